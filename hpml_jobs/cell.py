@@ -1,0 +1,206 @@
+"""One measurement: a frozen, checked `Cell`, its readable slug and its hash."""
+
+import hashlib
+import re
+from enum import StrEnum
+from math import ceil
+from typing import Any
+
+import msgspec
+
+from hpml_jobs import __version__
+from hpml_jobs.errors import UsageError
+
+SCHEMA = 1
+"""Version of cell.json. 1: first."""
+
+SLUG_TEXT = re.compile(r"[^a-z0-9_]+")
+
+
+class Strategy(StrEnum):
+    """How gradients meet."""
+
+    SINGLE = "single"
+    DP = "dp"
+    DDP = "ddp"
+
+    @property
+    def under_torchrun(self) -> bool:
+        """Whether every GPU has a process of its own, started by torchrun."""
+        return self is Strategy.DDP
+
+
+class Device(StrEnum):
+    """What a worker computes on."""
+
+    CUDA = "cuda"
+    CPU = "cpu"
+
+
+class Protocol(StrEnum):
+    """What is run: `lab` is one warm-up epoch and one timed epoch."""
+
+    LAB = "lab"
+
+
+class Settled(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A frozen value that JSON and configs decode into with every type checked."""
+
+
+class Workload(Settled, frozen=True, kw_only=True):
+    """What is trained: model, data and optimizer. `pkg.mod:name` means the user's own code.
+
+    `images` is the number of training images of one epoch, after `limit`; None until it is known.
+    `parameters` is the count the model must have; None where nothing is claimed.
+    """
+
+    name: str
+    model: str
+    data: str
+    loss: str = "cross_entropy"
+    classes: int = 10
+    image_size: int = 32
+    images: int | None = None
+    limit: int | None = None
+    parameters: int | None = None
+    lr: float = 0.1
+    momentum: float = 0.9
+    weight_decay: float = 5e-4
+    test_batch: int = 100
+
+    @property
+    def own_code(self) -> tuple[str, ...]:
+        """The `pkg.mod:name` references to the user's own code."""
+        return tuple(text for text in (self.model, self.data, self.loss) if ":" in text)
+
+
+class Cell(Settled, frozen=True, kw_only=True):
+    """One point of a study: everything that can change its number, and nothing else.
+
+    `batch` is per GPU (per process with `device=cpu`); `threads` and `loader_workers` are per
+    process.
+    """
+
+    gpus: int
+    nodes: int = 1
+    batch: int
+    strategy: Strategy
+    workload: Workload
+    protocol: Protocol = Protocol.LAB
+    device: Device = Device.CUDA
+    gpu_type: str | None = None
+    threads: int = 1
+    loader_workers: int = 2
+    seed: int = 0
+    repeat: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be measured, and show the arithmetic."""
+        for name, least in _LEAST.items():
+            value = getattr(self, name)
+            if value < least:
+                raise UsageError(f"{name}={value}: must be {least} or more")
+        self._check_strategy()
+        images, share = self.workload.images, self.images_per_gpu
+        if images is not None and share is not None and self.batch > share:
+            raise UsageError(
+                f"batch={self.batch} is more than one GPU's share of the data set: "
+                f"{images} images over gpus={self.gpus} are {share} each; take batch<={share}"
+            )
+
+    def _check_strategy(self) -> None:
+        if self.gpus % self.nodes:
+            raise UsageError(
+                f"gpus={self.gpus} does not divide over nodes={self.nodes}; "
+                f"take gpus={ceil(self.gpus / self.nodes) * self.nodes} or another nodes="
+            )
+        if self.strategy is Strategy.SINGLE and self.gpus != 1:
+            raise UsageError(
+                f"strategy=single with gpus={self.gpus}: single is one process on one GPU; "
+                "take gpus=1, or strategy=ddp"
+            )
+        if self.strategy is Strategy.DP and self.device is Device.CPU:
+            raise UsageError(
+                "strategy=dp with device=cpu: DataParallel on CPU silently runs one replica; "
+                "take strategy=ddp"
+            )
+        if self.strategy is Strategy.DP and self.nodes > 1:
+            raise UsageError(
+                f"strategy=dp with nodes={self.nodes}: DataParallel is one process on one node; "
+                "take nodes=1, or strategy=ddp"
+            )
+
+    @property
+    def processes(self) -> int:
+        """Worker processes in all."""
+        return self.gpus if self.strategy.under_torchrun else 1
+
+    @property
+    def gpus_per_node(self) -> int:
+        """GPUs (processes with `device=cpu`) on each node."""
+        return self.gpus // self.nodes
+
+    @property
+    def global_batch(self) -> int:
+        """Images of one iteration over all GPUs."""
+        return self.gpus * self.batch
+
+    @property
+    def images_per_gpu(self) -> int | None:
+        """One GPU's share of an epoch, ceil(D / N); None while the data set's size is unknown."""
+        return None if self.workload.images is None else ceil(self.workload.images / self.gpus)
+
+    @property
+    def digest(self) -> str:
+        """Hash (64 hex digits) of all that can change the number."""
+        return hashlib.sha256(msgspec.json.encode(self, order="deterministic")).hexdigest()
+
+    @property
+    def slug(self) -> str:
+        """A readable name that is unique in a study, e.g. `ddp-4gpu-b512-digits-1a2b3c`."""
+        unit = "gpu" if self.device is Device.CUDA else "proc"
+        parts = [self.strategy.value, f"{self.gpus}{unit}"]
+        parts += [f"{self.nodes}nodes"] if self.nodes > 1 else []
+        parts += [f"b{self.batch}", SLUG_TEXT.sub("_", self.workload.name.lower())[:40]]
+        parts += [f"s{self.seed}"] if self.seed else []
+        parts += [f"r{self.repeat}"] if self.repeat else []
+        return "-".join([*parts, self.digest[:6]])
+
+
+_LEAST = {
+    "gpus": 1,
+    "nodes": 1,
+    "batch": 1,
+    "threads": 1,
+    "loader_workers": 0,
+    "seed": 0,
+    "repeat": 0,
+}
+
+
+class CellFile(Settled, frozen=True, kw_only=True):
+    """What cell.json holds: the cell, and where its data and the user's own code lie.
+
+    `supersedes` is the attempt whose record a `rerun=true` may replace.
+    """
+
+    cell: Cell
+    data_root: str
+    code_root: str
+    supersedes: str | None = None
+    hpml_jobs: str = __version__
+    schema: int = SCHEMA
+
+
+def decode_cell_file(text: bytes, place: str) -> CellFile:
+    """Read cell.json; a wrong file is named with the place of the fault inside it."""
+    try:
+        found: dict[str, Any] = msgspec.json.decode(text, type=dict)
+        if isinstance(found.get("schema"), int) and found["schema"] > SCHEMA:
+            raise UsageError(
+                f"{place} has schema {found['schema']}, this hpml_jobs {__version__} reads up to "
+                f"{SCHEMA}: use the hpml_jobs that wrote it ({found.get('hpml_jobs', 'newer')})"
+            )
+        return msgspec.convert(found, CellFile)
+    except msgspec.MsgspecError as fault:
+        raise UsageError(f"{place} cannot be read: {fault}") from fault

@@ -1,0 +1,268 @@
+"""Every path of a study, and its append-only manifest: which cell was sent as which job."""
+
+import os
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+
+import msgspec
+
+from hpml_jobs import __version__
+from hpml_jobs.cell import CellFile, Settled, decode_cell_file
+from hpml_jobs.errors import HpmlError, UsageError
+from hpml_jobs.record import Attempt, InvalidRecordError, Record, decode, encode, write_whole
+from hpml_jobs.slurm import Outcome
+
+SCHEMA = 1
+"""Version of a study's folder. 1: first."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+def utc_now() -> str:
+    """This moment, UTC, ISO 8601 with microseconds."""
+    return datetime.now(UTC).isoformat()
+
+
+class Happening(StrEnum):
+    """What a manifest line says."""
+
+    SENDING = "sending"  # written before sbatch
+    SENT = "sent"  # written after it, with the jobs
+    REFUSED = "refused"  # sbatch said no
+
+
+class ManifestLine(Settled, frozen=True, kw_only=True):
+    """One line of manifest.jsonl. `batch` ties the line before an sbatch to the line after it."""
+
+    happening: Happening
+    batch: str
+    cells: tuple[str, ...]
+    jobs: tuple[str, ...] = ()  # as many as cells, for SENT
+    shape: str = ""
+    words: str = ""  # SLURM's own, for REFUSED
+    time: str = ""
+    hpml_jobs: str = __version__
+
+
+class AttemptEnd(Settled, frozen=True, kw_only=True):
+    """What a job's wrapper says at its end; it may never come, so SLURM's own word goes before."""
+
+    attempt: Attempt
+    outcome: Outcome
+    reason: str | None = None
+    rank: int | None = None
+    traceback: str | None = None
+
+
+class RankError(Settled, frozen=True, kw_only=True):
+    """What a worker writes when it raises."""
+
+    rank: int
+    oom: bool
+    reason: str
+    traceback: str
+    time_ns: int
+
+
+class AttemptFolder:
+    """Paths of one attempt of a cell."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.id = root.name
+        self.about = root / "attempt.json"
+        self.log = root / "log.txt"
+        self.record = root / "record.json"
+        self.iterations = root / "iterations.npz"
+        self.end = root / "end.json"
+        self.progress = root / "progress.json"
+        self.errors = root / "errors"
+        self.ranks = root / "ranks"
+
+    def read_end(self) -> AttemptEnd | None:
+        """What the wrapper said at its end, if it came to that."""
+        try:
+            return msgspec.json.decode(self.end.read_bytes(), type=AttemptEnd)
+        except (OSError, msgspec.MsgspecError):
+            return None
+
+    def rank_errors(self) -> list[RankError]:
+        """What workers wrote when they raised, the first failing rank first."""
+        found = []
+        for path in sorted(self.errors.glob("rank*.json")):
+            try:
+                found.append(msgspec.json.decode(path.read_bytes(), type=RankError))
+            except (OSError, msgspec.MsgspecError):
+                continue  # a rank that died while writing: its neighbour's words are there
+        return sorted(found, key=lambda error: error.time_ns)
+
+
+class CellFolder:
+    """Paths of one cell of a study."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.slug = root.name
+        self.cell_json = root / "cell.json"
+        self.record_json = root / "record.json"
+        self.iterations = root / "iterations.npz"
+        self.attempts = root / "attempts"
+        self.current = self.attempts / "current"
+
+    def read(self) -> CellFile:
+        """The cell's file, checked."""
+        try:
+            return decode_cell_file(self.cell_json.read_bytes(), str(self.cell_json))
+        except OSError as fault:
+            raise HpmlError(f"{self.cell_json} cannot be read: {fault.strerror}") from fault
+
+    def read_record(self) -> Record | None:
+        """The cell's record, or None where there is none.
+
+        Raises:
+            InvalidRecordError: there is one that must not be used.
+        """
+        try:
+            text = self.record_json.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as fault:
+            raise InvalidRecordError(f"{self.record_json}: {fault.strerror}") from fault
+        record = decode(text, str(self.record_json))
+        if record.slug != self.slug or record.cell.slug != self.slug:
+            raise InvalidRecordError(f"{self.record_json} is the record of {record.slug}")
+        return record
+
+    def attempt(self, attempt_id: str) -> AttemptFolder:
+        """One attempt's paths."""
+        return AttemptFolder(self.attempts / attempt_id)
+
+    def latest_attempt(self) -> AttemptFolder | None:
+        """The attempt that was started last, if any was."""
+        try:
+            return self.attempt(self.current.read_text().strip())
+        except OSError:
+            return None
+
+
+class Study:
+    """One folder of cells asked for together."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.name = root.name
+        self.manifest = root / "manifest.jsonl"
+        self.about = root / "study.json"
+        self.cells_folder = root / "cells"
+        self.slurm = root / "slurm"
+        self.report = root / "report"
+
+    def cell(self, slug: str) -> CellFolder:
+        """One cell's paths."""
+        return CellFolder(self.cells_folder / slug)
+
+    def cells(self) -> list[CellFolder]:
+        """Every cell that was ever asked for, by name."""
+        if not self.cells_folder.is_dir():
+            return []
+        return [CellFolder(path) for path in sorted(self.cells_folder.iterdir()) if path.is_dir()]
+
+    def create(self) -> None:
+        """Make the folder, or check that this program may write into the one that is there."""
+        try:
+            self.cells_folder.mkdir(parents=True, exist_ok=True)
+            self.slurm.mkdir(mode=0o700, exist_ok=True)
+            if not self.about.exists():
+                write_whole(self.about, encode({"schema": SCHEMA, "hpml_jobs": __version__}))
+        except OSError as fault:
+            raise HpmlError(
+                f"outputs folder {self.root} cannot be written: {fault.strerror}; "
+                "give another with outputs=PATH"
+            ) from fault
+        self.check_schema()
+
+    def check_schema(self) -> None:
+        """Refuse a study that a newer program wrote."""
+        try:
+            about = msgspec.json.decode(self.about.read_bytes(), type=dict[str, int | str])
+        except FileNotFoundError:
+            return
+        except (OSError, msgspec.MsgspecError) as fault:
+            raise HpmlError(f"{self.about} cannot be read: {fault}") from fault
+        schema = about.get("schema")
+        if not isinstance(schema, int) or schema > SCHEMA:
+            raise HpmlError(
+                f"study {self.root} has schema {schema}, this hpml_jobs {__version__} reads up to "
+                f"{SCHEMA}: use hpml_jobs {about.get('hpml_jobs', 'newer')}, or another study="
+            )
+
+    def append(self, line: ManifestLine) -> None:
+        """Add a line to the manifest, on the disk before this returns."""
+        text = msgspec.json.encode(msgspec.structs.replace(line, time=utc_now())) + b"\n"
+        handle = os.open(self.manifest, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        try:
+            os.write(handle, text)  # one write: lines of two programs do not mix
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+    def lines(self) -> Iterator[ManifestLine]:
+        """The manifest's whole lines, oldest first; a line cut off by a crash is passed over."""
+        try:
+            content = self.manifest.read_bytes()
+        except FileNotFoundError:
+            return
+        for text in content.splitlines():
+            try:
+                yield msgspec.json.decode(text, type=ManifestLine)
+            except msgspec.MsgspecError:
+                continue
+
+    def jobs(self) -> dict[str, str]:
+        """The job that each cell was sent as last: slug -> job id."""
+        sent = (line for line in self.lines() if line.happening is Happening.SENT)
+        return {slug: job for line in sent for slug, job in zip(line.cells, line.jobs, strict=True)}
+
+
+def check_name(name: str) -> str:
+    """A study's name: one folder name of letters, digits, `.`, `_`, `-`; never a path."""
+    if not _NAME.fullmatch(name) or ".." in name:
+        raise UsageError(
+            f"study={name!r} is not a name: letters, digits, '.', '_' and '-' only, no '..' or '/' "
+            "(the folder that studies are written to is outputs=PATH)"
+        )
+    return name
+
+
+def find(outputs: Path, name: str | None) -> Study:
+    """The study of a name, or the one that was sent last.
+
+    Raises:
+        HpmlError: there is none; the message names those that are there.
+    """
+    try:
+        folders = [path for path in outputs.iterdir() if (path / "cells").is_dir()]
+    except OSError:
+        folders = []
+    names = ", ".join(sorted(path.name for path in folders)) or "none"
+    if name is not None:
+        root = outputs / check_name(name)
+        if root not in folders:
+            raise HpmlError(f"no study {name} in {outputs} (there: {names})")
+    else:
+        if not folders:
+            raise HpmlError(
+                f"no study in {outputs}: send one first, or name the folder with --outputs PATH"
+            )
+        root = max(folders, key=_last_sent)
+    study = Study(root)
+    study.check_schema()
+    return study
+
+
+def _last_sent(root: Path) -> float:
+    manifest = root / "manifest.jsonl"
+    return (manifest if manifest.exists() else root).stat().st_mtime

@@ -67,6 +67,17 @@ class RankError(Settled, frozen=True, kw_only=True):
     time_ns: int
 
 
+class CellState(Settled, frozen=True, kw_only=True):
+    """Where a cell stands: an outcome, or waiting, running, missing, unknown; `reason` for people."""
+
+    slug: str
+    outcome: Outcome
+    job: str | None = None
+    reason: str = ""
+    node: str = ""
+    warning: str = ""
+
+
 class AttemptFolder:
     """Paths of one attempt of a cell."""
 

@@ -1,0 +1,190 @@
+"""The data sets: training and test images of a workload, counted, cut to `limit`, and loaded."""
+
+import random
+from collections.abc import Callable, Sized
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset, Subset
+
+from hpml_jobs.cell import Cell, Device, Workload
+from hpml_jobs.errors import HpmlError
+from hpml_jobs.worker import own_code
+from hpml_jobs.worker.images import DigitImages, SyntheticImages, test_view, training_view
+from hpml_jobs.worker.lifeline import die_with_parent
+from hpml_jobs.worker.strategies import Sampler
+
+Images = Dataset[Any]
+Loader = DataLoader[Any]
+Opener = Callable[[Workload, Path, bool], tuple[Images, Images | None]]
+
+
+class Data(NamedTuple):
+    """A workload's images after `limit`; `found` is the number of training images before it."""
+
+    train: Images
+    test: Images | None
+    found: int
+
+
+def open_data(workload: Workload, root: Path, *, download: bool = False) -> Data:
+    """Open the workload's data set.
+
+    Raises:
+        HpmlError: it is not there, is not what it should be, or `limit` is more than there is.
+    """
+    if ":" in workload.data:
+        opener: Opener = _own
+    elif workload.data in SOURCES:
+        opener = SOURCES[workload.data]
+    else:
+        names = ", ".join(SOURCES)
+        raise HpmlError(
+            f"workload.data={workload.data}: there are {names}, or your own pkg.mod:dataset"
+        )
+    train, test = opener(workload, root, download)
+    found = length(train)
+    if found == 0:
+        raise HpmlError(f"workload.data={workload.data} has no training images")
+    limit = workload.limit
+    if limit is None:
+        return Data(train, test, found)
+    if not 1 <= limit <= found:
+        raise HpmlError(f"workload.limit={limit}: the data set has {found} training images")
+    few = max(1, limit // 5)
+    return Data(_some(train, limit), None if test is None else _some(test, few), found)
+
+
+def check_length(workload: Workload, data: Data) -> None:
+    """Refuse a data set of another size than the cell was submitted with."""
+    if workload.images is None:
+        raise HpmlError("workload.images is not known: count them before submission (prepare)")
+    if length(data.train) != workload.images:
+        raise HpmlError(
+            f"workload.data={workload.data} has {length(data.train)} training images here, "
+            f"the cell was submitted with {workload.images}"
+        )
+
+
+def length(images: Images) -> int:
+    """Images in a data set."""
+    if not hasattr(images, "__len__"):
+        raise HpmlError(f"{type(images).__name__} has no len(): an epoch needs a known length")
+    return len(cast(Sized, images))
+
+
+def _some(images: Images, limit: int) -> Images:
+    """At most `limit` images, drawn without regard to order, the same in every process and cell."""
+    drawn = torch.randperm(length(images), generator=torch.Generator().manual_seed(0))[:limit]
+    return Subset(images, drawn.tolist())
+
+
+def _cifar10(workload: Workload, root: Path, download: bool) -> tuple[Images, Images]:
+    from torchvision.datasets import CIFAR10  # noqa: PLC0415 -- a second to import
+
+    del workload
+    try:
+        train = CIFAR10(root, train=True, transform=training_view(32), download=download)
+        test = CIFAR10(root, train=False, transform=test_view(32))
+    except (RuntimeError, OSError) as fault:
+        reason = str(fault).strip().splitlines()[0] if str(fault).strip() else type(fault).__name__
+        step = "is the network there?" if download else "fetch it once with: hpml-jobs fetch"
+        raise HpmlError(f"CIFAR-10 in {root}: {reason}; {step}") from fault
+    return train, test
+
+
+def _folder(workload: Workload, root: Path, download: bool) -> tuple[Images, Images | None]:
+    """ImageFolder: root/train/<class>/*, and root/test or root/val if there is one."""
+    from torchvision.datasets import ImageFolder  # noqa: PLC0415 -- a second to import
+
+    del download
+    size = workload.image_size
+    try:
+        train = ImageFolder(root / "train", transform=training_view(size))
+        held = next((root / name for name in ("test", "val") if (root / name).is_dir()), None)
+        test = None if held is None else ImageFolder(held, transform=test_view(size))
+    except OSError as fault:
+        raise HpmlError(
+            f"workload.data=folder: {root} must hold train/<class>/<image>: {fault}"
+        ) from fault
+    for part in (train, test):
+        if part is not None and len(part.classes) != workload.classes:
+            raise HpmlError(
+                f"{part.root} has {len(part.classes)} classes, "
+                f"workload.classes says {workload.classes}"
+            )
+    return train, test
+
+
+def _digits(workload: Workload, root: Path, download: bool) -> tuple[Images, Images]:
+    del root, download
+    if workload.image_size != 32:
+        raise HpmlError(f"workload.image_size={workload.image_size}: digits are 32x32")
+    return DigitImages(train=True), DigitImages(train=False)
+
+
+def _synthetic(workload: Workload, root: Path, download: bool) -> tuple[Images, Images]:
+    del root, download
+    number = workload.images
+    if number is None:
+        raise HpmlError(
+            "workload.data=synthetic makes as many images as asked for: workload.images=N"
+        )
+    size, classes = workload.image_size, workload.classes
+    return SyntheticImages(number, size, classes), SyntheticImages(
+        max(1, number // 5), size, classes
+    )
+
+
+SOURCES: dict[str, Opener] = {
+    "cifar10": _cifar10,
+    "folder": _folder,
+    "digits": _digits,
+    "synthetic": _synthetic,
+}
+
+
+def _own(workload: Workload, root: Path, download: bool) -> tuple[Images, Images]:
+    del download
+    function = own_code.load("workload.data", workload.data)
+    train, test = (own_code.call(function, part, root=root) for part in (True, False))
+    for part in (train, test):
+        if not hasattr(part, "__getitem__") or not hasattr(part, "__len__"):
+            raise HpmlError(
+                f"workload.data={workload.data} returned {type(part).__name__}: "
+                "a data set has __len__ and __getitem__"
+            )
+    return train, test
+
+
+def train_loader(images: Images, batch: int, cell: Cell, sampler: Sampler) -> Loader:
+    """Batches of one epoch in random order, the partial last one included."""
+    return DataLoader(
+        images,
+        batch_size=batch,
+        shuffle=sampler is None,
+        sampler=sampler,
+        num_workers=cell.loader_workers,
+        pin_memory=cell.device is Device.CUDA,
+        worker_init_fn=die_with_parent,
+    )
+
+
+def test_loader(images: Images, cell: Cell) -> Loader:
+    """The whole test set in order."""
+    return DataLoader(
+        images,
+        batch_size=cell.workload.test_batch,
+        num_workers=cell.loader_workers,
+        pin_memory=cell.device is Device.CUDA,
+        worker_init_fn=die_with_parent,
+    )
+
+
+def seed_everything(seed: int) -> None:
+    """Seed torch (all devices), numpy and Python; DataLoader workers seed theirs from torch's."""
+    torch.manual_seed(seed)
+    np.random.seed(seed % 2**32)
+    random.seed(seed)

@@ -1,0 +1,167 @@
+"""The networks and the loss, each with the parameter count that its name promises."""
+
+from collections.abc import Callable
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+from hpml_jobs.cell import Workload
+from hpml_jobs.errors import HpmlError
+from hpml_jobs.record import Model
+from hpml_jobs.worker import own_code
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+class _Block(nn.Module):
+    """ResNet's basic block (He et al. 2016): two 3x3 convolutions beside a shortcut."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.path = nn.Sequential(
+            nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False),
+            nn.BatchNorm2d(outputs),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(outputs, outputs, 3, padding=1, bias=False),
+            nn.BatchNorm2d(outputs),
+        )
+        self.shortcut = nn.Sequential()
+        if stride != 1 or inputs != outputs:
+            self.shortcut.append(nn.Conv2d(inputs, outputs, 1, stride, bias=False))
+            self.shortcut.append(nn.BatchNorm2d(outputs))
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Features (n, inputs, h, w) to (n, outputs, h / stride, w / stride)."""
+        return torch.relu(self.path(images) + self.shortcut(images))
+
+
+def resnet18_cifar(classes: int) -> nn.Module:
+    """ResNet-18 with a 3x3 stem and no first pooling: 11,173,962 parameters with 10 classes."""
+    widths = [64, 64, 128, 256, 512]
+    layers: list[nn.Module] = [
+        nn.Conv2d(3, 64, 3, padding=1, bias=False),
+        nn.BatchNorm2d(64),
+        nn.ReLU(inplace=True),
+    ]
+    for number, (inputs, outputs) in enumerate(pairwise(widths)):
+        layers += [_Block(inputs, outputs, 2 if number else 1), _Block(outputs, outputs, 1)]
+    layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, classes)]
+    return nn.Sequential(*layers)
+
+
+def resnet18(classes: int) -> nn.Module:
+    """torchvision's ResNet-18 (7x7 stem): 11,181,642 parameters with 10 classes."""
+    from torchvision.models import resnet18 as build  # noqa: PLC0415 -- a second to import
+
+    model: nn.Module = build(num_classes=classes)
+    return model
+
+
+def vgg11_bn(classes: int) -> nn.Module:
+    """VGG-11 for CIFAR, with BatchNorm and one linear layer: 9,231,114 parameters, 10 classes."""
+    layers: list[nn.Module] = []
+    inputs = 3
+    for outputs, pool in (
+        (64, True),
+        (128, True),
+        (256, False),
+        (256, True),
+        (512, False),
+        (512, True),
+        (512, False),
+        (512, True),
+    ):
+        layers += [nn.Conv2d(inputs, outputs, 3, padding=1), nn.BatchNorm2d(outputs)]
+        layers += [nn.ReLU(inplace=True), *([nn.MaxPool2d(2)] if pool else [])]
+        inputs = outputs
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, classes))
+
+
+def digits_cnn(classes: int) -> nn.Module:
+    """Three 3x3 convolutions, 16 (stride 2), 32, 64: 26,154 parameters with 10 classes."""
+    return nn.Sequential(
+        nn.Conv2d(3, 16, 3, stride=2, padding=1),
+        nn.ReLU(inplace=True),
+        nn.Conv2d(16, 32, 3, padding=1),
+        nn.ReLU(inplace=True),
+        nn.MaxPool2d(2),
+        nn.Conv2d(32, 64, 3, padding=1),
+        nn.ReLU(inplace=True),
+        nn.AdaptiveAvgPool2d(2),
+        nn.Flatten(),
+        nn.Linear(64 * 2 * 2, classes),
+    )
+
+
+BUILDERS: dict[str, Callable[[int], nn.Module]] = {
+    "resnet18_cifar": resnet18_cifar,
+    "resnet18": resnet18,
+    "vgg11_bn": vgg11_bn,
+    "digits_cnn": digits_cnn,
+}
+
+
+def build(workload: Workload) -> nn.Module:
+    """The workload's model on the CPU, with as many parameters as the workload says.
+
+    Raises:
+        HpmlError: no such model, own code that does not give one, or another parameter count.
+    """
+    if ":" in workload.model:
+        model = _own(workload)
+    elif workload.model in BUILDERS:
+        model = BUILDERS[workload.model](workload.classes)
+    else:
+        names = ", ".join(BUILDERS)
+        raise HpmlError(
+            f"workload.model={workload.model}: there are {names}, or your own pkg.mod:build"
+        )
+    found = count(model)
+    if workload.parameters is not None and found != workload.parameters:
+        raise HpmlError(
+            f"workload.model={workload.model} has {found:,} parameters, "
+            f"workload.parameters says {workload.parameters:,}"
+        )
+    return model
+
+
+def _own(workload: Workload) -> nn.Module:
+    builder = own_code.load("workload.model", workload.model)
+    model = own_code.call(builder, classes=workload.classes)
+    if not isinstance(model, nn.Module):
+        raise HpmlError(
+            f"workload.model={workload.model} returned {type(model).__name__}, "
+            "not a torch.nn.Module"
+        )
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise HpmlError(f"workload.model={workload.model} has no parameter to train")
+    return model
+
+
+def count(model: nn.Module) -> int:
+    """Trainable parameters."""
+    return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+
+
+def describe(name: str, model: nn.Module) -> Model:
+    """What was really trained: elements, tensors and bytes (E4: bytes are not elements)."""
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    return Model(
+        name=name,
+        parameters=count(model),
+        tensors=len(trained),
+        gradient_bytes=sum(tensor.numel() * tensor.element_size() for tensor in trained),
+        buffer_bytes=sum(tensor.numel() * tensor.element_size() for tensor in model.buffers()),
+    )
+
+
+def build_loss(workload: Workload) -> Loss:
+    """The loss: outputs, targets -> mean over the batch, a scalar."""
+    if ":" in workload.loss:
+        return own_code.load("workload.loss", workload.loss)
+    if workload.loss != "cross_entropy":
+        raise HpmlError(
+            f"workload.loss={workload.loss}: there is cross_entropy, or your own pkg.mod:loss"
+        )
+    return nn.functional.cross_entropy

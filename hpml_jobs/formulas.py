@@ -46,8 +46,8 @@ def residual_communication_s(
 ) -> float:
     """The lab's estimate of communication: train_s(N, b) - I_N x train_s(1, b) / I_1.
 
-    In seconds per epoch: what an epoch takes beyond the same number of single-GPU iterations. It may
-    come out negative; then it is noise or a slow baseline, and no bandwidth follows from it.
+    In seconds per epoch: what an epoch takes beyond the same number of single-GPU iterations. It
+    may come out negative; then it is noise or a slow baseline, and no bandwidth follows from it.
 
     >>> residual_communication_s(12.0, 200, 20.0, 400)
     2.0

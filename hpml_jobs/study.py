@@ -68,7 +68,7 @@ class RankError(Settled, frozen=True, kw_only=True):
 
 
 class CellState(Settled, frozen=True, kw_only=True):
-    """Where a cell stands: an outcome, or waiting, running, missing, unknown; `reason` for people."""
+    """Where a cell stands, with a `reason` for people; `recorded`: a valid record is there."""
 
     slug: str
     outcome: Outcome
@@ -76,6 +76,7 @@ class CellState(Settled, frozen=True, kw_only=True):
     reason: str = ""
     node: str = ""
     warning: str = ""
+    recorded: bool = False
 
 
 class AttemptFolder:
@@ -176,10 +177,11 @@ class Study:
         return CellFolder(self.cells_folder / slug)
 
     def cells(self) -> list[CellFolder]:
-        """Every cell that was ever asked for, by name."""
+        """Every cell that was ever asked for, by name; numbers in names in their own order."""
         if not self.cells_folder.is_dir():
             return []
-        return [CellFolder(path) for path in sorted(self.cells_folder.iterdir()) if path.is_dir()]
+        paths = sorted(self.cells_folder.iterdir(), key=lambda path: _natural(path.name))
+        return [CellFolder(path) for path in paths if path.is_dir()]
 
     def create(self) -> None:
         """Make the folder, or check that this program may write into the one that is there."""
@@ -236,6 +238,11 @@ class Study:
         """The job that each cell was sent as last: slug -> job id."""
         sent = (line for line in self.lines() if line.happening is Happening.SENT)
         return {slug: job for line in sent for slug, job in zip(line.cells, line.jobs, strict=True)}
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """A sort key in which b64 comes before b512."""
+    return [(int(part or 0), text) for text, part in re.findall(r"(\D*)(\d*)", name)]
 
 
 def check_name(name: str) -> str:

@@ -1,0 +1,68 @@
+"""The command line's words; what is not a command is a Hydra override and is submitted."""
+
+import os
+import sys
+from collections.abc import Callable
+
+import typer
+
+from hpml_jobs import __version__
+from hpml_jobs.errors import HpmlError
+from hpml_jobs.installed import conf_folder
+
+HYDRA_PAGES = ("--cfg", "-c", "--info", "-i", "--shell-completion", "-sc")
+
+
+def run(words: list[str]) -> int:
+    """Run one command line; returns its exit code. An HpmlError is one line on standard error."""
+    try:
+        return _dispatch(words)
+    except HpmlError as fault:
+        print(f"hpml-jobs: {' '.join(str(fault).split())}", file=sys.stderr)
+        return fault.exit_code
+    except KeyboardInterrupt:
+        print("hpml-jobs: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # the reader of a pipe has left
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 1
+
+
+def _dispatch(words: list[str]) -> int:
+    if not words or words[0] in ("-h", "--help", "help"):
+        from hpml_jobs.help import page  # noqa: PLC0415  (each command loads what it needs)
+
+        print(page(__version__, conf_folder()), end="")
+    elif words[0] in ("-V", "--version"):
+        print(f"hpml_jobs {__version__}")
+    elif any(word in HYDRA_PAGES for word in words):
+        from hpml_jobs.submit.hydra_page import show  # noqa: PLC0415
+
+        show()
+    else:
+        app = commands()
+        names = {command.name for command in app.registered_commands}
+        app(words if words[0] in names else ["submit", *words], prog_name="hpml-jobs")
+    return 0
+
+
+def commands() -> typer.Typer:
+    """All commands; `submit` is the one that needs no name."""
+    from hpml_jobs import seeing, sending  # noqa: PLC0415
+
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+    app.command("submit", hidden=True)(sending.submit)
+    named: dict[str, Callable[..., None]] = {
+        "plan": sending.plan,
+        "run": sending.run,
+        "fetch": sending.fetch,
+        "status": seeing.status,
+        "watch": seeing.watch,
+        "logs": seeing.logs,
+        "collect": seeing.collect,
+    }
+    for name, command in named.items():
+        app.command(name)(command)
+    return app

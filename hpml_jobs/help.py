@@ -1,0 +1,75 @@
+"""The help page: commands, keys and the choices of every group, without loading Hydra."""
+
+from pathlib import Path
+
+PAGE = """\
+hpml_jobs {version}: how does my training scale? Data-parallel scaling studies on SLURM clusters.
+
+submit a study (one cell without -m; cells that are finished or under way are left out)
+  python -m hpml_jobs -m gpus=1,2,4 batch=32,128,512
+  python -m hpml_jobs grid=lab cluster=greene gpu_type=v100 cluster.account=ACCOUNT
+  hpml-jobs … is the same as python -m hpml_jobs …
+
+commands (each has --help with an example; no STUDY: the one sent last)
+  plan …             what would be sent: cells, scripts, GPU-hours; sends nothing
+  run …              one cell here and now: on a laptop, or inside an allocation (sbatch/)
+  fetch …            the data set, once, on the login node
+  status [STUDY]     where every cell stands
+  watch [STUDY]      the same, live, until nothing is under way
+  logs [STUDY]       why cells failed: the first failing rank's traceback, or the log's end
+  collect [STUDY]    Tables 1, 2, 3 on screen and under report/ as md, csv, tex, json
+  --cfg job          the whole composed configuration      --version
+
+the cell (key=value; key=a,b,c sweeps with -m)
+{keys}
+
+the study
+{study}
+
+groups
+{groups}
+
+Exit codes: 0 done, 1 it could not be done, 2 wrong usage. Your own defaults (account, container):
+~/.config/hpml_jobs/config.yaml. Your own configs: --config-dir DIR with cluster/, workload/, grid/.
+"""
+
+
+def page(version: str, conf: Path) -> str:
+    """The whole page; keys with their comments come from conf/config.yaml itself."""
+    sections = _sections((conf / "config.yaml").read_text())
+    return PAGE.format(
+        version=version,
+        keys="\n".join(sections["the cell"] + sections["data"]),
+        study="\n".join(sections["the study"]),
+        groups="\n".join(_group(conf / name) for name in ("cluster", "workload", "grid")),
+    )
+
+
+def _sections(text: str) -> dict[str, list[str]]:
+    """`key: value  # comment` lines of config.yaml under their `# ---- title` lines."""
+    found: dict[str, list[str]] = {}
+    title = prefix = ""
+    for line in text.splitlines():
+        if line.startswith("# ----"):
+            title, prefix = line.strip("# -").split(":", maxsplit=1)[0], ""
+        elif line.startswith("hydra:"):
+            break
+        elif title and ":" in line:
+            setting, _, comment = line.partition("#")
+            key, _, value = setting.strip().partition(":")
+            prefix = "" if not line.startswith(" ") else prefix
+            if not value.strip():
+                prefix = f"{key}."
+                continue
+            name = f"{prefix}{key}={value.strip()}"
+            found.setdefault(title, []).append(f"  {name:22} {comment.strip()}".rstrip())
+    return found
+
+
+def _group(folder: Path) -> str:
+    """A group's choices, each with the first comment of its file."""
+    lines = [f"  {folder.name}="]
+    for file in sorted(folder.glob("*.yaml")):
+        first = file.read_text().splitlines()[0]
+        lines.append(f"    {file.stem:20} {first.strip('# ')}")
+    return "\n".join(lines)

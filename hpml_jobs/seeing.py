@@ -1,0 +1,161 @@
+"""Commands that see a study through: status, watch, logs, collect."""
+
+import sys
+from collections.abc import Callable
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hpml_jobs.errors import HpmlError
+from hpml_jobs.screen import console, print_json
+from hpml_jobs.study import CellState, Study, find
+
+StudyName = Annotated[str | None, typer.Argument(metavar="[STUDY]", help="default: sent last")]
+Outputs = Annotated[
+    Path | None, typer.Option("--outputs", help="the folder studies are written to")
+]
+Json = Annotated[bool, typer.Option("--json", help="for programs: JSON on standard output")]
+Strict = Annotated[bool, typer.Option("--strict", help="exit 1 unless all cells are finished")]
+
+
+def _find(study: str | None, outputs: Path | None) -> Study:
+    """The study asked for, or the one sent last, said so."""
+    if outputs is None:
+        from hpml_jobs.submit.personal import personal_outputs  # noqa: PLC0415
+
+        outputs = personal_outputs()
+    found = find(outputs.expanduser(), study)
+    if study is None:
+        print(f"study {found.name} (the one sent last)", file=sys.stderr)
+    return found
+
+
+def status(
+    study: StudyName = None,
+    outputs: Outputs = None,
+    json: Json = False,
+    strict: Strict = False,
+) -> None:
+    """Where every cell stands. Example: hpml-jobs status digits-local"""
+    from hpml_jobs.submit.status import states  # noqa: PLC0415
+
+    found = _find(study, outputs)
+    now = states(found)
+    if json:
+        print_json({"study": found.name, "cells": now})
+    else:
+        from hpml_jobs.screen import states_table, totals  # noqa: PLC0415
+
+        console().print(states_table(now))
+        print(totals(now))
+    if strict and not all(state.outcome.finished for state in now):
+        raise typer.Exit(1)
+
+
+def watch(
+    study: StudyName = None,
+    outputs: Outputs = None,
+    every: Annotated[float, typer.Option("--every", help="seconds between two looks")] = 5.0,
+) -> None:
+    """The states, live, until no cell is under way. Example: hpml-jobs watch"""
+    from rich.console import Group  # noqa: PLC0415
+    from rich.live import Live  # noqa: PLC0415
+
+    from hpml_jobs.screen import states_table, totals  # noqa: PLC0415
+    from hpml_jobs.submit.watching import watch_study  # noqa: PLC0415
+
+    found = _find(study, outputs)
+    out = console()
+    if not out.is_terminal:  # a file or a pipe gets a line per change
+        watch_study(found, max(every, 0.5), _say_changes(totals))
+        return
+    with Live(console=out, auto_refresh=False) as live:
+
+        def show(now: list[CellState]) -> None:
+            live.update(Group(states_table(now), totals(now)), refresh=True)
+
+        watch_study(found, max(every, 0.5), show)
+
+
+def _say_changes(words: Callable[[list[CellState]], str]) -> Callable[[list[CellState]], None]:
+    said: list[str] = []
+
+    def show(now: list[CellState]) -> None:
+        line = words(now)
+        if said[-1:] != [line]:
+            said.append(line)
+            print(line, flush=True)
+
+    return show
+
+
+def logs(
+    study: StudyName = None,
+    cell: Annotated[str, typer.Option("--cell", help="pattern, e.g. 'ddp-4gpu-*'")] = "",
+    lines: Annotated[int, typer.Option("--lines", "-n", help="lines of the log's end")] = 20,
+    outputs: Outputs = None,
+) -> None:
+    """Why cells failed (or, with --cell, any cell's log): the first failing rank's traceback first.
+
+    Example: hpml-jobs logs --cell 'ddp-4gpu-*'
+    """
+    from hpml_jobs.submit.status import states  # noqa: PLC0415
+
+    found = _find(study, outputs)
+    now = states(found)
+    if cell:
+        chosen = [state for state in now if fnmatch(state.slug, cell)]
+        if not chosen:
+            raise HpmlError(f"--cell {cell}: no such cell among {', '.join(s.slug for s in now)}")
+    else:
+        chosen = [s for s in now if not (s.outcome.active or s.outcome.finished) and s.job]
+        if not chosen:
+            print("no cell has failed; --cell PATTERN shows any cell's log")
+    for state in chosen:
+        print(_log_text(found, state, lines))
+
+
+def _log_text(study: Study, state: CellState, lines: int) -> str:
+    from hpml_jobs.submit.status import log_text  # noqa: PLC0415
+
+    return f"==== {state.slug}: {state.outcome.value} {state.reason}\n" + log_text(
+        study, state, lines
+    )
+
+
+def collect(
+    study: StudyName = None,
+    outputs: Outputs = None,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="first wait until no cell is under way")
+    ] = False,
+    strict: Strict = False,
+    json: Json = False,
+) -> None:
+    """Tables 1, 2 and 3 from the records, on screen and under report/ as md, csv, tex and json.
+
+    Example: hpml-jobs collect digits-local
+    """
+    from hpml_jobs.submit.status import states  # noqa: PLC0415
+
+    found = _find(study, outputs)
+    now = states(found)
+    if wait and any(state.outcome.active for state in now):
+        watch(found.name, found.root.parent)
+        now = states(found)
+    from hpml_jobs.report.collect import collect as make  # noqa: PLC0415
+    from hpml_jobs.report.collect import write  # noqa: PLC0415
+
+    report = make(found, {state.slug: state for state in now})
+    written = write(report, found.report)
+    if json:
+        print(next(path for path in written if path.suffix == ".json").read_text(), end="")
+    else:
+        from hpml_jobs.report.render import show  # noqa: PLC0415
+
+        show(report, console())
+        print(f"written: {', '.join(str(path.name) for path in written)} in {found.report}")
+    if strict and not all(state.outcome.finished for state in now):
+        raise typer.Exit(1)

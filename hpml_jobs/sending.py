@@ -1,0 +1,244 @@
+"""Commands that send or run cells: submit, plan, run, fetch."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hpml_jobs.errors import HpmlError, UsageError
+from hpml_jobs.screen import print_json
+from hpml_jobs.study import CellFolder
+
+if TYPE_CHECKING:
+    from hpml_jobs.submit.cells import Ordered, Plan
+    from hpml_jobs.submit.selection import Selection
+
+Words = Annotated[
+    list[str] | None, typer.Argument(metavar="KEY=VALUE…", help="see hpml-jobs --help")
+]
+Multirun = Annotated[bool, typer.Option("-m", "--multirun", help="sweep over key=a,b,c")]
+ConfigDir = Annotated[
+    Path | None, typer.Option("--config-dir", help="your own configs: cluster/, workload/, grid/")
+]
+Json = Annotated[bool, typer.Option("--json", help="for programs: JSON on standard output")]
+
+
+def _say(sentence: str) -> None:
+    print(sentence, file=sys.stderr)
+
+
+def _plan(
+    words: list[str] | None, multirun: bool, config_dir: Path | None, **options: bool
+) -> "Plan":
+    from hpml_jobs.submit.cells import make_plan  # noqa: PLC0415  (Hydra loads only here)
+    from hpml_jobs.submit.sweep import expand  # noqa: PLC0415
+
+    if config_dir is not None and not config_dir.is_dir():
+        raise UsageError(f"--config-dir {config_dir}: there is no such folder")
+    sweep = expand(words or [], multirun=multirun, config_dir=config_dir)
+    return make_plan(sweep, say=_say, **options)
+
+
+def submit(
+    words: Words = None,
+    multirun: Multirun = False,
+    config_dir: ConfigDir = None,
+    json: Json = False,
+) -> None:
+    """Send a study. Example: hpml-jobs -m gpus=1,2,4 batch=32,128,512"""
+    from hpml_jobs.cluster import Launcher  # noqa: PLC0415
+    from hpml_jobs.submit.launch import SbatchRefusedError, send  # noqa: PLC0415
+    from hpml_jobs.submit.selection import select  # noqa: PLC0415
+
+    plan = _plan(words, multirun, config_dir)
+    plan.study.create()
+    selection = select(plan)
+    local = plan.cluster.launcher is Launcher.LOCAL
+    if local:
+        _run_here(plan, selection)
+        return
+    try:
+        jobs = send(plan, selection.send)
+    except SbatchRefusedError:
+        _show_sent(plan, selection, plan.study.jobs(), json)
+        raise
+    _show_sent(plan, selection, jobs, json)
+
+
+def _rows(plan: "Plan", selection: "Selection", jobs: dict[str, str]) -> list[dict[str, str]]:
+    rows = []
+    for one in plan.cells:
+        slug = one.cell.slug
+        left = selection.left_out.get(slug)
+        why = f"left out: {left.outcome.value}" if left else selection.because[slug]
+        job = (left.job if left else jobs.get(slug)) or "–"
+        rows.append({"cell": slug, "shape": str(one.shape), "job": job, "why": why})
+    return rows
+
+
+def _show_sent(plan: "Plan", selection: "Selection", jobs: dict[str, str], json: bool) -> None:
+    from hpml_jobs.screen import console, sent_table  # noqa: PLC0415
+    from hpml_jobs.slurm import array_ids  # noqa: PLC0415
+
+    rows = _rows(plan, selection, jobs)
+    if json:
+        print_json({"study": plan.study.name, "folder": str(plan.study.root), "cells": rows})
+        return
+    console().print(sent_table((r["cell"], r["shape"], r["job"], r["why"]) for r in rows))
+    sent = [jobs[one.cell.slug] for one in selection.send if one.cell.slug in jobs]
+    left = f", {len(selection.left_out)} left out" if selection.left_out else ""
+    if not sent:
+        print(f"nothing sent{left}: every cell of study {plan.study.name} is finished or under way")
+    else:
+        ids = array_ids(sent)
+        print(f"sent {len(sent)} cells as {len(ids)} SLURM jobs ({', '.join(ids)}){left}")
+    print(f"study {plan.study.name} in {plan.study.root}")
+    print(f"next: hpml-jobs watch {plan.study.name}, then hpml-jobs collect {plan.study.name}")
+
+
+def _run_here(plan: "Plan", selection: "Selection") -> None:
+    """The cells on this machine, with a line per cell as it ends."""
+    from rich.console import Console  # noqa: PLC0415
+
+    from hpml_jobs.submit.local import Progress, run_all  # noqa: PLC0415
+    from hpml_jobs.submit.status import states  # noqa: PLC0415
+
+    total = len(selection.send)
+    left = f", {len(selection.left_out)} left out (finished or under way)"
+    print(f"study {plan.study.name}: {total} cells to run{left if selection.left_out else ''}")
+    seen: set[str] = set()
+    with Console(stderr=True).status("starting") as line:
+
+        def watch(index: int, folder: CellFolder, progress: Progress) -> None:
+            epochs = (
+                f"epoch {progress.epoch} of {progress.epochs}" if progress.epochs else "starting"
+            )
+            line.update(f"cell {index + 1} of {total}: {folder.slug}, {epochs}")
+
+        def ended(folder: CellFolder) -> None:
+            seen.add(folder.slug)
+            print(f"  {len(seen)}/{total}  {_cell_line(folder)}", flush=True)
+
+        run_all(plan, selection.send, watch, ended)
+    outcomes = [state for state in states(plan.study) if state.slug in seen]
+    failed = [state for state in outcomes if not state.outcome.finished]
+    print(f"next: hpml-jobs collect {plan.study.name}{_outputs_hint(plan)}")
+    if failed:
+        raise HpmlError(
+            f"{len(failed)} of {total} cells did not finish; "
+            f"hpml-jobs logs {plan.study.name} says why"
+        )
+
+
+def _outputs_hint(plan: "Plan") -> str:
+    folder = plan.study.root.parent
+    return "" if folder == Path.cwd() / "outputs" else f" --outputs {folder}"
+
+
+def _cell_line(folder: CellFolder) -> str:
+    """One finished cell in one line."""
+    latest = folder.latest_attempt()
+    end = latest.read_end() if latest else None
+    record = folder.read_record() if end and end.outcome.finished else None
+    if record is not None and record.ranks:
+        return f"{folder.slug:44} epoch {record.epoch_s:8.3f} s   accuracy {record.accuracy:.3f}"
+    outcome = end.outcome.value if end else "failed"
+    return f"{folder.slug:44} {outcome}: {end.reason if end else 'no last words'}"
+
+
+def plan(
+    words: Words = None,
+    multirun: Multirun = False,
+    config_dir: ConfigDir = None,
+    json: Json = False,
+) -> None:
+    """What would be sent: cells, scripts, GPU-hours, and where each value came from. Sends nothing.
+
+    Example: hpml-jobs plan -m gpus=1,2,4 batch=32,128,512 cluster=greene
+    """
+    from hpml_jobs.screen import console, sent_table, values_table  # noqa: PLC0415
+    from hpml_jobs.submit.explain import scripts, values  # noqa: PLC0415
+    from hpml_jobs.submit.selection import select  # noqa: PLC0415
+
+    made = _plan(words, multirun, config_dir, fetch=False)
+    selection = select(made)
+    rows, texts, origins = _rows(made, selection, {}), scripts(made, selection), values(made)
+    if json:
+        print_json(
+            {
+                "study": made.study.name,
+                "gpu_hours": made.gpu_hours,
+                "cells": rows,
+                "scripts": [{"shape": shape, "script": text} for shape, text in texts],
+                "values": [
+                    dict(zip(("key", "value", "from"), row, strict=True)) for row in origins
+                ],
+            }
+        )
+        return
+    out = console()
+    for shape, text in texts:
+        print(f"---- {shape}\n{text}")
+    out.print(values_table(origins))
+    print()
+    out.print(sent_table((r["cell"], r["shape"], r["job"], r["why"]) for r in rows))
+    sends, left = len(selection.send), len(selection.left_out)
+    hours = sum(one.cell.gpus * one.shape.minutes for one in selection.send) / 60
+    print(
+        f"nothing was sent; it would be {sends} cells as {len(texts)} arrays ({left} left out), "
+        f"{hours:g} GPU-hours at most, study {made.study.name} in {made.study.root}"
+    )
+
+
+def run(
+    words: Words = None,
+    multirun: Multirun = False,
+    config_dir: ConfigDir = None,
+    index: Annotated[
+        int | None, typer.Option("--index", help="with -m: only this cell of the sweep (from 0)")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """One cell here and now: on a laptop, or inside an allocation (what sbatch/*.sbatch call).
+
+    Example: hpml-jobs run gpus=2 batch=64 cluster=local
+    """
+    from hpml_jobs.submit.job import attempt_cell, ignore_preemption_signal  # noqa: PLC0415
+    from hpml_jobs.submit.launch import write_cells  # noqa: PLC0415
+
+    ignore_preemption_signal()
+    made = _plan(words, multirun, config_dir, sending=False, fetch=False)
+    if index is None and len(made.cells) != 1:
+        raise UsageError(
+            f"run is for one cell, these are {len(made.cells)}: choose with --index 0…"
+        )
+    if index is not None and not 0 <= index < len(made.cells):
+        raise UsageError(f"--index {index}: this sweep has cells 0 to {len(made.cells) - 1}")
+    chosen = made.cells[index or 0]
+    made.study.create()
+    folder = made.study.cell(chosen.cell.slug)
+    write_cells(made.study, [_with_leave(made, chosen)])
+    end = attempt_cell(folder)
+    if json:
+        print_json(end)
+    if not end.outcome.finished:
+        raise HpmlError(f"{folder.slug} {end.outcome.value}: {end.reason}")
+
+
+def _with_leave(plan: "Plan", one: "Ordered") -> "Ordered":
+    from hpml_jobs.record import InvalidRecordError  # noqa: PLC0415
+    from hpml_jobs.submit.selection import superseding  # noqa: PLC0415
+
+    try:
+        return superseding(plan, one) if plan.rerun else one
+    except InvalidRecordError:
+        return one  # what is there is no record; the attempt replaces it
+
+
+def fetch(words: Words = None, config_dir: ConfigDir = None) -> None:
+    """The data set, once, on the login node. Example: hpml-jobs fetch data.root=/scratch/me/data"""
+    from hpml_jobs.submit.datasets import fetch as fetch_data  # noqa: PLC0415
+    from hpml_jobs.submit.sweep import expand  # noqa: PLC0415
+
+    fetch_data(expand(words or [], multirun=False, config_dir=config_dir).settings[0], _say)

@@ -1,0 +1,1 @@
+"""The login node: compose cells, check them, send them, see them through."""

@@ -1,0 +1,219 @@
+"""From settings to a `Plan`: resolved, checked cells with their shapes, before anything is sent."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from hpml_jobs.cell import Cell, CellFile, Device, Strategy, Workload
+from hpml_jobs.cluster import Cluster, Launcher, Shape, check_inventory, sbatch_options
+from hpml_jobs.errors import UsageError
+from hpml_jobs.formulas import gpu_hours
+from hpml_jobs.study import Study, check_name
+from hpml_jobs.submit import machine
+from hpml_jobs.submit.datasets import data_root, settle_workload
+from hpml_jobs.submit.settings import Settings
+from hpml_jobs.submit.sweep import Sweep
+
+
+class Ordered(NamedTuple):
+    """One cell as it will be sent."""
+
+    file: CellFile
+    shape: Shape
+
+    @property
+    def cell(self) -> Cell:
+        """The measurement itself."""
+        return self.file.cell
+
+
+class Plan(NamedTuple):
+    """All cells of one submission, in the order asked for, and what was decided on the way."""
+
+    study: Study
+    cluster: Cluster
+    cells: list[Ordered]
+    rerun: bool
+    said: list[str]
+    origins: dict[str, str]
+
+    @property
+    def gpu_hours(self) -> float:
+        """GPU-hours at most: every cell until its time limit."""
+        return sum(gpu_hours(o.cell.gpus, o.shape.minutes) for o in self.cells)
+
+
+def make_plan(
+    sweep: Sweep,
+    *,
+    sending: bool = True,
+    fetch: bool = True,
+    say: Callable[[str], None],
+) -> Plan:
+    """Resolve and check all cells; nothing is written and nothing is sent.
+
+    `sending=False` is for a cell that runs right here (`hpml-jobs run`): the cluster's rules for
+    submission and its inventory are not asked.
+    """
+    for sentence in sweep.said:
+        say(sentence)
+    resolver = _Resolver(sending=sending, fetch=fetch, say=say)
+    ordered = [one for settings in sweep.settings for one in resolver.resolve(settings)]
+    unique = {one.cell.slug: one for one in ordered}
+    if len(unique) < len(ordered):
+        say(
+            f"{len(ordered)} combinations are {len(unique)} cells: gpus=1 is one shared baseline "
+            "(single) for all strategies, duplicates are left out"
+        )
+    first = sweep.settings[0]
+    outputs = Path(os.path.expandvars(first.outputs)).expanduser().resolve()
+    study = Study(outputs / _study_name(sweep, resolver))
+    cluster = resolver.cluster(first)
+    if sending:
+        cluster.check()
+    return Plan(study, cluster, list(unique.values()), first.rerun, sweep.said, sweep.origins)
+
+
+def _study_name(sweep: Sweep, resolver: "_Resolver") -> str:
+    first = sweep.settings[0]
+    if first.study is not None:
+        return check_name(first.study)
+    workloads = "_".join(dict.fromkeys(settings.workload.name for settings in sweep.settings))
+    parts = [workloads, first.cluster.name]
+    kinds = {resolver.kind(settings) for settings in sweep.settings} - {None}
+    if first.cluster.launcher is Launcher.SLURM:
+        parts += sorted(str(kind) for kind in kinds)
+    return check_name("-".join(parts))
+
+
+class _Resolver:
+    """Defaults that need to know the cluster, the machine or the data; each asked once."""
+
+    def __init__(self, *, sending: bool, fetch: bool, say: Callable[[str], None]) -> None:
+        self.sending = sending
+        self.fetch = fetch
+        self.say = say
+        self._workloads: dict[tuple[Workload, Path], Workload] = {}
+        self._clusters: dict[bytes, Cluster] = {}
+        self._said: set[str] = set()
+
+    def _say_once(self, sentence: str) -> None:
+        if sentence not in self._said:
+            self._said.add(sentence)
+            self.say(sentence)
+
+    def cluster(self, settings: Settings) -> Cluster:
+        """The cluster; a generic one with the GPU kinds that sinfo shows."""
+        key = msgspec.json.encode(settings.cluster)
+        if key not in self._clusters:
+            self._clusters[key] = self._complete(settings.cluster)
+        return self._clusters[key]
+
+    def _complete(self, cluster: Cluster) -> Cluster:
+        if cluster.launcher is Launcher.LOCAL or cluster.gpu_types or not self.sending:
+            return cluster
+        kinds: dict[str, int] = {}
+        for node in machine.inventory():
+            if node.gpu_type and node.gpus:
+                kinds[node.gpu_type] = max(node.gpus, kinds.get(node.gpu_type, 0))
+        only = next(iter(kinds)) if len(kinds) == 1 else None
+        return msgspec.structs.replace(cluster, gpu_types=kinds, gpu_type=cluster.gpu_type or only)
+
+    def device(self, settings: Settings) -> Device:
+        """What was asked for, else what the cluster has; a local machine is looked at."""
+        asked = settings.device or settings.cluster.device
+        if asked is not None:
+            return Device(asked)
+        return Device.CUDA if machine.local_gpus() else Device.CPU
+
+    def kind(self, settings: Settings) -> str | None:
+        """The GPU kind to ask for; None where no GPU is requested, or on a local machine."""
+        cluster = self.cluster(settings)
+        wants_gpus = self.device(settings) is Device.CUDA or cluster.request_gpus_for_cpu
+        if not wants_gpus or cluster.launcher is Launcher.LOCAL:
+            return None
+        kind = cluster.kind(settings.gpu_type)
+        if settings.gpu_type is None and kind is not None:
+            self._say_once(f"GPU kind: {kind}, the default of cluster={cluster.name} (gpu_type=…)")
+        return kind
+
+    def workload(self, settings: Settings) -> tuple[Workload, Path]:
+        """The workload with its images counted, and the folder its data is in."""
+        root = data_root(settings.data.root, settings.cluster)
+        asked = msgspec.structs.replace(settings.workload, limit=settings.data.limit)
+        if (asked, root) not in self._workloads:
+            self._workloads[asked, root] = settle_workload(
+                asked, root, self.cluster(settings), fetch=self.fetch, say=self._say_once
+            )
+        return self._workloads[asked, root], root
+
+    def resolve(self, settings: Settings) -> list[Ordered]:
+        """The cells of one combination: one per repeat, and a second baseline where asked for."""
+        strategies = [settings.strategy]
+        if settings.gpus == 1:
+            strategies = [Strategy.SINGLE]
+            if settings.strategy is settings.baseline is Strategy.DDP:
+                strategies.append(Strategy.DDP)
+        return [
+            self._ordered(settings, strategy, repeat)
+            for strategy in strategies
+            for repeat in range(settings.repeats)
+        ]
+
+    def _ordered(self, settings: Settings, strategy: Strategy, repeat: int) -> Ordered:
+        device, kind = self.device(settings), self.kind(settings)
+        cluster = self.cluster(settings)
+        nodes = settings.nodes
+        if nodes is None:
+            nodes = cluster.nodes_for(settings.gpus, kind) if settings.gpus > 0 else 1
+        draft = Cell(
+            gpus=settings.gpus,
+            nodes=nodes,
+            batch=settings.batch,
+            strategy=strategy,
+            workload=msgspec.structs.replace(settings.workload, limit=settings.data.limit),
+            protocol=settings.protocol,
+            device=device,
+            gpu_type=kind if device is Device.CUDA else None,
+            threads=settings.threads,
+            loader_workers=settings.loader_workers,
+            seed=settings.seed,
+            repeat=repeat,
+        )  # what is wrong without looking at the data is said first
+        workload, root = self.workload(settings)
+        cell = msgspec.structs.replace(draft, workload=workload)
+        shape = self._shape(cell, cluster, kind, settings.minutes)
+        file = CellFile(cell=cell, data_root=str(root), code_root=str(Path.cwd()))
+        return Ordered(file, shape)
+
+    def _shape(self, cell: Cell, cluster: Cluster, kind: str | None, minutes: int) -> Shape:
+        per_node = cell.gpus_per_node
+        gpus = per_node if cell.device is Device.CUDA or cluster.request_gpus_for_cpu else 0
+        memory = cluster.mem_gb_per_gpu
+        shape = Shape(
+            nodes=cell.nodes,
+            gpus_per_node=gpus,
+            gpu_type=kind,
+            cpus_per_node=per_node * (cell.loader_workers + cell.threads),
+            mem_gb_per_node=memory * per_node if memory else None,
+            minutes=minutes,
+        )
+        if self.sending:
+            self._check_fits(cell, cluster, shape)
+        return shape
+
+    def _check_fits(self, cell: Cell, cluster: Cluster, shape: Shape) -> None:
+        if cluster.launcher is Launcher.SLURM:
+            sbatch_options(shape, cluster)  # refuses what the cluster cannot be asked for
+            nodes = list(machine.inventory())
+            if nodes:
+                check_inventory(shape, cluster, nodes)
+            return
+        if cell.nodes > 1:
+            raise UsageError(f"nodes={cell.nodes}: cluster=local is one machine; take nodes=1")
+        here = len(machine.local_gpus())
+        if cell.device is Device.CUDA and cell.gpus > here:
+            raise UsageError(f"gpus={cell.gpus} with device=cuda: this machine has {here} GPUs")

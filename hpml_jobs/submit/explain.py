@@ -1,0 +1,80 @@
+"""A plan for people: the cells, the arrays and their scripts, and where each value came from."""
+
+from typing import Any
+
+import msgspec
+
+from hpml_jobs.cluster import Launcher
+from hpml_jobs.submit.cells import Plan
+from hpml_jobs.submit.launch import arrays, script
+from hpml_jobs.submit.selection import Selection
+
+
+def scripts(plan: Plan, selection: Selection) -> list[tuple[str, str]]:
+    """Shape and sbatch script of every array that would be sent; none on a local machine."""
+    if plan.cluster.launcher is Launcher.LOCAL:
+        return []
+    return [
+        (f"{len(array.cells)} x {array.shape}", script(plan, array))
+        for array in arrays(selection.send, plan.cluster)
+    ]
+
+
+def values(plan: Plan) -> list[tuple[str, str, str]]:
+    """Every value that is not simply absent: key, value, where it came from."""
+    cells = [one.cell for one in plan.cells]
+    rows = [("study", plan.study.name), ("outputs", str(plan.study.root.parent))]
+    for name in cells[0].__struct_fields__:
+        if name != "workload":
+            rows.append((name, _all(getattr(cell, name) for cell in cells)))
+    rows.append(("minutes", _all(one.shape.minutes for one in plan.cells)))
+    rows.append(("data.root", _all(one.file.data_root for one in plan.cells)))
+    for field in cells[0].workload.__struct_fields__:
+        key = "data.limit" if field == "limit" else f"workload.{field}"
+        rows.append((key, _all(getattr(cell.workload, field) for cell in cells)))
+    rows += [(f"cluster.{name}", _text(value)) for name, value in _cluster_facts(plan)]
+    return [(key, value, _origin(plan, key)) for key, value in rows if value != "–"]
+
+
+def _cluster_facts(plan: Plan) -> list[tuple[str, Any]]:
+    """What is set on the cluster; a container's details only where there is an image."""
+    facts: dict[str, Any] = msgspec.to_builtins(plan.cluster)
+    container = facts.pop("container")
+    if container["image"] is not None:
+        facts |= {f"container.{name}": value for name, value in container.items()}
+    return [(name, value) for name, value in facts.items() if value and name not in _INNER]
+
+
+_INNER = ("known_as", "account_example", "account_rule", "partition_rule", "launcher")
+
+
+def _all(found: Any) -> str:
+    return ", ".join(dict.fromkeys(_text(value) for value in found))
+
+
+def _text(value: Any) -> str:
+    return "–" if value is None else str(value)
+
+
+_WORKED_OUT = {
+    "study": "from workload, cluster and GPU kind",
+    "nodes": "from gpus and the cluster's GPUs per node",
+    "device": "what the cluster has",
+    "gpu_type": "the cluster's default kind",
+    "repeat": "from repeats",
+    "strategy": "conf/config.yaml; gpus=1 is single",
+    "data.root": "the cluster's, else $SCRATCH/data, else ./data",
+    "workload.images": "counted",
+}
+
+
+def _origin(plan: Plan, key: str) -> str:
+    origins = plan.origins
+    if key in origins:
+        return origins[key]
+    if key.startswith("workload.") and key not in _WORKED_OUT:
+        return origins["workload."]
+    if key.startswith("cluster."):
+        parents = [origin for name, origin in origins.items() if name.startswith(f"{key}.")]
+        return ", ".join([*parents, origins["cluster."]])
+    return _WORKED_OUT.get(key, "conf/config.yaml")

@@ -1,0 +1,270 @@
+"""What a job runs on its node: the cell's workers, until a record or a reason is there."""
+
+import ctypes
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import FrameType
+from typing import NamedTuple
+
+import msgspec
+
+from hpml_jobs import __version__
+from hpml_jobs.cell import Cell, CellFile
+from hpml_jobs.errors import HpmlError
+from hpml_jobs.record import Attempt, InvalidRecordError, Record, decode, encode, write_whole
+from hpml_jobs.slurm import Outcome, scrubbed
+from hpml_jobs.study import AttemptEnd, AttemptFolder, CellFolder, utc_now
+from hpml_jobs.submit import machine
+
+JOB_VARIABLE = "HPML_JOBS_JOB"
+"""Names the job where SLURM does not (a local run)."""
+
+
+class Job(NamedTuple):
+    """The job this process runs in, and which of its nodes this is."""
+
+    id: str
+    restart: int
+    node: int
+
+    @classmethod
+    def here(cls) -> "Job":
+        """Read from the environment, before it is scrubbed."""
+        env = os.environ
+        array, task = env.get("SLURM_ARRAY_JOB_ID"), env.get("SLURM_ARRAY_TASK_ID")
+        identity = f"{array}_{task}" if array and task else env.get("SLURM_JOB_ID")
+        return cls(
+            id=identity or env.get(JOB_VARIABLE) or f"here-{os.getpid()}-{int(time.time())}",
+            restart=int(env.get("SLURM_RESTART_COUNT") or 0),
+            node=int(env.get("SLURM_NODEID") or 0),
+        )
+
+
+def run_cell(folder: str) -> None:
+    """The function that submitit runs: exit code 0 for a finished cell, else 1."""
+    ignore_preemption_signal()
+    end = attempt_cell(CellFolder(Path(folder)))
+    sys.exit(0 if end.outcome.finished else 1)
+
+
+def ignore_preemption_signal() -> None:
+    """Leave USR2 to SLURM: submitit's own handler would end the cell as FAILED, never requeued."""
+    signal.signal(signal.SIGUSR2, signal.SIG_IGN)
+
+
+def attempt_cell(folder: CellFolder) -> AttemptEnd:
+    """Measure a cell on this node; a valid record is left alone, a requeued cell starts over."""
+    job = Job.here()
+    attempt = Attempt(id=f"{job.id}.r{job.restart}", job=job.id, restart=job.restart)
+    attempt = msgspec.structs.replace(attempt, started=utc_now())
+    file = folder.read()
+    done = _finished(folder, file)
+    if done is not None:
+        print(f"{folder.slug}: measured already by {done.attempt.id}, nothing to do")  # noqa: T201
+        return AttemptEnd(attempt=done.attempt, outcome=done.outcome, reason=done.reason)
+    paths = folder.attempt(attempt.id)
+    paths.errors.mkdir(parents=True, exist_ok=True)
+    if job.node == 0:
+        write_whole(paths.about, encode(attempt))
+        write_whole(folder.current, attempt.id.encode())
+    try:
+        _check_version(file)
+        ended, stopped = _run_workers(file.cell, folder, paths, job)
+        end = _judge(attempt, paths, ended, stopped=stopped)
+    except HpmlError as fault:
+        end = AttemptEnd(attempt=attempt, outcome=Outcome.FAILED, reason=str(fault))
+    if job.node == 0:
+        end = _publish(folder, file, paths, end)
+        write_whole(paths.end, encode(end))
+        print(f"{folder.slug}: {end.outcome.value} {end.reason or ''} (log: {paths.log})")  # noqa: T201
+    return end
+
+
+def _finished(folder: CellFolder, file: CellFile) -> Record | None:
+    """The valid record that this attempt must leave alone, if there is one."""
+    try:
+        record = folder.read_record()
+    except InvalidRecordError:
+        return None
+    superseded = record is not None and record.attempt.id == file.supersedes
+    return None if superseded else record
+
+
+def _check_version(file: CellFile) -> None:
+    if file.hpml_jobs != __version__:
+        raise HpmlError(
+            f"submitted by hpml_jobs {file.hpml_jobs}, this job's Python ({sys.executable}) has "
+            f"{__version__}: install {file.hpml_jobs} there, or submit again"
+        )
+
+
+def worker_command(cell: Cell, folder: Path, attempt: AttemptFolder, job: Job) -> list[str]:
+    """One plain process for single and dp; torchrun for the rest, standalone on one node."""
+    worker = ["hpml_jobs.worker", str(folder), attempt.id]
+    if not cell.strategy.under_torchrun:
+        return [sys.executable, "-m", *worker]
+    return [
+        *(sys.executable, "-m", "torch.distributed.run"),
+        *_rendezvous(cell, job),
+        *("--nproc-per-node", str(cell.gpus_per_node), "--max-restarts=0"),
+        *("--log-dir", str(attempt.ranks), "--redirects", "3", "--tee", "3"),
+        *("-m", *worker),
+    ]
+
+
+def _rendezvous(cell: Cell, job: Job) -> list[str]:
+    if cell.nodes == 1:
+        return ["--standalone", "--local-addr=127.0.0.1"]
+    first = machine.hosts_of_job()[0]
+    number = int(re.sub(r"\D", "", os.environ.get("SLURM_JOB_ID", "0")) or 0)
+    return [
+        f"--nnodes={cell.nodes}",
+        f"--node-rank={job.node}",
+        "--rdzv-backend=c10d",
+        f"--rdzv-endpoint={first}:{20000 + number % 12000}",
+        f"--rdzv-id={job.id}_{job.restart}",
+        f"--rdzv-conf=is_host={int(job.node == 0)},read_timeout=300,join_timeout=900",
+    ]
+
+
+def worker_environment(cell: Cell, attempt: AttemptFolder, job: Job) -> dict[str, str]:
+    """The job's environment without what it leaks; equal threads per process in every cell.
+
+    The scrubbed SLURM_* variables travel as JSON, for the record's facts.
+    """
+    slurm = {name: value for name, value in os.environ.items() if name.startswith("SLURM_")}
+    return scrubbed(dict(os.environ), inside_job=True) | {
+        "OMP_NUM_THREADS": str(cell.threads),
+        "MKL_NUM_THREADS": str(cell.threads),
+        "PYTHONUNBUFFERED": "1",
+        "TORCHELASTIC_ERROR_FILE": str(attempt.errors / f"torchrun-node{job.node}.json"),
+        "HPML_JOBS_SLURM": json.dumps(slurm),
+    }
+
+
+def die_with_parent() -> None:
+    """Ask the kernel to kill this process when its parent dies (Linux, PR_SET_PDEATHSIG)."""
+    ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGKILL, 0, 0, 0)
+
+
+def _run_workers(
+    cell: Cell, folder: CellFolder, attempt: AttemptFolder, job: Job
+) -> tuple[int, bool]:
+    """Start the workers, pass SIGTERM on, wait: the exit code, and whether we were stopped."""
+    log = attempt.log if job.node == 0 else attempt.log.with_name(f"log-node{job.node}.txt")
+    stopped = False
+    command = worker_command(cell, folder.root, attempt, job)
+    environment = worker_environment(cell, attempt, job)
+    with log.open("ab") as output:
+        workers = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            preexec_fn=die_with_parent,  # noqa: PLW1509  (no threads here yet)
+        )
+
+        def pass_on(_signal: int, _frame: FrameType | None) -> None:
+            nonlocal stopped
+            stopped = True
+            workers.terminate()
+
+        before = signal.signal(signal.SIGTERM, pass_on)
+        try:
+            return workers.wait(), stopped
+        finally:
+            if workers.poll() is None:  # interrupted: nothing of a cell outlives its job
+                workers.terminate()
+                workers.wait()
+            signal.signal(signal.SIGTERM, before)
+
+
+_SIGNALLED = re.compile(
+    r"rank\s*:\s*(?P<rank>\d+)[^\n]*\n[^\n]*exitcode\s*:\s*-(?P<signal>\d+)", re.MULTILINE
+)
+
+
+def _judge(attempt: Attempt, paths: AttemptFolder, code: int, *, stopped: bool) -> AttemptEnd:
+    """What became of the attempt; the first failing rank's words, or the signal that killed it."""
+    if code == 0:
+        return AttemptEnd(attempt=attempt, outcome=Outcome.OK)
+    if stopped:
+        reason = "the job was told to stop (SIGTERM)"
+        return AttemptEnd(attempt=attempt, outcome=Outcome.CANCELLED, reason=reason)
+    errors = paths.rank_errors()
+    if errors:
+        first = next((error for error in errors if error.oom), errors[0])
+        outcome = Outcome.OOM if first.oom else Outcome.FAILED
+        return AttemptEnd(
+            attempt=attempt,
+            outcome=outcome,
+            reason=f"rank {first.rank}: {first.reason}",
+            rank=first.rank,
+            traceback=first.traceback,
+        )
+    rank, number = 0, -code
+    if code > 0:
+        found = _SIGNALLED.search(_tail(paths.log))
+        if not found:
+            reason = f"the workers ended with exit code {code}; the log says why"
+            return AttemptEnd(attempt=attempt, outcome=Outcome.FAILED, reason=reason)
+        rank, number = int(found["rank"]), int(found["signal"])
+    guess = " (out of memory?)" if number == signal.SIGKILL else ""
+    reason = f"rank {rank} killed by signal {number}{guess}"
+    return AttemptEnd(attempt=attempt, outcome=Outcome.FAILED, reason=reason, rank=rank)
+
+
+def _tail(log: Path, size: int = 20_000) -> str:
+    try:
+        return log.read_bytes()[-size:].decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def _publish(
+    folder: CellFolder, file: CellFile, paths: AttemptFolder, end: AttemptEnd
+) -> AttemptEnd:
+    """Make the attempt's record the cell's, unless another attempt has taken over meanwhile."""
+    if end.outcome is Outcome.OOM:
+        record = Record(
+            cell=file.cell,
+            slug=folder.slug,
+            attempt=msgspec.structs.replace(end.attempt, ended=utc_now()),
+            outcome=Outcome.OOM,
+            reason=end.reason,
+        )
+        write_whole(paths.record, encode(record))
+    elif end.outcome is not Outcome.OK:
+        return end
+    try:
+        content = paths.record.read_bytes()
+        decode(content, str(paths.record))
+    except OSError:
+        reason = "the workers ended well but left no record"
+        return msgspec.structs.replace(end, outcome=Outcome.MISSING, reason=reason)
+    except InvalidRecordError as fault:
+        return msgspec.structs.replace(end, outcome=Outcome.INVALID, reason=str(fault))
+    current = folder.latest_attempt()
+    if current is None or current.id != paths.id:
+        reason = f"attempt {current.id if current else '?'} has taken over; this one's is not used"
+        return msgspec.structs.replace(end, outcome=Outcome.CANCELLED, reason=reason)
+    if _finished(folder, file) is None:
+        if paths.iterations.exists():
+            fresh = folder.iterations.with_suffix(".new")
+            shutil.copyfile(paths.iterations, fresh)
+            fresh.replace(folder.iterations)
+        write_whole(folder.record_json, content)
+    return end
+
+
+if __name__ == "__main__":
+    die_with_parent()
+    run_cell(sys.argv[1])

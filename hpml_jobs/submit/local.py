@@ -1,0 +1,78 @@
+"""The same cells on this machine: one after another, each in a fresh process, the same records."""
+
+import functools
+import os
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable
+
+import msgspec
+
+from hpml_jobs.study import CellFolder, Happening, ManifestLine
+from hpml_jobs.submit.cells import Ordered, Plan
+from hpml_jobs.submit.job import JOB_VARIABLE, die_with_parent
+from hpml_jobs.submit.launch import write_cells
+
+POLL_S = 0.2
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """What the worker says between two epochs."""
+
+    epoch: int = 0
+    epochs: int = 0
+    role: str = ""
+
+
+def run_all(
+    plan: Plan,
+    cells: list[Ordered],
+    watch: Callable[[int, CellFolder, Progress], None],
+    ended: Callable[[CellFolder], None],
+) -> None:
+    """Run cells one by one; `watch` is called while a cell runs, `ended` after it.
+
+    A cell that fails does not stop the next one: its outcome is in the study.
+    """
+    if not cells:
+        return
+    job = f"local-{os.getpid()}-{int(time.time())}"
+    slugs = tuple(one.cell.slug for one in cells)
+    line = ManifestLine(
+        happening=Happening.SENT, batch=uuid.uuid4().hex, cells=slugs, jobs=(job,) * len(slugs)
+    )
+    write_cells(plan.study, cells)
+    plan.study.append(line)
+    for index, slug in enumerate(slugs):
+        folder = plan.study.cell(slug)
+        _run_one(folder, job, functools.partial(watch, index, folder))
+        ended(folder)
+
+
+def _run_one(folder: CellFolder, job: str, watch: Callable[[Progress], None]) -> None:
+    command = [sys.executable, "-m", "hpml_jobs.submit.job", str(folder.root)]
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.DEVNULL,
+        env=os.environ | {JOB_VARIABLE: job},
+        preexec_fn=die_with_parent,  # noqa: PLW1509  (it only calls prctl)
+    )
+    try:
+        while process.poll() is None:
+            watch(progress(folder, job))
+            time.sleep(POLL_S)
+    finally:
+        if process.poll() is None:  # Ctrl-C: the job's own SIGTERM handler ends the workers
+            process.terminate()
+            process.wait()
+
+
+def progress(folder: CellFolder, job: str) -> Progress:
+    """How far a job's attempt is; zeros before its first words."""
+    try:
+        text = folder.attempt(f"{job}.r0").progress.read_bytes()
+        return msgspec.json.decode(text, type=Progress)
+    except (OSError, msgspec.MsgspecError):
+        return Progress()

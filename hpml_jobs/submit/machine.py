@@ -1,0 +1,118 @@
+"""What this machine is: whether SLURM is here, which cluster it is, what its nodes hold."""
+
+import functools
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+from hpml_jobs.errors import HpmlError, UsageError
+from hpml_jobs.slurm import SINFO_FORMAT, Node, parse_limits, parse_sinfo
+
+ASK_TIMEOUT_S = 20
+
+
+def ask_slurm(*command: str) -> str | None:
+    """What a SLURM command prints; None where it is absent, fails or stays silent."""
+    environment = {
+        k: v for k, v in os.environ.items() if k not in ("SQUEUE_FORMAT", "SINFO_FORMAT")
+    }
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=ASK_TIMEOUT_S,
+            env=environment,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout if done.returncode == 0 else None
+
+
+def has_sbatch() -> bool:
+    """Whether jobs can be sent from here."""
+    return shutil.which("sbatch") is not None
+
+
+def cluster_sign() -> str | None:
+    """What says that this machine belongs to a cluster, if anything does."""
+    if "SLURM_CONF" in os.environ:
+        return "SLURM_CONF"
+    places = ("/etc/slurm/slurm.conf", "/run/slurm/conf/slurm.conf")
+    return next((place for place in places if Path(place).exists()), None)
+
+
+def refuse_login_node() -> None:
+    """Refuse to train on a machine that belongs to a cluster but cannot send jobs."""
+    sign = cluster_sign()
+    if sign and "SLURM_JOB_ID" not in os.environ:  # inside an allocation, computing is right
+        raise UsageError(
+            f"sbatch is not on PATH, yet {sign} says that this machine belongs to a cluster: load "
+            "the cluster's SLURM (module load slurm), or say cluster=local to compute right here"
+        )
+
+
+@functools.cache
+def limits() -> dict[str, str]:
+    """`scontrol show config`, empty where it does not answer."""
+    return parse_limits(ask_slurm("scontrol", "show", "config") or "")
+
+
+@functools.cache
+def inventory() -> tuple[Node, ...]:
+    """The cluster's nodes, empty where sinfo does not answer."""
+    return tuple(parse_sinfo(ask_slurm("sinfo", "-h", "-N", "-o", SINFO_FORMAT) or ""))
+
+
+def detect_cluster(profiles: dict[str, tuple[str, ...]]) -> tuple[str, str]:
+    """The profile of this machine, and the sentence that says why.
+
+    `profiles` maps a profile to the ClusterNames it is known as.
+    """
+    if not has_sbatch():
+        refuse_login_node()
+        return "local", "no sbatch here: the cells run on this machine (cluster=local)"
+    if not limits() and not cluster_sign():
+        return "local", "sbatch is here, but no cluster behind it: cluster=local"
+    name = limits().get("ClusterName", "")
+    for profile, known_as in profiles.items():
+        if name.lower() in known_as:
+            return profile, f"SLURM's ClusterName is {name}: cluster={profile}"
+    return "slurm", f"SLURM's ClusterName is {name or 'not told'}: cluster=slurm (generic)"
+
+
+@functools.cache
+def local_gpus() -> tuple[str, ...]:
+    """Names of this machine's NVIDIA GPUs, without torch."""
+    import pynvml  # noqa: PLC0415  (only where the local machine is asked)
+
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return ()
+    try:
+        count = pynvml.nvmlDeviceGetCount()
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(count)]
+        return tuple(str(pynvml.nvmlDeviceGetName(handle)) for handle in handles)
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def hosts_of_job() -> list[str]:
+    """The hosts of the job this runs in, in SLURM's order; asked outside any container.
+
+    Raises:
+        HpmlError: SLURM does not say; a multi-node cell never falls back to localhost.
+    """
+    listed = os.environ.get("HPML_JOBS_HOSTS", "").split()
+    if not listed and os.environ.get("SLURM_JOB_NODELIST"):
+        text = ask_slurm("scontrol", "show", "hostnames", os.environ["SLURM_JOB_NODELIST"])
+        listed = (text or "").split()
+    if not listed:
+        raise HpmlError("the job's hosts are unknown: scontrol show hostnames gave nothing")
+    if not all(re.fullmatch(r"[A-Za-z0-9._-]+", host) for host in listed):
+        raise HpmlError(f"these are not host names: {listed}")
+    return listed

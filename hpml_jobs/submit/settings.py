@@ -1,0 +1,106 @@
+"""What one combination of the command line asks for, with every type checked."""
+
+import types
+import typing
+from typing import Any
+
+import msgspec
+
+from hpml_jobs.cell import Device, Protocol, Settled, Strategy, Workload
+from hpml_jobs.cluster import Cluster
+from hpml_jobs.errors import UsageError
+
+
+class Data(Settled, frozen=True, kw_only=True):
+    """Where data sets lie, and how much of one is used."""
+
+    root: str | None = None
+    limit: int | None = None
+
+
+class Settings(Settled, frozen=True, kw_only=True):
+    """conf/config.yaml, composed: the fields are explained there."""
+
+    cluster: Cluster
+    workload: Workload
+    gpus: int
+    batch: int
+    strategy: Strategy
+    nodes: int | None
+    gpu_type: str | None
+    device: Device | None
+    threads: int
+    loader_workers: int
+    protocol: Protocol
+    seed: int
+    repeats: int
+    baseline: Strategy
+    data: Data
+    study: str | None
+    outputs: str
+    minutes: int
+    rerun: bool
+    grid: Any = None
+
+    def __post_init__(self) -> None:
+        """Refuse what no cluster could do."""
+        if self.minutes < 1:
+            raise UsageError(f"minutes={self.minutes}: a time limit is at least 1 minute")
+        if self.cluster.max_minutes and self.minutes > self.cluster.max_minutes:
+            raise UsageError(
+                f"minutes={self.minutes}: cluster={self.cluster.name} allows at most "
+                f"{self.cluster.max_minutes} (cluster.max_minutes)"
+            )
+        if self.repeats < 1:
+            raise UsageError(f"repeats={self.repeats}: must be 1 or more")
+        if self.nodes is not None and self.nodes < 1:
+            raise UsageError(f"nodes={self.nodes}: must be 1 or more")
+        if self.baseline is Strategy.DP:
+            raise UsageError("baseline=dp: the baseline is single (the plain loop) or ddp")
+        if self.data.limit is not None and self.data.limit < 1:
+            raise UsageError(f"data.limit={self.data.limit}: must be 1 or more images")
+
+
+def settle(values: dict[str, Any]) -> Settings:
+    """Check a composed configuration; the key at fault is named as it is typed."""
+    try:
+        return msgspec.convert(values, Settings)
+    except msgspec.ValidationError as fault:
+        words, _, path = str(fault).partition(" - at `$")
+        key = path.rstrip("`").lstrip(".")
+        value = values
+        for part in key.split("."):
+            value = value.get(part) if isinstance(value, dict) else None  # type: ignore[assignment]
+        if "enum value" in words:
+            words = f"choose one of {_choices(key)}"
+        shown = f"{key}={value}" if key else "the configuration"
+        raise UsageError(f"{shown}: {words[0].lower()}{words[1:].replace('`', '')}") from fault
+
+
+def _annotation(key: str) -> Any:
+    """The type of a dotted key of Settings; None where there is no such key."""
+    kind: Any = Settings
+    for part in key.split("."):
+        if not isinstance(kind, type) or not issubclass(kind, msgspec.Struct):
+            return None
+        kind = typing.get_type_hints(kind).get(part)
+    return kind
+
+
+def _choices(key: str) -> str:
+    kind = _annotation(key)
+    members = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
+    return ", ".join(str(choice) for member in members if member for choice in _values(member))
+
+
+def _values(kind: Any) -> list[str]:
+    return [member.value for member in kind] if hasattr(kind, "__members__") else []
+
+
+def typed_value(key: str, value: Any) -> Any:
+    """A command line's value as the key wants it: a study named 2026 is text, not a number."""
+    kind = _annotation(key)
+    accepts = set(typing.get_args(kind)) if isinstance(kind, types.UnionType) else {kind}
+    if str in accepts and isinstance(value, int | float):
+        return str(value)
+    return value

@@ -1,0 +1,232 @@
+"""Where every cell stands: manifest x squeue x sacct x records, one question to each."""
+
+import os
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from hpml_jobs.errors import HpmlError
+from hpml_jobs.record import InvalidRecordError, Record
+from hpml_jobs.slurm import (
+    SACCT_FIELDS,
+    SQUEUE_FORMAT,
+    JobState,
+    Outcome,
+    array_ids,
+    parse_sacct,
+    parse_squeue,
+)
+from hpml_jobs.study import CellFolder, CellState, Happening, Study
+
+ASK_TIMEOUT_S = 20
+SACCT_IDS = 100
+"""Array ids of one sacct call; longer lists slow the accounting database down."""
+
+_MEMORY_KILL = "Exceeded job memory limit"
+
+
+class Seen(NamedTuple):
+    """What SLURM says of a study's jobs now; the complaint of what did not answer."""
+
+    queue: dict[str, JobState]
+    accounts: dict[str, JobState]
+    no_queue: str = ""
+    no_accounts: str = ""
+
+
+def states(study: Study, *, before_sending: bool = False) -> list[CellState]:
+    """The state of every cell of a study, by name.
+
+    Raises:
+        HpmlError: with `before_sending`, where squeue does not say which cells are under way.
+    """
+    jobs = study.jobs()
+    cells = study.cells()
+    asked = {cell.slug: jobs.get(cell.slug) or _hand_submitted(cell) for cell in cells}
+    seen = ask(job for job in asked.values() if job and job[0].isdigit())
+    if before_sending and seen.no_queue:
+        raise HpmlError(f"{seen.no_queue}: which cells are under way is not known; try again later")
+    dangling = _dangling(study)
+    return [
+        _state(study, cell, asked[cell.slug], seen, sending=cell.slug in dangling) for cell in cells
+    ]
+
+
+def _hand_submitted(cell: CellFolder) -> str | None:
+    """The job of a cell without a manifest line: the one that its last attempt names."""
+    latest = cell.latest_attempt()
+    return latest.id.rpartition(".r")[0] if latest else None
+
+
+def _dangling(study: Study) -> set[str]:
+    """Cells whose sbatch was begun and never reported: the sender died in between."""
+    open_batches: dict[str, tuple[str, ...]] = {}
+    for line in study.lines():
+        if line.happening is Happening.SENDING:
+            open_batches[line.batch] = line.cells
+        else:
+            open_batches.pop(line.batch, None)
+    return {slug for cells in open_batches.values() for slug in cells}
+
+
+def ask(jobs: Iterable[str]) -> Seen:
+    """One squeue, one sacct (one more per 100 array ids), both bounded in time."""
+    ids = array_ids(jobs)
+    if not ids:
+        return Seen({}, {})
+    code, queue, complaint = _run("squeue", "-h", "-r", "-o", SQUEUE_FORMAT, "-j", ",".join(ids))
+    # a single id that SLURM has forgotten is an error to squeue, and means: not in the queue
+    no_queue = "" if code == 0 or "Invalid job id" in complaint else f"squeue: {complaint}"
+    accounts = no_accounts = ""
+    for start in range(0, len(ids), SACCT_IDS):
+        chunk = ",".join(ids[start : start + SACCT_IDS])
+        code, text, complaint = _run("sacct", "-X", "-P", "-n", "-o", SACCT_FIELDS, "-j", chunk)
+        accounts += text
+        no_accounts = no_accounts or ("" if code == 0 else f"sacct: {complaint}")
+    return Seen(parse_squeue(queue), parse_sacct(accounts), no_queue, no_accounts)
+
+
+def _run(*command: str) -> tuple[int, str, str]:
+    environment = {name: v for name, v in os.environ.items() if not name.startswith("SQUEUE_")}
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=ASK_TIMEOUT_S,
+            env=environment,
+            check=False,
+        )
+    except FileNotFoundError:
+        return 1, "", "not on PATH"
+    except (OSError, subprocess.TimeoutExpired) as fault:
+        return 1, "", str(fault)
+    return done.returncode, done.stdout, (done.stderr.strip().splitlines() or [""])[0]
+
+
+def _state(
+    study: Study, cell: CellFolder, job: str | None, seen: Seen, *, sending: bool
+) -> CellState:
+    """The rules, first that applies: a job under way, a record, SLURM's word, the attempt's."""
+    try:
+        record, invalid = cell.read_record(), ""
+    except InvalidRecordError as fault:
+        record, invalid = None, str(fault)
+    queued = seen.queue.get(job or "")
+    accounted = seen.accounts.get(job or "")
+    if queued and queued.outcome.active and not (record and record.attempt.job == job):
+        where = queued.node or queued.reason
+        reason = f"{queued.state}{f' ({where})' if where else ''}, job {job}"
+        return CellState(
+            slug=cell.slug, outcome=queued.outcome, job=job, reason=reason, node=queued.node
+        )
+    if record is not None:
+        return _measured(cell, record, accounted)
+    if invalid:
+        return CellState(slug=cell.slug, outcome=Outcome.INVALID, job=job, reason=invalid)
+    if accounted:
+        return _ended(study, cell, accounted)
+    if job is None:
+        outcome = Outcome.UNKNOWN if sending else Outcome.MISSING
+        reason = "sbatch was called, its answer is lost" if sending else "not sent yet"
+        return CellState(slug=cell.slug, outcome=outcome, reason=reason)
+    if not job[0].isdigit():
+        return _local(cell, job)
+    return _unaccounted(cell, job, seen)
+
+
+def _measured(cell: CellFolder, record: Record, accounted: JobState | None) -> CellState:
+    """A valid record gives the numbers; another SLURM state stands beside it as a warning."""
+    warning = ""
+    same_job = accounted is not None and accounted.job == record.attempt.job
+    if same_job and accounted and not accounted.state.startswith(("COMPLETED", "COMPLETING")):
+        warning = f"SLURM says {accounted.state}"
+    return CellState(
+        slug=cell.slug,
+        outcome=record.outcome,
+        job=record.attempt.job,
+        reason=record.reason or "",
+        node=",".join(record.attempt.hosts),
+        warning=warning,
+        recorded=True,
+    )
+
+
+def _ended(study: Study, cell: CellFolder, accounted: JobState) -> CellState:
+    """SLURM's word without a record, and the first failing rank's reason where there is one."""
+    outcome = accounted.outcome
+    reason = f"{accounted.state}, exit code {accounted.exit_code}, job {accounted.job}"
+    if outcome is Outcome.MISSING:
+        reason = f"job {accounted.job} {accounted.state} but left no record"
+    if outcome is Outcome.FAILED and _killed_for_memory(study, accounted.job):
+        outcome, reason = Outcome.OOM, f"SLURM ended job {accounted.job}: {_MEMORY_KILL}"
+    latest = cell.latest_attempt()
+    end = latest.read_end() if latest else None
+    if end and end.reason and end.attempt.job == accounted.job and outcome is not Outcome.OOM:
+        reason = f"{end.reason}; {reason}"
+    return CellState(
+        slug=cell.slug, outcome=outcome, job=accounted.job, reason=reason, node=accounted.node
+    )
+
+
+def _killed_for_memory(study: Study, job: str) -> bool:
+    return any(
+        _MEMORY_KILL in path.read_text(errors="replace")
+        for path in study.slurm.glob(f"{job}_*_log.err")
+    )
+
+
+def _unaccounted(cell: CellFolder, job: str, seen: Seen) -> CellState:
+    """A job that SLURM no longer tells of: the attempt's own last words, else unknown."""
+    latest = cell.latest_attempt()
+    end = latest.read_end() if latest else None
+    if end and end.attempt.job == job:
+        return CellState(slug=cell.slug, outcome=end.outcome, job=job, reason=end.reason or "")
+    silent = seen.no_queue or seen.no_accounts or "neither squeue nor sacct knows it"
+    reason = f"job {job}: {silent}"
+    return CellState(slug=cell.slug, outcome=Outcome.UNKNOWN, job=job, reason=reason)
+
+
+def _local(cell: CellFolder, job: str) -> CellState:
+    """A cell of a run on this machine (`local-PID-TIME`, `here-PID-TIME`)."""
+    latest = cell.latest_attempt()
+    begun = latest is not None and latest.id == f"{job}.r0"
+    end = latest.read_end() if latest and begun else None
+    if end:
+        outcome, reason = end.outcome, end.reason or ""
+    elif _alive(job):
+        outcome = Outcome.RUNNING if begun else Outcome.WAITING
+        reason = f"on this machine, {job}"
+    else:
+        outcome, reason = Outcome.CANCELLED, f"the run on this machine was stopped ({job})"
+    return CellState(slug=cell.slug, outcome=outcome, job=job, reason=reason)
+
+
+def _alive(job: str) -> bool:
+    """Whether the process that a local job is named after still runs our program."""
+    try:
+        return b"hpml" in Path(f"/proc/{job.split('-')[1]}/cmdline").read_bytes()
+    except (OSError, IndexError):
+        return False
+
+
+def log_text(study: Study, state: CellState, lines: int) -> str:
+    """Why a cell failed: the first failing rank's traceback, or the end of the job's logs."""
+    latest = study.cell(state.slug).latest_attempt()
+    end = latest.read_end() if latest else None
+    if end and end.traceback:
+        return f"rank {end.rank} failed first:\n{end.traceback}"
+    files = [latest.log] if latest else []
+    if state.job and state.job[0].isdigit():
+        files += sorted(study.slurm.glob(f"{state.job}_*_log.err"))
+    parts = [f"---- {file}\n{text}" for file in files if (text := _end_of(file, lines))]
+    return "\n".join(parts) or "no log was written"
+
+
+def _end_of(file: Path, lines: int) -> str:
+    try:
+        text = file.read_bytes()[-200_000:].decode(errors="replace")
+    except OSError:
+        return ""
+    return "\n".join(text.splitlines()[-lines:])

@@ -1,0 +1,246 @@
+"""From the command line's words to one checked `Settings` per combination; Hydra composes."""
+
+import difflib
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from hydra import compose, initialize_config_dir
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override, OverrideType, ValueType
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from hpml_jobs.cell import Device
+from hpml_jobs.cluster import Launcher
+from hpml_jobs.errors import UsageError
+from hpml_jobs.installed import conf_folder
+from hpml_jobs.submit import machine
+from hpml_jobs.submit.personal import personal_defaults, personal_file
+from hpml_jobs.submit.settings import Settings, settle, typed_value
+
+GROUPS = ("cluster", "workload", "grid")
+
+
+class Sweep(NamedTuple):
+    """All combinations, what was decided on the way, and where each value came from."""
+
+    settings: list[Settings]
+    said: list[str]
+    origins: dict[str, str]
+
+
+class _Words(NamedTuple):
+    """The command line, parsed: key -> the values asked for (one, or several where it sweeps)."""
+
+    values: dict[str, list[Any]]
+    passed_on: list[str]  # +key=value and ~key go to Hydra as they are
+
+
+def expand(words: list[str], *, multirun: bool, config_dir: Path | None = None) -> Sweep:
+    """Every combination of a command line.
+
+    Raises:
+        UsageError: a word that cannot be parsed, a key or choice that does not exist, a wrong type.
+    """
+    by_grid = any(word.startswith("grid=") for word in words)  # a grid sweeps by itself
+    asked = _parse(words, multirun=multirun or by_grid)
+    folders = [conf_folder()] + ([config_dir.resolve()] if config_dir else [])
+    with initialize_config_dir(str(folders[0]), version_base="1.3", job_name="hpml_jobs"):
+        return _Composer(asked, folders).sweep()
+
+
+def _parse(words: list[str], *, multirun: bool) -> _Words:
+    values: dict[str, list[Any]] = {}
+    passed_on: list[str] = []
+    for word in words:
+        override = _parse_word(word)
+        key = override.key_or_group
+        if key.startswith("hydra") or override.package:
+            raise UsageError(
+                f"{word}: jobs are sent by hpml_jobs, not by a launcher of Hydra; leave it out"
+            )
+        if override.type is not OverrideType.CHANGE:
+            passed_on.append(word)
+            continue
+        if key in values:
+            raise UsageError(f"{key} is given twice")
+        values[key] = _values(override, multirun=multirun)
+    return _Words(values, passed_on)
+
+
+def _parse_word(word: str) -> Override:
+    try:
+        return OverridesParser.create().parse_override(word)
+    except HydraException as fault:
+        hint = "" if "=" in word else "; expected key=value, or a command (hpml-jobs --help)"
+        raise UsageError(f"{word!r} cannot be read{hint}") from fault
+
+
+def _values(override: Override, *, multirun: bool) -> list[Any]:
+    key = override.key_or_group
+    if not override.is_sweep_override():
+        return [typed_value(key, override.value())]
+    if override.value_type is ValueType.GLOB_CHOICE_SWEEP or not override.is_discrete_sweep():
+        raise UsageError(f"{override.input_line}: name the values, e.g. {key}=1,2,4")
+    if not multirun:
+        raise UsageError(f"{override.input_line} asks for several cells: add -m")
+    # sweep_string_iterator is for Hydra's own multirun; here the values keep their types
+    return [typed_value(key, value) for value in override.sweep_iterator()]
+
+
+class _Composer:
+    """One compose() per combination of group choices; values are updated on its result."""
+
+    def __init__(self, asked: _Words, folders: list[Path]) -> None:
+        self.folders = folders
+        self.passed_on = asked.passed_on
+        self.groups = {k: v for k, v in asked.values.items() if k in GROUPS}
+        self.values = {k: v for k, v in asked.values.items() if k not in GROUPS}
+        self.personal: dict[str, Any] = {}
+        self.said: list[str] = []
+        self.origins: dict[str, str] = {}
+
+    def sweep(self) -> Sweep:
+        mine = personal_defaults(None)
+        for group in GROUPS:
+            if group in mine and group not in self.groups:
+                self.groups[group] = [mine[group]]
+                self.origins[group] = str(personal_file())
+        cluster = self._cluster()
+        self.personal = {k: v for k, v in personal_defaults(cluster).items() if k not in GROUPS}
+        self.groups["cluster"] = [cluster]
+        found = []
+        for block in self._blocks():
+            found += list(self._combinations(block))
+        return Sweep(found, self.said, self.origins)
+
+    def _cluster(self) -> str:
+        choices = self.groups.get("cluster", ["auto"])
+        if len(choices) != 1:
+            raise UsageError("a study runs on one cluster: send one study per cluster=")
+        choice = str(choices[0])
+        self._check_choice("cluster", choice)
+        if choice == "auto":
+            known = {name: self._known_as(path) for name, path in self._options("cluster").items()}
+            choice, sentence = machine.detect_cluster(known)
+            self.said.append(sentence)
+        return choice
+
+    @staticmethod
+    def _known_as(path: Path) -> tuple[str, ...]:
+        return tuple(OmegaConf.select(OmegaConf.load(path), "known_as") or ())
+
+    def _options(self, group: str) -> dict[str, Path]:
+        """Choices of a group: name -> file."""
+        files = [file for folder in self.folders for file in (folder / group).glob("*.yaml")]
+        return {file.stem: file for file in sorted(files)}
+
+    def _check_choice(self, group: str, choice: Any) -> None:
+        options = self._options(group)
+        if choice is not None and choice not in options:
+            near = difflib.get_close_matches(str(choice), options, n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise UsageError(f"{group}={choice}: choose one of {', '.join(options)}{hint}")
+
+    def _blocks(self) -> list[dict[str, list[Any]]]:
+        """What is swept: the command line's values, over those of the grid's blocks."""
+        grids = self.groups.pop("grid", [None])
+        if len(grids) != 1:
+            raise UsageError("a study has one grid=; put several blocks into one grid instead")
+        self._check_choice("grid", grids[0])
+        asked = self.values | {k: v for k, v in self.groups.items() if k != "cluster"}
+        self.origins |= dict.fromkeys(asked, "command line")
+        if grids[0] is None:
+            return [asked]
+        path = self._options("grid")[grids[0]]
+        loaded = OmegaConf.to_container(OmegaConf.load(path))
+        blocks = loaded.get("blocks") if isinstance(loaded, dict) else None
+        if not isinstance(blocks, list) or not all(isinstance(block, dict) for block in blocks):
+            raise UsageError(f"{path}: a grid is `blocks:`, a list of `key: [values]`")
+        ranges = [
+            {key: value if isinstance(value, list) else [value] for key, value in block.items()}
+            for block in blocks
+        ]
+        for key in {key for block in ranges for key in block}:
+            self.origins.setdefault(key, f"grid={grids[0]}")
+        return [block | asked for block in ranges]
+
+    def _combinations(self, block: dict[str, list[Any]]) -> Iterator[Settings]:
+        workloads = block.get("workload", ["auto"])
+        values = {key: options for key, options in block.items() if key not in GROUPS}
+        for workload in workloads:
+            base = self._base(self._workload(workload, values))
+            self._check_keys(base, values)
+            for combination in itertools.product(*values.values()):
+                chosen = dict(zip(values, combination, strict=True))
+                yield self._settle(base, chosen)
+
+    def _workload(self, choice: Any, values: dict[str, list[Any]]) -> str:
+        self._check_choice("workload", choice)
+        if choice != "auto":
+            return str(choice)
+        base = self._base("auto")
+        devices = values.get("device") or [base.device]
+        if len(devices) != 1:
+            raise UsageError("workload=auto depends on the device: name a workload= to sweep both")
+        device = devices[0] or values.get("cluster.device", [base.cluster.get("device")])[0]
+        if device is None and base.cluster.get("launcher") == Launcher.LOCAL:
+            device = Device.CUDA if machine.local_gpus() else Device.CPU
+        choice = "digits" if device == Device.CPU else "resnet18_cifar10"
+        sentence = f"workload=auto: {choice} with device={device or Device.CUDA}"
+        self.said += [sentence] if sentence not in self.said else []
+        self.origins.setdefault("workload", f"workload=auto with device={device}")
+        return str(choice)
+
+    def _base(self, workload: str) -> DictConfig:
+        """The composed configuration of one choice of groups, with the person's own defaults."""
+        overrides = [f"cluster={self.groups['cluster'][0]}", f"workload={workload}"]
+        extra = [f"hydra.searchpath=['file://{folder}']" for folder in self.folders[1:]]
+        try:
+            base = compose("config", overrides=[*overrides, *extra, *self.passed_on])
+        except (HydraException, OmegaConfBaseException) as fault:
+            raise UsageError(f"configuration: {_first_line(fault)}") from fault
+        for key, value in self.personal.items():
+            if key.startswith("workload.") and workload == "auto":
+                continue
+            self._check_keys(base, {key: [value]}, place=f"{personal_file()}: ")
+            OmegaConf.update(base, key, typed_value(key, value))
+            self.origins.setdefault(key, str(personal_file()))
+        cluster = self.groups["cluster"][0]
+        self.origins["cluster."] = f"conf/cluster/{cluster}.yaml"
+        self.origins["workload."] = f"conf/workload/{workload}.yaml"
+        return base
+
+    def _check_keys(self, base: DictConfig, values: dict[str, list[Any]], place: str = "") -> None:
+        known = _keys(OmegaConf.to_container(base, resolve=False))
+        for key in values:
+            if key not in known:
+                near = difflib.get_close_matches(key, known, n=1)
+                hint = f"did you mean {near[0]}?" if near else "hpml-jobs --help lists the keys"
+                raise UsageError(f"{place}unknown key {key}: {hint}")
+
+    @staticmethod
+    def _settle(base: DictConfig, chosen: dict[str, Any]) -> Settings:
+        """Every combination of a block sets the same keys, so the base is updated in place."""
+        try:
+            for key, value in chosen.items():
+                OmegaConf.update(base, key, value)
+            values = OmegaConf.to_container(base, resolve=True, throw_on_missing=True)
+        except OmegaConfBaseException as fault:
+            raise UsageError(f"configuration: {_first_line(fault)}") from fault
+        return settle(dict(values))  # type: ignore[arg-type]
+
+
+def _first_line(fault: Exception) -> str:
+    return str(fault).strip().splitlines()[0]
+
+
+def _keys(values: Any, prefix: str = "") -> set[str]:
+    """All dotted keys of nested mappings, inner nodes included."""
+    if not isinstance(values, dict):
+        return set()
+    found = {f"{prefix}{key}" for key in values}
+    return found.union(*(_keys(value, f"{prefix}{key}.") for key, value in values.items()))

@@ -1,0 +1,182 @@
+"""The process that owns a rig's daemons and ends them all when it is told to or its owner dies.
+
+It is a process of its own so that it outlives a killed test run long enough to clean up, and the
+reaper of its descendants (a job's processes leave slurmd's tree), so that it can find every one.
+"""
+# ruff: noqa: T201  (a command: printing is how it answers)
+
+import argparse
+import contextlib
+import ctypes
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.rig.folder import NODES, empty_database, furnish, name_the_nodes
+from tests.rig.processes import bury_the_dead, descendants, end
+
+_START_PATIENCE_S = 60
+_COMMAND_PATIENCE_S = 15
+_END_PATIENCE_S = 1.5  # nothing of what they would still write down is kept
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+class Keeper:
+    """Starts the daemons in `folder` and ends them; they live no longer than this process."""
+
+    def __init__(self, folder: Path, owner: int) -> None:
+        self.folder = folder
+        self.owner = owner
+        self.env = {
+            "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            "LANG": "C.UTF-8",
+            "SLURM_CONF": str(folder / "slurm.conf"),
+            "MYSQL_UNIX_PORT": str(folder / "database.socket"),
+        }
+        self.daemons: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self) -> None:
+        """Start all daemons, each once the one it needs answers, and wait for idle nodes."""
+        name_the_nodes()
+        ports = furnish(self.folder)
+        self._start_munged()
+        empty_database(self.folder)
+        self._start_mariadbd()
+        self._daemon("slurmdbd", "slurmdbd", "-D")
+        self._await("slurmdbd", lambda: _listens(ports["slurmdbd"]))
+        self._command("sacctmgr", "-i", "add", "cluster", "rig")
+        self._daemon("slurmctld", "slurmctld", "-D", "-c")
+        for node in NODES:
+            self._daemon(node, "slurmd", "-D", "-N", node)
+        self._await("slurmctld", self._nodes_are_idle)
+
+    def watch(self) -> None:
+        """Return when the owner is gone; until then bury what has ended."""
+        while os.getppid() == self.owner:
+            bury_the_dead()
+            time.sleep(0.1)
+
+    def stop(self) -> None:
+        """End jobs, then daemons in the reverse order of their start, then whatever is left."""
+        if "slurmctld" in self.daemons:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._command("scancel", "--user=root")
+        for names in (NODES, ["slurmctld"], ["slurmdbd"], ["mariadbd"], ["munged"]):
+            pids = [self.daemons[name].pid for name in names if name in self.daemons]
+            end(pids, _END_PATIENCE_S)
+        for _ in range(5):  # a process may fork while it is being ended
+            if left := descendants(os.getpid()):
+                end(left, _END_PATIENCE_S)
+        bury_the_dead()
+
+    def _start_munged(self) -> None:
+        files = {
+            "--key-file": "munge.key",
+            "--socket": "munge.socket",
+            "--pid-file": "munge.pid",
+            "--seed-file": "munge.seed",
+            "--log-file": "log/munge.log",
+        }
+        arguments = [f"{option}={self.folder / name}" for option, name in files.items()]
+        self._daemon("munged", "munged", "--foreground", "--force", *arguments)
+        self._await("munged", (self.folder / "munge.socket").exists)
+
+    def _start_mariadbd(self) -> None:
+        self._daemon(
+            "mariadbd",
+            "mariadbd",
+            "--no-defaults",
+            "--user=root",
+            "--skip-networking",
+            f"--datadir={self.folder / 'database'}",
+            f"--socket={self.folder / 'database.socket'}",
+            f"--pid-file={self.folder / 'database.pid'}",
+            "--innodb-flush-log-at-trx-commit=0",  # nothing here must survive a crash
+            "--innodb-fast-shutdown=2",
+        )
+        self._await("mariadbd", (self.folder / "database.socket").exists)
+
+    def _daemon(self, name: str, *command: str) -> None:
+        # Should even this process be killed, the kernel ends the daemons.
+        with (self.folder / "log" / f"{name}.log").open("wb") as log:
+            self.daemons[name] = subprocess.Popen(
+                ["setpriv", "--pdeathsig", "KILL", *command],
+                env=self.env,
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+
+    def _await(self, name: str, condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + _START_PATIENCE_S
+        while not condition():
+            ended = [key for key, daemon in self.daemons.items() if daemon.poll() is not None]
+            if ended or time.monotonic() > deadline:
+                what = f"{ended[0]} ended" if ended else f"{name} is not up"
+                raise RuntimeError(f"{what}:\n{self._log_tail(ended[0] if ended else name)}")
+            if os.getppid() != self.owner:
+                raise RuntimeError("the owner is gone")
+            time.sleep(0.05)
+
+    def _log_tail(self, name: str) -> str:
+        log = (self.folder / "log" / f"{name}.log").read_text(errors="replace")
+        return "\n".join(log.splitlines()[-10:])
+
+    def _command(self, *command: str) -> str:
+        done = subprocess.run(
+            command,
+            env=self.env,
+            capture_output=True,
+            text=True,
+            timeout=_COMMAND_PATIENCE_S,
+            check=False,
+        )
+        return done.stdout
+
+    def _nodes_are_idle(self) -> bool:
+        return self._command("sinfo", "-h", "-N", "-p", "main", "-o", "%T").split() == [
+            "idle" for _ in NODES
+        ]
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def main() -> int:
+    """Keep a rig; say on stdout, in one line of JSON, that it is up or why it is not."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--owner", type=int, required=True, help="end when this parent is gone")
+    parser.add_argument("--remove", action="store_true", help="remove the folder at the end")
+    arguments = parser.parse_args()
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    arguments.folder.mkdir(mode=0o700, parents=True, exist_ok=not arguments.remove)
+    keeper = Keeper(arguments.folder, arguments.owner)
+    try:
+        keeper.start()
+        print(json.dumps({name: daemon.pid for name, daemon in keeper.daemons.items()}), flush=True)
+        keeper.watch()
+    except (OSError, RuntimeError, ValueError, subprocess.SubprocessError) as error:
+        print(json.dumps({"failed": str(error)}), flush=True)
+        return 1
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        keeper.stop()
+        if arguments.remove:
+            shutil.rmtree(arguments.folder, ignore_errors=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

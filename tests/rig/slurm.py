@@ -1,0 +1,159 @@
+"""The test SLURM as tests see it: start it, run commands on it, ask what became of a job."""
+
+import json
+import os
+import re
+import secrets
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Collection
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tests.rig import processes
+
+_ROOT = Path(__file__).parents[2]
+_SBIN = "/usr/local/sbin:/usr/sbin:/sbin"
+_PROGRAMS = ("slurmctld", "slurmd", "slurmdbd", "sbatch", "munged", "mariadbd", "setpriv")
+_INSTALL = "apt-get install -y slurmctld slurmd slurmdbd slurm-client munge mariadb-server"
+_OF_A_JOB = re.compile(r"(SLURM|SRUN|SBATCH|SALLOC|SQUEUE|SACCT|SINFO|PMI)_")
+_UNFINISHED = {"PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED"}
+_STOP_PATIENCE_S = 60
+
+
+class RigError(Exception):
+    """The test SLURM did not start; says which daemon, with the end of its log."""
+
+
+def missing() -> str | None:
+    """Why the rig cannot run here, in one line; None where it can."""
+    path = f"{os.environ.get('PATH', '')}:{_SBIN}"
+    absent = [program for program in _PROGRAMS if shutil.which(program, path=path) is None]
+    if absent:
+        return f"the test SLURM needs {', '.join(absent)}: {_INSTALL}"
+    if os.geteuid() != 0:
+        return "the test SLURM needs root: it makes device files and appends to /etc/hosts"
+    return None
+
+
+class Rig:
+    """One running cluster named `rig`; several may run beside each other.
+
+    `env` is a whole environment for commands: this process's, without what an outer SLURM job
+    left in it, plus SLURM_CONF. `pids` are the daemons' (slurmctld, slurmdbd, gr001, ...).
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        """A new temporary folder, removed at the end, or `folder`, absent or empty, which stays."""
+        self._temporary = folder is None
+        # The keeper makes it, and whoever made it removes it, however this process ends.
+        fresh = Path(tempfile.gettempdir(), f"rig-{secrets.token_hex(4)}")
+        self.folder = (folder or fresh).resolve()
+        self.env = {name: v for name, v in os.environ.items() if not _OF_A_JOB.match(name)}
+        self.env["SLURM_CONF"] = str(self.folder / "slurm.conf")
+        self.pids: dict[str, int] = {}
+        self._keeper: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        """Return when every node is idle. Raises RigError, with nothing left running."""
+        command = [sys.executable, "-m", "tests.rig.keeper", str(self.folder)]
+        command += ["--owner", str(os.getpid()), *(["--remove"] if self._temporary else [])]
+        # A session of its own: Ctrl-C ends the tests first, and they end the rig.
+        self._keeper = subprocess.Popen(
+            command, cwd=_ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True
+        )
+        assert self._keeper.stdout is not None
+        try:
+            answer = json.loads(self._keeper.stdout.readline() or '{"failed": "keeper ended"}')
+        except BaseException:
+            self.stop()
+            raise
+        if "failed" in answer:
+            self.stop()
+            raise RigError(f"the test SLURM did not start: {answer['failed']}")
+        self.pids = answer
+
+    def stop(self) -> None:
+        """End every process of the rig, jobs included; harmless when there is none."""
+        if self._keeper is None:
+            return
+        self._keeper.terminate()
+        try:
+            self._keeper.wait(_STOP_PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            self._keeper.kill()  # its daemons die with it
+            self._keeper.wait()
+        if self._keeper.stdout is not None:
+            self._keeper.stdout.close()
+        self._keeper = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def run(self, *command: str, timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
+        """Run a command against this cluster; a failure is for the caller to look at."""
+        return subprocess.run(
+            command, env=self.env, capture_output=True, text=True, timeout=timeout_s, check=False
+        )
+
+    def sbatch(self, *arguments: str, script: str) -> str:
+        """Submit the lines of `script` as a batch job that leaves no output file; its id.
+
+        Raises AssertionError with SLURM's words where it refuses.
+        """
+        text = f"#!/bin/bash\n{script}\n"
+        command = ["sbatch", "--parsable", "--output=/dev/null", *arguments]
+        done = subprocess.run(
+            command, env=self.env, input=text, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    def sacct(self, job_id: str, *fields: str, duplicates: bool = False) -> list[dict[str, str]]:
+        """One dict per job or array task, by field name; earlier attempts too with `duplicates`."""
+        options = ["--duplicates"] if duplicates else []
+        done = self.run("sacct", "-X", "-P", "-n", "-j", job_id, "-o", ",".join(fields), *options)
+        done.check_returncode()
+        return [dict(zip(fields, row.split("|"), strict=True)) for row in done.stdout.splitlines()]
+
+    def wait_for_state(
+        self, job_id: str, states: Collection[str], timeout_s: float = 60
+    ) -> list[str]:
+        """Wait until the job, or each task of the array, is in one of `states`; return theirs.
+
+        Raises TimeoutError with the states seen last.
+        """
+        deadline = time.monotonic() + timeout_s
+        while True:
+            # The controller knows first, accounting up to 5 s later and task by task; but only
+            # accounting keeps how a job ended, and it is what tests read next.
+            live = self.run("squeue", "-h", "-t", "all", "-j", job_id, "-o", "%T").stdout.split()
+            if live and set(live) <= set(states) & _UNFINISHED:
+                return live
+            # "CANCELLED by 0" names who, too.
+            booked = [row["State"].split()[0] for row in self.sacct(job_id, "State")]
+            if len(booked) >= max(1, len(live)) and set(booked) <= set(states):
+                return booked
+            if time.monotonic() > deadline:
+                raise TimeoutError(
+                    f"job {job_id} is {live or booked}, not {sorted(states)}, after {timeout_s} s\n"
+                    + self.run("squeue", "-l").stdout
+                )
+            time.sleep(0.2)
+
+    def alive_processes_of(self, marker: str) -> list[int]:
+        """Pids whose command line or environment contains `marker`."""
+        return processes.alive_processes_of(marker)

@@ -1,0 +1,89 @@
+"""The test SLURM keeps its promises: it is a real one, and it leaves nothing behind."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.rig.processes import alive_processes_of, is_alive
+from tests.rig.slurm import Rig
+
+_ROOT = Path(__file__).parents[2]
+_DETACHED = "setsid --fork sleep 300; trap '' TERM; sleep 300"
+
+
+def test_gpus_are_granted_and_accounted(rig: Rig, tmp_path: Path) -> None:
+    seen = tmp_path / "seen"
+    job = rig.sbatch("--gres=gpu:rtx8000:2", script=f"echo $CUDA_VISIBLE_DEVICES > {seen}")
+    assert rig.wait_for_state(job, {"COMPLETED"}) == ["COMPLETED"]
+    assert "gres/gpu:rtx8000=2" in rig.sacct(job, "AllocTRES")[0]["AllocTRES"].split(",")
+    assert seen.read_text() == "0,1\n"
+
+
+def test_an_array_runs_task_by_task(rig: Rig, tmp_path: Path) -> None:
+    job = rig.sbatch("--array=0-2", script=f"touch {tmp_path}/$SLURM_ARRAY_TASK_ID")
+    assert rig.wait_for_state(job, {"COMPLETED"}) == ["COMPLETED"] * 3
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "1", "2"]
+
+
+def test_refusals_carry_the_words_of_slurm(rig: Rig) -> None:
+    beyond = rig.run("sbatch", "--array=0-64", "--wrap=true")
+    assert beyond.returncode == 1
+    assert "Invalid job array specification" in beyond.stderr
+    unwelcome = rig.run("sbatch", "--account=refused", "--wrap=true")
+    assert unwelcome.returncode == 1
+    assert "Account 'refused' has no allocation here" in unwelcome.stderr
+
+
+def test_a_preempted_job_starts_again(rig: Rig, tmp_path: Path) -> None:
+    starts = tmp_path / "starts"
+    script = f"echo ${{SLURM_RESTART_COUNT:-0}} >> {starts}; [ $SLURM_RESTART_COUNT ] || sleep 300"
+    low = rig.sbatch("--partition=preempt", "--gres=gpu:v100:2", "--requeue", script=script)
+    rig.wait_for_state(low, {"RUNNING"})
+    # With a grace time SLURM looks at the clock only every 30 s.
+    rig.run("scontrol", "update", "PartitionName=preempt", "GraceTime=0").check_returncode()
+    high = rig.sbatch("--gres=gpu:v100:2", script="true")
+    rig.wait_for_state(high, {"COMPLETED"})
+    rig.run("scontrol", "update", "PartitionName=preempt", "GraceTime=2").check_returncode()
+    rig.wait_for_state(low, {"COMPLETED"})
+    assert starts.read_text().split() == ["0", "1"]
+    attempts = [row["State"] for row in rig.sacct(low, "State", duplicates=True)]
+    assert attempts == ["PREEMPTED", "COMPLETED"]
+
+
+def test_stop_leaves_no_process(rig: Rig) -> None:
+    with Rig() as second:  # beside the first: neither ports nor names clash
+        job = second.sbatch("--partition=preempt", script=_DETACHED)
+        second.wait_for_state(job, {"RUNNING"})
+        assert second.alive_processes_of(str(second.folder))
+    assert second.alive_processes_of(str(second.folder)) == []
+    assert not [name for name, pid in second.pids.items() if is_alive(pid)]
+    assert not second.folder.exists()
+    assert rig.run("scontrol", "ping").stdout.strip().endswith("is UP")
+
+
+def test_a_killed_owner_leaves_no_process(rig: Rig, tmp_path: Path) -> None:
+    started = tmp_path / "started"
+    command = [sys.executable, "-m", "tests.rig"]
+    with subprocess.Popen(command, cwd=_ROOT, stdout=subprocess.PIPE, text=True) as owner:
+        assert owner.stdout is not None
+        configuration = Path(owner.stdout.readline().rpartition("=")[2].strip())
+        subprocess.run(
+            ["sbatch", "--output=/dev/null", "--wrap", f"touch {started}; {_DETACHED}"],
+            env={**rig.env, "SLURM_CONF": str(configuration)},
+            check=True,
+        )
+        _wait_until(started.exists)
+        os.kill(owner.pid, signal.SIGKILL)
+    _wait_until(lambda: not alive_processes_of(str(configuration.parent)))
+    assert not configuration.parent.exists()
+
+
+def _wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)

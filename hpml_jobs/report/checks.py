@@ -1,0 +1,165 @@
+"""Which records may share a table: those of one workload, measured under the same conditions."""
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from hpml_jobs.cell import Cell, Device, Settled, Workload
+from hpml_jobs.record import Facts, Record
+from hpml_jobs.report.entries import place_order
+from hpml_jobs.report.found import Found
+
+Conditions = tuple[tuple[str, str], ...]
+"""What must agree within a table, as (what, value) in words for a heading."""
+
+UNRECORDED = "not recorded"
+_WORKLOAD_FIELDS = msgspec.structs.fields(Workload)
+
+
+class Alike(Settled, frozen=True, kw_only=True):
+    """Cells that may share a table.
+
+    `measured_as` is empty where none of them has a record. A cell that ran under unknown conditions
+    is in every group it may belong to, and `uncertain` names it where there are several.
+    """
+
+    asked: Conditions
+    measured_as: Conditions
+    cells: tuple[Found, ...]
+    uncertain: frozenset[str] = frozenset()
+
+    @property
+    def conditions(self) -> Conditions:
+        """All that agrees."""
+        return self.asked + self.measured_as
+
+
+def asked(cell: Cell) -> Conditions:
+    """What a cell asks for besides its place in the tables (strategy, GPUs, nodes, batch, repeat).
+
+    `gpu_type` is among it, so two cells of one group never claim the same place.
+    """
+    workload = [
+        ("workload" if field.name == "name" else field.name, getattr(cell.workload, field.name))
+        for field in _WORKLOAD_FIELDS
+    ]
+    rest = [
+        ("device", cell.device.value),
+        ("GPU kind asked for", cell.gpu_type),
+        ("protocol", cell.protocol.value),
+        ("threads per process", cell.threads),
+        ("DataLoader workers per process", cell.loader_workers),
+        ("seed", cell.seed),
+    ]
+    return _words([*workload, *rest])
+
+
+def measured_as(record: Record, facts: Facts) -> Conditions:
+    """The hardware and software a record was measured with.
+
+    The backend is not among it (a single process has none), nor the host: two nodes of one kind
+    may share a table.
+    """
+    return _words(
+        [
+            ("trainable parameters", _parameters(record)),
+            ("GPU model", _gpu_model(record, facts)),
+            ("CPU model", facts.cpu_model),
+            ("driver", facts.driver),
+            ("torch", facts.torch),
+            ("CUDA", facts.cuda),
+            ("cuDNN", facts.cudnn),
+            ("NCCL", facts.nccl),
+            ("TF32 in matmul", facts.tf32_matmul),
+            ("TF32 in cuDNN", facts.tf32_cudnn),
+            ("cuDNN benchmark", facts.cudnn_benchmark),
+            ("cuDNN deterministic", facts.cudnn_deterministic),
+            ("hpml_jobs", facts.hpml_jobs),
+            ("commit", facts.commit),
+            ("uncommitted changes", facts.dirty),
+        ]
+    )
+
+
+def _parameters(record: Record) -> int | None:
+    """The count of what was trained; a cell out of memory may only have claimed one."""
+    return record.model.parameters if record.model else record.cell.workload.parameters
+
+
+def _gpu_model(record: Record, facts: Facts) -> str | None:
+    """The GPUs' model; all of them where one cell ran on several."""
+    if record.cell.device is Device.CPU:
+        return None
+    models = sorted({device for rank in record.ranks for device in rank.devices})
+    return " + ".join(models) if len(models) > 1 else facts.gpu_model
+
+
+def _words(pairs: Iterable[tuple[str, object]]) -> Conditions:
+    return tuple((what, _word(value)) for what, value in pairs)
+
+
+def _word(value: object) -> str:
+    match value:
+        case None:
+            return "none"
+        case True | False:
+            return "yes" if value else "no"
+        case _:
+            return str(value) or "not known"
+
+
+def group(cells: Iterable[Found]) -> list[Alike]:
+    """Cells (those whose cell is known) in groups that may share tables, in a settled order."""
+    measured: dict[tuple[Conditions, Conditions], list[Found]] = {}
+    others: list[tuple[Conditions, Found]] = []
+    for found in cells:
+        if found.cell is None:
+            continue
+        key, record = asked(found.cell), found.record
+        if record is None or record.facts is None or _parameters(record) is None:
+            others.append((key, found))
+        else:
+            measured.setdefault((key, measured_as(record, record.facts)), []).append(found)
+    known = list(measured)
+    uncertain = set()
+    for key, found in others:
+        homes = [pair for pair in known if pair[0] == key] or [(key, ())]
+        for home in homes:
+            measured.setdefault(home, []).append(found)
+        if len(homes) > 1:
+            uncertain.add(found.slug)
+    return [
+        Alike(
+            asked=key,
+            measured_as=facts,
+            cells=tuple(sorted(members, key=place_order)),
+            uncertain=frozenset(uncertain & {member.slug for member in members}),
+        )
+        for (key, facts), members in sorted(measured.items(), key=lambda item: item[0])
+    ]
+
+
+def differences(groups: Sequence[Alike]) -> dict[str, list[str]]:
+    """What sets groups apart: what -> each group's value, in the groups' order.
+
+    Two workloads differ in nearly everything; there the name says enough.
+    """
+    tables = [dict(alike.conditions) for alike in groups]
+    names = dict.fromkeys(what for table in tables for what in table)
+    found = {}
+    for what in names:
+        values = [table.get(what, UNRECORDED) for table in tables]
+        if len({*values} - {UNRECORDED}) > 1 and not _told_by_name(what, tables):
+            found[what] = values
+    return found
+
+
+def _told_by_name(what: str, tables: Sequence[dict[str, str]]) -> bool:
+    """Whether a difference in `what` is only a difference between workloads of other names."""
+    if what not in {field.name for field in _WORKLOAD_FIELDS} | {"trainable parameters"}:
+        return False
+    values: dict[str, set[str]] = {}
+    for table in tables:
+        if what in table:
+            values.setdefault(table["workload"], set()).add(table[what])
+    return all(len(same) == 1 for same in values.values())

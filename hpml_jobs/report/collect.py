@@ -1,0 +1,46 @@
+"""Merge a study's records into the lab's tables, and write them into the study's report folder.
+
+The report folder:
+
+    tables.md, tables.tex   the tables as they are read, caption and notes under each
+    tables.json             unrounded numbers, units in their names; notes and missing cells
+    q1.csv, table1.csv, …   the same as sheets: a column per batch and quantity, unrounded
+    cells.csv               one row per cell, those without numbers too: raw values and facts
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from hpml_jobs.errors import HpmlError
+from hpml_jobs.record import write_whole
+from hpml_jobs.report import found, latex, machine, markdown, sheets
+from hpml_jobs.report.groups import Report, merge
+from hpml_jobs.study import CellState, Study
+
+
+def collect(study: Study, states: Mapping[str, CellState]) -> Report:
+    """The study's tables. `states` tells, by slug, why a cell has no valid record."""
+    return merge(study.name, found.read(study, states))
+
+
+def write(report: Report, folder: Path) -> list[Path]:
+    """Write every form of the tables, each file whole or not at all; the same report, same bytes.
+
+    Raises:
+        HpmlError: the folder cannot be written.
+    """
+    contents = {
+        "tables.md": markdown.document(report),
+        "tables.tex": latex.document(report),
+        "tables.json": machine.document(report),
+        **sheets.sheets(report),
+    }
+    paths = []
+    for name, text in contents.items():
+        path = folder / name
+        try:
+            write_whole(path, text.encode())
+        except OSError as fault:
+            raise HpmlError(f"report {path} cannot be written: {fault.strerror}") from fault
+        paths.append(path)
+    return paths

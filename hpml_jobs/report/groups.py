@@ -1,0 +1,139 @@
+"""A study as a report: groups of like records, each with its own baseline and its own tables."""
+
+from collections.abc import Mapping, Sequence
+
+from hpml_jobs.cell import Device, Settled, Strategy
+from hpml_jobs.report import captions, checks, tables
+from hpml_jobs.report.checks import Alike
+from hpml_jobs.report.entries import Entry, entries, model_of
+from hpml_jobs.report.found import Found
+from hpml_jobs.report.layout import Table
+from hpml_jobs.report.notes import Place
+
+
+class StrategySet(Settled, frozen=True, kw_only=True):
+    """Tables 1, 2 and 3 of one strategy; they share the group's baseline."""
+
+    strategy: Strategy
+    entries: tuple[Entry, ...]
+    tables: tuple[Table, ...]
+
+
+class Group(Settled, frozen=True, kw_only=True):
+    """Everything measured under the same conditions; `apart` is what sets it apart, if anything."""
+
+    number: int
+    title: str
+    setting: str
+    apart: str
+    conditions: dict[str, str]
+    device: Device
+    entries: tuple[Entry, ...]
+    q1: Table | None
+    sets: tuple[StrategySet, ...]
+    cells: tuple[Found, ...]
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """All its tables in the order of reading."""
+        first = (self.q1,) if self.q1 else ()
+        return (*first, *(table for one_set in self.sets for table in one_set.tables))
+
+
+class Report(Settled, frozen=True, kw_only=True):
+    """A study's tables. `unlike` says what differs between groups; `unplaced` cells are in none."""
+
+    study: str
+    unlike: tuple[str, ...]
+    groups: tuple[Group, ...]
+    unplaced: tuple[Found, ...]
+
+    @property
+    def several(self) -> bool:
+        """Whether there are records that may not share a table."""
+        return len(self.groups) > 1
+
+
+def merge(study: str, cells: Sequence[Found]) -> Report:
+    """All cells of a study in tables; those of which not even the cell is known stand apart."""
+    alikes = checks.group(cells)
+    differing = checks.differences(alikes)
+    merged = [entries(alike.cells, alike.uncertain) for alike in alikes]
+    return Report(
+        study=study,
+        unlike=tuple(f"{what}: {' | '.join(values)}" for what, values in differing.items()),
+        groups=tuple(
+            _group(
+                number,
+                alike,
+                tuple(merged[number - 1]),
+                _apart(number, differing),
+                _elsewhere(number, alikes, merged),
+            )
+            for number, alike in enumerate(alikes, start=1)
+        ),
+        unplaced=tuple(found for found in cells if found.cell is None),
+    )
+
+
+def _apart(number: int, differing: Mapping[str, Sequence[str]]) -> str:
+    own = {what: values[number - 1] for what, values in differing.items()}
+    return ", ".join(f"{what} {own[what]}" for what in own if own[what] != checks.UNRECORDED)
+
+
+def _elsewhere(
+    number: int, alikes: Sequence[Alike], merged: Sequence[Sequence[Entry]]
+) -> dict[Place, int]:
+    """Where in other groups of the same workload's name and device a place has a number."""
+    own = _kin(alikes[number - 1])
+    return {
+        (entry.row, entry.batch_per_gpu): other
+        for other, (alike, found) in enumerate(zip(alikes, merged, strict=True), start=1)
+        if other != number and _kin(alike) == own
+        for entry in found
+        if entry.timing
+    }
+
+
+def _kin(alike: Alike) -> tuple[str, str]:
+    conditions = dict(alike.asked)
+    return conditions["workload"], conditions["device"]
+
+
+def _group(
+    number: int,
+    alike: Alike,
+    found: tuple[Entry, ...],
+    apart: str,
+    elsewhere: dict[Place, int],
+) -> Group:
+    cell = next(found.cell for found in alike.cells if found.cell is not None)
+    conditions = dict(alike.conditions)
+    scope = tables.Scope(
+        alike=alike,
+        device=cell.device,
+        entries=found,
+        setting=captions.setting(cell.workload, model_of(alike.cells), conditions),
+        elsewhere=elsewhere,
+    )
+    parallel = {entry.strategy for entry in found if not entry.is_baseline}
+    where = captions.hardware(conditions) or cell.gpu_type or cell.device.value
+    return Group(
+        number=number,
+        title=f"{cell.workload.name} on {where}",
+        setting=scope.setting,
+        apart=apart,
+        conditions=conditions,
+        device=cell.device,
+        entries=found,
+        q1=tables.q1(scope) if any(entry.is_baseline for entry in found) else None,
+        sets=tuple(_set(scope, strategy) for strategy in Strategy if strategy in parallel),
+        cells=alike.cells,
+    )
+
+
+def _set(scope: tables.Scope, strategy: Strategy) -> StrategySet:
+    part = tables.part(scope, strategy)
+    three = (tables.table1(part), tables.table2(part), tables.table3(part))
+    shown = tuple(table for table in three if table.lines)
+    return StrategySet(strategy=strategy, entries=part.entries, tables=shown)

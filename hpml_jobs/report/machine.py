@@ -1,0 +1,43 @@
+"""The report for other programs, tables.json: unrounded, units in the names, null for no number."""
+
+from typing import Any
+
+from hpml_jobs.record import encode
+from hpml_jobs.report.found import Found
+from hpml_jobs.report.groups import Group, Report
+
+SCHEMA = 1
+"""Version of tables.json. 1: first."""
+
+METHOD = "lab residual: comm_s = train_s(N,b) - I_N x train_s(1,b) / I_1; GB = 1e9 bytes"
+
+
+def document(report: Report) -> str:
+    """The whole report as one file."""
+    content = {
+        "schema": SCHEMA,
+        "study": report.study,
+        "method": METHOD,
+        "unlike": report.unlike,
+        "groups": [_group(group) for group in report.groups],
+        "in_no_table": [_absent(found) for found in report.unplaced],
+    }
+    return encode(content).decode()
+
+
+def _group(group: Group) -> dict[str, Any]:
+    told = ("label", "title", "caption", "setting", "notes")
+    return {
+        "group": group.number,
+        "title": group.title,
+        "apart": group.apart,
+        "conditions": group.conditions,
+        "baseline": [entry for entry in group.entries if entry.is_baseline],
+        "entries": [entry for entry in group.entries if not entry.is_baseline],
+        "missing_cells": [_absent(found) for found in group.cells if not found.measured],
+        "tables": [{name: getattr(table, name) for name in told} for table in group.tables],
+    }
+
+
+def _absent(found: Found) -> dict[str, str]:
+    return {"cell": found.slug, "outcome": found.outcome.value, "reason": found.reason}

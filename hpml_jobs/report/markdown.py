@@ -1,0 +1,73 @@
+"""The tables as Markdown: two header rows as in the lab, padded so that plain text reads too."""
+
+from collections.abc import Iterable, Sequence
+
+from hpml_jobs.report.groups import Group, Report
+from hpml_jobs.report.layout import Table
+
+
+def document(report: Report) -> str:
+    """The whole report as one file."""
+    parts = [f"# {_escaped(report.study)}"]
+    if not report.groups:
+        parts.append("No cell of this study can be read." if report.unplaced else "No cells yet.")
+    if report.several:
+        parts.append(
+            f"{len(report.groups)} groups of cells that may not share a table; they differ in:"
+        )
+        parts.append(_bullets(report.unlike))
+    for group in report.groups:
+        parts += _group(group, several=report.several)
+    if report.unplaced:
+        parts.append("## In no table")
+        parts.append(_bullets(f"{found.slug}: {found.reason}" for found in report.unplaced))
+    return "\n\n".join(parts) + "\n"
+
+
+def _group(group: Group, *, several: bool) -> list[str]:
+    number = f"Group {group.number}: " if several else ""
+    parts = [f"## {number}{_escaped(group.title)}"]
+    if group.apart:
+        parts.append(_escaped(f"Set apart by: {group.apart}."))
+    return parts + [part for table in group.tables for part in _table(table)]
+
+
+def _table(table: Table) -> list[str]:
+    parts = [
+        f"### {_escaped(table.title)}",
+        grid(table),
+        _escaped("\n".join([*table.caption, table.setting])),
+    ]
+    return [*parts, _bullets(table.notes)] if table.notes else parts
+
+
+def grid(table: Table) -> str:
+    """The table alone."""
+    heads = [text for block in table.blocks for text in (block.head, *[""] * (block.width - 1))]
+    rows = [[table.corner, *heads]]
+    if table.two_level:
+        rows.append(["", *(name for block in table.blocks for name in block.names)])
+    rows += [[line.label, *line.texts] for line in table.lines]
+    widths = [max(3, *(len(row[i]) for row in rows)) for i in range(len(rows[0]))]
+    ruler = "|" + "|".join(
+        [f":{'-' * (widths[0] + 1)}", *(f"{'-' * (w + 1)}:" for w in widths[1:])]
+    )
+    drawn = [_row(row, widths) for row in rows]
+    return "\n".join([drawn[0], f"{ruler}|", *drawn[1:]])
+
+
+def _row(texts: Sequence[str], widths: Sequence[int]) -> str:
+    first, *rest = zip(texts, widths, strict=True)
+    padded = [first[0].ljust(first[1]), *(text.rjust(width) for text, width in rest)]
+    return f"| {' | '.join(padded)} |"
+
+
+def _bullets(lines: Iterable[str]) -> str:
+    return "\n".join(f"- {_escaped(line)}" for line in lines)
+
+
+def _escaped(text: str) -> str:
+    """Text in which Markdown sees no emphasis: I_N and resnet18_cifar keep their underscores."""
+    for character in "\\_*<>[]|`":
+        text = text.replace(character, f"\\{character}")
+    return text

@@ -1,0 +1,123 @@
+"""The report for pandas and spreadsheets: a CSV per table, and cells.csv with every cell.
+
+Numbers are unrounded; one that is not there is empty, and cells.csv says why.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from hpml_jobs.report.captions import row_label
+from hpml_jobs.report.entries import Entry
+from hpml_jobs.report.found import Found
+from hpml_jobs.report.groups import Report
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_PLACE = ["group", "strategy", "row", "gpus", "nodes"]
+_SHEETS = {
+    "table1.csv": (1, ["time_s", "speedup"]),
+    "table2.csv": (2, ["compute_residual_s", "comm_residual_s"]),
+    "table3.csv": (2, ["bus_residual_gb_per_s"]),
+}
+"""The CSV of each table: the least number of GPUs of a row, and the quantities at each batch."""
+
+
+def sheets(report: Report) -> dict[str, str]:
+    """The CSV files by name: q1.csv and cells.csv in rows, Tables 1 to 3 as wide as in the lab."""
+    import pandas as pd  # noqa: PLC0415 - the slowest import of a report; only writing needs it
+
+    frames = {"q1.csv": pd.DataFrame(_q1(report), columns=_Q1, dtype=object)}
+    places = pd.DataFrame(_places(report), columns=[*_PLACE, "batch", *_QUANTITIES], dtype=object)
+    for name, (least, quantities) in _SHEETS.items():
+        frames[name] = _wide(places[places["gpus"] >= least], quantities)
+    frames["cells.csv"] = pd.DataFrame(_cells(report), dtype=object)
+    return {name: frame.to_csv(index=False, lineterminator="\n") for name, frame in frames.items()}
+
+
+def _wide(places: "pd.DataFrame", quantities: list[str]) -> "pd.DataFrame":
+    """One row per row of the table; columns such as `batch_32_time_s`, by batch, then quantity."""
+    batches = sorted(places["batch"].unique())
+    wide = places.pivot(index=_PLACE, columns="batch", values=quantities)
+    columns = [(quantity, batch) for batch in batches for quantity in quantities]
+    order = places.set_index(_PLACE).index.unique()  # pivot sorts; rows stand as in the table
+    wide = wide.reindex(index=order, columns=columns)
+    wide.columns = [f"batch_{batch}_{quantity}" for quantity, batch in columns]
+    return wide.reset_index()
+
+
+_Q1 = ["group", "batch", "train_s", "epoch_s", "iterations"]
+
+
+def _q1(report: Report) -> Iterator[tuple[object, ...]]:
+    for group in report.groups:
+        for entry in group.entries:
+            if entry.is_baseline:
+                timing = entry.timing
+                values = (
+                    (timing.train_s, timing.epoch_s, timing.iterations) if timing else (None,) * 3
+                )
+                yield group.number, entry.batch_per_gpu, *values
+
+
+_QUANTITIES = [quantity for _, quantities in _SHEETS.values() for quantity in quantities]
+
+
+def _places(report: Report) -> Iterator[tuple[object, ...]]:
+    for group in report.groups:
+        for one_set in group.sets:
+            for entry in one_set.entries:
+                label = row_label(entry.row, group.device)
+                place = (group.number, one_set.strategy.value, label, entry.gpus, entry.nodes)
+                yield *place, entry.batch_per_gpu, *_quantities(entry)
+
+
+def _quantities(entry: Entry) -> tuple[float | None, ...]:
+    time_s = entry.timing.epoch_s if entry.timing else None
+    if entry.residual is None:
+        return time_s, entry.speedup, None, None, None
+    residual = entry.residual
+    return time_s, entry.speedup, residual.compute_s, residual.comm_s, residual.bus_gb_per_s
+
+
+def _cells(report: Report) -> Iterator[dict[str, Any]]:
+    """Every cell in each group it is shown in, then those that are in no table."""
+    for group in report.groups:
+        yield from ({"group": group.number, **_row(found)} for found in group.cells)
+    yield from (_row(found) for found in report.unplaced)
+
+
+def _row(found: Found) -> dict[str, Any]:
+    """One cell: how it stands, what it measured, then all that was asked for and all facts."""
+    record = found.record
+    row: dict[str, Any] = {"slug": found.slug}
+    row |= {name: getattr(found.cell, name, None) for name in _PLACED}
+    row |= {"outcome": found.outcome.value, "reason": found.reason, "warning": found.warning}
+    if record is not None and found.measured:
+        row |= {name: getattr(record, name) for name in _RAW}
+        row["iterations"] = record.slowest.timed.iterations
+        row["samples"] = sum(rank.timed.samples for rank in record.ranks)
+        row["loader_workers_total"] = sum(rank.loader_workers for rank in record.ranks)
+    row |= _flat(found.cell)
+    if record is not None:
+        row |= {f"model_{name}": value for name, value in _flat(record.model).items()}
+        row |= {f"attempt_{name}": value for name, value in _flat(record.attempt).items()}
+        row |= {f"facts_{name}": value for name, value in _flat(record.facts).items()}
+    return row
+
+
+_PLACED = ("strategy", "gpus", "nodes", "batch", "repeat")
+_RAW = ("epoch_s", "stall_s", "train_s", "loss", "accuracy")
+
+
+def _flat(value: msgspec.Struct | None) -> dict[str, Any]:
+    """A value's fields as columns: nested names joined, lists in one text."""
+    flat: dict[str, Any] = {}
+    for name, field in (msgspec.to_builtins(value) or {}).items():
+        if isinstance(field, dict):
+            flat |= {f"{name}_{key}": text for key, text in field.items()}
+        else:
+            flat[name] = " ".join(map(str, field)) if isinstance(field, list | tuple) else field
+    return flat

@@ -1,0 +1,161 @@
+"""A study folder built of hand-made records."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from hpml_jobs.cell import Cell, CellFile, Device, Strategy, Workload
+from hpml_jobs.formulas import iterations, samples_processed
+from hpml_jobs.record import Attempt, Epoch, Facts, Model, Rank, Record, encode, write_whole
+from hpml_jobs.report.collect import collect
+from hpml_jobs.report.groups import Report
+from hpml_jobs.report.layout import Table
+from hpml_jobs.slurm import Outcome
+from hpml_jobs.study import CellState, Study
+
+GRADIENT_BYTES = 44_695_848
+PUBLISHED_S = {
+    (1, 32): 48.612, (2, 32): 30.819, (4, 32): 30.822,
+    (1, 128): 27.224, (2, 128): 20.923, (4, 128): 19.878,
+    (1, 512): 25.945, (2, 512): 15.664, (4, 512): 15.127,
+}  # fmt: skip
+"""Epoch times of a published report of the lab, DDP, by GPUs and batch per GPU."""
+
+RESNET = Workload(
+    name="resnet18_cifar10",
+    model="resnet18_cifar",
+    data="cifar10",
+    images=50_000,
+    parameters=11_173_962,
+)
+DIGITS = Workload(
+    name="digits", model="digits_cnn", data="digits", images=20_480, parameters=26_154, lr=0.05
+)
+V100 = Facts(
+    commit="0123456789abcdef",
+    dirty=False,
+    torch="2.7.1+cu126",
+    cuda="12.6",
+    cudnn=90501,
+    nccl="2.26.2",
+    driver="550.54.15",
+    gpu_model="Tesla V100-SXM2-16GB",
+    cpu_model="Intel Xeon Gold 6248",
+    tf32_matmul=False,
+    tf32_cudnn=True,
+    cudnn_benchmark=True,
+    cudnn_deterministic=False,
+)
+CPU = Facts(torch="2.14.1", cpu_model="AMD EPYC 7543", backend=None)
+
+
+def cell(gpus: int, batch: int, **changes: object) -> Cell:
+    """One cell; `single` on one GPU and ddp on more, unless told otherwise."""
+    strategy = Strategy.SINGLE if gpus == 1 else Strategy.DDP
+    values = {"strategy": strategy, "workload": RESNET, **changes}
+    return Cell(gpus=gpus, batch=batch, **values)
+
+
+def record(cell: Cell, epoch_s: float, stall_s: float = 0.0, facts: Facts = V100) -> Record:
+    """A valid record of one cell, every rank with the same times."""
+    images = cell.workload.images
+    epoch = Epoch(
+        role="timed",
+        epoch_s=epoch_s,
+        stall_s=stall_s,
+        iterations=iterations(images, cell.gpus, cell.batch),
+        samples=samples_processed(images, cell.processes) // cell.processes,
+        loss=1.5,
+        accuracy=0.5,
+    )
+    device = "cpu" if cell.device is Device.CPU else facts.gpu_model
+    ranks = tuple(
+        Rank(
+            rank=rank,
+            local_rank=rank,
+            host="node1",
+            devices=(device,) * (cell.gpus // cell.processes),
+            threads=cell.threads,
+            loader_workers=cell.loader_workers,
+            epochs=(msgspec.structs.replace(epoch, role="warmup"), epoch),
+        )
+        for rank in range(cell.processes)
+    )
+    digits = cell.workload.data == "digits"
+    parameters = 26_154 if digits else 11_173_962
+    return Record(
+        cell=cell,
+        slug=cell.slug,
+        attempt=Attempt(id="17_0-0", job="17_0", hosts=("node1",)),
+        outcome=Outcome.OK,
+        model=Model(
+            name=cell.workload.model,
+            parameters=parameters,
+            tensors=62,
+            gradient_bytes=4 * parameters,
+            buffer_bytes=38_560,
+        ),
+        facts=facts,
+        ranks=ranks,
+    )
+
+
+class Maker:
+    """Builds a study's folder, cell by cell; tests find the makings of a record here too."""
+
+    cell = staticmethod(cell)
+    record = staticmethod(record)
+    resnet, digits = RESNET, DIGITS
+    v100, cpu = V100, CPU
+    published_s = PUBLISHED_S
+
+    def __init__(self, root: Path) -> None:
+        self.study = Study(root)
+        self.study.create()
+        self.states: dict[str, CellState] = {}
+
+    def ask(self, cell: Cell, outcome: Outcome = Outcome.OK, reason: str = "") -> str:
+        """Write cell.json and note the cell's state; its slug."""
+        file = CellFile(cell=cell, data_root="/data", code_root="/code")
+        write_whole(self.study.cell(cell.slug).cell_json, encode(file))
+        self.states[cell.slug] = CellState(slug=cell.slug, outcome=outcome, reason=reason)
+        return cell.slug
+
+    def add(self, record: Record) -> str:
+        """A cell with its record."""
+        slug = self.ask(record.cell)
+        write_whole(self.study.cell(slug).record_json, encode(record))
+        return slug
+
+    def nine(
+        self, stall_s: float = 0.0, facts: Facts = V100, but: tuple[tuple[int, int], ...] = ()
+    ) -> None:
+        """The published study, without the cells named in `but`."""
+        for (gpus, batch), epoch_s in PUBLISHED_S.items():
+            if (gpus, batch) not in but:
+                self.add(record(cell(gpus, batch), epoch_s, stall_s, facts))
+
+    def out_of_memory(self, cell: Cell, facts: Facts | None = None) -> str:
+        """A cell that the device's memory could not hold."""
+        whole = record(cell, 1.0)
+        reason = "CUDA out of memory. Tried to allocate 2.00 GiB\nand more"
+        return self.add(
+            msgspec.structs.replace(
+                whole, outcome=Outcome.OOM, reason=reason, ranks=(), model=None, facts=facts
+            )
+        )
+
+    def collect(self) -> Report:
+        """The study's report."""
+        return collect(self.study, self.states)
+
+    def table(self, label: str, group: int = 1) -> Table:
+        """One table of the report."""
+        tables = self.collect().groups[group - 1].tables
+        return next(table for table in tables if table.label == label)
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Maker:
+    return Maker(tmp_path / "lab-greene-v100")

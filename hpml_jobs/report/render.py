@@ -120,4 +120,5 @@ def _aligned(texts: Sequence[str], widths: Sequence[int]) -> Text:
 
 
 def _line(label: Text, blocks: Sequence[Text]) -> Text:
-    return Text(" │ ", style="dim").join([label, *blocks])
+    parts = [part for block in blocks for part in (Text(" │ ", style="dim"), block)]
+    return Text.assemble(label, *parts)  # join() would dim the blocks with the bars between them

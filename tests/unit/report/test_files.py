@@ -13,7 +13,7 @@ from rich.console import Console
 from hpml_jobs.cell import Strategy
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.report.collect import write
-from hpml_jobs.report.render import show
+from hpml_jobs.report.render import drawn, show
 from hpml_jobs.slurm import Outcome
 
 FILES = [
@@ -148,6 +148,14 @@ Table 1 │ batch 32 per GPU │ batch 128 per GPU │ batch 512 per GPU
 4-GPU   │   30.82     1.58 │    19.88     1.37 │    15.13     1.72
 """
     assert expected in text
+
+
+def test_on_screen_numbers_stand_out_from_the_bars_between_them(make):
+    make.nine()
+    *_, last = drawn(make.table("table1-ddp"), 100)
+    dim = "".join(last.plain[span.start : span.end] for span in last.spans if span.style == "dim")
+    assert last.style == ""
+    assert dim == " │ " * 3
 
 
 def test_markup_in_a_reason_is_printed_as_it_is(make):

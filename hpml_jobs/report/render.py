@@ -32,16 +32,18 @@ def show(report: Report, console: Console) -> None:
 
 def _show_group(group: Group, console: Console, *, several: bool) -> None:
     number = f"Group {group.number}: " if several else ""
-    console.print(Rule(Text(f"{number}{group.title}", style="bold"), style="dim"))
+    console.print(
+        Rule(Text(f"{number}{group.title}", style="bold"), style="dim"), width=_prose(console)
+    )
     if group.apart:
-        console.print(Text(f"Set apart by: {group.apart}.", style="yellow"))
-    console.print(Text(group.setting))
+        console.print(Text(f"Set apart by: {group.apart}.", style="yellow"), width=_prose(console))
+    console.print(Text(group.setting), width=_prose(console))
     for table in group.tables:
         console.print()
         console.print(Text(table.title, style="bold cyan"))
         for text in drawn(table, console.width):
             console.print(text, no_wrap=True, overflow="ignore", crop=False)
-        console.print(Text("\n".join(table.caption), style="dim"))
+        console.print(Text("\n".join(table.caption), style="dim"), width=_prose(console))
         if table.notes:
             _bullets(table.notes, console)
     console.print()
@@ -51,7 +53,12 @@ def _bullets(lines: Iterable[str], console: Console) -> None:
     grid = rich.table.Table.grid(padding=(0, 1))
     for line in lines:
         grid.add_row(Text("•", style="yellow"), Text(line))
-    console.print(grid)
+    console.print(grid, width=_prose(console))
+
+
+def _prose(console: Console) -> int:
+    """How wide text may run: tables use all of a wide screen, text stays readable."""
+    return min(console.width, 110)
 
 
 def drawn(table: Table, width: int) -> Iterator[Text]:

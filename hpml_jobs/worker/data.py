@@ -1,6 +1,7 @@
 """The data sets: training and test images of a workload, counted, cut to `limit`, and loaded."""
 
 import random
+import sys
 from collections.abc import Callable, Sized
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -18,7 +19,7 @@ from hpml_jobs.worker.strategies import Sampler
 
 Images = Dataset[Any]
 Loader = DataLoader[Any]
-Opener = Callable[[Workload, Path, bool], tuple[Images, Images | None]]
+Opener = Callable[[Workload, Path], tuple[Images, Images | None]]
 
 
 class Data(NamedTuple):
@@ -29,7 +30,7 @@ class Data(NamedTuple):
     found: int
 
 
-def open_data(workload: Workload, root: Path, *, download: bool = False) -> Data:
+def open_data(workload: Workload, root: Path) -> Data:
     """Open the workload's data set.
 
     Raises:
@@ -44,17 +45,34 @@ def open_data(workload: Workload, root: Path, *, download: bool = False) -> Data
         raise HpmlError(
             f"workload.data={workload.data}: there are {names}, or your own pkg.mod:dataset"
         )
-    train, test = opener(workload, root, download)
+    train, test = opener(workload, root)
     found = length(train)
     if found == 0:
         raise HpmlError(f"workload.data={workload.data} has no training images")
     limit = workload.limit
-    if limit is None:
+    if limit is None or limit >= found:
         return Data(train, test, found)
-    if not 1 <= limit <= found:
-        raise HpmlError(f"workload.limit={limit}: the data set has {found} training images")
+    if limit < 1:
+        raise HpmlError(f"workload.limit={limit}: must be 1 or more")
     few = max(1, limit // 5)
     return Data(_some(train, limit), None if test is None else _some(test, few), found)
+
+
+def fetch(workload: Workload, root: Path) -> None:
+    """Download what the workload needs, where there is something to download; says what.
+
+    Raises:
+        HpmlError: the download failed.
+    """
+    if workload.data != "cifar10":
+        return
+    from torchvision.datasets import CIFAR10  # noqa: PLC0415 -- a second to import
+
+    sys.stderr.write(f"fetching CIFAR-10 from {CIFAR10.url} into {root}\n")
+    try:
+        CIFAR10(root, download=True)
+    except Exception as fault:  # network, disk, archive or checksum: each raises its own
+        raise HpmlError(f"CIFAR-10 could not be fetched from {CIFAR10.url}: {fault}") from fault
 
 
 def check_length(workload: Workload, data: Data) -> None:
@@ -70,8 +88,6 @@ def check_length(workload: Workload, data: Data) -> None:
 
 def length(images: Images) -> int:
     """Images in a data set."""
-    if not hasattr(images, "__len__"):
-        raise HpmlError(f"{type(images).__name__} has no len(): an epoch needs a known length")
     return len(cast(Sized, images))
 
 
@@ -81,25 +97,24 @@ def _some(images: Images, limit: int) -> Images:
     return Subset(images, drawn.tolist())
 
 
-def _cifar10(workload: Workload, root: Path, download: bool) -> tuple[Images, Images]:
+def _cifar10(_workload: Workload, root: Path) -> tuple[Images, Images]:
     from torchvision.datasets import CIFAR10  # noqa: PLC0415 -- a second to import
 
-    del workload
     try:
-        train = CIFAR10(root, train=True, transform=training_view(32), download=download)
+        train = CIFAR10(root, train=True, transform=training_view(32))
         test = CIFAR10(root, train=False, transform=test_view(32))
-    except (RuntimeError, OSError) as fault:
-        reason = str(fault).strip().splitlines()[0] if str(fault).strip() else type(fault).__name__
-        step = "is the network there?" if download else "fetch it once with: hpml-jobs fetch"
-        raise HpmlError(f"CIFAR-10 in {root}: {reason}; {step}") from fault
+    except RuntimeError as fault:  # missing, or not the files that torchvision's checksums name
+        raise HpmlError(
+            f"CIFAR-10 is not in {root}, or is damaged: fetch it once, where the internet is, "
+            f"with: hpml-jobs fetch data.root={root}"
+        ) from fault
     return train, test
 
 
-def _folder(workload: Workload, root: Path, download: bool) -> tuple[Images, Images | None]:
+def _folder(workload: Workload, root: Path) -> tuple[Images, Images | None]:
     """ImageFolder: root/train/<class>/*, and root/test or root/val if there is one."""
     from torchvision.datasets import ImageFolder  # noqa: PLC0415 -- a second to import
 
-    del download
     size = workload.image_size
     try:
         train = ImageFolder(root / "train", transform=training_view(size))
@@ -118,15 +133,13 @@ def _folder(workload: Workload, root: Path, download: bool) -> tuple[Images, Ima
     return train, test
 
 
-def _digits(workload: Workload, root: Path, download: bool) -> tuple[Images, Images]:
-    del root, download
+def _digits(workload: Workload, _root: Path) -> tuple[Images, Images]:
     if workload.image_size != 32:
         raise HpmlError(f"workload.image_size={workload.image_size}: digits are 32x32")
     return DigitImages(train=True), DigitImages(train=False)
 
 
-def _synthetic(workload: Workload, root: Path, download: bool) -> tuple[Images, Images]:
-    del root, download
+def _synthetic(workload: Workload, _root: Path) -> tuple[Images, Images]:
     number = workload.images
     if number is None:
         raise HpmlError(
@@ -146,11 +159,10 @@ SOURCES: dict[str, Opener] = {
 }
 
 
-def _own(workload: Workload, root: Path, download: bool) -> tuple[Images, Images]:
-    del download
+def _own(workload: Workload, root: Path) -> tuple[Images, Images]:
     function = own_code.load("workload.data", workload.data)
     train, test = (own_code.call(function, part, root=root) for part in (True, False))
-    for part in (train, test):
+    for part in (train, test):  # an epoch needs a known length
         if not hasattr(part, "__getitem__") or not hasattr(part, "__len__"):
             raise HpmlError(
                 f"workload.data={workload.data} returned {type(part).__name__}: "

@@ -166,7 +166,8 @@ class Tested(msgspec.Struct, frozen=True):
 
 @torch.no_grad()
 def test(training: Training) -> Tested:
-    """Every rank tests its own replica: they need not be equal."""
+    """Every rank tests its own replica on the whole test set."""
+    training.strategy.settle(training.replica)
     if training.test_images is None:
         return Tested()
     device = training.strategy.devices[0]

@@ -69,6 +69,9 @@ class Single:
         del images
         return None
 
+    def settle(self, replica: nn.Module) -> None:
+        """Make this rank's replica what the strategy promises between two iterations."""
+
     def barrier(self) -> None:
         """Wait for all processes."""
 
@@ -112,6 +115,11 @@ class DDP(Single):
         """An equal share for every rank, padded by repetition."""
         place = self.place
         return DistributedSampler(images, place.processes, place.rank, seed=self.cell.seed)
+
+    def settle(self, replica: nn.Module) -> None:
+        """Send rank 0's buffers to all, as the next wrapped forward would: now they differ."""
+        for buffer in replica.buffers():
+            dist.broadcast(buffer, src=0)
 
     def barrier(self) -> None:
         """Wait for all ranks."""

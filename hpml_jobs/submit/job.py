@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -146,6 +147,7 @@ def worker_environment(cell: Cell, attempt: AttemptFolder, job: Job) -> dict[str
         "PYTHONUNBUFFERED": "1",
         "TORCHELASTIC_ERROR_FILE": str(attempt.errors / f"torchrun-node{job.node}.json"),
         "HPML_JOBS_SLURM": json.dumps(slurm),
+        "HPML_JOBS_HOST": os.environ.get("SLURMD_NODENAME") or socket.gethostname(),
     }
 
 

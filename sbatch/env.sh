@@ -1,0 +1,24 @@
+# Sourced by the templates in this folder: which Python runs hpml_jobs. Edit it once, or set the
+# variables before sbatch. It must be the same hpml_jobs version everywhere.
+
+# 1. Your environment: activate it here (or submit from a shell in which it is active).
+#    source "$HOME/hpml/.venv/bin/activate"
+#    module load …
+
+# 2. NYU's container pattern, off unless HPML_IMAGE is set (see docs/nyu.md):
+#    HPML_IMAGE=/scratch/work/public/singularity/cuda12.6.3-cudnn9.5.1-ubuntu22.04.5.sif
+#    HPML_OVERLAY=$SCRATCH/hpml/overlay-15GB-500K.ext3
+if [ -n "${HPML_IMAGE:-}" ]; then
+    unset PYTHONPATH
+    hpml=("${HPML_RUNTIME:-singularity}" exec --nv)
+    if [ -n "${HPML_OVERLAY:-}" ]; then
+        hpml+=(--overlay "$HPML_OVERLAY:ro")    # read-only: many jobs share it
+    fi
+    hpml+=("$HPML_IMAGE" /bin/bash -c 'source /ext3/env.sh; exec python -m hpml_jobs "$@"' hpml)
+else
+    hpml=("${HPML_PYTHON:-python}" -m hpml_jobs)
+fi
+
+# The job's hosts, asked here, outside any container: several nodes need them to find each other.
+HPML_JOBS_HOSTS=$(scontrol show hostnames "${SLURM_JOB_NODELIST:-}" | tr '\n' ' ')
+export HPML_JOBS_HOSTS

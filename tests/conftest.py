@@ -1,0 +1,47 @@
+"""Fixtures for all tests: the test SLURM, and the program as a person calls it."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.rig.plugin import rig  # noqa: F401  (a fixture)
+
+
+class Program:
+    """`hpml-jobs` typed in a folder, in an environment of its own."""
+
+    def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
+        self.folder = folder
+        self.environment = dict(environment) | {
+            "XDG_CONFIG_HOME": str(folder / "config"),
+            "PYTHONWARNINGS": "error::UserWarning:hpml_jobs",
+        }
+        self.environment.pop("SCRATCH", None)
+
+    def __call__(self, *words: str, timeout_s: float = 300) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "hpml_jobs", *words],
+            cwd=self.folder,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+        )
+
+    def ok(self, *words: str, timeout_s: float = 300) -> str:
+        """The command's standard output; it must succeed."""
+        done = self(*words, timeout_s=timeout_s)
+        assert done.returncode == 0, f"{words}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Program:
+    """The program on a machine without SLURM."""
+    environment = {name: v for name, v in os.environ.items() if not name.startswith("SLURM")}
+    return Program(tmp_path, environment)

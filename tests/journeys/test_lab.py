@@ -1,0 +1,103 @@
+"""The main job: nine ddp cells from the command line to the three tables, on the real SLURM."""
+
+import json
+
+import pytest
+
+from hpml_jobs.formulas import bus_gb_per_s, residual_communication_s
+from tests.conftest import Program
+from tests.rig import Rig
+
+pytestmark = pytest.mark.journey
+
+CELLS = ("-m", "gpus=1,2,4", "batch=32,128,512", "workload=digits", "data.limit=4096")
+
+
+@pytest.fixture(scope="module")
+def lab(send):
+    sent = send("lab", *CELLS)
+    assert len(sent.jobs) == 9
+    sent.wait(timeout_s=600)
+    return sent
+
+
+def test_nine_cells_leave_nine_records(lab) -> None:
+    states = lab.states()
+    assert [state["outcome"] for state in states.values()] == ["ok"] * 9
+    records = lab.records()
+    assert len(records) == 9
+    for record in records.values():
+        assert record.facts is not None
+        assert record.facts.slurm["SLURM_JOB_ID"]
+        assert record.attempt.job == lab.jobs[record.slug]
+        assert {rank.threads for rank in record.ranks} == {1}
+        assert record.attempt.hosts[0].startswith("g")
+
+
+def test_requests_are_proved_by_slurms_own_accounting(lab, rig: Rig) -> None:
+    for slug, record in lab.records().items():
+        (row,) = rig.sacct(lab.jobs[slug], "AllocTRES", "State", "AllocCPUS")
+        assert f"gres/gpu:rtx8000={record.cell.gpus}" in row["AllocTRES"].split(",")
+        assert int(row["AllocCPUS"]) == 3 * record.cell.gpus
+        assert row["State"] == "COMPLETED"
+
+
+def test_cells_ran_one_at_a_time(lab) -> None:
+    spans = sorted((r.attempt.started, r.attempt.ended) for r in lab.records().values())
+    assert all(end < start for (_, end), (start, _) in zip(spans, spans[1:], strict=False))
+
+
+def test_a_second_submission_sends_nothing(lab, desk: Program, rig: Rig) -> None:
+    before = rig.run("squeue", "-h").stdout
+    answer = json.loads(desk.ok(*lab.words))
+    assert {row["why"] for row in answer["cells"]} == {"left out: ok"}
+    assert {row["cell"]: row["job"] for row in answer["cells"]} == lab.jobs
+    assert rig.run("squeue", "-h").stdout == before
+    words = [word for word in lab.words if word != "--json"]
+    assert "nothing sent, 9 left out" in desk.ok(*words)
+
+
+def test_the_tables_hold_what_the_records_say(lab, desk: Program) -> None:
+    shown = desk.ok("collect", "lab")
+    for words in ("Table 1", "Table 2", "Table 3", "lab residual", "batch 512 per process"):
+        assert words in shown
+    for name in ("tables.md", "tables.tex", "tables.json", "table1.csv"):
+        assert (lab.study.report / name).stat().st_size > 0
+    by_point = {(r.cell.gpus, r.cell.batch): r for r in lab.records().values()}
+    text = (lab.study.report / "tables.json").read_text()
+    for (gpus, batch), record in by_point.items():
+        base = by_point[1, batch]
+        assert str(base.epoch_s / record.epoch_s) in text or gpus == 1
+        if gpus > 1 and record.model is not None:
+            iterations = record.ranks[0].timed.iterations
+            residual = residual_communication_s(
+                record.train_s, iterations, base.train_s, base.ranks[0].timed.iterations
+            )
+            assert str(residual) in text
+            if residual > 0:
+                size = iterations * record.model.gradient_bytes
+                assert str(bus_gb_per_s(size, residual, gpus)) in text
+
+
+def test_rerun_measures_again_and_keeps_the_old_record(lab, desk: Program) -> None:
+    slug = next(slug for slug in lab.jobs if slug.startswith("single-1proc-b512"))
+    old = lab.records()[slug]
+    words = [word for word in lab.words if not word.startswith(("gpus=", "batch="))]
+    answer = json.loads(desk.ok(*words, "gpus=1", "batch=512", "rerun=true"))
+    assert [row["why"] for row in answer["cells"]] == ["again (rerun=true)"]
+    lab.wait()
+    new = lab.records()[slug]
+    assert new.attempt.id != old.attempt.id
+    kept = lab.study.cell(slug).attempt(old.attempt.id).record
+    assert old.attempt.id in kept.read_text()
+
+
+def test_two_gpus_on_two_nodes(send, rig: Rig) -> None:
+    sent = send("nodes", "gpus=2", "nodes=2", "batch=64", "workload=digits", "data.limit=1024")
+    assert [state["outcome"] for state in sent.wait().values()] == ["ok"]
+    (record,) = sent.records().values()
+    assert record.attempt.hosts == ("gr001", "gr002")
+    assert [rank.host for rank in record.ranks] == ["gr001", "gr002"]
+    (row,) = rig.sacct(sent.job, "AllocTRES", "NNodes")
+    assert row["NNodes"] == "2"
+    assert "gres/gpu:rtx8000=2" in row["AllocTRES"].split(",")

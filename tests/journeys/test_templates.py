@@ -1,0 +1,56 @@
+"""The sbatch templates, submitted by hand: the same code, the same record."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Program
+from tests.journeys.conftest import HERE
+from tests.rig import Rig
+
+pytestmark = pytest.mark.journey
+
+TEMPLATES = Path(__file__).parents[2] / "sbatch"
+CELL = ("workload=digits", "data.limit=1024", "cluster=rig", "--config-dir", str(HERE / "conf"))
+SMALL = ("--mem=4G",)
+
+
+@pytest.fixture(scope="module")
+def by_hand(desk: Program, rig: Rig):
+    """sbatch as a person types it, in a folder with the templates."""
+    shutil.copytree(TEMPLATES, desk.folder / "sbatch", dirs_exist_ok=True)
+
+    def submit(*words: str) -> str:
+        command = ["sbatch", "--parsable", f"--chdir={desk.folder}", *words]
+        done = rig.run("env", f"--chdir={desk.folder}", *command)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    return submit
+
+
+def test_three_templates_leave_what_the_program_leaves(by_hand, desk: Program, rig: Rig, send):
+    cell = by_hand(*SMALL, "sbatch/cell.sbatch", *CELL, "gpus=2", "batch=64", "study=byhand")
+    assert rig.wait_for_state(cell, {"COMPLETED", "FAILED"}, timeout_s=120) == ["COMPLETED"]
+    grid = by_hand(
+        *SMALL, "--array=0-1%1", "sbatch/grid.sbatch", *CELL,
+        "gpus=2", "batch=128,512", "study=byhand",
+    )  # fmt: skip
+    done = rig.wait_for_state(grid, {"COMPLETED", "FAILED"}, timeout_s=180)
+    assert done == ["COMPLETED"] * 2
+    tables = by_hand(f"--dependency=afterany:{grid}", "sbatch/collect.sbatch", "byhand")
+    assert rig.wait_for_state(tables, {"COMPLETED", "FAILED"}, timeout_s=90) == ["COMPLETED"]
+    report = desk.folder / "outputs" / "byhand" / "report" / "tables.md"
+    assert "batch 512 per process" in report.read_text()
+
+    words = [word for word in CELL if word not in ("cluster=rig", *CELL[-2:])]
+    sent = send("byhand", "-m", "gpus=2", "batch=64,128,512", *words)
+    records = sent.records()
+    # the program finds the hand-made records and has nothing to send
+    assert {row["why"] for row in sent.answer["cells"]} == {"left out: ok"}
+    assert {record.attempt.job.split("_")[0] for record in records.values()} == {cell, grid}
+    for record in records.values():
+        assert record.facts is not None
+        assert record.facts.slurm["SLURM_JOB_ID"]
+        assert [rank.host for rank in record.ranks] == [record.attempt.hosts[0]] * 2

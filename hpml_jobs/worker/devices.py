@@ -58,20 +58,18 @@ def runs_on(capability: tuple[int, int], built_for: list[str]) -> bool:
     (False, True)
     """
     found = [re.fullmatch(r"(sm|compute)_(\d+)(\d)([af]?)", name) for name in built_for]
-    targets = [(m[1], int(m[2]), int(m[3]), m[4]) for m in found if m]
+    targets = [(m[1] + m[4], (int(m[2]), int(m[3]))) for m in found if m]
     if not targets:
         return True  # ROCm names its targets otherwise
-    major, minor = capability
-    for code, target_major, target_minor, special in targets:
-        if special:
-            matches = (target_major, target_minor) == capability
-        elif code == "sm":
-            matches = target_major == major and target_minor <= minor
-        else:
-            matches = (target_major, target_minor) <= capability
-        if matches:
-            return True
-    return False
+    return any(_target_runs(code, target, capability) for code, target in targets)
+
+
+def _target_runs(code: str, target: tuple[int, int], capability: tuple[int, int]) -> bool:
+    if code.endswith("a"):  # sm_90a: this very architecture
+        return target == capability
+    if code == "compute":  # PTX, compiled on the spot for whatever is newer
+        return target <= capability
+    return target[0] == capability[0] and target[1] <= capability[1]
 
 
 def _other_lock(capability: tuple[int, int]) -> str:

@@ -1,5 +1,6 @@
 """One rank of a cell from top to bottom: make ready, warm up, measure, test, leave the record."""
 
+import os
 import resource
 import socket
 from dataclasses import dataclass
@@ -190,7 +191,7 @@ def describe_rank(training: Training, epochs: tuple[Epoch, ...], tested: Tested)
     return Rank(
         rank=strategy.place.rank,
         local_rank=strategy.place.local_rank,
-        host=socket.gethostname(),
+        host=os.environ.get("HPML_JOBS_HOST") or socket.gethostname(),
         devices=facts.device_names(strategy.devices),
         device_uuids=facts.device_uuids(strategy.devices),
         affinity=facts.affinity(),

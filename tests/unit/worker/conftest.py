@@ -1,0 +1,93 @@
+"""A cell's folder to run, and one rank or a torchrun of it as a process."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import pytest
+
+from hpml_jobs.cell import Cell, CellFile, Device, Strategy, Workload
+from hpml_jobs.record import Attempt, Record, decode, encode, write_whole
+from hpml_jobs.study import AttemptFolder, CellFolder, RankError
+
+DIGITS = Workload(
+    name="digits",
+    model="digits_cnn",
+    data="digits",
+    images=512,
+    limit=512,
+    parameters=26_154,
+    lr=0.05,
+)
+
+
+def cpu_cell(workload: Workload = DIGITS, *, gpus: int = 1, batch: int = 64, **settings) -> Cell:
+    strategy = Strategy.SINGLE if gpus == 1 else Strategy.DDP
+    values = {"device": Device.CPU, "strategy": strategy, "loader_workers": 1} | settings
+    return Cell(gpus=gpus, batch=batch, workload=workload, **values)
+
+
+class Ran(NamedTuple):
+    """A finished process and the attempt's folder."""
+
+    code: int
+    stderr: str
+    attempt: AttemptFolder
+
+    @property
+    def record(self) -> Record:
+        return decode(self.attempt.record.read_bytes(), str(self.attempt.record))
+
+    @property
+    def error(self) -> RankError:
+        assert self.code == 1, self.stderr
+        assert not self.attempt.record.exists()
+        return self.attempt.rank_errors()[0]
+
+
+def command_for(folder: CellFolder, cell: Cell) -> list[str]:
+    torchrun = ["torch.distributed.run", "--standalone", "--local-addr=127.0.0.1"]
+    torchrun += [f"--nproc-per-node={cell.gpus}", "-m"]
+    return [
+        *(sys.executable, "-m"),
+        *(torchrun if cell.strategy.under_torchrun else []),
+        *("hpml_jobs.worker", str(folder.root), "17_0"),
+    ]
+
+
+@pytest.fixture
+def write_cell(tmp_path: Path) -> Callable[[Cell], CellFolder]:
+    def write(cell: Cell) -> CellFolder:
+        folder = CellFolder(tmp_path / "cells" / cell.slug)
+        file = CellFile(cell=cell, data_root=str(tmp_path), code_root=str(tmp_path))
+        write_whole(folder.cell_json, encode(file))
+        write_whole(folder.attempt("17_0").about, encode(Attempt(id="17_0", job="17_0")))
+        return folder
+
+    return write
+
+
+@pytest.fixture
+def run_cell(write_cell: Callable[[Cell], CellFolder]) -> Callable[..., Ran]:
+    def run(cell: Cell, **environment: str) -> Ran:
+        folder = write_cell(cell)
+        done = subprocess.run(
+            command_for(folder, cell),
+            env=os.environ | {"OMP_NUM_THREADS": "1"} | environment,
+            cwd=folder.root,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        return Ran(done.returncode, done.stderr, folder.attempt("17_0"))
+
+    return run
+
+
+def changed(workload: Workload, **values) -> Workload:
+    return msgspec.structs.replace(workload, **values)

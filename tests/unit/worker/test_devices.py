@@ -1,0 +1,170 @@
+"""SLURM's kinds against device names, a torch build against a card, and what a rank refuses."""
+
+import pytest
+import torch
+
+from hpml_jobs.cell import Cell, Device, Strategy
+from hpml_jobs.errors import HpmlError
+from hpml_jobs.worker import devices
+from hpml_jobs.worker.devices import devices_for, is_kind, runs_on
+
+from .conftest import DIGITS
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("rtx8000", "Quadro RTX 8000"),
+        ("rtx_8000", "Quadro RTX 8000"),
+        ("v100", "Tesla V100-SXM2-32GB"),
+        ("v100", "Tesla V100-PCIE-16GB"),
+        ("a100", "NVIDIA A100-SXM4-80GB"),
+        ("a100-80gb", "NVIDIA A100-SXM4-80GB"),
+        ("h100", "NVIDIA H100 80GB HBM3"),
+        ("h200", "NVIDIA H200"),
+        ("l4", "NVIDIA L4"),
+        ("l40s", "NVIDIA L40S"),
+        ("t4", "Tesla T4"),
+        ("rtx2080ti", "NVIDIA GeForce RTX 2080 Ti"),
+        ("2080_ti", "NVIDIA GeForce RTX 2080 Ti"),
+        ("mi250", "AMD Instinct MI250X"),
+        ("mi100", "AMD Instinct MI100"),
+        ("volta", "Tesla V100-SXM2-32GB"),
+    ],
+)
+def test_kind_matches(kind, name):
+    assert is_kind(kind, name)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("l4", "NVIDIA L40S"),
+        ("l40", "NVIDIA L40S"),
+        ("l40s", "NVIDIA L4"),
+        ("a100", "NVIDIA H100 80GB HBM3"),
+        ("h200", "NVIDIA GH200 480GB"),
+        ("a40", "NVIDIA RTX A4000"),
+        ("rtx6000", "Quadro RTX 8000"),
+        ("v100", "Quadro RTX 8000"),
+        ("a100-40gb", "NVIDIA A100-SXM4-80GB"),
+    ],
+)
+def test_kind_differs(kind, name):
+    assert not is_kind(kind, name)
+
+
+CUDA13 = ["sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120", "compute_120"]
+CUDA12 = ["sm_50", "sm_60", "sm_70", "sm_75", "sm_80", "sm_86", "sm_90"]
+
+
+@pytest.mark.parametrize(
+    ("capability", "built_for", "runs"),
+    [
+        ((7, 0), CUDA13, False),
+        ((7, 0), CUDA12, True),
+        ((7, 5), CUDA13, True),
+        ((8, 9), CUDA13, True),
+        ((10, 3), CUDA12, False),
+        ((12, 1), CUDA13, True),
+        ((9, 0), ["sm_90a"], True),
+        ((10, 3), ["sm_100f"], True),
+        ((10, 0), ["sm_90a"], False),
+        ((13, 0), CUDA13, True),
+        ((9, 0), ["gfx90a"], True),
+    ],
+)
+def test_a_build_runs_on_a_card(capability, built_for, runs):
+    assert runs_on(capability, built_for) is runs
+
+
+class FakeCuda:
+    """Stands for torch.cuda on a node with cards."""
+
+    def __init__(self, name="Quadro RTX 8000", capability=(7, 5), count=4):
+        self.name, self.capability, self.count = name, capability, count
+        self.current = None
+
+    def install(self, monkeypatch):
+        for name, value in {
+            "is_available": lambda: True,
+            "device_count": lambda: self.count,
+            "get_device_name": lambda _: self.name,
+            "get_device_capability": lambda _: self.capability,
+            "get_arch_list": lambda: CUDA13,
+            "set_device": lambda number: setattr(self, "current", number),
+        }.items():
+            monkeypatch.setattr(torch.cuda, name, value)
+        return self
+
+
+def gpu_cell(gpus=2, strategy=Strategy.DDP, kind="rtx8000"):
+    return Cell(gpus=gpus, batch=32, strategy=strategy, workload=DIGITS, gpu_type=kind)
+
+
+def test_ddp_takes_its_own_card_and_dp_all(monkeypatch):
+    fake = FakeCuda().install(monkeypatch)
+    assert devices_for(gpu_cell(), 1) == (torch.device("cuda", 1),)
+    assert fake.current == 1
+    both = (torch.device("cuda", 0), torch.device("cuda", 1))
+    assert devices_for(gpu_cell(strategy=Strategy.DP), 0) == both
+
+
+def test_fewer_cards_than_asked_for_shows_both_numbers(monkeypatch):
+    FakeCuda(count=1).install(monkeypatch)
+    for strategy in (Strategy.DDP, Strategy.DP):
+        with pytest.raises(HpmlError, match=r"needs 2 GPU\(s\) on this node, torch sees 1"):
+            devices_for(gpu_cell(strategy=strategy), 0)
+
+
+def test_another_kind_is_refused(monkeypatch):
+    FakeCuda(name="NVIDIA L40S", capability=(8, 9)).install(monkeypatch)
+    with pytest.raises(HpmlError, match="gpu_type=l4 was asked for, GPU 0 is a NVIDIA L40S"):
+        devices_for(gpu_cell(kind="l4"), 0)
+
+
+def test_a_card_that_this_torch_has_no_code_for_names_the_other_lock(monkeypatch):
+    FakeCuda(name="Tesla V100-SXM2-32GB", capability=(7, 0)).install(monkeypatch)
+    with pytest.raises(HpmlError, match=r"capability 7\.0.*locks/worker-cuda12\.txt"):
+        devices_for(gpu_cell(kind="v100"), 0)
+
+
+class FakeDriver:
+    """Stands for pynvml on a node with an older driver."""
+
+    def __init__(self, cuda):
+        self.cuda = cuda
+
+    def nvmlInit(self):  # noqa: N802 -- NVML's name
+        pass
+
+    def nvmlSystemGetDriverVersion(self):  # noqa: N802
+        return "550.54.15"
+
+    def nvmlSystemGetCudaDriverVersion_v2(self):  # noqa: N802
+        return self.cuda
+
+    def nvmlDeviceGetCount(self):  # noqa: N802
+        return 4
+
+
+def test_an_older_driver_names_the_other_lock(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "pynvml", FakeDriver(12_040))
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    words = devices.why_no_cuda()
+    assert "driver 550.54.15 runs CUDA up to 12.4" in words
+    assert "needs CUDA 13.0: install locks/worker-cuda12.txt" in words
+
+
+def test_hidden_cards_and_a_build_without_cuda_are_told_apart(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "pynvml", FakeDriver(13_000))
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    assert "has 4 GPU(s)" in devices.why_no_cuda()
+    assert "CUDA_VISIBLE_DEVICES" in devices.why_no_cuda()
+    monkeypatch.setattr(torch.version, "cuda", None)
+    assert "build without CUDA; install locks/worker.txt" in devices.why_no_cuda()
+
+
+def test_cpu_is_the_cpu():
+    cell = Cell(gpus=1, batch=8, strategy=Strategy.SINGLE, workload=DIGITS, device=Device.CPU)
+    assert devices_for(cell, 0) == (torch.device("cpu"),)

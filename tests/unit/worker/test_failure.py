@@ -1,0 +1,90 @@
+"""What a rank says when it raises."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from hpml_jobs.errors import HpmlError
+from hpml_jobs.worker.failure import describe, is_oom, reason_of
+
+
+def wrapped(error: Exception) -> Exception:
+    try:
+        try:
+            raise error
+        except Exception as inner:
+            raise ValueError("the trainer gave up") from inner
+    except ValueError as outer:
+        return outer
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB"),
+        MemoryError(),
+        RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried …"),
+        RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 4 bytes"),
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+        OSError(12, "Cannot allocate memory"),
+    ],
+)
+def test_out_of_memory_bare_and_wrapped(error):
+    assert is_oom(error)
+    assert is_oom(wrapped(error))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ValueError("out of memory"), RuntimeError("shape mismatch"), HpmlError("out of memory")],
+)
+def test_other_errors_are_not(error):
+    assert not is_oom(error)
+
+
+def test_the_allocator_of_this_torch_says_what_we_listen_for():
+    with pytest.raises(RuntimeError) as caught:
+        torch.empty(10**15)
+    assert is_oom(caught.value)
+
+
+def test_a_loader_workers_error_is_told_by_its_last_line():
+    error = RuntimeError(
+        "Caught FileNotFoundError in DataLoader worker process 0.\nOriginal Traceback:\n"
+        "  File x\nFileNotFoundError: [Errno 2] No such file: 'cat.png'\n"
+    )
+    assert reason_of(error) == "FileNotFoundError: [Errno 2] No such file: 'cat.png'"
+
+
+def test_reason_is_one_line_and_our_own_words_stand_alone():
+    assert reason_of(HpmlError("a\nb")) == "a b"
+    assert reason_of(KeyError()) == "KeyError"
+    found = describe(HpmlError("no data"), 3)
+    assert (found.rank, found.oom, found.reason) == (3, False, "no data")
+    assert "HpmlError: no data" in found.traceback
+
+
+def test_a_process_dies_with_its_parent():
+    child = (
+        "from hpml_jobs.worker.lifeline import *; die_with_parent(); import time; time.sleep(60)"
+    )
+    parent = (
+        "import subprocess, sys, time\n"
+        f"print(subprocess.Popen([sys.executable, '-c', {child!r}]).pid, flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE) as first:
+        assert first.stdout is not None
+        second = int(first.stdout.readline())
+        time.sleep(0.7)  # the child has said its wish
+        os.kill(second, 0)
+        first.kill()
+    deadline = time.monotonic() + 5
+    while Path(f"/proc/{second}").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)

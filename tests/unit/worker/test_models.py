@@ -1,0 +1,93 @@
+"""Every network is the one it is named after."""
+
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+from hpml_jobs.errors import HpmlError
+from hpml_jobs.worker import models
+
+from .conftest import DIGITS, changed
+
+
+@pytest.mark.parametrize(
+    ("name", "classes", "parameters"),
+    [
+        ("resnet18_cifar", 10, 11_173_962),
+        ("resnet18", 10, 11_181_642),
+        ("resnet18", 1000, 11_689_512),
+        ("vgg11_bn", 10, 9_231_114),
+        ("digits_cnn", 10, 26_154),
+    ],
+)
+def test_parameters(name, classes, parameters):
+    model = models.BUILDERS[name](classes)
+    assert models.count(model) == parameters
+    assert model(torch.zeros(2, 3, 32, 32)).shape == (2, classes)
+
+
+def test_what_ddp_will_send_for_the_cifar_resnet():
+    found = models.describe("resnet18_cifar", models.resnet18_cifar(10))
+    assert found.gradient_bytes == 44_695_848
+    assert found.buffer_bytes == 38_560
+    assert found.tensors == 62
+
+
+def test_another_count_than_promised_shows_both():
+    with pytest.raises(HpmlError, match=r"digits_cnn has 26,154 parameters, .* says 11,173,962"):
+        models.build(changed(DIGITS, parameters=11_173_962))
+
+
+def test_unknown_model_and_loss_name_the_known_ones():
+    with pytest.raises(HpmlError, match="resnet18_cifar, resnet18, vgg11_bn, digits_cnn"):
+        models.build(changed(DIGITS, model="alexnet"))
+    with pytest.raises(HpmlError, match="there is cross_entropy"):
+        models.build_loss(changed(DIGITS, loss="hinge"))
+
+
+def test_the_loss_is_a_mean_over_the_batch():
+    loss = models.build_loss(DIGITS)
+    outputs, targets = torch.randn(4, 10), torch.tensor([1, 2, 3, 4])
+    assert loss(outputs, targets) == pytest.approx(nn.CrossEntropyLoss()(outputs, targets).item())
+
+
+@pytest.fixture
+def own_module(tmp_path, monkeypatch):
+    def write(name, text):
+        (tmp_path / f"{name}.py").write_text(text)
+        monkeypatch.syspath_prepend(tmp_path)
+        monkeypatch.delitem(sys.modules, name, raising=False)
+
+    return write
+
+
+def test_own_model_takes_classes_if_it_wants_them(own_module):
+    own_module(
+        "own_models",
+        "from torch import nn\n"
+        "def plain(): return nn.Linear(3, 7)\n"
+        "def sized(classes): return nn.Linear(3, classes)\n"
+        "def text(): return 'model'\n"
+        "def empty(): return nn.Flatten()\n",
+    )
+    workload = changed(DIGITS, parameters=None, classes=5)
+    plain = models.build(changed(workload, model="own_models:plain"))
+    assert isinstance(plain, nn.Linear)
+    assert plain.out_features == 7
+    sized = models.build(changed(workload, model="own_models:sized"))
+    assert isinstance(sized, nn.Linear)
+    assert sized.out_features == 5
+    with pytest.raises(HpmlError, match=r"returned str, not a torch\.nn\.Module"):
+        models.build(changed(workload, model="own_models:text"))
+    with pytest.raises(HpmlError, match="no parameter to train"):
+        models.build(changed(workload, model="own_models:empty"))
+    with pytest.raises(HpmlError, match="own_models has no function 'missing'"):
+        models.build(changed(workload, model="own_models:missing"))
+
+
+def test_own_code_that_does_not_import_is_named(own_module):
+    own_module("own_broken", "import no_such_package\n")
+    with pytest.raises(HpmlError, match=r"workload.model=own_broken:build: .*no_such_package"):
+        models.build(changed(DIGITS, model="own_broken:build"))

@@ -1,0 +1,159 @@
+"""Whole ranks as processes: plain, under torchrun, with the user's own code, and failing."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hpml_jobs.cell import Device, Workload
+from hpml_jobs.slurm import Outcome
+
+from .conftest import DIGITS, changed, command_for, cpu_cell
+
+PAGE = Path(__file__).parents[3] / "docs" / "custom.md"
+OWN = Workload(name="own", model="mycode:build", data="mycode:dataset", images=4096, lr=0.05)
+
+
+def example() -> str:
+    block = re.search(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    assert block is not None
+    return block[1]
+
+
+def test_a_single_process_leaves_a_record(run_cell):
+    ran = run_cell(cpu_cell(), HPML_JOBS_SLURM=json.dumps({"SLURM_JOB_ID": "17"}))
+    assert (ran.code, ran.stderr) == (0, "")
+    record = ran.record
+    assert record.outcome is Outcome.OK
+    assert record.attempt.ended
+    assert record.attempt.hosts == (record.ranks[0].host,)
+    rank = record.ranks[0]
+    assert [epoch.role for epoch in rank.epochs] == ["warmup", "timed"]
+    assert (rank.timed.iterations, rank.timed.samples) == (8, 512)
+    assert 0 < rank.timed.stall_s < rank.timed.epoch_s
+    assert rank.timed.loss < rank.epochs[0].loss
+    assert rank.test_samples == 102
+    assert rank.devices == ("cpu",)
+    assert rank.threads == 1
+    assert record.model is not None
+    assert (record.model.parameters, record.model.gradient_bytes) == (26_154, 4 * 26_154)
+    assert record.facts is not None
+    assert record.facts.slurm == {"SLURM_JOB_ID": "17"}
+    assert record.facts.cpu_count == os.cpu_count()
+    assert json.loads(ran.attempt.progress.read_bytes()) == {
+        "epoch": 2,
+        "epochs": 2,
+        "role": "test",
+    }
+    with np.load(ran.attempt.iterations) as arrays:
+        assert {name: arrays[name].shape for name in arrays} == {
+            "step_s": (1, 8),
+            "stall_s": (1, 8),
+            "loss": (1, 8),
+        }
+        assert (arrays["stall_s"] <= arrays["step_s"]).all()
+        assert arrays["step_s"].sum() <= rank.timed.epoch_s
+        assert float(arrays["loss"].mean()) == pytest.approx(rank.timed.loss, rel=1e-6)
+
+
+def test_two_processes_share_the_images_and_end_with_equal_replicas(run_cell):
+    ran = run_cell(cpu_cell(changed(DIGITS, images=513, limit=513), gpus=2, batch=128))
+    assert ran.code == 0, ran.stderr
+    assert "Warning" not in ran.stderr
+    record = ran.record
+    assert [rank.timed.samples for rank in record.ranks] == [257, 257]  # padded by one
+    assert [rank.timed.iterations for rank in record.ranks] == [3, 3]
+    first, second = record.ranks
+    assert first.timed.loss != second.timed.loss
+    assert first.test_loss == second.test_loss
+    assert record.facts is not None
+    assert record.facts.backend == "gloo"
+    with np.load(ran.attempt.iterations) as arrays:
+        assert arrays["loss"].shape == (2, 3)
+
+
+def test_the_example_of_the_page_runs_under_ddp(run_cell, tmp_path):
+    (tmp_path / "mycode.py").write_text(example())
+    own = changed(OWN, loss="mycode:loss", images=1024, limit=1024, parameters=789_258)
+    ran = run_cell(cpu_cell(own, gpus=2))
+    assert ran.code == 0, ran.stderr
+    record = ran.record
+    assert record.accuracy > 0.5
+    assert record.ranks[0].test_samples == 204
+
+
+def test_the_example_of_the_page_is_about_twenty_lines():
+    lines = [line for line in example().splitlines() if line.strip()]
+    assert len(lines) <= 20
+
+
+def test_a_rank_that_raises_leaves_its_words_and_torchrun_ends_the_others(run_cell, tmp_path):
+    (tmp_path / "mycode.py").write_text(
+        "import os\n"
+        "from torch import nn\n"
+        "def build():\n"
+        "    if os.environ['RANK'] == '1':\n"
+        "        raise ValueError('no such layer')\n"
+        "    return nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 10))\n"
+    )
+    own = changed(DIGITS, model="mycode:build", parameters=None)
+    error = run_cell(cpu_cell(own, gpus=2)).error
+    assert (error.rank, error.oom, error.reason) == (1, False, "ValueError: no such layer")
+    assert "mycode.py" in error.traceback
+    assert error.time_ns > 0
+
+
+def test_out_of_memory_is_told_from_a_bug(run_cell, tmp_path):
+    (tmp_path / "mycode.py").write_text(
+        "import torch\n"
+        "from torch import nn\n"
+        "class Greedy(nn.Linear):\n"
+        "    def forward(self, images):\n"
+        "        torch.empty(10**15)\n"
+        "def build():\n"
+        "    return Greedy(1, 1)\n"
+    )
+    error = run_cell(cpu_cell(changed(DIGITS, model="mycode:build", parameters=None))).error
+    assert error.oom
+    assert "10**15" in error.traceback
+    assert "\n" not in error.reason
+
+
+def test_no_cuda_is_one_clear_line_and_never_the_cpu(run_cell):
+    ran = run_cell(cpu_cell(device=Device.CUDA), CUDA_VISIBLE_DEVICES="")
+    assert not ran.error.oom
+    assert ran.error.reason.startswith("device=cuda, but torch sees no CUDA device: ")
+    assert ran.stderr.strip() == f"rank 0: {ran.error.reason}"
+
+
+def test_a_loss_that_is_not_finite_names_the_remedy(run_cell):
+    ran = run_cell(cpu_cell(changed(DIGITS, lr=1e30)))
+    assert not ran.error.oom
+    assert "of the warmup epoch" in ran.error.reason
+    assert "batch=64 x gpus=1, lr=1e+30" in ran.error.reason
+    assert "workload.lr=1e+29" in ran.error.reason
+
+
+def test_loader_workers_die_with_their_killed_parent(write_cell):
+    cell = cpu_cell(changed(DIGITS, images=20_480, limit=None), batch=32)
+    folder = write_cell(cell)
+    with subprocess.Popen(command_for(folder, cell)) as worker:
+        tree = Path(f"/proc/{worker.pid}/task/{worker.pid}/children")
+        deadline = time.monotonic() + 60
+        while not (children := tree.read_text().split()):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        worker.send_signal(signal.SIGUSR2)  # submitit's: it must pass us by
+        time.sleep(0.2)
+        assert worker.poll() is None
+        worker.kill()
+    deadline = time.monotonic() + 2
+    while any(Path(f"/proc/{child}").exists() for child in children):
+        assert time.monotonic() < deadline, "a loader worker outlived its parent"
+        time.sleep(0.02)

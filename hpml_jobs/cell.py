@@ -196,11 +196,12 @@ def decode_cell_file(text: bytes, place: str) -> CellFile:
     """Read cell.json; a wrong file is named with the place of the fault inside it."""
     try:
         found: dict[str, Any] = msgspec.json.decode(text, type=dict)
-        if isinstance(found.get("schema"), int) and found["schema"] > SCHEMA:
-            raise UsageError(
-                f"{place} has schema {found['schema']}, this hpml_jobs {__version__} reads up to "
-                f"{SCHEMA}: use the hpml_jobs that wrote it ({found.get('hpml_jobs', 'newer')})"
-            )
-        return msgspec.convert(found, CellFile)
-    except msgspec.MsgspecError as fault:
+        schema = found.get("schema")
+        if not isinstance(schema, int) or schema <= SCHEMA:
+            return msgspec.convert(found, CellFile)
+    except (ValueError, UsageError) as fault:  # not UTF-8, not JSON, not a cell's file, not a cell
         raise UsageError(f"{place} cannot be read: {fault}") from fault
+    raise UsageError(
+        f"{place} has schema {schema}, this hpml_jobs {__version__} reads up to {SCHEMA}: "
+        f"use the hpml_jobs that wrote it ({found.get('hpml_jobs', 'newer')})"
+    )

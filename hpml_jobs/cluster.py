@@ -164,20 +164,17 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
 
 def check_inventory(shape: Shape, cluster: Cluster, nodes: list[Node]) -> None:
     """Refuse a shape that this cluster can never start; sbatch would take it and wait for ever."""
-    inside = [n for n in nodes if not cluster.partition or cluster.partition in n.partitions]
-    if cluster.partition and not inside:
+    partition = sbatch_options(shape, cluster).get("partition")
+    inside = [n for n in nodes if not partition or partition in n.partitions]
+    if partition and not inside:
         names = ", ".join(sorted(frozenset().union(*(n.partitions for n in nodes))))
-        raise UsageError(f"cluster.partition={cluster.partition} does not exist here: {names}")
-    asks_kind = cluster.gpu_request is not GpuRequest.PARTITION and shape.gpu_type
-    if shape.gpus_per_node and asks_kind:
-        typed = [n for n in inside if n.gpu_type == shape.gpu_type]
-        # Where SLURM knows no kinds (the constraint chooses them), any node with GPUs counts.
-        untyped = all(n.gpu_type is None for n in inside)
-        inside = inside if untyped else typed
-    for name, asked, has in (
-        ("GPUs", shape.gpus_per_node, "gpus"),
-        ("CPUs", shape.cpus_per_node, "cpus"),
-        ("GB of memory", shape.mem_gb_per_node or 0, "memory_gb"),
+        raise UsageError(f"partition {partition} does not exist here: {names}")
+    if shape.gpus_per_node and shape.gpu_type:
+        inside = _of_kind(shape.gpu_type, cluster, inside)
+    for name, asked, has, mend in (
+        ("GPUs", shape.gpus_per_node, "gpus", "gpus=, or more nodes="),
+        ("CPUs", shape.cpus_per_node, "cpus", "loader_workers=, or fewer gpus="),
+        ("GB of memory", shape.mem_gb_per_node or 0, "memory_gb", "cluster.mem_gb_per_gpu="),
     ):
         fitting = [n for n in inside if getattr(n, has) >= asked]
         if len(fitting) < shape.nodes:
@@ -186,9 +183,18 @@ def check_inventory(shape: Shape, cluster: Cluster, nodes: list[Node]) -> None:
             raise UsageError(
                 f"a cell asks for {shape.nodes} node(s){kind} of {asked} {name} each; this cluster "
                 f"has {len(fitting)} such (of {len(inside)}{kind}, the largest has {largest:g}): "
-                "the job would wait for ever; take fewer gpus= or loader_workers="
+                f"the job would wait for ever; take fewer {mend}"
             )
         inside = fitting
+
+
+def _of_kind(kind: str, cluster: Cluster, nodes: list[Node]) -> list[Node]:
+    """The nodes with a kind of GPU; all with GPUs where SLURM does not tell kinds by this name."""
+    typed = [node for node in nodes if node.gpu_type == kind]
+    kinds = sorted({node.gpu_type for node in nodes if node.gpu_type})
+    if not typed and kinds and cluster.gpu_request is GpuRequest.GRES_TYPE:
+        raise UsageError(f"gpu_type={kind}: SLURM has only {', '.join(kinds)} here (sinfo)")
+    return typed or [node for node in nodes if node.gpus]
 
 
 def sbatch_options(shape: Shape, cluster: Cluster) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import msgspec
 
 from hpml_jobs import __version__
 from hpml_jobs.cell import Cell, Settled
-from hpml_jobs.errors import HpmlError
+from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.formulas import iterations, samples_processed
 from hpml_jobs.slurm import Outcome
 
@@ -178,7 +178,7 @@ def decode(text: bytes, place: str) -> Record:
                 f"reads {SCHEMA}"
             )
         record = msgspec.convert(found, Record)
-    except msgspec.MsgspecError as fault:
+    except (ValueError, UsageError) as fault:  # not UTF-8, not JSON, not a record, not a cell
         raise InvalidRecordError(f"{place} is not a whole record: {fault}") from fault
     fault_found = _fault(record)
     if fault_found:

@@ -98,7 +98,7 @@ class AttemptFolder:
         """What the wrapper said at its end, if it came to that."""
         try:
             return msgspec.json.decode(self.end.read_bytes(), type=AttemptEnd)
-        except (OSError, msgspec.MsgspecError):
+        except (OSError, ValueError):
             return None
 
     def rank_errors(self) -> list[RankError]:
@@ -107,7 +107,7 @@ class AttemptFolder:
         for path in sorted(self.errors.glob("rank*.json")):
             try:
                 found.append(msgspec.json.decode(path.read_bytes(), type=RankError))
-            except (OSError, msgspec.MsgspecError):
+            except (OSError, ValueError):
                 continue  # a rank that died while writing: its neighbour's words are there
         return sorted(found, key=lambda error: error.time_ns)
 
@@ -200,10 +200,10 @@ class Study:
     def check_schema(self) -> None:
         """Refuse a study that a newer program wrote."""
         try:
-            about = msgspec.json.decode(self.about.read_bytes(), type=dict[str, int | str])
+            about = msgspec.json.decode(self.about.read_bytes(), type=dict)
         except FileNotFoundError:
             return
-        except (OSError, msgspec.MsgspecError) as fault:
+        except (OSError, ValueError) as fault:
             raise HpmlError(f"{self.about} cannot be read: {fault}") from fault
         schema = about.get("schema")
         if not isinstance(schema, int) or schema > SCHEMA:
@@ -215,12 +215,17 @@ class Study:
     def append(self, line: ManifestLine) -> None:
         """Add a line to the manifest, on the disk before this returns."""
         text = msgspec.json.encode(msgspec.structs.replace(line, time=utc_now())) + b"\n"
-        handle = os.open(self.manifest, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         try:
-            os.write(handle, text)  # one write: lines of two programs do not mix
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+            handle = os.open(self.manifest, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+            try:
+                if _cut_off(handle):
+                    text = b"\n" + text
+                os.write(handle, text)  # one write: lines of two programs do not mix
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+        except OSError as fault:
+            raise HpmlError(f"{self.manifest} cannot be written: {fault.strerror}") from fault
 
     def lines(self) -> Iterator[ManifestLine]:
         """The manifest's whole lines, oldest first; a line cut off by a crash is passed over."""
@@ -231,13 +236,19 @@ class Study:
         for text in content.splitlines():
             try:
                 yield msgspec.json.decode(text, type=ManifestLine)
-            except msgspec.MsgspecError:
+            except ValueError:
                 continue
 
     def jobs(self) -> dict[str, str]:
         """The job that each cell was sent as last: slug -> job id."""
         sent = (line for line in self.lines() if line.happening is Happening.SENT)
         return {slug: job for line in sent for slug, job in zip(line.cells, line.jobs, strict=True)}
+
+
+def _cut_off(handle: int) -> bool:
+    """Whether a file's last line was left unfinished by a crash."""
+    size = os.fstat(handle).st_size
+    return size > 0 and os.pread(handle, 1, size - 1) != b"\n"
 
 
 def _natural(name: str) -> list[tuple[int, str]]:

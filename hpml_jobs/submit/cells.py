@@ -61,6 +61,13 @@ def make_plan(
     for sentence in sweep.said:
         say(sentence)
     resolver = _Resolver(sending=sending, fetch=fetch, say=say)
+    first = sweep.settings[0]
+    cluster = resolver.cluster(first)
+    if sending:
+        cluster.check()
+    outputs = Path(os.path.expandvars(first.outputs)).expanduser().resolve()
+    study = Study(outputs / _study_name(sweep, resolver))
+    study.check_schema()
     ordered = [one for settings in sweep.settings for one in resolver.resolve(settings)]
     unique = {one.cell.slug: one for one in ordered}
     if len(unique) < len(ordered):
@@ -68,12 +75,6 @@ def make_plan(
             f"{len(ordered)} combinations are {len(unique)} cells: gpus=1 is one shared baseline "
             "(single) for all strategies, duplicates are left out"
         )
-    first = sweep.settings[0]
-    outputs = Path(os.path.expandvars(first.outputs)).expanduser().resolve()
-    study = Study(outputs / _study_name(sweep, resolver))
-    cluster = resolver.cluster(first)
-    if sending:
-        cluster.check()
     return Plan(study, cluster, list(unique.values()), first.rerun, sweep.said, sweep.origins)
 
 

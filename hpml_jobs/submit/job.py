@@ -25,7 +25,7 @@ from hpml_jobs.study import AttemptEnd, AttemptFolder, CellFolder, utc_now
 from hpml_jobs.submit import machine
 
 JOB_VARIABLE = "HPML_JOBS_JOB"
-"""Names the job where SLURM does not (a local run)."""
+"""Names the job of a local run."""
 
 
 class Job(NamedTuple):
@@ -39,10 +39,12 @@ class Job(NamedTuple):
     def here(cls) -> "Job":
         """Read from the environment, before it is scrubbed."""
         env = os.environ
+        if JOB_VARIABLE in env:  # a local run, even where it stands inside an allocation
+            return cls(id=env[JOB_VARIABLE], restart=0, node=0)
         array, task = env.get("SLURM_ARRAY_JOB_ID"), env.get("SLURM_ARRAY_TASK_ID")
         identity = f"{array}_{task}" if array and task else env.get("SLURM_JOB_ID")
         return cls(
-            id=identity or env.get(JOB_VARIABLE) or f"here-{os.getpid()}-{int(time.time())}",
+            id=identity or f"here-{os.getpid()}-{int(time.time())}",
             restart=int(env.get("SLURM_RESTART_COUNT") or 0),
             node=int(env.get("SLURM_NODEID") or 0),
         )

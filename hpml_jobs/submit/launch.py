@@ -120,7 +120,11 @@ def clean_environment() -> Iterator[None]:
 def write_cells(study: Study, cells: list[Ordered]) -> None:
     """cell.json of every cell, before any job can look for it."""
     for one in cells:
-        write_whole(study.cell(one.cell.slug).cell_json, encode(one.file))
+        path = study.cell(one.cell.slug).cell_json
+        try:
+            write_whole(path, encode(one.file))
+        except OSError as fault:
+            raise HpmlError(f"{path} cannot be written: {fault.strerror}") from fault
 
 
 def send(plan: Plan, cells: list[Ordered]) -> dict[str, str]:

@@ -35,10 +35,10 @@ def personal_defaults(cluster: str | None) -> dict[str, Any]:
     if not isinstance(loaded, dict):
         raise UsageError(f"{path} must hold keys and values, e.g. 'outputs: /scratch/me/studies'")
     clusters = loaded.pop("clusters", None) or {}
-    found = _flat(loaded)
-    for key, value in (clusters.get(cluster) or {}).items():
-        found |= _flat({f"cluster.{key}": value})
-    return found
+    mine = (clusters.get(cluster) or {}) if isinstance(clusters, dict) else clusters
+    if not isinstance(mine, dict):
+        raise UsageError(f"{path}: under clusters: stands NAME: with keys and values below it")
+    return _flat(loaded) | _flat({"cluster": mine})
 
 
 def _flat(values: dict[Any, Any], prefix: str = "") -> dict[str, Any]:

@@ -59,6 +59,8 @@ class Settings(Settled, frozen=True, kw_only=True):
             raise UsageError("baseline=dp: the baseline is single (the plain loop) or ddp")
         if self.data.limit is not None and self.data.limit < 1:
             raise UsageError(f"data.limit={self.data.limit}: must be 1 or more images")
+        if self.workload.images is not None and self.workload.images < 1:
+            raise UsageError(f"workload.images={self.workload.images}: must be 1 or more")
 
 
 def settle(values: dict[str, Any]) -> Settings:
@@ -97,10 +99,10 @@ def _values(kind: Any) -> list[str]:
     return [member.value for member in kind] if hasattr(kind, "__members__") else []
 
 
-def typed_value(key: str, value: Any) -> Any:
-    """A command line's value as the key wants it: a study named 2026 is text, not a number."""
+def typed_value(key: str, value: Any, text: str | None = None) -> Any:
+    """A value as the key wants it: a study named 2026_10 is text (as it was typed), no number."""
     kind = _annotation(key)
     accepts = set(typing.get_args(kind)) if isinstance(kind, types.UnionType) else {kind}
     if str in accepts and isinstance(value, int | float):
-        return str(value)
+        return str(value) if text is None else text
     return value

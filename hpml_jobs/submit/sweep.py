@@ -11,7 +11,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, OverrideType, ValueType
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from hpml_jobs.cell import Device
 from hpml_jobs.cluster import Launcher
@@ -58,6 +58,8 @@ def _parse(words: list[str], *, multirun: bool) -> _Words:
     for word in words:
         override = _parse_word(word)
         key = override.key_or_group
+        if not key:
+            raise UsageError(f"{word!r} cannot be read; expected key=value")
         if key.startswith("hydra") or override.package:
             raise UsageError(
                 f"{word}: jobs are sent by hpml_jobs, not by a launcher of Hydra; leave it out"
@@ -79,10 +81,19 @@ def _parse_word(word: str) -> Override:
         raise UsageError(f"{word!r} cannot be read{hint}") from fault
 
 
+def _one_study(found: list[Settings]) -> None:
+    """Refuse a sweep over what a study has only one of."""
+    for name in ("study", "outputs", "rerun", "cluster"):
+        if any(getattr(settings, name) != getattr(found[0], name) for settings in found):
+            values = f"{name}=" if name != "cluster" else "cluster.…="
+            raise UsageError(f"a study has one {values}: it cannot be swept; send one study each")
+
+
 def _values(override: Override, *, multirun: bool) -> list[Any]:
     key = override.key_or_group
     if not override.is_sweep_override():
-        return [typed_value(key, override.value())]
+        text = (override.input_line or "").partition("=")[2].strip()
+        return [typed_value(key, override.value(), text)]
     if override.value_type is ValueType.GLOB_CHOICE_SWEEP or not override.is_discrete_sweep():
         raise UsageError(f"{override.input_line}: name the values, e.g. {key}=1,2,4")
     if not multirun:
@@ -115,6 +126,9 @@ class _Composer:
         found = []
         for block in self._blocks():
             found += list(self._combinations(block))
+        if not found:
+            raise UsageError("no cell: a range is empty")
+        _one_study(found)
         return Sweep(found, self.said, self.origins)
 
     def _cluster(self) -> str:
@@ -164,6 +178,9 @@ class _Composer:
             {key: value if isinstance(value, list) else [value] for key, value in block.items()}
             for block in blocks
         ]
+        for group in ("cluster", "grid"):
+            if any(group in block for block in ranges):
+                raise UsageError(f"{path}: a block cannot choose the {group}; say {group}=…")
         for key in {key for block in ranges for key in block}:
             self.origins.setdefault(key, f"grid={grids[0]}")
         return [block | asked for block in ranges]
@@ -235,6 +252,8 @@ class _Composer:
 
 
 def _first_line(fault: Exception) -> str:
+    if isinstance(fault, MissingMandatoryValue):
+        return f"{fault.full_key} has no value; give {fault.full_key}=…"
     return str(fault).strip().splitlines()[0]
 
 

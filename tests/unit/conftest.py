@@ -1,0 +1,144 @@
+"""What unit tests share: a desk, a laptop, and a login node with stand-ins for SLURM's commands."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hpml_jobs.submit import machine
+
+SBATCH = """\
+#!/bin/sh
+cd "{slurm}" || exit 1
+count=$(ls | grep -c '[0-9]*\\.sh$')
+if [ "$count" -ge "$(cat takes)" ]; then cat refusal >&2; exit 1; fi
+count=$((count + 1))
+cp "$1" "$count.sh"
+env > "$count.env"
+echo "Submitted batch job $((100 + count))"
+"""
+
+ANSWER = """\
+#!/bin/sh
+echo "$@" >> "{slurm}/{name}.asked"
+cat "{slurm}/{name}.out"
+cat "{slurm}/{name}.err" >&2
+exit {code}
+"""
+
+NODES = """\
+gr001|gpu:rtx8000:4(S:0-1)|48|190000|main
+gr002|gpu:rtx8000:4(S:0-1)|48|190000|main
+gv001|gpu:v100:4|40|380000|main
+cs001|(null)|48|190000|cpu
+"""
+
+
+class FakeSlurm:
+    """A SLURM of shell scripts: it answers what it was told to answer, and keeps what was sent."""
+
+    def __init__(self, folder: Path) -> None:
+        self.bin = folder / "bin"
+        self.folder = folder / "slurm"
+        self.bin.mkdir()
+        self.folder.mkdir()
+        self._command("sbatch", SBATCH.format(slurm=self.folder))
+        self.takes(1000)
+        self.answer("srun")
+        self.answer("sinfo", NODES)
+        self.answer("squeue")
+        self.answer("sacct")
+        self.named("greene")
+
+    def _command(self, name: str, text: str) -> None:
+        path = self.bin / name
+        path.write_text(text)
+        path.chmod(0o755)
+
+    def answer(self, name: str, out: str = "", err: str = "", code: int = 0) -> None:
+        """What a command prints from now on, and its exit code."""
+        (self.folder / f"{name}.out").write_text(out)
+        (self.folder / f"{name}.err").write_text(err)
+        self._command(name, ANSWER.format(slurm=self.folder, name=name, code=code))
+
+    def named(self, cluster: str, max_array_size: int = 1001) -> None:
+        """The ClusterName and MaxArraySize that scontrol tells."""
+        self.answer("scontrol", f"ClusterName = {cluster}\nMaxArraySize = {max_array_size}\n")
+
+    def takes(self, arrays: int, refusal: str = "sbatch: error: Invalid account") -> None:
+        """How many sbatch calls succeed before they are refused."""
+        (self.folder / "takes").write_text(str(arrays))
+        (self.folder / "refusal").write_text(refusal + "\n")
+
+    def without(self, name: str) -> None:
+        """The command is not on PATH (nor is a real one)."""
+        (self.bin / name).unlink()
+
+    @property
+    def scripts(self) -> list[str]:
+        """What sbatch took, in order."""
+        paths = sorted(self.folder.glob("*.sh"), key=lambda path: int(path.stem))
+        return [path.read_text() for path in paths]
+
+    def environment(self, number: int = 1) -> dict[str, str]:
+        """What the sbatch call of this number had in its environment."""
+        lines = (self.folder / f"{number}.env").read_text().splitlines()
+        return dict(line.split("=", 1) for line in lines if "=" in line)
+
+    def asked(self, name: str) -> list[str]:
+        """The arguments of every call of a command."""
+        path = self.folder / f"{name}.asked"
+        return path.read_text().splitlines() if path.exists() else []
+
+
+def _forget() -> None:
+    for asked_once in (machine.limits, machine.inventory):
+        asked_once.cache_clear()
+
+
+@pytest.fixture
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty folder to work in, with nobody's defaults and no job around it."""
+    folder = tmp_path / "desk"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("COLUMNS", "200")
+    for name in ("SLURM_CONF", "SLURM_JOB_ID", "SCRATCH", "SBATCH_ACCOUNT", "HPML_JOBS_JOB"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(machine, "local_gpus", lambda: ())
+    _forget()
+    yield folder
+    _forget()
+
+
+@pytest.fixture
+def laptop(desk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine without SLURM and without GPUs."""
+    empty = tmp_path / "no-commands"
+    empty.mkdir()
+    monkeypatch.setenv("PATH", str(empty))
+    monkeypatch.setattr(machine, "cluster_sign", lambda: None)
+    return desk
+
+
+@pytest.fixture
+def slurm(desk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
+    """A login node of Greene: two nodes of 4 RTX8000, one of 4 V100, one without GPUs."""
+    fake = FakeSlurm(tmp_path)
+    tools = tmp_path / "tools"  # a PATH on which a real SLURM cannot be met
+    tools.mkdir()
+    for name in ("sh", "cat", "cp", "env", "ls", "grep"):
+        (tools / name).symlink_to(str(shutil.which(name)))
+    monkeypatch.setenv("PATH", f"{fake.bin}:{tools}")
+    return fake
+
+
+@pytest.fixture
+def personal(desk: Path, tmp_path: Path) -> Iterator[Path]:
+    """The person's own defaults file, to be written."""
+    path = tmp_path / "config" / "hpml_jobs" / "config.yaml"
+    path.parent.mkdir(parents=True)
+    yield path

@@ -30,6 +30,8 @@ def gather(cell: Cell, *, backend: str | None) -> Facts:
         "torchvision": _torchvision,
         "cpu_model": _cpu_model,
         "slurm": _slurm,
+        "tf32_matmul": lambda: torch.backends.cuda.matmul.allow_tf32,
+        "tf32_cudnn": lambda: torch.backends.cudnn.allow_tf32,
     }
     if cell.device is Device.CUDA:
         readers |= {
@@ -59,8 +61,6 @@ def _plain() -> dict[str, Any]:
         "cuda": torch.version.cuda,
         "cpu_count": os.cpu_count() or 0,
         "os": platform.platform(),
-        "tf32_matmul": torch.backends.cuda.matmul.allow_tf32,
-        "tf32_cudnn": torch.backends.cudnn.allow_tf32,
         "cudnn_benchmark": torch.backends.cudnn.benchmark,
         "cudnn_deterministic": torch.backends.cudnn.deterministic,
         "container": environment.get("APPTAINER_CONTAINER")

@@ -71,9 +71,8 @@ class Training:
 def make_training(cell: Cell, strategy: Single, data_root: Path) -> Training:
     """Open the data, build the model (the same on all ranks), wrap it, make the optimizer."""
     if cell.device is Device.CUDA:
-        torch.backends.cudnn.benchmark = (
-            True  # shapes repeat; the warm-up epoch pays for the search
-        )
+        # Shapes repeat: the warm-up epoch pays for the search.
+        torch.backends.cudnn.benchmark = True
     workload = cell.workload
     data = datasets.open_data(workload, data_root)
     datasets.check_length(workload, data)

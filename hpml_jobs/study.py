@@ -201,9 +201,11 @@ class Study:
         """Refuse a study that a newer program wrote."""
         try:
             about = msgspec.json.decode(self.about.read_bytes(), type=dict)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return
-        except (OSError, ValueError) as fault:
+        except OSError as fault:
+            raise HpmlError(f"{self.about} cannot be read: {fault.strerror}") from fault
+        except ValueError as fault:
             raise HpmlError(f"{self.about} cannot be read: {fault}") from fault
         schema = about.get("schema")
         if not isinstance(schema, int) or schema > SCHEMA:

@@ -3,12 +3,14 @@
 import os
 import sys
 from collections.abc import Callable
-
-import typer
+from typing import TYPE_CHECKING
 
 from hpml_jobs import __version__
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.installed import conf_folder
+
+if TYPE_CHECKING:
+    import typer
 
 HYDRA_PAGES = ("--cfg", "-c", "--info", "-i", "--shell-completion", "-sc")
 
@@ -48,8 +50,10 @@ def _dispatch(words: list[str]) -> int:
     return 0
 
 
-def commands() -> typer.Typer:
+def commands() -> "typer.Typer":
     """All commands; `submit` is the one that needs no name."""
+    import typer  # noqa: PLC0415  (--help does without)
+
     from hpml_jobs import seeing, sending  # noqa: PLC0415
 
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)

@@ -137,7 +137,7 @@ def _rendezvous(cell: Cell, job: Job) -> list[str]:
     ]
 
 
-def worker_environment(cell: Cell, attempt: AttemptFolder, job: Job) -> dict[str, str]:
+def worker_environment(cell: Cell) -> dict[str, str]:
     """The job's environment without what it leaks; equal threads per process in every cell.
 
     The scrubbed SLURM_* variables travel as JSON, for the record's facts.
@@ -147,7 +147,6 @@ def worker_environment(cell: Cell, attempt: AttemptFolder, job: Job) -> dict[str
         "OMP_NUM_THREADS": str(cell.threads),
         "MKL_NUM_THREADS": str(cell.threads),
         "PYTHONUNBUFFERED": "1",
-        "TORCHELASTIC_ERROR_FILE": str(attempt.errors / f"torchrun-node{job.node}.json"),
         "HPML_JOBS_SLURM": json.dumps(slurm),
         "HPML_JOBS_HOST": os.environ.get("SLURMD_NODENAME") or socket.gethostname(),
     }
@@ -165,7 +164,7 @@ def _run_workers(
     log = attempt.log if job.node == 0 else attempt.log.with_name(f"log-node{job.node}.txt")
     stopped = False
     command = worker_command(cell, folder.root, attempt, job)
-    environment = worker_environment(cell, attempt, job)
+    environment = worker_environment(cell)
     with log.open("ab") as output:
         workers = subprocess.Popen(
             command,
@@ -191,9 +190,11 @@ def _run_workers(
             signal.signal(signal.SIGTERM, before)
 
 
-_SIGNALLED = re.compile(
-    r"rank\s*:\s*(?P<rank>\d+)[^\n]*\n[^\n]*exitcode\s*:\s*-(?P<signal>\d+)", re.MULTILINE
-)
+_SIGNALLED = re.compile(r"rank\s*:\s*(\d+)[^\n]*\n[^\n]*exitcode\s*:\s*-(\d+)")
+"""A rank that died of a signal, in torchrun's report."""
+
+_SECONDARY = (signal.SIGTERM, signal.SIGABRT)
+"""Signals that ranks die of because another one failed: torchrun's own, and NCCL's watchdog's."""
 
 
 def _judge(attempt: Attempt, paths: AttemptFolder, code: int, *, stopped: bool) -> AttemptEnd:
@@ -204,26 +205,30 @@ def _judge(attempt: Attempt, paths: AttemptFolder, code: int, *, stopped: bool) 
         reason = "the job was told to stop (SIGTERM)"
         return AttemptEnd(attempt=attempt, outcome=Outcome.CANCELLED, reason=reason)
     errors = paths.rank_errors()
+    killed = [(0, -code)] if code < 0 else _killed_ranks(paths.log)
+    primary = [(rank, number) for rank, number in killed if number not in _SECONDARY]
+    if primary or (killed and not errors):  # a rank that was killed makes the others raise
+        rank, number = (primary or killed)[0]
+        guess = " (out of memory?)" if number == signal.SIGKILL else ""
+        reason = f"rank {rank} killed by signal {number}{guess}"
+        return AttemptEnd(attempt=attempt, outcome=Outcome.FAILED, reason=reason, rank=rank)
     if errors:
         first = next((error for error in errors if error.oom), errors[0])
-        outcome = Outcome.OOM if first.oom else Outcome.FAILED
         return AttemptEnd(
             attempt=attempt,
-            outcome=outcome,
+            outcome=Outcome.OOM if first.oom else Outcome.FAILED,
             reason=f"rank {first.rank}: {first.reason}",
             rank=first.rank,
             traceback=first.traceback,
         )
-    rank, number = 0, -code
-    if code > 0:
-        found = _SIGNALLED.search(_tail(paths.log))
-        if not found:
-            reason = f"the workers ended with exit code {code}; the log says why"
-            return AttemptEnd(attempt=attempt, outcome=Outcome.FAILED, reason=reason)
-        rank, number = int(found["rank"]), int(found["signal"])
-    guess = " (out of memory?)" if number == signal.SIGKILL else ""
-    reason = f"rank {rank} killed by signal {number}{guess}"
-    return AttemptEnd(attempt=attempt, outcome=Outcome.FAILED, reason=reason, rank=rank)
+    reason = f"the workers ended with exit code {code}; the log says why"
+    return AttemptEnd(attempt=attempt, outcome=Outcome.FAILED, reason=reason)
+
+
+def _killed_ranks(log: Path) -> list[tuple[int, int]]:
+    """Rank and signal of every rank that died of one, by torchrun's report at the log's end."""
+    found = _SIGNALLED.findall(_tail(log))
+    return [(int(rank), int(number)) for rank, number in found]
 
 
 def _tail(log: Path, size: int = 20_000) -> str:

@@ -208,10 +208,16 @@ class _Resolver:
 
     def _check_fits(self, cell: Cell, cluster: Cluster, shape: Shape) -> None:
         if cluster.launcher is Launcher.SLURM:
+            size = cluster.gpu_types.get(shape.gpu_type or "")
             sbatch_options(shape, cluster)  # refuses what the cluster cannot be asked for
             nodes = list(machine.inventory())
             if nodes:
                 check_inventory(shape, cluster, nodes)
+            elif size and shape.gpus_per_node > size:
+                raise UsageError(
+                    f"gpus={cell.gpus} on nodes={cell.nodes} are {shape.gpus_per_node} per node; "
+                    f"a node of cluster={cluster.name} has {size} {shape.gpu_type}"
+                )
             return
         if cell.nodes > 1:
             raise UsageError(f"nodes={cell.nodes}: cluster=local is one machine; take nodes=1")

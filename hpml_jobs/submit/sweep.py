@@ -150,7 +150,12 @@ class _Composer:
     def _options(self, group: str) -> dict[str, Path]:
         """Choices of a group: name -> file."""
         files = [file for folder in self.folders for file in (folder / group).glob("*.yaml")]
-        return {file.stem: file for file in sorted(files)}
+        found: dict[str, Path] = {}
+        for file in sorted(files, key=lambda file: file.stem):
+            if file.stem in found:  # Hydra would silently take ours
+                raise UsageError(f"{file}: {found[file.stem]} has this name; give yours another")
+            found[file.stem] = file
+        return found
 
     def _check_choice(self, group: str, choice: Any) -> None:
         options = self._options(group)

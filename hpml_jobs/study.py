@@ -86,13 +86,20 @@ class AttemptFolder:
         self.root = root
         self.id = root.name
         self.about = root / "attempt.json"
-        self.log = root / "log.txt"
         self.record = root / "record.json"
         self.iterations = root / "iterations.npz"
         self.end = root / "end.json"
         self.progress = root / "progress.json"
         self.errors = root / "errors"
         self.ranks = root / "ranks"
+
+    def log_of(self, node: int) -> Path:
+        """What the workers of one node print."""
+        return self.root / ("log.txt" if node == 0 else f"log-node{node}.txt")
+
+    def logs(self) -> list[Path]:
+        """The logs of all nodes, the first node's first."""
+        return sorted(self.root.glob("log*.txt"), key=lambda path: (len(path.name), path.name))
 
     def read_end(self) -> AttemptEnd | None:
         """What the wrapper said at its end, if it came to that."""

@@ -14,8 +14,11 @@ from tests.rig.plugin import rig  # noqa: F401  (a fixture)
 class Program:
     """`hpml-jobs` typed in a folder, in an environment of its own."""
 
-    def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, folder: Path, environment: Mapping[str, str], python: Path | str = sys.executable
+    ) -> None:
         self.folder = folder
+        self.python = str(python)
         self.environment = dict(environment) | {
             "XDG_CONFIG_HOME": str(folder / "config"),
             "PYTHONWARNINGS": "error::UserWarning:hpml_jobs",
@@ -24,7 +27,7 @@ class Program:
 
     def __call__(self, *words: str, timeout_s: float = 300) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-m", "hpml_jobs", *words],
+            [self.python, "-m", "hpml_jobs", *words],
             cwd=self.folder,
             env=self.environment,
             capture_output=True,

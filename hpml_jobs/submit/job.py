@@ -28,6 +28,10 @@ JOB_VARIABLE = "HPML_JOBS_JOB"
 """Names the job of a local run."""
 
 
+FILE_LAG_S = 20
+"""How long a file of another node is waited for."""
+
+
 class Job(NamedTuple):
     """The job this process runs in, and which of its nodes this is."""
 
@@ -80,13 +84,15 @@ def attempt_cell(folder: CellFolder) -> AttemptEnd:
     try:
         _check_version(file)
         ended, stopped = _run_workers(file.cell, folder, paths, job)
+        if file.cell.nodes > 1:
+            _await_other_nodes(paths, ended)
         end = _judge(attempt, paths, ended, stopped=stopped)
     except HpmlError as fault:
         end = AttemptEnd(attempt=attempt, outcome=Outcome.FAILED, reason=str(fault))
     if job.node == 0:
         end = _publish(folder, file, paths, end)
         write_whole(paths.end, encode(end))
-        print(f"{folder.slug}: {end.outcome.value} {end.reason or ''} (log: {paths.log})")  # noqa: T201
+        print(f"{folder.slug}: {end.outcome.value} {end.reason or ''} (log: {paths.log_of(0)})")  # noqa: T201
     return end
 
 
@@ -98,6 +104,15 @@ def _finished(folder: CellFolder, file: CellFile) -> Record | None:
         return None
     superseded = record is not None and record.attempt.id == file.supersedes
     return None if superseded else record
+
+
+def _await_other_nodes(paths: AttemptFolder, code: int) -> None:
+    """Give a shared file system time to show what another node wrote: a record, or an error."""
+    deadline = time.monotonic() + FILE_LAG_S
+    while time.monotonic() < deadline:
+        if paths.record.exists() if code == 0 else paths.rank_errors() or _killed_ranks(paths):
+            return
+        time.sleep(0.5)
 
 
 def _check_version(file: CellFile) -> None:
@@ -161,7 +176,7 @@ def _run_workers(
     cell: Cell, folder: CellFolder, attempt: AttemptFolder, job: Job
 ) -> tuple[int, bool]:
     """Start the workers, pass SIGTERM on, wait: the exit code, and whether we were stopped."""
-    log = attempt.log if job.node == 0 else attempt.log.with_name(f"log-node{job.node}.txt")
+    log = attempt.log_of(job.node)
     stopped = False
     command = worker_command(cell, folder.root, attempt, job)
     environment = worker_environment(cell)
@@ -205,7 +220,7 @@ def _judge(attempt: Attempt, paths: AttemptFolder, code: int, *, stopped: bool) 
         reason = "the job was told to stop (SIGTERM)"
         return AttemptEnd(attempt=attempt, outcome=Outcome.CANCELLED, reason=reason)
     errors = paths.rank_errors()
-    killed = [(0, -code)] if code < 0 else _killed_ranks(paths.log)
+    killed = [(0, -code)] if code < 0 else _killed_ranks(paths)
     primary = [(rank, number) for rank, number in killed if number not in _SECONDARY]
     if primary or (killed and not errors):  # a rank that was killed makes the others raise
         rank, number = (primary or killed)[0]
@@ -225,9 +240,9 @@ def _judge(attempt: Attempt, paths: AttemptFolder, code: int, *, stopped: bool) 
     return AttemptEnd(attempt=attempt, outcome=Outcome.FAILED, reason=reason)
 
 
-def _killed_ranks(log: Path) -> list[tuple[int, int]]:
-    """Rank and signal of every rank that died of one, by torchrun's report at the log's end."""
-    found = _SIGNALLED.findall(_tail(log))
+def _killed_ranks(paths: AttemptFolder) -> list[tuple[int, int]]:
+    """Rank and signal of every rank that died of one, by torchrun's report on its own node."""
+    found = [pair for log in paths.logs() for pair in _SIGNALLED.findall(_tail(log))]
     return [(int(rank), int(number)) for rank, number in found]
 
 

@@ -217,7 +217,7 @@ def log_text(study: Study, state: CellState, lines: int) -> str:
     end = latest.read_end() if latest else None
     if end and end.traceback:
         return f"rank {end.rank} failed first:\n{end.traceback}"
-    files = [latest.log] if latest else []
+    files = latest.logs() if latest else []
     if state.job and state.job[0].isdigit():
         files += sorted(study.slurm.glob(f"{state.job}_*_log.err"))
     parts = [f"---- {file}\n{text}" for file in files if (text := _end_of(file, lines))]

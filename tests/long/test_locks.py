@@ -1,0 +1,43 @@
+"""Both locks of torch: a fresh environment of each runs a single and a ddp cell and its tables."""
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Program
+
+ROOT = Path(__file__).parents[2]
+
+pytestmark = pytest.mark.long
+
+
+@pytest.mark.parametrize(
+    ("lock", "torch"),
+    [("worker.txt", "2.14.1+cu130"), ("worker-cuda12.txt", "2.7.1+cu126")],
+)
+def test_a_fresh_environment_of_the_lock_measures_and_collects(
+    lock: str, torch: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    uv = shutil.which("uv") or str(Path(sys.executable).parent / "uv")
+    environment = tmp_path / "environment"
+    begun = time.monotonic()
+    subprocess.run([uv, "venv", "--quiet", "--python", sys.executable, environment], check=True)
+    variables = os.environ | {"VIRTUAL_ENV": str(environment)}
+    for words in (["-r", str(ROOT / "locks" / lock)], ["--no-deps", str(ROOT)]):
+        command = [uv, "pip", "install", "--quiet", "--compile-bytecode", *words]
+        subprocess.run(command, check=True, env=variables)
+    installed_s = time.monotonic() - begun
+
+    program = Program(tmp_path, os.environ, python=environment / "bin" / "python")
+    words = ("-m", "gpus=1,2", "batch=128", "workload=digits", "data.limit=4096", "study=lock")
+    program.ok(*words, "cluster=local", "device=cpu", timeout_s=600)
+    tables = program.ok("collect", "lock")
+    assert f"torch {torch}" in tables
+    assert "2-process" in tables
+    with capsys.disabled():
+        print(f"\n{lock}: installed in {installed_s:.0f} s\n{tables}")

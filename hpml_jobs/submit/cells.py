@@ -65,6 +65,8 @@ def make_plan(
     cluster = resolver.cluster(first)
     if sending:
         cluster.check()
+    if sending and fetch and cluster.launcher is Launcher.SLURM:  # not for `hpml-jobs plan`
+        machine.check_can_send(cluster.name)
     outputs = Path(os.path.expandvars(first.outputs)).expanduser().resolve()
     study = Study(outputs / _study_name(sweep, resolver))
     study.check_schema()

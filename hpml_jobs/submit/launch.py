@@ -92,13 +92,12 @@ def executor(plan: Plan, shape: Shape) -> submitit.SlurmExecutor:
 
 def script(plan: Plan, array: Array) -> str:
     """The sbatch script that would be sent for an array."""
-    made = executor(plan, array.shape)
-    count = len(array.cells) if len(array.cells) > 1 else None  # submitit: one is a plain job
-    text = _make_sbatch_string(
-        command=made._submitit_command_str,  # submitit has no public dry run
+    python = shlex.join(plan.cluster.python_command(sys.executable))
+    text = _make_sbatch_string(  # submitit has no public dry run, and its executor needs srun here
+        command=f"{python} -u -m submitit.core._submit {shlex.quote(str(plan.study.slurm))}",
         folder=plan.study.slurm,
-        map_count=count,
-        **made.parameters,
+        map_count=len(array.cells) if len(array.cells) > 1 else None,  # one is a plain job
+        **parameters(array.shape, plan.cluster, plan.study),
     )
     return str(text)
 

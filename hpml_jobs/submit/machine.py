@@ -37,6 +37,16 @@ def has_sbatch() -> bool:
     return shutil.which("sbatch") is not None
 
 
+def check_can_send(cluster: str) -> None:
+    """Refuse a cluster's profile on a machine from which no job can be sent."""
+    missing = [command for command in ("sbatch", "srun") if shutil.which(command) is None]
+    if missing:
+        raise UsageError(
+            f"cluster={cluster}: {' and '.join(missing)} not on PATH; send from a login node of "
+            "the cluster (here hpml-jobs plan shows what would be sent, cluster=local computes)"
+        )
+
+
 def cluster_sign() -> str | None:
     """What says that this machine belongs to a cluster, if anything does."""
     if "SLURM_CONF" in os.environ:

@@ -141,6 +141,16 @@ def test_what_this_machine_cannot_do_is_refused(
     assert list(laptop.iterdir()) == []
 
 
+def test_a_cluster_is_not_sent_to_from_a_laptop_but_planned_there(
+    laptop: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([DIGITS, "cluster=greene"]) == 2
+    assert "cluster=greene: sbatch and srun not on PATH; send from a login" in last_line(capsys)
+    assert run(["plan", DIGITS, "cluster=greene"]) == 0
+    assert "#SBATCH --gres=gpu:rtx8000:1" in capsys.readouterr().out
+    assert list(laptop.iterdir()) == []
+
+
 def test_a_login_node_without_sbatch_does_not_train(
     laptop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -129,9 +129,9 @@ def test_one_cell_is_a_plain_job(slurm: FakeSlurm) -> None:
 def test_what_is_planned_is_what_is_sent(slurm: FakeSlurm) -> None:
     made = plan("gpus=4", "repeats=3", "study=mine")
     (array,) = arrays(made.cells, made.cluster)
-    planned = sbatch_lines(script(made, array))
+    planned = script(made, array)
     send(made, made.cells)
-    assert sbatch_lines(slurm.scripts[0]) == planned
+    assert slurm.scripts[0] == planned
 
 
 def test_a_refusal_has_slurms_words_and_keeps_what_was_sent_before(slurm: FakeSlurm) -> None:

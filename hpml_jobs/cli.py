@@ -1,5 +1,6 @@
 """The command line's words; what is not a command is a Hydra override and is submitted."""
 
+import io
 import os
 import sys
 from collections.abc import Callable
@@ -17,6 +18,9 @@ HYDRA_PAGES = ("--cfg", "-c", "--info", "-i", "--shell-completion", "-sc")
 
 def run(words: list[str]) -> int:
     """Run one command line; returns its exit code. An HpmlError is one line on standard error."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a console that cannot show │ shows ?
     try:
         return _dispatch(words)
     except HpmlError as fault:

@@ -1,5 +1,6 @@
 """Commands that send or run cells: submit, plan, run, fetch."""
 
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -56,7 +57,7 @@ def submit(
     selection = select(plan)
     local = plan.cluster.launcher is Launcher.LOCAL
     if local:
-        _run_here(plan, selection)
+        _run_here(plan, selection, json)
         return
     try:
         jobs = send(plan, selection.send)
@@ -92,13 +93,15 @@ def _show_sent(plan: "Plan", selection: "Selection", jobs: dict[str, str], json:
         print(f"nothing sent{left}: every cell of study {plan.study.name} is finished or under way")
     else:
         ids = array_ids(sent)
-        print(f"sent {len(sent)} cells as {len(ids)} SLURM jobs ({', '.join(ids)}){left}")
+        print(f"sent {len(sent)} cells as {len(ids)} arrays (SLURM jobs {', '.join(ids)}){left}")
+    named = f"{plan.study.name}{_outputs_hint(plan)}"
     print(f"study {plan.study.name} in {plan.study.root}")
-    print(f"next: hpml-jobs watch {plan.study.name}, then hpml-jobs collect {plan.study.name}")
+    print(f"next: hpml-jobs watch {named}, then hpml-jobs collect {named}")
 
 
-def _run_here(plan: "Plan", selection: "Selection") -> None:
+def _run_here(plan: "Plan", selection: "Selection", json: bool) -> None:
     """The cells on this machine, with a line per cell as it ends."""
+    out = sys.stderr if json else sys.stdout
     from rich.console import Console  # noqa: PLC0415
 
     from hpml_jobs.submit.local import Progress, run_all  # noqa: PLC0415
@@ -106,7 +109,8 @@ def _run_here(plan: "Plan", selection: "Selection") -> None:
 
     total = len(selection.send)
     left = f", {len(selection.left_out)} left out (finished or under way)"
-    print(f"study {plan.study.name}: {total} cells to run{left if selection.left_out else ''}")
+    left = left if selection.left_out else ""
+    print(f"study {plan.study.name}: {total} cells to run{left}", file=out)
     seen: set[str] = set()
     with Console(stderr=True).status("starting") as line:
 
@@ -118,12 +122,14 @@ def _run_here(plan: "Plan", selection: "Selection") -> None:
 
         def ended(folder: CellFolder) -> None:
             seen.add(folder.slug)
-            print(f"  {len(seen)}/{total}  {_cell_line(folder)}", flush=True)
+            print(f"  {len(seen)}/{total}  {_cell_line(folder)}", flush=True, file=out)
 
         run_all(plan, selection.send, watch, ended)
     outcomes = [state for state in states(plan.study) if state.slug in seen]
     failed = [state for state in outcomes if not state.outcome.finished]
-    print(f"next: hpml-jobs collect {plan.study.name}{_outputs_hint(plan)}")
+    if json:
+        print_json({"study": plan.study.name, "folder": str(plan.study.root), "cells": outcomes})
+    print(f"next: hpml-jobs collect {plan.study.name}{_outputs_hint(plan)}", file=out)
     if failed:
         raise HpmlError(
             f"{len(failed)} of {total} cells did not finish; "
@@ -132,8 +138,12 @@ def _run_here(plan: "Plan", selection: "Selection") -> None:
 
 
 def _outputs_hint(plan: "Plan") -> str:
+    """What status and collect must be told to find the study from here."""
+    from hpml_jobs.submit.personal import personal_outputs  # noqa: PLC0415
+
     folder = plan.study.root.parent
-    return "" if folder == Path.cwd() / "outputs" else f" --outputs {folder}"
+    found = folder == personal_outputs().expanduser().resolve()
+    return "" if found else f" --outputs {shlex.quote(str(folder))}"
 
 
 def _cell_line(folder: CellFolder) -> str:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from tests.rig import Rig, missing  # noqa: E402  (the repository's root is not a package)
+from tests.rig import Rig, missing
 
 CONF = Path(__file__).parents[1] / "tests" / "journeys" / "conf"
 PROGRAM = [sys.executable, "-m", "hpml_jobs"]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from hpml_jobs import __version__
-from hpml_jobs.errors import HpmlError
+from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.installed import conf_folder
 
 if TYPE_CHECKING:
@@ -48,10 +48,22 @@ def _dispatch(words: list[str]) -> int:
 
         show()
     else:
-        app = commands()
-        names = {command.name for command in app.registered_commands}
-        app(words if words[0] in names else ["submit", *words], prog_name="hpml-jobs")
+        return _command(words)
     return 0
+
+
+def _command(words: list[str]) -> int:
+    """One of the commands; what is wrong with its options is one line too."""
+    from typer.exceptions import TyperException  # noqa: PLC0415
+
+    app = commands()
+    names = {command.name for command in app.registered_commands}
+    words = words if words[0] in names else ["submit", *words]
+    try:
+        return app(words, prog_name="hpml-jobs", standalone_mode=False) or 0
+    except TyperException as fault:
+        said = fault.format_message() if hasattr(fault, "format_message") else str(fault)
+        raise UsageError(f"{said} (hpml-jobs {words[0]} --help)") from fault
 
 
 def commands() -> "typer.Typer":

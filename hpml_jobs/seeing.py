@@ -17,7 +17,7 @@ Outputs = Annotated[
     Path | None, typer.Option("--outputs", help="the folder studies are written to")
 ]
 Json = Annotated[bool, typer.Option("--json", help="for programs: JSON on standard output")]
-Strict = Annotated[bool, typer.Option("--strict", help="exit 1 unless all cells are finished")]
+Strict = Annotated[bool, typer.Option("--strict", help="exit 1 unless all cells have a record")]
 
 
 def _find(study: str | None, outputs: Path | None) -> Study:
@@ -50,7 +50,7 @@ def status(
 
         console().print(states_table(now))
         print(totals(now))
-    if strict and not all(state.outcome.finished for state in now):
+    if strict and not all(state.recorded for state in now):
         raise typer.Exit(1)
 
 
@@ -110,7 +110,7 @@ def logs(
         if not chosen:
             raise HpmlError(f"--cell {cell}: no such cell among {', '.join(s.slug for s in now)}")
     else:
-        chosen = [s for s in now if not (s.outcome.active or s.outcome.finished) and s.job]
+        chosen = [s for s in now if not (s.outcome.active or s.recorded) and s.job]
         if not chosen:
             print("no cell has failed; --cell PATTERN shows any cell's log")
     for state in chosen:
@@ -157,5 +157,5 @@ def collect(
 
         show(report, console())
         print(f"written: {', '.join(str(path.name) for path in written)} in {found.report}")
-    if strict and not all(state.outcome.finished for state in now):
+    if strict and not all(state.recorded for state in now):
         raise typer.Exit(1)

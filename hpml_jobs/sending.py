@@ -174,11 +174,12 @@ def plan(
     made = _plan(words, multirun, config_dir, fetch=False)
     selection = select(made)
     rows, texts, origins = _rows(made, selection, {}), scripts(made, selection), values(made)
+    hours = sum(one.gpu_hours for one in selection.send)
     if json:
         print_json(
             {
                 "study": made.study.name,
-                "gpu_hours": made.gpu_hours,
+                "gpu_hours": hours,
                 "cells": rows,
                 "scripts": [{"shape": shape, "script": text} for shape, text in texts],
                 "values": [
@@ -194,9 +195,9 @@ def plan(
     print()
     out.print(sent_table((r["cell"], r["shape"], r["job"], r["why"]) for r in rows))
     sends, left = len(selection.send), len(selection.left_out)
-    hours = sum(one.cell.gpus * one.shape.minutes for one in selection.send) / 60
+    how = f"as {len(texts)} arrays" if texts else "on this machine, one after another"
     print(
-        f"nothing was sent; it would be {sends} cells as {len(texts)} arrays ({left} left out), "
+        f"nothing was sent; it would be {sends} cells {how} ({left} left out), "
         f"{hours:g} GPU-hours at most, study {made.study.name} in {made.study.root}"
     )
 
@@ -214,10 +215,11 @@ def run(
 
     Example: hpml-jobs run gpus=2 batch=64 cluster=local
     """
-    from hpml_jobs.submit.job import attempt_cell, ignore_preemption_signal  # noqa: PLC0415
+    from hpml_jobs.lifeline import ignore_submitit_signal  # noqa: PLC0415
+    from hpml_jobs.submit.job import attempt_cell  # noqa: PLC0415
     from hpml_jobs.submit.launch import write_cells  # noqa: PLC0415
 
-    ignore_preemption_signal()
+    ignore_submitit_signal()
     made = _plan(words, multirun, config_dir, sending=False, fetch=False)
     if index is None and len(made.cells) != 1:
         raise UsageError(

@@ -3,27 +3,22 @@
 import os
 import re
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 
 import msgspec
 
 from hpml_jobs import __version__
+from hpml_jobs.attempt import AttemptFolder, utc_now
 from hpml_jobs.cell import CellFile, Settled, decode_cell_file
 from hpml_jobs.errors import HpmlError, UsageError
-from hpml_jobs.record import Attempt, InvalidRecordError, Record, decode, encode, write_whole
+from hpml_jobs.record import InvalidRecordError, Record, decode, encode, write_whole
 from hpml_jobs.slurm import Outcome
 
 SCHEMA = 1
 """Version of a study's folder. 1: first."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-
-
-def utc_now() -> str:
-    """This moment, UTC, ISO 8601 with microseconds."""
-    return datetime.now(UTC).isoformat()
 
 
 class Happening(StrEnum):
@@ -47,26 +42,6 @@ class ManifestLine(Settled, frozen=True, kw_only=True):
     hpml_jobs: str = __version__
 
 
-class AttemptEnd(Settled, frozen=True, kw_only=True):
-    """What a job's wrapper says at its end; it may never come, so SLURM's own word goes before."""
-
-    attempt: Attempt
-    outcome: Outcome
-    reason: str | None = None
-    rank: int | None = None
-    traceback: str | None = None
-
-
-class RankError(Settled, frozen=True, kw_only=True):
-    """What a worker writes when it raises."""
-
-    rank: int
-    oom: bool
-    reason: str
-    traceback: str
-    time_ns: int
-
-
 class CellState(Settled, frozen=True, kw_only=True):
     """Where a cell stands, with a `reason` for people; `recorded`: a valid record is there."""
 
@@ -77,46 +52,6 @@ class CellState(Settled, frozen=True, kw_only=True):
     node: str = ""
     warning: str = ""
     recorded: bool = False
-
-
-class AttemptFolder:
-    """Paths of one attempt of a cell."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self.id = root.name
-        self.about = root / "attempt.json"
-        self.record = root / "record.json"
-        self.iterations = root / "iterations.npz"
-        self.end = root / "end.json"
-        self.progress = root / "progress.json"
-        self.errors = root / "errors"
-        self.ranks = root / "ranks"
-
-    def log_of(self, node: int) -> Path:
-        """What the workers of one node print."""
-        return self.root / ("log.txt" if node == 0 else f"log-node{node}.txt")
-
-    def logs(self) -> list[Path]:
-        """The logs of all nodes, the first node's first."""
-        return sorted(self.root.glob("log*.txt"), key=lambda path: (len(path.name), path.name))
-
-    def read_end(self) -> AttemptEnd | None:
-        """What the wrapper said at its end, if it came to that."""
-        try:
-            return msgspec.json.decode(self.end.read_bytes(), type=AttemptEnd)
-        except (OSError, ValueError):
-            return None
-
-    def rank_errors(self) -> list[RankError]:
-        """What workers wrote when they raised, the first failing rank first."""
-        found = []
-        for path in sorted(self.errors.glob("rank*.json")):
-            try:
-                found.append(msgspec.json.decode(path.read_bytes(), type=RankError))
-            except (OSError, ValueError):
-                continue  # a rank that died while writing: its neighbour's words are there
-        return sorted(found, key=lambda error: error.time_ns)
 
 
 class CellFolder:

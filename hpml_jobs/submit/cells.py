@@ -29,6 +29,11 @@ class Ordered(NamedTuple):
         """The measurement itself."""
         return self.file.cell
 
+    @property
+    def gpu_hours(self) -> float:
+        """GPU-hours at most: until the time limit, for the GPUs that are requested."""
+        return gpu_hours(self.shape.nodes * self.shape.gpus_per_node, self.shape.minutes)
+
 
 class Plan(NamedTuple):
     """All cells of one submission, in the order asked for, and what was decided on the way."""
@@ -39,11 +44,6 @@ class Plan(NamedTuple):
     rerun: bool
     said: list[str]
     origins: dict[str, str]
-
-    @property
-    def gpu_hours(self) -> float:
-        """GPU-hours at most: every cell until its time limit."""
-        return sum(gpu_hours(o.cell.gpus, o.shape.minutes) for o in self.cells)
 
 
 def make_plan(

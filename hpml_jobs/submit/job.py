@@ -1,6 +1,5 @@
 """What a job runs on its node: the cell's workers, until a record or a reason is there."""
 
-import ctypes
 import json
 import os
 import re
@@ -17,11 +16,13 @@ from typing import NamedTuple
 import msgspec
 
 from hpml_jobs import __version__
+from hpml_jobs.attempt import AttemptEnd, AttemptFolder, utc_now
 from hpml_jobs.cell import Cell, CellFile
 from hpml_jobs.errors import HpmlError
+from hpml_jobs.lifeline import die_with_parent, ignore_submitit_signal
 from hpml_jobs.record import Attempt, InvalidRecordError, Record, decode, encode, write_whole
 from hpml_jobs.slurm import Outcome, scrubbed
-from hpml_jobs.study import AttemptEnd, AttemptFolder, CellFolder, utc_now
+from hpml_jobs.study import CellFolder
 from hpml_jobs.submit import machine
 
 JOB_VARIABLE = "HPML_JOBS_JOB"
@@ -56,14 +57,9 @@ class Job(NamedTuple):
 
 def run_cell(folder: str) -> None:
     """The function that submitit runs: exit code 0 for a finished cell, else 1."""
-    ignore_preemption_signal()
+    ignore_submitit_signal()
     end = attempt_cell(CellFolder(Path(folder)))
     sys.exit(0 if end.outcome.finished else 1)
-
-
-def ignore_preemption_signal() -> None:
-    """Leave USR2 to SLURM: submitit's own handler would end the cell as FAILED, never requeued."""
-    signal.signal(signal.SIGUSR2, signal.SIG_IGN)
 
 
 def attempt_cell(folder: CellFolder) -> AttemptEnd:
@@ -84,7 +80,7 @@ def attempt_cell(folder: CellFolder) -> AttemptEnd:
     try:
         _check_version(file)
         ended, stopped = _run_workers(file.cell, folder, paths, job)
-        if file.cell.nodes > 1:
+        if file.cell.nodes > 1 and not stopped:
             _await_other_nodes(paths, ended)
         end = _judge(attempt, paths, ended, stopped=stopped)
     except HpmlError as fault:
@@ -165,11 +161,6 @@ def worker_environment(cell: Cell) -> dict[str, str]:
         "HPML_JOBS_SLURM": json.dumps(slurm),
         "HPML_JOBS_HOST": os.environ.get("SLURMD_NODENAME") or socket.gethostname(),
     }
-
-
-def die_with_parent() -> None:
-    """Ask the kernel to kill this process when its parent dies (Linux, PR_SET_PDEATHSIG)."""
-    ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGKILL, 0, 0, 0)
 
 
 def _run_workers(

@@ -154,7 +154,11 @@ def _send_array(plan: Plan, array: Array, already: int) -> dict[str, str]:
     try:
         with clean_environment():
             sent = executor(plan, array.shape).map_array(run_cell, folders)
-    except (FailedJobError, FailedSubmissionError) as fault:
+    except FailedSubmissionError as fault:  # sent, perhaps: the line before it stays open
+        raise HpmlError(
+            f"{_slurm_words(fault)}; look with squeue --me before sending again"
+        ) from fault
+    except FailedJobError as fault:
         words = _slurm_words(fault)
         refused = msgspec.structs.replace(line, happening=Happening.REFUSED, words=words)
         study.append(refused)

@@ -10,9 +10,10 @@ from collections.abc import Callable
 
 import msgspec
 
+from hpml_jobs.lifeline import die_with_parent
 from hpml_jobs.study import CellFolder, Happening, ManifestLine
 from hpml_jobs.submit.cells import Ordered, Plan
-from hpml_jobs.submit.job import JOB_VARIABLE, die_with_parent
+from hpml_jobs.submit.job import JOB_VARIABLE
 from hpml_jobs.submit.launch import write_cells
 
 POLL_S = 0.2

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
+from typing import NamedTuple
 
 from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.slurm import SINFO_FORMAT, Node, parse_limits, parse_sinfo
@@ -13,11 +14,18 @@ from hpml_jobs.slurm import SINFO_FORMAT, Node, parse_limits, parse_sinfo
 ASK_TIMEOUT_S = 20
 
 
-def ask_slurm(*command: str) -> str | None:
-    """What a SLURM command prints; None where it is absent, fails or stays silent."""
-    environment = {
-        k: v for k, v in os.environ.items() if k not in ("SQUEUE_FORMAT", "SINFO_FORMAT")
-    }
+class Answer(NamedTuple):
+    """What a SLURM command said; `complaint` is the first line of its own words, or ours."""
+
+    code: int
+    text: str
+    complaint: str
+
+
+def ask_slurm(*command: str) -> Answer:
+    """Run a SLURM command, bounded in time, without the person's own formats in its way."""
+    formats = re.compile(r"(SQUEUE|SINFO|SACCT)_")
+    environment = {name: v for name, v in os.environ.items() if not formats.match(name)}
     try:
         done = subprocess.run(
             command,
@@ -27,9 +35,17 @@ def ask_slurm(*command: str) -> str | None:
             env=environment,
             check=False,
         )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout if done.returncode == 0 else None
+    except FileNotFoundError:
+        return Answer(1, "", "not on PATH")
+    except (OSError, subprocess.TimeoutExpired) as fault:
+        return Answer(1, "", str(fault))
+    return Answer(done.returncode, done.stdout, (done.stderr.strip().splitlines() or [""])[0])
+
+
+def _told(*command: str) -> str:
+    """What a SLURM command prints; nothing where it fails."""
+    answer = ask_slurm(*command)
+    return answer.text if answer.code == 0 else ""
 
 
 def has_sbatch() -> bool:
@@ -68,13 +84,13 @@ def refuse_login_node() -> None:
 @functools.cache
 def limits() -> dict[str, str]:
     """`scontrol show config`, empty where it does not answer."""
-    return parse_limits(ask_slurm("scontrol", "show", "config") or "")
+    return parse_limits(_told("scontrol", "show", "config"))
 
 
 @functools.cache
 def inventory() -> tuple[Node, ...]:
     """The cluster's nodes, empty where sinfo does not answer."""
-    return tuple(parse_sinfo(ask_slurm("sinfo", "-h", "-N", "-o", SINFO_FORMAT) or ""))
+    return tuple(parse_sinfo(_told("sinfo", "-h", "-N", "-o", SINFO_FORMAT)))
 
 
 def detect_cluster(profiles: dict[str, tuple[str, ...]]) -> tuple[str, str]:
@@ -119,8 +135,8 @@ def hosts_of_job() -> list[str]:
     """
     listed = os.environ.get("HPML_JOBS_HOSTS", "").split()
     if not listed and os.environ.get("SLURM_JOB_NODELIST"):
-        text = ask_slurm("scontrol", "show", "hostnames", os.environ["SLURM_JOB_NODELIST"])
-        listed = (text or "").split()
+        text = _told("scontrol", "show", "hostnames", os.environ["SLURM_JOB_NODELIST"])
+        listed = text.split()
     if not listed:
         raise HpmlError("the job's hosts are unknown: scontrol show hostnames gave nothing")
     if not all(re.fullmatch(r"[A-Za-z0-9._-]+", host) for host in listed):

@@ -1,7 +1,5 @@
 """Where every cell stands: manifest x squeue x sacct x records, one question to each."""
 
-import os
-import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
@@ -18,8 +16,8 @@ from hpml_jobs.slurm import (
     parse_squeue,
 )
 from hpml_jobs.study import CellFolder, CellState, Happening, Study
+from hpml_jobs.submit.machine import ask_slurm
 
-ASK_TIMEOUT_S = 20
 SACCT_IDS = 100
 """Array ids of one sacct call; longer lists slow the accounting database down."""
 
@@ -43,20 +41,28 @@ def states(study: Study, *, before_sending: bool = False) -> list[CellState]:
     """
     jobs = study.jobs()
     cells = study.cells()
-    asked = {cell.slug: jobs.get(cell.slug) or _hand_submitted(cell) for cell in cells}
-    seen = ask(job for job in asked.values() if job and job[0].isdigit())
+    asked = {cell.slug: _jobs_of(cell, jobs) for cell in cells}
+    seen = ask(job for found in asked.values() for job in found if job[0].isdigit())
     if before_sending and seen.no_queue:
         raise HpmlError(f"{seen.no_queue}: which cells are under way is not known; try again later")
     dangling = _dangling(study)
     return [
-        _state(study, cell, asked[cell.slug], seen, sending=cell.slug in dangling) for cell in cells
+        _state(study, cell, _telling(asked[cell.slug], seen), seen, sending=cell.slug in dangling)
+        for cell in cells
     ]
 
 
-def _hand_submitted(cell: CellFolder) -> str | None:
-    """The job of a cell without a manifest line: the one that its last attempt names."""
+def _jobs_of(cell: CellFolder, sent: dict[str, str]) -> list[str]:
+    """The cell's job by the manifest, and that of its last attempt: it may be sent by hand."""
     latest = cell.latest_attempt()
-    return latest.id.rpartition(".r")[0] if latest else None
+    found = [sent.get(cell.slug), latest.id.rpartition(".r")[0] if latest else None]
+    return list(dict.fromkeys(job for job in found if job))
+
+
+def _telling(jobs: list[str], seen: Seen) -> str | None:
+    """The job to tell of: one that is under way, else the first."""
+    active = (job for job in jobs if job in seen.queue and seen.queue[job].outcome.active)
+    return next(active, jobs[0] if jobs else None)
 
 
 def _dangling(study: Study) -> set[str]:
@@ -75,34 +81,20 @@ def ask(jobs: Iterable[str]) -> Seen:
     ids = array_ids(jobs)
     if not ids:
         return Seen({}, {})
-    code, queue, complaint = _run("squeue", "-h", "-r", "-o", SQUEUE_FORMAT, "-j", ",".join(ids))
+    code, queue, complaint = ask_slurm(
+        "squeue", "-h", "-r", "-o", SQUEUE_FORMAT, "-j", ",".join(ids)
+    )
     # a single id that SLURM has forgotten is an error to squeue, and means: not in the queue
     no_queue = "" if code == 0 or "Invalid job id" in complaint else f"squeue: {complaint}"
     accounts = no_accounts = ""
     for start in range(0, len(ids), SACCT_IDS):
         chunk = ",".join(ids[start : start + SACCT_IDS])
-        code, text, complaint = _run("sacct", "-X", "-P", "-n", "-o", SACCT_FIELDS, "-j", chunk)
+        code, text, complaint = ask_slurm(
+            "sacct", "-X", "-P", "-n", "-o", SACCT_FIELDS, "-j", chunk
+        )
         accounts += text
         no_accounts = no_accounts or ("" if code == 0 else f"sacct: {complaint}")
     return Seen(parse_squeue(queue), parse_sacct(accounts), no_queue, no_accounts)
-
-
-def _run(*command: str) -> tuple[int, str, str]:
-    environment = {name: v for name, v in os.environ.items() if not name.startswith("SQUEUE_")}
-    try:
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            timeout=ASK_TIMEOUT_S,
-            env=environment,
-            check=False,
-        )
-    except FileNotFoundError:
-        return 1, "", "not on PATH"
-    except (OSError, subprocess.TimeoutExpired) as fault:
-        return 1, "", str(fault)
-    return done.returncode, done.stdout, (done.stderr.strip().splitlines() or [""])[0]
 
 
 def _state(

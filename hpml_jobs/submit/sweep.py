@@ -2,13 +2,12 @@
 
 import difflib
 import itertools
+import operator
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from hydra import compose, initialize_config_dir
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override, OverrideType, ValueType
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
@@ -20,6 +19,7 @@ from hpml_jobs.installed import conf_folder
 from hpml_jobs.submit import machine
 from hpml_jobs.submit.personal import personal_defaults, personal_file
 from hpml_jobs.submit.settings import Settings, settle, typed_value
+from hpml_jobs.submit.words import Words, parse
 
 GROUPS = ("cluster", "workload", "grid")
 
@@ -32,13 +32,6 @@ class Sweep(NamedTuple):
     origins: dict[str, str]
 
 
-class _Words(NamedTuple):
-    """The command line, parsed: key -> the values asked for (one, or several where it sweeps)."""
-
-    values: dict[str, list[Any]]
-    passed_on: list[str]  # +key=value and ~key go to Hydra as they are
-
-
 def expand(words: list[str], *, multirun: bool, config_dir: Path | None = None) -> Sweep:
     """Every combination of a command line.
 
@@ -46,66 +39,25 @@ def expand(words: list[str], *, multirun: bool, config_dir: Path | None = None) 
         UsageError: a word that cannot be parsed, a key or choice that does not exist, a wrong type.
     """
     by_grid = any(word.startswith("grid=") for word in words)  # a grid sweeps by itself
-    asked = _parse(words, multirun=multirun or by_grid)
+    asked = parse(words, multirun=multirun or by_grid)
     folders = [conf_folder()] + ([config_dir.resolve()] if config_dir else [])
     with initialize_config_dir(str(folders[0]), version_base="1.3", job_name="hpml_jobs"):
         return _Composer(asked, folders).sweep()
 
 
-def _parse(words: list[str], *, multirun: bool) -> _Words:
-    values: dict[str, list[Any]] = {}
-    passed_on: list[str] = []
-    for word in words:
-        override = _parse_word(word)
-        key = override.key_or_group
-        if not key:
-            raise UsageError(f"{word!r} cannot be read; expected key=value")
-        if key.startswith("hydra") or override.package:
-            raise UsageError(
-                f"{word}: jobs are sent by hpml_jobs, not by a launcher of Hydra; leave it out"
-            )
-        if override.type is not OverrideType.CHANGE:
-            passed_on.append(word)
-            continue
-        if key in values:
-            raise UsageError(f"{key} is given twice")
-        values[key] = _values(override, multirun=multirun)
-    return _Words(values, passed_on)
-
-
-def _parse_word(word: str) -> Override:
-    try:
-        return OverridesParser.create().parse_override(word)
-    except HydraException as fault:
-        hint = "" if "=" in word else "; expected key=value, or a command (hpml-jobs --help)"
-        raise UsageError(f"{word!r} cannot be read{hint}") from fault
-
-
 def _one_study(found: list[Settings]) -> None:
-    """Refuse a sweep over what a study has only one of."""
-    for name in ("study", "outputs", "rerun", "cluster"):
-        if any(getattr(settings, name) != getattr(found[0], name) for settings in found):
+    """Refuse a sweep over what a study, or a cell in it, has only one of."""
+    for name in ("study", "outputs", "rerun", "cluster", "minutes", "data.root"):
+        get = operator.attrgetter(name)
+        if any(get(settings) != get(found[0]) for settings in found):
             values = f"{name}=" if name != "cluster" else "cluster.…="
             raise UsageError(f"a study has one {values}: it cannot be swept; send one study each")
-
-
-def _values(override: Override, *, multirun: bool) -> list[Any]:
-    key = override.key_or_group
-    if not override.is_sweep_override():
-        text = (override.input_line or "").partition("=")[2].strip()
-        return [typed_value(key, override.value(), text)]
-    if override.value_type is ValueType.GLOB_CHOICE_SWEEP or not override.is_discrete_sweep():
-        raise UsageError(f"{override.input_line}: name the values, e.g. {key}=1,2,4")
-    if not multirun:
-        raise UsageError(f"{override.input_line} asks for several cells: add -m")
-    # sweep_string_iterator is for Hydra's own multirun; here the values keep their types
-    return [typed_value(key, value) for value in override.sweep_iterator()]
 
 
 class _Composer:
     """One compose() per combination of group choices; values are updated on its result."""
 
-    def __init__(self, asked: _Words, folders: list[Path]) -> None:
+    def __init__(self, asked: Words, folders: list[Path]) -> None:
         self.folders = folders
         self.passed_on = asked.passed_on
         self.groups = {k: v for k, v in asked.values.items() if k in GROUPS}

@@ -4,10 +4,11 @@ import os
 import sys
 from pathlib import Path
 
+from hpml_jobs.attempt import AttemptFolder
 from hpml_jobs.errors import HpmlError
-from hpml_jobs.study import AttemptFolder, CellFolder
+from hpml_jobs.lifeline import die_with_parent, ignore_submitit_signal
+from hpml_jobs.study import CellFolder
 from hpml_jobs.worker.failure import describe, report
-from hpml_jobs.worker.lifeline import die_with_parent, ignore_submitit_signal
 
 
 def main(cell_folder: str, attempt_id: str) -> int:

@@ -12,9 +12,9 @@ from torch.utils.data import DataLoader, Dataset, Subset
 
 from hpml_jobs.cell import Cell, Device, Workload
 from hpml_jobs.errors import HpmlError
+from hpml_jobs.lifeline import die_with_parent
 from hpml_jobs.worker import own_code
 from hpml_jobs.worker.images import DigitImages, SyntheticImages, test_view, training_view
-from hpml_jobs.worker.lifeline import die_with_parent
 from hpml_jobs.worker.strategies import Sampler
 
 Images = Dataset[Any]

@@ -11,10 +11,10 @@ import msgspec
 import torch
 from torch import Tensor, nn
 
+from hpml_jobs.attempt import AttemptFolder
 from hpml_jobs.cell import Cell, CellFile, Device
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.record import Epoch, Rank
-from hpml_jobs.study import AttemptFolder
 from hpml_jobs.worker import data as datasets
 from hpml_jobs.worker import facts, models
 from hpml_jobs.worker.devices import devices_for

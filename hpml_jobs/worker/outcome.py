@@ -7,10 +7,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from hpml_jobs.attempt import AttemptFolder, utc_now
 from hpml_jobs.cell import CellFile
 from hpml_jobs.record import Attempt, Facts, Model, Rank, Record, decode, encode, write_whole
 from hpml_jobs.slurm import Outcome
-from hpml_jobs.study import AttemptFolder, utc_now
 from hpml_jobs.worker.timing import Seconds
 
 

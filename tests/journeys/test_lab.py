@@ -1,5 +1,6 @@
 """The main job: nine ddp cells from the command line to the three tables, on the real SLURM."""
 
+import itertools
 import json
 
 import pytest
@@ -44,7 +45,7 @@ def test_requests_are_proved_by_slurms_own_accounting(lab, rig: Rig) -> None:
 
 def test_cells_ran_one_at_a_time(lab) -> None:
     spans = sorted((r.attempt.started, r.attempt.ended) for r in lab.records().values())
-    assert all(end < start for (_, end), (start, _) in zip(spans, spans[1:], strict=False))
+    assert all(end < start for (_, end), (start, _) in itertools.pairwise(spans))
 
 
 def test_a_second_submission_sends_nothing(lab, desk: Program, rig: Rig) -> None:

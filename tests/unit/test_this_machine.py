@@ -1,4 +1,4 @@
-"""The same study on a machine without SLURM: cells one after another, the same records and tables."""
+"""The same study on a machine without SLURM: the same records and tables."""
 
 import json
 import os

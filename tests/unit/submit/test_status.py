@@ -7,18 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from hpml_jobs.attempt import AttemptEnd
 from hpml_jobs.cell import CellFile
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.record import Attempt, encode, write_whole
 from hpml_jobs.slurm import Outcome
-from hpml_jobs.study import (
-    AttemptEnd,
-    CellFolder,
-    CellState,
-    Happening,
-    ManifestLine,
-    Study,
-)
+from hpml_jobs.study import CellFolder, CellState, Happening, ManifestLine, Study
 from hpml_jobs.submit.cells import Plan, make_plan
 from hpml_jobs.submit.selection import select
 from hpml_jobs.submit.status import log_text, states

@@ -130,10 +130,10 @@ def test_any_other_sbatch_option_is_passed_on_and_goes_last(cluster) -> None:
         ("burst", [], "cluster=burst needs an account: add cluster.account=ece_gy_9143-"),
         ("torch", [ACCOUNT, "cluster.partition=x"], "cluster=torch rejects jobs that name a part"),
         ("burst", [ACCOUNT, "cluster.partition=x"], "cluster=burst rejects jobs that name a part"),
-        ("slurm", ["+cluster.account_rule=required"], "cluster=slurm needs an account"),
+        ("slurm", ["cluster.account_rule=required"], "cluster=slurm needs an account"),
         (
             "slurm",
-            ["+cluster.partition_rule=required"],
+            ["cluster.partition_rule=required"],
             "needs a partition: add cluster.partition=",
         ),
     ],

@@ -10,9 +10,10 @@ from typing import NamedTuple
 import msgspec
 import pytest
 
+from hpml_jobs.attempt import AttemptFolder, RankError
 from hpml_jobs.cell import Cell, CellFile, Device, Strategy, Workload
 from hpml_jobs.record import Attempt, Record, decode, encode, write_whole
-from hpml_jobs.study import AttemptFolder, CellFolder, RankError
+from hpml_jobs.study import CellFolder
 
 DIGITS = Workload(
     name="digits",

@@ -24,5 +24,8 @@ def die_with_parent(_worker: int = 0) -> None:
 
 
 def ignore_submitit_signal() -> None:
-    """Let SIGUSR2 pass: submitit sends it before the time limit, and its default is to kill us."""
+    """Let SIGUSR2 pass: submitit's handler would end a cell as FAILED, never to be requeued.
+
+    SLURM sends it before the time limit and at preemption; its default is to kill us.
+    """
     signal.signal(signal.SIGUSR2, signal.SIG_IGN)

@@ -1,0 +1,75 @@
+"""One attempt of a cell: its folder, and what its workers and its wrapper said at the end."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from hpml_jobs.cell import Settled
+from hpml_jobs.record import Attempt
+from hpml_jobs.slurm import Outcome
+
+
+def utc_now() -> str:
+    """This moment, UTC, ISO 8601 with microseconds."""
+    return datetime.now(UTC).isoformat()
+
+
+class AttemptEnd(Settled, frozen=True, kw_only=True):
+    """What a job's wrapper says at its end; it may never come, so SLURM's own word goes before."""
+
+    attempt: Attempt
+    outcome: Outcome
+    reason: str | None = None
+    rank: int | None = None
+    traceback: str | None = None
+
+
+class RankError(Settled, frozen=True, kw_only=True):
+    """What a worker writes when it raises."""
+
+    rank: int
+    oom: bool
+    reason: str
+    traceback: str
+    time_ns: int
+
+
+class AttemptFolder:
+    """Paths of one attempt of a cell."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.id = root.name
+        self.about = root / "attempt.json"
+        self.record = root / "record.json"
+        self.iterations = root / "iterations.npz"
+        self.end = root / "end.json"
+        self.progress = root / "progress.json"
+        self.errors = root / "errors"
+        self.ranks = root / "ranks"
+
+    def log_of(self, node: int) -> Path:
+        """What the workers of one node print."""
+        return self.root / ("log.txt" if node == 0 else f"log-node{node}.txt")
+
+    def logs(self) -> list[Path]:
+        """The logs of all nodes, the first node's first."""
+        return sorted(self.root.glob("log*.txt"), key=lambda path: (len(path.name), path.name))
+
+    def read_end(self) -> AttemptEnd | None:
+        """What the wrapper said at its end, if it came to that."""
+        try:
+            return msgspec.json.decode(self.end.read_bytes(), type=AttemptEnd)
+        except (OSError, ValueError):
+            return None
+
+    def rank_errors(self) -> list[RankError]:
+        """What workers wrote when they raised, the first failing rank first."""
+        found = []
+        for path in sorted(self.errors.glob("rank*.json")):
+            try:
+                found.append(msgspec.json.decode(path.read_bytes(), type=RankError))
+            except (OSError, ValueError):
+                continue  # a rank that died while writing: its neighbour's words are there
+        return sorted(found, key=lambda error: error.time_ns)

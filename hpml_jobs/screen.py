@@ -23,6 +23,11 @@ COLOURS = {
 """Everything else went wrong and is red."""
 
 
+def counted(number: int, word: str) -> str:
+    """A number with its word, e.g. `1 cell`, `9 cells`."""
+    return f"{number} {word}{'' if number == 1 else 's'}"
+
+
 def coloured(outcome: Outcome) -> Text:
     """An outcome's word in its colour."""
     return Text(outcome.value, style=COLOURS.get(outcome, "red"))
@@ -45,7 +50,7 @@ def totals(states: Iterable[CellState]) -> str:
     """How many cells stand where, e.g. `9 cells: 7 ok, 2 running`."""
     counts = Counter(state.outcome for state in states)
     each = ", ".join(f"{counts[outcome]} {outcome.value}" for outcome in Outcome if counts[outcome])
-    return f"{counts.total()} cells: {each or 'none'}"
+    return f"{counted(counts.total(), 'cell')}: {each or 'none'}"
 
 
 def sent_table(rows: Iterable[tuple[str, str, str, str]]) -> Table:

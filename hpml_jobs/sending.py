@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hpml_jobs.errors import HpmlError, UsageError
-from hpml_jobs.screen import print_json
+from hpml_jobs.screen import counted, print_json
 from hpml_jobs.study import CellFolder
 
 if TYPE_CHECKING:
@@ -93,7 +93,8 @@ def _show_sent(plan: "Plan", selection: "Selection", jobs: dict[str, str], json:
         print(f"nothing sent{left}: every cell of study {plan.study.name} is finished or under way")
     else:
         ids = array_ids(sent)
-        print(f"sent {len(sent)} cells as {len(ids)} arrays (SLURM jobs {', '.join(ids)}){left}")
+        how = f"{counted(len(sent), 'cell')} as {counted(len(ids), 'array')}"
+        print(f"sent {how} (SLURM {', '.join(ids)}){left}")
     named = f"{plan.study.name}{_outputs_hint(plan)}"
     print(f"study {plan.study.name} in {plan.study.root}")
     print(f"next: hpml-jobs watch {named}, then hpml-jobs collect {named}")
@@ -110,7 +111,7 @@ def _run_here(plan: "Plan", selection: "Selection", json: bool) -> None:
     total = len(selection.send)
     left = f", {len(selection.left_out)} left out (finished or under way)"
     left = left if selection.left_out else ""
-    print(f"study {plan.study.name}: {total} cells to run{left}", file=out)
+    print(f"study {plan.study.name}: {counted(total, 'cell')} to run{left}", file=out)
     seen: set[str] = set()
     with Console(stderr=True).status("starting") as line:
 

@@ -54,6 +54,7 @@ def _dispatch(words: list[str]) -> int:
 
 def _command(words: list[str]) -> int:
     """One of the commands; what is wrong with its options is one line too."""
+    import typer  # noqa: PLC0415
     from typer.exceptions import TyperException  # noqa: PLC0415
 
     app = commands()
@@ -64,6 +65,8 @@ def _command(words: list[str]) -> int:
     except TyperException as fault:
         said = fault.format_message() if hasattr(fault, "format_message") else str(fault)
         raise UsageError(f"{said} (hpml-jobs {words[0]} --help)") from fault
+    except typer.Abort as interrupted:  # what typer makes of Ctrl-C
+        raise KeyboardInterrupt from interrupted
 
 
 def commands() -> "typer.Typer":

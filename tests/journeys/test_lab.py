@@ -64,20 +64,26 @@ def test_the_tables_hold_what_the_records_say(lab, desk: Program) -> None:
         assert words in shown
     for name in ("tables.md", "tables.tex", "tables.json", "table1.csv"):
         assert (lab.study.report / name).stat().st_size > 0
+    told = json.loads((lab.study.report / "tables.json").read_text())
+    (group,) = told["groups"]
+    entries = {(e["gpus"], e["batch_per_gpu"]): e for e in group["entries"]}
     by_point = {(r.cell.gpus, r.cell.batch): r for r in lab.records().values()}
-    text = (lab.study.report / "tables.json").read_text()
     for (gpus, batch), record in by_point.items():
-        base = by_point[1, batch]
-        assert str(base.epoch_s / record.epoch_s) in text or gpus == 1
-        if gpus > 1 and record.model is not None:
-            iterations = record.ranks[0].timed.iterations
-            residual = residual_communication_s(
-                record.train_s, iterations, base.train_s, base.ranks[0].timed.iterations
-            )
-            assert str(residual) in text
-            if residual > 0:
-                size = iterations * record.model.gradient_bytes
-                assert str(bus_gb_per_s(size, residual, gpus)) in text
+        if gpus == 1:
+            continue
+        base, entry = by_point[1, batch], entries[gpus, batch]
+        assert entry["timing"]["epoch_s"] == record.epoch_s
+        assert entry["speedup"] == base.epoch_s / record.epoch_s
+        iterations = record.ranks[0].timed.iterations
+        residual = residual_communication_s(
+            record.train_s, iterations, base.train_s, base.ranks[0].timed.iterations
+        )
+        assert entry["residual"]["comm_s"] == residual
+        assert entry["residual"]["compute_s"] == record.train_s - residual
+        assert record.model is not None
+        size = iterations * record.model.gradient_bytes
+        bandwidth = bus_gb_per_s(size, residual, gpus) if residual > 0 else None
+        assert entry["residual"]["bus_gb_per_s"] == bandwidth
 
 
 def test_rerun_measures_again_and_keeps_the_old_record(lab, desk: Program) -> None:

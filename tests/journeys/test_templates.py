@@ -1,6 +1,7 @@
 """The sbatch templates, submitted by hand: the same code, the same record."""
 
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,8 @@ def by_hand(desk: Program, rig: Rig):
 
     def submit(*words: str) -> str:
         command = ["sbatch", "--parsable", f"--chdir={desk.folder}", *words]
-        done = rig.run("env", f"--chdir={desk.folder}", *command)
+        python = f"HPML_PYTHON={sys.executable}"
+        done = rig.run("env", f"--chdir={desk.folder}", python, *command)
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 

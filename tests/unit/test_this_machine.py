@@ -110,4 +110,4 @@ def test_the_folder_of_studies_may_have_any_readable_name(tmp_path: Path) -> Non
     environment = {name: v for name, v in os.environ.items() if not name.startswith("SLURM")}
     program = Program(folder, environment)
     program.ok("gpus=1", "batch=64", *HERE)
-    assert "1-process" in program.ok("collect")
+    assert "one epoch on 1 process" in program.ok("collect")

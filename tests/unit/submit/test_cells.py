@@ -145,4 +145,5 @@ def test_missing_data_is_only_announced_by_a_plan(slurm: FakeSlurm, desk: Path) 
 
 
 def test_gpu_hours_are_until_every_cells_limit(slurm: FakeSlurm) -> None:
-    assert plan("gpus=1,2,4", "minutes=60").gpu_hours == 7.0
+    made = plan("gpus=1,2,4", "minutes=60")
+    assert sum(one.gpu_hours for one in made.cells) == 7.0

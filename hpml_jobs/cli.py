@@ -13,6 +13,8 @@ from hpml_jobs.installed import conf_folder
 if TYPE_CHECKING:
     import typer
 
+INTERRUPTED = 130  # as shells have it
+
 HYDRA_PAGES = ("--cfg", "-c", "--info", "-i", "--shell-completion", "-sc")
 
 
@@ -28,7 +30,7 @@ def run(words: list[str]) -> int:
         return fault.exit_code
     except KeyboardInterrupt:
         print("hpml-jobs: interrupted", file=sys.stderr)
-        return 130
+        return INTERRUPTED
     except BrokenPipeError:  # the reader of a pipe has left
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
@@ -54,19 +56,19 @@ def _dispatch(words: list[str]) -> int:
 
 def _command(words: list[str]) -> int:
     """One of the commands; what is wrong with its options is one line too."""
-    import typer  # noqa: PLC0415
     from typer.exceptions import TyperException  # noqa: PLC0415
 
     app = commands()
     names = {command.name for command in app.registered_commands}
     words = words if words[0] in names else ["submit", *words]
     try:
-        return app(words, prog_name="hpml-jobs", standalone_mode=False) or 0
+        code: int = app(words, prog_name="hpml-jobs", standalone_mode=False) or 0
     except TyperException as fault:
         said = fault.format_message() if hasattr(fault, "format_message") else str(fault)
         raise UsageError(f"{said} (hpml-jobs {words[0]} --help)") from fault
-    except typer.Abort as interrupted:  # what typer makes of Ctrl-C
-        raise KeyboardInterrupt from interrupted
+    if code == INTERRUPTED:  # what typer makes of Ctrl-C, without a word
+        raise KeyboardInterrupt
+    return code
 
 
 def commands() -> "typer.Typer":

@@ -1,9 +1,11 @@
 """The command line's words; what is not a command is a Hydra override and is submitted."""
 
+import difflib
 import io
+import itertools
 import os
 import sys
-from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpml_jobs import __version__
@@ -14,6 +16,10 @@ if TYPE_CHECKING:
     import typer
 
 INTERRUPTED = 130  # as shells have it
+
+HELP = ("-h", "--help", "help")
+
+COMMANDS = ("submit", "plan", "run", "fetch", "status", "watch", "logs", "collect")
 
 HYDRA_PAGES = ("--cfg", "-c", "--info", "-i", "--shell-completion", "-sc")
 
@@ -39,30 +45,39 @@ def run(words: list[str]) -> int:
 
 
 def _dispatch(words: list[str]) -> int:
-    if not words or words[0] in ("-h", "--help", "help"):
+    plain = not words or words[0] not in COMMANDS
+    if not words or (plain and any(word in HELP for word in words)):
         from hpml_jobs.help import page  # noqa: PLC0415  (each command loads what it needs)
 
-        print(page(__version__, conf_folder()), end="")
+        print(page(__version__, [conf_folder(), *_own_configs(words)]), end="")
     elif words[0] in ("-V", "--version"):
         print(f"hpml_jobs {__version__}")
     elif any(word in HYDRA_PAGES for word in words):
         from hpml_jobs.submit.hydra_page import show  # noqa: PLC0415
 
+        sweeping = ("-m", "--multirun")
+        sys.argv[1:] = [w for w in words[not plain :] if w not in sweeping]
         show()
     else:
-        return _command(words)
+        near = difflib.get_close_matches(words[0], COMMANDS, n=1) if "=" not in words[0] else []
+        if plain and near:
+            raise UsageError(f"{words[0]} is not a command; did you mean {near[0]}?")
+        return _command(words if not plain else ["submit", *words])
     return 0
+
+
+def _own_configs(words: list[str]) -> list[Path]:
+    """The folder after --config-dir, if the words name one."""
+    pairs = itertools.pairwise(words)
+    return [Path(folder) for word, folder in pairs if word == "--config-dir"]
 
 
 def _command(words: list[str]) -> int:
     """One of the commands; what is wrong with its options is one line too."""
     from typer.exceptions import TyperException  # noqa: PLC0415
 
-    app = commands()
-    names = {command.name for command in app.registered_commands}
-    words = words if words[0] in names else ["submit", *words]
     try:
-        code: int = app(words, prog_name="hpml-jobs", standalone_mode=False) or 0
+        code: int = commands()(words, prog_name="hpml-jobs", standalone_mode=False) or 0
     except TyperException as fault:
         said = fault.format_message() if hasattr(fault, "format_message") else str(fault)
         raise UsageError(f"{said} (hpml-jobs {words[0]} --help)") from fault
@@ -78,16 +93,7 @@ def commands() -> "typer.Typer":
     from hpml_jobs import seeing, sending  # noqa: PLC0415
 
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-    app.command("submit", hidden=True)(sending.submit)
-    named: dict[str, Callable[..., None]] = {
-        "plan": sending.plan,
-        "run": sending.run,
-        "fetch": sending.fetch,
-        "status": seeing.status,
-        "watch": seeing.watch,
-        "logs": seeing.logs,
-        "collect": seeing.collect,
-    }
-    for name, command in named.items():
-        app.command(name)(command)
+    for name in COMMANDS:
+        where = seeing if hasattr(seeing, name) else sending
+        app.command(name, hidden=name == "submit")(getattr(where, name))
     return app

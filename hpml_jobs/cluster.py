@@ -103,7 +103,8 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     def kind(self, asked: str | None) -> str | None:
         """The GPU kind to ask for: the one asked for, checked, or this cluster's default."""
-        kind = asked or self.gpu_type
+        only = next(iter(self.gpu_types)) if len(self.gpu_types) == 1 else None
+        kind = asked or self.gpu_type or only
         if kind is None:
             if self.gpu_types:
                 kinds = ", ".join(sorted(self.gpu_types))
@@ -178,12 +179,13 @@ def check_inventory(shape: Shape, cluster: Cluster, nodes: list[Node]) -> None:
     ):
         fitting = [n for n in inside if getattr(n, has) >= asked]
         if len(fitting) < shape.nodes:
+            asks = f"{shape.nodes} node{'' if shape.nodes == 1 else 's'}"
             largest = max((getattr(n, has) for n in inside), default=0)
             kind = f" with {shape.gpu_type}" if shape.gpus_per_node and shape.gpu_type else ""
             raise UsageError(
-                f"a cell asks for {shape.nodes} node(s){kind} of {asked} {name} each; this cluster "
-                f"has {len(fitting)} such (of {len(inside)}{kind}, the largest has {largest:g}): "
-                f"the job would wait for ever; take fewer {mend}"
+                f"a cell asks for {asks}{kind} of {asked} {name} each; this cluster has "
+                f"{len(fitting)} such (of {len(inside)}{kind}, the largest has {largest:g}): "
+                f"the job would wait for ever; take fewer {'gpus= or nodes=' if fitting else mend}"
             )
         inside = fitting
 

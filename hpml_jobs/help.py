@@ -1,5 +1,6 @@
 """The help page: commands, keys and the choices of every group, without loading Hydra."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 PAGE = """\
@@ -18,7 +19,8 @@ commands (each has --help with an example; no STUDY: the one sent last)
   watch [STUDY]      the same, live, until nothing is under way
   logs [STUDY]       why cells failed: the first failing rank's traceback, or the log's end
   collect [STUDY]    Tables 1, 2, 3 on screen and under report/ as md, csv, tex, json
-  --cfg job          the whole composed configuration      --version
+  --cfg job          the composed configuration (Hydra's own page; plan adds your own defaults)
+  --version
 
 the cell (key=value; key=a,b,c sweeps with -m)
 {keys}
@@ -29,19 +31,22 @@ the study
 groups
 {groups}
 
-Exit codes: 0 done, 1 it could not be done, 2 wrong usage. Your own defaults (account, container):
-~/.config/hpml_jobs/config.yaml. Your own configs: --config-dir DIR with cluster/, workload/, grid/.
+Exit codes: 0 done, 1 it could not be done, 2 wrong usage, 130 interrupted.
+Keys of a cluster, e.g. cluster.account=A cluster.partition=P cluster.mem_gb_per_gpu=16, and of a
+workload, e.g. workload.lr=0.05, are explained in conf/cluster/slurm.yaml and conf/workload/*.yaml.
+Your own defaults (account, container): ~/.config/hpml_jobs/config.yaml. Your own configs:
+--config-dir DIR with cluster/, workload/, grid/.
 """
 
 
-def page(version: str, conf: Path) -> str:
-    """The whole page; keys with their comments come from conf/config.yaml itself."""
-    sections = _sections((conf / "config.yaml").read_text())
+def page(version: str, folders: Sequence[Path]) -> str:
+    """The whole page; keys with their comments come from config.yaml of the first folder."""
+    sections = _sections((folders[0] / "config.yaml").read_text())
     return PAGE.format(
         version=version,
         keys="\n".join(sections["the cell"] + sections["data"]),
         study="\n".join(sections["the study"]),
-        groups="\n".join(_group(conf / name) for name in ("cluster", "workload", "grid")),
+        groups="\n".join(_group(name, folders) for name in ("cluster", "workload", "grid")),
     )
 
 
@@ -66,10 +71,10 @@ def _sections(text: str) -> dict[str, list[str]]:
     return found
 
 
-def _group(folder: Path) -> str:
+def _group(name: str, folders: Sequence[Path]) -> str:
     """A group's choices, each with the first comment of its file."""
-    lines = [f"  {folder.name}="]
-    for file in sorted(folder.glob("*.yaml")):
-        first = file.read_text().splitlines()[0]
-        lines.append(f"    {file.stem:20} {first.strip('# ')}")
+    lines = [f"  {name}="]
+    for file in (file for folder in folders for file in sorted((folder / name).glob("*.yaml"))):
+        first = file.read_text().partition("\n")[0]
+        lines.append(f"    {file.stem:20} {first.strip('# ') if first.startswith('#') else ''}")
     return "\n".join(lines)

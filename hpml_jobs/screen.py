@@ -40,7 +40,8 @@ def states_table(states: Iterable[CellState], notes: Mapping[str, str] = {}) -> 
         table.add_column(column, no_wrap=True)
     table.add_column("")
     for state in states:
-        parts = [notes.get(state.slug, ""), state.reason, state.warning]
+        reason = state.reason.removesuffix(f", job {state.job}")  # it has its own column
+        parts = [notes.get(state.slug, ""), reason, state.warning]
         words = "; ".join(part for part in parts if part)
         table.add_row(state.slug, coloured(state.outcome), state.job or "–", Text(words))
     return table

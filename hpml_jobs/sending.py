@@ -61,8 +61,9 @@ def submit(
         return
     try:
         jobs = send(plan, selection.send)
-    except SbatchRefusedError:
-        _show_sent(plan, selection, plan.study.jobs(), json)
+    except SbatchRefusedError as refused:
+        if refused.sent:
+            _show_sent(plan, selection, refused.sent, json)
         raise
     _show_sent(plan, selection, jobs, json)
 
@@ -153,7 +154,9 @@ def _cell_line(folder: CellFolder) -> str:
     end = latest.read_end() if latest else None
     record = folder.read_record() if end and end.outcome.finished else None
     if record is not None and record.ranks:
-        return f"{folder.slug:44} epoch {record.epoch_s:8.3f} s   accuracy {record.accuracy:.3f}"
+        trained = f"epoch {record.epoch_s:8.3f} s   training accuracy {record.accuracy:.3f}"
+        tested = record.ranks[0].test_accuracy
+        return f"{folder.slug:44} {trained}" + ("" if tested is None else f", test {tested:.3f}")
     outcome = end.outcome.value if end else "failed"
     return f"{folder.slug:44} {outcome}: {end.reason if end else 'no last words'}"
 
@@ -195,10 +198,10 @@ def plan(
     out.print(values_table(origins))
     print()
     out.print(sent_table((r["cell"], r["shape"], r["job"], r["why"]) for r in rows))
-    sends, left = len(selection.send), len(selection.left_out)
-    how = f"as {len(texts)} arrays" if texts else "on this machine, one after another"
+    sends, left = counted(len(selection.send), "cell"), len(selection.left_out)
+    how = f"as {counted(len(texts), 'array')}" if texts else "on this machine, one after another"
     print(
-        f"nothing was sent; it would be {sends} cells {how} ({left} left out), "
+        f"nothing was sent; it would be {sends} {how} ({left} left out), "
         f"{hours:g} GPU-hours at most, study {made.study.name} in {made.study.root}"
     )
 

@@ -105,11 +105,30 @@ SACCT_FIELDS = "JobID,State,ExitCode,NodeList"
 def parse_sacct(text: str) -> dict[str, JobState]:
     """Jobs by id from `sacct -X -P -n -o JobID,State,ExitCode,NodeList`; an id's last line counts.
 
-    >>> parse_sacct("17_0|CANCELLED by 0|0:0|gr001\\n")["17_0"].state
-    'CANCELLED by 0'
+    Tasks of an array that never started are one row, `17_[2,4-6%1]`.
+
+    >>> parse_sacct("17_0|CANCELLED by 0|0:0|gr001\\n17_[2,4-5%1]|PENDING|0:0|\\n").keys()
+    dict_keys(['17_0', '17_2', '17_4', '17_5'])
     """
     rows = (line.strip().split("|") for line in text.splitlines() if line.count("|") >= 3)
-    return {row[0]: JobState(row[0], row[1], node=row[3], exit_code=row[2]) for row in rows}
+    return {
+        job: JobState(job, row[1], node=row[3], exit_code=row[2])
+        for row in rows
+        for job in _tasks(row[0])
+    }
+
+
+_WAITING_TASKS = re.compile(r"(\d+)_\[([\d,-]+)(?:%\d+)?\]")
+
+
+def _tasks(job: str) -> list[str]:
+    """The single tasks of `17_[2,4-6%1]`; any other id is itself."""
+    found = _WAITING_TASKS.fullmatch(job)
+    if not found:
+        return [job]
+    spans = [part.partition("-") for part in found[2].split(",")]
+    numbers = [n for a, _, b in spans for n in range(int(a), int(b or a) + 1)]
+    return [f"{found[1]}_{number}" for number in numbers]
 
 
 class Node(NamedTuple):

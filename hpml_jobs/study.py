@@ -183,6 +183,16 @@ class Study:
             except ValueError:
                 continue
 
+    def refusals(self) -> dict[str, str]:
+        """SLURM's words for each cell whose last sbatch was refused."""
+        found: dict[str, str] = {}
+        for line in self.lines():
+            for slug in line.cells:
+                found.pop(slug, None)
+                if line.happening is Happening.REFUSED:
+                    found[slug] = line.words
+        return found
+
     def jobs(self) -> dict[str, str]:
         """The job that each cell was sent as last: slug -> job id."""
         sent = (line for line in self.lines() if line.happening is Happening.SENT)

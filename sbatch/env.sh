@@ -7,7 +7,7 @@
 
 # 2. NYU's container pattern, off unless HPML_IMAGE is set (see docs/nyu.md):
 #    HPML_IMAGE=/scratch/work/public/singularity/cuda12.6.3-cudnn9.5.1-ubuntu22.04.5.sif
-#    HPML_OVERLAY=$SCRATCH/hpml/overlay-15GB-500K.ext3
+#    HPML_OVERLAY=$SCRATCH/hpml/overlay.ext3
 if [ -n "${HPML_IMAGE:-}" ]; then
     unset PYTHONPATH
     hpml=("${HPML_RUNTIME:-singularity}" exec --nv)
@@ -17,6 +17,10 @@ if [ -n "${HPML_IMAGE:-}" ]; then
     hpml+=("$HPML_IMAGE" /bin/bash -c 'source /ext3/env.sh; exec python -m hpml_jobs "$@"' hpml)
 else
     hpml=("${HPML_PYTHON:-python}" -m hpml_jobs)
+    if ! "${hpml[@]}" --version >/dev/null; then
+        echo "${hpml[0]} has no hpml_jobs: activate its environment in sbatch/env.sh, or set HPML_PYTHON" >&2
+        exit 1
+    fi
 fi
 
 # The job's hosts, asked here, outside any container: several nodes need them to find each other.

@@ -70,12 +70,14 @@ def _data(workload: Workload) -> str:
     if workload.images is None:
         return workload.data
     images = count(workload.images)
+    limited = ", limited" if workload.limit is not None else ""
     if workload.data == "digits":
         real = count(DIGITS_IMAGES)
-        return f"{images} presentations of {real} real digits images per epoch, random shifts"
+        return (
+            f"{images} presentations of {real} real digits images per epoch{limited}, random shifts"
+        )
     if workload.data == "synthetic":
         return f"{images} made-up images per epoch"
-    limited = ", limited" if workload.limit is not None else ""
     return f"{workload.data}, {images} images per epoch{limited}"
 
 

@@ -97,6 +97,8 @@ def _row(found: Found) -> dict[str, Any]:
     row |= {"outcome": found.outcome.value, "reason": found.reason, "warning": found.warning}
     if record is not None and found.measured:
         row |= {name: getattr(record, name) for name in _RAW}
+        row |= {"train_loss": record.loss, "train_accuracy": record.accuracy}
+        row |= {"test_accuracy_rank0": record.ranks[0].test_accuracy}
         row["iterations"] = record.slowest.timed.iterations
         row["samples"] = sum(rank.timed.samples for rank in record.ranks)
         row["loader_workers_total"] = sum(rank.loader_workers for rank in record.ranks)
@@ -109,7 +111,7 @@ def _row(found: Found) -> dict[str, Any]:
 
 
 _PLACED = ("strategy", "gpus", "nodes", "batch", "repeat")
-_RAW = ("epoch_s", "stall_s", "train_s", "loss", "accuracy")
+_RAW = ("epoch_s", "stall_s", "train_s")
 
 
 def _flat(value: msgspec.Struct | None) -> dict[str, Any]:

@@ -61,6 +61,8 @@ def make_plan(
     for sentence in sweep.said:
         say(sentence)
     resolver = _Resolver(sending=sending, fetch=fetch, say=say)
+    for settings in sweep.settings:
+        resolver.check_usage(settings)
     first = sweep.settings[0]
     cluster = resolver.cluster(first)
     if sending:
@@ -122,8 +124,7 @@ class _Resolver:
         for node in machine.inventory():
             if node.gpu_type and node.gpus:
                 kinds[node.gpu_type] = max(node.gpus, kinds.get(node.gpu_type, 0))
-        only = next(iter(kinds)) if len(kinds) == 1 else None
-        return msgspec.structs.replace(cluster, gpu_types=kinds, gpu_type=cluster.gpu_type or only)
+        return msgspec.structs.replace(cluster, gpu_types=kinds)
 
     def device(self, settings: Settings) -> Device:
         """What was asked for, else what the cluster has; a local machine is looked at."""
@@ -166,29 +167,37 @@ class _Resolver:
             for repeat in range(settings.repeats)
         ]
 
-    def _ordered(self, settings: Settings, strategy: Strategy, repeat: int) -> Ordered:
-        device, kind = self.device(settings), self.kind(settings)
-        cluster = self.cluster(settings)
-        nodes = settings.nodes
-        if nodes is None:
-            nodes = cluster.nodes_for(settings.gpus, kind) if settings.gpus > 0 else 1
-        draft = Cell(
+    def _draft(self, settings: Settings, strategy: Strategy) -> Cell:
+        """The cell as far as the command line alone tells it: wrong usage is said first."""
+        return Cell(
             gpus=settings.gpus,
-            nodes=nodes,
+            nodes=settings.nodes or 1,
             batch=settings.batch,
             strategy=strategy,
             workload=msgspec.structs.replace(settings.workload, limit=settings.data.limit),
             protocol=settings.protocol,
-            device=device,
-            gpu_type=kind if device is Device.CUDA else None,
+            device=self.device(settings),
             threads=settings.threads,
             loader_workers=settings.loader_workers,
             seed=settings.seed,
+        )
+
+    def check_usage(self, settings: Settings) -> None:
+        """Refuse what no cluster and no data could make right."""
+        self._draft(settings, Strategy.SINGLE if settings.gpus == 1 else settings.strategy)
+
+    def _ordered(self, settings: Settings, strategy: Strategy, repeat: int) -> Ordered:
+        draft, kind = self._draft(settings, strategy), self.kind(settings)
+        cluster = self.cluster(settings)
+        draft = msgspec.structs.replace(
+            draft,
+            nodes=settings.nodes or cluster.nodes_for(settings.gpus, kind),
+            gpu_type=kind if draft.device is Device.CUDA else None,
             repeat=repeat,
-        )  # what is wrong without looking at the data is said first
+        )
+        shape = self._shape(draft, cluster, kind, settings.minutes)  # before the data is looked at
         workload, root = self.workload(settings)
         cell = msgspec.structs.replace(draft, workload=workload)
-        shape = self._shape(cell, cluster, kind, settings.minutes)
         file = CellFile(cell=cell, data_root=str(root), code_root=str(Path.cwd()))
         return Ordered(file, shape)
 

@@ -1,6 +1,7 @@
 """Data on the login node: is it there, how many images are in it, and fetching what is missing."""
 
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -64,7 +65,8 @@ def settle_workload(
             say(f"CIFAR-10 is not in {root}: it would be fetched before submission")
     if images is None or images < 1:
         raise UsageError(f"workload.data={workload.data} has no training images; workload.images=?")
-    return msgspec.structs.replace(workload, images=min(images, workload.limit or images))
+    limit = workload.limit if workload.limit and workload.limit < images else None
+    return msgspec.structs.replace(workload, images=limit or images, limit=limit)
 
 
 def fetch(settings: Settings, say: Callable[[str], None]) -> None:
@@ -142,7 +144,10 @@ def prepare(
         if "No module named 'torch" in reason:
             reason = "this Python has no torch (give the job's with cluster.python= or a container)"
         if download:
-            reason += f"; where torch and the internet are, type: hpml-jobs fetch data.root={root}"
+            reason += (
+                "; where the internet and the jobs' Python are, type: hpml-jobs fetch "
+                f"workload={workload.name} data.root={shlex.quote(str(root))}"
+            )
         raise HpmlError(f"{workload.name}: {reason}")
     try:
         return msgspec.json.decode(done.stdout.strip().splitlines()[-1], type=Prepared)

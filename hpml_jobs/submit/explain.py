@@ -53,7 +53,12 @@ def _all(found: Any) -> str:
 
 
 def _text(value: Any) -> str:
-    return "–" if value is None else str(value)
+    """As it is written in a config, not as Python writes it."""
+    if value is None:
+        return "–"
+    if isinstance(value, bool | dict | list | tuple):
+        return msgspec.json.encode(value).decode().replace('"', "").replace(",", ", ")
+    return str(value)
 
 
 _WORKED_OUT = {

@@ -188,4 +188,5 @@ def _run_workers(
 
 if __name__ == "__main__":
     die_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a local run's Ctrl-C: the launcher ends us
     run_cell(sys.argv[1])

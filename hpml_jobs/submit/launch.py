@@ -1,6 +1,7 @@
 """Cells to SLURM: one submitit array per shape, a manifest line before and after each sbatch."""
 
 import contextlib
+import io
 import os
 import random
 import shlex
@@ -35,7 +36,11 @@ class Array(NamedTuple):
 
 
 class SbatchRefusedError(HpmlError):
-    """sbatch said no; the message holds SLURM's words and what was sent before."""
+    """sbatch said no; the message holds SLURM's words, `sent` the jobs of cells sent before."""
+
+    def __init__(self, message: str, sent: dict[str, str]) -> None:
+        super().__init__(message)
+        self.sent = sent
 
 
 def arrays(cells: list[Ordered], cluster: Cluster) -> list[Array]:
@@ -139,11 +144,11 @@ def send(plan: Plan, cells: list[Ordered]) -> dict[str, str]:
     write_cells(plan.study, cells)
     jobs: dict[str, str] = {}
     for array in arrays(cells, plan.cluster):
-        jobs |= _send_array(plan, array, already=len(jobs))
+        jobs |= _send_array(plan, array, sent=jobs)
     return jobs
 
 
-def _send_array(plan: Plan, array: Array, already: int) -> dict[str, str]:
+def _send_array(plan: Plan, array: Array, sent: dict[str, str]) -> dict[str, str]:
     study = plan.study
     slugs = tuple(one.cell.slug for one in array.cells)
     line = ManifestLine(
@@ -152,8 +157,9 @@ def _send_array(plan: Plan, array: Array, already: int) -> dict[str, str]:
     study.append(line)
     folders = [str(study.cell(slug).root) for slug in slugs]
     try:
-        with clean_environment():
-            sent = executor(plan, array.shape).map_array(run_cell, folders)
+        # submitit copies sbatch's complaints to stderr; they are in our own line
+        with clean_environment(), contextlib.redirect_stderr(io.StringIO()):
+            made = executor(plan, array.shape).map_array(run_cell, folders)
     except FailedSubmissionError as fault:  # sent, perhaps: the line before it stays open
         raise HpmlError(
             f"{_slurm_words(fault)}; look with squeue --me before sending again"
@@ -163,10 +169,12 @@ def _send_array(plan: Plan, array: Array, already: int) -> dict[str, str]:
         refused = msgspec.structs.replace(line, happening=Happening.REFUSED, words=words)
         study.append(refused)
         raise SbatchRefusedError(
-            f"sbatch refused {len(slugs)} cells ({array.shape}): {words}; "
-            f"{already} cells were sent before and are in {study.manifest}"
+            f"sbatch refused {len(slugs)} cell{'s' if len(slugs) > 1 else ''} "
+            f"({array.shape}): {words}; "
+            f"{len(sent)} cells were sent before and are in {study.manifest}",
+            dict(sent),
         ) from fault
-    ids = tuple(job.job_id for job in sent)
+    ids = tuple(job.job_id for job in made)
     study.append(msgspec.structs.replace(line, happening=Happening.SENT, jobs=ids))
     return dict(zip(slugs, ids, strict=True))
 
@@ -175,4 +183,4 @@ def _slurm_words(fault: Exception) -> str:
     """SLURM's own words, without Python's."""
     lines = [line.strip() for line in str(fault).splitlines()]
     said = [line.removeprefix("sbatch: ") for line in lines if line.startswith("sbatch: ")]
-    return " ".join(said) or " ".join(line for line in lines if line)
+    return "; ".join(said) or " ".join(line for line in lines if line)

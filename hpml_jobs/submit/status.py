@@ -45,11 +45,24 @@ def states(study: Study, *, before_sending: bool = False) -> list[CellState]:
     seen = ask(job for found in asked.values() for job in found if job[0].isdigit())
     if before_sending and seen.no_queue:
         raise HpmlError(f"{seen.no_queue}: which cells are under way is not known; try again later")
-    dangling = _dangling(study)
-    return [
-        _state(study, cell, _telling(asked[cell.slug], seen), seen, sending=cell.slug in dangling)
-        for cell in cells
-    ]
+    dangling, refused = _dangling(study), study.refusals()
+    found = []
+    for cell in cells:
+        job = _telling(asked[cell.slug], seen)
+        if job is None and not cell.record_json.exists():
+            found.append(_unsent(cell, refused.get(cell.slug), sending=cell.slug in dangling))
+        else:
+            found.append(_state(study, cell, job or "", seen))
+    return found
+
+
+def _unsent(cell: CellFolder, refused: str | None, *, sending: bool) -> CellState:
+    """A cell that no job is known of."""
+    if sending:
+        reason = "sbatch was called, its answer is lost"
+        return CellState(slug=cell.slug, outcome=Outcome.UNKNOWN, reason=reason)
+    reason = f"sbatch refused it: {refused}" if refused else "not sent yet"
+    return CellState(slug=cell.slug, outcome=Outcome.MISSING, reason=reason)
 
 
 def _jobs_of(cell: CellFolder, sent: dict[str, str]) -> list[str]:
@@ -97,16 +110,14 @@ def ask(jobs: Iterable[str]) -> Seen:
     return Seen(parse_squeue(queue), parse_sacct(accounts), no_queue, no_accounts)
 
 
-def _state(
-    study: Study, cell: CellFolder, job: str | None, seen: Seen, *, sending: bool
-) -> CellState:
+def _state(study: Study, cell: CellFolder, job: str, seen: Seen) -> CellState:
     """The rules, first that applies: a job under way, a record, SLURM's word, the attempt's."""
     try:
         record, invalid = cell.read_record(), ""
     except InvalidRecordError as fault:
         record, invalid = None, str(fault)
-    queued = seen.queue.get(job or "")
-    accounted = seen.accounts.get(job or "")
+    queued = seen.queue.get(job)
+    accounted = seen.accounts.get(job)
     if queued and queued.outcome.active and not (record and record.attempt.job == job):
         where = queued.node or queued.reason
         reason = f"{queued.state}{f' ({where})' if where else ''}, job {job}"
@@ -119,11 +130,7 @@ def _state(
         return CellState(slug=cell.slug, outcome=Outcome.INVALID, job=job, reason=invalid)
     if accounted:
         return _ended(study, cell, accounted)
-    if job is None:
-        outcome = Outcome.UNKNOWN if sending else Outcome.MISSING
-        reason = "sbatch was called, its answer is lost" if sending else "not sent yet"
-        return CellState(slug=cell.slug, outcome=outcome, reason=reason)
-    if not job[0].isdigit():
+    if not job[:1].isdigit():
         return _local(cell, job)
     return _unaccounted(cell, job, seen)
 
@@ -152,7 +159,13 @@ def _ended(study: Study, cell: CellFolder, accounted: JobState) -> CellState:
     if outcome is Outcome.MISSING:
         reason = f"job {accounted.job} {accounted.state} but left no record"
     if outcome is Outcome.FAILED and _killed_for_memory(study, accounted.job):
-        outcome, reason = Outcome.OOM, f"SLURM ended job {accounted.job}: {_MEMORY_KILL}"
+        outcome, reason = (
+            Outcome.OOM,
+            (
+                f"SLURM ended job {accounted.job}: {_MEMORY_KILL}; ask for more: "
+                "cluster.mem_gb_per_gpu=N"
+            ),
+        )
     latest = cell.latest_attempt()
     end = latest.read_end() if latest else None
     if end and end.reason and end.attempt.job == accounted.job and outcome is not Outcome.OOM:
@@ -175,9 +188,18 @@ def _unaccounted(cell: CellFolder, job: str, seen: Seen) -> CellState:
     end = latest.read_end() if latest else None
     if end and end.attempt.job == job:
         return CellState(slug=cell.slug, outcome=end.outcome, job=job, reason=end.reason or "")
+    if _vanished(job, seen) and not (latest and latest.id.startswith(f"{job}.r")):
+        reason = f"job {job} never started and SLURM lists it no more: cancelled while it waited"
+        return CellState(slug=cell.slug, outcome=Outcome.CANCELLED, job=job, reason=reason)
     silent = seen.no_queue or seen.no_accounts or "neither squeue nor sacct knows it"
     reason = f"job {job}: {silent}"
     return CellState(slug=cell.slug, outcome=Outcome.UNKNOWN, job=job, reason=reason)
+
+
+def _vanished(job: str, seen: Seen) -> bool:
+    """Whether SLURM tells of the job's array, but of this task no more."""
+    arrays = array_ids(seen.accounts)
+    return not (seen.no_queue or seen.no_accounts) and array_ids([job])[0] in arrays
 
 
 def _local(cell: CellFolder, job: str) -> CellState:
@@ -213,7 +235,8 @@ def log_text(study: Study, state: CellState, lines: int) -> str:
     if state.job and state.job[0].isdigit():
         files += sorted(study.slurm.glob(f"{state.job}_*_log.err"))
     parts = [f"---- {file}\n{text}" for file in files if (text := _end_of(file, lines))]
-    return "\n".join(parts) or "no log was written"
+    empty = ", ".join(str(file) for file in files)
+    return "\n".join(parts) or (f"nothing was printed ({empty})" if files else "no log was written")
 
 
 def _end_of(file: Path, lines: int) -> str:

@@ -17,7 +17,7 @@ from hpml_jobs.cluster import Launcher
 from hpml_jobs.errors import UsageError
 from hpml_jobs.installed import conf_folder
 from hpml_jobs.submit import machine
-from hpml_jobs.submit.personal import personal_defaults, personal_file
+from hpml_jobs.submit.personal import personal_clusters, personal_defaults, personal_file
 from hpml_jobs.submit.settings import Settings, settle, typed_value
 from hpml_jobs.submit.words import Words, parse
 
@@ -72,6 +72,8 @@ class _Composer:
             if group in mine and group not in self.groups:
                 self.groups[group] = [mine[group]]
                 self.origins[group] = str(personal_file())
+        for name in personal_clusters():
+            self._check_choice(f"{personal_file()}: clusters", name, group="cluster")
         cluster = self._cluster()
         self.personal = {k: v for k, v in personal_defaults(cluster).items() if k not in GROUPS}
         self.groups["cluster"] = [cluster]
@@ -109,12 +111,12 @@ class _Composer:
             found[file.stem] = file
         return found
 
-    def _check_choice(self, group: str, choice: Any) -> None:
-        options = self._options(group)
+    def _check_choice(self, place: str, choice: Any, group: str = "") -> None:
+        options = self._options(group or place)
         if choice is not None and choice not in options:
             near = difflib.get_close_matches(str(choice), options, n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
-            raise UsageError(f"{group}={choice}: choose one of {', '.join(options)}{hint}")
+            raise UsageError(f"{place}={choice}: choose one of {', '.join(options)}{hint}")
 
     def _blocks(self) -> list[dict[str, list[Any]]]:
         """What is swept: the command line's values, over those of the grid's blocks."""

@@ -119,7 +119,7 @@ def test_a_refused_sbatch_is_an_error_with_slurms_words(send, desk: Program) -> 
     done = desk(*words, *config, "cluster.account=refused")
     assert done.returncode == 1
     last = done.stderr.strip().splitlines()[-1]
-    assert "sbatch refused 1 cells" in last
+    assert "sbatch refused 1 cell (1 node x 2 rtx8000" in last
     assert "has no allocation here" in last
     study = desk.folder / "outputs" / "refused"
     lines = [json.loads(line) for line in (study / "manifest.jsonl").read_text().splitlines()]

@@ -34,9 +34,9 @@ USAGE = [
     ("data.limit=0", "data.limit=0: must be 1 or more images"),
     ("workload=synthetic workload.images=0", "workload.images=0: must be 1 or more"),
     # ---- more than the cluster has: sbatch would take it and wait for ever ----
-    ("gpus=12", "a cell asks for 3 node(s) with rtx8000 of 4 GPUs each; this cluster has 2 such"),
-    ("gpus=3 nodes=3", "a cell asks for 3 node(s) with rtx8000"),
-    ("gpus=8 nodes=1", "1 node(s) with rtx8000 of 8 GPUs each; this cluster has 0 such"),
+    ("gpus=12", "a cell asks for 3 nodes with rtx8000 of 4 GPUs each; this cluster has 2 such"),
+    ("gpus=3 nodes=3", "a cell asks for 3 nodes with rtx8000"),
+    ("gpus=8 nodes=1", "1 node with rtx8000 of 8 GPUs each; this cluster has 0 such"),
     ("loader_workers=100", "of 101 CPUs each; this cluster has 0 such"),
     ("cluster.mem_gb_per_gpu=999", "of 999 GB of memory each; this cluster has 0 such"),
     # ---- words that do not exist ----
@@ -49,7 +49,7 @@ USAGE = [
     ("device=tpu", "device=tpu: choose one of cuda, cpu"),
     ("cluster.isolate=perhaps", "cluster.isolate=perhaps: choose one of off, serial, exclusive"),
     ("workload.data=imagenet", "workload.data=imagenet: choose one of cifar10, digits, folder"),
-    ("sumbit", "'sumbit' cannot be read; expected key=value, or a command"),
+    ("sumbit", "sumbit is not a command; did you mean submit?"),
     ("=3", "'=3' cannot be read; expected key=value"),
     ("+nonsense=3", "unknown field nonsense"),
     ("gpus=2 gpus=4", "gpus is given twice"),
@@ -187,7 +187,8 @@ def a_python(folder: Path, words: str) -> str:
         (
             "workload=resnet18_cifar10 data.root=images",
             "URLError: no route to host",
-            "no route to host; where torch and the internet are, type: hpml-jobs fetch data.root=",
+            "no route to host; where the internet and the jobs' Python are, type: hpml-jobs fetch "
+            "workload=resnet18_cifar10 data.root=",
         ),
         (
             "workload=resnet18_cifar10",

@@ -141,7 +141,7 @@ def test_a_refusal_has_slurms_words_and_keeps_what_was_sent_before(slurm: FakeSl
         send(made, made.cells)
     words = str(refused.value)
     assert words.startswith("sbatch refused 2 cells (1 node x 2 rtx8000")
-    assert "error: AssocMaxSubmitJobLimit error: Batch job refused; 2 cells were sent" in words
+    assert "error: AssocMaxSubmitJobLimit; error: Batch job refused; 2 cells were sent" in words
     assert "Traceback" not in words
     assert [line.happening.value for line in made.study.lines()] == [
         *("sending", "sent", "sending", "refused"),

@@ -73,6 +73,35 @@ def only(study: Study) -> CellState:
 # ---- SLURM's word where there is no record ----
 
 
+def test_a_task_cancelled_before_it_started_is_cancelled_though_slurm_forgets_it(
+    slurm: FakeSlurm, study: Study
+) -> None:
+    slurm.answer("sacct", "101_1|RUNNING|0:0|gr001\n")
+    assert only(study).outcome is Outcome.CANCELLED
+    assert "never started" in only(study).reason
+    begin(study)  # it had started: nothing is concluded
+    assert only(study).outcome is Outcome.UNKNOWN
+
+
+def test_tasks_that_wait_are_one_row_of_accounting(slurm: FakeSlurm, study: Study) -> None:
+    slurm.answer("sacct", "101_[0,3%1]|CANCELLED by 0|0:0|None assigned\n")
+    assert only(study).outcome is Outcome.CANCELLED
+    assert "CANCELLED by 0" in only(study).reason
+
+
+def test_a_refusal_is_remembered(slurm: FakeSlurm, desk: Path) -> None:
+    made = Study(desk / "outputs" / "refused")
+    made.create()
+    add(made)
+    manifest(made, Happening.SENDING)
+    line = ManifestLine(
+        happening=Happening.REFUSED, batch="b1", cells=(cell().slug,), words="no allocation"
+    )
+    made.append(line)
+    assert only(made).outcome is Outcome.MISSING
+    assert only(made).reason == "sbatch refused it: no allocation"
+
+
 @pytest.mark.parametrize(
     ("told", "outcome", "words"),
     [
@@ -151,7 +180,9 @@ def test_the_memory_killers_line_in_the_log_makes_failed_an_oom(
     assert only(study).outcome is Outcome.FAILED  # that was its neighbour
     (study.slurm / f"{JOB}_0_log.err").write_text("slurmstepd: Exceeded job memory limit\n")
     assert only(study).outcome is Outcome.OOM
-    assert only(study).reason == "SLURM ended job 101_0: Exceeded job memory limit"
+    assert only(study).reason == (
+        "SLURM ended job 101_0: Exceeded job memory limit; ask for more: cluster.mem_gb_per_gpu=N"
+    )
 
 
 def test_the_first_failing_ranks_words_stand_before_slurms(slurm: FakeSlurm, study: Study) -> None:

@@ -183,7 +183,8 @@ def test_a_personal_cluster_is_the_default_choice(laptop, personal: Path) -> Non
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("batch: [\n", "config.yaml is not YAML"),
+        ("clusters: {torhc: {account: a}}", "config.yaml: clusters=torhc: choose one of auto"),
+        ("batch: [\n", "config.yaml line 2 is not YAML: expected the node content"),
         ("- a\n", "must hold keys and values"),
         ("batches: 3\n", "config.yaml: unknown key batches: did you mean batch?"),
         ("clusters: {greene: {acount: x}}\n", "unknown key cluster.acount: did you mean"),

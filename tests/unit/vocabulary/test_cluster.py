@@ -243,8 +243,8 @@ NODES = [
 @pytest.mark.parametrize(
     ("asks", "words"),
     [
-        (shape("rtx8000", 8), "1 node(s) with rtx8000 of 8 GPUs each; this cluster has 0 such"),
-        (shape("rtx8000", 4, nodes=3), "3 node(s) with rtx8000 of 4 GPUs each; this cluster has 2"),
+        (shape("rtx8000", 8), "1 node with rtx8000 of 8 GPUs each; this cluster has 0 such"),
+        (shape("rtx8000", 4, nodes=3), "3 nodes with rtx8000 of 4 GPUs each; this cluster has 2"),
         (shape("v100", 4), "has 0 such (of 1 with v100, the largest has 2)"),
         (shape("a100", 1), "gpu_type=a100: SLURM has only rtx8000, v100 here"),
         (shape("v100", 2, mem_gb_per_node=99), "take fewer cluster.mem_gb_per_gpu="),

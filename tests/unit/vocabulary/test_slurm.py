@@ -78,7 +78,7 @@ def test_sacct_keeps_who_cancelled_and_the_last_line_of_a_requeued_job() -> None
     assert (jobs["17_0"].state, jobs["17_0"].node) == ("COMPLETED", "gr002")
     assert jobs["17_1"].state == "CANCELLED by 1000"
     assert jobs["17_2"].outcome is Outcome.OOM
-    assert "17_3" not in jobs
+    assert {jobs[f"17_{task}"].outcome for task in (3, 4, 5)} == {Outcome.WAITING}
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,7 @@ def test_a_rank_killed_by_a_signal_is_failed_and_names_it(faulty, rig: Rig) -> N
 
 def test_scancel_is_cancelled(faulty, rig: Rig) -> None:
     sent = faulty["cancelled"]
-    wait_until(lambda: len(sent.alive()) > 2, 90, "the workers are running")
+    wait_until(lambda: len(sent.alive()) > 2, 180, "the workers are running")
     assert rig.run("scancel", sent.job).returncode == 0
     assert rig.wait_for_state(sent.job, {"CANCELLED"}) == ["CANCELLED"]
     nothing_left(sent)
@@ -87,12 +87,12 @@ def test_scancel_is_cancelled(faulty, rig: Rig) -> None:
 
 def test_a_preempted_cell_is_requeued_and_leaves_one_record(faulty, desk: Program, rig: Rig):
     sent = faulty["preempted"]
-    wait_until((desk.folder / "slept").exists, 90, "the first attempt is in its first iteration")
+    wait_until((desk.folder / "slept").exists, 180, "the first attempt is in its first iteration")
     taken = rig.sbatch(
         "--partition=main", "--nodelist=gv001", "--gres=gpu:v100:2", "--time=5", script="sleep 2"
     )
-    rig.wait_for_state(taken, {"COMPLETED"}, timeout_s=90)
-    (state,) = sent.wait(timeout_s=180).values()
+    rig.wait_for_state(taken, {"COMPLETED"}, timeout_s=180)
+    (state,) = sent.wait(timeout_s=300).values()
     assert state["outcome"] == "ok"
     (record,) = sent.records().values()
     assert record.attempt.restart == 1
@@ -106,7 +106,7 @@ def test_a_preempted_cell_is_requeued_and_leaves_one_record(faulty, desk: Progra
 
 def test_a_cell_over_its_time_limit_is_timeout(faulty, rig: Rig) -> None:
     sent = faulty["timeout"]
-    assert rig.wait_for_state(sent.job, {"TIMEOUT"}, timeout_s=180) == ["TIMEOUT"]
+    assert rig.wait_for_state(sent.job, {"TIMEOUT"}, timeout_s=300) == ["TIMEOUT"]
     nothing_left(sent)
     (state,) = sent.wait().values()
     assert state["outcome"] == "timeout"

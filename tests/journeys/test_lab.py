@@ -18,7 +18,7 @@ CELLS = ("-m", "gpus=1,2,4", "batch=32,128,512", "workload=digits", "data.limit=
 def lab(send):
     sent = send("lab", *CELLS)
     assert len(sent.jobs) == 9
-    sent.wait(timeout_s=600)
+    sent.wait(timeout_s=900)
     return sent
 
 

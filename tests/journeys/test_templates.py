@@ -34,15 +34,15 @@ def by_hand(desk: Program, rig: Rig):
 
 def test_three_templates_leave_what_the_program_leaves(by_hand, desk: Program, rig: Rig, send):
     cell = by_hand(*SMALL, "sbatch/cell.sbatch", *CELL, "gpus=2", "batch=64", "study=byhand")
-    assert rig.wait_for_state(cell, {"COMPLETED", "FAILED"}, timeout_s=120) == ["COMPLETED"]
+    assert rig.wait_for_state(cell, {"COMPLETED", "FAILED"}, timeout_s=240) == ["COMPLETED"]
     grid = by_hand(
         *SMALL, "--array=0-1%1", "sbatch/grid.sbatch", *CELL,
         "gpus=2", "batch=128,512", "study=byhand",
     )  # fmt: skip
-    done = rig.wait_for_state(grid, {"COMPLETED", "FAILED"}, timeout_s=180)
+    done = rig.wait_for_state(grid, {"COMPLETED", "FAILED"}, timeout_s=360)
     assert done == ["COMPLETED"] * 2
     tables = by_hand(f"--dependency=afterany:{grid}", "sbatch/collect.sbatch", "byhand")
-    assert rig.wait_for_state(tables, {"COMPLETED", "FAILED"}, timeout_s=90) == ["COMPLETED"]
+    assert rig.wait_for_state(tables, {"COMPLETED", "FAILED"}, timeout_s=180) == ["COMPLETED"]
     report = desk.folder / "outputs" / "byhand" / "report" / "tables.md"
     assert "batch 512 per process" in report.read_text()
 

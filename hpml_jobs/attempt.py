@@ -9,6 +9,12 @@ from hpml_jobs.cell import Settled
 from hpml_jobs.record import Attempt
 from hpml_jobs.slurm import Outcome
 
+SLURM_VARIABLE = "HPML_JOBS_SLURM"
+"""The job's own SLURM_* variables as JSON; the real ones are taken out of the workers' way."""
+
+HOST_VARIABLE = "HPML_JOBS_HOST"
+"""The node's name as SLURM has it."""
+
 
 def utc_now() -> str:
     """This moment, UTC, ISO 8601 with microseconds."""
@@ -23,6 +29,14 @@ class AttemptEnd(Settled, frozen=True, kw_only=True):
     reason: str | None = None
     rank: int | None = None
     traceback: str | None = None
+
+
+class Progress(Settled, frozen=True, kw_only=True):
+    """What rank 0 says between two epochs; zeros before its first words."""
+
+    epoch: int = 0
+    epochs: int = 0
+    role: str = ""
 
 
 class RankError(Settled, frozen=True, kw_only=True):

@@ -74,6 +74,18 @@ class Workload(Settled, frozen=True, kw_only=True):
         return tuple(text for text in (self.model, self.data, self.loss) if ":" in text)
 
 
+IMAGES_PER_EPOCH = {"cifar10": 50_000, "digits": 20_480}
+"""Training images of one epoch of the data sets whose size is fixed."""
+
+
+class Counts(Settled, frozen=True, kw_only=True):
+    """What the worker's `prepare` answers: training images before `limit` and after, parameters."""
+
+    images: int
+    effective: int
+    parameters: int
+
+
 class Cell(Settled, frozen=True, kw_only=True):
     """One point of a study: everything that can change its number, and nothing else.
 

@@ -58,11 +58,13 @@ def _dispatch(words: list[str]) -> int:
         sweeping = ("-m", "--multirun")
         sys.argv[1:] = [w for w in words[not plain :] if w not in sweeping]
         show()
-    else:
+    elif plain:
         near = difflib.get_close_matches(words[0], COMMANDS, n=1) if "=" not in words[0] else []
-        if plain and near:
+        if near:
             raise UsageError(f"{words[0]} is not a command; did you mean {near[0]}?")
-        return _command(words if not plain else ["submit", *words])
+        return _command(["submit", *words])
+    else:
+        return _command(words)
     return 0
 
 

@@ -9,6 +9,7 @@ import msgspec
 
 from hpml_jobs.errors import UsageError
 from hpml_jobs.slurm import Node
+from hpml_jobs.wording import counted
 
 
 class Launcher(StrEnum):
@@ -157,7 +158,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         """For people, e.g. `1 node x 4 rtx8000, 12 CPUs, 30 min`."""
-        nodes = f"{self.nodes} node{'s' if self.nodes > 1 else ''}"
+        nodes = counted(self.nodes, "node")
         gpus = f" x {self.gpus_per_node} {self.gpu_type or 'GPU'}" if self.gpus_per_node else ""
         memory = f", {self.mem_gb_per_node} GB" if self.mem_gb_per_node else ""
         return f"{nodes}{gpus}, {self.cpus_per_node} CPUs{memory}, {self.minutes} min"
@@ -179,13 +180,13 @@ def check_inventory(shape: Shape, cluster: Cluster, nodes: list[Node]) -> None:
     ):
         fitting = [n for n in inside if getattr(n, has) >= asked]
         if len(fitting) < shape.nodes:
-            asks = f"{shape.nodes} node{'' if shape.nodes == 1 else 's'}"
             largest = max((getattr(n, has) for n in inside), default=0)
             kind = f" with {shape.gpu_type}" if shape.gpus_per_node and shape.gpu_type else ""
             raise UsageError(
-                f"a cell asks for {asks}{kind} of {asked} {name} each; this cluster has "
-                f"{len(fitting)} such (of {len(inside)}{kind}, the largest has {largest:g}): "
-                f"the job would wait for ever; take fewer {'gpus= or nodes=' if fitting else mend}"
+                f"a cell asks for {counted(shape.nodes, 'node')}{kind} of {asked} {name} each; "
+                f"this cluster has {len(fitting)} such (of {len(inside)}{kind}, the largest has "
+                f"{largest:g}): the job would wait for ever; "
+                f"take fewer {'gpus= or nodes=' if fitting else mend}"
             )
         inside = fitting
 

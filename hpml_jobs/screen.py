@@ -1,7 +1,7 @@
 """How cells and plans look on screen."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -11,6 +11,7 @@ from rich.text import Text
 
 from hpml_jobs.slurm import Outcome
 from hpml_jobs.study import CellState
+from hpml_jobs.wording import counted
 
 COLOURS = {
     Outcome.OK: "green",
@@ -23,25 +24,20 @@ COLOURS = {
 """Everything else went wrong and is red."""
 
 
-def counted(number: int, word: str) -> str:
-    """A number with its word, e.g. `1 cell`, `9 cells`."""
-    return f"{number} {word}{'' if number == 1 else 's'}"
-
-
 def coloured(outcome: Outcome) -> Text:
     """An outcome's word in its colour."""
     return Text(outcome.value, style=COLOURS.get(outcome, "red"))
 
 
-def states_table(states: Iterable[CellState], notes: Mapping[str, str] = {}) -> Table:
-    """Cells with outcome, job and reason; `notes` adds a word to a cell's reason."""
+def states_table(states: Iterable[CellState]) -> Table:
+    """Cells with outcome, job and reason."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("cell", "state", "job"):
         table.add_column(column, no_wrap=True)
     table.add_column("")
     for state in states:
         reason = state.reason.removesuffix(f", job {state.job}")  # it has its own column
-        parts = [notes.get(state.slug, ""), reason, state.warning]
+        parts = [reason, state.warning]
         words = "; ".join(part for part in parts if part)
         table.add_row(state.slug, coloured(state.outcome), state.job or "–", Text(words))
     return table

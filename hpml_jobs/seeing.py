@@ -101,7 +101,7 @@ def logs(
 
     Example: hpml-jobs logs --cell 'ddp-4gpu-*'
     """
-    from hpml_jobs.submit.status import states  # noqa: PLC0415
+    from hpml_jobs.submit.status import log_text, states  # noqa: PLC0415
 
     found = _find(study, outputs)
     now = states(found)
@@ -114,15 +114,8 @@ def logs(
         if not chosen:
             print("no cell has failed; --cell PATTERN shows any cell's log")
     for state in chosen:
-        print(_log_text(found, state, lines))
-
-
-def _log_text(study: Study, state: CellState, lines: int) -> str:
-    from hpml_jobs.submit.status import log_text  # noqa: PLC0415
-
-    return f"==== {state.slug}: {state.outcome.value} {state.reason}\n" + log_text(
-        study, state, lines
-    )
+        print(f"==== {state.slug}: {state.outcome.value} {state.reason}")
+        print(log_text(found, state, lines))
 
 
 def collect(

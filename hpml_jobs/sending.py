@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hpml_jobs.attempt import Progress
 from hpml_jobs.errors import HpmlError, UsageError
-from hpml_jobs.screen import counted, print_json
+from hpml_jobs.screen import print_json
 from hpml_jobs.study import CellFolder
+from hpml_jobs.wording import counted
 
 if TYPE_CHECKING:
     from hpml_jobs.submit.cells import Ordered, Plan
@@ -55,8 +57,7 @@ def submit(
     plan = _plan(words, multirun, config_dir)
     plan.study.create()
     selection = select(plan)
-    local = plan.cluster.launcher is Launcher.LOCAL
-    if local:
+    if plan.cluster.launcher is Launcher.LOCAL:
         _run_here(plan, selection, json)
         return
     try:
@@ -103,15 +104,14 @@ def _show_sent(plan: "Plan", selection: "Selection", jobs: dict[str, str], json:
 
 def _run_here(plan: "Plan", selection: "Selection", json: bool) -> None:
     """The cells on this machine, with a line per cell as it ends."""
-    out = sys.stderr if json else sys.stdout
     from rich.console import Console  # noqa: PLC0415
 
-    from hpml_jobs.submit.local import Progress, run_all  # noqa: PLC0415
+    from hpml_jobs.submit.local import run_all  # noqa: PLC0415
     from hpml_jobs.submit.status import states  # noqa: PLC0415
 
-    total = len(selection.send)
-    left = f", {len(selection.left_out)} left out (finished or under way)"
-    left = left if selection.left_out else ""
+    out = sys.stderr if json else sys.stdout
+    total, left_out = len(selection.send), len(selection.left_out)
+    left = f", {left_out} left out (finished or under way)" if left_out else ""
     print(f"study {plan.study.name}: {counted(total, 'cell')} to run{left}", file=out)
     seen: set[str] = set()
     with Console(stderr=True).status("starting") as line:
@@ -150,8 +150,7 @@ def _outputs_hint(plan: "Plan") -> str:
 
 def _cell_line(folder: CellFolder) -> str:
     """One finished cell in one line."""
-    latest = folder.latest_attempt()
-    end = latest.read_end() if latest else None
+    end = folder.last_end()
     record = folder.read_record() if end and end.outcome.finished else None
     if record is not None and record.ranks:
         trained = f"epoch {record.epoch_s:8.3f} s   training accuracy {record.accuracy:.3f}"

@@ -29,7 +29,7 @@ class Outcome(StrEnum):
 
     @property
     def finished(self) -> bool:
-        """Whether the cell has its answer and is not sent again."""
+        """Whether the cell has its answer: numbers, or that memory does not suffice."""
         return self in (Outcome.OK, Outcome.OOM)
 
 
@@ -200,6 +200,15 @@ def scrubbed(environment: dict[str, str], *, inside_job: bool) -> dict[str, str]
         return LEAKING.match(name) is None
 
     return {name: value for name, value in environment.items() if stays(name)}
+
+
+def is_slurm(job: str) -> bool:
+    """Whether a job is SLURM's; jobs on one's own machine are `local-…` and `here-…`.
+
+    >>> is_slurm("17_0"), is_slurm("local-812-1700000000"), is_slurm("")
+    (True, False, False)
+    """
+    return job[:1].isdigit()
 
 
 def array_ids(jobs: Iterable[str]) -> list[str]:

@@ -5,11 +5,12 @@ import re
 from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
 from hpml_jobs import __version__
-from hpml_jobs.attempt import AttemptFolder, utc_now
+from hpml_jobs.attempt import AttemptEnd, AttemptFolder, utc_now
 from hpml_jobs.cell import CellFile, Settled, decode_cell_file
 from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.record import InvalidRecordError, Record, decode, encode, write_whole
@@ -101,6 +102,11 @@ class CellFolder:
         except OSError:
             return None
 
+    def last_end(self) -> AttemptEnd | None:
+        """What the wrapper of the attempt started last said at its end, if it came to that."""
+        latest = self.latest_attempt()
+        return latest.read_end() if latest else None
+
 
 class Study:
     """One folder of cells asked for together."""
@@ -183,20 +189,35 @@ class Study:
             except ValueError:
                 continue
 
-    def refusals(self) -> dict[str, str]:
-        """SLURM's words for each cell whose last sbatch was refused."""
-        found: dict[str, str] = {}
+    def history(self) -> "History":
+        """What the manifest says, read once."""
+        jobs: dict[str, str] = {}
+        refused: dict[str, str] = {}
+        unanswered: dict[str, tuple[str, ...]] = {}
         for line in self.lines():
             for slug in line.cells:
-                found.pop(slug, None)
-                if line.happening is Happening.REFUSED:
-                    found[slug] = line.words
-        return found
+                refused.pop(slug, None)
+            unanswered.pop(line.batch, None)
+            if line.happening is Happening.SENDING:
+                unanswered[line.batch] = line.cells
+            elif line.happening is Happening.REFUSED:
+                refused |= dict.fromkeys(line.cells, line.words)
+            else:
+                jobs |= dict(zip(line.cells, line.jobs, strict=True))
+        lost = frozenset(slug for cells in unanswered.values() for slug in cells)
+        return History(jobs, refused, lost)
 
-    def jobs(self) -> dict[str, str]:
-        """The job that each cell was sent as last: slug -> job id."""
-        sent = (line for line in self.lines() if line.happening is Happening.SENT)
-        return {slug: job for line in sent for slug, job in zip(line.cells, line.jobs, strict=True)}
+
+class History(NamedTuple):
+    """What became of a study's cells at submission, by slug.
+
+    `jobs`: the job each was sent as last; `refused`: SLURM's words for those whose last sbatch was
+    refused; `unanswered`: those whose sbatch was begun and never reported.
+    """
+
+    jobs: dict[str, str]
+    refused: dict[str, str]
+    unanswered: frozenset[str]
 
 
 def _cut_off(handle: int) -> bool:

@@ -1,5 +1,6 @@
 """From settings to a `Plan`: resolved, checked cells with their shapes, before anything is sent."""
 
+import functools
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -42,7 +43,6 @@ class Plan(NamedTuple):
     cluster: Cluster
     cells: list[Ordered]
     rerun: bool
-    said: list[str]
     origins: dict[str, str]
 
 
@@ -60,11 +60,11 @@ def make_plan(
     """
     for sentence in sweep.said:
         say(sentence)
-    resolver = _Resolver(sending=sending, fetch=fetch, say=say)
+    first = sweep.settings[0]
+    resolver = _Resolver(first.cluster, sending=sending, fetch=fetch, say=say)
     for settings in sweep.settings:
         resolver.check_usage(settings)
-    first = sweep.settings[0]
-    cluster = resolver.cluster(first)
+    cluster = resolver.cluster
     if sending:
         cluster.check()
     if sending and fetch and cluster.launcher is Launcher.SLURM:  # not for `hpml-jobs plan`
@@ -79,7 +79,7 @@ def make_plan(
             f"{len(ordered)} combinations are {len(unique)} cells: gpus=1 is one shared baseline "
             "(single) for all strategies, duplicates are left out"
         )
-    return Plan(study, cluster, list(unique.values()), first.rerun, sweep.said, sweep.origins)
+    return Plan(study, cluster, list(unique.values()), first.rerun, sweep.origins)
 
 
 def _study_name(sweep: Sweep, resolver: "_Resolver") -> str:
@@ -97,12 +97,14 @@ def _study_name(sweep: Sweep, resolver: "_Resolver") -> str:
 class _Resolver:
     """Defaults that need to know the cluster, the machine or the data; each asked once."""
 
-    def __init__(self, *, sending: bool, fetch: bool, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, cluster: Cluster, *, sending: bool, fetch: bool, say: Callable[[str], None]
+    ) -> None:
+        self._asked_cluster = cluster
         self.sending = sending
         self.fetch = fetch
         self.say = say
         self._workloads: dict[tuple[Workload, Path], Workload] = {}
-        self._clusters: dict[bytes, Cluster] = {}
         self._said: set[str] = set()
 
     def _say_once(self, sentence: str) -> None:
@@ -110,14 +112,10 @@ class _Resolver:
             self._said.add(sentence)
             self.say(sentence)
 
-    def cluster(self, settings: Settings) -> Cluster:
-        """The cluster; a generic one with the GPU kinds that sinfo shows."""
-        key = msgspec.json.encode(settings.cluster)
-        if key not in self._clusters:
-            self._clusters[key] = self._complete(settings.cluster)
-        return self._clusters[key]
-
-    def _complete(self, cluster: Cluster) -> Cluster:
+    @functools.cached_property
+    def cluster(self) -> Cluster:
+        """The study's one cluster; a generic one with the GPU kinds that sinfo shows."""
+        cluster = self._asked_cluster
         if cluster.launcher is Launcher.LOCAL or cluster.gpu_types or not self.sending:
             return cluster
         kinds: dict[str, int] = {}
@@ -135,7 +133,7 @@ class _Resolver:
 
     def kind(self, settings: Settings) -> str | None:
         """The GPU kind to ask for; None where no GPU is requested, or on a local machine."""
-        cluster = self.cluster(settings)
+        cluster = self.cluster
         wants_gpus = self.device(settings) is Device.CUDA or cluster.request_gpus_for_cpu
         if not wants_gpus or cluster.launcher is Launcher.LOCAL:
             return None
@@ -150,7 +148,7 @@ class _Resolver:
         asked = msgspec.structs.replace(settings.workload, limit=settings.data.limit)
         if (asked, root) not in self._workloads:
             self._workloads[asked, root] = settle_workload(
-                asked, root, self.cluster(settings), fetch=self.fetch, say=self._say_once
+                asked, root, self.cluster, fetch=self.fetch, say=self._say_once
             )
         return self._workloads[asked, root], root
 
@@ -188,7 +186,7 @@ class _Resolver:
 
     def _ordered(self, settings: Settings, strategy: Strategy, repeat: int) -> Ordered:
         draft, kind = self._draft(settings, strategy), self.kind(settings)
-        cluster = self.cluster(settings)
+        cluster = self.cluster
         draft = msgspec.structs.replace(
             draft,
             nodes=settings.nodes or cluster.nodes_for(settings.gpus, kind),

@@ -9,24 +9,14 @@ from pathlib import Path
 
 import msgspec
 
-from hpml_jobs.cell import Workload
+from hpml_jobs.cell import IMAGES_PER_EPOCH, Counts, Workload
 from hpml_jobs.cluster import Cluster
 from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.submit.settings import Settings
 
-IMAGES = {"cifar10": 50_000, "digits": 20_480}
-"""Training images of one epoch of the data sets whose size is fixed."""
-
 _CIFAR10_FILES = [f"data_batch_{number}" for number in range(1, 6)] + ["test_batch"]
 _IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 PREPARE_TIMEOUT_S = 3600
-
-
-class Prepared(msgspec.Struct, frozen=True):
-    """What the worker's `prepare` found: images before any limit, parameters of the model."""
-
-    images: int
-    parameters: int | None = None
 
 
 def data_root(asked: str | None, cluster: Cluster) -> Path:
@@ -45,22 +35,22 @@ def settle_workload(
         HpmlError: the data is not there; the message names the command to type.
     """
     if workload.own_code:
-        found = prepare(workload, root, cluster, say=say)
+        found = prepare(workload, root, cluster)
         images: int | None = found.images
         workload = msgspec.structs.replace(workload, parameters=found.parameters)
     elif workload.data == "folder":
         images = count_folder(root)
     elif workload.data == "synthetic":
         images = workload.images
-    elif workload.data in IMAGES:
-        images = IMAGES[workload.data]
+    elif workload.data in IMAGES_PER_EPOCH:
+        images = IMAGES_PER_EPOCH[workload.data]
     else:
-        names = ", ".join([*IMAGES, "folder", "synthetic"])
+        names = ", ".join([*IMAGES_PER_EPOCH, "folder", "synthetic"])
         raise UsageError(f"workload.data={workload.data}: choose one of {names}, or pkg.mod:name")
     if workload.data == "cifar10" and not cifar10_there(root):
         if fetch:
             say(f"fetching CIFAR-10 into {root}, once (jobs never download)")
-            prepare(workload, root, cluster, say=say, download=True)
+            prepare(workload, root, cluster, download=True)
         else:
             say(f"CIFAR-10 is not in {root}: it would be fetched before submission")
     if images is None or images < 1:
@@ -79,7 +69,7 @@ def fetch(settings: Settings, say: Callable[[str], None]) -> None:
         say(f"CIFAR-10 is in {root} already")
     else:
         say(f"fetching CIFAR-10 into {root}")
-        prepare(workload, root, settings.cluster, say=say, download=True)
+        prepare(workload, root, settings.cluster, download=True)
 
 
 def cifar10_there(root: Path) -> bool:
@@ -108,14 +98,7 @@ def count_folder(root: Path) -> int:
     return count
 
 
-def prepare(
-    workload: Workload,
-    root: Path,
-    cluster: Cluster,
-    *,
-    say: Callable[[str], None],
-    download: bool = False,
-) -> Prepared:
+def prepare(workload: Workload, root: Path, cluster: Cluster, *, download: bool = False) -> Counts:
     """Let a worker process (the job's Python has torch) open or fetch the data, build the model.
 
     Raises:
@@ -150,6 +133,6 @@ def prepare(
             )
         raise HpmlError(f"{workload.name}: {reason}")
     try:
-        return msgspec.json.decode(done.stdout.strip().splitlines()[-1], type=Prepared)
+        return msgspec.json.decode(done.stdout.strip().splitlines()[-1], type=Counts)
     except (IndexError, msgspec.MsgspecError) as fault:
         raise HpmlError(f"{workload.name}: prepare answered {done.stdout!r}") from fault

@@ -12,10 +12,14 @@ from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
 
-import msgspec
-
 from hpml_jobs import __version__
-from hpml_jobs.attempt import AttemptEnd, AttemptFolder, utc_now
+from hpml_jobs.attempt import (
+    HOST_VARIABLE,
+    SLURM_VARIABLE,
+    AttemptEnd,
+    AttemptFolder,
+    utc_now,
+)
 from hpml_jobs.cell import Cell, CellFile
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.lifeline import die_with_parent, ignore_submitit_signal
@@ -27,7 +31,6 @@ from hpml_jobs.submit.ending import finished, judge, killed_ranks, publish
 
 JOB_VARIABLE = "HPML_JOBS_JOB"
 """Names the job of a local run."""
-
 
 FILE_LAG_S = 20
 """How long a file of another node is waited for."""
@@ -65,8 +68,8 @@ def run_cell(folder: str) -> None:
 def attempt_cell(folder: CellFolder) -> AttemptEnd:
     """Measure a cell on this node; a valid record is left alone, a requeued cell starts over."""
     job = Job.here()
-    attempt = Attempt(id=f"{job.id}.r{job.restart}", job=job.id, restart=job.restart)
-    attempt = msgspec.structs.replace(attempt, started=utc_now())
+    identity = f"{job.id}.r{job.restart}"
+    attempt = Attempt(id=identity, job=job.id, restart=job.restart, started=utc_now())
     file = folder.read()
     done = finished(folder, file)
     if done is not None:
@@ -148,8 +151,8 @@ def worker_environment(cell: Cell) -> dict[str, str]:
         "OMP_NUM_THREADS": str(cell.threads),
         "MKL_NUM_THREADS": str(cell.threads),
         "PYTHONUNBUFFERED": "1",
-        "HPML_JOBS_SLURM": json.dumps(slurm),
-        "HPML_JOBS_HOST": os.environ.get("SLURMD_NODENAME") or socket.gethostname(),
+        SLURM_VARIABLE: json.dumps(slurm),
+        HOST_VARIABLE: os.environ.get("SLURMD_NODENAME") or socket.gethostname(),
     }
 
 

@@ -23,6 +23,7 @@ from hpml_jobs.study import Happening, ManifestLine, Study
 from hpml_jobs.submit import machine
 from hpml_jobs.submit.cells import Ordered, Plan
 from hpml_jobs.submit.job import run_cell
+from hpml_jobs.wording import counted
 
 DEFAULT_MAX_ARRAY_SIZE = 1001
 """SLURM's own default of MaxArraySize."""
@@ -87,19 +88,22 @@ def parameters(shape: Shape, cluster: Cluster, study: Study) -> dict[str, Any]:
     }
 
 
+def python(plan: Plan) -> str:
+    """The shell words that start the job's Python."""
+    return shlex.join(plan.cluster.python_command(sys.executable))
+
+
 def executor(plan: Plan, shape: Shape) -> submitit.SlurmExecutor:
     """submitit's executor for one shape; always SLURM, never its silent local fallback."""
-    python = shlex.join(plan.cluster.python_command(sys.executable))
-    made = submitit.SlurmExecutor(folder=plan.study.slurm, python=python)
+    made = submitit.SlurmExecutor(folder=plan.study.slurm, python=python(plan))
     made.update_parameters(**parameters(shape, plan.cluster, plan.study))
     return made
 
 
 def script(plan: Plan, array: Array) -> str:
     """The sbatch script that would be sent for an array."""
-    python = shlex.join(plan.cluster.python_command(sys.executable))
     text = _make_sbatch_string(  # submitit has no public dry run, and its executor needs srun here
-        command=f"{python} -u -m submitit.core._submit {shlex.quote(str(plan.study.slurm))}",
+        command=f"{python(plan)} -u -m submitit.core._submit {shlex.quote(str(plan.study.slurm))}",
         folder=plan.study.slurm,
         map_count=len(array.cells) if len(array.cells) > 1 else None,  # one is a plain job
         **parameters(array.shape, plan.cluster, plan.study),
@@ -169,8 +173,7 @@ def _send_array(plan: Plan, array: Array, sent: dict[str, str]) -> dict[str, str
         refused = msgspec.structs.replace(line, happening=Happening.REFUSED, words=words)
         study.append(refused)
         raise SbatchRefusedError(
-            f"sbatch refused {len(slugs)} cell{'s' if len(slugs) > 1 else ''} "
-            f"({array.shape}): {words}; "
+            f"sbatch refused {counted(len(slugs), 'cell')} ({array.shape}): {words}; "
             f"{len(sent)} cells were sent before and are in {study.manifest}",
             dict(sent),
         ) from fault

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from hpml_jobs.attempt import Progress
 from hpml_jobs.lifeline import die_with_parent
 from hpml_jobs.study import CellFolder, Happening, ManifestLine
 from hpml_jobs.submit.cells import Ordered, Plan
@@ -17,14 +18,6 @@ from hpml_jobs.submit.job import JOB_VARIABLE
 from hpml_jobs.submit.launch import write_cells
 
 POLL_S = 0.2
-
-
-class Progress(msgspec.Struct, frozen=True):
-    """What the worker says between two epochs."""
-
-    epoch: int = 0
-    epochs: int = 0
-    role: str = ""
 
 
 def run_all(

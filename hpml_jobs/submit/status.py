@@ -12,10 +12,11 @@ from hpml_jobs.slurm import (
     JobState,
     Outcome,
     array_ids,
+    is_slurm,
     parse_sacct,
     parse_squeue,
 )
-from hpml_jobs.study import CellFolder, CellState, Happening, Study
+from hpml_jobs.study import CellFolder, CellState, History, Study
 from hpml_jobs.submit.machine import ask_slurm
 
 SACCT_IDS = 100
@@ -39,36 +40,36 @@ def states(study: Study, *, before_sending: bool = False) -> list[CellState]:
     Raises:
         HpmlError: with `before_sending`, where squeue does not say which cells are under way.
     """
-    jobs = study.jobs()
+    history = study.history()
     cells = study.cells()
-    asked = {cell.slug: _jobs_of(cell, jobs) for cell in cells}
-    seen = ask(job for found in asked.values() for job in found if job[0].isdigit())
+    asked = {cell.slug: _jobs_of(cell, history) for cell in cells}
+    seen = ask(job for found in asked.values() for job in found if is_slurm(job))
     if before_sending and seen.no_queue:
         raise HpmlError(f"{seen.no_queue}: which cells are under way is not known; try again later")
-    dangling, refused = _dangling(study), study.refusals()
     found = []
     for cell in cells:
         job = _telling(asked[cell.slug], seen)
         if job is None and not cell.record_json.exists():
-            found.append(_unsent(cell, refused.get(cell.slug), sending=cell.slug in dangling))
+            found.append(_unsent(cell, history))
         else:
             found.append(_state(study, cell, job or "", seen))
     return found
 
 
-def _unsent(cell: CellFolder, refused: str | None, *, sending: bool) -> CellState:
+def _unsent(cell: CellFolder, history: History) -> CellState:
     """A cell that no job is known of."""
-    if sending:
+    if cell.slug in history.unanswered:
         reason = "sbatch was called, its answer is lost"
         return CellState(slug=cell.slug, outcome=Outcome.UNKNOWN, reason=reason)
-    reason = f"sbatch refused it: {refused}" if refused else "not sent yet"
+    words = history.refused.get(cell.slug)
+    reason = f"sbatch refused it: {words}" if words else "not sent yet"
     return CellState(slug=cell.slug, outcome=Outcome.MISSING, reason=reason)
 
 
-def _jobs_of(cell: CellFolder, sent: dict[str, str]) -> list[str]:
+def _jobs_of(cell: CellFolder, history: History) -> list[str]:
     """The cell's job by the manifest, and that of its last attempt: it may be sent by hand."""
     latest = cell.latest_attempt()
-    found = [sent.get(cell.slug), latest.id.rpartition(".r")[0] if latest else None]
+    found = [history.jobs.get(cell.slug), latest.id.rpartition(".r")[0] if latest else None]
     return list(dict.fromkeys(job for job in found if job))
 
 
@@ -76,17 +77,6 @@ def _telling(jobs: list[str], seen: Seen) -> str | None:
     """The job to tell of: one that is under way, else the first."""
     active = (job for job in jobs if job in seen.queue and seen.queue[job].outcome.active)
     return next(active, jobs[0] if jobs else None)
-
-
-def _dangling(study: Study) -> set[str]:
-    """Cells whose sbatch was begun and never reported: the sender died in between."""
-    open_batches: dict[str, tuple[str, ...]] = {}
-    for line in study.lines():
-        if line.happening is Happening.SENDING:
-            open_batches[line.batch] = line.cells
-        else:
-            open_batches.pop(line.batch, None)
-    return {slug for cells in open_batches.values() for slug in cells}
 
 
 def ask(jobs: Iterable[str]) -> Seen:
@@ -130,7 +120,7 @@ def _state(study: Study, cell: CellFolder, job: str, seen: Seen) -> CellState:
         return CellState(slug=cell.slug, outcome=Outcome.INVALID, job=job, reason=invalid)
     if accounted:
         return _ended(study, cell, accounted)
-    if not job[:1].isdigit():
+    if not is_slurm(job):
         return _local(cell, job)
     return _unaccounted(cell, job, seen)
 
@@ -159,15 +149,10 @@ def _ended(study: Study, cell: CellFolder, accounted: JobState) -> CellState:
     if outcome is Outcome.MISSING:
         reason = f"job {accounted.job} {accounted.state} but left no record"
     if outcome is Outcome.FAILED and _killed_for_memory(study, accounted.job):
-        outcome, reason = (
-            Outcome.OOM,
-            (
-                f"SLURM ended job {accounted.job}: {_MEMORY_KILL}; ask for more: "
-                "cluster.mem_gb_per_gpu=N"
-            ),
-        )
-    latest = cell.latest_attempt()
-    end = latest.read_end() if latest else None
+        outcome = Outcome.OOM
+        mend = "ask for more: cluster.mem_gb_per_gpu=N"
+        reason = f"SLURM ended job {accounted.job}: {_MEMORY_KILL}; {mend}"
+    end = cell.last_end()
     if end and end.reason and end.attempt.job == accounted.job and outcome is not Outcome.OOM:
         reason = f"{end.reason}; {reason}"
     return CellState(
@@ -184,10 +169,10 @@ def _killed_for_memory(study: Study, job: str) -> bool:
 
 def _unaccounted(cell: CellFolder, job: str, seen: Seen) -> CellState:
     """A job that SLURM no longer tells of: the attempt's own last words, else unknown."""
-    latest = cell.latest_attempt()
-    end = latest.read_end() if latest else None
+    end = cell.last_end()
     if end and end.attempt.job == job:
         return CellState(slug=cell.slug, outcome=end.outcome, job=job, reason=end.reason or "")
+    latest = cell.latest_attempt()
     if _vanished(job, seen) and not (latest and latest.id.startswith(f"{job}.r")):
         reason = f"job {job} never started and SLURM lists it no more: cancelled while it waited"
         return CellState(slug=cell.slug, outcome=Outcome.CANCELLED, job=job, reason=reason)
@@ -206,7 +191,7 @@ def _local(cell: CellFolder, job: str) -> CellState:
     """A cell of a run on this machine (`local-PID-TIME`, `here-PID-TIME`)."""
     latest = cell.latest_attempt()
     begun = latest is not None and latest.id == f"{job}.r0"
-    end = latest.read_end() if latest and begun else None
+    end = cell.last_end() if begun else None
     if end:
         outcome, reason = end.outcome, end.reason or ""
     elif _alive(job):
@@ -227,12 +212,12 @@ def _alive(job: str) -> bool:
 
 def log_text(study: Study, state: CellState, lines: int) -> str:
     """Why a cell failed: the first failing rank's traceback, or the end of the job's logs."""
-    latest = study.cell(state.slug).latest_attempt()
-    end = latest.read_end() if latest else None
+    folder = study.cell(state.slug)
+    latest, end = folder.latest_attempt(), folder.last_end()
     if end and end.traceback:
         return f"rank {end.rank} failed first:\n{end.traceback}"
     files = latest.logs() if latest else []
-    if state.job and state.job[0].isdigit():
+    if state.job and is_slurm(state.job):
         files += sorted(study.slurm.glob(f"{state.job}_*_log.err"))
     parts = [f"---- {file}\n{text}" for file in files if (text := _end_of(file, lines))]
     empty = ", ".join(str(file) for file in files)

@@ -12,12 +12,10 @@ from typing import Any
 import torch
 
 import hpml_jobs
+from hpml_jobs.attempt import SLURM_VARIABLE
 from hpml_jobs.cell import Cell, Device
 from hpml_jobs.record import Facts
 from hpml_jobs.worker.timing import Devices
-
-SLURM_VARIABLE = "HPML_JOBS_SLURM"
-"""The job's own SLURM_* variables as JSON; the wrapper takes the real ones out of our way."""
 
 _PATIENCE_S = 10
 

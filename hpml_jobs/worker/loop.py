@@ -11,7 +11,7 @@ import msgspec
 import torch
 from torch import Tensor, nn
 
-from hpml_jobs.attempt import AttemptFolder
+from hpml_jobs.attempt import HOST_VARIABLE, AttemptFolder
 from hpml_jobs.cell import Cell, CellFile, Device
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.record import Epoch, Rank
@@ -190,7 +190,7 @@ def describe_rank(training: Training, epochs: tuple[Epoch, ...], tested: Tested)
     return Rank(
         rank=strategy.place.rank,
         local_rank=strategy.place.local_rank,
-        host=os.environ.get("HPML_JOBS_HOST") or socket.gethostname(),
+        host=os.environ.get(HOST_VARIABLE) or socket.gethostname(),
         devices=facts.device_names(strategy.devices),
         device_uuids=facts.device_uuids(strategy.devices),
         affinity=facts.affinity(),

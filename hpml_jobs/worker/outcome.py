@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from hpml_jobs.attempt import AttemptFolder, utc_now
+from hpml_jobs.attempt import AttemptFolder, Progress, utc_now
 from hpml_jobs.cell import CellFile
 from hpml_jobs.record import Attempt, Facts, Model, Rank, Record, decode, encode, write_whole
 from hpml_jobs.slurm import Outcome
@@ -32,7 +32,7 @@ class Measured(NamedTuple):
 def say_progress(folder: AttemptFolder, rank: int, *, epoch: int, epochs: int, role: str) -> None:
     """Rank 0 says where the cell stands, between epochs only."""
     if rank == 0:
-        write_whole(folder.progress, encode({"epoch": epoch, "epochs": epochs, "role": role}))
+        write_whole(folder.progress, encode(Progress(epoch=epoch, epochs=epochs, role=role)))
 
 
 def leave_record(

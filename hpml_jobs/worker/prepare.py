@@ -12,17 +12,9 @@ from pathlib import Path
 
 import msgspec
 
-from hpml_jobs.cell import Workload
+from hpml_jobs.cell import Counts, Workload
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.worker.failure import reason_of
-
-
-class Counts(msgspec.Struct, frozen=True):
-    """The answer: training images before `limit` and of one epoch, the model's parameters."""
-
-    images: int
-    effective: int
-    parameters: int
 
 
 def main(arguments: list[str]) -> int:
@@ -65,7 +57,7 @@ def prepare(workload: Workload, data_root: Path, *, download: bool = False) -> C
         raise
     except Exception as fault:
         raise HpmlError(f"workload.model={workload.model}: {reason_of(fault)}") from fault
-    return Counts(found.found, data.length(found.train), parameters)
+    return Counts(images=found.found, effective=data.length(found.train), parameters=parameters)
 
 
 if __name__ == "__main__":

@@ -326,4 +326,4 @@ def test_a_half_written_record_is_shown_and_the_cell_is_sent_again(
     assert "invalid before" in shown
     assert "sent 1 cell" in shown
     assert len(slurm.scripts) == 3
-    assert list(study.jobs()) == [whole.slug, half.slug]
+    assert list(study.history().jobs) == [whole.slug, half.slug]

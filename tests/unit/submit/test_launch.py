@@ -114,7 +114,7 @@ def test_sending_keeps_a_line_before_and_after_each_sbatch(slurm: FakeSlurm) -> 
     assert [line.happening for line in lines] == [Happening.SENDING, Happening.SENT] * 2
     assert lines[0].batch == lines[1].batch != lines[2].batch
     assert lines[1].jobs == ("101_0", "101_1")
-    assert made.study.jobs() == jobs
+    assert made.study.history().jobs == jobs
     assert len(slurm.scripts) == 2
     for folder in made.study.cells():
         assert folder.read().cell.slug == folder.slug
@@ -146,7 +146,7 @@ def test_a_refusal_has_slurms_words_and_keeps_what_was_sent_before(slurm: FakeSl
     assert [line.happening.value for line in made.study.lines()] == [
         *("sending", "sent", "sending", "refused"),
     ]
-    assert len(made.study.jobs()) == 2
+    assert len(made.study.history().jobs) == 2
     slurm.answer("squeue", "101_0|PENDING|Priority|\n101_1|RUNNING|None|gr001\n")
     again = select(made)
     assert len(again.left_out) == 2

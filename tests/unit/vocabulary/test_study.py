@@ -70,7 +70,7 @@ def test_the_manifest_tells_the_job_that_a_cell_was_sent_as_last(study: Study) -
     study.append(line(Happening.SENT, "a", "b", jobs=("17_0", "17_1")))
     study.append(line(Happening.REFUSED, "b", batch="b2"))
     study.append(line(Happening.SENT, "a", batch="b3", jobs=("18",)))
-    assert study.jobs() == {"a": "18", "b": "17_1"}
+    assert study.history().jobs == {"a": "18", "b": "17_1"}
     assert all(each.time for each in study.lines())
 
 
@@ -78,15 +78,15 @@ def test_a_cut_off_last_line_is_passed_over_and_swallows_nothing_after_it(study:
     study.append(line(Happening.SENT, "a", jobs=("17",)))
     with study.manifest.open("ab") as file:
         file.write(b'{"happening":"sent","batch":"b2","cel')
-    assert study.jobs() == {"a": "17"}
+    assert study.history().jobs == {"a": "17"}
     study.append(line(Happening.SENT, "b", batch="b3", jobs=("18",)))
-    assert study.jobs() == {"a": "17", "b": "18"}
+    assert study.history().jobs == {"a": "17", "b": "18"}
 
 
 def test_lines_that_are_not_ours_are_passed_over(study: Study) -> None:
     study.manifest.write_bytes(b'\n{"happening": "\xff"}\n[]\n')
     study.append(line(Happening.SENT, "a", jobs=("17",)))
-    assert study.jobs() == {"a": "17"}
+    assert study.history().jobs == {"a": "17"}
 
 
 def test_a_manifest_that_cannot_be_written_is_named(study: Study) -> None:

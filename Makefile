@@ -9,7 +9,7 @@ LOCK ?= locks/worker.txt
 .PHONY: demo test test-unit test-long lint env lock clean
 
 demo: $(VENV)/ready  ## nine cells of the embedded data set on this machine, then the tables
-	$(BIN)/hpml-jobs grid=lab cluster=local device=cpu workload=digits
+	$(BIN)/hpml-jobs grid=lab cluster=local device=cpu workload=digits probe_s=5
 	$(BIN)/hpml-jobs collect digits-local
 
 test: $(VENV)/ready lint  ## unit tests, then the journeys on a real SLURM

@@ -63,6 +63,10 @@ class AttemptFolder:
         self.errors = root / "errors"
         self.ranks = root / "ranks"
 
+    def trace_of(self, rank: int) -> Path:
+        """The profiler's trace of one rank, where it is kept."""
+        return self.root / f"trace-rank{rank}.json.gz"
+
     def log_of(self, node: int) -> Path:
         """What the workers of one node print."""
         return self.root / ("log.txt" if node == 0 else f"log-node{node}.txt")

@@ -11,8 +11,8 @@ import msgspec
 from hpml_jobs import __version__
 from hpml_jobs.errors import UsageError
 
-SCHEMA = 1
-"""Version of cell.json. 1: first."""
+SCHEMA = 2
+"""Version of cell.json. 1: first. 2: full protocol (epochs, probe_s, link_gb_per_s, trace)."""
 
 SLUG_TEXT = re.compile(r"[^a-z0-9_]+")
 
@@ -23,11 +23,24 @@ class Strategy(StrEnum):
     SINGLE = "single"
     DP = "dp"
     DDP = "ddp"
+    ALLREDUCE = "allreduce"
+    ALLREDUCE_FLAT = "allreduce_flat"
+    GATHER_SCATTER = "gather_scatter"
 
     @property
     def under_torchrun(self) -> bool:
         """Whether every GPU has a process of its own, started by torchrun."""
-        return self is Strategy.DDP
+        return self not in (Strategy.SINGLE, Strategy.DP)
+
+    @property
+    def by_all_reduce(self) -> bool:
+        """Whether gradients meet in all-reduces, so that a bus bandwidth has its true meaning."""
+        return self in (Strategy.DDP, Strategy.ALLREDUCE, Strategy.ALLREDUCE_FLAT)
+
+    @property
+    def syncs_buffers(self) -> bool:
+        """Whether replicas use the same BatchNorm buffers; else each rank keeps its own."""
+        return self not in (Strategy.ALLREDUCE, Strategy.ALLREDUCE_FLAT, Strategy.GATHER_SCATTER)
 
 
 class Device(StrEnum):
@@ -38,9 +51,21 @@ class Device(StrEnum):
 
 
 class Protocol(StrEnum):
-    """What is run: `lab` is one warm-up epoch and one timed epoch."""
+    """What is run.
+
+    `lab`: a warm-up epoch and a timed epoch. `full`: then an instrumented epoch, one without
+    gradient exchange, a look through the profiler, and the all-reduce microbenchmark. `imported`:
+    nothing; the timings come from elsewhere.
+    """
 
     LAB = "lab"
+    FULL = "full"
+    IMPORTED = "imported"
+
+    @property
+    def epochs(self) -> int:
+        """Epochs of training that it needs."""
+        return {"lab": 2, "full": 3}.get(self.value, 0)
 
 
 class Settled(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -90,7 +115,7 @@ class Cell(Settled, frozen=True, kw_only=True):
     """One point of a study: everything that can change its number, and nothing else.
 
     `batch` is per GPU (per process with `device=cpu`); `threads` and `loader_workers` are per
-    process.
+    process. `epochs` are those of training; `probe_s` is what the microbenchmark may take.
     """
 
     gpus: int
@@ -98,7 +123,9 @@ class Cell(Settled, frozen=True, kw_only=True):
     batch: int
     strategy: Strategy
     workload: Workload
-    protocol: Protocol = Protocol.LAB
+    protocol: Protocol = Protocol.FULL
+    epochs: int = 3
+    probe_s: float = 20.0
     device: Device = Device.CUDA
     gpu_type: str | None = None
     threads: int = 1
@@ -112,6 +139,11 @@ class Cell(Settled, frozen=True, kw_only=True):
             value = getattr(self, name)
             if value < least:
                 raise UsageError(f"{name}={value}: must be {least} or more")
+        if self.epochs < self.protocol.epochs:
+            least = self.protocol.epochs
+            raise UsageError(
+                f"epochs={self.epochs}: protocol={self.protocol.value} needs {least} or more"
+            )
         self._check_strategy()
         images, share = self.workload.images, self.images_per_gpu
         if images is not None and share is not None and self.batch > share:
@@ -187,18 +219,22 @@ _LEAST = {
     "loader_workers": 0,
     "seed": 0,
     "repeat": 0,
+    "probe_s": 0,
 }
 
 
 class CellFile(Settled, frozen=True, kw_only=True):
     """What cell.json holds: the cell, and where its data and the user's own code lie.
 
-    `supersedes` is the attempt whose record a `rerun=true` may replace.
+    `supersedes` is the attempt whose record a `rerun=true` may replace. `trace` keeps the
+    profiler's trace; `link_gb_per_s` is the link's specified one-way speed, where it is known.
     """
 
     cell: Cell
     data_root: str
     code_root: str
+    trace: bool = False
+    link_gb_per_s: float | None = None
     supersedes: str | None = None
     hpml_jobs: str = __version__
     schema: int = SCHEMA
@@ -209,11 +245,13 @@ def decode_cell_file(text: bytes, place: str) -> CellFile:
     try:
         found: dict[str, Any] = msgspec.json.decode(text, type=dict)
         schema = found.get("schema")
-        if not isinstance(schema, int) or schema <= SCHEMA:
+        if schema == SCHEMA:
             return msgspec.convert(found, CellFile)
+        msgspec.convert(schema, int)
     except (ValueError, UsageError) as fault:  # not UTF-8, not JSON, not a cell's file, not a cell
         raise UsageError(f"{place} cannot be read: {fault}") from fault
     raise UsageError(
-        f"{place} has schema {schema}, this hpml_jobs {__version__} reads up to {SCHEMA}: "
-        f"use the hpml_jobs that wrote it ({found.get('hpml_jobs', 'newer')})"
+        f"{place} has schema {schema}, this hpml_jobs {__version__} reads {SCHEMA}: "
+        f"use the hpml_jobs that wrote it ({found.get('hpml_jobs', 'another')}), "
+        "or send the cell anew under another study="
     )

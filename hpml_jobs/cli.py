@@ -5,6 +5,7 @@ import io
 import itertools
 import os
 import sys
+from keyword import iskeyword
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,18 @@ INTERRUPTED = 130  # as shells have it
 
 HELP = ("-h", "--help", "help")
 
-COMMANDS = ("submit", "plan", "run", "fetch", "status", "watch", "logs", "collect")
+COMMANDS = (
+    "submit",
+    "plan",
+    "run",
+    "fetch",
+    "import",
+    "status",
+    "watch",
+    "logs",
+    "record",
+    "collect",
+)
 
 HYDRA_PAGES = ("--cfg", "-c", "--info", "-i", "--shell-completion", "-sc")
 
@@ -92,10 +104,12 @@ def commands() -> "typer.Typer":
     """All commands; `submit` is the one that needs no name."""
     import typer  # noqa: PLC0415  (--help does without)
 
-    from hpml_jobs import seeing, sending  # noqa: PLC0415
+    from hpml_jobs import importing, reading, seeing, sending  # noqa: PLC0415
 
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
     for name in COMMANDS:
-        where = seeing if hasattr(seeing, name) else sending
-        app.command(name, hidden=name == "submit")(getattr(where, name))
+        function = f"{name}_" if iskeyword(name) else name
+        rooms = (sending, seeing, reading, importing)
+        where = next(room for room in rooms if hasattr(room, function))
+        app.command(name, hidden=name == "submit")(getattr(where, function))
     return app

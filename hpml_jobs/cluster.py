@@ -78,6 +78,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     mem_gb_per_gpu: int | None = None
     isolate: Isolate = Isolate.OFF
     array_parallelism: int = 64
+    link_gb_per_s: float | None = None
     max_array_size: int | None = None
     wckey: str | None = None
     sbatch: dict[str, Any] = {}

@@ -1,6 +1,10 @@
 """Every derived number of a study: plain numbers in, a plain number out, units in the names."""
 
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
 from math import ceil
+from statistics import median
+from typing import NamedTuple
 
 
 def iterations(images: int, processes: int, batch: int) -> int:
@@ -32,6 +36,37 @@ def speedup(baseline_s: float, time_s: float) -> float:
     return baseline_s / time_s
 
 
+def images_per_s(samples: int, epoch_s: float) -> float:
+    """Throughput of all processes together: samples really processed / epoch_s.
+
+    >>> images_per_s(50_000, 20.0)
+    2500.0
+    """
+    return samples / epoch_s
+
+
+def weak_efficiency(
+    baseline_s: float, baseline_iterations: int, time_s: float, iterations_: int
+) -> float:
+    """Time of one iteration on 1 GPU / on N GPUs, the same batch per GPU: t(1, b) / t(N, b).
+
+    >>> weak_efficiency(40.0, 400, 12.5, 100)
+    0.8
+    """
+    return (baseline_s / baseline_iterations) / (time_s / iterations_)
+
+
+def karp_flatt(speedup_ratio: float, processes: int) -> float:
+    """The serial fraction that Amdahl's law would need for this speedup: (1/S - 1/N) / (1 - 1/N).
+
+    Karp & Flatt, CACM 33(5), 1990. Negative for a speedup above N.
+
+    >>> round(karp_flatt(3.2, 4), 4)
+    0.0833
+    """
+    return (1 / speedup_ratio - 1 / processes) / (1 - 1 / processes)
+
+
 def efficiency(speedup_ratio: float, processes: int) -> float:
     """The share of the ideal speedup that was reached: S / N.
 
@@ -55,6 +90,98 @@ def residual_communication_s(
     return train_s - processes_iterations * baseline_train_s / baseline_iterations
 
 
+def computation_s(
+    h2d_s: float, forward_s: float, backward_s: float, optimizer_s: float, comm_forward_s: float
+) -> float:
+    """Computation of an epoch, copies to the device included, collectives in forward not.
+
+    >>> computation_s(0.5, 2.0, 4.0, 1.0, comm_forward_s=0.25)
+    7.25
+    """
+    return h2d_s + forward_s + backward_s + optimizer_s - comm_forward_s
+
+
+def exposed_communication_s(comm_exposed_s: float, comm_forward_s: float) -> float:
+    """Communication that nothing hides: after the last gradient, and inside forward.
+
+    computation_s + exposed_communication_s = train_s of the same epoch.
+
+    >>> exposed_communication_s(1.5, comm_forward_s=0.25)
+    1.75
+    """
+    return comm_exposed_s + comm_forward_s
+
+
+def overlap_s(comm_total_s: float, comm_exposed_s: float) -> float:
+    """Communication hidden behind computation: total - exposed.
+
+    >>> overlap_s(3.0, 1.75)
+    1.25
+    """
+    return comm_total_s - comm_exposed_s
+
+
+def communication_cost_s(synced_epoch_s: float, unsynced_epoch_s: float) -> float:
+    """What synchronising costs in all: an epoch with it - the same epoch without.
+
+    A counterfactual: it also holds what the collectives slow down beside them (cores, memory, SMs)
+    and the copies into and out of buckets.
+
+    >>> communication_cost_s(12.0, 9.5)
+    2.5
+    """
+    return synced_epoch_s - unsynced_epoch_s
+
+
+def union_s(intervals: Iterable[tuple[float, float]]) -> float:
+    """Length of the union of (start, end) intervals: what overlaps is counted once.
+
+    >>> union_s([(0.0, 2.0), (1.0, 3.0), (5.0, 6.0)])
+    4.0
+    """
+    total, reached = 0.0, float("-inf")
+    for start, end in sorted(intervals):
+        total += max(0.0, end - max(start, reached))
+        reached = max(reached, end)
+    return total
+
+
+def closure(epoch_s: float, phases_s: Iterable[float]) -> float:
+    """How far the phases are from adding up to the epoch: |epoch - sum| / epoch.
+
+    >>> closure(10.0, [6.0, 3.95])
+    0.005
+    """
+    return round(abs(epoch_s - sum(phases_s)) / epoch_s, 12)
+
+
+def overhead(instrumented_epoch_s: float, timed_epoch_s: float) -> float:
+    """What the instruments cost: E2 / E1 - 1.
+
+    >>> round(overhead(10.2, 10.0), 3)
+    0.02
+    """
+    return instrumented_epoch_s / timed_epoch_s - 1
+
+
+def gradient_bytes(parameters: int, element_bytes: int = 4) -> int:
+    """Bytes of one set of gradients: elements x bytes of an element (fp32: 4).
+
+    >>> gradient_bytes(11_173_962)
+    44695848
+    """
+    return parameters * element_bytes
+
+
+def expected_bytes(iterations_: int, gradient_bytes_: int, directions: int = 1) -> int:
+    """Gradient bytes of one rank in one epoch: I x S, for gather_scatter out and back (x 2).
+
+    >>> expected_bytes(196, 44_695_848), expected_bytes(196, 44_695_848, directions=2)
+    (8760386208, 17520772416)
+    """
+    return directions * iterations_ * gradient_bytes_
+
+
 def ring_factor(processes: int) -> float:
     """Bytes a rank sends per byte of message in a ring all-reduce: f(N) = 2(N - 1) / N.
 
@@ -66,13 +193,140 @@ def ring_factor(processes: int) -> float:
     return 2 * (processes - 1) / processes
 
 
+def algorithm_gb_per_s(message_bytes: float, communication_s: float) -> float:
+    """Algorithm bandwidth: bytes of the messages / time, GB = 1e9 bytes (nccl-tests' algbw).
+
+    >>> algorithm_gb_per_s(196 * 44_695_848, 2.0)
+    4.380193104
+    """
+    return message_bytes / communication_s / 1e9
+
+
 def bus_gb_per_s(message_bytes: float, communication_s: float, processes: int) -> float:
-    """Bus bandwidth of all-reduces of `message_bytes` in all: f(N) x bytes / time, GB = 1e9 bytes.
+    """Bus bandwidth of all-reduces of `message_bytes` in all: f(N) x algbw (nccl-tests' busbw).
 
     >>> bus_gb_per_s(196 * 44_695_848, 2.0, 4)
     6.570289656
     """
     return ring_factor(processes) * message_bytes / communication_s / 1e9
+
+
+def ring_all_reduce_s(
+    message_bytes: float, processes: int, latency_s: float, link_gb_per_s: float
+) -> float:
+    """Time of a ring all-reduce: T(S, N) = 2(N - 1) x (alpha + (S / N) / B).
+
+    Patarasuk & Yuan, JPDC 69(2), 2009: N - 1 steps of reduce-scatter, N - 1 of all-gather.
+
+    >>> round(ring_all_reduce_s(4e9, 4, latency_s=0.0, link_gb_per_s=10.0), 9)
+    0.6
+    """
+    return 2 * (processes - 1) * (latency_s + message_bytes / processes / (link_gb_per_s * 1e9))
+
+
+def gather_scatter_s(
+    gradient_bytes_: float,
+    processes: int,
+    latency_s: float,
+    link_gb_per_s: float,
+    messages: int = 1,
+) -> float:
+    """Time of a gather to rank 0 and a scatter back: T = 2 m alpha + 2(N - 1) S / B, m messages.
+
+    All of it passes through root's link: 2(N - 1) S bytes per iteration.
+
+    >>> gather_scatter_s(1e9, 4, latency_s=0.0, link_gb_per_s=10.0)
+    0.6
+    """
+    wire = 2 * (processes - 1) * gradient_bytes_
+    return 2 * messages * latency_s + wire / (link_gb_per_s * 1e9)
+
+
+class AlphaBeta(NamedTuple):
+    """T(s) = alpha_s + s x beta_s_per_byte, and how far the measured times are from it.
+
+    Residuals are |fitted - measured| / measured at messages of 64 KiB and more.
+    """
+
+    alpha_s: float
+    beta_s_per_byte: float
+    median_residual: float
+    worst_residual: float
+
+    @property
+    def accepted(self) -> bool:
+        """Whether the line may be used: median residual <= 10 %, worst <= 30 %."""
+        return self.median_residual <= 0.10 and self.worst_residual <= 0.30
+
+    def time_s(self, message_bytes: float) -> float:
+        """The line's time of one message."""
+        return self.alpha_s + self.beta_s_per_byte * message_bytes
+
+
+FIT_FROM_BYTES = 64 * 1024
+"""Messages below this size are all latency: they are not held against the fit."""
+
+
+def fit_alpha_beta(times_s: Mapping[int, float]) -> AlphaBeta:
+    """Least squares on relative error of T = alpha + beta s, over {message bytes: seconds}.
+
+    Relative, since sizes span five orders of magnitude: the largest alone would decide otherwise.
+    Needs two sizes or more.
+
+    >>> line = fit_alpha_beta({size: 1e-3 + size * 2e-9 for size in (2**16, 2**20, 2**24, 2**28)})
+    >>> round(line.alpha_s, 9), round(line.beta_s_per_byte, 15), line.accepted
+    (0.001, 2e-09, True)
+    """
+    # minimise sum(((a + b s) / t - 1)^2): two normal equations in a and b
+    rows = [(1 / time, size / time) for size, time in times_s.items()]
+    aa, ab, bb = (sum(r[i] * r[j] for r in rows) for i, j in ((0, 0), (0, 1), (1, 1)))
+    a1, b1 = (sum(r[i] for r in rows) for i in (0, 1))
+    determinant = aa * bb - ab * ab
+    alpha = (a1 * bb - b1 * ab) / determinant
+    beta = (aa * b1 - ab * a1) / determinant
+    residuals = [
+        abs((alpha + beta * size) / time - 1)
+        for size, time in times_s.items()
+        if size >= FIT_FROM_BYTES
+    ] or [float("inf")]
+    return AlphaBeta(alpha, beta, median(residuals), max(residuals))
+
+
+def interpolated_s(times_s: Mapping[int, float], message_bytes: int) -> float | None:
+    """The time of a message between two measured sizes, on a straight line; None outside them.
+
+    >>> interpolated_s({100: 1.0, 300: 2.0}, 200), interpolated_s({100: 1.0, 300: 2.0}, 400)
+    (1.5, None)
+    """
+    sizes: Sequence[int] = sorted(times_s)
+    if not sizes or not sizes[0] <= message_bytes <= sizes[-1]:
+        return None
+    index = bisect_left(sizes, message_bytes)
+    if sizes[index] == message_bytes:
+        return times_s[message_bytes]
+    low, high = sizes[index - 1], sizes[index]
+    share = (message_bytes - low) / (high - low)
+    return times_s[low] + share * (times_s[high] - times_s[low])
+
+
+def flop_per_s(flop_per_sample: float, samples: int, seconds: float) -> float:
+    """Floating-point operations per second of one device: its samples' forward and backward.
+
+    >>> flop_per_s(3.329e9, 12_500, 10.0) / 1e12
+    4.16125
+    """
+    return flop_per_sample * samples / seconds
+
+
+def coverage_of_range(runs: int) -> float:
+    """How surely [min, max] of n runs holds the true median: 1 - 2^(1 - n).
+
+    Whatever the distribution is. Hoefler & Belli, SC15; order statistics. One run says nothing.
+
+    >>> [coverage_of_range(n) for n in (1, 2, 5, 6)]
+    [0.0, 0.5, 0.9375, 0.96875]
+    """
+    return 1 - 2.0 ** (1 - runs)
 
 
 def gpu_hours(gpus: int, minutes: float) -> float:

@@ -15,9 +15,11 @@ commands (each has --help with an example; no STUDY: the one sent last)
   plan …             what would be sent: cells, scripts, GPU-hours; sends nothing
   run …              one cell here and now: on a laptop, or inside an allocation (sbatch/)
   fetch …            the data set, once, on the login node
+  import FILE.csv study=NAME   timings measured elsewhere, gpus,batch,epoch_s, as a study
   status [STUDY]     where every cell stands
   watch [STUDY]      the same, live, until nothing is under way
   logs [STUDY]       why cells failed: the first failing rank's traceback, or the log's end
+  record [STUDY]     key numbers of every record, and every check of it with its reason
   collect [STUDY]    Tables 1, 2, 3 on screen and under report/ as md, csv, tex, json
   --cfg job          the composed configuration (Hydra's own page; plan adds your own defaults)
   --version

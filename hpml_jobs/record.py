@@ -1,25 +1,32 @@
 """What a finished cell leaves: raw values only, written once, in one piece."""
 
-import math
-import os
-import tempfile
-from pathlib import Path
-from typing import Any
-
-import msgspec
-
 from hpml_jobs import __version__
 from hpml_jobs.cell import Cell, Settled
-from hpml_jobs.errors import HpmlError, UsageError
-from hpml_jobs.formulas import iterations, samples_processed
+from hpml_jobs.formulas import (
+    communication_cost_s,
+    iterations,
+    overhead,
+    samples_processed,
+)
+from hpml_jobs.measures import (
+    UNSYNCED,
+    Card,
+    Communication,
+    Epoch,
+    Exchange,
+    Imported,
+    Phases,
+    Probe,
+    Trace,
+)
 from hpml_jobs.slurm import Outcome
 
-SCHEMA = 1
-"""Version of record.json. 1: first."""
+SCHEMA = 2
+"""Version of record.json.
 
-
-class InvalidRecordError(HpmlError):
-    """A record that must not be used, with the reason."""
+1: first. 2: the full protocol: phases, communication, messages, hashes, profiler, microbenchmark;
+timings measured elsewhere.
+"""
 
 
 class Attempt(Settled, frozen=True, kw_only=True):
@@ -31,22 +38,6 @@ class Attempt(Settled, frozen=True, kw_only=True):
     hosts: tuple[str, ...] = ()
     started: str = ""  # UTC, ISO 8601
     ended: str = ""
-
-
-class Epoch(Settled, frozen=True, kw_only=True):
-    """One epoch as one rank saw it; seconds of that rank's own clock.
-
-    `epoch_s` is everything between the two synchronisation points; `stall_s` the part of it in
-    which the device waited for a batch. `loss` and `accuracy` are means over the samples seen.
-    """
-
-    role: str  # warmup | timed
-    epoch_s: float
-    stall_s: float
-    iterations: int
-    samples: int
-    loss: float
-    accuracy: float
 
 
 class Rank(Settled, frozen=True, kw_only=True):
@@ -65,11 +56,26 @@ class Rank(Settled, frozen=True, kw_only=True):
     test_accuracy: float | None = None
     test_samples: int = 0
     peak_memory_bytes: int | None = None
+    parameters_hash: str = ""  # sha256 of the replica after the last epoch of training
+    buffers_hash: str = ""
+    communication: Communication | None = None
+    trace: Trace | None = None
+    cards: tuple[Card, ...] = ()
+
+    def epoch(self, role: str) -> Epoch | None:
+        """The first epoch of a role, if it was run."""
+        return next((epoch for epoch in self.epochs if epoch.role == role), None)
 
     @property
     def timed(self) -> Epoch:
         """The epoch that counts."""
         return next(epoch for epoch in self.epochs if epoch.role == "timed")
+
+    @property
+    def phases(self) -> Phases | None:
+        """Where its instrumented epoch went."""
+        epoch = self.epoch("instrumented")
+        return epoch.phases if epoch else None
 
 
 class Model(Settled, frozen=True, kw_only=True):
@@ -80,6 +86,7 @@ class Model(Settled, frozen=True, kw_only=True):
     tensors: int
     gradient_bytes: int
     buffer_bytes: int
+    flop_per_sample: int | None = None  # forward and backward, 2 per multiply-add, counted
 
 
 class Facts(Settled, frozen=True, kw_only=True):
@@ -109,13 +116,17 @@ class Facts(Settled, frozen=True, kw_only=True):
     container: str | None = None
     slurm: dict[str, str] = {}
     nccl_environment: dict[str, str] = {}
+    nccl_algorithm: str | None = None  # NCCL_ALGO, where it was set; NCCL's own choice is not told
+    link_gb_per_s: float | None = None  # the link's specified one-way speed (cluster config)
+    precision: str = "fp32"  # unknown for own models: they may compute in another one
     missing: tuple[str, ...] = ()  # facts that could not be read, with the reason
 
 
 class Record(Settled, frozen=True, kw_only=True):
     """record.json: the cell, the attempt that measured it, and raw values of every rank.
 
-    Outcome `ok` carries ranks, model and facts; outcome `oom` carries the reason.
+    Outcome `ok` carries ranks, model and facts, or, from elsewhere, `imported`; outcome `oom`
+    carries the reason. What a record cannot tell is None.
     """
 
     cell: Cell
@@ -126,120 +137,132 @@ class Record(Settled, frozen=True, kw_only=True):
     model: Model | None = None
     facts: Facts | None = None
     ranks: tuple[Rank, ...] = ()
+    exchange: Exchange | None = None
+    probe: Probe | None = None
+    imported: Imported | None = None
     schema: int = SCHEMA
 
     @property
     def slowest(self) -> Rank:
-        """The rank with the longest timed epoch; the cell's phases are its, so that they add up."""
+        """The rank with the longest timed epoch."""
         return max(self.ranks, key=lambda rank: rank.timed.epoch_s)
+
+    @property
+    def instrumented(self) -> Rank | None:
+        """The rank with the longest instrumented epoch; the cell's phases are its, so they add up.
+
+        Its communication belongs to the same epoch.
+        """
+        return self._longest("instrumented")
+
+    def _longest(self, role: str) -> Rank | None:
+        timed = [
+            (epoch.epoch_s, -rank.rank, rank) for rank in self.ranks if (epoch := rank.epoch(role))
+        ]
+        return max(timed)[-1] if timed else None
+
+    def _epoch_s(self, role: str) -> float | None:
+        rank = self._longest(role)
+        epoch = rank.epoch(role) if rank else None
+        return epoch.epoch_s if epoch else None
 
     @property
     def epoch_s(self) -> float:
         """Seconds of the timed epoch, everything included: the maximum over ranks."""
-        return self.slowest.timed.epoch_s
+        return self.imported.epoch_s if self.imported else self.slowest.timed.epoch_s
 
     @property
-    def stall_s(self) -> float:
+    def stall_s(self) -> float | None:
         """Seconds of the timed epoch in which the device waited for a batch (slowest rank)."""
-        return self.slowest.timed.stall_s
+        return None if self.imported else self.slowest.timed.stall_s
 
     @property
-    def train_s(self) -> float:
+    def train_s(self) -> float | None:
         """Seconds of the timed epoch without data loading: epoch_s - stall_s."""
-        return self.epoch_s - self.stall_s
+        if self.imported:
+            return self.imported.train_s
+        timed = self.slowest.timed
+        return timed.epoch_s - timed.stall_s
 
     @property
-    def loss(self) -> float:
+    def iterations(self) -> int:
+        """Iterations of an epoch: counted; where imported without them, what they must be."""
+        if self.imported is None:
+            return self.slowest.timed.iterations
+        cell = self.cell
+        expected = iterations(cell.workload.images or 0, cell.gpus, cell.batch)
+        return self.imported.iterations or expected
+
+    @property
+    def samples(self) -> int:
+        """Samples that one epoch really processes over all ranks, padding included."""
+        if self.imported is None:
+            return sum(rank.timed.samples for rank in self.ranks)
+        return samples_processed(self.cell.workload.images or 0, self.cell.processes)
+
+    @property
+    def phases(self) -> Phases | None:
+        """Where the instrumented epoch of its slowest rank went."""
+        return self.instrumented.phases if self.instrumented else None
+
+    @property
+    def communication(self) -> Communication | None:
+        """The collectives of the same rank and epoch."""
+        return self.instrumented.communication if self.instrumented else None
+
+    @property
+    def compute_s(self) -> float | None:
+        """Seconds of computation in the instrumented epoch (imported: as it was told)."""
+        if self.imported:
+            return self.imported.compute_s
+        return self.phases.compute_s if self.phases else None
+
+    @property
+    def comm_exposed_s(self) -> float | None:
+        """Seconds of communication in it that nothing hides (imported: as it was told)."""
+        if self.imported:
+            return self.imported.comm_s
+        return self.phases.exposed_s if self.phases else None
+
+    @property
+    def comm_total_s(self) -> float | None:
+        """Seconds in which any collective was under way."""
+        return self.communication.total_s if self.communication else None
+
+    @property
+    def gradients_net_s(self) -> float | None:
+        """Seconds in which a gradient collective was under way, on the rank with the least.
+
+        A collective's duration on an early rank contains waiting for the late one.
+        """
+        found = [rank.communication.gradients_s for rank in self.ranks if rank.communication]
+        return min(found) if found else None
+
+    @property
+    def comm_cost_s(self) -> float | None:
+        """The timed epoch less the epoch without gradient exchange."""
+        unsynced = self._epoch_s(UNSYNCED)
+        return None if unsynced is None else communication_cost_s(self.epoch_s, unsynced)
+
+    @property
+    def overhead(self) -> float | None:
+        """What the instruments cost: E2 / E1 - 1."""
+        instrumented = self._epoch_s("instrumented")
+        return None if instrumented is None else overhead(instrumented, self.epoch_s)
+
+    @property
+    def loss(self) -> float | None:
         """Mean training loss of the timed epoch over all samples of all ranks."""
         return self._mean("loss")
 
     @property
-    def accuracy(self) -> float:
+    def accuracy(self) -> float | None:
         """Mean training accuracy of the timed epoch over all samples of all ranks, 0 to 1."""
         return self._mean("accuracy")
 
-    def _mean(self, field: str) -> float:
+    def _mean(self, field: str) -> float | None:
         epochs = [rank.timed for rank in self.ranks]
         total = sum(epoch.samples for epoch in epochs)
+        if not total:
+            return None
         return float(sum(getattr(epoch, field) * epoch.samples for epoch in epochs) / total)
-
-
-def decode(text: bytes, place: str) -> Record:
-    """Read a record and check that it can be believed.
-
-    Raises:
-        InvalidRecordError: it is half written, of another schema, or its values are impossible.
-    """
-    try:
-        found: dict[str, Any] = msgspec.json.decode(text, type=dict)
-        if found.get("schema") != SCHEMA:
-            raise InvalidRecordError(
-                f"{place} has record schema {found.get('schema')}, this hpml_jobs {__version__} "
-                f"reads {SCHEMA}"
-            )
-        record = msgspec.convert(found, Record)
-    except (ValueError, UsageError) as fault:  # not UTF-8, not JSON, not a record, not a cell
-        raise InvalidRecordError(f"{place} is not a whole record: {fault}") from fault
-    fault_found = _fault(record)
-    if fault_found:
-        raise InvalidRecordError(f"{place}: {fault_found}")
-    return record
-
-
-def _fault(record: Record) -> str | None:
-    """The first reason not to believe a decoded record, or None."""
-    if record.outcome is Outcome.OOM:
-        return None
-    if record.outcome is not Outcome.OK:
-        return f"outcome {record.outcome.value} is not one that leaves a record"
-    if record.model is None or record.facts is None:
-        return "outcome ok without model and facts"
-    cell, images = record.cell, record.cell.workload.images
-    if [rank.rank for rank in record.ranks] != list(range(cell.processes)):
-        present = [rank.rank for rank in record.ranks]
-        return f"ranks {present} are there, {cell.processes} were expected"
-    for rank in record.ranks:
-        if [epoch.role for epoch in rank.epochs][:2] != ["warmup", "timed"]:
-            return f"rank {rank.rank} has no warm-up and timed epoch"
-        fault = next((text for epoch in rank.epochs if (text := _epoch_fault(epoch))), None)
-        if fault:
-            return f"rank {rank.rank}: {fault}"
-    if images is None:
-        return "the number of training images is missing"
-    expected = iterations(images, cell.gpus, cell.batch)
-    for rank in record.ranks:
-        if rank.timed.iterations != expected:
-            return f"rank {rank.rank} counted {rank.timed.iterations} iterations, not {expected}"
-    counted = sum(rank.timed.samples for rank in record.ranks)
-    expected = samples_processed(images, cell.processes)
-    return None if counted == expected else f"{counted} samples were counted, not {expected}"
-
-
-def _epoch_fault(epoch: Epoch) -> str | None:
-    values = (epoch.epoch_s, epoch.stall_s, epoch.loss, epoch.accuracy)
-    if not all(math.isfinite(value) for value in values):
-        return f"a value of the {epoch.role} epoch is not finite: {values}"
-    if epoch.epoch_s <= 0 or not 0 <= epoch.stall_s <= epoch.epoch_s:
-        return f"impossible times in the {epoch.role} epoch: {epoch.epoch_s} s, {epoch.stall_s} s"
-    return None
-
-
-def encode(value: Any) -> bytes:
-    """Indented JSON of any of the vocabulary's values."""
-    return msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n"
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file so that a reader sees all of it or none: temporary name, fsync, replace."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).chmod(0o644)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise

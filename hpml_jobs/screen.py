@@ -11,6 +11,7 @@ from rich.text import Text
 
 from hpml_jobs.slurm import Outcome
 from hpml_jobs.study import CellState
+from hpml_jobs.verdicts.judgement import in_short
 from hpml_jobs.wording import counted
 
 COLOURS = {
@@ -30,14 +31,14 @@ def coloured(outcome: Outcome) -> Text:
 
 
 def states_table(states: Iterable[CellState]) -> Table:
-    """Cells with outcome, job and reason."""
+    """Cells with outcome, job, reason, and the checks that did not pass, by name."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("cell", "state", "job"):
         table.add_column(column, no_wrap=True)
     table.add_column("")
     for state in states:
         reason = state.reason.removesuffix(f", job {state.job}")  # it has its own column
-        parts = [reason, state.warning]
+        parts = [reason, state.warning, in_short(state.verdicts)]
         words = "; ".join(part for part in parts if part)
         table.add_row(state.slug, coloured(state.outcome), state.job or "–", Text(words))
     return table

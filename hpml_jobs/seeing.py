@@ -1,35 +1,17 @@
 """Commands that see a study through: status, watch, logs, collect."""
 
-import sys
 from collections.abc import Callable
 from fnmatch import fnmatch
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from hpml_jobs.errors import HpmlError
+from hpml_jobs.finding import Json, Outputs, Strict, StudyName, find_study, outputs_words
 from hpml_jobs.screen import console, print_json
-from hpml_jobs.study import CellState, Study, find
-
-StudyName = Annotated[str | None, typer.Argument(metavar="[STUDY]", help="default: sent last")]
-Outputs = Annotated[
-    Path | None, typer.Option("--outputs", help="the folder studies are written to")
-]
-Json = Annotated[bool, typer.Option("--json", help="for programs: JSON on standard output")]
-Strict = Annotated[bool, typer.Option("--strict", help="exit 1 unless all cells have a record")]
-
-
-def _find(study: str | None, outputs: Path | None) -> Study:
-    """The study asked for, or the one sent last, said so."""
-    if outputs is None:
-        from hpml_jobs.submit.personal import personal_outputs  # noqa: PLC0415
-
-        outputs = personal_outputs()
-    found = find(outputs.expanduser(), study)
-    if study is None:
-        print(f"study {found.name} (the one sent last)", file=sys.stderr)
-    return found
+from hpml_jobs.study import CellState
+from hpml_jobs.verdicts.judgement import in_short
+from hpml_jobs.wording import counted
 
 
 def status(
@@ -41,7 +23,7 @@ def status(
     """Where every cell stands. Example: hpml-jobs status digits-local"""
     from hpml_jobs.submit.status import states  # noqa: PLC0415
 
-    found = _find(study, outputs)
+    found = find_study(study, outputs)
     now = states(found)
     if json:
         print_json({"study": found.name, "cells": now})
@@ -50,6 +32,8 @@ def status(
 
         console().print(states_table(now))
         print(totals(now))
+        if any(in_short(state.verdicts) for state in now):
+            print(f"why: hpml-jobs record {found.name}{outputs_words(outputs)}")
     if strict and not all(state.recorded for state in now):
         raise typer.Exit(1)
 
@@ -66,7 +50,7 @@ def watch(
     from hpml_jobs.screen import states_table, totals  # noqa: PLC0415
     from hpml_jobs.submit.watching import watch_study  # noqa: PLC0415
 
-    found = _find(study, outputs)
+    found = find_study(study, outputs)
     out = console()
     if not out.is_terminal:  # a file or a pipe gets a line per change
         watch_study(found, max(every, 0.5), _say_changes(totals))
@@ -103,7 +87,7 @@ def logs(
     """
     from hpml_jobs.submit.status import log_text, states  # noqa: PLC0415
 
-    found = _find(study, outputs)
+    found = find_study(study, outputs)
     now = states(found)
     if cell:
         chosen = [state for state in now if fnmatch(state.slug, cell)]
@@ -133,7 +117,7 @@ def collect(
     """
     from hpml_jobs.submit.status import states  # noqa: PLC0415
 
-    found = _find(study, outputs)
+    found = find_study(study, outputs)
     now = states(found)
     if wait and any(state.outcome.active for state in now):
         watch(found.name, found.root.parent)
@@ -149,6 +133,8 @@ def collect(
         from hpml_jobs.report.render import show  # noqa: PLC0415
 
         show(report, console())
-        print(f"written: {', '.join(str(path.name) for path in written)} in {found.report}")
+        sheets = [path for path in written if path.suffix == ".csv"]
+        whole = ", ".join(path.name for path in written if path not in sheets)
+        print(f"written: {whole} and {counted(len(sheets), 'CSV file')} in {found.report}")
     if strict and not all(state.recorded for state in now):
         raise typer.Exit(1)

@@ -1,6 +1,5 @@
 """Commands that send or run cells: submit, plan, run, fetch."""
 
-import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -9,6 +8,7 @@ import typer
 
 from hpml_jobs.attempt import Progress
 from hpml_jobs.errors import HpmlError, UsageError
+from hpml_jobs.finding import outputs_words
 from hpml_jobs.screen import print_json
 from hpml_jobs.study import CellFolder
 from hpml_jobs.wording import counted
@@ -145,7 +145,7 @@ def _outputs_hint(plan: "Plan") -> str:
 
     folder = plan.study.root.parent
     found = folder == personal_outputs().expanduser().resolve()
-    return "" if found else f" --outputs {shlex.quote(str(folder))}"
+    return outputs_words(None if found else folder)
 
 
 def _cell_line(folder: CellFolder) -> str:
@@ -242,7 +242,7 @@ def run(
 
 
 def _with_leave(plan: "Plan", one: "Ordered") -> "Ordered":
-    from hpml_jobs.record import InvalidRecordError  # noqa: PLC0415
+    from hpml_jobs.decoding import InvalidRecordError  # noqa: PLC0415
     from hpml_jobs.submit.selection import superseding  # noqa: PLC0415
 
     try:

@@ -12,9 +12,12 @@ import msgspec
 from hpml_jobs import __version__
 from hpml_jobs.attempt import AttemptEnd, AttemptFolder, utc_now
 from hpml_jobs.cell import CellFile, Settled, decode_cell_file
+from hpml_jobs.decoding import InvalidRecordError, decode
 from hpml_jobs.errors import HpmlError, UsageError
-from hpml_jobs.record import InvalidRecordError, Record, decode, encode, write_whole
+from hpml_jobs.files import encode, write_whole
+from hpml_jobs.record import Record
 from hpml_jobs.slurm import Outcome
+from hpml_jobs.verdicts.judgement import Verdict
 
 SCHEMA = 1
 """Version of a study's folder. 1: first."""
@@ -44,7 +47,10 @@ class ManifestLine(Settled, frozen=True, kw_only=True):
 
 
 class CellState(Settled, frozen=True, kw_only=True):
-    """Where a cell stands, with a `reason` for people; `recorded`: a valid record is there."""
+    """Where a cell stands, with a `reason` for people; `recorded`: a valid record is there.
+
+    `verdicts` are those on its record, among the records of its study; empty without one.
+    """
 
     slug: str
     outcome: Outcome
@@ -53,6 +59,7 @@ class CellState(Settled, frozen=True, kw_only=True):
     node: str = ""
     warning: str = ""
     recorded: bool = False
+    verdicts: tuple[Verdict, ...] = ()
 
 
 class CellFolder:

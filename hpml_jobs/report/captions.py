@@ -7,6 +7,9 @@ from hpml_jobs.record import Model
 from hpml_jobs.report.entries import Entry, Row, Timing, row_order
 from hpml_jobs.report.numbers import count, seconds
 
+UNTOLD = "none"
+"""How conditions say that there is no such thing, or that it is not known."""
+
 DIGITS_IMAGES = 1_500
 """Training images in scikit-learn's digits: 1,797, less the 297 held out for testing."""
 
@@ -15,24 +18,57 @@ Q1 = (
     "Seconds of one epoch on one {unit}: train_s without data loading (copies to the device, "
     "gradients and update included), epoch_s with everything."
 )
+MEASURED = (
+    "Measured, seconds of the instrumented epoch (E2) on its slowest rank. Compute: copies to the "
+    "device, forward, backward, optimizer. Comm: exposed communication, which nothing hides; what "
+    "backward hides is in neither. Run by run, Compute + Comm = E2 without data loading."
+)
+REPORTED = "As reported elsewhere, not measured here: seconds per epoch of Compute and of Comm."
+BUS = (
+    "Measured: busbw = 2(N-1)/N x bytes of gradients that one rank all-reduces in E2 / seconds in "
+    "which such a message was under way, on the rank with the least; 1 GB = 1e9 bytes."
+)
+ROOT_WIRE = (
+    "Measured on root's wire, not a bus bandwidth: 2(N-1) x S per iteration pass through rank 0's "
+    "link, divided by the seconds in which rank 0 gathered or scattered gradients in E2; "
+    "1 GB = 1e9 bytes."
+)
+NOMINAL = (
+    "Nominal: DataParallel sends other messages than a ring all-reduce; the figure is 2(N-1)/N x "
+    "I_N x S / seconds of its gradients' reduction in E2, what a ring would have reached in this "
+    "time; 1 GB = 1e9 bytes."
+)
 RESIDUAL = (
     "Lab residual, not measured: Comm = train_s(N, b) - I_N x train_s(1, b) / I_1 and "
     "Compute = train_s - Comm, seconds per epoch without data loading. "
     "Communication hidden behind backward is not in Comm."
 )
-BANDWIDTH = (
+RESIDUAL_LOADING = (
+    "Lab residual, not measured; includes data loading, since train_s is unknown: "
+    "Comm = epoch_s(N, b) - I_N x epoch_s(1, b) / I_1 and Compute = epoch_s - Comm, seconds per "
+    "epoch. Communication hidden behind backward is not in Comm."
+)
+RESIDUAL_BANDWIDTH = (
     "Bus bandwidth by the lab residual, not measured: 2(N-1)/N x I_N x S / Comm with Comm of "
-    "Table 2 and S = {gradient_bytes} bytes of gradients; 1 GB = 1e9 bytes."
+    "Table 2r and S = {gradient_bytes} bytes of gradients; 1 GB = 1e9 bytes."
 )
-NOMINAL = (
-    "Nominal: DataParallel sends other messages than a ring all-reduce; the figure is what a ring "
-    "would have reached in this time."
+RESIDUAL_ROOT_WIRE = (
+    "Rate on root's wire by the lab residual, not measured, and no bus bandwidth: 2(N-1) x I_N x S "
+    "/ Comm with Comm of Table 2r and S = {gradient_bytes} bytes of gradients; 1 GB = 1e9 bytes."
 )
+RESIDUAL_NOMINAL = "Nominal: DataParallel sends other messages than a ring all-reduce."
+WITH_LOADING = "includes data loading, from epoch_s in place of train_s, which is unknown"
+NO_TRAIN = "train_s is not told, only whole epochs"
 
 
 def unit(device: Device) -> str:
     """What is counted: GPUs, or processes on CPU."""
     return "GPU" if device is Device.CUDA else "process"
+
+
+def units(device: Device) -> str:
+    """The same, several of them."""
+    return "GPUs" if device is Device.CUDA else "processes"
 
 
 def row_label(row: Row, device: Device) -> str:
@@ -47,8 +83,32 @@ def row_label(row: Row, device: Device) -> str:
     return f"{gpus}-{unit(device)}" + (f" ({', '.join(asides)})" if asides else "")
 
 
+def full_label(row: Row, device: Device) -> str:
+    """A row's name where strategies stand in one table.
+
+    >>> full_label((4, 2, Strategy.DDP), Device.CUDA), full_label((1, 1, Strategy.DDP), Device.CPU)
+    ('ddp 4-GPU (2 nodes)', 'ddp 1-process')
+    """
+    return f"{row[2].value} {place_label(row, device)}"
+
+
+def place_label(row: Row, device: Device) -> str:
+    """A row's name without its strategy.
+
+    >>> place_label((4, 2, Strategy.DDP), Device.CUDA)
+    '4-GPU (2 nodes)'
+    """
+    gpus, nodes, _ = row
+    return f"{gpus}-{unit(device)}" + (f" ({nodes} nodes)" if nodes > 1 else "")
+
+
 def setting(workload: Workload, model: Model | None, conditions: Mapping[str, str]) -> str:
     """What was trained, and on what, in one line."""
+    if conditions.get("measured") == "elsewhere":
+        claimed = workload.parameters
+        parameters = "parameters not told" if claimed is None else f"{count(claimed)} parameters"
+        where = f"measured elsewhere on {hardware(conditions) or 'hardware that is not told'}"
+        return f"{workload.model}, {parameters}; {_data(workload)}; {where}."
     parameters = (
         f"{count(model.parameters)} parameters" if model else "parameters not known before a record"
     )
@@ -62,7 +122,8 @@ def setting(workload: Workload, model: Model | None, conditions: Mapping[str, st
 def hardware(conditions: Mapping[str, str]) -> str:
     """The device's model: the GPUs', or with device=cpu the CPU's; empty without a record."""
     if conditions.get("device") == Device.CUDA.value:
-        return conditions.get("GPU model", "")
+        model = conditions.get("GPU model", "")
+        return "" if model == UNTOLD else model
     return f"CPU {conditions['CPU model']}" if "CPU model" in conditions else ""
 
 
@@ -103,10 +164,16 @@ def baseline(entries: Sequence[Entry], batches: Sequence[int], device: Device) -
 def baseline_train(entries: Sequence[Entry], batches: Sequence[int], device: Device) -> str:
     """The baseline with its seconds without data loading, and its iterations, at each batch."""
 
-    def words(timing: Timing) -> str:
-        return f"{seconds(timing.train_s)} s / {count(timing.iterations)}"
+    known = [e.timing.train_s is not None for e in entries if e.is_baseline and e.timing]
 
-    return _baseline(entries, batches, device, words, ", train_s / iterations")
+    def words(timing: Timing) -> str:
+        told_s = timing.epoch_s if timing.train_s is None else timing.train_s
+        return f"{seconds(told_s)} s / {count(timing.iterations)}"
+
+    what = "train_s" if all(known) else "epoch_s"
+    if any(known) and not all(known):
+        what = "train_s (epoch_s where unknown)"
+    return _baseline(entries, batches, device, words, f", {what} / iterations")
 
 
 def _baseline(
@@ -126,7 +193,8 @@ def loader_workers(entries: Iterable[Entry], device: Device) -> str:
     """DataLoader workers of all processes together, per row where rows differ."""
     totals = {entry.row: entry.timing.loader_workers_total for entry in entries if entry.timing}
     if len(set(totals.values())) <= 1:
-        return f"DataLoader workers in all: {next(iter(totals.values()), 'not known yet')}."
+        total = next(iter(totals.values()), None)
+        return f"DataLoader workers in all: {'not known' if total is None else total}."
     rows = sorted(totals, key=row_order)
     told = (f"{row_label(row, device)} {totals[row]}" for row in rows)
     return f"DataLoader workers in all: {', '.join(told)}."

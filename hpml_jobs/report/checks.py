@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from hpml_jobs.cell import Cell, Device, Settled, Workload
+from hpml_jobs.cell import Cell, Device, Protocol, Settled, Workload
 from hpml_jobs.record import Facts, Record
 from hpml_jobs.report.entries import place_order
 from hpml_jobs.report.found import Found
@@ -37,7 +37,9 @@ class Alike(Settled, frozen=True, kw_only=True):
 def asked(cell: Cell) -> Conditions:
     """What a cell asks for besides its place in the tables (strategy, GPUs, nodes, batch, repeat).
 
-    `gpu_type` is among it, so two cells of one group never claim the same place.
+    `gpu_type` is among it, so all cells at one place are runs of the same thing. Not among it:
+    seed (other seeds are other runs), `probe_s`, and the protocol, since the timed epoch is the
+    same in both; epochs beyond those a protocol needs change what is learnt.
     """
     workload = [
         ("workload" if field.name == "name" else field.name, getattr(cell.workload, field.name))
@@ -46,20 +48,23 @@ def asked(cell: Cell) -> Conditions:
     rest = [
         ("device", cell.device.value),
         ("GPU kind asked for", cell.gpu_type),
-        ("protocol", cell.protocol.value),
+        ("measured", "elsewhere" if cell.protocol is Protocol.IMPORTED else "here"),
+        ("epochs", cell.epochs if cell.epochs > cell.protocol.epochs else "as the protocol needs"),
         ("threads per process", cell.threads),
         ("DataLoader workers per process", cell.loader_workers),
-        ("seed", cell.seed),
     ]
     return _words([*workload, *rest])
 
 
 def measured_as(record: Record, facts: Facts) -> Conditions:
-    """The hardware and software a record was measured with.
+    """The hardware and software a record was measured with; from elsewhere, what is told of it.
 
     The backend is not among it (a single process has none), nor the host: two nodes of one kind
     may share a table.
     """
+    if record.imported is not None:
+        told = record.imported.gpu_model
+        return _words([("trainable parameters", _parameters(record)), ("GPU model", told)])
     return _words(
         [
             ("trainable parameters", _parameters(record)),
@@ -115,11 +120,11 @@ def group(cells: Iterable[Found]) -> list[Alike]:
     for found in cells:
         if found.cell is None:
             continue
-        key, record = asked(found.cell), found.record
-        if record is None or record.facts is None or _parameters(record) is None:
+        key, conditions = asked(found.cell), _conditions(found.record)
+        if conditions is None:
             others.append((key, found))
         else:
-            measured.setdefault((key, measured_as(record, record.facts)), []).append(found)
+            measured.setdefault((key, conditions), []).append(found)
     known = list(measured)
     uncertain = set()
     for key, found in others:
@@ -137,6 +142,16 @@ def group(cells: Iterable[Found]) -> list[Alike]:
         )
         for (key, facts), members in sorted(measured.items(), key=lambda item: item[0])
     ]
+
+
+def _conditions(record: Record | None) -> Conditions | None:
+    """What a record was measured with; None where there is none or it does not tell."""
+    if record is None:
+        return None
+    facts = record.facts or (Facts() if record.imported else None)
+    if facts is None or (_parameters(record) is None and not record.imported):
+        return None
+    return measured_as(record, facts)
 
 
 def differences(groups: Sequence[Alike]) -> dict[str, list[str]]:

@@ -1,10 +1,11 @@
-"""Merge a study's records into the lab's tables, and write them into the study's report folder.
+"""Merge a study's records into the lab's tables and the full ones; write them into its folder.
 
 The report folder:
 
     tables.md, tables.tex   the tables as they are read, caption and notes under each
     tables.json             unrounded numbers, units in their names; notes and missing cells
-    q1.csv, table1.csv, …   the same as sheets: a column per batch and quantity, unrounded
+    q1.csv, table1.csv, …   the lab's tables as sheets: a column per batch and quantity, unrounded
+    scaling.csv, …          a full table each, unrounded, units in the names, all groups in one
     cells.csv               one row per cell, those without numbers too: raw values and facts
 """
 
@@ -12,9 +13,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from hpml_jobs.errors import HpmlError
-from hpml_jobs.record import write_whole
+from hpml_jobs.files import write_whole
 from hpml_jobs.report import found, latex, machine, markdown, sheets
-from hpml_jobs.report.groups import Report, merge
+from hpml_jobs.report.groups import FULL, Report, merge
 from hpml_jobs.study import CellState, Study
 
 
@@ -43,4 +44,7 @@ def write(report: Report, folder: Path) -> list[Path]:
         except OSError as fault:
             raise HpmlError(f"report {path} cannot be written: {fault.strerror}") from fault
         paths.append(path)
+    for label in FULL:  # a table of an earlier collect that this one does not have
+        if f"{label}.csv" not in contents:
+            (folder / f"{label}.csv").unlink(missing_ok=True)
     return paths

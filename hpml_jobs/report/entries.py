@@ -1,14 +1,15 @@
-"""The numbers of one place in the tables: medians over its runs, then speedup and residual."""
+"""The numbers of one place in the tables: medians over its runs, then everything derived."""
 
 from collections.abc import Collection, Iterable, Sequence
-from statistics import median
 
 import msgspec
 
 from hpml_jobs import formulas
 from hpml_jobs.cell import Cell, Settled, Strategy
 from hpml_jobs.record import Model, Record
+from hpml_jobs.report.bandwidth import Bandwidth, bandwidth
 from hpml_jobs.report.found import Found
+from hpml_jobs.report.measured import Values, medians, of_record
 from hpml_jobs.slurm import Outcome
 
 Row = tuple[int, int, Strategy]
@@ -16,32 +17,48 @@ Row = tuple[int, int, Strategy]
 
 
 class Timing(Settled, frozen=True, kw_only=True):
-    """Medians over the runs of one place: seconds per epoch, with and without data loading."""
+    """Medians over the runs of one place: seconds per epoch, with and without data loading.
+
+    `train_s`, `stall_s`, `gradient_bytes` and `loader_workers_total` may be unknown where the
+    timings come from elsewhere.
+    """
 
     runs: int
     epoch_s: float
-    train_s: float
+    train_s: float | None
+    stall_s: float | None
     iterations: int
-    gradient_bytes: int
-    loader_workers_total: int
+    samples: int
+    gradient_bytes: int | None
+    loader_workers_total: int | None
+
+
+class Scaling(Settled, frozen=True, kw_only=True):
+    """What follows from the baseline at the same batch; Karp-Flatt needs more than one GPU."""
+
+    efficiency: float
+    weak_efficiency: float
+    karp_flatt: float | None
 
 
 class Residual(Settled, frozen=True, kw_only=True):
     """The lab's estimate, seconds per epoch: `comm_s` beyond single-GPU iterations, the rest.
 
-    `bus_gb_per_s` (GB = 1e9 bytes) is None where `comm_s` is not above zero.
+    `bus_gb_per_s` (GB = 1e9 bytes) is None where `comm_s` is not above zero. `with_loading`: from
+    whole epochs, since train_s is unknown.
     """
 
     compute_s: float
     comm_s: float
     bus_gb_per_s: float | None
+    with_loading: bool = False
 
 
 class Entry(Settled, frozen=True, kw_only=True):
     """N GPUs with one strategy at one batch per GPU; `cells` are the cells it is made of.
 
-    Without a valid record there is no timing, without a baseline at the same batch no speedup and
-    no residual.
+    `runs` are those with numbers, `values` their medians. Without a valid record there is no
+    timing, without a baseline at the same batch no speedup and no residual.
     """
 
     strategy: Strategy
@@ -51,7 +68,11 @@ class Entry(Settled, frozen=True, kw_only=True):
     outcome: Outcome
     timing: Timing | None = None
     speedup: float | None = None
+    scaling: Scaling | None = None
     residual: Residual | None = None
+    bandwidth: Bandwidth | None = None
+    values: Values | None = None
+    runs: tuple[Values, ...] = ()
     cells: tuple[str, ...] = ()
 
     @property
@@ -77,11 +98,11 @@ def row_order(row: Row) -> tuple[int, int, int]:
 
 
 def place_order(found: Found) -> tuple[object, ...]:
-    """Cells stand by row, batch and repeat; those of which nothing is known stand first."""
+    """Cells stand by row, batch, seed and repeat; those of which nothing is known stand first."""
     cell = found.cell
     if cell is None:
         return (found.slug,)
-    return (row_order(row_of(cell)), cell.batch, cell.repeat, found.slug)
+    return (row_order(row_of(cell)), cell.batch, cell.seed, cell.repeat, found.slug)
 
 
 def entries(cells: Iterable[Found], uncertain: Collection[str] = ()) -> list[Entry]:
@@ -101,7 +122,10 @@ def entries(cells: Iterable[Found], uncertain: Collection[str] = ()) -> list[Ent
 
 def _timed(row: Row, batch: int, runs: Sequence[Found], uncertain: Collection[str]) -> Entry:
     """One place with its timing; without any, the outcome that says most."""
-    timing = _timing([run.record for run in runs if run.record is not None and run.measured])
+    records = [run.record for run in runs if run.record is not None and run.measured]
+    measured = tuple(of_record(record) for record in records)
+    values = medians(measured) if measured else None
+    timing = _timing(records, values) if values else None
     outcomes = [Outcome.UNKNOWN if run.slug in uncertain else run.outcome for run in runs]
     without = Outcome.OOM if Outcome.OOM in outcomes else outcomes[0]
     gpus, nodes, strategy = row
@@ -112,45 +136,83 @@ def _timed(row: Row, batch: int, runs: Sequence[Found], uncertain: Collection[st
         batch_per_gpu=batch,
         outcome=Outcome.OK if timing else without,
         timing=timing,
+        bandwidth=bandwidth(values, strategy, gpus, timing.iterations, timing.gradient_bytes)
+        if values and timing
+        else None,
+        values=values,
+        runs=measured,
         cells=tuple(run.slug for run in runs),
     )
 
 
-def _timing(records: Sequence[Record]) -> Timing | None:
-    model = next((record.model for record in records if record.model is not None), None)
-    if model is None:
-        return None
+def _timing(records: Sequence[Record], values: Values) -> Timing:
+    first = records[0]
+    workers = [rank.loader_workers for rank in first.ranks]
     return Timing(
         runs=len(records),
-        epoch_s=median(record.epoch_s for record in records),
-        train_s=median(record.train_s for record in records),
-        iterations=records[0].slowest.timed.iterations,
-        gradient_bytes=model.gradient_bytes,
-        loader_workers_total=sum(rank.loader_workers for rank in records[0].ranks),
+        epoch_s=values.epoch_s,
+        train_s=values.train_s,
+        stall_s=values.stall_s,
+        iterations=first.iterations,
+        samples=first.samples,
+        gradient_bytes=gradient_bytes_of(first),
+        loader_workers_total=sum(workers) if workers else None,
     )
+
+
+def gradient_bytes_of(record: Record) -> int | None:
+    """Bytes of one set of gradients: of the model trained, elsewhere of the parameters claimed."""
+    if record.model is not None:
+        return record.model.gradient_bytes
+    parameters = record.cell.workload.parameters
+    return None if parameters is None else formulas.gradient_bytes(parameters)
 
 
 def _derived(entry: Entry, baseline: Timing | None) -> Entry:
     """With speedup, and on more than one GPU the residual: medians first, then the ratio."""
     if entry.timing is None or baseline is None:
         return entry
+    speedup = formulas.speedup(baseline.epoch_s, entry.timing.epoch_s)
     return msgspec.structs.replace(
         entry,
-        speedup=formulas.speedup(baseline.epoch_s, entry.timing.epoch_s),
-        residual=_residual(entry.timing, baseline, entry.gpus) if entry.gpus > 1 else None,
+        speedup=speedup,
+        scaling=_scaling(entry.timing, baseline, entry.gpus, speedup),
+        residual=_residual(entry, entry.timing, baseline) if entry.gpus > 1 else None,
     )
 
 
-def _residual(timing: Timing, baseline: Timing, gpus: int) -> Residual:
+def _scaling(timing: Timing, baseline: Timing, gpus: int, speedup: float) -> Scaling:
+    return Scaling(
+        efficiency=formulas.efficiency(speedup, gpus),
+        weak_efficiency=formulas.weak_efficiency(
+            baseline.epoch_s, baseline.iterations, timing.epoch_s, timing.iterations
+        ),
+        karp_flatt=formulas.karp_flatt(speedup, gpus) if gpus > 1 else None,
+    )
+
+
+def _residual(entry: Entry, timing: Timing, baseline: Timing) -> Residual:
+    own_s, base_s = timing.train_s, baseline.train_s
+    with_loading = own_s is None or base_s is None
+    if own_s is None or base_s is None:
+        own_s, base_s = timing.epoch_s, baseline.epoch_s
     comm_s = formulas.residual_communication_s(
-        timing.train_s, timing.iterations, baseline.train_s, baseline.iterations
+        own_s, timing.iterations, base_s, baseline.iterations
     )
-    sent = timing.iterations * timing.gradient_bytes
+    size = timing.gradient_bytes
+    speed = None
+    if comm_s > 0 and size is not None:
+        speed = _residual_gb_per_s(entry.strategy, timing.iterations * size, comm_s, entry.gpus)
     return Residual(
-        compute_s=timing.train_s - comm_s,
-        comm_s=comm_s,
-        bus_gb_per_s=formulas.bus_gb_per_s(sent, comm_s, gpus) if comm_s > 0 else None,
+        compute_s=own_s - comm_s, comm_s=comm_s, bus_gb_per_s=speed, with_loading=with_loading
     )
+
+
+def _residual_gb_per_s(strategy: Strategy, sent: int, comm_s: float, gpus: int) -> float:
+    """Bus bandwidth by the residual; under gather_scatter what passes through root's link."""
+    if strategy is Strategy.GATHER_SCATTER:
+        return formulas.algorithm_gb_per_s(2 * (gpus - 1) * sent, comm_s)
+    return formulas.bus_gb_per_s(sent, comm_s, gpus)
 
 
 def model_of(cells: Iterable[Found]) -> Model | None:

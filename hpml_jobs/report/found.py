@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 
 from hpml_jobs.cell import Cell, Settled
+from hpml_jobs.decoding import InvalidRecordError
 from hpml_jobs.errors import HpmlError
-from hpml_jobs.record import InvalidRecordError, Record
+from hpml_jobs.record import Record
 from hpml_jobs.slurm import Outcome
 from hpml_jobs.study import CellFolder, CellState, Study
 

@@ -1,18 +1,36 @@
 """A study as a report: groups of like records, each with its own baseline and its own tables."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from hpml_jobs.cell import Device, Settled, Strategy
-from hpml_jobs.report import captions, checks, tables
+from hpml_jobs import verdicts
+from hpml_jobs.cell import Cell, Device, Settled, Strategy
+from hpml_jobs.report import (
+    captions,
+    checks,
+    communication,
+    compared,
+    judged,
+    messages,
+    microbenchmark,
+    phases,
+    profiler,
+    repeats,
+    replicas,
+    residual,
+    scaling,
+    speeds,
+    tables,
+)
 from hpml_jobs.report.checks import Alike
 from hpml_jobs.report.entries import Entry, entries, model_of
 from hpml_jobs.report.found import Found
 from hpml_jobs.report.layout import Table
 from hpml_jobs.report.notes import Place
+from hpml_jobs.report.scope import Part, Scope, part
 
 
 class StrategySet(Settled, frozen=True, kw_only=True):
-    """Tables 1, 2 and 3 of one strategy; they share the group's baseline."""
+    """Tables 1, 2 and 3 of one strategy, measured and by residual; sets share the baseline."""
 
     strategy: Strategy
     entries: tuple[Entry, ...]
@@ -31,13 +49,14 @@ class Group(Settled, frozen=True, kw_only=True):
     entries: tuple[Entry, ...]
     q1: Table | None
     sets: tuple[StrategySet, ...]
+    full: tuple[Table, ...]
     cells: tuple[Found, ...]
 
     @property
     def tables(self) -> tuple[Table, ...]:
         """All its tables in the order of reading."""
         first = (self.q1,) if self.q1 else ()
-        return (*first, *(table for one_set in self.sets for table in one_set.tables))
+        return (*first, *(table for one_set in self.sets for table in one_set.tables), *self.full)
 
 
 class Report(Settled, frozen=True, kw_only=True):
@@ -59,16 +78,21 @@ def merge(study: str, cells: Sequence[Found]) -> Report:
     alikes = checks.group(cells)
     differing = checks.differences(alikes)
     merged = [entries(alike.cells, alike.uncertain) for alike in alikes]
+    measured = [found.record for found in cells if found.record is not None and found.measured]
+    ruling = verdicts.of_study(measured)
     return Report(
         study=study,
         unlike=tuple(f"{what}: {' | '.join(values)}" for what, values in differing.items()),
         groups=tuple(
             _group(
                 number,
-                alike,
-                tuple(merged[number - 1]),
+                _scope(
+                    alike,
+                    tuple(merged[number - 1]),
+                    _elsewhere(number, alikes, merged),
+                    ruling,
+                ),
                 _apart(number, differing),
-                _elsewhere(number, alikes, merged),
             )
             for number, alike in enumerate(alikes, start=1)
         ),
@@ -100,23 +124,30 @@ def _kin(alike: Alike) -> tuple[str, str]:
     return conditions["workload"], conditions["device"]
 
 
-def _group(
-    number: int,
+def _scope(
     alike: Alike,
     found: tuple[Entry, ...],
-    apart: str,
-    elsewhere: dict[Place, int],
-) -> Group:
-    cell = next(found.cell for found in alike.cells if found.cell is not None)
-    conditions = dict(alike.conditions)
-    scope = tables.Scope(
+    elsewhere: Mapping[Place, int],
+    ruling: Mapping[str, tuple[verdicts.Verdict, ...]],
+) -> Scope:
+    cell = _a_cell(alike)
+    return Scope(
         alike=alike,
         device=cell.device,
         entries=found,
-        setting=captions.setting(cell.workload, model_of(alike.cells), conditions),
+        setting=captions.setting(cell.workload, model_of(alike.cells), dict(alike.conditions)),
         elsewhere=elsewhere,
+        verdicts=ruling,
     )
-    parallel = {entry.strategy for entry in found if not entry.is_baseline}
+
+
+def _a_cell(alike: Alike) -> Cell:
+    return next(found.cell for found in alike.cells if found.cell is not None)
+
+
+def _group(number: int, scope: Scope, apart: str) -> Group:
+    cell, conditions = _a_cell(scope.alike), dict(scope.alike.conditions)
+    parallel = {entry.strategy for entry in scope.entries if not entry.is_baseline}
     where = captions.hardware(conditions) or cell.gpu_type or cell.device.value
     return Group(
         number=number,
@@ -125,15 +156,47 @@ def _group(
         apart=apart,
         conditions=conditions,
         device=cell.device,
-        entries=found,
-        q1=tables.q1(scope) if any(entry.is_baseline for entry in found) else None,
-        sets=tuple(_set(scope, strategy) for strategy in Strategy if strategy in parallel),
-        cells=alike.cells,
+        entries=scope.entries,
+        q1=tables.q1(scope) if any(entry.is_baseline for entry in scope.entries) else None,
+        sets=tuple(_set(part(scope, strategy)) for strategy in Strategy if strategy in parallel),
+        full=_full(scope),
+        cells=scope.alike.cells,
     )
 
 
-def _set(scope: tables.Scope, strategy: Strategy) -> StrategySet:
-    part = tables.part(scope, strategy)
-    three = (tables.table1(part), tables.table2(part), tables.table3(part))
-    shown = tuple(table for table in three if table.lines)
-    return StrategySet(strategy=strategy, entries=part.entries, tables=shown)
+def _set(of: Part) -> StrategySet:
+    measured = (tables.table2(of),) if of.instrumented else ()
+    speed = (tables.table3(of),) if of.instrumented and not of.scope.imported else ()
+    all_of_them = (
+        tables.table1(of),
+        *measured,
+        residual.table2r(of),
+        *speed,
+        residual.table3r(of),
+    )
+    shown = tuple(table for table in all_of_them if table.lines)
+    return StrategySet(strategy=of.strategy, entries=of.entries, tables=shown)
+
+
+FULL: dict[str, Callable[[Scope], Table | None]] = {
+    "scaling": scaling.scaling,
+    "strong": scaling.strong,
+    "repeats": repeats.repeats,
+    "compared": compared.compared,
+    "communication": communication.communication,
+    "repeats-measured": repeats.measured,
+    "bandwidth": speeds.bandwidth,
+    "phases": phases.phases,
+    "messages": messages.messages,
+    "replicas": replicas.replicas,
+    "microbenchmark": microbenchmark.points,
+    "fit": microbenchmark.fits,
+    "profiler": profiler.profiler,
+    "verdicts": judged.verdicts,
+}
+"""The full tables by label, in the order of reading; one without any line is None."""
+
+
+def _full(scope: Scope) -> tuple[Table, ...]:
+    found = (make(scope) for make in FULL.values())
+    return tuple(table for table in found if table is not None)

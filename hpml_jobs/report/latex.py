@@ -56,7 +56,7 @@ def _float(table: Table, group: Group, *, several: bool) -> str:
     apart = f" Group {group.number}: {group.apart}." if several else ""
     caption = " ".join([f"{table.title}.{apart}", *table.caption, table.setting])
     return _FLOAT.format(
-        tabular=tabular(table),
+        tabular=tabular(table) if table.lines else "",
         caption=escaped(caption),
         label=f"group{group.number}-{table.label}" if several else table.label,
         notes=_notes(table.notes),
@@ -82,7 +82,9 @@ def tabular(table: Table) -> str:
         columns=columns if table.two_level else columns.droplevel(1),
     )
     drawn = frame.to_latex(
-        escape=False, multicolumn_format="c", column_format="l" + "r" * len(heads)
+        escape=False,
+        multicolumn_format="c",
+        column_format="l" + "".join("l" if words else "r" for words in table.words),
     )
     if table.two_level:
         drawn = drawn.replace("\\\\\n", f"\\\\\n{_rules(table)}\n", 1)

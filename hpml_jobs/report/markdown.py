@@ -35,7 +35,7 @@ def _group(group: Group, *, several: bool) -> list[str]:
 def _table(table: Table) -> list[str]:
     parts = [
         f"### {_escaped(table.title)}",
-        grid(table),
+        *([grid(table)] if table.lines else []),
         _escaped("\n".join([*table.caption, table.setting])),
     ]
     return [*parts, _bullets(table.notes)] if table.notes else parts
@@ -48,17 +48,23 @@ def grid(table: Table) -> str:
     if table.two_level:
         rows.append(["", *(name for block in table.blocks for name in block.names)])
     rows += [[line.label, *line.texts] for line in table.lines]
+    left = (True, *table.words)
     widths = [max(3, *(len(row[i]) for row in rows)) for i in range(len(rows[0]))]
     ruler = "|" + "|".join(
-        [f":{'-' * (widths[0] + 1)}", *(f"{'-' * (w + 1)}:" for w in widths[1:])]
+        [
+            f":{'-' * (width + 1)}" if words else f"{'-' * (width + 1)}:"
+            for width, words in zip(widths, left, strict=True)
+        ]
     )
-    drawn = [_row(row, widths) for row in rows]
+    drawn = [_row(row, widths, left) for row in rows]
     return "\n".join([drawn[0], f"{ruler}|", *drawn[1:]])
 
 
-def _row(texts: Sequence[str], widths: Sequence[int]) -> str:
-    first, *rest = zip(texts, widths, strict=True)
-    padded = [first[0].ljust(first[1]), *(text.rjust(width) for text, width in rest)]
+def _row(texts: Sequence[str], widths: Sequence[int], left: Sequence[bool]) -> str:
+    padded = (
+        text.ljust(width) if words else text.rjust(width)
+        for text, width, words in zip(texts, widths, left, strict=True)
+    )
     return f"| {' | '.join(padded)} |"
 
 

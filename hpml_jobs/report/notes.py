@@ -1,6 +1,6 @@
 """The lines under a table that say what is not there, and why."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from hpml_jobs.cell import Cell, Device, Strategy
 from hpml_jobs.report.captions import row_label, unit
@@ -46,8 +46,9 @@ def absences(
 def _subject(cell: Cell, others_stand: bool, device: Device) -> str:
     if row_of(cell) == BASELINE and not others_stand:
         return _no_baseline(cell.batch, device)
-    repeat = f", repeat {cell.repeat}" if cell.repeat or others_stand else ""
-    return f"{row_label(row_of(cell), device)} at batch {cell.batch}{repeat}"
+    seed = f", seed {cell.seed}" if cell.seed else ""
+    repeat = f", repeat {cell.repeat}" if cell.repeat or (others_stand and not seed) else ""
+    return f"{row_label(row_of(cell), device)} at batch {cell.batch}{seed}{repeat}"
 
 
 def _no_baseline(batch: int, device: Device) -> str:
@@ -58,22 +59,33 @@ def _not_asked(
     places: Collection[Place], device: Device, elsewhere: Mapping[Place, int]
 ) -> list[str]:
     lines = []
-    others: dict[str, dict[Row, list[int]]] = {}
+    others = []
     for row, batch in sorted(places, key=lambda place: (row_order(place[0]), place[1])):
         group = elsewhere.get((row, batch))
         why = f"measured under other conditions (group {group})" if group else "not asked for"
         if row == BASELINE:
             lines.append(f"{_no_baseline(batch, device)}: {why}")
         else:
-            others.setdefault(why, {}).setdefault(row, []).append(batch)
-    for why, rows in others.items():
-        told = (f"{row_label(row, device)} at batch {_list(rows[row])}" for row in rows)
-        lines.append(f"{why}: {'; '.join(told)}")
-    return lines
+            others.append((why, (row, batch)))
+    return lines + by_reason(others, lambda row: row_label(row, device))
 
 
-def _list(batches: Iterable[int]) -> str:
-    return ", ".join(str(batch) for batch in batches)
+def by_reason(found: Iterable[tuple[str, Place]], label: Callable[[Row], str]) -> list[str]:
+    """A line for each reason, with all places it holds for."""
+    places: dict[str, list[Place]] = {}
+    for why, place in found:
+        places.setdefault(why, []).append(place)
+    return [f"{why}: {places_text(own, label)}" for why, own in places.items()]
+
+
+def places_text(places: Iterable[Place], label: Callable[[Row], str]) -> str:
+    """Places in words: `2-GPU at batch 32, 128; 4-GPU at batch 512`."""
+    rows: dict[Row, list[int]] = {}
+    for row, batch in places:
+        if batch not in rows.setdefault(row, []):
+            rows[row].append(batch)
+    told = (f"{label(row)} at batch {', '.join(map(str, rows[row]))}" for row in rows)
+    return "; ".join(told)
 
 
 def no_bandwidth(entries: Iterable[Entry], device: Device) -> list[str]:
@@ -82,7 +94,7 @@ def no_bandwidth(entries: Iterable[Entry], device: Device) -> list[str]:
         f"{row_label(entry.row, device)} at batch {entry.batch_per_gpu}: the residual is "
         f"{seconds(entry.residual.comm_s)} s, not above zero, so no bandwidth follows from it"
         for entry in entries
-        if entry.residual is not None and entry.residual.bus_gb_per_s is None
+        if entry.residual is not None and entry.residual.comm_s <= 0
     ]
 
 

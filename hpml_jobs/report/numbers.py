@@ -6,26 +6,30 @@ DASH = "–"
 """What stands where there is no number: an en dash, which nobody reads as a minus sign."""
 
 
-def significant(value: float, digits: int, least_decimals: int = 0) -> str:
+def significant(value: float, digits: int, least_decimals: int = 0, most_decimals: int = 12) -> str:
     """A number with so many significant digits, never in scientific notation.
 
-    >>> [significant(value, 3) for value in (1.5773, 0.8699, 235.26, 0.01234, 0.0)]
-    ['1.58', '0.870', '235', '0.0123', '0']
+    What is rounded to nothing is 0, without a sign.
+
+    >>> [significant(value, 3) for value in (1.5773, 0.8699, 235.26, 0.01234, 0.0, 0.0000204)]
+    ['1.58', '0.870', '235', '0.0123', '0', '0.0000204']
+    >>> significant(-2e-9, 3, most_decimals=5)
+    '0'
     """
     if value == 0:
         return "0"
     magnitude = floor(log10(abs(value)))
-    decimals = max(least_decimals, digits - 1 - magnitude)
-    return f"{value:.{decimals}f}"
+    decimals = min(most_decimals, max(least_decimals, digits - 1 - magnitude))
+    return f"{value:.{decimals}f}" if round(value, decimals) else "0"
 
 
 def seconds(value: float) -> str:
-    """Seconds: four significant digits from one second up, three below.
+    """Seconds: four significant digits from one second up, three below, 10 us at the finest.
 
-    >>> [seconds(value) for value in (48.612, 8.23149, 0.8231, 0.02317, 1234.56, -0.1234)]
-    ['48.61', '8.231', '0.823', '0.0232', '1234.6', '-0.123']
+    >>> [seconds(value) for value in (48.612, 8.23149, 0.8231, 0.02317, 1234.56, -0.1234, 1e-9)]
+    ['48.61', '8.231', '0.823', '0.0232', '1234.6', '-0.123', '0']
     """
-    return significant(value, 4 if abs(value) >= 1 else 3, least_decimals=1)
+    return significant(value, 4 if abs(value) >= 1 else 3, least_decimals=1, most_decimals=5)
 
 
 def ratio(value: float) -> str:
@@ -53,3 +57,22 @@ def count(value: int) -> str:
     '11,173,962'
     """
     return f"{value:,}"
+
+
+def percent(share: float) -> str:
+    """A share as a number of percent: one decimal, two below 1 %.
+
+    >>> [percent(share) for share in (0.963, 0.0042, -0.0123, -1e-12, 0.0)]
+    ['96.3', '0.42', '-1.2', '0', '0']
+    """
+    decimals = 1 if abs(share) >= 0.01 else 2
+    return f"{100 * share:.{decimals}f}" if round(100 * share, decimals) else "0"
+
+
+def milliseconds(value_s: float) -> str:
+    """Seconds in milliseconds, without the unit.
+
+    >>> milliseconds(0.0325)
+    '32.5'
+    """
+    return significant(1e3 * value_s, 3)

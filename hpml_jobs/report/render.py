@@ -9,10 +9,14 @@ from rich.rule import Rule
 from rich.text import Text
 
 from hpml_jobs.report.groups import Group, Report
+from hpml_jobs.report.judged import MARK
 from hpml_jobs.report.layout import Block, Table
 from hpml_jobs.report.numbers import DASH
 
 _STYLES = {DASH: "dim", "OOM": "bold red"}
+
+_SHORT = 40
+"""A line of a caption as short as this, such as `One run.`, is repeated under every table."""
 
 
 def show(report: Report, console: Console) -> None:
@@ -25,6 +29,7 @@ def show(report: Report, console: Console) -> None:
         _bullets(report.unlike, console)
     for group in report.groups:
         _show_group(group, console, several=report.several)
+    _elsewhere(report, console)
     if report.unplaced:
         console.print(Text("In no table:", style="bold yellow"))
         _bullets((f"{found.slug}: {found.reason}" for found in report.unplaced), console)
@@ -38,15 +43,37 @@ def _show_group(group: Group, console: Console, *, several: bool) -> None:
     if group.apart:
         console.print(Text(f"Set apart by: {group.apart}.", style="yellow"), width=_prose(console))
     console.print(Text(group.setting), width=_prose(console))
+    said: set[str] = set()
     for table in group.tables:
-        console.print()
-        console.print(Text(table.title, style="bold cyan"))
-        for text in drawn(table, console.width):
-            console.print(text, no_wrap=True, overflow="ignore", crop=False)
-        console.print(Text("\n".join(table.caption), style="dim"), width=_prose(console))
-        if table.notes:
-            _bullets(table.notes, console)
+        if table.on_screen:
+            _show_table(table, console, said)
     console.print()
+
+
+def _show_table(table: Table, console: Console, said: set[str]) -> None:
+    """One table, and under it what has not yet been `said` under another one of the group."""
+    console.print()
+    console.print(Text(table.title, style="bold cyan"))
+    for text in drawn(table, console.width):
+        console.print(text, no_wrap=True, overflow="ignore", crop=False)
+    caption = [line for line in table.caption if line not in said or len(line) < _SHORT]
+    if caption:
+        console.print(Text("\n".join(caption), style="dim"), width=_prose(console))
+    notes = [note for note in table.notes if note not in said]
+    if len(notes) < len(table.notes):
+        notes.append("what is told above holds here too")
+    if notes:
+        _bullets(notes, console)
+    said |= {*table.caption, *table.notes}
+
+
+def _elsewhere(report: Report, console: Console) -> None:
+    """Which tables stand in the report's files only."""
+    tables = (table for group in report.groups for table in group.tables)
+    titles = dict.fromkeys(table.title for table in tables if not table.on_screen)
+    if titles:
+        line = f"Not on screen, in tables.md and as a CSV each: {', '.join(titles)}."
+        console.print(Text(line, style="bold"), width=_prose(console))
 
 
 def _bullets(lines: Iterable[str], console: Console) -> None:
@@ -63,6 +90,8 @@ def _prose(console: Console) -> int:
 
 def drawn(table: Table, width: int) -> Iterator[Text]:
     """The table in lines; blocks of columns that do not fit stand below, under the same rows."""
+    if not table.lines:
+        return
     labels = [table.corner, *(line.label for line in table.lines)]
     label_width = max(map(len, labels))
     blocks = list(_blocks(table))
@@ -103,27 +132,33 @@ def _lines(table: Table, blocks: Sequence[_Drawn], label_width: int) -> Iterator
     heads = [Text(_head(drawn, table), style="bold") for drawn in blocks]
     yield _line(Text(table.corner.ljust(label_width), style="bold"), heads)
     if table.two_level:
-        names = [_aligned(drawn.block.names, drawn.widths) for drawn in blocks]
+        names = [_aligned(drawn.block, drawn.block.names, drawn.widths) for drawn in blocks]
         yield _line(Text(" " * label_width), names)
     yield Text(
         "─┼─".join("─" * width for width in (label_width, *(d.width for d in blocks))), "dim"
     )
     for number, line in enumerate(table.lines):
-        texts = [_aligned(drawn.rows[number], drawn.widths) for drawn in blocks]
+        texts = [_aligned(drawn.block, drawn.rows[number], drawn.widths) for drawn in blocks]
         yield _line(Text(line.label.ljust(label_width), style="bold"), texts)
 
 
 def _head(drawn: _Drawn, table: Table) -> str:
     head = drawn.block.head
+    if drawn.block.words:
+        return head.ljust(drawn.width)
     return head.center(drawn.width) if table.two_level else head.rjust(drawn.width)
 
 
-def _aligned(texts: Sequence[str], widths: Sequence[int]) -> Text:
+def _aligned(block: Block, texts: Sequence[str], widths: Sequence[int]) -> Text:
     cells = (
-        Text(text.rjust(width), style=_STYLES.get(text, ""))
+        Text(text.ljust(width) if block.words else text.rjust(width), style=_style(text))
         for text, width in zip(texts, widths, strict=True)
     )
     return Text("  ").join(cells)
+
+
+def _style(text: str) -> str:
+    return "bold red" if text.startswith(MARK) else _STYLES.get(text, "")
 
 
 def _line(label: Text, blocks: Sequence[Text]) -> Text:

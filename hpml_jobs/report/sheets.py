@@ -19,20 +19,22 @@ if TYPE_CHECKING:
 _PLACE = ["group", "strategy", "row", "gpus", "nodes"]
 _SHEETS = {
     "table1.csv": (1, ["time_s", "speedup"]),
-    "table2.csv": (2, ["compute_residual_s", "comm_residual_s"]),
-    "table3.csv": (2, ["bus_residual_gb_per_s"]),
+    "table2.csv": (2, ["compute_s", "comm_exposed_s", "compute_residual_s", "comm_residual_s"]),
+    "table3.csv": (2, ["gb_per_s", "bus_residual_gb_per_s"]),
 }
 """The CSV of each table: the least number of GPUs of a row, and the quantities at each batch."""
 
 
 def sheets(report: Report) -> dict[str, str]:
-    """The CSV files by name: q1.csv and cells.csv in rows, Tables 1 to 3 as wide as in the lab."""
+    """The CSV files by name: Tables 1 to 3 as wide as in the lab, the others in rows."""
     import pandas as pd  # noqa: PLC0415 - the slowest import of a report; only writing needs it
 
     frames = {"q1.csv": pd.DataFrame(_q1(report), columns=_Q1, dtype=object)}
     places = pd.DataFrame(_places(report), columns=[*_PLACE, "batch", *_QUANTITIES], dtype=object)
     for name, (least, quantities) in _SHEETS.items():
         frames[name] = _wide(places[places["gpus"] >= least], quantities)
+    for name, rows in _full(report).items():
+        frames[name] = pd.DataFrame(rows, dtype=object)
     frames["cells.csv"] = pd.DataFrame(_cells(report), dtype=object)
     return {name: frame.to_csv(index=False, lineterminator="\n") for name, frame in frames.items()}
 
@@ -46,6 +48,24 @@ def _wide(places: "pd.DataFrame", quantities: list[str]) -> "pd.DataFrame":
     wide = wide.reindex(index=order, columns=columns)
     wide.columns = [f"batch_{batch}_{quantity}" for quantity, batch in columns]
     return wide.reset_index()
+
+
+def _full(report: Report) -> dict[str, list[dict[str, Any]]]:
+    """The rows of the full tables by file, all groups of one table in one.
+
+    Groups may differ in columns: one with gather_scatter has a root's wire.
+    """
+    found: dict[str, list[dict[str, Any]]] = {}
+    for group in report.groups:
+        for table in group.full:
+            if table.sheet is not None:
+                rows = found.setdefault(f"{table.label}.csv", [])
+                names = table.sheet.columns
+                rows += [
+                    {"group": group.number, **dict(zip(names, row, strict=True))}
+                    for row in table.sheet.rows
+                ]
+    return found
 
 
 _Q1 = ["group", "batch", "train_s", "epoch_s", "iterations"]
@@ -75,11 +95,17 @@ def _places(report: Report) -> Iterator[tuple[object, ...]]:
 
 
 def _quantities(entry: Entry) -> tuple[float | None, ...]:
-    time_s = entry.timing.epoch_s if entry.timing else None
-    if entry.residual is None:
-        return time_s, entry.speedup, None, None, None
-    residual = entry.residual
-    return time_s, entry.speedup, residual.compute_s, residual.comm_s, residual.bus_gb_per_s
+    values, residual, speed = entry.values, entry.residual, entry.bandwidth
+    return (
+        values.epoch_s if values else None,
+        entry.speedup,
+        values.compute_s if values else None,
+        values.comm_exposed_s if values else None,
+        residual.compute_s if residual else None,
+        residual.comm_s if residual else None,
+        speed.lab_gb_per_s if speed else None,
+        residual.bus_gb_per_s if residual else None,
+    )
 
 
 def _cells(report: Report) -> Iterator[dict[str, Any]]:
@@ -98,20 +124,29 @@ def _row(found: Found) -> dict[str, Any]:
     if record is not None and found.measured:
         row |= {name: getattr(record, name) for name in _RAW}
         row |= {"train_loss": record.loss, "train_accuracy": record.accuracy}
-        row |= {"test_accuracy_rank0": record.ranks[0].test_accuracy}
-        row["iterations"] = record.slowest.timed.iterations
-        row["samples"] = sum(rank.timed.samples for rank in record.ranks)
+        row |= {"test_accuracy_rank0": record.ranks[0].test_accuracy if record.ranks else None}
+        row |= {"iterations": record.iterations, "samples": record.samples}
         row["loader_workers_total"] = sum(rank.loader_workers for rank in record.ranks)
     row |= _flat(found.cell)
     if record is not None:
         row |= {f"model_{name}": value for name, value in _flat(record.model).items()}
         row |= {f"attempt_{name}": value for name, value in _flat(record.attempt).items()}
         row |= {f"facts_{name}": value for name, value in _flat(record.facts).items()}
+        row |= {f"imported_{name}": value for name, value in _flat(record.imported).items()}
     return row
 
 
-_PLACED = ("strategy", "gpus", "nodes", "batch", "repeat")
-_RAW = ("epoch_s", "stall_s", "train_s")
+_PLACED = ("strategy", "gpus", "nodes", "batch", "seed", "repeat")
+_RAW = (
+    "epoch_s",
+    "stall_s",
+    "train_s",
+    "compute_s",
+    "comm_exposed_s",
+    "comm_total_s",
+    "gradients_net_s",
+    "comm_cost_s",
+)
 
 
 def _flat(value: msgspec.Struct | None) -> dict[str, Any]:

@@ -174,6 +174,8 @@ class _Resolver:
             strategy=strategy,
             workload=msgspec.structs.replace(settings.workload, limit=settings.data.limit),
             protocol=settings.protocol,
+            epochs=settings.protocol.epochs if settings.epochs is None else settings.epochs,
+            probe_s=settings.probe_s,
             device=self.device(settings),
             threads=settings.threads,
             loader_workers=settings.loader_workers,
@@ -196,7 +198,13 @@ class _Resolver:
         shape = self._shape(draft, cluster, kind, settings.minutes)  # before the data is looked at
         workload, root = self.workload(settings)
         cell = msgspec.structs.replace(draft, workload=workload)
-        file = CellFile(cell=cell, data_root=str(root), code_root=str(Path.cwd()))
+        file = CellFile(
+            cell=cell,
+            data_root=str(root),
+            code_root=str(Path.cwd()),
+            trace=settings.trace,
+            link_gb_per_s=cluster.link_gb_per_s,
+        )
         return Ordered(file, shape)
 
     def _shape(self, cell: Cell, cluster: Cluster, kind: str | None, minutes: int) -> Shape:

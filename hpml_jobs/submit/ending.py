@@ -9,7 +9,9 @@ import msgspec
 
 from hpml_jobs.attempt import AttemptEnd, AttemptFolder, utc_now
 from hpml_jobs.cell import CellFile
-from hpml_jobs.record import Attempt, InvalidRecordError, Record, decode, encode, write_whole
+from hpml_jobs.decoding import InvalidRecordError, decode
+from hpml_jobs.files import encode, write_whole
+from hpml_jobs.record import Attempt, Record
 from hpml_jobs.slurm import Outcome
 from hpml_jobs.study import CellFolder
 

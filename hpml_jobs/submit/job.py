@@ -22,8 +22,9 @@ from hpml_jobs.attempt import (
 )
 from hpml_jobs.cell import Cell, CellFile
 from hpml_jobs.errors import HpmlError
+from hpml_jobs.files import encode, write_whole
 from hpml_jobs.lifeline import die_with_parent, ignore_submitit_signal
-from hpml_jobs.record import Attempt, encode, write_whole
+from hpml_jobs.record import Attempt
 from hpml_jobs.slurm import Outcome, scrubbed
 from hpml_jobs.study import CellFolder
 from hpml_jobs.submit import machine

@@ -17,7 +17,7 @@ from submitit.slurm.slurm import _get_default_parameters, _make_sbatch_string
 
 from hpml_jobs.cluster import Cluster, Isolate, Shape, sbatch_options
 from hpml_jobs.errors import HpmlError
-from hpml_jobs.record import encode, write_whole
+from hpml_jobs.files import encode, write_whole
 from hpml_jobs.slurm import scrubbed
 from hpml_jobs.study import Happening, ManifestLine, Study
 from hpml_jobs.submit import machine
@@ -54,10 +54,15 @@ def arrays(cells: list[Ordered], cluster: Cluster) -> list[Array]:
     )
     found = []
     for group in shapes.values():
-        random.Random(group[0].cell.seed).shuffle(group)  # noqa: S311  (an order, not a secret)
-        chunks = (group[start : start + size] for start in range(0, len(group), size))
+        order = shuffled(group)
+        chunks = (order[start : start + size] for start in range(0, len(group), size))
         found += [Array(chunk[0].shape, chunk) for chunk in chunks]
     return found
+
+
+def shuffled(cells: list[Ordered]) -> list[Ordered]:
+    """Cells in random order, the same for the same cells and seed."""
+    return random.Random(cells[0].cell.seed).sample(cells, len(cells))  # noqa: S311  (an order)
 
 
 def job_name(study: Study) -> str:

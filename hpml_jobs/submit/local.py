@@ -15,7 +15,7 @@ from hpml_jobs.lifeline import die_with_parent
 from hpml_jobs.study import CellFolder, Happening, ManifestLine
 from hpml_jobs.submit.cells import Ordered, Plan
 from hpml_jobs.submit.job import JOB_VARIABLE
-from hpml_jobs.submit.launch import write_cells
+from hpml_jobs.submit.launch import shuffled, write_cells
 
 POLL_S = 0.2
 
@@ -26,12 +26,14 @@ def run_all(
     watch: Callable[[int, CellFolder, Progress], None],
     ended: Callable[[CellFolder], None],
 ) -> None:
-    """Run cells one by one; `watch` is called while a cell runs, `ended` after it.
+    """Run cells one by one in seeded random order; `watch` is called while one runs, `ended` after.
 
-    A cell that fails does not stop the next one: its outcome is in the study.
+    The order spreads what drifts over all cells; repeats of one would else share a moment. A cell
+    that fails does not stop the next one: its outcome is in the study.
     """
     if not cells:
         return
+    cells = shuffled(cells)
     job = f"local-{os.getpid()}-{int(time.time())}"
     slugs = tuple(one.cell.slug for one in cells)
     line = ManifestLine(

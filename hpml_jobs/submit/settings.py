@@ -32,6 +32,8 @@ class Settings(Settled, frozen=True, kw_only=True):
     threads: int
     loader_workers: int
     protocol: Protocol
+    epochs: int | None
+    probe_s: float
     seed: int
     repeats: int
     baseline: Strategy
@@ -39,6 +41,7 @@ class Settings(Settled, frozen=True, kw_only=True):
     study: str | None
     outputs: str
     minutes: int
+    trace: bool
     rerun: bool
     grid: Any = None
 
@@ -55,8 +58,12 @@ class Settings(Settled, frozen=True, kw_only=True):
             raise UsageError(f"repeats={self.repeats}: must be 1 or more")
         if self.nodes is not None and self.nodes < 1:
             raise UsageError(f"nodes={self.nodes}: must be 1 or more")
-        if self.baseline is Strategy.DP:
-            raise UsageError("baseline=dp: the baseline is single (the plain loop) or ddp")
+        if self.baseline not in (Strategy.SINGLE, Strategy.DDP):
+            raise UsageError(
+                f"baseline={self.baseline.value}: the baseline is single (the plain loop) or ddp"
+            )
+        if self.protocol is Protocol.IMPORTED:
+            raise UsageError("protocol=imported: take lab or full; hpml-jobs import reads a CSV")
         if self.data.limit is not None and self.data.limit < 1:
             raise UsageError(f"data.limit={self.data.limit}: must be 1 or more images")
         if self.workload.images is not None and self.workload.images < 1:

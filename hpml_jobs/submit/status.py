@@ -4,8 +4,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
+
+from hpml_jobs.decoding import InvalidRecordError
 from hpml_jobs.errors import HpmlError
-from hpml_jobs.record import InvalidRecordError, Record
+from hpml_jobs.record import Record
 from hpml_jobs.slurm import (
     SACCT_FIELDS,
     SQUEUE_FORMAT,
@@ -18,6 +21,7 @@ from hpml_jobs.slurm import (
 )
 from hpml_jobs.study import CellFolder, CellState, History, Study
 from hpml_jobs.submit.machine import ask_slurm
+from hpml_jobs.verdicts import of_study
 
 SACCT_IDS = 100
 """Array ids of one sacct call; longer lists slow the accounting database down."""
@@ -46,14 +50,32 @@ def states(study: Study, *, before_sending: bool = False) -> list[CellState]:
     seen = ask(job for found in asked.values() for job in found if is_slurm(job))
     if before_sending and seen.no_queue:
         raise HpmlError(f"{seen.no_queue}: which cells are under way is not known; try again later")
+    looks = {cell.slug: _look(cell) for cell in cells}
+    judged = of_study([look.record for look in looks.values() if look.record])
     found = []
     for cell in cells:
-        job = _telling(asked[cell.slug], seen)
-        if job is None and not cell.record_json.exists():
-            found.append(_unsent(cell, history))
+        job, look = _telling(asked[cell.slug], seen), looks[cell.slug]
+        if job is None and look == Look():
+            state = _unsent(cell, history)
         else:
-            found.append(_state(study, cell, job or "", seen))
+            state = _state(study, cell, job or "", seen, look)
+        verdicts = judged.get(cell.slug, ()) if state.recorded else ()
+        found.append(msgspec.structs.replace(state, verdicts=verdicts))
     return found
+
+
+class Look(NamedTuple):
+    """A cell's record, or why there is one that must not be used; neither where there is none."""
+
+    record: Record | None = None
+    invalid: str = ""
+
+
+def _look(cell: CellFolder) -> Look:
+    try:
+        return Look(record=cell.read_record())
+    except InvalidRecordError as fault:
+        return Look(invalid=str(fault))
 
 
 def _unsent(cell: CellFolder, history: History) -> CellState:
@@ -100,12 +122,9 @@ def ask(jobs: Iterable[str]) -> Seen:
     return Seen(parse_squeue(queue), parse_sacct(accounts), no_queue, no_accounts)
 
 
-def _state(study: Study, cell: CellFolder, job: str, seen: Seen) -> CellState:
+def _state(study: Study, cell: CellFolder, job: str, seen: Seen, look: Look) -> CellState:
     """The rules, first that applies: a job under way, a record, SLURM's word, the attempt's."""
-    try:
-        record, invalid = cell.read_record(), ""
-    except InvalidRecordError as fault:
-        record, invalid = None, str(fault)
+    record, invalid = look
     queued = seen.queue.get(job)
     accounted = seen.accounts.get(job)
     if queued and queued.outcome.active and not (record and record.attempt.job == job):

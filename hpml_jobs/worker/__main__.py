@@ -28,6 +28,8 @@ def main(cell_folder: str, attempt_id: str) -> int:
 def _measure(folder: CellFolder, attempt: AttemptFolder) -> None:
     file = folder.read()
     sys.path.insert(0, file.code_root)
+    # Its notes (no CUDA here, start, stop) are nothing for a cell's log.
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     try:
         # Only now: what is above must hold while torch loads, which takes seconds.
         from hpml_jobs.worker.loop import measure  # noqa: PLC0415

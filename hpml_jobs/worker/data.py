@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, Dataset, Subset
+from torch.utils.data import DataLoader, Dataset, Subset, default_collate
 
 from hpml_jobs.cell import Cell, Device, Workload
 from hpml_jobs.errors import HpmlError
@@ -86,6 +86,11 @@ def check_length(workload: Workload, data: Data) -> None:
         )
 
 
+def first(images: Images, number: int) -> Any:
+    """A batch of the first images, as the loader would make it."""
+    return default_collate([images[index] for index in range(min(number, length(images)))])
+
+
 def length(images: Images) -> int:
     """Images in a data set."""
     return len(cast(Sized, images))
@@ -159,10 +164,10 @@ SOURCES: dict[str, Opener] = {
 }
 
 
-def _own(workload: Workload, root: Path) -> tuple[Images, Images]:
+def _own(workload: Workload, root: Path) -> tuple[Images, Images | None]:
     function = own_code.load("workload.data", workload.data)
     train, test = (own_code.call(function, part, root=root) for part in (True, False))
-    for part in (train, test):  # an epoch needs a known length
+    for part in (train, [] if test is None else test):  # an epoch needs a known length
         if not hasattr(part, "__getitem__") or not hasattr(part, "__len__"):
             raise HpmlError(
                 f"workload.data={workload.data} returned {type(part).__name__}: "

@@ -5,7 +5,7 @@ import os
 import platform
 import re
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +14,16 @@ import torch
 import hpml_jobs
 from hpml_jobs.attempt import SLURM_VARIABLE
 from hpml_jobs.cell import Cell, Device
+from hpml_jobs.measures import Card
 from hpml_jobs.record import Facts
 from hpml_jobs.worker.timing import Devices
 
 _PATIENCE_S = 10
 
 
-def gather(cell: Cell, *, backend: str | None) -> Facts:
+def gather(
+    cell: Cell, backend: str | None, link_gb_per_s: float | None, missing: Iterable[str] = ()
+) -> Facts:
     """Read everything; what cannot be read is in `missing`, with the reason."""
     readers: dict[str, Callable[[], Any]] = {
         "commit": _commit,
@@ -41,20 +44,23 @@ def gather(cell: Cell, *, backend: str | None) -> Facts:
             "topology": _topology,
         }
     values: dict[str, Any] = {}
-    missing = []
+    lost = list(missing)
     for name, read in readers.items():
         try:
             values[name] = read()
         except Exception as fault:  # a fact is never worth a run, whatever goes wrong
-            missing.append(f"{name}: {fault or type(fault).__name__}")
-    return Facts(**values, **_plain(), backend=backend, missing=tuple(missing))
+            lost.append(f"{name}: {fault or type(fault).__name__}")
+    return Facts(
+        **values, **_plain(cell), backend=backend, link_gb_per_s=link_gb_per_s, missing=tuple(lost)
+    )
 
 
-def _plain() -> dict[str, Any]:
+def _plain(cell: Cell) -> dict[str, Any]:
     """Facts that are always there."""
     environment = os.environ
     return {
         "python": platform.python_version(),
+        "precision": "unknown" if cell.workload.own_code else "fp32",
         "torch": str(torch.__version__),
         "cuda": torch.version.cuda,
         "cpu_count": os.cpu_count() or 0,
@@ -63,6 +69,7 @@ def _plain() -> dict[str, Any]:
         "cudnn_deterministic": torch.backends.cudnn.deterministic,
         "container": environment.get("APPTAINER_CONTAINER")
         or environment.get("SINGULARITY_CONTAINER"),
+        "nccl_algorithm": environment.get("NCCL_ALGO"),
         "nccl_environment": {
             name: value for name, value in sorted(environment.items()) if name.startswith("NCCL_")
         },
@@ -80,6 +87,58 @@ def device_uuids(devices: Devices) -> tuple[str, ...]:
     """The cards' UUIDs as nvidia-smi shows them; empty where torch does not know them."""
     cards = [torch.cuda.get_device_properties(d) for d in devices if d.type == "cuda"]
     return tuple(f"GPU-{card.uuid}" for card in cards if hasattr(card, "uuid"))
+
+
+def cards(devices: Devices) -> tuple[Card, ...]:
+    """How this rank's GPUs are right now; empty on CPU, or where NVML does not answer."""
+    try:
+        return tuple(_card(uuid) for uuid in device_uuids(devices))
+    except Exception:  # no NVML, no permission, a card that does not tell: never worth a run
+        return ()
+
+
+def _card(uuid: str) -> Card:
+    import pynvml  # noqa: PLC0415 -- only where there are NVIDIA cards
+
+    pynvml.nvmlInit()
+    try:
+        handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+        reasons = int(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
+        others = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
+        return Card(
+            uuid=uuid,
+            sm_clock_mhz=pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM),
+            max_sm_clock_mhz=pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_SM),
+            temperature_c=pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU),
+            power_w=pynvml.nvmlDeviceGetPowerUsage(handle) / 1000,
+            throttle_reasons=throttle_reasons(reasons),
+            other_processes=max(0, len(others) - 1),
+        )
+    finally:
+        pynvml.nvmlShutdown()
+
+
+THROTTLE_REASONS = {
+    0x1: "gpu_idle",
+    0x2: "applications_clocks_setting",
+    0x4: "sw_power_cap",
+    0x8: "hw_slowdown",
+    0x10: "sync_boost",
+    0x20: "sw_thermal_slowdown",
+    0x40: "hw_thermal_slowdown",
+    0x80: "hw_power_brake_slowdown",
+    0x100: "display_clock_setting",
+}
+"""nvmlClocksThrottleReasons of NVML's API reference."""
+
+
+def throttle_reasons(bits: int) -> tuple[str, ...]:
+    """The reasons in NVML's bit mask.
+
+    >>> throttle_reasons(0x24)
+    ('sw_power_cap', 'sw_thermal_slowdown')
+    """
+    return tuple(name for bit, name in THROTTLE_REASONS.items() if bits & bit)
 
 
 def affinity() -> tuple[int, ...]:

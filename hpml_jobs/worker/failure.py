@@ -7,13 +7,18 @@ from collections.abc import Iterator
 
 from hpml_jobs.attempt import AttemptFolder, RankError
 from hpml_jobs.errors import HpmlError
-from hpml_jobs.record import encode, write_whole
+from hpml_jobs.files import encode, write_whole
 
 _OUT_OF_MEMORY = re.compile(
     r"out of memory|can't allocate memory|not enough memory|cannot allocate memory"
     r"|unable to allocate|CUBLAS_STATUS_ALLOC_FAILED|std::bad_alloc",
     re.IGNORECASE,
 )
+
+
+_UNUSED = "Expected to have finished reduction in the prior iteration"
+_FREEZE = "freeze them with requires_grad_(False), or take them out of the model."
+"""What DDP says of parameters that backward does not reach, and what to do about it."""
 
 
 def describe(error: BaseException, rank: int) -> RankError:
@@ -66,6 +71,11 @@ def reason_of(error: BaseException) -> str:
     'ValueError: no such layer'
     """
     lines = str(error).strip().splitlines() or [""]
+    if _UNUSED in lines[0]:
+        told = next((line.strip() for line in lines if "indices" in line), "")
+        return (
+            f"strategy=ddp: some parameters get no gradient in backward; {_FREEZE} {told}".strip()
+        )
     if isinstance(error, HpmlError):
         return " ".join(lines)
     if lines[0].startswith("Caught "):  # torch wraps a loader worker's error: the last line is it

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -154,7 +155,24 @@ def count(model: nn.Module) -> int:
     return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
 
 
-def describe(name: str, model: nn.Module) -> Model:
+def flop_per_sample(workload: Workload, loss: Loss, batch: Callable[[], Any]) -> int | None:
+    """Floating-point operations of one sample's forward and backward, 2 per multiply-add.
+
+    Counted by torch on a fresh model on the CPU and a small batch: convolutions and matrix
+    products. None where torch finds none of them, or the model cannot be run so.
+    """
+    from torch.utils.flop_counter import FlopCounterMode  # noqa: PLC0415 -- half a second
+
+    try:
+        model, (inputs, targets) = build(workload).train(), batch()
+        with FlopCounterMode(display=False) as counter:
+            loss(model(inputs), targets).backward()  # type: ignore[no-untyped-call]
+    except Exception:  # a count is never worth a run, whatever the model needs
+        return None
+    return counter.get_total_flops() // len(targets) or None
+
+
+def describe(name: str, model: nn.Module, flop: int | None = None) -> Model:
     """What was really trained: elements, tensors and bytes (E4: bytes are not elements)."""
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     return Model(
@@ -163,6 +181,7 @@ def describe(name: str, model: nn.Module) -> Model:
         tensors=len(trained),
         gradient_bytes=sum(tensor.numel() * tensor.element_size() for tensor in trained),
         buffer_bytes=sum(tensor.numel() * tensor.element_size() for tensor in model.buffers()),
+        flop_per_sample=flop,
     )
 
 

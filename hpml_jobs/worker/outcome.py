@@ -1,7 +1,8 @@
 """What a measured cell leaves in its attempt's folder: progress, iterations.npz, record.json."""
 
 import io
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, Self
 
 import msgspec
 import numpy as np
@@ -9,24 +10,47 @@ from numpy.typing import NDArray
 
 from hpml_jobs.attempt import AttemptFolder, Progress, utc_now
 from hpml_jobs.cell import CellFile
-from hpml_jobs.record import Attempt, Facts, Model, Rank, Record, decode, encode, write_whole
+from hpml_jobs.decoding import decode
+from hpml_jobs.files import encode, write_whole
+from hpml_jobs.measures import Exchange, Probe
+from hpml_jobs.record import Attempt, Facts, Model, Rank, Record
 from hpml_jobs.slurm import Outcome
-from hpml_jobs.worker.timing import Seconds
-
-
-class IterationArrays(NamedTuple):
-    """The timed epoch of one rank, a value per iteration; seconds, and the batch's mean loss."""
-
-    step_s: Seconds
-    stall_s: Seconds
-    loss: NDArray[np.float32]
+from hpml_jobs.worker.epochs import Ran
 
 
 class Measured(NamedTuple):
-    """What a rank hands to rank 0."""
+    """What a rank hands to rank 0: its part of the record, and its arrays by name.
+
+    Of the timed epoch, per iteration: `step_s`, `stall_s`, `loss`. Of the instrumented one:
+    `parts_s` (iterations, phases in the order of `hpml_jobs.worker.phases.Parts`), and per
+    collective `collective_start_s` (from its iteration's batch), `collective_s` and
+    `collective_served_s` (without waiting in line behind others). `missing` says what could not be
+    found out.
+    """
 
     rank: Rank
-    arrays: IterationArrays
+    arrays: dict[str, NDArray[Any]]
+    missing: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, rank: Rank, ran: Sequence[Ran], missing: Iterable[str]) -> Self:
+        """A rank's part of the record, with the arrays of its two measured epochs."""
+        timed = next(one for one in ran if one.epoch.role == "timed")
+        arrays: dict[str, NDArray[Any]] = {
+            "step_s": timed.times.step_s,
+            "stall_s": timed.times.stall_s,
+            "loss": timed.losses.numpy(),
+        }
+        found = next((one.anatomy for one in ran if one.anatomy), None)
+        if found:
+            arrays["parts_s"] = found.parts
+        if found and len(found.duration_s):
+            arrays |= {
+                "collective_start_s": found.start_s,
+                "collective_s": found.duration_s,
+                "collective_served_s": found.served_s,
+            }
+        return cls(rank, arrays, tuple(f"rank {rank.rank}: {words}" for words in missing))
 
 
 def say_progress(folder: AttemptFolder, rank: int, *, epoch: int, epochs: int, role: str) -> None:
@@ -35,8 +59,16 @@ def say_progress(folder: AttemptFolder, rank: int, *, epoch: int, epochs: int, r
         write_whole(folder.progress, encode(Progress(epoch=epoch, epochs=epochs, role=role)))
 
 
+class Common(NamedTuple):
+    """What is told once for all ranks of a cell."""
+
+    model: Model
+    facts: Facts
+    probe: Probe | None
+
+
 def leave_record(
-    folder: AttemptFolder, file: CellFile, everyone: list[Measured], model: Model, facts: Facts
+    folder: AttemptFolder, file: CellFile, everyone: list[Measured], common: Common
 ) -> None:
     """Write the arrays, then the record: where there is a record, everything is there.
 
@@ -47,23 +79,39 @@ def leave_record(
     attempt = msgspec.json.decode(folder.about.read_bytes(), type=Attempt)
     ranks = tuple(measured.rank for measured in everyone)
     hosts = tuple(dict.fromkeys(rank.host for rank in ranks))
+    arrays = stacked([measured.arrays for measured in everyone])
     record = Record(
         cell=cell,
         slug=cell.slug,
         attempt=msgspec.structs.replace(attempt, hosts=hosts, ended=utc_now()),
         outcome=Outcome.OK,
-        model=model,
-        facts=facts,
+        model=common.model,
+        facts=common.facts,
         ranks=ranks,
+        exchange=exchange_of(arrays.get("collective_served_s")),
+        probe=common.probe,
     )
     text = encode(record)
     decode(text, str(folder.record))  # a reader's checks, while the log still tells why
     content = io.BytesIO()
-    np.savez(
-        content,
-        step_s=np.stack([measured.arrays.step_s for measured in everyone]),
-        stall_s=np.stack([measured.arrays.stall_s for measured in everyone]),
-        loss=np.stack([measured.arrays.loss for measured in everyone]),
-    )
+    np.savez(content, **arrays)  # type: ignore[arg-type]  # an option of its own is a bool
     write_whole(folder.iterations, content.getvalue())
     write_whole(folder.record, text)
+
+
+def stacked(each: Sequence[dict[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
+    """The ranks' arrays by name, rank first; those whose lengths differ are left out."""
+    names = [name for name in each[0] if len({arrays[name].shape for arrays in each}) == 1]
+    return {name: np.stack([arrays[name] for arrays in each]) for name in names}
+
+
+def exchange_of(duration_s: NDArray[np.float64] | None) -> Exchange | None:
+    """Waiting for the late rank, and the rest: from an array (ranks, collectives) of seconds."""
+    if duration_s is None or len(duration_s) < 2:
+        return None
+    least, most = duration_s.min(axis=0), duration_s.max(axis=0)
+    return Exchange(
+        collectives=duration_s.shape[1],
+        skew_s=float((most - least).sum()),
+        net_s=float(least.sum()),
+    )

@@ -1,17 +1,20 @@
-"""How a cell's processes are tied together: one small class per strategy."""
+"""How a cell's processes are tied together, and how gradients meet: a small class per strategy."""
 
 import os
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, NamedTuple
 
+import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import Dataset, DistributedSampler
 
 from hpml_jobs.cell import Cell, Device, Strategy
 from hpml_jobs.errors import HpmlError
+from hpml_jobs.worker.messages import Ledger, by_dtype, noted
+from hpml_jobs.worker.observed import ObservedDataParallel, ObservedDDP
 from hpml_jobs.worker.timing import Devices
 
 PATIENCE = timedelta(minutes=10)
@@ -43,14 +46,20 @@ def this_place(cell: Cell) -> Place:
 
 
 class Single:
-    """One process on one device: the plain loop, the baseline."""
+    """One process on one device: the plain loop, the baseline.
+
+    With a `ledger`, collectives are counted and timed in it.
+    """
 
     backend: str | None = None
+    overlaps = False
+    """Whether collectives start before backward is over."""
 
     def __init__(self, cell: Cell, place: Place, devices: Devices) -> None:
         self.cell = cell
         self.place = place
         self.devices = devices
+        self.ledger: Ledger | None = None
 
     @property
     def loader_batch(self) -> int:
@@ -60,14 +69,21 @@ class Single:
     def setup(self) -> None:
         """Tie the processes together."""
 
-    def wrap(self, model: nn.Module) -> nn.Module:
-        """The model as it is trained; `model` itself stays this rank's replica."""
+    def wrap(self, model: nn.Module, *, observed: bool = False) -> nn.Module:
+        """The model as it is trained; `model` itself stays this rank's replica.
+
+        An `observed` one notes the collectives that the wrapper itself makes.
+        """
+        del observed
         return model
 
     def sampler(self, images: Dataset[Any]) -> Sampler:
         """Which images this process takes; None: all, shuffled by the loader."""
         del images
         return None
+
+    def exchange(self, replica: nn.Module) -> None:
+        """Let gradients meet, after backward, where the wrapper has not done it."""
 
     def settle(self, replica: nn.Module) -> None:
         """Make this rank's replica what the strategy promises between two iterations."""
@@ -78,6 +94,10 @@ class Single:
     def gather(self, value: Any) -> list[Any] | None:
         """Every rank's value, by rank, on rank 0; None on the others."""
         return [value]
+
+    def all_agree(self, mine: bool) -> bool:
+        """Whether all processes say yes."""
+        return mine
 
     def close(self) -> None:
         """Untie the processes."""
@@ -91,13 +111,16 @@ class DP(Single):
         """Images that this process takes per iteration, for all of its devices."""
         return self.cell.global_batch
 
-    def wrap(self, model: nn.Module) -> nn.Module:
+    def wrap(self, model: nn.Module, *, observed: bool = False) -> nn.Module:
         """The model, replicated anew in every forward."""
-        return nn.DataParallel(model, device_ids=[device.index for device in self.devices])
+        numbers = [device.index for device in self.devices]
+        if observed:
+            return ObservedDataParallel(model, numbers, self)
+        return nn.DataParallel(model, device_ids=numbers)
 
 
-class DDP(Single):
-    """`DistributedDataParallel`: a process per device, gradients meet during backward."""
+class Grouped(Single):
+    """One process per device, tied by a process group; a share of the images for each."""
 
     def setup(self) -> None:
         """Join the process group that torchrun's environment describes."""
@@ -106,20 +129,10 @@ class DDP(Single):
         bound = device if device.type == "cuda" else None
         dist.init_process_group(self.backend, timeout=PATIENCE, device_id=bound)
 
-    def wrap(self, model: nn.Module) -> nn.Module:
-        """The model with its gradient buckets; parameters are rank 0's from now on."""
-        on_cuda = self.cell.device is Device.CUDA
-        return DistributedDataParallel(model, device_ids=[self.devices[0]] if on_cuda else None)
-
     def sampler(self, images: Dataset[Any]) -> Sampler:
         """An equal share for every rank, padded by repetition."""
         place = self.place
         return DistributedSampler(images, place.processes, place.rank, seed=self.cell.seed)
-
-    def settle(self, replica: nn.Module) -> None:
-        """Send rank 0's buffers to all, as the next wrapped forward would: now they differ."""
-        for buffer in replica.buffers():
-            dist.broadcast(buffer, src=0)
 
     def barrier(self) -> None:
         """Wait for all ranks."""
@@ -131,13 +144,106 @@ class DDP(Single):
         dist.gather_object(value, everyone)
         return everyone
 
+    def all_agree(self, mine: bool) -> bool:
+        """Whether all ranks say yes."""
+        answer = torch.tensor(float(mine), device=self.devices[0])
+        dist.all_reduce(answer, dist.ReduceOp.MIN)
+        return bool(answer.item())
+
     def close(self) -> None:
         """Leave the process group."""
         dist.destroy_process_group()
+
+
+class DDP(Grouped):
+    """`DistributedDataParallel`: gradients meet in buckets, during backward."""
+
+    overlaps = True
+
+    def wrap(self, model: nn.Module, *, observed: bool = False) -> nn.Module:
+        """The model with its gradient buckets; parameters are rank 0's from now on."""
+        numbers = [self.devices[0]] if self.cell.device is Device.CUDA else None
+        if observed:
+            return ObservedDDP(model, numbers, self)
+        return DistributedDataParallel(model, device_ids=numbers)
+
+    def settle(self, replica: nn.Module) -> None:
+        """Send rank 0's buffers to all, as the next wrapped forward would: now they differ."""
+        for buffer in replica.buffers():
+            dist.broadcast(buffer, src=0)
+
+
+class Allreduce(Grouped):
+    """By hand: after backward an all-reduce of every gradient, one after another."""
+
+    def wrap(self, model: nn.Module, *, observed: bool = False) -> nn.Module:
+        """The model itself; parameters are rank 0's from now on, buffers stay each rank's own."""
+        del observed
+        for parameter in model.parameters():
+            dist.broadcast(parameter.detach(), src=0)
+        return model
+
+    def exchange(self, replica: nn.Module) -> None:
+        """Sum every gradient over the ranks, then divide."""
+        gradients = gradients_of(replica)
+        for gradient in gradients:
+            with noted(self.ledger, "all_reduce", "gradients", gradient):
+                dist.all_reduce(gradient)
+        torch._foreach_div_(gradients, self.place.processes)
+
+
+class AllreduceFlat(Allreduce):
+    """By hand: after backward one all-reduce of all gradients, copied into one message."""
+
+    def exchange(self, replica: nn.Module) -> None:
+        """Flatten, sum over the ranks, divide, and copy back."""
+        for gradients in by_dtype(gradients_of(replica)):
+            flat = torch.cat([gradient.flatten() for gradient in gradients])
+            with noted(self.ledger, "all_reduce", "gradients", flat):
+                dist.all_reduce(flat)
+            flat /= self.place.processes
+            sizes = [gradient.numel() for gradient in gradients]
+            parts = flat.split(sizes)  # type: ignore[no-untyped-call]
+            means = [
+                part.view_as(gradient) for part, gradient in zip(parts, gradients, strict=True)
+            ]
+            torch._foreach_copy_(gradients, means)
+
+
+class GatherScatter(Allreduce):
+    """By hand: rank 0 gathers every gradient, averages, and scatters the mean back."""
+
+    def exchange(self, replica: nn.Module) -> None:
+        """One gather and one scatter for every gradient."""
+        is_root, processes = self.place.rank == 0, self.place.processes
+        for gradient in gradients_of(replica):
+            everyone = [torch.empty_like(gradient) for _ in range(processes)] if is_root else None
+            with noted(self.ledger, "gather", "gradients", gradient):
+                dist.gather(gradient, everyone, dst=0)
+            means = [torch.stack(everyone).mean(0)] * processes if everyone else None
+            with noted(self.ledger, "scatter", "gradients", gradient):
+                dist.scatter(gradient, means, src=0)
+
+
+def gradients_of(replica: nn.Module) -> list[Tensor]:
+    """The gradients of a replica; those that backward did not reach are zeros.
+
+    Without them ranks that reach other parameters would wait for each other for ever.
+    """
+    found = []
+    for parameter in replica.parameters():
+        if parameter.requires_grad:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+            found.append(parameter.grad)
+    return found
 
 
 STRATEGIES: dict[Strategy, Callable[[Cell, Place, Devices], Single]] = {
     Strategy.SINGLE: Single,
     Strategy.DP: DP,
     Strategy.DDP: DDP,
+    Strategy.ALLREDUCE: Allreduce,
+    Strategy.ALLREDUCE_FLAT: AllreduceFlat,
+    Strategy.GATHER_SCATTER: GatherScatter,
 }

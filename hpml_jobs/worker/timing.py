@@ -1,9 +1,9 @@
-"""The clock of an epoch: a window between two synchronisation points, two stamps per iteration."""
+"""The clock of an epoch: a window between two synchronisation points, stamps, and its phases."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 import torch
@@ -11,110 +11,119 @@ from numpy.typing import NDArray
 
 Devices = tuple[torch.device, ...]
 Seconds = NDArray[np.float64]
+Stamp = Any
+"""A moment: nanoseconds of the host's clock, or an event in the device's own stream."""
 
 
-class Times(NamedTuple):
-    """What the clock of one epoch showed on one rank; seconds.
+class Clock(Protocol):
+    """Where stamps come from. A stamp never waits for the device."""
 
-    `step_s` and `stall_s` are arrays over iterations: end of one step to the end of the next, and
-    the part of it in which the device waited for its batch. `stall_total_s` also holds what came
-    after the last step: the loader saying that there is no more.
+    def stamp(self) -> Stamp:
+        """This moment, in the order of the device's work."""
+
+    def seconds(self, first: Stamp, then: Stamp) -> float:
+        """Seconds between two stamps; call it after the device was synchronised."""
+
+
+class HostClock:
+    """The host's monotonic clock: right where the host itself computes."""
+
+    stamp = staticmethod(time.perf_counter_ns)
+
+    def seconds(self, first: int, then: int) -> float:
+        """Seconds between two stamps."""
+        return (then - first) / 1e9
+
+
+class CudaClock:
+    """Events in the device's own stream, made beforehand and read after the epoch.
+
+    The device passes an event when it has done all work before it: between two of them it had
+    that work to do, whatever the host did meanwhile. Resolution is about 0.5 microseconds.
     """
 
-    epoch_s: float
-    stall_total_s: float
-    step_s: Seconds
-    stall_s: Seconds
+    def __init__(self, events: int) -> None:
+        self._ready = [self._event() for _ in range(events)]
+
+    @staticmethod
+    def _event() -> torch.cuda.Event:
+        return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+
+    def stamp(self) -> torch.cuda.Event:
+        """The next event, in the current stream of the current device."""
+        event = self._ready.pop() if self._ready else self._event()
+        event.record()
+        return event
+
+    def seconds(self, first: torch.cuda.Event, then: torch.cuda.Event) -> float:
+        """Seconds between two events; the device must have passed both."""
+        return float(first.elapsed_time(then)) / 1e3
 
 
-class Stamps(Protocol):
-    """Marks in time: epoch start, then `batch there`, `step done` per iteration, epoch end."""
-
-    def mark(self) -> None:
-        """This moment, in the order of the device's work; never waits for the device."""
-
-    def gaps(self) -> Seconds:
-        """Seconds from each mark to the next; call it after the device was synchronised."""
+def clock_for(devices: Devices, events: int) -> Clock:
+    """The clock of a rank's devices, with so many events made beforehand."""
+    return CudaClock(events) if devices[0].type == "cuda" else HostClock()
 
 
-class HostStamps:
-    """Marks of the host's clock: right where the host itself computes."""
+class Window:
+    """One epoch: barrier, synchronise, t0 … synchronise, t1 of this rank, barrier.
 
-    def __init__(self) -> None:
-        self._ns: list[int] = []
-
-    def mark(self) -> None:
-        """This moment."""
-        self._ns.append(time.perf_counter_ns())
-
-    def gaps(self) -> Seconds:
-        """Seconds from each mark to the next."""
-        return np.array([then - first for first, then in pairwise(self._ns)]) / 1e9
-
-
-class CudaStamps:
-    """Marks in the device's own stream, made beforehand and read after the epoch.
-
-    The device passes a mark when it has done all work before it: from `step done` to `batch there`
-    it had nothing to do, whatever the host did meanwhile.
+    `epoch_s` is of this rank's own host clock; clocks of two nodes are never compared. `start` and
+    `end` are stamps of the same two moments on the devices' clock.
     """
 
-    def __init__(self, iterations: int) -> None:
-        self._events = [
-            torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-            for _ in range(2 * iterations + 2)
-        ]
-        self._used = 0
-
-    def mark(self) -> None:
-        """Put the next event into the current stream of the current device."""
-        self._events[self._used].record()
-        self._used += 1
-
-    def gaps(self) -> Seconds:
-        """Seconds from each mark to the next (resolution about 0.5 microseconds)."""
-        events = self._events[: self._used]
-        return np.array([first.elapsed_time(then) for first, then in pairwise(events)]) / 1e3
-
-
-class EpochClock:
-    """The window of one epoch: barrier, synchronise, t0 … synchronise, t1 of this rank, barrier.
-
-    Durations are of this rank's own clock; clocks of two nodes are never compared.
-    """
-
-    def __init__(self, devices: Devices, iterations: int, barrier: Callable[[], None]) -> None:
+    def __init__(self, devices: Devices, clock: Clock, barrier: Callable[[], None]) -> None:
         self._devices = devices
+        self._clock = clock
         self._barrier = barrier
-        on_cuda = devices[0].type == "cuda"
-        self._stamps: Stamps = CudaStamps(iterations) if on_cuda else HostStamps()
-        self.mark = self._stamps.mark
         self._t0 = self._t1 = 0
+        self.start: Stamp = None
+        self.end: Stamp = None
 
     def __enter__(self) -> Self:
         self._barrier()
         synchronise(self._devices)
         self._t0 = time.perf_counter_ns()
-        self.mark()
+        self.start = self._clock.stamp()
         return self
 
     def __exit__(self, failure: type[BaseException] | None, *_: object) -> None:
         if failure:
             return  # the other ranks will not come to the barrier either
-        self.mark()
+        self.end = self._clock.stamp()
         synchronise(self._devices)
         self._t1 = time.perf_counter_ns()
         self._barrier()
 
-    def read(self) -> Times:
-        """The epoch's times, once it is over."""
-        epoch_s = (self._t1 - self._t0) / 1e9
-        gaps = self._stamps.gaps()
-        stalls, work = gaps[0::2], gaps[1::2]
-        stall_s = stalls[:-1]
-        # Device and host clocks differ in the last digits: the part never exceeds the whole.
-        stall_total_s = min(float(stalls.sum()), epoch_s)
-        return Times(epoch_s, stall_total_s, step_s=stall_s + work, stall_s=stall_s)
+    @property
+    def epoch_s(self) -> float:
+        """Seconds between the two synchronisation points."""
+        return (self._t1 - self._t0) / 1e9
+
+
+class Times(NamedTuple):
+    """What the stamps of one epoch showed on one rank; seconds, arrays over iterations.
+
+    `step_s` is from the end of one step to the end of the next, `stall_s` the part of it in which
+    the device waited for its batch. `last_stall_s` came after the last step: the loader saying
+    that there is no more.
+    """
+
+    step_s: Seconds
+    stall_s: Seconds
+    last_stall_s: float
+
+
+def read_times(clock: Clock, window: Window, moments: Sequence[Sequence[Stamp]]) -> Times:
+    """Steps and stalls from each iteration's moments: `batch there` first, `step done` last."""
+    ends = [window.start, *(those[-1] for those in moments)]
+    stall_s = [
+        clock.seconds(before, those[0]) for before, those in zip(ends, moments, strict=False)
+    ]
+    step_s = [clock.seconds(before, end) for before, end in pairwise(ends)]
+    return Times(
+        np.array(step_s), np.array(stall_s), last_stall_s=clock.seconds(ends[-1], window.end)
+    )
 
 
 def synchronise(devices: Devices) -> None:

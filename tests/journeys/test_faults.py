@@ -33,7 +33,7 @@ def faulty(send):
     """All faults at once: they wait for each other on SLURM's slow clock, not on the processor."""
 
     def start(name: str, model: str, *more: str):
-        words = (*OWN, f"workload.model=owncode:{model}", *SIDE_BY_SIDE, *more)
+        words = (*OWN, f"workload.model=owncode:{model}", *SIDE_BY_SIDE, "protocol=lab", *more)
         return send(name, *words)
 
     return {

@@ -5,13 +5,13 @@ import json
 
 import pytest
 
-from hpml_jobs.formulas import bus_gb_per_s, residual_communication_s
+from hpml_jobs.formulas import bus_gb_per_s, expected_bytes, residual_communication_s
 from tests.conftest import Program
 from tests.rig import Rig
 
 pytestmark = pytest.mark.journey
 
-CELLS = ("-m", "gpus=1,2,4", "batch=32,128,512", "workload=digits", "data.limit=4096")
+CELLS = ("-m", "gpus=1,2,4", "batch=32,128,512", "workload=digits", "data.limit=4096", "probe_s=2")
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +86,41 @@ def test_the_tables_hold_what_the_records_say(lab, desk: Program) -> None:
         assert entry["residual"]["bus_gb_per_s"] == bandwidth
 
 
+def test_communication_is_measured_and_closes(lab, desk: Program) -> None:
+    desk.ok("collect", "lab")
+    told = json.loads((lab.study.report / "tables.json").read_text())
+    entries = {(e["gpus"], e["batch_per_gpu"]): e for e in told["groups"][0]["entries"]}
+    parallel = [record for record in lab.records().values() if record.cell.gpus > 1]
+    assert len(parallel) == 6
+    for record in parallel:
+        cell, entry = record.cell, entries[record.cell.gpus, record.cell.batch]
+        assert record.model is not None
+        expected = expected_bytes(record.iterations, record.model.gradient_bytes)
+        for rank in record.ranks:
+            assert rank.epoch("instrumented").closure < 0.01
+            assert rank.communication.bytes_of("gradients") == expected
+        assert len({rank.parameters_hash for rank in record.ranks}) == 1
+        whole = record.instrumented.epoch("instrumented").epoch_s - record.phases.stall_s
+        assert record.compute_s + record.comm_exposed_s == pytest.approx(whole, rel=0.01)
+        assert entry["values"]["compute_s"] == record.compute_s
+        assert entry["values"]["comm_exposed_s"] == record.comm_exposed_s
+        busbw = bus_gb_per_s(expected, record.gradients_net_s, cell.gpus)
+        assert entry["bandwidth"]["bus_gb_per_s"] == pytest.approx(busbw)
+        assert entry["bandwidth"]["sent_bytes"] == expected
+
+
+def test_what_does_not_depend_on_the_machine_passes_its_checks(lab, desk: Program) -> None:
+    sure = {"closure", "counts", "parameters", "short", "loader-bound"}
+    together = {"replicas", "messages", "exposed", "profiler-messages"}
+    for told in json.loads(desk.ok("record", "lab", "--json"))["cells"]:
+        levels = {verdict["check"]: verdict["level"] for verdict in told["verdicts"]}
+        alone = told["slug"].startswith("single")
+        wanted = sure if alone else sure | together
+        assert wanted <= set(levels)
+        passed = wanted - {"short", "loader-bound"}
+        assert {levels[check] for check in passed} == {"pass"}, told["verdicts"]
+
+
 def test_rerun_measures_again_and_keeps_the_old_record(lab, desk: Program) -> None:
     slug = next(slug for slug in lab.jobs if slug.startswith("single-1proc-b512"))
     old = lab.records()[slug]
@@ -100,7 +135,9 @@ def test_rerun_measures_again_and_keeps_the_old_record(lab, desk: Program) -> No
 
 
 def test_two_gpus_on_two_nodes(send, rig: Rig) -> None:
-    sent = send("nodes", "gpus=2", "nodes=2", "batch=64", "workload=digits", "data.limit=1024")
+    sent = send(
+        "nodes", "gpus=2", "nodes=2", "batch=64", "workload=digits", "data.limit=1024", "probe_s=1"
+    )
     assert [state["outcome"] for state in sent.wait().values()] == ["ok"]
     (record,) = sent.records().values()
     # c10d gives rank 0 to either node

@@ -13,7 +13,14 @@ from tests.rig import Rig
 pytestmark = pytest.mark.journey
 
 TEMPLATES = Path(__file__).parents[2] / "sbatch"
-CELL = ("workload=digits", "data.limit=1024", "cluster=rig", "--config-dir", str(HERE / "conf"))
+CELL = (
+    "workload=digits",
+    "data.limit=1024",
+    "probe_s=1",
+    "cluster=rig",
+    "--config-dir",
+    str(HERE / "conf"),
+)
 SMALL = ("--mem=8G",)  # less than the templates ask for: the nodes are small
 
 

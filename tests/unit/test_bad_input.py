@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from hpml_jobs.cli import run
-from hpml_jobs.record import encode, write_whole
+from hpml_jobs.files import encode, write_whole
 from hpml_jobs.study import Study
 from tests.unit.conftest import FakeSlurm
 from tests.unit.values import record

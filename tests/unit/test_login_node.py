@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hpml_jobs.record import encode, write_whole
+from hpml_jobs.files import encode, write_whole
 from hpml_jobs.study import Study
 from tests.unit.conftest import FakeSlurm
 from tests.unit.values import record
@@ -48,7 +48,9 @@ def test_help_loads_nothing_heavy(slurm: FakeSlurm) -> None:
     assert not heavy & set(end["loaded"])
 
 
-@pytest.mark.parametrize("command", ["submit", "plan", "run", "fetch", "status", "collect"])
+@pytest.mark.parametrize(
+    "command", ["submit", "plan", "run", "fetch", "status", "record", "collect"]
+)
 def test_the_help_of_every_command_shows_an_example(command: str, slurm: FakeSlurm) -> None:
     shown, end = login_node(command, "--help")
     assert "Example: hpml-jobs" in " ".join(shown.split())

@@ -41,7 +41,12 @@ def own(program: Program, act: str) -> tuple[str, ...]:
 
 def test_a_study_runs_collects_and_is_not_run_again(program: Program) -> None:
     shown = program.ok("-m", "gpus=1,2", "batch=64", *HERE)
-    assert "2/2  ddp-2proc-b64-digits-" in shown
+    ended = [line.split()[:2] for line in shown.splitlines() if line.startswith("  ")]
+    assert [place for place, _ in ended] == ["1/2", "2/2"]
+    assert {slug.rpartition("-")[0] for _, slug in ended} == {
+        "ddp-2proc-b64-digits",
+        "single-1proc-b64-digits",
+    }
     again = json.loads(program.ok("-m", "gpus=1,2", "batch=64", *HERE, "--json"))
     assert again["cells"] == []
     tables = program.ok("collect")
@@ -86,6 +91,8 @@ def test_an_interrupted_run_leaves_no_process_and_says_what_became_of_its_cells(
         env=program.environment,
         stderr=subprocess.PIPE,
         text=True,
+        # a shell's background job, as CI may be, ignores SIGINT, and so would its children
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 (no threads)
     )
     study = Study(program.folder / "outputs" / "interrupted")
     deadline = time.monotonic() + 60

@@ -6,13 +6,15 @@ import msgspec
 import pytest
 
 from hpml_jobs.cell import Cell, CellFile, Device, Strategy, Workload
-from hpml_jobs.formulas import iterations, samples_processed
-from hpml_jobs.record import Attempt, Epoch, Facts, Model, Rank, Record, encode, write_whole
+from hpml_jobs.files import encode, write_whole
+from hpml_jobs.record import Attempt, Facts, Model, Record
 from hpml_jobs.report.collect import collect
 from hpml_jobs.report.groups import Report
 from hpml_jobs.report.layout import Table
 from hpml_jobs.slurm import Outcome
 from hpml_jobs.study import CellState, Study
+from hpml_jobs.verdicts import Verdict
+from tests.unit import values
 
 GRADIENT_BYTES = 44_695_848
 PUBLISHED_S = {
@@ -53,52 +55,37 @@ CPU = Facts(torch="2.14.1", cpu_model="AMD EPYC 7543", backend=None)
 def cell(gpus: int, batch: int, **changes: object) -> Cell:
     """One cell; `single` on one GPU and ddp on more, unless told otherwise."""
     strategy = Strategy.SINGLE if gpus == 1 else Strategy.DDP
-    values = {"strategy": strategy, "workload": RESNET, **changes}
-    return Cell(gpus=gpus, batch=batch, **values)
+    return values.cell(
+        gpus=gpus, batch=batch, **{"strategy": strategy, "workload": RESNET, **changes}
+    )
 
 
 def record(cell: Cell, epoch_s: float, stall_s: float = 0.0, facts: Facts = V100) -> Record:
-    """A valid record of one cell, every rank with the same times."""
-    images = cell.workload.images
-    epoch = Epoch(
-        role="timed",
-        epoch_s=epoch_s,
-        stall_s=stall_s,
-        iterations=iterations(images, cell.gpus, cell.batch),
-        samples=samples_processed(images, cell.processes) // cell.processes,
-        loss=1.5,
-        accuracy=0.5,
-    )
-    device = "cpu" if cell.device is Device.CPU else facts.gpu_model
-    ranks = tuple(
-        Rank(
-            rank=rank,
-            local_rank=rank,
-            host="node1",
-            devices=(device,) * (cell.gpus // cell.processes),
-            threads=cell.threads,
-            loader_workers=cell.loader_workers,
-            epochs=(msgspec.structs.replace(epoch, role="warmup"), epoch),
-        )
-        for rank in range(cell.processes)
-    )
+    """A valid record of one cell, every rank with the same times in its timed epoch."""
     digits = cell.workload.data == "digits"
     parameters = 26_154 if digits else 11_173_962
-    return Record(
-        cell=cell,
-        slug=cell.slug,
-        attempt=Attempt(id="17_0-0", job="17_0", hosts=("node1",)),
-        outcome=Outcome.OK,
-        model=Model(
-            name=cell.workload.model,
-            parameters=parameters,
-            tensors=62,
-            gradient_bytes=4 * parameters,
-            buffer_bytes=38_560,
-        ),
-        facts=facts,
-        ranks=ranks,
+    model = Model(
+        name=cell.workload.model,
+        parameters=parameters,
+        tensors=62,
+        gradient_bytes=4 * parameters,
+        buffer_bytes=38_560,
     )
+    whole = values.record(cell, "17_0.r0", epoch_s, facts=facts, model=model)
+    device = "cpu" if cell.device is Device.CPU else facts.gpu_model
+    ranks = []
+    for rank in whole.ranks:
+        changes = {"epoch_s": epoch_s, "stall_s": stall_s}
+        epochs = tuple(
+            msgspec.structs.replace(epoch, **changes)
+            if epoch.role in ("warmup", "timed")
+            else epoch
+            for epoch in rank.epochs
+        )
+        devices = (device,) * (cell.gpus // cell.processes)
+        ranks.append(msgspec.structs.replace(rank, epochs=epochs, devices=devices, host="node1"))
+    attempt = Attempt(id="17_0-0", job="17_0", hosts=("node1",))
+    return msgspec.structs.replace(whole, ranks=tuple(ranks), attempt=attempt)
 
 
 class Maker:
@@ -154,6 +141,14 @@ class Maker:
         """One table of the report."""
         tables = self.collect().groups[group - 1].tables
         return next(table for table in tables if table.label == label)
+
+
+@pytest.fixture(autouse=True)
+def ruling(monkeypatch):
+    """Verdicts by slug, for a test to fill; hand-made records are judged by nothing else."""
+    given: dict[str, tuple[Verdict, ...]] = {}
+    monkeypatch.setattr("hpml_jobs.verdicts.of_study", lambda records: given)
+    return given
 
 
 @pytest.fixture

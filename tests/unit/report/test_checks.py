@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from hpml_jobs.cell import Protocol
 from hpml_jobs.report.markdown import document
 from hpml_jobs.slurm import Outcome
 
@@ -50,11 +51,27 @@ def test_the_heading_says_what_differs(make):
     assert f"Set apart by: GPU model {RTX}." in text
 
 
-@pytest.mark.parametrize("change", [{"seed": 1}, {"threads": 2}, {"loader_workers": 4}])
+@pytest.mark.parametrize("change", [{"epochs": 5}, {"threads": 2}, {"loader_workers": 4}])
 def test_cells_asked_for_otherwise_do_not_mix(make, change):
     make.nine()
     make.add(make.record(make.cell(2, 32, **change), 20.0))
     assert len(make.collect().groups) == 2
+
+
+@pytest.mark.parametrize("change", [{"protocol": Protocol.LAB}, {"probe_s": 5.0}])
+def test_what_does_not_change_the_timed_epoch_does_not_set_apart(make, change):
+    make.nine(but=((2, 32),))
+    make.add(make.record(make.cell(2, 32, **change), 20.0))
+    assert len(make.collect().groups) == 1
+    assert make.table("table1-ddp").lines[1].texts[0] == "20.00"
+
+
+def test_another_seed_is_another_run(make):
+    make.nine()
+    make.add(make.record(make.cell(2, 32, seed=1), 20.0))
+    table = make.table("table1-ddp")
+    assert table.lines[1].texts[0] == "25.41"  # the median of 30.819 and 20.0
+    assert "Median of 1 to 2 runs." in table.caption[1]
 
 
 def test_same_name_with_another_learning_rate_is_another_workload(make):
@@ -108,7 +125,7 @@ def test_an_out_of_memory_with_facts_belongs_where_it_happened(make):
     make.add(make.record(make.cell(1, 32), 20.0, 0.0, rtx))
     make.out_of_memory(make.cell(4, 32), make.v100)
     rtx_group, v100_group = make.collect().groups
-    assert [table.label for table in rtx_group.tables] == ["q1"]
+    assert rtx_group.sets == ()
     assert v100_group.sets[0].tables[0].lines[-1].texts[0] == "OOM"
 
 

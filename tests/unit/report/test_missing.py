@@ -27,7 +27,9 @@ def test_a_cell_without_a_record_is_a_dash_and_a_line_in_every_table(make, outco
     for label, texts in (
         ("table1-ddp", ("–", "–")),
         ("table2-ddp", ("–", "–")),
+        ("table2r-ddp", ("–", "–")),
         ("table3-ddp", ("–",)),
+        ("table3r-ddp", ("–",)),
     ):
         table = make.table(label)
         assert lines(table)["4-GPU"][len(texts) : 2 * len(texts)] == texts
@@ -40,10 +42,10 @@ def test_without_a_baseline_the_time_stands_and_nothing_is_compared(make):
     note = f"no single-GPU cell at batch 128: failed: no such data set [{slug}]"
     assert lines(make.table("table1-ddp"))["1-GPU"][2:4] == ("–", "–")
     assert lines(make.table("table1-ddp"))["2-GPU"][2:4] == ("20.92", "–")
-    assert lines(make.table("table2-ddp"))["2-GPU"][2:4] == ("–", "–")
-    assert lines(make.table("table3-ddp"))["2-GPU"][1] == "–"
-    for table in make.collect().groups[0].tables:
-        assert table.notes == (note,)
+    assert lines(make.table("table2r-ddp"))["2-GPU"][2:4] == ("–", "–")
+    assert lines(make.table("table3r-ddp"))["2-GPU"][1] == "–"
+    for label in ("q1", "table1-ddp", "table2r-ddp", "table3r-ddp"):
+        assert make.table(label).notes == (note,)
     assert "none at batch 128" in "\n".join(make.table("table1-ddp").caption)
 
 
@@ -143,17 +145,24 @@ def test_a_warning_stands_beside_a_valid_record(make):
     assert note == f"{slug}: SLURM says CANCELLED by 1000, the record is whole"
 
 
+def test_what_was_measured_needs_no_baseline(make):
+    make.nine(but=((1, 128),))
+    for label, texts in (("table2-ddp", ("18.92", "1.682")), ("table3-ddp", ("4.63",))):
+        assert lines(make.table(label))["2-GPU"][len(texts) : 2 * len(texts)] == texts
+        assert make.table(label).notes == ()
+
+
 def test_a_negative_residual_is_printed_and_has_no_bandwidth(make):
     make.nine(but=((2, 512),))
     make.add(make.record(make.cell(2, 512), 12.0))
-    assert lines(make.table("table2-ddp"))["2-GPU"][4:] == ("12.97", "-0.973")
-    assert lines(make.table("table3-ddp"))["2-GPU"][2] == "–"
-    (note,) = make.table("table3-ddp").notes
+    assert lines(make.table("table2r-ddp"))["2-GPU"][4:] == ("12.97", "-0.973")
+    assert lines(make.table("table3r-ddp"))["2-GPU"][2] == "–"
+    (note,) = make.table("table3r-ddp").notes
     assert note == (
         "2-GPU at batch 512: the residual is -0.973 s, not above zero, "
         "so no bandwidth follows from it"
     )
-    assert make.table("table2-ddp").notes == ()
+    assert make.table("table2r-ddp").notes == ()
 
 
 def test_a_study_without_any_record_has_its_tables_all_the_same(make):

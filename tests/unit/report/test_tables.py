@@ -24,24 +24,44 @@ TABLE_1 = """\
 | 2-GPU   |            30.82 |    1.58 |             20.92 |    1.30 |             15.66 |    1.66 |
 | 4-GPU   |            30.82 |    1.58 |             19.88 |    1.37 |             15.13 |    1.72 |"""  # noqa: E501 - as written
 
+# Of the instrumented epoch, 1.005 x the published time, 90 % is computation, 8 % exposed.
 TABLE_2 = """\
-| Table 2 | batch 32 per GPU |       | batch 128 per GPU |       | batch 512 per GPU |       |
-|:--------|-----------------:|------:|------------------:|------:|------------------:|------:|
-|         |          Compute |  Comm |           Compute |  Comm |           Compute |  Comm |
-| 2-GPU   |            23.57 | 5.748 |             12.89 | 6.528 |             12.22 | 1.941 |
-| 4-GPU   |            11.79 | 17.54 |             6.447 | 11.93 |             6.236 | 7.391 |"""
+| Table 2 (s) | batch 32 per GPU |       | batch 128 per GPU |       | batch 512 per GPU |       |
+|:------------|-----------------:|------:|------------------:|------:|------------------:|------:|
+|             |          Compute |  Comm |           Compute |  Comm |           Compute |  Comm |
+| 2-GPU       |            27.88 | 2.478 |             18.92 | 1.682 |             14.17 | 1.259 |
+| 4-GPU       |            27.88 | 2.478 |             17.98 | 1.598 |             13.68 | 1.216 |"""  # noqa: E501 - as written
+
+TABLE_2R = """\
+| Table 2r (s) | batch 32 per GPU |       | batch 128 per GPU |       | batch 512 per GPU |       |
+|:-------------|-----------------:|------:|------------------:|------:|------------------:|------:|
+|              |          Compute |  Comm |           Compute |  Comm |           Compute |  Comm |
+| 2-GPU        |            23.57 | 5.748 |             12.89 | 6.528 |             12.22 | 1.941 |
+| 4-GPU        |            11.79 | 17.54 |             6.447 | 11.93 |             6.236 | 7.391 |"""  # noqa: E501 - as written
 
 TABLE_3 = """\
 | Table 3 (GB/s) | batch 32 per GPU | batch 128 per GPU | batch 512 per GPU |
 |:---------------|-----------------:|------------------:|------------------:|
-| 2-GPU          |             6.08 |              1.34 |              1.13 |
-| 4-GPU          |             1.49 |             0.551 |             0.227 |"""
+| 2-GPU          |             12.5 |              4.63 |              1.55 |
+| 4-GPU          |             9.40 |              3.65 |              1.23 |"""
+
+TABLE_3R = """\
+| Table 3r (GB/s) | batch 32 per GPU | batch 128 per GPU | batch 512 per GPU |
+|:----------------|-----------------:|------------------:|------------------:|
+| 2-GPU           |             6.08 |              1.34 |              1.13 |
+| 4-GPU           |             1.49 |             0.551 |             0.227 |"""
+
+TABLES = {
+    "q1": Q1,
+    "table1-ddp": TABLE_1,
+    "table2-ddp": TABLE_2,
+    "table2r-ddp": TABLE_2R,
+    "table3-ddp": TABLE_3,
+    "table3r-ddp": TABLE_3R,
+}
 
 
-@pytest.mark.parametrize(
-    ("label", "text"),
-    [("q1", Q1), ("table1-ddp", TABLE_1), ("table2-ddp", TABLE_2), ("table3-ddp", TABLE_3)],
-)
+@pytest.mark.parametrize(("label", "text"), TABLES.items())
 def test_the_published_study_in_the_shape_of_the_lab(make, label, text):
     make.nine(stall_s=1.5)
     assert grid(make.table(label)) == text
@@ -79,14 +99,15 @@ def test_published_speedups_to_three_digits(make):
 
 def test_under_every_table_stand_baseline_model_data_and_conditions(make):
     make.nine(stall_s=1.5)
-    for table in make.collect().groups[0].tables:
+    for label in TABLES:
+        table = make.table(label)
         text = "\n".join([*table.caption, table.setting])
         assert "resnet18_cifar, 11,173,962 parameters" in text
         assert "cifar10, 50,000 images per epoch" in text
         assert "Tesla V100-SXM2-16GB, torch 2.7.1+cu126" in text
         assert "One run." in text
         assert "GiB" not in text
-    one, two, three = (make.table(f"table{number}-ddp") for number in (1, 2, 3))
+    one, two, three = (make.table(f"table{number}-ddp") for number in ("1", "2r", "3r"))
     seconds = "48.61 s at batch 32, 27.22 s at batch 128, 25.95 s at batch 512"
     assert f"Baseline: strategy single, 1 GPU: {seconds}." in "\n".join(one.caption)
     assert "DataLoader workers in all: 1-GPU 2, 2-GPU 4, 4-GPU 8." in one.caption
@@ -101,12 +122,13 @@ def test_dp_has_its_own_set_with_the_shared_baseline_and_a_nominal_bandwidth(mak
     make.add(make.record(make.cell(2, 32, strategy=Strategy.DP), 40.0, 1.0))
     group = make.collect().groups[0]
     assert [one_set.strategy for one_set in group.sets] == [Strategy.DP, Strategy.DDP]
-    one, _, three = group.sets[0].tables
+    one, _, _, three, three_r = group.sets[0].tables
     assert [line.texts for line in one.lines] == [("48.61", "1"), ("40.00", "1.22")]
     assert "DataLoader workers in all: 2." in one.caption
-    assert three.corner == "Table 3 (GB/s, nominal)"
-    assert any(line.startswith("Nominal:") for line in three.caption)
-    assert "nominal" not in group.sets[1].tables[2].corner
+    for table in (three, three_r):
+        assert any(line.startswith("Nominal:") for line in table.caption)
+        assert "nominal" in table.corner
+    assert not any("nominal" in table.corner for table in group.sets[1].tables)
 
 
 def test_one_node_and_two_nodes_are_different_rows(make):
@@ -165,7 +187,9 @@ def test_a_failed_repeat_is_told_and_the_others_stand(make):
 
 def test_only_single_cells_give_the_q1_table_alone(make):
     make.add(make.record(make.cell(1, 32), 10.0))
-    assert [table.label for table in make.collect().groups[0].tables] == ["q1"]
+    group = make.collect().groups[0]
+    assert group.q1 is not None
+    assert group.sets == ()
 
 
 def test_order_is_by_number_not_by_text(make):

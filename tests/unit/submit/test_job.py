@@ -14,7 +14,7 @@ from hpml_jobs import __version__
 from hpml_jobs.attempt import AttemptFolder, RankError
 from hpml_jobs.cell import Cell, CellFile, Strategy
 from hpml_jobs.errors import HpmlError
-from hpml_jobs.record import encode, write_whole
+from hpml_jobs.files import encode, write_whole
 from hpml_jobs.slurm import Outcome
 from hpml_jobs.study import CellFolder, Study
 from hpml_jobs.submit import job as job_module

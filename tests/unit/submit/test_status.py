@@ -10,7 +10,8 @@ import pytest
 from hpml_jobs.attempt import AttemptEnd
 from hpml_jobs.cell import CellFile
 from hpml_jobs.errors import HpmlError
-from hpml_jobs.record import Attempt, encode, write_whole
+from hpml_jobs.files import encode, write_whole
+from hpml_jobs.record import Attempt
 from hpml_jobs.slurm import Outcome
 from hpml_jobs.study import CellFolder, CellState, Happening, ManifestLine, Study
 from hpml_jobs.submit.cells import Plan, make_plan

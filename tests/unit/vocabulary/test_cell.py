@@ -5,7 +5,7 @@ import pytest
 
 from hpml_jobs.cell import Cell, CellFile, Device, Protocol, Strategy, decode_cell_file
 from hpml_jobs.errors import UsageError
-from hpml_jobs.record import encode
+from hpml_jobs.files import encode
 from tests.unit.values import DIGITS, cell
 
 
@@ -19,6 +19,8 @@ from tests.unit.values import DIGITS, cell
         ({"loader_workers": -1}, "loader_workers=-1: must be 0 or more"),
         ({"seed": -1}, "seed=-1: must be 0 or more"),
         ({"repeat": -1}, "repeat=-1: must be 0 or more"),
+        ({"probe_s": -1.0}, "probe_s=-1.0: must be 0 or more"),
+        ({"epochs": 2}, "epochs=2: protocol=full needs 3 or more"),
         ({"gpus": 5, "nodes": 2}, "gpus=5 does not divide over nodes=2; take gpus=6"),
         ({"strategy": Strategy.SINGLE}, "strategy=single with gpus=4"),
         ({"strategy": Strategy.DP, "device": Device.CPU}, "silently runs one replica"),
@@ -64,7 +66,7 @@ def test_the_slug_is_a_file_name_whatever_the_workload_is_called() -> None:
 
 def test_slug_and_hash_stay_the_same_from_version_to_version() -> None:
     # A change here makes every finished cell of every study look new: it needs a new schema.
-    assert cell().slug == "ddp-4gpu-b512-digits-ab0f64"
+    assert cell().slug == "ddp-4gpu-b512-digits-2bf939"
 
 
 @pytest.mark.parametrize(
@@ -82,6 +84,9 @@ def test_slug_and_hash_stay_the_same_from_version_to_version() -> None:
         {"loader_workers": 4},
         {"seed": 1},
         {"repeat": 1},
+        {"epochs": 5},
+        {"probe_s": 3.0},
+        {"protocol": Protocol.LAB, "epochs": 3},
     ],
 )
 def test_what_can_change_the_number_changes_the_hash(change) -> None:
@@ -92,7 +97,7 @@ def test_what_can_change_the_number_changes_the_hash(change) -> None:
 def test_every_field_of_a_cell_is_in_the_hash_and_none_is_a_limit_or_a_path() -> None:
     assert set(Cell.__struct_fields__) == {
         *("gpus", "nodes", "batch", "strategy", "workload", "protocol", "device", "gpu_type"),
-        *("threads", "loader_workers", "seed", "repeat"),
+        *("threads", "loader_workers", "seed", "repeat", "epochs", "probe_s"),
     }
 
 
@@ -117,7 +122,8 @@ def test_a_cell_file_comes_back_as_it_was_written() -> None:
         (lambda text: text.replace(b'"gpus": 4', b'"gpus": "4"'), "`$.cell.gpus`"),
         (lambda text: text.replace(b'"gpus": 4', b'"gpus": 0'), "gpus=0: must be 1 or more"),
         (lambda text: text.replace(b'"seed"', b'"sead"'), "unknown field `sead`"),
-        (lambda text: text.replace(b'"schema": 1', b'"schema": 2'), "cell.json has schema 2"),
+        (lambda text: text.replace(b'"schema": 2', b'"schema": 1'), "cell.json has schema 1"),
+        (lambda text: text.replace(b'"schema": 2', b'"schema": 3'), "cell.json has schema 3"),
     ],
 )
 def test_a_wrong_cell_file_is_named_with_the_place_of_the_fault(change, words) -> None:

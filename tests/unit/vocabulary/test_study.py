@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from hpml_jobs.decoding import InvalidRecordError
 from hpml_jobs.errors import HpmlError, UsageError
-from hpml_jobs.record import InvalidRecordError, encode, write_whole
+from hpml_jobs.files import encode, write_whole
 from hpml_jobs.study import Happening, ManifestLine, Study, check_name, find
 from tests.unit.values import cell, record
 

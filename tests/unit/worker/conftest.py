@@ -11,8 +11,10 @@ import msgspec
 import pytest
 
 from hpml_jobs.attempt import AttemptFolder, RankError
-from hpml_jobs.cell import Cell, CellFile, Device, Strategy, Workload
-from hpml_jobs.record import Attempt, Record, decode, encode, write_whole
+from hpml_jobs.cell import Cell, CellFile, Device, Protocol, Strategy, Workload
+from hpml_jobs.decoding import decode
+from hpml_jobs.files import encode, write_whole
+from hpml_jobs.record import Attempt, Record
 from hpml_jobs.study import CellFolder
 
 DIGITS = Workload(
@@ -27,9 +29,18 @@ DIGITS = Workload(
 
 
 def cpu_cell(workload: Workload = DIGITS, *, gpus: int = 1, batch: int = 64, **settings) -> Cell:
+    """A cell on the CPU; the lab's protocol, which is the shorter one, unless told otherwise."""
     strategy = Strategy.SINGLE if gpus == 1 else Strategy.DDP
-    values = {"device": Device.CPU, "strategy": strategy, "loader_workers": 1} | settings
-    return Cell(gpus=gpus, batch=batch, workload=workload, **values)
+    protocol = settings.get("protocol", Protocol.LAB)
+    values = {
+        "device": Device.CPU,
+        "strategy": strategy,
+        "loader_workers": 1,
+        "protocol": protocol,
+        "epochs": protocol.epochs,
+        "probe_s": 1.0,
+    }
+    return Cell(gpus=gpus, batch=batch, workload=workload, **(values | settings))
 
 
 class Ran(NamedTuple):
@@ -61,10 +72,10 @@ def command_for(folder: CellFolder, cell: Cell) -> list[str]:
 
 
 @pytest.fixture
-def write_cell(tmp_path: Path) -> Callable[[Cell], CellFolder]:
-    def write(cell: Cell) -> CellFolder:
+def write_cell(tmp_path: Path) -> Callable[..., CellFolder]:
+    def write(cell: Cell, **beside) -> CellFolder:
         folder = CellFolder(tmp_path / "cells" / cell.slug)
-        file = CellFile(cell=cell, data_root=str(tmp_path), code_root=str(tmp_path))
+        file = CellFile(cell=cell, data_root=str(tmp_path), code_root=str(tmp_path), **beside)
         write_whole(folder.cell_json, encode(file))
         write_whole(folder.attempt("17_0").about, encode(Attempt(id="17_0", job="17_0")))
         return folder
@@ -73,9 +84,9 @@ def write_cell(tmp_path: Path) -> Callable[[Cell], CellFolder]:
 
 
 @pytest.fixture
-def run_cell(write_cell: Callable[[Cell], CellFolder]) -> Callable[..., Ran]:
-    def run(cell: Cell, **environment: str) -> Ran:
-        folder = write_cell(cell)
+def run_cell(write_cell: Callable[..., CellFolder]) -> Callable[..., Ran]:
+    def run(cell: Cell, beside: dict | None = None, **environment: str) -> Ran:
+        folder = write_cell(cell, **(beside or {}))
         done = subprocess.run(
             command_for(folder, cell),
             env=os.environ | {"OMP_NUM_THREADS": "1"} | environment,

@@ -14,11 +14,13 @@ def test_what_is_read_on_a_cpu(monkeypatch):
     monkeypatch.setenv("HPML_JOBS_SLURM", json.dumps({"SLURM_JOB_ID": "17", "SLURM_NNODES": "1"}))
     monkeypatch.setenv("NCCL_DEBUG", "INFO")
     monkeypatch.setenv("APPTAINER_CONTAINER", "/images/torch.sif")
-    found = facts.gather(cpu_cell(), backend="gloo")
+    found = facts.gather(cpu_cell(), "gloo", 25.0, ["trace: no"])
     assert found.slurm == {"SLURM_JOB_ID": "17", "SLURM_NNODES": "1"}
     assert found.nccl_environment == {"NCCL_DEBUG": "INFO"}
     assert found.container == "/images/torch.sif"
     assert found.backend == "gloo"
+    assert found.link_gb_per_s == 25.0
+    assert found.missing == ("trace: no",)
     assert found.torch
     assert found.torchvision
     assert found.cpu_model
@@ -30,7 +32,7 @@ def test_what_cannot_be_read_is_missing_with_its_reason(monkeypatch):
     monkeypatch.setenv("HPML_JOBS_SLURM", "{half")
     monkeypatch.setenv("PATH", "/nowhere")
     cell = cpu_cell(strategy=Strategy.SINGLE, device=Device.CUDA)
-    found = facts.gather(cell, backend=None)
+    found = facts.gather(cell, None, None)
     missing = dict(line.split(": ", 1) for line in found.missing)
     assert {"slurm", "commit", "dirty", "topology"} <= set(missing)
     assert "git" in missing["commit"]

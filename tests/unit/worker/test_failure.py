@@ -61,6 +61,16 @@ def test_a_loader_workers_error_is_told_by_its_last_line():
     assert reason_of(error) == "FileNotFoundError: [Errno 2] No such file: 'cat.png'"
 
 
+def test_parameters_that_ddp_waits_for_in_vain_are_told_with_the_remedy():
+    error = RuntimeError(
+        "Expected to have finished reduction in the prior iteration before starting a new one. x\n"
+        "Parameter indices which did not receive grad for rank 0: 2 3\nIn addition, y"
+    )
+    told = reason_of(error)
+    assert told.startswith("strategy=ddp: some parameters get no gradient in backward; freeze")
+    assert told.endswith("Parameter indices which did not receive grad for rank 0: 2 3")
+
+
 def test_reason_is_one_line_and_our_own_words_stand_alone():
     assert reason_of(HpmlError("a\nb")) == "a b"
     assert reason_of(KeyError()) == "KeyError"

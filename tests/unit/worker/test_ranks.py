@@ -1,5 +1,6 @@
 """Whole ranks as processes: plain, under torchrun, with the user's own code, and failing."""
 
+import gzip
 import json
 import os
 import re
@@ -11,7 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hpml_jobs.cell import Device, Workload
+from hpml_jobs.cell import Device, Protocol, Strategy, Workload
+from hpml_jobs.formulas import expected_bytes
 from hpml_jobs.slurm import Outcome
 
 from .conftest import DIGITS, changed, command_for, cpu_cell
@@ -78,6 +80,77 @@ def test_two_processes_share_the_images_and_end_with_equal_replicas(run_cell):
         assert arrays["loss"].shape == (2, 3)
 
 
+def test_the_full_protocol_of_one_process_has_phases_and_no_communication(run_cell):
+    cell = cpu_cell(protocol=Protocol.FULL, epochs=4)
+    ran = run_cell(cell, {"trace": True})
+    assert (ran.code, ran.stderr) == (0, "")
+    record = ran.record
+    (rank,) = record.ranks
+    assert [epoch.role for epoch in rank.epochs] == ["warmup", "timed", "instrumented", "plain"]
+    assert {epoch.iterations for epoch in rank.epochs} == {8}
+    assert rank.phases is not None
+    assert rank.phases.exposed_s == 0
+    assert record.compute_s == pytest.approx(rank.epochs[2].epoch_s - rank.phases.stall_s, rel=0.01)
+    assert (rank.communication, record.exchange, record.probe, record.comm_cost_s) == (None,) * 4
+    assert rank.trace is not None
+    assert (rank.trace.iterations, rank.trace.messages, rank.trace.comm_s) == (8, 0, 0)
+    assert 0 < rank.trace.compute_s < rank.trace.window_s
+    assert record.model is not None
+    # conv 3->16 stride 2, 16->32 at 16x16, 32->64 at 8x8, linear 256->10: 2 per multiply-add;
+    # backward is twice that, but nobody needs the gradient of the images
+    forward = 2 * (432 * 256 + 4_608 * 256 + 18_432 * 64 + 2_560)
+    assert record.model.flop_per_sample == 3 * forward - 2 * 432 * 256
+    with gzip.open(ran.attempt.trace_of(0)) as file:
+        assert json.load(file)["traceEvents"]
+    with np.load(ran.attempt.iterations) as arrays:
+        assert arrays["parts_s"].shape == (1, 8, 10)
+        assert "collective_s" not in arrays
+
+
+@pytest.mark.parametrize("strategy", [s for s in Strategy if s.under_torchrun])
+def test_the_full_protocol_of_two_processes_measures_communication(run_cell, strategy):
+    cell = cpu_cell(gpus=2, strategy=strategy, protocol=Protocol.FULL, epochs=3, probe_s=5.0)
+    ran = run_cell(cell)
+    assert ran.code == 0, ran.stderr
+    record, by_root = ran.record, strategy is Strategy.GATHER_SCATTER
+    assert record.model is not None
+    for rank in record.ranks:
+        roles = [epoch.role for epoch in rank.epochs]
+        assert roles == ["warmup", "timed", "instrumented", "unsynced"]
+        assert rank.epochs[2].closure < 0.01
+        sent = rank.communication
+        expected = expected_bytes(4, record.model.gradient_bytes, 1 + by_root)
+        assert sent.bytes_of("gradients") == expected
+        assert rank.phases.exposed_s <= 1.01 * sent.total_s
+        assert rank.trace.messages == rank.trace.instruments_messages > 0
+        assert rank.trace.message_bytes in (None, rank.trace.instruments_bytes)
+    assert len({rank.parameters_hash for rank in record.ranks}) == 1
+    assert len({rank.buffers_hash for rank in record.ranks}) == 2
+    first, second = record.ranks
+    if strategy is Strategy.DDP:
+        buffers = [m for m in first.communication.messages if m.purpose == "buffers"]
+        assert [(m.kind, m.dtype, m.elements, m.count) for m in buffers] == [
+            ("broadcast", "float32", 224, 4),
+            ("broadcast", "int64", 3, 4),
+        ]
+        assert first.test_loss == second.test_loss
+    else:
+        assert first.communication.bytes_of("buffers") == 0
+        assert first.phases.exposed_s == pytest.approx(first.communication.total_s)
+        assert first.test_loss != second.test_loss
+    busy_s = min(rank.communication.total_s for rank in record.ranks)
+    assert 0 < record.exchange.net_s <= 1.001 * busy_s  # a sum of minima
+    sizes = {point.bytes: point for point in record.probe.points}
+    assert {point.trials for point in sizes.values()} == {20}
+    own = {m.bytes for m in first.communication.messages if m.kind == "all_reduce"}
+    assert {size for size, point in sizes.items() if point.sent} == own
+    assert 1024 in sizes
+    assert max(sizes) < record.probe.largest_asked_bytes == 2**28  # 5 seconds do not suffice
+    with np.load(ran.attempt.iterations) as arrays:
+        shape = (2, record.exchange.collectives)
+        assert arrays["collective_s"].shape == arrays["collective_start_s"].shape == shape
+
+
 def test_the_example_of_the_page_runs_under_ddp(run_cell, tmp_path):
     (tmp_path / "mycode.py").write_text(example())
     own = changed(OWN, loss="mycode:loss", images=1024, limit=1024, parameters=789_258)
@@ -107,6 +180,50 @@ def test_a_rank_that_raises_leaves_its_words_and_torchrun_ends_the_others(run_ce
     assert (error.rank, error.oom, error.reason) == (1, False, "ValueError: no such layer")
     assert "mycode.py" in error.traceback
     assert error.time_ns > 0
+
+
+def test_a_parameter_without_a_gradient_is_named_under_ddp(run_cell, tmp_path):
+    (tmp_path / "mycode.py").write_text(
+        "from torch import nn\n"
+        "class Lazy(nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.used, self.idle = nn.Linear(3 * 32 * 32, 10), nn.Linear(1, 1)\n"
+        "    def forward(self, images):\n"
+        "        return self.used(images.flatten(1))\n"
+        "def build():\n"
+        "    return Lazy()\n"
+    )
+    own = changed(DIGITS, model="mycode:build", parameters=None)
+    reason = run_cell(cpu_cell(own, gpus=2)).error.reason
+    assert "some parameters get no gradient in backward; freeze them" in reason
+    assert "2 3" in reason
+
+
+def test_an_own_model_that_keeps_what_it_computed_and_no_test_set(run_cell, tmp_path):
+    (tmp_path / "mycode.py").write_text(
+        "import torch\n"
+        "from torch import nn\n"
+        "from torch.utils.data import TensorDataset\n"
+        "class Keeps(nn.Linear):\n"
+        "    def forward(self, images):\n"
+        "        self.kept = super().forward(images.flatten(1))\n"  # no leaf: cannot be copied
+        "        return self.kept\n"
+        "def build():\n"
+        "    return Keeps(12, 10)\n"
+        "def dataset(train):\n"
+        "    if train:\n"
+        "        return TensorDataset(torch.randn(64, 3, 2, 2), torch.arange(64) % 10)\n"
+    )
+    own = Workload(name="own", model="mycode:build", data="mycode:dataset", images=64, lr=0.01)
+    full = {"protocol": Protocol.FULL, "epochs": 4, "strategy": Strategy.ALLREDUCE}
+    ran = run_cell(cpu_cell(own, gpus=2, batch=4, **full))
+    assert ran.code == 0, ran.stderr
+    record = ran.record
+    assert record.ranks[0].test_accuracy is None
+    assert [epoch.role for epoch in record.ranks[0].epochs][-2:] == ["plain", "unsynced"]
+    assert record.facts is not None
+    assert record.facts.precision == "unknown"
 
 
 def test_out_of_memory_is_told_from_a_bug(run_cell, tmp_path):

@@ -2,51 +2,60 @@
 
 import time
 
-import numpy as np
 import pytest
 import torch
 
-from hpml_jobs.worker.timing import CudaStamps, EpochClock, HostStamps
+from hpml_jobs.worker.timing import CudaClock, HostClock, Window, clock_for, read_times
 
 CPU = (torch.device("cpu"),)
 
 
 def test_stall_and_steps_add_up_to_the_epoch():
-    calls = []
-    with EpochClock(CPU, 3, lambda: calls.append("barrier")) as clock:
+    calls, moments = [], []
+    clock = clock_for(CPU, 0)
+    with Window(CPU, clock, lambda: calls.append("barrier")) as window:
         for _ in range(3):
             time.sleep(0.02)  # the loader
-            clock.mark()
+            there = clock.stamp()
             time.sleep(0.01)  # the step
-            clock.mark()
+            moments.append([there, clock.stamp()])
         time.sleep(0.03)  # the loader says that there is no more
-    times = clock.read()
+    times = read_times(clock, window, moments)
     assert calls == ["barrier", "barrier"]
     assert times.stall_s.shape == times.step_s.shape == (3,)
     assert (times.stall_s >= 0.02).all()
     assert (times.step_s - times.stall_s >= 0.01).all()
-    assert times.stall_total_s - times.stall_s.sum() >= 0.03
-    work_s = (times.step_s - times.stall_s).sum()
-    assert times.stall_total_s + work_s == pytest.approx(times.epoch_s, abs=1e-3)
+    assert times.last_stall_s >= 0.03
+    assert times.step_s.sum() + times.last_stall_s == pytest.approx(window.epoch_s, abs=1e-3)
+
+
+def test_the_hosts_clock_counts_nanoseconds_and_never_goes_back():
+    clock = HostClock()
+    stamps = [clock.stamp() for _ in range(1000)]
+    assert stamps == sorted(stamps)
+    assert clock.seconds(1_000_000_000, 1_000_000_001) == 1e-9
+    # A clock of whole seconds, as in sampled logs, would show at most two values here.
+    assert len(set(stamps)) > 100
 
 
 def test_an_epoch_that_raises_waits_for_nobody():
     calls = []
     with (
         pytest.raises(ValueError, match="broken batch"),
-        EpochClock(CPU, 1, lambda: calls.append("barrier")),
+        Window(CPU, HostClock(), lambda: calls.append("barrier")),
     ):
         raise ValueError("broken batch")
     assert calls == ["barrier"]
 
 
 class FakeEvent:
-    """A CUDA event on a device that passes a mark every millisecond."""
+    """A CUDA event on a device that passes one every millisecond."""
 
-    passed = 0
+    made = passed = 0
 
     def __init__(self, enable_timing):
         assert enable_timing
+        FakeEvent.made += 1
         self.at_ms = None
 
     def record(self):
@@ -57,15 +66,12 @@ class FakeEvent:
         return other.at_ms - self.at_ms
 
 
-def test_device_marks_are_made_beforehand_and_read_in_seconds(monkeypatch):
+def test_device_events_are_made_beforehand_and_read_in_seconds(monkeypatch):
     monkeypatch.setattr(torch.cuda, "Event", FakeEvent)
-    stamps = CudaStamps(iterations=2)
-    for _ in range(6):
-        stamps.mark()
-    assert np.allclose(stamps.gaps(), [0.001] * 5)
-    with pytest.raises(IndexError):
-        stamps.mark()  # a loader that gives more than its length
-
-
-def test_no_marks_no_gaps():
-    assert len(HostStamps().gaps()) == 0
+    clock = CudaClock(events=3)
+    assert FakeEvent.made == 3
+    stamps = [clock.stamp() for _ in range(3)]
+    assert FakeEvent.made == 3
+    assert clock.seconds(stamps[0], stamps[2]) == pytest.approx(0.002)
+    clock.stamp()  # more collectives than were expected
+    assert FakeEvent.made == 4

@@ -1,0 +1,117 @@
+"""Reading a record: what is half written, of another schema or impossible is refused."""
+
+import math
+from typing import Any
+
+import msgspec
+
+from hpml_jobs import __version__
+from hpml_jobs.cell import Cell, Protocol
+from hpml_jobs.errors import HpmlError, UsageError
+from hpml_jobs.formulas import closure, iterations, samples_processed
+from hpml_jobs.measures import TRAINING, Epoch
+from hpml_jobs.record import SCHEMA, Rank, Record
+from hpml_jobs.slurm import Outcome
+
+
+class InvalidRecordError(HpmlError):
+    """A record that must not be used, with the reason."""
+
+
+def decode(text: bytes, place: str) -> Record:
+    """Read a record and check that it can be believed.
+
+    Raises:
+        InvalidRecordError: it is half written, of another schema, or its values are impossible.
+    """
+    try:
+        found: dict[str, Any] = msgspec.json.decode(text, type=dict)
+        if found.get("schema") != SCHEMA:
+            raise InvalidRecordError(
+                f"{place} has record schema {found.get('schema')}, this hpml_jobs {__version__} "
+                f"reads {SCHEMA}"
+            )
+        record = msgspec.convert(found, Record)
+    except (ValueError, UsageError) as fault:  # not UTF-8, not JSON, not a record, not a cell
+        raise InvalidRecordError(f"{place} is not a whole record: {fault}") from fault
+    fault_found = _fault(record)
+    if fault_found:
+        raise InvalidRecordError(f"{place}: {fault_found}")
+    return record
+
+
+def _fault(record: Record) -> str | None:
+    """The first reason not to believe a decoded record, or None."""
+    if record.outcome is Outcome.OOM:
+        return None
+    if record.outcome is not Outcome.OK:
+        return f"outcome {record.outcome.value} is not one that leaves a record"
+    impossible = _impossible(msgspec.to_builtins(record), "")
+    if impossible:
+        return impossible
+    if record.imported is not None or record.cell.protocol is Protocol.IMPORTED:
+        return _imported_fault(record)
+    if record.model is None or record.facts is None:
+        return "outcome ok without model and facts"
+    cell = record.cell
+    if [rank.rank for rank in record.ranks] != list(range(cell.processes)):
+        present = [rank.rank for rank in record.ranks]
+        return f"ranks {present} are there, {cell.processes} were expected"
+    if cell.workload.images is None:
+        return "the number of training images is missing"
+    return next((text for rank in record.ranks if (text := _rank_fault(cell, rank))), None)
+
+
+def _imported_fault(record: Record) -> str | None:
+    if record.imported is None or record.cell.protocol is not Protocol.IMPORTED or record.ranks:
+        return "a timing from elsewhere and a measurement in one record"
+    return None if record.imported.epoch_s > 0 else f"epoch_s={record.imported.epoch_s} s"
+
+
+def _impossible(value: Any, place: str) -> str | None:
+    """The first number in nested values that is not finite, or a negative duration or count."""
+    if isinstance(value, dict):
+        pairs = ((f"{place}.{name}" if place else str(name), v) for name, v in value.items())
+    elif isinstance(value, list | tuple):
+        pairs = ((f"{place}[{index}]", v) for index, v in enumerate(value))
+    elif isinstance(value, float | int) and not math.isfinite(value):
+        return f"{place} is {value}"
+    elif isinstance(value, float | int) and value < 0 and place.endswith(("_s", "bytes", "count")):
+        return f"{place} is negative: {value}"
+    else:
+        return None
+    return next((text for name, inner in pairs if (text := _impossible(inner, name))), None)
+
+
+def _rank_fault(cell: Cell, rank: Rank) -> str | None:
+    """What is wrong with one rank: epochs, their times, or what was counted in them."""
+    images = cell.workload.images or 0
+    roles = [epoch.role for epoch in rank.epochs]
+    wanted = list(TRAINING[: cell.protocol.epochs])
+    if roles[: len(wanted)] != wanted:
+        named = {"warmup": "warm-up"}
+        words = " and ".join(named.get(role, role) for role in wanted)
+        return f"rank {rank.rank} has no {words} epoch"
+    expected = iterations(images, cell.gpus, cell.batch)
+    share = samples_processed(images, cell.processes) // cell.processes
+    for epoch in rank.epochs:
+        fault = _epoch_fault(epoch)
+        if fault:
+            return f"rank {rank.rank}: {fault}"
+        counted = (("iterations", epoch.iterations, expected), ("samples", epoch.samples, share))
+        for what, found, right in counted:
+            if found != right:
+                where = f"rank {rank.rank} counted {found} {what} in its {epoch.role} epoch"
+                return f"{where}, not {right}"
+    return None
+
+
+def _epoch_fault(epoch: Epoch) -> str | None:
+    if epoch.epoch_s <= 0 or not 0 <= epoch.stall_s <= epoch.epoch_s:
+        return f"impossible times in the {epoch.role} epoch: {epoch.epoch_s} s, {epoch.stall_s} s"
+    if epoch.role == "instrumented":
+        if epoch.phases is None or epoch.closure is None:
+            return "the instrumented epoch has no phases"
+        if abs(closure(epoch.epoch_s, epoch.phases.parts_s) - epoch.closure) > 1e-6:
+            return f"closure {epoch.closure} is not that of the phases"
+    return None

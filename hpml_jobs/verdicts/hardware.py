@@ -1,0 +1,110 @@
+"""What a GPU can do at most, by its name and precision; forward and backward of known models."""
+
+import re
+from typing import NamedTuple
+
+
+class Peak(NamedTuple):
+    """TFLOP/s at most, dense (never the figure with sparsity), and where that is written.
+
+    `fp32` is the ordinary cores, `tf32` the tensor cores on fp32 values, `half` the tensor cores
+    on fp16 and bf16. None: the card has no such unit.
+    """
+
+    fp32: float
+    tf32: float | None
+    half: float | None
+    source: str
+
+
+_VOLTA = Peak(16.4, None, 130.0, "NVIDIA V100 and V100S datasheets, the fastest of them")
+_HOPPER = Peak(66.9, 494.7, 989.4, "NVIDIA H100 whitepaper, SXM5")
+
+PEAKS = {
+    "p100": Peak(10.6, None, 21.2, "NVIDIA P100 datasheet, SXM2"),
+    "p40": Peak(12.0, None, None, "NVIDIA P40 datasheet"),
+    "v100": _VOLTA,
+    "v100s": _VOLTA,
+    "t4": Peak(8.1, None, 65.0, "NVIDIA T4 datasheet"),
+    "rtx6000": Peak(16.3, None, 130.5, "NVIDIA Quadro RTX 6000 datasheet"),
+    "rtx8000": Peak(16.3, None, 130.5, "NVIDIA Quadro RTX 8000 datasheet"),
+    "rtx2080ti": Peak(14.2, None, 113.8, "NVIDIA Turing whitepaper, Founders Edition"),
+    "a100": Peak(19.5, 156.0, 312.0, "NVIDIA A100 datasheet"),
+    "a30": Peak(10.3, 82.0, 165.0, "NVIDIA A30 datasheet"),
+    "a10": Peak(31.2, 62.5, 125.0, "NVIDIA A10 datasheet"),
+    "a40": Peak(37.4, 74.8, 149.7, "NVIDIA A40 datasheet"),
+    "rtxa6000": Peak(38.7, 77.4, 154.8, "NVIDIA RTX A6000 datasheet"),
+    "rtx3090": Peak(35.6, 35.6, 142.3, "NVIDIA Ampere GA102 whitepaper"),
+    "l4": Peak(30.3, 60.0, 121.0, "NVIDIA L4 datasheet, half of its figures with sparsity"),
+    "l40": Peak(90.5, 90.5, 181.0, "NVIDIA L40 datasheet"),
+    "l40s": Peak(91.6, 183.0, 362.0, "NVIDIA L40S datasheet"),
+    "rtx6000ada": Peak(91.1, 182.1, 364.2, "NVIDIA RTX 6000 Ada datasheet"),
+    "rtx4090": Peak(82.6, 82.6, 330.3, "NVIDIA Ada GPU architecture whitepaper"),
+    "h100": _HOPPER,
+    "h200": _HOPPER,
+    "gh200": _HOPPER,
+    "b200": Peak(80.0, 1250.0, 2500.0, "NVIDIA Blackwell architecture technical brief"),
+    "mi100": Peak(46.1, None, 184.6, "AMD Instinct MI100 datasheet, matrix cores"),
+    "mi210": Peak(45.3, None, 181.0, "AMD Instinct MI210 datasheet, matrix cores"),
+    "mi250": Peak(45.3, None, 181.0, "AMD Instinct MI250 datasheet, one of its two dies"),
+    "mi250x": Peak(47.9, None, 191.5, "AMD Instinct MI250X datasheet, one of its two dies"),
+    "mi300x": Peak(163.4, 653.7, 1307.4, "AMD Instinct MI300X datasheet"),
+}
+"""By the words of a device's name that name its model, run together; where cards of one name
+differ, the fastest of them, so that no true number is refused."""
+
+FLOP_PER_SAMPLE = {11_173_962: 3.329e9, 11_181_642: 2.17e8}
+"""Forward and backward of one 32 x 32 image, 2 per multiply-add, by the model's parameters: the
+ResNet-18 with the CIFAR stem and torchvision's, both with 10 classes."""
+
+KNOWN_IMAGE_SIZE = 32
+
+
+def peak_of(gpu_model: str) -> Peak | None:
+    """What a GPU can do at most, by its name; None where the name is not known.
+
+    >>> [peak_of(name) for name in ("Quadro RTX 8000", "rtx8000")] == 2 * [PEAKS["rtx8000"]]
+    True
+    >>> peak_of("NVIDIA RTX 6000 Ada Generation").tf32, peak_of("NVIDIA GeForce 256")
+    (182.1, None)
+    """
+    words = re.findall(r"[a-z0-9]+", gpu_model.lower())
+    runs = {
+        "".join(words[start:end])
+        for start in range(len(words))
+        for end in range(start + 1, len(words) + 1)
+    }
+    return PEAKS.get(max(sorted(runs & PEAKS.keys()), key=len, default=""))
+
+
+def peak_flop_per_s(gpu_model: str, precision: str, *, tf32: bool = True) -> float | None:
+    """FLOP/s of one device at most; None where the GPU or the precision is not known.
+
+    `tf32`: fp32 values may go through the tensor cores, as cuDNN does unless it is told not to.
+
+    >>> [peak_flop_per_s("Tesla V100-SXM2-16GB", p) / 1e12 for p in ("fp32", "fp16")]
+    [16.4, 130.0]
+    >>> [peak_flop_per_s("NVIDIA A100-SXM4-80GB", "fp32", tf32=t) / 1e12 for t in (True, False)]
+    [156.0, 19.5]
+    """
+    peak = peak_of(gpu_model)
+    if peak is None:
+        return None
+    if precision == "fp32":
+        found = max(peak.fp32, peak.tf32 or 0.0) if tf32 else peak.fp32
+    elif precision in ("fp16", "bf16", "amp"):
+        found = max(peak.fp32, peak.half or 0.0)
+    else:
+        return None
+    return found * 1e12
+
+
+def known_flop_per_sample(parameters: int | None, image_size: int) -> float | None:
+    """Forward and backward of one image, where the model's parameters tell which one it is.
+
+    >>> known_flop_per_sample(11_173_962, 32), known_flop_per_sample(11_173_962, 224)
+    (3329000000.0, None)
+    """
+    if parameters is None or image_size != KNOWN_IMAGE_SIZE:
+        return None
+    return FLOP_PER_SAMPLE.get(parameters)

@@ -1,0 +1,183 @@
+"""One pass over the training images: the loop itself, and what it showed."""
+
+import itertools
+from contextlib import AbstractContextManager, nullcontext
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hpml_jobs.cell import Cell
+from hpml_jobs.errors import HpmlError
+from hpml_jobs.formulas import closure
+from hpml_jobs.measures import Epoch, Steps
+from hpml_jobs.worker.messages import Ledger
+from hpml_jobs.worker.phases import Anatomy, Moments, anatomy
+from hpml_jobs.worker.timing import Clock, Seconds, Stamp, Times, Window, clock_for, read_times
+from hpml_jobs.worker.training import Training
+
+STAMPS = 24
+"""CUDA events made beforehand per instrumented iteration; more are made when they are needed."""
+
+
+class Instruments(NamedTuple):
+    """What an epoch is watched with: a clock, and whether it stamps every phase (`fine`).
+
+    `iterations` are how many are run; `span` is held open from the first to the last of them.
+    """
+
+    clock: Clock
+    iterations: int
+    fine: bool = False
+    span: AbstractContextManager[None] = nullcontext()
+
+
+class Lap(NamedTuple):
+    """What an epoch left: its window and moments, losses and samples by iteration, hits in all."""
+
+    window: Window
+    moments: list[list[Stamp]]
+    losses: Tensor
+    correct: int
+    sizes: list[int]
+
+
+class Ran(NamedTuple):
+    """One epoch of one rank; `anatomy` where it was instrumented, `ledger` its collectives."""
+
+    epoch: Epoch
+    times: Times
+    losses: Tensor
+    anatomy: Anatomy | None = None
+    ledger: Ledger | None = None
+
+
+def train_epoch(training: Training, number: int, role: str) -> Ran:
+    """Train one epoch with two stamps per iteration and no other instrument."""
+    iterations = len(training.loader)
+    clock = clock_for(training.strategy.devices, 2 * iterations + 2)
+    lap = _run(training, number, Instruments(clock, iterations))
+    times = read_times(clock, lap.window, lap.moments)
+    return Ran(summarise(training.cell, role, lap, times), times, lap.losses)
+
+
+def instrumented_epoch(
+    training: Training,
+    number: int,
+    role: str = "instrumented",
+    *,
+    iterations: int | None = None,
+    span: AbstractContextManager[None] | None = None,
+) -> Ran:
+    """Train one epoch, or its first iterations, with all phases stamped and collectives noted."""
+    strategy, count = training.strategy, len(training.loader)
+    count = min(iterations or count, count)
+    clock = clock_for(strategy.devices, STAMPS * count + 2)
+    strategy.ledger = ledger = Ledger(clock)
+    instruments = Instruments(clock, count, fine=True, span=span or nullcontext())
+    try:
+        lap = _run(training, number, instruments)
+    finally:
+        strategy.ledger = None
+    times = read_times(clock, lap.window, lap.moments)
+    moments = [Moments(*those) for those in lap.moments]
+    found = anatomy(lap.window, moments, ledger, overlaps=strategy.overlaps)
+    epoch = summarise(training.cell, role, lap, times, found)
+    return Ran(epoch, times, lap.losses, found, ledger)
+
+
+def _run(training: Training, number: int, instruments: Instruments) -> Lap:
+    """The loop; nothing in it waits for the device.
+
+    Each iteration has two moments, the batch is there and the step is done; with fine instruments
+    the six of `Moments`.
+    """
+    t, device, fine = training, training.strategy.devices[0], instruments.fine
+    stamp, ledger, count = instruments.clock.stamp, t.strategy.ledger, instruments.iterations
+    if t.sampler is not None:
+        t.sampler.set_epoch(number)  # else every epoch has the same order and the same shares
+    t.model.train()
+    losses = torch.zeros(count, device=device)
+    correct = torch.zeros((), dtype=torch.int64, device=device)
+    sizes: list[int] = []
+    moments: list[list[Stamp]] = []
+    batches = t.loader if count == len(t.loader) else itertools.islice(t.loader, count)
+    window = Window(t.strategy.devices, instruments.clock, t.strategy.barrier)
+    with window, instruments.span:
+        for index, (images, targets) in enumerate(batches):
+            those = [stamp()]
+            if ledger:
+                ledger.iteration = index
+            inputs = images.to(device, non_blocking=True)
+            wanted = targets.to(device, non_blocking=True)
+            if fine:
+                those.append(stamp())
+            outputs = t.model(inputs)
+            loss = t.loss(outputs, wanted)
+            if fine:
+                those.append(stamp())
+            loss.backward()  # type: ignore[no-untyped-call]
+            if fine:
+                those.append(stamp())
+            if t.exchanges:
+                t.strategy.exchange(t.replica)
+            if fine:
+                those.append(stamp())
+            t.optimizer.step()
+            t.optimizer.zero_grad()
+            losses[index] = loss.detach()
+            correct += count_correct(outputs, wanted)
+            sizes.append(len(targets))
+            those.append(stamp())
+            moments.append(those)
+    t.last = (inputs, wanted)
+    return Lap(window, moments, losses.cpu(), int(correct.item()), sizes)
+
+
+def count_correct(outputs: Tensor, targets: Tensor) -> Tensor:
+    """How many of a batch are right, on the device; 0 where targets are not class numbers."""
+    if outputs.ndim != 2 or targets.ndim != 1 or targets.is_floating_point():
+        return targets.new_zeros((), dtype=torch.int64)
+    return (outputs.detach().argmax(1) == targets).sum()
+
+
+def summarise(cell: Cell, role: str, lap: Lap, times: Times, found: Anatomy | None = None) -> Epoch:
+    """The epoch as this rank saw it; loss and accuracy are means over the samples seen."""
+    bad = torch.nonzero(~torch.isfinite(lap.losses)).flatten()
+    if len(bad):
+        raise HpmlError(
+            f"the loss is not finite from iteration {int(bad[0]) + 1} of the {role} epoch on "
+            f"(batch={cell.batch} x gpus={cell.gpus}, lr={cell.workload.lr}): "
+            f"take a smaller one, e.g. workload.lr={cell.workload.lr / 10:g}"
+        )
+    samples = sum(lap.sizes)
+    weights = torch.tensor(lap.sizes, dtype=torch.float64)
+    epoch_s, phases = lap.window.epoch_s, found.phases if found else None
+    # Device and host clocks differ in the last digits: the part never exceeds the whole.
+    stall_s = min(float(times.stall_s.sum()) + times.last_stall_s, epoch_s)
+    return Epoch(
+        role=role,
+        epoch_s=epoch_s,
+        stall_s=stall_s,
+        iterations=len(lap.sizes),
+        samples=samples,
+        loss=float(lap.losses.double() @ weights) / samples,
+        accuracy=lap.correct / samples,
+        steps=steps_of(times.step_s),
+        phases=phases,
+        closure=closure(epoch_s, phases.parts_s) if phases else None,
+    )
+
+
+def steps_of(step_s: Seconds) -> Steps:
+    """Percentiles of the iterations' times, and medians of the first and the last tenth."""
+    tenth = max(1, len(step_s) // 10)
+    p10_s, median_s, p90_s = (float(np.percentile(step_s, share)) for share in (10, 50, 90))
+    return Steps(
+        median_s=median_s,
+        p10_s=p10_s,
+        p90_s=p90_s,
+        first_tenth_s=float(np.median(step_s[:tenth])),
+        last_tenth_s=float(np.median(step_s[-tenth:])),
+    )

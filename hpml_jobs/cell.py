@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from hpml_jobs import __version__
+from hpml_jobs.cluster import Shape
 from hpml_jobs.errors import UsageError
 
 SCHEMA = 2
@@ -228,6 +229,7 @@ class CellFile(Settled, frozen=True, kw_only=True):
 
     `supersedes` is the attempt whose record a `rerun=true` may replace. `trace` keeps the
     profiler's trace; `link_gb_per_s` is the link's specified one-way speed, where it is known.
+    `shape` is what the cell asks of SLURM; a cell of a `ladder` is tried only if smaller ones fit.
     """
 
     cell: Cell
@@ -236,6 +238,8 @@ class CellFile(Settled, frozen=True, kw_only=True):
     trace: bool = False
     link_gb_per_s: float | None = None
     supersedes: str | None = None
+    shape: Shape | None = None
+    ladder: bool = False
     hpml_jobs: str = __version__
     schema: int = SCHEMA
 

@@ -2,7 +2,8 @@
 
 import os
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
@@ -34,14 +35,21 @@ class Happening(StrEnum):
 
 
 class ManifestLine(Settled, frozen=True, kw_only=True):
-    """One line of manifest.jsonl. `batch` ties the line before an sbatch to the line after it."""
+    """One line of manifest.jsonl. `batch` ties the line before an sbatch to the line after it.
+
+    `closing` marks the job that comes after all cells, and has none itself; `retry` a submission
+    that a closing job made, away from the nodes in `excluded`.
+    """
 
     happening: Happening
     batch: str
     cells: tuple[str, ...]
-    jobs: tuple[str, ...] = ()  # as many as cells, for SENT
+    jobs: tuple[str, ...] = ()  # for SENT: as many as cells; cells of one allocation share theirs
     shape: str = ""
     words: str = ""  # SLURM's own, for REFUSED
+    closing: bool = False
+    retry: bool = False
+    excluded: tuple[str, ...] = ()
     time: str = ""
     hpml_jobs: str = __version__
 
@@ -123,6 +131,7 @@ class Study:
         self.name = root.name
         self.manifest = root / "manifest.jsonl"
         self.about = root / "study.json"
+        self.cluster = root / "cluster.json"  # as it was when cells were sent last
         self.cells_folder = root / "cells"
         self.slurm = root / "slurm"
         self.report = root / "report"
@@ -201,6 +210,9 @@ class Study:
         jobs: dict[str, str] = {}
         refused: dict[str, str] = {}
         unanswered: dict[str, tuple[str, ...]] = {}
+        retries: Counter[str] = Counter()
+        excluded: list[str] = []
+        closing: list[str] = []
         for line in self.lines():
             for slug in line.cells:
                 refused.pop(slug, None)
@@ -210,21 +222,29 @@ class Study:
             elif line.happening is Happening.REFUSED:
                 refused |= dict.fromkeys(line.cells, line.words)
             else:
-                jobs |= dict(zip(line.cells, line.jobs, strict=True))
+                jobs |= {} if line.closing else dict(zip(line.cells, line.jobs, strict=True))
+                closing += line.jobs if line.closing else ()
+                retries.update(line.cells if line.retry else ())
+                excluded += line.excluded
         lost = frozenset(slug for cells in unanswered.values() for slug in cells)
-        return History(jobs, refused, lost)
+        nodes = tuple(dict.fromkeys(excluded))
+        return History(jobs, refused, lost, retries, nodes, tuple(closing))
 
 
 class History(NamedTuple):
     """What became of a study's cells at submission, by slug.
 
     `jobs`: the job each was sent as last; `refused`: SLURM's words for those whose last sbatch was
-    refused; `unanswered`: those whose sbatch was begun and never reported.
+    refused; `unanswered`: those whose sbatch was begun and never reported; `retries`: how often a
+    closing job sent each again; `excluded`: the nodes it kept away from; `closing`: closing jobs.
     """
 
     jobs: dict[str, str]
     refused: dict[str, str]
     unanswered: frozenset[str]
+    retries: Mapping[str, int] = {}
+    excluded: tuple[str, ...] = ()
+    closing: tuple[str, ...] = ()
 
 
 def _cut_off(handle: int) -> bool:

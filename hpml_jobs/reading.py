@@ -1,18 +1,15 @@
 """The command that reads records to people: record."""
 
 from collections.abc import Mapping
-from fnmatch import fnmatch
-from typing import Annotated, Any
+from typing import Any
 
-import typer
 from rich.console import Console
 from rich.text import Text
 
 from hpml_jobs import formulas
 from hpml_jobs.cell import Settled
 from hpml_jobs.decoding import InvalidRecordError
-from hpml_jobs.errors import HpmlError
-from hpml_jobs.finding import Json, Outputs, StudyName, find_study
+from hpml_jobs.finding import Json, Outputs, Pattern, StudyName, which
 from hpml_jobs.measures import Communication
 from hpml_jobs.record import Record
 from hpml_jobs.report.numbers import DASH, count, gb_per_s, seconds, significant
@@ -43,22 +40,18 @@ class Told(Settled, frozen=True, kw_only=True):
 
 def record(
     study: StudyName = None,
-    cell: Annotated[str, typer.Option("--cell", help="pattern, e.g. 'ddp-4gpu-*'")] = "*",
+    pattern: Pattern = None,
     outputs: Outputs = None,
     json: Json = False,
 ) -> None:
     """Every cell's key numbers, and all checks of it: passed, doubtful, failed, with the reason.
 
-    Example: hpml-jobs record digits-local --cell 'ddp-4gpu-*'
+    Example: hpml-jobs record digits-local 'ddp-4gpu-*'
     """
-    found = find_study(study, outputs)
-    told = read(found)
-    chosen = [one for one in told if fnmatch(one.slug, cell)]
-    if not chosen:
-        there = ", ".join(one.slug for one in told) or "none"
-        raise HpmlError(f"--cell {cell}: no such cell in {found.name} (there: {there})")
+    asked = which(study, pattern, outputs)
+    chosen = asked.chosen(read(asked.study))
     if json:
-        print_json({"study": found.name, "cells": chosen})
+        print_json({"study": asked.study.name, "cells": chosen})
         return
     out = console()
     for one in chosen:

@@ -1,13 +1,20 @@
 """Commands that see a study through: status, watch, logs, collect."""
 
 from collections.abc import Callable
-from fnmatch import fnmatch
 from typing import Annotated
 
 import typer
 
-from hpml_jobs.errors import HpmlError
-from hpml_jobs.finding import Json, Outputs, Strict, StudyName, find_study, outputs_words
+from hpml_jobs.finding import (
+    Json,
+    Outputs,
+    Pattern,
+    Strict,
+    StudyName,
+    find_study,
+    outputs_words,
+    which,
+)
 from hpml_jobs.screen import console, print_json
 from hpml_jobs.study import CellState
 from hpml_jobs.verdicts.judgement import in_short
@@ -77,26 +84,23 @@ def _say_changes(words: Callable[[list[CellState]], str]) -> Callable[[list[Cell
 
 def logs(
     study: StudyName = None,
-    cell: Annotated[str, typer.Option("--cell", help="pattern, e.g. 'ddp-4gpu-*'")] = "",
+    pattern: Pattern = None,
     lines: Annotated[int, typer.Option("--lines", "-n", help="lines of the log's end")] = 20,
     outputs: Outputs = None,
 ) -> None:
-    """Why cells failed (or, with --cell, any cell's log): the first failing rank's traceback first.
+    """Why cells failed, or the log of cells of a pattern: the first failing rank's traceback.
 
-    Example: hpml-jobs logs --cell 'ddp-4gpu-*'
+    Example: hpml-jobs logs digits-local 'ddp-4gpu-*'
     """
     from hpml_jobs.submit.status import log_text, states  # noqa: PLC0415
 
-    found = find_study(study, outputs)
-    now = states(found)
-    if cell:
-        chosen = [state for state in now if fnmatch(state.slug, cell)]
+    asked = which(study, pattern, outputs)
+    found = asked.study
+    chosen = asked.chosen(states(found))
+    if asked.pattern is None:
+        chosen = [s for s in chosen if not (s.outcome.active or s.recorded) and s.job]
         if not chosen:
-            raise HpmlError(f"--cell {cell}: no such cell among {', '.join(s.slug for s in now)}")
-    else:
-        chosen = [s for s in now if not (s.outcome.active or s.recorded) and s.job]
-        if not chosen:
-            print("no cell has failed; --cell PATTERN shows any cell's log")
+            print("no cell has failed; hpml-jobs logs STUDY PATTERN shows any cell's log")
     for state in chosen:
         print(f"==== {state.slug}: {state.outcome.value} {state.reason}")
         print(log_text(found, state, lines))

@@ -110,7 +110,7 @@ def test_the_record_reader_says_invalid_and_why(
     laptop: Path, case: tuple[Maker, str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     _, slug, words = case
-    assert run(["record", "mine", "--cell", slug, "--json"]) == 0
+    assert run(["record", "mine", slug, "--json"]) == 0
     (told,) = json.loads(capsys.readouterr().out)["cells"]
     assert (told["outcome"], told["numbers"], told["verdicts"]) == ("invalid", {}, [])
     assert words in told["reason"]

@@ -71,7 +71,7 @@ def test_record_shows_key_numbers_and_all_verdicts_the_worst_first(
     laptop: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     leave(SPOILT, baseline())
-    out = shown(capsys, "record", "mine", "--cell", "ddp-*")
+    out = shown(capsys, "record", "mine", "ddp-*")
     assert out.startswith(f"==== {SPOILT.slug}: ok\n")
     assert "single-1gpu" not in out.split("efficiency")[0]
     for words in (
@@ -129,6 +129,6 @@ def test_a_pattern_that_fits_no_cell_names_those_that_are_there(
     laptop: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     leave(clean())
-    assert run(["record", "mine", "--cell", "dp-*"]) == 1
+    assert run(["record", "mine", "dp-*"]) == 1
     said = capsys.readouterr().err
-    assert said == f"hpml-jobs: --cell dp-*: no such cell in mine (there: {clean().slug})\n"
+    assert said == f"hpml-jobs: no cell dp-* in mine (there: {clean().slug})\n"

@@ -32,11 +32,19 @@ class AttemptEnd(Settled, frozen=True, kw_only=True):
 
 
 class Progress(Settled, frozen=True, kw_only=True):
-    """What rank 0 says between two epochs; zeros before its first words."""
+    """What rank 0 says between two epochs, and inside the warm-up; zeros before its first words.
+
+    `since` is when the epoch, or what `role` names instead, began (UTC, ISO 8601); `last_s` how
+    long the last whole epoch took. `iteration` of `iterations` is told in the warm-up only.
+    """
 
     epoch: int = 0
     epochs: int = 0
     role: str = ""
+    since: str = ""
+    last_s: float | None = None
+    iteration: int = 0
+    iterations: int = 0
 
 
 class RankError(Settled, frozen=True, kw_only=True):

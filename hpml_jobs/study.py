@@ -57,16 +57,31 @@ class ManifestLine(Settled, frozen=True, kw_only=True):
 class CellState(Settled, frozen=True, kw_only=True):
     """Where a cell stands, with a `reason` for people; `recorded`: a valid record is there.
 
-    `verdicts` are those on its record, among the records of its study; empty without one.
+    `who` must act before a waiting cell can start (nobody: it will by itself), `starts` is when
+    SLURM expects it to (UTC, ISO 8601). Of its job: `queued_s` it waited (until now), `elapsed_s`
+    it runs or ran, `minutes` it may, on `gpus`; `restarts` of it after a preemption or a lost node.
+    `doing` says how far a running cell is, `done` as a share of its training, with `left_s` to go:
+    both extrapolated. None is what is not known. `verdicts` are those on its record, among the
+    records of its study; empty without one.
     """
 
     slug: str
     outcome: Outcome
     job: str | None = None
     reason: str = ""
+    who: str = ""
     node: str = ""
     warning: str = ""
     recorded: bool = False
+    restarts: int = 0
+    queued_s: float | None = None
+    starts: str | None = None
+    elapsed_s: float | None = None
+    minutes: float | None = None
+    gpus: int | None = None
+    doing: str = ""
+    done: float | None = None
+    left_s: float | None = None
     verdicts: tuple[Verdict, ...] = ()
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.slurm import SINFO_FORMAT, Node, parse_limits, parse_sinfo
 
-ASK_TIMEOUT_S = 20
+ASK_TIMEOUT_S = 10
 
 
 class Answer(NamedTuple):
@@ -23,9 +23,13 @@ class Answer(NamedTuple):
 
 
 def ask_slurm(*command: str) -> Answer:
-    """Run a SLURM command, bounded in time, without the person's own formats in its way."""
+    """Run a SLURM command, bounded in time, without the person's own formats in its way.
+
+    It prints moments as seconds since 1970.
+    """
     formats = re.compile(r"(SQUEUE|SINFO|SACCT)_")
     environment = {name: v for name, v in os.environ.items() if not formats.match(name)}
+    environment["SLURM_TIME_FORMAT"] = "%s"
     try:
         done = subprocess.run(
             command,
@@ -37,7 +41,9 @@ def ask_slurm(*command: str) -> Answer:
         )
     except FileNotFoundError:
         return Answer(1, "", "not on PATH")
-    except (OSError, subprocess.TimeoutExpired) as fault:
+    except subprocess.TimeoutExpired:
+        return Answer(1, "", f"no answer within {ASK_TIMEOUT_S} s")
+    except OSError as fault:
         return Answer(1, "", str(fault))
     return Answer(done.returncode, done.stdout, (done.stderr.strip().splitlines() or [""])[0])
 

@@ -6,6 +6,7 @@ import socket
 import stat
 import string
 import subprocess
+from enum import StrEnum
 from pathlib import Path
 
 NODES = ("gr001", "gr002", "gv001")
@@ -16,7 +17,26 @@ _GPUS_PER_NODE = 4
 _LONGEST_FOLDER = 80  # a Unix socket's whole path may have 107 characters
 
 
-def furnish(folder: Path) -> dict[str, int]:
+class Accounting(StrEnum):
+    """What the cluster knows of jobs that have ended, and whom it lets submit."""
+
+    KEPT = "kept"  # slurmdbd, nobody is limited
+    ENFORCED = "enforced"  # slurmdbd, and its associations and limits hold
+    NONE = "none"  # no slurmdbd
+
+
+_KEPT = (
+    "AccountingStorageType=accounting_storage/slurmdbd",
+    "AccountingStorageTRES=gres/gpu,gres/gpu:rtx8000,gres/gpu:v100",
+)
+_SETTINGS = {
+    Accounting.KEPT: _KEPT,
+    Accounting.ENFORCED: (*_KEPT, "AccountingStorageEnforce=associations,limits,qos"),
+    Accounting.NONE: ("AccountingStorageType=accounting_storage/none",),
+}
+
+
+def furnish(folder: Path, accounting: Accounting) -> dict[str, int]:
     """Lay everything down in `folder`, made already; return the ports chosen, by daemon or node.
 
     Raises ValueError for a folder with something in it, or too long a path for its sockets.
@@ -30,7 +50,8 @@ def furnish(folder: Path) -> dict[str, int]:
     names = ("slurmctld", "slurmdbd", *NODES)
     ports = dict(zip(names, _free_ports(len(names)), strict=True))
     host = socket.gethostname().partition(".")[0]
-    values = {"folder": folder, "host": host, **{f"{k}_port": v for k, v in ports.items()}}
+    values = {"folder": folder, "host": host, "accounting": "\n".join(_SETTINGS[accounting])}
+    values |= {f"{name}_port": port for name, port in ports.items()}
     for template in _TEMPLATES.iterdir():
         written = folder / template.name
         written.write_text(string.Template(template.read_text()).substitute(values))

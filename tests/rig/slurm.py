@@ -15,11 +15,12 @@ from types import TracebackType
 from typing import Self
 
 from tests.rig import processes
+from tests.rig.folder import Accounting
 
 _ROOT = Path(__file__).parents[2]
 _SBIN = "/usr/local/sbin:/usr/sbin:/sbin"
 _PROGRAMS = ("slurmctld", "slurmd", "slurmdbd", "sbatch", "munged", "mariadbd", "setpriv")
-_INSTALL = "apt-get install -y slurmctld slurmd slurmdbd slurm-client munge mariadb-server"
+_INSTALL = "apt-get install -y slurmctld slurmd slurmdbd slurm-client munge mariadb-server faketime"
 _OF_A_JOB = re.compile(r"(SLURM|SRUN|SBATCH|SALLOC|SQUEUE|SACCT|SINFO|PMI)_")
 _UNFINISHED = {"PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED"}
 _STOP_PATIENCE_S = 60
@@ -47,8 +48,11 @@ class Rig:
     left in it, plus SLURM_CONF. `pids` are the daemons' (slurmctld, slurmdbd, gr001, ...).
     """
 
-    def __init__(self, folder: Path | None = None) -> None:
+    def __init__(
+        self, folder: Path | None = None, accounting: Accounting = Accounting.KEPT
+    ) -> None:
         """A new temporary folder, removed at the end, or `folder`, absent or empty, which stays."""
+        self.accounting = accounting
         self._temporary = folder is None
         # The keeper makes it, and whoever made it removes it, however this process ends.
         fresh = Path(tempfile.gettempdir(), f"rig-{secrets.token_hex(4)}")
@@ -61,21 +65,65 @@ class Rig:
     def start(self) -> None:
         """Return when every node is idle. Raises RigError, with nothing left running."""
         command = [sys.executable, "-m", "tests.rig.keeper", str(self.folder)]
-        command += ["--owner", str(os.getpid()), *(["--remove"] if self._temporary else [])]
+        command += ["--owner", str(os.getpid()), "--accounting", self.accounting]
+        command += ["--remove"] if self._temporary else []
         # A session of its own: Ctrl-C ends the tests first, and they end the rig.
         self._keeper = subprocess.Popen(
-            command, cwd=_ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True
+            command,
+            cwd=_ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
         )
-        assert self._keeper.stdout is not None
         try:
-            answer = json.loads(self._keeper.stdout.readline() or '{"failed": "keeper ended"}')
+            self._hear("the test SLURM did not start")
         except BaseException:
             self.stop()
             raise
+
+    def _hear(self, fault: str) -> None:
+        """Take the keeper's answer: the daemons' pids."""
+        assert self._keeper is not None
+        assert self._keeper.stdout is not None
+        answer = json.loads(self._keeper.stdout.readline() or '{"failed": "keeper ended"}')
         if "failed" in answer:
-            self.stop()
-            raise RigError(f"the test SLURM did not start: {answer['failed']}")
+            raise RigError(f"{fault}: {answer['failed']}")
         self.pids = answer
+
+    def _order(self, verb: str, name: str) -> None:
+        assert self._keeper is not None
+        assert self._keeper.stdin is not None
+        self._keeper.stdin.write(f"{verb} {name}\n")
+        self._keeper.stdin.flush()
+        self._hear(f"{verb} {name}")
+
+    def stop_daemon(self, name: str) -> None:
+        """End slurmctld, slurmdbd, mariadbd or a node's slurmd in good order; jobs live on."""
+        self._order("stop", name)
+
+    def kill_daemon(self, name: str) -> None:
+        """End a daemon by SIGKILL; jobs live on."""
+        self._order("kill", name)
+
+    def start_daemon(self, name: str) -> None:
+        """Start a daemon that was ended, with the state it left; returns when it listens."""
+        self._order("start", name)
+
+    def small_disk(self, mebibytes: int) -> Path:
+        """A file system of its own that is soon full; once per rig."""
+        self._order("disk", str(mebibytes))
+        return self.folder / "disk"
+
+    def drain(self, *nodes: str) -> None:
+        """Let nodes end their jobs and start no other, as an administrator does."""
+        reason = ("State=DRAIN", "Reason=a test drains it")
+        self.run("scontrol", "update", f"NodeName={','.join(nodes)}", *reason).check_returncode()
+
+    def resume(self, *nodes: str) -> None:
+        """Let drained nodes take jobs again."""
+        name = f"NodeName={','.join(nodes)}"
+        self.run("scontrol", "update", name, "State=RESUME").check_returncode()
 
     def stop(self) -> None:
         """End every process of the rig, jobs included; harmless when there is none."""
@@ -87,8 +135,9 @@ class Rig:
         except subprocess.TimeoutExpired:
             self._keeper.kill()  # its daemons die with it
             self._keeper.wait()
-        if self._keeper.stdout is not None:
-            self._keeper.stdout.close()
+        for pipe in (self._keeper.stdin, self._keeper.stdout):
+            if pipe is not None:
+                pipe.close()
         self._keeper = None
 
     def __enter__(self) -> Self:
@@ -143,8 +192,9 @@ class Rig:
             live = self.run("squeue", "-h", "-t", "all", "-j", job_id, "-o", "%T").stdout.split()
             if live and set(live) <= set(states) & _UNFINISHED:
                 return live
-            # "CANCELLED by 0" names who, too.
-            booked = [row["State"].split()[0] for row in self.sacct(job_id, "State")]
+            booked = live  # for MinJobAge, a minute
+            if self.accounting is not Accounting.NONE:  # "CANCELLED by 0" names who, too
+                booked = [row["State"].split()[0] for row in self.sacct(job_id, "State")]
             if len(booked) >= max(1, len(live)) and set(booked) <= set(states):
                 return booked
             if time.monotonic() > deadline:

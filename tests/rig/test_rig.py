@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.rig.folder import Accounting
 from tests.rig.processes import alive_processes_of, is_alive
 from tests.rig.slurm import Rig
 
@@ -52,6 +53,35 @@ def test_a_preempted_job_starts_again(rig: Rig, tmp_path: Path) -> None:
     assert starts.read_text().split() == ["0", "1"]
     attempts = [row["State"] for row in rig.sacct(low, "State", duplicates=True)]
     assert attempts == ["PREEMPTED", "COMPLETED"]
+
+
+def test_a_daemon_ends_and_starts_again_with_what_it_knew(tmp_path: Path) -> None:
+    with Rig(accounting=Accounting.ENFORCED) as cluster:
+        job = cluster.sbatch("--nodelist=gr001", script=f"sleep 3; touch {tmp_path}/ended")
+        cluster.wait_for_state(job, {"RUNNING"})
+        for name in ("mariadbd", "slurmdbd", "slurmctld", "gr001"):
+            cluster.stop_daemon(name)
+            assert name not in cluster.pids
+            cluster.start_daemon(name)
+        assert cluster.wait_for_state(job, {"COMPLETED"}) == ["COMPLETED"]
+        assert (tmp_path / "ended").exists()
+        limits = cluster.run("sacctmgr", "-i", "add", "qos", "tight", "MaxSubmitJobsPerUser=1")
+        limits.check_returncode()
+        cluster.run("sacctmgr", "-i", "modify", "user", "root", "set", "qos+=tight")
+        cluster.drain("gr001", "gr002", "gv001")
+        held = ("sbatch", "--qos=tight", "--wrap=true")
+        assert cluster.run(*held).returncode == 0
+        assert "QOSMaxSubmitJobPerUserLimit" in cluster.run(*held).stderr
+
+
+def test_without_accounting_and_with_a_small_disk_it_still_leaves_nothing() -> None:
+    with Rig(accounting=Accounting.NONE) as cluster:
+        disk = cluster.small_disk(1)
+        job = cluster.sbatch(script=f"head -c 2M /dev/zero > {disk}/file")
+        assert cluster.wait_for_state(job, {"COMPLETED", "FAILED"}) == ["FAILED"]
+        assert cluster.run("sacct").returncode == 1
+    assert not cluster.folder.exists()
+    assert str(disk) not in Path("/proc/mounts").read_text()
 
 
 def test_stop_leaves_no_process(rig: Rig) -> None:

@@ -71,6 +71,17 @@ class AttemptFolder:
         self.errors = root / "errors"
         self.ranks = root / "ranks"
 
+    @property
+    def job(self) -> str:
+        """The job whose attempt it is."""
+        return self.id.rpartition(".r")[0]
+
+    @property
+    def restart(self) -> int:
+        """How often SLURM had started that job before."""
+        count = self.id.rpartition(".r")[2]
+        return int(count) if count.isdigit() else 0
+
     def trace_of(self, rank: int) -> Path:
         """The profiler's trace of one rank, where it is kept."""
         return self.root / f"trace-rank{rank}.json.gz"

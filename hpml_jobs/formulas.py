@@ -336,3 +336,30 @@ def gpu_hours(gpus: int, minutes: float) -> float:
     2.0
     """
     return gpus * minutes / 60
+
+
+def used_share(used_s: float, asked_s: float) -> float:
+    """The share of the time asked of SLURM that jobs used: sum of elapsed / sum of time limits.
+
+    >>> used_share(90, 1_800)
+    0.05
+    """
+    return used_s / asked_s
+
+
+def epoch_share(elapsed_s: float, epoch_s: float) -> float:
+    """How much of a running epoch is behind it, if it takes as long as the last one: below 1.
+
+    >>> epoch_share(120, 300), epoch_share(400, 300)
+    (0.4, 0.99)
+    """
+    return min(elapsed_s / epoch_s, 0.99)
+
+
+def training_left_s(elapsed_s: float, epoch_s: float, epochs_after: int) -> float:
+    """Time to the end of training: the rest of the running epoch, and the epochs after it.
+
+    >>> training_left_s(120, 300, 1), training_left_s(400, 300, 0)
+    (480, 0)
+    """
+    return max(epoch_s - elapsed_s, 0) + epochs_after * epoch_s

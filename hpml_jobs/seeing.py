@@ -92,7 +92,8 @@ def logs(
 
     Example: hpml-jobs logs digits-local 'ddp-4gpu-*'
     """
-    from hpml_jobs.submit.status import log_text, states  # noqa: PLC0415
+    from hpml_jobs.submit.logs import log_text  # noqa: PLC0415
+    from hpml_jobs.submit.status import states  # noqa: PLC0415
 
     asked = which(study, pattern, outputs)
     found = asked.study

@@ -1,4 +1,4 @@
-"""SLURM's words: its states and what they mean for a cell; squeue, sacct and sinfo as values."""
+"""SLURM's words: its states and what they mean for a cell; its nodes and limits as values."""
 
 import re
 from collections.abc import Iterable
@@ -69,66 +69,6 @@ def outcome_of(state: str) -> Outcome:
     """
     word = state.split(" ", maxsplit=1)[0].rstrip("+").upper()
     return _MEANING.get(word, Outcome.UNKNOWN)
-
-
-class JobState(NamedTuple):
-    """One job (an array task) as SLURM tells it; `state` in SLURM's own words."""
-
-    job: str
-    state: str
-    reason: str = ""
-    node: str = ""
-    exit_code: str = ""
-
-    @property
-    def outcome(self) -> Outcome:
-        """What the state means for a cell without a record."""
-        return outcome_of(self.state)
-
-
-SQUEUE_FORMAT = "%i|%T|%r|%N"
-
-
-def parse_squeue(text: str) -> dict[str, JobState]:
-    """Jobs by id from `squeue -h -r -o '%i|%T|%r|%N'`.
-
-    >>> parse_squeue("17_0|PENDING|Resources|\\n")["17_0"].outcome
-    <Outcome.WAITING: 'waiting'>
-    """
-    rows = (line.strip().split("|") for line in text.splitlines() if line.count("|") >= 3)
-    return {row[0]: JobState(row[0], row[1], row[2], row[3]) for row in rows}
-
-
-SACCT_FIELDS = "JobID,State,ExitCode,NodeList"
-
-
-def parse_sacct(text: str) -> dict[str, JobState]:
-    """Jobs by id from `sacct -X -P -n -o JobID,State,ExitCode,NodeList`; an id's last line counts.
-
-    Tasks of an array that never started are one row, `17_[2,4-6%1]`.
-
-    >>> parse_sacct("17_0|CANCELLED by 0|0:0|gr001\\n17_[2,4-5%1]|PENDING|0:0|\\n").keys()
-    dict_keys(['17_0', '17_2', '17_4', '17_5'])
-    """
-    rows = (line.strip().split("|") for line in text.splitlines() if line.count("|") >= 3)
-    return {
-        job: JobState(job, row[1], node=row[3], exit_code=row[2])
-        for row in rows
-        for job in _tasks(row[0])
-    }
-
-
-_WAITING_TASKS = re.compile(r"(\d+)_\[([\d,-]+)(?:%\d+)?\]")
-
-
-def _tasks(job: str) -> list[str]:
-    """The single tasks of `17_[2,4-6%1]`; any other id is itself."""
-    found = _WAITING_TASKS.fullmatch(job)
-    if not found:
-        return [job]
-    spans = [part.partition("-") for part in found[2].split(",")]
-    numbers = [n for a, _, b in spans for n in range(int(a), int(b or a) + 1)]
-    return [f"{found[1]}_{number}" for number in numbers]
 
 
 class Node(NamedTuple):

@@ -1,4 +1,4 @@
-"""How numbers are said."""
+"""How numbers and durations are said."""
 
 
 def counted(number: int, word: str) -> str:
@@ -8,3 +8,19 @@ def counted(number: int, word: str) -> str:
     ('1 cell', '9 cells')
     """
     return f"{number} {word}{'' if number == 1 else 's'}"
+
+
+def lasting(seconds: float) -> str:
+    """A duration in one or two units.
+
+    >>> [lasting(s) for s in (0.4, 59, 61, 3_599, 3_900, 100_000)]
+    ['0 s', '59 s', '1 min', '60 min', '1 h 05 min', '1 d 3 h']
+    """
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    if seconds < 3_600:
+        return f"{minutes} min"
+    if seconds < 86_400:
+        return f"{minutes // 60} h {minutes % 60:02} min"
+    return f"{minutes // 1_440} d {minutes % 1_440 // 60} h"

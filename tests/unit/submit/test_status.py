@@ -13,12 +13,15 @@ from hpml_jobs.errors import HpmlError
 from hpml_jobs.files import encode, write_whole
 from hpml_jobs.record import Attempt
 from hpml_jobs.slurm import Outcome
+from hpml_jobs.slurm_jobs import SACCT_FIELDS, SQUEUE_FORMAT
 from hpml_jobs.study import CellFolder, CellState, Happening, ManifestLine, Study
 from hpml_jobs.submit.cells import Plan, make_plan
+from hpml_jobs.submit.logs import log_text
 from hpml_jobs.submit.selection import select
-from hpml_jobs.submit.status import log_text, states
+from hpml_jobs.submit.status import states
 from hpml_jobs.submit.sweep import expand
 from tests.unit.conftest import FakeSlurm
+from tests.unit.slurm_texts import accounted, queued
 from tests.unit.values import cell, record
 
 JOB = "101_0"
@@ -77,15 +80,15 @@ def only(study: Study) -> CellState:
 def test_a_task_cancelled_before_it_started_is_cancelled_though_slurm_forgets_it(
     slurm: FakeSlurm, study: Study
 ) -> None:
-    slurm.answer("sacct", "101_1|RUNNING|0:0|gr001\n")
+    slurm.answer("sacct", accounted("101_1", "RUNNING"))
     assert only(study).outcome is Outcome.CANCELLED
     assert "never started" in only(study).reason
-    begin(study)  # it had started: nothing is concluded
-    assert only(study).outcome is Outcome.UNKNOWN
+    begin(study)  # it had started, and nobody says how it ended
+    assert only(study).outcome is Outcome.MISSING
 
 
 def test_tasks_that_wait_are_one_row_of_accounting(slurm: FakeSlurm, study: Study) -> None:
-    slurm.answer("sacct", "101_[0,3%1]|CANCELLED by 0|0:0|None assigned\n")
+    slurm.answer("sacct", accounted("101_[0,3%1]", "CANCELLED by 0", node="None assigned"))
     assert only(study).outcome is Outcome.CANCELLED
     assert "CANCELLED by 0" in only(study).reason
 
@@ -117,57 +120,66 @@ def test_a_refusal_is_remembered(slurm: FakeSlurm, desk: Path) -> None:
         ("DEADLINE|0:0", Outcome.TIMEOUT, "DEADLINE"),
         ("FAILED|1:0", Outcome.FAILED, "FAILED, exit code 1:0"),
         ("COMPLETED|0:0", Outcome.MISSING, "job 101_0 COMPLETED but left no record"),
-        ("RUNNING|0:0", Outcome.RUNNING, "RUNNING"),
-        ("PENDING|0:0", Outcome.WAITING, "PENDING"),
+        ("RUNNING|0:0", Outcome.MISSING, "sacct does not know how it ended"),
         ("HYPERSPACE|0:0", Outcome.UNKNOWN, "HYPERSPACE"),
     ],
 )
 def test_without_a_record_the_accounts_decide(
     slurm: FakeSlurm, study: Study, told: str, outcome: Outcome, words: str
 ) -> None:
-    slurm.answer("sacct", f"{JOB}|{told}|gr001\n101_1|COMPLETED|0:0|gr002\n")
+    begin(study)
+    answer = accounted(JOB, *told.split("|")) + accounted("101_1", "COMPLETED", node="gr002")
+    slurm.answer("sacct", answer)
     state = only(study)
     assert state.outcome is outcome
     assert words in state.reason
-    assert (state.job, state.node, state.recorded) == (JOB, "gr001", False)
+    assert (state.job, state.recorded) == (JOB, False)
+    if not told.startswith("RUNNING"):
+        assert (state.node, state.queued_s, state.elapsed_s) == ("gr001", 30, 60)
+        assert (state.minutes, state.gpus) == (30, 2)
 
 
 @pytest.mark.parametrize(
     ("told", "outcome", "reason"),
     [
-        ("PENDING|Resources|", Outcome.WAITING, "PENDING (Resources), job 101_0"),
-        ("CONFIGURING|None|gr001", Outcome.WAITING, "CONFIGURING (gr001), job 101_0"),
-        ("RUNNING|None|gr001", Outcome.RUNNING, "RUNNING (gr001), job 101_0"),
-        ("COMPLETING|None|gr001", Outcome.RUNNING, "COMPLETING (gr001), job 101_0"),
-        ("REQUEUED|BeginTime|", Outcome.WAITING, "REQUEUED (BeginTime), job 101_0"),
+        ("PENDING|Resources|", Outcome.WAITING, "next in line, until nodes are free (Resources)"),
+        ("CONFIGURING|None|gr001", Outcome.WAITING, "CONFIGURING: on gr001, being made ready"),
+        ("RUNNING|None|gr001", Outcome.RUNNING, "on gr001"),
+        ("COMPLETING|None|gr001", Outcome.RUNNING, "COMPLETING on gr001"),
+        (
+            "REQUEUED|Priority|",
+            Outcome.WAITING,
+            "REQUEUED: others have a higher priority (Priority)",
+        ),
     ],
 )
 def test_a_job_in_the_queue_goes_before_the_accounts(
     slurm: FakeSlurm, study: Study, told: str, outcome: Outcome, reason: str
 ) -> None:
-    slurm.answer("squeue", f"{JOB}|{told}\n")
-    slurm.answer("sacct", f"{JOB}|PREEMPTED|0:0|gr001\n")
-    assert (only(study).outcome, only(study).reason) == (outcome, reason)
+    slurm.answer("squeue", queued(JOB, *told.split("|")))
+    slurm.answer("sacct", accounted(JOB, "PREEMPTED"))
+    assert (only(study).outcome, only(study).reason) == (outcome, f"{reason}, job 101_0")
 
 
 def test_one_question_is_asked_by_array_id(slurm: FakeSlurm, study: Study) -> None:
     states(study)
-    assert slurm.asked("squeue") == ["-h -r -o %i|%T|%r|%N -j 101"]
-    assert slurm.asked("sacct") == ["-X -P -n -o JobID,State,ExitCode,NodeList -j 101"]
+    assert slurm.asked("squeue") == [f"-h -r -t all -o {SQUEUE_FORMAT} -j 101"]
+    assert slurm.asked("sacct") == [f"-X -P -n -o {SACCT_FIELDS} -j 101"]
 
 
 def test_a_persons_squeue_format_does_not_change_what_is_read(
     slurm: FakeSlurm, study: Study, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SQUEUE_FORMAT", "%j")
-    answer = f'#!/bin/sh\n[ -z "$SQUEUE_FORMAT" ] && echo "{JOB}|RUNNING|None|gr001"\n'
+    line = queued(JOB, "RUNNING", node="gr001").strip()
+    answer = f'#!/bin/sh\n[ -z "$SQUEUE_FORMAT" ] && echo "{line}"\n'
     (slurm.bin / "squeue").write_text(answer)
     assert only(study).outcome is Outcome.RUNNING
 
 
 def test_a_job_that_squeue_has_forgotten_is_not_an_error(slurm: FakeSlurm, study: Study) -> None:
     slurm.answer("squeue", err="slurm_load_jobs error: Invalid job id specified\n", code=1)
-    slurm.answer("sacct", f"{JOB}|TIMEOUT|0:0|gr001\n")
+    slurm.answer("sacct", accounted(JOB, "TIMEOUT"))
     assert only(study).outcome is Outcome.TIMEOUT
     (state,) = states(study, before_sending=True)
     assert state.outcome is Outcome.TIMEOUT
@@ -176,24 +188,25 @@ def test_a_job_that_squeue_has_forgotten_is_not_an_error(slurm: FakeSlurm, study
 def test_the_memory_killers_line_in_the_log_makes_failed_an_oom(
     slurm: FakeSlurm, study: Study
 ) -> None:
-    slurm.answer("sacct", f"{JOB}|FAILED|0:9|gr001\n")
+    slurm.answer("sacct", accounted(JOB, "FAILED", "0:9"))
     (study.slurm / "101_1_0_log.err").write_text("slurmstepd: Exceeded job memory limit\n")
     assert only(study).outcome is Outcome.FAILED  # that was its neighbour
     (study.slurm / f"{JOB}_0_log.err").write_text("slurmstepd: Exceeded job memory limit\n")
     assert only(study).outcome is Outcome.OOM
     assert only(study).reason == (
-        "SLURM ended job 101_0: Exceeded job memory limit; ask for more: cluster.mem_gb_per_gpu=N"
+        "SLURM ended job 101_0: it was over its memory limit; "
+        "hpml-jobs resubmit --oom --mem GB asks for more"
     )
 
 
 def test_the_first_failing_ranks_words_stand_before_slurms(slurm: FakeSlurm, study: Study) -> None:
-    slurm.answer("sacct", f"{JOB}|FAILED|1:0|gr001\n")
+    slurm.answer("sacct", accounted(JOB, "FAILED", "1:0"))
     end(study, Outcome.FAILED, "rank 1: ValueError: no")
     assert only(study).reason == "rank 1: ValueError: no; FAILED, exit code 1:0, job 101_0"
 
 
 def test_the_words_of_an_earlier_job_are_not_this_jobs(slurm: FakeSlurm, study: Study) -> None:
-    slurm.answer("sacct", f"{JOB}|NODE_FAIL|0:0|gr001\n")
+    slurm.answer("sacct", accounted(JOB, "NODE_FAIL"))
     end(study, Outcome.FAILED, "rank 1: ValueError: no", job="88")
     assert only(study).reason == "NODE_FAIL, exit code 0:0, job 101_0"
 
@@ -202,7 +215,7 @@ def test_the_words_of_an_earlier_job_are_not_this_jobs(slurm: FakeSlurm, study: 
 
 
 def test_a_valid_record_gives_the_numbers(slurm: FakeSlurm, study: Study) -> None:
-    slurm.answer("sacct", f"{JOB}|COMPLETED|0:0|gr001\n")
+    slurm.answer("sacct", accounted(JOB, "COMPLETED"))
     leave_record(study)
     state = only(study)
     assert (state.outcome, state.recorded, state.warning) == (Outcome.OK, True, "")
@@ -213,19 +226,19 @@ def test_a_valid_record_gives_the_numbers(slurm: FakeSlurm, study: Study) -> Non
 def test_another_state_stands_beside_a_valid_record_as_a_warning(
     slurm: FakeSlurm, study: Study, told: str
 ) -> None:
-    slurm.answer("sacct", f"{JOB}|{told}|0:0|gr001\n")
+    slurm.answer("sacct", accounted(JOB, told))
     leave_record(study)
     assert (only(study).outcome, only(study).warning) == (Outcome.OK, f"SLURM says {told}")
 
 
 def test_a_record_counts_while_its_own_job_is_still_ending(slurm: FakeSlurm, study: Study) -> None:
-    slurm.answer("squeue", f"{JOB}|COMPLETING|None|gr001\n")
+    slurm.answer("squeue", queued(JOB, "COMPLETING", "None", "gr001"))
     leave_record(study)
     assert only(study).outcome is Outcome.OK
 
 
 def test_a_rerun_in_the_queue_goes_before_the_old_record(slurm: FakeSlurm, study: Study) -> None:
-    slurm.answer("squeue", f"{JOB}|RUNNING|None|gr001\n")
+    slurm.answer("squeue", queued(JOB, "RUNNING", "None", "gr001"))
     leave_record(study, attempt="88.r0")
     assert only(study).outcome is Outcome.RUNNING
 
@@ -233,7 +246,7 @@ def test_a_rerun_in_the_queue_goes_before_the_old_record(slurm: FakeSlurm, study
 def test_a_broken_record_is_invalid_with_the_place_of_the_fault(
     slurm: FakeSlurm, study: Study
 ) -> None:
-    slurm.answer("sacct", f"{JOB}|COMPLETED|0:0|gr001\n")
+    slurm.answer("sacct", accounted(JOB, "COMPLETED"))
     text = encode(record(cell()))
     study.cell(cell().slug).record_json.write_bytes(text[:400])
     assert only(study).outcome is Outcome.INVALID
@@ -249,8 +262,11 @@ def test_a_broken_record_is_invalid_with_the_place_of_the_fault(
 def test_without_accounting_the_attempts_last_words_count(slurm: FakeSlurm, study: Study) -> None:
     slurm.answer("sacct", err="Slurm accounting storage is disabled\n", code=1)
     state = only(study)
-    assert state.outcome is Outcome.UNKNOWN
-    assert state.reason == "job 101_0: sacct: Slurm accounting storage is disabled"
+    assert state.outcome is Outcome.MISSING  # squeue answers: it is over
+    assert state.reason == (
+        "job 101_0 is over and left no record or last words; "
+        "sacct: Slurm accounting storage is disabled"
+    )
     end(study, Outcome.FAILED, "rank 1: ValueError: no")
     assert (only(study).outcome, only(study).reason) == (Outcome.FAILED, "rank 1: ValueError: no")
     leave_record(study)
@@ -271,9 +287,9 @@ def test_a_silent_squeue_is_shown_but_nothing_is_sent_then(
         states(study, before_sending=True)
 
 
-def test_a_job_nobody_knows_is_unknown(slurm: FakeSlurm, study: Study) -> None:
-    assert only(study).outcome is Outcome.UNKNOWN
-    assert only(study).reason == "job 101_0: neither squeue nor sacct knows it"
+def test_a_job_nobody_knows_is_over(slurm: FakeSlurm, study: Study) -> None:
+    assert only(study).outcome is Outcome.MISSING
+    assert "sacct does not know how it ended" in only(study).reason
 
 
 # ---- cells without a manifest line ----
@@ -303,10 +319,10 @@ def test_a_sender_that_died_inside_sbatch_leaves_unknown(unsent: Study) -> None:
 
 def test_a_job_submitted_by_hand_is_found_by_its_attempt(slurm: FakeSlurm, unsent: Study) -> None:
     begin(unsent, job="77")
-    slurm.answer("squeue", "77|RUNNING|None|gr002\n")
+    slurm.answer("squeue", queued("77", "RUNNING", node="gr002"))
     assert (only(unsent).outcome, only(unsent).job) == (Outcome.RUNNING, "77")
     slurm.answer("squeue")
-    slurm.answer("sacct", "77|TIMEOUT|0:0|gr002\n")
+    slurm.answer("sacct", accounted("77", "TIMEOUT"))
     assert only(unsent).outcome is Outcome.TIMEOUT
     leave_record(unsent, attempt="77.r0")
     assert (only(unsent).outcome, only(unsent).recorded) == (Outcome.OK, True)
@@ -408,7 +424,7 @@ def test_a_new_study_sends_everything(slurm: FakeSlurm) -> None:
 def test_what_is_under_way_is_left_out_even_from_a_rerun(
     slurm: FakeSlurm, planned: tuple[Plan, CellFolder], told: str, words: list[str]
 ) -> None:
-    slurm.answer("squeue", f"{JOB}|{told}\n")
+    slurm.answer("squeue", queued(JOB, *told.split("|")))
     chosen = select(plan(*words))
     assert chosen.send == []
     assert [state.job for state in chosen.left_out.values()] == [JOB]
@@ -431,7 +447,7 @@ def test_a_record_is_an_answer_oom_too(
 def test_what_ended_without_a_record_is_sent_again_with_its_reason(
     slurm: FakeSlurm, planned: tuple[Plan, CellFolder], told: str
 ) -> None:
-    slurm.answer("sacct", f"{JOB}|{told}|0:0|gr001\n")
+    slurm.answer("sacct", accounted(JOB, told))
     word = {"COMPLETED": "missing"}.get(told, told.lower())
     assert list(select(plan()).because.values()) == [f"{word} before"]
 

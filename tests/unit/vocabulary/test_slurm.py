@@ -7,9 +7,7 @@ from hpml_jobs.slurm import (
     array_ids,
     outcome_of,
     parse_limits,
-    parse_sacct,
     parse_sinfo,
-    parse_squeue,
     scrubbed,
 )
 
@@ -54,31 +52,6 @@ def test_a_state_of_a_later_slurm_is_unknown_not_guessed(text) -> None:
 def test_only_waiting_and_running_are_active_and_only_ok_and_oom_are_finished() -> None:
     assert [outcome for outcome in Outcome if outcome.active] == [Outcome.WAITING, Outcome.RUNNING]
     assert [outcome for outcome in Outcome if outcome.finished] == [Outcome.OK, Outcome.OOM]
-
-
-def test_squeue_gives_array_tasks_one_by_one() -> None:
-    text = (
-        "17_1|RUNNING|None|gr[001-002]\n"
-        "17_2|PENDING|Resources|\n"
-        "18|PENDING|Dependency|\n"
-        "slurm_load_jobs error: something\n\n"
-    )
-    jobs = parse_squeue(text)
-    assert list(jobs) == ["17_1", "17_2", "18"]
-    assert jobs["17_1"].node == "gr[001-002]"
-    assert (jobs["17_2"].outcome, jobs["17_2"].reason) == (Outcome.WAITING, "Resources")
-
-
-def test_sacct_keeps_who_cancelled_and_the_last_line_of_a_requeued_job() -> None:
-    text = (
-        "17_0|PREEMPTED|0:0|gr001\n17_0|COMPLETED|0:0|gr002\n17_1|CANCELLED by 1000|0:15|gr001\n"
-        "17_2|OUT_OF_MEMORY|0:0|gr001\n17_[3-5%2]|PENDING|0:0|None assigned\n"
-    )
-    jobs = parse_sacct(text)
-    assert (jobs["17_0"].state, jobs["17_0"].node) == ("COMPLETED", "gr002")
-    assert jobs["17_1"].state == "CANCELLED by 1000"
-    assert jobs["17_2"].outcome is Outcome.OOM
-    assert {jobs[f"17_{task}"].outcome for task in (3, 4, 5)} == {Outcome.WAITING}
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,251 @@
+"""The rules that give a cell its state, from its job, its record and its attempts."""
+
+import re
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from hpml_jobs.attempt import AttemptEnd, AttemptFolder
+from hpml_jobs.cell import CellFile
+from hpml_jobs.pending import why_pending
+from hpml_jobs.record import Record
+from hpml_jobs.slurm import Outcome, array_ids, is_slurm
+from hpml_jobs.slurm_jobs import JobState, canceller
+from hpml_jobs.study import CellFolder, CellState, Study
+from hpml_jobs.submit.asking import Seen, Told
+from hpml_jobs.submit.logs import slurm_logs, tail
+from hpml_jobs.submit.pace import Pace, pace_of
+from hpml_jobs.wording import lasting
+
+LAG_S = 30
+"""How long a shared file system may take to show the record of a job that has ended."""
+
+REQUEUE_S = 60
+"""An attempt that began so long before its job's start belongs to the run before a requeue."""
+
+_MEMORY_KILL = re.compile(r"Exceeded (?:job|step) memory limit|oom[-_ ]kill", re.IGNORECASE)
+"""What SLURM's step daemon writes when it, or the kernel, ends a job over its memory."""
+
+_BY_THE_JOB = (Outcome.TIMEOUT, Outcome.CANCELLED, Outcome.PREEMPTED, Outcome.NODE_FAIL)
+"""What happens to a whole allocation, cells whose turn had not come included."""
+
+
+class Case(NamedTuple):
+    """All that is known of one cell whose job is `job`; `attempt` and `end` are of that job.
+
+    `shared`: other cells have the same job, one after another.
+    """
+
+    study: Study
+    folder: CellFolder
+    job: str
+    told: Told
+    seen: Seen
+    file: CellFile | None = None
+    record: Record | None = None
+    invalid: str = ""
+    shared: bool = False
+    attempt: AttemptFolder | None = None
+    end: AttemptEnd | None = None
+
+    def state(self, outcome: Outcome, reason: str = "", **more: Any) -> CellState:
+        """A state of this cell, with what is known of its job's times."""
+        told, now = self.told.state, self.seen.at
+        if told is not None:
+            waits = told.outcome is Outcome.WAITING and told.submitted is not None
+            more = {
+                "queued_s": max(0.0, now - (told.submitted or now)) if waits else told.queued_s,
+                "starts": _iso(told.starts),
+                "elapsed_s": told.elapsed_s,
+                "minutes": told.minutes,
+                "gpus": told.gpus if told.gpus is not None else self._gpus_asked(),
+                "node": told.node,
+            } | more
+        more.setdefault("restarts", self.attempt.restart if self.attempt else 0)
+        return CellState(
+            slug=self.folder.slug, outcome=outcome, job=self.job, reason=reason, **more
+        )
+
+    def _gpus_asked(self) -> int | None:
+        shape = self.file.shape if self.file else None
+        return None if self.shared or shape is None else shape.nodes * shape.gpus_per_node
+
+
+def state_of(case: Case) -> CellState:
+    """The rules, first that applies: a job under way, a record, SLURM's word, the attempt's."""
+    told, record = case.told.state, case.record
+    if told and told.outcome.active and not (record and record.attempt.job == case.job):
+        return _in_turn(case, told) if case.shared else _under_way(case, told)
+    if record is not None:
+        return _measured(case, record)
+    if case.invalid:
+        return case.state(Outcome.INVALID, case.invalid)
+    if not is_slurm(case.job):
+        return _local(case)
+    if told:
+        return _ended(case, told)
+    if case.end and (case.told.gone or case.end.outcome is not Outcome.CANCELLED):
+        return _by_end(case, case.end)  # a stop may end in a requeue
+    return _gone(case) if case.told.gone else _silent(case)
+
+
+def _under_way(case: Case, told: JobState) -> CellState:
+    if told.outcome is Outcome.WAITING:
+        pending = why_pending(told.reason)
+        words = f"on {told.node}, being made ready" if told.node else str(pending)
+        state = "" if told.state == "PENDING" else f"{told.state}: "
+        reason = f"{state}{words}, job {told.job}"
+        return case.state(told.outcome, reason, who=pending.who)
+    begun = case.attempt and not _before(case.attempt, told)
+    pace = pace_of(case.attempt, case.seen.at) if case.attempt and begun else Pace("starting")
+    verb = "" if told.state == "RUNNING" else f"{told.state} "
+    return case.state(
+        told.outcome,
+        f"{verb}on {told.node or '?'}, job {told.job}",
+        **pace._asdict(),
+    )
+
+
+def _in_turn(case: Case, told: JobState) -> CellState:
+    """A cell that shares its running job: over by its own end, running, or not yet begun."""
+    attempt = case.attempt
+    if told.outcome is Outcome.WAITING or (attempt and not _before(attempt, told)):
+        if not (case.end and told.outcome is Outcome.RUNNING):
+            return _under_way(case, told)
+        if case.end.outcome.finished:
+            return case.state(Outcome.RUNNING, f"{_UNSEEN}, job {told.job}")
+        return _by_end(case, case.end)
+    return case.state(Outcome.WAITING, f"its turn in job {told.job} has not come", node="")
+
+
+_UNSEEN = "it has ended, its record is not visible yet"
+
+
+def _before(attempt: AttemptFolder, told: JobState) -> bool:
+    """Whether an attempt is of a run of its job before the present one."""
+    try:
+        began = attempt.about.stat().st_mtime
+    except OSError:
+        return True
+    return told.started is not None and began < told.started - REQUEUE_S
+
+
+def _measured(case: Case, record: Record) -> CellState:
+    """A valid record gives the numbers; another SLURM state stands beside it as a warning."""
+    job, warning = record.attempt.job, ""
+    own = case._replace(job=job, told=case.seen.of(job))
+    told = own.told.state
+    if told and told.over and told.outcome is not Outcome.MISSING and not case.shared:
+        warning = f"SLURM says {told.state}"  # of a shared job it is other cells' matter
+    return own.state(
+        record.outcome,
+        record.reason or "",
+        node=",".join(record.attempt.hosts),
+        warning=warning,
+        recorded=True,
+        restarts=record.attempt.restart,
+    )
+
+
+def _ended(case: Case, told: JobState) -> CellState:
+    """SLURM's word without a record, and the first failing rank's reason where there is one."""
+    outcome, end = told.outcome, case.end
+    who = canceller(told.state)
+    code = f", exit code {told.exit_code}" if told.exit_code else ""
+    reason = f"{told.state}{f' ({who})' if who else ''}{code}, job {told.job}"
+    if case.shared and case.attempt is None:
+        if outcome in _BY_THE_JOB:
+            return case.state(outcome, f"{reason}, before its turn")
+        return case.state(Outcome.MISSING, f"job {told.job} ended before its turn ({told.state})")
+    if outcome is Outcome.MISSING and (end is None or end.outcome.finished):
+        age_s = case.seen.at - told.ended if told.ended else LAG_S
+        if abs(age_s) < LAG_S:  # clocks may differ by seconds
+            seconds = lasting(max(0.0, age_s))
+            words = f"ended {seconds} ago, its record is not visible yet, job {told.job}"
+            return case.state(Outcome.RUNNING, words)
+        return case.state(outcome, f"job {told.job} {told.state} but left no record")
+    if outcome is Outcome.FAILED and killed_for_memory(case):
+        return _out_of_memory(case)
+    if end is None:
+        return case.state(outcome, reason)
+    if case.shared and not (end.outcome is Outcome.CANCELLED and outcome in _BY_THE_JOB):
+        return _by_end(case, end)
+    own = end.reason or end.outcome.value
+    if outcome in (Outcome.FAILED, Outcome.MISSING) and not end.outcome.finished:
+        outcome = end.outcome  # the job's exit code tells less
+    return case.state(outcome, f"{own}; {reason}" if outcome is not Outcome.OOM else reason)
+
+
+def _by_end(case: Case, end: AttemptEnd) -> CellState:
+    """What the wrapper said, who does not know why a process was killed."""
+    if end.outcome is Outcome.FAILED and killed_for_memory(case):
+        return _out_of_memory(case)
+    return case.state(end.outcome, end.reason or "")
+
+
+def _out_of_memory(case: Case) -> CellState:
+    words = "it was over its memory limit; hpml-jobs resubmit --oom --mem GB asks for more"
+    return case.state(Outcome.OOM, f"SLURM ended job {case.job}: {words}")
+
+
+def killed_for_memory(case: Case) -> bool:
+    """Whether the step daemon's own words in the cell's logs say so."""
+    logs = slurm_logs(case.study, case.folder, case.job)
+    return any(_MEMORY_KILL.search(tail(log, 20_000)) for log in logs)
+
+
+def _gone(case: Case) -> CellState:
+    """A job that squeue lists no more, and nobody says how it ended."""
+    job, seen, last = case.job, case.seen, case.told.last
+    accounts_know = array_ids([job])[0] in array_ids(seen.accounts)
+    if case.attempt is None and accounts_know and not seen.no_accounts:
+        reason = f"job {job} never started and SLURM lists it no more: cancelled while it waited"
+        return case.state(Outcome.CANCELLED, reason)
+    silent = seen.no_accounts or "sacct does not know how it ended"
+    then = f" ({last.outcome.value} when it was seen last)" if last else ""
+    return case.state(
+        Outcome.MISSING, f"job {job} is over{then} and left no record or last words; {silent}"
+    )
+
+
+def _silent(case: Case) -> CellState:
+    """SLURM does not answer: what was known last, and since when nothing is."""
+    answered, last = case.seen.memory.answered, case.told.last
+    since = f" since {clock(answered, case.seen.at)}" if answered else ""
+    then = f" ({last.outcome.value} then)" if last and answered else ""
+    reason = f"unknown{since}{then}: {case.seen.no_queue}, job {case.job}"
+    return case.state(Outcome.UNKNOWN, reason)
+
+
+def clock(moment: float, now: float) -> str:
+    """A moment as people of this time zone say it; with its day where that is not today."""
+    day = "" if time.localtime(moment)[:3] == time.localtime(now)[:3] else "%Y-%m-%d "
+    return time.strftime(f"{day}%H:%M", time.localtime(moment))
+
+
+def _iso(moment: float | None) -> str | None:
+    return None if moment is None else datetime.fromtimestamp(moment, UTC).isoformat()
+
+
+def _local(case: Case) -> CellState:
+    """A cell of a run on this machine (`local-PID-TIME`, `here-PID-TIME`)."""
+    attempt, end = case.attempt, case.end
+    if end:
+        return case.state(end.outcome, end.reason or "")
+    if not _alive(case.job):
+        reason = f"the run on this machine was stopped ({case.job})"
+        return case.state(Outcome.CANCELLED, reason)
+    reason = f"on this machine, {case.job}"
+    if attempt is None:
+        return case.state(Outcome.WAITING, reason)
+    pace = pace_of(attempt, case.seen.at)
+    return case.state(Outcome.RUNNING, reason, **pace._asdict())
+
+
+def _alive(job: str) -> bool:
+    """Whether the process that a local job is named after still runs our program."""
+    try:
+        return b"hpml" in Path(f"/proc/{job.split('-')[1]}/cmdline").read_bytes()
+    except (OSError, IndexError):
+        return False

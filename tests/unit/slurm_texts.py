@@ -1,0 +1,21 @@
+"""Lines as squeue and sacct print them, as recorded on SLURM 22.05 with SLURM_TIME_FORMAT=%s."""
+
+SUBMITTED = 1795279247
+"""When every job of these texts was submitted, in seconds since 1970."""
+
+
+def queued(job: str, state: str, reason: str = "None", node: str = "", **more: str) -> str:
+    """A line of squeue; a job that has a node has run for a minute."""
+    start = more.get("start") or (str(SUBMITTED + 30) if node else "N/A")
+    elapsed = more.get("elapsed") or ("1:00" if node else "0:00")
+    return f"{job}|{state}|{SUBMITTED}|{start}|{elapsed}|30:00|{node}|{reason}\n"
+
+
+def accounted(job: str, state: str, code: str = "0:0", node: str = "gr001", **more: str) -> str:
+    """A line of sacct; a job that has a node ran for a minute on two GPUs."""
+    if node == "None assigned":
+        times, tres = "Unknown|Unknown|0", ""
+    else:
+        end = more.get("end") or str(SUBMITTED + 90)
+        times, tres = f"{SUBMITTED + 30}|{end}|60", "billing=1,cpu=1,gres/gpu:rtx8000=2,gres/gpu=2"
+    return f"{job}|{state}|{code}|{node}|{SUBMITTED}|{times}|30|{tres}\n"

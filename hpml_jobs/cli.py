@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130  # as shells have it
 
+COMPLETING = "_HPML_JOBS_COMPLETE"  # set by the script of `hpml-jobs completion`
+
 HELP = ("-h", "--help", "help")
 
 COMMANDS = (
@@ -30,7 +32,11 @@ COMMANDS = (
     "watch",
     "logs",
     "record",
+    "cancel",
+    "resubmit",
     "collect",
+    "doctor",
+    "completion",
 )
 
 HYDRA_PAGES = ("--cfg", "-c", "--info", "-i", "--shell-completion", "-sc")
@@ -57,6 +63,10 @@ def run(words: list[str]) -> int:
 
 
 def _dispatch(words: list[str]) -> int:
+    if COMPLETING in os.environ:
+        from hpml_jobs.completing import answer  # noqa: PLC0415
+
+        return answer(commands(), COMMANDS)
     plain = not words or words[0] not in COMMANDS
     if not words or (plain and any(word in HELP for word in words)):
         from hpml_jobs.help import page  # noqa: PLC0415  (each command loads what it needs)
@@ -104,12 +114,20 @@ def commands() -> "typer.Typer":
     """All commands; `submit` is the one that needs no name."""
     import typer  # noqa: PLC0415  (--help does without)
 
-    from hpml_jobs import importing, reading, seeing, sending  # noqa: PLC0415
+    from hpml_jobs import (  # noqa: PLC0415
+        acting,
+        completing,
+        doctoring,
+        importing,
+        reading,
+        seeing,
+        sending,
+    )
 
-    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+    app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode=None)
     for name in COMMANDS:
         function = f"{name}_" if iskeyword(name) else name
-        rooms = (sending, seeing, reading, importing)
+        rooms = (sending, acting, seeing, reading, importing, doctoring, completing)
         where = next(room for room in rooms if hasattr(room, function))
         app.command(name, hidden=name == "submit")(getattr(where, function))
     return app

@@ -80,6 +80,8 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     array_parallelism: int = 64
     link_gb_per_s: float | None = None
     max_array_size: int | None = None
+    gpu_hours_budget: float | None = None
+    cpu_partition: str | None = None
     wckey: str | None = None
     sbatch: dict[str, Any] = {}
     setup: tuple[str, ...] = ()

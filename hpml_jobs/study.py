@@ -13,6 +13,7 @@ import msgspec
 from hpml_jobs import __version__
 from hpml_jobs.attempt import AttemptEnd, AttemptFolder, utc_now
 from hpml_jobs.cell import CellFile, Settled, decode_cell_file
+from hpml_jobs.cluster import Cluster
 from hpml_jobs.decoding import InvalidRecordError, decode
 from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.files import encode, write_whole
@@ -192,6 +193,29 @@ class Study:
                 f"study {self.root} has schema {schema}, this hpml_jobs {__version__} reads up to "
                 f"{SCHEMA}: use hpml_jobs {about.get('hpml_jobs', 'newer')}, or another study="
             )
+
+    def keep_cluster(self, cluster: Cluster) -> None:
+        """Remember where cells were sent, so that some can be sent again."""
+        try:
+            write_whole(self.cluster, encode(cluster))
+        except OSError as fault:
+            raise HpmlError(f"{self.cluster} cannot be written: {fault.strerror}") from fault
+
+    def kept_cluster(self) -> Cluster:
+        """The cluster that cells were sent to last.
+
+        Raises:
+            HpmlError: none was, or this program does not understand it.
+        """
+        try:
+            return msgspec.json.decode(self.cluster.read_bytes(), type=Cluster)
+        except FileNotFoundError as fault:
+            raise HpmlError(
+                f"study {self.name} does not say where it was sent ({self.cluster} is not there): "
+                "give the command that made it once more, it sends what is missing"
+            ) from fault
+        except (OSError, ValueError) as fault:
+            raise HpmlError(f"{self.cluster} cannot be read: {fault}") from fault
 
     def append(self, line: ManifestLine) -> None:
         """Add a line to the manifest, on the disk before this returns."""

@@ -3,6 +3,7 @@
 import functools
 import os
 from collections.abc import Callable
+from math import ceil
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,13 +38,23 @@ class Ordered(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """All cells of one submission, in the order asked for, and what was decided on the way."""
+    """All cells of one submission, in the order asked for, and what was decided on the way.
+
+    `pack`: cells share allocations; `collect_after`: a closing job writes the report, `retries`:
+    and sends cells again that the cluster lost, so often at most. `retry` marks such a submission;
+    `exclude` are nodes to keep away from.
+    """
 
     study: Study
     cluster: Cluster
     cells: list[Ordered]
-    rerun: bool
-    origins: dict[str, str]
+    rerun: bool = False
+    origins: dict[str, str] = {}
+    pack: bool = False
+    collect_after: bool = False
+    retries: int = 0
+    retry: bool = False
+    exclude: tuple[str, ...] = ()
 
 
 def make_plan(
@@ -62,6 +73,8 @@ def make_plan(
         say(sentence)
     first = sweep.settings[0]
     resolver = _Resolver(first.cluster, sending=sending, fetch=fetch, say=say)
+    if first.ladder.start and "batch" in sweep.origins:
+        raise UsageError("batch= on a ladder: it takes its own batches; say ladder.start=N instead")
     for settings in sweep.settings:
         resolver.check_usage(settings)
     cluster = resolver.cluster
@@ -79,7 +92,16 @@ def make_plan(
             f"{len(ordered)} combinations are {len(unique)} cells: gpus=1 is one shared baseline "
             "(single) for all strategies, duplicates are left out"
         )
-    return Plan(study, cluster, list(unique.values()), first.rerun, sweep.origins)
+    return Plan(
+        study=study,
+        cluster=cluster,
+        cells=list(unique.values()),
+        rerun=first.rerun,
+        origins=sweep.origins,
+        pack=first.pack,
+        collect_after=first.collect_after,
+        retries=first.retries,
+    )
 
 
 def _study_name(sweep: Sweep, resolver: "_Resolver") -> str:
@@ -160,10 +182,22 @@ class _Resolver:
             if settings.strategy is settings.baseline is Strategy.DDP:
                 strategies.append(Strategy.DDP)
         return [
-            self._ordered(settings, strategy, repeat)
+            self._ordered(rung, strategy, repeat)
+            for rung in self._rungs(settings)
             for strategy in strategies
             for repeat in range(settings.repeats)
         ]
+
+    def _rungs(self, settings: Settings) -> list[Settings]:
+        """The combination itself; on a ladder, one per batch up to a GPU's share of the data."""
+        if not settings.ladder.start:
+            return [settings]
+        workload, _ = self.workload(settings)
+        share = ceil((workload.images or 0) / settings.gpus)
+        batches = [settings.ladder.start]
+        while (larger := batches[-1] * settings.ladder.factor) <= share:
+            batches.append(larger)
+        return [msgspec.structs.replace(settings, batch=batch) for batch in batches]
 
     def _draft(self, settings: Settings, strategy: Strategy) -> Cell:
         """The cell as far as the command line alone tells it: wrong usage is said first."""
@@ -204,6 +238,8 @@ class _Resolver:
             code_root=str(Path.cwd()),
             trace=settings.trace,
             link_gb_per_s=cluster.link_gb_per_s,
+            shape=shape,
+            ladder=bool(settings.ladder.start),
         )
         return Ordered(file, shape)
 

@@ -50,6 +50,15 @@ def judge(attempt: Attempt, paths: AttemptFolder, code: int, *, stopped: bool) -
     return AttemptEnd(attempt=attempt, outcome=Outcome.FAILED, reason=reason)
 
 
+def over_its_limit(end: AttemptEnd, file: CellFile, elapsed_s: float) -> AttemptEnd:
+    """A stopped cell that had its minutes was ended by its time limit."""
+    minutes = file.shape.minutes if file.shape else None
+    if minutes is None or elapsed_s < minutes * 60:
+        return end
+    reason = f"not done within its {minutes} minutes (minutes=)"
+    return msgspec.structs.replace(end, outcome=Outcome.TIMEOUT, reason=reason)
+
+
 def killed_ranks(paths: AttemptFolder) -> list[tuple[int, int]]:
     """Rank and signal of every rank that died of one, by torchrun's report on its own node."""
     found = [pair for log in paths.logs() for pair in _SIGNALLED.findall(_tail(log))]

@@ -5,19 +5,17 @@ from typing import Any
 import msgspec
 
 from hpml_jobs.cluster import Launcher
+from hpml_jobs.submit.batches import batches
 from hpml_jobs.submit.cells import Plan
-from hpml_jobs.submit.launch import arrays, script
+from hpml_jobs.submit.launch import script
 from hpml_jobs.submit.selection import Selection
 
 
 def scripts(plan: Plan, selection: Selection) -> list[tuple[str, str]]:
-    """Shape and sbatch script of every array that would be sent; none on a local machine."""
+    """Every batch that would be sent, and its sbatch script; none on a local machine."""
     if plan.cluster.launcher is Launcher.LOCAL:
         return []
-    return [
-        (f"{len(array.cells)} x {array.shape}", script(plan, array))
-        for array in arrays(selection.send, plan.cluster)
-    ]
+    return [(str(batch), script(plan, batch)) for batch in batches(plan, selection.send)]
 
 
 def values(plan: Plan) -> list[tuple[str, str, str]]:

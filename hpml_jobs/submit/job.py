@@ -28,7 +28,10 @@ from hpml_jobs.record import Attempt
 from hpml_jobs.slurm import Outcome, scrubbed
 from hpml_jobs.study import CellFolder
 from hpml_jobs.submit import machine
-from hpml_jobs.submit.ending import finished, judge, killed_ranks, publish
+from hpml_jobs.submit.ending import finished, judge, killed_ranks, over_its_limit, publish
+
+OOM_CODE = 3
+"""Exit code of a cell on its own (not under submitit) that ran out of memory."""
 
 JOB_VARIABLE = "HPML_JOBS_JOB"
 """Names the job of a local run."""
@@ -81,12 +84,14 @@ def attempt_cell(folder: CellFolder) -> AttemptEnd:
     if job.node == 0:
         write_whole(paths.about, encode(attempt))
         write_whole(folder.current, attempt.id.encode())
+    began = time.monotonic()
     try:
         _check_version(file)
         ended, stopped = _run_workers(file.cell, folder, paths, job)
         if file.cell.nodes > 1 and not stopped:
             _await_other_nodes(paths, ended)
         end = judge(attempt, paths, ended, stopped=stopped)
+        end = over_its_limit(end, file, time.monotonic() - began) if stopped else end
     except HpmlError as fault:
         end = AttemptEnd(attempt=attempt, outcome=Outcome.FAILED, reason=str(fault))
     if job.node == 0:
@@ -193,4 +198,6 @@ def _run_workers(
 if __name__ == "__main__":
     die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a local run's Ctrl-C: the launcher ends us
-    run_cell(sys.argv[1])
+    ignore_submitit_signal()
+    END = attempt_cell(CellFolder(Path(sys.argv[1])))
+    sys.exit({Outcome.OK: 0, Outcome.OOM: OOM_CODE}.get(END.outcome, 1))

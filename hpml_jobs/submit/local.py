@@ -13,9 +13,10 @@ import msgspec
 from hpml_jobs.attempt import Progress
 from hpml_jobs.lifeline import die_with_parent
 from hpml_jobs.study import CellFolder, Happening, ManifestLine
+from hpml_jobs.submit.batches import ladder_key, ladders, shuffled
 from hpml_jobs.submit.cells import Ordered, Plan
 from hpml_jobs.submit.job import JOB_VARIABLE
-from hpml_jobs.submit.launch import shuffled, write_cells
+from hpml_jobs.submit.launch import write_cells
 
 POLL_S = 0.2
 
@@ -29,25 +30,33 @@ def run_all(
     """Run cells one by one in seeded random order; `watch` is called while one runs, `ended` after.
 
     The order spreads what drifts over all cells; repeats of one would else share a moment. A cell
-    that fails does not stop the next one: its outcome is in the study.
+    that fails does not stop the next one, its outcome is in the study; it ends its own ladder.
     """
     if not cells:
         return
-    cells = shuffled(cells)
+    rungs = [one for batch in ladders(cells) for one in batch.cells]
+    rest = [one for one in cells if not one.file.ladder]
+    cells = [*rungs, *(shuffled(rest) if rest else [])]
     job = f"local-{os.getpid()}-{int(time.time())}"
     slugs = tuple(one.cell.slug for one in cells)
     line = ManifestLine(
         happening=Happening.SENT, batch=uuid.uuid4().hex, cells=slugs, jobs=(job,) * len(slugs)
     )
     write_cells(plan.study, cells)
+    plan.study.keep_cluster(plan.cluster)
     plan.study.append(line)
-    for index, slug in enumerate(slugs):
-        folder = plan.study.cell(slug)
-        _run_one(folder, job, functools.partial(watch, index, folder))
+    over: set[bytes] = set()
+    for index, one in enumerate(cells):
+        folder = plan.study.cell(one.cell.slug)
+        if one.file.ladder and ladder_key(one) in over:
+            continue
+        code = _run_one(folder, job, functools.partial(watch, index, folder))
+        if one.file.ladder and code:
+            over.add(ladder_key(one))
         ended(folder)
 
 
-def _run_one(folder: CellFolder, job: str, watch: Callable[[Progress], None]) -> None:
+def _run_one(folder: CellFolder, job: str, watch: Callable[[Progress], None]) -> int:
     command = [sys.executable, "-m", "hpml_jobs.submit.job", str(folder.root)]
     process = subprocess.Popen(
         command,
@@ -63,6 +72,7 @@ def _run_one(folder: CellFolder, job: str, watch: Callable[[Progress], None]) ->
         if process.poll() is None:  # Ctrl-C: the job's own SIGTERM handler ends the workers
             process.terminate()
             process.wait()
+    return process.returncode
 
 
 def progress(folder: CellFolder, job: str) -> Progress:

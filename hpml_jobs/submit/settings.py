@@ -18,6 +18,13 @@ class Data(Settled, frozen=True, kw_only=True):
     limit: int | None = None
 
 
+class Ladder(Settled, frozen=True, kw_only=True):
+    """Growing batches: `start`, then `factor` times as many, until one does not fit."""
+
+    start: int | None = None
+    factor: int = 4
+
+
 class Settings(Settled, frozen=True, kw_only=True):
     """conf/config.yaml, composed: the fields are explained there."""
 
@@ -41,6 +48,10 @@ class Settings(Settled, frozen=True, kw_only=True):
     study: str | None
     outputs: str
     minutes: int
+    ladder: Ladder
+    pack: bool
+    collect_after: bool
+    retries: int
     trace: bool
     rerun: bool
     grid: Any = None
@@ -53,6 +64,13 @@ class Settings(Settled, frozen=True, kw_only=True):
             raise UsageError(
                 f"minutes={self.minutes}: cluster={self.cluster.name} allows at most "
                 f"{self.cluster.max_minutes} (cluster.max_minutes)"
+            )
+        if self.retries < 0:
+            raise UsageError(f"retries={self.retries}: must be 0 or more")
+        if self.ladder.start is not None and (self.ladder.start < 1 or self.ladder.factor < 2):
+            raise UsageError(
+                f"ladder.start={self.ladder.start} ladder.factor={self.ladder.factor}: a ladder "
+                "starts at 1 or more and grows by 2 or more"
             )
         if self.repeats < 1:
             raise UsageError(f"repeats={self.repeats}: must be 1 or more")

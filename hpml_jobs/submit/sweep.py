@@ -45,9 +45,15 @@ def expand(words: list[str], *, multirun: bool, config_dir: Path | None = None) 
         return _Composer(asked, folders).sweep()
 
 
+_ONE_EACH = (
+    *("study", "outputs", "cluster", "data.root", "minutes"),
+    *("ladder", "pack", "collect_after", "retries", "rerun"),
+)
+
+
 def _one_study(found: list[Settings]) -> None:
     """Refuse a sweep over what a study, or a cell in it, has only one of."""
-    for name in ("study", "outputs", "rerun", "cluster", "minutes", "data.root"):
+    for name in _ONE_EACH:
         get = operator.attrgetter(name)
         if any(get(settings) != get(found[0]) for settings in found):
             values = f"{name}=" if name != "cluster" else "cluster.…="

@@ -59,3 +59,29 @@ class SleepsOnce(Faulty):
         if not marker.exists():
             marker.touch()
             time.sleep(3600)
+
+
+class Hungry(nn.Module):
+    """The same model; every image of a batch takes 32 MB more, for long enough to be seen."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = build()
+
+    def forward(self, images: Tensor) -> Tensor:
+        held = torch.ones(len(images), 8_000_000)
+        if len(images) > 64:
+            time.sleep(60)
+        return self.body(images) + 0 * held[:, :1]
+
+
+class TooMuch(nn.Module):
+    """The same model; more than 64 images are more than any machine has memory for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = build()
+
+    def forward(self, images: Tensor) -> Tensor:
+        held = torch.empty(2**50 if len(images) > 64 else 1)
+        return self.body(images) + 0 * len(held)

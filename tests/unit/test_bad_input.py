@@ -45,7 +45,7 @@ USAGE = [
     ("cluster.acount=x", "unknown key cluster.acount: did you mean cluster.account?"),
     ("workload=resnet", "workload=resnet: choose one of auto, custom, digits"),
     ("cluster=grene", "cluster=grene: choose one of auto, burst, greene"),
-    ("grid=labs", "grid=labs: choose one of lab, smoke; did you mean lab?"),
+    ("grid=labs", "grid=labs: choose one of lab, ladder, smoke; did you mean lab?"),
     ("device=tpu", "device=tpu: choose one of cuda, cpu"),
     ("cluster.isolate=perhaps", "cluster.isolate=perhaps: choose one of off, serial, exclusive"),
     ("workload.data=imagenet", "workload.data=imagenet: choose one of cifar10, digits, folder"),

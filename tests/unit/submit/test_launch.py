@@ -5,11 +5,14 @@ import pytest
 
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.study import Happening
+from hpml_jobs.submit.batches import batches
 from hpml_jobs.submit.cells import Plan, make_plan
-from hpml_jobs.submit.launch import SbatchRefusedError, arrays, clean_environment, script, send
+from hpml_jobs.submit.launch import SbatchRefusedError, script, send
+from hpml_jobs.submit.sbatch import clean_environment
 from hpml_jobs.submit.selection import select
 from hpml_jobs.submit.sweep import expand
 from tests.unit.conftest import FakeSlurm
+from tests.unit.slurm_texts import queued
 
 
 def plan(*words: str) -> Plan:
@@ -24,7 +27,7 @@ def sbatch_lines(text: str) -> set[str]:
 
 def test_cells_of_one_shape_go_into_one_array(slurm: FakeSlurm) -> None:
     made = plan("gpus=1,2,4", "batch=32,128,512")
-    found = arrays(made.cells, made.cluster)
+    found = batches(made, made.cells)
     assert [array.shape.gpus_per_node for array in found] == [1, 2, 4]
     assert [len(array.cells) for array in found] == [3, 3, 3]
     assert all(one.shape == array.shape for array in found for one in array.cells)
@@ -34,31 +37,31 @@ def test_the_order_inside_an_array_is_random_but_seeded(slurm: FakeSlurm) -> Non
     words = ("gpus=2", "batch=1,2,4,8,16,32,64,128")
     made = plan(*words)
     first, again = (
-        [one.cell.batch for one in arrays(made.cells, made.cluster)[0].cells] for _ in range(2)
+        [one.cell.batch for one in batches(made, made.cells)[0].cells] for _ in range(2)
     )
     assert first == again != sorted(first)
     other = plan(*words, "seed=1")
-    assert [one.cell.batch for one in arrays(other.cells, other.cluster)[0].cells] != first
+    assert [one.cell.batch for one in batches(other, other.cells)[0].cells] != first
     assert sorted(first) == [1, 2, 4, 8, 16, 32, 64, 128]
 
 
 def test_an_array_is_split_at_slurms_largest_index(slurm: FakeSlurm) -> None:
     slurm.named("greene", max_array_size=3)
     made = plan("gpus=2", "repeats=8")
-    assert [len(array.cells) for array in arrays(made.cells, made.cluster)] == [3, 3, 2]
-    given = msgspec.structs.replace(made.cluster, max_array_size=4)
-    assert [len(array.cells) for array in arrays(made.cells, given)] == [4, 4]
+    assert [len(array.cells) for array in batches(made, made.cells)] == [3, 3, 2]
+    given = made._replace(cluster=msgspec.structs.replace(made.cluster, max_array_size=4))
+    assert [len(array.cells) for array in batches(given, given.cells)] == [4, 4]
 
 
 def test_a_slurm_that_does_not_tell_its_limit_has_the_default(slurm: FakeSlurm) -> None:
     slurm.answer("scontrol", code=1)
     made = plan("cluster=greene", "gpus=1", "repeats=1003")
-    assert [len(array.cells) for array in arrays(made.cells, made.cluster)] == [1001, 2]
+    assert [len(array.cells) for array in batches(made, made.cells)] == [1001, 2]
 
 
 def test_the_script_asks_greene_for_what_the_cells_need(slurm: FakeSlurm) -> None:
     made = plan("gpus=4", "batch=32,64", "gpu_type=v100", "study=mine")
-    (array,) = arrays(made.cells, made.cluster)
+    (array,) = batches(made, made.cells)
     asked = sbatch_lines(script(made, array))
     assert {
         *("job-name=hpml-mine", "gres=gpu:v100:4", "nodes=1", "ntasks-per-node=1", "time=30"),
@@ -70,7 +73,7 @@ def test_the_script_asks_greene_for_what_the_cells_need(slurm: FakeSlurm) -> Non
 
 def test_every_step_gets_its_cpus_and_dies_as_a_whole(slurm: FakeSlurm) -> None:
     made = plan("gpus=2")
-    (array,) = arrays(made.cells, made.cluster)
+    (array,) = batches(made, made.cells)
     (step,) = [line for line in script(made, array).splitlines() if line.startswith("srun ")]
     assert "--cpus-per-task=6 --kill-on-bad-exit=1" in step
     assert "-u -m submitit.core._submit" in step
@@ -79,26 +82,26 @@ def test_every_step_gets_its_cpus_and_dies_as_a_whole(slurm: FakeSlurm) -> None:
 def test_torch_and_burst_are_asked_in_their_own_way(slurm: FakeSlurm) -> None:
     slurm.answer("sinfo")
     made = plan("cluster=torch", "cluster.account=mine", "gpus=4", "gpu_type=h200")
-    (array,) = arrays(made.cells, made.cluster)
+    (array,) = batches(made, made.cells)
     asked = sbatch_lines(script(made, array))
     assert {"account=mine", "gres=gpu:4", "constraint=h200"} <= asked
     assert "comment='preemption=yes;requeue=true'" in asked
     made = plan("cluster=burst", "cluster.account=mine", "gpus=2")
-    (array,) = arrays(made.cells, made.cluster)
+    (array,) = batches(made, made.cells)
     asked = sbatch_lines(script(made, array))
     assert {"account=mine", "partition=g2-standard-24", "gres=gpu:2", "requeue"} <= asked
 
 
 def test_serial_studies_share_one_name_and_singleton(slurm: FakeSlurm) -> None:
     made = plan("gpus=1,2", "repeats=2", "cluster.isolate=serial", "study=mine")
-    for array in arrays(made.cells, made.cluster):
+    for array in batches(made, made.cells):
         asked = sbatch_lines(script(made, array))
         assert {"job-name=hpml-mine", "dependency=singleton", "array=0-1%1"} <= asked
 
 
 def test_several_nodes_learn_their_hosts_outside_the_container(slurm: FakeSlurm) -> None:
     made = plan("gpus=8", "cluster.container.image=/i.sif", "cluster.container.overlay=/o.ext3")
-    (array,) = arrays(made.cells, made.cluster)
+    (array,) = batches(made, made.cells)
     lines = script(made, array).splitlines()
     hosts = 'export HPML_JOBS_HOSTS="$(scontrol show hostnames | tr "\\n" " ")"'
     step = next(line for line in lines if line.startswith("srun "))
@@ -128,7 +131,7 @@ def test_one_cell_is_a_plain_job(slurm: FakeSlurm) -> None:
 
 def test_what_is_planned_is_what_is_sent(slurm: FakeSlurm) -> None:
     made = plan("gpus=4", "repeats=3", "study=mine")
-    (array,) = arrays(made.cells, made.cluster)
+    (array,) = batches(made, made.cells)
     planned = script(made, array)
     send(made, made.cells)
     assert slurm.scripts[0] == planned
@@ -147,7 +150,8 @@ def test_a_refusal_has_slurms_words_and_keeps_what_was_sent_before(slurm: FakeSl
         *("sending", "sent", "sending", "refused"),
     ]
     assert len(made.study.history().jobs) == 2
-    slurm.answer("squeue", "101_0|PENDING|Priority|\n101_1|RUNNING|None|gr001\n")
+    under_way = queued("101_0", "PENDING", "Priority") + queued("101_1", "RUNNING", node="gr001")
+    slurm.answer("squeue", under_way)
     again = select(made)
     assert len(again.left_out) == 2
     assert set(again.because.values()) == {"not sent yet"}

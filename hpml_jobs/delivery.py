@@ -1,0 +1,146 @@
+"""A plan on its way: sent to SLURM or run here, and said what became of it."""
+
+import sys
+from typing import TYPE_CHECKING
+
+from hpml_jobs.attempt import Progress
+from hpml_jobs.cluster import Launcher
+from hpml_jobs.errors import HpmlError
+from hpml_jobs.finding import outputs_words
+from hpml_jobs.screen import console, print_json, sent_table
+from hpml_jobs.slurm import array_ids
+from hpml_jobs.study import CellFolder
+from hpml_jobs.wording import counted
+
+if TYPE_CHECKING:
+    from hpml_jobs.submit.cells import Plan
+    from hpml_jobs.submit.selection import Selection
+
+
+def deliver(plan: "Plan", selection: "Selection", *, json: bool) -> None:
+    """Send what was selected, or run it here; what comes after it too.
+
+    Raises:
+        HpmlError: SLURM refused, or a cell run here did not finish.
+        UsageError: it would cost more than the budget, or the closing job cannot be sent.
+    """
+    from hpml_jobs.submit.batches import batches, check_budget  # noqa: PLC0415
+    from hpml_jobs.submit.closing import check_closing  # noqa: PLC0415
+    from hpml_jobs.submit.launch import SbatchRefusedError, send  # noqa: PLC0415
+
+    if plan.cluster.launcher is Launcher.LOCAL:
+        _run_here(plan, selection, json)
+        return
+    check_closing(plan)
+    hours = check_budget(plan.cluster, batches(plan, selection.send), selection.used_gpu_hours)
+    try:
+        jobs = send(plan, selection.send)
+    except SbatchRefusedError as refused:
+        if refused.sent:
+            _show_sent(plan, selection, refused.sent, hours, json)
+        raise
+    _show_sent(plan, selection, jobs, hours, json)
+
+
+def _close(plan: "Plan", selection: "Selection", jobs: dict[str, str]) -> str | None:
+    """Send the job that comes after all others, where one is wanted."""
+    from hpml_jobs.submit.closing import send_closing, wants_closing  # noqa: PLC0415
+
+    before = [state.job for state in selection.left_out.values() if state.outcome.active]
+    awaited = [job for job in (*jobs.values(), *before) if job]
+    return send_closing(plan, awaited) if wants_closing(plan) and awaited else None
+
+
+def rows_of(plan: "Plan", selection: "Selection", jobs: dict[str, str]) -> list[dict[str, str]]:
+    """Every cell of a plan with what became of it."""
+    rows = []
+    for one in plan.cells:
+        slug = one.cell.slug
+        left = selection.left_out.get(slug)
+        why = f"left out: {left.outcome.value}" if left else selection.because[slug]
+        job = (left.job if left else jobs.get(slug)) or "–"
+        rows.append({"cell": slug, "shape": str(one.shape), "job": job, "why": why})
+    return rows
+
+
+def _show_sent(
+    plan: "Plan", selection: "Selection", jobs: dict[str, str], hours: float, json: bool
+) -> None:
+    closing = _close(plan, selection, jobs)
+    rows = rows_of(plan, selection, jobs)
+    if json:
+        about = {"study": plan.study.name, "folder": str(plan.study.root), "cells": rows}
+        print_json(about | {"gpu_hours": hours, "closing": closing})
+        return
+    console().print(sent_table((r["cell"], r["shape"], r["job"], r["why"]) for r in rows))
+    sent = [jobs[one.cell.slug] for one in selection.send if one.cell.slug in jobs]
+    left = f", {len(selection.left_out)} left out" if selection.left_out else ""
+    if not sent:
+        print(f"nothing sent{left}: every cell of study {plan.study.name} is finished or under way")
+    else:
+        ids = array_ids(sent)
+        how = f"{counted(len(sent), 'cell')} as {counted(len(ids), 'job')}"
+        print(f"sent {how} (SLURM {', '.join(ids)}){left}; {hours:.3g} GPU-hours at most")
+    if closing:
+        print(f"then job {closing} writes the report")
+    named = f"{plan.study.name}{_outputs_hint(plan)}"
+    print(f"study {plan.study.name} in {plan.study.root}")
+    print(f"next: hpml-jobs watch {named}, then hpml-jobs collect {named}")
+
+
+def _run_here(plan: "Plan", selection: "Selection", json: bool) -> None:
+    """The cells on this machine, with a line per cell as it ends."""
+    from rich.console import Console  # noqa: PLC0415
+
+    from hpml_jobs.submit.local import run_all  # noqa: PLC0415
+    from hpml_jobs.submit.status import states  # noqa: PLC0415
+
+    out = sys.stderr if json else sys.stdout
+    total, left_out = len(selection.send), len(selection.left_out)
+    left = f", {left_out} left out (finished or under way)" if left_out else ""
+    print(f"study {plan.study.name}: {counted(total, 'cell')} to run{left}", file=out)
+    seen: set[str] = set()
+    with Console(stderr=True).status("starting") as line:
+
+        def watch(index: int, folder: CellFolder, progress: Progress) -> None:
+            epochs = (
+                f"epoch {progress.epoch} of {progress.epochs}" if progress.epochs else "starting"
+            )
+            line.update(f"cell {index + 1} of {total}: {folder.slug}, {epochs}")
+
+        def ended(folder: CellFolder) -> None:
+            seen.add(folder.slug)
+            print(f"  {len(seen)}/{total}  {_cell_line(folder)}", flush=True, file=out)
+
+        run_all(plan, selection.send, watch, ended)
+    outcomes = [state for state in states(plan.study) if state.slug in seen]
+    failed = [state for state in outcomes if not state.outcome.finished]
+    if json:
+        print_json({"study": plan.study.name, "folder": str(plan.study.root), "cells": outcomes})
+    print(f"next: hpml-jobs collect {plan.study.name}{_outputs_hint(plan)}", file=out)
+    if failed:
+        raise HpmlError(
+            f"{len(failed)} of {total} cells did not finish; "
+            f"hpml-jobs logs {plan.study.name} says why"
+        )
+
+
+def _outputs_hint(plan: "Plan") -> str:
+    """What status and collect must be told to find the study from here."""
+    from hpml_jobs.submit.personal import personal_outputs  # noqa: PLC0415
+
+    folder = plan.study.root.parent
+    found = folder == personal_outputs().expanduser().resolve()
+    return outputs_words(None if found else folder)
+
+
+def _cell_line(folder: CellFolder) -> str:
+    """One finished cell in one line."""
+    end = folder.last_end()
+    record = folder.read_record() if end and end.outcome.finished else None
+    if record is not None and record.ranks:
+        trained = f"epoch {record.epoch_s:8.3f} s   training accuracy {record.accuracy:.3f}"
+        tested = record.ranks[0].test_accuracy
+        return f"{folder.slug:44} {trained}" + ("" if tested is None else f", test {tested:.3f}")
+    outcome = end.outcome.value if end else "failed"
+    return f"{folder.slug:44} {outcome}: {end.reason if end else 'no last words'}"

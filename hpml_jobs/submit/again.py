@@ -1,0 +1,110 @@
+"""Cells of a study sent again, from what the study itself keeps of them."""
+
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from hpml_jobs import __version__
+from hpml_jobs.cluster import Cluster, Launcher, Shape, check_inventory
+from hpml_jobs.errors import HpmlError, UsageError
+from hpml_jobs.slurm import Outcome
+from hpml_jobs.study import CellState, History, Study
+from hpml_jobs.submit import machine
+from hpml_jobs.submit.cells import Ordered, Plan
+from hpml_jobs.submit.selection import superseding
+
+LOST = (Outcome.NODE_FAIL, Outcome.PREEMPTED)
+"""What the cluster did to a cell, and the cell not to itself."""
+
+KINDS: dict[str, tuple[Outcome, ...]] = {
+    "failed": (Outcome.FAILED, Outcome.INVALID),
+    "oom": (Outcome.OOM,),
+    "timeout": (Outcome.TIMEOUT,),
+    "missing": (Outcome.MISSING, Outcome.UNKNOWN),
+    "cancelled": (Outcome.CANCELLED,),
+    "lost": LOST,
+}
+"""What can be asked for by name, and the outcomes it means."""
+
+
+class Changes(msgspec.Struct, frozen=True, kw_only=True):
+    """What is asked of SLURM differently this time: a time limit, GB of memory per node."""
+
+    minutes: int | None = None
+    mem_gb: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what no cluster could do."""
+        for name, value in (("minutes", self.minutes), ("mem", self.mem_gb)):
+            if value is not None and value < 1:
+                raise UsageError(f"--{name} {value}: must be 1 or more")
+
+    def of(self, shape: Shape) -> Shape:
+        """A shape with the changes made."""
+        return msgspec.structs.replace(
+            shape,
+            minutes=self.minutes or shape.minutes,
+            mem_gb_per_node=self.mem_gb or shape.mem_gb_per_node,
+        )
+
+
+def of_kinds(states: Iterable[CellState], kinds: Iterable[str]) -> list[CellState]:
+    """The states that stand where the kinds say."""
+    outcomes = {outcome for kind in kinds for outcome in KINDS[kind]}
+    return [state for state in states if state.outcome in outcomes]
+
+
+def sendable(states: Iterable[CellState]) -> list[CellState]:
+    """Without the cells that are measured, or under way."""
+    return [state for state in states if not (state.outcome.active or state.outcome is Outcome.OK)]
+
+
+def within_retries(
+    states: Iterable[CellState], history: History, retries: int
+) -> tuple[list[CellState], tuple[str, ...]]:
+    """Lost cells that may be sent once more, and the nodes that lost cells so far."""
+    lost = of_kinds(states, ("lost",))
+    failed = [state.node for state in lost if state.outcome is Outcome.NODE_FAIL and state.node]
+    nodes = tuple(dict.fromkeys([*history.excluded, *failed]))
+    return [state for state in lost if history.retries.get(state.slug, 0) < retries], nodes
+
+
+def plan_again(study: Study, states: list[CellState], changes: Changes) -> Plan:
+    """A plan of the cells in these states, with the changes made to what they ask for.
+
+    Raises:
+        HpmlError: the study does not know what a cell asked for.
+        UsageError: the cluster cannot be asked for this.
+    """
+    cluster = study.kept_cluster()
+    if cluster.launcher is Launcher.SLURM:
+        machine.check_can_send(cluster.name)
+    plan = Plan(study, cluster, [])
+    check = _checker(cluster, changes)
+    for state in states:
+        file = study.cell(state.slug).read()
+        if file.shape is None:
+            raise HpmlError(
+                f"{study.cell(state.slug).cell_json} does not say what the cell asks of SLURM: "
+                "give the command that made the study once more"
+            )
+        shape = changes.of(file.shape)
+        check(shape)
+        again = msgspec.structs.replace(file, shape=shape, hpml_jobs=__version__, supersedes=None)
+        one = Ordered(again, shape)
+        plan.cells.append(superseding(plan, one) if state.recorded else one)
+    return plan
+
+
+def _checker(cluster: Cluster, changes: Changes) -> Callable[[Shape], None]:
+    """What refuses shapes that this cluster cannot be asked for."""
+    limit = cluster.max_minutes
+    if changes.minutes and limit and changes.minutes > limit:
+        raise UsageError(f"--minutes {changes.minutes}: cluster={cluster.name} allows {limit}")
+    nodes = list(machine.inventory()) if cluster.launcher is Launcher.SLURM else []
+
+    def check(shape: Shape) -> None:
+        if nodes:
+            check_inventory(shape, cluster, nodes)
+
+    return check

@@ -1,0 +1,81 @@
+"""Calling sbatch: a clean environment, our own scripts, and SLURM's words when it says no."""
+
+import contextlib
+import os
+import re
+import shlex
+import subprocess
+import uuid
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from hpml_jobs.errors import HpmlError
+from hpml_jobs.files import write_whole
+from hpml_jobs.slurm import scrubbed
+from hpml_jobs.study import Study
+
+
+class RefusedError(HpmlError):
+    """sbatch said no; the message is SLURM's words."""
+
+
+@contextlib.contextmanager
+def clean_environment() -> Iterator[None]:
+    """sbatch exports our environment into the job: nothing of a surrounding job may be in it."""
+    before = dict(os.environ)
+    clean = scrubbed(before, inside_job="SLURM_JOB_ID" in before)
+    os.environ.clear()
+    os.environ.update(clean)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def check_folder(study: Study) -> None:
+    """Refuse a folder that SLURM cannot write logs to: it reads % and \\ in their names itself."""
+    if any(mark in str(study.slurm) for mark in "%\n\\"):
+        raise HpmlError(
+            f"{study.root}: SLURM cannot write logs to a path with %, \\ or newline; "
+            "choose another outputs="
+        )
+
+
+def header(options: Mapping[str, Any]) -> list[str]:
+    """The first lines of a script: what it asks for; names as sbatch has them, None left out."""
+    lines = ["#!/bin/bash"]
+    for name, value in options.items():
+        if value is True:
+            lines.append(f"#SBATCH --{name}")
+        elif value is not None and value is not False:
+            lines.append(f"#SBATCH --{name}={shlex.quote(str(value))}")
+    return lines
+
+
+def sbatch(study: Study, script: str) -> str:
+    """Send a script; returns its job id.
+
+    Raises:
+        RefusedError: SLURM refused it.
+        HpmlError: sbatch did not say what became of it.
+    """
+    path = study.slurm / f"{uuid.uuid4().hex}.sh"
+    write_whole(path, script.encode())
+    with clean_environment():
+        done = subprocess.run(["sbatch", str(path)], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RefusedError(slurm_words(done.stderr or done.stdout))
+    told = re.search(r"job (\d+)", done.stdout)
+    if told is None:
+        raise HpmlError(f"sbatch said {done.stdout!r}; look with squeue --me before sending again")
+    job = told[1]
+    path.replace(study.slurm / f"{job}_submission.sh")
+    return job
+
+
+def slurm_words(said: str) -> str:
+    """SLURM's own words, without Python's."""
+    lines = [line.strip() for line in said.splitlines()]
+    own = [line.removeprefix("sbatch: ") for line in lines if line.startswith("sbatch: ")]
+    return "; ".join(own) or " ".join(line for line in lines if line)

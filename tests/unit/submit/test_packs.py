@@ -1,0 +1,131 @@
+"""Cells that share an allocation: one sbatch, a step for each, and how a ladder grows."""
+
+import shlex
+
+import msgspec
+import pytest
+
+from hpml_jobs.errors import UsageError
+from hpml_jobs.study import Happening
+from hpml_jobs.submit.batches import Batch, Way, batches, check_budget
+from hpml_jobs.submit.cells import Plan, make_plan
+from hpml_jobs.submit.launch import SbatchRefusedError, script, send
+from hpml_jobs.submit.sweep import expand
+from tests.unit.conftest import FakeSlurm
+
+NINE = ("gpus=1,2,4", "batch=32,128,512")
+
+
+def plan(*words: str) -> Plan:
+    made = make_plan(expand([*words, "workload=digits"], multirun=True), say=lambda _: None)
+    made.study.create()
+    return made
+
+
+def steps(text: str) -> list[list[str]]:
+    return [shlex.split(line)[1:] for line in text.splitlines() if line.startswith("cell ")]
+
+
+def batch_of(*words: str) -> tuple[Plan, Batch]:
+    made = plan(*words)
+    (batch,) = batches(made, made.cells)
+    return made, batch
+
+
+def test_nine_cells_queue_once_in_the_largest_of_their_shapes(slurm: FakeSlurm) -> None:
+    made, batch = batch_of(*NINE, "pack=true", "minutes=20")
+    assert batch.way is Way.PACK
+    assert (batch.shape.nodes, batch.shape.gpus_per_node, batch.shape.cpus_per_node) == (1, 4, 12)
+    assert batch.shape.minutes == 9 * (20 + 1)
+    jobs = send(made, made.cells)
+    assert len(slurm.scripts) == 1
+    assert len(jobs) == 9
+    assert set(jobs.values()) == {"101"}
+    assert made.study.history().jobs == jobs
+    assert slurm.scripts[0] == script(made, batch)
+
+
+def test_every_cell_is_a_step_with_its_own_share(slurm: FakeSlurm) -> None:
+    made, batch = batch_of(*NINE, "pack=true", "gpu_type=v100")
+    by_name = {slug: options for slug, *options in steps(script(made, batch))}
+    assert list(by_name) == [one.cell.slug for one in batch.cells] != sorted(by_name)
+    for one in made.cells:
+        gpus = one.cell.gpus
+        assert by_name[one.cell.slug] == [
+            *("--nodes=1", f"--cpus-per-task={3 * gpus}", f"--gres=gpu:v100:{gpus}"),
+            *(f"--mem={32 * gpus}G", "--time=30", "--ntasks=1"),
+        ]
+
+
+def test_kinds_of_gpus_and_numbers_of_nodes_do_not_share_an_allocation(slurm: FakeSlurm) -> None:
+    made = plan("gpus=1,2,8", "pack=true")
+    found = batches(made, made.cells)
+    assert [(batch.shape.nodes, len(batch.cells)) for batch in found] == [(1, 2), (2, 1)]
+    assert "--nodes=2" in steps(script(made, found[1]))[0]
+    assert "HPML_JOBS_HOSTS" in script(made, found[1])
+
+
+def test_packs_stay_within_the_longest_time_that_the_cluster_gives(slurm: FakeSlurm) -> None:
+    made = plan("gpus=1", "repeats=5", "pack=true", "minutes=30", "cluster.max_minutes=70")
+    found = batches(made, made.cells)
+    assert [len(batch.cells) for batch in found] == [2, 2, 1]
+    assert all(batch.shape.minutes <= 70 for batch in found)
+
+
+def test_a_ladder_grows_up_to_a_gpus_share_of_the_data(slurm: FakeSlurm) -> None:
+    made = plan("grid=ladder", "gpus=1,2")
+    found = batches(made, made.cells)
+    assert [batch.way for batch in found] == [Way.LADDER] * 2
+    # 20,480 presentations: 1 GPU takes up to 8,192 (x 4 would be 32,768), 2 GPUs too (10,240 each)
+    assert [[one.cell.batch for one in batch.cells] for batch in found] == [
+        [32, 128, 512, 2048, 8192],
+        [32, 128, 512, 2048, 8192],
+    ]
+    assert all(one.file.ladder for batch in found for one in batch.cells)
+    other = plan("grid=ladder", "gpus=2", "ladder.start=100", "ladder.factor=10", "study=other")
+    assert [one.cell.batch for one in other.cells] == [100, 1000, 10000]
+
+
+@pytest.mark.parametrize(
+    ("words", "telling"),
+    [
+        (("grid=ladder", "batch=64"), "batch= on a ladder"),
+        (("ladder.start=0",), "a ladder starts at 1 or more and grows by 2 or more"),
+        (("ladder.start=8", "ladder.factor=1"), "grows by 2 or more"),
+        (("ladder.start=8", "pack=true,false"), "a study has one pack="),
+        (("retries=-1",), "retries=-1: must be 0 or more"),
+    ],
+)
+def test_a_ladder_or_pack_that_cannot_be_is_refused(slurm: FakeSlurm, words, telling) -> None:
+    with pytest.raises(UsageError) as refused:
+        plan(*words)
+    assert telling in str(refused.value)
+
+
+def test_a_refused_pack_is_remembered(slurm: FakeSlurm) -> None:
+    slurm.takes(0)
+    made = plan(*NINE, "pack=true")
+    with pytest.raises(SbatchRefusedError, match="sbatch refused 9 cells .*Invalid account"):
+        send(made, made.cells)
+    lines = [line.happening for line in made.study.lines()]
+    assert lines == [Happening.SENDING, Happening.REFUSED]
+    assert len(made.study.history().refused) == 9
+
+
+def test_gpu_hours_are_those_of_the_allocation(slurm: FakeSlurm) -> None:
+    made = plan(*NINE, "minutes=20")
+    apart = sum(batch.gpu_hours for batch in batches(made, made.cells))
+    assert apart == pytest.approx(3 * (1 + 2 + 4) * 20 / 60)
+    packed = made._replace(pack=True)
+    (batch,) = batches(packed, packed.cells)
+    assert batch.gpu_hours == pytest.approx(4 * 9 * 21 / 60)
+
+
+def test_a_budget_is_kept(slurm: FakeSlurm) -> None:
+    made = plan(*NINE, "minutes=20", "cluster.gpu_hours_budget=7")
+    going = batches(made, made.cells)
+    assert check_budget(made.cluster, going, 0) == pytest.approx(7)
+    with pytest.raises(UsageError, match=r"ask for 7 GPU-hours at most after 0.5 .* is 7: take"):
+        check_budget(made.cluster, going, 0.5)
+    free = msgspec.structs.replace(made.cluster, gpu_hours_budget=None)
+    assert check_budget(free, going, 1000) == pytest.approx(7)

@@ -9,10 +9,14 @@ from typing import Annotated, NamedTuple, Protocol, TypeVar
 
 import typer
 
+from hpml_jobs.completing import studies
 from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.study import Study, find
 
-StudyName = Annotated[str | None, typer.Argument(metavar="[STUDY]", help="default: sent last")]
+StudyName = Annotated[
+    str | None,
+    typer.Argument(metavar="[STUDY]", help="default: sent last", autocompletion=studies),
+]
 Pattern = Annotated[
     str | None, typer.Argument(metavar="[PATTERN]", help="of cells' names, e.g. 'ddp-4gpu-*'")
 ]

@@ -1,8 +1,9 @@
 """One pass over the training images: the loop itself, and what it showed."""
 
 import itertools
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -21,16 +22,22 @@ STAMPS = 24
 """CUDA events made beforehand per instrumented iteration; more are made when they are needed."""
 
 
+Told = Callable[[Iterable[Any], int], Iterable[Any]]
+"""Passes on an epoch's batches, of which there are so many, and counts them aloud."""
+
+
 class Instruments(NamedTuple):
     """What an epoch is watched with: a clock, and whether it stamps every phase (`fine`).
 
     `iterations` are how many are run; `span` is held open from the first to the last of them.
+    `told` counts them aloud, where that disturbs no measurement.
     """
 
     clock: Clock
     iterations: int
     fine: bool = False
     span: AbstractContextManager[None] = nullcontext()
+    told: Told | None = None
 
 
 class Lap(NamedTuple):
@@ -53,11 +60,11 @@ class Ran(NamedTuple):
     ledger: Ledger | None = None
 
 
-def train_epoch(training: Training, number: int, role: str) -> Ran:
+def train_epoch(training: Training, number: int, role: str, *, told: Told | None = None) -> Ran:
     """Train one epoch with two stamps per iteration and no other instrument."""
     iterations = len(training.loader)
     clock = clock_for(training.strategy.devices, 2 * iterations + 2)
-    lap = _run(training, number, Instruments(clock, iterations))
+    lap = _run(training, number, Instruments(clock, iterations, told=told))
     times = read_times(clock, lap.window, lap.moments)
     return Ran(summarise(training.cell, role, lap, times), times, lap.losses)
 
@@ -102,7 +109,11 @@ def _run(training: Training, number: int, instruments: Instruments) -> Lap:
     correct = torch.zeros((), dtype=torch.int64, device=device)
     sizes: list[int] = []
     moments: list[list[Stamp]] = []
-    batches = t.loader if count == len(t.loader) else itertools.islice(t.loader, count)
+    batches: Iterable[Any] = t.loader
+    if count != len(t.loader):
+        batches = itertools.islice(batches, count)
+    if instruments.told:
+        batches = instruments.told(batches, count)
     window = Window(t.strategy.devices, instruments.clock, t.strategy.barrier)
     with window, instruments.span:
         for index, (images, targets) in enumerate(batches):

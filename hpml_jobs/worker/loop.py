@@ -18,7 +18,7 @@ from hpml_jobs.worker import facts, models
 from hpml_jobs.worker.devices import devices_for
 from hpml_jobs.worker.epochs import Ran, instrumented_epoch, train_epoch
 from hpml_jobs.worker.messages import fingerprint
-from hpml_jobs.worker.outcome import Common, Measured, leave_record, say_progress
+from hpml_jobs.worker.outcome import Common, Measured, Teller, leave_record
 from hpml_jobs.worker.probe import all_reduce_times
 from hpml_jobs.worker.profiling import NoProfileError, look_through_profiler
 from hpml_jobs.worker.strategies import STRATEGIES, this_place
@@ -37,13 +37,15 @@ def measure(file: CellFile, folder: AttemptFolder) -> None:
     strategy.setup()
 
     training = make_training(cell, strategy, Path(file.data_root))
-    ran = train(training, folder)
+    teller = Teller(folder, place.rank, cell.epochs)
+    ran = train(training, teller)
+    teller.begin("test")
     rank = describe_rank(training, ran)
     probe: Probe | None = None
     missing: list[str] = []
     flop: int | None = None
     if cell.protocol is Protocol.FULL:
-        say_progress(folder, place.rank, epoch=cell.epochs, epochs=cell.epochs, role="probing")
+        teller.begin("probing")
         if strategy.backend is not None and place.processes > 1:
             alone = train_epoch(training.throwaway(), cell.epochs, UNSYNCED)
             rank = msgspec.structs.replace(rank, epochs=(*rank.epochs, alone.epoch))
@@ -61,21 +63,21 @@ def measure(file: CellFile, folder: AttemptFolder) -> None:
     strategy.close()
 
 
-def train(training: Training, folder: AttemptFolder) -> list[Ran]:
+def train(training: Training, teller: Teller) -> list[Ran]:
     """All epochs of training: warm-up, timed, under protocol=full instrumented, the rest plain."""
-    cell, rank = training.cell, training.strategy.place.rank
-    ran = []
+    cell = training.cell
+    ran: list[Ran] = []
     for number in range(cell.epochs):
         role = TRAINING[number] if number < cell.protocol.epochs else "plain"
-        say_progress(folder, rank, epoch=number + 1, epochs=cell.epochs, role=role)
+        teller.begin(role, number + 1, ran[-1].epoch.epoch_s if ran else None)
         if role == "instrumented":
             training.wrap_anew(observed=True)
             ran.append(instrumented_epoch(training, number, span=watched(training)))
             if number + 1 < cell.epochs:
                 training.wrap_anew(observed=False)
         else:
-            ran.append(train_epoch(training, number, role))
-    say_progress(folder, rank, epoch=cell.epochs, epochs=cell.epochs, role="test")
+            told = teller.counted if role == "warmup" else None
+            ran.append(train_epoch(training, number, role, told=told))
     return ran
 
 

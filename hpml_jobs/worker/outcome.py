@@ -1,8 +1,9 @@
 """What a measured cell leaves in its attempt's folder: progress, iterations.npz, record.json."""
 
 import io
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple, Self
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, Self, TypeVar
 
 import msgspec
 import numpy as np
@@ -16,6 +17,11 @@ from hpml_jobs.measures import Exchange, Probe
 from hpml_jobs.record import Attempt, Facts, Model, Rank, Record
 from hpml_jobs.slurm import Outcome
 from hpml_jobs.worker.epochs import Ran
+
+Batch = TypeVar("Batch")
+
+SAY_S = 2.0
+"""Seconds between two words inside an epoch that is not measured."""
 
 
 class Measured(NamedTuple):
@@ -53,10 +59,37 @@ class Measured(NamedTuple):
         return cls(rank, arrays, tuple(f"rank {rank.rank}: {words}" for words in missing))
 
 
-def say_progress(folder: AttemptFolder, rank: int, *, epoch: int, epochs: int, role: str) -> None:
-    """Rank 0 says where the cell stands, between epochs only."""
-    if rank == 0:
-        write_whole(folder.progress, encode(Progress(epoch=epoch, epochs=epochs, role=role)))
+class Teller:
+    """Rank 0 says how far its cell is, between epochs; the others nothing."""
+
+    def __init__(self, folder: AttemptFolder, rank: int, epochs: int) -> None:
+        self._file = folder.progress if rank == 0 else None
+        self._said = Progress(epoch=0, epochs=epochs)
+
+    def begin(self, role: str, epoch: int | None = None, last_s: float | None = None) -> None:
+        """An epoch (from 1) begins, or without one what comes after training; `last_s` as known."""
+        self._say(
+            epoch=self._said.epoch if epoch is None else epoch,
+            role=role,
+            since=utc_now(),
+            last_s=self._said.last_s if last_s is None else last_s,
+            iteration=0,
+            iterations=0,
+        )
+
+    def counted(self, batches: Iterable[Batch], iterations: int) -> Iterator[Batch]:
+        """The batches, and now and then a word on how many: for epochs that are not measured."""
+        said_s = time.monotonic()
+        for number, batch in enumerate(batches):
+            if time.monotonic() - said_s > SAY_S:
+                said_s = time.monotonic()
+                self._say(iteration=number, iterations=iterations)
+            yield batch
+
+    def _say(self, **changes: Any) -> None:
+        self._said = msgspec.structs.replace(self._said, **changes)
+        if self._file is not None:
+            write_whole(self._file, encode(self._said))
 
 
 class Common(NamedTuple):

@@ -2,6 +2,7 @@
 
 import contextlib
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated
@@ -75,14 +76,18 @@ def _examine(
     if json:
         print_json({"ok": not problems, "findings": told})
     else:
-        counts = ", ".join(
-            f"{number} {level.value}"
-            for level in Level
-            if (number := sum(one.level is level for one in told))
-        )
-        verdict = "studies can be sent" if not problems else "first mend the problems"
-        print(f"{counted(len(told), 'finding')} ({counts}): {verdict}")
+        print(_in_short(told))
     return not problems
+
+
+def _in_short(told: list[Finding]) -> str:
+    """How many findings of each level there are, and what follows."""
+    numbers = Counter(one.level for one in told)
+    parts = [f"{numbers[Level.OK]} ok"]
+    worse = (Level.WARNING, Level.PROBLEM)
+    parts += [counted(numbers[level], level.value) for level in worse if numbers[level]]
+    end = "first mend the problems" if numbers[Level.PROBLEM] else "studies can be sent"
+    return f"{', '.join(parts)}: {end}"
 
 
 def _prove(words: list[str], config_dir: Path | None, gpus: int, *, json: bool) -> bool:
@@ -101,7 +106,7 @@ def _prove(words: list[str], config_dir: Path | None, gpus: int, *, json: bool) 
             if plan.cluster.launcher is Launcher.SLURM:
                 raise
             say(str(fault))  # a cell that failed here is told in the block
-        watch_study(plan.study, WATCH_EVERY_S, lambda now: say(totals(now)))
+        watch_study(plan.study, WATCH_EVERY_S, lambda now, _note: say(totals(now)))
         proof = proof_of(plan, gpus)
     if json:
         print_json({"ok": proof.holds, "cells": proof.cells, "block": proof.block})

@@ -65,7 +65,7 @@ def parse_squeue(text: str) -> dict[str, JobState]:
 def _queued(*row: str) -> JobState:
     job, state, submitted, start, elapsed, limit, node, reason = row
     waits = outcome_of(state) is Outcome.WAITING
-    started, elapsed_s, limit_s = _moment(start), _span_s(elapsed), _span_s(limit)
+    started, elapsed_s, limit_s = _moment(start), span_s(elapsed), span_s(limit)
     told = JobState(job=job, state=state, submitted=_moment(submitted), node=node, reason=reason)
     minutes = None if limit_s is None else limit_s / 60
     if waits:
@@ -133,10 +133,10 @@ def _moment(text: str) -> float | None:
         return None
 
 
-def _span_s(text: str) -> float | None:
+def span_s(text: str) -> float | None:
     """Seconds of `1-02:03:04`, `1:02:03` or `2:03`; None for UNLIMITED and the like.
 
-    >>> _span_s("1-02:03:04"), _span_s("2:03"), _span_s("UNLIMITED")
+    >>> span_s("1-02:03:04"), span_s("2:03"), span_s("UNLIMITED")
     (93784.0, 123.0, None)
     """
     days, _, rest = text.rpartition("-")

@@ -142,7 +142,8 @@ def account(cluster: Cluster, known: list[Association]) -> Finding:
             return problem("account", f"none given, cluster={cluster.name} wants one", remedy)
         return ok("account", f"none given: SLURM takes your default ({yours})")
     if names and cluster.account not in names:
-        return problem("account", f"{cluster.account} is not among your accounts", f"{yours}")
+        seen = f"{cluster.account} is not among your accounts ({yours})"
+        return problem("account", seen, f"cluster.account={names[0]}")
     return ok("account", cluster.account + ("" if names else f" ({yours})"))
 
 

@@ -3,9 +3,10 @@
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from hpml_jobs.checkup import Finding, Level, ok, problem, warning
-from hpml_jobs.cluster import Launcher
+from hpml_jobs.cluster import Launcher, Rule
 from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.submit import machine
 from hpml_jobs.submit.batches import batches
@@ -15,6 +16,14 @@ from hpml_jobs.submit.settings import Settings
 from hpml_jobs.submit.sweep import Sweep, expand
 
 Say = Callable[[str], None]
+
+
+class Tried(NamedTuple):
+    """What planning a submission came to: the plan, or why there is none; what it said."""
+
+    plan: Plan | None
+    fault: str
+    said: list[str]
 
 
 def examine(
@@ -32,58 +41,75 @@ def examine(
             raise
         yield problem("cluster", str(fault))
         return
-    settings = sweep.settings[0]
-    slurm = settings.cluster.launcher is Launcher.SLURM
-    yield ok("cluster", _why(sweep, settings))
-    plan, said, fault_text = _plan(sweep)
-    if slurm:
-        yield from _slurm(settings, plan)
-    outputs = Path(os.path.expandvars(settings.outputs)).expanduser().resolve()
-    yield here.outputs(outputs, settings.cluster)
-    if plan is None:
-        yield problem("cell", fault_text)
-    else:
-        yield _data(plan, said)
-    yield from here.container(settings.cluster)
-    yield from here.python(settings.cluster)
-    if plan is None:
+    tried = _try(sweep)
+    problems = 0
+    for found in _here(sweep, tried):
+        problems += found.level is Level.PROBLEM
+        yield found
+    if not job or tried.plan is None:
         return
-    taken = True
-    if slurm and machine.has_sbatch():
-        for batch in batches(plan, plan.cells):
-            found = request.taken(plan, batch)
-            taken = taken and found.level is not Level.PROBLEM
-            yield found
-    if job and not slurm:
-        yield from node.look_here(plan, plan.cells[0])
-    elif job and taken and machine.has_sbatch():
-        yield from node.look(plan, plan.cells[0], patience_s, say)
+    plan, one = tried.plan, tried.plan.cells[0]
+    if problems:
+        yield warning("job", "not sent to look at a node", "first mend the problems above")
+    elif plan.cluster.launcher is Launcher.LOCAL:
+        yield from node.look_here(plan, one)
+    else:
+        yield from node.look(plan, one, patience_s, say)
 
 
-def _why(sweep: Sweep, settings: Settings) -> str:
-    """Which profile, and what chose it."""
-    detected = [line for line in sweep.said if "cluster=" in line]
-    origin = sweep.origins.get("cluster", "the command line")
-    return detected[0] if detected else f"cluster={settings.cluster.name} ({origin})"
-
-
-def _plan(sweep: Sweep) -> tuple[Plan | None, list[str], str]:
-    """The plan with what was said on the way, or why there is none."""
+def _try(sweep: Sweep) -> Tried:
+    """Plan as a submission would; nothing is fetched, nothing sent."""
     said: list[str] = []
     try:
-        return make_plan(sweep, fetch=False, say=said.append), said, ""
+        return Tried(make_plan(sweep, fetch=False, say=said.append), "", said)
     except HpmlError as fault:
-        return None, said, str(fault)
+        return Tried(None, str(fault), said)
 
 
-def _slurm(settings: Settings, plan: Plan | None) -> Iterator[Finding]:
-    """What SLURM says; nothing more where its commands or its controller are missing."""
+def _here(sweep: Sweep, tried: Tried) -> Iterator[Finding]:
+    """What can be told without a job."""
+    settings, plan = sweep.settings[0], tried.plan
     cluster = settings.cluster
-    for look in (controller.commands, controller.controller):
+    yield _profile(sweep, settings)
+    answers = cluster.launcher is Launcher.SLURM
+    for look in (controller.commands, controller.controller) if answers else ():
         found = look()
         yield found
         if found.level is Level.PROBLEM:
-            return
+            answers = False
+            break
+    if answers:
+        yield from _allowed(settings, plan)
+    outputs = Path(os.path.expandvars(settings.outputs)).expanduser().resolve()
+    yield here.outputs(outputs, cluster)
+    if plan:
+        yield _data(plan, tried.said)
+    elif cluster.account or cluster.account_rule is not Rule.REQUIRED:  # else it is said already
+        yield problem("cell", tried.fault)
+    yield from here.container(cluster)
+    yield from here.python(cluster)
+    if answers and plan:
+        yield from (request.taken(plan, batch) for batch in batches(plan, plan.cells))
+
+
+def _profile(sweep: Sweep, settings: Settings) -> Finding:
+    """Which profile, what chose it, and whether it is of another cluster than this one."""
+    detected = [line for line in sweep.said if "cluster=" in line]
+    origin = sweep.origins.get("cluster", "the command line")
+    cluster = settings.cluster
+    why = detected[0] if detected else f"cluster={cluster.name} ({origin})"
+    if not cluster.known_as or not machine.has_sbatch():
+        return ok("cluster", why)
+    name = machine.limits().get("ClusterName", "")
+    if name and name.lower() not in cluster.known_as:
+        seen = f"{why}, but SLURM's ClusterName is {name}"
+        return warning("cluster", seen, "cluster=auto chooses the profile that is right here")
+    return ok("cluster", why)
+
+
+def _allowed(settings: Settings, plan: Plan | None) -> Iterator[Finding]:
+    """What SLURM has, and allows this person."""
+    cluster = settings.cluster
     yield controller.accounting()
     known = controller.associations()
     yield controller.limits(cluster, known, len(plan.cells) if plan else 1)
@@ -96,10 +122,9 @@ def _data(plan: Plan, said: list[str]) -> Finding:
     """Whether the workload's data set is there."""
     file = plan.cells[0].file
     workload = file.cell.workload
-    images = f"{workload.images:,} training images" if workload.images else "no images counted"
     missing = [line for line in said if "would be fetched" in line]
     if missing:
         remedy = f"hpml-jobs fetch workload={workload.name} (submission does it too)"
         return warning("data", missing[0].partition(":")[0], remedy)
     where = f" in {file.data_root}" if workload.data in ("cifar10", "folder") else ""
-    return ok("data", f"workload={workload.name}: {images}{where}")
+    return ok("data", f"workload={workload.name}: {workload.images:,} training images{where}")

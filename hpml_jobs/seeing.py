@@ -5,17 +5,20 @@ from typing import Annotated
 
 import typer
 
+from hpml_jobs.advice import advice
+from hpml_jobs.errors import HpmlError
 from hpml_jobs.finding import (
     Json,
     Outputs,
     Pattern,
     Strict,
     StudyName,
+    Which,
     find_study,
     outputs_words,
     which,
 )
-from hpml_jobs.screen import console, print_json
+from hpml_jobs.screen import console, print_json, states_table, totals, usage_line
 from hpml_jobs.study import CellState
 from hpml_jobs.verdicts.judgement import in_short
 from hpml_jobs.wording import counted
@@ -23,60 +26,95 @@ from hpml_jobs.wording import counted
 
 def status(
     study: StudyName = None,
+    pattern: Pattern = None,
     outputs: Outputs = None,
     json: Json = False,
     strict: Strict = False,
 ) -> None:
-    """Where every cell stands. Example: hpml-jobs status digits-local"""
-    from hpml_jobs.submit.status import states  # noqa: PLC0415
+    """Where every cell stands, what was used, what to do next.
 
-    found = find_study(study, outputs)
-    now = states(found)
+    Example: hpml-jobs status digits-local 'ddp-4gpu-*'
+    """
+    from hpml_jobs.submit.status import standing  # noqa: PLC0415
+    from hpml_jobs.submit.usage import usage  # noqa: PLC0415
+
+    asked = which(study, pattern, outputs)
+    found = standing(asked.study, all_jobs=True)
+    now, used = asked.chosen(found.states), usage(asked.study, found)
+    named = f"{asked.study.name}{outputs_words(outputs)}"
+    lines = advice(now, named)
+    if any(in_short(state.verdicts) for state in now):
+        lines.insert(0, f"doubtful or failed checks: hpml-jobs record {named} says why")
     if json:
-        print_json({"study": found.name, "cells": now})
+        print_json({"study": asked.study.name, "cells": now, "usage": used, "advice": lines})
     else:
-        from hpml_jobs.screen import states_table, totals  # noqa: PLC0415
-
         console().print(states_table(now))
         print(totals(now))
-        if any(in_short(state.verdicts) for state in now):
-            print(f"why: hpml-jobs record {found.name}{outputs_words(outputs)}")
+        if used and asked.pattern is None:
+            print(usage_line(used))
+        for line in lines:
+            print(line)
     if strict and not all(state.recorded for state in now):
         raise typer.Exit(1)
 
 
 def watch(
     study: StudyName = None,
+    pattern: Pattern = None,
     outputs: Outputs = None,
     every: Annotated[float, typer.Option("--every", help="seconds between two looks")] = 5.0,
+    json: Json = False,
 ) -> None:
-    """The states, live, until no cell is under way. Example: hpml-jobs watch"""
+    """The states, live, until no cell is under way; a line per change into a pipe, or as JSON.
+
+    Example: hpml-jobs watch digits-rig 'ddp-*'
+    """
+    _watch(which(study, pattern, outputs), every, json)
+
+
+def _watch(asked: Which, every: float, json: bool = False) -> None:
+    from hpml_jobs.submit.watching import watch_study  # noqa: PLC0415
+
+    out = console()
+    if json or not out.is_terminal:  # a file or a pipe gets a line per change
+        words = _json_line(asked) if json else _line
+        watch_study(asked.study, max(every, 0.5), _say_changes(words), asked.chosen)
+        return
     from rich.console import Group  # noqa: PLC0415
     from rich.live import Live  # noqa: PLC0415
 
-    from hpml_jobs.screen import states_table, totals  # noqa: PLC0415
-    from hpml_jobs.submit.watching import watch_study  # noqa: PLC0415
-
-    found = find_study(study, outputs)
-    out = console()
-    if not out.is_terminal:  # a file or a pipe gets a line per change
-        watch_study(found, max(every, 0.5), _say_changes(totals))
-        return
     with Live(console=out, auto_refresh=False) as live:
 
-        def show(now: list[CellState]) -> None:
-            live.update(Group(states_table(now), totals(now)), refresh=True)
+        def show(now: list[CellState], note: str) -> None:
+            table = states_table(now, rows=max(3, out.size.height - 5))
+            live.update(Group(table, totals(now), note), refresh=True)
 
-        watch_study(found, max(every, 0.5), show)
+        watch_study(asked.study, max(every, 0.5), show, asked.chosen)
 
 
-def _say_changes(words: Callable[[list[CellState]], str]) -> Callable[[list[CellState]], None]:
+def _line(now: list[CellState], note: str) -> str:
+    return f"{totals(now)}; {note}" if note else totals(now)
+
+
+def _json_line(asked: Which) -> Callable[[list[CellState], str], str]:
+    import msgspec  # noqa: PLC0415
+
+    def words(now: list[CellState], note: str) -> str:
+        told = {"study": asked.study.name, "cells": now, "note": note}
+        return msgspec.json.encode(told).decode()
+
+    return words
+
+
+def _say_changes(
+    words: Callable[[list[CellState], str], str],
+) -> Callable[[list[CellState], str], None]:
     said: list[str] = []
 
-    def show(now: list[CellState]) -> None:
-        line = words(now)
+    def show(now: list[CellState], note: str) -> None:
+        line = words(now, note)
         if said[-1:] != [line]:
-            said.append(line)
+            said[:] = [line]
             print(line, flush=True)
 
     return show
@@ -86,7 +124,11 @@ def logs(
     study: StudyName = None,
     pattern: Pattern = None,
     lines: Annotated[int, typer.Option("--lines", "-n", help="lines of the log's end")] = 20,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="of a running cell, until it ends")
+    ] = False,
     outputs: Outputs = None,
+    json: Json = False,
 ) -> None:
     """Why cells failed, or the log of cells of a pattern: the first failing rank's traceback.
 
@@ -98,13 +140,39 @@ def logs(
     asked = which(study, pattern, outputs)
     found = asked.study
     chosen = asked.chosen(states(found))
+    if follow:
+        _follow(asked, chosen, lines)
+        return
     if asked.pattern is None:
         chosen = [s for s in chosen if not (s.outcome.active or s.recorded) and s.job]
-        if not chosen:
-            print("no cell has failed; hpml-jobs logs STUDY PATTERN shows any cell's log")
+    if json:
+        told = [{"slug": s.slug, "state": s, "text": log_text(found, s, lines)} for s in chosen]
+        print_json({"study": found.name, "cells": told})
+        return
+    if not chosen:
+        print("no cell has failed; hpml-jobs logs STUDY PATTERN shows any cell's log")
     for state in chosen:
         print(f"==== {state.slug}: {state.outcome.value} {state.reason}")
         print(log_text(found, state, lines))
+
+
+def _follow(asked: Which, chosen: list[CellState], lines: int) -> None:
+    """The log of the one running cell, or of that which started last, until it ends."""
+    from hpml_jobs.submit.following import follow, running_last  # noqa: PLC0415
+    from hpml_jobs.submit.status import states  # noqa: PLC0415
+
+    state = running_last(asked.study, chosen)
+    if state is None:
+        name = asked.study.name
+        whose = f"study {name}" if asked.pattern is None else f"{asked.pattern} in {name}"
+        raise HpmlError(f"no cell of {whose} is running; hpml-jobs status {name} tells why")
+    running = sum(one.outcome is state.outcome for one in chosen)
+    which_one = f" (of {running} that run, the one that started last)" if running > 1 else ""
+    print(f"==== {state.slug}{which_one}, until it ends", flush=True)
+    for text in follow(asked.study, state, lines):
+        print(text, end="", flush=True)
+    now = next(one for one in states(asked.study) if one.slug == state.slug)
+    print(f"==== {now.slug}: {now.outcome.value} {now.reason}".rstrip())
 
 
 def collect(
@@ -125,7 +193,7 @@ def collect(
     found = find_study(study, outputs)
     now = states(found)
     if wait and any(state.outcome.active for state in now):
-        watch(found.name, found.root.parent)
+        _watch(Which(found), every=5.0)
         now = states(found)
     from hpml_jobs.report.collect import collect as make  # noqa: PLC0415
     from hpml_jobs.report.collect import write  # noqa: PLC0415

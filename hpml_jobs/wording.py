@@ -1,4 +1,6 @@
-"""How numbers and durations are said."""
+"""How numbers, durations and moments are said."""
+
+import time
 
 
 def counted(number: int, word: str) -> str:
@@ -24,3 +26,9 @@ def lasting(seconds: float) -> str:
     if seconds < 86_400:
         return f"{minutes // 60} h {minutes % 60:02} min"
     return f"{minutes // 1_440} d {minutes % 1_440 // 60} h"
+
+
+def clock(moment: float, now: float) -> str:
+    """A moment as people of this time zone say it; with its day where that is not today."""
+    day = "" if time.localtime(moment)[:3] == time.localtime(now)[:3] else "%Y-%m-%d "
+    return time.strftime(f"{day}%H:%M", time.localtime(moment))

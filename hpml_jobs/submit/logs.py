@@ -1,15 +1,10 @@
-"""Why a cell failed, in its own words; and the log of a running one, followed."""
+"""Why a cell failed, in its own words: its traceback, or the end of its logs."""
 
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
-from hpml_jobs.attempt import AttemptFolder
 from hpml_jobs.errors import HpmlError
-from hpml_jobs.slurm import Outcome, is_slurm
+from hpml_jobs.slurm import is_slurm
 from hpml_jobs.study import CellFolder, CellState, Study
-
-POLL_S = 0.5
 
 
 def slurm_logs(study: Study, folder: CellFolder, job: str) -> list[Path]:
@@ -35,12 +30,13 @@ def log_text(study: Study, state: CellState, lines: int) -> str:
         return f"rank {end.rank} failed first:\n{end.traceback}"
     files = latest.logs() if latest else []
     files += slurm_logs(study, folder, state.job or "")
-    parts = [f"---- {file}\n{text}" for file in files if (text := _end_of(file, lines))]
+    parts = [f"---- {file}\n{text}" for file in files if (text := end_of(file, lines))]
     empty = ", ".join(str(file) for file in files)
     return "\n".join(parts) or (f"nothing was printed ({empty})" if files else "no log was written")
 
 
-def _end_of(file: Path, lines: int) -> str:
+def end_of(file: Path, lines: int) -> str:
+    """The last lines of a file; empty where it cannot be read."""
     return "\n".join(tail(file, 200_000).splitlines()[-lines:])
 
 
@@ -52,47 +48,3 @@ def tail(file: Path, size: int) -> str:
             return opened.read().decode(errors="replace")
     except OSError:
         return ""
-
-
-def running_last(study: Study, states: list[CellState]) -> CellState | None:
-    """Of the running cells the one whose attempt began last."""
-
-    def began(state: CellState) -> float:
-        latest = study.cell(state.slug).latest_attempt()
-        try:
-            return latest.about.stat().st_mtime if latest else 0.0
-        except OSError:
-            return 0.0
-
-    running = [state for state in states if state.outcome is Outcome.RUNNING]
-    return max(running, key=began, default=None)
-
-
-def follow(attempt: AttemptFolder, lines: int) -> Iterator[str]:
-    """The end of an attempt's log, then what is added to it, until the attempt ends.
-
-    An attempt whose job was killed leaves no end: the caller looks whether the cell still runs
-    whenever an empty text comes, which it does about every half second of silence.
-    """
-    log = attempt.log_of(0)
-    text = _end_of(log, lines)
-    yield f"{text}\n" if text else ""
-    position = log.stat().st_size if log.exists() else 0
-    while True:
-        ended = attempt.end.exists()
-        added = _from(log, position)
-        position += len(added)
-        yield added.decode(errors="replace")
-        if ended:
-            return
-        if not added:
-            time.sleep(POLL_S)
-
-
-def _from(log: Path, position: int) -> bytes:
-    try:
-        with log.open("rb") as opened:
-            opened.seek(position)
-            return opened.read()
-    except OSError:
-        return b""

@@ -1,7 +1,6 @@
 """The rules that give a cell its state, from its job, its record and its attempts."""
 
 import re
-import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +15,7 @@ from hpml_jobs.study import CellFolder, CellState, Study
 from hpml_jobs.submit.asking import Seen, Told
 from hpml_jobs.submit.logs import slurm_logs, tail
 from hpml_jobs.submit.pace import Pace, pace_of
-from hpml_jobs.wording import lasting
+from hpml_jobs.wording import clock, lasting
 
 LAG_S = 30
 """How long a shared file system may take to show the record of a job that has ended."""
@@ -24,7 +23,7 @@ LAG_S = 30
 REQUEUE_S = 60
 """An attempt that began so long before its job's start belongs to the run before a requeue."""
 
-_MEMORY_KILL = re.compile(r"Exceeded (?:job|step) memory limit|oom[-_ ]kill", re.IGNORECASE)
+_MEMORY_KILL = re.compile(r"exceeded (?:job |step )?memory limit|oom[-_ ]kill", re.IGNORECASE)
 """What SLURM's step daemon writes when it, or the kernel, ends a job over its memory."""
 
 _BY_THE_JOB = (Outcome.TIMEOUT, Outcome.CANCELLED, Outcome.PREEMPTED, Outcome.NODE_FAIL)
@@ -52,24 +51,21 @@ class Case(NamedTuple):
     def state(self, outcome: Outcome, reason: str = "", **more: Any) -> CellState:
         """A state of this cell, with what is known of its job's times."""
         told, now = self.told.state, self.seen.at
+        shape = self.file.shape if self.file else None
         if told is not None:
             waits = told.outcome is Outcome.WAITING and told.submitted is not None
             more = {
                 "queued_s": max(0.0, now - (told.submitted or now)) if waits else told.queued_s,
                 "starts": _iso(told.starts),
                 "elapsed_s": told.elapsed_s,
-                "minutes": told.minutes,
-                "gpus": told.gpus if told.gpus is not None else self._gpus_asked(),
+                "minutes": shape.minutes if self.shared and shape else told.minutes,
+                "gpus": shape.nodes * shape.gpus_per_node if shape else told.gpus,
                 "node": told.node,
             } | more
         more.setdefault("restarts", self.attempt.restart if self.attempt else 0)
         return CellState(
             slug=self.folder.slug, outcome=outcome, job=self.job, reason=reason, **more
         )
-
-    def _gpus_asked(self) -> int | None:
-        shape = self.file.shape if self.file else None
-        return None if self.shared or shape is None else shape.nodes * shape.gpus_per_node
 
 
 def state_of(case: Case) -> CellState:
@@ -216,12 +212,6 @@ def _silent(case: Case) -> CellState:
     then = f" ({last.outcome.value} then)" if last and answered else ""
     reason = f"unknown{since}{then}: {case.seen.no_queue}, job {case.job}"
     return case.state(Outcome.UNKNOWN, reason)
-
-
-def clock(moment: float, now: float) -> str:
-    """A moment as people of this time zone say it; with its day where that is not today."""
-    day = "" if time.localtime(moment)[:3] == time.localtime(now)[:3] else "%Y-%m-%d "
-    return time.strftime(f"{day}%H:%M", time.localtime(moment))
 
 
 def _iso(moment: float | None) -> str | None:

@@ -3,15 +3,33 @@
 import time
 from collections.abc import Callable
 
+from hpml_jobs.slurm import Outcome
 from hpml_jobs.study import CellState, Study
-from hpml_jobs.submit.status import states
+from hpml_jobs.submit.status import standing
+from hpml_jobs.wording import lasting
+
+SLOWEST_S = 60.0
+"""While SLURM is silent it is asked ever less often, down to this."""
 
 
-def watch_study(study: Study, every_s: float, show: Callable[[list[CellState]], None]) -> None:
-    """Call `show` with fresh states every `every_s` seconds; returns when nothing is under way."""
+def watch_study(
+    study: Study,
+    every_s: float,
+    show: Callable[[list[CellState], str], None],
+    choose: Callable[[list[CellState]], list[CellState]] = list,
+) -> None:
+    """Call `show` with the chosen fresh states every `every_s` seconds, and a note on SLURM.
+
+    Returns when none is under way; what is unknown because SLURM is silent may still be.
+    """
+    pause_s = every_s
     while True:
-        now = states(study)
-        show(now)
-        if not any(state.outcome.active for state in now):
+        found = standing(study)
+        now, silent = choose(found.states), found.seen.silent
+        pause_s = max(every_s, min(2 * pause_s, SLOWEST_S)) if silent else every_s
+        waits = silent and any(state.outcome is Outcome.UNKNOWN for state in now)
+        asks = f"SLURM does not answer ({found.seen.no_queue})"
+        show(now, f"{asks}; asked again in {lasting(pause_s)}" if waits else "")
+        if not (waits or any(state.outcome.active for state in now)):
             return
-        time.sleep(every_s)
+        time.sleep(pause_s)

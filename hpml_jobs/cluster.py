@@ -218,6 +218,7 @@ def sbatch_options(shape: Shape, cluster: Cluster) -> dict[str, Any]:
         "wckey": cluster.wckey,
         "mem": f"{shape.mem_gb_per_node}G" if shape.mem_gb_per_node else None,
         "requeue": cluster.requeue or None,
+        "no-requeue": not cluster.requeue or None,
         "exclusive": cluster.isolate is Isolate.EXCLUSIVE or None,
         "dependency": "singleton" if cluster.isolate is Isolate.SERIAL else None,
     }

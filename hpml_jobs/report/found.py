@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping
 
-from hpml_jobs.cell import Cell, Settled
+import msgspec
+
+from hpml_jobs.cell import Cell, CellFile, Settled
 from hpml_jobs.decoding import InvalidRecordError
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.record import Record
@@ -14,7 +16,7 @@ class Found(Settled, frozen=True, kw_only=True):
     """One cell of a study.
 
     `record` is a valid one (ok or oom); `reason` says why there is no number; `cell` is None where
-    neither cell.json nor a record can be read.
+    neither cell.json nor a record can be read. `ladder`: it is one of growing batches.
     """
 
     slug: str
@@ -23,6 +25,7 @@ class Found(Settled, frozen=True, kw_only=True):
     outcome: Outcome
     reason: str = ""
     warning: str = ""
+    ladder: bool = False
 
     @property
     def measured(self) -> bool:
@@ -44,7 +47,12 @@ def _gone(state: CellState) -> Found:
 
 
 def _look(folder: CellFolder, state: CellState | None) -> Found:
-    cell, broken = _read_cell(folder)
+    file, broken = _read_cell(folder)
+    found = _judged(folder, state, file.cell if file else None, broken)
+    return msgspec.structs.replace(found, ladder=True) if file and file.ladder else found
+
+
+def _judged(folder: CellFolder, state: CellState | None, cell: Cell | None, broken: str) -> Found:
     warning = state.warning if state else ""
     try:
         record = folder.read_record()
@@ -69,14 +77,14 @@ def _look(folder: CellFolder, state: CellState | None) -> Found:
     )
 
 
-def _read_cell(folder: CellFolder) -> tuple[Cell | None, str]:
+def _read_cell(folder: CellFolder) -> tuple[CellFile | None, str]:
     try:
-        cell = folder.read().cell
+        file = folder.read()
     except HpmlError as fault:
         return None, _short(folder, fault)
-    if cell.slug != folder.slug:
-        return None, f"its cell.json is the cell {cell.slug}"
-    return cell, ""
+    if file.cell.slug != folder.slug:
+        return None, f"its cell.json is the cell {file.cell.slug}"
+    return file, ""
 
 
 def _without_record(state: CellState | None) -> Outcome:

@@ -10,6 +10,7 @@ from hpml_jobs.report import (
     communication,
     compared,
     judged,
+    largest,
     messages,
     microbenchmark,
     phases,
@@ -181,6 +182,7 @@ def _set(of: Part) -> StrategySet:
 FULL: dict[str, Callable[[Scope], Table | None]] = {
     "scaling": scaling.scaling,
     "strong": scaling.strong,
+    "largest": largest.largest,
     "repeats": repeats.repeats,
     "compared": compared.compared,
     "communication": communication.communication,

@@ -79,7 +79,7 @@ def plan_again(study: Study, states: list[CellState], changes: Changes) -> Plan:
     cluster = study.kept_cluster()
     if cluster.launcher is Launcher.SLURM:
         machine.check_can_send(cluster.name)
-    plan = Plan(study, cluster, [])
+    plan = Plan(Study(study.root.resolve()), cluster, [])  # jobs start in any folder
     check = _checker(cluster, changes)
     for state in states:
         file = study.cell(state.slug).read()

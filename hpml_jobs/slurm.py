@@ -1,7 +1,7 @@
 """SLURM's words: its states and what they mean for a cell; its nodes and limits as values."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -140,6 +140,22 @@ def scrubbed(environment: dict[str, str], *, inside_job: bool) -> dict[str, str]
         return LEAKING.match(name) is None
 
     return {name: value for name, value in environment.items() if stays(name)}
+
+
+_OF_THE_ALLOCATION = re.compile(
+    r"SLURM_(JOB_(ID|NAME|NODELIST|NUM_NODES|PARTITION|QOS|GPUS|CPUS_PER_NODE)|ARRAY_(JOB|TASK)_ID|"
+    r"CLUSTER_NAME|RESTART_COUNT|CPUS_.*|GPUS.*|MEM_.*|STEP_(ID|GPUS|NODELIST|NUM_NODES)|NNODES|"
+    r"NODEID|NTASKS.*|TRES_PER_TASK|TOPOLOGY_ADDR|SUBMIT_HOST|CONF)"
+)
+
+
+def about_allocation(environment: Mapping[str, str]) -> dict[str, str]:
+    """What a job's environment tells of its allocation; named one by one, for a token may be near.
+
+    >>> about_allocation({"SLURM_JOB_ID": "17", "SLURM_JWT": "secret", "HOME": "/"})
+    {'SLURM_JOB_ID': '17'}
+    """
+    return {n: value for n, value in environment.items() if _OF_THE_ALLOCATION.fullmatch(n)}
 
 
 def is_slurm(job: str) -> bool:

@@ -5,7 +5,7 @@ import sys
 import uuid
 from collections.abc import Iterable
 
-from hpml_jobs.cluster import Rule
+from hpml_jobs.cluster import GpuRequest, Rule
 from hpml_jobs.errors import UsageError
 from hpml_jobs.slurm import array_ids
 from hpml_jobs.study import Happening, ManifestLine
@@ -43,7 +43,8 @@ def check_closing(plan: Plan) -> None:
         UsageError: it needs a partition and none without GPUs is known.
     """
     cluster = plan.cluster
-    needs = cluster.partition_rule is Rule.REQUIRED
+    by_partition = cluster.gpu_request is GpuRequest.PARTITION
+    needs = by_partition or cluster.partition_rule is Rule.REQUIRED
     if wants_closing(plan) and needs and not (cluster.cpu_partition or cluster.partition):
         raise UsageError(
             f"cluster={cluster.name} needs a partition for the job of collect_after: add "

@@ -25,7 +25,7 @@ from hpml_jobs.errors import HpmlError
 from hpml_jobs.files import encode, write_whole
 from hpml_jobs.lifeline import die_with_parent, ignore_submitit_signal
 from hpml_jobs.record import Attempt
-from hpml_jobs.slurm import Outcome, scrubbed
+from hpml_jobs.slurm import Outcome, about_allocation, scrubbed
 from hpml_jobs.study import CellFolder
 from hpml_jobs.submit import machine
 from hpml_jobs.submit.ending import finished, judge, killed_ranks, over_its_limit, publish
@@ -150,14 +150,13 @@ def _rendezvous(cell: Cell, job: Job) -> list[str]:
 def worker_environment(cell: Cell) -> dict[str, str]:
     """The job's environment without what it leaks; equal threads per process in every cell.
 
-    The scrubbed SLURM_* variables travel as JSON, for the record's facts.
+    What SLURM tells of the allocation travels as JSON, for the record's facts.
     """
-    slurm = {name: value for name, value in os.environ.items() if name.startswith("SLURM_")}
     return scrubbed(dict(os.environ), inside_job=True) | {
         "OMP_NUM_THREADS": str(cell.threads),
         "MKL_NUM_THREADS": str(cell.threads),
         "PYTHONUNBUFFERED": "1",
-        SLURM_VARIABLE: json.dumps(slurm),
+        SLURM_VARIABLE: json.dumps(about_allocation(os.environ)),
         HOST_VARIABLE: os.environ.get("SLURMD_NODENAME") or socket.gethostname(),
     }
 

@@ -4,6 +4,7 @@ import contextlib
 import os
 import re
 import shlex
+import stat
 import subprocess
 import uuid
 from collections.abc import Iterator, Mapping
@@ -34,11 +35,20 @@ def clean_environment() -> Iterator[None]:
 
 
 def check_folder(study: Study) -> None:
-    """Refuse a folder that SLURM cannot write logs to: it reads % and \\ in their names itself."""
+    """Refuse a folder whose names SLURM reads itself, or in which others could write what we run.
+
+    Jobs unpickle what submitit lays down there.
+    """
     if any(mark in str(study.slurm) for mark in "%\n\\"):
         raise HpmlError(
             f"{study.root}: SLURM cannot write logs to a path with %, \\ or newline; "
             "choose another outputs="
+        )
+    about = study.slurm.stat()
+    if about.st_uid != os.geteuid() or stat.S_IMODE(about.st_mode) & 0o022:
+        raise HpmlError(
+            f"{study.slurm}: others may write there, and jobs run what lies in it; "
+            "chmod 700 it if it is yours, else choose another study="
         )
 
 

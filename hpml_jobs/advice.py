@@ -42,7 +42,15 @@ def _again(cells: list[CellState], named: str) -> list[str]:
         ((Outcome.CANCELLED,), "cancelled", f"{again} --cancelled"),
         ((Outcome.MISSING,), "missing", f"{again} --missing"),
     )
+    lost = [state for state in cells if state.outcome is Outcome.UNKNOWN and not state.job]
     lines = []
+    if lost:
+        look = f"squeue --me tells; {again} --missing sends again what was not sent"
+        lines.append(
+            f"of {counted(len(lost), 'cell')} it is not known whether SLURM took them: {look}"
+        )
+    if any(state.outcome is Outcome.UNKNOWN and state.job for state in cells):
+        lines.append("SLURM does not answer; nothing is lost by it, look again later")
     for outcomes, word, mend in ends:
         ended = [s for s in cells if s.outcome in outcomes and not (s.recorded or _untried(s))]
         if ended:

@@ -102,11 +102,11 @@ def totals(states: Iterable[CellState]) -> str:
 def usage_line(used: "Usage") -> str:
     """What a study asked for and used, in a sentence."""
     hours, asked = used.gpu_hours_used, used.gpu_hours_asked
-    of = f" of {_hours(asked)} asked for" if asked else ""
-    words = f"used {_hours(hours)}{of} GPU-hours" if hours else f"used {lasting(used.used_s)}"
-    words += f" in {counted(used.runs, 'run')}"
+    words = f"used {_hours(hours)} GPU-hours" if hours else f"used {lasting(used.used_s)}"
+    words += f" of {_hours(asked)} asked for" if hours and asked else ""
     if used.used_share is not None:
         words += f", {100 * used.used_share:.0f} % of the time asked for"
+    words += f", in {counted(used.runs, 'run')}"
     if used.queue_median_s is not None and used.queue_longest_s is not None:
         wait, longest = lasting(used.queue_median_s), lasting(used.queue_longest_s)
         words += f"; queue wait {wait} (median), {longest} (longest)"

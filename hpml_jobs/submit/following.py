@@ -7,8 +7,10 @@ from pathlib import Path
 from hpml_jobs.attempt import AttemptFolder
 from hpml_jobs.slurm import Outcome
 from hpml_jobs.study import CellState, Study
-from hpml_jobs.submit.logs import end_of
 from hpml_jobs.submit.status import states
+
+END_BYTES = 200_000
+"""The last lines are looked for in so much of a log."""
 
 POLL_S = 0.5
 """Seconds between two looks into the log."""
@@ -33,9 +35,8 @@ def running_last(study: Study, chosen: Iterable[CellState]) -> CellState | None:
 def follow(study: Study, state: CellState, lines: int) -> Iterator[str]:
     """The end of a running cell's log, then what is added to it, until the cell runs no more."""
     attempt = _attempt(study, state)
-    log = attempt.log_of(0) if attempt else None
-    yield end_of(log, lines) if log else ""
-    position = log.stat().st_size if log and log.exists() else 0
+    before, position = _end_of(attempt.log_of(0), lines) if attempt else ("", 0)
+    yield before
     asked = time.monotonic()
     while True:
         attempt = attempt or _attempt(study, state)
@@ -57,6 +58,14 @@ def _attempt(study: Study, state: CellState) -> AttemptFolder | None:
     """The attempt of the cell's present job, once it has begun."""
     latest = study.cell(state.slug).latest_attempt()
     return latest if latest and latest.job == state.job else None
+
+
+def _end_of(log: Path, lines: int) -> tuple[str, int]:
+    """The last lines of a log, and how many bytes of it have been read with them."""
+    start = max(0, log.stat().st_size - END_BYTES) if log.exists() else 0
+    read = _from(log, start)
+    last = b"".join(read.splitlines(keepends=True)[-lines:])
+    return last.decode(errors="replace"), start + len(read)
 
 
 def _from(log: Path, position: int) -> bytes:

@@ -30,13 +30,12 @@ def log_text(study: Study, state: CellState, lines: int) -> str:
         return f"rank {end.rank} failed first:\n{end.traceback}"
     files = latest.logs() if latest else []
     files += slurm_logs(study, folder, state.job or "")
-    parts = [f"---- {file}\n{text}" for file in files if (text := end_of(file, lines))]
+    parts = [f"---- {file}\n{text}" for file in files if (text := _end_of(file, lines))]
     empty = ", ".join(str(file) for file in files)
     return "\n".join(parts) or (f"nothing was printed ({empty})" if files else "no log was written")
 
 
-def end_of(file: Path, lines: int) -> str:
-    """The last lines of a file; empty where it cannot be read."""
+def _end_of(file: Path, lines: int) -> str:
     return "\n".join(tail(file, 200_000).splitlines()[-lines:])
 
 

@@ -1,7 +1,7 @@
 """`watch`: the states of a study, live, until no cell is under way."""
 
-import time
 from collections.abc import Callable
+from time import sleep
 
 from hpml_jobs.slurm import Outcome
 from hpml_jobs.study import CellState, Study
@@ -32,4 +32,4 @@ def watch_study(
         show(now, f"{asks}; asked again in {lasting(pause_s)}" if waits else "")
         if not (waits or any(state.outcome.active for state in now)):
             return
-        time.sleep(pause_s)
+        sleep(pause_s)

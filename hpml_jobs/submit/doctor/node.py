@@ -174,8 +174,10 @@ def _wait(
             last = told.state or last
             silent = not (told.state or told.gone)
             say(f"job {job}: {'squeue does not answer' if silent else _words(last)}")
-            if last.over or told.gone:
-                over_since = now
+            if told.gone or last.state == "COMPLETED":
+                over_since = now  # its answer may not be visible yet
+            elif last.over:
+                return Waited(question.read(), absent_s, last)
         time.sleep(POLL_S)
 
 

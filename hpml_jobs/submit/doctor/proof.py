@@ -81,8 +81,12 @@ class Proof(NamedTuple):
 
 def proof_of(plan: Plan, gpus: int) -> Proof:
     """Judge the study's cells."""
-    slugs = {one.cell.slug for one in plan.cells}
-    cells = [state for state in states(plan.study) if state.slug in slugs]
+    slugs, jobs = {one.cell.slug for one in plan.cells}, plan.study.history().jobs
+    cells = [
+        _of_this_run(plan, state, jobs.get(state.slug))
+        for state in states(plan.study)
+        if state.slug in slugs
+    ]
     records = {s.slug: plan.study.cell(s.slug).read_record() for s in cells if s.recorded}
     lines = [f"==== hpml_jobs {__version__}: doctor --gpus {gpus} ===="]
     lines += _about(plan, [record for record in records.values() if record])
@@ -93,6 +97,19 @@ def proof_of(plan: Plan, gpus: int) -> Proof:
     measured = sum(state.outcome is Outcome.OK for state in cells)
     lines += ["", f"{measured} of {counted(len(cells), 'cell')} measured; checks: {told}"]
     return Proof(cells, _anonymous("\n".join(lines), _private(plan, cells)))
+
+
+def _of_this_run(plan: Plan, state: CellState, job: str | None) -> CellState:
+    """The state, but for a record of an earlier run: it proves nothing of this one."""
+    folder = plan.study.cell(state.slug)
+    record = folder.read_record() if state.recorded else None
+    if record is None or record.attempt.job == job:
+        return state
+    end = folder.last_end()
+    known = end is not None and end.attempt.job == job
+    outcome = end.outcome if end and known else Outcome.MISSING
+    reason = (end.reason or "") if end and known else "only an earlier run's record is there"
+    return CellState(slug=state.slug, outcome=outcome, job=job, reason=reason)
 
 
 def _about(plan: Plan, records: list[Record]) -> list[str]:

@@ -21,6 +21,9 @@ commands (each has --help with an example; no STUDY: the one sent last)
   logs [STUDY]       why cells failed: the first failing rank's traceback, or the log's end
   record [STUDY]     key numbers of every record, and every check of it with its reason
   collect [STUDY]    Tables 1, 2, 3 on screen and under report/ as md, csv, tex, json
+  doctor …           can this machine submit? SLURM, limits, data, and a node by a short job
+  doctor --gpus 2    a small study that proves the measurement; prints a block for a bug report
+  completion SHELL   the script that completes all of this (bash, zsh, fish)
   --cfg job          the composed configuration (Hydra's own page; plan adds your own defaults)
   --version
 

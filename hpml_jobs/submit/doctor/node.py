@@ -66,8 +66,8 @@ def look(plan: Plan, one: Ordered, patience_s: float, say: Callable[[str], None]
     """
     study = Study(plan.study.root.parent / STUDY)
     try:
-        check_folder(study)
         question = _ask(study, one)
+        check_folder(study)
         job = sbatch(study, _script(plan, study, one, question))
     except RefusedError as fault:
         return [problem("job", f"sbatch refused it: {fault}", "see request")]

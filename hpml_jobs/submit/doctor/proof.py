@@ -14,6 +14,7 @@ from hpml_jobs.errors import UsageError
 from hpml_jobs.record import Facts, Record
 from hpml_jobs.slurm import Outcome
 from hpml_jobs.study import CellState
+from hpml_jobs.submit import machine
 from hpml_jobs.submit.cells import Plan, make_plan
 from hpml_jobs.submit.doctor.node import STUDY
 from hpml_jobs.submit.machine import ask_slurm
@@ -167,8 +168,8 @@ def _cell(state: CellState, record: Record | None) -> list[str]:
 
 def _private(plan: Plan, cells: Iterable[CellState]) -> dict[str, str]:
     """What says whose it is or where, with what stands for it."""
-    hosts = {host for state in cells for host in state.node.split(",")}
-    found = dict.fromkeys(hosts, "NODE")
+    found = dict.fromkeys((node.name for node in machine.inventory()), "NODE")
+    found |= {host: "NODE" for state in cells for host in state.node.split(",")}
     found |= {str(plan.study.root.parent): "OUTPUTS", str(Path.home()): "HOME"}
     found |= {getpass.getuser(): "USER", plan.cluster.account or "": "ACCOUNT"}
     return {word: name for word, name in found.items() if word}
@@ -183,6 +184,6 @@ def _anonymous(text: str, private: dict[str, str]) -> str:
     >>> _anonymous("gr001: no /scratch/me/x.py, 5 GB/s", {"gr001": "NODE"})
     'NODE: no …/x.py, 5 GB/s'
     """
-    for word in sorted(private, key=len, reverse=True):
-        text = re.sub(rf"(?<!\w){re.escape(word)}(?!\w)", private[word], text)
-    return _FOLDERS.sub("…/", text)
+    longest_first = sorted(private, key=len, reverse=True)
+    known = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, longest_first))})(?!\w)")
+    return _FOLDERS.sub("…/", known.sub(lambda found: private[found[0]], text))

@@ -17,6 +17,7 @@ from hpml_jobs.submit.doctor import controller, here, node, nodes, proof, reques
 from hpml_jobs.submit.doctor.controller import Association
 from hpml_jobs.submit.sweep import expand
 from tests.unit.conftest import FakeSlurm
+from tests.unit.test_login_node import login_node
 from tests.unit.values import record
 
 GREENE = Cluster(name="greene", gpu_types={"rtx8000": 4, "v100": 4})
@@ -286,3 +287,16 @@ def test_a_time_limit_over_the_partitions_is_a_problem(slurm: FakeSlurm) -> None
     )
     refused = request.taken(plan, batch)
     assert (refused.level, refused.remedy) == (Level.PROBLEM, "cluster.account=…")
+
+
+def test_a_login_node_is_examined_without_torch(laptop: Path) -> None:
+    shown, end = login_node("doctor", "--no-job", "cluster=local", "device=cpu")
+    assert end["code"] == 0, shown
+    assert shown.splitlines()[-1].endswith("studies can be sent")
+    assert not {"pandas", "numpy", "matplotlib"} & set(end["loaded"])
+
+
+@pytest.mark.parametrize("command", ["doctor", "completion"])
+def test_the_help_shows_an_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([command, "--help"]) == 0
+    assert f"Example: hpml-jobs {command}" in " ".join(capsys.readouterr().out.split())

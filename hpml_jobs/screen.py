@@ -54,10 +54,10 @@ def states_table(states: Iterable[CellState], rows: int | None = None) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("cell", "state", "job", *(("waited", "ran") if timed else ())):
         table.add_column(column, no_wrap=True)
-    table.add_column("", no_wrap=rows is not None, overflow="ellipsis" if rows else "fold")
+    table.add_column("")
     for state in shown:
         times = (_span(state.queued_s), _span(state.elapsed_s)) if timed else ()
-        words = Text(_why(state))
+        words = Text(_why(state), no_wrap=rows is not None, overflow="ellipsis" if rows else "fold")
         table.add_row(state.slug, coloured(state.outcome), state.job or "–", *times, words)
     if len(shown) < len(cells):
         table.add_row(Text(f"… and {len(cells) - len(shown)} more", style="dim"))

@@ -1,5 +1,7 @@
 """Commands that see a study through: status, watch, logs, collect."""
 
+import contextlib
+import sys
 from collections.abc import Callable
 from typing import Annotated
 
@@ -19,6 +21,7 @@ from hpml_jobs.finding import (
     which,
 )
 from hpml_jobs.screen import console, print_json, states_table, totals, usage_line
+from hpml_jobs.slurm import Outcome
 from hpml_jobs.study import CellState
 from hpml_jobs.verdicts.judgement import in_short
 from hpml_jobs.wording import counted
@@ -69,17 +72,20 @@ def watch(
 
     Example: hpml-jobs watch digits-rig 'ddp-*'
     """
-    _watch(which(study, pattern, outputs), every, json)
+    asked = which(study, pattern, outputs)
+    last = _watch(asked, every, json)
+    if not json and console().is_terminal:
+        print("\n".join(advice(last, f"{asked.study.name}{outputs_words(outputs)}")))
 
 
-def _watch(asked: Which, every: float, json: bool = False) -> None:
+def _watch(asked: Which, every: float, json: bool = False) -> list[CellState]:
+    """Show the states until no cell is under way; the last ones."""
     from hpml_jobs.submit.watching import watch_study  # noqa: PLC0415
 
     out = console()
     if json or not out.is_terminal:  # a file or a pipe gets a line per change
         words = _json_line(asked) if json else _line
-        watch_study(asked.study, max(every, 0.5), _say_changes(words), asked.chosen)
-        return
+        return watch_study(asked.study, max(every, 0.5), _say_changes(words), asked.chosen)
     from rich.console import Group  # noqa: PLC0415
     from rich.live import Live  # noqa: PLC0415
 
@@ -89,7 +95,7 @@ def _watch(asked: Which, every: float, json: bool = False) -> None:
             table = states_table(now, rows=max(3, out.size.height - 5))
             live.update(Group(table, totals(now), note), refresh=True)
 
-        watch_study(asked.study, max(every, 0.5), show, asked.chosen)
+        return watch_study(asked.study, max(every, 0.5), show, asked.chosen)
 
 
 def _line(now: list[CellState], note: str) -> str:
@@ -188,13 +194,13 @@ def collect(
 
     Example: hpml-jobs collect digits-local
     """
-    from hpml_jobs.submit.status import states  # noqa: PLC0415
+    from hpml_jobs.submit.status import standing  # noqa: PLC0415
 
     found = find_study(study, outputs)
-    now = states(found)
-    if wait and any(state.outcome.active for state in now):
-        _watch(Which(found), every=5.0)
-        now = states(found)
+    now = standing(found, judged=False).states
+    if wait and any(s.outcome.active or s.outcome is Outcome.UNKNOWN for s in now):
+        with contextlib.redirect_stdout(sys.stderr if json else sys.stdout):
+            now = _watch(Which(found), every=5.0)
     from hpml_jobs.report.collect import collect as make  # noqa: PLC0415
     from hpml_jobs.report.collect import write  # noqa: PLC0415
 

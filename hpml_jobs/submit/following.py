@@ -7,7 +7,7 @@ from pathlib import Path
 from hpml_jobs.attempt import AttemptFolder
 from hpml_jobs.slurm import Outcome
 from hpml_jobs.study import CellState, Study
-from hpml_jobs.submit.status import states
+from hpml_jobs.submit.status import standing
 
 END_BYTES = 200_000
 """The last lines are looked for in so much of a log."""
@@ -48,7 +48,8 @@ def follow(study: Study, state: CellState, lines: int) -> Iterator[str]:
             return
         if time.monotonic() - asked > ASK_S:
             asked = time.monotonic()
-            if not any(s.slug == state.slug and s.outcome.active for s in states(study)):
+            now = standing(study, judged=False).states
+            if not any(one.slug == state.slug and one.outcome.active for one in now):
                 return
         if not added:
             time.sleep(POLL_S)

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
@@ -26,6 +27,10 @@ class Standing(NamedTuple):
     seen: Seen
 
 
+Known = dict[str, tuple[tuple[int, int] | None, Record | None]]
+"""Records by slug as they were read before, each with the time and number of its file."""
+
+
 class Look(NamedTuple):
     """What a cell's folder holds: its file, its record or why that must not be used, an attempt."""
 
@@ -42,17 +47,23 @@ def states(study: Study, *, before_sending: bool = False) -> list[CellState]:
     Raises:
         HpmlError: with `before_sending`, where squeue does not say which cells are under way.
     """
-    found = standing(study)
+    found = standing(study, judged=not before_sending)
     if before_sending and found.seen.no_queue:
         complaint = found.seen.no_queue
         raise HpmlError(f"{complaint}: which cells are under way is not known; try again later")
     return found.states
 
 
-def standing(study: Study, *, all_jobs: bool = False) -> Standing:
-    """The states, and SLURM's answers: with `all_jobs` of jobs before a cell's last one too."""
+def standing(
+    study: Study, *, all_jobs: bool = False, judged: bool = True, known: Known | None = None
+) -> Standing:
+    """The states, and SLURM's answers: with `all_jobs` on jobs before a cell's last one too.
+
+    Verdicts are told if `judged`. Records in `known` are not read again while they are the same.
+    """
     history = study.history()
-    looks = [_look(folder) for folder in study.cells()]
+    known = {} if known is None else known
+    looks = [_look(folder, known) for folder in study.cells()]
     jobs = {look.folder.slug: _jobs_of(look, history) for look in looks}
     asked = [job for found in jobs.values() for job in found]
     seen = ask(study, [*asked, *(sent_jobs(study) if all_jobs else ())])
@@ -67,7 +78,7 @@ def standing(study: Study, *, all_jobs: bool = False) -> Standing:
             state = state_of(_case(study, look, job or "", seen, shared=shared))
         found[state.slug] = state
     found |= ladders(found, {look.folder.slug: look.file for look in looks if look.file})
-    return Standing(_judged(found, looks), seen)
+    return Standing(_judged(found, looks) if judged else list(found.values()), seen)
 
 
 def sent_jobs(study: Study) -> list[str]:
@@ -76,16 +87,28 @@ def sent_jobs(study: Study) -> list[str]:
     return list(dict.fromkeys(job for line in sent if not line.closing for job in line.jobs))
 
 
-def _look(folder: CellFolder) -> Look:
+def _look(folder: CellFolder, known: Known) -> Look:
     try:
         file = folder.read()
     except HpmlError:
         file = None
     look = Look(folder, file, latest=folder.latest_attempt())
+    stamp = _stamp(folder.record_json)
+    if stamp is None or known.get(folder.slug, (None, None))[0] != stamp:
+        try:
+            known[folder.slug] = (stamp, folder.read_record())
+        except InvalidRecordError as fault:
+            return look._replace(invalid=str(fault))
+    return look._replace(record=known[folder.slug][1])
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    """What changes when a file is replaced; None where there is none."""
     try:
-        return look._replace(record=folder.read_record())
-    except InvalidRecordError as fault:
-        return look._replace(invalid=str(fault))
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_ino
 
 
 def _unsent(cell: CellFolder, history: History) -> CellState:

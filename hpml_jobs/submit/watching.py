@@ -5,7 +5,7 @@ from time import sleep
 
 from hpml_jobs.slurm import Outcome
 from hpml_jobs.study import CellState, Study
-from hpml_jobs.submit.status import standing
+from hpml_jobs.submit.status import Known, standing
 from hpml_jobs.wording import lasting
 
 SLOWEST_S = 60.0
@@ -17,19 +17,20 @@ def watch_study(
     every_s: float,
     show: Callable[[list[CellState], str], None],
     choose: Callable[[list[CellState]], list[CellState]] = list,
-) -> None:
+) -> list[CellState]:
     """Call `show` with the chosen fresh states every `every_s` seconds, and a note on SLURM.
 
-    Returns when none is under way; what is unknown because SLURM is silent may still be.
+    Returns the last ones when none is under way; what is unknown because SLURM is silent may be.
     """
     pause_s = every_s
+    known: Known = {}
     while True:
-        found = standing(study)
+        found = standing(study, judged=False, known=known)
         now, silent = choose(found.states), found.seen.silent
         pause_s = max(every_s, min(2 * pause_s, SLOWEST_S)) if silent else every_s
         waits = silent and any(state.outcome is Outcome.UNKNOWN for state in now)
         asks = f"SLURM does not answer ({found.seen.no_queue})"
         show(now, f"{asks}; asked again in {lasting(pause_s)}" if waits else "")
         if not (waits or any(state.outcome.active for state in now)):
-            return
+            return now
         sleep(pause_s)

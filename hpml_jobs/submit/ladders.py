@@ -8,8 +8,8 @@ from hpml_jobs.cell import Cell, CellFile
 from hpml_jobs.slurm import Outcome
 from hpml_jobs.study import CellState
 
-_NOT_TRIED = (Outcome.WAITING, Outcome.MISSING)
-_NO_END = (Outcome.OK, Outcome.RUNNING, Outcome.UNKNOWN, *_NOT_TRIED)
+_NO_END = (Outcome.OK, Outcome.RUNNING, Outcome.UNKNOWN, Outcome.WAITING, Outcome.MISSING)
+_NOT_TRIED = (Outcome.WAITING, Outcome.MISSING, Outcome.CANCELLED)
 
 
 def ladders(states: Mapping[str, CellState], files: Mapping[str, CellFile]) -> dict[str, CellState]:

@@ -12,7 +12,7 @@ from hpml_jobs.study import Study
 from tests.conftest import Program
 from tests.rig.processes import alive_processes_of
 
-HERE = ("cluster=local", "device=cpu", "workload=digits", "data.limit=512")
+HERE = ("cluster=local", "device=cpu", "workload=digits", "data.limit=512", "probe_s=0.5")
 
 CODE = """
 import time
@@ -54,6 +54,17 @@ def test_a_study_runs_collects_and_is_not_run_again(program: Program) -> None:
     states = json.loads(program.ok("status", "--json", "--strict"))
     assert [state["outcome"] for state in states["cells"]] == ["ok", "ok"]
     assert "2 cells: 2 ok" in program.ok("watch")
+
+
+def test_a_ladder_ends_with_the_batch_that_does_not_fit(program: Program) -> None:
+    words = own(program, "torch.empty(2**50 if self.training and len(x) > 8 else 1)")[:-1]
+    quick = ("protocol=lab", "loader_workers=0", "ladder.start=8", "ladder.factor=2", "study=up")
+    program.ok(*words, *quick)
+    told = json.loads(program.ok("status", "--json"))
+    assert [cell["outcome"] for cell in told["cells"]] == ["ok", "oom", "oom"]
+    assert "not tried: batch 16 ran out of memory" in told["cells"][2]["reason"]
+    assert len(list(program.folder.rglob("record.json"))) == 4  # the cell's and its attempt's
+    assert "16 ran out of memory" in program.ok("collect")
 
 
 def test_one_cell_runs_by_the_command_that_the_templates_call(program: Program) -> None:

@@ -16,10 +16,10 @@ commands (each has --help with an example; no STUDY: the one sent last)
   run …              one cell here and now: on a laptop, or inside an allocation (sbatch/)
   fetch …            the data set, once, on the login node
   import FILE.csv study=NAME   timings measured elsewhere, gpus,batch,epoch_s, as a study
-  status [STUDY]     where every cell stands
-  watch [STUDY]      the same, live, until nothing is under way
-  logs [STUDY]       why cells failed: the first failing rank's traceback, or the log's end
-  record [STUDY]     key numbers of every record, and every check of it with its reason
+  status [STUDY] [PATTERN]   where every cell stands, what was used, what to do next
+  watch [STUDY] [PATTERN]    the same, live with progress, until nothing is under way
+  logs [STUDY] [PATTERN]     why cells failed: the first failing rank's traceback; -f follows a log
+  record [STUDY] [PATTERN]   key numbers of every record, and every check of it with its reason
   collect [STUDY]    Tables 1, 2, 3 on screen and under report/ as md, csv, tex, json
   doctor …           can this machine submit? SLURM, limits, data, and a node by a short job
   doctor --gpus 2    a small study that proves the measurement; prints a block for a bug report

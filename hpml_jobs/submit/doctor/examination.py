@@ -35,7 +35,7 @@ def examine(
         UsageError: the words themselves are wrong.
     """
     try:
-        sweep = expand(words, multirun=False, config_dir=config_dir)
+        sweep = expand(words, multirun=True, config_dir=config_dir)
     except UsageError as fault:
         if machine.has_sbatch() or not machine.cluster_sign():
             raise

@@ -183,9 +183,9 @@ def _wait(
 
 def _words(state: JobState) -> str:
     """A job's state with why it waits or where it runs."""
-    waits = state.outcome is Outcome.WAITING and state.reason
-    where = str(why_pending(state.reason)) if waits else state.node
-    return f"{state.state} ({where})" if where else state.state
+    if state.outcome is Outcome.WAITING and state.reason:
+        return f"{state.state}, {why_pending(state.reason)}"
+    return f"{state.state} on {state.node}" if state.node else state.state
 
 
 def _unanswered(study: Study, last: JobState, patience_s: float) -> Finding:

@@ -168,7 +168,8 @@ def _cell(state: CellState, record: Record | None) -> list[str]:
 
 def _private(plan: Plan, cells: Iterable[CellState]) -> dict[str, str]:
     """What says whose it is or where, with what stands for it."""
-    found = dict.fromkeys((node.name for node in machine.inventory()), "NODE")
+    slurm = plan.cluster.launcher is Launcher.SLURM
+    found = dict.fromkeys((node.name for node in (machine.inventory() if slurm else ())), "NODE")
     found |= {host: "NODE" for state in cells for host in state.node.split(",")}
     found |= {str(plan.study.root.parent): "OUTPUTS", str(Path.home()): "HOME"}
     found |= {getpass.getuser(): "USER", plan.cluster.account or "": "ACCOUNT"}

@@ -8,7 +8,7 @@ from pathlib import Path
 from hpml_jobs.checkup import Finding, ok, problem
 from hpml_jobs.cluster import sbatch_options
 from hpml_jobs.slurm_jobs import span_s
-from hpml_jobs.submit.batches import Batch
+from hpml_jobs.submit.batches import Batch, Way
 from hpml_jobs.submit.cells import Plan
 from hpml_jobs.submit.doctor.controller import SUPPORT
 from hpml_jobs.submit.launch import script
@@ -49,7 +49,10 @@ def too_long(plan: Plan, batch: Batch) -> Finding | None:
         return None
     name = str(asked).rstrip("*")
     seen = f"{batch}: partition {name} gives {most:g} min at most, so the job would wait for ever"
-    return problem("request", seen, f"minutes={most:g} or fewer, or another cluster.partition=")
+    mend = (
+        f"minutes={most:g} or fewer" if batch.way is Way.ARRAY else f"cluster.max_minutes={most:g}"
+    )
+    return problem("request", seen, f"{mend}, or another cluster.partition=")
 
 
 def taken(plan: Plan, batch: Batch) -> Finding:

@@ -195,7 +195,7 @@ def test_a_job_without_an_answer_is_told_with_its_last_words(tmp_path: Path) -> 
     )
     found = node._unanswered(study, JobState(job="7", state="FAILED", node="gr001"), 600)
     assert found.level is Level.PROBLEM
-    assert found.seen.endswith("FAILED (gr001): python: No module named hpml_jobs")
+    assert found.seen.endswith("FAILED on gr001: python: No module named hpml_jobs")
     assert found.remedy.startswith("install hpml-jobs")
     waits = JobState(job="7", state="PENDING", reason="Priority")
     found = node._unanswered(study, waits, 600)

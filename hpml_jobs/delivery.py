@@ -27,12 +27,15 @@ def deliver(plan: "Plan", selection: "Selection", *, json: bool) -> None:
     from hpml_jobs.submit.batches import batches, check_budget  # noqa: PLC0415
     from hpml_jobs.submit.closing import check_closing  # noqa: PLC0415
     from hpml_jobs.submit.launch import SbatchRefusedError, send  # noqa: PLC0415
+    from hpml_jobs.submit.usage import committed_gpu_hours  # noqa: PLC0415
 
     if plan.cluster.launcher is Launcher.LOCAL:
         _run_here(plan, selection, json)
         return
     check_closing(plan)
-    hours = check_budget(plan.cluster, batches(plan, selection.send), selection.used_gpu_hours)
+    limited = plan.cluster.gpu_hours_budget is not None
+    before = committed_gpu_hours(plan.study) if limited else 0
+    hours = check_budget(plan.cluster, batches(plan, selection.send), before)
     try:
         jobs = send(plan, selection.send)
     except SbatchRefusedError as refused:

@@ -143,7 +143,7 @@ def check_budget(cluster: Cluster, going: list[Batch], used: float) -> float:
     """
     asked, budget = sum(batch.gpu_hours for batch in going), cluster.gpu_hours_budget
     if budget is not None and used + asked > budget:
-        before = f" after {used:.3g} for this study before" if used else ""
+        before = f" after {used:.3g} used or asked for by this study before" if used else ""
         raise UsageError(
             f"these cells ask for {asked:.3g} GPU-hours at most{before}; cluster.gpu_hours_budget "
             f"is {budget:g}: take fewer cells, shorter minutes=, or a larger budget"

@@ -11,15 +11,11 @@ from hpml_jobs.submit.status import states
 
 
 class Selection(NamedTuple):
-    """Cells to send with why, and cells left out with why; keys are slugs.
-
-    `used_gpu_hours` are those that the study's jobs have used so far, by SLURM's accounting.
-    """
+    """Cells to send with why, and cells left out with why; keys are slugs."""
 
     send: list[Ordered]
     because: dict[str, str]
     left_out: dict[str, CellState]
-    used_gpu_hours: float = 0.0
 
 
 def select(plan: Plan) -> Selection:

@@ -14,7 +14,7 @@ from hpml_jobs.record import Attempt
 from hpml_jobs.slurm import is_slurm
 from hpml_jobs.study import CellFolder, CellState, Study
 from hpml_jobs.submit.asking import Seen
-from hpml_jobs.submit.status import Standing, sent_jobs
+from hpml_jobs.submit.status import Standing, sent_jobs, standing
 
 
 class Usage(Settled, frozen=True, kw_only=True):
@@ -54,6 +54,21 @@ def usage(study: Study, found: Standing) -> Usage | None:
         return _summed(told, whose)
     own = [ran for state in found.states if (ran := _own(study.cell(state.slug), state))]
     return _summed(own, "the attempts' own times") if own else None
+
+
+def committed_gpu_hours(study: Study) -> float:
+    """GPU-hours that jobs have used, and that those under way may still use, by SLURM's word."""
+    found = standing(study, all_jobs=True, judged=False)
+    gpus_of = {state.job: state.gpus for state in found.states}
+    hours = 0.0
+    for job in sent_jobs(study):
+        state = found.seen.of(job).state if is_slurm(job) else None
+        if state is None:
+            continue
+        minutes = state.minutes if state.outcome.active else (state.elapsed_s or 0) / 60
+        gpus = gpus_of.get(job) if state.gpus is None else state.gpus
+        hours += formulas.gpu_hours(gpus or 0, minutes or 0)
+    return hours
 
 
 def _told(seen: Seen, job: str, gpus: int | None) -> _Ran | None:

@@ -12,7 +12,7 @@ from hpml_jobs.study import CellState, History, Study
 from hpml_jobs.submit.again import KINDS, within_retries
 from hpml_jobs.submit.cancelling import jobs_of
 from tests.unit.conftest import FakeSlurm
-from tests.unit.slurm_texts import accounted
+from tests.unit.slurm_texts import accounted, queued
 
 WORDS = ("gpus=2", "workload=digits", "study=mine", "cluster=greene")
 ALL_BUT = {Outcome.OK, Outcome.WAITING, Outcome.RUNNING}
@@ -168,6 +168,13 @@ def test_a_study_over_its_budget_is_not_sent(slurm: FakeSlurm, capsys) -> None:
     assert slurm.scripts == []
     assert run(["submit", *WORDS, "minutes=30", "cluster.gpu_hours_budget=1.5"]) == 0
     assert "1 GPU-hours at most" in capsys.readouterr().out
+    # two GPUs that ran for a minute of those 30 have used 1/30 of a GPU-hour
+    slurm.answer("sacct", accounted("101", "FAILED", "1:0"))
+    assert run(["submit", *WORDS, "minutes=45", "cluster.gpu_hours_budget=1.5"]) == 2
+    assert "ask for 1.5 GPU-hours at most after 0.0333 used" in capsys.readouterr().err
+    slurm.answer("squeue", queued("101", "RUNNING", node="gr001"))
+    assert run(["submit", *WORDS, "batch=8", "minutes=20", "cluster.gpu_hours_budget=1.5"]) == 2
+    assert "at most after 1 used or asked for by this study" in capsys.readouterr().err
 
 
 def test_jobs_are_cancelled_by_id_a_shared_one_once(study: Study, slurm: FakeSlurm, capsys) -> None:

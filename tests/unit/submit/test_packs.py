@@ -125,7 +125,7 @@ def test_a_budget_is_kept(slurm: FakeSlurm) -> None:
     made = plan(*NINE, "minutes=20", "cluster.gpu_hours_budget=7")
     going = batches(made, made.cells)
     assert check_budget(made.cluster, going, 0) == pytest.approx(7)
-    with pytest.raises(UsageError, match=r"ask for 7 GPU-hours at most after 0.5 .* is 7: take"):
+    with pytest.raises(UsageError, match=r"ask for 7 GPU-hours at most after 0.5 used or asked for .* is 7: take"):
         check_budget(made.cluster, going, 0.5)
     free = msgspec.structs.replace(made.cluster, gpu_hours_budget=None)
     assert check_budget(free, going, 1000) == pytest.approx(7)

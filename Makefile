@@ -19,9 +19,9 @@ test: $(VENV)/ready lint  ## unit tests, then the journeys on a real SLURM
 test-unit: $(VENV)/ready lint
 	$(BIN)/python -m pytest -m "not long and not journey"
 
-test-long: $(VENV)/ready  ## what takes longer: both locks of torch; figures go to docs/measured.md
+test-long: $(VENV)/ready  ## what takes longer: both locks of torch, every fault (docs/reliability.md)
 	./tests/install-slurm
-	$(BIN)/python -m pytest -m long --capture=no
+	$(BIN)/python -m pytest -m "long or fault" --capture=no
 
 lint: $(VENV)/ready
 	$(BIN)/ruff check .

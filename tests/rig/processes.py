@@ -21,16 +21,27 @@ def alive_processes_of(marker: str) -> list[int]:
 
 def is_alive(pid: int) -> bool:
     """Whether `pid` still runs; a zombie does not."""
-    return _parent(pid) is not None
+    return parent_of(pid) is not None
+
+
+def parent_of(pid: int) -> int | None:
+    """Who started `pid`; None where it has ended, be it buried or not."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    # The name, in brackets, may itself contain blanks and brackets.
+    state, parent = text.rpartition(")")[2].split()[:2]
+    return None if state in "ZX" else int(parent)
 
 
 def descendants(ancestor: int) -> set[int]:
     """Pids alive below `ancestor`, orphans too where `ancestor` is their reaper."""
-    parent_of = {pid: _parent(pid) for pid in _pids()}
+    parents = {pid: parent_of(pid) for pid in _pids()}
     below: set[int] = set()
     fresh = {ancestor}
     while fresh:
-        fresh = {pid for pid, parent in parent_of.items() if parent in fresh} - below
+        fresh = {pid for pid, parent in parents.items() if parent in fresh} - below
         below |= fresh
     return below
 
@@ -55,17 +66,6 @@ def _send(pids: Collection[int], number: signal.Signals) -> None:
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
-
-
-def _parent(pid: int) -> int | None:
-    """Who started `pid`; None where it has ended, be it buried or not."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return None
-    # The name, in brackets, may itself contain blanks and brackets.
-    state, parent = text.rpartition(")")[2].split()[:2]
-    return None if state in "ZX" else int(parent)
 
 
 def _pids() -> Iterator[int]:

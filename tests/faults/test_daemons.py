@@ -1,0 +1,126 @@
+"""Faults of the cluster: nodes drained or gone, SLURM's daemons and their database away."""
+
+import os
+import signal
+
+import pytest
+
+from tests.conftest import Program
+from tests.faults.case import Case, wait_until
+from tests.faults.conftest import desk_for
+from tests.rig import Accounting, Rig, missing
+
+pytestmark = [pytest.mark.journey, pytest.mark.fault, pytest.mark.long]
+
+ONE = ("gpus=1", "batch=16")
+
+
+def test_a_controller_that_restarts_during_submission(breakable, ledger) -> None:
+    case: Case = breakable("sending", "-m", "gpus=1,2,4", "batch=16,32", model="owncode:build")
+    rig = case.rig
+    sending = case.begin()
+    wait_until(lambda: _lines(case) >= 2, "the first array is out")
+    rig.stop_daemon("slurmctld")
+    wait_until(lambda: _lines(case) >= 3 or sending.poll() is not None, "the next is on its way")
+    rig.start_daemon("slurmctld")
+    _, complaint = sending.communicate(timeout=120)
+    assert sending.returncode in (0, 1), complaint  # sbatch may be patient enough
+    case.finish()
+    case.send().finish()  # the same command sends what is not there
+    ledger("slurmctld restarted during submission", case, "6 ok", "the same command sent the rest")
+
+
+def _lines(case: Case) -> int:
+    try:
+        return len(case.study.manifest.read_text().splitlines())
+    except FileNotFoundError:
+        return 0
+
+
+def test_a_controller_that_restarts_or_is_silent_during_the_run(breakable, ledger) -> None:
+    case: Case = breakable("running", *ONE, model="Held").send()
+    rig = case.rig
+    case.wait_held(1)
+    assert case.state["outcome"] == "running"
+    rig.stop_daemon("slurmctld")
+    away = case.state
+    assert away["outcome"] == "unknown"
+    assert away["reason"]
+    rig.start_daemon("slurmctld")
+    wait_until(lambda: case.state["outcome"] == "running", "it is told of again")
+    os.kill(rig.pids["slurmctld"], signal.SIGSTOP)
+    try:
+        silent = case.state
+    finally:
+        os.kill(rig.pids["slurmctld"], signal.SIGCONT)
+    assert silent["outcome"] == "unknown"
+    assert silent["reason"]
+    case.finish()
+    ledger("slurmctld restarted, and silent, during the run", case, "1 ok", "unknown meanwhile")
+
+
+def test_drained_nodes_end_their_cells_and_start_no_other(breakable, ledger) -> None:
+    words = ("-m", "gpus=4", "batch=4,8", "cluster.array_parallelism=1")
+    case: Case = breakable("drained", *words, model="Held").send()
+    case.wait_held(4)
+    nodes = ("gr001", "gr002")
+    case.rig.drain(*nodes)
+    case.let_go()
+    wait_until(lambda: _outcomes(case) == ["ok", "waiting"], "one has ended, one waits")
+    (waiting,) = [s for s in case.states().values() if s["outcome"] == "waiting"]
+    assert waiting["reason"]
+    case.rig.resume(*nodes)
+    case.finish()
+    ledger("node drained", case, "2 ok", "running ones end, others wait")
+
+
+def _outcomes(case: Case) -> list[str]:
+    return sorted(state["outcome"] for state in case.states().values())
+
+
+def test_a_killed_slurmd_lets_the_cell_start_again_elsewhere(breakable, ledger) -> None:
+    case: Case = breakable("slurmd", *ONE, model="Held").send()
+    case.wait_held(1)
+    node = case.state["node"]
+    case.rig.kill_daemon(node)
+    again = "*/held-*.r1-*"  # the first attempt lives on: only its slurmd is gone
+    wait_until(lambda: list(case.study.cells_folder.glob(again)), "it has begun on another node")
+    (slug,) = case.finish()
+    record = case.study.cell(slug).read_record()
+    assert record is not None
+    assert record.attempt.restart == 1
+    assert record.attempt.hosts != (node,)
+    case.rig.start_daemon(node)
+    ledger("slurmd killed", case, "1 ok", "the second attempt's; the orphan's is not used")
+
+
+@pytest.mark.parametrize("daemon", ["slurmdbd", "mariadbd"])
+def test_states_are_right_while_accounting_is_away(breakable, ledger, daemon: str) -> None:
+    case: Case = breakable(daemon, "-m", "gpus=2", "batch=16,32", model="held:Picky")
+    case.rig.stop_daemon(daemon)
+    case.send()
+    states = case.finish()
+    told = {slug: (state["outcome"], state["reason"]) for slug, state in states.items()}
+    assert [told[slug][0] for slug in sorted(told)] == ["ok", "failed"], told
+    case.rig.start_daemon(daemon)
+    jobs = [state["job"] for state in states.values()]
+    for job, ended in zip(jobs, ("COMPLETED", "FAILED"), strict=True):
+        case.rig.wait_for_state(job, {ended})
+    ledger(f"{daemon} stopped", case, "1 failed, 1 ok", "also told while it was away")
+
+
+def test_states_are_right_without_accounting(
+    tmp_path_factory: pytest.TempPathFactory, ledger
+) -> None:
+    if reason := missing():
+        pytest.skip(reason)
+    with Rig(accounting=Accounting.NONE) as rig:
+        there: Program = desk_for(rig, tmp_path_factory.mktemp("bare"))
+        case = Case(there, rig, "bare", "-m", "gpus=2", "batch=16,32", model="held:Picky").send()
+        gone = Case(there, rig, "gone", *ONE, model="Held").send()
+        gone.wait_held(1)
+        rig.run("scancel", gone.job).check_returncode()
+        gone.finish()
+        ledger("scancel on a cluster without accounting", gone, "1 cancelled")
+        case.finish()
+        ledger("a cluster without accounting", case, "1 failed, 1 ok")

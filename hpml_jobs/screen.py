@@ -76,9 +76,8 @@ def _why(state: CellState) -> str:
     """All that is to be said of a cell, in one line."""
     reason = state.reason.removesuffix(f", job {state.job}")  # it has its own column
     doing = f"{reason}: {state.doing}" if state.doing else reason
-    who = f"{state.who} must act" if state.who else ""
     again = f"restarted {state.restarts} x" if state.restarts else ""
-    parts = [doing, who, _expected(state), again, state.warning, in_short(state.verdicts)]
+    parts = [doing, _expected(state), again, state.warning, in_short(state.verdicts)]
     return "; ".join(part for part in parts if part)
 
 

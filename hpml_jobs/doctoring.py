@@ -68,10 +68,11 @@ def _examine(
     """Tell what was found; whether there is no problem."""
     from hpml_jobs.submit.doctor.examination import examine  # noqa: PLC0415  (Hydra)
 
-    with Console(stderr=True).status("looking") as line:
-        say = line.update if line.console.is_terminal else _say_changes()
+    out = Console(stderr=True) if json else console()
+    with out.status("looking") as line:  # of the console that the findings go to
+        say = line.update if out.is_terminal else _say_changes()
         found = examine(words, config_dir, job=job, patience_s=patience_s, say=say)
-        told = _tell(found, quiet=json)
+        told = list(found) if json else _tell(found, out)
     problems = [one for one in told if one.level is Level.PROBLEM]
     if json:
         print_json({"ok": not problems, "findings": told})
@@ -115,17 +116,15 @@ def _prove(words: list[str], config_dir: Path | None, gpus: int, *, json: bool) 
     return proof.holds
 
 
-def _tell(found: Iterable[Finding], *, quiet: bool) -> list[Finding]:
+def _tell(found: Iterable[Finding], out: Console) -> list[Finding]:
     """Each finding in a line as it comes."""
-    out = console()
     told = []
     for one in found:
         told.append(one)
-        if not quiet:
-            line = Text(f"{one.level.value:8}", COLOURS[one.level])
-            line.append(f"{one.about:14} {' '.join(one.seen.split())}", "default")
-            line.append(f" → {one.remedy}" if one.remedy else "", "bold")
-            out.print(line, soft_wrap=True)
+        line = Text(f"{one.level.value:8}", COLOURS[one.level])
+        line.append(f"{one.about:14} {' '.join(one.seen.split())}", "default")
+        line.append(f" → {one.remedy}" if one.remedy else "", "bold")
+        out.print(line, soft_wrap=True)
     return told
 
 

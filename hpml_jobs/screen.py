@@ -104,7 +104,7 @@ def usage_line(used: "Usage") -> str:
     words = f"used {_hours(hours)} GPU-hours" if hours else f"used {lasting(used.used_s)}"
     words += f" of {_hours(asked)} asked for" if hours and asked else ""
     if used.used_share is not None:
-        words += f", {100 * used.used_share:.0f} % of the time asked for"
+        words += f", {100 * used.used_share:.2g} % of the time asked for"
     words += f", in {counted(used.runs, 'run')}"
     if used.queue_median_s is not None and used.queue_longest_s is not None:
         wait, longest = lasting(used.queue_median_s), lasting(used.queue_longest_s)

@@ -70,6 +70,8 @@ def _queued(*row: str) -> JobState:
     minutes = None if limit_s is None else limit_s / 60
     if waits:
         return msgspec.structs.replace(told, starts=started, minutes=minutes)
+    if not node:  # cancelled while it waited
+        return msgspec.structs.replace(told, minutes=minutes)
     known = started is not None and elapsed_s is not None and told.over
     ended = (started or 0) + (elapsed_s or 0) if known else None
     return msgspec.structs.replace(
@@ -95,16 +97,16 @@ def parse_sacct(text: str) -> dict[str, JobState]:
 
 def _accounted(job: str, *row: str) -> JobState:
     state, exit_code, node, submitted, start, end, elapsed, limit, tres = row
-    started = _moment(start)
+    ran = node != "None assigned"  # else it waits, or was cancelled while it did
     return JobState(
         job=job,
         state=state,
         exit_code=exit_code,
-        node="" if node == "None assigned" else node,
+        node=node if ran else "",
         submitted=_moment(submitted),
-        started=started if node != "None assigned" else None,  # cancelled while it waited: no start
+        started=_moment(start) if ran else None,
         ended=_moment(end),
-        elapsed_s=float(elapsed) if elapsed.isdigit() else None,
+        elapsed_s=float(elapsed) if ran and elapsed.isdigit() else None,
         minutes=float(limit) if limit.isdigit() else None,
         gpus=_gpus(tres),
     )

@@ -47,7 +47,7 @@ def test_status_says_what_happened_what_was_used_and_what_to_do(
     out = told(capsys, "status", "mine")
     assert "4 cells: 1 ok, 1 timeout, 1 failed, 1 waiting" in out
     assert (
-        "used 0.1 GPU-hours of 3 asked for, 3 % of the time asked for, in 3 runs; "
+        "used 0.1 GPU-hours of 3 asked for, 3.3 % of the time asked for, in 3 runs; "
         "queue wait 30 s (median), 30 s (longest); by sacct\n"
     ) in out
     assert (

@@ -61,8 +61,8 @@ def test_sacct_keeps_who_cancelled_and_the_last_line_of_a_requeued_job() -> None
 
 
 def test_a_job_that_was_cancelled_while_it_waited_never_started() -> None:
-    job = parse_sacct(SACCT)["5"]
-    assert (job.started, job.queued_s, job.over) == (None, None, True)
+    for job in (parse_sacct(SACCT)["5"], parse_squeue(SQUEUE)["5"]):
+        assert (job.started, job.queued_s, job.elapsed_s, job.over) == (None, None, None, True)
 
 
 def test_a_slurm_that_prints_dates_is_understood_too() -> None:

@@ -12,6 +12,7 @@ from hpml_jobs.wording import counted
 
 if TYPE_CHECKING:
     from hpml_jobs.study import CellState
+    from hpml_jobs.submit.again import Changes
 
 Failed = Annotated[bool, typer.Option("--failed", help="failed, or left an invalid record")]
 Oom = Annotated[bool, typer.Option("--oom", help="ran out of memory")]
@@ -82,14 +83,7 @@ def resubmit(
 
     Example: hpml-jobs resubmit digits-rig --timeout --minutes 60
     """
-    from hpml_jobs.submit.again import (  # noqa: PLC0415
-        Changes,
-        of_kinds,
-        plan_again,
-        sendable,
-        within_retries,
-    )
-    from hpml_jobs.submit.selection import Selection  # noqa: PLC0415
+    from hpml_jobs.submit.again import Changes  # noqa: PLC0415
     from hpml_jobs.submit.status import states  # noqa: PLC0415
 
     asked = {
@@ -107,6 +101,22 @@ def resubmit(
     meant = which(study, pattern, outputs)
     if not kinds and meant.pattern is None:
         raise UsageError(f"resubmit what? {_kinds_there(states(meant.study))}, or a PATTERN")
+    with meant.study.submitting():
+        _send_again(meant, kinds, changes, retries, json=json)
+
+
+def _send_again(
+    meant: Which, kinds: list[str], changes: "Changes", retries: int | None, *, json: bool
+) -> None:
+    from hpml_jobs.submit.again import (  # noqa: PLC0415
+        of_kinds,
+        plan_again,
+        sendable,
+        within_retries,
+    )
+    from hpml_jobs.submit.selection import Selection  # noqa: PLC0415
+    from hpml_jobs.submit.status import states  # noqa: PLC0415
+
     chosen = sendable(meant.chosen(states(meant.study, before_sending=True)))
     chosen = of_kinds(chosen, kinds) if kinds else chosen
     exclude: tuple[str, ...] = ()

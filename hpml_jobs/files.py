@@ -1,7 +1,11 @@
-"""JSON of the vocabulary's values, and files that are there whole or not at all."""
+"""JSON of the vocabulary's values, files that are there whole or not at all, and taking turns."""
 
+import fcntl
 import os
 import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,3 +31,34 @@ def write_whole(path: Path, content: bytes) -> None:
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
+
+
+@contextmanager
+def turn(path: Path, patience_s: float) -> Iterator[None]:
+    """Hold a lock file, so that one program after another does what is inside.
+
+    Raises:
+        TimeoutError: another program holds it for longer than `patience_s`.
+        OSError: the file cannot be made.
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_CREAT, 0o644)
+    try:
+        deadline = time.monotonic() + patience_s
+        while not _locked(handle):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{path} is held by another program")
+            time.sleep(0.1)
+        yield
+    finally:
+        os.close(handle)  # which lets go of it too
+
+
+def _locked(handle: int) -> bool:
+    """Take the lock if nobody has it; a file system without locks gives it to everybody."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True

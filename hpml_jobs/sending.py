@@ -49,11 +49,17 @@ def submit(
     json: Json = False,
 ) -> None:
     """Send a study. Example: hpml-jobs -m gpus=1,2,4 batch=32,128,512"""
+    from hpml_jobs.cluster import Launcher  # noqa: PLC0415
     from hpml_jobs.submit.selection import select  # noqa: PLC0415
 
     plan = _plan(words, multirun, config_dir)
     plan.study.create()
-    deliver(plan, select(plan), json=json)
+    with plan.study.submitting():
+        selection = select(plan)
+        if plan.cluster.launcher is Launcher.SLURM:
+            deliver(plan, selection, json=json)
+            return
+    deliver(plan, selection, json=json)  # which takes as long as its cells
 
 
 def plan(

@@ -1,22 +1,20 @@
-"""Every path of a study, and its append-only manifest: which cell was sent as which job."""
+"""Every path of a study, and the state of a cell in it."""
 
-import os
 import re
-from collections import Counter
-from collections.abc import Iterator, Mapping
-from enum import StrEnum
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 
 from hpml_jobs import __version__
-from hpml_jobs.attempt import AttemptEnd, AttemptFolder, utc_now
+from hpml_jobs.attempt import AttemptEnd, AttemptFolder
 from hpml_jobs.cell import CellFile, Settled, decode_cell_file
 from hpml_jobs.cluster import Cluster
 from hpml_jobs.decoding import InvalidRecordError, decode
 from hpml_jobs.errors import HpmlError, UsageError
-from hpml_jobs.files import encode, write_whole
+from hpml_jobs.files import encode, turn, write_whole
+from hpml_jobs.manifest import History, ManifestLine, append, fold, lines
 from hpml_jobs.record import Record
 from hpml_jobs.slurm import Outcome
 from hpml_jobs.verdicts.judgement import Verdict
@@ -24,35 +22,10 @@ from hpml_jobs.verdicts.judgement import Verdict
 SCHEMA = 1
 """Version of a study's folder. 1: first."""
 
+TURN_S = 60
+"""How long a submission waits for another one to the same study."""
+
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-
-
-class Happening(StrEnum):
-    """What a manifest line says."""
-
-    SENDING = "sending"  # written before sbatch
-    SENT = "sent"  # written after it, with the jobs
-    REFUSED = "refused"  # sbatch said no
-
-
-class ManifestLine(Settled, frozen=True, kw_only=True):
-    """One line of manifest.jsonl. `batch` ties the line before an sbatch to the line after it.
-
-    `closing` marks the job that comes after all cells, and has none itself; `retry` a submission
-    that a closing job made, away from the nodes in `excluded`.
-    """
-
-    happening: Happening
-    batch: str
-    cells: tuple[str, ...]
-    jobs: tuple[str, ...] = ()  # for SENT: as many as cells; cells of one allocation share theirs
-    shape: str = ""
-    words: str = ""  # SLURM's own, for REFUSED
-    closing: bool = False
-    retry: bool = False
-    excluded: tuple[str, ...] = ()
-    time: str = ""
-    hpml_jobs: str = __version__
 
 
 class CellState(Settled, frozen=True, kw_only=True):
@@ -147,6 +120,7 @@ class Study:
         self.name = root.name
         self.manifest = root / "manifest.jsonl"
         self.about = root / "study.json"
+        self.lock = root / "lock"
         self.cluster = root / "cluster.json"  # as it was when cells were sent last
         self.cells_folder = root / "cells"
         self.slurm = root / "slurm"
@@ -176,6 +150,21 @@ class Study:
                 "give another with outputs=PATH"
             ) from fault
         self.check_schema()
+
+    @contextmanager
+    def submitting(self) -> Iterator[None]:
+        """Hold the study while cells are chosen and sent: two submissions take turns.
+
+        Raises:
+            HpmlError: another one holds it for longer than anyone would wait.
+        """
+        try:
+            with turn(self.lock, TURN_S):
+                yield
+        except TimeoutError as fault:
+            raise HpmlError(
+                f"{fault} for {TURN_S} s: another submission to study {self.name} is under way"
+            ) from fault
 
     def check_schema(self) -> None:
         """Refuse a study that a newer program wrote."""
@@ -219,77 +208,15 @@ class Study:
 
     def append(self, line: ManifestLine) -> None:
         """Add a line to the manifest, on the disk before this returns."""
-        text = msgspec.json.encode(msgspec.structs.replace(line, time=utc_now())) + b"\n"
-        try:
-            handle = os.open(self.manifest, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
-            try:
-                if _cut_off(handle):
-                    text = b"\n" + text
-                os.write(handle, text)  # one write: lines of two programs do not mix
-                os.fsync(handle)
-            finally:
-                os.close(handle)
-        except OSError as fault:
-            raise HpmlError(f"{self.manifest} cannot be written: {fault.strerror}") from fault
+        append(self.manifest, line)
 
     def lines(self) -> Iterator[ManifestLine]:
-        """The manifest's whole lines, oldest first; a line cut off by a crash is passed over."""
-        try:
-            content = self.manifest.read_bytes()
-        except FileNotFoundError:
-            return
-        for text in content.splitlines():
-            try:
-                yield msgspec.json.decode(text, type=ManifestLine)
-            except ValueError:
-                continue
+        """The manifest's whole lines, oldest first."""
+        return lines(self.manifest)
 
-    def history(self) -> "History":
+    def history(self) -> History:
         """What the manifest says, read once."""
-        jobs: dict[str, str] = {}
-        refused: dict[str, str] = {}
-        unanswered: dict[str, tuple[str, ...]] = {}
-        retries: Counter[str] = Counter()
-        excluded: list[str] = []
-        closing: list[str] = []
-        for line in self.lines():
-            for slug in line.cells:
-                refused.pop(slug, None)
-            unanswered.pop(line.batch, None)
-            if line.happening is Happening.SENDING:
-                unanswered[line.batch] = line.cells
-            elif line.happening is Happening.REFUSED:
-                refused |= dict.fromkeys(line.cells, line.words)
-            else:
-                jobs |= {} if line.closing else dict(zip(line.cells, line.jobs, strict=True))
-                closing += line.jobs if line.closing else ()
-                retries.update(line.cells if line.retry else ())
-                excluded += line.excluded
-        lost = frozenset(slug for cells in unanswered.values() for slug in cells)
-        nodes = tuple(dict.fromkeys(excluded))
-        return History(jobs, refused, lost, retries, nodes, tuple(closing))
-
-
-class History(NamedTuple):
-    """What became of a study's cells at submission, by slug.
-
-    `jobs`: the job each was sent as last; `refused`: SLURM's words for those whose last sbatch was
-    refused; `unanswered`: those whose sbatch was begun and never reported; `retries`: how often a
-    closing job sent each again; `excluded`: the nodes it kept away from; `closing`: closing jobs.
-    """
-
-    jobs: dict[str, str]
-    refused: dict[str, str]
-    unanswered: frozenset[str]
-    retries: Mapping[str, int] = {}
-    excluded: tuple[str, ...] = ()
-    closing: tuple[str, ...] = ()
-
-
-def _cut_off(handle: int) -> bool:
-    """Whether a file's last line was left unfinished by a crash."""
-    size = os.fstat(handle).st_size
-    return size > 0 and os.pread(handle, 1, size - 1) != b"\n"
+        return fold(self.lines())
 
 
 def _natural(name: str) -> list[tuple[int, str]]:

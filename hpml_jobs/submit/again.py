@@ -7,8 +7,9 @@ import msgspec
 from hpml_jobs import __version__
 from hpml_jobs.cluster import Cluster, Launcher, Shape, check_inventory
 from hpml_jobs.errors import HpmlError, UsageError
+from hpml_jobs.manifest import History
 from hpml_jobs.slurm import Outcome
-from hpml_jobs.study import CellState, History, Study
+from hpml_jobs.study import CellState, Study
 from hpml_jobs.submit import machine
 from hpml_jobs.submit.cells import Ordered, Plan
 from hpml_jobs.submit.selection import superseding

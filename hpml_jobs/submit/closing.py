@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 from hpml_jobs.cluster import GpuRequest, Rule
 from hpml_jobs.errors import UsageError
+from hpml_jobs.manifest import Happening, ManifestLine
 from hpml_jobs.slurm import array_ids
-from hpml_jobs.study import Happening, ManifestLine
 from hpml_jobs.submit.arrays import job_name
 from hpml_jobs.submit.cells import Plan
 from hpml_jobs.submit.sbatch import header, sbatch

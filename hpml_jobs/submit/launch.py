@@ -6,7 +6,8 @@ import msgspec
 
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.files import encode, write_whole
-from hpml_jobs.study import Happening, ManifestLine, Study
+from hpml_jobs.manifest import Happening, ManifestLine
+from hpml_jobs.study import Study
 from hpml_jobs.submit import arrays, packs
 from hpml_jobs.submit.batches import Batch, Way, batches
 from hpml_jobs.submit.cells import Ordered, Plan

@@ -12,7 +12,8 @@ import msgspec
 
 from hpml_jobs.attempt import Progress
 from hpml_jobs.lifeline import die_with_parent
-from hpml_jobs.study import CellFolder, Happening, ManifestLine
+from hpml_jobs.manifest import Happening, ManifestLine
+from hpml_jobs.study import CellFolder
 from hpml_jobs.submit.batches import ladder_key, ladders, shuffled
 from hpml_jobs.submit.cells import Ordered, Plan
 from hpml_jobs.submit.job import JOB_VARIABLE

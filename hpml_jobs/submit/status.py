@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,11 +12,13 @@ from hpml_jobs.attempt import AttemptFolder
 from hpml_jobs.cell import CellFile
 from hpml_jobs.decoding import InvalidRecordError
 from hpml_jobs.errors import HpmlError
+from hpml_jobs.manifest import Happening, History, ManifestLine
 from hpml_jobs.record import Record
 from hpml_jobs.slurm import Outcome
-from hpml_jobs.study import CellFolder, CellState, Happening, History, Study
+from hpml_jobs.study import TURN_S, CellFolder, CellState, Study
 from hpml_jobs.submit.asking import Seen, ask
 from hpml_jobs.submit.ladders import ladders
+from hpml_jobs.submit.lost import Lost, recovered
 from hpml_jobs.submit.rules import Case, state_of
 from hpml_jobs.verdicts import of_study
 
@@ -61,10 +64,10 @@ def standing(
 
     Verdicts are told if `judged`. Records in `known` are not read again while they are the same.
     """
-    history = study.history()
+    lost = recovered(study, study.history())
     known = {} if known is None else known
     looks = [_look(folder, known) for folder in study.cells()]
-    jobs = {look.folder.slug: _jobs_of(look, history) for look in looks}
+    jobs = {look.folder.slug: _jobs_of(look, lost.history) for look in looks}
     asked = [job for found in jobs.values() for job in found]
     seen = ask(study, [*asked, *(sent_jobs(study) if all_jobs else ())])
     cells_of = Counter(job for found in jobs.values() for job in found)
@@ -72,7 +75,7 @@ def standing(
     for look in looks:
         job = _telling(jobs[look.folder.slug], seen)
         if job is None and look.record is None and not look.invalid:
-            state = _unsent(look.folder, history)
+            state = _unsent(look.folder, lost)
         else:
             shared = job is not None and cells_of[job] > 1
             state = state_of(_case(study, look, job or "", seen, shared=shared))
@@ -111,14 +114,25 @@ def _stamp(path: Path) -> tuple[int, int] | None:
     return found.st_mtime_ns, found.st_ino
 
 
-def _unsent(cell: CellFolder, history: History) -> CellState:
+def _unsent(cell: CellFolder, lost: Lost) -> CellState:
     """A cell that no job is known of."""
-    if cell.slug in history.unanswered:
-        reason = "sbatch was called, its answer is lost"
-        return CellState(slug=cell.slug, outcome=Outcome.UNKNOWN, reason=reason)
-    words = history.refused.get(cell.slug)
+    line = lost.history.unanswered.get(cell.slug)
+    if line is not None:
+        outcome, reason = _unanswered(line, lost.silent)
+        return CellState(slug=cell.slug, outcome=outcome, reason=reason)
+    words = lost.history.refused.get(cell.slug)
     reason = f"sbatch refused it: {words}" if words else "not sent yet"
     return CellState(slug=cell.slug, outcome=Outcome.MISSING, reason=reason)
+
+
+def _unanswered(line: ManifestLine, silent: str) -> tuple[Outcome, str]:
+    """What to think of a cell whose sbatch was begun, and whose job is not there."""
+    if silent:
+        return Outcome.UNKNOWN, f"sbatch was called, its answer is lost; {silent}"
+    age = datetime.now(UTC) - datetime.fromisoformat(line.time)
+    if age.total_seconds() < TURN_S:
+        return Outcome.WAITING, "being sent"
+    return Outcome.MISSING, "not sent: sbatch was interrupted, and SLURM has no such job"
 
 
 def _jobs_of(look: Look, history: History) -> list[str]:

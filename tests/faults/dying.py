@@ -5,7 +5,8 @@ import signal
 import sys
 
 from hpml_jobs.__main__ import main
-from hpml_jobs.study import Happening, ManifestLine, Study
+from hpml_jobs.manifest import Happening, ManifestLine
+from hpml_jobs.study import Study
 
 _append = Study.append
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hpml_jobs.study import Happening
+from hpml_jobs.manifest import Happening
 from tests.conftest import Program
 from tests.faults.case import Case, wait_until
 from tests.faults.conftest import desk_for
@@ -72,11 +72,9 @@ def test_a_login_process_killed_in_sbatch_loses_no_cell(make, rig: Rig, ledger) 
     path = {"PATH": f"{folder}:{rig.env['PATH']}"}
     killed = Program(case.desk.folder, case.desk.environment | path, case.desk.python)
     assert killed(*case.words).returncode == -signal.SIGKILL
-    assert case.state["outcome"] == "unknown"
-    assert "answer is lost" in case.state["reason"]
-    assert list(case.asked().values()) == ["unknown before"]
-    case.send().finish()
-    wait_until(lambda: not case.alive(), "the job that nobody knows of has given up")
+    assert case.state["outcome"] in ("waiting", "running")  # found by where it writes
+    assert {why.partition(":")[0] for why in case.asked().values()} == {"left out"}
+    case.finish()
     ledger("login process killed inside sbatch, and the same command again", case, "1 ok")
 
 

@@ -65,7 +65,7 @@ def test_plan_submission_status_and_collect_work_without_torch(
 
     shown, end = login_node("plan", *words)
     assert end["code"] == 0
-    assert "nothing was sent; it would be 2 cells as 2 arrays" in shown
+    assert "nothing was sent; it would be 2 cells as 2 jobs" in shown
     assert not {"pandas", "matplotlib"} & set(end["loaded"])
     assert list(desk.iterdir()) == []
 

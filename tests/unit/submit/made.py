@@ -9,9 +9,10 @@ from hpml_jobs.attempt import AttemptEnd
 from hpml_jobs.cell import CellFile
 from hpml_jobs.cluster import Shape
 from hpml_jobs.files import encode, write_whole
+from hpml_jobs.manifest import Happening, ManifestLine
 from hpml_jobs.record import Attempt
 from hpml_jobs.slurm import Outcome
-from hpml_jobs.study import CellState, Happening, ManifestLine, Study
+from hpml_jobs.study import CellState, Study
 from hpml_jobs.submit.status import states
 from tests.unit.values import cell, record
 

@@ -7,8 +7,9 @@ import pytest
 
 from hpml_jobs.cli import run
 from hpml_jobs.errors import HpmlError
+from hpml_jobs.manifest import History
 from hpml_jobs.slurm import Outcome
-from hpml_jobs.study import CellState, History, Study
+from hpml_jobs.study import CellState, Study
 from hpml_jobs.submit.again import KINDS, within_retries
 from hpml_jobs.submit.cancelling import jobs_of
 from tests.unit.conftest import FakeSlurm

@@ -9,8 +9,9 @@ from hpml_jobs.checkup import Finding, Level, NodeAnswer
 from hpml_jobs.cli import run
 from hpml_jobs.cluster import Cluster, Container, GpuRequest, Launcher, Rule
 from hpml_jobs.files import encode, write_whole
+from hpml_jobs.manifest import Happening, ManifestLine
 from hpml_jobs.slurm_jobs import JobState
-from hpml_jobs.study import Happening, ManifestLine, Study
+from hpml_jobs.study import Study
 from hpml_jobs.submit.batches import batches
 from hpml_jobs.submit.cells import Plan, make_plan
 from hpml_jobs.submit.doctor import controller, here, node, nodes, proof, request

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from hpml_jobs.errors import HpmlError
-from hpml_jobs.study import Happening
+from hpml_jobs.manifest import Happening
 from hpml_jobs.submit.batches import batches
 from hpml_jobs.submit.cells import Plan, make_plan
 from hpml_jobs.submit.launch import SbatchRefusedError, script, send

@@ -7,14 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from hpml_jobs.attempt import AttemptEnd
+from hpml_jobs.attempt import AttemptEnd, utc_now
 from hpml_jobs.cell import CellFile
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.files import encode, write_whole
+from hpml_jobs.manifest import Happening, ManifestLine
 from hpml_jobs.record import Attempt
 from hpml_jobs.slurm import Outcome
 from hpml_jobs.slurm_jobs import SACCT_FIELDS, SQUEUE_FORMAT
-from hpml_jobs.study import CellFolder, CellState, Happening, ManifestLine, Study
+from hpml_jobs.study import CellFolder, CellState, Study
 from hpml_jobs.submit.cells import Plan, make_plan
 from hpml_jobs.submit.logs import log_text
 from hpml_jobs.submit.selection import select
@@ -309,12 +310,38 @@ def test_a_cell_that_was_never_sent_is_missing(slurm: FakeSlurm, unsent: Study) 
     assert slurm.asked("squeue") == []
 
 
-def test_a_sender_that_died_inside_sbatch_leaves_unknown(unsent: Study) -> None:
+def test_a_cell_on_its_way_to_sbatch_is_left_alone(slurm: FakeSlurm, unsent: Study) -> None:
     manifest(unsent, Happening.SENDING)
+    assert (only(unsent).outcome, only(unsent).reason) == (Outcome.WAITING, "being sent")
+    slurm.answer("squeue", err="slurm_load_jobs error: Unable to contact\n", code=1)
     assert only(unsent).outcome is Outcome.UNKNOWN
-    assert only(unsent).reason == "sbatch was called, its answer is lost"
+    assert "its answer is lost; squeue: slurm_load_jobs" in only(unsent).reason
     manifest(unsent, Happening.REFUSED)
     assert only(unsent).outcome is Outcome.MISSING
+
+
+def test_a_sender_that_died_before_sbatch_sent_nothing(slurm: FakeSlurm, unsent: Study) -> None:
+    manifest(unsent, Happening.SENDING)
+    text = unsent.manifest.read_text()
+    unsent.manifest.write_text(text.replace(f'"time":"{utc_now()[:4]}', '"time":"2020'))
+    assert only(unsent).outcome is Outcome.MISSING
+    assert "not sent: sbatch was interrupted" in only(unsent).reason
+
+
+def test_a_job_whose_id_was_lost_is_found_by_where_it_writes(
+    slurm: FakeSlurm, unsent: Study
+) -> None:
+    manifest(unsent, Happening.SENDING)
+    slurm.answer("squeue", queued("55", "PENDING", "Priority"))
+    slurm.answer("scontrol", "   StdOut=/somewhere/else/55_0_log.out\n")
+    slurm.answer("squeue", "55\n")
+    assert only(unsent).outcome is Outcome.WAITING
+    assert only(unsent).job is None
+    slurm.answer("scontrol", f"   StdOut={unsent.slurm}/55_0_log.out\n")
+    assert only(unsent).job == "55"
+    assert [line.happening for line in unsent.lines()] == [Happening.SENDING, Happening.SENT]
+    slurm.answer("squeue", queued("55", "PENDING", "Priority"))
+    assert (only(unsent).outcome, only(unsent).job) == (Outcome.WAITING, "55")
 
 
 def test_a_job_submitted_by_hand_is_found_by_its_attempt(slurm: FakeSlurm, unsent: Study) -> None:

@@ -8,7 +8,8 @@ import pytest
 from hpml_jobs.decoding import InvalidRecordError
 from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.files import encode, write_whole
-from hpml_jobs.study import Happening, ManifestLine, Study, check_name, find
+from hpml_jobs.manifest import Happening, ManifestLine
+from hpml_jobs.study import Study, check_name, find
 from tests.unit.values import cell, record
 
 

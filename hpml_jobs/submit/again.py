@@ -81,7 +81,7 @@ def plan_again(study: Study, states: list[CellState], changes: Changes) -> Plan:
     if cluster.launcher is Launcher.SLURM:
         machine.check_can_send(cluster.name)
     plan = Plan(Study(study.root.resolve()), cluster, [])  # jobs start in any folder
-    check = _checker(cluster, changes)
+    check = _checker(cluster)
     for state in states:
         file = study.cell(state.slug).read()
         if file.shape is None:
@@ -97,14 +97,14 @@ def plan_again(study: Study, states: list[CellState], changes: Changes) -> Plan:
     return plan
 
 
-def _checker(cluster: Cluster, changes: Changes) -> Callable[[Shape], None]:
+def _checker(cluster: Cluster) -> Callable[[Shape], None]:
     """What refuses shapes that this cluster cannot be asked for."""
-    limit = cluster.max_minutes
-    if changes.minutes and limit and changes.minutes > limit:
-        raise UsageError(f"--minutes {changes.minutes}: cluster={cluster.name} allows {limit}")
     nodes = list(machine.inventory()) if cluster.launcher is Launcher.SLURM else []
 
     def check(shape: Shape) -> None:
+        longest = machine.longest_minutes(shape, cluster) if nodes else None
+        if longest is not None and shape.minutes > longest:
+            raise UsageError(f"--minutes {shape.minutes}: this partition gives {longest:g} at most")
         if nodes:
             check_inventory(shape, cluster, nodes)
 

@@ -51,7 +51,8 @@ class Batch(NamedTuple):
 def batches(plan: Plan, cells: list[Ordered]) -> list[Batch]:
     """Cells as they go out: ladders, then packs where asked for, else an array per shape."""
     rest = [one for one in cells if not one.file.ladder]
-    return [*ladders(cells), *(_packs if plan.pack else _arrays)(rest, plan.cluster)]
+    climbing = [_timely(batch, plan.cluster) for batch in ladders(cells)]
+    return [*climbing, *(_packs if plan.pack else _arrays)(rest, plan.cluster)]
 
 
 def shuffled(cells: list[Ordered]) -> list[Ordered]:
@@ -88,11 +89,12 @@ def _arrays(cells: list[Ordered], cluster: Cluster) -> list[Batch]:
 def _packs(cells: list[Ordered], cluster: Cluster) -> list[Batch]:
     """One allocation per GPU kind and number of nodes, as large as its largest cell asks for.
 
-    Packs are split where their time limit would be over what the cluster allows.
+    Packs are split where their time limit would be over what the partition gives.
     """
     found = []
     for group in _grouped(cells, lambda one: (one.shape.gpu_type, one.shape.nodes)):
-        for chunk in _within(shuffled(group), cluster.max_minutes):
+        longest = machine.longest_minutes(group[0].shape, cluster)
+        for chunk in _within(shuffled(group), longest):
             found.append(Batch(Way.PACK, _around(chunk), chunk))
     return found
 
@@ -104,13 +106,20 @@ def ladders(cells: list[Ordered]) -> list[Batch]:
     return [Batch(Way.LADDER, _around(group), group) for group in ordered]
 
 
-def _within(cells: list[Ordered], max_minutes: int | None) -> list[list[Ordered]]:
+def _timely(ladder: Batch, cluster: Cluster) -> Batch:
+    """A ladder with a time limit that it can have; what is cut off can be sent again."""
+    longest = machine.longest_minutes(ladder.shape, cluster)
+    minutes = min(ladder.shape.minutes, int(longest or ladder.shape.minutes))
+    return ladder._replace(shape=msgspec.structs.replace(ladder.shape, minutes=minutes))
+
+
+def _within(cells: list[Ordered], longest: float | None) -> list[list[Ordered]]:
     """Cut a list of cells so that each part's time limit is allowed."""
     parts: list[list[Ordered]] = [[]]
     total = 0
     for one in cells:
         minutes = one.shape.minutes + MARGIN_MINUTES
-        if max_minutes and parts[-1] and total + minutes > max_minutes:
+        if longest and parts[-1] and total + minutes > longest:
             parts.append([])
             total = 0
         parts[-1].append(one)

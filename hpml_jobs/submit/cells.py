@@ -263,6 +263,12 @@ class _Resolver:
         if cluster.launcher is Launcher.SLURM:
             size = cluster.gpu_types.get(shape.gpu_type or "")
             sbatch_options(shape, cluster)  # refuses what the cluster cannot be asked for
+            longest = machine.longest_minutes(shape, cluster)
+            if longest is not None and shape.minutes > longest:
+                raise UsageError(
+                    f"minutes={shape.minutes}: this partition gives {longest:g} at most, the job "
+                    "would wait for ever; take fewer minutes=, or another cluster.partition="
+                )
             nodes = list(machine.inventory())
             if nodes:
                 check_inventory(shape, cluster, nodes)

@@ -8,8 +8,10 @@ import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
+from hpml_jobs.cluster import Cluster, Shape, sbatch_options
 from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.slurm import SINFO_FORMAT, Node, parse_limits, parse_sinfo
+from hpml_jobs.slurm_jobs import span_s
 
 ASK_TIMEOUT_S = 10
 
@@ -97,6 +99,38 @@ def limits() -> dict[str, str]:
 def inventory() -> tuple[Node, ...]:
     """The cluster's nodes, empty where sinfo does not answer."""
     return tuple(parse_sinfo(_told("sinfo", "-h", "-N", "-o", SINFO_FORMAT)))
+
+
+def parse_time_limits(text: str) -> dict[str, float]:
+    """Minutes that each partition gives at most, by `sinfo -h -o '%P|%l'`; the default's as "" too.
+
+    >>> parse_time_limits("main*|1:00:00\\nlong|2-00:00:00\\nfree|infinite\\n")
+    {'main': 60.0, '': 60.0, 'long': 2880.0}
+    """
+    found: dict[str, float] = {}
+    for line in text.splitlines():
+        name, _, limit = line.strip().partition("|")
+        seconds = span_s(limit)
+        if seconds is not None:
+            found[name.rstrip("*")] = seconds / 60
+            found |= {"": seconds / 60} if name.endswith("*") else {}
+    return found
+
+
+@functools.cache
+def partition_minutes() -> dict[str, float]:
+    """The longest time limit of each partition, in minutes; those without a limit are not in it."""
+    return parse_time_limits(_told("sinfo", "-h", "-o", "%P|%l"))
+
+
+def longest_minutes(shape: Shape, cluster: Cluster) -> float | None:
+    """The longest time limit that a shape may have here; None where nothing limits it.
+
+    sbatch takes a longer one, and the job waits for ever.
+    """
+    partition = sbatch_options(shape, cluster).get("partition") or ""
+    limits = (cluster.max_minutes, partition_minutes().get(str(partition)))
+    return min((limit for limit in limits if limit is not None), default=None)
 
 
 def detect_cluster(profiles: dict[str, tuple[str, ...]]) -> tuple[str, str]:

@@ -93,7 +93,7 @@ class FakeSlurm:
 
 
 def _forget() -> None:
-    for asked_once in (machine.limits, machine.inventory):
+    for asked_once in (machine.limits, machine.inventory, machine.partition_minutes):
         asked_once.cache_clear()
 
 

@@ -6,9 +6,10 @@ import pytest
 
 from hpml_jobs.cell import Device, Strategy
 from hpml_jobs.errors import UsageError
+from hpml_jobs.submit.batches import batches
 from hpml_jobs.submit.cells import Plan, make_plan
 from hpml_jobs.submit.sweep import expand
-from tests.unit.conftest import FakeSlurm
+from tests.unit.conftest import NODES, FakeSlurm
 
 
 def plan(*words: str, said: list[str] | None = None) -> Plan:
@@ -147,3 +148,24 @@ def test_missing_data_is_only_announced_by_a_plan(slurm: FakeSlurm, desk: Path) 
 def test_gpu_hours_are_until_every_cells_limit(slurm: FakeSlurm) -> None:
     made = plan("gpus=1,2,4", "minutes=60")
     assert sum(one.gpu_hours for one in made.cells) == 7.0
+
+
+LIMITS = "main*|1:00:00\nlong|2-00:00:00\nfree|infinite\n"
+
+
+@pytest.mark.parametrize("words", [("minutes=61",), ("cluster.partition=long", "minutes=2881")])
+def test_a_time_limit_that_the_partition_never_gives_is_refused(slurm: FakeSlurm, words) -> None:
+    slurm.answer("sinfo", NODES + NODES.replace("main", "long") + LIMITS)
+    with pytest.raises(UsageError, match=r"this partition gives \d+ at most, the job would wait"):
+        plan("cluster=greene", *words)
+
+
+def test_packs_and_ladders_fit_into_what_the_partition_gives(slurm: FakeSlurm) -> None:
+    slurm.answer("sinfo", NODES + LIMITS)
+    made = plan("gpus=1,2,4", "pack=true", "minutes=19")
+    assert [batch.shape.minutes for batch in batches(made, made.cells)] == [60]
+    made = plan("gpus=1,2,4", "pack=true", "minutes=20")
+    assert [batch.shape.minutes for batch in batches(made, made.cells)] == [42, 21]
+    climbing = plan("grid=ladder", "gpus=1", "minutes=20")
+    (ladder,) = batches(climbing, climbing.cells)
+    assert (len(ladder.cells), ladder.shape.minutes) == (5, 60)

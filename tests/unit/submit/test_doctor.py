@@ -267,14 +267,10 @@ def test_an_earlier_runs_record_proves_nothing(laptop: Path) -> None:
     assert "0 of 2 cells measured" in found.block
 
 
-def test_a_time_limit_over_the_partitions_is_a_problem(slurm: FakeSlurm) -> None:
-    words = ["cluster=greene", "workload=synthetic", "minutes=90"]
+def test_what_sbatch_says_of_a_batch_is_a_finding(slurm: FakeSlurm) -> None:
+    words = ["cluster=greene", "workload=synthetic"]
     plan = make_plan(expand(words, multirun=False), fetch=False, say=lambda _: None)
     (batch,) = batches(plan, plan.cells)
-    slurm.answer("sinfo", "main*|1:00:00\nlong|2-00:00:00\n")
-    found = request.taken(plan, batch)
-    assert (found.level, found.remedy[:10]) == (Level.PROBLEM, "minutes=60")
-    slurm.answer("sinfo", "main*|2:00:00\n")
     slurm.answer(
         "sbatch",
         err="sbatch: Job 9 to start at 2026-11-21T16:43:52 using 3 processors on nodes gr001 in "

@@ -33,7 +33,8 @@ _BY_THE_JOB = (Outcome.TIMEOUT, Outcome.CANCELLED, Outcome.PREEMPTED, Outcome.NO
 class Case(NamedTuple):
     """All that is known of one cell whose job is `job`; `attempt` and `end` are of that job.
 
-    `shared`: other cells have the same job, one after another.
+    `shared`: other cells have the same job, one after another; `restart` is the latest that any of
+    them began.
     """
 
     study: Study
@@ -45,6 +46,7 @@ class Case(NamedTuple):
     record: Record | None = None
     invalid: str = ""
     shared: bool = False
+    restart: int = 0
     attempt: AttemptFolder | None = None
     end: AttemptEnd | None = None
 
@@ -93,7 +95,7 @@ def _under_way(case: Case, told: JobState) -> CellState:
         state = "" if told.state == "PENDING" else f"{told.state}: "
         reason = f"{state}{words}, job {told.job}"
         return case.state(told.outcome, reason, who=pending.who)
-    begun = case.attempt and not _before(case.attempt, told)
+    begun = case.attempt and _of_this_run(case, case.attempt, told)
     pace = pace_of(case.attempt, case.seen.at) if case.attempt and begun else Pace("starting")
     verb = "" if told.state == "RUNNING" else f"{told.state} "
     return case.state(
@@ -105,26 +107,30 @@ def _under_way(case: Case, told: JobState) -> CellState:
 
 def _in_turn(case: Case, told: JobState) -> CellState:
     """A cell that shares its running job: over by its own end, running, or not yet begun."""
-    attempt = case.attempt
-    if told.outcome is Outcome.WAITING or (attempt and not _before(attempt, told)):
-        if not (case.end and told.outcome is Outcome.RUNNING):
-            return _under_way(case, told)
-        if case.end.outcome.finished:
-            return case.state(Outcome.RUNNING, f"{_UNSEEN}, job {told.job}")
-        return _by_end(case, case.end)
-    return case.state(Outcome.WAITING, f"its turn in job {told.job} has not come", node="")
+    if told.outcome is Outcome.WAITING:
+        return _under_way(case, told)
+    if case.attempt is None or not _of_this_run(case, case.attempt, told):
+        queued_s = case.seen.at - (told.submitted or case.seen.at)
+        reason = f"its turn in job {told.job} has not come"
+        return case.state(
+            Outcome.WAITING, reason, node="", elapsed_s=None, queued_s=max(0.0, queued_s)
+        )
+    if case.end is None:
+        return _under_way(case, told)
+    if case.end.outcome.finished:
+        reason = f"it has ended, its record is not visible yet, job {told.job}"
+        return case.state(Outcome.RUNNING, reason)
+    return _by_end(case, case.end)
 
 
-_UNSEEN = "it has ended, its record is not visible yet"
-
-
-def _before(attempt: AttemptFolder, told: JobState) -> bool:
-    """Whether an attempt is of a run of its job before the present one."""
+def _of_this_run(case: Case, attempt: AttemptFolder, told: JobState) -> bool:
+    """Whether an attempt is of the present run of its job, and not of one before a requeue."""
     try:
         began = attempt.about.stat().st_mtime
     except OSError:
-        return True
-    return told.started is not None and began < told.started - REQUEUE_S
+        return False
+    before = told.started is not None and began < told.started - REQUEUE_S
+    return attempt.restart >= case.restart and not before
 
 
 def _measured(case: Case, record: Record) -> CellState:

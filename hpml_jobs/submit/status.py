@@ -71,14 +71,18 @@ def standing(
     asked = [job for found in jobs.values() for job in found]
     seen = ask(study, [*asked, *(sent_jobs(study) if all_jobs else ())])
     cells_of = Counter(job for found in jobs.values() for job in found)
+    restarts: dict[str, int] = {}
+    for latest in (look.latest for look in looks if look.latest):
+        restarts[latest.job] = max(latest.restart, restarts.get(latest.job, 0))
     found = {}
     for look in looks:
         job = _telling(jobs[look.folder.slug], seen)
         if job is None and look.record is None and not look.invalid:
             state = _unsent(look.folder, lost)
         else:
-            shared = job is not None and cells_of[job] > 1
-            state = state_of(_case(study, look, job or "", seen, shared=shared))
+            case = _case(study, look, job or "", seen)
+            shared, restart = cells_of[case.job] > 1, restarts.get(case.job, 0)
+            state = state_of(case._replace(shared=shared, restart=restart))
         found[state.slug] = state
     found |= ladders(found, {look.folder.slug: look.file for look in looks if look.file})
     return Standing(_judged(found, looks) if judged else list(found.values()), seen)
@@ -147,7 +151,7 @@ def _telling(jobs: list[str], seen: Seen) -> str | None:
     return next(active, jobs[0] if jobs else None)
 
 
-def _case(study: Study, look: Look, job: str, seen: Seen, *, shared: bool) -> Case:
+def _case(study: Study, look: Look, job: str, seen: Seen) -> Case:
     attempt = look.latest if look.latest and look.latest.job == job else None
     end = attempt.read_end() if attempt else None
     return Case(
@@ -159,7 +163,6 @@ def _case(study: Study, look: Look, job: str, seen: Seen, *, shared: bool) -> Ca
         file=look.file,
         record=look.record,
         invalid=look.invalid,
-        shared=shared,
         attempt=attempt,
         end=end,
     )

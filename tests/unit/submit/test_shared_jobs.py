@@ -58,8 +58,12 @@ def test_ends_of_the_run_before_a_requeue_are_not_this_runs(slurm: FakeSlurm, pa
     about = pack.study.cell(pack.cells[32].slug).attempt(f"{JOB}.r0").about
     os.utime(about, (SUBMITTED - 300, SUBMITTED - 300))
     assert pack.outcomes() == [Outcome.WAITING, Outcome.OK, Outcome.WAITING]
+    os.utime(about)  # a requeue so fast that clocks do not tell the runs apart
+    assert pack.outcomes()[0] is Outcome.CANCELLED
+    pack.begin(128, JOB, restart=1)
+    assert pack.outcomes() == [Outcome.WAITING, Outcome.OK, Outcome.RUNNING]
     pack.begin(32, JOB, restart=1)
-    assert pack.outcomes() == [Outcome.RUNNING, Outcome.OK, Outcome.WAITING]
+    assert pack.outcomes() == [Outcome.RUNNING, Outcome.OK, Outcome.RUNNING]
     assert pack.states()[32].restarts == 1
 
 

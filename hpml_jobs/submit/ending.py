@@ -50,6 +50,20 @@ def judge(attempt: Attempt, paths: AttemptFolder, code: int, *, stopped: bool) -
     return AttemptEnd(attempt=attempt, outcome=Outcome.FAILED, reason=reason)
 
 
+def close_before(folder: CellFolder, attempt: Attempt) -> None:
+    """Give an end to the attempt before this one if it left none: killed with its node, perhaps."""
+    before = folder.latest_attempt()
+    if before is None or before.id == attempt.id or before.read_end() is not None:
+        return
+    try:
+        about = msgspec.json.decode(before.about.read_bytes(), type=Attempt)
+    except (OSError, ValueError):
+        about = Attempt(id=before.id, job=before.job, restart=before.restart)
+    reason = f"no last words; attempt {attempt.id} came after it"
+    end = AttemptEnd(attempt=about, outcome=Outcome.UNKNOWN, reason=reason)
+    write_whole(before.end, encode(end))
+
+
 def over_its_limit(end: AttemptEnd, file: CellFile, elapsed_s: float) -> AttemptEnd:
     """A stopped cell that had its minutes was ended by its time limit."""
     minutes = file.shape.minutes if file.shape else None

@@ -28,7 +28,14 @@ from hpml_jobs.record import Attempt
 from hpml_jobs.slurm import Outcome, about_allocation, scrubbed
 from hpml_jobs.study import CellFolder
 from hpml_jobs.submit import machine
-from hpml_jobs.submit.ending import finished, judge, killed_ranks, over_its_limit, publish
+from hpml_jobs.submit.ending import (
+    close_before,
+    finished,
+    judge,
+    killed_ranks,
+    over_its_limit,
+    publish,
+)
 
 OOM_CODE = 3
 """Exit code of a cell on its own (not under submitit) that ran out of memory."""
@@ -82,6 +89,7 @@ def attempt_cell(folder: CellFolder) -> AttemptEnd:
     paths = folder.attempt(attempt.id)
     paths.errors.mkdir(parents=True, exist_ok=True)
     if job.node == 0:
+        close_before(folder, attempt)
         write_whole(paths.about, encode(attempt))
         write_whole(folder.current, attempt.id.encode())
     began = time.monotonic()

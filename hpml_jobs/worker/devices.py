@@ -2,6 +2,8 @@
 
 import re
 import sys
+import time
+from collections.abc import Callable
 
 import torch
 
@@ -12,6 +14,11 @@ from hpml_jobs.worker.timing import Devices
 NEWER_LOCK = "locks/worker.txt"
 OLDER_LOCK = "locks/worker-cuda12.txt"
 """torch 2.7.1 + torchvision 0.22.1: for V100 and for older drivers."""
+
+CONTEXT_BYTES = 2_000_000_000
+"""What CUDA's own context and the display may hold of a card that is free."""
+
+PATIENCE_S = 30.0
 
 
 def devices_for(cell: Cell, local_rank: int) -> Devices:
@@ -33,8 +40,35 @@ def devices_for(cell: Cell, local_rank: int) -> Devices:
     numbers = range(cell.gpus) if cell.strategy is Strategy.DP else (local_rank,)
     for number in numbers:
         _check_card(number, cell.gpu_type)
+        await_free(number)
     torch.cuda.set_device(numbers[0])
     return tuple(torch.device("cuda", number) for number in numbers)
+
+
+def await_free(
+    number: int,
+    memory: Callable[[int], tuple[int, int]] | None = None,
+    patience_s: float = PATIENCE_S,
+) -> None:
+    """Wait until a card is ours alone: the cell before, in one allocation, may still be leaving it.
+
+    `memory` tells a card's free and total bytes; torch's does, unless given.
+
+    Raises:
+        HpmlError: it stays occupied, and its times would not be ours.
+    """
+    deadline = time.monotonic() + patience_s
+    while True:
+        free, total = (memory or torch.cuda.mem_get_info)(number)
+        held = total - free
+        if held <= CONTEXT_BYTES:
+            return
+        if time.monotonic() >= deadline:
+            raise HpmlError(
+                f"GPU {number} holds {held / 1e9:.1f} GB of other processes, for {patience_s:g} s: "
+                "it is not this cell's alone; look with nvidia-smi on the node, then resubmit"
+            )
+        time.sleep(min(1.0, patience_s))
 
 
 def _check_card(number: int, kind: str | None) -> None:

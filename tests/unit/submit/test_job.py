@@ -11,13 +11,16 @@ import msgspec
 import pytest
 
 from hpml_jobs import __version__
-from hpml_jobs.attempt import AttemptFolder, RankError
+from hpml_jobs.attempt import AttemptEnd, AttemptFolder, RankError
 from hpml_jobs.cell import Cell, CellFile, Strategy
+from hpml_jobs.cluster import Shape
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.files import encode, write_whole
+from hpml_jobs.record import Attempt
 from hpml_jobs.slurm import Outcome
 from hpml_jobs.study import CellFolder, Study
 from hpml_jobs.submit import job as job_module
+from hpml_jobs.submit.ending import over_its_limit
 from hpml_jobs.submit.job import Job, attempt_cell, worker_command, worker_environment
 from tests.unit.values import cell, record
 
@@ -410,3 +413,36 @@ def test_usr2_is_ignored_and_sigterm_ends_the_workers_first(folder: CellFolder, 
         "the job was told to stop (SIGTERM)",
     )
     assert msgspec.json.decode((folder.attempt("101_0.r0").about).read_bytes())["job"] == "101_0"
+
+
+def test_an_attempt_that_died_without_a_word_gets_its_end_from_the_next_one(
+    folder: CellFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    silent = Attempt(id="101_0.r0", job="101_0", started="2026-11-21T10:00:00+00:00")
+    write_whole(folder.attempt(silent.id).about, encode(silent))
+    write_whole(folder.current, silent.id.encode())
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
+    workers(monkeypatch, "raise SystemExit(1)")
+    attempt_cell(folder)
+    end = folder.attempt(silent.id).read_end()
+    assert end is not None
+    assert (end.outcome, end.attempt.started) == (Outcome.UNKNOWN, silent.started)
+    assert end.reason == "no last words; attempt 101_0.r1 came after it"
+    own = folder.last_end()
+    assert own is not None
+    assert own.outcome is Outcome.FAILED
+
+
+def test_a_cell_stopped_after_its_minutes_is_over_its_limit() -> None:
+    shape = Shape(
+        nodes=1, gpus_per_node=1, gpu_type=None, cpus_per_node=1, mem_gb_per_node=None, minutes=2
+    )
+    file = CellFile(cell=cell(), data_root="", code_root="", shape=shape)
+    stopped = AttemptEnd(attempt=Attempt(id="7.r0", job="7"), outcome=Outcome.CANCELLED)
+    assert over_its_limit(stopped, file, 119.0) is stopped
+    over = over_its_limit(stopped, file, 121.0)
+    assert (over.outcome, over.reason) == (
+        Outcome.TIMEOUT,
+        "not done within its 2 minutes (minutes=)",
+    )
+    assert over_its_limit(stopped, msgspec.structs.replace(file, shape=None), 1e9) is stopped

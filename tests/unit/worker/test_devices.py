@@ -6,7 +6,7 @@ import torch
 from hpml_jobs.cell import Cell, Device, Strategy
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.worker import devices
-from hpml_jobs.worker.devices import devices_for, is_kind, runs_on
+from hpml_jobs.worker.devices import await_free, devices_for, is_kind, runs_on
 
 from .conftest import DIGITS
 
@@ -92,6 +92,7 @@ class FakeCuda:
             "get_device_name": lambda _: self.name,
             "get_device_capability": lambda _: self.capability,
             "get_arch_list": lambda: CUDA13,
+            "mem_get_info": lambda _: (47 * 10**9, 48 * 10**9),
             "set_device": lambda number: setattr(self, "current", number),
         }.items():
             monkeypatch.setattr(torch.cuda, name, value)
@@ -168,3 +169,14 @@ def test_hidden_cards_and_a_build_without_cuda_are_told_apart(monkeypatch):
 def test_cpu_is_the_cpu():
     cell = Cell(gpus=1, batch=8, strategy=Strategy.SINGLE, workload=DIGITS, device=Device.CPU)
     assert devices_for(cell, 0) == (torch.device("cpu"),)
+
+
+def test_a_card_that_the_cell_before_is_still_leaving_is_waited_for() -> None:
+    told = iter([(4 * 10**9, 48 * 10**9), (47 * 10**9, 48 * 10**9)])
+    await_free(0, lambda _: next(told), patience_s=0.01)
+    assert list(told) == []
+
+
+def test_a_card_that_stays_occupied_is_refused_with_what_it_holds() -> None:
+    with pytest.raises(HpmlError, match=r"GPU 3 holds 44\.0 GB of other processes, for 0 s"):
+        await_free(3, lambda _: (4 * 10**9, 48 * 10**9), patience_s=0)

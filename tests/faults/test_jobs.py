@@ -110,7 +110,7 @@ def test_a_killed_step_daemon_leaves_no_process(make, rig: Rig, ledger) -> None:
     case: Case = make("stepd", *TWO, model="Held").send()
     case.wait_held(2)
     os.kill(case.step(), signal.SIGKILL)
-    assert rig.wait_for_state(case.job, {"COMPLETED"}) == ["COMPLETED"]  # SLURM notices nothing
+    assert rig.wait_for_state(case.job, {"COMPLETED"}, 240) == ["COMPLETED"]  # unnoticed
     case.finish()
     ledger("kill -9 of the step's slurmstepd", case, "1 missing", "SLURM calls the job completed")
 

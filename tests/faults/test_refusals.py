@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import signal
-import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -12,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from hpml_jobs.manifest import Happening
-from tests.conftest import Program
-from tests.faults.case import Case, wait_until
+from tests.faults.case import Case, stand_in, wait_until
 from tests.faults.conftest import desk_for
 from tests.rig import Accounting, Rig, missing
 
@@ -64,18 +62,15 @@ def test_a_login_process_killed_before_the_manifests_line_loses_no_cell(make, le
 def test_a_login_process_killed_in_sbatch_loses_no_cell(make, rig: Rig, ledger) -> None:
     case: Case = make("halfway", *ONE)
     folder = case.desk.folder / "killer"
-    folder.mkdir()
-    sbatch = folder / "sbatch"
     real = shutil.which("sbatch", path=rig.env["PATH"])
-    sbatch.write_text(f'#!/bin/sh\n{real} "$@" && kill -9 $PPID\n')
-    sbatch.chmod(stat.S_IRWXU)
-    path = {"PATH": f"{folder}:{rig.env['PATH']}"}
-    killed = Program(case.desk.folder, case.desk.environment | path, case.desk.python)
-    assert killed(*case.words).returncode == -signal.SIGKILL
+    stand_in(folder, f'{real} "$@" && kill -9 $PPID')
+    sending = case.begin(PATH=f"{folder}:{rig.env['PATH']}")
+    sending.communicate(timeout=60)
+    assert sending.returncode == -signal.SIGKILL
     assert case.state["outcome"] in ("waiting", "running")  # found by where it writes
     assert {why.partition(":")[0] for why in case.asked().values()} == {"left out"}
     case.finish()
-    ledger("login process killed inside sbatch, and the same command again", case, "1 ok")
+    ledger("login process killed inside sbatch", case, "1 ok")
 
 
 @pytest.mark.long

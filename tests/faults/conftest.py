@@ -51,4 +51,4 @@ def ledger(request: pytest.FixtureRequest) -> Iterator[Ledger]:
     made = Ledger()
     yield made
     if "fault" in (request.config.getoption("-m") or ""):
-        made.write()
+        made.write(failed=request.session.testsfailed)

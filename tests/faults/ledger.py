@@ -6,6 +6,7 @@ from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
+from hpml_jobs import __version__
 from hpml_jobs.decoding import InvalidRecordError
 from hpml_jobs.record import Record
 from hpml_jobs.study import CellFolder
@@ -76,14 +77,16 @@ class Ledger:
         assert sorted(seen.split(", ")) == sorted(expected.split(", ")), row
         assert (lost, invented, row.left) == ([], [], 0), row
 
-    def write(self) -> None:
-        """Make the page anew."""
+    def write(self, failed: int) -> None:
+        """Make the page anew; `failed` tests are told of, since their faults may be missing."""
         lines = sorted(map(str, self.rows))
+        lost, invented, left = (sum(row[place] for row in self.rows) for place in (3, 4, 5))
         total = (
-            f"{len(lines)} faults: {sum(row.lost for row in self.rows)} cells lost, "
-            f"{sum(row.invented for row in self.rows)} numbers invented, "
-            f"{sum(row.left for row in self.rows)} processes left."
+            f"hpml_jobs {__version__}: {len(lines)} studies, {lost} cells lost, {invented} numbers "
+            f"invented, {left} processes left."
         )
+        if failed:
+            total += f" {failed} tests of this run failed; what they would tell may be missing."
         PAGE.write_text(_HEAD + "\n".join(lines) + f"\n\n{total}\n")
 
 

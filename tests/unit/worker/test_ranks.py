@@ -48,11 +48,10 @@ def test_a_single_process_leaves_a_record(run_cell):
     assert record.facts is not None
     assert record.facts.slurm == {"SLURM_JOB_ID": "17"}
     assert record.facts.cpu_count == os.cpu_count()
-    assert json.loads(ran.attempt.progress.read_bytes()) == {
-        "epoch": 2,
-        "epochs": 2,
-        "role": "test",
-    }
+    said = json.loads(ran.attempt.progress.read_bytes())
+    assert (said["epoch"], said["epochs"], said["role"]) == (2, 2, "test")
+    assert said["since"]
+    assert said["last_s"] == rank.epochs[0].epoch_s  # the last whole one before the timed epoch
     with np.load(ran.attempt.iterations) as arrays:
         assert {name: arrays[name].shape for name in arrays} == {
             "step_s": (1, 8),

@@ -24,7 +24,7 @@ Outputs = Annotated[
     Path | None, typer.Option("--outputs", help="the folder studies are written to")
 ]
 Json = Annotated[bool, typer.Option("--json", help="for programs: JSON on standard output")]
-Strict = Annotated[bool, typer.Option("--strict", help="exit 1 unless all cells have a record")]
+Strict = Annotated[bool, typer.Option("--strict", help="exit 1 unless all cells have their answer")]
 
 _WILD = frozenset("*?[")
 

@@ -57,7 +57,7 @@ def status(
             print(usage_line(used))
         for line in lines:
             print(line)
-    if strict and not all(state.recorded for state in now):
+    if strict and not all(state.outcome.finished for state in now):
         raise typer.Exit(1)
 
 
@@ -215,5 +215,5 @@ def collect(
         sheets = [path for path in written if path.suffix == ".csv"]
         whole = ", ".join(path.name for path in written if path not in sheets)
         print(f"written: {whole} and {counted(len(sheets), 'CSV file')} in {found.report}")
-    if strict and not all(state.recorded for state in now):
+    if strict and not all(state.outcome.finished for state in now):
         raise typer.Exit(1)

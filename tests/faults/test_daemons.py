@@ -93,6 +93,31 @@ def test_a_killed_slurmd_lets_the_cell_start_again_elsewhere(breakable, ledger) 
     ledger("slurmd killed", case, "1 ok", "the second attempt's; the orphan's is not used")
 
 
+def test_a_cell_whose_node_is_lost_for_good_is_sent_again_by_the_closing_job(
+    breakable, ledger
+) -> None:
+    words = (*ONE, "cluster.requeue=false", "retries=1")
+    case: Case = breakable("retried", *words, model="Held").send()
+    case.wait_held(1)
+    first, node = case.job, case.state["node"]
+    case.rig.kill_daemon(node)
+
+    def sent_again() -> bool:
+        return any(not mark.name.startswith(f"held-{first}.") for mark in case.held())
+
+    wait_until(sent_again, "the closing job has sent it again")
+    (slug,) = case.finish()
+    record = case.study.cell(slug).read_record()
+    assert record is not None
+    assert record.attempt.job != first
+    assert record.attempt.hosts != (node,)
+    history = case.study.history()
+    assert (dict(history.retries), history.excluded) == ({slug: 1}, (node,))
+    wait_until((case.study.report / "tables.md").exists, "the report is written")
+    case.rig.start_daemon(node)
+    ledger("slurmd killed, no requeue, retries=1", case, "1 ok", "by the closing job, elsewhere")
+
+
 @pytest.mark.parametrize("daemon", ["slurmdbd", "mariadbd"])
 def test_states_are_right_while_accounting_is_away(breakable, ledger, daemon: str) -> None:
     case: Case = breakable(daemon, "-m", "gpus=2", "batch=16,32", model="held:Picky")

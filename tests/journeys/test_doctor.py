@@ -72,6 +72,7 @@ def test_a_drained_kind_is_told(desk: Program, rig: Rig) -> None:
     assert "no v100 is left" in found["nodes out"]["seen"]
 
 
+@pytest.mark.long
 def test_the_measurement_is_proved_by_a_study_of_its_own(desk: Program) -> None:
     words = ("strategy=allreduce_flat", "data.limit=1280", "probe_s=1")
     block = desk.ok("doctor", "--gpus", "2", *words, *RIG)

@@ -11,7 +11,8 @@ from tests.rig import Rig
 
 pytestmark = pytest.mark.journey
 
-CELLS = ("-m", "gpus=1,2,4", "batch=32,128,512", "workload=digits", "data.limit=4096", "probe_s=2")
+SMALL = ("workload=digits", "data.limit=2048", "loader_workers=1", "probe_s=0.5")
+CELLS = ("-m", "gpus=1,2,4", "batch=32,128,512", "protocol=lab", *SMALL)
 
 
 @pytest.fixture(scope="module")
@@ -19,6 +20,15 @@ def lab(send):
     sent = send("lab", *CELLS)
     assert len(sent.jobs) == 9
     sent.wait(timeout_s=900)
+    return sent
+
+
+@pytest.fixture(scope="module")
+def full(send):
+    """Every instrument, on one pair of cells."""
+    sent = send("full", "-m", "gpus=1,2", "batch=128", *SMALL)
+    unfinished = {s["slug"]: s["reason"] for s in sent.wait(400).values() if not s["recorded"]}
+    assert unfinished == {}
     return sent
 
 
@@ -40,7 +50,7 @@ def test_requests_are_proved_by_slurms_own_accounting(lab, rig: Rig) -> None:
     for slug, record in lab.records().items():
         (row,) = rig.sacct(lab.jobs[slug], "AllocTRES", "State", "AllocCPUS")
         assert f"gres/gpu:rtx8000={record.cell.gpus}" in row["AllocTRES"].split(",")
-        assert int(row["AllocCPUS"]) == 3 * record.cell.gpus
+        assert int(row["AllocCPUS"]) == 2 * record.cell.gpus
         assert row["State"] == "COMPLETED"
 
 
@@ -87,12 +97,12 @@ def test_the_tables_hold_what_the_records_say(lab, desk: Program) -> None:
         assert entry["residual"]["bus_gb_per_s"] == bandwidth
 
 
-def test_communication_is_measured_and_closes(lab, desk: Program) -> None:
-    desk.ok("collect", "lab")
-    told = json.loads((lab.study.report / "tables.json").read_text())
+def test_communication_is_measured_and_closes(full, desk: Program) -> None:
+    desk.ok("collect", "full")
+    told = json.loads((full.study.report / "tables.json").read_text())
     entries = {(e["gpus"], e["batch_per_gpu"]): e for e in told["groups"][0]["entries"]}
-    parallel = [record for record in lab.records().values() if record.cell.gpus > 1]
-    assert len(parallel) == 6
+    parallel = [record for record in full.records().values() if record.cell.gpus > 1]
+    assert len(parallel) == 1
     for record in parallel:
         cell, entry = record.cell, entries[record.cell.gpus, record.cell.batch]
         assert record.model is not None
@@ -110,10 +120,10 @@ def test_communication_is_measured_and_closes(lab, desk: Program) -> None:
         assert entry["bandwidth"]["sent_bytes"] == expected
 
 
-def test_what_does_not_depend_on_the_machine_passes_its_checks(lab, desk: Program) -> None:
+def test_what_does_not_depend_on_the_machine_passes_its_checks(full, desk: Program) -> None:
     sure = {"closure", "counts", "parameters", "short", "loader-bound"}
     together = {"replicas", "messages", "exposed", "profiler-messages"}
-    for told in json.loads(desk.ok("record", "lab", "--json"))["cells"]:
+    for told in json.loads(desk.ok("record", "full", "--json"))["cells"]:
         levels = {verdict["check"]: verdict["level"] for verdict in told["verdicts"]}
         alone = told["slug"].startswith("single")
         wanted = sure if alone else sure | together
@@ -137,7 +147,13 @@ def test_rerun_measures_again_and_keeps_the_old_record(lab, desk: Program) -> No
 
 def test_two_gpus_on_two_nodes(send, rig: Rig) -> None:
     sent = send(
-        "nodes", "gpus=2", "nodes=2", "batch=64", "workload=digits", "data.limit=1024", "probe_s=1"
+        "nodes",
+        "gpus=2",
+        "nodes=2",
+        "batch=64",
+        "workload=digits",
+        "data.limit=1024",
+        "protocol=lab",
     )
     assert [state["outcome"] for state in sent.wait().values()] == ["ok"]
     (record,) = sent.records().values()

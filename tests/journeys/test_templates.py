@@ -16,7 +16,8 @@ TEMPLATES = Path(__file__).parents[2] / "sbatch"
 CELL = (
     "workload=digits",
     "data.limit=1024",
-    "probe_s=1",
+    "protocol=lab",
+    "loader_workers=0",
     "cluster=rig",
     "--config-dir",
     str(HERE / "conf"),

@@ -12,7 +12,8 @@ from hpml_jobs.study import Study
 from tests.conftest import Program
 from tests.rig.processes import alive_processes_of
 
-HERE = ("cluster=local", "device=cpu", "workload=digits", "data.limit=512", "probe_s=0.5")
+QUICK = ("protocol=lab", "loader_workers=0")
+HERE = ("cluster=local", "device=cpu", "workload=digits", "data.limit=512", *QUICK)
 
 CODE = """
 import time
@@ -36,7 +37,7 @@ def own(program: Program, act: str) -> tuple[str, ...]:
     """A study of one cell whose model does `act` in its first forward."""
     (program.folder / "faulty.py").write_text(CODE.format(act=act))
     words = ("workload=custom", "workload.model=faulty:Faulty", "workload.data=faulty:dataset")
-    return (*words, "cluster=local", "device=cpu", "batch=8")
+    return (*words, "cluster=local", "device=cpu", *QUICK, "batch=8")
 
 
 def test_a_study_runs_collects_and_is_not_run_again(program: Program) -> None:
@@ -58,8 +59,7 @@ def test_a_study_runs_collects_and_is_not_run_again(program: Program) -> None:
 
 def test_a_ladder_ends_with_the_batch_that_does_not_fit(program: Program) -> None:
     words = own(program, "torch.empty(2**50 if self.training and len(x) > 8 else 1)")[:-1]
-    quick = ("protocol=lab", "loader_workers=0", "ladder.start=8", "ladder.factor=2", "study=up")
-    program.ok(*words, *quick)
+    program.ok(*words, "ladder.start=8", "ladder.factor=2", "study=up")
     told = json.loads(program.ok("status", "--json"))
     assert [cell["outcome"] for cell in told["cells"]] == ["ok", "oom", "oom"]
     assert "not tried: batch 16 ran out of memory" in told["cells"][2]["reason"]

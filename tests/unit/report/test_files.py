@@ -26,6 +26,7 @@ FILES = [
     "table3.csv",
     "scaling.csv",
     "strong.csv",
+    "largest.csv",
     "communication.csv",
     "bandwidth.csv",
     "phases.csv",
@@ -131,7 +132,7 @@ def test_latex_is_whole_and_escaped(holes):
     write(holes.collect(), holes.study.report)
     text = (holes.study.report / "tables.tex").read_text()
     assert text.isascii()
-    assert text.count(r"\begin{table}") == text.count(r"\end{table}") == 17
+    assert text.count(r"\begin{table}") == text.count(r"\end{table}") == 18
     assert r"failed: 100 \% of \$HOME \& more\_\#" in text
     assert not re.search(r"(?<!\\)[_%&#$](?!-\$|\\)", _captions(text))
     assert r"\multicolumn{2}{c}{batch 32 per GPU}" in text

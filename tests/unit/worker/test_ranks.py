@@ -106,7 +106,14 @@ def test_the_full_protocol_of_one_process_has_phases_and_no_communication(run_ce
         assert "collective_s" not in arrays
 
 
-@pytest.mark.parametrize("strategy", [s for s in Strategy if s.under_torchrun])
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        Strategy.DDP,
+        Strategy.GATHER_SCATTER,
+        *(pytest.param(s, marks=pytest.mark.long) for s in Strategy if s.value.startswith("all")),
+    ],
+)
 def test_the_full_protocol_of_two_processes_measures_communication(run_cell, strategy):
     cell = cpu_cell(gpus=2, strategy=strategy, protocol=Protocol.FULL, epochs=3, probe_s=5.0)
     ran = run_cell(cell)

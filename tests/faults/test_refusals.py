@@ -69,8 +69,10 @@ def test_a_login_process_killed_in_sbatch_loses_no_cell(make, rig: Rig, ledger) 
     assert sending.returncode == -signal.SIGKILL
     assert case.state["outcome"] in ("waiting", "running")  # found by where it writes
     assert {why.partition(":")[0] for why in case.asked().values()} == {"left out"}
-    case.finish()
-    ledger("login process killed inside sbatch", case, "1 ok")
+    case.finish()  # the job gives up: what it was to run was never laid down
+    ledger("login process killed inside sbatch", case, "1 failed", "SLURM's job is found again")
+    case.send().finish()
+    ledger("the same command after sbatch was cut off", case, "1 ok")
 
 
 @pytest.mark.long

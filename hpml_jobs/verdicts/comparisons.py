@@ -1,13 +1,15 @@
 """May a cell be compared with the others of its table? Checks that need its neighbours."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
+from datetime import timedelta
 from statistics import median, quantiles
 
 from hpml_jobs.formulas import efficiency, speedup
 from hpml_jobs.record import Record
-from hpml_jobs.verdicts import neighbours
 from hpml_jobs.verdicts.judgement import Level, Verdict, judge, names, percent, warn
-from hpml_jobs.verdicts.neighbours import Neighbour, baselines, neighbour, odd
+from hpml_jobs.verdicts.meanwhile import Meanwhile, meanwhile, overlap, shared_devices
+from hpml_jobs.verdicts.neighbours import Neighbour, neighbour
+from hpml_jobs.verdicts.table import Table
 
 EFFICIENCY_LIMIT = 1.05
 SCATTER_LIMIT = 0.10
@@ -16,48 +18,43 @@ RESIDUAL_MATCH = 1e-3
 WHOLE_SECONDS = 3
 """So many imported timings without a fraction of a second are no accident."""
 
-Check = Callable[[Neighbour, Sequence[Neighbour]], Verdict | None]
-
 
 def of_study(records: Iterable[Record]) -> dict[str, tuple[Verdict, ...]]:
     """By slug, the verdicts on measured (or imported) records beside each other."""
     study = [neighbour(record) for record in records]
-    tables: dict[tuple[object, ...], list[Neighbour]] = {}
+    members: dict[tuple[object, ...], list[Neighbour]] = {}
     for one in study:
-        tables.setdefault(one.table, []).append(one)
+        members.setdefault(one.table, []).append(one)
+    tables = {key: Table(cells) for key, cells in members.items()}
+    others = meanwhile(study)
     found = {}
     for me in study:
-        here = [other for other in tables[me.table] if other is not me]
-        told = [check(me, here) for check in IN_TABLE if here]
-        everyone = [other for other in study if other is not me]
-        told += [check(me, everyone) for check in IN_STUDY if everyone]
+        table = tables[me.table]
+        told = [check(me, table) for check in IN_TABLE]
+        if len(study) > 1:
+            told += [check(me, others) for check in IN_STUDY]
         found[me.slug] = tuple(verdict for verdict in told if verdict is not None)
     return found
 
 
-def conditions(me: Neighbour, others: Sequence[Neighbour]) -> Verdict | None:
+def conditions(me: Neighbour, table: Table) -> Verdict | None:
     """The same hardware and software as the cells it is compared with."""
-    others = [other for other in others if other.conditions]
-    if not me.conditions or not others:
+    everyone = table.conditions.everyone
+    if not me.conditions or everyone.known < 2:
         return None
-    unlike = [other for other in others if other.conditions != me.conditions]
-    if not unlike:
-        found = f"the same hardware and software as {len(others)} neighbours"
+    theirs = [dict(other) for other in everyone.others(me)]
+    if not theirs:
+        found = f"the same hardware and software as {everyone.known - 1} neighbours"
         return warn("conditions", holds=True, found=found, advice="")
-    mine = dict(me.conditions)
-    differing = {
-        what: value
-        for what, value in mine.items()
-        if any(dict(other.conditions)[what] != value for other in unlike)
-    }
     told = [
-        f"{what} {_word(value)} (theirs {_words(dict(o.conditions)[what] for o in unlike)})"
-        for what, value in differing.items()
+        f"{what} {_word(value)} (theirs {_words(other[what] for other in theirs)})"
+        for what, value in me.conditions
+        if any(other[what] != value for other in theirs)
     ]
     return warn(
         "conditions",
-        holds=not odd(me, unlike, others),
-        found=f"differs from {names(other.slug for other in unlike)} in {', '.join(told)}",
+        holds=not table.conditions.odd(me),
+        found=f"differs from {everyone.unlike(me).names} in {', '.join(told)}",
         advice="no ratio of the two is a speedup; measure again what differs (rerun=true)",
     )
 
@@ -76,19 +73,17 @@ def _words(values: Iterable[object]) -> str:
     return " | ".join(dict.fromkeys(_word(value) for value in values))
 
 
-def efficient(me: Neighbour, others: Sequence[Neighbour]) -> Verdict | None:
+def efficient(me: Neighbour, table: Table) -> Verdict | None:
     """N GPUs are at most 1.05 N times as fast as one, or data loading explains it."""
-    cell = me.record.cell
-    ones = [other.record for other in baselines(me, others)]
-    if cell.gpus < 2 or not ones:
+    gpus, ones = me.place.gpus, table.baselines.get(me.place.batch)
+    if gpus < 2 or not ones:
         return None
-    one_s = median(record.epoch_s for record in ones)
-    found = efficiency(speedup(one_s, me.record.epoch_s), cell.gpus)
-    words = f"efficiency {found:.3g} over {cell.gpus} GPUs (limit {EFFICIENCY_LIMIT})"
-    trained = [record.train_s for record in ones if record.train_s is not None]
+    found = efficiency(speedup(median(one.epoch_s for one in ones), me.epoch_s), gpus)
+    words = f"efficiency {found:.3g} over {gpus} GPUs (limit {EFFICIENCY_LIMIT})"
+    trained = [one.train_s for one in ones if one.train_s is not None]
     explained = False
-    if trained and me.record.train_s:
-        without = efficiency(speedup(median(trained), me.record.train_s), cell.gpus)
+    if trained and me.train_s:
+        without = efficiency(speedup(median(trained), me.train_s), gpus)
         explained = without <= EFFICIENCY_LIMIT
         words += f", {without:.3g} without data loading"
     return judge(
@@ -103,55 +98,50 @@ def efficient(me: Neighbour, others: Sequence[Neighbour]) -> Verdict | None:
     )
 
 
-def loader_workers(me: Neighbour, others: Sequence[Neighbour]) -> Verdict | None:
+def loader_workers(me: Neighbour, table: Table) -> Verdict | None:
     """As many loader workers per GPU as the baseline and as other strategies on as many GPUs.
 
     DP has them for all its GPUs together, a process of DDP for itself.
     """
-    cell = me.record.cell
-    rivals = [o for o in others if o.place.batch == cell.batch and o.place.gpus == cell.gpus]
-    compared = [other for other in [*baselines(me, others), *rivals] if other.record.ranks]
-    if not me.record.ranks or not compared:
+    compared = table.loaders(me)
+    if not me.record.ranks or compared.known < 2:
         return None
-    unlike = {
-        other.slug: other.workers
-        for other in compared
-        if other.workers * cell.gpus != me.workers * other.place.gpus
-    }
-    found = f"{me.workers} loader workers in all for {cell.gpus} GPUs"
-    if unlike:
-        found += f"; {names(f'{slug} has {total}' for slug, total in unlike.items())}"
+    unlike = compared.unlike(me)
+    found = f"{me.workers} loader workers in all for {me.place.gpus} GPUs"
+    if unlike.total:
+        theirs = (f"{other.slug} has {other.workers}" for other in unlike.first)
+        found += f"; {names(theirs, unlike.total)}"
     return warn(
         "loader-workers",
-        holds=not unlike,
+        holds=not unlike.total,
         found=found,
         advice="data is loaded at another rate per GPU; compare train_s, or give "
         "loader_workers= so that totals match",
     )
 
 
-def equal_threads(me: Neighbour, others: Sequence[Neighbour]) -> Verdict | None:
+def equal_threads(me: Neighbour, table: Table) -> Verdict | None:
     """As many threads per process as in the cells it is compared with."""
-    others = [other for other in others if other.threads]
-    if not me.threads or not others:
+    everyone = table.threads.everyone
+    if not me.threads or everyone.known < 2:
         return None
-    unlike = [other for other in others if other.threads != me.threads]
+    unlike = everyone.unlike(me)
     found = f"{_words(me.threads)} threads per process"
-    if unlike:
-        theirs = _words(count for other in unlike for count in other.threads)
-        found += f", {names(other.slug for other in unlike)} had {theirs}"
+    if unlike.total:
+        theirs = _words(count for other in everyone.others(me) for count in other)
+        found += f", {unlike.names} had {theirs}"
     return warn(
         "equal-threads",
-        holds=not odd(me, unlike, others),
+        holds=not table.threads.odd(me),
         found=found,
         advice="a process with more threads computes faster, so no ratio is a speedup; send all "
         "cells with one threads=",
     )
 
 
-def scatter(me: Neighbour, others: Sequence[Neighbour]) -> Verdict | None:
+def scatter(me: Neighbour, table: Table) -> Verdict | None:
     """Repeats of the cell agree: IQR / median of their epochs is at most 10 %."""
-    times_s = [o.record.epoch_s for o in others if o.place == me.place] + [me.record.epoch_s]
+    times_s = table.runs_s[me.place]
     if len(times_s) < 2:
         return None
     first, middle, third = quantiles(times_s, n=4, method="inclusive")
@@ -165,10 +155,28 @@ def scatter(me: Neighbour, others: Sequence[Neighbour]) -> Verdict | None:
     )
 
 
-def lab_residual(me: Neighbour, others: Sequence[Neighbour]) -> Verdict | None:
+def other_days(me: Neighbour, table: Table) -> Verdict | None:
+    """Measured within 24 hours of the cells it is compared with."""
+    everyone = table.days.everyone
+    if me.begun is None or everyone.known < 2:
+        return None
+    far = everyone.unlike(me)
+    longest = everyone.longest(me.begun) / timedelta(days=1)
+    found = f"measured at most {longest:.1f} days from its neighbours (limit 1)"
+    if far.total:
+        found = f"measured up to {longest:.1f} days from {far.names} (limit 1)"
+    return warn(
+        "other-days",
+        holds=not table.days.odd(me),
+        found=found,
+        advice="machines change from day to day; measure the table in one go (rerun=true)",
+    )
+
+
+def lab_residual(me: Neighbour, table: Table) -> Verdict | None:
     """Imported computation is not the baseline's time divided by N."""
-    told, gpus = me.record.imported, me.record.cell.gpus
-    ones = [other.record.imported for other in baselines(me, others)]
+    told, gpus = me.record.imported, me.place.gpus
+    ones = [other.record.imported for other in table.baselines.get(me.place.batch, ())]
     if told is None or told.compute_s is None or told.comm_s is None or gpus < 2 or not ones:
         return None
     shares = [t / gpus for one in ones if one for t in (one.epoch_s, one.train_s) if t]
@@ -183,32 +191,34 @@ def lab_residual(me: Neighbour, others: Sequence[Neighbour]) -> Verdict | None:
     )
 
 
-def resolution(me: Neighbour, others: Sequence[Neighbour]) -> Verdict | None:
+def resolution(me: Neighbour, table: Table) -> Verdict | None:
     """Imported timings have fractions of a second."""
-    told = [one.record.imported.epoch_s for one in (me, *others) if one.record.imported]
-    if me.record.imported is None or len(told) < WHOLE_SECONDS:
+    told, whole = len(table.imported_s), table.whole_seconds
+    if me.record.imported is None or told < WHOLE_SECONDS:
         return None
-    whole = all(epoch_s == round(epoch_s) for epoch_s in told)
-    error = 0.5 / me.record.epoch_s
+    error = 0.5 / me.epoch_s
     return warn(
         "resolution",
         holds=not whole,
-        found=f"{'none' if whole else 'some'} of {len(told)} timings has a fraction of a second",
+        found=f"{'none' if whole else 'some'} of {told} timings has a fraction of a second",
         advice=f"taken with a clock of 1 s, so this one is uncertain by {percent(error)}",
     )
 
 
-IN_TABLE: tuple[Check, ...] = (
+IN_TABLE: tuple[Callable[[Neighbour, Table], Verdict | None], ...] = (
     conditions,
     efficient,
     loader_workers,
     equal_threads,
     scatter,
-    neighbours.other_days,
+    other_days,
     lab_residual,
     resolution,
 )
 """Against the cells of the same table, in the order they are told."""
 
-IN_STUDY: tuple[Check, ...] = (neighbours.overlap, neighbours.shared_devices)
+IN_STUDY: tuple[Callable[[Neighbour, Meanwhile], Verdict | None], ...] = (
+    overlap,
+    shared_devices,
+)
 """Against every cell of the study."""

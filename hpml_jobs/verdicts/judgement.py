@@ -6,6 +6,9 @@ from enum import StrEnum
 from hpml_jobs.cell import Settled
 from hpml_jobs.wording import counted
 
+NAMED = 3
+"""So many cells are told by name, of the others how many they are."""
+
 
 class Level(StrEnum):
     """How a check ended.
@@ -65,12 +68,12 @@ def percent(share: float) -> str:
     return f"{100 * share:.2f}".rstrip("0").rstrip(".") + " %"
 
 
-def names(slugs: Iterable[str], most: int = 3) -> str:
-    """Cells by name, the first few of them.
+def names(slugs: Iterable[str], count: int | None = None) -> str:
+    """Cells by name, the first few of them; `count` says how many there are if not all are given.
 
-    >>> names(["a", "b", "c", "d", "e"]), names(["a"])
-    ('a, b, c and 2 more', 'a')
+    >>> names(["a", "b", "c", "d", "e"]), names(["a"]), names(["a", "b", "c"], 100)
+    ('a, b, c and 2 more', 'a', 'a, b, c and 97 more')
     """
     told = list(slugs)
-    more = f" and {len(told) - most} more" if len(told) > most else ""
-    return ", ".join(told[:most]) + more
+    more = (len(told) if count is None else count) - NAMED
+    return ", ".join(told[:NAMED]) + (f" and {more} more" if more > 0 else "")

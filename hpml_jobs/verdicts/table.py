@@ -1,0 +1,86 @@
+"""The cells of one table, sorted once by everything they are compared by.
+
+Every cell is compared with all others; no check walks through all of them for each.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from fractions import Fraction
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from hpml_jobs.cell import Cell
+from hpml_jobs.verdicts.neighbours import Conditions, Neighbour
+from hpml_jobs.verdicts.unlike import Days, Kinds
+
+Sorted = TypeVar("Sorted", bound=Kinds[Any] | Days)
+
+
+class Aspect(NamedTuple, Generic[Sorted]):
+    """All cells of a table by one thing, and the baselines of each batch by it."""
+
+    everyone: Sorted
+    baselines: dict[int, Sorted]
+
+    def odd(self, me: Neighbour) -> bool:
+        """Whether a cell stands apart: from its baseline, or from half of the others or more.
+
+        So one odd cell is named, and not all the others with it.
+        """
+        ones = self.baselines.get(me.place.batch)
+        if ones and ones.unlike(me).total:
+            return True
+        unlike = self.everyone.unlike(me).total
+        return bool(unlike) and 2 * unlike >= self.everyone.known - 1
+
+
+class Table:
+    """The cells of one table, given in the study's order."""
+
+    baselines: dict[int, list[Neighbour]]
+    """By batch, what speedups divide by: the plain loop on one GPU."""
+
+    runs_s: dict[Cell, list[float]]
+    """By place, seconds per epoch of all its runs."""
+
+    def __init__(self, cells: Sequence[Neighbour]) -> None:
+        self.baselines, self.runs_s = {}, {}
+        rivals: dict[tuple[int, int], list[Neighbour]] = {}
+        for one in cells:
+            self.runs_s.setdefault(one.place, []).append(one.epoch_s)
+            if one.is_baseline:
+                self.baselines.setdefault(one.place.batch, []).append(one)
+            else:
+                rivals.setdefault((one.place.batch, one.place.gpus), []).append(one)
+        self.conditions = self._by(cells, lambda found: Kinds(found, _conditions))
+        self.threads = self._by(cells, lambda found: Kinds(found, _threads))
+        self.days = self._by(cells, Days)
+        places = dict.fromkeys((one.place.batch, one.place.gpus) for one in cells)
+        self._loaders = {
+            (batch, gpus): Kinds(
+                [*self.baselines.get(batch, ()), *rivals.get((batch, gpus), ())], _workers_per_gpu
+            )
+            for batch, gpus in places
+        }
+        self.imported_s = [one.epoch_s for one in cells if one.record.imported]
+        self.whole_seconds = all(epoch_s == round(epoch_s) for epoch_s in self.imported_s)
+
+    def _by(
+        self, cells: Iterable[Neighbour], index: Callable[[Iterable[Neighbour]], Sorted]
+    ) -> Aspect[Sorted]:
+        ones = {batch: index(own) for batch, own in self.baselines.items()}
+        return Aspect(index(cells), ones)
+
+    def loaders(self, me: Neighbour) -> Kinds[tuple[Fraction, ...]]:
+        """By loader workers per GPU: the baselines of a cell, then others on as many GPUs."""
+        return self._loaders[me.place.batch, me.place.gpus]
+
+
+def _conditions(one: Neighbour) -> Conditions:
+    return one.conditions
+
+
+def _threads(one: Neighbour) -> tuple[int, ...]:
+    return one.threads
+
+
+def _workers_per_gpu(one: Neighbour) -> tuple[Fraction, ...]:
+    return (Fraction(one.workers, one.place.gpus),) if one.record.ranks else ()

@@ -20,6 +20,8 @@ commands (each has --help with an example; no STUDY: the one sent last)
   watch [STUDY] [PATTERN]    the same, live with progress, until nothing is under way
   logs [STUDY] [PATTERN]     why cells failed: the first failing rank's traceback; -f follows a log
   record [STUDY] [PATTERN]   key numbers of every record, and every check of it with its reason
+  cancel [STUDY] [PATTERN]   end this study's jobs, by id; nobody else's
+  resubmit [STUDY] --failed|--oom|--timeout|--missing|--cancelled|--lost|PATTERN [--minutes] [--mem]
   collect [STUDY]    Tables 1, 2, 3 on screen and under report/ as md, csv, tex, json
   doctor …           can this machine submit? SLURM, limits, data, and a node by a short job
   doctor --gpus 2    a small study that proves the measurement; prints a block for a bug report

@@ -18,25 +18,16 @@ TWO = ("gpus=2", "batch=16")
 def struck(make):
     """All at once: they wait for each other on SLURM's slow clock, not on the processor."""
     preempted = ("cluster.partition=preempt", "+cluster.sbatch.nodelist=gv001", "gpu_type=v100")
-    return {
-        "preempted": make("preempted", *TWO, *preempted, model="Held").send(),
-        "cancelled": make("cancelled", *TWO, model="Held").send(),
-        "failing": make("failing", *TWO, model="owncode:Raises").send(),
-        "killed": make("killed", *TWO, model="owncode:Killed").send(),
-        "step": make("step", *TWO, model="Held").send(),
+    cases = {
+        "preempted": make("preempted", *TWO, *preempted, model="Held"),
+        "killed": make("killed", *TWO, model="owncode:Killed"),
+        "step": make("step", *TWO, model="Held"),
+        "cancelled": make("cancelled", *TWO, model="Held"),
     }
-
-
-def test_a_failing_cell_is_failed_and_says_why(struck, desk: Program, rig: Rig, ledger) -> None:
-    case = struck["failing"]
-    case.finish()
-    assert rig.wait_for_state(case.job, {"FAILED"}) == ["FAILED"]
-    assert "rank 1: ValueError: this model cannot count" in case.state["reason"]
-    shown = desk.ok("logs", "failing")
-    assert "rank 1 failed first" in shown
-    assert "this model cannot count" in shown
-    assert "owncode.py" in shown
-    ledger("a rank raises", case, "1 failed", "the first failing rank is named")
+    for sending in [case.begin() for case in cases.values()]:
+        _, complaint = sending.communicate(timeout=120)
+        assert sending.returncode == 0, complaint
+    return cases
 
 
 def test_a_killed_worker_is_failed_and_named(struck, rig: Rig, ledger) -> None:
@@ -84,6 +75,19 @@ def test_a_preempted_cell_is_requeued_and_leaves_one_record(struck, rig: Rig, le
     attempts = sorted(p.name for p in case.study.cell(slug).attempts.iterdir() if p.is_dir())
     assert attempts == [f"{job}.r0", f"{job}.r1"]
     ledger("preemption with requeue", case, "1 ok", "two attempts, the record is the second's")
+
+
+@pytest.mark.long
+def test_a_failing_cell_is_failed_and_says_why(make, desk: Program, rig: Rig, ledger) -> None:
+    case: Case = make("failing", *TWO, model="owncode:Raises").send()
+    case.finish()
+    assert rig.wait_for_state(case.job, {"FAILED"}) == ["FAILED"]
+    assert "rank 1: ValueError: this model cannot count" in case.state["reason"]
+    shown = desk.ok("logs", "failing")
+    assert "rank 1 failed first" in shown
+    assert "this model cannot count" in shown
+    assert "owncode.py" in shown
+    ledger("a rank raises", case, "1 failed", "the first failing rank is named")
 
 
 @pytest.mark.long

@@ -11,6 +11,7 @@ from hpml_jobs.report.full import (
     left_out,
     of_values,
     places,
+    rest,
     table,
 )
 from hpml_jobs.report.layout import Table
@@ -34,7 +35,7 @@ def communication(scope: Scope) -> Table | None:
     if not own:
         return None
     about = About("communication", "Communication", "E2", (COMMUNICATION, captions.runs(own)))
-    lost = [entry for entry in parallel if entry not in own]
+    lost = rest(parallel, own)
     shown = places(scope, own, _HEADS)
     return table(scope, about, shown, left_out(scope, UNMEASURED, lost))
 

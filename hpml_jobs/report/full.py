@@ -153,6 +153,12 @@ def label(scope: Scope, entry: Entry) -> str:
     return f"{captions.full_label(entry.row, scope.device)} b{entry.batch_per_gpu}"
 
 
+def rest(entries: Iterable[Entry], own: Iterable[Entry]) -> list[Entry]:
+    """The entries that stand at no place of `own`."""
+    told = {(entry.row, entry.batch_per_gpu) for entry in own}
+    return [entry for entry in entries if (entry.row, entry.batch_per_gpu) not in told]
+
+
 def left_out(scope: Scope, why: str, entries: Iterable[Entry]) -> list[str]:
     """A line for the entries that have no line in a table: those without any number, then others.
 

@@ -80,10 +80,9 @@ def by_reason(found: Iterable[tuple[str, Place]], label: Callable[[Row], str]) -
 
 def places_text(places: Iterable[Place], label: Callable[[Row], str]) -> str:
     """Places in words: `2-GPU at batch 32, 128; 4-GPU at batch 512`."""
-    rows: dict[Row, list[int]] = {}
+    rows: dict[Row, dict[int, None]] = {}
     for row, batch in places:
-        if batch not in rows.setdefault(row, []):
-            rows[row].append(batch)
+        rows.setdefault(row, {})[batch] = None
     told = (f"{label(row)} at batch {', '.join(map(str, rows[row]))}" for row in rows)
     return "; ".join(told)
 

@@ -10,6 +10,7 @@ from hpml_jobs.report.full import (
     left_out,
     of_values,
     places,
+    rest,
     table,
 )
 from hpml_jobs.report.layout import Line, Table
@@ -56,7 +57,7 @@ def phases(scope: Scope) -> Table | None:
         (PHASES_CAPTION, captions.runs(own)),
         on_screen=False,
     )
-    lost = [entry for entry in scope.entries if entry not in own]
+    lost = rest(scope.entries, own)
     return table(scope, about, shown, left_out(scope, UNMEASURED, lost))
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from hpml_jobs.measures import Trace
 from hpml_jobs.report import captions, judged
 from hpml_jobs.report.entries import Entry
-from hpml_jobs.report.full import About, Column, Columns, left_out, places, table
+from hpml_jobs.report.full import About, Column, Columns, left_out, places, rest, table
 from hpml_jobs.report.layout import Table
 from hpml_jobs.report.numbers import percent, seconds
 from hpml_jobs.report.scope import Scope
@@ -66,7 +66,7 @@ def profiler(scope: Scope) -> Table | None:
             ),
         ),
     )
-    lost = [entry for entry in scope.entries if entry not in own]
+    lost = rest(scope.entries, own)
     caption = (PROFILER.format(mark=judged.MARK), captions.runs(own))
     about = About("profiler", "Profiler cross-check", "", caption, on_screen=False)
     return table(scope, about, places(scope, own, heads), left_out(scope, "no trace", lost))

@@ -6,7 +6,7 @@ from statistics import fmean, stdev
 from hpml_jobs.record import Rank, Record
 from hpml_jobs.report import captions
 from hpml_jobs.report.entries import Entry
-from hpml_jobs.report.full import About, Column, Columns, left_out, places, table
+from hpml_jobs.report.full import About, Column, Columns, left_out, places, rest, table
 from hpml_jobs.report.layout import Table
 from hpml_jobs.report.measured import TRAINED
 from hpml_jobs.report.numbers import significant
@@ -61,7 +61,7 @@ def replicas(scope: Scope) -> Table | None:
             ),
         ),
     )
-    lost = [entry for entry in scope.entries if entry not in own]
+    lost = rest(scope.entries, own)
     about = About("replicas", "Replicas and accuracy", "", (REPLICAS, captions.runs(own)), False)
     return table(scope, about, places(scope, own, heads), left_out(scope, "not told", lost))
 

@@ -1,6 +1,7 @@
 """What tables are made from: a group of like cells, and within it one strategy's part."""
 
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 
 from hpml_jobs.cell import Device, Protocol, Settled, Strategy
 from hpml_jobs.record import Record
@@ -10,7 +11,7 @@ from hpml_jobs.report.notes import BASELINE, Place
 from hpml_jobs.verdicts import Level, Verdict
 
 
-class Scope(Settled, frozen=True, kw_only=True):
+class Scope(Settled, frozen=True, kw_only=True, dict=True):
     """What the tables of one group are made from.
 
     `elsewhere` tells in which other group of unlike records a place has a number; `setting` is
@@ -24,7 +25,7 @@ class Scope(Settled, frozen=True, kw_only=True):
     elsewhere: Mapping[Place, int]
     verdicts: Mapping[str, tuple[Verdict, ...]] = {}
 
-    @property
+    @cached_property
     def timed(self) -> tuple[Entry, ...]:
         """The entries with numbers."""
         return tuple(entry for entry in self.entries if entry.timing)
@@ -35,11 +36,15 @@ class Scope(Settled, frozen=True, kw_only=True):
         cells = (found.cell for found in self.alike.cells)
         return any(cell.protocol is Protocol.IMPORTED for cell in cells if cell)
 
+    @cached_property
+    def _measured(self) -> dict[str, Record]:
+        """By slug, the records with numbers."""
+        cells = (found for found in self.alike.cells if found.measured)
+        return {found.slug: found.record for found in cells if found.record is not None}
+
     def records(self, entry: Entry) -> list[Record]:
         """The records an entry is made of, by seed and repeat."""
-        own = set(entry.cells)
-        cells = (found for found in self.alike.cells if found.slug in own and found.measured)
-        return [found.record for found in cells if found.record is not None]
+        return [self._measured[slug] for slug in entry.cells if slug in self._measured]
 
     def verdicts_of(self, entry: Entry, level: Level) -> Iterator[tuple[str, Verdict]]:
         """Verdicts of one level on an entry's cells, with the cell's slug."""
@@ -52,10 +57,14 @@ class Scope(Settled, frozen=True, kw_only=True):
         """Whether one of its runs fails a check."""
         return any(self.verdicts_of(entry, Level.FAIL))
 
+    @cached_property
+    def _baselines(self) -> dict[int, Entry]:
+        """The baselines with numbers, by batch."""
+        return {entry.batch_per_gpu: entry for entry in self.timed if entry.is_baseline}
+
     def baseline(self, batch: int) -> Entry | None:
         """The single-GPU entry at a batch, if it has numbers."""
-        own = (entry for entry in self.timed if entry.is_baseline)
-        return next((entry for entry in own if entry.batch_per_gpu == batch), None)
+        return self._baselines.get(batch)
 
 
 class Part(Settled, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@ from hpml_jobs.cell import Strategy
 from hpml_jobs.report import captions
 from hpml_jobs.report.bandwidth import Bandwidth
 from hpml_jobs.report.entries import Entry
-from hpml_jobs.report.full import UNMEASURED, About, Column, Columns, left_out, places, table
+from hpml_jobs.report.full import UNMEASURED, About, Column, Columns, left_out, places, rest, table
 from hpml_jobs.report.layout import Table
 from hpml_jobs.report.measured import PEAK_FROM_BYTES
 from hpml_jobs.report.numbers import count, gb_per_s, percent
@@ -57,7 +57,7 @@ def bandwidth(scope: Scope) -> Table | None:
         ),
     )
     about = About("bandwidth", "Bandwidth", "E2", (BANDWIDTH, captions.runs(own)), on_screen=False)
-    lost = [entry for entry in scope.entries if entry.gpus > 1 and entry not in own]
+    lost = rest((entry for entry in scope.entries if entry.gpus > 1), own)
     said = _limits(scope, own) + left_out(scope, UNMEASURED, lost)
     return table(scope, about, places(scope, own, heads), said)
 

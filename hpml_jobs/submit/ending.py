@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from hpml_jobs.attempt import AttemptEnd, AttemptFolder, utc_now
+from hpml_jobs.attempt import AttemptEnd, AttemptFolder, RankError, utc_now
 from hpml_jobs.cell import CellFile
 from hpml_jobs.decoding import InvalidRecordError, decode
 from hpml_jobs.files import encode, write_whole
@@ -21,14 +21,29 @@ _SIGNALLED = re.compile(r"rank\s*:\s*(\d+)[^\n]*\n[^\n]*exitcode\s*:\s*-(\d+)")
 _SECONDARY = (signal.SIGTERM, signal.SIGABRT)
 """Signals that ranks die of because another one failed: torchrun's own, and NCCL's watchdog's."""
 
+_ECHO = re.compile(
+    r"Connection (closed|reset) by peer|Broken pipe|remote process exited|Socket ?Timeout"
+    r"|Dist(Backend|Network|Store)Error",
+    re.IGNORECASE,
+)
+"""What ranks raise because another one is gone; nodes' clocks differ, so time alone cannot tell."""
 
-def judge(attempt: Attempt, paths: AttemptFolder, code: int, *, stopped: bool) -> AttemptEnd:
-    """What became of the attempt; the first failing rank's words, or the signal that killed it."""
+
+def judge(
+    attempt: Attempt, paths: AttemptFolder, code: int, *, stopped: bool, torchrun: bool = False
+) -> AttemptEnd:
+    """What became of the attempt; the first failing rank's words, or the signal that killed it.
+
+    `code` is the exit code of torchrun, or of the one worker.
+    """
     if code == 0:
         return AttemptEnd(attempt=attempt, outcome=Outcome.OK)
     if stopped:
         reason = "the job was told to stop (SIGTERM)"
         return AttemptEnd(attempt=attempt, outcome=Outcome.CANCELLED, reason=reason)
+    if code < 0 and torchrun:
+        reason = f"torchrun killed by signal {-code}"
+        return AttemptEnd(attempt=attempt, outcome=Outcome.FAILED, reason=reason)
     errors = paths.rank_errors()
     killed = [(0, -code)] if code < 0 else killed_ranks(paths)
     primary = [(rank, number) for rank, number in killed if number not in _SECONDARY]
@@ -38,7 +53,7 @@ def judge(attempt: Attempt, paths: AttemptFolder, code: int, *, stopped: bool) -
         reason = f"rank {rank} killed by signal {number}{guess}"
         return AttemptEnd(attempt=attempt, outcome=Outcome.FAILED, reason=reason, rank=rank)
     if errors:
-        first = next((error for error in errors if error.oom), errors[0])
+        first = next((error for error in errors if error.oom), None) or _own(errors)
         return AttemptEnd(
             attempt=attempt,
             outcome=Outcome.OOM if first.oom else Outcome.FAILED,
@@ -71,6 +86,11 @@ def over_its_limit(end: AttemptEnd, file: CellFile, elapsed_s: float) -> Attempt
         return end
     reason = f"not done within its {minutes} minutes (minutes=)"
     return msgspec.structs.replace(end, outcome=Outcome.TIMEOUT, reason=reason)
+
+
+def _own(errors: list[RankError]) -> RankError:
+    """The first error that is not the echo of another rank's, else the first."""
+    return next((error for error in errors if not _ECHO.search(error.reason)), errors[0])
 
 
 def killed_ranks(paths: AttemptFolder) -> list[tuple[int, int]]:

@@ -71,6 +71,7 @@ class Job(NamedTuple):
 
 def run_cell(folder: str) -> None:
     """The function that submitit runs: exit code 0 for a finished cell, else 1."""
+    die_with_parent()
     ignore_submitit_signal()
     end = attempt_cell(CellFolder(Path(folder)))
     sys.exit(0 if end.outcome.finished else 1)
@@ -98,7 +99,8 @@ def attempt_cell(folder: CellFolder) -> AttemptEnd:
         ended, stopped = _run_workers(file.cell, folder, paths, job)
         if file.cell.nodes > 1 and not stopped:
             _await_other_nodes(paths, ended)
-        end = judge(attempt, paths, ended, stopped=stopped)
+        torchrun = file.cell.strategy.under_torchrun
+        end = judge(attempt, paths, ended, stopped=stopped, torchrun=torchrun)
         end = over_its_limit(end, file, time.monotonic() - began) if stopped else end
     except HpmlError as fault:
         end = AttemptEnd(attempt=attempt, outcome=Outcome.FAILED, reason=str(fault))

@@ -14,7 +14,7 @@ demo: $(VENV)/ready  ## nine cells of the embedded data set on this machine, the
 
 test: $(VENV)/ready lint  ## unit tests, then the journeys on a real SLURM
 	./tests/install-slurm
-	$(BIN)/python -m pytest -m "not long"
+	$(BIN)/python -m pytest -m "not long" -n 2 --dist loadfile --durations=40
 
 test-unit: $(VENV)/ready lint
 	$(BIN)/python -m pytest -m "not long and not journey"

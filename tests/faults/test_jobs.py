@@ -106,7 +106,8 @@ def test_a_killed_torchrun_takes_its_workers_with_it(make, rig: Rig, ledger) -> 
     os.kill(case.torchrun(), signal.SIGKILL)
     assert rig.wait_for_state(case.job, {"FAILED"}) == ["FAILED"]
     case.finish()
-    ledger("kill -9 of torchrun", case, "1 failed; torchrun is named")
+    assert case.state["reason"].startswith("torchrun killed by signal 9")
+    ledger("kill -9 of torchrun", case, "1 failed", "torchrun is named")
 
 
 @pytest.mark.long

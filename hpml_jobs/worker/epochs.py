@@ -30,7 +30,8 @@ class Instruments(NamedTuple):
     """What an epoch is watched with: a clock, and whether it stamps every phase (`fine`).
 
     `iterations` are how many are run; `span` is held open from the first to the last of them.
-    `told` counts them aloud, where that disturbs no measurement.
+    `told` counts them aloud, where that disturbs no measurement. `batches` come from loader workers
+    that run already; without it the epoch starts its own.
     """
 
     clock: Clock
@@ -38,6 +39,7 @@ class Instruments(NamedTuple):
     fine: bool = False
     span: AbstractContextManager[None] = nullcontext()
     told: Told | None = None
+    batches: Iterable[Any] | None = None
 
 
 class Lap(NamedTuple):
@@ -72,17 +74,22 @@ def train_epoch(training: Training, number: int, role: str, *, told: Told | None
 def instrumented_epoch(
     training: Training,
     number: int,
-    role: str = "instrumented",
     *,
     iterations: int | None = None,
     span: AbstractContextManager[None] | None = None,
+    batches: Iterable[Any] | None = None,
 ) -> Ran:
-    """Train one epoch, or its first iterations, with all phases stamped and collectives noted."""
+    """Train one epoch, or its first iterations, with all phases stamped and collectives noted.
+
+    With `iterations` it is a look at more of the same, told as a plain epoch.
+    """
+    role = "plain" if iterations else "instrumented"
     strategy, count = training.strategy, len(training.loader)
     count = min(iterations or count, count)
     clock = clock_for(strategy.devices, STAMPS * count + 2)
     strategy.ledger = ledger = Ledger(clock)
-    instruments = Instruments(clock, count, fine=True, span=span or nullcontext())
+    held = span or nullcontext()
+    instruments = Instruments(clock, count, fine=True, span=held, batches=batches)
     try:
         lap = _run(training, number, instruments)
     finally:
@@ -102,14 +109,12 @@ def _run(training: Training, number: int, instruments: Instruments) -> Lap:
     """
     t, device, fine = training, training.strategy.devices[0], instruments.fine
     stamp, ledger, count = instruments.clock.stamp, t.strategy.ledger, instruments.iterations
-    if t.sampler is not None:
-        t.sampler.set_epoch(number)  # else every epoch has the same order and the same shares
+    batches = t.batches(number) if instruments.batches is None else instruments.batches
     t.model.train()
     losses = torch.zeros(count, device=device)
     correct = torch.zeros((), dtype=torch.int64, device=device)
     sizes: list[int] = []
     moments: list[list[Stamp]] = []
-    batches: Iterable[Any] = t.loader
     if count != len(t.loader):
         batches = itertools.islice(batches, count)
     if instruments.told:

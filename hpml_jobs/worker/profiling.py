@@ -69,9 +69,10 @@ def look_through_profiler(training: Training, number: int, keep: Path | None) ->
     Raises:
         NoProfileError: the profiler did not start on every rank, or left no readable trace.
     """
+    batches = iter(training.batches(number))  # no process is forked while the profiler looks on
     profiler = _started(training)
     span = _window(training.strategy.devices)
-    ran = instrumented_epoch(training, number, "plain", iterations=ITERATIONS, span=span)
+    ran = instrumented_epoch(training, number, iterations=ITERATIONS, span=span, batches=batches)
     try:
         profiler.stop()
         with tempfile.TemporaryDirectory() as folder:

@@ -1,6 +1,7 @@
 """What an epoch needs: data, model, optimizer, tied together by the cell's strategy."""
 
 import gc
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,12 @@ class Training:
     exchanges: bool = True
     last: Batch | None = None
     cards: tuple[Card, ...] = ()
+
+    def batches(self, number: int) -> Iterable[Batch]:
+        """The batches of an epoch, whose loader workers start when they are iterated over."""
+        if self.sampler is not None:
+            self.sampler.set_epoch(number)  # else every epoch has the same order and shares
+        return self.loader
 
     def wrap_anew(self, *, observed: bool) -> None:
         """Wrap the model anew, with eyes on the collectives or without; nothing trained changes.

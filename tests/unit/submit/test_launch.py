@@ -1,10 +1,13 @@
 """What is sent: arrays by shape, the scripts' text, a clean environment, an honest manifest."""
 
+from pathlib import Path
+
 import msgspec
 import pytest
 
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.manifest import Happening
+from hpml_jobs.study import Study
 from hpml_jobs.submit.batches import batches
 from hpml_jobs.submit.cells import Plan, make_plan
 from hpml_jobs.submit.launch import SbatchRefusedError, script, send
@@ -194,5 +197,17 @@ def test_the_own_environment_is_back_even_after_a_failure(monkeypatch: pytest.Mo
 def test_a_folder_that_slurm_cannot_write_logs_to_is_refused(slurm: FakeSlurm) -> None:
     made = plan("gpus=1", "outputs=100%")
     with pytest.raises(HpmlError, match=r"SLURM cannot write logs to a path with %"):
+        send(made, made.cells)
+    other = made._replace(study=Study(Path("a\\b").resolve()))
+    other.study.create()
+    with pytest.raises(HpmlError, match=r"choose another outputs="):
+        send(other, other.cells)
+    assert slurm.scripts == []
+
+
+def test_a_folder_that_others_may_write_to_is_refused(slurm: FakeSlurm) -> None:
+    made = plan("gpus=1")
+    made.study.slurm.chmod(0o777)
+    with pytest.raises(HpmlError, match=r"others may write there, .* chmod 700 it"):
         send(made, made.cells)
     assert slurm.scripts == []

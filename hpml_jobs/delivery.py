@@ -1,7 +1,7 @@
 """A plan on its way: sent to SLURM or run here, and said what became of it."""
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from hpml_jobs.attempt import Progress
 from hpml_jobs.cluster import Launcher
@@ -9,7 +9,7 @@ from hpml_jobs.errors import HpmlError
 from hpml_jobs.finding import outputs_words
 from hpml_jobs.screen import console, print_json, sent_table
 from hpml_jobs.slurm import array_ids
-from hpml_jobs.study import CellFolder
+from hpml_jobs.study import CellFolder, Study
 from hpml_jobs.wording import counted
 
 if TYPE_CHECKING:
@@ -36,22 +36,42 @@ def deliver(plan: "Plan", selection: "Selection", *, json: bool) -> None:
     limited = plan.cluster.gpu_hours_budget is not None
     before = committed_gpu_hours(plan.study) if limited else 0
     hours = check_budget(plan.cluster, batches(plan, selection.send), before)
+    sent = Sent({}, hours)
     try:
-        jobs = send(plan, selection.send)
+        sent = sent._replace(jobs=send(plan, selection.send))
+        sent = sent._replace(closing=_close(plan, selection, sent.jobs))
     except SbatchRefusedError as refused:
-        if refused.sent:
-            _show_sent(plan, selection, refused.sent, hours, json)
+        sent = sent._replace(jobs=refused.sent)
         raise
-    _show_sent(plan, selection, jobs, hours, json)
+    finally:  # what was sent is said, whatever was refused after it
+        if sent.jobs or not selection.send:
+            _show_sent(plan, selection, sent, json)
+
+
+class Sent(NamedTuple):
+    """The job of each cell that was sent, the GPU-hours asked for, and the job after all others."""
+
+    jobs: dict[str, str]
+    hours: float
+    closing: str | None = None
 
 
 def _close(plan: "Plan", selection: "Selection", jobs: dict[str, str]) -> str | None:
     """Send the job that comes after all others, where one is wanted."""
     from hpml_jobs.submit.closing import send_closing, wants_closing  # noqa: PLC0415
+    from hpml_jobs.submit.sbatch import RefusedError  # noqa: PLC0415
 
     before = [state.job for state in selection.left_out.values() if state.outcome.active]
     awaited = [job for job in (*jobs.values(), *before) if job]
-    return send_closing(plan, awaited) if wants_closing(plan) and awaited else None
+    if not (wants_closing(plan) and awaited):
+        return None
+    try:
+        return send_closing(plan, awaited)
+    except RefusedError as fault:
+        raise HpmlError(
+            f"the cells are on their way, but sbatch refused the job after them: {fault}; "
+            f"when they are done, hpml-jobs collect {plan.study.name}"
+        ) from fault
 
 
 def rows_of(plan: "Plan", selection: "Selection", jobs: dict[str, str]) -> list[dict[str, str]]:
@@ -66,10 +86,8 @@ def rows_of(plan: "Plan", selection: "Selection", jobs: dict[str, str]) -> list[
     return rows
 
 
-def _show_sent(
-    plan: "Plan", selection: "Selection", jobs: dict[str, str], hours: float, json: bool
-) -> None:
-    closing = _close(plan, selection, jobs)
+def _show_sent(plan: "Plan", selection: "Selection", went: Sent, json: bool) -> None:
+    jobs, hours, closing = went
     rows = rows_of(plan, selection, jobs)
     if json:
         about = {"study": plan.study.name, "folder": str(plan.study.root), "cells": rows}
@@ -120,12 +138,22 @@ def _run_here(plan: "Plan", selection: "Selection", json: bool) -> None:
     failed = [state for state in outcomes if not state.outcome.finished]
     if json:
         print_json({"study": plan.study.name, "folder": str(plan.study.root), "cells": outcomes})
+    if plan.collect_after:
+        _write_report(plan.study)
+        print(f"the report is in {plan.study.report}", file=out)
     print(f"next: hpml-jobs collect {plan.study.name}{_outputs_hint(plan)}", file=out)
     if failed:
         raise HpmlError(
             f"{len(failed)} of {total} cells did not finish; "
             f"hpml-jobs logs {plan.study.name} says why"
         )
+
+
+def _write_report(study: Study) -> None:
+    from hpml_jobs.report.collect import collect, write  # noqa: PLC0415
+    from hpml_jobs.submit.status import states  # noqa: PLC0415
+
+    write(collect(study, {state.slug: state for state in states(study)}), study.report)
 
 
 def _outputs_hint(plan: "Plan") -> str:

@@ -41,7 +41,8 @@ def own(program: Program, act: str) -> tuple[str, ...]:
 
 
 def test_a_study_runs_collects_and_is_not_run_again(program: Program) -> None:
-    shown = program.ok("-m", "gpus=1,2", "batch=64", *HERE)
+    shown = program.ok("-m", "gpus=1,2", "batch=64", *HERE, "collect_after=true")
+    assert len(list(program.folder.rglob("report/tables.md"))) == 1
     ended = [line.split()[:2] for line in shown.splitlines() if line.startswith("  ")]
     assert [place for place, _ in ended] == ["1/2", "2/2"]
     assert {slug.rpartition("-")[0] for _, slug in ended} == {

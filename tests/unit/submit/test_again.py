@@ -153,6 +153,18 @@ def test_retries_bring_the_closing_job_too(slurm: FakeSlurm, capsys) -> None:
     assert "--lost --retries 2" in slurm.scripts[1]
 
 
+def test_cells_are_told_of_although_the_closing_job_is_refused(
+    slurm: FakeSlurm, capsys: pytest.CaptureFixture[str]
+) -> None:
+    slurm.takes(1, "sbatch: error: no CPU jobs here")
+    assert run(["submit", *WORDS, "collect_after=true"]) == 1
+    told = capsys.readouterr()
+    assert "sent 1 cell as 1 job (SLURM 101)" in told.out
+    last = told.err.strip().splitlines()[-1]
+    assert "sbatch refused the job after them: error: no CPU jobs here" in last
+    assert "hpml-jobs collect mine" in last
+
+
 def test_burst_must_be_told_where_a_job_without_gpus_runs(slurm: FakeSlurm, capsys) -> None:
     slurm.answer("sinfo")
     words = ["submit", "gpus=2", "workload=digits", "cluster=burst", "cluster.account=mine"]

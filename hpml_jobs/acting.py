@@ -99,8 +99,8 @@ def resubmit(
     if retries is not None and kinds != ["lost"]:
         raise UsageError("--retries goes with --lost alone")
     meant = which(study, pattern, outputs)
-    if not kinds and meant.pattern is None:
-        raise UsageError(f"resubmit what? {_kinds_there(states(meant.study))}, or a PATTERN")
+    if not kinds and meant.pattern is None and (there := _kinds_there(states(meant.study))):
+        raise UsageError(f"resubmit what? {there}, or a PATTERN")
     with meant.study.submitting():
         _send_again(meant, kinds, changes, retries, json=json)
 
@@ -126,7 +126,7 @@ def _send_again(
         if json:
             print_json({"study": meant.study.name, "cells": []})
         else:
-            print("nothing sent: no cell stands so")
+            print("nothing sent: every cell meant is measured, under way, or stands otherwise")
         return
     plan = plan_again(meant.study, chosen, changes)
     plan = plan._replace(exclude=exclude, retries=retries or 0, retry=retries is not None)
@@ -139,5 +139,4 @@ def _kinds_there(now: "list[CellState]") -> str:
     from hpml_jobs.submit.again import KINDS, of_kinds, sendable  # noqa: PLC0415
 
     counts = {kind: len(of_kinds(sendable(now), [kind])) for kind in KINDS}
-    there = [f"--{kind} ({count})" for kind, count in counts.items() if count]
-    return " ".join(there) or "no cell is left to send"
+    return " ".join(f"--{kind} ({count})" for kind, count in counts.items() if count)

@@ -17,6 +17,21 @@ if TYPE_CHECKING:
     from hpml_jobs.submit.selection import Selection
 
 
+def check_order(plan: "Plan") -> None:
+    """Refuse a new study that could not be delivered, before anything of it is there.
+
+    Raises:
+        UsageError: it would cost more than the budget, or the closing job cannot be sent.
+    """
+    from hpml_jobs.submit.batches import batches, check_budget  # noqa: PLC0415
+    from hpml_jobs.submit.closing import check_closing  # noqa: PLC0415
+
+    if plan.cluster.launcher is Launcher.SLURM:
+        check_closing(plan)
+        if not plan.study.root.exists():
+            check_budget(plan.cluster, batches(plan, plan.cells), 0)
+
+
 def deliver(plan: "Plan", selection: "Selection", *, json: bool) -> None:
     """Send what was selected, or run it here; what comes after it too.
 
@@ -24,19 +39,19 @@ def deliver(plan: "Plan", selection: "Selection", *, json: bool) -> None:
         HpmlError: SLURM refused, or a cell run here did not finish.
         UsageError: it would cost more than the budget, or the closing job cannot be sent.
     """
-    from hpml_jobs.submit.batches import batches, check_budget  # noqa: PLC0415
-    from hpml_jobs.submit.closing import check_closing  # noqa: PLC0415
+    from hpml_jobs.submit.batches import Way, batches, check_budget  # noqa: PLC0415
     from hpml_jobs.submit.launch import SbatchRefusedError, send  # noqa: PLC0415
     from hpml_jobs.submit.usage import committed_gpu_hours  # noqa: PLC0415
 
     if plan.cluster.launcher is Launcher.LOCAL:
         _run_here(plan, selection, json)
         return
-    check_closing(plan)
     limited = plan.cluster.gpu_hours_budget is not None
     before = committed_gpu_hours(plan.study) if limited else 0
-    hours = check_budget(plan.cluster, batches(plan, selection.send), before)
-    sent = Sent({}, hours)
+    going = batches(plan, selection.send)
+    hours = check_budget(plan.cluster, going, before)
+    together = tuple(str(batch) for batch in going if batch.way is not Way.ARRAY)
+    sent = Sent({}, hours, together)
     try:
         sent = sent._replace(jobs=send(plan, selection.send))
         sent = sent._replace(closing=_close(plan, selection, sent.jobs))
@@ -49,10 +64,14 @@ def deliver(plan: "Plan", selection: "Selection", *, json: bool) -> None:
 
 
 class Sent(NamedTuple):
-    """The job of each cell that was sent, the GPU-hours asked for, and the job after all others."""
+    """The job of each cell that was sent, the GPU-hours asked for, and the job after all others.
+
+    `together` says what allocations that cells share ask for.
+    """
 
     jobs: dict[str, str]
     hours: float
+    together: tuple[str, ...] = ()
     closing: str | None = None
 
 
@@ -87,7 +106,7 @@ def rows_of(plan: "Plan", selection: "Selection", jobs: dict[str, str]) -> list[
 
 
 def _show_sent(plan: "Plan", selection: "Selection", went: Sent, json: bool) -> None:
-    jobs, hours, closing = went
+    jobs, hours, together, closing = went
     rows = rows_of(plan, selection, jobs)
     if json:
         about = {"study": plan.study.name, "folder": str(plan.study.root), "cells": rows}
@@ -100,13 +119,16 @@ def _show_sent(plan: "Plan", selection: "Selection", went: Sent, json: bool) -> 
         print(f"nothing sent{left}: every cell of study {plan.study.name} is finished or under way")
     else:
         ids = array_ids(sent)
+        for shared in together:
+            print(f"in one allocation: {shared}")
         how = f"{counted(len(sent), 'cell')} as {counted(len(ids), 'job')}"
         print(f"sent {how} (SLURM {', '.join(ids)}){left}; {hours:.3g} GPU-hours at most")
     if closing:
         print(f"then job {closing} writes the report")
     named = f"{plan.study.name}{_outputs_hint(plan)}"
     print(f"study {plan.study.name} in {plan.study.root}")
-    print(f"next: hpml-jobs watch {named}, then hpml-jobs collect {named}")
+    waits = sent or any(state.outcome.active for state in selection.left_out.values())
+    print(f"next: {f'hpml-jobs watch {named}, then ' if waits else ''}hpml-jobs collect {named}")
 
 
 def _run_here(plan: "Plan", selection: "Selection", json: bool) -> None:

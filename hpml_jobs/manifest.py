@@ -48,8 +48,8 @@ class History(NamedTuple):
 
     `jobs`: the job each was sent as last; `refused`: SLURM's words for those whose last sbatch was
     refused; `unanswered`: those whose sbatch was begun and never reported, with the line before it;
-    `retries`: how often a
-    closing job sent each again; `excluded`: the nodes it kept away from; `closing`: closing jobs.
+    `retries`: how often a closing job sent each again; `excluded`: the nodes it kept away from;
+    `closing`: closing jobs; `shared`: jobs that were sent for several cells.
     """
 
     jobs: dict[str, str]
@@ -58,6 +58,7 @@ class History(NamedTuple):
     retries: Mapping[str, int] = {}
     excluded: tuple[str, ...] = ()
     closing: tuple[str, ...] = ()
+    shared: frozenset[str] = frozenset()
 
 
 def append(path: Path, line: ManifestLine) -> None:
@@ -97,6 +98,7 @@ def fold(lines: Iterable[ManifestLine]) -> History:
     retries: Counter[str] = Counter()
     excluded: list[str] = []
     closing: list[str] = []
+    shared: set[str] = set()
     for line in lines:
         for slug in line.cells:
             refused.pop(slug, None)
@@ -108,11 +110,12 @@ def fold(lines: Iterable[ManifestLine]) -> History:
         else:
             jobs |= {} if line.closing else dict(zip(line.cells, line.jobs, strict=True))
             closing += line.jobs if line.closing else ()
+            shared |= {job for job, cells in Counter(line.jobs).items() if cells > 1}
             retries.update(line.cells if line.retry else ())
             excluded += line.excluded
     lost = {slug: line for line in unanswered.values() for slug in line.cells}
     nodes = tuple(dict.fromkeys(excluded))
-    return History(jobs, refused, lost, retries, nodes, tuple(closing))
+    return History(jobs, refused, lost, retries, nodes, tuple(closing), frozenset(shared))
 
 
 def _cut_off(handle: int) -> bool:

@@ -3,7 +3,7 @@
 import contextlib
 import sys
 from collections.abc import Callable
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -22,9 +22,12 @@ from hpml_jobs.finding import (
 )
 from hpml_jobs.screen import console, print_json, states_table, totals, usage_line
 from hpml_jobs.slurm import Outcome
-from hpml_jobs.study import CellState
+from hpml_jobs.study import CellState, Study
 from hpml_jobs.verdicts.judgement import in_short
 from hpml_jobs.wording import counted
+
+if TYPE_CHECKING:
+    from hpml_jobs.submit.status import Standing
 
 
 def status(
@@ -45,7 +48,7 @@ def status(
     found = standing(asked.study, all_jobs=True)
     now, used = asked.chosen(found.states), usage(asked.study, found)
     named = f"{asked.study.name}{outputs_words(outputs)}"
-    lines = advice(now, named)
+    lines = [*_report_job(asked.study, found), *advice(now, named)]
     if any(in_short(state.verdicts) for state in now):
         lines.insert(0, f"doubtful or failed checks: hpml-jobs record {named} says why")
     if json:
@@ -59,6 +62,15 @@ def status(
             print(line)
     if strict and not all(state.outcome.finished for state in now):
         raise typer.Exit(1)
+
+
+def _report_job(study: Study, found: "Standing") -> list[str]:
+    """Where the job that writes the report stands, if there is one."""
+    for job in study.history().closing[-1:]:
+        told = found.seen.of(job).state
+        state = told.state.split()[0].lower() if told else "not known to SLURM any more"
+        return [f"the job that comes after all cells, {job}: {state}"]
+    return []
 
 
 def watch(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hpml_jobs.completing import keys
-from hpml_jobs.delivery import deliver, rows_of
+from hpml_jobs.delivery import check_order, deliver, rows_of
 from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.screen import print_json
 from hpml_jobs.wording import counted
@@ -53,6 +53,7 @@ def submit(
     from hpml_jobs.submit.selection import select  # noqa: PLC0415
 
     plan = _plan(words, multirun, config_dir)
+    check_order(plan)
     plan.study.create()
     with plan.study.submitting():
         selection = select(plan)
@@ -72,6 +73,7 @@ def plan(
 
     Example: hpml-jobs plan -m gpus=1,2,4 batch=32,128,512 cluster=greene
     """
+    from hpml_jobs.cluster import Launcher  # noqa: PLC0415
     from hpml_jobs.screen import console, sent_table, values_table  # noqa: PLC0415
     from hpml_jobs.submit.batches import batches  # noqa: PLC0415
     from hpml_jobs.submit.explain import scripts, values  # noqa: PLC0415
@@ -81,11 +83,13 @@ def plan(
     selection = select(made)
     rows, texts, origins = rows_of(made, selection, {}), scripts(made, selection), values(made)
     hours = sum(batch.gpu_hours for batch in batches(made, selection.send))
+    refused = _refusal(made)
     if json:
         print_json(
             {
                 "study": made.study.name,
                 "gpu_hours": hours,
+                "refused": refused,
                 "cells": rows,
                 "scripts": [{"shape": shape, "script": text} for shape, text in texts],
                 "values": [
@@ -101,11 +105,23 @@ def plan(
     print()
     out.print(sent_table((r["cell"], r["shape"], r["job"], r["why"]) for r in rows))
     sends, left = counted(len(selection.send), "cell"), len(selection.left_out)
-    how = f"as {counted(len(texts), 'job')}" if texts else "on this machine, one after another"
+    here = made.cluster.launcher is Launcher.LOCAL
+    how = "on this machine, one after another" if here else f"as {counted(len(texts), 'job')}"
     print(
         f"nothing was sent; it would be {sends} {how} ({left} left out), "
         f"{hours:.3g} GPU-hours at most, study {made.study.name} in {made.study.root}"
     )
+    if refused:
+        print(f"it would be refused: {refused}")
+
+
+def _refusal(made: "Plan") -> str:
+    """Why a plan would not be sent, if so."""
+    try:
+        check_order(made)
+    except UsageError as fault:
+        return str(fault)
+    return ""
 
 
 def run(

@@ -69,7 +69,7 @@ def _stop(entries: list[Entry], best: int | None, climbed: bool) -> str:
     """Why there is no larger one: what became of the next, or that there is none."""
     beyond = [entry for entry in entries if best is None or entry.batch_per_gpu > best]
     if not beyond:
-        return "more than a share of the data" if climbed else "none was asked for"
+        return "the next is more than a share of the data" if climbed else "none was asked for"
     words = "ran out of memory" if beyond[0].outcome is Outcome.OOM else beyond[0].outcome.value
     return f"{beyond[0].batch_per_gpu} {words}"
 

@@ -73,6 +73,8 @@ def within_retries(
 def plan_again(study: Study, states: list[CellState], changes: Changes) -> Plan:
     """A plan of the cells in these states, with the changes made to what they ask for.
 
+    Cells that shared an allocation do so again, and a report that was to come after them comes.
+
     Raises:
         HpmlError: the study does not know what a cell asked for.
         UsageError: the cluster cannot be asked for this.
@@ -80,7 +82,14 @@ def plan_again(study: Study, states: list[CellState], changes: Changes) -> Plan:
     cluster = study.kept_cluster()
     if cluster.launcher is Launcher.SLURM:
         machine.check_can_send(cluster.name)
-    plan = Plan(Study(study.root.resolve()), cluster, [])  # jobs start in any folder
+    history = study.history()
+    plan = Plan(
+        Study(study.root.resolve()),  # jobs start in any folder
+        cluster,
+        [],
+        pack=any(state.job in history.shared for state in states),
+        collect_after=bool(history.closing),
+    )
     check = _checker(cluster)
     for state in states:
         file = study.cell(state.slug).read()

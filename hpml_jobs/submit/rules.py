@@ -33,8 +33,8 @@ _BY_THE_JOB = (Outcome.TIMEOUT, Outcome.CANCELLED, Outcome.PREEMPTED, Outcome.NO
 class Case(NamedTuple):
     """All that is known of one cell whose job is `job`; `attempt` and `end` are of that job.
 
-    `shared`: other cells have the same job, one after another; `restart` is the latest that any of
-    them began.
+    `shared_jobs` have several cells, one after another; `restart` is the latest that any of them
+    began.
     """
 
     study: Study
@@ -45,10 +45,27 @@ class Case(NamedTuple):
     file: CellFile | None = None
     record: Record | None = None
     invalid: str = ""
-    shared: bool = False
+    shared_jobs: frozenset[str] = frozenset()
     restart: int = 0
     attempt: AttemptFolder | None = None
     end: AttemptEnd | None = None
+
+    @property
+    def shared(self) -> bool:
+        """Whether other cells have the same job."""
+        return self.job in self.shared_jobs
+
+    @property
+    def own_s(self) -> float | None:
+        """How long this cell has had its turn in a shared job; None before it."""
+        if self.attempt is None:
+            return None
+        try:
+            began = self.attempt.about.stat().st_mtime
+            until = self.attempt.end.stat().st_mtime if self.end else self.seen.at
+        except OSError:
+            return None
+        return max(0.0, until - began)
 
     def state(self, outcome: Outcome, reason: str = "", **more: Any) -> CellState:
         """A state of this cell, with what is known of its job's times."""
@@ -59,7 +76,7 @@ class Case(NamedTuple):
             more = {
                 "queued_s": max(0.0, now - (told.submitted or now)) if waits else told.queued_s,
                 "starts": _iso(told.starts),
-                "elapsed_s": told.elapsed_s,
+                "elapsed_s": self.own_s if self.shared else told.elapsed_s,
                 "minutes": shape.minutes if self.shared and shape else told.minutes,
                 "gpus": shape.nodes * shape.gpus_per_node if shape else told.gpus,
                 "node": told.node,
@@ -138,7 +155,7 @@ def _measured(case: Case, record: Record) -> CellState:
     job, warning = record.attempt.job, ""
     own = case._replace(job=job, told=case.seen.of(job))
     told = own.told.state
-    if told and told.over and told.outcome is not Outcome.MISSING and not case.shared:
+    if told and told.over and told.outcome is not Outcome.MISSING and not own.shared:
         warning = f"SLURM says {told.state}"  # of a shared job it is other cells' matter
     return own.state(
         record.outcome,
@@ -154,7 +171,8 @@ def _ended(case: Case, told: JobState) -> CellState:
     """SLURM's word without a record, and the first failing rank's reason where there is one."""
     outcome, end = told.outcome, case.end
     who = canceller(told.state)
-    code = f", exit code {told.exit_code}" if told.exit_code else ""
+    ended = told.exit_code and outcome is not Outcome.CANCELLED  # 0:0 then, which says nothing
+    code = f", exit code {told.exit_code}" if ended else ""
     reason = f"{told.state}{f' ({who})' if who else ''}{code}, job {told.job}"
     if case.shared and case.attempt is None:
         if outcome in _BY_THE_JOB:

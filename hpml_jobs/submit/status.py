@@ -69,8 +69,10 @@ def standing(
     looks = [_look(folder, known) for folder in study.cells()]
     jobs = {look.folder.slug: _jobs_of(look, lost.history) for look in looks}
     asked = [job for found in jobs.values() for job in found]
-    seen = ask(study, [*asked, *(sent_jobs(study) if all_jobs else ())])
+    more = (*sent_jobs(study), *lost.history.closing) if all_jobs else ()
+    seen = ask(study, [*asked, *more])
     cells_of = Counter(job for found in jobs.values() for job in found)
+    shared = lost.history.shared | {job for job, cells in cells_of.items() if cells > 1}
     restarts: dict[str, int] = {}
     for latest in (look.latest for look in looks if look.latest):
         restarts[latest.job] = max(latest.restart, restarts.get(latest.job, 0))
@@ -81,8 +83,8 @@ def standing(
             state = _unsent(look.folder, lost)
         else:
             case = _case(study, look, job or "", seen)
-            shared, restart = cells_of[case.job] > 1, restarts.get(case.job, 0)
-            state = state_of(case._replace(shared=shared, restart=restart))
+            restart = restarts.get(case.job, 0)
+            state = state_of(case._replace(shared_jobs=shared, restart=restart))
         found[state.slug] = state
     found |= ladders(found, {look.folder.slug: look.file for look in looks if look.file})
     return Standing(_judged(found, looks) if judged else list(found.values()), seen)

@@ -53,7 +53,7 @@ def test_a_ladder_may_end_with_the_data_or_with_a_fault(make) -> None:
     climbed(make, make.ask(make.cell(2, 128), Outcome.TIMEOUT, "too slow"))
     climbed(make, make.ask(make.cell(4, 32), Outcome.FAILED, "it broke"))
     assert [row[1:] for row in rows(make)] == [
-        (1, 1, 128, None, "more than a share of the data"),
+        (1, 1, 128, None, "the next is more than a share of the data"),
         (2, 1, 32, None, "128 timeout"),
         (4, 1, None, None, "32 failed"),
     ]

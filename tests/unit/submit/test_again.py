@@ -89,6 +89,12 @@ def test_what_cannot_be_sent_again_is_one_line(study, capsys, words, code, telli
     assert telling in capsys.readouterr().err.strip().splitlines()[-1]
 
 
+def test_nothing_to_send_is_said_and_no_error(study: Study, slurm: FakeSlurm, capsys) -> None:
+    slurm.answer("squeue", queued("101_0", "RUNNING", node="gr001") + queued("101_1", "PENDING"))
+    assert run(["resubmit", "mine"]) == 0
+    assert "every cell meant is measured, under way" in capsys.readouterr().out
+
+
 def test_a_study_that_does_not_say_where_it_was_sent_names_the_way_out(study, capsys) -> None:
     study.cluster.unlink()
     assert run(["resubmit", "mine", "--failed"]) == 1
@@ -146,6 +152,20 @@ def test_the_closing_job_waits_for_all_and_asks_for_no_gpu(slurm: FakeSlurm, des
     ]
 
 
+def test_what_was_packed_is_packed_again_and_its_report_comes_again(
+    slurm: FakeSlurm, desk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("-m", *WORDS, "batch=32,64", "pack=true", "collect_after=true")
+    assert run(["submit", *words]) == 0
+    assert "in one allocation: pack of 2 in 1 node x 2 rtx8000" in capsys.readouterr().out
+    slurm.answer("sacct", accounted("101", "CANCELLED by 0"))
+    assert run(["resubmit", "mine", "--cancelled", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert {row["job"] for row in told["cells"]} == {"103"}
+    assert told["closing"] == "104"
+    assert len([line for line in slurm.scripts[2].splitlines() if line.startswith("cell ")]) == 2
+
+
 def test_retries_bring_the_closing_job_too(slurm: FakeSlurm, capsys) -> None:
     assert run(["submit", *WORDS, "retries=2"]) == 0
     assert "then job 102 writes the report" in capsys.readouterr().out
@@ -179,6 +199,9 @@ def test_a_study_over_its_budget_is_not_sent(slurm: FakeSlurm, capsys) -> None:
     assert run(["submit", *WORDS, "minutes=60", "cluster.gpu_hours_budget=1.5"]) == 2
     assert "ask for 2 GPU-hours at most; cluster.gpu_hours_budget is 1.5" in capsys.readouterr().err
     assert slurm.scripts == []
+    assert not Path("outputs").exists()  # and is not the study sent last
+    assert run(["plan", *WORDS, "minutes=60", "cluster.gpu_hours_budget=1.5"]) == 0
+    assert "it would be refused: these cells ask for 2 GPU-hours" in capsys.readouterr().out
     assert run(["submit", *WORDS, "minutes=30", "cluster.gpu_hours_budget=1.5"]) == 0
     assert "1 GPU-hours at most" in capsys.readouterr().out
     # two GPUs that ran for a minute of those 30 have used 1/30 of a GPU-hour

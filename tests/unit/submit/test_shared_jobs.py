@@ -156,3 +156,18 @@ def test_a_ladder_that_is_still_climbing_waits(slurm: FakeSlurm, ladder: Made) -
     ladder.end(32, JOB, Outcome.OK)
     ladder.begin(128, JOB)
     assert ladder.outcomes() == [Outcome.OK, Outcome.RUNNING, Outcome.WAITING]
+
+
+def test_a_cell_has_its_own_times_and_the_job_is_the_others_matter(
+    slurm: FakeSlurm, pack: Made
+) -> None:
+    slurm.answer("sacct", accounted(JOB, "FAILED", "1:0"))
+    pack.end(32, JOB, Outcome.OK)
+    pack.end(64, JOB, Outcome.FAILED, "rank 1: no")
+    states = pack.states()
+    attempt = pack.study.cell(pack.cells[32].slug).attempt(f"{JOB}.r0")
+    own_s = attempt.end.stat().st_mtime - attempt.about.stat().st_mtime
+    assert states[32].elapsed_s == pytest.approx(own_s)
+    assert states[128].elapsed_s is None  # its turn never came
+    pack.send(b64="18")  # the other one is sent again, and is alone in its job
+    assert (pack.states()[32].warning, states[32].warning) == ("", "")

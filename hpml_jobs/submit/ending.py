@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from hpml_jobs.attempt import AttemptEnd, AttemptFolder, RankError, utc_now
+from hpml_jobs.attempt import AttemptEnd, AttemptFolder, utc_now
 from hpml_jobs.cell import CellFile
 from hpml_jobs.decoding import InvalidRecordError, decode
 from hpml_jobs.files import encode, write_whole
@@ -23,7 +23,7 @@ _SECONDARY = (signal.SIGTERM, signal.SIGABRT)
 
 _ECHO = re.compile(
     r"Connection (closed|reset) by peer|Broken pipe|remote process exited|Socket ?Timeout"
-    r"|Dist(Backend|Network|Store)Error",
+    r"|Dist(Backend|Network|Store)Error|killed by signal: Terminated",
     re.IGNORECASE,
 )
 """What ranks raise because another one is gone; nodes' clocks differ, so time alone cannot tell."""
@@ -38,13 +38,14 @@ def judge(
     """
     if code == 0:
         return AttemptEnd(attempt=attempt, outcome=Outcome.OK)
-    if stopped:
+    errors = paths.rank_errors()
+    own = next((error for error in errors if not _ECHO.search(error.reason)), None)
+    if stopped and own is None:  # with an error of its own: SLURM ended the other nodes for it
         reason = "the job was told to stop (SIGTERM)"
         return AttemptEnd(attempt=attempt, outcome=Outcome.CANCELLED, reason=reason)
-    if code < 0 and torchrun:
+    if code < 0 and torchrun and not stopped:
         reason = f"torchrun killed by signal {-code}"
         return AttemptEnd(attempt=attempt, outcome=Outcome.FAILED, reason=reason)
-    errors = paths.rank_errors()
     killed = [(0, -code)] if code < 0 else killed_ranks(paths)
     primary = [(rank, number) for rank, number in killed if number not in _SECONDARY]
     if primary or (killed and not errors):  # a rank that was killed makes the others raise
@@ -53,7 +54,7 @@ def judge(
         reason = f"rank {rank} killed by signal {number}{guess}"
         return AttemptEnd(attempt=attempt, outcome=Outcome.FAILED, reason=reason, rank=rank)
     if errors:
-        first = next((error for error in errors if error.oom), None) or _own(errors)
+        first = next((error for error in errors if error.oom), None) or own or errors[0]
         return AttemptEnd(
             attempt=attempt,
             outcome=Outcome.OOM if first.oom else Outcome.FAILED,
@@ -82,15 +83,10 @@ def close_before(folder: CellFolder, attempt: Attempt) -> None:
 def over_its_limit(end: AttemptEnd, file: CellFile, elapsed_s: float) -> AttemptEnd:
     """A stopped cell that had its minutes was ended by its time limit."""
     minutes = file.shape.minutes if file.shape else None
-    if minutes is None or elapsed_s < minutes * 60:
+    if end.outcome is not Outcome.CANCELLED or minutes is None or elapsed_s < minutes * 60:
         return end
     reason = f"not done within its {minutes} minutes (minutes=)"
     return msgspec.structs.replace(end, outcome=Outcome.TIMEOUT, reason=reason)
-
-
-def _own(errors: list[RankError]) -> RankError:
-    """The first error that is not the echo of another rank's, else the first."""
-    return next((error for error in errors if not _ECHO.search(error.reason)), errors[0])
 
 
 def killed_ranks(paths: AttemptFolder) -> list[tuple[int, int]]:

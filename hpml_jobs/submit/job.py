@@ -101,7 +101,7 @@ def attempt_cell(folder: CellFolder) -> AttemptEnd:
             _await_other_nodes(paths, ended)
         torchrun = file.cell.strategy.under_torchrun
         end = judge(attempt, paths, ended, stopped=stopped, torchrun=torchrun)
-        end = over_its_limit(end, file, time.monotonic() - began) if stopped else end
+        end = over_its_limit(end, file, time.monotonic() - began)
     except HpmlError as fault:
         end = AttemptEnd(attempt=attempt, outcome=Outcome.FAILED, reason=str(fault))
     if job.node == 0:

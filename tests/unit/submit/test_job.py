@@ -20,7 +20,7 @@ from hpml_jobs.record import Attempt
 from hpml_jobs.slurm import Outcome
 from hpml_jobs.study import CellFolder, Study
 from hpml_jobs.submit import job as job_module
-from hpml_jobs.submit.ending import over_its_limit
+from hpml_jobs.submit.ending import judge, over_its_limit
 from hpml_jobs.submit.job import Job, attempt_cell, worker_command, worker_environment
 from tests.unit.values import cell, record
 
@@ -215,6 +215,29 @@ def test_the_rank_that_only_heard_of_it_is_not_blamed(
         write_whole(errors / f"rank{rank}.json", encode(error))
     workers(monkeypatch, "raise SystemExit(1)")
     assert attempt_cell(folder).reason == "rank 1: ValueError: mine"
+
+
+@pytest.mark.parametrize(
+    ("reason", "outcome", "told"),
+    [
+        ("ValueError: mine", Outcome.FAILED, "rank 1: ValueError: mine"),
+        ("Connection closed by peer", Outcome.CANCELLED, "the job was told to stop (SIGTERM)"),
+        (
+            "RuntimeError: DataLoader worker (pid 7) is killed by signal: Terminated.",
+            Outcome.CANCELLED,
+            "the job was told to stop (SIGTERM)",
+        ),
+    ],
+)
+def test_a_node_that_slurm_stops_because_another_one_failed_says_why(
+    folder: CellFolder, reason: str, outcome: Outcome, told: str
+) -> None:
+    paths = folder.attempt("101_0.r0")
+    error = RankError(rank=1, oom=False, reason=reason, traceback="", time_ns=1)
+    write_whole(paths.errors / "rank1.json", encode(error))
+    for code in (1, -15):
+        end = judge(Attempt(id=paths.id, job="101_0"), paths, code, stopped=True, torchrun=True)
+        assert (end.outcome, end.reason) == (outcome, told)
 
 
 TORCHRUN = """\

@@ -17,7 +17,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from tests.rig.folder import NODES, Accounting, empty_database, furnish, name_the_nodes
@@ -62,7 +62,7 @@ class Keeper:
         self.start_daemon("slurmctld")
         for name in NODES:
             self._launch(name)
-        self._await("slurmctld", self._nodes_are_idle)
+        self._await("slurmctld", self._nodes_are_idle, self.daemons)
 
     def watch(self) -> None:
         """Obey orders, a line each, until the owner is gone; meanwhile bury what has ended."""
@@ -91,9 +91,21 @@ class Keeper:
         return {name: daemon.pid for name, daemon in self.daemons.items()}
 
     def start_daemon(self, name: str) -> None:
-        """Start a daemon, anew or again with the state it left, and wait until it listens."""
+        """Start a daemon, anew or again with the state it left, and wait until it listens.
+
+        Those that fell with it start again too, as under an init system: slurmdbd may end with
+        "You haven't inited this storage yet" when it asks for its database just then.
+        """
+        self._launch_and_wait(name)
+        for fallen in self._ended(self.daemons):
+            self._launch_and_wait(fallen)
+
+    def _launch_and_wait(self, name: str) -> None:
         self._launch(name)
-        self._await(name, lambda: _listens(self.doors[name]))
+        self._await(name, lambda: _listens(self.doors[name]), [name])
+
+    def _ended(self, names: Iterable[str]) -> list[str]:
+        return [name for name in names if self.daemons[name].poll() is not None]
 
     def stop(self) -> None:
         """End jobs, then daemons in the reverse order of their start, then whatever is left."""
@@ -160,10 +172,11 @@ class Keeper:
                 stderr=log,
             )
 
-    def _await(self, name: str, condition: Callable[[], bool]) -> None:
+    def _await(self, name: str, condition: Callable[[], bool], alive: Iterable[str]) -> None:
+        """Wait for a daemon; none of those that must be `alive` may end meanwhile."""
         deadline = time.monotonic() + _START_PATIENCE_S
         while not condition():
-            ended = [key for key, daemon in self.daemons.items() if daemon.poll() is not None]
+            ended = self._ended(alive)
             if ended or time.monotonic() > deadline:
                 what = f"{ended[0]} ended" if ended else f"{name} is not up"
                 raise RuntimeError(f"{what}:\n{self._log_tail(ended[0] if ended else name)}")

@@ -201,6 +201,11 @@ class Cell(Settled, frozen=True, kw_only=True):
         return hashlib.sha256(msgspec.json.encode(self, order="deterministic")).hexdigest()
 
     @property
+    def ladder(self) -> str:
+        """What the rungs of one ladder have in common: the hash of all but the batch."""
+        return msgspec.structs.replace(self, batch=1).digest
+
+    @property
     def slug(self) -> str:
         """A readable name that is unique in a study, e.g. `ddp-4gpu-b512-digits-1a2b3c`."""
         unit = "gpu" if self.device is Device.CUDA else "proc"

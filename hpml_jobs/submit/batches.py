@@ -60,12 +60,6 @@ def shuffled(cells: list[Ordered]) -> list[Ordered]:
     return random.Random(cells[0].cell.seed).sample(cells, len(cells))  # noqa: S311  (an order)
 
 
-def ladder_key(one: Ordered) -> bytes:
-    """What the rungs of one ladder have in common: all but the batch."""
-    cell = msgspec.structs.replace(one.cell, batch=1)
-    return msgspec.json.encode(cell, order="deterministic")
-
-
 def _grouped(cells: Iterable[Ordered], key: Callable[[Ordered], Hashable]) -> list[list[Ordered]]:
     groups: dict[Hashable, list[Ordered]] = {}
     for one in cells:
@@ -101,7 +95,7 @@ def _packs(cells: list[Ordered], cluster: Cluster) -> list[Batch]:
 
 def ladders(cells: list[Ordered]) -> list[Batch]:
     """One allocation per ladder among the cells, the smallest batch first."""
-    groups = _grouped((one for one in cells if one.file.ladder), ladder_key)
+    groups = _grouped((one for one in cells if one.file.ladder), lambda one: one.cell.ladder)
     ordered = [sorted(group, key=lambda one: one.cell.batch) for group in groups]
     return [Batch(Way.LADDER, _around(group), group) for group in ordered]
 

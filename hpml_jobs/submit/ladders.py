@@ -17,8 +17,7 @@ def ladders(states: Mapping[str, CellState], files: Mapping[str, CellFile]) -> d
     groups: dict[str, list[Cell]] = {}
     for file in files.values():
         if file.ladder:
-            alike = msgspec.structs.replace(file.cell, batch=1).digest
-            groups.setdefault(alike, []).append(file.cell)
+            groups.setdefault(file.cell.ladder, []).append(file.cell)
     changed: dict[str, CellState] = {}
     for rungs in groups.values():
         ended: CellState | None = None

@@ -14,7 +14,7 @@ from hpml_jobs.attempt import Progress
 from hpml_jobs.lifeline import die_with_parent
 from hpml_jobs.manifest import Happening, ManifestLine
 from hpml_jobs.study import CellFolder
-from hpml_jobs.submit.batches import ladder_key, ladders, shuffled
+from hpml_jobs.submit.batches import ladders, shuffled
 from hpml_jobs.submit.cells import Ordered, Plan
 from hpml_jobs.submit.job import JOB_VARIABLE
 from hpml_jobs.submit.launch import write_cells
@@ -46,14 +46,14 @@ def run_all(
     write_cells(plan.study, cells)
     plan.study.keep_cluster(plan.cluster)
     plan.study.append(line)
-    over: set[bytes] = set()
+    over: set[str] = set()
     for index, one in enumerate(cells):
         folder = plan.study.cell(one.cell.slug)
-        if one.file.ladder and ladder_key(one) in over:
+        if one.file.ladder and one.cell.ladder in over:
             continue
         code = _run_one(folder, job, functools.partial(watch, index, folder))
         if one.file.ladder and code:
-            over.add(ladder_key(one))
+            over.add(one.cell.ladder)
         ended(folder)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from hpml_jobs.attempt import AttemptFolder
 from hpml_jobs.errors import HpmlError
-from hpml_jobs.lifeline import die_with_parent, ignore_submitit_signal
+from hpml_jobs.lifeline import die_with_parent, ignore_submitit_signal, leave
 from hpml_jobs.study import CellFolder
 from hpml_jobs.worker.failure import describe, report
 
@@ -49,10 +49,4 @@ def _tell(error: BaseException, attempt: AttemptFolder) -> None:
 
 
 if __name__ == "__main__":
-    CODE = main(*sys.argv[1:])
-    sys.stdout.flush()
-    sys.stderr.flush()
-    if CODE:
-        # At once: a normal exit may wait for collectives that this rank will never join, and
-        # torchrun ends the other ranks only when it sees this one gone.
-        os._exit(CODE)
+    leave(main(*sys.argv[1:]))

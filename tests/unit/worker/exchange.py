@@ -13,6 +13,7 @@ import torch.distributed as dist
 from torch import nn
 
 from hpml_jobs.cell import Device, Strategy
+from hpml_jobs.lifeline import leave
 from hpml_jobs.worker.messages import Ledger, by_kind, fingerprint
 from hpml_jobs.worker.strategies import STRATEGIES, Place, Single, this_place
 from hpml_jobs.worker.timing import HostClock
@@ -69,7 +70,7 @@ def look(strategy: Single, *, observed: bool) -> dict:
     found = {
         "parameters": fingerprint(replica.parameters()),
         "off": max(
-            float((mine - theirs).abs().max())
+            float((mine - theirs).detach().abs().max())
             for mine, theirs in zip(replica.parameters(), wanted, strict=True)
         ),
     }
@@ -109,6 +110,7 @@ def main() -> None:
     if dist.get_rank() == 0:
         print(json.dumps(found))  # noqa: T201  (what the test reads)
     dist.destroy_process_group()
+    leave(0)  # as every rank of a cell does
 
 
 if __name__ == "__main__":

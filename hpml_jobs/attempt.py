@@ -5,8 +5,8 @@ from pathlib import Path
 
 import msgspec
 
-from hpml_jobs.cell import Settled
 from hpml_jobs.record import Attempt
+from hpml_jobs.settled import Settled
 from hpml_jobs.slurm import Outcome
 
 SLURM_VARIABLE = "HPML_JOBS_SLURM"

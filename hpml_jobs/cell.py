@@ -11,9 +11,16 @@ import msgspec
 from hpml_jobs import __version__
 from hpml_jobs.cluster import Shape
 from hpml_jobs.errors import UsageError
+from hpml_jobs.quantization import QUANTIZABLE, Quantize
+from hpml_jobs.recipe import Recipe
+from hpml_jobs.settled import Settled
 
-SCHEMA = 2
-"""Version of cell.json. 1: first. 2: full protocol (epochs, probe_s, link_gb_per_s, trace)."""
+SCHEMA = 3
+"""Version of cell.json.
+
+1: first. 2: full protocol (epochs, probe_s, link_gb_per_s, trace). 3: recipe, set_epoch,
+sync_buffers, evaluate, quantize.
+"""
 
 SLUG_TEXT = re.compile(r"[^a-z0-9_]+")
 
@@ -39,9 +46,18 @@ class Strategy(StrEnum):
         return self in (Strategy.DDP, Strategy.ALLREDUCE, Strategy.ALLREDUCE_FLAT)
 
     @property
-    def syncs_buffers(self) -> bool:
-        """Whether replicas use the same BatchNorm buffers; else each rank keeps its own."""
-        return self not in (Strategy.ALLREDUCE, Strategy.ALLREDUCE_FLAT, Strategy.GATHER_SCATTER)
+    def sync_buffers(self) -> "SyncBuffers":
+        """What it does with BatchNorm's buffers by itself: by hand, each rank keeps its own."""
+        by_hand = (Strategy.ALLREDUCE, Strategy.ALLREDUCE_FLAT, Strategy.GATHER_SCATTER)
+        return SyncBuffers.OFF if self in by_hand else SyncBuffers.ON
+
+
+class SyncBuffers(StrEnum):
+    """How replicas come to the same BatchNorm statistics."""
+
+    ON = "on"  # rank 0's are sent to all at every forward
+    OFF = "off"  # not at all
+    SYNCBN = "syncbn"  # computed over all ranks' images in the first place (SyncBatchNorm)
 
 
 class Device(StrEnum):
@@ -67,10 +83,6 @@ class Protocol(StrEnum):
     def epochs(self) -> int:
         """Epochs of training that it needs."""
         return {"lab": 2, "full": 3}.get(self.value, 0)
-
-
-class Settled(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A frozen value that JSON and configs decode into with every type checked."""
 
 
 class Workload(Settled, frozen=True, kw_only=True):
@@ -117,6 +129,8 @@ class Cell(Settled, frozen=True, kw_only=True):
 
     `batch` is per GPU (per process with `device=cpu`); `threads` and `loader_workers` are per
     process. `epochs` are those of training; `probe_s` is what the microbenchmark may take.
+    Without `set_epoch` every epoch of a rank has the same images in the same order.
+    `sync_buffers` None is what the strategy does by itself. `evaluate` tests after every epoch.
     """
 
     gpus: int
@@ -133,6 +147,11 @@ class Cell(Settled, frozen=True, kw_only=True):
     loader_workers: int = 2
     seed: int = 0
     repeat: int = 0
+    recipe: Recipe = Recipe()
+    set_epoch: bool = True
+    sync_buffers: SyncBuffers | None = None
+    evaluate: bool = False
+    quantize: Quantize | None = None
 
     def __post_init__(self) -> None:
         """Refuse what cannot be measured, and show the arithmetic."""
@@ -146,6 +165,7 @@ class Cell(Settled, frozen=True, kw_only=True):
                 f"epochs={self.epochs}: protocol={self.protocol.value} needs {least} or more"
             )
         self._check_strategy()
+        self._check_treatment()
         images, share = self.workload.images, self.images_per_gpu
         if images is not None and share is not None and self.batch > share:
             raise UsageError(
@@ -174,6 +194,60 @@ class Cell(Settled, frozen=True, kw_only=True):
                 f"strategy=dp with nodes={self.nodes}: DataParallel is one process on one node; "
                 "take nodes=1, or strategy=ddp"
             )
+
+    def _check_treatment(self) -> None:
+        strategy, buffers = self.strategy, self.sync_buffers
+        if self.protocol is not Protocol.IMPORTED:
+            self.recipe.check(self.epochs)
+        if not self.set_epoch and not strategy.under_torchrun:
+            raise UsageError(
+                f"set_epoch=false with strategy={strategy.value}: one process shuffles its images "
+                "anew by itself; take strategy=ddp with gpus=2 or more"
+            )
+        if buffers not in (None, strategy.sync_buffers) and strategy is not Strategy.DDP:
+            raise UsageError(
+                f"sync_buffers={buffers} with strategy={strategy.value}: only ddp can choose, "
+                f"{strategy.value} is sync_buffers={strategy.sync_buffers.value}"
+            )
+        if buffers is SyncBuffers.SYNCBN and self.protocol is Protocol.FULL:
+            raise UsageError(
+                "sync_buffers=syncbn with protocol=full: its messages inside forward and backward "
+                "are not instrumented; take protocol=lab"
+            )
+        if self.quantize is not None:
+            self._check_quantize(self.quantize)
+
+    def _check_quantize(self, quantize: Quantize) -> None:
+        model, images = self.workload.model, self.workload.images
+        if self.strategy is not Strategy.SINGLE:
+            raise UsageError(
+                f"quantize with strategy={self.strategy.value}: it works on one trained model; "
+                "take gpus=1"
+            )
+        if model not in QUANTIZABLE and ":" not in model:
+            raise UsageError(
+                f"quantize with workload.model={model}: it understands {', '.join(QUANTIZABLE)}, "
+                "or your own pkg.mod:build that returns a torch.nn.Sequential"
+            )
+        if images is not None and quantize.calibration > images:
+            raise UsageError(
+                f"quantize.calibration={quantize.calibration}: there are {images} training images"
+            )
+
+    @property
+    def treatment(self) -> str:
+        """What was done to it beside its place, in words; empty where nothing was."""
+        parts = [self.recipe.label] if self.recipe.label else []
+        parts += [] if self.set_epoch else ["no set_epoch"]
+        if self.sync_buffers is not None:
+            syncbn = self.sync_buffers is SyncBuffers.SYNCBN
+            parts.append("SyncBatchNorm" if syncbn else f"buffers {self.sync_buffers.value}")
+        return ", ".join(parts)
+
+    @property
+    def replicas_share_buffers(self) -> bool:
+        """Whether replicas test with the same BatchNorm buffers; else each rank has its own."""
+        return (self.sync_buffers or self.strategy.sync_buffers) is not SyncBuffers.OFF
 
     @property
     def processes(self) -> int:
@@ -212,6 +286,11 @@ class Cell(Settled, frozen=True, kw_only=True):
         parts = [self.strategy.value, f"{self.gpus}{unit}"]
         parts += [f"{self.nodes}nodes"] if self.nodes > 1 else []
         parts += [f"b{self.batch}", SLUG_TEXT.sub("_", self.workload.name.lower())[:40]]
+        treated = "" if self.recipe == Recipe() else self.recipe.name
+        parts += [SLUG_TEXT.sub("_", treated.lower())[:20]] if treated else []
+        parts += [] if self.set_epoch else ["no_set_epoch"]
+        parts += [f"sync_{self.sync_buffers.value}"] if self.sync_buffers else []
+        parts += ["quantize"] if self.quantize else []
         parts += [f"s{self.seed}"] if self.seed else []
         parts += [f"r{self.repeat}"] if self.repeat else []
         return "-".join([*parts, self.digest[:6]])

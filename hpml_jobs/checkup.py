@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 
-from hpml_jobs.cell import Settled
+from hpml_jobs.settled import Settled
 
 
 class Level(StrEnum):

@@ -11,8 +11,8 @@ import msgspec
 
 from hpml_jobs import __version__
 from hpml_jobs.attempt import utc_now
-from hpml_jobs.cell import Settled
 from hpml_jobs.errors import HpmlError
+from hpml_jobs.settled import Settled
 
 
 class Happening(StrEnum):

@@ -1,7 +1,7 @@
 """What is measured: raw values of an epoch, of the wire, of the profiler, of the microbenchmark."""
 
-from hpml_jobs.cell import Settled
 from hpml_jobs.formulas import computation_s, exposed_communication_s
+from hpml_jobs.settled import Settled
 
 TRAINING = ("warmup", "timed", "instrumented")
 """Roles of the first epochs of training (E0, E1, E2); the rest are `plain`."""
@@ -65,12 +65,25 @@ class Steps(Settled, frozen=True, kw_only=True):
     last_tenth_s: float
 
 
+class Share(Settled, frozen=True, kw_only=True):
+    """What one rank found on its share of the test set after an epoch; shares are disjoint.
+
+    `loss_sum` is summed over its `samples`.
+    """
+
+    loss_sum: float
+    correct: int
+    samples: int
+
+
 class Epoch(Settled, frozen=True, kw_only=True):
     """One epoch as one rank saw it; seconds of that rank's own clock.
 
     `epoch_s` is everything between the two synchronisation points; `stall_s` the part of it in
     which the device waited for a batch. `loss` and `accuracy` are means over the samples seen.
     The instrumented epoch has phases, and `closure`: |epoch_s - their sum| / epoch_s.
+    `order` is a hash of the training images' indices in the order this rank took them; `lr` the
+    learning rates of the first and the last iteration. `share` is there with evaluate=true.
     """
 
     role: str  # warmup | timed | instrumented | plain | unsynced
@@ -83,6 +96,9 @@ class Epoch(Settled, frozen=True, kw_only=True):
     steps: Steps | None = None
     phases: Phases | None = None
     closure: float | None = None
+    order: str = ""
+    lr: tuple[float, float] | None = None
+    share: Share | None = None
 
 
 class Message(Settled, frozen=True, kw_only=True):

@@ -7,13 +7,13 @@ from rich.console import Console
 from rich.text import Text
 
 from hpml_jobs import formulas
-from hpml_jobs.cell import Settled
 from hpml_jobs.decoding import InvalidRecordError
 from hpml_jobs.finding import Json, Outputs, Pattern, StudyName, which
 from hpml_jobs.measures import Communication
 from hpml_jobs.record import Record
 from hpml_jobs.report.numbers import DASH, count, gb_per_s, seconds, significant
 from hpml_jobs.screen import console, print_json
+from hpml_jobs.settled import Settled
 from hpml_jobs.slurm import Outcome
 from hpml_jobs.study import CellFolder, Study
 from hpml_jobs.verdicts import of_study

@@ -1,7 +1,7 @@
 """What a finished cell leaves: raw values only, written once, in one piece."""
 
 from hpml_jobs import __version__
-from hpml_jobs.cell import Cell, Settled
+from hpml_jobs.cell import Cell
 from hpml_jobs.formulas import (
     communication_cost_s,
     iterations,
@@ -19,13 +19,15 @@ from hpml_jobs.measures import (
     Probe,
     Trace,
 )
+from hpml_jobs.quantization import Quantized
+from hpml_jobs.settled import Settled
 from hpml_jobs.slurm import Outcome
 
-SCHEMA = 2
+SCHEMA = 3
 """Version of record.json.
 
 1: first. 2: the full protocol: phases, communication, messages, hashes, profiler, microbenchmark;
-timings measured elsewhere.
+timings measured elsewhere. 3: learning rates, order of images, evaluation by epoch, quantization.
 """
 
 
@@ -140,6 +142,7 @@ class Record(Settled, frozen=True, kw_only=True):
     exchange: Exchange | None = None
     probe: Probe | None = None
     imported: Imported | None = None
+    quantized: Quantized | None = None
     schema: int = SCHEMA
 
     @property

@@ -9,13 +9,14 @@ import msgspec
 
 from hpml_jobs import __version__
 from hpml_jobs.attempt import AttemptEnd, AttemptFolder
-from hpml_jobs.cell import CellFile, Settled, decode_cell_file
+from hpml_jobs.cell import CellFile, decode_cell_file
 from hpml_jobs.cluster import Cluster
 from hpml_jobs.decoding import InvalidRecordError, decode
 from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.files import encode, turn, write_whole
 from hpml_jobs.manifest import History, ManifestLine, append, fold, lines
 from hpml_jobs.record import Record
+from hpml_jobs.settled import Settled
 from hpml_jobs.slurm import Outcome
 from hpml_jobs.verdicts.judgement import Verdict
 

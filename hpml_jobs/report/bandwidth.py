@@ -3,8 +3,9 @@
 from typing import Any
 
 from hpml_jobs import formulas
-from hpml_jobs.cell import Settled, Strategy
+from hpml_jobs.cell import Strategy
 from hpml_jobs.report.measured import Values
+from hpml_jobs.settled import Settled
 
 
 class Bandwidth(Settled, frozen=True, kw_only=True):

@@ -4,10 +4,11 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from hpml_jobs.cell import Cell, Device, Protocol, Settled, Workload
+from hpml_jobs.cell import Cell, Device, Protocol, Workload
 from hpml_jobs.record import Facts, Record
 from hpml_jobs.report.entries import place_order
 from hpml_jobs.report.found import Found
+from hpml_jobs.settled import Settled
 
 Conditions = tuple[tuple[str, str], ...]
 """What must agree within a table, as (what, value) in words for a heading."""

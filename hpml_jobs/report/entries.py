@@ -5,11 +5,12 @@ from collections.abc import Collection, Iterable, Sequence
 import msgspec
 
 from hpml_jobs import formulas
-from hpml_jobs.cell import Cell, Settled, Strategy
+from hpml_jobs.cell import Cell, Strategy
 from hpml_jobs.record import Model, Record
 from hpml_jobs.report.bandwidth import Bandwidth, bandwidth
 from hpml_jobs.report.found import Found
 from hpml_jobs.report.measured import Values, medians, of_record
+from hpml_jobs.settled import Settled
 from hpml_jobs.slurm import Outcome
 
 Row = tuple[int, int, Strategy]

@@ -4,10 +4,11 @@ from collections.abc import Mapping
 
 import msgspec
 
-from hpml_jobs.cell import Cell, CellFile, Settled
+from hpml_jobs.cell import Cell, CellFile
 from hpml_jobs.decoding import InvalidRecordError
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.record import Record
+from hpml_jobs.settled import Settled
 from hpml_jobs.slurm import Outcome
 from hpml_jobs.study import CellFolder, CellState, Study
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from hpml_jobs import verdicts
-from hpml_jobs.cell import Cell, Device, Settled, Strategy
+from hpml_jobs.cell import Cell, Device, Strategy
 from hpml_jobs.report import (
     captions,
     checks,
@@ -28,6 +28,7 @@ from hpml_jobs.report.found import Found
 from hpml_jobs.report.layout import Table
 from hpml_jobs.report.notes import Place
 from hpml_jobs.report.scope import Part, Scope, part
+from hpml_jobs.settled import Settled
 
 
 class StrategySet(Settled, frozen=True, kw_only=True):

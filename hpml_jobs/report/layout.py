@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hpml_jobs.cell import Settled
+from hpml_jobs.settled import Settled
 
 
 class Block(Settled, frozen=True, kw_only=True):

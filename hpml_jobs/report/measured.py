@@ -6,9 +6,9 @@ from statistics import median
 import msgspec
 
 from hpml_jobs import formulas
-from hpml_jobs.cell import Settled
 from hpml_jobs.measures import TRAINING, Communication, Phases, Probe
 from hpml_jobs.record import Record
+from hpml_jobs.settled import Settled
 
 TRAINED = (*TRAINING, "plain")
 """Roles of the epochs that train the model."""

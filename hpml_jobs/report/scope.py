@@ -3,11 +3,12 @@
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 
-from hpml_jobs.cell import Device, Protocol, Settled, Strategy
+from hpml_jobs.cell import Device, Protocol, Strategy
 from hpml_jobs.record import Record
 from hpml_jobs.report.checks import Alike
 from hpml_jobs.report.entries import Entry, Row, row_order
 from hpml_jobs.report.notes import BASELINE, Place
+from hpml_jobs.settled import Settled
 from hpml_jobs.verdicts import Level, Verdict
 
 

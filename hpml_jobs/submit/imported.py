@@ -5,11 +5,12 @@ import re
 from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 
-from hpml_jobs.cell import Cell, Protocol, Settled, Strategy, Workload
+from hpml_jobs.cell import Cell, Protocol, Strategy, Workload
 from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.formulas import gradient_bytes
 from hpml_jobs.measures import Imported
 from hpml_jobs.record import Attempt, Facts, Model, Record
+from hpml_jobs.settled import Settled
 from hpml_jobs.slurm import Outcome
 from hpml_jobs.submit.rows import Fault, Row, read_rows
 from hpml_jobs.wording import counted

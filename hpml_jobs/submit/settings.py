@@ -6,9 +6,10 @@ from typing import Any
 
 import msgspec
 
-from hpml_jobs.cell import Device, Protocol, Settled, Strategy, Workload
+from hpml_jobs.cell import Device, Protocol, Strategy, Workload
 from hpml_jobs.cluster import Cluster
 from hpml_jobs.errors import UsageError
+from hpml_jobs.settled import Settled
 
 
 class Data(Settled, frozen=True, kw_only=True):

@@ -8,9 +8,10 @@ from typing import NamedTuple
 import msgspec
 
 from hpml_jobs import formulas
-from hpml_jobs.cell import Device, Settled
+from hpml_jobs.cell import Device
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.record import Attempt
+from hpml_jobs.settled import Settled
 from hpml_jobs.slurm import is_slurm
 from hpml_jobs.study import CellFolder, CellState, Study
 from hpml_jobs.submit.asking import Seen

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 
-from hpml_jobs.cell import Strategy
+from hpml_jobs.cell import Strategy, SyncBuffers
 from hpml_jobs.formulas import fit_alpha_beta
 from hpml_jobs.measures import Card
 from hpml_jobs.record import Record
@@ -188,8 +188,10 @@ def buffers(record: Record) -> Verdict | None:
         return None
     strategy, kinds = record.cell.strategy.value, len(set(hashes))
     tested = [rank.test_accuracy for rank in record.ranks if rank.test_accuracy is not None]
-    if record.cell.strategy.syncs_buffers:
+    if record.cell.replicas_share_buffers:
         found = f"{strategy} sends rank 0's buffers at every forward, ranks test with the same"
+        if record.cell.sync_buffers is SyncBuffers.SYNCBN:
+            found = "SyncBatchNorm takes the statistics of all ranks, ranks test with the same"
         return warn("buffers", holds=True, found=found, advice="")
     if kinds == 1:
         found = f"the same buffers on all {len(hashes)} ranks: nothing in them follows the batches"

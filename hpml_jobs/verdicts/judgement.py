@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from enum import StrEnum
 
-from hpml_jobs.cell import Settled
+from hpml_jobs.settled import Settled
 from hpml_jobs.wording import counted
 
 NAMED = 3

@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from hpml_jobs.cell import Device, Protocol, Strategy
+from hpml_jobs.cell import Device, Protocol, Strategy, SyncBuffers
 from hpml_jobs.installed import conf_folder
 
 PROGRAM = "hpml-jobs"
@@ -22,15 +22,21 @@ PROGRAM = "hpml-jobs"
 VARIABLE = f"_{PROGRAM}_COMPLETE".replace("-", "_").upper()
 """Set by the shell's script, named as typer wants it: this run is to answer."""
 
-GROUPS = {"cluster": "slurm", "workload": "resnet18_cifar10", "grid": None}
+GROUPS = {"cluster": "slurm", "workload": "resnet18_cifar10", "recipe": "plain", "grid": None}
 """Every group of configs, with the file that has all its keys."""
+
+_YES_OR_NO = (
+    *("rerun", "trace", "pack", "collect_after", "set_epoch", "evaluate"),
+    *("quantize.per_channel", "recipe.scaled", "recipe.decay_norm"),
+)
 
 CHOICES = {
     "strategy": tuple(strategy.value for strategy in Strategy),
     "device": tuple(device.value for device in Device),
     "protocol": tuple(p.value for p in Protocol if p is not Protocol.IMPORTED),
+    "sync_buffers": tuple(buffers.value for buffers in SyncBuffers),
     "baseline": (Strategy.SINGLE.value, Strategy.DDP.value),
-    **dict.fromkeys(("rerun", "trace", "pack", "collect_after"), ("true", "false")),
+    **dict.fromkeys(_YES_OR_NO, ("true", "false")),
 }
 
 

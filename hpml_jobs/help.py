@@ -42,7 +42,7 @@ Exit codes: 0 done, 1 it could not be done, 2 wrong usage, 130 interrupted.
 Keys of a cluster, e.g. cluster.account=A cluster.partition=P cluster.mem_gb_per_gpu=16, and of a
 workload, e.g. workload.lr=0.05, are explained in conf/cluster/slurm.yaml and conf/workload/*.yaml.
 Your own defaults (account, container): ~/.config/hpml_jobs/config.yaml. Your own configs:
---config-dir DIR with cluster/, workload/, grid/.
+--config-dir DIR with cluster/, workload/, recipe/, grid/.
 """
 
 
@@ -51,9 +51,11 @@ def page(version: str, folders: Sequence[Path]) -> str:
     sections = _sections((folders[0] / "config.yaml").read_text())
     return PAGE.format(
         version=version,
-        keys="\n".join(sections["the cell"] + sections["data"]),
+        keys="\n".join(sections["the cell"] + sections["data"] + sections["after training"]),
         study="\n".join(sections["the study"]),
-        groups="\n".join(_group(name, folders) for name in ("cluster", "workload", "grid")),
+        groups="\n".join(
+            _group(name, folders) for name in ("cluster", "workload", "recipe", "grid")
+        ),
     )
 
 

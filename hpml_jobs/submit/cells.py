@@ -201,6 +201,8 @@ class _Resolver:
 
     def _draft(self, settings: Settings, strategy: Strategy) -> Cell:
         """The cell as far as the command line alone tells it: wrong usage is said first."""
+        several = strategy.under_torchrun and settings.gpus > 1  # else there is nothing to choose
+        buffers = settings.sync_buffers if several else None
         return Cell(
             gpus=settings.gpus,
             nodes=settings.nodes or 1,
@@ -214,6 +216,11 @@ class _Resolver:
             threads=settings.threads,
             loader_workers=settings.loader_workers,
             seed=settings.seed,
+            recipe=settings.recipe,
+            set_epoch=settings.set_epoch or not several,
+            sync_buffers=None if buffers is strategy.sync_buffers else buffers,
+            evaluate=settings.evaluate,
+            quantize=settings.quantize.settled,
         )
 
     def check_usage(self, settings: Settings) -> None:

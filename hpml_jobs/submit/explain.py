@@ -23,13 +23,15 @@ def values(plan: Plan) -> list[tuple[str, str, str]]:
     cells = [one.cell for one in plan.cells]
     rows = [("study", plan.study.name), ("outputs", str(plan.study.root.parent))]
     for name in cells[0].__struct_fields__:
-        if name != "workload":
+        if name not in ("workload", "recipe"):
             rows.append((name, _all(getattr(cell, name) for cell in cells)))
     rows.append(("minutes", _all(one.shape.minutes for one in plan.cells)))
     rows.append(("data.root", _all(one.file.data_root for one in plan.cells)))
     for field in cells[0].workload.__struct_fields__:
         key = "data.limit" if field == "limit" else f"workload.{field}"
         rows.append((key, _all(getattr(cell.workload, field) for cell in cells)))
+    for field in cells[0].recipe.__struct_fields__:
+        rows.append((f"recipe.{field}", _all(getattr(cell.recipe, field) for cell in cells)))
     rows += [(f"cluster.{name}", _text(value)) for name, value in _cluster_facts(plan)]
     return [(key, value, _origin(plan, key)) for key, value in rows if value != "–"]
 

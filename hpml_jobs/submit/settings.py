@@ -6,9 +6,11 @@ from typing import Any
 
 import msgspec
 
-from hpml_jobs.cell import Device, Protocol, Strategy, Workload
+from hpml_jobs.cell import Device, Protocol, Strategy, SyncBuffers, Workload
 from hpml_jobs.cluster import Cluster
 from hpml_jobs.errors import UsageError
+from hpml_jobs.quantization import Quantize
+from hpml_jobs.recipe import Recipe
 from hpml_jobs.settled import Settled
 
 
@@ -26,11 +28,31 @@ class Ladder(Settled, frozen=True, kw_only=True):
     factor: int = 4
 
 
+class AskedQuantize(Settled, frozen=True, kw_only=True):
+    """Quantization as it is asked for; without a number of calibration images there is none."""
+
+    calibration: int | None = None
+    percentile: float = 99.9
+    per_channel: bool = False
+
+    @property
+    def settled(self) -> Quantize | None:
+        """What the cell is to do."""
+        if self.calibration is None:
+            return None
+        return Quantize(
+            calibration=self.calibration,
+            percentile=self.percentile,
+            per_channel=self.per_channel,
+        )
+
+
 class Settings(Settled, frozen=True, kw_only=True):
     """conf/config.yaml, composed: the fields are explained there."""
 
     cluster: Cluster
     workload: Workload
+    recipe: Recipe
     gpus: int
     batch: int
     strategy: Strategy
@@ -44,6 +66,10 @@ class Settings(Settled, frozen=True, kw_only=True):
     probe_s: float
     seed: int
     repeats: int
+    set_epoch: bool
+    sync_buffers: SyncBuffers | None
+    evaluate: bool
+    quantize: AskedQuantize
     baseline: Strategy
     data: Data
     study: str | None
@@ -51,6 +77,7 @@ class Settings(Settled, frozen=True, kw_only=True):
     minutes: int
     ladder: Ladder
     pack: bool
+    largest_batch: int
     collect_after: bool
     retries: int
     trace: bool

@@ -21,7 +21,7 @@ from hpml_jobs.submit.personal import personal_clusters, personal_defaults, pers
 from hpml_jobs.submit.settings import Settings, settle, typed_value
 from hpml_jobs.submit.words import Words, parse
 
-GROUPS = ("cluster", "workload", "grid")
+GROUPS = ("cluster", "workload", "recipe", "grid")
 
 
 class Sweep(NamedTuple):
@@ -151,10 +151,11 @@ class _Composer:
         return [block | asked for block in ranges]
 
     def _combinations(self, block: dict[str, list[Any]]) -> Iterator[Settings]:
-        workloads = block.get("workload", ["auto"])
         values = {key: options for key, options in block.items() if key not in GROUPS}
-        for workload in workloads:
-            base = self._base(self._workload(workload, values))
+        groups = itertools.product(block.get("workload", ["auto"]), block.get("recipe", ["plain"]))
+        for workload, recipe in groups:
+            self._check_choice("recipe", recipe)
+            base = self._base(self._workload(workload, values), str(recipe))
             self._check_keys(base, values)
             for combination in itertools.product(*values.values()):
                 chosen = dict(zip(values, combination, strict=True))
@@ -164,7 +165,7 @@ class _Composer:
         self._check_choice("workload", choice)
         if choice != "auto":
             return str(choice)
-        base = self._base("auto")
+        base = self._base("auto", "plain")
         devices = values.get("device") or [base.device]
         if len(devices) != 1:
             raise UsageError("workload=auto depends on the device: name a workload= to sweep both")
@@ -177,9 +178,10 @@ class _Composer:
         self.origins.setdefault("workload", f"workload=auto with device={device}")
         return str(choice)
 
-    def _base(self, workload: str) -> DictConfig:
+    def _base(self, workload: str, recipe: str) -> DictConfig:
         """The composed configuration of one choice of groups, with the person's own defaults."""
-        overrides = [f"cluster={self.groups['cluster'][0]}", f"workload={workload}"]
+        chosen = {"cluster": self.groups["cluster"][0], "workload": workload, "recipe": recipe}
+        overrides = [f"{group}={choice}" for group, choice in chosen.items()]
         extra = [f"hydra.searchpath=['file://{folder}']" for folder in self.folders[1:]]
         try:
             base = compose("config", overrides=[*overrides, *extra, *self.passed_on])
@@ -194,6 +196,7 @@ class _Composer:
         cluster = self.groups["cluster"][0]
         self.origins["cluster."] = f"conf/cluster/{cluster}.yaml"
         self.origins["workload."] = f"conf/workload/{workload}.yaml"
+        self.origins["recipe."] = f"conf/recipe/{recipe}.yaml"
         return base
 
     def _check_keys(self, base: DictConfig, values: dict[str, list[Any]], place: str = "") -> None:

@@ -20,6 +20,8 @@ from .conftest import DIGITS, changed
         ("resnet18", 1000, 11_689_512),
         ("vgg11_bn", 10, 9_231_114),
         ("digits_cnn", 10, 26_154),
+        ("lenet", 10, 61_770),
+        ("lenet_bias", 10, 61_780),
     ],
 )
 def test_parameters(name, classes, parameters):

@@ -72,34 +72,41 @@ def units(device: Device) -> str:
 
 
 def row_label(row: Row, device: Device) -> str:
-    """A row's name: `4-GPU`, `2-process`; nodes and, on one GPU, the strategy stand beside it.
+    """A row's name: `4-GPU`, `2-process`; beside it nodes, treatment, on one GPU the strategy.
 
-    >>> row_label((4, 2, Strategy.DDP), Device.CUDA), row_label((1, 1, Strategy.DDP), Device.CPU)
-    ('4-GPU (2 nodes)', '1-process (ddp)')
+    >>> row_label(Row(4, 2, Strategy.DDP), Device.CUDA)
+    '4-GPU (2 nodes)'
+    >>> row_label(Row(1, 1, Strategy.DDP, "scaled"), Device.CPU)
+    '1-process (ddp, scaled)'
     """
-    gpus, nodes, strategy = row
-    asides = [f"{nodes} nodes"] if nodes > 1 else []
-    asides += [strategy.value] if gpus == 1 and strategy is not Strategy.SINGLE else []
-    return f"{gpus}-{unit(device)}" + (f" ({', '.join(asides)})" if asides else "")
+    named = row.gpus == 1 and row.strategy is not Strategy.SINGLE
+    return _label(row, device, row.strategy.value if named else "")
+
+
+def _label(row: Row, device: Device, strategy: str = "") -> str:
+    nodes = f"{row.nodes} nodes" if row.nodes > 1 else ""
+    asides = ", ".join(aside for aside in (nodes, strategy, row.treatment) if aside)
+    return f"{row.gpus}-{unit(device)}" + (f" ({asides})" if asides else "")
 
 
 def full_label(row: Row, device: Device) -> str:
     """A row's name where strategies stand in one table.
 
-    >>> full_label((4, 2, Strategy.DDP), Device.CUDA), full_label((1, 1, Strategy.DDP), Device.CPU)
-    ('ddp 4-GPU (2 nodes)', 'ddp 1-process')
+    >>> full_label(Row(4, 2, Strategy.DDP, "scaled"), Device.CUDA)
+    'ddp 4-GPU (2 nodes, scaled)'
+    >>> full_label(Row(1, 1, Strategy.DDP), Device.CPU)
+    'ddp 1-process'
     """
-    return f"{row[2].value} {place_label(row, device)}"
+    return f"{row.strategy.value} {place_label(row, device)}"
 
 
 def place_label(row: Row, device: Device) -> str:
     """A row's name without its strategy.
 
-    >>> place_label((4, 2, Strategy.DDP), Device.CUDA)
+    >>> place_label(Row(4, 2, Strategy.DDP), Device.CUDA)
     '4-GPU (2 nodes)'
     """
-    gpus, nodes, _ = row
-    return f"{gpus}-{unit(device)}" + (f" ({nodes} nodes)" if nodes > 1 else "")
+    return _label(row, device)
 
 
 def setting(workload: Workload, model: Model | None, conditions: Mapping[str, str]) -> str:

@@ -36,11 +36,12 @@ class Alike(Settled, frozen=True, kw_only=True):
 
 
 def asked(cell: Cell) -> Conditions:
-    """What a cell asks for besides its place in the tables (strategy, GPUs, nodes, batch, repeat).
+    """What a cell asks for besides its place in the tables (row, batch, seed, repeat).
 
     `gpu_type` is among it, so all cells at one place are runs of the same thing. Not among it:
-    seed (other seeds are other runs), `probe_s`, and the protocol, since the timed epoch is the
-    same in both; epochs beyond those a protocol needs change what is learnt.
+    what was done to it (that is the row's), seed (other seeds are other runs), `probe_s`,
+    `evaluate` and `quantize` (they come after an epoch), and the protocol, since the timed epoch is
+    the same in both; epochs beyond those a protocol needs change what is learnt.
     """
     workload = [
         ("workload" if field.name == "name" else field.name, getattr(cell.workload, field.name))

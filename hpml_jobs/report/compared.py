@@ -42,11 +42,12 @@ class Rivals(NamedTuple):
 
 
 def rivals(scope: Scope) -> list[Rivals]:
-    """At every place with several strategies each of them beside the fastest."""
-    found: dict[tuple[int, int, int], list[Entry]] = {}
+    """At every place with several strategies, treated alike, each of them beside the fastest."""
+    found: dict[tuple[int, int, str, int], list[Entry]] = {}
     for entry in scope.timed:
         if not entry.is_baseline:
-            found.setdefault((entry.gpus, entry.nodes, entry.batch_per_gpu), []).append(entry)
+            place = (entry.gpus, entry.nodes, entry.treatment, entry.batch_per_gpu)
+            found.setdefault(place, []).append(entry)
     pairs = []
     for _, own in sorted(found.items()):
         fastest = min(own, key=lambda entry: epochs_of(entry).median)
@@ -92,6 +93,7 @@ _HEADS: tuple[Columns[Rivals], ...] = (
         (
             Column("gpus", "", lambda pair: pair.other.gpus),
             Column("nodes", "", lambda pair: pair.other.nodes),
+            Column("treatment", "", lambda pair: pair.other.treatment),
             Column("batch", "", lambda pair: pair.other.batch_per_gpu),
         ),
     ),

@@ -1,6 +1,7 @@
 """The numbers of one place in the tables: medians over its runs, then everything derived."""
 
 from collections.abc import Collection, Iterable, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -13,8 +14,19 @@ from hpml_jobs.report.measured import Values, medians, of_record
 from hpml_jobs.settled import Settled
 from hpml_jobs.slurm import Outcome
 
-Row = tuple[int, int, Strategy]
-"""GPUs, nodes, strategy: a row of a table."""
+
+class Row(NamedTuple):
+    """A row of a table; `treatment` is what was done to its cells, in words, empty if nothing."""
+
+    gpus: int
+    nodes: int
+    strategy: Strategy
+    treatment: str = ""
+
+    @property
+    def is_baseline(self) -> bool:
+        """Whether others are compared with it: the plain loop on one GPU, nothing done to it."""
+        return self.strategy is Strategy.SINGLE and not self.treatment
 
 
 class Timing(Settled, frozen=True, kw_only=True):
@@ -56,7 +68,7 @@ class Residual(Settled, frozen=True, kw_only=True):
 
 
 class Entry(Settled, frozen=True, kw_only=True):
-    """N GPUs with one strategy at one batch per GPU; `cells` are the cells it is made of.
+    """N GPUs with one strategy and treatment at one batch per GPU, made of `cells`.
 
     `runs` are those with numbers, `values` their medians. Without a valid record there is no
     timing, without a baseline at the same batch no speedup and no residual.
@@ -65,6 +77,7 @@ class Entry(Settled, frozen=True, kw_only=True):
     strategy: Strategy
     gpus: int
     nodes: int
+    treatment: str
     batch_per_gpu: int
     outcome: Outcome
     timing: Timing | None = None
@@ -79,23 +92,22 @@ class Entry(Settled, frozen=True, kw_only=True):
     @property
     def row(self) -> Row:
         """The row it stands in."""
-        return (self.gpus, self.nodes, self.strategy)
+        return Row(self.gpus, self.nodes, self.strategy, self.treatment)
 
     @property
     def is_baseline(self) -> bool:
-        """Whether it is what others are compared with: the plain loop on one GPU."""
-        return self.strategy is Strategy.SINGLE
+        """Whether it is what others are compared with."""
+        return self.row.is_baseline
 
 
 def row_of(cell: Cell) -> Row:
     """The row a cell stands in."""
-    return (cell.gpus, cell.nodes, cell.strategy)
+    return Row(cell.gpus, cell.nodes, cell.strategy, cell.treatment)
 
 
-def row_order(row: Row) -> tuple[int, int, int]:
-    """Rows stand by GPUs, then nodes, then strategy (`single` first)."""
-    gpus, nodes, strategy = row
-    return gpus, nodes, list(Strategy).index(strategy)
+def row_order(row: Row) -> tuple[int, int, int, str]:
+    """Rows stand by GPUs, nodes, strategy (`single` first), treatment (none first)."""
+    return row.gpus, row.nodes, list(Strategy).index(row.strategy), row.treatment
 
 
 def place_order(found: Found) -> tuple[object, ...]:
@@ -129,15 +141,17 @@ def _timed(row: Row, batch: int, runs: Sequence[Found], uncertain: Collection[st
     timing = _timing(records, values) if values else None
     outcomes = [Outcome.UNKNOWN if run.slug in uncertain else run.outcome for run in runs]
     without = Outcome.OOM if Outcome.OOM in outcomes else outcomes[0]
-    gpus, nodes, strategy = row
     return Entry(
-        strategy=strategy,
-        gpus=gpus,
-        nodes=nodes,
+        strategy=row.strategy,
+        gpus=row.gpus,
+        nodes=row.nodes,
+        treatment=row.treatment,
         batch_per_gpu=batch,
         outcome=Outcome.OK if timing else without,
         timing=timing,
-        bandwidth=bandwidth(values, strategy, gpus, timing.iterations, timing.gradient_bytes)
+        bandwidth=bandwidth(
+            values, row.strategy, row.gpus, timing.iterations, timing.gradient_bytes
+        )
         if values and timing
         else None,
         values=values,

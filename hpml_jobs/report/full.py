@@ -127,6 +127,7 @@ def place(device: Device) -> Columns[Entry]:
             Column("row", "", lambda entry: captions.row_label(entry.row, device)),
             Column("gpus", "", lambda entry: entry.gpus),
             Column("nodes", "", lambda entry: entry.nodes),
+            Column("treatment", "", lambda entry: entry.treatment),
             Column("batch", "", lambda entry: entry.batch_per_gpu),
         ),
     )

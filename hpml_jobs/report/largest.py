@@ -41,9 +41,10 @@ def largest(scope: Scope) -> Table | None:
         Columns(
             "",
             (
-                Column("strategy", "", lambda one: one.row[2].value),
-                Column("gpus", "", lambda one: one.row[0]),
-                Column("nodes", "", lambda one: one.row[1]),
+                Column("strategy", "", lambda one: one.row.strategy.value),
+                Column("gpus", "", lambda one: one.row.gpus),
+                Column("nodes", "", lambda one: one.row.nodes),
+                Column("treatment", "", lambda one: one.row.treatment),
             ),
         ),
         Columns("largest batch", (Column("batch", "", lambda one: one.batch, count),)),

@@ -6,8 +6,11 @@ from hpml_jobs.files import encode
 from hpml_jobs.report.found import Found
 from hpml_jobs.report.groups import Group, Report
 
-SCHEMA = 2
-"""Version of tables.json. 1: first. 2: measured values; every table with its unrounded sheet."""
+SCHEMA = 3
+"""Version of tables.json.
+
+1: first. 2: measured values; every table with its unrounded sheet. 3: treatments, answers.
+"""
 
 METHOD = (
     "values: medians over runs of E1 and E2, seconds per epoch; "

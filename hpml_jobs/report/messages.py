@@ -71,11 +71,12 @@ def _answer(row: Row, own: list[Sent]) -> str:
         purpose = sent.message.purpose
         volumes[purpose] = volumes.get(purpose, 0) + sent.bytes_per_iteration
     gradients = volumes.pop("gradients", 0)
+    name = row.strategy.value + (f" ({row.treatment})" if row.treatment else "")
     if not volumes:
-        return f"{row[2].value}: yes"
+        return f"{name}: yes"
     told = " and ".join(f"{count(round(size))} B of {what}" for what, size in volumes.items())
     own_part = f"beside {count(round(gradients))} B of gradients {told}"
-    return f"{row[2].value}: no, {own_part} in every iteration"
+    return f"{name}: no, {own_part} in every iteration"
 
 
 def _times(value: float) -> str:
@@ -90,9 +91,10 @@ _HEADS: tuple[Columns[Sent], ...] = (
     Columns(
         "",
         (
-            Column("gpus", "", lambda sent: sent.row[0]),
-            Column("nodes", "", lambda sent: sent.row[1]),
-            Column("strategy", "", lambda sent: sent.row[2].value),
+            Column("gpus", "", lambda sent: sent.row.gpus),
+            Column("nodes", "", lambda sent: sent.row.nodes),
+            Column("strategy", "", lambda sent: sent.row.strategy.value),
+            Column("treatment", "", lambda sent: sent.row.treatment),
         ),
     ),
     Columns("purpose", (Column("purpose", "", lambda sent: sent.message.purpose),), text=True),

@@ -7,6 +7,7 @@ from hpml_jobs import formulas
 from hpml_jobs.formulas import AlphaBeta, fit_alpha_beta
 from hpml_jobs.record import Record
 from hpml_jobs.report import captions
+from hpml_jobs.report.entries import Row
 from hpml_jobs.report.full import About, Column, Columns, drawn, table
 from hpml_jobs.report.layout import Block, Line, Sheet, Table
 from hpml_jobs.report.numbers import DASH, count, gb_per_s, milliseconds, percent, significant
@@ -57,8 +58,8 @@ def allocations(scope: Scope) -> list[Allocation]:
 
 
 def _label(scope: Scope, own: Allocation) -> str:
-    entry_row = (own.gpus, own.nodes, own.records[0].cell.strategy)
-    return captions.place_label(entry_row, scope.device)
+    row = Row(own.gpus, own.nodes, own.records[0].cell.strategy)
+    return captions.place_label(row, scope.device)
 
 
 def points(scope: Scope) -> Table | None:

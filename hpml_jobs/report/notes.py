@@ -9,7 +9,7 @@ from hpml_jobs.report.entries import Entry, Row, row_of, row_order
 from hpml_jobs.report.found import Found
 from hpml_jobs.report.numbers import seconds
 
-BASELINE: Row = (1, 1, Strategy.SINGLE)
+BASELINE = Row(1, 1, Strategy.SINGLE)
 """The row that everything is compared with."""
 
 Place = tuple[Row, int]

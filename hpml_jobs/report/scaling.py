@@ -44,7 +44,9 @@ def scaling(scope: Scope) -> Table | None:
 
 def strategies_meet(scope: Scope) -> bool:
     """Whether two strategies stand at one place, so that people will compare them."""
-    found = [(e.gpus, e.nodes, e.batch_per_gpu) for e in scope.timed if not e.is_baseline]
+    found = [
+        (e.gpus, e.nodes, e.treatment, e.batch_per_gpu) for e in scope.timed if not e.is_baseline
+    ]
     return len(set(found)) < len(found)
 
 
@@ -128,6 +130,7 @@ def _strong_heads(unit: str) -> tuple[Columns[Pair], ...]:
                 Column("strategy", "", lambda pair: pair.many.strategy.value),
                 Column("gpus", "", lambda pair: pair.many.gpus),
                 Column("nodes", "", lambda pair: pair.many.nodes),
+                Column("treatment", "", lambda pair: pair.many.treatment),
             ),
         ),
         Columns("global batch", (Column("global_batch", "", lambda p: p.one.batch_per_gpu),)),

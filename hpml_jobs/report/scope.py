@@ -85,7 +85,7 @@ class Part(Settled, frozen=True, kw_only=True):
     @property
     def parallel_rows(self) -> tuple[Row, ...]:
         """Rows with more than one GPU: those that communicate."""
-        return tuple(row for row in self.rows if row[0] > 1)
+        return tuple(row for row in self.rows if row.gpus > 1)
 
     @property
     def parallel_entries(self) -> tuple[Entry, ...]:

@@ -16,7 +16,7 @@ from hpml_jobs.report.groups import Report
 if TYPE_CHECKING:
     import pandas as pd
 
-_PLACE = ["group", "strategy", "row", "gpus", "nodes"]
+_PLACE = ["group", "strategy", "row", "gpus", "nodes", "treatment"]
 _SHEETS = {
     "table1.csv": (1, ["time_s", "speedup"]),
     "table2.csv": (2, ["compute_s", "comm_exposed_s", "compute_residual_s", "comm_residual_s"]),
@@ -91,7 +91,7 @@ def _places(report: Report) -> Iterator[tuple[object, ...]]:
             for entry in one_set.entries:
                 label = row_label(entry.row, group.device)
                 place = (group.number, one_set.strategy.value, label, entry.gpus, entry.nodes)
-                yield *place, entry.batch_per_gpu, *_quantities(entry)
+                yield *place, entry.treatment, entry.batch_per_gpu, *_quantities(entry)
 
 
 def _quantities(entry: Entry) -> tuple[float | None, ...]:
@@ -136,7 +136,7 @@ def _row(found: Found) -> dict[str, Any]:
     return row
 
 
-_PLACED = ("strategy", "gpus", "nodes", "batch", "seed", "repeat")
+_PLACED = ("strategy", "gpus", "nodes", "batch", "treatment", "seed", "repeat")
 _RAW = (
     "epoch_s",
     "stall_s",
@@ -153,8 +153,14 @@ def _flat(value: msgspec.Struct | None) -> dict[str, Any]:
     """A value's fields as columns: nested names joined, lists in one text."""
     flat: dict[str, Any] = {}
     for name, field in (msgspec.to_builtins(value) or {}).items():
-        if isinstance(field, dict):
-            flat |= {f"{name}_{key}": text for key, text in field.items()}
-        else:
-            flat[name] = " ".join(map(str, field)) if isinstance(field, list | tuple) else field
+        inner = (
+            {f"{name}_{key}": text for key, text in field.items()}
+            if isinstance(field, dict)
+            else {name: field}
+        )
+        flat |= {key: _in_one(text) for key, text in inner.items()}
     return flat
+
+
+def _in_one(field: Any) -> Any:
+    return " ".join(map(str, field)) if isinstance(field, list | tuple) else field

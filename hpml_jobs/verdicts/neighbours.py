@@ -34,8 +34,8 @@ class Neighbour(NamedTuple):
 
     @property
     def is_baseline(self) -> bool:
-        """Whether speedups divide by it: the plain loop on one GPU, for cells of its batch."""
-        return self.place.strategy is Strategy.SINGLE
+        """Whether speedups of its batch divide by it: the plain loop on one GPU, untreated."""
+        return self.place.strategy is Strategy.SINGLE and not self.place.treatment
 
 
 def neighbour(record: Record) -> Neighbour:

@@ -36,29 +36,28 @@ class Table:
     """The cells of one table, given in the study's order."""
 
     baselines: dict[int, list[Neighbour]]
-    """By batch, what speedups divide by: the plain loop on one GPU."""
+    """By batch, what speedups divide by: the plain loop on one GPU, nothing done to it."""
 
     runs_s: dict[Cell, list[float]]
     """By place, seconds per epoch of all its runs."""
 
     def __init__(self, cells: Sequence[Neighbour]) -> None:
         self.baselines, self.runs_s = {}, {}
-        rivals: dict[tuple[int, int], list[Neighbour]] = {}
+        rivals: dict[tuple[int, int, str], list[Neighbour]] = {}
         for one in cells:
             self.runs_s.setdefault(one.place, []).append(one.epoch_s)
             if one.is_baseline:
                 self.baselines.setdefault(one.place.batch, []).append(one)
             else:
-                rivals.setdefault((one.place.batch, one.place.gpus), []).append(one)
+                rivals.setdefault(_rivalry(one), []).append(one)
         self.conditions = self._by(cells, lambda found: Kinds(found, _conditions))
         self.threads = self._by(cells, lambda found: Kinds(found, _threads))
         self.days = self._by(cells, Days)
-        places = dict.fromkeys((one.place.batch, one.place.gpus) for one in cells)
         self._loaders = {
-            (batch, gpus): Kinds(
-                [*self.baselines.get(batch, ()), *rivals.get((batch, gpus), ())], _workers_per_gpu
+            place: Kinds(
+                [*self.baselines.get(place[0], ()), *rivals.get(place, ())], _workers_per_gpu
             )
-            for batch, gpus in places
+            for place in dict.fromkeys(map(_rivalry, cells))
         }
         self.imported_s = [one.epoch_s for one in cells if one.record.imported]
         self.whole_seconds = all(epoch_s == round(epoch_s) for epoch_s in self.imported_s)
@@ -70,8 +69,13 @@ class Table:
         return Aspect(index(cells), ones)
 
     def loaders(self, me: Neighbour) -> Kinds[tuple[Fraction, ...]]:
-        """By loader workers per GPU: the baselines of a cell, then others on as many GPUs."""
-        return self._loaders[me.place.batch, me.place.gpus]
+        """By loader workers per GPU: a cell's baselines, then its like on as many GPUs."""
+        return self._loaders[_rivalry(me)]
+
+
+def _rivalry(one: Neighbour) -> tuple[int, int, str]:
+    """Batch, GPUs, treatment: cells that have the same are compared with each other."""
+    return one.place.batch, one.place.gpus, one.place.treatment
 
 
 def _conditions(one: Neighbour) -> Conditions:

@@ -14,6 +14,7 @@ from hpml_jobs.measures import (
     Phases,
     Probe,
     ProbePoint,
+    Share,
     Steps,
     Trace,
 )
@@ -96,6 +97,8 @@ def rank(of: Cell, number: int, epoch_s: float, model: Model = MODEL) -> Rank:
     epochs = [msgspec.structs.replace(timed, role="warmup"), timed]
     if of.protocol is Protocol.FULL:
         epochs.append(instrumented(of, timed))
+    plain = msgspec.structs.replace(timed, role="plain")
+    epochs = learnt(of, number, epochs + [plain] * (of.epochs - len(epochs)))
     if talks(of):
         epochs.append(msgspec.structs.replace(timed, role="unsynced", epoch_s=0.89 * epoch_s))
     return Rank(
@@ -115,6 +118,29 @@ def rank(of: Cell, number: int, epoch_s: float, model: Model = MODEL) -> Rank:
         communication=communication(of, 1.005 * epoch_s, model) if talks(of) else None,
         trace=trace() if of.protocol is Protocol.FULL else None,
     )
+
+
+def learnt(of: Cell, number: int, epochs: list[Epoch]) -> list[Epoch]:
+    """The epochs of training with what each of them learnt; e counts from 0.
+
+    Every plain epoch loses 0.1 and has 5 % more right than the one before; of its 100 test images
+    a rank has 30 right, then 10 more after every epoch.
+    """
+    lr = of.workload.lr * of.recipe.factor(of.global_batch)
+    more = [max(0, e + 1 - of.protocol.epochs) for e in range(len(epochs))]
+    return [
+        msgspec.structs.replace(
+            epoch,
+            loss=1.5 - 0.1 * more[e],
+            accuracy=0.5 + 0.05 * more[e],
+            order=f"r{number}" + (f"e{e}" if of.set_epoch else ""),
+            lr=(lr, lr),
+            share=Share(loss_sum=100 * 1.2, correct=30 + 10 * e, samples=100)
+            if of.evaluate
+            else None,
+        )
+        for e, epoch in enumerate(epochs)
+    ]
 
 
 def instrumented(of: Cell, timed: Epoch) -> Epoch:

@@ -3,9 +3,18 @@
 import msgspec
 import pytest
 
-from hpml_jobs.cell import Cell, CellFile, Device, Protocol, Strategy, decode_cell_file
+from hpml_jobs.cell import (
+    Cell,
+    CellFile,
+    Device,
+    Protocol,
+    Strategy,
+    SyncBuffers,
+    decode_cell_file,
+)
 from hpml_jobs.errors import UsageError
 from hpml_jobs.files import encode
+from hpml_jobs.recipe import Recipe
 from tests.unit.values import DIGITS, cell
 
 
@@ -66,7 +75,7 @@ def test_the_slug_is_a_file_name_whatever_the_workload_is_called() -> None:
 
 def test_slug_and_hash_stay_the_same_from_version_to_version() -> None:
     # A change here makes every finished cell of every study look new: it needs a new schema.
-    assert cell().slug == "ddp-4gpu-b512-digits-2bf939"
+    assert cell().slug == "ddp-4gpu-b512-digits-1d254a"
 
 
 @pytest.mark.parametrize(
@@ -87,6 +96,10 @@ def test_slug_and_hash_stay_the_same_from_version_to_version() -> None:
         {"epochs": 5},
         {"probe_s": 3.0},
         {"protocol": Protocol.LAB, "epochs": 3},
+        {"recipe": Recipe(name="scaled", scaled=True)},
+        {"set_epoch": False},
+        {"sync_buffers": SyncBuffers.OFF},
+        {"evaluate": True},
     ],
 )
 def test_what_can_change_the_number_changes_the_hash(change) -> None:
@@ -98,6 +111,7 @@ def test_every_field_of_a_cell_is_in_the_hash_and_none_is_a_limit_or_a_path() ->
     assert set(Cell.__struct_fields__) == {
         *("gpus", "nodes", "batch", "strategy", "workload", "protocol", "device", "gpu_type"),
         *("threads", "loader_workers", "seed", "repeat", "epochs", "probe_s"),
+        *("recipe", "set_epoch", "sync_buffers", "evaluate", "quantize"),
     }
 
 
@@ -122,8 +136,8 @@ def test_a_cell_file_comes_back_as_it_was_written() -> None:
         (lambda text: text.replace(b'"gpus": 4', b'"gpus": "4"'), "`$.cell.gpus`"),
         (lambda text: text.replace(b'"gpus": 4', b'"gpus": 0'), "gpus=0: must be 1 or more"),
         (lambda text: text.replace(b'"seed"', b'"sead"'), "unknown field `sead`"),
-        (lambda text: text.replace(b'"schema": 2', b'"schema": 1'), "cell.json has schema 1"),
-        (lambda text: text.replace(b'"schema": 2', b'"schema": 3'), "cell.json has schema 3"),
+        (lambda text: text.replace(b'"schema": 3', b'"schema": 1'), "cell.json has schema 1"),
+        (lambda text: text.replace(b'"schema": 3', b'"schema": 4'), "cell.json has schema 4"),
     ],
 )
 def test_a_wrong_cell_file_is_named_with_the_place_of_the_fault(change, words) -> None:

@@ -60,7 +60,7 @@ def test_a_half_written_record_is_not_a_whole_record(share) -> None:
         (b'{"slug": "\xff"}', "is not a whole record"),
         (b"{}", "has record schema None"),
         (changed(schema=1), "has record schema 1, this hpml_jobs"),
-        (changed(schema=3), "has record schema 3, this hpml_jobs"),
+        (changed(schema=4), "has record schema 4, this hpml_jobs"),
         (changed().replace(b'"slug"', b'"slag"'), "unknown field `slag`"),
         (changed().replace(b'"gpus": 4', b'"gpus": 0', 1), "gpus=0: must be 1 or more"),
         (

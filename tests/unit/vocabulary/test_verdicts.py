@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from hpml_jobs import verdicts
 from hpml_jobs.cell import Cell, Device, Protocol, Strategy
+from hpml_jobs.recipe import Recipe
 from hpml_jobs.record import Record
 from hpml_jobs.slurm import Outcome
 from hpml_jobs.verdicts import Level, comparisons, in_short, of_record, of_study, secondhand
@@ -270,6 +271,15 @@ def test_dp_with_two_workers_is_not_compared_silently_with_ddp_that_has_eight() 
     assert found.level is Level.WARN
     assert f"8 loader workers in all for 4 GPUs; {dp.slug} has 2" in found.reason
     assert judged(judgement[dp.slug], "loader-workers").level is Level.WARN
+
+
+def test_a_baseline_with_a_recipe_is_no_baseline_and_rivals_are_treated_alike() -> None:
+    scaled = Recipe(name="scaled", scaled=True)
+    one = clean(cell(gpus=1, batch=32, strategy=Strategy.SINGLE, recipe=scaled), epoch_s=60.0)
+    dp = clean(cell(batch=32, strategy=Strategy.DP, recipe=scaled), attempt=an_hour_later())
+    found = {verdict.check: verdict.level for verdict in of_study([clean(), one, dp])[DDP4.slug]}
+    assert "efficiency" not in found
+    assert "loader-workers" not in found
 
 
 def test_cells_that_touch_for_a_second_do_not_overlap() -> None:

@@ -1,0 +1,82 @@
+"""What was done to a cell is part of its row: named, compared within itself, never a baseline."""
+
+import json
+
+import pandas as pd
+
+from hpml_jobs.cell import Strategy, SyncBuffers
+from hpml_jobs.recipe import Recipe
+from hpml_jobs.report.collect import write
+from hpml_jobs.report.markdown import grid
+
+WARMUP = Recipe(name="warmup", scaled=True, warmup_epochs=2.0)
+
+TABLE_1 = """\
+| Table 1                   | batch 512 per GPU |         |
+|:--------------------------|------------------:|--------:|
+|                           |           Time(s) | Speedup |
+| 1-GPU                     |             25.95 |       1 |
+| 2-GPU                     |             15.66 |    1.66 |
+| 4-GPU                     |             15.13 |    1.72 |
+| 4-GPU (warmup, warm-up 2) |             20.00 |    1.30 |"""
+
+
+def large(make):
+    """The cells at batch 512, and one with a recipe at 4 GPUs."""
+    make.nine(but=tuple((n, b) for n in (1, 2, 4) for b in (32, 128)))
+    make.add(make.record(make.cell(4, 512, recipe=WARMUP), 20.0))
+
+
+def test_a_treated_cell_has_a_row_of_its_own_in_the_same_table(make):
+    large(make)
+    report = make.collect()
+    assert len(report.groups) == 1
+    assert grid(make.table("table1-ddp")) == TABLE_1
+    labels = [line.label for line in make.table("scaling").lines]
+    assert labels[-1] == "ddp 4-GPU (warmup, warm-up 2) b512"
+
+
+def test_a_treated_single_cell_is_no_baseline(make):
+    large(make)
+    make.add(make.record(make.cell(1, 512, recipe=WARMUP), 30.0))
+    first, *_ = make.collect().groups[0].entries
+    assert (first.timing.epoch_s, first.is_baseline) == (25.945, True)
+    own = make.table("table1-single")
+    assert [line.texts for line in own.lines] == [("25.95", "1"), ("30.00", "0.865")]
+    assert own.lines[1].label == "1-GPU (warmup, warm-up 2)"
+
+
+def test_a_treated_cell_alone_says_that_its_baseline_is_not_there(make):
+    make.add(make.record(make.cell(1, 512, recipe=WARMUP), 30.0))
+    assert make.table("table1-single").notes == ("no single-GPU cell at batch 512: not asked for",)
+
+
+def test_strategies_are_rivals_within_one_treatment(make):
+    for seed in (0, 1):
+        make.add(make.record(make.cell(2, 128, seed=seed), 20.0))
+        off = make.cell(2, 128, seed=seed, sync_buffers=SyncBuffers.OFF)
+        make.add(make.record(off, 19.0))
+    assert "compared" not in [table.label for table in make.collect().groups[0].full]
+    cell = make.cell(2, 128, recipe=WARMUP)
+    make.add(make.record(cell, 18.0))
+    make.add(make.record(make.cell(2, 128, recipe=WARMUP, strategy=Strategy.ALLREDUCE), 21.0))
+    (line,) = make.table("compared").lines
+    assert line.label == "2-GPU (warmup, warm-up 2) b128"
+
+
+def test_every_sheet_and_the_json_name_the_treatment(make):
+    large(make)
+    write(make.collect(), make.study.report)
+    for name in ("table1", "table2", "table3", "scaling", "messages", "replicas", "cells"):
+        found = pd.read_csv(make.study.report / f"{name}.csv", keep_default_na=False)
+        assert "warmup, warm-up 2" in set(found["treatment"]), name
+    (group,) = json.loads((make.study.report / "tables.json").read_text())["groups"]
+    treated = {entry["treatment"] for entry in group["entries"]}
+    assert treated == {"", "warmup, warm-up 2"}
+
+
+def test_messages_answer_for_every_treatment(make):
+    make.add(make.record(make.cell(2, 128), 20.0))
+    off = make.record(make.cell(2, 128, sync_buffers=SyncBuffers.OFF), 20.0)
+    make.add(off)
+    assert "ddp (buffers off): " in make.table("messages").caption[1]

@@ -40,13 +40,14 @@ class Columns(NamedTuple, Generic[T]):
 
 
 class About(NamedTuple):
-    """What a full table is called, and what stands under it."""
+    """What a full table is called, what stands under it, and the `answer` above it."""
 
     label: str
     title: str
     corner: str
     caption: tuple[str, ...]
     on_screen: bool = True
+    answer: str = ""
 
 
 class Drawn(NamedTuple):
@@ -111,6 +112,7 @@ def table(scope: Scope, about: About, shown: Drawn, said: Iterable[str] = ()) ->
         notes=tuple(said),
         on_screen=about.on_screen,
         sheet=shown.sheet,
+        answer=about.answer,
     )
 
 

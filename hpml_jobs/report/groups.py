@@ -19,8 +19,10 @@ from hpml_jobs.report import (
     replicas,
     residual,
     scaling,
+    shuffling,
     speeds,
     tables,
+    training,
 )
 from hpml_jobs.report.checks import Alike
 from hpml_jobs.report.entries import Entry, entries, model_of
@@ -186,6 +188,9 @@ FULL: dict[str, Callable[[Scope], Table | None]] = {
     "largest": largest.largest,
     "repeats": repeats.repeats,
     "compared": compared.compared,
+    "table4": training.table4,
+    "evaluation": training.evaluation,
+    "shuffling": shuffling.shuffling,
     "communication": communication.communication,
     "repeats-measured": repeats.measured,
     "bandwidth": speeds.bandwidth,

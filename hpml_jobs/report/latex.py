@@ -27,6 +27,7 @@ _ASCII = {
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
     "–": "--",
+    "±": r"\ensuremath{\pm}",
     **{character: f"\\{character}" for character in "&%$#_{}"},
 }
 _SPECIAL = re.compile("|".join(map(re.escape, _ASCII)))
@@ -54,7 +55,8 @@ def document(report: Report) -> str:
 
 def _float(table: Table, group: Group, *, several: bool) -> str:
     apart = f" Group {group.number}: {group.apart}." if several else ""
-    caption = " ".join([f"{table.title}.{apart}", *table.caption, table.setting])
+    answer = [table.answer] if table.answer else []
+    caption = " ".join([f"{table.title}.{apart}", *answer, *table.caption, table.setting])
     return _FLOAT.format(
         tabular=tabular(table) if table.lines else "",
         caption=escaped(caption),

@@ -45,7 +45,8 @@ class Table(Settled, frozen=True, kw_only=True):
 
     `setting` (what was trained, on what) belongs to the caption; where all tables are in view, once
     is enough. Some tables have nothing but lines of text: their notes. `on_screen`: shown by
-    `collect`; the others stand in the files only.
+    `collect`; the others stand in the files only. `answer`: what the table says to a question of
+    the lab, in a sentence above it.
     """
 
     label: str
@@ -58,6 +59,7 @@ class Table(Settled, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
     on_screen: bool = True
     sheet: Sheet | None = None
+    answer: str = ""
 
     @property
     def two_level(self) -> bool:

@@ -32,7 +32,7 @@ def document(report: Report) -> str:
 
 
 def _group(group: Group) -> dict[str, Any]:
-    told = ("label", "title", "caption", "setting", "notes", "sheet")
+    told = ("label", "title", "answer", "caption", "setting", "notes", "sheet")
     return {
         "group": group.number,
         "title": group.title,

@@ -35,6 +35,7 @@ def _group(group: Group, *, several: bool) -> list[str]:
 def _table(table: Table) -> list[str]:
     parts = [
         f"### {_escaped(table.title)}",
+        *([_escaped(table.answer)] if table.answer else []),
         *([grid(table)] if table.lines else []),
         _escaped("\n".join([*table.caption, table.setting])),
     ]

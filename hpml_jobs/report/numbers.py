@@ -69,6 +69,24 @@ def percent(share: float) -> str:
     return f"{100 * share:.{decimals}f}" if round(100 * share, decimals) else "0"
 
 
+def accuracy(share: float) -> str:
+    """A share of right answers in percent, two decimals.
+
+    >>> accuracy(0.71324)
+    '71.32'
+    """
+    return f"{100 * share:.2f}"
+
+
+def loss(value: float) -> str:
+    """A loss: three decimals.
+
+    >>> loss(1.23456)
+    '1.235'
+    """
+    return f"{value:.3f}"
+
+
 def milliseconds(value_s: float) -> str:
     """Seconds in milliseconds, without the unit.
 

@@ -54,6 +54,8 @@ def _show_table(table: Table, console: Console, said: set[str]) -> None:
     """One table, and under it what has not yet been `said` under another one of the group."""
     console.print()
     console.print(Text(table.title, style="bold cyan"))
+    if table.answer:
+        console.print(Text(table.answer), width=_prose(console))
     for text in drawn(table, console.width):
         console.print(text, no_wrap=True, overflow="ignore", crop=False)
     caption = [line for line in table.caption if line not in said or len(line) < _SHORT]

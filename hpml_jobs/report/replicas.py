@@ -1,15 +1,13 @@
 """Full table of what was learnt: loss and accuracy, and whether replicas are the same (lab Q7)."""
 
-from collections.abc import Callable, Iterable
-from statistics import fmean, stdev
+from collections.abc import Callable
 
-from hpml_jobs.record import Rank, Record
-from hpml_jobs.report import captions
+from hpml_jobs.record import Rank
+from hpml_jobs.report import captions, learnt
 from hpml_jobs.report.entries import Entry
-from hpml_jobs.report.full import About, Column, Columns, left_out, places, rest, table
+from hpml_jobs.report.full import About, Column, Columns, label, left_out, places, rest, table
 from hpml_jobs.report.layout import Table
-from hpml_jobs.report.measured import TRAINED
-from hpml_jobs.report.numbers import significant
+from hpml_jobs.report.numbers import accuracy, loss, significant
 from hpml_jobs.report.scope import Scope
 
 REPLICAS = (
@@ -25,24 +23,21 @@ def replicas(scope: Scope) -> Table | None:
     own = [e for e in scope.timed if any(record.ranks for record in scope.records(e))]
     if not own:
         return None
-
-    def over_runs(of: Callable[[Record], float | None]) -> Callable[[Entry], float | None]:
-        return lambda entry: _mean(of(record) for record in scope.records(entry))
-
+    last_loss, last_accuracy = (learnt.of_training(-1, name) for name in ("loss", "accuracy"))
     heads: tuple[Columns[Entry], ...] = (
         Columns("epochs", (Column("epochs", "", lambda e: _epochs(scope, e)),)),
         Columns(
             "last epoch",
             (
-                Column("train_loss", "loss", over_runs(_last("loss")), _loss),
-                Column("train_accuracy", "acc. %", over_runs(_last("accuracy")), _accuracy),
+                Column("train_loss", "loss", _mean(scope, last_loss), _loss),
+                Column("train_accuracy", "acc. %", _mean(scope, last_accuracy), accuracy),
             ),
         ),
         Columns(
             "test accuracy, %",
             (
-                Column("test_accuracy", "mean", over_runs(_test), _accuracy),
-                Column("test_deviation", "dev.", lambda e: _deviation(scope, e), _accuracy),
+                Column("test_accuracy", "mean", _mean(scope, learnt.test_accuracy), accuracy),
+                Column("test_deviation", "dev.", lambda e: _deviation(scope, e), accuracy),
                 Column("", "ranks", lambda e: _ranks(scope, e), _range),
             ),
         ),
@@ -62,43 +57,33 @@ def replicas(scope: Scope) -> Table | None:
         ),
     )
     lost = rest(scope.entries, own)
-    about = About("replicas", "Replicas and accuracy", "", (REPLICAS, captions.runs(own)), False)
+    answer = _answer(scope, own)
+    about = About(
+        "replicas",
+        "Replicas and accuracy",
+        "",
+        (REPLICAS, captions.runs(own)),
+        on_screen=bool(answer),
+        answer=answer,
+    )
     return table(scope, about, places(scope, own, heads), left_out(scope, "not told", lost))
 
 
 def _epochs(scope: Scope, entry: Entry) -> int:
-    return max(_trained(record) for record in scope.records(entry))
+    return max(map(learnt.epochs, scope.records(entry)))
 
 
-def _trained(record: Record) -> int:
-    return sum(epoch.role in TRAINED for epoch in record.ranks[0].epochs) if record.ranks else 0
-
-
-def _mean(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return fmean(known) if known else None
-
-
-def _last(field: str) -> Callable[[Record], float | None]:
-    """Of the last epoch of training, over all samples."""
-
-    def value(record: Record) -> float | None:
-        last = [[e for e in rank.epochs if e.role in TRAINED][-1] for rank in record.ranks]
-        samples = sum(epoch.samples for epoch in last)
-        if not samples:
-            return None
-        return float(sum(getattr(epoch, field) * epoch.samples for epoch in last) / samples)
+def _mean(scope: Scope, of: learnt.OfRun) -> Callable[[Entry], float | None]:
+    def value(entry: Entry) -> float | None:
+        found = learnt.over_runs(scope, entry, of)
+        return found.mean if found else None
 
     return value
 
 
-def _test(record: Record) -> float | None:
-    return _mean(rank.test_accuracy for rank in record.ranks)
-
-
 def _deviation(scope: Scope, entry: Entry) -> float | None:
-    found = [value for r in scope.records(entry) if (value := _test(r)) is not None]
-    return stdev(found) if len(found) > 1 else None
+    found = learnt.over_runs(scope, entry, learnt.test_accuracy)
+    return found.deviation if found else None
 
 
 def _ranks(scope: Scope, entry: Entry) -> tuple[float, float] | None:
@@ -113,7 +98,7 @@ def _ranks(scope: Scope, entry: Entry) -> tuple[float, float] | None:
 
 
 def _range(ends: tuple[float, float]) -> str:
-    least, most = map(_accuracy, ends)
+    least, most = map(accuracy, ends)
     return least if least == most else f"{least}..{most}"
 
 
@@ -138,5 +123,34 @@ def _loss(value: float) -> str:
     return significant(value, 4)
 
 
-def _accuracy(share: float) -> str:
-    return f"{100 * share:.2f}"
+QUESTION = "Would gradients alone be enough (lab Q7)?"
+
+
+def _answer(scope: Scope, own: list[Entry]) -> str:
+    """What cells that chose how buffers meet say, beside those at their place that did not."""
+    chose = [e for e in own if scope.records(e)[0].cell.sync_buffers is not None]
+    places = {(e.gpus, e.nodes, e.strategy, e.batch_per_gpu) for e in chose}
+    beside = [e for e in own if (e.gpus, e.nodes, e.strategy, e.batch_per_gpu) in places]
+    told = "; ".join(_told(scope, entry) for entry in beside)
+    if not told:
+        return ""
+    drifted = [e for e in beside if _same(scope, e, _buffers) == "differ"]
+    kept = all(_same(scope, entry, _parameters) == "equal" for entry in drifted)
+    verdict = ""
+    if drifted and kept:
+        verdict = " They keep the parameters equal, not BatchNorm's buffers."
+    return f"{QUESTION}{verdict} {told}."
+
+
+def _told(scope: Scope, entry: Entry) -> str:
+    """`ddp 4-GPU (buffers off) b512: parameters equal, buffers differ, loss …, test …`."""
+    parts = [
+        f"{what} {same}"
+        for what, of in (("parameters", _parameters), ("buffers", _buffers))
+        if (same := _same(scope, entry, of))
+    ]
+    last = learnt.over_runs(scope, entry, learnt.of_training(-1, "loss"))
+    parts += [f"training loss {last.told(loss)}"] if last else []
+    ends = _ranks(scope, entry)
+    parts += [f"test accuracy {_range(ends)} % over ranks"] if ends else []
+    return f"{label(scope, entry)}: {', '.join(parts)}"

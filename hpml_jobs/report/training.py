@@ -1,0 +1,152 @@
+"""Tables of what large batches learn: after the last epoch (lab Q4, Table 4), and by epoch."""
+
+from collections.abc import Callable, Sequence
+
+from hpml_jobs.cell import Cell
+from hpml_jobs.record import Record
+from hpml_jobs.report import learnt
+from hpml_jobs.report.captions import unit
+from hpml_jobs.report.entries import Entry
+from hpml_jobs.report.full import About, Column, Columns, label, left_out, places, table
+from hpml_jobs.report.layout import Block, Line, Sheet, Table
+from hpml_jobs.report.numbers import DASH, accuracy, count, loss
+from hpml_jobs.report.scope import Scope
+
+TABLE_4 = (
+    "Of the last epoch: average training loss, training accuracy (as seen while training), and "
+    "accuracy on the whole test set after it, mean over ranks. Global batch: of all {unit}s; lr: "
+    "of the last iteration."
+)
+EVALUATION = (
+    "Accuracy on the whole test set after each epoch, every rank on its share, counted exactly; "
+    "average training loss of the epoch."
+)
+COLUMNS = 8
+"""So many epochs have a column on a page; the CSV has all."""
+
+
+def table4(scope: Scope) -> Table | None:
+    """What was learnt, place by place; None where nobody asked for more than the protocol's."""
+    asked = {found.slug for found in scope.alike.cells if found.cell and _learns(found.cell)}
+    entries = [entry for entry in scope.entries if asked & set(entry.cells)]
+    own = [entry for entry in entries if entry.timing and _records(scope, entry)]
+    if not own:
+        return None
+    heads: tuple[Columns[Entry], ...] = (
+        Columns("global batch", (Column("global_batch", "", _global_batch, count),)),
+        Columns("lr", (Column("lr", "", lambda e: _lr(_records(scope, e)[0]), _rate),)),
+        Columns("epochs", (Column("epochs", "", lambda e: _epochs(scope, e)),)),
+        Columns("seeds", (Column("seeds", "", lambda e: learnt.seeds(scope, e)),)),
+        *learnt.columns(scope, "train_loss", "training loss", learnt.of_training(-1, "loss"), loss),
+        *learnt.columns(
+            scope,
+            "train_accuracy",
+            "training acc., %",
+            learnt.of_training(-1, "accuracy"),
+            accuracy,
+        ),
+        *learnt.columns(scope, "test_accuracy", "test acc., %", learnt.test_accuracy, accuracy),
+    )
+    caption = (TABLE_4.format(unit=unit(scope.device)), learnt.OVER_RUNS)
+    about = About("table4", "Table 4: what was learnt, last epoch", "Table 4", caption)
+    lost = left_out(scope, "", (entry for entry in entries if not entry.timing))
+    said = [*learnt.one_seed(scope, own), *lost]
+    return table(scope, about, places(scope, own, heads), said)
+
+
+def _learns(cell: Cell) -> bool:
+    return cell.evaluate or cell.epochs > cell.protocol.epochs
+
+
+def _records(scope: Scope, entry: Entry) -> list[Record]:
+    return [record for record in scope.records(entry) if record.ranks]
+
+
+def _global_batch(entry: Entry) -> int:
+    return entry.gpus * entry.batch_per_gpu
+
+
+def _lr(record: Record) -> float | None:
+    last = learnt.training(record.ranks[0])[-1].lr
+    return last[1] if last else None
+
+
+def _rate(value: float) -> str:
+    return f"{value:.4g}"
+
+
+def _epochs(scope: Scope, entry: Entry) -> int:
+    return max(map(learnt.epochs, _records(scope, entry)))
+
+
+def evaluation(scope: Scope) -> Table | None:
+    """Test accuracy and training loss after each epoch; None where no epoch was evaluated."""
+    own = [e for e in scope.timed if learnt.over_runs(scope, e, learnt.evaluated(0))]
+    if not own:
+        return None
+    most = max(_epochs(scope, entry) for entry in own)
+    shown = shown_epochs(most)
+    heads = tuple(str(number + 1) for number in shown)
+    return Table(
+        label="evaluation",
+        title="Accuracy and loss by epoch",
+        corner="after epoch",
+        blocks=(
+            Block(head="test accuracy, %", columns=heads),
+            Block(head="training loss", columns=heads),
+        ),
+        lines=tuple(
+            Line(
+                label=label(scope, entry),
+                texts=(
+                    *(_told(scope, entry, learnt.evaluated(n), accuracy) for n in shown),
+                    *(_told(scope, entry, learnt.of_training(n, "loss"), loss) for n in shown),
+                ),
+            )
+            for entry in own
+        ),
+        caption=(EVALUATION, learnt.OVER_RUNS),
+        setting=scope.setting,
+        notes=tuple(learnt.one_seed(scope, own)),
+        sheet=_sheet(scope, own),
+    )
+
+
+def shown_epochs(epochs: int) -> list[int]:
+    """The epochs that have a column, from 0: all, or the first, the last and some between.
+
+    >>> shown_epochs(3), shown_epochs(90)
+    ([0, 1, 2], [0, 13, 25, 38, 51, 64, 76, 89])
+    """
+    if epochs <= COLUMNS:
+        return list(range(epochs))
+    return [round(number * (epochs - 1) / (COLUMNS - 1)) for number in range(COLUMNS)]
+
+
+def _told(scope: Scope, entry: Entry, of: learnt.OfRun, words: Callable[[float], str]) -> str:
+    found = learnt.over_runs(scope, entry, of)
+    return found.told(words) if found else DASH
+
+
+_SHEET = (
+    *("strategy", "gpus", "nodes", "treatment", "batch", "epoch", "runs"),
+    *("test_accuracy", "test_accuracy_deviation", "train_loss", "train_loss_deviation"),
+)
+
+
+def _sheet(scope: Scope, own: Sequence[Entry]) -> Sheet:
+    """A row for every place and epoch."""
+    rows = []
+    for entry in own:
+        place = (entry.strategy.value, entry.gpus, entry.nodes, entry.treatment)
+        for number in range(_epochs(scope, entry)):
+            tested = learnt.over_runs(scope, entry, learnt.evaluated(number))
+            trained = learnt.over_runs(scope, entry, learnt.of_training(number, "loss"))
+            rows.append(
+                (
+                    *(*place, entry.batch_per_gpu, number + 1, len(entry.runs)),
+                    *(tested or (None, None)),
+                    *(trained or (None, None)),
+                )
+            )
+    return Sheet(columns=_SHEET, rows=tuple(rows))

@@ -1,0 +1,180 @@
+"""What was learnt: Table 4, accuracy by epoch, shuffling and buffers, with their deviations."""
+
+import io
+
+import msgspec
+import pytest
+from rich.console import Console
+
+from hpml_jobs.cell import Protocol, Strategy, SyncBuffers
+from hpml_jobs.recipe import Recipe
+from hpml_jobs.report import latex, markdown
+from hpml_jobs.report.markdown import grid
+from hpml_jobs.report.render import show
+from hpml_jobs.slurm import Outcome
+
+LAB = {"protocol": Protocol.LAB, "epochs": 5}
+SCALED = Recipe(name="scaled", scaled=True)
+
+
+def with_test(record, *accuracies):
+    """A record whose ranks test with these accuracies."""
+    ranks = tuple(
+        msgspec.structs.replace(rank, test_accuracy=accuracy)
+        for rank, accuracy in zip(record.ranks, accuracies, strict=True)
+    )
+    return msgspec.structs.replace(record, ranks=ranks)
+
+
+def large(make, seeds=(0, 1)):
+    """Batch 128 on 1 GPU beside 512 on 2, plain and with a recipe, 5 epochs, two seeds."""
+    for seed in seeds:
+        more = {**LAB, "evaluate": True, "seed": seed}
+        one = make.record(make.cell(1, 128, **more), 27.0)
+        make.add(with_test(one, 0.70 + 0.01 * seed))
+        for recipe, accuracy in ((Recipe(), 0.60), (SCALED, 0.64)):
+            cell = make.cell(2, 512, recipe=recipe, **more)
+            make.add(with_test(make.record(cell, 15.0), accuracy, accuracy + 0.02 * seed))
+
+
+TABLE_4 = """\
+| Table 4                   | global batch |  lr | epochs | seeds | training loss | training acc., % |  test acc., % |
+|:--------------------------|-------------:|----:|-------:|------:|--------------:|-----------------:|--------------:|
+| single 1-GPU b128         |          128 | 0.1 |      5 |     2 | 1.200 ± 0.000 |     65.00 ± 0.00 |  70.50 ± 0.71 |
+| ddp 2-GPU b512            |        1,024 | 0.1 |      5 |     2 | 1.200 ± 0.000 |     65.00 ± 0.00 |  60.50 ± 0.71 |
+| ddp 2-GPU (scaled) b512   |        1,024 | 0.8 |      5 |     2 | 1.200 ± 0.000 |     65.00 ± 0.00 |  64.50 ± 0.71 |"""  # noqa: E501 - as written
+
+EVALUATION = """\
+| after epoch       | test accuracy, % |       |       |       |       | training loss |       |       |       |       |
+|:------------------|-----------------:|------:|------:|------:|------:|--------------:|------:|------:|------:|------:|
+|                   |                1 |     2 |     3 |     4 |     5 |             1 |     2 |     3 |     4 |     5 |
+| single 1-GPU b128 |            30.00 | 40.00 | 50.00 | 60.00 | 70.00 |         1.500 | 1.500 | 1.400 | 1.300 | 1.200 |"""  # noqa: E501 - as written
+
+
+def squeezed(text):
+    """A table's text, however wide its columns are."""
+    return [" ".join(line.replace("-", "").split()) for line in text.splitlines()]
+
+
+def test_table_4_has_batch_rate_loss_and_accuracies_with_deviations(make):
+    large(make)
+    assert squeezed(grid(make.table("table4"))) == squeezed(TABLE_4)
+    sheet = make.table("table4").sheet
+    row = dict(zip(sheet.columns, sheet.rows[0], strict=True))
+    assert row["test_accuracy_deviation"] == pytest.approx(0.01 / 2**0.5)
+    assert (row["treatment"], row["seeds"], row["train_loss"]) == ("", 2, pytest.approx(1.2))
+
+
+def test_one_seed_is_said_and_has_no_deviation(make):
+    large(make, seeds=(0,))
+    table = make.table("table4")
+    assert table.lines[0].texts[-1] == "70.00"
+    assert table.notes == (
+        "one seed, no deviation: single 1-GPU at batch 128; ddp 2-GPU at batch 512; "
+        "ddp 2-GPU (scaled) at batch 512",
+    )
+
+
+def test_a_cell_of_table_4_without_a_number_is_named(make):
+    large(make)
+    make.ask(make.cell(4, 512, **LAB, evaluate=True), Outcome.FAILED, "failed: it broke")
+    (note,) = make.table("table4").notes
+    assert note == "no number, the reason stands under Table 1: ddp 4-GPU at batch 512"
+
+
+def test_without_evaluation_and_more_epochs_there_is_no_table_4(make):
+    make.nine()
+    labels = {table.label for table in make.collect().groups[0].full}
+    assert not labels & {"table4", "evaluation", "shuffling"}
+
+
+def test_accuracy_by_epoch_is_counted_over_the_ranks_shares(make):
+    make.add(make.record(make.cell(1, 128, **LAB, evaluate=True), 27.0))
+    assert grid(make.table("evaluation")) == EVALUATION
+    whole = make.record(make.cell(2, 128, **LAB, evaluate=True), 27.0)
+    first, second = whole.ranks
+    share = msgspec.structs.replace(first.epochs[-1].share, correct=10, samples=300)
+    last = msgspec.structs.replace(first.epochs[-1], share=share)
+    first = msgspec.structs.replace(first, epochs=(*first.epochs[:-1], last))
+    make.add(msgspec.structs.replace(whole, ranks=(first, second)))
+    two = make.table("evaluation").lines[1]
+    assert two.texts[4] == "20.00"  # 10 of 300 and 70 of 100
+    assert [row[5] for row in make.table("evaluation").sheet.rows] == [1, 2, 3, 4, 5] * 2
+
+
+def test_a_share_that_is_not_there_leaves_the_epoch_without_accuracy(make):
+    whole = make.record(make.cell(2, 128, **LAB, evaluate=True), 27.0)
+    first, second = whole.ranks
+    last = msgspec.structs.replace(first.epochs[-1], share=None)
+    first = msgspec.structs.replace(first, epochs=(*first.epochs[:-1], last))
+    make.add(msgspec.structs.replace(whole, ranks=(first, second)))
+    assert make.table("evaluation").lines[0].texts[3:5] == ("60.00", "–")
+
+
+def test_shuffling_counts_orders_and_answers_with_the_studys_own_numbers(make):
+    for seed in (0, 1):
+        make.add(make.record(make.cell(1, 128, **LAB, seed=seed), 27.0))
+        for set_epoch, accuracy in ((True, 0.70), (False, 0.60)):
+            cell = make.cell(2, 128, **LAB, seed=seed, set_epoch=set_epoch)
+            accuracies = (accuracy, accuracy + 0.02 * seed)
+            make.add(with_test(make.record(cell, 15.0), *accuracies))
+    table = make.table("shuffling")
+    assert [(line.label, *line.texts[:3]) for line in table.lines] == [
+        ("single 1-GPU b128", "not needed", "5 of 5", "2"),
+        ("ddp 2-GPU b128", "yes", "5 of 5", "2"),
+        ("ddp 2-GPU (no set_epoch) b128", "no", "1 of 5", "2"),
+    ]
+    assert table.answer == (
+        "Why does ddp need set_epoch (lab Q5)? ddp 2-GPU (no set_epoch) b128: 1 of 5 orders of a "
+        "rank, with it 5 of 5; training loss 1.200 ± 0.000 against 1.200 ± 0.000 (within the "
+        "deviations); test accuracy in % 60.50 ± 0.71 against 70.50 ± 0.71 (more than the "
+        "deviations)."
+    )
+
+
+def test_an_order_that_is_not_known_is_not_counted(make):
+    whole = make.record(make.cell(2, 128, **LAB, set_epoch=False), 15.0)
+    bare = tuple(msgspec.structs.replace(epoch, order="") for epoch in whole.ranks[0].epochs)
+    first = msgspec.structs.replace(whole.ranks[0], epochs=bare)
+    make.add(msgspec.structs.replace(whole, ranks=(first, whole.ranks[1])))
+    table = make.table("shuffling")
+    assert table.lines[0].texts[1] == "–"
+    assert table.answer.endswith(
+        "unknown orders of a rank; no cell with set_epoch stands beside it."
+    )
+
+
+def test_cells_that_chose_how_buffers_meet_answer_whether_gradients_are_enough(make):
+    equal = make.record(make.cell(2, 512, **LAB), 15.0)
+    ranks = tuple(msgspec.structs.replace(rank, buffers_hash="0ff") for rank in equal.ranks)
+    make.add(msgspec.structs.replace(equal, ranks=ranks))
+    off = make.record(make.cell(2, 512, **LAB, sync_buffers=SyncBuffers.OFF), 15.0)
+    make.add(with_test(off, 0.52, 0.58))
+    make.add(make.record(make.cell(2, 512, **LAB, strategy=Strategy.ALLREDUCE), 15.0))
+    table = make.table("replicas")
+    assert table.on_screen
+    assert table.answer == (
+        "Would gradients alone be enough (lab Q7)? They keep the parameters equal, not "
+        "BatchNorm's buffers. ddp 2-GPU b512: parameters equal, buffers equal, training loss "
+        "1.200, test accuracy 60.00 % over ranks; ddp 2-GPU (buffers off) b512: parameters equal, "
+        "buffers differ, training loss 1.200, test accuracy 52.00..58.00 % over ranks."
+    )
+
+
+def test_where_nobody_chose_about_buffers_nothing_is_answered(make):
+    make.nine()
+    assert (make.table("replicas").answer, make.table("replicas").on_screen) == ("", False)
+
+
+def test_an_answer_stands_above_its_table_in_every_form(make):
+    large(make)
+    make.add(make.record(make.cell(2, 128, **LAB, set_epoch=False), 15.0))
+    report = make.collect()
+    console = Console(width=110, file=io.StringIO())
+    show(report, console)
+    for text in (markdown.document(report), console.file.getvalue()):
+        below = text[text.index("Shuffling\n") :]
+        assert 0 < below.index("Why does ddp need set") < below.index("not needed")
+    tex = latex.document(report)
+    assert tex.isascii()
+    assert r"70.50 \ensuremath{\pm} 0.71" in tex

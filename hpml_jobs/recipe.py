@@ -3,6 +3,8 @@
 "Accurate, Large Minibatch SGD" (arXiv 1706.02677). docs/large_batch.md derives what is here.
 """
 
+from math import ceil
+
 from hpml_jobs.errors import UsageError
 from hpml_jobs.settled import Settled
 
@@ -46,7 +48,7 @@ class Recipe(Settled, frozen=True, kw_only=True):
         if self.warmup_epochs > epochs:
             raise UsageError(
                 f"recipe={self.name}: warming up takes {self.warmup_epochs:g} epochs, the cell "
-                f"trains epochs={epochs}; take epochs={int(self.warmup_epochs) + 1} or more, or a "
+                f"trains epochs={epochs}; take epochs={ceil(self.warmup_epochs)} or more, or a "
                 "smaller recipe.warmup_epochs="
             )
         late = [epoch for epoch in self.drop_epochs if epoch >= epochs]

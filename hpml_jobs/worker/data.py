@@ -15,7 +15,7 @@ from hpml_jobs.errors import HpmlError
 from hpml_jobs.lifeline import die_with_parent
 from hpml_jobs.worker import own_code
 from hpml_jobs.worker.images import DigitImages, SyntheticImages, test_view, training_view
-from hpml_jobs.worker.strategies import Sampler
+from hpml_jobs.worker.order import Noted
 
 Images = Dataset[Any]
 Loader = DataLoader[Any]
@@ -91,9 +91,19 @@ def first(images: Images, number: int) -> Any:
     return default_collate([images[index] for index in range(min(number, length(images)))])
 
 
+def share(images: Images, rank: int, processes: int) -> Images:
+    """Every so-manieth image, from the rank's on: shares are disjoint, and together all images."""
+    return Subset(images, range(rank, length(images), processes))
+
+
 def length(images: Images) -> int:
     """Images in a data set."""
-    return len(cast(Sized, images))
+    return len(sized(images))
+
+
+def sized(images: Images) -> Sized:
+    """A data set as what has a length; `open_data` has seen to it."""
+    return cast(Sized, images)
 
 
 def _some(images: Images, limit: int) -> Images:
@@ -176,13 +186,12 @@ def _own(workload: Workload, root: Path) -> tuple[Images, Images | None]:
     return train, test
 
 
-def train_loader(images: Images, batch: int, cell: Cell, sampler: Sampler) -> Loader:
-    """Batches of one epoch in random order, the partial last one included."""
+def train_loader(images: Images, batch: int, cell: Cell, order: Noted) -> Loader:
+    """Batches of one epoch in the order drawn, the partial last one included."""
     return DataLoader(
         images,
         batch_size=batch,
-        shuffle=sampler is None,
-        sampler=sampler,
+        sampler=order,
         num_workers=cell.loader_workers,
         pin_memory=cell.device is Device.CUDA,
         worker_init_fn=die_with_parent,
@@ -190,9 +199,10 @@ def train_loader(images: Images, batch: int, cell: Cell, sampler: Sampler) -> Lo
 
 
 def test_loader(images: Images, cell: Cell) -> Loader:
-    """The whole test set in order."""
+    """All these images in order; which random numbers training draws later does not change."""
     return DataLoader(
         images,
+        generator=torch.Generator(),
         batch_size=cell.workload.test_batch,
         num_workers=cell.loader_workers,
         pin_memory=cell.device is Device.CUDA,

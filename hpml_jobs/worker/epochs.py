@@ -43,13 +43,18 @@ class Instruments(NamedTuple):
 
 
 class Lap(NamedTuple):
-    """What an epoch left: its window and moments, losses and samples by iteration, hits in all."""
+    """What an epoch left: its window and moments; losses, samples, learning rates by iteration.
+
+    `correct` are hits in all, `order` is the hash of the images' order.
+    """
 
     window: Window
     moments: list[list[Stamp]]
     losses: Tensor
     correct: int
     sizes: list[int]
+    rates: list[float]
+    order: str
 
 
 class Ran(NamedTuple):
@@ -58,6 +63,7 @@ class Ran(NamedTuple):
     epoch: Epoch
     times: Times
     losses: Tensor
+    rates: list[float]
     anatomy: Anatomy | None = None
     ledger: Ledger | None = None
 
@@ -68,7 +74,7 @@ def train_epoch(training: Training, number: int, role: str, *, told: Told | None
     clock = clock_for(training.strategy.devices, 2 * iterations + 2)
     lap = _run(training, number, Instruments(clock, iterations, told=told))
     times = read_times(clock, lap.window, lap.moments)
-    return Ran(summarise(training.cell, role, lap, times), times, lap.losses)
+    return Ran(summarise(training.cell, role, lap, times), times, lap.losses, lap.rates)
 
 
 def instrumented_epoch(
@@ -98,7 +104,7 @@ def instrumented_epoch(
     moments = [Moments(*those) for those in lap.moments]
     found = anatomy(lap.window, moments, ledger, overlaps=strategy.overlaps)
     epoch = summarise(training.cell, role, lap, times, found)
-    return Ran(epoch, times, lap.losses, found, ledger)
+    return Ran(epoch, times, lap.losses, lap.rates, found, ledger)
 
 
 def _run(training: Training, number: int, instruments: Instruments) -> Lap:
@@ -114,6 +120,7 @@ def _run(training: Training, number: int, instruments: Instruments) -> Lap:
     losses = torch.zeros(count, device=device)
     correct = torch.zeros((), dtype=torch.int64, device=device)
     sizes: list[int] = []
+    rates: list[float] = []
     moments: list[list[Stamp]] = []
     if count != len(t.loader):
         batches = itertools.islice(batches, count)
@@ -140,15 +147,19 @@ def _run(training: Training, number: int, instruments: Instruments) -> Lap:
                 t.strategy.exchange(t.replica)
             if fine:
                 those.append(stamp())
+            rates.append(t.optimizer.param_groups[0]["lr"])
             t.optimizer.step()
             t.optimizer.zero_grad()
+            if t.schedule:
+                t.schedule.step()
             losses[index] = loss.detach()
             correct += count_correct(outputs, wanted)
             sizes.append(len(targets))
             those.append(stamp())
             moments.append(those)
     t.last = (inputs, wanted)
-    return Lap(window, moments, losses.cpu(), int(correct.item()), sizes)
+    hits, order = int(correct.item()), t.order.digest()
+    return Lap(window, moments, losses.cpu(), hits, sizes, rates, order)
 
 
 def count_correct(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -164,7 +175,7 @@ def summarise(cell: Cell, role: str, lap: Lap, times: Times, found: Anatomy | No
     if len(bad):
         raise HpmlError(
             f"the loss is not finite from iteration {int(bad[0]) + 1} of the {role} epoch on "
-            f"(batch={cell.batch} x gpus={cell.gpus}, lr={cell.workload.lr}): "
+            f"(batch={cell.batch} x gpus={cell.gpus}, lr={lap.rates[int(bad[0])]:g}): "
             f"take a smaller one, e.g. workload.lr={cell.workload.lr / 10:g}"
         )
     samples = sum(lap.sizes)
@@ -183,6 +194,8 @@ def summarise(cell: Cell, role: str, lap: Lap, times: Times, found: Anatomy | No
         steps=steps_of(times.step_s),
         phases=phases,
         closure=closure(epoch_s, phases.parts_s) if phases else None,
+        order=lap.order,
+        lr=(lap.rates[0], lap.rates[-1]),
     )
 
 

@@ -22,7 +22,7 @@ from hpml_jobs.worker.outcome import Common, Measured, Teller, leave_record
 from hpml_jobs.worker.probe import all_reduce_times
 from hpml_jobs.worker.profiling import NoProfileError, look_through_profiler
 from hpml_jobs.worker.strategies import STRATEGIES, this_place
-from hpml_jobs.worker.testing import test
+from hpml_jobs.worker.testing import test, test_share
 from hpml_jobs.worker.training import Training, make_training
 
 
@@ -78,6 +78,9 @@ def train(training: Training, teller: Teller) -> list[Ran]:
         else:
             told = teller.counted if role == "warmup" else None
             ran.append(train_epoch(training, number, role, told=told))
+        if cell.evaluate:
+            share = test_share(training)
+            ran[-1] = ran[-1]._replace(epoch=msgspec.structs.replace(ran[-1].epoch, share=share))
     return ran
 
 

@@ -23,10 +23,8 @@ class HasLedger(Protocol):
 class ObservedDDP(DistributedDataParallel):
     """DDP that notes its gradient buckets and its broadcasts of buffers."""
 
-    def __init__(
-        self, model: nn.Module, numbers: Sequence[torch.device] | None, strategy: HasLedger
-    ) -> None:
-        super().__init__(model, device_ids=numbers)
+    def __init__(self, model: nn.Module, strategy: HasLedger, **options: Any) -> None:
+        super().__init__(model, **options)
         self._strategy = strategy
         self.register_comm_hook(None, self._reduce)
 

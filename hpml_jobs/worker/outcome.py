@@ -30,8 +30,9 @@ class Measured(NamedTuple):
     Of the timed epoch, per iteration: `step_s`, `stall_s`, `loss`. Of the instrumented one:
     `parts_s` (iterations, phases in the order of `hpml_jobs.worker.phases.Parts`), and per
     collective `collective_start_s` (from its iteration's batch), `collective_s` and
-    `collective_served_s` (without waiting in line behind others). `missing` says what could not be
-    found out.
+    `collective_served_s` (without waiting in line behind others). Of all epochs of training, one
+    after another, per iteration: `curve_loss`, `curve_step_s`, `curve_lr`. `missing` says what
+    could not be found out.
     """
 
     rank: Rank
@@ -46,6 +47,9 @@ class Measured(NamedTuple):
             "step_s": timed.times.step_s,
             "stall_s": timed.times.stall_s,
             "loss": timed.losses.numpy(),
+            "curve_loss": np.concatenate([one.losses.numpy() for one in ran]),
+            "curve_step_s": np.concatenate([one.times.step_s for one in ran]),
+            "curve_lr": np.array([rate for one in ran for rate in one.rates]),
         }
         found = next((one.anatomy for one in ran if one.anatomy), None)
         if found:

@@ -1,5 +1,6 @@
 """How a cell's processes are tied together, and how gradients meet: a small class per strategy."""
 
+import inspect
 import os
 from collections.abc import Callable
 from datetime import timedelta
@@ -155,6 +156,13 @@ class Grouped(Single):
         dist.destroy_process_group()
 
 
+_DDP_OPTIONS = inspect.signature(DistributedDataParallel).parameters
+_SYNC_BUFFERS = next(
+    name for name in ("forward_sync_buffers", "broadcast_buffers") if name in _DDP_OPTIONS
+)
+"""What this torch calls DDP's broadcast of buffers at every forward."""
+
+
 class DDP(Grouped):
     """`DistributedDataParallel`: gradients meet in buckets, during backward."""
 
@@ -163,12 +171,17 @@ class DDP(Grouped):
     def wrap(self, model: nn.Module, *, observed: bool = False) -> nn.Module:
         """The model with its gradient buckets; parameters are rank 0's from now on."""
         numbers = [self.devices[0]] if self.cell.device is Device.CUDA else None
+        options: dict[str, Any] = {"device_ids": numbers}
+        if not self.cell.replicas_share_buffers:
+            options[_SYNC_BUFFERS] = False
         if observed:
-            return ObservedDDP(model, numbers, self)
-        return DistributedDataParallel(model, device_ids=numbers)
+            return ObservedDDP(model, self, **options)
+        return DistributedDataParallel(model, **options)
 
     def settle(self, replica: nn.Module) -> None:
         """Send rank 0's buffers to all, as the next wrapped forward would: now they differ."""
+        if not self.cell.replicas_share_buffers:
+            return
         for buffer in replica.buffers():
             dist.broadcast(buffer, src=0)
 

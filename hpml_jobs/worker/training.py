@@ -8,12 +8,17 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.optim.lr_scheduler import LRScheduler
+from torch.utils.data import RandomSampler
 
-from hpml_jobs.cell import Cell, Device, Workload
+from hpml_jobs.cell import Cell, Device, SyncBuffers
 from hpml_jobs.measures import Card
 from hpml_jobs.worker import data as datasets
 from hpml_jobs.worker import models
+from hpml_jobs.worker.order import Noted
+from hpml_jobs.worker.recipes import make_optimizer, make_schedule
 from hpml_jobs.worker.strategies import Sampler, Single
+from hpml_jobs.worker.syncbn import over_all_ranks
 
 REBUILDING = 2
 """Iterations after which DDP has rebuilt its buckets: the first still has those it began with."""
@@ -25,6 +30,8 @@ Batch = tuple[Any, Any]
 class Training:
     """All that an epoch needs. `replica` is this rank's model, `model` is it as it is trained.
 
+    `order` is what the loader draws images by; `sampler` within it is told the epoch, where ranks
+    have shares. `schedule` changes the learning rate after every iteration, where it changes.
     `exchanges` is false on a throw-away copy whose gradients never meet. `last` is the batch that
     was on the device last; `cards` are the GPUs as they were at the end of an instrumented epoch.
     """
@@ -34,9 +41,11 @@ class Training:
     replica: nn.Module
     model: nn.Module
     optimizer: torch.optim.Optimizer
+    schedule: LRScheduler | None
     loss: models.Loss
     loader: datasets.Loader
     sampler: Sampler
+    order: Noted
     test_images: datasets.Images | None
     exchanges: bool = True
     last: Batch | None = None
@@ -45,7 +54,8 @@ class Training:
     def batches(self, number: int) -> Iterable[Batch]:
         """The batches of an epoch, whose loader workers start when they are iterated over."""
         if self.sampler is not None:
-            self.sampler.set_epoch(number)  # else every epoch has the same order and shares
+            # Left out, every epoch has the order and the shares of epoch 0 (lab Q5).
+            self.sampler.set_epoch(number if self.cell.set_epoch else 0)
         return self.loader
 
     def wrap_anew(self, *, observed: bool) -> None:
@@ -86,20 +96,17 @@ class Training:
         workload, device = self.cell.workload, self.strategy.devices[0]
         replica = models.build(workload).to(device)  # a trained one may hold what cannot be copied
         replica.load_state_dict(self.replica.state_dict())
-        optimizer = make_optimizer(workload, replica, lr=0.0)
-        return replace(self, replica=replica, model=replica, optimizer=optimizer, exchanges=False)
-
-
-def make_optimizer(
-    workload: Workload, model: nn.Module, lr: float | None = None
-) -> torch.optim.Optimizer:
-    """SGD as the workload says."""
-    return torch.optim.SGD(
-        model.parameters(),
-        workload.lr if lr is None else lr,
-        workload.momentum,
-        weight_decay=workload.weight_decay,
-    )
+        optimizer = make_optimizer(self.cell, replica)
+        for group in optimizer.param_groups:
+            group["lr"] = 0.0
+        return replace(
+            self,
+            replica=replica,
+            model=replica,
+            optimizer=optimizer,
+            schedule=None,
+            exchanges=False,
+        )
 
 
 def make_training(cell: Cell, strategy: Single, data_root: Path) -> Training:
@@ -112,19 +119,26 @@ def make_training(cell: Cell, strategy: Single, data_root: Path) -> Training:
     datasets.check_length(workload, data)
     datasets.seed_everything(cell.seed)
     replica = models.build(workload).to(strategy.devices[0])
+    if cell.sync_buffers is SyncBuffers.SYNCBN:
+        replica = over_all_ranks(replica, cell.device)
     model = strategy.wrap(replica)
     loss = models.build_loss(workload)
     # From here on ranks differ: each shuffles and augments its own images.
     datasets.seed_everything(1_000 * cell.seed + strategy.place.rank)
     sampler = strategy.sampler(data.train)
+    order = Noted(RandomSampler(datasets.sized(data.train)) if sampler is None else sampler)
+    loader = datasets.train_loader(data.train, strategy.loader_batch, cell, order)
+    optimizer = make_optimizer(cell, model)
     return Training(
         cell=cell,
         strategy=strategy,
         replica=replica,
         model=model,
-        optimizer=make_optimizer(workload, model),
+        optimizer=optimizer,
+        schedule=make_schedule(cell, optimizer, len(loader)),
         loss=loss,
-        loader=datasets.train_loader(data.train, strategy.loader_batch, cell, sampler),
+        loader=loader,
         sampler=sampler,
+        order=order,
         test_images=data.test,
     )

@@ -12,10 +12,11 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from hpml_jobs.cell import Device, Strategy
+from hpml_jobs.cell import Device, Strategy, SyncBuffers
 from hpml_jobs.lifeline import leave
 from hpml_jobs.worker.messages import Ledger, by_kind, fingerprint
 from hpml_jobs.worker.strategies import STRATEGIES, Place, Single, this_place
+from hpml_jobs.worker.syncbn import over_all_ranks
 from hpml_jobs.worker.timing import HostClock
 
 from .conftest import cpu_cell
@@ -83,6 +84,21 @@ def look(strategy: Single, *, observed: bool) -> dict:
     return found | buffers(strategy)
 
 
+def over_all_images(strategy: Single) -> dict:
+    """SyncBatchNorm on every rank's share, beside BatchNorm of one process on the global batch."""
+    place = strategy.place
+    replica, alone = model(seed=0, normalised=True), model(seed=0, normalised=True)
+    replica = over_all_ranks(replica, Device.CPU)
+    steps(strategy, strategy.wrap(replica), replica, range(place.rank, place.rank + 1))
+    steps(Single(cpu_cell(), Place(0, 0, 1), CPU), alone, alone, range(place.processes))
+    mine, theirs = replica.state_dict(), alone.state_dict()
+    assert list(mine) == list(theirs)
+    return {
+        "off": max(float((mine[name] - theirs[name]).abs().max()) for name in mine),
+        "buffers": fingerprint(replica.buffers()),
+    }
+
+
 def buffers(strategy: Single) -> dict:
     place = strategy.place
     replica = model(seed=0, normalised=True)
@@ -100,13 +116,18 @@ def main() -> None:
     for number, name in enumerate(name for name in Strategy if name.under_torchrun):
         processes = int(os.environ["WORLD_SIZE"])
         cell = cpu_cell(gpus=processes, strategy=name, device=Device.CPU)
-        strategy = STRATEGIES[name](cell, this_place(cell), CPU)
+        place = this_place(cell)
+        strategy = STRATEGIES[name](cell, place, CPU)
         if number == 0:
             strategy.setup()
         for observed in (False, True):
             everyone = [None] * processes
             dist.all_gather_object(everyone, look(strategy, observed=observed))
             found[f"{name.value}{' observed' if observed else ''}"] = everyone
+    cell = cpu_cell(gpus=processes, sync_buffers=SyncBuffers.SYNCBN)
+    everyone = [None] * processes
+    dist.all_gather_object(everyone, over_all_images(STRATEGIES[cell.strategy](cell, place, CPU)))
+    found["SyncBatchNorm"] = everyone
     if dist.get_rank() == 0:
         print(json.dumps(found))  # noqa: T201  (what the test reads)
     dist.destroy_process_group()

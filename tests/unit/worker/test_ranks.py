@@ -12,8 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hpml_jobs.cell import Device, Protocol, Strategy, Workload
+from hpml_jobs.cell import Device, Protocol, Strategy, SyncBuffers, Workload
 from hpml_jobs.formulas import expected_bytes
+from hpml_jobs.recipe import Recipe
 from hpml_jobs.slurm import Outcome
 
 from .conftest import DIGITS, changed, command_for, cpu_cell
@@ -57,7 +58,12 @@ def test_a_single_process_leaves_a_record(run_cell):
             "step_s": (1, 8),
             "stall_s": (1, 8),
             "loss": (1, 8),
+            "curve_loss": (1, 16),
+            "curve_step_s": (1, 16),
+            "curve_lr": (1, 16),
         }
+        assert (arrays["curve_loss"][:, 8:] == arrays["loss"]).all()
+        assert (arrays["curve_lr"] == DIGITS.lr).all()
         assert (arrays["stall_s"] <= arrays["step_s"]).all()
         assert arrays["step_s"].sum() <= rank.timed.epoch_s
         assert float(arrays["loss"].mean()) == pytest.approx(rank.timed.loss, rel=1e-6)
@@ -77,6 +83,41 @@ def test_two_processes_share_the_images_and_end_with_equal_replicas(run_cell):
     assert record.facts.backend == "gloo"
     with np.load(ran.attempt.iterations) as arrays:
         assert arrays["loss"].shape == (2, 3)
+
+
+def test_evaluation_after_every_epoch_changes_nothing_that_is_trained(run_cell):
+    plain, tested = (run_cell(cpu_cell(evaluate=evaluate)).record for evaluate in (False, True))
+    ranks = [record.ranks[0] for record in (plain, tested)]
+    assert ranks[0].parameters_hash == ranks[1].parameters_hash
+    assert ranks[0].buffers_hash == ranks[1].buffers_hash
+    assert [epoch.share for epoch in ranks[0].epochs] == [None, None]
+    last = ranks[1].epochs[-1].share
+    assert last.samples == ranks[1].test_samples == 102
+    assert last.correct / 102 == ranks[1].test_accuracy
+    assert last.loss_sum / 102 == pytest.approx(ranks[1].test_loss, rel=1e-6)
+    orders = [epoch.order for epoch in ranks[1].epochs]
+    assert len({*orders}) == 2
+    assert orders == [epoch.order for epoch in ranks[0].epochs]
+
+
+def test_what_a_cell_leaves_out_shows_in_its_record(run_cell):
+    """No set_epoch: one order for all epochs; no buffers sent: each rank tests with its own."""
+    recipe = Recipe(name="warmup", scaled=True, reference_batch=64, warmup_epochs=2)
+    left_out = {"set_epoch": False, "sync_buffers": SyncBuffers.OFF}
+    cell = cpu_cell(gpus=2, batch=64, epochs=3, evaluate=True, recipe=recipe, **left_out)
+    ran = run_cell(cell)
+    assert ran.code == 0, ran.stderr
+    ranks = ran.record.ranks
+    orders = [{epoch.order for epoch in rank.epochs} for rank in ranks]
+    assert [len(found) for found in orders] == [1, 1]
+    assert orders[0] != orders[1]
+    for number in range(3):
+        shares = [rank.epochs[number].share for rank in ranks]
+        assert [share.samples for share in shares] == [51, 51]
+    assert len({rank.parameters_hash for rank in ranks}) == 1
+    assert len({rank.buffers_hash for rank in ranks}) == 2
+    first, last = ranks[0].epochs[0].lr[0], ranks[0].epochs[-1].lr[1]
+    assert (first, last) == (DIGITS.lr, pytest.approx(2 * DIGITS.lr))
 
 
 def test_the_full_protocol_of_one_process_has_phases_and_no_communication(run_cell):

@@ -47,8 +47,8 @@ ELEMENTS = sum(PARAMETERS.values())
 
 
 @pytest.fixture(scope="module", params=[2, 4])
-def exchanged(request) -> tuple[int, dict]:
-    """What every strategy did with 2 and with 4 real processes under gloo."""
+def everything(request) -> tuple[int, dict]:
+    """What every strategy, and SyncBatchNorm, did with 2 and with 4 real processes under gloo."""
     torchrun = ["torch.distributed.run", "--standalone", "--local-addr=127.0.0.1"]
     command = [sys.executable, "-m", *torchrun, f"--nproc-per-node={request.param}"]
     done = subprocess.run(
@@ -62,6 +62,19 @@ def exchanged(request) -> tuple[int, dict]:
     )
     assert done.returncode == 0, done.stderr
     return request.param, json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def exchanged(everything) -> tuple[int, dict]:
+    """The strategies' part of it."""
+    processes, found = everything
+    return processes, {name: ranks for name, ranks in found.items() if name != "SyncBatchNorm"}
+
+
+def test_batchnorm_over_all_ranks_is_that_of_one_process_on_the_global_batch(everything):
+    _, found = everything
+    assert max(rank["off"] for rank in found["SyncBatchNorm"]) < 1e-12
+    assert len({rank["buffers"] for rank in found["SyncBatchNorm"]}) == 1
 
 
 def test_parameters_are_equal_on_all_ranks_and_equal_to_one_process(exchanged):

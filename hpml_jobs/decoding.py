@@ -9,7 +9,7 @@ from hpml_jobs import __version__
 from hpml_jobs.cell import Cell, Protocol
 from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.formulas import closure, iterations, samples_processed
-from hpml_jobs.measures import TRAINING, Epoch
+from hpml_jobs.measures import TRAINING, UNSYNCED, Epoch
 from hpml_jobs.record import SCHEMA, Rank, Record
 from hpml_jobs.slurm import Outcome
 
@@ -59,7 +59,42 @@ def _fault(record: Record) -> str | None:
         return f"ranks {present} are there, {cell.processes} were expected"
     if cell.workload.images is None:
         return "the number of training images is missing"
-    return next((text for rank in record.ranks if (text := _rank_fault(cell, rank))), None)
+    of_rank = next((text for rank in record.ranks if (text := _rank_fault(cell, rank))), None)
+    return of_rank or _share_fault(record) or _quantized_fault(record)
+
+
+def _share_fault(record: Record) -> str | None:
+    """Whether the ranks' shares of the test set are all of it, after every epoch."""
+    for number, epoch in enumerate(record.ranks[0].epochs, start=1):
+        shares = [
+            rank.epochs[number - 1].share for rank in record.ranks if len(rank.epochs) >= number
+        ]
+        known = [share for share in shares if share is not None]
+        if not known:
+            if record.cell.evaluate and epoch.role != UNSYNCED and record.ranks[0].test_samples:
+                return f"epoch {number} was not evaluated"
+            continue
+        tested, whole = sum(share.samples for share in known), record.ranks[0].test_samples
+        if len(known) < len(record.ranks) or tested != whole:
+            return f"all ranks together tested {tested} images after epoch {number}, not {whole}"
+        if any(not 0 <= share.correct <= share.samples for share in known):
+            return f"more images are right than were tested after epoch {number}"
+    return None
+
+
+def _quantized_fault(record: Record) -> str | None:
+    """Whether quantization was done where it was asked for, and counted right."""
+    found = record.quantized
+    if (found is None) != (record.cell.quantize is None):
+        return "quantization was asked for, or done, but not both"
+    if found is None:
+        return None
+    if not found.steps or found.steps[0].what != "fp32":
+        return "quantization begins without the fp32 network"
+    for step in found.steps:
+        if step.samples != found.steps[0].samples or not 0 <= step.correct <= step.samples:
+            return f"quantization: {step.correct} of {step.samples} images right in {step.what}"
+    return None
 
 
 def _imported_fault(record: Record) -> str | None:

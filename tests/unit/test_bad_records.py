@@ -66,6 +66,22 @@ BAD = {
         edited(lambda v: v["ranks"][0]["epochs"][2].update(closure=0.5)),
         "closure 0.5 is not that of the phases",
     ),
+    "a_part_of_the_test_set": (
+        edited(
+            lambda v: v["ranks"][0]["epochs"][1].update(
+                share={"loss_sum": 1.0, "correct": 1, "samples": 2}
+            )
+        ),
+        "all ranks together tested 2 images after epoch 2, not ",
+    ),
+    "quantized_unasked": (
+        edited(
+            lambda v: v.update(
+                quantized={"calibration": 1, "bias": False, "spreads": [], "steps": []}
+            )
+        ),
+        "quantization was asked for, or done, but not both",
+    ),
     "older_schema": (edited(lambda v: v.update(schema=1)), "has record schema 1, this hpml_jobs"),
     "newer_schema": (edited(lambda v: v.update(schema=99)), "has record schema 99, this hpml_jobs"),
     "no_schema": (edited(lambda v: v.pop("schema")), "has record schema None"),

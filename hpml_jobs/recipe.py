@@ -15,7 +15,7 @@ class Recipe(Settled, frozen=True, kw_only=True):
     `scaled`: the rate is the workload's times global batch / `reference_batch` (section 2.1).
     `warmup_epochs`: from the workload's own rate to that one, a little in every iteration (2.2).
     `drop_epochs`: after so many epochs the rate is divided by ten (5.1). `decay_norm`: whether
-    weight decay also shrinks BatchNorm's own weights and biases (5.3: it does not).
+    weight decay also shrinks BatchNorm's own weights and biases (5.1: it does not).
     """
 
     name: str = "plain"

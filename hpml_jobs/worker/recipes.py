@@ -12,7 +12,7 @@ def make_optimizer(cell: Cell, model: nn.Module) -> SGD:
     """SGD with the workload's rate times the recipe's factor k.
 
     torch keeps the sum of gradients u = m u + g and steps by lr x u: the rate is outside of the
-    momentum, so a rate that changes needs no momentum correction (Goyal et al., remark 3).
+    momentum, so a rate that changes needs no momentum correction (Goyal et al., remark 2).
     """
     workload, recipe = cell.workload, cell.recipe
     spared = [] if recipe.decay_norm else norm_parameters(model)

@@ -97,7 +97,7 @@ def test_without_norm_decay_batchnorms_own_parameters_are_not_shrunk(decay):
 
 
 def test_torchs_momentum_needs_no_correction_when_the_rate_changes():
-    """Remark 3: v = m v + eta g needs v scaled by eta'/eta; torch's u = m u + g does not."""
+    """Remark 2: v = m v + eta g needs v scaled by eta'/eta; torch's u = m u + g does not."""
     momentum, changing = 0.9, [0.1, 0.2, 0.4, 0.1]
     gradients = [1.0, -0.5, 2.0, 0.3]
     weight = nn.Parameter(torch.zeros(1, dtype=torch.float64))

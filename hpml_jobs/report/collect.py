@@ -6,6 +6,7 @@ The report folder:
     tables.json             unrounded numbers, units in their names; notes and missing cells
     q1.csv, table1.csv, …   the lab's tables as sheets: a column per batch and quantity, unrounded
     scaling.csv, …          a full table each, unrounded, units in the names, all groups in one
+    curves.csv              loss, seconds and learning rate of every iteration of every run
     cells.csv               one row per cell, those without numbers too: raw values and facts
 """
 
@@ -15,6 +16,7 @@ from pathlib import Path
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.files import write_whole
 from hpml_jobs.report import found, latex, machine, markdown, sheets
+from hpml_jobs.report.curves_csv import curves_csv
 from hpml_jobs.report.groups import FULL, Report, merge
 from hpml_jobs.study import CellState, Study
 
@@ -30,11 +32,13 @@ def write(report: Report, folder: Path) -> list[Path]:
     Raises:
         HpmlError: the folder cannot be written.
     """
+    curves = curves_csv(report)
     contents = {
         "tables.md": markdown.document(report),
         "tables.tex": latex.document(report),
         "tables.json": machine.document(report),
         **sheets.sheets(report),
+        **({"curves.csv": curves} if curves else {}),
     }
     paths = []
     for name, text in contents.items():
@@ -44,7 +48,7 @@ def write(report: Report, folder: Path) -> list[Path]:
         except OSError as fault:
             raise HpmlError(f"report {path} cannot be written: {fault.strerror}") from fault
         paths.append(path)
-    for label in FULL:  # a table of an earlier collect that this one does not have
+    for label in (*FULL, "curves"):  # of an earlier collect, and this one does not have it
         if f"{label}.csv" not in contents:
             (folder / f"{label}.csv").unlink(missing_ok=True)
     return paths

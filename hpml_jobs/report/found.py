@@ -1,6 +1,7 @@
 """What lies in a study's folder: every cell, with its record or with the reason there is none."""
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import msgspec
 
@@ -18,6 +19,7 @@ class Found(Settled, frozen=True, kw_only=True):
 
     `record` is a valid one (ok or oom); `reason` says why there is no number; `cell` is None where
     neither cell.json nor a record can be read. `ladder`: it is one of growing batches.
+    `iterations` is where arrays by iteration lie beside a record.
     """
 
     slug: str
@@ -27,6 +29,7 @@ class Found(Settled, frozen=True, kw_only=True):
     reason: str = ""
     warning: str = ""
     ladder: bool = False
+    iterations: Path | None = None
 
     @property
     def measured(self) -> bool:
@@ -75,6 +78,7 @@ def _judged(folder: CellFolder, state: CellState | None, cell: Cell | None, brok
         outcome=record.outcome,
         reason="" if record.outcome is Outcome.OK else _out_of_memory(record),
         warning=_joined(warning, broken),
+        iterations=folder.iterations,
     )
 
 

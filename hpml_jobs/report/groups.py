@@ -9,6 +9,7 @@ from hpml_jobs.report import (
     checks,
     communication,
     compared,
+    curve_table,
     judged,
     largest,
     messages,
@@ -200,6 +201,7 @@ FULL: dict[str, Callable[[Scope], Table | None]] = {
     "microbenchmark": microbenchmark.points,
     "fit": microbenchmark.fits,
     "profiler": profiler.profiler,
+    "curve-ends": curve_table.curve_table,
     "verdicts": judged.verdicts,
 }
 """The full tables by label, in the order of reading; one without any line is None."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
-from hpml_jobs.measures import Epoch, Share
+from hpml_jobs.measures import Epoch
 from hpml_jobs.record import Rank, Record
 from hpml_jobs.report import notes
 from hpml_jobs.report.captions import full_label
@@ -119,18 +119,12 @@ def evaluated(number: int) -> OfRun:
     """Accuracy after an epoch (from 0): the ranks' shares of the test set together."""
 
     def value(record: Record) -> float | None:
-        shares = _shares(record, number)
+        found = [own[number].share for rank in record.ranks if (own := training(rank))[number:]]
+        shares = [share for share in found if share is not None]
         samples = sum(share.samples for share in shares)
         return sum(share.correct for share in shares) / samples if samples else None
 
     return value
-
-
-def _shares(record: Record, number: int) -> list[Share]:
-    """Every rank's; none at all where one is not there, since the rest is not the test set."""
-    found = [own[number].share for rank in record.ranks if (own := training(rank))[number:]]
-    known = [share for share in found if share is not None]
-    return known if len(known) == len(record.ranks) else []
 
 
 def one_seed(scope: Scope, entries: Iterable[Entry]) -> list[str]:

@@ -92,23 +92,19 @@ def test_accuracy_by_epoch_is_counted_over_the_ranks_shares(make):
     make.add(make.record(make.cell(1, 128, **LAB, evaluate=True), 27.0))
     assert grid(make.table("evaluation")) == EVALUATION
     whole = make.record(make.cell(2, 128, **LAB, evaluate=True), 27.0)
-    first, second = whole.ranks
-    share = msgspec.structs.replace(first.epochs[-1].share, correct=10, samples=300)
-    last = msgspec.structs.replace(first.epochs[-1], share=share)
-    first = msgspec.structs.replace(first, epochs=(*first.epochs[:-1], last))
-    make.add(msgspec.structs.replace(whole, ranks=(first, second)))
+    counted = zip(whole.ranks, ((10, 200), (70, 100)), strict=True)
+    make.add(msgspec.structs.replace(whole, ranks=tuple(last_share(*one) for one in counted)))
     two = make.table("evaluation").lines[1]
-    assert two.texts[4] == "20.00"  # 10 of 300 and 70 of 100
+    assert two.texts[4] == "26.67"  # 80 of 300
     assert [row[5] for row in make.table("evaluation").sheet.rows] == [1, 2, 3, 4, 5] * 2
 
 
-def test_a_share_that_is_not_there_leaves_the_epoch_without_accuracy(make):
-    whole = make.record(make.cell(2, 128, **LAB, evaluate=True), 27.0)
-    first, second = whole.ranks
-    last = msgspec.structs.replace(first.epochs[-1], share=None)
-    first = msgspec.structs.replace(first, epochs=(*first.epochs[:-1], last))
-    make.add(msgspec.structs.replace(whole, ranks=(first, second)))
-    assert make.table("evaluation").lines[0].texts[3:5] == ("60.00", "–")
+def last_share(rank, counted):
+    """A rank that counted otherwise after the last epoch."""
+    correct, samples = counted
+    share = msgspec.structs.replace(rank.epochs[-1].share, correct=correct, samples=samples)
+    last = msgspec.structs.replace(rank.epochs[-1], share=share)
+    return msgspec.structs.replace(rank, epochs=(*rank.epochs[:-1], last))
 
 
 def test_shuffling_counts_orders_and_answers_with_the_studys_own_numbers(make):

@@ -1,0 +1,143 @@
+"""Curves from iterations.npz: every iteration in the CSV, ends in a table, damage in a note."""
+
+import zipfile
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from hpml_jobs.cell import Protocol
+from hpml_jobs.report.collect import write
+from hpml_jobs.report.curves_csv import curves_csv
+from hpml_jobs.report.markdown import grid
+
+
+def leave(make, slug, **changes):
+    """Write the arrays a worker leaves beside a record: loss falls from 2 to 1, steps of 10 ms."""
+    folder = make.study.cell(slug)
+    record = folder.read_record()
+    trained = [epoch for epoch in record.ranks[0].epochs if epoch.role != "unsynced"]
+    ranks, iterations = len(record.ranks), sum(epoch.iterations for epoch in trained)
+    loss = np.linspace(2, 1, iterations, dtype=np.float32)
+    arrays = {
+        "curve_loss": np.stack([loss + rank for rank in range(ranks)]),
+        "curve_step_s": np.stack([np.full(iterations, 0.01 * (r + 1)) for r in range(ranks)]),
+        "curve_lr": np.full(iterations, 0.1),
+        "step_s": np.zeros((ranks, 1)),
+    }
+    np.savez(folder.iterations, **(arrays | changes))
+    return slug
+
+
+def two(make, batch=512, **changes):
+    """A cell on 2 GPUs with its record and arrays: 3 epochs of 49 iterations."""
+    return leave(make, make.add(make.record(make.cell(2, batch, **changes), 20.0)))
+
+
+def frame(make):
+    write(make.collect(), make.study.report)
+    return pd.read_csv(make.study.report / "curves.csv", keep_default_na=False)
+
+
+CURVE_ENDS = """\
+|                |       loss |           | step, ms |     |            |           |
+|:---------------|-----------:|----------:|---------:|----:|-----------:|----------:|
+|                | first 10 % | last 10 % |   median | p90 | first 10 % | last 10 % |
+| ddp 2-GPU b512 |      2.455 |     1.545 |      408 | 408 |        408 |       408 |"""
+
+
+def test_the_ends_of_the_curves_stand_in_a_table(make):
+    two(make)
+    # of 147 iterations the first and last 14, losses of ranks one apart: 2.5 - 6.5 / 146
+    assert grid(make.table("curve-ends")) == CURVE_ENDS
+
+
+def test_every_iteration_of_every_epoch_is_in_the_csv(make):
+    two(make)
+    found = frame(make)
+    assert list(found["iteration"]) == list(range(1, 148))
+    assert list(found["epoch"].unique()) == [1, 2, 3]
+    assert list(found["role"].unique()) == ["warmup", "timed", "instrumented"]
+    first = found.iloc[0]
+    assert (first["loss"], first["step_s"], first["lr"]) == (2.5, 0.02, 0.1)  # mean, max over ranks
+    assert (first["strategy"], first["gpus"], first["batch"], first["every"]) == ("ddp", 2, 512, 1)
+
+
+def test_of_very_many_iterations_every_kth_is_there_and_says_so(make):
+    two(make)
+    two(make, seed=1)
+    text = curves_csv(make.collect(), most=100)
+    rows = [line.split(",") for line in text.splitlines()[1:]]
+    assert {row[-1] for row in rows} == {"3"}  # 294 iterations, 100 rows
+    assert [int(row[10]) for row in rows[:49]] == list(range(1, 148, 3))
+    assert len(rows) == 98
+
+
+def flip(path):
+    """Damage the bytes of the first array."""
+    with zipfile.ZipFile(path) as file:
+        at = file.infolist()[0].header_offset + 200
+    content = bytearray(path.read_bytes())
+    content[at : at + 4] = b"\xff\xff\xff\xff"
+    path.write_bytes(content)
+
+
+def one_array(path):
+    with path.open("wb") as file:
+        np.save(file, np.zeros(3))
+
+
+def arrays_of(value):
+    """The right names, with one value."""
+    return dict.fromkeys(("curve_loss", "curve_step_s", "curve_lr"), value)
+
+
+NO_NUMBERS = "iterations.npz is no file of numbers by iteration"
+DAMAGE = {
+    "gone": (lambda path: path.unlink(), "is not there"),
+    "half": (lambda path: path.write_bytes(path.read_bytes()[:300]), "cannot be read: "),
+    "flipped": (flip, "cannot be read: Bad CRC-32"),
+    "not arrays": (lambda path: path.write_bytes(b"no arrays at all"), NO_NUMBERS),
+    "one array": (one_array, NO_NUMBERS),
+    "pickles": (lambda path: np.savez(path, **arrays_of(np.array([{}]))), NO_NUMBERS),
+    "text": (lambda path: np.savez(path, **arrays_of(np.array(["x"]))), NO_NUMBERS),
+    "others": (lambda path: np.savez(path, step_s=np.zeros(3)), "holds no curve_loss, curve_s"),
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_a_damaged_file_is_a_note_and_the_others_stand(make, kind):
+    two(make)
+    bad = two(make, batch=128)
+    damage, words = DAMAGE[kind]
+    damage(make.study.cell(bad).iterations)
+    (note,) = make.table("curve-ends").notes
+    assert note.startswith("no curves: ")
+    assert words in note
+    assert note.endswith(": ddp 2-GPU at batch 128")
+    assert set(frame(make)["batch"]) == {512}
+
+
+def test_arrays_of_another_length_are_not_those_of_the_record(make):
+    leave(make, two(make), curve_lr=np.zeros(3))
+    table = make.table("curve-ends")
+    assert table.lines == ()
+    assert table.notes == (
+        "no curves: iterations.npz: curve_lr is 3, its record has 147 (ranks x iterations): "
+        "ddp 2-GPU at batch 512",
+    )
+
+
+def test_a_study_without_curves_has_neither_table_nor_csv(make):
+    make.nine()
+    paths = write(make.collect(), make.study.report)
+    assert "curves.csv" not in [path.name for path in paths]
+    assert "curve-ends" not in [table.label for table in make.collect().groups[0].full]
+
+
+def test_curves_that_are_gone_leave_no_file_behind(make):
+    slug = two(make, protocol=Protocol.LAB)
+    assert len(frame(make)) == 98
+    make.study.cell(slug).iterations.unlink()
+    write(make.collect(), make.study.report)
+    assert not (make.study.report / "curves.csv").exists()

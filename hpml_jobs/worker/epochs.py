@@ -13,6 +13,7 @@ from hpml_jobs.cell import Cell
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.formulas import closure
 from hpml_jobs.measures import Epoch, Steps
+from hpml_jobs.worker.forking import await_idle_threads
 from hpml_jobs.worker.messages import Ledger
 from hpml_jobs.worker.phases import Anatomy, Moments, anatomy
 from hpml_jobs.worker.timing import Clock, Seconds, Stamp, Times, Window, clock_for, read_times
@@ -126,6 +127,7 @@ def _run(training: Training, number: int, instruments: Instruments) -> Lap:
         batches = itertools.islice(batches, count)
     if instruments.told:
         batches = instruments.told(batches, count)
+    await_idle_threads()
     window = Window(t.strategy.devices, instruments.clock, t.strategy.barrier)
     with window, instruments.span:
         for index, (images, targets) in enumerate(batches):

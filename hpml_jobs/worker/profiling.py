@@ -15,6 +15,7 @@ from hpml_jobs.errors import HpmlError
 from hpml_jobs.formulas import union_s
 from hpml_jobs.measures import Trace
 from hpml_jobs.worker.epochs import Ran, instrumented_epoch
+from hpml_jobs.worker.forking import await_idle_threads
 from hpml_jobs.worker.timing import Devices, synchronise
 from hpml_jobs.worker.training import Training
 
@@ -69,6 +70,7 @@ def look_through_profiler(training: Training, number: int, keep: Path | None) ->
     Raises:
         NoProfileError: the profiler did not start on every rank, or left no readable trace.
     """
+    await_idle_threads()
     batches = iter(training.batches(number))  # no process is forked while the profiler looks on
     profiler = _started(training)
     span = _window(training.strategy.devices)

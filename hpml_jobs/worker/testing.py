@@ -8,6 +8,7 @@ import torch
 from hpml_jobs.measures import Share
 from hpml_jobs.worker import data as datasets
 from hpml_jobs.worker.epochs import count_correct
+from hpml_jobs.worker.forking import await_idle_threads
 from hpml_jobs.worker.training import Batch, Training
 
 
@@ -51,6 +52,7 @@ def _pass_over(training: Training, images: datasets.Images | None) -> Share:
     correct = torch.zeros((), dtype=torch.int64, device=device)
     samples = 0
     training.replica.eval()
+    await_idle_threads()
     for inputs, targets in _batches(training, images):
         wanted = targets.to(device, non_blocking=True)
         outputs = training.replica(inputs.to(device, non_blocking=True))

@@ -1,6 +1,5 @@
 """Before a process is forked: no other thread of it is in the middle of something."""
 
-import os
 import threading
 import time
 from pathlib import Path
@@ -22,7 +21,7 @@ def await_idle_threads() -> None:
     tasks, mine = Path("/proc/self/task"), str(threading.get_native_id())
     end_s = time.monotonic() + PATIENCE_S
     while tasks.is_dir() and time.monotonic() < end_s:
-        if not any(_runs(tasks / name) for name in os.listdir(tasks) if name != mine):
+        if not any(_runs(task) for task in tasks.iterdir() if task.name != mine):
             return
         time.sleep(PAUSE_S)
 

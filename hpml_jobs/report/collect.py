@@ -1,4 +1,4 @@
-"""Merge a study's records into the lab's tables and the full ones; write them into its folder.
+"""Merge a study's records into tables and pictures; write them into its folder.
 
 The report folder:
 
@@ -7,6 +7,7 @@ The report folder:
     q1.csv, table1.csv, …   the lab's tables as sheets: a column per batch and quantity, unrounded
     scaling.csv, …          a full table each, unrounded, units in the names, all groups in one
     curves.csv              loss, seconds and learning rate of every iteration of every run
+    loss.png, loss.svg, …   pictures of curves, shares of time, accuracy, quantization
     cells.csv               one row per cell, those without numbers too: raw values and facts
 """
 
@@ -22,33 +23,37 @@ from hpml_jobs.study import CellState, Study
 
 
 def collect(study: Study, states: Mapping[str, CellState]) -> Report:
-    """The study's tables. `states` tells, by slug, why a cell has no valid record."""
+    """The study's report. `states` tells, by slug, why a cell has no valid record."""
     return merge(study.name, found.read(study, states))
 
 
 def write(report: Report, folder: Path) -> list[Path]:
-    """Write every form of the tables, each file whole or not at all; the same report, same bytes.
+    """Write tables and pictures, each file whole or not at all; the same report, the same bytes.
 
     Raises:
         HpmlError: the folder cannot be written.
     """
     curves = curves_csv(report)
-    contents = {
+    from hpml_jobs.report import plots  # noqa: PLC0415 - brings matplotlib, only writing needs it
+
+    contents: dict[str, str | bytes] = {
         "tables.md": markdown.document(report),
         "tables.tex": latex.document(report),
         "tables.json": machine.document(report),
         **sheets.sheets(report),
         **({"curves.csv": curves} if curves else {}),
+        **plots.plots(report),
     }
     paths = []
     for name, text in contents.items():
         path = folder / name
         try:
-            write_whole(path, text.encode())
+            write_whole(path, text if isinstance(text, bytes) else text.encode())
         except OSError as fault:
             raise HpmlError(f"report {path} cannot be written: {fault.strerror}") from fault
         paths.append(path)
-    for label in (*FULL, "curves"):  # of an earlier collect, and this one does not have it
-        if f"{label}.csv" not in contents:
-            (folder / f"{label}.csv").unlink(missing_ok=True)
+    changing = [*(f"{label}.csv" for label in (*FULL, "curves")), *plots.names()]
+    for name in changing:
+        if name not in contents:  # of an earlier collect, and this one does not have it
+            (folder / name).unlink(missing_ok=True)
     return paths

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     Values = NDArray[np.float64]
 
 NAMES = ("curve_loss", "curve_step_s", "curve_lr")
-"""Arrays of (ranks, iterations), (ranks, iterations) and (iterations,), all epochs in order."""
+"""Arrays of (ranks, iterations of all epochs of training, in order)."""
 
 _DAMAGED = (OSError, KeyError, EOFError, zipfile.BadZipFile, zlib.error)
 """What reading a damaged file may end with."""
@@ -63,7 +63,7 @@ def read(found: Found) -> Curve:
     epochs = tuple(learnt.training(record.ranks[0]))
     _check(arrays, record, sum(epoch.iterations for epoch in epochs))
     loss, step_s, lr = (arrays[name] for name in NAMES)
-    return Curve(loss.mean(axis=0), step_s.max(axis=0), lr, epochs)
+    return Curve(loss.mean(axis=0), step_s.max(axis=0), lr[0], epochs)
 
 
 def _load(path: Path) -> dict[str, Any]:
@@ -90,12 +90,12 @@ def _line(fault: BaseException) -> str:
 
 
 def _check(arrays: dict[str, Any], record: Record, iterations: int) -> None:
-    wanted = {name: (len(record.ranks), iterations) for name in NAMES[:2]}
-    for name, shape in {**wanted, "curve_lr": (iterations,)}.items():
-        if arrays[name].shape != shape:
+    wanted = (len(record.ranks), iterations)
+    for name, values in arrays.items():
+        if values.shape != wanted:
             raise NoCurveError(
-                f"iterations.npz: {name} is {_shape(arrays[name].shape)}, "
-                f"its record has {_shape(shape)} (ranks x iterations)"
+                f"iterations.npz: {name} is {_shape(values.shape)}, "
+                f"its record has {_shape(wanted)} (ranks x iterations)"
             )
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from hpml_jobs import verdicts
 from hpml_jobs.cell import Cell, Device, Strategy
+from hpml_jobs.record import Record
 from hpml_jobs.report import (
     captions,
     checks,
@@ -62,6 +63,14 @@ class Group(Settled, frozen=True, kw_only=True):
         """All its tables in the order of reading."""
         first = (self.q1,) if self.q1 else ()
         return (*first, *(table for one_set in self.sets for table in one_set.tables), *self.full)
+
+    def runs(self, entry: Entry) -> list[Found]:
+        """The cells with numbers that an entry is made of."""
+        return [found for found in self.cells if found.measured and found.slug in entry.cells]
+
+    def records(self, entry: Entry) -> list[Record]:
+        """Their records."""
+        return [found.record for found in self.runs(entry) if found.record is not None]
 
 
 class Report(Settled, frozen=True, kw_only=True):

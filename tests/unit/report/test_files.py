@@ -37,6 +37,8 @@ FILES = [
     "profiler.csv",
     "verdicts.csv",
     "cells.csv",
+    "profile.png",
+    "profile.svg",
 ]
 
 

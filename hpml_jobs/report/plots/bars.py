@@ -1,0 +1,96 @@
+"""Picture of the profiler's view: where the time of each cell goes, as shares."""
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from hpml_jobs.measures import Trace
+from hpml_jobs.report.captions import full_label
+from hpml_jobs.report.groups import Group, Report
+from hpml_jobs.report.plots import paper
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+BARS = 24
+"""So many bars fit into a picture."""
+
+CAPTION = (
+    "torch.profiler over some iterations of one rank of the first run; shares of their time. "
+    "Overlap: computation and communication at once; idle: neither."
+)
+
+
+class Shares(NamedTuple):
+    """One place: shares of the profiler's window, which add up to it."""
+
+    label: str
+    compute: float
+    overlap: float
+    comm: float
+    idle: float
+
+    @classmethod
+    def of(cls, label: str, trace: Trace) -> "Shares":
+        """What is computation alone, both at once, communication alone, and neither."""
+        parts_s = (
+            trace.compute_s - trace.overlap_s,
+            trace.overlap_s,
+            trace.comm_s - trace.overlap_s,
+            trace.idle_s,
+        )
+        return cls(label, *(part / trace.window_s for part in parts_s))
+
+
+LOOKS = {
+    "compute": ("computation", paper.COLOURS[0], "white"),
+    "overlap": ("overlap", paper.COLOURS[5], "black"),
+    "comm": ("communication", paper.COLOURS[1], "white"),
+    "idle": ("idle", paper.PALE, "black"),
+}
+"""By part of a bar: its name, its colour, and the colour of the number in it."""
+
+
+def profile(report: Report) -> "Figure | None":
+    """Stacked shares by cell; None where the profiler did not look."""
+    found = [shares for group in report.groups for shares in _of_group(report, group)]
+    if not found:
+        return None
+    shown = found[:BARS]
+    figure, (axis,) = paper.panels(1, height=0.6 + 0.3 * len(shown))
+    left = [0.0] * len(shown)
+    for name, (_, colour, ink) in LOOKS.items():
+        widths = [100 * getattr(shares, name) for shares in shown]
+        axis.barh(range(len(shown)), widths, left=left, color=colour, height=0.72)
+        _numbers(axis, widths, left, ink)
+        left = [start + width for start, width in zip(left, widths, strict=True)]
+    axis.set_yticks(range(len(shown)), [shares.label for shares in shown])
+    axis.invert_yaxis()
+    axis.set_xlim(0, 100)
+    axis.set_xlabel("% of the time")
+    axis.grid(visible=False)
+    names = {name: colour for name, colour, _ in LOOKS.values()}
+    paper.legend(figure, "Where the time goes, by the profiler", names)
+    lost = [shares.label for shares in found[BARS:]]
+    paper.caption(figure, CAPTION, paper.not_drawn(lost, "profiler.csv"))
+    return figure
+
+
+def _of_group(report: Report, group: Group) -> list[Shares]:
+    found = []
+    for entry in group.entries:
+        ranks = [rank for record in group.records(entry) for rank in record.ranks]
+        trace = next((rank.trace for rank in ranks if rank.trace and rank.trace.window_s), None)
+        if trace:
+            label = f"{full_label(entry.row, group.device)} b{entry.batch_per_gpu}"
+            label = f"group {group.number}: {label}" if report.several else label
+            found.append(Shares.of(label, trace))
+    return found
+
+
+def _numbers(axis: "Axes", widths: list[float], left: list[float], ink: str) -> None:
+    """Each part's percentage in its middle, where it is wide enough to be read."""
+    for row, (width, start) in enumerate(zip(widths, left, strict=True)):
+        if width >= 5:
+            axis.text(
+                start + width / 2, row, f"{width:.0f}", color=ink, ha="center", va="center", size=8
+            )

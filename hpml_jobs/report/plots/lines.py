@@ -1,0 +1,188 @@
+"""Pictures of training by iteration: loss, and seconds; a panel for each batch, a line per row."""
+
+from collections.abc import Callable, Iterator
+from math import ceil
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from hpml_jobs.report import curves
+from hpml_jobs.report.captions import full_label, unit
+from hpml_jobs.report.curves import Curve, NoCurveError
+from hpml_jobs.report.entries import Entry, Row, row_order
+from hpml_jobs.report.groups import Group, Report
+from hpml_jobs.report.plots import paper
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+POINTS, SMOOTH_POINTS = 2_000, 200
+"""So many points of a line are drawn at most: more are not seen, but make the SVG large."""
+
+WIDE_RANGE = 20
+"""Losses that fall to less than the 20th part are shown on a logarithmic scale."""
+
+RUN = (
+    "Thin: every iteration; thick: {how} over 1/40 of all iterations. All epochs of training in "
+    "their order, the first run of each place. {what}."
+)
+LOSS = "Loss: mean over ranks"
+STEPS = "Time: of the slowest rank, waiting for its batch included; an epoch begins with a peak"
+
+
+class Panel(NamedTuple):
+    """The runs at one batch in one group, by the label of their row."""
+
+    title: str
+    runs: dict[str, Curve]
+
+
+class Chosen(NamedTuple):
+    """What is drawn: panels, a colour for each label, and in words what is not drawn."""
+
+    panels: list[Panel]
+    colours: dict[str, str]
+    left_out: str
+
+
+def loss(report: Report) -> "Figure | None":
+    """Loss against iteration."""
+
+    def line(axis: "Axes", curve: Curve, colour: str) -> None:
+        _line(axis, curve.loss, colour, _mean)
+
+    caption = RUN.format(how="mean", what=LOSS)
+    figure = _figure(report, "Loss by iteration", "training loss", line, caption)
+    if figure:
+        for axis in figure.axes:
+            _fit(axis)
+    return figure
+
+
+def steps(report: Report) -> "Figure | None":
+    """Time of an iteration against iteration."""
+
+    def line(axis: "Axes", curve: Curve, colour: str) -> None:
+        _line(axis, 1e3 * curve.step_s, colour, _median)
+        paper.by_ratio(axis)
+
+    caption = RUN.format(how="median", what=STEPS)
+    return _figure(report, "Time per iteration", "ms per iteration", line, caption)
+
+
+def choose(report: Report) -> Chosen | None:
+    """The panels that fit, and in all of them the rows that can be told apart."""
+    places = [
+        (group, batch, entry)
+        for group in report.groups
+        for batch in sorted({entry.batch_per_gpu for entry in group.entries})
+        for entry in group.entries
+        if entry.batch_per_gpu == batch and _has_curve(group, entry)
+    ]
+    rows = {full_label(entry.row, group.device): entry.row for group, _, entry in places}
+    kept = _kept(rows)
+    panels: dict[tuple[int, int], Panel] = {}
+    for group, batch, entry in places:
+        label = full_label(entry.row, group.device)
+        curve = _curve(group, entry) if label in kept else None
+        if curve:
+            panel = panels.setdefault(
+                (group.number, batch), Panel(_title(report, group, batch), {})
+            )
+            panel.runs[label] = curve
+    if not panels:
+        return None
+    found = list(panels.values())
+    lost = [label for label in rows if label not in kept]
+    lost += [panel.title for panel in found[paper.PANELS :]]
+    return Chosen(found[: paper.PANELS], kept, paper.not_drawn(lost, "curves.csv"))
+
+
+def _title(report: Report, group: Group, batch: int) -> str:
+    title = f"batch {batch} per {unit(group.device)}"
+    return f"group {group.number}, {title}" if report.several else title
+
+
+def _has_curve(group: Group, entry: Entry) -> bool:
+    return any(map(curves.has_curve, group.runs(entry)))
+
+
+def _curve(group: Group, entry: Entry) -> Curve | None:
+    """That of the first run which has one."""
+    for found in group.runs(entry):
+        try:
+            return curves.read(found)
+        except NoCurveError:  # the notes under the table of curves say so
+            continue
+    return None
+
+
+def _kept(rows: dict[str, Row]) -> dict[str, str]:
+    """Labels with their colours: all, or the baseline and those with the most GPUs."""
+
+    def rank(label: str) -> tuple[bool, int]:
+        return not rows[label].is_baseline, -rows[label].gpus
+
+    first = sorted(sorted(rows), key=rank)[: len(paper.COLOURS)]
+    ordered = sorted(first, key=lambda label: row_order(rows[label]))
+    return dict(zip(ordered, paper.COLOURS, strict=False))
+
+
+def _figure(
+    report: Report,
+    title: str,
+    what: str,
+    line: "Callable[[Axes, Curve, str], None]",
+    caption: str,
+) -> "Figure | None":
+    chosen = choose(report)
+    if chosen is None:
+        return None
+    figure, axes = paper.panels(len(chosen.panels))
+    for axis, panel in zip(axes, chosen.panels, strict=True):
+        axis.set_title(panel.title, loc="left")
+        axis.set_xlabel("iteration")
+        for label, curve in panel.runs.items():
+            line(axis, curve, chosen.colours[label])
+    for axis in paper.left_ones(axes):
+        axis.set_ylabel(what)
+    paper.legend(figure, title, {label: chosen.colours[label] for label in _shown(chosen)})
+    paper.caption(figure, caption, chosen.left_out)
+    return figure
+
+
+def _shown(chosen: Chosen) -> Iterator[str]:
+    drawn = {label for panel in chosen.panels for label in panel.runs}
+    return (label for label in chosen.colours if label in drawn)
+
+
+def _line(axis: "Axes", values: Any, colour: str, of: Callable[[Any], float]) -> None:
+    """Every value thin, and over it what they are about."""
+    every = ceil(len(values) / POINTS)
+    axis.plot(range(1, len(values) + 1, every), values[::every], color=colour, lw=0.5, alpha=0.3)
+    half = max(1, len(values) // 80)
+    at = range(0, len(values), ceil(len(values) / SMOOTH_POINTS))
+    smooth = [of(values[max(0, i - half) : i + half + 1]) for i in at]
+    axis.plot([i + 1 for i in at], smooth, color=colour, lw=1.7)
+
+
+def _mean(values: Any) -> float:
+    return float(values.mean())
+
+
+def _median(values: Any) -> float:
+    import numpy as np  # noqa: PLC0415 - heavy
+
+    return float(np.median(values))
+
+
+def _fit(axis: "Axes") -> None:
+    """Let the thick lines fill a panel: cut thin peaks far above, show very small losses too."""
+    import numpy as np  # noqa: PLC0415 - heavy
+
+    thick = [line.get_ydata() for line in axis.lines if line.get_linewidth() > 1]
+    values = np.concatenate([np.asarray(one, dtype=float) for one in thick])
+    least, most = float(values.min()), float(values.max())
+    if 0 < least < most / WIDE_RANGE:
+        paper.by_ratio(axis)
+    elif axis.get_ylim()[1] > 2 * most > 0:
+        axis.set_ylim(top=1.3 * most)

@@ -1,0 +1,142 @@
+"""Pictures: the right panels and lines, the same bytes again, and none without what they show."""
+
+import matplotlib as mpl
+import msgspec
+import pytest
+
+from hpml_jobs.cell import Protocol, Strategy
+from hpml_jobs.recipe import Recipe
+from hpml_jobs.report.collect import write
+from hpml_jobs.report.plots import bars, lines, names, plots
+from hpml_jobs.report.plots.accuracy import accuracy
+from tests.unit.report.test_curves import leave
+
+PICTURES = ["loss", "steps", "profile"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def fonts():
+    """Let matplotlib find its fonts once, before any test is timed."""
+    import matplotlib.font_manager  # noqa: F401, PLC0415
+
+
+def with_curves(make, gpus, batch, **changes):
+    return leave(make, make.add(make.record(make.cell(gpus, batch, **changes), 20.0)))
+
+
+def legend(figure):
+    return [text.get_text() for text in figure.legends[0].get_texts()]
+
+
+def caption(figure):
+    return " ".join(figure.get_supxlabel().split())
+
+
+def thick(axis):
+    return [line for line in axis.lines if line.get_linewidth() > 1]
+
+
+def test_every_batch_is_a_panel_and_every_row_a_line(make):
+    for gpus in (1, 2):
+        for batch in (128, 512):
+            with_curves(make, gpus, batch)
+    with_curves(make, 2, 512, recipe=Recipe(name="scaled", scaled=True))
+    for draw in (lines.loss, lines.steps):
+        figure = draw(make.collect())
+        titles = [axis.get_title("left") for axis in figure.axes]
+        assert titles == ["batch 128 per GPU", "batch 512 per GPU"]
+        assert legend(figure) == ["single 1-GPU", "ddp 2-GPU", "ddp 2-GPU (scaled)"]
+        assert [len(thick(axis)) for axis in figure.axes] == [2, 3]
+
+
+def test_a_line_shows_the_mean_over_ranks_and_all_epochs(make):
+    with_curves(make, 2, 512)
+    (axis,) = lines.loss(make.collect()).axes
+    thin, _ = axis.lines
+    assert len(thin.get_xdata()) == 147
+    assert thin.get_ydata()[0] == pytest.approx(2.5)
+    (axis,) = lines.steps(make.collect()).axes
+    assert axis.lines[0].get_ydata()[0] == pytest.approx(20)  # ms of the slower rank
+
+
+def test_more_than_eight_rows_are_too_many_and_the_rest_is_named(make):
+    for gpus in (1, 2, 4):
+        with_curves(make, gpus, 512)
+        for strategy in (Strategy.ALLREDUCE, Strategy.ALLREDUCE_FLAT, Strategy.GATHER_SCATTER):
+            with_curves(make, max(2, gpus), 512, strategy=strategy, repeat=gpus)
+    figure = lines.loss(make.collect())
+    assert len(legend(figure)) == 8
+    assert {"single 1-GPU", "gather_scatter 4-GPU"} <= set(legend(figure))
+    assert "Not drawn, but in curves.csv: " in caption(figure)
+    assert caption(figure).endswith("gather_scatter 2-GPU.")
+
+
+def test_more_than_six_panels_are_too_many_and_the_rest_is_named(make):
+    for batch in (8, 16, 32, 64, 128, 256, 512):
+        with_curves(make, 2, batch, protocol=Protocol.LAB)
+    figure = lines.steps(make.collect())
+    assert len(figure.axes) == 6
+    assert caption(figure).endswith("Not drawn, but in curves.csv: batch 512 per GPU.")
+
+
+def test_where_a_runs_file_is_damaged_the_next_run_is_drawn(make):
+    bad = with_curves(make, 2, 512)
+    with_curves(make, 2, 512, seed=1)
+    make.study.cell(bad).iterations.write_bytes(b"no arrays")
+    assert len(lines.loss(make.collect()).axes) == 1
+    make.study.cell(bad).iterations.unlink()
+    assert len(lines.loss(make.collect()).axes) == 1
+
+
+def test_the_profilers_shares_add_up_to_the_whole(make):
+    make.add(make.record(make.cell(2, 128), 20.0))
+    make.add(make.record(make.cell(4, 128), 20.0))
+    (axis,) = bars.profile(make.collect()).axes
+    assert [label.get_text() for label in axis.get_yticklabels()] == [
+        "ddp 2-GPU b128",
+        "ddp 4-GPU b128",
+    ]
+    widths = [bar.get_width() for bar in axis.patches]
+    # of 2 s: 1.7 computation and 0.2 communication, 0.05 of both at once, 0.15 idle
+    assert widths[::2] == pytest.approx([82.5, 2.5, 7.5, 7.5])
+
+
+def test_accuracy_by_epoch_has_a_line_per_place_with_deviations(make):
+    for seed in (0, 1):
+        more = {"protocol": Protocol.LAB, "epochs": 5, "evaluate": True, "seed": seed}
+        make.add(make.record(make.cell(1, 128, **more), 20.0))
+        make.add(make.record(make.cell(2, 512, **more), 20.0))
+    (axis,) = accuracy(make.collect()).axes
+    assert axis.get_legend_handles_labels()[1] == ["single 1-GPU b128", "ddp 2-GPU b512"]
+    assert list(axis.lines[0].get_ydata()) == pytest.approx([30, 40, 50, 60, 70])
+    assert list(axis.get_xticks()) == [1, 2, 3, 4, 5]
+
+
+def test_the_same_report_gives_the_same_bytes_whatever_the_persons_style(make):
+    with_curves(make, 2, 512)
+    first = plots(make.collect())
+    assert sorted(first) == sorted(f"{name}.{kind}" for name in PICTURES for kind in ("png", "svg"))
+    assert all(first.values())
+    with mpl.rc_context({"font.size": 30, "lines.linewidth": 9, "svg.hashsalt": None}):
+        assert plots(make.collect()) == first
+
+
+def test_pictures_are_written_and_go_with_what_they_show(make):
+    slug = with_curves(make, 2, 512)
+    folder = make.study.report
+    paths = write(make.collect(), folder)
+    assert [path.name for path in paths][-6:] == [
+        f"{name}.{kind}" for name in PICTURES for kind in ("png", "svg")
+    ]
+    assert (folder / "loss.png").read_bytes().startswith(b"\x89PNG")
+    assert (folder / "loss.svg").read_bytes().startswith(b"<?xml")
+    make.study.cell(slug).iterations.unlink()
+    write(make.collect(), folder)
+    left = {path.name for path in folder.iterdir()} & set(names())
+    assert left == {"profile.png", "profile.svg"}
+
+
+def test_a_study_without_anything_to_draw_has_no_pictures(make):
+    whole = make.record(make.cell(1, 128, protocol=Protocol.LAB), 20.0)
+    make.add(msgspec.structs.replace(whole))
+    assert plots(make.collect()) == {}

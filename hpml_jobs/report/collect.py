@@ -18,7 +18,7 @@ from hpml_jobs.errors import HpmlError
 from hpml_jobs.files import write_whole
 from hpml_jobs.report import found, latex, machine, markdown, sheets
 from hpml_jobs.report.curves_csv import curves_csv
-from hpml_jobs.report.groups import FULL, Report, merge
+from hpml_jobs.report.groups import FULL, TOGETHER, Report, merge
 from hpml_jobs.study import CellState, Study
 
 
@@ -52,7 +52,7 @@ def write(report: Report, folder: Path) -> list[Path]:
         except OSError as fault:
             raise HpmlError(f"report {path} cannot be written: {fault.strerror}") from fault
         paths.append(path)
-    changing = [*(f"{label}.csv" for label in (*FULL, "curves")), *plots.names()]
+    changing = [*(f"{label}.csv" for label in (*FULL, *TOGETHER, "curves")), *plots.names()]
     for name in changing:
         if name not in contents:  # of an earlier collect, and this one does not have it
             (folder / name).unlink(missing_ok=True)

@@ -13,10 +13,13 @@ from hpml_jobs.report import (
     curve_table,
     judged,
     largest,
+    latency,
     messages,
     microbenchmark,
     phases,
     profiler,
+    quantization,
+    quantized,
     repeats,
     replicas,
     residual,
@@ -74,11 +77,17 @@ class Group(Settled, frozen=True, kw_only=True):
 
 
 class Report(Settled, frozen=True, kw_only=True):
-    """A study's tables. `unlike` says what differs between groups; `unplaced` cells are in none."""
+    """A study's tables. `unlike` says what differs between groups; `unplaced` cells are in none.
+
+    `tables` are of all groups together: what stands in them does not depend on the hardware;
+    `networks` are those that were quantized.
+    """
 
     study: str
     unlike: tuple[str, ...]
     groups: tuple[Group, ...]
+    tables: tuple[Table, ...]
+    networks: tuple[quantization.Network, ...]
     unplaced: tuple[Found, ...]
 
     @property
@@ -94,22 +103,20 @@ def merge(study: str, cells: Sequence[Found]) -> Report:
     merged = [entries(alike.cells, alike.uncertain) for alike in alikes]
     measured = [found.record for found in cells if found.record is not None and found.measured]
     ruling = verdicts.of_study(measured)
+    scopes = [
+        _scope(alike, tuple(found), _elsewhere(number, alikes, merged), ruling)
+        for number, (alike, found) in enumerate(zip(alikes, merged, strict=True), start=1)
+    ]
+    together = (make(scopes) for make in TOGETHER.values())
     return Report(
         study=study,
         unlike=tuple(f"{what}: {' | '.join(values)}" for what, values in differing.items()),
         groups=tuple(
-            _group(
-                number,
-                _scope(
-                    alike,
-                    tuple(merged[number - 1]),
-                    _elsewhere(number, alikes, merged),
-                    ruling,
-                ),
-                _apart(number, differing),
-            )
-            for number, alike in enumerate(alikes, start=1)
+            _group(number, scope, _apart(number, differing))
+            for number, scope in enumerate(scopes, start=1)
         ),
+        tables=tuple(table for table in together if table is not None),
+        networks=tuple(quantization.networks(scopes)),
         unplaced=tuple(found for found in cells if found.cell is None),
     )
 
@@ -211,9 +218,17 @@ FULL: dict[str, Callable[[Scope], Table | None]] = {
     "fit": microbenchmark.fits,
     "profiler": profiler.profiler,
     "curve-ends": curve_table.curve_table,
+    "latency": latency.latency,
+    "quantization-layers": quantized.layers,
+    "spreads": quantized.spreads,
     "verdicts": judged.verdicts,
 }
 """The full tables by label, in the order of reading; one without any line is None."""
+
+TOGETHER: dict[str, Callable[[Sequence[Scope]], Table | None]] = {
+    "quantization": quantization.quantization,
+}
+"""The tables of all groups together, by label."""
 
 
 def _full(scope: Scope) -> tuple[Table, ...]:

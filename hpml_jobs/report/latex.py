@@ -45,22 +45,24 @@ def escaped(text: str) -> str:
 def document(report: Report) -> str:
     """The whole report as one file; every table is a float with its caption and notes under it."""
     floats = [
-        _float(table, group, several=report.several)
+        _float(table, group if report.several else None)
         for group in report.groups
         for table in group.tables
     ]
+    floats += [_float(table, None) for table in report.tables]
     lost = [f"% In no table: {found.slug}: {found.reason}\n" for found in report.unplaced]
     return "".join([_HEAD, *lost, *floats])
 
 
-def _float(table: Table, group: Group, *, several: bool) -> str:
-    apart = f" Group {group.number}: {group.apart}." if several else ""
+def _float(table: Table, group: Group | None) -> str:
+    """`group` is its, where there are several."""
+    apart = f" Group {group.number}: {group.apart}." if group else ""
     answer = [table.answer] if table.answer else []
     caption = " ".join([f"{table.title}.{apart}", *answer, *table.caption, table.setting])
     return _FLOAT.format(
         tabular=tabular(table) if table.lines else "",
         caption=escaped(caption),
-        label=f"group{group.number}-{table.label}" if several else table.label,
+        label=f"group{group.number}-{table.label}" if group else table.label,
         notes=_notes(table.notes),
     )
 

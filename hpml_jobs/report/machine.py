@@ -5,6 +5,7 @@ from typing import Any
 from hpml_jobs.files import encode
 from hpml_jobs.report.found import Found
 from hpml_jobs.report.groups import Group, Report
+from hpml_jobs.report.layout import Table
 
 SCHEMA = 3
 """Version of tables.json.
@@ -26,13 +27,13 @@ def document(report: Report) -> str:
         "method": METHOD,
         "unlike": report.unlike,
         "groups": [_group(group) for group in report.groups],
+        "tables": [_table(table) for table in report.tables],
         "in_no_table": [_absent(found) for found in report.unplaced],
     }
     return encode(content).decode()
 
 
 def _group(group: Group) -> dict[str, Any]:
-    told = ("label", "title", "answer", "caption", "setting", "notes", "sheet")
     return {
         "group": group.number,
         "title": group.title,
@@ -41,8 +42,13 @@ def _group(group: Group) -> dict[str, Any]:
         "baseline": [entry for entry in group.entries if entry.is_baseline],
         "entries": [entry for entry in group.entries if not entry.is_baseline],
         "missing_cells": [_absent(found) for found in group.cells if not found.measured],
-        "tables": [{name: getattr(table, name) for name in told} for table in group.tables],
+        "tables": [_table(table) for table in group.tables],
     }
+
+
+def _table(table: Table) -> dict[str, Any]:
+    told = ("label", "title", "answer", "caption", "setting", "notes", "sheet")
+    return {name: getattr(table, name) for name in told}
 
 
 def _absent(found: Found) -> dict[str, str]:

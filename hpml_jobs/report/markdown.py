@@ -18,6 +18,9 @@ def document(report: Report) -> str:
         parts.append(_bullets(report.unlike))
     for group in report.groups:
         parts += _group(group, several=report.several)
+    if report.tables and report.several:
+        parts.append("## All groups together")
+    parts += [part for table in report.tables for part in _table(table)]
     if report.unplaced:
         parts.append("## In no table")
         parts.append(_bullets(f"{found.slug}: {found.reason}" for found in report.unplaced))

@@ -29,6 +29,9 @@ def show(report: Report, console: Console) -> None:
         _bullets(report.unlike, console)
     for group in report.groups:
         _show_group(group, console, several=report.several)
+    for table in report.tables:
+        _show_table(table, console, set())
+        console.print()
     _elsewhere(report, console)
     if report.unplaced:
         console.print(Text("In no table:", style="bold yellow"))

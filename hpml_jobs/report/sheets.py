@@ -65,6 +65,12 @@ def _full(report: Report) -> dict[str, list[dict[str, Any]]]:
                     {"group": group.number, **dict(zip(names, row, strict=True))}
                     for row in table.sheet.rows
                 ]
+    for table in report.tables:
+        if table.sheet is not None:
+            names = table.sheet.columns
+            found[f"{table.label}.csv"] = [
+                dict(zip(names, row, strict=True)) for row in table.sheet.rows
+            ]
     return found
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from hpml_jobs.report.groups import Report
-from hpml_jobs.report.plots import bars, lines
+from hpml_jobs.report.plots import bars, histograms, lines, quantized
 from hpml_jobs.report.plots.accuracy import accuracy
 from hpml_jobs.report.plots.paper import STYLE
 
@@ -17,6 +17,9 @@ PLOTS: dict[str, Callable[[Report], "Figure | None"]] = {
     "steps": lines.steps,
     "accuracy": accuracy,
     "profile": bars.profile,
+    "quantization": quantized.quantization,
+    "weights": histograms.weights,
+    "activations": histograms.activations,
 }
 """The pictures by name; one that has nothing to show is None."""
 

@@ -77,7 +77,7 @@ def title(figure: "Figure", text: str) -> None:
 
 def caption(figure: "Figure", *parts: str) -> None:
     """What stands below: small, over the whole width."""
-    width = round(figure.get_figwidth() * 19)
+    width = round(figure.get_figwidth() * 16.5)
     lines = [line for part in parts if part for line in textwrap.wrap(part, width)]
     figure.supxlabel(
         "\n".join(lines), x=0.008, ha="left", fontsize=7.5, color=GREY, linespacing=1.35

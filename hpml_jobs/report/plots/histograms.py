@@ -1,0 +1,85 @@
+"""Pictures of how weights and activations are spread, and what each bound of a scale covers."""
+
+from typing import TYPE_CHECKING
+
+from hpml_jobs.quantization import Spread
+from hpml_jobs.report.groups import Report
+from hpml_jobs.report.plots import paper
+from hpml_jobs.report.quantization import Network
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+PANELS = 18
+"""So many histograms fit into a picture: three networks of six layers."""
+
+BOUNDS = {"range": paper.COLOURS[6], "3-sigma": paper.COLOURS[1], "percentile": paper.COLOURS[2]}
+
+CAPTION = (
+    "{bins} bins{scale}; first run. Lines: the ends of what each bound of a scale covers, where "
+    "they lie within the values: least and most, mean -/+ 3 standard deviations, percentile of the "
+    "absolute values."
+)
+
+
+def weights(report: Report) -> "Figure | None":
+    """Histograms of every layer's weights."""
+    return _figure(report, "weights", "Weights", logarithmic=False)
+
+
+def activations(report: Report) -> "Figure | None":
+    """Histograms of the input and every layer's outputs: most are 0 after ReLU, so by ratio."""
+    return _figure(report, "activations", "Activations", logarithmic=True)
+
+
+def _figure(report: Report, what: str, title: str, *, logarithmic: bool) -> "Figure | None":
+    found = [
+        (network, spread)
+        for network in report.networks
+        for spread in network.runs[0].spreads
+        if spread.what == what
+    ]
+    if not found:
+        return None
+    shown = found[:PANELS]
+    figure, axes = paper.panels(len(shown), height=1.9)
+    for axis, (network, spread) in zip(axes, shown, strict=True):
+        axis.set_title(_title(report, network, spread), loc="left")
+        _histogram(axis, spread, logarithmic=logarithmic)
+    for axis in paper.left_ones(axes):
+        axis.set_ylabel("values")
+    paper.legend(figure, title, BOUNDS)
+    scale = ", on a logarithmic scale" if logarithmic else ""
+    lost = [_title(report, network, spread) for network, spread in found[PANELS:]]
+    caption = CAPTION.format(bins=len(shown[0][1].counts), scale=scale)
+    paper.caption(figure, caption, paper.not_drawn(lost, "spreads.csv"))
+    return figure
+
+
+def _title(report: Report, network: Network, spread: Spread) -> str:
+    return f"{network.name}: {spread.layer}" if len(report.networks) > 1 else spread.layer
+
+
+def _histogram(axis: "Axes", spread: Spread, *, logarithmic: bool) -> None:
+    width = (spread.most - spread.least) / len(spread.counts)
+    edges = [spread.least + number * width for number in range(len(spread.counts) + 1)]
+    axis.stairs(spread.counts, edges, fill=True, color=paper.COLOURS[5])
+    if logarithmic:
+        axis.set_yscale("log")
+    for bound, ends in _ends(spread).items():
+        for end in ends:
+            axis.axvline(end, color=BOUNDS[bound], lw=1.3)
+
+
+def _ends(spread: Spread) -> dict[str, list[float]]:
+    """By bound, the ends of what it covers that lie within the values."""
+    around = {
+        "range": (spread.least, spread.most),
+        "3-sigma": (spread.mean - 3 * spread.sigma, spread.mean + 3 * spread.sigma),
+        "percentile": (-spread.percentile, spread.percentile),
+    }
+    return {
+        bound: [end for end in ends if spread.least <= end <= spread.most]
+        for bound, ends in around.items()
+    }

@@ -13,6 +13,7 @@ import torch
 from hpml_jobs.attempt import HOST_VARIABLE, AttemptFolder
 from hpml_jobs.cell import CellFile, Device, Protocol
 from hpml_jobs.measures import TRAINING, UNSYNCED, Probe, Trace
+from hpml_jobs.quantization import Quantized
 from hpml_jobs.record import Rank
 from hpml_jobs.worker import facts, models
 from hpml_jobs.worker.devices import devices_for
@@ -21,6 +22,7 @@ from hpml_jobs.worker.messages import fingerprint
 from hpml_jobs.worker.outcome import Common, Measured, Teller, leave_record
 from hpml_jobs.worker.probe import all_reduce_times
 from hpml_jobs.worker.profiling import NoProfileError, look_through_profiler
+from hpml_jobs.worker.quantizing import quantize_replica
 from hpml_jobs.worker.strategies import STRATEGIES, this_place
 from hpml_jobs.worker.testing import test, test_share
 from hpml_jobs.worker.training import Training, make_training
@@ -54,12 +56,17 @@ def measure(file: CellFile, folder: AttemptFolder) -> None:
         rank = msgspec.structs.replace(rank, trace=trace)
         flop = models.flop_per_sample(cell.workload, training.loss, training.samples)
 
+    quantized: Quantized | None = None
+    if cell.quantize is not None:  # one process
+        teller.begin("quantizing")
+        quantized = quantize_replica(training, cell.quantize)
+
     everyone = strategy.gather(Measured.of(rank, ran, missing))
     if everyone is not None:
         lost = [words for one in everyone for words in one.missing]
         model = models.describe(cell.workload.model, training.replica, flop)
         found = facts.gather(cell, strategy.backend, file.link_gb_per_s, lost)
-        leave_record(folder, file, everyone, Common(model, found, probe))
+        leave_record(folder, file, everyone, Common(model, found, probe, quantized))
     strategy.close()
 
 

@@ -14,6 +14,7 @@ from hpml_jobs.cell import CellFile
 from hpml_jobs.decoding import decode
 from hpml_jobs.files import encode, write_whole
 from hpml_jobs.measures import Exchange, Probe
+from hpml_jobs.quantization import Quantized
 from hpml_jobs.record import Attempt, Facts, Model, Rank, Record
 from hpml_jobs.slurm import Outcome
 from hpml_jobs.worker.epochs import Ran
@@ -102,6 +103,7 @@ class Common(NamedTuple):
     model: Model
     facts: Facts
     probe: Probe | None
+    quantized: Quantized | None
 
 
 def leave_record(
@@ -127,6 +129,7 @@ def leave_record(
         ranks=ranks,
         exchange=exchange_of(arrays.get("collective_served_s")),
         probe=common.probe,
+        quantized=common.quantized,
     )
     text = encode(record)
     decode(text, str(folder.record))  # a reader's checks, while the log still tells why

@@ -16,6 +16,7 @@ from hpml_jobs.measures import Card
 from hpml_jobs.worker import data as datasets
 from hpml_jobs.worker import models
 from hpml_jobs.worker.order import Noted
+from hpml_jobs.worker.quantization.layers import check
 from hpml_jobs.worker.recipes import make_optimizer, make_schedule
 from hpml_jobs.worker.strategies import Sampler, Single
 from hpml_jobs.worker.syncbn import over_all_ranks
@@ -119,6 +120,8 @@ def make_training(cell: Cell, strategy: Single, data_root: Path) -> Training:
     datasets.check_length(workload, data)
     datasets.seed_everything(cell.seed)
     replica = models.build(workload).to(strategy.devices[0])
+    if cell.quantize is not None:
+        check(replica)  # said before training, not after it
     if cell.sync_buffers is SyncBuffers.SYNCBN:
         replica = over_all_ranks(replica, cell.device)
     model = strategy.wrap(replica)

@@ -1,0 +1,40 @@
+"""The trained replica quantized: on the CPU, with images of the cell's own data set."""
+
+import torch
+from torch import Tensor
+from torch.utils.data import Subset
+
+from hpml_jobs.errors import HpmlError
+from hpml_jobs.quantization import Quantize, Quantized
+from hpml_jobs.worker import data as datasets
+from hpml_jobs.worker import models
+from hpml_jobs.worker.forking import await_idle_threads
+from hpml_jobs.worker.quantization.steps import quantize
+from hpml_jobs.worker.training import Training
+
+
+def quantize_replica(training: Training, asked: Quantize) -> Quantized:
+    """Quantize a copy of the replica; training images profile it, the whole test set tests it.
+
+    The training images are drawn by the cell's seed, and cropped and flipped as in training.
+
+    Raises:
+        HpmlError: there is no test set, or what `quantize` cannot do.
+    """
+    cell, images = training.cell, training.loader.dataset
+    if training.test_images is None:
+        raise HpmlError(
+            f"workload.data={cell.workload.data} has no test set: quantization is judged by one"
+        )
+    model = models.build(cell.workload)
+    model.load_state_dict(training.replica.state_dict())
+    chance = torch.Generator().manual_seed(cell.seed)
+    drawn = torch.randperm(datasets.length(images), generator=chance)[: asked.calibration]
+    calibration = _batches(training, Subset(images, drawn.tolist()))
+    return quantize(model.eval(), calibration, _batches(training, training.test_images), asked)
+
+
+def _batches(training: Training, images: datasets.Images) -> list[tuple[Tensor, Tensor]]:
+    """All these images on the CPU: they are gone through many times."""
+    await_idle_threads()
+    return [(inputs, targets) for inputs, targets in datasets.test_loader(images, training.cell)]

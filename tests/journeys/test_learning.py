@@ -1,0 +1,85 @@
+"""What is learnt, on the real SLURM: treated cells side by side, and a network in integers."""
+
+import json
+
+import pytest
+
+from tests.conftest import Program
+from tests.journeys.conftest import Sent
+
+pytestmark = pytest.mark.journey
+
+SMALL = ("workload.data=digits", "data.limit=512", "loader_workers=0", "minutes=5")
+
+
+@pytest.fixture(scope="module")
+def sent(send) -> dict[str, Sent]:
+    """Both at once."""
+    return {
+        "treated": send(
+            *("treated", *SMALL, "-m", "workload=digits", "gpus=2", "batch=64", "protocol=lab"),
+            *("epochs=3", "evaluate=true", "recipe=warmup", "recipe.reference_batch=64"),
+            *("set_epoch=true,false", "cluster.isolate=off"),
+        ),
+        "integers": send(
+            *("integers", *SMALL, "grid=quantize", "workload=lenet_bias_cifar10", "batch=32"),
+            *("quantize.calibration=64", "cluster.isolate=off"),
+        ),
+    }
+
+
+def test_treated_cells_stand_side_by_side_with_what_they_learnt(sent, desk: Program) -> None:
+    treated = sent["treated"]
+    assert {state["outcome"] for state in treated.wait().values()} == {"ok"}
+    records = treated.records()
+    assert {record.cell.set_epoch for record in records.values()} == {True, False}
+    for record in records.values():
+        for rank in record.ranks:
+            orders = {epoch.order for epoch in rank.epochs}
+            assert len(orders) == (3 if record.cell.set_epoch else 1)
+        assert [epoch.lr for epoch in record.ranks[0].epochs][-1] == pytest.approx((0.1, 0.1))
+        shares = [sum(r.epochs[n].share.samples for r in record.ranks) for n in range(3)]
+        assert shares == [102, 102, 102]
+    screen = desk.ok("collect", "treated")
+    assert "Table 4" in screen
+    assert "1 of 3" in screen
+    assert "3 of 3" in screen
+    report = treated.study.report
+    for name in ("table4.csv", "shuffling.csv", "curves.csv", "loss.png", "accuracy.svg"):
+        assert (report / name).stat().st_size > 0, name
+
+
+def test_a_network_is_quantized_by_its_job_and_collected(sent, desk: Program) -> None:
+    integers = sent["integers"]
+    assert {state["outcome"] for state in integers.wait().values()} == {"ok"}
+    (record,) = integers.records().values()
+    found = record.quantized
+    assert found is not None
+    assert found.bias
+    assert found.calibration == 64
+    assert [step.what for step in found.steps] == ["fp32", *["weights"] * 6, *["integers"] * 6]
+    assert found.steps[0].accuracy == record.ranks[0].test_accuracy
+    assert found.steps[1].bytes < 0.26 * found.steps[0].bytes
+    answer = json.loads(desk.ok("collect", "integers", "--json"))
+    assert answer["study"] == "integers"
+    screen = desk.ok("collect", "integers")
+    assert "int8" in screen
+    report = integers.study.report
+    for name in ("quantization.csv", "weights.png", "activations.svg"):
+        assert (report / name).stat().st_size > 0, name
+
+
+def test_what_cannot_be_done_is_said_before_anything_is_sent(desk: Program) -> None:
+    for words, line in (
+        (("gpus=2", "recipe=warmup", "epochs=1"), "epochs=1: protocol=full needs 3 or more"),
+        (("gpus=2", "recipe=warmup", "recipe.warmup_epochs=9"), "warming up takes 9 epochs"),
+        (("gpus=2", "sync_buffers=syncbn"), "take protocol=lab"),
+        (("grid=quantize", "quantize.calibration=0"), "quantize.calibration=0"),
+        (("grid=quantize", "workload=digits"), "it understands lenet, lenet_bias"),
+        (("grid=quantize", "gpus=2"), "take gpus=1"),
+        (("recipe=goyall",), "did you mean goyal?"),
+    ):
+        refused = desk(*words, "cluster=local", "device=cpu", "workload.data=digits", "study=no")
+        assert refused.returncode == 2, refused.stderr
+        assert line in refused.stderr
+        assert refused.stderr.count("\n") <= 2

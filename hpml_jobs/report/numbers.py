@@ -79,12 +79,12 @@ def accuracy(share: float) -> str:
 
 
 def loss(value: float) -> str:
-    """A loss: three decimals.
+    """A loss: four decimals.
 
     >>> loss(1.23456)
-    '1.235'
+    '1.2346'
     """
-    return f"{value:.3f}"
+    return f"{value:.4f}"
 
 
 def milliseconds(value_s: float) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from hpml_jobs.cell import Cell
 from hpml_jobs.record import Record
 from hpml_jobs.report import learnt
-from hpml_jobs.report.captions import unit
+from hpml_jobs.report.captions import units
 from hpml_jobs.report.entries import Entry
 from hpml_jobs.report.full import About, Column, Columns, label, left_out, places, table
 from hpml_jobs.report.layout import Block, Line, Sheet, Table
@@ -14,7 +14,7 @@ from hpml_jobs.report.scope import Scope
 
 TABLE_4 = (
     "Of the last epoch: average training loss, training accuracy (as seen while training), and "
-    "accuracy on the whole test set after it, mean over ranks. Global batch: of all {unit}s; lr: "
+    "accuracy on the whole test set after it, mean over ranks. Global batch: of all {units}; lr: "
     "of the last iteration."
 )
 EVALUATION = (
@@ -47,7 +47,7 @@ def table4(scope: Scope) -> Table | None:
         ),
         *learnt.columns(scope, "test_accuracy", "test acc., %", learnt.test_accuracy, accuracy),
     )
-    caption = (TABLE_4.format(unit=unit(scope.device)), learnt.OVER_RUNS)
+    caption = (TABLE_4.format(units=units(scope.device)), learnt.OVER_RUNS)
     about = About("table4", "Table 4: what was learnt, last epoch", "Table 4", caption)
     lost = left_out(scope, "", (entry for entry in entries if not entry.timing))
     said = [*learnt.one_seed(scope, own), *lost]

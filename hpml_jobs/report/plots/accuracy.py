@@ -30,20 +30,22 @@ def accuracy(report: Report) -> "Figure | None":
     groups = [(group, found) for group in report.groups if (found := _courses(group))]
     if not groups:
         return None
-    most = len(paper.COLOURS)
-    figure, axes = paper.panels(len(groups[: paper.PANELS]), columns=2, height=3.6)
-    for axis, (group, courses) in zip(axes, groups, strict=False):
-        number = f"group {group.number}, " if report.several else ""
-        axis.set_title(f"{number}{group.title}", loc="left")
-        for place, course in enumerate(courses[:most]):
-            _draw(axis, course, place, min(most, len(courses)))
+    labels = list(dict.fromkeys(course.label for _, courses in groups for course in courses))
+    colours = dict(zip(labels, paper.COLOURS, strict=False))
+    shown = groups[: paper.PANELS]
+    figure, axes = paper.panels(len(shown), columns=2, height=3.4)
+    for axis, (group, courses) in zip(axes, shown, strict=True):
+        if report.several:
+            axis.set_title(f"group {group.number}, {group.title}", loc="left")
+        own = [course for course in courses if course.label in colours]
+        for number, course in enumerate(own):
+            _draw(axis, course, colours[course.label], 0.03 * (number - (len(own) - 1) / 2))
         axis.set_xlabel("epoch")
         axis.set_xticks(_ticks(max(len(course.means) for course in courses)))
+    for axis in paper.left_ones(axes):
         axis.set_ylabel("test accuracy, %")
-        paper.below(axis)
-    lost = [course.label for _, courses in groups for course in courses[most:]]
-    lost += [group.title for group, _ in groups[paper.PANELS :]]
-    paper.title(figure, "Test accuracy by epoch")
+    lost = labels[len(colours) :] + [group.title for group, _ in groups[len(shown) :]]
+    paper.legend(figure, "Test accuracy by epoch", colours)
     paper.caption(figure, CAPTION, paper.not_drawn(lost, "evaluation.csv"))
     return figure
 
@@ -61,15 +63,14 @@ def _courses(group: Group) -> list[Course]:
     return courses
 
 
-def _draw(axis: "Axes", course: Course, number: int, of: int) -> None:
-    """A line with its deviations; lines stand a little beside each other, so bars do too."""
-    aside = 0.03 * (number - (of - 1) / 2)
+def _draw(axis: "Axes", course: Course, colour: str, aside: float) -> None:
+    """A line with its deviations; lines stand a little `aside` of each other, so bars do too."""
+    deviations = [100 * (mean.deviation or 0.0) for mean in course.means]
     axis.errorbar(
-        [n + 1 + aside for n in range(len(course.means))],
+        [number + 1 + aside for number in range(len(course.means))],
         [100 * mean.mean for mean in course.means],
-        yerr=[100 * (mean.deviation or 0.0) for mean in course.means],
-        color=paper.COLOURS[number],
-        label=course.label,
+        yerr=deviations if any(deviations) else None,
+        color=colour,
         marker="o",
         ms=4,
         lw=1.5,

@@ -70,11 +70,6 @@ def left_ones(axes: "Sequence[Axes]") -> "list[Axes]":
     return [axis for axis in axes if (place := axis.get_subplotspec()) and place.is_first_col()]
 
 
-def title(figure: "Figure", text: str) -> None:
-    """A heading over the whole picture, where no legend bears it."""
-    figure.suptitle(text, x=0.008, ha="left", fontsize=TITLE, fontweight="bold")
-
-
 def caption(figure: "Figure", *parts: str) -> None:
     """What stands below: small, over the whole width."""
     width = round(figure.get_figwidth() * 16.5)
@@ -112,13 +107,6 @@ def by_ratio(axis: "Axes") -> None:
     axis.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
     axis.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
     axis.yaxis.set_minor_locator(ticker.NullLocator())
-
-
-def below(axis: "Axes") -> None:
-    """A panel's own legend under it, where panels show different things."""
-    handles, labels = axis.get_legend_handles_labels()
-    across = 2 if max(map(len, labels)) < 34 and len(labels) > 1 else 1
-    axis.legend(handles, labels, loc="upper left", bbox_to_anchor=(0, -0.17), ncols=across)
 
 
 def not_drawn(what: Sequence[str], where: str) -> str:

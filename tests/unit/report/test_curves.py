@@ -43,7 +43,7 @@ CURVE_ENDS = """\
 |                |       loss |           | step, ms |     |            |           |
 |:---------------|-----------:|----------:|---------:|----:|-----------:|----------:|
 |                | first 10 % | last 10 % |   median | p90 | first 10 % | last 10 % |
-| ddp 2-GPU b512 |      2.455 |     1.545 |      408 | 408 |        408 |       408 |"""
+| ddp 2-GPU b512 |     2.4555 |    1.5445 |      408 | 408 |        408 |       408 |"""
 
 
 def test_the_ends_of_the_curves_stand_in_a_table(make):

@@ -40,15 +40,15 @@ def large(make, seeds=(0, 1)):
 TABLE_4 = """\
 | Table 4                   | global batch |  lr | epochs | seeds | training loss | training acc., % |  test acc., % |
 |:--------------------------|-------------:|----:|-------:|------:|--------------:|-----------------:|--------------:|
-| single 1-GPU b128         |          128 | 0.1 |      5 |     2 | 1.200 ± 0.000 |     65.00 ± 0.00 |  70.50 ± 0.71 |
-| ddp 2-GPU b512            |        1,024 | 0.1 |      5 |     2 | 1.200 ± 0.000 |     65.00 ± 0.00 |  60.50 ± 0.71 |
-| ddp 2-GPU (scaled) b512   |        1,024 | 0.8 |      5 |     2 | 1.200 ± 0.000 |     65.00 ± 0.00 |  64.50 ± 0.71 |"""  # noqa: E501 - as written
+| single 1-GPU b128         |          128 | 0.1 |      5 |     2 | 1.2000 ± 0.0000 |     65.00 ± 0.00 |  70.50 ± 0.71 |
+| ddp 2-GPU b512            |        1,024 | 0.1 |      5 |     2 | 1.2000 ± 0.0000 |     65.00 ± 0.00 |  60.50 ± 0.71 |
+| ddp 2-GPU (scaled) b512   |        1,024 | 0.8 |      5 |     2 | 1.2000 ± 0.0000 |     65.00 ± 0.00 |  64.50 ± 0.71 |"""  # noqa: E501 - as written
 
 EVALUATION = """\
-| after epoch       | test accuracy, % |       |       |       |       | training loss |       |       |       |       |
-|:------------------|-----------------:|------:|------:|------:|------:|--------------:|------:|------:|------:|------:|
-|                   |                1 |     2 |     3 |     4 |     5 |             1 |     2 |     3 |     4 |     5 |
-| single 1-GPU b128 |            30.00 | 40.00 | 50.00 | 60.00 | 70.00 |         1.500 | 1.500 | 1.400 | 1.300 | 1.200 |"""  # noqa: E501 - as written
+| after epoch       | test accuracy, % |       |       |       |       | training loss |        |        |        |        |
+|:------------------|-----------------:|------:|------:|------:|------:|--------------:|-------:|-------:|-------:|-------:|
+|                   |                1 |     2 |     3 |     4 |     5 |             1 |      2 |      3 |      4 |      5 |
+| single 1-GPU b128 |            30.00 | 40.00 | 50.00 | 60.00 | 70.00 |        1.5000 | 1.5000 | 1.4000 | 1.3000 | 1.2000 |"""  # noqa: E501 - as written
 
 
 def squeezed(text):
@@ -122,7 +122,7 @@ def test_shuffling_counts_orders_and_answers_with_the_studys_own_numbers(make):
     ]
     assert table.answer == (
         "Why does ddp need set_epoch (lab Q5)? ddp 2-GPU (no set_epoch) b128: 1 of 5 orders of a "
-        "rank, with it 5 of 5; training loss 1.200 ± 0.000 against 1.200 ± 0.000 (within the "
+        "rank, with it 5 of 5; training loss 1.2000 ± 0.0000 against 1.2000 ± 0.0000 (within the "
         "deviations); test accuracy in % 60.50 ± 0.71 against 70.50 ± 0.71 (more than the "
         "deviations)."
     )
@@ -152,8 +152,8 @@ def test_cells_that_chose_how_buffers_meet_answer_whether_gradients_are_enough(m
     assert table.answer == (
         "Would gradients alone be enough (lab Q7)? They keep the parameters equal, not "
         "BatchNorm's buffers. ddp 2-GPU b512: parameters equal, buffers equal, training loss "
-        "1.200, test accuracy 60.00 % over ranks; ddp 2-GPU (buffers off) b512: parameters equal, "
-        "buffers differ, training loss 1.200, test accuracy 52.00..58.00 % over ranks."
+        "1.2000, test accuracy 60.00 % over ranks; ddp 2-GPU (buffers off) b512: parameters equal, "
+        "buffers differ, training loss 1.2000, test accuracy 52.00..58.00 % over ranks."
     )
 
 

@@ -106,8 +106,9 @@ def test_accuracy_by_epoch_has_a_line_per_place_with_deviations(make):
         more = {"protocol": Protocol.LAB, "epochs": 5, "evaluate": True, "seed": seed}
         make.add(make.record(make.cell(1, 128, **more), 20.0))
         make.add(make.record(make.cell(2, 512, **more), 20.0))
-    (axis,) = accuracy(make.collect()).axes
-    assert axis.get_legend_handles_labels()[1] == ["single 1-GPU b128", "ddp 2-GPU b512"]
+    figure = accuracy(make.collect())
+    (axis,) = figure.axes
+    assert legend(figure) == ["single 1-GPU b128", "ddp 2-GPU b512"]
     assert list(axis.lines[0].get_ydata()) == pytest.approx([30, 40, 50, 60, 70])
     assert list(axis.get_xticks()) == [1, 2, 3, 4, 5]
 

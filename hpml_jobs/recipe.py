@@ -60,13 +60,18 @@ class Recipe(Settled, frozen=True, kw_only=True):
 
     @property
     def label(self) -> str:
-        """The recipe in a few words, empty for the plain one: `goyal, warm-up 2, no norm decay`."""
+        """The recipe in a few words, empty for the plain one: `warmup 2`, `goyal 2 drops 30+60`.
+
+        The number is that of warm-up epochs. Recipes that differ have different labels; that
+        `goyal` decays no norms is not said.
+        """
         parts = [] if self == Recipe() else [self.name]
-        parts += [f"warm-up {self.warmup_epochs:g}"] if self.warmup_epochs else []
+        parts += [f"{self.warmup_epochs:g}"] if self.warmup_epochs else []
         parts += [f"from batch {self.reference_batch}"] if self._another_reference else []
         parts += [f"drops {'+'.join(map(str, self.drop_epochs))}"] if self.drop_epochs else []
-        parts += [] if self.decay_norm else ["no norm decay"]
-        return ", ".join(parts)
+        if self.decay_norm is (self.name == "goyal"):
+            parts.append("norm decay" if self.decay_norm else "no norm decay")
+        return " ".join(parts)
 
     @property
     def _another_reference(self) -> bool:

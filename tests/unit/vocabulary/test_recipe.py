@@ -80,12 +80,12 @@ def test_what_was_done_to_a_cell_is_said_in_words_and_in_its_name():
     plain = cell()
     assert plain.treatment == ""
     treated = cell(recipe=WARMUP, set_epoch=False, sync_buffers=SyncBuffers.OFF)
-    assert treated.treatment == "warmup, warm-up 2, no set_epoch, buffers off"
+    assert treated.treatment == "warmup 2, no set_epoch, buffers off"
     assert "-warmup-no_set_epoch-sync_off-" in treated.slug
     assert plain.replicas_share_buffers
     assert not treated.replicas_share_buffers
     goyal = Recipe(
         name="goyal", scaled=True, reference_batch=256, drop_epochs=(3,), decay_norm=False
     )
-    assert goyal.label == "goyal, from batch 256, drops 3, no norm decay"
+    assert goyal.label == "goyal from batch 256 drops 3"
     assert len({plain.digest, treated.digest, cell(evaluate=True).digest}) == 3

@@ -1,6 +1,7 @@
 """A study as a report: groups of like records, each with its own baseline and its own tables."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 
 from hpml_jobs import verdicts
 from hpml_jobs.cell import Cell, Device, Strategy
@@ -46,7 +47,7 @@ class StrategySet(Settled, frozen=True, kw_only=True):
     tables: tuple[Table, ...]
 
 
-class Group(Settled, frozen=True, kw_only=True):
+class Group(Settled, frozen=True, kw_only=True, dict=True):
     """Everything measured under the same conditions; `apart` is what sets it apart, if anything."""
 
     number: int
@@ -69,7 +70,11 @@ class Group(Settled, frozen=True, kw_only=True):
 
     def runs(self, entry: Entry) -> list[Found]:
         """The cells with numbers that an entry is made of."""
-        return [found for found in self.cells if found.measured and found.slug in entry.cells]
+        return [self._measured[slug] for slug in entry.cells if slug in self._measured]
+
+    @cached_property
+    def _measured(self) -> dict[str, Found]:
+        return {found.slug: found for found in self.cells if found.measured}
 
     def records(self, entry: Entry) -> list[Record]:
         """Their records."""

@@ -80,21 +80,17 @@ def choose(report: Report) -> Chosen | None:
     ]
     rows = {full_label(entry.row, group.device): entry.row for group, _, entry in places}
     kept = _kept(rows)
-    panels: dict[tuple[int, int], Panel] = {}
+    panels: dict[str, Panel] = {}
+    lost = dict.fromkeys(label for label in rows if label not in kept)
     for group, batch, entry in places:
-        label = full_label(entry.row, group.device)
-        curve = _curve(group, entry) if label in kept else None
-        if curve:
-            panel = panels.setdefault(
-                (group.number, batch), Panel(_title(report, group, batch), {})
-            )
-            panel.runs[label] = curve
+        label, title = full_label(entry.row, group.device), _title(report, group, batch)
+        if len(panels) == paper.PANELS and title not in panels:
+            lost[title] = None
+        elif label in kept and (curve := _curve(group, entry)):
+            panels.setdefault(title, Panel(title, {})).runs[label] = curve
     if not panels:
         return None
-    found = list(panels.values())
-    lost = [label for label in rows if label not in kept]
-    lost += [panel.title for panel in found[paper.PANELS :]]
-    return Chosen(found[: paper.PANELS], kept, paper.not_drawn(lost, "curves.csv"))
+    return Chosen(list(panels.values()), kept, paper.not_drawn(list(lost), "curves.csv"))
 
 
 def _title(report: Report, group: Group, batch: int) -> str:

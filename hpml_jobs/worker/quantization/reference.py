@@ -23,7 +23,7 @@ from hpml_jobs.worker.quantization.latency import Network, latency
 P = ParamSpec("P")
 R = TypeVar("R")
 
-INDUCTOR = "torch int8"
+TORCH = "torch int8"
 """The converted network as inductor compiles it: oneDNN's int8 kernels."""
 
 
@@ -58,6 +58,10 @@ def _or_one_line(what: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
                 with warnings.catch_warnings(), torch.no_grad():
                     warnings.simplefilter("ignore")
                     return function(*args, **kwargs)
+            except ModuleNotFoundError as fault:
+                raise NoReferenceError(
+                    f"{what}: {fault.name} is not installed (pip install 'hpml-jobs[worker]')"
+                ) from fault
             except Exception as fault:
                 reason = (str(fault).strip() or type(fault).__name__).splitlines()[0]
                 raise NoReferenceError(f"{what}: {reason}") from fault
@@ -92,7 +96,7 @@ def convert(model: nn.Module, images: Sequence[Tensor]) -> Converted:
     return Converted(how, quantize_pt2e.convert_pt2e(observed))
 
 
-@_or_one_line(INDUCTOR)
+@_or_one_line(f"the latency of {TORCH}")
 def latencies(converted: Converted, batches: Sequence[Tensor]) -> list[Latency]:
     """The whole network compiled by inductor with frozen weights; it needs a C++ compiler.
 
@@ -105,7 +109,7 @@ def latencies(converted: Converted, batches: Sequence[Tensor]) -> list[Latency]:
 
     with _own_cache(), config.patch(freezing=True, compile_threads=1):
         network: Network = torch.compile(converted.graph, dynamic=False)
-        return [latency(INDUCTOR, network, batch) for batch in batches]
+        return [latency(TORCH, network, batch) for batch in batches]
 
 
 @contextmanager

@@ -21,6 +21,7 @@ class Profile(NamedTuple):
     activations: dict[str, Statistics]
 
 
+@torch.no_grad()
 def profile(network: Chain, images: Sequence[Tensor], percentile: float) -> Profile:
     """Run the network layer by layer on calibration images, and look at everything.
 

@@ -135,7 +135,7 @@ def beside_torch(
     try:
         times += reference.latencies(converted, batches)
     except reference.NoReferenceError as fault:
-        return found, times, [f"its CPU latency: {fault}"]
+        return found, times, [str(fault)]
     return found, times, []
 
 

@@ -1,5 +1,6 @@
 """A plan for people: the cells, the arrays and their scripts, and where each value came from."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -23,17 +24,23 @@ def values(plan: Plan) -> list[tuple[str, str, str]]:
     cells = [one.cell for one in plan.cells]
     rows = [("study", plan.study.name), ("outputs", str(plan.study.root.parent))]
     for name in cells[0].__struct_fields__:
-        if name not in ("workload", "recipe"):
+        if name not in ("workload", "recipe", "quantize"):
             rows.append((name, _all(getattr(cell, name) for cell in cells)))
     rows.append(("minutes", _all(one.shape.minutes for one in plan.cells)))
     rows.append(("data.root", _all(one.file.data_root for one in plan.cells)))
     for field in cells[0].workload.__struct_fields__:
         key = "data.limit" if field == "limit" else f"workload.{field}"
         rows.append((key, _all(getattr(cell.workload, field) for cell in cells)))
-    for field in cells[0].recipe.__struct_fields__:
-        rows.append((f"recipe.{field}", _all(getattr(cell.recipe, field) for cell in cells)))
+    quantizes = [cell.quantize for cell in cells if cell.quantize is not None]
+    rows += _rows("recipe", [cell.recipe for cell in cells]) + _rows("quantize", quantizes)
     rows += [(f"cluster.{name}", _text(value)) for name, value in _cluster_facts(plan)]
     return [(key, value, _origin(plan, key)) for key, value in rows if value != "–"]
+
+
+def _rows(group: str, found: Sequence[msgspec.Struct]) -> list[tuple[str, str]]:
+    """A row for every field of a part that a cell has."""
+    fields = found[0].__struct_fields__ if found else ()
+    return [(f"{group}.{name}", _all(getattr(one, name) for one in found)) for name in fields]
 
 
 def _cluster_facts(plan: Plan) -> list[tuple[str, Any]]:

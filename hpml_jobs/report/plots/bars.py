@@ -64,7 +64,7 @@ def profile(report: Report) -> "Figure | None":
         _numbers(axis, widths, left, ink)
         left = [start + width for start, width in zip(left, widths, strict=True)]
     axis.set_yticks(range(len(shown)), [shares.label for shares in shown])
-    axis.invert_yaxis()
+    axis.set_ylim(len(shown) - 0.4, -0.6)  # from above
     axis.set_xlim(0, 100)
     axis.set_xlabel("% of the time")
     axis.grid(visible=False)

@@ -17,6 +17,9 @@ COLOURS = (
 PANELS = 6
 """So many panels fit into a picture."""
 
+NAMED = 6
+"""So much of what does not fit is told by name."""
+
 GREY, PALE = "#555555", "#D9D9D9"
 
 STYLE: Any = {
@@ -110,5 +113,12 @@ def by_ratio(axis: "Axes") -> None:
 
 
 def not_drawn(what: Sequence[str], where: str) -> str:
-    """A sentence on what did not fit, and where it stands."""
-    return f"Not drawn, but in {where}: {', '.join(what)}." if what else ""
+    """A sentence on what did not fit, and where it stands; the first few by name.
+
+    >>> not_drawn(["ddp 2-GPU"], "curves.csv")
+    'Not drawn, but in curves.csv: ddp 2-GPU.'
+    """
+    if not what:
+        return ""
+    more = f" and {len(what) - NAMED} more" if len(what) > NAMED else ""
+    return f"Not drawn, but in {where}: {', '.join(what[:NAMED])}{more}."

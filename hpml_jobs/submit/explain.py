@@ -84,8 +84,9 @@ def _origin(plan: Plan, key: str) -> str:
     origins = plan.origins
     if key in origins:
         return origins[key]
-    if key.startswith("workload.") and key not in _WORKED_OUT:
-        return origins["workload."]
+    group = key.partition(".")[0]
+    if group in ("workload", "recipe") and key not in _WORKED_OUT:
+        return origins[f"{group}."]
     if key.startswith("cluster."):
         parents = [origin for name, origin in origins.items() if name.startswith(f"{key}.")]
         return ", ".join([*parents, origins["cluster."]])

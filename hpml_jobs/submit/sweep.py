@@ -71,6 +71,7 @@ class _Composer:
         self.personal: dict[str, Any] = {}
         self.said: list[str] = []
         self.origins: dict[str, str] = {}
+        self._taken: dict[str, dict[str, None]] = {}  # by group, choices in their order
 
     def sweep(self) -> Sweep:
         mine = personal_defaults(None)
@@ -193,11 +194,18 @@ class _Composer:
             self._check_keys(base, {key: [value]}, place=f"{personal_file()}: ")
             OmegaConf.update(base, key, typed_value(key, value))
             self.origins.setdefault(key, str(personal_file()))
-        cluster = self.groups["cluster"][0]
-        self.origins["cluster."] = f"conf/cluster/{cluster}.yaml"
-        self.origins["workload."] = f"conf/workload/{workload}.yaml"
-        self.origins["recipe."] = f"conf/recipe/{recipe}.yaml"
+        if workload != "auto":  # which only tells the device
+            self._remember(chosen)
         return base
+
+    def _remember(self, chosen: dict[str, str]) -> None:
+        """Where the keys of each group come from: conf/recipe/{plain,warmup}.yaml."""
+        for group, choice in chosen.items():
+            taken = self._taken.setdefault(group, {})
+            taken[choice] = None
+            names = ",".join(taken)
+            names = f"{{{names}}}" if len(taken) > 1 else names
+            self.origins[f"{group}."] = f"conf/{group}/{names}.yaml"
 
     def _check_keys(self, base: DictConfig, values: dict[str, list[Any]], place: str = "") -> None:
         known = _keys(OmegaConf.to_container(base, resolve=False))

@@ -100,6 +100,14 @@ class Report(Settled, frozen=True, kw_only=True):
         """Whether there are records that may not share a table."""
         return len(self.groups) > 1
 
+    def name(self, group: Group) -> str:
+        """What tells a group from the others in short: its workload, or else its number."""
+        workloads = [one.conditions["workload"] for one in self.groups]
+        if not self.several:
+            return ""
+        own = group.conditions["workload"]
+        return own if workloads.count(own) == 1 else f"group {group.number}"
+
 
 def merge(study: str, cells: Sequence[Found]) -> Report:
     """All cells of a study in tables; those of which not even the cell is known stand apart."""

@@ -136,13 +136,15 @@ def quantization(scopes: Sequence[Scope]) -> Table | None:
 
 
 def _notes(found: Iterable[Network]) -> Iterator[str]:
+    """What holds for networks, each thing once with their names."""
+    told: dict[str, dict[str, None]] = {}
     for network in found:
-        if len(network.runs) == 1:
-            yield f"{network.name}: {learnt.ONE_SEED}"
-        for how in dict.fromkeys(run.reference.how for run in network.runs if run.reference):
-            yield f"{network.name}: {TORCHS}: {how}"
-        for missing in dict.fromkeys(text for run in network.runs for text in run.missing):
-            yield f"{network.name}: not found out: {missing}"
+        own = [learnt.ONE_SEED] if len(network.runs) == 1 else []
+        own += [f"{TORCHS}: {run.reference.how}" for run in network.runs if run.reference]
+        own += [f"not found out: {missing}" for run in network.runs for missing in run.missing]
+        for what in own:
+            told.setdefault(what, {})[network.name] = None
+    return (f"{what} ({', '.join(names)})" for what, names in told.items())
 
 
 def _points(mean: Mean) -> str:

@@ -35,8 +35,7 @@ def accuracy(report: Report) -> "Figure | None":
     shown = groups[: paper.PANELS]
     figure, axes = paper.panels(len(shown), columns=2, height=3.4)
     for axis, (group, courses) in zip(axes, shown, strict=True):
-        if report.several:
-            axis.set_title(f"group {group.number}, {group.title}", loc="left")
+        axis.set_title(report.name(group), loc="left")
         own = [course for course in courses if course.label in colours]
         for number, course in enumerate(own):
             _draw(axis, course, colours[course.label], 0.03 * (number - (len(own) - 1) / 2))
@@ -44,7 +43,7 @@ def accuracy(report: Report) -> "Figure | None":
         axis.set_xticks(_ticks(max(len(course.means) for course in courses)))
     for axis in paper.left_ones(axes):
         axis.set_ylabel("test accuracy, %")
-    lost = labels[len(colours) :] + [group.title for group, _ in groups[len(shown) :]]
+    lost = labels[len(colours) :] + [report.name(group) for group, _ in groups[len(shown) :]]
     paper.legend(figure, "Test accuracy by epoch", colours)
     paper.caption(figure, CAPTION, paper.not_drawn(lost, "evaluation.csv"))
     return figure

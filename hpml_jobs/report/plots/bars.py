@@ -82,7 +82,7 @@ def _of_group(report: Report, group: Group) -> list[Shares]:
         trace = next((rank.trace for rank in ranks if rank.trace and rank.trace.window_s), None)
         if trace:
             label = f"{full_label(entry.row, group.device)} b{entry.batch_per_gpu}"
-            label = f"group {group.number}: {label}" if report.several else label
+            label = f"{report.name(group)}: {label}" if report.several else label
             found.append(Shares.of(label, trace))
     return found
 

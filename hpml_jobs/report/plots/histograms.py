@@ -1,5 +1,7 @@
 """Pictures of how weights and activations are spread, and what each bound of a scale covers."""
 
+from collections.abc import Sequence
+from math import ceil
 from typing import TYPE_CHECKING
 
 from hpml_jobs.quantization import Spread
@@ -13,6 +15,8 @@ if TYPE_CHECKING:
 
 PANELS = 18
 """So many histograms fit into a picture: three networks of six layers."""
+
+COLUMNS = 3
 
 BOUNDS = {"range": paper.COLOURS[6], "3-sigma": paper.COLOURS[1], "percentile": paper.COLOURS[2]}
 
@@ -43,18 +47,35 @@ def _figure(report: Report, what: str, title: str, *, logarithmic: bool) -> "Fig
     if not found:
         return None
     shown = found[:PANELS]
-    figure, axes = paper.panels(len(shown), height=1.9)
-    for axis, (network, spread) in zip(axes, shown, strict=True):
-        axis.set_title(_title(report, network, spread), loc="left")
-        _histogram(axis, spread, logarithmic=logarithmic)
+    places = _places([network.name for network, _ in shown])
+    figure, axes = paper.panels(places[-1] + 1, columns=COLUMNS, height=1.9)
+    for place, (network, spread) in zip(places, shown, strict=True):
+        axes[place].set_title(_title(report, network, spread), loc="left")
+        _histogram(axes[place], spread, logarithmic=logarithmic)
     for axis in paper.left_ones(axes):
         axis.set_ylabel("values")
+    for place in set(range(places[-1])) - set(places):
+        axes[place].remove()
     paper.legend(figure, title, BOUNDS)
     scale = ", on a logarithmic scale" if logarithmic else ""
     lost = [_title(report, network, spread) for network, spread in found[PANELS:]]
     caption = CAPTION.format(bins=len(shown[0][1].counts), scale=scale)
     paper.caption(figure, caption, paper.not_drawn(lost, "spreads.csv"))
     return figure
+
+
+def _places(names: Sequence[str]) -> list[int]:
+    """Which panel each histogram has: a network begins a row of its own.
+
+    >>> _places(["a", "a", "a", "a", "b", "b"])
+    [0, 1, 2, 3, 6, 7]
+    """
+    places: list[int] = []
+    for name, before in zip(names, [None, *names[:-1]], strict=True):
+        number = len(places) and places[-1] + 1
+        new_row = before not in (None, name)
+        places.append(ceil(number / COLUMNS) * COLUMNS if new_row else number)
+    return places
 
 
 def _title(report: Report, network: Network, spread: Spread) -> str:

@@ -95,7 +95,7 @@ def choose(report: Report) -> Chosen | None:
 
 def _title(report: Report, group: Group, batch: int) -> str:
     title = f"batch {batch} per {unit(group.device)}"
-    return f"group {group.number}, {title}" if report.several else title
+    return f"{report.name(group)}, {title}" if report.several else title
 
 
 def _has_curve(group: Group, entry: Entry) -> bool:
@@ -133,7 +133,8 @@ def _figure(
     chosen = choose(report)
     if chosen is None:
         return None
-    figure, axes = paper.panels(len(chosen.panels))
+    number = len(chosen.panels)
+    figure, axes = paper.panels(number, columns=paper.even(number, 3))
     for axis, panel in zip(axes, chosen.panels, strict=True):
         axis.set_title(panel.title, loc="left")
         axis.set_xlabel("iteration")
@@ -172,7 +173,7 @@ def _median(values: Any) -> float:
 
 
 def _fit(axis: "Axes") -> None:
-    """Let the thick lines fill a panel: cut thin peaks far above, show very small losses too."""
+    """Let the thick lines fill a panel: cut thin peaks far away, show very small losses too."""
     import numpy as np  # noqa: PLC0415 - heavy
 
     thick = [line.get_ydata() for line in axis.lines if line.get_linewidth() > 1]
@@ -180,5 +181,6 @@ def _fit(axis: "Axes") -> None:
     least, most = float(values.min()), float(values.max())
     if 0 < least < most / WIDE_RANGE:
         paper.by_ratio(axis)
+        axis.set_ylim(bottom=max(axis.get_ylim()[0], least / 5))
     elif axis.get_ylim()[1] > 2 * most > 0:
         axis.set_ylim(top=1.3 * most)

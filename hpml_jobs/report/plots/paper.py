@@ -55,10 +55,10 @@ WIDE, NARROW = 10.0, 7.0
 
 
 def panels(number: int, *, columns: int = 3, height: float = 2.8) -> "tuple[Figure, list[Axes]]":
-    """A figure with so many panels in even rows of up to `columns`, each `height` inches high."""
+    """A figure with so many panels in rows of `columns`, each `height` inches high."""
     from matplotlib.figure import Figure  # noqa: PLC0415 - heavy
 
-    across = ceil(number / ceil(number / columns))
+    across = min(number, columns)
     down = ceil(number / across)
     figure = Figure(figsize=(WIDE if across > 1 else NARROW, down * height + 1.1))
     grid = figure.subplots(down, across, squeeze=False)
@@ -66,6 +66,15 @@ def panels(number: int, *, columns: int = 3, height: float = 2.8) -> "tuple[Figu
     for axis in axes[number:]:
         axis.remove()
     return figure, axes[:number]
+
+
+def even(number: int, columns: int) -> int:
+    """So many panels in a row that rows are as full as each other.
+
+    >>> even(4, 3), even(5, 3), even(2, 3)
+    (2, 3, 2)
+    """
+    return ceil(number / ceil(number / columns))
 
 
 def left_ones(axes: "Sequence[Axes]") -> "list[Axes]":

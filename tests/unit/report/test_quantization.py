@@ -69,7 +69,7 @@ def test_accuracy_and_drop_have_deviations_over_seeds(make):
     assert table.lines[1].texts[3:5] == ("64.90 ± 0.00", "0.60 ± 0.71")
     row = dict(zip(table.sheet.columns, table.sheet.rows[1], strict=True))
     assert (row["runs"], row["drop"]) == (2, pytest.approx(0.006))
-    assert table.notes == ("lenet_cifar10: torch's own int8: pt2e 0.18",)
+    assert table.notes == ("torch's own int8: pt2e 0.18 (lenet_cifar10)",)
 
 
 def test_scales_for_each_channel_are_lines_of_their_own(make):
@@ -80,8 +80,8 @@ def test_scales_for_each_channel_are_lines_of_their_own(make):
 def test_what_could_not_be_found_out_is_said(make):
     quantize(make, LENET, reference=None, missing=("torch's own: no compiler",))
     assert together(make).notes == (
-        "lenet_cifar10: one seed, no deviation",
-        "lenet_cifar10: not found out: torch's own: no compiler",
+        "one seed, no deviation (lenet_cifar10)",
+        "not found out: torch's own: no compiler (lenet_cifar10)",
     )
     assert not any("torch" in line.texts[0] for line in together(make).lines)
 
@@ -174,6 +174,11 @@ def test_histograms_have_a_panel_per_layer_and_lines_at_the_bounds(make):
     ends = sorted(line.get_xdata()[0] for line in figure.axes[0].lines)
     assert ends == pytest.approx([0.0, 0.7, 0.9, 1.0])
     assert len(histograms.weights(make.collect()).axes) == 2
+    quantize(make, LENET_BIAS)
+    for draw, titles in ((histograms.weights, 4), (histograms.activations, 6)):
+        places = [axis.get_subplotspec() for axis in draw(make.collect()).axes]
+        assert len(places) == titles
+        assert [place.is_first_col() for place in places].count(True) == 2
 
 
 def test_the_steps_have_a_row_each_and_networks_a_colour(make):

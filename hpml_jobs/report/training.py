@@ -21,8 +21,8 @@ EVALUATION = (
     "Accuracy on the whole test set after each epoch, every rank on its share, counted exactly; "
     "average training loss of the epoch."
 )
-COLUMNS = 8
-"""So many epochs have a column on a page; the CSV has all."""
+COLUMNS, ABREAST = 8, 3
+"""So many epochs have a column on a page (the CSV has all), and so many stay beside each other."""
 
 
 def table4(scope: Scope) -> Table | None:
@@ -86,14 +86,17 @@ def evaluation(scope: Scope) -> Table | None:
         return None
     most = max(_epochs(scope, entry) for entry in own)
     shown = shown_epochs(most)
-    heads = tuple(str(number + 1) for number in shown)
+    heads = [
+        tuple(str(n + 1) for n in shown[i : i + ABREAST]) for i in range(0, len(shown), ABREAST)
+    ]
     return Table(
         label="evaluation",
         title="Accuracy and loss by epoch",
         corner="after epoch",
-        blocks=(
-            Block(head="test accuracy, %", columns=heads),
-            Block(head="training loss", columns=heads),
+        blocks=tuple(
+            Block(head=head, columns=columns)
+            for head in ("test accuracy, %", "training loss")
+            for columns in heads
         ),
         lines=tuple(
             Line(

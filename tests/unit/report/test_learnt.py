@@ -45,7 +45,7 @@ TABLE_4 = """\
 | ddp 2-GPU (scaled) b512   |        1,024 | 0.8 |      5 |     2 | 1.2000 ± 0.0000 |     65.00 ± 0.00 |  64.50 ± 0.71 |"""  # noqa: E501 - as written
 
 EVALUATION = """\
-| after epoch       | test accuracy, % |       |       |       |       | training loss |        |        |        |        |
+| after epoch       | test accuracy, % |       |       | test accuracy, % |       | training loss |        |        | training loss |        |
 |:------------------|-----------------:|------:|------:|------:|------:|--------------:|-------:|-------:|-------:|-------:|
 |                   |                1 |     2 |     3 |     4 |     5 |             1 |      2 |      3 |      4 |      5 |
 | single 1-GPU b128 |            30.00 | 40.00 | 50.00 | 60.00 | 70.00 |        1.5000 | 1.5000 | 1.4000 | 1.3000 | 1.2000 |"""  # noqa: E501 - as written
@@ -90,7 +90,7 @@ def test_without_evaluation_and_more_epochs_there_is_no_table_4(make):
 
 def test_accuracy_by_epoch_is_counted_over_the_ranks_shares(make):
     make.add(make.record(make.cell(1, 128, **LAB, evaluate=True), 27.0))
-    assert grid(make.table("evaluation")) == EVALUATION
+    assert squeezed(grid(make.table("evaluation"))) == squeezed(EVALUATION)
     whole = make.record(make.cell(2, 128, **LAB, evaluate=True), 27.0)
     counted = zip(whole.ranks, ((10, 200), (70, 100)), strict=True)
     make.add(msgspec.structs.replace(whole, ranks=tuple(last_share(*one) for one in counted)))
@@ -174,3 +174,11 @@ def test_an_answer_stands_above_its_table_in_every_form(make):
     tex = latex.document(report)
     assert tex.isascii()
     assert r"70.50 \ensuremath{\pm} 0.71" in tex
+
+
+@pytest.mark.parametrize("width", [80, 110])
+def test_many_epochs_stay_within_the_console(make, width):
+    large(make)
+    console = Console(width=width, file=io.StringIO())
+    show(make.collect(), console)
+    assert max(map(len, console.file.getvalue().splitlines())) <= width

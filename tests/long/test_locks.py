@@ -1,4 +1,4 @@
-"""Both locks of torch: a fresh environment of each runs a single and a ddp cell and its tables."""
+"""Both locks of torch: a fresh environment of each runs cells, tables, and int8."""
 
 import os
 import shutil
@@ -39,5 +39,14 @@ def test_a_fresh_environment_of_the_lock_measures_and_collects(
     tables = program.ok("collect", "lock")
     assert f"torch {torch}" in tables
     assert "2-process" in tables
+    integers = ("grid=quantize", "workload=lenet_bias_cifar10", "workload.data=digits")
+    program.ok(
+        *(*integers, "data.limit=1024", "batch=64", "quantize.calibration=64", "study=integers"),
+        *("cluster=local", "device=cpu"),
+        timeout_s=600,
+    )
+    quantized = program.ok("collect", "integers")
+    assert "torch's own int8" in quantized
+    assert "torchao" in quantized
     with capsys.disabled():
-        print(f"\n{lock}: installed in {installed_s:.0f} s\n{tables}")
+        print(f"\n{lock}: installed in {installed_s:.0f} s\n{tables}\n{quantized}")

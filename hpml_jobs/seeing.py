@@ -2,7 +2,8 @@
 
 import contextlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -202,7 +203,7 @@ def collect(
     strict: Strict = False,
     json: Json = False,
 ) -> None:
-    """Tables 1, 2 and 3 from the records, on screen and under report/ as md, csv, tex and json.
+    """Tables from the records, on screen and under report/ as md, csv, tex and json; pictures.
 
     Example: hpml-jobs collect digits-local
     """
@@ -224,8 +225,16 @@ def collect(
         from hpml_jobs.report.render import show  # noqa: PLC0415
 
         show(report, console())
-        sheets = [path for path in written if path.suffix == ".csv"]
-        whole = ", ".join(path.name for path in written if path not in sheets)
-        print(f"written: {whole} and {counted(len(sheets), 'CSV file')} in {found.report}")
+        print(f"written: {_files(written)} in {found.report}")
     if strict and not all(state.outcome.finished for state in now):
         raise typer.Exit(1)
+
+
+def _files(written: Sequence[Path]) -> str:
+    """The report's files: tables by name, sheets counted, pictures (PNG and SVG each) by name."""
+    tables = [path.name for path in written if path.stem == "tables"]
+    pictures = [path.stem for path in written if path.suffix == ".png"]
+    sheets = sum(path.suffix == ".csv" for path in written)
+    parts = [*tables, counted(sheets, "CSV file")]
+    parts += [f"pictures of {', '.join(pictures)} (PNG, SVG)"] if pictures else []
+    return ", ".join(parts)

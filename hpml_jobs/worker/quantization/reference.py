@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from functools import wraps
 from importlib.metadata import version
 from operator import attrgetter
+from textwrap import shorten
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import torch
@@ -63,8 +64,8 @@ def _or_one_line(what: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
                     f"{what}: {fault.name} is not installed (pip install 'hpml-jobs[worker]')"
                 ) from fault
             except Exception as fault:
-                reason = (str(fault).strip() or type(fault).__name__).splitlines()[0]
-                raise NoReferenceError(f"{what}: {reason}") from fault
+                first = (str(fault).strip() or type(fault).__name__).split("\n\n")[0]
+                raise NoReferenceError(f"{what}: {shorten(first, 300)}") from fault
 
         return tried
 

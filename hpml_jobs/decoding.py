@@ -13,6 +13,9 @@ from hpml_jobs.measures import TRAINING, UNSYNCED, Epoch
 from hpml_jobs.record import SCHEMA, Rank, Record
 from hpml_jobs.slurm import Outcome
 
+SAME_NETWORK = 0.01
+"""How far the accuracy of one network may differ between the GPU and the CPU."""
+
 
 class InvalidRecordError(HpmlError):
     """A record that must not be used, with the reason."""
@@ -77,7 +80,8 @@ def _share_fault(record: Record) -> str | None:
         tested, whole = sum(share.samples for share in known), record.ranks[0].test_samples
         if len(known) < len(record.ranks) or tested != whole:
             return f"all ranks together tested {tested} images after epoch {number}, not {whole}"
-        if any(not 0 <= share.correct <= share.samples for share in known):
+        right = [(share.correct, share.samples) for share in known if share.correct is not None]
+        if any(not 0 <= correct <= samples for correct, samples in right):
             return f"more images are right than were tested after epoch {number}"
     return None
 
@@ -91,6 +95,9 @@ def _quantized_fault(record: Record) -> str | None:
         return None
     if not found.steps or found.steps[0].what != "fp32":
         return "quantization begins without the fp32 network"
+    tested, trained = found.steps[0].accuracy, record.ranks[0].test_accuracy
+    if trained is None or abs(tested - trained) > SAME_NETWORK:
+        return f"accuracy {tested} was quantized, {trained} was trained: not the same network"
     for step in found.steps:
         if step.samples != found.steps[0].samples or not 0 <= step.correct <= step.samples:
             return f"quantization: {step.correct} of {step.samples} images right in {step.what}"

@@ -68,11 +68,11 @@ class Steps(Settled, frozen=True, kw_only=True):
 class Share(Settled, frozen=True, kw_only=True):
     """What one rank found on its share of the test set after an epoch; shares are disjoint.
 
-    `loss_sum` is summed over its `samples`.
+    `loss_sum` is summed over its `samples`; `correct` is None where outputs are not class scores.
     """
 
     loss_sum: float
-    correct: int
+    correct: int | None
     samples: int
 
 

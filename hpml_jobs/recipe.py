@@ -31,6 +31,11 @@ class Recipe(Settled, frozen=True, kw_only=True):
             raise UsageError(f"recipe.reference_batch={self.reference_batch}: must be 1 or more")
         if not 0 <= self.warmup_epochs < float("inf"):
             raise UsageError(f"recipe.warmup_epochs={self.warmup_epochs:g}: must be 0 or more")
+        if self.reference_batch != 128 and not self.scaled:
+            raise UsageError(
+                f"recipe.reference_batch={self.reference_batch} with recipe.scaled=false: nothing "
+                "is scaled by it; take recipe=scaled, warmup or goyal"
+            )
         if self.warmup_epochs and not self.scaled:
             raise UsageError(
                 f"recipe.warmup_epochs={self.warmup_epochs:g} with recipe.scaled=false: there is "
@@ -41,6 +46,11 @@ class Recipe(Settled, frozen=True, kw_only=True):
             raise UsageError(
                 f"recipe.drop_epochs={drops}: epochs after which the rate drops, "
                 "in rising order, from 1"
+            )
+        if self.warmup_epochs and drops and drops[0] < self.warmup_epochs:
+            raise UsageError(
+                f"recipe.drop_epochs={drops} with recipe.warmup_epochs={self.warmup_epochs:g}: the "
+                "rate cannot drop while it still grows; take later drops, or a shorter warm-up"
             )
 
     def check(self, epochs: int) -> None:
@@ -62,10 +72,12 @@ class Recipe(Settled, frozen=True, kw_only=True):
     def label(self) -> str:
         """The recipe in a few words, empty for the plain one: `warmup 2`, `goyal 2 drops 30+60`.
 
-        The number is that of warm-up epochs. Recipes that differ have different labels; that
-        `goyal` decays no norms is not said.
+        The number is that of warm-up epochs. Recipes that differ have different labels; what the
+        names of our own imply is not said.
         """
         parts = [] if self == Recipe() else [self.name]
+        if self.scaled is not (self.name in ("scaled", "warmup", "goyal")):
+            parts.append("scaled" if self.scaled else "unscaled")
         parts += [f"{self.warmup_epochs:g}"] if self.warmup_epochs else []
         parts += [f"from batch {self.reference_batch}"] if self._another_reference else []
         parts += [f"drops {'+'.join(map(str, self.drop_epochs))}"] if self.drop_epochs else []
@@ -75,7 +87,12 @@ class Recipe(Settled, frozen=True, kw_only=True):
 
     @property
     def _another_reference(self) -> bool:
-        return self.scaled and self.reference_batch != Recipe().reference_batch
+        return self.reference_batch != Recipe().reference_batch
+
+    def at(self, global_batch: int) -> "Recipe":
+        """The recipe, or the plain one where it changes nothing at this batch."""
+        alike = self.factor(global_batch) == 1 and not self.drop_epochs and self.decay_norm
+        return Recipe() if alike else self
 
     def factor(self, global_batch: int) -> float:
         """How many times the workload's learning rate, after warming up: k of the paper."""

@@ -18,6 +18,7 @@ from hpml_jobs.submit import machine
 from hpml_jobs.submit.datasets import data_root, settle_workload
 from hpml_jobs.submit.settings import Settings
 from hpml_jobs.submit.sweep import Sweep
+from hpml_jobs.submit.unused import refuse_unused
 
 
 class Ordered(NamedTuple):
@@ -92,6 +93,7 @@ def make_plan(
             f"{len(ordered)} combinations are {len(unique)} cells: gpus=1 is one shared baseline "
             "(single) for all strategies, duplicates are left out"
         )
+    refuse_unused(sweep.settings, [one.cell for one in unique.values()])
     return Plan(
         study=study,
         cluster=cluster,
@@ -216,7 +218,7 @@ class _Resolver:
             threads=settings.threads,
             loader_workers=settings.loader_workers,
             seed=settings.seed,
-            recipe=settings.recipe,
+            recipe=settings.recipe.at(settings.gpus * settings.batch),
             set_epoch=settings.set_epoch or not several,
             sync_buffers=None if buffers is strategy.sync_buffers else buffers,
             evaluate=settings.evaluate,

@@ -69,6 +69,7 @@ class _Composer:
         self.groups = {k: v for k, v in asked.values.items() if k in GROUPS}
         self.values = {k: v for k, v in asked.values.items() if k not in GROUPS}
         self.personal: dict[str, Any] = {}
+        self.mine: dict[str, list[Any]] = {}  # choices of groups that a grid's blocks go before
         self.said: list[str] = []
         self.origins: dict[str, str] = {}
         self._taken: dict[str, dict[str, None]] = {}  # by group, choices in their order
@@ -77,8 +78,9 @@ class _Composer:
         mine = personal_defaults(None)
         for group in GROUPS:
             if group in mine and group not in self.groups:
-                self.groups[group] = [mine[group]]
                 self.origins[group] = str(personal_file())
+                kept = self.mine if group in ("workload", "recipe") else self.groups
+                kept[group] = [mine[group]]
         for name in personal_clusters():
             self._check_choice(f"{personal_file()}: clusters", name, group="cluster")
         cluster = self._cluster()
@@ -134,7 +136,7 @@ class _Composer:
         asked = self.values | {k: v for k, v in self.groups.items() if k != "cluster"}
         self.origins |= dict.fromkeys(asked, "command line")
         if grids[0] is None:
-            return [asked]
+            return [self.mine | asked]
         path = self._options("grid")[grids[0]]
         loaded = OmegaConf.to_container(OmegaConf.load(path))
         blocks = loaded.get("blocks") if isinstance(loaded, dict) else None
@@ -148,8 +150,9 @@ class _Composer:
             if any(group in block for block in ranges):
                 raise UsageError(f"{path}: a block cannot choose the {group}; say {group}=…")
         for key in {key for block in ranges for key in block}:
-            self.origins.setdefault(key, f"grid={grids[0]}")
-        return [block | asked for block in ranges]
+            if key not in asked:
+                self.origins[key] = f"grid={grids[0]}"
+        return [self.mine | block | asked for block in ranges]
 
     def _combinations(self, block: dict[str, list[Any]]) -> Iterator[Settings]:
         values = {key: options for key, options in block.items() if key not in GROUPS}

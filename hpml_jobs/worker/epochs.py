@@ -165,10 +165,15 @@ def _run(training: Training, number: int, instruments: Instruments) -> Lap:
 
 
 def count_correct(outputs: Tensor, targets: Tensor) -> Tensor:
-    """How many of a batch are right, on the device; 0 where targets are not class numbers."""
-    if outputs.ndim != 2 or targets.ndim != 1 or targets.is_floating_point():
+    """How many of a batch are right, on the device; 0 where these are not classes."""
+    if not tells_classes(outputs, targets):
         return targets.new_zeros((), dtype=torch.int64)
     return (outputs.detach().argmax(1) == targets).sum()
+
+
+def tells_classes(outputs: Tensor, targets: Tensor) -> bool:
+    """Whether outputs are class scores, and targets the numbers of classes."""
+    return outputs.ndim == 2 and targets.ndim == 1 and not targets.is_floating_point()
 
 
 def summarise(cell: Cell, role: str, lap: Lap, times: Times, found: Anatomy | None = None) -> Epoch:

@@ -43,6 +43,10 @@ def measure(file: CellFile, folder: AttemptFolder) -> None:
     ran = train(training, teller)
     teller.begin("test")
     rank = describe_rank(training, ran)
+    quantized: Quantized | None = None
+    if cell.quantize is not None:  # one process; before the profiler's look trains it further
+        teller.begin("quantizing")
+        quantized = quantize_replica(training, cell.quantize)
     probe: Probe | None = None
     missing: list[str] = []
     flop: int | None = None
@@ -55,11 +59,6 @@ def measure(file: CellFile, folder: AttemptFolder) -> None:
         trace, missing = cross_check(training, folder, keep=file.trace)
         rank = msgspec.structs.replace(rank, trace=trace)
         flop = models.flop_per_sample(cell.workload, training.loss, training.samples)
-
-    quantized: Quantized | None = None
-    if cell.quantize is not None:  # one process
-        teller.begin("quantizing")
-        quantized = quantize_replica(training, cell.quantize)
 
     everyone = strategy.gather(Measured.of(rank, ran, missing))
     if everyone is not None:

@@ -16,10 +16,8 @@ class Noted(Sampler[int]):
         self._drawn: list[int] = []
 
     def __iter__(self) -> Iterator[int]:
-        self._drawn = []
-        for index in self._indices:
-            self._drawn.append(index)
-            yield index
+        self._drawn = list(self._indices)
+        return iter(self._drawn)
 
     def __len__(self) -> int:
         return len(self._indices)  # type: ignore[arg-type]  # every sampler of ours has a length

@@ -4,7 +4,6 @@ import torch
 from torch import Tensor
 from torch.utils.data import Subset
 
-from hpml_jobs.errors import HpmlError
 from hpml_jobs.quantization import Quantize, Quantized
 from hpml_jobs.worker import data as datasets
 from hpml_jobs.worker import models
@@ -19,19 +18,16 @@ def quantize_replica(training: Training, asked: Quantize) -> Quantized:
     The training images are drawn by the cell's seed, and cropped and flipped as in training.
 
     Raises:
-        HpmlError: there is no test set, or what `quantize` cannot do.
+        HpmlError: what `quantize` cannot do.
     """
-    cell, images = training.cell, training.loader.dataset
-    if training.test_images is None:
-        raise HpmlError(
-            f"workload.data={cell.workload.data} has no test set: quantization is judged by one"
-        )
+    cell, images, test = training.cell, training.loader.dataset, training.test_images
+    assert test is not None  # noqa: S101 -- seen to by check_images
     model = models.build(cell.workload)
     model.load_state_dict(training.replica.state_dict())
     chance = torch.Generator().manual_seed(cell.seed)
     drawn = torch.randperm(datasets.length(images), generator=chance)[: asked.calibration]
     calibration = _batches(training, Subset(images, drawn.tolist()))
-    return quantize(model.eval(), calibration, _batches(training, training.test_images), asked)
+    return quantize(model.eval(), calibration, _batches(training, test), asked)
 
 
 def _batches(training: Training, images: datasets.Images) -> list[tuple[Tensor, Tensor]]:

@@ -1,7 +1,9 @@
 """The optimizer, and its learning rate over time, as the recipe says (docs/large_batch.md)."""
 
+from math import ceil
+
 from torch import nn
-from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import SGD
 from torch.optim.lr_scheduler import ChainedScheduler, LinearLR, LRScheduler, MultiStepLR
 
@@ -31,7 +33,7 @@ def norm_parameters(model: nn.Module) -> list[nn.Parameter]:
     return [
         parameter
         for module in model.modules()
-        if isinstance(module, _NormBase)
+        if isinstance(module, _BatchNorm)
         for parameter in module.parameters(recurse=False)
     ]
 
@@ -44,7 +46,7 @@ def make_schedule(cell: Cell, optimizer: SGD, iterations: int) -> LRScheduler | 
     """
     recipe, factor = cell.recipe, cell.recipe.factor(cell.global_batch)
     schedules: list[LRScheduler] = []
-    warming = round(recipe.warmup_epochs * iterations)
+    warming = ceil(recipe.warmup_epochs * iterations)
     if warming and factor > 1:
         schedules.append(LinearLR(optimizer, 1 / factor, 1.0, total_iters=warming))
     if recipe.drop_epochs:

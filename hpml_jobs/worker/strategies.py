@@ -63,6 +63,11 @@ class Single:
         self.ledger: Ledger | None = None
 
     @property
+    def cards(self) -> list[int]:
+        """Numbers of its CUDA devices."""
+        return [device.index for device in self.devices if device.type == "cuda"]
+
+    @property
     def loader_batch(self) -> int:
         """Images that this process takes per iteration."""
         return self.cell.batch

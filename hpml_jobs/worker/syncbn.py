@@ -1,7 +1,7 @@
 """BatchNorm over the images of all ranks: torch's SyncBatchNorm on GPUs, the same sums on CPUs.
 
 torch's own runs on GPUs only. With the statistics of the whole global batch N processes compute
-what one would (tests/unit/worker/test_syncbn.py).
+what one would (tests/unit/worker/test_strategies.py).
 """
 
 from collections.abc import Callable

@@ -1,19 +1,25 @@
 """How a replica does on the test set."""
 
-from collections.abc import Iterable
+import random
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 import msgspec
+import numpy as np
 import torch
 
 from hpml_jobs.measures import Share
 from hpml_jobs.worker import data as datasets
-from hpml_jobs.worker.epochs import count_correct
+from hpml_jobs.worker.epochs import count_correct, tells_classes
 from hpml_jobs.worker.forking import await_idle_threads
-from hpml_jobs.worker.training import Batch, Training
+from hpml_jobs.worker.training import Batch, Training, put_back
 
 
 class Tested(msgspec.Struct, frozen=True):
-    """Mean loss and accuracy on the whole test set; None and 0 where there is none."""
+    """Mean loss and accuracy on the whole test set; None and 0 where there is none.
+
+    The accuracy is None too where outputs are not class scores.
+    """
 
     loss: float | None = None
     accuracy: float | None = None
@@ -25,19 +31,33 @@ def test(training: Training) -> Tested:
     found = _pass_over(training, training.test_images)
     if not found.samples:
         return Tested()
-    return Tested(found.loss_sum / found.samples, found.correct / found.samples, found.samples)
+    accuracy = None if found.correct is None else found.correct / found.samples
+    return Tested(found.loss_sum / found.samples, accuracy, found.samples)
 
 
 def test_share(training: Training) -> Share | None:
     """Every rank tests its own replica on its share of the test set; None without one.
 
-    Nothing that training goes on with changes: only buffers become what the next forward of the
-    wrapped model would make them.
+    Nothing that training goes on with changes: buffers and random numbers are put back.
     """
-    images, place = training.test_images, training.strategy.place
+    images, place, replica = training.test_images, training.strategy.place, training.replica
     if images is None:
         return None
-    return _pass_over(training, datasets.share(images, place.rank, place.processes))
+    buffers = [buffer.clone() for buffer in replica.buffers()]
+    with _same_chance(training):
+        found = _pass_over(training, datasets.share(images, place.rank, place.processes))
+    put_back(replica, buffers)
+    return found
+
+
+@contextmanager
+def _same_chance(training: Training) -> Iterator[None]:
+    """What is drawn inside does not change what is drawn after it."""
+    drawn, numbers = random.getstate(), np.random.get_state()
+    with torch.random.fork_rng(devices=training.strategy.cards):
+        yield
+    random.setstate(drawn)
+    np.random.set_state(numbers)
 
 
 def _batches(training: Training, images: datasets.Images | None) -> Iterable[Batch]:
@@ -50,7 +70,7 @@ def _pass_over(training: Training, images: datasets.Images | None) -> Share:
     device = training.strategy.devices[0]
     loss_sum = torch.zeros((), dtype=torch.float64, device=device)
     correct = torch.zeros((), dtype=torch.int64, device=device)
-    samples = 0
+    samples, classes = 0, True
     training.replica.eval()
     await_idle_threads()
     for inputs, targets in _batches(training, images):
@@ -59,4 +79,9 @@ def _pass_over(training: Training, images: datasets.Images | None) -> Share:
         loss_sum += training.loss(outputs, wanted) * len(targets)
         correct += count_correct(outputs, wanted)
         samples += len(targets)
-    return Share(loss_sum=loss_sum.item(), correct=int(correct.item()), samples=samples)
+        classes = classes and tells_classes(outputs, wanted)
+    return Share(
+        loss_sum=loss_sum.item(),
+        correct=int(correct.item()) if classes else None,
+        samples=samples,
+    )

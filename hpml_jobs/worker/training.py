@@ -16,6 +16,7 @@ from hpml_jobs.measures import Card
 from hpml_jobs.worker import data as datasets
 from hpml_jobs.worker import models
 from hpml_jobs.worker.order import Noted
+from hpml_jobs.worker.quantization.images import check_images
 from hpml_jobs.worker.quantization.layers import check
 from hpml_jobs.worker.recipes import make_optimizer, make_schedule
 from hpml_jobs.worker.strategies import Sampler, Single
@@ -71,14 +72,12 @@ class Training:
         self.model = self.strategy.wrap(self.replica, observed=observed)
         if self.strategy.overlaps and self.last is not None:
             self._settle_buckets(self.last)
-        with torch.no_grad():  # DDP's constructor and its forward send rank 0's to all
-            for buffer, before in zip(self.replica.buffers(), buffers, strict=True):
-                buffer.copy_(before)
+        put_back(self.replica, buffers)  # DDP's constructor and its forward send rank 0's to all
 
     def _settle_buckets(self, batch: Batch) -> None:
         """Passes without a step, after which DDP has rebuilt its buckets."""
-        cards = [device.index for device in self.strategy.devices if device.type == "cuda"]
-        with torch.random.fork_rng(devices=cards):
+        self.model.train()  # a test may have been made since
+        with torch.random.fork_rng(devices=self.strategy.cards):
             for _ in range(REBUILDING):
                 self.loss(self.model(batch[0]), batch[1]).backward()  # type: ignore[no-untyped-call]
                 self.optimizer.zero_grad()
@@ -110,6 +109,13 @@ class Training:
         )
 
 
+def put_back(replica: nn.Module, buffers: Iterable[torch.Tensor]) -> None:
+    """Give a replica the buffers that it had."""
+    with torch.no_grad():
+        for buffer, before in zip(replica.buffers(), buffers, strict=True):
+            buffer.copy_(before)
+
+
 def make_training(cell: Cell, strategy: Single, data_root: Path) -> Training:
     """Open the data, build the model (the same on all ranks), wrap it, make the optimizer."""
     if cell.device is Device.CUDA:
@@ -120,8 +126,9 @@ def make_training(cell: Cell, strategy: Single, data_root: Path) -> Training:
     datasets.check_length(workload, data)
     datasets.seed_everything(cell.seed)
     replica = models.build(workload).to(strategy.devices[0])
-    if cell.quantize is not None:
-        check(replica)  # said before training, not after it
+    if cell.quantize is not None:  # what it cannot do is said before training, not after it
+        check(replica)
+        check_images(cell, data)
     if cell.sync_buffers is SyncBuffers.SYNCBN:
         replica = over_all_ranks(replica, cell.device)
     model = strategy.wrap(replica)

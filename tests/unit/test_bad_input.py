@@ -68,7 +68,10 @@ USAGE = [
     ("baseline=dp", "baseline=dp: the baseline is single (the plain loop) or ddp"),
     # ---- what is learnt ----
     ("recipe=goyall", "recipe=goyall: choose one of goyal, plain, scaled, warmup; did you mean"),
-    ("recipe=warmup recipe.warmup_epochs=9", "warming up takes 9 epochs, the cell trains epochs=3"),
+    (
+        "gpus=2 recipe=warmup recipe.warmup_epochs=9",
+        "warming up takes 9 epochs, the cell trains epochs=3",
+    ),
     ("recipe.warmup_epochs=2", "recipe.warmup_epochs=2 with recipe.scaled=false"),
     ("gpus=2 sync_buffers=syncbn", "sync_buffers=syncbn with protocol=full"),
     ("gpus=2 strategy=allreduce sync_buffers=on", "only ddp can choose, allreduce is sync_buffers"),
@@ -77,6 +80,9 @@ USAGE = [
     ("quantize.calibration=8", "it understands lenet, lenet_bias, or your own pkg.mod:build"),
     ("quantize.calibration=0", "quantize.calibration=0: activations are profiled on 1 training"),
     ("quantize.percentile=0 quantize.calibration=1", "quantize.percentile=0: must be above 0"),
+    ("gpus=1 set_epoch=false", "set_epoch=false: no cell has ranks that share the images"),
+    ("gpus=1 sync_buffers=off", "sync_buffers=off: no cell has several ranks; take strategy=ddp"),
+    ("quantize.per_channel=true", "quantize.per_channel without quantize.calibration"),
     # ---- names that are paths ----
     ("study=../../x", "study='../../x' is not a name"),
     ("study=a/b", "study='a/b' is not a name"),

@@ -37,19 +37,16 @@ def quantize(
     """Quantize a trained network that is on the CPU in eval mode; batches are (images, targets).
 
     Raises:
-        HpmlError: an unsupported layer, no images, values that are not finite, a scale of 0, or an
-            integer that does not fit.
+        HpmlError: an unsupported layer, no images, values that are not finite, or no scheme that
+            is possible: a scale of 0, an integer that does not fit. Where some are, the others are
+            in `missing`.
     """
     network = chain(model)
     for words, batches in (("calibration", calibration), ("test", test)):
         if not _images(batches):
             raise HpmlError(f"quantization has no {words} images")
     seen = profile(network, [images for images, _ in calibration], asked.percentile)
-    variants = [
-        variant(network, seen, Scheme(bound, asked.percentile, per_channel))
-        for per_channel in ((False, True) if asked.per_channel else (False,))
-        for bound in Bound
-    ]
+    variants, impossible = _possible(network, seen, asked)
     size = WORD * sum(parameter.numel() for parameter in model.parameters())
     right, samples = _correct(model, test), _images(test)
     steps = [Step(what="fp32", correct=right, samples=samples, bytes=size)]
@@ -64,8 +61,23 @@ def quantize(
         steps=tuple(steps),
         latencies=tuple(times),
         reference=found,
-        missing=tuple(missing),
+        missing=(*impossible, *missing),
     )
+
+
+def _possible(network: Chain, seen: Profile, asked: Quantize) -> tuple[list[Variant], list[str]]:
+    """The network under every scheme, and why it cannot be under some."""
+    variants, impossible = list[Variant](), list[HpmlError]()
+    for per_channel in (False, True) if asked.per_channel else (False,):
+        for bound in Bound:
+            scheme = Scheme(bound, asked.percentile, per_channel)
+            try:
+                variants.append(variant(network, seen, scheme))
+            except HpmlError as fault:
+                impossible.append(fault)
+    if not variants:
+        raise impossible[0]
+    return variants, list(dict.fromkeys(map(str, impossible)))
 
 
 def variant(network: Chain, seen: Profile, scheme: Scheme) -> Variant:

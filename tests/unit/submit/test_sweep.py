@@ -164,6 +164,15 @@ def test_personal_defaults_stand_between_ours_and_the_command_line(desk, persona
     assert settings.cluster.container.image is None
 
 
+def test_a_persons_own_recipe_is_not_put_before_those_of_a_grid(desk, personal: Path) -> None:
+    personal.write_text("recipe: goyal\n")
+    compared = expand(["grid=large_batch"], multirun=False).settings
+    names = {settings.recipe.name for settings in compared}
+    assert names == {"plain", "scaled", "warmup", "goyal"}
+    (alone,) = expand(["gpus=2"], multirun=False).settings
+    assert alone.recipe.name == "goyal"
+
+
 def test_plan_can_tell_what_came_from_the_personal_file(desk, personal: Path) -> None:
     personal.write_text("batch: 64\nclusters: {greene: {account: mine}}\n")
     origins = asked("gpus=2", multirun=False).origins

@@ -25,6 +25,11 @@ def cell(**changes) -> Cell:
         ({"warmup_epochs": -1, "scaled": True}, "recipe.warmup_epochs=-1: must be 0 or more"),
         ({"warmup_epochs": float("nan"), "scaled": True}, "must be 0 or more"),
         ({"reference_batch": 0}, "recipe.reference_batch=0: must be 1 or more"),
+        ({"reference_batch": 64}, "recipe.reference_batch=64 with recipe.scaled=false"),
+        (
+            {"scaled": True, "warmup_epochs": 2, "drop_epochs": (1,)},
+            r"recipe.drop_epochs=\[1\] with recipe.warmup_epochs=2: the rate cannot drop while",
+        ),
         ({"drop_epochs": (3, 2)}, r"recipe.drop_epochs=\[3, 2\]: epochs after which"),
         ({"drop_epochs": (0,)}, r"recipe.drop_epochs=\[0\]"),
     ],
@@ -74,6 +79,21 @@ def test_a_cell_that_cannot_be_treated_so_is_refused(changes, words):
 def test_quantization_that_gives_no_scale_is_refused(values, words):
     with pytest.raises(UsageError, match=words):
         Quantize(**values)
+
+
+@pytest.mark.parametrize("scaled", [True, False])
+@pytest.mark.parametrize("name", ["plain", "scaled", "mine"])
+def test_recipes_that_differ_have_different_labels(name, scaled):
+    labels = {Recipe(name=name, scaled=other).label for other in (True, False)}
+    assert len(labels) == 2
+    assert Recipe(name=name, scaled=scaled).label in labels
+
+
+def test_a_recipe_that_changes_nothing_at_a_batch_is_the_plain_one():
+    assert WARMUP.at(128) == Recipe()
+    assert WARMUP.at(256) == WARMUP
+    goyal = msgspec.structs.replace(WARMUP, decay_norm=False)
+    assert goyal.at(128) == goyal
 
 
 def test_what_was_done_to_a_cell_is_said_in_words_and_in_its_name():

@@ -184,13 +184,20 @@ def broken(trained, change):
         (lambda model: model.conv2.weight[0].fill_(float("inf")), "the weights of conv2 are not"),
         (lambda model: model.fc3.bias.fill_(float("nan")), "the outputs of fc3 are not all finite"),
         (lambda model: model.fc1.weight.zero_(), "the weights of fc1 are all 0: their scale"),
-        (lambda model: model.fc1.weight[7].zero_(), "of fc1, output channel 7, are all 0"),
         (lambda model: model.fc1.weight.abs_().neg_(), "the outputs of fc1 are all 0: their scale"),
     ],
 )
 def test_what_has_no_scale_names_the_layer(trained, change, words):
     with pytest.raises(HpmlError, match=words):
         broken(trained, change)
+
+
+def test_a_scheme_that_is_impossible_leaves_the_others_and_is_told(trained):
+    """A channel of zeros has no scale of its own; the layer has one."""
+    found = broken(trained, lambda model: model.fc1.weight[7].zero_())
+    assert any("of fc1, output channel 7, are all 0" in words for words in found.missing)
+    assert not any(step.per_channel for step in found.steps)
+    assert len(found.steps) == 7
 
 
 def test_an_unsupported_network_is_refused_before_training():

@@ -14,6 +14,7 @@ import pytest
 
 from hpml_jobs.cell import Device, Protocol, Strategy, SyncBuffers, Workload
 from hpml_jobs.formulas import expected_bytes
+from hpml_jobs.quantization import Quantize
 from hpml_jobs.recipe import Recipe
 from hpml_jobs.slurm import Outcome
 
@@ -98,6 +99,46 @@ def test_evaluation_after_every_epoch_changes_nothing_that_is_trained(run_cell):
     orders = [epoch.order for epoch in ranks[1].epochs]
     assert len({*orders}) == 2
     assert orders == [epoch.order for epoch in ranks[0].epochs]
+
+
+def test_evaluation_leaves_ranks_the_buffers_that_they_had(run_cell):
+    """Under ddp they differ after a step: what a test sends to all is taken back."""
+    cell = cpu_cell(gpus=2, batch=64, evaluate=True, protocol=Protocol.FULL, probe_s=0.2)
+    ran = run_cell(cell)
+    assert ran.code == 0, ran.stderr
+    ranks = ran.record.ranks
+    assert len({rank.buffers_hash for rank in ranks}) == 2
+    assert len({rank.parameters_hash for rank in ranks}) == 1
+    assert len({rank.test_accuracy for rank in ranks}) == 1
+
+
+def test_what_is_quantized_is_the_network_that_was_tested(run_cell):
+    """Also under the full protocol, whose look through the profiler trains it further."""
+    lenet = changed(DIGITS, name="lenet", model="lenet", parameters=61_770)
+    asked = Quantize(calibration=32)
+    ran = run_cell(cpu_cell(lenet, protocol=Protocol.FULL, quantize=asked))
+    assert ran.code == 0, ran.stderr
+    found = ran.record.quantized
+    assert found is not None
+    assert found.steps[0].accuracy == ran.record.ranks[0].test_accuracy
+    assert [step.what for step in found.steps] == ["fp32", *["weights"] * 3, *["integers"] * 3]
+
+
+def test_what_cannot_be_quantized_is_said_before_training(run_cell, tmp_path):
+    (tmp_path / "mycode.py").write_text(
+        "import torch\nfrom torch import nn\n"
+        "def build(): return nn.Sequential(nn.Flatten(), nn.Linear(4, 2), nn.GELU())\n"
+        "def plain(): return nn.Sequential(nn.Flatten(), nn.Linear(4, 2))\n"
+        "def dataset(train): return [(torch.zeros(4), 1)] * 64 if train else None\n"
+    )
+    for model, words in (
+        ("mycode:build", "GELU"),
+        ("mycode:plain", "workload.data=mycode:dataset has no test images: quantization is judged"),
+    ):
+        own = changed(OWN, model=model, images=64, classes=2)
+        error = run_cell(cpu_cell(own, quantize=Quantize(calibration=8))).error
+        assert words in error.reason
+        assert "\n" not in error.reason
 
 
 def test_what_a_cell_leaves_out_shows_in_its_record(run_cell):

@@ -60,6 +60,12 @@ def test_a_part_of_an_epoch_is_a_warmup_too():
     assert found[4] < found[5] == pytest.approx(4 * LR)
 
 
+def test_the_least_warmup_is_one_iteration():
+    found = rates(Recipe(name="warmup", scaled=True, warmup_epochs=0.01))
+    assert found[0] == LR
+    assert set(found[1:]) == {4 * LR}
+
+
 def test_nothing_is_warmed_up_to_a_smaller_rate():
     assert set(rates(Recipe(name="warmup", scaled=True, warmup_epochs=2), batch=16)) == {LR / 2}
 

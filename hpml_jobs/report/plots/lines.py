@@ -22,7 +22,7 @@ WIDE_RANGE = 20
 """Losses that fall to less than the 20th part are shown on a logarithmic scale."""
 
 RUN = (
-    "Thin: every iteration; thick: {how} over 1/40 of all iterations. All epochs of training in "
+    "Thin: {{thin}}; thick: {how} over 1/40 of all iterations. All epochs of training in "
     "their order, the first run of each place. {what}."
 )
 LOSS = "Loss: mean over ranks"
@@ -143,7 +143,7 @@ def _figure(
     for axis in paper.left_ones(axes):
         axis.set_ylabel(what)
     paper.legend(figure, title, {label: chosen.colours[label] for label in _shown(chosen)})
-    paper.caption(figure, caption, chosen.left_out)
+    paper.caption(figure, caption.format(thin=_thin(chosen)), chosen.left_out)
     return figure
 
 
@@ -152,9 +152,24 @@ def _shown(chosen: Chosen) -> Iterator[str]:
     return (label for label in chosen.colours if label in drawn)
 
 
+def _thin(chosen: Chosen) -> str:
+    """Which iterations the thin lines show, in words."""
+    lengths = (len(curve.loss) for panel in chosen.panels for curve in panel.runs.values())
+    steps = sorted({_every(length) for length in lengths} - {1})
+    if not steps:
+        return "every iteration"
+    in_one = " to ".join(map(str, dict.fromkeys((steps[0], steps[-1]))))
+    return f"every iteration, of runs with more than {POINTS:,} one in {in_one}"
+
+
+def _every(iterations: int) -> int:
+    """1 where all of them are drawn, else k for every k-th."""
+    return ceil(iterations / POINTS)
+
+
 def _line(axis: "Axes", values: Any, colour: str, of: Callable[[Any], float]) -> None:
-    """Every value thin, and over it what they are about."""
-    every = ceil(len(values) / POINTS)
+    """Values thin, and over them what they are about."""
+    every = _every(len(values))
     axis.plot(range(1, len(values) + 1, every), values[::every], color=colour, lw=0.5, alpha=0.3)
     half = max(1, len(values) // 80)
     at = range(0, len(values), ceil(len(values) / SMOOTH_POINTS))

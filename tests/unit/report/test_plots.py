@@ -59,6 +59,17 @@ def test_a_line_shows_the_mean_over_ranks_and_all_epochs(make):
     assert axis.lines[0].get_ydata()[0] == pytest.approx(20)  # ms of the slower rank
 
 
+def test_where_a_run_is_long_the_caption_says_that_not_every_iteration_is_drawn(make, monkeypatch):
+    with_curves(make, 2, 512)
+    assert "Thin: every iteration; thick: mean" in caption(lines.loss(make.collect()))
+    monkeypatch.setattr(lines, "POINTS", 50)
+    figure = lines.loss(make.collect())
+    assert len(figure.axes[0].lines[0].get_xdata()) == 49  # of 147
+    assert "Thin: every iteration, of runs with more than 50 one in 3; thick" in caption(figure)
+    with_curves(make, 2, 128)  # 588 iterations
+    assert "one in 3 to 12; thick" in caption(lines.loss(make.collect()))
+
+
 def test_more_than_eight_rows_are_too_many_and_the_rest_is_named(make):
     for gpus in (1, 2, 4):
         with_curves(make, gpus, 512)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from statistics import median
 
-from hpml_jobs.report import captions, curves, notes
+from hpml_jobs.report import captions, curves, learnt, notes
 from hpml_jobs.report.curves import NoCurveError
 from hpml_jobs.report.entries import Entry
 from hpml_jobs.report.found import Found
@@ -29,9 +29,9 @@ def curve_table(scope: Scope) -> Table | None:
     ends: dict[str, tuple[float, float]] = {}
     faults: list[tuple[str, notes.Place]] = []
     for entry in scope.timed:
-        for slug in entry.cells:
+        for slug in (record.slug for record in learnt.runs(scope, entry)):
             try:
-                ends |= {slug: _ends(cells[slug])} if slug in cells else {}
+                ends[slug] = _ends(cells[slug])
             except NoCurveError as fault:
                 faults.append((f"no curves: {fault}", (entry.row, entry.batch_per_gpu)))
     own = [entry for entry in scope.timed if set(entry.cells) & set(ends)]
@@ -50,7 +50,8 @@ def curve_table(scope: Scope) -> Table | None:
         Columns("step, ms", tuple(_step(scope, name, head) for name, head in _STEPS.items())),
     )
     about = About("curve-ends", "Curves", "", (CURVES, captions.runs(own)), on_screen=False)
-    said = notes.by_reason(faults, lambda row: captions.full_label(row, scope.device))
+    said = [f"loss: {line}" for line in learnt.shorter(scope, own)]
+    said += notes.by_reason(faults, lambda row: captions.full_label(row, scope.device))
     return table(scope, about, places(scope, own, heads), said)
 
 

@@ -85,14 +85,14 @@ class Report(Settled, frozen=True, kw_only=True):
     """A study's tables. `unlike` says what differs between groups; `unplaced` cells are in none.
 
     `tables` are of all groups together: what stands in them does not depend on the hardware;
-    `networks` are those that were quantized.
+    `quantized` are the runs that were.
     """
 
     study: str
     unlike: tuple[str, ...]
     groups: tuple[Group, ...]
     tables: tuple[Table, ...]
-    networks: tuple[quantization.Network, ...]
+    quantized: tuple[quantization.Runs, ...]
     unplaced: tuple[Found, ...]
 
     @property
@@ -129,7 +129,7 @@ def merge(study: str, cells: Sequence[Found]) -> Report:
             for number, scope in enumerate(scopes, start=1)
         ),
         tables=tuple(table for table in together if table is not None),
-        networks=tuple(quantization.networks(scopes)),
+        quantized=tuple(quantization.quantized(scopes)),
         unplaced=tuple(found for found in cells if found.cell is None),
     )
 

@@ -8,7 +8,7 @@ from hpml_jobs.quantization import Latency
 from hpml_jobs.report.full import About, Column, Columns, drawn, table
 from hpml_jobs.report.layout import Table
 from hpml_jobs.report.numbers import count, milliseconds, ratio
-from hpml_jobs.report.quantization import Network, networks
+from hpml_jobs.report.quantization import Runs, quantized
 from hpml_jobs.report.scope import Scope
 
 LATENCY = (
@@ -36,7 +36,7 @@ class Timed(NamedTuple):
 
 def latency(scope: Scope) -> Table | None:
     """How long a batch takes in every way; None where nothing was timed."""
-    found = [one for network in networks([scope]) for one in _timed(network)]
+    found = [one for runs in quantized([scope]) for one in _timed(runs)]
     if not found:
         return None
 
@@ -47,12 +47,12 @@ def latency(scope: Scope) -> Table | None:
     return table(scope, about, drawn(found, name, _LATENCY_HEADS))
 
 
-def _timed(network: Network) -> Iterator[Timed]:
-    every = [one for run in network.runs for one in run.latencies]
+def _timed(runs: Runs) -> Iterator[Timed]:
+    every = [one for run in runs.quantized for one in run.latencies]
     for what, batch in dict.fromkeys((one.what, one.batch) for one in every):
         figures = [one for one in every if (one.what, one.batch) == (what, batch)]
         fp32 = [o.median_s for o in every if (o.what, o.batch) == ("fp32", batch)]
-        yield Timed(network.name, figures, fp32)
+        yield Timed(runs.name, figures, fp32)
 
 
 _LATENCY_HEADS: tuple[Columns[Timed], ...] = (

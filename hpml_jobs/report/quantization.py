@@ -3,7 +3,10 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from hpml_jobs.quantization import Bound, Quantized, Reference, Step
+from hpml_jobs.record import Record
 from hpml_jobs.report import learnt
 from hpml_jobs.report.full import Column, Columns, drawn, label
 from hpml_jobs.report.layout import Table
@@ -26,17 +29,23 @@ BOUNDS = {Bound.RANGE: "range", Bound.SIGMA: "3-sigma", Bound.PERCENTILE: "perce
 """What a scale covers, in words."""
 
 
-class Network(NamedTuple):
-    """The quantized runs of one place: a network trained in one way, by seed and repeat."""
+class Runs(NamedTuple):
+    """The runs of one place that were quantized alike: the seed of each, and what it left."""
 
     name: str
-    runs: list[Quantized]
+    seeds: list[int]
+    quantized: list[Quantized]
+
+    @property
+    def first(self) -> Quantized:
+        """The run that stands for all where a mean says nothing."""
+        return self.quantized[0]
 
 
 class Result(NamedTuple):
-    """One line: what was quantized of a network, and each run's results; accuracies are of 1."""
+    """One line: what was quantized, and each run's results; accuracies are of 1."""
 
-    network: Network
+    runs: Runs
     what: str
     bound: str
     scales: str
@@ -44,106 +53,145 @@ class Result(NamedTuple):
 
     @property
     def accuracy(self) -> Mean | None:
-        """Over runs."""
-        return Mean.of(step.accuracy for step in self.steps)
+        """Over seeds."""
+        found = (step.accuracy for step in self.steps)
+        return Mean.of(zip(self.runs.seeds, found, strict=True))
 
     @property
     def drop(self) -> Mean | None:
-        """Below fp32, over runs; None for fp32 itself."""
+        """Below fp32, over seeds; None for fp32 itself."""
         if self.what == "fp32":
             return None
-        pairs = zip(_fp32(self.network), self.steps, strict=True)
-        return Mean.of(before.accuracy - step.accuracy for before, step in pairs)
+        pairs = zip(_fp32(self.runs), self.steps, strict=True)
+        found = (before.accuracy - step.accuracy for before, step in pairs)
+        return Mean.of(zip(self.runs.seeds, found, strict=True))
 
     @property
     def of_fp32(self) -> float:
         """Its bytes as a part of fp32's."""
-        return self.steps[0].bytes / _fp32(self.network)[0].bytes
+        return self.steps[0].bytes / _fp32(self.runs)[0].bytes
 
 
-def networks(scopes: Sequence[Scope]) -> list[Network]:
-    """Every place that was quantized, networks with a bias last.
+class _Alike(NamedTuple):
+    """Records of one place that were trained and quantized in the same way, which `how` tells."""
 
-    Where names meet, place and group tell them apart.
+    workload: str
+    place: str
+    how: dict[str, float]
+    records: list[Record]
+
+
+def quantized(scopes: Sequence[Scope]) -> list[Runs]:
+    """All runs that were quantized, together where they are alike, those with a bias last.
+
+    Where the names of networks meet, their places and what differs in the way tell them apart.
     """
-    found = [
-        (number, scope, entry, runs)
+    every = [
+        one
         for number, scope in enumerate(scopes, start=1)
-        for entry in scope.timed
-        if (runs := [record.quantized for record in scope.records(entry) if record.quantized])
+        for one in _alike(scope, f"group {number}, " if len(scopes) > 1 else "")
     ]
-    names = [dict(scope.alike.asked)["workload"] for _, scope, _, _ in found]
-    named = []
-    for name, (number, scope, entry, runs) in zip(names, found, strict=True):
-        group = f" group {number}," if len(scopes) > 1 else ""
-        alone = names.count(name) == 1
-        named.append(Network(name if alone else f"{name},{group} {label(scope, entry)}", runs))
-    return sorted(named, key=lambda network: network.runs[0].bias)
+    found = []
+    for one in every:
+        seeds = [record.cell.seed for record in one.records]
+        left = [record.quantized for record in one.records if record.quantized]
+        found.append(Runs(_name(one, every), seeds, left))
+    return sorted(found, key=lambda runs: runs.first.bias)
 
 
-def results(network: Network) -> Iterator[Result]:
-    """Its steps in the order of the lab, then torch's own."""
-    for step in network.runs[0].steps:
-        own = [s for run in network.runs for s in run.steps if _scheme(s) == _scheme(step)]
-        if len(own) == len(network.runs):
+def _alike(scope: Scope, group: str) -> Iterator[_Alike]:
+    workload = dict(scope.alike.asked)["workload"]
+    for entry in scope.timed:
+        ways: dict[tuple[float, ...], _Alike] = {}
+        for record in scope.records(entry):
+            if record.quantized:
+                how = _how(record)
+                new = _Alike(workload, group + label(scope, entry), how, [])
+                ways.setdefault(tuple(how.values()), new).records.append(record)
+        yield from (ways[way] for way in sorted(ways))
+
+
+def _how(record: Record) -> dict[str, float]:
+    """What was asked of quantization, and how many epochs the network had been trained."""
+    asked = msgspec.structs.asdict(record.cell.quantize) if record.cell.quantize else {}
+    return asked | {"epochs": learnt.epochs(record)}
+
+
+def _name(one: _Alike, every: Iterable[_Alike]) -> str:
+    """`lenet_cifar10`, or with what sets it apart: `lenet_cifar10, calibration 100`."""
+    kin = [other for other in every if other.workload == one.workload]
+    parts = [one.workload]
+    parts += [one.place] if len({other.place for other in kin}) > 1 else []
+    for key, value in one.how.items():
+        if len({other.how.get(key) for other in kin}) > 1:
+            word = value if not isinstance(value, bool) else "yes" if value else "no"
+            parts.append(f"{key} {word}")
+    return ", ".join(parts)
+
+
+def results(runs: Runs) -> Iterator[Result]:
+    """Their steps in the order of the lab, then torch's own."""
+    for step in runs.first.steps:
+        own = [s for run in runs.quantized for s in run.steps if _scheme(s) == _scheme(step)]
+        if len(own) == len(runs.quantized):
             scales = "" if step.bound is None else "channel" if step.per_channel else "layer"
             bound = BOUNDS[step.bound] if step.bound else ""
-            yield Result(network, _what(network, step.what), bound, scales, list(own))
-    references = [run.reference for run in network.runs if run.reference]
-    if len(references) == len(network.runs):
-        yield Result(network, TORCHS, "", "", list(references))
+            yield Result(runs, _what(runs, step.what), bound, scales, list(own))
+    references = [run.reference for run in runs.quantized if run.reference]
+    if len(references) == len(runs.quantized):
+        yield Result(runs, TORCHS, "", "", list(references))
 
 
 def _scheme(step: Step) -> tuple[str, Bound | None, bool]:
     return step.what, step.bound, step.per_channel
 
 
-def _fp32(network: Network) -> list[Step]:
-    return [run.steps[0] for run in network.runs]
+def _fp32(runs: Runs) -> list[Step]:
+    return [run.steps[0] for run in runs.quantized]
 
 
-def _what(network: Network, what: str) -> str:
-    bias = ", int32 bias" if network.runs[0].bias else ""
+def _what(runs: Runs, what: str) -> str:
+    bias = ", int32 bias" if runs.first.bias else ""
     words = {"weights": "int8 weights", "integers": f"int8 weights + activations{bias}"}
     return words.get(what, what)
 
 
 def quantization(scopes: Sequence[Scope]) -> Table | None:
     """All networks of the study under each other; None where none was quantized."""
-    found = networks(scopes)
+    found = quantized(scopes)
     if not found:
         return None
     shown = drawn(
-        (result for network in found for result in results(network)),
-        lambda result: result.network.name,
+        (result for runs in found for result in results(runs)),
+        lambda result: result.runs.name,
         _HEADS,
     )
     images = " or ".join(
-        dict.fromkeys(count(run.calibration) for network in found for run in network.runs)
+        dict.fromkeys(count(run.calibration) for runs in found for run in runs.quantized)
     )
-    own = (scope for scope in scopes if networks([scope]))
+    own = (scope for scope in scopes if quantized([scope]))
     return Table(
         label="quantization",
         title="Quantization",
         corner="network",
         blocks=shown.blocks,
         lines=shown.lines,
-        caption=(QUANTIZATION.format(images=images), DROP, learnt.OVER_RUNS),
+        caption=(QUANTIZATION.format(images=images), DROP, learnt.OVER_SEEDS),
         setting=" ".join(dict.fromkeys(scope.setting for scope in own)),
         notes=tuple(_notes(found)),
         sheet=shown.sheet,
     )
 
 
-def _notes(found: Iterable[Network]) -> Iterator[str]:
+def _notes(found: Iterable[Runs]) -> Iterator[str]:
     """What holds for networks, each thing once with their names."""
     told: dict[str, dict[str, None]] = {}
-    for network in found:
-        own = [learnt.ONE_SEED] if len(network.runs) == 1 else []
-        own += [f"{TORCHS}: {run.reference.how}" for run in network.runs if run.reference]
-        own += [f"not found out: {missing}" for run in network.runs for missing in run.missing]
+    for runs in found:
+        own = [learnt.ONE_SEED] if len(set(runs.seeds)) == 1 else []
+        own += [f"{TORCHS}: {run.reference.how}" for run in runs.quantized if run.reference]
+        own += [f"not found out: {missing}" for run in runs.quantized for missing in run.missing]
         for what in own:
-            told.setdefault(what, {})[network.name] = None
+            told.setdefault(what, {})[runs.name] = None
     return (f"{what} ({', '.join(names)})" for what, names in told.items())
 
 
@@ -152,7 +200,7 @@ def _points(mean: Mean) -> str:
 
 
 _HEADS: tuple[Columns[Result], ...] = (
-    Columns("", (Column("network", "", lambda result: result.network.name),)),
+    Columns("", (Column("network", "", lambda result: result.runs.name),)),
     Columns("quantized", (Column("quantized", "", lambda result: result.what),), text=True),
     Columns("scale by", (Column("bound", "", lambda result: result.bound or None),), text=True),
     Columns("for each", (Column("scales", "", lambda result: result.scales or None),), text=True),
@@ -167,6 +215,7 @@ _HEADS: tuple[Columns[Result], ...] = (
         "",
         (
             Column("runs", "", lambda result: len(result.steps)),
+            Column("seeds", "", lambda result: len(set(result.runs.seeds))),
             Column("accuracy", "", lambda r: r.accuracy and r.accuracy.mean),
             Column("accuracy_deviation", "", lambda r: r.accuracy and r.accuracy.deviation),
             Column("drop", "", lambda r: r.drop and r.drop.mean),

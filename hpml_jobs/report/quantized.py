@@ -7,7 +7,7 @@ from hpml_jobs.quantization import Layer, Spread
 from hpml_jobs.report.full import About, Column, Columns, drawn, table
 from hpml_jobs.report.layout import Table
 from hpml_jobs.report.numbers import count, percent, significant
-from hpml_jobs.report.quantization import Network, Result, networks, results
+from hpml_jobs.report.quantization import Result, Runs, quantized, results
 from hpml_jobs.report.scope import Scope
 
 LAYERS = (
@@ -31,16 +31,16 @@ class OfLayer(NamedTuple):
 
 def layers(scope: Scope) -> Table | None:
     """Scales, what was clipped and how large sums became; None without integers."""
-    found = [one for network in networks([scope]) for one in _layers(network)]
+    found = [one for runs in quantized([scope]) for one in _layers(runs)]
     if not found:
         return None
-    shown = drawn(found, lambda one: f"{one.result.network.name} {one.layer.name}", _LAYER_HEADS)
+    shown = drawn(found, lambda one: f"{one.result.runs.name} {one.layer.name}", _LAYER_HEADS)
     about = About("quantization-layers", "Quantization by layer", "", (LAYERS,), on_screen=False)
     return table(scope, about, shown)
 
 
-def _layers(network: Network) -> Iterator[OfLayer]:
-    for result in results(network):
+def _layers(runs: Runs) -> Iterator[OfLayer]:
+    for result in results(runs):
         for layer in getattr(result.steps[0], "layers", ()):
             yield OfLayer(result, layer)
 
@@ -63,7 +63,7 @@ _LAYER_HEADS: tuple[Columns[OfLayer], ...] = (
     Columns(
         "",
         (
-            Column("network", "", lambda one: one.result.network.name),
+            Column("network", "", lambda one: one.result.runs.name),
             Column("layer", "", _of_layer("name")),
         ),
     ),
@@ -129,9 +129,7 @@ class OfTensor(NamedTuple):
 def spreads(scope: Scope) -> Table | None:
     """Ranges of weights and activations; None where nothing was quantized."""
     found = [
-        OfTensor(network.name, spread)
-        for network in networks([scope])
-        for spread in network.runs[0].spreads
+        OfTensor(runs.name, spread) for runs in quantized([scope]) for spread in runs.first.spreads
     ]
     if not found:
         return None

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from hpml_jobs.record import Rank
-from hpml_jobs.report import captions, learnt
+from hpml_jobs.report import learnt
 from hpml_jobs.report.entries import Entry
 from hpml_jobs.report.full import About, Column, Columns, label, left_out, places, rest, table
 from hpml_jobs.report.layout import Table
@@ -11,21 +11,22 @@ from hpml_jobs.report.numbers import accuracy, loss, significant
 from hpml_jobs.report.scope import Scope
 
 REPLICAS = (
-    "Loss and accuracy of the last epoch of training: means over all samples of all ranks, then "
-    "over runs. Test: whole test set, each rank with its own replica; mean over ranks and runs, "
-    "deviation over runs (seeds and repeats; one run has none), least..most over ranks. Replicas: "
-    "hashes of parameters and of buffers (BatchNorm) of all ranks after the last epoch (lab Q7)."
+    "Loss and accuracy of the last epoch of training: over all samples of all ranks. Test: whole "
+    "test set, each rank with its own replica; of a run the mean over ranks, least..most over the "
+    "ranks of all runs. Replicas: hashes of parameters and of buffers (BatchNorm) of all ranks "
+    "after the last epoch (lab Q7)."
 )
 
 
 def replicas(scope: Scope) -> Table | None:
     """Loss, accuracy, and whether replicas are equal; None where no rank was there to tell."""
-    own = [e for e in scope.timed if any(record.ranks for record in scope.records(e))]
+    own = [entry for entry in scope.timed if learnt.runs(scope, entry)]
     if not own:
         return None
     last_loss, last_accuracy = (learnt.of_training(-1, name) for name in ("loss", "accuracy"))
     heads: tuple[Columns[Entry], ...] = (
-        Columns("epochs", (Column("epochs", "", lambda e: _epochs(scope, e)),)),
+        Columns("epochs", (Column("epochs", "", lambda e: learnt.epochs_of(scope, e)),)),
+        Columns("seeds", (Column("seeds", "", lambda e: learnt.seeds(scope, e)),)),
         Columns(
             "last epoch",
             (
@@ -56,33 +57,29 @@ def replicas(scope: Scope) -> Table | None:
             ),
         ),
     )
-    lost = rest(scope.entries, own)
+    lost = left_out(scope, "not told", rest(scope.entries, own))
     answer = _answer(scope, own)
     about = About(
         "replicas",
         "Replicas and accuracy",
         "",
-        (REPLICAS, captions.runs(own)),
+        (REPLICAS, learnt.OVER_SEEDS),
         on_screen=bool(answer),
         answer=answer,
     )
-    return table(scope, about, places(scope, own, heads), left_out(scope, "not told", lost))
-
-
-def _epochs(scope: Scope, entry: Entry) -> int:
-    return max(map(learnt.epochs, scope.records(entry)))
+    return table(scope, about, places(scope, own, heads), [*learnt.shorter(scope, own), *lost])
 
 
 def _mean(scope: Scope, of: learnt.OfRun) -> Callable[[Entry], float | None]:
     def value(entry: Entry) -> float | None:
-        found = learnt.over_runs(scope, entry, of)
+        found = learnt.over_seeds(learnt.runs(scope, entry), of)
         return found.mean if found else None
 
     return value
 
 
 def _deviation(scope: Scope, entry: Entry) -> float | None:
-    found = learnt.over_runs(scope, entry, learnt.test_accuracy)
+    found = learnt.over_seeds(learnt.runs(scope, entry), learnt.test_accuracy)
     return found.deviation if found else None
 
 
@@ -90,7 +87,7 @@ def _ranks(scope: Scope, entry: Entry) -> tuple[float, float] | None:
     """Least and most over ranks and runs."""
     found = [
         rank.test_accuracy
-        for record in scope.records(entry)
+        for record in learnt.runs(scope, entry)
         for rank in record.ranks
         if rank.test_accuracy is not None
     ]
@@ -104,8 +101,8 @@ def _range(ends: tuple[float, float]) -> str:
 
 def _same(scope: Scope, entry: Entry, of: Callable[[Rank], str]) -> str | None:
     """Whether all replicas of each run have one hash; None where there is one, or none is known."""
-    runs = [{of(rank) for rank in record.ranks} for record in scope.records(entry)]
-    several = any(len(record.ranks) > 1 for record in scope.records(entry))
+    runs = [{of(rank) for rank in record.ranks} for record in learnt.runs(scope, entry)]
+    several = any(len(record.ranks) > 1 for record in learnt.runs(scope, entry))
     if not several or any("" in hashes for hashes in runs):
         return None
     return "equal" if all(len(hashes) == 1 for hashes in runs) else "differ"
@@ -149,7 +146,7 @@ def _told(scope: Scope, entry: Entry) -> str:
         for what, of in (("parameters", _parameters), ("buffers", _buffers))
         if (same := _same(scope, entry, of))
     ]
-    last = learnt.over_runs(scope, entry, learnt.of_training(-1, "loss"))
+    last = learnt.over_seeds(learnt.runs(scope, entry), learnt.of_training(-1, "loss"))
     parts += [f"training loss {last.told(loss)}"] if last else []
     ends = _ranks(scope, entry)
     parts += [f"test accuracy {_range(ends)} % over ranks"] if ends else []

@@ -25,7 +25,7 @@ def shuffling(scope: Scope) -> Table | None:
     """With and without set_epoch; None where every cell has it."""
     if not any(found.cell and not found.cell.set_epoch for found in scope.alike.cells):
         return None
-    own = [entry for entry in scope.timed if any(r.ranks for r in scope.records(entry))]
+    own = [entry for entry in scope.timed if learnt.runs(scope, entry)]
     if not own:
         return None
     heads: tuple[Columns[Entry], ...] = (
@@ -39,10 +39,11 @@ def shuffling(scope: Scope) -> Table | None:
         "shuffling",
         "Shuffling",
         "",
-        (SHUFFLING, learnt.OVER_RUNS),
+        (SHUFFLING, learnt.OVER_SEEDS),
         answer=" ".join([QUESTION, *_answers(scope, own)]),
     )
-    return table(scope, about, places(scope, own, heads), learnt.one_seed(scope, own))
+    said = [*learnt.one_seed(scope, own), *learnt.shorter(scope, own)]
+    return table(scope, about, places(scope, own, heads), said)
 
 
 def _set_epoch(scope: Scope, entry: Entry) -> str:
@@ -57,12 +58,12 @@ def _orders(scope: Scope, entry: Entry) -> str | None:
 
     None where a record does not tell.
     """
-    ranks = [rank for record in scope.records(entry) for rank in record.ranks]
-    epochs = max(len(learnt.training(rank)) for rank in ranks)
+    ranks = [rank for record in learnt.runs(scope, entry) for rank in record.ranks]
     found = sorted({_different(rank) for rank in ranks})
     if 0 in found:
         return None
-    return f"{'..'.join(map(str, dict.fromkeys((found[0], found[-1]))))} of {epochs}"
+    ends = "..".join(map(str, dict.fromkeys((found[0], found[-1]))))
+    return f"{ends} of {learnt.epochs_of(scope, entry)}"
 
 
 def _different(rank: Rank) -> int:
@@ -93,7 +94,7 @@ def _answer(scope: Scope, without: Entry, beside: Entry | None) -> str:
         ("training loss", learnt.of_training(-1, "loss"), loss),
         ("test accuracy in %", learnt.test_accuracy, accuracy),
     ):
-        one, other = (learnt.over_runs(scope, entry, of) for entry in (without, beside))
+        one, other = (learnt.over_seeds(learnt.runs(scope, e), of) for e in (without, beside))
         if one and other:
             against = f"{what} {one.told(words)} against {other.told(words)}"
             parts.append(f"{against} ({learnt.apart(one, other)})")

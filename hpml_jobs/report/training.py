@@ -29,13 +29,13 @@ def table4(scope: Scope) -> Table | None:
     """What was learnt, place by place; None where nobody asked for more than the protocol's."""
     asked = {found.slug for found in scope.alike.cells if found.cell and _learns(found.cell)}
     entries = [entry for entry in scope.entries if asked & set(entry.cells)]
-    own = [entry for entry in entries if entry.timing and _records(scope, entry)]
+    own = [entry for entry in entries if entry.timing and learnt.runs(scope, entry)]
     if not own:
         return None
     heads: tuple[Columns[Entry], ...] = (
         Columns("global batch", (Column("global_batch", "", _global_batch, count),)),
-        Columns("lr", (Column("lr", "", lambda e: _lr(_records(scope, e)[0]), _rate),)),
-        Columns("epochs", (Column("epochs", "", lambda e: _epochs(scope, e)),)),
+        Columns("lr", (Column("lr", "", lambda e: _lr(learnt.runs(scope, e)[0]), _rate),)),
+        Columns("epochs", (Column("epochs", "", lambda e: learnt.epochs_of(scope, e)),)),
         Columns("seeds", (Column("seeds", "", lambda e: learnt.seeds(scope, e)),)),
         *learnt.columns(scope, "train_loss", "training loss", learnt.of_training(-1, "loss"), loss),
         *learnt.columns(
@@ -47,19 +47,15 @@ def table4(scope: Scope) -> Table | None:
         ),
         *learnt.columns(scope, "test_accuracy", "test acc., %", learnt.test_accuracy, accuracy),
     )
-    caption = (TABLE_4.format(units=units(scope.device)), learnt.OVER_RUNS)
+    caption = (TABLE_4.format(units=units(scope.device)), learnt.OVER_SEEDS)
     about = About("table4", "Table 4: what was learnt, last epoch", "Table 4", caption)
     lost = left_out(scope, "", (entry for entry in entries if not entry.timing))
-    said = [*learnt.one_seed(scope, own), *lost]
+    said = [*learnt.one_seed(scope, own), *learnt.shorter(scope, own), *lost]
     return table(scope, about, places(scope, own, heads), said)
 
 
 def _learns(cell: Cell) -> bool:
     return cell.evaluate or cell.epochs > cell.protocol.epochs
-
-
-def _records(scope: Scope, entry: Entry) -> list[Record]:
-    return [record for record in scope.records(entry) if record.ranks]
 
 
 def _global_batch(entry: Entry) -> int:
@@ -75,16 +71,12 @@ def _rate(value: float) -> str:
     return f"{value:.4g}"
 
 
-def _epochs(scope: Scope, entry: Entry) -> int:
-    return max(map(learnt.epochs, _records(scope, entry)))
-
-
 def evaluation(scope: Scope) -> Table | None:
     """Test accuracy and training loss after each epoch; None where no epoch was evaluated."""
-    own = [e for e in scope.timed if learnt.over_runs(scope, e, learnt.evaluated(0))]
+    own = [e for e in scope.timed if any(map(learnt.was_evaluated, scope.records(e)))]
     if not own:
         return None
-    most = max(_epochs(scope, entry) for entry in own)
+    most = max(learnt.epochs_of(scope, entry) for entry in own)
     shown = shown_epochs(most)
     heads = [
         tuple(str(n + 1) for n in shown[i : i + ABREAST]) for i in range(0, len(shown), ABREAST)
@@ -108,9 +100,9 @@ def evaluation(scope: Scope) -> Table | None:
             )
             for entry in own
         ),
-        caption=(EVALUATION, learnt.OVER_RUNS),
+        caption=(EVALUATION, learnt.OVER_SEEDS),
         setting=scope.setting,
-        notes=tuple(learnt.one_seed(scope, own)),
+        notes=(*learnt.one_seed(scope, own), *learnt.shorter(scope, own)),
         sheet=_sheet(scope, own),
     )
 
@@ -127,12 +119,12 @@ def shown_epochs(epochs: int) -> list[int]:
 
 
 def _told(scope: Scope, entry: Entry, of: learnt.OfRun, words: Callable[[float], str]) -> str:
-    found = learnt.over_runs(scope, entry, of)
+    found = learnt.over_seeds(learnt.runs(scope, entry), of)
     return found.told(words) if found else DASH
 
 
 _SHEET = (
-    *("strategy", "gpus", "nodes", "treatment", "batch", "epoch", "runs"),
+    *("strategy", "gpus", "nodes", "treatment", "batch", "epoch", "runs", "seeds"),
     *("test_accuracy", "test_accuracy_deviation", "train_loss", "train_loss_deviation"),
 )
 
@@ -142,12 +134,13 @@ def _sheet(scope: Scope, own: Sequence[Entry]) -> Sheet:
     rows = []
     for entry in own:
         place = (entry.strategy.value, entry.gpus, entry.nodes, entry.treatment)
-        for number in range(_epochs(scope, entry)):
-            tested = learnt.over_runs(scope, entry, learnt.evaluated(number))
-            trained = learnt.over_runs(scope, entry, learnt.of_training(number, "loss"))
+        runs, seeds = learnt.runs(scope, entry), learnt.seeds(scope, entry)
+        for number in range(learnt.epochs_of(scope, entry)):
+            tested = learnt.over_seeds(runs, learnt.evaluated(number))
+            trained = learnt.over_seeds(runs, learnt.of_training(number, "loss"))
             rows.append(
                 (
-                    *(*place, entry.batch_per_gpu, number + 1, len(entry.runs)),
+                    *(*place, entry.batch_per_gpu, number + 1, len(runs), seeds),
                     *(tested or (None, None)),
                     *(trained or (None, None)),
                 )

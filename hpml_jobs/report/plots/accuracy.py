@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 CAPTION = (
-    "Accuracy on the whole test set after each epoch, every rank on its share. Mean over runs; the "
-    "bars are one standard deviation over runs, and not there with one run."
+    "Accuracy on the whole test set after each epoch, every rank on its share. Mean over seeds; "
+    "the bars are one sample standard deviation over seeds, and not there with one seed."
 )
 
 
@@ -52,9 +52,9 @@ def accuracy(report: Report) -> "Figure | None":
 def _courses(group: Group) -> list[Course]:
     courses = []
     for entry in group.entries:
-        records = group.records(entry)
-        epochs = max(map(learnt.epochs, records), default=0)
-        every = [Mean.of(learnt.evaluated(n)(record) for record in records) for n in range(epochs)]
+        runs = learnt.longest(group.records(entry))
+        epochs = learnt.epochs(runs[0]) if runs else 0
+        every = [learnt.over_seeds(runs, learnt.evaluated(n)) for n in range(epochs)]
         means = [mean for mean in every if mean]
         if means:
             label = f"{full_label(entry.row, group.device)} b{entry.batch_per_gpu}"

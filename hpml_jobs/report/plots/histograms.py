@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from math import ceil
 from typing import TYPE_CHECKING
 
-from hpml_jobs.quantization import Spread
+from hpml_jobs.quantization import Bound, Spread
 from hpml_jobs.report.groups import Report
 from hpml_jobs.report.plots import paper
-from hpml_jobs.report.quantization import Network
+from hpml_jobs.report.quantization import BOUNDS, Runs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,7 +18,11 @@ PANELS = 18
 
 COLUMNS = 3
 
-BOUNDS = {"range": paper.COLOURS[6], "3-sigma": paper.COLOURS[1], "percentile": paper.COLOURS[2]}
+COLOURS = {
+    Bound.RANGE: paper.COLOURS[6],
+    Bound.SIGMA: paper.COLOURS[1],
+    Bound.PERCENTILE: paper.COLOURS[2],
+}
 
 CAPTION = (
     "{bins} bins{scale}; first run. Lines: the ends of what each bound of a scale covers, where "
@@ -39,26 +43,26 @@ def activations(report: Report) -> "Figure | None":
 
 def _figure(report: Report, what: str, title: str, *, logarithmic: bool) -> "Figure | None":
     found = [
-        (network, spread)
-        for network in report.networks
-        for spread in network.runs[0].spreads
+        (runs, spread)
+        for runs in report.quantized
+        for spread in runs.first.spreads
         if spread.what == what
     ]
     if not found:
         return None
     shown = found[:PANELS]
-    places = _places([network.name for network, _ in shown])
+    places = _places([runs.name for runs, _ in shown])
     figure, axes = paper.panels(places[-1] + 1, columns=COLUMNS, height=1.9)
-    for place, (network, spread) in zip(places, shown, strict=True):
-        axes[place].set_title(_title(report, network, spread), loc="left")
+    for place, (runs, spread) in zip(places, shown, strict=True):
+        axes[place].set_title(_title(report, runs, spread), loc="left")
         _histogram(axes[place], spread, logarithmic=logarithmic)
     for axis in paper.left_ones(axes):
         axis.set_ylabel("values")
     for place in set(range(places[-1])) - set(places):
         axes[place].remove()
-    paper.legend(figure, title, BOUNDS)
+    paper.legend(figure, title, {BOUNDS[bound]: colour for bound, colour in COLOURS.items()})
     scale = ", on a logarithmic scale" if logarithmic else ""
-    lost = [_title(report, network, spread) for network, spread in found[PANELS:]]
+    lost = [_title(report, runs, spread) for runs, spread in found[PANELS:]]
     caption = CAPTION.format(bins=len(shown[0][1].counts), scale=scale)
     paper.caption(figure, caption, paper.not_drawn(lost, "spreads.csv"))
     return figure
@@ -78,8 +82,8 @@ def _places(names: Sequence[str]) -> list[int]:
     return places
 
 
-def _title(report: Report, network: Network, spread: Spread) -> str:
-    return f"{network.name}: {spread.layer}" if len(report.networks) > 1 else spread.layer
+def _title(report: Report, runs: Runs, spread: Spread) -> str:
+    return f"{runs.name}: {spread.layer}" if len(report.quantized) > 1 else spread.layer
 
 
 def _histogram(axis: "Axes", spread: Spread, *, logarithmic: bool) -> None:
@@ -90,15 +94,15 @@ def _histogram(axis: "Axes", spread: Spread, *, logarithmic: bool) -> None:
         axis.set_yscale("log")
     for bound, ends in _ends(spread).items():
         for end in ends:
-            axis.axvline(end, color=BOUNDS[bound], lw=1.3)
+            axis.axvline(end, color=COLOURS[bound], lw=1.3)
 
 
-def _ends(spread: Spread) -> dict[str, list[float]]:
+def _ends(spread: Spread) -> dict[Bound, list[float]]:
     """By bound, the ends of what it covers that lie within the values."""
     around = {
-        "range": (spread.least, spread.most),
-        "3-sigma": (spread.mean - 3 * spread.sigma, spread.mean + 3 * spread.sigma),
-        "percentile": (-spread.percentile, spread.percentile),
+        Bound.RANGE: (spread.least, spread.most),
+        Bound.SIGMA: (spread.mean - 3 * spread.sigma, spread.mean + 3 * spread.sigma),
+        Bound.PERCENTILE: (-spread.percentile, spread.percentile),
     }
     return {
         bound: [end for end in ends if spread.least <= end <= spread.most]

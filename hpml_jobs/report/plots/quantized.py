@@ -4,35 +4,35 @@ from typing import TYPE_CHECKING
 
 from hpml_jobs.report.groups import Report
 from hpml_jobs.report.plots import paper
-from hpml_jobs.report.quantization import Network, Result, results
+from hpml_jobs.report.quantization import Result, Runs, results
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 CAPTION = (
-    "Accuracy on the whole test set, mean over runs; bars: one standard deviation over runs, none "
-    "with one run. Dashed: fp32. In brackets: what a scale covers, and whether a layer has one or "
-    "each of its output channels."
+    "Accuracy on the whole test set, mean over seeds; bars: one sample standard deviation over "
+    "seeds, none with one seed. Dashed: fp32. In brackets: what a scale covers, and whether a "
+    "layer has one or each of its output channels."
 )
 
 
 def quantization(report: Report) -> "Figure | None":
     """Accuracy by step, a colour for each network; None where none was quantized."""
-    shown = report.networks[: len(paper.COLOURS)]
+    shown = report.quantized[: len(paper.COLOURS)]
     if not shown:
         return None
-    steps = list(dict.fromkeys(_step(result) for network in shown for result in results(network)))
+    steps = list(dict.fromkeys(_step(result) for runs in shown for result in results(runs)))
     figure, (axis,) = paper.panels(1, height=0.6 + 0.28 * len(steps))
-    for number, network in enumerate(shown):
+    for number, runs in enumerate(shown):
         aside = 0.16 * (number - (len(shown) - 1) / 2)
-        _draw(axis, network, steps, paper.COLOURS[number], aside)
+        _draw(axis, runs, steps, paper.COLOURS[number], aside)
     axis.set_yticks(range(len(steps)), steps)
     axis.invert_yaxis()
     axis.set_xlabel("test accuracy, %")
-    colours = dict(zip((network.name for network in shown), paper.COLOURS, strict=False))
+    colours = dict(zip((runs.name for runs in shown), paper.COLOURS, strict=False))
     paper.legend(figure, "Accuracy by step of quantization", colours)
-    lost = [network.name for network in report.networks[len(shown) :]]
+    lost = [runs.name for runs in report.quantized[len(shown) :]]
     paper.caption(figure, CAPTION, paper.not_drawn(lost, "quantization.csv"))
     return figure
 
@@ -43,8 +43,8 @@ def _step(result: Result) -> str:
     return f"{what} ({result.bound}, {result.scales})" if result.bound else what
 
 
-def _draw(axis: "Axes", network: Network, steps: list[str], colour: str, aside: float) -> None:
-    found = [(result, mean) for result in results(network) if (mean := result.accuracy)]
+def _draw(axis: "Axes", runs: Runs, steps: list[str], colour: str, aside: float) -> None:
+    found = [(result, mean) for result in results(runs) if (mean := result.accuracy)]
     axis.errorbar(
         [100 * mean.mean for _, mean in found],
         [steps.index(_step(result)) + aside for result, _ in found],

@@ -52,6 +52,16 @@ def test_the_ends_of_the_curves_stand_in_a_table(make):
     assert grid(make.table("curve-ends")) == CURVE_ENDS
 
 
+def test_losses_of_runs_of_fewer_epochs_are_left_out_of_the_ends(make):
+    two(make)
+    slug = two(make, seed=1, protocol=Protocol.LAB, epochs=2)
+    leave(make, slug, curve_loss=np.full((2, 98), 9.0))
+    assert grid(make.table("curve-ends")) == CURVE_ENDS
+    assert make.table("curve-ends").notes == (
+        "loss: runs of 2 epochs, left out beside those of 3: ddp 2-GPU at batch 512",
+    )
+
+
 def test_every_iteration_of_every_epoch_is_in_the_csv(make):
     two(make)
     found = frame(make)

@@ -10,6 +10,7 @@ from hpml_jobs.cell import Protocol, Strategy, SyncBuffers
 from hpml_jobs.recipe import Recipe
 from hpml_jobs.report import latex, markdown
 from hpml_jobs.report.markdown import grid
+from hpml_jobs.report.plots.accuracy import accuracy as picture
 from hpml_jobs.report.render import show
 from hpml_jobs.slurm import Outcome
 
@@ -75,6 +76,67 @@ def test_one_seed_is_said_and_has_no_deviation(make):
     )
 
 
+def test_repeats_of_a_seed_count_as_one_and_alone_have_no_deviation(make):
+    for seed, repeat, accuracy in ((0, 0, 0.50), (0, 1, 0.60), (0, 2, 0.70), (1, 0, 0.62)):
+        for gpus in (1, 2) if seed == 0 else (1,):
+            cell = make.cell(gpus, 128, **LAB, evaluate=True, seed=seed, repeat=repeat)
+            make.add(with_test(make.record(cell, 27.0), *[accuracy] * gpus))
+    one, two = make.table("table4").lines
+    assert (one.texts[3], one.texts[-1]) == ("2", "61.00 ± 1.41")  # of 60 and 62
+    assert (two.texts[3], two.texts[-1]) == ("1", "60.00")
+    for label in ("table4", "evaluation"):
+        assert make.table(label).notes == ("one seed, no deviation: ddp 2-GPU at batch 128",)
+        assert "one seed has no deviation" in make.table(label).caption[-1]
+    (axis,) = picture(make.collect()).axes
+    assert len(axis.containers) == 2
+
+
+def test_runs_of_fewer_epochs_are_left_out_of_what_was_learnt_and_said(make):
+    full = {"protocol": Protocol.FULL, "epochs": 3}
+    for seed, more, accuracy in ((0, full, 0.60), (1, full, 0.62), (2, {**LAB, "epochs": 2}, 0.1)):
+        for set_epoch in (True, False):
+            cell = make.cell(2, 128, **more, evaluate=True, seed=seed, set_epoch=set_epoch)
+            make.add(with_test(make.record(cell, 15.0), accuracy, accuracy))
+    said = (
+        "runs of 2 epochs, left out beside those of 3: "
+        "ddp 2-GPU at batch 128; ddp 2-GPU (no set_epoch) at batch 128"
+    )
+    for label in ("table4", "evaluation", "shuffling", "replicas"):
+        assert make.table(label).notes == (said,)
+    assert make.table("table4").lines[0].texts[-1] == "61.00 ± 1.41"
+    assert make.table("shuffling").lines[0].texts[1:3] == ("3 of 3", "2")
+    assert make.table("replicas").lines[0].texts[:2] == ("3", "2")
+    assert [row[5:8] for row in make.table("evaluation").sheet.rows[:3]] == [
+        (epoch, 2, 2) for epoch in (1, 2, 3)
+    ]
+    assert list(drawn(make)) == pytest.approx([30, 40, 50])
+
+
+def drawn(make):
+    """The accuracies that the picture shows of the first place."""
+    return picture(make.collect()).axes[0].lines[0].get_ydata()
+
+
+def test_where_outputs_are_no_classes_there_is_a_dash_for_accuracies(make):
+    whole = make.record(make.cell(2, 128, **LAB, evaluate=True), 15.0)
+    ranks = tuple(
+        msgspec.structs.replace(rank, test_accuracy=None, epochs=tuple(map(unclassed, rank.epochs)))
+        for rank in whole.ranks
+    )
+    make.add(msgspec.structs.replace(whole, ranks=ranks))
+    assert make.table("table4").lines[0].texts[-3:] == ("1.2000", "–", "–")
+    assert make.table("evaluation").lines[0].texts[:6] == ("–",) * 5 + ("1.5000",)
+    assert make.table("replicas").lines[0].texts[2:7] == ("1.200", "–", "–", "–", "–")
+    assert picture(make.collect()) is None
+
+
+def unclassed(epoch):
+    """An epoch of a network whose outputs are no class scores."""
+    return msgspec.structs.replace(
+        epoch, accuracy=0.0, share=msgspec.structs.replace(epoch.share, correct=None)
+    )
+
+
 def test_a_cell_of_table_4_without_a_number_is_named(make):
     large(make)
     make.ask(make.cell(4, 512, **LAB, evaluate=True), Outcome.FAILED, "failed: it broke")
@@ -128,6 +190,16 @@ def test_shuffling_counts_orders_and_answers_with_the_studys_own_numbers(make):
     )
 
 
+def test_with_one_seed_nothing_is_claimed_however_often_it_was_repeated(make):
+    for repeat, set_epoch in ((0, True), (1, True), (0, False), (1, False)):
+        cell = make.cell(2, 128, **LAB, repeat=repeat, set_epoch=set_epoch)
+        accuracy = (0.70 if set_epoch else 0.60) + 0.01 * repeat
+        make.add(with_test(make.record(cell, 15.0), accuracy, accuracy))
+    assert make.table("shuffling").answer.endswith(
+        "test accuracy in % 60.50 against 70.50 (one seed cannot tell)."
+    )
+
+
 def test_an_order_that_is_not_known_is_not_counted(make):
     whole = make.record(make.cell(2, 128, **LAB, set_epoch=False), 15.0)
     bare = tuple(msgspec.structs.replace(epoch, order="") for epoch in whole.ranks[0].epochs)
@@ -155,6 +227,14 @@ def test_cells_that_chose_how_buffers_meet_answer_whether_gradients_are_enough(m
         "1.2000, test accuracy 60.00 % over ranks; ddp 2-GPU (buffers off) b512: parameters equal, "
         "buffers differ, training loss 1.2000, test accuracy 52.00..58.00 % over ranks."
     )
+
+
+def test_the_replicas_caption_speaks_of_means_over_seeds(make):
+    for repeat in range(5):
+        make.add(make.record(make.cell(2, 512, **LAB, repeat=repeat), 15.0))
+    caption = " ".join(make.table("replicas").caption)
+    assert "Mean and sample standard deviation over seeds" in caption
+    assert "Median" not in caption
 
 
 def test_where_nobody_chose_about_buffers_nothing_is_answered(make):

@@ -17,11 +17,13 @@ from hpml_jobs.report.plots import histograms, quantized
 from hpml_jobs.report.render import show
 from tests.unit.values import BINS, LENET, LENET_BIAS
 
+LAB, FULL = Protocol.LAB, Protocol.FULL
 
-def quantize(make, workload, *, seed=0, per_channel=False, **changes):
+
+def quantize(make, workload, *, asked=None, protocol=LAB, seed=0, repeat=0, **changes):
     """A trained LeNet with what its quantization left."""
-    asked = Quantize(calibration=1_000, per_channel=per_channel)
-    more = {"protocol": Protocol.LAB, "quantize": asked, "seed": seed}
+    asked = Quantize(**({"calibration": 1_000} | (asked or {})))
+    more = {"protocol": protocol, "quantize": asked, "seed": seed, "repeat": repeat}
     whole = make.record(make.cell(1, 32, workload=workload, **more), 3.0)
     found = msgspec.structs.replace(whole.quantized, **changes)
     make.add(msgspec.structs.replace(whole, quantized=found))
@@ -72,8 +74,44 @@ def test_accuracy_and_drop_have_deviations_over_seeds(make):
     assert table.notes == ("torch's own int8: pt2e 0.18 (lenet_cifar10)",)
 
 
+def test_repeats_of_one_seed_have_no_deviation_here_either(make):
+    quantize(make, LENET)
+    quantize(make, LENET, repeat=1)
+    table = together(make)
+    assert table.lines[1].texts[3:5] == ("64.90", "0.10")
+    assert table.notes[0] == "one seed, no deviation (lenet_cifar10)"
+    row = dict(zip(table.sheet.columns, table.sheet.rows[1], strict=True))
+    assert (row["runs"], row["seeds"], row["drop_deviation"]) == (2, 1, None)
+    assert "over seeds" in table.caption[-1]
+
+
+def test_what_was_quantized_otherwise_is_not_averaged_and_named_by_what_differs(make):
+    for asked, repeat in (({}, 0), ({"calibration": 100}, 0), ({"calibration": 100}, 1)):
+        quantize(make, LENET, asked=asked, repeat=repeat)
+    named = ["lenet_cifar10, calibration 100", "lenet_cifar10, calibration 1000"]
+    report = make.collect()
+    assert [runs.name for runs in report.quantized] == named
+    assert [len(runs.quantized) for runs in report.quantized] == [2, 1]
+    for label in ("quantization-layers", "spreads", "latency"):
+        assert list(dict.fromkeys(row[0] for row in make.table(label).sheet.rows)) == named
+    assert list(dict.fromkeys(line.label for line in together(make).lines)) == named
+    titles = [axis.get_title("left") for axis in histograms.weights(report).axes]
+    assert titles == [f"{name}: {layer}" for name in named for layer in ("conv1", "fc3")]
+
+
+def test_networks_are_told_apart_by_percentile_channels_and_epochs_of_training(make):
+    quantize(make, LENET, asked={"percentile": 99.0})
+    quantize(make, LENET, asked={"per_channel": True})
+    quantize(make, LENET, protocol=FULL)
+    assert {runs.name for runs in make.collect().quantized} == {
+        "lenet_cifar10, percentile 99.0, per_channel no, epochs 2",
+        "lenet_cifar10, percentile 99.9, per_channel yes, epochs 2",
+        "lenet_cifar10, percentile 99.9, per_channel no, epochs 3",
+    }
+
+
 def test_scales_for_each_channel_are_lines_of_their_own(make):
-    quantize(make, LENET, per_channel=True)
+    quantize(make, LENET, asked={"per_channel": True})
     assert [line.texts[2] for line in together(make).lines[1:5]] == ["layer", "channel"] * 2
 
 
@@ -139,7 +177,7 @@ def squeezed(text):
 def test_a_study_without_quantization_has_none_of_it(make):
     make.nine()
     report = make.collect()
-    assert (report.tables, report.networks) == ((), ())
+    assert (report.tables, report.quantized) == ((), ())
     assert not {"latency", "spreads"} & {table.label for table in report.groups[0].full}
     assert quantized.quantization(report) is None
     assert histograms.weights(report) is None
@@ -171,6 +209,8 @@ def test_histograms_have_a_panel_per_layer_and_lines_at_the_bounds(make):
     (bars,) = figure.axes[0].patches
     assert len(bars.get_data().values) == BINS
     # of values from 0 to 1: the range's two ends, mean + 3 sigma, the percentile
+    named = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert named == ["range", "3-sigma", "percentile"]
     ends = sorted(line.get_xdata()[0] for line in figure.axes[0].lines)
     assert ends == pytest.approx([0.0, 0.7, 0.9, 1.0])
     assert len(histograms.weights(make.collect()).axes) == 2

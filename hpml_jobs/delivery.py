@@ -192,8 +192,8 @@ def _cell_line(folder: CellFolder) -> str:
     end = folder.last_end()
     record = folder.read_record() if end and end.outcome.finished else None
     if record is not None and record.ranks:
-        trained = f"epoch {record.epoch_s:8.3f} s   training accuracy {record.accuracy:.3f}"
-        tested = record.ranks[0].test_accuracy
-        return f"{folder.slug:44} {trained}" + ("" if tested is None else f", test {tested:.3f}")
+        found = {"training accuracy": record.accuracy, "test": record.ranks[0].test_accuracy}
+        told = (f"{what} {share:.3f}" for what, share in found.items() if share is not None)
+        return f"{folder.slug:44} epoch {record.epoch_s:8.3f} s   {', '.join(told)}".rstrip()
     outcome = end.outcome.value if end else "failed"
     return f"{folder.slug:44} {outcome}: {end.reason if end else 'no last words'}"

@@ -80,7 +80,8 @@ class Epoch(Settled, frozen=True, kw_only=True):
     """One epoch as one rank saw it; seconds of that rank's own clock.
 
     `epoch_s` is everything between the two synchronisation points; `stall_s` the part of it in
-    which the device waited for a batch. `loss` and `accuracy` are means over the samples seen.
+    which the device waited for a batch. `loss` and `accuracy` are means over the samples seen;
+    where outputs are not class scores there is no accuracy.
     The instrumented epoch has phases, and `closure`: |epoch_s - their sum| / epoch_s.
     `order` is a hash of the training images' indices in the order this rank took them; `lr` the
     learning rates of the first and the last iteration. `share` is there with evaluate=true.
@@ -92,7 +93,7 @@ class Epoch(Settled, frozen=True, kw_only=True):
     iterations: int
     samples: int
     loss: float
-    accuracy: float
+    accuracy: float | None
     steps: Steps | None = None
     phases: Phases | None = None
     closure: float | None = None

@@ -266,6 +266,8 @@ class Record(Settled, frozen=True, kw_only=True):
     def _mean(self, field: str) -> float | None:
         epochs = [rank.timed for rank in self.ranks]
         total = sum(epoch.samples for epoch in epochs)
-        if not total:
+        values = [getattr(epoch, field) for epoch in epochs]
+        if not total or None in values:
             return None
-        return float(sum(getattr(epoch, field) * epoch.samples for epoch in epochs) / total)
+        pairs = zip(values, epochs, strict=True)
+        return float(sum(value * epoch.samples for value, epoch in pairs) / total)

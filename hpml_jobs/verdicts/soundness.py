@@ -82,17 +82,18 @@ def loss(record: Record) -> Verdict | None:
     """
     workload = record.cell.workload
     epochs = [epoch for rank in record.ranks for epoch in rank.epochs if epoch.role != UNSYNCED]
-    broken = [e for e in epochs if not math.isfinite(e.loss) or not 0 <= e.accuracy <= 1]
+    broken = [e for e in epochs if not math.isfinite(e.loss) or not 0 <= (e.accuracy or 0) <= 1]
     if broken:
-        found = f"loss {broken[0].loss:.4g}, accuracy {broken[0].accuracy:.4g}"
+        found = f"loss {broken[0].loss:.4g}, accuracy {broken[0].accuracy or 0:.4g}"
         return judge("loss", holds=False, found=found, advice="no epoch of training has these")
     if workload.loss != "cross_entropy" or workload.classes < 2:
         return None
     for epoch in epochs:
-        least = (1 - epoch.accuracy) * math.log(2) if epoch.accuracy else 0.0
+        share = epoch.accuracy or 1.0  # nothing right, or not classes: nothing follows from it
+        least = (1 - share) * math.log(2)
         if epoch.loss < least - 1e-6:
             found = (
-                f"loss {epoch.loss:.4g} at accuracy {percent(epoch.accuracy)} in the {epoch.role} "
+                f"loss {epoch.loss:.4g} at accuracy {percent(share)} in the {epoch.role} "
                 f"epoch, at least {least:.4g} is possible"
             )
             return judge("loss", holds=False, found=found, advice="it is not a mean over samples")

@@ -46,13 +46,14 @@ class Instruments(NamedTuple):
 class Lap(NamedTuple):
     """What an epoch left: its window and moments; losses, samples, learning rates by iteration.
 
-    `correct` are hits in all, `order` is the hash of the images' order.
+    `correct` are hits in all, None where outputs are not class scores; `order` is the hash of the
+    images' order.
     """
 
     window: Window
     moments: list[list[Stamp]]
     losses: Tensor
-    correct: int
+    correct: int | None
     sizes: list[int]
     rates: list[float]
     order: str
@@ -160,8 +161,8 @@ def _run(training: Training, number: int, instruments: Instruments) -> Lap:
             those.append(stamp())
             moments.append(those)
     t.last = (inputs, wanted)
-    hits, order = int(correct.item()), t.order.digest()
-    return Lap(window, moments, losses.cpu(), hits, sizes, rates, order)
+    hits = int(correct.item()) if tells_classes(outputs, wanted) else None
+    return Lap(window, moments, losses.cpu(), hits, sizes, rates, t.order.digest())
 
 
 def count_correct(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -197,7 +198,7 @@ def summarise(cell: Cell, role: str, lap: Lap, times: Times, found: Anatomy | No
         iterations=len(lap.sizes),
         samples=samples,
         loss=float(lap.losses.double() @ weights) / samples,
-        accuracy=lap.correct / samples,
+        accuracy=None if lap.correct is None else lap.correct / samples,
         steps=steps_of(times.step_s),
         phases=phases,
         closure=closure(epoch_s, phases.parts_s) if phases else None,

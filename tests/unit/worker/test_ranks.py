@@ -314,6 +314,23 @@ def test_an_own_model_that_keeps_what_it_computed_and_no_test_set(run_cell, tmp_
     assert record.facts.precision == "unknown"
 
 
+def test_where_outputs_are_no_classes_there_is_a_loss_and_no_accuracy(run_cell, tmp_path):
+    (tmp_path / "mycode.py").write_text(
+        "import torch\n"
+        "from torch import nn\n"
+        "from torch.utils.data import TensorDataset\n"
+        "def build(): return nn.Linear(3, 1)\n"
+        "def dataset(train): return TensorDataset(torch.ones(16, 3), torch.ones(16, 1))\n"
+        "def loss(outputs, wanted): return ((outputs - wanted) ** 2).mean()\n"
+    )
+    own = changed(OWN, loss="mycode:loss", images=16, lr=0.01)
+    record = run_cell(cpu_cell(own, batch=4, evaluate=True, loader_workers=0)).record
+    (rank,) = record.ranks
+    assert (record.accuracy, rank.test_accuracy) == (None, None)
+    assert 0 < rank.test_loss < rank.epochs[0].loss
+    assert [(one.share.correct, one.share.samples) for one in rank.epochs] == [(None, 16)] * 2
+
+
 def test_out_of_memory_is_told_from_a_bug(run_cell, tmp_path):
     (tmp_path / "mycode.py").write_text(
         "import torch\n"

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from hpml_jobs.record import Rank
+from hpml_jobs.record import Rank, Record
 from hpml_jobs.report import learnt
 from hpml_jobs.report.entries import Entry
 from hpml_jobs.report.full import About, Column, Columns, label, left_out, places, rest, table
@@ -94,6 +94,12 @@ def _ranks(scope: Scope, entry: Entry) -> tuple[float, float] | None:
     return (min(found), max(found)) if found else None
 
 
+def _spread(record: Record) -> float:
+    """How far the ranks' test accuracies are apart, as a share of 1."""
+    found = [rank.test_accuracy for rank in record.ranks if rank.test_accuracy is not None]
+    return max(found) - min(found) if found else 0.0
+
+
 def _range(ends: tuple[float, float]) -> str:
     least, most = map(accuracy, ends)
     return least if least == most else f"{least}..{most}"
@@ -148,6 +154,9 @@ def _told(scope: Scope, entry: Entry) -> str:
     ]
     last = learnt.over_seeds(learnt.runs(scope, entry), learnt.of_training(-1, "loss"))
     parts += [f"training loss {last.told(loss)}"] if last else []
-    ends = _ranks(scope, entry)
-    parts += [f"test accuracy {_range(ends)} % over ranks"] if ends else []
+    tested = learnt.over_seeds(learnt.runs(scope, entry), learnt.test_accuracy)
+    if tested:
+        apart = max(_spread(record) for record in learnt.runs(scope, entry))
+        parts.append(f"test accuracy {tested.told(accuracy)} %")
+        parts.append(f"ranks of one run differ by {accuracy(apart)} points at most")
     return f"{label(scope, entry)}: {', '.join(parts)}"

@@ -14,6 +14,7 @@ from hpml_jobs.errors import UsageError
 from hpml_jobs.quantization import QUANTIZABLE, Quantize
 from hpml_jobs.recipe import Recipe
 from hpml_jobs.settled import Settled
+from hpml_jobs.workload import Workload
 
 SCHEMA = 3
 """Version of cell.json.
@@ -83,45 +84,6 @@ class Protocol(StrEnum):
     def epochs(self) -> int:
         """Epochs of training that it needs."""
         return {"lab": 2, "full": 3}.get(self.value, 0)
-
-
-class Workload(Settled, frozen=True, kw_only=True):
-    """What is trained: model, data and optimizer. `pkg.mod:name` means the user's own code.
-
-    `images` is the number of training images of one epoch, after `limit`; None until it is known.
-    `parameters` is the count the model must have; None where nothing is claimed.
-    """
-
-    name: str
-    model: str
-    data: str
-    loss: str = "cross_entropy"
-    classes: int = 10
-    image_size: int = 32
-    images: int | None = None
-    limit: int | None = None
-    parameters: int | None = None
-    lr: float = 0.1
-    momentum: float = 0.9
-    weight_decay: float = 5e-4
-    test_batch: int = 100
-
-    @property
-    def own_code(self) -> tuple[str, ...]:
-        """The `pkg.mod:name` references to the user's own code."""
-        return tuple(text for text in (self.model, self.data, self.loss) if ":" in text)
-
-
-IMAGES_PER_EPOCH = {"cifar10": 50_000, "digits": 20_480}
-"""Training images of one epoch of the data sets whose size is fixed."""
-
-
-class Counts(Settled, frozen=True, kw_only=True):
-    """What the worker's `prepare` answers: training images before `limit` and after, parameters."""
-
-    images: int
-    effective: int
-    parameters: int
 
 
 class Cell(Settled, frozen=True, kw_only=True):

@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from hpml_jobs.cell import Device, Strategy, Workload
+from hpml_jobs.cell import Device, Strategy
 from hpml_jobs.record import Model
 from hpml_jobs.report.entries import Entry, Row, Timing, row_order
 from hpml_jobs.report.numbers import count, seconds
+from hpml_jobs.workload import Workload
 
 UNTOLD = "none"
 """How conditions say that there is no such thing, or that it is not known."""

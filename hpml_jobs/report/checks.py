@@ -4,11 +4,12 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from hpml_jobs.cell import Cell, Device, Protocol, Workload
+from hpml_jobs.cell import Cell, Device, Protocol
 from hpml_jobs.record import Facts, Record
 from hpml_jobs.report.entries import place_order
 from hpml_jobs.report.found import Found
 from hpml_jobs.settled import Settled
+from hpml_jobs.workload import Workload
 
 Conditions = tuple[tuple[str, str], ...]
 """What must agree within a table, as (what, value) in words for a heading."""

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from hpml_jobs.cell import Cell, CellFile, Device, Strategy, Workload
+from hpml_jobs.cell import Cell, CellFile, Device, Strategy
 from hpml_jobs.cluster import Cluster, Launcher, Shape, check_inventory, sbatch_options
 from hpml_jobs.errors import UsageError
 from hpml_jobs.formulas import gpu_hours
@@ -19,6 +19,7 @@ from hpml_jobs.submit.datasets import data_root, settle_workload
 from hpml_jobs.submit.settings import Settings
 from hpml_jobs.submit.sweep import Sweep
 from hpml_jobs.submit.unused import refuse_unused
+from hpml_jobs.workload import Workload
 
 
 class Ordered(NamedTuple):

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import msgspec
 
-from hpml_jobs.cell import IMAGES_PER_EPOCH, Counts, Workload
 from hpml_jobs.cluster import Cluster
 from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.submit.settings import Settings
+from hpml_jobs.workload import IMAGES_PER_EPOCH, Counts, Workload
 
 _CIFAR10_FILES = [f"data_batch_{number}" for number in range(1, 6)] + ["test_batch"]
 _IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 
-from hpml_jobs.cell import Cell, Protocol, Strategy, Workload
+from hpml_jobs.cell import Cell, Protocol, Strategy
 from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.formulas import gradient_bytes
 from hpml_jobs.measures import Imported
@@ -14,6 +14,7 @@ from hpml_jobs.settled import Settled
 from hpml_jobs.slurm import Outcome
 from hpml_jobs.submit.rows import Fault, Row, read_rows
 from hpml_jobs.wording import counted
+from hpml_jobs.workload import Workload
 
 NEEDED = ("gpus", "batch", "epoch_s")
 WHOLE = ("nodes", "repeat", "parameters", "images", "iterations")

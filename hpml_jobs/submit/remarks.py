@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 
-from hpml_jobs.cell import Cell, Workload
+from hpml_jobs.cell import Cell
 from hpml_jobs.formulas import iterations
 from hpml_jobs.record import Record
 from hpml_jobs.submit.imported import Rules, line_of
+from hpml_jobs.workload import Workload
 
 
 def remarks(records: Sequence[Record], rules: Rules) -> Iterator[str]:

@@ -6,12 +6,13 @@ from typing import Any
 
 import msgspec
 
-from hpml_jobs.cell import Device, Protocol, Strategy, SyncBuffers, Workload
+from hpml_jobs.cell import Device, Protocol, Strategy, SyncBuffers
 from hpml_jobs.cluster import Cluster
 from hpml_jobs.errors import UsageError
 from hpml_jobs.quantization import Quantize
 from hpml_jobs.recipe import Recipe
 from hpml_jobs.settled import Settled
+from hpml_jobs.workload import Workload
 
 
 class Data(Settled, frozen=True, kw_only=True):

@@ -10,12 +10,13 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, Subset, default_collate
 
-from hpml_jobs.cell import Cell, Device, Workload
+from hpml_jobs.cell import Cell, Device
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.lifeline import die_with_parent
 from hpml_jobs.worker import own_code
 from hpml_jobs.worker.images import DigitImages, SyntheticImages, test_view, training_view
 from hpml_jobs.worker.order import Noted
+from hpml_jobs.workload import Workload
 
 Images = Dataset[Any]
 Loader = DataLoader[Any]

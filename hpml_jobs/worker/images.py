@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.nn.functional import interpolate, pad
 from torch.utils.data import Dataset
 
-from hpml_jobs.cell import IMAGES_PER_EPOCH
 from hpml_jobs.errors import HpmlError
+from hpml_jobs.workload import IMAGES_PER_EPOCH
 
 MEAN = (0.4914, 0.4822, 0.4465)
 STD = (0.2023, 0.1994, 0.2010)

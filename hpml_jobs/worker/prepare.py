@@ -12,9 +12,9 @@ from pathlib import Path
 
 import msgspec
 
-from hpml_jobs.cell import Counts, Workload
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.worker.failure import reason_of
+from hpml_jobs.workload import Counts, Workload
 
 
 def main(arguments: list[str]) -> int:

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from hpml_jobs.cell import Cell, Protocol, Strategy, Workload
+from hpml_jobs.cell import Cell, Protocol, Strategy
 from hpml_jobs.formulas import iterations, samples_processed
 from hpml_jobs.measures import (
     Communication,
@@ -30,6 +30,7 @@ from hpml_jobs.quantization import (
 )
 from hpml_jobs.record import Attempt, Facts, Model, Rank, Record
 from hpml_jobs.slurm import Outcome
+from hpml_jobs.workload import Workload
 
 DIGITS = Workload(
     name="digits", model="digits_cnn", data="digits", images=20_480, parameters=26_154, lr=0.05

@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from hpml_jobs.cell import Cell, CellFile, Device, Strategy, Workload
+from hpml_jobs.cell import Cell, CellFile, Device, Strategy
 from hpml_jobs.files import encode, write_whole
 from hpml_jobs.record import Attempt, Facts, Model, Record
 from hpml_jobs.report.collect import collect
@@ -14,6 +14,7 @@ from hpml_jobs.report.layout import Table
 from hpml_jobs.slurm import Outcome
 from hpml_jobs.study import CellState, Study
 from hpml_jobs.verdicts import Verdict
+from hpml_jobs.workload import Workload
 from tests.unit import values
 
 GRADIENT_BYTES = 44_695_848

@@ -11,11 +11,12 @@ import msgspec
 import pytest
 
 from hpml_jobs.attempt import AttemptFolder, RankError
-from hpml_jobs.cell import Cell, CellFile, Device, Protocol, Strategy, Workload
+from hpml_jobs.cell import Cell, CellFile, Device, Protocol, Strategy
 from hpml_jobs.decoding import decode
 from hpml_jobs.files import encode, write_whole
 from hpml_jobs.record import Attempt, Record
 from hpml_jobs.study import CellFolder
+from hpml_jobs.workload import Workload
 
 DIGITS = Workload(
     name="digits",

@@ -14,11 +14,11 @@ import torch
 from PIL import Image
 from torchvision.datasets import CIFAR10
 
-from hpml_jobs.cell import Workload
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.worker import prepare
 from hpml_jobs.worker.data import check_length, length, open_data
 from hpml_jobs.worker.images import read_digits
+from hpml_jobs.workload import Workload
 
 from .conftest import DIGITS, changed
 

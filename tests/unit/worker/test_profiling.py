@@ -24,7 +24,7 @@ def ran(*sizes: int) -> Ran:
     for elements in sizes:
         ledger.end(ledger.begin("all_reduce", "gradients", torch.zeros(elements)))
     epoch = Epoch(role="plain", epoch_s=1, stall_s=0, iterations=2, samples=2, loss=1, accuracy=0)
-    return Ran(epoch, Times([], [], 0), torch.zeros(2), ledger=ledger)
+    return Ran(epoch, Times([], [], 0), torch.zeros(2), [], ledger=ledger)
 
 
 def test_on_a_cpu_operators_are_computation_and_gloos_spans_are_communication():

@@ -1,5 +1,8 @@
 """What is trained: a `Workload`, and how many images and parameters it has."""
 
+from math import inf
+
+from hpml_jobs.errors import UsageError
 from hpml_jobs.settled import Settled
 
 
@@ -23,6 +26,15 @@ class Workload(Settled, frozen=True, kw_only=True):
     momentum: float = 0.9
     weight_decay: float = 5e-4
     test_batch: int = 100
+
+    def __post_init__(self) -> None:
+        """Refuse rates that no optimizer takes."""
+        for name in ("lr", "momentum", "weight_decay"):
+            value = getattr(self, name)
+            if not 0 <= value < inf:
+                raise UsageError(f"workload.{name}={value:g}: must be 0 or more")
+        if self.test_batch < 1:
+            raise UsageError(f"workload.test_batch={self.test_batch}: must be 1 or more")
 
     @property
     def own_code(self) -> tuple[str, ...]:

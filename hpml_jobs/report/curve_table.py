@@ -49,7 +49,7 @@ def curve_table(scope: Scope) -> Table | None:
         ),
         Columns("step, ms", tuple(_step(scope, name, head) for name, head in _STEPS.items())),
     )
-    about = About("curve-ends", "Curves", "", (CURVES, captions.runs(own)), on_screen=False)
+    about = About("curve-ends", "Curves", "", (CURVES, captions.runs(own)), bool(faults))
     said = [f"loss: {line}" for line in learnt.shorter(scope, own)]
     said += notes.by_reason(faults, lambda row: captions.full_label(row, scope.device))
     return table(scope, about, places(scope, own, heads), said)

@@ -67,6 +67,7 @@ USAGE = [
     ("strategy=single gpus=2", "strategy=single with gpus=2"),
     ("baseline=dp", "baseline=dp: the baseline is single (the plain loop) or ddp"),
     # ---- what is learnt ----
+    ("workload.lr=-1", "workload.lr=-1: must be 0 or more"),
     ("recipe=goyall", "recipe=goyall: choose one of goyal, plain, scaled, warmup; did you mean"),
     (
         "gpus=2 recipe=warmup recipe.warmup_epochs=9",

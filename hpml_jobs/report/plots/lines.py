@@ -19,7 +19,7 @@ POINTS, SMOOTH_POINTS = 2_000, 200
 """So many points of a line are drawn at most: more are not seen, but make the SVG large."""
 
 WIDE_RANGE = 20
-"""Losses that fall to less than the 20th part are shown on a logarithmic scale."""
+"""Where losses of a panel fall to less than the 20th part, all have a logarithmic scale."""
 
 RUN = (
     "Thin: {{thin}}; thick: {how} over 1/40 of all iterations. All epochs of training in "
@@ -53,8 +53,10 @@ def loss(report: Report) -> "Figure | None":
     caption = RUN.format(how="mean", what=LOSS)
     figure = _figure(report, "Loss by iteration", "training loss", line, caption)
     if figure:
-        for axis in figure.axes:
-            _fit(axis)
+        spans = [_span(axis) for axis in figure.axes]
+        wide = any(0 < least < most / WIDE_RANGE for least, most in spans)
+        for axis, (least, most) in zip(figure.axes, spans, strict=True):
+            _fit(axis, least, most, logarithmic=wide and least > 0)
     return figure
 
 
@@ -187,14 +189,18 @@ def _median(values: Any) -> float:
     return float(np.median(values))
 
 
-def _fit(axis: "Axes") -> None:
-    """Let the thick lines fill a panel: cut thin peaks far away, show very small losses too."""
+def _span(axis: "Axes") -> tuple[float, float]:
+    """Between which values the thick lines of a panel lie."""
     import numpy as np  # noqa: PLC0415 - heavy
 
     thick = [line.get_ydata() for line in axis.lines if line.get_linewidth() > 1]
     values = np.concatenate([np.asarray(one, dtype=float) for one in thick])
-    least, most = float(values.min()), float(values.max())
-    if 0 < least < most / WIDE_RANGE:
+    return float(values.min()), float(values.max())
+
+
+def _fit(axis: "Axes", least: float, most: float, *, logarithmic: bool) -> None:
+    """Let the thick lines fill a panel: cut thin peaks far away, show very small losses too."""
+    if logarithmic:
         paper.by_ratio(axis)
         axis.set_ylim(bottom=max(axis.get_ylim()[0], least / 5))
     elif axis.get_ylim()[1] > 2 * most > 0:

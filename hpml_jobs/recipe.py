@@ -8,6 +8,9 @@ from math import ceil
 from hpml_jobs.errors import UsageError
 from hpml_jobs.settled import Settled
 
+REFERENCE_BATCH = 128
+"""The lab's batch on one GPU, which workloads' learning rates are chosen for."""
+
 
 class Recipe(Settled, frozen=True, kw_only=True):
     """What is done for large batches; without anything the workload's rate holds throughout.
@@ -20,7 +23,7 @@ class Recipe(Settled, frozen=True, kw_only=True):
 
     name: str = "plain"
     scaled: bool = False
-    reference_batch: int = 128
+    reference_batch: int = REFERENCE_BATCH
     warmup_epochs: float = 0.0
     drop_epochs: tuple[int, ...] = ()
     decay_norm: bool = True
@@ -31,7 +34,7 @@ class Recipe(Settled, frozen=True, kw_only=True):
             raise UsageError(f"recipe.reference_batch={self.reference_batch}: must be 1 or more")
         if not 0 <= self.warmup_epochs < float("inf"):
             raise UsageError(f"recipe.warmup_epochs={self.warmup_epochs:g}: must be 0 or more")
-        if self.reference_batch != 128 and not self.scaled:
+        if self.reference_batch != REFERENCE_BATCH and not self.scaled:
             raise UsageError(
                 f"recipe.reference_batch={self.reference_batch} with recipe.scaled=false: nothing "
                 "is scaled by it; take recipe=scaled, warmup or goyal"
@@ -79,15 +82,15 @@ class Recipe(Settled, frozen=True, kw_only=True):
         if self.scaled is not (self.name in ("scaled", "warmup", "goyal")):
             parts.append("scaled" if self.scaled else "unscaled")
         parts += [f"{self.warmup_epochs:g}"] if self.warmup_epochs else []
-        parts += [f"from batch {self.reference_batch}"] if self._another_reference else []
+        parts += (
+            [f"from batch {self.reference_batch}"]
+            if self.reference_batch != REFERENCE_BATCH
+            else []
+        )
         parts += [f"drops {'+'.join(map(str, self.drop_epochs))}"] if self.drop_epochs else []
         if self.decay_norm is (self.name == "goyal"):
             parts.append("norm decay" if self.decay_norm else "no norm decay")
         return " ".join(parts)
-
-    @property
-    def _another_reference(self) -> bool:
-        return self.reference_batch != Recipe().reference_batch
 
     def at(self, global_batch: int) -> "Recipe":
         """The recipe, or the plain one where it changes nothing at this batch."""

@@ -77,8 +77,7 @@ def make_plan(
     resolver = _Resolver(first.cluster, sending=sending, fetch=fetch, say=say)
     if first.ladder.start and "batch" in sweep.origins:
         raise UsageError("batch= on a ladder: it takes its own batches; say ladder.start=N instead")
-    for settings in sweep.settings:
-        resolver.check_usage(settings)
+    refuse_unused(sweep.settings, [resolver.checked_draft(each) for each in sweep.settings])
     cluster = resolver.cluster
     if sending:
         cluster.check()
@@ -94,7 +93,6 @@ def make_plan(
             f"{len(ordered)} combinations are {len(unique)} cells: gpus=1 is one shared baseline "
             "(single) for all strategies, duplicates are left out"
         )
-    refuse_unused(sweep.settings, [one.cell for one in unique.values()])
     return Plan(
         study=study,
         cluster=cluster,
@@ -226,9 +224,9 @@ class _Resolver:
             quantize=settings.quantize.settled,
         )
 
-    def check_usage(self, settings: Settings) -> None:
-        """Refuse what no cluster and no data could make right."""
-        self._draft(settings, Strategy.SINGLE if settings.gpus == 1 else settings.strategy)
+    def checked_draft(self, settings: Settings) -> Cell:
+        """A combination's cell before cluster and data are looked at; wrong usage is refused."""
+        return self._draft(settings, Strategy.SINGLE if settings.gpus == 1 else settings.strategy)
 
     def _ordered(self, settings: Settings, strategy: Strategy, repeat: int) -> Ordered:
         draft, kind = self._draft(settings, strategy), self.kind(settings)

@@ -6,7 +6,6 @@ from torch.utils.data import Subset
 
 from hpml_jobs.quantization import Quantize, Quantized
 from hpml_jobs.worker import data as datasets
-from hpml_jobs.worker import models
 from hpml_jobs.worker.forking import await_idle_threads
 from hpml_jobs.worker.quantization.steps import quantize
 from hpml_jobs.worker.training import Training
@@ -22,12 +21,11 @@ def quantize_replica(training: Training, asked: Quantize) -> Quantized:
     """
     cell, images, test = training.cell, training.loader.dataset, training.test_images
     assert test is not None  # noqa: S101 -- seen to by check_images
-    model = models.build(cell.workload)
-    model.load_state_dict(training.replica.state_dict())
     chance = torch.Generator().manual_seed(cell.seed)
     drawn = torch.randperm(datasets.length(images), generator=chance)[: asked.calibration]
+    model = training.copied_replica().eval()
     calibration = _batches(training, Subset(images, drawn.tolist()))
-    return quantize(model.eval(), calibration, _batches(training, test), asked)
+    return quantize(model, calibration, _batches(training, test), asked)
 
 
 def _batches(training: Training, images: datasets.Images) -> list[tuple[Tensor, Tensor]]:

@@ -12,7 +12,7 @@ from hpml_jobs.measures import Share
 from hpml_jobs.worker import data as datasets
 from hpml_jobs.worker.epochs import count_correct, tells_classes
 from hpml_jobs.worker.forking import await_idle_threads
-from hpml_jobs.worker.training import Batch, Training, put_back
+from hpml_jobs.worker.training import Batch, Training, same_buffers
 
 
 class Tested(msgspec.Struct, frozen=True):
@@ -40,14 +40,11 @@ def test_share(training: Training) -> Share | None:
 
     Nothing that training goes on with changes: buffers and random numbers are put back.
     """
-    images, place, replica = training.test_images, training.strategy.place, training.replica
+    images, place = training.test_images, training.strategy.place
     if images is None:
         return None
-    buffers = [buffer.clone() for buffer in replica.buffers()]
-    with _same_chance(training):
-        found = _pass_over(training, datasets.share(images, place.rank, place.processes))
-    put_back(replica, buffers)
-    return found
+    with same_buffers(training.replica), _same_chance(training):
+        return _pass_over(training, datasets.share(images, place.rank, place.processes))
 
 
 @contextmanager

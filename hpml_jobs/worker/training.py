@@ -1,7 +1,8 @@
 """What an epoch needs: data, model, optimizer, tied together by the cell's strategy."""
 
 import gc
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -66,13 +67,12 @@ class Training:
         So the timed epoch runs bare, and the instrumented one after it is watched. DDP's new
         buckets settle in two passes without a step; buffers and random numbers are put back.
         """
-        buffers = [buffer.clone() for buffer in self.replica.buffers()]
         self.model = self.replica
         gc.collect()  # the wrapper goes, and with it its hooks on the parameters
-        self.model = self.strategy.wrap(self.replica, observed=observed)
-        if self.strategy.overlaps and self.last is not None:
-            self._settle_buckets(self.last)
-        put_back(self.replica, buffers)  # DDP's constructor and its forward send rank 0's to all
+        with same_buffers(self.replica):  # DDP's constructor and its forward send rank 0's to all
+            self.model = self.strategy.wrap(self.replica, observed=observed)
+            if self.strategy.overlaps and self.last is not None:
+                self._settle_buckets(self.last)
 
     def _settle_buckets(self, batch: Batch) -> None:
         """Passes without a step, after which DDP has rebuilt its buckets."""
@@ -87,15 +87,19 @@ class Training:
         batch: Batch = datasets.first(self.loader.dataset, min(2, self.cell.batch))
         return batch
 
+    def copied_replica(self) -> nn.Module:
+        """This rank's replica built anew on the CPU: a trained one may hold what has no copy."""
+        replica = models.build(self.cell.workload)
+        replica.load_state_dict(self.replica.state_dict())
+        return replica
+
     def throwaway(self) -> "Training":
         """A copy of this rank's replica that is alone: no wrapper, no exchange of gradients.
 
         Its learning rate is zero: ranks on their own could leave the path on which losses are
         finite, and the work of an iteration is the same.
         """
-        workload, device = self.cell.workload, self.strategy.devices[0]
-        replica = models.build(workload).to(device)  # a trained one may hold what cannot be copied
-        replica.load_state_dict(self.replica.state_dict())
+        replica = self.copied_replica().to(self.strategy.devices[0])
         optimizer = make_optimizer(self.cell, replica)
         for group in optimizer.param_groups:
             group["lr"] = 0.0
@@ -109,8 +113,11 @@ class Training:
         )
 
 
-def put_back(replica: nn.Module, buffers: Iterable[torch.Tensor]) -> None:
-    """Give a replica the buffers that it had."""
+@contextmanager
+def same_buffers(replica: nn.Module) -> Iterator[None]:
+    """Whatever is done inside, the replica has its buffers again after it."""
+    buffers = [buffer.clone() for buffer in replica.buffers()]
+    yield
     with torch.no_grad():
         for buffer, before in zip(replica.buffers(), buffers, strict=True):
             buffer.copy_(before)

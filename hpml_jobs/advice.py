@@ -52,12 +52,8 @@ def _again(cells: list[CellState], named: str) -> list[str]:
     if any(state.outcome is Outcome.UNKNOWN and state.job for state in cells):
         lines.append("SLURM does not answer; nothing is lost by it, look again later")
     for outcomes, word, mend in ends:
-        ended = [s for s in cells if s.outcome in outcomes and not (s.recorded or _untried(s))]
+        # an untried batch of a ladder has its answer too
+        ended = [s for s in cells if s.outcome in outcomes and not (s.recorded or s.untried)]
         if ended:
             lines.append(f"{counted(len(ended), 'cell')} {word}: {mend}")
     return lines
-
-
-def _untried(state: CellState) -> bool:
-    """Whether a ladder ended before this cell, which is an answer too."""
-    return state.outcome is Outcome.OOM and state.reason.startswith("not tried")

@@ -1,6 +1,7 @@
 """The command that reads records to people: record."""
 
 from collections.abc import Mapping
+from enum import StrEnum
 from typing import Any
 
 from rich.console import Console
@@ -22,7 +23,40 @@ from hpml_jobs.verdicts.judgement import Level, Verdict, percent
 LEVELS = {Level.FAIL: "red", Level.WARN: "yellow", Level.PASS: "green"}
 """From what is to be read first."""
 
-_SHARES = ("closure", "overhead", "disagreement", "accuracy")
+
+class Unit(StrEnum):
+    """How a key number with a fraction is written."""
+
+    SECONDS = "s"
+    SHARE = "%"
+    RATE = "per second"
+    BANDWIDTH = "GB/s"
+    PLAIN = ""
+
+
+UNITS = {
+    "epoch_s": Unit.SECONDS,
+    "epoch_s_by_rank": Unit.SECONDS,
+    "train_s": Unit.SECONDS,
+    "stall_s": Unit.SECONDS,
+    "images_per_s": Unit.RATE,
+    "phases": Unit.SECONDS,
+    "compute_s": Unit.SECONDS,
+    "comm_exposed_s": Unit.SECONDS,
+    "comm_total_s": Unit.SECONDS,
+    "comm_cost_s": Unit.SECONDS,
+    "gradients_net_s": Unit.SECONDS,
+    "skew_s": Unit.SECONDS,
+    "net_s": Unit.SECONDS,
+    "bus_gb_per_s": Unit.BANDWIDTH,
+    "closure": Unit.SHARE,
+    "overhead": Unit.SHARE,
+    "profiler_disagreement": Unit.SHARE,
+    "loss": Unit.PLAIN,
+    "accuracy": Unit.SHARE,
+    "test_accuracy_by_rank": Unit.SHARE,
+}
+"""The unit of every key number that has a fraction; counts, answers and texts have none."""
 
 
 class Told(Settled, frozen=True, kw_only=True):
@@ -163,7 +197,7 @@ def _equal(hashes: list[str]) -> bool | None:
 def _show(out: Console, told: Told) -> None:
     out.print(Text(f"==== {told.slug}: {told.outcome.value} {told.reason}".rstrip(), "bold"))
     for name, value in told.numbers.items():
-        text = _text(name, value)
+        text = _text(value, UNITS.get(name, Unit.PLAIN))
         if text:
             out.print(Text(f"  {name:22} {text}"))
     for level, colour in LEVELS.items():
@@ -173,12 +207,12 @@ def _show(out: Console, told: Told) -> None:
                 out.print(line.append(f"{verdict.check}: {verdict.reason}", style="default"))
 
 
-def _text(name: str, value: Any) -> str:
+def _text(value: Any, unit: Unit = Unit.PLAIN) -> str:
     """A number as people read it; empty where it is not known.
 
-    >>> _text("epoch_s", 8.0), _text("closure", 0.002), _text("samples", 20_480)
+    >>> _text(8.0, Unit.SECONDS), _text(0.002, Unit.SHARE), _text(20_480)
     ('8.000 s', '0.2 %', '20,480')
-    >>> _text("parameters_equal", True), _text("phases", {"stall": 0.16, "h2d": 0.08})
+    >>> _text(True), _text({"stall": 0.16, "h2d": 0.08}, Unit.SECONDS)
     ('yes', 'stall 0.160 s, h2d 0.0800 s')
     """
     match value:
@@ -187,22 +221,26 @@ def _text(name: str, value: Any) -> str:
         case bool():
             return "yes" if value else "no"
         case Mapping():
-            return ", ".join(f"{key} {_text('_s', part)}" for key, part in value.items())
+            return ", ".join(f"{key} {_text(part, unit)}" for key, part in value.items())
         case list():
-            return ", ".join(_text(name, part) or DASH for part in value)
+            return ", ".join(_text(part, unit) or DASH for part in value)
         case int():
             return count(value)
         case float():
-            return _float(name, value)
+            return _float(value, unit)
         case _:
             return str(value)
 
 
-def _float(name: str, value: float) -> str:
-    if any(word in name for word in _SHARES):
-        return percent(value)
-    if name.endswith("gb_per_s"):
-        return f"{gb_per_s(value)} GB/s"
-    if name.endswith("per_s"):
-        return f"{significant(value, 4)} per second"
-    return f"{seconds(value)} s" if "_s" in name else significant(value, 4)
+def _float(value: float, unit: Unit) -> str:
+    match unit:
+        case Unit.SECONDS:
+            return f"{seconds(value)} s"
+        case Unit.SHARE:
+            return percent(value)
+        case Unit.RATE:
+            return f"{significant(value, 4)} per second"
+        case Unit.BANDWIDTH:
+            return f"{gb_per_s(value)} GB/s"
+        case Unit.PLAIN:
+            return significant(value, 4)

@@ -74,8 +74,7 @@ def _most_telling(cells: list[CellState], rows: int) -> list[CellState]:
 
 def _why(state: CellState) -> str:
     """All that is to be said of a cell, in one line."""
-    reason = state.reason.removesuffix(f", job {state.job}")  # it has its own column
-    doing = f"{reason}: {state.doing}" if state.doing else reason
+    doing = f"{state.brief}: {state.doing}" if state.doing else state.brief
     again = f"restarted {state.restarts} x" if state.restarts else ""
     parts = [doing, _expected(state), again, state.warning, in_short(state.verdicts)]
     return "; ".join(part for part in parts if part)

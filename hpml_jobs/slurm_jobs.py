@@ -97,7 +97,7 @@ def parse_sacct(text: str) -> dict[str, JobState]:
 
 def _accounted(job: str, *row: str) -> JobState:
     state, exit_code, node, submitted, start, end, elapsed, limit, tres = row
-    ran = node != "None assigned"  # else it waits, or was cancelled while it did
+    ran = node != _NO_NODE  # else it waits, or was cancelled while it did
     return JobState(
         job=job,
         state=state,
@@ -111,6 +111,12 @@ def _accounted(job: str, *row: str) -> JobState:
         gpus=_gpus(tres),
     )
 
+
+_NO_NODE = "None assigned"
+"""sacct's NodeList of a job that never started."""
+
+_CANCELLER = re.compile(r"CANCELLED by (\d+)")
+"""sacct's State of a job that somebody cancelled."""
 
 _WAITING_TASKS = re.compile(r"(\d+)_\[([\d,-]+)(?:%\d+)?\]")
 
@@ -170,7 +176,7 @@ def canceller(state: str) -> str:
     >>> canceller("CANCELLED by 4294967294"), canceller("CANCELLED"), canceller("TIMEOUT")
     ('user 4294967294', '', '')
     """
-    found = re.fullmatch(r"CANCELLED by (\d+)", state)
+    found = _CANCELLER.fullmatch(state)
     if not found:
         return ""
     uid = int(found[1])

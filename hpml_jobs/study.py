@@ -26,6 +26,8 @@ SCHEMA = 1
 TURN_S = 60
 """How long a submission waits for another one to the same study."""
 
+_IN_JOB = ", job {}"
+
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
@@ -35,6 +37,7 @@ class CellState(Settled, frozen=True, kw_only=True):
     `who` must act before a waiting cell can start (nobody: it will by itself), `starts` is when
     SLURM expects it to (UTC, ISO 8601). Of its job: `queued_s` it waited (until now), `elapsed_s`
     it runs or ran, `minutes` it may, on `gpus`; `restarts` of it after a preemption or a lost node.
+    `untried`: a smaller batch of its ladder ran out of memory, so this one was not tried.
     `doing` says how far a running cell is, `done` as a share of its training, with `left_s` to go:
     both extrapolated. None is what is not known. `verdicts` are those on its record, among the
     records of its study; empty without one.
@@ -48,6 +51,7 @@ class CellState(Settled, frozen=True, kw_only=True):
     node: str = ""
     warning: str = ""
     recorded: bool = False
+    untried: bool = False
     restarts: int = 0
     queued_s: float | None = None
     starts: str | None = None
@@ -58,6 +62,21 @@ class CellState(Settled, frozen=True, kw_only=True):
     done: float | None = None
     left_s: float | None = None
     verdicts: tuple[Verdict, ...] = ()
+
+    @property
+    def brief(self) -> str:
+        """The reason without the job, for where the job is shown beside it."""
+        return self.reason.removesuffix(_IN_JOB.format(self.job))
+
+
+def in_job(reason: str, job: str) -> str:
+    """A reason that names its job at the end; `CellState.brief` takes the job off again.
+
+    >>> reason = in_job("on gr001", "17_3")
+    >>> reason, CellState(slug="a", outcome=Outcome.RUNNING, job="17_3", reason=reason).brief
+    ('on gr001, job 17_3', 'on gr001')
+    """
+    return f"{reason}{_IN_JOB.format(job)}"
 
 
 class CellFolder:

@@ -46,6 +46,10 @@ IMAGES_PER_EPOCH = {"cifar10": 50_000, "digits": 20_480}
 """Training images of one epoch of the data sets whose size is fixed."""
 
 
+NO_TORCH_CODE = 3
+"""Exit code of the worker's `prepare` where its Python has no torch or no torchvision."""
+
+
 class Counts(Settled, frozen=True, kw_only=True):
     """What the worker's `prepare` answers: training images before `limit` and after, parameters."""
 

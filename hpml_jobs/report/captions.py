@@ -2,14 +2,12 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from hpml_jobs.cell import Device, Strategy
+from hpml_jobs.cell import Cell, Device, Protocol, Strategy
 from hpml_jobs.record import Model
+from hpml_jobs.report.checks import CPU_MODEL, GPU_MODEL, NONE, TORCH
 from hpml_jobs.report.entries import Entry, Row, Timing, row_order
 from hpml_jobs.report.numbers import count, seconds
 from hpml_jobs.workload import Workload
-
-UNTOLD = "none"
-"""How conditions say that there is no such thing, or that it is not known."""
 
 DIGITS_IMAGES = 1_500
 """Training images in scikit-learn's digits: 1,797, less the 297 held out for testing."""
@@ -110,29 +108,30 @@ def place_label(row: Row, device: Device) -> str:
     return _label(row, device)
 
 
-def setting(workload: Workload, model: Model | None, conditions: Mapping[str, str]) -> str:
+def setting(cell: Cell, model: Model | None, conditions: Mapping[str, str]) -> str:
     """What was trained, and on what, in one line."""
-    if conditions.get("measured") == "elsewhere":
+    workload, device = cell.workload, hardware(cell.device, conditions)
+    if cell.protocol is Protocol.IMPORTED:
         claimed = workload.parameters
         parameters = "parameters not told" if claimed is None else f"{count(claimed)} parameters"
-        where = f"measured elsewhere on {hardware(conditions) or 'hardware that is not told'}"
+        where = f"measured elsewhere on {device or 'hardware that is not told'}"
         return f"{workload.model}, {parameters}; {_data(workload)}; {where}."
     parameters = (
         f"{count(model.parameters)} parameters" if model else "parameters not known before a record"
     )
-    torch = f"torch {conditions['torch']}" if "torch" in conditions else "torch not known yet"
+    torch = f"torch {conditions[TORCH]}" if TORCH in conditions else "torch not known yet"
     return (
         f"{workload.model}, {parameters}; {_data(workload)}; "
-        f"{hardware(conditions) or 'hardware not known yet'}, {torch}."
+        f"{device or 'hardware not known yet'}, {torch}."
     )
 
 
-def hardware(conditions: Mapping[str, str]) -> str:
+def hardware(device: Device, conditions: Mapping[str, str]) -> str:
     """The device's model: the GPUs', or with device=cpu the CPU's; empty without a record."""
-    if conditions.get("device") == Device.CUDA.value:
-        model = conditions.get("GPU model", "")
-        return "" if model == UNTOLD else model
-    return f"CPU {conditions['CPU model']}" if "CPU model" in conditions else ""
+    if device is Device.CUDA:
+        model = conditions.get(GPU_MODEL, "")
+        return "" if model == NONE else model
+    return f"CPU {conditions[CPU_MODEL]}" if CPU_MODEL in conditions else ""
 
 
 def _data(workload: Workload) -> str:

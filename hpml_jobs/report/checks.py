@@ -14,7 +14,14 @@ from hpml_jobs.workload import Workload
 Conditions = tuple[tuple[str, str], ...]
 """What must agree within a table, as (what, value) in words for a heading."""
 
+WORKLOAD, GPU_MODEL, CPU_MODEL, TORCH = "workload", "GPU model", "CPU model", "torch"
+PARAMETERS = "trainable parameters"
+"""Conditions that are looked up by their name."""
+
 UNRECORDED = "not recorded"
+NONE = "none"
+"""How a condition says that there is no such thing, or that it is not known."""
+
 _WORKLOAD_FIELDS = msgspec.structs.fields(Workload)
 
 
@@ -45,7 +52,7 @@ def asked(cell: Cell) -> Conditions:
     the same in both; epochs beyond those a protocol needs change what is learnt.
     """
     workload = [
-        ("workload" if field.name == "name" else field.name, getattr(cell.workload, field.name))
+        (WORKLOAD if field.name == "name" else field.name, getattr(cell.workload, field.name))
         for field in _WORKLOAD_FIELDS
     ]
     rest = [
@@ -67,14 +74,14 @@ def measured_as(record: Record, facts: Facts) -> Conditions:
     """
     if record.imported is not None:
         told = record.imported.gpu_model
-        return _words([("trainable parameters", _parameters(record)), ("GPU model", told)])
+        return _words([(PARAMETERS, _parameters(record)), (GPU_MODEL, told)])
     return _words(
         [
-            ("trainable parameters", _parameters(record)),
-            ("GPU model", _gpu_model(record, facts)),
-            ("CPU model", facts.cpu_model),
+            (PARAMETERS, _parameters(record)),
+            (GPU_MODEL, _gpu_model(record, facts)),
+            (CPU_MODEL, facts.cpu_model),
             ("driver", facts.driver),
-            ("torch", facts.torch),
+            (TORCH, facts.torch),
             ("CUDA", facts.cuda),
             ("cuDNN", facts.cudnn),
             ("NCCL", facts.nccl),
@@ -109,7 +116,7 @@ def _words(pairs: Iterable[tuple[str, object]]) -> Conditions:
 def _word(value: object) -> str:
     match value:
         case None:
-            return "none"
+            return NONE
         case True | False:
             return "yes" if value else "no"
         case _:
@@ -174,10 +181,10 @@ def differences(groups: Sequence[Alike]) -> dict[str, list[str]]:
 
 def _told_by_name(what: str, tables: Sequence[dict[str, str]]) -> bool:
     """Whether a difference in `what` is only a difference between workloads of other names."""
-    if what not in {field.name for field in _WORKLOAD_FIELDS} | {"trainable parameters"}:
+    if what not in {field.name for field in _WORKLOAD_FIELDS} | {PARAMETERS}:
         return False
     values: dict[str, set[str]] = {}
     for table in tables:
         if what in table:
-            values.setdefault(table["workload"], set()).add(table[what])
+            values.setdefault(table[WORKLOAD], set()).add(table[what])
     return all(len(same) == 1 for same in values.values())

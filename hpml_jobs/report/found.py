@@ -104,6 +104,7 @@ def _why(state: CellState | None) -> str:
     if state.outcome is Outcome.OK:
         return _joined("no record", state.reason)
     outcome, reason = state.outcome.value, " ".join(state.reason.split())
+    # This only spares a doubled word: no fact is read from the reason.
     if not reason or reason.lower().startswith(outcome):
         return reason or outcome
     return f"{outcome}: {reason}"

@@ -102,10 +102,10 @@ class Report(Settled, frozen=True, kw_only=True):
 
     def name(self, group: Group) -> str:
         """What tells a group from the others in short: its workload, or else its number."""
-        workloads = [one.conditions["workload"] for one in self.groups]
+        workloads = [one.conditions[checks.WORKLOAD] for one in self.groups]
         if not self.several:
             return ""
-        own = group.conditions["workload"]
+        own = group.conditions[checks.WORKLOAD]
         return own if workloads.count(own) == 1 else f"group {group.number}"
 
 
@@ -153,9 +153,9 @@ def _elsewhere(
     }
 
 
-def _kin(alike: Alike) -> tuple[str, str]:
-    conditions = dict(alike.asked)
-    return conditions["workload"], conditions["device"]
+def _kin(alike: Alike) -> tuple[str, Device]:
+    cell = _a_cell(alike)
+    return cell.workload.name, cell.device
 
 
 def _scope(
@@ -169,7 +169,7 @@ def _scope(
         alike=alike,
         device=cell.device,
         entries=found,
-        setting=captions.setting(cell.workload, model_of(alike.cells), dict(alike.conditions)),
+        setting=captions.setting(cell, model_of(alike.cells), dict(alike.conditions)),
         elsewhere=elsewhere,
         verdicts=ruling,
     )
@@ -182,7 +182,7 @@ def _a_cell(alike: Alike) -> Cell:
 def _group(number: int, scope: Scope, apart: str) -> Group:
     cell, conditions = _a_cell(scope.alike), dict(scope.alike.conditions)
     parallel = {entry.strategy for entry in scope.entries if not entry.is_baseline}
-    where = captions.hardware(conditions) or cell.gpu_type or cell.device.value
+    where = captions.hardware(cell.device, conditions) or cell.gpu_type or cell.device.value
     return Group(
         number=number,
         title=f"{cell.workload.name} on {where}",

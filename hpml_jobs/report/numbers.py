@@ -6,6 +6,10 @@ DASH = "–"
 """What stands where there is no number: an en dash, which nobody reads as a minus sign."""
 
 
+OOM = "OOM"
+"""What stands where a batch did not fit into memory."""
+
+
 def significant(value: float, digits: int, least_decimals: int = 0, most_decimals: int = 12) -> str:
     """A number with so many significant digits, never in scientific notation.
 

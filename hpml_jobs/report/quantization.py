@@ -8,6 +8,7 @@ import msgspec
 from hpml_jobs.quantization import Bound, Quantized, Reference, Step
 from hpml_jobs.record import Record
 from hpml_jobs.report import learnt
+from hpml_jobs.report.checks import WORKLOAD
 from hpml_jobs.report.full import Column, Columns, drawn, label
 from hpml_jobs.report.layout import Table
 from hpml_jobs.report.learnt import Mean
@@ -100,7 +101,7 @@ def quantized(scopes: Sequence[Scope]) -> list[Runs]:
 
 
 def _alike(scope: Scope, group: str) -> Iterator[_Alike]:
-    workload = dict(scope.alike.asked)["workload"]
+    workload = dict(scope.alike.asked)[WORKLOAD]
     for entry in scope.timed:
         ways: dict[tuple[float, ...], _Alike] = {}
         for record in scope.records(entry):

@@ -11,9 +11,9 @@ from rich.text import Text
 from hpml_jobs.report.groups import Group, Report
 from hpml_jobs.report.judged import MARK
 from hpml_jobs.report.layout import Block, Table
-from hpml_jobs.report.numbers import DASH
+from hpml_jobs.report.numbers import DASH, OOM
 
-_STYLES = {DASH: "dim", "OOM": "bold red"}
+_STYLES = {DASH: "dim", OOM: "bold red"}
 
 _SHORT = 40
 """A line of a caption as short as this, such as `One run.`, is repeated under every table."""

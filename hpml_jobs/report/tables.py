@@ -7,7 +7,7 @@ from hpml_jobs.report import captions, judged, notes
 from hpml_jobs.report.entries import Entry, Row
 from hpml_jobs.report.layout import Block, Line, Table
 from hpml_jobs.report.notes import BASELINE, Place
-from hpml_jobs.report.numbers import DASH, count, gb_per_s, ratio, seconds
+from hpml_jobs.report.numbers import DASH, OOM, count, gb_per_s, ratio, seconds
 from hpml_jobs.report.scope import Part, Scope
 from hpml_jobs.slurm import Outcome
 
@@ -166,7 +166,7 @@ def marks_explained(part: Part) -> list[str]:
 
 def mark(entry: Entry) -> str:
     """What stands in place of a number."""
-    return "OOM" if entry.timing is None and entry.outcome is Outcome.OOM else DASH
+    return OOM if entry.timing is None and entry.outcome is Outcome.OOM else DASH
 
 
 def known(value: float | None, words: Callable[[float], str]) -> str:

@@ -18,6 +18,9 @@ SACCT_IDS = 100
 SACCT_S = 20.0
 """After so many seconds no further sacct is asked."""
 
+_FORGOTTEN = "Invalid job id"
+"""What squeue says of a single id that SLURM has forgotten: it is not in the queue."""
+
 _MAY_RETURN = (Outcome.PREEMPTED, Outcome.NODE_FAIL)
 """Ends after which SLURM may have requeued the job meanwhile."""
 
@@ -37,7 +40,7 @@ class Told(NamedTuple):
 class Seen(NamedTuple):
     """What SLURM says of a study's jobs now, and said before; the complaint of what did not answer.
 
-    `at` is the moment of asking, in seconds since 1970.
+    `at` is the moment of asking, in seconds since 1970; `no_squeue`: the command is not installed.
     """
 
     queue: dict[str, JobState]
@@ -46,11 +49,12 @@ class Seen(NamedTuple):
     no_queue: str = ""
     no_accounts: str = ""
     at: float = 0.0
+    no_squeue: bool = False
 
     @property
     def silent(self) -> bool:
         """Whether squeue does not answer, but may later."""
-        return bool(self.no_queue) and not self.no_queue.endswith("not on PATH")
+        return bool(self.no_queue) and not self.no_squeue
 
     def of(self, job: str) -> Told:
         """One job: under way by squeue, else ended by sacct, by squeue, or by what was seen before.
@@ -89,21 +93,21 @@ def ask(study: Study, jobs: Iterable[str]) -> Seen:
     if not ids:
         return Seen({}, {}, at=time.time())
     memory = recall(study)
-    queue, no_queue = _squeue(ids)
+    queue, no_queue, no_squeue = _squeue(ids)
     accounts, no_accounts = _sacct(ids)
-    seen = Seen(queue, accounts, memory, no_queue, no_accounts, at=time.time())
+    seen = Seen(queue, accounts, memory, no_queue, no_accounts, at=time.time(), no_squeue=no_squeue)
     if not no_queue:
         remember(study, memory, (told for job in sorted(wanted) if (told := seen.of(job).state)))
     return seen
 
 
-def _squeue(ids: list[str]) -> tuple[dict[str, JobState], str]:
-    """Jobs under way or ended a moment ago; the complaint of a squeue that failed."""
+def _squeue(ids: list[str]) -> tuple[dict[str, JobState], str, bool]:
+    """Jobs under way or just ended; the complaint of a failed squeue, and whether it is absent."""
     words = ("-h", "-r", "-t", "all", "-o", SQUEUE_FORMAT, "-j", ",".join(ids))
-    code, text, complaint = ask_slurm("squeue", *words)
-    # a single id that SLURM has forgotten is an error to squeue, and means: not in the queue
-    silent = code != 0 and "Invalid job id" not in complaint
-    return parse_squeue(text), f"squeue: {complaint}" if silent else ""
+    answer = ask_slurm("squeue", *words)
+    silent = answer.code != 0 and _FORGOTTEN not in answer.complaint
+    complaint = f"squeue: {answer.complaint}" if silent else ""
+    return parse_squeue(answer.text), complaint, answer.absent
 
 
 def _sacct(ids: list[str]) -> tuple[dict[str, JobState], str]:
@@ -115,8 +119,8 @@ def _sacct(ids: list[str]) -> tuple[dict[str, JobState], str]:
             return found, f"sacct: too slow for {len(ids)} jobs"
         chunk = ",".join(ids[start : start + SACCT_IDS])
         words = ("-X", "-P", "-n", "-o", SACCT_FIELDS, "-j", chunk)
-        code, text, complaint = ask_slurm("sacct", *words)
-        found |= parse_sacct(text)
-        if code != 0:
-            return found, f"sacct: {complaint}"
+        answer = ask_slurm("sacct", *words)
+        found |= parse_sacct(answer.text)
+        if answer.code != 0:
+            return found, f"sacct: {answer.complaint}"
     return found, ""

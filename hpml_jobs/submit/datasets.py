@@ -12,7 +12,7 @@ import msgspec
 from hpml_jobs.cluster import Cluster
 from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.submit.settings import Settings
-from hpml_jobs.workload import IMAGES_PER_EPOCH, Counts, Workload
+from hpml_jobs.workload import IMAGES_PER_EPOCH, NO_TORCH_CODE, Counts, Workload
 
 _CIFAR10_FILES = [f"data_batch_{number}" for number in range(1, 6)] + ["test_batch"]
 _IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
@@ -47,7 +47,7 @@ def settle_workload(
     else:
         names = ", ".join([*IMAGES_PER_EPOCH, "folder", "synthetic"])
         raise UsageError(f"workload.data={workload.data}: choose one of {names}, or pkg.mod:name")
-    if workload.data == "cifar10" and not cifar10_there(root):
+    if must_fetch(workload, root):
         if fetch:
             say(f"fetching CIFAR-10 into {root}, once (jobs never download)")
             prepare(workload, root, cluster, download=True)
@@ -70,6 +70,11 @@ def fetch(settings: Settings, say: Callable[[str], None]) -> None:
     else:
         say(f"fetching CIFAR-10 into {root}")
         prepare(workload, root, settings.cluster, download=True)
+
+
+def must_fetch(workload: Workload, root: Path) -> bool:
+    """Whether the workload's data set has to be downloaded into `root` first."""
+    return workload.data == "cifar10" and not cifar10_there(root)
 
 
 def cifar10_there(root: Path) -> bool:
@@ -124,7 +129,7 @@ def prepare(workload: Workload, root: Path, cluster: Cluster, *, download: bool 
     lines = [line for line in done.stderr.strip().splitlines() if line.strip()]
     if done.returncode != 0:
         reason = lines[-1] if lines else f"exit code {done.returncode}"
-        if "No module named 'torch" in reason:
+        if done.returncode == NO_TORCH_CODE:
             reason = "this Python has no torch (give the job's with cluster.python= or a container)"
         if download:
             reason += (

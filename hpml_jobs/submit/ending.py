@@ -26,7 +26,10 @@ _ECHO = re.compile(
     r"|Dist(Backend|Network|Store)Error|killed by signal: Terminated",
     re.IGNORECASE,
 )
-"""What ranks raise because another one is gone; nodes' clocks differ, so time alone cannot tell."""
+"""What torch, NCCL and gloo raise on a rank because another rank is gone.
+
+The clocks of nodes differ, so the time of an error alone does not tell which came first.
+"""
 
 
 def judge(

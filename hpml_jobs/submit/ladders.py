@@ -39,11 +39,19 @@ def _after(state: CellState, ended: CellState, batch: int) -> CellState | None:
     """
     if state.recorded or state.outcome not in _NOT_TRIED or state.job != ended.job:
         return None
-    if ended.outcome is Outcome.OOM:
+    untried = ended.outcome is Outcome.OOM
+    if untried:
         outcome, reason = Outcome.OOM, f"not tried: batch {batch} ran out of memory"
     else:
         outcome, reason = Outcome.MISSING, f"the ladder ended at batch {batch}"
         reason += f" ({ended.outcome.value})"
     return msgspec.structs.replace(
-        state, outcome=outcome, reason=reason, who="", starts=None, queued_s=None, elapsed_s=None
+        state,
+        outcome=outcome,
+        reason=reason,
+        untried=untried,
+        who="",
+        starts=None,
+        queued_s=None,
+        elapsed_s=None,
     )

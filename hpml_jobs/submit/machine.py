@@ -17,11 +17,15 @@ ASK_TIMEOUT_S = 10
 
 
 class Answer(NamedTuple):
-    """What a SLURM command said; `complaint` is the first line of its own words, or ours."""
+    """What a SLURM command said; `complaint` is the first line of its own words, or ours.
+
+    `absent`: there is no such command on PATH, so asking again later is of no use.
+    """
 
     code: int
     text: str
     complaint: str
+    absent: bool = False
 
 
 def ask_slurm(*command: str) -> Answer:
@@ -42,7 +46,7 @@ def ask_slurm(*command: str) -> Answer:
             check=False,
         )
     except FileNotFoundError:
-        return Answer(1, "", "not on PATH")
+        return Answer(1, "", "not on PATH", absent=True)
     except subprocess.TimeoutExpired:
         return Answer(1, "", f"no answer within {ASK_TIMEOUT_S} s")
     except OSError as fault:

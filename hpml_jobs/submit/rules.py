@@ -11,7 +11,7 @@ from hpml_jobs.pending import why_pending
 from hpml_jobs.record import Record
 from hpml_jobs.slurm import Outcome, array_ids, is_slurm
 from hpml_jobs.slurm_jobs import JobState, canceller
-from hpml_jobs.study import CellFolder, CellState, Study
+from hpml_jobs.study import CellFolder, CellState, Study, in_job
 from hpml_jobs.submit.asking import Seen, Told
 from hpml_jobs.submit.logs import slurm_logs, tail
 from hpml_jobs.submit.pace import Pace, pace_of
@@ -110,14 +110,14 @@ def _under_way(case: Case, told: JobState) -> CellState:
         pending = why_pending(told.reason)
         words = f"on {told.node}, being made ready" if told.node else str(pending)
         state = "" if told.state == "PENDING" else f"{told.state}: "
-        reason = f"{state}{words}, job {told.job}"
+        reason = in_job(f"{state}{words}", told.job)
         return case.state(told.outcome, reason, who=pending.who)
     begun = case.attempt and _of_this_run(case, case.attempt, told)
     pace = pace_of(case.attempt, case.seen.at) if case.attempt and begun else Pace("starting")
     verb = "" if told.state == "RUNNING" else f"{told.state} "
     return case.state(
         told.outcome,
-        f"{verb}on {told.node or '?'}, job {told.job}",
+        in_job(f"{verb}on {told.node or '?'}", told.job),
         **pace._asdict(),
     )
 
@@ -135,7 +135,7 @@ def _in_turn(case: Case, told: JobState) -> CellState:
     if case.end is None:
         return _under_way(case, told)
     if case.end.outcome.finished:
-        reason = f"it has ended, its record is not visible yet, job {told.job}"
+        reason = in_job("it has ended, its record is not visible yet", told.job)
         return case.state(Outcome.RUNNING, reason)
     return _by_end(case, case.end)
 
@@ -173,7 +173,7 @@ def _ended(case: Case, told: JobState) -> CellState:
     who = canceller(told.state)
     ended = told.exit_code and outcome is not Outcome.CANCELLED  # 0:0 then, which says nothing
     code = f", exit code {told.exit_code}" if ended else ""
-    reason = f"{told.state}{f' ({who})' if who else ''}{code}, job {told.job}"
+    reason = in_job(f"{told.state}{f' ({who})' if who else ''}{code}", told.job)
     if case.shared and case.attempt is None:
         if outcome in _BY_THE_JOB:
             return case.state(outcome, f"{reason}, before its turn")
@@ -182,8 +182,8 @@ def _ended(case: Case, told: JobState) -> CellState:
         age_s = case.seen.at - told.ended if told.ended else LAG_S
         if abs(age_s) < LAG_S:  # clocks may differ by seconds
             seconds = lasting(max(0.0, age_s))
-            words = f"ended {seconds} ago, its record is not visible yet, job {told.job}"
-            return case.state(Outcome.RUNNING, words)
+            words = f"ended {seconds} ago, its record is not visible yet"
+            return case.state(Outcome.RUNNING, in_job(words, told.job))
         return case.state(outcome, f"job {told.job} {told.state} but left no record")
     if outcome is Outcome.FAILED and killed_for_memory(case):
         return _out_of_memory(case)
@@ -234,8 +234,8 @@ def _silent(case: Case) -> CellState:
     answered, last = case.seen.memory.answered, case.told.last
     since = f" since {clock(answered, case.seen.at)}" if answered else ""
     then = f" ({last.outcome.value} then)" if last and answered else ""
-    reason = f"unknown{since}{then}: {case.seen.no_queue}, job {case.job}"
-    return case.state(Outcome.UNKNOWN, reason)
+    reason = f"unknown{since}{then}: {case.seen.no_queue}"
+    return case.state(Outcome.UNKNOWN, in_job(reason, case.job))
 
 
 def _iso(moment: float | None) -> str | None:

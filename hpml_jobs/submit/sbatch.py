@@ -15,6 +15,12 @@ from hpml_jobs.files import write_whole
 from hpml_jobs.slurm import scrubbed
 from hpml_jobs.study import Study
 
+_ANSWER = re.compile(r"job (\d+)")
+"""The id in sbatch's `Submitted batch job 17`."""
+
+_SBATCH = "sbatch: "
+"""How sbatch begins its own lines on stderr."""
+
 
 class RefusedError(HpmlError):
     """sbatch said no; the message is SLURM's words."""
@@ -76,7 +82,7 @@ def sbatch(study: Study, script: str) -> str:
         done = subprocess.run(["sbatch", str(path)], capture_output=True, text=True, check=False)
     if done.returncode:
         raise RefusedError(slurm_words(done.stderr or done.stdout))
-    told = re.search(r"job (\d+)", done.stdout)
+    told = _ANSWER.search(done.stdout)
     if told is None:
         raise HpmlError(f"sbatch said {done.stdout!r}; look with squeue --me before sending again")
     job = told[1]
@@ -87,5 +93,5 @@ def sbatch(study: Study, script: str) -> str:
 def slurm_words(said: str) -> str:
     """SLURM's own words, without Python's."""
     lines = [line.strip() for line in said.splitlines()]
-    own = [line.removeprefix("sbatch: ") for line in lines if line.startswith("sbatch: ")]
+    own = [line.removeprefix(_SBATCH) for line in lines if line.startswith(_SBATCH)]
     return "; ".join(own) or " ".join(line for line in lines if line)

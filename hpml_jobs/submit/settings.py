@@ -117,17 +117,21 @@ class Settings(Settled, frozen=True, kw_only=True):
             raise UsageError(f"workload.images={self.workload.images}: must be 1 or more")
 
 
+_PLACE, _NO_CHOICE = " - at `$", "enum value"
+"""msgspec's words, which has no field for either: before a key's path, and of a wrong choice."""
+
+
 def settle(values: dict[str, Any]) -> Settings:
     """Check a composed configuration; the key at fault is named as it is typed."""
     try:
         return msgspec.convert(values, Settings)
     except msgspec.ValidationError as fault:
-        words, _, path = str(fault).partition(" - at `$")
+        words, _, path = str(fault).partition(_PLACE)
         key = path.rstrip("`").lstrip(".")
         value = values
         for part in key.split("."):
             value = value.get(part) if isinstance(value, dict) else None  # type: ignore[assignment]
-        if "enum value" in words:
+        if _NO_CHOICE in words:
             words = f"choose one of {_choices(key)}"
         shown = f"{key}={value}" if key else "the configuration"
         raise UsageError(f"{shown}: {words[0].lower()}{words[1:].replace('`', '')}") from fault

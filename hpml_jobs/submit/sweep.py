@@ -25,11 +25,16 @@ GROUPS = ("cluster", "workload", "recipe", "grid")
 
 
 class Sweep(NamedTuple):
-    """All combinations, what was decided on the way, and where each value came from."""
+    """All combinations, what was decided on the way, and where each value came from.
+
+    `detected` is the sentence that says why `cluster=auto` became this profile; empty where the
+    profile was named.
+    """
 
     settings: list[Settings]
     said: list[str]
     origins: dict[str, str]
+    detected: str = ""
 
 
 def expand(words: list[str], *, multirun: bool, config_dir: Path | None = None) -> Sweep:
@@ -71,6 +76,7 @@ class _Composer:
         self.personal: dict[str, Any] = {}
         self.mine: dict[str, list[Any]] = {}  # choices of groups that a grid's blocks go before
         self.said: list[str] = []
+        self.detected = ""
         self.origins: dict[str, str] = {}
         self._taken: dict[str, dict[str, None]] = {}  # by group, choices in their order
 
@@ -92,7 +98,7 @@ class _Composer:
         if not found:
             raise UsageError("no cell: a range is empty")
         _one_study(found)
-        return Sweep(found, self.said, self.origins)
+        return Sweep(found, self.said, self.origins, self.detected)
 
     def _cluster(self) -> str:
         choices = self.groups.get("cluster", ["auto"])
@@ -102,8 +108,8 @@ class _Composer:
         self._check_choice("cluster", choice)
         if choice == "auto":
             known = {name: self._known_as(path) for name, path in self._options("cluster").items()}
-            choice, sentence = machine.detect_cluster(known)
-            self.said.append(sentence)
+            choice, self.detected = machine.detect_cluster(known)
+            self.said.append(self.detected)
         return choice
 
     @staticmethod

@@ -14,11 +14,15 @@ _OUT_OF_MEMORY = re.compile(
     r"|unable to allocate|CUBLAS_STATUS_ALLOC_FAILED|std::bad_alloc",
     re.IGNORECASE,
 )
-
+"""What torch, CUDA, cuBLAS, numpy and the kernel write; no wording of this program."""
 
 _UNUSED = "Expected to have finished reduction in the prior iteration"
+_UNUSED_LIST = "indices"
 _FREEZE = "freeze them with requires_grad_(False), or take them out of the model."
-"""What DDP says of parameters that backward does not reach, and what to do about it."""
+"""What DDP says of parameters that backward does not reach, its line that lists them, a remedy."""
+
+_REWRAPPED = "Caught "
+"""How torch begins the message of a DataLoader worker's error; its last line is the error."""
 
 
 def describe(error: BaseException, rank: int) -> RankError:
@@ -47,6 +51,12 @@ def is_oom(error: BaseException) -> bool:
     return any(_says_oom(link) for link in _chain(error))
 
 
+def lacks_torch(error: BaseException) -> bool:
+    """Whether torch or torchvision is not installed, also where the error was wrapped."""
+    missing = {link.name for link in _chain(error) if isinstance(link, ModuleNotFoundError)}
+    return not missing.isdisjoint(("torch", "torchvision"))
+
+
 def _says_oom(error: BaseException) -> bool:
     if isinstance(error, HpmlError):
         return False  # our own words: a cell is not out of memory because a sentence says so
@@ -72,12 +82,12 @@ def reason_of(error: BaseException) -> str:
     """
     lines = str(error).strip().splitlines() or [""]
     if _UNUSED in lines[0]:
-        told = next((line.strip() for line in lines if "indices" in line), "")
+        told = next((line.strip() for line in lines if _UNUSED_LIST in line), "")
         return (
             f"strategy=ddp: some parameters get no gradient in backward; {_FREEZE} {told}".strip()
         )
     if isinstance(error, HpmlError):
         return " ".join(lines)
-    if lines[0].startswith("Caught "):  # torch wraps a loader worker's error: the last line is it
+    if lines[0].startswith(_REWRAPPED):
         return lines[-1].strip()
     return f"{type(error).__name__}: {lines[0]}".removesuffix(": ")

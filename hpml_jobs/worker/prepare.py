@@ -13,12 +13,12 @@ from pathlib import Path
 import msgspec
 
 from hpml_jobs.errors import HpmlError
-from hpml_jobs.worker.failure import reason_of
-from hpml_jobs.workload import Counts, Workload
+from hpml_jobs.worker.failure import lacks_torch, reason_of
+from hpml_jobs.workload import NO_TORCH_CODE, Counts, Workload
 
 
 def main(arguments: list[str]) -> int:
-    """Exit code 0 with the answer on stdout, or 1 with one line on stderr."""
+    """Exit code 0 with the answer on stdout, else 1 or NO_TORCH_CODE with one line on stderr."""
     parser = argparse.ArgumentParser(prog="python -m hpml_jobs.worker.prepare")
     parser.add_argument("--workload", required=True, help="the workload as JSON")
     parser.add_argument("--data-root", required=True, type=Path)
@@ -33,7 +33,7 @@ def main(arguments: list[str]) -> int:
             counts = prepare(workload, asked.data_root, download=asked.download)
     except Exception as fault:  # the user's code may raise anything; the asker wants one line
         sys.stderr.write(f"{reason_of(fault)}\n")
-        return 1
+        return NO_TORCH_CODE if lacks_torch(fault) else 1
     sys.stdout.write(msgspec.json.encode(counts).decode() + "\n")
     return 0
 

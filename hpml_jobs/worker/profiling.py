@@ -21,6 +21,9 @@ from hpml_jobs.worker.training import Training
 
 ITERATIONS = 20
 _WINDOW = "hpml_jobs iterations"
+_GLOO, _NCCL, _OPERATOR = "gloo:", "nccl", "aten::"
+"""How torch's profiler names gloo's collectives, NCCL's kernels, and torch's own operators."""
+
 _ELEMENT_BYTES = {
     "float": 4,
     "double": 8,
@@ -53,8 +56,8 @@ class Event(NamedTuple):
     def is_collective(self) -> bool:
         """Whether it is a collective of gloo (from its call to its end), or NCCL's kernel."""
         if self.on_device:
-            return "nccl" in self.name.lower()
-        return self.name.startswith("gloo:")
+            return _NCCL in self.name.lower()
+        return self.name.startswith(_GLOO)
 
 
 class NoProfileError(HpmlError):
@@ -145,7 +148,7 @@ def summary(events: Sequence[Event], ran: Ran) -> Trace:
         (event.start_s, event.end_s)
         for event in events
         if not event.is_collective
-        and (event.on_device if on_device else event.name.startswith("aten::"))
+        and (event.on_device if on_device else event.name.startswith(_OPERATOR))
     ]
     window_s = events[0].end_s
     comm_s, compute_s, busy_s = union_s(comm), union_s(compute), union_s([*comm, *compute])

@@ -8,6 +8,7 @@ import pytest
 from hpml_jobs.cli import run
 from hpml_jobs.files import encode, write_whole
 from hpml_jobs.study import Study
+from hpml_jobs.workload import NO_TORCH_CODE
 from tests.unit.conftest import FakeSlurm
 from tests.unit.values import record
 
@@ -185,11 +186,11 @@ def test_a_login_node_without_sbatch_does_not_train(
 # ---- data that is not there ----
 
 
-def a_python(folder: Path, words: str) -> str:
+def a_python(folder: Path, words: str, code: int = 1) -> str:
     """A job's Python that fails as the worker's `prepare` does: with its reason as last line."""
     path = folder.parent / "python"
     told = f"echo 'Traceback (most recent call last):' >&2\necho {shlex.quote(words)} >&2\n"
-    path.write_text(f"#!/bin/sh\n{told}exit 1\n")
+    path.write_text(f"#!/bin/sh\n{told}exit {code}\n")
     path.chmod(0o755)
     return f"cluster.python={path}"
 
@@ -199,33 +200,37 @@ def a_python(folder: Path, words: str) -> str:
     [
         (
             "workload=resnet18_cifar10 workload.data=folder data.root=pictures",
-            "",
+            (),
             "pictures: no folder train in it; a folder data set is train/CLASS/IMAGE",
         ),
         (
             "workload=resnet18_cifar10 data.root=images",
-            "URLError: no route to host",
+            ("URLError: no route to host",),
             "no route to host; where the internet and the jobs' Python are, type: hpml-jobs fetch "
             "workload=resnet18_cifar10 data.root=",
         ),
         (
             "workload=resnet18_cifar10",
-            "ModuleNotFoundError: No module named 'torch'",
+            ("ModuleNotFoundError: no such module", NO_TORCH_CODE),
             "this Python has no torch (give the job's with cluster.python= or a container)",
         ),
         (
             "workload=custom workload.model=nowhere:build workload.data=nowhere:data",
-            "ModuleNotFoundError: No module named 'nowhere'",
+            ("ModuleNotFoundError: No module named 'nowhere'",),
             "custom: ModuleNotFoundError: No module named 'nowhere'",
         ),
     ],
     ids=["folder", "fetch", "no-torch", "own-code"],
 )
 def test_data_or_code_that_is_not_there_is_named_with_exit_code_1(
-    words: str, python: str, telling: str, slurm: FakeSlurm, capsys: pytest.CaptureFixture[str]
+    words: str,
+    python: tuple,
+    telling: str,
+    slurm: FakeSlurm,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     desk = Path.cwd()
-    asked = [*words.split(), a_python(desk, python)] if python else words.split()
+    asked = [*words.split(), a_python(desk, *python)] if python else words.split()
     assert run(asked) == 1
     assert telling in last_line(capsys)
     assert slurm.scripts == []

@@ -118,7 +118,7 @@ def test_what_is_an_answer_needs_no_step_but_collect() -> None:
     cells = [
         CellState(slug="a", outcome=Outcome.OK, recorded=True),
         CellState(slug="b", outcome=Outcome.OOM, recorded=True),
-        CellState(slug="c", outcome=Outcome.OOM, reason="not tried: batch 512 ran out of memory"),
+        CellState(slug="c", outcome=Outcome.OOM, untried=True),
     ]
     assert advice(cells, "mine") == ["next: hpml-jobs collect mine"]
 

@@ -1,10 +1,12 @@
 """`record` and `status`: every verdict with its reason, and what did not pass beside its cell."""
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
+from hpml_jobs import reading
 from hpml_jobs.cell import CellFile
 from hpml_jobs.cli import run
 from hpml_jobs.files import encode, write_whole
@@ -65,6 +67,20 @@ def test_status_for_programs_has_every_verdict(
     by_check = {verdict["check"]: verdict for verdict in told}
     assert by_check["loader-bound"]["reason"].startswith("stall is 12 % of the epoch (limit 5 %)")
     assert "efficiency" in by_check  # neighbours are looked at too
+
+
+def test_every_key_number_with_a_fraction_has_a_unit() -> None:
+    found = reading.numbers(SPOILT)
+    fractions = {name for name, value in found.items() if _has_fraction(value)}
+    assert len(fractions) > 10
+    assert fractions <= reading.UNITS.keys() <= found.keys()
+
+
+def _has_fraction(value: object) -> bool:
+    parts = value.values() if isinstance(value, dict) else value
+    if isinstance(parts, str) or not isinstance(parts, Iterable):
+        return isinstance(parts, float)
+    return any(isinstance(part, float) for part in parts)
 
 
 def test_record_shows_key_numbers_and_all_verdicts_the_worst_first(

@@ -13,6 +13,9 @@ from hpml_jobs.submit.machine import ask_slurm
 COMMANDS = ("sbatch", "srun", "squeue", "scontrol", "sinfo", "sacct", "scancel")
 SUPPORT = "wait and try again, or ask the cluster's support"
 
+_UP, _NO_ACCOUNTS = "is UP", "disabled"
+"""What `scontrol ping` says of a controller that answers, and sacct where nothing is accounted."""
+
 
 class Association(NamedTuple):
     """What an account allows a person, in SLURM's words; empty: no limit of that name."""
@@ -83,7 +86,7 @@ def controller() -> Finding:
     begun = time.monotonic()
     answer = ask_slurm("scontrol", "ping")
     took = f"{time.monotonic() - begun:.1f} s"
-    if "is UP" in answer.text:
+    if _UP in answer.text:
         return ok("controller", f"cluster {_name()} answers in {took}")
     said = " ".join((answer.text or answer.complaint).split()) or "nothing"
     return problem("controller", f"scontrol ping: {said} ({took})", SUPPORT)
@@ -94,7 +97,7 @@ def accounting() -> Finding:
     answer = ask_slurm("sacct", "-X", "-P", "-n", "-o", "JobID", "-j", "1")
     if answer.code == 0:
         return ok("accounting", "sacct answers")
-    if "disabled" in answer.complaint:
+    if _NO_ACCOUNTS in answer.complaint:
         remedy = "states of ended jobs come from squeue and from what the jobs leave"
         return warning("accounting", "SLURM keeps no accounts here", remedy)
     return warning("accounting", f"sacct: {answer.complaint}", SUPPORT)

@@ -11,6 +11,7 @@ from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.submit import machine
 from hpml_jobs.submit.batches import batches
 from hpml_jobs.submit.cells import Plan, make_plan
+from hpml_jobs.submit.datasets import must_fetch
 from hpml_jobs.submit.doctor import controller, here, node, nodes, request
 from hpml_jobs.submit.settings import Settings
 from hpml_jobs.submit.sweep import Sweep, expand
@@ -19,11 +20,10 @@ Say = Callable[[str], None]
 
 
 class Tried(NamedTuple):
-    """What planning a submission came to: the plan, or why there is none; what it said."""
+    """What planning a submission came to: the plan, or why there is none."""
 
     plan: Plan | None
-    fault: str
-    said: list[str]
+    fault: str = ""
 
 
 def examine(
@@ -59,11 +59,10 @@ def examine(
 
 def _try(sweep: Sweep) -> Tried:
     """Plan as a submission would; nothing is fetched, nothing sent."""
-    said: list[str] = []
     try:
-        return Tried(make_plan(sweep, fetch=False, say=said.append), "", said)
+        return Tried(make_plan(sweep, fetch=False, say=lambda _: None))
     except HpmlError as fault:
-        return Tried(None, str(fault), said)
+        return Tried(None, str(fault))
 
 
 def _here(sweep: Sweep, tried: Tried) -> Iterator[Finding]:
@@ -83,7 +82,7 @@ def _here(sweep: Sweep, tried: Tried) -> Iterator[Finding]:
     outputs = Path(os.path.expandvars(settings.outputs)).expanduser().resolve()
     yield here.outputs(outputs, cluster)
     if plan:
-        yield _data(plan, tried.said)
+        yield _data(plan)
     elif cluster.account or cluster.account_rule is not Rule.REQUIRED:  # else it is said already
         yield problem("cell", tried.fault)
     yield from here.container(cluster)
@@ -94,10 +93,9 @@ def _here(sweep: Sweep, tried: Tried) -> Iterator[Finding]:
 
 def _profile(sweep: Sweep, settings: Settings) -> Finding:
     """Which profile, what chose it, and whether it is of another cluster than this one."""
-    detected = [line for line in sweep.said if "cluster=" in line]
     origin = sweep.origins.get("cluster", "the command line")
     cluster = settings.cluster
-    why = detected[0] if detected else f"cluster={cluster.name} ({origin})"
+    why = sweep.detected or f"cluster={cluster.name} ({origin})"
     if not cluster.known_as or not machine.has_sbatch():
         return ok("cluster", why)
     name = machine.limits().get("ClusterName", "")
@@ -118,13 +116,14 @@ def _allowed(settings: Settings, plan: Plan | None) -> Iterator[Finding]:
     yield from nodes.findings(cluster, kind)
 
 
-def _data(plan: Plan, said: list[str]) -> Finding:
-    """Whether the workload's data set is there."""
+def _data(plan: Plan) -> Finding:
+    """Whether the data sets of all workloads are there."""
     file = plan.cells[0].file
     workload = file.cell.workload
-    missing = [line for line in said if "would be fetched" in line]
-    if missing:
-        remedy = f"hpml-jobs fetch workload={workload.name} (submission does it too)"
-        return warning("data", missing[0].partition(":")[0], remedy)
+    needed = {(one.cell.workload, one.file.data_root): None for one in plan.cells}
+    for each, root in needed:
+        if must_fetch(each, Path(root)):
+            remedy = f"hpml-jobs fetch workload={each.name} (submission does it too)"
+            return warning("data", f"CIFAR-10 is not in {root}", remedy)
     where = f" in {file.data_root}" if workload.data in ("cifar10", "folder") else ""
     return ok("data", f"workload={workload.name}: {workload.images:,} training images{where}")

@@ -37,6 +37,12 @@ FILE_LAG_S = 30.0
 
 CLOCKS_MAY_DIFFER_S = 5.0
 
+_NOT_INSTALLED = "No module named"
+"""Python's own words; the doctor's program has not begun then, and can answer nothing."""
+
+_BY_SLURM = ("srun:", "slurmstepd:")
+"""How SLURM begins its lines in a job's error log."""
+
 
 class Question(NamedTuple):
     """The files between here and the node: the cell it looks with the eyes of, and its answer."""
@@ -197,7 +203,7 @@ def _unanswered(study: Study, last: JobState, patience_s: float) -> Finding:
         return (warning if waiting else problem)("job", seen, remedy)
     said = _last_words(study, last.job)
     remedy = ""
-    if "No module named" in said:
+    if _NOT_INSTALLED in said:
         remedy = f"install hpml-jobs {__version__} into the jobs' Python (cluster.python=)"
     seen = f"job {last.job} ended without an answer, {_words(last)}: {said or 'it printed nothing'}"
     return problem("job", seen, remedy or f"its logs are in {study.slurm}")
@@ -210,7 +216,7 @@ def _last_words(study: Study, job: str) -> str:
     except OSError:
         return ""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    own = [line for line in lines if not line.startswith(("srun:", "slurmstepd:"))]
+    own = [line for line in lines if not line.startswith(_BY_SLURM)]
     return (own or lines or [""])[-1]
 
 

@@ -14,7 +14,7 @@ from hpml_jobs.slurm_jobs import JobState
 from hpml_jobs.study import Study
 from hpml_jobs.submit.batches import batches
 from hpml_jobs.submit.cells import Plan, make_plan
-from hpml_jobs.submit.doctor import controller, here, node, nodes, proof, request
+from hpml_jobs.submit.doctor import controller, examination, here, node, nodes, proof, request
 from hpml_jobs.submit.doctor.controller import Association
 from hpml_jobs.submit.sweep import expand
 from tests.unit.conftest import FakeSlurm
@@ -158,6 +158,29 @@ def test_a_laptop_is_examined_and_the_answer_is_json(
     assert about["cluster"].startswith("no sbatch here")
     assert "20,480 training images" in about["data"]
     assert list(laptop.iterdir()) == []
+
+
+def test_a_detected_cluster_is_told_by_what_detected_it(slurm: FakeSlurm) -> None:
+    for words, seen in (
+        ([], "SLURM's ClusterName is greene: cluster=greene"),
+        (["cluster=greene"], "cluster=greene (the command line)"),
+    ):
+        sweep = expand(words, multirun=False)
+        assert examination._profile(sweep, sweep.settings[0]).seen == seen
+
+
+def test_a_data_set_that_must_be_fetched_is_a_warning(slurm: FakeSlurm, desk: Path) -> None:
+    sweep = expand(["workload=resnet18_cifar10", "cluster=greene"], multirun=False)
+    plan = make_plan(sweep, fetch=False, say=lambda _: None)
+    found = examination._data(plan)
+    assert (found.level, found.seen) == (Level.WARNING, f"CIFAR-10 is not in {desk / 'data'}")
+    assert found.remedy.startswith("hpml-jobs fetch workload=resnet18_cifar10")
+    folder = desk / "data" / "cifar-10-batches-py"
+    folder.mkdir(parents=True)
+    for name in (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"):
+        (folder / name).write_bytes(b"")
+    there = examination._data(plan)
+    assert (there.level, there.seen.endswith(f" in {desk / 'data'}")) == (Level.OK, True)
 
 
 def test_a_login_node_without_sbatch_is_a_finding_and_wrong_words_are_wrong_usage(

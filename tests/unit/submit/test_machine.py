@@ -64,9 +64,9 @@ def test_a_cluster_that_does_not_tell_its_name_is_generic(
 
 def test_a_silent_or_absent_command_answers_nothing(slurm: FakeSlurm) -> None:
     slurm.answer("sinfo", err="down", code=1)
-    assert machine.ask_slurm("sinfo") == (1, "", "down")
+    assert machine.ask_slurm("sinfo") == (1, "", "down", False)
     slurm.without("sinfo")
-    assert machine.ask_slurm("sinfo") == (1, "", "not on PATH")
+    assert machine.ask_slurm("sinfo") == (1, "", "not on PATH", True)
     assert machine.inventory() == ()
 
 

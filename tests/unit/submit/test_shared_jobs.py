@@ -133,7 +133,9 @@ def test_above_the_batch_that_did_not_fit_nothing_was_tried(slurm: FakeSlurm, la
     ladder.end(128, JOB, Outcome.OOM, "rank 0: out of memory")
     assert ladder.outcomes() == [Outcome.OK, Outcome.OOM, Outcome.OOM]
     top = ladder.states()[512]
-    assert (top.reason, top.recorded) == ("not tried: batch 128 ran out of memory", False)
+    assert (top.untried, top.recorded) == (True, False)
+    assert "batch 128 ran out of memory" in top.reason
+    assert not ladder.states()[128].untried
 
 
 def test_a_ladder_that_failed_names_where_it_ended(slurm: FakeSlurm, ladder: Made) -> None:
@@ -141,6 +143,7 @@ def test_a_ladder_that_failed_names_where_it_ended(slurm: FakeSlurm, ladder: Mad
     ladder.end(32, JOB, Outcome.FAILED, "rank 1: no")
     assert ladder.outcomes() == [Outcome.FAILED, Outcome.MISSING, Outcome.MISSING]
     assert ladder.states()[512].reason == "the ladder ended at batch 32 (failed)"
+    assert not ladder.states()[512].untried
 
 
 def test_a_rung_that_was_sent_again_has_its_own_chance(slurm: FakeSlurm, ladder: Made) -> None:

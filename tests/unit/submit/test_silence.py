@@ -37,6 +37,15 @@ def silent(slurm: FakeSlurm) -> None:
     slurm.answer("sacct", err="sacct: error: Problem talking to the database\n", code=1)
 
 
+def test_an_absent_squeue_is_not_a_silent_one(slurm: FakeSlurm, made: Made) -> None:
+    assert not standing(made.study).seen.silent
+    silent(slurm)
+    assert standing(made.study).seen.silent
+    slurm.without("squeue")
+    seen = standing(made.study).seen
+    assert (seen.no_squeue, bool(seen.no_queue), seen.silent) == (True, True, False)
+
+
 def test_squeue_alone_tells_how_a_job_ended_and_that_is_kept(slurm: FakeSlurm, made: Made) -> None:
     without_accounting(slurm)
     ended = queued(JOB, "TIMEOUT", node="gr001") + queued("17_1", "FAILED", node="gr002")

@@ -145,6 +145,7 @@ def test_the_cluster_name_picks_the_profile(slurm: FakeSlurm, told, profile) -> 
     sweep = expand(["workload=digits"], multirun=False)
     assert sweep.settings[0].cluster.name == profile
     assert sweep.said == [f"SLURM's ClusterName is {told}: cluster={profile}"]
+    assert sweep.detected == sweep.said[0]
 
 
 # ---- personal defaults ----

@@ -18,7 +18,7 @@ from hpml_jobs.errors import HpmlError
 from hpml_jobs.worker import prepare
 from hpml_jobs.worker.data import check_length, length, open_data
 from hpml_jobs.worker.images import read_digits
-from hpml_jobs.workload import Workload
+from hpml_jobs.workload import NO_TORCH_CODE, Workload
 
 from .conftest import DIGITS, changed
 
@@ -199,6 +199,15 @@ def test_prepare_counts_own_data_and_keeps_its_prints_apart(own_data, capsys):
     out, err = capsys.readouterr()
     assert json.loads(out) == {"images": 30, "effective": 12, "parameters": 26_154}
     assert f"reading {own_data}" in err
+
+
+def test_prepare_without_torch_ends_with_its_own_code(tmp_path, monkeypatch, capsys):
+    def fails(*_args, **_more):
+        raise ModuleNotFoundError("no such module", name="torch")
+
+    monkeypatch.setattr(prepare, "prepare", fails)
+    assert ask({}, tmp_path) == NO_TORCH_CODE
+    assert capsys.readouterr().err == "ModuleNotFoundError: no such module\n"
 
 
 @pytest.mark.parametrize(

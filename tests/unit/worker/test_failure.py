@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from hpml_jobs.errors import HpmlError
-from hpml_jobs.worker.failure import describe, is_oom, reason_of
+from hpml_jobs.worker.failure import describe, is_oom, lacks_torch, reason_of
 
 
 def wrapped(error: Exception) -> Exception:
@@ -37,6 +37,21 @@ def wrapped(error: Exception) -> Exception:
 def test_out_of_memory_bare_and_wrapped(error):
     assert is_oom(error)
     assert is_oom(wrapped(error))
+
+
+@pytest.mark.parametrize(
+    ("error", "lacks"),
+    [
+        (ModuleNotFoundError("words", name="torch"), True),
+        (ModuleNotFoundError("words", name="torchvision"), True),
+        (ModuleNotFoundError("words", name="torch.no_such_part"), False),
+        (ModuleNotFoundError("No module named 'torchaudio'", name="torchaudio"), False),
+        (ValueError("No module named 'torch'"), False),
+    ],
+)
+def test_a_missing_torch_is_known_by_the_module_not_by_the_words(error, lacks):
+    assert lacks_torch(error) is lacks
+    assert lacks_torch(wrapped(error)) is lacks
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,9 @@
     python benchmarks/all_reduce.py [--ranks 2] [--rounds 5]
 
 Theirs is what a person would write: a few all-reduces after each other between two barriers, the
-wall time divided by their number, the slowest rank. Ours is hpml_jobs.worker.probe. Both take turns
-in one process group; the table shows the median of each and of their ratio in the same round.
+wall time divided by their number, the slowest rank. Ours is
+hpml_jobs.worker.instruments.microbenchmark. Both take turns in one process group;
+the table shows the median of each and of their ratio in the same round.
 """
 
 import argparse
@@ -18,7 +19,7 @@ from statistics import median
 import torch
 import torch.distributed as dist
 
-from hpml_jobs.worker import probe
+from hpml_jobs.worker.instruments import microbenchmark as probe
 
 SIZES = (2**16, 2**20, 2**22, 9_461_800, 2**24, 26_494_976, 44_695_848, 2**26)
 REPETITIONS = 20

@@ -20,12 +20,12 @@ from statistics import median
 import torch
 import torch.distributed as dist
 
-from hpml_jobs.cell import Cell, Device, Strategy
-from hpml_jobs.report.statistics import interval
+from hpml_jobs.core.cell import Cell, Device, Strategy
+from hpml_jobs.core.workload import Workload
+from hpml_jobs.report.merge.statistics import interval
 from hpml_jobs.worker.epochs import instrumented_epoch, train_epoch
 from hpml_jobs.worker.strategies import STRATEGIES, this_place
 from hpml_jobs.worker.training import Training, make_training
-from hpml_jobs.workload import Workload
 
 BATCH = 32
 WORKLOADS = {

@@ -21,9 +21,9 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from hpml_jobs.attempt import AttemptFolder  # noqa: E402  (the root is on the path only now)
-from hpml_jobs.cell import Cell  # noqa: E402
-from hpml_jobs.files import encode, write_whole  # noqa: E402
+from hpml_jobs.core.cell import Cell  # noqa: E402
+from hpml_jobs.study.attempt import AttemptFolder  # noqa: E402  (the root is on the path only now)
+from hpml_jobs.study.files import encode, write_whole  # noqa: E402
 from tests.rig import Rig, missing  # noqa: E402
 
 PROGRAM = [sys.executable, "-m", "hpml_jobs"]
@@ -89,8 +89,8 @@ def study(rig: Rig, folder: Path, cells: int, runs: int) -> dict[str, float]:
 
 def be_the_jobs_python(words: list[str]) -> None:
     """What `cluster.python` names: the wrapper as it is, with a record instead of workers."""
-    from hpml_jobs.submit import job  # noqa: PLC0415
-    from tests.unit.values import record  # noqa: PLC0415
+    from hpml_jobs.job import run as job  # noqa: PLC0415
+    from tests.unit.builders import record  # noqa: PLC0415
 
     def run_workers(cell: Cell, _folder: object, attempt: AttemptFolder, _job: object):  # noqa: ANN202
         write_whole(attempt.record, encode(record(cell, attempt=attempt.id)))

@@ -5,7 +5,7 @@ import sys
 
 def main() -> None:
     """Run what the command line asks for and exit with its code."""
-    from hpml_jobs.cli import run  # noqa: PLC0415  (a worker that is spawned imports this module)
+    from hpml_jobs.cli.main import run  # noqa: PLC0415  (a worker that is spawned imports this module)
 
     sys.exit(run(sys.argv[1:]))
 

@@ -15,11 +15,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from hpml_jobs.errors import HpmlError
-from hpml_jobs.files import write_whole
-from hpml_jobs.report import found, latex, machine, markdown, sheets
-from hpml_jobs.report.curves_csv import curves_csv
-from hpml_jobs.report.groups import FULL, TOGETHER, Report, merge
-from hpml_jobs.study import CellState, Study
+from hpml_jobs.report.formats import csv_tables as sheets
+from hpml_jobs.report.formats import json_tables as machine
+from hpml_jobs.report.formats import latex, markdown
+from hpml_jobs.report.formats.csv_curves import curves_csv
+from hpml_jobs.report.merge import cells as found
+from hpml_jobs.report.report import FULL, TOGETHER, Report, merge
+from hpml_jobs.study.files import write_whole
+from hpml_jobs.study.study import CellState, Study
 
 
 def collect(study: Study, states: Mapping[str, CellState]) -> Report:

@@ -10,12 +10,12 @@ import submitit
 from submitit.core.utils import FailedJobError, FailedSubmissionError
 from submitit.slurm.slurm import _get_default_parameters, _make_sbatch_string
 
-from hpml_jobs.cluster import Cluster, Isolate, Shape, sbatch_options
+from hpml_jobs.core.cluster import Cluster, Isolate, Shape, sbatch_options
 from hpml_jobs.errors import HpmlError
-from hpml_jobs.study import Study
+from hpml_jobs.job.run import run_cell
+from hpml_jobs.plan.plan import Plan
+from hpml_jobs.study.study import Study
 from hpml_jobs.submit.batches import Batch
-from hpml_jobs.submit.cells import Plan
-from hpml_jobs.submit.job import run_cell
 from hpml_jobs.submit.sbatch import RefusedError, clean_environment, slurm_words
 
 

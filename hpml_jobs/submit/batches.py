@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from hpml_jobs.cluster import Cluster, Shape
+from hpml_jobs.core.cluster import Cluster, Shape
+from hpml_jobs.core.formulas import gpu_hours
 from hpml_jobs.errors import UsageError
-from hpml_jobs.formulas import gpu_hours
-from hpml_jobs.submit import machine
-from hpml_jobs.submit.cells import Ordered, Plan
+from hpml_jobs.plan import machine
+from hpml_jobs.plan.plan import Ordered, Plan
 
 DEFAULT_MAX_ARRAY_SIZE = 1001
 """SLURM's own default of MaxArraySize."""

@@ -5,11 +5,11 @@ from typing import Any
 
 import msgspec
 
-from hpml_jobs.cluster import Launcher
+from hpml_jobs.core.cluster import Launcher
+from hpml_jobs.plan.plan import Plan
 from hpml_jobs.submit.batches import batches
-from hpml_jobs.submit.cells import Plan
-from hpml_jobs.submit.launch import script
 from hpml_jobs.submit.selection import Selection
+from hpml_jobs.submit.send import script
 
 
 def scripts(plan: Plan, selection: Selection) -> list[tuple[str, str]]:

@@ -10,14 +10,14 @@ from collections.abc import Callable
 
 import msgspec
 
-from hpml_jobs.attempt import Progress
-from hpml_jobs.lifeline import die_with_parent
-from hpml_jobs.manifest import Happening, ManifestLine
-from hpml_jobs.study import CellFolder
+from hpml_jobs.core.processes import die_with_parent
+from hpml_jobs.job.run import JOB_VARIABLE
+from hpml_jobs.plan.plan import Ordered, Plan
+from hpml_jobs.study.attempt import Progress
+from hpml_jobs.study.manifest import Happening, ManifestLine
+from hpml_jobs.study.study import CellFolder
 from hpml_jobs.submit.batches import ladders, shuffled
-from hpml_jobs.submit.cells import Ordered, Plan
-from hpml_jobs.submit.job import JOB_VARIABLE
-from hpml_jobs.submit.launch import write_cells
+from hpml_jobs.submit.send import write_cells
 
 POLL_S = 0.2
 
@@ -58,7 +58,7 @@ def run_all(
 
 
 def _run_one(folder: CellFolder, job: str, watch: Callable[[Progress], None]) -> int:
-    command = [sys.executable, "-m", "hpml_jobs.submit.job", str(folder.root)]
+    command = [sys.executable, "-m", "hpml_jobs.job.run", str(folder.root)]
     process = subprocess.Popen(
         command,
         stdout=subprocess.DEVNULL,

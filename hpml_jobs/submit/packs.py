@@ -6,11 +6,11 @@ limit, and what is left of it is cleared away before the next begins.
 
 import shlex
 
-from hpml_jobs.cluster import sbatch_options
+from hpml_jobs.core.cluster import sbatch_options
+from hpml_jobs.job.run import OOM_CODE
+from hpml_jobs.plan.plan import Ordered, Plan
 from hpml_jobs.submit.arrays import job_name, python, setup
 from hpml_jobs.submit.batches import Batch, Way
-from hpml_jobs.submit.cells import Ordered, Plan
-from hpml_jobs.submit.job import OOM_CODE
 from hpml_jobs.submit.sbatch import header, sbatch
 
 _OF_A_STEP = ("nodes", "cpus-per-task", "gres", "mem", "time")
@@ -20,7 +20,7 @@ cell() {{
   name=$1; shift
   srun --ntasks-per-node=1 --kill-on-bad-exit=1 --open-mode=append --job-name="$name" \\
     --output={logs}/%j_"$name"_log.out --error={logs}/%j_"$name"_log.err "$@" \\
-    {python} -u -m hpml_jobs.submit.job {cells}/"$name"
+    {python} -u -m hpml_jobs.job.run {cells}/"$name"
   after $?
 }}"""
 

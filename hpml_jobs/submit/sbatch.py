@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hpml_jobs.errors import HpmlError
-from hpml_jobs.files import write_whole
-from hpml_jobs.slurm import scrubbed
-from hpml_jobs.study import Study
+from hpml_jobs.slurm.states import scrubbed
+from hpml_jobs.study.files import write_whole
+from hpml_jobs.study.study import Study
 
 _ANSWER = re.compile(r"job (\d+)")
 """The id in sbatch's `Submitted batch job 17`."""

@@ -4,10 +4,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from hpml_jobs.slurm import Outcome
-from hpml_jobs.study import CellState
-from hpml_jobs.submit.cells import Ordered, Plan
-from hpml_jobs.submit.status import states
+from hpml_jobs.plan.plan import Ordered, Plan
+from hpml_jobs.slurm.states import Outcome
+from hpml_jobs.status.states import states
+from hpml_jobs.study.study import CellState
 
 
 class Selection(NamedTuple):

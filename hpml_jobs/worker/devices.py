@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import torch
 
-from hpml_jobs.cell import Cell, Device, Strategy
+from hpml_jobs.core.cell import Cell, Device, Strategy
 from hpml_jobs.errors import HpmlError
-from hpml_jobs.worker.timing import Devices
+from hpml_jobs.worker.instruments.timing import Devices
 
 NEWER_LOCK = "locks/worker.txt"
 OLDER_LOCK = "locks/worker-cuda12.txt"

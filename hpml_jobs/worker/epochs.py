@@ -9,14 +9,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hpml_jobs.cell import Cell
+from hpml_jobs.core.cell import Cell
+from hpml_jobs.core.formulas import closure
+from hpml_jobs.core.measurements import Epoch, Steps
 from hpml_jobs.errors import HpmlError
-from hpml_jobs.formulas import closure
-from hpml_jobs.measures import Epoch, Steps
-from hpml_jobs.worker.forking import await_idle_threads
-from hpml_jobs.worker.messages import Ledger
-from hpml_jobs.worker.phases import Anatomy, Moments, anatomy
-from hpml_jobs.worker.timing import Clock, Seconds, Stamp, Times, Window, clock_for, read_times
+from hpml_jobs.worker.fork_safety import await_idle_threads
+from hpml_jobs.worker.instruments.collectives import Ledger
+from hpml_jobs.worker.instruments.phases import Anatomy, Moments, anatomy
+from hpml_jobs.worker.instruments.timing import (
+    Clock,
+    Seconds,
+    Stamp,
+    Times,
+    Window,
+    clock_for,
+    read_times,
+)
 from hpml_jobs.worker.training import Training
 
 STAMPS = 24

@@ -5,9 +5,9 @@ import time
 import traceback
 from collections.abc import Iterator
 
-from hpml_jobs.attempt import AttemptFolder, RankError
 from hpml_jobs.errors import HpmlError
-from hpml_jobs.files import encode, write_whole
+from hpml_jobs.study.attempt import AttemptFolder, RankError
+from hpml_jobs.study.files import encode, write_whole
 
 _OUT_OF_MEMORY = re.compile(
     r"out of memory|can't allocate memory|not enough memory|cannot allocate memory"

@@ -10,21 +10,22 @@ from pathlib import Path
 import msgspec
 import torch
 
-from hpml_jobs.attempt import HOST_VARIABLE, AttemptFolder
-from hpml_jobs.cell import CellFile, Device, Protocol
-from hpml_jobs.measures import TRAINING, UNSYNCED, Probe, Trace
-from hpml_jobs.quantization import Quantized
-from hpml_jobs.record import Rank
-from hpml_jobs.worker import facts, models
+from hpml_jobs.core.cell import CellFile, Device, Protocol
+from hpml_jobs.core.measurements import TRAINING, UNSYNCED, Probe, Trace
+from hpml_jobs.core.quantization import Quantized
+from hpml_jobs.core.record import Rank
+from hpml_jobs.study.attempt import HOST_VARIABLE, AttemptFolder
+from hpml_jobs.worker import models
 from hpml_jobs.worker.devices import devices_for
 from hpml_jobs.worker.epochs import Ran, instrumented_epoch, train_epoch
-from hpml_jobs.worker.messages import fingerprint
-from hpml_jobs.worker.outcome import Common, Measured, Teller, leave_record
-from hpml_jobs.worker.probe import all_reduce_times
-from hpml_jobs.worker.profiling import NoProfileError, look_through_profiler
-from hpml_jobs.worker.quantizing import quantize_replica
+from hpml_jobs.worker.evaluation import test, test_share
+from hpml_jobs.worker.instruments import facts
+from hpml_jobs.worker.instruments.collectives import fingerprint
+from hpml_jobs.worker.instruments.microbenchmark import all_reduce_times
+from hpml_jobs.worker.instruments.profiler import NoProfileError, look_through_profiler
+from hpml_jobs.worker.quantization.replica import quantize_replica
+from hpml_jobs.worker.results import Common, Measured, Teller, leave_record
 from hpml_jobs.worker.strategies import STRATEGIES, this_place
-from hpml_jobs.worker.testing import test, test_share
 from hpml_jobs.worker.training import Training, make_training
 
 

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from hpml_jobs.core.record import Model
+from hpml_jobs.core.workload import Workload
 from hpml_jobs.errors import HpmlError
-from hpml_jobs.record import Model
-from hpml_jobs.worker import own_code
-from hpml_jobs.workload import Workload
+from hpml_jobs.worker.data import user_code as own_code
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import msgspec
 
+from hpml_jobs.core.workload import NO_TORCH_CODE, Counts, Workload
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.worker.failure import lacks_torch, reason_of
-from hpml_jobs.workload import NO_TORCH_CODE, Counts, Workload
 
 
 def main(arguments: list[str]) -> int:
@@ -45,7 +45,8 @@ def prepare(workload: Workload, data_root: Path, *, download: bool = False) -> C
         HpmlError: something is missing or is not what the workload says.
     """
     # Only now: torch takes seconds to import, and wrong usage must not wait for it.
-    from hpml_jobs.worker import data, models  # noqa: PLC0415
+    from hpml_jobs.worker import models  # noqa: PLC0415
+    from hpml_jobs.worker.data import datasets as data  # noqa: PLC0415
 
     if download:
         data.fetch(workload, data_root)

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import Dataset, DistributedSampler
 
-from hpml_jobs.cell import Cell, Device, Strategy
+from hpml_jobs.core.cell import Cell, Device, Strategy
 from hpml_jobs.errors import HpmlError
-from hpml_jobs.worker.messages import Ledger, by_dtype, noted
-from hpml_jobs.worker.observed import ObservedDataParallel, ObservedDDP
-from hpml_jobs.worker.timing import Devices
+from hpml_jobs.worker.instruments.collectives import Ledger, by_dtype, noted
+from hpml_jobs.worker.instruments.timing import Devices
+from hpml_jobs.worker.instruments.wrappers import ObservedDataParallel, ObservedDDP
 
 PATIENCE = timedelta(minutes=10)
 """How long a collective waits for a rank that is late, or gone on a node we cannot see."""

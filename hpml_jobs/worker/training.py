@@ -12,14 +12,14 @@ from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import RandomSampler
 
-from hpml_jobs.cell import Cell, Device, SyncBuffers
-from hpml_jobs.measures import Card
-from hpml_jobs.worker import data as datasets
+from hpml_jobs.core.cell import Cell, Device, SyncBuffers
+from hpml_jobs.core.measurements import Card
 from hpml_jobs.worker import models
-from hpml_jobs.worker.order import Noted
+from hpml_jobs.worker.data import datasets
+from hpml_jobs.worker.data.sampling import Noted
+from hpml_jobs.worker.optimizer import make_optimizer, make_schedule
 from hpml_jobs.worker.quantization.images import check_images
 from hpml_jobs.worker.quantization.layers import check
-from hpml_jobs.worker.recipes import make_optimizer, make_schedule
 from hpml_jobs.worker.strategies import Sampler, Single
 from hpml_jobs.worker.syncbn import over_all_ranks
 

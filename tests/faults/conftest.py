@@ -7,14 +7,15 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Program
-from tests.faults.case import Case
-from tests.faults.ledger import Ledger
+from tests.faults.fault_results import Ledger
+from tests.faults.fault_study import Case
 from tests.journeys.conftest import HERE
 from tests.rig import Rig, missing
 
-collect_ignore = ["held.py"]  # a person's code: it finds what it imports beside it, on the desk
+# User code: it imports user_code.py, which lies beside it only in the test's folder.
+collect_ignore = ["blocking_models.py"]
 
-CODE = (HERE / "owncode.py", Path(__file__).with_name("held.py"))
+CODE = (HERE / "user_code.py", Path(__file__).with_name("blocking_models.py"))
 
 
 def desk_for(rig: Rig, folder: Path) -> Program:

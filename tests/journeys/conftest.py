@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from hpml_jobs.record import Record
-from hpml_jobs.study import Study
+from hpml_jobs.core.record import Record
+from hpml_jobs.study.study import Study
 from tests.conftest import Program
 from tests.rig import Rig
 
@@ -20,7 +20,7 @@ HERE = Path(__file__).parent
 def desk(rig: Rig, tmp_path_factory: pytest.TempPathFactory) -> Program:
     """The program on a login node of the test SLURM; the folder holds the cells' own code."""
     folder = tmp_path_factory.mktemp("desk")
-    shutil.copy(HERE / "owncode.py", folder)
+    shutil.copy(HERE / "user_code.py", folder)
     return Program(folder, rig.env)
 
 

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Self
 
 from tests.rig import processes
-from tests.rig.folder import Accounting
+from tests.rig.configuration import Accounting
 
 _ROOT = Path(__file__).parents[2]
 _SBIN = "/usr/local/sbin:/usr/sbin:/sbin"
@@ -64,7 +64,7 @@ class Rig:
 
     def start(self) -> None:
         """Return when every node is idle. Raises RigError, with nothing left running."""
-        command = [sys.executable, "-m", "tests.rig.keeper", str(self.folder)]
+        command = [sys.executable, "-m", "tests.rig.daemons", str(self.folder)]
         command += ["--owner", str(os.getpid()), "--accounting", self.accounting]
         command += ["--remove"] if self._temporary else []
         # A session of its own: Ctrl-C ends the tests first, and they end the rig.

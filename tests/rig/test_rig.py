@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.rig.folder import Accounting
+from tests.rig.configuration import Accounting
 from tests.rig.processes import alive_processes_of, is_alive
 from tests.rig.slurm import Rig
 

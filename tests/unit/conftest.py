@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hpml_jobs.submit import machine
+from hpml_jobs.plan import machine
 
 SBATCH = """\
 #!/bin/sh

@@ -4,10 +4,11 @@ import io
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from hpml_jobs.report.groups import Report
-from hpml_jobs.report.plots import bars, histograms, lines, quantized
+from hpml_jobs.report.plots import bars, histograms, lines
+from hpml_jobs.report.plots import quantization as quantized
 from hpml_jobs.report.plots.accuracy import accuracy
-from hpml_jobs.report.plots.paper import STYLE
+from hpml_jobs.report.plots.style import STYLE
+from hpml_jobs.report.report import Report
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

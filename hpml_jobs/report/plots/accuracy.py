@@ -2,11 +2,11 @@
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from hpml_jobs.report import learnt
-from hpml_jobs.report.captions import full_label
-from hpml_jobs.report.groups import Group, Report
-from hpml_jobs.report.learnt import Mean
-from hpml_jobs.report.plots import paper
+from hpml_jobs.report.merge import learning as learnt
+from hpml_jobs.report.merge.learning import Mean
+from hpml_jobs.report.plots import style as paper
+from hpml_jobs.report.report import Group, Report
+from hpml_jobs.report.text.captions import full_label
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -2,10 +2,10 @@
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from hpml_jobs.measures import Trace
-from hpml_jobs.report.captions import full_label
-from hpml_jobs.report.groups import Group, Report
-from hpml_jobs.report.plots import paper
+from hpml_jobs.core.measurements import Trace
+from hpml_jobs.report.plots import style as paper
+from hpml_jobs.report.report import Group, Report
+from hpml_jobs.report.text.captions import full_label
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from math import ceil
 from typing import TYPE_CHECKING
 
-from hpml_jobs.quantization import Bound, Spread
-from hpml_jobs.report.groups import Report
-from hpml_jobs.report.plots import paper
-from hpml_jobs.report.quantization import BOUNDS, Runs
+from hpml_jobs.core.quantization import Bound, Spread
+from hpml_jobs.report.plots import style as paper
+from hpml_jobs.report.report import Report
+from hpml_jobs.report.tables.quantization import BOUNDS, Runs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterator
 from math import ceil
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hpml_jobs.report import curves
-from hpml_jobs.report.captions import full_label, unit
-from hpml_jobs.report.curves import Curve, NoCurveError
-from hpml_jobs.report.entries import Entry, Row, row_order
-from hpml_jobs.report.groups import Group, Report
-from hpml_jobs.report.plots import paper
+from hpml_jobs.report.merge import curves
+from hpml_jobs.report.merge.curves import Curve, NoCurveError
+from hpml_jobs.report.merge.entries import Entry, Row, row_order
+from hpml_jobs.report.plots import style as paper
+from hpml_jobs.report.report import Group, Report
+from hpml_jobs.report.text.captions import full_label, unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor
 
-from hpml_jobs.cell import Cell
+from hpml_jobs.core.cell import Cell
 from hpml_jobs.errors import HpmlError
-from hpml_jobs.worker import data as datasets
+from hpml_jobs.worker.data import datasets
 
 TEST_BYTES = 4_000_000_000
 """Of all test images, which are gone through for every step."""

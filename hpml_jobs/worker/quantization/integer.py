@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from hpml_jobs.core.quantization import Layer
 from hpml_jobs.errors import HpmlError
-from hpml_jobs.quantization import Layer
 from hpml_jobs.worker.quantization.layers import Chain, Stage, Weighted, through
 from hpml_jobs.worker.quantization.products import convolve, multiply
 from hpml_jobs.worker.quantization.scales import INT32, LEAST, beyond, int8, int32, nearest

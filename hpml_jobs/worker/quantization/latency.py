@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hpml_jobs.quantization import Latency
+from hpml_jobs.core.quantization import Latency
 
 BATCHES = (1, 100)
 """Images at a time."""

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 import torch
 from torch import Tensor, nn
 
+from hpml_jobs.core.quantization import Latency
 from hpml_jobs.errors import HpmlError
-from hpml_jobs.quantization import Latency
 from hpml_jobs.worker.quantization.latency import Network, latency
 
 P = ParamSpec("P")

@@ -6,8 +6,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from hpml_jobs.core.quantization import Bound
 from hpml_jobs.errors import HpmlError
-from hpml_jobs.quantization import Bound
 
 LEAST, MOST = -128, 127
 """The integers of weights and activations."""

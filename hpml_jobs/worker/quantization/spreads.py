@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hpml_jobs.quantization import BINS, Spread
+from hpml_jobs.core.quantization import BINS, Spread
 from hpml_jobs.worker.quantization.layers import Chain
 from hpml_jobs.worker.quantization.scales import Statistics, statistics
 

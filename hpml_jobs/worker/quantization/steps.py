@@ -6,8 +6,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from hpml_jobs.core.quantization import Bound, Latency, Quantize, Quantized, Reference, Step
 from hpml_jobs.errors import HpmlError
-from hpml_jobs.quantization import Bound, Latency, Quantize, Quantized, Reference, Step
 from hpml_jobs.worker.quantization import reference
 from hpml_jobs.worker.quantization.integer import IntegerNetwork
 from hpml_jobs.worker.quantization.latency import Network, batches_of, latency, one_thread

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from torch import Tensor, nn
 
-from hpml_jobs.quantization import Bound
+from hpml_jobs.core.quantization import Bound
 from hpml_jobs.worker.quantization.layers import Stage, Weighted
 from hpml_jobs.worker.quantization.scales import beyond, int8, nearest, scales, statistics
 

@@ -5,17 +5,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from hpml_jobs.cell import Cell, CellFile, Device, Strategy
-from hpml_jobs.files import encode, write_whole
-from hpml_jobs.record import Attempt, Facts, Model, Record
+from hpml_jobs.checks import Verdict
+from hpml_jobs.core.cell import Cell, CellFile, Device, Strategy
+from hpml_jobs.core.record import Attempt, Facts, Model, Record
+from hpml_jobs.core.workload import Workload
 from hpml_jobs.report.collect import collect
-from hpml_jobs.report.groups import Report
-from hpml_jobs.report.layout import Table
-from hpml_jobs.slurm import Outcome
-from hpml_jobs.study import CellState, Study
-from hpml_jobs.verdicts import Verdict
-from hpml_jobs.workload import Workload
-from tests.unit import values
+from hpml_jobs.report.report import Report
+from hpml_jobs.report.table import Table
+from hpml_jobs.slurm.states import Outcome
+from hpml_jobs.study.files import encode, write_whole
+from hpml_jobs.study.study import CellState, Study
+from tests.unit import builders as values
 
 GRADIENT_BYTES = 44_695_848
 PUBLISHED_S = {
@@ -148,7 +148,7 @@ class Maker:
 def ruling(monkeypatch):
     """Verdicts by slug, for a test to fill; hand-made records are judged by nothing else."""
     given: dict[str, tuple[Verdict, ...]] = {}
-    monkeypatch.setattr("hpml_jobs.verdicts.of_study", lambda records: given)
+    monkeypatch.setattr("hpml_jobs.checks.of_study", lambda records: given)
     return given
 
 

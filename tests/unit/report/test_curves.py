@@ -7,10 +7,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hpml_jobs.cell import Protocol
+from hpml_jobs.core.cell import Protocol
 from hpml_jobs.report.collect import write
-from hpml_jobs.report.curves_csv import curves_csv
-from hpml_jobs.report.markdown import grid
+from hpml_jobs.report.formats.csv_curves import curves_csv
+from hpml_jobs.report.formats.markdown import grid
 
 
 def leave(make, slug, **changes):

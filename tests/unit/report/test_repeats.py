@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from hpml_jobs.cell import Strategy
+from hpml_jobs.core.cell import Strategy
 from hpml_jobs.report.collect import write
 
 

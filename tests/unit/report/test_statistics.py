@@ -2,7 +2,7 @@
 
 import pytest
 
-from hpml_jobs.report.statistics import Sample, differ, interval, ratio_interval, told_apart
+from hpml_jobs.report.merge.statistics import Sample, differ, interval, ratio_interval, told_apart
 
 
 def test_one_run_has_no_interval_and_no_spread():

@@ -4,10 +4,10 @@ import json
 
 import pandas as pd
 
-from hpml_jobs.cell import Strategy, SyncBuffers
-from hpml_jobs.recipe import Recipe
+from hpml_jobs.core.cell import Strategy, SyncBuffers
+from hpml_jobs.core.recipe import Recipe
 from hpml_jobs.report.collect import write
-from hpml_jobs.report.markdown import grid
+from hpml_jobs.report.formats.markdown import grid
 
 WARMUP = Recipe(name="warmup", scaled=True, warmup_epochs=2.0)
 

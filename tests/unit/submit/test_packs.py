@@ -6,11 +6,11 @@ import msgspec
 import pytest
 
 from hpml_jobs.errors import UsageError
-from hpml_jobs.manifest import Happening
+from hpml_jobs.plan.plan import Plan, make_plan
+from hpml_jobs.plan.sweep import expand
+from hpml_jobs.study.manifest import Happening
 from hpml_jobs.submit.batches import Batch, Way, batches, check_budget
-from hpml_jobs.submit.cells import Plan, make_plan
-from hpml_jobs.submit.launch import SbatchRefusedError, script, send
-from hpml_jobs.submit.sweep import expand
+from hpml_jobs.submit.send import SbatchRefusedError, script, send
 from tests.unit.conftest import FakeSlurm
 
 NINE = ("gpus=1,2,4", "batch=32,128,512")

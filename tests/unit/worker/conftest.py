@@ -10,13 +10,13 @@ from typing import NamedTuple
 import msgspec
 import pytest
 
-from hpml_jobs.attempt import AttemptFolder, RankError
-from hpml_jobs.cell import Cell, CellFile, Device, Protocol, Strategy
-from hpml_jobs.decoding import decode
-from hpml_jobs.files import encode, write_whole
-from hpml_jobs.record import Attempt, Record
-from hpml_jobs.study import CellFolder
-from hpml_jobs.workload import Workload
+from hpml_jobs.core.cell import Cell, CellFile, Device, Protocol, Strategy
+from hpml_jobs.core.record import Attempt, Record
+from hpml_jobs.core.validation import decode
+from hpml_jobs.core.workload import Workload
+from hpml_jobs.study.attempt import AttemptFolder, RankError
+from hpml_jobs.study.files import encode, write_whole
+from hpml_jobs.study.study import CellFolder
 
 DIGITS = Workload(
     name="digits",

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from hpml_jobs.cell import Cell, Device, Strategy
+from hpml_jobs.core.cell import Cell, Device, Strategy
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.worker import devices
 from hpml_jobs.worker.devices import await_free, devices_for, is_kind, runs_on

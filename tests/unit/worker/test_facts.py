@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from hpml_jobs.cell import Device, Strategy
-from hpml_jobs.worker import facts
+from hpml_jobs.core.cell import Device, Strategy
+from hpml_jobs.worker.instruments import facts
 
 from .conftest import cpu_cell
 

@@ -95,7 +95,7 @@ def test_reason_is_one_line_and_our_own_words_stand_alone():
 
 
 def test_a_process_dies_with_its_parent():
-    child = "from hpml_jobs.lifeline import *; die_with_parent(); import time; time.sleep(60)"
+    child = "from hpml_jobs.core.processes import *; die_with_parent(); import time; time.sleep(60)"
     parent = (
         "import subprocess, sys, time\n"
         f"print(subprocess.Popen([sys.executable, '-c', {child!r}]).pid, flush=True)\n"

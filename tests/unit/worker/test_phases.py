@@ -4,18 +4,18 @@ import msgspec
 import pytest
 import torch
 
-from hpml_jobs import verdicts
-from hpml_jobs.cell import Protocol
-from hpml_jobs.decoding import InvalidRecordError, decode
-from hpml_jobs.files import encode
+from hpml_jobs import checks as verdicts
+from hpml_jobs.core.cell import Protocol
+from hpml_jobs.core.validation import InvalidRecordError, decode
+from hpml_jobs.study.files import encode
 from hpml_jobs.worker import epochs
 from hpml_jobs.worker.epochs import instrumented_epoch
-from hpml_jobs.worker.messages import Ledger
-from hpml_jobs.worker.phases import Moments, anatomy
+from hpml_jobs.worker.instruments.collectives import Ledger
+from hpml_jobs.worker.instruments.phases import Moments, anatomy
+from hpml_jobs.worker.instruments.timing import HostClock, Window
 from hpml_jobs.worker.strategies import Single, this_place
-from hpml_jobs.worker.timing import HostClock, Window
 from hpml_jobs.worker.training import make_training
-from tests.unit import values
+from tests.unit import builders as values
 
 from .conftest import DIGITS, changed, cpu_cell
 

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from hpml_jobs.core.quantization import BINS, Bound
 from hpml_jobs.errors import HpmlError
-from hpml_jobs.quantization import BINS, Bound
 from hpml_jobs.worker.quantization.layers import chain
 from hpml_jobs.worker.quantization.scales import (
     beyond,

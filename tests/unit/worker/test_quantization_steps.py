@@ -8,11 +8,11 @@ import torch
 from torch import nn
 from torch.utils.data import default_collate
 
+from hpml_jobs.core.quantization import Bound, Quantize, Quantized
 from hpml_jobs.errors import HpmlError
-from hpml_jobs.files import encode
-from hpml_jobs.quantization import Bound, Quantize, Quantized
+from hpml_jobs.study.files import encode
 from hpml_jobs.worker import models
-from hpml_jobs.worker.images import DigitImages
+from hpml_jobs.worker.data.images import DigitImages
 from hpml_jobs.worker.quantization import reference
 from hpml_jobs.worker.quantization.latency import latency, one_thread
 from hpml_jobs.worker.quantization.layers import check

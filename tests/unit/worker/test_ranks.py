@@ -12,12 +12,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hpml_jobs.cell import Device, Protocol, Strategy, SyncBuffers
-from hpml_jobs.formulas import expected_bytes
-from hpml_jobs.quantization import Quantize
-from hpml_jobs.recipe import Recipe
-from hpml_jobs.slurm import Outcome
-from hpml_jobs.workload import Workload
+from hpml_jobs.core.cell import Device, Protocol, Strategy, SyncBuffers
+from hpml_jobs.core.formulas import expected_bytes
+from hpml_jobs.core.quantization import Quantize
+from hpml_jobs.core.recipe import Recipe
+from hpml_jobs.core.workload import Workload
+from hpml_jobs.slurm.states import Outcome
 
 from .conftest import DIGITS, changed, command_for, cpu_cell
 

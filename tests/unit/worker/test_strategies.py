@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from hpml_jobs.cell import Device, Strategy
+from hpml_jobs.core.cell import Device, Strategy
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.worker.strategies import DP, STRATEGIES, Place, Single, this_place
 
@@ -52,7 +52,7 @@ def everything(request) -> tuple[int, dict]:
     torchrun = ["torch.distributed.run", "--standalone", "--local-addr=127.0.0.1"]
     command = [sys.executable, "-m", *torchrun, f"--nproc-per-node={request.param}"]
     done = subprocess.run(
-        [*command, "-m", "tests.unit.worker.exchange"],
+        [*command, "-m", "tests.unit.worker.gradient_exchange"],
         cwd=Path(__file__).parents[3],
         env=os.environ | {"OMP_NUM_THREADS": "1"},
         capture_output=True,

@@ -5,7 +5,7 @@ import time
 import pytest
 import torch
 
-from hpml_jobs.worker.timing import CudaClock, HostClock, Window, clock_for, read_times
+from hpml_jobs.worker.instruments.timing import CudaClock, HostClock, Window, clock_for, read_times
 
 CPU = (torch.device("cpu"),)
 

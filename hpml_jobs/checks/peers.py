@@ -1,0 +1,87 @@
+"""A record as the other records of its study see it: what it is compared by."""
+
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+import msgspec
+
+from hpml_jobs.core.cell import Cell, Protocol, Strategy
+from hpml_jobs.core.record import Record
+
+Conditions = tuple[tuple[str, object], ...]
+
+
+class Neighbour(NamedTuple):
+    """A record with what it is compared by; `table` is what cells of one table have in common."""
+
+    record: Record
+    table: tuple[object, ...]
+    place: Cell  # the cell, whichever repeat or seed of it
+    epoch_s: float
+    train_s: float | None
+    conditions: Conditions
+    begun: datetime | None
+    ended: datetime | None
+    hosts: frozenset[str]
+    uuids: frozenset[str]
+    workers: int
+    threads: tuple[int, ...]
+
+    @property
+    def slug(self) -> str:
+        """The cell's name."""
+        return self.record.slug
+
+    @property
+    def is_baseline(self) -> bool:
+        """Whether speedups of its batch divide by it: the plain loop on one GPU, untreated."""
+        return self.place.strategy is Strategy.SINGLE and not self.place.treatment
+
+
+def neighbour(record: Record) -> Neighbour:
+    """A record as its neighbours see it."""
+    cell = record.cell
+    date = record.imported.date if record.imported else None
+    return Neighbour(
+        record=record,
+        table=(cell.workload, cell.device, cell.gpu_type, cell.protocol is Protocol.IMPORTED),
+        place=msgspec.structs.replace(cell, repeat=0, seed=0),
+        epoch_s=record.epoch_s,
+        train_s=record.train_s,
+        conditions=_conditions(record),
+        begun=_moment(date or record.attempt.started),
+        ended=_moment(record.attempt.ended),
+        hosts=frozenset(record.attempt.hosts) | {rank.host for rank in record.ranks},
+        uuids=frozenset(uuid for rank in record.ranks for uuid in rank.device_uuids),
+        workers=sum(rank.loader_workers for rank in record.ranks),
+        threads=tuple(sorted({rank.threads for rank in record.ranks})),
+    )
+
+
+def _conditions(record: Record) -> Conditions:
+    """The hardware and software of a measurement; the host counts by its kind, not its name."""
+    facts = record.facts
+    if facts is None or record.imported:
+        return ()
+    return (
+        ("GPU model", facts.gpu_model),
+        ("driver", facts.driver),
+        ("torch", facts.torch),
+        ("CPU model", facts.cpu_model),
+        ("CPUs of a host", facts.cpu_count),
+        ("hpml_jobs", facts.hpml_jobs),
+        ("commit", facts.commit),
+        ("uncommitted changes", facts.dirty),
+        ("TF32 in matmul", facts.tf32_matmul),
+        ("TF32 in cuDNN", facts.tf32_cudnn),
+        ("cuDNN benchmark", facts.cudnn_benchmark),
+        ("cuDNN deterministic", facts.cudnn_deterministic),
+    )
+
+
+def _moment(text: str) -> datetime | None:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -1,0 +1,178 @@
+"""Commands that send or run cells: submit, plan, run, fetch."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hpml_jobs.cli.completion import keys
+from hpml_jobs.cli.console import print_json
+from hpml_jobs.cli.deliver import check_order, deliver, rows_of
+from hpml_jobs.core.text import counted
+from hpml_jobs.errors import HpmlError, UsageError
+
+if TYPE_CHECKING:
+    from hpml_jobs.plan.plan import Ordered, Plan
+
+Words = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="KEY=VALUE…", help="see hpml-jobs --help", autocompletion=keys),
+]
+Multirun = Annotated[bool, typer.Option("-m", "--multirun", help="sweep over key=a,b,c")]
+ConfigDir = Annotated[
+    Path | None, typer.Option("--config-dir", help="your own configs: cluster/, workload/, grid/")
+]
+Json = Annotated[bool, typer.Option("--json", help="for programs: JSON on standard output")]
+
+
+def _say(sentence: str) -> None:
+    print(sentence, file=sys.stderr)
+
+
+def _plan(
+    words: list[str] | None, multirun: bool, config_dir: Path | None, **options: bool
+) -> "Plan":
+    from hpml_jobs.plan.plan import make_plan  # noqa: PLC0415  (Hydra loads only here)
+    from hpml_jobs.plan.sweep import expand  # noqa: PLC0415
+
+    if config_dir is not None and not config_dir.is_dir():
+        raise UsageError(f"--config-dir {config_dir}: there is no such folder")
+    sweep = expand(words or [], multirun=multirun, config_dir=config_dir)
+    return make_plan(sweep, say=_say, **options)
+
+
+def submit(
+    words: Words = None,
+    multirun: Multirun = False,
+    config_dir: ConfigDir = None,
+    json: Json = False,
+) -> None:
+    """Send a study. Example: hpml-jobs -m gpus=1,2,4 batch=32,128,512"""
+    from hpml_jobs.core.cluster import Launcher  # noqa: PLC0415
+    from hpml_jobs.submit.selection import select  # noqa: PLC0415
+
+    plan = _plan(words, multirun, config_dir)
+    check_order(plan)
+    plan.study.create()
+    with plan.study.submitting():
+        selection = select(plan)
+        if plan.cluster.launcher is Launcher.SLURM:
+            deliver(plan, selection, json=json)
+            return
+    deliver(plan, selection, json=json)  # which takes as long as its cells
+
+
+def plan(
+    words: Words = None,
+    multirun: Multirun = False,
+    config_dir: ConfigDir = None,
+    json: Json = False,
+) -> None:
+    """What would be sent: cells, scripts, GPU-hours, and where each value came from. Sends nothing.
+
+    Example: hpml-jobs plan -m gpus=1,2,4 batch=32,128,512 cluster=greene
+    """
+    from hpml_jobs.cli.console import console, sent_table, values_table  # noqa: PLC0415
+    from hpml_jobs.core.cluster import Launcher  # noqa: PLC0415
+    from hpml_jobs.submit.batches import batches  # noqa: PLC0415
+    from hpml_jobs.submit.explain import scripts, values  # noqa: PLC0415
+    from hpml_jobs.submit.selection import select  # noqa: PLC0415
+
+    made = _plan(words, multirun, config_dir, fetch=False)
+    selection = select(made)
+    rows, texts, origins = rows_of(made, selection, {}), scripts(made, selection), values(made)
+    hours = sum(batch.gpu_hours for batch in batches(made, selection.send))
+    refused = _refusal(made)
+    if json:
+        print_json(
+            {
+                "study": made.study.name,
+                "gpu_hours": hours,
+                "refused": refused,
+                "cells": rows,
+                "scripts": [{"shape": shape, "script": text} for shape, text in texts],
+                "values": [
+                    dict(zip(("key", "value", "from"), row, strict=True)) for row in origins
+                ],
+            }
+        )
+        return
+    out = console()
+    for shape, text in texts:
+        print(f"---- {shape}\n{text}")
+    out.print(values_table(origins))
+    print()
+    out.print(sent_table((r["cell"], r["shape"], r["job"], r["why"]) for r in rows))
+    sends, left = counted(len(selection.send), "cell"), len(selection.left_out)
+    here = made.cluster.launcher is Launcher.LOCAL
+    how = "on this machine, one after another" if here else f"as {counted(len(texts), 'job')}"
+    print(
+        f"nothing was sent; it would be {sends} {how} ({left} left out), "
+        f"{hours:.3g} GPU-hours at most, study {made.study.name} in {made.study.root}"
+    )
+    if refused:
+        print(f"it would be refused: {refused}")
+
+
+def _refusal(made: "Plan") -> str:
+    """Why a plan would not be sent, if so."""
+    try:
+        check_order(made)
+    except UsageError as fault:
+        return str(fault)
+    return ""
+
+
+def run(
+    words: Words = None,
+    multirun: Multirun = False,
+    config_dir: ConfigDir = None,
+    index: Annotated[
+        int | None, typer.Option("--index", help="with -m: only this cell of the sweep (from 0)")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """One cell here and now: on a laptop, or inside an allocation (what sbatch/*.sbatch call).
+
+    Example: hpml-jobs run gpus=2 batch=64 cluster=local
+    """
+    from hpml_jobs.core.processes import ignore_submitit_signal  # noqa: PLC0415
+    from hpml_jobs.job.run import attempt_cell  # noqa: PLC0415
+    from hpml_jobs.submit.send import write_cells  # noqa: PLC0415
+
+    ignore_submitit_signal()
+    made = _plan(words, multirun, config_dir, sending=False, fetch=False)
+    if index is None and len(made.cells) != 1:
+        raise UsageError(
+            f"run is for one cell, these are {len(made.cells)}: choose with --index 0…"
+        )
+    if index is not None and not 0 <= index < len(made.cells):
+        raise UsageError(f"--index {index}: this sweep has cells 0 to {len(made.cells) - 1}")
+    chosen = made.cells[index or 0]
+    made.study.create()
+    folder = made.study.cell(chosen.cell.slug)
+    write_cells(made.study, [_with_leave(made, chosen)])
+    end = attempt_cell(folder)
+    if json:
+        print_json(end)
+    if not end.outcome.finished:
+        raise HpmlError(f"{folder.slug} {end.outcome.value}: {end.reason}")
+
+
+def _with_leave(plan: "Plan", one: "Ordered") -> "Ordered":
+    from hpml_jobs.core.validation import InvalidRecordError  # noqa: PLC0415
+    from hpml_jobs.submit.selection import superseding  # noqa: PLC0415
+
+    try:
+        return superseding(plan, one) if plan.rerun else one
+    except InvalidRecordError:
+        return one  # what is there is no record; the attempt replaces it
+
+
+def fetch(words: Words = None, config_dir: ConfigDir = None) -> None:
+    """The data set, once, on the login node. Example: hpml-jobs fetch data.root=/scratch/me/data"""
+    from hpml_jobs.plan.data import fetch as fetch_data  # noqa: PLC0415
+    from hpml_jobs.plan.sweep import expand  # noqa: PLC0415
+
+    fetch_data(expand(words or [], multirun=False, config_dir=config_dir).settings[0], _say)

@@ -1,0 +1,1 @@
+"""Frozen values and pure functions: standard library and msgspec only."""

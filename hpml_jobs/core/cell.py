@@ -1,0 +1,307 @@
+"""One measurement: a frozen, checked `Cell`, its readable slug and its hash."""
+
+import hashlib
+import re
+from enum import StrEnum
+from math import ceil
+from typing import Any
+
+import msgspec
+
+from hpml_jobs import __version__
+from hpml_jobs.core.cluster import Shape
+from hpml_jobs.core.quantization import QUANTIZABLE, Quantize
+from hpml_jobs.core.recipe import Recipe
+from hpml_jobs.core.value import Settled
+from hpml_jobs.core.workload import Workload
+from hpml_jobs.errors import UsageError
+
+SCHEMA = 3
+"""Version of cell.json.
+
+1: first. 2: full protocol (epochs, probe_s, link_gb_per_s, trace). 3: recipe, set_epoch,
+sync_buffers, evaluate, quantize.
+"""
+
+SLUG_TEXT = re.compile(r"[^a-z0-9_]+")
+
+
+class Strategy(StrEnum):
+    """How gradients meet."""
+
+    SINGLE = "single"
+    DP = "dp"
+    DDP = "ddp"
+    ALLREDUCE = "allreduce"
+    ALLREDUCE_FLAT = "allreduce_flat"
+    GATHER_SCATTER = "gather_scatter"
+
+    @property
+    def under_torchrun(self) -> bool:
+        """Whether every GPU has a process of its own, started by torchrun."""
+        return self not in (Strategy.SINGLE, Strategy.DP)
+
+    @property
+    def by_all_reduce(self) -> bool:
+        """Whether gradients meet in all-reduces, so that a bus bandwidth has its true meaning."""
+        return self in (Strategy.DDP, Strategy.ALLREDUCE, Strategy.ALLREDUCE_FLAT)
+
+    @property
+    def sync_buffers(self) -> "SyncBuffers":
+        """What it does with BatchNorm's buffers by itself: by hand, each rank keeps its own."""
+        by_hand = (Strategy.ALLREDUCE, Strategy.ALLREDUCE_FLAT, Strategy.GATHER_SCATTER)
+        return SyncBuffers.OFF if self in by_hand else SyncBuffers.ON
+
+
+class SyncBuffers(StrEnum):
+    """How replicas come to the same BatchNorm statistics."""
+
+    ON = "on"  # rank 0's are sent to all at every forward
+    OFF = "off"  # not at all
+    SYNCBN = "syncbn"  # computed over all ranks' images in the first place (SyncBatchNorm)
+
+
+class Device(StrEnum):
+    """What a worker computes on."""
+
+    CUDA = "cuda"
+    CPU = "cpu"
+
+
+class Protocol(StrEnum):
+    """What is run.
+
+    `lab`: a warm-up epoch and a timed epoch. `full`: then an instrumented epoch, one without
+    gradient exchange, a look through the profiler, and the all-reduce microbenchmark. `imported`:
+    nothing; the timings come from elsewhere.
+    """
+
+    LAB = "lab"
+    FULL = "full"
+    IMPORTED = "imported"
+
+    @property
+    def epochs(self) -> int:
+        """Epochs of training that it needs."""
+        return {"lab": 2, "full": 3}.get(self.value, 0)
+
+
+class Cell(Settled, frozen=True, kw_only=True):
+    """One point of a study: everything that can change its number, and nothing else.
+
+    `batch` is per GPU (per process with `device=cpu`); `threads` and `loader_workers` are per
+    process. `epochs` are those of training; `probe_s` is what the microbenchmark may take.
+    Without `set_epoch` every epoch of a rank has the same images in the same order.
+    `sync_buffers` None is what the strategy does by itself. `evaluate` tests after every epoch.
+    """
+
+    gpus: int
+    nodes: int = 1
+    batch: int
+    strategy: Strategy
+    workload: Workload
+    protocol: Protocol = Protocol.FULL
+    epochs: int = 3
+    probe_s: float = 20.0
+    device: Device = Device.CUDA
+    gpu_type: str | None = None
+    threads: int = 1
+    loader_workers: int = 2
+    seed: int = 0
+    repeat: int = 0
+    recipe: Recipe = Recipe()
+    set_epoch: bool = True
+    sync_buffers: SyncBuffers | None = None
+    evaluate: bool = False
+    quantize: Quantize | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be measured, and show the arithmetic."""
+        for name, least in _LEAST.items():
+            value = getattr(self, name)
+            if value < least:
+                raise UsageError(f"{name}={value}: must be {least} or more")
+        if self.epochs < self.protocol.epochs:
+            least = self.protocol.epochs
+            raise UsageError(
+                f"epochs={self.epochs}: protocol={self.protocol.value} needs {least} or more"
+            )
+        self._check_strategy()
+        self._check_treatment()
+        images, share = self.workload.images, self.images_per_gpu
+        if images is not None and share is not None and self.batch > share:
+            raise UsageError(
+                f"batch={self.batch} is more than one GPU's share of the data set: "
+                f"{images} images over gpus={self.gpus} are {share} each; take batch<={share}"
+            )
+
+    def _check_strategy(self) -> None:
+        if self.gpus % self.nodes:
+            raise UsageError(
+                f"gpus={self.gpus} does not divide over nodes={self.nodes}; "
+                f"take gpus={ceil(self.gpus / self.nodes) * self.nodes} or another nodes="
+            )
+        if self.strategy is Strategy.SINGLE and self.gpus != 1:
+            raise UsageError(
+                f"strategy=single with gpus={self.gpus}: single is one process on one GPU; "
+                "take gpus=1, or strategy=ddp"
+            )
+        if self.strategy is Strategy.DP and self.device is Device.CPU:
+            raise UsageError(
+                "strategy=dp with device=cpu: DataParallel on CPU silently runs one replica; "
+                "take strategy=ddp"
+            )
+        if self.strategy is Strategy.DP and self.nodes > 1:
+            raise UsageError(
+                f"strategy=dp with nodes={self.nodes}: DataParallel is one process on one node; "
+                "take nodes=1, or strategy=ddp"
+            )
+
+    def _check_treatment(self) -> None:
+        strategy, buffers = self.strategy, self.sync_buffers
+        if self.protocol is not Protocol.IMPORTED:
+            self.recipe.check(self.epochs)
+        if not self.set_epoch and not strategy.under_torchrun:
+            raise UsageError(
+                f"set_epoch=false with strategy={strategy.value}: one process shuffles its images "
+                "anew by itself; take strategy=ddp with gpus=2 or more"
+            )
+        if buffers not in (None, strategy.sync_buffers) and strategy is not Strategy.DDP:
+            raise UsageError(
+                f"sync_buffers={buffers} with strategy={strategy.value}: only ddp can choose, "
+                f"{strategy.value} is sync_buffers={strategy.sync_buffers.value}"
+            )
+        if buffers is SyncBuffers.SYNCBN and self.protocol is Protocol.FULL:
+            raise UsageError(
+                "sync_buffers=syncbn with protocol=full: its messages inside forward and backward "
+                "are not instrumented; take protocol=lab"
+            )
+        if self.quantize is not None:
+            self._check_quantize(self.quantize)
+
+    def _check_quantize(self, quantize: Quantize) -> None:
+        model, images = self.workload.model, self.workload.images
+        if self.strategy is not Strategy.SINGLE:
+            raise UsageError(
+                f"quantize with strategy={self.strategy.value}: it works on one trained model; "
+                "take gpus=1"
+            )
+        if model not in QUANTIZABLE and ":" not in model:
+            raise UsageError(
+                f"quantize with workload.model={model}: it understands {', '.join(QUANTIZABLE)}, "
+                "or your own pkg.mod:build that returns a torch.nn.Sequential"
+            )
+        if images is not None and quantize.calibration > images:
+            raise UsageError(
+                f"quantize.calibration={quantize.calibration}: there are {images} training images"
+            )
+
+    @property
+    def treatment(self) -> str:
+        """What was done to it beside its place, in words; empty where nothing was."""
+        parts = [self.recipe.label] if self.recipe.label else []
+        parts += [] if self.set_epoch else ["no set_epoch"]
+        if self.sync_buffers is not None:
+            syncbn = self.sync_buffers is SyncBuffers.SYNCBN
+            parts.append("SyncBatchNorm" if syncbn else f"buffers {self.sync_buffers.value}")
+        return ", ".join(parts)
+
+    @property
+    def replicas_share_buffers(self) -> bool:
+        """Whether replicas test with the same BatchNorm buffers; else each rank has its own."""
+        return (self.sync_buffers or self.strategy.sync_buffers) is not SyncBuffers.OFF
+
+    @property
+    def processes(self) -> int:
+        """Worker processes in all."""
+        return self.gpus if self.strategy.under_torchrun else 1
+
+    @property
+    def gpus_per_node(self) -> int:
+        """GPUs (processes with `device=cpu`) on each node."""
+        return self.gpus // self.nodes
+
+    @property
+    def global_batch(self) -> int:
+        """Images of one iteration over all GPUs."""
+        return self.gpus * self.batch
+
+    @property
+    def images_per_gpu(self) -> int | None:
+        """One GPU's share of an epoch, ceil(D / N); None while the data set's size is unknown."""
+        return None if self.workload.images is None else ceil(self.workload.images / self.gpus)
+
+    @property
+    def digest(self) -> str:
+        """Hash (64 hex digits) of all that can change the number."""
+        return hashlib.sha256(msgspec.json.encode(self, order="deterministic")).hexdigest()
+
+    @property
+    def ladder(self) -> str:
+        """What the rungs of one ladder have in common: the hash of all but the batch."""
+        return msgspec.structs.replace(self, batch=1).digest
+
+    @property
+    def slug(self) -> str:
+        """A readable name that is unique in a study, e.g. `ddp-4gpu-b512-digits-1a2b3c`."""
+        unit = "gpu" if self.device is Device.CUDA else "proc"
+        parts = [self.strategy.value, f"{self.gpus}{unit}"]
+        parts += [f"{self.nodes}nodes"] if self.nodes > 1 else []
+        parts += [f"b{self.batch}", SLUG_TEXT.sub("_", self.workload.name.lower())[:40]]
+        treated = "" if self.recipe == Recipe() else self.recipe.name
+        parts += [SLUG_TEXT.sub("_", treated.lower())[:20]] if treated else []
+        parts += [] if self.set_epoch else ["no_set_epoch"]
+        parts += [f"sync_{self.sync_buffers.value}"] if self.sync_buffers else []
+        parts += ["quantize"] if self.quantize else []
+        parts += [f"s{self.seed}"] if self.seed else []
+        parts += [f"r{self.repeat}"] if self.repeat else []
+        return "-".join([*parts, self.digest[:6]])
+
+
+_LEAST = {
+    "gpus": 1,
+    "nodes": 1,
+    "batch": 1,
+    "threads": 1,
+    "loader_workers": 0,
+    "seed": 0,
+    "repeat": 0,
+    "probe_s": 0,
+}
+
+
+class CellFile(Settled, frozen=True, kw_only=True):
+    """What cell.json holds: the cell, and where its data and the user's own code lie.
+
+    `supersedes` is the attempt whose record a `rerun=true` may replace. `trace` keeps the
+    profiler's trace; `link_gb_per_s` is the link's specified one-way speed, where it is known.
+    `shape` is what the cell asks of SLURM; a cell of a `ladder` is tried only if smaller ones fit.
+    """
+
+    cell: Cell
+    data_root: str
+    code_root: str
+    trace: bool = False
+    link_gb_per_s: float | None = None
+    supersedes: str | None = None
+    shape: Shape | None = None
+    ladder: bool = False
+    hpml_jobs: str = __version__
+    schema: int = SCHEMA
+
+
+def decode_cell_file(text: bytes, place: str) -> CellFile:
+    """Read cell.json; a wrong file is named with the place of the fault inside it."""
+    try:
+        found: dict[str, Any] = msgspec.json.decode(text, type=dict)
+        schema = found.get("schema")
+        if schema == SCHEMA:
+            return msgspec.convert(found, CellFile)
+        msgspec.convert(schema, int)
+    except (ValueError, UsageError) as fault:  # not UTF-8, not JSON, not a cell's file, not a cell
+        raise UsageError(f"{place} cannot be read: {fault}") from fault
+    raise UsageError(
+        f"{place} has schema {schema}, this hpml_jobs {__version__} reads {SCHEMA}: "
+        f"use the hpml_jobs that wrote it ({found.get('hpml_jobs', 'another')}), "
+        "or send the cell anew under another study="
+    )

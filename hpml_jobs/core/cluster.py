@@ -1,0 +1,245 @@
+"""One installation (`Cluster`), what a cell asks of it (`Shape`), as sbatch options."""
+
+import shlex
+from enum import StrEnum
+from math import ceil
+from typing import Any
+
+import msgspec
+
+from hpml_jobs.core.text import counted
+from hpml_jobs.errors import UsageError
+from hpml_jobs.slurm.states import Node
+
+
+class Launcher(StrEnum):
+    """Who runs the jobs."""
+
+    SLURM = "slurm"
+    LOCAL = "local"
+
+
+class GpuRequest(StrEnum):
+    """How a cluster wants to be asked for GPUs."""
+
+    GRES_TYPE = "gres_type"  # --gres=gpu:rtx8000:2
+    GRES_CONSTRAINT = "gres_constraint"  # --gres=gpu:2 --constraint=h200
+    PARTITION = "partition"  # the partition fixes kind and number
+
+
+class Rule(StrEnum):
+    """Whether a cluster wants an option."""
+
+    OPTIONAL = "optional"
+    REQUIRED = "required"
+    FORBIDDEN = "forbidden"
+
+
+class Isolate(StrEnum):
+    """What keeps cells of one study from disturbing each other."""
+
+    OFF = "off"
+    SERIAL = "serial"
+    EXCLUSIVE = "exclusive"
+
+
+class Container(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A Singularity/Apptainer image in which the job's Python lives; no image: no container."""
+
+    runtime: str = "singularity"
+    image: str | None = None
+    overlay: str | None = None
+    binds: tuple[str, ...] = ()
+    setup: str = "source /ext3/env.sh"
+    options: tuple[str, ...] = ("--nv",)
+
+
+class Cluster(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Facts of one SLURM installation: conf/cluster/*.yaml, where every field is explained."""
+
+    name: str
+    launcher: Launcher = Launcher.SLURM
+    device: str | None = None
+    gpu_request: GpuRequest = GpuRequest.GRES_TYPE
+    gpu_types: dict[str, int] = {}
+    gpu_type: str | None = None
+    gpu_partitions: dict[str, dict[int, str]] = {}
+    request_gpus_for_cpu: bool = False
+    partition: str | None = None
+    partition_rule: Rule = Rule.OPTIONAL
+    account: str | None = None
+    account_rule: Rule = Rule.OPTIONAL
+    account_example: str = "YOUR_ACCOUNT"
+    qos: str | None = None
+    comment: str | None = None
+    constraint: str | None = None
+    requeue: bool = True
+    max_minutes: int | None = None
+    mem_gb_per_gpu: int | None = None
+    isolate: Isolate = Isolate.OFF
+    array_parallelism: int = 64
+    link_gb_per_s: float | None = None
+    max_array_size: int | None = None
+    gpu_hours_budget: float | None = None
+    cpu_partition: str | None = None
+    wckey: str | None = None
+    sbatch: dict[str, Any] = {}
+    setup: tuple[str, ...] = ()
+    python: str | None = None
+    container: Container = Container()
+    data_root: str | None = None
+    known_as: tuple[str, ...] = ()
+
+    def check(self) -> None:
+        """Refuse what this cluster refuses, before sbatch is asked."""
+        if self.account_rule is Rule.REQUIRED and not self.account:
+            raise UsageError(
+                f"cluster={self.name} needs an account: add cluster.account={self.account_example}"
+                ", or put it into ~/.config/hpml_jobs/config.yaml"
+            )
+        if self.partition_rule is Rule.FORBIDDEN and self.partition:
+            raise UsageError(
+                f"cluster.partition={self.partition}: cluster={self.name} rejects jobs that name a "
+                "partition; leave cluster.partition out"
+            )
+        if self.partition_rule is Rule.REQUIRED and not (self.partition or self.gpu_partitions):
+            raise UsageError(f"cluster={self.name} needs a partition: add cluster.partition=NAME")
+
+    def kind(self, asked: str | None) -> str | None:
+        """The GPU kind to ask for: the one asked for, checked, or this cluster's default."""
+        only = next(iter(self.gpu_types)) if len(self.gpu_types) == 1 else None
+        kind = asked or self.gpu_type or only
+        if kind is None:
+            if self.gpu_types:
+                kinds = ", ".join(sorted(self.gpu_types))
+                raise UsageError(f"cluster={self.name} has GPU kinds {kinds}: name one, gpu_type=…")
+            return None
+        if any(mark in kind for mark in "|&,") or kind == "any":
+            raise UsageError(
+                f"gpu_type={kind}: a study on a mix of GPU kinds compares nothing; name one kind"
+            )
+        if self.gpu_types and kind not in self.gpu_types:
+            kinds = ", ".join(sorted(self.gpu_types))
+            raise UsageError(f"gpu_type={kind}: cluster={self.name} has {kinds}")
+        return kind
+
+    def nodes_for(self, gpus: int, kind: str | None) -> int:
+        """Fewest nodes that hold `gpus` GPUs of a kind; the GPUs must divide over them."""
+        per_node = self.gpu_types.get(kind or "")
+        if per_node is None:
+            return 1
+        nodes = ceil(gpus / per_node)
+        if nodes and gpus % nodes:
+            raise UsageError(
+                f"gpus={gpus} does not divide over {nodes} nodes of {per_node} ({kind}); "
+                f"take gpus={nodes * per_node}, or give nodes= yourself"
+            )
+        return nodes
+
+    def python_command(self, python: str) -> list[str]:
+        """The command that starts the job's Python, in its container where there is one."""
+        inside = self.python or python
+        if self.container.image is None:
+            return [inside]
+        box = self.container
+        command = [box.runtime, "exec", *box.options]
+        command += ["--overlay", f"{box.overlay}:ro"] if box.overlay else []
+        command += [word for bind in box.binds for word in ("--bind", bind)]
+        start = f'{box.setup}; exec {shlex.quote(self.python or "python")} "$@"'
+        return [*command, box.image or "", "/bin/bash", "-c", start, "python"]
+
+
+class Shape(msgspec.Struct, frozen=True, kw_only=True):
+    """What a cell asks of SLURM, per node; cells of one shape go into one array."""
+
+    nodes: int
+    gpus_per_node: int  # 0: no GPU is requested
+    gpu_type: str | None
+    cpus_per_node: int
+    mem_gb_per_node: int | None
+    minutes: int
+
+    def __str__(self) -> str:
+        """For people, e.g. `1 node x 4 rtx8000, 12 CPUs, 30 min`."""
+        nodes = counted(self.nodes, "node")
+        gpus = f" x {self.gpus_per_node} {self.gpu_type or 'GPU'}" if self.gpus_per_node else ""
+        memory = f", {self.mem_gb_per_node} GB" if self.mem_gb_per_node else ""
+        return f"{nodes}{gpus}, {self.cpus_per_node} CPUs{memory}, {self.minutes} min"
+
+
+def check_inventory(shape: Shape, cluster: Cluster, nodes: list[Node]) -> None:
+    """Refuse a shape that this cluster can never start; sbatch would take it and wait for ever."""
+    partition = sbatch_options(shape, cluster).get("partition")
+    inside = [n for n in nodes if not partition or partition in n.partitions]
+    if partition and not inside:
+        names = ", ".join(sorted(frozenset().union(*(n.partitions for n in nodes))))
+        raise UsageError(f"partition {partition} does not exist here: {names}")
+    if shape.gpus_per_node and shape.gpu_type:
+        inside = _of_kind(shape.gpu_type, cluster, inside)
+    for name, asked, has, mend in (
+        ("GPUs", shape.gpus_per_node, "gpus", "gpus=, or more nodes="),
+        ("CPUs", shape.cpus_per_node, "cpus", "loader_workers=, or fewer gpus="),
+        ("GB of memory", shape.mem_gb_per_node or 0, "memory_gb", "cluster.mem_gb_per_gpu="),
+    ):
+        fitting = [n for n in inside if getattr(n, has) >= asked]
+        if len(fitting) < shape.nodes:
+            largest = max((getattr(n, has) for n in inside), default=0)
+            kind = f" with {shape.gpu_type}" if shape.gpus_per_node and shape.gpu_type else ""
+            raise UsageError(
+                f"a cell asks for {counted(shape.nodes, 'node')}{kind} of {asked} {name} each; "
+                f"this cluster has {len(fitting)} such (of {len(inside)}{kind}, the largest has "
+                f"{largest:g}): the job would wait for ever; "
+                f"take fewer {'gpus= or nodes=' if fitting else mend}"
+            )
+        inside = fitting
+
+
+def _of_kind(kind: str, cluster: Cluster, nodes: list[Node]) -> list[Node]:
+    """The nodes with a kind of GPU; all with GPUs where SLURM does not tell kinds by this name."""
+    typed = [node for node in nodes if node.gpu_type == kind]
+    kinds = sorted({node.gpu_type for node in nodes if node.gpu_type})
+    if not typed and kinds and cluster.gpu_request is GpuRequest.GRES_TYPE:
+        raise UsageError(f"gpu_type={kind}: SLURM has only {', '.join(kinds)} here (sinfo)")
+    return typed or [node for node in nodes if node.gpus]
+
+
+def sbatch_options(shape: Shape, cluster: Cluster) -> dict[str, Any]:
+    """The shape as sbatch options, each cluster in its own way; names as sbatch has them."""
+    options: dict[str, Any] = {
+        "nodes": shape.nodes,
+        "ntasks-per-node": 1,
+        "cpus-per-task": shape.cpus_per_node,
+        "time": shape.minutes,
+        "partition": cluster.partition,
+        "account": cluster.account,
+        "qos": cluster.qos,
+        "comment": cluster.comment,
+        "constraint": cluster.constraint,
+        "wckey": cluster.wckey,
+        "mem": f"{shape.mem_gb_per_node}G" if shape.mem_gb_per_node else None,
+        "requeue": cluster.requeue or None,
+        "no-requeue": not cluster.requeue or None,
+        "exclusive": cluster.isolate is Isolate.EXCLUSIVE or None,
+        "dependency": "singleton" if cluster.isolate is Isolate.SERIAL else None,
+    }
+    if shape.gpus_per_node:
+        options |= _gpu_options(shape, cluster)
+    options |= cluster.sbatch
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _gpu_options(shape: Shape, cluster: Cluster) -> dict[str, Any]:
+    kind, count = shape.gpu_type, shape.gpus_per_node
+    if cluster.gpu_request is GpuRequest.GRES_CONSTRAINT:
+        both = "&".join(part for part in (cluster.constraint, kind) if part)
+        return {"gres": f"gpu:{count}", "constraint": both or None}
+    if cluster.gpu_request is GpuRequest.PARTITION:
+        sizes = cluster.gpu_partitions.get(kind or "", {})
+        if count not in sizes:
+            numbers = ", ".join(str(number) for number in sorted(sizes))
+            raise UsageError(
+                f"cluster={cluster.name} has no partition of {count} {kind} on a node: "
+                f"its partitions hold {numbers}"
+            )
+        return {"partition": sizes[count], "gres": f"gpu:{count}"}
+    return {"gres": f"gpu:{kind}:{count}" if kind else f"gpu:{count}"}

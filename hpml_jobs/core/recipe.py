@@ -1,0 +1,102 @@
+"""How the learning rate follows the batch and the time: a `Recipe`, after Goyal et al. 2017.
+
+"Accurate, Large Minibatch SGD" (arXiv 1706.02677). docs/large_batch.md derives what is here.
+"""
+
+from math import ceil
+
+from hpml_jobs.core.value import Settled
+from hpml_jobs.errors import UsageError
+
+REFERENCE_BATCH = 128
+"""The lab's batch on one GPU, which workloads' learning rates are chosen for."""
+
+
+class Recipe(Settled, frozen=True, kw_only=True):
+    """What is done for large batches; without anything the workload's rate holds throughout.
+
+    `scaled`: the rate is the workload's times global batch / `reference_batch` (section 2.1).
+    `warmup_epochs`: from the workload's own rate to that one, a little in every iteration (2.2).
+    `drop_epochs`: after so many epochs the rate is divided by ten (5.1). `decay_norm`: whether
+    weight decay also shrinks BatchNorm's own weights and biases (5.1: it does not).
+    """
+
+    name: str = "plain"
+    scaled: bool = False
+    reference_batch: int = REFERENCE_BATCH
+    warmup_epochs: float = 0.0
+    drop_epochs: tuple[int, ...] = ()
+    decay_norm: bool = True
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be followed, whatever the run."""
+        if self.reference_batch < 1:
+            raise UsageError(f"recipe.reference_batch={self.reference_batch}: must be 1 or more")
+        if not 0 <= self.warmup_epochs < float("inf"):
+            raise UsageError(f"recipe.warmup_epochs={self.warmup_epochs:g}: must be 0 or more")
+        if self.reference_batch != REFERENCE_BATCH and not self.scaled:
+            raise UsageError(
+                f"recipe.reference_batch={self.reference_batch} with recipe.scaled=false: nothing "
+                "is scaled by it; take recipe=scaled, warmup or goyal"
+            )
+        if self.warmup_epochs and not self.scaled:
+            raise UsageError(
+                f"recipe.warmup_epochs={self.warmup_epochs:g} with recipe.scaled=false: there is "
+                "no larger rate to warm up to; take recipe.scaled=true"
+            )
+        drops = list(self.drop_epochs)
+        if drops != sorted({*drops}) or min(drops, default=1) < 1:
+            raise UsageError(
+                f"recipe.drop_epochs={drops}: epochs after which the rate drops, "
+                "in rising order, from 1"
+            )
+        if self.warmup_epochs and drops and drops[0] < self.warmup_epochs:
+            raise UsageError(
+                f"recipe.drop_epochs={drops} with recipe.warmup_epochs={self.warmup_epochs:g}: the "
+                "rate cannot drop while it still grows; take later drops, or a shorter warm-up"
+            )
+
+    def check(self, epochs: int) -> None:
+        """Refuse a recipe that a run of so many epochs cannot follow to its end."""
+        if self.warmup_epochs > epochs:
+            raise UsageError(
+                f"recipe={self.name}: warming up takes {self.warmup_epochs:g} epochs, the cell "
+                f"trains epochs={epochs}; take epochs={ceil(self.warmup_epochs)} or more, or a "
+                "smaller recipe.warmup_epochs="
+            )
+        late = [epoch for epoch in self.drop_epochs if epoch >= epochs]
+        if late:
+            raise UsageError(
+                f"recipe={self.name}: the rate drops after epoch {late[0]}, the cell trains "
+                f"epochs={epochs}; take more epochs=, or other recipe.drop_epochs="
+            )
+
+    @property
+    def label(self) -> str:
+        """The recipe in a few words, empty for the plain one: `warmup 2`, `goyal 2 drops 30+60`.
+
+        The number is that of warm-up epochs. Recipes that differ have different labels; what the
+        names of our own imply is not said.
+        """
+        parts = [] if self == Recipe() else [self.name]
+        if self.scaled is not (self.name in ("scaled", "warmup", "goyal")):
+            parts.append("scaled" if self.scaled else "unscaled")
+        parts += [f"{self.warmup_epochs:g}"] if self.warmup_epochs else []
+        parts += (
+            [f"from batch {self.reference_batch}"]
+            if self.reference_batch != REFERENCE_BATCH
+            else []
+        )
+        parts += [f"drops {'+'.join(map(str, self.drop_epochs))}"] if self.drop_epochs else []
+        if self.decay_norm is (self.name == "goyal"):
+            parts.append("norm decay" if self.decay_norm else "no norm decay")
+        return " ".join(parts)
+
+    def at(self, global_batch: int) -> "Recipe":
+        """The recipe, or the plain one where it changes nothing at this batch."""
+        alike = self.factor(global_batch) == 1 and not self.drop_epochs and self.decay_norm
+        return Recipe() if alike else self
+
+    def factor(self, global_batch: int) -> float:
+        """How many times the workload's learning rate, after warming up: k of the paper."""
+        return global_batch / self.reference_batch if self.scaled else 1.0

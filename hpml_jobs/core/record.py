@@ -1,0 +1,273 @@
+"""What a finished cell leaves: raw values only, written once, in one piece."""
+
+from hpml_jobs import __version__
+from hpml_jobs.core.cell import Cell
+from hpml_jobs.core.formulas import (
+    communication_cost_s,
+    iterations,
+    overhead,
+    samples_processed,
+)
+from hpml_jobs.core.measurements import (
+    UNSYNCED,
+    Card,
+    Communication,
+    Epoch,
+    Exchange,
+    Imported,
+    Phases,
+    Probe,
+    Trace,
+)
+from hpml_jobs.core.quantization import Quantized
+from hpml_jobs.core.value import Settled
+from hpml_jobs.slurm.states import Outcome
+
+SCHEMA = 3
+"""Version of record.json.
+
+1: first. 2: the full protocol: phases, communication, messages, hashes, profiler, microbenchmark;
+timings measured elsewhere. 3: learning rates, order of images, evaluation by epoch, quantization.
+"""
+
+
+class Attempt(Settled, frozen=True, kw_only=True):
+    """One job for one cell. `id` is unique in the cell: the job's id and its restart count."""
+
+    id: str
+    job: str
+    restart: int = 0
+    hosts: tuple[str, ...] = ()
+    started: str = ""  # UTC, ISO 8601
+    ended: str = ""
+
+
+class Rank(Settled, frozen=True, kw_only=True):
+    """What one process measured, and where; dp is one process that drives several devices."""
+
+    rank: int
+    local_rank: int
+    host: str
+    devices: tuple[str, ...]  # names of the devices, 'cpu' with device=cpu
+    device_uuids: tuple[str, ...] = ()
+    affinity: tuple[int, ...] = ()  # CPU ids this process may run on
+    threads: int
+    loader_workers: int
+    epochs: tuple[Epoch, ...]
+    test_loss: float | None = None
+    test_accuracy: float | None = None
+    test_samples: int = 0
+    peak_memory_bytes: int | None = None
+    parameters_hash: str = ""  # sha256 of the replica after the last epoch of training
+    buffers_hash: str = ""
+    communication: Communication | None = None
+    trace: Trace | None = None
+    cards: tuple[Card, ...] = ()
+
+    def epoch(self, role: str) -> Epoch | None:
+        """The first epoch of a role, if it was run."""
+        return next((epoch for epoch in self.epochs if epoch.role == role), None)
+
+    @property
+    def timed(self) -> Epoch:
+        """The epoch that counts."""
+        return next(epoch for epoch in self.epochs if epoch.role == "timed")
+
+    @property
+    def phases(self) -> Phases | None:
+        """Where its instrumented epoch went."""
+        epoch = self.epoch("instrumented")
+        return epoch.phases if epoch else None
+
+
+class Model(Settled, frozen=True, kw_only=True):
+    """What was really trained."""
+
+    name: str
+    parameters: int
+    tensors: int
+    gradient_bytes: int
+    buffer_bytes: int
+    flop_per_sample: int | None = None  # forward and backward, 2 per multiply-add, counted
+
+
+class Facts(Settled, frozen=True, kw_only=True):
+    """What must be known about a number before it is compared with another."""
+
+    hpml_jobs: str = __version__
+    commit: str | None = None
+    dirty: bool | None = None
+    python: str = ""
+    torch: str = ""
+    torchvision: str = ""
+    cuda: str | None = None
+    cudnn: int | None = None
+    nccl: str | None = None
+    backend: str | None = None  # gloo | nccl; None without a process group
+    driver: str | None = None
+    gpu_model: str | None = None
+    gpus_visible: int = 0
+    topology: str | None = None
+    cpu_model: str = ""
+    cpu_count: int = 0
+    os: str = ""
+    tf32_matmul: bool | None = None
+    tf32_cudnn: bool | None = None
+    cudnn_benchmark: bool | None = None
+    cudnn_deterministic: bool | None = None
+    container: str | None = None
+    slurm: dict[str, str] = {}
+    nccl_environment: dict[str, str] = {}
+    nccl_algorithm: str | None = None  # NCCL_ALGO, where it was set; NCCL's own choice is not told
+    link_gb_per_s: float | None = None  # the link's specified one-way speed (cluster config)
+    precision: str = "fp32"  # unknown for own models: they may compute in another one
+    missing: tuple[str, ...] = ()  # facts that could not be read, with the reason
+
+
+class Record(Settled, frozen=True, kw_only=True):
+    """record.json: the cell, the attempt that measured it, and raw values of every rank.
+
+    Outcome `ok` carries ranks, model and facts, or, from elsewhere, `imported`; outcome `oom`
+    carries the reason. What a record cannot tell is None.
+    """
+
+    cell: Cell
+    slug: str
+    attempt: Attempt
+    outcome: Outcome
+    reason: str | None = None
+    model: Model | None = None
+    facts: Facts | None = None
+    ranks: tuple[Rank, ...] = ()
+    exchange: Exchange | None = None
+    probe: Probe | None = None
+    imported: Imported | None = None
+    quantized: Quantized | None = None
+    schema: int = SCHEMA
+
+    @property
+    def slowest(self) -> Rank:
+        """The rank with the longest timed epoch."""
+        return max(self.ranks, key=lambda rank: rank.timed.epoch_s)
+
+    @property
+    def instrumented(self) -> Rank | None:
+        """The rank with the longest instrumented epoch; the cell's phases are its, so they add up.
+
+        Its communication belongs to the same epoch.
+        """
+        return self._longest("instrumented")
+
+    def _longest(self, role: str) -> Rank | None:
+        timed = [
+            (epoch.epoch_s, -rank.rank, rank) for rank in self.ranks if (epoch := rank.epoch(role))
+        ]
+        return max(timed)[-1] if timed else None
+
+    def _epoch_s(self, role: str) -> float | None:
+        rank = self._longest(role)
+        epoch = rank.epoch(role) if rank else None
+        return epoch.epoch_s if epoch else None
+
+    @property
+    def epoch_s(self) -> float:
+        """Seconds of the timed epoch, everything included: the maximum over ranks."""
+        return self.imported.epoch_s if self.imported else self.slowest.timed.epoch_s
+
+    @property
+    def stall_s(self) -> float | None:
+        """Seconds of the timed epoch in which the device waited for a batch (slowest rank)."""
+        return None if self.imported else self.slowest.timed.stall_s
+
+    @property
+    def train_s(self) -> float | None:
+        """Seconds of the timed epoch without data loading: epoch_s - stall_s."""
+        if self.imported:
+            return self.imported.train_s
+        timed = self.slowest.timed
+        return timed.epoch_s - timed.stall_s
+
+    @property
+    def iterations(self) -> int:
+        """Iterations of an epoch: counted; where imported without them, what they must be."""
+        if self.imported is None:
+            return self.slowest.timed.iterations
+        cell = self.cell
+        expected = iterations(cell.workload.images or 0, cell.gpus, cell.batch)
+        return self.imported.iterations or expected
+
+    @property
+    def samples(self) -> int:
+        """Samples that one epoch really processes over all ranks, padding included."""
+        if self.imported is None:
+            return sum(rank.timed.samples for rank in self.ranks)
+        return samples_processed(self.cell.workload.images or 0, self.cell.processes)
+
+    @property
+    def phases(self) -> Phases | None:
+        """Where the instrumented epoch of its slowest rank went."""
+        return self.instrumented.phases if self.instrumented else None
+
+    @property
+    def communication(self) -> Communication | None:
+        """The collectives of the same rank and epoch."""
+        return self.instrumented.communication if self.instrumented else None
+
+    @property
+    def compute_s(self) -> float | None:
+        """Seconds of computation in the instrumented epoch (imported: as it was told)."""
+        if self.imported:
+            return self.imported.compute_s
+        return self.phases.compute_s if self.phases else None
+
+    @property
+    def comm_exposed_s(self) -> float | None:
+        """Seconds of communication in it that nothing hides (imported: as it was told)."""
+        if self.imported:
+            return self.imported.comm_s
+        return self.phases.exposed_s if self.phases else None
+
+    @property
+    def comm_total_s(self) -> float | None:
+        """Seconds in which any collective was under way."""
+        return self.communication.total_s if self.communication else None
+
+    @property
+    def gradients_net_s(self) -> float | None:
+        """Seconds in which a gradient collective was under way, on the rank with the least.
+
+        A collective's duration on an early rank contains waiting for the late one.
+        """
+        found = [rank.communication.gradients_s for rank in self.ranks if rank.communication]
+        return min(found) if found else None
+
+    @property
+    def comm_cost_s(self) -> float | None:
+        """The timed epoch less the epoch without gradient exchange."""
+        unsynced = self._epoch_s(UNSYNCED)
+        return None if unsynced is None else communication_cost_s(self.epoch_s, unsynced)
+
+    @property
+    def overhead(self) -> float | None:
+        """What the instruments cost: E2 / E1 - 1."""
+        instrumented = self._epoch_s("instrumented")
+        return None if instrumented is None else overhead(instrumented, self.epoch_s)
+
+    @property
+    def loss(self) -> float | None:
+        """Mean training loss of the timed epoch over all samples of all ranks."""
+        return self._mean("loss")
+
+    @property
+    def accuracy(self) -> float | None:
+        """Mean training accuracy of the timed epoch over all samples of all ranks, 0 to 1."""
+        return self._mean("accuracy")
+
+    def _mean(self, field: str) -> float | None:
+        epochs = [rank.timed for rank in self.ranks]
+        total = sum(epoch.samples for epoch in epochs)
+        values = [getattr(epoch, field) for epoch in epochs]
+        if not total or None in values:
+            return None
+        pairs = zip(values, epochs, strict=True)
+        return float(sum(value * epoch.samples for value, epoch in pairs) / total)

@@ -1,0 +1,159 @@
+"""Reading a record: what is half written, of another schema or impossible is refused."""
+
+import math
+from typing import Any
+
+import msgspec
+
+from hpml_jobs import __version__
+from hpml_jobs.core.cell import Cell, Protocol
+from hpml_jobs.core.formulas import closure, iterations, samples_processed
+from hpml_jobs.core.measurements import TRAINING, UNSYNCED, Epoch
+from hpml_jobs.core.record import SCHEMA, Rank, Record
+from hpml_jobs.errors import HpmlError, UsageError
+from hpml_jobs.slurm.states import Outcome
+
+SAME_NETWORK = 0.01
+"""How far the accuracy of one network may differ between the GPU and the CPU."""
+
+
+class InvalidRecordError(HpmlError):
+    """A record that must not be used, with the reason."""
+
+
+def decode(text: bytes, place: str) -> Record:
+    """Read a record and check that it can be believed.
+
+    Raises:
+        InvalidRecordError: it is half written, of another schema, or its values are impossible.
+    """
+    try:
+        found: dict[str, Any] = msgspec.json.decode(text, type=dict)
+        if found.get("schema") != SCHEMA:
+            raise InvalidRecordError(
+                f"{place} has record schema {found.get('schema')}, this hpml_jobs {__version__} "
+                f"reads {SCHEMA}"
+            )
+        record = msgspec.convert(found, Record)
+    except (ValueError, UsageError) as fault:  # not UTF-8, not JSON, not a record, not a cell
+        raise InvalidRecordError(f"{place} is not a whole record: {fault}") from fault
+    fault_found = _fault(record)
+    if fault_found:
+        raise InvalidRecordError(f"{place}: {fault_found}")
+    return record
+
+
+def _fault(record: Record) -> str | None:
+    """The first reason not to believe a decoded record, or None."""
+    if record.outcome is Outcome.OOM:
+        return None
+    if record.outcome is not Outcome.OK:
+        return f"outcome {record.outcome.value} is not one that leaves a record"
+    impossible = _impossible(msgspec.to_builtins(record), "")
+    if impossible:
+        return impossible
+    if record.imported is not None or record.cell.protocol is Protocol.IMPORTED:
+        return _imported_fault(record)
+    if record.model is None or record.facts is None:
+        return "outcome ok without model and facts"
+    cell = record.cell
+    if [rank.rank for rank in record.ranks] != list(range(cell.processes)):
+        present = [rank.rank for rank in record.ranks]
+        return f"ranks {present} are there, {cell.processes} were expected"
+    if cell.workload.images is None:
+        return "the number of training images is missing"
+    of_rank = next((text for rank in record.ranks if (text := _rank_fault(cell, rank))), None)
+    return of_rank or _share_fault(record) or _quantized_fault(record)
+
+
+def _share_fault(record: Record) -> str | None:
+    """Whether the ranks' shares of the test set are all of it, after every epoch."""
+    for number, epoch in enumerate(record.ranks[0].epochs, start=1):
+        shares = [
+            rank.epochs[number - 1].share for rank in record.ranks if len(rank.epochs) >= number
+        ]
+        known = [share for share in shares if share is not None]
+        if not known:
+            if record.cell.evaluate and epoch.role != UNSYNCED and record.ranks[0].test_samples:
+                return f"epoch {number} was not evaluated"
+            continue
+        tested, whole = sum(share.samples for share in known), record.ranks[0].test_samples
+        if len(known) < len(record.ranks) or tested != whole:
+            return f"all ranks together tested {tested} images after epoch {number}, not {whole}"
+        right = [(share.correct, share.samples) for share in known if share.correct is not None]
+        if any(not 0 <= correct <= samples for correct, samples in right):
+            return f"more images are right than were tested after epoch {number}"
+    return None
+
+
+def _quantized_fault(record: Record) -> str | None:
+    """Whether quantization was done where it was asked for, and counted right."""
+    found = record.quantized
+    if (found is None) != (record.cell.quantize is None):
+        return "quantization was asked for, or done, but not both"
+    if found is None:
+        return None
+    if not found.steps or found.steps[0].what != "fp32":
+        return "quantization begins without the fp32 network"
+    tested, trained = found.steps[0].accuracy, record.ranks[0].test_accuracy
+    if trained is None or abs(tested - trained) > SAME_NETWORK:
+        return f"accuracy {tested} was quantized, {trained} was trained: not the same network"
+    for step in found.steps:
+        if step.samples != found.steps[0].samples or not 0 <= step.correct <= step.samples:
+            return f"quantization: {step.correct} of {step.samples} images right in {step.what}"
+    return None
+
+
+def _imported_fault(record: Record) -> str | None:
+    if record.imported is None or record.cell.protocol is not Protocol.IMPORTED or record.ranks:
+        return "a timing from elsewhere and a measurement in one record"
+    return None if record.imported.epoch_s > 0 else f"epoch_s={record.imported.epoch_s} s"
+
+
+def _impossible(value: Any, place: str) -> str | None:
+    """The first number in nested values that is not finite, or a negative duration or count."""
+    if isinstance(value, dict):
+        pairs = ((f"{place}.{name}" if place else str(name), v) for name, v in value.items())
+    elif isinstance(value, list | tuple):
+        pairs = ((f"{place}[{index}]", v) for index, v in enumerate(value))
+    elif isinstance(value, float | int) and not math.isfinite(value):
+        return f"{place} is {value}"
+    elif isinstance(value, float | int) and value < 0 and place.endswith(("_s", "bytes", "count")):
+        return f"{place} is negative: {value}"
+    else:
+        return None
+    return next((text for name, inner in pairs if (text := _impossible(inner, name))), None)
+
+
+def _rank_fault(cell: Cell, rank: Rank) -> str | None:
+    """What is wrong with one rank: epochs, their times, or what was counted in them."""
+    images = cell.workload.images or 0
+    roles = [epoch.role for epoch in rank.epochs]
+    wanted = list(TRAINING[: cell.protocol.epochs])
+    if roles[: len(wanted)] != wanted:
+        named = {"warmup": "warm-up"}
+        words = " and ".join(named.get(role, role) for role in wanted)
+        return f"rank {rank.rank} has no {words} epoch"
+    expected = iterations(images, cell.gpus, cell.batch)
+    share = samples_processed(images, cell.processes) // cell.processes
+    for epoch in rank.epochs:
+        fault = _epoch_fault(epoch)
+        if fault:
+            return f"rank {rank.rank}: {fault}"
+        counted = (("iterations", epoch.iterations, expected), ("samples", epoch.samples, share))
+        for what, found, right in counted:
+            if found != right:
+                where = f"rank {rank.rank} counted {found} {what} in its {epoch.role} epoch"
+                return f"{where}, not {right}"
+    return None
+
+
+def _epoch_fault(epoch: Epoch) -> str | None:
+    if epoch.epoch_s <= 0 or not 0 <= epoch.stall_s <= epoch.epoch_s:
+        return f"impossible times in the {epoch.role} epoch: {epoch.epoch_s} s, {epoch.stall_s} s"
+    if epoch.role == "instrumented":
+        if epoch.phases is None or epoch.closure is None:
+            return "the instrumented epoch has no phases"
+        if abs(closure(epoch.epoch_s, epoch.phases.parts_s) - epoch.closure) > 1e-6:
+            return f"closure {epoch.closure} is not that of the phases"
+    return None

@@ -1,0 +1,1 @@
+"""`hpml-jobs import`: a study from a CSV of timings measured elsewhere."""

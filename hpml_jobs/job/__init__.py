@@ -1,0 +1,1 @@
+"""The wrapper on the node: start the workers, judge the attempt, publish the record."""

@@ -1,0 +1,1 @@
+"""From the command line to checked cells. Hydra is used here only."""

@@ -1,0 +1,13 @@
+"""Hydra's own pages: `--cfg job`, `--info`, shell completion; nothing is sent from here."""
+
+import hydra
+from omegaconf import DictConfig
+
+from hpml_jobs.core.paths import conf_folder
+from hpml_jobs.errors import HpmlError
+
+
+@hydra.main(version_base="1.3", config_path=str(conf_folder()), config_name="config")
+def show(_config: DictConfig) -> None:
+    """Hydra prints the page and never comes here."""
+    raise HpmlError("--cfg, --info and --shell-completion show pages; leave -m out")

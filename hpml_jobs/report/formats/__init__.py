@@ -1,0 +1,1 @@
+"""Output formats: screen, Markdown, LaTeX, CSV, JSON."""

@@ -1,0 +1,56 @@
+"""curves.csv: a row for every iteration of every run, or for every k-th where there are many."""
+
+import csv
+import io
+from collections.abc import Iterator
+from math import ceil
+
+from hpml_jobs.core.cell import Cell
+from hpml_jobs.report.merge import curves
+from hpml_jobs.report.merge import learning as learnt
+from hpml_jobs.report.merge.cells import Found
+from hpml_jobs.report.merge.curves import Curve, NoCurveError
+from hpml_jobs.report.report import Report
+
+ROWS = 200_000
+"""About so many rows at most; the column `every` says which share of the iterations is there."""
+
+_HEAD = (
+    *("group", "strategy", "treatment", "gpus", "nodes", "batch", "seed", "repeat"),
+    *("epoch", "role", "iteration", "loss", "step_s", "lr", "every"),
+)
+
+
+def curves_csv(report: Report, most: int = ROWS) -> str | None:
+    """All runs with curves; None where there is none. Loss, seconds and rate have 7 digits."""
+    runs = [
+        (g.number, found) for g in report.groups for found in g.cells if curves.has_curve(found)
+    ]
+    iterations = sum(_iterations(found) for _, found in runs)
+    every = max(1, ceil(iterations / most))
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(_HEAD)
+    empty = text.tell()
+    for group, found in runs:
+        try:
+            curve = curves.read(found)
+        except NoCurveError:  # the notes under the table say so
+            continue
+        if found.cell is not None:
+            table.writerows((group, *row, every) for row in _rows(found.cell, curve, every))
+    return text.getvalue() if text.tell() > empty else None
+
+
+def _iterations(found: Found) -> int:
+    ranks = found.record.ranks if found.record else ()
+    return sum(epoch.iterations for epoch in learnt.training(ranks[0])) if ranks else 0
+
+
+def _rows(cell: Cell, curve: Curve, every: int) -> Iterator[tuple[object, ...]]:
+    place = (cell.strategy.value, cell.treatment, cell.gpus, cell.nodes, cell.batch, cell.seed)
+    for number, (epoch, start) in enumerate(zip(curve.epochs, curve.starts, strict=True), start=1):
+        first = -start % every
+        for at in range(start + first, start + epoch.iterations, every):
+            values = (f"{array[at]:.7g}" for array in (curve.loss, curve.step_s, curve.lr))
+            yield (*place, cell.repeat, number, epoch.role, at + 1, *values)

@@ -1,0 +1,172 @@
+"""The report for pandas and spreadsheets: a CSV per table, and cells.csv with every cell.
+
+Numbers are unrounded; one that is not there is empty, and cells.csv says why.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from hpml_jobs.report.merge.cells import Found
+from hpml_jobs.report.merge.entries import Entry
+from hpml_jobs.report.report import Report
+from hpml_jobs.report.text.captions import row_label
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_PLACE = ["group", "strategy", "row", "gpus", "nodes", "treatment"]
+_SHEETS = {
+    "table1.csv": (1, ["time_s", "speedup"]),
+    "table2.csv": (2, ["compute_s", "comm_exposed_s", "compute_residual_s", "comm_residual_s"]),
+    "table3.csv": (2, ["gb_per_s", "bus_residual_gb_per_s"]),
+}
+"""The CSV of each table: the least number of GPUs of a row, and the quantities at each batch."""
+
+
+def sheets(report: Report) -> dict[str, str]:
+    """The CSV files by name: Tables 1 to 3 as wide as in the lab, the others in rows."""
+    import pandas as pd  # noqa: PLC0415 - the slowest import of a report; only writing needs it
+
+    frames = {"q1.csv": pd.DataFrame(_q1(report), columns=_Q1, dtype=object)}
+    places = pd.DataFrame(_places(report), columns=[*_PLACE, "batch", *_QUANTITIES], dtype=object)
+    for name, (least, quantities) in _SHEETS.items():
+        frames[name] = _wide(places[places["gpus"] >= least], quantities)
+    for name, rows in _full(report).items():
+        frames[name] = pd.DataFrame(rows, dtype=object)
+    frames["cells.csv"] = pd.DataFrame(_cells(report), dtype=object)
+    return {name: frame.to_csv(index=False, lineterminator="\n") for name, frame in frames.items()}
+
+
+def _wide(places: "pd.DataFrame", quantities: list[str]) -> "pd.DataFrame":
+    """One row per row of the table; columns such as `batch_32_time_s`, by batch, then quantity."""
+    batches = sorted(places["batch"].unique())
+    wide = places.pivot(index=_PLACE, columns="batch", values=quantities)
+    columns = [(quantity, batch) for batch in batches for quantity in quantities]
+    order = places.set_index(_PLACE).index.unique()  # pivot sorts; rows stand as in the table
+    wide = wide.reindex(index=order, columns=columns)
+    wide.columns = [f"batch_{batch}_{quantity}" for quantity, batch in columns]
+    return wide.reset_index()
+
+
+def _full(report: Report) -> dict[str, list[dict[str, Any]]]:
+    """The rows of the full tables by file, all groups of one table in one.
+
+    Groups may differ in columns: one with gather_scatter has a root's wire.
+    """
+    found: dict[str, list[dict[str, Any]]] = {}
+    for group in report.groups:
+        for table in group.full:
+            if table.sheet is not None:
+                rows = found.setdefault(f"{table.label}.csv", [])
+                names = table.sheet.columns
+                rows += [
+                    {"group": group.number, **dict(zip(names, row, strict=True))}
+                    for row in table.sheet.rows
+                ]
+    for table in report.tables:
+        if table.sheet is not None:
+            names = table.sheet.columns
+            found[f"{table.label}.csv"] = [
+                dict(zip(names, row, strict=True)) for row in table.sheet.rows
+            ]
+    return found
+
+
+_Q1 = ["group", "batch", "train_s", "epoch_s", "iterations"]
+
+
+def _q1(report: Report) -> Iterator[tuple[object, ...]]:
+    for group in report.groups:
+        for entry in group.entries:
+            if entry.is_baseline:
+                timing = entry.timing
+                values = (
+                    (timing.train_s, timing.epoch_s, timing.iterations) if timing else (None,) * 3
+                )
+                yield group.number, entry.batch_per_gpu, *values
+
+
+_QUANTITIES = [quantity for _, quantities in _SHEETS.values() for quantity in quantities]
+
+
+def _places(report: Report) -> Iterator[tuple[object, ...]]:
+    for group in report.groups:
+        for one_set in group.sets:
+            for entry in one_set.entries:
+                label = row_label(entry.row, group.device)
+                place = (group.number, one_set.strategy.value, label, entry.gpus, entry.nodes)
+                yield *place, entry.treatment, entry.batch_per_gpu, *_quantities(entry)
+
+
+def _quantities(entry: Entry) -> tuple[float | None, ...]:
+    values, residual, speed = entry.values, entry.residual, entry.bandwidth
+    return (
+        values.epoch_s if values else None,
+        entry.speedup,
+        values.compute_s if values else None,
+        values.comm_exposed_s if values else None,
+        residual.compute_s if residual else None,
+        residual.comm_s if residual else None,
+        speed.lab_gb_per_s if speed else None,
+        residual.bus_gb_per_s if residual else None,
+    )
+
+
+def _cells(report: Report) -> Iterator[dict[str, Any]]:
+    """Every cell in each group it is shown in, then those that are in no table."""
+    for group in report.groups:
+        yield from ({"group": group.number, **_row(found)} for found in group.cells)
+    yield from (_row(found) for found in report.unplaced)
+
+
+def _row(found: Found) -> dict[str, Any]:
+    """One cell: how it stands, what it measured, then all that was asked for and all facts."""
+    record = found.record
+    row: dict[str, Any] = {"slug": found.slug}
+    row |= {name: getattr(found.cell, name, None) for name in _PLACED}
+    row |= {"outcome": found.outcome.value, "reason": found.reason, "warning": found.warning}
+    if record is not None and found.measured:
+        row |= {name: getattr(record, name) for name in _RAW}
+        row |= {"train_loss": record.loss, "train_accuracy": record.accuracy}
+        row |= {"test_accuracy_rank0": record.ranks[0].test_accuracy if record.ranks else None}
+        row |= {"iterations": record.iterations, "samples": record.samples}
+        row["loader_workers_total"] = sum(rank.loader_workers for rank in record.ranks)
+    row |= _flat(found.cell)
+    if record is not None:
+        row |= {f"model_{name}": value for name, value in _flat(record.model).items()}
+        row |= {f"attempt_{name}": value for name, value in _flat(record.attempt).items()}
+        row |= {f"facts_{name}": value for name, value in _flat(record.facts).items()}
+        row |= {f"imported_{name}": value for name, value in _flat(record.imported).items()}
+    return row
+
+
+_PLACED = ("strategy", "gpus", "nodes", "batch", "treatment", "seed", "repeat")
+_RAW = (
+    "epoch_s",
+    "stall_s",
+    "train_s",
+    "compute_s",
+    "comm_exposed_s",
+    "comm_total_s",
+    "gradients_net_s",
+    "comm_cost_s",
+)
+
+
+def _flat(value: msgspec.Struct | None) -> dict[str, Any]:
+    """A value's fields as columns: nested names joined, lists in one text."""
+    flat: dict[str, Any] = {}
+    for name, field in (msgspec.to_builtins(value) or {}).items():
+        inner = (
+            {f"{name}_{key}": text for key, text in field.items()}
+            if isinstance(field, dict)
+            else {name: field}
+        )
+        flat |= {key: _in_one(text) for key, text in inner.items()}
+    return flat
+
+
+def _in_one(field: Any) -> Any:
+    return " ".join(map(str, field)) if isinstance(field, list | tuple) else field

@@ -1,0 +1,55 @@
+"""The report for other programs, tables.json: unrounded, units in the names, null for no number."""
+
+from typing import Any
+
+from hpml_jobs.report.merge.cells import Found
+from hpml_jobs.report.report import Group, Report
+from hpml_jobs.report.table import Table
+from hpml_jobs.study.files import encode
+
+SCHEMA = 3
+"""Version of tables.json.
+
+1: first. 2: measured values; every table with its unrounded sheet. 3: treatments, answers.
+"""
+
+METHOD = (
+    "values: medians over runs of E1 and E2, seconds per epoch; "
+    "residual: comm_s = train_s(N,b) - I_N x train_s(1,b) / I_1, not measured; GB = 1e9 bytes"
+)
+
+
+def document(report: Report) -> str:
+    """The whole report as one file."""
+    content = {
+        "schema": SCHEMA,
+        "study": report.study,
+        "method": METHOD,
+        "unlike": report.unlike,
+        "groups": [_group(group) for group in report.groups],
+        "tables": [_table(table) for table in report.tables],
+        "in_no_table": [_absent(found) for found in report.unplaced],
+    }
+    return encode(content).decode()
+
+
+def _group(group: Group) -> dict[str, Any]:
+    return {
+        "group": group.number,
+        "title": group.title,
+        "apart": group.apart,
+        "conditions": group.conditions,
+        "baseline": [entry for entry in group.entries if entry.is_baseline],
+        "entries": [entry for entry in group.entries if not entry.is_baseline],
+        "missing_cells": [_absent(found) for found in group.cells if not found.measured],
+        "tables": [_table(table) for table in group.tables],
+    }
+
+
+def _table(table: Table) -> dict[str, Any]:
+    told = ("label", "title", "answer", "caption", "setting", "notes", "sheet")
+    return {name: getattr(table, name) for name in told}
+
+
+def _absent(found: Found) -> dict[str, str]:
+    return {"cell": found.slug, "outcome": found.outcome.value, "reason": found.reason}

@@ -1,0 +1,83 @@
+"""The tables as Markdown: two header rows as in the lab, padded so that plain text reads too."""
+
+from collections.abc import Iterable, Sequence
+
+from hpml_jobs.report.report import Group, Report
+from hpml_jobs.report.table import Table
+
+
+def document(report: Report) -> str:
+    """The whole report as one file."""
+    parts = [f"# {_escaped(report.study)}"]
+    if not report.groups:
+        parts.append("No cell of this study can be read." if report.unplaced else "No cells yet.")
+    if report.several:
+        parts.append(
+            f"{len(report.groups)} groups of cells that may not share a table; they differ in:"
+        )
+        parts.append(_bullets(report.unlike))
+    for group in report.groups:
+        parts += _group(group, several=report.several)
+    if report.tables and report.several:
+        parts.append("## All groups together")
+    parts += [part for table in report.tables for part in _table(table)]
+    if report.unplaced:
+        parts.append("## In no table")
+        parts.append(_bullets(f"{found.slug}: {found.reason}" for found in report.unplaced))
+    return "\n\n".join(parts) + "\n"
+
+
+def _group(group: Group, *, several: bool) -> list[str]:
+    number = f"Group {group.number}: " if several else ""
+    parts = [f"## {number}{_escaped(group.title)}"]
+    if group.apart:
+        parts.append(_escaped(f"Set apart by: {group.apart}."))
+    return parts + [part for table in group.tables for part in _table(table)]
+
+
+def _table(table: Table) -> list[str]:
+    parts = [
+        f"### {_escaped(table.title)}",
+        *([_escaped(table.answer)] if table.answer else []),
+        *([grid(table)] if table.lines else []),
+        _escaped("\n".join([*table.caption, table.setting])),
+    ]
+    return [*parts, _bullets(table.notes)] if table.notes else parts
+
+
+def grid(table: Table) -> str:
+    """The table alone."""
+    heads = [text for block in table.blocks for text in (block.head, *[""] * (block.width - 1))]
+    rows = [[table.corner, *heads]]
+    if table.two_level:
+        rows.append(["", *(name for block in table.blocks for name in block.names)])
+    rows += [[line.label, *line.texts] for line in table.lines]
+    left = (True, *table.words)
+    widths = [max(3, *(len(row[i]) for row in rows)) for i in range(len(rows[0]))]
+    ruler = "|" + "|".join(
+        [
+            f":{'-' * (width + 1)}" if words else f"{'-' * (width + 1)}:"
+            for width, words in zip(widths, left, strict=True)
+        ]
+    )
+    drawn = [_row(row, widths, left) for row in rows]
+    return "\n".join([drawn[0], f"{ruler}|", *drawn[1:]])
+
+
+def _row(texts: Sequence[str], widths: Sequence[int], left: Sequence[bool]) -> str:
+    padded = (
+        text.ljust(width) if words else text.rjust(width)
+        for text, width, words in zip(texts, widths, left, strict=True)
+    )
+    return f"| {' | '.join(padded)} |"
+
+
+def _bullets(lines: Iterable[str]) -> str:
+    return "\n".join(f"- {_escaped(line)}" for line in lines)
+
+
+def _escaped(text: str) -> str:
+    """Text in which Markdown sees no emphasis: I_N and resnet18_cifar keep their underscores."""
+    for character in "\\_*<>[]|`":
+        text = text.replace(character, f"\\{character}")
+    return text

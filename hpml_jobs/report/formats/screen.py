@@ -1,0 +1,171 @@
+"""The report on screen: the lab's tables with rich, as wide as the console, in blocks if narrow."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import rich.table
+from rich.console import Console
+from rich.rule import Rule
+from rich.text import Text
+
+from hpml_jobs.report.report import Group, Report
+from hpml_jobs.report.table import Block, Table
+from hpml_jobs.report.text.marks import MARK
+from hpml_jobs.report.text.numbers import DASH, OOM
+
+_STYLES = {DASH: "dim", OOM: "bold red"}
+
+_SHORT = 40
+"""A line of a caption as short as this, such as `One run.`, is repeated under every table."""
+
+
+def show(report: Report, console: Console) -> None:
+    """Print the report; nothing is cut off, whatever the console's width."""
+    if not report.groups and not report.unplaced:
+        console.print(Text(f"Study {report.study} has no cells yet."))
+    if report.several:
+        head = f"{len(report.groups)} groups of cells that may not share a table; they differ in:"
+        console.print(Text(head, style="bold yellow"))
+        _bullets(report.unlike, console)
+    for group in report.groups:
+        _show_group(group, console, several=report.several)
+    for table in report.tables:
+        _show_table(table, console, set())
+        console.print()
+    _elsewhere(report, console)
+    if report.unplaced:
+        console.print(Text("In no table:", style="bold yellow"))
+        _bullets((f"{found.slug}: {found.reason}" for found in report.unplaced), console)
+
+
+def _show_group(group: Group, console: Console, *, several: bool) -> None:
+    number = f"Group {group.number}: " if several else ""
+    console.print(
+        Rule(Text(f"{number}{group.title}", style="bold"), style="dim"), width=_prose(console)
+    )
+    if group.apart:
+        console.print(Text(f"Set apart by: {group.apart}.", style="yellow"), width=_prose(console))
+    console.print(Text(group.setting), width=_prose(console))
+    said: set[str] = set()
+    for table in group.tables:
+        if table.on_screen:
+            _show_table(table, console, said)
+    console.print()
+
+
+def _show_table(table: Table, console: Console, said: set[str]) -> None:
+    """One table, and under it what has not yet been `said` under another one of the group."""
+    console.print()
+    console.print(Text(table.title, style="bold cyan"))
+    if table.answer:
+        console.print(Text(table.answer), width=_prose(console))
+    for text in drawn(table, console.width):
+        console.print(text, no_wrap=True, overflow="ignore", crop=False)
+    caption = [line for line in table.caption if line not in said or len(line) < _SHORT]
+    if caption:
+        console.print(Text("\n".join(caption), style="dim"), width=_prose(console))
+    notes = [note for note in table.notes if note not in said]
+    if len(notes) < len(table.notes):
+        notes.append("what is told above holds here too")
+    if notes:
+        _bullets(notes, console)
+    said |= {*table.caption, *table.notes}
+
+
+def _elsewhere(report: Report, console: Console) -> None:
+    """Which tables stand in the report's files only."""
+    tables = (table for group in report.groups for table in group.tables)
+    titles = dict.fromkeys(table.title for table in tables if not table.on_screen)
+    if titles:
+        line = f"Not on screen, in tables.md and as a CSV each: {', '.join(titles)}."
+        console.print(Text(line, style="bold"), width=_prose(console))
+
+
+def _bullets(lines: Iterable[str], console: Console) -> None:
+    grid = rich.table.Table.grid(padding=(0, 1))
+    for line in lines:
+        grid.add_row(Text("•", style="yellow"), Text(line))
+    console.print(grid, width=_prose(console))
+
+
+def _prose(console: Console) -> int:
+    """How wide text may run: tables use all of a wide screen, text stays readable."""
+    return min(console.width, 110)
+
+
+def drawn(table: Table, width: int) -> Iterator[Text]:
+    """The table in lines; blocks of columns that do not fit stand below, under the same rows."""
+    if not table.lines:
+        return
+    labels = [table.corner, *(line.label for line in table.lines)]
+    label_width = max(map(len, labels))
+    blocks = list(_blocks(table))
+    while blocks:
+        taken, used = 1, label_width + 3 + blocks[0].width
+        while taken < len(blocks) and used + 3 + blocks[taken].width <= width:
+            used += 3 + blocks[taken].width
+            taken += 1
+        yield from _lines(table, blocks[:taken], label_width)
+        blocks = blocks[taken:]
+        if blocks:
+            yield Text()
+
+
+class _Drawn(NamedTuple):
+    """A block with the width of each of its columns, and its texts row by row."""
+
+    block: Block
+    widths: tuple[int, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    @property
+    def width(self) -> int:
+        return sum(self.widths) + 2 * (len(self.widths) - 1)
+
+
+def _blocks(table: Table) -> Iterator[_Drawn]:
+    first = 0
+    for block in table.blocks:
+        rows = tuple(line.texts[first : first + block.width] for line in table.lines)
+        widths = [max(map(len, column)) for column in zip(block.names, *rows, strict=True)]
+        widths[0] += max(0, len(block.head) - sum(widths) - 2 * (block.width - 1))
+        yield _Drawn(block, tuple(widths), rows)
+        first += block.width
+
+
+def _lines(table: Table, blocks: Sequence[_Drawn], label_width: int) -> Iterator[Text]:
+    heads = [Text(_head(drawn, table), style="bold") for drawn in blocks]
+    yield _line(Text(table.corner.ljust(label_width), style="bold"), heads)
+    if table.two_level:
+        names = [_aligned(drawn.block, drawn.block.names, drawn.widths) for drawn in blocks]
+        yield _line(Text(" " * label_width), names)
+    yield Text(
+        "─┼─".join("─" * width for width in (label_width, *(d.width for d in blocks))), "dim"
+    )
+    for number, line in enumerate(table.lines):
+        texts = [_aligned(drawn.block, drawn.rows[number], drawn.widths) for drawn in blocks]
+        yield _line(Text(line.label.ljust(label_width), style="bold"), texts)
+
+
+def _head(drawn: _Drawn, table: Table) -> str:
+    head = drawn.block.head
+    if drawn.block.words:
+        return head.ljust(drawn.width)
+    return head.center(drawn.width) if table.two_level else head.rjust(drawn.width)
+
+
+def _aligned(block: Block, texts: Sequence[str], widths: Sequence[int]) -> Text:
+    cells = (
+        Text(text.ljust(width) if block.words else text.rjust(width), style=_style(text))
+        for text, width in zip(texts, widths, strict=True)
+    )
+    return Text("  ").join(cells)
+
+
+def _style(text: str) -> str:
+    return "bold red" if text.startswith(MARK) else _STYLES.get(text, "")
+
+
+def _line(label: Text, blocks: Sequence[Text]) -> Text:
+    parts = [part for block in blocks for part in (Text(" │ ", style="dim"), block)]
+    return Text.assemble(label, *parts)  # join() would dim the blocks with the bars between them

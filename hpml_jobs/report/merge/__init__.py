@@ -1,0 +1,1 @@
+"""Records to rows: grouping by conditions, statistics over repeats and seeds."""

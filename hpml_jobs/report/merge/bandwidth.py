@@ -1,0 +1,99 @@
+"""The bandwidths of one place, from the medians of its measured values (GB = 1e9 bytes)."""
+
+from typing import Any
+
+from hpml_jobs.core import formulas
+from hpml_jobs.core.cell import Strategy
+from hpml_jobs.core.value import Settled
+from hpml_jobs.report.merge.run_values import Values
+
+
+class Bandwidth(Settled, frozen=True, kw_only=True):
+    """GB/s of gradients only: neither buffers nor their time are in it; None is unknown.
+
+    `algorithm`, `bus`: by the time of the rank with the least, since on an early rank the time
+    contains waiting for the late one; `bus_plain`: by that of the rank whose phases are shown.
+    `nominal`: what a ring all-reduce of the gradients would have reached in dp's time.
+    `root_wire`: what passed through rank 0's link under gather_scatter, by rank 0's time.
+    """
+
+    sent_bytes: float
+    expected_bytes: int | None = None
+    algorithm_gb_per_s: float | None = None
+    bus_gb_per_s: float | None = None
+    bus_plain_gb_per_s: float | None = None
+    nominal_gb_per_s: float | None = None
+    root_wire_gb_per_s: float | None = None
+    of_peak: float | None = None
+    of_same_sizes: float | None = None
+    of_link: float | None = None
+
+    @property
+    def lab_gb_per_s(self) -> float | None:
+        """The figure of Table 3: the bus bandwidth, or what stands for it."""
+        found = (self.bus_gb_per_s, self.nominal_gb_per_s, self.root_wire_gb_per_s)
+        return next((value for value in found if value is not None), None)
+
+
+def bandwidth(
+    values: Values, strategy: Strategy, gpus: int, iterations: int, gradient_bytes: int | None
+) -> Bandwidth | None:
+    """The bandwidths of one place; None where no gradient was seen on the wire."""
+    sent, net_s = values.gradients_sent_bytes, values.gradients_net_s
+    if not sent or not net_s or gpus == 1:
+        return None
+    known: dict[str, Any] = {
+        "sent_bytes": sent,
+        "expected_bytes": _expected(strategy, iterations, gradient_bytes),
+        "algorithm_gb_per_s": formulas.algorithm_gb_per_s(sent, net_s),
+    }
+    if strategy is Strategy.DP:
+        known |= _nominal(net_s, gpus, iterations, gradient_bytes)
+    elif strategy is Strategy.GATHER_SCATTER:
+        known |= _by_root(values, sent, gpus)
+    elif strategy.by_all_reduce:
+        known |= _by_all_reduce(values, sent, net_s, gpus)
+    return Bandwidth(**known)
+
+
+def _expected(strategy: Strategy, iterations: int, gradient_bytes: int | None) -> int | None:
+    """What a rank must send of gradients; dp's messages are counted per call, nothing is known."""
+    if gradient_bytes is None or strategy is Strategy.DP:
+        return None
+    directions = 2 if strategy is Strategy.GATHER_SCATTER else 1
+    return formulas.expected_bytes(iterations, gradient_bytes, directions)
+
+
+def _nominal(
+    net_s: float, gpus: int, iterations: int, gradient_bytes: int | None
+) -> dict[str, float]:
+    if gradient_bytes is None:
+        return {}
+    once = formulas.expected_bytes(iterations, gradient_bytes)
+    return {"nominal_gb_per_s": formulas.bus_gb_per_s(once, net_s, gpus)}
+
+
+def _by_root(values: Values, sent: float, gpus: int) -> dict[str, float | None]:
+    """A rank moves S out and S back; all of that of the other ranks passes through root's link.
+
+    Root's own time: another rank is done as soon as its part is sent.
+    """
+    root_s = values.gradients_root_s
+    if not root_s:
+        return {}
+    return {
+        "algorithm_gb_per_s": formulas.algorithm_gb_per_s(sent, root_s),
+        "root_wire_gb_per_s": formulas.algorithm_gb_per_s((gpus - 1) * sent, root_s),
+    }
+
+
+def _by_all_reduce(values: Values, sent: float, net_s: float, gpus: int) -> dict[str, float | None]:
+    bus = formulas.bus_gb_per_s(sent, net_s, gpus)
+    plain_s, alone_s = values.gradients_s, values.probe_same_sizes_s
+    return {
+        "bus_gb_per_s": bus,
+        "bus_plain_gb_per_s": formulas.bus_gb_per_s(sent, plain_s, gpus) if plain_s else None,
+        "of_peak": bus / values.peak_gb_per_s if values.peak_gb_per_s else None,
+        "of_same_sizes": alone_s / plain_s if alone_s and plain_s else None,
+        "of_link": bus / values.link_gb_per_s if values.link_gb_per_s else None,
+    }

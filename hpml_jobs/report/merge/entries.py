@@ -1,0 +1,237 @@
+"""The numbers of one place in the tables: medians over its runs, then everything derived."""
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from hpml_jobs.core import formulas
+from hpml_jobs.core.cell import Cell, Strategy
+from hpml_jobs.core.record import Model, Record
+from hpml_jobs.core.value import Settled
+from hpml_jobs.report.merge.bandwidth import Bandwidth, bandwidth
+from hpml_jobs.report.merge.cells import Found
+from hpml_jobs.report.merge.run_values import Values, medians, of_record
+from hpml_jobs.slurm.states import Outcome
+
+
+class Row(NamedTuple):
+    """A row of a table; `treatment` is what was done to its cells, in words, empty if nothing."""
+
+    gpus: int
+    nodes: int
+    strategy: Strategy
+    treatment: str = ""
+
+    @property
+    def is_baseline(self) -> bool:
+        """Whether others are compared with it: the plain loop on one GPU, nothing done to it."""
+        return self.strategy is Strategy.SINGLE and not self.treatment
+
+
+class Timing(Settled, frozen=True, kw_only=True):
+    """Medians over the runs of one place: seconds per epoch, with and without data loading.
+
+    `train_s`, `stall_s`, `gradient_bytes` and `loader_workers_total` may be unknown where the
+    timings come from elsewhere.
+    """
+
+    runs: int
+    epoch_s: float
+    train_s: float | None
+    stall_s: float | None
+    iterations: int
+    samples: int
+    gradient_bytes: int | None
+    loader_workers_total: int | None
+
+
+class Scaling(Settled, frozen=True, kw_only=True):
+    """What follows from the baseline at the same batch; Karp-Flatt needs more than one GPU."""
+
+    efficiency: float
+    weak_efficiency: float
+    karp_flatt: float | None
+
+
+class Residual(Settled, frozen=True, kw_only=True):
+    """The lab's estimate, seconds per epoch: `comm_s` beyond single-GPU iterations, the rest.
+
+    `bus_gb_per_s` (GB = 1e9 bytes) is None where `comm_s` is not above zero. `with_loading`: from
+    whole epochs, since train_s is unknown.
+    """
+
+    compute_s: float
+    comm_s: float
+    bus_gb_per_s: float | None
+    with_loading: bool = False
+
+
+class Entry(Settled, frozen=True, kw_only=True):
+    """N GPUs with one strategy and treatment at one batch per GPU, made of `cells`.
+
+    `runs` are those with numbers, `values` their medians. Without a valid record there is no
+    timing, without a baseline at the same batch no speedup and no residual.
+    """
+
+    strategy: Strategy
+    gpus: int
+    nodes: int
+    treatment: str
+    batch_per_gpu: int
+    outcome: Outcome
+    timing: Timing | None = None
+    speedup: float | None = None
+    scaling: Scaling | None = None
+    residual: Residual | None = None
+    bandwidth: Bandwidth | None = None
+    values: Values | None = None
+    runs: tuple[Values, ...] = ()
+    cells: tuple[str, ...] = ()
+
+    @property
+    def row(self) -> Row:
+        """The row it stands in."""
+        return Row(self.gpus, self.nodes, self.strategy, self.treatment)
+
+    @property
+    def is_baseline(self) -> bool:
+        """Whether it is what others are compared with."""
+        return self.row.is_baseline
+
+
+def row_of(cell: Cell) -> Row:
+    """The row a cell stands in."""
+    return Row(cell.gpus, cell.nodes, cell.strategy, cell.treatment)
+
+
+def row_order(row: Row) -> tuple[int, int, int, str]:
+    """Rows stand by GPUs, nodes, strategy (`single` first), treatment (none first)."""
+    return row.gpus, row.nodes, list(Strategy).index(row.strategy), row.treatment
+
+
+def place_order(found: Found) -> tuple[object, ...]:
+    """Cells stand by row, batch, seed and repeat; those of which nothing is known stand first."""
+    cell = found.cell
+    if cell is None:
+        return (found.slug,)
+    return (row_order(row_of(cell)), cell.batch, cell.seed, cell.repeat, found.slug)
+
+
+def entries(cells: Iterable[Found], uncertain: Collection[str] = ()) -> list[Entry]:
+    """An entry for every place that was asked for, by row and batch.
+
+    `uncertain` cells may belong to other conditions: nothing is claimed of their outcome.
+    """
+    places: dict[tuple[Row, int], list[Found]] = {}
+    for found in cells:
+        if found.cell is not None:
+            places.setdefault((row_of(found.cell), found.cell.batch), []).append(found)
+    timed = [_timed(row, batch, runs, uncertain) for (row, batch), runs in places.items()]
+    baseline = {entry.batch_per_gpu: entry.timing for entry in timed if entry.is_baseline}
+    derived = (_derived(entry, baseline.get(entry.batch_per_gpu)) for entry in timed)
+    return sorted(derived, key=lambda entry: (row_order(entry.row), entry.batch_per_gpu))
+
+
+def _timed(row: Row, batch: int, runs: Sequence[Found], uncertain: Collection[str]) -> Entry:
+    """One place with its timing; without any, the outcome that says most."""
+    records = [run.record for run in runs if run.record is not None and run.measured]
+    measured = tuple(of_record(record) for record in records)
+    values = medians(measured) if measured else None
+    timing = _timing(records, values) if values else None
+    outcomes = [Outcome.UNKNOWN if run.slug in uncertain else run.outcome for run in runs]
+    without = Outcome.OOM if Outcome.OOM in outcomes else outcomes[0]
+    return Entry(
+        strategy=row.strategy,
+        gpus=row.gpus,
+        nodes=row.nodes,
+        treatment=row.treatment,
+        batch_per_gpu=batch,
+        outcome=Outcome.OK if timing else without,
+        timing=timing,
+        bandwidth=bandwidth(
+            values, row.strategy, row.gpus, timing.iterations, timing.gradient_bytes
+        )
+        if values and timing
+        else None,
+        values=values,
+        runs=measured,
+        cells=tuple(run.slug for run in runs),
+    )
+
+
+def _timing(records: Sequence[Record], values: Values) -> Timing:
+    first = records[0]
+    workers = [rank.loader_workers for rank in first.ranks]
+    return Timing(
+        runs=len(records),
+        epoch_s=values.epoch_s,
+        train_s=values.train_s,
+        stall_s=values.stall_s,
+        iterations=first.iterations,
+        samples=first.samples,
+        gradient_bytes=gradient_bytes_of(first),
+        loader_workers_total=sum(workers) if workers else None,
+    )
+
+
+def gradient_bytes_of(record: Record) -> int | None:
+    """Bytes of one set of gradients: of the model trained, elsewhere of the parameters claimed."""
+    if record.model is not None:
+        return record.model.gradient_bytes
+    parameters = record.cell.workload.parameters
+    return None if parameters is None else formulas.gradient_bytes(parameters)
+
+
+def _derived(entry: Entry, baseline: Timing | None) -> Entry:
+    """With speedup, and on more than one GPU the residual: medians first, then the ratio."""
+    if entry.timing is None or baseline is None:
+        return entry
+    speedup = formulas.speedup(baseline.epoch_s, entry.timing.epoch_s)
+    return msgspec.structs.replace(
+        entry,
+        speedup=speedup,
+        scaling=_scaling(entry.timing, baseline, entry.gpus, speedup),
+        residual=_residual(entry, entry.timing, baseline) if entry.gpus > 1 else None,
+    )
+
+
+def _scaling(timing: Timing, baseline: Timing, gpus: int, speedup: float) -> Scaling:
+    return Scaling(
+        efficiency=formulas.efficiency(speedup, gpus),
+        weak_efficiency=formulas.weak_efficiency(
+            baseline.epoch_s, baseline.iterations, timing.epoch_s, timing.iterations
+        ),
+        karp_flatt=formulas.karp_flatt(speedup, gpus) if gpus > 1 else None,
+    )
+
+
+def _residual(entry: Entry, timing: Timing, baseline: Timing) -> Residual:
+    own_s, base_s = timing.train_s, baseline.train_s
+    with_loading = own_s is None or base_s is None
+    if own_s is None or base_s is None:
+        own_s, base_s = timing.epoch_s, baseline.epoch_s
+    comm_s = formulas.residual_communication_s(
+        own_s, timing.iterations, base_s, baseline.iterations
+    )
+    size = timing.gradient_bytes
+    speed = None
+    if comm_s > 0 and size is not None:
+        speed = _residual_gb_per_s(entry.strategy, timing.iterations * size, comm_s, entry.gpus)
+    return Residual(
+        compute_s=own_s - comm_s, comm_s=comm_s, bus_gb_per_s=speed, with_loading=with_loading
+    )
+
+
+def _residual_gb_per_s(strategy: Strategy, sent: int, comm_s: float, gpus: int) -> float:
+    """Bus bandwidth by the residual; under gather_scatter what passes through root's link."""
+    if strategy is Strategy.GATHER_SCATTER:
+        return formulas.algorithm_gb_per_s(2 * (gpus - 1) * sent, comm_s)
+    return formulas.bus_gb_per_s(sent, comm_s, gpus)
+
+
+def model_of(cells: Iterable[Found]) -> Model | None:
+    """What was really trained, from the first record that tells."""
+    return next(
+        (found.record.model for found in cells if found.record and found.record.model), None
+    )

@@ -1,0 +1,139 @@
+"""What repeats allow to say: medians with intervals that hold whatever the distribution is."""
+
+from collections.abc import Sequence
+from functools import cache
+from math import comb
+from random import Random
+from statistics import median, quantiles
+from typing import NamedTuple
+
+from hpml_jobs.core.formulas import coverage_of_range
+
+CONFIDENCE = 0.95
+RESAMPLES = 2_000
+LEAST_GAP = 0.02
+"""Two cells do not differ unless the slower median is more than this share above the faster."""
+
+WIDE_SPREAD = 0.10
+"""Above this IQR / median the runs of a cell are flagged."""
+
+
+class Interval(NamedTuple):
+    """Holds the true median of the runs with a probability of `coverage`."""
+
+    low: float
+    high: float
+    coverage: float
+
+
+class Sample(NamedTuple):
+    """The runs of one place, in one unit; its median, and its interval where runs allow one."""
+
+    runs: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        """The middle of the runs; no run is left out."""
+        return median(self.runs)
+
+    @property
+    def interval(self) -> Interval | None:
+        """See `interval`."""
+        return interval(self.runs)
+
+    @property
+    def spread(self) -> float | None:
+        """IQR / median; None with one run."""
+        if len(self.runs) < 2:
+            return None
+        first, _, third = quantiles(self.runs, n=4, method="inclusive")
+        return (third - first) / self.median
+
+
+def interval(runs: Sequence[float]) -> Interval | None:
+    """The order-statistic interval of the median; None with one run, which has none.
+
+    Up to 8 runs it is [min, max] with the coverage it has, which reaches 95 % with 6 of them;
+    with more, the narrowest symmetric one that covers 95 %: k runs left outside at either end,
+    coverage 1 - 2 P(Binomial(n, 1/2) <= k - 1). Hoefler & Belli, SC15; Le Boudec 2010.
+
+    >>> interval([3.0, 1.0, 2.0])
+    Interval(low=1.0, high=3.0, coverage=0.75)
+    >>> interval([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0])
+    Interval(low=2.0, high=8.0, coverage=0.9609375)
+    """
+    number = len(runs)
+    if number < 2:
+        return None
+    outside, coverage = 0, coverage_of_range(number)
+    while (narrower := _coverage(number, outside + 1)) >= CONFIDENCE:
+        outside, coverage = outside + 1, narrower
+    ordered = sorted(runs)
+    return Interval(ordered[outside], ordered[number - 1 - outside], coverage)
+
+
+def _coverage(runs: int, outside: int) -> float:
+    """Of the interval that leaves so many runs outside at either end."""
+    tail: int = sum(comb(runs, k) for k in range(outside + 1))
+    return 1 - 2 * tail / 2.0**runs
+
+
+@cache
+def ratio_interval(numerator: tuple[float, ...], denominator: tuple[float, ...]) -> Interval | None:
+    """Percentile bootstrap (2.5 to 97.5 %) of median(numerator) / median(denominator).
+
+    Both cells' runs are drawn again, 2,000 times, seeded: the same runs, the same interval. None
+    where one of them has a single run, of which nothing can be drawn but itself. Few runs cannot
+    cover 95 %, however often they are drawn: coverage is at most that of the range of the fewer.
+
+    >>> ratio_interval((10.0, 10.0), (5.0, 5.0))
+    Interval(low=2.0, high=2.0, coverage=0.5)
+    """
+    if min(len(numerator), len(denominator)) < 2:
+        return None
+    random = Random(len(numerator) * 1_000 + len(denominator))  # noqa: S311 - no secret in it
+    ratios = sorted(
+        median(random.choices(numerator, k=len(numerator)))
+        / median(random.choices(denominator, k=len(denominator)))
+        for _ in range(RESAMPLES)
+    )
+    cut = round((1 - CONFIDENCE) / 2 * RESAMPLES)
+    covered = min(CONFIDENCE, coverage_of_range(min(len(numerator), len(denominator))))
+    return Interval(ratios[cut], ratios[-1 - cut], covered)
+
+
+def differ(one: Sequence[float], other: Sequence[float]) -> bool | None:
+    """Whether two cells differ; None where one of them has one run, which cannot tell.
+
+    They do only if their intervals are disjoint and the gap between their medians exceeds 2 %.
+
+    >>> differ([8.0, 8.1, 8.2], [8.2, 8.3, 8.5]), differ([8.0, 8.2], [9.0, 9.1]), differ([8], [9])
+    (False, True, None)
+    """
+    faster, slower = sorted((one, other), key=median)
+    below, above = interval(faster), interval(slower)
+    if below is None or above is None:
+        return None
+    gap = median(slower) / median(faster) - 1
+    return below.high < above.low and gap > LEAST_GAP
+
+
+def told_apart(one: Sequence[float], other: Sequence[float]) -> str:
+    """What may be said of the seconds of two cells, in words; `one` is the subject.
+
+    >>> told_apart([8.0, 8.1, 8.2], [8.2, 8.3, 8.5])
+    'not told apart'
+    >>> told_apart([9.0, 9.1], [8.0, 8.2])
+    'slower (2 runs: 50 % sure)'
+    """
+    verdict = differ(one, other)
+    if verdict is None:
+        return "one run cannot tell"
+    if not verdict:
+        return "not told apart"
+    word = "faster" if median(one) < median(other) else "slower"
+    fewest = min(len(one), len(other))
+    coverage = coverage_of_range(fewest)
+    return (
+        word if coverage >= CONFIDENCE else f"{word} ({fewest} runs: {100 * coverage:.3g} % sure)"
+    )

@@ -1,0 +1,58 @@
+"""Picture of the accuracy after each step of quantization."""
+
+from typing import TYPE_CHECKING
+
+from hpml_jobs.report.plots import style as paper
+from hpml_jobs.report.report import Report
+from hpml_jobs.report.tables.quantization import Result, Runs, results
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+CAPTION = (
+    "Accuracy on the whole test set, mean over seeds; bars: one sample standard deviation over "
+    "seeds, none with one seed. Dashed: fp32. In brackets: what a scale covers, and whether a "
+    "layer has one or each of its output channels."
+)
+
+
+def quantization(report: Report) -> "Figure | None":
+    """Accuracy by step, a colour for each network; None where none was quantized."""
+    shown = report.quantized[: len(paper.COLOURS)]
+    if not shown:
+        return None
+    steps = list(dict.fromkeys(_step(result) for runs in shown for result in results(runs)))
+    figure, (axis,) = paper.panels(1, height=0.6 + 0.28 * len(steps))
+    for number, runs in enumerate(shown):
+        aside = 0.16 * (number - (len(shown) - 1) / 2)
+        _draw(axis, runs, steps, paper.COLOURS[number], aside)
+    axis.set_yticks(range(len(steps)), steps)
+    axis.invert_yaxis()
+    axis.set_xlabel("test accuracy, %")
+    colours = dict(zip((runs.name for runs in shown), paper.COLOURS, strict=False))
+    paper.legend(figure, "Accuracy by step of quantization", colours)
+    lost = [runs.name for runs in report.quantized[len(shown) :]]
+    paper.caption(figure, CAPTION, paper.not_drawn(lost, "quantization.csv"))
+    return figure
+
+
+def _step(result: Result) -> str:
+    """A step in words that are the same for all networks."""
+    what = result.what.replace(", int32 bias", "")
+    return f"{what} ({result.bound}, {result.scales})" if result.bound else what
+
+
+def _draw(axis: "Axes", runs: Runs, steps: list[str], colour: str, aside: float) -> None:
+    found = [(result, mean) for result in results(runs) if (mean := result.accuracy)]
+    axis.errorbar(
+        [100 * mean.mean for _, mean in found],
+        [steps.index(_step(result)) + aside for result, _ in found],
+        xerr=[100 * (mean.deviation or 0.0) for _, mean in found],
+        color=colour,
+        fmt="o",
+        ms=5,
+        elinewidth=1.2,
+        capsize=2.5,
+    )
+    axis.axvline(100 * found[0][1].mean, color=colour, lw=1, ls=(0, (4, 3)), alpha=0.6, zorder=0)

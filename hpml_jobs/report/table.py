@@ -1,0 +1,72 @@
+"""A table ready to be drawn, whatever it is drawn on: text in rows and in blocks of columns."""
+
+from typing import Any
+
+from hpml_jobs.core.value import Settled
+
+
+class Block(Settled, frozen=True, kw_only=True):
+    """Columns under one heading; without names of their own they are one column.
+
+    `words`: what stands in them is read from the left.
+    """
+
+    head: str
+    columns: tuple[str, ...] = ()
+    words: bool = False
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The name of each of its columns."""
+        return self.columns or ("",)
+
+    @property
+    def width(self) -> int:
+        """Number of columns."""
+        return len(self.names)
+
+
+class Line(Settled, frozen=True, kw_only=True):
+    """One row: its label, then a text for every column."""
+
+    label: str
+    texts: tuple[str, ...]
+
+
+class Sheet(Settled, frozen=True, kw_only=True):
+    """The same numbers for programs: unrounded, units in the names, None for no number."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Any, ...], ...]
+
+
+class Table(Settled, frozen=True, kw_only=True):
+    """Numbers rounded, and what is to stand under them; `label` is unique in a group.
+
+    `setting` (what was trained, on what) belongs to the caption; where all tables are in view, once
+    is enough. Some tables have nothing but lines of text: their notes. `on_screen`: shown by
+    `collect`; the others stand in the files only. `answer`: what the table says to a question of
+    the lab, in a sentence above it.
+    """
+
+    label: str
+    title: str
+    corner: str
+    blocks: tuple[Block, ...]
+    lines: tuple[Line, ...]
+    caption: tuple[str, ...]
+    setting: str
+    notes: tuple[str, ...] = ()
+    on_screen: bool = True
+    sheet: Sheet | None = None
+    answer: str = ""
+
+    @property
+    def two_level(self) -> bool:
+        """Whether the blocks' columns have names of their own."""
+        return any(block.columns for block in self.blocks)
+
+    @property
+    def words(self) -> tuple[bool, ...]:
+        """For each column, whether it is read from the left."""
+        return tuple(block.words for block in self.blocks for _ in block.names)

@@ -1,0 +1,1 @@
+"""The tables of the report, one module each."""

@@ -1,0 +1,186 @@
+"""How a full table is put together: columns that know their value, page words and CSV name."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from hpml_jobs.core.cell import Device
+from hpml_jobs.report.merge.entries import Entry
+from hpml_jobs.report.merge.run_values import Values
+from hpml_jobs.report.merge.scope import Scope
+from hpml_jobs.report.table import Block, Line, Sheet, Table
+from hpml_jobs.report.text import captions, notes
+from hpml_jobs.report.text import marks as judged
+from hpml_jobs.report.text.numbers import DASH
+from hpml_jobs.slurm.states import Outcome
+
+T = TypeVar("T")
+
+
+class Column(NamedTuple, Generic[T]):
+    """One quantity: its name in the CSV with the unit, its value, and how it reads on a page.
+
+    `head` is its heading there. None stands for no value; on a page that is the dash. Without a
+    name it stands on pages only.
+    """
+
+    name: str
+    head: str
+    value: Callable[[T], Any]
+    words: Callable[[Any], str] = str
+
+
+class Columns(NamedTuple, Generic[T]):
+    """Columns under one heading, which names their unit; `text`: read from the left.
+
+    Without a heading they stand in the CSV only.
+    """
+
+    head: str
+    columns: tuple[Column[T], ...]
+    text: bool = False
+
+
+class About(NamedTuple):
+    """What a full table is called, what stands under it, and the `answer` above it."""
+
+    label: str
+    title: str
+    corner: str
+    caption: tuple[str, ...]
+    on_screen: bool = True
+    answer: str = ""
+
+
+class Drawn(NamedTuple):
+    """The parts of a table that follow from columns and items."""
+
+    blocks: tuple[Block, ...]
+    lines: tuple[Line, ...]
+    sheet: Sheet
+
+
+def drawn(
+    items: Iterable[T],
+    label: Callable[[T], str],
+    heads: Sequence[Columns[T]],
+    below: Callable[[T], Line | None] = lambda _: None,
+    mark: Callable[[T], str] = lambda _: "",
+) -> Drawn:
+    """A line per item, and one `below` it where there is something to say; the sheet beside.
+
+    `mark` stands before the first number of a line.
+    """
+    found = list(items)
+    shown = [head for head in heads if head.head]
+    lines = []
+    for item in found:
+        texts = [_text(column, item) for head in shown for column in head.columns]
+        texts[0] = mark(item) + texts[0]
+        lines.append(Line(label=label(item), texts=tuple(texts)))
+        under = below(item)
+        lines += [under] if under else []
+    every = [column for head in heads for column in head.columns if column.name]
+    return Drawn(
+        blocks=tuple(_block(head) for head in shown),
+        lines=tuple(lines),
+        sheet=Sheet(
+            columns=tuple(column.name for column in every),
+            rows=tuple(tuple(column.value(item) for column in every) for item in found),
+        ),
+    )
+
+
+def _block(head: Columns[Any]) -> Block:
+    names = tuple(column.head for column in head.columns)
+    return Block(head=head.head, columns=names if any(names) else (), words=head.text)
+
+
+def _text(column: Column[T], item: T) -> str:
+    value = column.value(item)
+    return DASH if value is None else column.words(value)
+
+
+def table(scope: Scope, about: About, shown: Drawn, said: Iterable[str] = ()) -> Table:
+    """A full table of a group; `said` are the notes under it."""
+    return Table(
+        label=about.label,
+        title=about.title,
+        corner="" if scope.imported else about.corner,
+        blocks=shown.blocks,
+        lines=shown.lines,
+        caption=about.caption,
+        setting=scope.setting,
+        notes=tuple(said),
+        on_screen=about.on_screen,
+        sheet=shown.sheet,
+        answer=about.answer,
+    )
+
+
+UNMEASURED = "not measured"
+"""Why an entry with a time may have no line in a table of the instrumented epoch."""
+
+
+def place(device: Device) -> Columns[Entry]:
+    """What says where an entry stands, for the CSV; on a page its label says so."""
+    return Columns(
+        "",
+        (
+            Column("strategy", "", lambda entry: entry.strategy.value),
+            Column("row", "", lambda entry: captions.row_label(entry.row, device)),
+            Column("gpus", "", lambda entry: entry.gpus),
+            Column("nodes", "", lambda entry: entry.nodes),
+            Column("treatment", "", lambda entry: entry.treatment),
+            Column("batch", "", lambda entry: entry.batch_per_gpu),
+        ),
+    )
+
+
+def places(
+    scope: Scope,
+    entries: Iterable[Entry],
+    heads: Sequence[Columns[Entry]],
+    below: Callable[[Entry], Line | None] = lambda _: None,
+) -> Drawn:
+    """A line per entry, marked where it fails a check."""
+    return drawn(
+        entries,
+        lambda entry: label(scope, entry),
+        (place(scope.device), *heads),
+        below,
+        lambda entry: judged.MARK if scope.failed(entry) else "",
+    )
+
+
+def label(scope: Scope, entry: Entry) -> str:
+    """Where an entry stands: `ddp 4-GPU b512`, 512 being the batch per GPU."""
+    return f"{captions.full_label(entry.row, scope.device)} b{entry.batch_per_gpu}"
+
+
+def rest(entries: Iterable[Entry], own: Iterable[Entry]) -> list[Entry]:
+    """The entries that stand at no place of `own`."""
+    told = {(entry.row, entry.batch_per_gpu) for entry in own}
+    return [entry for entry in entries if (entry.row, entry.batch_per_gpu) not in told]
+
+
+def left_out(scope: Scope, why: str, entries: Iterable[Entry]) -> list[str]:
+    """A line for the entries that have no line in a table: those without any number, then others.
+
+    `why` is the reason where a cell has its time.
+    """
+    found = [(_why(entry, why), (entry.row, entry.batch_per_gpu)) for entry in entries]
+    return notes.by_reason(found, lambda row: captions.full_label(row, scope.device))
+
+
+def _why(entry: Entry, why: str) -> str:
+    if entry.timing is not None:
+        return why
+    if entry.outcome is Outcome.OOM:
+        return "out of memory"
+    return f"no number, the reason stands under {'Q1' if entry.is_baseline else 'Table 1'}"
+
+
+def of_values(name: str) -> Callable[[Entry], float | None]:
+    """A measured value of an entry by its name."""
+    assert name in Values.__struct_fields__  # noqa: S101 - a misspelt column is a bug of ours
+    return lambda entry: getattr(entry.values, name) if entry.values else None

@@ -1,0 +1,83 @@
+"""Full table of curves: how losses begin and end, and how long iterations take."""
+
+from collections.abc import Callable
+from statistics import median
+
+from hpml_jobs.report.merge import curves
+from hpml_jobs.report.merge import learning as learnt
+from hpml_jobs.report.merge.cells import Found
+from hpml_jobs.report.merge.curves import NoCurveError
+from hpml_jobs.report.merge.entries import Entry
+from hpml_jobs.report.merge.scope import Scope
+from hpml_jobs.report.table import Table
+from hpml_jobs.report.tables.builder import About, Column, Columns, places, table
+from hpml_jobs.report.text import captions, notes
+from hpml_jobs.report.text.numbers import loss, milliseconds
+
+CURVES = (
+    "Loss: mean over ranks and over the first and the last tenth of all iterations of training, "
+    "warm-up included. Step: milliseconds of an iteration of the timed epoch (E1), stall included, "
+    "on the slowest rank: median, 90th percentile, medians of its first and last tenth. curves.csv "
+    "has every iteration of every run (of very many every k-th, column every); loss.png and "
+    "steps.png show them."
+)
+
+
+def curve_table(scope: Scope) -> Table | None:
+    """How each place begins and ends; None where no run left its iterations."""
+    cells = {found.slug: found for found in scope.alike.cells if found.measured}
+    if not any(curves.has_curve(found) for found in cells.values()):
+        return None
+    ends: dict[str, tuple[float, float]] = {}
+    faults: list[tuple[str, notes.Place]] = []
+    for entry in scope.timed:
+        for slug in (record.slug for record in learnt.runs(scope, entry)):
+            try:
+                ends[slug] = _ends(cells[slug])
+            except NoCurveError as fault:
+                faults.append((f"no curves: {fault}", (entry.row, entry.batch_per_gpu)))
+    own = [entry for entry in scope.timed if set(entry.cells) & set(ends)]
+
+    def of_loss(end: int) -> Callable[[Entry], float]:
+        return lambda entry: median(ends[slug][end] for slug in entry.cells if slug in ends)
+
+    heads: tuple[Columns[Entry], ...] = (
+        Columns(
+            "loss",
+            (
+                Column("loss_first_tenth", "first 10 %", of_loss(0), loss),
+                Column("loss_last_tenth", "last 10 %", of_loss(1), loss),
+            ),
+        ),
+        Columns("step, ms", tuple(_step(scope, name, head) for name, head in _STEPS.items())),
+    )
+    about = About("curve-ends", "Curves", "", (CURVES, captions.runs(own)), bool(faults))
+    said = [f"loss: {line}" for line in learnt.shorter(scope, own)]
+    said += notes.by_reason(faults, lambda row: captions.full_label(row, scope.device))
+    return table(scope, about, places(scope, own, heads), said)
+
+
+def _ends(found: Found) -> tuple[float, float]:
+    """The mean loss of the first and of the last tenth of a run's iterations."""
+    values = curves.read(found).loss
+    tenth = max(1, len(values) // 10)
+    return float(values[:tenth].mean()), float(values[-tenth:].mean())
+
+
+_STEPS = {
+    "median_s": "median",
+    "p90_s": "p90",
+    "first_tenth_s": "first 10 %",
+    "last_tenth_s": "last 10 %",
+}
+
+
+def _step(scope: Scope, name: str, head: str) -> Column[Entry]:
+    """One of the timed epoch's figures, median over runs."""
+
+    def value(entry: Entry) -> float | None:
+        steps = [record.slowest.timed.steps for record in scope.records(entry) if record.ranks]
+        known = [getattr(found, name) for found in steps if found]
+        return median(known) if known else None
+
+    return Column(f"step_{name}", head, value, milliseconds)

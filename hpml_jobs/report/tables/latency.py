@@ -1,0 +1,76 @@
+"""Full table of how long a batch takes on the CPU, before and after quantization."""
+
+from collections.abc import Iterator
+from statistics import median
+from typing import NamedTuple
+
+from hpml_jobs.core.quantization import Latency
+from hpml_jobs.report.merge.scope import Scope
+from hpml_jobs.report.table import Table
+from hpml_jobs.report.tables.builder import About, Column, Columns, drawn, table
+from hpml_jobs.report.tables.quantization import Runs, quantized
+from hpml_jobs.report.text.numbers import count, milliseconds, ratio
+
+LATENCY = (
+    "Milliseconds of a batch on the CPU, one thread: median, 10th to 90th percentile; medians over "
+    "runs. Ratio: to fp32 at the same batch; below 1 is faster."
+)
+
+
+class Timed(NamedTuple):
+    """One way of computing a batch of one size, its figures in all runs, and fp32's medians."""
+
+    network: str
+    figures: list[Latency]
+    fp32_s: list[float]
+
+    def median_of(self, name: str) -> float:
+        """Over runs."""
+        return float(median(getattr(one, name) for one in self.figures))
+
+    @property
+    def of_fp32(self) -> float | None:
+        """Ratio to fp32 at the same batch."""
+        return self.median_of("median_s") / median(self.fp32_s) if self.fp32_s else None
+
+
+def latency(scope: Scope) -> Table | None:
+    """How long a batch takes in every way; None where nothing was timed."""
+    found = [one for runs in quantized([scope]) for one in _timed(runs)]
+    if not found:
+        return None
+
+    def name(one: Timed) -> str:
+        return f"{one.network} {one.figures[0].what}"
+
+    about = About("latency", "Latency on the CPU", "", (LATENCY,))
+    return table(scope, about, drawn(found, name, _LATENCY_HEADS))
+
+
+def _timed(runs: Runs) -> Iterator[Timed]:
+    every = [one for run in runs.quantized for one in run.latencies]
+    for what, batch in dict.fromkeys((one.what, one.batch) for one in every):
+        figures = [one for one in every if (one.what, one.batch) == (what, batch)]
+        fp32 = [o.median_s for o in every if (o.what, o.batch) == ("fp32", batch)]
+        yield Timed(runs.name, figures, fp32)
+
+
+_LATENCY_HEADS: tuple[Columns[Timed], ...] = (
+    Columns(
+        "",
+        (
+            Column("network", "", lambda one: one.network),
+            Column("what", "", lambda one: one.figures[0].what),
+        ),
+    ),
+    Columns("batch", (Column("batch", "", lambda one: one.figures[0].batch, count),)),
+    Columns(
+        "ms per batch",
+        (
+            Column("median_s", "median", lambda one: one.median_of("median_s"), milliseconds),
+            Column("p10_s", "p10", lambda one: one.median_of("p10_s"), milliseconds),
+            Column("p90_s", "p90", lambda one: one.median_of("p90_s"), milliseconds),
+        ),
+    ),
+    Columns("ratio to fp32", (Column("of_fp32", "", lambda one: one.of_fp32, ratio),)),
+)

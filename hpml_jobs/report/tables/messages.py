@@ -1,0 +1,111 @@
+"""Full table of the messages of an iteration, and whether gradients are the only ones (lab Q6)."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from hpml_jobs.core.measurements import Message
+from hpml_jobs.report.merge.entries import Entry, Row
+from hpml_jobs.report.merge.scope import Scope
+from hpml_jobs.report.table import Table
+from hpml_jobs.report.tables.builder import About, Column, Columns, drawn, table
+from hpml_jobs.report.text import captions
+from hpml_jobs.report.text.numbers import count
+
+MESSAGES = (
+    "Counted at the call in E2, on the rank with the longest epoch, one run for each strategy and "
+    "number of {units} (the batch changes how many iterations there are, not what each sends). "
+    "Bytes of one message, messages per iteration, bytes per iteration."
+)
+QUESTION = "Are gradients the only messages (lab Q6)? {answers}."
+
+
+class Sent(NamedTuple):
+    """Messages of one kind and size, and the epoch they were counted in."""
+
+    row: Row
+    message: Message
+    iterations: int
+
+    @property
+    def per_iteration(self) -> float:
+        """Messages of an iteration."""
+        return self.message.count / self.iterations
+
+    @property
+    def bytes_per_iteration(self) -> float:
+        """Bytes of all of them in an iteration."""
+        return self.message.bytes * self.per_iteration
+
+
+def messages(scope: Scope) -> Table | None:
+    """Every kind of message; None where none was counted."""
+    found = {entry.row: own for entry in scope.timed if (own := list(_sent(scope, entry)))}
+    if not found:
+        return None
+    shown = drawn(
+        (sent for own in found.values() for sent in own),
+        lambda sent: captions.full_label(sent.row, scope.device),
+        _HEADS,
+    )
+    answers = dict.fromkeys(_answer(row, own) for row, own in found.items())
+    caption = (
+        MESSAGES.format(units=captions.units(scope.device)),
+        QUESTION.format(answers="; ".join(answers)),
+    )
+    return table(scope, About("messages", "Messages", "E2", caption, on_screen=False), shown)
+
+
+def _sent(scope: Scope, entry: Entry) -> Iterable[Sent]:
+    """The messages of an entry's first run that tells, the largest of each purpose first."""
+    for record in scope.records(entry):
+        if record.communication and record.communication.messages:
+            own = sorted(record.communication.messages, key=lambda m: (m.purpose, -m.bytes, m.kind))
+            return [Sent(entry.row, message, record.iterations) for message in own]
+    return []
+
+
+def _answer(row: Row, own: list[Sent]) -> str:
+    """`ddp: no, beside 104,616 B of gradients 904 B of buffers in every iteration`."""
+    volumes: dict[str, float] = {}
+    for sent in own:
+        purpose = sent.message.purpose
+        volumes[purpose] = volumes.get(purpose, 0) + sent.bytes_per_iteration
+    gradients = volumes.pop("gradients", 0)
+    name = row.strategy.value + (f" ({row.treatment})" if row.treatment else "")
+    if not volumes:
+        return f"{name}: yes"
+    told = " and ".join(f"{count(round(size))} B of {what}" for what, size in volumes.items())
+    own_part = f"beside {count(round(gradients))} B of gradients {told}"
+    return f"{name}: no, {own_part} in every iteration"
+
+
+def _times(value: float) -> str:
+    return count(round(value)) if abs(value - round(value)) < 1e-9 else f"{value:.2f}"
+
+
+def _bytes(value: float) -> str:
+    return count(round(value))
+
+
+_HEADS: tuple[Columns[Sent], ...] = (
+    Columns(
+        "",
+        (
+            Column("gpus", "", lambda sent: sent.row.gpus),
+            Column("nodes", "", lambda sent: sent.row.nodes),
+            Column("strategy", "", lambda sent: sent.row.strategy.value),
+            Column("treatment", "", lambda sent: sent.row.treatment),
+        ),
+    ),
+    Columns("purpose", (Column("purpose", "", lambda sent: sent.message.purpose),), text=True),
+    Columns("kind", (Column("kind", "", lambda sent: sent.message.kind),), text=True),
+    Columns("dtype", (Column("dtype", "", lambda sent: sent.message.dtype),), text=True),
+    Columns("bytes of one", (Column("bytes", "", lambda sent: sent.message.bytes, count),)),
+    Columns(
+        "per iteration",
+        (
+            Column("per_iteration", "messages", lambda sent: sent.per_iteration, _times),
+            Column("bytes_per_iteration", "bytes", lambda sent: sent.bytes_per_iteration, _bytes),
+        ),
+    ),
+)

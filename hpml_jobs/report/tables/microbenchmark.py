@@ -1,0 +1,191 @@
+"""Full tables of the all-reduce microbenchmark: every size, and the line through them."""
+
+from statistics import median
+from typing import NamedTuple
+
+from hpml_jobs.core import formulas
+from hpml_jobs.core.formulas import AlphaBeta, fit_alpha_beta
+from hpml_jobs.core.record import Record
+from hpml_jobs.core.text import counted
+from hpml_jobs.report.merge.entries import Row
+from hpml_jobs.report.merge.scope import Scope
+from hpml_jobs.report.table import Block, Line, Sheet, Table
+from hpml_jobs.report.tables.builder import About, Column, Columns, drawn, table
+from hpml_jobs.report.text import captions
+from hpml_jobs.report.text.numbers import DASH, count, gb_per_s, milliseconds, percent, significant
+
+POINTS = (
+    "All-reduce of one message on idle devices after E3, in each cell's own allocation: ms, the "
+    "median of the trials (a trial is its slowest rank), and busbw = 2(N-1)/N x bytes / time in "
+    "GB/s (1e9 bytes); medians over {cells}. * marks sizes that the cells themselves send."
+)
+FIT = (
+    "T = alpha + bytes / speed, least squares on relative error over the medians of all sizes. "
+    "Accepted where from 64 KiB up the median residual is <= 10 % and the worst <= 30 %."
+)
+
+
+class Allocation(NamedTuple):
+    """GPUs on nodes, and the records of all cells that ran the microbenchmark there."""
+
+    gpus: int
+    nodes: int
+    records: tuple[Record, ...]
+
+    @property
+    def times_s(self) -> dict[int, float]:
+        """By message bytes, the median over cells of their median seconds."""
+        found: dict[int, list[float]] = {}
+        for record in self.records:
+            for size, time_s in (record.probe.times_s if record.probe else {}).items():
+                found.setdefault(size, []).append(time_s)
+        return {size: median(times) for size, times in sorted(found.items())}
+
+    @property
+    def fit(self) -> AlphaBeta | None:
+        """The line through the medians; None with fewer than two sizes."""
+        return fit_alpha_beta(self.times_s) if len(self.times_s) > 1 else None
+
+
+def allocations(scope: Scope) -> list[Allocation]:
+    """Everything that was probed, by GPUs and nodes."""
+    found: dict[tuple[int, int], list[Record]] = {}
+    for entry in scope.timed:
+        for record in scope.records(entry):
+            if record.probe and record.probe.points:
+                found.setdefault((entry.gpus, entry.nodes), []).append(record)
+    return [Allocation(*place, tuple(records)) for place, records in sorted(found.items())]
+
+
+def _label(scope: Scope, own: Allocation) -> str:
+    row = Row(own.gpus, own.nodes, own.records[0].cell.strategy)
+    return captions.place_label(row, scope.device)
+
+
+def points(scope: Scope) -> Table | None:
+    """Time and bus bandwidth by message size; None where nothing was probed."""
+    found = allocations(scope)
+    if not found:
+        return None
+    times = [own.times_s for own in found]
+    sent = {
+        point.bytes
+        for own in found
+        for record in own.records
+        for point in (record.probe.points if record.probe else ())
+        if point.sent
+    }
+    told = ", ".join(
+        f"{counted(len(own.records), 'cell')} on {_label(scope, own)}" for own in found
+    )
+    return Table(
+        label="microbenchmark",
+        title="Microbenchmark: all-reduce",
+        corner="bytes",
+        blocks=tuple(Block(head=_label(scope, own), columns=("ms", "GB/s")) for own in found),
+        lines=tuple(
+            Line(
+                label=f"{count(size)}{' *' if size in sent else ''}",
+                texts=tuple(
+                    text
+                    for own, at in zip(found, times, strict=True)
+                    for text in _texts(own.gpus, size, at.get(size))
+                ),
+            )
+            for size in sorted({size for one in times for size in one})
+        ),
+        caption=(POINTS.format(cells=told),),
+        setting=scope.setting,
+        on_screen=False,
+        sheet=_sheet(scope),
+    )
+
+
+def _texts(gpus: int, size: int, time_s: float | None) -> tuple[str, str]:
+    if not time_s:
+        return DASH, DASH
+    return milliseconds(time_s), gb_per_s(formulas.bus_gb_per_s(size, time_s, gpus))
+
+
+def _sheet(scope: Scope) -> Sheet:
+    """Every point of every cell."""
+    rows = [
+        (
+            *(record.slug, record.cell.gpus, record.cell.nodes, point.bytes, point.sent),
+            *(point.trials, point.median_s, point.min_s, point.max_s),
+            formulas.bus_gb_per_s(point.bytes, point.median_s, record.cell.gpus)
+            if point.median_s
+            else None,
+        )
+        for own in allocations(scope)
+        for record in own.records
+        for point in (record.probe.points if record.probe else ())
+    ]
+    names = "cell gpus nodes bytes sent trials median_s min_s max_s bus_gb_per_s"
+    return Sheet(columns=tuple(names.split()), rows=tuple(rows))
+
+
+class Fitted(NamedTuple):
+    """An allocation with the line through its points."""
+
+    own: Allocation
+    line: AlphaBeta
+
+    @property
+    def verdict(self) -> str:
+        """Whether the line may be used, and what is used instead."""
+        if self.line.accepted:
+            return "accepted"
+        found = (self.line.median_residual, self.line.worst_residual)
+        middle, worst = (percent(share) for share in found)
+        return (
+            f"not accepted (median residual {middle} %, worst {worst} %): "
+            "medians are interpolated instead"
+        )
+
+
+def fits(scope: Scope) -> Table | None:
+    """Latency and speed of the line through the points; None where no line can be drawn."""
+    found = [Fitted(own, line) for own in allocations(scope) if (line := own.fit)]
+    if not found:
+        return None
+    shown = drawn(found, lambda fitted: _label(scope, fitted.own), _FIT_HEADS)
+    about = About("fit", "Microbenchmark: fit", "", (FIT,), on_screen=False)
+    return table(scope, about, shown)
+
+
+def _speed(fitted: Fitted) -> float | None:
+    slope = fitted.line.beta_s_per_byte
+    return 1 / slope / 1e9 if slope > 0 else None
+
+
+def _residual(share: float) -> float | None:
+    return None if share == float("inf") else share
+
+
+_FIT_HEADS: tuple[Columns[Fitted], ...] = (
+    Columns(
+        "",
+        (
+            Column("gpus", "", lambda fitted: fitted.own.gpus),
+            Column("nodes", "", lambda fitted: fitted.own.nodes),
+            Column("alpha_s", "", lambda fitted: fitted.line.alpha_s),
+            Column("beta_s_per_byte", "", lambda fitted: fitted.line.beta_s_per_byte),
+        ),
+    ),
+    Columns(
+        "alpha, us",
+        (Column("", "", lambda f: f.line.alpha_s, lambda s: significant(1e6 * s, 3)),),
+    ),
+    Columns("1/beta, GB/s", (Column("algorithm_gb_per_s", "", _speed, gb_per_s),)),
+    Columns(
+        "residual, %",
+        (
+            Column(
+                "median_residual", "median", lambda f: _residual(f.line.median_residual), percent
+            ),
+            Column("worst_residual", "worst", lambda f: _residual(f.line.worst_residual), percent),
+        ),
+    ),
+    Columns("verdict", (Column("verdict", "", lambda f: f.verdict),), text=True),
+)

@@ -1,0 +1,226 @@
+"""What quantization costs and saves (lab part B): the networks of a study, step by step."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from hpml_jobs.core.quantization import Bound, Quantized, Reference, Step
+from hpml_jobs.core.record import Record
+from hpml_jobs.report.merge import learning as learnt
+from hpml_jobs.report.merge.grouping import WORKLOAD
+from hpml_jobs.report.merge.learning import Mean
+from hpml_jobs.report.merge.scope import Scope
+from hpml_jobs.report.table import Table
+from hpml_jobs.report.tables.builder import Column, Columns, drawn, label
+from hpml_jobs.report.text.numbers import accuracy, count, ratio
+
+QUANTIZATION = (
+    "Quantized after training, judged by the whole test set. int8: integers in -128..127 around "
+    "zero; scale = bound / 127, the bound being the total range, 3 standard deviations, or a "
+    "percentile of the absolute values; a scale for each layer, or for each output channel of its "
+    "weights. int8 weights: computed in fp32; with activations: computed in integers, sums and "
+    "biases int32. Activations are profiled on {images} training images."
+)
+DROP = "Drop: points of accuracy below fp32. Bytes: of the stored parameters, scales included."
+
+TORCHS = "torch's own int8"
+
+BOUNDS = {Bound.RANGE: "range", Bound.SIGMA: "3-sigma", Bound.PERCENTILE: "percentile"}
+"""What a scale covers, in words."""
+
+
+class Runs(NamedTuple):
+    """The runs of one place that were quantized alike: the seed of each, and what it left."""
+
+    name: str
+    seeds: list[int]
+    quantized: list[Quantized]
+
+    @property
+    def first(self) -> Quantized:
+        """The run that stands for all where a mean says nothing."""
+        return self.quantized[0]
+
+
+class Result(NamedTuple):
+    """One line: what was quantized, and each run's results; accuracies are of 1."""
+
+    runs: Runs
+    what: str
+    bound: str
+    scales: str
+    steps: list[Step | Reference]
+
+    @property
+    def accuracy(self) -> Mean | None:
+        """Over seeds."""
+        found = (step.accuracy for step in self.steps)
+        return Mean.of(zip(self.runs.seeds, found, strict=True))
+
+    @property
+    def drop(self) -> Mean | None:
+        """Below fp32, over seeds; None for fp32 itself."""
+        if self.what == "fp32":
+            return None
+        pairs = zip(_fp32(self.runs), self.steps, strict=True)
+        found = (before.accuracy - step.accuracy for before, step in pairs)
+        return Mean.of(zip(self.runs.seeds, found, strict=True))
+
+    @property
+    def of_fp32(self) -> float:
+        """Its bytes as a part of fp32's."""
+        return self.steps[0].bytes / _fp32(self.runs)[0].bytes
+
+
+class _Alike(NamedTuple):
+    """Records of one place that were trained and quantized in the same way, which `how` tells."""
+
+    workload: str
+    place: str
+    how: dict[str, float]
+    records: list[Record]
+
+
+def quantized(scopes: Sequence[Scope]) -> list[Runs]:
+    """All runs that were quantized, together where they are alike, those with a bias last.
+
+    Where the names of networks meet, their places and what differs in the way tell them apart.
+    """
+    every = [
+        one
+        for number, scope in enumerate(scopes, start=1)
+        for one in _alike(scope, f"group {number}, " if len(scopes) > 1 else "")
+    ]
+    found = []
+    for one in every:
+        seeds = [record.cell.seed for record in one.records]
+        left = [record.quantized for record in one.records if record.quantized]
+        found.append(Runs(_name(one, every), seeds, left))
+    return sorted(found, key=lambda runs: runs.first.bias)
+
+
+def _alike(scope: Scope, group: str) -> Iterator[_Alike]:
+    workload = dict(scope.alike.asked)[WORKLOAD]
+    for entry in scope.timed:
+        ways: dict[tuple[float, ...], _Alike] = {}
+        for record in scope.records(entry):
+            if record.quantized:
+                how = _how(record)
+                new = _Alike(workload, group + label(scope, entry), how, [])
+                ways.setdefault(tuple(how.values()), new).records.append(record)
+        yield from (ways[way] for way in sorted(ways))
+
+
+def _how(record: Record) -> dict[str, float]:
+    """What was asked of quantization, and how many epochs the network had been trained."""
+    asked = msgspec.structs.asdict(record.cell.quantize) if record.cell.quantize else {}
+    return asked | {"epochs": learnt.epochs(record)}
+
+
+def _name(one: _Alike, every: Iterable[_Alike]) -> str:
+    """`lenet_cifar10`, or with what sets it apart: `lenet_cifar10, calibration 100`."""
+    kin = [other for other in every if other.workload == one.workload]
+    parts = [one.workload]
+    parts += [one.place] if len({other.place for other in kin}) > 1 else []
+    for key, value in one.how.items():
+        if len({other.how.get(key) for other in kin}) > 1:
+            word = value if not isinstance(value, bool) else "yes" if value else "no"
+            parts.append(f"{key} {word}")
+    return ", ".join(parts)
+
+
+def results(runs: Runs) -> Iterator[Result]:
+    """Their steps in the order of the lab, then torch's own."""
+    for step in runs.first.steps:
+        own = [s for run in runs.quantized for s in run.steps if _scheme(s) == _scheme(step)]
+        if len(own) == len(runs.quantized):
+            scales = "" if step.bound is None else "channel" if step.per_channel else "layer"
+            bound = BOUNDS[step.bound] if step.bound else ""
+            yield Result(runs, _what(runs, step.what), bound, scales, list(own))
+    references = [run.reference for run in runs.quantized if run.reference]
+    if len(references) == len(runs.quantized):
+        yield Result(runs, TORCHS, "", "", list(references))
+
+
+def _scheme(step: Step) -> tuple[str, Bound | None, bool]:
+    return step.what, step.bound, step.per_channel
+
+
+def _fp32(runs: Runs) -> list[Step]:
+    return [run.steps[0] for run in runs.quantized]
+
+
+def _what(runs: Runs, what: str) -> str:
+    bias = ", int32 bias" if runs.first.bias else ""
+    words = {"weights": "int8 weights", "integers": f"int8 weights + activations{bias}"}
+    return words.get(what, what)
+
+
+def quantization(scopes: Sequence[Scope]) -> Table | None:
+    """All networks of the study under each other; None where none was quantized."""
+    found = quantized(scopes)
+    if not found:
+        return None
+    shown = drawn(
+        (result for runs in found for result in results(runs)),
+        lambda result: result.runs.name,
+        _HEADS,
+    )
+    images = " or ".join(
+        dict.fromkeys(count(run.calibration) for runs in found for run in runs.quantized)
+    )
+    own = (scope for scope in scopes if quantized([scope]))
+    return Table(
+        label="quantization",
+        title="Quantization",
+        corner="network",
+        blocks=shown.blocks,
+        lines=shown.lines,
+        caption=(QUANTIZATION.format(images=images), DROP, learnt.OVER_SEEDS),
+        setting=" ".join(dict.fromkeys(scope.setting for scope in own)),
+        notes=tuple(_notes(found)),
+        sheet=shown.sheet,
+    )
+
+
+def _notes(found: Iterable[Runs]) -> Iterator[str]:
+    """What holds for networks, each thing once with their names."""
+    told: dict[str, dict[str, None]] = {}
+    for runs in found:
+        own = [learnt.ONE_SEED] if len(set(runs.seeds)) == 1 else []
+        own += [f"{TORCHS}: {run.reference.how}" for run in runs.quantized if run.reference]
+        own += [f"not found out: {missing}" for run in runs.quantized for missing in run.missing]
+        for what in own:
+            told.setdefault(what, {})[runs.name] = None
+    return (f"{what} ({', '.join(names)})" for what, names in told.items())
+
+
+def _points(mean: Mean) -> str:
+    return mean.told(lambda share: accuracy(share) if round(share, 4) else "0.00")
+
+
+_HEADS: tuple[Columns[Result], ...] = (
+    Columns("", (Column("network", "", lambda result: result.runs.name),)),
+    Columns("quantized", (Column("quantized", "", lambda result: result.what),), text=True),
+    Columns("scale by", (Column("bound", "", lambda result: result.bound or None),), text=True),
+    Columns("for each", (Column("scales", "", lambda result: result.scales or None),), text=True),
+    Columns(
+        "accuracy, %",
+        (Column("", "", lambda result: result.accuracy, lambda mean: mean.told(accuracy)),),
+    ),
+    Columns("drop", (Column("", "", lambda result: result.drop, _points),)),
+    Columns("bytes", (Column("bytes", "", lambda result: result.steps[0].bytes, count),)),
+    Columns("of fp32", (Column("of_fp32", "", lambda result: result.of_fp32, ratio),)),
+    Columns(
+        "",
+        (
+            Column("runs", "", lambda result: len(result.steps)),
+            Column("seeds", "", lambda result: len(set(result.runs.seeds))),
+            Column("accuracy", "", lambda r: r.accuracy and r.accuracy.mean),
+            Column("accuracy_deviation", "", lambda r: r.accuracy and r.accuracy.deviation),
+            Column("drop", "", lambda r: r.drop and r.drop.mean),
+            Column("drop_deviation", "", lambda r: r.drop and r.drop.deviation),
+        ),
+    ),
+)

@@ -1,0 +1,206 @@
+"""Full tables of repeats: medians with intervals, spread, and every single run."""
+
+from collections.abc import Callable
+
+from hpml_jobs.report.merge.bandwidth import bandwidth
+from hpml_jobs.report.merge.entries import Entry
+from hpml_jobs.report.merge.run_values import Values
+from hpml_jobs.report.merge.scope import Scope
+from hpml_jobs.report.merge.statistics import (
+    RESAMPLES,
+    WIDE_SPREAD,
+    Interval,
+    Sample,
+    ratio_interval,
+    told_apart,
+)
+from hpml_jobs.report.table import Table
+from hpml_jobs.report.tables.builder import About, Column, Columns, label, left_out, places, table
+from hpml_jobs.report.text import captions
+from hpml_jobs.report.text.numbers import count, gb_per_s, percent, ratio, seconds
+
+REPEATS = (
+    "A run is a fresh launch. Interval: of order statistics, holds the true median whatever the "
+    "distribution is with a probability of {coverage}. IQR: as % of the median. "
+    "Speedup: ratio of medians, its interval by {resamples} bootstrap resamples of both cells' "
+    "runs, 95 % from 6 runs on. "
+    "Against 1 {unit}: different only if the intervals are disjoint and the medians more than 2 % "
+    "apart."
+)
+MEASURED = "Medians over runs with their order-statistic intervals, as in Repeats."
+ONE_RUN = "one run, no interval"
+
+
+def several(scope: Scope) -> bool:
+    """Whether any place has more than one run."""
+    return any(len(entry.runs) > 1 for entry in scope.timed)
+
+
+def epochs_of(entry: Entry) -> Sample:
+    """An entry's epoch times, in seconds."""
+    return Sample(tuple(run.epoch_s for run in entry.runs))
+
+
+def repeats(scope: Scope) -> Table | None:
+    """Medians, intervals and spread of every place; None where there is one run of each."""
+    if not several(scope):
+        return None
+    unit = captions.unit(scope.device)
+    heads: tuple[Columns[Entry], ...] = (
+        Columns("runs", (Column("runs", "", lambda entry: len(entry.runs)),)),
+        Columns(
+            "epoch, s",
+            (
+                Column("epoch_s", "median", lambda e: epochs_of(e).median, seconds),
+                interval_text(lambda e: epochs_of(e).interval, seconds),
+                Column("epoch_spread", "IQR %", lambda e: epochs_of(e).spread, percent),
+            ),
+        ),
+        Columns(
+            "speedup",
+            (
+                Column("speedup", "ratio", lambda e: e.speedup, ratio),
+                interval_text(lambda e: _speedup_interval(scope, e), ratio),
+            ),
+        ),
+        Columns(
+            f"against 1 {unit}", (Column("against_1", "", lambda e: _against(scope, e)),), text=True
+        ),
+        ends("epoch", "_s", lambda e: epochs_of(e).interval),
+        Columns("", (Column("epoch_covers", "", _covers),)),
+        ends("speedup", "", lambda e: _speedup_interval(scope, e)),
+        Columns("", (Column("all_epoch_s", "", lambda e: " ".join(map(str, epochs_of(e).runs))),)),
+    )
+    shown = places(scope, scope.timed, heads)
+    caption = REPEATS.format(unit=unit, resamples=count(RESAMPLES), coverage=_coverages(scope))
+    said = [*_scattered(scope), *left_out(scope, ONE_RUN, _single(scope))]
+    return table(scope, About("repeats", "Repeats", "E1", (caption,)), shown, said)
+
+
+def interval_text(
+    of: Callable[[Entry], Interval | None], words: Callable[[float], str]
+) -> Column[Entry]:
+    """An interval as it is read; in the CSV its ends stand apart."""
+    return Column("", "interval", of, lambda found: f"[{words(found.low)}, {words(found.high)}]")
+
+
+def ends(name: str, unit: str, of: Callable[[Entry], Interval | None]) -> Columns[Entry]:
+    """An interval's ends, for the CSV."""
+
+    def low(entry: Entry) -> float | None:
+        found = of(entry)
+        return found.low if found else None
+
+    def high(entry: Entry) -> float | None:
+        found = of(entry)
+        return found.high if found else None
+
+    return Columns(
+        "", (Column(f"{name}_low{unit}", "", low), Column(f"{name}_high{unit}", "", high))
+    )
+
+
+def _covers(entry: Entry) -> float | None:
+    found = epochs_of(entry).interval
+    return found.coverage if found else None
+
+
+def _coverages(scope: Scope) -> str:
+    """`50.0 % (2 runs), 96.9 % (6 runs)`."""
+    found = {len(entry.runs): _covers(entry) for entry in scope.timed}
+    return ", ".join(
+        f"{percent(share)} % ({runs} runs)" for runs, share in sorted(found.items()) if share
+    )
+
+
+def _speedup_interval(scope: Scope, entry: Entry) -> Interval | None:
+    one = scope.baseline(entry.batch_per_gpu)
+    if one is None or entry.is_baseline:
+        return None
+    return ratio_interval(epochs_of(one).runs, epochs_of(entry).runs)
+
+
+def _against(scope: Scope, entry: Entry) -> str | None:
+    one = scope.baseline(entry.batch_per_gpu)
+    if one is None or entry.is_baseline:
+        return None
+    return told_apart(epochs_of(entry).runs, epochs_of(one).runs)
+
+
+def _scattered(scope: Scope) -> list[str]:
+    """All runs of the places that scatter widely; none of them is dropped."""
+    lines = []
+    for entry in scope.timed:
+        sample = epochs_of(entry)
+        if sample.spread is not None and sample.spread > WIDE_SPREAD:
+            told = ", ".join(map(seconds, sample.runs))
+            lines.append(
+                f"{label(scope, entry)}: the runs scatter, IQR {percent(sample.spread)} % "
+                f"of the median (limit 10 %): {told} s"
+            )
+    return lines
+
+
+def _single(scope: Scope) -> list[Entry]:
+    return [entry for entry in scope.timed if len(entry.runs) == 1]
+
+
+def measured(scope: Scope) -> Table | None:
+    """Intervals of what the instrumented epoch measures; None with one run of each."""
+    own = [e for e in scope.timed if e.gpus > 1 and e.values and e.values.compute_s is not None]
+    if not several(scope) or not own:
+        return None
+    heads: list[Columns[Entry]] = []
+    for name, unit, head, of, words in _MEASURED:
+        both = (
+            Column(f"{name}{unit}", "median", _median_of(of), words),
+            interval_text(_interval_of(of), words),
+        )
+        heads += [Columns(head, both), ends(name, unit, _interval_of(of))]
+    shown = places(scope, own, heads)
+    about = About(
+        "repeats-measured", "Repeats of the instrumented epoch", "E2", (MEASURED,), on_screen=False
+    )
+    return table(
+        scope, about, shown, left_out(scope, ONE_RUN, [e for e in own if len(e.runs) == 1])
+    )
+
+
+OfRun = Callable[[Entry, Values], float | None]
+
+
+def _speed_of_run(entry: Entry, run: Values) -> float | None:
+    timing = entry.timing
+    if timing is None:
+        return None
+    found = bandwidth(run, entry.strategy, entry.gpus, timing.iterations, timing.gradient_bytes)
+    return found.lab_gb_per_s if found else None
+
+
+_MEASURED: tuple[tuple[str, str, str, OfRun, Callable[[float], str]], ...] = (
+    ("compute", "_s", "Compute, s", lambda _, run: run.compute_s, seconds),
+    ("comm_exposed", "_s", "Comm, s", lambda _, run: run.comm_exposed_s, seconds),
+    ("bandwidth", "_gb_per_s", "Table 3, GB/s", _speed_of_run, gb_per_s),
+)
+
+
+def _sample_of(of: OfRun, entry: Entry) -> Sample | None:
+    told = (of(entry, run) for run in entry.runs)
+    known = tuple(value for value in told if value is not None)
+    return Sample(known) if known else None
+
+
+def _median_of(of: OfRun) -> Callable[[Entry], float | None]:
+    def value(entry: Entry) -> float | None:
+        sample = _sample_of(of, entry)
+        return sample.median if sample else None
+
+    return value
+
+
+def _interval_of(of: OfRun) -> Callable[[Entry], Interval | None]:
+    def value(entry: Entry) -> Interval | None:
+        sample = _sample_of(of, entry)
+        return sample.interval if sample else None
+
+    return value

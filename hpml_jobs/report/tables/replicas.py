@@ -1,0 +1,171 @@
+"""Full table of what was learnt: loss and accuracy, and whether replicas are the same (lab Q7)."""
+
+from collections.abc import Callable
+
+from hpml_jobs.core.record import Rank, Record
+from hpml_jobs.report.merge import learning as learnt
+from hpml_jobs.report.merge.entries import Entry
+from hpml_jobs.report.merge.scope import Scope
+from hpml_jobs.report.table import Table
+from hpml_jobs.report.tables.builder import (
+    About,
+    Column,
+    Columns,
+    label,
+    left_out,
+    places,
+    rest,
+    table,
+)
+from hpml_jobs.report.text.numbers import accuracy, loss, significant
+
+REPLICAS = (
+    "Loss and accuracy of the last epoch of training: over all samples of all ranks. Test: whole "
+    "test set, each rank with its own replica; of a run the mean over ranks, least..most over the "
+    "ranks of all runs. Replicas: hashes of parameters and of buffers (BatchNorm) of all ranks "
+    "after the last epoch (lab Q7)."
+)
+
+
+def replicas(scope: Scope) -> Table | None:
+    """Loss, accuracy, and whether replicas are equal; None where no rank was there to tell."""
+    own = [entry for entry in scope.timed if learnt.runs(scope, entry)]
+    if not own:
+        return None
+    last_loss, last_accuracy = (learnt.of_training(-1, name) for name in ("loss", "accuracy"))
+    heads: tuple[Columns[Entry], ...] = (
+        Columns("epochs", (Column("epochs", "", lambda e: learnt.epochs_of(scope, e)),)),
+        Columns("seeds", (Column("seeds", "", lambda e: learnt.seeds(scope, e)),)),
+        Columns(
+            "last epoch",
+            (
+                Column("train_loss", "loss", _mean(scope, last_loss), _loss),
+                Column("train_accuracy", "acc. %", _mean(scope, last_accuracy), accuracy),
+            ),
+        ),
+        Columns(
+            "test accuracy, %",
+            (
+                Column("test_accuracy", "mean", _mean(scope, learnt.test_accuracy), accuracy),
+                Column("test_deviation", "dev.", lambda e: _deviation(scope, e), accuracy),
+                Column("", "ranks", lambda e: _ranks(scope, e), _range),
+            ),
+        ),
+        Columns(
+            "",
+            (
+                Column("test_accuracy_least", "", lambda e: (_ranks(scope, e) or (None,))[0]),
+                Column("test_accuracy_most", "", lambda e: (_ranks(scope, e) or (None,))[-1]),
+            ),
+        ),
+        Columns(
+            "replicas' hashes",
+            (
+                Column("parameters", "parameters", lambda e: _same(scope, e, _parameters)),
+                Column("buffers", "buffers", lambda e: _same(scope, e, _buffers)),
+            ),
+        ),
+    )
+    lost = left_out(scope, "not told", rest(scope.entries, own))
+    answer = _answer(scope, own)
+    about = About(
+        "replicas",
+        "Replicas and accuracy",
+        "",
+        (REPLICAS, learnt.OVER_SEEDS),
+        on_screen=bool(answer),
+        answer=answer,
+    )
+    return table(scope, about, places(scope, own, heads), [*learnt.shorter(scope, own), *lost])
+
+
+def _mean(scope: Scope, of: learnt.OfRun) -> Callable[[Entry], float | None]:
+    def value(entry: Entry) -> float | None:
+        found = learnt.over_seeds(learnt.runs(scope, entry), of)
+        return found.mean if found else None
+
+    return value
+
+
+def _deviation(scope: Scope, entry: Entry) -> float | None:
+    found = learnt.over_seeds(learnt.runs(scope, entry), learnt.test_accuracy)
+    return found.deviation if found else None
+
+
+def _ranks(scope: Scope, entry: Entry) -> tuple[float, float] | None:
+    """Least and most over ranks and runs."""
+    found = [
+        rank.test_accuracy
+        for record in learnt.runs(scope, entry)
+        for rank in record.ranks
+        if rank.test_accuracy is not None
+    ]
+    return (min(found), max(found)) if found else None
+
+
+def _spread(record: Record) -> float:
+    """How far the ranks' test accuracies are apart, as a share of 1."""
+    found = [rank.test_accuracy for rank in record.ranks if rank.test_accuracy is not None]
+    return max(found) - min(found) if found else 0.0
+
+
+def _range(ends: tuple[float, float]) -> str:
+    least, most = map(accuracy, ends)
+    return least if least == most else f"{least}..{most}"
+
+
+def _same(scope: Scope, entry: Entry, of: Callable[[Rank], str]) -> str | None:
+    """Whether all replicas of each run have one hash; None where there is one, or none is known."""
+    runs = [{of(rank) for rank in record.ranks} for record in learnt.runs(scope, entry)]
+    several = any(len(record.ranks) > 1 for record in learnt.runs(scope, entry))
+    if not several or any("" in hashes for hashes in runs):
+        return None
+    return "equal" if all(len(hashes) == 1 for hashes in runs) else "differ"
+
+
+def _parameters(rank: Rank) -> str:
+    return rank.parameters_hash
+
+
+def _buffers(rank: Rank) -> str:
+    return rank.buffers_hash
+
+
+def _loss(value: float) -> str:
+    return significant(value, 4)
+
+
+QUESTION = "Would gradients alone be enough (lab Q7)?"
+
+
+def _answer(scope: Scope, own: list[Entry]) -> str:
+    """What cells that chose how buffers meet say, beside those at their place that did not."""
+    chose = [e for e in own if scope.records(e)[0].cell.sync_buffers is not None]
+    places = {(e.gpus, e.nodes, e.strategy, e.batch_per_gpu) for e in chose}
+    beside = [e for e in own if (e.gpus, e.nodes, e.strategy, e.batch_per_gpu) in places]
+    told = "; ".join(_told(scope, entry) for entry in beside)
+    if not told:
+        return ""
+    drifted = [e for e in beside if _same(scope, e, _buffers) == "differ"]
+    kept = all(_same(scope, entry, _parameters) == "equal" for entry in drifted)
+    verdict = ""
+    if drifted and kept:
+        verdict = " They keep the parameters equal, not BatchNorm's buffers."
+    return f"{QUESTION}{verdict} {told}."
+
+
+def _told(scope: Scope, entry: Entry) -> str:
+    """`ddp 4-GPU (buffers off) b512: parameters equal, buffers differ, loss …, test …`."""
+    parts = [
+        f"{what} {same}"
+        for what, of in (("parameters", _parameters), ("buffers", _buffers))
+        if (same := _same(scope, entry, of))
+    ]
+    last = learnt.over_seeds(learnt.runs(scope, entry), learnt.of_training(-1, "loss"))
+    parts += [f"training loss {last.told(loss)}"] if last else []
+    tested = learnt.over_seeds(learnt.runs(scope, entry), learnt.test_accuracy)
+    if tested:
+        apart = max(_spread(record) for record in learnt.runs(scope, entry))
+        parts.append(f"test accuracy {tested.told(accuracy)} %")
+        parts.append(f"ranks of one run differ by {accuracy(apart)} points at most")
+    return f"{label(scope, entry)}: {', '.join(parts)}"

@@ -1,0 +1,146 @@
+"""Full tables of time and scaling, and strong scaling as far as the grid gives it."""
+
+from typing import NamedTuple
+
+from hpml_jobs.core import formulas
+from hpml_jobs.report.merge.entries import Entry
+from hpml_jobs.report.merge.scope import Scope
+from hpml_jobs.report.table import Table
+from hpml_jobs.report.tables.builder import About, Column, Columns, drawn, left_out, places, table
+from hpml_jobs.report.tables.lab import without_train
+from hpml_jobs.report.text import captions
+from hpml_jobs.report.text.numbers import count, ratio, seconds
+
+SCALING = (
+    "{what}: epoch = train + stall, in which the device waits for a batch. "
+    "images/s: samples really processed / epoch. Speedup: epoch(1, b) / epoch(N, b); effic.: "
+    "speedup / N; weak: seconds per iteration on 1 / on N {units} at the same batch per {unit}; "
+    "Karp-Flatt: the serial fraction that would explain the speedup."
+)
+STRONG = (
+    "The same global batch G on 1 and on N {units}: speedup = epoch(1, G) / epoch(N, G/N), every "
+    "pair that the grid holds. Table 1 keeps the batch per {unit} (weak scaling): there the global "
+    "batch grows with N."
+)
+ONE_RUN = (
+    "one run each: which strategy is faster at a place cannot be told from noise; repeats=6 can"
+)
+
+
+def scaling(scope: Scope) -> Table | None:
+    """Time, throughput and every ratio to the baseline; None without any number."""
+    if not scope.timed:
+        return None
+    shown = places(scope, scope.timed, _HEADS)
+    lost = left_out(scope, "", (entry for entry in scope.entries if not entry.timing))
+    several = strategies_meet(scope) and all(len(entry.runs) == 1 for entry in scope.timed)
+    unit = captions.unit(scope.device)
+    what = "As reported elsewhere" if scope.imported else "E1, of the slowest rank"
+    caption = SCALING.format(what=what, unit=unit, units=captions.units(scope.device))
+    about = About("scaling", "Scaling", "E1", (caption, captions.runs(scope.entries)))
+    said = [*without_train(scope.timed), *lost, *([ONE_RUN] if several else [])]
+    return table(scope, about, shown, said)
+
+
+def strategies_meet(scope: Scope) -> bool:
+    """Whether two strategies stand at one place, so that people will compare them."""
+    found = [
+        (e.gpus, e.nodes, e.treatment, e.batch_per_gpu) for e in scope.timed if not e.is_baseline
+    ]
+    return len(set(found)) < len(found)
+
+
+_HEADS = (
+    Columns[Entry](
+        "seconds",
+        (
+            Column("epoch_s", "epoch", lambda e: e.timing and e.timing.epoch_s, seconds),
+            Column("train_s", "train", lambda e: e.timing and e.timing.train_s, seconds),
+            Column("stall_s", "stall", lambda e: e.timing and e.timing.stall_s, seconds),
+        ),
+    ),
+    Columns[Entry](
+        "images/s",
+        (
+            Column(
+                "images_per_s",
+                "",
+                lambda e: e.timing and formulas.images_per_s(e.timing.samples, e.timing.epoch_s),
+                lambda value: count(round(value)),
+            ),
+        ),
+    ),
+    Columns[Entry](
+        "against 1, same batch",
+        (
+            Column("speedup", "speedup", lambda e: e.speedup, ratio),
+            Column("efficiency", "effic.", lambda e: e.scaling and e.scaling.efficiency, ratio),
+            Column(
+                "weak_efficiency", "weak", lambda e: e.scaling and e.scaling.weak_efficiency, ratio
+            ),
+            Column("karp_flatt", "Karp-Flatt", lambda e: e.scaling and e.scaling.karp_flatt, ratio),
+        ),
+    ),
+)
+
+
+class Pair(NamedTuple):
+    """The same global batch on one GPU and on more."""
+
+    one: Entry
+    many: Entry
+    one_s: float
+    many_s: float
+
+    @property
+    def speedup(self) -> float:
+        """strong(N; G) = epoch_s(1, G) / epoch_s(N, G / N)."""
+        return formulas.speedup(self.one_s, self.many_s)
+
+
+def pairs(scope: Scope) -> list[Pair]:
+    """Every pair that the grid gives."""
+    found = []
+    for many in scope.timed:
+        one = scope.baseline(many.gpus * many.batch_per_gpu)
+        if many.gpus > 1 and one and one.timing and many.timing:
+            found.append(Pair(one, many, one.timing.epoch_s, many.timing.epoch_s))
+    return found
+
+
+def strong(scope: Scope) -> Table | None:
+    """Strong scaling; None where the grid holds no pair."""
+    found = pairs(scope)
+    if not found:
+        return None
+    unit = captions.unit(scope.device)
+    shown = drawn(
+        found, lambda pair: captions.full_label(pair.many.row, scope.device), _strong_heads(unit)
+    )
+    caption = STRONG.format(unit=unit, units=captions.units(scope.device))
+    runs = captions.runs([pair.many for pair in found])
+    return table(scope, About("strong", "Strong scaling", "E1", (caption, runs)), shown)
+
+
+def _strong_heads(unit: str) -> tuple[Columns[Pair], ...]:
+    return (
+        Columns(
+            "",
+            (
+                Column("strategy", "", lambda pair: pair.many.strategy.value),
+                Column("gpus", "", lambda pair: pair.many.gpus),
+                Column("nodes", "", lambda pair: pair.many.nodes),
+                Column("treatment", "", lambda pair: pair.many.treatment),
+            ),
+        ),
+        Columns("global batch", (Column("global_batch", "", lambda p: p.one.batch_per_gpu),)),
+        Columns(f"batch per {unit}", (Column("batch", "", lambda p: p.many.batch_per_gpu),)),
+        Columns(f"1-{unit}, s", (Column("one_epoch_s", "", lambda p: p.one_s, seconds),)),
+        Columns(f"N-{unit}, s", (Column("epoch_s", "", lambda p: p.many_s, seconds),)),
+        Columns("speedup", (Column("strong_speedup", "", lambda p: p.speedup, ratio),)),
+        Columns("efficiency", (Column("strong_efficiency", "", _efficiency, ratio),)),
+    )
+
+
+def _efficiency(pair: Pair) -> float:
+    return formulas.efficiency(pair.speedup, pair.many.gpus)

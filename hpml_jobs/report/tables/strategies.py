@@ -1,0 +1,116 @@
+"""Strategies at the same place: which is faster, and where that is inside the noise."""
+
+from typing import NamedTuple
+
+from hpml_jobs.report.merge.entries import Entry
+from hpml_jobs.report.merge.scope import Scope
+from hpml_jobs.report.merge.statistics import Interval, ratio_interval, told_apart
+from hpml_jobs.report.table import Table
+from hpml_jobs.report.tables.builder import About, Column, Columns, drawn, table
+from hpml_jobs.report.tables.repeats import epochs_of, several
+from hpml_jobs.report.text import captions
+from hpml_jobs.report.text.numbers import ratio, seconds
+
+COMPARED = (
+    "Seconds of an epoch, median and interval, each strategy beside the fastest at the same place. "
+    "Two differ only if their intervals are disjoint and the medians more than 2 % apart; anything "
+    "less is inside the noise. Ratio: other / fastest, of medians, by bootstrap, 95 % "
+    "from 6 runs on."
+)
+
+
+class Rivals(NamedTuple):
+    """The fastest strategy of a place, and another one there."""
+
+    fastest: Entry
+    other: Entry
+
+    @property
+    def ratio(self) -> float:
+        """How many times longer the other's epoch is: medians first, then divided."""
+        return epochs_of(self.other).median / epochs_of(self.fastest).median
+
+    @property
+    def ratio_interval(self) -> Interval | None:
+        """By bootstrap; None where one of them has one run."""
+        return ratio_interval(epochs_of(self.other).runs, epochs_of(self.fastest).runs)
+
+    @property
+    def verdict(self) -> str:
+        """What the other is, in words."""
+        return told_apart(epochs_of(self.other).runs, epochs_of(self.fastest).runs)
+
+
+def rivals(scope: Scope) -> list[Rivals]:
+    """At every place with several strategies, treated alike, each of them beside the fastest."""
+    found: dict[tuple[int, int, str, int], list[Entry]] = {}
+    for entry in scope.timed:
+        if not entry.is_baseline:
+            place = (entry.gpus, entry.nodes, entry.treatment, entry.batch_per_gpu)
+            found.setdefault(place, []).append(entry)
+    pairs = []
+    for _, own in sorted(found.items()):
+        fastest = min(own, key=lambda entry: epochs_of(entry).median)
+        pairs += [Rivals(fastest, other) for other in own if other is not fastest]
+    return pairs
+
+
+def compared(scope: Scope) -> Table | None:
+    """Strategies at the same place; None where no two meet, or every place has one run."""
+    found = rivals(scope) if several(scope) else []
+    if not found:
+        return None
+    shown = drawn(found, lambda pair: _place(scope, pair.other), _HEADS)
+    return table(scope, About("compared", "Strategies compared", "E1", (COMPARED,)), shown)
+
+
+def _place(scope: Scope, entry: Entry) -> str:
+    return f"{captions.place_label(entry.row, scope.device)} b{entry.batch_per_gpu}"
+
+
+def _told(entry: Entry) -> str:
+    sample = epochs_of(entry)
+    found = sample.interval
+    told = f"{entry.strategy.value} {seconds(sample.median)}"
+    return f"{told} [{seconds(found.low)}, {seconds(found.high)}]" if found else f"{told}, one run"
+
+
+def _ends(found: Interval) -> str:
+    return f"[{ratio(found.low)}, {ratio(found.high)}]"
+
+
+def _low(pair: Rivals) -> float | None:
+    return pair.ratio_interval.low if pair.ratio_interval else None
+
+
+def _high(pair: Rivals) -> float | None:
+    return pair.ratio_interval.high if pair.ratio_interval else None
+
+
+_HEADS: tuple[Columns[Rivals], ...] = (
+    Columns(
+        "",
+        (
+            Column("gpus", "", lambda pair: pair.other.gpus),
+            Column("nodes", "", lambda pair: pair.other.nodes),
+            Column("treatment", "", lambda pair: pair.other.treatment),
+            Column("batch", "", lambda pair: pair.other.batch_per_gpu),
+        ),
+    ),
+    Columns("fastest, s", (Column("", "", lambda pair: _told(pair.fastest)),), text=True),
+    Columns("other, s", (Column("", "", lambda pair: _told(pair.other)),), text=True),
+    Columns("ratio", (Column("", "", lambda pair: pair.ratio_interval, _ends),)),
+    Columns("the other is", (Column("verdict", "", lambda pair: pair.verdict),), text=True),
+    Columns(
+        "",
+        (
+            Column("fastest", "", lambda pair: pair.fastest.strategy.value),
+            Column("fastest_epoch_s", "", lambda pair: epochs_of(pair.fastest).median),
+            Column("other", "", lambda pair: pair.other.strategy.value),
+            Column("other_epoch_s", "", lambda pair: epochs_of(pair.other).median),
+            Column("ratio", "", lambda pair: pair.ratio),
+            Column("ratio_low", "", _low),
+            Column("ratio_high", "", _high),
+        ),
+    ),
+)

@@ -1,0 +1,1 @@
+"""Captions, notes, marks and number formats of the report."""

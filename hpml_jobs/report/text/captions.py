@@ -1,0 +1,207 @@
+"""What stands under a table: what was trained, on what, against which baseline, how obtained."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from hpml_jobs.core.cell import Cell, Device, Protocol, Strategy
+from hpml_jobs.core.record import Model
+from hpml_jobs.core.workload import Workload
+from hpml_jobs.report.merge.entries import Entry, Row, Timing, row_order
+from hpml_jobs.report.merge.grouping import CPU_MODEL, GPU_MODEL, NONE, TORCH
+from hpml_jobs.report.text.numbers import count, seconds
+
+DIGITS_IMAGES = 1_500
+"""Training images in scikit-learn's digits: 1,797, less the 297 held out for testing."""
+
+TIME = "Time: seconds of one epoch, data loading included, of the slowest rank."
+Q1 = (
+    "Seconds of one epoch on one {unit}: train_s without data loading (copies to the device, "
+    "gradients and update included), epoch_s with everything."
+)
+MEASURED = (
+    "Measured, seconds of the instrumented epoch (E2) on its slowest rank. Compute: copies to the "
+    "device, forward, backward, optimizer. Comm: exposed communication, which nothing hides; what "
+    "backward hides is in neither. Run by run, Compute + Comm = E2 without data loading."
+)
+REPORTED = "As reported elsewhere, not measured here: seconds per epoch of Compute and of Comm."
+BUS = (
+    "Measured: busbw = 2(N-1)/N x bytes of gradients that one rank all-reduces in E2 / seconds in "
+    "which such a message was under way, on the rank with the least; 1 GB = 1e9 bytes."
+)
+ROOT_WIRE = (
+    "Measured on root's wire, not a bus bandwidth: 2(N-1) x S per iteration pass through rank 0's "
+    "link, divided by the seconds in which rank 0 gathered or scattered gradients in E2; "
+    "1 GB = 1e9 bytes."
+)
+NOMINAL = (
+    "Nominal: DataParallel sends other messages than a ring all-reduce; the figure is 2(N-1)/N x "
+    "I_N x S / seconds of its gradients' reduction in E2, what a ring would have reached in this "
+    "time; 1 GB = 1e9 bytes."
+)
+RESIDUAL = (
+    "Lab residual, not measured: Comm = train_s(N, b) - I_N x train_s(1, b) / I_1 and "
+    "Compute = train_s - Comm, seconds per epoch without data loading. "
+    "Communication hidden behind backward is not in Comm."
+)
+RESIDUAL_LOADING = (
+    "Lab residual, not measured; includes data loading, since train_s is unknown: "
+    "Comm = epoch_s(N, b) - I_N x epoch_s(1, b) / I_1 and Compute = epoch_s - Comm, seconds per "
+    "epoch. Communication hidden behind backward is not in Comm."
+)
+RESIDUAL_BANDWIDTH = (
+    "Bus bandwidth by the lab residual, not measured: 2(N-1)/N x I_N x S / Comm with Comm of "
+    "Table 2r and S = {gradient_bytes} bytes of gradients; 1 GB = 1e9 bytes."
+)
+RESIDUAL_ROOT_WIRE = (
+    "Rate on root's wire by the lab residual, not measured, and no bus bandwidth: 2(N-1) x I_N x S "
+    "/ Comm with Comm of Table 2r and S = {gradient_bytes} bytes of gradients; 1 GB = 1e9 bytes."
+)
+RESIDUAL_NOMINAL = "Nominal: DataParallel sends other messages than a ring all-reduce."
+WITH_LOADING = "includes data loading, from epoch_s in place of train_s, which is unknown"
+NO_TRAIN = "train_s is not told, only whole epochs"
+
+
+def unit(device: Device) -> str:
+    """What is counted: GPUs, or processes on CPU."""
+    return "GPU" if device is Device.CUDA else "process"
+
+
+def units(device: Device) -> str:
+    """The same, several of them."""
+    return "GPUs" if device is Device.CUDA else "processes"
+
+
+def row_label(row: Row, device: Device) -> str:
+    """A row's name: `4-GPU`, `2-process`; beside it nodes, treatment, on one GPU the strategy.
+
+    >>> row_label(Row(4, 2, Strategy.DDP), Device.CUDA)
+    '4-GPU (2 nodes)'
+    >>> row_label(Row(1, 1, Strategy.DDP, "scaled"), Device.CPU)
+    '1-process (ddp, scaled)'
+    """
+    named = row.gpus == 1 and row.strategy is not Strategy.SINGLE
+    return _label(row, device, row.strategy.value if named else "")
+
+
+def _label(row: Row, device: Device, strategy: str = "") -> str:
+    nodes = f"{row.nodes} nodes" if row.nodes > 1 else ""
+    asides = ", ".join(aside for aside in (nodes, strategy, row.treatment) if aside)
+    return f"{row.gpus}-{unit(device)}" + (f" ({asides})" if asides else "")
+
+
+def full_label(row: Row, device: Device) -> str:
+    """A row's name where strategies stand in one table.
+
+    >>> full_label(Row(4, 2, Strategy.DDP, "scaled"), Device.CUDA)
+    'ddp 4-GPU (2 nodes, scaled)'
+    >>> full_label(Row(1, 1, Strategy.DDP), Device.CPU)
+    'ddp 1-process'
+    """
+    return f"{row.strategy.value} {place_label(row, device)}"
+
+
+def place_label(row: Row, device: Device) -> str:
+    """A row's name without its strategy.
+
+    >>> place_label(Row(4, 2, Strategy.DDP), Device.CUDA)
+    '4-GPU (2 nodes)'
+    """
+    return _label(row, device)
+
+
+def setting(cell: Cell, model: Model | None, conditions: Mapping[str, str]) -> str:
+    """What was trained, and on what, in one line."""
+    workload, device = cell.workload, hardware(cell.device, conditions)
+    if cell.protocol is Protocol.IMPORTED:
+        claimed = workload.parameters
+        parameters = "parameters not told" if claimed is None else f"{count(claimed)} parameters"
+        where = f"measured elsewhere on {device or 'hardware that is not told'}"
+        return f"{workload.model}, {parameters}; {_data(workload)}; {where}."
+    parameters = (
+        f"{count(model.parameters)} parameters" if model else "parameters not known before a record"
+    )
+    torch = f"torch {conditions[TORCH]}" if TORCH in conditions else "torch not known yet"
+    return (
+        f"{workload.model}, {parameters}; {_data(workload)}; "
+        f"{device or 'hardware not known yet'}, {torch}."
+    )
+
+
+def hardware(device: Device, conditions: Mapping[str, str]) -> str:
+    """The device's model: the GPUs', or with device=cpu the CPU's; empty without a record."""
+    if device is Device.CUDA:
+        model = conditions.get(GPU_MODEL, "")
+        return "" if model == NONE else model
+    return f"CPU {conditions[CPU_MODEL]}" if CPU_MODEL in conditions else ""
+
+
+def _data(workload: Workload) -> str:
+    if workload.images is None:
+        return workload.data
+    images = count(workload.images)
+    limited = ", limited" if workload.limit is not None else ""
+    if workload.data == "digits":
+        real = count(DIGITS_IMAGES)
+        return (
+            f"{images} presentations of {real} real digits images per epoch{limited}, random shifts"
+        )
+    if workload.data == "synthetic":
+        return f"{images} made-up images per epoch"
+    return f"{workload.data}, {images} images per epoch{limited}"
+
+
+def runs(entries: Iterable[Entry]) -> str:
+    """How many runs a number is made of.
+
+    With one run there is nothing to take a median of, and no interval.
+    """
+    numbers = sorted({entry.timing.runs for entry in entries if entry.timing})
+    if not numbers:
+        return "No run yet."
+    if numbers == [1]:
+        return "One run."
+    least, most = numbers[0], numbers[-1]
+    return f"Median of {least} runs." if least == most else f"Median of {least} to {most} runs."
+
+
+def baseline(entries: Sequence[Entry], batches: Sequence[int], device: Device) -> str:
+    """The baseline with its seconds of an epoch at each batch."""
+    return _baseline(entries, batches, device, lambda timing: f"{seconds(timing.epoch_s)} s")
+
+
+def baseline_train(entries: Sequence[Entry], batches: Sequence[int], device: Device) -> str:
+    """The baseline with its seconds without data loading, and its iterations, at each batch."""
+
+    known = [e.timing.train_s is not None for e in entries if e.is_baseline and e.timing]
+
+    def words(timing: Timing) -> str:
+        told_s = timing.epoch_s if timing.train_s is None else timing.train_s
+        return f"{seconds(told_s)} s / {count(timing.iterations)}"
+
+    what = "train_s" if all(known) else "epoch_s"
+    if any(known) and not all(known):
+        what = "train_s (epoch_s where unknown)"
+    return _baseline(entries, batches, device, words, f", {what} / iterations")
+
+
+def _baseline(
+    entries: Sequence[Entry],
+    batches: Sequence[int],
+    device: Device,
+    words: Callable[[Timing], str],
+    what: str = "",
+) -> str:
+    timings = {entry.batch_per_gpu: entry.timing for entry in entries if entry.is_baseline}
+    values = ((batch, timings.get(batch)) for batch in batches)
+    told = [f"{words(timing) if timing else 'none'} at batch {batch}" for batch, timing in values]
+    return f"Baseline: strategy single, 1 {unit(device)}{what}: {', '.join(told)}."
+
+
+def loader_workers(entries: Iterable[Entry], device: Device) -> str:
+    """DataLoader workers of all processes together, per row where rows differ."""
+    totals = {entry.row: entry.timing.loader_workers_total for entry in entries if entry.timing}
+    if len(set(totals.values())) <= 1:
+        total = next(iter(totals.values()), None)
+        return f"DataLoader workers in all: {'not known' if total is None else total}."
+    rows = sorted(totals, key=row_order)
+    told = (f"{row_label(row, device)} {totals[row]}" for row in rows)
+    return f"DataLoader workers in all: {', '.join(told)}."

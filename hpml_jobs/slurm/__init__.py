@@ -1,0 +1,1 @@
+"""SLURM's vocabulary: states, jobs, pending reasons, nodes, environment, commands."""

@@ -1,0 +1,1 @@
+"""One state per cell from the manifest, squeue, sacct and records."""

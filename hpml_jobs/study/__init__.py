@@ -1,0 +1,1 @@
+"""The folder of a study: its paths, manifest, attempts and atomic files."""

@@ -1,0 +1,124 @@
+"""A study's append-only manifest: which cell was sent as which job, and what SLURM said."""
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from hpml_jobs import __version__
+from hpml_jobs.core.value import Settled
+from hpml_jobs.errors import HpmlError
+from hpml_jobs.study.attempt import utc_now
+
+
+class Happening(StrEnum):
+    """What a manifest line says."""
+
+    SENDING = "sending"  # written before sbatch
+    SENT = "sent"  # written after it, with the jobs
+    REFUSED = "refused"  # sbatch said no
+
+
+class ManifestLine(Settled, frozen=True, kw_only=True):
+    """One line of manifest.jsonl. `batch` ties the line before an sbatch to the line after it.
+
+    `closing` marks the job that comes after all cells, and has none itself; `retry` a submission
+    that a closing job made, away from the nodes in `excluded`.
+    """
+
+    happening: Happening
+    batch: str
+    cells: tuple[str, ...]
+    jobs: tuple[str, ...] = ()  # for SENT: as many as cells; cells of one allocation share theirs
+    shape: str = ""
+    words: str = ""  # SLURM's own, for REFUSED
+    closing: bool = False
+    retry: bool = False
+    excluded: tuple[str, ...] = ()
+    time: str = ""
+    hpml_jobs: str = __version__
+
+
+class History(NamedTuple):
+    """What became of a study's cells at submission, by slug.
+
+    `jobs`: the job each was sent as last; `refused`: SLURM's words for those whose last sbatch was
+    refused; `unanswered`: those whose sbatch was begun and never reported, with the line before it;
+    `retries`: how often a closing job sent each again; `excluded`: the nodes it kept away from;
+    `closing`: closing jobs; `shared`: jobs that were sent for several cells.
+    """
+
+    jobs: dict[str, str]
+    refused: dict[str, str]
+    unanswered: dict[str, ManifestLine]
+    retries: Mapping[str, int] = {}
+    excluded: tuple[str, ...] = ()
+    closing: tuple[str, ...] = ()
+    shared: frozenset[str] = frozenset()
+
+
+def append(path: Path, line: ManifestLine) -> None:
+    """Add a line to the manifest, on the disk before this returns."""
+    text = msgspec.json.encode(msgspec.structs.replace(line, time=utc_now())) + b"\n"
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+        try:
+            if _cut_off(handle):
+                text = b"\n" + text
+            os.write(handle, text)  # one write: lines of two programs do not mix
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+    except OSError as fault:
+        raise HpmlError(f"{path} cannot be written: {fault.strerror}") from fault
+
+
+def lines(path: Path) -> Iterator[ManifestLine]:
+    """The manifest's whole lines, oldest first; a line cut off by a crash is passed over."""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return
+    for text in content.splitlines():
+        try:
+            yield msgspec.json.decode(text, type=ManifestLine)
+        except ValueError:
+            continue
+
+
+def fold(lines: Iterable[ManifestLine]) -> History:
+    """What the manifest says, read once."""
+    jobs: dict[str, str] = {}
+    refused: dict[str, str] = {}
+    unanswered: dict[str, ManifestLine] = {}
+    retries: Counter[str] = Counter()
+    excluded: list[str] = []
+    closing: list[str] = []
+    shared: set[str] = set()
+    for line in lines:
+        for slug in line.cells:
+            refused.pop(slug, None)
+        unanswered.pop(line.batch, None)
+        if line.happening is Happening.SENDING:
+            unanswered[line.batch] = line
+        elif line.happening is Happening.REFUSED:
+            refused |= dict.fromkeys(line.cells, line.words)
+        else:
+            jobs |= {} if line.closing else dict(zip(line.cells, line.jobs, strict=True))
+            closing += line.jobs if line.closing else ()
+            shared |= {job for job, cells in Counter(line.jobs).items() if cells > 1}
+            retries.update(line.cells if line.retry else ())
+            excluded += line.excluded
+    lost = {slug: line for line in unanswered.values() for slug in line.cells}
+    nodes = tuple(dict.fromkeys(excluded))
+    return History(jobs, refused, lost, retries, nodes, tuple(closing), frozenset(shared))
+
+
+def _cut_off(handle: int) -> bool:
+    """Whether a file's last line was left unfinished by a crash."""
+    size = os.fstat(handle).st_size
+    return size > 0 and os.pread(handle, 1, size - 1) != b"\n"

@@ -1,0 +1,285 @@
+"""Every path of a study, and the state of a cell in it."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from hpml_jobs import __version__
+from hpml_jobs.checks.result import Verdict
+from hpml_jobs.core.cell import CellFile, decode_cell_file
+from hpml_jobs.core.cluster import Cluster
+from hpml_jobs.core.record import Record
+from hpml_jobs.core.validation import InvalidRecordError, decode
+from hpml_jobs.core.value import Settled
+from hpml_jobs.errors import HpmlError, UsageError
+from hpml_jobs.slurm.states import Outcome
+from hpml_jobs.study.attempt import AttemptEnd, AttemptFolder
+from hpml_jobs.study.files import encode, turn, write_whole
+from hpml_jobs.study.manifest import History, ManifestLine, append, fold, lines
+
+SCHEMA = 1
+"""Version of a study's folder. 1: first."""
+
+TURN_S = 60
+"""How long a submission waits for another one to the same study."""
+
+_IN_JOB = ", job {}"
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+class CellState(Settled, frozen=True, kw_only=True):
+    """Where a cell stands, with a `reason` for people; `recorded`: a valid record is there.
+
+    `who` must act before a waiting cell can start (nobody: it will by itself), `starts` is when
+    SLURM expects it to (UTC, ISO 8601). Of its job: `queued_s` it waited (until now), `elapsed_s`
+    it runs or ran, `minutes` it may, on `gpus`; `restarts` of it after a preemption or a lost node.
+    `untried`: a smaller batch of its ladder ran out of memory, so this one was not tried.
+    `doing` says how far a running cell is, `done` as a share of its training, with `left_s` to go:
+    both extrapolated. None is what is not known. `verdicts` are those on its record, among the
+    records of its study; empty without one.
+    """
+
+    slug: str
+    outcome: Outcome
+    job: str | None = None
+    reason: str = ""
+    who: str = ""
+    node: str = ""
+    warning: str = ""
+    recorded: bool = False
+    untried: bool = False
+    restarts: int = 0
+    queued_s: float | None = None
+    starts: str | None = None
+    elapsed_s: float | None = None
+    minutes: float | None = None
+    gpus: int | None = None
+    doing: str = ""
+    done: float | None = None
+    left_s: float | None = None
+    verdicts: tuple[Verdict, ...] = ()
+
+    @property
+    def brief(self) -> str:
+        """The reason without the job, for where the job is shown beside it."""
+        return self.reason.removesuffix(_IN_JOB.format(self.job))
+
+
+def in_job(reason: str, job: str) -> str:
+    """A reason that names its job at the end; `CellState.brief` takes the job off again.
+
+    >>> reason = in_job("on gr001", "17_3")
+    >>> reason, CellState(slug="a", outcome=Outcome.RUNNING, job="17_3", reason=reason).brief
+    ('on gr001, job 17_3', 'on gr001')
+    """
+    return f"{reason}{_IN_JOB.format(job)}"
+
+
+class CellFolder:
+    """Paths of one cell of a study."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.slug = root.name
+        self.cell_json = root / "cell.json"
+        self.record_json = root / "record.json"
+        self.iterations = root / "iterations.npz"
+        self.attempts = root / "attempts"
+        self.current = self.attempts / "current"
+
+    def read(self) -> CellFile:
+        """The cell's file, checked."""
+        try:
+            return decode_cell_file(self.cell_json.read_bytes(), str(self.cell_json))
+        except OSError as fault:
+            raise HpmlError(f"{self.cell_json} cannot be read: {fault.strerror}") from fault
+
+    def read_record(self) -> Record | None:
+        """The cell's record, or None where there is none.
+
+        Raises:
+            InvalidRecordError: there is one that must not be used.
+        """
+        try:
+            text = self.record_json.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as fault:
+            raise InvalidRecordError(f"{self.record_json}: {fault.strerror}") from fault
+        record = decode(text, str(self.record_json))
+        if record.slug != self.slug or record.cell.slug != self.slug:
+            raise InvalidRecordError(f"{self.record_json} is the record of {record.slug}")
+        return record
+
+    def attempt(self, attempt_id: str) -> AttemptFolder:
+        """One attempt's paths."""
+        return AttemptFolder(self.attempts / attempt_id)
+
+    def latest_attempt(self) -> AttemptFolder | None:
+        """The attempt that was started last, if any was."""
+        try:
+            return self.attempt(self.current.read_text().strip())
+        except OSError:
+            return None
+
+    def last_end(self) -> AttemptEnd | None:
+        """What the wrapper of the attempt started last said at its end, if it came to that."""
+        latest = self.latest_attempt()
+        return latest.read_end() if latest else None
+
+
+class Study:
+    """One folder of cells asked for together."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.name = root.name
+        self.manifest = root / "manifest.jsonl"
+        self.about = root / "study.json"
+        self.lock = root / "lock"
+        self.cluster = root / "cluster.json"  # as it was when cells were sent last
+        self.cells_folder = root / "cells"
+        self.slurm = root / "slurm"
+        self.report = root / "report"
+
+    def cell(self, slug: str) -> CellFolder:
+        """One cell's paths."""
+        return CellFolder(self.cells_folder / slug)
+
+    def cells(self) -> list[CellFolder]:
+        """Every cell that was ever asked for, by name; numbers in names in their own order."""
+        if not self.cells_folder.is_dir():
+            return []
+        paths = sorted(self.cells_folder.iterdir(), key=lambda path: _natural(path.name))
+        return [CellFolder(path) for path in paths if path.is_dir()]
+
+    def create(self) -> None:
+        """Make the folder, or check that this program may write into the one that is there."""
+        try:
+            self.cells_folder.mkdir(parents=True, exist_ok=True)
+            self.slurm.mkdir(mode=0o700, exist_ok=True)
+            if not self.about.exists():
+                write_whole(self.about, encode({"schema": SCHEMA, "hpml_jobs": __version__}))
+        except OSError as fault:
+            raise HpmlError(
+                f"outputs folder {self.root} cannot be written: {fault.strerror}; "
+                "give another with outputs=PATH"
+            ) from fault
+        self.check_schema()
+
+    @contextmanager
+    def submitting(self) -> Iterator[None]:
+        """Hold the study while cells are chosen and sent: two submissions take turns.
+
+        Raises:
+            HpmlError: another one holds it for longer than anyone would wait.
+        """
+        try:
+            with turn(self.lock, TURN_S):
+                yield
+        except TimeoutError as fault:
+            raise HpmlError(
+                f"{fault} for {TURN_S} s: another submission to study {self.name} is under way"
+            ) from fault
+
+    def check_schema(self) -> None:
+        """Refuse a study that a newer program wrote."""
+        try:
+            about = msgspec.json.decode(self.about.read_bytes(), type=dict)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        except OSError as fault:
+            raise HpmlError(f"{self.about} cannot be read: {fault.strerror}") from fault
+        except ValueError as fault:
+            raise HpmlError(f"{self.about} cannot be read: {fault}") from fault
+        schema = about.get("schema")
+        if not isinstance(schema, int) or schema > SCHEMA:
+            raise HpmlError(
+                f"study {self.root} has schema {schema}, this hpml_jobs {__version__} reads up to "
+                f"{SCHEMA}: use hpml_jobs {about.get('hpml_jobs', 'newer')}, or another study="
+            )
+
+    def keep_cluster(self, cluster: Cluster) -> None:
+        """Remember where cells were sent, so that some can be sent again."""
+        try:
+            write_whole(self.cluster, encode(cluster))
+        except OSError as fault:
+            raise HpmlError(f"{self.cluster} cannot be written: {fault.strerror}") from fault
+
+    def kept_cluster(self) -> Cluster:
+        """The cluster that cells were sent to last.
+
+        Raises:
+            HpmlError: none was, or this program does not understand it.
+        """
+        try:
+            return msgspec.json.decode(self.cluster.read_bytes(), type=Cluster)
+        except FileNotFoundError as fault:
+            raise HpmlError(
+                f"study {self.name} does not say where it was sent ({self.cluster} is not there): "
+                "give the command that made it once more, it sends what is missing"
+            ) from fault
+        except (OSError, ValueError) as fault:
+            raise HpmlError(f"{self.cluster} cannot be read: {fault}") from fault
+
+    def append(self, line: ManifestLine) -> None:
+        """Add a line to the manifest, on the disk before this returns."""
+        append(self.manifest, line)
+
+    def lines(self) -> Iterator[ManifestLine]:
+        """The manifest's whole lines, oldest first."""
+        return lines(self.manifest)
+
+    def history(self) -> History:
+        """What the manifest says, read once."""
+        return fold(self.lines())
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """A sort key in which b64 comes before b512."""
+    return [(int(part or 0), text) for text, part in re.findall(r"(\D*)(\d*)", name)]
+
+
+def check_name(name: str) -> str:
+    """A study's name: one folder name of letters, digits, `.`, `_`, `-`; never a path."""
+    if not _NAME.fullmatch(name) or ".." in name:
+        raise UsageError(
+            f"study={name!r} is not a name: letters, digits, '.', '_' and '-' only, no '..' or '/' "
+            "(the folder that studies are written to is outputs=PATH)"
+        )
+    return name
+
+
+def find(outputs: Path, name: str | None) -> Study:
+    """The study of a name, or the one that was sent last.
+
+    Raises:
+        HpmlError: there is none; the message names those that are there.
+    """
+    try:
+        folders = [path for path in outputs.iterdir() if (path / "cells").is_dir()]
+    except OSError:
+        folders = []
+    names = ", ".join(sorted(path.name for path in folders)) or "none"
+    if name is not None:
+        root = outputs / check_name(name)
+        if root not in folders:
+            raise HpmlError(f"no study {name} in {outputs} (there: {names})")
+    else:
+        if not folders:
+            raise HpmlError(
+                f"no study in {outputs}: send one first, or name the folder with --outputs PATH"
+            )
+        root = max(folders, key=_last_sent)
+    study = Study(root)
+    study.check_schema()
+    return study
+
+
+def _last_sent(root: Path) -> float:
+    manifest = root / "manifest.jsonl"
+    return (manifest if manifest.exists() else root).stat().st_mtime

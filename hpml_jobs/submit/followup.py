@@ -1,0 +1,81 @@
+"""The job after all others: it sends again what the cluster lost, and writes the report."""
+
+import shlex
+import sys
+import uuid
+from collections.abc import Iterable
+
+from hpml_jobs.core.cluster import GpuRequest, Rule
+from hpml_jobs.errors import UsageError
+from hpml_jobs.plan.plan import Plan
+from hpml_jobs.slurm.states import array_ids
+from hpml_jobs.study.manifest import Happening, ManifestLine
+from hpml_jobs.submit.arrays import job_name
+from hpml_jobs.submit.sbatch import header, sbatch
+
+MINUTES = 15
+MEMORY_GB = 4
+
+
+def wants_closing(plan: Plan) -> bool:
+    """Whether a job is to come after the cells."""
+    return plan.collect_after or plan.retries > 0
+
+
+def send_closing(plan: Plan, jobs: Iterable[str]) -> str:
+    """Send the closing job, to start when `jobs` have ended, however they did; its id.
+
+    Raises:
+        RefusedError: SLURM refused it.
+    """
+    job = sbatch(plan.study, script(plan, jobs))
+    line = ManifestLine(
+        happening=Happening.SENT, batch=uuid.uuid4().hex, cells=(), jobs=(job,), closing=True
+    )
+    plan.study.append(line)
+    return job
+
+
+def check_closing(plan: Plan) -> None:
+    """Refuse a closing job that this cluster would not take.
+
+    Raises:
+        UsageError: it needs a partition and none without GPUs is known.
+    """
+    cluster = plan.cluster
+    by_partition = cluster.gpu_request is GpuRequest.PARTITION
+    needs = by_partition or cluster.partition_rule is Rule.REQUIRED
+    if wants_closing(plan) and needs and not (cluster.cpu_partition or cluster.partition):
+        raise UsageError(
+            f"cluster={cluster.name} needs a partition for the job of collect_after: add "
+            "cluster.cpu_partition=NAME, or leave collect_after and retries out"
+        )
+
+
+def script(plan: Plan, jobs: Iterable[str]) -> str:
+    """Two commands that a person could give too, on one CPU."""
+    cluster, study = plan.cluster, plan.study
+    logs = study.slurm / "%j_closing_log"
+    options = {
+        "job-name": f"{job_name(study)}-closing",
+        "dependency": f"afterany:{':'.join(array_ids(jobs))}",
+        "kill-on-invalid-dep": "yes",
+        "partition": cluster.cpu_partition or cluster.partition,
+        "account": cluster.account,
+        "qos": cluster.qos,
+        "wckey": cluster.wckey,
+        "nodes": 1,
+        "ntasks": 1,
+        "cpus-per-task": 1,
+        "mem": f"{MEMORY_GB}G",
+        "time": MINUTES,
+        "output": f"{logs}.out",
+        "error": f"{logs}.err",
+    }
+    program = [*cluster.python_command(sys.executable), "-m", "hpml_jobs"]
+    where = [study.name, "--outputs", str(study.root.parent)]
+    lost = [*program, "resubmit", *where, "--lost", "--retries", str(plan.retries)]
+    lines = [*header(options), "", *cluster.setup]
+    lines += [shlex.join(lost)] if plan.retries else []
+    lines += [shlex.join([*program, "collect", *where])]
+    return "\n".join(lines) + "\n"

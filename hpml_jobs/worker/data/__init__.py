@@ -1,0 +1,1 @@
+"""The worker's data: data sets, images, sampling order, user code."""

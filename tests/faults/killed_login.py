@@ -1,0 +1,23 @@
+"""hpml-jobs on a login node that dies after sbatch has answered, before the manifest says so."""
+
+import os
+import signal
+import sys
+
+from hpml_jobs.__main__ import main
+from hpml_jobs.study.manifest import Happening, ManifestLine
+from hpml_jobs.study.study import Study
+
+_append = Study.append
+
+
+def append(self: Study, line: ManifestLine) -> None:
+    """The manifest's line, unless it is the one with the job."""
+    if line.happening is Happening.SENT:
+        os.kill(os.getpid(), signal.SIGKILL)
+    _append(self, line)
+
+
+if __name__ == "__main__":
+    Study.append = append
+    sys.exit(main())

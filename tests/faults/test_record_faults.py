@@ -1,0 +1,83 @@
+"""Faults around a record: the disk is full, a file is cut off, a clock is wrong."""
+
+from pathlib import Path
+
+import pytest
+
+from hpml_jobs.core.validation import InvalidRecordError
+from tests.conftest import Program
+from tests.faults.fault_study import Case
+from tests.rig import Rig
+
+pytestmark = [pytest.mark.journey, pytest.mark.fault, pytest.mark.long]
+
+ONE = ("gpus=1", "batch=16")
+FAKETIME = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), None)
+
+
+def test_a_full_disk_leaves_no_record_and_says_so(make, rig: Rig, ledger) -> None:
+    disk = rig.small_disk(4)
+    case: Case = make("full", *ONE, f"outputs={disk}", model="Held").send()
+    case.wait_held(1)
+    filler = disk / "filler"
+    with pytest.raises(OSError, match="No space"), filler.open("wb", buffering=0) as file:
+        while True:
+            file.write(bytes(512))
+    case.finish()
+    filler.unlink()
+    assert case.state["outcome"] == "failed"
+    assert not list(case.study.cells_folder.glob("**/record.json"))
+    ledger("disk full while the record is written", case, "1 failed")
+    case.send().finish()
+    ledger("the same command with space on the disk", case, "1 ok")
+
+
+def test_a_truncated_record_is_invalid_and_measured_again(make, ledger) -> None:
+    case: Case = make("truncated", *ONE).send()
+    (slug,) = case.finish()
+    path = case.study.cell(slug).record_json
+    path.write_bytes(path.read_bytes()[:1000])
+    with pytest.raises(InvalidRecordError):
+        case.study.cell(slug).read_record()
+    assert "is not a whole record" in case.state["reason"]
+    ledger("record truncated", case, "1 invalid", "its numbers are in no table")
+    case.send().finish()
+    ledger("the same command after a truncated record", case, "1 ok")
+
+
+@pytest.fixture
+def skewed(desk: Program, rig: Rig, tmp_path: Path):
+    """A study whose rank 1 lives an hour ahead."""
+    if FAKETIME is None:
+        pytest.skip("clock skew needs libfaketime: apt-get install -y faketime")
+    python = tmp_path / "python"
+    python.write_text(
+        "#!/bin/sh\n"
+        f'[ "$RANK" = 1 ] && export LD_PRELOAD={FAKETIME} FAKETIME=+3600s DONT_FAKE_MONOTONIC=1\n'
+        f'exec {desk.python} "$@"\n'
+    )
+    python.chmod(0o755)
+    ahead = {"PYTHON_EXEC": str(python)}  # torchrun's own name for the workers' Python
+    there = Program(desk.folder, desk.environment | ahead, desk.python)
+    return lambda name, *words, **options: Case(there, rig, name, *words, **options)
+
+
+def test_a_clock_that_is_an_hour_ahead_changes_no_number(skewed, ledger) -> None:
+    case: Case = skewed("skewed", "gpus=2", "nodes=2", "batch=16", "protocol=full", "probe_s=1")
+    (slug,) = case.send().finish()
+    record = case.study.cell(slug).read_record()
+    assert record is not None
+    assert len(record.attempt.hosts) == 2
+    first, second = (rank.timed.epoch_s for rank in record.ranks)
+    assert 0 < first < 600
+    assert 0 < second < 600
+    assert record.exchange is not None
+    assert 0 <= record.exchange.skew_s < 600
+    ledger("clock skew: rank 1 on another node an hour ahead", case, "1 ok", "no time is negative")
+
+
+def test_the_first_failing_rank_is_named_whatever_its_clock_says(skewed, ledger) -> None:
+    case: Case = skewed("blame", "gpus=2", "nodes=2", "batch=16", model="RaisesFirst")
+    case.send().finish()
+    assert "rank 1: ValueError: this model cannot count" in case.state["reason"]
+    ledger("clock skew: rank 1 an hour ahead raises", case, "1 failed", "rank 1 is named")

@@ -1,0 +1,165 @@
+"""The main job: nine ddp cells from the command line to the three tables, on the real SLURM."""
+
+import itertools
+import json
+
+import pytest
+
+from hpml_jobs.core.formulas import bus_gb_per_s, expected_bytes, residual_communication_s
+from tests.conftest import Program
+from tests.rig import Rig
+
+pytestmark = pytest.mark.journey
+
+SMALL = ("workload=digits", "data.limit=2048", "loader_workers=1", "probe_s=0.5")
+CELLS = ("-m", "gpus=1,2,4", "batch=32,128,512", "protocol=lab", *SMALL)
+
+
+@pytest.fixture(scope="module")
+def lab(send):
+    sent = send("lab", *CELLS)
+    assert len(sent.jobs) == 9
+    sent.wait(timeout_s=900)
+    return sent
+
+
+@pytest.fixture(scope="module")
+def full(send):
+    """Every instrument, on one pair of cells."""
+    sent = send("full", "-m", "gpus=1,2", "batch=128", *SMALL)
+    unfinished = {s["slug"]: s["reason"] for s in sent.wait(400).values() if not s["recorded"]}
+    assert unfinished == {}
+    return sent
+
+
+def test_nine_cells_leave_nine_records(lab) -> None:
+    states = lab.states()
+    assert {slug: s["reason"] for slug, s in states.items() if s["outcome"] != "ok"} == {}
+    assert len(states) == 9
+    records = lab.records()
+    assert len(records) == 9
+    for record in records.values():
+        assert record.facts is not None
+        assert record.facts.slurm["SLURM_JOB_ID"]
+        assert record.attempt.job == lab.jobs[record.slug]
+        assert {rank.threads for rank in record.ranks} == {1}
+        assert record.attempt.hosts[0].startswith("g")
+
+
+def test_requests_are_proved_by_slurms_own_accounting(lab, rig: Rig) -> None:
+    for slug, record in lab.records().items():
+        (row,) = rig.sacct(lab.jobs[slug], "AllocTRES", "State", "AllocCPUS")
+        assert f"gres/gpu:rtx8000={record.cell.gpus}" in row["AllocTRES"].split(",")
+        assert int(row["AllocCPUS"]) == 2 * record.cell.gpus
+        assert row["State"] == "COMPLETED"
+
+
+def test_cells_ran_one_at_a_time(lab) -> None:
+    spans = sorted((r.attempt.started, r.attempt.ended) for r in lab.records().values())
+    assert all(end < start for (_, end), (start, _) in itertools.pairwise(spans))
+
+
+def test_a_second_submission_sends_nothing(lab, desk: Program, rig: Rig) -> None:
+    before = rig.run("squeue", "-h").stdout
+    answer = json.loads(desk.ok(*lab.words))
+    assert {row["why"] for row in answer["cells"]} == {"left out: ok"}
+    assert {row["cell"]: row["job"] for row in answer["cells"]} == lab.jobs
+    assert rig.run("squeue", "-h").stdout == before
+    words = [word for word in lab.words if word != "--json"]
+    assert "nothing sent, 9 left out" in desk.ok(*words)
+
+
+def test_the_tables_hold_what_the_records_say(lab, desk: Program) -> None:
+    shown = desk.ok("collect", "lab")
+    for words in ("Table 1", "Table 2", "Table 3", "lab residual", "batch 512 per process"):
+        assert words in shown
+    for name in ("tables.md", "tables.tex", "tables.json", "table1.csv"):
+        assert (lab.study.report / name).stat().st_size > 0
+    told = json.loads((lab.study.report / "tables.json").read_text())
+    (group,) = told["groups"]
+    entries = {(e["gpus"], e["batch_per_gpu"]): e for e in group["entries"]}
+    by_point = {(r.cell.gpus, r.cell.batch): r for r in lab.records().values()}
+    for (gpus, batch), record in by_point.items():
+        if gpus == 1:
+            continue
+        base, entry = by_point[1, batch], entries[gpus, batch]
+        assert entry["timing"]["epoch_s"] == record.epoch_s
+        assert entry["speedup"] == base.epoch_s / record.epoch_s
+        iterations = record.ranks[0].timed.iterations
+        residual = residual_communication_s(
+            record.train_s, iterations, base.train_s, base.ranks[0].timed.iterations
+        )
+        assert entry["residual"]["comm_s"] == residual
+        assert entry["residual"]["compute_s"] == record.train_s - residual
+        assert record.model is not None
+        size = iterations * record.model.gradient_bytes
+        bandwidth = bus_gb_per_s(size, residual, gpus) if residual > 0 else None
+        assert entry["residual"]["bus_gb_per_s"] == bandwidth
+
+
+def test_communication_is_measured_and_closes(full, desk: Program) -> None:
+    desk.ok("collect", "full")
+    told = json.loads((full.study.report / "tables.json").read_text())
+    entries = {(e["gpus"], e["batch_per_gpu"]): e for e in told["groups"][0]["entries"]}
+    parallel = [record for record in full.records().values() if record.cell.gpus > 1]
+    assert len(parallel) == 1
+    for record in parallel:
+        cell, entry = record.cell, entries[record.cell.gpus, record.cell.batch]
+        assert record.model is not None
+        expected = expected_bytes(record.iterations, record.model.gradient_bytes)
+        for rank in record.ranks:
+            assert rank.epoch("instrumented").closure < 0.01
+            assert rank.communication.bytes_of("gradients") == expected
+        assert len({rank.parameters_hash for rank in record.ranks}) == 1
+        whole = record.instrumented.epoch("instrumented").epoch_s - record.phases.stall_s
+        assert record.compute_s + record.comm_exposed_s == pytest.approx(whole, rel=0.01)
+        assert entry["values"]["compute_s"] == record.compute_s
+        assert entry["values"]["comm_exposed_s"] == record.comm_exposed_s
+        busbw = bus_gb_per_s(expected, record.gradients_net_s, cell.gpus)
+        assert entry["bandwidth"]["bus_gb_per_s"] == pytest.approx(busbw)
+        assert entry["bandwidth"]["sent_bytes"] == expected
+
+
+def test_what_does_not_depend_on_the_machine_passes_its_checks(full, desk: Program) -> None:
+    sure = {"closure", "counts", "parameters", "short", "loader-bound"}
+    together = {"replicas", "messages", "exposed", "profiler-messages"}
+    for told in json.loads(desk.ok("record", "full", "--json"))["cells"]:
+        levels = {verdict["check"]: verdict["level"] for verdict in told["verdicts"]}
+        alone = told["slug"].startswith("single")
+        wanted = sure if alone else sure | together
+        assert wanted <= set(levels)
+        passed = wanted - {"short", "loader-bound"}
+        assert {levels[check] for check in passed} == {"pass"}, told["verdicts"]
+
+
+def test_rerun_measures_again_and_keeps_the_old_record(lab, desk: Program) -> None:
+    slug = next(slug for slug in lab.jobs if slug.startswith("single-1proc-b512"))
+    old = lab.records()[slug]
+    words = [word for word in lab.words if not word.startswith(("gpus=", "batch="))]
+    answer = json.loads(desk.ok(*words, "gpus=1", "batch=512", "rerun=true"))
+    assert [row["why"] for row in answer["cells"]] == ["again (rerun=true)"]
+    lab.wait()
+    new = lab.records()[slug]
+    assert new.attempt.id != old.attempt.id
+    kept = lab.study.cell(slug).attempt(old.attempt.id).record
+    assert old.attempt.id in kept.read_text()
+
+
+def test_two_gpus_on_two_nodes(send, rig: Rig) -> None:
+    sent = send(
+        "nodes",
+        "gpus=2",
+        "nodes=2",
+        "batch=64",
+        "workload=digits",
+        "data.limit=1024",
+        "protocol=lab",
+    )
+    assert [state["outcome"] for state in sent.wait().values()] == ["ok"]
+    (record,) = sent.records().values()
+    # c10d gives rank 0 to either node
+    assert sorted(record.attempt.hosts) == ["gr001", "gr002"]
+    assert sorted(rank.host for rank in record.ranks) == ["gr001", "gr002"]
+    (row,) = rig.sacct(sent.job, "AllocTRES", "NNodes")
+    assert row["NNodes"] == "2"
+    assert "gres/gpu:rtx8000=2" in row["AllocTRES"].split(",")

@@ -1,0 +1,120 @@
+"""One allocation for many cells, on the real SLURM: packs, ladders, the closing job, cancel."""
+
+import json
+
+import pytest
+
+from tests.conftest import Program
+from tests.journeys.conftest import Sent
+from tests.rig import Rig
+
+pytestmark = pytest.mark.journey
+
+OWN = (
+    "batch=16",
+    "workload=custom",
+    "workload.data=user_code:dataset",
+    "protocol=lab",
+    "minutes=5",
+)
+SIDE_BY_SIDE = ("cluster.isolate=off", "loader_workers=0")
+
+
+@pytest.fixture(scope="module")
+def sent(send) -> dict[str, Sent]:
+    """All at once: they wait for SLURM and for each other's start more than for the processor."""
+    ladder = (*OWN[1:], *SIDE_BY_SIDE, "grid=ladder", "gpus=1")
+    models = "workload.model=user_code:build,user_code:Raises"
+    return {
+        "killed": send("killed", *ladder, "workload.model=user_code:Hungry"),
+        "packed": send(
+            *("packed", *OWN, *SIDE_BY_SIDE, "-m", "gpus=1,2", models),
+            *("pack=true", "collect_after=true"),
+        ),
+        "refused": send("toomuch", *ladder, "workload.model=user_code:TooMuch"),
+        "stopped": send(
+            "stopped", *OWN, *SIDE_BY_SIDE, "gpus=2", "workload.model=user_code:Sleeps"
+        ),
+    }
+
+
+def test_a_study_is_cancelled_by_id_and_sent_again_by_what_became_of_it(
+    sent, desk: Program, rig: Rig
+) -> None:
+    stopped = sent["stopped"]
+    assert stopped.job in desk.ok("cancel", "stopped")
+    assert rig.wait_for_state(stopped.job, {"CANCELLED"}) == ["CANCELLED"]
+    (state,) = stopped.wait().values()
+    assert state["outcome"] == "cancelled"
+    assert "no cell is waiting or running" in desk.ok("cancel", "stopped")
+    nobody = desk("resubmit", "stopped", "--failed")
+    assert nobody.returncode == 0
+    assert nobody.stdout.startswith("nothing sent: every cell meant is measured, under way, or")
+    unsaid = desk("resubmit", "stopped")
+    assert unsaid.returncode == 2
+    assert "resubmit what? --cancelled (1), or a PATTERN" in unsaid.stderr
+    again = json.loads(
+        desk.ok("resubmit", "stopped", "--cancelled", "--minutes", "7", "--mem", "3", "--json")
+    )
+    (row,) = again["cells"]
+    assert (row["why"], row["shape"]) == (
+        "cancelled before",
+        "1 node x 2 rtx8000, 2 CPUs, 3 GB, 7 min",
+    )
+    assert row["job"] != stopped.job
+    assert rig.run("squeue", "-h", "-j", row["job"], "-o", "%l").stdout.strip() == "7:00"
+    desk.ok("cancel", "stopped", "ddp-*")
+    # nobody else's jobs were touched
+    assert "cancelled" not in {state["outcome"] for state in sent["packed"].states().values()}
+
+
+def test_cells_of_a_pack_queue_once_and_fail_alone(sent, rig: Rig) -> None:
+    packed = sent["packed"]
+    states = packed.wait(timeout_s=400)
+    assert len(set(packed.jobs.values())) == 1
+    (row,) = rig.sacct(next(iter(packed.jobs.values())), "AllocTRES", "State")
+    assert "gres/gpu:rtx8000=2" in row["AllocTRES"].split(",")
+    outcomes = {
+        (slug.split("-")[0], state["outcome"]): state["reason"] for slug, state in states.items()
+    }
+    assert set(outcomes) == {("single", "ok"), ("ddp", "ok"), ("ddp", "failed")}
+    assert "rank 1: ValueError: this model cannot count" in outcomes["ddp", "failed"]
+    records = packed.records()
+    assert len(records) == 3
+    for slug, record in records.items():
+        assert record.attempt.job == packed.jobs[slug]
+        # a step has its cell's share of the allocation and no more
+        assert record.facts is not None
+        gpus = record.facts.slurm["SLURM_STEP_GPUS"].split(",")
+        assert len(gpus) == record.cell.gpus
+    assert not packed.alive()
+
+
+def test_the_closing_job_writes_the_report_although_a_cell_failed(
+    sent, desk: Program, rig: Rig
+) -> None:
+    packed = sent["packed"]
+    closing = packed.answer["closing"]
+    assert rig.wait_for_state(closing, {"COMPLETED"}, timeout_s=240) == ["COMPLETED"]
+    (job,) = rig.sacct(closing, "AllocTRES")
+    assert "gpu" not in job["AllocTRES"]
+    assert f"the job that comes after all cells, {closing}: completed" in desk.ok(
+        "status", "packed"
+    )
+    told = json.loads((packed.study.report / "tables.json").read_text())
+    assert [entry["outcome"] for group in told["groups"] for entry in group["entries"]]
+
+
+@pytest.mark.parametrize(
+    ("study", "reason"),
+    [("refused", "can't allocate memory"), ("killed", "it was over its memory limit")],
+)
+def test_a_ladder_ends_with_the_batch_that_does_not_fit(sent, desk, study, reason) -> None:
+    ladder = sent[study]
+    states = list(ladder.wait(timeout_s=400).values())
+    assert [state["outcome"] for state in states] == ["ok", "oom"]
+    assert reason in states[1]["reason"]
+    shown = desk.ok("collect", ladder.name)
+    assert "largest batch" in shown
+    assert "128 ran out of memory" in shown
+    assert not ladder.alive()

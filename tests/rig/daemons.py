@@ -1,0 +1,243 @@
+"""The process that owns a rig's daemons and ends them all when it is told to or its owner dies.
+
+It is a process of its own so that it outlives a killed test run long enough to clean up, and the
+reaper of its descendants (a job's processes leave slurmd's tree), so that it can find every one.
+"""
+# ruff: noqa: T201  (a command: printing is how it answers)
+
+import argparse
+import contextlib
+import ctypes
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from tests.rig.configuration import NODES, Accounting, empty_database, furnish, name_the_nodes
+from tests.rig.processes import bury_the_dead, descendants, end
+
+_START_PATIENCE_S = 60
+_COMMAND_PATIENCE_S = 15
+_END_PATIENCE_S = 1.5  # nothing of what they would still write down is kept
+_DAEMON_PATIENCE_S = 10  # a daemon that will start again writes its state down first
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+class Keeper:
+    """Starts the daemons in `folder` and ends them; they live no longer than this process."""
+
+    def __init__(self, folder: Path, owner: int, accounting: Accounting) -> None:
+        self.folder = folder
+        self.owner = owner
+        self.accounting = accounting
+        self.env = {
+            "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            "LANG": "C.UTF-8",
+            "SLURM_CONF": str(folder / "slurm.conf"),
+            "MYSQL_UNIX_PORT": str(folder / "database.socket"),
+        }
+        self.doors: dict[str, Path | int] = {
+            "munged": folder / "munge.socket",
+            "mariadbd": folder / "database.socket",
+        }
+        self.daemons: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self) -> None:
+        """Start all daemons, each once the one it needs answers, and wait for idle nodes."""
+        name_the_nodes()
+        self.doors |= furnish(self.folder, self.accounting)
+        self.start_daemon("munged")
+        if self.accounting is not Accounting.NONE:
+            empty_database(self.folder)
+            self.start_daemon("mariadbd")
+            self.start_daemon("slurmdbd")
+            self._command("sacctmgr", "-i", "add", "cluster", "rig")
+        self.start_daemon("slurmctld")
+        for name in NODES:
+            self._launch(name)
+        self._await("slurmctld", self._nodes_are_idle, self.daemons)
+
+    def watch(self) -> None:
+        """Obey orders, a line each, until the owner is gone; meanwhile bury what has ended."""
+        while os.getppid() == self.owner:
+            bury_the_dead()
+            if select.select([sys.stdin], [], [], 0.1)[0]:
+                order = sys.stdin.readline().split()
+                if not order:
+                    return
+                print(json.dumps(self._obey(*order)), flush=True)
+
+    def _obey(self, verb: str, name: str) -> dict[str, object]:
+        """Carry out one order on a daemon, or lay a disk of `name` MiB; the daemons' pids."""
+        try:
+            if verb == "start":
+                self.start_daemon(name)
+            elif verb == "disk":
+                self._mount_disk(name)
+            else:
+                daemon = self.daemons.pop(name)
+                if verb == "kill":
+                    daemon.kill()
+                end([daemon.pid], _DAEMON_PATIENCE_S)
+        except (KeyError, OSError, RuntimeError, subprocess.SubprocessError) as error:
+            return {"failed": str(error)}
+        return {name: daemon.pid for name, daemon in self.daemons.items()}
+
+    def start_daemon(self, name: str) -> None:
+        """Start a daemon, anew or again with the state it left, and wait until it listens.
+
+        Those that fell with it start again too, as under an init system: slurmdbd may end with
+        "You haven't inited this storage yet" when it asks for its database just then.
+        """
+        self._launch_and_wait(name)
+        for fallen in self._ended(self.daemons):
+            self._launch_and_wait(fallen)
+
+    def _launch_and_wait(self, name: str) -> None:
+        self._launch(name)
+        self._await(name, lambda: _listens(self.doors[name]), [name])
+
+    def _ended(self, names: Iterable[str]) -> list[str]:
+        return [name for name in names if self.daemons[name].poll() is not None]
+
+    def stop(self) -> None:
+        """End jobs, then daemons in the reverse order of their start, then whatever is left."""
+        if "slurmctld" in self.daemons:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._command("scancel", "--user=root")
+        for names in (NODES, ["slurmctld"], ["slurmdbd"], ["mariadbd"], ["munged"]):
+            pids = [self.daemons[name].pid for name in names if name in self.daemons]
+            end(pids, _END_PATIENCE_S)
+        for _ in range(5):  # a process may fork while it is being ended
+            if left := descendants(os.getpid()):
+                end(left, _END_PATIENCE_S)
+        bury_the_dead()
+        if os.path.ismount(self.disk):
+            self._command("umount", "--lazy", str(self.disk))
+
+    @property
+    def disk(self) -> Path:
+        """Where the small disk lies, if one was asked for."""
+        return self.folder / "disk"
+
+    def _mount_disk(self, mebibytes: str) -> None:
+        self.disk.mkdir()
+        command = ["mount", "-t", "tmpfs", "-o", f"size={mebibytes}m", "tmpfs", str(self.disk)]
+        subprocess.run(command, check=True, timeout=_COMMAND_PATIENCE_S)
+
+    def _command_of(self, name: str) -> list[str]:
+        """How a daemon is started, in the foreground."""
+        if name in NODES:
+            return ["slurmd", "-D", "-N", name]
+        if name == "mariadbd":
+            return [
+                "mariadbd",
+                "--no-defaults",
+                "--user=root",
+                "--skip-networking",
+                f"--datadir={self.folder / 'database'}",
+                f"--socket={self.doors[name]}",
+                f"--pid-file={self.folder / 'database.pid'}",
+                "--innodb-flush-log-at-trx-commit=0",  # nothing here must survive a crash
+                "--innodb-fast-shutdown=2",
+            ]
+        if name == "munged":
+            files = {
+                "--key-file": "munge.key",
+                "--socket": "munge.socket",
+                "--pid-file": "munge.pid",
+                "--seed-file": "munge.seed",
+                "--log-file": "log/munge.log",
+            }
+            options = [f"{option}={self.folder / file}" for option, file in files.items()]
+            return ["munged", "--foreground", "--force", *options]
+        return [name, "-D"]
+
+    def _launch(self, name: str) -> None:
+        # Should even this process be killed, the kernel ends the daemons.
+        with (self.folder / "log" / f"{name}.log").open("ab") as log:
+            self.daemons[name] = subprocess.Popen(
+                ["setpriv", "--pdeathsig", "KILL", *self._command_of(name)],
+                env=self.env,
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+
+    def _await(self, name: str, condition: Callable[[], bool], alive: Iterable[str]) -> None:
+        """Wait for a daemon; none of those that must be `alive` may end meanwhile."""
+        deadline = time.monotonic() + _START_PATIENCE_S
+        while not condition():
+            ended = self._ended(alive)
+            if ended or time.monotonic() > deadline:
+                what = f"{ended[0]} ended" if ended else f"{name} is not up"
+                raise RuntimeError(f"{what}:\n{self._log_tail(ended[0] if ended else name)}")
+            if os.getppid() != self.owner:
+                raise RuntimeError("the owner is gone")
+            time.sleep(0.05)
+
+    def _log_tail(self, name: str) -> str:
+        log = (self.folder / "log" / f"{name}.log").read_text(errors="replace")
+        return "\n".join(log.splitlines()[-10:])
+
+    def _command(self, *command: str) -> str:
+        done = subprocess.run(
+            command,
+            env=self.env,
+            capture_output=True,
+            text=True,
+            timeout=_COMMAND_PATIENCE_S,
+            check=False,
+        )
+        return done.stdout
+
+    def _nodes_are_idle(self) -> bool:
+        return self._command("sinfo", "-h", "-N", "-p", "main", "-o", "%T").split() == [
+            "idle" for _ in NODES
+        ]
+
+
+def _listens(door: Path | int) -> bool:
+    """Whether somebody answers at a Unix socket or at a port of this machine."""
+    family = socket.AF_UNIX if isinstance(door, Path) else socket.AF_INET
+    with socket.socket(family) as probe:
+        return probe.connect_ex(str(door) if isinstance(door, Path) else ("127.0.0.1", door)) == 0
+
+
+def main() -> int:
+    """Keep a rig; say on stdout, in one line of JSON, that it is up or why it is not."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--owner", type=int, required=True, help="end when this parent is gone")
+    parser.add_argument("--accounting", type=Accounting, default=Accounting.KEPT)
+    parser.add_argument("--remove", action="store_true", help="remove the folder at the end")
+    arguments = parser.parse_args()
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    arguments.folder.mkdir(mode=0o700, parents=True, exist_ok=not arguments.remove)
+    keeper = Keeper(arguments.folder, arguments.owner, arguments.accounting)
+    try:
+        keeper.start()
+        print(json.dumps({name: daemon.pid for name, daemon in keeper.daemons.items()}), flush=True)
+        keeper.watch()
+    except (OSError, RuntimeError, ValueError, subprocess.SubprocessError) as error:
+        print(json.dumps({"failed": str(error)}), flush=True)
+        return 1
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        keeper.stop()
+        if arguments.remove:
+            shutil.rmtree(arguments.folder, ignore_errors=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,187 @@
+"""Clean records, which every check passes, and changes of them that make one fire."""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from hpml_jobs.checks import Verdict
+from hpml_jobs.core.cell import Cell, Protocol, Strategy
+from hpml_jobs.core.formulas import gradient_bytes
+from hpml_jobs.core.measurements import Card, Imported
+from hpml_jobs.core.record import Attempt, Facts, Model, Record
+from hpml_jobs.slurm.states import Outcome
+from tests.unit.builders import DIGITS, MODEL, cell, record
+
+Change = Callable[[Record], Record]
+replace = msgspec.structs.replace
+
+A100 = "NVIDIA A100-SXM4-80GB"
+FACTS = Facts(
+    commit="0123456789abcdef",
+    dirty=False,
+    torch="2.14.1",
+    driver="550.54.15",
+    gpu_model=A100,
+    cpu_model="AMD EPYC 7543",
+    cpu_count=64,
+    tf32_matmul=False,
+    tf32_cudnn=True,
+    cudnn_benchmark=True,
+    cudnn_deterministic=False,
+)
+DDP4 = cell(batch=32)
+SINGLE = cell(batch=32, gpus=1, strategy=Strategy.SINGLE)
+
+
+def card(number: int, **changes: Any) -> Card:
+    values = {
+        "uuid": f"GPU-{number}",
+        "sm_clock_mhz": 1410,
+        "max_sm_clock_mhz": 1410,
+        "temperature_c": 60,
+        "power_w": 250.0,
+        "throttle_reasons": ("gpu_idle",),
+    }
+    return Card(**(values | changes))
+
+
+def attempt(start: str = "2026-10-01T10:00", end: str = "2026-10-01T10:05") -> Attempt:
+    times = {"started": f"{start}:00+00:00", "ended": f"{end}:00+00:00"}
+    return Attempt(id="101_0.r0", job="101_0", hosts=("gr001",), **times)
+
+
+def clean(of: Cell = DDP4, epoch_s: float = 8.0, **changes: Any) -> Record:
+    """A record to which every check applies that its cell allows, and which passes them all."""
+    model = replace(MODEL, flop_per_sample=5_000_000)
+    made = record(of, epoch_s=epoch_s, facts=FACTS, model=model, attempt="101_0.r0")
+    ranks = tuple(
+        replace(rank, device_uuids=(f"GPU-{rank.rank}",), cards=(card(rank.rank),))
+        for rank in made.ranks
+    )
+    return replace(made, **({"ranks": ranks, "attempt": attempt()} | changes))
+
+
+def baseline(**changes: Any) -> Record:
+    """The plain loop on one GPU, an hour after the cell that is compared with it."""
+    return clean(SINGLE, **({"epoch_s": 30.0, "attempt": an_hour_later()} | changes))
+
+
+def an_hour_later() -> Attempt:
+    return attempt("2026-10-01T11:00", "2026-10-01T11:05")
+
+
+def of_rank(number: int, **fields: Any) -> Change:
+    """One rank with other fields."""
+
+    def change(old: Record) -> Record:
+        ranks = [replace(r, **fields) if r.rank == number else r for r in old.ranks]
+        return replace(old, ranks=tuple(ranks))
+
+    return change
+
+
+def of_epoch(role: str, number: int | None = None, **fields: Any) -> Change:
+    """An epoch with other fields, on one rank or on all."""
+
+    def change(old: Record) -> Record:
+        ranks = [
+            replace(
+                rank,
+                epochs=tuple(
+                    replace(epoch, **fields)
+                    if epoch.role == role and number in (None, rank.rank)
+                    else epoch
+                    for epoch in rank.epochs
+                ),
+            )
+            for rank in old.ranks
+        ]
+        return replace(old, ranks=tuple(ranks))
+
+    return change
+
+
+def of_phases(**fields: Any) -> Change:
+    """Rank 2's phases with other fields."""
+
+    def change(old: Record) -> Record:
+        phases = replace(old.ranks[2].phases, **fields)
+        return of_epoch("instrumented", 2, phases=phases)(old)
+
+    return change
+
+
+def of_messages(**fields: Any) -> Change:
+    """Rank 1's gradient messages with other fields."""
+
+    def change(old: Record) -> Record:
+        talk = old.ranks[1].communication
+        sent = [replace(m, **fields) if m.purpose == "gradients" else m for m in talk.messages]
+        return of_rank(1, communication=replace(talk, messages=tuple(sent)))(old)
+
+    return change
+
+
+def of_talk(**fields: Any) -> Change:
+    def change(old: Record) -> Record:
+        return of_rank(1, communication=replace(old.ranks[1].communication, **fields))(old)
+
+    return change
+
+
+def of_trace(**fields: Any) -> Change:
+    def change(old: Record) -> Record:
+        return of_rank(3, trace=replace(old.ranks[3].trace, **fields))(old)
+
+    return change
+
+
+def of_facts(**fields: Any) -> Change:
+    return lambda old: replace(old, facts=replace(old.facts, **fields))
+
+
+def of_model(**fields: Any) -> Change:
+    return lambda old: replace(old, model=replace(old.model, **fields))
+
+
+def of_probe(seconds: float) -> Change:
+    """The microbenchmark with one size that took so long."""
+
+    def change(old: Record) -> Record:
+        points = [replace(p, median_s=seconds) if p.bytes == 2**20 else p for p in old.probe.points]
+        return replace(old, probe=replace(old.probe, points=tuple(points)))
+
+    return change
+
+
+def at(start: str, end: str) -> Change:
+    return lambda old: replace(old, attempt=attempt(start, end))
+
+
+RESNET = replace(DIGITS, name="resnet18", images=50_000, parameters=11_173_962)
+
+
+def imported(
+    gpus: int = 4, batch: int = 32, link_gb_per_s: float | None = None, **told: Any
+) -> Record:
+    """A row of a CSV file, of an A100."""
+    strategy = Strategy.SINGLE if gpus == 1 else Strategy.DDP
+    changes = {"workload": RESNET, "protocol": Protocol.IMPORTED, "gpus": gpus, "batch": batch}
+    of = cell(**changes, strategy=strategy, epochs=0, loader_workers=0)
+    size = gradient_bytes(11_173_962)
+    return Record(
+        cell=of,
+        slug=of.slug,
+        attempt=Attempt(id="imported", job="imported"),
+        outcome=Outcome.OK,
+        model=Model(
+            name="resnet18", parameters=11_173_962, tensors=0, gradient_bytes=size, buffer_bytes=0
+        ),
+        facts=Facts(hpml_jobs="", gpu_model=A100, link_gb_per_s=link_gb_per_s),
+        imported=Imported(file="them.csv", line=2, gpu_model=A100, **({"epoch_s": 10.5} | told)),
+    )
+
+
+def judged(given: tuple[Verdict, ...], check: str) -> Verdict:
+    return next(verdict for verdict in given if verdict.check == check)

@@ -1,0 +1,370 @@
+"""Verdicts: a clean record passes every check, and every check fires on what it is there for."""
+
+from typing import Any, NamedTuple
+
+import pytest
+from msgspec.structs import replace
+
+from hpml_jobs import checks as verdicts
+from hpml_jobs.checks import Level, in_short, of_record, of_study
+from hpml_jobs.checks import comparability as comparisons
+from hpml_jobs.checks import imported as secondhand
+from hpml_jobs.core.cell import Cell, Device, Protocol, Strategy
+from hpml_jobs.core.recipe import Recipe
+from hpml_jobs.core.record import Record
+from hpml_jobs.slurm.states import Outcome
+from tests.unit.builders import DIGITS, cell, record
+from tests.unit.check_cases import (
+    DDP4,
+    FACTS,
+    Change,
+    an_hour_later,
+    at,
+    attempt,
+    baseline,
+    card,
+    clean,
+    imported,
+    judged,
+    of_epoch,
+    of_facts,
+    of_messages,
+    of_model,
+    of_phases,
+    of_probe,
+    of_rank,
+    of_talk,
+    of_trace,
+)
+
+
+class Case(NamedTuple):
+    """A change of a clean record that makes a check fire, and words of its reason."""
+
+    check: str
+    level: Level
+    change: Change
+    words: str
+    cell: Cell = DDP4
+
+
+FAIL, WARN = Level.FAIL, Level.WARN
+ON_CPU = cell(batch=32, device=Device.CPU)
+STEPS = clean().ranks[0].timed.steps
+
+ALONE = [
+    Case("closure", FAIL, of_phases(forward_s=2.6), "phases miss the epoch by 2.34 % (limit 2 %)"),
+    Case(
+        "closure",
+        FAIL,
+        of_phases(forward_s=2.5),
+        "limit 1 %",
+        ON_CPU,
+    ),
+    Case("counts", FAIL, of_epoch("warmup", 3, iterations=40), "rank 3 counted 40 iterations"),
+    Case("counts", FAIL, of_epoch("timed", samples=5_000), "5,000 samples in its timed epoch, not"),
+    Case("parameters", FAIL, of_model(parameters=9_231_114), "digits_cnn has 9,231,114 parameters"),
+    Case("loss", FAIL, of_epoch("timed", 1, loss=float("nan")), "loss nan"),
+    Case("loss", FAIL, of_epoch("timed", 1, loss=-0.1), "at least 0.3466 is possible"),
+    Case("loss", FAIL, of_epoch("timed", 1, loss=0.3), "it is not a mean over samples"),
+    Case("loss", FAIL, of_epoch("timed", 1, accuracy=1.5), "accuracy 1.5"),
+    Case("loss", WARN, of_epoch("timed", 1, loss=7.0), "7.000 at most (limit 6.908, 3 x ln 10)"),
+    Case("ranks-agree", FAIL, of_epoch("timed", 2, epoch_s=5.04), "37 % of the epoch (limit 1 %"),
+    Case("replicas", FAIL, of_rank(2, parameters_hash="other"), "2 different replicas on 4 ranks"),
+    Case("messages", FAIL, of_rank(2, communication=None), "rank 2 counted no messages"),
+    Case("messages", FAIL, of_messages(count=1), "104,616 bytes of gradients by all_reduce, not"),
+    Case("messages", FAIL, of_messages(kind="reduce"), "counted 0 bytes of gradients by all_r"),
+    Case("messages", FAIL, of_messages(bytes=26_154), "26,154 float32 elements is 104,616 bytes"),
+    Case("exposed", FAIL, of_talk(total_s=0.6), "0.643 s of communication are exposed, 0.6 s"),
+    Case("profiler-messages", FAIL, of_trace(messages=21), "20 collectives, the prof", ON_CPU),
+    Case("profiler-messages", FAIL, of_trace(message_bytes=500), "the profiler 500", ON_CPU),
+    Case("profiler-messages", WARN, of_trace(messages=21), "we counted 20 collectives, the prof"),
+    Case("bus-bandwidth", FAIL, of_talk(gradients_s=0.3), "the microbenchmark reached"),
+    Case("flops", FAIL, of_model(flop_per_sample=10**13), "a NVIDIA A100-SXM4-80GB has 156"),
+    Case("loader-bound", WARN, of_epoch("timed", stall_s=0.96), "stall is 12 % of the epoch (lim"),
+    Case("short", WARN, lambda old: old, "4 iterations per epoch (least 10)", cell(batch=1280)),
+    Case("overhead", WARN, of_epoch("instrumented", 3, epoch_s=8.8), "10 % longer than the timed"),
+    Case("profiler", WARN, of_trace(instruments_comm_s=0.22), "10 % from what the profiler saw"),
+    Case(
+        "drift",
+        WARN,
+        of_epoch("timed", 1, steps=replace(STEPS, last_tenth_s=1.2 * STEPS.first_tenth_s)),
+        "is 20 % slower than the first (limit 5 %)",
+    ),
+    Case(
+        "throttled",
+        WARN,
+        of_rank(1, cards=(card(1, throttle_reasons=("gpu_idle", "sw_power_cap")),)),
+        "1 of 4 GPUs held back by sw_power_cap (1410 of 1410 MHz, 60 °C)",
+    ),
+    Case(
+        "other-processes", WARN, of_rank(1, cards=(card(1, other_processes=2),)), "2 processes of"
+    ),
+    Case(
+        "cpus",
+        WARN,
+        lambda old: replace(old, ranks=tuple(replace(r, affinity=(0, 1)) for r in old.ranks)),
+        "0.5 CPUs per process on gr001 for itself and 2 loader workers",
+    ),
+    Case("threads", WARN, of_rank(1, threads=8), "1 or 8 threads per process, threads=1"),
+    Case(
+        "buffers",
+        WARN,
+        of_rank(1, test_accuracy=0.55),
+        "each tests with its own (accuracy 0.5500 to 0.6000 over ranks)",
+        cell(batch=32, strategy=Strategy.ALLREDUCE),
+    ),
+    Case("all-reduce-fit", WARN, of_probe(50.0), "% (worst, limit 30 %): the line is not used"),
+]
+
+BESIDE = [
+    Case("conditions", WARN, of_facts(driver="535.1"), "driver 535.1 (theirs 550.54.15)"),
+    Case("conditions", WARN, of_facts(tf32_cudnn=False), "TF32 in cuDNN off (theirs on)"),
+    Case("efficiency", FAIL, of_epoch("timed", epoch_s=5.0), "efficiency 1.5 over 4 GPUs (limit"),
+    Case(
+        "loader-workers",
+        WARN,
+        lambda old: replace(old, ranks=old.ranks[:1]),
+        "2 loader workers in all for 4 GPUs; single-1gpu-b32-digits-",
+    ),
+    Case(
+        "equal-threads",
+        WARN,
+        lambda old: replace(old, ranks=tuple(replace(r, threads=4) for r in old.ranks)),
+        "4 threads per process, single-1gpu-b32-digits-",
+    ),
+    Case(
+        "other-days",
+        WARN,
+        at("2026-10-04T10:00", "2026-10-04T10:05"),
+        "measured up to 3.0 days from single-1gpu-b32-digits-",
+    ),
+    Case("overlap", WARN, at("2026-10-01T11:04", "2026-10-01T11:09"), "on gr001 for up to 60 s of"),
+    Case("shared-devices", WARN, at("2026-10-01T11:04", "2026-10-01T11:09"), "used the same GPUs"),
+]
+
+
+def title(case: Case) -> str:
+    return f"{case.check}-{case.words[:20]}"
+
+
+@pytest.mark.parametrize("case", ALONE, ids=title)
+def test_a_check_of_one_record_fires(case: Case) -> None:
+    found = judged(of_record(case.change(clean(case.cell))), case.check)
+    assert found.level is case.level
+    assert case.words in found.reason
+    assert "\n" not in found.reason
+
+
+@pytest.mark.parametrize("case", BESIDE, ids=title)
+def test_a_check_among_neighbours_fires(case: Case) -> None:
+    one = case.change(clean(case.cell))
+    found = judged(of_study([one, baseline()])[one.slug], case.check)
+    assert found.level is case.level
+    assert case.words in found.reason
+
+
+def study() -> list[Record]:
+    """A clean study: a cell with two repeats, and its baseline."""
+    again = clean(cell(batch=32, repeat=1), attempt=attempt("2026-10-01T12:00", "2026-10-01T12:05"))
+    return [clean(), again, baseline()]
+
+
+def test_buffers_that_follow_no_batch_are_equal_by_right() -> None:
+    made = clean(cell(batch=32, strategy=Strategy.ALLREDUCE))
+    ranks = tuple(replace(rank, buffers_hash="x") for rank in made.ranks)
+    found = judged(of_record(replace(made, ranks=ranks)), "buffers")
+    assert found.level is Level.PASS
+    assert "the same buffers on all 4 ranks" in found.reason
+
+
+def test_a_clean_record_passes_every_check() -> None:
+    told = of_record(clean())
+    assert len(told) == len(verdicts.MEASURED)  # every one of them could be applied
+    assert {verdict.level for verdict in told} == {Level.PASS}
+    assert in_short(told) == ""
+
+
+def test_a_clean_study_passes_every_check_and_each_of_them_has_a_test_that_makes_it_fire() -> None:
+    judgement = of_study(study())
+    assert [in_short(told) for told in judgement.values()] == ["", "", ""]
+    names = {verdict.check for told in judgement.values() for verdict in told}
+    functions = {*verdicts.MEASURED, *comparisons.IN_TABLE, *comparisons.IN_STUDY}
+    of_imported = {comparisons.lab_residual, comparisons.resolution}
+    assert len(names) == len(functions - of_imported)
+    assert names == {case.check for case in [*ALONE, *BESIDE]} | {"scatter"}
+
+
+@pytest.mark.parametrize("strategy", list(Strategy))
+@pytest.mark.parametrize("protocol", [Protocol.LAB, Protocol.FULL])
+def test_what_cannot_be_applied_is_not_there(strategy: Strategy, protocol: Protocol) -> None:
+    gpus = 1 if strategy is Strategy.SINGLE else 4
+    told = of_record(record(cell(strategy=strategy, gpus=gpus, protocol=protocol)))
+    names = {verdict.check for verdict in told}
+    assert {"counts", "parameters", "loss", "loader-bound", "short"} <= names
+    assert not names & {"throttled", "other-processes", "flops"}  # nothing is known of the GPU
+    if protocol is Protocol.LAB:
+        assert not names & {"closure", "messages", "exposed", "overhead", "profiler"}
+    if gpus == 1:
+        assert not names & {"ranks-agree", "replicas", "buffers", "bus-bandwidth"}
+    assert {v.check for v in told if v.level is not Level.PASS} <= {"buffers"}
+
+
+def test_out_of_memory_is_not_judged() -> None:
+    oom = record(cell(), outcome=Outcome.OOM, reason="out of memory", ranks=(), model=None)
+    assert of_record(oom) == ()
+    assert of_study([oom, clean()])[oom.slug] == ()
+
+
+def test_an_unknown_gpu_and_a_cpu_have_no_peak() -> None:
+    for one in (clean(cell(batch=32, device=Device.CPU)), of_facts(gpu_model="Riva 128")(clean())):
+        assert "flops" not in {verdict.check for verdict in of_record(one)}
+
+
+def test_messages_that_overlap_each_other_are_held_against_the_best_size() -> None:
+    """Two small messages at once may take less than two alone; more than the wire they cannot."""
+    fast = of_talk(gradients_s=0.3)(clean())
+    sent = fast.ranks[1].communication.messages[0].busy_s
+    assert sent > 2 * 0.3
+    peak = judged(of_record(fast), "bus-bandwidth")
+    assert "at any size" in peak.reason
+    assert judged(of_record(clean()), "bus-bandwidth").reason.count("at these sizes") == 1
+
+
+def test_gather_and_scatter_each_carry_all_gradients() -> None:
+    both = clean(cell(batch=32, strategy=Strategy.GATHER_SCATTER))
+    assert judged(of_record(both), "messages").level is Level.PASS
+    talk = both.ranks[0].communication
+    out = of_rank(0, communication=replace(talk, messages=talk.messages[:1]))(both)
+    found = judged(of_record(out), "messages")
+    assert found.level is Level.FAIL
+    assert "0 bytes of gradients by scatter" in found.reason
+
+
+def test_one_odd_cell_is_named_and_not_the_others_with_it() -> None:
+    odd = of_facts(torch="2.7.1")(clean(cell(batch=64)))
+    others = [clean(cell(batch=batch)) for batch in (32, 128, 256, 512)]
+    levels = {
+        slug: judged(told, "conditions").level for slug, told in of_study([odd, *others]).items()
+    }
+    assert levels.pop(odd.slug) is Level.WARN
+    assert {*levels.values()} == {Level.PASS}
+
+
+def test_a_cell_unlike_its_baseline_is_warned_whatever_the_others_are() -> None:
+    others = [clean(cell(batch=batch)) for batch in (64, 128, 256, 512)]
+    odd = of_facts(torch="2.7.1")(baseline())
+    judgement = of_study([clean(), odd, *others])
+    assert judged(judgement[DDP4.slug], "conditions").level is Level.WARN
+    assert judged(judgement[others[0].slug], "conditions").level is Level.PASS
+
+
+def test_an_efficiency_above_one_that_data_loading_explains_is_a_warning() -> None:
+    waiting = of_epoch("timed", stall_s=14.0)(baseline(epoch_s=44.0))
+    found = judged(of_study([clean(), waiting])[DDP4.slug], "efficiency")
+    assert found.level is Level.WARN
+    assert "efficiency 1.38 over 4 GPUs (limit 1.05), 0.957 without data loading" in found.reason
+
+
+def test_dp_with_two_workers_is_not_compared_silently_with_ddp_that_has_eight() -> None:
+    dp = clean(cell(batch=32, strategy=Strategy.DP), attempt=an_hour_later())
+    judgement = of_study([clean(), dp])
+    found = judged(judgement[DDP4.slug], "loader-workers")
+    assert found.level is Level.WARN
+    assert f"8 loader workers in all for 4 GPUs; {dp.slug} has 2" in found.reason
+    assert judged(judgement[dp.slug], "loader-workers").level is Level.WARN
+
+
+def test_a_baseline_with_a_recipe_is_no_baseline_and_rivals_are_treated_alike() -> None:
+    scaled = Recipe(name="scaled", scaled=True)
+    one = clean(cell(gpus=1, batch=32, strategy=Strategy.SINGLE, recipe=scaled), epoch_s=60.0)
+    dp = clean(cell(batch=32, strategy=Strategy.DP, recipe=scaled), attempt=an_hour_later())
+    found = {verdict.check: verdict.level for verdict in of_study([clean(), one, dp])[DDP4.slug]}
+    assert "efficiency" not in found
+    assert "loader-workers" not in found
+
+
+def test_cells_that_touch_for_a_second_do_not_overlap() -> None:
+    later = at("2026-10-01T10:05", "2026-10-01T10:10")(baseline())
+    assert judged(of_study([clean(), later])[DDP4.slug], "overlap").level is Level.PASS
+
+
+def test_cells_of_other_tables_overlap_too_but_nothing_else_is_compared() -> None:
+    other = clean(cell(batch=32, workload=replace(DIGITS, lr=0.1)), facts=replace(FACTS, torch="1"))
+    told = of_study([clean(), other])[DDP4.slug]
+    assert judged(told, "overlap").level is Level.WARN
+    assert "conditions" not in {verdict.check for verdict in told}
+
+
+# ---- timings measured elsewhere ----
+
+
+ELSEWHERE = [
+    ("iterations", FAIL, {"iterations": 1563}, "looks like a global batch: batch_is=global"),
+    ("iterations", FAIL, {"iterations": 400}, "another batch, data set or number of GPUs"),
+    ("times", FAIL, {"comm_s": 12.0}, "comm_s is 12 s of an epoch of 10.5 s"),
+    ("closure", WARN, {"compute_s": 3.0, "comm_s": 1.0}, "61.9 % less than epoch_s (limit 2 %)"),
+    ("closure", FAIL, {"compute_s": 8.0, "comm_s": 4.0}, "14.29 % more than epoch_s"),
+    ("closure", FAIL, {"compute_s": 3.0, "comm_s": 1.0, "train_s": 9.0}, "less than train_s"),
+    ("flops", FAIL, {"compute_s": 0.2}, "208.1 TFLOP/s per GPU"),
+    ("bus-bandwidth", FAIL, {"comm_s": 0.01, "link_gb_per_s": 25.0}, "on a link of 25"),
+    ("loader-bound", WARN, {"train_s": 5.0}, "stall is 52.38 % of the epoch"),
+    ("short", WARN, {"batch": 12_500, "iterations": 1}, "1 iteration per epoch (least 10)"),
+]
+
+
+@pytest.mark.parametrize(("check", "level", "told", "words"), ELSEWHERE)
+def test_a_check_of_an_imported_timing_fires(
+    check: str, level: Level, told: dict[str, Any], words: str
+) -> None:
+    found = judged(of_record(imported(**told)), check)
+    assert found.level is level
+    assert words in found.reason
+
+
+def test_a_plausible_imported_timing_passes_all_its_checks() -> None:
+    whole = {"train_s": 10.2, "compute_s": 8.2, "comm_s": 2.0, "iterations": 391}
+    told = of_record(imported(link_gb_per_s=25.0, **whole))
+    assert len(told) == len(secondhand.CHECKS)
+    assert {verdict.level for verdict in told} == {Level.PASS}
+    assert {name for name, *_ in ELSEWHERE} == {verdict.check for verdict in told}
+
+
+def test_an_epoch_time_alone_is_hardly_judged() -> None:
+    assert {verdict.check for verdict in of_record(imported())} == {"flops", "short"}
+
+
+def test_computation_that_is_the_baseline_over_n_is_said_to_be_a_definition() -> None:
+    one, four = imported(1, epoch_s=24.0), imported(4, epoch_s=10.5, compute_s=6.0, comm_s=4.5)
+    found = judged(of_study([one, four])[four.slug], "lab-residual")
+    assert found.level is Level.WARN
+    assert "compute_s is 6 s, the baseline's time / 4 is 6 s" in found.reason
+    measured = imported(4, epoch_s=10.5, compute_s=6.5, comm_s=4.0)
+    assert judged(of_study([one, measured])[four.slug], "lab-residual").level is Level.PASS
+
+
+def test_imported_whole_seconds_are_said_to_be_of_a_coarse_clock() -> None:
+    rows = [imported(gpus, epoch_s=seconds) for gpus, seconds in ((1, 24.0), (2, 15.0), (4, 10.0))]
+    found = judged(of_study(rows)[rows[2].slug], "resolution")
+    assert found.level is Level.WARN
+    assert "uncertain by 5 %" in found.reason
+    rows[0] = imported(1, epoch_s=24.3)
+    assert judged(of_study(rows)[rows[2].slug], "resolution").level is Level.PASS
+
+
+def test_imported_dates_are_compared() -> None:
+    rows = [imported(1, date="2023-03-01"), imported(4, date="2023-03-09")]
+    assert judged(of_study(rows)[rows[0].slug], "other-days").level is Level.WARN
+
+
+def test_repeats_that_scatter_are_flagged() -> None:
+    runs = [clean(cell(batch=32, repeat=n), epoch_s=s) for n, s in enumerate((8.0, 7.2, 9.12))]
+    for told in of_study(runs).values():
+        found = judged(told, "scatter")
+        assert found.level is Level.WARN
+        assert "3 runs from 7.2 to 9.12 s, IQR 12 % of the median (limit 10 %)" in found.reason
+
+
+def test_what_did_not_pass_is_told_in_short() -> None:
+    worse = of_messages(count=1)(of_epoch("timed", stall_s=0.96)(clean()))
+    assert in_short(of_record(worse)) == "1 failed check: messages; 1 warning: loader-bound"

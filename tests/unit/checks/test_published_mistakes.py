@@ -1,0 +1,241 @@
+"""Errors found in published reports of the lab, E1 to E19: none can be made here unnoticed."""
+
+import time
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from hpml_jobs.checks import Level, Verdict, of_record, of_study
+from hpml_jobs.core import formulas
+from hpml_jobs.core.cell import Strategy
+from hpml_jobs.core.validation import InvalidRecordError, decode
+from hpml_jobs.errors import UsageError
+from hpml_jobs.report.table import Table
+from hpml_jobs.report.text.numbers import gb_per_s
+from hpml_jobs.study.files import encode
+from tests.unit.builders import cell
+from tests.unit.check_cases import (
+    DDP4,
+    an_hour_later,
+    at,
+    baseline,
+    clean,
+    imported,
+    judged,
+    of_epoch,
+    of_facts,
+    of_messages,
+    of_model,
+    of_phases,
+    of_rank,
+)
+from tests.unit.report.conftest import Maker
+
+PACKAGE = Path(__file__).parents[3] / "hpml_jobs"
+RESNET_BYTES = 44_695_848  # gradients of the lab's ResNet-18
+CIFAR_BYTES = 50_000 * 32 * 32 * 3
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Maker:
+    return Maker(tmp_path / "lab")
+
+
+def texts(table: Table) -> dict[str, tuple[str, ...]]:
+    return {line.label: line.texts for line in table.lines}
+
+
+def fails(verdict: Verdict, words: str) -> bool:
+    return verdict.level is Level.FAIL and words in verdict.reason
+
+
+def test_e1_communication_that_holds_the_loaders_time_exceeds_all_collectives() -> None:
+    phases = clean().ranks[2].phases
+    misplaced = {"stall_s": 0.0, "comm_exposed_s": phases.comm_exposed_s + 0.3}
+    found = judged(of_record(of_phases(**misplaced)(clean())), "exposed")
+    assert fails(found, "something else than collectives is counted as communication")
+    honest = clean()
+    loading = replace(honest.phases, stall_s=5.0)
+    assert (loading.compute_s, loading.exposed_s) == (
+        honest.phases.compute_s,
+        honest.phases.exposed_s,
+    )
+
+
+def test_e2_bytes_are_counted_at_the_collectives_and_not_the_data_sets_size() -> None:
+    size = CIFAR_BYTES // 160
+    data_set = of_messages(bytes=size, elements=size // 4)(clean())
+    found = judged(of_record(data_set), "messages")
+    assert fails(found, "not 16,738,560 (160 iterations x 104,616 bytes)")
+
+
+def test_e3_one_iterations_bytes_are_not_an_epochs() -> None:
+    found = judged(of_record(of_messages(count=1)(clean())), "messages")
+    assert fails(found, "counted 104,616 bytes of gradients by all_reduce, not 16,738,560")
+    ratio = formulas.expected_bytes(782, RESNET_BYTES) / RESNET_BYTES
+    assert ratio == 782  # how much too low the report was
+
+
+def test_e4_elements_are_not_bytes() -> None:
+    elements = clean().ranks[1].communication.messages[0].elements
+    found = judged(of_record(of_messages(bytes=elements)(clean())), "messages")
+    assert fails(found, "26,154 float32 elements is 104,616 bytes, not 26,154")
+    assert formulas.gradient_bytes(11_173_962) == RESNET_BYTES
+
+
+def test_e5_a_speedup_is_against_the_single_gpu_and_the_table_says_so(make: Maker) -> None:
+    make.nine()
+    table = make.table("table1-ddp")
+    one_s, two_s, four_s = (make.published_s[gpus, 32] for gpus in (1, 2, 4))
+    assert texts(table)["4-GPU"][1] == f"{one_s / four_s:.2f}"
+    assert texts(table)["4-GPU"][1] != f"{two_s / four_s:.2f}"  # the row above it
+    told = " ".join(table.caption)
+    assert "Baseline: strategy single, 1 GPU: 48.61 s at batch 32" in told
+
+
+def test_e6_a_speedup_is_not_multiplied_by_the_number_of_gpus(make: Maker) -> None:
+    assert formulas.speedup(10.5, 10.0) == 1.05  # the report said 4.20
+    make.add(make.record(make.cell(1, 32), 10.5))
+    make.add(make.record(make.cell(4, 32), 10.0))
+    assert texts(make.table("table1-ddp"))["4-GPU"] == ("10.00", "1.05")
+    beyond = of_study([clean(epoch_s=30.0 / 4.2 / 4), baseline()])[DDP4.slug]
+    assert fails(judged(beyond, "efficiency"), "efficiency 4.2 over 4 GPUs (limit 1.05)")
+
+
+def test_e7_a_global_batch_is_not_taken_for_a_batch_per_gpu() -> None:
+    as_global = of_epoch("timed", iterations=640)(clean())
+    with pytest.raises(InvalidRecordError, match=r"counted 640 iterations .* not 160"):
+        decode(encode(as_global), "record.json")
+    assert fails(judged(of_record(as_global), "counts"), "not 160")
+    told = judged(of_record(imported(gpus=4, batch=128, iterations=391)), "iterations")
+    assert fails(told, "looks like a global batch: batch_is=global")
+
+
+def test_e8_a_timer_without_synchronisation_computes_faster_than_the_gpu_can() -> None:
+    """11 ms per iteration of 512 images whatever was computed: 127 TFLOP/s of fp32 or more."""
+    lab = of_facts(gpu_model="Tesla V100-SXM2-16GB")(
+        of_model(flop_per_sample=3_329_000_000)(clean())
+    )
+    seconds = 20_480 / 4 * 3.329e9 / 127e12
+    phases = replace(lab.phases, h2d_s=0.0, forward_s=0.0, backward_s=seconds, comm_forward_s=0.0)
+    ranks = range(4)
+    for number in ranks:
+        lab = of_epoch("instrumented", number, phases=replace(phases, optimizer_s=0.0))(lab)
+    assert fails(judged(of_record(lab), "flops"), "127 TFLOP/s per GPU, a Tesla V100")
+
+
+def test_e9_time_in_no_phase_or_in_a_wrong_one_is_told() -> None:
+    unaccounted = of_phases(forward_s=0.0)(clean())
+    assert fails(judged(of_record(unaccounted), "closure"), "phases miss the epoch by 30")
+    told = judged(of_record(imported(epoch_s=10.0, compute_s=3.0, comm_s=2.9)), "closure")
+    assert told.level is Level.WARN
+    assert "41 % less than epoch_s" in told.reason
+    whole = clean().phases
+    assert whole.compute_s + whole.exposed_s + whole.stall_s == pytest.approx(sum(whole.parts_s))
+
+
+def test_e10_a_batch_beyond_the_data_set_is_refused() -> None:
+    for batch in (5_121, 8_192, 16_384):  # one and the same batch, nine rows of it
+        with pytest.raises(UsageError, match=r"20480 images over gpus=4 are 5120 each; take batch"):
+            cell(batch=batch)
+
+
+def test_e11_the_residual_stands_beside_what_was_measured_and_is_named(make: Maker) -> None:
+    make.nine()
+    measured, residual = make.table("table2-ddp"), make.table("table2r-ddp")
+    assert "measured" in measured.title
+    assert "lab residual" in residual.title
+    assert texts(measured)["4-GPU"] != texts(residual)["4-GPU"]
+    phases = make.record(make.cell(4, 32), make.published_s[4, 32]).phases
+    assert texts(measured)["4-GPU"][1] == f"{phases.exposed_s:.3f}"
+    rows = [imported(1, epoch_s=24.0), imported(4, epoch_s=10.5, compute_s=6.0, comm_s=4.5)]
+    told = judged(of_study(rows)[rows[1].slug], "lab-residual")
+    assert told.level is Level.WARN
+    assert "a definition and not a measurement" in told.reason
+
+
+def test_e12_an_epoch_is_timed_in_nanoseconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch  # noqa: PLC0415  (only the worker's clock needs it)
+
+    from hpml_jobs.worker.instruments.timing import HostClock, Window  # noqa: PLC0415
+
+    assert time.get_clock_info("perf_counter").resolution <= 1e-6
+    ticks = iter([1_000_000_000, 1_000_000_500, 2_234_567_000, 2_234_567_891])
+    monkeypatch.setattr(time, "perf_counter_ns", lambda: next(ticks))
+    clock = HostClock()
+    monkeypatch.setattr(clock, "stamp", lambda: next(ticks))
+    with Window((torch.device("cpu"),), clock, barrier=lambda: None) as window:
+        pass
+    assert window.epoch_s == 1.234567891
+    rows = [imported(gpus, epoch_s=float(s)) for gpus, s in ((1, 24), (2, 15), (4, 10))]
+    told = judged(of_study(rows)[rows[2].slug], "resolution")
+    assert "taken with a clock of 1 s, so this one is uncertain by 5 %" in told.reason
+
+
+def test_e13_cells_of_other_days_and_cells_at_the_same_time_are_flagged() -> None:
+    later = at("2026-10-03T11:00", "2026-10-03T11:05")(baseline())
+    days = judged(of_study([clean(), later])[DDP4.slug], "other-days")
+    assert days.level is Level.WARN
+    assert "measured up to 2.0 days from single-1gpu-b32-digits-" in days.reason
+    beside = at("2026-10-01T10:01", "2026-10-01T10:06")(baseline())
+    together = judged(of_study([clean(), beside])[DDP4.slug], "overlap")
+    assert together.level is Level.WARN
+    assert "ran on gr001 for up to 240 s of it" in together.reason
+
+
+def test_e14_one_run_is_said_to_be_one_and_runs_that_scatter_are_flagged(make: Maker) -> None:
+    make.nine()
+    assert "One run" in " ".join(make.table("table1-ddp").caption)
+    assert formulas.coverage_of_range(1) == 0.0  # no interval follows from it
+    runs = [clean(cell(batch=32, repeat=n), epoch_s=s) for n, s in enumerate((8.0, 7.2, 9.12))]
+    told = judged(of_study(runs)[runs[0].slug], "scatter")
+    assert told.level is Level.WARN
+    assert "3 runs from 7.2 to 9.12 s" in told.reason
+
+
+def test_e15_a_mean_loss_is_over_the_samples_that_were_seen() -> None:
+    """A sum over 40 iterations, divided by 196, is less than such an accuracy allows."""
+    logged = of_epoch("timed", loss=1.5 * 40 / 196)(clean())
+    assert fails(judged(of_record(logged), "loss"), "it is not a mean over samples")
+    seen = clean()
+    for number, loss, samples in ((0, 1.0, 1), (1, 1.0, 1), (2, 1.0, 1), (3, 5.0, 5)):
+        seen = of_epoch("timed", number, loss=loss, samples=samples)(seen)
+    assert seen.loss == 3.5  # not 2, the mean over ranks
+
+
+def test_e16_the_slowest_rank_is_reported_and_ranks_that_disagree_fail() -> None:
+    fast_root = of_epoch("timed", 0, epoch_s=8.0 * 0.63)(clean())
+    assert fast_root.ranks[0].timed.epoch_s == 5.04
+    assert fast_root.epoch_s == 8.0
+    assert fails(judged(of_record(fast_root), "ranks-agree"), "37 % of the epoch (limit 1 %")
+
+
+def test_e17_another_model_than_the_one_named_fails_and_the_caption_tells_its_size(
+    make: Maker,
+) -> None:
+    small = of_model(parameters=9_231_114)(clean())
+    assert fails(judged(of_record(small), "parameters"), "digits says 26,154")
+    make.nine()
+    for table in make.collect().groups[0].tables:
+        assert "11,173,962 parameters" in table.setting
+
+
+def test_e18_a_gigabyte_is_ten_to_the_ninth_everywhere() -> None:
+    assert gb_per_s(formulas.algorithm_gb_per_s(2**30, 1.0)) == "1.07"
+    assert formulas.bus_gb_per_s(1e9, 1.0, 2) == 1.0
+    binary = ("2**30", "2 ** 30", "1024**3", "1024 ** 3", "GiB", "<< 30")
+    for file in PACKAGE.rglob("*.py"):
+        assert not [word for word in binary if word in file.read_text()], file
+
+
+def test_e19_dp_is_not_taken_for_a_ring_all_reduce() -> None:
+    assert not Strategy.DP.by_all_reduce
+    dp = clean(cell(batch=32, strategy=Strategy.DP), attempt=an_hour_later())
+    assert "bus-bandwidth" not in {verdict.check for verdict in of_record(dp)}
+    talk = clean().ranks[0].communication  # what a rank of ddp sends
+    ring = of_rank(0, communication=talk)(dp)
+    assert fails(judged(of_record(ring), "messages"), "dp has no all-reduce, one was counted")
+    reduced = tuple(replace(message, kind="reduce") for message in talk.messages)
+    tree = of_rank(0, communication=replace(talk, messages=reduced))(dp)
+    assert judged(of_record(tree), "messages").level is Level.PASS

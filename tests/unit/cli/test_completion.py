@@ -1,0 +1,125 @@
+"""A real bash completes commands, options, studies, keys and choices."""
+
+import os
+import pty
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from hpml_jobs.cli.completion import PROGRAM, VARIABLE
+from hpml_jobs.cli.main import COMPLETING
+from tests.conftest import Program
+
+BASH = shutil.which("bash")
+
+pytestmark = pytest.mark.skipif(BASH is None, reason="there is no bash")
+
+RESULT = "it became: "
+
+
+def typed(program: Program, *lines: str) -> list[str]:
+    """What becomes of lines, each typed up to a Tab, in an interactive bash with the script."""
+    commands = program.folder / "bin"
+    commands.mkdir()
+    (commands / PROGRAM).write_text(f'#!/bin/sh\nexec "{sys.executable}" -m hpml_jobs "$@"\n')
+    (commands / PROGRAM).chmod(0o755)
+    start = program.folder / "rc"
+    start.write_text(program.ok("completion", "bash"))
+    environment = program.environment | {
+        "PATH": f"{commands}:{os.environ['PATH']}",
+        "TERM": "dumb",
+        "INPUTRC": os.devnull,
+        "HISTFILE": "",
+    }
+    terminal, its_end = pty.openpty()
+    shell = subprocess.Popen(
+        [str(BASH), "--noprofile", "--rcfile", str(start), "-i"],
+        cwd=program.folder,
+        env=environment,
+        stdin=its_end,
+        stdout=its_end,
+        stderr=its_end,
+        start_new_session=True,
+    )
+    os.close(its_end)
+    home, end = b"\x01", b"\x05"  # what was completed becomes the words of an echo
+    for line in lines:
+        echo = home + f"echo '{RESULT[:4]}''{RESULT[4:]}'".encode() + b"'" + end + b"'\n"
+        os.write(terminal, line.encode() + b"\t" + echo)
+    os.write(terminal, b"exit\n")
+    shown = b""
+    while part := _read(terminal):
+        shown += part
+    os.close(terminal)
+    shell.wait()
+    said = shown.decode(errors="replace").replace("\r", "").splitlines()
+    return [line.removeprefix(RESULT) for line in said if line.startswith(RESULT)]
+
+
+def _read(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 65536)
+    except OSError:  # bash has left
+        return b""
+
+
+def test_bash_completes_commands_options_studies_keys_and_choices(program: Program) -> None:
+    (program.folder / "outputs" / "mine-2026" / "cells").mkdir(parents=True)
+    assert typed(
+        program,
+        "hpml-jobs stat",
+        "hpml-jobs status --stri",
+        "hpml-jobs status mi",
+        "hpml-jobs collect mi",
+        "hpml-jobs cluster=gree",
+        "hpml-jobs -m gpus=1,2 strategy=ddp,gath",
+        "hpml-jobs probe",
+        "hpml-jobs plan cluster.acco",
+    ) == [
+        "hpml-jobs status ",
+        "hpml-jobs status --strict ",
+        "hpml-jobs status mine-2026 ",
+        "hpml-jobs collect mine-2026 ",
+        "hpml-jobs cluster=greene ",
+        "hpml-jobs -m gpus=1,2 strategy=ddp,gather_scatter ",
+        "hpml-jobs probe_s=",
+        "hpml-jobs plan cluster.account",
+    ]
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_other_shells_get_a_script_too(program: Program, shell: str) -> None:
+    script = program.ok("completion", shell)
+    assert PROGRAM in script
+    assert f"{VARIABLE}=complete_{shell}" in script
+
+
+def test_zsh_and_fish_ask_with_the_whole_line(program: Program) -> None:
+    program.environment |= {
+        VARIABLE: "complete_fish",
+        "_TYPER_COMPLETE_FISH_ACTION": "get-args",
+        "_TYPER_COMPLETE_ARGS": "hpml-jobs workload=dig",
+    }
+    assert program.ok().split() == ["workload=digits"]
+
+
+def test_own_configs_are_choices_and_nothing_heavy_is_loaded(program: Program) -> None:
+    (program.folder / "mine" / "cluster").mkdir(parents=True)
+    (program.folder / "mine" / "cluster" / "hal.yaml").write_text("name: hal\n")
+    program.environment |= {
+        VARIABLE: "complete_bash",
+        "COMP_WORDS": "\n".join(["hpml-jobs", "plan", "--config-dir", "mine", "cluster", "=", "h"]),
+        "COMP_CWORD": "6",
+        "PYTHONPROFILEIMPORTTIME": "1",
+    }
+    done = program()
+    assert done.stdout.split() == ["hal"]
+    loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert "hpml_jobs.cli.completion" in loaded
+    assert not {"hydra", "omegaconf", "torch", "pandas", "submitit"} & loaded
+
+
+def test_the_variable_is_the_one_that_typer_reads() -> None:
+    assert COMPLETING == VARIABLE

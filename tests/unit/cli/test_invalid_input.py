@@ -1,0 +1,352 @@
+"""Every bad input gets one line that names it, exit code 1 or 2; nothing sent, nothing harmed."""
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from hpml_jobs.cli.main import run
+from hpml_jobs.core.workload import NO_TORCH_CODE
+from hpml_jobs.study.files import encode, write_whole
+from hpml_jobs.study.study import Study
+from tests.unit.builders import record
+from tests.unit.conftest import FakeSlurm
+
+DIGITS = "workload=digits"
+
+USAGE = [
+    # ---- numbers ----
+    ("gpus=0", "gpus=0: must be 1 or more"),
+    ("gpus=-1", "gpus=-1: must be 1 or more"),
+    ("gpus=two", "gpus=two: expected int"),
+    ("gpus=2.5", "gpus=2.5: expected int"),
+    ("gpus=", "gpus=: expected int"),
+    ("gpus=5", "gpus=5 does not divide over 2 nodes of 4 (rtx8000); take gpus=8"),
+    ("gpus=4 nodes=3", "gpus=4 does not divide over nodes=3"),
+    ("nodes=0", "nodes=0: must be 1 or more"),
+    ("batch=0", "batch=0: must be 1 or more"),
+    ("gpus=4 batch=5121", "20480 images over gpus=4 are 5120 each; take batch<=5120"),
+    ("gpus=2 batch=1025 data.limit=2048", "2048 images over gpus=2 are 1024 each"),
+    ("minutes=0", "minutes=0: a time limit is at least 1 minute"),
+    ("minutes=99 cluster.max_minutes=60", "cluster=greene allows at most 60"),
+    ("seed=-1", "seed=-1: must be 0 or more"),
+    ("threads=0", "threads=0: must be 1 or more"),
+    ("repeats=0", "repeats=0: must be 1 or more"),
+    ("data.limit=0", "data.limit=0: must be 1 or more images"),
+    ("workload=synthetic workload.images=0", "workload.images=0: must be 1 or more"),
+    # ---- more than the cluster has: sbatch would take it and wait for ever ----
+    ("gpus=12", "a cell asks for 3 nodes with rtx8000 of 4 GPUs each; this cluster has 2 such"),
+    ("gpus=3 nodes=3", "a cell asks for 3 nodes with rtx8000"),
+    ("gpus=8 nodes=1", "1 node with rtx8000 of 8 GPUs each; this cluster has 0 such"),
+    ("loader_workers=100", "of 101 CPUs each; this cluster has 0 such"),
+    ("cluster.mem_gb_per_gpu=999", "of 999 GB of memory each; this cluster has 0 such"),
+    # ---- words that do not exist ----
+    ("strategy=fsdp", "strategy=fsdp: choose one of single, dp, ddp"),
+    ("gpu=2", "unknown key gpu: did you mean gpus?"),
+    ("cluster.acount=x", "unknown key cluster.acount: did you mean cluster.account?"),
+    ("workload=resnet", "workload=resnet: choose one of auto, custom, digits"),
+    ("cluster=grene", "cluster=grene: choose one of auto, burst, greene"),
+    ("grid=labs", "quantize, shuffling, smoke; did you mean lab?"),
+    ("device=tpu", "device=tpu: choose one of cuda, cpu"),
+    ("cluster.isolate=perhaps", "cluster.isolate=perhaps: choose one of off, serial, exclusive"),
+    ("workload.data=imagenet", "workload.data=imagenet: choose one of cifar10, digits, folder"),
+    ("sumbit", "sumbit is not a command; did you mean submit?"),
+    ("=3", "'=3' cannot be read; expected key=value"),
+    ("+nonsense=3", "unknown field nonsense"),
+    ("gpus=2 gpus=4", "gpus is given twice"),
+    ("gpus=1,2", "gpus=1,2 asks for several cells: add -m"),
+    ("-m gpus=range(3,1)", "no cell: a range is empty"),
+    ("-m strategy=glob(*)", "strategy=glob(*): name the values"),
+    ("-m study=a,b", "a study has one study=: it cannot be swept"),
+    ("-m cluster.account=a,b", "a study has one cluster.…=: it cannot be swept"),
+    ("-m cluster=greene,torch", "a study runs on one cluster"),
+    ("--config-dir nowhere gpus=2", "--config-dir nowhere: there is no such folder"),
+    # ---- strategies that would measure something else ----
+    ("strategy=dp gpus=8", "strategy=dp with nodes=2: DataParallel is one process on one node"),
+    ("strategy=dp gpus=2 nodes=2", "strategy=dp with nodes=2"),
+    ("strategy=dp gpus=2 device=cpu", "DataParallel on CPU silently runs one replica"),
+    ("strategy=single gpus=2", "strategy=single with gpus=2"),
+    ("baseline=dp", "baseline=dp: the baseline is single (the plain loop) or ddp"),
+    # ---- what is learnt ----
+    ("workload.lr=-1", "workload.lr=-1: must be 0 or more"),
+    ("recipe=goyall", "recipe=goyall: choose one of goyal, plain, scaled, warmup; did you mean"),
+    (
+        "gpus=2 recipe=warmup recipe.warmup_epochs=9",
+        "warming up takes 9 epochs, the cell trains epochs=3",
+    ),
+    ("recipe.warmup_epochs=2", "recipe.warmup_epochs=2 with recipe.scaled=false"),
+    ("gpus=2 sync_buffers=syncbn", "sync_buffers=syncbn with protocol=full"),
+    ("gpus=2 strategy=allreduce sync_buffers=on", "only ddp can choose, allreduce is sync_buffers"),
+    ("gpus=2 sync_buffers=maybe", "sync_buffers=maybe: choose one of on, off, syncbn"),
+    ("gpus=2 quantize.calibration=8", "quantize with strategy=ddp: it works on one trained model"),
+    ("quantize.calibration=8", "it understands lenet, lenet_bias, or your own pkg.mod:build"),
+    ("quantize.calibration=0", "quantize.calibration=0: activations are profiled on 1 training"),
+    ("quantize.percentile=0 quantize.calibration=1", "quantize.percentile=0: must be above 0"),
+    ("gpus=1 set_epoch=false", "set_epoch=false: no cell has ranks that share the images"),
+    ("gpus=1 sync_buffers=off", "sync_buffers=off: no cell has several ranks; take strategy=ddp"),
+    ("quantize.per_channel=true", "quantize.per_channel without quantize.calibration"),
+    # ---- names that are paths ----
+    ("study=../../x", "study='../../x' is not a name"),
+    ("study=a/b", "study='a/b' is not a name"),
+    ("study=..", "study='..' is not a name"),
+    # ---- what a cluster refuses ----
+    ("cluster=torch", "cluster=torch needs an account: add cluster.account=torch_pr_"),
+    ("cluster=burst", "cluster=burst needs an account: add cluster.account=ece_gy_9143-"),
+    (
+        "cluster=torch cluster.account=a cluster.partition=main",
+        "cluster.partition=main: cluster=torch rejects jobs that name a partition",
+    ),
+    ("cluster.partition=nope", "partition nope does not exist here: cpu, main"),
+    ("cluster=burst cluster.account=a gpu_type=a100 gpus=4 nodes=1", "no partition of 4 a100"),
+    ("gpu_type=h200", "gpu_type=h200: cluster=greene has a100, h100, rtx8000, v100"),
+    ("gpu_type=a100", "gpu_type=a100: SLURM has only rtx8000, v100 here"),
+    ("gpu_type=a100|h100", "gpu_type=a100|h100: a study on a mix of GPU kinds compares nothing"),
+    ("gpu_type=any", "gpu_type=any: a study on a mix of GPU kinds"),
+    ("cluster=slurm", "cluster=slurm has GPU kinds rtx8000, v100: name one, gpu_type="),
+    # ---- Hydra's own launchers ----
+    ("hydra/launcher=submitit_slurm", "jobs are sent by hpml_jobs, not by a launcher of Hydra"),
+    ("hydra.launcher.gpus_per_node=4", "jobs are sent by hpml_jobs, not by a launcher of Hydra"),
+    # ---- own code without its names ----
+    ("workload=custom", "workload.model has no value; give workload.model="),
+]
+
+
+def last_line(capsys: pytest.CaptureFixture[str]) -> str:
+    """The error: the last line, the only one that begins with the program's name."""
+    shown = capsys.readouterr().err.splitlines()
+    errors = [line for line in shown if line.startswith("hpml-jobs: ")]
+    assert errors == shown[-1:]
+    assert "Traceback" not in "".join(shown)
+    return errors[0]
+
+
+def with_workload(words: str) -> list[str]:
+    """The words of a row; the digits unless it names a workload."""
+    return [*words.split(), *([] if "workload=" in words else [DIGITS])]
+
+
+@pytest.mark.parametrize(("words", "telling"), USAGE, ids=[words for words, _ in USAGE])
+def test_wrong_usage_is_named_in_one_line_with_exit_code_2(
+    words: str, telling: str, slurm: FakeSlurm, desk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(with_workload(words)) == 2
+    assert telling in last_line(capsys)
+    assert slurm.scripts == []
+    assert list(desk.iterdir()) == []
+
+
+@pytest.mark.parametrize("words", ["gpus=0", "study=../x", "cluster=torch", "gpus=12"])
+def test_plan_refuses_the_same_and_makes_no_folder(
+    words: str, slurm: FakeSlurm, desk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["plan", *with_workload(words)]) == 2
+    assert last_line(capsys)
+    assert list(desk.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "telling"),
+    [
+        ("gpus=8 nodes=2", "nodes=2: cluster=local is one machine; take nodes=1"),
+        ("gpus=2 device=cuda", "gpus=2 with device=cuda: this machine has 0 GPUs"),
+        ("gpus=2 strategy=dp", "DataParallel on CPU silently runs one replica"),
+    ],
+)
+def test_what_this_machine_cannot_do_is_refused(
+    words: str, telling: str, laptop: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(with_workload(words)) == 2
+    assert telling in last_line(capsys)
+    assert list(laptop.iterdir()) == []
+
+
+def test_a_cluster_is_not_sent_to_from_a_laptop_but_planned_there(
+    laptop: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([DIGITS, "cluster=greene"]) == 2
+    assert "cluster=greene: sbatch and srun not on PATH; send from a login" in last_line(capsys)
+    assert run(["plan", DIGITS, "cluster=greene"]) == 0
+    assert "#SBATCH --gres=gpu:rtx8000:1" in capsys.readouterr().out
+    assert list(laptop.iterdir()) == []
+
+
+def test_a_login_node_without_sbatch_does_not_train(
+    laptop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.undo()
+    monkeypatch.chdir(laptop)
+    monkeypatch.setenv("PATH", str(laptop))
+    monkeypatch.setenv("SLURM_CONF", "/somewhere/slurm.conf")
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    assert run([DIGITS]) == 2
+    assert "sbatch is not on PATH, yet SLURM_CONF says" in last_line(capsys)
+    assert list(laptop.iterdir()) == []
+
+
+# ---- data that is not there ----
+
+
+def a_python(folder: Path, words: str, code: int = 1) -> str:
+    """A job's Python that fails as the worker's `prepare` does: with its reason as last line."""
+    path = folder.parent / "python"
+    told = f"echo 'Traceback (most recent call last):' >&2\necho {shlex.quote(words)} >&2\n"
+    path.write_text(f"#!/bin/sh\n{told}exit {code}\n")
+    path.chmod(0o755)
+    return f"cluster.python={path}"
+
+
+@pytest.mark.parametrize(
+    ("words", "python", "telling"),
+    [
+        (
+            "workload=resnet18_cifar10 workload.data=folder data.root=pictures",
+            (),
+            "pictures: no folder train in it; a folder data set is train/CLASS/IMAGE",
+        ),
+        (
+            "workload=resnet18_cifar10 data.root=images",
+            ("URLError: no route to host",),
+            "no route to host; where the internet and the jobs' Python are, type: hpml-jobs fetch "
+            "workload=resnet18_cifar10 data.root=",
+        ),
+        (
+            "workload=resnet18_cifar10",
+            ("ModuleNotFoundError: no such module", NO_TORCH_CODE),
+            "this Python has no torch (give the job's with cluster.python= or a container)",
+        ),
+        (
+            "workload=custom workload.model=nowhere:build workload.data=nowhere:data",
+            ("ModuleNotFoundError: No module named 'nowhere'",),
+            "custom: ModuleNotFoundError: No module named 'nowhere'",
+        ),
+    ],
+    ids=["folder", "fetch", "no-torch", "own-code"],
+)
+def test_data_or_code_that_is_not_there_is_named_with_exit_code_1(
+    words: str,
+    python: tuple,
+    telling: str,
+    slurm: FakeSlurm,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    desk = Path.cwd()
+    asked = [*words.split(), a_python(desk, *python)] if python else words.split()
+    assert run(asked) == 1
+    assert telling in last_line(capsys)
+    assert slurm.scripts == []
+    assert list(desk.iterdir()) == []
+
+
+def test_a_folder_without_pictures_is_named(
+    slurm: FakeSlurm, desk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (desk / "pictures" / "train" / "cats").mkdir(parents=True)
+    assert run(["workload=resnet18_cifar10", "workload.data=folder", "data.root=pictures"]) == 1
+    assert "no images in" in last_line(capsys)
+    assert slurm.scripts == []
+
+
+def test_the_account_is_missed_before_anything_is_fetched(
+    slurm: FakeSlurm, desk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["cluster=torch", "workload=resnet18_cifar10"]) == 2
+    shown = capsys.readouterr().err
+    assert "needs an account" in shown
+    assert "fetching" not in shown
+
+
+# ---- folders ----
+
+
+def test_an_outputs_folder_that_cannot_be_written_is_named(
+    slurm: FakeSlurm, desk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (desk / "outputs").write_text("a file stands here")
+    assert run([DIGITS]) == 1
+    assert "cannot be written: Not a directory; give another with outputs=PATH" in last_line(capsys)
+    assert (desk / "outputs").read_text() == "a file stands here"
+    assert slurm.scripts == []
+
+
+def test_a_cell_file_that_cannot_be_written_is_named(
+    slurm: FakeSlurm, desk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([DIGITS, "study=mine"]) == 0
+    capsys.readouterr()
+    study = Study(desk / "outputs" / "mine")
+    (folder,) = study.cells()
+    folder.cell_json.unlink()
+    folder.root.rmdir()
+    folder.root.write_text("a file stands here")
+    assert run([DIGITS, "study=mine"]) == 1
+    assert "cell.json cannot be written" in last_line(capsys)
+    assert len(slurm.scripts) == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [[DIGITS], ["plan", DIGITS], ["status", "mine"], ["collect", "mine"], ["logs", "mine"]],
+    ids=lambda words: words[0].split("=")[0],
+)
+def test_a_study_folder_of_a_newer_schema_is_refused_and_left_alone(
+    words: list[str], slurm: FakeSlurm, desk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study = Study(desk / "outputs" / "mine")
+    study.create()
+    study.about.write_text('{"schema": 7, "hpml_jobs": "9.9"}')
+    before = sorted(study.root.rglob("*"))
+    assert run([*words, "study=mine"] if DIGITS in words else words) == 1
+    assert "has schema 7, this hpml_jobs" in (told := last_line(capsys))
+    assert "use hpml_jobs 9.9" in told
+    assert sorted(study.root.rglob("*")) == before
+    assert slurm.scripts == []
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "telling"),
+    [
+        (["status"], 1, "no study in outputs: send one first"),
+        (["status", "nothing"], 1, "no study nothing in outputs (there: none)"),
+        (["collect", "../x"], 2, "study='../x' is not a name"),
+        (["run", "-m", "gpus=1,2", DIGITS], 2, "run is for one cell, these are 2"),
+        (["run", "--index", "3", DIGITS], 2, "--index 3: this sweep has cells 0 to 0"),
+    ],
+)
+def test_commands_on_what_is_not_there_say_so(
+    words: list[str], code: int, telling: str, slurm: FakeSlurm, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(words) == code
+    assert telling in last_line(capsys)
+    assert list(Path.cwd().iterdir()) == []
+    assert slurm.scripts == []
+
+
+# ---- a record that is half written ----
+
+
+def test_a_half_written_record_is_shown_and_the_cell_is_sent_again(
+    slurm: FakeSlurm, desk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["-m", "gpus=1,2", "batch=512", DIGITS, "study=mine"]
+    assert run(words) == 0
+    study = Study(desk / "outputs" / "mine")
+    whole, half = study.cells()
+    write_whole(whole.record_json, encode(record(whole.read().cell)))
+    text = encode(record(half.read().cell))
+    half.record_json.write_bytes(text[: len(text) // 2])
+    capsys.readouterr()
+
+    assert run(["status", "mine"]) == 0
+    assert "is not a whole record: Input data was truncated" in capsys.readouterr().out
+
+    assert run(["collect", "mine"]) == 0
+    shown = capsys.readouterr().out
+    assert "ddp-2gpu-b512" in shown
+    assert "not a whole record" in " ".join(shown.split())
+
+    assert run(words) == 0
+    shown = capsys.readouterr().out
+    assert "invalid before" in shown
+    assert "sent 1 cell" in shown
+    assert len(slurm.scripts) == 3
+    assert list(study.history().jobs) == [whole.slug, half.slug]

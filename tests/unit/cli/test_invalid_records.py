@@ -1,0 +1,141 @@
+"""A record that cannot be believed is named and shown everywhere, and never averaged in."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpml_jobs.cli.main import run
+from hpml_jobs.slurm.states import Outcome
+from hpml_jobs.status.states import states
+from hpml_jobs.study.files import encode
+from tests.unit.conftest import FakeSlurm
+from tests.unit.report.conftest import Maker
+
+Values = dict[str, Any]
+
+
+def edited(change: Callable[[Values], object]) -> Callable[[bytes], bytes]:
+    """The record's JSON with its values changed; NaN and infinities as Python writes them."""
+
+    def spoil(text: bytes) -> bytes:
+        values = json.loads(text)
+        change(values)
+        return json.dumps(values).encode()
+
+    return spoil
+
+
+def timed(**fields: Any) -> Callable[[bytes], bytes]:
+    """Rank 2's timed epoch with other values."""
+    return edited(lambda values: values["ranks"][2]["epochs"][1].update(fields))
+
+
+BAD = {
+    "nan": (timed(epoch_s=float("nan")), "is not a whole record: JSON is malformed"),
+    "nan_loss": (timed(loss=float("nan")), "is not a whole record: JSON is malformed"),
+    "infinity": (timed(epoch_s=float("inf")), "is not a whole record: JSON is malformed"),
+    "beyond_a_float": (
+        lambda text: text.replace(b'"loss": 1.5', b'"loss": 1e999'),
+        "is not a whole record",
+    ),
+    "negative": (timed(epoch_s=-1.0), "ranks[2].epochs[1].epoch_s is negative: -1.0"),
+    "negative_phase": (
+        edited(lambda v: v["ranks"][0]["epochs"][2]["phases"].update(h2d_s=-0.5)),
+        "phases.h2d_s is negative: -0.5",
+    ),
+    "negative_bytes": (
+        edited(lambda v: v["ranks"][0]["communication"]["messages"][0].update(bytes=-4)),
+        "bytes is negative: -4",
+    ),
+    "zero": (timed(epoch_s=0.0), "impossible times in the timed epoch"),
+    "more_stall_than_epoch": (timed(stall_s=99.0), "impossible times in the timed epoch"),
+    "a_rank_missing": (
+        edited(lambda v: v["ranks"].pop()),
+        "ranks [0, 1, 2] are there, 4 were expected",
+    ),
+    "a_rank_twice": (
+        edited(lambda v: v["ranks"][3].update(rank=2)),
+        "ranks [0, 1, 2, 2] are there, 4 were expected",
+    ),
+    "iterations": (timed(iterations=97), "rank 2 counted 97 iterations in its timed epoch, not 98"),
+    "samples": (timed(samples=50_000), "rank 2 counted 50000 samples in its timed epoch, not"),
+    "closure": (
+        edited(lambda v: v["ranks"][0]["epochs"][2].update(closure=0.5)),
+        "closure 0.5 is not that of the phases",
+    ),
+    "a_part_of_the_test_set": (
+        edited(
+            lambda v: v["ranks"][0]["epochs"][1].update(
+                share={"loss_sum": 1.0, "correct": 1, "samples": 2}
+            )
+        ),
+        "all ranks together tested 2 images after epoch 2, not ",
+    ),
+    "quantized_unasked": (
+        edited(
+            lambda v: v.update(
+                quantized={"calibration": 1, "bias": False, "spreads": [], "steps": []}
+            )
+        ),
+        "quantization was asked for, or done, but not both",
+    ),
+    "older_schema": (edited(lambda v: v.update(schema=1)), "has record schema 1, this hpml_jobs"),
+    "newer_schema": (edited(lambda v: v.update(schema=99)), "has record schema 99, this hpml_jobs"),
+    "no_schema": (edited(lambda v: v.pop("schema")), "has record schema None"),
+    "half": (lambda text: text[: len(text) // 2], "is not a whole record"),
+    "nothing": (lambda _: b"", "is not a whole record"),
+    "text_for_a_number": (timed(epoch_s="fast"), "Expected `float`, got `str`"),
+    "of_another_cell": (
+        lambda text: text.replace(b'"slug": "ddp-4gpu', b'"slug": "ddp-8gpu'),
+        "is the record of ddp-8gpu",
+    ),
+}
+
+
+@pytest.fixture(params=BAD)
+def case(request: pytest.FixtureRequest, desk: Path) -> tuple[Maker, str, str]:
+    """Two repeats of a cell and its baseline, the second repeat's record spoilt; its slug, why."""
+    make = Maker(desk / "outputs" / "mine")
+    make.add(make.record(make.cell(1, 128), 27.0))
+    make.add(make.record(make.cell(4, 128), 20.0))
+    whole = make.record(make.cell(4, 128, repeat=1), 10.0)
+    slug = make.add(whole)
+    spoil, words = BAD[request.param]
+    text = encode(whole)
+    assert spoil(text) != text
+    make.study.cell(slug).record_json.write_bytes(spoil(text))
+    return make, slug, words
+
+
+def test_status_says_invalid_and_why(
+    slurm: FakeSlurm, case: tuple[Maker, str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    make, slug, words = case
+    state = next(state for state in states(make.study) if state.slug == slug)
+    assert (state.outcome, state.recorded, state.verdicts) == (Outcome.INVALID, False, ())
+    assert words in state.reason
+    assert run(["status", "mine"]) == 0
+    assert "3 cells: 2 ok, 1 invalid" in capsys.readouterr().out
+    assert run(["status", "mine", "--strict"]) == 1
+
+
+def test_the_record_reader_says_invalid_and_why(
+    laptop: Path, case: tuple[Maker, str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, slug, words = case
+    assert run(["record", "mine", slug, "--json"]) == 0
+    (told,) = json.loads(capsys.readouterr().out)["cells"]
+    assert (told["outcome"], told["numbers"], told["verdicts"]) == ("invalid", {}, [])
+    assert words in told["reason"]
+
+
+def test_collect_names_it_and_its_number_is_in_no_median(case: tuple[Maker, str, str]) -> None:
+    make, slug, words = case
+    make.states = {}
+    table = make.table("table1-ddp")
+    line = next(line for line in table.lines if line.label == "4-GPU")
+    assert line.texts == ("20.00", "1.35")  # the other repeat alone: no median with 10 s
+    assert any(words in note and slug in note for note in table.notes)

@@ -1,0 +1,94 @@
+"""A login node without torch, with 2 GB: commands work there, and load only what they need."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpml_jobs.cli.main import COMMANDS
+from hpml_jobs.study.files import encode, write_whole
+from hpml_jobs.study.study import Study
+from tests.unit.builders import record
+from tests.unit.conftest import FakeSlurm
+
+ROOT = Path(__file__).parents[3]
+
+WITHOUT_TORCH = """\
+import json, sys
+for name in ("torch", "torchvision", "sklearn"):
+    sys.modules[name] = None  # import raises ModuleNotFoundError, as where it is not installed
+from hpml_jobs.cli.main import run
+code = run(sys.argv[1:])
+loaded = sorted({name.split(".")[0] for name, module in sys.modules.items() if module})
+print(json.dumps({"code": code, "loaded": loaded}), file=sys.stderr)
+"""
+
+
+def login_node(*words: str) -> tuple[str, dict[str, Any]]:
+    """What a command prints where no torch is installed; its exit code and top-level modules."""
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_TORCH, *words],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout, json.loads(done.stderr.splitlines()[-1])
+
+
+def test_help_loads_nothing_heavy(slurm: FakeSlurm) -> None:
+    shown, end = login_node("--help")
+    assert "python -m hpml_jobs -m gpus=1,2,4 batch=32,128,512" in shown
+    assert end["code"] == 0
+    heavy = {"hydra", "omegaconf", "pandas", "submitit", "typer", "numpy", "matplotlib", "pynvml"}
+    assert not heavy & set(end["loaded"])
+    named = {line.split()[0] for line in shown.splitlines() if line.startswith("  ")}
+    assert set(COMMANDS) - {"submit"} <= named
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_help_of_every_command_shows_an_example(command: str, slurm: FakeSlurm) -> None:
+    shown, end = login_node(command, "--help")
+    assert "Example: hpml-jobs" in " ".join(shown.split())
+    assert end["code"] == 0
+    assert not {"hydra", "pandas", "submitit"} & set(end["loaded"])
+
+
+def test_plan_submission_status_and_collect_work_without_torch(
+    slurm: FakeSlurm, desk: Path
+) -> None:
+    words = ("-m", "gpus=1,2", "batch=512", "workload=digits", "study=mine")
+
+    shown, end = login_node("plan", *words)
+    assert end["code"] == 0
+    assert "nothing was sent; it would be 2 cells as 2 jobs" in shown
+    assert not {"pandas", "matplotlib"} & set(end["loaded"])
+    assert list(desk.iterdir()) == []
+
+    shown, end = login_node(*words)
+    assert (end["code"], len(slurm.scripts)) == (0, 2)
+    assert "sent 2 cells" in shown
+    assert "101, 102" in shown
+
+    shown, end = login_node(*words)
+    assert (end["code"], len(slurm.scripts)) == (0, 4)  # this SLURM knows nothing of 101, 102
+
+    study = Study(desk / "outputs" / "mine")
+    for folder in study.cells():
+        write_whole(folder.record_json, encode(record(folder.read().cell, attempt="103.r0")))
+
+    shown, end = login_node("status", "mine")
+    assert "2 cells: 2 ok" in shown
+    assert end["code"] == 0
+    heavy = {"hydra", "omegaconf", "pandas", "numpy", "submitit", "matplotlib"}
+    assert not heavy & set(end["loaded"])
+
+    shown, end = login_node("collect", "mine")
+    assert end["code"] == 0
+    assert "Table 1" in shown
+    assert not {"hydra", "submitit"} & set(end["loaded"])

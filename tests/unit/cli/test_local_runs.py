@@ -1,0 +1,133 @@
+"""The same study on a machine without SLURM: the same records and tables."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from hpml_jobs.study.study import Study
+from tests.conftest import Program
+from tests.rig.processes import alive_processes_of
+
+QUICK = ("protocol=lab", "loader_workers=0")
+HERE = ("cluster=local", "device=cpu", "workload=digits", "data.limit=512", *QUICK)
+
+CODE = """
+import time
+import torch
+from torch.utils.data import TensorDataset
+
+class Faulty(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = torch.nn.Linear(4, 10)
+    def forward(self, x):
+        {act}
+        return self.body(x)
+
+def dataset(train):
+    return TensorDataset(torch.zeros(32, 4), torch.zeros(32, dtype=torch.long))
+"""
+
+
+def own(program: Program, act: str) -> tuple[str, ...]:
+    """A study of one cell whose model does `act` in its first forward."""
+    (program.folder / "faulty.py").write_text(CODE.format(act=act))
+    words = ("workload=custom", "workload.model=faulty:Faulty", "workload.data=faulty:dataset")
+    return (*words, "cluster=local", "device=cpu", *QUICK, "batch=8")
+
+
+def test_a_study_runs_collects_and_is_not_run_again(program: Program) -> None:
+    shown = program.ok("-m", "gpus=1,2", "batch=64", *HERE, "collect_after=true")
+    assert len(list(program.folder.rglob("report/tables.md"))) == 1
+    ended = [line.split()[:2] for line in shown.splitlines() if line.startswith("  ")]
+    assert [place for place, _ in ended] == ["1/2", "2/2"]
+    assert {slug.rpartition("-")[0] for _, slug in ended} == {
+        "ddp-2proc-b64-digits",
+        "single-1proc-b64-digits",
+    }
+    again = json.loads(program.ok("-m", "gpus=1,2", "batch=64", *HERE, "--json"))
+    assert again["cells"] == []
+    tables = program.ok("collect")
+    assert "2-process" in tables
+    states = json.loads(program.ok("status", "--json", "--strict"))
+    assert [state["outcome"] for state in states["cells"]] == ["ok", "ok"]
+    assert "2 cells: 2 ok" in program.ok("watch")
+
+
+def test_a_ladder_ends_with_the_batch_that_does_not_fit(program: Program) -> None:
+    words = own(program, "torch.empty(2**50 if self.training and len(x) > 8 else 1)")[:-1]
+    program.ok(*words, "ladder.start=8", "ladder.factor=2", "study=up")
+    told = json.loads(program.ok("status", "--json"))
+    assert [cell["outcome"] for cell in told["cells"]] == ["ok", "oom", "oom"]
+    assert [cell["untried"] for cell in told["cells"]] == [False, False, True]
+    assert len(list(program.folder.rglob("record.json"))) == 4  # the cell's and its attempt's
+    assert "16 ran out of memory" in program.ok("collect")
+
+
+def test_one_cell_runs_by_the_command_that_the_templates_call(program: Program) -> None:
+    program.ok("run", "gpus=1", "batch=64", *HERE)
+    again = program.ok("run", "-m", "--index", "0", "gpus=1", "batch=64,128", *HERE)
+    assert "measured already" in again
+
+
+def test_a_cell_that_fails_makes_exit_code_1_and_logs_say_why(program: Program) -> None:
+    done = program(*own(program, 'raise ValueError("a bad day")'))
+    assert done.returncode == 1
+    assert "1 of 1 cells did not finish" in done.stderr.splitlines()[-1]
+    assert "ValueError: a bad day" in program.ok("logs")
+    (state,) = json.loads(program.ok("status", "--json"))["cells"]
+    assert state["outcome"] == "failed"
+    assert "rank 0: ValueError: a bad day" in state["reason"]
+    assert "failed: rank 0: ValueError: a bad day" in program.ok("collect")
+
+
+def test_out_of_memory_is_an_outcome_with_a_record(program: Program) -> None:
+    program.ok(*own(program, "torch.empty(2**50)"))
+    (state,) = json.loads(program.ok("status", "--json"))["cells"]
+    assert state["outcome"] == "oom"
+    assert state["recorded"]
+    assert "OOM" in program.ok("collect")
+
+
+def test_an_interrupted_run_leaves_no_process_and_says_what_became_of_its_cells(
+    program: Program,
+) -> None:
+    words = own(program, "time.sleep(600)")
+    running = subprocess.Popen(
+        [sys.executable, "-m", "hpml_jobs", *words, "study=interrupted"],
+        cwd=program.folder,
+        env=program.environment,
+        stderr=subprocess.PIPE,
+        text=True,
+        # a shell's background job, as CI may be, ignores SIGINT, and so would its children
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 (no threads)
+    )
+    study = Study(program.folder / "outputs" / "interrupted")
+    deadline = time.monotonic() + 60
+    while not list(study.root.glob("cells/*/attempts/*/progress.json")):
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    os.kill(running.pid, signal.SIGINT)
+    _, said = running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert said.splitlines()[-1] == "hpml-jobs: interrupted"
+    assert "Traceback" not in said
+    deadline = time.monotonic() + 20
+    while alive_processes_of(str(study.cells_folder)):
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    (state,) = json.loads(program.ok("status", "interrupted", "--json"))["cells"]
+    assert state["outcome"] == "cancelled"
+
+
+def test_the_folder_of_studies_may_have_any_readable_name(tmp_path: Path) -> None:
+    folder = tmp_path / "it's a $(folder) with; ünïcode"
+    folder.mkdir()
+    environment = {name: v for name, v in os.environ.items() if not name.startswith("SLURM")}
+    program = Program(folder, environment)
+    program.ok("gpus=1", "batch=64", *HERE)
+    assert "one epoch on 1 process" in program.ok("collect")

@@ -1,0 +1,150 @@
+"""`record` and `status`: every verdict with its reason, and what did not pass beside its cell."""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from hpml_jobs.checks import Level
+from hpml_jobs.cli import record as reading
+from hpml_jobs.cli.main import run
+from hpml_jobs.core.cell import CellFile
+from hpml_jobs.core.record import Record
+from hpml_jobs.slurm.states import Outcome
+from hpml_jobs.study.files import encode, write_whole
+from hpml_jobs.study.study import Study
+from tests.unit.builders import cell, record
+from tests.unit.check_cases import baseline, clean, imported, of_epoch, of_messages
+
+SPOILT = of_messages(count=1)(of_epoch("timed", stall_s=0.96)(clean()))
+
+
+def leave(*records: Record) -> Study:
+    """A study of these records in the folder where studies are looked for."""
+    study = Study(Path("outputs") / "mine")
+    study.create()
+    for one in records:
+        folder = study.cell(one.slug)
+        file = CellFile(cell=one.cell, data_root="", code_root="")
+        write_whole(folder.cell_json, encode(file))
+        write_whole(folder.record_json, encode(one))
+    return study
+
+
+def shown(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert run([*words]) == 0
+    return capsys.readouterr().out
+
+
+def test_status_names_the_checks_that_did_not_pass_and_says_where_the_reasons_are(
+    laptop: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    leave(SPOILT, baseline())
+    out = shown(capsys, "status", "mine")
+    row = next(line for line in out.splitlines() if SPOILT.slug in line)
+    assert row.rstrip().endswith("1 failed check: messages; 1 warning: loader-bound")
+    assert "2 cells: 2 ok\ndoubtful or failed checks: hpml-jobs record mine says why\n" in out
+
+
+def test_status_of_clean_cells_says_nothing_of_checks(
+    laptop: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    leave(clean(), baseline())
+    out = shown(capsys, "status", "mine")
+    assert "check" not in out
+    assert "warning" not in out
+    assert "why" not in out
+
+
+def test_status_for_programs_has_every_verdict(
+    laptop: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    leave(SPOILT, baseline())
+    cells = json.loads(shown(capsys, "status", "mine", "--json"))["cells"]
+    told = next(state for state in cells if state["slug"] == SPOILT.slug)["verdicts"]
+    assert {verdict["level"] for verdict in told} == {level.value for level in Level}
+    by_check = {verdict["check"]: verdict for verdict in told}
+    assert by_check["loader-bound"]["reason"].startswith("stall is 12 % of the epoch (limit 5 %)")
+    assert "efficiency" in by_check  # neighbours are looked at too
+
+
+def test_every_key_number_with_a_fraction_has_a_unit() -> None:
+    found = reading.numbers(SPOILT)
+    fractions = {name for name, value in found.items() if _has_fraction(value)}
+    assert len(fractions) > 10
+    assert fractions <= reading.UNITS.keys() <= found.keys()
+
+
+def _has_fraction(value: object) -> bool:
+    parts = value.values() if isinstance(value, dict) else value
+    if isinstance(parts, str) or not isinstance(parts, Iterable):
+        return isinstance(parts, float)
+    return any(isinstance(part, float) for part in parts)
+
+
+def test_record_shows_key_numbers_and_all_verdicts_the_worst_first(
+    laptop: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    leave(SPOILT, baseline())
+    out = shown(capsys, "record", "mine", "ddp-*")
+    assert out.startswith(f"==== {SPOILT.slug}: ok\n")
+    assert "single-1gpu" not in out.split("efficiency")[0]
+    for words in (
+        "epoch_s                8.000 s",
+        "epoch_s_by_rank        7.997 s, 7.998 s, 7.999 s, 8.000 s",
+        "phases                 stall 0.161 s, h2d",
+        "gradient_bytes         16,738,560",
+        "test_accuracy_by_rank  60 %, 60 %, 60 %, 60 %",
+        "parameters_equal       yes",
+        "buffers_equal          no",
+    ):
+        assert words in out
+    levels = [line.split()[0] for line in out.splitlines() if ": " in line and line[2:6].strip()]
+    verdicts = [level for level in levels if level in ("fail", "warn", "pass")]
+    assert verdicts[:2] == ["fail", "warn"]
+    assert verdicts[2:] == ["pass"] * len(verdicts[2:])
+    assert len(verdicts) > 20
+
+
+def test_record_for_programs_has_numbers_by_name(
+    laptop: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    leave(clean(), baseline())
+    told = json.loads(shown(capsys, "record", "mine", "--json"))
+    assert told["study"] == "mine"
+    single, ddp = told["cells"]
+    numbers = ddp["numbers"]
+    assert numbers["epoch_s"] == 8.0
+    assert numbers["compute_s"] + numbers["comm_exposed_s"] == pytest.approx(0.98 * 8.04)
+    assert numbers["phases"]["stall"] == pytest.approx(0.02 * 8.04)
+    assert single["numbers"]["comm_total_s"] is None
+    assert single["numbers"]["parameters_equal"] is None
+
+
+def test_record_tells_of_cells_without_numbers_too(
+    laptop: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    oom = record(cell(), outcome=Outcome.OOM, reason="rank 1: out of memory", ranks=(), model=None)
+    study = leave(oom, clean())
+    study.cell(clean().slug).record_json.unlink()
+    out = shown(capsys, "record", "mine")
+    assert f"==== {oom.slug}: oom rank 1: out of memory" in out
+    assert f"==== {clean().slug}: missing no record; hpml-jobs status tells why" in out
+
+
+def test_record_shows_an_imported_timing(laptop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    leave(imported(iterations=1563))
+    out = shown(capsys, "record", "mine")
+    assert "epoch_s                10.50 s" in out
+    assert "fail iterations: 1,563 iterations are told" in out
+    assert "phases" not in out
+
+
+def test_a_pattern_that_fits_no_cell_names_those_that_are_there(
+    laptop: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    leave(clean())
+    assert run(["record", "mine", "dp-*"]) == 1
+    said = capsys.readouterr().err
+    assert said == f"hpml-jobs: no cell dp-* in mine (there: {clean().slug})\n"

@@ -1,0 +1,182 @@
+"""Coming back the next day with nothing but `status`: what happened, what it used, what to do."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hpml_jobs.cli.console import states_table, usage_line
+from hpml_jobs.cli.hints import advice
+from hpml_jobs.cli.main import run
+from hpml_jobs.slurm.states import Outcome
+from hpml_jobs.status.follow import follow, running_last
+from hpml_jobs.status.states import standing, states
+from hpml_jobs.status.usage import usage
+from hpml_jobs.study.study import CellState
+from tests.unit.conftest import FakeSlurm
+from tests.unit.slurm_output import accounted, queued
+from tests.unit.study_builder import Made
+
+
+@pytest.fixture
+def made(slurm: FakeSlurm, desk: Path) -> Made:
+    """Four cells of one array: one measured, one failed, one out of time, one held."""
+    study = Made(desk / "outputs", 32, 64, 128, 256)
+    study.send(b32="17_0", b64="17_1", b128="17_2", b256="17_3")
+    study.end(32, "17_0", Outcome.OK)
+    study.end(64, "17_1", Outcome.FAILED, "rank 1: no", rank=1, traceback="ValueError: no")
+    slurm.answer(
+        "sacct",
+        accounted("17_0", "COMPLETED")
+        + accounted("17_1", "FAILED", "1:0")
+        + accounted("17_2", "TIMEOUT")
+        + accounted("17_3", "PENDING", node="None assigned"),
+    )
+    slurm.answer("squeue", queued("17_3", "PENDING", "JobHeldUser"))
+    return study
+
+
+def told(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert run([*words]) == 0
+    return capsys.readouterr().out
+
+
+def test_status_says_what_happened_what_was_used_and_what_to_do(
+    made: Made, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = told(capsys, "status", "mine")
+    assert "4 cells: 1 ok, 1 timeout, 1 failed, 1 waiting" in out
+    assert (
+        "used 0.1 GPU-hours of 3 asked for, 3.3 % of the time asked for, in 3 runs; "
+        "queue wait 30 s (median), 30 s (longest); by sacct\n"
+    ) in out
+    assert (
+        "1 cell failed: hpml-jobs logs mine says why, "
+        "hpml-jobs resubmit mine --failed sends what failed again\n"
+    ) in out
+    assert "1 cell out of time: hpml-jobs resubmit mine --timeout --minutes 60\n" in out
+    assert "1 waiting cell cannot start before you acted: hpml-jobs cancel mine" in out
+    assert "held: scontrol release JOB lets it go (JobHeldUser); you must act" in out
+    assert out.endswith("next: hpml-jobs watch mine, then hpml-jobs collect mine\n")
+
+
+def test_status_of_a_pattern_speaks_of_its_cells_alone(
+    made: Made, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = told(capsys, "status", "mine", "*-b64-*")
+    assert "1 cell: 1 failed" in out
+    assert "--timeout" not in out
+    assert "GPU-hours" not in out
+
+
+def test_status_for_programs_has_usage_and_advice(
+    made: Made, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = json.loads(told(capsys, "status", "mine", "--json"))
+    assert found["usage"]["gpu_hours_used"] == pytest.approx(2 * 3 / 60)
+    assert found["usage"]["gpu_hours_asked"] == 3
+    assert (found["usage"]["runs"], found["usage"]["source"]) == (3, "sacct")
+    assert len(found["advice"]) == 4
+    by_outcome = {cell["outcome"]: cell for cell in found["cells"]}
+    assert by_outcome["timeout"]["minutes"] == 30
+    assert by_outcome["waiting"]["who"] == "you"
+
+
+def test_jobs_before_the_last_one_count_too(slurm: FakeSlurm, made: Made) -> None:
+    made.send(b64="18")
+    slurm.answer("sacct", accounted("17_1", "FAILED") + accounted("18", "RUNNING"))
+    slurm.answer("squeue", queued("18", "RUNNING", node="gr001"))
+    used = usage(made.study, standing(made.study, all_jobs=True))
+    assert used is not None
+    assert (used.runs, used.used_s) == (2, 120)
+
+
+def test_without_jobs_of_slurm_the_attempts_tell_what_they_used(laptop: Path, desk: Path) -> None:
+    study = Made(desk / "outputs", 32)
+    study.send(b32="local-999999999-1")
+    study.end(32, "local-999999999-1", Outcome.FAILED, "rank 0: no")
+    assert usage(study.study, standing(study.study)) is None  # it does not say when it began
+
+
+@pytest.mark.parametrize(
+    ("outcome", "words"),
+    [
+        (Outcome.INVALID, "resubmit mine --failed"),
+        (Outcome.OOM, "1 cell killed for memory: hpml-jobs resubmit mine --oom --mem GB"),
+        (Outcome.NODE_FAIL, "1 cell lost by the cluster: hpml-jobs resubmit mine --lost"),
+        (Outcome.CANCELLED, "--cancelled"),
+        (Outcome.MISSING, "--missing"),
+        (Outcome.UNKNOWN, "SLURM does not answer; nothing is lost by it"),
+    ],
+)
+def test_every_outcome_has_its_next_step(outcome: Outcome, words: str) -> None:
+    state = CellState(slug="ddp", outcome=outcome, job="17_0")
+    assert any(words in line for line in advice([state], "mine"))
+
+
+def test_what_is_an_answer_needs_no_step_but_collect() -> None:
+    cells = [
+        CellState(slug="a", outcome=Outcome.OK, recorded=True),
+        CellState(slug="b", outcome=Outcome.OOM, recorded=True),
+        CellState(slug="c", outcome=Outcome.OOM, untried=True),
+    ]
+    assert advice(cells, "mine") == ["next: hpml-jobs collect mine"]
+
+
+def test_where_not_all_cells_fit_the_most_telling_are_shown() -> None:
+    cells = [CellState(slug=f"w{n}", outcome=Outcome.WAITING) for n in range(20)]
+    cells.insert(10, CellState(slug="broken", outcome=Outcome.FAILED))
+    table = states_table(cells, rows=5)
+    names = [str(cell) for cell in table.columns[0].cells]
+    assert "broken" in names
+    assert names[-1] == "… and 17 more"
+    assert len(names) == 5
+
+
+def test_a_sum_without_gpus_is_told_in_time(slurm: FakeSlurm, made: Made) -> None:
+    used = usage(made.study, standing(made.study))
+    assert used is not None
+    plain = usage_line(type(used)(runs=2, used_s=4_000, source="the attempts' own times"))
+    assert plain == "used 1 h 07 min, in 2 runs; by the attempts' own times"
+
+
+# ---- logs --follow ----
+
+
+def test_following_gives_the_end_of_the_log_then_what_is_added_until_the_end(
+    slurm: FakeSlurm, made: Made
+) -> None:
+    made.begin(256, "17_3")
+    slurm.answer("squeue", queued("17_3", "RUNNING", node="gr001"))
+    (state,) = [s for s in states(made.study) if s.outcome is Outcome.RUNNING]
+    assert running_last(made.study, states(made.study)) == state
+    log = made.study.cell(state.slug).attempt("17_3.r0").log_of(0)
+    log.write_text("one\ntwo\nthree\n")
+    texts = follow(made.study, state, 2)
+    assert next(texts) == "two\nthree\n"
+    with log.open("a") as opened:
+        opened.write("four\n")
+    assert next(texts) == "four\n"
+    made.end(256, "17_3", Outcome.FAILED, "no")
+    assert "".join(texts) == ""
+
+
+def test_following_where_nothing_runs_is_one_line(
+    made: Made, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["logs", "mine", "-f"]) == 1
+    assert "no cell of study mine is running; hpml-jobs status mine" in capsys.readouterr().err
+
+
+def test_logs_for_programs(made: Made, capsys: pytest.CaptureFixture[str]) -> None:
+    found = json.loads(told(capsys, "logs", "mine", "--json"))
+    texts = {cell["state"]["outcome"]: cell["text"] for cell in found["cells"]}
+    assert texts["failed"] == "rank 1 failed first:\nValueError: no"
+
+
+def test_watch_for_programs_is_a_line_per_change(
+    slurm: FakeSlurm, made: Made, capsys: pytest.CaptureFixture[str]
+) -> None:
+    slurm.answer("squeue")
+    (line,) = told(capsys, "watch", "mine", "--json").splitlines()
+    assert len(json.loads(line)["cells"]) == 4

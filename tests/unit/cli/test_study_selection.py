@@ -1,0 +1,50 @@
+"""[STUDY] [PATTERN]: which study and which of its cells a command means."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from hpml_jobs.cli.options import which
+from hpml_jobs.errors import HpmlError, UsageError
+from hpml_jobs.study.study import Study
+
+
+class Named(NamedTuple):
+    slug: str
+
+
+CELLS = [Named("single-1gpu-b32-digits-1a2b3c"), Named("ddp-4gpu-b32-digits-4d5e6f")]
+
+
+@pytest.fixture(autouse=True)
+def outputs(desk: Path) -> Path:
+    Study(desk / "outputs" / "mine").create()
+    return desk / "outputs"
+
+
+@pytest.mark.parametrize("words", [(None, None), ("mine", None)])
+def test_without_a_pattern_all_cells_are_meant(words) -> None:
+    asked = which(*words, None)
+    assert (asked.study.name, asked.pattern) == ("mine", None)
+    assert asked.chosen(CELLS) == CELLS
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("mine", "ddp-*"), ("*4gpu*", None), ("[d]dp-*", None), ("mine", CELLS[1].slug)],
+)
+def test_a_pattern_or_a_full_name_chooses_cells(words) -> None:
+    asked = which(*words, None)
+    assert asked.study.name == "mine"
+    assert asked.chosen(CELLS) == [CELLS[1]]
+
+
+def test_a_pattern_that_matches_nothing_names_what_is_there() -> None:
+    with pytest.raises(HpmlError, match=r"no cell dp-\* in mine \(there: single-1gpu-b32"):
+        which("mine", "dp-*", None).chosen(CELLS)
+
+
+def test_two_patterns_are_refused() -> None:
+    with pytest.raises(UsageError, match="two patterns"):
+        which("ddp-*", "dp-*", None)

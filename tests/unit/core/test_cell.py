@@ -1,0 +1,148 @@
+"""A cell: what is refused with which words, its slug, and what its hash covers."""
+
+import msgspec
+import pytest
+
+from hpml_jobs.core.cell import (
+    Cell,
+    CellFile,
+    Device,
+    Protocol,
+    Strategy,
+    SyncBuffers,
+    decode_cell_file,
+)
+from hpml_jobs.core.recipe import Recipe
+from hpml_jobs.errors import UsageError
+from hpml_jobs.study.files import encode
+from tests.unit.builders import DIGITS, cell
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"gpus": 0}, "gpus=0: must be 1 or more"),
+        ({"nodes": 0}, "nodes=0: must be 1 or more"),
+        ({"batch": 0}, "batch=0: must be 1 or more"),
+        ({"threads": 0}, "threads=0: must be 1 or more"),
+        ({"loader_workers": -1}, "loader_workers=-1: must be 0 or more"),
+        ({"seed": -1}, "seed=-1: must be 0 or more"),
+        ({"repeat": -1}, "repeat=-1: must be 0 or more"),
+        ({"probe_s": -1.0}, "probe_s=-1.0: must be 0 or more"),
+        ({"epochs": 2}, "epochs=2: protocol=full needs 3 or more"),
+        ({"gpus": 5, "nodes": 2}, "gpus=5 does not divide over nodes=2; take gpus=6"),
+        ({"strategy": Strategy.SINGLE}, "strategy=single with gpus=4"),
+        ({"strategy": Strategy.DP, "device": Device.CPU}, "silently runs one replica"),
+        ({"strategy": Strategy.DP, "nodes": 2}, "strategy=dp with nodes=2"),
+        ({"batch": 5121}, "20480 images over gpus=4 are 5120 each; take batch<=5120"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused_with_the_arithmetic(changes, words) -> None:
+    with pytest.raises(UsageError, match=r"^[^\n]*$") as refused:
+        cell(**changes)
+    assert words in str(refused.value)
+
+
+def test_a_batch_of_exactly_one_share_is_allowed() -> None:
+    assert cell(batch=5120).images_per_gpu == 5120
+
+
+def test_replacing_the_workload_checks_the_batch_again() -> None:
+    draft = cell(batch=9000, workload=msgspec.structs.replace(DIGITS, images=None))
+    with pytest.raises(UsageError, match=r"more than one GPU's share"):
+        msgspec.structs.replace(draft, workload=DIGITS)
+
+
+def test_processes_are_one_per_gpu_only_under_torchrun() -> None:
+    assert cell().processes == 4
+    assert cell(strategy=Strategy.DP).processes == 1
+    assert cell(gpus=1, strategy=Strategy.SINGLE).processes == 1
+    assert (cell(nodes=2).gpus_per_node, cell().global_batch) == (2, 2048)
+
+
+def test_the_slug_is_readable_and_ends_in_six_digits_of_the_hash() -> None:
+    assert cell().slug == f"ddp-4gpu-b512-digits-{cell().digest[:6]}"
+    many = cell(nodes=2, seed=3, repeat=1, device=Device.CPU)
+    assert many.slug == f"ddp-4proc-2nodes-b512-digits-s3-r1-{many.digest[:6]}"
+
+
+def test_the_slug_is_a_file_name_whatever_the_workload_is_called() -> None:
+    odd = cell(workload=msgspec.structs.replace(DIGITS, name="../My Model/№1 " + "x" * 99))
+    assert odd.slug.startswith("ddp-4gpu-b512-_my_model_1_")
+    assert "/" not in odd.slug
+    assert len(odd.slug) < 80
+
+
+def test_slug_and_hash_stay_the_same_from_version_to_version() -> None:
+    # A change here makes every finished cell of every study look new: it needs a new schema.
+    assert cell().slug == "ddp-4gpu-b512-digits-1d254a"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"gpus": 2},
+        {"nodes": 2},
+        {"batch": 128},
+        {"strategy": Strategy.DP},
+        {"workload": msgspec.structs.replace(DIGITS, lr=0.1)},
+        {"workload": msgspec.structs.replace(DIGITS, limit=2048, images=2048)},
+        {"device": Device.CPU},
+        {"gpu_type": "v100"},
+        {"threads": 2},
+        {"loader_workers": 4},
+        {"seed": 1},
+        {"repeat": 1},
+        {"epochs": 5},
+        {"probe_s": 3.0},
+        {"protocol": Protocol.LAB, "epochs": 3},
+        {"recipe": Recipe(name="scaled", scaled=True)},
+        {"set_epoch": False},
+        {"sync_buffers": SyncBuffers.OFF},
+        {"evaluate": True},
+    ],
+)
+def test_what_can_change_the_number_changes_the_hash(change) -> None:
+    assert cell(**change).digest != cell().digest
+    assert cell(**change).slug != cell().slug
+
+
+def test_every_field_of_a_cell_is_in_the_hash_and_none_is_a_limit_or_a_path() -> None:
+    assert set(Cell.__struct_fields__) == {
+        *("gpus", "nodes", "batch", "strategy", "workload", "protocol", "device", "gpu_type"),
+        *("threads", "loader_workers", "seed", "repeat", "epochs", "probe_s"),
+        *("recipe", "set_epoch", "sync_buffers", "evaluate", "quantize"),
+    }
+
+
+def test_paths_and_versions_beside_the_cell_do_not_change_its_hash() -> None:
+    here = CellFile(cell=cell(), data_root="/a", code_root="/b")
+    there = CellFile(cell=cell(), data_root="/c", code_root="/d", hpml_jobs="9", supersedes="1.r0")
+    assert here.cell.digest == there.cell.digest
+
+
+def test_a_cell_file_comes_back_as_it_was_written() -> None:
+    file = CellFile(cell=cell(protocol=Protocol.LAB), data_root="/data", code_root="/code")
+    assert decode_cell_file(encode(file), "cell.json") == file
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda text: text[: len(text) // 2], "cell.json cannot be read: Input data was truncated"),
+        (lambda text: b"\xff\xfe" + text, "cell.json cannot be read"),
+        (lambda text: b'{"name": "\xff"}', "cell.json cannot be read"),
+        (lambda text: b"[]", "cell.json cannot be read: Expected `object`"),
+        (lambda text: text.replace(b'"gpus": 4', b'"gpus": "4"'), "`$.cell.gpus`"),
+        (lambda text: text.replace(b'"gpus": 4', b'"gpus": 0'), "gpus=0: must be 1 or more"),
+        (lambda text: text.replace(b'"seed"', b'"sead"'), "unknown field `sead`"),
+        (lambda text: text.replace(b'"schema": 3', b'"schema": 1'), "cell.json has schema 1"),
+        (lambda text: text.replace(b'"schema": 3', b'"schema": 4'), "cell.json has schema 4"),
+    ],
+)
+def test_a_wrong_cell_file_is_named_with_the_place_of_the_fault(change, words) -> None:
+    text = encode(CellFile(cell=cell(), data_root="/data", code_root="/code"))
+    with pytest.raises(UsageError) as refused:
+        decode_cell_file(change(text), "cell.json")
+    assert str(refused.value).startswith("cell.json ")
+    assert words in str(refused.value)

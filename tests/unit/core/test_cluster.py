@@ -1,0 +1,293 @@
+"""Each cluster of conf/cluster is asked in its own way, and what it refuses is refused before."""
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from hpml_jobs.core.cluster import Cluster, Container, Shape, check_inventory, sbatch_options
+from hpml_jobs.errors import UsageError
+from hpml_jobs.plan.sweep import expand
+from hpml_jobs.slurm.states import Node
+
+ACCOUNT = "cluster.account=mine"
+
+
+@functools.cache
+def composed(name: str, *words: str) -> Cluster:
+    """A cluster from its file, with words of the command line; Hydra is slow enough to ask once."""
+    asked = [f"cluster={name}", "workload=digits", *words]
+    return expand(asked, multirun=False).settings[0].cluster
+
+
+@pytest.fixture
+def cluster(desk: Path) -> Callable[..., Cluster]:
+    """A cluster as a person without defaults of their own gets it: cluster(name, *words)."""
+    return composed
+
+
+def shape(kind: str | None, gpus: int = 4, nodes: int = 1, **changes: Any) -> Shape:
+    memory = changes.pop("mem_gb_per_node", 32 * gpus)
+    return Shape(
+        nodes=nodes,
+        gpus_per_node=gpus,
+        gpu_type=kind,
+        cpus_per_node=3 * gpus,
+        mem_gb_per_node=memory,
+        minutes=30,
+    )
+
+
+COMMON = {"nodes": 1, "ntasks-per-node": 1, "cpus-per-task": 12, "time": 30, "requeue": True}
+
+
+def test_greene_names_the_kind_in_gres_and_no_partition(cluster) -> None:
+    asked = sbatch_options(shape("v100"), cluster("greene"))
+    assert asked == {**COMMON, "mem": "128G", "gres": "gpu:v100:4"}
+
+
+def test_greene_takes_a_stakeholders_partition_and_an_account(cluster) -> None:
+    greene = cluster("greene", "cluster.partition=tandon_h100_1", ACCOUNT, "cluster.qos=high")
+    greene.check()
+    asked = sbatch_options(shape("h100"), greene)
+    assert (asked["partition"], asked["account"], asked["qos"]) == (
+        *("tandon_h100_1", "mine", "high"),
+    )
+
+
+def test_torch_names_the_kind_as_a_constraint_and_comments_on_preemption(cluster) -> None:
+    torch = cluster("torch", ACCOUNT)
+    torch.check()
+    assert sbatch_options(shape("h200", 8), torch) == {
+        **COMMON,
+        "cpus-per-task": 24,
+        "mem": "256G",
+        "account": "mine",
+        "gres": "gpu:8",
+        "constraint": "h200",
+        "comment": "preemption=yes;requeue=true",
+    }
+
+
+def test_an_own_constraint_stands_beside_the_kind(cluster) -> None:
+    torch = cluster("torch", ACCOUNT, "cluster.constraint=icelake")
+    assert sbatch_options(shape("l40s"), torch)["constraint"] == "icelake&l40s"
+
+
+@pytest.mark.parametrize(
+    ("gpus", "partition"), [(1, "g2-standard-12"), (2, "g2-standard-24"), (4, "g2-standard-48")]
+)
+def test_burst_chooses_the_partition_by_kind_and_number(cluster, gpus, partition) -> None:
+    burst = cluster("burst", ACCOUNT)
+    burst.check()
+    asked = sbatch_options(shape("l4", gpus, mem_gb_per_node=None), burst)
+    assert (asked["partition"], asked["gres"]) == (partition, f"gpu:{gpus}")
+    assert asked["requeue"] is True
+    assert "mem" not in asked
+
+
+def test_burst_has_no_partition_for_every_number(cluster) -> None:
+    with pytest.raises(UsageError, match=r"no partition of 4 a100 on a node: .* hold 1, 2"):
+        sbatch_options(shape("a100"), cluster("burst", ACCOUNT))
+
+
+def test_a_generic_slurm_sets_nothing_that_nobody_asked_for(cluster) -> None:
+    asked = sbatch_options(shape("a40", mem_gb_per_node=None), cluster("slurm"))
+    assert asked == {**COMMON, "gres": "gpu:a40:4"}
+
+
+def test_gpus_without_a_kind_are_asked_for_by_number(cluster) -> None:
+    assert sbatch_options(shape(None), cluster("slurm"))["gres"] == "gpu:4"
+
+
+def test_a_cpu_cluster_is_asked_for_no_gpus(cluster) -> None:
+    asked = sbatch_options(shape(None, gpus=0), cluster("slurm", "cluster.device=cpu"))
+    assert not {"gres", "constraint", "partition"} & set(asked)
+
+
+@pytest.mark.parametrize(
+    ("isolate", "expected"),
+    [("off", {}), ("serial", {"dependency": "singleton"}), ("exclusive", {"exclusive": True})],
+)
+def test_isolation_is_singleton_or_whole_nodes(cluster, isolate, expected) -> None:
+    asked = sbatch_options(shape("v100"), cluster("greene", f"cluster.isolate={isolate}"))
+    assert {k: v for k, v in asked.items() if k in ("dependency", "exclusive")} == expected
+
+
+def test_any_other_sbatch_option_is_passed_on_and_goes_last(cluster) -> None:
+    words = ("+cluster.sbatch.reservation=class", "+cluster.sbatch.time=99", "cluster.wckey=w")
+    asked = sbatch_options(shape("v100"), cluster("greene", *words))
+    assert (asked["reservation"], asked["time"], asked["wckey"]) == ("class", 99, "w")
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "refusal"),
+    [
+        ("torch", [], "cluster=torch needs an account: add cluster.account=torch_pr_123_general"),
+        ("burst", [], "cluster=burst needs an account: add cluster.account=ece_gy_9143-"),
+        ("torch", [ACCOUNT, "cluster.partition=x"], "cluster=torch rejects jobs that name a part"),
+        ("burst", [ACCOUNT, "cluster.partition=x"], "cluster=burst rejects jobs that name a part"),
+        ("slurm", ["cluster.account_rule=required"], "cluster=slurm needs an account"),
+        (
+            "slurm",
+            ["cluster.partition_rule=required"],
+            "needs a partition: add cluster.partition=",
+        ),
+    ],
+)
+def test_what_a_cluster_refuses_is_refused_with_the_next_step(
+    cluster, name, words, refusal
+) -> None:
+    with pytest.raises(UsageError) as refused:
+        cluster(name, *words).check()
+    assert refusal in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["greene", "slurm", "local"])
+def test_where_nothing_is_mandatory_nothing_is_refused(cluster, name) -> None:
+    cluster(name).check()
+    assert cluster(name).account is None
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("greene", "rtx8000"), ("torch", "l40s"), ("burst", "l4"), ("slurm", None)]
+)
+def test_every_profile_has_its_default_kind(cluster, name, kind) -> None:
+    assert cluster(name).kind(None) == kind
+
+
+@pytest.mark.parametrize(
+    ("asked", "refusal"),
+    [
+        ("a100|h100", "a mix of GPU kinds compares nothing"),
+        ("a100&h100", "a mix of GPU kinds"),
+        ("a100,h100", "a mix of GPU kinds"),
+        ("any", "a mix of GPU kinds"),
+        ("h200", "gpu_type=h200: cluster=greene has a100, h100, rtx8000, v100"),
+    ],
+)
+def test_a_mix_or_an_unknown_kind_is_refused(cluster, asked, refusal) -> None:
+    with pytest.raises(UsageError) as refused:
+        cluster("greene").kind(asked)
+    assert refusal in str(refused.value)
+
+
+def test_several_kinds_without_a_default_must_be_chosen_from(cluster) -> None:
+    both = msgspec.structs.replace(cluster("slurm"), gpu_types={"b": 4, "a": 2})
+    with pytest.raises(UsageError, match=r"has GPU kinds a, b: name one, gpu_type="):
+        both.kind(None)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "gpus", "nodes"),
+    [
+        ("greene", "v100", 4, 1),
+        ("greene", "v100", 8, 2),
+        ("greene", "v100", 6, 2),
+        ("torch", "h200", 8, 1),
+        ("torch", "l40s", 8, 2),
+        ("burst", "a100", 2, 1),
+        ("slurm", "anything", 64, 1),
+        ("local", None, 64, 1),
+    ],
+)
+def test_nodes_are_as_few_as_hold_the_gpus(cluster, name, kind, gpus, nodes) -> None:
+    assert cluster(name).nodes_for(gpus, kind) == nodes
+
+
+def test_gpus_that_do_not_divide_are_refused_with_the_arithmetic(cluster) -> None:
+    with pytest.raises(UsageError, match=r"gpus=5 does not divide over 2 nodes of 4.*take gpus=8"):
+        cluster("greene").nodes_for(5, "v100")
+
+
+def test_without_a_container_the_jobs_python_is_ours_or_the_one_given(cluster) -> None:
+    assert cluster("greene").python_command("/env/bin/python") == ["/env/bin/python"]
+    other = cluster("greene", "cluster.python=/other/python")
+    assert other.python_command("/env/bin/python") == ["/other/python"]
+
+
+def test_a_container_is_entered_with_its_overlay_read_only() -> None:
+    box = Container(
+        runtime="apptainer", image="/i.sif", overlay="/o.ext3", binds=("/scratch", "/a b")
+    )
+    command = Cluster(name="x", container=box).python_command("/env/bin/python")
+    assert command == [
+        *("apptainer", "exec", "--nv", "--overlay", "/o.ext3:ro"),
+        *("--bind", "/scratch", "--bind", "/a b", "/i.sif", "/bin/bash", "-c"),
+        *('source /ext3/env.sh; exec python "$@"', "python"),
+    ]
+
+
+@pytest.mark.parametrize(("name", "runtime"), [("greene", "singularity"), ("torch", "apptainer")])
+def test_each_cluster_has_its_container_runtime(cluster, name, runtime) -> None:
+    with_image = cluster(name, "cluster.container.image=/i.sif")
+    assert with_image.python_command("python")[:2] == [runtime, "exec"]
+
+
+def test_a_shape_is_told_in_words() -> None:
+    assert str(shape("v100")) == "1 node x 4 v100, 12 CPUs, 128 GB, 30 min"
+    assert str(shape(None, gpus=0, nodes=2, mem_gb_per_node=None)) == "2 nodes, 0 CPUs, 30 min"
+
+
+NODES = [
+    Node("g1", "rtx8000", 4, 48, 190.0, frozenset({"main"})),
+    Node("g2", "rtx8000", 4, 16, 190.0, frozenset({"main", "short"})),
+    Node("v1", "v100", 2, 40, 64.0, frozenset({"main"})),
+    Node("c1", None, 0, 48, 190.0, frozenset({"cpu"})),
+]
+
+
+@pytest.mark.parametrize(
+    ("asks", "words"),
+    [
+        (shape("rtx8000", 8), "1 node with rtx8000 of 8 GPUs each; this cluster has 0 such"),
+        (shape("rtx8000", 4, nodes=3), "3 nodes with rtx8000 of 4 GPUs each; this cluster has 2"),
+        (shape("v100", 4), "has 0 such (of 1 with v100, the largest has 2)"),
+        (shape("a100", 1), "gpu_type=a100: SLURM has only rtx8000, v100 here"),
+        (shape("v100", 2, mem_gb_per_node=99), "take fewer cluster.mem_gb_per_gpu="),
+    ],
+)
+def test_what_the_cluster_can_never_start_is_refused(cluster, asks, words) -> None:
+    with pytest.raises(UsageError) as refused:
+        check_inventory(asks, cluster("slurm"), NODES)
+    assert words in str(refused.value)
+
+
+def test_too_many_cpus_are_refused_by_name(cluster) -> None:
+    asks = msgspec.structs.replace(shape("rtx8000"), cpus_per_node=64)
+    with pytest.raises(UsageError, match=r"of 64 CPUs each; .* largest has 48.*loader_workers="):
+        check_inventory(asks, cluster("slurm"), NODES)
+
+
+@pytest.mark.parametrize("asks", [shape("rtx8000", nodes=2), shape("v100", 2, mem_gb_per_node=64)])
+def test_what_fits_passes(cluster, asks) -> None:
+    assert check_inventory(asks, cluster("slurm"), NODES) is None
+
+
+def test_only_the_nodes_of_the_partition_count(cluster) -> None:
+    short = cluster("slurm", "cluster.partition=short")
+    assert check_inventory(shape("rtx8000"), short, NODES) is None
+    with pytest.raises(UsageError, match=r"has 1 such"):
+        check_inventory(shape("rtx8000", nodes=2), short, NODES)
+    with pytest.raises(UsageError, match=r"partition nope does not exist here: cpu, main, short"):
+        check_inventory(shape("rtx8000"), cluster("slurm", "cluster.partition=nope"), NODES)
+
+
+def test_where_slurm_knows_no_kinds_or_other_names_any_node_with_gpus_counts(cluster) -> None:
+    untyped = [Node("n1", None, 4, 48, 190.0, frozenset({"main"})), NODES[3]]
+    assert check_inventory(shape("l40s"), cluster("slurm"), untyped) is None
+    named = [Node("n1", "nvidia_l40s", 4, 48, 190.0, frozenset({"main"}))]
+    assert check_inventory(shape("l40s"), cluster("torch", ACCOUNT), named) is None
+
+
+def test_the_partition_that_burst_derives_must_have_nodes_enough(cluster) -> None:
+    cloud = [Node("b1", None, 4, 48, 190.0, frozenset({"g2-standard-48"}))]
+    burst = cluster("burst", ACCOUNT)
+    assert check_inventory(shape("l4", mem_gb_per_node=None), burst, cloud) is None
+    with pytest.raises(UsageError, match=r"has 1 such"):
+        check_inventory(shape("l4", nodes=2, mem_gb_per_node=None), burst, cloud)
+    with pytest.raises(UsageError, match=r"partition g2-standard-12 does not exist here"):
+        check_inventory(shape("l4", 1, mem_gb_per_node=None), burst, cloud)

@@ -1,0 +1,133 @@
+"""A record: what is believed, what is refused, and that a file is there whole or not at all."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from hpml_jobs.core.cell import Strategy
+from hpml_jobs.core.record import Record
+from hpml_jobs.core.validation import InvalidRecordError, decode
+from hpml_jobs.slurm.states import Outcome
+from hpml_jobs.study.files import encode, write_whole
+from tests.unit.builders import cell, record
+
+CELL = cell()
+
+
+def changed(**fields: Any) -> bytes:
+    """A valid record's JSON with its own fields changed."""
+    return encode(record(CELL, **fields))
+
+
+def rank_changed(number: int, epoch: int = 1, **fields: Any) -> bytes:
+    """A valid record's JSON with one epoch of one rank changed."""
+    values = json.loads(encode(record(CELL)))
+    values["ranks"][number]["epochs"][epoch] |= fields
+    return encode(values)
+
+
+def test_a_record_comes_back_as_it_was_written() -> None:
+    assert decode(encode(record(CELL)), "record.json") == record(CELL)
+
+
+def test_an_oom_record_needs_a_reason_and_nothing_else() -> None:
+    oom = record(CELL, outcome=Outcome.OOM, reason="rank 1: out of memory", ranks=(), model=None)
+    assert decode(encode(oom), "record.json").outcome is Outcome.OOM
+
+
+def test_a_dp_record_is_one_process_for_all_gpus() -> None:
+    dp = record(cell(strategy=Strategy.DP))
+    assert decode(encode(dp), "record.json").ranks == dp.ranks
+    assert len(dp.ranks) == 1
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9, 0.99])
+def test_a_half_written_record_is_not_a_whole_record(share) -> None:
+    text = changed().rstrip()
+    with pytest.raises(InvalidRecordError, match=r"record.json is not a whole record"):
+        decode(text[: int(len(text) * share)], "record.json")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (b"[]", "Expected `object`, got `array`"),
+        (b"\xff\xfe{}", "is not a whole record"),
+        (b'{"slug": "\xff"}', "is not a whole record"),
+        (b"{}", "has record schema None"),
+        (changed(schema=1), "has record schema 1, this hpml_jobs"),
+        (changed(schema=4), "has record schema 4, this hpml_jobs"),
+        (changed().replace(b'"slug"', b'"slag"'), "unknown field `slag`"),
+        (changed().replace(b'"gpus": 4', b'"gpus": 0', 1), "gpus=0: must be 1 or more"),
+        (
+            rank_changed(2, epoch_s=None),
+            "Expected `float`, got `null` - at `$.ranks[2].epochs[1].epoch_s`",
+        ),
+        (rank_changed(2, iterations=9.5), "Expected `int`, got `float`"),
+        (changed().replace(b"1.5", b"NaN"), "is not a whole record: JSON is malformed"),
+        (changed().replace(b"1.5", b"1e999"), "is not a whole record"),
+        (changed(outcome=Outcome.RUNNING), "outcome running is not one that leaves a record"),
+        (changed(model=None), "outcome ok without model and facts"),
+        (changed(facts=None), "outcome ok without model and facts"),
+        (changed(ranks=()), "ranks [] are there, 4 were expected"),
+        (changed(ranks=record(CELL).ranks[:3]), "ranks [0, 1, 2] are there, 4 were expected"),
+        (changed(ranks=record(CELL).ranks[::-1]), "ranks [3, 2, 1, 0] are there"),
+        (rank_changed(1, role="warmup"), "rank 1 has no warm-up and timed and instrumented epoch"),
+        (rank_changed(1, iterations=9), "rank 1 counted 9 iterations in its timed epoch, not 10"),
+        (rank_changed(3, samples=5119), "rank 3 counted 5119 samples in its timed epoch, not 5120"),
+        (rank_changed(0, epoch_s=0.0), "impossible times in the timed epoch"),
+        (rank_changed(0, epoch_s=-1.0), "ranks[0].epochs[1].epoch_s is negative: -1.0"),
+        (rank_changed(0, stall_s=9.0), "impossible times in the timed epoch: 7.997 s, 9.0 s"),
+        (rank_changed(0, epoch=0, stall_s=-0.1), "ranks[0].epochs[0].stall_s is negative: -0.1"),
+    ],
+)
+def test_what_cannot_be_believed_is_refused_with_the_reason(text, words) -> None:
+    with pytest.raises(InvalidRecordError, match=r"^record.json[^\n]*$") as refused:
+        decode(text, "record.json")
+    assert words in str(refused.value)
+
+
+def test_the_slowest_rank_gives_the_times_so_that_they_add_up() -> None:
+    found = record(CELL)
+    assert found.slowest.rank == 3
+    assert (found.epoch_s, found.stall_s) == (8.0, 0.16)
+    assert found.train_s == pytest.approx(7.84)
+
+
+def test_the_loss_is_the_mean_over_samples_not_over_ranks() -> None:
+    values = json.loads(encode(record(CELL)))
+    for rank, loss, samples in zip(
+        values["ranks"], (1, 1, 1, 5), (100, 100, 100, 500), strict=True
+    ):
+        rank["epochs"][1] |= {"loss": loss, "samples": samples}
+    assert msgspec.convert(values, Record).loss == pytest.approx((300 + 2500) / 800)
+
+
+def test_writing_replaces_a_file_in_one_piece(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "record.json"
+    write_whole(path, b"old")
+    write_whole(path, b"new")
+    assert path.read_bytes() == b"new"
+    assert list(path.parent.iterdir()) == [path]
+    assert path.stat().st_mode & 0o777 == 0o644
+
+
+@pytest.mark.parametrize("broken", ["fsync", "replace"])
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    path = tmp_path / "record.json"
+    write_whole(path, b"old")
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os if broken == "fsync" else Path, broken, full)
+    with pytest.raises(OSError, match=r"No space left"):
+        write_whole(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]

@@ -1,0 +1,327 @@
+"""What doctor sees on a login node, from texts that SLURMs really said, and what it makes of it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hpml_jobs.cli.main import run
+from hpml_jobs.core.cluster import Cluster, Container, GpuRequest, Launcher, Rule
+from hpml_jobs.core.findings import Finding, Level, NodeAnswer
+from hpml_jobs.doctor import controller, nodes
+from hpml_jobs.doctor import examine as examination
+from hpml_jobs.doctor import login_node as here
+from hpml_jobs.doctor import node_job as node
+from hpml_jobs.doctor import sbatch_check as request
+from hpml_jobs.doctor import self_test as proof
+from hpml_jobs.doctor.controller import Association
+from hpml_jobs.plan.plan import Plan, make_plan
+from hpml_jobs.plan.sweep import expand
+from hpml_jobs.slurm.jobs import JobState
+from hpml_jobs.study.files import encode, write_whole
+from hpml_jobs.study.manifest import Happening, ManifestLine
+from hpml_jobs.study.study import Study
+from hpml_jobs.submit.batches import batches
+from tests.unit.builders import record
+from tests.unit.cli.test_lazy_imports import login_node
+from tests.unit.conftest import FakeSlurm
+
+GREENE = Cluster(name="greene", gpu_types={"rtx8000": 4, "v100": 4})
+LAB = Association("lab", "", ("normal",), {"MaxJobs": "8", "MaxSubmit": "4"})
+
+IDLE = "gr001|idle|rtx8000|none\ngr002|mixed|rtx8000|none\ngv001|allocated|v100|none\n"
+DRAINED = "gr001|idle|rtx8000|none\ngr002|idle|rtx8000|none\ngv001|drained*|v100|bad fan\n"
+
+
+def by_name(found: list[Finding]) -> dict[str, Finding]:
+    return {one.about: one for one in found}
+
+
+def test_every_command_there_and_of_one_version_is_ok(slurm: FakeSlurm) -> None:
+    for name in controller.COMMANDS:
+        slurm.answer(name, "slurm-wlm 22.05.8\n")
+    assert controller.commands().level is Level.OK
+    slurm.answer("sinfo", "slurm 23.11.4\n")
+    assert controller.commands().level is Level.WARNING
+    slurm.without("sbatch")
+    found = controller.commands()
+    assert (found.level, found.seen) == (Level.PROBLEM, "sbatch not on PATH")
+
+
+def test_a_controller_that_is_down_is_a_problem(slurm: FakeSlurm) -> None:
+    slurm.answer("scontrol", "Slurmctld(primary) at hal is UP\nClusterName = hal\n")
+    assert controller.controller().seen.startswith("cluster hal answers")
+    slurm.answer("scontrol", "Slurmctld(primary) at hal is DOWN\n")
+    found = controller.controller()
+    assert found.level is Level.PROBLEM
+    assert "is DOWN" in found.seen
+
+
+def test_accounting_that_is_switched_off_is_only_a_warning(slurm: FakeSlurm) -> None:
+    slurm.answer("sacct", err="Slurm accounting storage is disabled\n", code=1)
+    assert controller.accounting().level is Level.WARNING
+    slurm.answer("sacct")
+    assert controller.accounting().level is Level.OK
+
+
+def test_an_account_must_be_one_of_the_persons(slurm: FakeSlurm) -> None:
+    needs = Cluster(name="torch", account_rule=Rule.REQUIRED)
+    found = controller.account(needs, [LAB])
+    assert found.level is Level.PROBLEM
+    assert "cluster.account=lab" in found.remedy
+    other = controller.account(Cluster(name="torch", account="other"), [LAB])
+    assert (other.level, other.remedy) == (Level.PROBLEM, "cluster.account=lab")
+    assert controller.account(Cluster(name="torch", account="lab"), [LAB]).level is Level.OK
+    # where sacctmgr says nothing, nothing can be wrong
+    assert controller.account(Cluster(name="torch", account="other"), []).level is Level.OK
+
+
+def test_a_limit_on_submissions_is_told_and_counts_against_the_cells(slurm: FakeSlurm) -> None:
+    slurm.answer("sacctmgr", "normal||50|gres/gpu=24|\n")
+    found = controller.limits(GREENE, [LAB], cells=4)
+    assert found.level is Level.OK
+    for words in ("MaxArraySize 1001", "account lab: MaxJobs 8", "QOS normal: MaxSubmitPU 50"):
+        assert words in found.seen
+    assert controller.limits(GREENE, [LAB], cells=5).level is Level.WARNING
+
+
+def test_nodes_are_told_and_the_profile_is_compared_with_them(slurm: FakeSlurm) -> None:
+    slurm.answer("sinfo")
+    assert nodes.findings(GREENE, None)[0].level is Level.PROBLEM  # silent
+
+
+@pytest.mark.parametrize(
+    ("cluster", "agrees"),
+    [
+        (GREENE, True),
+        (Cluster(name="greene", gpu_types={"rtx8000": 8, "v100": 4}), False),
+        (Cluster(name="greene", gpu_types={"a100": 4}), False),
+        (Cluster(name="x", gpu_types={"a": 1}, gpu_request=GpuRequest.PARTITION), True),
+    ],
+)
+def test_kinds_that_sinfo_does_not_show_are_told(slurm: FakeSlurm, cluster, agrees) -> None:
+    found = by_name(nodes.findings(cluster, None))
+    assert found["nodes"].seen.startswith("2 nodes x 4 rtx8000, 1 node x 4 v100, 1 node without")
+    assert ("profile" not in found) is agrees
+
+
+def test_kinds_may_be_features(slurm: FakeSlurm) -> None:
+    torch = Cluster(name="t", gpu_types={"rtx8000": 4}, gpu_request=GpuRequest.GRES_CONSTRAINT)
+    assert nodes.parse_states(IDLE)["gr001"].features == {"rtx8000"}
+    known = nodes.machine.inventory()
+    assert nodes._profile(torch, known, nodes.parse_states(IDLE)) == []
+
+
+def test_nodes_that_are_out_matter_where_none_is_left(slurm: FakeSlurm) -> None:
+    known, states = nodes.machine.inventory(), nodes.parse_states(DRAINED)
+    (some,) = nodes._out(known, states, "rtx8000")
+    assert some.level is Level.WARNING
+    assert "gv001 drained* (bad fan)" in some.seen
+    (none,) = nodes._out(known, states, "v100")
+    assert none.level is Level.PROBLEM
+    assert nodes._out(known, nodes.parse_states(IDLE), "v100") == []
+
+
+def test_outputs_that_no_node_can_see_are_a_problem(tmp_path: Path) -> None:
+    assert here.outputs(tmp_path / "new", GREENE).level in (Level.OK, Level.WARNING)
+    file = tmp_path / "file"
+    file.write_text("")
+    refused = here.outputs(file / "studies", GREENE)
+    assert (refused.level, refused.remedy[-12:]) == (Level.PROBLEM, "outputs=PATH")
+    table = "disk / ext4 rw 0 0\nshm /dev/shm tmpfs rw 0 0\n"
+    assert here.mount_of(Path("/dev/shm/me"), table).in_memory
+    assert not here.mount_of(Path("/dev/shmem"), table).in_memory
+
+
+def test_a_container_that_cannot_be_read_is_a_problem(tmp_path: Path) -> None:
+    absent = Container(image=str(tmp_path / "no.sif"), overlay=str(tmp_path / "no.ext3"))
+    found = here.container(Cluster(name="greene", container=absent))
+    assert [one.level for one in found[:2]] == [Level.PROBLEM, Level.PROBLEM]
+    assert "no.ext3 is not there" in found[1].seen
+    assert here.container(GREENE) == []
+
+
+def test_the_jobs_python_is_asked_for_its_versions(tmp_path: Path) -> None:
+    absent = str(tmp_path / "python")
+    (found,) = here.python(Cluster(name="greene", python=absent))
+    assert found.level is Level.PROBLEM
+    ours = by_name(here.python(Cluster(name="local", launcher=Launcher.LOCAL)))
+    assert ours["versions"].level is Level.OK
+    assert "torchvision" in ours["versions"].seen
+    foreign = here._versions({"python": "3.12.1", "hpml-jobs": "0.0.1", "torch": "2.7.1"}, "there")
+    assert foreign.level is Level.PROBLEM
+    assert "0.0.1" in foreign.seen
+
+
+def test_a_laptop_is_examined_and_the_answer_is_json(
+    laptop: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["doctor", "--no-job", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["ok"]
+    about = {one["about"]: one["seen"] for one in told["findings"]}
+    assert about["cluster"].startswith("no sbatch here")
+    assert "20,480 training images" in about["data"]
+    assert list(laptop.iterdir()) == []
+
+
+def test_a_detected_cluster_is_told_by_what_detected_it(slurm: FakeSlurm) -> None:
+    for words, seen in (
+        ([], "SLURM's ClusterName is greene: cluster=greene"),
+        (["cluster=greene"], "cluster=greene (the command line)"),
+    ):
+        sweep = expand(words, multirun=False)
+        assert examination._profile(sweep, sweep.settings[0]).seen == seen
+
+
+def test_a_data_set_that_must_be_fetched_is_a_warning(slurm: FakeSlurm, desk: Path) -> None:
+    sweep = expand(["workload=resnet18_cifar10", "cluster=greene"], multirun=False)
+    plan = make_plan(sweep, fetch=False, say=lambda _: None)
+    found = examination._data(plan)
+    assert (found.level, found.seen) == (Level.WARNING, f"CIFAR-10 is not in {desk / 'data'}")
+    assert found.remedy.startswith("hpml-jobs fetch workload=resnet18_cifar10")
+    folder = desk / "data" / "cifar-10-batches-py"
+    folder.mkdir(parents=True)
+    for name in (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"):
+        (folder / name).write_bytes(b"")
+    there = examination._data(plan)
+    assert (there.level, there.seen.endswith(f" in {desk / 'data'}")) == (Level.OK, True)
+
+
+def test_a_login_node_without_sbatch_is_a_finding_and_wrong_words_are_wrong_usage(
+    laptop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("hpml_jobs.plan.machine.cluster_sign", lambda: "SLURM_CONF")
+    assert run(["doctor"]) == 1
+    assert "problem cluster        sbatch is not on PATH" in capsys.readouterr().out
+    monkeypatch.setattr("hpml_jobs.plan.machine.cluster_sign", lambda: None)
+    assert run(["doctor", "clutser=greene"]) == 2
+
+
+def test_after_a_problem_no_job_is_sent(laptop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (laptop / "file").write_text("")
+    assert run(["doctor", "cluster=local", "outputs=file"]) == 1
+    shown = capsys.readouterr().out
+    assert "problem outputs" in shown
+    assert "not sent to look at a node → first mend the problems above" in shown
+    assert shown.splitlines()[-1].endswith("1 warning, 1 problem: first mend the problems")
+
+
+def test_clocks_are_compared_no_closer_than_they_can_be() -> None:
+    assert node._clocks(written_s=100.5, absent_s=100, seen_s=101).level is Level.OK
+    assert node._clocks(written_s=80, absent_s=100, seen_s=101).level is Level.OK  # or a slow disk
+    ahead = node._clocks(written_s=161, absent_s=100, seen_s=101)
+    assert (ahead.level, "60 s ahead of" in ahead.seen) == (Level.WARNING, True)
+    behind = node._clocks(written_s=10, absent_s=100, seen_s=101)
+    assert "90 s behind" in behind.seen
+
+
+def test_a_job_without_an_answer_is_told_with_its_last_words(tmp_path: Path) -> None:
+    study = Study(tmp_path / "doctor")
+    study.slurm.mkdir(parents=True)
+    (study.slurm / "7_doctor_log.err").write_text(
+        "python: No module named hpml_jobs\nsrun: error: gr001: task 0: Exited with exit code 1\n"
+    )
+    found = node._unanswered(study, JobState(job="7", state="FAILED", node="gr001"), 600)
+    assert found.level is Level.PROBLEM
+    assert found.seen.endswith("FAILED on gr001: python: No module named hpml_jobs")
+    assert found.remedy.startswith("install hpml-jobs")
+    waits = JobState(job="7", state="PENDING", reason="Priority")
+    found = node._unanswered(study, waits, 600)
+    assert (found.level, "after 10 min" in found.seen) == (Level.WARNING, True)
+
+
+def test_an_answer_is_read_whole_or_not_at_all(tmp_path: Path) -> None:
+    question = node.Question(tmp_path / "asked.json", tmp_path / "answer.json")
+    assert question.read() is None
+    said = NodeAnswer(written_s=1.5, findings=(Finding(about="x", level=Level.OK, seen="y"),))
+    write_whole(question.answer, encode(said))
+    assert question.read() == said
+    question.forget()
+    assert list(tmp_path.iterdir()) == []
+
+
+def proving(*words: str, gpus: int = 2) -> Plan:
+    return proof.plan_of(list(words), gpus, None, lambda _: None)
+
+
+def test_the_study_that_proves_takes_the_persons_words_first(laptop: Path) -> None:
+    plan = proving("batch=32", "study=mine")
+    assert plan.study.name == "mine"
+    assert {one.cell.strategy.value for one in plan.cells} == {"ddp", "allreduce_flat"}
+    assert {one.cell.batch for one in plan.cells} == {32}
+    assert {one.cell.workload.name for one in plan.cells} == {"digits"}
+
+
+def test_on_gpus_dp_is_proved_too_and_needs_no_data(slurm: FakeSlurm) -> None:
+    plan = proving("cluster=greene", gpus=4)
+    assert {one.cell.strategy.value for one in plan.cells} == {"ddp", "allreduce_flat", "dp"}
+    assert {one.cell.workload.data for one in plan.cells} == {"synthetic"}
+    assert {one.shape.gpus_per_node for one in plan.cells} == {4}
+
+
+def measured(plan: Plan, job: str, *, sent_as: str = "101") -> None:
+    """The plan's cells sent, each with a record that a job left."""
+    plan.study.create()
+    slugs = tuple(one.cell.slug for one in plan.cells)
+    jobs = tuple(f"local-{sent_as}-{index}" for index in range(len(slugs)))
+    line = ManifestLine(happening=Happening.SENT, batch="b", cells=slugs, jobs=jobs)
+    plan.study.append(line)
+    for index, one in enumerate(plan.cells):
+        folder = plan.study.cell(one.cell.slug)
+        write_whole(folder.cell_json, encode(one.file))
+        left = record(one.cell, attempt=f"local-{job}-{index}.r0")
+        write_whole(folder.record_json, encode(left))
+
+
+def test_the_block_tells_every_check_and_not_whose_or_where_it_is(laptop: Path) -> None:
+    plan = proving()
+    measured(plan, "101")
+    found = proof.proof_of(plan, 2)
+    assert found.block.startswith("==== hpml_jobs")
+    for check in ("closure", "counts", "messages", "profiler", "replicas", "bus-bandwidth"):
+        assert f"  {check} " in found.block
+    assert "2 of 2 cells measured" in found.block
+    for private in (str(laptop), "gr001"):
+        assert private not in found.block
+
+
+def test_an_earlier_runs_record_proves_nothing(laptop: Path) -> None:
+    plan = proving()
+    measured(plan, "100", sent_as="101")
+    found = proof.proof_of(plan, 2)
+    assert not found.holds
+    assert "only an earlier run's record is there" in found.block
+    assert "0 of 2 cells measured" in found.block
+
+
+def test_what_sbatch_says_of_a_batch_is_a_finding(slurm: FakeSlurm) -> None:
+    words = ["cluster=greene", "workload=synthetic"]
+    plan = make_plan(expand(words, multirun=False), fetch=False, say=lambda _: None)
+    (batch,) = batches(plan, plan.cells)
+    slurm.answer(
+        "sbatch",
+        err="sbatch: Job 9 to start at 2026-11-21T16:43:52 using 3 processors on nodes gr001 in "
+        "partition main\n",
+    )
+    assert "could start at 2026-11-21T16:43:52 on gr001 (main)" in request.taken(plan, batch).seen
+    slurm.answer(
+        "sbatch",
+        err="allocation failure: Invalid account or account/partition combination specified\n",
+        code=1,
+    )
+    refused = request.taken(plan, batch)
+    assert (refused.level, refused.remedy) == (Level.PROBLEM, "cluster.account=…")
+
+
+def test_a_login_node_is_examined_without_torch(laptop: Path) -> None:
+    shown, end = login_node("doctor", "--no-job", "cluster=local", "device=cpu")
+    assert end["code"] == 0, shown
+    assert shown.splitlines()[-1].endswith("studies can be sent")
+    assert not {"pandas", "numpy", "matplotlib"} & set(end["loaded"])
+
+
+@pytest.mark.parametrize("command", ["doctor", "completion"])
+def test_the_help_shows_an_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([command, "--help"]) == 0
+    assert f"Example: hpml-jobs {command}" in " ".join(capsys.readouterr().out.split())

@@ -1,0 +1,386 @@
+"""Timings measured elsewhere: rows of a CSV file become records, or are named by their line."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hpml_jobs.cli.main import run
+from hpml_jobs.core.cell import Protocol, Strategy
+from hpml_jobs.core.record import Record
+from hpml_jobs.status.states import states
+from hpml_jobs.study.study import Study
+from tests.unit.cli.test_invalid_input import last_line
+from tests.unit.cli.test_lazy_imports import login_node
+
+LAB = "gpus,batch,epoch_s\n1,32,48.612\n2,32,30.819\n4,32,30.822\n"
+HEADER = "gpus,batch,epoch_s"
+
+
+def write(text: str | bytes, name: str = "lab.csv") -> None:
+    Path(name).write_bytes(text if isinstance(text, bytes) else text.encode())
+
+
+def bring(text: str | bytes, *words: str) -> int:
+    write(text)
+    return run(["import", "lab.csv", "study=lab", *words])
+
+
+def records(study: str = "lab") -> list[Record]:
+    found = (cell.read_record() for cell in Study(Path("outputs") / study).cells())
+    whole = [record for record in found if record is not None]
+    return sorted(whole, key=lambda record: (record.cell.batch, record.cell.gpus))
+
+
+def times(study: str = "lab") -> dict[tuple[int, int], float]:
+    """Seconds by GPUs and batch per GPU."""
+    return {(r.cell.gpus, r.cell.batch): r.epoch_s for r in records(study)}
+
+
+LAB_TIMES = {(1, 32): 48.612, (2, 32): 30.819, (4, 32): 30.822}
+
+
+# ---- what becomes of rows ----
+
+
+def test_rows_become_cells_with_records_that_status_knows(desk: Path) -> None:
+    assert bring(LAB) == 0
+    assert times() == LAB_TIMES
+    assert {state.outcome.value for state in states(Study(desk / "outputs" / "lab"))} == {"ok"}
+    one, two, _ = records()
+    assert (one.cell.strategy, two.cell.strategy) == (Strategy.SINGLE, Strategy.DDP)
+    assert two.cell.protocol is Protocol.IMPORTED
+    assert (two.iterations, two.samples) == (782, 50_000)
+    assert two.model is not None
+    assert two.model.gradient_bytes == 44_695_848
+    assert (two.train_s, two.compute_s, two.comm_exposed_s, two.facts) == (None,) * 4
+
+
+def test_optional_columns_are_kept_as_they_were_told(desk: Path) -> None:
+    columns = f"{HEADER},strategy,nodes,train_s,compute_s,comm_s,repeat,parameters,images"
+    text = (
+        f"{columns},iterations,model,gpu_model,date\n"
+        "4,64,20.5,allreduce,2,19.5,15,4.5,1,9231114,40000,157,VGG-11,A100,2024-05-01\n"
+    )
+    assert bring(text) == 0
+    (found,) = records()
+    cell, told = found.cell, found.imported
+    assert (cell.strategy, cell.nodes, cell.repeat) == (Strategy.ALLREDUCE, 2, 1)
+    assert (cell.workload.images, cell.workload.parameters) == (40_000, 9_231_114)
+    assert (found.train_s, found.compute_s, found.comm_exposed_s) == (19.5, 15, 4.5)
+    assert told is not None
+    assert (told.iterations, told.gpu_model, told.date) == (157, "A100", "2024-05-01")
+    assert found.facts is not None
+    assert (found.facts.gpu_model, cell.gpu_type, cell.workload.name) == ("A100", "A100", "VGG-11")
+
+
+@pytest.mark.parametrize("called", ["", "single", "ddp", "dp", "none"])
+def test_one_gpu_is_the_baseline_whatever_its_strategy_column_says(called: str, desk: Path) -> None:
+    assert bring(f"{HEADER},strategy\n1,32,48.612,{called}\n") == 0
+    assert [record.cell.strategy for record in records()] == [Strategy.SINGLE]
+
+
+def test_a_global_batch_is_divided_by_the_gpus_and_said_so(
+    desk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert bring(f"{HEADER}\n1,128,30\n4,128,12\n", "batch_is=global") == 0
+    assert times() == {(1, 128): 30, (4, 32): 12}
+    shown = capsys.readouterr().err
+    assert "divided by gpus" in shown
+    assert "no gpus=1 row of imported at batch 32 per GPU: no speedup and no residual" in shown
+
+
+def test_what_is_assumed_or_missing_is_said(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert bring(f"{LAB}2,64,20\n", "images=40000") == 0
+    said = capsys.readouterr().err
+    assert "imported: 40,000 images per epoch, 11,173,962 parameters" in said
+    assert "all 4 rows have no train_s: residual communication there includes data" in said
+    assert "no gpus=1 row of imported at batch 64" in said
+
+
+def test_iterations_that_contradict_the_batch_are_kept_and_said(
+    desk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert bring(f"{HEADER},iterations\n4,512,15.127,98\n") == 0
+    assert [record.iterations for record in records()] == [98]
+    assert "line 2: 98 iterations, where 4 x 512 images take 25 of 50000: is its batch" in (
+        capsys.readouterr().err
+    )
+
+
+@pytest.mark.parametrize(
+    ("model", "words", "parameters"),
+    [
+        ("ResNet-18", (), 11_173_962),
+        ("resnet18_torchvision", (), 11_181_642),
+        ("my net", (), None),
+        ("my net", ("parameters=1000",), 1000),
+    ],
+)
+def test_the_size_of_a_named_model_is_known_told_or_unknown_never_the_labs(
+    model: str, words: tuple[str, ...], parameters: int | None, desk: Path
+) -> None:
+    assert bring(f"{HEADER},model\n2,32,30,{model}\n", *words) == 0
+    (found,) = records()
+    assert (found.model.parameters if found.model else None) == parameters
+
+
+def test_rows_of_two_gpu_models_are_two_cells(desk: Path) -> None:
+    assert bring(f"{HEADER},gpu_model\n1,32,48.6,V100\n1,32,20.1,A100\n") == 0
+    assert {record.cell.gpu_type for record in records()} == {"V100", "A100"}
+
+
+def test_repeats_are_cells_of_their_own(desk: Path) -> None:
+    assert bring(f"{HEADER},repeat\n1,32,48,0\n1,32,49,1\n") == 0
+    assert {(r.cell.repeat, r.epoch_s) for r in records()} == {(0, 48), (1, 49)}
+
+
+# ---- forms that a spreadsheet gives a file ----
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"\xef\xbb\xbf" + LAB.encode(),
+        LAB.replace("\n", "\r\n"),
+        LAB.replace("\n", "\r"),
+        LAB.replace(",", ";"),
+        LAB.replace(",", "\t"),
+        LAB.replace(",", " , "),
+        LAB.replace("\n", "\n\n"),
+        LAB.replace("\n", ",,\n"),
+        "\n,,\n" + LAB,
+        LAB.rstrip("\n"),
+        LAB.upper(),
+        '"gpus","batch","epoch_s"\n"1","32","48.612"\n2, "32", " 30.819 "\n4,32,3.0822e1\n',
+        "epoch_s,gpus,batch\n48.612,1,32\n30.819,2,32\n30.822,4,32\n",
+    ],
+    ids=[
+        "BOM", "Windows", "old Mac", "semicolons", "tabs", "spaces", "blank-lines",
+        "empty-columns", "blank-first", "no-last-newline", "capitals", "quotes", "order",
+    ],
+)  # fmt: skip
+def test_every_form_of_the_same_rows_is_read(text: str | bytes, desk: Path) -> None:
+    assert bring(text) == 0
+    assert times() == LAB_TIMES
+
+
+# ---- rows that cannot be believed ----
+
+BAD_ROWS = [
+    ("1,32,abc", "line 2: epoch_s=abc is not a number"),
+    ("1,32,", "line 2: epoch_s is missing"),
+    (",32,9", "line 2: gpus is missing"),
+    ("1,32,0", "line 2: epoch_s=0: must be more than 0"),
+    ("1,32,-3", "line 2: epoch_s=-3: must be more than 0"),
+    ("1,32,nan", "line 2: epoch_s=nan is not a finite number"),
+    ("1,32,inf", "line 2: epoch_s=inf is not a finite number"),
+    ("1,32,1e999", "line 2: epoch_s=1e999 is not a finite number"),
+    ("1,32,4_8", "line 2: epoch_s=4_8 is not a finite number"),
+    ("1,32,OOM", "line 2: epoch_s=OOM is not a number"),
+    ("1.5,32,9", "line 2: gpus=1.5 is not a whole number"),
+    ("two,32,9", "line 2: gpus=two is not a whole number"),
+    ("0,32,9", "line 2: gpus=0: must be more than 0"),
+    ("1,-32,9", "line 2: batch=-32: must be more than 0"),
+    ("1,32,48,612", "line 2: 4 fields where the header names 3; a decimal comma? Write 48.612"),
+    ('1,32,"48,612"', "line 2: epoch_s=48,612: a comma in a number; write a decimal point"),
+    ("1,32", "line 2: 2 fields where the header names 3"),
+    ("4,12501,9", "50000 images over gpus=4 are 12500 each; take batch<=12500"),
+    ('1,32,"48', "line 2: cannot be read from here on: unexpected end of data"),
+    ("1,32,9\n1,32,9", "line 3: the same cell as line 2 (single gpus=1 nodes=1 batch=32); for "),
+    ("2,32,9\n1,32,x\n2,32,9", "line 3: epoch_s=x is not a number; line 4: the same cell as"),
+]
+
+
+@pytest.mark.parametrize(("rows", "telling"), BAD_ROWS, ids=[rows for rows, _ in BAD_ROWS])
+def test_a_bad_row_is_named_by_its_line_and_nothing_is_written(
+    rows: str, telling: str, desk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert bring(f"{HEADER}\n{rows}\n") == 1
+    told = last_line(capsys)
+    assert "lab.csv: nothing was imported" in told
+    assert telling in told
+    assert [path.name for path in desk.iterdir()] == ["lab.csv"]
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "telling"),
+    [
+        ("strategy", "dpp", "strategy=dpp: choose one of single, dp, ddp"),
+        ("strategy", "single", "strategy=single with gpus=2"),
+        ("nodes", "3", "gpus=2 does not divide over nodes=3"),
+        ("train_s", "31", "train_s=31.0 is more than epoch_s=30.0, which contains it"),
+        ("comm_s", "-1", "comm_s=-1: must be 0 or more"),
+        ("compute_s", "0", "compute_s=0: must be more than 0"),
+        ("repeat", "-1", "repeat=-1: must be 0 or more"),
+        ("images", "30", "batch=32 is more than one GPU's share of the data set: 30 images"),
+    ],
+)
+def test_a_bad_optional_field_is_named_by_its_line(
+    column: str, value: str, telling: str, desk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert bring(f"{HEADER},{column}\n1,32,48,\n2,32,30,{value}\n") == 1
+    assert f"line 3: {telling}" in last_line(capsys)
+
+
+def test_all_bad_rows_are_named_together_ten_at_most(
+    desk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = "".join(f"1,{batch},x\n" for batch in range(1, 13))
+    assert bring(f"{HEADER}\n{rows}") == 1
+    told = last_line(capsys)
+    assert "12 faults: line 2: " in told
+    assert "line 11: epoch_s=x is not a number; and 2 more" in told
+
+
+def test_the_same_cell_twice_is_told_with_what_tells_rows_apart(
+    desk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert bring(f"{HEADER},repeat\n2,32,9,1\n2,32,9,1\n") == 1
+    assert "the same cell as line 2 (ddp gpus=2 nodes=1 batch=32 repeat=1)" in last_line(capsys)
+    assert bring(f"{HEADER},strategy\n1,32,9,ddp\n1,32,9,dp\n") == 1
+    assert "gpus=1 is one baseline for all strategies" in last_line(capsys)
+
+
+def test_a_global_batch_that_is_not_whole_per_gpu_is_named(
+    desk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert bring(f"{HEADER}\n3,128,9\n", "batch_is=global") == 1
+    assert "line 2: batch=128 over gpus=3 is not whole" in last_line(capsys)
+
+
+@pytest.mark.parametrize(
+    ("content", "telling"),
+    [
+        (b"", "lab.csv is empty; its first line must name columns: gpus,batch,epoch_s"),
+        (b"\n\n", "lab.csv is empty"),
+        (HEADER.encode(), "lab.csv has a header and no rows"),
+        (b"1,32,48.612\n", "line 1: unknown column '1'"),
+        (b"gpu,batch,epoch_s\n", "line 1: unknown column 'gpu'; did you mean gpus?"),
+        (b"gpus,batch,time\n", "unknown column 'time'; Known: gpus, batch, epoch_s, strategy"),
+        (b"gpus,batch\n1,32\n", "line 1: no column epoch_s; needed are gpus, batch, epoch_s"),
+        (b"gpus,gpus,batch,epoch_s\n", "column gpus is there 2 times"),
+        (b'"gpus,batch\n1,32', "lab.csv cannot be read from here on: unexpected end"),
+        (b"gpus,batch,epoch_s\n1,32,\xe9\n", "lab.csv line 2 is not UTF-8 text"),
+        (LAB.encode("utf-16"), "lab.csv line 1 is not UTF-8 text"),
+    ],
+)
+def test_a_file_with_wrong_columns_is_named(
+    content: bytes, telling: str, desk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert bring(content) == 1
+    assert telling in last_line(capsys)
+    assert [path.name for path in desk.iterdir()] == ["lab.csv"]
+
+
+# ---- the command line ----
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "telling"),
+    [
+        ("", 2, "import takes one file (none is named): hpml-jobs import FILE.csv study=NAME"),
+        ("study=x", 2, "import takes one file (none is named)"),
+        ("a.csv b.csv study=x", 2, "import takes one file (a.csv and b.csv)"),
+        ("lab.csv", 2, "import lab.csv: name its study, study=NAME"),
+        ("lab.csv stduy=x", 2, "unknown key stduy: did you mean study?"),
+        ("lab.csv study=x gpus=2", 2, "unknown key gpus: import knows study, outputs"),
+        ("lab.csv study=", 2, "study= has no value"),
+        ("lab.csv study=x study=y", 2, "study is given twice"),
+        ("lab.csv study=../x", 2, "study='../x' is not a name"),
+        ("lab.csv study=x batch_is=all", 2, "batch_is=all: choose one of per_gpu, global"),
+        ("lab.csv study=x images=0", 2, "images=0: expected a whole number of 1 or more"),
+        ("lab.csv study=x parameters=11M", 2, "parameters=11M: expected a whole number"),
+        ("lab.csv study=x", 1, "lab.csv cannot be read: No such file or directory"),
+        (". study=x", 1, ". cannot be read: Is a directory"),
+    ],
+)
+def test_a_wrong_command_line_is_one_line(
+    words: str, code: int, telling: str, desk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["import", *words.split()]) == code
+    assert telling in last_line(capsys)
+    assert list(desk.iterdir()) == []
+
+
+def test_the_folder_of_studies_may_be_named_and_is_told_with_the_next_step(
+    desk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert bring(LAB, "outputs=my studies") == 0
+    assert "hpml-jobs collect lab --outputs 'my studies'" in capsys.readouterr().out
+    assert (desk / "my studies" / "lab" / "cells").is_dir()
+
+
+def test_a_program_may_read_what_was_imported(
+    desk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert bring(LAB, "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["study"], len(told["new"]), told["removed"]) == ("lab", 3, [])
+
+
+# ---- twice into one study ----
+
+
+def files(study: str = "lab") -> dict[Path, bytes]:
+    root = Path("outputs") / study
+    return {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+def test_the_same_file_again_changes_no_byte(
+    desk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert bring(LAB) == 0
+    before = files()
+    capsys.readouterr()
+    assert bring(LAB) == 0
+    assert files() == before
+    assert "imported 3 rows of lab.csv: 3 unchanged" in capsys.readouterr().out
+
+
+def test_changed_rows_replace_and_rows_that_are_gone_are_removed(
+    desk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert bring(LAB) == 0
+    capsys.readouterr()
+    assert bring(f"{HEADER}\n1,32,48.612\n2,32,30\n2,64,21\n") == 0
+    assert times() == {(1, 32): 48.612, (2, 32): 30, (2, 64): 21}
+    shown = capsys.readouterr().out
+    assert "1 new, 1 replaced, 1 unchanged, 1 removed" in shown
+    assert "removed, its row is gone: ddp-4gpu-b32-imported-" in shown
+
+
+def test_a_bad_file_leaves_the_study_as_it_was(desk: Path) -> None:
+    assert bring(LAB) == 0
+    before = files()
+    assert bring(f"{HEADER}\n1,32,x\n") == 1
+    assert files() == before
+
+
+def test_another_file_is_refused_by_a_study_that_holds_one(
+    desk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert bring(LAB) == 0
+    write(LAB, "other.csv")
+    assert run(["import", "other.csv", "study=lab"]) == 1
+    assert "study lab holds lab.csv, and a study is one file" in last_line(capsys)
+
+
+def test_timings_are_never_put_beside_measured_cells(
+    slurm: object, desk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["workload=digits", "study=lab"]) == 0
+    before = files()
+    assert bring(LAB) == 1
+    assert "study lab holds measured cells (single-1gpu-b128-digits-" in last_line(capsys)
+    assert files() == before
+
+
+def test_import_needs_nothing_heavy(slurm: object, desk: Path) -> None:
+    write(LAB)
+    shown, end = login_node("import", "lab.csv", "study=lab")
+    assert "imported 3 rows" in shown
+    heavy = {"hydra", "omegaconf", "pandas", "numpy", "submitit", "matplotlib"}
+    assert (end["code"], heavy & set(end["loaded"])) == (0, set())
+    shown, _ = login_node("import", "--help")
+    assert "Example: hpml-jobs import docs/published.csv study=published" in " ".join(shown.split())

@@ -1,0 +1,57 @@
+"""docs/published.md: its tables are those that its two commands make."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpml_jobs.cli.main import run
+from hpml_jobs.importer.records import COLUMNS
+
+DOCS = Path(__file__).parents[3] / "docs"
+
+
+@pytest.fixture
+def page() -> str:
+    return (DOCS / "published.md").read_text()
+
+
+@pytest.fixture
+def report(page: str, desk: Path) -> Path:
+    """The report that the page's commands make, typed as they stand there."""
+    (desk / "docs").mkdir()
+    shutil.copy(DOCS / "published.csv", desk / "docs")
+    words = re.findall(r"^hpml-jobs (.*published.*)$", page, re.MULTILINE)
+    assert words == ["import docs/published.csv study=published", "collect published"]
+    for command in words:
+        assert run(command.split()) == 0
+    return desk / "outputs" / "published" / "report"
+
+
+def test_every_table_of_the_page_is_in_the_report(page: str, report: Path) -> None:
+    made = (report / "tables.md").read_text()
+    tables = re.findall(r"(?:^\|.*\n)+", page.partition("right tables")[2], re.MULTILINE)
+    assert [table[2:9] for table in tables] == ["Table 1", "Table 2", "Table 3"]
+    for table in tables:
+        assert table in made
+
+
+def test_the_speedups_of_the_page_are_those_of_the_report(page: str, report: Path) -> None:
+    (group,) = json.loads((report / "tables.json").read_text())["groups"]
+    entries: list[dict[str, Any]] = group["entries"]
+    for batch in (32, 128, 512):
+        two, four = (e["speedup"] for e in entries if e["batch_per_gpu"] == batch)
+        assert f"{two:.3f} and {four:.3f} at {'batch ' if batch == 32 else ''}{batch}" in page
+
+
+def test_what_nobody_told_is_said_under_the_tables(report: Path) -> None:
+    made = (report / "tables.md").read_text()
+    assert "includes data loading" in made
+    assert "DataLoader workers in all: not known" in made
+
+
+def test_every_column_is_explained_on_the_page(page: str) -> None:
+    assert all(f"`{column}`" in page for column in COLUMNS)

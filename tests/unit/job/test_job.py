@@ -1,0 +1,496 @@
+"""On the node: how workers are started, how their end is judged, and whose record counts."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from hpml_jobs import __version__
+from hpml_jobs.core.cell import Cell, CellFile, Strategy
+from hpml_jobs.core.cluster import Shape
+from hpml_jobs.core.record import Attempt
+from hpml_jobs.errors import HpmlError
+from hpml_jobs.job import run as job_module
+from hpml_jobs.job.end import judge, over_its_limit
+from hpml_jobs.job.run import Job, attempt_cell, worker_command, worker_environment
+from hpml_jobs.slurm.states import Outcome
+from hpml_jobs.study.attempt import AttemptEnd, AttemptFolder, RankError
+from hpml_jobs.study.files import encode, write_whole
+from hpml_jobs.study.study import CellFolder, Study
+from tests.unit.builders import cell, record
+
+ONE = Job(id="101_0", restart=0, node=0)
+
+
+@pytest.fixture
+def folder(desk: Path) -> CellFolder:
+    """A cell that was sent."""
+    return sent(desk, cell())
+
+
+def sent(desk: Path, of: Cell, **changes: str) -> CellFolder:
+    study = Study(desk / "outputs" / "mine")
+    study.create()
+    folder = study.cell(of.slug)
+    write_whole(folder.cell_json, encode(CellFile(cell=of, data_root="", code_root="", **changes)))
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def in_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("SLURM_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("SLURM_ARRAY_JOB_ID", "101")
+    monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "0")
+    monkeypatch.setenv("SLURM_JOB_ID", "105")
+
+
+def workers(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
+    """Instead of the workers: Python code with the cell's folder and the attempt in sys.argv."""
+
+    def command(of: Cell, root: Path, attempt: AttemptFolder, job: Job) -> list[str]:
+        return [sys.executable, "-c", code, str(root), attempt.id]
+
+    monkeypatch.setattr(job_module, "worker_command", command)
+
+
+def leaves(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: bytes) -> None:
+    """Workers that end well and leave a record."""
+    (tmp_path / "left").write_bytes(content)
+    workers(
+        monkeypatch,
+        "import sys, shutil, pathlib; root, attempt = sys.argv[1:]\n"
+        f"shutil.copy({str(tmp_path / 'left')!r}, f'{{root}}/attempts/{{attempt}}/record.json')",
+    )
+
+
+# ---- who am I ----
+
+
+def test_a_job_is_its_array_task_and_restart(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Job.here() == ONE
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "2")
+    monkeypatch.setenv("SLURM_NODEID", "1")
+    assert Job.here() == Job("101_0", 2, 1)
+    monkeypatch.delenv("SLURM_ARRAY_JOB_ID")
+    assert Job.here().id == "105"
+
+
+def test_a_local_run_inside_an_allocation_is_the_local_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HPML_JOBS_JOB", "local-17-1700000000")
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "2")
+    assert Job.here() == Job("local-17-1700000000", 0, 0)
+
+
+def test_without_slurm_a_job_is_named_after_its_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SLURM_ARRAY_JOB_ID", "SLURM_JOB_ID"):
+        monkeypatch.delenv(name)
+    assert Job.here().id.startswith(f"here-{os.getpid()}-")
+
+
+# ---- commands ----
+
+
+@pytest.mark.parametrize(
+    "of",
+    [cell(gpus=1, strategy=Strategy.SINGLE), cell(strategy=Strategy.DP)],
+    ids=["single", "dp"],
+)
+def test_single_and_dp_are_one_plain_process(of: Cell) -> None:
+    command = worker_command(of, Path("/s/c"), AttemptFolder(Path("/s/c/attempts/101_0.r0")), ONE)
+    assert command == [sys.executable, "-m", "hpml_jobs.worker", "/s/c", "101_0.r0"]
+
+
+def test_ddp_on_one_node_is_standalone_torchrun() -> None:
+    attempt = AttemptFolder(Path("/s/c/attempts/101_0.r0"))
+    command = worker_command(cell(), Path("/s/c"), attempt, ONE)
+    assert command[1:3] == ["-m", "torch.distributed.run"]
+    assert {"--standalone", "--local-addr=127.0.0.1", "--max-restarts=0"} <= set(command)
+    assert command[command.index("--nproc-per-node") + 1] == "4"
+    assert command[command.index("--log-dir") + 1] == "/s/c/attempts/101_0.r0/ranks"
+    assert command[-4:] == ["-m", "hpml_jobs.worker", "/s/c", "101_0.r0"]
+
+
+@pytest.mark.parametrize("node", [0, 1])
+def test_ddp_on_two_nodes_meets_at_the_first_host(
+    node: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HPML_JOBS_HOSTS", "gr007 gr009 ")
+    attempt = AttemptFolder(Path("/s/c/attempts/101_0.r1"))
+    command = worker_command(cell(nodes=2), Path("/s/c"), attempt, Job("101_0", 1, node))
+    assert {
+        "--nnodes=2",
+        f"--node-rank={node}",
+        "--rdzv-backend=c10d",
+        "--rdzv-endpoint=gr007:20105",
+        "--rdzv-id=101_0_1",
+        f"--rdzv-conf=is_host={1 - node},read_timeout=300,join_timeout=900",
+    } <= set(command)
+    assert command[command.index("--nproc-per-node") + 1] == "2"
+    assert "--standalone" not in command
+
+
+def test_two_nodes_without_hosts_are_an_error_not_localhost() -> None:
+    attempt = AttemptFolder(Path("/s/c/attempts/101_0.r0"))
+    with pytest.raises(HpmlError, match=r"the job's hosts are unknown"):
+        worker_command(cell(nodes=2), Path("/s/c"), attempt, ONE)
+
+
+def test_workers_get_equal_threads_and_nothing_of_the_job_but_as_facts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("RANK", "3")
+    monkeypatch.setenv("OMP_NUM_THREADS", "64")
+    monkeypatch.setenv("NCCL_DEBUG", "INFO")
+    monkeypatch.setenv("SLURMD_NODENAME", "gr001")
+    found = worker_environment(cell(threads=3))
+    assert (found["OMP_NUM_THREADS"], found["MKL_NUM_THREADS"]) == ("3", "3")
+    assert found["NCCL_DEBUG"] == "INFO"
+    assert not {"RANK", "SLURM_JOB_ID"} & found.keys()
+    assert json.loads(found["HPML_JOBS_SLURM"])["SLURM_JOB_ID"] == "105"
+    assert found["HPML_JOBS_HOST"] == "gr001"
+    assert "SLURMD_NODENAME" not in found
+
+
+# ---- how an attempt ends ----
+
+
+def test_a_good_attempt_publishes_its_record(
+    folder: CellFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leaves(monkeypatch, tmp_path, encode(record(cell())))
+    end = attempt_cell(folder)
+    assert end.outcome is Outcome.OK
+    assert folder.read_record() == record(cell())
+    latest = folder.latest_attempt()
+    assert latest is not None
+    assert latest.id == "101_0.r0"
+    assert latest.read_end() == end
+
+
+@pytest.mark.parametrize(
+    ("code", "outcome", "words"),
+    [
+        ("pass", Outcome.MISSING, "the workers ended well but left no record"),
+        ("raise SystemExit(3)", Outcome.FAILED, "ended with exit code 3; the log says why"),
+        ("import os; os.kill(os.getpid(), 9)", Outcome.FAILED, "torchrun killed by signal 9"),
+    ],
+)
+def test_workers_without_a_record_are_judged_by_their_end(
+    folder: CellFolder, monkeypatch: pytest.MonkeyPatch, code: str, outcome: Outcome, words: str
+) -> None:
+    workers(monkeypatch, code)
+    end = attempt_cell(folder)
+    assert end.outcome is outcome
+    assert words in (end.reason or "")
+    assert folder.read_record() is None
+
+
+def test_a_lone_worker_that_was_killed_is_rank_0(
+    desk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = sent(desk, cell(gpus=1, strategy=Strategy.SINGLE))
+    workers(monkeypatch, "import os; os.kill(os.getpid(), 9)")
+    assert attempt_cell(folder).reason == "rank 0 killed by signal 9 (out of memory?)"
+    workers(monkeypatch, "import os; os.kill(os.getpid(), 11)")
+    assert attempt_cell(folder).reason == "rank 0 killed by signal 11"
+
+
+ECHOES = ("[enforce] Connection closed by peer [127.0.0.1]:1", "DistBackendError: NCCL error")
+
+
+@pytest.mark.parametrize("echo", ECHOES)
+def test_the_rank_that_only_heard_of_it_is_not_blamed(
+    folder: CellFolder, monkeypatch: pytest.MonkeyPatch, echo: str
+) -> None:
+    """A node's clock may be ahead: the echo of an error can seem to come before the error."""
+    errors = folder.attempt("101_0.r0").errors
+    for rank, (reason, time_ns) in enumerate([(echo, 1), ("ValueError: mine", 2)]):
+        error = RankError(rank=rank, oom=False, reason=reason, traceback="", time_ns=time_ns)
+        write_whole(errors / f"rank{rank}.json", encode(error))
+    workers(monkeypatch, "raise SystemExit(1)")
+    assert attempt_cell(folder).reason == "rank 1: ValueError: mine"
+
+
+@pytest.mark.parametrize(
+    ("reason", "outcome", "told"),
+    [
+        ("ValueError: mine", Outcome.FAILED, "rank 1: ValueError: mine"),
+        ("Connection closed by peer", Outcome.CANCELLED, "the job was told to stop (SIGTERM)"),
+        (
+            "RuntimeError: DataLoader worker (pid 7) is killed by signal: Terminated.",
+            Outcome.CANCELLED,
+            "the job was told to stop (SIGTERM)",
+        ),
+    ],
+)
+def test_a_node_that_slurm_stops_because_another_one_failed_says_why(
+    folder: CellFolder, reason: str, outcome: Outcome, told: str
+) -> None:
+    paths = folder.attempt("101_0.r0")
+    error = RankError(rank=1, oom=False, reason=reason, traceback="", time_ns=1)
+    write_whole(paths.errors / "rank1.json", encode(error))
+    for code in (1, -15):
+        end = judge(Attempt(id=paths.id, job="101_0"), paths, code, stopped=True, torchrun=True)
+        assert (end.outcome, end.reason) == (outcome, told)
+
+
+TORCHRUN = """\
+Root Cause (first observed failure):
+[0]:
+  time      : 2026-01-01_00:00:00
+  host      : gr001
+  rank      : 2 (local_rank: 2)
+  exitcode  : -9 (pid: 4711)
+  error_file: <N/A>
+"""
+
+
+def test_the_signal_that_killed_a_rank_under_torchrun_is_read_from_its_report(
+    folder: CellFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workers(monkeypatch, f"print({TORCHRUN!r}); raise SystemExit(1)")
+    end = attempt_cell(folder)
+    assert (end.outcome, end.rank) == (Outcome.FAILED, 2)
+    assert end.reason == "rank 2 killed by signal 9 (out of memory?)"
+
+
+def raising(monkeypatch: pytest.MonkeyPatch, *errors: RankError, report: str = "") -> None:
+    """Workers that leave their errors, under a torchrun that reports what it saw."""
+    files = {f"rank{error.rank}.json": encode(error).decode() for error in errors}
+    workers(
+        monkeypatch,
+        "import sys, pathlib; root, attempt = sys.argv[1:]\n"
+        "place = pathlib.Path(root, 'attempts', attempt, 'errors')\n"
+        f"for name, text in {files!r}.items(): (place / name).write_text(text)\n"
+        f"print({report!r})\n"
+        "raise SystemExit(1)",
+    )
+
+
+def error(rank: int, time_ns: int, reason: str, oom: bool = False) -> RankError:
+    return RankError(
+        rank=rank, oom=oom, reason=reason, traceback=f"traceback of {rank}", time_ns=time_ns
+    )
+
+
+def test_the_rank_that_failed_first_gives_the_reason(
+    folder: CellFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raising(monkeypatch, error(0, 20, "connection closed"), error(3, 10, "ValueError: no"))
+    end = attempt_cell(folder)
+    assert (end.outcome, end.rank) == (Outcome.FAILED, 3)
+    assert (end.reason, end.traceback) == ("rank 3: ValueError: no", "traceback of 3")
+    assert folder.read_record() is None
+
+
+def test_a_rank_that_was_killed_goes_before_the_errors_it_caused_in_others(
+    folder: CellFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raising(monkeypatch, error(0, 10, "connection closed by peer"), report=TORCHRUN)
+    assert attempt_cell(folder).reason == "rank 2 killed by signal 9 (out of memory?)"
+
+
+@pytest.mark.parametrize("secondary", [6, 15])
+def test_a_rank_that_torchrun_or_nccl_ended_is_not_the_first_to_fail(
+    folder: CellFolder, monkeypatch: pytest.MonkeyPatch, secondary: int
+) -> None:
+    report = TORCHRUN.replace("-9", f"-{secondary}")
+    raising(monkeypatch, error(3, 10, "ValueError: no"), report=report)
+    assert attempt_cell(folder).reason == "rank 3: ValueError: no"
+
+
+def test_out_of_memory_on_any_rank_leaves_an_oom_record(
+    folder: CellFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raising(monkeypatch, error(0, 10, "peer is gone"), error(1, 20, "out of memory", oom=True))
+    end = attempt_cell(folder)
+    assert (end.outcome, end.rank) == (Outcome.OOM, 1)
+    left = folder.read_record()
+    assert left is not None
+    assert (left.outcome, left.reason, left.ranks) == (Outcome.OOM, "rank 1: out of memory", ())
+
+
+def test_a_half_written_record_of_the_workers_is_invalid_and_not_published(
+    folder: CellFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leaves(monkeypatch, tmp_path, encode(record(cell()))[:300])
+    end = attempt_cell(folder)
+    assert end.outcome is Outcome.INVALID
+    assert "is not a whole record" in (end.reason or "")
+    assert not folder.record_json.exists()
+
+
+def test_another_version_in_the_job_refuses_to_run(
+    desk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = sent(desk, cell(), hpml_jobs="0.0.9")
+    workers(monkeypatch, "raise SystemExit('must not start')")
+    end = attempt_cell(folder)
+    assert end.outcome is Outcome.FAILED
+    assert end.reason is not None
+    assert f"submitted by hpml_jobs 0.0.9, this job's Python ({sys.executable})" in end.reason
+    assert __version__ in end.reason
+    assert not folder.record_json.exists()
+
+
+# ---- whose record counts ----
+
+
+def test_a_valid_record_is_left_alone(folder: CellFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = encode(record(cell(), attempt="99.r0"))
+    write_whole(folder.record_json, old)
+    workers(monkeypatch, "raise SystemExit('must not start')")
+    end = attempt_cell(folder)
+    assert (end.outcome, end.attempt.id) == (Outcome.OK, "99.r0")
+    assert folder.record_json.read_bytes() == old
+    assert not folder.attempts.exists()
+
+
+def test_an_invalid_record_is_replaced(
+    folder: CellFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_whole(folder.record_json, b'{"schema": 1, "cel')
+    leaves(monkeypatch, tmp_path, encode(record(cell())))
+    assert attempt_cell(folder).outcome is Outcome.OK
+    assert folder.read_record() == record(cell())
+
+
+def test_a_rerun_replaces_the_record_that_it_was_given_leave_for(
+    desk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = sent(desk, cell(), supersedes="99.r0")
+    write_whole(folder.record_json, encode(record(cell(), attempt="99.r0")))
+    leaves(monkeypatch, tmp_path, encode(record(cell(), epoch_s=5.0)))
+    assert attempt_cell(folder).outcome is Outcome.OK
+    new = folder.read_record()
+    assert new is not None
+    assert new.attempt.id == "101_0.r0"
+    # requeued after that, it has its answer
+    workers(monkeypatch, "raise SystemExit('must not start')")
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
+    assert attempt_cell(folder).attempt.id == "101_0.r0"
+
+
+def test_a_record_that_came_meanwhile_is_not_overwritten(
+    folder: CellFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = encode(record(cell(), attempt="99.r0"))
+    (tmp_path / "other").write_bytes(other)
+    (tmp_path / "mine").write_bytes(encode(record(cell())))
+    workers(
+        monkeypatch,
+        "import sys, shutil; root, attempt = sys.argv[1:]\n"
+        f"shutil.copy({str(tmp_path / 'mine')!r}, f'{{root}}/attempts/{{attempt}}/record.json')\n"
+        f"shutil.copy({str(tmp_path / 'other')!r}, f'{{root}}/record.json')",
+    )
+    attempt_cell(folder)
+    assert folder.record_json.read_bytes() == other
+
+
+def test_an_attempt_that_was_taken_over_does_not_publish(
+    folder: CellFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine").write_bytes(encode(record(cell())))
+    workers(
+        monkeypatch,
+        "import sys, shutil, pathlib; root, attempt = sys.argv[1:]\n"
+        f"shutil.copy({str(tmp_path / 'mine')!r}, f'{{root}}/attempts/{{attempt}}/record.json')\n"
+        "pathlib.Path(root, 'attempts', 'current').write_text('202.r0')",
+    )
+    end = attempt_cell(folder)
+    assert end.outcome is Outcome.CANCELLED
+    assert end.reason == "attempt 202.r0 has taken over; this one's is not used"
+    assert not folder.record_json.exists()
+
+
+def test_only_the_first_node_speaks_for_the_attempt(
+    folder: CellFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_NODEID", "1")
+    workers(monkeypatch, "raise SystemExit(1)")
+    assert attempt_cell(folder).outcome is Outcome.FAILED
+    attempt = folder.attempt("101_0.r0")
+    assert folder.latest_attempt() is None
+    assert not attempt.end.exists()
+    assert (attempt.root / "log-node1.txt").exists()
+
+
+# ---- signals ----
+
+STOPPED = """\
+import sys, pathlib
+from hpml_jobs.job import run as job
+job.worker_command = lambda cell, root, attempt, here: [
+    sys.executable, "-c", "import time, pathlib; pathlib.Path('started').touch(); time.sleep(60)"]
+sys.argv = ["job", sys.argv[1]]
+job.run_cell(sys.argv[1])
+"""
+
+
+def test_usr2_is_ignored_and_sigterm_ends_the_workers_first(folder: CellFolder, desk: Path) -> None:
+    root = Path(__file__).parents[3]
+    process = subprocess.Popen(
+        [sys.executable, "-c", STOPPED, str(folder.root)],
+        env=os.environ | {"PYTHONPATH": str(root)},
+        stdout=subprocess.DEVNULL,
+    )
+    try:
+        for _ in range(200):
+            if (desk / "started").exists():
+                break
+            with pytest.raises(subprocess.TimeoutExpired):
+                process.wait(timeout=0.1)
+        process.send_signal(signal.SIGUSR2)
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(timeout=0.3)
+        process.terminate()
+        assert process.wait(timeout=20) == 1
+    finally:
+        process.kill()
+        process.wait()
+    end = folder.attempt("101_0.r0").read_end()
+    assert end is not None
+    assert (end.outcome, end.reason) == (
+        Outcome.CANCELLED,
+        "the job was told to stop (SIGTERM)",
+    )
+    assert msgspec.json.decode((folder.attempt("101_0.r0").about).read_bytes())["job"] == "101_0"
+
+
+def test_an_attempt_that_died_without_a_word_gets_its_end_from_the_next_one(
+    folder: CellFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    silent = Attempt(id="101_0.r0", job="101_0", started="2026-11-21T10:00:00+00:00")
+    write_whole(folder.attempt(silent.id).about, encode(silent))
+    write_whole(folder.current, silent.id.encode())
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
+    workers(monkeypatch, "raise SystemExit(1)")
+    attempt_cell(folder)
+    end = folder.attempt(silent.id).read_end()
+    assert end is not None
+    assert (end.outcome, end.attempt.started) == (Outcome.UNKNOWN, silent.started)
+    assert end.reason == "no last words; attempt 101_0.r1 came after it"
+    own = folder.last_end()
+    assert own is not None
+    assert own.outcome is Outcome.FAILED
+
+
+def test_a_cell_stopped_after_its_minutes_is_over_its_limit() -> None:
+    shape = Shape(
+        nodes=1, gpus_per_node=1, gpu_type=None, cpus_per_node=1, mem_gb_per_node=None, minutes=2
+    )
+    file = CellFile(cell=cell(), data_root="", code_root="", shape=shape)
+    stopped = AttemptEnd(attempt=Attempt(id="7.r0", job="7"), outcome=Outcome.CANCELLED)
+    assert over_its_limit(stopped, file, 119.0) is stopped
+    over = over_its_limit(stopped, file, 121.0)
+    assert (over.outcome, over.reason) == (
+        Outcome.TIMEOUT,
+        "not done within its 2 minutes (minutes=)",
+    )
+    assert over_its_limit(stopped, msgspec.structs.replace(file, shape=None), 1e9) is stopped

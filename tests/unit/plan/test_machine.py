@@ -1,0 +1,91 @@
+"""What this machine is; on something that looks like a cluster nothing is trained by mistake."""
+
+import pytest
+
+from hpml_jobs.errors import HpmlError, UsageError
+from hpml_jobs.plan import machine
+from tests.unit.conftest import FakeSlurm
+
+PROFILES = {"greene": ("greene",), "torch": ("torch",)}
+
+
+def test_without_sbatch_and_without_a_sign_of_slurm_it_is_local(laptop) -> None:
+    assert machine.detect_cluster(PROFILES)[0] == "local"
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_without_sbatch_where_slurm_conf_is_set_it_refuses_unless_inside_a_job(
+    laptop, monkeypatch: pytest.MonkeyPatch, inside: bool
+) -> None:
+    monkeypatch.setattr(machine, "cluster_sign", lambda: "SLURM_CONF")
+    if inside:
+        monkeypatch.setenv("SLURM_JOB_ID", "17")
+        assert machine.detect_cluster(PROFILES)[0] == "local"
+    else:
+        with pytest.raises(UsageError, match=r"sbatch is not on PATH, yet SLURM_CONF says"):
+            machine.detect_cluster(PROFILES)
+
+
+def test_slurm_conf_is_a_sign_of_a_cluster(desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_CONF", "/nowhere/slurm.conf")
+    assert machine.cluster_sign() == "SLURM_CONF"
+
+
+def test_sbatch_without_a_cluster_behind_it_is_local(
+    slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slurm.answer("scontrol", err="Unable to contact slurm controller", code=1)
+    monkeypatch.setattr(machine, "cluster_sign", lambda: None)
+    cluster, why = machine.detect_cluster(PROFILES)
+    assert cluster == "local"
+    assert "no cluster behind it" in why
+
+
+@pytest.mark.parametrize(
+    ("told", "profile"), [("greene", "greene"), ("TORCH", "torch"), ("hal", "slurm")]
+)
+def test_the_cluster_name_chooses_the_profile(slurm: FakeSlurm, told, profile) -> None:
+    slurm.named(told)
+    found, why = machine.detect_cluster(PROFILES)
+    assert found == profile
+    assert told in why
+
+
+def test_a_cluster_that_does_not_tell_its_name_is_generic(
+    slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slurm.answer("scontrol", code=1)
+    monkeypatch.setattr(machine, "cluster_sign", lambda: "SLURM_CONF")
+    assert machine.detect_cluster(PROFILES) == (
+        "slurm",
+        "SLURM's ClusterName is not told: cluster=slurm (generic)",
+    )
+
+
+def test_a_silent_or_absent_command_answers_nothing(slurm: FakeSlurm) -> None:
+    slurm.answer("sinfo", err="down", code=1)
+    assert machine.ask_slurm("sinfo") == (1, "", "down", False)
+    slurm.without("sinfo")
+    assert machine.ask_slurm("sinfo") == (1, "", "not on PATH", True)
+    assert machine.inventory() == ()
+
+
+def test_hosts_come_from_the_script_or_from_scontrol(
+    slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "gr[001-002]")
+    slurm.answer("scontrol", "gr001\ngr002\n")
+    assert machine.hosts_of_job() == ["gr001", "gr002"]
+    assert slurm.asked("scontrol") == ["show hostnames gr[001-002]"]
+    monkeypatch.setenv("HPML_JOBS_HOSTS", "gv001 gv002 ")
+    assert machine.hosts_of_job() == ["gv001", "gv002"]
+
+
+def test_unknown_hosts_are_an_error_never_localhost(
+    slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(HpmlError, match=r"the job's hosts are unknown"):
+        machine.hosts_of_job()
+    monkeypatch.setenv("HPML_JOBS_HOSTS", "gr001;reboot")
+    with pytest.raises(HpmlError, match=r"these are not host names"):
+        machine.hosts_of_job()

@@ -1,0 +1,171 @@
+"""From settings to checked cells: baselines, duplicates, nodes, shapes, names; no folder made."""
+
+from pathlib import Path
+
+import pytest
+
+from hpml_jobs.core.cell import Device, Strategy
+from hpml_jobs.errors import UsageError
+from hpml_jobs.plan.plan import Plan, make_plan
+from hpml_jobs.plan.sweep import expand
+from hpml_jobs.submit.batches import batches
+from tests.unit.conftest import NODES, FakeSlurm
+
+
+def plan(*words: str, said: list[str] | None = None) -> Plan:
+    given = {word.split("=")[0] for word in words}
+    words = (*words, *(["workload=digits"] if "workload" not in given else []))
+    sentences: list[str] = [] if said is None else said
+    return make_plan(expand(list(words), multirun=True), say=sentences.append)
+
+
+def counts(made: Plan) -> dict[Strategy, int]:
+    found = [one.cell.strategy for one in made.cells]
+    return {strategy: found.count(strategy) for strategy in Strategy if strategy in found}
+
+
+def test_dp_and_ddp_share_one_baseline_and_duplicates_are_said(slurm: FakeSlurm) -> None:
+    said: list[str] = []
+    made = plan("gpus=1,2,4", "batch=32,128,512", "strategy=dp,ddp", said=said)
+    assert counts(made) == {Strategy.SINGLE: 3, Strategy.DP: 6, Strategy.DDP: 6}
+    assert said[-1].startswith("18 combinations are 15 cells: gpus=1 is one shared baseline")
+
+
+def test_one_strategy_has_no_duplicates_and_says_nothing_of_them(slurm: FakeSlurm) -> None:
+    said: list[str] = []
+    made = plan("gpus=1,2,4", "batch=32,128,512", said=said)
+    assert counts(made) == {Strategy.SINGLE: 3, Strategy.DDP: 6}
+    assert not any("duplicates" in sentence for sentence in said)
+
+
+def test_baseline_ddp_adds_ddp_on_one_process(slurm: FakeSlurm) -> None:
+    made = plan("gpus=1,2", "baseline=ddp")
+    assert [(one.cell.gpus, one.cell.strategy.value) for one in made.cells] == [
+        *((1, "single"), (1, "ddp"), (2, "ddp")),
+    ]
+
+
+def test_repeats_are_cells_of_their_own(slurm: FakeSlurm) -> None:
+    made = plan("gpus=2", "repeats=3")
+    assert [one.cell.repeat for one in made.cells] == [0, 1, 2]
+    assert len({one.cell.slug for one in made.cells}) == 3
+
+
+def test_planning_makes_no_folder(slurm: FakeSlurm, desk: Path) -> None:
+    made = plan("gpus=1,2")
+    assert not made.study.root.exists()
+    assert list(desk.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        ([], "digits-greene-rtx8000"),
+        (["gpu_type=v100"], "digits-greene-v100"),
+        (["device=cpu"], "digits-greene"),
+        (["workload=digits,synthetic"], "digits_synthetic-greene-rtx8000"),
+        (["gpu_type=rtx8000,v100"], "digits-greene-rtx8000-v100"),
+        (["study=mine"], "mine"),
+    ],
+)
+def test_a_study_is_named_by_workload_cluster_and_kind(slurm: FakeSlurm, words, name) -> None:
+    assert plan(*words).study.name == name
+
+
+def test_a_local_study_is_named_without_a_kind(laptop: Path) -> None:
+    made = plan()
+    assert made.study.root == laptop / "outputs" / "digits-local"
+    assert made.cells[0].cell.device is Device.CPU
+    assert made.cells[0].shape.gpus_per_node == 0
+
+
+def test_outputs_may_name_a_variable(slurm: FakeSlurm, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("SCRATCH", str(tmp_path / "scratch"))
+    made = plan("outputs=$SCRATCH/studies", "study=mine")
+    assert made.study.root == tmp_path / "scratch" / "studies" / "mine"
+    assert made.cells[0].file.data_root == str(tmp_path / "scratch" / "data")
+
+
+def test_nodes_are_derived_or_given_and_are_different_cells(slurm: FakeSlurm) -> None:
+    made = plan("gpus=8,2")
+    assert [one.cell.nodes for one in made.cells] == [2, 1]
+    (spread,) = plan("gpus=2", "nodes=2").cells
+    assert spread.cell.slug != made.cells[1].cell.slug
+    assert (spread.shape.nodes, spread.shape.gpus_per_node) == (2, 1)
+
+
+def test_more_gpus_on_a_node_than_the_profile_has_are_refused_even_if_sinfo_is_silent(
+    slurm: FakeSlurm,
+) -> None:
+    slurm.answer("sinfo", err="Unable to contact slurm controller", code=1)
+    with pytest.raises(UsageError, match=r"gpus=8 on nodes=1 are 8 per node.* has 4"):
+        plan("gpus=8", "nodes=1")
+
+
+def test_cpus_are_for_every_process_and_its_loader_workers(slurm: FakeSlurm) -> None:
+    (one,) = plan("gpus=4", "loader_workers=3", "threads=2").cells
+    assert one.shape.cpus_per_node == 4 * (3 + 2)
+    assert one.shape.mem_gb_per_node == 4 * 32
+    assert str(one.shape) == "1 node x 4 rtx8000, 20 CPUs, 128 GB, 30 min"
+
+
+def test_the_kind_is_part_of_the_cell_only_where_it_computes(slurm: FakeSlurm) -> None:
+    said: list[str] = []
+    assert plan(said=said).cells[0].cell.gpu_type == "rtx8000"
+    assert said[-1] == "GPU kind: rtx8000, the default of cluster=greene (gpu_type=…)"
+    assert plan("device=cpu").cells[0].cell.gpu_type is None
+
+
+def test_a_generic_slurm_learns_kinds_and_sizes_from_sinfo(slurm: FakeSlurm) -> None:
+    slurm.answer("sinfo", "n1|gpu:a40:2|64|500000|main\nn2|gpu:a40:2|64|500000|main\n")
+    (one,) = plan("cluster=slurm", "gpus=4").cells
+    assert (one.cell.gpu_type, one.cell.nodes, one.shape.gpus_per_node) == ("a40", 2, 2)
+    assert one.shape.mem_gb_per_node is None
+
+
+def test_images_are_counted_and_limited_before_anything_is_sent(
+    slurm: FakeSlurm, desk: Path
+) -> None:
+    for number in range(7):
+        path = desk / "pictures" / "train" / "cats" / "deep" / f"{number}.JPG"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"")
+    (desk / "pictures" / "train" / "cats" / "notes.txt").write_text("no picture")
+    words = ["workload=resnet18_cifar10", "workload.data=folder", "data.root=pictures", "batch=2"]
+    assert plan(*words).cells[0].cell.workload.images == 7
+    limited = plan(*words, "data.limit=4").cells[0].cell
+    assert (limited.workload.images, limited.workload.limit) == (4, 4)
+
+
+def test_missing_data_is_only_announced_by_a_plan(slurm: FakeSlurm, desk: Path) -> None:
+    said: list[str] = []
+    sweep = expand(["workload=resnet18_cifar10", "cluster=greene"], multirun=False)
+    made = make_plan(sweep, fetch=False, say=said.append)
+    assert made.cells[0].cell.workload.images == 50_000
+    assert said[-1] == f"CIFAR-10 is not in {desk / 'data'}: it would be fetched before submission"
+
+
+def test_gpu_hours_are_until_every_cells_limit(slurm: FakeSlurm) -> None:
+    made = plan("gpus=1,2,4", "minutes=60")
+    assert sum(one.gpu_hours for one in made.cells) == 7.0
+
+
+LIMITS = "main*|1:00:00\nlong|2-00:00:00\nfree|infinite\n"
+
+
+@pytest.mark.parametrize("words", [("minutes=61",), ("cluster.partition=long", "minutes=2881")])
+def test_a_time_limit_that_the_partition_never_gives_is_refused(slurm: FakeSlurm, words) -> None:
+    slurm.answer("sinfo", NODES + NODES.replace("main", "long") + LIMITS)
+    with pytest.raises(UsageError, match=r"this partition gives \d+ at most, the job would wait"):
+        plan("cluster=greene", *words)
+
+
+def test_packs_and_ladders_fit_into_what_the_partition_gives(slurm: FakeSlurm) -> None:
+    slurm.answer("sinfo", NODES + LIMITS)
+    made = plan("gpus=1,2,4", "pack=true", "minutes=19")
+    assert [batch.shape.minutes for batch in batches(made, made.cells)] == [60]
+    made = plan("gpus=1,2,4", "pack=true", "minutes=20")
+    assert [batch.shape.minutes for batch in batches(made, made.cells)] == [42, 21]
+    climbing = plan("grid=ladder", "gpus=1", "minutes=20")
+    (ladder,) = batches(climbing, climbing.cells)
+    assert (len(ladder.cells), ladder.shape.minutes) == (5, 60)

@@ -1,0 +1,216 @@
+"""The command line's words become combinations; grids, own configs and personal defaults too."""
+
+from pathlib import Path
+
+import pytest
+
+from hpml_jobs.core.cell import Device, Strategy
+from hpml_jobs.errors import UsageError
+from hpml_jobs.plan.sweep import Sweep, expand
+from tests.unit.conftest import FakeSlurm
+
+
+def asked(*words: str, multirun: bool = True, config_dir: Path | None = None) -> Sweep:
+    """A sweep of the digits on Greene, unless told otherwise."""
+    given = {word.split("=")[0] for word in words}
+    common = {"cluster": "cluster=greene", "workload": "workload=digits"}
+    words = (*words, *(word for key, word in common.items() if key not in given))
+    return expand(list(words), multirun=multirun, config_dir=config_dir)
+
+
+def points(sweep: Sweep) -> list[tuple[int, int]]:
+    return [(settings.gpus, settings.batch) for settings in sweep.settings]
+
+
+def test_several_values_are_every_combination_the_last_key_fastest(desk) -> None:
+    assert points(asked("gpus=1,2", "batch=32,64")) == [(1, 32), (1, 64), (2, 32), (2, 64)]
+
+
+def test_the_lab_is_nine_combinations(desk) -> None:
+    assert len(asked("gpus=1,2,4", "batch=32,128,512").settings) == 9
+
+
+@pytest.mark.parametrize("word", ["gpus=1,2,4", "gpus=choice(1,2,4)"])
+def test_values_keep_their_types_in_every_way_of_writing_a_sweep(desk, word) -> None:
+    assert [settings.gpus for settings in asked(word).settings] == [1, 2, 4]
+
+
+def test_a_range_is_a_sweep_too(desk) -> None:
+    assert [settings.seed for settings in asked("seed=range(0,3)").settings] == [0, 1, 2]
+
+
+def test_without_m_one_cell_is_asked_for(desk) -> None:
+    assert points(asked("gpus=2", "batch=64", multirun=False)) == [(2, 64)]
+    with pytest.raises(UsageError, match=r"gpus=1,2 asks for several cells: add -m"):
+        asked("gpus=1,2", multirun=False)
+
+
+def test_a_grid_sweeps_by_itself(desk) -> None:
+    lab = asked("grid=lab", multirun=False)
+    assert len(lab.settings) == 9
+    assert {settings.strategy for settings in lab.settings} == {Strategy.DDP}
+    assert lab.origins["gpus"] == "grid=lab"
+
+
+def test_the_command_lines_values_replace_a_grids_ranges(desk) -> None:
+    sweep = asked("grid=lab", "gpus=1,2", "strategy=dp", multirun=False)
+    assert len(sweep.settings) == 6
+    assert {settings.strategy for settings in sweep.settings} == {Strategy.DP}
+    assert sweep.origins["gpus"] == "command line"
+    assert sweep.origins["batch"] == "grid=lab"
+
+
+def test_a_grid_may_set_nested_keys(desk) -> None:
+    sweep = asked("grid=smoke", multirun=False)
+    assert [settings.data.limit for settings in sweep.settings] == [2048, 2048]
+
+
+def own(folder: Path, place: str, text: str) -> Path:
+    path = folder / "configs" / place
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return folder / "configs"
+
+
+def test_own_configs_are_found_and_may_build_on_ours(desk) -> None:
+    own(desk, "cluster/mine.yaml", "defaults: [slurm, _self_]\nname: mine\nqos: fast\n")
+    folder = own(desk, "grid/two.yaml", "blocks:\n- {gpus: [1]}\n- {gpus: [2], batch: [8, 16]}\n")
+    sweep = asked("cluster=mine", "grid=two", config_dir=folder)
+    assert points(sweep) == [(1, 128), (2, 8), (2, 16)]
+    assert sweep.settings[0].cluster.qos == "fast"
+    with pytest.raises(UsageError, match=r"choose one of .*greene, local, mine, slurm"):
+        asked("cluster=other", config_dir=folder)
+
+
+def test_an_own_config_may_not_take_the_name_of_ours(desk) -> None:
+    folder = own(desk, "cluster/greene.yaml", "defaults: [slurm, _self_]\nname: greene\n")
+    with pytest.raises(UsageError, match=r"configs/cluster/greene.yaml: .* has this name; give"):
+        asked(config_dir=folder)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("gpus: [1, 2]\n", "a grid is `blocks:`, a list of"),
+        ("blocks: {gpus: [1]}\n", "a grid is `blocks:`, a list of"),
+        ("blocks:\n- {gpu: [1]}\n", "unknown key gpu: did you mean gpus"),
+        ("blocks:\n- {gpus: []}\n", "no cell: a range is empty"),
+        ("blocks:\n- {cluster: [greene]}\n", "a block cannot choose the cluster"),
+        ("blocks:\n- {workload: [resnet]}\n", "workload=resnet: choose one of"),
+    ],
+)
+def test_a_grid_that_is_none_is_refused(desk, text, words) -> None:
+    folder = own(desk, "grid/bad.yaml", text)
+    with pytest.raises(UsageError) as refused:
+        expand(["grid=bad", "cluster=greene"], multirun=False, config_dir=folder)
+    assert words in str(refused.value)
+
+
+def test_plus_adds_an_sbatch_option_and_tilde_takes_a_key_away(desk) -> None:
+    sweep = asked("+cluster.sbatch.reservation=class", "~cluster.mem_gb_per_gpu", multirun=False)
+    assert sweep.settings[0].cluster.sbatch == {"reservation": "class"}
+    assert sweep.settings[0].cluster.mem_gb_per_gpu is None
+
+
+@pytest.mark.parametrize("name", ["2026", "2026_10", "1e3", "true", "007", "a-b"])
+def test_a_study_is_named_as_it_was_typed(desk, name) -> None:
+    assert asked(f"study={name}", multirun=False).settings[0].study == name
+
+
+def test_an_account_of_digits_is_text(desk) -> None:
+    assert asked("cluster.account=0123", multirun=False).settings[0].cluster.account == "0123"
+
+
+def test_workload_auto_follows_the_device_and_says_so(laptop) -> None:
+    here = expand(["cluster=local"], multirun=False)
+    assert here.settings[0].workload.name == "digits"
+    assert here.said == ["workload=auto: digits with device=cpu"]
+    there = expand(["cluster=greene"], multirun=False)
+    assert there.settings[0].workload.name == "resnet18_cifar10"
+    assert there.said == ["workload=auto: resnet18_cifar10 with device=cuda"]
+    asked_for = expand(["cluster=greene", "device=cpu"], multirun=False)
+    assert asked_for.settings[0].workload.name == "digits"
+    assert asked_for.settings[0].device is Device.CPU
+
+
+def test_a_machine_without_sbatch_is_local_and_says_so(laptop) -> None:
+    sweep = expand([], multirun=False)
+    assert sweep.settings[0].cluster.name == "local"
+    assert sweep.said[0] == "no sbatch here: the cells run on this machine (cluster=local)"
+
+
+@pytest.mark.parametrize(("told", "profile"), [("torch", "torch"), ("Greene", "greene")])
+def test_the_cluster_name_picks_the_profile(slurm: FakeSlurm, told, profile) -> None:
+    slurm.named(told)
+    sweep = expand(["workload=digits"], multirun=False)
+    assert sweep.settings[0].cluster.name == profile
+    assert sweep.said == [f"SLURM's ClusterName is {told}: cluster={profile}"]
+    assert sweep.detected == sweep.said[0]
+
+
+# ---- personal defaults ----
+
+
+def test_personal_defaults_stand_between_ours_and_the_command_line(desk, personal: Path) -> None:
+    personal.write_text(
+        "batch: 64\ndata: {root: /scratch/me}\n"
+        "clusters:\n  greene: {account: mine, container: {image: /i.sif}}\n"
+        "  torch: {account: other}\n"
+    )
+    (settings,) = asked(multirun=False).settings
+    assert (settings.batch, settings.data.root) == (64, "/scratch/me")
+    assert (settings.cluster.account, settings.cluster.container.image) == ("mine", "/i.sif")
+    (settings,) = asked("cluster=torch", "batch=32", multirun=False).settings
+    assert (settings.batch, settings.cluster.account) == (32, "other")
+    assert settings.cluster.container.image is None
+
+
+def test_a_persons_own_recipe_is_not_put_before_those_of_a_grid(desk, personal: Path) -> None:
+    personal.write_text("recipe: goyal\n")
+    compared = expand(["grid=large_batch"], multirun=False).settings
+    names = {settings.recipe.name for settings in compared}
+    assert names == {"plain", "scaled", "warmup", "goyal"}
+    (alone,) = expand(["gpus=2"], multirun=False).settings
+    assert alone.recipe.name == "goyal"
+
+
+def test_plan_can_tell_what_came_from_the_personal_file(desk, personal: Path) -> None:
+    personal.write_text("batch: 64\nclusters: {greene: {account: mine}}\n")
+    origins = asked("gpus=2", multirun=False).origins
+    assert origins["gpus"] == "command line"
+    assert origins["batch"] == origins["cluster.account"] == str(personal)
+    assert origins["cluster."] == "conf/cluster/greene.yaml"
+
+
+def test_a_personal_cluster_is_the_default_choice(laptop, personal: Path) -> None:
+    personal.write_text("cluster: torch\nworkload: synthetic\n")
+    (settings,) = expand([], multirun=False).settings
+    assert (settings.cluster.name, settings.workload.name) == ("torch", "synthetic")
+    (settings,) = asked(multirun=False).settings
+    assert (settings.cluster.name, settings.workload.name) == ("greene", "digits")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("clusters: {torhc: {account: a}}", "config.yaml: clusters=torhc: choose one of auto"),
+        ("batch: [\n", "config.yaml line 2 is not YAML: expected the node content"),
+        ("- a\n", "must hold keys and values"),
+        ("batches: 3\n", "config.yaml: unknown key batches: did you mean batch?"),
+        ("clusters: {greene: {acount: x}}\n", "unknown key cluster.acount: did you mean"),
+        ("clusters: {greene: mine}\n", "under clusters: stands NAME: with keys and values"),
+        ("clusters: [greene]\n", "under clusters: stands NAME: with keys and values"),
+        ("batch: many\n", "batch=many: expected int"),
+        ("outputs: ${nothing}\n", "config.yaml cannot be read"),
+    ],
+)
+def test_a_wrong_personal_file_is_named(desk, personal: Path, text, words) -> None:
+    personal.write_text(text)
+    with pytest.raises(UsageError, match=r"^[^\n]*$") as refused:
+        asked(multirun=False)
+    assert words in str(refused.value)
+
+
+def test_an_empty_personal_file_changes_nothing(desk, personal: Path) -> None:
+    personal.write_text("")
+    assert asked(multirun=False).settings[0].batch == 128

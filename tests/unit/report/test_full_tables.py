@@ -1,0 +1,260 @@
+"""The full tables: every quantity with its unit, recomputed by hand, and what is not known said."""
+
+import io
+
+import msgspec
+import pandas as pd
+import pytest
+from rich.console import Console
+
+from hpml_jobs.core.cell import Protocol, Strategy
+from hpml_jobs.report.collect import write
+from hpml_jobs.report.formats.markdown import grid
+from hpml_jobs.report.formats.screen import show
+
+GRADIENT_BYTES = 44_695_848
+
+
+def rows(make, label):
+    """A table's unrounded rows, as dicts."""
+    sheet = make.table(label).sheet
+    return [dict(zip(sheet.columns, row, strict=True)) for row in sheet.rows]
+
+
+def row(make, label, **place):
+    (found,) = (r for r in rows(make, label) if all(r[k] == v for k, v in place.items()))
+    return found
+
+
+def with_ranks(record, **changes):
+    """A record with the same changes on all its ranks."""
+    ranks = tuple(msgspec.structs.replace(rank, **changes) for rank in record.ranks)
+    return msgspec.structs.replace(record, ranks=ranks)
+
+
+SCALING = """\
+| E1                | seconds |       |       | images/s | against 1, same batch |        |       |            |
+|:------------------|--------:|------:|------:|---------:|----------------------:|-------:|------:|-----------:|
+|                   |   epoch | train | stall |          |               speedup | effic. |  weak | Karp-Flatt |
+| single 1-GPU b512 |   25.95 | 24.45 | 1.500 |    1,927 |                  1.00 |   1.00 |  1.00 |          – |
+| ddp 2-GPU b512    |   15.66 | 14.16 | 1.500 |    3,192 |                  1.66 |  0.828 | 0.828 |      0.207 |
+| ddp 4-GPU b512    |   15.13 | 13.63 | 1.500 |    3,305 |                  1.72 |  0.429 | 0.438 |      0.444 |"""  # noqa: E501 - as written
+
+
+def test_scaling_has_every_quantity_of_time(make):
+    make.nine(stall_s=1.5, but=tuple((n, b) for n in (1, 2, 4) for b in (32, 128)))
+    assert grid(make.table("scaling")) == SCALING
+    four = row(make, "scaling", gpus=4, batch=512)
+    speedup = 25.945 / 15.127
+    assert four["images_per_s"] == pytest.approx(50_000 / 15.127)
+    assert four["efficiency"] == pytest.approx(speedup / 4)
+    assert four["weak_efficiency"] == pytest.approx((25.945 / 98) / (15.127 / 25))
+    assert four["karp_flatt"] == pytest.approx((1 / speedup - 1 / 4) / (1 - 1 / 4))
+
+
+def test_strong_scaling_comes_from_every_pair_of_the_grid(make):
+    make.nine()
+    found = {(r["gpus"], r["global_batch"]): r["strong_speedup"] for r in rows(make, "strong")}
+    assert found == {
+        (4, 128): pytest.approx(27.224 / 30.822),
+        (4, 512): pytest.approx(25.945 / 19.878),
+    }
+
+
+def test_a_grid_without_a_pair_has_no_strong_scaling(make):
+    make.add(make.record(make.cell(1, 32), 10.0))
+    make.add(make.record(make.cell(2, 32), 6.0))
+    assert "strong" not in [table.label for table in make.collect().groups[0].tables]
+
+
+def test_every_answer_to_how_long_communication_takes(make):
+    make.add(make.record(make.cell(1, 128), 30.0))
+    make.add(make.record(make.cell(2, 128), 20.0))
+    found = row(make, "communication", gpus=2)
+    whole_s = 1.005 * 20.0
+    assert found["comm_total_s"] == pytest.approx(0.10 * whole_s)
+    assert found["comm_exposed_s"] == pytest.approx(0.08 * whole_s)
+    assert found["comm_forward_s"] == pytest.approx(0.01 * whole_s)
+    assert found["overlap_s"] == pytest.approx(0.02 * whole_s)
+    assert found["overlap"] == pytest.approx(0.2)
+    assert found["skew_s"] == pytest.approx(0.05 * 0.1 * whole_s)
+    assert found["net_s"] == pytest.approx(0.95 * 0.1 * whole_s)
+    assert found["comm_cost_s"] == pytest.approx(0.11 * 20.0)
+    assert found["comm_residual_s"] == pytest.approx(20 - 196 * 30 / 391)
+
+
+def test_bandwidth_as_a_share_of_what_is_possible(make):
+    facts = msgspec.structs.replace(make.v100, link_gb_per_s=25.0)
+    whole = make.record(make.cell(2, 128), 20.0, 0.0, facts)
+    make.add(whole)
+    found = row(make, "bandwidth", gpus=2)
+    times = whole.probe.times_s
+    assert found["sent_bytes"] == found["expected_bytes"] == 196 * GRADIENT_BYTES
+    assert found["of_peak"] == pytest.approx(found["bus_gb_per_s"] / (2**28 / times[2**28] / 1e9))
+    assert found["of_same_sizes"] == pytest.approx(196 * times[GRADIENT_BYTES] / (0.09 * 20.1))
+    assert found["of_same_sizes"] == pytest.approx(0.8)
+    assert found["of_link"] == pytest.approx(found["bus_gb_per_s"] / 25.0)
+
+
+def test_what_the_shares_are_of_is_said_where_it_is_not_known(make):
+    whole = make.record(make.cell(2, 128), 20.0)
+    small = tuple(point for point in whole.probe.points if point.bytes <= 2**24)
+    make.add(
+        msgspec.structs.replace(whole, probe=msgspec.structs.replace(whole.probe, points=small))
+    )
+    found = row(make, "bandwidth", gpus=2)
+    assert found["of_same_sizes"] is None  # 44 MB lie outside of what was probed
+    assert found["of_peak"] is not None
+    assert make.table("bandwidth").notes == (
+        "peak of the largest message there was, 16,777,216 bytes, below 64 MiB: "
+        "ddp 2-GPU at batch 128",
+        "link: its specified speed is not in the cluster's config",
+    )
+
+
+def test_phases_add_up_and_show_their_range_over_ranks(make):
+    whole = make.record(make.cell(2, 128), 20.0)
+    early, late = whole.ranks
+    own = early.phases
+    moved = msgspec.structs.replace(
+        own, forward_s=3.0, backward_s=own.backward_s + own.forward_s - 3.0
+    )
+    epochs = tuple(
+        msgspec.structs.replace(epoch, phases=moved) if epoch.phases else epoch
+        for epoch in early.epochs
+    )
+    odd = msgspec.structs.replace(early, epochs=epochs)
+    make.add(msgspec.structs.replace(whole, ranks=(odd, late)))
+    first, second = make.table("phases").lines
+    # of 20.1 s: stall 2 %, h2d 1 %, forward 30 %, backward 55 %, comm 7 %, optimizer 5 %
+    assert first.label == "ddp 2-GPU b128"
+    assert first.texts == ("0.402", "0.201", "6.030", "11.05", "1.407", "1.005", "0", "0.50", "0")
+    assert second.texts[2:4] == ("3.000..6.030", "11.05..14.08")
+    (row,) = rows(make, "phases")
+    names = ("stall", "h2d", "forward", "backward", "comm_exposed", "optimizer")
+    assert sum(row[f"phase_{name}_s"] for name in names) == pytest.approx(20.1)
+    assert (row["phase_forward_least_s"], row["phase_forward_most_s"]) == (3.0, pytest.approx(6.03))
+
+
+def test_messages_are_counted_and_answer_whether_gradients_are_the_only_ones(make):
+    make.add(make.record(make.cell(2, 128), 20.0))
+    make.add(make.record(make.cell(2, 128, strategy=Strategy.ALLREDUCE), 20.0))
+    table = make.table("messages")
+    assert [(line.label, *line.texts) for line in table.lines] == [
+        ("ddp 2-GPU", "buffers", "broadcast", "float32", "38,560", "1", "38,560"),
+        ("ddp 2-GPU", "gradients", "all_reduce", "float32", "44,695,848", "1", "44,695,848"),
+        ("allreduce 2-GPU", "gradients", "all_reduce", "float32", "44,695,848", "1", "44,695,848"),
+    ]
+    assert table.caption[1] == (
+        "Are gradients the only messages (lab Q6)? ddp: no, beside 44,695,848 B of gradients "
+        "38,560 B of buffers in every iteration; allreduce: yes."
+    )
+
+
+def test_replicas_are_compared_and_accuracy_has_a_deviation_over_seeds(make):
+    for seed, accuracy in ((0, 0.60), (1, 0.62)):
+        whole = make.record(make.cell(2, 128, seed=seed), 20.0)
+        make.add(with_ranks(whole, test_accuracy=accuracy))
+    make.add(with_ranks(make.record(make.cell(4, 128), 20.0), parameters_hash=""))
+    two = row(make, "replicas", gpus=2)
+    assert (two["parameters"], two["buffers"]) == ("equal", "differ")
+    assert two["test_accuracy"] == pytest.approx(0.61)
+    assert two["test_deviation"] == pytest.approx(0.014142, abs=1e-6)  # 0.01 x sqrt(2)
+    assert (two["test_accuracy_least"], two["test_accuracy_most"]) == (0.60, 0.62)
+    four = row(make, "replicas", gpus=4)
+    assert four["test_deviation"] is None
+    assert four["parameters"] is None
+
+
+def test_the_microbenchmark_shows_sizes_and_whether_its_line_is_accepted(make):
+    make.add(make.record(make.cell(2, 128), 20.0))
+    bent = make.record(make.cell(4, 128), 20.0)
+    points = tuple(
+        msgspec.structs.replace(point, median_s=point.median_s * (4 if index % 2 else 1))
+        for index, point in enumerate(bent.probe.points)
+    )
+    probe = msgspec.structs.replace(bent.probe, points=points)
+    make.add(msgspec.structs.replace(bent, probe=probe))
+    lines = {line.label: line.texts for line in make.table("microbenchmark").lines}
+    # alone a message takes 80 % of 0.09 x 20.1 s / 196
+    assert lines["44,695,848 *"][:2] == ("7.38", "6.05")
+    assert (
+        "medians over 1 cell on 2-GPU, 1 cell on 4-GPU" in make.table("microbenchmark").caption[0]
+    )
+    good, bad = make.table("fit").lines
+    assert good.texts[-1] == "accepted"
+    assert bad.texts[-1].startswith("not accepted (median residual ")
+    assert bad.texts[-1].endswith("medians are interpolated instead")
+
+
+def test_the_profiler_disagreeing_by_more_than_5_percent_is_marked(make):
+    make.add(make.record(make.cell(2, 128), 20.0))
+    odd = make.record(make.cell(4, 128), 20.0)
+    trace = msgspec.structs.replace(odd.ranks[0].trace, instruments_comm_s=0.23)
+    make.add(with_ranks(odd, trace=trace))
+    two, four = make.table("profiler").lines
+    assert two.texts == (
+        *("10", "2.000", "1.700", "0.200", "0.0500", "0.150"),
+        *("85.0", "10.0", "2.5", "7.5", "0.202", "1.0"),
+    )
+    assert four.texts[-1] == "!15.0"
+
+
+def test_with_protocol_lab_what_would_be_empty_is_not_there(make):
+    make.add(make.record(make.cell(1, 128, protocol=Protocol.LAB), 30.0))
+    make.add(make.record(make.cell(2, 128, protocol=Protocol.LAB), 20.0))
+    labels = [table.label for table in make.collect().groups[0].full]
+    assert labels == ["scaling", "replicas", "verdicts"]
+
+
+def test_in_a_mixed_study_a_cell_without_a_line_is_named(make):
+    make.nine(but=((4, 32),))
+    make.add(make.record(make.cell(4, 32, protocol=Protocol.LAB), 30.8))
+    for label in ("communication", "bandwidth", "phases"):
+        assert "not measured: ddp 4-GPU at batch 32" in make.table(label).notes
+    assert "4-GPU b32" not in grid(make.table("communication"))
+
+
+def test_a_csv_holds_all_groups_even_where_their_columns_differ(make):
+    make.nine()
+    for strategy in (Strategy.GATHER_SCATTER, Strategy.DDP):
+        cell = make.cell(2, 64, strategy=strategy, threads=4)
+        make.add(make.record(cell, 12.0))
+    write(make.collect(), make.study.report)
+    frame = pd.read_csv(make.study.report / "bandwidth.csv")
+    assert sorted(frame["group"].unique()) == [1, 2]
+    assert frame["root_wire_gb_per_s"].notna().sum() == 1
+
+
+def test_the_screen_shows_the_main_tables_and_names_the_others(make):
+    make.nine()
+    console = Console(width=110, file=io.StringIO())
+    show(make.collect(), console)
+    text = console.file.getvalue()
+    for title in (
+        "Q1: one epoch",
+        "Table 2: ",
+        "Table 3r: ",
+        "Scaling",
+        "Communication",
+        "Verdicts",
+    ):
+        assert f"\n{title}" in text
+    assert "\nPhases of the instrumented epoch\n" not in text
+    last = " ".join(text.split("Not on screen, ")[1].split())
+    assert last == (
+        "in tables.md and as a CSV each: Bandwidth, Phases of the instrumented epoch, Messages, "
+        "Replicas and accuracy, Microbenchmark: all-reduce, Microbenchmark: fit, "
+        "Profiler cross-check."
+    )
+
+
+def test_the_screen_says_a_thing_once(make):
+    make.nine()
+    for batch in (32, 128, 512):
+        make.add(make.record(make.cell(2, batch, strategy=Strategy.ALLREDUCE), 20.0))
+    console = Console(width=110, file=io.StringIO())
+    show(make.collect(), console)
+    text = console.file.getvalue()
+    assert text.count("Lab residual, not measured") == 1
+    assert text.count("Table 2r: ") == 2

@@ -1,0 +1,137 @@
+"""Unlike records never share a table, and the report says what differs."""
+
+import msgspec
+import pytest
+
+from hpml_jobs.core.cell import Protocol
+from hpml_jobs.report.formats.markdown import document
+from hpml_jobs.slurm.states import Outcome
+
+RTX = "Quadro RTX 8000"
+
+
+@pytest.mark.parametrize(
+    ("what", "change"),
+    [
+        ("GPU model", {"gpu_model": RTX}),
+        ("driver", {"driver": "535.1"}),
+        ("torch", {"torch": "2.14.1"}),
+        ("CUDA", {"cuda": "13.0"}),
+        ("NCCL", {"nccl": "2.30"}),
+        ("TF32 in matmul", {"tf32_matmul": True}),
+        ("cuDNN benchmark", {"cudnn_benchmark": False}),
+        ("CPU model", {"cpu_model": "AMD EPYC"}),
+        ("hpml_jobs", {"hpml_jobs": "0.0.9"}),
+        ("commit", {"commit": "fedcba"}),
+        ("uncommitted changes", {"dirty": True}),
+    ],
+)
+def test_a_record_measured_otherwise_gets_tables_of_its_own(make, what, change):
+    make.nine(but=((4, 32),))
+    other = msgspec.structs.replace(make.v100, **change)
+    make.add(make.record(make.cell(4, 32), 20.0, 0.0, other))
+    report = make.collect()
+    assert len(report.groups) == 2
+    assert [text.partition(":")[0] for text in report.unlike] == [what]
+    few, many = sorted(report.groups, key=lambda group: len(group.cells))
+    assert [line.label for line in few.tables[0].lines] == ["1-GPU", "4-GPU"]
+    assert few.tables[0].lines[1].texts == ("20.00", "–")
+    told = f"no single-GPU cell at batch 32: measured under other conditions (group {many.number})"
+    assert told in few.tables[0].notes
+    away = f"measured under other conditions (group {few.number}): 4-GPU at batch 32"
+    assert away in many.tables[1].notes
+
+
+def test_the_heading_says_what_differs(make):
+    make.nine()
+    rtx = msgspec.structs.replace(make.v100, gpu_model=RTX)
+    make.add(make.record(make.cell(1, 1024), 20.0, 0.0, rtx))
+    text = document(make.collect())
+    assert f"- GPU model: {RTX} | Tesla V100-SXM2-16GB".replace("|", r"\|") in text
+    assert f"Set apart by: GPU model {RTX}." in text
+
+
+@pytest.mark.parametrize("change", [{"epochs": 5}, {"threads": 2}, {"loader_workers": 4}])
+def test_cells_asked_for_otherwise_do_not_mix(make, change):
+    make.nine()
+    make.add(make.record(make.cell(2, 32, **change), 20.0))
+    assert len(make.collect().groups) == 2
+
+
+@pytest.mark.parametrize("change", [{"protocol": Protocol.LAB}, {"probe_s": 5.0}])
+def test_what_does_not_change_the_timed_epoch_does_not_set_apart(make, change):
+    make.nine(but=((2, 32),))
+    make.add(make.record(make.cell(2, 32, **change), 20.0))
+    assert len(make.collect().groups) == 1
+    assert make.table("table1-ddp").lines[1].texts[0] == "20.00"
+
+
+def test_another_seed_is_another_run(make):
+    make.nine()
+    make.add(make.record(make.cell(2, 32, seed=1), 20.0))
+    table = make.table("table1-ddp")
+    assert table.lines[1].texts[0] == "25.41"  # the median of 30.819 and 20.0
+    assert "Median of 1 to 2 runs." in table.caption[1]
+
+
+def test_same_name_with_another_learning_rate_is_another_workload(make):
+    make.nine()
+    other = msgspec.structs.replace(make.resnet, lr=0.2)
+    make.add(make.record(make.cell(1, 32, workload=other), 20.0))
+    assert make.collect().unlike == ("lr: 0.1 | 0.2",)
+
+
+def test_two_workloads_differ_by_name_not_by_every_setting(make):
+    make.nine()
+    make.add(make.record(make.cell(1, 32, workload=make.digits), 20.0))
+    assert make.collect().unlike == ("workload: digits | resnet18_cifar10",)
+
+
+def test_hosts_of_one_kind_and_the_backend_do_not_matter(make):
+    make.nine(but=((4, 32),))
+    other = make.record(make.cell(4, 32), 20.0, 0.0, msgspec.structs.replace(make.v100))
+    facts = msgspec.structs.replace(make.v100, backend="nccl", python="3.12.1", topology="NV2")
+    attempt = msgspec.structs.replace(other.attempt, hosts=("node9",))
+    make.add(msgspec.structs.replace(other, facts=facts, attempt=attempt))
+    report = make.collect()
+    assert len(report.groups) == 1
+    assert report.unlike == ()
+
+
+def test_a_cell_that_ran_on_two_kinds_of_gpu_stands_apart(make):
+    make.nine(but=((2, 32),))
+    mixed = make.record(make.cell(2, 32), 20.0)
+    first, second = mixed.ranks
+    second = msgspec.structs.replace(second, devices=(RTX,))
+    make.add(msgspec.structs.replace(mixed, ranks=(first, second)))
+    assert f"GPU model: {RTX} + Tesla V100-SXM2-16GB | Tesla" in make.collect().unlike[0]
+
+
+def test_a_cell_without_a_record_is_told_in_each_group_it_may_belong_to(make):
+    rtx = msgspec.structs.replace(make.v100, gpu_model=RTX)
+    make.nine(but=((1, 32), (4, 32)))
+    make.add(make.record(make.cell(1, 32), 20.0, 0.0, rtx))
+    make.out_of_memory(make.cell(4, 32))
+    report = make.collect()
+    for group in report.groups:
+        table = group.tables[1] if group.q1 else group.tables[0]
+        assert table.lines[-1].texts[0] == "–"  # where it ran out of memory is not known
+        assert any("its group is known when it has a record" in note for note in table.notes)
+
+
+def test_an_out_of_memory_with_facts_belongs_where_it_happened(make):
+    rtx = msgspec.structs.replace(make.v100, gpu_model=RTX)
+    make.nine(but=((1, 32), (4, 32)))
+    make.add(make.record(make.cell(1, 32), 20.0, 0.0, rtx))
+    make.out_of_memory(make.cell(4, 32), make.v100)
+    rtx_group, v100_group = make.collect().groups
+    assert rtx_group.sets == ()
+    assert v100_group.sets[0].tables[0].lines[-1].texts[0] == "OOM"
+
+
+def test_a_workload_without_records_says_nothing_about_hardware(make):
+    make.nine()
+    make.ask(make.cell(1, 32, workload=make.digits), Outcome.WAITING, "waiting")
+    report = make.collect()
+    assert report.unlike == ("workload: digits | resnet18_cifar10",)
+    assert report.groups[0].title == "digits on cuda"

@@ -1,0 +1,242 @@
+"""Measured Tables 2 and 3: what each strategy shows, and what is said where nothing is measured."""
+
+import msgspec
+import pytest
+
+from hpml_jobs.checks import Level, Verdict
+from hpml_jobs.core.cell import Protocol, Strategy
+from hpml_jobs.core.measurements import Communication, Imported, Message
+from hpml_jobs.report.merge.entries import Entry
+from hpml_jobs.report.merge.run_values import medians, of_record, peak_of
+
+GRADIENT_BYTES = 44_695_848
+
+
+def lines(table):
+    return {line.label: line.texts for line in table.lines}
+
+
+def two(make, strategy) -> Entry:
+    """2 GPUs at batch 128: an epoch of 20 s in 196 iterations, a baseline of 30 s beside it."""
+    make.add(make.record(make.cell(1, 128), 30.0))
+    make.add(make.record(make.cell(2, 128, strategy=strategy), 20.0))
+    (entry,) = (e for e in make.collect().groups[0].entries if e.gpus == 2)
+    return entry
+
+
+def test_compute_and_exposed_communication_add_up_to_the_instrumented_epoch(make):
+    values = two(make, Strategy.DDP).values
+    whole_s = 1.005 * 20.0
+    assert values.compute_s == pytest.approx(0.90 * whole_s)
+    assert values.comm_exposed_s == pytest.approx(0.08 * whole_s)
+    assert values.compute_s + values.comm_exposed_s == pytest.approx(whole_s - 0.02 * whole_s)
+
+
+@pytest.mark.parametrize("strategy", [Strategy.DDP, Strategy.ALLREDUCE, Strategy.ALLREDUCE_FLAT])
+def test_bus_bandwidth_is_gradient_bytes_over_the_time_of_gradient_collectives(make, strategy):
+    entry = two(make, strategy)
+    share = 0.09 if strategy is Strategy.DDP else 0.10
+    net_s = share * 1.005 * 19.999  # rank 0 is 1 ms faster
+    sent = 196 * GRADIENT_BYTES
+    assert entry.bandwidth.sent_bytes == entry.bandwidth.expected_bytes == sent
+    assert entry.bandwidth.bus_gb_per_s == pytest.approx(1.0 * sent / net_s / 1e9)
+    assert entry.bandwidth.bus_plain_gb_per_s == pytest.approx(sent / (share * 20.1) / 1e9)
+    assert entry.bandwidth.algorithm_gb_per_s == pytest.approx(sent / net_s / 1e9)
+
+
+def test_four_ranks_have_the_ring_factor_of_four(make):
+    make.add(make.record(make.cell(4, 128), 10.0))
+    (entry,) = make.collect().groups[0].entries
+    ratio = entry.bandwidth.bus_gb_per_s / entry.bandwidth.algorithm_gb_per_s
+    assert ratio == pytest.approx(1.5)
+
+
+def test_gather_scatter_shows_the_wire_of_root_and_says_so(make):
+    entry = two(make, Strategy.GATHER_SCATTER)
+    sent = 2 * 196 * GRADIENT_BYTES
+    assert entry.bandwidth.bus_gb_per_s is None
+    assert entry.bandwidth.expected_bytes == entry.bandwidth.sent_bytes == sent
+    root_s = 0.10 * 1.005 * 19.999
+    assert entry.bandwidth.root_wire_gb_per_s == pytest.approx(sent / root_s / 1e9)
+    table = make.table("table3-gather_scatter")
+    assert table.corner == "Table 3 (GB/s, root's wire)"
+    assert lines(table)["2-GPU"] == ("8.72",)  # 17.5208 GB / 2.0099 s
+    assert "not a bus bandwidth" in table.caption[0]
+
+
+def test_the_wire_of_root_carries_what_every_other_rank_moves(make):
+    make.add(make.record(make.cell(4, 128, strategy=Strategy.GATHER_SCATTER), 10.0))
+    (entry,) = make.collect().groups[0].entries
+    ratio = entry.bandwidth.root_wire_gb_per_s / entry.bandwidth.algorithm_gb_per_s
+    assert ratio == pytest.approx(3)
+
+
+def test_dp_has_a_nominal_ring_figure_beside_what_it_really_sent(make):
+    whole = make.record(make.cell(4, 128, strategy=Strategy.DP), 20.0)
+    reduce = Message(
+        kind="reduce",
+        purpose="gradients",
+        dtype="float32",
+        elements=GRADIENT_BYTES // 4,
+        bytes=GRADIENT_BYTES,
+        count=3 * 98,
+        busy_s=2.0,
+    )
+    talk = Communication(total_s=5.0, gradients_s=2.0, messages=(reduce,))
+    (rank,) = whole.ranks
+    rank = msgspec.structs.replace(rank, communication=talk)
+    make.add(msgspec.structs.replace(whole, ranks=(rank,)))
+    (entry,) = make.collect().groups[0].entries
+    assert entry.bandwidth.sent_bytes == 294 * GRADIENT_BYTES
+    assert entry.bandwidth.expected_bytes is None
+    assert entry.bandwidth.algorithm_gb_per_s == pytest.approx(294 * GRADIENT_BYTES / 2.0 / 1e9)
+    assert entry.bandwidth.nominal_gb_per_s == pytest.approx(1.5 * 98 * GRADIENT_BYTES / 2e9)
+    assert entry.bandwidth.bus_gb_per_s is None
+    assert lines(make.table("table3-dp"))["4-GPU"] == ("3.29",)
+
+
+def test_nothing_is_divided_by_exposed_or_epoch_time(make):
+    whole = make.record(make.cell(2, 128), 20.0)
+    ranks = []
+    for rank in whole.ranks:
+        talk = msgspec.structs.replace(rank.communication, gradients_s=0.0, total_s=0.0)
+        ranks.append(msgspec.structs.replace(rank, communication=talk))
+    make.add(msgspec.structs.replace(whole, ranks=tuple(ranks)))
+    table = make.table("table3-ddp")
+    assert lines(table)["2-GPU"] == ("–",)
+    assert table.notes == (
+        "not measured, no collective of gradients was recorded: 2-GPU at batch 128",
+    )
+
+
+def test_protocol_lab_has_the_residual_tables_alone_and_says_so(make):
+    for (gpus, batch), epoch_s in make.published_s.items():
+        make.add(make.record(make.cell(gpus, batch, protocol=Protocol.LAB), epoch_s))
+    labels = [table.label for table in make.collect().groups[0].sets[0].tables]
+    assert labels == ["table1-ddp", "table2r-ddp", "table3r-ddp"]
+    assert "protocol=lab ends before" in make.table("table2r-ddp").caption[-1]
+
+
+def test_a_mixed_study_shows_the_dash_with_the_reason(make):
+    make.nine(but=((4, 32),))
+    make.add(make.record(make.cell(4, 32, protocol=Protocol.LAB), 30.8))
+    table = make.table("table2-ddp")
+    assert lines(table)["4-GPU"][:2] == ("–", "–")
+    assert lines(table)["2-GPU"][:2] == ("27.88", "2.478")
+    assert table.notes == (
+        "not measured, protocol=lab ends before the instrumented epoch: 4-GPU at batch 32",
+    )
+    assert lines(make.table("table2r-ddp"))["4-GPU"][0] != "–"
+
+
+def test_medians_leave_out_what_no_run_knows(make):
+    full = make.record(make.cell(2, 128), 20.0)
+    lab = make.record(make.cell(2, 128, protocol=Protocol.LAB, repeat=1), 10.0)
+    merged = medians([of_record(full), of_record(lab)])
+    assert merged.epoch_s == 15.0
+    assert merged.compute_s == of_record(full).compute_s
+    assert merged.link_gb_per_s is None
+
+
+def test_the_peak_is_looked_for_in_large_messages_only(make):
+    probe = make.record(make.cell(2, 128), 20.0).probe
+    fast = msgspec.structs.replace(probe.points[0], bytes=2**20, median_s=1e-6)
+    large = [point for point in probe.points if point.bytes >= 2**26]
+    size, speed = peak_of(msgspec.structs.replace(probe, points=(fast, *large)), 2)
+    assert size == 2**28
+    assert speed == pytest.approx(2**28 / large[-1].median_s / 1e9)
+    assert peak_of(msgspec.structs.replace(probe, points=(fast,)), 2)[0] == 2**20
+
+
+def imported(make, gpus, epoch_s, **told):
+    cell = make.cell(gpus, 128, protocol=Protocol.IMPORTED)
+    whole = make.record(make.cell(gpus, 128), epoch_s)
+    make.add(
+        msgspec.structs.replace(
+            whole,
+            cell=cell,
+            slug=cell.slug,
+            model=None,
+            facts=None,
+            ranks=(),
+            exchange=None,
+            probe=None,
+            imported=Imported(
+                file="lab3.csv", line=gpus, epoch_s=epoch_s, gpu_model="RTX 8000", **told
+            ),
+        )
+    )
+
+
+def test_timings_from_elsewhere_stand_as_reported(make):
+    imported(make, 1, 30.0)
+    imported(make, 2, 20.0, compute_s=14.0, comm_s=5.5)
+    (group,) = make.collect().groups
+    assert group.setting.endswith("measured elsewhere on RTX 8000.")
+    assert [table.label for table in group.sets[0].tables] == [
+        "table1-ddp",
+        "table2-ddp",
+        "table2r-ddp",
+        "table3r-ddp",
+    ]
+    table = make.table("table2-ddp")
+    assert "as reported elsewhere" in table.title
+    assert lines(table)["2-GPU"] == ("14.00", "5.500")
+    # 20 - 196 x 30 / 391 = 4.961 from whole epochs, since train_s is unknown
+    residual = make.table("table2r-ddp")
+    assert lines(residual)["2-GPU"] == ("15.04", "4.962")
+    assert "includes data loading, since train_s is unknown" in residual.caption[0]
+    assert "Baseline: strategy single, 1 GPU, epoch_s / iterations: 30.00 s" in residual.caption[1]
+    assert lines(make.table("q1"))["128"] == ("–", "30.00", "391")
+    assert make.table("q1").notes == ("train_s is not told, only whole epochs",)
+
+
+def test_where_some_cells_tell_train_s_the_others_are_labelled(make):
+    imported(make, 1, 30.0, train_s=28.0)
+    imported(make, 2, 20.0, train_s=19.0)
+    imported(make, 4, 15.0)
+    assert make.table("table2r-ddp").caption[0].startswith("Lab residual, not measured: ")
+    assert make.table("table2r-ddp").notes == (
+        "includes data loading, from epoch_s in place of train_s, which is unknown: "
+        "4-GPU at batch 128",
+    )
+
+
+def test_timings_from_elsewhere_never_mix_with_measured_ones(make):
+    make.nine()
+    imported(make, 2, 20.0)
+    report = make.collect()
+    assert "measured: elsewhere | here" in report.unlike
+
+
+def test_a_cell_that_fails_a_check_is_marked_and_told_why(make, ruling):
+    make.nine()
+    bad, odd = make.cell(4, 512).slug, make.cell(2, 32).slug
+    ruling[bad] = (
+        Verdict(check="ranks agree", level=Level.FAIL, reason="37 % apart (limit 1 %)"),
+        Verdict(check="closure", level=Level.PASS, reason="0.1 % (limit 2 %)"),
+    )
+    ruling[odd] = (Verdict(check="loader-bound", level=Level.WARN, reason="stall 7 % (limit 5 %)"),)
+    one = make.table("table1-ddp")
+    assert lines(one)["4-GPU"][4:] == ("!15.13", "1.72")
+    assert lines(one)["2-GPU"][0] == "30.82"
+    assert one.notes == (
+        "! 4-GPU at batch 512: ranks agree: 37 % apart (limit 1 %)",
+        "doubtful, see Verdicts: loader-bound (2-GPU at batch 32)",
+    )
+    assert lines(make.table("table3-ddp"))["4-GPU"][2].startswith("!")
+    assert make.table("verdicts").caption == ("1 check passed in 2 cells.",)
+    assert make.table("verdicts").notes == (
+        "fail: ranks agree: ddp 4-GPU at batch 512: 37 % apart (limit 1 %)",
+        "warn: loader-bound: ddp 2-GPU at batch 32: stall 7 % (limit 5 %)",
+    )
+
+
+def test_many_failures_of_one_kind_are_one_line(make, ruling):
+    make.nine()
+    for number, slug in enumerate(sorted(make.states)):
+        reason = f"{number} % apart (limit 1 %)"
+        ruling[slug] = (Verdict(check="ranks agree", level=Level.FAIL, reason=reason),)
+    (note,) = make.table("table1-ddp").notes
+    assert note.startswith("! ranks agree: 1-GPU at batch 32, 128, 512; 2-GPU at batch 32, 128")
+    assert len(make.table("verdicts").notes) == 9

@@ -1,0 +1,193 @@
+"""Cells without numbers: nothing is invented, nothing dropped, and every table says why."""
+
+import msgspec
+import pytest
+
+from hpml_jobs.report.formats.markdown import document
+from hpml_jobs.slurm.states import Outcome
+from hpml_jobs.study.study import CellState
+
+
+def lines(table):
+    return {line.label: line.texts for line in table.lines}
+
+
+@pytest.mark.parametrize(
+    ("outcome", "reason"),
+    [
+        (Outcome.WAITING, "waiting in SLURM as job 17_3 (Resources)"),
+        (Outcome.RUNNING, "running as job 17_3 on gr001"),
+        (Outcome.FAILED, "failed: rank 1 killed by signal 9 (out of memory?)"),
+        (Outcome.TIMEOUT, "timeout: 30 minutes were not enough"),
+    ],
+)
+def test_a_cell_without_a_record_is_a_dash_and_a_line_in_every_table(make, outcome, reason):
+    make.nine(but=((4, 128),))
+    slug = make.ask(make.cell(4, 128), outcome, reason)
+    for label, texts in (
+        ("table1-ddp", ("–", "–")),
+        ("table2-ddp", ("–", "–")),
+        ("table2r-ddp", ("–", "–")),
+        ("table3-ddp", ("–",)),
+        ("table3r-ddp", ("–",)),
+    ):
+        table = make.table(label)
+        assert lines(table)["4-GPU"][len(texts) : 2 * len(texts)] == texts
+        assert table.notes == (f"4-GPU at batch 128: {reason} [{slug}]",)
+
+
+def test_without_a_baseline_the_time_stands_and_nothing_is_compared(make):
+    make.nine(but=((1, 128),))
+    slug = make.ask(make.cell(1, 128), Outcome.FAILED, "failed: no such data set")
+    note = f"no single-GPU cell at batch 128: failed: no such data set [{slug}]"
+    assert lines(make.table("table1-ddp"))["1-GPU"][2:4] == ("–", "–")
+    assert lines(make.table("table1-ddp"))["2-GPU"][2:4] == ("20.92", "–")
+    assert lines(make.table("table2r-ddp"))["2-GPU"][2:4] == ("–", "–")
+    assert lines(make.table("table3r-ddp"))["2-GPU"][1] == "–"
+    for label in ("q1", "table1-ddp", "table2r-ddp", "table3r-ddp"):
+        assert make.table(label).notes == (note,)
+    assert "none at batch 128" in "\n".join(make.table("table1-ddp").caption)
+
+
+def test_a_baseline_nobody_asked_for_is_told(make):
+    make.add(make.record(make.cell(2, 32), 10.0))
+    group = make.collect().groups[0]
+    assert group.q1 is None
+    assert group.tables[0].notes == ("no single-GPU cell at batch 32: not asked for",)
+
+
+def test_places_nobody_asked_for_are_told_in_one_line(make):
+    make.nine(but=((2, 32), (2, 128), (4, 512)))
+    table = make.table("table1-ddp")
+    assert table.notes == ("not asked for: 2-GPU at batch 32, 128; 4-GPU at batch 512",)
+
+
+def test_out_of_memory_is_a_result(make):
+    make.nine(but=((4, 512),))
+    slug = make.out_of_memory(make.cell(4, 512))
+    assert lines(make.table("table1-ddp"))["4-GPU"][4:] == ("OOM", "–")
+    assert lines(make.table("table3-ddp"))["4-GPU"][2] == "OOM"
+    reason = "out of memory: CUDA out of memory. Tried to allocate 2.00 GiB"
+    assert make.table("table1-ddp").notes == (f"4-GPU at batch 512: {reason} [{slug}]",)
+
+
+def test_q1_ends_where_memory_ends(make):
+    make.nine()
+    make.out_of_memory(make.cell(1, 2048))
+    table = make.table("q1")
+    assert lines(table)["2048"] == ("OOM", "–", "–")
+    assert len(table.notes) == 1
+
+
+def test_a_broken_record_is_invalid_with_its_reason(make):
+    make.nine()
+    slug = make.cell(4, 128).slug
+    make.study.cell(slug).record_json.write_bytes(b'{"schema": 1, "cel')
+    table = make.table("table1-ddp")
+    assert lines(table)["4-GPU"][2:4] == ("–", "–")
+    (note,) = table.notes
+    assert note.startswith("4-GPU at batch 128: invalid: record.json is not a whole record")
+
+
+def test_a_record_of_another_cell_is_invalid(make):
+    make.nine()
+    two, four = (make.study.cell(make.cell(gpus, 128).slug) for gpus in (2, 4))
+    four.record_json.write_bytes(two.record_json.read_bytes())
+    (note,) = make.table("table1-ddp").notes
+    assert f"invalid: record.json is the record of {two.slug}" in note
+
+
+def test_an_invalid_record_whose_cell_runs_again_says_both(make):
+    make.nine()
+    slug = make.cell(4, 128).slug
+    make.study.cell(slug).record_json.write_bytes(b"")
+    make.states[slug] = CellState(slug=slug, outcome=Outcome.RUNNING, reason="running as job 18_0")
+    (note,) = make.table("table1-ddp").notes
+    assert "invalid: " in note
+    assert "; now running as job 18_0" in note
+
+
+def test_an_unreadable_cell_without_a_record_stands_in_no_table_but_is_told(make):
+    make.nine()
+    slug = make.ask(make.cell(8, 32), Outcome.FAILED, "failed: boom")
+    make.study.cell(slug).cell_json.write_bytes(b"{")
+    report = make.collect()
+    (found,) = report.unplaced
+    assert found.slug == slug
+    assert found.reason.startswith("cell.json cannot be read: ")
+    assert found.reason.endswith("; failed: boom")
+    assert "## In no table" in document(report)
+
+
+def test_an_unreadable_cell_with_a_record_keeps_its_number_and_is_told(make):
+    make.nine()
+    slug = make.cell(2, 32).slug
+    make.study.cell(slug).cell_json.unlink()
+    table = make.table("table1-ddp")
+    assert lines(table)["2-GPU"][0] == "30.82"
+    assert table.notes == (f"{slug}: cell.json cannot be read: No such file or directory",)
+
+
+def test_a_cell_whose_folder_is_gone_is_told(make):
+    make.nine()
+    make.states["ddp-lost"] = CellState(slug="ddp-lost", outcome=Outcome.CANCELLED)
+    (found,) = make.collect().unplaced
+    assert found.reason == "its folder is gone (cancelled)"
+
+
+def test_a_warning_stands_beside_a_valid_record(make):
+    make.nine()
+    slug = make.cell(2, 32).slug
+    make.states[slug] = msgspec.structs.replace(
+        make.states[slug], warning="SLURM says CANCELLED by 1000, the record is whole"
+    )
+    (note,) = make.table("table1-ddp").notes
+    assert note == f"{slug}: SLURM says CANCELLED by 1000, the record is whole"
+
+
+def test_what_was_measured_needs_no_baseline(make):
+    make.nine(but=((1, 128),))
+    for label, texts in (("table2-ddp", ("18.92", "1.682")), ("table3-ddp", ("4.63",))):
+        assert lines(make.table(label))["2-GPU"][len(texts) : 2 * len(texts)] == texts
+        assert make.table(label).notes == ()
+
+
+def test_a_negative_residual_is_printed_and_has_no_bandwidth(make):
+    make.nine(but=((2, 512),))
+    make.add(make.record(make.cell(2, 512), 12.0))
+    assert lines(make.table("table2r-ddp"))["2-GPU"][4:] == ("12.97", "-0.973")
+    assert lines(make.table("table3r-ddp"))["2-GPU"][2] == "–"
+    (note,) = make.table("table3r-ddp").notes
+    assert note == (
+        "2-GPU at batch 512: the residual is -0.973 s, not above zero, "
+        "so no bandwidth follows from it"
+    )
+    assert make.table("table2r-ddp").notes == ()
+
+
+def test_a_study_without_any_record_has_its_tables_all_the_same(make):
+    for gpus in (1, 2):
+        make.ask(make.cell(gpus, 32), Outcome.WAITING, "waiting in SLURM as job 17_0")
+    table = make.table("table1-ddp")
+    assert lines(table) == {"1-GPU": ("–", "–"), "2-GPU": ("–", "–")}
+    assert len(table.notes) == 2
+    assert "parameters not known before a record" in table.setting
+
+
+def test_an_empty_study(make):
+    report = make.collect()
+    assert report.groups == report.unplaced == ()
+    assert "No cells yet." in document(report)
+
+
+def test_a_reason_begins_with_the_outcome(make):
+    make.ask(make.cell(1, 32), Outcome.RUNNING, "on this machine, 17")
+    (note,) = make.table("q1").notes
+    assert note.startswith("no single-GPU cell at batch 32: running: on this machine, 17 [")
+
+
+def test_a_cell_nothing_is_known_of(make):
+    slug = make.ask(make.cell(1, 32))
+    del make.states[slug]
+    (note,) = make.table("q1").notes
+    assert "no record, and nothing is known of a job for it" in note

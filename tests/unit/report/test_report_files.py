@@ -1,0 +1,196 @@
+"""The report folder and the screen: every form says the same, again and again the same bytes."""
+
+import io
+import json
+import re
+import subprocess
+import sys
+
+import pandas as pd
+import pytest
+from rich.console import Console
+
+from hpml_jobs.core.cell import Strategy
+from hpml_jobs.errors import HpmlError
+from hpml_jobs.report.collect import write
+from hpml_jobs.report.formats.screen import drawn, show
+from hpml_jobs.slurm.states import Outcome
+
+FILES = [
+    "tables.md",
+    "tables.tex",
+    "tables.json",
+    "q1.csv",
+    "table1.csv",
+    "table2.csv",
+    "table3.csv",
+    "scaling.csv",
+    "strong.csv",
+    "largest.csv",
+    "communication.csv",
+    "bandwidth.csv",
+    "phases.csv",
+    "messages.csv",
+    "replicas.csv",
+    "microbenchmark.csv",
+    "fit.csv",
+    "profiler.csv",
+    "verdicts.csv",
+    "cells.csv",
+    "profile.png",
+    "profile.svg",
+]
+
+
+@pytest.fixture
+def holes(make):
+    """The nine cells with one waiting, one out of memory, one without any trace of success."""
+    make.nine(stall_s=1.5, but=((4, 128), (4, 512), (1, 32)))
+    make.ask(make.cell(4, 128), Outcome.WAITING, "waiting in SLURM as job 17_3 (Resources)")
+    make.ask(make.cell(1, 32), Outcome.FAILED, "failed: 100 % of $HOME & more_#")
+    make.out_of_memory(make.cell(4, 512))
+    return make
+
+
+def screen(report, width):
+    console = Console(width=width, file=io.StringIO())
+    show(report, console)
+    return console.file.getvalue()
+
+
+def test_collecting_again_writes_the_same_bytes(holes):
+    folder = holes.study.report
+    paths = write(holes.collect(), folder)
+    assert [path.name for path in paths] == FILES
+    first = [path.read_bytes() for path in paths]
+    assert [path.read_bytes() for path in write(holes.collect(), folder)] == first
+    assert sorted(path.name for path in folder.iterdir()) == sorted(FILES)
+
+
+def test_a_table_that_is_gone_leaves_no_file_behind(make):
+    make.nine()
+    slug = make.add(make.record(make.cell(2, 32, repeat=1), 30.0))
+    write(make.collect(), make.study.report)
+    assert (make.study.report / "repeats.csv").exists()
+    make.study.cell(slug).record_json.unlink()
+    write(make.collect(), make.study.report)
+    assert not (make.study.report / "repeats.csv").exists()
+
+
+def test_an_empty_study_can_be_written_and_shown(make):
+    write(make.collect(), make.study.report)
+    assert "has no cells yet" in screen(make.collect(), 80)
+
+
+def test_a_report_that_cannot_be_written_is_one_line(make, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(HpmlError, match="cannot be written"):
+        write(make.collect(), tmp_path / "file")
+
+
+def test_json_has_unrounded_numbers_baseline_and_missing_cells(holes):
+    write(holes.collect(), holes.study.report)
+    (group,) = json.loads((holes.study.report / "tables.json").read_text())["groups"]
+    two = next(e for e in group["entries"] if (e["gpus"], e["batch_per_gpu"]) == (2, 512))
+    assert two["speedup"] == 25.945 / 15.664
+    assert two["timing"]["epoch_s"] == 15.664
+    assert set(two["residual"]) == {"compute_s", "comm_s", "bus_gb_per_s", "with_loading"}
+    assert [entry["batch_per_gpu"] for entry in group["baseline"]] == [32, 128, 512]
+    outcomes = {missing["outcome"]: missing["reason"] for missing in group["missing_cells"]}
+    assert outcomes["waiting"] == "waiting in SLURM as job 17_3 (Resources)"
+    assert set(outcomes) == {"waiting", "failed", "oom"}
+    captions = {table["label"]: " ".join(table["caption"]) for table in group["tables"]}
+    assert captions["table2-ddp"].startswith("Measured, seconds of the instrumented epoch (E2)")
+    assert captions["table2r-ddp"].startswith("Lab residual, not measured")
+
+
+def test_csv_of_a_table_is_as_wide_as_the_table_and_unrounded(make):
+    make.nine(stall_s=1.5)
+    make.add(make.record(make.cell(2, 32, strategy=Strategy.DP), 40.0))
+    write(make.collect(), make.study.report)
+    frame = pd.read_csv(make.study.report / "table1.csv")
+    assert list(frame["strategy"]) == ["dp", "dp", "ddp", "ddp", "ddp"]
+    assert list(frame["row"]) == ["1-GPU", "2-GPU", "1-GPU", "2-GPU", "4-GPU"]
+    last = frame.iloc[-1]
+    assert last["batch_512_time_s"] == 15.127
+    assert last["batch_512_speedup"] == pytest.approx(25.945 / 15.127, rel=1e-15)
+    assert frame["batch_512_time_s"].isna().tolist() == [True, True, False, False, False]
+    assert "batch_32_bus_residual_gb_per_s" in pd.read_csv(make.study.report / "table3.csv")
+
+
+def test_cells_csv_has_every_cell_with_its_outcome(holes):
+    slug = holes.ask(holes.cell(8, 32))
+    holes.study.cell(slug).cell_json.write_bytes(b"{")
+    write(holes.collect(), holes.study.report)
+    frame = pd.read_csv(holes.study.report / "cells.csv")
+    assert len(frame) == 10
+    assert sorted(frame["outcome"].unique()) == ["failed", "missing", "ok", "oom", "waiting"]
+    measured = frame[frame["outcome"] == "ok"]
+    assert set(measured["facts_gpu_model"]) == {"Tesla V100-SXM2-16GB"}
+    assert measured["train_s"].equals(measured["epoch_s"] - measured["stall_s"])
+
+
+def test_latex_is_whole_and_escaped(holes):
+    write(holes.collect(), holes.study.report)
+    text = (holes.study.report / "tables.tex").read_text()
+    assert text.isascii()
+    assert text.count(r"\begin{table}") == text.count(r"\end{table}") == 18
+    assert r"failed: 100 \% of \$HOME \& more\_\#" in text
+    assert not re.search(r"(?<!\\)[_%&#$](?!-\$|\\)", _captions(text))
+    assert r"\multicolumn{2}{c}{batch 32 per GPU}" in text
+    assert r"\cmidrule(lr){2-3} \cmidrule(lr){4-5} \cmidrule(lr){6-7}" in text
+    for body, columns in re.findall(
+        r"(\\begin\{tabular\}\{l([lr]+)\}.*?\\end\{tabular\})", text, re.S
+    ):
+        for row in re.findall(r"^(.*) \\\\$", body, re.M):
+            spans = sum(int(span) - 1 for span in re.findall(r"\\multicolumn\{(\d)\}", row))
+            assert row.count(" & ") + row.startswith("& ") + spans == len(columns), row
+
+
+def _captions(text):
+    return "\n".join(re.findall(r"^\\(?:caption|item)\b.*$", text, re.M))
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 140])
+def test_no_line_on_screen_is_wider_than_the_console(holes, width):
+    for batch in (8, 16, 64, 256):
+        for gpus in (1, 2, 4):
+            holes.add(holes.record(holes.cell(gpus, batch), 100.0 / gpus))
+    text = screen(holes.collect(), width)
+    assert max(map(len, text.splitlines())) <= width
+    for batch in (8, 16, 32, 64, 128, 256, 512):
+        assert text.count(f"batch {batch} per GPU") == 5
+
+
+def test_the_screen_has_the_labs_two_headings(make):
+    make.nine(stall_s=1.5)
+    text = screen(make.collect(), 100)
+    expected = """\
+Table 1 │ batch 32 per GPU │ batch 128 per GPU │ batch 512 per GPU
+        │ Time(s)  Speedup │  Time(s)  Speedup │  Time(s)  Speedup
+────────┼──────────────────┼───────────────────┼──────────────────
+1-GPU   │   48.61        1 │    27.22        1 │    25.95        1
+2-GPU   │   30.82     1.58 │    20.92     1.30 │    15.66     1.66
+4-GPU   │   30.82     1.58 │    19.88     1.37 │    15.13     1.72
+"""
+    assert expected in text
+
+
+def test_on_screen_numbers_stand_out_from_the_bars_between_them(make):
+    make.nine()
+    *_, last = drawn(make.table("table1-ddp"), 100)
+    dim = "".join(last.plain[span.start : span.end] for span in last.spans if span.style == "dim")
+    assert last.style == ""
+    assert dim == " │ " * 3
+
+
+def test_markup_in_a_reason_is_printed_as_it_is(make):
+    make.ask(make.cell(1, 32), Outcome.FAILED, "failed: [bold]x[/bold] [/nonsense]")
+    assert "[bold]x[/bold] [/nonsense]" in screen(make.collect(), 140)
+
+
+def test_importing_the_room_does_not_import_pandas():
+    room = "import sys, hpml_jobs.report.collect, hpml_jobs.report.formats.screen"
+    code = f"{room}; print('pandas' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"

@@ -1,0 +1,265 @@
+"""What was learnt: Table 4, accuracy by epoch, shuffling and buffers, with their deviations."""
+
+import io
+
+import msgspec
+import pytest
+from rich.console import Console
+
+from hpml_jobs.core.cell import Protocol, Strategy, SyncBuffers
+from hpml_jobs.core.recipe import Recipe
+from hpml_jobs.report.formats import latex, markdown
+from hpml_jobs.report.formats.markdown import grid
+from hpml_jobs.report.formats.screen import show
+from hpml_jobs.report.plots.accuracy import accuracy as picture
+from hpml_jobs.slurm.states import Outcome
+
+LAB = {"protocol": Protocol.LAB, "epochs": 5}
+SCALED = Recipe(name="scaled", scaled=True)
+
+
+def with_test(record, *accuracies):
+    """A record whose ranks test with these accuracies."""
+    ranks = tuple(
+        msgspec.structs.replace(rank, test_accuracy=accuracy)
+        for rank, accuracy in zip(record.ranks, accuracies, strict=True)
+    )
+    return msgspec.structs.replace(record, ranks=ranks)
+
+
+def large(make, seeds=(0, 1)):
+    """Batch 128 on 1 GPU beside 512 on 2, plain and with a recipe, 5 epochs, two seeds."""
+    for seed in seeds:
+        more = {**LAB, "evaluate": True, "seed": seed}
+        one = make.record(make.cell(1, 128, **more), 27.0)
+        make.add(with_test(one, 0.70 + 0.01 * seed))
+        for recipe, accuracy in ((Recipe(), 0.60), (SCALED, 0.64)):
+            cell = make.cell(2, 512, recipe=recipe, **more)
+            make.add(with_test(make.record(cell, 15.0), accuracy, accuracy + 0.02 * seed))
+
+
+TABLE_4 = """\
+| Table 4                   | global batch |  lr | epochs | seeds | training loss | training acc., % |  test acc., % |
+|:--------------------------|-------------:|----:|-------:|------:|--------------:|-----------------:|--------------:|
+| single 1-GPU b128         |          128 | 0.1 |      5 |     2 | 1.2000 ± 0.0000 |     65.00 ± 0.00 |  70.50 ± 0.71 |
+| ddp 2-GPU b512            |        1,024 | 0.1 |      5 |     2 | 1.2000 ± 0.0000 |     65.00 ± 0.00 |  60.50 ± 0.71 |
+| ddp 2-GPU (scaled) b512   |        1,024 | 0.8 |      5 |     2 | 1.2000 ± 0.0000 |     65.00 ± 0.00 |  64.50 ± 0.71 |"""  # noqa: E501 - as written
+
+EVALUATION = """\
+| after epoch       | test accuracy, % |       |       | test accuracy, % |       | training loss |        |        | training loss |        |
+|:------------------|-----------------:|------:|------:|------:|------:|--------------:|-------:|-------:|-------:|-------:|
+|                   |                1 |     2 |     3 |     4 |     5 |             1 |      2 |      3 |      4 |      5 |
+| single 1-GPU b128 |            30.00 | 40.00 | 50.00 | 60.00 | 70.00 |        1.5000 | 1.5000 | 1.4000 | 1.3000 | 1.2000 |"""  # noqa: E501 - as written
+
+
+def squeezed(text):
+    """A table's text, however wide its columns are."""
+    return [" ".join(line.replace("-", "").split()) for line in text.splitlines()]
+
+
+def test_table_4_has_batch_rate_loss_and_accuracies_with_deviations(make):
+    large(make)
+    assert squeezed(grid(make.table("table4"))) == squeezed(TABLE_4)
+    sheet = make.table("table4").sheet
+    row = dict(zip(sheet.columns, sheet.rows[0], strict=True))
+    assert row["test_accuracy_deviation"] == pytest.approx(0.01 / 2**0.5)
+    assert (row["treatment"], row["seeds"], row["train_loss"]) == ("", 2, pytest.approx(1.2))
+
+
+def test_one_seed_is_said_and_has_no_deviation(make):
+    large(make, seeds=(0,))
+    table = make.table("table4")
+    assert table.lines[0].texts[-1] == "70.00"
+    assert table.notes == (
+        "one seed, no deviation: single 1-GPU at batch 128; ddp 2-GPU at batch 512; "
+        "ddp 2-GPU (scaled) at batch 512",
+    )
+
+
+def test_repeats_of_a_seed_count_as_one_and_alone_have_no_deviation(make):
+    for seed, repeat, accuracy in ((0, 0, 0.50), (0, 1, 0.60), (0, 2, 0.70), (1, 0, 0.62)):
+        for gpus in (1, 2) if seed == 0 else (1,):
+            cell = make.cell(gpus, 128, **LAB, evaluate=True, seed=seed, repeat=repeat)
+            make.add(with_test(make.record(cell, 27.0), *[accuracy] * gpus))
+    one, two = make.table("table4").lines
+    assert (one.texts[3], one.texts[-1]) == ("2", "61.00 ± 1.41")  # of 60 and 62
+    assert (two.texts[3], two.texts[-1]) == ("1", "60.00")
+    for label in ("table4", "evaluation"):
+        assert make.table(label).notes == ("one seed, no deviation: ddp 2-GPU at batch 128",)
+        assert "one seed has no deviation" in make.table(label).caption[-1]
+    (axis,) = picture(make.collect()).axes
+    assert len(axis.containers) == 2
+
+
+def test_runs_of_fewer_epochs_are_left_out_of_what_was_learnt_and_said(make):
+    full = {"protocol": Protocol.FULL, "epochs": 3}
+    for seed, more, accuracy in ((0, full, 0.60), (1, full, 0.62), (2, {**LAB, "epochs": 2}, 0.1)):
+        for set_epoch in (True, False):
+            cell = make.cell(2, 128, **more, evaluate=True, seed=seed, set_epoch=set_epoch)
+            make.add(with_test(make.record(cell, 15.0), accuracy, accuracy))
+    said = (
+        "runs of 2 epochs, left out beside those of 3: "
+        "ddp 2-GPU at batch 128; ddp 2-GPU (no set_epoch) at batch 128"
+    )
+    for label in ("table4", "evaluation", "shuffling", "replicas"):
+        assert make.table(label).notes == (said,)
+    assert make.table("table4").lines[0].texts[-1] == "61.00 ± 1.41"
+    assert make.table("shuffling").lines[0].texts[1:3] == ("3 of 3", "2")
+    assert make.table("replicas").lines[0].texts[:2] == ("3", "2")
+    assert [row[5:8] for row in make.table("evaluation").sheet.rows[:3]] == [
+        (epoch, 2, 2) for epoch in (1, 2, 3)
+    ]
+    assert list(drawn(make)) == pytest.approx([30, 40, 50])
+
+
+def drawn(make):
+    """The accuracies that the picture shows of the first place."""
+    return picture(make.collect()).axes[0].lines[0].get_ydata()
+
+
+def test_where_outputs_are_no_classes_there_is_a_dash_for_accuracies(make):
+    whole = make.record(make.cell(2, 128, **LAB, evaluate=True), 15.0)
+    ranks = tuple(
+        msgspec.structs.replace(rank, test_accuracy=None, epochs=tuple(map(unclassed, rank.epochs)))
+        for rank in whole.ranks
+    )
+    make.add(msgspec.structs.replace(whole, ranks=ranks))
+    assert make.table("table4").lines[0].texts[-3:] == ("1.2000", "–", "–")
+    assert make.table("evaluation").lines[0].texts[:6] == ("–",) * 5 + ("1.5000",)
+    assert make.table("replicas").lines[0].texts[2:7] == ("1.200", "–", "–", "–", "–")
+    assert picture(make.collect()) is None
+
+
+def unclassed(epoch):
+    """An epoch of a network whose outputs are no class scores."""
+    return msgspec.structs.replace(
+        epoch, accuracy=0.0, share=msgspec.structs.replace(epoch.share, correct=None)
+    )
+
+
+def test_a_cell_of_table_4_without_a_number_is_named(make):
+    large(make)
+    make.ask(make.cell(4, 512, **LAB, evaluate=True), Outcome.FAILED, "failed: it broke")
+    (note,) = make.table("table4").notes
+    assert note == "no number, the reason stands under Table 1: ddp 4-GPU at batch 512"
+
+
+def test_without_evaluation_and_more_epochs_there_is_no_table_4(make):
+    make.nine()
+    labels = {table.label for table in make.collect().groups[0].full}
+    assert not labels & {"table4", "evaluation", "shuffling"}
+
+
+def test_accuracy_by_epoch_is_counted_over_the_ranks_shares(make):
+    make.add(make.record(make.cell(1, 128, **LAB, evaluate=True), 27.0))
+    assert squeezed(grid(make.table("evaluation"))) == squeezed(EVALUATION)
+    whole = make.record(make.cell(2, 128, **LAB, evaluate=True), 27.0)
+    counted = zip(whole.ranks, ((10, 200), (70, 100)), strict=True)
+    make.add(msgspec.structs.replace(whole, ranks=tuple(last_share(*one) for one in counted)))
+    two = make.table("evaluation").lines[1]
+    assert two.texts[4] == "26.67"  # 80 of 300
+    assert [row[5] for row in make.table("evaluation").sheet.rows] == [1, 2, 3, 4, 5] * 2
+
+
+def last_share(rank, counted):
+    """A rank that counted otherwise after the last epoch."""
+    correct, samples = counted
+    share = msgspec.structs.replace(rank.epochs[-1].share, correct=correct, samples=samples)
+    last = msgspec.structs.replace(rank.epochs[-1], share=share)
+    return msgspec.structs.replace(rank, epochs=(*rank.epochs[:-1], last))
+
+
+def test_shuffling_counts_orders_and_answers_with_the_studys_own_numbers(make):
+    for seed in (0, 1):
+        make.add(make.record(make.cell(1, 128, **LAB, seed=seed), 27.0))
+        for set_epoch, accuracy in ((True, 0.70), (False, 0.60)):
+            cell = make.cell(2, 128, **LAB, seed=seed, set_epoch=set_epoch)
+            accuracies = (accuracy, accuracy + 0.02 * seed)
+            make.add(with_test(make.record(cell, 15.0), *accuracies))
+    table = make.table("shuffling")
+    assert [(line.label, *line.texts[:3]) for line in table.lines] == [
+        ("single 1-GPU b128", "not needed", "5 of 5", "2"),
+        ("ddp 2-GPU b128", "yes", "5 of 5", "2"),
+        ("ddp 2-GPU (no set_epoch) b128", "no", "1 of 5", "2"),
+    ]
+    assert table.answer == (
+        "Why does ddp need set_epoch (lab Q5)? ddp 2-GPU (no set_epoch) b128: 1 of 5 orders of a "
+        "rank, with it 5 of 5; training loss 1.2000 ± 0.0000 against 1.2000 ± 0.0000 (within the "
+        "deviations); test accuracy in % 60.50 ± 0.71 against 70.50 ± 0.71 (more than the "
+        "deviations)."
+    )
+
+
+def test_with_one_seed_nothing_is_claimed_however_often_it_was_repeated(make):
+    for repeat, set_epoch in ((0, True), (1, True), (0, False), (1, False)):
+        cell = make.cell(2, 128, **LAB, repeat=repeat, set_epoch=set_epoch)
+        accuracy = (0.70 if set_epoch else 0.60) + 0.01 * repeat
+        make.add(with_test(make.record(cell, 15.0), accuracy, accuracy))
+    assert make.table("shuffling").answer.endswith(
+        "test accuracy in % 60.50 against 70.50 (one seed cannot tell)."
+    )
+
+
+def test_an_order_that_is_not_known_is_not_counted(make):
+    whole = make.record(make.cell(2, 128, **LAB, set_epoch=False), 15.0)
+    bare = tuple(msgspec.structs.replace(epoch, order="") for epoch in whole.ranks[0].epochs)
+    first = msgspec.structs.replace(whole.ranks[0], epochs=bare)
+    make.add(msgspec.structs.replace(whole, ranks=(first, whole.ranks[1])))
+    table = make.table("shuffling")
+    assert table.lines[0].texts[1] == "–"
+    assert table.answer.endswith(
+        "unknown orders of a rank; no cell with set_epoch stands beside it."
+    )
+
+
+def test_cells_that_chose_how_buffers_meet_answer_whether_gradients_are_enough(make):
+    equal = make.record(make.cell(2, 512, **LAB), 15.0)
+    ranks = tuple(msgspec.structs.replace(rank, buffers_hash="0ff") for rank in equal.ranks)
+    make.add(msgspec.structs.replace(equal, ranks=ranks))
+    off = make.record(make.cell(2, 512, **LAB, sync_buffers=SyncBuffers.OFF), 15.0)
+    make.add(with_test(off, 0.52, 0.58))
+    make.add(make.record(make.cell(2, 512, **LAB, strategy=Strategy.ALLREDUCE), 15.0))
+    table = make.table("replicas")
+    assert table.on_screen
+    assert table.answer == (
+        "Would gradients alone be enough (lab Q7)? They keep the parameters equal, not "
+        "BatchNorm's buffers. ddp 2-GPU b512: parameters equal, buffers equal, training loss "
+        "1.2000, test accuracy 60.00 %, ranks of one run differ by 0.00 points at most; ddp 2-GPU "
+        "(buffers off) b512: parameters equal, buffers differ, training loss 1.2000, test accuracy "
+        "55.00 %, ranks of one run differ by 6.00 points at most."
+    )
+
+
+def test_the_replicas_caption_speaks_of_means_over_seeds(make):
+    for repeat in range(5):
+        make.add(make.record(make.cell(2, 512, **LAB, repeat=repeat), 15.0))
+    caption = " ".join(make.table("replicas").caption)
+    assert "Mean and sample standard deviation over seeds" in caption
+    assert "Median" not in caption
+
+
+def test_where_nobody_chose_about_buffers_nothing_is_answered(make):
+    make.nine()
+    assert (make.table("replicas").answer, make.table("replicas").on_screen) == ("", False)
+
+
+def test_an_answer_stands_above_its_table_in_every_form(make):
+    large(make)
+    make.add(make.record(make.cell(2, 128, **LAB, set_epoch=False), 15.0))
+    report = make.collect()
+    console = Console(width=110, file=io.StringIO())
+    show(report, console)
+    for text in (markdown.document(report), console.file.getvalue()):
+        below = text[text.index("Shuffling\n") :]
+        assert 0 < below.index("Why does ddp need set") < below.index("not needed")
+    tex = latex.document(report)
+    assert tex.isascii()
+    assert r"70.50 \ensuremath{\pm} 0.71" in tex
+
+
+@pytest.mark.parametrize("width", [80, 110])
+def test_many_epochs_stay_within_the_console(make, width):
+    large(make)
+    console = Console(width=width, file=io.StringIO())
+    show(make.collect(), console)
+    assert max(map(len, console.file.getvalue().splitlines())) <= width

@@ -1,0 +1,117 @@
+"""Jobs as SLURM 22.05 printed them (recorded on the test SLURM), and the same in other formats."""
+
+import os
+
+import pytest
+
+from hpml_jobs.slurm.jobs import canceller, parse_sacct, parse_squeue
+from hpml_jobs.slurm.pending import ADMINS, YOU, why_pending
+from hpml_jobs.slurm.states import Outcome
+
+SQUEUE = """\
+1_3|CANCELLED|1795279247|1795279247|0:03|2:00|gr002|None
+5|CANCELLED|1795279247|1795279250|0:00|1:00:00||JobHeldUser
+1_0|COMPLETED|1795279247|1795279247|0:04|2:00|gr001|None
+4|PENDING|1795279247|1795282847|0:00|1:00:00||BeginTime
+6|PENDING|1795279247|N/A|0:00|1:00:00||PartitionNodeLimit
+7|PENDING|1795279247|N/A|0:00|UNLIMITED||ReqNodeNotAvail, UnavailableNodes:gr[001-002]
+2|RUNNING|1795279247|1795279252|1-00:00:04|2:00|gr[001-002]|None
+slurm_load_jobs error: something
+
+"""
+
+SACCT = """\
+2|RUNNING|0:0|gr[001-002]|1795279247|1795279252|Unknown|4|2|billing=2,cpu=2,gres/gpu:rtx8000=8,gres/gpu=8,mem=800M,node=2
+3|PENDING|0:0|None assigned|1795279247|Unknown|Unknown|0|Partition_Limit|
+5|CANCELLED by 0|0:0|None assigned|1795279247|1795279250|1795279250|0|Partition_Limit|
+1_0|PREEMPTED|0:0|gr001|1795279247|1795279247|1795279251|4|2|billing=1,cpu=1,gres/gpu=2
+1_0|COMPLETED|0:0|gr002|1795279247|1795279277|1795279297|20|2|billing=1,cpu=1,gres/gpu:v100=2
+1_3|CANCELLED by 1000|0:15|gr002|2026-11-21T16:40:47|2026-11-21T16:40:50|Unknown|3|2|billing=1,cpu=1
+17_2|OUT_OF_MEMORY|0:0|gr001|1795279247|1795279247|1795279251|4|2|billing=1,cpu=1
+17_[3-5%2]|PENDING|0:0|None assigned|1795279247|Unknown|Unknown|0|2|
+"""
+
+
+def test_squeue_gives_tasks_one_by_one_those_that_have_ended_too() -> None:
+    jobs = parse_squeue(SQUEUE)
+    assert list(jobs) == ["1_3", "5", "1_0", "4", "6", "7", "2"]
+    assert [job for job, told in jobs.items() if told.over] == ["1_3", "5", "1_0"]
+    assert (jobs["2"].node, jobs["2"].minutes, jobs["2"].elapsed_s) == ("gr[001-002]", 2, 86_404)
+    assert (jobs["2"].queued_s, jobs["2"].ended) == (5, None)
+    assert jobs["1_0"].ended == 1795279251
+
+
+def test_a_waiting_job_has_no_start_but_perhaps_an_expected_one() -> None:
+    jobs = parse_squeue(SQUEUE)
+    assert (jobs["4"].starts, jobs["4"].started, jobs["4"].queued_s) == (1795282847, None, None)
+    assert (jobs["6"].starts, jobs["6"].reason) == (None, "PartitionNodeLimit")
+    assert jobs["7"].minutes is None
+    assert jobs["7"].reason == "ReqNodeNotAvail, UnavailableNodes:gr[001-002]"
+
+
+def test_sacct_keeps_who_cancelled_and_the_last_line_of_a_requeued_job() -> None:
+    jobs = parse_sacct(SACCT)
+    assert (jobs["1_0"].state, jobs["1_0"].node, jobs["1_0"].gpus) == ("COMPLETED", "gr002", 2)
+    assert jobs["1_0"].queued_s == 30
+    assert jobs["1_3"].state == "CANCELLED by 1000"
+    assert jobs["17_2"].outcome is Outcome.OOM
+    assert {jobs[f"17_{task}"].outcome for task in (3, 4, 5)} == {Outcome.WAITING}
+    assert (jobs["2"].gpus, jobs["2"].minutes, jobs["2"].ended) == (8, 2, None)
+    assert (jobs["3"].minutes, jobs["3"].gpus, jobs["3"].node) == (None, None, "")
+
+
+def test_a_job_that_was_cancelled_while_it_waited_never_started() -> None:
+    for job in (parse_sacct(SACCT)["5"], parse_squeue(SQUEUE)["5"]):
+        assert (job.started, job.queued_s, job.elapsed_s, job.over) == (None, None, None, True)
+
+
+def test_a_slurm_that_prints_dates_is_understood_too() -> None:
+    job = parse_sacct(SACCT)["1_3"]
+    assert job.queued_s == 3
+
+
+def test_who_cancelled_is_a_person() -> None:
+    assert canceller(f"CANCELLED by {os.getuid()}") == "you"
+    someone = 1 if os.getuid() != 1 else 2  # daemon, bin: on every Linux
+    assert canceller(f"CANCELLED by {someone}") in {"daemon", "bin"}
+    assert canceller("CANCELLED by 4000000000") == "user 4000000000"
+    assert canceller("CANCELLED") == canceller("TIMEOUT") == ""
+
+
+@pytest.mark.parametrize(
+    ("reason", "words", "who"),
+    [
+        ("Priority", "others have a higher priority", ""),
+        ("Resources", "next in line", ""),
+        ("Dependency", "after other jobs", ""),
+        ("DependencyNeverSatisfied", "can never start", YOU),
+        ("BadConstraints", "no node is as it asks", YOU),
+        ("PartitionConfig", "can never give", YOU),
+        ("PartitionNodeLimit", "more nodes", YOU),
+        ("PartitionTimeLimit", "more minutes", YOU),
+        ("ReqNodeNotAvail, UnavailableNodes:gr001", "down, drained or reserved", ""),
+        ("ReqNodeNotAvail,_Reserved_for_maintenance", "maintenance", ""),
+        ("JobHeldUser", "scontrol release", YOU),
+        ("JobHeldAdmin", "held by an administrator", ADMINS),
+        ("launch failed requeued held", "SLURM holds it", YOU),
+        ("BeginTime", "requeue", ""),
+        ("QOSMaxJobsPerUserLimit", "your running jobs use your limit", ""),
+        ("QOSMaxGRESPerUser", "your running jobs use your limit", ""),
+        ("AssocMaxJobsLimit", "your running jobs use your limit", ""),
+        ("QOSMaxWallDurationPerJobLimit", "more than one job may have", YOU),
+        ("QOSMinGRES", "more than one job may have", YOU),
+        ("AssocGrpGRES", "its group's running jobs", ""),
+        ("AssocGrpGRESMinutes", "budget", "who owns the account"),
+        ("QOSGrpBillingMinutes", "budget", "who owns the account"),
+        ("QOSJobLimit", "your running jobs use your limit", ""),
+    ],
+)
+def test_why_a_job_waits_and_who_must_act(reason: str, words: str, who: str) -> None:
+    told = why_pending(reason)
+    assert words in told.words
+    assert told.words.endswith(f"({reason})")
+    assert told.who == who
+
+
+def test_an_unknown_reason_is_shown_as_slurm_says_it() -> None:
+    assert str(why_pending("PhaseOfTheMoon")) == "PhaseOfTheMoon"

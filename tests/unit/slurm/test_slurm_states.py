@@ -1,0 +1,98 @@
+"""SLURM's words: every state has a meaning, and its commands' texts are read as they come."""
+
+import pytest
+
+from hpml_jobs.slurm.states import (
+    Outcome,
+    array_ids,
+    outcome_of,
+    parse_limits,
+    parse_sinfo,
+    scrubbed,
+)
+
+MEANING = {
+    Outcome.WAITING: "PENDING CONFIGURING REQUEUED REQUEUE_HOLD SPECIAL_EXIT",
+    Outcome.RUNNING: "RUNNING COMPLETING RESIZING SIGNALING STAGE_OUT STOPPED SUSPENDED",
+    Outcome.NODE_FAIL: "BOOT_FAIL NODE_FAIL",
+    Outcome.CANCELLED: "CANCELLED REVOKED",
+    Outcome.MISSING: "COMPLETED",
+    Outcome.TIMEOUT: "DEADLINE TIMEOUT",
+    Outcome.FAILED: "FAILED",
+    Outcome.OOM: "OUT_OF_MEMORY",
+    Outcome.PREEMPTED: "PREEMPTED",
+}
+STATES = [(state, outcome) for outcome, states in MEANING.items() for state in states.split()]
+
+
+@pytest.mark.parametrize(("state", "outcome"), STATES)
+def test_every_state_of_squeue_and_sacct_has_its_meaning(state, outcome) -> None:
+    assert outcome_of(state) is outcome
+
+
+def test_no_state_is_forgotten() -> None:
+    documented = (
+        "BOOT_FAIL CANCELLED COMPLETED DEADLINE FAILED NODE_FAIL OUT_OF_MEMORY PENDING PREEMPTED "
+        "RUNNING REQUEUED RESIZING REVOKED SUSPENDED TIMEOUT COMPLETING CONFIGURING REQUEUE_HOLD "
+        "SPECIAL_EXIT SIGNALING STAGE_OUT STOPPED"
+    )
+    assert {state for state, _ in STATES} == set(documented.split())
+
+
+@pytest.mark.parametrize("text", ["CANCELLED by 1000", "CANCELLED+", "cancelled", "CANCELLED by 0"])
+def test_who_cancelled_does_not_change_the_outcome(text) -> None:
+    assert outcome_of(text) is Outcome.CANCELLED
+
+
+@pytest.mark.parametrize("text", ["", "HYPERSPACE", "COMPLETED_BY_MAGIC"])
+def test_a_state_of_a_later_slurm_is_unknown_not_guessed(text) -> None:
+    assert outcome_of(text) is Outcome.UNKNOWN
+
+
+def test_only_waiting_and_running_are_active_and_only_ok_and_oom_are_finished() -> None:
+    assert [outcome for outcome in Outcome if outcome.active] == [Outcome.WAITING, Outcome.RUNNING]
+    assert [outcome for outcome in Outcome if outcome.finished] == [Outcome.OK, Outcome.OOM]
+
+
+@pytest.mark.parametrize(
+    ("gres", "expected"),
+    [
+        ("gpu:rtx8000:4(S:0-1)", [("rtx8000", 4)]),
+        ("gpu:4", [(None, 4)]),
+        ("gpu:4(S:0)", [(None, 4)]),
+        ("gpu:nvidia_a100-sxm4-80gb:8(IDX:0-7)", [("nvidia_a100-sxm4-80gb", 8)]),
+        ("gpu:a100:2,gpu:h100:1", [("a100", 2), ("h100", 1)]),
+        ("shard:8,gpu:l4:1", [("l4", 1)]),
+        ("(null)", [(None, 0)]),
+    ],
+)
+def test_sinfo_tells_kind_and_number_of_gpus(gres, expected) -> None:
+    nodes = parse_sinfo(f"n1|{gres}|16+|9000+|main\n")
+    assert [(node.gpu_type, node.gpus) for node in nodes] == expected
+    assert (nodes[0].cpus, nodes[0].memory_gb) == (16, 9.0)
+
+
+def test_a_node_in_two_partitions_is_one_node() -> None:
+    (node,) = parse_sinfo("n1|gpu:l4:1|8|9000|main\nn1|gpu:l4:1|8|9000|preempt\nnonsense\n")
+    assert node.partitions == {"main", "preempt"}
+
+
+def test_scontrol_config_is_a_mapping_of_its_lines() -> None:
+    text = "Configuration data as of now\nClusterName = greene\nMaxArraySize            = 64\n"
+    assert parse_limits(text) == {"ClusterName": "greene", "MaxArraySize": "64"}
+
+
+def test_a_surrounding_job_leaks_nothing_but_slurm_conf_stays() -> None:
+    leaking = ["SLURM_CPU_BIND", "SRUN_DEBUG", "SBATCH_ACCOUNT", "RANK", "MASTER_ADDR", "PMI_RANK"]
+    leaking += ["PET_X", "TORCHELASTIC_RUN_ID", "SUBMITIT_EXECUTOR", "LOCAL_WORLD_SIZE"]
+    stays = {"SLURM_CONF": "c", "PATH": "p", "NCCL_DEBUG": "INFO", "RANKING": "r", "HOME": "h"}
+    assert scrubbed(dict.fromkeys(leaking, "x") | stays, inside_job=True) == stays
+
+
+def test_a_persons_own_sbatch_defaults_stay_outside_a_job() -> None:
+    own = {"SBATCH_ACCOUNT": "mine", "SLURM_CONF": "c"}
+    assert scrubbed(own | {"SLURM_JOB_ID": "1"}, inside_job=False) == own
+
+
+def test_array_ids_are_named_once_in_order() -> None:
+    assert array_ids(["20", "17_1", "17_0", "20"]) == ["20", "17"]

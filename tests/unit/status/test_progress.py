@@ -1,0 +1,77 @@
+"""What rank 0 says while a cell runs, and what a watcher makes of it."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from hpml_jobs.status.progress import pace, pace_of
+from hpml_jobs.study.attempt import AttemptFolder, Progress
+from hpml_jobs.worker import results as outcome
+from hpml_jobs.worker.results import Teller
+
+NOW = 1795279247.0
+BEGAN = "2026-11-21T16:40:47+00:00"  # the same moment
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> AttemptFolder:
+    return AttemptFolder(tmp_path / "17_0.r0")
+
+
+def said(folder: AttemptFolder) -> Progress:
+    return msgspec.json.decode(folder.progress.read_bytes(), type=Progress)
+
+
+def test_rank_0_says_where_it_is_between_epochs_and_others_say_nothing(
+    folder: AttemptFolder,
+) -> None:
+    Teller(folder, 1, epochs=3).begin("timed", 2)
+    assert not folder.progress.exists()
+    Teller(folder, 0, epochs=3).begin("timed", 2, last_s=8.0)
+    told = said(folder)
+    assert (told.epoch, told.epochs, told.role, told.last_s) == (2, 3, "timed", 8.0)
+
+
+def test_a_warm_up_is_counted_and_no_batch_is_lost(
+    folder: AttemptFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outcome, "SAY_S", 0.0)
+    teller = Teller(folder, 0, epochs=2)
+    teller.begin("warmup", 1)
+    assert list(teller.counted("abc", 3)) == ["a", "b", "c"]
+    assert (said(folder).iteration, said(folder).iterations) == (2, 3)
+    teller.begin("timed", 2, last_s=4.0)
+    assert said(folder).iterations == 0
+
+
+def test_what_comes_after_training_keeps_the_last_epoch(folder: AttemptFolder) -> None:
+    teller = Teller(folder, 0, epochs=2)
+    teller.begin("timed", 2, last_s=4.0)
+    teller.begin("test")
+    assert (said(folder).epoch, said(folder).role) == (2, "test")
+    assert pace_of(folder) == ("testing", 1.0, 0.0)
+
+
+def test_a_cell_that_has_said_nothing_is_starting(folder: AttemptFolder) -> None:
+    assert pace_of(folder).doing == "starting"
+    assert pace_of(folder).done is None
+
+
+def test_the_watcher_carries_on_from_the_last_epoch() -> None:
+    told = Progress(epoch=2, epochs=3, role="timed", since=BEGAN, last_s=300.0)
+    found = pace(told, NOW + 120)
+    assert found.doing == "epoch 2 of 3 (timed), ~40 %, ~8 min of training left"
+    assert found.done == pytest.approx(1.4 / 3)
+    assert found.left_s == 480
+    late = pace(told, NOW + 900)
+    assert "~99 %, ~5 min" in late.doing
+    skewed = pace(told, NOW - 60)  # the node's clock is ahead of ours
+    assert "~0 %" in skewed.doing
+
+
+def test_in_the_warm_up_its_own_count_is_carried_on() -> None:
+    told = Progress(epoch=1, epochs=2, role="warmup", since=BEGAN, iteration=25, iterations=100)
+    assert pace(told, NOW + 10).doing == "epoch 1 of 2 (warmup), ~25 %, ~1 min of training left"
+    silent = Progress(epoch=1, epochs=2, role="warmup", since=BEGAN)
+    assert pace(silent, NOW + 10) == ("epoch 1 of 2 (warmup)", 0.0, None)

@@ -1,0 +1,176 @@
+"""Cells that share a job, one after another: packs and ladders."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from hpml_jobs.slurm.states import Outcome
+from tests.unit.conftest import FakeSlurm
+from tests.unit.slurm_output import SUBMITTED, accounted, queued
+from tests.unit.study_builder import Made
+
+JOB = "17"
+
+
+@pytest.fixture
+def pack(slurm: FakeSlurm, desk: Path) -> Made:
+    """Three cells of one job."""
+    made = Made(desk / "outputs", 32, 64, 128)
+    made.send(b32=JOB, b64=JOB, b128=JOB)
+    return made
+
+
+@pytest.fixture
+def ladder(slurm: FakeSlurm, desk: Path) -> Made:
+    """Three rungs of one ladder."""
+    made = Made(desk / "outputs", 32, 128, 512, ladder=True)
+    made.send(b32=JOB, b128=JOB, b512=JOB)
+    return made
+
+
+def test_while_the_job_runs_each_cell_stands_where_its_own_attempt_is(
+    slurm: FakeSlurm, pack: Made
+) -> None:
+    slurm.answer("squeue", queued(JOB, "RUNNING", node="gr001"))
+    pack.end(32, JOB, Outcome.FAILED, "rank 1: no")
+    pack.begin(64, JOB)
+    assert pack.outcomes() == [Outcome.FAILED, Outcome.RUNNING, Outcome.WAITING]
+    assert pack.states()[32].reason == "rank 1: no"
+    assert pack.states()[64].doing == "starting"
+    assert pack.states()[128].reason == "its turn in job 17 has not come"
+    pack.end(64, JOB, Outcome.OK)
+    assert pack.states()[64].recorded
+    assert pack.states()[64].minutes == 20  # its own limit, not the pack's
+
+
+def test_before_the_job_starts_all_wait(slurm: FakeSlurm, pack: Made) -> None:
+    slurm.answer("squeue", queued(JOB, "PENDING", "Priority"))
+    assert pack.outcomes() == [Outcome.WAITING] * 3
+
+
+def test_ends_of_the_run_before_a_requeue_are_not_this_runs(slurm: FakeSlurm, pack: Made) -> None:
+    pack.end(32, JOB, Outcome.CANCELLED, "the job was told to stop (SIGTERM)")
+    pack.end(64, JOB, Outcome.OK)
+    slurm.answer("squeue", queued(JOB, "PENDING", "BeginTime"))
+    assert pack.outcomes() == [Outcome.WAITING, Outcome.OK, Outcome.WAITING]
+    slurm.answer("squeue", queued(JOB, "RUNNING", node="gr001", start=str(SUBMITTED)))
+    about = pack.study.cell(pack.cells[32].slug).attempt(f"{JOB}.r0").about
+    os.utime(about, (SUBMITTED - 300, SUBMITTED - 300))
+    assert pack.outcomes() == [Outcome.WAITING, Outcome.OK, Outcome.WAITING]
+    os.utime(about)  # a requeue so fast that clocks do not tell the runs apart
+    assert pack.outcomes()[0] is Outcome.CANCELLED
+    pack.begin(128, JOB, restart=1)
+    assert pack.outcomes() == [Outcome.WAITING, Outcome.OK, Outcome.RUNNING]
+    pack.begin(32, JOB, restart=1)
+    assert pack.outcomes() == [Outcome.RUNNING, Outcome.OK, Outcome.RUNNING]
+    assert pack.states()[32].restarts == 1
+
+
+def test_a_record_that_cannot_be_seen_yet_is_waited_for(slurm: FakeSlurm, pack: Made) -> None:
+    slurm.answer("squeue", queued(JOB, "RUNNING", node="gr001"))
+    pack.end(32, JOB, Outcome.OK)
+    pack.study.cell(pack.cells[32].slug).record_json.unlink()
+    assert pack.outcomes()[0] is Outcome.RUNNING
+    assert "its record is not visible yet" in pack.states()[32].reason
+
+
+@pytest.mark.parametrize(
+    ("told", "cut", "never"),
+    [
+        ("TIMEOUT", Outcome.TIMEOUT, Outcome.TIMEOUT),
+        ("CANCELLED by 0", Outcome.CANCELLED, Outcome.CANCELLED),
+        ("NODE_FAIL", Outcome.NODE_FAIL, Outcome.NODE_FAIL),
+        ("PREEMPTED", Outcome.PREEMPTED, Outcome.PREEMPTED),
+        ("FAILED", Outcome.FAILED, Outcome.MISSING),
+        ("COMPLETED", Outcome.MISSING, Outcome.MISSING),
+    ],
+)
+def test_when_the_job_is_over_so_are_cells_whose_turn_did_not_come(
+    slurm: FakeSlurm, pack: Made, told: str, cut: Outcome, never: Outcome
+) -> None:
+    slurm.answer("sacct", accounted(JOB, told))
+    pack.end(32, JOB, Outcome.FAILED, "rank 1: no")
+    pack.begin(64, JOB)
+    assert pack.outcomes() == [Outcome.FAILED, cut, never]
+    assert "before its turn" in pack.states()[128].reason
+    assert "rank 1: no" in pack.states()[32].reason
+
+
+def test_a_stop_of_the_whole_job_goes_before_the_wrappers_word_of_it(
+    slurm: FakeSlurm, pack: Made
+) -> None:
+    slurm.answer("sacct", accounted(JOB, "TIMEOUT"))
+    pack.end(32, JOB, Outcome.CANCELLED, "the job was told to stop (SIGTERM)")
+    assert pack.outcomes()[0] is Outcome.TIMEOUT
+
+
+def test_the_memory_killer_is_found_in_the_log_of_the_cells_own_step(
+    slurm: FakeSlurm, pack: Made
+) -> None:
+    slurm.answer("squeue", queued(JOB, "RUNNING", node="gr001"))
+    pack.end(32, JOB, Outcome.FAILED, "rank 0 killed by signal 9 (out of memory?)")
+    pack.end(64, JOB, Outcome.FAILED, "rank 0 killed by signal 9 (out of memory?)")
+    words = "slurmstepd: error: Detected 1 oom-kill event(s) in StepId=17.0.\n"
+    (pack.study.slurm / f"{JOB}_{pack.cells[64].slug}_log.err").write_text(words)
+    assert pack.outcomes()[:2] == [Outcome.FAILED, Outcome.OOM]
+
+
+def test_what_became_of_the_job_is_no_warning_for_a_cell_that_was_done(
+    slurm: FakeSlurm, pack: Made
+) -> None:
+    slurm.answer("sacct", accounted(JOB, "TIMEOUT"))
+    pack.end(32, JOB, Outcome.OK)
+    assert (pack.states()[32].outcome, pack.states()[32].warning) == (Outcome.OK, "")
+
+
+# ---- ladders ----
+
+
+def test_above_the_batch_that_did_not_fit_nothing_was_tried(slurm: FakeSlurm, ladder: Made) -> None:
+    slurm.answer("sacct", accounted(JOB, "COMPLETED"))
+    ladder.end(32, JOB, Outcome.OK)
+    ladder.end(128, JOB, Outcome.OOM, "rank 0: out of memory")
+    assert ladder.outcomes() == [Outcome.OK, Outcome.OOM, Outcome.OOM]
+    top = ladder.states()[512]
+    assert (top.untried, top.recorded) == (True, False)
+    assert "batch 128 ran out of memory" in top.reason
+    assert not ladder.states()[128].untried
+
+
+def test_a_ladder_that_failed_names_where_it_ended(slurm: FakeSlurm, ladder: Made) -> None:
+    slurm.answer("sacct", accounted(JOB, "FAILED", "1:0"))
+    ladder.end(32, JOB, Outcome.FAILED, "rank 1: no")
+    assert ladder.outcomes() == [Outcome.FAILED, Outcome.MISSING, Outcome.MISSING]
+    assert ladder.states()[512].reason == "the ladder ended at batch 32 (failed)"
+    assert not ladder.states()[512].untried
+
+
+def test_a_rung_that_was_sent_again_has_its_own_chance(slurm: FakeSlurm, ladder: Made) -> None:
+    slurm.answer("sacct", accounted(JOB, "COMPLETED"))
+    ladder.end(32, JOB, Outcome.OOM, "rank 0: out of memory")
+    ladder.send(b512="18")
+    slurm.answer("squeue", queued("18", "PENDING", "Priority"))
+    assert ladder.outcomes() == [Outcome.OOM, Outcome.OOM, Outcome.WAITING]
+
+
+def test_a_ladder_that_is_still_climbing_waits(slurm: FakeSlurm, ladder: Made) -> None:
+    slurm.answer("squeue", queued(JOB, "RUNNING", node="gr001"))
+    ladder.end(32, JOB, Outcome.OK)
+    ladder.begin(128, JOB)
+    assert ladder.outcomes() == [Outcome.OK, Outcome.RUNNING, Outcome.WAITING]
+
+
+def test_a_cell_has_its_own_times_and_the_job_is_the_others_matter(
+    slurm: FakeSlurm, pack: Made
+) -> None:
+    slurm.answer("sacct", accounted(JOB, "FAILED", "1:0"))
+    pack.end(32, JOB, Outcome.OK)
+    pack.end(64, JOB, Outcome.FAILED, "rank 1: no")
+    states = pack.states()
+    attempt = pack.study.cell(pack.cells[32].slug).attempt(f"{JOB}.r0")
+    own_s = attempt.end.stat().st_mtime - attempt.about.stat().st_mtime
+    assert states[32].elapsed_s == pytest.approx(own_s)
+    assert states[128].elapsed_s is None  # its turn never came
+    pack.send(b64="18")  # the other one is sent again, and is alone in its job
+    assert (pack.states()[32].warning, states[32].warning) == ("", "")

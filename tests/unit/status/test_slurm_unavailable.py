@@ -1,0 +1,217 @@
+"""While SLURM says less than it might: no accounting, a silent controller, slow files."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from hpml_jobs.slurm.states import Outcome
+from hpml_jobs.status import watch as watching
+from hpml_jobs.status.query import SACCT_IDS
+from hpml_jobs.status.states import standing
+from hpml_jobs.status.watch import watch_study
+from hpml_jobs.study.study import CellState
+from tests.unit.conftest import FakeSlurm
+from tests.unit.slurm_output import accounted, queued
+from tests.unit.study_builder import Made
+
+JOB = "17_0"
+DISABLED = "Slurm accounting storage is disabled\n"
+GONE = "slurm_load_jobs error: Unable to contact slurm controller (connect failure)\n"
+
+
+@pytest.fixture
+def made(slurm: FakeSlurm, desk: Path) -> Made:
+    """Two cells of one array."""
+    study = Made(desk / "outputs", 32, 64)
+    study.send(b32=JOB, b64="17_1")
+    return study
+
+
+def without_accounting(slurm: FakeSlurm) -> None:
+    slurm.answer("sacct", err=DISABLED, code=1)
+
+
+def silent(slurm: FakeSlurm) -> None:
+    slurm.answer("squeue", err=GONE, code=1)
+    slurm.answer("sacct", err="sacct: error: Problem talking to the database\n", code=1)
+
+
+def test_an_absent_squeue_is_not_a_silent_one(slurm: FakeSlurm, made: Made) -> None:
+    assert not standing(made.study).seen.silent
+    silent(slurm)
+    assert standing(made.study).seen.silent
+    slurm.without("squeue")
+    seen = standing(made.study).seen
+    assert (seen.no_squeue, bool(seen.no_queue), seen.silent) == (True, True, False)
+
+
+def test_squeue_alone_tells_how_a_job_ended_and_that_is_kept(slurm: FakeSlurm, made: Made) -> None:
+    without_accounting(slurm)
+    ended = queued(JOB, "TIMEOUT", node="gr001") + queued("17_1", "FAILED", node="gr002")
+    slurm.answer("squeue", ended)
+    assert made.outcomes() == [Outcome.TIMEOUT, Outcome.FAILED]
+    slurm.answer("squeue")  # forgotten after MinJobAge
+    assert made.outcomes() == [Outcome.TIMEOUT, Outcome.FAILED]
+    assert made.states()[32].elapsed_s == 60
+    silent(slurm)
+    assert made.outcomes() == [Outcome.TIMEOUT, Outcome.FAILED]
+
+
+def test_without_accounting_a_job_that_is_gone_is_never_unknown(
+    slurm: FakeSlurm, made: Made
+) -> None:
+    without_accounting(slurm)
+    slurm.answer("squeue", queued(JOB, "RUNNING", node="gr001"))
+    made.end(64, "17_1", Outcome.FAILED, "rank 0: no")
+    assert made.outcomes() == [Outcome.RUNNING, Outcome.FAILED]
+    slurm.answer("squeue")
+    assert made.outcomes() == [Outcome.MISSING, Outcome.FAILED]
+    reason = made.states()[32].reason
+    assert "is over (running when it was seen last) and left no record" in reason
+    assert "accounting storage is disabled" in reason
+
+
+def test_a_silent_controller_is_unknown_since_it_answered_last(
+    slurm: FakeSlurm, made: Made
+) -> None:
+    slurm.answer("squeue", queued(JOB, "RUNNING", node="gr001") + queued("17_1", "PENDING"))
+    assert made.outcomes() == [Outcome.RUNNING, Outcome.WAITING]
+    at = time.strftime("%H:%M", time.localtime((made.study.root / "seen.json").stat().st_mtime))
+    silent(slurm)
+    assert made.outcomes() == [Outcome.UNKNOWN, Outcome.UNKNOWN]
+    assert made.states()[32].reason.startswith(
+        f"unknown since {at} (running then): squeue: slurm_load_jobs error: Unable to contact"
+    )
+    assert "(waiting then)" in made.states()[64].reason
+    made.end(32, JOB, Outcome.OK)
+    assert made.outcomes()[0] is Outcome.OK
+
+
+def test_a_stop_while_slurm_is_silent_may_be_a_requeue(slurm: FakeSlurm, made: Made) -> None:
+    silent(slurm)
+    made.end(32, JOB, Outcome.CANCELLED, "the job was told to stop (SIGTERM)")
+    assert made.outcomes()[0] is Outcome.UNKNOWN
+    slurm.answer("squeue")
+    assert made.outcomes()[0] is Outcome.CANCELLED
+
+
+def test_memory_is_written_only_when_something_changed(slurm: FakeSlurm, made: Made) -> None:
+    slurm.answer("squeue", queued(JOB, "PENDING", "Priority"))
+    made.states()
+    path = made.study.root / "seen.json"
+    first = path.stat().st_ino
+    slurm.answer("squeue", queued(JOB, "PENDING", "Resources"))
+    made.states()
+    assert path.stat().st_ino == first  # a whole new file would be another one
+    slurm.answer("squeue", queued(JOB, "RUNNING", node="gr001"))
+    made.states()
+    assert path.stat().st_ino != first
+
+
+@pytest.mark.parametrize("content", ["", "{", '{"17_0": 3}'])
+def test_a_memory_that_cannot_be_read_is_none(slurm: FakeSlurm, made: Made, content: str) -> None:
+    (made.study.root / "seen.json").write_text(content)
+    silent(slurm)
+    assert made.outcomes()[0] is Outcome.UNKNOWN
+    assert "(running then)" not in made.states()[32].reason
+
+
+def test_a_memory_that_cannot_be_written_is_done_without(slurm: FakeSlurm, made: Made) -> None:
+    (made.study.root / "seen.json").mkdir()  # for root too, who may write anywhere
+    slurm.answer("squeue", queued(JOB, "RUNNING", node="gr001"))
+    assert made.outcomes()[0] is Outcome.RUNNING
+
+
+def test_a_record_may_come_later_than_the_end_of_its_job(slurm: FakeSlurm, made: Made) -> None:
+    made.begin(32, JOB)
+    now = int(time.time())
+    slurm.answer("sacct", accounted(JOB, "COMPLETED", end=str(now - 4)))
+    state = made.states()[32]
+    assert state.outcome is Outcome.RUNNING
+    assert "its record is not visible yet" in state.reason
+    slurm.answer("sacct", accounted(JOB, "COMPLETED", end=str(now - 60)))
+    assert made.states()[32].outcome is Outcome.MISSING
+
+
+def test_what_accounts_call_running_is_not_believed_where_squeue_knows_better(
+    slurm: FakeSlurm, made: Made
+) -> None:
+    slurm.answer("sacct", accounted(JOB, "RUNNING"))  # an end that never reached the database
+    made.begin(32, JOB)
+    assert made.outcomes()[0] is Outcome.MISSING
+
+
+def test_a_requeued_job_is_told_as_it_is_now_and_counts_its_restarts(
+    slurm: FakeSlurm, made: Made
+) -> None:
+    made.begin(32, JOB)
+    slurm.answer("squeue", queued(JOB, "PENDING", "BeginTime"))
+    slurm.answer("sacct", accounted(JOB, "PREEMPTED"))
+    assert made.outcomes()[0] is Outcome.WAITING
+    made.begin(32, JOB, restart=2)
+    slurm.answer("squeue", queued(JOB, "RUNNING", node="gr002"))
+    assert (made.states()[32].outcome, made.states()[32].restarts) == (Outcome.RUNNING, 2)
+
+
+def test_who_must_act_is_told_of_a_waiting_cell(slurm: FakeSlurm, made: Made) -> None:
+    slurm.answer("squeue", queued(JOB, "PENDING", "BadConstraints"))
+    state = made.states()[32]
+    assert (state.outcome, state.who) == (Outcome.WAITING, "you")
+
+
+def test_many_arrays_are_one_squeue_and_few_saccts(slurm: FakeSlurm, desk: Path) -> None:
+    made = Made(desk / "outputs", *range(1, SACCT_IDS + 3))
+    made.send(**{f"b{batch}": f"{batch}_0" for batch in made.cells})
+    standing(made.study)
+    assert len(slurm.asked("squeue")) == 1
+    assert [len(words.split(",")) for words in (w.split()[-1] for w in slurm.asked("sacct"))] == [
+        SACCT_IDS,
+        2,
+    ]
+
+
+def test_a_sacct_that_fails_is_not_asked_on(slurm: FakeSlurm, desk: Path) -> None:
+    made = Made(desk / "outputs", *range(1, SACCT_IDS + 3))
+    made.send(**{f"b{batch}": f"{batch}_0" for batch in made.cells})
+    without_accounting(slurm)
+    found = standing(made.study)
+    assert len(slurm.asked("sacct")) == 1
+    assert "disabled" in found.seen.no_accounts
+
+
+# ---- watch ----
+
+
+def test_watching_ends_when_nothing_is_under_way(slurm: FakeSlurm, made: Made) -> None:
+    slurm.answer("sacct", accounted(JOB, "FAILED") + accounted("17_1", "TIMEOUT"))
+    shown: list[list[CellState]] = []
+    watch_study(made.study, 0.01, lambda now, _: shown.append(now))
+    assert [[state.outcome.value for state in now] for now in shown] == [["failed", "timeout"]]
+
+
+def test_a_silent_slurm_is_asked_ever_less_often_until_it_answers(
+    slurm: FakeSlurm, made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 5:
+            slurm.answer("squeue")
+            slurm.answer("sacct", accounted(JOB, "FAILED") + accounted("17_1", "FAILED"))
+
+    monkeypatch.setattr(watching, "sleep", pause)
+    silent(slurm)
+    notes: list[str] = []
+    watch_study(made.study, 5.0, lambda _, note: notes.append(note))
+    assert pauses == [10, 20, 40, 60, 60]
+    assert notes[0].startswith("SLURM does not answer (squeue: slurm_load_jobs error")
+    assert notes[-1] == ""
+
+
+def test_where_there_is_no_squeue_nothing_is_waited_for(slurm: FakeSlurm, made: Made) -> None:
+    slurm.without("squeue")
+    shown: list[str] = []
+    watch_study(made.study, 0.01, lambda now, _: shown.append(now[0].outcome.value))
+    assert shown == ["unknown"]

@@ -1,0 +1,498 @@
+"""Where a cell stands: every rule from SLURM's recorded words, and what is sent again."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hpml_jobs.core.cell import CellFile
+from hpml_jobs.core.record import Attempt
+from hpml_jobs.errors import HpmlError
+from hpml_jobs.plan.plan import Plan, make_plan
+from hpml_jobs.plan.sweep import expand
+from hpml_jobs.slurm.jobs import SACCT_FIELDS, SQUEUE_FORMAT
+from hpml_jobs.slurm.states import Outcome
+from hpml_jobs.status.logs import log_text
+from hpml_jobs.status.states import states
+from hpml_jobs.study.attempt import AttemptEnd, utc_now
+from hpml_jobs.study.files import encode, write_whole
+from hpml_jobs.study.manifest import Happening, ManifestLine
+from hpml_jobs.study.study import CellFolder, CellState, Study
+from hpml_jobs.submit.selection import select
+from tests.unit.builders import cell, record
+from tests.unit.conftest import FakeSlurm
+from tests.unit.slurm_output import accounted, queued
+
+JOB = "101_0"
+
+
+@pytest.fixture
+def study(slurm: FakeSlurm, desk: Path) -> Study:
+    """A study of one cell that was sent as job 101_0."""
+    made = Study(desk / "outputs" / "mine")
+    made.create()
+    add(made)
+    manifest(made, Happening.SENDING)
+    manifest(made, Happening.SENT, JOB)
+    return made
+
+
+def add(study: Study) -> CellFolder:
+    folder = study.cell(cell().slug)
+    write_whole(folder.cell_json, encode(CellFile(cell=cell(), data_root="", code_root="")))
+    return folder
+
+
+def manifest(study: Study, happening: Happening, *jobs: str, batch: str = "b1") -> None:
+    cells = (cell().slug,)
+    study.append(ManifestLine(happening=happening, batch=batch, cells=cells, jobs=jobs))
+
+
+def leave_record(study: Study, attempt: str = f"{JOB}.r0") -> None:
+    write_whole(study.cell(cell().slug).record_json, encode(record(cell(), attempt=attempt)))
+
+
+def begin(study: Study, job: str = JOB, restart: int = 0) -> Attempt:
+    """An attempt that has begun."""
+    attempt = Attempt(id=f"{job}.r{restart}", job=job, restart=restart)
+    folder = study.cell(cell().slug)
+    write_whole(folder.attempt(attempt.id).about, encode(attempt))
+    write_whole(folder.current, attempt.id.encode())
+    return attempt
+
+
+def end(study: Study, outcome: Outcome, reason: str, job: str = JOB, **more: object) -> None:
+    """An attempt whose wrapper said its last words."""
+    attempt = begin(study, job)
+    last = AttemptEnd(attempt=attempt, outcome=outcome, reason=reason, **more)
+    write_whole(study.cell(cell().slug).attempt(attempt.id).end, encode(last))
+
+
+def only(study: Study) -> CellState:
+    (state,) = states(study)
+    return state
+
+
+# ---- SLURM's word where there is no record ----
+
+
+def test_a_task_cancelled_before_it_started_is_cancelled_though_slurm_forgets_it(
+    slurm: FakeSlurm, study: Study
+) -> None:
+    slurm.answer("sacct", accounted("101_1", "RUNNING"))
+    assert only(study).outcome is Outcome.CANCELLED
+    assert "never started" in only(study).reason
+    begin(study)  # it had started, and nobody says how it ended
+    assert only(study).outcome is Outcome.MISSING
+
+
+def test_tasks_that_wait_are_one_row_of_accounting(slurm: FakeSlurm, study: Study) -> None:
+    slurm.answer("sacct", accounted("101_[0,3%1]", "CANCELLED by 0", node="None assigned"))
+    assert only(study).outcome is Outcome.CANCELLED
+    assert "CANCELLED by 0" in only(study).reason
+
+
+def test_a_refusal_is_remembered(slurm: FakeSlurm, desk: Path) -> None:
+    made = Study(desk / "outputs" / "refused")
+    made.create()
+    add(made)
+    manifest(made, Happening.SENDING)
+    line = ManifestLine(
+        happening=Happening.REFUSED, batch="b1", cells=(cell().slug,), words="no allocation"
+    )
+    made.append(line)
+    assert only(made).outcome is Outcome.MISSING
+    assert only(made).reason == "sbatch refused it: no allocation"
+
+
+@pytest.mark.parametrize(
+    ("told", "outcome", "words"),
+    [
+        ("OUT_OF_MEMORY|0:0", Outcome.OOM, "OUT_OF_MEMORY, exit code 0:0, job 101_0"),
+        ("OUT_OF_MEMORY|0:125", Outcome.OOM, "OUT_OF_MEMORY"),
+        ("CANCELLED by 1000|0:15", Outcome.CANCELLED, "CANCELLED by 1000"),
+        ("CANCELLED|0:0", Outcome.CANCELLED, "CANCELLED"),
+        ("PREEMPTED|0:0", Outcome.PREEMPTED, "PREEMPTED"),
+        ("NODE_FAIL|1:0", Outcome.NODE_FAIL, "NODE_FAIL"),
+        ("BOOT_FAIL|0:0", Outcome.NODE_FAIL, "BOOT_FAIL"),
+        ("TIMEOUT|0:0", Outcome.TIMEOUT, "TIMEOUT"),
+        ("DEADLINE|0:0", Outcome.TIMEOUT, "DEADLINE"),
+        ("FAILED|1:0", Outcome.FAILED, "FAILED, exit code 1:0"),
+        ("COMPLETED|0:0", Outcome.MISSING, "job 101_0 COMPLETED but left no record"),
+        ("RUNNING|0:0", Outcome.MISSING, "sacct does not know how it ended"),
+        ("HYPERSPACE|0:0", Outcome.UNKNOWN, "HYPERSPACE"),
+    ],
+)
+def test_without_a_record_the_accounts_decide(
+    slurm: FakeSlurm, study: Study, told: str, outcome: Outcome, words: str
+) -> None:
+    begin(study)
+    answer = accounted(JOB, *told.split("|")) + accounted("101_1", "COMPLETED", node="gr002")
+    slurm.answer("sacct", answer)
+    state = only(study)
+    assert state.outcome is outcome
+    assert words in state.reason
+    assert (state.job, state.recorded) == (JOB, False)
+    if not told.startswith("RUNNING"):
+        assert (state.node, state.queued_s, state.elapsed_s) == ("gr001", 30, 60)
+        assert (state.minutes, state.gpus) == (30, 2)
+
+
+@pytest.mark.parametrize(
+    ("told", "outcome", "reason"),
+    [
+        ("PENDING|Resources|", Outcome.WAITING, "next in line, until nodes are free (Resources)"),
+        ("CONFIGURING|None|gr001", Outcome.WAITING, "CONFIGURING: on gr001, being made ready"),
+        ("RUNNING|None|gr001", Outcome.RUNNING, "on gr001"),
+        ("COMPLETING|None|gr001", Outcome.RUNNING, "COMPLETING on gr001"),
+        (
+            "REQUEUED|Priority|",
+            Outcome.WAITING,
+            "REQUEUED: others have a higher priority (Priority)",
+        ),
+    ],
+)
+def test_a_job_in_the_queue_goes_before_the_accounts(
+    slurm: FakeSlurm, study: Study, told: str, outcome: Outcome, reason: str
+) -> None:
+    slurm.answer("squeue", queued(JOB, *told.split("|")))
+    slurm.answer("sacct", accounted(JOB, "PREEMPTED"))
+    assert (only(study).outcome, only(study).reason) == (outcome, f"{reason}, job 101_0")
+
+
+def test_one_question_is_asked_by_array_id(slurm: FakeSlurm, study: Study) -> None:
+    states(study)
+    assert slurm.asked("squeue") == [f"-h -r -t all -o {SQUEUE_FORMAT} -j 101"]
+    assert slurm.asked("sacct") == [f"-X -P -n -o {SACCT_FIELDS} -j 101"]
+
+
+def test_a_persons_squeue_format_does_not_change_what_is_read(
+    slurm: FakeSlurm, study: Study, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SQUEUE_FORMAT", "%j")
+    line = queued(JOB, "RUNNING", node="gr001").strip()
+    answer = f'#!/bin/sh\n[ -z "$SQUEUE_FORMAT" ] && echo "{line}"\n'
+    (slurm.bin / "squeue").write_text(answer)
+    assert only(study).outcome is Outcome.RUNNING
+
+
+def test_a_job_that_squeue_has_forgotten_is_not_an_error(slurm: FakeSlurm, study: Study) -> None:
+    slurm.answer("squeue", err="slurm_load_jobs error: Invalid job id specified\n", code=1)
+    slurm.answer("sacct", accounted(JOB, "TIMEOUT"))
+    assert only(study).outcome is Outcome.TIMEOUT
+    (state,) = states(study, before_sending=True)
+    assert state.outcome is Outcome.TIMEOUT
+
+
+def test_the_memory_killers_line_in_the_log_makes_failed_an_oom(
+    slurm: FakeSlurm, study: Study
+) -> None:
+    slurm.answer("sacct", accounted(JOB, "FAILED", "0:9"))
+    (study.slurm / "101_1_0_log.err").write_text("slurmstepd: Exceeded job memory limit\n")
+    assert only(study).outcome is Outcome.FAILED  # that was its neighbour
+    (study.slurm / f"{JOB}_0_log.err").write_text("slurmstepd: Exceeded job memory limit\n")
+    assert only(study).outcome is Outcome.OOM
+    assert only(study).reason == (
+        "SLURM ended job 101_0: it was over its memory limit; "
+        "hpml-jobs resubmit --oom --mem GB asks for more"
+    )
+
+
+def test_the_first_failing_ranks_words_stand_before_slurms(slurm: FakeSlurm, study: Study) -> None:
+    slurm.answer("sacct", accounted(JOB, "FAILED", "1:0"))
+    end(study, Outcome.FAILED, "rank 1: ValueError: no")
+    assert only(study).reason == "rank 1: ValueError: no; FAILED, exit code 1:0, job 101_0"
+
+
+def test_the_words_of_an_earlier_job_are_not_this_jobs(slurm: FakeSlurm, study: Study) -> None:
+    slurm.answer("sacct", accounted(JOB, "NODE_FAIL"))
+    end(study, Outcome.FAILED, "rank 1: ValueError: no", job="88")
+    assert only(study).reason == "NODE_FAIL, exit code 0:0, job 101_0"
+
+
+# ---- records ----
+
+
+def test_a_valid_record_gives_the_numbers(slurm: FakeSlurm, study: Study) -> None:
+    slurm.answer("sacct", accounted(JOB, "COMPLETED"))
+    leave_record(study)
+    state = only(study)
+    assert (state.outcome, state.recorded, state.warning) == (Outcome.OK, True, "")
+    assert state.node == "gr001"
+
+
+@pytest.mark.parametrize("told", ["TIMEOUT", "CANCELLED by 0", "OUT_OF_MEMORY"])
+def test_another_state_stands_beside_a_valid_record_as_a_warning(
+    slurm: FakeSlurm, study: Study, told: str
+) -> None:
+    slurm.answer("sacct", accounted(JOB, told))
+    leave_record(study)
+    assert (only(study).outcome, only(study).warning) == (Outcome.OK, f"SLURM says {told}")
+
+
+def test_a_record_counts_while_its_own_job_is_still_ending(slurm: FakeSlurm, study: Study) -> None:
+    slurm.answer("squeue", queued(JOB, "COMPLETING", "None", "gr001"))
+    leave_record(study)
+    assert only(study).outcome is Outcome.OK
+
+
+def test_a_rerun_in_the_queue_goes_before_the_old_record(slurm: FakeSlurm, study: Study) -> None:
+    slurm.answer("squeue", queued(JOB, "RUNNING", "None", "gr001"))
+    leave_record(study, attempt="88.r0")
+    assert only(study).outcome is Outcome.RUNNING
+
+
+def test_a_broken_record_is_invalid_with_the_place_of_the_fault(
+    slurm: FakeSlurm, study: Study
+) -> None:
+    slurm.answer("sacct", accounted(JOB, "COMPLETED"))
+    text = encode(record(cell()))
+    study.cell(cell().slug).record_json.write_bytes(text[:400])
+    assert only(study).outcome is Outcome.INVALID
+    assert "is not a whole record" in only(study).reason
+    study.cell(cell().slug).record_json.write_bytes(text.replace(b'"gpus": 4', b'"gpus": 0'))
+    assert only(study).outcome is Outcome.INVALID
+    assert "gpus=0" in only(study).reason
+
+
+# ---- SLURM that does not answer ----
+
+
+def test_without_accounting_the_attempts_last_words_count(slurm: FakeSlurm, study: Study) -> None:
+    slurm.answer("sacct", err="Slurm accounting storage is disabled\n", code=1)
+    state = only(study)
+    assert state.outcome is Outcome.MISSING  # squeue answers: it is over
+    assert state.reason == (
+        "job 101_0 is over and left no record or last words; "
+        "sacct: Slurm accounting storage is disabled"
+    )
+    end(study, Outcome.FAILED, "rank 1: ValueError: no")
+    assert (only(study).outcome, only(study).reason) == (Outcome.FAILED, "rank 1: ValueError: no")
+    leave_record(study)
+    assert only(study).outcome is Outcome.OK
+
+
+@pytest.mark.parametrize("silence", ["fails", "absent"])
+def test_a_silent_squeue_is_shown_but_nothing_is_sent_then(
+    slurm: FakeSlurm, study: Study, silence: str
+) -> None:
+    if silence == "fails":
+        slurm.answer("squeue", err="slurm_load_jobs error: Unable to contact controller\n", code=1)
+    else:
+        slurm.without("squeue")
+    assert only(study).outcome is Outcome.UNKNOWN
+    assert "squeue" in only(study).reason
+    with pytest.raises(HpmlError, match=r"squeue: .*which cells are under way is not known; try"):
+        states(study, before_sending=True)
+
+
+def test_a_job_nobody_knows_is_over(slurm: FakeSlurm, study: Study) -> None:
+    assert only(study).outcome is Outcome.MISSING
+    assert "sacct does not know how it ended" in only(study).reason
+
+
+# ---- cells without a manifest line ----
+
+
+@pytest.fixture
+def unsent(slurm: FakeSlurm, desk: Path) -> Study:
+    """A study whose cell has no manifest line."""
+    made = Study(desk / "outputs" / "mine")
+    made.create()
+    add(made)
+    return made
+
+
+def test_a_cell_that_was_never_sent_is_missing(slurm: FakeSlurm, unsent: Study) -> None:
+    assert (only(unsent).outcome, only(unsent).reason) == (Outcome.MISSING, "not sent yet")
+    assert slurm.asked("squeue") == []
+
+
+def test_a_cell_on_its_way_to_sbatch_is_left_alone(slurm: FakeSlurm, unsent: Study) -> None:
+    manifest(unsent, Happening.SENDING)
+    assert (only(unsent).outcome, only(unsent).reason) == (Outcome.WAITING, "being sent")
+    slurm.answer("squeue", err="slurm_load_jobs error: Unable to contact\n", code=1)
+    assert only(unsent).outcome is Outcome.UNKNOWN
+    assert "its answer is lost; squeue: slurm_load_jobs" in only(unsent).reason
+    manifest(unsent, Happening.REFUSED)
+    assert only(unsent).outcome is Outcome.MISSING
+
+
+def test_a_sender_that_died_before_sbatch_sent_nothing(slurm: FakeSlurm, unsent: Study) -> None:
+    manifest(unsent, Happening.SENDING)
+    text = unsent.manifest.read_text()
+    unsent.manifest.write_text(text.replace(f'"time":"{utc_now()[:4]}', '"time":"2020'))
+    assert only(unsent).outcome is Outcome.MISSING
+    assert "not sent: sbatch was interrupted" in only(unsent).reason
+
+
+def test_a_job_whose_id_was_lost_is_found_by_where_it_writes(
+    slurm: FakeSlurm, unsent: Study
+) -> None:
+    manifest(unsent, Happening.SENDING)
+    slurm.answer("squeue", queued("55", "PENDING", "Priority"))
+    slurm.answer("scontrol", "   StdOut=/somewhere/else/55_0_log.out\n")
+    slurm.answer("squeue", "55\n")
+    assert only(unsent).outcome is Outcome.WAITING
+    assert only(unsent).job is None
+    slurm.answer("scontrol", f"   StdOut={unsent.slurm}/55_0_log.out\n")
+    assert only(unsent).job == "55"
+    assert [line.happening for line in unsent.lines()] == [Happening.SENDING, Happening.SENT]
+    slurm.answer("squeue", queued("55", "PENDING", "Priority"))
+    assert (only(unsent).outcome, only(unsent).job) == (Outcome.WAITING, "55")
+
+
+def test_a_job_submitted_by_hand_is_found_by_its_attempt(slurm: FakeSlurm, unsent: Study) -> None:
+    begin(unsent, job="77")
+    slurm.answer("squeue", queued("77", "RUNNING", node="gr002"))
+    assert (only(unsent).outcome, only(unsent).job) == (Outcome.RUNNING, "77")
+    slurm.answer("squeue")
+    slurm.answer("sacct", accounted("77", "TIMEOUT"))
+    assert only(unsent).outcome is Outcome.TIMEOUT
+    leave_record(unsent, attempt="77.r0")
+    assert (only(unsent).outcome, only(unsent).recorded) == (Outcome.OK, True)
+
+
+# ---- cells of a run on this machine ----
+
+
+@pytest.fixture
+def alive() -> Callable[[], str]:
+    """A living process of our program: the job that is named after it."""
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", "hpml_jobs"])
+    yield lambda: f"local-{process.pid}-1700000000"
+    process.kill()
+    process.wait()
+
+
+def test_a_local_cell_lives_as_long_as_its_process(
+    slurm: FakeSlurm, unsent: Study, alive: Callable[[], str]
+) -> None:
+    manifest(unsent, Happening.SENT, alive())
+    assert only(unsent).outcome is Outcome.WAITING
+    begin(unsent, job=alive())
+    assert only(unsent).outcome is Outcome.RUNNING
+    end(unsent, Outcome.FAILED, "rank 0: no", job=alive())
+    assert (only(unsent).outcome, only(unsent).reason) == (Outcome.FAILED, "rank 0: no")
+    assert slurm.asked("squeue") == []
+
+
+def test_a_local_run_whose_process_is_gone_was_stopped(unsent: Study) -> None:
+    manifest(unsent, Happening.SENT, "local-999999999-1700000000")
+    begin(unsent, job="local-999999999-1700000000")
+    assert only(unsent).outcome is Outcome.CANCELLED
+    assert "the run on this machine was stopped" in only(unsent).reason
+
+
+def test_another_program_with_the_same_number_is_not_our_run(unsent: Study) -> None:
+    with subprocess.Popen(["sh", "-c", "read line"], stdin=subprocess.PIPE) as other:
+        manifest(unsent, Happening.SENT, f"local-{other.pid}-1700000000")
+        assert only(unsent).outcome is Outcome.CANCELLED
+        other.kill()
+
+
+# ---- logs ----
+
+
+def test_logs_show_the_first_failing_ranks_traceback(study: Study) -> None:
+    end(study, Outcome.FAILED, "rank 1: no", rank=1, traceback="Traceback …\nValueError: no")
+    shown = log_text(study, only(study), 20)
+    assert shown == "rank 1 failed first:\nTraceback …\nValueError: no"
+
+
+def test_logs_show_the_end_of_both_logs_where_nobody_raised(study: Study) -> None:
+    begin(study)
+    attempt = study.cell(cell().slug).attempt(f"{JOB}.r0")
+    attempt.log_of(0).write_text("\n".join(f"line {number}" for number in range(100)))
+    (study.slurm / f"{JOB}_0_log.err").write_text("slurmstepd: CANCELLED DUE TO TIME LIMIT\n")
+    shown = log_text(study, only(study), 2)
+    assert "line 98\nline 99" in shown
+    assert "line 97" not in shown
+    assert "DUE TO TIME LIMIT" in shown
+
+
+def test_no_log_is_said_to_be_none(study: Study) -> None:
+    assert log_text(study, only(study), 20) == "no log was written"
+
+
+# ---- what is sent again ----
+
+
+def plan(*words: str) -> Plan:
+    """A plan whose only cell is the study's."""
+    asked = ["gpus=4", "batch=512", "device=cpu", "study=mine", "workload=digits", *words]
+    return make_plan(expand(asked, multirun=False), say=lambda _: None)
+
+
+@pytest.fixture
+def planned(slurm: FakeSlurm, desk: Path) -> tuple[Plan, CellFolder]:
+    """A plan of one cell that was sent as job 101_0."""
+    made = plan()
+    made.study.create()
+    (one,) = made.cells
+    folder = made.study.cell(one.cell.slug)
+    write_whole(folder.cell_json, encode(one.file))
+    made.study.append(
+        ManifestLine(happening=Happening.SENT, batch="b1", cells=(folder.slug,), jobs=(JOB,))
+    )
+    return made, folder
+
+
+def test_a_new_study_sends_everything(slurm: FakeSlurm) -> None:
+    chosen = select(plan())
+    assert list(chosen.because.values()) == ["new"]
+    assert (len(chosen.send), chosen.left_out) == (1, {})
+
+
+@pytest.mark.parametrize("told", ["PENDING|Resources|", "RUNNING|None|gr001"])
+@pytest.mark.parametrize("words", [[], ["rerun=true"]])
+def test_what_is_under_way_is_left_out_even_from_a_rerun(
+    slurm: FakeSlurm, planned: tuple[Plan, CellFolder], told: str, words: list[str]
+) -> None:
+    slurm.answer("squeue", queued(JOB, *told.split("|")))
+    chosen = select(plan(*words))
+    assert chosen.send == []
+    assert [state.job for state in chosen.left_out.values()] == [JOB]
+
+
+@pytest.mark.parametrize("outcome", [Outcome.OK, Outcome.OOM])
+def test_a_record_is_an_answer_oom_too(
+    slurm: FakeSlurm, planned: tuple[Plan, CellFolder], outcome: Outcome
+) -> None:
+    _, folder = planned
+    left = record(folder.read().cell, outcome=outcome, reason="rank 0: out of memory")
+    write_whole(folder.record_json, encode(left))
+    assert select(plan()).send == []
+    again = select(plan("rerun=true"))
+    assert again.because == {folder.slug: "again (rerun=true)"}
+    assert again.send[0].file.supersedes == f"{JOB}.r0"
+
+
+@pytest.mark.parametrize("told", ["FAILED", "TIMEOUT", "PREEMPTED", "NODE_FAIL", "COMPLETED"])
+def test_what_ended_without_a_record_is_sent_again_with_its_reason(
+    slurm: FakeSlurm, planned: tuple[Plan, CellFolder], told: str
+) -> None:
+    slurm.answer("sacct", accounted(JOB, told))
+    word = {"COMPLETED": "missing"}.get(told, told.lower())
+    assert list(select(plan()).because.values()) == [f"{word} before"]
+
+
+def test_a_broken_record_is_measured_again(
+    slurm: FakeSlurm, planned: tuple[Plan, CellFolder]
+) -> None:
+    _, folder = planned
+    folder.record_json.write_bytes(b'{"schema": 1, "cel')
+    for words in ([], ["rerun=true"]):
+        chosen = select(plan(*words))
+        assert chosen.because == {folder.slug: "invalid before"}
+        assert chosen.send[0].file.supersedes is None
+
+
+def test_nothing_is_sent_while_squeue_is_silent(
+    slurm: FakeSlurm, planned: tuple[Plan, CellFolder]
+) -> None:
+    slurm.answer("squeue", err="Unable to contact slurm controller", code=1)
+    with pytest.raises(HpmlError, match=r"which cells are under way is not known"):
+        select(plan())

@@ -1,0 +1,146 @@
+"""A study's folder: its name, its schema, its manifest, and how it is found again."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from hpml_jobs.core.validation import InvalidRecordError
+from hpml_jobs.errors import HpmlError, UsageError
+from hpml_jobs.study.files import encode, write_whole
+from hpml_jobs.study.manifest import Happening, ManifestLine
+from hpml_jobs.study.study import Study, check_name, find
+from tests.unit.builders import cell, record
+
+
+def line(happening: Happening, *cells: str, batch: str = "b1", jobs: tuple = ()) -> ManifestLine:
+    return ManifestLine(happening=happening, batch=batch, cells=cells, jobs=jobs)
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Study:
+    made = Study(tmp_path / "outputs" / "mine")
+    made.create()
+    return made
+
+
+@pytest.mark.parametrize("name", ["digits-local", "2026", "a.b_c-D", "x" * 100])
+def test_a_name_of_letters_digits_and_marks_is_allowed(name) -> None:
+    assert check_name(name) == name
+
+
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", "../x", "a/b", "/abs", "a..b", "-x", ".x", "a b", "a\n", "é", "x" * 101]
+)
+def test_a_name_that_could_be_a_path_is_refused(name) -> None:
+    with pytest.raises(UsageError, match=r"is not a name"):
+        check_name(name)
+
+
+def test_creating_makes_the_folders_and_keeps_pickles_from_others(study: Study) -> None:
+    assert study.slurm.stat().st_mode & 0o777 == 0o700
+    assert sorted(path.name for path in study.root.iterdir()) == ["cells", "slurm", "study.json"]
+    study.create()
+    assert study.cells() == []
+
+
+def test_an_outputs_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "outputs").write_text("a file stands here")
+    with pytest.raises(HpmlError, match=r"cannot be written: Not a directory; give another"):
+        Study(tmp_path / "outputs" / "mine").create()
+
+
+@pytest.mark.parametrize(
+    "about", ['{"schema": 2, "hpml_jobs": "9.1"}', '{"schema": 2, "hpml_jobs": "9.1", "new": [1]}']
+)
+def test_a_study_of_a_newer_program_is_refused_and_left_alone(study: Study, about) -> None:
+    study.about.write_text(about)
+    with pytest.raises(HpmlError, match=r"has schema 2, .* use hpml_jobs 9.1"):
+        study.create()
+    assert study.about.read_text() == about
+
+
+@pytest.mark.parametrize("about", ['{"sche', "[]", "\udcff"])
+def test_a_broken_study_file_is_named(study: Study, about) -> None:
+    study.about.write_text(about, errors="surrogateescape")
+    with pytest.raises(HpmlError, match=r"study.json cannot be read"):
+        study.check_schema()
+
+
+def test_the_manifest_tells_the_job_that_a_cell_was_sent_as_last(study: Study) -> None:
+    study.append(line(Happening.SENDING, "a", "b"))
+    study.append(line(Happening.SENT, "a", "b", jobs=("17_0", "17_1")))
+    study.append(line(Happening.REFUSED, "b", batch="b2"))
+    study.append(line(Happening.SENT, "a", batch="b3", jobs=("18",)))
+    assert study.history().jobs == {"a": "18", "b": "17_1"}
+    assert all(each.time for each in study.lines())
+
+
+def test_a_cut_off_last_line_is_passed_over_and_swallows_nothing_after_it(study: Study) -> None:
+    study.append(line(Happening.SENT, "a", jobs=("17",)))
+    with study.manifest.open("ab") as file:
+        file.write(b'{"happening":"sent","batch":"b2","cel')
+    assert study.history().jobs == {"a": "17"}
+    study.append(line(Happening.SENT, "b", batch="b3", jobs=("18",)))
+    assert study.history().jobs == {"a": "17", "b": "18"}
+
+
+def test_lines_that_are_not_ours_are_passed_over(study: Study) -> None:
+    study.manifest.write_bytes(b'\n{"happening": "\xff"}\n[]\n')
+    study.append(line(Happening.SENT, "a", jobs=("17",)))
+    assert study.history().jobs == {"a": "17"}
+
+
+def test_a_manifest_that_cannot_be_written_is_named(study: Study) -> None:
+    study.manifest.mkdir()
+    with pytest.raises(HpmlError, match=r"manifest.jsonl cannot be written: Is a directory"):
+        study.append(line(Happening.SENDING, "a"))
+
+
+def test_cells_come_in_the_order_of_their_numbers(study: Study) -> None:
+    for name in ("ddp-16gpu-b32", "ddp-2gpu-b512", "ddp-2gpu-b64"):
+        study.cell(name).root.mkdir()
+    assert [c.slug for c in study.cells()] == ["ddp-2gpu-b64", "ddp-2gpu-b512", "ddp-16gpu-b32"]
+
+
+def test_a_record_of_another_cell_is_not_this_cells_record(study: Study) -> None:
+    folder = study.cell(cell().slug)
+    assert folder.read_record() is None
+    write_whole(folder.record_json, encode(record(cell(batch=128))))
+    with pytest.raises(InvalidRecordError, match=r"is the record of ddp-4gpu-b128"):
+        folder.read_record()
+    write_whole(folder.record_json, encode(record(cell())))
+    assert folder.read_record() == record(cell())
+
+
+def test_an_attempt_without_last_words_has_no_end(study: Study) -> None:
+    folder = study.cell(cell().slug)
+    assert folder.latest_attempt() is None
+    write_whole(folder.current, b"17_0.r1\n")
+    attempt = folder.latest_attempt()
+    assert attempt is not None
+    assert attempt.id == "17_0.r1"
+    assert attempt.read_end() is None
+    write_whole(attempt.end, b'{"attempt": "\xff')
+    assert attempt.read_end() is None
+
+
+def test_a_study_is_found_by_name_or_as_the_one_sent_last(tmp_path: Path) -> None:
+    outputs = tmp_path / "outputs"
+    for seconds, name in enumerate(("old", "new")):
+        study = Study(outputs / name)
+        study.create()
+        study.append(line(Happening.SENDING, "a"))
+        os.utime(study.manifest, (1000 + seconds, 1000 + seconds))
+    (outputs / "not a study").mkdir()
+    assert find(outputs, None).name == "new"
+    assert find(outputs, "old").name == "old"
+    with pytest.raises(HpmlError, match=r"no study other in .*outputs \(there: new, old\)"):
+        find(outputs, "other")
+
+
+def test_a_study_that_is_not_there_is_named_with_the_next_step(tmp_path: Path) -> None:
+    with pytest.raises(HpmlError, match=r"no study in .*: send one first, or name the folder with"):
+        find(tmp_path / "nothing", None)
+    with pytest.raises(UsageError, match=r"is not a name"):
+        find(tmp_path, "../x")

@@ -1,0 +1,244 @@
+"""Cells sent again from what the study keeps; what comes after all; ending jobs by id."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hpml_jobs.cli.main import run
+from hpml_jobs.errors import HpmlError
+from hpml_jobs.slurm.states import Outcome
+from hpml_jobs.status.cancel import jobs_of
+from hpml_jobs.study.manifest import History
+from hpml_jobs.study.study import CellState, Study
+from hpml_jobs.submit.resubmit import KINDS, within_retries
+from tests.unit.conftest import FakeSlurm
+from tests.unit.slurm_output import accounted, queued
+
+WORDS = ("gpus=2", "workload=digits", "study=mine", "cluster=greene")
+ALL_BUT = {Outcome.OK, Outcome.WAITING, Outcome.RUNNING}
+
+
+def sbatch_lines(text: str) -> set[str]:
+    return {line[10:] for line in text.splitlines() if line.startswith("#SBATCH --")}
+
+
+@pytest.fixture
+def study(slurm: FakeSlurm, desk: Path, capsys: pytest.CaptureFixture[str]) -> Study:
+    """Two cells that were sent as the array 101 and ended: one failed, one over its time."""
+    assert run(["submit", "-m", *WORDS, "batch=32,64", "cluster.qos=mine"]) == 0
+    ended = accounted("101_0", "FAILED", "1:0") + accounted("101_1", "TIMEOUT")
+    slurm.answer("sacct", ended)
+    capsys.readouterr()
+    return Study(desk / "outputs" / "mine")
+
+
+def sent_again(capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
+    told = json.loads(capsys.readouterr().out)
+    return {row["cell"]: row["why"] for row in told["cells"]}
+
+
+def slug_of(study: Study, job: str) -> str:
+    return next(slug for slug, found in study.history().jobs.items() if found == job)
+
+
+def test_what_failed_is_sent_again_as_it_was(study: Study, slurm: FakeSlurm, capsys) -> None:
+    failed = slug_of(study, "101_0")
+    assert run(["resubmit", "mine", "--failed", "--json"]) == 0
+    assert sent_again(capsys) == {failed: "failed before"}
+    first, again = (sbatch_lines(text) for text in slurm.scripts)
+    arrays = {line for line in first if line.startswith(("array=", "output=", "error="))}
+    assert first - arrays <= again
+    assert "qos=mine" in again
+    assert study.history().jobs[failed] == "102"
+
+
+def test_more_time_and_memory_may_be_asked_for(study: Study, slurm: FakeSlurm, capsys) -> None:
+    over = slug_of(study, "101_1")
+    assert run(["resubmit", "mine", "--timeout", "--minutes", "90", "--mem", "100", "--json"]) == 0
+    assert sent_again(capsys) == {over: "timeout before"}
+    assert {"time=90", "mem=100G"} <= sbatch_lines(slurm.scripts[-1])
+    shape = study.cell(over).read().shape
+    assert shape is not None
+    assert (shape.minutes, shape.mem_gb_per_node) == (90, 100)
+
+
+def test_a_pattern_sends_whatever_is_not_measured(study: Study, capsys) -> None:
+    assert run(["resubmit", "mine", "ddp-2gpu-*", "--json"]) == 0
+    assert len(sent_again(capsys)) == 2
+
+
+def test_both_kinds_at_once(study: Study, capsys) -> None:
+    assert run(["resubmit", "mine", "--failed", "--timeout", "--json"]) == 0
+    assert set(sent_again(capsys).values()) == {"failed before", "timeout before"}
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "telling"),
+    [
+        ([], 2, "resubmit what? --failed (1) --timeout (1), or a PATTERN"),
+        (["--failed", "--minutes", "0"], 2, "--minutes 0: must be 1 or more"),
+        (["--failed", "--mem", "-1"], 2, "--mem -1: must be 1 or more"),
+        (["--failed", "--mem", "4000"], 2, "4000 GB of memory each"),
+        (["--failed", "--retries", "2"], 2, "--retries goes with --lost alone"),
+        (["ddp-8*"], 1, "no cell ddp-8* in mine"),
+    ],
+)
+def test_what_cannot_be_sent_again_is_one_line(study, capsys, words, code, telling) -> None:
+    assert run(["resubmit", "mine", *words]) == code
+    assert telling in capsys.readouterr().err.strip().splitlines()[-1]
+
+
+def test_nothing_to_send_is_said_and_no_error(study: Study, slurm: FakeSlurm, capsys) -> None:
+    slurm.answer("squeue", queued("101_0", "RUNNING", node="gr001") + queued("101_1", "PENDING"))
+    assert run(["resubmit", "mine"]) == 0
+    assert "every cell meant is measured, under way" in capsys.readouterr().out
+
+
+def test_a_study_that_does_not_say_where_it_was_sent_names_the_way_out(study, capsys) -> None:
+    study.cluster.unlink()
+    assert run(["resubmit", "mine", "--failed"]) == 1
+    assert "give the command that made it once more" in capsys.readouterr().err
+
+
+def test_every_outcome_without_a_number_can_be_asked_for() -> None:
+    named = [outcome for outcomes in KINDS.values() for outcome in outcomes]
+    assert sorted(named) == sorted(set(Outcome) - ALL_BUT)
+
+
+def lost(slug: str, outcome: Outcome = Outcome.NODE_FAIL, node: str = "gr002") -> CellState:
+    return CellState(slug=slug, outcome=outcome, node=node)
+
+
+def test_lost_cells_are_tried_so_often_and_away_from_failed_nodes() -> None:
+    states = [
+        *(lost("a"), lost("b"), lost("c", Outcome.PREEMPTED, "gr003")),
+        lost("d", Outcome.FAILED),
+    ]
+    history = History({}, {}, frozenset(), retries={"b": 2}, excluded=("gr001",))
+    again, nodes = within_retries(states, history, 2)
+    assert [state.slug for state in again] == ["a", "c"]
+    assert nodes == ("gr001", "gr002")
+
+
+def test_a_retry_is_noted_and_comes_with_another_closing_job(
+    study: Study, slurm: FakeSlurm, capsys
+) -> None:
+    slurm.answer(
+        "sacct", accounted("101_0", "NODE_FAIL", node="gr002") + accounted("101_1", "COMPLETED")
+    )
+    for count in (1, 2):
+        assert run(["resubmit", "mine", "--lost", "--retries", "1", "--json"]) == 0
+        assert len(sent_again(capsys)) == 2 - count
+    array, closing = slurm.scripts[1:]
+    assert "exclude=gr002" in sbatch_lines(array)
+    assert "dependency=afterany:102" in sbatch_lines(closing)
+    history = study.history()
+    assert dict(history.retries) == {slug_of(study, "102"): 1}
+    assert history.excluded == ("gr002",)
+    assert history.closing == ("103",)
+
+
+def test_the_closing_job_waits_for_all_and_asks_for_no_gpu(slurm: FakeSlurm, desk, capsys) -> None:
+    assert run(["submit", "-m", *WORDS[1:], "gpus=1,2", "collect_after=true", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["closing"] == "103"
+    asked = sbatch_lines(slurm.scripts[2])
+    wanted = {"dependency=afterany:101:102", "kill-on-invalid-dep=yes", "cpus-per-task=1"}
+    assert wanted <= asked
+    assert not [line for line in asked if line.startswith("gres")]
+    commands = [line for line in slurm.scripts[2].splitlines() if "-m hpml_jobs" in line]
+    assert [line.split("-m hpml_jobs ")[1] for line in commands] == [
+        f"collect mine --outputs {desk / 'outputs'}"
+    ]
+
+
+def test_what_was_packed_is_packed_again_and_its_report_comes_again(
+    slurm: FakeSlurm, desk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("-m", *WORDS, "batch=32,64", "pack=true", "collect_after=true")
+    assert run(["submit", *words]) == 0
+    assert "in one allocation: pack of 2 in 1 node x 2 rtx8000" in capsys.readouterr().out
+    slurm.answer("sacct", accounted("101", "CANCELLED by 0"))
+    assert run(["resubmit", "mine", "--cancelled", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert {row["job"] for row in told["cells"]} == {"103"}
+    assert told["closing"] == "104"
+    assert len([line for line in slurm.scripts[2].splitlines() if line.startswith("cell ")]) == 2
+
+
+def test_retries_bring_the_closing_job_too(slurm: FakeSlurm, capsys) -> None:
+    assert run(["submit", *WORDS, "retries=2"]) == 0
+    assert "then job 102 writes the report" in capsys.readouterr().out
+    assert "resubmit mine --outputs" in slurm.scripts[1]
+    assert "--lost --retries 2" in slurm.scripts[1]
+
+
+def test_cells_are_told_of_although_the_closing_job_is_refused(
+    slurm: FakeSlurm, capsys: pytest.CaptureFixture[str]
+) -> None:
+    slurm.takes(1, "sbatch: error: no CPU jobs here")
+    assert run(["submit", *WORDS, "collect_after=true"]) == 1
+    told = capsys.readouterr()
+    assert "sent 1 cell as 1 job (SLURM 101)" in told.out
+    last = told.err.strip().splitlines()[-1]
+    assert "sbatch refused the job after them: error: no CPU jobs here" in last
+    assert "hpml-jobs collect mine" in last
+
+
+def test_burst_must_be_told_where_a_job_without_gpus_runs(slurm: FakeSlurm, capsys) -> None:
+    slurm.answer("sinfo")
+    words = ["submit", "gpus=2", "workload=digits", "cluster=burst", "cluster.account=mine"]
+    assert run([*words, "collect_after=true"]) == 2
+    assert "add cluster.cpu_partition=NAME" in capsys.readouterr().err
+    assert slurm.scripts == []
+    assert run([*words, "collect_after=true", "cluster.cpu_partition=small"]) == 0
+    assert "partition=small" in sbatch_lines(slurm.scripts[1])
+
+
+def test_a_study_over_its_budget_is_not_sent(slurm: FakeSlurm, capsys) -> None:
+    assert run(["submit", *WORDS, "minutes=60", "cluster.gpu_hours_budget=1.5"]) == 2
+    assert "ask for 2 GPU-hours at most; cluster.gpu_hours_budget is 1.5" in capsys.readouterr().err
+    assert slurm.scripts == []
+    assert not Path("outputs").exists()  # and is not the study sent last
+    assert run(["plan", *WORDS, "minutes=60", "cluster.gpu_hours_budget=1.5"]) == 0
+    assert "it would be refused: these cells ask for 2 GPU-hours" in capsys.readouterr().out
+    assert run(["submit", *WORDS, "minutes=30", "cluster.gpu_hours_budget=1.5"]) == 0
+    assert "1 GPU-hours at most" in capsys.readouterr().out
+    # two GPUs that ran for a minute of those 30 have used 1/30 of a GPU-hour
+    slurm.answer("sacct", accounted("101", "FAILED", "1:0"))
+    assert run(["submit", *WORDS, "minutes=45", "cluster.gpu_hours_budget=1.5"]) == 2
+    assert "ask for 1.5 GPU-hours at most after 0.0333 used" in capsys.readouterr().err
+    slurm.answer("squeue", queued("101", "RUNNING", node="gr001"))
+    assert run(["submit", *WORDS, "batch=8", "minutes=20", "cluster.gpu_hours_budget=1.5"]) == 2
+    assert "at most after 1 used or asked for by this study" in capsys.readouterr().err
+
+
+def test_jobs_are_cancelled_by_id_a_shared_one_once(study: Study, slurm: FakeSlurm, capsys) -> None:
+    slurm.answer("scancel")
+    slurm.answer("sacct", "")
+    slurm.answer("squeue", "")
+    assert run(["cancel", "mine"]) == 0
+    assert "no cell is waiting or running" in capsys.readouterr().out
+    assert slurm.asked("scancel") == []
+    states = [
+        CellState(slug="a", outcome=Outcome.RUNNING, job="7"),
+        CellState(slug="b", outcome=Outcome.WAITING, job="7"),
+        CellState(slug="c", outcome=Outcome.OK, job="8"),
+    ]
+    assert jobs_of(states) == {"7": ["a", "b"]}
+
+
+def test_a_scancel_that_fails_is_said(slurm: FakeSlurm) -> None:
+    from hpml_jobs.status.cancel import cancel_jobs  # noqa: PLC0415
+
+    slurm.answer("scancel", err="scancel: error: Kill job error: Access denied\n", code=1)
+    with pytest.raises(HpmlError, match=r"Access denied; look with hpml-jobs status"):
+        cancel_jobs(["101_0", "101_1"])
+    assert slurm.asked("scancel") == ["101_0 101_1"]
+
+
+def test_only_ones_own_run_on_this_machine_is_ended(slurm: FakeSlurm) -> None:
+    from hpml_jobs.status.cancel import cancel_jobs  # noqa: PLC0415
+
+    with pytest.raises(HpmlError, match=r"local-x-1 is not a run of yours on this machine"):
+        cancel_jobs(["local-x-1"])

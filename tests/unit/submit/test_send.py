@@ -1,0 +1,213 @@
+"""What is sent: arrays by shape, the scripts' text, a clean environment, an honest manifest."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from hpml_jobs.errors import HpmlError
+from hpml_jobs.plan.plan import Plan, make_plan
+from hpml_jobs.plan.sweep import expand
+from hpml_jobs.study.manifest import Happening
+from hpml_jobs.study.study import Study
+from hpml_jobs.submit.batches import batches
+from hpml_jobs.submit.sbatch import clean_environment
+from hpml_jobs.submit.selection import select
+from hpml_jobs.submit.send import SbatchRefusedError, script, send
+from tests.unit.conftest import FakeSlurm
+from tests.unit.slurm_output import queued
+
+
+def plan(*words: str) -> Plan:
+    made = make_plan(expand([*words, "workload=digits"], multirun=True), say=lambda _: None)
+    made.study.create()
+    return made
+
+
+def sbatch_lines(text: str) -> set[str]:
+    return {line[10:] for line in text.splitlines() if line.startswith("#SBATCH --")}
+
+
+def test_cells_of_one_shape_go_into_one_array(slurm: FakeSlurm) -> None:
+    made = plan("gpus=1,2,4", "batch=32,128,512")
+    found = batches(made, made.cells)
+    assert [array.shape.gpus_per_node for array in found] == [1, 2, 4]
+    assert [len(array.cells) for array in found] == [3, 3, 3]
+    assert all(one.shape == array.shape for array in found for one in array.cells)
+
+
+def test_the_order_inside_an_array_is_random_but_seeded(slurm: FakeSlurm) -> None:
+    words = ("gpus=2", "batch=1,2,4,8,16,32,64,128")
+    made = plan(*words)
+    first, again = (
+        [one.cell.batch for one in batches(made, made.cells)[0].cells] for _ in range(2)
+    )
+    assert first == again != sorted(first)
+    other = plan(*words, "seed=1")
+    assert [one.cell.batch for one in batches(other, other.cells)[0].cells] != first
+    assert sorted(first) == [1, 2, 4, 8, 16, 32, 64, 128]
+
+
+def test_an_array_is_split_at_slurms_largest_index(slurm: FakeSlurm) -> None:
+    slurm.named("greene", max_array_size=3)
+    made = plan("gpus=2", "repeats=8")
+    assert [len(array.cells) for array in batches(made, made.cells)] == [3, 3, 2]
+    given = made._replace(cluster=msgspec.structs.replace(made.cluster, max_array_size=4))
+    assert [len(array.cells) for array in batches(given, given.cells)] == [4, 4]
+
+
+def test_a_slurm_that_does_not_tell_its_limit_has_the_default(slurm: FakeSlurm) -> None:
+    slurm.answer("scontrol", code=1)
+    made = plan("cluster=greene", "gpus=1", "repeats=1003")
+    assert [len(array.cells) for array in batches(made, made.cells)] == [1001, 2]
+
+
+def test_the_script_asks_greene_for_what_the_cells_need(slurm: FakeSlurm) -> None:
+    made = plan("gpus=4", "batch=32,64", "gpu_type=v100", "study=mine")
+    (array,) = batches(made, made.cells)
+    asked = sbatch_lines(script(made, array))
+    assert {
+        *("job-name=hpml-mine", "gres=gpu:v100:4", "nodes=1", "ntasks-per-node=1", "time=30"),
+        *("cpus-per-task=12", "mem=128G", "requeue", "array=0-1%2", "signal=USR2@90"),
+    } <= asked
+    assert not {line for line in asked if line.startswith(("partition", "account", "wckey"))}
+    assert f"output={made.study.slurm}/%A_%a_0_log.out" in asked
+
+
+def test_every_step_gets_its_cpus_and_dies_as_a_whole(slurm: FakeSlurm) -> None:
+    made = plan("gpus=2")
+    (array,) = batches(made, made.cells)
+    (step,) = [line for line in script(made, array).splitlines() if line.startswith("srun ")]
+    assert "--cpus-per-task=6 --kill-on-bad-exit=1" in step
+    assert "-u -m submitit.core._submit" in step
+
+
+def test_torch_and_burst_are_asked_in_their_own_way(slurm: FakeSlurm) -> None:
+    slurm.answer("sinfo")
+    made = plan("cluster=torch", "cluster.account=mine", "gpus=4", "gpu_type=h200")
+    (array,) = batches(made, made.cells)
+    asked = sbatch_lines(script(made, array))
+    assert {"account=mine", "gres=gpu:4", "constraint=h200"} <= asked
+    assert "comment='preemption=yes;requeue=true'" in asked
+    made = plan("cluster=burst", "cluster.account=mine", "gpus=2")
+    (array,) = batches(made, made.cells)
+    asked = sbatch_lines(script(made, array))
+    assert {"account=mine", "partition=g2-standard-24", "gres=gpu:2", "requeue"} <= asked
+
+
+def test_serial_studies_share_one_name_and_singleton(slurm: FakeSlurm) -> None:
+    made = plan("gpus=1,2", "repeats=2", "cluster.isolate=serial", "study=mine")
+    for array in batches(made, made.cells):
+        asked = sbatch_lines(script(made, array))
+        assert {"job-name=hpml-mine", "dependency=singleton", "array=0-1%1"} <= asked
+
+
+def test_several_nodes_learn_their_hosts_outside_the_container(slurm: FakeSlurm) -> None:
+    made = plan("gpus=8", "cluster.container.image=/i.sif", "cluster.container.overlay=/o.ext3")
+    (array,) = batches(made, made.cells)
+    lines = script(made, array).splitlines()
+    hosts = 'export HPML_JOBS_HOSTS="$(scontrol show hostnames | tr "\\n" " ")"'
+    step = next(line for line in lines if line.startswith("srun "))
+    assert lines.index("unset PYTHONPATH") < lines.index(hosts) < lines.index(step)
+    assert "singularity exec --nv --overlay /o.ext3:ro /i.sif /bin/bash -c" in step
+
+
+def test_sending_keeps_a_line_before_and_after_each_sbatch(slurm: FakeSlurm) -> None:
+    made = plan("gpus=1,2", "repeats=2", "study=mine")
+    jobs = send(made, made.cells)
+    assert sorted(jobs.values()) == ["101_0", "101_1", "102_0", "102_1"]
+    lines = list(made.study.lines())
+    assert [line.happening for line in lines] == [Happening.SENDING, Happening.SENT] * 2
+    assert lines[0].batch == lines[1].batch != lines[2].batch
+    assert lines[1].jobs == ("101_0", "101_1")
+    assert made.study.history().jobs == jobs
+    assert len(slurm.scripts) == 2
+    for folder in made.study.cells():
+        assert folder.read().cell.slug == folder.slug
+
+
+def test_one_cell_is_a_plain_job(slurm: FakeSlurm) -> None:
+    made = plan("gpus=2")
+    assert list(send(made, made.cells).values()) == ["101"]
+    assert not any(line.startswith("array=") for line in sbatch_lines(slurm.scripts[0]))
+
+
+def test_what_is_planned_is_what_is_sent(slurm: FakeSlurm) -> None:
+    made = plan("gpus=4", "repeats=3", "study=mine")
+    (array,) = batches(made, made.cells)
+    planned = script(made, array)
+    send(made, made.cells)
+    assert slurm.scripts[0] == planned
+
+
+def test_a_refusal_has_slurms_words_and_keeps_what_was_sent_before(slurm: FakeSlurm) -> None:
+    slurm.takes(1, "sbatch: error: AssocMaxSubmitJobLimit\nsbatch: error: Batch job refused")
+    made = plan("gpus=1,2,4", "repeats=2", "study=mine")
+    with pytest.raises(SbatchRefusedError) as refused:
+        send(made, made.cells)
+    words = str(refused.value)
+    assert words.startswith("sbatch refused 2 cells (1 node x 2 rtx8000")
+    assert "error: AssocMaxSubmitJobLimit; error: Batch job refused; 2 cells were sent" in words
+    assert "Traceback" not in words
+    assert [line.happening.value for line in made.study.lines()] == [
+        *("sending", "sent", "sending", "refused"),
+    ]
+    assert len(made.study.history().jobs) == 2
+    under_way = queued("101_0", "PENDING", "Priority") + queued("101_1", "RUNNING", node="gr001")
+    slurm.answer("squeue", under_way)
+    again = select(made)
+    assert len(again.left_out) == 2
+    assert set(again.because.values()) == {"not sent yet"}
+
+
+def test_nothing_to_send_asks_sbatch_nothing(slurm: FakeSlurm) -> None:
+    made = plan("gpus=1")
+    assert send(made, []) == {}
+    assert slurm.scripts == []
+    assert not made.study.manifest.exists()
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_surrounding_job_leaks_nothing_into_ours(
+    slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch, inside: bool
+) -> None:
+    leaking = {"SLURM_CPU_BIND": "x", "RANK": "3", "MASTER_ADDR": "h", "PET_NNODES": "2"}
+    kept = {"SLURM_CONF": "/c", "SBATCH_ACCOUNT": "mine", "MY_OWN": "1"}
+    for name, value in (leaking | kept).items():
+        monkeypatch.setenv(name, value)
+    if inside:
+        monkeypatch.setenv("SLURM_JOB_ID", "17")
+    made = plan("gpus=1", "cluster=greene")
+    send(made, made.cells)
+    seen = slurm.environment()
+    assert not (leaking.keys() | {"SLURM_JOB_ID"}) & seen.keys()
+    expected = kept.keys() - ({"SBATCH_ACCOUNT"} if inside else set())
+    assert expected <= seen.keys()
+    assert ("SBATCH_ACCOUNT" in seen) is not inside
+
+
+def test_the_own_environment_is_back_even_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "17")
+    with pytest.raises(RuntimeError), clean_environment():
+        raise RuntimeError
+    with monkeypatch.context() as unchanged:
+        unchanged.delenv("SLURM_JOB_ID")  # raises unless it is there again
+
+
+def test_a_folder_that_slurm_cannot_write_logs_to_is_refused(slurm: FakeSlurm) -> None:
+    made = plan("gpus=1", "outputs=100%")
+    with pytest.raises(HpmlError, match=r"SLURM cannot write logs to a path with %"):
+        send(made, made.cells)
+    other = made._replace(study=Study(Path("a\\b").resolve()))
+    other.study.create()
+    with pytest.raises(HpmlError, match=r"choose another outputs="):
+        send(other, other.cells)
+    assert slurm.scripts == []
+
+
+def test_a_folder_that_others_may_write_to_is_refused(slurm: FakeSlurm) -> None:
+    made = plan("gpus=1")
+    made.study.slurm.chmod(0o777)
+    with pytest.raises(HpmlError, match=r"others may write there, .* chmod 700 it"):
+        send(made, made.cells)
+    assert slurm.scripts == []

@@ -1,0 +1,227 @@
+"""Every data set: its length, its views, its limit, and what is said when it is not there."""
+
+import hashlib
+import json
+import pickle
+import tarfile
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torchvision.datasets import CIFAR10
+
+from hpml_jobs.core.workload import NO_TORCH_CODE, Workload
+from hpml_jobs.errors import HpmlError
+from hpml_jobs.worker import prepare
+from hpml_jobs.worker.data.datasets import check_length, length, open_data
+from hpml_jobs.worker.data.images import read_digits
+
+from .conftest import DIGITS, changed
+
+CIFAR = Workload(name="cifar", model="digits_cnn", data="cifar10", images=50, parameters=26_154)
+FOLDER = changed(CIFAR, name="folder", data="folder", classes=2, parameters=None)
+
+
+def test_digits_are_scikit_learns(tmp_path):
+    from sklearn.datasets import load_digits  # noqa: PLC0415 -- seconds
+
+    pixels, labels = read_digits()
+    expected_pixels, expected_labels = load_digits(return_X_y=True)
+    assert np.array_equal(pixels, expected_pixels)
+    assert np.array_equal(labels, expected_labels)
+
+
+def test_digits_facts(tmp_path):
+    data = open_data(changed(DIGITS, limit=None), tmp_path)
+    assert data.found == length(data.train) == 20_480
+    assert data.test is not None
+    assert length(data.test) == 297
+    assert data.train.real_images == 1_500
+    image, label = data.train[20_479]
+    assert image.shape == (3, 32, 32)
+    assert label in range(10)
+    shifted = {data.train[0][0].sum().item() for _ in range(20)}
+    assert len(shifted) > 1
+    assert torch.equal(data.test[0][0], data.test[0][0])
+
+
+def test_limit_is_a_fixed_random_subset_with_a_fifth_for_testing(tmp_path):
+    first = open_data(DIGITS, tmp_path)
+    again = open_data(DIGITS, tmp_path)
+    assert first.found == 20_480
+    assert length(first.train) == 512
+    assert length(first.test) == 102
+    assert first.train.indices == again.train.indices
+    assert len(set(first.train.indices)) == 512
+    assert first.train.indices != sorted(first.train.indices)
+    assert length(open_data(changed(DIGITS, limit=3), tmp_path).test) == 1
+    assert length(open_data(changed(DIGITS, limit=30_000), tmp_path).train) == 20_480
+    with pytest.raises(HpmlError, match=r"workload.limit=0: must be 1 or more"):
+        open_data(changed(DIGITS, limit=0), tmp_path)
+
+
+def test_another_length_than_submitted_shows_both(tmp_path):
+    data = open_data(DIGITS, tmp_path)
+    check_length(DIGITS, data)
+    with pytest.raises(HpmlError, match=r"has 512 training images here, .* submitted with 700"):
+        check_length(changed(DIGITS, images=700), data)
+    with pytest.raises(HpmlError, match=r"workload.images is not known"):
+        check_length(changed(DIGITS, images=None), data)
+
+
+def test_synthetic(tmp_path):
+    made = changed(CIFAR, data="synthetic", images=1000, image_size=48, classes=7)
+    data = open_data(made, tmp_path)
+    assert (length(data.train), length(data.test)) == (1000, 200)
+    image, label = data.train[999]
+    assert image.shape == (3, 48, 48)
+    assert label < 7
+    with pytest.raises(HpmlError, match=r"workload.images=N"):
+        open_data(changed(made, images=None), tmp_path)
+
+
+def test_unknown_data_names_the_known(tmp_path):
+    with pytest.raises(HpmlError, match="cifar10, folder, digits, synthetic"):
+        open_data(changed(DIGITS, data="mnist"), tmp_path)
+
+
+@pytest.fixture
+def little_cifar(tmp_path, monkeypatch):
+    """A CIFAR-10 of 50 + 10 images on our own server, which torchvision takes for the real one.
+
+    Not a file:// URL: torchvision asks the answer for its length, which only HTTP tells.
+    """
+    rng = np.random.default_rng(0)
+    folder = tmp_path / "made" / "cifar-10-batches-py"
+    folder.mkdir(parents=True)
+
+    def written(name, content):
+        path = folder / name
+        path.write_bytes(pickle.dumps(content))
+        return [name, hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()]
+
+    def batch(name):
+        pixels = rng.integers(0, 256, (10, 3072), dtype=np.uint8)
+        return written(name, {"data": pixels, "labels": list(range(10))})
+
+    monkeypatch.setattr(CIFAR10, "train_list", [batch(f"data_batch_{n}") for n in range(1, 6)])
+    monkeypatch.setattr(CIFAR10, "test_list", [batch("test_batch")])
+    name, md5 = written("batches.meta", {"label_names": list("abcdefghij")})
+    meta = {"filename": name, "key": "label_names", "md5": md5}
+    monkeypatch.setattr(CIFAR10, "meta", meta)
+    archive = tmp_path / "made" / CIFAR10.filename
+    with tarfile.open(archive, "w:gz") as packed:
+        packed.add(folder, folder.name)
+    checksum = hashlib.md5(archive.read_bytes(), usedforsecurity=False).hexdigest()
+    monkeypatch.setattr(CIFAR10, "tgz_md5", checksum)
+    quiet = type("Quiet", (SimpleHTTPRequestHandler,), {"log_message": lambda *_: None})
+    handler = partial(quiet, directory=archive.parent)
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setattr(CIFAR10, "url", f"http://127.0.0.1:{server.server_port}/{archive.name}")
+        yield archive
+        server.shutdown()
+
+
+def ask(workload, root, *more):
+    text = json.dumps({"name": "w", "model": "digits_cnn", "data": "digits"} | workload)
+    return prepare.main(
+        ["--workload", text, "--data-root", str(root), "--code-root", str(root), *more]
+    )
+
+
+def test_cifar10_is_fetched_once_and_opened_without_download(little_cifar, tmp_path, capsys):
+    with pytest.raises(HpmlError, match=r"hpml-jobs fetch data.root="):
+        open_data(CIFAR, tmp_path / "data")
+    assert ask({"data": "cifar10", "limit": 20}, tmp_path / "data", "--download") == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out) == {"images": 50, "effective": 20, "parameters": 26_154}
+    assert err.startswith(f"fetching CIFAR-10 from {CIFAR10.url}")
+    data = open_data(CIFAR, tmp_path / "data")
+    assert (length(data.train), length(data.test)) == (50, 10)
+    image, label = data.train[7]
+    assert image.shape == (3, 32, 32)
+    assert label == 7
+
+
+def test_a_download_that_fails_is_one_line(little_cifar, tmp_path, capsys):
+    little_cifar.unlink()
+    assert ask({"data": "cifar10"}, tmp_path / "data", "--download") == 1
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert lines[-1].startswith(f"CIFAR-10 could not be fetched from {CIFAR10.url}: ")
+
+
+def paint(path, size):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", size, (200, 30, 30)).save(path)
+
+
+def test_a_folder_of_images_of_any_size(tmp_path):
+    for number, size in enumerate([(32, 32), (40, 60), (20, 20)]):
+        paint(tmp_path / "train" / "cat" / f"{number}.png", size)
+        paint(tmp_path / "train" / "dog" / f"{number}.jpg", size)
+    data = open_data(FOLDER, tmp_path)
+    assert (length(data.train), data.test) == (6, None)
+    assert {data.train[n][0].shape for n in range(6)} == {(3, 32, 32)}
+    paint(tmp_path / "val" / "cat" / "9.png", (32, 32))
+    with pytest.raises(HpmlError, match=r"has 1 classes, workload.classes says 2"):
+        open_data(FOLDER, tmp_path)
+    paint(tmp_path / "val" / "dog" / "9.png", (32, 32))
+    assert length(open_data(FOLDER, tmp_path).test) == 2
+
+
+def test_a_folder_that_is_not_there(tmp_path):
+    with pytest.raises(HpmlError, match="must hold train/<class>/<image>"):
+        open_data(FOLDER, tmp_path)
+
+
+@pytest.fixture
+def own_data(tmp_path):
+    (tmp_path / "own_data.py").write_text(
+        "import torch\n"
+        "from torch.utils.data import TensorDataset\n"
+        "def dataset(train, root=None):\n"
+        "    print('reading', root)\n"
+        "    number = 30 if train else 9\n"
+        "    return TensorDataset(torch.zeros(number, 3, 32, 32), torch.zeros(number).long())\n"
+        "def stream(train):\n"
+        "    return iter([])\n"
+    )
+    return tmp_path
+
+
+def test_prepare_counts_own_data_and_keeps_its_prints_apart(own_data, capsys):
+    assert ask({"data": "own_data:dataset", "limit": 12}, own_data) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out) == {"images": 30, "effective": 12, "parameters": 26_154}
+    assert f"reading {own_data}" in err
+
+
+def test_prepare_without_torch_ends_with_its_own_code(tmp_path, monkeypatch, capsys):
+    def fails(*_args, **_more):
+        raise ModuleNotFoundError("no such module", name="torch")
+
+    monkeypatch.setattr(prepare, "prepare", fails)
+    assert ask({}, tmp_path) == NO_TORCH_CODE
+    assert capsys.readouterr().err == "ModuleNotFoundError: no such module\n"
+
+
+@pytest.mark.parametrize(
+    ("workload", "words"),
+    [
+        ({"data": "own_data:stream"}, "a data set has __len__ and __getitem__"),
+        ({"data": "no_such_module:dataset"}, "cannot import no_such_module"),
+        ({"model": "own_data:dataset"}, "workload.model=own_data:dataset"),
+        ({"parameters": 5}, "digits_cnn has 26,154 parameters, workload.parameters says 5"),
+        ({"data": "folder"}, "must hold train/<class>/<image>"),
+    ],
+)
+def test_prepare_says_a_problem_in_one_line(own_data, capsys, workload, words):
+    assert ask(workload, own_data) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert words in err.strip().splitlines()[-1]

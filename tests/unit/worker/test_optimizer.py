@@ -1,0 +1,121 @@
+"""Learning rates at given steps against the formulas of Goyal et al. 2017; what they rest on."""
+
+import pytest
+import torch
+from torch import nn
+
+from hpml_jobs.core.cell import Strategy
+from hpml_jobs.core.recipe import Recipe
+from hpml_jobs.worker.optimizer import make_optimizer, make_schedule, norm_parameters
+
+from .conftest import cpu_cell
+
+ITERATIONS = 10
+LR = 0.05  # of the digits
+
+
+def rates(recipe: Recipe, *, epochs: int = 5, gpus: int = 4, batch: int = 128) -> list[float]:
+    """The learning rate of every iteration of a run."""
+    cell = cpu_cell(gpus=gpus, batch=batch, epochs=epochs, recipe=recipe, strategy=strategy(gpus))
+    optimizer = make_optimizer(cell, nn.Linear(2, 2))
+    schedule = make_schedule(cell, optimizer, ITERATIONS)
+    found = []
+    for _ in range(epochs * ITERATIONS):
+        found.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        if schedule:
+            schedule.step()
+    return found
+
+
+def strategy(gpus: int) -> Strategy:
+    return Strategy.DDP if gpus > 1 else Strategy.SINGLE
+
+
+def test_plain_holds_the_workloads_rate_whatever_the_batch():
+    assert set(rates(Recipe())) == {LR}
+
+
+@pytest.mark.parametrize(("gpus", "batch", "k"), [(4, 128, 4), (2, 32, 0.5), (1, 128, 1)])
+def test_scaled_multiplies_the_rate_as_the_global_batch_is_multiplied(gpus, batch, k):
+    assert set(rates(Recipe(name="scaled", scaled=True), gpus=gpus, batch=batch)) == {k * LR}
+
+
+def test_the_reference_batch_is_the_one_the_rate_was_chosen_for():
+    assert set(rates(Recipe(name="scaled", scaled=True, reference_batch=256))) == {2 * LR}
+
+
+def test_warmup_begins_with_the_workloads_rate_and_adds_the_same_amount_in_every_iteration():
+    """Section 2.2: from eta to k eta in constant increments, then k eta."""
+    found = rates(Recipe(name="warmup", scaled=True, warmup_epochs=2))
+    k, warming = 4, 2 * ITERATIONS
+    wanted = [LR + (k - 1) * LR * min(step, warming) / warming for step in range(5 * ITERATIONS)]
+    assert found == pytest.approx(wanted, rel=1e-12)
+    assert found[0] == LR
+    assert found[warming] == pytest.approx(k * LR)
+
+
+def test_a_part_of_an_epoch_is_a_warmup_too():
+    found = rates(Recipe(name="warmup", scaled=True, warmup_epochs=0.5))
+    assert found[4] < found[5] == pytest.approx(4 * LR)
+
+
+def test_the_least_warmup_is_one_iteration():
+    found = rates(Recipe(name="warmup", scaled=True, warmup_epochs=0.01))
+    assert found[0] == LR
+    assert set(found[1:]) == {4 * LR}
+
+
+def test_nothing_is_warmed_up_to_a_smaller_rate():
+    assert set(rates(Recipe(name="warmup", scaled=True, warmup_epochs=2), batch=16)) == {LR / 2}
+
+
+def test_the_rate_drops_to_a_tenth_after_the_given_epochs():
+    """Section 5.1: divided by ten after epochs 30, 60 and 80 of 90."""
+    recipe = Recipe(name="all", scaled=True, warmup_epochs=1, drop_epochs=(3, 4))
+    found = rates(recipe)
+    ends = [found[epoch * ITERATIONS - 1] for epoch in range(2, 6)]
+    assert ends == pytest.approx([4 * LR, 4 * LR, 0.4 * LR, 0.04 * LR])
+
+
+def network() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2))
+
+
+@pytest.mark.parametrize("decay", [True, False])
+def test_without_norm_decay_batchnorms_own_parameters_are_not_shrunk(decay):
+    """With zero gradients one step shrinks by lr x decay, and spares what is not decayed."""
+    model = network()
+    recipe = Recipe(name="goyal", decay_norm=decay)
+    cell = cpu_cell(recipe=recipe)
+    optimizer = make_optimizer(cell, model)
+    before = [parameter.detach().clone() for parameter in model.parameters()]
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    spared = {id(parameter) for parameter in norm_parameters(model)}
+    assert len(spared) == 2
+    shrink = 1 - LR * cell.workload.weight_decay
+    for parameter, old in zip(model.parameters(), before, strict=True):
+        kept = id(parameter) in spared and not decay
+        torch.testing.assert_close(parameter.detach(), old if kept else old * shrink)
+
+
+def test_torchs_momentum_needs_no_correction_when_the_rate_changes():
+    """Remark 2: v = m v + eta g needs v scaled by eta'/eta; torch's u = m u + g does not."""
+    momentum, changing = 0.9, [0.1, 0.2, 0.4, 0.1]
+    gradients = [1.0, -0.5, 2.0, 0.3]
+    weight = nn.Parameter(torch.zeros(1, dtype=torch.float64))
+    optimizer = torch.optim.SGD([weight], changing[0], momentum)
+    corrected = uncorrected = v = w = 0.0
+    last = changing[0]
+    for rate, gradient in zip(changing, gradients, strict=True):
+        optimizer.param_groups[0]["lr"] = rate
+        weight.grad = torch.tensor([gradient], dtype=torch.float64)
+        optimizer.step()
+        v = momentum * (rate / last) * v + rate * gradient
+        w = momentum * w + rate * gradient
+        corrected, uncorrected, last = corrected - v, uncorrected - w, rate
+    assert weight.item() == pytest.approx(corrected, rel=1e-12)
+    assert abs(weight.item() - uncorrected) > 0.05

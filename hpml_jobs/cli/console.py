@@ -14,7 +14,7 @@ from rich.text import Text
 from hpml_jobs.checks.result import in_short
 from hpml_jobs.core.text import clock, counted, lasting
 from hpml_jobs.slurm.states import Outcome
-from hpml_jobs.study.study import CellState
+from hpml_jobs.study.cell_state import CellState
 
 if TYPE_CHECKING:
     from hpml_jobs.status.usage import Usage

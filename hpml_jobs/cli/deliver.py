@@ -8,9 +8,10 @@ from hpml_jobs.cli.options import outputs_words
 from hpml_jobs.core.cluster import Launcher
 from hpml_jobs.core.text import counted
 from hpml_jobs.errors import HpmlError
-from hpml_jobs.slurm.states import array_ids
+from hpml_jobs.slurm.jobs import array_ids
 from hpml_jobs.study.attempt import Progress
-from hpml_jobs.study.study import CellFolder, Study
+from hpml_jobs.study.cell_folder import CellFolder
+from hpml_jobs.study.study import Study
 
 if TYPE_CHECKING:
     from hpml_jobs.plan.plan import Plan

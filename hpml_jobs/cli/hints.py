@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from hpml_jobs.core.text import counted
 from hpml_jobs.slurm.states import Outcome
-from hpml_jobs.study.study import CellState
+from hpml_jobs.study.cell_state import CellState
 
 
 def advice(states: Iterable[CellState], named: str) -> list[str]:

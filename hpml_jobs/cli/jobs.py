@@ -11,7 +11,7 @@ from hpml_jobs.core.text import counted
 from hpml_jobs.errors import UsageError
 
 if TYPE_CHECKING:
-    from hpml_jobs.study.study import CellState
+    from hpml_jobs.study.cell_state import CellState
     from hpml_jobs.submit.resubmit import Changes
 
 Failed = Annotated[bool, typer.Option("--failed", help="failed, or left an invalid record")]

@@ -18,7 +18,8 @@ from hpml_jobs.core.validation import InvalidRecordError
 from hpml_jobs.core.value import Settled
 from hpml_jobs.report.text.numbers import DASH, count, gb_per_s, seconds, significant
 from hpml_jobs.slurm.states import Outcome
-from hpml_jobs.study.study import CellFolder, Study
+from hpml_jobs.study.cell_folder import CellFolder
+from hpml_jobs.study.study import Study
 
 LEVELS = {Level.FAIL: "red", Level.WARN: "yellow", Level.PASS: "green"}
 """From what is to be read first."""

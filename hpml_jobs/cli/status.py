@@ -25,7 +25,8 @@ from hpml_jobs.cli.options import (
 from hpml_jobs.core.text import counted
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.slurm.states import Outcome
-from hpml_jobs.study.study import CellState, Study
+from hpml_jobs.study.cell_state import CellState
+from hpml_jobs.study.study import Study
 
 if TYPE_CHECKING:
     from hpml_jobs.status.states import Standing

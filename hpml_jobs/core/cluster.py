@@ -9,7 +9,7 @@ import msgspec
 
 from hpml_jobs.core.text import counted
 from hpml_jobs.errors import UsageError
-from hpml_jobs.slurm.states import Node
+from hpml_jobs.slurm.nodes import Node
 
 
 class Launcher(StrEnum):

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from hpml_jobs.core.cluster import Cluster, Rule
 from hpml_jobs.core.findings import Finding, ok, problem, warning
-from hpml_jobs.plan import machine
-from hpml_jobs.plan.machine import ask_slurm
+from hpml_jobs.slurm import commands
+from hpml_jobs.slurm.commands import ask_slurm
 
 COMMANDS = ("sbatch", "srun", "squeue", "scontrol", "sinfo", "sacct", "scancel")
 SUPPORT = "wait and try again, or ask the cluster's support"
@@ -65,7 +65,7 @@ def _set(names: tuple[str, ...], values: list[str]) -> dict[str, str]:
     return {name: value for name, value in zip(names, values, strict=True) if value}
 
 
-def commands() -> Finding:
+def slurm_commands() -> Finding:
     """SLURM's commands are on PATH, all of one version."""
     missing = [name for name in COMMANDS if shutil.which(name) is None]
     found = {ask_slurm(name, "--version").text.strip() for name in COMMANDS if name not in missing}
@@ -114,7 +114,7 @@ def associations() -> list[Association]:
 
 def limits(cluster: Cluster, known: list[Association], cells: int) -> Finding:
     """What SLURM allows: array sizes, and this person's jobs."""
-    config = machine.limits()
+    config = commands.limits()
     parts = [f"{key} {config[key]}" for key in ("MaxArraySize", "MaxJobCount") if key in config]
     mine = [one for one in known if cluster.account in (None, one.account)]
     own = [(f"account {one.account}", one.limits) for one in mine]
@@ -151,7 +151,7 @@ def account(cluster: Cluster, known: list[Association]) -> Finding:
 
 
 def _name() -> str:
-    return machine.limits().get("ClusterName", "")
+    return commands.limits().get("ClusterName", "")
 
 
 def _words(found: dict[str, str]) -> str:

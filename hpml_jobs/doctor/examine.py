@@ -17,6 +17,7 @@ from hpml_jobs.plan.data import must_fetch
 from hpml_jobs.plan.plan import Plan, make_plan
 from hpml_jobs.plan.settings import Settings
 from hpml_jobs.plan.sweep import Sweep, expand
+from hpml_jobs.slurm import commands
 from hpml_jobs.submit.batches import batches
 
 Say = Callable[[str], None]
@@ -40,7 +41,7 @@ def examine(
     try:
         sweep = expand(words, multirun=True, config_dir=config_dir)
     except UsageError as fault:
-        if machine.has_sbatch() or not machine.cluster_sign():
+        if commands.has_sbatch() or not machine.cluster_sign():
             raise
         yield problem("cluster", str(fault))
         return
@@ -74,7 +75,7 @@ def _here(sweep: Sweep, tried: Tried) -> Iterator[Finding]:
     cluster = settings.cluster
     yield _profile(sweep, settings)
     answers = cluster.launcher is Launcher.SLURM
-    for look in (controller.commands, controller.controller) if answers else ():
+    for look in (controller.slurm_commands, controller.controller) if answers else ():
         found = look()
         yield found
         if found.level is Level.PROBLEM:
@@ -99,9 +100,9 @@ def _profile(sweep: Sweep, settings: Settings) -> Finding:
     origin = sweep.origins.get("cluster", "the command line")
     cluster = settings.cluster
     why = sweep.detected or f"cluster={cluster.name} ({origin})"
-    if not cluster.known_as or not machine.has_sbatch():
+    if not cluster.known_as or not commands.has_sbatch():
         return ok("cluster", why)
-    name = machine.limits().get("ClusterName", "")
+    name = commands.limits().get("ClusterName", "")
     if name and name.lower() not in cluster.known_as:
         seen = f"{why}, but SLURM's ClusterName is {name}"
         return warning("cluster", seen, "cluster=auto chooses the profile that is right here")

@@ -15,8 +15,8 @@ from hpml_jobs import __version__
 from hpml_jobs.core.cluster import sbatch_options
 from hpml_jobs.core.findings import Finding, NodeAnswer, ok, problem, warning
 from hpml_jobs.errors import HpmlError
-from hpml_jobs.plan.machine import ask_slurm
 from hpml_jobs.plan.plan import Ordered, Plan
+from hpml_jobs.slurm.commands import ask_slurm
 from hpml_jobs.slurm.jobs import JobState
 from hpml_jobs.slurm.pending import why_pending
 from hpml_jobs.slurm.states import Outcome

@@ -6,9 +6,9 @@ from typing import NamedTuple
 from hpml_jobs.core.cluster import Cluster, GpuRequest
 from hpml_jobs.core.findings import Finding, ok, problem, warning
 from hpml_jobs.core.text import counted
-from hpml_jobs.plan import machine
-from hpml_jobs.plan.machine import ask_slurm
-from hpml_jobs.slurm.states import Node
+from hpml_jobs.slurm import commands
+from hpml_jobs.slurm.commands import ask_slurm
+from hpml_jobs.slurm.nodes import Node
 
 STATE_FORMAT = "%N|%T|%f|%E"
 _OUT = ("down", "drain", "drng", "fail", "inval", "unk", "maint", "no_respond", "error", "reboot")
@@ -43,7 +43,7 @@ def parse_states(text: str) -> dict[str, NodeState]:
 
 def findings(cluster: Cluster, kind: str | None) -> list[Finding]:
     """What is there, what is out, and whether the profile knows it right."""
-    inventory = machine.inventory()
+    inventory = commands.inventory()
     if not inventory:
         answer = ask_slurm("sinfo", "-h")
         return [problem("nodes", f"sinfo tells no node: {answer.complaint or 'it is silent'}")]

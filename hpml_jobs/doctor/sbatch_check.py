@@ -7,8 +7,8 @@ from pathlib import Path
 
 from hpml_jobs.core.findings import Finding, ok, problem
 from hpml_jobs.doctor.controller import SUPPORT
-from hpml_jobs.plan.machine import ASK_TIMEOUT_S
 from hpml_jobs.plan.plan import Plan
+from hpml_jobs.slurm.commands import ASK_TIMEOUT_S
 from hpml_jobs.submit.batches import Batch
 from hpml_jobs.submit.sbatch import clean_environment
 from hpml_jobs.submit.send import script

@@ -15,13 +15,13 @@ from hpml_jobs.core.record import Facts, Record
 from hpml_jobs.core.text import counted
 from hpml_jobs.doctor.node_job import STUDY
 from hpml_jobs.errors import UsageError
-from hpml_jobs.plan import machine
-from hpml_jobs.plan.machine import ask_slurm
 from hpml_jobs.plan.plan import Plan, make_plan
 from hpml_jobs.plan.sweep import expand
+from hpml_jobs.slurm import commands
+from hpml_jobs.slurm.commands import ask_slurm
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.status.states import states
-from hpml_jobs.study.study import CellState
+from hpml_jobs.study.cell_state import CellState
 
 BATCH = 64
 ITERATIONS = {Device.CPU: 20, Device.CUDA: 60}
@@ -169,7 +169,7 @@ def _cell(state: CellState, record: Record | None) -> list[str]:
 def _private(plan: Plan, cells: Iterable[CellState]) -> dict[str, str]:
     """What says whose it is or where, with what stands for it."""
     slurm = plan.cluster.launcher is Launcher.SLURM
-    found = dict.fromkeys((node.name for node in (machine.inventory() if slurm else ())), "NODE")
+    found = dict.fromkeys((node.name for node in (commands.inventory() if slurm else ())), "NODE")
     found |= {host: "NODE" for state in cells for host in state.node.split(",")}
     found |= {str(plan.study.root.parent): "OUTPUTS", str(Path.home()): "HOME"}
     found |= {getpass.getuser(): "USER", plan.cluster.account or "": "ACCOUNT"}

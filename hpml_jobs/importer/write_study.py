@@ -7,8 +7,9 @@ from hpml_jobs.core.cell import CellFile, Protocol
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.validation import InvalidRecordError
 from hpml_jobs.errors import HpmlError
+from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.files import encode, write_whole
-from hpml_jobs.study.study import CellFolder, Study
+from hpml_jobs.study.study import Study
 
 
 class Change(NamedTuple):

@@ -12,8 +12,8 @@ from hpml_jobs.core.record import Attempt, Record
 from hpml_jobs.core.validation import InvalidRecordError, decode
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.study.attempt import AttemptEnd, AttemptFolder, utc_now
+from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.files import encode, write_whole
-from hpml_jobs.study.study import CellFolder
 
 _SIGNALLED = re.compile(r"rank\s*:\s*(\d+)[^\n]*\n[^\n]*exitcode\s*:\s*-(\d+)")
 """A rank that died of a signal, in torchrun's report."""

@@ -25,8 +25,9 @@ from hpml_jobs.job.end import (
     over_its_limit,
     publish,
 )
-from hpml_jobs.plan import machine
-from hpml_jobs.slurm.states import Outcome, about_allocation, scrubbed
+from hpml_jobs.slurm import commands
+from hpml_jobs.slurm.environment import about_allocation, scrubbed
+from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.study.attempt import (
     HOST_VARIABLE,
     SLURM_VARIABLE,
@@ -34,8 +35,8 @@ from hpml_jobs.study.attempt import (
     AttemptFolder,
     utc_now,
 )
+from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.files import encode, write_whole
-from hpml_jobs.study.study import CellFolder
 
 OOM_CODE = 3
 """Exit code of a cell on its own (not under submitit) that ran out of memory."""
@@ -145,7 +146,7 @@ def worker_command(cell: Cell, folder: Path, attempt: AttemptFolder, job: Job) -
 def _rendezvous(cell: Cell, job: Job) -> list[str]:
     if cell.nodes == 1:
         return ["--standalone", "--local-addr=127.0.0.1"]
-    first = machine.hosts_of_job()[0]
+    first = commands.hosts_of_job()[0]
     number = int(re.sub(r"\D", "", os.environ.get("SLURM_JOB_ID", "0")) or 0)
     return [
         f"--nnodes={cell.nodes}",

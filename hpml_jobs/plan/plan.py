@@ -19,6 +19,7 @@ from hpml_jobs.plan.data import data_root, settle_workload
 from hpml_jobs.plan.settings import Settings
 from hpml_jobs.plan.sweep import Sweep
 from hpml_jobs.plan.unused import refuse_unused
+from hpml_jobs.slurm import commands
 from hpml_jobs.study.study import Study, check_name
 
 
@@ -142,7 +143,7 @@ class _Resolver:
         if cluster.launcher is Launcher.LOCAL or cluster.gpu_types or not self.sending:
             return cluster
         kinds: dict[str, int] = {}
-        for node in machine.inventory():
+        for node in commands.inventory():
             if node.gpu_type and node.gpus:
                 kinds[node.gpu_type] = max(node.gpus, kinds.get(node.gpu_type, 0))
         return msgspec.structs.replace(cluster, gpu_types=kinds)
@@ -277,7 +278,7 @@ class _Resolver:
                     f"minutes={shape.minutes}: this partition gives {longest:g} at most, the job "
                     "would wait for ever; take fewer minutes=, or another cluster.partition="
                 )
-            nodes = list(machine.inventory())
+            nodes = list(commands.inventory())
             if nodes:
                 check_inventory(shape, cluster, nodes)
             elif size and shape.gpus_per_node > size:

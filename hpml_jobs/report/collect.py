@@ -21,8 +21,9 @@ from hpml_jobs.report.formats import latex, markdown
 from hpml_jobs.report.formats.csv_curves import curves_csv
 from hpml_jobs.report.merge import cells as found
 from hpml_jobs.report.report import FULL, TOGETHER, Report, merge
+from hpml_jobs.study.cell_state import CellState
 from hpml_jobs.study.files import write_whole
-from hpml_jobs.study.study import CellState, Study
+from hpml_jobs.study.study import Study
 
 
 def collect(study: Study, states: Mapping[str, CellState]) -> Report:

@@ -3,6 +3,7 @@
 import os
 import pwd
 import re
+from collections.abc import Iterable
 from datetime import datetime
 
 import msgspec
@@ -186,3 +187,21 @@ def canceller(state: str) -> str:
         return pwd.getpwuid(uid).pw_name
     except (KeyError, OverflowError):
         return f"user {uid}"
+
+
+def is_slurm(job: str) -> bool:
+    """Whether a job is SLURM's; jobs on one's own machine are `local-…` and `here-…`.
+
+    >>> is_slurm("17_0"), is_slurm("local-812-1700000000"), is_slurm("")
+    (True, False, False)
+    """
+    return job[:1].isdigit()
+
+
+def array_ids(jobs: Iterable[str]) -> list[str]:
+    """The array ids of jobs, each once, in order: what squeue and sacct are asked for.
+
+    >>> array_ids(["17_0", "17_1", "20"])
+    ['17', '20']
+    """
+    return list(dict.fromkeys(job.split("_", maxsplit=1)[0] for job in jobs))

@@ -5,9 +5,9 @@ import signal
 from collections.abc import Iterable
 
 from hpml_jobs.errors import HpmlError
-from hpml_jobs.plan.machine import ask_slurm
-from hpml_jobs.slurm.states import is_slurm
-from hpml_jobs.study.study import CellState
+from hpml_jobs.slurm.commands import ask_slurm
+from hpml_jobs.slurm.jobs import is_slurm
+from hpml_jobs.study.cell_state import CellState
 
 IDS = 100
 """Jobs of one scancel call."""

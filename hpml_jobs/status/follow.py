@@ -7,7 +7,8 @@ from pathlib import Path
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.status.states import standing
 from hpml_jobs.study.attempt import AttemptFolder
-from hpml_jobs.study.study import CellState, Study
+from hpml_jobs.study.cell_state import CellState
+from hpml_jobs.study.study import Study
 
 END_BYTES = 200_000
 """The last lines are looked for in so much of a log."""

@@ -6,7 +6,7 @@ import msgspec
 
 from hpml_jobs.core.cell import Cell, CellFile
 from hpml_jobs.slurm.states import Outcome
-from hpml_jobs.study.study import CellState
+from hpml_jobs.study.cell_state import CellState
 
 _NO_END = (Outcome.OK, Outcome.RUNNING, Outcome.UNKNOWN, Outcome.WAITING, Outcome.MISSING)
 _NOT_TRIED = (Outcome.WAITING, Outcome.MISSING, Outcome.CANCELLED)

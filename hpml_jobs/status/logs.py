@@ -3,8 +3,10 @@
 from pathlib import Path
 
 from hpml_jobs.errors import HpmlError
-from hpml_jobs.slurm.states import is_slurm
-from hpml_jobs.study.study import CellFolder, CellState, Study
+from hpml_jobs.slurm.jobs import is_slurm
+from hpml_jobs.study.cell_folder import CellFolder
+from hpml_jobs.study.cell_state import CellState
+from hpml_jobs.study.study import Study
 
 
 def slurm_logs(study: Study, folder: CellFolder, job: str) -> list[Path]:

@@ -6,9 +6,17 @@ from typing import NamedTuple
 
 import msgspec
 
-from hpml_jobs.plan.machine import ask_slurm
-from hpml_jobs.slurm.jobs import SACCT_FIELDS, SQUEUE_FORMAT, JobState, parse_sacct, parse_squeue
-from hpml_jobs.slurm.states import Outcome, array_ids, is_slurm
+from hpml_jobs.slurm.commands import ask_slurm
+from hpml_jobs.slurm.jobs import (
+    SACCT_FIELDS,
+    SQUEUE_FORMAT,
+    JobState,
+    array_ids,
+    is_slurm,
+    parse_sacct,
+    parse_squeue,
+)
+from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.status.cache import Memory, recall, remember
 from hpml_jobs.study.study import Study
 

@@ -6,8 +6,8 @@ from typing import NamedTuple
 import msgspec
 
 from hpml_jobs.errors import HpmlError
-from hpml_jobs.plan.machine import ask_slurm
-from hpml_jobs.slurm.states import array_ids
+from hpml_jobs.slurm.commands import ask_slurm
+from hpml_jobs.slurm.jobs import array_ids
 from hpml_jobs.study.manifest import Happening, History, ManifestLine
 from hpml_jobs.study.study import Study
 

@@ -8,14 +8,16 @@ from typing import Any, NamedTuple
 from hpml_jobs.core.cell import CellFile
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.text import clock, lasting
-from hpml_jobs.slurm.jobs import JobState, canceller
+from hpml_jobs.slurm.jobs import JobState, array_ids, canceller, is_slurm
 from hpml_jobs.slurm.pending import why_pending
-from hpml_jobs.slurm.states import Outcome, array_ids, is_slurm
+from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.status.logs import slurm_logs, tail
 from hpml_jobs.status.progress import Pace, pace_of
 from hpml_jobs.status.query import Seen, Told
 from hpml_jobs.study.attempt import AttemptEnd, AttemptFolder
-from hpml_jobs.study.study import CellFolder, CellState, Study, in_job
+from hpml_jobs.study.cell_folder import CellFolder
+from hpml_jobs.study.cell_state import CellState
+from hpml_jobs.study.study import Study, in_job
 
 LAG_S = 30
 """How long a shared file system may take to show the record of a job that has ended."""

@@ -19,8 +19,10 @@ from hpml_jobs.status.query import Seen, ask
 from hpml_jobs.status.recover import Lost, recovered
 from hpml_jobs.status.rules import Case, state_of
 from hpml_jobs.study.attempt import AttemptFolder
+from hpml_jobs.study.cell_folder import CellFolder
+from hpml_jobs.study.cell_state import CellState
 from hpml_jobs.study.manifest import Happening, History, ManifestLine
-from hpml_jobs.study.study import TURN_S, CellFolder, CellState, Study
+from hpml_jobs.study.study import TURN_S, Study
 
 
 class Standing(NamedTuple):

@@ -12,10 +12,12 @@ from hpml_jobs.core.cell import Device
 from hpml_jobs.core.record import Attempt
 from hpml_jobs.core.value import Settled
 from hpml_jobs.errors import HpmlError
-from hpml_jobs.slurm.states import is_slurm
+from hpml_jobs.slurm.jobs import is_slurm
 from hpml_jobs.status.query import Seen
 from hpml_jobs.status.states import Standing, sent_jobs, standing
-from hpml_jobs.study.study import CellFolder, CellState, Study
+from hpml_jobs.study.cell_folder import CellFolder
+from hpml_jobs.study.cell_state import CellState
+from hpml_jobs.study.study import Study
 
 
 class Usage(Settled, frozen=True, kw_only=True):

@@ -6,7 +6,8 @@ from time import sleep
 from hpml_jobs.core.text import lasting
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.status.states import Known, standing
-from hpml_jobs.study.study import CellState, Study
+from hpml_jobs.study.cell_state import CellState
+from hpml_jobs.study.study import Study
 
 SLOWEST_S = 60.0
 """While SLURM is silent it is asked ever less often, down to this."""

@@ -1,4 +1,4 @@
-"""Every path of a study, and the state of a cell in it."""
+"""The folder of a study: its paths, its schema, and taking turns at it."""
 
 import re
 from collections.abc import Iterator
@@ -8,15 +8,9 @@ from pathlib import Path
 import msgspec
 
 from hpml_jobs import __version__
-from hpml_jobs.checks.result import Verdict
-from hpml_jobs.core.cell import CellFile, decode_cell_file
 from hpml_jobs.core.cluster import Cluster
-from hpml_jobs.core.record import Record
-from hpml_jobs.core.validation import InvalidRecordError, decode
-from hpml_jobs.core.value import Settled
 from hpml_jobs.errors import HpmlError, UsageError
-from hpml_jobs.slurm.states import Outcome
-from hpml_jobs.study.attempt import AttemptEnd, AttemptFolder
+from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.files import encode, turn, write_whole
 from hpml_jobs.study.manifest import History, ManifestLine, append, fold, lines
 
@@ -31,44 +25,6 @@ _IN_JOB = ", job {}"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
-class CellState(Settled, frozen=True, kw_only=True):
-    """Where a cell stands, with a `reason` for people; `recorded`: a valid record is there.
-
-    `who` must act before a waiting cell can start (nobody: it will by itself), `starts` is when
-    SLURM expects it to (UTC, ISO 8601). Of its job: `queued_s` it waited (until now), `elapsed_s`
-    it runs or ran, `minutes` it may, on `gpus`; `restarts` of it after a preemption or a lost node.
-    `untried`: a smaller batch of its ladder ran out of memory, so this one was not tried.
-    `doing` says how far a running cell is, `done` as a share of its training, with `left_s` to go:
-    both extrapolated. None is what is not known. `verdicts` are those on its record, among the
-    records of its study; empty without one.
-    """
-
-    slug: str
-    outcome: Outcome
-    job: str | None = None
-    reason: str = ""
-    who: str = ""
-    node: str = ""
-    warning: str = ""
-    recorded: bool = False
-    untried: bool = False
-    restarts: int = 0
-    queued_s: float | None = None
-    starts: str | None = None
-    elapsed_s: float | None = None
-    minutes: float | None = None
-    gpus: int | None = None
-    doing: str = ""
-    done: float | None = None
-    left_s: float | None = None
-    verdicts: tuple[Verdict, ...] = ()
-
-    @property
-    def brief(self) -> str:
-        """The reason without the job, for where the job is shown beside it."""
-        return self.reason.removesuffix(_IN_JOB.format(self.job))
-
-
 def in_job(reason: str, job: str) -> str:
     """A reason that names its job at the end; `CellState.brief` takes the job off again.
 
@@ -77,59 +33,6 @@ def in_job(reason: str, job: str) -> str:
     ('on gr001, job 17_3', 'on gr001')
     """
     return f"{reason}{_IN_JOB.format(job)}"
-
-
-class CellFolder:
-    """Paths of one cell of a study."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self.slug = root.name
-        self.cell_json = root / "cell.json"
-        self.record_json = root / "record.json"
-        self.iterations = root / "iterations.npz"
-        self.attempts = root / "attempts"
-        self.current = self.attempts / "current"
-
-    def read(self) -> CellFile:
-        """The cell's file, checked."""
-        try:
-            return decode_cell_file(self.cell_json.read_bytes(), str(self.cell_json))
-        except OSError as fault:
-            raise HpmlError(f"{self.cell_json} cannot be read: {fault.strerror}") from fault
-
-    def read_record(self) -> Record | None:
-        """The cell's record, or None where there is none.
-
-        Raises:
-            InvalidRecordError: there is one that must not be used.
-        """
-        try:
-            text = self.record_json.read_bytes()
-        except FileNotFoundError:
-            return None
-        except OSError as fault:
-            raise InvalidRecordError(f"{self.record_json}: {fault.strerror}") from fault
-        record = decode(text, str(self.record_json))
-        if record.slug != self.slug or record.cell.slug != self.slug:
-            raise InvalidRecordError(f"{self.record_json} is the record of {record.slug}")
-        return record
-
-    def attempt(self, attempt_id: str) -> AttemptFolder:
-        """One attempt's paths."""
-        return AttemptFolder(self.attempts / attempt_id)
-
-    def latest_attempt(self) -> AttemptFolder | None:
-        """The attempt that was started last, if any was."""
-        try:
-            return self.attempt(self.current.read_text().strip())
-        except OSError:
-            return None
-
-    def last_end(self) -> AttemptEnd | None:
-        """What the wrapper of the attempt started last said at its end, if it came to that."""
-        latest = self.latest_attempt()
-        return latest.read_end() if latest else None
 
 
 class Study:

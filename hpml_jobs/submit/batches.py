@@ -12,6 +12,7 @@ from hpml_jobs.core.formulas import gpu_hours
 from hpml_jobs.errors import UsageError
 from hpml_jobs.plan import machine
 from hpml_jobs.plan.plan import Ordered, Plan
+from hpml_jobs.slurm import commands
 
 DEFAULT_MAX_ARRAY_SIZE = 1001
 """SLURM's own default of MaxArraySize."""
@@ -70,7 +71,7 @@ def _grouped(cells: Iterable[Ordered], key: Callable[[Ordered], Hashable]) -> li
 def _arrays(cells: list[Ordered], cluster: Cluster) -> list[Batch]:
     """One array per shape, in seeded random order inside a shape, split at MaxArraySize."""
     size = cluster.max_array_size or int(
-        machine.limits().get("MaxArraySize") or DEFAULT_MAX_ARRAY_SIZE
+        commands.limits().get("MaxArraySize") or DEFAULT_MAX_ARRAY_SIZE
     )
     found = []
     for group in _grouped(cells, lambda one: msgspec.json.encode(one.shape)):

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from hpml_jobs.core.cluster import GpuRequest, Rule
 from hpml_jobs.errors import UsageError
 from hpml_jobs.plan.plan import Plan
-from hpml_jobs.slurm.states import array_ids
+from hpml_jobs.slurm.jobs import array_ids
 from hpml_jobs.study.manifest import Happening, ManifestLine
 from hpml_jobs.submit.arrays import job_name
 from hpml_jobs.submit.sbatch import header, sbatch

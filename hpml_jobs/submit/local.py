@@ -14,8 +14,8 @@ from hpml_jobs.core.processes import die_with_parent
 from hpml_jobs.job.run import JOB_VARIABLE
 from hpml_jobs.plan.plan import Ordered, Plan
 from hpml_jobs.study.attempt import Progress
+from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.manifest import Happening, ManifestLine
-from hpml_jobs.study.study import CellFolder
 from hpml_jobs.submit.batches import ladders, shuffled
 from hpml_jobs.submit.send import write_cells
 

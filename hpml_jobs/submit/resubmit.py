@@ -9,9 +9,11 @@ from hpml_jobs.core.cluster import Cluster, Launcher, Shape, check_inventory
 from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.plan import machine
 from hpml_jobs.plan.plan import Ordered, Plan
+from hpml_jobs.slurm import commands
 from hpml_jobs.slurm.states import Outcome
+from hpml_jobs.study.cell_state import CellState
 from hpml_jobs.study.manifest import History
-from hpml_jobs.study.study import CellState, Study
+from hpml_jobs.study.study import Study
 from hpml_jobs.submit.selection import superseding
 
 LOST = (Outcome.NODE_FAIL, Outcome.PREEMPTED)
@@ -108,7 +110,7 @@ def plan_again(study: Study, states: list[CellState], changes: Changes) -> Plan:
 
 def _checker(cluster: Cluster) -> Callable[[Shape], None]:
     """What refuses shapes that this cluster cannot be asked for."""
-    nodes = list(machine.inventory()) if cluster.launcher is Launcher.SLURM else []
+    nodes = list(commands.inventory()) if cluster.launcher is Launcher.SLURM else []
 
     def check(shape: Shape) -> None:
         longest = machine.longest_minutes(shape, cluster) if nodes else None

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hpml_jobs.errors import HpmlError
-from hpml_jobs.slurm.states import scrubbed
+from hpml_jobs.slurm.environment import scrubbed
 from hpml_jobs.study.files import write_whole
 from hpml_jobs.study.study import Study
 

@@ -7,7 +7,7 @@ import msgspec
 from hpml_jobs.plan.plan import Ordered, Plan
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.status.states import states
-from hpml_jobs.study.study import CellState
+from hpml_jobs.study.cell_state import CellState
 
 
 class Selection(NamedTuple):

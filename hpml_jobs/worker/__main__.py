@@ -7,7 +7,7 @@ from pathlib import Path
 from hpml_jobs.core.processes import die_with_parent, ignore_submitit_signal, leave
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.study.attempt import AttemptFolder
-from hpml_jobs.study.study import CellFolder
+from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.worker.failure import describe, report
 
 

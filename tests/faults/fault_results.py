@@ -9,7 +9,7 @@ from typing import NamedTuple
 from hpml_jobs import __version__
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.validation import InvalidRecordError
-from hpml_jobs.study.study import CellFolder
+from hpml_jobs.study.cell_folder import CellFolder
 from tests.faults.fault_study import Case, wait_until
 
 PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"

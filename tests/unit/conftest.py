@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from hpml_jobs.plan import machine
+from hpml_jobs.slurm import commands
 
 SBATCH = """\
 #!/bin/sh
@@ -93,7 +94,7 @@ class FakeSlurm:
 
 
 def _forget() -> None:
-    for asked_once in (machine.limits, machine.inventory, machine.partition_minutes):
+    for asked_once in (commands.limits, commands.inventory, commands.partition_minutes):
         asked_once.cache_clear()
 
 

@@ -11,9 +11,10 @@ from hpml_jobs.core.record import Attempt
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.status.states import states
 from hpml_jobs.study.attempt import AttemptEnd
+from hpml_jobs.study.cell_state import CellState
 from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.study.manifest import Happening, ManifestLine
-from hpml_jobs.study.study import CellState, Study
+from hpml_jobs.study.study import Study
 from tests.unit.builders import cell, record
 
 SHAPE = Shape(

@@ -11,7 +11,9 @@ from hpml_jobs.core.validation import InvalidRecordError
 from hpml_jobs.core.value import Settled
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.slurm.states import Outcome
-from hpml_jobs.study.study import CellFolder, CellState, Study
+from hpml_jobs.study.cell_folder import CellFolder
+from hpml_jobs.study.cell_state import CellState
+from hpml_jobs.study.study import Study
 
 
 class Found(Settled, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.status.follow import follow, running_last
 from hpml_jobs.status.states import standing, states
 from hpml_jobs.status.usage import usage
-from hpml_jobs.study.study import CellState
+from hpml_jobs.study.cell_state import CellState
 from tests.unit.conftest import FakeSlurm
 from tests.unit.slurm_output import accounted, queued
 from tests.unit.study_builder import Made

@@ -11,7 +11,7 @@ import pytest
 from hpml_jobs.core.cluster import Cluster, Container, Shape, check_inventory, sbatch_options
 from hpml_jobs.errors import UsageError
 from hpml_jobs.plan.sweep import expand
-from hpml_jobs.slurm.states import Node
+from hpml_jobs.slurm.nodes import Node
 
 ACCOUNT = "cluster.account=mine"
 

@@ -40,11 +40,11 @@ def by_name(found: list[Finding]) -> dict[str, Finding]:
 def test_every_command_there_and_of_one_version_is_ok(slurm: FakeSlurm) -> None:
     for name in controller.COMMANDS:
         slurm.answer(name, "slurm-wlm 22.05.8\n")
-    assert controller.commands().level is Level.OK
+    assert controller.slurm_commands().level is Level.OK
     slurm.answer("sinfo", "slurm 23.11.4\n")
-    assert controller.commands().level is Level.WARNING
+    assert controller.slurm_commands().level is Level.WARNING
     slurm.without("sbatch")
-    found = controller.commands()
+    found = controller.slurm_commands()
     assert (found.level, found.seen) == (Level.PROBLEM, "sbatch not on PATH")
 
 
@@ -108,12 +108,12 @@ def test_kinds_that_sinfo_does_not_show_are_told(slurm: FakeSlurm, cluster, agre
 def test_kinds_may_be_features(slurm: FakeSlurm) -> None:
     torch = Cluster(name="t", gpu_types={"rtx8000": 4}, gpu_request=GpuRequest.GRES_CONSTRAINT)
     assert nodes.parse_states(IDLE)["gr001"].features == {"rtx8000"}
-    known = nodes.machine.inventory()
+    known = nodes.commands.inventory()
     assert nodes._profile(torch, known, nodes.parse_states(IDLE)) == []
 
 
 def test_nodes_that_are_out_matter_where_none_is_left(slurm: FakeSlurm) -> None:
-    known, states = nodes.machine.inventory(), nodes.parse_states(DRAINED)
+    known, states = nodes.commands.inventory(), nodes.parse_states(DRAINED)
     (some,) = nodes._out(known, states, "rtx8000")
     assert some.level is Level.WARNING
     assert "gv001 drained* (bad fan)" in some.seen

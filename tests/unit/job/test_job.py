@@ -20,8 +20,9 @@ from hpml_jobs.job.end import judge, over_its_limit
 from hpml_jobs.job.run import Job, attempt_cell, worker_command, worker_environment
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.study.attempt import AttemptEnd, AttemptFolder, RankError
+from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.files import encode, write_whole
-from hpml_jobs.study.study import CellFolder, Study
+from hpml_jobs.study.study import Study
 from tests.unit.builders import cell, record
 
 ONE = Job(id="101_0", restart=0, node=0)

@@ -4,6 +4,7 @@ import pytest
 
 from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.plan import machine
+from hpml_jobs.slurm import commands
 from tests.unit.conftest import FakeSlurm
 
 PROFILES = {"greene": ("greene",), "torch": ("torch",)}
@@ -64,10 +65,10 @@ def test_a_cluster_that_does_not_tell_its_name_is_generic(
 
 def test_a_silent_or_absent_command_answers_nothing(slurm: FakeSlurm) -> None:
     slurm.answer("sinfo", err="down", code=1)
-    assert machine.ask_slurm("sinfo") == (1, "", "down", False)
+    assert commands.ask_slurm("sinfo") == (1, "", "down", False)
     slurm.without("sinfo")
-    assert machine.ask_slurm("sinfo") == (1, "", "not on PATH", True)
-    assert machine.inventory() == ()
+    assert commands.ask_slurm("sinfo") == (1, "", "not on PATH", True)
+    assert commands.inventory() == ()
 
 
 def test_hosts_come_from_the_script_or_from_scontrol(
@@ -75,17 +76,17 @@ def test_hosts_come_from_the_script_or_from_scontrol(
 ) -> None:
     monkeypatch.setenv("SLURM_JOB_NODELIST", "gr[001-002]")
     slurm.answer("scontrol", "gr001\ngr002\n")
-    assert machine.hosts_of_job() == ["gr001", "gr002"]
+    assert commands.hosts_of_job() == ["gr001", "gr002"]
     assert slurm.asked("scontrol") == ["show hostnames gr[001-002]"]
     monkeypatch.setenv("HPML_JOBS_HOSTS", "gv001 gv002 ")
-    assert machine.hosts_of_job() == ["gv001", "gv002"]
+    assert commands.hosts_of_job() == ["gv001", "gv002"]
 
 
 def test_unknown_hosts_are_an_error_never_localhost(
     slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(HpmlError, match=r"the job's hosts are unknown"):
-        machine.hosts_of_job()
+        commands.hosts_of_job()
     monkeypatch.setenv("HPML_JOBS_HOSTS", "gr001;reboot")
     with pytest.raises(HpmlError, match=r"these are not host names"):
-        machine.hosts_of_job()
+        commands.hosts_of_job()

@@ -13,8 +13,9 @@ from hpml_jobs.report.collect import collect
 from hpml_jobs.report.report import Report
 from hpml_jobs.report.table import Table
 from hpml_jobs.slurm.states import Outcome
+from hpml_jobs.study.cell_state import CellState
 from hpml_jobs.study.files import encode, write_whole
-from hpml_jobs.study.study import CellState, Study
+from hpml_jobs.study.study import Study
 from tests.unit import builders as values
 
 GRADIENT_BYTES = 44_695_848

@@ -5,7 +5,7 @@ import pytest
 
 from hpml_jobs.report.formats.markdown import document
 from hpml_jobs.slurm.states import Outcome
-from hpml_jobs.study.study import CellState
+from hpml_jobs.study.cell_state import CellState
 
 
 def lines(table):

@@ -2,14 +2,10 @@
 
 import pytest
 
-from hpml_jobs.slurm.states import (
-    Outcome,
-    array_ids,
-    outcome_of,
-    parse_limits,
-    parse_sinfo,
-    scrubbed,
-)
+from hpml_jobs.slurm.environment import scrubbed
+from hpml_jobs.slurm.jobs import array_ids
+from hpml_jobs.slurm.nodes import parse_limits, parse_sinfo
+from hpml_jobs.slurm.states import Outcome, outcome_of
 
 MEANING = {
     Outcome.WAITING: "PENDING CONFIGURING REQUEUED REQUEUE_HOLD SPECIAL_EXIT",

@@ -10,7 +10,7 @@ from hpml_jobs.status import watch as watching
 from hpml_jobs.status.query import SACCT_IDS
 from hpml_jobs.status.states import standing
 from hpml_jobs.status.watch import watch_study
-from hpml_jobs.study.study import CellState
+from hpml_jobs.study.cell_state import CellState
 from tests.unit.conftest import FakeSlurm
 from tests.unit.slurm_output import accounted, queued
 from tests.unit.study_builder import Made

@@ -17,9 +17,11 @@ from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.status.logs import log_text
 from hpml_jobs.status.states import states
 from hpml_jobs.study.attempt import AttemptEnd, utc_now
+from hpml_jobs.study.cell_folder import CellFolder
+from hpml_jobs.study.cell_state import CellState
 from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.study.manifest import Happening, ManifestLine
-from hpml_jobs.study.study import CellFolder, CellState, Study
+from hpml_jobs.study.study import Study
 from hpml_jobs.submit.selection import select
 from tests.unit.builders import cell, record
 from tests.unit.conftest import FakeSlurm

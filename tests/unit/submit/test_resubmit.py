@@ -9,8 +9,9 @@ from hpml_jobs.cli.main import run
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.status.cancel import jobs_of
+from hpml_jobs.study.cell_state import CellState
 from hpml_jobs.study.manifest import History
-from hpml_jobs.study.study import CellState, Study
+from hpml_jobs.study.study import Study
 from hpml_jobs.submit.resubmit import KINDS, within_retries
 from tests.unit.conftest import FakeSlurm
 from tests.unit.slurm_output import accounted, queued

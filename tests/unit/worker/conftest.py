@@ -15,8 +15,8 @@ from hpml_jobs.core.record import Attempt, Record
 from hpml_jobs.core.validation import decode
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.study.attempt import AttemptFolder, RankError
+from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.files import encode, write_whole
-from hpml_jobs.study.study import CellFolder
 
 DIGITS = Workload(
     name="digits",

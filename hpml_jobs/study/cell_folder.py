@@ -1,0 +1,62 @@
+"""The folder of one cell: its paths, and reading what lies there."""
+
+from pathlib import Path
+
+from hpml_jobs.core.cell import CellFile, decode_cell_file
+from hpml_jobs.core.record import Record
+from hpml_jobs.core.validation import InvalidRecordError, decode
+from hpml_jobs.errors import HpmlError
+from hpml_jobs.study.attempt import AttemptEnd, AttemptFolder
+
+
+class CellFolder:
+    """Paths of one cell of a study."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.slug = root.name
+        self.cell_json = root / "cell.json"
+        self.record_json = root / "record.json"
+        self.iterations = root / "iterations.npz"
+        self.attempts = root / "attempts"
+        self.current = self.attempts / "current"
+
+    def read(self) -> CellFile:
+        """The cell's file, checked."""
+        try:
+            return decode_cell_file(self.cell_json.read_bytes(), str(self.cell_json))
+        except OSError as fault:
+            raise HpmlError(f"{self.cell_json} cannot be read: {fault.strerror}") from fault
+
+    def read_record(self) -> Record | None:
+        """The cell's record, or None where there is none.
+
+        Raises:
+            InvalidRecordError: there is one that must not be used.
+        """
+        try:
+            text = self.record_json.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as fault:
+            raise InvalidRecordError(f"{self.record_json}: {fault.strerror}") from fault
+        record = decode(text, str(self.record_json))
+        if record.slug != self.slug or record.cell.slug != self.slug:
+            raise InvalidRecordError(f"{self.record_json} is the record of {record.slug}")
+        return record
+
+    def attempt(self, attempt_id: str) -> AttemptFolder:
+        """One attempt's paths."""
+        return AttemptFolder(self.attempts / attempt_id)
+
+    def latest_attempt(self) -> AttemptFolder | None:
+        """The attempt that was started last, if any was."""
+        try:
+            return self.attempt(self.current.read_text().strip())
+        except OSError:
+            return None
+
+    def last_end(self) -> AttemptEnd | None:
+        """What the wrapper of the attempt started last said at its end, if it came to that."""
+        latest = self.latest_attempt()
+        return latest.read_end() if latest else None

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from hpml_jobs.checks.result import Level, Verdict, judge
+from hpml_jobs.checks.result import CheckResult, Level, judge
 from hpml_jobs.core.cell import Device, Protocol, Strategy
 from hpml_jobs.core.formulas import bus_gb_per_s, expected_bytes, interpolated_s
 from hpml_jobs.core.measurements import Message
@@ -28,7 +28,7 @@ ELEMENT_BYTES = {
 """Bytes of one element by torch's name of the dtype."""
 
 
-def messages(record: Record) -> Verdict | None:
+def messages(record: Record) -> CheckResult | None:
     """Every rank counted exactly the bytes of gradients that its strategy must send."""
     cell = record.cell
     if cell.protocol is not Protocol.FULL or cell.gpus < 2 or record.model is None:
@@ -83,7 +83,7 @@ def _bytes(sent: Sequence[Message], kind: str) -> int:
     return sum(m.bytes * m.count for m in sent if m.kind == kind)
 
 
-def exposed(record: Record) -> Verdict | None:
+def exposed(record: Record) -> CheckResult | None:
     """Communication that nothing hides is a part of all communication, on every rank."""
     pairs = [
         (rank.phases.exposed_s, rank.communication.total_s)
@@ -102,7 +102,7 @@ def exposed(record: Record) -> Verdict | None:
     )
 
 
-def profiler_messages(record: Record) -> Verdict | None:
+def profiler_messages(record: Record) -> CheckResult | None:
     """The profiler saw as many collectives, and as many bytes, as we counted.
 
     DataParallel's copies are not collectives to the profiler: not applied there. On a GPU it counts
@@ -129,7 +129,7 @@ def profiler_messages(record: Record) -> Verdict | None:
     return judge("profiler-messages", holds=True, found=found, advice="")
 
 
-def bus_bandwidth(record: Record) -> Verdict | None:
+def bus_bandwidth(record: Record) -> CheckResult | None:
     """Gradients travel at most 1.1 times as fast as the microbenchmark's fastest trials.
 
     At the messages' own sizes; where messages overlap each other (gloo), at its best size.

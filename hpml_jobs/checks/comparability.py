@@ -6,8 +6,8 @@ from statistics import median, quantiles
 
 from hpml_jobs.checks.concurrency import Meanwhile, meanwhile, overlap, shared_devices
 from hpml_jobs.checks.peer_table import Table
-from hpml_jobs.checks.peers import Neighbour, neighbour
-from hpml_jobs.checks.result import Level, Verdict, judge, names, percent, warn
+from hpml_jobs.checks.peers import Peer, neighbour
+from hpml_jobs.checks.result import CheckResult, Level, judge, names, percent, warn
 from hpml_jobs.core.formulas import efficiency, speedup
 from hpml_jobs.core.record import Record
 
@@ -19,10 +19,10 @@ WHOLE_SECONDS = 3
 """So many imported timings without a fraction of a second are no accident."""
 
 
-def of_study(records: Iterable[Record]) -> dict[str, tuple[Verdict, ...]]:
-    """By slug, the verdicts on measured (or imported) records beside each other."""
+def of_study(records: Iterable[Record]) -> dict[str, tuple[CheckResult, ...]]:
+    """By slug, the checks on measured (or imported) records beside each other."""
     study = [neighbour(record) for record in records]
-    members: dict[tuple[object, ...], list[Neighbour]] = {}
+    members: dict[tuple[object, ...], list[Peer]] = {}
     for one in study:
         members.setdefault(one.table, []).append(one)
     tables = {key: Table(cells) for key, cells in members.items()}
@@ -33,11 +33,11 @@ def of_study(records: Iterable[Record]) -> dict[str, tuple[Verdict, ...]]:
         told = [check(me, table) for check in IN_TABLE]
         if len(study) > 1:
             told += [check(me, others) for check in IN_STUDY]
-        found[me.slug] = tuple(verdict for verdict in told if verdict is not None)
+        found[me.slug] = tuple(result for result in told if result is not None)
     return found
 
 
-def conditions(me: Neighbour, table: Table) -> Verdict | None:
+def conditions(me: Peer, table: Table) -> CheckResult | None:
     """The same hardware and software as the cells it is compared with."""
     everyone = table.conditions.everyone
     if not me.conditions or everyone.known < 2:
@@ -73,7 +73,7 @@ def _words(values: Iterable[object]) -> str:
     return " | ".join(dict.fromkeys(_word(value) for value in values))
 
 
-def efficient(me: Neighbour, table: Table) -> Verdict | None:
+def efficient(me: Peer, table: Table) -> CheckResult | None:
     """N GPUs are at most 1.05 N times as fast as one, or data loading explains it."""
     gpus, ones = me.place.gpus, table.baselines.get(me.place.batch)
     if gpus < 2 or not ones:
@@ -98,7 +98,7 @@ def efficient(me: Neighbour, table: Table) -> Verdict | None:
     )
 
 
-def loader_workers(me: Neighbour, table: Table) -> Verdict | None:
+def loader_workers(me: Peer, table: Table) -> CheckResult | None:
     """As many loader workers per GPU as the baseline and as other strategies on as many GPUs.
 
     DP has them for all its GPUs together, a process of DDP for itself.
@@ -120,7 +120,7 @@ def loader_workers(me: Neighbour, table: Table) -> Verdict | None:
     )
 
 
-def equal_threads(me: Neighbour, table: Table) -> Verdict | None:
+def equal_threads(me: Peer, table: Table) -> CheckResult | None:
     """As many threads per process as in the cells it is compared with."""
     everyone = table.threads.everyone
     if not me.threads or everyone.known < 2:
@@ -139,7 +139,7 @@ def equal_threads(me: Neighbour, table: Table) -> Verdict | None:
     )
 
 
-def scatter(me: Neighbour, table: Table) -> Verdict | None:
+def scatter(me: Peer, table: Table) -> CheckResult | None:
     """Repeats of the cell agree: IQR / median of their epochs is at most 10 %."""
     times_s = table.runs_s[me.place]
     if len(times_s) < 2:
@@ -155,7 +155,7 @@ def scatter(me: Neighbour, table: Table) -> Verdict | None:
     )
 
 
-def other_days(me: Neighbour, table: Table) -> Verdict | None:
+def other_days(me: Peer, table: Table) -> CheckResult | None:
     """Measured within 24 hours of the cells it is compared with."""
     everyone = table.days.everyone
     if me.begun is None or everyone.known < 2:
@@ -173,7 +173,7 @@ def other_days(me: Neighbour, table: Table) -> Verdict | None:
     )
 
 
-def lab_residual(me: Neighbour, table: Table) -> Verdict | None:
+def lab_residual(me: Peer, table: Table) -> CheckResult | None:
     """Imported computation is not the baseline's time divided by N."""
     told, gpus = me.record.imported, me.place.gpus
     ones = [other.record.imported for other in table.baselines.get(me.place.batch, ())]
@@ -191,7 +191,7 @@ def lab_residual(me: Neighbour, table: Table) -> Verdict | None:
     )
 
 
-def resolution(me: Neighbour, table: Table) -> Verdict | None:
+def resolution(me: Peer, table: Table) -> CheckResult | None:
     """Imported timings have fractions of a second."""
     told, whole = len(table.imported_s), table.whole_seconds
     if me.record.imported is None or told < WHOLE_SECONDS:
@@ -205,7 +205,7 @@ def resolution(me: Neighbour, table: Table) -> Verdict | None:
     )
 
 
-IN_TABLE: tuple[Callable[[Neighbour, Table], Verdict | None], ...] = (
+IN_TABLE: tuple[Callable[[Peer, Table], CheckResult | None], ...] = (
     conditions,
     efficient,
     loader_workers,
@@ -217,7 +217,7 @@ IN_TABLE: tuple[Callable[[Neighbour, Table], Verdict | None], ...] = (
 )
 """Against the cells of the same table, in the order they are told."""
 
-IN_STUDY: tuple[Callable[[Neighbour, Meanwhile], Verdict | None], ...] = (
+IN_STUDY: tuple[Callable[[Peer, Meanwhile], CheckResult | None], ...] = (
     overlap,
     shared_devices,
 )

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from hpml_jobs.checks.peers import Neighbour
-from hpml_jobs.checks.result import Verdict, names, warn
+from hpml_jobs.checks.peers import Peer
+from hpml_jobs.checks.result import CheckResult, names, warn
 
 OVERLAP_LIMIT = timedelta(seconds=1)
 
@@ -13,11 +13,11 @@ OVERLAP_LIMIT = timedelta(seconds=1)
 class Meanwhile(NamedTuple):
     """By slug, the other cells that ran on the same hosts, or GPUs, at the same time."""
 
-    on_hosts: dict[str, list[Neighbour]]
-    on_devices: dict[str, list[Neighbour]]
+    on_hosts: dict[str, list[Peer]]
+    on_devices: dict[str, list[Peer]]
 
 
-def meanwhile(study: Sequence[Neighbour]) -> Meanwhile:
+def meanwhile(study: Sequence[Peer]) -> Meanwhile:
     """Who ran beside whom; on a host for longer than 1 s."""
     return Meanwhile(
         _beside(study, lambda one: one.hosts, OVERLAP_LIMIT),
@@ -26,8 +26,8 @@ def meanwhile(study: Sequence[Neighbour]) -> Meanwhile:
 
 
 def _beside(
-    study: Sequence[Neighbour], where: Callable[[Neighbour], frozenset[str]], least: timedelta
-) -> dict[str, list[Neighbour]]:
+    study: Sequence[Peer], where: Callable[[Peer], frozenset[str]], least: timedelta
+) -> dict[str, list[Peer]]:
     """Cells that were at one place together for longer than `least`, in the study's order.
 
     One sweep from the first beginning to the last; it grows with the cells, and with the pairs
@@ -53,7 +53,7 @@ def _beside(
     }
 
 
-def overlap(me: Neighbour, found: Meanwhile) -> Verdict | None:
+def overlap(me: Peer, found: Meanwhile) -> CheckResult | None:
     """No other cell of the study ran on the cell's nodes at the same time, but for 1 s."""
     if me.record.imported or not (me.begun and me.ended and me.hosts):
         return None
@@ -72,14 +72,14 @@ def overlap(me: Neighbour, found: Meanwhile) -> Verdict | None:
     )
 
 
-def _together(me: Neighbour, other: Neighbour) -> timedelta:
+def _together(me: Peer, other: Peer) -> timedelta:
     """How long two attempts ran at the same time; none where it is not known."""
     if not (me.begun and me.ended and other.begun and other.ended):
         return timedelta(0)
     return min(me.ended, other.ended) - max(me.begun, other.begun)
 
 
-def shared_devices(me: Neighbour, found: Meanwhile) -> Verdict | None:
+def shared_devices(me: Peer, found: Meanwhile) -> CheckResult | None:
     """No other cell of the study used the cell's GPUs at the same time."""
     if not (me.uuids and me.begun and me.ended):
         return None

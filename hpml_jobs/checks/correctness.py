@@ -3,7 +3,7 @@
 import math
 
 from hpml_jobs.checks.gpu_peaks import known_flop_per_sample, peak_flop_per_s
-from hpml_jobs.checks.result import Level, Verdict, judge, percent
+from hpml_jobs.checks.result import CheckResult, Level, judge, percent
 from hpml_jobs.core.cell import Device
 from hpml_jobs.core.formulas import closure, flop_per_s, iterations, samples_processed
 from hpml_jobs.core.measurements import UNSYNCED
@@ -13,7 +13,7 @@ CLOSURE_LIMIT = {Device.CPU: 0.01, Device.CUDA: 0.02}
 RANKS_LIMIT = 0.01
 
 
-def phases_close(record: Record) -> Verdict | None:
+def phases_close(record: Record) -> CheckResult | None:
     """Phases add up to the epoch on every rank: within 1 % on a CPU, 2 % with CUDA's events."""
     epochs = [rank.epoch("instrumented") for rank in record.ranks]
     gaps = [closure(e.epoch_s, e.phases.parts_s) for e in epochs if e is not None and e.phases]
@@ -29,7 +29,7 @@ def phases_close(record: Record) -> Verdict | None:
     )
 
 
-def counts(record: Record) -> Verdict | None:
+def counts(record: Record) -> CheckResult | None:
     """Every rank counted the iterations and samples that its share of the data makes."""
     cell = record.cell
     images = cell.workload.images
@@ -57,7 +57,7 @@ def counts(record: Record) -> Verdict | None:
     return judge("counts", holds=not wrong, found=found, advice="the epoch is not a whole epoch")
 
 
-def parameters(record: Record) -> Verdict | None:
+def parameters(record: Record) -> CheckResult | None:
     """The model that was trained has the parameters of the model that was named."""
     claimed = record.cell.workload.parameters
     if record.model is None or claimed is None:
@@ -73,7 +73,7 @@ def parameters(record: Record) -> Verdict | None:
     )
 
 
-def loss(record: Record) -> Verdict | None:
+def loss(record: Record) -> CheckResult | None:
     """The mean loss over samples is one that such a model can have.
 
     A class that is not the most probable one has a probability of at most 1/2, so a mean cross
@@ -109,7 +109,7 @@ def loss(record: Record) -> Verdict | None:
     )
 
 
-def ranks_agree(record: Record) -> Verdict | None:
+def ranks_agree(record: Record) -> CheckResult | None:
     """Ranks of synchronous training end together: within 1 % or one iteration."""
     if len(record.ranks) < 2:
         return None
@@ -126,7 +126,7 @@ def ranks_agree(record: Record) -> Verdict | None:
     )
 
 
-def replicas(record: Record) -> Verdict | None:
+def replicas(record: Record) -> CheckResult | None:
     """Parameters are the same on every rank after the last epoch of training."""
     hashes = [rank.parameters_hash for rank in record.ranks]
     if len(hashes) < 2 or "" in hashes:
@@ -142,7 +142,7 @@ def replicas(record: Record) -> Verdict | None:
     )
 
 
-def flops(record: Record) -> Verdict | None:
+def flops(record: Record) -> CheckResult | None:
     """The device computes no faster than it can; not applied where its peak is not known."""
     cell, facts, told = record.cell, record.facts, record.imported
     model = (facts.gpu_model if facts else None) or (told.gpu_model if told else None)

@@ -2,7 +2,7 @@
 
 from hpml_jobs.checks.correctness import flops
 from hpml_jobs.checks.quality import loader_bound, short
-from hpml_jobs.checks.result import Level, Verdict, judge, percent
+from hpml_jobs.checks.result import CheckResult, Level, judge, percent
 from hpml_jobs.core.formulas import bus_gb_per_s, expected_bytes, iterations
 from hpml_jobs.core.record import Record
 
@@ -10,7 +10,7 @@ UNACCOUNTED_LIMIT = 0.02
 LINK_LIMIT = 1.1
 
 
-def counted_iterations(record: Record) -> Verdict | None:
+def counted_iterations(record: Record) -> CheckResult | None:
     """The iterations told are those of this many images, GPUs, and images per GPU."""
     told, cell = record.imported, record.cell
     images = cell.workload.images
@@ -33,7 +33,7 @@ def counted_iterations(record: Record) -> Verdict | None:
     )
 
 
-def times(record: Record) -> Verdict | None:
+def times(record: Record) -> CheckResult | None:
     """No part of the epoch is longer than the epoch."""
     told = record.imported
     if told is None:
@@ -51,7 +51,7 @@ def times(record: Record) -> Verdict | None:
     )
 
 
-def accounted(record: Record) -> Verdict | None:
+def accounted(record: Record) -> CheckResult | None:
     """Computation and communication add up to the epoch without data loading, within 2 %."""
     told = record.imported
     if told is None or told.compute_s is None or told.comm_s is None:
@@ -74,7 +74,7 @@ def accounted(record: Record) -> Verdict | None:
     )
 
 
-def link(record: Record) -> Verdict | None:
+def link(record: Record) -> CheckResult | None:
     """The bandwidth that comm_s implies is not above the link's, where that is known."""
     told, facts, cell = record.imported, record.facts, record.cell
     speed = facts.link_gb_per_s if facts else None

@@ -6,12 +6,12 @@ from datetime import datetime, timedelta
 from itertools import accumulate
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from hpml_jobs.checks.peers import Neighbour
+from hpml_jobs.checks.peers import Peer
 from hpml_jobs.checks.result import NAMED, names
 
 APART_LIMIT = timedelta(hours=24)
 
-Numbered = tuple[int, Neighbour]
+Numbered = tuple[int, Peer]
 """A cell, and where it stands among those it is compared with."""
 
 
@@ -19,7 +19,7 @@ class Unlike(NamedTuple):
     """The cells that one is unlike: how many they are, and the first of them."""
 
     total: int
-    first: list[Neighbour]
+    first: list[Peer]
 
     @property
     def names(self) -> str:
@@ -37,7 +37,7 @@ Kind = TypeVar("Kind", bound=tuple[Any, ...])
 class Kinds(Generic[Kind]):
     """Cells by something they should have in common, `of`; they are `known` where that is told."""
 
-    def __init__(self, cells: Iterable[Neighbour], of: Callable[[Neighbour], Kind]) -> None:
+    def __init__(self, cells: Iterable[Peer], of: Callable[[Peer], Kind]) -> None:
         self._of = of
         self._kinds: dict[Kind, list[Numbered]] = {}
         for numbered in enumerate(cells):
@@ -45,12 +45,12 @@ class Kinds(Generic[Kind]):
                 self._kinds.setdefault(kind, []).append(numbered)
         self.known = sum(map(len, self._kinds.values()))
 
-    def others(self, me: Neighbour) -> list[Kind]:
+    def others(self, me: Peer) -> list[Kind]:
         """What cells have that are unlike this one."""
         own = self._of(me)
         return [kind for kind in self._kinds if kind != own]
 
-    def unlike(self, me: Neighbour) -> Unlike:
+    def unlike(self, me: Peer) -> Unlike:
         """The cells that have something else."""
         found = [self._kinds[kind] for kind in self.others(me)]
         first = _first(numbered for kind in found for numbered in kind[:NAMED])
@@ -60,7 +60,7 @@ class Kinds(Generic[Kind]):
 class Days:
     """Cells by when they began; they are `known` where that is told."""
 
-    def __init__(self, cells: Iterable[Neighbour]) -> None:
+    def __init__(self, cells: Iterable[Peer]) -> None:
         dated = [(one.begun, number, one) for number, one in enumerate(cells) if one.begun]
         dated.sort(key=lambda known: known[0])
         ordered = [(number, one) for _, number, one in dated]
@@ -73,7 +73,7 @@ class Days:
         """How far the farthest of them began from a moment that is one of theirs."""
         return max(begun - self._begun[0], self._begun[-1] - begun)
 
-    def unlike(self, me: Neighbour) -> Unlike:
+    def unlike(self, me: Peer) -> Unlike:
         """The cells that began more than a day before or after."""
         if me.begun is None:
             return Unlike(0, [])

@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from hpml_jobs.checks.peer_groups import Days, Kinds
-from hpml_jobs.checks.peers import Conditions, Neighbour
+from hpml_jobs.checks.peers import Conditions, Peer
 from hpml_jobs.core.cell import Cell
 
 Sorted = TypeVar("Sorted", bound=Kinds[Any] | Days)
@@ -20,7 +20,7 @@ class Aspect(NamedTuple, Generic[Sorted]):
     everyone: Sorted
     baselines: dict[int, Sorted]
 
-    def odd(self, me: Neighbour) -> bool:
+    def odd(self, me: Peer) -> bool:
         """Whether a cell stands apart: from its baseline, or from half of the others or more.
 
         So one odd cell is named, and not all the others with it.
@@ -35,15 +35,15 @@ class Aspect(NamedTuple, Generic[Sorted]):
 class Table:
     """The cells of one table, given in the study's order."""
 
-    baselines: dict[int, list[Neighbour]]
+    baselines: dict[int, list[Peer]]
     """By batch, what speedups divide by: the plain loop on one GPU, nothing done to it."""
 
     runs_s: dict[Cell, list[float]]
     """By place, seconds per epoch of all its runs."""
 
-    def __init__(self, cells: Sequence[Neighbour]) -> None:
+    def __init__(self, cells: Sequence[Peer]) -> None:
         self.baselines, self.runs_s = {}, {}
-        rivals: dict[tuple[int, int, str], list[Neighbour]] = {}
+        rivals: dict[tuple[int, int, str], list[Peer]] = {}
         for one in cells:
             self.runs_s.setdefault(one.place, []).append(one.epoch_s)
             if one.is_baseline:
@@ -63,28 +63,28 @@ class Table:
         self.whole_seconds = all(epoch_s == round(epoch_s) for epoch_s in self.imported_s)
 
     def _by(
-        self, cells: Iterable[Neighbour], index: Callable[[Iterable[Neighbour]], Sorted]
+        self, cells: Iterable[Peer], index: Callable[[Iterable[Peer]], Sorted]
     ) -> Aspect[Sorted]:
         ones = {batch: index(own) for batch, own in self.baselines.items()}
         return Aspect(index(cells), ones)
 
-    def loaders(self, me: Neighbour) -> Kinds[tuple[Fraction, ...]]:
+    def loaders(self, me: Peer) -> Kinds[tuple[Fraction, ...]]:
         """By loader workers per GPU: a cell's baselines, then its like on as many GPUs."""
         return self._loaders[_rivalry(me)]
 
 
-def _rivalry(one: Neighbour) -> tuple[int, int, str]:
+def _rivalry(one: Peer) -> tuple[int, int, str]:
     """Batch, GPUs, treatment: cells that have the same are compared with each other."""
     return one.place.batch, one.place.gpus, one.place.treatment
 
 
-def _conditions(one: Neighbour) -> Conditions:
+def _conditions(one: Peer) -> Conditions:
     return one.conditions
 
 
-def _threads(one: Neighbour) -> tuple[int, ...]:
+def _threads(one: Peer) -> tuple[int, ...]:
     return one.threads
 
 
-def _workers_per_gpu(one: Neighbour) -> tuple[Fraction, ...]:
+def _workers_per_gpu(one: Peer) -> tuple[Fraction, ...]:
     return (Fraction(one.workers, one.place.gpus),) if one.record.ranks else ()

@@ -11,7 +11,7 @@ from hpml_jobs.core.record import Record
 Conditions = tuple[tuple[str, object], ...]
 
 
-class Neighbour(NamedTuple):
+class Peer(NamedTuple):
     """A record with what it is compared by; `table` is what cells of one table have in common."""
 
     record: Record
@@ -38,11 +38,11 @@ class Neighbour(NamedTuple):
         return self.place.strategy is Strategy.SINGLE and not self.place.treatment
 
 
-def neighbour(record: Record) -> Neighbour:
+def neighbour(record: Record) -> Peer:
     """A record as its neighbours see it."""
     cell = record.cell
     date = record.imported.date if record.imported else None
-    return Neighbour(
+    return Peer(
         record=record,
         table=(cell.workload, cell.device, cell.gpu_type, cell.protocol is Protocol.IMPORTED),
         place=msgspec.structs.replace(cell, repeat=0, seed=0),

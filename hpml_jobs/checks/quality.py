@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 
-from hpml_jobs.checks.result import Verdict, percent, warn
+from hpml_jobs.checks.result import CheckResult, percent, warn
 from hpml_jobs.core.cell import Strategy, SyncBuffers
 from hpml_jobs.core.formulas import fit_alpha_beta
 from hpml_jobs.core.measurements import Card
@@ -24,7 +24,7 @@ HARMLESS = frozenset({"gpu_idle", "applications_clocks_setting", "display_clock_
 """NVML's reasons for lower clocks that did not slow the work: no work, or clocks set by hand."""
 
 
-def loader_bound(record: Record) -> Verdict | None:
+def loader_bound(record: Record) -> CheckResult | None:
     """The device waits for its data at most 5 % of the epoch."""
     if record.train_s is None:
         return None
@@ -38,7 +38,7 @@ def loader_bound(record: Record) -> Verdict | None:
     )
 
 
-def short(record: Record) -> Verdict | None:
+def short(record: Record) -> CheckResult | None:
     """An epoch has at least 10 iterations: fewer are start and end."""
     if record.cell.workload.images is None:
         return None
@@ -50,7 +50,7 @@ def short(record: Record) -> Verdict | None:
     )
 
 
-def overhead(record: Record) -> Verdict | None:
+def overhead(record: Record) -> CheckResult | None:
     """Instruments make an epoch at most 5 % longer."""
     share = record.overhead
     if share is None:
@@ -64,7 +64,7 @@ def overhead(record: Record) -> Verdict | None:
     )
 
 
-def profiler(record: Record) -> Verdict | None:
+def profiler(record: Record) -> CheckResult | None:
     """Our communication time is the profiler's, within 5 %, on every rank."""
     traces = [rank.trace for rank in record.ranks if rank.trace and rank.trace.comm_s > 0]
     if not traces or record.cell.strategy is Strategy.DP:  # dp's copies: no collectives to it
@@ -83,7 +83,7 @@ def profiler(record: Record) -> Verdict | None:
     )
 
 
-def drift(record: Record) -> Verdict | None:
+def drift(record: Record) -> CheckResult | None:
     """Iterations take as long at the end of the epoch as at its start, within 5 %."""
     steps = [rank.timed.steps for rank in record.ranks if rank.timed.steps]
     shares = [s.last_tenth_s / s.first_tenth_s - 1 for s in steps if s.first_tenth_s > 0]
@@ -104,7 +104,7 @@ def _cards(record: Record) -> list[Card]:
     return [card for rank in record.ranks for card in rank.cards]
 
 
-def throttled(record: Record) -> Verdict | None:
+def throttled(record: Record) -> CheckResult | None:
     """Nothing slowed the GPUs' clocks down after the timed epoch."""
     cards = _cards(record)
     if not cards:
@@ -126,7 +126,7 @@ def throttled(record: Record) -> Verdict | None:
     )
 
 
-def other_processes(record: Record) -> Verdict | None:
+def other_processes(record: Record) -> CheckResult | None:
     """Nobody else computed on the cell's GPUs."""
     cards = _cards(record)
     if not cards:
@@ -141,7 +141,7 @@ def other_processes(record: Record) -> Verdict | None:
     )
 
 
-def cpus(record: Record) -> Verdict | None:
+def cpus(record: Record) -> CheckResult | None:
     """A process has a CPU for itself and one for each of its loader workers."""
     allowed: dict[str, set[int]] = defaultdict(set)
     processes: dict[str, int] = defaultdict(int)
@@ -164,7 +164,7 @@ def cpus(record: Record) -> Verdict | None:
     )
 
 
-def threads(record: Record) -> Verdict | None:
+def threads(record: Record) -> CheckResult | None:
     """Every process computed with the threads that the cell asks for."""
     if not record.ranks:
         return None
@@ -178,7 +178,7 @@ def threads(record: Record) -> Verdict | None:
     )
 
 
-def buffers(record: Record) -> Verdict | None:
+def buffers(record: Record) -> CheckResult | None:
     """Replicas use the same BatchNorm statistics; where a strategy does not see to it, it is said.
 
     Under ddp buffers differ after a step, until the next forward sends rank 0's.
@@ -206,7 +206,7 @@ def buffers(record: Record) -> Verdict | None:
     )
 
 
-def all_reduce_fit(record: Record) -> Verdict | None:
+def all_reduce_fit(record: Record) -> CheckResult | None:
     """The microbenchmark's times lie on a line alpha + beta x size."""
     times_s = {n: t for n, t in (record.probe.times_s if record.probe else {}).items() if t > 0}
     if len(times_s) < 2:

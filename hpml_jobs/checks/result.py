@@ -1,10 +1,10 @@
-"""A verdict: one check of one cell, that it holds or what is wrong, with its reason."""
+"""A result: one check of one cell, that it holds or what is wrong, with its reason."""
 
 from collections.abc import Iterable
 from enum import StrEnum
 
 from hpml_jobs.core.text import counted
-from hpml_jobs.core.value import Settled
+from hpml_jobs.core.value import Value
 
 NAMED = 3
 """So many cells are told by name, of the others how many they are."""
@@ -22,7 +22,7 @@ class Level(StrEnum):
     FAIL = "fail"
 
 
-class Verdict(Settled, frozen=True, kw_only=True):
+class CheckResult(Value, frozen=True, kw_only=True):
     """One check of one cell, with its reason (figures, limit) in one line for people."""
 
     check: str
@@ -32,28 +32,28 @@ class Verdict(Settled, frozen=True, kw_only=True):
 
 def judge(
     check: str, *, holds: bool, found: str, advice: str, otherwise: Level = Level.FAIL
-) -> Verdict:
-    """The verdict of a check: what was found, and where it does not hold what that means."""
+) -> CheckResult:
+    """The result of a check: what was found, and where it does not hold what that means."""
     level = Level.PASS if holds else otherwise
-    return Verdict(check=check, level=level, reason=found if holds else f"{found}: {advice}")
+    return CheckResult(check=check, level=level, reason=found if holds else f"{found}: {advice}")
 
 
-def warn(check: str, *, holds: bool, found: str, advice: str) -> Verdict:
-    """The verdict of a check that a true number may fail."""
+def warn(check: str, *, holds: bool, found: str, advice: str) -> CheckResult:
+    """The result of a check that a true number may fail."""
     return judge(check, holds=holds, found=found, advice=advice, otherwise=Level.WARN)
 
 
-def in_short(verdicts: Iterable[Verdict]) -> str:
+def in_short(checks: Iterable[CheckResult]) -> str:
     """What did not pass, by name, e.g. `1 failed check: closure; 2 warnings: short, cpus`.
 
-    >>> loader = Verdict(check="loader-bound", level=Level.WARN, reason="")
+    >>> loader = CheckResult(check="loader-bound", level=Level.WARN, reason="")
     >>> in_short([loader]), in_short([])
     ('1 warning: loader-bound', '')
     """
-    told = list(verdicts)
+    told = list(checks)
     parts = []
     for level, word in ((Level.FAIL, "failed check"), (Level.WARN, "warning")):
-        names = [verdict.check for verdict in told if verdict.level is level]
+        names = [result.check for result in told if result.level is level]
         if names:
             parts.append(f"{counted(len(names), word)}: {', '.join(names)}")
     return "; ".join(parts)

@@ -23,7 +23,7 @@ COLOURS = {
     Outcome.OK: "green",
     Outcome.OOM: "yellow",
     Outcome.RUNNING: "cyan",
-    Outcome.WAITING: "blue",
+    Outcome.PENDING: "blue",
     Outcome.MISSING: "magenta",
     Outcome.UNKNOWN: "magenta",
 }
@@ -38,7 +38,7 @@ def coloured(outcome: Outcome) -> Text:
 _TELLING = (
     *(Outcome.RUNNING, Outcome.UNKNOWN, Outcome.FAILED, Outcome.INVALID, Outcome.TIMEOUT),
     *(Outcome.OOM, Outcome.NODE_FAIL, Outcome.PREEMPTED, Outcome.CANCELLED, Outcome.MISSING),
-    *(Outcome.WAITING, Outcome.OK),
+    *(Outcome.PENDING, Outcome.OK),
 )
 """Outcomes, the most telling first: what is shown where not all cells can be."""
 
@@ -76,7 +76,7 @@ def _why(state: CellState) -> str:
     """All that is to be said of a cell, in one line."""
     doing = f"{state.brief}: {state.doing}" if state.doing else state.brief
     again = f"restarted {state.restarts} x" if state.restarts else ""
-    parts = [doing, _expected(state), again, state.warning, in_short(state.verdicts)]
+    parts = [doing, _expected(state), again, state.warning, in_short(state.checks)]
     return "; ".join(part for part in parts if part)
 
 

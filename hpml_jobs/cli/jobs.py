@@ -6,7 +6,7 @@ import typer
 
 from hpml_jobs.cli.console import print_json
 from hpml_jobs.cli.deliver import deliver
-from hpml_jobs.cli.options import Json, Outputs, Pattern, StudyName, Which, which
+from hpml_jobs.cli.options import Json, Outputs, Pattern, StudyName, StudySelection, which
 from hpml_jobs.core.text import counted
 from hpml_jobs.errors import UsageError
 
@@ -50,7 +50,7 @@ def cancel(
     print(f"cancelled {what}" if ended or closing else "no cell is waiting or running")
 
 
-def _closing_jobs(meant: Which) -> list[str]:
+def _closing_jobs(meant: StudySelection) -> list[str]:
     """The closing jobs that still wait or run."""
     from hpml_jobs.status.cancel import still_there  # noqa: PLC0415
 
@@ -106,7 +106,7 @@ def resubmit(
 
 
 def _send_again(
-    meant: Which, kinds: list[str], changes: "Changes", retries: int | None, *, json: bool
+    meant: StudySelection, kinds: list[str], changes: "Changes", retries: int | None, *, json: bool
 ) -> None:
     from hpml_jobs.status.states import states  # noqa: PLC0415
     from hpml_jobs.submit.resubmit import (  # noqa: PLC0415

@@ -39,7 +39,7 @@ class _Named(Protocol):
 Of = TypeVar("Of", bound=_Named)
 
 
-class Which(NamedTuple):
+class StudySelection(NamedTuple):
     """The study that a command means, and a pattern of its cells; None means all of them."""
 
     study: Study
@@ -61,7 +61,7 @@ class Which(NamedTuple):
         return found
 
 
-def which(study: str | None, pattern: str | None, outputs: Path | None) -> Which:
+def which(study: str | None, pattern: str | None, outputs: Path | None) -> StudySelection:
     """What `[STUDY] [PATTERN]` mean; a first word with *, ? or [ in it is a pattern already.
 
     Raises:
@@ -72,7 +72,7 @@ def which(study: str | None, pattern: str | None, outputs: Path | None) -> Which
         if pattern is not None:
             raise UsageError(f"{study} {pattern}: two patterns; a study's name, then one pattern")
         study, pattern = None, study
-    return Which(find_study(study, outputs), pattern)
+    return StudySelection(find_study(study, outputs), pattern)
 
 
 def outputs_words(outputs: Path | None) -> str:

@@ -8,14 +8,14 @@ from rich.console import Console
 from rich.text import Text
 
 from hpml_jobs.checks import of_study
-from hpml_jobs.checks.result import Level, Verdict, percent
+from hpml_jobs.checks.result import CheckResult, Level, percent
 from hpml_jobs.cli.console import console, print_json
 from hpml_jobs.cli.options import Json, Outputs, Pattern, StudyName, which
 from hpml_jobs.core import formulas
 from hpml_jobs.core.measurements import Communication
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.validation import InvalidRecordError
-from hpml_jobs.core.value import Settled
+from hpml_jobs.core.value import Value
 from hpml_jobs.report.text.numbers import DASH, count, gb_per_s, seconds, significant
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.study.cell_folder import CellFolder
@@ -60,8 +60,8 @@ UNITS = {
 """The unit of every key number that has a fraction; counts, answers and texts have none."""
 
 
-class Told(Settled, frozen=True, kw_only=True):
-    """One cell's record for the reader: its key numbers by name (None: not known), and verdicts.
+class KeyNumbers(Value, frozen=True, kw_only=True):
+    """One cell's record for the reader: its key numbers by name (None: not known), and checks.
 
     Without a record that can be used, the outcome and the reason.
     """
@@ -70,7 +70,7 @@ class Told(Settled, frozen=True, kw_only=True):
     outcome: Outcome
     reason: str = ""
     numbers: dict[str, Any] = {}
-    verdicts: tuple[Verdict, ...] = ()
+    checks: tuple[CheckResult, ...] = ()
 
 
 def record(
@@ -93,35 +93,35 @@ def record(
         _show(out, one)
 
 
-def read(study: Study) -> list[Told]:
+def read(study: Study) -> list[KeyNumbers]:
     """Every cell of a study, its record judged among the others; from its files alone."""
     looks = {folder.slug: _look(folder) for folder in study.cells()}
     judged = of_study([look for look in looks.values() if isinstance(look, Record)])
     return [
-        look if isinstance(look, Told) else _tell(look, judged[slug])
+        look if isinstance(look, KeyNumbers) else _tell(look, judged[slug])
         for slug, look in looks.items()
     ]
 
 
-def _look(folder: CellFolder) -> Record | Told:
+def _look(folder: CellFolder) -> Record | KeyNumbers:
     try:
         found = folder.read_record()
     except InvalidRecordError as fault:
-        return Told(slug=folder.slug, outcome=Outcome.INVALID, reason=str(fault))
+        return KeyNumbers(slug=folder.slug, outcome=Outcome.INVALID, reason=str(fault))
     if found is None:
         reason = "no record; hpml-jobs status tells why"
-        return Told(slug=folder.slug, outcome=Outcome.MISSING, reason=reason)
+        return KeyNumbers(slug=folder.slug, outcome=Outcome.MISSING, reason=reason)
     return found
 
 
-def _tell(found: Record, verdicts: tuple[Verdict, ...]) -> Told:
+def _tell(found: Record, checks: tuple[CheckResult, ...]) -> KeyNumbers:
     ok = found.outcome is Outcome.OK
-    return Told(
+    return KeyNumbers(
         slug=found.slug,
         outcome=found.outcome,
         reason=found.reason or "",
         numbers=numbers(found) if ok else {},
-        verdicts=verdicts,
+        checks=checks,
     )
 
 
@@ -195,17 +195,17 @@ def _equal(hashes: list[str]) -> bool | None:
     return None if len(hashes) < 2 or "" in hashes else len(set(hashes)) == 1
 
 
-def _show(out: Console, told: Told) -> None:
+def _show(out: Console, told: KeyNumbers) -> None:
     out.print(Text(f"==== {told.slug}: {told.outcome.value} {told.reason}".rstrip(), "bold"))
     for name, value in told.numbers.items():
         text = _text(value, UNITS.get(name, Unit.PLAIN))
         if text:
             out.print(Text(f"  {name:22} {text}"))
     for level, colour in LEVELS.items():
-        for verdict in told.verdicts:
-            if verdict.level is level:
+        for result in told.checks:
+            if result.level is level:
                 line = Text(f"  {level.value} ", style=colour)
-                out.print(line.append(f"{verdict.check}: {verdict.reason}", style="default"))
+                out.print(line.append(f"{result.check}: {result.reason}", style="default"))
 
 
 def _text(value: Any, unit: Unit = Unit.PLAIN) -> str:

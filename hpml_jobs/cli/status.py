@@ -17,7 +17,7 @@ from hpml_jobs.cli.options import (
     Pattern,
     Strict,
     StudyName,
-    Which,
+    StudySelection,
     find_study,
     outputs_words,
     which,
@@ -29,7 +29,7 @@ from hpml_jobs.study.cell_state import CellState
 from hpml_jobs.study.study import Study
 
 if TYPE_CHECKING:
-    from hpml_jobs.status.states import Standing
+    from hpml_jobs.status.states import StudyStatus
 
 
 def status(
@@ -51,7 +51,7 @@ def status(
     now, used = asked.chosen(found.states), usage(asked.study, found)
     named = f"{asked.study.name}{outputs_words(outputs)}"
     lines = [*_report_job(asked.study, found), *advice(now, named)]
-    if any(in_short(state.verdicts) for state in now):
+    if any(in_short(state.checks) for state in now):
         lines.insert(0, f"doubtful or failed checks: hpml-jobs record {named} says why")
     if json:
         print_json({"study": asked.study.name, "cells": now, "usage": used, "advice": lines})
@@ -66,7 +66,7 @@ def status(
         raise typer.Exit(1)
 
 
-def _report_job(study: Study, found: "Standing") -> list[str]:
+def _report_job(study: Study, found: "StudyStatus") -> list[str]:
     """Where the job that writes the report stands, if there is one."""
     for job in study.history().closing[-1:]:
         told = found.seen.of(job).state
@@ -92,7 +92,7 @@ def watch(
         print("\n".join(advice(last, f"{asked.study.name}{outputs_words(outputs)}")))
 
 
-def _watch(asked: Which, every: float, json: bool = False) -> list[CellState]:
+def _watch(asked: StudySelection, every: float, json: bool = False) -> list[CellState]:
     """Show the states until no cell is under way; the last ones."""
     from hpml_jobs.status.watch import watch_study  # noqa: PLC0415
 
@@ -116,7 +116,7 @@ def _line(now: list[CellState], note: str) -> str:
     return f"{totals(now)}; {note}" if note else totals(now)
 
 
-def _json_line(asked: Which) -> Callable[[list[CellState], str], str]:
+def _json_line(asked: StudySelection) -> Callable[[list[CellState], str], str]:
     import msgspec  # noqa: PLC0415
 
     def words(now: list[CellState], note: str) -> str:
@@ -176,7 +176,7 @@ def logs(
         print(log_text(found, state, lines))
 
 
-def _follow(asked: Which, chosen: list[CellState], lines: int) -> None:
+def _follow(asked: StudySelection, chosen: list[CellState], lines: int) -> None:
     """The log of the one running cell, or of that which started last, until it ends."""
     from hpml_jobs.status.follow import follow, running_last  # noqa: PLC0415
     from hpml_jobs.status.states import states  # noqa: PLC0415
@@ -214,7 +214,7 @@ def collect(
     now = standing(found, judged=False).states
     if wait and any(s.outcome.active or s.outcome is Outcome.UNKNOWN for s in now):
         with contextlib.redirect_stdout(sys.stderr if json else sys.stdout):
-            now = _watch(Which(found), every=5.0)
+            now = _watch(StudySelection(found), every=5.0)
     from hpml_jobs.report.collect import collect as make  # noqa: PLC0415
     from hpml_jobs.report.collect import write  # noqa: PLC0415
 

@@ -13,7 +13,7 @@ from hpml_jobs.core.text import counted
 from hpml_jobs.errors import HpmlError, UsageError
 
 if TYPE_CHECKING:
-    from hpml_jobs.plan.plan import Ordered, Plan
+    from hpml_jobs.plan.plan import Plan, PlannedCell
 
 Words = Annotated[
     list[str] | None,
@@ -160,7 +160,7 @@ def run(
         raise HpmlError(f"{folder.slug} {end.outcome.value}: {end.reason}")
 
 
-def _with_leave(plan: "Plan", one: "Ordered") -> "Ordered":
+def _with_leave(plan: "Plan", one: "PlannedCell") -> "PlannedCell":
     from hpml_jobs.core.validation import InvalidRecordError  # noqa: PLC0415
     from hpml_jobs.submit.selection import superseding  # noqa: PLC0415
 

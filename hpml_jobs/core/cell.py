@@ -12,7 +12,7 @@ from hpml_jobs import __version__
 from hpml_jobs.core.cluster import Shape
 from hpml_jobs.core.quantization import QUANTIZABLE, Quantize
 from hpml_jobs.core.recipe import Recipe
-from hpml_jobs.core.value import Settled
+from hpml_jobs.core.value import Value
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.errors import UsageError
 
@@ -86,7 +86,7 @@ class Protocol(StrEnum):
         return {"lab": 2, "full": 3}.get(self.value, 0)
 
 
-class Cell(Settled, frozen=True, kw_only=True):
+class Cell(Value, frozen=True, kw_only=True):
     """One point of a study: everything that can change its number, and nothing else.
 
     `batch` is per GPU (per process with `device=cpu`); `threads` and `loader_workers` are per
@@ -270,7 +270,7 @@ _LEAST = {
 }
 
 
-class CellFile(Settled, frozen=True, kw_only=True):
+class CellFile(Value, frozen=True, kw_only=True):
     """What cell.json holds: the cell, and where its data and the user's own code lie.
 
     `supersedes` is the attempt whose record a `rerun=true` may replace. `trace` keeps the

@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 
-from hpml_jobs.core.value import Settled
+from hpml_jobs.core.value import Value
 
 
 class Level(StrEnum):
@@ -13,7 +13,7 @@ class Level(StrEnum):
     PROBLEM = "problem"
 
 
-class Finding(Settled, frozen=True, kw_only=True):
+class Finding(Value, frozen=True, kw_only=True):
     """One thing that was looked at: what was seen, and what mends it where it is not right."""
 
     about: str
@@ -22,7 +22,7 @@ class Finding(Settled, frozen=True, kw_only=True):
     remedy: str = ""
 
 
-class NodeAnswer(Settled, frozen=True, kw_only=True):
+class NodeAnswer(Value, frozen=True, kw_only=True):
     """What a node tells of itself; `written_s` is its own clock as it wrote this, Unix time."""
 
     written_s: float

@@ -1,7 +1,7 @@
 """What is measured: raw values of an epoch, of the wire, of the profiler, of the microbenchmark."""
 
 from hpml_jobs.core.formulas import computation_s, exposed_communication_s
-from hpml_jobs.core.value import Settled
+from hpml_jobs.core.value import Value
 
 TRAINING = ("warmup", "timed", "instrumented")
 """Roles of the first epochs of training (E0, E1, E2); the rest are `plain`."""
@@ -10,7 +10,7 @@ UNSYNCED = "unsynced"
 """Role of the epoch without gradient exchange, on a throw-away copy (E3)."""
 
 
-class Phases(Settled, frozen=True, kw_only=True):
+class Phases(Value, frozen=True, kw_only=True):
     """Where the instrumented epoch of one rank went; the first six, in seconds, add up to it.
 
     `comm_forward_s` is the part of `forward_s` spent in collectives (ddp's buffer broadcasts; dp's
@@ -52,7 +52,7 @@ class Phases(Settled, frozen=True, kw_only=True):
         return exposed_communication_s(self.comm_exposed_s, self.comm_forward_s)
 
 
-class Steps(Settled, frozen=True, kw_only=True):
+class Steps(Value, frozen=True, kw_only=True):
     """Iterations of one epoch on one rank, seconds each, stall included.
 
     `first_tenth_s` and `last_tenth_s` are medians over the first and the last tenth of them.
@@ -65,7 +65,7 @@ class Steps(Settled, frozen=True, kw_only=True):
     last_tenth_s: float
 
 
-class Share(Settled, frozen=True, kw_only=True):
+class Share(Value, frozen=True, kw_only=True):
     """What one rank found on its share of the test set after an epoch; shares are disjoint.
 
     `loss_sum` is summed over its `samples`; `correct` is None where outputs are not class scores.
@@ -76,7 +76,7 @@ class Share(Settled, frozen=True, kw_only=True):
     samples: int
 
 
-class Epoch(Settled, frozen=True, kw_only=True):
+class Epoch(Value, frozen=True, kw_only=True):
     """One epoch as one rank saw it; seconds of that rank's own clock.
 
     `epoch_s` is everything between the two synchronisation points; `stall_s` the part of it in
@@ -102,7 +102,7 @@ class Epoch(Settled, frozen=True, kw_only=True):
     share: Share | None = None
 
 
-class Message(Settled, frozen=True, kw_only=True):
+class Message(Value, frozen=True, kw_only=True):
     """Messages of one kind and size that a rank took part in, counted at the call, in one epoch.
 
     `bytes` and `elements` are of one message; `busy_s` is the sum of the durations of all `count`.
@@ -117,7 +117,7 @@ class Message(Settled, frozen=True, kw_only=True):
     busy_s: float
 
 
-class Communication(Settled, frozen=True, kw_only=True):
+class Communication(Value, frozen=True, kw_only=True):
     """The collectives of the instrumented epoch on one rank.
 
     Seconds are lengths of unions of busy intervals (what overlaps counts once): of all
@@ -133,7 +133,7 @@ class Communication(Settled, frozen=True, kw_only=True):
         return sum(m.bytes * m.count for m in self.messages if m.purpose == purpose)
 
 
-class Exchange(Settled, frozen=True, kw_only=True):
+class Exchange(Value, frozen=True, kw_only=True):
     """The same collectives seen from all ranks: waiting for the late one, and the rest.
 
     `skew_s` sums (max - min duration over ranks) over the collectives, `net_s` the minima.
@@ -144,7 +144,7 @@ class Exchange(Settled, frozen=True, kw_only=True):
     net_s: float
 
 
-class Trace(Settled, frozen=True, kw_only=True):
+class Trace(Value, frozen=True, kw_only=True):
     """The profiler's own view of some iterations of one rank, seconds of all of them together.
 
     compute + comm - overlap + idle = window. `instruments_comm_s` is what our instruments measured
@@ -170,7 +170,7 @@ class Trace(Settled, frozen=True, kw_only=True):
         return abs(self.instruments_comm_s / self.comm_s - 1) if self.comm_s > 0 else None
 
 
-class Card(Settled, frozen=True, kw_only=True):
+class Card(Value, frozen=True, kw_only=True):
     """A GPU right after the timed epoch: its clocks, what slowed them, who else was on it."""
 
     uuid: str
@@ -182,7 +182,7 @@ class Card(Settled, frozen=True, kw_only=True):
     other_processes: int = 0
 
 
-class ProbePoint(Settled, frozen=True, kw_only=True):
+class ProbePoint(Value, frozen=True, kw_only=True):
     """All-reduces of one size: median, least and most seconds of the trials.
 
     The value of a trial is the maximum over ranks. `sent` marks a size that the cell itself sends.
@@ -196,7 +196,7 @@ class ProbePoint(Settled, frozen=True, kw_only=True):
     sent: bool = False
 
 
-class Probe(Settled, frozen=True, kw_only=True):
+class Probe(Value, frozen=True, kw_only=True):
     """The all-reduce microbenchmark on idle devices: by size, and how long it took in all.
 
     `largest_asked_bytes` was reduced to the largest point there is where time did not suffice.
@@ -212,7 +212,7 @@ class Probe(Settled, frozen=True, kw_only=True):
         return {point.bytes: point.median_s for point in self.points}
 
 
-class Imported(Settled, frozen=True, kw_only=True):
+class Imported(Value, frozen=True, kw_only=True):
     """A timing measured elsewhere, as one row of a CSV file tells it; None is unknown."""
 
     file: str

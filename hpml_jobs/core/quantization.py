@@ -6,7 +6,7 @@ activations are int8, -128 to 127, around zero; biases and accumulators are int3
 
 from enum import StrEnum
 
-from hpml_jobs.core.value import Settled
+from hpml_jobs.core.value import Value
 from hpml_jobs.errors import UsageError
 
 BINS = 64
@@ -16,7 +16,7 @@ QUANTIZABLE = ("lenet", "lenet_bias")
 """Our own models that quantization understands; another model is the user's own code."""
 
 
-class Quantize(Settled, frozen=True, kw_only=True):
+class Quantize(Value, frozen=True, kw_only=True):
     """What is asked for: `calibration` training images profile the activations.
 
     `percentile` of the absolute values is what the percentile bound covers; `per_channel` adds a
@@ -48,7 +48,7 @@ class Bound(StrEnum):
     PERCENTILE = "percentile"  # the asked-for percentile of the absolute values
 
 
-class Spread(Settled, frozen=True, kw_only=True):
+class Spread(Value, frozen=True, kw_only=True):
     """How the values of one tensor are spread: a layer's weights, the input, a layer's outputs.
 
     Outputs are those that the next layer gets: after ReLU and pooling. `counts` are of `BINS` bins
@@ -66,7 +66,7 @@ class Spread(Settled, frozen=True, kw_only=True):
     counts: tuple[int, ...]
 
 
-class Layer(Settled, frozen=True, kw_only=True):
+class Layer(Value, frozen=True, kw_only=True):
     """One layer in integers: its scales, and what the test images did to them.
 
     `weight_scales` is one, or one per output channel. Accumulators are int32, bias included.
@@ -87,7 +87,7 @@ class Layer(Settled, frozen=True, kw_only=True):
     bias_most: int | None = None
 
 
-class Step(Settled, frozen=True, kw_only=True):
+class Step(Value, frozen=True, kw_only=True):
     """One line of the lab's table: what was quantized, and what the test set says of it.
 
     `what`: fp32, weights (int8 weights, the rest fp32), or integers (int8 weights and activations,
@@ -108,7 +108,7 @@ class Step(Settled, frozen=True, kw_only=True):
         return self.correct / self.samples
 
 
-class Reference(Settled, frozen=True, kw_only=True):
+class Reference(Value, frozen=True, kw_only=True):
     """torch's own post-training quantization of the same network, same calibration images."""
 
     how: str  # the path and its version
@@ -122,7 +122,7 @@ class Reference(Settled, frozen=True, kw_only=True):
         return self.correct / self.samples
 
 
-class Latency(Settled, frozen=True, kw_only=True):
+class Latency(Value, frozen=True, kw_only=True):
     """How long a batch takes on the CPU, one thread: median and percentiles of `runs`."""
 
     what: str  # fp32 | ours int8 | torch int8 …
@@ -133,7 +133,7 @@ class Latency(Settled, frozen=True, kw_only=True):
     p90_s: float
 
 
-class Quantized(Settled, frozen=True, kw_only=True):
+class Quantized(Value, frozen=True, kw_only=True):
     """What quantization of a trained network left.
 
     `bias`: whether its last layer has one. `missing` says what could not be found out, and why.

@@ -5,14 +5,14 @@
 
 from math import ceil
 
-from hpml_jobs.core.value import Settled
+from hpml_jobs.core.value import Value
 from hpml_jobs.errors import UsageError
 
 REFERENCE_BATCH = 128
 """The lab's batch on one GPU, which workloads' learning rates are chosen for."""
 
 
-class Recipe(Settled, frozen=True, kw_only=True):
+class Recipe(Value, frozen=True, kw_only=True):
     """What is done for large batches; without anything the workload's rate holds throughout.
 
     `scaled`: the rate is the workload's times global batch / `reference_batch` (section 2.1).

@@ -20,7 +20,7 @@ from hpml_jobs.core.measurements import (
     Trace,
 )
 from hpml_jobs.core.quantization import Quantized
-from hpml_jobs.core.value import Settled
+from hpml_jobs.core.value import Value
 from hpml_jobs.slurm.states import Outcome
 
 SCHEMA = 3
@@ -31,7 +31,7 @@ timings measured elsewhere. 3: learning rates, order of images, evaluation by ep
 """
 
 
-class Attempt(Settled, frozen=True, kw_only=True):
+class Attempt(Value, frozen=True, kw_only=True):
     """One job for one cell. `id` is unique in the cell: the job's id and its restart count."""
 
     id: str
@@ -42,7 +42,7 @@ class Attempt(Settled, frozen=True, kw_only=True):
     ended: str = ""
 
 
-class Rank(Settled, frozen=True, kw_only=True):
+class Rank(Value, frozen=True, kw_only=True):
     """What one process measured, and where; dp is one process that drives several devices."""
 
     rank: int
@@ -80,7 +80,7 @@ class Rank(Settled, frozen=True, kw_only=True):
         return epoch.phases if epoch else None
 
 
-class Model(Settled, frozen=True, kw_only=True):
+class Model(Value, frozen=True, kw_only=True):
     """What was really trained."""
 
     name: str
@@ -91,7 +91,7 @@ class Model(Settled, frozen=True, kw_only=True):
     flop_per_sample: int | None = None  # forward and backward, 2 per multiply-add, counted
 
 
-class Facts(Settled, frozen=True, kw_only=True):
+class Facts(Value, frozen=True, kw_only=True):
     """What must be known about a number before it is compared with another."""
 
     hpml_jobs: str = __version__
@@ -124,7 +124,7 @@ class Facts(Settled, frozen=True, kw_only=True):
     missing: tuple[str, ...] = ()  # facts that could not be read, with the reason
 
 
-class Record(Settled, frozen=True, kw_only=True):
+class Record(Value, frozen=True, kw_only=True):
     """record.json: the cell, the attempt that measured it, and raw values of every rank.
 
     Outcome `ok` carries ranks, model and facts, or, from elsewhere, `imported`; outcome `oom`

@@ -3,5 +3,5 @@
 import msgspec
 
 
-class Settled(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Value(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A frozen value that JSON and configs decode into with every type checked."""

@@ -2,11 +2,11 @@
 
 from math import inf
 
-from hpml_jobs.core.value import Settled
+from hpml_jobs.core.value import Value
 from hpml_jobs.errors import UsageError
 
 
-class Workload(Settled, frozen=True, kw_only=True):
+class Workload(Value, frozen=True, kw_only=True):
     """What is trained: model, data and optimizer. `pkg.mod:name` means the user's own code.
 
     `images` is the number of training images of one epoch, after `limit`; None until it is known.
@@ -50,7 +50,7 @@ NO_TORCH_CODE = 3
 """Exit code of the worker's `prepare` where its Python has no torch or no torchvision."""
 
 
-class Counts(Settled, frozen=True, kw_only=True):
+class Counts(Value, frozen=True, kw_only=True):
     """What the worker's `prepare` answers: training images before `limit` and after, parameters."""
 
     images: int

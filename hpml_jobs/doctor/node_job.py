@@ -15,7 +15,7 @@ from hpml_jobs import __version__
 from hpml_jobs.core.cluster import sbatch_options
 from hpml_jobs.core.findings import Finding, NodeAnswer, ok, problem, warning
 from hpml_jobs.errors import HpmlError
-from hpml_jobs.plan.plan import Ordered, Plan
+from hpml_jobs.plan.plan import Plan, PlannedCell
 from hpml_jobs.slurm.commands import ask_slurm
 from hpml_jobs.slurm.jobs import JobState
 from hpml_jobs.slurm.pending import why_pending
@@ -65,7 +65,9 @@ class Question(NamedTuple):
             path.unlink(missing_ok=True)
 
 
-def look(plan: Plan, one: Ordered, patience_s: float, say: Callable[[str], None]) -> list[Finding]:
+def look(
+    plan: Plan, one: PlannedCell, patience_s: float, say: Callable[[str], None]
+) -> list[Finding]:
     """Send the job, wait for it no longer than `patience_s`, and tell what it found.
 
     `say` hears what squeue says meanwhile. A job that is no longer waited for is cancelled.
@@ -94,7 +96,7 @@ def look(plan: Plan, one: Ordered, patience_s: float, say: Callable[[str], None]
     return [*answer.findings, _clocks(answer.written_s, absent_s, time.time())]
 
 
-def look_here(plan: Plan, one: Ordered) -> list[Finding]:
+def look_here(plan: Plan, one: PlannedCell) -> list[Finding]:
     """The same questions to this machine, by a process of its own."""
     study = Study(plan.study.root.parent / STUDY)
     try:
@@ -117,7 +119,7 @@ def look_here(plan: Plan, one: Ordered) -> list[Finding]:
     return list(answer.findings)
 
 
-def _ask(study: Study, one: Ordered) -> Question:
+def _ask(study: Study, one: PlannedCell) -> Question:
     try:
         study.slurm.mkdir(mode=0o700, parents=True, exist_ok=True)
         name = uuid.uuid4().hex[:12]
@@ -128,7 +130,7 @@ def _ask(study: Study, one: Ordered) -> Question:
     return question
 
 
-def _script(plan: Plan, study: Study, one: Ordered, question: Question) -> str:
+def _script(plan: Plan, study: Study, one: PlannedCell, question: Question) -> str:
     """One node, as the cell would ask for it, for a few minutes."""
     minutes = min(MINUTES, one.shape.minutes)
     shape = msgspec.structs.replace(one.shape, nodes=1, minutes=minutes)
@@ -189,7 +191,7 @@ def _wait(
 
 def _words(state: JobState) -> str:
     """A job's state with why it waits or where it runs."""
-    if state.outcome is Outcome.WAITING and state.reason:
+    if state.outcome is Outcome.PENDING and state.reason:
         return f"{state.state}, {why_pending(state.reason)}"
     return f"{state.state} on {state.node}" if state.node else state.state
 
@@ -199,7 +201,7 @@ def _unanswered(study: Study, last: JobState, patience_s: float) -> Finding:
     if last.outcome.active:
         seen = f"job {last.job} still {_words(last)} after {patience_s / 60:g} min, so cancelled"
         remedy = "--patience MINUTES waits longer; squeue --start tells when SLURM would begin"
-        waiting = last.outcome is Outcome.WAITING
+        waiting = last.outcome is Outcome.PENDING
         return (warning if waiting else problem)("job", seen, remedy)
     said = _last_words(study, last.job)
     remedy = ""

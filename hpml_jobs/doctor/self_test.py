@@ -76,7 +76,7 @@ class Proof(NamedTuple):
     @property
     def holds(self) -> bool:
         """Whether every cell was measured and no check failed."""
-        levels = {verdict.level for state in self.cells for verdict in state.verdicts}
+        levels = {result.level for state in self.cells for result in state.checks}
         return all(s.outcome is Outcome.OK for s in self.cells) and Level.FAIL not in levels
 
 
@@ -93,7 +93,7 @@ def proof_of(plan: Plan, gpus: int) -> Proof:
     lines += _about(plan, [record for record in records.values() if record])
     for state in cells:
         lines += ["", *_cell(state, records.get(state.slug))]
-    levels = Counter(verdict.level for state in cells for verdict in state.verdicts)
+    levels = Counter(result.level for state in cells for result in state.checks)
     told = ", ".join(f"{levels[level]} {level.value}" for level in Level)
     measured = sum(state.outcome is Outcome.OK for state in cells)
     lines += ["", f"{measured} of {counted(len(cells), 'cell')} measured; checks: {told}"]
@@ -159,10 +159,10 @@ def _cell(state: CellState, record: Record | None) -> list[str]:
         "in all": record.comm_total_s,
     }
     told = ", ".join(f"{name} {value:.4g} s" for name, value in times.items() if value is not None)
-    verdicts = [v for level in WORST_FIRST for v in state.verdicts if v.level is level]
+    checks = [v for level in WORST_FIRST for v in state.checks if v.level is level]
     return [
         f"{title}, {told}",
-        *(f"  {v.level.value:4}  {v.check:17} {v.reason}" for v in verdicts),
+        *(f"  {v.level.value:4}  {v.check:17} {v.reason}" for v in checks),
     ]
 
 

@@ -10,7 +10,7 @@ from hpml_jobs.core.formulas import gradient_bytes
 from hpml_jobs.core.measurements import Imported
 from hpml_jobs.core.record import Attempt, Facts, Model, Record
 from hpml_jobs.core.text import counted
-from hpml_jobs.core.value import Settled
+from hpml_jobs.core.value import Value
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.importer.csv_rows import Fault, Row, read_rows
@@ -45,7 +45,7 @@ SHOWN_FAULTS = 10
 ATTEMPT = Attempt(id="imported", job="imported")
 
 
-class Rules(Settled, frozen=True, kw_only=True):
+class Rules(Value, frozen=True, kw_only=True):
     """How the rows of a file are to be read; a row's own columns go before."""
 
     batch_is_global: bool = False

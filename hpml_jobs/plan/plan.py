@@ -23,7 +23,7 @@ from hpml_jobs.slurm import commands
 from hpml_jobs.study.study import Study, check_name
 
 
-class Ordered(NamedTuple):
+class PlannedCell(NamedTuple):
     """One cell as it will be sent."""
 
     file: CellFile
@@ -50,7 +50,7 @@ class Plan(NamedTuple):
 
     study: Study
     cluster: Cluster
-    cells: list[Ordered]
+    cells: list[PlannedCell]
     rerun: bool = False
     origins: dict[str, str] = {}
     pack: bool = False
@@ -176,7 +176,7 @@ class _Resolver:
             )
         return self._workloads[asked, root], root
 
-    def resolve(self, settings: Settings) -> list[Ordered]:
+    def resolve(self, settings: Settings) -> list[PlannedCell]:
         """The cells of one combination: one per repeat, and a second baseline where asked for."""
         strategies = [settings.strategy]
         if settings.gpus == 1:
@@ -229,7 +229,7 @@ class _Resolver:
         """A combination's cell before cluster and data are looked at; wrong usage is refused."""
         return self._draft(settings, Strategy.SINGLE if settings.gpus == 1 else settings.strategy)
 
-    def _ordered(self, settings: Settings, strategy: Strategy, repeat: int) -> Ordered:
+    def _ordered(self, settings: Settings, strategy: Strategy, repeat: int) -> PlannedCell:
         draft, kind = self._draft(settings, strategy), self.kind(settings)
         cluster = self.cluster
         draft = msgspec.structs.replace(
@@ -250,7 +250,7 @@ class _Resolver:
             shape=shape,
             ladder=bool(settings.ladder.start),
         )
-        return Ordered(file, shape)
+        return PlannedCell(file, shape)
 
     def _shape(self, cell: Cell, cluster: Cluster, kind: str | None, minutes: int) -> Shape:
         per_node = cell.gpus_per_node

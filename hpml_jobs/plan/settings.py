@@ -10,26 +10,26 @@ from hpml_jobs.core.cell import Device, Protocol, Strategy, SyncBuffers
 from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.quantization import Quantize
 from hpml_jobs.core.recipe import Recipe
-from hpml_jobs.core.value import Settled
+from hpml_jobs.core.value import Value
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.errors import UsageError
 
 
-class Data(Settled, frozen=True, kw_only=True):
+class Data(Value, frozen=True, kw_only=True):
     """Where data sets lie, and how much of one is used."""
 
     root: str | None = None
     limit: int | None = None
 
 
-class Ladder(Settled, frozen=True, kw_only=True):
+class Ladder(Value, frozen=True, kw_only=True):
     """Growing batches: `start`, then `factor` times as many, until one does not fit."""
 
     start: int | None = None
     factor: int = 4
 
 
-class AskedQuantize(Settled, frozen=True, kw_only=True):
+class AskedQuantize(Value, frozen=True, kw_only=True):
     """Quantization as it is asked for; without a number of calibration images there is none."""
 
     calibration: int | None = None
@@ -48,7 +48,7 @@ class AskedQuantize(Settled, frozen=True, kw_only=True):
         )
 
 
-class Settings(Settled, frozen=True, kw_only=True):
+class Settings(Value, frozen=True, kw_only=True):
     """conf/config.yaml, composed: the fields are explained there."""
 
     cluster: Cluster

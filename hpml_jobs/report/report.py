@@ -3,14 +3,14 @@
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 
-from hpml_jobs import checks as verdicts
+from hpml_jobs import checks
 from hpml_jobs.core.cell import Cell, Device, Strategy
 from hpml_jobs.core.record import Record
-from hpml_jobs.core.value import Settled
-from hpml_jobs.report.merge import grouping as checks
-from hpml_jobs.report.merge.cells import Found
+from hpml_jobs.core.value import Value
+from hpml_jobs.report.merge import grouping
+from hpml_jobs.report.merge.cells import CellResult
 from hpml_jobs.report.merge.entries import Entry, entries, model_of
-from hpml_jobs.report.merge.grouping import Alike
+from hpml_jobs.report.merge.grouping import ConditionGroup
 from hpml_jobs.report.merge.scope import Part, Scope, part
 from hpml_jobs.report.table import Table
 from hpml_jobs.report.tables import bandwidth as speeds
@@ -39,7 +39,7 @@ from hpml_jobs.report.text import marks as judged
 from hpml_jobs.report.text.notes import Place
 
 
-class StrategySet(Settled, frozen=True, kw_only=True):
+class StrategySet(Value, frozen=True, kw_only=True):
     """Tables 1, 2 and 3 of one strategy, measured and by residual; sets share the baseline."""
 
     strategy: Strategy
@@ -47,7 +47,7 @@ class StrategySet(Settled, frozen=True, kw_only=True):
     tables: tuple[Table, ...]
 
 
-class Group(Settled, frozen=True, kw_only=True, dict=True):
+class Group(Value, frozen=True, kw_only=True, dict=True):
     """Everything measured under the same conditions; `apart` is what sets it apart, if anything."""
 
     number: int
@@ -60,7 +60,7 @@ class Group(Settled, frozen=True, kw_only=True, dict=True):
     q1: Table | None
     sets: tuple[StrategySet, ...]
     full: tuple[Table, ...]
-    cells: tuple[Found, ...]
+    cells: tuple[CellResult, ...]
 
     @property
     def tables(self) -> tuple[Table, ...]:
@@ -68,12 +68,12 @@ class Group(Settled, frozen=True, kw_only=True, dict=True):
         first = (self.q1,) if self.q1 else ()
         return (*first, *(table for one_set in self.sets for table in one_set.tables), *self.full)
 
-    def runs(self, entry: Entry) -> list[Found]:
+    def runs(self, entry: Entry) -> list[CellResult]:
         """The cells with numbers that an entry is made of."""
         return [self._measured[slug] for slug in entry.cells if slug in self._measured]
 
     @cached_property
-    def _measured(self) -> dict[str, Found]:
+    def _measured(self) -> dict[str, CellResult]:
         return {found.slug: found for found in self.cells if found.measured}
 
     def records(self, entry: Entry) -> list[Record]:
@@ -81,7 +81,7 @@ class Group(Settled, frozen=True, kw_only=True, dict=True):
         return [found.record for found in self.runs(entry) if found.record is not None]
 
 
-class Report(Settled, frozen=True, kw_only=True):
+class Report(Value, frozen=True, kw_only=True):
     """A study's tables. `unlike` says what differs between groups; `unplaced` cells are in none.
 
     `tables` are of all groups together: what stands in them does not depend on the hardware;
@@ -93,7 +93,7 @@ class Report(Settled, frozen=True, kw_only=True):
     groups: tuple[Group, ...]
     tables: tuple[Table, ...]
     quantized: tuple[quantization.Runs, ...]
-    unplaced: tuple[Found, ...]
+    unplaced: tuple[CellResult, ...]
 
     @property
     def several(self) -> bool:
@@ -102,20 +102,20 @@ class Report(Settled, frozen=True, kw_only=True):
 
     def name(self, group: Group) -> str:
         """What tells a group from the others in short: its workload, or else its number."""
-        workloads = [one.conditions[checks.WORKLOAD] for one in self.groups]
+        workloads = [one.conditions[grouping.WORKLOAD] for one in self.groups]
         if not self.several:
             return ""
-        own = group.conditions[checks.WORKLOAD]
+        own = group.conditions[grouping.WORKLOAD]
         return own if workloads.count(own) == 1 else f"group {group.number}"
 
 
-def merge(study: str, cells: Sequence[Found]) -> Report:
+def merge(study: str, cells: Sequence[CellResult]) -> Report:
     """All cells of a study in tables; those of which not even the cell is known stand apart."""
-    alikes = checks.group(cells)
-    differing = checks.differences(alikes)
+    alikes = grouping.group(cells)
+    differing = grouping.differences(alikes)
     merged = [entries(alike.cells, alike.uncertain) for alike in alikes]
     measured = [found.record for found in cells if found.record is not None and found.measured]
-    ruling = verdicts.of_study(measured)
+    ruling = checks.of_study(measured)
     scopes = [
         _scope(alike, tuple(found), _elsewhere(number, alikes, merged), ruling)
         for number, (alike, found) in enumerate(zip(alikes, merged, strict=True), start=1)
@@ -136,11 +136,11 @@ def merge(study: str, cells: Sequence[Found]) -> Report:
 
 def _apart(number: int, differing: Mapping[str, Sequence[str]]) -> str:
     own = {what: values[number - 1] for what, values in differing.items()}
-    return ", ".join(f"{what} {own[what]}" for what in own if own[what] != checks.UNRECORDED)
+    return ", ".join(f"{what} {own[what]}" for what in own if own[what] != grouping.UNRECORDED)
 
 
 def _elsewhere(
-    number: int, alikes: Sequence[Alike], merged: Sequence[Sequence[Entry]]
+    number: int, alikes: Sequence[ConditionGroup], merged: Sequence[Sequence[Entry]]
 ) -> dict[Place, int]:
     """Where in other groups of the same workload's name and device a place has a number."""
     own = _kin(alikes[number - 1])
@@ -153,16 +153,16 @@ def _elsewhere(
     }
 
 
-def _kin(alike: Alike) -> tuple[str, Device]:
+def _kin(alike: ConditionGroup) -> tuple[str, Device]:
     cell = _a_cell(alike)
     return cell.workload.name, cell.device
 
 
 def _scope(
-    alike: Alike,
+    alike: ConditionGroup,
     found: tuple[Entry, ...],
     elsewhere: Mapping[Place, int],
-    ruling: Mapping[str, tuple[verdicts.Verdict, ...]],
+    ruling: Mapping[str, tuple[checks.CheckResult, ...]],
 ) -> Scope:
     cell = _a_cell(alike)
     return Scope(
@@ -171,11 +171,11 @@ def _scope(
         entries=found,
         setting=captions.setting(cell, model_of(alike.cells), dict(alike.conditions)),
         elsewhere=elsewhere,
-        verdicts=ruling,
+        checks=ruling,
     )
 
 
-def _a_cell(alike: Alike) -> Cell:
+def _a_cell(alike: ConditionGroup) -> Cell:
     return next(found.cell for found in alike.cells if found.cell is not None)
 
 
@@ -234,7 +234,7 @@ FULL: dict[str, Callable[[Scope], Table | None]] = {
     "latency": latency.latency,
     "quantization-layers": quantized.layers,
     "spreads": quantized.spreads,
-    "verdicts": judged.verdicts,
+    "checks": judged.checks,
 }
 """The full tables by label, in the order of reading; one without any line is None."""
 

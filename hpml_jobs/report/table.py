@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from hpml_jobs.core.value import Settled
+from hpml_jobs.core.value import Value
 
 
-class Block(Settled, frozen=True, kw_only=True):
+class Block(Value, frozen=True, kw_only=True):
     """Columns under one heading; without names of their own they are one column.
 
     `words`: what stands in them is read from the left.
@@ -26,21 +26,21 @@ class Block(Settled, frozen=True, kw_only=True):
         return len(self.names)
 
 
-class Line(Settled, frozen=True, kw_only=True):
+class Line(Value, frozen=True, kw_only=True):
     """One row: its label, then a text for every column."""
 
     label: str
     texts: tuple[str, ...]
 
 
-class Sheet(Settled, frozen=True, kw_only=True):
+class Sheet(Value, frozen=True, kw_only=True):
     """The same numbers for programs: unrounded, units in the names, None for no number."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[Any, ...], ...]
 
 
-class Table(Settled, frozen=True, kw_only=True):
+class Table(Value, frozen=True, kw_only=True):
     """Numbers rounded, and what is to stand under them; `label` is unique in a group.
 
     `setting` (what was trained, on what) belongs to the caption; where all tables are in view, once

@@ -57,7 +57,7 @@ def parse_squeue(text: str) -> dict[str, JobState]:
 
     >>> job = parse_squeue("17_0|PENDING|1795279247|N/A|0:00|30:00||Resources\\n")["17_0"]
     >>> job.outcome, job.reason, job.minutes, job.starts
-    (<Outcome.WAITING: 'waiting'>, 'Resources', 30.0, None)
+    (<Outcome.PENDING: 'waiting'>, 'Resources', 30.0, None)
     """
     rows = (line.strip().split("|", 7) for line in text.splitlines() if line.count("|") >= 7)
     return {row[0]: _queued(*row) for row in rows}
@@ -65,7 +65,7 @@ def parse_squeue(text: str) -> dict[str, JobState]:
 
 def _queued(*row: str) -> JobState:
     job, state, submitted, start, elapsed, limit, node, reason = row
-    waits = outcome_of(state) is Outcome.WAITING
+    waits = outcome_of(state) is Outcome.PENDING
     started, elapsed_s, limit_s = _moment(start), span_s(elapsed), span_s(limit)
     told = JobState(job=job, state=state, submitted=_moment(submitted), node=node, reason=reason)
     minutes = None if limit_s is None else limit_s / 60

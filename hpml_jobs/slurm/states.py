@@ -14,7 +14,7 @@ class Outcome(StrEnum):
     CANCELLED = "cancelled"
     FAILED = "failed"
     INVALID = "invalid"
-    WAITING = "waiting"
+    PENDING = "pending"
     RUNNING = "running"
     MISSING = "missing"
     UNKNOWN = "unknown"
@@ -22,7 +22,7 @@ class Outcome(StrEnum):
     @property
     def active(self) -> bool:
         """Whether a job for the cell is still under way."""
-        return self in (Outcome.WAITING, Outcome.RUNNING)
+        return self in (Outcome.PENDING, Outcome.RUNNING)
 
     @property
     def finished(self) -> bool:
@@ -35,20 +35,20 @@ _MEANING = {
     "CANCELLED": Outcome.CANCELLED,
     "COMPLETED": Outcome.MISSING,  # the job ended well and yet left no record
     "COMPLETING": Outcome.RUNNING,
-    "CONFIGURING": Outcome.WAITING,
+    "CONFIGURING": Outcome.PENDING,
     "DEADLINE": Outcome.TIMEOUT,
     "FAILED": Outcome.FAILED,
     "NODE_FAIL": Outcome.NODE_FAIL,
     "OUT_OF_MEMORY": Outcome.OOM,
-    "PENDING": Outcome.WAITING,
+    "PENDING": Outcome.PENDING,
     "PREEMPTED": Outcome.PREEMPTED,
-    "REQUEUED": Outcome.WAITING,
-    "REQUEUE_HOLD": Outcome.WAITING,
+    "REQUEUED": Outcome.PENDING,
+    "REQUEUE_HOLD": Outcome.PENDING,
     "RESIZING": Outcome.RUNNING,
     "REVOKED": Outcome.CANCELLED,
     "RUNNING": Outcome.RUNNING,
     "SIGNALING": Outcome.RUNNING,
-    "SPECIAL_EXIT": Outcome.WAITING,
+    "SPECIAL_EXIT": Outcome.PENDING,
     "STAGE_OUT": Outcome.RUNNING,
     "STOPPED": Outcome.RUNNING,
     "SUSPENDED": Outcome.RUNNING,

@@ -8,8 +8,8 @@ from hpml_jobs.core.cell import Cell, CellFile
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.study.cell_state import CellState
 
-_NO_END = (Outcome.OK, Outcome.RUNNING, Outcome.UNKNOWN, Outcome.WAITING, Outcome.MISSING)
-_NOT_TRIED = (Outcome.WAITING, Outcome.MISSING, Outcome.CANCELLED)
+_NO_END = (Outcome.OK, Outcome.RUNNING, Outcome.UNKNOWN, Outcome.PENDING, Outcome.MISSING)
+_NOT_TRIED = (Outcome.PENDING, Outcome.MISSING, Outcome.CANCELLED)
 
 
 def ladders(states: Mapping[str, CellState], files: Mapping[str, CellFile]) -> dict[str, CellState]:

@@ -33,7 +33,7 @@ _MAY_RETURN = (Outcome.PREEMPTED, Outcome.NODE_FAIL)
 """Ends after which SLURM may have requeued the job meanwhile."""
 
 
-class Told(NamedTuple):
+class SlurmAnswer(NamedTuple):
     """One job: its state as SLURM tells it, or None; then it is `gone`, or SLURM is silent.
 
     A job is gone when squeue answers and lists it no more, and nobody says how it ended. `last` is
@@ -45,7 +45,7 @@ class Told(NamedTuple):
     last: JobState | None = None
 
 
-class Seen(NamedTuple):
+class SlurmSnapshot(NamedTuple):
     """What SLURM says of a study's jobs now, and said before; the complaint of what did not answer.
 
     `at` is the moment of asking, in seconds since 1970; `no_squeue`: the command is not installed.
@@ -64,7 +64,7 @@ class Seen(NamedTuple):
         """Whether squeue does not answer, but may later."""
         return bool(self.no_queue) and not self.no_squeue
 
-    def of(self, job: str) -> Told:
+    def of(self, job: str) -> SlurmAnswer:
         """One job: under way by squeue, else ended by sacct, by squeue, or by what was seen before.
 
         What accounts call running is not believed where squeue knows better: they lose ends.
@@ -72,15 +72,15 @@ class Seen(NamedTuple):
         queued, accounted = self.queue.get(job), self.accounts.get(job)
         last = self.memory.jobs.get(job)
         if queued and not queued.over:
-            return Told(_completed(queued, accounted), last=last)
+            return SlurmAnswer(_completed(queued, accounted), last=last)
         ended = next((state for state in (accounted, queued) if state and state.over), None)
         if ended:
-            return Told(_completed(ended, queued), last=last)
+            return SlurmAnswer(_completed(ended, queued), last=last)
         if accounted and not accounted.outcome.active:  # a state of a later SLURM
-            return Told(accounted, last=last)
+            return SlurmAnswer(accounted, last=last)
         if last and last.over and not (self.no_queue and last.outcome in _MAY_RETURN):
-            return Told(last, last=last)
-        return Told(None, gone=not self.no_queue, last=last)
+            return SlurmAnswer(last, last=last)
+        return SlurmAnswer(None, gone=not self.no_queue, last=last)
 
 
 def _completed(state: JobState, other: JobState | None) -> JobState:
@@ -88,22 +88,24 @@ def _completed(state: JobState, other: JobState | None) -> JobState:
     if other is None:
         return state
     lasting = ("submitted", "minutes")  # of a requeued job accounts tell the run before
-    waits = state.outcome is Outcome.WAITING
+    waits = state.outcome is Outcome.PENDING
     names = lasting if waits else (*lasting, "node", "started", "elapsed_s", "gpus")
     lacking = {n: getattr(other, n) for n in names if getattr(state, n) in (None, "")}
     return msgspec.structs.replace(state, **lacking)
 
 
-def ask(study: Study, jobs: Iterable[str]) -> Seen:
+def ask(study: Study, jobs: Iterable[str]) -> SlurmSnapshot:
     """One squeue, one sacct (one more per 100 array ids); what they tell is remembered."""
     wanted = {job for job in jobs if is_slurm(job)}
     ids = array_ids(sorted(wanted))
     if not ids:
-        return Seen({}, {}, at=time.time())
+        return SlurmSnapshot({}, {}, at=time.time())
     memory = recall(study)
     queue, no_queue, no_squeue = _squeue(ids)
     accounts, no_accounts = _sacct(ids)
-    seen = Seen(queue, accounts, memory, no_queue, no_accounts, at=time.time(), no_squeue=no_squeue)
+    seen = SlurmSnapshot(
+        queue, accounts, memory, no_queue, no_accounts, at=time.time(), no_squeue=no_squeue
+    )
     if not no_queue:
         remember(study, memory, (told for job in sorted(wanted) if (told := seen.of(job).state)))
     return seen

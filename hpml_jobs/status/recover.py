@@ -8,7 +8,7 @@ import msgspec
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.slurm.commands import ask_slurm
 from hpml_jobs.slurm.jobs import array_ids
-from hpml_jobs.study.manifest import Happening, History, ManifestLine
+from hpml_jobs.study.manifest import History, ManifestEvent, ManifestLine
 from hpml_jobs.study.study import Study
 
 _OUTPUT = re.compile(r"^\s*StdOut=(?P<path>.*)$", re.MULTILINE)
@@ -57,7 +57,7 @@ def recovered(study: Study, history: History) -> Lost:
 def _answered(line: ManifestLine, jobs: list[str]) -> ManifestLine:
     ordered = sorted(jobs, key=lambda job: int(job.rpartition("_")[2]))
     shared = ordered * len(line.cells) if len(ordered) == 1 else ordered
-    return msgspec.structs.replace(line, happening=Happening.SENT, jobs=tuple(shared))
+    return msgspec.structs.replace(line, happening=ManifestEvent.SENT, jobs=tuple(shared))
 
 
 def _is_of(study: Study, line: ManifestLine, array: str, jobs: list[str]) -> bool:

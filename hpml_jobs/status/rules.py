@@ -13,7 +13,7 @@ from hpml_jobs.slurm.pending import why_pending
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.status.logs import slurm_logs, tail
 from hpml_jobs.status.progress import Pace, pace_of
-from hpml_jobs.status.query import Seen, Told
+from hpml_jobs.status.query import SlurmAnswer, SlurmSnapshot
 from hpml_jobs.study.attempt import AttemptEnd, AttemptFolder
 from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.cell_state import CellState
@@ -32,7 +32,7 @@ _BY_THE_JOB = (Outcome.TIMEOUT, Outcome.CANCELLED, Outcome.PREEMPTED, Outcome.NO
 """What happens to a whole allocation, cells whose turn had not come included."""
 
 
-class Case(NamedTuple):
+class CellEvidence(NamedTuple):
     """All that is known of one cell whose job is `job`; `attempt` and `end` are of that job.
 
     `shared_jobs` have several cells, one after another; `restart` is the latest that any of them
@@ -42,8 +42,8 @@ class Case(NamedTuple):
     study: Study
     folder: CellFolder
     job: str
-    told: Told
-    seen: Seen
+    told: SlurmAnswer
+    seen: SlurmSnapshot
     file: CellFile | None = None
     record: Record | None = None
     invalid: str = ""
@@ -74,7 +74,7 @@ class Case(NamedTuple):
         told, now = self.told.state, self.seen.at
         shape = self.file.shape if self.file else None
         if told is not None:
-            waits = told.outcome is Outcome.WAITING and told.submitted is not None
+            waits = told.outcome is Outcome.PENDING and told.submitted is not None
             more = {
                 "queued_s": max(0.0, now - (told.submitted or now)) if waits else told.queued_s,
                 "starts": _iso(told.starts),
@@ -89,7 +89,7 @@ class Case(NamedTuple):
         )
 
 
-def state_of(case: Case) -> CellState:
+def state_of(case: CellEvidence) -> CellState:
     """The rules, first that applies: a job under way, a record, SLURM's word, the attempt's."""
     told, record = case.told.state, case.record
     if told and told.outcome.active and not (record and record.attempt.job == case.job):
@@ -107,8 +107,8 @@ def state_of(case: Case) -> CellState:
     return _gone(case) if case.told.gone else _silent(case)
 
 
-def _under_way(case: Case, told: JobState) -> CellState:
-    if told.outcome is Outcome.WAITING:
+def _under_way(case: CellEvidence, told: JobState) -> CellState:
+    if told.outcome is Outcome.PENDING:
         pending = why_pending(told.reason)
         words = f"on {told.node}, being made ready" if told.node else str(pending)
         state = "" if told.state == "PENDING" else f"{told.state}: "
@@ -124,15 +124,15 @@ def _under_way(case: Case, told: JobState) -> CellState:
     )
 
 
-def _in_turn(case: Case, told: JobState) -> CellState:
+def _in_turn(case: CellEvidence, told: JobState) -> CellState:
     """A cell that shares its running job: over by its own end, running, or not yet begun."""
-    if told.outcome is Outcome.WAITING:
+    if told.outcome is Outcome.PENDING:
         return _under_way(case, told)
     if case.attempt is None or not _of_this_run(case, case.attempt, told):
         queued_s = case.seen.at - (told.submitted or case.seen.at)
         reason = f"its turn in job {told.job} has not come"
         return case.state(
-            Outcome.WAITING, reason, node="", elapsed_s=None, queued_s=max(0.0, queued_s)
+            Outcome.PENDING, reason, node="", elapsed_s=None, queued_s=max(0.0, queued_s)
         )
     if case.end is None:
         return _under_way(case, told)
@@ -142,7 +142,7 @@ def _in_turn(case: Case, told: JobState) -> CellState:
     return _by_end(case, case.end)
 
 
-def _of_this_run(case: Case, attempt: AttemptFolder, told: JobState) -> bool:
+def _of_this_run(case: CellEvidence, attempt: AttemptFolder, told: JobState) -> bool:
     """Whether an attempt is of the present run of its job, and not of one before a requeue."""
     try:
         began = attempt.about.stat().st_mtime
@@ -152,7 +152,7 @@ def _of_this_run(case: Case, attempt: AttemptFolder, told: JobState) -> bool:
     return attempt.restart >= case.restart and not before
 
 
-def _measured(case: Case, record: Record) -> CellState:
+def _measured(case: CellEvidence, record: Record) -> CellState:
     """A valid record gives the numbers; another SLURM state stands beside it as a warning."""
     job, warning = record.attempt.job, ""
     own = case._replace(job=job, told=case.seen.of(job))
@@ -169,7 +169,7 @@ def _measured(case: Case, record: Record) -> CellState:
     )
 
 
-def _ended(case: Case, told: JobState) -> CellState:
+def _ended(case: CellEvidence, told: JobState) -> CellState:
     """SLURM's word without a record, and the first failing rank's reason where there is one."""
     outcome, end = told.outcome, case.end
     who = canceller(told.state)
@@ -199,25 +199,25 @@ def _ended(case: Case, told: JobState) -> CellState:
     return case.state(outcome, f"{own}; {reason}" if outcome is not Outcome.OOM else reason)
 
 
-def _by_end(case: Case, end: AttemptEnd) -> CellState:
+def _by_end(case: CellEvidence, end: AttemptEnd) -> CellState:
     """What the wrapper said, who does not know why a process was killed."""
     if end.outcome is Outcome.FAILED and killed_for_memory(case):
         return _out_of_memory(case)
     return case.state(end.outcome, end.reason or "")
 
 
-def _out_of_memory(case: Case) -> CellState:
+def _out_of_memory(case: CellEvidence) -> CellState:
     words = "it was over its memory limit; hpml-jobs resubmit --oom --mem GB asks for more"
     return case.state(Outcome.OOM, f"SLURM ended job {case.job}: {words}")
 
 
-def killed_for_memory(case: Case) -> bool:
+def killed_for_memory(case: CellEvidence) -> bool:
     """Whether the step daemon's own words in the cell's logs say so."""
     logs = slurm_logs(case.study, case.folder, case.job)
     return any(_MEMORY_KILL.search(tail(log, 20_000)) for log in logs)
 
 
-def _gone(case: Case) -> CellState:
+def _gone(case: CellEvidence) -> CellState:
     """A job that squeue lists no more, and nobody says how it ended."""
     job, seen, last = case.job, case.seen, case.told.last
     accounts_know = array_ids([job])[0] in array_ids(seen.accounts)
@@ -231,7 +231,7 @@ def _gone(case: Case) -> CellState:
     )
 
 
-def _silent(case: Case) -> CellState:
+def _silent(case: CellEvidence) -> CellState:
     """SLURM does not answer: what was known last, and since when nothing is."""
     answered, last = case.seen.memory.answered, case.told.last
     since = f" since {clock(answered, case.seen.at)}" if answered else ""
@@ -244,7 +244,7 @@ def _iso(moment: float | None) -> str | None:
     return None if moment is None else datetime.fromtimestamp(moment, UTC).isoformat()
 
 
-def _local(case: Case) -> CellState:
+def _local(case: CellEvidence) -> CellState:
     """A cell of a run on this machine (`local-PID-TIME`, `here-PID-TIME`)."""
     attempt, end = case.attempt, case.end
     if end:
@@ -254,7 +254,7 @@ def _local(case: Case) -> CellState:
         return case.state(Outcome.CANCELLED, reason)
     reason = f"on this machine, {case.job}"
     if attempt is None:
-        return case.state(Outcome.WAITING, reason)
+        return case.state(Outcome.PENDING, reason)
     pace = pace_of(attempt, case.seen.at)
     return case.state(Outcome.RUNNING, reason, **pace._asdict())
 

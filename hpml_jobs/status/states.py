@@ -15,28 +15,28 @@ from hpml_jobs.core.validation import InvalidRecordError
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.status.ladders import ladders
-from hpml_jobs.status.query import Seen, ask
+from hpml_jobs.status.query import SlurmSnapshot, ask
 from hpml_jobs.status.recover import Lost, recovered
-from hpml_jobs.status.rules import Case, state_of
+from hpml_jobs.status.rules import CellEvidence, state_of
 from hpml_jobs.study.attempt import AttemptFolder
 from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.cell_state import CellState
-from hpml_jobs.study.manifest import Happening, History, ManifestLine
+from hpml_jobs.study.manifest import History, ManifestEvent, ManifestLine
 from hpml_jobs.study.study import TURN_S, Study
 
 
-class Standing(NamedTuple):
+class StudyStatus(NamedTuple):
     """The state of every cell of a study, by name, and what SLURM said of its jobs."""
 
     states: list[CellState]
-    seen: Seen
+    seen: SlurmSnapshot
 
 
 Known = dict[str, tuple[tuple[int, int] | None, Record | None]]
 """Records by slug as they were read before, each with the time and number of its file."""
 
 
-class Look(NamedTuple):
+class FolderSnapshot(NamedTuple):
     """What a cell's folder holds: its file, its record or why that must not be used, an attempt."""
 
     folder: CellFolder
@@ -61,7 +61,7 @@ def states(study: Study, *, before_sending: bool = False) -> list[CellState]:
 
 def standing(
     study: Study, *, all_jobs: bool = False, judged: bool = True, known: Known | None = None
-) -> Standing:
+) -> StudyStatus:
     """The states, and SLURM's answers: with `all_jobs` on jobs before a cell's last one too.
 
     Verdicts are told if `judged`. Records in `known` are not read again while they are the same.
@@ -89,21 +89,21 @@ def standing(
             state = state_of(case._replace(shared_jobs=shared, restart=restart))
         found[state.slug] = state
     found |= ladders(found, {look.folder.slug: look.file for look in looks if look.file})
-    return Standing(_judged(found, looks) if judged else list(found.values()), seen)
+    return StudyStatus(_judged(found, looks) if judged else list(found.values()), seen)
 
 
 def sent_jobs(study: Study) -> list[str]:
     """Every job of a study that measures, in the order they were sent."""
-    sent = (line for line in study.lines() if line.happening is Happening.SENT)
+    sent = (line for line in study.lines() if line.happening is ManifestEvent.SENT)
     return list(dict.fromkeys(job for line in sent if not line.closing for job in line.jobs))
 
 
-def _look(folder: CellFolder, known: Known) -> Look:
+def _look(folder: CellFolder, known: Known) -> FolderSnapshot:
     try:
         file = folder.read()
     except HpmlError:
         file = None
-    look = Look(folder, file, latest=folder.latest_attempt())
+    look = FolderSnapshot(folder, file, latest=folder.latest_attempt())
     stamp = _stamp(folder.record_json)
     if stamp is None or known.get(folder.slug, (None, None))[0] != stamp:
         try:
@@ -139,26 +139,26 @@ def _unanswered(line: ManifestLine, silent: str) -> tuple[Outcome, str]:
         return Outcome.UNKNOWN, f"sbatch was called, its answer is lost; {silent}"
     age = datetime.now(UTC) - datetime.fromisoformat(line.time)
     if age.total_seconds() < TURN_S:
-        return Outcome.WAITING, "being sent"
+        return Outcome.PENDING, "being sent"
     return Outcome.MISSING, "not sent: sbatch was interrupted, and SLURM has no such job"
 
 
-def _jobs_of(look: Look, history: History) -> list[str]:
+def _jobs_of(look: FolderSnapshot, history: History) -> list[str]:
     """The cell's job by the manifest, and that of its last attempt: it may be sent by hand."""
     found = [history.jobs.get(look.folder.slug), look.latest.job if look.latest else None]
     return list(dict.fromkeys(job for job in found if job))
 
 
-def _telling(jobs: list[str], seen: Seen) -> str | None:
+def _telling(jobs: list[str], seen: SlurmSnapshot) -> str | None:
     """The job to tell of: one that is under way, else the first."""
     active = (job for job in jobs if (told := seen.of(job).state) and told.outcome.active)
     return next(active, jobs[0] if jobs else None)
 
 
-def _case(study: Study, look: Look, job: str, seen: Seen) -> Case:
+def _case(study: Study, look: FolderSnapshot, job: str, seen: SlurmSnapshot) -> CellEvidence:
     attempt = look.latest if look.latest and look.latest.job == job else None
     end = attempt.read_end() if attempt else None
-    return Case(
+    return CellEvidence(
         study=study,
         folder=look.folder,
         job=job,
@@ -172,10 +172,10 @@ def _case(study: Study, look: Look, job: str, seen: Seen) -> Case:
     )
 
 
-def _judged(found: Mapping[str, CellState], looks: Iterable[Look]) -> list[CellState]:
-    """The states with the verdicts on their records, judged among each other."""
+def _judged(found: Mapping[str, CellState], looks: Iterable[FolderSnapshot]) -> list[CellState]:
+    """The states with the checks on their records, judged among each other."""
     judged = of_study([look.record for look in looks if look.record])
     return [
-        msgspec.structs.replace(state, verdicts=judged.get(slug, ())) if state.recorded else state
+        msgspec.structs.replace(state, checks=judged.get(slug, ())) if state.recorded else state
         for slug, state in found.items()
     ]

@@ -10,17 +10,17 @@ import msgspec
 from hpml_jobs.core import formulas
 from hpml_jobs.core.cell import Device
 from hpml_jobs.core.record import Attempt
-from hpml_jobs.core.value import Settled
+from hpml_jobs.core.value import Value
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.slurm.jobs import is_slurm
-from hpml_jobs.status.query import Seen
-from hpml_jobs.status.states import Standing, sent_jobs, standing
+from hpml_jobs.status.query import SlurmSnapshot
+from hpml_jobs.status.states import StudyStatus, sent_jobs, standing
 from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.cell_state import CellState
 from hpml_jobs.study.study import Study
 
 
-class Usage(Settled, frozen=True, kw_only=True):
+class Usage(Value, frozen=True, kw_only=True):
     """What a study's jobs that started asked for and used so far; `source` says who tells.
 
     `runs` are SLURM's jobs, or cells on one's own machine, where nothing is asked for and None is
@@ -47,7 +47,7 @@ class _Ran(NamedTuple):
     queued_s: float | None
 
 
-def usage(study: Study, found: Standing) -> Usage | None:
+def usage(study: Study, found: StudyStatus) -> Usage | None:
     """The usage of a study whose jobs were all asked for; None where none has started."""
     gpus_of = {state.job: state.gpus for state in found.states}
     slurm = [job for job in sent_jobs(study) if is_slurm(job)]
@@ -74,7 +74,7 @@ def committed_gpu_hours(study: Study) -> float:
     return hours
 
 
-def _told(seen: Seen, job: str, gpus: int | None) -> _Ran | None:
+def _told(seen: SlurmSnapshot, job: str, gpus: int | None) -> _Ran | None:
     """A job as SLURM tells it."""
     state = seen.of(job).state
     if state is None or state.started is None or state.elapsed_s is None:

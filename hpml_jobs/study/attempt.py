@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 
 from hpml_jobs.core.record import Attempt
-from hpml_jobs.core.value import Settled
+from hpml_jobs.core.value import Value
 from hpml_jobs.slurm.states import Outcome
 
 SLURM_VARIABLE = "HPML_JOBS_SLURM"
@@ -21,7 +21,7 @@ def utc_now() -> str:
     return datetime.now(UTC).isoformat()
 
 
-class AttemptEnd(Settled, frozen=True, kw_only=True):
+class AttemptEnd(Value, frozen=True, kw_only=True):
     """What a job's wrapper says at its end; it may never come, so SLURM's own word goes before."""
 
     attempt: Attempt
@@ -31,7 +31,7 @@ class AttemptEnd(Settled, frozen=True, kw_only=True):
     traceback: str | None = None
 
 
-class Progress(Settled, frozen=True, kw_only=True):
+class Progress(Value, frozen=True, kw_only=True):
     """What rank 0 says between two epochs, and inside the warm-up; zeros before its first words.
 
     `since` is when the epoch, or what `role` names instead, began (UTC, ISO 8601); `last_s` how
@@ -47,7 +47,7 @@ class Progress(Settled, frozen=True, kw_only=True):
     iterations: int = 0
 
 
-class RankError(Settled, frozen=True, kw_only=True):
+class RankError(Value, frozen=True, kw_only=True):
     """What a worker writes when it raises."""
 
     rank: int

@@ -1,12 +1,12 @@
 """The state of a cell: what status, watch and collect say about it."""
 
-from hpml_jobs.checks.result import Verdict
-from hpml_jobs.core.value import Settled
+from hpml_jobs.checks.result import CheckResult
+from hpml_jobs.core.value import Value
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.study.study import _IN_JOB
 
 
-class CellState(Settled, frozen=True, kw_only=True):
+class CellState(Value, frozen=True, kw_only=True):
     """Where a cell stands, with a `reason` for people; `recorded`: a valid record is there.
 
     `who` must act before a waiting cell can start (nobody: it will by itself), `starts` is when
@@ -14,7 +14,7 @@ class CellState(Settled, frozen=True, kw_only=True):
     it runs or ran, `minutes` it may, on `gpus`; `restarts` of it after a preemption or a lost node.
     `untried`: a smaller batch of its ladder ran out of memory, so this one was not tried.
     `doing` says how far a running cell is, `done` as a share of its training, with `left_s` to go:
-    both extrapolated. None is what is not known. `verdicts` are those on its record, among the
+    both extrapolated. None is what is not known. `checks` are those on its record, among the
     records of its study; empty without one.
     """
 
@@ -36,7 +36,7 @@ class CellState(Settled, frozen=True, kw_only=True):
     doing: str = ""
     done: float | None = None
     left_s: float | None = None
-    verdicts: tuple[Verdict, ...] = ()
+    checks: tuple[CheckResult, ...] = ()
 
     @property
     def brief(self) -> str:

@@ -10,12 +10,12 @@ from typing import NamedTuple
 import msgspec
 
 from hpml_jobs import __version__
-from hpml_jobs.core.value import Settled
+from hpml_jobs.core.value import Value
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.study.attempt import utc_now
 
 
-class Happening(StrEnum):
+class ManifestEvent(StrEnum):
     """What a manifest line says."""
 
     SENDING = "sending"  # written before sbatch
@@ -23,14 +23,14 @@ class Happening(StrEnum):
     REFUSED = "refused"  # sbatch said no
 
 
-class ManifestLine(Settled, frozen=True, kw_only=True):
+class ManifestLine(Value, frozen=True, kw_only=True):
     """One line of manifest.jsonl. `batch` ties the line before an sbatch to the line after it.
 
     `closing` marks the job that comes after all cells, and has none itself; `retry` a submission
     that a closing job made, away from the nodes in `excluded`.
     """
 
-    happening: Happening
+    happening: ManifestEvent
     batch: str
     cells: tuple[str, ...]
     jobs: tuple[str, ...] = ()  # for SENT: as many as cells; cells of one allocation share theirs
@@ -103,9 +103,9 @@ def fold(lines: Iterable[ManifestLine]) -> History:
         for slug in line.cells:
             refused.pop(slug, None)
         unanswered.pop(line.batch, None)
-        if line.happening is Happening.SENDING:
+        if line.happening is ManifestEvent.SENDING:
             unanswered[line.batch] = line
-        elif line.happening is Happening.REFUSED:
+        elif line.happening is ManifestEvent.REFUSED:
             refused |= dict.fromkeys(line.cells, line.words)
         else:
             jobs |= {} if line.closing else dict(zip(line.cells, line.jobs, strict=True))

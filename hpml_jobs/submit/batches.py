@@ -11,7 +11,7 @@ from hpml_jobs.core.cluster import Cluster, Shape
 from hpml_jobs.core.formulas import gpu_hours
 from hpml_jobs.errors import UsageError
 from hpml_jobs.plan import machine
-from hpml_jobs.plan.plan import Ordered, Plan
+from hpml_jobs.plan.plan import Plan, PlannedCell
 from hpml_jobs.slurm import commands
 
 DEFAULT_MAX_ARRAY_SIZE = 1001
@@ -34,7 +34,7 @@ class Batch(NamedTuple):
 
     way: Way
     shape: Shape
-    cells: list[Ordered]
+    cells: list[PlannedCell]
 
     @property
     def gpu_hours(self) -> float:
@@ -49,26 +49,28 @@ class Batch(NamedTuple):
         return f"{self.way.value} of {len(self.cells)} in {self.shape}"
 
 
-def batches(plan: Plan, cells: list[Ordered]) -> list[Batch]:
+def batches(plan: Plan, cells: list[PlannedCell]) -> list[Batch]:
     """Cells as they go out: ladders, then packs where asked for, else an array per shape."""
     rest = [one for one in cells if not one.file.ladder]
     climbing = [_timely(batch, plan.cluster) for batch in ladders(cells)]
     return [*climbing, *(_packs if plan.pack else _arrays)(rest, plan.cluster)]
 
 
-def shuffled(cells: list[Ordered]) -> list[Ordered]:
+def shuffled(cells: list[PlannedCell]) -> list[PlannedCell]:
     """Cells in random order, the same for the same cells and seed."""
     return random.Random(cells[0].cell.seed).sample(cells, len(cells))  # noqa: S311  (an order)
 
 
-def _grouped(cells: Iterable[Ordered], key: Callable[[Ordered], Hashable]) -> list[list[Ordered]]:
-    groups: dict[Hashable, list[Ordered]] = {}
+def _grouped(
+    cells: Iterable[PlannedCell], key: Callable[[PlannedCell], Hashable]
+) -> list[list[PlannedCell]]:
+    groups: dict[Hashable, list[PlannedCell]] = {}
     for one in cells:
         groups.setdefault(key(one), []).append(one)
     return list(groups.values())
 
 
-def _arrays(cells: list[Ordered], cluster: Cluster) -> list[Batch]:
+def _arrays(cells: list[PlannedCell], cluster: Cluster) -> list[Batch]:
     """One array per shape, in seeded random order inside a shape, split at MaxArraySize."""
     size = cluster.max_array_size or int(
         commands.limits().get("MaxArraySize") or DEFAULT_MAX_ARRAY_SIZE
@@ -81,7 +83,7 @@ def _arrays(cells: list[Ordered], cluster: Cluster) -> list[Batch]:
     return found
 
 
-def _packs(cells: list[Ordered], cluster: Cluster) -> list[Batch]:
+def _packs(cells: list[PlannedCell], cluster: Cluster) -> list[Batch]:
     """One allocation per GPU kind and number of nodes, as large as its largest cell asks for.
 
     Packs are split where their time limit would be over what the partition gives.
@@ -94,7 +96,7 @@ def _packs(cells: list[Ordered], cluster: Cluster) -> list[Batch]:
     return found
 
 
-def ladders(cells: list[Ordered]) -> list[Batch]:
+def ladders(cells: list[PlannedCell]) -> list[Batch]:
     """One allocation per ladder among the cells, the smallest batch first."""
     groups = _grouped((one for one in cells if one.file.ladder), lambda one: one.cell.ladder)
     ordered = [sorted(group, key=lambda one: one.cell.batch) for group in groups]
@@ -108,9 +110,9 @@ def _timely(ladder: Batch, cluster: Cluster) -> Batch:
     return ladder._replace(shape=msgspec.structs.replace(ladder.shape, minutes=minutes))
 
 
-def _within(cells: list[Ordered], longest: float | None) -> list[list[Ordered]]:
+def _within(cells: list[PlannedCell], longest: float | None) -> list[list[PlannedCell]]:
     """Cut a list of cells so that each part's time limit is allowed."""
-    parts: list[list[Ordered]] = [[]]
+    parts: list[list[PlannedCell]] = [[]]
     total = 0
     for one in cells:
         minutes = one.shape.minutes + MARGIN_MINUTES
@@ -122,7 +124,7 @@ def _within(cells: list[Ordered], longest: float | None) -> list[list[Ordered]]:
     return parts
 
 
-def _around(cells: list[Ordered]) -> Shape:
+def _around(cells: list[PlannedCell]) -> Shape:
     """The shape that holds any of the cells, for as long as all of them may take."""
 
     def most(name: str) -> Any:

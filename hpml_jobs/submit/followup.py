@@ -9,7 +9,7 @@ from hpml_jobs.core.cluster import GpuRequest, Rule
 from hpml_jobs.errors import UsageError
 from hpml_jobs.plan.plan import Plan
 from hpml_jobs.slurm.jobs import array_ids
-from hpml_jobs.study.manifest import Happening, ManifestLine
+from hpml_jobs.study.manifest import ManifestEvent, ManifestLine
 from hpml_jobs.submit.arrays import job_name
 from hpml_jobs.submit.sbatch import header, sbatch
 
@@ -30,7 +30,7 @@ def send_closing(plan: Plan, jobs: Iterable[str]) -> str:
     """
     job = sbatch(plan.study, script(plan, jobs))
     line = ManifestLine(
-        happening=Happening.SENT, batch=uuid.uuid4().hex, cells=(), jobs=(job,), closing=True
+        happening=ManifestEvent.SENT, batch=uuid.uuid4().hex, cells=(), jobs=(job,), closing=True
     )
     plan.study.append(line)
     return job

@@ -12,10 +12,10 @@ import msgspec
 
 from hpml_jobs.core.processes import die_with_parent
 from hpml_jobs.job.run import JOB_VARIABLE
-from hpml_jobs.plan.plan import Ordered, Plan
+from hpml_jobs.plan.plan import Plan, PlannedCell
 from hpml_jobs.study.attempt import Progress
 from hpml_jobs.study.cell_folder import CellFolder
-from hpml_jobs.study.manifest import Happening, ManifestLine
+from hpml_jobs.study.manifest import ManifestEvent, ManifestLine
 from hpml_jobs.submit.batches import ladders, shuffled
 from hpml_jobs.submit.send import write_cells
 
@@ -24,7 +24,7 @@ POLL_S = 0.2
 
 def run_all(
     plan: Plan,
-    cells: list[Ordered],
+    cells: list[PlannedCell],
     watch: Callable[[int, CellFolder, Progress], None],
     ended: Callable[[CellFolder], None],
 ) -> None:
@@ -41,7 +41,7 @@ def run_all(
     job = f"local-{os.getpid()}-{int(time.time())}"
     slugs = tuple(one.cell.slug for one in cells)
     line = ManifestLine(
-        happening=Happening.SENT, batch=uuid.uuid4().hex, cells=slugs, jobs=(job,) * len(slugs)
+        happening=ManifestEvent.SENT, batch=uuid.uuid4().hex, cells=slugs, jobs=(job,) * len(slugs)
     )
     write_cells(plan.study, cells)
     plan.study.keep_cluster(plan.cluster)

@@ -8,7 +8,7 @@ import shlex
 
 from hpml_jobs.core.cluster import sbatch_options
 from hpml_jobs.job.run import OOM_CODE
-from hpml_jobs.plan.plan import Ordered, Plan
+from hpml_jobs.plan.plan import Plan, PlannedCell
 from hpml_jobs.submit.arrays import job_name, python, setup
 from hpml_jobs.submit.batches import Batch, Way
 from hpml_jobs.submit.sbatch import header, sbatch
@@ -74,7 +74,7 @@ def script(plan: Plan, batch: Batch) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _cell(plan: Plan, one: Ordered) -> str:
+def _cell(plan: Plan, one: PlannedCell) -> str:
     """One cell: its name, and its share of the allocation."""
     asked = sbatch_options(one.shape, plan.cluster) | {"ntasks": one.shape.nodes}
     share = [f"--{name}={asked[name]}" for name in (*_OF_A_STEP, "ntasks") if name in asked]

@@ -8,7 +8,7 @@ from hpml_jobs import __version__
 from hpml_jobs.core.cluster import Cluster, Launcher, Shape, check_inventory
 from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.plan import machine
-from hpml_jobs.plan.plan import Ordered, Plan
+from hpml_jobs.plan.plan import Plan, PlannedCell
 from hpml_jobs.slurm import commands
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.study.cell_state import CellState
@@ -103,7 +103,7 @@ def plan_again(study: Study, states: list[CellState], changes: Changes) -> Plan:
         shape = changes.of(file.shape)
         check(shape)
         again = msgspec.structs.replace(file, shape=shape, hpml_jobs=__version__, supersedes=None)
-        one = Ordered(again, shape)
+        one = PlannedCell(again, shape)
         plan.cells.append(superseding(plan, one) if state.recorded else one)
     return plan
 

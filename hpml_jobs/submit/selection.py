@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from hpml_jobs.plan.plan import Ordered, Plan
+from hpml_jobs.plan.plan import Plan, PlannedCell
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.status.states import states
 from hpml_jobs.study.cell_state import CellState
@@ -13,7 +13,7 @@ from hpml_jobs.study.cell_state import CellState
 class Selection(NamedTuple):
     """Cells to send with why, and cells left out with why; keys are slugs."""
 
-    send: list[Ordered]
+    send: list[PlannedCell]
     because: dict[str, str]
     left_out: dict[str, CellState]
 
@@ -21,7 +21,7 @@ class Selection(NamedTuple):
 def select(plan: Plan) -> Selection:
     """Compare the plan with what is in the study; an oom record counts as finished."""
     known = {state.slug: state for state in states(plan.study, before_sending=True)}
-    send: list[Ordered] = []
+    send: list[PlannedCell] = []
     because: dict[str, str] = {}
     left_out: dict[str, CellState] = {}
     for one in plan.cells:
@@ -44,7 +44,7 @@ def _before(state: CellState) -> str:
     return f"{state.outcome.value} before"
 
 
-def superseding(plan: Plan, one: Ordered) -> Ordered:
+def superseding(plan: Plan, one: PlannedCell) -> PlannedCell:
     """The cell with leave to replace the record that is there now."""
     record = plan.study.cell(one.cell.slug).read_record()
     old = record.attempt.id if record else None

@@ -6,9 +6,9 @@ import msgspec
 
 from hpml_jobs.core.text import counted
 from hpml_jobs.errors import HpmlError
-from hpml_jobs.plan.plan import Ordered, Plan
+from hpml_jobs.plan.plan import Plan, PlannedCell
 from hpml_jobs.study.files import encode, write_whole
-from hpml_jobs.study.manifest import Happening, ManifestLine
+from hpml_jobs.study.manifest import ManifestEvent, ManifestLine
 from hpml_jobs.study.study import Study
 from hpml_jobs.submit import arrays, packs
 from hpml_jobs.submit.batches import Batch, Way, batches
@@ -29,7 +29,7 @@ def script(plan: Plan, batch: Batch) -> str:
     return write(plan, batch)
 
 
-def write_cells(study: Study, cells: list[Ordered]) -> None:
+def write_cells(study: Study, cells: list[PlannedCell]) -> None:
     """cell.json of every cell, before any job can look for it."""
     for one in cells:
         path = study.cell(one.cell.slug).cell_json
@@ -39,7 +39,7 @@ def write_cells(study: Study, cells: list[Ordered]) -> None:
             raise HpmlError(f"{path} cannot be written: {fault.strerror}") from fault
 
 
-def send(plan: Plan, cells: list[Ordered]) -> dict[str, str]:
+def send(plan: Plan, cells: list[PlannedCell]) -> dict[str, str]:
     """Send cells batch by batch; returns the job of each cell.
 
     Raises:
@@ -60,7 +60,7 @@ def _send_batch(plan: Plan, batch: Batch, sent: dict[str, str]) -> dict[str, str
     study = plan.study
     slugs = tuple(one.cell.slug for one in batch.cells)
     line = ManifestLine(
-        happening=Happening.SENDING,
+        happening=ManifestEvent.SENDING,
         batch=uuid.uuid4().hex,
         cells=slugs,
         shape=str(batch.shape),
@@ -73,11 +73,11 @@ def _send_batch(plan: Plan, batch: Batch, sent: dict[str, str]) -> dict[str, str
         ids = tuple(go(plan, batch))
     except RefusedError as fault:
         words = str(fault)
-        study.append(msgspec.structs.replace(line, happening=Happening.REFUSED, words=words))
+        study.append(msgspec.structs.replace(line, happening=ManifestEvent.REFUSED, words=words))
         raise SbatchRefusedError(
             f"sbatch refused {counted(len(slugs), 'cell')} ({batch.shape}): {words}; "
             f"{len(sent)} cells were sent before and are in {study.manifest}",
             dict(sent),
         ) from fault
-    study.append(msgspec.structs.replace(line, happening=Happening.SENT, jobs=ids))
+    study.append(msgspec.structs.replace(line, happening=ManifestEvent.SENT, jobs=ids))
     return dict(zip(slugs, ids, strict=True))

@@ -15,7 +15,7 @@ from hpml_jobs.core.measurements import Epoch, Steps
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.worker.fork_safety import await_idle_threads
 from hpml_jobs.worker.instruments.collectives import Ledger
-from hpml_jobs.worker.instruments.phases import Anatomy, Moments, anatomy
+from hpml_jobs.worker.instruments.phases import Anatomy, IterationMarks, split_phases
 from hpml_jobs.worker.instruments.timing import (
     Clock,
     Seconds,
@@ -68,13 +68,13 @@ class Lap(NamedTuple):
 
 
 class Ran(NamedTuple):
-    """One epoch of one rank; `anatomy` where it was instrumented, `ledger` its collectives."""
+    """One epoch of one rank; `split_phases` where it was instrumented, `ledger` its collectives."""
 
     epoch: Epoch
     times: Times
     losses: Tensor
     rates: list[float]
-    anatomy: Anatomy | None = None
+    split_phases: Anatomy | None = None
     ledger: Ledger | None = None
 
 
@@ -111,8 +111,8 @@ def instrumented_epoch(
     finally:
         strategy.ledger = None
     times = read_times(clock, lap.window, lap.moments)
-    moments = [Moments(*those) for those in lap.moments]
-    found = anatomy(lap.window, moments, ledger, overlaps=strategy.overlaps)
+    moments = [IterationMarks(*those) for those in lap.moments]
+    found = split_phases(lap.window, moments, ledger, overlaps=strategy.overlaps)
     epoch = summarise(training.cell, role, lap, times, found)
     return Ran(epoch, times, lap.losses, lap.rates, found, ledger)
 
@@ -121,7 +121,7 @@ def _run(training: Training, number: int, instruments: Instruments) -> Lap:
     """The loop; nothing in it waits for the device.
 
     Each iteration has two moments, the batch is there and the step is done; with fine instruments
-    the six of `Moments`.
+    the six of `IterationMarks`.
     """
     t, device, fine = training, training.strategy.devices[0], instruments.fine
     stamp, ledger, count = instruments.clock.stamp, t.strategy.ledger, instruments.iterations

@@ -24,7 +24,7 @@ from hpml_jobs.worker.instruments.collectives import fingerprint
 from hpml_jobs.worker.instruments.microbenchmark import all_reduce_times
 from hpml_jobs.worker.instruments.profiler import NoProfileError, look_through_profiler
 from hpml_jobs.worker.quantization.replica import quantize_replica
-from hpml_jobs.worker.results import Common, Measured, Teller, leave_record
+from hpml_jobs.worker.results import Common, Measured, ProgressWriter, write_record
 from hpml_jobs.worker.strategies import STRATEGIES, this_place
 from hpml_jobs.worker.training import Training, make_training
 
@@ -40,7 +40,7 @@ def measure(file: CellFile, folder: AttemptFolder) -> None:
     strategy.setup()
 
     training = make_training(cell, strategy, Path(file.data_root))
-    teller = Teller(folder, place.rank, cell.epochs)
+    teller = ProgressWriter(folder, place.rank, cell.epochs)
     ran = train(training, teller)
     teller.begin("test")
     rank = describe_rank(training, ran)
@@ -66,11 +66,11 @@ def measure(file: CellFile, folder: AttemptFolder) -> None:
         lost = [words for one in everyone for words in one.missing]
         model = models.describe(cell.workload.model, training.replica, flop)
         found = facts.gather(cell, strategy.backend, file.link_gb_per_s, lost)
-        leave_record(folder, file, everyone, Common(model, found, probe, quantized))
+        write_record(folder, file, everyone, Common(model, found, probe, quantized))
     strategy.close()
 
 
-def train(training: Training, teller: Teller) -> list[Ran]:
+def train(training: Training, teller: ProgressWriter) -> list[Ran]:
     """All epochs of training: warm-up, timed, under protocol=full instrumented, the rest plain."""
     cell = training.cell
     ran: list[Ran] = []
@@ -101,8 +101,8 @@ def watched(training: Training) -> Iterator[None]:
 def describe_rank(training: Training, ran: list[Ran]) -> Rank:
     """What this process measured and trained, and where; tests its replica."""
     cell, strategy, replica = training.cell, training.strategy, training.replica
-    anatomy = next((one.anatomy for one in ran if one.anatomy), None)
-    communicates = anatomy is not None and bool(anatomy.communication.messages)
+    split_phases = next((one.split_phases for one in ran if one.split_phases), None)
+    communicates = split_phases is not None and bool(split_phases.communication.messages)
     # Before the test: under ddp buffers differ between two iterations.
     parameters, buffers = fingerprint(replica.parameters()), fingerprint(replica.buffers())
     tested = test(training)
@@ -122,7 +122,7 @@ def describe_rank(training: Training, ran: list[Ran]) -> Rank:
         peak_memory_bytes=peak_memory_bytes(training),
         parameters_hash=parameters,
         buffers_hash=buffers,
-        communication=anatomy.communication if anatomy and communicates else None,
+        communication=split_phases.communication if split_phases and communicates else None,
         cards=training.cards,
     )
 

@@ -52,7 +52,7 @@ class Measured(NamedTuple):
             "curve_step_s": np.concatenate([one.times.step_s for one in ran]),
             "curve_lr": np.array([rate for one in ran for rate in one.rates]),
         }
-        found = next((one.anatomy for one in ran if one.anatomy), None)
+        found = next((one.split_phases for one in ran if one.split_phases), None)
         if found:
             arrays["parts_s"] = found.parts
         if found and len(found.duration_s):
@@ -64,7 +64,7 @@ class Measured(NamedTuple):
         return cls(rank, arrays, tuple(f"rank {rank.rank}: {words}" for words in missing))
 
 
-class Teller:
+class ProgressWriter:
     """Rank 0 says how far its cell is, between epochs; the others nothing."""
 
     def __init__(self, folder: AttemptFolder, rank: int, epochs: int) -> None:
@@ -106,7 +106,7 @@ class Common(NamedTuple):
     quantized: Quantized | None
 
 
-def leave_record(
+def write_record(
     folder: AttemptFolder, file: CellFile, everyone: list[Measured], common: Common
 ) -> None:
     """Write the arrays, then the record: where there is a record, everything is there.

@@ -96,7 +96,7 @@ def _lost(state: dict | None, why: str) -> str:
         return "status does not tell of it"
     if state["recorded"]:
         return ""
-    if state["outcome"] in ("ok", "waiting", "running") or not state["reason"]:
+    if state["outcome"] in ("ok", "pending", "running") or not state["reason"]:
         return f"{state['outcome']} without a record, {state['reason'] or 'no reason'}"
     return "the same command leaves it out" if why.startswith("left out") else ""
 

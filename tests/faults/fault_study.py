@@ -103,7 +103,7 @@ class Case:
 
         def over() -> bool:
             self.let_go()
-            return not any(s["outcome"] in ("waiting", "running") for s in self.states().values())
+            return not any(s["outcome"] in ("pending", "running") for s in self.states().values())
 
         wait_until(over, f"{self.name} ends")
         return self.states()

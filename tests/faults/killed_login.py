@@ -5,7 +5,7 @@ import signal
 import sys
 
 from hpml_jobs.__main__ import main
-from hpml_jobs.study.manifest import Happening, ManifestLine
+from hpml_jobs.study.manifest import ManifestEvent, ManifestLine
 from hpml_jobs.study.study import Study
 
 _append = Study.append
@@ -13,7 +13,7 @@ _append = Study.append
 
 def append(self: Study, line: ManifestLine) -> None:
     """The manifest's line, unless it is the one with the job."""
-    if line.happening is Happening.SENT:
+    if line.happening is ManifestEvent.SENT:
         os.kill(os.getpid(), signal.SIGKILL)
     _append(self, line)
 

@@ -65,8 +65,8 @@ def test_drained_nodes_end_their_cells_and_start_no_other(breakable, ledger) -> 
     nodes = ("gr001", "gr002")
     case.rig.drain(*nodes)
     case.let_go()
-    wait_until(lambda: _outcomes(case) == ["ok", "waiting"], "one has ended, one waits")
-    (waiting,) = [s for s in case.states().values() if s["outcome"] == "waiting"]
+    wait_until(lambda: _outcomes(case) == ["ok", "pending"], "one has ended, one waits")
+    (waiting,) = [s for s in case.states().values() if s["outcome"] == "pending"]
     assert waiting["reason"]
     case.rig.resume(*nodes)
     case.finish()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hpml_jobs.study.manifest import Happening
+from hpml_jobs.study.manifest import ManifestEvent
 from tests.faults.conftest import desk_for
 from tests.faults.fault_study import Case, stand_in, wait_until
 from tests.rig import Accounting, Rig, missing
@@ -34,7 +34,7 @@ def test_a_refused_sbatch_is_an_error_with_slurms_words(make, ledger) -> None:
     last = done.stderr.strip().splitlines()[-1]
     assert "sbatch refused 1 cell (1 node x 1 rtx8000" in last
     assert "has no allocation here" in last
-    assert happenings(case) == [Happening.SENDING, Happening.REFUSED]
+    assert happenings(case) == [ManifestEvent.SENDING, ManifestEvent.REFUSED]
     assert "has no allocation here" in case.state["reason"]
     ledger("sbatch refuses the account", case, "1 missing", "SLURM's words, exit code 1")
     assert list(case.asked().values()) == ["not sent yet"]  # without the fault it would be
@@ -50,7 +50,7 @@ def test_a_login_process_killed_before_the_manifests_line_loses_no_cell(make, le
         check=False,
     )
     assert killed.returncode == -signal.SIGKILL
-    assert happenings(case) == [Happening.SENDING]
+    assert happenings(case) == [ManifestEvent.SENDING]
     case.wait_held(1)  # SLURM has the job, the manifest has not
     assert case.state["outcome"] == "running"  # its attempt names the job
     assert list(case.asked().values()) == ["left out: running"]
@@ -67,7 +67,7 @@ def test_a_login_process_killed_in_sbatch_loses_no_cell(make, rig: Rig, ledger) 
     sending = case.begin(PATH=f"{folder}:{rig.env['PATH']}")
     sending.communicate(timeout=60)
     assert sending.returncode == -signal.SIGKILL
-    assert case.state["outcome"] in ("waiting", "running")  # found by where it writes
+    assert case.state["outcome"] in ("pending", "running")  # found by where it writes
     assert {why.partition(":")[0] for why in case.asked().values()} == {"left out"}
     case.finish()  # the job gives up: what it was to run was never laid down
     ledger("login process killed inside sbatch", case, "1 failed", "SLURM's job is found again")
@@ -140,7 +140,7 @@ def test_what_a_submit_limit_refuses_is_sent_later(limited, ledger) -> None:
     done = case.desk(*case.words)
     assert done.returncode == 1
     assert "QOSMaxSubmitJobPerUserLimit" in done.stderr
-    wait_until(lambda: happenings(case)[-1] == Happening.REFUSED, "it is written down")
+    wait_until(lambda: happenings(case)[-1] == ManifestEvent.REFUSED, "it is written down")
     first = case.finish()
     assert sorted(s["outcome"] for s in first.values()) == ["missing", "missing", "ok", "ok"]
     assert [s["reason"] for s in first.values() if s["outcome"] == "missing"] == [
@@ -177,5 +177,5 @@ def test_an_array_that_is_too_large(limited, ledger) -> None:
     assert "Invalid job array specification" in done.stderr
     ledger("sbatch refuses: array too large", case, "66 missing", "SLURM's words")
     case.desk.ok(*case.words, "+cluster.sbatch.hold=true")  # split at the cluster's own limit
-    assert {state["outcome"] for state in case.states().values()} == {"waiting"}
+    assert {state["outcome"] for state in case.states().values()} == {"pending"}
     case.rig.run("scancel", "--me").check_returncode()

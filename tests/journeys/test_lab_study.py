@@ -124,12 +124,12 @@ def test_what_does_not_depend_on_the_machine_passes_its_checks(full, desk: Progr
     sure = {"closure", "counts", "parameters", "short", "loader-bound"}
     together = {"replicas", "messages", "exposed", "profiler-messages"}
     for told in json.loads(desk.ok("record", "full", "--json"))["cells"]:
-        levels = {verdict["check"]: verdict["level"] for verdict in told["verdicts"]}
+        levels = {result["check"]: result["level"] for result in told["checks"]}
         alone = told["slug"].startswith("single")
         wanted = sure if alone else sure | together
         assert wanted <= set(levels)
         passed = wanted - {"short", "loader-bound"}
-        assert {levels[check] for check in passed} == {"pass"}, told["verdicts"]
+        assert {levels[check] for check in passed} == {"pass"}, told["checks"]
 
 
 def test_rerun_measures_again_and_keeps_the_old_record(lab, desk: Program) -> None:

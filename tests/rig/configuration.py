@@ -97,7 +97,7 @@ def empty_database(folder: Path) -> None:
 def _free_ports(count: int) -> list[int]:
     """Ports nobody listens on, clear of outgoing connections (32768 up) and rendezvous (20000 up).
 
-    Drawn at random, so that rigs starting at the same time do not choose alike.
+    RenderedTable at random, so that rigs starting at the same time do not choose alike.
     """
     free: list[int] = []
     for port in random.sample(range(10_000, 20_000), k=1000):

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from hpml_jobs.checks import Verdict
+from hpml_jobs.checks import CheckResult
 from hpml_jobs.core.cell import Cell, Protocol, Strategy
 from hpml_jobs.core.formulas import gradient_bytes
 from hpml_jobs.core.measurements import Card, Imported
@@ -183,5 +183,5 @@ def imported(
     )
 
 
-def judged(given: tuple[Verdict, ...], check: str) -> Verdict:
-    return next(verdict for verdict in given if verdict.check == check)
+def judged(given: tuple[CheckResult, ...], check: str) -> CheckResult:
+    return next(result for result in given if result.check == check)

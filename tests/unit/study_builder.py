@@ -13,7 +13,7 @@ from hpml_jobs.status.states import states
 from hpml_jobs.study.attempt import AttemptEnd
 from hpml_jobs.study.cell_state import CellState
 from hpml_jobs.study.files import encode, write_whole
-from hpml_jobs.study.manifest import Happening, ManifestLine
+from hpml_jobs.study.manifest import ManifestEvent, ManifestLine
 from hpml_jobs.study.study import Study
 from tests.unit.builders import cell, record
 
@@ -37,7 +37,7 @@ class Made:
         """Cells as jobs: send(b32="17_0", b64="17_1"); in one submission."""
         slugs = tuple(self.cells[int(name[1:])].slug for name in jobs)
         line = ManifestLine(
-            happening=Happening.SENT, batch="b1", cells=slugs, jobs=tuple(jobs.values())
+            happening=ManifestEvent.SENT, batch="b1", cells=slugs, jobs=tuple(jobs.values())
         )
         self.study.append(line)
 

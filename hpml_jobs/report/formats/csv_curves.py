@@ -8,7 +8,7 @@ from math import ceil
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.report.merge import curves
 from hpml_jobs.report.merge import learning as learnt
-from hpml_jobs.report.merge.cells import Found
+from hpml_jobs.report.merge.cells import CellResult
 from hpml_jobs.report.merge.curves import Curve, NoCurveError
 from hpml_jobs.report.report import Report
 
@@ -42,7 +42,7 @@ def curves_csv(report: Report, most: int = ROWS) -> str | None:
     return text.getvalue() if text.tell() > empty else None
 
 
-def _iterations(found: Found) -> int:
+def _iterations(found: CellResult) -> int:
     ranks = found.record.ranks if found.record else ()
     return sum(epoch.iterations for epoch in learnt.training(ranks[0])) if ranks else 0
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from hpml_jobs.report.merge.cells import Found
+from hpml_jobs.report.merge.cells import CellResult
 from hpml_jobs.report.merge.entries import Entry
 from hpml_jobs.report.report import Report
 from hpml_jobs.report.text.captions import row_label
@@ -121,7 +121,7 @@ def _cells(report: Report) -> Iterator[dict[str, Any]]:
     yield from (_row(found) for found in report.unplaced)
 
 
-def _row(found: Found) -> dict[str, Any]:
+def _row(found: CellResult) -> dict[str, Any]:
     """One cell: how it stands, what it measured, then all that was asked for and all facts."""
     record = found.record
     row: dict[str, Any] = {"slug": found.slug}

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hpml_jobs.report.merge.cells import Found
+from hpml_jobs.report.merge.cells import CellResult
 from hpml_jobs.report.report import Group, Report
 from hpml_jobs.report.table import Table
 from hpml_jobs.study.files import encode
@@ -51,5 +51,5 @@ def _table(table: Table) -> dict[str, Any]:
     return {name: getattr(table, name) for name in told}
 
 
-def _absent(found: Found) -> dict[str, str]:
+def _absent(found: CellResult) -> dict[str, str]:
     return {"cell": found.slug, "outcome": found.outcome.value, "reason": found.reason}

@@ -4,11 +4,11 @@ from typing import Any
 
 from hpml_jobs.core import formulas
 from hpml_jobs.core.cell import Strategy
-from hpml_jobs.core.value import Settled
+from hpml_jobs.core.value import Value
 from hpml_jobs.report.merge.run_values import Values
 
 
-class Bandwidth(Settled, frozen=True, kw_only=True):
+class Bandwidth(Value, frozen=True, kw_only=True):
     """GB/s of gradients only: neither buffers nor their time are in it; None is unknown.
 
     `algorithm`, `bus`: by the time of the rank with the least, since on an early rank the time

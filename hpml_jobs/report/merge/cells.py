@@ -8,7 +8,7 @@ import msgspec
 from hpml_jobs.core.cell import Cell, CellFile
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.validation import InvalidRecordError
-from hpml_jobs.core.value import Settled
+from hpml_jobs.core.value import Value
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.study.cell_folder import CellFolder
@@ -16,7 +16,7 @@ from hpml_jobs.study.cell_state import CellState
 from hpml_jobs.study.study import Study
 
 
-class Found(Settled, frozen=True, kw_only=True):
+class CellResult(Value, frozen=True, kw_only=True):
     """One cell of a study.
 
     `record` is a valid one (ok or oom); `reason` says why there is no number; `cell` is None where
@@ -39,7 +39,7 @@ class Found(Settled, frozen=True, kw_only=True):
         return self.record is not None and self.outcome is Outcome.OK
 
 
-def read(study: Study, states: Mapping[str, CellState]) -> list[Found]:
+def read(study: Study, states: Mapping[str, CellState]) -> list[CellResult]:
     """Every cell that has a folder or a state, by slug; no cell is left out."""
     folders = {folder.slug: folder for folder in study.cells()}
     gone = (_gone(states[slug]) for slug in states if slug not in folders)
@@ -47,18 +47,20 @@ def read(study: Study, states: Mapping[str, CellState]) -> list[Found]:
     return sorted([*here, *gone], key=lambda found: found.slug)
 
 
-def _gone(state: CellState) -> Found:
+def _gone(state: CellState) -> CellResult:
     reason = f"its folder is gone ({_why(state)})"
-    return Found(slug=state.slug, cell=None, outcome=_without_record(state), reason=reason)
+    return CellResult(slug=state.slug, cell=None, outcome=_without_record(state), reason=reason)
 
 
-def _look(folder: CellFolder, state: CellState | None) -> Found:
+def _look(folder: CellFolder, state: CellState | None) -> CellResult:
     file, broken = _read_cell(folder)
     found = _judged(folder, state, file.cell if file else None, broken)
     return msgspec.structs.replace(found, ladder=True) if file and file.ladder else found
 
 
-def _judged(folder: CellFolder, state: CellState | None, cell: Cell | None, broken: str) -> Found:
+def _judged(
+    folder: CellFolder, state: CellState | None, cell: Cell | None, broken: str
+) -> CellResult:
     warning = state.warning if state else ""
     try:
         record = folder.read_record()
@@ -66,14 +68,16 @@ def _judged(folder: CellFolder, state: CellState | None, cell: Cell | None, brok
         reason = _joined(f"invalid: {_short(folder, fault)}", broken)
         if state is not None and state.outcome.active:
             reason = _joined(reason, f"now {_why(state)}")
-        return Found(
+        return CellResult(
             slug=folder.slug, cell=cell, outcome=Outcome.INVALID, reason=reason, warning=warning
         )
     if record is None:
         reason = _joined(broken, _why(state))
         outcome = _without_record(state)
-        return Found(slug=folder.slug, cell=cell, outcome=outcome, reason=reason, warning=warning)
-    return Found(
+        return CellResult(
+            slug=folder.slug, cell=cell, outcome=outcome, reason=reason, warning=warning
+        )
+    return CellResult(
         slug=folder.slug,
         cell=record.cell,
         record=record,

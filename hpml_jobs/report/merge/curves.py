@@ -9,7 +9,7 @@ from hpml_jobs.core.measurements import Epoch
 from hpml_jobs.core.record import Record
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.report.merge import learning as learnt
-from hpml_jobs.report.merge.cells import Found
+from hpml_jobs.report.merge.cells import CellResult
 
 if TYPE_CHECKING:
     import numpy as np
@@ -45,12 +45,12 @@ class Curve(NamedTuple):
         return [sum(e.iterations for e in self.epochs[:n]) for n in range(len(self.epochs))]
 
 
-def has_curve(found: Found) -> bool:
+def has_curve(found: CellResult) -> bool:
     """Whether there is a file that should hold the run's curves."""
     return found.measured and found.iterations is not None and found.iterations.is_file()
 
 
-def read(found: Found) -> Curve:
+def read(found: CellResult) -> Curve:
     """The curves of a cell's run.
 
     Raises:

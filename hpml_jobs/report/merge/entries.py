@@ -8,9 +8,9 @@ import msgspec
 from hpml_jobs.core import formulas
 from hpml_jobs.core.cell import Cell, Strategy
 from hpml_jobs.core.record import Model, Record
-from hpml_jobs.core.value import Settled
+from hpml_jobs.core.value import Value
 from hpml_jobs.report.merge.bandwidth import Bandwidth, bandwidth
-from hpml_jobs.report.merge.cells import Found
+from hpml_jobs.report.merge.cells import CellResult
 from hpml_jobs.report.merge.run_values import Values, medians, of_record
 from hpml_jobs.slurm.states import Outcome
 
@@ -29,7 +29,7 @@ class Row(NamedTuple):
         return self.strategy is Strategy.SINGLE and not self.treatment
 
 
-class Timing(Settled, frozen=True, kw_only=True):
+class Timing(Value, frozen=True, kw_only=True):
     """Medians over the runs of one place: seconds per epoch, with and without data loading.
 
     `train_s`, `stall_s`, `gradient_bytes` and `loader_workers_total` may be unknown where the
@@ -46,7 +46,7 @@ class Timing(Settled, frozen=True, kw_only=True):
     loader_workers_total: int | None
 
 
-class Scaling(Settled, frozen=True, kw_only=True):
+class Scaling(Value, frozen=True, kw_only=True):
     """What follows from the baseline at the same batch; Karp-Flatt needs more than one GPU."""
 
     efficiency: float
@@ -54,7 +54,7 @@ class Scaling(Settled, frozen=True, kw_only=True):
     karp_flatt: float | None
 
 
-class Residual(Settled, frozen=True, kw_only=True):
+class Residual(Value, frozen=True, kw_only=True):
     """The lab's estimate, seconds per epoch: `comm_s` beyond single-GPU iterations, the rest.
 
     `bus_gb_per_s` (GB = 1e9 bytes) is None where `comm_s` is not above zero. `with_loading`: from
@@ -67,7 +67,7 @@ class Residual(Settled, frozen=True, kw_only=True):
     with_loading: bool = False
 
 
-class Entry(Settled, frozen=True, kw_only=True):
+class Entry(Value, frozen=True, kw_only=True):
     """N GPUs with one strategy and treatment at one batch per GPU, made of `cells`.
 
     `runs` are those with numbers, `values` their medians. Without a valid record there is no
@@ -110,7 +110,7 @@ def row_order(row: Row) -> tuple[int, int, int, str]:
     return row.gpus, row.nodes, list(Strategy).index(row.strategy), row.treatment
 
 
-def place_order(found: Found) -> tuple[object, ...]:
+def place_order(found: CellResult) -> tuple[object, ...]:
     """Cells stand by row, batch, seed and repeat; those of which nothing is known stand first."""
     cell = found.cell
     if cell is None:
@@ -118,12 +118,12 @@ def place_order(found: Found) -> tuple[object, ...]:
     return (row_order(row_of(cell)), cell.batch, cell.seed, cell.repeat, found.slug)
 
 
-def entries(cells: Iterable[Found], uncertain: Collection[str] = ()) -> list[Entry]:
+def entries(cells: Iterable[CellResult], uncertain: Collection[str] = ()) -> list[Entry]:
     """An entry for every place that was asked for, by row and batch.
 
     `uncertain` cells may belong to other conditions: nothing is claimed of their outcome.
     """
-    places: dict[tuple[Row, int], list[Found]] = {}
+    places: dict[tuple[Row, int], list[CellResult]] = {}
     for found in cells:
         if found.cell is not None:
             places.setdefault((row_of(found.cell), found.cell.batch), []).append(found)
@@ -133,7 +133,7 @@ def entries(cells: Iterable[Found], uncertain: Collection[str] = ()) -> list[Ent
     return sorted(derived, key=lambda entry: (row_order(entry.row), entry.batch_per_gpu))
 
 
-def _timed(row: Row, batch: int, runs: Sequence[Found], uncertain: Collection[str]) -> Entry:
+def _timed(row: Row, batch: int, runs: Sequence[CellResult], uncertain: Collection[str]) -> Entry:
     """One place with its timing; without any, the outcome that says most."""
     records = [run.record for run in runs if run.record is not None and run.measured]
     measured = tuple(of_record(record) for record in records)
@@ -230,7 +230,7 @@ def _residual_gb_per_s(strategy: Strategy, sent: int, comm_s: float, gpus: int) 
     return formulas.bus_gb_per_s(sent, comm_s, gpus)
 
 
-def model_of(cells: Iterable[Found]) -> Model | None:
+def model_of(cells: Iterable[CellResult]) -> Model | None:
     """What was really trained, from the first record that tells."""
     return next(
         (found.record.model for found in cells if found.record and found.record.model), None

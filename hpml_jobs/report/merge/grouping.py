@@ -6,9 +6,9 @@ import msgspec
 
 from hpml_jobs.core.cell import Cell, Device, Protocol
 from hpml_jobs.core.record import Facts, Record
-from hpml_jobs.core.value import Settled
+from hpml_jobs.core.value import Value
 from hpml_jobs.core.workload import Workload
-from hpml_jobs.report.merge.cells import Found
+from hpml_jobs.report.merge.cells import CellResult
 from hpml_jobs.report.merge.entries import place_order
 
 Conditions = tuple[tuple[str, str], ...]
@@ -25,7 +25,7 @@ NONE = "none"
 _WORKLOAD_FIELDS = msgspec.structs.fields(Workload)
 
 
-class Alike(Settled, frozen=True, kw_only=True):
+class ConditionGroup(Value, frozen=True, kw_only=True):
     """Cells that may share a table.
 
     `measured_as` is empty where none of them has a record. A cell that ran under unknown conditions
@@ -34,7 +34,7 @@ class Alike(Settled, frozen=True, kw_only=True):
 
     asked: Conditions
     measured_as: Conditions
-    cells: tuple[Found, ...]
+    cells: tuple[CellResult, ...]
     uncertain: frozenset[str] = frozenset()
 
     @property
@@ -123,10 +123,10 @@ def _word(value: object) -> str:
             return str(value) or "not known"
 
 
-def group(cells: Iterable[Found]) -> list[Alike]:
+def group(cells: Iterable[CellResult]) -> list[ConditionGroup]:
     """Cells (those whose cell is known) in groups that may share tables, in a settled order."""
-    measured: dict[tuple[Conditions, Conditions], list[Found]] = {}
-    others: list[tuple[Conditions, Found]] = []
+    measured: dict[tuple[Conditions, Conditions], list[CellResult]] = {}
+    others: list[tuple[Conditions, CellResult]] = []
     for found in cells:
         if found.cell is None:
             continue
@@ -144,7 +144,7 @@ def group(cells: Iterable[Found]) -> list[Alike]:
         if len(homes) > 1:
             uncertain.add(found.slug)
     return [
-        Alike(
+        ConditionGroup(
             asked=key,
             measured_as=facts,
             cells=tuple(sorted(members, key=place_order)),
@@ -164,7 +164,7 @@ def _conditions(record: Record | None) -> Conditions | None:
     return measured_as(record, facts)
 
 
-def differences(groups: Sequence[Alike]) -> dict[str, list[str]]:
+def differences(groups: Sequence[ConditionGroup]) -> dict[str, list[str]]:
     """What sets groups apart: what -> each group's value, in the groups' order.
 
     Two workloads differ in nearly everything; there the name says enough.

@@ -8,7 +8,7 @@ import msgspec
 from hpml_jobs.core import formulas
 from hpml_jobs.core.measurements import TRAINING, Communication, Phases, Probe
 from hpml_jobs.core.record import Record
-from hpml_jobs.core.value import Settled
+from hpml_jobs.core.value import Value
 
 TRAINED = (*TRAINING, "plain")
 """Roles of the epochs that train the model."""
@@ -17,7 +17,7 @@ PEAK_FROM_BYTES = 64 * 1024**2
 """The microbenchmark's peak is looked for in messages of this size and more (64 MiB)."""
 
 
-class Values(Settled, frozen=True, kw_only=True):
+class Values(Value, frozen=True, kw_only=True):
     """One run, or medians over runs: seconds per epoch, unless a name says otherwise.
 
     What a record cannot tell is None: the instrumented epoch with protocol=lab, communication on

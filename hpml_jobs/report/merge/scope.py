@@ -3,28 +3,28 @@
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 
-from hpml_jobs.checks import Level, Verdict
+from hpml_jobs.checks import CheckResult, Level
 from hpml_jobs.core.cell import Device, Protocol, Strategy
 from hpml_jobs.core.record import Record
-from hpml_jobs.core.value import Settled
+from hpml_jobs.core.value import Value
 from hpml_jobs.report.merge.entries import Entry, Row, row_order
-from hpml_jobs.report.merge.grouping import Alike
+from hpml_jobs.report.merge.grouping import ConditionGroup
 from hpml_jobs.report.text.notes import BASELINE, Place
 
 
-class Scope(Settled, frozen=True, kw_only=True, dict=True):
+class Scope(Value, frozen=True, kw_only=True, dict=True):
     """What the tables of one group are made from.
 
     `elsewhere` tells in which other group of unlike records a place has a number; `setting` is
-    the line of a caption that is the same for all of them; `verdicts` are those of its cells.
+    the line of a caption that is the same for all of them; `checks` are those of its cells.
     """
 
-    alike: Alike
+    alike: ConditionGroup
     device: Device
     entries: tuple[Entry, ...]
     setting: str
     elsewhere: Mapping[Place, int]
-    verdicts: Mapping[str, tuple[Verdict, ...]] = {}
+    checks: Mapping[str, tuple[CheckResult, ...]] = {}
 
     @cached_property
     def timed(self) -> tuple[Entry, ...]:
@@ -47,12 +47,12 @@ class Scope(Settled, frozen=True, kw_only=True, dict=True):
         """The records an entry is made of, by seed and repeat."""
         return [self._measured[slug] for slug in entry.cells if slug in self._measured]
 
-    def verdicts_of(self, entry: Entry, level: Level) -> Iterator[tuple[str, Verdict]]:
+    def verdicts_of(self, entry: Entry, level: Level) -> Iterator[tuple[str, CheckResult]]:
         """Verdicts of one level on an entry's cells, with the cell's slug."""
         for slug in entry.cells:
-            for verdict in self.verdicts.get(slug, ()):
-                if verdict.level is level:
-                    yield slug, verdict
+            for result in self.checks.get(slug, ()):
+                if result.level is level:
+                    yield slug, result
 
     def failed(self, entry: Entry) -> bool:
         """Whether one of its runs fails a check."""
@@ -68,7 +68,7 @@ class Scope(Settled, frozen=True, kw_only=True, dict=True):
         return self._baselines.get(batch)
 
 
-class Part(Settled, frozen=True, kw_only=True):
+class Part(Value, frozen=True, kw_only=True):
     """One strategy beside the baseline: rows and batches found, and the entry at each place."""
 
     scope: Scope

@@ -126,10 +126,10 @@ def told_apart(one: Sequence[float], other: Sequence[float]) -> str:
     >>> told_apart([9.0, 9.1], [8.0, 8.2])
     'slower (2 runs: 50 % sure)'
     """
-    verdict = differ(one, other)
-    if verdict is None:
+    result = differ(one, other)
+    if result is None:
         return "one run cannot tell"
-    if not verdict:
+    if not result:
         return "not told apart"
     word = "faster" if median(one) < median(other) else "slower"
     fewest = min(len(one), len(other))

@@ -42,7 +42,7 @@ def plots(report: Report) -> dict[str, bytes]:
 
 
 def _png(figure: "Figure") -> bytes:
-    """Drawn once, and laid out with it; savefig would do all of that twice."""
+    """RenderedTable once, and laid out with it; savefig would do all of that twice."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415
 
     content = io.BytesIO()

@@ -51,7 +51,7 @@ class About(NamedTuple):
     answer: str = ""
 
 
-class Drawn(NamedTuple):
+class RenderedTable(NamedTuple):
     """The parts of a table that follow from columns and items."""
 
     blocks: tuple[Block, ...]
@@ -65,7 +65,7 @@ def drawn(
     heads: Sequence[Columns[T]],
     below: Callable[[T], Line | None] = lambda _: None,
     mark: Callable[[T], str] = lambda _: "",
-) -> Drawn:
+) -> RenderedTable:
     """A line per item, and one `below` it where there is something to say; the sheet beside.
 
     `mark` stands before the first number of a line.
@@ -80,7 +80,7 @@ def drawn(
         under = below(item)
         lines += [under] if under else []
     every = [column for head in heads for column in head.columns if column.name]
-    return Drawn(
+    return RenderedTable(
         blocks=tuple(_block(head) for head in shown),
         lines=tuple(lines),
         sheet=Sheet(
@@ -100,7 +100,7 @@ def _text(column: Column[T], item: T) -> str:
     return DASH if value is None else column.words(value)
 
 
-def table(scope: Scope, about: About, shown: Drawn, said: Iterable[str] = ()) -> Table:
+def table(scope: Scope, about: About, shown: RenderedTable, said: Iterable[str] = ()) -> Table:
     """A full table of a group; `said` are the notes under it."""
     return Table(
         label=about.label,
@@ -141,7 +141,7 @@ def places(
     entries: Iterable[Entry],
     heads: Sequence[Columns[Entry]],
     below: Callable[[Entry], Line | None] = lambda _: None,
-) -> Drawn:
+) -> RenderedTable:
     """A line per entry, marked where it fails a check."""
     return drawn(
         entries,

@@ -5,7 +5,7 @@ from statistics import median
 
 from hpml_jobs.report.merge import curves
 from hpml_jobs.report.merge import learning as learnt
-from hpml_jobs.report.merge.cells import Found
+from hpml_jobs.report.merge.cells import CellResult
 from hpml_jobs.report.merge.curves import NoCurveError
 from hpml_jobs.report.merge.entries import Entry
 from hpml_jobs.report.merge.scope import Scope
@@ -57,7 +57,7 @@ def curve_table(scope: Scope) -> Table | None:
     return table(scope, about, places(scope, own, heads), said)
 
 
-def _ends(found: Found) -> tuple[float, float]:
+def _ends(found: CellResult) -> tuple[float, float]:
     """The mean loss of the first and of the last tenth of a run's iterations."""
     values = curves.read(found).loss
     tenth = max(1, len(values) // 10)

@@ -132,7 +132,7 @@ class Fitted(NamedTuple):
     line: AlphaBeta
 
     @property
-    def verdict(self) -> str:
+    def result(self) -> str:
         """Whether the line may be used, and what is used instead."""
         if self.line.accepted:
             return "accepted"
@@ -187,5 +187,5 @@ _FIT_HEADS: tuple[Columns[Fitted], ...] = (
             Column("worst_residual", "worst", lambda f: _residual(f.line.worst_residual), percent),
         ),
     ),
-    Columns("verdict", (Column("verdict", "", lambda f: f.verdict),), text=True),
+    Columns("result", (Column("result", "", lambda f: f.result),), text=True),
 )

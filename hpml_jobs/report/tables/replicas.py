@@ -148,10 +148,10 @@ def _answer(scope: Scope, own: list[Entry]) -> str:
         return ""
     drifted = [e for e in beside if _same(scope, e, _buffers) == "differ"]
     kept = all(_same(scope, entry, _parameters) == "equal" for entry in drifted)
-    verdict = ""
+    result = ""
     if drifted and kept:
-        verdict = " They keep the parameters equal, not BatchNorm's buffers."
-    return f"{QUESTION}{verdict} {told}."
+        result = " They keep the parameters equal, not BatchNorm's buffers."
+    return f"{QUESTION}{result} {told}."
 
 
 def _told(scope: Scope, entry: Entry) -> str:

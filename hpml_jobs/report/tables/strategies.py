@@ -36,7 +36,7 @@ class Rivals(NamedTuple):
         return ratio_interval(epochs_of(self.other).runs, epochs_of(self.fastest).runs)
 
     @property
-    def verdict(self) -> str:
+    def result(self) -> str:
         """What the other is, in words."""
         return told_apart(epochs_of(self.other).runs, epochs_of(self.fastest).runs)
 
@@ -100,7 +100,7 @@ _HEADS: tuple[Columns[Rivals], ...] = (
     Columns("fastest, s", (Column("", "", lambda pair: _told(pair.fastest)),), text=True),
     Columns("other, s", (Column("", "", lambda pair: _told(pair.other)),), text=True),
     Columns("ratio", (Column("", "", lambda pair: pair.ratio_interval, _ends),)),
-    Columns("the other is", (Column("verdict", "", lambda pair: pair.verdict),), text=True),
+    Columns("the other is", (Column("result", "", lambda pair: pair.result),), text=True),
     Columns(
         "",
         (

@@ -39,8 +39,8 @@ def _by_check(
     """Check -> reason -> the entries (one for each run) it holds for."""
     found: dict[str, dict[str, list[Entry]]] = {}
     for entry in entries:
-        for _, verdict in scope.verdicts_of(entry, level):
-            found.setdefault(verdict.check, {}).setdefault(verdict.reason, []).append(entry)
+        for _, result in scope.verdicts_of(entry, level):
+            found.setdefault(result.check, {}).setdefault(result.reason, []).append(entry)
     return found
 
 
@@ -68,18 +68,18 @@ def _label(scope: Scope) -> Callable[[Row], str]:
     return lambda row: row_label(row, scope.device)
 
 
-def verdicts(scope: Scope) -> Table:
+def checks(scope: Scope) -> Table:
     """Every check that did not pass, with its reason, and how many did."""
     rows = [
-        (slug, verdict.check, verdict.level.value, verdict.reason)
+        (slug, result.check, result.level.value, result.reason)
         for entry in scope.entries
         for slug in entry.cells
-        for verdict in scope.verdicts.get(slug, ())
+        for result in scope.checks.get(slug, ())
     ]
     passed = [row for row in rows if row[2] == Level.PASS.value]
     judged = len({row[0] for row in rows})
     return Table(
-        label="verdicts",
+        label="checks",
         title="Verdicts",
         corner="",
         blocks=(),
@@ -106,7 +106,7 @@ def _told(scope: Scope, level: Level) -> list[str]:
             own = [entry for entries in reasons.values() for entry in entries]
             lines.append(
                 f"{head}: {counted(len(own), 'cell')}: {_where(scope, own)}; the first: "
-                f"{next(iter(reasons))}; each with its reason in verdicts.csv"
+                f"{next(iter(reasons))}; each with its reason in checks.csv"
             )
     return lines
 

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from hpml_jobs.core.cell import Cell, Device, Strategy
-from hpml_jobs.report.merge.cells import Found
+from hpml_jobs.report.merge.cells import CellResult
 from hpml_jobs.report.merge.entries import Entry, Row, row_of, row_order
-from hpml_jobs.report.merge.grouping import Alike
+from hpml_jobs.report.merge.grouping import ConditionGroup
 from hpml_jobs.report.text.captions import row_label, unit
 from hpml_jobs.report.text.numbers import seconds
 
@@ -17,7 +17,7 @@ Place = tuple[Row, int]
 
 
 def absences(
-    alike: Alike,
+    alike: ConditionGroup,
     entries: Sequence[Entry],
     places: Collection[Place],
     device: Device,
@@ -97,7 +97,7 @@ def no_bandwidth(entries: Iterable[Entry], device: Device) -> list[str]:
     ]
 
 
-def warnings(cells: Iterable[Found], places: Collection[Place]) -> list[str]:
+def warnings(cells: Iterable[CellResult], places: Collection[Place]) -> list[str]:
     """What is to be known about cells that have a number all the same."""
     return [
         f"{found.slug}: {found.warning}"

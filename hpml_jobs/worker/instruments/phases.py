@@ -14,7 +14,7 @@ from hpml_jobs.worker.instruments.timing import Clock, Seconds, Stamp, Window
 Interval = tuple[float, float]
 
 
-class Moments(NamedTuple):
+class IterationMarks(NamedTuple):
     """The stamps of one iteration; on CUDA the device passes them when the work before is done."""
 
     batch: Stamp  # the batch is there
@@ -56,8 +56,8 @@ class Anatomy(NamedTuple):
     served_s: Seconds
 
 
-def anatomy(
-    window: Window, moments: Sequence[Moments], ledger: Ledger, *, overlaps: bool
+def split_phases(
+    window: Window, moments: Sequence[IterationMarks], ledger: Ledger, *, overlaps: bool
 ) -> Anatomy:
     """Phases and communication; `overlaps`: collectives start before backward is over."""
     clock = ledger.clock
@@ -117,7 +117,7 @@ def served(
 def _parts(
     clock: Clock,
     before: Stamp,
-    those: Moments,
+    those: IterationMarks,
     collectives: Sequence[Collective],
     *,
     overlaps: bool,

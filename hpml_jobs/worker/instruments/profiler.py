@@ -161,7 +161,7 @@ def summary(events: Sequence[Event], ran: Ran) -> Trace:
         comm_s=comm_s,
         overlap_s=max(0.0, compute_s + comm_s - busy_s),
         idle_s=max(0.0, window_s - busy_s),
-        instruments_comm_s=ran.anatomy.communication.total_s if ran.anatomy else 0.0,
+        instruments_comm_s=ran.split_phases.communication.total_s if ran.split_phases else 0.0,
         messages=len(collectives),
         message_bytes=None if None in sizes else sum(size for size in sizes if size),
         instruments_messages=len(noted),

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import pytest
 from msgspec.structs import replace
 
-from hpml_jobs import checks as verdicts
+from hpml_jobs import checks
 from hpml_jobs.checks import Level, in_short, of_record, of_study
 from hpml_jobs.checks import comparability as comparisons
 from hpml_jobs.checks import imported as secondhand
@@ -180,16 +180,16 @@ def test_buffers_that_follow_no_batch_are_equal_by_right() -> None:
 
 def test_a_clean_record_passes_every_check() -> None:
     told = of_record(clean())
-    assert len(told) == len(verdicts.MEASURED)  # every one of them could be applied
-    assert {verdict.level for verdict in told} == {Level.PASS}
+    assert len(told) == len(checks.MEASURED)  # every one of them could be applied
+    assert {result.level for result in told} == {Level.PASS}
     assert in_short(told) == ""
 
 
 def test_a_clean_study_passes_every_check_and_each_of_them_has_a_test_that_makes_it_fire() -> None:
     judgement = of_study(study())
     assert [in_short(told) for told in judgement.values()] == ["", "", ""]
-    names = {verdict.check for told in judgement.values() for verdict in told}
-    functions = {*verdicts.MEASURED, *comparisons.IN_TABLE, *comparisons.IN_STUDY}
+    names = {result.check for told in judgement.values() for result in told}
+    functions = {*checks.MEASURED, *comparisons.IN_TABLE, *comparisons.IN_STUDY}
     of_imported = {comparisons.lab_residual, comparisons.resolution}
     assert len(names) == len(functions - of_imported)
     assert names == {case.check for case in [*ALONE, *BESIDE]} | {"scatter"}
@@ -200,7 +200,7 @@ def test_a_clean_study_passes_every_check_and_each_of_them_has_a_test_that_makes
 def test_what_cannot_be_applied_is_not_there(strategy: Strategy, protocol: Protocol) -> None:
     gpus = 1 if strategy is Strategy.SINGLE else 4
     told = of_record(record(cell(strategy=strategy, gpus=gpus, protocol=protocol)))
-    names = {verdict.check for verdict in told}
+    names = {result.check for result in told}
     assert {"counts", "parameters", "loss", "loader-bound", "short"} <= names
     assert not names & {"throttled", "other-processes", "flops"}  # nothing is known of the GPU
     if protocol is Protocol.LAB:
@@ -218,7 +218,7 @@ def test_out_of_memory_is_not_judged() -> None:
 
 def test_an_unknown_gpu_and_a_cpu_have_no_peak() -> None:
     for one in (clean(cell(batch=32, device=Device.CPU)), of_facts(gpu_model="Riva 128")(clean())):
-        assert "flops" not in {verdict.check for verdict in of_record(one)}
+        assert "flops" not in {result.check for result in of_record(one)}
 
 
 def test_messages_that_overlap_each_other_are_held_against_the_best_size() -> None:
@@ -279,7 +279,7 @@ def test_a_baseline_with_a_recipe_is_no_baseline_and_rivals_are_treated_alike() 
     scaled = Recipe(name="scaled", scaled=True)
     one = clean(cell(gpus=1, batch=32, strategy=Strategy.SINGLE, recipe=scaled), epoch_s=60.0)
     dp = clean(cell(batch=32, strategy=Strategy.DP, recipe=scaled), attempt=an_hour_later())
-    found = {verdict.check: verdict.level for verdict in of_study([clean(), one, dp])[DDP4.slug]}
+    found = {result.check: result.level for result in of_study([clean(), one, dp])[DDP4.slug]}
     assert "efficiency" not in found
     assert "loader-workers" not in found
 
@@ -293,7 +293,7 @@ def test_cells_of_other_tables_overlap_too_but_nothing_else_is_compared() -> Non
     other = clean(cell(batch=32, workload=replace(DIGITS, lr=0.1)), facts=replace(FACTS, torch="1"))
     told = of_study([clean(), other])[DDP4.slug]
     assert judged(told, "overlap").level is Level.WARN
-    assert "conditions" not in {verdict.check for verdict in told}
+    assert "conditions" not in {result.check for result in told}
 
 
 # ---- timings measured elsewhere ----
@@ -326,12 +326,12 @@ def test_a_plausible_imported_timing_passes_all_its_checks() -> None:
     whole = {"train_s": 10.2, "compute_s": 8.2, "comm_s": 2.0, "iterations": 391}
     told = of_record(imported(link_gb_per_s=25.0, **whole))
     assert len(told) == len(secondhand.CHECKS)
-    assert {verdict.level for verdict in told} == {Level.PASS}
-    assert {name for name, *_ in ELSEWHERE} == {verdict.check for verdict in told}
+    assert {result.level for result in told} == {Level.PASS}
+    assert {name for name, *_ in ELSEWHERE} == {result.check for result in told}
 
 
 def test_an_epoch_time_alone_is_hardly_judged() -> None:
-    assert {verdict.check for verdict in of_record(imported())} == {"flops", "short"}
+    assert {result.check for result in of_record(imported())} == {"flops", "short"}
 
 
 def test_computation_that_is_the_baseline_over_n_is_said_to_be_a_definition() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from hpml_jobs.checks import Level, Verdict, of_record, of_study
+from hpml_jobs.checks import CheckResult, Level, of_record, of_study
 from hpml_jobs.core import formulas
 from hpml_jobs.core.cell import Strategy
 from hpml_jobs.core.validation import InvalidRecordError, decode
@@ -46,8 +46,8 @@ def texts(table: Table) -> dict[str, tuple[str, ...]]:
     return {line.label: line.texts for line in table.lines}
 
 
-def fails(verdict: Verdict, words: str) -> bool:
-    return verdict.level is Level.FAIL and words in verdict.reason
+def fails(result: CheckResult, words: str) -> bool:
+    return result.level is Level.FAIL and words in result.reason
 
 
 def test_e1_communication_that_holds_the_loaders_time_exceeds_all_collectives() -> None:
@@ -232,7 +232,7 @@ def test_e18_a_gigabyte_is_ten_to_the_ninth_everywhere() -> None:
 def test_e19_dp_is_not_taken_for_a_ring_all_reduce() -> None:
     assert not Strategy.DP.by_all_reduce
     dp = clean(cell(batch=32, strategy=Strategy.DP), attempt=an_hour_later())
-    assert "bus-bandwidth" not in {verdict.check for verdict in of_record(dp)}
+    assert "bus-bandwidth" not in {result.check for result in of_record(dp)}
     talk = clean().ranks[0].communication  # what a rank of ddp sends
     ring = of_rank(0, communication=talk)(dp)
     assert fails(judged(of_record(ring), "messages"), "dp has no all-reduce, one was counted")

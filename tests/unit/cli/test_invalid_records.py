@@ -115,7 +115,7 @@ def test_status_says_invalid_and_why(
 ) -> None:
     make, slug, words = case
     state = next(state for state in states(make.study) if state.slug == slug)
-    assert (state.outcome, state.recorded, state.verdicts) == (Outcome.INVALID, False, ())
+    assert (state.outcome, state.recorded, state.checks) == (Outcome.INVALID, False, ())
     assert words in state.reason
     assert run(["status", "mine"]) == 0
     assert "3 cells: 2 ok, 1 invalid" in capsys.readouterr().out
@@ -128,7 +128,7 @@ def test_the_record_reader_says_invalid_and_why(
     _, slug, words = case
     assert run(["record", "mine", slug, "--json"]) == 0
     (told,) = json.loads(capsys.readouterr().out)["cells"]
-    assert (told["outcome"], told["numbers"], told["verdicts"]) == ("invalid", {}, [])
+    assert (told["outcome"], told["numbers"], told["checks"]) == ("invalid", {}, [])
     assert words in told["reason"]
 
 

@@ -1,4 +1,4 @@
-"""`record` and `status`: every verdict with its reason, and what did not pass beside its cell."""
+"""`record` and `status`: every result with its reason, and what did not pass beside its cell."""
 
 import json
 from collections.abc import Iterable
@@ -62,9 +62,9 @@ def test_status_for_programs_has_every_verdict(
 ) -> None:
     leave(SPOILT, baseline())
     cells = json.loads(shown(capsys, "status", "mine", "--json"))["cells"]
-    told = next(state for state in cells if state["slug"] == SPOILT.slug)["verdicts"]
-    assert {verdict["level"] for verdict in told} == {level.value for level in Level}
-    by_check = {verdict["check"]: verdict for verdict in told}
+    told = next(state for state in cells if state["slug"] == SPOILT.slug)["checks"]
+    assert {result["level"] for result in told} == {level.value for level in Level}
+    by_check = {result["check"]: result for result in told}
     assert by_check["loader-bound"]["reason"].startswith("stall is 12 % of the epoch (limit 5 %)")
     assert "efficiency" in by_check  # neighbours are looked at too
 
@@ -101,10 +101,10 @@ def test_record_shows_key_numbers_and_all_verdicts_the_worst_first(
     ):
         assert words in out
     levels = [line.split()[0] for line in out.splitlines() if ": " in line and line[2:6].strip()]
-    verdicts = [level for level in levels if level in ("fail", "warn", "pass")]
-    assert verdicts[:2] == ["fail", "warn"]
-    assert verdicts[2:] == ["pass"] * len(verdicts[2:])
-    assert len(verdicts) > 20
+    checks = [level for level in levels if level in ("fail", "warn", "pass")]
+    assert checks[:2] == ["fail", "warn"]
+    assert checks[2:] == ["pass"] * len(checks[2:])
+    assert len(checks) > 20
 
 
 def test_record_for_programs_has_numbers_by_name(

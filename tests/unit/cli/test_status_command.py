@@ -45,7 +45,7 @@ def test_status_says_what_happened_what_was_used_and_what_to_do(
     made: Made, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = told(capsys, "status", "mine")
-    assert "4 cells: 1 ok, 1 timeout, 1 failed, 1 waiting" in out
+    assert "4 cells: 1 ok, 1 timeout, 1 failed, 1 pending" in out
     assert (
         "used 0.1 GPU-hours of 3 asked for, 3.3 % of the time asked for, in 3 runs; "
         "queue wait 30 s (median), 30 s (longest); by sacct\n"
@@ -79,7 +79,7 @@ def test_status_for_programs_has_usage_and_advice(
     assert len(found["advice"]) == 4
     by_outcome = {cell["outcome"]: cell for cell in found["cells"]}
     assert by_outcome["timeout"]["minutes"] == 30
-    assert by_outcome["waiting"]["who"] == "you"
+    assert by_outcome["pending"]["who"] == "you"
 
 
 def test_jobs_before_the_last_one_count_too(slurm: FakeSlurm, made: Made) -> None:
@@ -124,7 +124,7 @@ def test_what_is_an_answer_needs_no_step_but_collect() -> None:
 
 
 def test_where_not_all_cells_fit_the_most_telling_are_shown() -> None:
-    cells = [CellState(slug=f"w{n}", outcome=Outcome.WAITING) for n in range(20)]
+    cells = [CellState(slug=f"w{n}", outcome=Outcome.PENDING) for n in range(20)]
     cells.insert(10, CellState(slug="broken", outcome=Outcome.FAILED))
     table = states_table(cells, rows=5)
     names = [str(cell) for cell in table.columns[0].cells]

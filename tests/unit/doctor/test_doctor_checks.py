@@ -19,7 +19,7 @@ from hpml_jobs.plan.plan import Plan, make_plan
 from hpml_jobs.plan.sweep import expand
 from hpml_jobs.slurm.jobs import JobState
 from hpml_jobs.study.files import encode, write_whole
-from hpml_jobs.study.manifest import Happening, ManifestLine
+from hpml_jobs.study.manifest import ManifestEvent, ManifestLine
 from hpml_jobs.study.study import Study
 from hpml_jobs.submit.batches import batches
 from tests.unit.builders import record
@@ -265,7 +265,7 @@ def measured(plan: Plan, job: str, *, sent_as: str = "101") -> None:
     plan.study.create()
     slugs = tuple(one.cell.slug for one in plan.cells)
     jobs = tuple(f"local-{sent_as}-{index}" for index in range(len(slugs)))
-    line = ManifestLine(happening=Happening.SENT, batch="b", cells=slugs, jobs=jobs)
+    line = ManifestLine(happening=ManifestEvent.SENT, batch="b", cells=slugs, jobs=jobs)
     plan.study.append(line)
     for index, one in enumerate(plan.cells):
         folder = plan.study.cell(one.cell.slug)

@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from hpml_jobs.checks import Verdict
+from hpml_jobs.checks import CheckResult
 from hpml_jobs.core.cell import Cell, CellFile, Device, Strategy
 from hpml_jobs.core.record import Attempt, Facts, Model, Record
 from hpml_jobs.core.workload import Workload
@@ -148,7 +148,7 @@ class Maker:
 @pytest.fixture(autouse=True)
 def ruling(monkeypatch):
     """Verdicts by slug, for a test to fill; hand-made records are judged by nothing else."""
-    given: dict[str, tuple[Verdict, ...]] = {}
+    given: dict[str, tuple[CheckResult, ...]] = {}
     monkeypatch.setattr("hpml_jobs.checks.of_study", lambda records: given)
     return given
 

@@ -204,7 +204,7 @@ def test_with_protocol_lab_what_would_be_empty_is_not_there(make):
     make.add(make.record(make.cell(1, 128, protocol=Protocol.LAB), 30.0))
     make.add(make.record(make.cell(2, 128, protocol=Protocol.LAB), 20.0))
     labels = [table.label for table in make.collect().groups[0].full]
-    assert labels == ["scaling", "replicas", "verdicts"]
+    assert labels == ["scaling", "replicas", "checks"]
 
 
 def test_in_a_mixed_study_a_cell_without_a_line_is_named(make):

@@ -131,7 +131,7 @@ def test_an_out_of_memory_with_facts_belongs_where_it_happened(make):
 
 def test_a_workload_without_records_says_nothing_about_hardware(make):
     make.nine()
-    make.ask(make.cell(1, 32, workload=make.digits), Outcome.WAITING, "waiting")
+    make.ask(make.cell(1, 32, workload=make.digits), Outcome.PENDING, "pending")
     report = make.collect()
     assert report.unlike == ("workload: digits | resnet18_cifar10",)
     assert report.groups[0].title == "digits on cuda"

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from hpml_jobs.checks import Level, Verdict
+from hpml_jobs.checks import CheckResult, Level
 from hpml_jobs.core.cell import Protocol, Strategy
 from hpml_jobs.core.measurements import Communication, Imported, Message
 from hpml_jobs.report.merge.entries import Entry
@@ -213,10 +213,12 @@ def test_a_cell_that_fails_a_check_is_marked_and_told_why(make, ruling):
     make.nine()
     bad, odd = make.cell(4, 512).slug, make.cell(2, 32).slug
     ruling[bad] = (
-        Verdict(check="ranks agree", level=Level.FAIL, reason="37 % apart (limit 1 %)"),
-        Verdict(check="closure", level=Level.PASS, reason="0.1 % (limit 2 %)"),
+        CheckResult(check="ranks agree", level=Level.FAIL, reason="37 % apart (limit 1 %)"),
+        CheckResult(check="closure", level=Level.PASS, reason="0.1 % (limit 2 %)"),
     )
-    ruling[odd] = (Verdict(check="loader-bound", level=Level.WARN, reason="stall 7 % (limit 5 %)"),)
+    ruling[odd] = (
+        CheckResult(check="loader-bound", level=Level.WARN, reason="stall 7 % (limit 5 %)"),
+    )
     one = make.table("table1-ddp")
     assert lines(one)["4-GPU"][4:] == ("!15.13", "1.72")
     assert lines(one)["2-GPU"][0] == "30.82"
@@ -225,8 +227,8 @@ def test_a_cell_that_fails_a_check_is_marked_and_told_why(make, ruling):
         "doubtful, see Verdicts: loader-bound (2-GPU at batch 32)",
     )
     assert lines(make.table("table3-ddp"))["4-GPU"][2].startswith("!")
-    assert make.table("verdicts").caption == ("1 check passed in 2 cells.",)
-    assert make.table("verdicts").notes == (
+    assert make.table("checks").caption == ("1 check passed in 2 cells.",)
+    assert make.table("checks").notes == (
         "fail: ranks agree: ddp 4-GPU at batch 512: 37 % apart (limit 1 %)",
         "warn: loader-bound: ddp 2-GPU at batch 32: stall 7 % (limit 5 %)",
     )
@@ -236,7 +238,7 @@ def test_many_failures_of_one_kind_are_one_line(make, ruling):
     make.nine()
     for number, slug in enumerate(sorted(make.states)):
         reason = f"{number} % apart (limit 1 %)"
-        ruling[slug] = (Verdict(check="ranks agree", level=Level.FAIL, reason=reason),)
+        ruling[slug] = (CheckResult(check="ranks agree", level=Level.FAIL, reason=reason),)
     (note,) = make.table("table1-ddp").notes
     assert note.startswith("! ranks agree: 1-GPU at batch 32, 128, 512; 2-GPU at batch 32, 128")
-    assert len(make.table("verdicts").notes) == 9
+    assert len(make.table("checks").notes) == 9

@@ -15,7 +15,7 @@ def lines(table):
 @pytest.mark.parametrize(
     ("outcome", "reason"),
     [
-        (Outcome.WAITING, "waiting in SLURM as job 17_3 (Resources)"),
+        (Outcome.PENDING, "waiting in SLURM as job 17_3 (Resources)"),
         (Outcome.RUNNING, "running as job 17_3 on gr001"),
         (Outcome.FAILED, "failed: rank 1 killed by signal 9 (out of memory?)"),
         (Outcome.TIMEOUT, "timeout: 30 minutes were not enough"),
@@ -167,7 +167,7 @@ def test_a_negative_residual_is_printed_and_has_no_bandwidth(make):
 
 def test_a_study_without_any_record_has_its_tables_all_the_same(make):
     for gpus in (1, 2):
-        make.ask(make.cell(gpus, 32), Outcome.WAITING, "waiting in SLURM as job 17_0")
+        make.ask(make.cell(gpus, 32), Outcome.PENDING, "waiting in SLURM as job 17_0")
     table = make.table("table1-ddp")
     assert lines(table) == {"1-GPU": ("–", "–"), "2-GPU": ("–", "–")}
     assert len(table.notes) == 2

@@ -35,7 +35,7 @@ FILES = [
     "microbenchmark.csv",
     "fit.csv",
     "profiler.csv",
-    "verdicts.csv",
+    "checks.csv",
     "cells.csv",
     "profile.png",
     "profile.svg",
@@ -46,7 +46,7 @@ FILES = [
 def holes(make):
     """The nine cells with one waiting, one out of memory, one without any trace of success."""
     make.nine(stall_s=1.5, but=((4, 128), (4, 512), (1, 32)))
-    make.ask(make.cell(4, 128), Outcome.WAITING, "waiting in SLURM as job 17_3 (Resources)")
+    make.ask(make.cell(4, 128), Outcome.PENDING, "waiting in SLURM as job 17_3 (Resources)")
     make.ask(make.cell(1, 32), Outcome.FAILED, "failed: 100 % of $HOME & more_#")
     make.out_of_memory(make.cell(4, 512))
     return make
@@ -97,8 +97,8 @@ def test_json_has_unrounded_numbers_baseline_and_missing_cells(holes):
     assert set(two["residual"]) == {"compute_s", "comm_s", "bus_gb_per_s", "with_loading"}
     assert [entry["batch_per_gpu"] for entry in group["baseline"]] == [32, 128, 512]
     outcomes = {missing["outcome"]: missing["reason"] for missing in group["missing_cells"]}
-    assert outcomes["waiting"] == "waiting in SLURM as job 17_3 (Resources)"
-    assert set(outcomes) == {"waiting", "failed", "oom"}
+    assert outcomes["pending"] == "waiting in SLURM as job 17_3 (Resources)"
+    assert set(outcomes) == {"pending", "failed", "oom"}
     captions = {table["label"]: " ".join(table["caption"]) for table in group["tables"]}
     assert captions["table2-ddp"].startswith("Measured, seconds of the instrumented epoch (E2)")
     assert captions["table2r-ddp"].startswith("Lab residual, not measured")
@@ -124,7 +124,7 @@ def test_cells_csv_has_every_cell_with_its_outcome(holes):
     write(holes.collect(), holes.study.report)
     frame = pd.read_csv(holes.study.report / "cells.csv")
     assert len(frame) == 10
-    assert sorted(frame["outcome"].unique()) == ["failed", "missing", "ok", "oom", "waiting"]
+    assert sorted(frame["outcome"].unique()) == ["failed", "missing", "ok", "oom", "pending"]
     measured = frame[frame["outcome"] == "ok"]
     assert set(measured["facts_gpu_model"]) == {"Tesla V100-SXM2-16GB"}
     assert measured["train_s"].equals(measured["epoch_s"] - measured["stall_s"])

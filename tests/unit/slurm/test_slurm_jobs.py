@@ -55,7 +55,7 @@ def test_sacct_keeps_who_cancelled_and_the_last_line_of_a_requeued_job() -> None
     assert jobs["1_0"].queued_s == 30
     assert jobs["1_3"].state == "CANCELLED by 1000"
     assert jobs["17_2"].outcome is Outcome.OOM
-    assert {jobs[f"17_{task}"].outcome for task in (3, 4, 5)} == {Outcome.WAITING}
+    assert {jobs[f"17_{task}"].outcome for task in (3, 4, 5)} == {Outcome.PENDING}
     assert (jobs["2"].gpus, jobs["2"].minutes, jobs["2"].ended) == (8, 2, None)
     assert (jobs["3"].minutes, jobs["3"].gpus, jobs["3"].node) == (None, None, "")
 

@@ -8,7 +8,7 @@ from hpml_jobs.slurm.nodes import parse_limits, parse_sinfo
 from hpml_jobs.slurm.states import Outcome, outcome_of
 
 MEANING = {
-    Outcome.WAITING: "PENDING CONFIGURING REQUEUED REQUEUE_HOLD SPECIAL_EXIT",
+    Outcome.PENDING: "PENDING CONFIGURING REQUEUED REQUEUE_HOLD SPECIAL_EXIT",
     Outcome.RUNNING: "RUNNING COMPLETING RESIZING SIGNALING STAGE_OUT STOPPED SUSPENDED",
     Outcome.NODE_FAIL: "BOOT_FAIL NODE_FAIL",
     Outcome.CANCELLED: "CANCELLED REVOKED",
@@ -46,7 +46,7 @@ def test_a_state_of_a_later_slurm_is_unknown_not_guessed(text) -> None:
 
 
 def test_only_waiting_and_running_are_active_and_only_ok_and_oom_are_finished() -> None:
-    assert [outcome for outcome in Outcome if outcome.active] == [Outcome.WAITING, Outcome.RUNNING]
+    assert [outcome for outcome in Outcome if outcome.active] == [Outcome.PENDING, Outcome.RUNNING]
     assert [outcome for outcome in Outcome if outcome.finished] == [Outcome.OK, Outcome.OOM]
 
 

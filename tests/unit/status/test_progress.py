@@ -8,7 +8,7 @@ import pytest
 from hpml_jobs.status.progress import pace, pace_of
 from hpml_jobs.study.attempt import AttemptFolder, Progress
 from hpml_jobs.worker import results as outcome
-from hpml_jobs.worker.results import Teller
+from hpml_jobs.worker.results import ProgressWriter
 
 NOW = 1795279247.0
 BEGAN = "2026-11-21T16:40:47+00:00"  # the same moment
@@ -26,9 +26,9 @@ def said(folder: AttemptFolder) -> Progress:
 def test_rank_0_says_where_it_is_between_epochs_and_others_say_nothing(
     folder: AttemptFolder,
 ) -> None:
-    Teller(folder, 1, epochs=3).begin("timed", 2)
+    ProgressWriter(folder, 1, epochs=3).begin("timed", 2)
     assert not folder.progress.exists()
-    Teller(folder, 0, epochs=3).begin("timed", 2, last_s=8.0)
+    ProgressWriter(folder, 0, epochs=3).begin("timed", 2, last_s=8.0)
     told = said(folder)
     assert (told.epoch, told.epochs, told.role, told.last_s) == (2, 3, "timed", 8.0)
 
@@ -37,7 +37,7 @@ def test_a_warm_up_is_counted_and_no_batch_is_lost(
     folder: AttemptFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(outcome, "SAY_S", 0.0)
-    teller = Teller(folder, 0, epochs=2)
+    teller = ProgressWriter(folder, 0, epochs=2)
     teller.begin("warmup", 1)
     assert list(teller.counted("abc", 3)) == ["a", "b", "c"]
     assert (said(folder).iteration, said(folder).iterations) == (2, 3)
@@ -46,7 +46,7 @@ def test_a_warm_up_is_counted_and_no_batch_is_lost(
 
 
 def test_what_comes_after_training_keeps_the_last_epoch(folder: AttemptFolder) -> None:
-    teller = Teller(folder, 0, epochs=2)
+    teller = ProgressWriter(folder, 0, epochs=2)
     teller.begin("timed", 2, last_s=4.0)
     teller.begin("test")
     assert (said(folder).epoch, said(folder).role) == (2, "test")

@@ -35,7 +35,7 @@ def test_while_the_job_runs_each_cell_stands_where_its_own_attempt_is(
     slurm.answer("squeue", queued(JOB, "RUNNING", node="gr001"))
     pack.end(32, JOB, Outcome.FAILED, "rank 1: no")
     pack.begin(64, JOB)
-    assert pack.outcomes() == [Outcome.FAILED, Outcome.RUNNING, Outcome.WAITING]
+    assert pack.outcomes() == [Outcome.FAILED, Outcome.RUNNING, Outcome.PENDING]
     assert pack.states()[32].reason == "rank 1: no"
     assert pack.states()[64].doing == "starting"
     assert pack.states()[128].reason == "its turn in job 17 has not come"
@@ -46,22 +46,22 @@ def test_while_the_job_runs_each_cell_stands_where_its_own_attempt_is(
 
 def test_before_the_job_starts_all_wait(slurm: FakeSlurm, pack: Made) -> None:
     slurm.answer("squeue", queued(JOB, "PENDING", "Priority"))
-    assert pack.outcomes() == [Outcome.WAITING] * 3
+    assert pack.outcomes() == [Outcome.PENDING] * 3
 
 
 def test_ends_of_the_run_before_a_requeue_are_not_this_runs(slurm: FakeSlurm, pack: Made) -> None:
     pack.end(32, JOB, Outcome.CANCELLED, "the job was told to stop (SIGTERM)")
     pack.end(64, JOB, Outcome.OK)
     slurm.answer("squeue", queued(JOB, "PENDING", "BeginTime"))
-    assert pack.outcomes() == [Outcome.WAITING, Outcome.OK, Outcome.WAITING]
+    assert pack.outcomes() == [Outcome.PENDING, Outcome.OK, Outcome.PENDING]
     slurm.answer("squeue", queued(JOB, "RUNNING", node="gr001", start=str(SUBMITTED)))
     about = pack.study.cell(pack.cells[32].slug).attempt(f"{JOB}.r0").about
     os.utime(about, (SUBMITTED - 300, SUBMITTED - 300))
-    assert pack.outcomes() == [Outcome.WAITING, Outcome.OK, Outcome.WAITING]
+    assert pack.outcomes() == [Outcome.PENDING, Outcome.OK, Outcome.PENDING]
     os.utime(about)  # a requeue so fast that clocks do not tell the runs apart
     assert pack.outcomes()[0] is Outcome.CANCELLED
     pack.begin(128, JOB, restart=1)
-    assert pack.outcomes() == [Outcome.WAITING, Outcome.OK, Outcome.RUNNING]
+    assert pack.outcomes() == [Outcome.PENDING, Outcome.OK, Outcome.RUNNING]
     pack.begin(32, JOB, restart=1)
     assert pack.outcomes() == [Outcome.RUNNING, Outcome.OK, Outcome.RUNNING]
     assert pack.states()[32].restarts == 1
@@ -151,14 +151,14 @@ def test_a_rung_that_was_sent_again_has_its_own_chance(slurm: FakeSlurm, ladder:
     ladder.end(32, JOB, Outcome.OOM, "rank 0: out of memory")
     ladder.send(b512="18")
     slurm.answer("squeue", queued("18", "PENDING", "Priority"))
-    assert ladder.outcomes() == [Outcome.OOM, Outcome.OOM, Outcome.WAITING]
+    assert ladder.outcomes() == [Outcome.OOM, Outcome.OOM, Outcome.PENDING]
 
 
 def test_a_ladder_that_is_still_climbing_waits(slurm: FakeSlurm, ladder: Made) -> None:
     slurm.answer("squeue", queued(JOB, "RUNNING", node="gr001"))
     ladder.end(32, JOB, Outcome.OK)
     ladder.begin(128, JOB)
-    assert ladder.outcomes() == [Outcome.OK, Outcome.RUNNING, Outcome.WAITING]
+    assert ladder.outcomes() == [Outcome.OK, Outcome.RUNNING, Outcome.PENDING]
 
 
 def test_a_cell_has_its_own_times_and_the_job_is_the_others_matter(

@@ -76,7 +76,7 @@ def test_a_silent_controller_is_unknown_since_it_answered_last(
     slurm: FakeSlurm, made: Made
 ) -> None:
     slurm.answer("squeue", queued(JOB, "RUNNING", node="gr001") + queued("17_1", "PENDING"))
-    assert made.outcomes() == [Outcome.RUNNING, Outcome.WAITING]
+    assert made.outcomes() == [Outcome.RUNNING, Outcome.PENDING]
     at = time.strftime("%H:%M", time.localtime((made.study.root / "seen.json").stat().st_mtime))
     silent(slurm)
     assert made.outcomes() == [Outcome.UNKNOWN, Outcome.UNKNOWN]
@@ -148,7 +148,7 @@ def test_a_requeued_job_is_told_as_it_is_now_and_counts_its_restarts(
     made.begin(32, JOB)
     slurm.answer("squeue", queued(JOB, "PENDING", "BeginTime"))
     slurm.answer("sacct", accounted(JOB, "PREEMPTED"))
-    assert made.outcomes()[0] is Outcome.WAITING
+    assert made.outcomes()[0] is Outcome.PENDING
     made.begin(32, JOB, restart=2)
     slurm.answer("squeue", queued(JOB, "RUNNING", node="gr002"))
     assert (made.states()[32].outcome, made.states()[32].restarts) == (Outcome.RUNNING, 2)
@@ -157,7 +157,7 @@ def test_a_requeued_job_is_told_as_it_is_now_and_counts_its_restarts(
 def test_who_must_act_is_told_of_a_waiting_cell(slurm: FakeSlurm, made: Made) -> None:
     slurm.answer("squeue", queued(JOB, "PENDING", "BadConstraints"))
     state = made.states()[32]
-    assert (state.outcome, state.who) == (Outcome.WAITING, "you")
+    assert (state.outcome, state.who) == (Outcome.PENDING, "you")
 
 
 def test_many_arrays_are_one_squeue_and_few_saccts(slurm: FakeSlurm, desk: Path) -> None:

@@ -20,7 +20,7 @@ from hpml_jobs.study.attempt import AttemptEnd, utc_now
 from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.cell_state import CellState
 from hpml_jobs.study.files import encode, write_whole
-from hpml_jobs.study.manifest import Happening, ManifestLine
+from hpml_jobs.study.manifest import ManifestEvent, ManifestLine
 from hpml_jobs.study.study import Study
 from hpml_jobs.submit.selection import select
 from tests.unit.builders import cell, record
@@ -36,8 +36,8 @@ def study(slurm: FakeSlurm, desk: Path) -> Study:
     made = Study(desk / "outputs" / "mine")
     made.create()
     add(made)
-    manifest(made, Happening.SENDING)
-    manifest(made, Happening.SENT, JOB)
+    manifest(made, ManifestEvent.SENDING)
+    manifest(made, ManifestEvent.SENT, JOB)
     return made
 
 
@@ -47,12 +47,12 @@ def add(study: Study) -> CellFolder:
     return folder
 
 
-def manifest(study: Study, happening: Happening, *jobs: str, batch: str = "b1") -> None:
+def manifest(study: Study, happening: ManifestEvent, *jobs: str, batch: str = "b1") -> None:
     cells = (cell().slug,)
     study.append(ManifestLine(happening=happening, batch=batch, cells=cells, jobs=jobs))
 
 
-def leave_record(study: Study, attempt: str = f"{JOB}.r0") -> None:
+def write_record(study: Study, attempt: str = f"{JOB}.r0") -> None:
     write_whole(study.cell(cell().slug).record_json, encode(record(cell(), attempt=attempt)))
 
 
@@ -100,9 +100,9 @@ def test_a_refusal_is_remembered(slurm: FakeSlurm, desk: Path) -> None:
     made = Study(desk / "outputs" / "refused")
     made.create()
     add(made)
-    manifest(made, Happening.SENDING)
+    manifest(made, ManifestEvent.SENDING)
     line = ManifestLine(
-        happening=Happening.REFUSED, batch="b1", cells=(cell().slug,), words="no allocation"
+        happening=ManifestEvent.REFUSED, batch="b1", cells=(cell().slug,), words="no allocation"
     )
     made.append(line)
     assert only(made).outcome is Outcome.MISSING
@@ -145,13 +145,13 @@ def test_without_a_record_the_accounts_decide(
 @pytest.mark.parametrize(
     ("told", "outcome", "reason"),
     [
-        ("PENDING|Resources|", Outcome.WAITING, "next in line, until nodes are free (Resources)"),
-        ("CONFIGURING|None|gr001", Outcome.WAITING, "CONFIGURING: on gr001, being made ready"),
+        ("PENDING|Resources|", Outcome.PENDING, "next in line, until nodes are free (Resources)"),
+        ("CONFIGURING|None|gr001", Outcome.PENDING, "CONFIGURING: on gr001, being made ready"),
         ("RUNNING|None|gr001", Outcome.RUNNING, "on gr001"),
         ("COMPLETING|None|gr001", Outcome.RUNNING, "COMPLETING on gr001"),
         (
             "REQUEUED|Priority|",
-            Outcome.WAITING,
+            Outcome.PENDING,
             "REQUEUED: others have a higher priority (Priority)",
         ),
     ],
@@ -219,7 +219,7 @@ def test_the_words_of_an_earlier_job_are_not_this_jobs(slurm: FakeSlurm, study: 
 
 def test_a_valid_record_gives_the_numbers(slurm: FakeSlurm, study: Study) -> None:
     slurm.answer("sacct", accounted(JOB, "COMPLETED"))
-    leave_record(study)
+    write_record(study)
     state = only(study)
     assert (state.outcome, state.recorded, state.warning) == (Outcome.OK, True, "")
     assert state.node == "gr001"
@@ -230,19 +230,19 @@ def test_another_state_stands_beside_a_valid_record_as_a_warning(
     slurm: FakeSlurm, study: Study, told: str
 ) -> None:
     slurm.answer("sacct", accounted(JOB, told))
-    leave_record(study)
+    write_record(study)
     assert (only(study).outcome, only(study).warning) == (Outcome.OK, f"SLURM says {told}")
 
 
 def test_a_record_counts_while_its_own_job_is_still_ending(slurm: FakeSlurm, study: Study) -> None:
     slurm.answer("squeue", queued(JOB, "COMPLETING", "None", "gr001"))
-    leave_record(study)
+    write_record(study)
     assert only(study).outcome is Outcome.OK
 
 
 def test_a_rerun_in_the_queue_goes_before_the_old_record(slurm: FakeSlurm, study: Study) -> None:
     slurm.answer("squeue", queued(JOB, "RUNNING", "None", "gr001"))
-    leave_record(study, attempt="88.r0")
+    write_record(study, attempt="88.r0")
     assert only(study).outcome is Outcome.RUNNING
 
 
@@ -272,7 +272,7 @@ def test_without_accounting_the_attempts_last_words_count(slurm: FakeSlurm, stud
     )
     end(study, Outcome.FAILED, "rank 1: ValueError: no")
     assert (only(study).outcome, only(study).reason) == (Outcome.FAILED, "rank 1: ValueError: no")
-    leave_record(study)
+    write_record(study)
     assert only(study).outcome is Outcome.OK
 
 
@@ -313,17 +313,17 @@ def test_a_cell_that_was_never_sent_is_missing(slurm: FakeSlurm, unsent: Study) 
 
 
 def test_a_cell_on_its_way_to_sbatch_is_left_alone(slurm: FakeSlurm, unsent: Study) -> None:
-    manifest(unsent, Happening.SENDING)
-    assert (only(unsent).outcome, only(unsent).reason) == (Outcome.WAITING, "being sent")
+    manifest(unsent, ManifestEvent.SENDING)
+    assert (only(unsent).outcome, only(unsent).reason) == (Outcome.PENDING, "being sent")
     slurm.answer("squeue", err="slurm_load_jobs error: Unable to contact\n", code=1)
     assert only(unsent).outcome is Outcome.UNKNOWN
     assert "its answer is lost; squeue: slurm_load_jobs" in only(unsent).reason
-    manifest(unsent, Happening.REFUSED)
+    manifest(unsent, ManifestEvent.REFUSED)
     assert only(unsent).outcome is Outcome.MISSING
 
 
 def test_a_sender_that_died_before_sbatch_sent_nothing(slurm: FakeSlurm, unsent: Study) -> None:
-    manifest(unsent, Happening.SENDING)
+    manifest(unsent, ManifestEvent.SENDING)
     text = unsent.manifest.read_text()
     unsent.manifest.write_text(text.replace(f'"time":"{utc_now()[:4]}', '"time":"2020'))
     assert only(unsent).outcome is Outcome.MISSING
@@ -333,17 +333,20 @@ def test_a_sender_that_died_before_sbatch_sent_nothing(slurm: FakeSlurm, unsent:
 def test_a_job_whose_id_was_lost_is_found_by_where_it_writes(
     slurm: FakeSlurm, unsent: Study
 ) -> None:
-    manifest(unsent, Happening.SENDING)
+    manifest(unsent, ManifestEvent.SENDING)
     slurm.answer("squeue", queued("55", "PENDING", "Priority"))
     slurm.answer("scontrol", "   StdOut=/somewhere/else/55_0_log.out\n")
     slurm.answer("squeue", "55\n")
-    assert only(unsent).outcome is Outcome.WAITING
+    assert only(unsent).outcome is Outcome.PENDING
     assert only(unsent).job is None
     slurm.answer("scontrol", f"   StdOut={unsent.slurm}/55_0_log.out\n")
     assert only(unsent).job == "55"
-    assert [line.happening for line in unsent.lines()] == [Happening.SENDING, Happening.SENT]
+    assert [line.happening for line in unsent.lines()] == [
+        ManifestEvent.SENDING,
+        ManifestEvent.SENT,
+    ]
     slurm.answer("squeue", queued("55", "PENDING", "Priority"))
-    assert (only(unsent).outcome, only(unsent).job) == (Outcome.WAITING, "55")
+    assert (only(unsent).outcome, only(unsent).job) == (Outcome.PENDING, "55")
 
 
 def test_a_job_submitted_by_hand_is_found_by_its_attempt(slurm: FakeSlurm, unsent: Study) -> None:
@@ -353,7 +356,7 @@ def test_a_job_submitted_by_hand_is_found_by_its_attempt(slurm: FakeSlurm, unsen
     slurm.answer("squeue")
     slurm.answer("sacct", accounted("77", "TIMEOUT"))
     assert only(unsent).outcome is Outcome.TIMEOUT
-    leave_record(unsent, attempt="77.r0")
+    write_record(unsent, attempt="77.r0")
     assert (only(unsent).outcome, only(unsent).recorded) == (Outcome.OK, True)
 
 
@@ -372,8 +375,8 @@ def alive() -> Callable[[], str]:
 def test_a_local_cell_lives_as_long_as_its_process(
     slurm: FakeSlurm, unsent: Study, alive: Callable[[], str]
 ) -> None:
-    manifest(unsent, Happening.SENT, alive())
-    assert only(unsent).outcome is Outcome.WAITING
+    manifest(unsent, ManifestEvent.SENT, alive())
+    assert only(unsent).outcome is Outcome.PENDING
     begin(unsent, job=alive())
     assert only(unsent).outcome is Outcome.RUNNING
     end(unsent, Outcome.FAILED, "rank 0: no", job=alive())
@@ -382,7 +385,7 @@ def test_a_local_cell_lives_as_long_as_its_process(
 
 
 def test_a_local_run_whose_process_is_gone_was_stopped(unsent: Study) -> None:
-    manifest(unsent, Happening.SENT, "local-999999999-1700000000")
+    manifest(unsent, ManifestEvent.SENT, "local-999999999-1700000000")
     begin(unsent, job="local-999999999-1700000000")
     assert only(unsent).outcome is Outcome.CANCELLED
     assert "the run on this machine was stopped" in only(unsent).reason
@@ -390,7 +393,7 @@ def test_a_local_run_whose_process_is_gone_was_stopped(unsent: Study) -> None:
 
 def test_another_program_with_the_same_number_is_not_our_run(unsent: Study) -> None:
     with subprocess.Popen(["sh", "-c", "read line"], stdin=subprocess.PIPE) as other:
-        manifest(unsent, Happening.SENT, f"local-{other.pid}-1700000000")
+        manifest(unsent, ManifestEvent.SENT, f"local-{other.pid}-1700000000")
         assert only(unsent).outcome is Outcome.CANCELLED
         other.kill()
 
@@ -437,7 +440,7 @@ def planned(slurm: FakeSlurm, desk: Path) -> tuple[Plan, CellFolder]:
     folder = made.study.cell(one.cell.slug)
     write_whole(folder.cell_json, encode(one.file))
     made.study.append(
-        ManifestLine(happening=Happening.SENT, batch="b1", cells=(folder.slug,), jobs=(JOB,))
+        ManifestLine(happening=ManifestEvent.SENT, batch="b1", cells=(folder.slug,), jobs=(JOB,))
     )
     return made, folder
 

@@ -8,12 +8,14 @@ import pytest
 from hpml_jobs.core.validation import InvalidRecordError
 from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.study.files import encode, write_whole
-from hpml_jobs.study.manifest import Happening, ManifestLine
+from hpml_jobs.study.manifest import ManifestEvent, ManifestLine
 from hpml_jobs.study.study import Study, check_name, find
 from tests.unit.builders import cell, record
 
 
-def line(happening: Happening, *cells: str, batch: str = "b1", jobs: tuple = ()) -> ManifestLine:
+def line(
+    happening: ManifestEvent, *cells: str, batch: str = "b1", jobs: tuple = ()
+) -> ManifestLine:
     return ManifestLine(happening=happening, batch=batch, cells=cells, jobs=jobs)
 
 
@@ -68,33 +70,33 @@ def test_a_broken_study_file_is_named(study: Study, about) -> None:
 
 
 def test_the_manifest_tells_the_job_that_a_cell_was_sent_as_last(study: Study) -> None:
-    study.append(line(Happening.SENDING, "a", "b"))
-    study.append(line(Happening.SENT, "a", "b", jobs=("17_0", "17_1")))
-    study.append(line(Happening.REFUSED, "b", batch="b2"))
-    study.append(line(Happening.SENT, "a", batch="b3", jobs=("18",)))
+    study.append(line(ManifestEvent.SENDING, "a", "b"))
+    study.append(line(ManifestEvent.SENT, "a", "b", jobs=("17_0", "17_1")))
+    study.append(line(ManifestEvent.REFUSED, "b", batch="b2"))
+    study.append(line(ManifestEvent.SENT, "a", batch="b3", jobs=("18",)))
     assert study.history().jobs == {"a": "18", "b": "17_1"}
     assert all(each.time for each in study.lines())
 
 
 def test_a_cut_off_last_line_is_passed_over_and_swallows_nothing_after_it(study: Study) -> None:
-    study.append(line(Happening.SENT, "a", jobs=("17",)))
+    study.append(line(ManifestEvent.SENT, "a", jobs=("17",)))
     with study.manifest.open("ab") as file:
         file.write(b'{"happening":"sent","batch":"b2","cel')
     assert study.history().jobs == {"a": "17"}
-    study.append(line(Happening.SENT, "b", batch="b3", jobs=("18",)))
+    study.append(line(ManifestEvent.SENT, "b", batch="b3", jobs=("18",)))
     assert study.history().jobs == {"a": "17", "b": "18"}
 
 
 def test_lines_that_are_not_ours_are_passed_over(study: Study) -> None:
     study.manifest.write_bytes(b'\n{"happening": "\xff"}\n[]\n')
-    study.append(line(Happening.SENT, "a", jobs=("17",)))
+    study.append(line(ManifestEvent.SENT, "a", jobs=("17",)))
     assert study.history().jobs == {"a": "17"}
 
 
 def test_a_manifest_that_cannot_be_written_is_named(study: Study) -> None:
     study.manifest.mkdir()
     with pytest.raises(HpmlError, match=r"manifest.jsonl cannot be written: Is a directory"):
-        study.append(line(Happening.SENDING, "a"))
+        study.append(line(ManifestEvent.SENDING, "a"))
 
 
 def test_cells_come_in_the_order_of_their_numbers(study: Study) -> None:
@@ -130,7 +132,7 @@ def test_a_study_is_found_by_name_or_as_the_one_sent_last(tmp_path: Path) -> Non
     for seconds, name in enumerate(("old", "new")):
         study = Study(outputs / name)
         study.create()
-        study.append(line(Happening.SENDING, "a"))
+        study.append(line(ManifestEvent.SENDING, "a"))
         os.utime(study.manifest, (1000 + seconds, 1000 + seconds))
     (outputs / "not a study").mkdir()
     assert find(outputs, None).name == "new"

@@ -8,7 +8,7 @@ import pytest
 from hpml_jobs.errors import UsageError
 from hpml_jobs.plan.plan import Plan, make_plan
 from hpml_jobs.plan.sweep import expand
-from hpml_jobs.study.manifest import Happening
+from hpml_jobs.study.manifest import ManifestEvent
 from hpml_jobs.submit.batches import Batch, Way, batches, check_budget
 from hpml_jobs.submit.send import SbatchRefusedError, script, send
 from tests.unit.conftest import FakeSlurm
@@ -108,7 +108,7 @@ def test_a_refused_pack_is_remembered(slurm: FakeSlurm) -> None:
     with pytest.raises(SbatchRefusedError, match=r"sbatch refused 9 cells .*Invalid account"):
         send(made, made.cells)
     lines = [line.happening for line in made.study.lines()]
-    assert lines == [Happening.SENDING, Happening.REFUSED]
+    assert lines == [ManifestEvent.SENDING, ManifestEvent.REFUSED]
     assert len(made.study.history().refused) == 9
 
 

@@ -17,7 +17,7 @@ from tests.unit.conftest import FakeSlurm
 from tests.unit.slurm_output import accounted, queued
 
 WORDS = ("gpus=2", "workload=digits", "study=mine", "cluster=greene")
-ALL_BUT = {Outcome.OK, Outcome.WAITING, Outcome.RUNNING}
+ALL_BUT = {Outcome.OK, Outcome.PENDING, Outcome.RUNNING}
 
 
 def sbatch_lines(text: str) -> set[str]:
@@ -223,7 +223,7 @@ def test_jobs_are_cancelled_by_id_a_shared_one_once(study: Study, slurm: FakeSlu
     assert slurm.asked("scancel") == []
     states = [
         CellState(slug="a", outcome=Outcome.RUNNING, job="7"),
-        CellState(slug="b", outcome=Outcome.WAITING, job="7"),
+        CellState(slug="b", outcome=Outcome.PENDING, job="7"),
         CellState(slug="c", outcome=Outcome.OK, job="8"),
     ]
     assert jobs_of(states) == {"7": ["a", "b"]}

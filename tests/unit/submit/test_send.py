@@ -8,7 +8,7 @@ import pytest
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.plan.plan import Plan, make_plan
 from hpml_jobs.plan.sweep import expand
-from hpml_jobs.study.manifest import Happening
+from hpml_jobs.study.manifest import ManifestEvent
 from hpml_jobs.study.study import Study
 from hpml_jobs.submit.batches import batches
 from hpml_jobs.submit.sbatch import clean_environment
@@ -117,7 +117,7 @@ def test_sending_keeps_a_line_before_and_after_each_sbatch(slurm: FakeSlurm) -> 
     jobs = send(made, made.cells)
     assert sorted(jobs.values()) == ["101_0", "101_1", "102_0", "102_1"]
     lines = list(made.study.lines())
-    assert [line.happening for line in lines] == [Happening.SENDING, Happening.SENT] * 2
+    assert [line.happening for line in lines] == [ManifestEvent.SENDING, ManifestEvent.SENT] * 2
     assert lines[0].batch == lines[1].batch != lines[2].batch
     assert lines[1].jobs == ("101_0", "101_1")
     assert made.study.history().jobs == jobs

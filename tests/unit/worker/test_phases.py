@@ -4,14 +4,14 @@ import msgspec
 import pytest
 import torch
 
-from hpml_jobs import checks as verdicts
+from hpml_jobs import checks
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.validation import InvalidRecordError, decode
 from hpml_jobs.study.files import encode
 from hpml_jobs.worker import epochs
 from hpml_jobs.worker.epochs import instrumented_epoch
 from hpml_jobs.worker.instruments.collectives import Ledger
-from hpml_jobs.worker.instruments.phases import Moments, anatomy
+from hpml_jobs.worker.instruments.phases import IterationMarks, split_phases
 from hpml_jobs.worker.instruments.timing import HostClock, Window
 from hpml_jobs.worker.strategies import Single, this_place
 from hpml_jobs.worker.training import make_training
@@ -27,10 +27,10 @@ class Iteration:
     """Stamps in milliseconds of one iteration, and its collectives."""
 
     def __init__(self, *at_ms: int) -> None:
-        self.moments = Moments(*(MS * at for at in at_ms))
+        self.moments = IterationMarks(*(MS * at for at in at_ms))
 
 
-def epoch(iterations: list[Moments], end_ms: int) -> Window:
+def epoch(iterations: list[IterationMarks], end_ms: int) -> Window:
     window = Window(CPU, HostClock(), lambda: None)
     window.start, window.end = 0, MS * end_ms
     return window
@@ -55,7 +55,7 @@ def test_overlapping_buckets_count_once_and_only_the_end_is_exposed():
         (0, "all_reduce", "gradients", 50, 60),
         (0, "all_reduce", "gradients", 62, 70),  # the last gradient is there at 62
     )
-    found = anatomy(epoch(moments, 85), moments, seen, overlaps=True)
+    found = split_phases(epoch(moments, 85), moments, seen, overlaps=True)
     phases = found.phases
     assert phases.stall_s == pytest.approx(0.015)  # 10 before, 5 after the last step
     assert phases.h2d_s == pytest.approx(0.002)
@@ -78,7 +78,7 @@ def test_overlapping_buckets_count_once_and_only_the_end_is_exposed():
 def test_an_earlier_bucket_that_ends_last_is_exposed_too():
     moments = [Iteration(0, 0, 10, 50, 50, 50).moments]
     seen = ledger((0, "all_reduce", "gradients", 20, 48), (0, "all_reduce", "gradients", 30, 40))
-    found = anatomy(epoch(moments, 50), moments, seen, overlaps=True)
+    found = split_phases(epoch(moments, 50), moments, seen, overlaps=True)
     assert found.phases.comm_exposed_s == pytest.approx(0.018)
 
 
@@ -86,7 +86,7 @@ def test_by_hand_nothing_overlaps_and_packing_is_told_by_itself():
     # backward returned at 40; flatten until 42, all-reduce until 52, copy back until 55
     moments = [Iteration(0, 1, 11, 40, 55, 60).moments]
     seen = ledger((0, "all_reduce", "gradients", 42, 52))
-    found = anatomy(epoch(moments, 60), moments, seen, overlaps=False)
+    found = split_phases(epoch(moments, 60), moments, seen, overlaps=False)
     phases = found.phases
     assert phases.comm_exposed_s == pytest.approx(0.010)
     assert phases.pack_s == pytest.approx(0.005)
@@ -98,7 +98,7 @@ def test_by_hand_nothing_overlaps_and_packing_is_told_by_itself():
 def test_two_iterations_are_counted_each_by_itself():
     moments = [Iteration(1, 2, 3, 9, 9, 10).moments, Iteration(12, 13, 14, 20, 20, 21).moments]
     seen = ledger((0, "all_reduce", "gradients", 5, 8), (1, "all_reduce", "gradients", 16, 19))
-    found = anatomy(epoch(moments, 22), moments, seen, overlaps=True)
+    found = split_phases(epoch(moments, 22), moments, seen, overlaps=True)
     assert found.parts.shape == (2, 10)
     assert found.phases.stall_s == pytest.approx(0.004)
     assert found.communication.messages[0].count == 2
@@ -154,5 +154,5 @@ def with_instrumented(epoch):
 
 
 def failed(record):
-    found = verdicts.of_record(record)
-    return [verdict.check for verdict in found if verdict.level is verdicts.Level.FAIL]
+    found = checks.of_record(record)
+    return [result.check for result in found if result.level is checks.Level.FAIL]

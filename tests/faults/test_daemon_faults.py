@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.journey, pytest.mark.fault, pytest.mark.long]
 ONE = ("gpus=1", "batch=16")
 
 
-def test_a_controller_that_restarts_during_submission(breakable, ledger) -> None:
+def test_submit_controller_restart_loses_no_cell(breakable, ledger) -> None:
     case: Case = breakable("sending", "-m", "gpus=1,2", "batch=16")
     rig, folder = case.rig, case.desk.folder / "slow"
     real = shutil.which("sbatch", path=rig.env["PATH"])
@@ -36,7 +36,7 @@ def test_a_controller_that_restarts_during_submission(breakable, ledger) -> None
     ledger("slurmctld restarted during submission", case, "2 ok", "the same command sends the rest")
 
 
-def test_a_controller_that_restarts_or_is_silent_during_the_run(breakable, ledger) -> None:
+def test_run_controller_outage_loses_no_cell(breakable, ledger) -> None:
     case: Case = breakable("running", *ONE, model="Held").send()
     rig = case.rig
     case.wait_held(1)
@@ -58,7 +58,7 @@ def test_a_controller_that_restarts_or_is_silent_during_the_run(breakable, ledge
     ledger("slurmctld restarted, and silent, during the run", case, "1 ok", "unknown meanwhile")
 
 
-def test_drained_nodes_end_their_cells_and_start_no_other(breakable, ledger) -> None:
+def test_drained_nodes_finish_running_cells_and_start_none(breakable, ledger) -> None:
     words = ("-m", "gpus=4", "batch=4,8", "cluster.array_parallelism=1")
     case: Case = breakable("drained", *words, model="Held").send()
     case.wait_held(4)
@@ -77,7 +77,7 @@ def _outcomes(case: Case) -> list[str]:
     return sorted(state["outcome"] for state in case.states().values())
 
 
-def test_a_killed_slurmd_lets_the_cell_start_again_elsewhere(breakable, ledger) -> None:
+def test_killed_slurmd_requeues_cell_on_another_node(breakable, ledger) -> None:
     case: Case = breakable("slurmd", *ONE, model="Held").send()
     case.wait_held(1)
     node = case.state["node"]
@@ -93,9 +93,8 @@ def test_a_killed_slurmd_lets_the_cell_start_again_elsewhere(breakable, ledger) 
     ledger("slurmd killed", case, "1 ok", "the second attempt's; the orphan's is not used")
 
 
-def test_a_cell_whose_node_is_lost_for_good_is_sent_again_by_the_closing_job(
-    breakable, ledger
-) -> None:
+def test_lost_node_cell_is_resubmitted_by_followup_job(breakable, ledger) -> None:
+    """A cell whose node never returns is resubmitted by the follow-up job."""
     words = (*ONE, "cluster.requeue=false", "retries=1")
     case: Case = breakable("retried", *words, model="Held").send()
     case.wait_held(1)
@@ -119,7 +118,7 @@ def test_a_cell_whose_node_is_lost_for_good_is_sent_again_by_the_closing_job(
 
 
 @pytest.mark.parametrize("daemon", ["slurmdbd", "mariadbd"])
-def test_states_are_right_while_accounting_is_away(breakable, ledger, daemon: str) -> None:
+def test_states_while_slurmdbd_is_down_are_correct(breakable, ledger, daemon: str) -> None:
     case: Case = breakable(daemon, "-m", "gpus=2", "batch=16,32", model="blocking_models:Picky")
     case.rig.stop_daemon(daemon)
     case.send()
@@ -133,7 +132,7 @@ def test_states_are_right_while_accounting_is_away(breakable, ledger, daemon: st
     ledger(f"{daemon} stopped", case, "1 failed, 1 ok", "also told while it was away")
 
 
-def test_states_are_right_without_accounting(
+def test_states_without_accounting_are_correct(
     tmp_path_factory: pytest.TempPathFactory, ledger
 ) -> None:
     if reason := missing():

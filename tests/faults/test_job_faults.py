@@ -30,7 +30,7 @@ def struck(make):
     return cases
 
 
-def test_a_killed_worker_is_failed_and_named(struck, rig: Rig, ledger) -> None:
+def test_killed_worker_fails_cell_and_names_rank(struck, rig: Rig, ledger) -> None:
     case = struck["killed"]
     case.finish()
     assert rig.wait_for_state(case.job, {"FAILED"}) == ["FAILED"]
@@ -38,7 +38,7 @@ def test_a_killed_worker_is_failed_and_named(struck, rig: Rig, ledger) -> None:
     ledger("kill -9 of a worker", case, "1 failed", "rank and signal are named")
 
 
-def test_scancel_is_cancelled(struck, rig: Rig, ledger) -> None:
+def test_scancel_gives_outcome_cancelled(struck, rig: Rig, ledger) -> None:
     case = struck["cancelled"]
     case.wait_held(2)
     rig.run("scancel", case.job).check_returncode()
@@ -47,7 +47,7 @@ def test_scancel_is_cancelled(struck, rig: Rig, ledger) -> None:
     ledger("scancel by hand", case, "1 cancelled")
 
 
-def test_a_killed_wrapper_takes_its_workers_with_it(struck, rig: Rig, ledger) -> None:
+def test_killed_wrapper_ends_its_workers(struck, rig: Rig, ledger) -> None:
     case = struck["step"]
     case.wait_held(2)
     os.kill(case.wrapper(), signal.SIGKILL)
@@ -56,7 +56,7 @@ def test_a_killed_wrapper_takes_its_workers_with_it(struck, rig: Rig, ledger) ->
     ledger("kill -9 of the job's wrapper", case, "1 failed")
 
 
-def test_a_preempted_cell_is_requeued_and_leaves_one_record(struck, rig: Rig, ledger) -> None:
+def test_preempted_cell_is_requeued_and_writes_one_record(struck, rig: Rig, ledger) -> None:
     case = struck["preempted"]
     case.wait_held(2)
     job = case.job
@@ -78,7 +78,9 @@ def test_a_preempted_cell_is_requeued_and_leaves_one_record(struck, rig: Rig, le
 
 
 @pytest.mark.long
-def test_a_failing_cell_is_failed_and_says_why(make, desk: Program, rig: Rig, ledger) -> None:
+def test_failing_cell_gives_outcome_failed_and_reason(
+    make, desk: Program, rig: Rig, ledger
+) -> None:
     case: Case = make("failing", *TWO, model="user_code:Raises").send()
     case.finish()
     assert rig.wait_for_state(case.job, {"FAILED"}) == ["FAILED"]
@@ -91,7 +93,7 @@ def test_a_failing_cell_is_failed_and_says_why(make, desk: Program, rig: Rig, le
 
 
 @pytest.mark.long
-def test_a_cell_over_its_time_limit_is_timeout(make, rig: Rig, ledger) -> None:
+def test_cell_over_time_limit_gives_outcome_timeout(make, rig: Rig, ledger) -> None:
     case: Case = make("timeout", *TWO, "minutes=1", model="Held").send()
     case.wait_held(2)
     assert rig.wait_for_state(case.job, {"TIMEOUT"}, timeout_s=300) == ["TIMEOUT"]
@@ -100,7 +102,7 @@ def test_a_cell_over_its_time_limit_is_timeout(make, rig: Rig, ledger) -> None:
 
 
 @pytest.mark.long
-def test_a_killed_torchrun_takes_its_workers_with_it(make, rig: Rig, ledger) -> None:
+def test_killed_torchrun_ends_its_workers(make, rig: Rig, ledger) -> None:
     case: Case = make("torchrun", *TWO, model="Held").send()
     case.wait_held(2)
     os.kill(case.torchrun(), signal.SIGKILL)
@@ -111,7 +113,7 @@ def test_a_killed_torchrun_takes_its_workers_with_it(make, rig: Rig, ledger) -> 
 
 
 @pytest.mark.long
-def test_a_killed_step_daemon_leaves_no_process(make, rig: Rig, ledger) -> None:
+def test_killed_slurmstepd_leaves_no_process(make, rig: Rig, ledger) -> None:
     case: Case = make("stepd", *TWO, model="Held").send()
     case.wait_held(2)
     os.kill(case.step(), signal.SIGKILL)
@@ -121,7 +123,7 @@ def test_a_killed_step_daemon_leaves_no_process(make, rig: Rig, ledger) -> None:
 
 
 @pytest.mark.long
-def test_one_cancelled_task_leaves_the_others_of_its_array(make, rig: Rig, ledger) -> None:
+def test_cancelled_array_task_leaves_other_tasks_running(make, rig: Rig, ledger) -> None:
     case: Case = make("task", "-m", "gpus=1", "batch=16,32", model="Held").send()
     case.wait_held(2)
     jobs = [state["job"] for state in case.states().values()]

@@ -15,7 +15,7 @@ ONE = ("gpus=1", "batch=16")
 FAKETIME = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), None)
 
 
-def test_a_full_disk_leaves_no_record_and_says_so(make, rig: Rig, ledger) -> None:
+def test_full_disk_writes_no_record_and_gives_reason(make, rig: Rig, ledger) -> None:
     disk = rig.small_disk(4)
     case: Case = make("full", *ONE, f"outputs={disk}", model="Held").send()
     case.wait_held(1)
@@ -32,7 +32,7 @@ def test_a_full_disk_leaves_no_record_and_says_so(make, rig: Rig, ledger) -> Non
     ledger("the same command with space on the disk", case, "1 ok")
 
 
-def test_a_truncated_record_is_invalid_and_measured_again(make, ledger) -> None:
+def test_truncated_record_is_invalid_and_rerun(make, ledger) -> None:
     case: Case = make("truncated", *ONE).send()
     (slug,) = case.finish()
     path = case.study.cell(slug).record_json
@@ -62,7 +62,7 @@ def skewed(desk: Program, rig: Rig, tmp_path: Path):
     return lambda name, *words, **options: Case(there, rig, name, *words, **options)
 
 
-def test_a_clock_that_is_an_hour_ahead_changes_no_number(skewed, ledger) -> None:
+def test_clock_an_hour_ahead_changes_no_measurement(skewed, ledger) -> None:
     case: Case = skewed("skewed", "gpus=2", "nodes=2", "batch=16", "protocol=full", "probe_s=1")
     (slug,) = case.send().finish()
     record = case.study.cell(slug).read_record()
@@ -76,7 +76,7 @@ def test_a_clock_that_is_an_hour_ahead_changes_no_number(skewed, ledger) -> None
     ledger("clock skew: rank 1 on another node an hour ahead", case, "1 ok", "no time is negative")
 
 
-def test_the_first_failing_rank_is_named_whatever_its_clock_says(skewed, ledger) -> None:
+def test_first_failing_rank_is_named_despite_clock_skew(skewed, ledger) -> None:
     case: Case = skewed("blame", "gpus=2", "nodes=2", "batch=16", model="RaisesFirst")
     case.send().finish()
     assert "rank 1: ValueError: this model cannot count" in case.state["reason"]

@@ -27,7 +27,7 @@ def happenings(case: Case) -> list[str]:
 
 
 @pytest.mark.long
-def test_a_refused_sbatch_is_an_error_with_slurms_words(make, ledger) -> None:
+def test_refused_sbatch_reports_slurm_message(make, ledger) -> None:
     case: Case = make("refused", *ONE)
     done = case.desk(*case.words, "cluster.account=refused")
     assert done.returncode == 1
@@ -40,7 +40,7 @@ def test_a_refused_sbatch_is_an_error_with_slurms_words(make, ledger) -> None:
     assert list(case.asked().values()) == ["not sent yet"]  # without the fault it would be
 
 
-def test_a_login_process_killed_before_the_manifests_line_loses_no_cell(make, ledger) -> None:
+def test_login_killed_before_manifest_line_loses_no_cell(make, ledger) -> None:
     case: Case = make("orphan", *ONE, model="Held")
     command = [case.desk.python, str(DYING), *case.words]
     killed = subprocess.run(
@@ -59,7 +59,7 @@ def test_a_login_process_killed_before_the_manifests_line_loses_no_cell(make, le
 
 
 @pytest.mark.long
-def test_a_login_process_killed_in_sbatch_loses_no_cell(make, rig: Rig, ledger) -> None:
+def test_login_killed_during_sbatch_loses_no_cell(make, rig: Rig, ledger) -> None:
     case: Case = make("halfway", *ONE)
     folder = case.desk.folder / "killer"
     real = shutil.which("sbatch", path=rig.env["PATH"])
@@ -76,7 +76,7 @@ def test_a_login_process_killed_in_sbatch_loses_no_cell(make, rig: Rig, ledger) 
 
 
 @pytest.mark.long
-def test_two_people_send_and_collect_the_same_study(make, ledger) -> None:
+def test_concurrent_submit_and_collect_of_one_study_succeed(make, ledger) -> None:
     case: Case = make("shared", "-m", "gpus=1", "batch=16,32")
     both = [case.begin(), case.begin()]
     told = [person.communicate(timeout=120) for person in both]
@@ -99,7 +99,7 @@ def test_two_people_send_and_collect_the_same_study(make, ledger) -> None:
 
 
 @pytest.mark.long
-def test_a_study_can_be_sent_from_inside_a_job(make, rig: Rig, ledger) -> None:
+def test_submit_from_inside_a_job_succeeds(make, rig: Rig, ledger) -> None:
     case: Case = make("inside", "gpus=2", "batch=16")
     words = " ".join(f"'{word}'" for word in [case.desk.python, "-m", "hpml_jobs", *case.words])
     outer = rig.sbatch(
@@ -134,7 +134,7 @@ def limited(tmp_path_factory: pytest.TempPathFactory):
 
 
 @pytest.mark.long
-def test_what_a_submit_limit_refuses_is_sent_later(limited, ledger) -> None:
+def test_qos_submit_limit_refused_cells_can_be_resubmitted(limited, ledger) -> None:
     words = ("-m", "gpus=1,2", "batch=16,32", "cluster.qos=tight")
     case: Case = limited("tight", *words, model="Held")
     done = case.desk(*case.words)
@@ -152,7 +152,7 @@ def test_what_a_submit_limit_refuses_is_sent_later(limited, ledger) -> None:
 
 
 @pytest.mark.long
-def test_partitions_that_are_not_there_or_closed(limited, ledger) -> None:
+def test_missing_or_inactive_partition_is_refused(limited, ledger) -> None:
     case: Case = limited("nowhere", *ONE)
     done = case.desk(*case.words, "cluster.partition=nowhere")
     assert done.returncode == 2
@@ -169,7 +169,7 @@ def test_partitions_that_are_not_there_or_closed(limited, ledger) -> None:
 
 
 @pytest.mark.long
-def test_an_array_that_is_too_large(limited, ledger) -> None:
+def test_array_above_cluster_limit_is_refused_or_split(limited, ledger) -> None:
     case: Case = limited("large", "-m", "gpus=1", "batch=range(1,67)")
     done = case.desk(*case.words, "cluster.max_array_size=100")
     assert done.returncode == 1

@@ -24,7 +24,8 @@ def examined(desk: Program, *words: str) -> tuple[int, dict[str, dict[str, Any]]
     return done.returncode, {one["about"]: one for one in told["findings"]}
 
 
-def test_a_cluster_that_can_measure_has_no_problem_here_or_on_a_node(desk: Program) -> None:
+def test_doctor_working_cluster_reports_no_problem(desk: Program) -> None:
+    """Neither the login node nor the diagnostic job on a node reports a problem."""
     code, found = examined(desk)
     assert (code, [one for one in found.values() if one["level"] == "problem"]) == (0, [])
     assert "2 nodes x 4 rtx8000, 1 node x 2 v100" in found["nodes"]["seen"]
@@ -36,7 +37,7 @@ def test_a_cluster_that_can_measure_has_no_problem_here_or_on_a_node(desk: Progr
     assert "seen.json" in {path.name for path in (desk.folder / "outputs/doctor").iterdir()}
 
 
-def test_slurms_own_words_say_why_it_would_refuse(desk: Program) -> None:
+def test_doctor_sbatch_refusal_reports_slurm_message(desk: Program) -> None:
     code, found = examined(desk, "cluster.account=refused")
     assert code == 1
     assert "has no allocation here" in found["request"]["seen"]
@@ -45,7 +46,7 @@ def test_slurms_own_words_say_why_it_would_refuse(desk: Program) -> None:
     assert "not sent" in found["job"]["seen"]
 
 
-def test_a_job_that_cannot_answer_is_told_with_its_last_words(desk: Program, rig: Rig) -> None:
+def test_doctor_failed_node_job_reports_end_of_log(desk: Program, rig: Rig) -> None:
     code, found = examined(desk, 'cluster.setup=["echo the module is missing >&2","exit 3"]')
     assert code == 1
     assert "FAILED" in found["job"]["seen"]
@@ -53,7 +54,7 @@ def test_a_job_that_cannot_answer_is_told_with_its_last_words(desk: Program, rig
     assert rig.run("squeue", "-h", "-n", "hpml-doctor").stdout == ""
 
 
-def test_a_job_that_waits_too_long_is_taken_back(desk: Program, rig: Rig) -> None:
+def test_doctor_pending_node_job_is_cancelled_at_time_limit(desk: Program, rig: Rig) -> None:
     begin = "+cluster.sbatch.begin=now+1hour"
     code, found = examined(desk, begin, "--patience", "0.05")
     assert (code, found["job"]["level"]) == (0, "warning")
@@ -61,7 +62,7 @@ def test_a_job_that_waits_too_long_is_taken_back(desk: Program, rig: Rig) -> Non
     assert rig.run("squeue", "-h", "-n", "hpml-doctor").stdout == ""
 
 
-def test_a_drained_kind_is_told(desk: Program, rig: Rig) -> None:
+def test_doctor_drained_gpu_type_is_reported(desk: Program, rig: Rig) -> None:
     rig.run("scontrol", "update", "NodeName=gv001", "State=DRAIN", "Reason=bad fan")
     try:
         code, found = examined(desk, "gpu_type=v100", "--no-job")
@@ -73,7 +74,7 @@ def test_a_drained_kind_is_told(desk: Program, rig: Rig) -> None:
 
 
 @pytest.mark.long
-def test_the_measurement_is_proved_by_a_study_of_its_own(desk: Program) -> None:
+def test_doctor_validation_study_reports_data_quality_checks(desk: Program) -> None:
     words = ("strategy=allreduce_flat", "data.limit=1280", "probe_s=1")
     block = desk.ok("doctor", "--gpus", "2", *words, *RIG)
     assert block.startswith("==== hpml_jobs")

@@ -32,7 +32,7 @@ def full(send):
     return sent
 
 
-def test_nine_cells_leave_nine_records(lab) -> None:
+def test_lab_grid_writes_nine_records(lab) -> None:
     states = lab.states()
     assert {slug: s["reason"] for slug, s in states.items() if s["outcome"] != "ok"} == {}
     assert len(states) == 9
@@ -46,7 +46,7 @@ def test_nine_cells_leave_nine_records(lab) -> None:
         assert record.attempt.hosts[0].startswith("g")
 
 
-def test_requests_are_proved_by_slurms_own_accounting(lab, rig: Rig) -> None:
+def test_lab_requests_match_sacct_allocation(lab, rig: Rig) -> None:
     for slug, record in lab.records().items():
         (row,) = rig.sacct(lab.jobs[slug], "AllocTRES", "State", "AllocCPUS")
         assert f"gres/gpu:rtx8000={record.cell.gpus}" in row["AllocTRES"].split(",")
@@ -54,12 +54,12 @@ def test_requests_are_proved_by_slurms_own_accounting(lab, rig: Rig) -> None:
         assert row["State"] == "COMPLETED"
 
 
-def test_cells_ran_one_at_a_time(lab) -> None:
+def test_lab_cells_run_one_at_a_time(lab) -> None:
     spans = sorted((r.attempt.started, r.attempt.ended) for r in lab.records().values())
     assert all(end < start for (_, end), (start, _) in itertools.pairwise(spans))
 
 
-def test_a_second_submission_sends_nothing(lab, desk: Program, rig: Rig) -> None:
+def test_second_submit_sends_nothing(lab, desk: Program, rig: Rig) -> None:
     before = rig.run("squeue", "-h").stdout
     answer = json.loads(desk.ok(*lab.words))
     assert {row["why"] for row in answer["cells"]} == {"left out: ok"}
@@ -69,7 +69,7 @@ def test_a_second_submission_sends_nothing(lab, desk: Program, rig: Rig) -> None
     assert "nothing sent, 9 left out" in desk.ok(*words)
 
 
-def test_the_tables_hold_what_the_records_say(lab, desk: Program) -> None:
+def test_tables_match_records(lab, desk: Program) -> None:
     shown = desk.ok("collect", "lab")
     for words in ("Table 1", "Table 2", "Table 3", "lab residual", "batch 512 per process"):
         assert words in shown
@@ -97,7 +97,7 @@ def test_the_tables_hold_what_the_records_say(lab, desk: Program) -> None:
         assert entry["residual"]["bus_gb_per_s"] == bandwidth
 
 
-def test_communication_is_measured_and_closes(full, desk: Program) -> None:
+def test_communication_phases_add_up_to_epoch(full, desk: Program) -> None:
     desk.ok("collect", "full")
     told = json.loads((full.study.report / "tables.json").read_text())
     entries = {(e["gpus"], e["batch_per_gpu"]): e for e in told["groups"][0]["entries"]}
@@ -120,7 +120,7 @@ def test_communication_is_measured_and_closes(full, desk: Program) -> None:
         assert entry["bandwidth"]["sent_bytes"] == expected
 
 
-def test_what_does_not_depend_on_the_machine_passes_its_checks(full, desk: Program) -> None:
+def test_checks_independent_of_machine_pass(full, desk: Program) -> None:
     sure = {"closure", "counts", "parameters", "short", "loader-bound"}
     together = {"replicas", "messages", "exposed", "profiler-messages"}
     for told in json.loads(desk.ok("record", "full", "--json"))["cells"]:
@@ -132,7 +132,7 @@ def test_what_does_not_depend_on_the_machine_passes_its_checks(full, desk: Progr
         assert {levels[check] for check in passed} == {"pass"}, told["checks"]
 
 
-def test_rerun_measures_again_and_keeps_the_old_record(lab, desk: Program) -> None:
+def test_rerun_replaces_record_and_keeps_old_one(lab, desk: Program) -> None:
     slug = next(slug for slug in lab.jobs if slug.startswith("single-1proc-b512"))
     old = lab.records()[slug]
     words = [word for word in lab.words if not word.startswith(("gpus=", "batch="))]
@@ -145,7 +145,7 @@ def test_rerun_measures_again_and_keeps_the_old_record(lab, desk: Program) -> No
     assert old.attempt.id in kept.read_text()
 
 
-def test_two_gpus_on_two_nodes(send, rig: Rig) -> None:
+def test_two_gpus_on_two_nodes_write_one_record(send, rig: Rig) -> None:
     sent = send(
         "nodes",
         "gpus=2",

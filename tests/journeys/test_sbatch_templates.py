@@ -40,7 +40,7 @@ def by_hand(desk: Program, rig: Rig):
     return submit
 
 
-def test_three_templates_leave_what_the_program_leaves(by_hand, desk: Program, rig: Rig, send):
+def test_three_sbatch_templates_write_the_same_records(by_hand, desk: Program, rig: Rig, send):
     cell = by_hand(*SMALL, "sbatch/cell.sbatch", *CELL, "gpus=2", "batch=64", "study=byhand")
     assert rig.wait_for_state(cell, {"COMPLETED", "FAILED"}, timeout_s=240) == ["COMPLETED"]
     grid = by_hand(

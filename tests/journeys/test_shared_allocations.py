@@ -38,9 +38,8 @@ def sent(send) -> dict[str, Sent]:
     }
 
 
-def test_a_study_is_cancelled_by_id_and_sent_again_by_what_became_of_it(
-    sent, desk: Program, rig: Rig
-) -> None:
+def test_study_cancelled_by_job_id_is_resubmitted_by_outcome(sent, desk: Program, rig: Rig) -> None:
+    """Cancel by job id; then resubmit the cells by outcome."""
     stopped = sent["stopped"]
     assert stopped.job in desk.ok("cancel", "stopped")
     assert rig.wait_for_state(stopped.job, {"CANCELLED"}) == ["CANCELLED"]
@@ -68,7 +67,7 @@ def test_a_study_is_cancelled_by_id_and_sent_again_by_what_became_of_it(
     assert "cancelled" not in {state["outcome"] for state in sent["packed"].states().values()}
 
 
-def test_cells_of_a_pack_queue_once_and_fail_alone(sent, rig: Rig) -> None:
+def test_pack_queues_once_and_a_failing_cell_fails_alone(sent, rig: Rig) -> None:
     packed = sent["packed"]
     states = packed.wait(timeout_s=400)
     assert len(set(packed.jobs.values())) == 1
@@ -90,9 +89,7 @@ def test_cells_of_a_pack_queue_once_and_fail_alone(sent, rig: Rig) -> None:
     assert not packed.alive()
 
 
-def test_the_closing_job_writes_the_report_although_a_cell_failed(
-    sent, desk: Program, rig: Rig
-) -> None:
+def test_followup_job_writes_report_after_a_failed_cell(sent, desk: Program, rig: Rig) -> None:
     packed = sent["packed"]
     closing = packed.answer["closing"]
     assert rig.wait_for_state(closing, {"COMPLETED"}, timeout_s=240) == ["COMPLETED"]
@@ -109,7 +106,7 @@ def test_the_closing_job_writes_the_report_although_a_cell_failed(
     ("study", "reason"),
     [("refused", "can't allocate memory"), ("killed", "it was over its memory limit")],
 )
-def test_a_ladder_ends_with_the_batch_that_does_not_fit(sent, desk, study, reason) -> None:
+def test_ladder_ends_at_first_batch_out_of_memory(sent, desk, study, reason) -> None:
     ladder = sent[study]
     states = list(ladder.wait(timeout_s=400).values())
     assert [state["outcome"] for state in states] == ["ok", "oom"]

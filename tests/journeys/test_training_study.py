@@ -28,7 +28,8 @@ def sent(send) -> dict[str, Sent]:
     }
 
 
-def test_treated_cells_stand_side_by_side_with_what_they_learnt(sent, desk: Program) -> None:
+def test_treated_cells_share_a_table_with_training_quality(sent, desk: Program) -> None:
+    """Cells with recipes and buffer options appear in one table with their accuracy."""
     treated = sent["treated"]
     assert {state["outcome"] for state in treated.wait().values()} == {"ok"}
     records = treated.records()
@@ -49,7 +50,7 @@ def test_treated_cells_stand_side_by_side_with_what_they_learnt(sent, desk: Prog
         assert (report / name).stat().st_size > 0, name
 
 
-def test_a_network_is_quantized_by_its_job_and_collected(sent, desk: Program) -> None:
+def test_quantized_network_is_measured_by_job_and_collected(sent, desk: Program) -> None:
     integers = sent["integers"]
     assert {state["outcome"] for state in integers.wait().values()} == {"ok"}
     (record,) = integers.records().values()
@@ -69,7 +70,7 @@ def test_a_network_is_quantized_by_its_job_and_collected(sent, desk: Program) ->
         assert (report / name).stat().st_size > 0, name
 
 
-def test_what_cannot_be_done_is_said_before_anything_is_sent(desk: Program) -> None:
+def test_impossible_settings_are_refused_before_submission(desk: Program) -> None:
     for words, line in (
         (("gpus=2", "recipe=warmup", "epochs=1"), "epochs=1: protocol=full needs 3 or more"),
         (("gpus=2", "recipe=warmup", "recipe.warmup_epochs=9"), "warming up takes 9 epochs"),

@@ -35,7 +35,7 @@ def files_with(folder: Path, text: bytes) -> list[Path]:
     return [path for path in files if text in path.read_bytes()]
 
 
-def test_a_folder_of_any_name_is_carried_to_the_job_and_back(nasty: Program, rig: Rig) -> None:
+def test_unusual_folder_name_reaches_job_and_back(nasty: Program, rig: Rig) -> None:
     array = json.loads(nasty.ok(*OWN, "study=array", "collect_after=true"))
     pack = json.loads(nasty.ok(*OWN, "study=pack", "pack=true"))
     for name in ("array", "pack"):
@@ -51,7 +51,7 @@ def test_a_folder_of_any_name_is_carried_to_the_job_and_back(nasty: Program, rig
     assert not files_with(nasty.folder / "outputs", b"a-token")
 
 
-def test_a_folder_that_others_may_write_to_is_not_run_from(nasty: Program) -> None:
+def test_submit_into_folder_of_another_user_is_refused(nasty: Program) -> None:
     slurm = nasty.folder / "outputs" / "open" / "slurm"
     slurm.mkdir(parents=True)
     slurm.chmod(0o700)
@@ -61,7 +61,7 @@ def test_a_folder_that_others_may_write_to_is_not_run_from(nasty: Program) -> No
     assert "others may write there, and jobs run what lies in it; chmod 700" in done.stderr
 
 
-def test_a_folder_that_slurm_would_misread_is_refused(desk: Program) -> None:
+def test_folder_name_unusable_for_slurm_logs_is_refused(desk: Program) -> None:
     folder = desk.folder / "a\nb"
     folder.mkdir()
     (folder / "user_code.py").symlink_to(desk.folder / "user_code.py")

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.long
     ("lock", "torch"),
     [("worker.txt", "2.14.1+cu130"), ("worker-cuda12.txt", "2.7.1+cu126")],
 )
-def test_a_fresh_environment_of_the_lock_measures_and_collects(
+def test_lock_file_environment_measures_and_collects(
     lock: str, torch: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     uv = shutil.which("uv") or str(Path(sys.executable).parent / "uv")

@@ -16,7 +16,7 @@ _ROOT = Path(__file__).parents[2]
 _DETACHED = "setsid --fork sleep 300; trap '' TERM; sleep 300"
 
 
-def test_gpus_are_granted_and_accounted(rig: Rig, tmp_path: Path) -> None:
+def test_gpus_are_allocated_and_accounted(rig: Rig, tmp_path: Path) -> None:
     seen = tmp_path / "seen"
     job = rig.sbatch("--gres=gpu:rtx8000:2", script=f"echo $CUDA_VISIBLE_DEVICES > {seen}")
     assert rig.wait_for_state(job, {"COMPLETED"}) == ["COMPLETED"]
@@ -24,13 +24,13 @@ def test_gpus_are_granted_and_accounted(rig: Rig, tmp_path: Path) -> None:
     assert seen.read_text() == "0,1\n"
 
 
-def test_an_array_runs_task_by_task(rig: Rig, tmp_path: Path) -> None:
+def test_array_runs_every_task(rig: Rig, tmp_path: Path) -> None:
     job = rig.sbatch("--array=0-2", script=f"touch {tmp_path}/$SLURM_ARRAY_TASK_ID")
     assert rig.wait_for_state(job, {"COMPLETED"}) == ["COMPLETED"] * 3
     assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "1", "2"]
 
 
-def test_refusals_carry_the_words_of_slurm(rig: Rig) -> None:
+def test_sbatch_refusal_carries_slurm_message(rig: Rig) -> None:
     beyond = rig.run("sbatch", "--array=0-64", "--wrap=true")
     assert beyond.returncode == 1
     assert "Invalid job array specification" in beyond.stderr
@@ -39,7 +39,7 @@ def test_refusals_carry_the_words_of_slurm(rig: Rig) -> None:
     assert "Account 'refused' has no allocation here" in unwelcome.stderr
 
 
-def test_a_preempted_job_starts_again(rig: Rig, tmp_path: Path) -> None:
+def test_preempted_job_is_requeued(rig: Rig, tmp_path: Path) -> None:
     starts = tmp_path / "starts"
     script = f"echo ${{SLURM_RESTART_COUNT:-0}} >> {starts}; [ $SLURM_RESTART_COUNT ] || sleep 300"
     low = rig.sbatch("--partition=preempt", "--gres=gpu:v100:2", "--requeue", script=script)
@@ -55,7 +55,7 @@ def test_a_preempted_job_starts_again(rig: Rig, tmp_path: Path) -> None:
     assert attempts == ["PREEMPTED", "COMPLETED"]
 
 
-def test_a_daemon_ends_and_starts_again_with_what_it_knew(tmp_path: Path) -> None:
+def test_restarted_daemon_keeps_its_state(tmp_path: Path) -> None:
     with Rig(accounting=Accounting.ENFORCED) as cluster:
         job = cluster.sbatch("--nodelist=gr001", script=f"sleep 3; touch {tmp_path}/ended")
         cluster.wait_for_state(job, {"RUNNING"})
@@ -74,7 +74,8 @@ def test_a_daemon_ends_and_starts_again_with_what_it_knew(tmp_path: Path) -> Non
         assert "QOSMaxSubmitJobPerUserLimit" in cluster.run(*held).stderr
 
 
-def test_without_accounting_and_with_a_small_disk_it_still_leaves_nothing() -> None:
+def test_stop_without_accounting_with_small_disk_leaves_nothing() -> None:
+    """Without accounting and with a small disk, too, no process or mount is left."""
     with Rig(accounting=Accounting.NONE) as cluster:
         disk = cluster.small_disk(1)
         job = cluster.sbatch(script=f"head -c 2M /dev/zero > {disk}/file")
@@ -95,7 +96,7 @@ def test_stop_leaves_no_process(rig: Rig) -> None:
     assert rig.run("scontrol", "ping").stdout.strip().endswith("is UP")
 
 
-def test_a_killed_owner_leaves_no_process(rig: Rig, tmp_path: Path) -> None:
+def test_killed_owner_leaves_no_process(rig: Rig, tmp_path: Path) -> None:
     started = tmp_path / "started"
     command = [sys.executable, "-m", "tests.rig"]
     with subprocess.Popen(command, cwd=_ROOT, stdout=subprocess.PIPE, text=True) as owner:

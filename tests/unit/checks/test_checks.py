@@ -149,7 +149,7 @@ def title(case: Case) -> str:
 
 
 @pytest.mark.parametrize("case", ALONE, ids=title)
-def test_a_check_of_one_record_fires(case: Case) -> None:
+def test_record_check_fires_on_its_case(case: Case) -> None:
     found = judged(of_record(case.change(clean(case.cell))), case.check)
     assert found.level is case.level
     assert case.words in found.reason
@@ -157,7 +157,7 @@ def test_a_check_of_one_record_fires(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", BESIDE, ids=title)
-def test_a_check_among_neighbours_fires(case: Case) -> None:
+def test_peer_check_fires_on_its_case(case: Case) -> None:
     one = case.change(clean(case.cell))
     found = judged(of_study([one, baseline()])[one.slug], case.check)
     assert found.level is case.level
@@ -170,7 +170,7 @@ def study() -> list[Record]:
     return [clean(), again, baseline()]
 
 
-def test_buffers_that_follow_no_batch_are_equal_by_right() -> None:
+def test_buffers_check_passes_without_batchnorm_buffers() -> None:
     made = clean(cell(batch=32, strategy=Strategy.ALLREDUCE))
     ranks = tuple(replace(rank, buffers_hash="x") for rank in made.ranks)
     found = judged(of_record(replace(made, ranks=ranks)), "buffers")
@@ -178,14 +178,15 @@ def test_buffers_that_follow_no_batch_are_equal_by_right() -> None:
     assert "the same buffers on all 4 ranks" in found.reason
 
 
-def test_a_clean_record_passes_every_check() -> None:
+def test_clean_record_passes_every_check() -> None:
     told = of_record(clean())
     assert len(told) == len(checks.MEASURED)  # every one of them could be applied
     assert {result.level for result in told} == {Level.PASS}
     assert in_short(told) == ""
 
 
-def test_a_clean_study_passes_every_check_and_each_of_them_has_a_test_that_makes_it_fire() -> None:
+def test_clean_study_passes_and_every_check_has_a_case() -> None:
+    """A clean study passes every check, and each check has a case that makes it fire."""
     judgement = of_study(study())
     assert [in_short(told) for told in judgement.values()] == ["", "", ""]
     names = {result.check for told in judgement.values() for result in told}
@@ -197,7 +198,7 @@ def test_a_clean_study_passes_every_check_and_each_of_them_has_a_test_that_makes
 
 @pytest.mark.parametrize("strategy", list(Strategy))
 @pytest.mark.parametrize("protocol", [Protocol.LAB, Protocol.FULL])
-def test_what_cannot_be_applied_is_not_there(strategy: Strategy, protocol: Protocol) -> None:
+def test_inapplicable_checks_give_no_result(strategy: Strategy, protocol: Protocol) -> None:
     gpus = 1 if strategy is Strategy.SINGLE else 4
     told = of_record(record(cell(strategy=strategy, gpus=gpus, protocol=protocol)))
     names = {result.check for result in told}
@@ -210,18 +211,18 @@ def test_what_cannot_be_applied_is_not_there(strategy: Strategy, protocol: Proto
     assert {v.check for v in told if v.level is not Level.PASS} <= {"buffers"}
 
 
-def test_out_of_memory_is_not_judged() -> None:
+def test_out_of_memory_record_is_not_checked() -> None:
     oom = record(cell(), outcome=Outcome.OOM, reason="out of memory", ranks=(), model=None)
     assert of_record(oom) == ()
     assert of_study([oom, clean()])[oom.slug] == ()
 
 
-def test_an_unknown_gpu_and_a_cpu_have_no_peak() -> None:
+def test_unknown_gpu_and_cpu_skip_the_flops_check() -> None:
     for one in (clean(cell(batch=32, device=Device.CPU)), of_facts(gpu_model="Riva 128")(clean())):
         assert "flops" not in {result.check for result in of_record(one)}
 
 
-def test_messages_that_overlap_each_other_are_held_against_the_best_size() -> None:
+def test_bus_bandwidth_of_overlapping_messages_uses_best_size() -> None:
     """Two small messages at once may take less than two alone; more than the wire they cannot."""
     fast = of_talk(gradients_s=0.3)(clean())
     sent = fast.ranks[1].communication.messages[0].busy_s
@@ -241,7 +242,7 @@ def test_gather_and_scatter_each_carry_all_gradients() -> None:
     assert "0 bytes of gradients by scatter" in found.reason
 
 
-def test_one_odd_cell_is_named_and_not_the_others_with_it() -> None:
+def test_conditions_check_warns_only_the_outlier() -> None:
     odd = of_facts(torch="2.7.1")(clean(cell(batch=64)))
     others = [clean(cell(batch=batch)) for batch in (32, 128, 256, 512)]
     levels = {
@@ -251,7 +252,7 @@ def test_one_odd_cell_is_named_and_not_the_others_with_it() -> None:
     assert {*levels.values()} == {Level.PASS}
 
 
-def test_a_cell_unlike_its_baseline_is_warned_whatever_the_others_are() -> None:
+def test_conditions_check_warns_cell_unlike_its_baseline() -> None:
     others = [clean(cell(batch=batch)) for batch in (64, 128, 256, 512)]
     odd = of_facts(torch="2.7.1")(baseline())
     judgement = of_study([clean(), odd, *others])
@@ -259,14 +260,14 @@ def test_a_cell_unlike_its_baseline_is_warned_whatever_the_others_are() -> None:
     assert judged(judgement[others[0].slug], "conditions").level is Level.PASS
 
 
-def test_an_efficiency_above_one_that_data_loading_explains_is_a_warning() -> None:
+def test_efficiency_above_one_due_to_data_loading_warns() -> None:
     waiting = of_epoch("timed", stall_s=14.0)(baseline(epoch_s=44.0))
     found = judged(of_study([clean(), waiting])[DDP4.slug], "efficiency")
     assert found.level is Level.WARN
     assert "efficiency 1.38 over 4 GPUs (limit 1.05), 0.957 without data loading" in found.reason
 
 
-def test_dp_with_two_workers_is_not_compared_silently_with_ddp_that_has_eight() -> None:
+def test_differing_loader_workers_of_dp_and_ddp_warn() -> None:
     dp = clean(cell(batch=32, strategy=Strategy.DP), attempt=an_hour_later())
     judgement = of_study([clean(), dp])
     found = judged(judgement[DDP4.slug], "loader-workers")
@@ -275,7 +276,7 @@ def test_dp_with_two_workers_is_not_compared_silently_with_ddp_that_has_eight() 
     assert judged(judgement[dp.slug], "loader-workers").level is Level.WARN
 
 
-def test_a_baseline_with_a_recipe_is_no_baseline_and_rivals_are_treated_alike() -> None:
+def test_comparisons_need_plain_baseline_and_same_treatment() -> None:
     scaled = Recipe(name="scaled", scaled=True)
     one = clean(cell(gpus=1, batch=32, strategy=Strategy.SINGLE, recipe=scaled), epoch_s=60.0)
     dp = clean(cell(batch=32, strategy=Strategy.DP, recipe=scaled), attempt=an_hour_later())
@@ -284,12 +285,12 @@ def test_a_baseline_with_a_recipe_is_no_baseline_and_rivals_are_treated_alike() 
     assert "loader-workers" not in found
 
 
-def test_cells_that_touch_for_a_second_do_not_overlap() -> None:
+def test_overlap_of_one_second_is_ignored() -> None:
     later = at("2026-10-01T10:05", "2026-10-01T10:10")(baseline())
     assert judged(of_study([clean(), later])[DDP4.slug], "overlap").level is Level.PASS
 
 
-def test_cells_of_other_tables_overlap_too_but_nothing_else_is_compared() -> None:
+def test_overlap_is_checked_across_tables_other_checks_not() -> None:
     other = clean(cell(batch=32, workload=replace(DIGITS, lr=0.1)), facts=replace(FACTS, torch="1"))
     told = of_study([clean(), other])[DDP4.slug]
     assert judged(told, "overlap").level is Level.WARN
@@ -314,7 +315,7 @@ ELSEWHERE = [
 
 
 @pytest.mark.parametrize(("check", "level", "told", "words"), ELSEWHERE)
-def test_a_check_of_an_imported_timing_fires(
+def test_imported_timing_check_fires_on_its_case(
     check: str, level: Level, told: dict[str, Any], words: str
 ) -> None:
     found = judged(of_record(imported(**told)), check)
@@ -322,7 +323,7 @@ def test_a_check_of_an_imported_timing_fires(
     assert words in found.reason
 
 
-def test_a_plausible_imported_timing_passes_all_its_checks() -> None:
+def test_plausible_imported_timing_passes_every_check() -> None:
     whole = {"train_s": 10.2, "compute_s": 8.2, "comm_s": 2.0, "iterations": 391}
     told = of_record(imported(link_gb_per_s=25.0, **whole))
     assert len(told) == len(secondhand.CHECKS)
@@ -330,11 +331,12 @@ def test_a_plausible_imported_timing_passes_all_its_checks() -> None:
     assert {name for name, *_ in ELSEWHERE} == {result.check for result in told}
 
 
-def test_an_epoch_time_alone_is_hardly_judged() -> None:
+def test_imported_epoch_time_alone_has_few_checks() -> None:
     assert {result.check for result in of_record(imported())} == {"flops", "short"}
 
 
-def test_computation_that_is_the_baseline_over_n_is_said_to_be_a_definition() -> None:
+def test_imported_compute_equal_to_baseline_over_n_warns() -> None:
+    """compute_s equal to the baseline's time / N is a definition, not a measurement."""
     one, four = imported(1, epoch_s=24.0), imported(4, epoch_s=10.5, compute_s=6.0, comm_s=4.5)
     found = judged(of_study([one, four])[four.slug], "lab-residual")
     assert found.level is Level.WARN
@@ -343,7 +345,7 @@ def test_computation_that_is_the_baseline_over_n_is_said_to_be_a_definition() ->
     assert judged(of_study([one, measured])[four.slug], "lab-residual").level is Level.PASS
 
 
-def test_imported_whole_seconds_are_said_to_be_of_a_coarse_clock() -> None:
+def test_imported_whole_seconds_are_flagged_as_coarse() -> None:
     rows = [imported(gpus, epoch_s=seconds) for gpus, seconds in ((1, 24.0), (2, 15.0), (4, 10.0))]
     found = judged(of_study(rows)[rows[2].slug], "resolution")
     assert found.level is Level.WARN
@@ -357,7 +359,7 @@ def test_imported_dates_are_compared() -> None:
     assert judged(of_study(rows)[rows[0].slug], "other-days").level is Level.WARN
 
 
-def test_repeats_that_scatter_are_flagged() -> None:
+def test_scattered_repeats_are_flagged() -> None:
     runs = [clean(cell(batch=32, repeat=n), epoch_s=s) for n, s in enumerate((8.0, 7.2, 9.12))]
     for told in of_study(runs).values():
         found = judged(told, "scatter")
@@ -365,6 +367,6 @@ def test_repeats_that_scatter_are_flagged() -> None:
         assert "3 runs from 7.2 to 9.12 s, IQR 12 % of the median (limit 10 %)" in found.reason
 
 
-def test_what_did_not_pass_is_told_in_short() -> None:
+def test_failed_checks_have_a_short_summary() -> None:
     worse = of_messages(count=1)(of_epoch("timed", stall_s=0.96)(clean()))
     assert in_short(of_record(worse)) == "1 failed check: messages; 1 warning: loader-bound"

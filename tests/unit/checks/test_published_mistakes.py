@@ -50,7 +50,7 @@ def fails(result: CheckResult, words: str) -> bool:
     return result.level is Level.FAIL and words in result.reason
 
 
-def test_e1_communication_that_holds_the_loaders_time_exceeds_all_collectives() -> None:
+def test_e1_loader_time_counted_as_communication_fails() -> None:
     phases = clean().ranks[2].phases
     misplaced = {"stall_s": 0.0, "comm_exposed_s": phases.comm_exposed_s + 0.3}
     found = judged(of_record(of_phases(**misplaced)(clean())), "exposed")
@@ -63,28 +63,28 @@ def test_e1_communication_that_holds_the_loaders_time_exceeds_all_collectives() 
     )
 
 
-def test_e2_bytes_are_counted_at_the_collectives_and_not_the_data_sets_size() -> None:
+def test_e2_bytes_are_of_collectives_not_of_the_data_set() -> None:
     size = CIFAR_BYTES // 160
     data_set = of_messages(bytes=size, elements=size // 4)(clean())
     found = judged(of_record(data_set), "messages")
     assert fails(found, "not 16,738,560 (160 iterations x 104,616 bytes)")
 
 
-def test_e3_one_iterations_bytes_are_not_an_epochs() -> None:
+def test_e3_bytes_of_one_iteration_fail_as_epoch_bytes() -> None:
     found = judged(of_record(of_messages(count=1)(clean())), "messages")
     assert fails(found, "counted 104,616 bytes of gradients by all_reduce, not 16,738,560")
     ratio = formulas.expected_bytes(782, RESNET_BYTES) / RESNET_BYTES
     assert ratio == 782  # how much too low the report was
 
 
-def test_e4_elements_are_not_bytes() -> None:
+def test_e4_elements_counted_as_bytes_fail() -> None:
     elements = clean().ranks[1].communication.messages[0].elements
     found = judged(of_record(of_messages(bytes=elements)(clean())), "messages")
     assert fails(found, "26,154 float32 elements is 104,616 bytes, not 26,154")
     assert formulas.gradient_bytes(11_173_962) == RESNET_BYTES
 
 
-def test_e5_a_speedup_is_against_the_single_gpu_and_the_table_says_so(make: Maker) -> None:
+def test_e5_speedup_is_against_single_gpu_and_captioned(make: Maker) -> None:
     make.nine()
     table = make.table("table1-ddp")
     one_s, two_s, four_s = (make.published_s[gpus, 32] for gpus in (1, 2, 4))
@@ -94,7 +94,7 @@ def test_e5_a_speedup_is_against_the_single_gpu_and_the_table_says_so(make: Make
     assert "Baseline: strategy single, 1 GPU: 48.61 s at batch 32" in told
 
 
-def test_e6_a_speedup_is_not_multiplied_by_the_number_of_gpus(make: Maker) -> None:
+def test_e6_speedup_is_not_multiplied_by_number_of_gpus(make: Maker) -> None:
     assert formulas.speedup(10.5, 10.0) == 1.05  # the report said 4.20
     make.add(make.record(make.cell(1, 32), 10.5))
     make.add(make.record(make.cell(4, 32), 10.0))
@@ -103,7 +103,7 @@ def test_e6_a_speedup_is_not_multiplied_by_the_number_of_gpus(make: Maker) -> No
     assert fails(judged(beyond, "efficiency"), "efficiency 4.2 over 4 GPUs (limit 1.05)")
 
 
-def test_e7_a_global_batch_is_not_taken_for_a_batch_per_gpu() -> None:
+def test_e7_global_batch_is_not_taken_as_batch_per_gpu() -> None:
     as_global = of_epoch("timed", iterations=640)(clean())
     with pytest.raises(InvalidRecordError, match=r"counted 640 iterations .* not 160"):
         decode(encode(as_global), "record.json")
@@ -112,7 +112,7 @@ def test_e7_a_global_batch_is_not_taken_for_a_batch_per_gpu() -> None:
     assert fails(told, "looks like a global batch: batch_is=global")
 
 
-def test_e8_a_timer_without_synchronisation_computes_faster_than_the_gpu_can() -> None:
+def test_e8_unsynchronized_timer_exceeds_gpu_peak_and_fails() -> None:
     """11 ms per iteration of 512 images whatever was computed: 127 TFLOP/s of fp32 or more."""
     lab = of_facts(gpu_model="Tesla V100-SXM2-16GB")(
         of_model(flop_per_sample=3_329_000_000)(clean())
@@ -125,7 +125,7 @@ def test_e8_a_timer_without_synchronisation_computes_faster_than_the_gpu_can() -
     assert fails(judged(of_record(lab), "flops"), "127 TFLOP/s per GPU, a Tesla V100")
 
 
-def test_e9_time_in_no_phase_or_in_a_wrong_one_is_told() -> None:
+def test_e9_time_in_no_phase_or_wrong_phase_is_flagged() -> None:
     unaccounted = of_phases(forward_s=0.0)(clean())
     assert fails(judged(of_record(unaccounted), "closure"), "phases miss the epoch by 30")
     told = judged(of_record(imported(epoch_s=10.0, compute_s=3.0, comm_s=2.9)), "closure")
@@ -135,13 +135,13 @@ def test_e9_time_in_no_phase_or_in_a_wrong_one_is_told() -> None:
     assert whole.compute_s + whole.exposed_s + whole.stall_s == pytest.approx(sum(whole.parts_s))
 
 
-def test_e10_a_batch_beyond_the_data_set_is_refused() -> None:
+def test_e10_batch_larger_than_data_set_is_refused() -> None:
     for batch in (5_121, 8_192, 16_384):  # one and the same batch, nine rows of it
         with pytest.raises(UsageError, match=r"20480 images over gpus=4 are 5120 each; take batch"):
             cell(batch=batch)
 
 
-def test_e11_the_residual_stands_beside_what_was_measured_and_is_named(make: Maker) -> None:
+def test_e11_residual_is_labelled_next_to_measured_values(make: Maker) -> None:
     make.nine()
     measured, residual = make.table("table2-ddp"), make.table("table2r-ddp")
     assert "measured" in measured.title
@@ -155,7 +155,7 @@ def test_e11_the_residual_stands_beside_what_was_measured_and_is_named(make: Mak
     assert "a definition and not a measurement" in told.reason
 
 
-def test_e12_an_epoch_is_timed_in_nanoseconds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_e12_epoch_is_timed_in_nanoseconds(monkeypatch: pytest.MonkeyPatch) -> None:
     import torch  # noqa: PLC0415  (only the worker's clock needs it)
 
     from hpml_jobs.worker.instruments.timing import HostClock, Window  # noqa: PLC0415
@@ -173,7 +173,7 @@ def test_e12_an_epoch_is_timed_in_nanoseconds(monkeypatch: pytest.MonkeyPatch) -
     assert "taken with a clock of 1 s, so this one is uncertain by 5 %" in told.reason
 
 
-def test_e13_cells_of_other_days_and_cells_at_the_same_time_are_flagged() -> None:
+def test_e13_cells_days_apart_or_overlapping_are_flagged() -> None:
     later = at("2026-10-03T11:00", "2026-10-03T11:05")(baseline())
     days = judged(of_study([clean(), later])[DDP4.slug], "other-days")
     assert days.level is Level.WARN
@@ -184,7 +184,7 @@ def test_e13_cells_of_other_days_and_cells_at_the_same_time_are_flagged() -> Non
     assert "ran on gr001 for up to 240 s of it" in together.reason
 
 
-def test_e14_one_run_is_said_to_be_one_and_runs_that_scatter_are_flagged(make: Maker) -> None:
+def test_e14_single_and_scattered_runs_are_flagged(make: Maker) -> None:
     make.nine()
     assert "One run" in " ".join(make.table("table1-ddp").caption)
     assert formulas.coverage_of_range(1) == 0.0  # no interval follows from it
@@ -194,7 +194,7 @@ def test_e14_one_run_is_said_to_be_one_and_runs_that_scatter_are_flagged(make: M
     assert "3 runs from 7.2 to 9.12 s" in told.reason
 
 
-def test_e15_a_mean_loss_is_over_the_samples_that_were_seen() -> None:
+def test_e15_mean_loss_is_over_processed_samples() -> None:
     """A sum over 40 iterations, divided by 196, is less than such an accuracy allows."""
     logged = of_epoch("timed", loss=1.5 * 40 / 196)(clean())
     assert fails(judged(of_record(logged), "loss"), "it is not a mean over samples")
@@ -204,16 +204,17 @@ def test_e15_a_mean_loss_is_over_the_samples_that_were_seen() -> None:
     assert seen.loss == 3.5  # not 2, the mean over ranks
 
 
-def test_e16_the_slowest_rank_is_reported_and_ranks_that_disagree_fail() -> None:
+def test_e16_slowest_rank_is_used_and_differing_ranks_fail() -> None:
     fast_root = of_epoch("timed", 0, epoch_s=8.0 * 0.63)(clean())
     assert fast_root.ranks[0].timed.epoch_s == 5.04
     assert fast_root.epoch_s == 8.0
     assert fails(judged(of_record(fast_root), "ranks-agree"), "37 % of the epoch (limit 1 %")
 
 
-def test_e17_another_model_than_the_one_named_fails_and_the_caption_tells_its_size(
+def test_e17_unexpected_model_size_fails_and_is_in_caption(
     make: Maker,
 ) -> None:
+    """A model other than the named one fails; the caption gives the parameter count."""
     small = of_model(parameters=9_231_114)(clean())
     assert fails(judged(of_record(small), "parameters"), "digits says 26,154")
     make.nine()
@@ -221,7 +222,7 @@ def test_e17_another_model_than_the_one_named_fails_and_the_caption_tells_its_si
         assert "11,173,962 parameters" in table.setting
 
 
-def test_e18_a_gigabyte_is_ten_to_the_ninth_everywhere() -> None:
+def test_e18_gigabyte_is_ten_to_the_ninth() -> None:
     assert gb_per_s(formulas.algorithm_gb_per_s(2**30, 1.0)) == "1.07"
     assert formulas.bus_gb_per_s(1e9, 1.0, 2) == 1.0
     binary = ("2**30", "2 ** 30", "1024**3", "1024 ** 3", "GiB", "<< 30")
@@ -229,7 +230,7 @@ def test_e18_a_gigabyte_is_ten_to_the_ninth_everywhere() -> None:
         assert not [word for word in binary if word in file.read_text()], file
 
 
-def test_e19_dp_is_not_taken_for_a_ring_all_reduce() -> None:
+def test_e19_dp_is_not_taken_as_ring_all_reduce() -> None:
     assert not Strategy.DP.by_all_reduce
     dp = clean(cell(batch=32, strategy=Strategy.DP), attempt=an_hour_later())
     assert "bus-bandwidth" not in {result.check for result in of_record(dp)}

@@ -65,7 +65,7 @@ def _read(terminal: int) -> bytes:
         return b""
 
 
-def test_bash_completes_commands_options_studies_keys_and_choices(program: Program) -> None:
+def test_bash_completes_commands_options_studies_and_keys(program: Program) -> None:
     (program.folder / "outputs" / "mine-2026" / "cells").mkdir(parents=True)
     assert typed(
         program,
@@ -90,13 +90,13 @@ def test_bash_completes_commands_options_studies_keys_and_choices(program: Progr
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
-def test_other_shells_get_a_script_too(program: Program, shell: str) -> None:
+def test_other_shells_get_a_completion_script(program: Program, shell: str) -> None:
     script = program.ok("completion", shell)
     assert PROGRAM in script
     assert f"{VARIABLE}=complete_{shell}" in script
 
 
-def test_zsh_and_fish_ask_with_the_whole_line(program: Program) -> None:
+def test_fish_completes_from_the_whole_line(program: Program) -> None:
     program.environment |= {
         VARIABLE: "complete_fish",
         "_TYPER_COMPLETE_FISH_ACTION": "get-args",
@@ -105,7 +105,7 @@ def test_zsh_and_fish_ask_with_the_whole_line(program: Program) -> None:
     assert program.ok().split() == ["workload=digits"]
 
 
-def test_own_configs_are_choices_and_nothing_heavy_is_loaded(program: Program) -> None:
+def test_user_configs_complete_without_heavy_imports(program: Program) -> None:
     (program.folder / "mine" / "cluster").mkdir(parents=True)
     (program.folder / "mine" / "cluster" / "hal.yaml").write_text("name: hal\n")
     program.environment |= {
@@ -121,5 +121,5 @@ def test_own_configs_are_choices_and_nothing_heavy_is_loaded(program: Program) -
     assert not {"hydra", "omegaconf", "torch", "pandas", "submitit"} & loaded
 
 
-def test_the_variable_is_the_one_that_typer_reads() -> None:
+def test_completion_variable_is_the_one_typer_reads() -> None:
     assert COMPLETING == VARIABLE

@@ -126,7 +126,7 @@ def with_workload(words: str) -> list[str]:
 
 
 @pytest.mark.parametrize(("words", "telling"), USAGE, ids=[words for words, _ in USAGE])
-def test_wrong_usage_is_named_in_one_line_with_exit_code_2(
+def test_usage_error_is_one_line_with_exit_code_2(
     words: str, telling: str, slurm: FakeSlurm, desk: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(with_workload(words)) == 2
@@ -136,7 +136,7 @@ def test_wrong_usage_is_named_in_one_line_with_exit_code_2(
 
 
 @pytest.mark.parametrize("words", ["gpus=0", "study=../x", "cluster=torch", "gpus=12"])
-def test_plan_refuses_the_same_and_makes_no_folder(
+def test_plan_usage_error_creates_no_folder(
     words: str, slurm: FakeSlurm, desk: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["plan", *with_workload(words)]) == 2
@@ -152,7 +152,7 @@ def test_plan_refuses_the_same_and_makes_no_folder(
         ("gpus=2 strategy=dp", "DataParallel on CPU silently runs one replica"),
     ],
 )
-def test_what_this_machine_cannot_do_is_refused(
+def test_impossible_on_this_machine_is_refused(
     words: str, telling: str, laptop: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(with_workload(words)) == 2
@@ -160,7 +160,7 @@ def test_what_this_machine_cannot_do_is_refused(
     assert list(laptop.iterdir()) == []
 
 
-def test_a_cluster_is_not_sent_to_from_a_laptop_but_planned_there(
+def test_cluster_on_laptop_is_planned_but_not_submitted(
     laptop: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run([DIGITS, "cluster=greene"]) == 2
@@ -170,7 +170,7 @@ def test_a_cluster_is_not_sent_to_from_a_laptop_but_planned_there(
     assert list(laptop.iterdir()) == []
 
 
-def test_a_login_node_without_sbatch_does_not_train(
+def test_login_node_without_sbatch_does_not_train(
     laptop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.undo()
@@ -222,7 +222,7 @@ def a_python(folder: Path, words: str, code: int = 1) -> str:
     ],
     ids=["folder", "fetch", "no-torch", "own-code"],
 )
-def test_data_or_code_that_is_not_there_is_named_with_exit_code_1(
+def test_missing_data_or_code_is_named_with_exit_code_1(
     words: str,
     python: tuple,
     telling: str,
@@ -237,7 +237,7 @@ def test_data_or_code_that_is_not_there_is_named_with_exit_code_1(
     assert list(desk.iterdir()) == []
 
 
-def test_a_folder_without_pictures_is_named(
+def test_folder_without_images_is_named(
     slurm: FakeSlurm, desk: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (desk / "pictures" / "train" / "cats").mkdir(parents=True)
@@ -246,7 +246,7 @@ def test_a_folder_without_pictures_is_named(
     assert slurm.scripts == []
 
 
-def test_the_account_is_missed_before_anything_is_fetched(
+def test_missing_account_is_reported_before_download(
     slurm: FakeSlurm, desk: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["cluster=torch", "workload=resnet18_cifar10"]) == 2
@@ -258,7 +258,7 @@ def test_the_account_is_missed_before_anything_is_fetched(
 # ---- folders ----
 
 
-def test_an_outputs_folder_that_cannot_be_written_is_named(
+def test_unwritable_outputs_folder_is_named(
     slurm: FakeSlurm, desk: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (desk / "outputs").write_text("a file stands here")
@@ -268,7 +268,7 @@ def test_an_outputs_folder_that_cannot_be_written_is_named(
     assert slurm.scripts == []
 
 
-def test_a_cell_file_that_cannot_be_written_is_named(
+def test_unwritable_cell_file_is_named(
     slurm: FakeSlurm, desk: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run([DIGITS, "study=mine"]) == 0
@@ -288,7 +288,7 @@ def test_a_cell_file_that_cannot_be_written_is_named(
     [[DIGITS], ["plan", DIGITS], ["status", "mine"], ["collect", "mine"], ["logs", "mine"]],
     ids=lambda words: words[0].split("=")[0],
 )
-def test_a_study_folder_of_a_newer_schema_is_refused_and_left_alone(
+def test_study_of_newer_schema_is_refused_and_unchanged(
     words: list[str], slurm: FakeSlurm, desk: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     study = Study(desk / "outputs" / "mine")
@@ -312,7 +312,7 @@ def test_a_study_folder_of_a_newer_schema_is_refused_and_left_alone(
         (["run", "--index", "3", DIGITS], 2, "--index 3: this sweep has cells 0 to 0"),
     ],
 )
-def test_commands_on_what_is_not_there_say_so(
+def test_commands_on_missing_study_report_it(
     words: list[str], code: int, telling: str, slurm: FakeSlurm, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(words) == code
@@ -324,7 +324,7 @@ def test_commands_on_what_is_not_there_say_so(
 # ---- a record that is half written ----
 
 
-def test_a_half_written_record_is_shown_and_the_cell_is_sent_again(
+def test_truncated_record_is_shown_and_cell_resubmitted(
     slurm: FakeSlurm, desk: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["-m", "gpus=1,2", "batch=512", DIGITS, "study=mine"]

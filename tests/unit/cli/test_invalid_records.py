@@ -110,7 +110,7 @@ def case(request: pytest.FixtureRequest, desk: Path) -> tuple[Maker, str, str]:
     return make, slug, words
 
 
-def test_status_says_invalid_and_why(
+def test_status_of_invalid_record_gives_reason(
     slurm: FakeSlurm, case: tuple[Maker, str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     make, slug, words = case
@@ -122,7 +122,7 @@ def test_status_says_invalid_and_why(
     assert run(["status", "mine", "--strict"]) == 1
 
 
-def test_the_record_reader_says_invalid_and_why(
+def test_record_command_on_invalid_record_gives_reason(
     laptop: Path, case: tuple[Maker, str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     _, slug, words = case
@@ -132,7 +132,7 @@ def test_the_record_reader_says_invalid_and_why(
     assert words in told["reason"]
 
 
-def test_collect_names_it_and_its_number_is_in_no_median(case: tuple[Maker, str, str]) -> None:
+def test_collect_names_invalid_record_and_omits_its_numbers(case: tuple[Maker, str, str]) -> None:
     make, slug, words = case
     make.states = {}
     table = make.table("table1-ddp")

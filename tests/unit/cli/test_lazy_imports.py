@@ -41,7 +41,7 @@ def login_node(*words: str) -> tuple[str, dict[str, Any]]:
     return done.stdout, json.loads(done.stderr.splitlines()[-1])
 
 
-def test_help_loads_nothing_heavy(slurm: FakeSlurm) -> None:
+def test_help_loads_no_heavy_packages(slurm: FakeSlurm) -> None:
     shown, end = login_node("--help")
     assert "python -m hpml_jobs -m gpus=1,2,4 batch=32,128,512" in shown
     assert end["code"] == 0
@@ -52,16 +52,14 @@ def test_help_loads_nothing_heavy(slurm: FakeSlurm) -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_the_help_of_every_command_shows_an_example(command: str, slurm: FakeSlurm) -> None:
+def test_help_of_every_command_shows_an_example(command: str, slurm: FakeSlurm) -> None:
     shown, end = login_node(command, "--help")
     assert "Example: hpml-jobs" in " ".join(shown.split())
     assert end["code"] == 0
     assert not {"hydra", "pandas", "submitit"} & set(end["loaded"])
 
 
-def test_plan_submission_status_and_collect_work_without_torch(
-    slurm: FakeSlurm, desk: Path
-) -> None:
+def test_plan_submit_status_and_collect_work_without_torch(slurm: FakeSlurm, desk: Path) -> None:
     words = ("-m", "gpus=1,2", "batch=512", "workload=digits", "study=mine")
 
     shown, end = login_node("plan", *words)

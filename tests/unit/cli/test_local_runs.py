@@ -40,7 +40,7 @@ def own(program: Program, act: str) -> tuple[str, ...]:
     return (*words, "cluster=local", "device=cpu", *QUICK, "batch=8")
 
 
-def test_a_study_runs_collects_and_is_not_run_again(program: Program) -> None:
+def test_local_study_runs_collects_and_is_not_rerun(program: Program) -> None:
     shown = program.ok("-m", "gpus=1,2", "batch=64", *HERE, "collect_after=true")
     assert len(list(program.folder.rglob("report/tables.md"))) == 1
     ended = [line.split()[:2] for line in shown.splitlines() if line.startswith("  ")]
@@ -58,7 +58,7 @@ def test_a_study_runs_collects_and_is_not_run_again(program: Program) -> None:
     assert "2 cells: 2 ok" in program.ok("watch")
 
 
-def test_a_ladder_ends_with_the_batch_that_does_not_fit(program: Program) -> None:
+def test_local_ladder_ends_at_out_of_memory(program: Program) -> None:
     words = own(program, "torch.empty(2**50 if self.training and len(x) > 8 else 1)")[:-1]
     program.ok(*words, "ladder.start=8", "ladder.factor=2", "study=up")
     told = json.loads(program.ok("status", "--json"))
@@ -68,13 +68,13 @@ def test_a_ladder_ends_with_the_batch_that_does_not_fit(program: Program) -> Non
     assert "16 ran out of memory" in program.ok("collect")
 
 
-def test_one_cell_runs_by_the_command_that_the_templates_call(program: Program) -> None:
+def test_template_command_runs_one_cell(program: Program) -> None:
     program.ok("run", "gpus=1", "batch=64", *HERE)
     again = program.ok("run", "-m", "--index", "0", "gpus=1", "batch=64,128", *HERE)
     assert "measured already" in again
 
 
-def test_a_cell_that_fails_makes_exit_code_1_and_logs_say_why(program: Program) -> None:
+def test_local_failure_exits_1_and_logs_give_reason(program: Program) -> None:
     done = program(*own(program, 'raise ValueError("a bad day")'))
     assert done.returncode == 1
     assert "1 of 1 cells did not finish" in done.stderr.splitlines()[-1]
@@ -85,7 +85,7 @@ def test_a_cell_that_fails_makes_exit_code_1_and_logs_say_why(program: Program) 
     assert "failed: rank 0: ValueError: a bad day" in program.ok("collect")
 
 
-def test_out_of_memory_is_an_outcome_with_a_record(program: Program) -> None:
+def test_local_out_of_memory_writes_a_record(program: Program) -> None:
     program.ok(*own(program, "torch.empty(2**50)"))
     (state,) = json.loads(program.ok("status", "--json"))["cells"]
     assert state["outcome"] == "oom"
@@ -93,7 +93,7 @@ def test_out_of_memory_is_an_outcome_with_a_record(program: Program) -> None:
     assert "OOM" in program.ok("collect")
 
 
-def test_an_interrupted_run_leaves_no_process_and_says_what_became_of_its_cells(
+def test_local_interrupt_leaves_no_process_and_reports_cells(
     program: Program,
 ) -> None:
     words = own(program, "time.sleep(600)")
@@ -124,7 +124,7 @@ def test_an_interrupted_run_leaves_no_process_and_says_what_became_of_its_cells(
     assert state["outcome"] == "cancelled"
 
 
-def test_the_folder_of_studies_may_have_any_readable_name(tmp_path: Path) -> None:
+def test_local_study_runs_in_folder_of_unusual_name(tmp_path: Path) -> None:
     folder = tmp_path / "it's a $(folder) with; ünïcode"
     folder.mkdir()
     environment = {name: v for name, v in os.environ.items() if not name.startswith("SLURM")}

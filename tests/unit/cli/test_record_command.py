@@ -37,9 +37,10 @@ def shown(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     return capsys.readouterr().out
 
 
-def test_status_names_the_checks_that_did_not_pass_and_says_where_the_reasons_are(
+def test_status_names_failed_checks_and_the_record_command(
     laptop: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """Status names the checks that did not pass and the command that gives reasons."""
     leave(SPOILT, baseline())
     out = shown(capsys, "status", "mine")
     row = next(line for line in out.splitlines() if SPOILT.slug in line)
@@ -47,7 +48,7 @@ def test_status_names_the_checks_that_did_not_pass_and_says_where_the_reasons_ar
     assert "2 cells: 2 ok\ndoubtful or failed checks: hpml-jobs record mine says why\n" in out
 
 
-def test_status_of_clean_cells_says_nothing_of_checks(
+def test_status_of_clean_cells_omits_checks(
     laptop: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     leave(clean(), baseline())
@@ -57,7 +58,7 @@ def test_status_of_clean_cells_says_nothing_of_checks(
     assert "why" not in out
 
 
-def test_status_for_programs_has_every_verdict(
+def test_status_json_has_every_check_result(
     laptop: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     leave(SPOILT, baseline())
@@ -69,7 +70,7 @@ def test_status_for_programs_has_every_verdict(
     assert "efficiency" in by_check  # neighbours are looked at too
 
 
-def test_every_key_number_with_a_fraction_has_a_unit() -> None:
+def test_every_fractional_key_number_has_a_unit() -> None:
     found = reading.numbers(SPOILT)
     fractions = {name for name, value in found.items() if _has_fraction(value)}
     assert len(fractions) > 10
@@ -83,7 +84,7 @@ def _has_fraction(value: object) -> bool:
     return any(isinstance(part, float) for part in parts)
 
 
-def test_record_shows_key_numbers_and_all_verdicts_the_worst_first(
+def test_record_shows_key_numbers_and_worst_checks_first(
     laptop: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     leave(SPOILT, baseline())
@@ -107,9 +108,7 @@ def test_record_shows_key_numbers_and_all_verdicts_the_worst_first(
     assert len(checks) > 20
 
 
-def test_record_for_programs_has_numbers_by_name(
-    laptop: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_record_json_has_numbers_by_name(laptop: Path, capsys: pytest.CaptureFixture[str]) -> None:
     leave(clean(), baseline())
     told = json.loads(shown(capsys, "record", "mine", "--json"))
     assert told["study"] == "mine"
@@ -122,7 +121,7 @@ def test_record_for_programs_has_numbers_by_name(
     assert single["numbers"]["parameters_equal"] is None
 
 
-def test_record_tells_of_cells_without_numbers_too(
+def test_record_covers_cells_without_numbers(
     laptop: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     oom = record(cell(), outcome=Outcome.OOM, reason="rank 1: out of memory", ranks=(), model=None)
@@ -133,7 +132,7 @@ def test_record_tells_of_cells_without_numbers_too(
     assert f"==== {clean().slug}: missing no record; hpml-jobs status tells why" in out
 
 
-def test_record_shows_an_imported_timing(laptop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_record_shows_imported_timing(laptop: Path, capsys: pytest.CaptureFixture[str]) -> None:
     leave(imported(iterations=1563))
     out = shown(capsys, "record", "mine")
     assert "epoch_s                10.50 s" in out
@@ -141,7 +140,7 @@ def test_record_shows_an_imported_timing(laptop: Path, capsys: pytest.CaptureFix
     assert "phases" not in out
 
 
-def test_a_pattern_that_fits_no_cell_names_those_that_are_there(
+def test_record_pattern_without_match_lists_cells(
     laptop: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     leave(clean())

@@ -41,7 +41,7 @@ def told(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     return capsys.readouterr().out
 
 
-def test_status_says_what_happened_what_was_used_and_what_to_do(
+def test_status_shows_states_usage_and_next_commands(
     made: Made, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = told(capsys, "status", "mine")
@@ -60,7 +60,7 @@ def test_status_says_what_happened_what_was_used_and_what_to_do(
     assert out.endswith("next: hpml-jobs watch mine, then hpml-jobs collect mine\n")
 
 
-def test_status_of_a_pattern_speaks_of_its_cells_alone(
+def test_status_with_pattern_covers_its_cells_only(
     made: Made, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = told(capsys, "status", "mine", "*-b64-*")
@@ -69,7 +69,7 @@ def test_status_of_a_pattern_speaks_of_its_cells_alone(
     assert "GPU-hours" not in out
 
 
-def test_status_for_programs_has_usage_and_advice(
+def test_status_json_has_usage_and_next_commands(
     made: Made, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = json.loads(told(capsys, "status", "mine", "--json"))
@@ -82,7 +82,7 @@ def test_status_for_programs_has_usage_and_advice(
     assert by_outcome["pending"]["who"] == "you"
 
 
-def test_jobs_before_the_last_one_count_too(slurm: FakeSlurm, made: Made) -> None:
+def test_usage_counts_earlier_jobs_of_a_cell(slurm: FakeSlurm, made: Made) -> None:
     made.send(b64="18")
     slurm.answer("sacct", accounted("17_1", "FAILED") + accounted("18", "RUNNING"))
     slurm.answer("squeue", queued("18", "RUNNING", node="gr001"))
@@ -91,7 +91,7 @@ def test_jobs_before_the_last_one_count_too(slurm: FakeSlurm, made: Made) -> Non
     assert (used.runs, used.used_s) == (2, 120)
 
 
-def test_without_jobs_of_slurm_the_attempts_tell_what_they_used(laptop: Path, desk: Path) -> None:
+def test_usage_without_sacct_comes_from_attempts(laptop: Path, desk: Path) -> None:
     study = Made(desk / "outputs", 32)
     study.send(b32="local-999999999-1")
     study.end(32, "local-999999999-1", Outcome.FAILED, "rank 0: no")
@@ -109,12 +109,12 @@ def test_without_jobs_of_slurm_the_attempts_tell_what_they_used(laptop: Path, de
         (Outcome.UNKNOWN, "SLURM does not answer; nothing is lost by it"),
     ],
 )
-def test_every_outcome_has_its_next_step(outcome: Outcome, words: str) -> None:
+def test_hints_exist_for_every_outcome(outcome: Outcome, words: str) -> None:
     state = CellState(slug="ddp", outcome=outcome, job="17_0")
     assert any(words in line for line in advice([state], "mine"))
 
 
-def test_what_is_an_answer_needs_no_step_but_collect() -> None:
+def test_hint_for_finished_cells_is_collect() -> None:
     cells = [
         CellState(slug="a", outcome=Outcome.OK, recorded=True),
         CellState(slug="b", outcome=Outcome.OOM, recorded=True),
@@ -123,7 +123,7 @@ def test_what_is_an_answer_needs_no_step_but_collect() -> None:
     assert advice(cells, "mine") == ["next: hpml-jobs collect mine"]
 
 
-def test_where_not_all_cells_fit_the_most_telling_are_shown() -> None:
+def test_states_table_too_long_keeps_failed_cells() -> None:
     cells = [CellState(slug=f"w{n}", outcome=Outcome.PENDING) for n in range(20)]
     cells.insert(10, CellState(slug="broken", outcome=Outcome.FAILED))
     table = states_table(cells, rows=5)
@@ -133,7 +133,7 @@ def test_where_not_all_cells_fit_the_most_telling_are_shown() -> None:
     assert len(names) == 5
 
 
-def test_a_sum_without_gpus_is_told_in_time(slurm: FakeSlurm, made: Made) -> None:
+def test_usage_without_gpus_is_given_as_time(slurm: FakeSlurm, made: Made) -> None:
     used = usage(made.study, standing(made.study))
     assert used is not None
     plain = usage_line(type(used)(runs=2, used_s=4_000, source="the attempts' own times"))
@@ -143,9 +143,7 @@ def test_a_sum_without_gpus_is_told_in_time(slurm: FakeSlurm, made: Made) -> Non
 # ---- logs --follow ----
 
 
-def test_following_gives_the_end_of_the_log_then_what_is_added_until_the_end(
-    slurm: FakeSlurm, made: Made
-) -> None:
+def test_follow_prints_log_tail_then_new_lines_until_job_end(slurm: FakeSlurm, made: Made) -> None:
     made.begin(256, "17_3")
     slurm.answer("squeue", queued("17_3", "RUNNING", node="gr001"))
     (state,) = [s for s in states(made.study) if s.outcome is Outcome.RUNNING]
@@ -161,20 +159,20 @@ def test_following_gives_the_end_of_the_log_then_what_is_added_until_the_end(
     assert "".join(texts) == ""
 
 
-def test_following_where_nothing_runs_is_one_line(
+def test_follow_with_nothing_running_is_one_line(
     made: Made, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["logs", "mine", "-f"]) == 1
     assert "no cell of study mine is running; hpml-jobs status mine" in capsys.readouterr().err
 
 
-def test_logs_for_programs(made: Made, capsys: pytest.CaptureFixture[str]) -> None:
+def test_logs_json_has_state_and_text(made: Made, capsys: pytest.CaptureFixture[str]) -> None:
     found = json.loads(told(capsys, "logs", "mine", "--json"))
     texts = {cell["state"]["outcome"]: cell["text"] for cell in found["cells"]}
     assert texts["failed"] == "rank 1 failed first:\nValueError: no"
 
 
-def test_watch_for_programs_is_a_line_per_change(
+def test_watch_json_prints_one_line_per_change(
     slurm: FakeSlurm, made: Made, capsys: pytest.CaptureFixture[str]
 ) -> None:
     slurm.answer("squeue")

@@ -24,7 +24,7 @@ def outputs(desk: Path) -> Path:
 
 
 @pytest.mark.parametrize("words", [(None, None), ("mine", None)])
-def test_without_a_pattern_all_cells_are_meant(words) -> None:
+def test_no_pattern_selects_all_cells(words) -> None:
     asked = which(*words, None)
     assert (asked.study.name, asked.pattern) == ("mine", None)
     assert asked.chosen(CELLS) == CELLS
@@ -34,13 +34,13 @@ def test_without_a_pattern_all_cells_are_meant(words) -> None:
     "words",
     [("mine", "ddp-*"), ("*4gpu*", None), ("[d]dp-*", None), ("mine", CELLS[1].slug)],
 )
-def test_a_pattern_or_a_full_name_chooses_cells(words) -> None:
+def test_pattern_or_full_name_selects_cells(words) -> None:
     asked = which(*words, None)
     assert asked.study.name == "mine"
     assert asked.chosen(CELLS) == [CELLS[1]]
 
 
-def test_a_pattern_that_matches_nothing_names_what_is_there() -> None:
+def test_pattern_without_match_lists_cells() -> None:
     with pytest.raises(HpmlError, match=r"no cell dp-\* in mine \(there: single-1gpu-b32"):
         which("mine", "dp-*", None).chosen(CELLS)
 

@@ -37,17 +37,17 @@ from tests.unit.builders import DIGITS, cell
         ({"batch": 5121}, "20480 images over gpus=4 are 5120 each; take batch<=5120"),
     ],
 )
-def test_what_cannot_be_measured_is_refused_with_the_arithmetic(changes, words) -> None:
+def test_cell_invalid_is_refused_with_arithmetic(changes, words) -> None:
     with pytest.raises(UsageError, match=r"^[^\n]*$") as refused:
         cell(**changes)
     assert words in str(refused.value)
 
 
-def test_a_batch_of_exactly_one_share_is_allowed() -> None:
+def test_cell_batch_of_exactly_one_share_is_allowed() -> None:
     assert cell(batch=5120).images_per_gpu == 5120
 
 
-def test_replacing_the_workload_checks_the_batch_again() -> None:
+def test_cell_with_replaced_workload_rechecks_batch() -> None:
     draft = cell(batch=9000, workload=msgspec.structs.replace(DIGITS, images=None))
     with pytest.raises(UsageError, match=r"more than one GPU's share"):
         msgspec.structs.replace(draft, workload=DIGITS)
@@ -60,20 +60,20 @@ def test_processes_are_one_per_gpu_only_under_torchrun() -> None:
     assert (cell(nodes=2).gpus_per_node, cell().global_batch) == (2, 2048)
 
 
-def test_the_slug_is_readable_and_ends_in_six_digits_of_the_hash() -> None:
+def test_slug_is_readable_and_ends_in_six_hash_digits() -> None:
     assert cell().slug == f"ddp-4gpu-b512-digits-{cell().digest[:6]}"
     many = cell(nodes=2, seed=3, repeat=1, device=Device.CPU)
     assert many.slug == f"ddp-4proc-2nodes-b512-digits-s3-r1-{many.digest[:6]}"
 
 
-def test_the_slug_is_a_file_name_whatever_the_workload_is_called() -> None:
+def test_slug_is_a_file_name_for_any_workload_name() -> None:
     odd = cell(workload=msgspec.structs.replace(DIGITS, name="../My Model/№1 " + "x" * 99))
     assert odd.slug.startswith("ddp-4gpu-b512-_my_model_1_")
     assert "/" not in odd.slug
     assert len(odd.slug) < 80
 
 
-def test_slug_and_hash_stay_the_same_from_version_to_version() -> None:
+def test_slug_and_hash_are_stable_across_versions() -> None:
     # A change here makes every finished cell of every study look new: it needs a new schema.
     assert cell().slug == "ddp-4gpu-b512-digits-1d254a"
 
@@ -102,12 +102,12 @@ def test_slug_and_hash_stay_the_same_from_version_to_version() -> None:
         {"evaluate": True},
     ],
 )
-def test_what_can_change_the_number_changes_the_hash(change) -> None:
+def test_settings_that_affect_results_change_the_hash(change) -> None:
     assert cell(**change).digest != cell().digest
     assert cell(**change).slug != cell().slug
 
 
-def test_every_field_of_a_cell_is_in_the_hash_and_none_is_a_limit_or_a_path() -> None:
+def test_hash_covers_every_field_and_no_limit_or_path() -> None:
     assert set(Cell.__struct_fields__) == {
         *("gpus", "nodes", "batch", "strategy", "workload", "protocol", "device", "gpu_type"),
         *("threads", "loader_workers", "seed", "repeat", "epochs", "probe_s"),
@@ -115,13 +115,13 @@ def test_every_field_of_a_cell_is_in_the_hash_and_none_is_a_limit_or_a_path() ->
     }
 
 
-def test_paths_and_versions_beside_the_cell_do_not_change_its_hash() -> None:
+def test_paths_and_versions_do_not_change_the_hash() -> None:
     here = CellFile(cell=cell(), data_root="/a", code_root="/b")
     there = CellFile(cell=cell(), data_root="/c", code_root="/d", hpml_jobs="9", supersedes="1.r0")
     assert here.cell.digest == there.cell.digest
 
 
-def test_a_cell_file_comes_back_as_it_was_written() -> None:
+def test_cell_file_round_trips() -> None:
     file = CellFile(cell=cell(protocol=Protocol.LAB), data_root="/data", code_root="/code")
     assert decode_cell_file(encode(file), "cell.json") == file
 
@@ -140,7 +140,7 @@ def test_a_cell_file_comes_back_as_it_was_written() -> None:
         (lambda text: text.replace(b'"schema": 3', b'"schema": 4'), "cell.json has schema 4"),
     ],
 )
-def test_a_wrong_cell_file_is_named_with_the_place_of_the_fault(change, words) -> None:
+def test_invalid_cell_file_is_named_with_position(change, words) -> None:
     text = encode(CellFile(cell=cell(), data_root="/data", code_root="/code"))
     with pytest.raises(UsageError) as refused:
         decode_cell_file(change(text), "cell.json")

@@ -44,12 +44,12 @@ def shape(kind: str | None, gpus: int = 4, nodes: int = 1, **changes: Any) -> Sh
 COMMON = {"nodes": 1, "ntasks-per-node": 1, "cpus-per-task": 12, "time": 30, "requeue": True}
 
 
-def test_greene_names_the_kind_in_gres_and_no_partition(cluster) -> None:
+def test_greene_has_gpu_type_in_gres_and_no_partition(cluster) -> None:
     asked = sbatch_options(shape("v100"), cluster("greene"))
     assert asked == {**COMMON, "mem": "128G", "gres": "gpu:v100:4"}
 
 
-def test_greene_takes_a_stakeholders_partition_and_an_account(cluster) -> None:
+def test_greene_accepts_partition_and_account(cluster) -> None:
     greene = cluster("greene", "cluster.partition=tandon_h100_1", ACCOUNT, "cluster.qos=high")
     greene.check()
     asked = sbatch_options(shape("h100"), greene)
@@ -58,7 +58,7 @@ def test_greene_takes_a_stakeholders_partition_and_an_account(cluster) -> None:
     )
 
 
-def test_torch_names_the_kind_as_a_constraint_and_comments_on_preemption(cluster) -> None:
+def test_torch_has_gpu_type_constraint_and_preemption_comment(cluster) -> None:
     torch = cluster("torch", ACCOUNT)
     torch.check()
     assert sbatch_options(shape("h200", 8), torch) == {
@@ -72,7 +72,7 @@ def test_torch_names_the_kind_as_a_constraint_and_comments_on_preemption(cluster
     }
 
 
-def test_an_own_constraint_stands_beside_the_kind(cluster) -> None:
+def test_user_constraint_is_combined_with_gpu_type(cluster) -> None:
     torch = cluster("torch", ACCOUNT, "cluster.constraint=icelake")
     assert sbatch_options(shape("l40s"), torch)["constraint"] == "icelake&l40s"
 
@@ -80,7 +80,7 @@ def test_an_own_constraint_stands_beside_the_kind(cluster) -> None:
 @pytest.mark.parametrize(
     ("gpus", "partition"), [(1, "g2-standard-12"), (2, "g2-standard-24"), (4, "g2-standard-48")]
 )
-def test_burst_chooses_the_partition_by_kind_and_number(cluster, gpus, partition) -> None:
+def test_burst_partition_follows_gpu_type_and_number(cluster, gpus, partition) -> None:
     burst = cluster("burst", ACCOUNT)
     burst.check()
     asked = sbatch_options(shape("l4", gpus, mem_gb_per_node=None), burst)
@@ -89,21 +89,21 @@ def test_burst_chooses_the_partition_by_kind_and_number(cluster, gpus, partition
     assert "mem" not in asked
 
 
-def test_burst_has_no_partition_for_every_number(cluster) -> None:
+def test_burst_unsupported_gpu_number_is_refused(cluster) -> None:
     with pytest.raises(UsageError, match=r"no partition of 4 a100 on a node: .* hold 1, 2"):
         sbatch_options(shape("a100"), cluster("burst", ACCOUNT))
 
 
-def test_a_generic_slurm_sets_nothing_that_nobody_asked_for(cluster) -> None:
+def test_generic_slurm_sets_only_requested_options(cluster) -> None:
     asked = sbatch_options(shape("a40", mem_gb_per_node=None), cluster("slurm"))
     assert asked == {**COMMON, "gres": "gpu:a40:4"}
 
 
-def test_gpus_without_a_kind_are_asked_for_by_number(cluster) -> None:
+def test_gpus_without_type_are_requested_by_number(cluster) -> None:
     assert sbatch_options(shape(None), cluster("slurm"))["gres"] == "gpu:4"
 
 
-def test_a_cpu_cluster_is_asked_for_no_gpus(cluster) -> None:
+def test_cpu_cluster_requests_no_gpus(cluster) -> None:
     asked = sbatch_options(shape(None, gpus=0), cluster("slurm", "cluster.device=cpu"))
     assert not {"gres", "constraint", "partition"} & set(asked)
 
@@ -112,12 +112,12 @@ def test_a_cpu_cluster_is_asked_for_no_gpus(cluster) -> None:
     ("isolate", "expected"),
     [("off", {}), ("serial", {"dependency": "singleton"}), ("exclusive", {"exclusive": True})],
 )
-def test_isolation_is_singleton_or_whole_nodes(cluster, isolate, expected) -> None:
+def test_isolate_is_singleton_or_exclusive_nodes(cluster, isolate, expected) -> None:
     asked = sbatch_options(shape("v100"), cluster("greene", f"cluster.isolate={isolate}"))
     assert {k: v for k, v in asked.items() if k in ("dependency", "exclusive")} == expected
 
 
-def test_any_other_sbatch_option_is_passed_on_and_goes_last(cluster) -> None:
+def test_other_sbatch_options_are_passed_on_last(cluster) -> None:
     words = ("+cluster.sbatch.reservation=class", "+cluster.sbatch.time=99", "cluster.wckey=w")
     asked = sbatch_options(shape("v100"), cluster("greene", *words))
     assert (asked["reservation"], asked["time"], asked["wckey"]) == ("class", 99, "w")
@@ -138,16 +138,14 @@ def test_any_other_sbatch_option_is_passed_on_and_goes_last(cluster) -> None:
         ),
     ],
 )
-def test_what_a_cluster_refuses_is_refused_with_the_next_step(
-    cluster, name, words, refusal
-) -> None:
+def test_cluster_invalid_settings_are_refused_with_fix(cluster, name, words, refusal) -> None:
     with pytest.raises(UsageError) as refused:
         cluster(name, *words).check()
     assert refusal in str(refused.value)
 
 
 @pytest.mark.parametrize("name", ["greene", "slurm", "local"])
-def test_where_nothing_is_mandatory_nothing_is_refused(cluster, name) -> None:
+def test_cluster_without_mandatory_settings_is_accepted(cluster, name) -> None:
     cluster(name).check()
     assert cluster(name).account is None
 
@@ -155,7 +153,7 @@ def test_where_nothing_is_mandatory_nothing_is_refused(cluster, name) -> None:
 @pytest.mark.parametrize(
     ("name", "kind"), [("greene", "rtx8000"), ("torch", "l40s"), ("burst", "l4"), ("slurm", None)]
 )
-def test_every_profile_has_its_default_kind(cluster, name, kind) -> None:
+def test_every_profile_has_a_default_gpu_type(cluster, name, kind) -> None:
     assert cluster(name).kind(None) == kind
 
 
@@ -169,13 +167,13 @@ def test_every_profile_has_its_default_kind(cluster, name, kind) -> None:
         ("h200", "gpu_type=h200: cluster=greene has a100, h100, rtx8000, v100"),
     ],
 )
-def test_a_mix_or_an_unknown_kind_is_refused(cluster, asked, refusal) -> None:
+def test_mixed_or_unknown_gpu_type_is_refused(cluster, asked, refusal) -> None:
     with pytest.raises(UsageError) as refused:
         cluster("greene").kind(asked)
     assert refusal in str(refused.value)
 
 
-def test_several_kinds_without_a_default_must_be_chosen_from(cluster) -> None:
+def test_several_gpu_types_without_default_need_a_choice(cluster) -> None:
     both = msgspec.structs.replace(cluster("slurm"), gpu_types={"b": 4, "a": 2})
     with pytest.raises(UsageError, match=r"has GPU kinds a, b: name one, gpu_type="):
         both.kind(None)
@@ -194,22 +192,22 @@ def test_several_kinds_without_a_default_must_be_chosen_from(cluster) -> None:
         ("local", None, 64, 1),
     ],
 )
-def test_nodes_are_as_few_as_hold_the_gpus(cluster, name, kind, gpus, nodes) -> None:
+def test_nodes_are_the_fewest_that_hold_the_gpus(cluster, name, kind, gpus, nodes) -> None:
     assert cluster(name).nodes_for(gpus, kind) == nodes
 
 
-def test_gpus_that_do_not_divide_are_refused_with_the_arithmetic(cluster) -> None:
+def test_gpus_not_divisible_by_nodes_are_refused(cluster) -> None:
     with pytest.raises(UsageError, match=r"gpus=5 does not divide over 2 nodes of 4.*take gpus=8"):
         cluster("greene").nodes_for(5, "v100")
 
 
-def test_without_a_container_the_jobs_python_is_ours_or_the_one_given(cluster) -> None:
+def test_no_container_uses_our_python_or_the_given_one(cluster) -> None:
     assert cluster("greene").python_command("/env/bin/python") == ["/env/bin/python"]
     other = cluster("greene", "cluster.python=/other/python")
     assert other.python_command("/env/bin/python") == ["/other/python"]
 
 
-def test_a_container_is_entered_with_its_overlay_read_only() -> None:
+def test_container_overlay_is_read_only() -> None:
     box = Container(
         runtime="apptainer", image="/i.sif", overlay="/o.ext3", binds=("/scratch", "/a b")
     )
@@ -227,7 +225,7 @@ def test_each_cluster_has_its_container_runtime(cluster, name, runtime) -> None:
     assert with_image.python_command("python")[:2] == [runtime, "exec"]
 
 
-def test_a_shape_is_told_in_words() -> None:
+def test_shape_has_readable_text() -> None:
     assert str(shape("v100")) == "1 node x 4 v100, 12 CPUs, 128 GB, 30 min"
     assert str(shape(None, gpus=0, nodes=2, mem_gb_per_node=None)) == "2 nodes, 0 CPUs, 30 min"
 
@@ -250,7 +248,7 @@ NODES = [
         (shape("v100", 2, mem_gb_per_node=99), "take fewer cluster.mem_gb_per_gpu="),
     ],
 )
-def test_what_the_cluster_can_never_start_is_refused(cluster, asks, words) -> None:
+def test_impossible_request_is_refused(cluster, asks, words) -> None:
     with pytest.raises(UsageError) as refused:
         check_inventory(asks, cluster("slurm"), NODES)
     assert words in str(refused.value)
@@ -263,11 +261,11 @@ def test_too_many_cpus_are_refused_by_name(cluster) -> None:
 
 
 @pytest.mark.parametrize("asks", [shape("rtx8000", nodes=2), shape("v100", 2, mem_gb_per_node=64)])
-def test_what_fits_passes(cluster, asks) -> None:
+def test_fitting_request_is_accepted(cluster, asks) -> None:
     assert check_inventory(asks, cluster("slurm"), NODES) is None
 
 
-def test_only_the_nodes_of_the_partition_count(cluster) -> None:
+def test_only_nodes_of_the_partition_count(cluster) -> None:
     short = cluster("slurm", "cluster.partition=short")
     assert check_inventory(shape("rtx8000"), short, NODES) is None
     with pytest.raises(UsageError, match=r"has 1 such"):
@@ -276,14 +274,15 @@ def test_only_the_nodes_of_the_partition_count(cluster) -> None:
         check_inventory(shape("rtx8000"), cluster("slurm", "cluster.partition=nope"), NODES)
 
 
-def test_where_slurm_knows_no_kinds_or_other_names_any_node_with_gpus_counts(cluster) -> None:
+def test_unknown_gpu_type_names_accept_any_gpu_node(cluster) -> None:
+    """Where SLURM has no types or other names for them, any node with GPUs counts."""
     untyped = [Node("n1", None, 4, 48, 190.0, frozenset({"main"})), NODES[3]]
     assert check_inventory(shape("l40s"), cluster("slurm"), untyped) is None
     named = [Node("n1", "nvidia_l40s", 4, 48, 190.0, frozenset({"main"}))]
     assert check_inventory(shape("l40s"), cluster("torch", ACCOUNT), named) is None
 
 
-def test_the_partition_that_burst_derives_must_have_nodes_enough(cluster) -> None:
+def test_burst_derived_partition_must_have_enough_nodes(cluster) -> None:
     cloud = [Node("b1", None, 4, 48, 190.0, frozenset({"g2-standard-48"}))]
     burst = cluster("burst", ACCOUNT)
     assert check_inventory(shape("l4", mem_gb_per_node=None), burst, cloud) is None

@@ -32,7 +32,7 @@ def examples() -> str:
     return "\n".join(lines) + "\n"
 
 
-def test_every_example_of_the_page_gives_what_it_says() -> None:
+def test_formulas_page_examples_give_the_printed_results() -> None:
     test = doctest.DocTestParser().get_doctest(examples(), {}, PAGE.name, str(PAGE), 0)
     said: list[str] = []
     result = doctest.DocTestRunner(optionflags=doctest.REPORT_NDIFF).run(test, out=said.append)
@@ -41,12 +41,12 @@ def test_every_example_of_the_page_gives_what_it_says() -> None:
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_every_public_formula_is_linked_on_the_page_and_used_in_its_examples(name: str) -> None:
+def test_formulas_page_links_and_uses_every_formula(name: str) -> None:
     assert f"[`{name}`](../hpml_jobs/core/formulas.py)" in PAGE.read_text()
     assert f"{name}(" in examples()
 
 
-def test_every_link_of_the_page_leads_to_what_it_names() -> None:
+def test_formulas_page_links_lead_to_named_functions() -> None:
     for words, target in LINK.findall(PAGE.read_text()):
         path = (PAGE.parent / target).resolve()
         assert path.is_file(), target

@@ -34,7 +34,7 @@ def cell(**changes) -> Cell:
         ({"drop_epochs": (0,)}, r"recipe.drop_epochs=\[0\]"),
     ],
 )
-def test_a_recipe_that_no_run_can_follow_is_refused(values, words):
+def test_impossible_recipe_is_refused(values, words):
     with pytest.raises(UsageError, match=rf"^[^\n]*{words}[^\n]*$"):
         Recipe(**values)
 
@@ -63,7 +63,7 @@ def test_a_recipe_that_no_run_can_follow_is_refused(values, words):
         ),
     ],
 )
-def test_a_cell_that_cannot_be_treated_so_is_refused(changes, words):
+def test_recipe_unsuitable_for_cell_is_refused(changes, words):
     with pytest.raises(UsageError, match=rf"^[^\n]*{words}[^\n]*$"):
         cell(**({"protocol": Protocol.LAB, "device": Device.CPU} | changes))
 
@@ -76,27 +76,27 @@ def test_a_cell_that_cannot_be_treated_so_is_refused(changes, words):
         ({"calibration": 1, "percentile": 100.5}, "quantize.percentile=100.5: must be above 0"),
     ],
 )
-def test_quantization_that_gives_no_scale_is_refused(values, words):
+def test_quantization_without_scale_is_refused(values, words):
     with pytest.raises(UsageError, match=words):
         Quantize(**values)
 
 
 @pytest.mark.parametrize("scaled", [True, False])
 @pytest.mark.parametrize("name", ["plain", "scaled", "mine"])
-def test_recipes_that_differ_have_different_labels(name, scaled):
+def test_different_recipes_have_different_labels(name, scaled):
     labels = {Recipe(name=name, scaled=other).label for other in (True, False)}
     assert len(labels) == 2
     assert Recipe(name=name, scaled=scaled).label in labels
 
 
-def test_a_recipe_that_changes_nothing_at_a_batch_is_the_plain_one():
+def test_recipe_without_effect_at_batch_is_plain():
     assert WARMUP.at(128) == Recipe()
     assert WARMUP.at(256) == WARMUP
     goyal = msgspec.structs.replace(WARMUP, decay_norm=False)
     assert goyal.at(128) == goyal
 
 
-def test_what_was_done_to_a_cell_is_said_in_words_and_in_its_name():
+def test_treatment_is_in_label_and_slug():
     plain = cell()
     assert plain.treatment == ""
     treated = cell(recipe=WARMUP, set_epoch=False, sync_buffers=SyncBuffers.OFF)

@@ -30,23 +30,23 @@ def rank_changed(number: int, epoch: int = 1, **fields: Any) -> bytes:
     return encode(values)
 
 
-def test_a_record_comes_back_as_it_was_written() -> None:
+def test_record_round_trips() -> None:
     assert decode(encode(record(CELL)), "record.json") == record(CELL)
 
 
-def test_an_oom_record_needs_a_reason_and_nothing_else() -> None:
+def test_oom_record_needs_only_a_reason() -> None:
     oom = record(CELL, outcome=Outcome.OOM, reason="rank 1: out of memory", ranks=(), model=None)
     assert decode(encode(oom), "record.json").outcome is Outcome.OOM
 
 
-def test_a_dp_record_is_one_process_for_all_gpus() -> None:
+def test_dp_record_has_one_process_for_all_gpus() -> None:
     dp = record(cell(strategy=Strategy.DP))
     assert decode(encode(dp), "record.json").ranks == dp.ranks
     assert len(dp.ranks) == 1
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9, 0.99])
-def test_a_half_written_record_is_not_a_whole_record(share) -> None:
+def test_truncated_record_is_refused(share) -> None:
     text = changed().rstrip()
     with pytest.raises(InvalidRecordError, match=r"record.json is not a whole record"):
         decode(text[: int(len(text) * share)], "record.json")
@@ -85,20 +85,21 @@ def test_a_half_written_record_is_not_a_whole_record(share) -> None:
         (rank_changed(0, epoch=0, stall_s=-0.1), "ranks[0].epochs[0].stall_s is negative: -0.1"),
     ],
 )
-def test_what_cannot_be_believed_is_refused_with_the_reason(text, words) -> None:
+def test_implausible_record_is_refused_with_reason(text, words) -> None:
     with pytest.raises(InvalidRecordError, match=r"^record.json[^\n]*$") as refused:
         decode(text, "record.json")
     assert words in str(refused.value)
 
 
-def test_the_slowest_rank_gives_the_times_so_that_they_add_up() -> None:
+def test_record_times_are_those_of_slowest_rank() -> None:
+    """All times come from one rank, so that they add up."""
     found = record(CELL)
     assert found.slowest.rank == 3
     assert (found.epoch_s, found.stall_s) == (8.0, 0.16)
     assert found.train_s == pytest.approx(7.84)
 
 
-def test_the_loss_is_the_mean_over_samples_not_over_ranks() -> None:
+def test_record_loss_is_mean_over_samples_not_ranks() -> None:
     values = json.loads(encode(record(CELL)))
     for rank, loss, samples in zip(
         values["ranks"], (1, 1, 1, 5), (100, 100, 100, 500), strict=True
@@ -107,7 +108,7 @@ def test_the_loss_is_the_mean_over_samples_not_over_ranks() -> None:
     assert msgspec.convert(values, Record).loss == pytest.approx((300 + 2500) / 800)
 
 
-def test_writing_replaces_a_file_in_one_piece(tmp_path: Path) -> None:
+def test_write_replaces_file_atomically(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "record.json"
     write_whole(path, b"old")
     write_whole(path, b"new")
@@ -117,7 +118,7 @@ def test_writing_replaces_a_file_in_one_piece(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("broken", ["fsync", "replace"])
-def test_a_failed_write_leaves_the_old_file_and_nothing_else(
+def test_failed_write_keeps_old_file_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
 ) -> None:
     path = tmp_path / "record.json"

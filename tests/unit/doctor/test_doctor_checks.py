@@ -37,7 +37,7 @@ def by_name(found: list[Finding]) -> dict[str, Finding]:
     return {one.about: one for one in found}
 
 
-def test_every_command_there_and_of_one_version_is_ok(slurm: FakeSlurm) -> None:
+def test_slurm_commands_of_one_version_are_ok(slurm: FakeSlurm) -> None:
     for name in controller.COMMANDS:
         slurm.answer(name, "slurm-wlm 22.05.8\n")
     assert controller.slurm_commands().level is Level.OK
@@ -48,7 +48,7 @@ def test_every_command_there_and_of_one_version_is_ok(slurm: FakeSlurm) -> None:
     assert (found.level, found.seen) == (Level.PROBLEM, "sbatch not on PATH")
 
 
-def test_a_controller_that_is_down_is_a_problem(slurm: FakeSlurm) -> None:
+def test_controller_down_is_a_problem(slurm: FakeSlurm) -> None:
     slurm.answer("scontrol", "Slurmctld(primary) at hal is UP\nClusterName = hal\n")
     assert controller.controller().seen.startswith("cluster hal answers")
     slurm.answer("scontrol", "Slurmctld(primary) at hal is DOWN\n")
@@ -57,14 +57,14 @@ def test_a_controller_that_is_down_is_a_problem(slurm: FakeSlurm) -> None:
     assert "is DOWN" in found.seen
 
 
-def test_accounting_that_is_switched_off_is_only_a_warning(slurm: FakeSlurm) -> None:
+def test_accounting_disabled_is_a_warning(slurm: FakeSlurm) -> None:
     slurm.answer("sacct", err="Slurm accounting storage is disabled\n", code=1)
     assert controller.accounting().level is Level.WARNING
     slurm.answer("sacct")
     assert controller.accounting().level is Level.OK
 
 
-def test_an_account_must_be_one_of_the_persons(slurm: FakeSlurm) -> None:
+def test_account_must_be_one_of_the_users(slurm: FakeSlurm) -> None:
     needs = Cluster(name="torch", account_rule=Rule.REQUIRED)
     found = controller.account(needs, [LAB])
     assert found.level is Level.PROBLEM
@@ -76,7 +76,7 @@ def test_an_account_must_be_one_of_the_persons(slurm: FakeSlurm) -> None:
     assert controller.account(Cluster(name="torch", account="other"), []).level is Level.OK
 
 
-def test_a_limit_on_submissions_is_told_and_counts_against_the_cells(slurm: FakeSlurm) -> None:
+def test_submit_limit_is_compared_with_number_of_cells(slurm: FakeSlurm) -> None:
     slurm.answer("sacctmgr", "normal||50|gres/gpu=24|\n")
     found = controller.limits(GREENE, [LAB], cells=4)
     assert found.level is Level.OK
@@ -85,7 +85,7 @@ def test_a_limit_on_submissions_is_told_and_counts_against_the_cells(slurm: Fake
     assert controller.limits(GREENE, [LAB], cells=5).level is Level.WARNING
 
 
-def test_nodes_are_told_and_the_profile_is_compared_with_them(slurm: FakeSlurm) -> None:
+def test_nodes_are_listed_and_compared_with_profile(slurm: FakeSlurm) -> None:
     slurm.answer("sinfo")
     assert nodes.findings(GREENE, None)[0].level is Level.PROBLEM  # silent
 
@@ -99,20 +99,20 @@ def test_nodes_are_told_and_the_profile_is_compared_with_them(slurm: FakeSlurm) 
         (Cluster(name="x", gpu_types={"a": 1}, gpu_request=GpuRequest.PARTITION), True),
     ],
 )
-def test_kinds_that_sinfo_does_not_show_are_told(slurm: FakeSlurm, cluster, agrees) -> None:
+def test_gpu_types_missing_from_sinfo_are_reported(slurm: FakeSlurm, cluster, agrees) -> None:
     found = by_name(nodes.findings(cluster, None))
     assert found["nodes"].seen.startswith("2 nodes x 4 rtx8000, 1 node x 4 v100, 1 node without")
     assert ("profile" not in found) is agrees
 
 
-def test_kinds_may_be_features(slurm: FakeSlurm) -> None:
+def test_gpu_types_may_be_node_features(slurm: FakeSlurm) -> None:
     torch = Cluster(name="t", gpu_types={"rtx8000": 4}, gpu_request=GpuRequest.GRES_CONSTRAINT)
     assert nodes.parse_states(IDLE)["gr001"].features == {"rtx8000"}
     known = nodes.commands.inventory()
     assert nodes._profile(torch, known, nodes.parse_states(IDLE)) == []
 
 
-def test_nodes_that_are_out_matter_where_none_is_left(slurm: FakeSlurm) -> None:
+def test_unavailable_nodes_are_a_problem_if_none_is_left(slurm: FakeSlurm) -> None:
     known, states = nodes.commands.inventory(), nodes.parse_states(DRAINED)
     (some,) = nodes._out(known, states, "rtx8000")
     assert some.level is Level.WARNING
@@ -122,7 +122,7 @@ def test_nodes_that_are_out_matter_where_none_is_left(slurm: FakeSlurm) -> None:
     assert nodes._out(known, nodes.parse_states(IDLE), "v100") == []
 
 
-def test_outputs_that_no_node_can_see_are_a_problem(tmp_path: Path) -> None:
+def test_outputs_not_visible_to_nodes_are_a_problem(tmp_path: Path) -> None:
     assert here.outputs(tmp_path / "new", GREENE).level in (Level.OK, Level.WARNING)
     file = tmp_path / "file"
     file.write_text("")
@@ -133,7 +133,7 @@ def test_outputs_that_no_node_can_see_are_a_problem(tmp_path: Path) -> None:
     assert not here.mount_of(Path("/dev/shmem"), table).in_memory
 
 
-def test_a_container_that_cannot_be_read_is_a_problem(tmp_path: Path) -> None:
+def test_unreadable_container_is_a_problem(tmp_path: Path) -> None:
     absent = Container(image=str(tmp_path / "no.sif"), overlay=str(tmp_path / "no.ext3"))
     found = here.container(Cluster(name="greene", container=absent))
     assert [one.level for one in found[:2]] == [Level.PROBLEM, Level.PROBLEM]
@@ -141,7 +141,7 @@ def test_a_container_that_cannot_be_read_is_a_problem(tmp_path: Path) -> None:
     assert here.container(GREENE) == []
 
 
-def test_the_jobs_python_is_asked_for_its_versions(tmp_path: Path) -> None:
+def test_job_python_versions_are_checked(tmp_path: Path) -> None:
     absent = str(tmp_path / "python")
     (found,) = here.python(Cluster(name="greene", python=absent))
     assert found.level is Level.PROBLEM
@@ -153,9 +153,7 @@ def test_the_jobs_python_is_asked_for_its_versions(tmp_path: Path) -> None:
     assert "0.0.1" in foreign.seen
 
 
-def test_a_laptop_is_examined_and_the_answer_is_json(
-    laptop: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_doctor_on_laptop_prints_json(laptop: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["doctor", "--no-job", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["ok"]
@@ -165,7 +163,7 @@ def test_a_laptop_is_examined_and_the_answer_is_json(
     assert list(laptop.iterdir()) == []
 
 
-def test_a_detected_cluster_is_told_by_what_detected_it(slurm: FakeSlurm) -> None:
+def test_detected_cluster_names_its_source(slurm: FakeSlurm) -> None:
     for words, seen in (
         ([], "SLURM's ClusterName is greene: cluster=greene"),
         (["cluster=greene"], "cluster=greene (the command line)"),
@@ -174,7 +172,7 @@ def test_a_detected_cluster_is_told_by_what_detected_it(slurm: FakeSlurm) -> Non
         assert examination._profile(sweep, sweep.settings[0]).seen == seen
 
 
-def test_a_data_set_that_must_be_fetched_is_a_warning(slurm: FakeSlurm, desk: Path) -> None:
+def test_data_set_not_downloaded_is_a_warning(slurm: FakeSlurm, desk: Path) -> None:
     sweep = expand(["workload=resnet18_cifar10", "cluster=greene"], multirun=False)
     plan = make_plan(sweep, fetch=False, say=lambda _: None)
     found = examination._data(plan)
@@ -188,9 +186,10 @@ def test_a_data_set_that_must_be_fetched_is_a_warning(slurm: FakeSlurm, desk: Pa
     assert (there.level, there.seen.endswith(f" in {desk / 'data'}")) == (Level.OK, True)
 
 
-def test_a_login_node_without_sbatch_is_a_finding_and_wrong_words_are_wrong_usage(
+def test_doctor_without_sbatch_is_problem_and_bad_usage_exit_2(
     laptop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """A missing sbatch is a problem; invalid arguments are a usage error."""
     monkeypatch.setattr("hpml_jobs.plan.machine.cluster_sign", lambda: "SLURM_CONF")
     assert run(["doctor"]) == 1
     assert "problem cluster        sbatch is not on PATH" in capsys.readouterr().out
@@ -198,7 +197,7 @@ def test_a_login_node_without_sbatch_is_a_finding_and_wrong_words_are_wrong_usag
     assert run(["doctor", "clutser=greene"]) == 2
 
 
-def test_after_a_problem_no_job_is_sent(laptop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_doctor_with_problem_sends_no_job(laptop: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (laptop / "file").write_text("")
     assert run(["doctor", "cluster=local", "outputs=file"]) == 1
     shown = capsys.readouterr().out
@@ -207,7 +206,7 @@ def test_after_a_problem_no_job_is_sent(laptop: Path, capsys: pytest.CaptureFixt
     assert shown.splitlines()[-1].endswith("1 warning, 1 problem: first mend the problems")
 
 
-def test_clocks_are_compared_no_closer_than_they_can_be() -> None:
+def test_clock_difference_within_resolution_is_ok() -> None:
     assert node._clocks(written_s=100.5, absent_s=100, seen_s=101).level is Level.OK
     assert node._clocks(written_s=80, absent_s=100, seen_s=101).level is Level.OK  # or a slow disk
     ahead = node._clocks(written_s=161, absent_s=100, seen_s=101)
@@ -216,7 +215,7 @@ def test_clocks_are_compared_no_closer_than_they_can_be() -> None:
     assert "90 s behind" in behind.seen
 
 
-def test_a_job_without_an_answer_is_told_with_its_last_words(tmp_path: Path) -> None:
+def test_node_job_without_answer_reports_end_of_log(tmp_path: Path) -> None:
     study = Study(tmp_path / "doctor")
     study.slurm.mkdir(parents=True)
     (study.slurm / "7_doctor_log.err").write_text(
@@ -231,7 +230,7 @@ def test_a_job_without_an_answer_is_told_with_its_last_words(tmp_path: Path) -> 
     assert (found.level, "after 10 min" in found.seen) == (Level.WARNING, True)
 
 
-def test_an_answer_is_read_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_node_answer_is_read_whole_or_not_at_all(tmp_path: Path) -> None:
     question = node.Question(tmp_path / "asked.json", tmp_path / "answer.json")
     assert question.read() is None
     said = NodeAnswer(written_s=1.5, findings=(Finding(about="x", level=Level.OK, seen="y"),))
@@ -245,7 +244,7 @@ def proving(*words: str, gpus: int = 2) -> Plan:
     return proof.plan_of(list(words), gpus, None, lambda _: None)
 
 
-def test_the_study_that_proves_takes_the_persons_words_first(laptop: Path) -> None:
+def test_self_test_study_uses_user_overrides_first(laptop: Path) -> None:
     plan = proving("batch=32", "study=mine")
     assert plan.study.name == "mine"
     assert {one.cell.strategy.value for one in plan.cells} == {"ddp", "allreduce_flat"}
@@ -253,7 +252,7 @@ def test_the_study_that_proves_takes_the_persons_words_first(laptop: Path) -> No
     assert {one.cell.workload.name for one in plan.cells} == {"digits"}
 
 
-def test_on_gpus_dp_is_proved_too_and_needs_no_data(slurm: FakeSlurm) -> None:
+def test_self_test_on_gpus_includes_dp_with_synthetic_data(slurm: FakeSlurm) -> None:
     plan = proving("cluster=greene", gpus=4)
     assert {one.cell.strategy.value for one in plan.cells} == {"ddp", "allreduce_flat", "dp"}
     assert {one.cell.workload.data for one in plan.cells} == {"synthetic"}
@@ -274,7 +273,8 @@ def measured(plan: Plan, job: str, *, sent_as: str = "101") -> None:
         write_whole(folder.record_json, encode(left))
 
 
-def test_the_block_tells_every_check_and_not_whose_or_where_it_is(laptop: Path) -> None:
+def test_self_test_report_lists_checks_without_private_names(laptop: Path) -> None:
+    """The text to share names no user, path or host."""
     plan = proving()
     measured(plan, "101")
     found = proof.proof_of(plan, 2)
@@ -286,7 +286,7 @@ def test_the_block_tells_every_check_and_not_whose_or_where_it_is(laptop: Path) 
         assert private not in found.block
 
 
-def test_an_earlier_runs_record_proves_nothing(laptop: Path) -> None:
+def test_self_test_ignores_records_of_earlier_runs(laptop: Path) -> None:
     plan = proving()
     measured(plan, "100", sent_as="101")
     found = proof.proof_of(plan, 2)
@@ -295,7 +295,7 @@ def test_an_earlier_runs_record_proves_nothing(laptop: Path) -> None:
     assert "0 of 2 cells measured" in found.block
 
 
-def test_what_sbatch_says_of_a_batch_is_a_finding(slurm: FakeSlurm) -> None:
+def test_sbatch_test_only_answer_is_reported(slurm: FakeSlurm) -> None:
     words = ["cluster=greene", "workload=synthetic"]
     plan = make_plan(expand(words, multirun=False), fetch=False, say=lambda _: None)
     (batch,) = batches(plan, plan.cells)
@@ -314,7 +314,7 @@ def test_what_sbatch_says_of_a_batch_is_a_finding(slurm: FakeSlurm) -> None:
     assert (refused.level, refused.remedy) == (Level.PROBLEM, "cluster.account=…")
 
 
-def test_a_login_node_is_examined_without_torch(laptop: Path) -> None:
+def test_doctor_runs_without_torch(laptop: Path) -> None:
     shown, end = login_node("doctor", "--no-job", "cluster=local", "device=cpu")
     assert end["code"] == 0, shown
     assert shown.splitlines()[-1].endswith("studies can be sent")
@@ -322,6 +322,6 @@ def test_a_login_node_is_examined_without_torch(laptop: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["doctor", "completion"])
-def test_the_help_shows_an_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_doctor_help_shows_an_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run([command, "--help"]) == 0
     assert f"Example: hpml-jobs {command}" in " ".join(capsys.readouterr().out.split())

@@ -43,7 +43,7 @@ LAB_TIMES = {(1, 32): 48.612, (2, 32): 30.819, (4, 32): 30.822}
 # ---- what becomes of rows ----
 
 
-def test_rows_become_cells_with_records_that_status_knows(desk: Path) -> None:
+def test_rows_become_cells_with_records_seen_by_status(desk: Path) -> None:
     assert bring(LAB) == 0
     assert times() == LAB_TIMES
     assert {state.outcome.value for state in states(Study(desk / "outputs" / "lab"))} == {"ok"}
@@ -56,7 +56,7 @@ def test_rows_become_cells_with_records_that_status_knows(desk: Path) -> None:
     assert (two.train_s, two.compute_s, two.comm_exposed_s, two.facts) == (None,) * 4
 
 
-def test_optional_columns_are_kept_as_they_were_told(desk: Path) -> None:
+def test_optional_columns_are_kept_as_given(desk: Path) -> None:
     columns = f"{HEADER},strategy,nodes,train_s,compute_s,comm_s,repeat,parameters,images"
     text = (
         f"{columns},iterations,model,gpu_model,date\n"
@@ -75,12 +75,12 @@ def test_optional_columns_are_kept_as_they_were_told(desk: Path) -> None:
 
 
 @pytest.mark.parametrize("called", ["", "single", "ddp", "dp", "none"])
-def test_one_gpu_is_the_baseline_whatever_its_strategy_column_says(called: str, desk: Path) -> None:
+def test_one_gpu_row_is_baseline_despite_strategy_column(called: str, desk: Path) -> None:
     assert bring(f"{HEADER},strategy\n1,32,48.612,{called}\n") == 0
     assert [record.cell.strategy for record in records()] == [Strategy.SINGLE]
 
 
-def test_a_global_batch_is_divided_by_the_gpus_and_said_so(
+def test_global_batch_is_divided_by_gpus_and_reported(
     desk: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert bring(f"{HEADER}\n1,128,30\n4,128,12\n", "batch_is=global") == 0
@@ -90,7 +90,9 @@ def test_a_global_batch_is_divided_by_the_gpus_and_said_so(
     assert "no gpus=1 row of imported at batch 32 per GPU: no speedup and no residual" in shown
 
 
-def test_what_is_assumed_or_missing_is_said(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_assumptions_and_missing_values_are_reported(
+    desk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert bring(f"{LAB}2,64,20\n", "images=40000") == 0
     said = capsys.readouterr().err
     assert "imported: 40,000 images per epoch, 11,173,962 parameters" in said
@@ -98,7 +100,7 @@ def test_what_is_assumed_or_missing_is_said(desk: Path, capsys: pytest.CaptureFi
     assert "no gpus=1 row of imported at batch 64" in said
 
 
-def test_iterations_that_contradict_the_batch_are_kept_and_said(
+def test_iterations_contradicting_batch_are_kept_and_noted(
     desk: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert bring(f"{HEADER},iterations\n4,512,15.127,98\n") == 0
@@ -117,9 +119,10 @@ def test_iterations_that_contradict_the_batch_are_kept_and_said(
         ("my net", ("parameters=1000",), 1000),
     ],
 )
-def test_the_size_of_a_named_model_is_known_told_or_unknown_never_the_labs(
+def test_model_size_is_known_given_or_none_never_the_labs(
     model: str, words: tuple[str, ...], parameters: int | None, desk: Path
 ) -> None:
+    """A named model never gets the parameter count of the lab's ResNet-18."""
     assert bring(f"{HEADER},model\n2,32,30,{model}\n", *words) == 0
     (found,) = records()
     assert (found.model.parameters if found.model else None) == parameters
@@ -130,7 +133,7 @@ def test_rows_of_two_gpu_models_are_two_cells(desk: Path) -> None:
     assert {record.cell.gpu_type for record in records()} == {"V100", "A100"}
 
 
-def test_repeats_are_cells_of_their_own(desk: Path) -> None:
+def test_repeats_are_separate_cells(desk: Path) -> None:
     assert bring(f"{HEADER},repeat\n1,32,48,0\n1,32,49,1\n") == 0
     assert {(r.cell.repeat, r.epoch_s) for r in records()} == {(0, 48), (1, 49)}
 
@@ -160,7 +163,7 @@ def test_repeats_are_cells_of_their_own(desk: Path) -> None:
         "empty-columns", "blank-first", "no-last-newline", "capitals", "quotes", "order",
     ],
 )  # fmt: skip
-def test_every_form_of_the_same_rows_is_read(text: str | bytes, desk: Path) -> None:
+def test_csv_dialects_of_same_rows_give_same_cells(text: str | bytes, desk: Path) -> None:
     assert bring(text) == 0
     assert times() == LAB_TIMES
 
@@ -193,7 +196,7 @@ BAD_ROWS = [
 
 
 @pytest.mark.parametrize(("rows", "telling"), BAD_ROWS, ids=[rows for rows, _ in BAD_ROWS])
-def test_a_bad_row_is_named_by_its_line_and_nothing_is_written(
+def test_invalid_row_is_named_by_line_and_writes_nothing(
     rows: str, telling: str, desk: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert bring(f"{HEADER}\n{rows}\n") == 1
@@ -216,14 +219,14 @@ def test_a_bad_row_is_named_by_its_line_and_nothing_is_written(
         ("images", "30", "batch=32 is more than one GPU's share of the data set: 30 images"),
     ],
 )
-def test_a_bad_optional_field_is_named_by_its_line(
+def test_invalid_optional_field_is_named_by_line(
     column: str, value: str, telling: str, desk: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert bring(f"{HEADER},{column}\n1,32,48,\n2,32,30,{value}\n") == 1
     assert f"line 3: {telling}" in last_line(capsys)
 
 
-def test_all_bad_rows_are_named_together_ten_at_most(
+def test_invalid_rows_are_listed_together_at_most_ten(
     desk: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = "".join(f"1,{batch},x\n" for batch in range(1, 13))
@@ -233,7 +236,7 @@ def test_all_bad_rows_are_named_together_ten_at_most(
     assert "line 11: epoch_s=x is not a number; and 2 more" in told
 
 
-def test_the_same_cell_twice_is_told_with_what_tells_rows_apart(
+def test_duplicate_row_error_names_distinguishing_columns(
     desk: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert bring(f"{HEADER},repeat\n2,32,9,1\n2,32,9,1\n") == 1
@@ -242,7 +245,7 @@ def test_the_same_cell_twice_is_told_with_what_tells_rows_apart(
     assert "gpus=1 is one baseline for all strategies" in last_line(capsys)
 
 
-def test_a_global_batch_that_is_not_whole_per_gpu_is_named(
+def test_global_batch_not_divisible_by_gpus_is_named(
     desk: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert bring(f"{HEADER}\n3,128,9\n", "batch_is=global") == 1
@@ -265,7 +268,7 @@ def test_a_global_batch_that_is_not_whole_per_gpu_is_named(
         (LAB.encode("utf-16"), "lab.csv line 1 is not UTF-8 text"),
     ],
 )
-def test_a_file_with_wrong_columns_is_named(
+def test_file_with_wrong_columns_is_named(
     content: bytes, telling: str, desk: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert bring(content) == 1
@@ -295,7 +298,7 @@ def test_a_file_with_wrong_columns_is_named(
         (". study=x", 1, ". cannot be read: Is a directory"),
     ],
 )
-def test_a_wrong_command_line_is_one_line(
+def test_import_usage_error_is_one_line(
     words: str, code: int, telling: str, desk: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["import", *words.split()]) == code
@@ -303,7 +306,7 @@ def test_a_wrong_command_line_is_one_line(
     assert list(desk.iterdir()) == []
 
 
-def test_the_folder_of_studies_may_be_named_and_is_told_with_the_next_step(
+def test_import_outputs_option_is_in_suggested_command(
     desk: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert bring(LAB, "outputs=my studies") == 0
@@ -311,9 +314,7 @@ def test_the_folder_of_studies_may_be_named_and_is_told_with_the_next_step(
     assert (desk / "my studies" / "lab" / "cells").is_dir()
 
 
-def test_a_program_may_read_what_was_imported(
-    desk: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_import_json_lists_imported_cells(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert bring(LAB, "--json") == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["study"], len(told["new"]), told["removed"]) == ("lab", 3, [])
@@ -327,7 +328,7 @@ def files(study: str = "lab") -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
 
-def test_the_same_file_again_changes_no_byte(
+def test_reimport_of_same_file_changes_no_byte(
     desk: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert bring(LAB) == 0
@@ -338,7 +339,7 @@ def test_the_same_file_again_changes_no_byte(
     assert "imported 3 rows of lab.csv: 3 unchanged" in capsys.readouterr().out
 
 
-def test_changed_rows_replace_and_rows_that_are_gone_are_removed(
+def test_reimport_replaces_changed_and_removes_deleted_rows(
     desk: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert bring(LAB) == 0
@@ -350,14 +351,14 @@ def test_changed_rows_replace_and_rows_that_are_gone_are_removed(
     assert "removed, its row is gone: ddp-4gpu-b32-imported-" in shown
 
 
-def test_a_bad_file_leaves_the_study_as_it_was(desk: Path) -> None:
+def test_invalid_file_leaves_study_unchanged(desk: Path) -> None:
     assert bring(LAB) == 0
     before = files()
     assert bring(f"{HEADER}\n1,32,x\n") == 1
     assert files() == before
 
 
-def test_another_file_is_refused_by_a_study_that_holds_one(
+def test_other_file_into_existing_import_is_refused(
     desk: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert bring(LAB) == 0
@@ -366,7 +367,7 @@ def test_another_file_is_refused_by_a_study_that_holds_one(
     assert "study lab holds lab.csv, and a study is one file" in last_line(capsys)
 
 
-def test_timings_are_never_put_beside_measured_cells(
+def test_import_into_measured_study_is_refused(
     slurm: object, desk: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["workload=digits", "study=lab"]) == 0
@@ -376,7 +377,7 @@ def test_timings_are_never_put_beside_measured_cells(
     assert files() == before
 
 
-def test_import_needs_nothing_heavy(slurm: object, desk: Path) -> None:
+def test_import_loads_no_heavy_packages(slurm: object, desk: Path) -> None:
     write(LAB)
     shown, end = login_node("import", "lab.csv", "study=lab")
     assert "imported 3 rows" in shown

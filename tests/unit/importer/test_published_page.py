@@ -31,7 +31,7 @@ def report(page: str, desk: Path) -> Path:
     return desk / "outputs" / "published" / "report"
 
 
-def test_every_table_of_the_page_is_in_the_report(page: str, report: Path) -> None:
+def test_published_page_tables_are_in_the_report(page: str, report: Path) -> None:
     made = (report / "tables.md").read_text()
     tables = re.findall(r"(?:^\|.*\n)+", page.partition("right tables")[2], re.MULTILINE)
     assert [table[2:9] for table in tables] == ["Table 1", "Table 2", "Table 3"]
@@ -39,7 +39,7 @@ def test_every_table_of_the_page_is_in_the_report(page: str, report: Path) -> No
         assert table in made
 
 
-def test_the_speedups_of_the_page_are_those_of_the_report(page: str, report: Path) -> None:
+def test_published_page_speedups_match_the_report(page: str, report: Path) -> None:
     (group,) = json.loads((report / "tables.json").read_text())["groups"]
     entries: list[dict[str, Any]] = group["entries"]
     for batch in (32, 128, 512):
@@ -47,11 +47,11 @@ def test_the_speedups_of_the_page_are_those_of_the_report(page: str, report: Pat
         assert f"{two:.3f} and {four:.3f} at {'batch ' if batch == 32 else ''}{batch}" in page
 
 
-def test_what_nobody_told_is_said_under_the_tables(report: Path) -> None:
+def test_published_report_notes_values_not_reported(report: Path) -> None:
     made = (report / "tables.md").read_text()
     assert "includes data loading" in made
     assert "DataLoader workers in all: not known" in made
 
 
-def test_every_column_is_explained_on_the_page(page: str) -> None:
+def test_published_page_explains_every_column(page: str) -> None:
     assert all(f"`{column}`" in page for column in COLUMNS)

@@ -73,7 +73,7 @@ def leaves(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: bytes) -> N
 # ---- who am I ----
 
 
-def test_a_job_is_its_array_task_and_restart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_job_id_has_array_task_and_restart(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Job.here() == ONE
     monkeypatch.setenv("SLURM_RESTART_COUNT", "2")
     monkeypatch.setenv("SLURM_NODEID", "1")
@@ -82,13 +82,13 @@ def test_a_job_is_its_array_task_and_restart(monkeypatch: pytest.MonkeyPatch) ->
     assert Job.here().id == "105"
 
 
-def test_a_local_run_inside_an_allocation_is_the_local_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_local_run_inside_allocation_keeps_local_id(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HPML_JOBS_JOB", "local-17-1700000000")
     monkeypatch.setenv("SLURM_RESTART_COUNT", "2")
     assert Job.here() == Job("local-17-1700000000", 0, 0)
 
 
-def test_without_slurm_a_job_is_named_after_its_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_job_without_slurm_is_named_after_its_process(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("SLURM_ARRAY_JOB_ID", "SLURM_JOB_ID"):
         monkeypatch.delenv(name)
     assert Job.here().id.startswith(f"here-{os.getpid()}-")
@@ -102,12 +102,12 @@ def test_without_slurm_a_job_is_named_after_its_process(monkeypatch: pytest.Monk
     [cell(gpus=1, strategy=Strategy.SINGLE), cell(strategy=Strategy.DP)],
     ids=["single", "dp"],
 )
-def test_single_and_dp_are_one_plain_process(of: Cell) -> None:
+def test_single_and_dp_run_as_one_plain_process(of: Cell) -> None:
     command = worker_command(of, Path("/s/c"), AttemptFolder(Path("/s/c/attempts/101_0.r0")), ONE)
     assert command == [sys.executable, "-m", "hpml_jobs.worker", "/s/c", "101_0.r0"]
 
 
-def test_ddp_on_one_node_is_standalone_torchrun() -> None:
+def test_ddp_on_one_node_uses_standalone_torchrun() -> None:
     attempt = AttemptFolder(Path("/s/c/attempts/101_0.r0"))
     command = worker_command(cell(), Path("/s/c"), attempt, ONE)
     assert command[1:3] == ["-m", "torch.distributed.run"]
@@ -118,7 +118,7 @@ def test_ddp_on_one_node_is_standalone_torchrun() -> None:
 
 
 @pytest.mark.parametrize("node", [0, 1])
-def test_ddp_on_two_nodes_meets_at_the_first_host(
+def test_ddp_on_two_nodes_uses_first_host_as_rendezvous(
     node: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HPML_JOBS_HOSTS", "gr007 gr009 ")
@@ -136,15 +136,16 @@ def test_ddp_on_two_nodes_meets_at_the_first_host(
     assert "--standalone" not in command
 
 
-def test_two_nodes_without_hosts_are_an_error_not_localhost() -> None:
+def test_two_nodes_without_host_list_are_an_error() -> None:
     attempt = AttemptFolder(Path("/s/c/attempts/101_0.r0"))
     with pytest.raises(HpmlError, match=r"the job's hosts are unknown"):
         worker_command(cell(nodes=2), Path("/s/c"), attempt, ONE)
 
 
-def test_workers_get_equal_threads_and_nothing_of_the_job_but_as_facts(
+def test_worker_environment_has_equal_threads_and_no_slurm(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """SLURM's variables reach the workers only as facts, not as environment."""
     monkeypatch.setenv("RANK", "3")
     monkeypatch.setenv("OMP_NUM_THREADS", "64")
     monkeypatch.setenv("NCCL_DEBUG", "INFO")
@@ -161,7 +162,7 @@ def test_workers_get_equal_threads_and_nothing_of_the_job_but_as_facts(
 # ---- how an attempt ends ----
 
 
-def test_a_good_attempt_publishes_its_record(
+def test_successful_attempt_publishes_its_record(
     folder: CellFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leaves(monkeypatch, tmp_path, encode(record(cell())))
@@ -182,7 +183,7 @@ def test_a_good_attempt_publishes_its_record(
         ("import os; os.kill(os.getpid(), 9)", Outcome.FAILED, "torchrun killed by signal 9"),
     ],
 )
-def test_workers_without_a_record_are_judged_by_their_end(
+def test_attempt_without_record_is_judged_by_exit_code(
     folder: CellFolder, monkeypatch: pytest.MonkeyPatch, code: str, outcome: Outcome, words: str
 ) -> None:
     workers(monkeypatch, code)
@@ -192,9 +193,7 @@ def test_workers_without_a_record_are_judged_by_their_end(
     assert folder.read_record() is None
 
 
-def test_a_lone_worker_that_was_killed_is_rank_0(
-    desk: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_killed_single_worker_is_named_rank_0(desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = sent(desk, cell(gpus=1, strategy=Strategy.SINGLE))
     workers(monkeypatch, "import os; os.kill(os.getpid(), 9)")
     assert attempt_cell(folder).reason == "rank 0 killed by signal 9 (out of memory?)"
@@ -206,7 +205,7 @@ ECHOES = ("[enforce] Connection closed by peer [127.0.0.1]:1", "DistBackendError
 
 
 @pytest.mark.parametrize("echo", ECHOES)
-def test_the_rank_that_only_heard_of_it_is_not_blamed(
+def test_rank_with_secondary_error_is_not_blamed(
     folder: CellFolder, monkeypatch: pytest.MonkeyPatch, echo: str
 ) -> None:
     """A node's clock may be ahead: the echo of an error can seem to come before the error."""
@@ -230,9 +229,10 @@ def test_the_rank_that_only_heard_of_it_is_not_blamed(
         ),
     ],
 )
-def test_a_node_that_slurm_stops_because_another_one_failed_says_why(
+def test_node_stopped_after_failure_elsewhere_gives_reason(
     folder: CellFolder, reason: str, outcome: Outcome, told: str
 ) -> None:
+    """A node that SLURM stops because another one failed reports that reason."""
     paths = folder.attempt("101_0.r0")
     error = RankError(rank=1, oom=False, reason=reason, traceback="", time_ns=1)
     write_whole(paths.errors / "rank1.json", encode(error))
@@ -252,7 +252,7 @@ Root Cause (first observed failure):
 """
 
 
-def test_the_signal_that_killed_a_rank_under_torchrun_is_read_from_its_report(
+def test_signal_of_killed_rank_is_read_from_torchrun_report(
     folder: CellFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workers(monkeypatch, f"print({TORCHRUN!r}); raise SystemExit(1)")
@@ -280,7 +280,7 @@ def error(rank: int, time_ns: int, reason: str, oom: bool = False) -> RankError:
     )
 
 
-def test_the_rank_that_failed_first_gives_the_reason(
+def test_first_failing_rank_gives_the_reason(
     folder: CellFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     raising(monkeypatch, error(0, 20, "connection closed"), error(3, 10, "ValueError: no"))
@@ -290,7 +290,7 @@ def test_the_rank_that_failed_first_gives_the_reason(
     assert folder.read_record() is None
 
 
-def test_a_rank_that_was_killed_goes_before_the_errors_it_caused_in_others(
+def test_killed_rank_outranks_errors_it_caused(
     folder: CellFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     raising(monkeypatch, error(0, 10, "connection closed by peer"), report=TORCHRUN)
@@ -298,7 +298,7 @@ def test_a_rank_that_was_killed_goes_before_the_errors_it_caused_in_others(
 
 
 @pytest.mark.parametrize("secondary", [6, 15])
-def test_a_rank_that_torchrun_or_nccl_ended_is_not_the_first_to_fail(
+def test_rank_ended_by_torchrun_or_nccl_is_not_blamed(
     folder: CellFolder, monkeypatch: pytest.MonkeyPatch, secondary: int
 ) -> None:
     report = TORCHRUN.replace("-9", f"-{secondary}")
@@ -306,7 +306,7 @@ def test_a_rank_that_torchrun_or_nccl_ended_is_not_the_first_to_fail(
     assert attempt_cell(folder).reason == "rank 3: ValueError: no"
 
 
-def test_out_of_memory_on_any_rank_leaves_an_oom_record(
+def test_oom_on_any_rank_writes_oom_record(
     folder: CellFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     raising(monkeypatch, error(0, 10, "peer is gone"), error(1, 20, "out of memory", oom=True))
@@ -317,7 +317,7 @@ def test_out_of_memory_on_any_rank_leaves_an_oom_record(
     assert (left.outcome, left.reason, left.ranks) == (Outcome.OOM, "rank 1: out of memory", ())
 
 
-def test_a_half_written_record_of_the_workers_is_invalid_and_not_published(
+def test_truncated_worker_record_is_invalid_and_unpublished(
     folder: CellFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leaves(monkeypatch, tmp_path, encode(record(cell()))[:300])
@@ -327,7 +327,7 @@ def test_a_half_written_record_of_the_workers_is_invalid_and_not_published(
     assert not folder.record_json.exists()
 
 
-def test_another_version_in_the_job_refuses_to_run(
+def test_other_package_version_in_job_is_refused(
     desk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = sent(desk, cell(), hpml_jobs="0.0.9")
@@ -343,7 +343,7 @@ def test_another_version_in_the_job_refuses_to_run(
 # ---- whose record counts ----
 
 
-def test_a_valid_record_is_left_alone(folder: CellFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_valid_record_is_kept(folder: CellFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     old = encode(record(cell(), attempt="99.r0"))
     write_whole(folder.record_json, old)
     workers(monkeypatch, "raise SystemExit('must not start')")
@@ -353,7 +353,7 @@ def test_a_valid_record_is_left_alone(folder: CellFolder, monkeypatch: pytest.Mo
     assert not folder.attempts.exists()
 
 
-def test_an_invalid_record_is_replaced(
+def test_invalid_record_is_replaced(
     folder: CellFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_whole(folder.record_json, b'{"schema": 1, "cel')
@@ -362,7 +362,7 @@ def test_an_invalid_record_is_replaced(
     assert folder.read_record() == record(cell())
 
 
-def test_a_rerun_replaces_the_record_that_it_was_given_leave_for(
+def test_rerun_replaces_only_the_superseded_record(
     desk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = sent(desk, cell(), supersedes="99.r0")
@@ -378,7 +378,7 @@ def test_a_rerun_replaces_the_record_that_it_was_given_leave_for(
     assert attempt_cell(folder).attempt.id == "101_0.r0"
 
 
-def test_a_record_that_came_meanwhile_is_not_overwritten(
+def test_record_published_meanwhile_is_not_overwritten(
     folder: CellFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = encode(record(cell(), attempt="99.r0"))
@@ -394,7 +394,7 @@ def test_a_record_that_came_meanwhile_is_not_overwritten(
     assert folder.record_json.read_bytes() == other
 
 
-def test_an_attempt_that_was_taken_over_does_not_publish(
+def test_superseded_attempt_does_not_publish(
     folder: CellFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "mine").write_bytes(encode(record(cell())))
@@ -410,7 +410,7 @@ def test_an_attempt_that_was_taken_over_does_not_publish(
     assert not folder.record_json.exists()
 
 
-def test_only_the_first_node_speaks_for_the_attempt(
+def test_only_first_node_writes_attempt_end(
     folder: CellFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SLURM_NODEID", "1")
@@ -434,7 +434,9 @@ job.run_cell(sys.argv[1])
 """
 
 
-def test_usr2_is_ignored_and_sigterm_ends_the_workers_first(folder: CellFolder, desk: Path) -> None:
+def test_wrapper_ignores_usr2_and_sigterm_ends_workers_first(
+    folder: CellFolder, desk: Path
+) -> None:
     root = Path(__file__).parents[3]
     process = subprocess.Popen(
         [sys.executable, "-c", STOPPED, str(folder.root)],
@@ -464,7 +466,7 @@ def test_usr2_is_ignored_and_sigterm_ends_the_workers_first(folder: CellFolder, 
     assert msgspec.json.decode((folder.attempt("101_0.r0").about).read_bytes())["job"] == "101_0"
 
 
-def test_an_attempt_that_died_without_a_word_gets_its_end_from_the_next_one(
+def test_attempt_without_exit_report_is_ended_by_the_next(
     folder: CellFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     silent = Attempt(id="101_0.r0", job="101_0", started="2026-11-21T10:00:00+00:00")
@@ -482,7 +484,7 @@ def test_an_attempt_that_died_without_a_word_gets_its_end_from_the_next_one(
     assert own.outcome is Outcome.FAILED
 
 
-def test_a_cell_stopped_after_its_minutes_is_over_its_limit() -> None:
+def test_cell_cancelled_after_its_minutes_is_timeout() -> None:
     shape = Shape(
         nodes=1, gpus_per_node=1, gpu_type=None, cpus_per_node=1, mem_gb_per_node=None, minutes=2
     )

@@ -10,12 +10,12 @@ from tests.unit.conftest import FakeSlurm
 PROFILES = {"greene": ("greene",), "torch": ("torch",)}
 
 
-def test_without_sbatch_and_without_a_sign_of_slurm_it_is_local(laptop) -> None:
+def test_no_sbatch_and_no_slurm_conf_is_local(laptop) -> None:
     assert machine.detect_cluster(PROFILES)[0] == "local"
 
 
 @pytest.mark.parametrize("inside", [False, True])
-def test_without_sbatch_where_slurm_conf_is_set_it_refuses_unless_inside_a_job(
+def test_no_sbatch_with_slurm_conf_is_refused_outside_jobs(
     laptop, monkeypatch: pytest.MonkeyPatch, inside: bool
 ) -> None:
     monkeypatch.setattr(machine, "cluster_sign", lambda: "SLURM_CONF")
@@ -27,12 +27,12 @@ def test_without_sbatch_where_slurm_conf_is_set_it_refuses_unless_inside_a_job(
             machine.detect_cluster(PROFILES)
 
 
-def test_slurm_conf_is_a_sign_of_a_cluster(desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slurm_conf_indicates_a_cluster(desk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_CONF", "/nowhere/slurm.conf")
     assert machine.cluster_sign() == "SLURM_CONF"
 
 
-def test_sbatch_without_a_cluster_behind_it_is_local(
+def test_sbatch_without_controller_is_local(
     slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slurm.answer("scontrol", err="Unable to contact slurm controller", code=1)
@@ -45,16 +45,14 @@ def test_sbatch_without_a_cluster_behind_it_is_local(
 @pytest.mark.parametrize(
     ("told", "profile"), [("greene", "greene"), ("TORCH", "torch"), ("hal", "slurm")]
 )
-def test_the_cluster_name_chooses_the_profile(slurm: FakeSlurm, told, profile) -> None:
+def test_cluster_name_selects_profile(slurm: FakeSlurm, told, profile) -> None:
     slurm.named(told)
     found, why = machine.detect_cluster(PROFILES)
     assert found == profile
     assert told in why
 
 
-def test_a_cluster_that_does_not_tell_its_name_is_generic(
-    slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cluster_without_name_is_generic(slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch) -> None:
     slurm.answer("scontrol", code=1)
     monkeypatch.setattr(machine, "cluster_sign", lambda: "SLURM_CONF")
     assert machine.detect_cluster(PROFILES) == (
@@ -63,7 +61,7 @@ def test_a_cluster_that_does_not_tell_its_name_is_generic(
     )
 
 
-def test_a_silent_or_absent_command_answers_nothing(slurm: FakeSlurm) -> None:
+def test_slurm_command_failed_or_missing_gives_no_answer(slurm: FakeSlurm) -> None:
     slurm.answer("sinfo", err="down", code=1)
     assert commands.ask_slurm("sinfo") == (1, "", "down", False)
     slurm.without("sinfo")
@@ -71,7 +69,7 @@ def test_a_silent_or_absent_command_answers_nothing(slurm: FakeSlurm) -> None:
     assert commands.inventory() == ()
 
 
-def test_hosts_come_from_the_script_or_from_scontrol(
+def test_hosts_come_from_script_or_scontrol(
     slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SLURM_JOB_NODELIST", "gr[001-002]")
@@ -82,9 +80,7 @@ def test_hosts_come_from_the_script_or_from_scontrol(
     assert commands.hosts_of_job() == ["gv001", "gv002"]
 
 
-def test_unknown_hosts_are_an_error_never_localhost(
-    slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unknown_hosts_are_an_error(slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(HpmlError, match=r"the job's hosts are unknown"):
         commands.hosts_of_job()
     monkeypatch.setenv("HPML_JOBS_HOSTS", "gr001;reboot")

@@ -24,14 +24,14 @@ def counts(made: Plan) -> dict[Strategy, int]:
     return {strategy: found.count(strategy) for strategy in Strategy if strategy in found}
 
 
-def test_dp_and_ddp_share_one_baseline_and_duplicates_are_said(slurm: FakeSlurm) -> None:
+def test_dp_and_ddp_share_baseline_and_duplicates_are_reported(slurm: FakeSlurm) -> None:
     said: list[str] = []
     made = plan("gpus=1,2,4", "batch=32,128,512", "strategy=dp,ddp", said=said)
     assert counts(made) == {Strategy.SINGLE: 3, Strategy.DP: 6, Strategy.DDP: 6}
     assert said[-1].startswith("18 combinations are 15 cells: gpus=1 is one shared baseline")
 
 
-def test_one_strategy_has_no_duplicates_and_says_nothing_of_them(slurm: FakeSlurm) -> None:
+def test_single_strategy_reports_no_duplicates(slurm: FakeSlurm) -> None:
     said: list[str] = []
     made = plan("gpus=1,2,4", "batch=32,128,512", said=said)
     assert counts(made) == {Strategy.SINGLE: 3, Strategy.DDP: 6}
@@ -45,13 +45,13 @@ def test_baseline_ddp_adds_ddp_on_one_process(slurm: FakeSlurm) -> None:
     ]
 
 
-def test_repeats_are_cells_of_their_own(slurm: FakeSlurm) -> None:
+def test_repeats_are_separate_cells(slurm: FakeSlurm) -> None:
     made = plan("gpus=2", "repeats=3")
     assert [one.cell.repeat for one in made.cells] == [0, 1, 2]
     assert len({one.cell.slug for one in made.cells}) == 3
 
 
-def test_planning_makes_no_folder(slurm: FakeSlurm, desk: Path) -> None:
+def test_plan_creates_no_folder(slurm: FakeSlurm, desk: Path) -> None:
     made = plan("gpus=1,2")
     assert not made.study.root.exists()
     assert list(desk.iterdir()) == []
@@ -68,25 +68,27 @@ def test_planning_makes_no_folder(slurm: FakeSlurm, desk: Path) -> None:
         (["study=mine"], "mine"),
     ],
 )
-def test_a_study_is_named_by_workload_cluster_and_kind(slurm: FakeSlurm, words, name) -> None:
+def test_study_name_has_workload_cluster_and_gpu_type(slurm: FakeSlurm, words, name) -> None:
     assert plan(*words).study.name == name
 
 
-def test_a_local_study_is_named_without_a_kind(laptop: Path) -> None:
+def test_local_study_name_has_no_gpu_type(laptop: Path) -> None:
     made = plan()
     assert made.study.root == laptop / "outputs" / "digits-local"
     assert made.cells[0].cell.device is Device.CPU
     assert made.cells[0].shape.gpus_per_node == 0
 
 
-def test_outputs_may_name_a_variable(slurm: FakeSlurm, tmp_path: Path, monkeypatch) -> None:
+def test_outputs_path_expands_environment_variable(
+    slurm: FakeSlurm, tmp_path: Path, monkeypatch
+) -> None:
     monkeypatch.setenv("SCRATCH", str(tmp_path / "scratch"))
     made = plan("outputs=$SCRATCH/studies", "study=mine")
     assert made.study.root == tmp_path / "scratch" / "studies" / "mine"
     assert made.cells[0].file.data_root == str(tmp_path / "scratch" / "data")
 
 
-def test_nodes_are_derived_or_given_and_are_different_cells(slurm: FakeSlurm) -> None:
+def test_derived_and_given_nodes_are_separate_cells(slurm: FakeSlurm) -> None:
     made = plan("gpus=8,2")
     assert [one.cell.nodes for one in made.cells] == [2, 1]
     (spread,) = plan("gpus=2", "nodes=2").cells
@@ -94,38 +96,37 @@ def test_nodes_are_derived_or_given_and_are_different_cells(slurm: FakeSlurm) ->
     assert (spread.shape.nodes, spread.shape.gpus_per_node) == (2, 1)
 
 
-def test_more_gpus_on_a_node_than_the_profile_has_are_refused_even_if_sinfo_is_silent(
+def test_gpus_above_node_size_are_refused_without_sinfo(
     slurm: FakeSlurm,
 ) -> None:
+    """More GPUs per node than the profile has are refused even if sinfo fails."""
     slurm.answer("sinfo", err="Unable to contact slurm controller", code=1)
     with pytest.raises(UsageError, match=r"gpus=8 on nodes=1 are 8 per node.* has 4"):
         plan("gpus=8", "nodes=1")
 
 
-def test_cpus_are_for_every_process_and_its_loader_workers(slurm: FakeSlurm) -> None:
+def test_cpus_cover_processes_and_loader_workers(slurm: FakeSlurm) -> None:
     (one,) = plan("gpus=4", "loader_workers=3", "threads=2").cells
     assert one.shape.cpus_per_node == 4 * (3 + 2)
     assert one.shape.mem_gb_per_node == 4 * 32
     assert str(one.shape) == "1 node x 4 rtx8000, 20 CPUs, 128 GB, 30 min"
 
 
-def test_the_kind_is_part_of_the_cell_only_where_it_computes(slurm: FakeSlurm) -> None:
+def test_gpu_type_is_in_cell_only_for_gpu_device(slurm: FakeSlurm) -> None:
     said: list[str] = []
     assert plan(said=said).cells[0].cell.gpu_type == "rtx8000"
     assert said[-1] == "GPU kind: rtx8000, the default of cluster=greene (gpu_type=…)"
     assert plan("device=cpu").cells[0].cell.gpu_type is None
 
 
-def test_a_generic_slurm_learns_kinds_and_sizes_from_sinfo(slurm: FakeSlurm) -> None:
+def test_generic_slurm_reads_gpu_types_and_sizes_from_sinfo(slurm: FakeSlurm) -> None:
     slurm.answer("sinfo", "n1|gpu:a40:2|64|500000|main\nn2|gpu:a40:2|64|500000|main\n")
     (one,) = plan("cluster=slurm", "gpus=4").cells
     assert (one.cell.gpu_type, one.cell.nodes, one.shape.gpus_per_node) == ("a40", 2, 2)
     assert one.shape.mem_gb_per_node is None
 
 
-def test_images_are_counted_and_limited_before_anything_is_sent(
-    slurm: FakeSlurm, desk: Path
-) -> None:
+def test_images_are_counted_and_limited_at_planning(slurm: FakeSlurm, desk: Path) -> None:
     for number in range(7):
         path = desk / "pictures" / "train" / "cats" / "deep" / f"{number}.JPG"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -137,7 +138,7 @@ def test_images_are_counted_and_limited_before_anything_is_sent(
     assert (limited.workload.images, limited.workload.limit) == (4, 4)
 
 
-def test_missing_data_is_only_announced_by_a_plan(slurm: FakeSlurm, desk: Path) -> None:
+def test_missing_data_is_announced_and_not_fetched_by_plan(slurm: FakeSlurm, desk: Path) -> None:
     said: list[str] = []
     sweep = expand(["workload=resnet18_cifar10", "cluster=greene"], multirun=False)
     made = make_plan(sweep, fetch=False, say=said.append)
@@ -145,7 +146,7 @@ def test_missing_data_is_only_announced_by_a_plan(slurm: FakeSlurm, desk: Path) 
     assert said[-1] == f"CIFAR-10 is not in {desk / 'data'}: it would be fetched before submission"
 
 
-def test_gpu_hours_are_until_every_cells_limit(slurm: FakeSlurm) -> None:
+def test_gpu_hours_assume_full_time_limits(slurm: FakeSlurm) -> None:
     made = plan("gpus=1,2,4", "minutes=60")
     assert sum(one.gpu_hours for one in made.cells) == 7.0
 
@@ -154,13 +155,13 @@ LIMITS = "main*|1:00:00\nlong|2-00:00:00\nfree|infinite\n"
 
 
 @pytest.mark.parametrize("words", [("minutes=61",), ("cluster.partition=long", "minutes=2881")])
-def test_a_time_limit_that_the_partition_never_gives_is_refused(slurm: FakeSlurm, words) -> None:
+def test_time_limit_above_partition_maximum_is_refused(slurm: FakeSlurm, words) -> None:
     slurm.answer("sinfo", NODES + NODES.replace("main", "long") + LIMITS)
     with pytest.raises(UsageError, match=r"this partition gives \d+ at most, the job would wait"):
         plan("cluster=greene", *words)
 
 
-def test_packs_and_ladders_fit_into_what_the_partition_gives(slurm: FakeSlurm) -> None:
+def test_packs_and_ladders_fit_partition_time_limit(slurm: FakeSlurm) -> None:
     slurm.answer("sinfo", NODES + LIMITS)
     made = plan("gpus=1,2,4", "pack=true", "minutes=19")
     assert [batch.shape.minutes for batch in batches(made, made.cells)] == [60]

@@ -22,37 +22,37 @@ def points(sweep: Sweep) -> list[tuple[int, int]]:
     return [(settings.gpus, settings.batch) for settings in sweep.settings]
 
 
-def test_several_values_are_every_combination_the_last_key_fastest(desk) -> None:
+def test_sweep_is_product_with_last_key_fastest(desk) -> None:
     assert points(asked("gpus=1,2", "batch=32,64")) == [(1, 32), (1, 64), (2, 32), (2, 64)]
 
 
-def test_the_lab_is_nine_combinations(desk) -> None:
+def test_lab_values_give_nine_combinations(desk) -> None:
     assert len(asked("gpus=1,2,4", "batch=32,128,512").settings) == 9
 
 
 @pytest.mark.parametrize("word", ["gpus=1,2,4", "gpus=choice(1,2,4)"])
-def test_values_keep_their_types_in_every_way_of_writing_a_sweep(desk, word) -> None:
+def test_sweep_syntaxes_keep_value_types(desk, word) -> None:
     assert [settings.gpus for settings in asked(word).settings] == [1, 2, 4]
 
 
-def test_a_range_is_a_sweep_too(desk) -> None:
+def test_range_is_a_sweep(desk) -> None:
     assert [settings.seed for settings in asked("seed=range(0,3)").settings] == [0, 1, 2]
 
 
-def test_without_m_one_cell_is_asked_for(desk) -> None:
+def test_without_multirun_one_cell_is_planned(desk) -> None:
     assert points(asked("gpus=2", "batch=64", multirun=False)) == [(2, 64)]
     with pytest.raises(UsageError, match=r"gpus=1,2 asks for several cells: add -m"):
         asked("gpus=1,2", multirun=False)
 
 
-def test_a_grid_sweeps_by_itself(desk) -> None:
+def test_grid_sweeps_without_multirun(desk) -> None:
     lab = asked("grid=lab", multirun=False)
     assert len(lab.settings) == 9
     assert {settings.strategy for settings in lab.settings} == {Strategy.DDP}
     assert lab.origins["gpus"] == "grid=lab"
 
 
-def test_the_command_lines_values_replace_a_grids_ranges(desk) -> None:
+def test_command_line_values_replace_grid_ranges(desk) -> None:
     sweep = asked("grid=lab", "gpus=1,2", "strategy=dp", multirun=False)
     assert len(sweep.settings) == 6
     assert {settings.strategy for settings in sweep.settings} == {Strategy.DP}
@@ -60,7 +60,7 @@ def test_the_command_lines_values_replace_a_grids_ranges(desk) -> None:
     assert sweep.origins["batch"] == "grid=lab"
 
 
-def test_a_grid_may_set_nested_keys(desk) -> None:
+def test_grid_may_set_nested_keys(desk) -> None:
     sweep = asked("grid=smoke", multirun=False)
     assert [settings.data.limit for settings in sweep.settings] == [2048, 2048]
 
@@ -72,7 +72,7 @@ def own(folder: Path, place: str, text: str) -> Path:
     return folder / "configs"
 
 
-def test_own_configs_are_found_and_may_build_on_ours(desk) -> None:
+def test_user_configs_are_found_and_may_extend_package_ones(desk) -> None:
     own(desk, "cluster/mine.yaml", "defaults: [slurm, _self_]\nname: mine\nqos: fast\n")
     folder = own(desk, "grid/two.yaml", "blocks:\n- {gpus: [1]}\n- {gpus: [2], batch: [8, 16]}\n")
     sweep = asked("cluster=mine", "grid=two", config_dir=folder)
@@ -82,7 +82,7 @@ def test_own_configs_are_found_and_may_build_on_ours(desk) -> None:
         asked("cluster=other", config_dir=folder)
 
 
-def test_an_own_config_may_not_take_the_name_of_ours(desk) -> None:
+def test_user_config_with_packaged_name_is_refused(desk) -> None:
     folder = own(desk, "cluster/greene.yaml", "defaults: [slurm, _self_]\nname: greene\n")
     with pytest.raises(UsageError, match=r"configs/cluster/greene.yaml: .* has this name; give"):
         asked(config_dir=folder)
@@ -99,29 +99,29 @@ def test_an_own_config_may_not_take_the_name_of_ours(desk) -> None:
         ("blocks:\n- {workload: [resnet]}\n", "workload=resnet: choose one of"),
     ],
 )
-def test_a_grid_that_is_none_is_refused(desk, text, words) -> None:
+def test_invalid_grid_file_is_refused(desk, text, words) -> None:
     folder = own(desk, "grid/bad.yaml", text)
     with pytest.raises(UsageError) as refused:
         expand(["grid=bad", "cluster=greene"], multirun=False, config_dir=folder)
     assert words in str(refused.value)
 
 
-def test_plus_adds_an_sbatch_option_and_tilde_takes_a_key_away(desk) -> None:
+def test_plus_adds_sbatch_option_and_tilde_removes_key(desk) -> None:
     sweep = asked("+cluster.sbatch.reservation=class", "~cluster.mem_gb_per_gpu", multirun=False)
     assert sweep.settings[0].cluster.sbatch == {"reservation": "class"}
     assert sweep.settings[0].cluster.mem_gb_per_gpu is None
 
 
 @pytest.mark.parametrize("name", ["2026", "2026_10", "1e3", "true", "007", "a-b"])
-def test_a_study_is_named_as_it_was_typed(desk, name) -> None:
+def test_study_name_is_used_as_typed(desk, name) -> None:
     assert asked(f"study={name}", multirun=False).settings[0].study == name
 
 
-def test_an_account_of_digits_is_text(desk) -> None:
+def test_numeric_account_is_text(desk) -> None:
     assert asked("cluster.account=0123", multirun=False).settings[0].cluster.account == "0123"
 
 
-def test_workload_auto_follows_the_device_and_says_so(laptop) -> None:
+def test_workload_auto_follows_device_and_reports_it(laptop) -> None:
     here = expand(["cluster=local"], multirun=False)
     assert here.settings[0].workload.name == "digits"
     assert here.said == ["workload=auto: digits with device=cpu"]
@@ -133,14 +133,14 @@ def test_workload_auto_follows_the_device_and_says_so(laptop) -> None:
     assert asked_for.settings[0].device is Device.CPU
 
 
-def test_a_machine_without_sbatch_is_local_and_says_so(laptop) -> None:
+def test_no_sbatch_selects_local_cluster_and_reports_it(laptop) -> None:
     sweep = expand([], multirun=False)
     assert sweep.settings[0].cluster.name == "local"
     assert sweep.said[0] == "no sbatch here: the cells run on this machine (cluster=local)"
 
 
 @pytest.mark.parametrize(("told", "profile"), [("torch", "torch"), ("Greene", "greene")])
-def test_the_cluster_name_picks_the_profile(slurm: FakeSlurm, told, profile) -> None:
+def test_cluster_name_selects_profile(slurm: FakeSlurm, told, profile) -> None:
     slurm.named(told)
     sweep = expand(["workload=digits"], multirun=False)
     assert sweep.settings[0].cluster.name == profile
@@ -151,7 +151,7 @@ def test_the_cluster_name_picks_the_profile(slurm: FakeSlurm, told, profile) -> 
 # ---- personal defaults ----
 
 
-def test_personal_defaults_stand_between_ours_and_the_command_line(desk, personal: Path) -> None:
+def test_user_config_overrides_defaults_not_command_line(desk, personal: Path) -> None:
     personal.write_text(
         "batch: 64\ndata: {root: /scratch/me}\n"
         "clusters:\n  greene: {account: mine, container: {image: /i.sif}}\n"
@@ -165,7 +165,7 @@ def test_personal_defaults_stand_between_ours_and_the_command_line(desk, persona
     assert settings.cluster.container.image is None
 
 
-def test_a_persons_own_recipe_is_not_put_before_those_of_a_grid(desk, personal: Path) -> None:
+def test_user_config_recipe_does_not_override_grid(desk, personal: Path) -> None:
     personal.write_text("recipe: goyal\n")
     compared = expand(["grid=large_batch"], multirun=False).settings
     names = {settings.recipe.name for settings in compared}
@@ -174,7 +174,7 @@ def test_a_persons_own_recipe_is_not_put_before_those_of_a_grid(desk, personal: 
     assert alone.recipe.name == "goyal"
 
 
-def test_plan_can_tell_what_came_from_the_personal_file(desk, personal: Path) -> None:
+def test_plan_reports_values_from_user_config(desk, personal: Path) -> None:
     personal.write_text("batch: 64\nclusters: {greene: {account: mine}}\n")
     origins = asked("gpus=2", multirun=False).origins
     assert origins["gpus"] == "command line"
@@ -182,7 +182,7 @@ def test_plan_can_tell_what_came_from_the_personal_file(desk, personal: Path) ->
     assert origins["cluster."] == "conf/cluster/greene.yaml"
 
 
-def test_a_personal_cluster_is_the_default_choice(laptop, personal: Path) -> None:
+def test_user_config_cluster_is_the_default(laptop, personal: Path) -> None:
     personal.write_text("cluster: torch\nworkload: synthetic\n")
     (settings,) = expand([], multirun=False).settings
     assert (settings.cluster.name, settings.workload.name) == ("torch", "synthetic")
@@ -204,13 +204,13 @@ def test_a_personal_cluster_is_the_default_choice(laptop, personal: Path) -> Non
         ("outputs: ${nothing}\n", "config.yaml cannot be read"),
     ],
 )
-def test_a_wrong_personal_file_is_named(desk, personal: Path, text, words) -> None:
+def test_invalid_user_config_is_named(desk, personal: Path, text, words) -> None:
     personal.write_text(text)
     with pytest.raises(UsageError, match=r"^[^\n]*$") as refused:
         asked(multirun=False)
     assert words in str(refused.value)
 
 
-def test_an_empty_personal_file_changes_nothing(desk, personal: Path) -> None:
+def test_empty_user_config_changes_nothing(desk, personal: Path) -> None:
     personal.write_text("")
     assert asked(multirun=False).settings[0].batch == 128

@@ -46,13 +46,13 @@ CURVE_ENDS = """\
 | ddp 2-GPU b512 |     2.4555 |    1.5445 |      408 | 408 |        408 |       408 |"""
 
 
-def test_the_ends_of_the_curves_stand_in_a_table(make):
+def test_curves_table_shows_first_and_last_values(make):
     two(make)
     # of 147 iterations the first and last 14, losses of ranks one apart: 2.5 - 6.5 / 146
     assert grid(make.table("curve-ends")) == CURVE_ENDS
 
 
-def test_losses_of_runs_of_fewer_epochs_are_left_out_of_the_ends(make):
+def test_curves_table_omits_losses_of_shorter_runs(make):
     two(make)
     slug = two(make, seed=1, protocol=Protocol.LAB, epochs=2)
     leave(make, slug, curve_loss=np.full((2, 98), 9.0))
@@ -62,7 +62,7 @@ def test_losses_of_runs_of_fewer_epochs_are_left_out_of_the_ends(make):
     )
 
 
-def test_every_iteration_of_every_epoch_is_in_the_csv(make):
+def test_curves_csv_has_every_iteration_of_every_epoch(make):
     two(make)
     found = frame(make)
     assert list(found["iteration"]) == list(range(1, 148))
@@ -73,7 +73,8 @@ def test_every_iteration_of_every_epoch_is_in_the_csv(make):
     assert (first["strategy"], first["gpus"], first["batch"], first["every"]) == ("ddp", 2, 512, 1)
 
 
-def test_of_very_many_iterations_every_kth_is_there_and_says_so(make):
+def test_curves_csv_long_run_is_thinned_and_noted(make):
+    """Of very many iterations every k-th is written, and a note gives k."""
     two(make)
     two(make, seed=1)
     text = curves_csv(make.collect(), most=100)
@@ -116,7 +117,7 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("kind", DAMAGE)
-def test_a_damaged_file_is_a_note_and_the_others_stand(make, kind):
+def test_curves_damaged_file_is_noted_and_others_are_kept(make, kind):
     two(make)
     bad = two(make, batch=128)
     damage, words = DAMAGE[kind]
@@ -128,7 +129,7 @@ def test_a_damaged_file_is_a_note_and_the_others_stand(make, kind):
     assert set(frame(make)["batch"]) == {512}
 
 
-def test_arrays_of_another_length_are_not_those_of_the_record(make):
+def test_curves_of_other_length_than_record_are_rejected(make):
     leave(make, two(make), curve_lr=np.zeros(3))
     table = make.table("curve-ends")
     assert table.lines == ()
@@ -138,13 +139,13 @@ def test_arrays_of_another_length_are_not_those_of_the_record(make):
     )
 
 
-def test_a_study_without_curves_has_neither_table_nor_csv(make):
+def test_study_without_curves_has_no_table_or_csv(make):
     make.nine()
     assert curves_csv(make.collect()) is None
     assert "curve-ends" not in [table.label for table in make.collect().groups[0].full]
 
 
-def test_curves_that_are_gone_leave_no_file_behind(make):
+def test_collect_removes_csv_of_deleted_curves(make):
     slug = two(make, protocol=Protocol.LAB)
     write(make.collect(), make.study.report)
     assert (make.study.report / "curves.csv").read_text().count("\n") == 1 + 98

@@ -41,7 +41,7 @@ SCALING = """\
 | ddp 4-GPU b512    |   15.13 | 13.63 | 1.500 |    3,305 |                  1.72 |  0.429 | 0.438 |      0.444 |"""  # noqa: E501 - as written
 
 
-def test_scaling_has_every_quantity_of_time(make):
+def test_scaling_table_has_all_time_columns(make):
     make.nine(stall_s=1.5, but=tuple((n, b) for n in (1, 2, 4) for b in (32, 128)))
     assert grid(make.table("scaling")) == SCALING
     four = row(make, "scaling", gpus=4, batch=512)
@@ -52,7 +52,7 @@ def test_scaling_has_every_quantity_of_time(make):
     assert four["karp_flatt"] == pytest.approx((1 / speedup - 1 / 4) / (1 - 1 / 4))
 
 
-def test_strong_scaling_comes_from_every_pair_of_the_grid(make):
+def test_strong_scaling_uses_every_pair_of_the_grid(make):
     make.nine()
     found = {(r["gpus"], r["global_batch"]): r["strong_speedup"] for r in rows(make, "strong")}
     assert found == {
@@ -61,13 +61,13 @@ def test_strong_scaling_comes_from_every_pair_of_the_grid(make):
     }
 
 
-def test_a_grid_without_a_pair_has_no_strong_scaling(make):
+def test_grid_without_pairs_has_no_strong_scaling(make):
     make.add(make.record(make.cell(1, 32), 10.0))
     make.add(make.record(make.cell(2, 32), 6.0))
     assert "strong" not in [table.label for table in make.collect().groups[0].tables]
 
 
-def test_every_answer_to_how_long_communication_takes(make):
+def test_communication_table_has_all_time_columns(make):
     make.add(make.record(make.cell(1, 128), 30.0))
     make.add(make.record(make.cell(2, 128), 20.0))
     found = row(make, "communication", gpus=2)
@@ -83,7 +83,7 @@ def test_every_answer_to_how_long_communication_takes(make):
     assert found["comm_residual_s"] == pytest.approx(20 - 196 * 30 / 391)
 
 
-def test_bandwidth_as_a_share_of_what_is_possible(make):
+def test_bandwidth_table_has_shares_of_peak_and_link(make):
     facts = msgspec.structs.replace(make.v100, link_gb_per_s=25.0)
     whole = make.record(make.cell(2, 128), 20.0, 0.0, facts)
     make.add(whole)
@@ -96,7 +96,7 @@ def test_bandwidth_as_a_share_of_what_is_possible(make):
     assert found["of_link"] == pytest.approx(found["bus_gb_per_s"] / 25.0)
 
 
-def test_what_the_shares_are_of_is_said_where_it_is_not_known(make):
+def test_bandwidth_table_notes_unknown_peak_and_link(make):
     whole = make.record(make.cell(2, 128), 20.0)
     small = tuple(point for point in whole.probe.points if point.bytes <= 2**24)
     make.add(
@@ -112,7 +112,7 @@ def test_what_the_shares_are_of_is_said_where_it_is_not_known(make):
     )
 
 
-def test_phases_add_up_and_show_their_range_over_ranks(make):
+def test_phases_add_up_and_show_range_over_ranks(make):
     whole = make.record(make.cell(2, 128), 20.0)
     early, late = whole.ranks
     own = early.phases
@@ -136,7 +136,8 @@ def test_phases_add_up_and_show_their_range_over_ranks(make):
     assert (row["phase_forward_least_s"], row["phase_forward_most_s"]) == (3.0, pytest.approx(6.03))
 
 
-def test_messages_are_counted_and_answer_whether_gradients_are_the_only_ones(make):
+def test_messages_table_counts_gradient_and_other_messages(make):
+    """The caption says whether gradients are the only messages."""
     make.add(make.record(make.cell(2, 128), 20.0))
     make.add(make.record(make.cell(2, 128, strategy=Strategy.ALLREDUCE), 20.0))
     table = make.table("messages")
@@ -151,7 +152,7 @@ def test_messages_are_counted_and_answer_whether_gradients_are_the_only_ones(mak
     )
 
 
-def test_replicas_are_compared_and_accuracy_has_a_deviation_over_seeds(make):
+def test_replicas_table_has_accuracy_deviation_over_seeds(make):
     for seed, accuracy in ((0, 0.60), (1, 0.62)):
         whole = make.record(make.cell(2, 128, seed=seed), 20.0)
         make.add(with_ranks(whole, test_accuracy=accuracy))
@@ -166,7 +167,8 @@ def test_replicas_are_compared_and_accuracy_has_a_deviation_over_seeds(make):
     assert four["parameters"] is None
 
 
-def test_the_microbenchmark_shows_sizes_and_whether_its_line_is_accepted(make):
+def test_microbenchmark_table_has_sizes_and_fit_quality(make):
+    """The table shows each size and whether the line fit is accepted."""
     make.add(make.record(make.cell(2, 128), 20.0))
     bent = make.record(make.cell(4, 128), 20.0)
     points = tuple(
@@ -187,7 +189,7 @@ def test_the_microbenchmark_shows_sizes_and_whether_its_line_is_accepted(make):
     assert bad.texts[-1].endswith("medians are interpolated instead")
 
 
-def test_the_profiler_disagreeing_by_more_than_5_percent_is_marked(make):
+def test_profiler_difference_above_5_percent_is_marked(make):
     make.add(make.record(make.cell(2, 128), 20.0))
     odd = make.record(make.cell(4, 128), 20.0)
     trace = msgspec.structs.replace(odd.ranks[0].trace, instruments_comm_s=0.23)
@@ -200,14 +202,14 @@ def test_the_profiler_disagreeing_by_more_than_5_percent_is_marked(make):
     assert four.texts[-1] == "!15.0"
 
 
-def test_with_protocol_lab_what_would_be_empty_is_not_there(make):
+def test_protocol_lab_omits_empty_tables(make):
     make.add(make.record(make.cell(1, 128, protocol=Protocol.LAB), 30.0))
     make.add(make.record(make.cell(2, 128, protocol=Protocol.LAB), 20.0))
     labels = [table.label for table in make.collect().groups[0].full]
     assert labels == ["scaling", "replicas", "checks"]
 
 
-def test_in_a_mixed_study_a_cell_without_a_line_is_named(make):
+def test_mixed_study_names_cells_not_measured(make):
     make.nine(but=((4, 32),))
     make.add(make.record(make.cell(4, 32, protocol=Protocol.LAB), 30.8))
     for label in ("communication", "bandwidth", "phases"):
@@ -215,7 +217,7 @@ def test_in_a_mixed_study_a_cell_without_a_line_is_named(make):
     assert "4-GPU b32" not in grid(make.table("communication"))
 
 
-def test_a_csv_holds_all_groups_even_where_their_columns_differ(make):
+def test_csv_holds_all_groups_with_differing_columns(make):
     make.nine()
     for strategy in (Strategy.GATHER_SCATTER, Strategy.DDP):
         cell = make.cell(2, 64, strategy=strategy, threads=4)
@@ -226,7 +228,7 @@ def test_a_csv_holds_all_groups_even_where_their_columns_differ(make):
     assert frame["root_wire_gb_per_s"].notna().sum() == 1
 
 
-def test_the_screen_shows_the_main_tables_and_names_the_others(make):
+def test_screen_shows_main_tables_and_names_the_others(make):
     make.nine()
     console = Console(width=110, file=io.StringIO())
     show(make.collect(), console)
@@ -249,7 +251,7 @@ def test_the_screen_shows_the_main_tables_and_names_the_others(make):
     )
 
 
-def test_the_screen_says_a_thing_once(make):
+def test_screen_prints_repeated_notes_once(make):
     make.nine()
     for batch in (32, 128, 512):
         make.add(make.record(make.cell(2, batch, strategy=Strategy.ALLREDUCE), 20.0))

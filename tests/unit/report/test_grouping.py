@@ -26,7 +26,7 @@ RTX = "Quadro RTX 8000"
         ("uncommitted changes", {"dirty": True}),
     ],
 )
-def test_a_record_measured_otherwise_gets_tables_of_its_own(make, what, change):
+def test_record_under_other_conditions_gets_its_own_group(make, what, change):
     make.nine(but=((4, 32),))
     other = msgspec.structs.replace(make.v100, **change)
     make.add(make.record(make.cell(4, 32), 20.0, 0.0, other))
@@ -42,7 +42,7 @@ def test_a_record_measured_otherwise_gets_tables_of_its_own(make, what, change):
     assert away in many.tables[1].notes
 
 
-def test_the_heading_says_what_differs(make):
+def test_group_heading_names_differing_condition(make):
     make.nine()
     rtx = msgspec.structs.replace(make.v100, gpu_model=RTX)
     make.add(make.record(make.cell(1, 1024), 20.0, 0.0, rtx))
@@ -52,21 +52,22 @@ def test_the_heading_says_what_differs(make):
 
 
 @pytest.mark.parametrize("change", [{"epochs": 5}, {"threads": 2}, {"loader_workers": 4}])
-def test_cells_asked_for_otherwise_do_not_mix(make, change):
+def test_cells_with_other_settings_get_their_own_group(make, change):
     make.nine()
     make.add(make.record(make.cell(2, 32, **change), 20.0))
     assert len(make.collect().groups) == 2
 
 
 @pytest.mark.parametrize("change", [{"protocol": Protocol.LAB}, {"probe_s": 5.0}])
-def test_what_does_not_change_the_timed_epoch_does_not_set_apart(make, change):
+def test_settings_without_effect_on_timing_share_a_group(make, change):
+    """Settings that do not change the timed epoch do not split a group."""
     make.nine(but=((2, 32),))
     make.add(make.record(make.cell(2, 32, **change), 20.0))
     assert len(make.collect().groups) == 1
     assert make.table("table1-ddp").lines[1].texts[0] == "20.00"
 
 
-def test_another_seed_is_another_run(make):
+def test_other_seed_counts_as_another_run(make):
     make.nine()
     make.add(make.record(make.cell(2, 32, seed=1), 20.0))
     table = make.table("table1-ddp")
@@ -74,20 +75,21 @@ def test_another_seed_is_another_run(make):
     assert "Median of 1 to 2 runs." in table.caption[1]
 
 
-def test_same_name_with_another_learning_rate_is_another_workload(make):
+def test_workload_with_other_learning_rate_is_separate(make):
     make.nine()
     other = msgspec.structs.replace(make.resnet, lr=0.2)
     make.add(make.record(make.cell(1, 32, workload=other), 20.0))
     assert make.collect().unlike == ("lr: 0.1 | 0.2",)
 
 
-def test_two_workloads_differ_by_name_not_by_every_setting(make):
+def test_two_workloads_are_separated_by_name_only(make):
+    """The reason for the separation names the workload, not each of its settings."""
     make.nine()
     make.add(make.record(make.cell(1, 32, workload=make.digits), 20.0))
     assert make.collect().unlike == ("workload: digits | resnet18_cifar10",)
 
 
-def test_hosts_of_one_kind_and_the_backend_do_not_matter(make):
+def test_hosts_of_one_type_and_backend_share_a_group(make):
     make.nine(but=((4, 32),))
     other = make.record(make.cell(4, 32), 20.0, 0.0, msgspec.structs.replace(make.v100))
     facts = msgspec.structs.replace(make.v100, backend="nccl", python="3.12.1", topology="NV2")
@@ -98,7 +100,7 @@ def test_hosts_of_one_kind_and_the_backend_do_not_matter(make):
     assert report.unlike == ()
 
 
-def test_a_cell_that_ran_on_two_kinds_of_gpu_stands_apart(make):
+def test_cell_on_two_gpu_models_gets_its_own_group(make):
     make.nine(but=((2, 32),))
     mixed = make.record(make.cell(2, 32), 20.0)
     first, second = mixed.ranks
@@ -107,7 +109,7 @@ def test_a_cell_that_ran_on_two_kinds_of_gpu_stands_apart(make):
     assert f"GPU model: {RTX} + Tesla V100-SXM2-16GB | Tesla" in make.collect().unlike[0]
 
 
-def test_a_cell_without_a_record_is_told_in_each_group_it_may_belong_to(make):
+def test_cell_without_record_is_noted_in_each_possible_group(make):
     rtx = msgspec.structs.replace(make.v100, gpu_model=RTX)
     make.nine(but=((1, 32), (4, 32)))
     make.add(make.record(make.cell(1, 32), 20.0, 0.0, rtx))
@@ -119,7 +121,7 @@ def test_a_cell_without_a_record_is_told_in_each_group_it_may_belong_to(make):
         assert any("its group is known when it has a record" in note for note in table.notes)
 
 
-def test_an_out_of_memory_with_facts_belongs_where_it_happened(make):
+def test_oom_record_with_facts_joins_group_of_its_gpu(make):
     rtx = msgspec.structs.replace(make.v100, gpu_model=RTX)
     make.nine(but=((1, 32), (4, 32)))
     make.add(make.record(make.cell(1, 32), 20.0, 0.0, rtx))
@@ -129,7 +131,7 @@ def test_an_out_of_memory_with_facts_belongs_where_it_happened(make):
     assert v100_group.sets[0].tables[0].lines[-1].texts[0] == "OOM"
 
 
-def test_a_workload_without_records_says_nothing_about_hardware(make):
+def test_workload_without_records_has_no_hardware_note(make):
     make.nine()
     make.ask(make.cell(1, 32, workload=make.digits), Outcome.PENDING, "pending")
     report = make.collect()

@@ -62,12 +62,12 @@ TABLES = {
 
 
 @pytest.mark.parametrize(("label", "text"), TABLES.items())
-def test_the_published_study_in_the_shape_of_the_lab(make, label, text):
+def test_lab_tables_match_published_study(make, label, text):
     make.nine(stall_s=1.5)
     assert grid(make.table(label)) == text
 
 
-def test_every_number_recomputed_by_hand(make):
+def test_lab_table_numbers_match_independent_computation(make):
     make.nine(stall_s=1.5)
     steps = {(1, 32): 1563, (1, 128): 391, (1, 512): 98, (2, 32): 782, (2, 128): 196}
     steps |= {(2, 512): 49, (4, 32): 391, (4, 128): 98, (4, 512): 25}
@@ -86,7 +86,7 @@ def test_every_number_recomputed_by_hand(make):
         assert entry.residual.bus_gb_per_s == pytest.approx(moved / comm / 1e9, rel=1e-9)
 
 
-def test_published_speedups_to_three_digits(make):
+def test_speedups_match_published_to_three_digits(make):
     make.nine()
     found = {
         (entry.gpus, entry.batch_per_gpu): round(entry.speedup, 3)
@@ -97,7 +97,7 @@ def test_published_speedups_to_three_digits(make):
     assert found == expected | {(2, 512): 1.656, (4, 512): 1.715}
 
 
-def test_under_every_table_stand_baseline_model_data_and_conditions(make):
+def test_caption_has_baseline_model_data_and_conditions(make):
     make.nine(stall_s=1.5)
     for label in TABLES:
         table = make.table(label)
@@ -117,7 +117,7 @@ def test_under_every_table_stand_baseline_model_data_and_conditions(make):
     assert "44,695,848 bytes" in three.caption[0]
 
 
-def test_dp_has_its_own_set_with_the_shared_baseline_and_a_nominal_bandwidth(make):
+def test_dp_tables_share_baseline_and_have_nominal_bandwidth(make):
     make.nine(stall_s=1.0)
     make.add(make.record(make.cell(2, 32, strategy=Strategy.DP), 40.0, 1.0))
     group = make.collect().groups[0]
@@ -131,14 +131,14 @@ def test_dp_has_its_own_set_with_the_shared_baseline_and_a_nominal_bandwidth(mak
     assert not any("nominal" in table.corner for table in group.sets[1].tables)
 
 
-def test_one_node_and_two_nodes_are_different_rows(make):
+def test_one_node_and_two_nodes_are_separate_rows(make):
     make.nine()
     make.add(make.record(make.cell(4, 32, nodes=2), 35.0))
     labels = [line.label for line in make.table("table1-ddp").lines]
     assert labels == ["1-GPU", "2-GPU", "4-GPU", "4-GPU (2 nodes)"]
 
 
-def test_ddp_on_one_process_stands_beside_the_baseline_and_not_in_table_2(make):
+def test_ddp_on_one_process_is_in_table_1_but_not_table_2(make):
     make.nine()
     make.add(make.record(make.cell(1, 32, strategy=Strategy.DDP), 50.0))
     line = make.table("table1-ddp").lines[1]
@@ -146,7 +146,7 @@ def test_ddp_on_one_process_stands_beside_the_baseline_and_not_in_table_2(make):
     assert [line.label for line in make.table("table2-ddp").lines] == ["2-GPU", "4-GPU"]
 
 
-def test_on_cpu_processes_are_counted_and_digits_say_what_an_epoch_is(make):
+def test_cpu_tables_count_processes_and_define_digits_epoch(make):
     for gpus, epoch_s in ((1, 3.2), (2, 1.9)):
         cell = make.cell(gpus, 32, workload=make.digits, device=Device.CPU)
         make.add(make.record(cell, epoch_s, 0.1, make.cpu))
@@ -159,7 +159,7 @@ def test_on_cpu_processes_are_counted_and_digits_say_what_an_epoch_is(make):
     )
 
 
-def test_repeats_median_first_then_divide(make):
+def test_repeats_take_median_before_dividing(make):
     runs = {1: [10.0, 30.0, 14.0], 2: [9.0, 8.0, 5.0]}
     for gpus, times in runs.items():
         for repeat, epoch_s in enumerate(times):
@@ -170,7 +170,7 @@ def test_repeats_median_first_then_divide(make):
     assert "Median of 3 runs." in make.table("table1-ddp").caption[1]
 
 
-def test_a_failed_repeat_is_told_and_the_others_stand(make):
+def test_failed_repeat_is_noted_and_others_are_used(make):
     make.add(make.record(make.cell(1, 32), 10.0))
     make.add(make.record(make.cell(2, 32), 8.0))
     make.add(make.record(make.cell(2, 32, repeat=1), 6.0))
@@ -185,14 +185,14 @@ def test_a_failed_repeat_is_told_and_the_others_stand(make):
     assert table.notes[0].endswith("the other runs stand")
 
 
-def test_only_single_cells_give_the_q1_table_alone(make):
+def test_single_cells_alone_give_only_q1_table(make):
     make.add(make.record(make.cell(1, 32), 10.0))
     group = make.collect().groups[0]
     assert group.q1 is not None
     assert group.sets == ()
 
 
-def test_order_is_by_number_not_by_text(make):
+def test_rows_are_sorted_numerically(make):
     for batch in (512, 32, 1024, 128):
         for gpus in (16, 2, 1):
             make.add(make.record(make.cell(gpus, batch), 10.0))

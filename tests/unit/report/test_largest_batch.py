@@ -24,12 +24,12 @@ def rows(make) -> list[tuple]:
     return [row[:7] for row in make.table("largest").sheet.rows]
 
 
-def test_a_study_without_ladder_and_out_of_memory_has_no_such_table(make) -> None:
+def test_largest_batch_absent_without_ladder_or_oom(make) -> None:
     make.nine()
     assert "largest" not in [table.label for table in make.collect().groups[0].full]
 
 
-def test_what_ran_out_of_memory_ends_a_ladder(make) -> None:
+def test_largest_batch_ends_at_out_of_memory(make) -> None:
     make.add(make.record(make.cell(1, 512), 26.0))
     make.add(with_memory(make.record(make.cell(2, 128), 20.0), 3 * 10**9, 5 * 10**9))
     make.add(with_memory(make.record(make.cell(2, 512), 15.0), 12 * 10**9, 13 * 10**9))
@@ -39,14 +39,14 @@ def test_what_ran_out_of_memory_ends_a_ladder(make) -> None:
     assert line.texts == ("512", "13.0", "2048 ran out of memory")
 
 
-def test_a_rung_that_was_not_tried_is_no_measurement(make) -> None:
+def test_largest_batch_ignores_steps_not_tried(make) -> None:
     make.add(make.record(make.cell(2, 128), 20.0))
     make.out_of_memory(make.cell(2, 512))
     make.ask(make.cell(2, 2048), Outcome.OOM, "not tried: batch 512 ran out of memory")
     assert rows(make)[0][4:] == (128, None, "512 ran out of memory")
 
 
-def test_a_ladder_may_end_with_the_data_or_with_a_fault(make) -> None:
+def test_largest_batch_names_data_limit_or_failure(make) -> None:
     for batch in (32, 128):
         climbed(make, make.add(make.record(make.cell(1, batch), 20.0)))
     climbed(make, make.add(make.record(make.cell(2, 32), 20.0)))

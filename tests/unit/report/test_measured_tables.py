@@ -24,7 +24,7 @@ def two(make, strategy) -> Entry:
     return entry
 
 
-def test_compute_and_exposed_communication_add_up_to_the_instrumented_epoch(make):
+def test_compute_plus_exposed_equals_instrumented_epoch(make):
     values = two(make, Strategy.DDP).values
     whole_s = 1.005 * 20.0
     assert values.compute_s == pytest.approx(0.90 * whole_s)
@@ -33,7 +33,7 @@ def test_compute_and_exposed_communication_add_up_to_the_instrumented_epoch(make
 
 
 @pytest.mark.parametrize("strategy", [Strategy.DDP, Strategy.ALLREDUCE, Strategy.ALLREDUCE_FLAT])
-def test_bus_bandwidth_is_gradient_bytes_over_the_time_of_gradient_collectives(make, strategy):
+def test_bus_bandwidth_is_gradient_bytes_over_collective_time(make, strategy):
     entry = two(make, strategy)
     share = 0.09 if strategy is Strategy.DDP else 0.10
     net_s = share * 1.005 * 19.999  # rank 0 is 1 ms faster
@@ -44,14 +44,14 @@ def test_bus_bandwidth_is_gradient_bytes_over_the_time_of_gradient_collectives(m
     assert entry.bandwidth.algorithm_gb_per_s == pytest.approx(sent / net_s / 1e9)
 
 
-def test_four_ranks_have_the_ring_factor_of_four(make):
+def test_bus_bandwidth_of_four_ranks_uses_ring_factor(make):
     make.add(make.record(make.cell(4, 128), 10.0))
     (entry,) = make.collect().groups[0].entries
     ratio = entry.bandwidth.bus_gb_per_s / entry.bandwidth.algorithm_gb_per_s
     assert ratio == pytest.approx(1.5)
 
 
-def test_gather_scatter_shows_the_wire_of_root_and_says_so(make):
+def test_gather_scatter_shows_root_bandwidth_and_caption(make):
     entry = two(make, Strategy.GATHER_SCATTER)
     sent = 2 * 196 * GRADIENT_BYTES
     assert entry.bandwidth.bus_gb_per_s is None
@@ -64,14 +64,14 @@ def test_gather_scatter_shows_the_wire_of_root_and_says_so(make):
     assert "not a bus bandwidth" in table.caption[0]
 
 
-def test_the_wire_of_root_carries_what_every_other_rank_moves(make):
+def test_gather_scatter_root_carries_all_other_ranks_bytes(make):
     make.add(make.record(make.cell(4, 128, strategy=Strategy.GATHER_SCATTER), 10.0))
     (entry,) = make.collect().groups[0].entries
     ratio = entry.bandwidth.root_wire_gb_per_s / entry.bandwidth.algorithm_gb_per_s
     assert ratio == pytest.approx(3)
 
 
-def test_dp_has_a_nominal_ring_figure_beside_what_it_really_sent(make):
+def test_dp_shows_nominal_ring_bandwidth_and_actual_bytes(make):
     whole = make.record(make.cell(4, 128, strategy=Strategy.DP), 20.0)
     reduce = Message(
         kind="reduce",
@@ -95,7 +95,8 @@ def test_dp_has_a_nominal_ring_figure_beside_what_it_really_sent(make):
     assert lines(make.table("table3-dp"))["4-GPU"] == ("3.29",)
 
 
-def test_nothing_is_divided_by_exposed_or_epoch_time(make):
+def test_bandwidth_without_gradient_time_is_a_dash(make):
+    """Without gradient collective time no other time is used as divisor."""
     whole = make.record(make.cell(2, 128), 20.0)
     ranks = []
     for rank in whole.ranks:
@@ -109,7 +110,7 @@ def test_nothing_is_divided_by_exposed_or_epoch_time(make):
     )
 
 
-def test_protocol_lab_has_the_residual_tables_alone_and_says_so(make):
+def test_protocol_lab_has_only_residual_tables_and_a_note(make):
     for (gpus, batch), epoch_s in make.published_s.items():
         make.add(make.record(make.cell(gpus, batch, protocol=Protocol.LAB), epoch_s))
     labels = [table.label for table in make.collect().groups[0].sets[0].tables]
@@ -117,7 +118,7 @@ def test_protocol_lab_has_the_residual_tables_alone_and_says_so(make):
     assert "protocol=lab ends before" in make.table("table2r-ddp").caption[-1]
 
 
-def test_a_mixed_study_shows_the_dash_with_the_reason(make):
+def test_mixed_study_shows_dash_with_reason(make):
     make.nine(but=((4, 32),))
     make.add(make.record(make.cell(4, 32, protocol=Protocol.LAB), 30.8))
     table = make.table("table2-ddp")
@@ -129,7 +130,7 @@ def test_a_mixed_study_shows_the_dash_with_the_reason(make):
     assert lines(make.table("table2r-ddp"))["4-GPU"][0] != "–"
 
 
-def test_medians_leave_out_what_no_run_knows(make):
+def test_medians_skip_unknown_values(make):
     full = make.record(make.cell(2, 128), 20.0)
     lab = make.record(make.cell(2, 128, protocol=Protocol.LAB, repeat=1), 10.0)
     merged = medians([of_record(full), of_record(lab)])
@@ -138,7 +139,7 @@ def test_medians_leave_out_what_no_run_knows(make):
     assert merged.link_gb_per_s is None
 
 
-def test_the_peak_is_looked_for_in_large_messages_only(make):
+def test_peak_bandwidth_uses_large_messages_only(make):
     probe = make.record(make.cell(2, 128), 20.0).probe
     fast = msgspec.structs.replace(probe.points[0], bytes=2**20, median_s=1e-6)
     large = [point for point in probe.points if point.bytes >= 2**26]
@@ -168,7 +169,7 @@ def imported(make, gpus, epoch_s, **told):
     )
 
 
-def test_timings_from_elsewhere_stand_as_reported(make):
+def test_imported_timings_appear_as_reported(make):
     imported(make, 1, 30.0)
     imported(make, 2, 20.0, compute_s=14.0, comm_s=5.5)
     (group,) = make.collect().groups
@@ -191,7 +192,7 @@ def test_timings_from_elsewhere_stand_as_reported(make):
     assert make.table("q1").notes == ("train_s is not told, only whole epochs",)
 
 
-def test_where_some_cells_tell_train_s_the_others_are_labelled(make):
+def test_residual_table_labels_cells_without_train_s(make):
     imported(make, 1, 30.0, train_s=28.0)
     imported(make, 2, 20.0, train_s=19.0)
     imported(make, 4, 15.0)
@@ -202,14 +203,14 @@ def test_where_some_cells_tell_train_s_the_others_are_labelled(make):
     )
 
 
-def test_timings_from_elsewhere_never_mix_with_measured_ones(make):
+def test_imported_timings_never_mix_with_measured_ones(make):
     make.nine()
     imported(make, 2, 20.0)
     report = make.collect()
     assert "measured: elsewhere | here" in report.unlike
 
 
-def test_a_cell_that_fails_a_check_is_marked_and_told_why(make, ruling):
+def test_cell_failing_a_check_is_marked_with_reason(make, ruling):
     make.nine()
     bad, odd = make.cell(4, 512).slug, make.cell(2, 32).slug
     ruling[bad] = (
@@ -234,7 +235,7 @@ def test_a_cell_that_fails_a_check_is_marked_and_told_why(make, ruling):
     )
 
 
-def test_many_failures_of_one_kind_are_one_line(make, ruling):
+def test_repeated_check_failures_are_one_line(make, ruling):
     make.nine()
     for number, slug in enumerate(sorted(make.states)):
         reason = f"{number} % apart (limit 1 %)"

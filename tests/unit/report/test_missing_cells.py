@@ -21,7 +21,7 @@ def lines(table):
         (Outcome.TIMEOUT, "timeout: 30 minutes were not enough"),
     ],
 )
-def test_a_cell_without_a_record_is_a_dash_and_a_line_in_every_table(make, outcome, reason):
+def test_cell_without_record_is_dash_and_note_in_every_table(make, outcome, reason):
     make.nine(but=((4, 128),))
     slug = make.ask(make.cell(4, 128), outcome, reason)
     for label, texts in (
@@ -36,7 +36,7 @@ def test_a_cell_without_a_record_is_a_dash_and_a_line_in_every_table(make, outco
         assert table.notes == (f"4-GPU at batch 128: {reason} [{slug}]",)
 
 
-def test_without_a_baseline_the_time_stands_and_nothing_is_compared(make):
+def test_missing_baseline_keeps_time_and_omits_speedup(make):
     make.nine(but=((1, 128),))
     slug = make.ask(make.cell(1, 128), Outcome.FAILED, "failed: no such data set")
     note = f"no single-GPU cell at batch 128: failed: no such data set [{slug}]"
@@ -49,20 +49,20 @@ def test_without_a_baseline_the_time_stands_and_nothing_is_compared(make):
     assert "none at batch 128" in "\n".join(make.table("table1-ddp").caption)
 
 
-def test_a_baseline_nobody_asked_for_is_told(make):
+def test_baseline_not_requested_is_noted(make):
     make.add(make.record(make.cell(2, 32), 10.0))
     group = make.collect().groups[0]
     assert group.q1 is None
     assert group.tables[0].notes == ("no single-GPU cell at batch 32: not asked for",)
 
 
-def test_places_nobody_asked_for_are_told_in_one_line(make):
+def test_cells_not_requested_are_one_note(make):
     make.nine(but=((2, 32), (2, 128), (4, 512)))
     table = make.table("table1-ddp")
     assert table.notes == ("not asked for: 2-GPU at batch 32, 128; 4-GPU at batch 512",)
 
 
-def test_out_of_memory_is_a_result(make):
+def test_out_of_memory_is_shown_as_result(make):
     make.nine(but=((4, 512),))
     slug = make.out_of_memory(make.cell(4, 512))
     assert lines(make.table("table1-ddp"))["4-GPU"][4:] == ("OOM", "–")
@@ -71,7 +71,7 @@ def test_out_of_memory_is_a_result(make):
     assert make.table("table1-ddp").notes == (f"4-GPU at batch 512: {reason} [{slug}]",)
 
 
-def test_q1_ends_where_memory_ends(make):
+def test_q1_table_ends_at_out_of_memory(make):
     make.nine()
     make.out_of_memory(make.cell(1, 2048))
     table = make.table("q1")
@@ -79,7 +79,7 @@ def test_q1_ends_where_memory_ends(make):
     assert len(table.notes) == 1
 
 
-def test_a_broken_record_is_invalid_with_its_reason(make):
+def test_corrupt_record_is_invalid_with_reason(make):
     make.nine()
     slug = make.cell(4, 128).slug
     make.study.cell(slug).record_json.write_bytes(b'{"schema": 1, "cel')
@@ -89,7 +89,7 @@ def test_a_broken_record_is_invalid_with_its_reason(make):
     assert note.startswith("4-GPU at batch 128: invalid: record.json is not a whole record")
 
 
-def test_a_record_of_another_cell_is_invalid(make):
+def test_record_of_another_cell_is_invalid(make):
     make.nine()
     two, four = (make.study.cell(make.cell(gpus, 128).slug) for gpus in (2, 4))
     four.record_json.write_bytes(two.record_json.read_bytes())
@@ -97,7 +97,7 @@ def test_a_record_of_another_cell_is_invalid(make):
     assert f"invalid: record.json is the record of {two.slug}" in note
 
 
-def test_an_invalid_record_whose_cell_runs_again_says_both(make):
+def test_invalid_record_of_running_cell_notes_both(make):
     make.nine()
     slug = make.cell(4, 128).slug
     make.study.cell(slug).record_json.write_bytes(b"")
@@ -107,7 +107,7 @@ def test_an_invalid_record_whose_cell_runs_again_says_both(make):
     assert "; now running as job 18_0" in note
 
 
-def test_an_unreadable_cell_without_a_record_stands_in_no_table_but_is_told(make):
+def test_unreadable_cell_without_record_is_listed_outside_tables(make):
     make.nine()
     slug = make.ask(make.cell(8, 32), Outcome.FAILED, "failed: boom")
     make.study.cell(slug).cell_json.write_bytes(b"{")
@@ -119,7 +119,7 @@ def test_an_unreadable_cell_without_a_record_stands_in_no_table_but_is_told(make
     assert "## In no table" in document(report)
 
 
-def test_an_unreadable_cell_with_a_record_keeps_its_number_and_is_told(make):
+def test_unreadable_cell_with_record_keeps_number_and_is_noted(make):
     make.nine()
     slug = make.cell(2, 32).slug
     make.study.cell(slug).cell_json.unlink()
@@ -128,14 +128,14 @@ def test_an_unreadable_cell_with_a_record_keeps_its_number_and_is_told(make):
     assert table.notes == (f"{slug}: cell.json cannot be read: No such file or directory",)
 
 
-def test_a_cell_whose_folder_is_gone_is_told(make):
+def test_cell_with_deleted_folder_is_noted(make):
     make.nine()
     make.states["ddp-lost"] = CellState(slug="ddp-lost", outcome=Outcome.CANCELLED)
     (found,) = make.collect().unplaced
     assert found.reason == "its folder is gone (cancelled)"
 
 
-def test_a_warning_stands_beside_a_valid_record(make):
+def test_valid_record_keeps_its_warning(make):
     make.nine()
     slug = make.cell(2, 32).slug
     make.states[slug] = msgspec.structs.replace(
@@ -145,14 +145,14 @@ def test_a_warning_stands_beside_a_valid_record(make):
     assert note == f"{slug}: SLURM says CANCELLED by 1000, the record is whole"
 
 
-def test_what_was_measured_needs_no_baseline(make):
+def test_measured_tables_without_baseline_are_complete(make):
     make.nine(but=((1, 128),))
     for label, texts in (("table2-ddp", ("18.92", "1.682")), ("table3-ddp", ("4.63",))):
         assert lines(make.table(label))["2-GPU"][len(texts) : 2 * len(texts)] == texts
         assert make.table(label).notes == ()
 
 
-def test_a_negative_residual_is_printed_and_has_no_bandwidth(make):
+def test_negative_residual_is_printed_without_bandwidth(make):
     make.nine(but=((2, 512),))
     make.add(make.record(make.cell(2, 512), 12.0))
     assert lines(make.table("table2r-ddp"))["2-GPU"][4:] == ("12.97", "-0.973")
@@ -165,7 +165,7 @@ def test_a_negative_residual_is_printed_and_has_no_bandwidth(make):
     assert make.table("table2r-ddp").notes == ()
 
 
-def test_a_study_without_any_record_has_its_tables_all_the_same(make):
+def test_study_without_records_still_has_tables(make):
     for gpus in (1, 2):
         make.ask(make.cell(gpus, 32), Outcome.PENDING, "waiting in SLURM as job 17_0")
     table = make.table("table1-ddp")
@@ -174,19 +174,19 @@ def test_a_study_without_any_record_has_its_tables_all_the_same(make):
     assert "parameters not known before a record" in table.setting
 
 
-def test_an_empty_study(make):
+def test_empty_study_has_no_tables(make):
     report = make.collect()
     assert report.groups == report.unplaced == ()
     assert "No cells yet." in document(report)
 
 
-def test_a_reason_begins_with_the_outcome(make):
+def test_missing_cell_reason_begins_with_outcome(make):
     make.ask(make.cell(1, 32), Outcome.RUNNING, "on this machine, 17")
     (note,) = make.table("q1").notes
     assert note.startswith("no single-GPU cell at batch 32: running: on this machine, 17 [")
 
 
-def test_a_cell_nothing_is_known_of(make):
+def test_cell_without_state_is_noted_as_unknown(make):
     slug = make.ask(make.cell(1, 32))
     del make.states[slug]
     (note,) = make.table("q1").notes

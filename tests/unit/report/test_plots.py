@@ -36,7 +36,7 @@ def thick(axis):
     return [line for line in axis.lines if line.get_linewidth() > 1]
 
 
-def test_every_batch_is_a_panel_and_every_row_a_line(make):
+def test_loss_plot_has_panel_per_batch_and_line_per_row(make):
     for gpus in (1, 2):
         for batch in (128, 512):
             with_curves(make, gpus, batch)
@@ -49,7 +49,7 @@ def test_every_batch_is_a_panel_and_every_row_a_line(make):
         assert [len(thick(axis)) for axis in figure.axes] == [2, 3]
 
 
-def test_a_line_shows_the_mean_over_ranks_and_all_epochs(make):
+def test_loss_plot_line_is_mean_over_ranks_for_all_epochs(make):
     with_curves(make, 2, 512)
     (axis,) = lines.loss(make.collect()).axes
     thin, _ = axis.lines
@@ -59,7 +59,7 @@ def test_a_line_shows_the_mean_over_ranks_and_all_epochs(make):
     assert axis.lines[0].get_ydata()[0] == pytest.approx(20)  # ms of the slower rank
 
 
-def test_where_a_run_is_long_the_caption_says_that_not_every_iteration_is_drawn(make, monkeypatch):
+def test_loss_plot_long_run_caption_notes_thinning(make, monkeypatch):
     with_curves(make, 2, 512)
     assert "Thin: every iteration; thick: mean" in caption(lines.loss(make.collect()))
     monkeypatch.setattr(lines, "POINTS", 50)
@@ -70,7 +70,7 @@ def test_where_a_run_is_long_the_caption_says_that_not_every_iteration_is_drawn(
     assert "one in 3 to 12; thick" in caption(lines.loss(make.collect()))
 
 
-def test_more_than_eight_rows_are_too_many_and_the_rest_is_named(make):
+def test_loss_plot_draws_eight_rows_and_names_the_rest(make):
     for gpus in (1, 2, 4):
         with_curves(make, gpus, 512)
         for strategy in (Strategy.ALLREDUCE, Strategy.ALLREDUCE_FLAT, Strategy.GATHER_SCATTER):
@@ -81,7 +81,7 @@ def test_more_than_eight_rows_are_too_many_and_the_rest_is_named(make):
     assert "Not drawn, but in curves.csv: " in caption(figure)
 
 
-def test_more_than_six_panels_are_too_many_and_the_rest_is_named(make):
+def test_loss_plot_draws_six_panels_and_names_the_rest(make):
     for batch in (8, 16, 32, 64, 128, 256, 512):
         with_curves(make, 2, batch, protocol=Protocol.LAB)
     figure = lines.steps(make.collect())
@@ -89,7 +89,7 @@ def test_more_than_six_panels_are_too_many_and_the_rest_is_named(make):
     assert caption(figure).endswith("Not drawn, but in curves.csv: batch 512 per GPU.")
 
 
-def test_where_a_runs_file_is_damaged_the_next_run_is_drawn(make):
+def test_loss_plot_damaged_file_draws_next_run(make):
     bad = with_curves(make, 2, 512)
     with_curves(make, 2, 512, seed=1)
     make.study.cell(bad).iterations.write_bytes(b"no arrays")
@@ -98,7 +98,7 @@ def test_where_a_runs_file_is_damaged_the_next_run_is_drawn(make):
     assert len(lines.loss(make.collect()).axes) == 1
 
 
-def test_the_profilers_shares_add_up_to_the_whole(make):
+def test_profiler_plot_shares_add_up_to_100_percent(make):
     make.add(make.record(make.cell(2, 128), 20.0))
     make.add(make.record(make.cell(4, 128), 20.0))
     (axis,) = bars.profile(make.collect()).axes
@@ -111,7 +111,7 @@ def test_the_profilers_shares_add_up_to_the_whole(make):
     assert widths[::2] == pytest.approx([82.5, 2.5, 7.5, 7.5])
 
 
-def test_accuracy_by_epoch_has_a_line_per_place_with_deviations(make):
+def test_accuracy_plot_has_line_per_row_with_deviations(make):
     for seed in (0, 1):
         more = {"protocol": Protocol.LAB, "epochs": 5, "evaluate": True, "seed": seed}
         make.add(make.record(make.cell(1, 128, **more), 20.0))
@@ -123,7 +123,7 @@ def test_accuracy_by_epoch_has_a_line_per_place_with_deviations(make):
     assert list(axis.get_xticks()) == [1, 2, 3, 4, 5]
 
 
-def test_the_same_report_gives_the_same_bytes_whatever_the_persons_style(make):
+def test_plots_are_identical_despite_user_matplotlib_style(make):
     with_curves(make, 2, 512)
     first = plots(make.collect())
     assert sorted(first) == sorted(f"{name}.{kind}" for name in PICTURES for kind in ("png", "svg"))
@@ -132,7 +132,7 @@ def test_the_same_report_gives_the_same_bytes_whatever_the_persons_style(make):
         assert plots(make.collect()) == first
 
 
-def test_pictures_are_written_and_go_with_what_they_show(make):
+def test_plots_are_written_and_removed_with_their_data(make):
     slug = with_curves(make, 2, 512)
     folder = make.study.report
     paths = write(make.collect(), folder)
@@ -147,7 +147,7 @@ def test_pictures_are_written_and_go_with_what_they_show(make):
     assert left == {"profile.png", "profile.svg"}
 
 
-def test_a_study_without_anything_to_draw_has_no_pictures(make):
+def test_study_without_plot_data_has_no_plots(make):
     whole = make.record(make.cell(1, 128, protocol=Protocol.LAB), 20.0)
     make.add(msgspec.structs.replace(whole))
     assert plots(make.collect()) == {}

@@ -56,7 +56,7 @@ QUANTIZATION = """\
 | lenet_bias_cifar10 | torch's own int8                       | –          | –        |       64.80 | 0.20 |  63,000 |   0.254 |"""  # noqa: E501 - as written
 
 
-def test_the_labs_table_has_both_networks_step_by_step(make):
+def test_quantization_table_has_both_networks_by_step(make):
     quantize(make, LENET_BIAS)
     quantize(make, LENET)
     assert len(make.collect().groups) == 2
@@ -75,7 +75,7 @@ def test_accuracy_and_drop_have_deviations_over_seeds(make):
     assert table.notes == ("torch's own int8: pt2e 0.18 (lenet_cifar10)",)
 
 
-def test_repeats_of_one_seed_have_no_deviation_here_either(make):
+def test_repeats_of_one_seed_have_no_deviation(make):
     quantize(make, LENET)
     quantize(make, LENET, repeat=1)
     table = together(make)
@@ -86,7 +86,8 @@ def test_repeats_of_one_seed_have_no_deviation_here_either(make):
     assert "over seeds" in table.caption[-1]
 
 
-def test_what_was_quantized_otherwise_is_not_averaged_and_named_by_what_differs(make):
+def test_quantization_settings_split_rows_and_name_difference(make):
+    """Runs with other quantization settings are not averaged; the setting is named."""
     for asked, repeat in (({}, 0), ({"calibration": 100}, 0), ({"calibration": 100}, 1)):
         quantize(make, LENET, asked=asked, repeat=repeat)
     named = ["lenet_cifar10, calibration 100", "lenet_cifar10, calibration 1000"]
@@ -100,7 +101,7 @@ def test_what_was_quantized_otherwise_is_not_averaged_and_named_by_what_differs(
     assert titles == [f"{name}: {layer}" for name in named for layer in ("conv1", "fc3")]
 
 
-def test_networks_are_told_apart_by_percentile_channels_and_epochs_of_training(make):
+def test_networks_differ_by_percentile_channels_and_epochs(make):
     quantize(make, LENET, asked={"percentile": 99.0})
     quantize(make, LENET, asked={"per_channel": True})
     quantize(make, LENET, protocol=FULL)
@@ -111,12 +112,12 @@ def test_networks_are_told_apart_by_percentile_channels_and_epochs_of_training(m
     }
 
 
-def test_scales_for_each_channel_are_lines_of_their_own(make):
+def test_per_channel_scales_are_separate_rows(make):
     quantize(make, LENET, asked={"per_channel": True})
     assert [line.texts[2] for line in together(make).lines[1:5]] == ["layer", "channel"] * 2
 
 
-def test_what_could_not_be_found_out_is_said(make):
+def test_missing_quantization_results_are_noted(make):
     quantize(make, LENET, reference=None, missing=("torch's own: no compiler",))
     assert together(make).notes == (
         "one seed, no deviation (lenet_cifar10)",
@@ -125,7 +126,7 @@ def test_what_could_not_be_found_out_is_said(make):
     assert not any("torch" in line.texts[0] for line in together(make).lines)
 
 
-def test_networks_of_one_name_are_told_apart(make):
+def test_networks_of_one_name_are_labelled_by_group(make):
     quantize(make, LENET)
     quantize(make, msgspec.structs.replace(LENET, lr=0.5))
     names = {line.label for line in together(make).lines}
@@ -159,7 +160,7 @@ LATENCY = """\
 | lenet_cifar10 torch int8 |     1 |         1.00 | 0.900 | 1.50 |         0.500 |"""
 
 
-def test_layers_spreads_and_latencies_stand_behind_it(make):
+def test_layer_spread_and_latency_tables_match_published(make):
     quantize(make, LENET)
     assert squeezed(grid(make.table("quantization-layers")))[: LAYERS.count("\n") + 1] == (
         squeezed(LAYERS)
@@ -175,7 +176,7 @@ def squeezed(text):
     return [" ".join(line.replace("-", "").split()) for line in text.splitlines()]
 
 
-def test_a_study_without_quantization_has_none_of_it(make):
+def test_study_without_quantization_has_no_such_tables(make):
     make.nine()
     report = make.collect()
     assert (report.tables, report.quantized) == ((), ())
@@ -184,7 +185,7 @@ def test_a_study_without_quantization_has_none_of_it(make):
     assert histograms.weights(report) is None
 
 
-def test_the_table_of_all_groups_is_in_every_form(make):
+def test_quantization_table_is_in_every_format(make):
     quantize(make, LENET)
     quantize(make, LENET_BIAS)
     report = make.collect()
@@ -203,7 +204,7 @@ def test_the_table_of_all_groups_is_in_every_form(make):
     assert pictures <= {path.name for path in folder.iterdir()}
 
 
-def test_histograms_have_a_panel_per_layer_and_lines_at_the_bounds(make):
+def test_histograms_have_panel_per_layer_and_bound_lines(make):
     quantize(make, LENET)
     figure = histograms.activations(make.collect())
     assert [axis.get_title("left") for axis in figure.axes] == ["input", "conv1", "fc3"]
@@ -222,7 +223,7 @@ def test_histograms_have_a_panel_per_layer_and_lines_at_the_bounds(make):
         assert [place.is_first_col() for place in places].count(True) == 2
 
 
-def test_the_steps_have_a_row_each_and_networks_a_colour(make):
+def test_step_plot_has_row_per_step_and_colour_per_network(make):
     quantize(make, LENET)
     quantize(make, LENET_BIAS)
     figure = quantized.quantization(make.collect())

@@ -23,7 +23,7 @@ ALLREDUCE = (8.3, 8.2, 8.5, 8.3, 8.25, 8.4)
 SLOW = (12.0, 12.1, 12.2, 12.0, 12.3, 12.1)
 
 
-def test_medians_stand_with_their_intervals(make):
+def test_repeats_table_has_medians_with_intervals(make):
     runs(make, ONE, gpus=1)
     runs(make, DDP)
     table = make.table("repeats")
@@ -39,7 +39,7 @@ def test_medians_stand_with_their_intervals(make):
     assert two["all_epoch_s"] == "8.1 8.0 8.2 8.1 8.05 8.15"
 
 
-def test_one_run_has_no_interval_and_says_so(make):
+def test_single_run_has_no_interval_and_a_note(make):
     runs(make, ONE, gpus=1)
     runs(make, DDP[:1])
     table = make.table("repeats")
@@ -48,14 +48,14 @@ def test_one_run_has_no_interval_and_says_so(make):
     assert table.notes == ("one run, no interval: ddp 2-GPU at batch 128",)
 
 
-def test_with_one_run_of_each_there_is_no_table_of_repeats(make):
+def test_single_runs_have_no_repeats_table(make):
     make.nine()
     labels = [table.label for table in make.collect().groups[0].tables]
     assert "repeats" not in labels
     assert "One run." in make.table("scaling").caption
 
 
-def test_strategies_inside_the_noise_are_not_told_apart(make):
+def test_strategies_within_noise_have_no_significant_difference(make):
     runs(make, ONE, gpus=1)
     runs(make, DDP)
     runs(make, ALLREDUCE, strategy=Strategy.ALLREDUCE)
@@ -68,7 +68,7 @@ def test_strategies_inside_the_noise_are_not_told_apart(make):
     assert far.texts[-1] == "slower"
 
 
-def test_two_runs_say_how_little_they_cover(make):
+def test_two_runs_state_their_low_coverage(make):
     runs(make, ONE[:2], gpus=1)
     runs(make, DDP[:2])
     runs(make, SLOW[:2], strategy=Strategy.ALLREDUCE)
@@ -77,7 +77,7 @@ def test_two_runs_say_how_little_they_cover(make):
     assert "50.0 % (2 runs)" in make.table("repeats").caption[0]
 
 
-def test_one_run_of_each_strategy_cannot_tell_which_is_faster(make):
+def test_single_runs_of_strategies_are_not_comparable(make):
     make.nine()
     make.add(make.record(make.cell(2, 32, strategy=Strategy.ALLREDUCE), 40.0))
     assert make.table("scaling").notes == (
@@ -87,7 +87,7 @@ def test_one_run_of_each_strategy_cannot_tell_which_is_faster(make):
     assert "compared" not in [table.label for table in make.collect().groups[0].tables]
 
 
-def test_scattered_runs_are_flagged_and_all_of_them_shown(make):
+def test_scattered_runs_are_flagged_and_all_shown(make):
     runs(make, (8.0, 8.1, 10.0, 11.0, 8.0))
     (note,) = make.table("repeats").notes
     assert note == (
@@ -96,7 +96,7 @@ def test_scattered_runs_are_flagged_and_all_of_them_shown(make):
     )
 
 
-def test_what_the_instrumented_epoch_measures_has_intervals_too(make):
+def test_instrumented_epoch_values_have_intervals(make):
     runs(make, DDP)
     found = dict(
         zip(
@@ -112,7 +112,7 @@ def test_what_the_instrumented_epoch_measures_has_intervals_too(make):
     assert found["bandwidth_low_gb_per_s"] == pytest.approx(sent / (0.09 * 1.005 * 8.199) / 1e9)
 
 
-def test_a_ratio_is_of_medians_not_a_median_of_ratios(make):
+def test_speedup_is_ratio_of_medians(make):
     runs(make, (10.0, 30.0, 14.0), gpus=1)
     runs(make, (9.0, 8.0, 5.0))
     found = make.table("repeats").sheet

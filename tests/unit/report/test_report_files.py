@@ -58,7 +58,7 @@ def screen(report, width):
     return console.file.getvalue()
 
 
-def test_collecting_again_writes_the_same_bytes(holes):
+def test_collect_twice_writes_identical_bytes(holes):
     folder = holes.study.report
     paths = write(holes.collect(), folder)
     assert [path.name for path in paths] == FILES
@@ -67,7 +67,7 @@ def test_collecting_again_writes_the_same_bytes(holes):
     assert sorted(path.name for path in folder.iterdir()) == sorted(FILES)
 
 
-def test_a_table_that_is_gone_leaves_no_file_behind(make):
+def test_collect_removes_files_of_dropped_tables(make):
     make.nine()
     slug = make.add(make.record(make.cell(2, 32, repeat=1), 30.0))
     write(make.collect(), make.study.report)
@@ -77,12 +77,12 @@ def test_a_table_that_is_gone_leaves_no_file_behind(make):
     assert not (make.study.report / "repeats.csv").exists()
 
 
-def test_an_empty_study_can_be_written_and_shown(make):
+def test_empty_study_can_be_written_and_shown(make):
     write(make.collect(), make.study.report)
     assert "has no cells yet" in screen(make.collect(), 80)
 
 
-def test_a_report_that_cannot_be_written_is_one_line(make, tmp_path):
+def test_unwritable_report_folder_is_one_line_error(make, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(HpmlError, match="cannot be written"):
         write(make.collect(), tmp_path / "file")
@@ -104,7 +104,7 @@ def test_json_has_unrounded_numbers_baseline_and_missing_cells(holes):
     assert captions["table2r-ddp"].startswith("Lab residual, not measured")
 
 
-def test_csv_of_a_table_is_as_wide_as_the_table_and_unrounded(make):
+def test_table_csv_has_all_columns_unrounded(make):
     make.nine(stall_s=1.5)
     make.add(make.record(make.cell(2, 32, strategy=Strategy.DP), 40.0))
     write(make.collect(), make.study.report)
@@ -130,7 +130,7 @@ def test_cells_csv_has_every_cell_with_its_outcome(holes):
     assert measured["train_s"].equals(measured["epoch_s"] - measured["stall_s"])
 
 
-def test_latex_is_whole_and_escaped(holes):
+def test_latex_tables_are_complete_and_escaped(holes):
     write(holes.collect(), holes.study.report)
     text = (holes.study.report / "tables.tex").read_text()
     assert text.isascii()
@@ -152,7 +152,7 @@ def _captions(text):
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 140])
-def test_no_line_on_screen_is_wider_than_the_console(holes, width):
+def test_screen_lines_fit_console_width(holes, width):
     for batch in (8, 16, 64, 256):
         for gpus in (1, 2, 4):
             holes.add(holes.record(holes.cell(gpus, batch), 100.0 / gpus))
@@ -162,7 +162,7 @@ def test_no_line_on_screen_is_wider_than_the_console(holes, width):
         assert text.count(f"batch {batch} per GPU") == 5
 
 
-def test_the_screen_has_the_labs_two_headings(make):
+def test_screen_has_both_lab_headings(make):
     make.nine(stall_s=1.5)
     text = screen(make.collect(), 100)
     expected = """\
@@ -176,7 +176,7 @@ Table 1 │ batch 32 per GPU │ batch 128 per GPU │ batch 512 per GPU
     assert expected in text
 
 
-def test_on_screen_numbers_stand_out_from_the_bars_between_them(make):
+def test_screen_numbers_are_styled_unlike_separators(make):
     make.nine()
     *_, last = drawn(make.table("table1-ddp"), 100)
     dim = "".join(last.plain[span.start : span.end] for span in last.spans if span.style == "dim")
@@ -184,12 +184,12 @@ def test_on_screen_numbers_stand_out_from_the_bars_between_them(make):
     assert dim == " │ " * 3
 
 
-def test_markup_in_a_reason_is_printed_as_it_is(make):
+def test_screen_prints_markup_in_reasons_literally(make):
     make.ask(make.cell(1, 32), Outcome.FAILED, "failed: [bold]x[/bold] [/nonsense]")
     assert "[bold]x[/bold] [/nonsense]" in screen(make.collect(), 140)
 
 
-def test_importing_the_room_does_not_import_pandas():
+def test_report_package_import_does_not_load_pandas():
     room = "import sys, hpml_jobs.report.collect, hpml_jobs.report.formats.screen"
     code = f"{room}; print('pandas' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -5,7 +5,7 @@ import pytest
 from hpml_jobs.report.merge.statistics import Sample, differ, interval, ratio_interval, told_apart
 
 
-def test_one_run_has_no_interval_and_no_spread():
+def test_interval_of_one_run_is_none():
     assert interval([8.0]) is None
     assert Sample((8.0,)).spread is None
 
@@ -13,12 +13,12 @@ def test_one_run_has_no_interval_and_no_spread():
 @pytest.mark.parametrize(
     ("runs", "coverage"), [(2, 0.5), (3, 0.75), (5, 0.9375), (6, 0.96875), (8, 0.9921875)]
 )
-def test_few_runs_give_their_range_with_the_coverage_it_has(runs, coverage):
+def test_interval_of_few_runs_is_range_with_its_coverage(runs, coverage):
     values = [10.0 + 0.1 * run for run in range(runs)]
     assert interval(values[::-1]) == (values[0], values[-1], coverage)
 
 
-def test_more_runs_give_the_narrowest_interval_that_covers_95_percent():
+def test_interval_of_many_runs_is_narrowest_covering_95():
     # 1 - 2 (1 + 9) / 2^9 = 0.961; 1 - 2 (1 + 12 + 66) / 2^12 = 0.9614; with 10 of 20: 0.9586
     assert interval(range(9)) == (1, 7, 1 - 20 / 512)
     assert interval(range(12)) == (2, 9, 1 - 158 / 4096)
@@ -27,7 +27,7 @@ def test_more_runs_give_the_narrowest_interval_that_covers_95_percent():
     assert coverage == pytest.approx(0.9586, abs=1e-4)
 
 
-def test_outliers_stay_and_the_spread_tells_of_them():
+def test_interval_keeps_outliers_and_spread_shows_them():
     steady = Sample((10.0, 10.1, 10.2, 10.1, 10.0))
     shaken = Sample((10.0, 10.1, 12.5, 13.0, 10.0))
     assert steady.spread == pytest.approx(0.1 / 10.1)
@@ -35,7 +35,7 @@ def test_outliers_stay_and_the_spread_tells_of_them():
     assert shaken.spread == pytest.approx(2.5 / 10.1)
 
 
-def test_the_bootstrap_is_seeded_and_holds_the_ratio_of_medians():
+def test_bootstrap_is_seeded_and_contains_ratio_of_medians():
     one, four = (10.0, 10.2, 10.4, 10.1, 10.3, 9.9), (4.0, 4.1, 4.2, 4.05, 4.0, 4.3)
     low, high, coverage = ratio_interval(one, four)
     assert low <= 10.15 / 4.075 <= high
@@ -45,7 +45,7 @@ def test_the_bootstrap_is_seeded_and_holds_the_ratio_of_medians():
     assert ratio_interval(one, four) == (low, high, coverage)
 
 
-def test_the_bootstrap_needs_two_runs_of_both():
+def test_bootstrap_needs_two_runs_of_each():
     assert ratio_interval((10.0,), (5.0, 5.1)) is ratio_interval((10.0, 9.0), (5.0,)) is None
 
 
@@ -60,9 +60,9 @@ def test_the_bootstrap_needs_two_runs_of_both():
         ([9.0], [8.0] * 6, "one run cannot tell"),
     ],
 )
-def test_a_difference_inside_the_noise_is_not_called_real(one, other, told):
+def test_difference_within_noise_is_not_significant(one, other, told):
     assert told_apart(one, other) == told
 
 
-def test_who_stands_first_does_not_matter():
+def test_difference_is_symmetric():
     assert differ([8.0, 8.1], [9.0, 9.1]) is differ([9.0, 9.1], [8.0, 8.1]) is True

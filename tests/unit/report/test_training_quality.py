@@ -57,7 +57,8 @@ def squeezed(text):
     return [" ".join(line.replace("-", "").split()) for line in text.splitlines()]
 
 
-def test_table_4_has_batch_rate_loss_and_accuracies_with_deviations(make):
+def test_table_4_has_loss_and_accuracy_with_deviations(make):
+    """Table 4 has batch, learning rate, loss and accuracies with deviations over seeds."""
     large(make)
     assert squeezed(grid(make.table("table4"))) == squeezed(TABLE_4)
     sheet = make.table("table4").sheet
@@ -66,7 +67,7 @@ def test_table_4_has_batch_rate_loss_and_accuracies_with_deviations(make):
     assert (row["treatment"], row["seeds"], row["train_loss"]) == ("", 2, pytest.approx(1.2))
 
 
-def test_one_seed_is_said_and_has_no_deviation(make):
+def test_single_seed_has_no_deviation_and_a_note(make):
     large(make, seeds=(0,))
     table = make.table("table4")
     assert table.lines[0].texts[-1] == "70.00"
@@ -76,7 +77,7 @@ def test_one_seed_is_said_and_has_no_deviation(make):
     )
 
 
-def test_repeats_of_a_seed_count_as_one_and_alone_have_no_deviation(make):
+def test_repeats_of_one_seed_count_once_without_deviation(make):
     for seed, repeat, accuracy in ((0, 0, 0.50), (0, 1, 0.60), (0, 2, 0.70), (1, 0, 0.62)):
         for gpus in (1, 2) if seed == 0 else (1,):
             cell = make.cell(gpus, 128, **LAB, evaluate=True, seed=seed, repeat=repeat)
@@ -91,7 +92,7 @@ def test_repeats_of_a_seed_count_as_one_and_alone_have_no_deviation(make):
     assert len(axis.containers) == 2
 
 
-def test_runs_of_fewer_epochs_are_left_out_of_what_was_learnt_and_said(make):
+def test_runs_of_fewer_epochs_are_omitted_and_noted(make):
     full = {"protocol": Protocol.FULL, "epochs": 3}
     for seed, more, accuracy in ((0, full, 0.60), (1, full, 0.62), (2, {**LAB, "epochs": 2}, 0.1)):
         for set_epoch in (True, False):
@@ -117,7 +118,7 @@ def drawn(make):
     return picture(make.collect()).axes[0].lines[0].get_ydata()
 
 
-def test_where_outputs_are_no_classes_there_is_a_dash_for_accuracies(make):
+def test_outputs_without_classes_show_dash_for_accuracy(make):
     whole = make.record(make.cell(2, 128, **LAB, evaluate=True), 15.0)
     ranks = tuple(
         msgspec.structs.replace(rank, test_accuracy=None, epochs=tuple(map(unclassed, rank.epochs)))
@@ -137,20 +138,20 @@ def unclassed(epoch):
     )
 
 
-def test_a_cell_of_table_4_without_a_number_is_named(make):
+def test_table_4_names_cells_without_numbers(make):
     large(make)
     make.ask(make.cell(4, 512, **LAB, evaluate=True), Outcome.FAILED, "failed: it broke")
     (note,) = make.table("table4").notes
     assert note == "no number, the reason stands under Table 1: ddp 4-GPU at batch 512"
 
 
-def test_without_evaluation_and_more_epochs_there_is_no_table_4(make):
+def test_table_4_absent_without_evaluation_or_more_epochs(make):
     make.nine()
     labels = {table.label for table in make.collect().groups[0].full}
     assert not labels & {"table4", "evaluation", "shuffling"}
 
 
-def test_accuracy_by_epoch_is_counted_over_the_ranks_shares(make):
+def test_epoch_accuracy_is_weighted_by_rank_samples(make):
     make.add(make.record(make.cell(1, 128, **LAB, evaluate=True), 27.0))
     assert squeezed(grid(make.table("evaluation"))) == squeezed(EVALUATION)
     whole = make.record(make.cell(2, 128, **LAB, evaluate=True), 27.0)
@@ -169,7 +170,8 @@ def last_share(rank, counted):
     return msgspec.structs.replace(rank, epochs=(*rank.epochs[:-1], last))
 
 
-def test_shuffling_counts_orders_and_answers_with_the_studys_own_numbers(make):
+def test_shuffling_table_counts_orders_and_answers_q5(make):
+    """The answer to lab question Q5 uses the numbers of this study."""
     for seed in (0, 1):
         make.add(make.record(make.cell(1, 128, **LAB, seed=seed), 27.0))
         for set_epoch, accuracy in ((True, 0.70), (False, 0.60)):
@@ -190,7 +192,7 @@ def test_shuffling_counts_orders_and_answers_with_the_studys_own_numbers(make):
     )
 
 
-def test_with_one_seed_nothing_is_claimed_however_often_it_was_repeated(make):
+def test_shuffling_single_seed_with_repeats_claims_nothing(make):
     for repeat, set_epoch in ((0, True), (1, True), (0, False), (1, False)):
         cell = make.cell(2, 128, **LAB, repeat=repeat, set_epoch=set_epoch)
         accuracy = (0.70 if set_epoch else 0.60) + 0.01 * repeat
@@ -200,7 +202,7 @@ def test_with_one_seed_nothing_is_claimed_however_often_it_was_repeated(make):
     )
 
 
-def test_an_order_that_is_not_known_is_not_counted(make):
+def test_shuffling_unknown_order_is_not_counted(make):
     whole = make.record(make.cell(2, 128, **LAB, set_epoch=False), 15.0)
     bare = tuple(msgspec.structs.replace(epoch, order="") for epoch in whole.ranks[0].epochs)
     first = msgspec.structs.replace(whole.ranks[0], epochs=bare)
@@ -212,7 +214,8 @@ def test_an_order_that_is_not_known_is_not_counted(make):
     )
 
 
-def test_cells_that_chose_how_buffers_meet_answer_whether_gradients_are_enough(make):
+def test_replicas_table_with_sync_buffers_answers_q7(make):
+    """Cells with sync_buffers= set answer lab question Q7: are gradients alone enough?"""
     equal = make.record(make.cell(2, 512, **LAB), 15.0)
     ranks = tuple(msgspec.structs.replace(rank, buffers_hash="0ff") for rank in equal.ranks)
     make.add(msgspec.structs.replace(equal, ranks=ranks))
@@ -230,7 +233,7 @@ def test_cells_that_chose_how_buffers_meet_answer_whether_gradients_are_enough(m
     )
 
 
-def test_the_replicas_caption_speaks_of_means_over_seeds(make):
+def test_replicas_caption_gives_means_over_seeds(make):
     for repeat in range(5):
         make.add(make.record(make.cell(2, 512, **LAB, repeat=repeat), 15.0))
     caption = " ".join(make.table("replicas").caption)
@@ -238,12 +241,12 @@ def test_the_replicas_caption_speaks_of_means_over_seeds(make):
     assert "Median" not in caption
 
 
-def test_where_nobody_chose_about_buffers_nothing_is_answered(make):
+def test_replicas_table_without_sync_buffers_has_no_answer(make):
     make.nine()
     assert (make.table("replicas").answer, make.table("replicas").on_screen) == ("", False)
 
 
-def test_an_answer_stands_above_its_table_in_every_form(make):
+def test_answer_precedes_its_table_in_every_format(make):
     large(make)
     make.add(make.record(make.cell(2, 128, **LAB, set_epoch=False), 15.0))
     report = make.collect()
@@ -258,7 +261,7 @@ def test_an_answer_stands_above_its_table_in_every_form(make):
 
 
 @pytest.mark.parametrize("width", [80, 110])
-def test_many_epochs_stay_within_the_console(make, width):
+def test_many_epochs_fit_console_width(make, width):
     large(make)
     console = Console(width=width, file=io.StringIO())
     show(make.collect(), console)

@@ -27,7 +27,7 @@ def large(make):
     make.add(make.record(make.cell(4, 512, recipe=WARMUP), 20.0))
 
 
-def test_a_treated_cell_has_a_row_of_its_own_in_the_same_table(make):
+def test_treated_cell_has_its_own_row_in_the_same_table(make):
     large(make)
     report = make.collect()
     assert len(report.groups) == 1
@@ -36,7 +36,7 @@ def test_a_treated_cell_has_a_row_of_its_own_in_the_same_table(make):
     assert labels[-1] == "ddp 4-GPU (warmup 2) b512"
 
 
-def test_a_treated_single_cell_is_no_baseline(make):
+def test_treated_single_cell_is_no_baseline(make):
     large(make)
     make.add(make.record(make.cell(1, 512, recipe=WARMUP), 30.0))
     first, *_ = make.collect().groups[0].entries
@@ -46,12 +46,12 @@ def test_a_treated_single_cell_is_no_baseline(make):
     assert own.lines[1].label == "1-GPU (warmup 2)"
 
 
-def test_a_treated_cell_alone_says_that_its_baseline_is_not_there(make):
+def test_treated_cell_alone_notes_missing_baseline(make):
     make.add(make.record(make.cell(1, 512, recipe=WARMUP), 30.0))
     assert make.table("table1-single").notes == ("no single-GPU cell at batch 512: not asked for",)
 
 
-def test_strategies_are_rivals_within_one_treatment(make):
+def test_strategies_are_compared_within_one_treatment(make):
     for seed in (0, 1):
         make.add(make.record(make.cell(2, 128, seed=seed), 20.0))
         off = make.cell(2, 128, seed=seed, sync_buffers=SyncBuffers.OFF)
@@ -64,7 +64,7 @@ def test_strategies_are_rivals_within_one_treatment(make):
     assert line.label == "2-GPU (warmup 2) b128"
 
 
-def test_every_sheet_and_the_json_name_the_treatment(make):
+def test_csv_tables_and_json_name_the_treatment(make):
     large(make)
     write(make.collect(), make.study.report)
     for name in ("table1", "table2", "table3", "scaling", "messages", "replicas", "cells"):
@@ -75,7 +75,7 @@ def test_every_sheet_and_the_json_name_the_treatment(make):
     assert treated == {"", "warmup 2"}
 
 
-def test_messages_answer_for_every_treatment(make):
+def test_messages_caption_covers_every_treatment(make):
     make.add(make.record(make.cell(2, 128), 20.0))
     off = make.record(make.cell(2, 128, sync_buffers=SyncBuffers.OFF), 20.0)
     make.add(off)

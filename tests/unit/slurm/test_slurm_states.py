@@ -22,11 +22,11 @@ STATES = [(state, outcome) for outcome, states in MEANING.items() for state in s
 
 
 @pytest.mark.parametrize(("state", "outcome"), STATES)
-def test_every_state_of_squeue_and_sacct_has_its_meaning(state, outcome) -> None:
+def test_every_squeue_and_sacct_state_has_an_outcome(state, outcome) -> None:
     assert outcome_of(state) is outcome
 
 
-def test_no_state_is_forgotten() -> None:
+def test_states_table_covers_documented_states() -> None:
     documented = (
         "BOOT_FAIL CANCELLED COMPLETED DEADLINE FAILED NODE_FAIL OUT_OF_MEMORY PENDING PREEMPTED "
         "RUNNING REQUEUED RESIZING REVOKED SUSPENDED TIMEOUT COMPLETING CONFIGURING REQUEUE_HOLD "
@@ -36,16 +36,17 @@ def test_no_state_is_forgotten() -> None:
 
 
 @pytest.mark.parametrize("text", ["CANCELLED by 1000", "CANCELLED+", "cancelled", "CANCELLED by 0"])
-def test_who_cancelled_does_not_change_the_outcome(text) -> None:
+def test_cancelled_by_any_user_is_cancelled(text) -> None:
     assert outcome_of(text) is Outcome.CANCELLED
 
 
 @pytest.mark.parametrize("text", ["", "HYPERSPACE", "COMPLETED_BY_MAGIC"])
-def test_a_state_of_a_later_slurm_is_unknown_not_guessed(text) -> None:
+def test_unrecognized_state_is_unknown(text) -> None:
     assert outcome_of(text) is Outcome.UNKNOWN
 
 
-def test_only_waiting_and_running_are_active_and_only_ok_and_oom_are_finished() -> None:
+def test_outcome_is_active_or_finished_as_documented() -> None:
+    """Only pending and running are active; only ok and oom are finished."""
     assert [outcome for outcome in Outcome if outcome.active] == [Outcome.PENDING, Outcome.RUNNING]
     assert [outcome for outcome in Outcome if outcome.finished] == [Outcome.OK, Outcome.OOM]
 
@@ -62,33 +63,33 @@ def test_only_waiting_and_running_are_active_and_only_ok_and_oom_are_finished() 
         ("(null)", [(None, 0)]),
     ],
 )
-def test_sinfo_tells_kind_and_number_of_gpus(gres, expected) -> None:
+def test_sinfo_gives_gpu_type_and_number(gres, expected) -> None:
     nodes = parse_sinfo(f"n1|{gres}|16+|9000+|main\n")
     assert [(node.gpu_type, node.gpus) for node in nodes] == expected
     assert (nodes[0].cpus, nodes[0].memory_gb) == (16, 9.0)
 
 
-def test_a_node_in_two_partitions_is_one_node() -> None:
+def test_node_in_two_partitions_is_one_node() -> None:
     (node,) = parse_sinfo("n1|gpu:l4:1|8|9000|main\nn1|gpu:l4:1|8|9000|preempt\nnonsense\n")
     assert node.partitions == {"main", "preempt"}
 
 
-def test_scontrol_config_is_a_mapping_of_its_lines() -> None:
+def test_scontrol_config_is_parsed_as_mapping() -> None:
     text = "Configuration data as of now\nClusterName = greene\nMaxArraySize            = 64\n"
     assert parse_limits(text) == {"ClusterName": "greene", "MaxArraySize": "64"}
 
 
-def test_a_surrounding_job_leaks_nothing_but_slurm_conf_stays() -> None:
+def test_surrounding_job_variables_are_removed_but_slurm_conf() -> None:
     leaking = ["SLURM_CPU_BIND", "SRUN_DEBUG", "SBATCH_ACCOUNT", "RANK", "MASTER_ADDR", "PMI_RANK"]
     leaking += ["PET_X", "TORCHELASTIC_RUN_ID", "SUBMITIT_EXECUTOR", "LOCAL_WORLD_SIZE"]
     stays = {"SLURM_CONF": "c", "PATH": "p", "NCCL_DEBUG": "INFO", "RANKING": "r", "HOME": "h"}
     assert scrubbed(dict.fromkeys(leaking, "x") | stays, inside_job=True) == stays
 
 
-def test_a_persons_own_sbatch_defaults_stay_outside_a_job() -> None:
+def test_user_sbatch_defaults_are_kept_outside_a_job() -> None:
     own = {"SBATCH_ACCOUNT": "mine", "SLURM_CONF": "c"}
     assert scrubbed(own | {"SLURM_JOB_ID": "1"}, inside_job=False) == own
 
 
-def test_array_ids_are_named_once_in_order() -> None:
+def test_array_ids_are_unique_and_ordered() -> None:
     assert array_ids(["20", "17_1", "17_0", "20"]) == ["20", "17"]

@@ -23,7 +23,7 @@ def said(folder: AttemptFolder) -> Progress:
     return msgspec.json.decode(folder.progress.read_bytes(), type=Progress)
 
 
-def test_rank_0_says_where_it_is_between_epochs_and_others_say_nothing(
+def test_only_rank_0_writes_progress_between_epochs(
     folder: AttemptFolder,
 ) -> None:
     ProgressWriter(folder, 1, epochs=3).begin("timed", 2)
@@ -33,7 +33,7 @@ def test_rank_0_says_where_it_is_between_epochs_and_others_say_nothing(
     assert (told.epoch, told.epochs, told.role, told.last_s) == (2, 3, "timed", 8.0)
 
 
-def test_a_warm_up_is_counted_and_no_batch_is_lost(
+def test_warmup_progress_is_counted_without_losing_batches(
     folder: AttemptFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(outcome, "SAY_S", 0.0)
@@ -45,7 +45,7 @@ def test_a_warm_up_is_counted_and_no_batch_is_lost(
     assert said(folder).iterations == 0
 
 
-def test_what_comes_after_training_keeps_the_last_epoch(folder: AttemptFolder) -> None:
+def test_progress_after_training_keeps_last_epoch(folder: AttemptFolder) -> None:
     teller = ProgressWriter(folder, 0, epochs=2)
     teller.begin("timed", 2, last_s=4.0)
     teller.begin("test")
@@ -53,12 +53,12 @@ def test_what_comes_after_training_keeps_the_last_epoch(folder: AttemptFolder) -
     assert pace_of(folder) == ("testing", 1.0, 0.0)
 
 
-def test_a_cell_that_has_said_nothing_is_starting(folder: AttemptFolder) -> None:
+def test_cell_without_progress_is_starting(folder: AttemptFolder) -> None:
     assert pace_of(folder).doing == "starting"
     assert pace_of(folder).done is None
 
 
-def test_the_watcher_carries_on_from_the_last_epoch() -> None:
+def test_progress_is_extrapolated_from_last_epoch() -> None:
     told = Progress(epoch=2, epochs=3, role="timed", since=BEGAN, last_s=300.0)
     found = pace(told, NOW + 120)
     assert found.doing == "epoch 2 of 3 (timed), ~40 %, ~8 min of training left"
@@ -70,7 +70,7 @@ def test_the_watcher_carries_on_from_the_last_epoch() -> None:
     assert "~0 %" in skewed.doing
 
 
-def test_in_the_warm_up_its_own_count_is_carried_on() -> None:
+def test_warmup_progress_is_extrapolated_from_its_count() -> None:
     told = Progress(epoch=1, epochs=2, role="warmup", since=BEGAN, iteration=25, iterations=100)
     assert pace(told, NOW + 10).doing == "epoch 1 of 2 (warmup), ~25 %, ~1 min of training left"
     silent = Progress(epoch=1, epochs=2, role="warmup", since=BEGAN)

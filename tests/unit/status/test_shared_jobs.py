@@ -29,9 +29,7 @@ def ladder(slurm: FakeSlurm, desk: Path) -> Made:
     return made
 
 
-def test_while_the_job_runs_each_cell_stands_where_its_own_attempt_is(
-    slurm: FakeSlurm, pack: Made
-) -> None:
+def test_running_shared_job_state_follows_each_attempt(slurm: FakeSlurm, pack: Made) -> None:
     slurm.answer("squeue", queued(JOB, "RUNNING", node="gr001"))
     pack.end(32, JOB, Outcome.FAILED, "rank 1: no")
     pack.begin(64, JOB)
@@ -44,12 +42,12 @@ def test_while_the_job_runs_each_cell_stands_where_its_own_attempt_is(
     assert pack.states()[64].minutes == 20  # its own limit, not the pack's
 
 
-def test_before_the_job_starts_all_wait(slurm: FakeSlurm, pack: Made) -> None:
+def test_pending_shared_job_leaves_all_cells_pending(slurm: FakeSlurm, pack: Made) -> None:
     slurm.answer("squeue", queued(JOB, "PENDING", "Priority"))
     assert pack.outcomes() == [Outcome.PENDING] * 3
 
 
-def test_ends_of_the_run_before_a_requeue_are_not_this_runs(slurm: FakeSlurm, pack: Made) -> None:
+def test_requeued_job_ignores_ends_of_earlier_run(slurm: FakeSlurm, pack: Made) -> None:
     pack.end(32, JOB, Outcome.CANCELLED, "the job was told to stop (SIGTERM)")
     pack.end(64, JOB, Outcome.OK)
     slurm.answer("squeue", queued(JOB, "PENDING", "BeginTime"))
@@ -67,7 +65,7 @@ def test_ends_of_the_run_before_a_requeue_are_not_this_runs(slurm: FakeSlurm, pa
     assert pack.states()[32].restarts == 1
 
 
-def test_a_record_that_cannot_be_seen_yet_is_waited_for(slurm: FakeSlurm, pack: Made) -> None:
+def test_record_not_visible_yet_is_awaited(slurm: FakeSlurm, pack: Made) -> None:
     slurm.answer("squeue", queued(JOB, "RUNNING", node="gr001"))
     pack.end(32, JOB, Outcome.OK)
     pack.study.cell(pack.cells[32].slug).record_json.unlink()
@@ -86,7 +84,7 @@ def test_a_record_that_cannot_be_seen_yet_is_waited_for(slurm: FakeSlurm, pack: 
         ("COMPLETED", Outcome.MISSING, Outcome.MISSING),
     ],
 )
-def test_when_the_job_is_over_so_are_cells_whose_turn_did_not_come(
+def test_finished_job_ends_cells_not_started(
     slurm: FakeSlurm, pack: Made, told: str, cut: Outcome, never: Outcome
 ) -> None:
     slurm.answer("sacct", accounted(JOB, told))
@@ -97,17 +95,13 @@ def test_when_the_job_is_over_so_are_cells_whose_turn_did_not_come(
     assert "rank 1: no" in pack.states()[32].reason
 
 
-def test_a_stop_of_the_whole_job_goes_before_the_wrappers_word_of_it(
-    slurm: FakeSlurm, pack: Made
-) -> None:
+def test_job_timeout_outranks_wrapper_report(slurm: FakeSlurm, pack: Made) -> None:
     slurm.answer("sacct", accounted(JOB, "TIMEOUT"))
     pack.end(32, JOB, Outcome.CANCELLED, "the job was told to stop (SIGTERM)")
     assert pack.outcomes()[0] is Outcome.TIMEOUT
 
 
-def test_the_memory_killer_is_found_in_the_log_of_the_cells_own_step(
-    slurm: FakeSlurm, pack: Made
-) -> None:
+def test_oom_killer_is_found_in_log_of_the_cells_step(slurm: FakeSlurm, pack: Made) -> None:
     slurm.answer("squeue", queued(JOB, "RUNNING", node="gr001"))
     pack.end(32, JOB, Outcome.FAILED, "rank 0 killed by signal 9 (out of memory?)")
     pack.end(64, JOB, Outcome.FAILED, "rank 0 killed by signal 9 (out of memory?)")
@@ -116,9 +110,7 @@ def test_the_memory_killer_is_found_in_the_log_of_the_cells_own_step(
     assert pack.outcomes()[:2] == [Outcome.FAILED, Outcome.OOM]
 
 
-def test_what_became_of_the_job_is_no_warning_for_a_cell_that_was_done(
-    slurm: FakeSlurm, pack: Made
-) -> None:
+def test_job_outcome_is_no_warning_for_finished_cell(slurm: FakeSlurm, pack: Made) -> None:
     slurm.answer("sacct", accounted(JOB, "TIMEOUT"))
     pack.end(32, JOB, Outcome.OK)
     assert (pack.states()[32].outcome, pack.states()[32].warning) == (Outcome.OK, "")
@@ -127,7 +119,7 @@ def test_what_became_of_the_job_is_no_warning_for_a_cell_that_was_done(
 # ---- ladders ----
 
 
-def test_above_the_batch_that_did_not_fit_nothing_was_tried(slurm: FakeSlurm, ladder: Made) -> None:
+def test_ladder_batches_above_oom_are_not_tried(slurm: FakeSlurm, ladder: Made) -> None:
     slurm.answer("sacct", accounted(JOB, "COMPLETED"))
     ladder.end(32, JOB, Outcome.OK)
     ladder.end(128, JOB, Outcome.OOM, "rank 0: out of memory")
@@ -138,7 +130,7 @@ def test_above_the_batch_that_did_not_fit_nothing_was_tried(slurm: FakeSlurm, la
     assert not ladder.states()[128].untried
 
 
-def test_a_ladder_that_failed_names_where_it_ended(slurm: FakeSlurm, ladder: Made) -> None:
+def test_failed_ladder_names_the_failing_batch(slurm: FakeSlurm, ladder: Made) -> None:
     slurm.answer("sacct", accounted(JOB, "FAILED", "1:0"))
     ladder.end(32, JOB, Outcome.FAILED, "rank 1: no")
     assert ladder.outcomes() == [Outcome.FAILED, Outcome.MISSING, Outcome.MISSING]
@@ -146,7 +138,7 @@ def test_a_ladder_that_failed_names_where_it_ended(slurm: FakeSlurm, ladder: Mad
     assert not ladder.states()[512].untried
 
 
-def test_a_rung_that_was_sent_again_has_its_own_chance(slurm: FakeSlurm, ladder: Made) -> None:
+def test_resubmitted_ladder_cell_is_pending(slurm: FakeSlurm, ladder: Made) -> None:
     slurm.answer("sacct", accounted(JOB, "COMPLETED"))
     ladder.end(32, JOB, Outcome.OOM, "rank 0: out of memory")
     ladder.send(b512="18")
@@ -154,16 +146,15 @@ def test_a_rung_that_was_sent_again_has_its_own_chance(slurm: FakeSlurm, ladder:
     assert ladder.outcomes() == [Outcome.OOM, Outcome.OOM, Outcome.PENDING]
 
 
-def test_a_ladder_that_is_still_climbing_waits(slurm: FakeSlurm, ladder: Made) -> None:
+def test_running_ladder_leaves_next_cells_pending(slurm: FakeSlurm, ladder: Made) -> None:
     slurm.answer("squeue", queued(JOB, "RUNNING", node="gr001"))
     ladder.end(32, JOB, Outcome.OK)
     ladder.begin(128, JOB)
     assert ladder.outcomes() == [Outcome.OK, Outcome.RUNNING, Outcome.PENDING]
 
 
-def test_a_cell_has_its_own_times_and_the_job_is_the_others_matter(
-    slurm: FakeSlurm, pack: Made
-) -> None:
+def test_shared_job_cell_has_its_own_times(slurm: FakeSlurm, pack: Made) -> None:
+    """A cell's times are those of its attempt, not of the job that it shared."""
     slurm.answer("sacct", accounted(JOB, "FAILED", "1:0"))
     pack.end(32, JOB, Outcome.OK)
     pack.end(64, JOB, Outcome.FAILED, "rank 1: no")

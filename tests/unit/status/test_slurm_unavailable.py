@@ -37,7 +37,7 @@ def silent(slurm: FakeSlurm) -> None:
     slurm.answer("sacct", err="sacct: error: Problem talking to the database\n", code=1)
 
 
-def test_an_absent_squeue_is_not_a_silent_one(slurm: FakeSlurm, made: Made) -> None:
+def test_missing_squeue_differs_from_unresponsive_one(slurm: FakeSlurm, made: Made) -> None:
     assert not standing(made.study).seen.silent
     silent(slurm)
     assert standing(made.study).seen.silent
@@ -46,7 +46,7 @@ def test_an_absent_squeue_is_not_a_silent_one(slurm: FakeSlurm, made: Made) -> N
     assert (seen.no_squeue, bool(seen.no_queue), seen.silent) == (True, True, False)
 
 
-def test_squeue_alone_tells_how_a_job_ended_and_that_is_kept(slurm: FakeSlurm, made: Made) -> None:
+def test_outcome_from_squeue_is_kept_without_accounting(slurm: FakeSlurm, made: Made) -> None:
     without_accounting(slurm)
     ended = queued(JOB, "TIMEOUT", node="gr001") + queued("17_1", "FAILED", node="gr002")
     slurm.answer("squeue", ended)
@@ -58,9 +58,7 @@ def test_squeue_alone_tells_how_a_job_ended_and_that_is_kept(slurm: FakeSlurm, m
     assert made.outcomes() == [Outcome.TIMEOUT, Outcome.FAILED]
 
 
-def test_without_accounting_a_job_that_is_gone_is_never_unknown(
-    slurm: FakeSlurm, made: Made
-) -> None:
+def test_vanished_job_without_accounting_is_missing(slurm: FakeSlurm, made: Made) -> None:
     without_accounting(slurm)
     slurm.answer("squeue", queued(JOB, "RUNNING", node="gr001"))
     made.end(64, "17_1", Outcome.FAILED, "rank 0: no")
@@ -72,9 +70,7 @@ def test_without_accounting_a_job_that_is_gone_is_never_unknown(
     assert "accounting storage is disabled" in reason
 
 
-def test_a_silent_controller_is_unknown_since_it_answered_last(
-    slurm: FakeSlurm, made: Made
-) -> None:
+def test_unresponsive_controller_is_unknown_since_last_answer(slurm: FakeSlurm, made: Made) -> None:
     slurm.answer("squeue", queued(JOB, "RUNNING", node="gr001") + queued("17_1", "PENDING"))
     assert made.outcomes() == [Outcome.RUNNING, Outcome.PENDING]
     at = time.strftime("%H:%M", time.localtime((made.study.root / "seen.json").stat().st_mtime))
@@ -88,7 +84,7 @@ def test_a_silent_controller_is_unknown_since_it_answered_last(
     assert made.outcomes()[0] is Outcome.OK
 
 
-def test_a_stop_while_slurm_is_silent_may_be_a_requeue(slurm: FakeSlurm, made: Made) -> None:
+def test_stop_while_slurm_is_unresponsive_may_be_requeue(slurm: FakeSlurm, made: Made) -> None:
     silent(slurm)
     made.end(32, JOB, Outcome.CANCELLED, "the job was told to stop (SIGTERM)")
     assert made.outcomes()[0] is Outcome.UNKNOWN
@@ -96,7 +92,7 @@ def test_a_stop_while_slurm_is_silent_may_be_a_requeue(slurm: FakeSlurm, made: M
     assert made.outcomes()[0] is Outcome.CANCELLED
 
 
-def test_memory_is_written_only_when_something_changed(slurm: FakeSlurm, made: Made) -> None:
+def test_cache_is_written_only_on_change(slurm: FakeSlurm, made: Made) -> None:
     slurm.answer("squeue", queued(JOB, "PENDING", "Priority"))
     made.states()
     path = made.study.root / "seen.json"
@@ -110,20 +106,20 @@ def test_memory_is_written_only_when_something_changed(slurm: FakeSlurm, made: M
 
 
 @pytest.mark.parametrize("content", ["", "{", '{"17_0": 3}'])
-def test_a_memory_that_cannot_be_read_is_none(slurm: FakeSlurm, made: Made, content: str) -> None:
+def test_unreadable_cache_is_ignored(slurm: FakeSlurm, made: Made, content: str) -> None:
     (made.study.root / "seen.json").write_text(content)
     silent(slurm)
     assert made.outcomes()[0] is Outcome.UNKNOWN
     assert "(running then)" not in made.states()[32].reason
 
 
-def test_a_memory_that_cannot_be_written_is_done_without(slurm: FakeSlurm, made: Made) -> None:
+def test_unwritable_cache_is_ignored(slurm: FakeSlurm, made: Made) -> None:
     (made.study.root / "seen.json").mkdir()  # for root too, who may write anywhere
     slurm.answer("squeue", queued(JOB, "RUNNING", node="gr001"))
     assert made.outcomes()[0] is Outcome.RUNNING
 
 
-def test_a_record_may_come_later_than_the_end_of_its_job(slurm: FakeSlurm, made: Made) -> None:
+def test_record_may_appear_after_job_end(slurm: FakeSlurm, made: Made) -> None:
     made.begin(32, JOB)
     now = int(time.time())
     slurm.answer("sacct", accounted(JOB, "COMPLETED", end=str(now - 4)))
@@ -134,17 +130,13 @@ def test_a_record_may_come_later_than_the_end_of_its_job(slurm: FakeSlurm, made:
     assert made.states()[32].outcome is Outcome.MISSING
 
 
-def test_what_accounts_call_running_is_not_believed_where_squeue_knows_better(
-    slurm: FakeSlurm, made: Made
-) -> None:
+def test_sacct_running_is_overridden_by_squeue(slurm: FakeSlurm, made: Made) -> None:
     slurm.answer("sacct", accounted(JOB, "RUNNING"))  # an end that never reached the database
     made.begin(32, JOB)
     assert made.outcomes()[0] is Outcome.MISSING
 
 
-def test_a_requeued_job_is_told_as_it_is_now_and_counts_its_restarts(
-    slurm: FakeSlurm, made: Made
-) -> None:
+def test_requeued_job_shows_current_state_and_restarts(slurm: FakeSlurm, made: Made) -> None:
     made.begin(32, JOB)
     slurm.answer("squeue", queued(JOB, "PENDING", "BeginTime"))
     slurm.answer("sacct", accounted(JOB, "PREEMPTED"))
@@ -154,13 +146,13 @@ def test_a_requeued_job_is_told_as_it_is_now_and_counts_its_restarts(
     assert (made.states()[32].outcome, made.states()[32].restarts) == (Outcome.RUNNING, 2)
 
 
-def test_who_must_act_is_told_of_a_waiting_cell(slurm: FakeSlurm, made: Made) -> None:
+def test_pending_cell_names_who_must_act(slurm: FakeSlurm, made: Made) -> None:
     slurm.answer("squeue", queued(JOB, "PENDING", "BadConstraints"))
     state = made.states()[32]
     assert (state.outcome, state.who) == (Outcome.PENDING, "you")
 
 
-def test_many_arrays_are_one_squeue_and_few_saccts(slurm: FakeSlurm, desk: Path) -> None:
+def test_many_arrays_need_one_squeue_and_few_sacct_calls(slurm: FakeSlurm, desk: Path) -> None:
     made = Made(desk / "outputs", *range(1, SACCT_IDS + 3))
     made.send(**{f"b{batch}": f"{batch}_0" for batch in made.cells})
     standing(made.study)
@@ -171,7 +163,7 @@ def test_many_arrays_are_one_squeue_and_few_saccts(slurm: FakeSlurm, desk: Path)
     ]
 
 
-def test_a_sacct_that_fails_is_not_asked_on(slurm: FakeSlurm, desk: Path) -> None:
+def test_failing_sacct_is_not_called_again(slurm: FakeSlurm, desk: Path) -> None:
     made = Made(desk / "outputs", *range(1, SACCT_IDS + 3))
     made.send(**{f"b{batch}": f"{batch}_0" for batch in made.cells})
     without_accounting(slurm)
@@ -183,14 +175,14 @@ def test_a_sacct_that_fails_is_not_asked_on(slurm: FakeSlurm, desk: Path) -> Non
 # ---- watch ----
 
 
-def test_watching_ends_when_nothing_is_under_way(slurm: FakeSlurm, made: Made) -> None:
+def test_watch_ends_when_nothing_is_pending_or_running(slurm: FakeSlurm, made: Made) -> None:
     slurm.answer("sacct", accounted(JOB, "FAILED") + accounted("17_1", "TIMEOUT"))
     shown: list[list[CellState]] = []
     watch_study(made.study, 0.01, lambda now, _: shown.append(now))
     assert [[state.outcome.value for state in now] for now in shown] == [["failed", "timeout"]]
 
 
-def test_a_silent_slurm_is_asked_ever_less_often_until_it_answers(
+def test_watch_backs_off_while_slurm_is_unresponsive(
     slurm: FakeSlurm, made: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pauses: list[float] = []
@@ -210,7 +202,7 @@ def test_a_silent_slurm_is_asked_ever_less_often_until_it_answers(
     assert notes[-1] == ""
 
 
-def test_where_there_is_no_squeue_nothing_is_waited_for(slurm: FakeSlurm, made: Made) -> None:
+def test_watch_without_squeue_ends_at_once(slurm: FakeSlurm, made: Made) -> None:
     slurm.without("squeue")
     shown: list[str] = []
     watch_study(made.study, 0.01, lambda now, _: shown.append(now[0].outcome.value))

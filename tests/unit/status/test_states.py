@@ -80,9 +80,8 @@ def only(study: Study) -> CellState:
 # ---- SLURM's word where there is no record ----
 
 
-def test_a_task_cancelled_before_it_started_is_cancelled_though_slurm_forgets_it(
-    slurm: FakeSlurm, study: Study
-) -> None:
+def test_task_cancelled_while_pending_stays_cancelled(slurm: FakeSlurm, study: Study) -> None:
+    """A task cancelled before it started is cancelled although SLURM has no row for it."""
     slurm.answer("sacct", accounted("101_1", "RUNNING"))
     assert only(study).outcome is Outcome.CANCELLED
     assert "never started" in only(study).reason
@@ -90,13 +89,13 @@ def test_a_task_cancelled_before_it_started_is_cancelled_though_slurm_forgets_it
     assert only(study).outcome is Outcome.MISSING
 
 
-def test_tasks_that_wait_are_one_row_of_accounting(slurm: FakeSlurm, study: Study) -> None:
+def test_pending_tasks_are_one_sacct_row(slurm: FakeSlurm, study: Study) -> None:
     slurm.answer("sacct", accounted("101_[0,3%1]", "CANCELLED by 0", node="None assigned"))
     assert only(study).outcome is Outcome.CANCELLED
     assert "CANCELLED by 0" in only(study).reason
 
 
-def test_a_refusal_is_remembered(slurm: FakeSlurm, desk: Path) -> None:
+def test_sbatch_refusal_is_recorded(slurm: FakeSlurm, desk: Path) -> None:
     made = Study(desk / "outputs" / "refused")
     made.create()
     add(made)
@@ -127,7 +126,7 @@ def test_a_refusal_is_remembered(slurm: FakeSlurm, desk: Path) -> None:
         ("HYPERSPACE|0:0", Outcome.UNKNOWN, "HYPERSPACE"),
     ],
 )
-def test_without_a_record_the_accounts_decide(
+def test_cell_without_record_follows_sacct(
     slurm: FakeSlurm, study: Study, told: str, outcome: Outcome, words: str
 ) -> None:
     begin(study)
@@ -156,7 +155,7 @@ def test_without_a_record_the_accounts_decide(
         ),
     ],
 )
-def test_a_job_in_the_queue_goes_before_the_accounts(
+def test_squeue_outranks_sacct(
     slurm: FakeSlurm, study: Study, told: str, outcome: Outcome, reason: str
 ) -> None:
     slurm.answer("squeue", queued(JOB, *told.split("|")))
@@ -164,13 +163,13 @@ def test_a_job_in_the_queue_goes_before_the_accounts(
     assert (only(study).outcome, only(study).reason) == (outcome, f"{reason}, job 101_0")
 
 
-def test_one_question_is_asked_by_array_id(slurm: FakeSlurm, study: Study) -> None:
+def test_slurm_is_queried_once_by_array_id(slurm: FakeSlurm, study: Study) -> None:
     states(study)
     assert slurm.asked("squeue") == [f"-h -r -t all -o {SQUEUE_FORMAT} -j 101"]
     assert slurm.asked("sacct") == [f"-X -P -n -o {SACCT_FIELDS} -j 101"]
 
 
-def test_a_persons_squeue_format_does_not_change_what_is_read(
+def test_user_squeue_format_does_not_change_parsing(
     slurm: FakeSlurm, study: Study, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SQUEUE_FORMAT", "%j")
@@ -180,7 +179,7 @@ def test_a_persons_squeue_format_does_not_change_what_is_read(
     assert only(study).outcome is Outcome.RUNNING
 
 
-def test_a_job_that_squeue_has_forgotten_is_not_an_error(slurm: FakeSlurm, study: Study) -> None:
+def test_job_unknown_to_squeue_is_not_an_error(slurm: FakeSlurm, study: Study) -> None:
     slurm.answer("squeue", err="slurm_load_jobs error: Invalid job id specified\n", code=1)
     slurm.answer("sacct", accounted(JOB, "TIMEOUT"))
     assert only(study).outcome is Outcome.TIMEOUT
@@ -188,9 +187,7 @@ def test_a_job_that_squeue_has_forgotten_is_not_an_error(slurm: FakeSlurm, study
     assert state.outcome is Outcome.TIMEOUT
 
 
-def test_the_memory_killers_line_in_the_log_makes_failed_an_oom(
-    slurm: FakeSlurm, study: Study
-) -> None:
+def test_oom_killer_line_in_log_turns_failed_into_oom(slurm: FakeSlurm, study: Study) -> None:
     slurm.answer("sacct", accounted(JOB, "FAILED", "0:9"))
     (study.slurm / "101_1_0_log.err").write_text("slurmstepd: Exceeded job memory limit\n")
     assert only(study).outcome is Outcome.FAILED  # that was its neighbour
@@ -202,13 +199,13 @@ def test_the_memory_killers_line_in_the_log_makes_failed_an_oom(
     )
 
 
-def test_the_first_failing_ranks_words_stand_before_slurms(slurm: FakeSlurm, study: Study) -> None:
+def test_rank_error_precedes_slurm_reason(slurm: FakeSlurm, study: Study) -> None:
     slurm.answer("sacct", accounted(JOB, "FAILED", "1:0"))
     end(study, Outcome.FAILED, "rank 1: ValueError: no")
     assert only(study).reason == "rank 1: ValueError: no; FAILED, exit code 1:0, job 101_0"
 
 
-def test_the_words_of_an_earlier_job_are_not_this_jobs(slurm: FakeSlurm, study: Study) -> None:
+def test_reason_of_earlier_job_is_not_used(slurm: FakeSlurm, study: Study) -> None:
     slurm.answer("sacct", accounted(JOB, "NODE_FAIL"))
     end(study, Outcome.FAILED, "rank 1: ValueError: no", job="88")
     assert only(study).reason == "NODE_FAIL, exit code 0:0, job 101_0"
@@ -217,7 +214,7 @@ def test_the_words_of_an_earlier_job_are_not_this_jobs(slurm: FakeSlurm, study: 
 # ---- records ----
 
 
-def test_a_valid_record_gives_the_numbers(slurm: FakeSlurm, study: Study) -> None:
+def test_valid_record_gives_outcome_and_times(slurm: FakeSlurm, study: Study) -> None:
     slurm.answer("sacct", accounted(JOB, "COMPLETED"))
     write_record(study)
     state = only(study)
@@ -226,7 +223,7 @@ def test_a_valid_record_gives_the_numbers(slurm: FakeSlurm, study: Study) -> Non
 
 
 @pytest.mark.parametrize("told", ["TIMEOUT", "CANCELLED by 0", "OUT_OF_MEMORY"])
-def test_another_state_stands_beside_a_valid_record_as_a_warning(
+def test_valid_record_with_other_slurm_state_has_warning(
     slurm: FakeSlurm, study: Study, told: str
 ) -> None:
     slurm.answer("sacct", accounted(JOB, told))
@@ -234,21 +231,19 @@ def test_another_state_stands_beside_a_valid_record_as_a_warning(
     assert (only(study).outcome, only(study).warning) == (Outcome.OK, f"SLURM says {told}")
 
 
-def test_a_record_counts_while_its_own_job_is_still_ending(slurm: FakeSlurm, study: Study) -> None:
+def test_record_counts_while_its_job_is_completing(slurm: FakeSlurm, study: Study) -> None:
     slurm.answer("squeue", queued(JOB, "COMPLETING", "None", "gr001"))
     write_record(study)
     assert only(study).outcome is Outcome.OK
 
 
-def test_a_rerun_in_the_queue_goes_before_the_old_record(slurm: FakeSlurm, study: Study) -> None:
+def test_pending_rerun_outranks_old_record(slurm: FakeSlurm, study: Study) -> None:
     slurm.answer("squeue", queued(JOB, "RUNNING", "None", "gr001"))
     write_record(study, attempt="88.r0")
     assert only(study).outcome is Outcome.RUNNING
 
 
-def test_a_broken_record_is_invalid_with_the_place_of_the_fault(
-    slurm: FakeSlurm, study: Study
-) -> None:
+def test_corrupt_record_is_invalid_with_position(slurm: FakeSlurm, study: Study) -> None:
     slurm.answer("sacct", accounted(JOB, "COMPLETED"))
     text = encode(record(cell()))
     study.cell(cell().slug).record_json.write_bytes(text[:400])
@@ -262,7 +257,7 @@ def test_a_broken_record_is_invalid_with_the_place_of_the_fault(
 # ---- SLURM that does not answer ----
 
 
-def test_without_accounting_the_attempts_last_words_count(slurm: FakeSlurm, study: Study) -> None:
+def test_attempt_exit_report_counts_without_accounting(slurm: FakeSlurm, study: Study) -> None:
     slurm.answer("sacct", err="Slurm accounting storage is disabled\n", code=1)
     state = only(study)
     assert state.outcome is Outcome.MISSING  # squeue answers: it is over
@@ -277,7 +272,7 @@ def test_without_accounting_the_attempts_last_words_count(slurm: FakeSlurm, stud
 
 
 @pytest.mark.parametrize("silence", ["fails", "absent"])
-def test_a_silent_squeue_is_shown_but_nothing_is_sent_then(
+def test_failing_squeue_is_shown_and_blocks_submission(
     slurm: FakeSlurm, study: Study, silence: str
 ) -> None:
     if silence == "fails":
@@ -290,7 +285,7 @@ def test_a_silent_squeue_is_shown_but_nothing_is_sent_then(
         states(study, before_sending=True)
 
 
-def test_a_job_nobody_knows_is_over(slurm: FakeSlurm, study: Study) -> None:
+def test_job_unknown_to_slurm_is_missing(slurm: FakeSlurm, study: Study) -> None:
     assert only(study).outcome is Outcome.MISSING
     assert "sacct does not know how it ended" in only(study).reason
 
@@ -307,12 +302,12 @@ def unsent(slurm: FakeSlurm, desk: Path) -> Study:
     return made
 
 
-def test_a_cell_that_was_never_sent_is_missing(slurm: FakeSlurm, unsent: Study) -> None:
+def test_cell_never_sent_is_missing(slurm: FakeSlurm, unsent: Study) -> None:
     assert (only(unsent).outcome, only(unsent).reason) == (Outcome.MISSING, "not sent yet")
     assert slurm.asked("squeue") == []
 
 
-def test_a_cell_on_its_way_to_sbatch_is_left_alone(slurm: FakeSlurm, unsent: Study) -> None:
+def test_cell_being_sent_is_pending(slurm: FakeSlurm, unsent: Study) -> None:
     manifest(unsent, ManifestEvent.SENDING)
     assert (only(unsent).outcome, only(unsent).reason) == (Outcome.PENDING, "being sent")
     slurm.answer("squeue", err="slurm_load_jobs error: Unable to contact\n", code=1)
@@ -322,7 +317,7 @@ def test_a_cell_on_its_way_to_sbatch_is_left_alone(slurm: FakeSlurm, unsent: Stu
     assert only(unsent).outcome is Outcome.MISSING
 
 
-def test_a_sender_that_died_before_sbatch_sent_nothing(slurm: FakeSlurm, unsent: Study) -> None:
+def test_sender_killed_before_sbatch_leaves_cell_missing(slurm: FakeSlurm, unsent: Study) -> None:
     manifest(unsent, ManifestEvent.SENDING)
     text = unsent.manifest.read_text()
     unsent.manifest.write_text(text.replace(f'"time":"{utc_now()[:4]}', '"time":"2020'))
@@ -330,9 +325,7 @@ def test_a_sender_that_died_before_sbatch_sent_nothing(slurm: FakeSlurm, unsent:
     assert "not sent: sbatch was interrupted" in only(unsent).reason
 
 
-def test_a_job_whose_id_was_lost_is_found_by_where_it_writes(
-    slurm: FakeSlurm, unsent: Study
-) -> None:
+def test_lost_job_id_is_recovered_from_its_log_path(slurm: FakeSlurm, unsent: Study) -> None:
     manifest(unsent, ManifestEvent.SENDING)
     slurm.answer("squeue", queued("55", "PENDING", "Priority"))
     slurm.answer("scontrol", "   StdOut=/somewhere/else/55_0_log.out\n")
@@ -349,7 +342,7 @@ def test_a_job_whose_id_was_lost_is_found_by_where_it_writes(
     assert (only(unsent).outcome, only(unsent).job) == (Outcome.PENDING, "55")
 
 
-def test_a_job_submitted_by_hand_is_found_by_its_attempt(slurm: FakeSlurm, unsent: Study) -> None:
+def test_job_submitted_by_hand_is_found_by_its_attempt(slurm: FakeSlurm, unsent: Study) -> None:
     begin(unsent, job="77")
     slurm.answer("squeue", queued("77", "RUNNING", node="gr002"))
     assert (only(unsent).outcome, only(unsent).job) == (Outcome.RUNNING, "77")
@@ -372,7 +365,7 @@ def alive() -> Callable[[], str]:
     process.wait()
 
 
-def test_a_local_cell_lives_as_long_as_its_process(
+def test_local_cell_runs_while_its_process_lives(
     slurm: FakeSlurm, unsent: Study, alive: Callable[[], str]
 ) -> None:
     manifest(unsent, ManifestEvent.SENT, alive())
@@ -384,14 +377,14 @@ def test_a_local_cell_lives_as_long_as_its_process(
     assert slurm.asked("squeue") == []
 
 
-def test_a_local_run_whose_process_is_gone_was_stopped(unsent: Study) -> None:
+def test_local_run_with_ended_process_is_cancelled(unsent: Study) -> None:
     manifest(unsent, ManifestEvent.SENT, "local-999999999-1700000000")
     begin(unsent, job="local-999999999-1700000000")
     assert only(unsent).outcome is Outcome.CANCELLED
     assert "the run on this machine was stopped" in only(unsent).reason
 
 
-def test_another_program_with_the_same_number_is_not_our_run(unsent: Study) -> None:
+def test_process_id_reused_by_other_program_is_not_our_run(unsent: Study) -> None:
     with subprocess.Popen(["sh", "-c", "read line"], stdin=subprocess.PIPE) as other:
         manifest(unsent, ManifestEvent.SENT, f"local-{other.pid}-1700000000")
         assert only(unsent).outcome is Outcome.CANCELLED
@@ -401,13 +394,13 @@ def test_another_program_with_the_same_number_is_not_our_run(unsent: Study) -> N
 # ---- logs ----
 
 
-def test_logs_show_the_first_failing_ranks_traceback(study: Study) -> None:
+def test_logs_show_traceback_of_first_failing_rank(study: Study) -> None:
     end(study, Outcome.FAILED, "rank 1: no", rank=1, traceback="Traceback …\nValueError: no")
     shown = log_text(study, only(study), 20)
     assert shown == "rank 1 failed first:\nTraceback …\nValueError: no"
 
 
-def test_logs_show_the_end_of_both_logs_where_nobody_raised(study: Study) -> None:
+def test_logs_without_traceback_show_end_of_both_logs(study: Study) -> None:
     begin(study)
     attempt = study.cell(cell().slug).attempt(f"{JOB}.r0")
     attempt.log_of(0).write_text("\n".join(f"line {number}" for number in range(100)))
@@ -418,7 +411,7 @@ def test_logs_show_the_end_of_both_logs_where_nobody_raised(study: Study) -> Non
     assert "DUE TO TIME LIMIT" in shown
 
 
-def test_no_log_is_said_to_be_none(study: Study) -> None:
+def test_logs_missing_is_reported(study: Study) -> None:
     assert log_text(study, only(study), 20) == "no log was written"
 
 
@@ -445,7 +438,7 @@ def planned(slurm: FakeSlurm, desk: Path) -> tuple[Plan, CellFolder]:
     return made, folder
 
 
-def test_a_new_study_sends_everything(slurm: FakeSlurm) -> None:
+def test_selection_of_new_study_is_everything(slurm: FakeSlurm) -> None:
     chosen = select(plan())
     assert list(chosen.because.values()) == ["new"]
     assert (len(chosen.send), chosen.left_out) == (1, {})
@@ -453,7 +446,7 @@ def test_a_new_study_sends_everything(slurm: FakeSlurm) -> None:
 
 @pytest.mark.parametrize("told", ["PENDING|Resources|", "RUNNING|None|gr001"])
 @pytest.mark.parametrize("words", [[], ["rerun=true"]])
-def test_what_is_under_way_is_left_out_even_from_a_rerun(
+def test_selection_for_rerun_omits_pending_and_running(
     slurm: FakeSlurm, planned: tuple[Plan, CellFolder], told: str, words: list[str]
 ) -> None:
     slurm.answer("squeue", queued(JOB, *told.split("|")))
@@ -463,7 +456,7 @@ def test_what_is_under_way_is_left_out_even_from_a_rerun(
 
 
 @pytest.mark.parametrize("outcome", [Outcome.OK, Outcome.OOM])
-def test_a_record_is_an_answer_oom_too(
+def test_selection_omits_finished_and_oom_cells(
     slurm: FakeSlurm, planned: tuple[Plan, CellFolder], outcome: Outcome
 ) -> None:
     _, folder = planned
@@ -476,7 +469,7 @@ def test_a_record_is_an_answer_oom_too(
 
 
 @pytest.mark.parametrize("told", ["FAILED", "TIMEOUT", "PREEMPTED", "NODE_FAIL", "COMPLETED"])
-def test_what_ended_without_a_record_is_sent_again_with_its_reason(
+def test_selection_has_cells_without_record_and_reason(
     slurm: FakeSlurm, planned: tuple[Plan, CellFolder], told: str
 ) -> None:
     slurm.answer("sacct", accounted(JOB, told))
@@ -484,7 +477,7 @@ def test_what_ended_without_a_record_is_sent_again_with_its_reason(
     assert list(select(plan()).because.values()) == [f"{word} before"]
 
 
-def test_a_broken_record_is_measured_again(
+def test_selection_has_cells_with_corrupt_record(
     slurm: FakeSlurm, planned: tuple[Plan, CellFolder]
 ) -> None:
     _, folder = planned
@@ -495,7 +488,7 @@ def test_a_broken_record_is_measured_again(
         assert chosen.send[0].file.supersedes is None
 
 
-def test_nothing_is_sent_while_squeue_is_silent(
+def test_selection_while_squeue_fails_is_refused(
     slurm: FakeSlurm, planned: tuple[Plan, CellFolder]
 ) -> None:
     slurm.answer("squeue", err="Unable to contact slurm controller", code=1)

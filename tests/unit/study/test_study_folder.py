@@ -27,26 +27,26 @@ def study(tmp_path: Path) -> Study:
 
 
 @pytest.mark.parametrize("name", ["digits-local", "2026", "a.b_c-D", "x" * 100])
-def test_a_name_of_letters_digits_and_marks_is_allowed(name) -> None:
+def test_name_of_letters_digits_and_marks_is_allowed(name) -> None:
     assert check_name(name) == name
 
 
 @pytest.mark.parametrize(
     "name", ["", ".", "..", "../x", "a/b", "/abs", "a..b", "-x", ".x", "a b", "a\n", "é", "x" * 101]
 )
-def test_a_name_that_could_be_a_path_is_refused(name) -> None:
+def test_name_that_could_be_a_path_is_refused(name) -> None:
     with pytest.raises(UsageError, match=r"is not a name"):
         check_name(name)
 
 
-def test_creating_makes_the_folders_and_keeps_pickles_from_others(study: Study) -> None:
+def test_create_makes_folders_and_protects_pickles(study: Study) -> None:
     assert study.slurm.stat().st_mode & 0o777 == 0o700
     assert sorted(path.name for path in study.root.iterdir()) == ["cells", "slurm", "study.json"]
     study.create()
     assert study.cells() == []
 
 
-def test_an_outputs_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+def test_unwritable_outputs_folder_is_named(tmp_path: Path) -> None:
     (tmp_path / "outputs").write_text("a file stands here")
     with pytest.raises(HpmlError, match=r"cannot be written: Not a directory; give another"):
         Study(tmp_path / "outputs" / "mine").create()
@@ -55,7 +55,7 @@ def test_an_outputs_folder_that_cannot_be_written_is_named(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     "about", ['{"schema": 2, "hpml_jobs": "9.1"}', '{"schema": 2, "hpml_jobs": "9.1", "new": [1]}']
 )
-def test_a_study_of_a_newer_program_is_refused_and_left_alone(study: Study, about) -> None:
+def test_study_of_newer_version_is_refused_and_unchanged(study: Study, about) -> None:
     study.about.write_text(about)
     with pytest.raises(HpmlError, match=r"has schema 2, .* use hpml_jobs 9.1"):
         study.create()
@@ -63,13 +63,13 @@ def test_a_study_of_a_newer_program_is_refused_and_left_alone(study: Study, abou
 
 
 @pytest.mark.parametrize("about", ['{"sche', "[]", "\udcff"])
-def test_a_broken_study_file_is_named(study: Study, about) -> None:
+def test_corrupt_study_file_is_named(study: Study, about) -> None:
     study.about.write_text(about, errors="surrogateescape")
     with pytest.raises(HpmlError, match=r"study.json cannot be read"):
         study.check_schema()
 
 
-def test_the_manifest_tells_the_job_that_a_cell_was_sent_as_last(study: Study) -> None:
+def test_manifest_gives_latest_job_of_a_cell(study: Study) -> None:
     study.append(line(ManifestEvent.SENDING, "a", "b"))
     study.append(line(ManifestEvent.SENT, "a", "b", jobs=("17_0", "17_1")))
     study.append(line(ManifestEvent.REFUSED, "b", batch="b2"))
@@ -78,7 +78,8 @@ def test_the_manifest_tells_the_job_that_a_cell_was_sent_as_last(study: Study) -
     assert all(each.time for each in study.lines())
 
 
-def test_a_cut_off_last_line_is_passed_over_and_swallows_nothing_after_it(study: Study) -> None:
+def test_manifest_truncated_last_line_is_skipped_safely(study: Study) -> None:
+    """A truncated last line is skipped and does not swallow the next line written."""
     study.append(line(ManifestEvent.SENT, "a", jobs=("17",)))
     with study.manifest.open("ab") as file:
         file.write(b'{"happening":"sent","batch":"b2","cel')
@@ -87,25 +88,25 @@ def test_a_cut_off_last_line_is_passed_over_and_swallows_nothing_after_it(study:
     assert study.history().jobs == {"a": "17", "b": "18"}
 
 
-def test_lines_that_are_not_ours_are_passed_over(study: Study) -> None:
+def test_manifest_foreign_lines_are_skipped(study: Study) -> None:
     study.manifest.write_bytes(b'\n{"happening": "\xff"}\n[]\n')
     study.append(line(ManifestEvent.SENT, "a", jobs=("17",)))
     assert study.history().jobs == {"a": "17"}
 
 
-def test_a_manifest_that_cannot_be_written_is_named(study: Study) -> None:
+def test_unwritable_manifest_is_named(study: Study) -> None:
     study.manifest.mkdir()
     with pytest.raises(HpmlError, match=r"manifest.jsonl cannot be written: Is a directory"):
         study.append(line(ManifestEvent.SENDING, "a"))
 
 
-def test_cells_come_in_the_order_of_their_numbers(study: Study) -> None:
+def test_cells_are_sorted_numerically(study: Study) -> None:
     for name in ("ddp-16gpu-b32", "ddp-2gpu-b512", "ddp-2gpu-b64"):
         study.cell(name).root.mkdir()
     assert [c.slug for c in study.cells()] == ["ddp-2gpu-b64", "ddp-2gpu-b512", "ddp-16gpu-b32"]
 
 
-def test_a_record_of_another_cell_is_not_this_cells_record(study: Study) -> None:
+def test_record_of_another_cell_is_rejected(study: Study) -> None:
     folder = study.cell(cell().slug)
     assert folder.read_record() is None
     write_whole(folder.record_json, encode(record(cell(batch=128))))
@@ -115,7 +116,7 @@ def test_a_record_of_another_cell_is_not_this_cells_record(study: Study) -> None
     assert folder.read_record() == record(cell())
 
 
-def test_an_attempt_without_last_words_has_no_end(study: Study) -> None:
+def test_attempt_without_exit_report_has_no_end(study: Study) -> None:
     folder = study.cell(cell().slug)
     assert folder.latest_attempt() is None
     write_whole(folder.current, b"17_0.r1\n")
@@ -127,7 +128,7 @@ def test_an_attempt_without_last_words_has_no_end(study: Study) -> None:
     assert attempt.read_end() is None
 
 
-def test_a_study_is_found_by_name_or_as_the_one_sent_last(tmp_path: Path) -> None:
+def test_study_is_found_by_name_or_most_recently_submitted(tmp_path: Path) -> None:
     outputs = tmp_path / "outputs"
     for seconds, name in enumerate(("old", "new")):
         study = Study(outputs / name)
@@ -141,7 +142,7 @@ def test_a_study_is_found_by_name_or_as_the_one_sent_last(tmp_path: Path) -> Non
         find(outputs, "other")
 
 
-def test_a_study_that_is_not_there_is_named_with_the_next_step(tmp_path: Path) -> None:
+def test_missing_study_is_named_with_next_step(tmp_path: Path) -> None:
     with pytest.raises(HpmlError, match=r"no study in .*: send one first, or name the folder with"):
         find(tmp_path / "nothing", None)
     with pytest.raises(UsageError, match=r"is not a name"):

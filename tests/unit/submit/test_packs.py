@@ -32,7 +32,7 @@ def batch_of(*words: str) -> tuple[Plan, Batch]:
     return made, batch
 
 
-def test_nine_cells_queue_once_in_the_largest_of_their_shapes(slurm: FakeSlurm) -> None:
+def test_pack_of_nine_cells_is_one_job_of_largest_shape(slurm: FakeSlurm) -> None:
     made, batch = batch_of(*NINE, "pack=true", "minutes=20")
     assert batch.way is Way.PACK
     assert (batch.shape.nodes, batch.shape.gpus_per_node, batch.shape.cpus_per_node) == (1, 4, 12)
@@ -45,7 +45,7 @@ def test_nine_cells_queue_once_in_the_largest_of_their_shapes(slurm: FakeSlurm) 
     assert slurm.scripts[0] == script(made, batch)
 
 
-def test_every_cell_is_a_step_with_its_own_share(slurm: FakeSlurm) -> None:
+def test_pack_runs_each_cell_as_step_with_its_share(slurm: FakeSlurm) -> None:
     made, batch = batch_of(*NINE, "pack=true", "gpu_type=v100")
     by_name = {slug: options for slug, *options in steps(script(made, batch))}
     assert list(by_name) == [one.cell.slug for one in batch.cells] != sorted(by_name)
@@ -57,7 +57,7 @@ def test_every_cell_is_a_step_with_its_own_share(slurm: FakeSlurm) -> None:
         ]
 
 
-def test_kinds_of_gpus_and_numbers_of_nodes_do_not_share_an_allocation(slurm: FakeSlurm) -> None:
+def test_pack_splits_by_gpu_type_and_number_of_nodes(slurm: FakeSlurm) -> None:
     made = plan("gpus=1,2,8", "pack=true")
     found = batches(made, made.cells)
     assert [(batch.shape.nodes, len(batch.cells)) for batch in found] == [(1, 2), (2, 1)]
@@ -65,14 +65,14 @@ def test_kinds_of_gpus_and_numbers_of_nodes_do_not_share_an_allocation(slurm: Fa
     assert "HPML_JOBS_HOSTS" in script(made, found[1])
 
 
-def test_packs_stay_within_the_longest_time_that_the_cluster_gives(slurm: FakeSlurm) -> None:
+def test_packs_stay_within_longest_time_limit(slurm: FakeSlurm) -> None:
     made = plan("gpus=1", "repeats=5", "pack=true", "minutes=30", "cluster.max_minutes=70")
     found = batches(made, made.cells)
     assert [len(batch.cells) for batch in found] == [2, 2, 1]
     assert all(batch.shape.minutes <= 70 for batch in found)
 
 
-def test_a_ladder_grows_up_to_a_gpus_share_of_the_data(slurm: FakeSlurm) -> None:
+def test_ladder_grows_to_share_of_data_per_gpu(slurm: FakeSlurm) -> None:
     made = plan("grid=ladder", "gpus=1,2")
     found = batches(made, made.cells)
     assert [batch.way for batch in found] == [Way.LADDER] * 2
@@ -96,13 +96,13 @@ def test_a_ladder_grows_up_to_a_gpus_share_of_the_data(slurm: FakeSlurm) -> None
         (("retries=-1",), "retries=-1: must be 0 or more"),
     ],
 )
-def test_a_ladder_or_pack_that_cannot_be_is_refused(slurm: FakeSlurm, words, telling) -> None:
+def test_impossible_ladder_or_pack_is_refused(slurm: FakeSlurm, words, telling) -> None:
     with pytest.raises(UsageError) as refused:
         plan(*words)
     assert telling in str(refused.value)
 
 
-def test_a_refused_pack_is_remembered(slurm: FakeSlurm) -> None:
+def test_refused_pack_is_recorded(slurm: FakeSlurm) -> None:
     slurm.takes(0)
     made = plan(*NINE, "pack=true")
     with pytest.raises(SbatchRefusedError, match=r"sbatch refused 9 cells .*Invalid account"):
@@ -112,7 +112,7 @@ def test_a_refused_pack_is_remembered(slurm: FakeSlurm) -> None:
     assert len(made.study.history().refused) == 9
 
 
-def test_gpu_hours_are_those_of_the_allocation(slurm: FakeSlurm) -> None:
+def test_pack_gpu_hours_are_those_of_the_allocation(slurm: FakeSlurm) -> None:
     made = plan(*NINE, "minutes=20")
     apart = sum(batch.gpu_hours for batch in batches(made, made.cells))
     assert apart == pytest.approx(3 * (1 + 2 + 4) * 20 / 60)
@@ -121,7 +121,7 @@ def test_gpu_hours_are_those_of_the_allocation(slurm: FakeSlurm) -> None:
     assert batch.gpu_hours == pytest.approx(4 * 9 * 21 / 60)
 
 
-def test_a_budget_is_kept(slurm: FakeSlurm) -> None:
+def test_gpu_hours_budget_is_enforced(slurm: FakeSlurm) -> None:
     made = plan(*NINE, "minutes=20", "cluster.gpu_hours_budget=7")
     going = batches(made, made.cells)
     assert check_budget(made.cluster, going, 0) == pytest.approx(7)

@@ -43,7 +43,7 @@ def slug_of(study: Study, job: str) -> str:
     return next(slug for slug, found in study.history().jobs.items() if found == job)
 
 
-def test_what_failed_is_sent_again_as_it_was(study: Study, slurm: FakeSlurm, capsys) -> None:
+def test_resubmit_failed_cell_keeps_its_settings(study: Study, slurm: FakeSlurm, capsys) -> None:
     failed = slug_of(study, "101_0")
     assert run(["resubmit", "mine", "--failed", "--json"]) == 0
     assert sent_again(capsys) == {failed: "failed before"}
@@ -54,7 +54,7 @@ def test_what_failed_is_sent_again_as_it_was(study: Study, slurm: FakeSlurm, cap
     assert study.history().jobs[failed] == "102"
 
 
-def test_more_time_and_memory_may_be_asked_for(study: Study, slurm: FakeSlurm, capsys) -> None:
+def test_resubmit_accepts_more_minutes_and_memory(study: Study, slurm: FakeSlurm, capsys) -> None:
     over = slug_of(study, "101_1")
     assert run(["resubmit", "mine", "--timeout", "--minutes", "90", "--mem", "100", "--json"]) == 0
     assert sent_again(capsys) == {over: "timeout before"}
@@ -64,12 +64,12 @@ def test_more_time_and_memory_may_be_asked_for(study: Study, slurm: FakeSlurm, c
     assert (shape.minutes, shape.mem_gb_per_node) == (90, 100)
 
 
-def test_a_pattern_sends_whatever_is_not_measured(study: Study, capsys) -> None:
+def test_resubmit_pattern_sends_every_unmeasured_cell(study: Study, capsys) -> None:
     assert run(["resubmit", "mine", "ddp-2gpu-*", "--json"]) == 0
     assert len(sent_again(capsys)) == 2
 
 
-def test_both_kinds_at_once(study: Study, capsys) -> None:
+def test_resubmit_accepts_two_outcomes_at_once(study: Study, capsys) -> None:
     assert run(["resubmit", "mine", "--failed", "--timeout", "--json"]) == 0
     assert set(sent_again(capsys).values()) == {"failed before", "timeout before"}
 
@@ -85,24 +85,24 @@ def test_both_kinds_at_once(study: Study, capsys) -> None:
         (["ddp-8*"], 1, "no cell ddp-8* in mine"),
     ],
 )
-def test_what_cannot_be_sent_again_is_one_line(study, capsys, words, code, telling) -> None:
+def test_resubmit_impossible_request_is_one_line_error(study, capsys, words, code, telling) -> None:
     assert run(["resubmit", "mine", *words]) == code
     assert telling in capsys.readouterr().err.strip().splitlines()[-1]
 
 
-def test_nothing_to_send_is_said_and_no_error(study: Study, slurm: FakeSlurm, capsys) -> None:
+def test_resubmit_nothing_to_send_is_no_error(study: Study, slurm: FakeSlurm, capsys) -> None:
     slurm.answer("squeue", queued("101_0", "RUNNING", node="gr001") + queued("101_1", "PENDING"))
     assert run(["resubmit", "mine"]) == 0
     assert "every cell meant is measured, under way" in capsys.readouterr().out
 
 
-def test_a_study_that_does_not_say_where_it_was_sent_names_the_way_out(study, capsys) -> None:
+def test_resubmit_without_cluster_file_suggests_submit(study, capsys) -> None:
     study.cluster.unlink()
     assert run(["resubmit", "mine", "--failed"]) == 1
     assert "give the command that made it once more" in capsys.readouterr().err
 
 
-def test_every_outcome_without_a_number_can_be_asked_for() -> None:
+def test_resubmit_accepts_every_outcome_without_result() -> None:
     named = [outcome for outcomes in KINDS.values() for outcome in outcomes]
     assert sorted(named) == sorted(set(Outcome) - ALL_BUT)
 
@@ -111,7 +111,8 @@ def lost(slug: str, outcome: Outcome = Outcome.NODE_FAIL, node: str = "gr002") -
     return CellState(slug=slug, outcome=outcome, node=node)
 
 
-def test_lost_cells_are_tried_so_often_and_away_from_failed_nodes() -> None:
+def test_retries_are_limited_and_exclude_failed_nodes() -> None:
+    """Lost cells are retried up to the limit, without the nodes that failed."""
     states = [
         *(lost("a"), lost("b"), lost("c", Outcome.PREEMPTED, "gr003")),
         lost("d", Outcome.FAILED),
@@ -122,9 +123,7 @@ def test_lost_cells_are_tried_so_often_and_away_from_failed_nodes() -> None:
     assert nodes == ("gr001", "gr002")
 
 
-def test_a_retry_is_noted_and_comes_with_another_closing_job(
-    study: Study, slurm: FakeSlurm, capsys
-) -> None:
+def test_retry_is_recorded_and_adds_followup_job(study: Study, slurm: FakeSlurm, capsys) -> None:
     slurm.answer(
         "sacct", accounted("101_0", "NODE_FAIL", node="gr002") + accounted("101_1", "COMPLETED")
     )
@@ -140,7 +139,7 @@ def test_a_retry_is_noted_and_comes_with_another_closing_job(
     assert history.closing == ("103",)
 
 
-def test_the_closing_job_waits_for_all_and_asks_for_no_gpu(slurm: FakeSlurm, desk, capsys) -> None:
+def test_followup_job_waits_for_all_and_requests_no_gpu(slurm: FakeSlurm, desk, capsys) -> None:
     assert run(["submit", "-m", *WORDS[1:], "gpus=1,2", "collect_after=true", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["closing"] == "103"
     asked = sbatch_lines(slurm.scripts[2])
@@ -153,7 +152,7 @@ def test_the_closing_job_waits_for_all_and_asks_for_no_gpu(slurm: FakeSlurm, des
     ]
 
 
-def test_what_was_packed_is_packed_again_and_its_report_comes_again(
+def test_resubmit_of_pack_is_packed_with_followup_job(
     slurm: FakeSlurm, desk: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ("-m", *WORDS, "batch=32,64", "pack=true", "collect_after=true")
@@ -167,14 +166,14 @@ def test_what_was_packed_is_packed_again_and_its_report_comes_again(
     assert len([line for line in slurm.scripts[2].splitlines() if line.startswith("cell ")]) == 2
 
 
-def test_retries_bring_the_closing_job_too(slurm: FakeSlurm, capsys) -> None:
+def test_retries_option_adds_followup_job(slurm: FakeSlurm, capsys) -> None:
     assert run(["submit", *WORDS, "retries=2"]) == 0
     assert "then job 102 writes the report" in capsys.readouterr().out
     assert "resubmit mine --outputs" in slurm.scripts[1]
     assert "--lost --retries 2" in slurm.scripts[1]
 
 
-def test_cells_are_told_of_although_the_closing_job_is_refused(
+def test_refused_followup_job_still_reports_sent_cells(
     slurm: FakeSlurm, capsys: pytest.CaptureFixture[str]
 ) -> None:
     slurm.takes(1, "sbatch: error: no CPU jobs here")
@@ -186,7 +185,7 @@ def test_cells_are_told_of_although_the_closing_job_is_refused(
     assert "hpml-jobs collect mine" in last
 
 
-def test_burst_must_be_told_where_a_job_without_gpus_runs(slurm: FakeSlurm, capsys) -> None:
+def test_burst_followup_job_needs_cpu_partition(slurm: FakeSlurm, capsys) -> None:
     slurm.answer("sinfo")
     words = ["submit", "gpus=2", "workload=digits", "cluster=burst", "cluster.account=mine"]
     assert run([*words, "collect_after=true"]) == 2
@@ -196,7 +195,7 @@ def test_burst_must_be_told_where_a_job_without_gpus_runs(slurm: FakeSlurm, caps
     assert "partition=small" in sbatch_lines(slurm.scripts[1])
 
 
-def test_a_study_over_its_budget_is_not_sent(slurm: FakeSlurm, capsys) -> None:
+def test_study_over_budget_is_refused(slurm: FakeSlurm, capsys) -> None:
     assert run(["submit", *WORDS, "minutes=60", "cluster.gpu_hours_budget=1.5"]) == 2
     assert "ask for 2 GPU-hours at most; cluster.gpu_hours_budget is 1.5" in capsys.readouterr().err
     assert slurm.scripts == []
@@ -214,7 +213,7 @@ def test_a_study_over_its_budget_is_not_sent(slurm: FakeSlurm, capsys) -> None:
     assert "at most after 1 used or asked for by this study" in capsys.readouterr().err
 
 
-def test_jobs_are_cancelled_by_id_a_shared_one_once(study: Study, slurm: FakeSlurm, capsys) -> None:
+def test_cancel_uses_job_ids_and_shared_job_once(study: Study, slurm: FakeSlurm, capsys) -> None:
     slurm.answer("scancel")
     slurm.answer("sacct", "")
     slurm.answer("squeue", "")
@@ -229,7 +228,7 @@ def test_jobs_are_cancelled_by_id_a_shared_one_once(study: Study, slurm: FakeSlu
     assert jobs_of(states) == {"7": ["a", "b"]}
 
 
-def test_a_scancel_that_fails_is_said(slurm: FakeSlurm) -> None:
+def test_cancel_failure_is_reported(slurm: FakeSlurm) -> None:
     from hpml_jobs.status.cancel import cancel_jobs  # noqa: PLC0415
 
     slurm.answer("scancel", err="scancel: error: Kill job error: Access denied\n", code=1)
@@ -238,7 +237,7 @@ def test_a_scancel_that_fails_is_said(slurm: FakeSlurm) -> None:
     assert slurm.asked("scancel") == ["101_0 101_1"]
 
 
-def test_only_ones_own_run_on_this_machine_is_ended(slurm: FakeSlurm) -> None:
+def test_cancel_local_run_of_another_user_is_refused(slurm: FakeSlurm) -> None:
     from hpml_jobs.status.cancel import cancel_jobs  # noqa: PLC0415
 
     with pytest.raises(HpmlError, match=r"local-x-1 is not a run of yours on this machine"):

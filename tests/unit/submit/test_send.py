@@ -28,7 +28,7 @@ def sbatch_lines(text: str) -> set[str]:
     return {line[10:] for line in text.splitlines() if line.startswith("#SBATCH --")}
 
 
-def test_cells_of_one_shape_go_into_one_array(slurm: FakeSlurm) -> None:
+def test_cells_of_one_shape_form_one_array(slurm: FakeSlurm) -> None:
     made = plan("gpus=1,2,4", "batch=32,128,512")
     found = batches(made, made.cells)
     assert [array.shape.gpus_per_node for array in found] == [1, 2, 4]
@@ -36,7 +36,7 @@ def test_cells_of_one_shape_go_into_one_array(slurm: FakeSlurm) -> None:
     assert all(one.shape == array.shape for array in found for one in array.cells)
 
 
-def test_the_order_inside_an_array_is_random_but_seeded(slurm: FakeSlurm) -> None:
+def test_array_order_is_random_but_seeded(slurm: FakeSlurm) -> None:
     words = ("gpus=2", "batch=1,2,4,8,16,32,64,128")
     made = plan(*words)
     first, again = (
@@ -48,7 +48,7 @@ def test_the_order_inside_an_array_is_random_but_seeded(slurm: FakeSlurm) -> Non
     assert sorted(first) == [1, 2, 4, 8, 16, 32, 64, 128]
 
 
-def test_an_array_is_split_at_slurms_largest_index(slurm: FakeSlurm) -> None:
+def test_array_is_split_at_max_array_size(slurm: FakeSlurm) -> None:
     slurm.named("greene", max_array_size=3)
     made = plan("gpus=2", "repeats=8")
     assert [len(array.cells) for array in batches(made, made.cells)] == [3, 3, 2]
@@ -56,13 +56,13 @@ def test_an_array_is_split_at_slurms_largest_index(slurm: FakeSlurm) -> None:
     assert [len(array.cells) for array in batches(given, given.cells)] == [4, 4]
 
 
-def test_a_slurm_that_does_not_tell_its_limit_has_the_default(slurm: FakeSlurm) -> None:
+def test_max_array_size_not_reported_uses_default(slurm: FakeSlurm) -> None:
     slurm.answer("scontrol", code=1)
     made = plan("cluster=greene", "gpus=1", "repeats=1003")
     assert [len(array.cells) for array in batches(made, made.cells)] == [1001, 2]
 
 
-def test_the_script_asks_greene_for_what_the_cells_need(slurm: FakeSlurm) -> None:
+def test_greene_script_requests_resources_of_cells(slurm: FakeSlurm) -> None:
     made = plan("gpus=4", "batch=32,64", "gpu_type=v100", "study=mine")
     (array,) = batches(made, made.cells)
     asked = sbatch_lines(script(made, array))
@@ -74,7 +74,7 @@ def test_the_script_asks_greene_for_what_the_cells_need(slurm: FakeSlurm) -> Non
     assert f"output={made.study.slurm}/%A_%a_0_log.out" in asked
 
 
-def test_every_step_gets_its_cpus_and_dies_as_a_whole(slurm: FakeSlurm) -> None:
+def test_srun_step_has_cpus_and_kill_on_bad_exit(slurm: FakeSlurm) -> None:
     made = plan("gpus=2")
     (array,) = batches(made, made.cells)
     (step,) = [line for line in script(made, array).splitlines() if line.startswith("srun ")]
@@ -82,7 +82,7 @@ def test_every_step_gets_its_cpus_and_dies_as_a_whole(slurm: FakeSlurm) -> None:
     assert "-u -m submitit.core._submit" in step
 
 
-def test_torch_and_burst_are_asked_in_their_own_way(slurm: FakeSlurm) -> None:
+def test_torch_and_burst_scripts_use_their_own_options(slurm: FakeSlurm) -> None:
     slurm.answer("sinfo")
     made = plan("cluster=torch", "cluster.account=mine", "gpus=4", "gpu_type=h200")
     (array,) = batches(made, made.cells)
@@ -95,14 +95,14 @@ def test_torch_and_burst_are_asked_in_their_own_way(slurm: FakeSlurm) -> None:
     assert {"account=mine", "partition=g2-standard-24", "gres=gpu:2", "requeue"} <= asked
 
 
-def test_serial_studies_share_one_name_and_singleton(slurm: FakeSlurm) -> None:
+def test_isolated_study_uses_one_job_name_and_singleton(slurm: FakeSlurm) -> None:
     made = plan("gpus=1,2", "repeats=2", "cluster.isolate=serial", "study=mine")
     for array in batches(made, made.cells):
         asked = sbatch_lines(script(made, array))
         assert {"job-name=hpml-mine", "dependency=singleton", "array=0-1%1"} <= asked
 
 
-def test_several_nodes_learn_their_hosts_outside_the_container(slurm: FakeSlurm) -> None:
+def test_multi_node_hosts_are_resolved_outside_container(slurm: FakeSlurm) -> None:
     made = plan("gpus=8", "cluster.container.image=/i.sif", "cluster.container.overlay=/o.ext3")
     (array,) = batches(made, made.cells)
     lines = script(made, array).splitlines()
@@ -112,7 +112,7 @@ def test_several_nodes_learn_their_hosts_outside_the_container(slurm: FakeSlurm)
     assert "singularity exec --nv --overlay /o.ext3:ro /i.sif /bin/bash -c" in step
 
 
-def test_sending_keeps_a_line_before_and_after_each_sbatch(slurm: FakeSlurm) -> None:
+def test_send_writes_manifest_before_and_after_sbatch(slurm: FakeSlurm) -> None:
     made = plan("gpus=1,2", "repeats=2", "study=mine")
     jobs = send(made, made.cells)
     assert sorted(jobs.values()) == ["101_0", "101_1", "102_0", "102_1"]
@@ -126,13 +126,13 @@ def test_sending_keeps_a_line_before_and_after_each_sbatch(slurm: FakeSlurm) -> 
         assert folder.read().cell.slug == folder.slug
 
 
-def test_one_cell_is_a_plain_job(slurm: FakeSlurm) -> None:
+def test_single_cell_is_a_plain_job(slurm: FakeSlurm) -> None:
     made = plan("gpus=2")
     assert list(send(made, made.cells).values()) == ["101"]
     assert not any(line.startswith("array=") for line in sbatch_lines(slurm.scripts[0]))
 
 
-def test_what_is_planned_is_what_is_sent(slurm: FakeSlurm) -> None:
+def test_sent_script_equals_planned_script(slurm: FakeSlurm) -> None:
     made = plan("gpus=4", "repeats=3", "study=mine")
     (array,) = batches(made, made.cells)
     planned = script(made, array)
@@ -140,7 +140,7 @@ def test_what_is_planned_is_what_is_sent(slurm: FakeSlurm) -> None:
     assert slurm.scripts[0] == planned
 
 
-def test_a_refusal_has_slurms_words_and_keeps_what_was_sent_before(slurm: FakeSlurm) -> None:
+def test_refusal_has_slurm_message_and_keeps_earlier_jobs(slurm: FakeSlurm) -> None:
     slurm.takes(1, "sbatch: error: AssocMaxSubmitJobLimit\nsbatch: error: Batch job refused")
     made = plan("gpus=1,2,4", "repeats=2", "study=mine")
     with pytest.raises(SbatchRefusedError) as refused:
@@ -160,7 +160,7 @@ def test_a_refusal_has_slurms_words_and_keeps_what_was_sent_before(slurm: FakeSl
     assert set(again.because.values()) == {"not sent yet"}
 
 
-def test_nothing_to_send_asks_sbatch_nothing(slurm: FakeSlurm) -> None:
+def test_nothing_to_send_runs_no_sbatch(slurm: FakeSlurm) -> None:
     made = plan("gpus=1")
     assert send(made, []) == {}
     assert slurm.scripts == []
@@ -168,7 +168,7 @@ def test_nothing_to_send_asks_sbatch_nothing(slurm: FakeSlurm) -> None:
 
 
 @pytest.mark.parametrize("inside", [False, True])
-def test_a_surrounding_job_leaks_nothing_into_ours(
+def test_surrounding_job_environment_is_not_inherited(
     slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch, inside: bool
 ) -> None:
     leaking = {"SLURM_CPU_BIND": "x", "RANK": "3", "MASTER_ADDR": "h", "PET_NNODES": "2"}
@@ -186,7 +186,7 @@ def test_a_surrounding_job_leaks_nothing_into_ours(
     assert ("SBATCH_ACCOUNT" in seen) is not inside
 
 
-def test_the_own_environment_is_back_even_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_is_restored_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_JOB_ID", "17")
     with pytest.raises(RuntimeError), clean_environment():
         raise RuntimeError
@@ -194,7 +194,7 @@ def test_the_own_environment_is_back_even_after_a_failure(monkeypatch: pytest.Mo
         unchanged.delenv("SLURM_JOB_ID")  # raises unless it is there again
 
 
-def test_a_folder_that_slurm_cannot_write_logs_to_is_refused(slurm: FakeSlurm) -> None:
+def test_folder_unusable_for_slurm_logs_is_refused(slurm: FakeSlurm) -> None:
     made = plan("gpus=1", "outputs=100%")
     with pytest.raises(HpmlError, match=r"SLURM cannot write logs to a path with %"):
         send(made, made.cells)
@@ -205,7 +205,7 @@ def test_a_folder_that_slurm_cannot_write_logs_to_is_refused(slurm: FakeSlurm) -
     assert slurm.scripts == []
 
 
-def test_a_folder_that_others_may_write_to_is_refused(slurm: FakeSlurm) -> None:
+def test_folder_writable_by_others_is_refused(slurm: FakeSlurm) -> None:
     made = plan("gpus=1")
     made.study.slurm.chmod(0o777)
     with pytest.raises(HpmlError, match=r"others may write there, .* chmod 700 it"):

@@ -7,14 +7,14 @@ from hpml_jobs.worker.instruments.collectives import Ledger, by_dtype, by_kind, 
 from hpml_jobs.worker.instruments.timing import HostClock
 
 
-def test_bytes_are_elements_times_the_size_of_an_element():
+def test_bytes_are_elements_times_element_size():
     ledger = Ledger(HostClock())
     for dtype, size in ((torch.float32, 4), (torch.bfloat16, 2), (torch.int64, 8)):
         entry = ledger.begin("all_reduce", "gradients", torch.zeros(3, 5, dtype=dtype))
         assert (entry.elements, entry.bytes) == (15, 15 * size)
 
 
-def test_tensors_that_share_a_message_are_one_message():
+def test_tensors_sent_together_are_one_message():
     ledger = Ledger(HostClock())
     with noted(ledger, "broadcast", "buffers", torch.zeros(64), torch.zeros(36)):
         pass
@@ -23,12 +23,12 @@ def test_tensors_that_share_a_message_are_one_message():
     assert entry.end >= entry.start
 
 
-def test_without_a_ledger_nothing_is_noted():
+def test_no_ledger_records_nothing():
     with noted(None, "broadcast", "buffers", torch.zeros(1)):
         pass
 
 
-def test_messages_of_one_kind_and_size_are_one_line():
+def test_messages_of_one_kind_and_size_are_aggregated():
     ledger = Ledger(HostClock())
     for iteration in range(3):
         ledger.iteration = iteration
@@ -38,13 +38,13 @@ def test_messages_of_one_kind_and_size_are_one_line():
     assert [(m.bytes, m.count, m.busy_s) for m in found] == [(40, 3, 3.5), (80, 3, 7.5)]
 
 
-def test_tensors_are_grouped_by_dtype_in_their_order():
+def test_tensors_are_grouped_by_dtype_in_order():
     tensors = [torch.zeros(1), torch.zeros(2, dtype=torch.int64), torch.zeros(3)]
     assert [[len(t) for t in group] for group in by_dtype(tensors)] == [[1, 3], [2]]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64])
-def test_a_fingerprint_sees_one_bit(dtype):
+def test_fingerprint_detects_one_bit(dtype):
     one = torch.arange(6).reshape(2, 3).to(dtype)
     other = one.clone()
     assert fingerprint([one]) == fingerprint([other])
@@ -53,5 +53,5 @@ def test_a_fingerprint_sees_one_bit(dtype):
     assert fingerprint([one.t().contiguous()]) != fingerprint([one])
 
 
-def test_a_scalar_buffer_has_a_fingerprint():
+def test_fingerprint_accepts_scalar_buffer():
     assert fingerprint([torch.tensor(3)]) != fingerprint([torch.tensor(4)])

@@ -26,7 +26,7 @@ CIFAR = Workload(name="cifar", model="digits_cnn", data="cifar10", images=50, pa
 FOLDER = changed(CIFAR, name="folder", data="folder", classes=2, parameters=None)
 
 
-def test_digits_are_scikit_learns(tmp_path):
+def test_digits_match_scikit_learn(tmp_path):
     from sklearn.datasets import load_digits  # noqa: PLC0415 -- seconds
 
     pixels, labels = read_digits()
@@ -35,7 +35,7 @@ def test_digits_are_scikit_learns(tmp_path):
     assert np.array_equal(labels, expected_labels)
 
 
-def test_digits_facts(tmp_path):
+def test_digits_lengths_shapes_and_augmentation(tmp_path):
     data = open_data(changed(DIGITS, limit=None), tmp_path)
     assert data.found == length(data.train) == 20_480
     assert data.test is not None
@@ -49,7 +49,7 @@ def test_digits_facts(tmp_path):
     assert torch.equal(data.test[0][0], data.test[0][0])
 
 
-def test_limit_is_a_fixed_random_subset_with_a_fifth_for_testing(tmp_path):
+def test_limit_is_fixed_random_subset_with_a_fifth_for_test(tmp_path):
     first = open_data(DIGITS, tmp_path)
     again = open_data(DIGITS, tmp_path)
     assert first.found == 20_480
@@ -64,7 +64,7 @@ def test_limit_is_a_fixed_random_subset_with_a_fifth_for_testing(tmp_path):
         open_data(changed(DIGITS, limit=0), tmp_path)
 
 
-def test_another_length_than_submitted_shows_both(tmp_path):
+def test_length_other_than_submitted_shows_both(tmp_path):
     data = open_data(DIGITS, tmp_path)
     check_length(DIGITS, data)
     with pytest.raises(HpmlError, match=r"has 512 training images here, .* submitted with 700"):
@@ -73,7 +73,7 @@ def test_another_length_than_submitted_shows_both(tmp_path):
         check_length(changed(DIGITS, images=None), data)
 
 
-def test_synthetic(tmp_path):
+def test_synthetic_data_has_requested_lengths_and_shapes(tmp_path):
     made = changed(CIFAR, data="synthetic", images=1000, image_size=48, classes=7)
     data = open_data(made, tmp_path)
     assert (length(data.train), length(data.test)) == (1000, 200)
@@ -84,7 +84,7 @@ def test_synthetic(tmp_path):
         open_data(changed(made, images=None), tmp_path)
 
 
-def test_unknown_data_names_the_known(tmp_path):
+def test_unknown_data_set_lists_known_ones(tmp_path):
     with pytest.raises(HpmlError, match="cifar10, folder, digits, synthetic"):
         open_data(changed(DIGITS, data="mnist"), tmp_path)
 
@@ -134,7 +134,7 @@ def ask(workload, root, *more):
     )
 
 
-def test_cifar10_is_fetched_once_and_opened_without_download(little_cifar, tmp_path, capsys):
+def test_cifar10_is_downloaded_once(little_cifar, tmp_path, capsys):
     with pytest.raises(HpmlError, match=r"hpml-jobs fetch data.root="):
         open_data(CIFAR, tmp_path / "data")
     assert ask({"data": "cifar10", "limit": 20}, tmp_path / "data", "--download") == 0
@@ -148,7 +148,7 @@ def test_cifar10_is_fetched_once_and_opened_without_download(little_cifar, tmp_p
     assert label == 7
 
 
-def test_a_download_that_fails_is_one_line(little_cifar, tmp_path, capsys):
+def test_failed_download_is_one_line_error(little_cifar, tmp_path, capsys):
     little_cifar.unlink()
     assert ask({"data": "cifar10"}, tmp_path / "data", "--download") == 1
     lines = capsys.readouterr().err.strip().splitlines()
@@ -160,7 +160,7 @@ def paint(path, size):
     Image.new("RGB", size, (200, 30, 30)).save(path)
 
 
-def test_a_folder_of_images_of_any_size(tmp_path):
+def test_folder_images_of_any_size_are_resized(tmp_path):
     for number, size in enumerate([(32, 32), (40, 60), (20, 20)]):
         paint(tmp_path / "train" / "cat" / f"{number}.png", size)
         paint(tmp_path / "train" / "dog" / f"{number}.jpg", size)
@@ -174,7 +174,7 @@ def test_a_folder_of_images_of_any_size(tmp_path):
     assert length(open_data(FOLDER, tmp_path).test) == 2
 
 
-def test_a_folder_that_is_not_there(tmp_path):
+def test_missing_image_folder_is_an_error(tmp_path):
     with pytest.raises(HpmlError, match="must hold train/<class>/<image>"):
         open_data(FOLDER, tmp_path)
 
@@ -194,14 +194,14 @@ def own_data(tmp_path):
     return tmp_path
 
 
-def test_prepare_counts_own_data_and_keeps_its_prints_apart(own_data, capsys):
+def test_prepare_counts_user_data_and_separates_its_prints(own_data, capsys):
     assert ask({"data": "own_data:dataset", "limit": 12}, own_data) == 0
     out, err = capsys.readouterr()
     assert json.loads(out) == {"images": 30, "effective": 12, "parameters": 26_154}
     assert f"reading {own_data}" in err
 
 
-def test_prepare_without_torch_ends_with_its_own_code(tmp_path, monkeypatch, capsys):
+def test_prepare_without_torch_has_its_own_exit_code(tmp_path, monkeypatch, capsys):
     def fails(*_args, **_more):
         raise ModuleNotFoundError("no such module", name="torch")
 
@@ -220,7 +220,7 @@ def test_prepare_without_torch_ends_with_its_own_code(tmp_path, monkeypatch, cap
         ({"data": "folder"}, "must hold train/<class>/<image>"),
     ],
 )
-def test_prepare_says_a_problem_in_one_line(own_data, capsys, workload, words):
+def test_prepare_problem_is_one_line(own_data, capsys, workload, words):
     assert ask(workload, own_data) == 1
     out, err = capsys.readouterr()
     assert out == ""

@@ -32,7 +32,7 @@ from .conftest import DIGITS
         ("volta", "Tesla V100-SXM2-32GB"),
     ],
 )
-def test_kind_matches(kind, name):
+def test_gpu_type_matches_device_name(kind, name):
     assert is_kind(kind, name)
 
 
@@ -50,7 +50,7 @@ def test_kind_matches(kind, name):
         ("a100-40gb", "NVIDIA A100-SXM4-80GB"),
     ],
 )
-def test_kind_differs(kind, name):
+def test_gpu_type_differs_from_device_name(kind, name):
     assert not is_kind(kind, name)
 
 
@@ -74,7 +74,7 @@ CUDA12 = ["sm_50", "sm_60", "sm_70", "sm_75", "sm_80", "sm_86", "sm_90"]
         ((9, 0), ["gfx90a"], True),
     ],
 )
-def test_a_build_runs_on_a_card(capability, built_for, runs):
+def test_torch_build_supports_compute_capability(capability, built_for, runs):
     assert runs_on(capability, built_for) is runs
 
 
@@ -103,7 +103,7 @@ def gpu_cell(gpus=2, strategy=Strategy.DDP, kind="rtx8000"):
     return Cell(gpus=gpus, batch=32, strategy=strategy, workload=DIGITS, gpu_type=kind)
 
 
-def test_ddp_takes_its_own_card_and_dp_all(monkeypatch):
+def test_ddp_uses_its_own_gpu_and_dp_all(monkeypatch):
     fake = FakeCuda().install(monkeypatch)
     assert devices_for(gpu_cell(), 1) == (torch.device("cuda", 1),)
     assert fake.current == 1
@@ -111,20 +111,20 @@ def test_ddp_takes_its_own_card_and_dp_all(monkeypatch):
     assert devices_for(gpu_cell(strategy=Strategy.DP), 0) == both
 
 
-def test_fewer_cards_than_asked_for_shows_both_numbers(monkeypatch):
+def test_fewer_gpus_than_requested_shows_both_numbers(monkeypatch):
     FakeCuda(count=1).install(monkeypatch)
     for strategy in (Strategy.DDP, Strategy.DP):
         with pytest.raises(HpmlError, match=r"needs 2 GPU\(s\) on this node, torch sees 1"):
             devices_for(gpu_cell(strategy=strategy), 0)
 
 
-def test_another_kind_is_refused(monkeypatch):
+def test_other_gpu_type_is_refused(monkeypatch):
     FakeCuda(name="NVIDIA L40S", capability=(8, 9)).install(monkeypatch)
     with pytest.raises(HpmlError, match="gpu_type=l4 was asked for, GPU 0 is a NVIDIA L40S"):
         devices_for(gpu_cell(kind="l4"), 0)
 
 
-def test_a_card_that_this_torch_has_no_code_for_names_the_other_lock(monkeypatch):
+def test_gpu_unsupported_by_torch_names_other_lock_file(monkeypatch):
     FakeCuda(name="Tesla V100-SXM2-32GB", capability=(7, 0)).install(monkeypatch)
     with pytest.raises(HpmlError, match=r"capability 7\.0.*locks/worker-cuda12\.txt"):
         devices_for(gpu_cell(kind="v100"), 0)
@@ -149,7 +149,7 @@ class FakeDriver:
         return 4
 
 
-def test_an_older_driver_names_the_other_lock(monkeypatch):
+def test_old_driver_names_other_lock_file(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "pynvml", FakeDriver(12_040))
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     words = devices.why_no_cuda()
@@ -157,7 +157,7 @@ def test_an_older_driver_names_the_other_lock(monkeypatch):
     assert "needs CUDA 13.0: install locks/worker-cuda12.txt" in words
 
 
-def test_hidden_cards_and_a_build_without_cuda_are_told_apart(monkeypatch):
+def test_hidden_gpus_and_cpu_only_torch_have_own_messages(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "pynvml", FakeDriver(13_000))
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     assert "has 4 GPU(s)" in devices.why_no_cuda()
@@ -166,17 +166,17 @@ def test_hidden_cards_and_a_build_without_cuda_are_told_apart(monkeypatch):
     assert "build without CUDA; install locks/worker.txt" in devices.why_no_cuda()
 
 
-def test_cpu_is_the_cpu():
+def test_cpu_device_is_the_cpu():
     cell = Cell(gpus=1, batch=8, strategy=Strategy.SINGLE, workload=DIGITS, device=Device.CPU)
     assert devices_for(cell, 0) == (torch.device("cpu"),)
 
 
-def test_a_card_that_the_cell_before_is_still_leaving_is_waited_for() -> None:
+def test_gpu_still_held_by_previous_cell_is_awaited() -> None:
     told = iter([(4 * 10**9, 48 * 10**9), (47 * 10**9, 48 * 10**9)])
     await_free(0, lambda _: next(told), patience_s=0.01)
     assert list(told) == []
 
 
-def test_a_card_that_stays_occupied_is_refused_with_what_it_holds() -> None:
+def test_occupied_gpu_is_refused_with_its_memory_use() -> None:
     with pytest.raises(HpmlError, match=r"GPU 3 holds 44\.0 GB of other processes, for 0 s"):
         await_free(3, lambda _: (4 * 10**9, 48 * 10**9), patience_s=0)

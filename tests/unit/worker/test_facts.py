@@ -10,7 +10,7 @@ from hpml_jobs.worker.instruments import facts
 from .conftest import cpu_cell
 
 
-def test_what_is_read_on_a_cpu(monkeypatch):
+def test_facts_on_cpu_have_environment_and_versions(monkeypatch):
     monkeypatch.setenv("HPML_JOBS_SLURM", json.dumps({"SLURM_JOB_ID": "17", "SLURM_NNODES": "1"}))
     monkeypatch.setenv("NCCL_DEBUG", "INFO")
     monkeypatch.setenv("APPTAINER_CONTAINER", "/images/torch.sif")
@@ -28,7 +28,7 @@ def test_what_is_read_on_a_cpu(monkeypatch):
     assert found.driver is None  # not asked for on a CPU
 
 
-def test_what_cannot_be_read_is_missing_with_its_reason(monkeypatch):
+def test_unreadable_facts_are_missing_with_reason(monkeypatch):
     monkeypatch.setenv("HPML_JOBS_SLURM", "{half")
     monkeypatch.setenv("PATH", "/nowhere")
     cell = cpu_cell(strategy=Strategy.SINGLE, device=Device.CUDA)
@@ -40,7 +40,7 @@ def test_what_cannot_be_read_is_missing_with_its_reason(monkeypatch):
     assert found.slurm == {}
 
 
-def test_a_package_inside_another_checkout_is_not_that_checkout(monkeypatch, tmp_path):
+def test_commit_of_enclosing_checkout_is_not_reported(monkeypatch, tmp_path):
     monkeypatch.setattr(facts.hpml_jobs, "__file__", str(tmp_path / "__init__.py"))
     with pytest.raises(RuntimeError, match="no checkout of hpml_jobs"):
         facts._commit()

@@ -34,7 +34,7 @@ def wrapped(error: Exception) -> Exception:
         OSError(12, "Cannot allocate memory"),
     ],
 )
-def test_out_of_memory_bare_and_wrapped(error):
+def test_out_of_memory_is_recognized_bare_and_wrapped(error):
     assert is_oom(error)
     assert is_oom(wrapped(error))
 
@@ -49,7 +49,7 @@ def test_out_of_memory_bare_and_wrapped(error):
         (ValueError("No module named 'torch'"), False),
     ],
 )
-def test_a_missing_torch_is_known_by_the_module_not_by_the_words(error, lacks):
+def test_missing_torch_is_recognized_by_module_name(error, lacks):
     assert lacks_torch(error) is lacks
     assert lacks_torch(wrapped(error)) is lacks
 
@@ -58,17 +58,17 @@ def test_a_missing_torch_is_known_by_the_module_not_by_the_words(error, lacks):
     "error",
     [ValueError("out of memory"), RuntimeError("shape mismatch"), HpmlError("out of memory")],
 )
-def test_other_errors_are_not(error):
+def test_other_errors_are_not_out_of_memory(error):
     assert not is_oom(error)
 
 
-def test_the_allocator_of_this_torch_says_what_we_listen_for():
+def test_torch_allocator_error_is_recognized_as_oom():
     with pytest.raises(RuntimeError) as caught:
         torch.empty(10**15)
     assert is_oom(caught.value)
 
 
-def test_a_loader_workers_error_is_told_by_its_last_line():
+def test_loader_worker_error_is_reported_by_its_last_line():
     error = RuntimeError(
         "Caught FileNotFoundError in DataLoader worker process 0.\nOriginal Traceback:\n"
         "  File x\nFileNotFoundError: [Errno 2] No such file: 'cat.png'\n"
@@ -76,7 +76,7 @@ def test_a_loader_workers_error_is_told_by_its_last_line():
     assert reason_of(error) == "FileNotFoundError: [Errno 2] No such file: 'cat.png'"
 
 
-def test_parameters_that_ddp_waits_for_in_vain_are_told_with_the_remedy():
+def test_ddp_unused_parameters_are_reported_with_fix():
     error = RuntimeError(
         "Expected to have finished reduction in the prior iteration before starting a new one. x\n"
         "Parameter indices which did not receive grad for rank 0: 2 3\nIn addition, y"
@@ -86,7 +86,7 @@ def test_parameters_that_ddp_waits_for_in_vain_are_told_with_the_remedy():
     assert told.endswith("Parameter indices which did not receive grad for rank 0: 2 3")
 
 
-def test_reason_is_one_line_and_our_own_words_stand_alone():
+def test_reason_is_one_line_and_own_errors_have_no_prefix():
     assert reason_of(HpmlError("a\nb")) == "a b"
     assert reason_of(KeyError()) == "KeyError"
     found = describe(HpmlError("no data"), 3)
@@ -94,7 +94,7 @@ def test_reason_is_one_line_and_our_own_words_stand_alone():
     assert "HpmlError: no data" in found.traceback
 
 
-def test_a_process_dies_with_its_parent():
+def test_process_dies_with_its_parent():
     child = "from hpml_jobs.core.processes import *; die_with_parent(); import time; time.sleep(60)"
     parent = (
         "import subprocess, sys, time\n"

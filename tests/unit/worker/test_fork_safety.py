@@ -7,7 +7,7 @@ from hpml_jobs.worker import fork_safety as forking
 from hpml_jobs.worker.fork_safety import await_idle_threads
 
 
-def test_a_thread_that_works_is_awaited_and_one_that_sleeps_is_not(monkeypatch):
+def test_working_thread_is_awaited_and_sleeping_one_is_not(monkeypatch):
     monkeypatch.setattr(forking, "PATIENCE_S", 60.0)
     over, ended, asleep = threading.Event(), threading.Event(), threading.Event()
 
@@ -32,7 +32,7 @@ def test_a_thread_that_works_is_awaited_and_one_that_sleeps_is_not(monkeypatch):
             thread.join()
 
 
-def test_a_thread_that_never_sleeps_is_awaited_for_a_moment_only(monkeypatch):
+def test_busy_thread_is_awaited_for_limited_time(monkeypatch):
     monkeypatch.setattr(forking, "PATIENCE_S", 0.05)
     over = threading.Event()
 

@@ -65,7 +65,7 @@ def slow_output(accumulator, weight_scale, output_scale=OUTPUT_SCALE):
 
 @pytest.mark.parametrize("per_channel", [False, True])
 @pytest.mark.parametrize("bias", [False, True])
-def test_a_convolution_with_stride_and_padding(bias, per_channel):
+def test_convolution_with_stride_and_padding_matches_reference(bias, per_channel):
     torch.manual_seed(1)
     module = nn.Conv2d(2, 3, (3, 2), stride=(2, 1), padding=(1, 2), bias=bias)
     layer = integer_layer(nn.Sequential(module), per_channel=per_channel)
@@ -93,7 +93,7 @@ def test_a_convolution_with_stride_and_padding(bias, per_channel):
 
 
 @pytest.mark.parametrize("per_channel", [False, True])
-def test_relu_pooling_and_flattening_after_a_convolution(per_channel):
+def test_relu_pool_and_flatten_after_convolution_match(per_channel):
     torch.manual_seed(2)
     tail = (nn.ReLU(inplace=True), nn.MaxPool2d(2, padding=1), nn.Dropout(), nn.Flatten())
     module = nn.Conv2d(1, 3, 3, bias=False)
@@ -114,7 +114,7 @@ def test_relu_pooling_and_flattening_after_a_convolution(per_channel):
 
 
 @pytest.mark.parametrize("per_channel", [False, True])
-def test_a_linear_layer_with_a_bias(per_channel):
+def test_linear_layer_with_bias_matches_reference(per_channel):
     torch.manual_seed(3)
     module = nn.Linear(50, 4)
     layer = integer_layer(nn.Sequential(module), per_channel=per_channel, output_scale=0.004)
@@ -129,7 +129,7 @@ def test_a_linear_layer_with_a_bias(per_channel):
     assert layer.told().clipped > 0  # the scale is too small for these values
 
 
-def test_products_of_the_largest_integers_are_exact():
+def test_products_of_largest_integers_are_exact():
     for left, right in product((-128, 127), repeat=2):
         sums = multiply(
             torch.full((5, 1200), left, dtype=torch.int8),
@@ -139,7 +139,7 @@ def test_products_of_the_largest_integers_are_exact():
         assert sums.unique().tolist() == [1200 * left * right]
 
 
-def test_products_are_exact_where_the_processor_has_no_such_instruction():
+def test_products_are_exact_without_int8_instructions():
     code = (
         "import torch; from hpml_jobs.worker.quantization.products import multiply\n"
         "torch.manual_seed(0)\n"
@@ -151,7 +151,7 @@ def test_products_are_exact_where_the_processor_has_no_such_instruction():
     assert done.returncode == 0
 
 
-def test_only_int8_enters_a_layer():
+def test_layer_accepts_only_int8():
     layer = integer_layer(nn.Sequential(nn.Linear(4, 2)))
     with pytest.raises(HpmlError, match=r"the input of 0 is torch\.float32, not int8"):
         layer(torch.ones(1, 4))
@@ -159,7 +159,7 @@ def test_only_int8_enters_a_layer():
         layer(int8_values(1, 2, 4))
 
 
-def test_accumulators_and_biases_that_could_leave_32_bits_are_refused():
+def test_accumulator_or_bias_beyond_32_bits_is_refused():
     model = nn.Sequential(nn.Linear(4, 2))
     with torch.no_grad():
         model[0].weight.fill_(1e-3)
@@ -172,7 +172,7 @@ def test_accumulators_and_biases_that_could_leave_32_bits_are_refused():
         integer_layer(model)
 
 
-def test_a_network_hands_integers_from_layer_to_layer():
+def test_network_passes_integers_between_layers():
     torch.manual_seed(4)
     model = nn.Sequential(
         nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU()), nn.Flatten(), nn.Identity(), nn.Linear(8, 3)
@@ -212,12 +212,12 @@ def test_a_network_hands_integers_from_layer_to_layer():
         (nn.Sequential(nn.ReLU()), "no layer with weights"),
     ],
 )
-def test_an_unsupported_layer_is_named_with_what_is_supported(model, words):
+def test_unsupported_layer_is_named_with_supported_ones(model, words):
     with pytest.raises(HpmlError, match=f"{words}.*quantization understands Conv2d"):
         chain(model)
 
 
-def test_a_module_that_stands_twice_counts_twice():
+def test_module_used_twice_is_chained_twice():
     relu = nn.ReLU()
     (first, second) = chain(nn.Sequential(nn.Linear(2, 2), relu, nn.Linear(2, 2), relu)).stages
     assert first.then == second.then == (relu,)

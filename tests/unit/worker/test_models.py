@@ -24,32 +24,32 @@ from .conftest import DIGITS, changed
         ("lenet_bias", 10, 61_780),
     ],
 )
-def test_parameters(name, classes, parameters):
+def test_model_has_expected_parameters_and_output(name, classes, parameters):
     model = models.BUILDERS[name](classes)
     assert models.count(model) == parameters
     assert model(torch.zeros(2, 3, 32, 32)).shape == (2, classes)
 
 
-def test_what_ddp_will_send_for_the_cifar_resnet():
+def test_cifar_resnet_gradient_bytes_under_ddp():
     found = models.describe("resnet18_cifar", models.resnet18_cifar(10))
     assert found.gradient_bytes == 44_695_848
     assert found.buffer_bytes == 38_560
     assert found.tensors == 62
 
 
-def test_another_count_than_promised_shows_both():
+def test_parameter_count_mismatch_shows_both():
     with pytest.raises(HpmlError, match=r"digits_cnn has 26,154 parameters, .* says 11,173,962"):
         models.build(changed(DIGITS, parameters=11_173_962))
 
 
-def test_unknown_model_and_loss_name_the_known_ones():
+def test_unknown_model_and_loss_list_known_ones():
     with pytest.raises(HpmlError, match="resnet18_cifar, resnet18, vgg11_bn, digits_cnn"):
         models.build(changed(DIGITS, model="alexnet"))
     with pytest.raises(HpmlError, match="there is cross_entropy"):
         models.build_loss(changed(DIGITS, loss="hinge"))
 
 
-def test_the_loss_is_a_mean_over_the_batch():
+def test_loss_is_mean_over_the_batch():
     loss = models.build_loss(DIGITS)
     outputs, targets = torch.randn(4, 10), torch.tensor([1, 2, 3, 4])
     assert loss(outputs, targets) == pytest.approx(nn.CrossEntropyLoss()(outputs, targets).item())
@@ -65,7 +65,7 @@ def own_module(tmp_path, monkeypatch):
     return write
 
 
-def test_own_model_takes_classes_if_it_wants_them(own_module):
+def test_user_model_receives_classes_if_it_accepts_them(own_module):
     own_module(
         "own_models",
         "from torch import nn\n"
@@ -89,7 +89,7 @@ def test_own_model_takes_classes_if_it_wants_them(own_module):
         models.build(changed(workload, model="own_models:missing"))
 
 
-def test_own_code_that_does_not_import_is_named(own_module):
+def test_user_code_import_error_is_named(own_module):
     own_module("own_broken", "import no_such_package\n")
     with pytest.raises(HpmlError, match=r"workload.model=own_broken:build: .*no_such_package"):
         models.build(changed(DIGITS, model="own_broken:build"))

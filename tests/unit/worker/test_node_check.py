@@ -20,19 +20,19 @@ def told(file: CellFile) -> dict[str, Finding]:
     return {finding.about: finding for finding in look(file)}
 
 
-def test_a_node_that_can_measure_has_no_problem() -> None:
+def test_working_node_has_no_problem() -> None:
     found = told(FILE)
     assert {about for about, one in found.items() if one.level is Level.PROBLEM} == set()
     assert "26,154 parameters" in found["node data"].seen
 
 
-def test_another_version_of_ours_is_a_problem() -> None:
+def test_other_package_version_is_a_problem() -> None:
     found = told(msgspec.structs.replace(FILE, hpml_jobs="0.0.1"))["node versions"]
     assert found.level is Level.PROBLEM
     assert found.remedy.startswith("install 0.0.1")
 
 
-def test_data_that_the_node_does_not_see_is_a_problem() -> None:
+def test_data_missing_on_node_is_a_problem() -> None:
     absent = msgspec.structs.replace(FILE.cell.workload, data="cifar10", name="there")
     cell = msgspec.structs.replace(FILE.cell, workload=absent)
     found = told(msgspec.structs.replace(FILE, cell=cell))
@@ -40,7 +40,7 @@ def test_data_that_the_node_does_not_see_is_a_problem() -> None:
     assert found["devices"].level is Level.OK
 
 
-def test_a_gpu_that_is_not_there_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_gpu_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     cell = msgspec.structs.replace(FILE.cell, device=Device.CUDA)
     found = told(msgspec.structs.replace(FILE, cell=cell))["devices"]
@@ -48,7 +48,7 @@ def test_a_gpu_that_is_not_there_is_a_problem(monkeypatch: pytest.MonkeyPatch) -
     assert "device=cuda" in found.seen
 
 
-def test_the_answer_is_a_file(tmp_path: Path) -> None:
+def test_node_check_writes_its_answer_file(tmp_path: Path) -> None:
     asked, answer = tmp_path / "asked.json", tmp_path / "answer.json"
     write_whole(asked, encode(FILE))
     assert main(str(asked), str(answer)) == 0
@@ -56,5 +56,5 @@ def test_the_answer_is_a_file(tmp_path: Path) -> None:
     assert "devices" in {finding.about for finding in said.findings}
 
 
-def test_torchvision_may_name_no_torch() -> None:
+def test_torchvision_without_torch_requirement_is_accepted() -> None:
     assert torch_wanted(["numpy"]) is None

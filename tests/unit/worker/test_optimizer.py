@@ -32,20 +32,20 @@ def strategy(gpus: int) -> Strategy:
     return Strategy.DDP if gpus > 1 else Strategy.SINGLE
 
 
-def test_plain_holds_the_workloads_rate_whatever_the_batch():
+def test_plain_keeps_workload_rate_at_any_batch():
     assert set(rates(Recipe())) == {LR}
 
 
 @pytest.mark.parametrize(("gpus", "batch", "k"), [(4, 128, 4), (2, 32, 0.5), (1, 128, 1)])
-def test_scaled_multiplies_the_rate_as_the_global_batch_is_multiplied(gpus, batch, k):
+def test_scaled_multiplies_rate_with_global_batch(gpus, batch, k):
     assert set(rates(Recipe(name="scaled", scaled=True), gpus=gpus, batch=batch)) == {k * LR}
 
 
-def test_the_reference_batch_is_the_one_the_rate_was_chosen_for():
+def test_reference_batch_is_where_rate_is_unscaled():
     assert set(rates(Recipe(name="scaled", scaled=True, reference_batch=256))) == {2 * LR}
 
 
-def test_warmup_begins_with_the_workloads_rate_and_adds_the_same_amount_in_every_iteration():
+def test_warmup_starts_at_workload_rate_and_is_linear():
     """Section 2.2: from eta to k eta in constant increments, then k eta."""
     found = rates(Recipe(name="warmup", scaled=True, warmup_epochs=2))
     k, warming = 4, 2 * ITERATIONS
@@ -55,22 +55,22 @@ def test_warmup_begins_with_the_workloads_rate_and_adds_the_same_amount_in_every
     assert found[warming] == pytest.approx(k * LR)
 
 
-def test_a_part_of_an_epoch_is_a_warmup_too():
+def test_warmup_of_fractional_epochs_is_accepted():
     found = rates(Recipe(name="warmup", scaled=True, warmup_epochs=0.5))
     assert found[4] < found[5] == pytest.approx(4 * LR)
 
 
-def test_the_least_warmup_is_one_iteration():
+def test_shortest_warmup_is_one_iteration():
     found = rates(Recipe(name="warmup", scaled=True, warmup_epochs=0.01))
     assert found[0] == LR
     assert set(found[1:]) == {4 * LR}
 
 
-def test_nothing_is_warmed_up_to_a_smaller_rate():
+def test_no_warmup_to_a_smaller_rate():
     assert set(rates(Recipe(name="warmup", scaled=True, warmup_epochs=2), batch=16)) == {LR / 2}
 
 
-def test_the_rate_drops_to_a_tenth_after_the_given_epochs():
+def test_rate_drops_to_a_tenth_after_given_epochs():
     """Section 5.1: divided by ten after epochs 30, 60 and 80 of 90."""
     recipe = Recipe(name="all", scaled=True, warmup_epochs=1, drop_epochs=(3, 4))
     found = rates(recipe)
@@ -84,7 +84,7 @@ def network() -> nn.Module:
 
 
 @pytest.mark.parametrize("decay", [True, False])
-def test_without_norm_decay_batchnorms_own_parameters_are_not_shrunk(decay):
+def test_no_norm_decay_leaves_batchnorm_parameters_unshrunk(decay):
     """With zero gradients one step shrinks by lr x decay, and spares what is not decayed."""
     model = network()
     recipe = Recipe(name="goyal", decay_norm=decay)
@@ -102,7 +102,7 @@ def test_without_norm_decay_batchnorms_own_parameters_are_not_shrunk(decay):
         torch.testing.assert_close(parameter.detach(), old if kept else old * shrink)
 
 
-def test_torchs_momentum_needs_no_correction_when_the_rate_changes():
+def test_momentum_needs_no_correction_at_rate_changes():
     """Remark 2: v = m v + eta g needs v scaled by eta'/eta; torch's u = m u + g does not."""
     momentum, changing = 0.9, [0.1, 0.2, 0.4, 0.1]
     gradients = [1.0, -0.5, 2.0, 0.3]

@@ -46,7 +46,7 @@ def ledger(*collectives: tuple[int, str, str, int, int]) -> Ledger:
     return found
 
 
-def test_overlapping_buckets_count_once_and_only_the_end_is_exposed():
+def test_overlapped_buckets_count_once_and_only_tail_is_exposed():
     # batch 10, copied 12, forward 32, backward returned 72, exchanged 72, stepped 80
     moments = [Iteration(10, 12, 32, 72, 72, 80).moments]
     seen = ledger(
@@ -75,14 +75,14 @@ def test_overlapping_buckets_count_once_and_only_the_end_is_exposed():
     assert found.served_s.tolist() == pytest.approx([0.003, 0.015, 0.005, 0.008])
 
 
-def test_an_earlier_bucket_that_ends_last_is_exposed_too():
+def test_earlier_bucket_that_ends_last_is_exposed():
     moments = [Iteration(0, 0, 10, 50, 50, 50).moments]
     seen = ledger((0, "all_reduce", "gradients", 20, 48), (0, "all_reduce", "gradients", 30, 40))
     found = split_phases(epoch(moments, 50), moments, seen, overlaps=True)
     assert found.phases.comm_exposed_s == pytest.approx(0.018)
 
 
-def test_by_hand_nothing_overlaps_and_packing_is_told_by_itself():
+def test_no_overlap_exposes_all_and_separates_packing():
     # backward returned at 40; flatten until 42, all-reduce until 52, copy back until 55
     moments = [Iteration(0, 1, 11, 40, 55, 60).moments]
     seen = ledger((0, "all_reduce", "gradients", 42, 52))
@@ -95,7 +95,7 @@ def test_by_hand_nothing_overlaps_and_packing_is_told_by_itself():
     assert sum(phases.parts_s) == pytest.approx(0.060)
 
 
-def test_two_iterations_are_counted_each_by_itself():
+def test_two_iterations_are_counted_separately():
     moments = [Iteration(1, 2, 3, 9, 9, 10).moments, Iteration(12, 13, 14, 20, 20, 21).moments]
     seen = ledger((0, "all_reduce", "gradients", 5, 8), (1, "all_reduce", "gradients", 16, 19))
     found = split_phases(epoch(moments, 22), moments, seen, overlaps=True)
@@ -113,14 +113,14 @@ def training(tmp_path, monkeypatch):
     return make_training(cell, Single(cell, this_place(cell), CPU), tmp_path)
 
 
-def test_a_real_epoch_closes_within_one_percent(training):
+def test_real_epoch_phases_close_within_one_percent(training):
     found = instrumented_epoch(training, 0).epoch
     assert found.phases is not None
     assert found.closure < 0.01
     assert sum(found.phases.parts_s) == pytest.approx(found.epoch_s, rel=0.01)
 
 
-def test_a_deliberately_wrong_clock_is_caught(training, monkeypatch):
+def test_wrong_clock_fails_closure(training, monkeypatch):
     class Slow(HostClock):
         def seconds(self, first, then):
             return 0.9 * super().seconds(first, then)
@@ -131,7 +131,7 @@ def test_a_deliberately_wrong_clock_is_caught(training, monkeypatch):
     assert "closure" in failed(with_instrumented(wrong))
 
 
-def test_a_dropped_phase_is_caught(training):
+def test_dropped_phase_fails_closure(training):
     whole = instrumented_epoch(training, 0).epoch
     dropped = msgspec.structs.replace(whole.phases, backward_s=0.0)
     with pytest.raises(InvalidRecordError, match="is not that of the phases"):

@@ -27,7 +27,7 @@ def ran(*sizes: int) -> Ran:
     return Ran(epoch, Times([], [], 0), torch.zeros(2), [], ledger=ledger)
 
 
-def test_on_a_cpu_operators_are_computation_and_gloos_spans_are_communication():
+def test_cpu_trace_splits_operators_and_gloo_communication():
     trace = [
         event("aten::conv2d", 0, 3000),  # 2 ms of it in the window
         event("aten::convolution", 1500, 2500),  # inside the first
@@ -50,7 +50,7 @@ def test_on_a_cpu_operators_are_computation_and_gloos_spans_are_communication():
     assert (found.instruments_messages, found.instruments_bytes) == (2, 4040)
 
 
-def test_on_a_gpu_only_what_the_device_did_counts():
+def test_gpu_trace_counts_device_events_only():
     trace = [
         WINDOW,
         event("aten::conv2d", 1000, 10_000),
@@ -67,7 +67,7 @@ def test_on_a_gpu_only_what_the_device_did_counts():
     assert (found.messages, found.message_bytes) == (1, None)
 
 
-def test_a_trace_without_the_window_is_refused():
+def test_trace_without_measured_window_is_refused():
     with pytest.raises(ValueError, match="no window"):
         events_of([event("aten::mm", 0, 1)])
 

@@ -24,12 +24,12 @@ def scale_of(rows, bound, percentile=99.9):
     return scales("the values", statistics("the values", rows, percentile), bound).tolist()
 
 
-def test_range_is_the_largest_absolute_value():
+def test_range_bound_is_largest_absolute_value():
     assert scale_of(KNOWN, Bound.RANGE) == [4 / 127]
     assert scale_of(-KNOWN, Bound.RANGE) == [4 / 127]
 
 
-def test_sigma_is_the_end_further_from_zero():
+def test_sigma_bound_is_end_further_from_zero():
     sigma = 3.5**0.5
     assert scale_of(KNOWN, Bound.SIGMA) == pytest.approx([(1 + 3 * sigma) / 127])
     assert scale_of(-KNOWN, Bound.SIGMA) == pytest.approx([(1 + 3 * sigma) / 127])
@@ -38,19 +38,19 @@ def test_sigma_is_the_end_further_from_zero():
 @pytest.mark.parametrize(
     ("percentile", "bound"), [(100, 1000), (99.9, 999), (99.85, 999), (50, 500), (0.01, 1)]
 )
-def test_the_percentile_covers_at_least_so_many_of_the_absolute_values(percentile, bound):
+def test_percentile_bound_covers_at_least_its_share(percentile, bound):
     values = torch.arange(1, 1001).float() * torch.tensor([1, -1]).repeat(500)
     assert scale_of(values.reshape(1, -1), Bound.PERCENTILE, percentile) == [bound / 127]
 
 
-def test_a_scale_for_every_row():
+def test_per_channel_scale_is_one_per_row():
     rows = torch.stack([KNOWN[0], 2 * KNOWN[0], -3 * KNOWN[0]])
     for bound in Bound:
         one = scale_of(KNOWN, bound)[0]
         assert scale_of(rows, bound) == pytest.approx([one, 2 * one, 3 * one])
 
 
-def test_integers_are_the_nearest_and_clipped():
+def test_integers_are_rounded_and_clipped():
     integers = nearest(torch.tensor([0.24, 0.26, -0.26, 100.0, -100.0]), torch.tensor(0.5))
     assert integers.tolist() == [0, 1, -1, 200, -200]
     assert beyond(integers) == 2
@@ -59,12 +59,12 @@ def test_integers_are_the_nearest_and_clipped():
 
 
 @pytest.mark.parametrize("bad", [0.5, float("nan")])
-def test_what_is_no_integer_is_refused(bad):
+def test_non_integer_value_is_refused(bad):
     with pytest.raises(HpmlError, match=r"the outputs of fc1 are not all integers in -128…127"):
         int8("the outputs of fc1", torch.tensor([1.0, bad]))
 
 
-def test_what_does_not_fit_into_32_bits_is_refused():
+def test_value_beyond_32_bits_is_refused():
     assert int32("it", torch.tensor([2.0**31 - 1, -5.0], dtype=torch.float64)).dtype is torch.int32
     for bad in (2.0**31, float("nan")):
         with pytest.raises(HpmlError, match=r"the bias of fc3 reach .* fit into 32 bits"):
@@ -72,7 +72,7 @@ def test_what_does_not_fit_into_32_bits_is_refused():
 
 
 @pytest.mark.parametrize("bound", Bound)
-def test_a_scale_of_zero_names_whose(bound):
+def test_zero_scale_error_names_the_tensor(bound):
     with pytest.raises(HpmlError, match=r"the weights of conv1 are all 0: their scale would be 0"):
         scales("the weights of conv1", statistics("", torch.zeros(1, 5), 99.9), bound)
     rows = torch.stack([KNOWN[0], torch.zeros(4)])
@@ -80,7 +80,7 @@ def test_a_scale_of_zero_names_whose(bound):
         scales("the weights of fc1", statistics("", rows, 99.9), bound)
 
 
-def test_a_percentile_of_zeros_is_no_constant():
+def test_percentile_of_zero_is_refused():
     sparse = torch.tensor([[0.0] * 9 + [5.0]])
     with pytest.raises(HpmlError, match=r"0 up to the percentile.*quantize\.percentile"):
         scale_of(sparse, Bound.PERCENTILE, 90)
@@ -88,13 +88,13 @@ def test_a_percentile_of_zeros_is_no_constant():
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-def test_values_that_are_not_finite_name_whose(bad):
+def test_non_finite_values_error_names_the_tensor(bad):
     with pytest.raises(HpmlError, match=r"the weights of fc2 are not all finite"):
         statistics("the weights of fc2", torch.tensor([[1.0, bad]]), 99.9)
 
 
 @pytest.mark.parametrize("bound", [Bound.RANGE, Bound.PERCENTILE])
-def test_a_scale_per_channel_is_never_worse_for_weights(bound):
+def test_per_channel_scale_is_never_worse_for_weights(bound):
     torch.manual_seed(0)
     layer = torch.nn.Conv2d(3, 8, 5)
     with torch.no_grad():
@@ -114,7 +114,7 @@ def test_a_scale_per_channel_is_never_worse_for_weights(bound):
     assert (len(same[0].scales), len(same[1].scales)) == (1, 2)
 
 
-def test_spreads_are_those_of_weights_images_and_what_the_next_layer_gets():
+def test_spreads_cover_weights_inputs_and_layer_outputs():
     model = torch.nn.Sequential(torch.nn.Linear(2, 1, bias=False), torch.nn.ReLU())
     with torch.no_grad():
         model[0].weight.copy_(torch.tensor([[1.0, -1.0]]))

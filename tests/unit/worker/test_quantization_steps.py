@@ -54,7 +54,7 @@ def found(trained):
         return quantize(*trained, ASKED)
 
 
-def test_every_step_is_there_and_the_lab_s_order(found):
+def test_steps_are_complete_and_in_lab_order(found):
     assert [(step.what, step.bound, step.per_channel) for step in found.steps] == [
         ("fp32", None, False),
         *(
@@ -69,7 +69,7 @@ def test_every_step_is_there_and_the_lab_s_order(found):
     assert all(step.samples == 297 for step in found.steps)
 
 
-def test_accuracy_is_kept(found):
+def test_quantized_accuracy_is_close_to_fp32(found):
     fp32, *others = found.steps
     assert fp32.accuracy > 0.85
     for step in others:  # 3-sigma cuts off what matters, as the lab is to show
@@ -79,7 +79,7 @@ def test_accuracy_is_kept(found):
     assert found.reference.accuracy >= fp32.accuracy - 0.02
 
 
-def test_bytes_are_those_of_what_is_stored(found):
+def test_bytes_are_of_stored_tensors(found):
     bytes_of = {(step.what, step.per_channel): step.bytes for step in found.steps}
     channels = sum(CHANNELS.values())
     assert bytes_of == {
@@ -93,7 +93,7 @@ def test_bytes_are_those_of_what_is_stored(found):
     assert found.reference.bytes == WEIGHTS + (4 + 8) * channels + 4 * 10
 
 
-def test_layers_tell_their_scales_and_what_the_test_images_did_to_them(found):
+def test_layers_report_scales_accumulators_and_clipping(found):
     for step in found.steps:
         assert [layer.name for layer in step.layers] == (LAYERS if step.what == "integers" else [])
         for layer in step.layers:
@@ -110,7 +110,7 @@ def test_layers_tell_their_scales_and_what_the_test_images_did_to_them(found):
     assert sum(layer.weights_clipped for layer in sigma.layers) > 0
 
 
-def test_spreads_are_of_all_weights_the_input_and_all_outputs(found):
+def test_spreads_cover_all_weights_inputs_and_outputs(found):
     assert [(one.layer, one.what) for one in found.spreads] == [
         *((name, "weights") for name in LAYERS),
         *((name, "activations") for name in ["input", *LAYERS]),
@@ -121,7 +121,7 @@ def test_spreads_are_of_all_weights_the_input_and_all_outputs(found):
     assert all(sum(one.counts) == one.values for one in found.spreads)
 
 
-def test_without_a_compiler_only_torch_s_latency_is_missing(found):
+def test_no_compiler_omits_only_torch_latency(found):
     (words,) = found.missing
     assert words.startswith("the latency of torch int8: ")
     assert "no-such-compiler" in words
@@ -134,13 +134,13 @@ def test_without_a_compiler_only_torch_s_latency_is_missing(found):
     assert all(0 < one.p10_s <= one.median_s <= one.p90_s for one in found.latencies)
 
 
-def test_it_goes_through_json(found):
+def test_quantized_result_round_trips_through_json(found):
     import msgspec  # noqa: PLC0415
 
     assert msgspec.json.decode(encode(found), type=Quantized) == found
 
 
-def test_without_torchao_the_rest_stands(trained, monkeypatch):
+def test_no_torchao_keeps_other_results(trained, monkeypatch):
     monkeypatch.setitem(sys.modules, "torchao.quantization.pt2e", None)
     model, calibration, test = trained
     left = quantize(model, calibration[:1], test[:1], Quantize(calibration=50))
@@ -153,7 +153,7 @@ def test_without_torchao_the_rest_stands(trained, monkeypatch):
     assert {one.what for one in left.latencies} == {"fp32", "ours int8"}
 
 
-def test_the_network_is_left_as_it_was(trained, found):
+def test_quantize_leaves_network_unchanged(trained, found):
     model, _, _ = trained
     assert all(parameter.dtype is torch.float32 for parameter in model.parameters())
     assert found.steps[0].correct == sum(
@@ -162,7 +162,7 @@ def test_the_network_is_left_as_it_was(trained, found):
 
 
 @pytest.mark.parametrize("which", ["calibration", "test"])
-def test_empty_sets_are_refused(trained, which):
+def test_empty_data_sets_are_refused(trained, which):
     model, calibration, test = trained
     sets = {"calibration": calibration, "test": test} | {which: []}
     with pytest.raises(HpmlError, match=f"quantization has no {which} images"):
@@ -187,12 +187,12 @@ def broken(trained, change):
         (lambda model: model.fc1.weight.abs_().neg_(), "the outputs of fc1 are all 0: their scale"),
     ],
 )
-def test_what_has_no_scale_names_the_layer(trained, change, words):
+def test_missing_scale_error_names_the_layer(trained, change, words):
     with pytest.raises(HpmlError, match=words):
         broken(trained, change)
 
 
-def test_a_scheme_that_is_impossible_leaves_the_others_and_is_told(trained):
+def test_impossible_scheme_is_reported_and_others_are_kept(trained):
     """A channel of zeros has no scale of its own; the layer has one."""
     found = broken(trained, lambda model: model.fc1.weight[7].zero_())
     assert any("of fc1, output channel 7, are all 0" in words for words in found.missing)
@@ -200,13 +200,13 @@ def test_a_scheme_that_is_impossible_leaves_the_others_and_is_told(trained):
     assert len(found.steps) == 7
 
 
-def test_an_unsupported_network_is_refused_before_training():
+def test_unsupported_network_is_refused_before_training():
     check(models.lenet(10))
     with pytest.raises(HpmlError, match=r"layer 2 is BatchNorm2d.*quantization understands"):
         check(models.digits_cnn(10))
 
 
-def test_latency_is_of_one_thread_and_of_enough_runs():
+def test_latency_uses_one_thread_and_enough_runs():
     threads = torch.get_num_threads()
     seen = []
     with one_thread():
@@ -218,7 +218,7 @@ def test_latency_is_of_one_thread_and_of_enough_runs():
 
 
 @pytest.mark.long
-def test_torch_s_int8_really_runs(trained):
+def test_torch_int8_reference_runs(trained):
     threads = threading.active_count()
     converted = reference.convert(trained[0], [images for images, _ in trained[1]])
     found = reference.latencies(converted, [trained[2][0][0][:1], trained[2][0][0]])

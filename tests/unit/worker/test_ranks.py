@@ -31,7 +31,7 @@ def example() -> str:
     return block[1]
 
 
-def test_a_single_process_leaves_a_record(run_cell):
+def test_single_process_writes_record(run_cell):
     ran = run_cell(cpu_cell(), HPML_JOBS_SLURM=json.dumps({"SLURM_JOB_ID": "17"}))
     assert (ran.code, ran.stderr) == (0, "")
     record = ran.record
@@ -71,7 +71,7 @@ def test_a_single_process_leaves_a_record(run_cell):
         assert float(arrays["loss"].mean()) == pytest.approx(rank.timed.loss, rel=1e-6)
 
 
-def test_two_processes_share_the_images_and_end_with_equal_replicas(run_cell):
+def test_two_processes_split_images_and_end_equal(run_cell):
     ran = run_cell(cpu_cell(changed(DIGITS, images=513, limit=513), gpus=2, batch=128))
     assert ran.code == 0, ran.stderr
     assert "Warning" not in ran.stderr
@@ -87,7 +87,7 @@ def test_two_processes_share_the_images_and_end_with_equal_replicas(run_cell):
         assert arrays["loss"].shape == (2, 3)
 
 
-def test_evaluation_after_every_epoch_changes_nothing_that_is_trained(run_cell):
+def test_evaluation_does_not_change_training(run_cell):
     plain, tested = (run_cell(cpu_cell(evaluate=evaluate)).record for evaluate in (False, True))
     ranks = [record.ranks[0] for record in (plain, tested)]
     assert ranks[0].parameters_hash == ranks[1].parameters_hash
@@ -102,7 +102,7 @@ def test_evaluation_after_every_epoch_changes_nothing_that_is_trained(run_cell):
     assert orders == [epoch.order for epoch in ranks[0].epochs]
 
 
-def test_evaluation_leaves_ranks_the_buffers_that_they_had(run_cell):
+def test_evaluation_restores_buffers_of_each_rank(run_cell):
     """Under ddp they differ after a step: what a test sends to all is taken back."""
     cell = cpu_cell(gpus=2, batch=64, evaluate=True, protocol=Protocol.FULL, probe_s=0.2)
     ran = run_cell(cell)
@@ -113,7 +113,7 @@ def test_evaluation_leaves_ranks_the_buffers_that_they_had(run_cell):
     assert len({rank.test_accuracy for rank in ranks}) == 1
 
 
-def test_what_is_quantized_is_the_network_that_was_tested(run_cell):
+def test_quantized_network_is_the_evaluated_one(run_cell):
     """Also under the full protocol, whose look through the profiler trains it further."""
     lenet = changed(DIGITS, name="lenet", model="lenet", parameters=61_770)
     asked = Quantize(calibration=32)
@@ -125,7 +125,7 @@ def test_what_is_quantized_is_the_network_that_was_tested(run_cell):
     assert [step.what for step in found.steps] == ["fp32", *["weights"] * 3, *["integers"] * 3]
 
 
-def test_what_cannot_be_quantized_is_said_before_training(run_cell, tmp_path):
+def test_unquantizable_model_is_refused_before_training(run_cell, tmp_path):
     (tmp_path / "mycode.py").write_text(
         "import torch\nfrom torch import nn\n"
         "def build(): return nn.Sequential(nn.Flatten(), nn.Linear(4, 2), nn.GELU())\n"
@@ -142,7 +142,7 @@ def test_what_cannot_be_quantized_is_said_before_training(run_cell, tmp_path):
         assert "\n" not in error.reason
 
 
-def test_what_a_cell_leaves_out_shows_in_its_record(run_cell):
+def test_no_set_epoch_and_no_buffer_sync_show_in_record(run_cell):
     """No set_epoch: one order for all epochs; no buffers sent: each rank tests with its own."""
     recipe = Recipe(name="warmup", scaled=True, reference_batch=64, warmup_epochs=2)
     left_out = {"set_epoch": False, "sync_buffers": SyncBuffers.OFF}
@@ -162,7 +162,7 @@ def test_what_a_cell_leaves_out_shows_in_its_record(run_cell):
     assert (first, last) == (DIGITS.lr, pytest.approx(2 * DIGITS.lr))
 
 
-def test_the_full_protocol_of_one_process_has_phases_and_no_communication(run_cell):
+def test_full_protocol_single_process_has_no_communication(run_cell):
     cell = cpu_cell(protocol=Protocol.FULL, epochs=4)
     ran = run_cell(cell, {"trace": True})
     assert (ran.code, ran.stderr) == (0, "")
@@ -197,7 +197,7 @@ def test_the_full_protocol_of_one_process_has_phases_and_no_communication(run_ce
         *(pytest.param(s, marks=pytest.mark.long) for s in Strategy if s.value.startswith("all")),
     ],
 )
-def test_the_full_protocol_of_two_processes_measures_communication(run_cell, strategy):
+def test_full_protocol_two_processes_measures_communication(run_cell, strategy):
     cell = cpu_cell(gpus=2, strategy=strategy, protocol=Protocol.FULL, epochs=3, probe_s=5.0)
     ran = run_cell(cell)
     assert ran.code == 0, ran.stderr
@@ -240,7 +240,7 @@ def test_the_full_protocol_of_two_processes_measures_communication(run_cell, str
         assert arrays["collective_s"].shape == arrays["collective_start_s"].shape == shape
 
 
-def test_the_example_of_the_page_runs_under_ddp(run_cell, tmp_path):
+def test_documented_example_runs_under_ddp(run_cell, tmp_path):
     (tmp_path / "mycode.py").write_text(example())
     own = changed(OWN, loss="mycode:loss", images=1024, limit=1024, parameters=789_258)
     ran = run_cell(cpu_cell(own, gpus=2))
@@ -250,12 +250,12 @@ def test_the_example_of_the_page_runs_under_ddp(run_cell, tmp_path):
     assert record.ranks[0].test_samples == 204
 
 
-def test_the_example_of_the_page_is_about_twenty_lines():
+def test_documented_example_is_about_twenty_lines():
     lines = [line for line in example().splitlines() if line.strip()]
     assert len(lines) <= 20
 
 
-def test_a_rank_that_raises_leaves_its_words_and_torchrun_ends_the_others(run_cell, tmp_path):
+def test_raising_rank_reports_error_and_torchrun_ends_others(run_cell, tmp_path):
     (tmp_path / "mycode.py").write_text(
         "import os\n"
         "from torch import nn\n"
@@ -271,7 +271,7 @@ def test_a_rank_that_raises_leaves_its_words_and_torchrun_ends_the_others(run_ce
     assert error.time_ns > 0
 
 
-def test_a_parameter_without_a_gradient_is_named_under_ddp(run_cell, tmp_path):
+def test_parameter_without_gradient_is_named_under_ddp(run_cell, tmp_path):
     (tmp_path / "mycode.py").write_text(
         "from torch import nn\n"
         "class Lazy(nn.Module):\n"
@@ -289,7 +289,7 @@ def test_a_parameter_without_a_gradient_is_named_under_ddp(run_cell, tmp_path):
     assert "2 3" in reason
 
 
-def test_an_own_model_that_keeps_what_it_computed_and_no_test_set(run_cell, tmp_path):
+def test_user_model_with_state_and_no_test_set_runs(run_cell, tmp_path):
     (tmp_path / "mycode.py").write_text(
         "import torch\n"
         "from torch import nn\n"
@@ -315,7 +315,7 @@ def test_an_own_model_that_keeps_what_it_computed_and_no_test_set(run_cell, tmp_
     assert record.facts.precision == "unknown"
 
 
-def test_where_outputs_are_no_classes_there_is_a_loss_and_no_accuracy(run_cell, tmp_path):
+def test_outputs_without_classes_have_loss_and_no_accuracy(run_cell, tmp_path):
     (tmp_path / "mycode.py").write_text(
         "import torch\n"
         "from torch import nn\n"
@@ -332,7 +332,7 @@ def test_where_outputs_are_no_classes_there_is_a_loss_and_no_accuracy(run_cell, 
     assert [(one.share.correct, one.share.samples) for one in rank.epochs] == [(None, 16)] * 2
 
 
-def test_out_of_memory_is_told_from_a_bug(run_cell, tmp_path):
+def test_out_of_memory_is_distinguished_from_a_bug(run_cell, tmp_path):
     (tmp_path / "mycode.py").write_text(
         "import torch\n"
         "from torch import nn\n"
@@ -348,14 +348,14 @@ def test_out_of_memory_is_told_from_a_bug(run_cell, tmp_path):
     assert "\n" not in error.reason
 
 
-def test_no_cuda_is_one_clear_line_and_never_the_cpu(run_cell):
+def test_missing_cuda_is_one_line_error_without_cpu_fallback(run_cell):
     ran = run_cell(cpu_cell(device=Device.CUDA), CUDA_VISIBLE_DEVICES="")
     assert not ran.error.oom
     assert ran.error.reason.startswith("device=cuda, but torch sees no CUDA device: ")
     assert ran.stderr.strip() == f"rank 0: {ran.error.reason}"
 
 
-def test_a_loss_that_is_not_finite_names_the_remedy(run_cell):
+def test_non_finite_loss_error_names_the_fix(run_cell):
     ran = run_cell(cpu_cell(changed(DIGITS, lr=1e30)))
     assert not ran.error.oom
     assert "of the warmup epoch" in ran.error.reason
@@ -363,7 +363,7 @@ def test_a_loss_that_is_not_finite_names_the_remedy(run_cell):
     assert "workload.lr=1e+29" in ran.error.reason
 
 
-def test_loader_workers_die_with_their_killed_parent(write_cell):
+def test_loader_workers_die_with_killed_parent(write_cell):
     cell = cpu_cell(changed(DIGITS, images=20_480, limit=None), batch=32)
     folder = write_cell(cell)
     with subprocess.Popen(command_for(folder, cell)) as worker:

@@ -20,7 +20,7 @@ def test_every_strategy_has_a_class():
     assert set(STRATEGIES) == set(Strategy)
 
 
-def test_started_plainly_is_rank_0_of_1(monkeypatch):
+def test_plain_process_is_rank_0_of_1(monkeypatch):
     for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
     assert this_place(cpu_cell()) == Place(0, 0, 1)
@@ -28,13 +28,13 @@ def test_started_plainly_is_rank_0_of_1(monkeypatch):
         this_place(cpu_cell(gpus=4))
 
 
-def test_torchrun_tells_the_place(monkeypatch):
+def test_torchrun_environment_gives_rank_and_size(monkeypatch):
     for name, value in {"RANK": "5", "LOCAL_RANK": "1", "WORLD_SIZE": "8"}.items():
         monkeypatch.setenv(name, value)
     assert this_place(cpu_cell(gpus=8)) == Place(5, 1, 8)
 
 
-def test_dp_loads_the_batches_of_all_its_devices():
+def test_dp_loads_batches_for_all_its_devices():
     cards = tuple(torch.device("cuda", number) for number in range(4))
     cell = cpu_cell(gpus=4, strategy=Strategy.DP, device=Device.CUDA)
     assert DP(cell, Place(0, 0, 1), cards).loader_batch == 256
@@ -71,13 +71,13 @@ def exchanged(everything) -> tuple[int, dict]:
     return processes, {name: ranks for name, ranks in found.items() if name != "SyncBatchNorm"}
 
 
-def test_batchnorm_over_all_ranks_is_that_of_one_process_on_the_global_batch(everything):
+def test_syncbn_equals_one_process_on_global_batch(everything):
     _, found = everything
     assert max(rank["off"] for rank in found["SyncBatchNorm"]) < 1e-12
     assert len({rank["buffers"] for rank in found["SyncBatchNorm"]}) == 1
 
 
-def test_parameters_are_equal_on_all_ranks_and_equal_to_one_process(exchanged):
+def test_parameters_equal_on_all_ranks_and_in_one_process(exchanged):
     processes, found = exchanged
     assert {name.removesuffix(" observed") for name in found} == BY_HAND | {"ddp"}
     for name, ranks in found.items():
@@ -86,14 +86,15 @@ def test_parameters_are_equal_on_all_ranks_and_equal_to_one_process(exchanged):
         assert max(rank["off"] for rank in ranks) < 1e-12, name
 
 
-def test_watching_a_strategy_does_not_change_what_it_does(exchanged):
+def test_instrumentation_does_not_change_parameters(exchanged):
     _, found = exchanged
     for name in (*BY_HAND, "ddp"):
         watched = found[f"{name} observed"][0]["parameters"]
         assert watched == found[name][0]["parameters"], name
 
 
-def test_buffers_stay_each_ranks_own_but_under_ddp_until_the_next_forward(exchanged):
+def test_buffers_differ_by_rank_until_ddp_broadcasts_them(exchanged):
+    """Each rank keeps its own buffers; ddp broadcasts them at the next forward."""
     processes, found = exchanged
     for name, ranks in found.items():
         after = {rank["buffers"] for rank in ranks}
@@ -102,7 +103,7 @@ def test_buffers_stay_each_ranks_own_but_under_ddp_until_the_next_forward(exchan
         assert len(later) == (1 if name.startswith("ddp") else processes), name
 
 
-def test_messages_are_those_that_the_strategy_must_send(exchanged):
+def test_messages_are_those_the_strategy_must_send(exchanged):
     _, found = exchanged
     steps, whole = 2, ["all_reduce", "gradients", ELEMENTS, 8 * ELEMENTS]
     for rank in found["allreduce_flat observed"]:

@@ -10,7 +10,7 @@ from hpml_jobs.worker.instruments.timing import CudaClock, HostClock, Window, cl
 CPU = (torch.device("cpu"),)
 
 
-def test_stall_and_steps_add_up_to_the_epoch():
+def test_stall_and_steps_add_up_to_epoch():
     calls, moments = [], []
     clock = clock_for(CPU, 0)
     with Window(CPU, clock, lambda: calls.append("barrier")) as window:
@@ -29,7 +29,7 @@ def test_stall_and_steps_add_up_to_the_epoch():
     assert times.step_s.sum() + times.last_stall_s == pytest.approx(window.epoch_s, abs=1e-3)
 
 
-def test_the_hosts_clock_counts_nanoseconds_and_never_goes_back():
+def test_host_clock_is_monotonic_in_nanoseconds():
     clock = HostClock()
     stamps = [clock.stamp() for _ in range(1000)]
     assert stamps == sorted(stamps)
@@ -38,7 +38,7 @@ def test_the_hosts_clock_counts_nanoseconds_and_never_goes_back():
     assert len(set(stamps)) > 100
 
 
-def test_an_epoch_that_raises_waits_for_nobody():
+def test_failing_epoch_skips_the_barrier():
     calls = []
     with (
         pytest.raises(ValueError, match="broken batch"),
@@ -66,7 +66,7 @@ class FakeEvent:
         return other.at_ms - self.at_ms
 
 
-def test_device_events_are_made_beforehand_and_read_in_seconds(monkeypatch):
+def test_device_events_are_preallocated_and_read_in_seconds(monkeypatch):
     monkeypatch.setattr(torch.cuda, "Event", FakeEvent)
     clock = CudaClock(events=3)
     assert FakeEvent.made == 3

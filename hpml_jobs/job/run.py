@@ -205,9 +205,10 @@ def _run_workers(
             signal.signal(signal.SIGTERM, before)
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Measure the cell in the folder of argv[1]; exit code 0 ok, 3 out of memory, else 1."""
     die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a local run's Ctrl-C: the launcher ends us
     ignore_submitit_signal()
-    END = attempt_cell(CellFolder(Path(sys.argv[1])))
-    sys.exit({Outcome.OK: 0, Outcome.OOM: OOM_CODE}.get(END.outcome, 1))
+    end = attempt_cell(CellFolder(Path(sys.argv[1])))
+    sys.exit({Outcome.OK: 0, Outcome.OOM: OOM_CODE}.get(end.outcome, 1))

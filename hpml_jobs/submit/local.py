@@ -58,7 +58,7 @@ def run_all(
 
 
 def _run_one(folder: CellFolder, job: str, watch: Callable[[Progress], None]) -> int:
-    command = [sys.executable, "-m", "hpml_jobs.job.run", str(folder.root)]
+    command = [sys.executable, "-m", "hpml_jobs.job", str(folder.root)]
     process = subprocess.Popen(
         command,
         stdout=subprocess.DEVNULL,

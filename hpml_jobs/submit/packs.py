@@ -20,7 +20,7 @@ cell() {{
   name=$1; shift
   srun --ntasks-per-node=1 --kill-on-bad-exit=1 --open-mode=append --job-name="$name" \\
     --output={logs}/%j_"$name"_log.out --error={logs}/%j_"$name"_log.err "$@" \\
-    {python} -u -m hpml_jobs.job.run {cells}/"$name"
+    {python} -u -m hpml_jobs.job {cells}/"$name"
   after $?
 }}"""
 

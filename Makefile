@@ -1,4 +1,4 @@
-# make demo: the main job on this machine.  make test: everything.  Both set up .venv/ themselves.
+# make demo: a small study on this machine.  make test: all tests.  Both create .venv/ if needed.
 
 PYTHON ?= python3
 VENV := .venv
@@ -8,28 +8,28 @@ LOCK ?= locks/worker.txt
 
 .PHONY: demo test test-unit test-long lint env lock clean
 
-demo: $(VENV)/ready  ## nine cells of the embedded data set on this machine, then the tables
+demo: $(VENV)/ready  ## Run nine cells on this machine's CPU, without a download of data, then print the tables.
 	$(BIN)/hpml-jobs grid=lab cluster=local device=cpu workload=digits probe_s=5
 	$(BIN)/hpml-jobs collect digits-local
 
-test: $(VENV)/ready lint  ## unit tests, then the journeys on a real SLURM
+test: $(VENV)/ready lint  ## Run all checks and tests, with those on a real SLURM where it can be installed.
 	./tests/install-slurm
 	$(BIN)/python -m pytest -m "not long" -n 2 --dist loadfile --durations=40
 
-test-unit: $(VENV)/ready lint
+test-unit: $(VENV)/ready lint  ## Run the checks and the tests that need no SLURM.
 	$(BIN)/python -m pytest -m "not long and not journey"
 
-test-long: $(VENV)/ready  ## what takes longer: both locks of torch, every fault (docs/reliability.md)
+test-long: $(VENV)/ready  ## Run the long tests: both locks of torch, every fault (docs/reliability.md).
 	./tests/install-slurm
 	$(BIN)/python -m pytest -m "long or fault" --capture=no
 
-lint: $(VENV)/ready
+lint: $(VENV)/ready  ## Run ruff, mypy and the import contracts.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
-env: $(VENV)/ready  ## only the environment
+env: $(VENV)/ready  ## Create the environment .venv/ only.
 
 $(VENV)/ready: $(LOCK) locks/dev.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -38,7 +38,7 @@ $(VENV)/ready: $(LOCK) locks/dev.txt pyproject.toml
 	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/uv pip install --quiet --no-deps --editable .
 	touch $@
 
-lock:  ## exact versions again, from pyproject.toml (three files, see locks/README.md)
+lock:  ## Write the lock files from pyproject.toml (see locks/README.md).
 	$(BIN)/uv pip compile -q --no-header --no-annotate --extra worker pyproject.toml \
 	  -c locks/pair.txt -o locks/worker.txt
 	$(BIN)/uv pip compile -q --no-header --no-annotate --extra worker pyproject.toml \
@@ -48,5 +48,5 @@ lock:  ## exact versions again, from pyproject.toml (three files, see locks/READ
 	$(BIN)/uv pip compile -q --no-header --no-annotate --extra dev pyproject.toml \
 	  -c locks/worker.txt -o locks/dev.txt
 
-clean:
+clean:  ## Remove the environment and all caches.
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache

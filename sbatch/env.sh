@@ -1,11 +1,11 @@
-# Sourced by the templates in this folder: which Python runs hpml_jobs. Edit it once, or set the
-# variables before sbatch. It must be the same hpml_jobs version everywhere.
+# Sourced by the templates in this folder: selects the Python that runs hpml_jobs. Edit this file
+# once, or set the variables before sbatch. All jobs must use the same version of hpml_jobs.
 
-# 1. Your environment: activate it here (or submit from a shell in which it is active).
+# 1. Your environment. Activate it here, or submit from a shell in which it is active.
 #    source "$HOME/hpml/.venv/bin/activate"
 #    module load …
 
-# 2. NYU's container pattern, off unless HPML_IMAGE is set (see docs/nyu.md):
+# 2. A container as on NYU's clusters, off unless HPML_IMAGE is set (see docs/nyu.md):
 #    HPML_IMAGE=/scratch/work/public/singularity/cuda12.6.3-cudnn9.5.1-ubuntu22.04.5.sif
 #    HPML_OVERLAY=$SCRATCH/hpml/overlay.ext3
 if [ -n "${HPML_IMAGE:-}" ]; then
@@ -23,6 +23,6 @@ else
     fi
 fi
 
-# The job's hosts, asked here, outside any container: several nodes need them to find each other.
+# The hosts of the job, for jobs on several nodes. scontrol is not available inside a container.
 HPML_JOBS_HOSTS=$(scontrol show hostnames "${SLURM_JOB_NODELIST:-}" | tr '\n' ' ')
 export HPML_JOBS_HOSTS

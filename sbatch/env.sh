@@ -23,6 +23,6 @@ else
     fi
 fi
 
-# The hosts of the job, for jobs on several nodes. scontrol is not available inside a container.
+# The hosts of the job, for jobs on several nodes. Inside a container, scontrol may be missing.
 HPML_JOBS_HOSTS=$(scontrol show hostnames "${SLURM_JOB_NODELIST:-}" | tr '\n' ' ')
 export HPML_JOBS_HOSTS

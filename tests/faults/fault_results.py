@@ -13,16 +13,17 @@ from hpml_jobs.study.cell_folder import CellFolder
 from tests.faults.fault_study import Case, wait_until
 
 PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
-_HEAD = """# What a cluster's faults cost
+_HEAD = """# Injected faults and their effects
 
-Every fault of a week on a cluster, injected into studies on the real SLURM of
-[tests/rig](../tests/rig/README.md) by [tests/faults](../tests/faults). `make test-long` makes this
-page anew; `make test` holds the most telling of its faults.
+The tests in [tests/faults](../tests/faults) inject the faults of a cluster into studies on a real
+SLURM ([tests/rig](../tests/rig/README.md)). `make test-long` writes this page. `make test` runs the
+most important of these faults.
 
-*Lost*: a cell of which `status` does not tell, or one without a record that has no reason, or that
-the same command would not send again. *Invented*: a number in `record.json` that is not, byte for
-byte, what an attempt of its cell left, or one in the report that is not its record's. *Left*:
-processes of the study that are alive when it is over.
+| column | meaning |
+|---|---|
+| lost cells | without a line in `status`, without record and reason, or not submitted again |
+| invented numbers | in a record, if no attempt left them; in the report, if no record has them |
+| processes left | processes of the study that still run after its end |
 
 | fault | expected | seen | lost cells | invented numbers | processes left |
 |---|---|---|---:|---:|---:|

@@ -33,7 +33,9 @@ def test_submit_controller_restart_loses_no_cell(breakable, ledger) -> None:
     assert sending.returncode in (0, 1), complaint  # SLURM's own patience decides
     case.finish()
     case.send().finish()  # the same command sends what is not there
-    ledger("slurmctld restarted during submission", case, "2 ok", "the same command sends the rest")
+    ledger(
+        "slurmctld restarted during submission", case, "2 ok", "the same command submits the rest"
+    )
 
 
 def test_run_controller_outage_loses_no_cell(breakable, ledger) -> None:
@@ -55,7 +57,9 @@ def test_run_controller_outage_loses_no_cell(breakable, ledger) -> None:
     assert silent["outcome"] == "unknown"
     assert silent["reason"]
     case.finish()
-    ledger("slurmctld restarted, and silent, during the run", case, "1 ok", "unknown meanwhile")
+    ledger(
+        "slurmctld silent, then restarted, during the run", case, "1 ok", "unknown until it answers"
+    )
 
 
 def test_drained_nodes_finish_running_cells_and_start_none(breakable, ledger) -> None:
@@ -70,7 +74,7 @@ def test_drained_nodes_finish_running_cells_and_start_none(breakable, ledger) ->
     assert waiting["reason"]
     case.rig.resume(*nodes)
     case.finish()
-    ledger("node drained", case, "2 ok", "running ones end, others wait")
+    ledger("node drained", case, "2 ok", "running cells finish, others stay pending")
 
 
 def _outcomes(case: Case) -> list[str]:
@@ -90,7 +94,12 @@ def test_killed_slurmd_requeues_cell_on_another_node(breakable, ledger) -> None:
     assert record.attempt.restart == 1
     assert record.attempt.hosts != (node,)
     case.rig.start_daemon(node)
-    ledger("slurmd killed", case, "1 ok", "the second attempt's; the orphan's is not used")
+    ledger(
+        "slurmd killed",
+        case,
+        "1 ok",
+        "the record is the second attempt's; the orphan's is not used",
+    )
 
 
 def test_lost_node_cell_is_resubmitted_by_followup_job(breakable, ledger) -> None:
@@ -114,7 +123,12 @@ def test_lost_node_cell_is_resubmitted_by_followup_job(breakable, ledger) -> Non
     assert (dict(history.retries), history.excluded) == ({slug: 1}, (node,))
     wait_until((case.study.report / "tables.md").exists, "the report is written")
     case.rig.start_daemon(node)
-    ledger("slurmd killed, no requeue, retries=1", case, "1 ok", "by the closing job, elsewhere")
+    ledger(
+        "slurmd killed, no requeue, retries=1",
+        case,
+        "1 ok",
+        "resubmitted to another node by the collect_after job",
+    )
 
 
 @pytest.mark.parametrize("daemon", ["slurmdbd", "mariadbd"])
@@ -129,7 +143,7 @@ def test_states_while_slurmdbd_is_down_are_correct(breakable, ledger, daemon: st
     jobs = [state["job"] for state in states.values()]
     for job, ended in zip(jobs, ("COMPLETED", "FAILED"), strict=True):
         case.rig.wait_for_state(job, {ended})
-    ledger(f"{daemon} stopped", case, "1 failed, 1 ok", "also told while it was away")
+    ledger(f"{daemon} stopped", case, "1 failed, 1 ok", "reported correctly during the outage too")
 
 
 def test_states_without_accounting_are_correct(

@@ -74,7 +74,9 @@ def test_preempted_cell_is_requeued_and_writes_one_record(struck, rig: Rig, ledg
     assert states == ["PREEMPTED", "COMPLETED"]
     attempts = sorted(p.name for p in case.study.cell(slug).attempts.iterdir() if p.is_dir())
     assert attempts == [f"{job}.r0", f"{job}.r1"]
-    ledger("preemption with requeue", case, "1 ok", "two attempts, the record is the second's")
+    ledger(
+        "preemption with requeue", case, "1 ok", "two attempts, the record is the second attempt's"
+    )
 
 
 @pytest.mark.long
@@ -119,7 +121,7 @@ def test_killed_slurmstepd_leaves_no_process(make, rig: Rig, ledger) -> None:
     os.kill(case.step(), signal.SIGKILL)
     assert rig.wait_for_state(case.job, {"COMPLETED"}, 240) == ["COMPLETED"]  # unnoticed
     case.finish()
-    ledger("kill -9 of the step's slurmstepd", case, "1 missing", "SLURM calls the job completed")
+    ledger("kill -9 of the step's slurmstepd", case, "1 missing", "SLURM's state is COMPLETED")
 
 
 @pytest.mark.long

@@ -29,7 +29,7 @@ def test_full_disk_writes_no_record_and_gives_reason(make, rig: Rig, ledger) -> 
     assert not list(case.study.cells_folder.glob("**/record.json"))
     ledger("disk full while the record is written", case, "1 failed")
     case.send().finish()
-    ledger("the same command with space on the disk", case, "1 ok")
+    ledger("the same command after space was freed", case, "1 ok")
 
 
 def test_truncated_record_is_invalid_and_rerun(make, ledger) -> None:

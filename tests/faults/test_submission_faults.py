@@ -36,7 +36,7 @@ def test_refused_sbatch_reports_slurm_message(make, ledger) -> None:
     assert "has no allocation here" in last
     assert happenings(case) == [ManifestEvent.SENDING, ManifestEvent.REFUSED]
     assert "has no allocation here" in case.state["reason"]
-    ledger("sbatch refuses the account", case, "1 missing", "SLURM's words, exit code 1")
+    ledger("sbatch refuses the account", case, "1 missing", "SLURM's message, exit code 1")
     assert list(case.asked().values()) == ["not sent yet"]  # without the fault it would be
 
 
@@ -70,9 +70,9 @@ def test_login_killed_during_sbatch_loses_no_cell(make, rig: Rig, ledger) -> Non
     assert case.state["outcome"] in ("pending", "running")  # found by where it writes
     assert {why.partition(":")[0] for why in case.asked().values()} == {"left out"}
     case.finish()  # the job gives up: what it was to run was never laid down
-    ledger("login process killed inside sbatch", case, "1 failed", "SLURM's job is found again")
+    ledger("login process killed inside sbatch", case, "1 failed", "the job id is recovered")
     case.send().finish()
-    ledger("the same command after sbatch was cut off", case, "1 ok")
+    ledger("the same command after sbatch was interrupted", case, "1 ok")
 
 
 @pytest.mark.long
@@ -93,7 +93,12 @@ def test_concurrent_submit_and_collect_of_one_study_succeed(make, ledger) -> Non
     ]
     reports = [json.loads(person.communicate(timeout=120)[0]) for person in collecting]
     assert reports[0] == reports[1]
-    ledger("two people send and collect one study at once", case, "2 ok", "the same report twice")
+    ledger(
+        "two users submit and collect one study at the same time",
+        case,
+        "2 ok",
+        "both reports are equal",
+    )
     attempts = [len(list(cell.attempts.glob("*.r*"))) for cell in case.study.cells()]
     assert attempts == [1, 1]  # no cell is measured twice
 
@@ -115,7 +120,7 @@ def test_submit_from_inside_a_job_succeeds(make, rig: Rig, ledger) -> None:
     assert record.attempt.job != outer
     assert "cores" not in record.facts.slurm.values()
     assert record.facts.slurm["SLURM_JOB_ID"] != outer
-    ledger("submission from inside a job", case, "1 ok", "nothing of the outer job leaks in")
+    ledger("submission from inside a job", case, "1 ok", "the outer job has no effect")
 
 
 @pytest.fixture(scope="module")
@@ -146,7 +151,7 @@ def test_qos_submit_limit_refused_cells_can_be_resubmitted(limited, ledger) -> N
     assert [s["reason"] for s in first.values() if s["outcome"] == "missing"] == [
         s["reason"] for s in first.values() if "QOSMaxSubmitJobPerUserLimit" in s["reason"]
     ]
-    ledger("sbatch refuses: QOS submit limit", case, "2 missing, 2 ok", "SLURM's words")
+    ledger("sbatch refuses: QOS submit limit", case, "2 missing, 2 ok", "SLURM's message")
     case.send().finish()
     ledger("the same command after the QOS submit limit", case, "4 ok")
 
@@ -165,7 +170,7 @@ def test_missing_or_inactive_partition_is_refused(limited, ledger) -> None:
     assert done.returncode == 1
     assert "sbatch refused 1 cell" in done.stderr
     assert "artition" in case.state["reason"]
-    ledger("sbatch refuses: bad partition", case, "1 missing", "exit code 2, or SLURM's words")
+    ledger("sbatch refuses: bad partition", case, "1 missing", "exit code 2, or SLURM's message")
 
 
 @pytest.mark.long
@@ -175,7 +180,7 @@ def test_array_above_cluster_limit_is_refused_or_split(limited, ledger) -> None:
     assert done.returncode == 1
     assert "sbatch refused 66 cells" in done.stderr
     assert "Invalid job array specification" in done.stderr
-    ledger("sbatch refuses: array too large", case, "66 missing", "SLURM's words")
+    ledger("sbatch refuses: array too large", case, "66 missing", "SLURM's message")
     case.desk.ok(*case.words, "+cluster.sbatch.hold=true")  # split at the cluster's own limit
     assert {state["outcome"] for state in case.states().values()} == {"pending"}
     case.rig.run("scancel", "--me").check_returncode()

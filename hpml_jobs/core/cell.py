@@ -12,6 +12,7 @@ from hpml_jobs import __version__
 from hpml_jobs.core.cluster import Shape
 from hpml_jobs.core.quantization import QUANTIZABLE, Quantize
 from hpml_jobs.core.recipe import Recipe
+from hpml_jobs.core.upgrades import UnreadableSchemaError, Upgrade, upgrade
 from hpml_jobs.core.value import Value
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.errors import UsageError
@@ -20,8 +21,11 @@ SCHEMA = 3
 """Version of cell.json.
 
 1: first. 2: full protocol (epochs, probe_s, link_gb_per_s, trace). 3: recipe, set_epoch,
-sync_buffers, evaluate, quantize.
+sync_buffers, evaluate, quantize (0.4.0).
 """
+
+UPGRADES: dict[int, Upgrade] = {}
+"""From each released schema to the next one. Schema 3 is the first that stays readable."""
 
 SLUG_TEXT = re.compile(r"[^a-z0-9_]+")
 
@@ -293,15 +297,15 @@ class CellFile(Value, frozen=True, kw_only=True):
 def decode_cell_file(text: bytes, place: str) -> CellFile:
     """Read cell.json; a wrong file is named with the place of the fault inside it."""
     try:
-        found: dict[str, Any] = msgspec.json.decode(text, type=dict)
-        schema = found.get("schema")
-        if schema == SCHEMA:
-            return msgspec.convert(found, CellFile)
-        msgspec.convert(schema, int)
-    except (ValueError, UsageError) as fault:  # not UTF-8, not JSON, not a cell's file, not a cell
+        document: dict[str, Any] = msgspec.json.decode(text, type=dict)
+    except ValueError as fault:  # not UTF-8, not JSON
         raise UsageError(f"{place} cannot be read: {fault}") from fault
-    raise UsageError(
-        f"{place} has schema {schema}, this hpml_jobs {__version__} reads {SCHEMA}: "
-        f"use the hpml_jobs that wrote it ({found.get('hpml_jobs', 'another')}), "
-        "or send the cell anew under another study="
-    )
+    try:
+        return msgspec.convert(upgrade(document, SCHEMA, UPGRADES), CellFile)
+    except UnreadableSchemaError as fault:
+        raise UsageError(
+            f"{place} has {fault}: use the hpml_jobs that wrote it "
+            f"({document.get('hpml_jobs', 'another')}), or submit the cell under another study="
+        ) from fault
+    except (ValueError, UsageError) as fault:  # not a cell's file, not a cell
+        raise UsageError(f"{place} cannot be read: {fault}") from fault

@@ -20,6 +20,7 @@ from hpml_jobs.core.measurements import (
     Trace,
 )
 from hpml_jobs.core.quantization import Quantized
+from hpml_jobs.core.upgrades import Upgrade
 from hpml_jobs.core.value import Value
 from hpml_jobs.slurm.states import Outcome
 
@@ -27,8 +28,12 @@ SCHEMA = 3
 """Version of record.json.
 
 1: first. 2: the full protocol: phases, communication, messages, hashes, profiler, microbenchmark;
-timings measured elsewhere. 3: learning rates, order of images, evaluation by epoch, quantization.
+timings measured elsewhere. 3: learning rates, order of images, evaluation by epoch, quantization
+(0.4.0).
 """
+
+UPGRADES: dict[int, Upgrade] = {}
+"""From each released schema to the next one. Schema 3 is the first that stays readable."""
 
 
 class Attempt(Value, frozen=True, kw_only=True):

@@ -5,11 +5,11 @@ from typing import Any
 
 import msgspec
 
-from hpml_jobs import __version__
 from hpml_jobs.core.cell import Cell, Protocol
 from hpml_jobs.core.formulas import closure, iterations, samples_processed
 from hpml_jobs.core.measurements import TRAINING, UNSYNCED, Epoch
-from hpml_jobs.core.record import SCHEMA, Rank, Record
+from hpml_jobs.core.record import SCHEMA, UPGRADES, Rank, Record
+from hpml_jobs.core.upgrades import UnreadableSchemaError, upgrade
 from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.slurm.states import Outcome
 
@@ -28,13 +28,10 @@ def decode(text: bytes, place: str) -> Record:
         InvalidRecordError: it is half written, of another schema, or its values are impossible.
     """
     try:
-        found: dict[str, Any] = msgspec.json.decode(text, type=dict)
-        if found.get("schema") != SCHEMA:
-            raise InvalidRecordError(
-                f"{place} has record schema {found.get('schema')}, this hpml_jobs {__version__} "
-                f"reads {SCHEMA}"
-            )
-        record = msgspec.convert(found, Record)
+        document: dict[str, Any] = msgspec.json.decode(text, type=dict)
+        record = msgspec.convert(upgrade(document, SCHEMA, UPGRADES), Record)
+    except UnreadableSchemaError as fault:
+        raise InvalidRecordError(f"{place} has record {fault}") from fault
     except (ValueError, UsageError) as fault:  # not UTF-8, not JSON, not a record, not a cell
         raise InvalidRecordError(f"{place} is not a whole record: {fault}") from fault
     fault_found = _fault(record)

@@ -1,0 +1,45 @@
+"""Older schemas: one small function per step from a released schema to the next."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from hpml_jobs import __version__
+
+Document = dict[str, Any]
+"""A decoded JSON file: `schema` is its version, `hpml_jobs` the program that wrote it."""
+
+Upgrade = Callable[[Document], Document]
+"""Return a document of the next schema; the argument is not changed."""
+
+
+class UnreadableSchemaError(ValueError):
+    """A schema that is too old, too new, or not a number."""
+
+
+def upgrade(document: Document, current: int, upgrades: Mapping[int, Upgrade]) -> Document:
+    """Bring a decoded document to the `current` schema.
+
+    `upgrades` maps a schema to the function that leads to the next one; the oldest key is the
+    oldest schema that can be read.
+
+    Raises:
+        UnreadableSchemaError: the schema is newer than `current`, older than all `upgrades`, or
+            no number.
+
+    >>> renamed = {1: lambda old: {"epoch_s": old["seconds"]}}
+    >>> upgrade({"schema": 1, "seconds": 2.0}, 2, renamed)
+    {'epoch_s': 2.0, 'schema': 2}
+    >>> upgrade({"schema": 3}, 2, renamed)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    hpml_jobs.core.upgrades.UnreadableSchemaError: schema 3, ... reads 1 to 2
+    """
+    schema = document.get("schema")
+    oldest = min(upgrades, default=current)
+    if isinstance(schema, bool) or not isinstance(schema, int) or not oldest <= schema <= current:
+        readable = str(current) if oldest == current else f"{oldest} to {current}"
+        raise UnreadableSchemaError(
+            f"schema {schema}, this hpml_jobs {__version__} reads {readable}"
+        )
+    for step in range(schema, current):
+        document = upgrades[step](document) | {"schema": step + 1}
+    return document

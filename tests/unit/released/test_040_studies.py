@@ -1,0 +1,147 @@
+"""Real studies of version 0.4.0 (tests/data): still read, collected, skipped when finished."""
+
+import csv
+import json
+import os
+import shlex
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpml_jobs.cli.main import run
+from hpml_jobs.core.cell import decode_cell_file
+from hpml_jobs.core.validation import decode
+
+ROOT = Path(__file__).parents[3]
+STUDIES = ROOT / "tests" / "data" / "studies-0.4.0"
+EXPECTED = ROOT / "tests" / "data" / "expected-0.4.0"
+NAMES = ("import-040", "learning-040", "local-040", "slurm-040")
+SLUGS: dict[str, Any] = json.loads((EXPECTED / "slugs.json").read_text())
+FINISHED = [
+    pytest.param(command["words"], command["cells"], id=f"{name}-{number}")
+    for name in NAMES
+    for number, command in enumerate(SLUGS[name]["finished"])
+]
+CELLS = sorted(STUDIES.glob("*/cells/*"))
+
+RENAMED_TABLES = {"verdicts": "checks"}
+RENAMED_COLUMNS = {"verdict": "result"}
+
+
+def expected(name: str) -> dict[str, Any]:
+    """What 0.4.0 said of one of its studies."""
+    return json.loads((EXPECTED / f"{name}.json").read_text())
+
+
+@pytest.fixture
+def desk(laptop: Path) -> Path:
+    """A folder with copies of the studies and of what their commands need."""
+    outputs = laptop / "outputs"
+    shutil.copytree(STUDIES, outputs)
+    for name, milliseconds in json.loads((outputs / "times.json").read_text()).items():
+        os.utime(outputs / name, ns=(milliseconds * 10**6,) * 2)  # Git keeps no times
+    shutil.copy(ROOT / "tests" / "journeys" / "user_code.py", laptop / "owncode.py")
+    shutil.copytree(ROOT / "tests" / "journeys" / "conf", laptop / "conf")
+    shutil.copy(ROOT / "docs" / "published.csv", laptop)
+    return laptop
+
+
+def answer(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
+    """The JSON that a command prints."""
+    assert run([*words, "--json"]) == 0, capsys.readouterr().err
+    return json.loads(capsys.readouterr().out)
+
+
+def number(text: str) -> float | int | str:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            pass
+    return text
+
+
+@pytest.mark.parametrize("folder", CELLS, ids=lambda path: path.name)
+def test_cells_and_records_keep_slug_and_hash(folder: Path) -> None:
+    text = (folder / "cell.json").read_bytes()
+    cell = decode_cell_file(text, "cell.json").cell
+    facts = SLUGS[folder.parent.parent.name]["cells"][folder.name]
+    assert (cell.slug, cell.digest, cell.ladder) == (folder.name, facts["digest"], facts["ladder"])
+    if (folder / "record.json").exists():
+        record = decode((folder / "record.json").read_bytes(), "record.json")
+        assert (record.slug, record.cell) == (folder.name, cell)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_status_gives_the_same_states(
+    desk: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    states = {cell["slug"]: cell for cell in answer(capsys, "status", name)["cells"]}
+    wanted = expected(name)["status"]
+    assert states.keys() == wanted.keys()
+    for slug, facts in wanted.items():
+        same = {key: value for key, value in facts.items() if key not in ("reason", "warning")}
+        assert {key: states[slug][key] for key in same} == pytest.approx(same), slug
+        assert bool(states[slug]["reason"]) == bool(facts["reason"]), slug
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_record_gives_the_same_numbers(
+    desk: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cells = {cell["slug"]: cell for cell in answer(capsys, "record", name)["cells"]}
+    for slug, facts in expected(name)["record"].items():
+        assert cells[slug]["outcome"] == facts["outcome"]
+        for key, value in facts["numbers"].items():
+            if key != "messages":  # sentences
+                assert cells[slug]["numbers"][key] == pytest.approx(value), (slug, key)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_checks_of_records_give_the_same_levels(
+    desk: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cells = {cell["slug"]: cell for cell in answer(capsys, "record", name)["cells"]}
+    for slug, levels in expected(name)["checks"].items():
+        checks = {check["check"]: check["level"] for check in cells[slug]["checks"]}
+        assert checks == levels, slug
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_collect_writes_the_same_numbers(
+    desk: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["collect", name]) == 0, capsys.readouterr().err
+    report = desk / "outputs" / name / "report"
+    for label, sheet in expected(name)["sheets"].items():
+        with (report / f"{RENAMED_TABLES.get(label, label)}.csv").open() as file:
+            head, *rows = csv.reader(file)
+        assert head == [RENAMED_COLUMNS.get(column, column) for column in sheet["columns"]], label
+        found = [[number(text) for text in row] for row in rows]
+        for line, wanted in zip(found, sheet["rows"], strict=True):
+            assert line == pytest.approx(wanted), label
+
+
+def kept(outputs: Path) -> dict[Path, bytes]:
+    """What a submission that sends nothing must leave alone: records, manifests, attempts."""
+    wanted = ("record.json", "manifest.jsonl", "current", "end.json", "attempt.json")
+    return {path: path.read_bytes() for path in outputs.rglob("*") if path.name in wanted}
+
+
+@pytest.mark.parametrize(("words", "cells"), FINISHED)
+def test_finished_cells_are_skipped(
+    words: str,
+    cells: int,
+    desk: Path,
+    request: pytest.FixtureRequest,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Commands of which 0.4.0 said that all cells are finished."""
+    fake = request.getfixturevalue("slurm") if "cluster=rig" in words else None
+    before = kept(desk / "outputs")
+    assert run(shlex.split(words)) == 0, capsys.readouterr().err
+    assert str(cells) in capsys.readouterr().out
+    assert kept(desk / "outputs") == before
+    assert fake is None or fake.scripts == []

@@ -8,18 +8,18 @@ LOCK ?= locks/worker.txt
 
 .PHONY: demo test test-unit test-long lint env lock clean
 
-demo: $(VENV)/ready  ## Run nine cells on this machine's CPU, without a download of data, then print the tables.
+demo: $(VENV)/ready  ## Run nine cells on this machine's CPU, then print the tables.
 	$(BIN)/hpml-jobs grid=lab cluster=local device=cpu workload=digits probe_s=5
 	$(BIN)/hpml-jobs collect digits-local
 
-test: $(VENV)/ready lint  ## Run all checks and tests, with those on a real SLURM where it can be installed.
+test: $(VENV)/ready lint  ## Run all checks and tests, those on a real SLURM included.
 	./tests/install-slurm
 	$(BIN)/python -m pytest -m "not long" -n 2 --dist loadfile --durations=40
 
 test-unit: $(VENV)/ready lint  ## Run the checks and the tests that need no SLURM.
 	$(BIN)/python -m pytest -m "not long and not journey"
 
-test-long: $(VENV)/ready  ## Run the long tests: both locks of torch, every fault (docs/reliability.md).
+test-long: $(VENV)/ready  ## Run the long tests: both locks of torch, every fault.
 	./tests/install-slurm
 	$(BIN)/python -m pytest -m "long or fault" --capture=no
 

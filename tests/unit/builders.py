@@ -40,14 +40,14 @@ MODEL = Model(
 )
 
 
-def cell(**changes: Any) -> Cell:
+def a_cell(**changes: Any) -> Cell:
     """Four GPUs under ddp on the digits, unless told otherwise."""
     values = {"gpus": 4, "batch": 512, "strategy": Strategy.DDP, "workload": DIGITS, **changes}
     protocol = values.get("protocol", Protocol.FULL)
     return Cell(**({"epochs": protocol.epochs} | values))
 
 
-def record(of: Cell, attempt: str = "101_0.r0", epoch_s: float = 8.0, **changes: Any) -> Record:
+def a_record(of: Cell, attempt: str = "101_0.r0", epoch_s: float = 8.0, **changes: Any) -> Record:
     """A valid record of a cell, every check passed; rank r is r/1000 s slower than rank 0.
 
     Of the timed epoch 2 % is stall; of the instrumented one, 0.5 % longer, 8 % is communication
@@ -69,16 +69,16 @@ def record(of: Cell, attempt: str = "101_0.r0", epoch_s: float = 8.0, **changes:
         "outcome": Outcome.OK,
         "model": model,
         "facts": Facts(torch="2.14.1"),
-        "quantized": quantized(of) if of.quantize else None,
+        "quantized": quantized_result(of) if of.quantize else None,
         "ranks": tuple(
-            rank(of, number, seconds, model) for number, seconds in enumerate(slowest_s)
+            a_rank(of, number, seconds, model) for number, seconds in enumerate(slowest_s)
         ),
     }
-    if talks(of):
+    if has_communication(of):
         net_s = 0.1 * 1.005 * epoch_s
-        count = len(sent(of, model, epoch_s)) * epoch_iterations(of)
+        count = len(messages_of(of, model, epoch_s)) * iterations_per_epoch(of)
         values["exchange"] = Exchange(collectives=count, skew_s=0.05 * net_s, net_s=0.95 * net_s)
-        values["probe"] = probe(of, model, epoch_s)
+        values["probe"] = microbenchmark_of(of, model, epoch_s)
     return Record(**(values | changes))
 
 
@@ -90,7 +90,7 @@ LENET_BIAS = msgspec.structs.replace(
 )
 
 
-def quantized(of: Cell) -> Quantized:
+def quantized_result(of: Cell) -> Quantized:
     """Of 10,000 test images fp32 has 6,500 right; every step after it loses ten more.
 
     Two layers, the second with a bias for lenet_bias; a latency of each way at batch 1.
@@ -120,7 +120,7 @@ def quantized(of: Cell) -> Quantized:
         calibration=1_000,
         bias=bias,
         spreads=tuple(
-            spread(layer, what)
+            a_spread(layer, what)
             for what, layers in (
                 ("weights", ("conv1", "fc3")),
                 ("activations", ("input", "conv1", "fc3")),
@@ -128,7 +128,11 @@ def quantized(of: Cell) -> Quantized:
             for layer in layers
         ),
         steps=tuple(steps),
-        latencies=(latency("fp32", 2e-3), latency("ours int8", 5e-3), latency("torch int8", 1e-3)),
+        latencies=(
+            a_latency("fp32", 2e-3),
+            a_latency("ours int8", 5e-3),
+            a_latency("torch int8", 1e-3),
+        ),
         reference=Reference(how="pt2e 0.18", correct=6_480, samples=10_000, bytes=63_000),
     )
 
@@ -150,7 +154,7 @@ def quantized_layer(name: str, *, bias: bool) -> Layer:
     )
 
 
-def spread(layer: str, what: str) -> Spread:
+def a_spread(layer: str, what: str) -> Spread:
     """A triangle of values from -1 to 1; activations from 0."""
     least = -1.0 if what == "weights" else 0.0
     return Spread(
@@ -166,29 +170,29 @@ def spread(layer: str, what: str) -> Spread:
     )
 
 
-def latency(what: str, median_s: float) -> Latency:
+def a_latency(what: str, median_s: float) -> Latency:
     return Latency(
         what=what, batch=1, runs=50, median_s=median_s, p10_s=0.9 * median_s, p90_s=1.5 * median_s
     )
 
 
-def talks(of: Cell) -> bool:
+def has_communication(of: Cell) -> bool:
     """Whether the record of a cell has communication in it."""
     return of.protocol is Protocol.FULL and of.strategy.under_torchrun and of.gpus > 1
 
 
-def epoch_iterations(of: Cell) -> int:
+def iterations_per_epoch(of: Cell) -> int:
     return iterations(of.workload.images or 0, of.gpus, of.batch)
 
 
-def rank(of: Cell, number: int, epoch_s: float, model: Model = MODEL) -> Rank:
+def a_rank(of: Cell, number: int, epoch_s: float, model: Model = MODEL) -> Rank:
     """One rank of a valid record."""
-    step_s = epoch_s / epoch_iterations(of)
+    step_s = epoch_s / iterations_per_epoch(of)
     timed = Epoch(
         role="timed",
         epoch_s=epoch_s,
         stall_s=0.02 * epoch_s,
-        iterations=epoch_iterations(of),
+        iterations=iterations_per_epoch(of),
         samples=samples_processed(of.workload.images or 0, of.processes) // of.processes,
         loss=1.5,
         accuracy=0.5,
@@ -198,10 +202,10 @@ def rank(of: Cell, number: int, epoch_s: float, model: Model = MODEL) -> Rank:
     )
     epochs = [msgspec.structs.replace(timed, role="warmup"), timed]
     if of.protocol is Protocol.FULL:
-        epochs.append(instrumented(of, timed))
+        epochs.append(instrumented_epoch(of, timed))
     plain = msgspec.structs.replace(timed, role="plain")
-    epochs = learnt(of, number, epochs + [plain] * (of.epochs - len(epochs)))
-    if talks(of):
+    epochs = with_training_quality(of, number, epochs + [plain] * (of.epochs - len(epochs)))
+    if has_communication(of):
         epochs.append(msgspec.structs.replace(timed, role="unsynced", epoch_s=0.89 * epoch_s))
     return Rank(
         rank=number,
@@ -212,17 +216,19 @@ def rank(of: Cell, number: int, epoch_s: float, model: Model = MODEL) -> Rank:
         threads=of.threads,
         loader_workers=of.loader_workers,
         epochs=tuple(epochs),
-        test_accuracy=quantized(of).steps[0].accuracy if of.quantize else 0.6,
+        test_accuracy=quantized_result(of).steps[0].accuracy if of.quantize else 0.6,
         test_loss=1.2,
         test_samples=300,
         parameters_hash="5eed",
         buffers_hash="0ff" if number == 0 else f"b0ff{number}",
-        communication=communication(of, 1.005 * epoch_s, model) if talks(of) else None,
-        trace=trace() if of.protocol is Protocol.FULL else None,
+        communication=communication_of(of, 1.005 * epoch_s, model)
+        if has_communication(of)
+        else None,
+        trace=a_trace() if of.protocol is Protocol.FULL else None,
     )
 
 
-def learnt(of: Cell, number: int, epochs: list[Epoch]) -> list[Epoch]:
+def with_training_quality(of: Cell, number: int, epochs: list[Epoch]) -> list[Epoch]:
     """The epochs of training with what each of them learnt; e counts from 0.
 
     Every plain epoch loses 0.1 and has 5 % more right than the one before; of its test images
@@ -246,10 +252,10 @@ def learnt(of: Cell, number: int, epochs: list[Epoch]) -> list[Epoch]:
     ]
 
 
-def instrumented(of: Cell, timed: Epoch) -> Epoch:
+def instrumented_epoch(of: Cell, timed: Epoch) -> Epoch:
     whole = 1.005 * timed.epoch_s
-    forward = 0.01 if of.strategy is Strategy.DDP and talks(of) else 0.0
-    exposed = 0.08 - forward if talks(of) else 0.0
+    forward = 0.01 if of.strategy is Strategy.DDP and has_communication(of) else 0.0
+    exposed = 0.08 - forward if has_communication(of) else 0.0
     parts = {
         "stall": 0.02,
         "h2d": 0.01,
@@ -267,9 +273,9 @@ def instrumented(of: Cell, timed: Epoch) -> Epoch:
     )
 
 
-def sent(of: Cell, model: Model, epoch_s: float) -> list[Message]:
+def messages_of(of: Cell, model: Model, epoch_s: float) -> list[Message]:
     """What one rank sends in an epoch: gradients in one message, and under ddp the buffers."""
-    count = epoch_iterations(of)
+    count = iterations_per_epoch(of)
     busy_s = 0.09 * 1.005 * epoch_s
     gradients = {
         "purpose": "gradients",
@@ -296,15 +302,15 @@ def sent(of: Cell, model: Model, epoch_s: float) -> list[Message]:
     return messages
 
 
-def communication(of: Cell, epoch_s: float, model: Model = MODEL) -> Communication:
+def communication_of(of: Cell, epoch_s: float, model: Model = MODEL) -> Communication:
     return Communication(
         total_s=0.1 * epoch_s,
         gradients_s=0.09 * epoch_s if of.strategy is Strategy.DDP else 0.1 * epoch_s,
-        messages=tuple(sent(of, model, epoch_s / 1.005)),
+        messages=tuple(messages_of(of, model, epoch_s / 1.005)),
     )
 
 
-def trace() -> Trace:
+def a_trace() -> Trace:
     return Trace(
         iterations=10,
         window_s=2.0,
@@ -320,9 +326,9 @@ def trace() -> Trace:
     )
 
 
-def probe(of: Cell, model: Model, epoch_s: float) -> Probe:
+def microbenchmark_of(of: Cell, model: Model, epoch_s: float) -> Probe:
     """A line T = alpha + beta s on which the cell's own gradient message takes 80 % of its time."""
-    own_s = 0.8 * 0.09 * 1.005 * epoch_s / epoch_iterations(of)
+    own_s = 0.8 * 0.09 * 1.005 * epoch_s / iterations_per_epoch(of)
     size = model.gradient_bytes
     alpha_s, beta = 0.1 * own_s, 0.9 * own_s / size
     sizes = {2**power: False for power in range(10, 29)} | {size: True}

@@ -11,7 +11,7 @@ from hpml_jobs.core.formulas import gradient_bytes
 from hpml_jobs.core.measurements import Card, Imported
 from hpml_jobs.core.record import Attempt, Facts, Model, Record
 from hpml_jobs.slurm.states import Outcome
-from tests.unit.builders import DIGITS, MODEL, cell, record
+from tests.unit.builders import DIGITS, MODEL, a_cell, a_record
 
 Change = Callable[[Record], Record]
 replace = msgspec.structs.replace
@@ -30,11 +30,11 @@ FACTS = Facts(
     cudnn_benchmark=True,
     cudnn_deterministic=False,
 )
-DDP4 = cell(batch=32)
-SINGLE = cell(batch=32, gpus=1, strategy=Strategy.SINGLE)
+DDP4 = a_cell(batch=32)
+SINGLE = a_cell(batch=32, gpus=1, strategy=Strategy.SINGLE)
 
 
-def card(number: int, **changes: Any) -> Card:
+def device_snapshot(number: int, **changes: Any) -> Card:
     values = {
         "uuid": f"GPU-{number}",
         "sm_clock_mhz": 1410,
@@ -46,32 +46,32 @@ def card(number: int, **changes: Any) -> Card:
     return Card(**(values | changes))
 
 
-def attempt(start: str = "2026-10-01T10:00", end: str = "2026-10-01T10:05") -> Attempt:
+def attempt_between(start: str = "2026-10-01T10:00", end: str = "2026-10-01T10:05") -> Attempt:
     times = {"started": f"{start}:00+00:00", "ended": f"{end}:00+00:00"}
     return Attempt(id="101_0.r0", job="101_0", hosts=("gr001",), **times)
 
 
-def clean(of: Cell = DDP4, epoch_s: float = 8.0, **changes: Any) -> Record:
+def clean_record(of: Cell = DDP4, epoch_s: float = 8.0, **changes: Any) -> Record:
     """A record to which every check applies that its cell allows, and which passes them all."""
     model = replace(MODEL, flop_per_sample=5_000_000)
-    made = record(of, epoch_s=epoch_s, facts=FACTS, model=model, attempt="101_0.r0")
+    made = a_record(of, epoch_s=epoch_s, facts=FACTS, model=model, attempt="101_0.r0")
     ranks = tuple(
-        replace(rank, device_uuids=(f"GPU-{rank.rank}",), cards=(card(rank.rank),))
+        replace(rank, device_uuids=(f"GPU-{rank.rank}",), cards=(device_snapshot(rank.rank),))
         for rank in made.ranks
     )
-    return replace(made, **({"ranks": ranks, "attempt": attempt()} | changes))
+    return replace(made, **({"ranks": ranks, "attempt": attempt_between()} | changes))
 
 
-def baseline(**changes: Any) -> Record:
+def baseline_record(**changes: Any) -> Record:
     """The plain loop on one GPU, an hour after the cell that is compared with it."""
-    return clean(SINGLE, **({"epoch_s": 30.0, "attempt": an_hour_later()} | changes))
+    return clean_record(SINGLE, **({"epoch_s": 30.0, "attempt": attempt_an_hour_later()} | changes))
 
 
-def an_hour_later() -> Attempt:
-    return attempt("2026-10-01T11:00", "2026-10-01T11:05")
+def attempt_an_hour_later() -> Attempt:
+    return attempt_between("2026-10-01T11:00", "2026-10-01T11:05")
 
 
-def of_rank(number: int, **fields: Any) -> Change:
+def change_rank(number: int, **fields: Any) -> Change:
     """One rank with other fields."""
 
     def change(old: Record) -> Record:
@@ -81,7 +81,7 @@ def of_rank(number: int, **fields: Any) -> Change:
     return change
 
 
-def of_epoch(role: str, number: int | None = None, **fields: Any) -> Change:
+def change_epoch(role: str, number: int | None = None, **fields: Any) -> Change:
     """An epoch with other fields, on one rank or on all."""
 
     def change(old: Record) -> Record:
@@ -102,50 +102,50 @@ def of_epoch(role: str, number: int | None = None, **fields: Any) -> Change:
     return change
 
 
-def of_phases(**fields: Any) -> Change:
+def change_phases(**fields: Any) -> Change:
     """Rank 2's phases with other fields."""
 
     def change(old: Record) -> Record:
         phases = replace(old.ranks[2].phases, **fields)
-        return of_epoch("instrumented", 2, phases=phases)(old)
+        return change_epoch("instrumented", 2, phases=phases)(old)
 
     return change
 
 
-def of_messages(**fields: Any) -> Change:
+def change_messages(**fields: Any) -> Change:
     """Rank 1's gradient messages with other fields."""
 
     def change(old: Record) -> Record:
         talk = old.ranks[1].communication
         sent = [replace(m, **fields) if m.purpose == "gradients" else m for m in talk.messages]
-        return of_rank(1, communication=replace(talk, messages=tuple(sent)))(old)
+        return change_rank(1, communication=replace(talk, messages=tuple(sent)))(old)
 
     return change
 
 
-def of_talk(**fields: Any) -> Change:
+def change_communication(**fields: Any) -> Change:
     def change(old: Record) -> Record:
-        return of_rank(1, communication=replace(old.ranks[1].communication, **fields))(old)
+        return change_rank(1, communication=replace(old.ranks[1].communication, **fields))(old)
 
     return change
 
 
-def of_trace(**fields: Any) -> Change:
+def change_trace(**fields: Any) -> Change:
     def change(old: Record) -> Record:
-        return of_rank(3, trace=replace(old.ranks[3].trace, **fields))(old)
+        return change_rank(3, trace=replace(old.ranks[3].trace, **fields))(old)
 
     return change
 
 
-def of_facts(**fields: Any) -> Change:
+def change_facts(**fields: Any) -> Change:
     return lambda old: replace(old, facts=replace(old.facts, **fields))
 
 
-def of_model(**fields: Any) -> Change:
+def change_model(**fields: Any) -> Change:
     return lambda old: replace(old, model=replace(old.model, **fields))
 
 
-def of_probe(seconds: float) -> Change:
+def change_microbenchmark(seconds: float) -> Change:
     """The microbenchmark with one size that took so long."""
 
     def change(old: Record) -> Record:
@@ -155,20 +155,20 @@ def of_probe(seconds: float) -> Change:
     return change
 
 
-def at(start: str, end: str) -> Change:
-    return lambda old: replace(old, attempt=attempt(start, end))
+def with_attempt_times(start: str, end: str) -> Change:
+    return lambda old: replace(old, attempt=attempt_between(start, end))
 
 
 RESNET = replace(DIGITS, name="resnet18", images=50_000, parameters=11_173_962)
 
 
-def imported(
+def imported_record(
     gpus: int = 4, batch: int = 32, link_gb_per_s: float | None = None, **told: Any
 ) -> Record:
     """A row of a CSV file, of an A100."""
     strategy = Strategy.SINGLE if gpus == 1 else Strategy.DDP
     changes = {"workload": RESNET, "protocol": Protocol.IMPORTED, "gpus": gpus, "batch": batch}
-    of = cell(**changes, strategy=strategy, epochs=0, loader_workers=0)
+    of = a_cell(**changes, strategy=strategy, epochs=0, loader_workers=0)
     size = gradient_bytes(11_173_962)
     return Record(
         cell=of,
@@ -183,5 +183,5 @@ def imported(
     )
 
 
-def judged(given: tuple[CheckResult, ...], check: str) -> CheckResult:
+def result_of(given: tuple[CheckResult, ...], check: str) -> CheckResult:
     return next(result for result in given if result.check == check)

@@ -45,34 +45,36 @@ class FakeSlurm:
         self.bin.mkdir()
         self.folder.mkdir()
         self._command("sbatch", SBATCH.format(slurm=self.folder))
-        self.takes(1000)
-        self.answer("srun")
-        self.answer("sinfo", NODES)
-        self.answer("squeue")
-        self.answer("sacct")
-        self.named("greene")
+        self.accept_then_refuse(1000)
+        self.set_output("srun")
+        self.set_output("sinfo", NODES)
+        self.set_output("squeue")
+        self.set_output("sacct")
+        self.set_cluster_name("greene")
 
     def _command(self, name: str, text: str) -> None:
         path = self.bin / name
         path.write_text(text)
         path.chmod(0o755)
 
-    def answer(self, name: str, out: str = "", err: str = "", code: int = 0) -> None:
+    def set_output(self, name: str, out: str = "", err: str = "", code: int = 0) -> None:
         """What a command prints from now on, and its exit code."""
         (self.folder / f"{name}.out").write_text(out)
         (self.folder / f"{name}.err").write_text(err)
         self._command(name, ANSWER.format(slurm=self.folder, name=name, code=code))
 
-    def named(self, cluster: str, max_array_size: int = 1001) -> None:
+    def set_cluster_name(self, cluster: str, max_array_size: int = 1001) -> None:
         """The ClusterName and MaxArraySize that scontrol tells."""
-        self.answer("scontrol", f"ClusterName = {cluster}\nMaxArraySize = {max_array_size}\n")
+        self.set_output("scontrol", f"ClusterName = {cluster}\nMaxArraySize = {max_array_size}\n")
 
-    def takes(self, arrays: int, refusal: str = "sbatch: error: Invalid account") -> None:
+    def accept_then_refuse(
+        self, arrays: int, refusal: str = "sbatch: error: Invalid account"
+    ) -> None:
         """How many sbatch calls succeed before they are refused."""
         (self.folder / "takes").write_text(str(arrays))
         (self.folder / "refusal").write_text(refusal + "\n")
 
-    def without(self, name: str) -> None:
+    def remove_command(self, name: str) -> None:
         """The command is not on PATH (nor is a real one)."""
         (self.bin / name).unlink()
 
@@ -82,24 +84,24 @@ class FakeSlurm:
         paths = sorted(self.folder.glob("*.sh"), key=lambda path: int(path.stem))
         return [path.read_text() for path in paths]
 
-    def environment(self, number: int = 1) -> dict[str, str]:
+    def environment_of_call(self, number: int = 1) -> dict[str, str]:
         """What the sbatch call of this number had in its environment."""
         lines = (self.folder / f"{number}.env").read_text().splitlines()
         return dict(line.split("=", 1) for line in lines if "=" in line)
 
-    def asked(self, name: str) -> list[str]:
+    def calls(self, name: str) -> list[str]:
         """The arguments of every call of a command."""
         path = self.folder / f"{name}.asked"
         return path.read_text().splitlines() if path.exists() else []
 
 
-def _forget() -> None:
+def _clear_slurm_caches() -> None:
     for asked_once in (commands.limits, commands.inventory, commands.partition_minutes):
         asked_once.cache_clear()
 
 
 @pytest.fixture
-def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty folder to work in, with nobody's defaults and no job around it."""
     folder = tmp_path / "desk"
     folder.mkdir()
@@ -110,23 +112,23 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     for name in ("SLURM_CONF", "SLURM_JOB_ID", "SCRATCH", "SBATCH_ACCOUNT", "HPML_JOBS_JOB"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(machine, "local_gpus", lambda: ())
-    _forget()
+    _clear_slurm_caches()
     yield folder
-    _forget()
+    _clear_slurm_caches()
 
 
 @pytest.fixture
-def laptop(desk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def laptop(working_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A machine without SLURM and without GPUs."""
     empty = tmp_path / "no-commands"
     empty.mkdir()
     monkeypatch.setenv("PATH", str(empty))
     monkeypatch.setattr(machine, "cluster_sign", lambda: None)
-    return desk
+    return working_folder
 
 
 @pytest.fixture
-def slurm(desk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
+def slurm(working_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
     """A login node of Greene: two nodes of 4 RTX8000, one of 4 V100, one without GPUs."""
     fake = FakeSlurm(tmp_path)
     tools = tmp_path / "tools"  # a PATH on which a real SLURM cannot be met
@@ -138,7 +140,7 @@ def slurm(desk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSl
 
 
 @pytest.fixture
-def personal(desk: Path, tmp_path: Path) -> Iterator[Path]:
+def user_config_file(working_folder: Path, tmp_path: Path) -> Iterator[Path]:
     """The person's own defaults file, to be written."""
     path = tmp_path / "config" / "hpml_jobs" / "config.yaml"
     path.parent.mkdir(parents=True)

@@ -4,14 +4,14 @@ SUBMITTED = 1795279247
 """When every job of these texts was submitted, in seconds since 1970."""
 
 
-def queued(job: str, state: str, reason: str = "None", node: str = "", **more: str) -> str:
+def squeue_line(job: str, state: str, reason: str = "None", node: str = "", **more: str) -> str:
     """A line of squeue; a job that has a node has run for a minute."""
     start = more.get("start") or (str(SUBMITTED + 30) if node else "N/A")
     elapsed = more.get("elapsed") or ("1:00" if node else "0:00")
     return f"{job}|{state}|{SUBMITTED}|{start}|{elapsed}|30:00|{node}|{reason}\n"
 
 
-def accounted(job: str, state: str, code: str = "0:0", node: str = "gr001", **more: str) -> str:
+def sacct_line(job: str, state: str, code: str = "0:0", node: str = "gr001", **more: str) -> str:
     """A line of sacct; a job that has a node ran for a minute on two GPUs."""
     if node == "None assigned":
         times, tres = "Unknown|Unknown|0", ""

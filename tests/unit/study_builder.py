@@ -15,7 +15,7 @@ from hpml_jobs.study.cell_state import CellState
 from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.study.manifest import ManifestEvent, ManifestLine
 from hpml_jobs.study.study import Study
-from tests.unit.builders import cell, record
+from tests.unit.builders import a_cell, a_record
 
 SHAPE = Shape(
     nodes=1, gpus_per_node=4, gpu_type="v100", cpus_per_node=12, mem_gb_per_node=16, minutes=20
@@ -28,7 +28,7 @@ class Made:
     def __init__(self, outputs: Path, *batches: int, ladder: bool = False) -> None:
         self.study = Study(outputs / "mine")
         self.study.create()
-        self.cells = {batch: cell(batch=batch) for batch in batches}
+        self.cells = {batch: a_cell(batch=batch) for batch in batches}
         for one in self.cells.values():
             file = CellFile(cell=one, data_root="", code_root="", shape=SHAPE, ladder=ladder)
             write_whole(self.study.cell(one.slug).cell_json, encode(file))
@@ -56,7 +56,7 @@ class Made:
         last = AttemptEnd(attempt=attempt, outcome=outcome, reason=reason or None, **more)
         write_whole(folder.attempt(attempt.id).end, encode(last))
         if outcome.finished:
-            found = record(self.cells[batch], attempt=attempt.id, outcome=outcome)
+            found = a_record(self.cells[batch], attempt=attempt.id, outcome=outcome)
             found = msgspec.structs.replace(found, reason=reason or None)
             write_whole(folder.record_json, encode(found))
 

@@ -13,28 +13,28 @@ from hpml_jobs.core.cell import Cell, Device, Protocol, Strategy
 from hpml_jobs.core.recipe import Recipe
 from hpml_jobs.core.record import Record
 from hpml_jobs.slurm.states import Outcome
-from tests.unit.builders import DIGITS, cell, record
+from tests.unit.builders import DIGITS, a_cell, a_record
 from tests.unit.check_cases import (
     DDP4,
     FACTS,
     Change,
-    an_hour_later,
-    at,
-    attempt,
-    baseline,
-    card,
-    clean,
-    imported,
-    judged,
-    of_epoch,
-    of_facts,
-    of_messages,
-    of_model,
-    of_phases,
-    of_probe,
-    of_rank,
-    of_talk,
-    of_trace,
+    attempt_an_hour_later,
+    attempt_between,
+    baseline_record,
+    change_communication,
+    change_epoch,
+    change_facts,
+    change_messages,
+    change_microbenchmark,
+    change_model,
+    change_phases,
+    change_rank,
+    change_trace,
+    clean_record,
+    device_snapshot,
+    imported_record,
+    result_of,
+    with_attempt_times,
 )
 
 
@@ -49,56 +49,96 @@ class Case(NamedTuple):
 
 
 FAIL, WARN = Level.FAIL, Level.WARN
-ON_CPU = cell(batch=32, device=Device.CPU)
-STEPS = clean().ranks[0].timed.steps
+ON_CPU = a_cell(batch=32, device=Device.CPU)
+STEPS = clean_record().ranks[0].timed.steps
 
 ALONE = [
-    Case("closure", FAIL, of_phases(forward_s=2.6), "phases miss the epoch by 2.34 % (limit 2 %)"),
+    Case(
+        "closure", FAIL, change_phases(forward_s=2.6), "phases miss the epoch by 2.34 % (limit 2 %)"
+    ),
     Case(
         "closure",
         FAIL,
-        of_phases(forward_s=2.5),
+        change_phases(forward_s=2.5),
         "limit 1 %",
         ON_CPU,
     ),
-    Case("counts", FAIL, of_epoch("warmup", 3, iterations=40), "rank 3 counted 40 iterations"),
-    Case("counts", FAIL, of_epoch("timed", samples=5_000), "5,000 samples in its timed epoch, not"),
-    Case("parameters", FAIL, of_model(parameters=9_231_114), "digits_cnn has 9,231,114 parameters"),
-    Case("loss", FAIL, of_epoch("timed", 1, loss=float("nan")), "loss nan"),
-    Case("loss", FAIL, of_epoch("timed", 1, loss=-0.1), "at least 0.3466 is possible"),
-    Case("loss", FAIL, of_epoch("timed", 1, loss=0.3), "it is not a mean over samples"),
-    Case("loss", FAIL, of_epoch("timed", 1, accuracy=1.5), "accuracy 1.5"),
-    Case("loss", WARN, of_epoch("timed", 1, loss=7.0), "7.000 at most (limit 6.908, 3 x ln 10)"),
-    Case("ranks-agree", FAIL, of_epoch("timed", 2, epoch_s=5.04), "37 % of the epoch (limit 1 %"),
-    Case("replicas", FAIL, of_rank(2, parameters_hash="other"), "2 different replicas on 4 ranks"),
-    Case("messages", FAIL, of_rank(2, communication=None), "rank 2 counted no messages"),
-    Case("messages", FAIL, of_messages(count=1), "104,616 bytes of gradients by all_reduce, not"),
-    Case("messages", FAIL, of_messages(kind="reduce"), "counted 0 bytes of gradients by all_r"),
-    Case("messages", FAIL, of_messages(bytes=26_154), "26,154 float32 elements is 104,616 bytes"),
-    Case("exposed", FAIL, of_talk(total_s=0.6), "0.643 s of communication are exposed, 0.6 s"),
-    Case("profiler-messages", FAIL, of_trace(messages=21), "20 collectives, the prof", ON_CPU),
-    Case("profiler-messages", FAIL, of_trace(message_bytes=500), "the profiler 500", ON_CPU),
-    Case("profiler-messages", WARN, of_trace(messages=21), "we counted 20 collectives, the prof"),
-    Case("bus-bandwidth", FAIL, of_talk(gradients_s=0.3), "the microbenchmark reached"),
-    Case("flops", FAIL, of_model(flop_per_sample=10**13), "a NVIDIA A100-SXM4-80GB has 156"),
-    Case("loader-bound", WARN, of_epoch("timed", stall_s=0.96), "stall is 12 % of the epoch (lim"),
-    Case("short", WARN, lambda old: old, "4 iterations per epoch (least 10)", cell(batch=1280)),
-    Case("overhead", WARN, of_epoch("instrumented", 3, epoch_s=8.8), "10 % longer than the timed"),
-    Case("profiler", WARN, of_trace(instruments_comm_s=0.22), "10 % from what the profiler saw"),
+    Case("counts", FAIL, change_epoch("warmup", 3, iterations=40), "rank 3 counted 40 iterations"),
+    Case(
+        "counts",
+        FAIL,
+        change_epoch("timed", samples=5_000),
+        "5,000 samples in its timed epoch, not",
+    ),
+    Case(
+        "parameters",
+        FAIL,
+        change_model(parameters=9_231_114),
+        "digits_cnn has 9,231,114 parameters",
+    ),
+    Case("loss", FAIL, change_epoch("timed", 1, loss=float("nan")), "loss nan"),
+    Case("loss", FAIL, change_epoch("timed", 1, loss=-0.1), "at least 0.3466 is possible"),
+    Case("loss", FAIL, change_epoch("timed", 1, loss=0.3), "it is not a mean over samples"),
+    Case("loss", FAIL, change_epoch("timed", 1, accuracy=1.5), "accuracy 1.5"),
+    Case(
+        "loss", WARN, change_epoch("timed", 1, loss=7.0), "7.000 at most (limit 6.908, 3 x ln 10)"
+    ),
+    Case(
+        "ranks-agree", FAIL, change_epoch("timed", 2, epoch_s=5.04), "37 % of the epoch (limit 1 %"
+    ),
+    Case(
+        "replicas", FAIL, change_rank(2, parameters_hash="other"), "2 different replicas on 4 ranks"
+    ),
+    Case("messages", FAIL, change_rank(2, communication=None), "rank 2 counted no messages"),
+    Case(
+        "messages", FAIL, change_messages(count=1), "104,616 bytes of gradients by all_reduce, not"
+    ),
+    Case("messages", FAIL, change_messages(kind="reduce"), "counted 0 bytes of gradients by all_r"),
+    Case(
+        "messages", FAIL, change_messages(bytes=26_154), "26,154 float32 elements is 104,616 bytes"
+    ),
+    Case(
+        "exposed",
+        FAIL,
+        change_communication(total_s=0.6),
+        "0.643 s of communication are exposed, 0.6 s",
+    ),
+    Case("profiler-messages", FAIL, change_trace(messages=21), "20 collectives, the prof", ON_CPU),
+    Case("profiler-messages", FAIL, change_trace(message_bytes=500), "the profiler 500", ON_CPU),
+    Case(
+        "profiler-messages", WARN, change_trace(messages=21), "we counted 20 collectives, the prof"
+    ),
+    Case(
+        "bus-bandwidth", FAIL, change_communication(gradients_s=0.3), "the microbenchmark reached"
+    ),
+    Case("flops", FAIL, change_model(flop_per_sample=10**13), "a NVIDIA A100-SXM4-80GB has 156"),
+    Case(
+        "loader-bound", WARN, change_epoch("timed", stall_s=0.96), "stall is 12 % of the epoch (lim"
+    ),
+    Case("short", WARN, lambda old: old, "4 iterations per epoch (least 10)", a_cell(batch=1280)),
+    Case(
+        "overhead", WARN, change_epoch("instrumented", 3, epoch_s=8.8), "10 % longer than the timed"
+    ),
+    Case(
+        "profiler", WARN, change_trace(instruments_comm_s=0.22), "10 % from what the profiler saw"
+    ),
     Case(
         "drift",
         WARN,
-        of_epoch("timed", 1, steps=replace(STEPS, last_tenth_s=1.2 * STEPS.first_tenth_s)),
+        change_epoch("timed", 1, steps=replace(STEPS, last_tenth_s=1.2 * STEPS.first_tenth_s)),
         "is 20 % slower than the first (limit 5 %)",
     ),
     Case(
         "throttled",
         WARN,
-        of_rank(1, cards=(card(1, throttle_reasons=("gpu_idle", "sw_power_cap")),)),
+        change_rank(1, cards=(device_snapshot(1, throttle_reasons=("gpu_idle", "sw_power_cap")),)),
         "1 of 4 GPUs held back by sw_power_cap (1410 of 1410 MHz, 60 °C)",
     ),
     Case(
-        "other-processes", WARN, of_rank(1, cards=(card(1, other_processes=2),)), "2 processes of"
+        "other-processes",
+        WARN,
+        change_rank(1, cards=(device_snapshot(1, other_processes=2),)),
+        "2 processes of",
     ),
     Case(
         "cpus",
@@ -106,21 +146,28 @@ ALONE = [
         lambda old: replace(old, ranks=tuple(replace(r, affinity=(0, 1)) for r in old.ranks)),
         "0.5 CPUs per process on gr001 for itself and 2 loader workers",
     ),
-    Case("threads", WARN, of_rank(1, threads=8), "1 or 8 threads per process, threads=1"),
+    Case("threads", WARN, change_rank(1, threads=8), "1 or 8 threads per process, threads=1"),
     Case(
         "buffers",
         WARN,
-        of_rank(1, test_accuracy=0.55),
+        change_rank(1, test_accuracy=0.55),
         "each tests with its own (accuracy 0.5500 to 0.6000 over ranks)",
-        cell(batch=32, strategy=Strategy.ALLREDUCE),
+        a_cell(batch=32, strategy=Strategy.ALLREDUCE),
     ),
-    Case("all-reduce-fit", WARN, of_probe(50.0), "% (worst, limit 30 %): the line is not used"),
+    Case(
+        "all-reduce-fit",
+        WARN,
+        change_microbenchmark(50.0),
+        "% (worst, limit 30 %): the line is not used",
+    ),
 ]
 
 BESIDE = [
-    Case("conditions", WARN, of_facts(driver="535.1"), "driver 535.1 (theirs 550.54.15)"),
-    Case("conditions", WARN, of_facts(tf32_cudnn=False), "TF32 in cuDNN off (theirs on)"),
-    Case("efficiency", FAIL, of_epoch("timed", epoch_s=5.0), "efficiency 1.5 over 4 GPUs (limit"),
+    Case("conditions", WARN, change_facts(driver="535.1"), "driver 535.1 (theirs 550.54.15)"),
+    Case("conditions", WARN, change_facts(tf32_cudnn=False), "TF32 in cuDNN off (theirs on)"),
+    Case(
+        "efficiency", FAIL, change_epoch("timed", epoch_s=5.0), "efficiency 1.5 over 4 GPUs (limit"
+    ),
     Case(
         "loader-workers",
         WARN,
@@ -136,11 +183,21 @@ BESIDE = [
     Case(
         "other-days",
         WARN,
-        at("2026-10-04T10:00", "2026-10-04T10:05"),
+        with_attempt_times("2026-10-04T10:00", "2026-10-04T10:05"),
         "measured up to 3.0 days from single-1gpu-b32-digits-",
     ),
-    Case("overlap", WARN, at("2026-10-01T11:04", "2026-10-01T11:09"), "on gr001 for up to 60 s of"),
-    Case("shared-devices", WARN, at("2026-10-01T11:04", "2026-10-01T11:09"), "used the same GPUs"),
+    Case(
+        "overlap",
+        WARN,
+        with_attempt_times("2026-10-01T11:04", "2026-10-01T11:09"),
+        "on gr001 for up to 60 s of",
+    ),
+    Case(
+        "shared-devices",
+        WARN,
+        with_attempt_times("2026-10-01T11:04", "2026-10-01T11:09"),
+        "used the same GPUs",
+    ),
 ]
 
 
@@ -150,7 +207,7 @@ def title(case: Case) -> str:
 
 @pytest.mark.parametrize("case", ALONE, ids=title)
 def test_record_check_fires_on_its_case(case: Case) -> None:
-    found = judged(of_record(case.change(clean(case.cell))), case.check)
+    found = result_of(of_record(case.change(clean_record(case.cell))), case.check)
     assert found.level is case.level
     assert case.words in found.reason
     assert "\n" not in found.reason
@@ -158,28 +215,30 @@ def test_record_check_fires_on_its_case(case: Case) -> None:
 
 @pytest.mark.parametrize("case", BESIDE, ids=title)
 def test_peer_check_fires_on_its_case(case: Case) -> None:
-    one = case.change(clean(case.cell))
-    found = judged(of_study([one, baseline()])[one.slug], case.check)
+    one = case.change(clean_record(case.cell))
+    found = result_of(of_study([one, baseline_record()])[one.slug], case.check)
     assert found.level is case.level
     assert case.words in found.reason
 
 
 def study() -> list[Record]:
     """A clean study: a cell with two repeats, and its baseline."""
-    again = clean(cell(batch=32, repeat=1), attempt=attempt("2026-10-01T12:00", "2026-10-01T12:05"))
-    return [clean(), again, baseline()]
+    again = clean_record(
+        a_cell(batch=32, repeat=1), attempt=attempt_between("2026-10-01T12:00", "2026-10-01T12:05")
+    )
+    return [clean_record(), again, baseline_record()]
 
 
 def test_buffers_check_passes_without_batchnorm_buffers() -> None:
-    made = clean(cell(batch=32, strategy=Strategy.ALLREDUCE))
+    made = clean_record(a_cell(batch=32, strategy=Strategy.ALLREDUCE))
     ranks = tuple(replace(rank, buffers_hash="x") for rank in made.ranks)
-    found = judged(of_record(replace(made, ranks=ranks)), "buffers")
+    found = result_of(of_record(replace(made, ranks=ranks)), "buffers")
     assert found.level is Level.PASS
     assert "the same buffers on all 4 ranks" in found.reason
 
 
 def test_clean_record_passes_every_check() -> None:
-    told = of_record(clean())
+    told = of_record(clean_record())
     assert len(told) == len(checks.MEASURED)  # every one of them could be applied
     assert {result.level for result in told} == {Level.PASS}
     assert in_short(told) == ""
@@ -200,7 +259,7 @@ def test_clean_study_passes_and_every_check_has_a_case() -> None:
 @pytest.mark.parametrize("protocol", [Protocol.LAB, Protocol.FULL])
 def test_inapplicable_checks_give_no_result(strategy: Strategy, protocol: Protocol) -> None:
     gpus = 1 if strategy is Strategy.SINGLE else 4
-    told = of_record(record(cell(strategy=strategy, gpus=gpus, protocol=protocol)))
+    told = of_record(a_record(a_cell(strategy=strategy, gpus=gpus, protocol=protocol)))
     names = {result.check for result in told}
     assert {"counts", "parameters", "loss", "loader-bound", "short"} <= names
     assert not names & {"throttled", "other-processes", "flops"}  # nothing is known of the GPU
@@ -212,88 +271,99 @@ def test_inapplicable_checks_give_no_result(strategy: Strategy, protocol: Protoc
 
 
 def test_out_of_memory_record_is_not_checked() -> None:
-    oom = record(cell(), outcome=Outcome.OOM, reason="out of memory", ranks=(), model=None)
+    oom = a_record(a_cell(), outcome=Outcome.OOM, reason="out of memory", ranks=(), model=None)
     assert of_record(oom) == ()
-    assert of_study([oom, clean()])[oom.slug] == ()
+    assert of_study([oom, clean_record()])[oom.slug] == ()
 
 
 def test_unknown_gpu_and_cpu_skip_the_flops_check() -> None:
-    for one in (clean(cell(batch=32, device=Device.CPU)), of_facts(gpu_model="Riva 128")(clean())):
+    for one in (
+        clean_record(a_cell(batch=32, device=Device.CPU)),
+        change_facts(gpu_model="Riva 128")(clean_record()),
+    ):
         assert "flops" not in {result.check for result in of_record(one)}
 
 
 def test_bus_bandwidth_of_overlapping_messages_uses_best_size() -> None:
     """Two small messages at once may take less than two alone; more than the wire they cannot."""
-    fast = of_talk(gradients_s=0.3)(clean())
+    fast = change_communication(gradients_s=0.3)(clean_record())
     sent = fast.ranks[1].communication.messages[0].busy_s
     assert sent > 2 * 0.3
-    peak = judged(of_record(fast), "bus-bandwidth")
+    peak = result_of(of_record(fast), "bus-bandwidth")
     assert "at any size" in peak.reason
-    assert judged(of_record(clean()), "bus-bandwidth").reason.count("at these sizes") == 1
+    assert result_of(of_record(clean_record()), "bus-bandwidth").reason.count("at these sizes") == 1
 
 
 def test_gather_and_scatter_each_carry_all_gradients() -> None:
-    both = clean(cell(batch=32, strategy=Strategy.GATHER_SCATTER))
-    assert judged(of_record(both), "messages").level is Level.PASS
+    both = clean_record(a_cell(batch=32, strategy=Strategy.GATHER_SCATTER))
+    assert result_of(of_record(both), "messages").level is Level.PASS
     talk = both.ranks[0].communication
-    out = of_rank(0, communication=replace(talk, messages=talk.messages[:1]))(both)
-    found = judged(of_record(out), "messages")
+    out = change_rank(0, communication=replace(talk, messages=talk.messages[:1]))(both)
+    found = result_of(of_record(out), "messages")
     assert found.level is Level.FAIL
     assert "0 bytes of gradients by scatter" in found.reason
 
 
 def test_conditions_check_warns_only_the_outlier() -> None:
-    odd = of_facts(torch="2.7.1")(clean(cell(batch=64)))
-    others = [clean(cell(batch=batch)) for batch in (32, 128, 256, 512)]
+    odd = change_facts(torch="2.7.1")(clean_record(a_cell(batch=64)))
+    others = [clean_record(a_cell(batch=batch)) for batch in (32, 128, 256, 512)]
     levels = {
-        slug: judged(told, "conditions").level for slug, told in of_study([odd, *others]).items()
+        slug: result_of(told, "conditions").level for slug, told in of_study([odd, *others]).items()
     }
     assert levels.pop(odd.slug) is Level.WARN
     assert {*levels.values()} == {Level.PASS}
 
 
 def test_conditions_check_warns_cell_unlike_its_baseline() -> None:
-    others = [clean(cell(batch=batch)) for batch in (64, 128, 256, 512)]
-    odd = of_facts(torch="2.7.1")(baseline())
-    judgement = of_study([clean(), odd, *others])
-    assert judged(judgement[DDP4.slug], "conditions").level is Level.WARN
-    assert judged(judgement[others[0].slug], "conditions").level is Level.PASS
+    others = [clean_record(a_cell(batch=batch)) for batch in (64, 128, 256, 512)]
+    odd = change_facts(torch="2.7.1")(baseline_record())
+    judgement = of_study([clean_record(), odd, *others])
+    assert result_of(judgement[DDP4.slug], "conditions").level is Level.WARN
+    assert result_of(judgement[others[0].slug], "conditions").level is Level.PASS
 
 
 def test_efficiency_above_one_due_to_data_loading_warns() -> None:
-    waiting = of_epoch("timed", stall_s=14.0)(baseline(epoch_s=44.0))
-    found = judged(of_study([clean(), waiting])[DDP4.slug], "efficiency")
+    waiting = change_epoch("timed", stall_s=14.0)(baseline_record(epoch_s=44.0))
+    found = result_of(of_study([clean_record(), waiting])[DDP4.slug], "efficiency")
     assert found.level is Level.WARN
     assert "efficiency 1.38 over 4 GPUs (limit 1.05), 0.957 without data loading" in found.reason
 
 
 def test_differing_loader_workers_of_dp_and_ddp_warn() -> None:
-    dp = clean(cell(batch=32, strategy=Strategy.DP), attempt=an_hour_later())
-    judgement = of_study([clean(), dp])
-    found = judged(judgement[DDP4.slug], "loader-workers")
+    dp = clean_record(a_cell(batch=32, strategy=Strategy.DP), attempt=attempt_an_hour_later())
+    judgement = of_study([clean_record(), dp])
+    found = result_of(judgement[DDP4.slug], "loader-workers")
     assert found.level is Level.WARN
     assert f"8 loader workers in all for 4 GPUs; {dp.slug} has 2" in found.reason
-    assert judged(judgement[dp.slug], "loader-workers").level is Level.WARN
+    assert result_of(judgement[dp.slug], "loader-workers").level is Level.WARN
 
 
 def test_comparisons_need_plain_baseline_and_same_treatment() -> None:
     scaled = Recipe(name="scaled", scaled=True)
-    one = clean(cell(gpus=1, batch=32, strategy=Strategy.SINGLE, recipe=scaled), epoch_s=60.0)
-    dp = clean(cell(batch=32, strategy=Strategy.DP, recipe=scaled), attempt=an_hour_later())
-    found = {result.check: result.level for result in of_study([clean(), one, dp])[DDP4.slug]}
+    one = clean_record(
+        a_cell(gpus=1, batch=32, strategy=Strategy.SINGLE, recipe=scaled), epoch_s=60.0
+    )
+    dp = clean_record(
+        a_cell(batch=32, strategy=Strategy.DP, recipe=scaled), attempt=attempt_an_hour_later()
+    )
+    found = {
+        result.check: result.level for result in of_study([clean_record(), one, dp])[DDP4.slug]
+    }
     assert "efficiency" not in found
     assert "loader-workers" not in found
 
 
 def test_overlap_of_one_second_is_ignored() -> None:
-    later = at("2026-10-01T10:05", "2026-10-01T10:10")(baseline())
-    assert judged(of_study([clean(), later])[DDP4.slug], "overlap").level is Level.PASS
+    later = with_attempt_times("2026-10-01T10:05", "2026-10-01T10:10")(baseline_record())
+    assert result_of(of_study([clean_record(), later])[DDP4.slug], "overlap").level is Level.PASS
 
 
 def test_overlap_is_checked_across_tables_other_checks_not() -> None:
-    other = clean(cell(batch=32, workload=replace(DIGITS, lr=0.1)), facts=replace(FACTS, torch="1"))
-    told = of_study([clean(), other])[DDP4.slug]
-    assert judged(told, "overlap").level is Level.WARN
+    other = clean_record(
+        a_cell(batch=32, workload=replace(DIGITS, lr=0.1)), facts=replace(FACTS, torch="1")
+    )
+    told = of_study([clean_record(), other])[DDP4.slug]
+    assert result_of(told, "overlap").level is Level.WARN
     assert "conditions" not in {result.check for result in told}
 
 
@@ -318,55 +388,63 @@ ELSEWHERE = [
 def test_imported_timing_check_fires_on_its_case(
     check: str, level: Level, told: dict[str, Any], words: str
 ) -> None:
-    found = judged(of_record(imported(**told)), check)
+    found = result_of(of_record(imported_record(**told)), check)
     assert found.level is level
     assert words in found.reason
 
 
 def test_plausible_imported_timing_passes_every_check() -> None:
     whole = {"train_s": 10.2, "compute_s": 8.2, "comm_s": 2.0, "iterations": 391}
-    told = of_record(imported(link_gb_per_s=25.0, **whole))
+    told = of_record(imported_record(link_gb_per_s=25.0, **whole))
     assert len(told) == len(secondhand.CHECKS)
     assert {result.level for result in told} == {Level.PASS}
     assert {name for name, *_ in ELSEWHERE} == {result.check for result in told}
 
 
 def test_imported_epoch_time_alone_has_few_checks() -> None:
-    assert {result.check for result in of_record(imported())} == {"flops", "short"}
+    assert {result.check for result in of_record(imported_record())} == {"flops", "short"}
 
 
 def test_imported_compute_equal_to_baseline_over_n_warns() -> None:
     """compute_s equal to the baseline's time / N is a definition, not a measurement."""
-    one, four = imported(1, epoch_s=24.0), imported(4, epoch_s=10.5, compute_s=6.0, comm_s=4.5)
-    found = judged(of_study([one, four])[four.slug], "lab-residual")
+    one, four = (
+        imported_record(1, epoch_s=24.0),
+        imported_record(4, epoch_s=10.5, compute_s=6.0, comm_s=4.5),
+    )
+    found = result_of(of_study([one, four])[four.slug], "lab-residual")
     assert found.level is Level.WARN
     assert "compute_s is 6 s, the baseline's time / 4 is 6 s" in found.reason
-    measured = imported(4, epoch_s=10.5, compute_s=6.5, comm_s=4.0)
-    assert judged(of_study([one, measured])[four.slug], "lab-residual").level is Level.PASS
+    measured = imported_record(4, epoch_s=10.5, compute_s=6.5, comm_s=4.0)
+    assert result_of(of_study([one, measured])[four.slug], "lab-residual").level is Level.PASS
 
 
 def test_imported_whole_seconds_are_flagged_as_coarse() -> None:
-    rows = [imported(gpus, epoch_s=seconds) for gpus, seconds in ((1, 24.0), (2, 15.0), (4, 10.0))]
-    found = judged(of_study(rows)[rows[2].slug], "resolution")
+    rows = [
+        imported_record(gpus, epoch_s=seconds)
+        for gpus, seconds in ((1, 24.0), (2, 15.0), (4, 10.0))
+    ]
+    found = result_of(of_study(rows)[rows[2].slug], "resolution")
     assert found.level is Level.WARN
     assert "uncertain by 5 %" in found.reason
-    rows[0] = imported(1, epoch_s=24.3)
-    assert judged(of_study(rows)[rows[2].slug], "resolution").level is Level.PASS
+    rows[0] = imported_record(1, epoch_s=24.3)
+    assert result_of(of_study(rows)[rows[2].slug], "resolution").level is Level.PASS
 
 
 def test_imported_dates_are_compared() -> None:
-    rows = [imported(1, date="2023-03-01"), imported(4, date="2023-03-09")]
-    assert judged(of_study(rows)[rows[0].slug], "other-days").level is Level.WARN
+    rows = [imported_record(1, date="2023-03-01"), imported_record(4, date="2023-03-09")]
+    assert result_of(of_study(rows)[rows[0].slug], "other-days").level is Level.WARN
 
 
 def test_scattered_repeats_are_flagged() -> None:
-    runs = [clean(cell(batch=32, repeat=n), epoch_s=s) for n, s in enumerate((8.0, 7.2, 9.12))]
+    runs = [
+        clean_record(a_cell(batch=32, repeat=n), epoch_s=s) for n, s in enumerate((8.0, 7.2, 9.12))
+    ]
     for told in of_study(runs).values():
-        found = judged(told, "scatter")
+        found = result_of(told, "scatter")
         assert found.level is Level.WARN
         assert "3 runs from 7.2 to 9.12 s, IQR 12 % of the median (limit 10 %)" in found.reason
 
 
 def test_failed_checks_have_a_short_summary() -> None:
-    worse = of_messages(count=1)(of_epoch("timed", stall_s=0.96)(clean()))
+    worse = change_messages(count=1)(change_epoch("timed", stall_s=0.96)(clean_record()))
     assert in_short(of_record(worse)) == "1 failed check: messages; 1 warning: loader-bound"

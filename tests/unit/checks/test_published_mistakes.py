@@ -14,21 +14,21 @@ from hpml_jobs.errors import UsageError
 from hpml_jobs.report.table import Table
 from hpml_jobs.report.text.numbers import gb_per_s
 from hpml_jobs.study.files import encode
-from tests.unit.builders import cell
+from tests.unit.builders import a_cell
 from tests.unit.check_cases import (
     DDP4,
-    an_hour_later,
-    at,
-    baseline,
-    clean,
-    imported,
-    judged,
-    of_epoch,
-    of_facts,
-    of_messages,
-    of_model,
-    of_phases,
-    of_rank,
+    attempt_an_hour_later,
+    baseline_record,
+    change_epoch,
+    change_facts,
+    change_messages,
+    change_model,
+    change_phases,
+    change_rank,
+    clean_record,
+    imported_record,
+    result_of,
+    with_attempt_times,
 )
 from tests.unit.report.conftest import Maker
 
@@ -51,11 +51,11 @@ def fails(result: CheckResult, words: str) -> bool:
 
 
 def test_e1_loader_time_counted_as_communication_fails() -> None:
-    phases = clean().ranks[2].phases
+    phases = clean_record().ranks[2].phases
     misplaced = {"stall_s": 0.0, "comm_exposed_s": phases.comm_exposed_s + 0.3}
-    found = judged(of_record(of_phases(**misplaced)(clean())), "exposed")
+    found = result_of(of_record(change_phases(**misplaced)(clean_record())), "exposed")
     assert fails(found, "something else than collectives is counted as communication")
-    honest = clean()
+    honest = clean_record()
     loading = replace(honest.phases, stall_s=5.0)
     assert (loading.compute_s, loading.exposed_s) == (
         honest.phases.compute_s,
@@ -65,21 +65,21 @@ def test_e1_loader_time_counted_as_communication_fails() -> None:
 
 def test_e2_bytes_are_of_collectives_not_of_the_data_set() -> None:
     size = CIFAR_BYTES // 160
-    data_set = of_messages(bytes=size, elements=size // 4)(clean())
-    found = judged(of_record(data_set), "messages")
+    data_set = change_messages(bytes=size, elements=size // 4)(clean_record())
+    found = result_of(of_record(data_set), "messages")
     assert fails(found, "not 16,738,560 (160 iterations x 104,616 bytes)")
 
 
 def test_e3_bytes_of_one_iteration_fail_as_epoch_bytes() -> None:
-    found = judged(of_record(of_messages(count=1)(clean())), "messages")
+    found = result_of(of_record(change_messages(count=1)(clean_record())), "messages")
     assert fails(found, "counted 104,616 bytes of gradients by all_reduce, not 16,738,560")
     ratio = formulas.expected_bytes(782, RESNET_BYTES) / RESNET_BYTES
     assert ratio == 782  # how much too low the report was
 
 
 def test_e4_elements_counted_as_bytes_fail() -> None:
-    elements = clean().ranks[1].communication.messages[0].elements
-    found = judged(of_record(of_messages(bytes=elements)(clean())), "messages")
+    elements = clean_record().ranks[1].communication.messages[0].elements
+    found = result_of(of_record(change_messages(bytes=elements)(clean_record())), "messages")
     assert fails(found, "26,154 float32 elements is 104,616 bytes, not 26,154")
     assert formulas.gradient_bytes(11_173_962) == RESNET_BYTES
 
@@ -99,46 +99,46 @@ def test_e6_speedup_is_not_multiplied_by_number_of_gpus(make: Maker) -> None:
     make.add(make.record(make.cell(1, 32), 10.5))
     make.add(make.record(make.cell(4, 32), 10.0))
     assert texts(make.table("table1-ddp"))["4-GPU"] == ("10.00", "1.05")
-    beyond = of_study([clean(epoch_s=30.0 / 4.2 / 4), baseline()])[DDP4.slug]
-    assert fails(judged(beyond, "efficiency"), "efficiency 4.2 over 4 GPUs (limit 1.05)")
+    beyond = of_study([clean_record(epoch_s=30.0 / 4.2 / 4), baseline_record()])[DDP4.slug]
+    assert fails(result_of(beyond, "efficiency"), "efficiency 4.2 over 4 GPUs (limit 1.05)")
 
 
 def test_e7_global_batch_is_not_taken_as_batch_per_gpu() -> None:
-    as_global = of_epoch("timed", iterations=640)(clean())
+    as_global = change_epoch("timed", iterations=640)(clean_record())
     with pytest.raises(InvalidRecordError, match=r"counted 640 iterations .* not 160"):
         decode(encode(as_global), "record.json")
-    assert fails(judged(of_record(as_global), "counts"), "not 160")
-    told = judged(of_record(imported(gpus=4, batch=128, iterations=391)), "iterations")
+    assert fails(result_of(of_record(as_global), "counts"), "not 160")
+    told = result_of(of_record(imported_record(gpus=4, batch=128, iterations=391)), "iterations")
     assert fails(told, "looks like a global batch: batch_is=global")
 
 
 def test_e8_unsynchronized_timer_exceeds_gpu_peak_and_fails() -> None:
     """11 ms per iteration of 512 images whatever was computed: 127 TFLOP/s of fp32 or more."""
-    lab = of_facts(gpu_model="Tesla V100-SXM2-16GB")(
-        of_model(flop_per_sample=3_329_000_000)(clean())
+    lab = change_facts(gpu_model="Tesla V100-SXM2-16GB")(
+        change_model(flop_per_sample=3_329_000_000)(clean_record())
     )
     seconds = 20_480 / 4 * 3.329e9 / 127e12
     phases = replace(lab.phases, h2d_s=0.0, forward_s=0.0, backward_s=seconds, comm_forward_s=0.0)
     ranks = range(4)
     for number in ranks:
-        lab = of_epoch("instrumented", number, phases=replace(phases, optimizer_s=0.0))(lab)
-    assert fails(judged(of_record(lab), "flops"), "127 TFLOP/s per GPU, a Tesla V100")
+        lab = change_epoch("instrumented", number, phases=replace(phases, optimizer_s=0.0))(lab)
+    assert fails(result_of(of_record(lab), "flops"), "127 TFLOP/s per GPU, a Tesla V100")
 
 
 def test_e9_time_in_no_phase_or_wrong_phase_is_flagged() -> None:
-    unaccounted = of_phases(forward_s=0.0)(clean())
-    assert fails(judged(of_record(unaccounted), "closure"), "phases miss the epoch by 30")
-    told = judged(of_record(imported(epoch_s=10.0, compute_s=3.0, comm_s=2.9)), "closure")
+    unaccounted = change_phases(forward_s=0.0)(clean_record())
+    assert fails(result_of(of_record(unaccounted), "closure"), "phases miss the epoch by 30")
+    told = result_of(of_record(imported_record(epoch_s=10.0, compute_s=3.0, comm_s=2.9)), "closure")
     assert told.level is Level.WARN
     assert "41 % less than epoch_s" in told.reason
-    whole = clean().phases
+    whole = clean_record().phases
     assert whole.compute_s + whole.exposed_s + whole.stall_s == pytest.approx(sum(whole.parts_s))
 
 
 def test_e10_batch_larger_than_data_set_is_refused() -> None:
     for batch in (5_121, 8_192, 16_384):  # one and the same batch, nine rows of it
         with pytest.raises(UsageError, match=r"20480 images over gpus=4 are 5120 each; take batch"):
-            cell(batch=batch)
+            a_cell(batch=batch)
 
 
 def test_e11_residual_is_labelled_next_to_measured_values(make: Maker) -> None:
@@ -149,8 +149,11 @@ def test_e11_residual_is_labelled_next_to_measured_values(make: Maker) -> None:
     assert texts(measured)["4-GPU"] != texts(residual)["4-GPU"]
     phases = make.record(make.cell(4, 32), make.published_s[4, 32]).phases
     assert texts(measured)["4-GPU"][1] == f"{phases.exposed_s:.3f}"
-    rows = [imported(1, epoch_s=24.0), imported(4, epoch_s=10.5, compute_s=6.0, comm_s=4.5)]
-    told = judged(of_study(rows)[rows[1].slug], "lab-residual")
+    rows = [
+        imported_record(1, epoch_s=24.0),
+        imported_record(4, epoch_s=10.5, compute_s=6.0, comm_s=4.5),
+    ]
+    told = result_of(of_study(rows)[rows[1].slug], "lab-residual")
     assert told.level is Level.WARN
     assert "a definition and not a measurement" in told.reason
 
@@ -168,18 +171,18 @@ def test_e12_epoch_is_timed_in_nanoseconds(monkeypatch: pytest.MonkeyPatch) -> N
     with Window((torch.device("cpu"),), clock, barrier=lambda: None) as window:
         pass
     assert window.epoch_s == 1.234567891
-    rows = [imported(gpus, epoch_s=float(s)) for gpus, s in ((1, 24), (2, 15), (4, 10))]
-    told = judged(of_study(rows)[rows[2].slug], "resolution")
+    rows = [imported_record(gpus, epoch_s=float(s)) for gpus, s in ((1, 24), (2, 15), (4, 10))]
+    told = result_of(of_study(rows)[rows[2].slug], "resolution")
     assert "taken with a clock of 1 s, so this one is uncertain by 5 %" in told.reason
 
 
 def test_e13_cells_days_apart_or_overlapping_are_flagged() -> None:
-    later = at("2026-10-03T11:00", "2026-10-03T11:05")(baseline())
-    days = judged(of_study([clean(), later])[DDP4.slug], "other-days")
+    later = with_attempt_times("2026-10-03T11:00", "2026-10-03T11:05")(baseline_record())
+    days = result_of(of_study([clean_record(), later])[DDP4.slug], "other-days")
     assert days.level is Level.WARN
     assert "measured up to 2.0 days from single-1gpu-b32-digits-" in days.reason
-    beside = at("2026-10-01T10:01", "2026-10-01T10:06")(baseline())
-    together = judged(of_study([clean(), beside])[DDP4.slug], "overlap")
+    beside = with_attempt_times("2026-10-01T10:01", "2026-10-01T10:06")(baseline_record())
+    together = result_of(of_study([clean_record(), beside])[DDP4.slug], "overlap")
     assert together.level is Level.WARN
     assert "ran on gr001 for up to 240 s of it" in together.reason
 
@@ -188,35 +191,37 @@ def test_e14_single_and_scattered_runs_are_flagged(make: Maker) -> None:
     make.nine()
     assert "One run" in " ".join(make.table("table1-ddp").caption)
     assert formulas.coverage_of_range(1) == 0.0  # no interval follows from it
-    runs = [clean(cell(batch=32, repeat=n), epoch_s=s) for n, s in enumerate((8.0, 7.2, 9.12))]
-    told = judged(of_study(runs)[runs[0].slug], "scatter")
+    runs = [
+        clean_record(a_cell(batch=32, repeat=n), epoch_s=s) for n, s in enumerate((8.0, 7.2, 9.12))
+    ]
+    told = result_of(of_study(runs)[runs[0].slug], "scatter")
     assert told.level is Level.WARN
     assert "3 runs from 7.2 to 9.12 s" in told.reason
 
 
 def test_e15_mean_loss_is_over_processed_samples() -> None:
     """A sum over 40 iterations, divided by 196, is less than such an accuracy allows."""
-    logged = of_epoch("timed", loss=1.5 * 40 / 196)(clean())
-    assert fails(judged(of_record(logged), "loss"), "it is not a mean over samples")
-    seen = clean()
+    logged = change_epoch("timed", loss=1.5 * 40 / 196)(clean_record())
+    assert fails(result_of(of_record(logged), "loss"), "it is not a mean over samples")
+    seen = clean_record()
     for number, loss, samples in ((0, 1.0, 1), (1, 1.0, 1), (2, 1.0, 1), (3, 5.0, 5)):
-        seen = of_epoch("timed", number, loss=loss, samples=samples)(seen)
+        seen = change_epoch("timed", number, loss=loss, samples=samples)(seen)
     assert seen.loss == 3.5  # not 2, the mean over ranks
 
 
 def test_e16_slowest_rank_is_used_and_differing_ranks_fail() -> None:
-    fast_root = of_epoch("timed", 0, epoch_s=8.0 * 0.63)(clean())
+    fast_root = change_epoch("timed", 0, epoch_s=8.0 * 0.63)(clean_record())
     assert fast_root.ranks[0].timed.epoch_s == 5.04
     assert fast_root.epoch_s == 8.0
-    assert fails(judged(of_record(fast_root), "ranks-agree"), "37 % of the epoch (limit 1 %")
+    assert fails(result_of(of_record(fast_root), "ranks-agree"), "37 % of the epoch (limit 1 %")
 
 
 def test_e17_unexpected_model_size_fails_and_is_in_caption(
     make: Maker,
 ) -> None:
     """A model other than the named one fails; the caption gives the parameter count."""
-    small = of_model(parameters=9_231_114)(clean())
-    assert fails(judged(of_record(small), "parameters"), "digits says 26,154")
+    small = change_model(parameters=9_231_114)(clean_record())
+    assert fails(result_of(of_record(small), "parameters"), "digits says 26,154")
     make.nine()
     for table in make.collect().groups[0].tables:
         assert "11,173,962 parameters" in table.setting
@@ -232,11 +237,11 @@ def test_e18_gigabyte_is_ten_to_the_ninth() -> None:
 
 def test_e19_dp_is_not_taken_as_ring_all_reduce() -> None:
     assert not Strategy.DP.by_all_reduce
-    dp = clean(cell(batch=32, strategy=Strategy.DP), attempt=an_hour_later())
+    dp = clean_record(a_cell(batch=32, strategy=Strategy.DP), attempt=attempt_an_hour_later())
     assert "bus-bandwidth" not in {result.check for result in of_record(dp)}
-    talk = clean().ranks[0].communication  # what a rank of ddp sends
-    ring = of_rank(0, communication=talk)(dp)
-    assert fails(judged(of_record(ring), "messages"), "dp has no all-reduce, one was counted")
+    talk = clean_record().ranks[0].communication  # what a rank of ddp sends
+    ring = change_rank(0, communication=talk)(dp)
+    assert fails(result_of(of_record(ring), "messages"), "dp has no all-reduce, one was counted")
     reduced = tuple(replace(message, kind="reduce") for message in talk.messages)
-    tree = of_rank(0, communication=replace(talk, messages=reduced))(dp)
-    assert judged(of_record(tree), "messages").level is Level.PASS
+    tree = change_rank(0, communication=replace(talk, messages=reduced))(dp)
+    assert result_of(of_record(tree), "messages").level is Level.PASS

@@ -9,7 +9,7 @@ from hpml_jobs.cli.main import run
 from hpml_jobs.core.workload import NO_TORCH_CODE
 from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.study.study import Study
-from tests.unit.builders import record
+from tests.unit.builders import a_record
 from tests.unit.conftest import FakeSlurm
 
 DIGITS = "workload=digits"
@@ -127,21 +127,25 @@ def with_workload(words: str) -> list[str]:
 
 @pytest.mark.parametrize(("words", "telling"), USAGE, ids=[words for words, _ in USAGE])
 def test_usage_error_is_one_line_with_exit_code_2(
-    words: str, telling: str, slurm: FakeSlurm, desk: Path, capsys: pytest.CaptureFixture[str]
+    words: str,
+    telling: str,
+    slurm: FakeSlurm,
+    working_folder: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert run(with_workload(words)) == 2
     assert telling in last_line(capsys)
     assert slurm.scripts == []
-    assert list(desk.iterdir()) == []
+    assert list(working_folder.iterdir()) == []
 
 
 @pytest.mark.parametrize("words", ["gpus=0", "study=../x", "cluster=torch", "gpus=12"])
 def test_plan_usage_error_creates_no_folder(
-    words: str, slurm: FakeSlurm, desk: Path, capsys: pytest.CaptureFixture[str]
+    words: str, slurm: FakeSlurm, working_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["plan", *with_workload(words)]) == 2
     assert last_line(capsys)
-    assert list(desk.iterdir()) == []
+    assert list(working_folder.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -238,16 +242,16 @@ def test_missing_data_or_code_is_named_with_exit_code_1(
 
 
 def test_folder_without_images_is_named(
-    slurm: FakeSlurm, desk: Path, capsys: pytest.CaptureFixture[str]
+    slurm: FakeSlurm, working_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (desk / "pictures" / "train" / "cats").mkdir(parents=True)
+    (working_folder / "pictures" / "train" / "cats").mkdir(parents=True)
     assert run(["workload=resnet18_cifar10", "workload.data=folder", "data.root=pictures"]) == 1
     assert "no images in" in last_line(capsys)
     assert slurm.scripts == []
 
 
 def test_missing_account_is_reported_before_download(
-    slurm: FakeSlurm, desk: Path, capsys: pytest.CaptureFixture[str]
+    slurm: FakeSlurm, working_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["cluster=torch", "workload=resnet18_cifar10"]) == 2
     shown = capsys.readouterr().err
@@ -259,21 +263,21 @@ def test_missing_account_is_reported_before_download(
 
 
 def test_unwritable_outputs_folder_is_named(
-    slurm: FakeSlurm, desk: Path, capsys: pytest.CaptureFixture[str]
+    slurm: FakeSlurm, working_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (desk / "outputs").write_text("a file stands here")
+    (working_folder / "outputs").write_text("a file stands here")
     assert run([DIGITS]) == 1
     assert "cannot be written: Not a directory; give another with outputs=PATH" in last_line(capsys)
-    assert (desk / "outputs").read_text() == "a file stands here"
+    assert (working_folder / "outputs").read_text() == "a file stands here"
     assert slurm.scripts == []
 
 
 def test_unwritable_cell_file_is_named(
-    slurm: FakeSlurm, desk: Path, capsys: pytest.CaptureFixture[str]
+    slurm: FakeSlurm, working_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run([DIGITS, "study=mine"]) == 0
     capsys.readouterr()
-    study = Study(desk / "outputs" / "mine")
+    study = Study(working_folder / "outputs" / "mine")
     (folder,) = study.cells()
     folder.cell_json.unlink()
     folder.root.rmdir()
@@ -289,9 +293,9 @@ def test_unwritable_cell_file_is_named(
     ids=lambda words: words[0].split("=")[0],
 )
 def test_study_of_newer_schema_is_refused_and_unchanged(
-    words: list[str], slurm: FakeSlurm, desk: Path, capsys: pytest.CaptureFixture[str]
+    words: list[str], slurm: FakeSlurm, working_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    study = Study(desk / "outputs" / "mine")
+    study = Study(working_folder / "outputs" / "mine")
     study.create()
     study.about.write_text('{"schema": 7, "hpml_jobs": "9.9"}')
     before = sorted(study.root.rglob("*"))
@@ -325,14 +329,14 @@ def test_commands_on_missing_study_report_it(
 
 
 def test_truncated_record_is_shown_and_cell_resubmitted(
-    slurm: FakeSlurm, desk: Path, capsys: pytest.CaptureFixture[str]
+    slurm: FakeSlurm, working_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["-m", "gpus=1,2", "batch=512", DIGITS, "study=mine"]
     assert run(words) == 0
-    study = Study(desk / "outputs" / "mine")
+    study = Study(working_folder / "outputs" / "mine")
     whole, half = study.cells()
-    write_whole(whole.record_json, encode(record(whole.read().cell)))
-    text = encode(record(half.read().cell))
+    write_whole(whole.record_json, encode(a_record(whole.read().cell)))
+    text = encode(a_record(half.read().cell))
     half.record_json.write_bytes(text[: len(text) // 2])
     capsys.readouterr()
 

@@ -96,9 +96,9 @@ BAD = {
 
 
 @pytest.fixture(params=BAD)
-def case(request: pytest.FixtureRequest, desk: Path) -> tuple[Maker, str, str]:
+def case(request: pytest.FixtureRequest, working_folder: Path) -> tuple[Maker, str, str]:
     """Two repeats of a cell and its baseline, the second repeat's record spoilt; its slug, why."""
-    make = Maker(desk / "outputs" / "mine")
+    make = Maker(working_folder / "outputs" / "mine")
     make.add(make.record(make.cell(1, 128), 27.0))
     make.add(make.record(make.cell(4, 128), 20.0))
     whole = make.record(make.cell(4, 128, repeat=1), 10.0)

@@ -12,7 +12,7 @@ import pytest
 from hpml_jobs.cli.main import COMMANDS
 from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.study.study import Study
-from tests.unit.builders import record
+from tests.unit.builders import a_record
 from tests.unit.conftest import FakeSlurm
 
 ROOT = Path(__file__).parents[3]
@@ -59,14 +59,16 @@ def test_help_of_every_command_shows_an_example(command: str, slurm: FakeSlurm) 
     assert not {"hydra", "pandas", "submitit"} & set(end["loaded"])
 
 
-def test_plan_submit_status_and_collect_work_without_torch(slurm: FakeSlurm, desk: Path) -> None:
+def test_plan_submit_status_and_collect_work_without_torch(
+    slurm: FakeSlurm, working_folder: Path
+) -> None:
     words = ("-m", "gpus=1,2", "batch=512", "workload=digits", "study=mine")
 
     shown, end = login_node("plan", *words)
     assert end["code"] == 0
     assert "nothing was sent; it would be 2 cells as 2 jobs" in shown
     assert not {"pandas", "matplotlib"} & set(end["loaded"])
-    assert list(desk.iterdir()) == []
+    assert list(working_folder.iterdir()) == []
 
     shown, end = login_node(*words)
     assert (end["code"], len(slurm.scripts)) == (0, 2)
@@ -76,9 +78,9 @@ def test_plan_submit_status_and_collect_work_without_torch(slurm: FakeSlurm, des
     shown, end = login_node(*words)
     assert (end["code"], len(slurm.scripts)) == (0, 4)  # this SLURM knows nothing of 101, 102
 
-    study = Study(desk / "outputs" / "mine")
+    study = Study(working_folder / "outputs" / "mine")
     for folder in study.cells():
-        write_whole(folder.record_json, encode(record(folder.read().cell, attempt="103.r0")))
+        write_whole(folder.record_json, encode(a_record(folder.read().cell, attempt="103.r0")))
 
     shown, end = login_node("status", "mine")
     assert "2 cells: 2 ok" in shown

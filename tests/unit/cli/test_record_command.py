@@ -14,10 +14,16 @@ from hpml_jobs.core.record import Record
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.study.study import Study
-from tests.unit.builders import cell, record
-from tests.unit.check_cases import baseline, clean, imported, of_epoch, of_messages
+from tests.unit.builders import a_cell, a_record
+from tests.unit.check_cases import (
+    baseline_record,
+    change_epoch,
+    change_messages,
+    clean_record,
+    imported_record,
+)
 
-SPOILT = of_messages(count=1)(of_epoch("timed", stall_s=0.96)(clean()))
+SPOILT = change_messages(count=1)(change_epoch("timed", stall_s=0.96)(clean_record()))
 
 
 def leave(*records: Record) -> Study:
@@ -41,7 +47,7 @@ def test_status_names_failed_checks_and_the_record_command(
     laptop: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Status names the checks that did not pass and the command that gives reasons."""
-    leave(SPOILT, baseline())
+    leave(SPOILT, baseline_record())
     out = shown(capsys, "status", "mine")
     row = next(line for line in out.splitlines() if SPOILT.slug in line)
     assert row.rstrip().endswith("1 failed check: messages; 1 warning: loader-bound")
@@ -51,7 +57,7 @@ def test_status_names_failed_checks_and_the_record_command(
 def test_status_of_clean_cells_omits_checks(
     laptop: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    leave(clean(), baseline())
+    leave(clean_record(), baseline_record())
     out = shown(capsys, "status", "mine")
     assert "check" not in out
     assert "warning" not in out
@@ -61,7 +67,7 @@ def test_status_of_clean_cells_omits_checks(
 def test_status_json_has_every_check_result(
     laptop: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    leave(SPOILT, baseline())
+    leave(SPOILT, baseline_record())
     cells = json.loads(shown(capsys, "status", "mine", "--json"))["cells"]
     told = next(state for state in cells if state["slug"] == SPOILT.slug)["checks"]
     assert {result["level"] for result in told} == {level.value for level in Level}
@@ -87,7 +93,7 @@ def _has_fraction(value: object) -> bool:
 def test_record_shows_key_numbers_and_worst_checks_first(
     laptop: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    leave(SPOILT, baseline())
+    leave(SPOILT, baseline_record())
     out = shown(capsys, "record", "mine", "ddp-*")
     assert out.startswith(f"==== {SPOILT.slug}: ok\n")
     assert "single-1gpu" not in out.split("efficiency")[0]
@@ -109,7 +115,7 @@ def test_record_shows_key_numbers_and_worst_checks_first(
 
 
 def test_record_json_has_numbers_by_name(laptop: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    leave(clean(), baseline())
+    leave(clean_record(), baseline_record())
     told = json.loads(shown(capsys, "record", "mine", "--json"))
     assert told["study"] == "mine"
     single, ddp = told["cells"]
@@ -124,16 +130,18 @@ def test_record_json_has_numbers_by_name(laptop: Path, capsys: pytest.CaptureFix
 def test_record_covers_cells_without_numbers(
     laptop: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    oom = record(cell(), outcome=Outcome.OOM, reason="rank 1: out of memory", ranks=(), model=None)
-    study = leave(oom, clean())
-    study.cell(clean().slug).record_json.unlink()
+    oom = a_record(
+        a_cell(), outcome=Outcome.OOM, reason="rank 1: out of memory", ranks=(), model=None
+    )
+    study = leave(oom, clean_record())
+    study.cell(clean_record().slug).record_json.unlink()
     out = shown(capsys, "record", "mine")
     assert f"==== {oom.slug}: oom rank 1: out of memory" in out
-    assert f"==== {clean().slug}: missing no record; hpml-jobs status tells why" in out
+    assert f"==== {clean_record().slug}: missing no record; hpml-jobs status tells why" in out
 
 
 def test_record_shows_imported_timing(laptop: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    leave(imported(iterations=1563))
+    leave(imported_record(iterations=1563))
     out = shown(capsys, "record", "mine")
     assert "epoch_s                10.50 s" in out
     assert "fail iterations: 1,563 iterations are told" in out
@@ -143,7 +151,7 @@ def test_record_shows_imported_timing(laptop: Path, capsys: pytest.CaptureFixtur
 def test_record_pattern_without_match_lists_cells(
     laptop: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    leave(clean())
+    leave(clean_record())
     assert run(["record", "mine", "dp-*"]) == 1
     said = capsys.readouterr().err
-    assert said == f"hpml-jobs: no cell dp-* in mine (there: {clean().slug})\n"
+    assert said == f"hpml-jobs: no cell dp-* in mine (there: {clean_record().slug})\n"

@@ -14,25 +14,25 @@ from hpml_jobs.status.states import standing, states
 from hpml_jobs.status.usage import usage
 from hpml_jobs.study.cell_state import CellState
 from tests.unit.conftest import FakeSlurm
-from tests.unit.slurm_output import accounted, queued
+from tests.unit.slurm_output import sacct_line, squeue_line
 from tests.unit.study_builder import Made
 
 
 @pytest.fixture
-def made(slurm: FakeSlurm, desk: Path) -> Made:
+def made(slurm: FakeSlurm, working_folder: Path) -> Made:
     """Four cells of one array: one measured, one failed, one out of time, one held."""
-    study = Made(desk / "outputs", 32, 64, 128, 256)
+    study = Made(working_folder / "outputs", 32, 64, 128, 256)
     study.send(b32="17_0", b64="17_1", b128="17_2", b256="17_3")
     study.end(32, "17_0", Outcome.OK)
     study.end(64, "17_1", Outcome.FAILED, "rank 1: no", rank=1, traceback="ValueError: no")
-    slurm.answer(
+    slurm.set_output(
         "sacct",
-        accounted("17_0", "COMPLETED")
-        + accounted("17_1", "FAILED", "1:0")
-        + accounted("17_2", "TIMEOUT")
-        + accounted("17_3", "PENDING", node="None assigned"),
+        sacct_line("17_0", "COMPLETED")
+        + sacct_line("17_1", "FAILED", "1:0")
+        + sacct_line("17_2", "TIMEOUT")
+        + sacct_line("17_3", "PENDING", node="None assigned"),
     )
-    slurm.answer("squeue", queued("17_3", "PENDING", "JobHeldUser"))
+    slurm.set_output("squeue", squeue_line("17_3", "PENDING", "JobHeldUser"))
     return study
 
 
@@ -84,15 +84,15 @@ def test_status_json_has_usage_and_next_commands(
 
 def test_usage_counts_earlier_jobs_of_a_cell(slurm: FakeSlurm, made: Made) -> None:
     made.send(b64="18")
-    slurm.answer("sacct", accounted("17_1", "FAILED") + accounted("18", "RUNNING"))
-    slurm.answer("squeue", queued("18", "RUNNING", node="gr001"))
+    slurm.set_output("sacct", sacct_line("17_1", "FAILED") + sacct_line("18", "RUNNING"))
+    slurm.set_output("squeue", squeue_line("18", "RUNNING", node="gr001"))
     used = usage(made.study, standing(made.study, all_jobs=True))
     assert used is not None
     assert (used.runs, used.used_s) == (2, 120)
 
 
-def test_usage_without_sacct_comes_from_attempts(laptop: Path, desk: Path) -> None:
-    study = Made(desk / "outputs", 32)
+def test_usage_without_sacct_comes_from_attempts(laptop: Path, working_folder: Path) -> None:
+    study = Made(working_folder / "outputs", 32)
     study.send(b32="local-999999999-1")
     study.end(32, "local-999999999-1", Outcome.FAILED, "rank 0: no")
     assert usage(study.study, standing(study.study)) is None  # it does not say when it began
@@ -145,7 +145,7 @@ def test_usage_without_gpus_is_given_as_time(slurm: FakeSlurm, made: Made) -> No
 
 def test_follow_prints_log_tail_then_new_lines_until_job_end(slurm: FakeSlurm, made: Made) -> None:
     made.begin(256, "17_3")
-    slurm.answer("squeue", queued("17_3", "RUNNING", node="gr001"))
+    slurm.set_output("squeue", squeue_line("17_3", "RUNNING", node="gr001"))
     (state,) = [s for s in states(made.study) if s.outcome is Outcome.RUNNING]
     assert running_last(made.study, states(made.study)) == state
     log = made.study.cell(state.slug).attempt("17_3.r0").log_of(0)
@@ -175,6 +175,6 @@ def test_logs_json_has_state_and_text(made: Made, capsys: pytest.CaptureFixture[
 def test_watch_json_prints_one_line_per_change(
     slurm: FakeSlurm, made: Made, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    slurm.answer("squeue")
+    slurm.set_output("squeue")
     (line,) = told(capsys, "watch", "mine", "--json").splitlines()
     assert len(json.loads(line)["cells"]) == 4

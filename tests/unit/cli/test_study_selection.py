@@ -18,9 +18,9 @@ CELLS = [Named("single-1gpu-b32-digits-1a2b3c"), Named("ddp-4gpu-b32-digits-4d5e
 
 
 @pytest.fixture(autouse=True)
-def outputs(desk: Path) -> Path:
-    Study(desk / "outputs" / "mine").create()
-    return desk / "outputs"
+def outputs(working_folder: Path) -> Path:
+    Study(working_folder / "outputs" / "mine").create()
+    return working_folder / "outputs"
 
 
 @pytest.mark.parametrize("words", [(None, None), ("mine", None)])

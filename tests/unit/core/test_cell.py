@@ -15,7 +15,7 @@ from hpml_jobs.core.cell import (
 from hpml_jobs.core.recipe import Recipe
 from hpml_jobs.errors import UsageError
 from hpml_jobs.study.files import encode
-from tests.unit.builders import DIGITS, cell
+from tests.unit.builders import DIGITS, a_cell
 
 
 @pytest.mark.parametrize(
@@ -39,35 +39,35 @@ from tests.unit.builders import DIGITS, cell
 )
 def test_cell_invalid_is_refused_with_arithmetic(changes, words) -> None:
     with pytest.raises(UsageError, match=r"^[^\n]*$") as refused:
-        cell(**changes)
+        a_cell(**changes)
     assert words in str(refused.value)
 
 
 def test_cell_batch_of_exactly_one_share_is_allowed() -> None:
-    assert cell(batch=5120).images_per_gpu == 5120
+    assert a_cell(batch=5120).images_per_gpu == 5120
 
 
 def test_cell_with_replaced_workload_rechecks_batch() -> None:
-    draft = cell(batch=9000, workload=msgspec.structs.replace(DIGITS, images=None))
+    draft = a_cell(batch=9000, workload=msgspec.structs.replace(DIGITS, images=None))
     with pytest.raises(UsageError, match=r"more than one GPU's share"):
         msgspec.structs.replace(draft, workload=DIGITS)
 
 
 def test_processes_are_one_per_gpu_only_under_torchrun() -> None:
-    assert cell().processes == 4
-    assert cell(strategy=Strategy.DP).processes == 1
-    assert cell(gpus=1, strategy=Strategy.SINGLE).processes == 1
-    assert (cell(nodes=2).gpus_per_node, cell().global_batch) == (2, 2048)
+    assert a_cell().processes == 4
+    assert a_cell(strategy=Strategy.DP).processes == 1
+    assert a_cell(gpus=1, strategy=Strategy.SINGLE).processes == 1
+    assert (a_cell(nodes=2).gpus_per_node, a_cell().global_batch) == (2, 2048)
 
 
 def test_slug_is_readable_and_ends_in_six_hash_digits() -> None:
-    assert cell().slug == f"ddp-4gpu-b512-digits-{cell().digest[:6]}"
-    many = cell(nodes=2, seed=3, repeat=1, device=Device.CPU)
+    assert a_cell().slug == f"ddp-4gpu-b512-digits-{a_cell().digest[:6]}"
+    many = a_cell(nodes=2, seed=3, repeat=1, device=Device.CPU)
     assert many.slug == f"ddp-4proc-2nodes-b512-digits-s3-r1-{many.digest[:6]}"
 
 
 def test_slug_is_a_file_name_for_any_workload_name() -> None:
-    odd = cell(workload=msgspec.structs.replace(DIGITS, name="../My Model/№1 " + "x" * 99))
+    odd = a_cell(workload=msgspec.structs.replace(DIGITS, name="../My Model/№1 " + "x" * 99))
     assert odd.slug.startswith("ddp-4gpu-b512-_my_model_1_")
     assert "/" not in odd.slug
     assert len(odd.slug) < 80
@@ -75,7 +75,7 @@ def test_slug_is_a_file_name_for_any_workload_name() -> None:
 
 def test_slug_and_hash_are_stable_across_versions() -> None:
     # A change here makes every finished cell of every study look new: it needs a new schema.
-    assert cell().slug == "ddp-4gpu-b512-digits-1d254a"
+    assert a_cell().slug == "ddp-4gpu-b512-digits-1d254a"
 
 
 @pytest.mark.parametrize(
@@ -103,8 +103,8 @@ def test_slug_and_hash_are_stable_across_versions() -> None:
     ],
 )
 def test_settings_that_affect_results_change_the_hash(change) -> None:
-    assert cell(**change).digest != cell().digest
-    assert cell(**change).slug != cell().slug
+    assert a_cell(**change).digest != a_cell().digest
+    assert a_cell(**change).slug != a_cell().slug
 
 
 def test_hash_covers_every_field_and_no_limit_or_path() -> None:
@@ -116,13 +116,15 @@ def test_hash_covers_every_field_and_no_limit_or_path() -> None:
 
 
 def test_paths_and_versions_do_not_change_the_hash() -> None:
-    here = CellFile(cell=cell(), data_root="/a", code_root="/b")
-    there = CellFile(cell=cell(), data_root="/c", code_root="/d", hpml_jobs="9", supersedes="1.r0")
+    here = CellFile(cell=a_cell(), data_root="/a", code_root="/b")
+    there = CellFile(
+        cell=a_cell(), data_root="/c", code_root="/d", hpml_jobs="9", supersedes="1.r0"
+    )
     assert here.cell.digest == there.cell.digest
 
 
 def test_cell_file_round_trips() -> None:
-    file = CellFile(cell=cell(protocol=Protocol.LAB), data_root="/data", code_root="/code")
+    file = CellFile(cell=a_cell(protocol=Protocol.LAB), data_root="/data", code_root="/code")
     assert decode_cell_file(encode(file), "cell.json") == file
 
 
@@ -141,7 +143,7 @@ def test_cell_file_round_trips() -> None:
     ],
 )
 def test_invalid_cell_file_is_named_with_position(change, words) -> None:
-    text = encode(CellFile(cell=cell(), data_root="/data", code_root="/code"))
+    text = encode(CellFile(cell=a_cell(), data_root="/data", code_root="/code"))
     with pytest.raises(UsageError) as refused:
         decode_cell_file(change(text), "cell.json")
     assert str(refused.value).startswith("cell.json ")

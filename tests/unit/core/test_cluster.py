@@ -24,7 +24,7 @@ def composed(name: str, *words: str) -> Cluster:
 
 
 @pytest.fixture
-def cluster(desk: Path) -> Callable[..., Cluster]:
+def cluster(working_folder: Path) -> Callable[..., Cluster]:
     """A cluster as a person without defaults of their own gets it: cluster(name, *words)."""
     return composed
 

@@ -13,34 +13,34 @@ from hpml_jobs.core.record import Record
 from hpml_jobs.core.validation import InvalidRecordError, decode
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.study.files import encode, write_whole
-from tests.unit.builders import cell, record
+from tests.unit.builders import a_cell, a_record
 
-CELL = cell()
+CELL = a_cell()
 
 
 def changed(**fields: Any) -> bytes:
     """A valid record's JSON with its own fields changed."""
-    return encode(record(CELL, **fields))
+    return encode(a_record(CELL, **fields))
 
 
 def rank_changed(number: int, epoch: int = 1, **fields: Any) -> bytes:
     """A valid record's JSON with one epoch of one rank changed."""
-    values = json.loads(encode(record(CELL)))
+    values = json.loads(encode(a_record(CELL)))
     values["ranks"][number]["epochs"][epoch] |= fields
     return encode(values)
 
 
 def test_record_round_trips() -> None:
-    assert decode(encode(record(CELL)), "record.json") == record(CELL)
+    assert decode(encode(a_record(CELL)), "record.json") == a_record(CELL)
 
 
 def test_oom_record_needs_only_a_reason() -> None:
-    oom = record(CELL, outcome=Outcome.OOM, reason="rank 1: out of memory", ranks=(), model=None)
+    oom = a_record(CELL, outcome=Outcome.OOM, reason="rank 1: out of memory", ranks=(), model=None)
     assert decode(encode(oom), "record.json").outcome is Outcome.OOM
 
 
 def test_dp_record_has_one_process_for_all_gpus() -> None:
-    dp = record(cell(strategy=Strategy.DP))
+    dp = a_record(a_cell(strategy=Strategy.DP))
     assert decode(encode(dp), "record.json").ranks == dp.ranks
     assert len(dp.ranks) == 1
 
@@ -74,8 +74,8 @@ def test_truncated_record_is_refused(share) -> None:
         (changed(model=None), "outcome ok without model and facts"),
         (changed(facts=None), "outcome ok without model and facts"),
         (changed(ranks=()), "ranks [] are there, 4 were expected"),
-        (changed(ranks=record(CELL).ranks[:3]), "ranks [0, 1, 2] are there, 4 were expected"),
-        (changed(ranks=record(CELL).ranks[::-1]), "ranks [3, 2, 1, 0] are there"),
+        (changed(ranks=a_record(CELL).ranks[:3]), "ranks [0, 1, 2] are there, 4 were expected"),
+        (changed(ranks=a_record(CELL).ranks[::-1]), "ranks [3, 2, 1, 0] are there"),
         (rank_changed(1, role="warmup"), "rank 1 has no warm-up and timed and instrumented epoch"),
         (rank_changed(1, iterations=9), "rank 1 counted 9 iterations in its timed epoch, not 10"),
         (rank_changed(3, samples=5119), "rank 3 counted 5119 samples in its timed epoch, not 5120"),
@@ -93,14 +93,14 @@ def test_implausible_record_is_refused_with_reason(text, words) -> None:
 
 def test_record_times_are_those_of_slowest_rank() -> None:
     """All times come from one rank, so that they add up."""
-    found = record(CELL)
+    found = a_record(CELL)
     assert found.slowest.rank == 3
     assert (found.epoch_s, found.stall_s) == (8.0, 0.16)
     assert found.train_s == pytest.approx(7.84)
 
 
 def test_record_loss_is_mean_over_samples_not_ranks() -> None:
-    values = json.loads(encode(record(CELL)))
+    values = json.loads(encode(a_record(CELL)))
     for rank, loss, samples in zip(
         values["ranks"], (1, 1, 1, 5), (100, 100, 100, 500), strict=True
     ):

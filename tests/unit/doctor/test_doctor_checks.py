@@ -22,7 +22,7 @@ from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.study.manifest import ManifestEvent, ManifestLine
 from hpml_jobs.study.study import Study
 from hpml_jobs.submit.batches import batches
-from tests.unit.builders import record
+from tests.unit.builders import a_record
 from tests.unit.cli.test_lazy_imports import login_node
 from tests.unit.conftest import FakeSlurm
 
@@ -39,28 +39,28 @@ def by_name(found: list[Finding]) -> dict[str, Finding]:
 
 def test_slurm_commands_of_one_version_are_ok(slurm: FakeSlurm) -> None:
     for name in controller.COMMANDS:
-        slurm.answer(name, "slurm-wlm 22.05.8\n")
+        slurm.set_output(name, "slurm-wlm 22.05.8\n")
     assert controller.slurm_commands().level is Level.OK
-    slurm.answer("sinfo", "slurm 23.11.4\n")
+    slurm.set_output("sinfo", "slurm 23.11.4\n")
     assert controller.slurm_commands().level is Level.WARNING
-    slurm.without("sbatch")
+    slurm.remove_command("sbatch")
     found = controller.slurm_commands()
     assert (found.level, found.seen) == (Level.PROBLEM, "sbatch not on PATH")
 
 
 def test_controller_down_is_a_problem(slurm: FakeSlurm) -> None:
-    slurm.answer("scontrol", "Slurmctld(primary) at hal is UP\nClusterName = hal\n")
+    slurm.set_output("scontrol", "Slurmctld(primary) at hal is UP\nClusterName = hal\n")
     assert controller.controller().seen.startswith("cluster hal answers")
-    slurm.answer("scontrol", "Slurmctld(primary) at hal is DOWN\n")
+    slurm.set_output("scontrol", "Slurmctld(primary) at hal is DOWN\n")
     found = controller.controller()
     assert found.level is Level.PROBLEM
     assert "is DOWN" in found.seen
 
 
 def test_accounting_disabled_is_a_warning(slurm: FakeSlurm) -> None:
-    slurm.answer("sacct", err="Slurm accounting storage is disabled\n", code=1)
+    slurm.set_output("sacct", err="Slurm accounting storage is disabled\n", code=1)
     assert controller.accounting().level is Level.WARNING
-    slurm.answer("sacct")
+    slurm.set_output("sacct")
     assert controller.accounting().level is Level.OK
 
 
@@ -77,7 +77,7 @@ def test_account_must_be_one_of_the_users(slurm: FakeSlurm) -> None:
 
 
 def test_submit_limit_is_compared_with_number_of_cells(slurm: FakeSlurm) -> None:
-    slurm.answer("sacctmgr", "normal||50|gres/gpu=24|\n")
+    slurm.set_output("sacctmgr", "normal||50|gres/gpu=24|\n")
     found = controller.limits(GREENE, [LAB], cells=4)
     assert found.level is Level.OK
     for words in ("MaxArraySize 1001", "account lab: MaxJobs 8", "QOS normal: MaxSubmitPU 50"):
@@ -86,7 +86,7 @@ def test_submit_limit_is_compared_with_number_of_cells(slurm: FakeSlurm) -> None
 
 
 def test_nodes_are_listed_and_compared_with_profile(slurm: FakeSlurm) -> None:
-    slurm.answer("sinfo")
+    slurm.set_output("sinfo")
     assert nodes.findings(GREENE, None)[0].level is Level.PROBLEM  # silent
 
 
@@ -172,18 +172,21 @@ def test_detected_cluster_names_its_source(slurm: FakeSlurm) -> None:
         assert examination._profile(sweep, sweep.settings[0]).seen == seen
 
 
-def test_data_set_not_downloaded_is_a_warning(slurm: FakeSlurm, desk: Path) -> None:
+def test_data_set_not_downloaded_is_a_warning(slurm: FakeSlurm, working_folder: Path) -> None:
     sweep = expand(["workload=resnet18_cifar10", "cluster=greene"], multirun=False)
     plan = make_plan(sweep, fetch=False, say=lambda _: None)
     found = examination._data(plan)
-    assert (found.level, found.seen) == (Level.WARNING, f"CIFAR-10 is not in {desk / 'data'}")
+    assert (found.level, found.seen) == (
+        Level.WARNING,
+        f"CIFAR-10 is not in {working_folder / 'data'}",
+    )
     assert found.remedy.startswith("hpml-jobs fetch workload=resnet18_cifar10")
-    folder = desk / "data" / "cifar-10-batches-py"
+    folder = working_folder / "data" / "cifar-10-batches-py"
     folder.mkdir(parents=True)
     for name in (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"):
         (folder / name).write_bytes(b"")
     there = examination._data(plan)
-    assert (there.level, there.seen.endswith(f" in {desk / 'data'}")) == (Level.OK, True)
+    assert (there.level, there.seen.endswith(f" in {working_folder / 'data'}")) == (Level.OK, True)
 
 
 def test_doctor_without_sbatch_is_problem_and_bad_usage_exit_2(
@@ -269,7 +272,7 @@ def measured(plan: Plan, job: str, *, sent_as: str = "101") -> None:
     for index, one in enumerate(plan.cells):
         folder = plan.study.cell(one.cell.slug)
         write_whole(folder.cell_json, encode(one.file))
-        left = record(one.cell, attempt=f"local-{job}-{index}.r0")
+        left = a_record(one.cell, attempt=f"local-{job}-{index}.r0")
         write_whole(folder.record_json, encode(left))
 
 
@@ -299,13 +302,13 @@ def test_sbatch_test_only_answer_is_reported(slurm: FakeSlurm) -> None:
     words = ["cluster=greene", "workload=synthetic"]
     plan = make_plan(expand(words, multirun=False), fetch=False, say=lambda _: None)
     (batch,) = batches(plan, plan.cells)
-    slurm.answer(
+    slurm.set_output(
         "sbatch",
         err="sbatch: Job 9 to start at 2026-11-21T16:43:52 using 3 processors on nodes gr001 in "
         "partition main\n",
     )
     assert "could start at 2026-11-21T16:43:52 on gr001 (main)" in request.taken(plan, batch).seen
-    slurm.answer(
+    slurm.set_output(
         "sbatch",
         err="allocation failure: Invalid account or account/partition combination specified\n",
         code=1,

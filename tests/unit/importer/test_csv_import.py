@@ -43,10 +43,12 @@ LAB_TIMES = {(1, 32): 48.612, (2, 32): 30.819, (4, 32): 30.822}
 # ---- what becomes of rows ----
 
 
-def test_rows_become_cells_with_records_seen_by_status(desk: Path) -> None:
+def test_rows_become_cells_with_records_seen_by_status(working_folder: Path) -> None:
     assert bring(LAB) == 0
     assert times() == LAB_TIMES
-    assert {state.outcome.value for state in states(Study(desk / "outputs" / "lab"))} == {"ok"}
+    assert {state.outcome.value for state in states(Study(working_folder / "outputs" / "lab"))} == {
+        "ok"
+    }
     one, two, _ = records()
     assert (one.cell.strategy, two.cell.strategy) == (Strategy.SINGLE, Strategy.DDP)
     assert two.cell.protocol is Protocol.IMPORTED
@@ -56,7 +58,7 @@ def test_rows_become_cells_with_records_seen_by_status(desk: Path) -> None:
     assert (two.train_s, two.compute_s, two.comm_exposed_s, two.facts) == (None,) * 4
 
 
-def test_optional_columns_are_kept_as_given(desk: Path) -> None:
+def test_optional_columns_are_kept_as_given(working_folder: Path) -> None:
     columns = f"{HEADER},strategy,nodes,train_s,compute_s,comm_s,repeat,parameters,images"
     text = (
         f"{columns},iterations,model,gpu_model,date\n"
@@ -75,13 +77,13 @@ def test_optional_columns_are_kept_as_given(desk: Path) -> None:
 
 
 @pytest.mark.parametrize("called", ["", "single", "ddp", "dp", "none"])
-def test_one_gpu_row_is_baseline_despite_strategy_column(called: str, desk: Path) -> None:
+def test_one_gpu_row_is_baseline_despite_strategy_column(called: str, working_folder: Path) -> None:
     assert bring(f"{HEADER},strategy\n1,32,48.612,{called}\n") == 0
     assert [record.cell.strategy for record in records()] == [Strategy.SINGLE]
 
 
 def test_global_batch_is_divided_by_gpus_and_reported(
-    desk: Path, capsys: pytest.CaptureFixture[str]
+    working_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert bring(f"{HEADER}\n1,128,30\n4,128,12\n", "batch_is=global") == 0
     assert times() == {(1, 128): 30, (4, 32): 12}
@@ -91,7 +93,7 @@ def test_global_batch_is_divided_by_gpus_and_reported(
 
 
 def test_assumptions_and_missing_values_are_reported(
-    desk: Path, capsys: pytest.CaptureFixture[str]
+    working_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert bring(f"{LAB}2,64,20\n", "images=40000") == 0
     said = capsys.readouterr().err
@@ -101,7 +103,7 @@ def test_assumptions_and_missing_values_are_reported(
 
 
 def test_iterations_contradicting_batch_are_kept_and_noted(
-    desk: Path, capsys: pytest.CaptureFixture[str]
+    working_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert bring(f"{HEADER},iterations\n4,512,15.127,98\n") == 0
     assert [record.iterations for record in records()] == [98]
@@ -120,7 +122,7 @@ def test_iterations_contradicting_batch_are_kept_and_noted(
     ],
 )
 def test_model_size_is_known_given_or_none_never_the_labs(
-    model: str, words: tuple[str, ...], parameters: int | None, desk: Path
+    model: str, words: tuple[str, ...], parameters: int | None, working_folder: Path
 ) -> None:
     """A named model never gets the parameter count of the lab's ResNet-18."""
     assert bring(f"{HEADER},model\n2,32,30,{model}\n", *words) == 0
@@ -128,12 +130,12 @@ def test_model_size_is_known_given_or_none_never_the_labs(
     assert (found.model.parameters if found.model else None) == parameters
 
 
-def test_rows_of_two_gpu_models_are_two_cells(desk: Path) -> None:
+def test_rows_of_two_gpu_models_are_two_cells(working_folder: Path) -> None:
     assert bring(f"{HEADER},gpu_model\n1,32,48.6,V100\n1,32,20.1,A100\n") == 0
     assert {record.cell.gpu_type for record in records()} == {"V100", "A100"}
 
 
-def test_repeats_are_separate_cells(desk: Path) -> None:
+def test_repeats_are_separate_cells(working_folder: Path) -> None:
     assert bring(f"{HEADER},repeat\n1,32,48,0\n1,32,49,1\n") == 0
     assert {(r.cell.repeat, r.epoch_s) for r in records()} == {(0, 48), (1, 49)}
 
@@ -163,7 +165,7 @@ def test_repeats_are_separate_cells(desk: Path) -> None:
         "empty-columns", "blank-first", "no-last-newline", "capitals", "quotes", "order",
     ],
 )  # fmt: skip
-def test_csv_dialects_of_same_rows_give_same_cells(text: str | bytes, desk: Path) -> None:
+def test_csv_dialects_of_same_rows_give_same_cells(text: str | bytes, working_folder: Path) -> None:
     assert bring(text) == 0
     assert times() == LAB_TIMES
 
@@ -197,13 +199,13 @@ BAD_ROWS = [
 
 @pytest.mark.parametrize(("rows", "telling"), BAD_ROWS, ids=[rows for rows, _ in BAD_ROWS])
 def test_invalid_row_is_named_by_line_and_writes_nothing(
-    rows: str, telling: str, desk: Path, capsys: pytest.CaptureFixture[str]
+    rows: str, telling: str, working_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert bring(f"{HEADER}\n{rows}\n") == 1
     told = last_line(capsys)
     assert "lab.csv: nothing was imported" in told
     assert telling in told
-    assert [path.name for path in desk.iterdir()] == ["lab.csv"]
+    assert [path.name for path in working_folder.iterdir()] == ["lab.csv"]
 
 
 @pytest.mark.parametrize(
@@ -220,14 +222,14 @@ def test_invalid_row_is_named_by_line_and_writes_nothing(
     ],
 )
 def test_invalid_optional_field_is_named_by_line(
-    column: str, value: str, telling: str, desk: Path, capsys: pytest.CaptureFixture[str]
+    column: str, value: str, telling: str, working_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert bring(f"{HEADER},{column}\n1,32,48,\n2,32,30,{value}\n") == 1
     assert f"line 3: {telling}" in last_line(capsys)
 
 
 def test_invalid_rows_are_listed_together_at_most_ten(
-    desk: Path, capsys: pytest.CaptureFixture[str]
+    working_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = "".join(f"1,{batch},x\n" for batch in range(1, 13))
     assert bring(f"{HEADER}\n{rows}") == 1
@@ -237,7 +239,7 @@ def test_invalid_rows_are_listed_together_at_most_ten(
 
 
 def test_duplicate_row_error_names_distinguishing_columns(
-    desk: Path, capsys: pytest.CaptureFixture[str]
+    working_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert bring(f"{HEADER},repeat\n2,32,9,1\n2,32,9,1\n") == 1
     assert "the same cell as line 2 (ddp gpus=2 nodes=1 batch=32 repeat=1)" in last_line(capsys)
@@ -246,7 +248,7 @@ def test_duplicate_row_error_names_distinguishing_columns(
 
 
 def test_global_batch_not_divisible_by_gpus_is_named(
-    desk: Path, capsys: pytest.CaptureFixture[str]
+    working_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert bring(f"{HEADER}\n3,128,9\n", "batch_is=global") == 1
     assert "line 2: batch=128 over gpus=3 is not whole" in last_line(capsys)
@@ -269,11 +271,11 @@ def test_global_batch_not_divisible_by_gpus_is_named(
     ],
 )
 def test_file_with_wrong_columns_is_named(
-    content: bytes, telling: str, desk: Path, capsys: pytest.CaptureFixture[str]
+    content: bytes, telling: str, working_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert bring(content) == 1
     assert telling in last_line(capsys)
-    assert [path.name for path in desk.iterdir()] == ["lab.csv"]
+    assert [path.name for path in working_folder.iterdir()] == ["lab.csv"]
 
 
 # ---- the command line ----
@@ -299,22 +301,24 @@ def test_file_with_wrong_columns_is_named(
     ],
 )
 def test_import_usage_error_is_one_line(
-    words: str, code: int, telling: str, desk: Path, capsys: pytest.CaptureFixture[str]
+    words: str, code: int, telling: str, working_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["import", *words.split()]) == code
     assert telling in last_line(capsys)
-    assert list(desk.iterdir()) == []
+    assert list(working_folder.iterdir()) == []
 
 
 def test_import_outputs_option_is_in_suggested_command(
-    desk: Path, capsys: pytest.CaptureFixture[str]
+    working_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert bring(LAB, "outputs=my studies") == 0
     assert "hpml-jobs collect lab --outputs 'my studies'" in capsys.readouterr().out
-    assert (desk / "my studies" / "lab" / "cells").is_dir()
+    assert (working_folder / "my studies" / "lab" / "cells").is_dir()
 
 
-def test_import_json_lists_imported_cells(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_import_json_lists_imported_cells(
+    working_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert bring(LAB, "--json") == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["study"], len(told["new"]), told["removed"]) == ("lab", 3, [])
@@ -329,7 +333,7 @@ def files(study: str = "lab") -> dict[Path, bytes]:
 
 
 def test_reimport_of_same_file_changes_no_byte(
-    desk: Path, capsys: pytest.CaptureFixture[str]
+    working_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert bring(LAB) == 0
     before = files()
@@ -340,7 +344,7 @@ def test_reimport_of_same_file_changes_no_byte(
 
 
 def test_reimport_replaces_changed_and_removes_deleted_rows(
-    desk: Path, capsys: pytest.CaptureFixture[str]
+    working_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert bring(LAB) == 0
     capsys.readouterr()
@@ -351,7 +355,7 @@ def test_reimport_replaces_changed_and_removes_deleted_rows(
     assert "removed, its row is gone: ddp-4gpu-b32-imported-" in shown
 
 
-def test_invalid_file_leaves_study_unchanged(desk: Path) -> None:
+def test_invalid_file_leaves_study_unchanged(working_folder: Path) -> None:
     assert bring(LAB) == 0
     before = files()
     assert bring(f"{HEADER}\n1,32,x\n") == 1
@@ -359,7 +363,7 @@ def test_invalid_file_leaves_study_unchanged(desk: Path) -> None:
 
 
 def test_other_file_into_existing_import_is_refused(
-    desk: Path, capsys: pytest.CaptureFixture[str]
+    working_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert bring(LAB) == 0
     write(LAB, "other.csv")
@@ -368,7 +372,7 @@ def test_other_file_into_existing_import_is_refused(
 
 
 def test_import_into_measured_study_is_refused(
-    slurm: object, desk: Path, capsys: pytest.CaptureFixture[str]
+    slurm: object, working_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["workload=digits", "study=lab"]) == 0
     before = files()
@@ -377,7 +381,7 @@ def test_import_into_measured_study_is_refused(
     assert files() == before
 
 
-def test_import_loads_no_heavy_packages(slurm: object, desk: Path) -> None:
+def test_import_loads_no_heavy_packages(slurm: object, working_folder: Path) -> None:
     write(LAB)
     shown, end = login_node("import", "lab.csv", "study=lab")
     assert "imported 3 rows" in shown

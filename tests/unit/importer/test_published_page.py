@@ -20,15 +20,15 @@ def page() -> str:
 
 
 @pytest.fixture
-def report(page: str, desk: Path) -> Path:
+def report(page: str, working_folder: Path) -> Path:
     """The report that the page's commands make, typed as they stand there."""
-    (desk / "docs").mkdir()
-    shutil.copy(DOCS / "published.csv", desk / "docs")
+    (working_folder / "docs").mkdir()
+    shutil.copy(DOCS / "published.csv", working_folder / "docs")
     words = re.findall(r"^hpml-jobs (.*published.*)$", page, re.MULTILINE)
     assert words == ["import docs/published.csv study=published", "collect published"]
     for command in words:
         assert run(command.split()) == 0
-    return desk / "outputs" / "published" / "report"
+    return working_folder / "outputs" / "published" / "report"
 
 
 def test_published_page_tables_are_in_the_report(page: str, report: Path) -> None:

@@ -23,15 +23,15 @@ from hpml_jobs.study.attempt import AttemptEnd, AttemptFolder, RankError
 from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.study.study import Study
-from tests.unit.builders import cell, record
+from tests.unit.builders import a_cell, a_record
 
 ONE = Job(id="101_0", restart=0, node=0)
 
 
 @pytest.fixture
-def folder(desk: Path) -> CellFolder:
+def folder(working_folder: Path) -> CellFolder:
     """A cell that was sent."""
-    return sent(desk, cell())
+    return sent(working_folder, a_cell())
 
 
 def sent(desk: Path, of: Cell, **changes: str) -> CellFolder:
@@ -99,7 +99,7 @@ def test_job_without_slurm_is_named_after_its_process(monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize(
     "of",
-    [cell(gpus=1, strategy=Strategy.SINGLE), cell(strategy=Strategy.DP)],
+    [a_cell(gpus=1, strategy=Strategy.SINGLE), a_cell(strategy=Strategy.DP)],
     ids=["single", "dp"],
 )
 def test_single_and_dp_run_as_one_plain_process(of: Cell) -> None:
@@ -109,7 +109,7 @@ def test_single_and_dp_run_as_one_plain_process(of: Cell) -> None:
 
 def test_ddp_on_one_node_uses_standalone_torchrun() -> None:
     attempt = AttemptFolder(Path("/s/c/attempts/101_0.r0"))
-    command = worker_command(cell(), Path("/s/c"), attempt, ONE)
+    command = worker_command(a_cell(), Path("/s/c"), attempt, ONE)
     assert command[1:3] == ["-m", "torch.distributed.run"]
     assert {"--standalone", "--local-addr=127.0.0.1", "--max-restarts=0"} <= set(command)
     assert command[command.index("--nproc-per-node") + 1] == "4"
@@ -123,7 +123,7 @@ def test_ddp_on_two_nodes_uses_first_host_as_rendezvous(
 ) -> None:
     monkeypatch.setenv("HPML_JOBS_HOSTS", "gr007 gr009 ")
     attempt = AttemptFolder(Path("/s/c/attempts/101_0.r1"))
-    command = worker_command(cell(nodes=2), Path("/s/c"), attempt, Job("101_0", 1, node))
+    command = worker_command(a_cell(nodes=2), Path("/s/c"), attempt, Job("101_0", 1, node))
     assert {
         "--nnodes=2",
         f"--node-rank={node}",
@@ -139,7 +139,7 @@ def test_ddp_on_two_nodes_uses_first_host_as_rendezvous(
 def test_two_nodes_without_host_list_are_an_error() -> None:
     attempt = AttemptFolder(Path("/s/c/attempts/101_0.r0"))
     with pytest.raises(HpmlError, match=r"the job's hosts are unknown"):
-        worker_command(cell(nodes=2), Path("/s/c"), attempt, ONE)
+        worker_command(a_cell(nodes=2), Path("/s/c"), attempt, ONE)
 
 
 def test_worker_environment_has_equal_threads_and_no_slurm(
@@ -150,7 +150,7 @@ def test_worker_environment_has_equal_threads_and_no_slurm(
     monkeypatch.setenv("OMP_NUM_THREADS", "64")
     monkeypatch.setenv("NCCL_DEBUG", "INFO")
     monkeypatch.setenv("SLURMD_NODENAME", "gr001")
-    found = worker_environment(cell(threads=3))
+    found = worker_environment(a_cell(threads=3))
     assert (found["OMP_NUM_THREADS"], found["MKL_NUM_THREADS"]) == ("3", "3")
     assert found["NCCL_DEBUG"] == "INFO"
     assert not {"RANK", "SLURM_JOB_ID"} & found.keys()
@@ -165,10 +165,10 @@ def test_worker_environment_has_equal_threads_and_no_slurm(
 def test_successful_attempt_publishes_its_record(
     folder: CellFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    leaves(monkeypatch, tmp_path, encode(record(cell())))
+    leaves(monkeypatch, tmp_path, encode(a_record(a_cell())))
     end = attempt_cell(folder)
     assert end.outcome is Outcome.OK
-    assert folder.read_record() == record(cell())
+    assert folder.read_record() == a_record(a_cell())
     latest = folder.latest_attempt()
     assert latest is not None
     assert latest.id == "101_0.r0"
@@ -193,8 +193,10 @@ def test_attempt_without_record_is_judged_by_exit_code(
     assert folder.read_record() is None
 
 
-def test_killed_single_worker_is_named_rank_0(desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = sent(desk, cell(gpus=1, strategy=Strategy.SINGLE))
+def test_killed_single_worker_is_named_rank_0(
+    working_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = sent(working_folder, a_cell(gpus=1, strategy=Strategy.SINGLE))
     workers(monkeypatch, "import os; os.kill(os.getpid(), 9)")
     assert attempt_cell(folder).reason == "rank 0 killed by signal 9 (out of memory?)"
     workers(monkeypatch, "import os; os.kill(os.getpid(), 11)")
@@ -320,7 +322,7 @@ def test_oom_on_any_rank_writes_oom_record(
 def test_truncated_worker_record_is_invalid_and_unpublished(
     folder: CellFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    leaves(monkeypatch, tmp_path, encode(record(cell()))[:300])
+    leaves(monkeypatch, tmp_path, encode(a_record(a_cell()))[:300])
     end = attempt_cell(folder)
     assert end.outcome is Outcome.INVALID
     assert "is not a whole record" in (end.reason or "")
@@ -328,9 +330,9 @@ def test_truncated_worker_record_is_invalid_and_unpublished(
 
 
 def test_other_package_version_in_job_is_refused(
-    desk: Path, monkeypatch: pytest.MonkeyPatch
+    working_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = sent(desk, cell(), hpml_jobs="0.0.9")
+    folder = sent(working_folder, a_cell(), hpml_jobs="0.0.9")
     workers(monkeypatch, "raise SystemExit('must not start')")
     end = attempt_cell(folder)
     assert end.outcome is Outcome.FAILED
@@ -343,9 +345,9 @@ def test_other_package_version_in_job_is_refused(
 # ---- whose record counts ----
 
 
-def test_job_queued_by_040_is_refused_by_version(desk: Path) -> None:
+def test_job_queued_by_040_is_refused_by_version(working_folder: Path) -> None:
     """Packs of 0.4.0 run this module by its old path."""
-    folder = sent(desk, cell(), hpml_jobs="0.4.0")
+    folder = sent(working_folder, a_cell(), hpml_jobs="0.4.0")
     ended = subprocess.run(
         [sys.executable, "-m", "hpml_jobs.submit.job", str(folder.root)],
         env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])},
@@ -360,7 +362,7 @@ def test_job_queued_by_040_is_refused_by_version(desk: Path) -> None:
 
 
 def test_valid_record_is_kept(folder: CellFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    old = encode(record(cell(), attempt="99.r0"))
+    old = encode(a_record(a_cell(), attempt="99.r0"))
     write_whole(folder.record_json, old)
     workers(monkeypatch, "raise SystemExit('must not start')")
     end = attempt_cell(folder)
@@ -373,17 +375,17 @@ def test_invalid_record_is_replaced(
     folder: CellFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_whole(folder.record_json, b'{"schema": 1, "cel')
-    leaves(monkeypatch, tmp_path, encode(record(cell())))
+    leaves(monkeypatch, tmp_path, encode(a_record(a_cell())))
     assert attempt_cell(folder).outcome is Outcome.OK
-    assert folder.read_record() == record(cell())
+    assert folder.read_record() == a_record(a_cell())
 
 
 def test_rerun_replaces_only_the_superseded_record(
-    desk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    working_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = sent(desk, cell(), supersedes="99.r0")
-    write_whole(folder.record_json, encode(record(cell(), attempt="99.r0")))
-    leaves(monkeypatch, tmp_path, encode(record(cell(), epoch_s=5.0)))
+    folder = sent(working_folder, a_cell(), supersedes="99.r0")
+    write_whole(folder.record_json, encode(a_record(a_cell(), attempt="99.r0")))
+    leaves(monkeypatch, tmp_path, encode(a_record(a_cell(), epoch_s=5.0)))
     assert attempt_cell(folder).outcome is Outcome.OK
     new = folder.read_record()
     assert new is not None
@@ -397,9 +399,9 @@ def test_rerun_replaces_only_the_superseded_record(
 def test_record_published_meanwhile_is_not_overwritten(
     folder: CellFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    other = encode(record(cell(), attempt="99.r0"))
+    other = encode(a_record(a_cell(), attempt="99.r0"))
     (tmp_path / "other").write_bytes(other)
-    (tmp_path / "mine").write_bytes(encode(record(cell())))
+    (tmp_path / "mine").write_bytes(encode(a_record(a_cell())))
     workers(
         monkeypatch,
         "import sys, shutil; root, attempt = sys.argv[1:]\n"
@@ -413,7 +415,7 @@ def test_record_published_meanwhile_is_not_overwritten(
 def test_superseded_attempt_does_not_publish(
     folder: CellFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "mine").write_bytes(encode(record(cell())))
+    (tmp_path / "mine").write_bytes(encode(a_record(a_cell())))
     workers(
         monkeypatch,
         "import sys, shutil, pathlib; root, attempt = sys.argv[1:]\n"
@@ -451,7 +453,7 @@ job.run_cell(sys.argv[1])
 
 
 def test_wrapper_ignores_usr2_and_sigterm_ends_workers_first(
-    folder: CellFolder, desk: Path
+    folder: CellFolder, working_folder: Path
 ) -> None:
     root = Path(__file__).parents[3]
     process = subprocess.Popen(
@@ -461,7 +463,7 @@ def test_wrapper_ignores_usr2_and_sigterm_ends_workers_first(
     )
     try:
         for _ in range(200):
-            if (desk / "started").exists():
+            if (working_folder / "started").exists():
                 break
             with pytest.raises(subprocess.TimeoutExpired):
                 process.wait(timeout=0.1)
@@ -504,7 +506,7 @@ def test_cell_cancelled_after_its_minutes_is_timeout() -> None:
     shape = Shape(
         nodes=1, gpus_per_node=1, gpu_type=None, cpus_per_node=1, mem_gb_per_node=None, minutes=2
     )
-    file = CellFile(cell=cell(), data_root="", code_root="", shape=shape)
+    file = CellFile(cell=a_cell(), data_root="", code_root="", shape=shape)
     stopped = AttemptEnd(attempt=Attempt(id="7.r0", job="7"), outcome=Outcome.CANCELLED)
     assert over_its_limit(stopped, file, 119.0) is stopped
     over = over_its_limit(stopped, file, 121.0)

@@ -27,7 +27,7 @@ def test_no_sbatch_with_slurm_conf_is_refused_outside_jobs(
             machine.detect_cluster(PROFILES)
 
 
-def test_slurm_conf_indicates_a_cluster(desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slurm_conf_indicates_a_cluster(working_folder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_CONF", "/nowhere/slurm.conf")
     assert machine.cluster_sign() == "SLURM_CONF"
 
@@ -35,7 +35,7 @@ def test_slurm_conf_indicates_a_cluster(desk, monkeypatch: pytest.MonkeyPatch) -
 def test_sbatch_without_controller_is_local(
     slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    slurm.answer("scontrol", err="Unable to contact slurm controller", code=1)
+    slurm.set_output("scontrol", err="Unable to contact slurm controller", code=1)
     monkeypatch.setattr(machine, "cluster_sign", lambda: None)
     cluster, why = machine.detect_cluster(PROFILES)
     assert cluster == "local"
@@ -46,14 +46,14 @@ def test_sbatch_without_controller_is_local(
     ("told", "profile"), [("greene", "greene"), ("TORCH", "torch"), ("hal", "slurm")]
 )
 def test_cluster_name_selects_profile(slurm: FakeSlurm, told, profile) -> None:
-    slurm.named(told)
+    slurm.set_cluster_name(told)
     found, why = machine.detect_cluster(PROFILES)
     assert found == profile
     assert told in why
 
 
 def test_cluster_without_name_is_generic(slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch) -> None:
-    slurm.answer("scontrol", code=1)
+    slurm.set_output("scontrol", code=1)
     monkeypatch.setattr(machine, "cluster_sign", lambda: "SLURM_CONF")
     assert machine.detect_cluster(PROFILES) == (
         "slurm",
@@ -62,9 +62,9 @@ def test_cluster_without_name_is_generic(slurm: FakeSlurm, monkeypatch: pytest.M
 
 
 def test_slurm_command_failed_or_missing_gives_no_answer(slurm: FakeSlurm) -> None:
-    slurm.answer("sinfo", err="down", code=1)
+    slurm.set_output("sinfo", err="down", code=1)
     assert commands.ask_slurm("sinfo") == (1, "", "down", False)
-    slurm.without("sinfo")
+    slurm.remove_command("sinfo")
     assert commands.ask_slurm("sinfo") == (1, "", "not on PATH", True)
     assert commands.inventory() == ()
 
@@ -73,9 +73,9 @@ def test_hosts_come_from_script_or_scontrol(
     slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SLURM_JOB_NODELIST", "gr[001-002]")
-    slurm.answer("scontrol", "gr001\ngr002\n")
+    slurm.set_output("scontrol", "gr001\ngr002\n")
     assert commands.hosts_of_job() == ["gr001", "gr002"]
-    assert slurm.asked("scontrol") == ["show hostnames gr[001-002]"]
+    assert slurm.calls("scontrol") == ["show hostnames gr[001-002]"]
     monkeypatch.setenv("HPML_JOBS_HOSTS", "gv001 gv002 ")
     assert commands.hosts_of_job() == ["gv001", "gv002"]
 

@@ -51,10 +51,10 @@ def test_repeats_are_separate_cells(slurm: FakeSlurm) -> None:
     assert len({one.cell.slug for one in made.cells}) == 3
 
 
-def test_plan_creates_no_folder(slurm: FakeSlurm, desk: Path) -> None:
+def test_plan_creates_no_folder(slurm: FakeSlurm, working_folder: Path) -> None:
     made = plan("gpus=1,2")
     assert not made.study.root.exists()
-    assert list(desk.iterdir()) == []
+    assert list(working_folder.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_gpus_above_node_size_are_refused_without_sinfo(
     slurm: FakeSlurm,
 ) -> None:
     """More GPUs per node than the profile has are refused even if sinfo fails."""
-    slurm.answer("sinfo", err="Unable to contact slurm controller", code=1)
+    slurm.set_output("sinfo", err="Unable to contact slurm controller", code=1)
     with pytest.raises(UsageError, match=r"gpus=8 on nodes=1 are 8 per node.* has 4"):
         plan("gpus=8", "nodes=1")
 
@@ -120,30 +120,35 @@ def test_gpu_type_is_in_cell_only_for_gpu_device(slurm: FakeSlurm) -> None:
 
 
 def test_generic_slurm_reads_gpu_types_and_sizes_from_sinfo(slurm: FakeSlurm) -> None:
-    slurm.answer("sinfo", "n1|gpu:a40:2|64|500000|main\nn2|gpu:a40:2|64|500000|main\n")
+    slurm.set_output("sinfo", "n1|gpu:a40:2|64|500000|main\nn2|gpu:a40:2|64|500000|main\n")
     (one,) = plan("cluster=slurm", "gpus=4").cells
     assert (one.cell.gpu_type, one.cell.nodes, one.shape.gpus_per_node) == ("a40", 2, 2)
     assert one.shape.mem_gb_per_node is None
 
 
-def test_images_are_counted_and_limited_at_planning(slurm: FakeSlurm, desk: Path) -> None:
+def test_images_are_counted_and_limited_at_planning(slurm: FakeSlurm, working_folder: Path) -> None:
     for number in range(7):
-        path = desk / "pictures" / "train" / "cats" / "deep" / f"{number}.JPG"
+        path = working_folder / "pictures" / "train" / "cats" / "deep" / f"{number}.JPG"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"")
-    (desk / "pictures" / "train" / "cats" / "notes.txt").write_text("no picture")
+    (working_folder / "pictures" / "train" / "cats" / "notes.txt").write_text("no picture")
     words = ["workload=resnet18_cifar10", "workload.data=folder", "data.root=pictures", "batch=2"]
     assert plan(*words).cells[0].cell.workload.images == 7
     limited = plan(*words, "data.limit=4").cells[0].cell
     assert (limited.workload.images, limited.workload.limit) == (4, 4)
 
 
-def test_missing_data_is_announced_and_not_fetched_by_plan(slurm: FakeSlurm, desk: Path) -> None:
+def test_missing_data_is_announced_and_not_fetched_by_plan(
+    slurm: FakeSlurm, working_folder: Path
+) -> None:
     said: list[str] = []
     sweep = expand(["workload=resnet18_cifar10", "cluster=greene"], multirun=False)
     made = make_plan(sweep, fetch=False, say=said.append)
     assert made.cells[0].cell.workload.images == 50_000
-    assert said[-1] == f"CIFAR-10 is not in {desk / 'data'}: it would be fetched before submission"
+    assert (
+        said[-1]
+        == f"CIFAR-10 is not in {working_folder / 'data'}: it would be fetched before submission"
+    )
 
 
 def test_gpu_hours_assume_full_time_limits(slurm: FakeSlurm) -> None:
@@ -156,13 +161,13 @@ LIMITS = "main*|1:00:00\nlong|2-00:00:00\nfree|infinite\n"
 
 @pytest.mark.parametrize("words", [("minutes=61",), ("cluster.partition=long", "minutes=2881")])
 def test_time_limit_above_partition_maximum_is_refused(slurm: FakeSlurm, words) -> None:
-    slurm.answer("sinfo", NODES + NODES.replace("main", "long") + LIMITS)
+    slurm.set_output("sinfo", NODES + NODES.replace("main", "long") + LIMITS)
     with pytest.raises(UsageError, match=r"this partition gives \d+ at most, the job would wait"):
         plan("cluster=greene", *words)
 
 
 def test_packs_and_ladders_fit_partition_time_limit(slurm: FakeSlurm) -> None:
-    slurm.answer("sinfo", NODES + LIMITS)
+    slurm.set_output("sinfo", NODES + LIMITS)
     made = plan("gpus=1,2,4", "pack=true", "minutes=19")
     assert [batch.shape.minutes for batch in batches(made, made.cells)] == [60]
     made = plan("gpus=1,2,4", "pack=true", "minutes=20")

@@ -57,7 +57,7 @@ CPU = Facts(torch="2.14.1", cpu_model="AMD EPYC 7543", backend=None)
 def cell(gpus: int, batch: int, **changes: object) -> Cell:
     """One cell; `single` on one GPU and ddp on more, unless told otherwise."""
     strategy = Strategy.SINGLE if gpus == 1 else Strategy.DDP
-    return values.cell(
+    return values.a_cell(
         gpus=gpus, batch=batch, **{"strategy": strategy, "workload": RESNET, **changes}
     )
 
@@ -73,7 +73,7 @@ def record(cell: Cell, epoch_s: float, stall_s: float = 0.0, facts: Facts = V100
         gradient_bytes=4 * parameters,
         buffer_bytes=38_560,
     )
-    whole = values.record(cell, "17_0.r0", epoch_s, facts=facts, model=model)
+    whole = values.a_record(cell, "17_0.r0", epoch_s, facts=facts, model=model)
     device = "cpu" if cell.device is Device.CPU else facts.gpu_model
     ranks = []
     for rank in whole.ranks:

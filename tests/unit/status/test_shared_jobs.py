@@ -7,30 +7,30 @@ import pytest
 
 from hpml_jobs.slurm.states import Outcome
 from tests.unit.conftest import FakeSlurm
-from tests.unit.slurm_output import SUBMITTED, accounted, queued
+from tests.unit.slurm_output import SUBMITTED, sacct_line, squeue_line
 from tests.unit.study_builder import Made
 
 JOB = "17"
 
 
 @pytest.fixture
-def pack(slurm: FakeSlurm, desk: Path) -> Made:
+def pack(slurm: FakeSlurm, working_folder: Path) -> Made:
     """Three cells of one job."""
-    made = Made(desk / "outputs", 32, 64, 128)
+    made = Made(working_folder / "outputs", 32, 64, 128)
     made.send(b32=JOB, b64=JOB, b128=JOB)
     return made
 
 
 @pytest.fixture
-def ladder(slurm: FakeSlurm, desk: Path) -> Made:
+def ladder(slurm: FakeSlurm, working_folder: Path) -> Made:
     """Three rungs of one ladder."""
-    made = Made(desk / "outputs", 32, 128, 512, ladder=True)
+    made = Made(working_folder / "outputs", 32, 128, 512, ladder=True)
     made.send(b32=JOB, b128=JOB, b512=JOB)
     return made
 
 
 def test_running_shared_job_state_follows_each_attempt(slurm: FakeSlurm, pack: Made) -> None:
-    slurm.answer("squeue", queued(JOB, "RUNNING", node="gr001"))
+    slurm.set_output("squeue", squeue_line(JOB, "RUNNING", node="gr001"))
     pack.end(32, JOB, Outcome.FAILED, "rank 1: no")
     pack.begin(64, JOB)
     assert pack.outcomes() == [Outcome.FAILED, Outcome.RUNNING, Outcome.PENDING]
@@ -43,16 +43,16 @@ def test_running_shared_job_state_follows_each_attempt(slurm: FakeSlurm, pack: M
 
 
 def test_pending_shared_job_leaves_all_cells_pending(slurm: FakeSlurm, pack: Made) -> None:
-    slurm.answer("squeue", queued(JOB, "PENDING", "Priority"))
+    slurm.set_output("squeue", squeue_line(JOB, "PENDING", "Priority"))
     assert pack.outcomes() == [Outcome.PENDING] * 3
 
 
 def test_requeued_job_ignores_ends_of_earlier_run(slurm: FakeSlurm, pack: Made) -> None:
     pack.end(32, JOB, Outcome.CANCELLED, "the job was told to stop (SIGTERM)")
     pack.end(64, JOB, Outcome.OK)
-    slurm.answer("squeue", queued(JOB, "PENDING", "BeginTime"))
+    slurm.set_output("squeue", squeue_line(JOB, "PENDING", "BeginTime"))
     assert pack.outcomes() == [Outcome.PENDING, Outcome.OK, Outcome.PENDING]
-    slurm.answer("squeue", queued(JOB, "RUNNING", node="gr001", start=str(SUBMITTED)))
+    slurm.set_output("squeue", squeue_line(JOB, "RUNNING", node="gr001", start=str(SUBMITTED)))
     about = pack.study.cell(pack.cells[32].slug).attempt(f"{JOB}.r0").about
     os.utime(about, (SUBMITTED - 300, SUBMITTED - 300))
     assert pack.outcomes() == [Outcome.PENDING, Outcome.OK, Outcome.PENDING]
@@ -66,7 +66,7 @@ def test_requeued_job_ignores_ends_of_earlier_run(slurm: FakeSlurm, pack: Made) 
 
 
 def test_record_not_visible_yet_is_awaited(slurm: FakeSlurm, pack: Made) -> None:
-    slurm.answer("squeue", queued(JOB, "RUNNING", node="gr001"))
+    slurm.set_output("squeue", squeue_line(JOB, "RUNNING", node="gr001"))
     pack.end(32, JOB, Outcome.OK)
     pack.study.cell(pack.cells[32].slug).record_json.unlink()
     assert pack.outcomes()[0] is Outcome.RUNNING
@@ -87,7 +87,7 @@ def test_record_not_visible_yet_is_awaited(slurm: FakeSlurm, pack: Made) -> None
 def test_finished_job_ends_cells_not_started(
     slurm: FakeSlurm, pack: Made, told: str, cut: Outcome, never: Outcome
 ) -> None:
-    slurm.answer("sacct", accounted(JOB, told))
+    slurm.set_output("sacct", sacct_line(JOB, told))
     pack.end(32, JOB, Outcome.FAILED, "rank 1: no")
     pack.begin(64, JOB)
     assert pack.outcomes() == [Outcome.FAILED, cut, never]
@@ -96,13 +96,13 @@ def test_finished_job_ends_cells_not_started(
 
 
 def test_job_timeout_outranks_wrapper_report(slurm: FakeSlurm, pack: Made) -> None:
-    slurm.answer("sacct", accounted(JOB, "TIMEOUT"))
+    slurm.set_output("sacct", sacct_line(JOB, "TIMEOUT"))
     pack.end(32, JOB, Outcome.CANCELLED, "the job was told to stop (SIGTERM)")
     assert pack.outcomes()[0] is Outcome.TIMEOUT
 
 
 def test_oom_killer_is_found_in_log_of_the_cells_step(slurm: FakeSlurm, pack: Made) -> None:
-    slurm.answer("squeue", queued(JOB, "RUNNING", node="gr001"))
+    slurm.set_output("squeue", squeue_line(JOB, "RUNNING", node="gr001"))
     pack.end(32, JOB, Outcome.FAILED, "rank 0 killed by signal 9 (out of memory?)")
     pack.end(64, JOB, Outcome.FAILED, "rank 0 killed by signal 9 (out of memory?)")
     words = "slurmstepd: error: Detected 1 oom-kill event(s) in StepId=17.0.\n"
@@ -111,7 +111,7 @@ def test_oom_killer_is_found_in_log_of_the_cells_step(slurm: FakeSlurm, pack: Ma
 
 
 def test_job_outcome_is_no_warning_for_finished_cell(slurm: FakeSlurm, pack: Made) -> None:
-    slurm.answer("sacct", accounted(JOB, "TIMEOUT"))
+    slurm.set_output("sacct", sacct_line(JOB, "TIMEOUT"))
     pack.end(32, JOB, Outcome.OK)
     assert (pack.states()[32].outcome, pack.states()[32].warning) == (Outcome.OK, "")
 
@@ -120,7 +120,7 @@ def test_job_outcome_is_no_warning_for_finished_cell(slurm: FakeSlurm, pack: Mad
 
 
 def test_ladder_batches_above_oom_are_not_tried(slurm: FakeSlurm, ladder: Made) -> None:
-    slurm.answer("sacct", accounted(JOB, "COMPLETED"))
+    slurm.set_output("sacct", sacct_line(JOB, "COMPLETED"))
     ladder.end(32, JOB, Outcome.OK)
     ladder.end(128, JOB, Outcome.OOM, "rank 0: out of memory")
     assert ladder.outcomes() == [Outcome.OK, Outcome.OOM, Outcome.OOM]
@@ -131,7 +131,7 @@ def test_ladder_batches_above_oom_are_not_tried(slurm: FakeSlurm, ladder: Made) 
 
 
 def test_failed_ladder_names_the_failing_batch(slurm: FakeSlurm, ladder: Made) -> None:
-    slurm.answer("sacct", accounted(JOB, "FAILED", "1:0"))
+    slurm.set_output("sacct", sacct_line(JOB, "FAILED", "1:0"))
     ladder.end(32, JOB, Outcome.FAILED, "rank 1: no")
     assert ladder.outcomes() == [Outcome.FAILED, Outcome.MISSING, Outcome.MISSING]
     assert ladder.states()[512].reason == "the ladder ended at batch 32 (failed)"
@@ -139,15 +139,15 @@ def test_failed_ladder_names_the_failing_batch(slurm: FakeSlurm, ladder: Made) -
 
 
 def test_resubmitted_ladder_cell_is_pending(slurm: FakeSlurm, ladder: Made) -> None:
-    slurm.answer("sacct", accounted(JOB, "COMPLETED"))
+    slurm.set_output("sacct", sacct_line(JOB, "COMPLETED"))
     ladder.end(32, JOB, Outcome.OOM, "rank 0: out of memory")
     ladder.send(b512="18")
-    slurm.answer("squeue", queued("18", "PENDING", "Priority"))
+    slurm.set_output("squeue", squeue_line("18", "PENDING", "Priority"))
     assert ladder.outcomes() == [Outcome.OOM, Outcome.OOM, Outcome.PENDING]
 
 
 def test_running_ladder_leaves_next_cells_pending(slurm: FakeSlurm, ladder: Made) -> None:
-    slurm.answer("squeue", queued(JOB, "RUNNING", node="gr001"))
+    slurm.set_output("squeue", squeue_line(JOB, "RUNNING", node="gr001"))
     ladder.end(32, JOB, Outcome.OK)
     ladder.begin(128, JOB)
     assert ladder.outcomes() == [Outcome.OK, Outcome.RUNNING, Outcome.PENDING]
@@ -155,7 +155,7 @@ def test_running_ladder_leaves_next_cells_pending(slurm: FakeSlurm, ladder: Made
 
 def test_shared_job_cell_has_its_own_times(slurm: FakeSlurm, pack: Made) -> None:
     """A cell's times are those of its attempt, not of the job that it shared."""
-    slurm.answer("sacct", accounted(JOB, "FAILED", "1:0"))
+    slurm.set_output("sacct", sacct_line(JOB, "FAILED", "1:0"))
     pack.end(32, JOB, Outcome.OK)
     pack.end(64, JOB, Outcome.FAILED, "rank 1: no")
     states = pack.states()

@@ -12,7 +12,7 @@ from hpml_jobs.status.states import standing
 from hpml_jobs.status.watch import watch_study
 from hpml_jobs.study.cell_state import CellState
 from tests.unit.conftest import FakeSlurm
-from tests.unit.slurm_output import accounted, queued
+from tests.unit.slurm_output import sacct_line, squeue_line
 from tests.unit.study_builder import Made
 
 JOB = "17_0"
@@ -21,37 +21,37 @@ GONE = "slurm_load_jobs error: Unable to contact slurm controller (connect failu
 
 
 @pytest.fixture
-def made(slurm: FakeSlurm, desk: Path) -> Made:
+def made(slurm: FakeSlurm, working_folder: Path) -> Made:
     """Two cells of one array."""
-    study = Made(desk / "outputs", 32, 64)
+    study = Made(working_folder / "outputs", 32, 64)
     study.send(b32=JOB, b64="17_1")
     return study
 
 
 def without_accounting(slurm: FakeSlurm) -> None:
-    slurm.answer("sacct", err=DISABLED, code=1)
+    slurm.set_output("sacct", err=DISABLED, code=1)
 
 
 def silent(slurm: FakeSlurm) -> None:
-    slurm.answer("squeue", err=GONE, code=1)
-    slurm.answer("sacct", err="sacct: error: Problem talking to the database\n", code=1)
+    slurm.set_output("squeue", err=GONE, code=1)
+    slurm.set_output("sacct", err="sacct: error: Problem talking to the database\n", code=1)
 
 
 def test_missing_squeue_differs_from_unresponsive_one(slurm: FakeSlurm, made: Made) -> None:
     assert not standing(made.study).seen.silent
     silent(slurm)
     assert standing(made.study).seen.silent
-    slurm.without("squeue")
+    slurm.remove_command("squeue")
     seen = standing(made.study).seen
     assert (seen.no_squeue, bool(seen.no_queue), seen.silent) == (True, True, False)
 
 
 def test_outcome_from_squeue_is_kept_without_accounting(slurm: FakeSlurm, made: Made) -> None:
     without_accounting(slurm)
-    ended = queued(JOB, "TIMEOUT", node="gr001") + queued("17_1", "FAILED", node="gr002")
-    slurm.answer("squeue", ended)
+    ended = squeue_line(JOB, "TIMEOUT", node="gr001") + squeue_line("17_1", "FAILED", node="gr002")
+    slurm.set_output("squeue", ended)
     assert made.outcomes() == [Outcome.TIMEOUT, Outcome.FAILED]
-    slurm.answer("squeue")  # forgotten after MinJobAge
+    slurm.set_output("squeue")  # forgotten after MinJobAge
     assert made.outcomes() == [Outcome.TIMEOUT, Outcome.FAILED]
     assert made.states()[32].elapsed_s == 60
     silent(slurm)
@@ -60,10 +60,10 @@ def test_outcome_from_squeue_is_kept_without_accounting(slurm: FakeSlurm, made: 
 
 def test_vanished_job_without_accounting_is_missing(slurm: FakeSlurm, made: Made) -> None:
     without_accounting(slurm)
-    slurm.answer("squeue", queued(JOB, "RUNNING", node="gr001"))
+    slurm.set_output("squeue", squeue_line(JOB, "RUNNING", node="gr001"))
     made.end(64, "17_1", Outcome.FAILED, "rank 0: no")
     assert made.outcomes() == [Outcome.RUNNING, Outcome.FAILED]
-    slurm.answer("squeue")
+    slurm.set_output("squeue")
     assert made.outcomes() == [Outcome.MISSING, Outcome.FAILED]
     reason = made.states()[32].reason
     assert "is over (running when it was seen last) and left no record" in reason
@@ -71,7 +71,9 @@ def test_vanished_job_without_accounting_is_missing(slurm: FakeSlurm, made: Made
 
 
 def test_unresponsive_controller_is_unknown_since_last_answer(slurm: FakeSlurm, made: Made) -> None:
-    slurm.answer("squeue", queued(JOB, "RUNNING", node="gr001") + queued("17_1", "PENDING"))
+    slurm.set_output(
+        "squeue", squeue_line(JOB, "RUNNING", node="gr001") + squeue_line("17_1", "PENDING")
+    )
     assert made.outcomes() == [Outcome.RUNNING, Outcome.PENDING]
     at = time.strftime("%H:%M", time.localtime((made.study.root / "seen.json").stat().st_mtime))
     silent(slurm)
@@ -79,7 +81,7 @@ def test_unresponsive_controller_is_unknown_since_last_answer(slurm: FakeSlurm, 
     assert made.states()[32].reason.startswith(
         f"unknown since {at} (running then): squeue: slurm_load_jobs error: Unable to contact"
     )
-    assert "(waiting then)" in made.states()[64].reason
+    assert "(pending then)" in made.states()[64].reason
     made.end(32, JOB, Outcome.OK)
     assert made.outcomes()[0] is Outcome.OK
 
@@ -88,19 +90,19 @@ def test_stop_while_slurm_is_unresponsive_may_be_requeue(slurm: FakeSlurm, made:
     silent(slurm)
     made.end(32, JOB, Outcome.CANCELLED, "the job was told to stop (SIGTERM)")
     assert made.outcomes()[0] is Outcome.UNKNOWN
-    slurm.answer("squeue")
+    slurm.set_output("squeue")
     assert made.outcomes()[0] is Outcome.CANCELLED
 
 
 def test_cache_is_written_only_on_change(slurm: FakeSlurm, made: Made) -> None:
-    slurm.answer("squeue", queued(JOB, "PENDING", "Priority"))
+    slurm.set_output("squeue", squeue_line(JOB, "PENDING", "Priority"))
     made.states()
     path = made.study.root / "seen.json"
     first = path.stat().st_ino
-    slurm.answer("squeue", queued(JOB, "PENDING", "Resources"))
+    slurm.set_output("squeue", squeue_line(JOB, "PENDING", "Resources"))
     made.states()
     assert path.stat().st_ino == first  # a whole new file would be another one
-    slurm.answer("squeue", queued(JOB, "RUNNING", node="gr001"))
+    slurm.set_output("squeue", squeue_line(JOB, "RUNNING", node="gr001"))
     made.states()
     assert path.stat().st_ino != first
 
@@ -115,60 +117,62 @@ def test_unreadable_cache_is_ignored(slurm: FakeSlurm, made: Made, content: str)
 
 def test_unwritable_cache_is_ignored(slurm: FakeSlurm, made: Made) -> None:
     (made.study.root / "seen.json").mkdir()  # for root too, who may write anywhere
-    slurm.answer("squeue", queued(JOB, "RUNNING", node="gr001"))
+    slurm.set_output("squeue", squeue_line(JOB, "RUNNING", node="gr001"))
     assert made.outcomes()[0] is Outcome.RUNNING
 
 
 def test_record_may_appear_after_job_end(slurm: FakeSlurm, made: Made) -> None:
     made.begin(32, JOB)
     now = int(time.time())
-    slurm.answer("sacct", accounted(JOB, "COMPLETED", end=str(now - 4)))
+    slurm.set_output("sacct", sacct_line(JOB, "COMPLETED", end=str(now - 4)))
     state = made.states()[32]
     assert state.outcome is Outcome.RUNNING
     assert "its record is not visible yet" in state.reason
-    slurm.answer("sacct", accounted(JOB, "COMPLETED", end=str(now - 60)))
+    slurm.set_output("sacct", sacct_line(JOB, "COMPLETED", end=str(now - 60)))
     assert made.states()[32].outcome is Outcome.MISSING
 
 
 def test_sacct_running_is_overridden_by_squeue(slurm: FakeSlurm, made: Made) -> None:
-    slurm.answer("sacct", accounted(JOB, "RUNNING"))  # an end that never reached the database
+    slurm.set_output("sacct", sacct_line(JOB, "RUNNING"))  # an end that never reached the database
     made.begin(32, JOB)
     assert made.outcomes()[0] is Outcome.MISSING
 
 
 def test_requeued_job_shows_current_state_and_restarts(slurm: FakeSlurm, made: Made) -> None:
     made.begin(32, JOB)
-    slurm.answer("squeue", queued(JOB, "PENDING", "BeginTime"))
-    slurm.answer("sacct", accounted(JOB, "PREEMPTED"))
+    slurm.set_output("squeue", squeue_line(JOB, "PENDING", "BeginTime"))
+    slurm.set_output("sacct", sacct_line(JOB, "PREEMPTED"))
     assert made.outcomes()[0] is Outcome.PENDING
     made.begin(32, JOB, restart=2)
-    slurm.answer("squeue", queued(JOB, "RUNNING", node="gr002"))
+    slurm.set_output("squeue", squeue_line(JOB, "RUNNING", node="gr002"))
     assert (made.states()[32].outcome, made.states()[32].restarts) == (Outcome.RUNNING, 2)
 
 
 def test_pending_cell_names_who_must_act(slurm: FakeSlurm, made: Made) -> None:
-    slurm.answer("squeue", queued(JOB, "PENDING", "BadConstraints"))
+    slurm.set_output("squeue", squeue_line(JOB, "PENDING", "BadConstraints"))
     state = made.states()[32]
     assert (state.outcome, state.who) == (Outcome.PENDING, "you")
 
 
-def test_many_arrays_need_one_squeue_and_few_sacct_calls(slurm: FakeSlurm, desk: Path) -> None:
-    made = Made(desk / "outputs", *range(1, SACCT_IDS + 3))
+def test_many_arrays_need_one_squeue_and_few_sacct_calls(
+    slurm: FakeSlurm, working_folder: Path
+) -> None:
+    made = Made(working_folder / "outputs", *range(1, SACCT_IDS + 3))
     made.send(**{f"b{batch}": f"{batch}_0" for batch in made.cells})
     standing(made.study)
-    assert len(slurm.asked("squeue")) == 1
-    assert [len(words.split(",")) for words in (w.split()[-1] for w in slurm.asked("sacct"))] == [
+    assert len(slurm.calls("squeue")) == 1
+    assert [len(words.split(",")) for words in (w.split()[-1] for w in slurm.calls("sacct"))] == [
         SACCT_IDS,
         2,
     ]
 
 
-def test_failing_sacct_is_not_called_again(slurm: FakeSlurm, desk: Path) -> None:
-    made = Made(desk / "outputs", *range(1, SACCT_IDS + 3))
+def test_failing_sacct_is_not_called_again(slurm: FakeSlurm, working_folder: Path) -> None:
+    made = Made(working_folder / "outputs", *range(1, SACCT_IDS + 3))
     made.send(**{f"b{batch}": f"{batch}_0" for batch in made.cells})
     without_accounting(slurm)
     found = standing(made.study)
-    assert len(slurm.asked("sacct")) == 1
+    assert len(slurm.calls("sacct")) == 1
     assert "disabled" in found.seen.no_accounts
 
 
@@ -176,7 +180,7 @@ def test_failing_sacct_is_not_called_again(slurm: FakeSlurm, desk: Path) -> None
 
 
 def test_watch_ends_when_nothing_is_pending_or_running(slurm: FakeSlurm, made: Made) -> None:
-    slurm.answer("sacct", accounted(JOB, "FAILED") + accounted("17_1", "TIMEOUT"))
+    slurm.set_output("sacct", sacct_line(JOB, "FAILED") + sacct_line("17_1", "TIMEOUT"))
     shown: list[list[CellState]] = []
     watch_study(made.study, 0.01, lambda now, _: shown.append(now))
     assert [[state.outcome.value for state in now] for now in shown] == [["failed", "timeout"]]
@@ -190,8 +194,8 @@ def test_watch_backs_off_while_slurm_is_unresponsive(
     def pause(seconds: float) -> None:
         pauses.append(seconds)
         if len(pauses) == 5:
-            slurm.answer("squeue")
-            slurm.answer("sacct", accounted(JOB, "FAILED") + accounted("17_1", "FAILED"))
+            slurm.set_output("squeue")
+            slurm.set_output("sacct", sacct_line(JOB, "FAILED") + sacct_line("17_1", "FAILED"))
 
     monkeypatch.setattr(watching, "sleep", pause)
     silent(slurm)
@@ -203,7 +207,7 @@ def test_watch_backs_off_while_slurm_is_unresponsive(
 
 
 def test_watch_without_squeue_ends_at_once(slurm: FakeSlurm, made: Made) -> None:
-    slurm.without("squeue")
+    slurm.remove_command("squeue")
     shown: list[str] = []
     watch_study(made.study, 0.01, lambda now, _: shown.append(now[0].outcome.value))
     assert shown == ["unknown"]

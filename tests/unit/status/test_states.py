@@ -23,17 +23,17 @@ from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.study.manifest import ManifestEvent, ManifestLine
 from hpml_jobs.study.study import Study
 from hpml_jobs.submit.selection import select
-from tests.unit.builders import cell, record
+from tests.unit.builders import a_cell, a_record
 from tests.unit.conftest import FakeSlurm
-from tests.unit.slurm_output import accounted, queued
+from tests.unit.slurm_output import sacct_line, squeue_line
 
 JOB = "101_0"
 
 
 @pytest.fixture
-def study(slurm: FakeSlurm, desk: Path) -> Study:
+def study(slurm: FakeSlurm, working_folder: Path) -> Study:
     """A study of one cell that was sent as job 101_0."""
-    made = Study(desk / "outputs" / "mine")
+    made = Study(working_folder / "outputs" / "mine")
     made.create()
     add(made)
     manifest(made, ManifestEvent.SENDING)
@@ -42,24 +42,24 @@ def study(slurm: FakeSlurm, desk: Path) -> Study:
 
 
 def add(study: Study) -> CellFolder:
-    folder = study.cell(cell().slug)
-    write_whole(folder.cell_json, encode(CellFile(cell=cell(), data_root="", code_root="")))
+    folder = study.cell(a_cell().slug)
+    write_whole(folder.cell_json, encode(CellFile(cell=a_cell(), data_root="", code_root="")))
     return folder
 
 
 def manifest(study: Study, happening: ManifestEvent, *jobs: str, batch: str = "b1") -> None:
-    cells = (cell().slug,)
+    cells = (a_cell().slug,)
     study.append(ManifestLine(happening=happening, batch=batch, cells=cells, jobs=jobs))
 
 
 def write_record(study: Study, attempt: str = f"{JOB}.r0") -> None:
-    write_whole(study.cell(cell().slug).record_json, encode(record(cell(), attempt=attempt)))
+    write_whole(study.cell(a_cell().slug).record_json, encode(a_record(a_cell(), attempt=attempt)))
 
 
 def begin(study: Study, job: str = JOB, restart: int = 0) -> Attempt:
     """An attempt that has begun."""
     attempt = Attempt(id=f"{job}.r{restart}", job=job, restart=restart)
-    folder = study.cell(cell().slug)
+    folder = study.cell(a_cell().slug)
     write_whole(folder.attempt(attempt.id).about, encode(attempt))
     write_whole(folder.current, attempt.id.encode())
     return attempt
@@ -69,7 +69,7 @@ def end(study: Study, outcome: Outcome, reason: str, job: str = JOB, **more: obj
     """An attempt whose wrapper said its last words."""
     attempt = begin(study, job)
     last = AttemptEnd(attempt=attempt, outcome=outcome, reason=reason, **more)
-    write_whole(study.cell(cell().slug).attempt(attempt.id).end, encode(last))
+    write_whole(study.cell(a_cell().slug).attempt(attempt.id).end, encode(last))
 
 
 def only(study: Study) -> CellState:
@@ -82,7 +82,7 @@ def only(study: Study) -> CellState:
 
 def test_task_cancelled_while_pending_stays_cancelled(slurm: FakeSlurm, study: Study) -> None:
     """A task cancelled before it started is cancelled although SLURM has no row for it."""
-    slurm.answer("sacct", accounted("101_1", "RUNNING"))
+    slurm.set_output("sacct", sacct_line("101_1", "RUNNING"))
     assert only(study).outcome is Outcome.CANCELLED
     assert "never started" in only(study).reason
     begin(study)  # it had started, and nobody says how it ended
@@ -90,18 +90,18 @@ def test_task_cancelled_while_pending_stays_cancelled(slurm: FakeSlurm, study: S
 
 
 def test_pending_tasks_are_one_sacct_row(slurm: FakeSlurm, study: Study) -> None:
-    slurm.answer("sacct", accounted("101_[0,3%1]", "CANCELLED by 0", node="None assigned"))
+    slurm.set_output("sacct", sacct_line("101_[0,3%1]", "CANCELLED by 0", node="None assigned"))
     assert only(study).outcome is Outcome.CANCELLED
     assert "CANCELLED by 0" in only(study).reason
 
 
-def test_sbatch_refusal_is_recorded(slurm: FakeSlurm, desk: Path) -> None:
-    made = Study(desk / "outputs" / "refused")
+def test_sbatch_refusal_is_recorded(slurm: FakeSlurm, working_folder: Path) -> None:
+    made = Study(working_folder / "outputs" / "refused")
     made.create()
     add(made)
     manifest(made, ManifestEvent.SENDING)
     line = ManifestLine(
-        happening=ManifestEvent.REFUSED, batch="b1", cells=(cell().slug,), words="no allocation"
+        happening=ManifestEvent.REFUSED, batch="b1", cells=(a_cell().slug,), words="no allocation"
     )
     made.append(line)
     assert only(made).outcome is Outcome.MISSING
@@ -130,8 +130,8 @@ def test_cell_without_record_follows_sacct(
     slurm: FakeSlurm, study: Study, told: str, outcome: Outcome, words: str
 ) -> None:
     begin(study)
-    answer = accounted(JOB, *told.split("|")) + accounted("101_1", "COMPLETED", node="gr002")
-    slurm.answer("sacct", answer)
+    answer = sacct_line(JOB, *told.split("|")) + sacct_line("101_1", "COMPLETED", node="gr002")
+    slurm.set_output("sacct", answer)
     state = only(study)
     assert state.outcome is outcome
     assert words in state.reason
@@ -158,37 +158,37 @@ def test_cell_without_record_follows_sacct(
 def test_squeue_outranks_sacct(
     slurm: FakeSlurm, study: Study, told: str, outcome: Outcome, reason: str
 ) -> None:
-    slurm.answer("squeue", queued(JOB, *told.split("|")))
-    slurm.answer("sacct", accounted(JOB, "PREEMPTED"))
+    slurm.set_output("squeue", squeue_line(JOB, *told.split("|")))
+    slurm.set_output("sacct", sacct_line(JOB, "PREEMPTED"))
     assert (only(study).outcome, only(study).reason) == (outcome, f"{reason}, job 101_0")
 
 
 def test_slurm_is_queried_once_by_array_id(slurm: FakeSlurm, study: Study) -> None:
     states(study)
-    assert slurm.asked("squeue") == [f"-h -r -t all -o {SQUEUE_FORMAT} -j 101"]
-    assert slurm.asked("sacct") == [f"-X -P -n -o {SACCT_FIELDS} -j 101"]
+    assert slurm.calls("squeue") == [f"-h -r -t all -o {SQUEUE_FORMAT} -j 101"]
+    assert slurm.calls("sacct") == [f"-X -P -n -o {SACCT_FIELDS} -j 101"]
 
 
 def test_user_squeue_format_does_not_change_parsing(
     slurm: FakeSlurm, study: Study, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SQUEUE_FORMAT", "%j")
-    line = queued(JOB, "RUNNING", node="gr001").strip()
+    line = squeue_line(JOB, "RUNNING", node="gr001").strip()
     answer = f'#!/bin/sh\n[ -z "$SQUEUE_FORMAT" ] && echo "{line}"\n'
     (slurm.bin / "squeue").write_text(answer)
     assert only(study).outcome is Outcome.RUNNING
 
 
 def test_job_unknown_to_squeue_is_not_an_error(slurm: FakeSlurm, study: Study) -> None:
-    slurm.answer("squeue", err="slurm_load_jobs error: Invalid job id specified\n", code=1)
-    slurm.answer("sacct", accounted(JOB, "TIMEOUT"))
+    slurm.set_output("squeue", err="slurm_load_jobs error: Invalid job id specified\n", code=1)
+    slurm.set_output("sacct", sacct_line(JOB, "TIMEOUT"))
     assert only(study).outcome is Outcome.TIMEOUT
     (state,) = states(study, before_sending=True)
     assert state.outcome is Outcome.TIMEOUT
 
 
 def test_oom_killer_line_in_log_turns_failed_into_oom(slurm: FakeSlurm, study: Study) -> None:
-    slurm.answer("sacct", accounted(JOB, "FAILED", "0:9"))
+    slurm.set_output("sacct", sacct_line(JOB, "FAILED", "0:9"))
     (study.slurm / "101_1_0_log.err").write_text("slurmstepd: Exceeded job memory limit\n")
     assert only(study).outcome is Outcome.FAILED  # that was its neighbour
     (study.slurm / f"{JOB}_0_log.err").write_text("slurmstepd: Exceeded job memory limit\n")
@@ -200,13 +200,13 @@ def test_oom_killer_line_in_log_turns_failed_into_oom(slurm: FakeSlurm, study: S
 
 
 def test_rank_error_precedes_slurm_reason(slurm: FakeSlurm, study: Study) -> None:
-    slurm.answer("sacct", accounted(JOB, "FAILED", "1:0"))
+    slurm.set_output("sacct", sacct_line(JOB, "FAILED", "1:0"))
     end(study, Outcome.FAILED, "rank 1: ValueError: no")
     assert only(study).reason == "rank 1: ValueError: no; FAILED, exit code 1:0, job 101_0"
 
 
 def test_reason_of_earlier_job_is_not_used(slurm: FakeSlurm, study: Study) -> None:
-    slurm.answer("sacct", accounted(JOB, "NODE_FAIL"))
+    slurm.set_output("sacct", sacct_line(JOB, "NODE_FAIL"))
     end(study, Outcome.FAILED, "rank 1: ValueError: no", job="88")
     assert only(study).reason == "NODE_FAIL, exit code 0:0, job 101_0"
 
@@ -215,7 +215,7 @@ def test_reason_of_earlier_job_is_not_used(slurm: FakeSlurm, study: Study) -> No
 
 
 def test_valid_record_gives_outcome_and_times(slurm: FakeSlurm, study: Study) -> None:
-    slurm.answer("sacct", accounted(JOB, "COMPLETED"))
+    slurm.set_output("sacct", sacct_line(JOB, "COMPLETED"))
     write_record(study)
     state = only(study)
     assert (state.outcome, state.recorded, state.warning) == (Outcome.OK, True, "")
@@ -226,30 +226,30 @@ def test_valid_record_gives_outcome_and_times(slurm: FakeSlurm, study: Study) ->
 def test_valid_record_with_other_slurm_state_has_warning(
     slurm: FakeSlurm, study: Study, told: str
 ) -> None:
-    slurm.answer("sacct", accounted(JOB, told))
+    slurm.set_output("sacct", sacct_line(JOB, told))
     write_record(study)
     assert (only(study).outcome, only(study).warning) == (Outcome.OK, f"SLURM says {told}")
 
 
 def test_record_counts_while_its_job_is_completing(slurm: FakeSlurm, study: Study) -> None:
-    slurm.answer("squeue", queued(JOB, "COMPLETING", "None", "gr001"))
+    slurm.set_output("squeue", squeue_line(JOB, "COMPLETING", "None", "gr001"))
     write_record(study)
     assert only(study).outcome is Outcome.OK
 
 
 def test_pending_rerun_outranks_old_record(slurm: FakeSlurm, study: Study) -> None:
-    slurm.answer("squeue", queued(JOB, "RUNNING", "None", "gr001"))
+    slurm.set_output("squeue", squeue_line(JOB, "RUNNING", "None", "gr001"))
     write_record(study, attempt="88.r0")
     assert only(study).outcome is Outcome.RUNNING
 
 
 def test_corrupt_record_is_invalid_with_position(slurm: FakeSlurm, study: Study) -> None:
-    slurm.answer("sacct", accounted(JOB, "COMPLETED"))
-    text = encode(record(cell()))
-    study.cell(cell().slug).record_json.write_bytes(text[:400])
+    slurm.set_output("sacct", sacct_line(JOB, "COMPLETED"))
+    text = encode(a_record(a_cell()))
+    study.cell(a_cell().slug).record_json.write_bytes(text[:400])
     assert only(study).outcome is Outcome.INVALID
     assert "is not a whole record" in only(study).reason
-    study.cell(cell().slug).record_json.write_bytes(text.replace(b'"gpus": 4', b'"gpus": 0'))
+    study.cell(a_cell().slug).record_json.write_bytes(text.replace(b'"gpus": 4', b'"gpus": 0'))
     assert only(study).outcome is Outcome.INVALID
     assert "gpus=0" in only(study).reason
 
@@ -258,7 +258,7 @@ def test_corrupt_record_is_invalid_with_position(slurm: FakeSlurm, study: Study)
 
 
 def test_attempt_exit_report_counts_without_accounting(slurm: FakeSlurm, study: Study) -> None:
-    slurm.answer("sacct", err="Slurm accounting storage is disabled\n", code=1)
+    slurm.set_output("sacct", err="Slurm accounting storage is disabled\n", code=1)
     state = only(study)
     assert state.outcome is Outcome.MISSING  # squeue answers: it is over
     assert state.reason == (
@@ -276,9 +276,11 @@ def test_failing_squeue_is_shown_and_blocks_submission(
     slurm: FakeSlurm, study: Study, silence: str
 ) -> None:
     if silence == "fails":
-        slurm.answer("squeue", err="slurm_load_jobs error: Unable to contact controller\n", code=1)
+        slurm.set_output(
+            "squeue", err="slurm_load_jobs error: Unable to contact controller\n", code=1
+        )
     else:
-        slurm.without("squeue")
+        slurm.remove_command("squeue")
     assert only(study).outcome is Outcome.UNKNOWN
     assert "squeue" in only(study).reason
     with pytest.raises(HpmlError, match=r"squeue: .*which cells are under way is not known; try"):
@@ -294,9 +296,9 @@ def test_job_unknown_to_slurm_is_missing(slurm: FakeSlurm, study: Study) -> None
 
 
 @pytest.fixture
-def unsent(slurm: FakeSlurm, desk: Path) -> Study:
+def unsent(slurm: FakeSlurm, working_folder: Path) -> Study:
     """A study whose cell has no manifest line."""
-    made = Study(desk / "outputs" / "mine")
+    made = Study(working_folder / "outputs" / "mine")
     made.create()
     add(made)
     return made
@@ -304,13 +306,13 @@ def unsent(slurm: FakeSlurm, desk: Path) -> Study:
 
 def test_cell_never_sent_is_missing(slurm: FakeSlurm, unsent: Study) -> None:
     assert (only(unsent).outcome, only(unsent).reason) == (Outcome.MISSING, "not sent yet")
-    assert slurm.asked("squeue") == []
+    assert slurm.calls("squeue") == []
 
 
 def test_cell_being_sent_is_pending(slurm: FakeSlurm, unsent: Study) -> None:
     manifest(unsent, ManifestEvent.SENDING)
     assert (only(unsent).outcome, only(unsent).reason) == (Outcome.PENDING, "being sent")
-    slurm.answer("squeue", err="slurm_load_jobs error: Unable to contact\n", code=1)
+    slurm.set_output("squeue", err="slurm_load_jobs error: Unable to contact\n", code=1)
     assert only(unsent).outcome is Outcome.UNKNOWN
     assert "its answer is lost; squeue: slurm_load_jobs" in only(unsent).reason
     manifest(unsent, ManifestEvent.REFUSED)
@@ -327,27 +329,27 @@ def test_sender_killed_before_sbatch_leaves_cell_missing(slurm: FakeSlurm, unsen
 
 def test_lost_job_id_is_recovered_from_its_log_path(slurm: FakeSlurm, unsent: Study) -> None:
     manifest(unsent, ManifestEvent.SENDING)
-    slurm.answer("squeue", queued("55", "PENDING", "Priority"))
-    slurm.answer("scontrol", "   StdOut=/somewhere/else/55_0_log.out\n")
-    slurm.answer("squeue", "55\n")
+    slurm.set_output("squeue", squeue_line("55", "PENDING", "Priority"))
+    slurm.set_output("scontrol", "   StdOut=/somewhere/else/55_0_log.out\n")
+    slurm.set_output("squeue", "55\n")
     assert only(unsent).outcome is Outcome.PENDING
     assert only(unsent).job is None
-    slurm.answer("scontrol", f"   StdOut={unsent.slurm}/55_0_log.out\n")
+    slurm.set_output("scontrol", f"   StdOut={unsent.slurm}/55_0_log.out\n")
     assert only(unsent).job == "55"
     assert [line.happening for line in unsent.lines()] == [
         ManifestEvent.SENDING,
         ManifestEvent.SENT,
     ]
-    slurm.answer("squeue", queued("55", "PENDING", "Priority"))
+    slurm.set_output("squeue", squeue_line("55", "PENDING", "Priority"))
     assert (only(unsent).outcome, only(unsent).job) == (Outcome.PENDING, "55")
 
 
 def test_job_submitted_by_hand_is_found_by_its_attempt(slurm: FakeSlurm, unsent: Study) -> None:
     begin(unsent, job="77")
-    slurm.answer("squeue", queued("77", "RUNNING", node="gr002"))
+    slurm.set_output("squeue", squeue_line("77", "RUNNING", node="gr002"))
     assert (only(unsent).outcome, only(unsent).job) == (Outcome.RUNNING, "77")
-    slurm.answer("squeue")
-    slurm.answer("sacct", accounted("77", "TIMEOUT"))
+    slurm.set_output("squeue")
+    slurm.set_output("sacct", sacct_line("77", "TIMEOUT"))
     assert only(unsent).outcome is Outcome.TIMEOUT
     write_record(unsent, attempt="77.r0")
     assert (only(unsent).outcome, only(unsent).recorded) == (Outcome.OK, True)
@@ -374,7 +376,7 @@ def test_local_cell_runs_while_its_process_lives(
     assert only(unsent).outcome is Outcome.RUNNING
     end(unsent, Outcome.FAILED, "rank 0: no", job=alive())
     assert (only(unsent).outcome, only(unsent).reason) == (Outcome.FAILED, "rank 0: no")
-    assert slurm.asked("squeue") == []
+    assert slurm.calls("squeue") == []
 
 
 def test_local_run_with_ended_process_is_cancelled(unsent: Study) -> None:
@@ -402,7 +404,7 @@ def test_logs_show_traceback_of_first_failing_rank(study: Study) -> None:
 
 def test_logs_without_traceback_show_end_of_both_logs(study: Study) -> None:
     begin(study)
-    attempt = study.cell(cell().slug).attempt(f"{JOB}.r0")
+    attempt = study.cell(a_cell().slug).attempt(f"{JOB}.r0")
     attempt.log_of(0).write_text("\n".join(f"line {number}" for number in range(100)))
     (study.slurm / f"{JOB}_0_log.err").write_text("slurmstepd: CANCELLED DUE TO TIME LIMIT\n")
     shown = log_text(study, only(study), 2)
@@ -425,7 +427,7 @@ def plan(*words: str) -> Plan:
 
 
 @pytest.fixture
-def planned(slurm: FakeSlurm, desk: Path) -> tuple[Plan, CellFolder]:
+def planned(slurm: FakeSlurm, working_folder: Path) -> tuple[Plan, CellFolder]:
     """A plan of one cell that was sent as job 101_0."""
     made = plan()
     made.study.create()
@@ -449,7 +451,7 @@ def test_selection_of_new_study_is_everything(slurm: FakeSlurm) -> None:
 def test_selection_for_rerun_omits_pending_and_running(
     slurm: FakeSlurm, planned: tuple[Plan, CellFolder], told: str, words: list[str]
 ) -> None:
-    slurm.answer("squeue", queued(JOB, *told.split("|")))
+    slurm.set_output("squeue", squeue_line(JOB, *told.split("|")))
     chosen = select(plan(*words))
     assert chosen.send == []
     assert [state.job for state in chosen.left_out.values()] == [JOB]
@@ -460,7 +462,7 @@ def test_selection_omits_finished_and_oom_cells(
     slurm: FakeSlurm, planned: tuple[Plan, CellFolder], outcome: Outcome
 ) -> None:
     _, folder = planned
-    left = record(folder.read().cell, outcome=outcome, reason="rank 0: out of memory")
+    left = a_record(folder.read().cell, outcome=outcome, reason="rank 0: out of memory")
     write_whole(folder.record_json, encode(left))
     assert select(plan()).send == []
     again = select(plan("rerun=true"))
@@ -472,7 +474,7 @@ def test_selection_omits_finished_and_oom_cells(
 def test_selection_has_cells_without_record_and_reason(
     slurm: FakeSlurm, planned: tuple[Plan, CellFolder], told: str
 ) -> None:
-    slurm.answer("sacct", accounted(JOB, told))
+    slurm.set_output("sacct", sacct_line(JOB, told))
     word = {"COMPLETED": "missing"}.get(told, told.lower())
     assert list(select(plan()).because.values()) == [f"{word} before"]
 
@@ -491,6 +493,6 @@ def test_selection_has_cells_with_corrupt_record(
 def test_selection_while_squeue_fails_is_refused(
     slurm: FakeSlurm, planned: tuple[Plan, CellFolder]
 ) -> None:
-    slurm.answer("squeue", err="Unable to contact slurm controller", code=1)
+    slurm.set_output("squeue", err="Unable to contact slurm controller", code=1)
     with pytest.raises(HpmlError, match=r"which cells are under way is not known"):
         select(plan())

@@ -10,7 +10,7 @@ from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.study.manifest import ManifestEvent, ManifestLine
 from hpml_jobs.study.study import Study, check_name, find
-from tests.unit.builders import cell, record
+from tests.unit.builders import a_cell, a_record
 
 
 def line(
@@ -107,17 +107,17 @@ def test_cells_are_sorted_numerically(study: Study) -> None:
 
 
 def test_record_of_another_cell_is_rejected(study: Study) -> None:
-    folder = study.cell(cell().slug)
+    folder = study.cell(a_cell().slug)
     assert folder.read_record() is None
-    write_whole(folder.record_json, encode(record(cell(batch=128))))
+    write_whole(folder.record_json, encode(a_record(a_cell(batch=128))))
     with pytest.raises(InvalidRecordError, match=r"is the record of ddp-4gpu-b128"):
         folder.read_record()
-    write_whole(folder.record_json, encode(record(cell())))
-    assert folder.read_record() == record(cell())
+    write_whole(folder.record_json, encode(a_record(a_cell())))
+    assert folder.read_record() == a_record(a_cell())
 
 
 def test_attempt_without_exit_report_has_no_end(study: Study) -> None:
-    folder = study.cell(cell().slug)
+    folder = study.cell(a_cell().slug)
     assert folder.latest_attempt() is None
     write_whole(folder.current, b"17_0.r1\n")
     attempt = folder.latest_attempt()

@@ -103,7 +103,7 @@ def test_impossible_ladder_or_pack_is_refused(slurm: FakeSlurm, words, telling) 
 
 
 def test_refused_pack_is_recorded(slurm: FakeSlurm) -> None:
-    slurm.takes(0)
+    slurm.accept_then_refuse(0)
     made = plan(*NINE, "pack=true")
     with pytest.raises(SbatchRefusedError, match=r"sbatch refused 9 cells .*Invalid account"):
         send(made, made.cells)

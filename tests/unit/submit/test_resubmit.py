@@ -14,7 +14,7 @@ from hpml_jobs.study.manifest import History
 from hpml_jobs.study.study import Study
 from hpml_jobs.submit.resubmit import KINDS, within_retries
 from tests.unit.conftest import FakeSlurm
-from tests.unit.slurm_output import accounted, queued
+from tests.unit.slurm_output import sacct_line, squeue_line
 
 WORDS = ("gpus=2", "workload=digits", "study=mine", "cluster=greene")
 ALL_BUT = {Outcome.OK, Outcome.PENDING, Outcome.RUNNING}
@@ -25,13 +25,13 @@ def sbatch_lines(text: str) -> set[str]:
 
 
 @pytest.fixture
-def study(slurm: FakeSlurm, desk: Path, capsys: pytest.CaptureFixture[str]) -> Study:
+def study(slurm: FakeSlurm, working_folder: Path, capsys: pytest.CaptureFixture[str]) -> Study:
     """Two cells that were sent as the array 101 and ended: one failed, one over its time."""
     assert run(["submit", "-m", *WORDS, "batch=32,64", "cluster.qos=mine"]) == 0
-    ended = accounted("101_0", "FAILED", "1:0") + accounted("101_1", "TIMEOUT")
-    slurm.answer("sacct", ended)
+    ended = sacct_line("101_0", "FAILED", "1:0") + sacct_line("101_1", "TIMEOUT")
+    slurm.set_output("sacct", ended)
     capsys.readouterr()
-    return Study(desk / "outputs" / "mine")
+    return Study(working_folder / "outputs" / "mine")
 
 
 def sent_again(capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
@@ -91,7 +91,9 @@ def test_resubmit_impossible_request_is_one_line_error(study, capsys, words, cod
 
 
 def test_resubmit_nothing_to_send_is_no_error(study: Study, slurm: FakeSlurm, capsys) -> None:
-    slurm.answer("squeue", queued("101_0", "RUNNING", node="gr001") + queued("101_1", "PENDING"))
+    slurm.set_output(
+        "squeue", squeue_line("101_0", "RUNNING", node="gr001") + squeue_line("101_1", "PENDING")
+    )
     assert run(["resubmit", "mine"]) == 0
     assert "every cell meant is measured, under way" in capsys.readouterr().out
 
@@ -124,8 +126,8 @@ def test_retries_are_limited_and_exclude_failed_nodes() -> None:
 
 
 def test_retry_is_recorded_and_adds_followup_job(study: Study, slurm: FakeSlurm, capsys) -> None:
-    slurm.answer(
-        "sacct", accounted("101_0", "NODE_FAIL", node="gr002") + accounted("101_1", "COMPLETED")
+    slurm.set_output(
+        "sacct", sacct_line("101_0", "NODE_FAIL", node="gr002") + sacct_line("101_1", "COMPLETED")
     )
     for count in (1, 2):
         assert run(["resubmit", "mine", "--lost", "--retries", "1", "--json"]) == 0
@@ -139,7 +141,9 @@ def test_retry_is_recorded_and_adds_followup_job(study: Study, slurm: FakeSlurm,
     assert history.closing == ("103",)
 
 
-def test_followup_job_waits_for_all_and_requests_no_gpu(slurm: FakeSlurm, desk, capsys) -> None:
+def test_followup_job_waits_for_all_and_requests_no_gpu(
+    slurm: FakeSlurm, working_folder, capsys
+) -> None:
     assert run(["submit", "-m", *WORDS[1:], "gpus=1,2", "collect_after=true", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["closing"] == "103"
     asked = sbatch_lines(slurm.scripts[2])
@@ -148,17 +152,17 @@ def test_followup_job_waits_for_all_and_requests_no_gpu(slurm: FakeSlurm, desk, 
     assert not [line for line in asked if line.startswith("gres")]
     commands = [line for line in slurm.scripts[2].splitlines() if "-m hpml_jobs" in line]
     assert [line.split("-m hpml_jobs ")[1] for line in commands] == [
-        f"collect mine --outputs {desk / 'outputs'}"
+        f"collect mine --outputs {working_folder / 'outputs'}"
     ]
 
 
 def test_resubmit_of_pack_is_packed_with_followup_job(
-    slurm: FakeSlurm, desk: Path, capsys: pytest.CaptureFixture[str]
+    slurm: FakeSlurm, working_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ("-m", *WORDS, "batch=32,64", "pack=true", "collect_after=true")
     assert run(["submit", *words]) == 0
     assert "in one allocation: pack of 2 in 1 node x 2 rtx8000" in capsys.readouterr().out
-    slurm.answer("sacct", accounted("101", "CANCELLED by 0"))
+    slurm.set_output("sacct", sacct_line("101", "CANCELLED by 0"))
     assert run(["resubmit", "mine", "--cancelled", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert {row["job"] for row in told["cells"]} == {"103"}
@@ -176,7 +180,7 @@ def test_retries_option_adds_followup_job(slurm: FakeSlurm, capsys) -> None:
 def test_refused_followup_job_still_reports_sent_cells(
     slurm: FakeSlurm, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    slurm.takes(1, "sbatch: error: no CPU jobs here")
+    slurm.accept_then_refuse(1, "sbatch: error: no CPU jobs here")
     assert run(["submit", *WORDS, "collect_after=true"]) == 1
     told = capsys.readouterr()
     assert "sent 1 cell as 1 job (SLURM 101)" in told.out
@@ -186,7 +190,7 @@ def test_refused_followup_job_still_reports_sent_cells(
 
 
 def test_burst_followup_job_needs_cpu_partition(slurm: FakeSlurm, capsys) -> None:
-    slurm.answer("sinfo")
+    slurm.set_output("sinfo")
     words = ["submit", "gpus=2", "workload=digits", "cluster=burst", "cluster.account=mine"]
     assert run([*words, "collect_after=true"]) == 2
     assert "add cluster.cpu_partition=NAME" in capsys.readouterr().err
@@ -205,21 +209,21 @@ def test_study_over_budget_is_refused(slurm: FakeSlurm, capsys) -> None:
     assert run(["submit", *WORDS, "minutes=30", "cluster.gpu_hours_budget=1.5"]) == 0
     assert "1 GPU-hours at most" in capsys.readouterr().out
     # two GPUs that ran for a minute of those 30 have used 1/30 of a GPU-hour
-    slurm.answer("sacct", accounted("101", "FAILED", "1:0"))
+    slurm.set_output("sacct", sacct_line("101", "FAILED", "1:0"))
     assert run(["submit", *WORDS, "minutes=45", "cluster.gpu_hours_budget=1.5"]) == 2
     assert "ask for 1.5 GPU-hours at most after 0.0333 used" in capsys.readouterr().err
-    slurm.answer("squeue", queued("101", "RUNNING", node="gr001"))
+    slurm.set_output("squeue", squeue_line("101", "RUNNING", node="gr001"))
     assert run(["submit", *WORDS, "batch=8", "minutes=20", "cluster.gpu_hours_budget=1.5"]) == 2
     assert "at most after 1 used or asked for by this study" in capsys.readouterr().err
 
 
 def test_cancel_uses_job_ids_and_shared_job_once(study: Study, slurm: FakeSlurm, capsys) -> None:
-    slurm.answer("scancel")
-    slurm.answer("sacct", "")
-    slurm.answer("squeue", "")
+    slurm.set_output("scancel")
+    slurm.set_output("sacct", "")
+    slurm.set_output("squeue", "")
     assert run(["cancel", "mine"]) == 0
     assert "no cell is waiting or running" in capsys.readouterr().out
-    assert slurm.asked("scancel") == []
+    assert slurm.calls("scancel") == []
     states = [
         CellState(slug="a", outcome=Outcome.RUNNING, job="7"),
         CellState(slug="b", outcome=Outcome.PENDING, job="7"),
@@ -231,10 +235,10 @@ def test_cancel_uses_job_ids_and_shared_job_once(study: Study, slurm: FakeSlurm,
 def test_cancel_failure_is_reported(slurm: FakeSlurm) -> None:
     from hpml_jobs.status.cancel import cancel_jobs  # noqa: PLC0415
 
-    slurm.answer("scancel", err="scancel: error: Kill job error: Access denied\n", code=1)
+    slurm.set_output("scancel", err="scancel: error: Kill job error: Access denied\n", code=1)
     with pytest.raises(HpmlError, match=r"Access denied; look with hpml-jobs status"):
         cancel_jobs(["101_0", "101_1"])
-    assert slurm.asked("scancel") == ["101_0 101_1"]
+    assert slurm.calls("scancel") == ["101_0 101_1"]
 
 
 def test_cancel_local_run_of_another_user_is_refused(slurm: FakeSlurm) -> None:

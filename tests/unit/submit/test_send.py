@@ -15,7 +15,7 @@ from hpml_jobs.submit.sbatch import clean_environment
 from hpml_jobs.submit.selection import select
 from hpml_jobs.submit.send import SbatchRefusedError, script, send
 from tests.unit.conftest import FakeSlurm
-from tests.unit.slurm_output import queued
+from tests.unit.slurm_output import squeue_line
 
 
 def plan(*words: str) -> Plan:
@@ -49,7 +49,7 @@ def test_array_order_is_random_but_seeded(slurm: FakeSlurm) -> None:
 
 
 def test_array_is_split_at_max_array_size(slurm: FakeSlurm) -> None:
-    slurm.named("greene", max_array_size=3)
+    slurm.set_cluster_name("greene", max_array_size=3)
     made = plan("gpus=2", "repeats=8")
     assert [len(array.cells) for array in batches(made, made.cells)] == [3, 3, 2]
     given = made._replace(cluster=msgspec.structs.replace(made.cluster, max_array_size=4))
@@ -57,7 +57,7 @@ def test_array_is_split_at_max_array_size(slurm: FakeSlurm) -> None:
 
 
 def test_max_array_size_not_reported_uses_default(slurm: FakeSlurm) -> None:
-    slurm.answer("scontrol", code=1)
+    slurm.set_output("scontrol", code=1)
     made = plan("cluster=greene", "gpus=1", "repeats=1003")
     assert [len(array.cells) for array in batches(made, made.cells)] == [1001, 2]
 
@@ -83,7 +83,7 @@ def test_srun_step_has_cpus_and_kill_on_bad_exit(slurm: FakeSlurm) -> None:
 
 
 def test_torch_and_burst_scripts_use_their_own_options(slurm: FakeSlurm) -> None:
-    slurm.answer("sinfo")
+    slurm.set_output("sinfo")
     made = plan("cluster=torch", "cluster.account=mine", "gpus=4", "gpu_type=h200")
     (array,) = batches(made, made.cells)
     asked = sbatch_lines(script(made, array))
@@ -141,7 +141,9 @@ def test_sent_script_equals_planned_script(slurm: FakeSlurm) -> None:
 
 
 def test_refusal_has_slurm_message_and_keeps_earlier_jobs(slurm: FakeSlurm) -> None:
-    slurm.takes(1, "sbatch: error: AssocMaxSubmitJobLimit\nsbatch: error: Batch job refused")
+    slurm.accept_then_refuse(
+        1, "sbatch: error: AssocMaxSubmitJobLimit\nsbatch: error: Batch job refused"
+    )
     made = plan("gpus=1,2,4", "repeats=2", "study=mine")
     with pytest.raises(SbatchRefusedError) as refused:
         send(made, made.cells)
@@ -153,8 +155,10 @@ def test_refusal_has_slurm_message_and_keeps_earlier_jobs(slurm: FakeSlurm) -> N
         *("sending", "sent", "sending", "refused"),
     ]
     assert len(made.study.history().jobs) == 2
-    under_way = queued("101_0", "PENDING", "Priority") + queued("101_1", "RUNNING", node="gr001")
-    slurm.answer("squeue", under_way)
+    under_way = squeue_line("101_0", "PENDING", "Priority") + squeue_line(
+        "101_1", "RUNNING", node="gr001"
+    )
+    slurm.set_output("squeue", under_way)
     again = select(made)
     assert len(again.left_out) == 2
     assert set(again.because.values()) == {"not sent yet"}
@@ -179,7 +183,7 @@ def test_surrounding_job_environment_is_not_inherited(
         monkeypatch.setenv("SLURM_JOB_ID", "17")
     made = plan("gpus=1", "cluster=greene")
     send(made, made.cells)
-    seen = slurm.environment()
+    seen = slurm.environment_of_call()
     assert not (leaking.keys() | {"SLURM_JOB_ID"}) & seen.keys()
     expected = kept.keys() - ({"SBATCH_ACCOUNT"} if inside else set())
     assert expected <= seen.keys()

@@ -147,7 +147,7 @@ def with_instrumented(epoch):
     cell = cpu_cell(
         changed(DIGITS, images=256, limit=256), batch=32, protocol=Protocol.FULL, epochs=3
     )
-    record = values.record(cell)
+    record = values.a_record(cell)
     (rank,) = record.ranks
     rank = msgspec.structs.replace(rank, epochs=(*rank.epochs[:2], epoch))
     return msgspec.structs.replace(record, ranks=(rank,))

@@ -1,36 +1,31 @@
-"""Hand-made cells and records: whole ones, as the full protocol leaves them."""
+"""Hand-made cells and records, complete as the full protocol writes them.
 
-from typing import Any
+`a_cell` and `a_record` are the defaults; `lab_cell` and `lab_record` are those of the lab's
+published study.
+"""
+
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from hpml_jobs.core.cell import Cell, Protocol, Strategy
-from hpml_jobs.core.formulas import iterations, samples_processed
-from hpml_jobs.core.measurements import (
-    Communication,
-    Epoch,
-    Exchange,
-    Message,
-    Phases,
-    Probe,
-    ProbePoint,
-    Share,
-    Steps,
-    Trace,
-)
-from hpml_jobs.core.quantization import (
-    BINS,
-    Bound,
-    Latency,
-    Layer,
-    Quantized,
-    Reference,
-    Spread,
-    Step,
-)
+from hpml_jobs.core.cell import Cell, Device, Protocol, Strategy
+from hpml_jobs.core.formulas import samples_processed
+from hpml_jobs.core.measurements import Epoch, Exchange, Phases, Share, Steps
 from hpml_jobs.core.record import Attempt, Facts, Model, Rank, Record
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.slurm.states import Outcome
+from tests.unit.communication_results import (
+    a_trace,
+    communication_of,
+    has_communication,
+    iterations_per_epoch,
+    messages_of,
+    microbenchmark_of,
+)
+from tests.unit.quantization_results import quantized_result
+
+if TYPE_CHECKING:
+    from hpml_jobs.report.table import Table
 
 DIGITS = Workload(
     name="digits", model="digits_cnn", data="digits", images=20_480, parameters=26_154, lr=0.05
@@ -40,11 +35,55 @@ MODEL = Model(
 )
 
 
+RESNET = Workload(
+    name="resnet18_cifar10",
+    model="resnet18_cifar",
+    data="cifar10",
+    images=50_000,
+    parameters=11_173_962,
+)
+LENET = Workload(
+    name="lenet_cifar10", model="lenet", data="cifar10", images=50_000, parameters=62_000, lr=0.02
+)
+LENET_BIAS = msgspec.structs.replace(
+    LENET, name="lenet_bias_cifar10", model="lenet_bias", parameters=62_010
+)
+PUBLISHED_S = {
+    (1, 32): 48.612, (2, 32): 30.819, (4, 32): 30.822,
+    (1, 128): 27.224, (2, 128): 20.923, (4, 128): 19.878,
+    (1, 512): 25.945, (2, 512): 15.664, (4, 512): 15.127,
+}  # fmt: skip
+"""Epoch times of a published report of the lab, DDP, by GPUs and batch per GPU."""
+
+V100 = Facts(
+    commit="0123456789abcdef",
+    dirty=False,
+    torch="2.7.1+cu126",
+    cuda="12.6",
+    cudnn=90501,
+    nccl="2.26.2",
+    driver="550.54.15",
+    gpu_model="Tesla V100-SXM2-16GB",
+    cpu_model="Intel Xeon Gold 6248",
+    tf32_matmul=False,
+    tf32_cudnn=True,
+    cudnn_benchmark=True,
+    cudnn_deterministic=False,
+)
+CPU = Facts(torch="2.14.1", cpu_model="AMD EPYC 7543", backend=None)
+
+
 def a_cell(**changes: Any) -> Cell:
-    """Four GPUs under ddp on the digits, unless told otherwise."""
-    values = {"gpus": 4, "batch": 512, "strategy": Strategy.DDP, "workload": DIGITS, **changes}
+    """Return a cell of 4 GPUs, batch 512, digits; strategy ddp, or single on one GPU."""
+    values = {"gpus": 4, "batch": 512, "workload": DIGITS, **changes}
     protocol = values.get("protocol", Protocol.FULL)
-    return Cell(**({"epochs": protocol.epochs} | values))
+    strategy = Strategy.SINGLE if values["gpus"] == 1 else Strategy.DDP
+    return Cell(**({"epochs": protocol.epochs, "strategy": strategy} | values))
+
+
+def lab_cell(gpus: int, batch: int, **changes: Any) -> Cell:
+    """Return a cell of the lab's published study, of ResNet-18."""
+    return a_cell(**({"gpus": gpus, "batch": batch, "workload": RESNET} | changes))
 
 
 def a_record(of: Cell, attempt: str = "101_0.r0", epoch_s: float = 8.0, **changes: Any) -> Record:
@@ -80,109 +119,6 @@ def a_record(of: Cell, attempt: str = "101_0.r0", epoch_s: float = 8.0, **change
         values["exchange"] = Exchange(collectives=count, skew_s=0.05 * net_s, net_s=0.95 * net_s)
         values["probe"] = microbenchmark_of(of, model, epoch_s)
     return Record(**(values | changes))
-
-
-LENET = Workload(
-    name="lenet_cifar10", model="lenet", data="cifar10", images=50_000, parameters=62_000, lr=0.02
-)
-LENET_BIAS = msgspec.structs.replace(
-    LENET, name="lenet_bias_cifar10", model="lenet_bias", parameters=62_010
-)
-
-
-def quantized_result(of: Cell) -> Quantized:
-    """Of 10,000 test images fp32 has 6,500 right; every step after it loses ten more.
-
-    Two layers, the second with a bias for lenet_bias; a latency of each way at batch 1.
-    """
-    bias = of.workload.model == "lenet_bias"
-    schemes = [
-        (what, bound, per_channel)
-        for what in ("weights", "integers")
-        for bound in Bound
-        for per_channel in ((False, True) if of.quantize and of.quantize.per_channel else (False,))
-    ]
-    steps = [Step(what="fp32", correct=6_500 + of.seed, samples=10_000, bytes=248_000)]
-    for number, (what, bound, per_channel) in enumerate(schemes, start=1):
-        layers = (quantized_layer("conv1", bias=False), quantized_layer("fc3", bias=bias))
-        steps.append(
-            Step(
-                what=what,
-                bound=bound,
-                per_channel=per_channel,
-                correct=6_500 - 10 * number,
-                samples=10_000,
-                bytes=62_020,
-                layers=layers if what == "integers" else (),
-            )
-        )
-    return Quantized(
-        calibration=1_000,
-        bias=bias,
-        spreads=tuple(
-            a_spread(layer, what)
-            for what, layers in (
-                ("weights", ("conv1", "fc3")),
-                ("activations", ("input", "conv1", "fc3")),
-            )
-            for layer in layers
-        ),
-        steps=tuple(steps),
-        latencies=(
-            a_latency("fp32", 2e-3),
-            a_latency("ours int8", 5e-3),
-            a_latency("torch int8", 1e-3),
-        ),
-        reference=Reference(how="pt2e 0.18", correct=6_480, samples=10_000, bytes=63_000),
-    )
-
-
-def quantized_layer(name: str, *, bias: bool) -> Layer:
-    return Layer(
-        name=name,
-        input_scale=0.02,
-        weight_scales=(0.004, 0.008),
-        output_scale=0.05,
-        weights_clipped=3,
-        weights=600,
-        accumulator_least=-12_000,
-        accumulator_most=15_000,
-        clipped=20,
-        outputs=10_000,
-        bias_least=-40 if bias else None,
-        bias_most=50 if bias else None,
-    )
-
-
-def a_spread(layer: str, what: str) -> Spread:
-    """A triangle of values from -1 to 1; activations from 0."""
-    least = -1.0 if what == "weights" else 0.0
-    return Spread(
-        layer=layer,
-        what=what,
-        values=1_056,
-        least=least,
-        most=1.0,
-        mean=0.1,
-        sigma=0.2,
-        percentile=0.9,
-        counts=tuple(min(n, BINS - 1 - n) for n in range(BINS)),
-    )
-
-
-def a_latency(what: str, median_s: float) -> Latency:
-    return Latency(
-        what=what, batch=1, runs=50, median_s=median_s, p10_s=0.9 * median_s, p90_s=1.5 * median_s
-    )
-
-
-def has_communication(of: Cell) -> bool:
-    """Whether the record of a cell has communication in it."""
-    return of.protocol is Protocol.FULL and of.strategy.under_torchrun and of.gpus > 1
-
-
-def iterations_per_epoch(of: Cell) -> int:
-    return iterations(of.workload.images or 0, of.gpus, of.batch)
 
 
 def a_rank(of: Cell, number: int, epoch_s: float, model: Model = MODEL) -> Rank:
@@ -273,77 +209,34 @@ def instrumented_epoch(of: Cell, timed: Epoch) -> Epoch:
     )
 
 
-def messages_of(of: Cell, model: Model, epoch_s: float) -> list[Message]:
-    """What one rank sends in an epoch: gradients in one message, and under ddp the buffers."""
-    count = iterations_per_epoch(of)
-    busy_s = 0.09 * 1.005 * epoch_s
-    gradients = {
-        "purpose": "gradients",
-        "dtype": "float32",
-        "elements": model.gradient_bytes // 4,
-        "bytes": model.gradient_bytes,
-        "count": count,
-    }
-    if of.strategy is Strategy.GATHER_SCATTER:
-        kinds = ("gather", "scatter")
-        return [Message(kind=kind, busy_s=busy_s / 2, **gradients) for kind in kinds]
-    messages = [Message(kind="all_reduce", busy_s=busy_s, **gradients)]
-    if of.strategy is Strategy.DDP:
-        buffers = {"elements": model.buffer_bytes // 4, "bytes": model.buffer_bytes, "count": count}
-        messages.append(
-            Message(
-                kind="broadcast",
-                purpose="buffers",
-                dtype="float32",
-                busy_s=0.01 * 1.005 * epoch_s,
-                **buffers,
-            )
+def lab_record(cell: Cell, epoch_s: float, stall_s: float = 0.0, facts: Facts = V100) -> Record:
+    """Return a record whose ranks all have the same times in the timed epoch."""
+    digits = cell.workload.data == "digits"
+    parameters = 26_154 if digits else 11_173_962
+    model = Model(
+        name=cell.workload.model,
+        parameters=parameters,
+        tensors=62,
+        gradient_bytes=4 * parameters,
+        buffer_bytes=38_560,
+    )
+    whole = a_record(cell, "17_0.r0", epoch_s, facts=facts, model=model)
+    device = "cpu" if cell.device is Device.CPU else facts.gpu_model
+    ranks = []
+    for rank in whole.ranks:
+        changes = {"epoch_s": epoch_s, "stall_s": stall_s}
+        epochs = tuple(
+            msgspec.structs.replace(epoch, **changes)
+            if epoch.role in ("warmup", "timed")
+            else epoch
+            for epoch in rank.epochs
         )
-    return messages
+        devices = (device,) * (cell.gpus // cell.processes)
+        ranks.append(msgspec.structs.replace(rank, epochs=epochs, devices=devices, host="node1"))
+    attempt = Attempt(id="17_0-0", job="17_0", hosts=("node1",))
+    return msgspec.structs.replace(whole, ranks=tuple(ranks), attempt=attempt)
 
 
-def communication_of(of: Cell, epoch_s: float, model: Model = MODEL) -> Communication:
-    return Communication(
-        total_s=0.1 * epoch_s,
-        gradients_s=0.09 * epoch_s if of.strategy is Strategy.DDP else 0.1 * epoch_s,
-        messages=tuple(messages_of(of, model, epoch_s / 1.005)),
-    )
-
-
-def a_trace() -> Trace:
-    return Trace(
-        iterations=10,
-        window_s=2.0,
-        compute_s=1.7,
-        comm_s=0.2,
-        overlap_s=0.05,
-        idle_s=0.15,
-        instruments_comm_s=0.202,
-        messages=20,
-        message_bytes=2_000,
-        instruments_messages=20,
-        instruments_bytes=2_000,
-    )
-
-
-def microbenchmark_of(of: Cell, model: Model, epoch_s: float) -> Probe:
-    """A line T = alpha + beta s on which the cell's own gradient message takes 80 % of its time."""
-    own_s = 0.8 * 0.09 * 1.005 * epoch_s / iterations_per_epoch(of)
-    size = model.gradient_bytes
-    alpha_s, beta = 0.1 * own_s, 0.9 * own_s / size
-    sizes = {2**power: False for power in range(10, 29)} | {size: True}
-    return Probe(
-        points=tuple(
-            ProbePoint(
-                bytes=n,
-                trials=20,
-                median_s=alpha_s + beta * n,
-                min_s=0.9 * (alpha_s + beta * n),
-                max_s=1.1 * (alpha_s + beta * n),
-                sent=mine,
-            )
-            for n, mine in sorted(sizes.items())
-        ),
-        largest_asked_bytes=2**28,
-        seconds=5.0,
-    )
+def texts_by_label(table: "Table") -> dict[str, tuple[str, ...]]:
+    """Return a table's texts by the label of their line."""
+    return {line.label: line.texts for line in table.lines}

@@ -1,70 +1,152 @@
-"""Studies made by hand: cells, the jobs they were sent as, attempts that began and ended."""
+"""A study folder built by hand: its cells, their records, jobs and attempts."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 
-from hpml_jobs.core.cell import CellFile
+from hpml_jobs.core.cell import Cell, CellFile
 from hpml_jobs.core.cluster import Shape
-from hpml_jobs.core.record import Attempt
+from hpml_jobs.core.record import Attempt, Facts, Record
+from hpml_jobs.report.collect import collect
+from hpml_jobs.report.report import Report
+from hpml_jobs.report.table import Table
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.status.states import states
 from hpml_jobs.study.attempt import AttemptEnd
+from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.cell_state import CellState
 from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.study.manifest import ManifestEvent, ManifestLine
 from hpml_jobs.study.study import Study
-from tests.unit.builders import a_cell, a_record
+from tests.unit.builders import PUBLISHED_S, V100, a_cell, a_record, lab_cell, lab_record
 
 SHAPE = Shape(
     nodes=1, gpus_per_node=4, gpu_type="v100", cpus_per_node=12, mem_gb_per_node=16, minutes=20
 )
 
 
-class Made:
-    """A study of cells that differ in their batch, which names them here."""
+class StudyBuilder:
+    """StudyBuilder(folder).with_batches(32, 64).sent_as("101_0", "101_1")."""
 
-    def __init__(self, outputs: Path, *batches: int, ladder: bool = False) -> None:
-        self.study = Study(outputs / "mine")
+    def __init__(self, root: Path) -> None:
+        self.study = Study(root)
         self.study.create()
-        self.cells = {batch: a_cell(batch=batch) for batch in batches}
-        for one in self.cells.values():
-            file = CellFile(cell=one, data_root="", code_root="", shape=SHAPE, ladder=ladder)
-            write_whole(self.study.cell(one.slug).cell_json, encode(file))
+        self.cells: list[Cell] = []
+        self.report_states: dict[str, CellState] = {}
 
-    def send(self, **jobs: str) -> None:
-        """Cells as jobs: send(b32="17_0", b64="17_1"); in one submission."""
-        slugs = tuple(self.cells[int(name[1:])].slug for name in jobs)
-        line = ManifestLine(
-            happening=ManifestEvent.SENT, batch="b1", cells=slugs, jobs=tuple(jobs.values())
+    # ---- cells and records ----
+
+    def with_cell(
+        self, cell: Cell, outcome: Outcome = Outcome.OK, reason: str = "", **of_file: Any
+    ) -> Self:
+        """Write cell.json; a report shows the cell with this outcome."""
+        file = CellFile(**({"cell": cell, "data_root": "/data", "code_root": "/code"} | of_file))
+        write_whole(self.study.cell(cell.slug).cell_json, encode(file))
+        self.cells.append(cell)
+        self.report_states[cell.slug] = CellState(slug=cell.slug, outcome=outcome, reason=reason)
+        return self
+
+    def with_batches(self, *batches: int, ladder: bool = False) -> Self:
+        """Cells that differ only in their batch per GPU."""
+        for batch in batches:
+            self.with_cell(a_cell(batch=batch), shape=SHAPE, ladder=ladder)
+        return self
+
+    def with_record(self, record: Record) -> Self:
+        """A finished cell with its record."""
+        self.with_cell(record.cell)
+        write_whole(self.study.cell(record.slug).record_json, encode(record))
+        return self
+
+    def with_published_study(
+        self, stall_s: float = 0.0, facts: Facts = V100, but: tuple[tuple[int, int], ...] = ()
+    ) -> Self:
+        """The nine cells of the lab's published study, without those (GPUs, batch) in `but`."""
+        for (gpus, batch), epoch_s in PUBLISHED_S.items():
+            if (gpus, batch) not in but:
+                self.with_record(lab_record(lab_cell(gpus, batch), epoch_s, stall_s, facts))
+        return self
+
+    def with_out_of_memory(self, cell: Cell, facts: Facts | None = None) -> Self:
+        """A cell whose record says that it did not fit into the GPU's memory."""
+        reason = "CUDA out of memory. Tried to allocate 2.00 GiB\nand more"
+        changes = {"outcome": Outcome.OOM, "reason": reason, "ranks": (), "model": None}
+        return self.with_record(
+            msgspec.structs.replace(lab_record(cell, 1.0), facts=facts, **changes)
         )
-        self.study.append(line)
 
-    def begin(self, batch: int, job: str, restart: int = 0) -> Attempt:
+    @property
+    def slug(self) -> str:
+        """The slug of the cell that was added last."""
+        return self.cells[-1].slug
+
+    # ---- jobs and attempts: a cell is named by its batch per GPU ----
+
+    def folder(self, batch: int) -> CellFolder:
+        """The folder of the cell with this batch."""
+        (slug,) = (cell.slug for cell in self.cells if cell.batch == batch)
+        return self.study.cell(slug)
+
+    def sent_as(self, *jobs: str, batches: tuple[int, ...] = ()) -> Self:
+        """Note one submission in the manifest: all cells, or those of `batches`, as these jobs."""
+        return self.with_event(ManifestEvent.SENT, *jobs, batches=batches)
+
+    def with_event(
+        self, event: ManifestEvent, *jobs: str, batches: tuple[int, ...] = (), words: str = ""
+    ) -> Self:
+        """Append a line to the manifest."""
+        slugs = tuple(cell.slug for cell in self.cells if not batches or cell.batch in batches)
+        line = ManifestLine(happening=event, batch="b1", cells=slugs, jobs=jobs, words=words)
+        self.study.append(line)
+        return self
+
+    def begin_attempt(self, batch: int, job: str, restart: int = 0) -> Attempt:
         """An attempt that has begun, now."""
         attempt = Attempt(id=f"{job}.r{restart}", job=job, restart=restart)
-        folder = self.study.cell(self.cells[batch].slug)
+        folder = self.folder(batch)
         write_whole(folder.attempt(attempt.id).about, encode(attempt))
         write_whole(folder.current, attempt.id.encode())
         return attempt
 
-    def end(self, batch: int, job: str, outcome: Outcome, reason: str = "", **more: Any) -> None:
-        """An attempt whose wrapper said its last words; with its record where it is finished."""
-        attempt = self.begin(batch, job, more.pop("restart", 0))
-        folder = self.study.cell(self.cells[batch].slug)
-        last = AttemptEnd(attempt=attempt, outcome=outcome, reason=reason or None, **more)
-        write_whole(folder.attempt(attempt.id).end, encode(last))
+    def end_attempt(
+        self, batch: int, job: str, outcome: Outcome, reason: str | None = None, **of_end: Any
+    ) -> None:
+        """An attempt with its exit report, and with its record where it has measured."""
+        attempt = self.begin_attempt(batch, job, of_end.pop("restart", 0))
+        end = AttemptEnd(attempt=attempt, outcome=outcome, reason=reason, **of_end)
+        write_whole(self.folder(batch).attempt(attempt.id).end, encode(end))
         if outcome.finished:
-            found = a_record(self.cells[batch], attempt=attempt.id, outcome=outcome)
-            found = msgspec.structs.replace(found, reason=reason or None)
-            write_whole(folder.record_json, encode(found))
+            self.publish_record(batch, attempt.id, outcome=outcome, reason=reason)
 
-    def states(self) -> dict[int, CellState]:
-        """Where the cells stand, by batch."""
+    def publish_record(self, batch: int, attempt: str, **changes: Any) -> None:
+        """Write a cell's record.json, as the job's wrapper does."""
+        folder = self.folder(batch)
+        record = a_record(folder.read().cell, attempt=attempt, **changes)
+        write_whole(folder.record_json, encode(record))
+
+    # ---- what the program makes of it ----
+
+    def states_by_batch(self) -> dict[int, CellState]:
+        """The states that `status` gives, by batch per GPU."""
         by_slug = {state.slug: state for state in states(self.study)}
-        return {batch: by_slug[one.slug] for batch, one in self.cells.items()}
+        return {cell.batch: by_slug[cell.slug] for cell in self.cells}
 
     def outcomes(self) -> list[Outcome]:
-        """Where the cells stand, in the order of batches."""
-        return [state.outcome for state in self.states().values()]
+        """The outcomes in the order of the cells."""
+        return [state.outcome for state in self.states_by_batch().values()]
+
+    @property
+    def state(self) -> CellState:
+        """The state of the only cell."""
+        (state,) = states(self.study)
+        return state
+
+    def collect(self) -> Report:
+        """The study's report."""
+        return collect(self.study, self.report_states)
+
+    def table(self, label: str, group: int = 1) -> Table:
+        """One table of the report."""
+        tables = self.collect().groups[group - 1].tables
+        return next(table for table in tables if table.label == label)

@@ -11,10 +11,9 @@ from hpml_jobs.core import formulas
 from hpml_jobs.core.cell import Strategy
 from hpml_jobs.core.validation import InvalidRecordError, decode
 from hpml_jobs.errors import UsageError
-from hpml_jobs.report.table import Table
 from hpml_jobs.report.text.numbers import gb_per_s
 from hpml_jobs.study.files import encode
-from tests.unit.builders import a_cell
+from tests.unit.builders import PUBLISHED_S, a_cell, lab_cell, lab_record, texts_by_label
 from tests.unit.check_cases import (
     DDP4,
     attempt_an_hour_later,
@@ -30,7 +29,7 @@ from tests.unit.check_cases import (
     result_of,
     with_attempt_times,
 )
-from tests.unit.report.conftest import Maker
+from tests.unit.study_builder import StudyBuilder
 
 PACKAGE = Path(__file__).parents[3] / "hpml_jobs"
 RESNET_BYTES = 44_695_848  # gradients of the lab's ResNet-18
@@ -38,12 +37,8 @@ CIFAR_BYTES = 50_000 * 32 * 32 * 3
 
 
 @pytest.fixture
-def make(tmp_path: Path) -> Maker:
-    return Maker(tmp_path / "lab")
-
-
-def texts(table: Table) -> dict[str, tuple[str, ...]]:
-    return {line.label: line.texts for line in table.lines}
+def builder(tmp_path: Path) -> StudyBuilder:
+    return StudyBuilder(tmp_path / "lab")
 
 
 def fails(result: CheckResult, words: str) -> bool:
@@ -84,21 +79,21 @@ def test_e4_elements_counted_as_bytes_fail() -> None:
     assert formulas.gradient_bytes(11_173_962) == RESNET_BYTES
 
 
-def test_e5_speedup_is_against_single_gpu_and_captioned(make: Maker) -> None:
-    make.nine()
-    table = make.table("table1-ddp")
-    one_s, two_s, four_s = (make.published_s[gpus, 32] for gpus in (1, 2, 4))
-    assert texts(table)["4-GPU"][1] == f"{one_s / four_s:.2f}"
-    assert texts(table)["4-GPU"][1] != f"{two_s / four_s:.2f}"  # the row above it
+def test_e5_speedup_is_against_single_gpu_and_captioned(builder: StudyBuilder) -> None:
+    builder.with_published_study()
+    table = builder.table("table1-ddp")
+    one_s, two_s, four_s = (PUBLISHED_S[gpus, 32] for gpus in (1, 2, 4))
+    assert texts_by_label(table)["4-GPU"][1] == f"{one_s / four_s:.2f}"
+    assert texts_by_label(table)["4-GPU"][1] != f"{two_s / four_s:.2f}"  # the row above it
     told = " ".join(table.caption)
     assert "Baseline: strategy single, 1 GPU: 48.61 s at batch 32" in told
 
 
-def test_e6_speedup_is_not_multiplied_by_number_of_gpus(make: Maker) -> None:
+def test_e6_speedup_is_not_multiplied_by_number_of_gpus(builder: StudyBuilder) -> None:
     assert formulas.speedup(10.5, 10.0) == 1.05  # the report said 4.20
-    make.add(make.record(make.cell(1, 32), 10.5))
-    make.add(make.record(make.cell(4, 32), 10.0))
-    assert texts(make.table("table1-ddp"))["4-GPU"] == ("10.00", "1.05")
+    builder.with_record(lab_record(lab_cell(1, 32), 10.5))
+    builder.with_record(lab_record(lab_cell(4, 32), 10.0))
+    assert texts_by_label(builder.table("table1-ddp"))["4-GPU"] == ("10.00", "1.05")
     beyond = of_study([clean_record(epoch_s=30.0 / 4.2 / 4), baseline_record()])[DDP4.slug]
     assert fails(result_of(beyond, "efficiency"), "efficiency 4.2 over 4 GPUs (limit 1.05)")
 
@@ -141,14 +136,14 @@ def test_e10_batch_larger_than_data_set_is_refused() -> None:
             a_cell(batch=batch)
 
 
-def test_e11_residual_is_labelled_next_to_measured_values(make: Maker) -> None:
-    make.nine()
-    measured, residual = make.table("table2-ddp"), make.table("table2r-ddp")
+def test_e11_residual_is_labelled_next_to_measured_values(builder: StudyBuilder) -> None:
+    builder.with_published_study()
+    measured, residual = builder.table("table2-ddp"), builder.table("table2r-ddp")
     assert "measured" in measured.title
     assert "lab residual" in residual.title
-    assert texts(measured)["4-GPU"] != texts(residual)["4-GPU"]
-    phases = make.record(make.cell(4, 32), make.published_s[4, 32]).phases
-    assert texts(measured)["4-GPU"][1] == f"{phases.exposed_s:.3f}"
+    assert texts_by_label(measured)["4-GPU"] != texts_by_label(residual)["4-GPU"]
+    phases = lab_record(lab_cell(4, 32), PUBLISHED_S[4, 32]).phases
+    assert texts_by_label(measured)["4-GPU"][1] == f"{phases.exposed_s:.3f}"
     rows = [
         imported_record(1, epoch_s=24.0),
         imported_record(4, epoch_s=10.5, compute_s=6.0, comm_s=4.5),
@@ -187,9 +182,9 @@ def test_e13_cells_days_apart_or_overlapping_are_flagged() -> None:
     assert "ran on gr001 for up to 240 s of it" in together.reason
 
 
-def test_e14_single_and_scattered_runs_are_flagged(make: Maker) -> None:
-    make.nine()
-    assert "One run" in " ".join(make.table("table1-ddp").caption)
+def test_e14_single_and_scattered_runs_are_flagged(builder: StudyBuilder) -> None:
+    builder.with_published_study()
+    assert "One run" in " ".join(builder.table("table1-ddp").caption)
     assert formulas.coverage_of_range(1) == 0.0  # no interval follows from it
     runs = [
         clean_record(a_cell(batch=32, repeat=n), epoch_s=s) for n, s in enumerate((8.0, 7.2, 9.12))
@@ -217,13 +212,13 @@ def test_e16_slowest_rank_is_used_and_differing_ranks_fail() -> None:
 
 
 def test_e17_unexpected_model_size_fails_and_is_in_caption(
-    make: Maker,
+    builder: StudyBuilder,
 ) -> None:
     """A model other than the named one fails; the caption gives the parameter count."""
     small = change_model(parameters=9_231_114)(clean_record())
     assert fails(result_of(of_record(small), "parameters"), "digits says 26,154")
-    make.nine()
-    for table in make.collect().groups[0].tables:
+    builder.with_published_study()
+    for table in builder.collect().groups[0].tables:
         assert "11,173,962 parameters" in table.setting
 
 

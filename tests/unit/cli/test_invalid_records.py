@@ -11,8 +11,9 @@ from hpml_jobs.cli.main import run
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.status.states import states
 from hpml_jobs.study.files import encode
+from tests.unit.builders import lab_cell, lab_record
 from tests.unit.conftest import FakeSlurm
-from tests.unit.report.conftest import Maker
+from tests.unit.study_builder import StudyBuilder
 
 Values = dict[str, Any]
 
@@ -96,25 +97,25 @@ BAD = {
 
 
 @pytest.fixture(params=BAD)
-def case(request: pytest.FixtureRequest, working_folder: Path) -> tuple[Maker, str, str]:
+def case(request: pytest.FixtureRequest, working_folder: Path) -> tuple[StudyBuilder, str, str]:
     """Two repeats of a cell and its baseline, the second repeat's record spoilt; its slug, why."""
-    make = Maker(working_folder / "outputs" / "mine")
-    make.add(make.record(make.cell(1, 128), 27.0))
-    make.add(make.record(make.cell(4, 128), 20.0))
-    whole = make.record(make.cell(4, 128, repeat=1), 10.0)
-    slug = make.add(whole)
+    builder = StudyBuilder(working_folder / "outputs" / "mine")
+    builder.with_record(lab_record(lab_cell(1, 128), 27.0))
+    builder.with_record(lab_record(lab_cell(4, 128), 20.0))
+    whole = lab_record(lab_cell(4, 128, repeat=1), 10.0)
+    slug = builder.with_record(whole).slug
     spoil, words = BAD[request.param]
     text = encode(whole)
     assert spoil(text) != text
-    make.study.cell(slug).record_json.write_bytes(spoil(text))
-    return make, slug, words
+    builder.study.cell(slug).record_json.write_bytes(spoil(text))
+    return builder, slug, words
 
 
 def test_status_of_invalid_record_gives_reason(
-    slurm: FakeSlurm, case: tuple[Maker, str, str], capsys: pytest.CaptureFixture[str]
+    slurm: FakeSlurm, case: tuple[StudyBuilder, str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    make, slug, words = case
-    state = next(state for state in states(make.study) if state.slug == slug)
+    builder, slug, words = case
+    state = next(state for state in states(builder.study) if state.slug == slug)
     assert (state.outcome, state.recorded, state.checks) == (Outcome.INVALID, False, ())
     assert words in state.reason
     assert run(["status", "mine"]) == 0
@@ -123,7 +124,7 @@ def test_status_of_invalid_record_gives_reason(
 
 
 def test_record_command_on_invalid_record_gives_reason(
-    laptop: Path, case: tuple[Maker, str, str], capsys: pytest.CaptureFixture[str]
+    laptop: Path, case: tuple[StudyBuilder, str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     _, slug, words = case
     assert run(["record", "mine", slug, "--json"]) == 0
@@ -132,10 +133,12 @@ def test_record_command_on_invalid_record_gives_reason(
     assert words in told["reason"]
 
 
-def test_collect_names_invalid_record_and_omits_its_numbers(case: tuple[Maker, str, str]) -> None:
-    make, slug, words = case
-    make.states = {}
-    table = make.table("table1-ddp")
+def test_collect_names_invalid_record_and_omits_its_numbers(
+    case: tuple[StudyBuilder, str, str],
+) -> None:
+    builder, slug, words = case
+    builder.report_states = {}
+    table = builder.table("table1-ddp")
     line = next(line for line in table.lines if line.label == "4-GPU")
     assert line.texts == ("20.00", "1.35")  # the other repeat alone: no median with 10 s
     assert any(words in note and slug in note for note in table.notes)

@@ -15,16 +15,16 @@ from hpml_jobs.status.usage import usage
 from hpml_jobs.study.cell_state import CellState
 from tests.unit.conftest import FakeSlurm
 from tests.unit.slurm_output import sacct_line, squeue_line
-from tests.unit.study_builder import Made
+from tests.unit.study_builder import StudyBuilder
 
 
 @pytest.fixture
-def made(slurm: FakeSlurm, working_folder: Path) -> Made:
+def builder(slurm: FakeSlurm, working_folder: Path) -> StudyBuilder:
     """Four cells of one array: one measured, one failed, one out of time, one held."""
-    study = Made(working_folder / "outputs", 32, 64, 128, 256)
-    study.send(b32="17_0", b64="17_1", b128="17_2", b256="17_3")
-    study.end(32, "17_0", Outcome.OK)
-    study.end(64, "17_1", Outcome.FAILED, "rank 1: no", rank=1, traceback="ValueError: no")
+    study = StudyBuilder(working_folder / "outputs" / "mine").with_batches(32, 64, 128, 256)
+    study.sent_as("17_0", "17_1", "17_2", "17_3")
+    study.end_attempt(32, "17_0", Outcome.OK)
+    study.end_attempt(64, "17_1", Outcome.FAILED, "rank 1: no", rank=1, traceback="ValueError: no")
     slurm.set_output(
         "sacct",
         sacct_line("17_0", "COMPLETED")
@@ -42,7 +42,7 @@ def told(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 
 
 def test_status_shows_states_usage_and_next_commands(
-    made: Made, capsys: pytest.CaptureFixture[str]
+    builder: StudyBuilder, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = told(capsys, "status", "mine")
     assert "4 cells: 1 ok, 1 timeout, 1 failed, 1 pending" in out
@@ -61,7 +61,7 @@ def test_status_shows_states_usage_and_next_commands(
 
 
 def test_status_with_pattern_covers_its_cells_only(
-    made: Made, capsys: pytest.CaptureFixture[str]
+    builder: StudyBuilder, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = told(capsys, "status", "mine", "*-b64-*")
     assert "1 cell: 1 failed" in out
@@ -70,7 +70,7 @@ def test_status_with_pattern_covers_its_cells_only(
 
 
 def test_status_json_has_usage_and_next_commands(
-    made: Made, capsys: pytest.CaptureFixture[str]
+    builder: StudyBuilder, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = json.loads(told(capsys, "status", "mine", "--json"))
     assert found["usage"]["gpu_hours_used"] == pytest.approx(2 * 3 / 60)
@@ -82,19 +82,19 @@ def test_status_json_has_usage_and_next_commands(
     assert by_outcome["pending"]["who"] == "you"
 
 
-def test_usage_counts_earlier_jobs_of_a_cell(slurm: FakeSlurm, made: Made) -> None:
-    made.send(b64="18")
+def test_usage_counts_earlier_jobs_of_a_cell(slurm: FakeSlurm, builder: StudyBuilder) -> None:
+    builder.sent_as("18", batches=(64,))
     slurm.set_output("sacct", sacct_line("17_1", "FAILED") + sacct_line("18", "RUNNING"))
     slurm.set_output("squeue", squeue_line("18", "RUNNING", node="gr001"))
-    used = usage(made.study, standing(made.study, all_jobs=True))
+    used = usage(builder.study, standing(builder.study, all_jobs=True))
     assert used is not None
     assert (used.runs, used.used_s) == (2, 120)
 
 
 def test_usage_without_sacct_comes_from_attempts(laptop: Path, working_folder: Path) -> None:
-    study = Made(working_folder / "outputs", 32)
-    study.send(b32="local-999999999-1")
-    study.end(32, "local-999999999-1", Outcome.FAILED, "rank 0: no")
+    study = StudyBuilder(working_folder / "outputs" / "mine").with_batches(32)
+    study.sent_as("local-999999999-1")
+    study.end_attempt(32, "local-999999999-1", Outcome.FAILED, "rank 0: no")
     assert usage(study.study, standing(study.study)) is None  # it does not say when it began
 
 
@@ -133,8 +133,8 @@ def test_states_table_too_long_keeps_failed_cells() -> None:
     assert len(names) == 5
 
 
-def test_usage_without_gpus_is_given_as_time(slurm: FakeSlurm, made: Made) -> None:
-    used = usage(made.study, standing(made.study))
+def test_usage_without_gpus_is_given_as_time(slurm: FakeSlurm, builder: StudyBuilder) -> None:
+    used = usage(builder.study, standing(builder.study))
     assert used is not None
     plain = usage_line(type(used)(runs=2, used_s=4_000, source="the attempts' own times"))
     assert plain == "used 1 h 07 min, in 2 runs; by the attempts' own times"
@@ -143,37 +143,41 @@ def test_usage_without_gpus_is_given_as_time(slurm: FakeSlurm, made: Made) -> No
 # ---- logs --follow ----
 
 
-def test_follow_prints_log_tail_then_new_lines_until_job_end(slurm: FakeSlurm, made: Made) -> None:
-    made.begin(256, "17_3")
+def test_follow_prints_log_tail_then_new_lines_until_job_end(
+    slurm: FakeSlurm, builder: StudyBuilder
+) -> None:
+    builder.begin_attempt(256, "17_3")
     slurm.set_output("squeue", squeue_line("17_3", "RUNNING", node="gr001"))
-    (state,) = [s for s in states(made.study) if s.outcome is Outcome.RUNNING]
-    assert running_last(made.study, states(made.study)) == state
-    log = made.study.cell(state.slug).attempt("17_3.r0").log_of(0)
+    (state,) = [s for s in states(builder.study) if s.outcome is Outcome.RUNNING]
+    assert running_last(builder.study, states(builder.study)) == state
+    log = builder.study.cell(state.slug).attempt("17_3.r0").log_of(0)
     log.write_text("one\ntwo\nthree\n")
-    texts = follow(made.study, state, 2)
+    texts = follow(builder.study, state, 2)
     assert next(texts) == "two\nthree\n"
     with log.open("a") as opened:
         opened.write("four\n")
     assert next(texts) == "four\n"
-    made.end(256, "17_3", Outcome.FAILED, "no")
+    builder.end_attempt(256, "17_3", Outcome.FAILED, "no")
     assert "".join(texts) == ""
 
 
 def test_follow_with_nothing_running_is_one_line(
-    made: Made, capsys: pytest.CaptureFixture[str]
+    builder: StudyBuilder, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["logs", "mine", "-f"]) == 1
     assert "no cell of study mine is running; hpml-jobs status mine" in capsys.readouterr().err
 
 
-def test_logs_json_has_state_and_text(made: Made, capsys: pytest.CaptureFixture[str]) -> None:
+def test_logs_json_has_state_and_text(
+    builder: StudyBuilder, capsys: pytest.CaptureFixture[str]
+) -> None:
     found = json.loads(told(capsys, "logs", "mine", "--json"))
     texts = {cell["state"]["outcome"]: cell["text"] for cell in found["cells"]}
     assert texts["failed"] == "rank 1 failed first:\nValueError: no"
 
 
 def test_watch_json_prints_one_line_per_change(
-    slurm: FakeSlurm, made: Made, capsys: pytest.CaptureFixture[str]
+    slurm: FakeSlurm, builder: StudyBuilder, capsys: pytest.CaptureFixture[str]
 ) -> None:
     slurm.set_output("squeue")
     (line,) = told(capsys, "watch", "mine", "--json").splitlines()

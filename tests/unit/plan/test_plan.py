@@ -10,13 +10,7 @@ from hpml_jobs.plan.plan import Plan, make_plan
 from hpml_jobs.plan.sweep import expand
 from hpml_jobs.submit.batches import batches
 from tests.unit.conftest import NODES, FakeSlurm
-
-
-def plan(*words: str, said: list[str] | None = None) -> Plan:
-    given = {word.split("=")[0] for word in words}
-    words = (*words, *(["workload=digits"] if "workload" not in given else []))
-    sentences: list[str] = [] if said is None else said
-    return make_plan(expand(list(words), multirun=True), say=sentences.append)
+from tests.unit.plans import plan
 
 
 def counts(made: Plan) -> dict[Strategy, int]:
@@ -26,14 +20,14 @@ def counts(made: Plan) -> dict[Strategy, int]:
 
 def test_dp_and_ddp_share_baseline_and_duplicates_are_reported(slurm: FakeSlurm) -> None:
     said: list[str] = []
-    made = plan("gpus=1,2,4", "batch=32,128,512", "strategy=dp,ddp", said=said)
+    made = plan("gpus=1,2,4", "batch=32,128,512", "strategy=dp,ddp", say=said.append)
     assert counts(made) == {Strategy.SINGLE: 3, Strategy.DP: 6, Strategy.DDP: 6}
     assert said[-1].startswith("18 combinations are 15 cells: gpus=1 is one shared baseline")
 
 
 def test_single_strategy_reports_no_duplicates(slurm: FakeSlurm) -> None:
     said: list[str] = []
-    made = plan("gpus=1,2,4", "batch=32,128,512", said=said)
+    made = plan("gpus=1,2,4", "batch=32,128,512", say=said.append)
     assert counts(made) == {Strategy.SINGLE: 3, Strategy.DDP: 6}
     assert not any("duplicates" in sentence for sentence in said)
 
@@ -114,7 +108,7 @@ def test_cpus_cover_processes_and_loader_workers(slurm: FakeSlurm) -> None:
 
 def test_gpu_type_is_in_cell_only_for_gpu_device(slurm: FakeSlurm) -> None:
     said: list[str] = []
-    assert plan(said=said).cells[0].cell.gpu_type == "rtx8000"
+    assert plan(say=said.append).cells[0].cell.gpu_type == "rtx8000"
     assert said[-1] == "GPU kind: rtx8000, the default of cluster=greene (gpu_type=…)"
     assert plan("device=cpu").cells[0].cell.gpu_type is None
 

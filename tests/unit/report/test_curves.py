@@ -11,11 +11,12 @@ from hpml_jobs.core.cell import Protocol
 from hpml_jobs.report.collect import write
 from hpml_jobs.report.formats.csv_curves import curves_csv
 from hpml_jobs.report.formats.markdown import grid
+from tests.unit.builders import lab_cell, lab_record
 
 
-def leave(make, slug, **changes):
+def leave(builder, slug, **changes):
     """Write the arrays a worker leaves beside a record: loss falls from 2 to 1, steps of 10 ms."""
-    folder = make.study.cell(slug)
+    folder = builder.study.cell(slug)
     record = folder.read_record()
     trained = [epoch for epoch in record.ranks[0].epochs if epoch.role != "unsynced"]
     ranks, iterations = len(record.ranks), sum(epoch.iterations for epoch in trained)
@@ -30,13 +31,13 @@ def leave(make, slug, **changes):
     return slug
 
 
-def two(make, batch=512, **changes):
+def two(builder, batch=512, **changes):
     """A cell on 2 GPUs with its record and arrays: 3 epochs of 49 iterations."""
-    return leave(make, make.add(make.record(make.cell(2, batch, **changes), 20.0)))
+    return leave(builder, builder.with_record(lab_record(lab_cell(2, batch, **changes), 20.0)).slug)
 
 
-def frame(make):
-    return pd.read_csv(io.StringIO(curves_csv(make.collect())), keep_default_na=False)
+def frame(builder):
+    return pd.read_csv(io.StringIO(curves_csv(builder.collect())), keep_default_na=False)
 
 
 CURVE_ENDS = """\
@@ -46,25 +47,25 @@ CURVE_ENDS = """\
 | ddp 2-GPU b512 |     2.4555 |    1.5445 |      408 | 408 |        408 |       408 |"""
 
 
-def test_curves_table_shows_first_and_last_values(make):
-    two(make)
+def test_curves_table_shows_first_and_last_values(builder):
+    two(builder)
     # of 147 iterations the first and last 14, losses of ranks one apart: 2.5 - 6.5 / 146
-    assert grid(make.table("curve-ends")) == CURVE_ENDS
+    assert grid(builder.table("curve-ends")) == CURVE_ENDS
 
 
-def test_curves_table_omits_losses_of_shorter_runs(make):
-    two(make)
-    slug = two(make, seed=1, protocol=Protocol.LAB, epochs=2)
-    leave(make, slug, curve_loss=np.full((2, 98), 9.0))
-    assert grid(make.table("curve-ends")) == CURVE_ENDS
-    assert make.table("curve-ends").notes == (
+def test_curves_table_omits_losses_of_shorter_runs(builder):
+    two(builder)
+    slug = two(builder, seed=1, protocol=Protocol.LAB, epochs=2)
+    leave(builder, slug, curve_loss=np.full((2, 98), 9.0))
+    assert grid(builder.table("curve-ends")) == CURVE_ENDS
+    assert builder.table("curve-ends").notes == (
         "loss: runs of 2 epochs, left out beside those of 3: ddp 2-GPU at batch 512",
     )
 
 
-def test_curves_csv_has_every_iteration_of_every_epoch(make):
-    two(make)
-    found = frame(make)
+def test_curves_csv_has_every_iteration_of_every_epoch(builder):
+    two(builder)
+    found = frame(builder)
     assert list(found["iteration"]) == list(range(1, 148))
     assert list(found["epoch"].unique()) == [1, 2, 3]
     assert list(found["role"].unique()) == ["warmup", "timed", "instrumented"]
@@ -73,11 +74,11 @@ def test_curves_csv_has_every_iteration_of_every_epoch(make):
     assert (first["strategy"], first["gpus"], first["batch"], first["every"]) == ("ddp", 2, 512, 1)
 
 
-def test_curves_csv_long_run_is_thinned_and_noted(make):
+def test_curves_csv_long_run_is_thinned_and_noted(builder):
     """Of very many iterations every k-th is written, and a note gives k."""
-    two(make)
-    two(make, seed=1)
-    text = curves_csv(make.collect(), most=100)
+    two(builder)
+    two(builder, seed=1)
+    text = curves_csv(builder.collect(), most=100)
     rows = [line.split(",") for line in text.splitlines()[1:]]
     assert {row[-1] for row in rows} == {"3"}  # 294 iterations, 100 rows
     assert [int(row[10]) for row in rows[:49]] == list(range(1, 148, 3))
@@ -117,21 +118,21 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("kind", DAMAGE)
-def test_curves_damaged_file_is_noted_and_others_are_kept(make, kind):
-    two(make)
-    bad = two(make, batch=128)
+def test_curves_damaged_file_is_noted_and_others_are_kept(builder, kind):
+    two(builder)
+    bad = two(builder, batch=128)
     damage, words = DAMAGE[kind]
-    damage(make.study.cell(bad).iterations)
-    (note,) = make.table("curve-ends").notes
+    damage(builder.study.cell(bad).iterations)
+    (note,) = builder.table("curve-ends").notes
     assert note.startswith("no curves: ")
     assert words in note
     assert note.endswith(": ddp 2-GPU at batch 128")
-    assert set(frame(make)["batch"]) == {512}
+    assert set(frame(builder)["batch"]) == {512}
 
 
-def test_curves_of_other_length_than_record_are_rejected(make):
-    leave(make, two(make), curve_lr=np.zeros(3))
-    table = make.table("curve-ends")
+def test_curves_of_other_length_than_record_are_rejected(builder):
+    leave(builder, two(builder), curve_lr=np.zeros(3))
+    table = builder.table("curve-ends")
     assert table.lines == ()
     assert table.notes == (
         "no curves: iterations.npz: curve_lr is 3, its record has 2 x 147 (ranks x iterations): "
@@ -139,16 +140,16 @@ def test_curves_of_other_length_than_record_are_rejected(make):
     )
 
 
-def test_study_without_curves_has_no_table_or_csv(make):
-    make.nine()
-    assert curves_csv(make.collect()) is None
-    assert "curve-ends" not in [table.label for table in make.collect().groups[0].full]
+def test_study_without_curves_has_no_table_or_csv(builder):
+    builder.with_published_study()
+    assert curves_csv(builder.collect()) is None
+    assert "curve-ends" not in [table.label for table in builder.collect().groups[0].full]
 
 
-def test_collect_removes_csv_of_deleted_curves(make):
-    slug = two(make, protocol=Protocol.LAB)
-    write(make.collect(), make.study.report)
-    assert (make.study.report / "curves.csv").read_text().count("\n") == 1 + 98
-    make.study.cell(slug).iterations.unlink()
-    write(make.collect(), make.study.report)
-    assert not (make.study.report / "curves.csv").exists()
+def test_collect_removes_csv_of_deleted_curves(builder):
+    slug = two(builder, protocol=Protocol.LAB)
+    write(builder.collect(), builder.study.report)
+    assert (builder.study.report / "curves.csv").read_text().count("\n") == 1 + 98
+    builder.study.cell(slug).iterations.unlink()
+    write(builder.collect(), builder.study.report)
+    assert not (builder.study.report / "curves.csv").exists()

@@ -11,18 +11,19 @@ from hpml_jobs.core.cell import Protocol, Strategy
 from hpml_jobs.report.collect import write
 from hpml_jobs.report.formats.markdown import grid
 from hpml_jobs.report.formats.screen import show
+from tests.unit.builders import V100, lab_cell, lab_record
 
 GRADIENT_BYTES = 44_695_848
 
 
-def rows(make, label):
+def rows(builder, label):
     """A table's unrounded rows, as dicts."""
-    sheet = make.table(label).sheet
+    sheet = builder.table(label).sheet
     return [dict(zip(sheet.columns, row, strict=True)) for row in sheet.rows]
 
 
-def row(make, label, **place):
-    (found,) = (r for r in rows(make, label) if all(r[k] == v for k, v in place.items()))
+def row(builder, label, **place):
+    (found,) = (r for r in rows(builder, label) if all(r[k] == v for k, v in place.items()))
     return found
 
 
@@ -41,10 +42,12 @@ SCALING = """\
 | ddp 4-GPU b512    |   15.13 | 13.63 | 1.500 |    3,305 |                  1.72 |  0.429 | 0.438 |      0.444 |"""  # noqa: E501 - as written
 
 
-def test_scaling_table_has_all_time_columns(make):
-    make.nine(stall_s=1.5, but=tuple((n, b) for n in (1, 2, 4) for b in (32, 128)))
-    assert grid(make.table("scaling")) == SCALING
-    four = row(make, "scaling", gpus=4, batch=512)
+def test_scaling_table_has_all_time_columns(builder):
+    builder.with_published_study(
+        stall_s=1.5, but=tuple((n, b) for n in (1, 2, 4) for b in (32, 128))
+    )
+    assert grid(builder.table("scaling")) == SCALING
+    four = row(builder, "scaling", gpus=4, batch=512)
     speedup = 25.945 / 15.127
     assert four["images_per_s"] == pytest.approx(50_000 / 15.127)
     assert four["efficiency"] == pytest.approx(speedup / 4)
@@ -52,25 +55,25 @@ def test_scaling_table_has_all_time_columns(make):
     assert four["karp_flatt"] == pytest.approx((1 / speedup - 1 / 4) / (1 - 1 / 4))
 
 
-def test_strong_scaling_uses_every_pair_of_the_grid(make):
-    make.nine()
-    found = {(r["gpus"], r["global_batch"]): r["strong_speedup"] for r in rows(make, "strong")}
+def test_strong_scaling_uses_every_pair_of_the_grid(builder):
+    builder.with_published_study()
+    found = {(r["gpus"], r["global_batch"]): r["strong_speedup"] for r in rows(builder, "strong")}
     assert found == {
         (4, 128): pytest.approx(27.224 / 30.822),
         (4, 512): pytest.approx(25.945 / 19.878),
     }
 
 
-def test_grid_without_pairs_has_no_strong_scaling(make):
-    make.add(make.record(make.cell(1, 32), 10.0))
-    make.add(make.record(make.cell(2, 32), 6.0))
-    assert "strong" not in [table.label for table in make.collect().groups[0].tables]
+def test_grid_without_pairs_has_no_strong_scaling(builder):
+    builder.with_record(lab_record(lab_cell(1, 32), 10.0))
+    builder.with_record(lab_record(lab_cell(2, 32), 6.0))
+    assert "strong" not in [table.label for table in builder.collect().groups[0].tables]
 
 
-def test_communication_table_has_all_time_columns(make):
-    make.add(make.record(make.cell(1, 128), 30.0))
-    make.add(make.record(make.cell(2, 128), 20.0))
-    found = row(make, "communication", gpus=2)
+def test_communication_table_has_all_time_columns(builder):
+    builder.with_record(lab_record(lab_cell(1, 128), 30.0))
+    builder.with_record(lab_record(lab_cell(2, 128), 20.0))
+    found = row(builder, "communication", gpus=2)
     whole_s = 1.005 * 20.0
     assert found["comm_total_s"] == pytest.approx(0.10 * whole_s)
     assert found["comm_exposed_s"] == pytest.approx(0.08 * whole_s)
@@ -83,11 +86,11 @@ def test_communication_table_has_all_time_columns(make):
     assert found["comm_residual_s"] == pytest.approx(20 - 196 * 30 / 391)
 
 
-def test_bandwidth_table_has_shares_of_peak_and_link(make):
-    facts = msgspec.structs.replace(make.v100, link_gb_per_s=25.0)
-    whole = make.record(make.cell(2, 128), 20.0, 0.0, facts)
-    make.add(whole)
-    found = row(make, "bandwidth", gpus=2)
+def test_bandwidth_table_has_shares_of_peak_and_link(builder):
+    facts = msgspec.structs.replace(V100, link_gb_per_s=25.0)
+    whole = lab_record(lab_cell(2, 128), 20.0, 0.0, facts)
+    builder.with_record(whole)
+    found = row(builder, "bandwidth", gpus=2)
     times = whole.probe.times_s
     assert found["sent_bytes"] == found["expected_bytes"] == 196 * GRADIENT_BYTES
     assert found["of_peak"] == pytest.approx(found["bus_gb_per_s"] / (2**28 / times[2**28] / 1e9))
@@ -96,24 +99,24 @@ def test_bandwidth_table_has_shares_of_peak_and_link(make):
     assert found["of_link"] == pytest.approx(found["bus_gb_per_s"] / 25.0)
 
 
-def test_bandwidth_table_notes_unknown_peak_and_link(make):
-    whole = make.record(make.cell(2, 128), 20.0)
+def test_bandwidth_table_notes_unknown_peak_and_link(builder):
+    whole = lab_record(lab_cell(2, 128), 20.0)
     small = tuple(point for point in whole.probe.points if point.bytes <= 2**24)
-    make.add(
+    builder.with_record(
         msgspec.structs.replace(whole, probe=msgspec.structs.replace(whole.probe, points=small))
     )
-    found = row(make, "bandwidth", gpus=2)
+    found = row(builder, "bandwidth", gpus=2)
     assert found["of_same_sizes"] is None  # 44 MB lie outside of what was probed
     assert found["of_peak"] is not None
-    assert make.table("bandwidth").notes == (
+    assert builder.table("bandwidth").notes == (
         "peak of the largest message there was, 16,777,216 bytes, below 64 MiB: "
         "ddp 2-GPU at batch 128",
         "link: its specified speed is not in the cluster's config",
     )
 
 
-def test_phases_add_up_and_show_range_over_ranks(make):
-    whole = make.record(make.cell(2, 128), 20.0)
+def test_phases_add_up_and_show_range_over_ranks(builder):
+    whole = lab_record(lab_cell(2, 128), 20.0)
     early, late = whole.ranks
     own = early.phases
     moved = msgspec.structs.replace(
@@ -124,23 +127,23 @@ def test_phases_add_up_and_show_range_over_ranks(make):
         for epoch in early.epochs
     )
     odd = msgspec.structs.replace(early, epochs=epochs)
-    make.add(msgspec.structs.replace(whole, ranks=(odd, late)))
-    first, second = make.table("phases").lines
+    builder.with_record(msgspec.structs.replace(whole, ranks=(odd, late)))
+    first, second = builder.table("phases").lines
     # of 20.1 s: stall 2 %, h2d 1 %, forward 30 %, backward 55 %, comm 7 %, optimizer 5 %
     assert first.label == "ddp 2-GPU b128"
     assert first.texts == ("0.402", "0.201", "6.030", "11.05", "1.407", "1.005", "0", "0.50", "0")
     assert second.texts[2:4] == ("3.000..6.030", "11.05..14.08")
-    (row,) = rows(make, "phases")
+    (row,) = rows(builder, "phases")
     names = ("stall", "h2d", "forward", "backward", "comm_exposed", "optimizer")
     assert sum(row[f"phase_{name}_s"] for name in names) == pytest.approx(20.1)
     assert (row["phase_forward_least_s"], row["phase_forward_most_s"]) == (3.0, pytest.approx(6.03))
 
 
-def test_messages_table_counts_gradient_and_other_messages(make):
+def test_messages_table_counts_gradient_and_other_messages(builder):
     """The caption says whether gradients are the only messages."""
-    make.add(make.record(make.cell(2, 128), 20.0))
-    make.add(make.record(make.cell(2, 128, strategy=Strategy.ALLREDUCE), 20.0))
-    table = make.table("messages")
+    builder.with_record(lab_record(lab_cell(2, 128), 20.0))
+    builder.with_record(lab_record(lab_cell(2, 128, strategy=Strategy.ALLREDUCE), 20.0))
+    table = builder.table("messages")
     assert [(line.label, *line.texts) for line in table.lines] == [
         ("ddp 2-GPU", "buffers", "broadcast", "float32", "38,560", "1", "38,560"),
         ("ddp 2-GPU", "gradients", "all_reduce", "float32", "44,695,848", "1", "44,695,848"),
@@ -152,49 +155,50 @@ def test_messages_table_counts_gradient_and_other_messages(make):
     )
 
 
-def test_replicas_table_has_accuracy_deviation_over_seeds(make):
+def test_replicas_table_has_accuracy_deviation_over_seeds(builder):
     for seed, accuracy in ((0, 0.60), (1, 0.62)):
-        whole = make.record(make.cell(2, 128, seed=seed), 20.0)
-        make.add(with_ranks(whole, test_accuracy=accuracy))
-    make.add(with_ranks(make.record(make.cell(4, 128), 20.0), parameters_hash=""))
-    two = row(make, "replicas", gpus=2)
+        whole = lab_record(lab_cell(2, 128, seed=seed), 20.0)
+        builder.with_record(with_ranks(whole, test_accuracy=accuracy))
+    builder.with_record(with_ranks(lab_record(lab_cell(4, 128), 20.0), parameters_hash=""))
+    two = row(builder, "replicas", gpus=2)
     assert (two["parameters"], two["buffers"]) == ("equal", "differ")
     assert two["test_accuracy"] == pytest.approx(0.61)
     assert two["test_deviation"] == pytest.approx(0.014142, abs=1e-6)  # 0.01 x sqrt(2)
     assert (two["test_accuracy_least"], two["test_accuracy_most"]) == (0.60, 0.62)
-    four = row(make, "replicas", gpus=4)
+    four = row(builder, "replicas", gpus=4)
     assert four["test_deviation"] is None
     assert four["parameters"] is None
 
 
-def test_microbenchmark_table_has_sizes_and_fit_quality(make):
+def test_microbenchmark_table_has_sizes_and_fit_quality(builder):
     """The table shows each size and whether the line fit is accepted."""
-    make.add(make.record(make.cell(2, 128), 20.0))
-    bent = make.record(make.cell(4, 128), 20.0)
+    builder.with_record(lab_record(lab_cell(2, 128), 20.0))
+    bent = lab_record(lab_cell(4, 128), 20.0)
     points = tuple(
         msgspec.structs.replace(point, median_s=point.median_s * (4 if index % 2 else 1))
         for index, point in enumerate(bent.probe.points)
     )
     probe = msgspec.structs.replace(bent.probe, points=points)
-    make.add(msgspec.structs.replace(bent, probe=probe))
-    lines = {line.label: line.texts for line in make.table("microbenchmark").lines}
+    builder.with_record(msgspec.structs.replace(bent, probe=probe))
+    lines = {line.label: line.texts for line in builder.table("microbenchmark").lines}
     # alone a message takes 80 % of 0.09 x 20.1 s / 196
     assert lines["44,695,848 *"][:2] == ("7.38", "6.05")
     assert (
-        "medians over 1 cell on 2-GPU, 1 cell on 4-GPU" in make.table("microbenchmark").caption[0]
+        "medians over 1 cell on 2-GPU, 1 cell on 4-GPU"
+        in builder.table("microbenchmark").caption[0]
     )
-    good, bad = make.table("fit").lines
+    good, bad = builder.table("fit").lines
     assert good.texts[-1] == "accepted"
     assert bad.texts[-1].startswith("not accepted (median residual ")
     assert bad.texts[-1].endswith("medians are interpolated instead")
 
 
-def test_profiler_difference_above_5_percent_is_marked(make):
-    make.add(make.record(make.cell(2, 128), 20.0))
-    odd = make.record(make.cell(4, 128), 20.0)
+def test_profiler_difference_above_5_percent_is_marked(builder):
+    builder.with_record(lab_record(lab_cell(2, 128), 20.0))
+    odd = lab_record(lab_cell(4, 128), 20.0)
     trace = msgspec.structs.replace(odd.ranks[0].trace, instruments_comm_s=0.23)
-    make.add(with_ranks(odd, trace=trace))
-    two, four = make.table("profiler").lines
+    builder.with_record(with_ranks(odd, trace=trace))
+    two, four = builder.table("profiler").lines
     assert two.texts == (
         *("10", "2.000", "1.700", "0.200", "0.0500", "0.150"),
         *("85.0", "10.0", "2.5", "7.5", "0.202", "1.0"),
@@ -202,36 +206,36 @@ def test_profiler_difference_above_5_percent_is_marked(make):
     assert four.texts[-1] == "!15.0"
 
 
-def test_protocol_lab_omits_empty_tables(make):
-    make.add(make.record(make.cell(1, 128, protocol=Protocol.LAB), 30.0))
-    make.add(make.record(make.cell(2, 128, protocol=Protocol.LAB), 20.0))
-    labels = [table.label for table in make.collect().groups[0].full]
+def test_protocol_lab_omits_empty_tables(builder):
+    builder.with_record(lab_record(lab_cell(1, 128, protocol=Protocol.LAB), 30.0))
+    builder.with_record(lab_record(lab_cell(2, 128, protocol=Protocol.LAB), 20.0))
+    labels = [table.label for table in builder.collect().groups[0].full]
     assert labels == ["scaling", "replicas", "checks"]
 
 
-def test_mixed_study_names_cells_not_measured(make):
-    make.nine(but=((4, 32),))
-    make.add(make.record(make.cell(4, 32, protocol=Protocol.LAB), 30.8))
+def test_mixed_study_names_cells_not_measured(builder):
+    builder.with_published_study(but=((4, 32),))
+    builder.with_record(lab_record(lab_cell(4, 32, protocol=Protocol.LAB), 30.8))
     for label in ("communication", "bandwidth", "phases"):
-        assert "not measured: ddp 4-GPU at batch 32" in make.table(label).notes
-    assert "4-GPU b32" not in grid(make.table("communication"))
+        assert "not measured: ddp 4-GPU at batch 32" in builder.table(label).notes
+    assert "4-GPU b32" not in grid(builder.table("communication"))
 
 
-def test_csv_holds_all_groups_with_differing_columns(make):
-    make.nine()
+def test_csv_holds_all_groups_with_differing_columns(builder):
+    builder.with_published_study()
     for strategy in (Strategy.GATHER_SCATTER, Strategy.DDP):
-        cell = make.cell(2, 64, strategy=strategy, threads=4)
-        make.add(make.record(cell, 12.0))
-    write(make.collect(), make.study.report)
-    frame = pd.read_csv(make.study.report / "bandwidth.csv")
+        cell = lab_cell(2, 64, strategy=strategy, threads=4)
+        builder.with_record(lab_record(cell, 12.0))
+    write(builder.collect(), builder.study.report)
+    frame = pd.read_csv(builder.study.report / "bandwidth.csv")
     assert sorted(frame["group"].unique()) == [1, 2]
     assert frame["root_wire_gb_per_s"].notna().sum() == 1
 
 
-def test_screen_shows_main_tables_and_names_the_others(make):
-    make.nine()
+def test_screen_shows_main_tables_and_names_the_others(builder):
+    builder.with_published_study()
     console = Console(width=110, file=io.StringIO())
-    show(make.collect(), console)
+    show(builder.collect(), console)
     text = console.file.getvalue()
     for title in (
         "Q1: one epoch",
@@ -251,12 +255,12 @@ def test_screen_shows_main_tables_and_names_the_others(make):
     )
 
 
-def test_screen_prints_repeated_notes_once(make):
-    make.nine()
+def test_screen_prints_repeated_notes_once(builder):
+    builder.with_published_study()
     for batch in (32, 128, 512):
-        make.add(make.record(make.cell(2, batch, strategy=Strategy.ALLREDUCE), 20.0))
+        builder.with_record(lab_record(lab_cell(2, batch, strategy=Strategy.ALLREDUCE), 20.0))
     console = Console(width=110, file=io.StringIO())
-    show(make.collect(), console)
+    show(builder.collect(), console)
     text = console.file.getvalue()
     assert text.count("Lab residual, not measured") == 1
     assert text.count("Table 2r: ") == 2

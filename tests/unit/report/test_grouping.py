@@ -6,6 +6,7 @@ import pytest
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.report.formats.markdown import document
 from hpml_jobs.slurm.states import Outcome
+from tests.unit.builders import DIGITS, RESNET, V100, lab_cell, lab_record
 
 RTX = "Quadro RTX 8000"
 
@@ -26,11 +27,11 @@ RTX = "Quadro RTX 8000"
         ("uncommitted changes", {"dirty": True}),
     ],
 )
-def test_record_under_other_conditions_gets_its_own_group(make, what, change):
-    make.nine(but=((4, 32),))
-    other = msgspec.structs.replace(make.v100, **change)
-    make.add(make.record(make.cell(4, 32), 20.0, 0.0, other))
-    report = make.collect()
+def test_record_under_other_conditions_gets_its_own_group(builder, what, change):
+    builder.with_published_study(but=((4, 32),))
+    other = msgspec.structs.replace(V100, **change)
+    builder.with_record(lab_record(lab_cell(4, 32), 20.0, 0.0, other))
+    report = builder.collect()
     assert len(report.groups) == 2
     assert [text.partition(":")[0] for text in report.unlike] == [what]
     few, many = sorted(report.groups, key=lambda group: len(group.cells))
@@ -42,98 +43,98 @@ def test_record_under_other_conditions_gets_its_own_group(make, what, change):
     assert away in many.tables[1].notes
 
 
-def test_group_heading_names_differing_condition(make):
-    make.nine()
-    rtx = msgspec.structs.replace(make.v100, gpu_model=RTX)
-    make.add(make.record(make.cell(1, 1024), 20.0, 0.0, rtx))
-    text = document(make.collect())
+def test_group_heading_names_differing_condition(builder):
+    builder.with_published_study()
+    rtx = msgspec.structs.replace(V100, gpu_model=RTX)
+    builder.with_record(lab_record(lab_cell(1, 1024), 20.0, 0.0, rtx))
+    text = document(builder.collect())
     assert f"- GPU model: {RTX} | Tesla V100-SXM2-16GB".replace("|", r"\|") in text
     assert f"Set apart by: GPU model {RTX}." in text
 
 
 @pytest.mark.parametrize("change", [{"epochs": 5}, {"threads": 2}, {"loader_workers": 4}])
-def test_cells_with_other_settings_get_their_own_group(make, change):
-    make.nine()
-    make.add(make.record(make.cell(2, 32, **change), 20.0))
-    assert len(make.collect().groups) == 2
+def test_cells_with_other_settings_get_their_own_group(builder, change):
+    builder.with_published_study()
+    builder.with_record(lab_record(lab_cell(2, 32, **change), 20.0))
+    assert len(builder.collect().groups) == 2
 
 
 @pytest.mark.parametrize("change", [{"protocol": Protocol.LAB}, {"probe_s": 5.0}])
-def test_settings_without_effect_on_timing_share_a_group(make, change):
+def test_settings_without_effect_on_timing_share_a_group(builder, change):
     """Settings that do not change the timed epoch do not split a group."""
-    make.nine(but=((2, 32),))
-    make.add(make.record(make.cell(2, 32, **change), 20.0))
-    assert len(make.collect().groups) == 1
-    assert make.table("table1-ddp").lines[1].texts[0] == "20.00"
+    builder.with_published_study(but=((2, 32),))
+    builder.with_record(lab_record(lab_cell(2, 32, **change), 20.0))
+    assert len(builder.collect().groups) == 1
+    assert builder.table("table1-ddp").lines[1].texts[0] == "20.00"
 
 
-def test_other_seed_counts_as_another_run(make):
-    make.nine()
-    make.add(make.record(make.cell(2, 32, seed=1), 20.0))
-    table = make.table("table1-ddp")
+def test_other_seed_counts_as_another_run(builder):
+    builder.with_published_study()
+    builder.with_record(lab_record(lab_cell(2, 32, seed=1), 20.0))
+    table = builder.table("table1-ddp")
     assert table.lines[1].texts[0] == "25.41"  # the median of 30.819 and 20.0
     assert "Median of 1 to 2 runs." in table.caption[1]
 
 
-def test_workload_with_other_learning_rate_is_separate(make):
-    make.nine()
-    other = msgspec.structs.replace(make.resnet, lr=0.2)
-    make.add(make.record(make.cell(1, 32, workload=other), 20.0))
-    assert make.collect().unlike == ("lr: 0.1 | 0.2",)
+def test_workload_with_other_learning_rate_is_separate(builder):
+    builder.with_published_study()
+    other = msgspec.structs.replace(RESNET, lr=0.2)
+    builder.with_record(lab_record(lab_cell(1, 32, workload=other), 20.0))
+    assert builder.collect().unlike == ("lr: 0.1 | 0.2",)
 
 
-def test_two_workloads_are_separated_by_name_only(make):
+def test_two_workloads_are_separated_by_name_only(builder):
     """The reason for the separation names the workload, not each of its settings."""
-    make.nine()
-    make.add(make.record(make.cell(1, 32, workload=make.digits), 20.0))
-    assert make.collect().unlike == ("workload: digits | resnet18_cifar10",)
+    builder.with_published_study()
+    builder.with_record(lab_record(lab_cell(1, 32, workload=DIGITS), 20.0))
+    assert builder.collect().unlike == ("workload: digits | resnet18_cifar10",)
 
 
-def test_hosts_of_one_type_and_backend_share_a_group(make):
-    make.nine(but=((4, 32),))
-    other = make.record(make.cell(4, 32), 20.0, 0.0, msgspec.structs.replace(make.v100))
-    facts = msgspec.structs.replace(make.v100, backend="nccl", python="3.12.1", topology="NV2")
+def test_hosts_of_one_type_and_backend_share_a_group(builder):
+    builder.with_published_study(but=((4, 32),))
+    other = lab_record(lab_cell(4, 32), 20.0, 0.0, msgspec.structs.replace(V100))
+    facts = msgspec.structs.replace(V100, backend="nccl", python="3.12.1", topology="NV2")
     attempt = msgspec.structs.replace(other.attempt, hosts=("node9",))
-    make.add(msgspec.structs.replace(other, facts=facts, attempt=attempt))
-    report = make.collect()
+    builder.with_record(msgspec.structs.replace(other, facts=facts, attempt=attempt))
+    report = builder.collect()
     assert len(report.groups) == 1
     assert report.unlike == ()
 
 
-def test_cell_on_two_gpu_models_gets_its_own_group(make):
-    make.nine(but=((2, 32),))
-    mixed = make.record(make.cell(2, 32), 20.0)
+def test_cell_on_two_gpu_models_gets_its_own_group(builder):
+    builder.with_published_study(but=((2, 32),))
+    mixed = lab_record(lab_cell(2, 32), 20.0)
     first, second = mixed.ranks
     second = msgspec.structs.replace(second, devices=(RTX,))
-    make.add(msgspec.structs.replace(mixed, ranks=(first, second)))
-    assert f"GPU model: {RTX} + Tesla V100-SXM2-16GB | Tesla" in make.collect().unlike[0]
+    builder.with_record(msgspec.structs.replace(mixed, ranks=(first, second)))
+    assert f"GPU model: {RTX} + Tesla V100-SXM2-16GB | Tesla" in builder.collect().unlike[0]
 
 
-def test_cell_without_record_is_noted_in_each_possible_group(make):
-    rtx = msgspec.structs.replace(make.v100, gpu_model=RTX)
-    make.nine(but=((1, 32), (4, 32)))
-    make.add(make.record(make.cell(1, 32), 20.0, 0.0, rtx))
-    make.out_of_memory(make.cell(4, 32))
-    report = make.collect()
+def test_cell_without_record_is_noted_in_each_possible_group(builder):
+    rtx = msgspec.structs.replace(V100, gpu_model=RTX)
+    builder.with_published_study(but=((1, 32), (4, 32)))
+    builder.with_record(lab_record(lab_cell(1, 32), 20.0, 0.0, rtx))
+    builder.with_out_of_memory(lab_cell(4, 32))
+    report = builder.collect()
     for group in report.groups:
         table = group.tables[1] if group.q1 else group.tables[0]
         assert table.lines[-1].texts[0] == "–"  # where it ran out of memory is not known
         assert any("its group is known when it has a record" in note for note in table.notes)
 
 
-def test_oom_record_with_facts_joins_group_of_its_gpu(make):
-    rtx = msgspec.structs.replace(make.v100, gpu_model=RTX)
-    make.nine(but=((1, 32), (4, 32)))
-    make.add(make.record(make.cell(1, 32), 20.0, 0.0, rtx))
-    make.out_of_memory(make.cell(4, 32), make.v100)
-    rtx_group, v100_group = make.collect().groups
+def test_oom_record_with_facts_joins_group_of_its_gpu(builder):
+    rtx = msgspec.structs.replace(V100, gpu_model=RTX)
+    builder.with_published_study(but=((1, 32), (4, 32)))
+    builder.with_record(lab_record(lab_cell(1, 32), 20.0, 0.0, rtx))
+    builder.with_out_of_memory(lab_cell(4, 32), V100)
+    rtx_group, v100_group = builder.collect().groups
     assert rtx_group.sets == ()
     assert v100_group.sets[0].tables[0].lines[-1].texts[0] == "OOM"
 
 
-def test_workload_without_records_has_no_hardware_note(make):
-    make.nine()
-    make.ask(make.cell(1, 32, workload=make.digits), Outcome.PENDING, "pending")
-    report = make.collect()
+def test_workload_without_records_has_no_hardware_note(builder):
+    builder.with_published_study()
+    builder.with_cell(lab_cell(1, 32, workload=DIGITS), Outcome.PENDING, "pending")
+    report = builder.collect()
     assert report.unlike == ("workload: digits | resnet18_cifar10",)
     assert report.groups[0].title == "digits on cuda"

@@ -8,6 +8,7 @@ import pytest
 from hpml_jobs.core.cell import Device, Strategy
 from hpml_jobs.report.formats.markdown import grid
 from hpml_jobs.slurm.states import Outcome
+from tests.unit.builders import CPU, DIGITS, PUBLISHED_S, lab_cell, lab_record
 
 Q1 = """\
 | batch | train_s | epoch_s | iterations |
@@ -62,18 +63,18 @@ TABLES = {
 
 
 @pytest.mark.parametrize(("label", "text"), TABLES.items())
-def test_lab_tables_match_published_study(make, label, text):
-    make.nine(stall_s=1.5)
-    assert grid(make.table(label)) == text
+def test_lab_tables_match_published_study(builder, label, text):
+    builder.with_published_study(stall_s=1.5)
+    assert grid(builder.table(label)) == text
 
 
-def test_lab_table_numbers_match_independent_computation(make):
-    make.nine(stall_s=1.5)
+def test_lab_table_numbers_match_independent_computation(builder):
+    builder.with_published_study(stall_s=1.5)
     steps = {(1, 32): 1563, (1, 128): 391, (1, 512): 98, (2, 32): 782, (2, 128): 196}
     steps |= {(2, 512): 49, (4, 32): 391, (4, 128): 98, (4, 512): 25}
-    for entry in make.collect().groups[0].entries:
+    for entry in builder.collect().groups[0].entries:
         n, b = entry.gpus, entry.batch_per_gpu
-        one, here = make.published_s[1, b], make.published_s[n, b]
+        one, here = PUBLISHED_S[1, b], PUBLISHED_S[n, b]
         assert entry.timing.iterations == steps[n, b]
         assert entry.speedup == pytest.approx(one / here, rel=1e-12)
         if n == 1:
@@ -86,28 +87,28 @@ def test_lab_table_numbers_match_independent_computation(make):
         assert entry.residual.bus_gb_per_s == pytest.approx(moved / comm / 1e9, rel=1e-9)
 
 
-def test_speedups_match_published_to_three_digits(make):
-    make.nine()
+def test_speedups_match_published_to_three_digits(builder):
+    builder.with_published_study()
     found = {
         (entry.gpus, entry.batch_per_gpu): round(entry.speedup, 3)
-        for entry in make.collect().groups[0].entries
+        for entry in builder.collect().groups[0].entries
         if entry.gpus > 1
     }
     expected = {(2, 32): 1.577, (4, 32): 1.577, (2, 128): 1.301, (4, 128): 1.370}
     assert found == expected | {(2, 512): 1.656, (4, 512): 1.715}
 
 
-def test_caption_has_baseline_model_data_and_conditions(make):
-    make.nine(stall_s=1.5)
+def test_caption_has_baseline_model_data_and_conditions(builder):
+    builder.with_published_study(stall_s=1.5)
     for label in TABLES:
-        table = make.table(label)
+        table = builder.table(label)
         text = "\n".join([*table.caption, table.setting])
         assert "resnet18_cifar, 11,173,962 parameters" in text
         assert "cifar10, 50,000 images per epoch" in text
         assert "Tesla V100-SXM2-16GB, torch 2.7.1+cu126" in text
         assert "One run." in text
         assert "GiB" not in text
-    one, two, three = (make.table(f"table{number}-ddp") for number in ("1", "2r", "3r"))
+    one, two, three = (builder.table(f"table{number}-ddp") for number in ("1", "2r", "3r"))
     seconds = "48.61 s at batch 32, 27.22 s at batch 128, 25.95 s at batch 512"
     assert f"Baseline: strategy single, 1 GPU: {seconds}." in "\n".join(one.caption)
     assert "DataLoader workers in all: 1-GPU 2, 2-GPU 4, 4-GPU 8." in one.caption
@@ -117,10 +118,10 @@ def test_caption_has_baseline_model_data_and_conditions(make):
     assert "44,695,848 bytes" in three.caption[0]
 
 
-def test_dp_tables_share_baseline_and_have_nominal_bandwidth(make):
-    make.nine(stall_s=1.0)
-    make.add(make.record(make.cell(2, 32, strategy=Strategy.DP), 40.0, 1.0))
-    group = make.collect().groups[0]
+def test_dp_tables_share_baseline_and_have_nominal_bandwidth(builder):
+    builder.with_published_study(stall_s=1.0)
+    builder.with_record(lab_record(lab_cell(2, 32, strategy=Strategy.DP), 40.0, 1.0))
+    group = builder.collect().groups[0]
     assert [one_set.strategy for one_set in group.sets] == [Strategy.DP, Strategy.DDP]
     one, _, _, three, three_r = group.sets[0].tables
     assert [line.texts for line in one.lines] == [("48.61", "1"), ("40.00", "1.22")]
@@ -131,26 +132,26 @@ def test_dp_tables_share_baseline_and_have_nominal_bandwidth(make):
     assert not any("nominal" in table.corner for table in group.sets[1].tables)
 
 
-def test_one_node_and_two_nodes_are_separate_rows(make):
-    make.nine()
-    make.add(make.record(make.cell(4, 32, nodes=2), 35.0))
-    labels = [line.label for line in make.table("table1-ddp").lines]
+def test_one_node_and_two_nodes_are_separate_rows(builder):
+    builder.with_published_study()
+    builder.with_record(lab_record(lab_cell(4, 32, nodes=2), 35.0))
+    labels = [line.label for line in builder.table("table1-ddp").lines]
     assert labels == ["1-GPU", "2-GPU", "4-GPU", "4-GPU (2 nodes)"]
 
 
-def test_ddp_on_one_process_is_in_table_1_but_not_table_2(make):
-    make.nine()
-    make.add(make.record(make.cell(1, 32, strategy=Strategy.DDP), 50.0))
-    line = make.table("table1-ddp").lines[1]
+def test_ddp_on_one_process_is_in_table_1_but_not_table_2(builder):
+    builder.with_published_study()
+    builder.with_record(lab_record(lab_cell(1, 32, strategy=Strategy.DDP), 50.0))
+    line = builder.table("table1-ddp").lines[1]
     assert (line.label, *line.texts[:2]) == ("1-GPU (ddp)", "50.00", "0.972")
-    assert [line.label for line in make.table("table2-ddp").lines] == ["2-GPU", "4-GPU"]
+    assert [line.label for line in builder.table("table2-ddp").lines] == ["2-GPU", "4-GPU"]
 
 
-def test_cpu_tables_count_processes_and_define_digits_epoch(make):
+def test_cpu_tables_count_processes_and_define_digits_epoch(builder):
     for gpus, epoch_s in ((1, 3.2), (2, 1.9)):
-        cell = make.cell(gpus, 32, workload=make.digits, device=Device.CPU)
-        make.add(make.record(cell, epoch_s, 0.1, make.cpu))
-    table = make.table("table1-ddp")
+        cell = lab_cell(gpus, 32, workload=DIGITS, device=Device.CPU)
+        builder.with_record(lab_record(cell, epoch_s, 0.1, CPU))
+    table = builder.table("table1-ddp")
     assert [line.label for line in table.lines] == ["1-process", "2-process"]
     assert table.blocks[0].head == "batch 32 per process"
     data = "20,480 presentations of 1,500 real digits images per epoch, random shifts"
@@ -159,43 +160,43 @@ def test_cpu_tables_count_processes_and_define_digits_epoch(make):
     )
 
 
-def test_repeats_take_median_before_dividing(make):
+def test_repeats_take_median_before_dividing(builder):
     runs = {1: [10.0, 30.0, 14.0], 2: [9.0, 8.0, 5.0]}
     for gpus, times in runs.items():
         for repeat, epoch_s in enumerate(times):
-            make.add(make.record(make.cell(gpus, 32, repeat=repeat), epoch_s, 1.0))
-    _, two = make.collect().groups[0].entries
+            builder.with_record(lab_record(lab_cell(gpus, 32, repeat=repeat), epoch_s, 1.0))
+    _, two = builder.collect().groups[0].entries
     assert two.speedup == statistics.median(runs[1]) / statistics.median(runs[2]) == 14 / 8
     assert two.residual.comm_s == pytest.approx(7 - 782 * 13 / 1563)
-    assert "Median of 3 runs." in make.table("table1-ddp").caption[1]
+    assert "Median of 3 runs." in builder.table("table1-ddp").caption[1]
 
 
-def test_failed_repeat_is_noted_and_others_are_used(make):
-    make.add(make.record(make.cell(1, 32), 10.0))
-    make.add(make.record(make.cell(2, 32), 8.0))
-    make.add(make.record(make.cell(2, 32, repeat=1), 6.0))
-    state = make.states[make.ask(make.cell(2, 32, repeat=2))]
-    make.states[state.slug] = msgspec.structs.replace(
+def test_failed_repeat_is_noted_and_others_are_used(builder):
+    builder.with_record(lab_record(lab_cell(1, 32), 10.0))
+    builder.with_record(lab_record(lab_cell(2, 32), 8.0))
+    builder.with_record(lab_record(lab_cell(2, 32, repeat=1), 6.0))
+    state = builder.report_states[builder.with_cell(lab_cell(2, 32, repeat=2)).slug]
+    builder.report_states[state.slug] = msgspec.structs.replace(
         state, outcome=Outcome.FAILED, reason="failed: rank 1 killed by signal 9"
     )
-    table = make.table("table1-ddp")
+    table = builder.table("table1-ddp")
     assert table.lines[1].texts == ("7.000", "1.43")
     assert "Median of 1 to 2 runs." in table.caption[1]
     assert table.notes[0].startswith("2-GPU at batch 32, repeat 2: failed: rank 1 killed")
     assert table.notes[0].endswith("the other runs stand")
 
 
-def test_single_cells_alone_give_only_q1_table(make):
-    make.add(make.record(make.cell(1, 32), 10.0))
-    group = make.collect().groups[0]
+def test_single_cells_alone_give_only_q1_table(builder):
+    builder.with_record(lab_record(lab_cell(1, 32), 10.0))
+    group = builder.collect().groups[0]
     assert group.q1 is not None
     assert group.sets == ()
 
 
-def test_rows_are_sorted_numerically(make):
+def test_rows_are_sorted_numerically(builder):
     for batch in (512, 32, 1024, 128):
         for gpus in (16, 2, 1):
-            make.add(make.record(make.cell(gpus, batch), 10.0))
-    table = make.table("table1-ddp")
+            builder.with_record(lab_record(lab_cell(gpus, batch), 10.0))
+    table = builder.table("table1-ddp")
     assert [block.head.split()[1] for block in table.blocks] == ["32", "128", "512", "1024"]
     assert [line.label for line in table.lines] == ["1-GPU", "2-GPU", "16-GPU"]

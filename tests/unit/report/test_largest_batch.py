@@ -1,13 +1,14 @@
-"""The largest batch that fits: named where a ladder was climbed or memory ran out, with why."""
+"""Table of the largest batch that fits, with the reason why the next one does not."""
 
 import msgspec
 
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.study.files import encode, write_whole
+from tests.unit.builders import lab_cell, lab_record
 
 
-def climbed(make, slug: str) -> None:
-    folder = make.study.cell(slug)
+def mark_as_ladder(builder, slug: str) -> None:
+    folder = builder.study.cell(slug)
     file = msgspec.structs.replace(folder.read(), ladder=True)
     write_whole(folder.cell_json, encode(file))
 
@@ -20,39 +21,39 @@ def with_memory(record, *peaks: int):
     return msgspec.structs.replace(record, ranks=ranks)
 
 
-def rows(make) -> list[tuple]:
-    return [row[:7] for row in make.table("largest").sheet.rows]
+def rows(builder) -> list[tuple]:
+    return [row[:7] for row in builder.table("largest").sheet.rows]
 
 
-def test_largest_batch_absent_without_ladder_or_oom(make) -> None:
-    make.nine()
-    assert "largest" not in [table.label for table in make.collect().groups[0].full]
+def test_largest_batch_absent_without_ladder_or_oom(builder) -> None:
+    builder.with_published_study()
+    assert "largest" not in [table.label for table in builder.collect().groups[0].full]
 
 
-def test_largest_batch_ends_at_out_of_memory(make) -> None:
-    make.add(make.record(make.cell(1, 512), 26.0))
-    make.add(with_memory(make.record(make.cell(2, 128), 20.0), 3 * 10**9, 5 * 10**9))
-    make.add(with_memory(make.record(make.cell(2, 512), 15.0), 12 * 10**9, 13 * 10**9))
-    make.out_of_memory(make.cell(2, 2048))
-    assert rows(make) == [("ddp", 2, 1, "", 512, 13 * 10**9, "2048 ran out of memory")]
-    (line,) = make.table("largest").lines
+def test_largest_batch_ends_at_out_of_memory(builder) -> None:
+    builder.with_record(lab_record(lab_cell(1, 512), 26.0))
+    builder.with_record(with_memory(lab_record(lab_cell(2, 128), 20.0), 3 * 10**9, 5 * 10**9))
+    builder.with_record(with_memory(lab_record(lab_cell(2, 512), 15.0), 12 * 10**9, 13 * 10**9))
+    builder.with_out_of_memory(lab_cell(2, 2048))
+    assert rows(builder) == [("ddp", 2, 1, "", 512, 13 * 10**9, "2048 ran out of memory")]
+    (line,) = builder.table("largest").lines
     assert line.texts == ("512", "13.0", "2048 ran out of memory")
 
 
-def test_largest_batch_ignores_steps_not_tried(make) -> None:
-    make.add(make.record(make.cell(2, 128), 20.0))
-    make.out_of_memory(make.cell(2, 512))
-    make.ask(make.cell(2, 2048), Outcome.OOM, "not tried: batch 512 ran out of memory")
-    assert rows(make)[0][4:] == (128, None, "512 ran out of memory")
+def test_largest_batch_ignores_steps_not_tried(builder) -> None:
+    builder.with_record(lab_record(lab_cell(2, 128), 20.0))
+    builder.with_out_of_memory(lab_cell(2, 512))
+    builder.with_cell(lab_cell(2, 2048), Outcome.OOM, "not tried: batch 512 ran out of memory")
+    assert rows(builder)[0][4:] == (128, None, "512 ran out of memory")
 
 
-def test_largest_batch_names_data_limit_or_failure(make) -> None:
+def test_largest_batch_names_data_limit_or_failure(builder) -> None:
     for batch in (32, 128):
-        climbed(make, make.add(make.record(make.cell(1, batch), 20.0)))
-    climbed(make, make.add(make.record(make.cell(2, 32), 20.0)))
-    climbed(make, make.ask(make.cell(2, 128), Outcome.TIMEOUT, "too slow"))
-    climbed(make, make.ask(make.cell(4, 32), Outcome.FAILED, "it broke"))
-    assert [row[1:] for row in rows(make)] == [
+        mark_as_ladder(builder, builder.with_record(lab_record(lab_cell(1, batch), 20.0)).slug)
+    mark_as_ladder(builder, builder.with_record(lab_record(lab_cell(2, 32), 20.0)).slug)
+    mark_as_ladder(builder, builder.with_cell(lab_cell(2, 128), Outcome.TIMEOUT, "too slow").slug)
+    mark_as_ladder(builder, builder.with_cell(lab_cell(4, 32), Outcome.FAILED, "it broke").slug)
+    assert [row[1:] for row in rows(builder)] == [
         (1, 1, "", 128, None, "the next is more than a share of the data"),
         (2, 1, "", 32, None, "128 timeout"),
         (4, 1, "", None, None, "32 failed"),

@@ -8,24 +8,21 @@ from hpml_jobs.core.cell import Protocol, Strategy
 from hpml_jobs.core.measurements import Communication, Imported, Message
 from hpml_jobs.report.merge.entries import Entry
 from hpml_jobs.report.merge.run_values import medians, of_record, peak_of
+from tests.unit.builders import PUBLISHED_S, lab_cell, lab_record, texts_by_label
 
 GRADIENT_BYTES = 44_695_848
 
 
-def lines(table):
-    return {line.label: line.texts for line in table.lines}
-
-
-def two(make, strategy) -> Entry:
+def two(builder, strategy) -> Entry:
     """2 GPUs at batch 128: an epoch of 20 s in 196 iterations, a baseline of 30 s beside it."""
-    make.add(make.record(make.cell(1, 128), 30.0))
-    make.add(make.record(make.cell(2, 128, strategy=strategy), 20.0))
-    (entry,) = (e for e in make.collect().groups[0].entries if e.gpus == 2)
+    builder.with_record(lab_record(lab_cell(1, 128), 30.0))
+    builder.with_record(lab_record(lab_cell(2, 128, strategy=strategy), 20.0))
+    (entry,) = (e for e in builder.collect().groups[0].entries if e.gpus == 2)
     return entry
 
 
-def test_compute_plus_exposed_equals_instrumented_epoch(make):
-    values = two(make, Strategy.DDP).values
+def test_compute_plus_exposed_equals_instrumented_epoch(builder):
+    values = two(builder, Strategy.DDP).values
     whole_s = 1.005 * 20.0
     assert values.compute_s == pytest.approx(0.90 * whole_s)
     assert values.comm_exposed_s == pytest.approx(0.08 * whole_s)
@@ -33,8 +30,8 @@ def test_compute_plus_exposed_equals_instrumented_epoch(make):
 
 
 @pytest.mark.parametrize("strategy", [Strategy.DDP, Strategy.ALLREDUCE, Strategy.ALLREDUCE_FLAT])
-def test_bus_bandwidth_is_gradient_bytes_over_collective_time(make, strategy):
-    entry = two(make, strategy)
+def test_bus_bandwidth_is_gradient_bytes_over_collective_time(builder, strategy):
+    entry = two(builder, strategy)
     share = 0.09 if strategy is Strategy.DDP else 0.10
     net_s = share * 1.005 * 19.999  # rank 0 is 1 ms faster
     sent = 196 * GRADIENT_BYTES
@@ -44,35 +41,35 @@ def test_bus_bandwidth_is_gradient_bytes_over_collective_time(make, strategy):
     assert entry.bandwidth.algorithm_gb_per_s == pytest.approx(sent / net_s / 1e9)
 
 
-def test_bus_bandwidth_of_four_ranks_uses_ring_factor(make):
-    make.add(make.record(make.cell(4, 128), 10.0))
-    (entry,) = make.collect().groups[0].entries
+def test_bus_bandwidth_of_four_ranks_uses_ring_factor(builder):
+    builder.with_record(lab_record(lab_cell(4, 128), 10.0))
+    (entry,) = builder.collect().groups[0].entries
     ratio = entry.bandwidth.bus_gb_per_s / entry.bandwidth.algorithm_gb_per_s
     assert ratio == pytest.approx(1.5)
 
 
-def test_gather_scatter_shows_root_bandwidth_and_caption(make):
-    entry = two(make, Strategy.GATHER_SCATTER)
+def test_gather_scatter_shows_root_bandwidth_and_caption(builder):
+    entry = two(builder, Strategy.GATHER_SCATTER)
     sent = 2 * 196 * GRADIENT_BYTES
     assert entry.bandwidth.bus_gb_per_s is None
     assert entry.bandwidth.expected_bytes == entry.bandwidth.sent_bytes == sent
     root_s = 0.10 * 1.005 * 19.999
     assert entry.bandwidth.root_wire_gb_per_s == pytest.approx(sent / root_s / 1e9)
-    table = make.table("table3-gather_scatter")
+    table = builder.table("table3-gather_scatter")
     assert table.corner == "Table 3 (GB/s, root's wire)"
-    assert lines(table)["2-GPU"] == ("8.72",)  # 17.5208 GB / 2.0099 s
+    assert texts_by_label(table)["2-GPU"] == ("8.72",)  # 17.5208 GB / 2.0099 s
     assert "not a bus bandwidth" in table.caption[0]
 
 
-def test_gather_scatter_root_carries_all_other_ranks_bytes(make):
-    make.add(make.record(make.cell(4, 128, strategy=Strategy.GATHER_SCATTER), 10.0))
-    (entry,) = make.collect().groups[0].entries
+def test_gather_scatter_root_carries_all_other_ranks_bytes(builder):
+    builder.with_record(lab_record(lab_cell(4, 128, strategy=Strategy.GATHER_SCATTER), 10.0))
+    (entry,) = builder.collect().groups[0].entries
     ratio = entry.bandwidth.root_wire_gb_per_s / entry.bandwidth.algorithm_gb_per_s
     assert ratio == pytest.approx(3)
 
 
-def test_dp_shows_nominal_ring_bandwidth_and_actual_bytes(make):
-    whole = make.record(make.cell(4, 128, strategy=Strategy.DP), 20.0)
+def test_dp_shows_nominal_ring_bandwidth_and_actual_bytes(builder):
+    whole = lab_record(lab_cell(4, 128, strategy=Strategy.DP), 20.0)
     reduce = Message(
         kind="reduce",
         purpose="gradients",
@@ -85,62 +82,62 @@ def test_dp_shows_nominal_ring_bandwidth_and_actual_bytes(make):
     talk = Communication(total_s=5.0, gradients_s=2.0, messages=(reduce,))
     (rank,) = whole.ranks
     rank = msgspec.structs.replace(rank, communication=talk)
-    make.add(msgspec.structs.replace(whole, ranks=(rank,)))
-    (entry,) = make.collect().groups[0].entries
+    builder.with_record(msgspec.structs.replace(whole, ranks=(rank,)))
+    (entry,) = builder.collect().groups[0].entries
     assert entry.bandwidth.sent_bytes == 294 * GRADIENT_BYTES
     assert entry.bandwidth.expected_bytes is None
     assert entry.bandwidth.algorithm_gb_per_s == pytest.approx(294 * GRADIENT_BYTES / 2.0 / 1e9)
     assert entry.bandwidth.nominal_gb_per_s == pytest.approx(1.5 * 98 * GRADIENT_BYTES / 2e9)
     assert entry.bandwidth.bus_gb_per_s is None
-    assert lines(make.table("table3-dp"))["4-GPU"] == ("3.29",)
+    assert texts_by_label(builder.table("table3-dp"))["4-GPU"] == ("3.29",)
 
 
-def test_bandwidth_without_gradient_time_is_a_dash(make):
+def test_bandwidth_without_gradient_time_is_a_dash(builder):
     """Without gradient collective time no other time is used as divisor."""
-    whole = make.record(make.cell(2, 128), 20.0)
+    whole = lab_record(lab_cell(2, 128), 20.0)
     ranks = []
     for rank in whole.ranks:
         talk = msgspec.structs.replace(rank.communication, gradients_s=0.0, total_s=0.0)
         ranks.append(msgspec.structs.replace(rank, communication=talk))
-    make.add(msgspec.structs.replace(whole, ranks=tuple(ranks)))
-    table = make.table("table3-ddp")
-    assert lines(table)["2-GPU"] == ("–",)
+    builder.with_record(msgspec.structs.replace(whole, ranks=tuple(ranks)))
+    table = builder.table("table3-ddp")
+    assert texts_by_label(table)["2-GPU"] == ("–",)
     assert table.notes == (
         "not measured, no collective of gradients was recorded: 2-GPU at batch 128",
     )
 
 
-def test_protocol_lab_has_only_residual_tables_and_a_note(make):
-    for (gpus, batch), epoch_s in make.published_s.items():
-        make.add(make.record(make.cell(gpus, batch, protocol=Protocol.LAB), epoch_s))
-    labels = [table.label for table in make.collect().groups[0].sets[0].tables]
+def test_protocol_lab_has_only_residual_tables_and_a_note(builder):
+    for (gpus, batch), epoch_s in PUBLISHED_S.items():
+        builder.with_record(lab_record(lab_cell(gpus, batch, protocol=Protocol.LAB), epoch_s))
+    labels = [table.label for table in builder.collect().groups[0].sets[0].tables]
     assert labels == ["table1-ddp", "table2r-ddp", "table3r-ddp"]
-    assert "protocol=lab ends before" in make.table("table2r-ddp").caption[-1]
+    assert "protocol=lab ends before" in builder.table("table2r-ddp").caption[-1]
 
 
-def test_mixed_study_shows_dash_with_reason(make):
-    make.nine(but=((4, 32),))
-    make.add(make.record(make.cell(4, 32, protocol=Protocol.LAB), 30.8))
-    table = make.table("table2-ddp")
-    assert lines(table)["4-GPU"][:2] == ("–", "–")
-    assert lines(table)["2-GPU"][:2] == ("27.88", "2.478")
+def test_mixed_study_shows_dash_with_reason(builder):
+    builder.with_published_study(but=((4, 32),))
+    builder.with_record(lab_record(lab_cell(4, 32, protocol=Protocol.LAB), 30.8))
+    table = builder.table("table2-ddp")
+    assert texts_by_label(table)["4-GPU"][:2] == ("–", "–")
+    assert texts_by_label(table)["2-GPU"][:2] == ("27.88", "2.478")
     assert table.notes == (
         "not measured, protocol=lab ends before the instrumented epoch: 4-GPU at batch 32",
     )
-    assert lines(make.table("table2r-ddp"))["4-GPU"][0] != "–"
+    assert texts_by_label(builder.table("table2r-ddp"))["4-GPU"][0] != "–"
 
 
-def test_medians_skip_unknown_values(make):
-    full = make.record(make.cell(2, 128), 20.0)
-    lab = make.record(make.cell(2, 128, protocol=Protocol.LAB, repeat=1), 10.0)
+def test_medians_skip_unknown_values(builder):
+    full = lab_record(lab_cell(2, 128), 20.0)
+    lab = lab_record(lab_cell(2, 128, protocol=Protocol.LAB, repeat=1), 10.0)
     merged = medians([of_record(full), of_record(lab)])
     assert merged.epoch_s == 15.0
     assert merged.compute_s == of_record(full).compute_s
     assert merged.link_gb_per_s is None
 
 
-def test_peak_bandwidth_uses_large_messages_only(make):
-    probe = make.record(make.cell(2, 128), 20.0).probe
+def test_peak_bandwidth_uses_large_messages_only(builder):
+    probe = lab_record(lab_cell(2, 128), 20.0).probe
     fast = msgspec.structs.replace(probe.points[0], bytes=2**20, median_s=1e-6)
     large = [point for point in probe.points if point.bytes >= 2**26]
     size, speed = peak_of(msgspec.structs.replace(probe, points=(fast, *large)), 2)
@@ -149,10 +146,10 @@ def test_peak_bandwidth_uses_large_messages_only(make):
     assert peak_of(msgspec.structs.replace(probe, points=(fast,)), 2)[0] == 2**20
 
 
-def imported(make, gpus, epoch_s, **told):
-    cell = make.cell(gpus, 128, protocol=Protocol.IMPORTED)
-    whole = make.record(make.cell(gpus, 128), epoch_s)
-    make.add(
+def imported(builder, gpus, epoch_s, **told):
+    cell = lab_cell(gpus, 128, protocol=Protocol.IMPORTED)
+    whole = lab_record(lab_cell(gpus, 128), epoch_s)
+    builder.with_record(
         msgspec.structs.replace(
             whole,
             cell=cell,
@@ -169,10 +166,10 @@ def imported(make, gpus, epoch_s, **told):
     )
 
 
-def test_imported_timings_appear_as_reported(make):
-    imported(make, 1, 30.0)
-    imported(make, 2, 20.0, compute_s=14.0, comm_s=5.5)
-    (group,) = make.collect().groups
+def test_imported_timings_appear_as_reported(builder):
+    imported(builder, 1, 30.0)
+    imported(builder, 2, 20.0, compute_s=14.0, comm_s=5.5)
+    (group,) = builder.collect().groups
     assert group.setting.endswith("measured elsewhere on RTX 8000.")
     assert [table.label for table in group.sets[0].tables] == [
         "table1-ddp",
@@ -180,39 +177,39 @@ def test_imported_timings_appear_as_reported(make):
         "table2r-ddp",
         "table3r-ddp",
     ]
-    table = make.table("table2-ddp")
+    table = builder.table("table2-ddp")
     assert "as reported elsewhere" in table.title
-    assert lines(table)["2-GPU"] == ("14.00", "5.500")
+    assert texts_by_label(table)["2-GPU"] == ("14.00", "5.500")
     # 20 - 196 x 30 / 391 = 4.961 from whole epochs, since train_s is unknown
-    residual = make.table("table2r-ddp")
-    assert lines(residual)["2-GPU"] == ("15.04", "4.962")
+    residual = builder.table("table2r-ddp")
+    assert texts_by_label(residual)["2-GPU"] == ("15.04", "4.962")
     assert "includes data loading, since train_s is unknown" in residual.caption[0]
     assert "Baseline: strategy single, 1 GPU, epoch_s / iterations: 30.00 s" in residual.caption[1]
-    assert lines(make.table("q1"))["128"] == ("–", "30.00", "391")
-    assert make.table("q1").notes == ("train_s is not told, only whole epochs",)
+    assert texts_by_label(builder.table("q1"))["128"] == ("–", "30.00", "391")
+    assert builder.table("q1").notes == ("train_s is not told, only whole epochs",)
 
 
-def test_residual_table_labels_cells_without_train_s(make):
-    imported(make, 1, 30.0, train_s=28.0)
-    imported(make, 2, 20.0, train_s=19.0)
-    imported(make, 4, 15.0)
-    assert make.table("table2r-ddp").caption[0].startswith("Lab residual, not measured: ")
-    assert make.table("table2r-ddp").notes == (
+def test_residual_table_labels_cells_without_train_s(builder):
+    imported(builder, 1, 30.0, train_s=28.0)
+    imported(builder, 2, 20.0, train_s=19.0)
+    imported(builder, 4, 15.0)
+    assert builder.table("table2r-ddp").caption[0].startswith("Lab residual, not measured: ")
+    assert builder.table("table2r-ddp").notes == (
         "includes data loading, from epoch_s in place of train_s, which is unknown: "
         "4-GPU at batch 128",
     )
 
 
-def test_imported_timings_never_mix_with_measured_ones(make):
-    make.nine()
-    imported(make, 2, 20.0)
-    report = make.collect()
+def test_imported_timings_never_mix_with_measured_ones(builder):
+    builder.with_published_study()
+    imported(builder, 2, 20.0)
+    report = builder.collect()
     assert "measured: elsewhere | here" in report.unlike
 
 
-def test_cell_failing_a_check_is_marked_with_reason(make, ruling):
-    make.nine()
-    bad, odd = make.cell(4, 512).slug, make.cell(2, 32).slug
+def test_cell_failing_a_check_is_marked_with_reason(builder, ruling):
+    builder.with_published_study()
+    bad, odd = lab_cell(4, 512).slug, lab_cell(2, 32).slug
     ruling[bad] = (
         CheckResult(check="ranks agree", level=Level.FAIL, reason="37 % apart (limit 1 %)"),
         CheckResult(check="closure", level=Level.PASS, reason="0.1 % (limit 2 %)"),
@@ -220,26 +217,26 @@ def test_cell_failing_a_check_is_marked_with_reason(make, ruling):
     ruling[odd] = (
         CheckResult(check="loader-bound", level=Level.WARN, reason="stall 7 % (limit 5 %)"),
     )
-    one = make.table("table1-ddp")
-    assert lines(one)["4-GPU"][4:] == ("!15.13", "1.72")
-    assert lines(one)["2-GPU"][0] == "30.82"
+    one = builder.table("table1-ddp")
+    assert texts_by_label(one)["4-GPU"][4:] == ("!15.13", "1.72")
+    assert texts_by_label(one)["2-GPU"][0] == "30.82"
     assert one.notes == (
         "! 4-GPU at batch 512: ranks agree: 37 % apart (limit 1 %)",
         "doubtful, see Verdicts: loader-bound (2-GPU at batch 32)",
     )
-    assert lines(make.table("table3-ddp"))["4-GPU"][2].startswith("!")
-    assert make.table("checks").caption == ("1 check passed in 2 cells.",)
-    assert make.table("checks").notes == (
+    assert texts_by_label(builder.table("table3-ddp"))["4-GPU"][2].startswith("!")
+    assert builder.table("checks").caption == ("1 check passed in 2 cells.",)
+    assert builder.table("checks").notes == (
         "fail: ranks agree: ddp 4-GPU at batch 512: 37 % apart (limit 1 %)",
         "warn: loader-bound: ddp 2-GPU at batch 32: stall 7 % (limit 5 %)",
     )
 
 
-def test_repeated_check_failures_are_one_line(make, ruling):
-    make.nine()
-    for number, slug in enumerate(sorted(make.states)):
+def test_repeated_check_failures_are_one_line(builder, ruling):
+    builder.with_published_study()
+    for number, slug in enumerate(sorted(builder.report_states)):
         reason = f"{number} % apart (limit 1 %)"
         ruling[slug] = (CheckResult(check="ranks agree", level=Level.FAIL, reason=reason),)
-    (note,) = make.table("table1-ddp").notes
+    (note,) = builder.table("table1-ddp").notes
     assert note.startswith("! ranks agree: 1-GPU at batch 32, 128, 512; 2-GPU at batch 32, 128")
-    assert len(make.table("checks").notes) == 9
+    assert len(builder.table("checks").notes) == 9

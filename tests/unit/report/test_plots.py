@@ -9,6 +9,7 @@ from hpml_jobs.core.recipe import Recipe
 from hpml_jobs.report.collect import write
 from hpml_jobs.report.plots import bars, lines, names, plots
 from hpml_jobs.report.plots.accuracy import accuracy
+from tests.unit.builders import lab_cell, lab_record
 from tests.unit.report.test_curves import leave
 
 PICTURES = ["loss", "steps", "profile"]
@@ -20,8 +21,10 @@ def fonts():
     import matplotlib.font_manager  # noqa: F401, PLC0415
 
 
-def with_curves(make, gpus, batch, **changes):
-    return leave(make, make.add(make.record(make.cell(gpus, batch, **changes), 20.0)))
+def with_curves(builder, gpus, batch, **changes):
+    return leave(
+        builder, builder.with_record(lab_record(lab_cell(gpus, batch, **changes), 20.0)).slug
+    )
 
 
 def legend(figure):
@@ -36,72 +39,72 @@ def thick(axis):
     return [line for line in axis.lines if line.get_linewidth() > 1]
 
 
-def test_loss_plot_has_panel_per_batch_and_line_per_row(make):
+def test_loss_plot_has_panel_per_batch_and_line_per_row(builder):
     for gpus in (1, 2):
         for batch in (128, 512):
-            with_curves(make, gpus, batch)
-    with_curves(make, 2, 512, recipe=Recipe(name="scaled", scaled=True))
+            with_curves(builder, gpus, batch)
+    with_curves(builder, 2, 512, recipe=Recipe(name="scaled", scaled=True))
     for draw in (lines.loss, lines.steps):
-        figure = draw(make.collect())
+        figure = draw(builder.collect())
         titles = [axis.get_title("left") for axis in figure.axes]
         assert titles == ["batch 128 per GPU", "batch 512 per GPU"]
         assert legend(figure) == ["single 1-GPU", "ddp 2-GPU", "ddp 2-GPU (scaled)"]
         assert [len(thick(axis)) for axis in figure.axes] == [2, 3]
 
 
-def test_loss_plot_line_is_mean_over_ranks_for_all_epochs(make):
-    with_curves(make, 2, 512)
-    (axis,) = lines.loss(make.collect()).axes
+def test_loss_plot_line_is_mean_over_ranks_for_all_epochs(builder):
+    with_curves(builder, 2, 512)
+    (axis,) = lines.loss(builder.collect()).axes
     thin, _ = axis.lines
     assert len(thin.get_xdata()) == 147
     assert thin.get_ydata()[0] == pytest.approx(2.5)
-    (axis,) = lines.steps(make.collect()).axes
+    (axis,) = lines.steps(builder.collect()).axes
     assert axis.lines[0].get_ydata()[0] == pytest.approx(20)  # ms of the slower rank
 
 
-def test_loss_plot_long_run_caption_notes_thinning(make, monkeypatch):
-    with_curves(make, 2, 512)
-    assert "Thin: every iteration; thick: mean" in caption(lines.loss(make.collect()))
+def test_loss_plot_long_run_caption_notes_thinning(builder, monkeypatch):
+    with_curves(builder, 2, 512)
+    assert "Thin: every iteration; thick: mean" in caption(lines.loss(builder.collect()))
     monkeypatch.setattr(lines, "POINTS", 50)
-    figure = lines.loss(make.collect())
+    figure = lines.loss(builder.collect())
     assert len(figure.axes[0].lines[0].get_xdata()) == 49  # of 147
     assert "Thin: every iteration, of runs with more than 50 one in 3; thick" in caption(figure)
-    with_curves(make, 2, 128)  # 588 iterations
-    assert "one in 3 to 12; thick" in caption(lines.loss(make.collect()))
+    with_curves(builder, 2, 128)  # 588 iterations
+    assert "one in 3 to 12; thick" in caption(lines.loss(builder.collect()))
 
 
-def test_loss_plot_draws_eight_rows_and_names_the_rest(make):
+def test_loss_plot_draws_eight_rows_and_names_the_rest(builder):
     for gpus in (1, 2, 4):
-        with_curves(make, gpus, 512)
+        with_curves(builder, gpus, 512)
         for strategy in (Strategy.ALLREDUCE, Strategy.ALLREDUCE_FLAT, Strategy.GATHER_SCATTER):
-            with_curves(make, max(2, gpus), 512, strategy=strategy, repeat=gpus)
-    figure = lines.loss(make.collect())
+            with_curves(builder, max(2, gpus), 512, strategy=strategy, repeat=gpus)
+    figure = lines.loss(builder.collect())
     assert len(legend(figure)) == 8
     assert {"single 1-GPU", "gather_scatter 4-GPU"} <= set(legend(figure))
     assert "Not drawn, but in curves.csv: " in caption(figure)
 
 
-def test_loss_plot_draws_six_panels_and_names_the_rest(make):
+def test_loss_plot_draws_six_panels_and_names_the_rest(builder):
     for batch in (8, 16, 32, 64, 128, 256, 512):
-        with_curves(make, 2, batch, protocol=Protocol.LAB)
-    figure = lines.steps(make.collect())
+        with_curves(builder, 2, batch, protocol=Protocol.LAB)
+    figure = lines.steps(builder.collect())
     assert len(figure.axes) == 6
     assert caption(figure).endswith("Not drawn, but in curves.csv: batch 512 per GPU.")
 
 
-def test_loss_plot_damaged_file_draws_next_run(make):
-    bad = with_curves(make, 2, 512)
-    with_curves(make, 2, 512, seed=1)
-    make.study.cell(bad).iterations.write_bytes(b"no arrays")
-    assert len(lines.loss(make.collect()).axes) == 1
-    make.study.cell(bad).iterations.unlink()
-    assert len(lines.loss(make.collect()).axes) == 1
+def test_loss_plot_damaged_file_draws_next_run(builder):
+    bad = with_curves(builder, 2, 512)
+    with_curves(builder, 2, 512, seed=1)
+    builder.study.cell(bad).iterations.write_bytes(b"no arrays")
+    assert len(lines.loss(builder.collect()).axes) == 1
+    builder.study.cell(bad).iterations.unlink()
+    assert len(lines.loss(builder.collect()).axes) == 1
 
 
-def test_profiler_plot_shares_add_up_to_100_percent(make):
-    make.add(make.record(make.cell(2, 128), 20.0))
-    make.add(make.record(make.cell(4, 128), 20.0))
-    (axis,) = bars.profile(make.collect()).axes
+def test_profiler_plot_shares_add_up_to_100_percent(builder):
+    builder.with_record(lab_record(lab_cell(2, 128), 20.0))
+    builder.with_record(lab_record(lab_cell(4, 128), 20.0))
+    (axis,) = bars.profile(builder.collect()).axes
     assert [label.get_text() for label in axis.get_yticklabels()] == [
         "ddp 2-GPU b128",
         "ddp 4-GPU b128",
@@ -111,43 +114,43 @@ def test_profiler_plot_shares_add_up_to_100_percent(make):
     assert widths[::2] == pytest.approx([82.5, 2.5, 7.5, 7.5])
 
 
-def test_accuracy_plot_has_line_per_row_with_deviations(make):
+def test_accuracy_plot_has_line_per_row_with_deviations(builder):
     for seed in (0, 1):
         more = {"protocol": Protocol.LAB, "epochs": 5, "evaluate": True, "seed": seed}
-        make.add(make.record(make.cell(1, 128, **more), 20.0))
-        make.add(make.record(make.cell(2, 512, **more), 20.0))
-    figure = accuracy(make.collect())
+        builder.with_record(lab_record(lab_cell(1, 128, **more), 20.0))
+        builder.with_record(lab_record(lab_cell(2, 512, **more), 20.0))
+    figure = accuracy(builder.collect())
     (axis,) = figure.axes
     assert legend(figure) == ["single 1-GPU b128", "ddp 2-GPU b512"]
     assert list(axis.lines[0].get_ydata()) == pytest.approx([30, 40, 50, 60, 70])
     assert list(axis.get_xticks()) == [1, 2, 3, 4, 5]
 
 
-def test_plots_are_identical_despite_user_matplotlib_style(make):
-    with_curves(make, 2, 512)
-    first = plots(make.collect())
+def test_plots_are_identical_despite_user_matplotlib_style(builder):
+    with_curves(builder, 2, 512)
+    first = plots(builder.collect())
     assert sorted(first) == sorted(f"{name}.{kind}" for name in PICTURES for kind in ("png", "svg"))
     assert all(first.values())
     with mpl.rc_context({"font.size": 30, "lines.linewidth": 9, "svg.hashsalt": None}):
-        assert plots(make.collect()) == first
+        assert plots(builder.collect()) == first
 
 
-def test_plots_are_written_and_removed_with_their_data(make):
-    slug = with_curves(make, 2, 512)
-    folder = make.study.report
-    paths = write(make.collect(), folder)
+def test_plots_are_written_and_removed_with_their_data(builder):
+    slug = with_curves(builder, 2, 512)
+    folder = builder.study.report
+    paths = write(builder.collect(), folder)
     assert [path.name for path in paths][-6:] == [
         f"{name}.{kind}" for name in PICTURES for kind in ("png", "svg")
     ]
     assert (folder / "loss.png").read_bytes().startswith(b"\x89PNG")
     assert (folder / "loss.svg").read_bytes().startswith(b"<?xml")
-    make.study.cell(slug).iterations.unlink()
-    write(make.collect(), folder)
+    builder.study.cell(slug).iterations.unlink()
+    write(builder.collect(), folder)
     left = {path.name for path in folder.iterdir()} & set(names())
     assert left == {"profile.png", "profile.svg"}
 
 
-def test_study_without_plot_data_has_no_plots(make):
-    whole = make.record(make.cell(1, 128, protocol=Protocol.LAB), 20.0)
-    make.add(msgspec.structs.replace(whole))
-    assert plots(make.collect()) == {}
+def test_study_without_plot_data_has_no_plots(builder):
+    whole = lab_record(lab_cell(1, 128, protocol=Protocol.LAB), 20.0)
+    builder.with_record(msgspec.structs.replace(whole))
+    assert plots(builder.collect()) == {}

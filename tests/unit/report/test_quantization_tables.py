@@ -9,29 +9,29 @@ import pytest
 from rich.console import Console
 
 from hpml_jobs.core.cell import Protocol
-from hpml_jobs.core.quantization import Quantize
+from hpml_jobs.core.quantization import BINS, Quantize
 from hpml_jobs.report.collect import write
 from hpml_jobs.report.formats import latex, markdown
 from hpml_jobs.report.formats.markdown import grid
 from hpml_jobs.report.formats.screen import show
 from hpml_jobs.report.plots import histograms
 from hpml_jobs.report.plots import quantization as quantized
-from tests.unit.builders import BINS, LENET, LENET_BIAS
+from tests.unit.builders import LENET, LENET_BIAS, lab_cell, lab_record
 
 LAB, FULL = Protocol.LAB, Protocol.FULL
 
 
-def quantize(make, workload, *, asked=None, protocol=LAB, seed=0, repeat=0, **changes):
+def quantize(builder, workload, *, asked=None, protocol=LAB, seed=0, repeat=0, **changes):
     """A trained LeNet with what its quantization left."""
     asked = Quantize(**({"calibration": 1_000} | (asked or {})))
     more = {"protocol": protocol, "quantize": asked, "seed": seed, "repeat": repeat}
-    whole = make.record(make.cell(1, 32, workload=workload, **more), 3.0)
+    whole = lab_record(lab_cell(1, 32, workload=workload, **more), 3.0)
     found = msgspec.structs.replace(whole.quantized, **changes)
-    make.add(msgspec.structs.replace(whole, quantized=found))
+    builder.with_record(msgspec.structs.replace(whole, quantized=found))
 
 
-def together(make):
-    (table,) = make.collect().tables
+def together(builder):
+    (table,) = builder.collect().tables
     return table
 
 
@@ -56,18 +56,18 @@ QUANTIZATION = """\
 | lenet_bias_cifar10 | torch's own int8                       | –          | –        |       64.80 | 0.20 |  63,000 |   0.254 |"""  # noqa: E501 - as written
 
 
-def test_quantization_table_has_both_networks_by_step(make):
-    quantize(make, LENET_BIAS)
-    quantize(make, LENET)
-    assert len(make.collect().groups) == 2
-    assert grid(together(make)) == QUANTIZATION
-    assert "profiled on 1,000 training images" in together(make).caption[0]
+def test_quantization_table_has_both_networks_by_step(builder):
+    quantize(builder, LENET_BIAS)
+    quantize(builder, LENET)
+    assert len(builder.collect().groups) == 2
+    assert grid(together(builder)) == QUANTIZATION
+    assert "profiled on 1,000 training images" in together(builder).caption[0]
 
 
-def test_accuracy_and_drop_have_deviations_over_seeds(make):
-    quantize(make, LENET)
-    quantize(make, LENET, seed=100)  # 100 more images are right with fp32
-    table = together(make)
+def test_accuracy_and_drop_have_deviations_over_seeds(builder):
+    quantize(builder, LENET)
+    quantize(builder, LENET, seed=100)  # 100 more images are right with fp32
+    table = together(builder)
     assert table.lines[0].texts[3:5] == ("65.50 ± 0.71", "–")
     assert table.lines[1].texts[3:5] == ("64.90 ± 0.00", "0.60 ± 0.71")
     row = dict(zip(table.sheet.columns, table.sheet.rows[1], strict=True))
@@ -75,10 +75,10 @@ def test_accuracy_and_drop_have_deviations_over_seeds(make):
     assert table.notes == ("torch's own int8: pt2e 0.18 (lenet_cifar10)",)
 
 
-def test_repeats_of_one_seed_have_no_deviation(make):
-    quantize(make, LENET)
-    quantize(make, LENET, repeat=1)
-    table = together(make)
+def test_repeats_of_one_seed_have_no_deviation(builder):
+    quantize(builder, LENET)
+    quantize(builder, LENET, repeat=1)
+    table = together(builder)
     assert table.lines[1].texts[3:5] == ("64.90", "0.10")
     assert table.notes[0] == "one seed, no deviation (lenet_cifar10)"
     row = dict(zip(table.sheet.columns, table.sheet.rows[1], strict=True))
@@ -86,50 +86,50 @@ def test_repeats_of_one_seed_have_no_deviation(make):
     assert "over seeds" in table.caption[-1]
 
 
-def test_quantization_settings_split_rows_and_name_difference(make):
+def test_quantization_settings_split_rows_and_name_difference(builder):
     """Runs with other quantization settings are not averaged; the setting is named."""
     for asked, repeat in (({}, 0), ({"calibration": 100}, 0), ({"calibration": 100}, 1)):
-        quantize(make, LENET, asked=asked, repeat=repeat)
+        quantize(builder, LENET, asked=asked, repeat=repeat)
     named = ["lenet_cifar10, calibration 100", "lenet_cifar10, calibration 1000"]
-    report = make.collect()
+    report = builder.collect()
     assert [runs.name for runs in report.quantized] == named
     assert [len(runs.quantized) for runs in report.quantized] == [2, 1]
     for label in ("quantization-layers", "spreads", "latency"):
-        assert list(dict.fromkeys(row[0] for row in make.table(label).sheet.rows)) == named
-    assert list(dict.fromkeys(line.label for line in together(make).lines)) == named
+        assert list(dict.fromkeys(row[0] for row in builder.table(label).sheet.rows)) == named
+    assert list(dict.fromkeys(line.label for line in together(builder).lines)) == named
     titles = [axis.get_title("left") for axis in histograms.weights(report).axes]
     assert titles == [f"{name}: {layer}" for name in named for layer in ("conv1", "fc3")]
 
 
-def test_networks_differ_by_percentile_channels_and_epochs(make):
-    quantize(make, LENET, asked={"percentile": 99.0})
-    quantize(make, LENET, asked={"per_channel": True})
-    quantize(make, LENET, protocol=FULL)
-    assert {runs.name for runs in make.collect().quantized} == {
+def test_networks_differ_by_percentile_channels_and_epochs(builder):
+    quantize(builder, LENET, asked={"percentile": 99.0})
+    quantize(builder, LENET, asked={"per_channel": True})
+    quantize(builder, LENET, protocol=FULL)
+    assert {runs.name for runs in builder.collect().quantized} == {
         "lenet_cifar10, percentile 99.0, per_channel no, epochs 2",
         "lenet_cifar10, percentile 99.9, per_channel yes, epochs 2",
         "lenet_cifar10, percentile 99.9, per_channel no, epochs 3",
     }
 
 
-def test_per_channel_scales_are_separate_rows(make):
-    quantize(make, LENET, asked={"per_channel": True})
-    assert [line.texts[2] for line in together(make).lines[1:5]] == ["layer", "channel"] * 2
+def test_per_channel_scales_are_separate_rows(builder):
+    quantize(builder, LENET, asked={"per_channel": True})
+    assert [line.texts[2] for line in together(builder).lines[1:5]] == ["layer", "channel"] * 2
 
 
-def test_missing_quantization_results_are_noted(make):
-    quantize(make, LENET, reference=None, missing=("torch's own: no compiler",))
-    assert together(make).notes == (
+def test_missing_quantization_results_are_noted(builder):
+    quantize(builder, LENET, reference=None, missing=("torch's own: no compiler",))
+    assert together(builder).notes == (
         "one seed, no deviation (lenet_cifar10)",
         "not found out: torch's own: no compiler (lenet_cifar10)",
     )
-    assert not any("torch" in line.texts[0] for line in together(make).lines)
+    assert not any("torch" in line.texts[0] for line in together(builder).lines)
 
 
-def test_networks_of_one_name_are_labelled_by_group(make):
-    quantize(make, LENET)
-    quantize(make, msgspec.structs.replace(LENET, lr=0.5))
-    names = {line.label for line in together(make).lines}
+def test_networks_of_one_name_are_labelled_by_group(builder):
+    quantize(builder, LENET)
+    quantize(builder, msgspec.structs.replace(LENET, lr=0.5))
+    names = {line.label for line in together(builder).lines}
     assert names == {
         "lenet_cifar10, group 1, single 1-GPU b32",
         "lenet_cifar10, group 2, single 1-GPU b32",
@@ -160,14 +160,14 @@ LATENCY = """\
 | lenet_cifar10 torch int8 |     1 |         1.00 | 0.900 | 1.50 |         0.500 |"""
 
 
-def test_layer_spread_and_latency_tables_match_published(make):
-    quantize(make, LENET)
-    assert squeezed(grid(make.table("quantization-layers")))[: LAYERS.count("\n") + 1] == (
+def test_layer_spread_and_latency_tables_match_published(builder):
+    quantize(builder, LENET)
+    assert squeezed(grid(builder.table("quantization-layers")))[: LAYERS.count("\n") + 1] == (
         squeezed(LAYERS)
     )
-    assert grid(make.table("spreads")).startswith(SPREADS)
-    assert grid(make.table("latency")) == LATENCY
-    shown = {label: make.table(label).on_screen for label in ("quantization-layers", "latency")}
+    assert grid(builder.table("spreads")).startswith(SPREADS)
+    assert grid(builder.table("latency")) == LATENCY
+    shown = {label: builder.table(label).on_screen for label in ("quantization-layers", "latency")}
     assert shown == {"quantization-layers": False, "latency": True}
 
 
@@ -176,26 +176,26 @@ def squeezed(text):
     return [" ".join(line.replace("-", "").split()) for line in text.splitlines()]
 
 
-def test_study_without_quantization_has_no_such_tables(make):
-    make.nine()
-    report = make.collect()
+def test_study_without_quantization_has_no_such_tables(builder):
+    builder.with_published_study()
+    report = builder.collect()
     assert (report.tables, report.quantized) == ((), ())
     assert not {"latency", "spreads"} & {table.label for table in report.groups[0].full}
     assert quantized.quantization(report) is None
     assert histograms.weights(report) is None
 
 
-def test_quantization_table_is_in_every_format(make):
-    quantize(make, LENET)
-    quantize(make, LENET_BIAS)
-    report = make.collect()
+def test_quantization_table_is_in_every_format(builder):
+    quantize(builder, LENET)
+    quantize(builder, LENET_BIAS)
+    report = builder.collect()
     console = Console(width=140, file=io.StringIO())
     show(report, console)
     assert "## All groups together\n\n### Quantization\n" in markdown.document(report)
     assert "lenet_bias_cifar10 │ int8 weights + activations, int32 bias" in console.file.getvalue()
     assert r"\label{tab:quantization}" in latex.document(report)
-    write(report, make.study.report)
-    folder = make.study.report
+    write(report, builder.study.report)
+    folder = builder.study.report
     frame = pd.read_csv(folder / "quantization.csv")
     assert list(frame["network"].unique()) == ["lenet_cifar10", "lenet_bias_cifar10"]
     (table,) = json.loads((folder / "tables.json").read_text())["tables"]
@@ -204,9 +204,9 @@ def test_quantization_table_is_in_every_format(make):
     assert pictures <= {path.name for path in folder.iterdir()}
 
 
-def test_histograms_have_panel_per_layer_and_bound_lines(make):
-    quantize(make, LENET)
-    figure = histograms.activations(make.collect())
+def test_histograms_have_panel_per_layer_and_bound_lines(builder):
+    quantize(builder, LENET)
+    figure = histograms.activations(builder.collect())
     assert [axis.get_title("left") for axis in figure.axes] == ["input", "conv1", "fc3"]
     (bars,) = figure.axes[0].patches
     assert len(bars.get_data().values) == BINS
@@ -215,18 +215,18 @@ def test_histograms_have_panel_per_layer_and_bound_lines(make):
     assert named == ["range", "3-sigma", "percentile"]
     ends = sorted(line.get_xdata()[0] for line in figure.axes[0].lines)
     assert ends == pytest.approx([0.0, 0.7, 0.9, 1.0])
-    assert len(histograms.weights(make.collect()).axes) == 2
-    quantize(make, LENET_BIAS)
+    assert len(histograms.weights(builder.collect()).axes) == 2
+    quantize(builder, LENET_BIAS)
     for draw, titles in ((histograms.weights, 4), (histograms.activations, 6)):
-        places = [axis.get_subplotspec() for axis in draw(make.collect()).axes]
+        places = [axis.get_subplotspec() for axis in draw(builder.collect()).axes]
         assert len(places) == titles
         assert [place.is_first_col() for place in places].count(True) == 2
 
 
-def test_step_plot_has_row_per_step_and_colour_per_network(make):
-    quantize(make, LENET)
-    quantize(make, LENET_BIAS)
-    figure = quantized.quantization(make.collect())
+def test_step_plot_has_row_per_step_and_colour_per_network(builder):
+    quantize(builder, LENET)
+    quantize(builder, LENET_BIAS)
+    figure = quantized.quantization(builder.collect())
     (axis,) = figure.axes
     steps = [text.get_text() for text in axis.get_yticklabels()]
     assert steps[0] == "fp32"

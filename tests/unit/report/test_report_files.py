@@ -15,6 +15,7 @@ from hpml_jobs.errors import HpmlError
 from hpml_jobs.report.collect import write
 from hpml_jobs.report.formats.screen import drawn, show
 from hpml_jobs.slurm.states import Outcome
+from tests.unit.builders import lab_cell, lab_record
 
 FILES = [
     "tables.md",
@@ -43,13 +44,13 @@ FILES = [
 
 
 @pytest.fixture
-def holes(make):
+def incomplete_study(builder):
     """The nine cells with one waiting, one out of memory, one without any trace of success."""
-    make.nine(stall_s=1.5, but=((4, 128), (4, 512), (1, 32)))
-    make.ask(make.cell(4, 128), Outcome.PENDING, "waiting in SLURM as job 17_3 (Resources)")
-    make.ask(make.cell(1, 32), Outcome.FAILED, "failed: 100 % of $HOME & more_#")
-    make.out_of_memory(make.cell(4, 512))
-    return make
+    builder.with_published_study(stall_s=1.5, but=((4, 128), (4, 512), (1, 32)))
+    builder.with_cell(lab_cell(4, 128), Outcome.PENDING, "pending in SLURM as job 17_3 (Resources)")
+    builder.with_cell(lab_cell(1, 32), Outcome.FAILED, "failed: 100 % of $HOME & more_#")
+    builder.with_out_of_memory(lab_cell(4, 512))
+    return builder
 
 
 def screen(report, width):
@@ -58,71 +59,71 @@ def screen(report, width):
     return console.file.getvalue()
 
 
-def test_collect_twice_writes_identical_bytes(holes):
-    folder = holes.study.report
-    paths = write(holes.collect(), folder)
+def test_collect_twice_writes_identical_bytes(incomplete_study):
+    folder = incomplete_study.study.report
+    paths = write(incomplete_study.collect(), folder)
     assert [path.name for path in paths] == FILES
     first = [path.read_bytes() for path in paths]
-    assert [path.read_bytes() for path in write(holes.collect(), folder)] == first
+    assert [path.read_bytes() for path in write(incomplete_study.collect(), folder)] == first
     assert sorted(path.name for path in folder.iterdir()) == sorted(FILES)
 
 
-def test_collect_removes_files_of_dropped_tables(make):
-    make.nine()
-    slug = make.add(make.record(make.cell(2, 32, repeat=1), 30.0))
-    write(make.collect(), make.study.report)
-    assert (make.study.report / "repeats.csv").exists()
-    make.study.cell(slug).record_json.unlink()
-    write(make.collect(), make.study.report)
-    assert not (make.study.report / "repeats.csv").exists()
+def test_collect_removes_files_of_dropped_tables(builder):
+    builder.with_published_study()
+    slug = builder.with_record(lab_record(lab_cell(2, 32, repeat=1), 30.0)).slug
+    write(builder.collect(), builder.study.report)
+    assert (builder.study.report / "repeats.csv").exists()
+    builder.study.cell(slug).record_json.unlink()
+    write(builder.collect(), builder.study.report)
+    assert not (builder.study.report / "repeats.csv").exists()
 
 
-def test_empty_study_can_be_written_and_shown(make):
-    write(make.collect(), make.study.report)
-    assert "has no cells yet" in screen(make.collect(), 80)
+def test_empty_study_can_be_written_and_shown(builder):
+    write(builder.collect(), builder.study.report)
+    assert "has no cells yet" in screen(builder.collect(), 80)
 
 
-def test_unwritable_report_folder_is_one_line_error(make, tmp_path):
+def test_unwritable_report_folder_is_one_line_error(builder, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(HpmlError, match="cannot be written"):
-        write(make.collect(), tmp_path / "file")
+        write(builder.collect(), tmp_path / "file")
 
 
-def test_json_has_unrounded_numbers_baseline_and_missing_cells(holes):
-    write(holes.collect(), holes.study.report)
-    (group,) = json.loads((holes.study.report / "tables.json").read_text())["groups"]
+def test_json_has_unrounded_numbers_baseline_and_missing_cells(incomplete_study):
+    write(incomplete_study.collect(), incomplete_study.study.report)
+    (group,) = json.loads((incomplete_study.study.report / "tables.json").read_text())["groups"]
     two = next(e for e in group["entries"] if (e["gpus"], e["batch_per_gpu"]) == (2, 512))
     assert two["speedup"] == 25.945 / 15.664
     assert two["timing"]["epoch_s"] == 15.664
     assert set(two["residual"]) == {"compute_s", "comm_s", "bus_gb_per_s", "with_loading"}
     assert [entry["batch_per_gpu"] for entry in group["baseline"]] == [32, 128, 512]
     outcomes = {missing["outcome"]: missing["reason"] for missing in group["missing_cells"]}
-    assert outcomes["pending"] == "waiting in SLURM as job 17_3 (Resources)"
+    assert outcomes["pending"] == "pending in SLURM as job 17_3 (Resources)"
     assert set(outcomes) == {"pending", "failed", "oom"}
     captions = {table["label"]: " ".join(table["caption"]) for table in group["tables"]}
     assert captions["table2-ddp"].startswith("Measured, seconds of the instrumented epoch (E2)")
     assert captions["table2r-ddp"].startswith("Lab residual, not measured")
 
 
-def test_table_csv_has_all_columns_unrounded(make):
-    make.nine(stall_s=1.5)
-    make.add(make.record(make.cell(2, 32, strategy=Strategy.DP), 40.0))
-    write(make.collect(), make.study.report)
-    frame = pd.read_csv(make.study.report / "table1.csv")
+def test_table_csv_has_all_columns_unrounded(builder):
+    builder.with_published_study(stall_s=1.5)
+    builder.with_record(lab_record(lab_cell(2, 32, strategy=Strategy.DP), 40.0))
+    write(builder.collect(), builder.study.report)
+    frame = pd.read_csv(builder.study.report / "table1.csv")
     assert list(frame["strategy"]) == ["dp", "dp", "ddp", "ddp", "ddp"]
     assert list(frame["row"]) == ["1-GPU", "2-GPU", "1-GPU", "2-GPU", "4-GPU"]
     last = frame.iloc[-1]
     assert last["batch_512_time_s"] == 15.127
     assert last["batch_512_speedup"] == pytest.approx(25.945 / 15.127, rel=1e-15)
     assert frame["batch_512_time_s"].isna().tolist() == [True, True, False, False, False]
-    assert "batch_32_bus_residual_gb_per_s" in pd.read_csv(make.study.report / "table3.csv")
+    assert "batch_32_bus_residual_gb_per_s" in pd.read_csv(builder.study.report / "table3.csv")
 
 
-def test_cells_csv_has_every_cell_with_its_outcome(holes):
-    slug = holes.ask(holes.cell(8, 32))
-    holes.study.cell(slug).cell_json.write_bytes(b"{")
-    write(holes.collect(), holes.study.report)
-    frame = pd.read_csv(holes.study.report / "cells.csv")
+def test_cells_csv_has_every_cell_with_its_outcome(incomplete_study):
+    slug = incomplete_study.with_cell(lab_cell(8, 32)).slug
+    incomplete_study.study.cell(slug).cell_json.write_bytes(b"{")
+    write(incomplete_study.collect(), incomplete_study.study.report)
+    frame = pd.read_csv(incomplete_study.study.report / "cells.csv")
     assert len(frame) == 10
     assert sorted(frame["outcome"].unique()) == ["failed", "missing", "ok", "oom", "pending"]
     measured = frame[frame["outcome"] == "ok"]
@@ -130,9 +131,9 @@ def test_cells_csv_has_every_cell_with_its_outcome(holes):
     assert measured["train_s"].equals(measured["epoch_s"] - measured["stall_s"])
 
 
-def test_latex_tables_are_complete_and_escaped(holes):
-    write(holes.collect(), holes.study.report)
-    text = (holes.study.report / "tables.tex").read_text()
+def test_latex_tables_are_complete_and_escaped(incomplete_study):
+    write(incomplete_study.collect(), incomplete_study.study.report)
+    text = (incomplete_study.study.report / "tables.tex").read_text()
     assert text.isascii()
     assert text.count(r"\begin{table}") == text.count(r"\end{table}") == 18
     assert r"failed: 100 \% of \$HOME \& more\_\#" in text
@@ -152,19 +153,19 @@ def _captions(text):
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 140])
-def test_screen_lines_fit_console_width(holes, width):
+def test_screen_lines_fit_console_width(incomplete_study, width):
     for batch in (8, 16, 64, 256):
         for gpus in (1, 2, 4):
-            holes.add(holes.record(holes.cell(gpus, batch), 100.0 / gpus))
-    text = screen(holes.collect(), width)
+            incomplete_study.with_record(lab_record(lab_cell(gpus, batch), 100.0 / gpus))
+    text = screen(incomplete_study.collect(), width)
     assert max(map(len, text.splitlines())) <= width
     for batch in (8, 16, 32, 64, 128, 256, 512):
         assert text.count(f"batch {batch} per GPU") == 5
 
 
-def test_screen_has_both_lab_headings(make):
-    make.nine(stall_s=1.5)
-    text = screen(make.collect(), 100)
+def test_screen_has_both_lab_headings(builder):
+    builder.with_published_study(stall_s=1.5)
+    text = screen(builder.collect(), 100)
     expected = """\
 Table 1 │ batch 32 per GPU │ batch 128 per GPU │ batch 512 per GPU
         │ Time(s)  Speedup │  Time(s)  Speedup │  Time(s)  Speedup
@@ -176,17 +177,17 @@ Table 1 │ batch 32 per GPU │ batch 128 per GPU │ batch 512 per GPU
     assert expected in text
 
 
-def test_screen_numbers_are_styled_unlike_separators(make):
-    make.nine()
-    *_, last = drawn(make.table("table1-ddp"), 100)
+def test_screen_numbers_are_styled_unlike_separators(builder):
+    builder.with_published_study()
+    *_, last = drawn(builder.table("table1-ddp"), 100)
     dim = "".join(last.plain[span.start : span.end] for span in last.spans if span.style == "dim")
     assert last.style == ""
     assert dim == " │ " * 3
 
 
-def test_screen_prints_markup_in_reasons_literally(make):
-    make.ask(make.cell(1, 32), Outcome.FAILED, "failed: [bold]x[/bold] [/nonsense]")
-    assert "[bold]x[/bold] [/nonsense]" in screen(make.collect(), 140)
+def test_screen_prints_markup_in_reasons_literally(builder):
+    builder.with_cell(lab_cell(1, 32), Outcome.FAILED, "failed: [bold]x[/bold] [/nonsense]")
+    assert "[bold]x[/bold] [/nonsense]" in screen(builder.collect(), 140)
 
 
 def test_report_package_import_does_not_load_pandas():

@@ -13,6 +13,7 @@ from hpml_jobs.report.formats.markdown import grid
 from hpml_jobs.report.formats.screen import show
 from hpml_jobs.report.plots.accuracy import accuracy as picture
 from hpml_jobs.slurm.states import Outcome
+from tests.unit.builders import lab_cell, lab_record
 
 LAB = {"protocol": Protocol.LAB, "epochs": 5}
 SCALED = Recipe(name="scaled", scaled=True)
@@ -27,15 +28,15 @@ def with_test(record, *accuracies):
     return msgspec.structs.replace(record, ranks=ranks)
 
 
-def large(make, seeds=(0, 1)):
+def large(builder, seeds=(0, 1)):
     """Batch 128 on 1 GPU beside 512 on 2, plain and with a recipe, 5 epochs, two seeds."""
     for seed in seeds:
         more = {**LAB, "evaluate": True, "seed": seed}
-        one = make.record(make.cell(1, 128, **more), 27.0)
-        make.add(with_test(one, 0.70 + 0.01 * seed))
+        one = lab_record(lab_cell(1, 128, **more), 27.0)
+        builder.with_record(with_test(one, 0.70 + 0.01 * seed))
         for recipe, accuracy in ((Recipe(), 0.60), (SCALED, 0.64)):
-            cell = make.cell(2, 512, recipe=recipe, **more)
-            make.add(with_test(make.record(cell, 15.0), accuracy, accuracy + 0.02 * seed))
+            cell = lab_cell(2, 512, recipe=recipe, **more)
+            builder.with_record(with_test(lab_record(cell, 15.0), accuracy, accuracy + 0.02 * seed))
 
 
 TABLE_4 = """\
@@ -57,19 +58,19 @@ def squeezed(text):
     return [" ".join(line.replace("-", "").split()) for line in text.splitlines()]
 
 
-def test_table_4_has_loss_and_accuracy_with_deviations(make):
+def test_table_4_has_loss_and_accuracy_with_deviations(builder):
     """Table 4 has batch, learning rate, loss and accuracies with deviations over seeds."""
-    large(make)
-    assert squeezed(grid(make.table("table4"))) == squeezed(TABLE_4)
-    sheet = make.table("table4").sheet
+    large(builder)
+    assert squeezed(grid(builder.table("table4"))) == squeezed(TABLE_4)
+    sheet = builder.table("table4").sheet
     row = dict(zip(sheet.columns, sheet.rows[0], strict=True))
     assert row["test_accuracy_deviation"] == pytest.approx(0.01 / 2**0.5)
     assert (row["treatment"], row["seeds"], row["train_loss"]) == ("", 2, pytest.approx(1.2))
 
 
-def test_single_seed_has_no_deviation_and_a_note(make):
-    large(make, seeds=(0,))
-    table = make.table("table4")
+def test_single_seed_has_no_deviation_and_a_note(builder):
+    large(builder, seeds=(0,))
+    table = builder.table("table4")
     assert table.lines[0].texts[-1] == "70.00"
     assert table.notes == (
         "one seed, no deviation: single 1-GPU at batch 128; ddp 2-GPU at batch 512; "
@@ -77,58 +78,58 @@ def test_single_seed_has_no_deviation_and_a_note(make):
     )
 
 
-def test_repeats_of_one_seed_count_once_without_deviation(make):
+def test_repeats_of_one_seed_count_once_without_deviation(builder):
     for seed, repeat, accuracy in ((0, 0, 0.50), (0, 1, 0.60), (0, 2, 0.70), (1, 0, 0.62)):
         for gpus in (1, 2) if seed == 0 else (1,):
-            cell = make.cell(gpus, 128, **LAB, evaluate=True, seed=seed, repeat=repeat)
-            make.add(with_test(make.record(cell, 27.0), *[accuracy] * gpus))
-    one, two = make.table("table4").lines
+            cell = lab_cell(gpus, 128, **LAB, evaluate=True, seed=seed, repeat=repeat)
+            builder.with_record(with_test(lab_record(cell, 27.0), *[accuracy] * gpus))
+    one, two = builder.table("table4").lines
     assert (one.texts[3], one.texts[-1]) == ("2", "61.00 ± 1.41")  # of 60 and 62
     assert (two.texts[3], two.texts[-1]) == ("1", "60.00")
     for label in ("table4", "evaluation"):
-        assert make.table(label).notes == ("one seed, no deviation: ddp 2-GPU at batch 128",)
-        assert "one seed has no deviation" in make.table(label).caption[-1]
-    (axis,) = picture(make.collect()).axes
+        assert builder.table(label).notes == ("one seed, no deviation: ddp 2-GPU at batch 128",)
+        assert "one seed has no deviation" in builder.table(label).caption[-1]
+    (axis,) = picture(builder.collect()).axes
     assert len(axis.containers) == 2
 
 
-def test_runs_of_fewer_epochs_are_omitted_and_noted(make):
+def test_runs_of_fewer_epochs_are_omitted_and_noted(builder):
     full = {"protocol": Protocol.FULL, "epochs": 3}
     for seed, more, accuracy in ((0, full, 0.60), (1, full, 0.62), (2, {**LAB, "epochs": 2}, 0.1)):
         for set_epoch in (True, False):
-            cell = make.cell(2, 128, **more, evaluate=True, seed=seed, set_epoch=set_epoch)
-            make.add(with_test(make.record(cell, 15.0), accuracy, accuracy))
+            cell = lab_cell(2, 128, **more, evaluate=True, seed=seed, set_epoch=set_epoch)
+            builder.with_record(with_test(lab_record(cell, 15.0), accuracy, accuracy))
     said = (
         "runs of 2 epochs, left out beside those of 3: "
         "ddp 2-GPU at batch 128; ddp 2-GPU (no set_epoch) at batch 128"
     )
     for label in ("table4", "evaluation", "shuffling", "replicas"):
-        assert make.table(label).notes == (said,)
-    assert make.table("table4").lines[0].texts[-1] == "61.00 ± 1.41"
-    assert make.table("shuffling").lines[0].texts[1:3] == ("3 of 3", "2")
-    assert make.table("replicas").lines[0].texts[:2] == ("3", "2")
-    assert [row[5:8] for row in make.table("evaluation").sheet.rows[:3]] == [
+        assert builder.table(label).notes == (said,)
+    assert builder.table("table4").lines[0].texts[-1] == "61.00 ± 1.41"
+    assert builder.table("shuffling").lines[0].texts[1:3] == ("3 of 3", "2")
+    assert builder.table("replicas").lines[0].texts[:2] == ("3", "2")
+    assert [row[5:8] for row in builder.table("evaluation").sheet.rows[:3]] == [
         (epoch, 2, 2) for epoch in (1, 2, 3)
     ]
-    assert list(drawn(make)) == pytest.approx([30, 40, 50])
+    assert list(drawn(builder)) == pytest.approx([30, 40, 50])
 
 
-def drawn(make):
+def drawn(builder):
     """The accuracies that the picture shows of the first place."""
-    return picture(make.collect()).axes[0].lines[0].get_ydata()
+    return picture(builder.collect()).axes[0].lines[0].get_ydata()
 
 
-def test_outputs_without_classes_show_dash_for_accuracy(make):
-    whole = make.record(make.cell(2, 128, **LAB, evaluate=True), 15.0)
+def test_outputs_without_classes_show_dash_for_accuracy(builder):
+    whole = lab_record(lab_cell(2, 128, **LAB, evaluate=True), 15.0)
     ranks = tuple(
         msgspec.structs.replace(rank, test_accuracy=None, epochs=tuple(map(unclassed, rank.epochs)))
         for rank in whole.ranks
     )
-    make.add(msgspec.structs.replace(whole, ranks=ranks))
-    assert make.table("table4").lines[0].texts[-3:] == ("1.2000", "–", "–")
-    assert make.table("evaluation").lines[0].texts[:6] == ("–",) * 5 + ("1.5000",)
-    assert make.table("replicas").lines[0].texts[2:7] == ("1.200", "–", "–", "–", "–")
-    assert picture(make.collect()) is None
+    builder.with_record(msgspec.structs.replace(whole, ranks=ranks))
+    assert builder.table("table4").lines[0].texts[-3:] == ("1.2000", "–", "–")
+    assert builder.table("evaluation").lines[0].texts[:6] == ("–",) * 5 + ("1.5000",)
+    assert builder.table("replicas").lines[0].texts[2:7] == ("1.200", "–", "–", "–", "–")
+    assert picture(builder.collect()) is None
 
 
 def unclassed(epoch):
@@ -138,28 +139,30 @@ def unclassed(epoch):
     )
 
 
-def test_table_4_names_cells_without_numbers(make):
-    large(make)
-    make.ask(make.cell(4, 512, **LAB, evaluate=True), Outcome.FAILED, "failed: it broke")
-    (note,) = make.table("table4").notes
+def test_table_4_names_cells_without_numbers(builder):
+    large(builder)
+    builder.with_cell(lab_cell(4, 512, **LAB, evaluate=True), Outcome.FAILED, "failed: it broke")
+    (note,) = builder.table("table4").notes
     assert note == "no number, the reason stands under Table 1: ddp 4-GPU at batch 512"
 
 
-def test_table_4_absent_without_evaluation_or_more_epochs(make):
-    make.nine()
-    labels = {table.label for table in make.collect().groups[0].full}
+def test_table_4_absent_without_evaluation_or_more_epochs(builder):
+    builder.with_published_study()
+    labels = {table.label for table in builder.collect().groups[0].full}
     assert not labels & {"table4", "evaluation", "shuffling"}
 
 
-def test_epoch_accuracy_is_weighted_by_rank_samples(make):
-    make.add(make.record(make.cell(1, 128, **LAB, evaluate=True), 27.0))
-    assert squeezed(grid(make.table("evaluation"))) == squeezed(EVALUATION)
-    whole = make.record(make.cell(2, 128, **LAB, evaluate=True), 27.0)
+def test_epoch_accuracy_is_weighted_by_rank_samples(builder):
+    builder.with_record(lab_record(lab_cell(1, 128, **LAB, evaluate=True), 27.0))
+    assert squeezed(grid(builder.table("evaluation"))) == squeezed(EVALUATION)
+    whole = lab_record(lab_cell(2, 128, **LAB, evaluate=True), 27.0)
     counted = zip(whole.ranks, ((10, 200), (70, 100)), strict=True)
-    make.add(msgspec.structs.replace(whole, ranks=tuple(last_share(*one) for one in counted)))
-    two = make.table("evaluation").lines[1]
+    builder.with_record(
+        msgspec.structs.replace(whole, ranks=tuple(last_share(*one) for one in counted))
+    )
+    two = builder.table("evaluation").lines[1]
     assert two.texts[4] == "26.67"  # 80 of 300
-    assert [row[5] for row in make.table("evaluation").sheet.rows] == [1, 2, 3, 4, 5] * 2
+    assert [row[5] for row in builder.table("evaluation").sheet.rows] == [1, 2, 3, 4, 5] * 2
 
 
 def last_share(rank, counted):
@@ -170,15 +173,15 @@ def last_share(rank, counted):
     return msgspec.structs.replace(rank, epochs=(*rank.epochs[:-1], last))
 
 
-def test_shuffling_table_counts_orders_and_answers_q5(make):
+def test_shuffling_table_counts_orders_and_answers_q5(builder):
     """The answer to lab question Q5 uses the numbers of this study."""
     for seed in (0, 1):
-        make.add(make.record(make.cell(1, 128, **LAB, seed=seed), 27.0))
+        builder.with_record(lab_record(lab_cell(1, 128, **LAB, seed=seed), 27.0))
         for set_epoch, accuracy in ((True, 0.70), (False, 0.60)):
-            cell = make.cell(2, 128, **LAB, seed=seed, set_epoch=set_epoch)
+            cell = lab_cell(2, 128, **LAB, seed=seed, set_epoch=set_epoch)
             accuracies = (accuracy, accuracy + 0.02 * seed)
-            make.add(with_test(make.record(cell, 15.0), *accuracies))
-    table = make.table("shuffling")
+            builder.with_record(with_test(lab_record(cell, 15.0), *accuracies))
+    table = builder.table("shuffling")
     assert [(line.label, *line.texts[:3]) for line in table.lines] == [
         ("single 1-GPU b128", "not needed", "5 of 5", "2"),
         ("ddp 2-GPU b128", "yes", "5 of 5", "2"),
@@ -192,37 +195,37 @@ def test_shuffling_table_counts_orders_and_answers_q5(make):
     )
 
 
-def test_shuffling_single_seed_with_repeats_claims_nothing(make):
+def test_shuffling_single_seed_with_repeats_claims_nothing(builder):
     for repeat, set_epoch in ((0, True), (1, True), (0, False), (1, False)):
-        cell = make.cell(2, 128, **LAB, repeat=repeat, set_epoch=set_epoch)
+        cell = lab_cell(2, 128, **LAB, repeat=repeat, set_epoch=set_epoch)
         accuracy = (0.70 if set_epoch else 0.60) + 0.01 * repeat
-        make.add(with_test(make.record(cell, 15.0), accuracy, accuracy))
-    assert make.table("shuffling").answer.endswith(
+        builder.with_record(with_test(lab_record(cell, 15.0), accuracy, accuracy))
+    assert builder.table("shuffling").answer.endswith(
         "test accuracy in % 60.50 against 70.50 (one seed cannot tell)."
     )
 
 
-def test_shuffling_unknown_order_is_not_counted(make):
-    whole = make.record(make.cell(2, 128, **LAB, set_epoch=False), 15.0)
+def test_shuffling_unknown_order_is_not_counted(builder):
+    whole = lab_record(lab_cell(2, 128, **LAB, set_epoch=False), 15.0)
     bare = tuple(msgspec.structs.replace(epoch, order="") for epoch in whole.ranks[0].epochs)
     first = msgspec.structs.replace(whole.ranks[0], epochs=bare)
-    make.add(msgspec.structs.replace(whole, ranks=(first, whole.ranks[1])))
-    table = make.table("shuffling")
+    builder.with_record(msgspec.structs.replace(whole, ranks=(first, whole.ranks[1])))
+    table = builder.table("shuffling")
     assert table.lines[0].texts[1] == "–"
     assert table.answer.endswith(
         "unknown orders of a rank; no cell with set_epoch stands beside it."
     )
 
 
-def test_replicas_table_with_sync_buffers_answers_q7(make):
+def test_replicas_table_with_sync_buffers_answers_q7(builder):
     """Cells with sync_buffers= set answer lab question Q7: are gradients alone enough?"""
-    equal = make.record(make.cell(2, 512, **LAB), 15.0)
+    equal = lab_record(lab_cell(2, 512, **LAB), 15.0)
     ranks = tuple(msgspec.structs.replace(rank, buffers_hash="0ff") for rank in equal.ranks)
-    make.add(msgspec.structs.replace(equal, ranks=ranks))
-    off = make.record(make.cell(2, 512, **LAB, sync_buffers=SyncBuffers.OFF), 15.0)
-    make.add(with_test(off, 0.52, 0.58))
-    make.add(make.record(make.cell(2, 512, **LAB, strategy=Strategy.ALLREDUCE), 15.0))
-    table = make.table("replicas")
+    builder.with_record(msgspec.structs.replace(equal, ranks=ranks))
+    off = lab_record(lab_cell(2, 512, **LAB, sync_buffers=SyncBuffers.OFF), 15.0)
+    builder.with_record(with_test(off, 0.52, 0.58))
+    builder.with_record(lab_record(lab_cell(2, 512, **LAB, strategy=Strategy.ALLREDUCE), 15.0))
+    table = builder.table("replicas")
     assert table.on_screen
     assert table.answer == (
         "Would gradients alone be enough (lab Q7)? They keep the parameters equal, not "
@@ -233,23 +236,23 @@ def test_replicas_table_with_sync_buffers_answers_q7(make):
     )
 
 
-def test_replicas_caption_gives_means_over_seeds(make):
+def test_replicas_caption_gives_means_over_seeds(builder):
     for repeat in range(5):
-        make.add(make.record(make.cell(2, 512, **LAB, repeat=repeat), 15.0))
-    caption = " ".join(make.table("replicas").caption)
+        builder.with_record(lab_record(lab_cell(2, 512, **LAB, repeat=repeat), 15.0))
+    caption = " ".join(builder.table("replicas").caption)
     assert "Mean and sample standard deviation over seeds" in caption
     assert "Median" not in caption
 
 
-def test_replicas_table_without_sync_buffers_has_no_answer(make):
-    make.nine()
-    assert (make.table("replicas").answer, make.table("replicas").on_screen) == ("", False)
+def test_replicas_table_without_sync_buffers_has_no_answer(builder):
+    builder.with_published_study()
+    assert (builder.table("replicas").answer, builder.table("replicas").on_screen) == ("", False)
 
 
-def test_answer_precedes_its_table_in_every_format(make):
-    large(make)
-    make.add(make.record(make.cell(2, 128, **LAB, set_epoch=False), 15.0))
-    report = make.collect()
+def test_answer_precedes_its_table_in_every_format(builder):
+    large(builder)
+    builder.with_record(lab_record(lab_cell(2, 128, **LAB, set_epoch=False), 15.0))
+    report = builder.collect()
     console = Console(width=110, file=io.StringIO())
     show(report, console)
     for text in (markdown.document(report), console.file.getvalue()):
@@ -261,8 +264,8 @@ def test_answer_precedes_its_table_in_every_format(make):
 
 
 @pytest.mark.parametrize("width", [80, 110])
-def test_many_epochs_fit_console_width(make, width):
-    large(make)
+def test_many_epochs_fit_console_width(builder, width):
+    large(builder)
     console = Console(width=width, file=io.StringIO())
-    show(make.collect(), console)
+    show(builder.collect(), console)
     assert max(map(len, console.file.getvalue().splitlines())) <= width

@@ -8,6 +8,7 @@ from hpml_jobs.core.cell import Strategy, SyncBuffers
 from hpml_jobs.core.recipe import Recipe
 from hpml_jobs.report.collect import write
 from hpml_jobs.report.formats.markdown import grid
+from tests.unit.builders import lab_cell, lab_record
 
 WARMUP = Recipe(name="warmup", scaled=True, warmup_epochs=2.0)
 
@@ -21,62 +22,66 @@ TABLE_1 = """\
 | 4-GPU (warmup 2) |             20.00 |    1.30 |"""
 
 
-def large(make):
+def large(builder):
     """The cells at batch 512, and one with a recipe at 4 GPUs."""
-    make.nine(but=tuple((n, b) for n in (1, 2, 4) for b in (32, 128)))
-    make.add(make.record(make.cell(4, 512, recipe=WARMUP), 20.0))
+    builder.with_published_study(but=tuple((n, b) for n in (1, 2, 4) for b in (32, 128)))
+    builder.with_record(lab_record(lab_cell(4, 512, recipe=WARMUP), 20.0))
 
 
-def test_treated_cell_has_its_own_row_in_the_same_table(make):
-    large(make)
-    report = make.collect()
+def test_treated_cell_has_its_own_row_in_the_same_table(builder):
+    large(builder)
+    report = builder.collect()
     assert len(report.groups) == 1
-    assert grid(make.table("table1-ddp")) == TABLE_1
-    labels = [line.label for line in make.table("scaling").lines]
+    assert grid(builder.table("table1-ddp")) == TABLE_1
+    labels = [line.label for line in builder.table("scaling").lines]
     assert labels[-1] == "ddp 4-GPU (warmup 2) b512"
 
 
-def test_treated_single_cell_is_no_baseline(make):
-    large(make)
-    make.add(make.record(make.cell(1, 512, recipe=WARMUP), 30.0))
-    first, *_ = make.collect().groups[0].entries
+def test_treated_single_cell_is_no_baseline(builder):
+    large(builder)
+    builder.with_record(lab_record(lab_cell(1, 512, recipe=WARMUP), 30.0))
+    first, *_ = builder.collect().groups[0].entries
     assert (first.timing.epoch_s, first.is_baseline) == (25.945, True)
-    own = make.table("table1-single")
+    own = builder.table("table1-single")
     assert [line.texts for line in own.lines] == [("25.95", "1"), ("30.00", "0.865")]
     assert own.lines[1].label == "1-GPU (warmup 2)"
 
 
-def test_treated_cell_alone_notes_missing_baseline(make):
-    make.add(make.record(make.cell(1, 512, recipe=WARMUP), 30.0))
-    assert make.table("table1-single").notes == ("no single-GPU cell at batch 512: not asked for",)
+def test_treated_cell_alone_notes_missing_baseline(builder):
+    builder.with_record(lab_record(lab_cell(1, 512, recipe=WARMUP), 30.0))
+    assert builder.table("table1-single").notes == (
+        "no single-GPU cell at batch 512: not asked for",
+    )
 
 
-def test_strategies_are_compared_within_one_treatment(make):
+def test_strategies_are_compared_within_one_treatment(builder):
     for seed in (0, 1):
-        make.add(make.record(make.cell(2, 128, seed=seed), 20.0))
-        off = make.cell(2, 128, seed=seed, sync_buffers=SyncBuffers.OFF)
-        make.add(make.record(off, 19.0))
-    assert "compared" not in [table.label for table in make.collect().groups[0].full]
-    cell = make.cell(2, 128, recipe=WARMUP)
-    make.add(make.record(cell, 18.0))
-    make.add(make.record(make.cell(2, 128, recipe=WARMUP, strategy=Strategy.ALLREDUCE), 21.0))
-    (line,) = make.table("compared").lines
+        builder.with_record(lab_record(lab_cell(2, 128, seed=seed), 20.0))
+        off = lab_cell(2, 128, seed=seed, sync_buffers=SyncBuffers.OFF)
+        builder.with_record(lab_record(off, 19.0))
+    assert "compared" not in [table.label for table in builder.collect().groups[0].full]
+    cell = lab_cell(2, 128, recipe=WARMUP)
+    builder.with_record(lab_record(cell, 18.0))
+    builder.with_record(
+        lab_record(lab_cell(2, 128, recipe=WARMUP, strategy=Strategy.ALLREDUCE), 21.0)
+    )
+    (line,) = builder.table("compared").lines
     assert line.label == "2-GPU (warmup 2) b128"
 
 
-def test_csv_tables_and_json_name_the_treatment(make):
-    large(make)
-    write(make.collect(), make.study.report)
+def test_csv_tables_and_json_name_the_treatment(builder):
+    large(builder)
+    write(builder.collect(), builder.study.report)
     for name in ("table1", "table2", "table3", "scaling", "messages", "replicas", "cells"):
-        found = pd.read_csv(make.study.report / f"{name}.csv", keep_default_na=False)
+        found = pd.read_csv(builder.study.report / f"{name}.csv", keep_default_na=False)
         assert "warmup 2" in set(found["treatment"]), name
-    (group,) = json.loads((make.study.report / "tables.json").read_text())["groups"]
+    (group,) = json.loads((builder.study.report / "tables.json").read_text())["groups"]
     treated = {entry["treatment"] for entry in group["entries"]}
     assert treated == {"", "warmup 2"}
 
 
-def test_messages_caption_covers_every_treatment(make):
-    make.add(make.record(make.cell(2, 128), 20.0))
-    off = make.record(make.cell(2, 128, sync_buffers=SyncBuffers.OFF), 20.0)
-    make.add(off)
-    assert "ddp (buffers off): " in make.table("messages").caption[1]
+def test_messages_caption_covers_every_treatment(builder):
+    builder.with_record(lab_record(lab_cell(2, 128), 20.0))
+    off = lab_record(lab_cell(2, 128, sync_buffers=SyncBuffers.OFF), 20.0)
+    builder.with_record(off)
+    assert "ddp (buffers off): " in builder.table("messages").caption[1]

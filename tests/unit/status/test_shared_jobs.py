@@ -8,69 +8,73 @@ import pytest
 from hpml_jobs.slurm.states import Outcome
 from tests.unit.conftest import FakeSlurm
 from tests.unit.slurm_output import SUBMITTED, sacct_line, squeue_line
-from tests.unit.study_builder import Made
+from tests.unit.study_builder import StudyBuilder
 
 JOB = "17"
 
 
 @pytest.fixture
-def pack(slurm: FakeSlurm, working_folder: Path) -> Made:
+def pack(slurm: FakeSlurm, working_folder: Path) -> StudyBuilder:
     """Three cells of one job."""
-    made = Made(working_folder / "outputs", 32, 64, 128)
-    made.send(b32=JOB, b64=JOB, b128=JOB)
-    return made
+    builder = StudyBuilder(working_folder / "outputs" / "mine").with_batches(32, 64, 128)
+    builder.sent_as(JOB, JOB, JOB)
+    return builder
 
 
 @pytest.fixture
-def ladder(slurm: FakeSlurm, working_folder: Path) -> Made:
+def ladder(slurm: FakeSlurm, working_folder: Path) -> StudyBuilder:
     """Three rungs of one ladder."""
-    made = Made(working_folder / "outputs", 32, 128, 512, ladder=True)
-    made.send(b32=JOB, b128=JOB, b512=JOB)
-    return made
+    builder = StudyBuilder(working_folder / "outputs" / "mine").with_batches(
+        32, 128, 512, ladder=True
+    )
+    builder.sent_as(JOB, JOB, JOB)
+    return builder
 
 
-def test_running_shared_job_state_follows_each_attempt(slurm: FakeSlurm, pack: Made) -> None:
+def test_running_shared_job_state_follows_each_attempt(
+    slurm: FakeSlurm, pack: StudyBuilder
+) -> None:
     slurm.set_output("squeue", squeue_line(JOB, "RUNNING", node="gr001"))
-    pack.end(32, JOB, Outcome.FAILED, "rank 1: no")
-    pack.begin(64, JOB)
+    pack.end_attempt(32, JOB, Outcome.FAILED, "rank 1: no")
+    pack.begin_attempt(64, JOB)
     assert pack.outcomes() == [Outcome.FAILED, Outcome.RUNNING, Outcome.PENDING]
-    assert pack.states()[32].reason == "rank 1: no"
-    assert pack.states()[64].doing == "starting"
-    assert pack.states()[128].reason == "its turn in job 17 has not come"
-    pack.end(64, JOB, Outcome.OK)
-    assert pack.states()[64].recorded
-    assert pack.states()[64].minutes == 20  # its own limit, not the pack's
+    assert pack.states_by_batch()[32].reason == "rank 1: no"
+    assert pack.states_by_batch()[64].doing == "starting"
+    assert pack.states_by_batch()[128].reason == "its turn in job 17 has not come"
+    pack.end_attempt(64, JOB, Outcome.OK)
+    assert pack.states_by_batch()[64].recorded
+    assert pack.states_by_batch()[64].minutes == 20  # its own limit, not the pack's
 
 
-def test_pending_shared_job_leaves_all_cells_pending(slurm: FakeSlurm, pack: Made) -> None:
+def test_pending_shared_job_leaves_all_cells_pending(slurm: FakeSlurm, pack: StudyBuilder) -> None:
     slurm.set_output("squeue", squeue_line(JOB, "PENDING", "Priority"))
     assert pack.outcomes() == [Outcome.PENDING] * 3
 
 
-def test_requeued_job_ignores_ends_of_earlier_run(slurm: FakeSlurm, pack: Made) -> None:
-    pack.end(32, JOB, Outcome.CANCELLED, "the job was told to stop (SIGTERM)")
-    pack.end(64, JOB, Outcome.OK)
+def test_requeued_job_ignores_ends_of_earlier_run(slurm: FakeSlurm, pack: StudyBuilder) -> None:
+    pack.end_attempt(32, JOB, Outcome.CANCELLED, "the job was told to stop (SIGTERM)")
+    pack.end_attempt(64, JOB, Outcome.OK)
     slurm.set_output("squeue", squeue_line(JOB, "PENDING", "BeginTime"))
     assert pack.outcomes() == [Outcome.PENDING, Outcome.OK, Outcome.PENDING]
     slurm.set_output("squeue", squeue_line(JOB, "RUNNING", node="gr001", start=str(SUBMITTED)))
-    about = pack.study.cell(pack.cells[32].slug).attempt(f"{JOB}.r0").about
+    about = pack.folder(32).attempt(f"{JOB}.r0").about
     os.utime(about, (SUBMITTED - 300, SUBMITTED - 300))
     assert pack.outcomes() == [Outcome.PENDING, Outcome.OK, Outcome.PENDING]
     os.utime(about)  # a requeue so fast that clocks do not tell the runs apart
     assert pack.outcomes()[0] is Outcome.CANCELLED
-    pack.begin(128, JOB, restart=1)
+    pack.begin_attempt(128, JOB, restart=1)
     assert pack.outcomes() == [Outcome.PENDING, Outcome.OK, Outcome.RUNNING]
-    pack.begin(32, JOB, restart=1)
+    pack.begin_attempt(32, JOB, restart=1)
     assert pack.outcomes() == [Outcome.RUNNING, Outcome.OK, Outcome.RUNNING]
-    assert pack.states()[32].restarts == 1
+    assert pack.states_by_batch()[32].restarts == 1
 
 
-def test_record_not_visible_yet_is_awaited(slurm: FakeSlurm, pack: Made) -> None:
+def test_record_not_visible_yet_is_awaited(slurm: FakeSlurm, pack: StudyBuilder) -> None:
     slurm.set_output("squeue", squeue_line(JOB, "RUNNING", node="gr001"))
-    pack.end(32, JOB, Outcome.OK)
-    pack.study.cell(pack.cells[32].slug).record_json.unlink()
+    pack.end_attempt(32, JOB, Outcome.OK)
+    pack.folder(32).record_json.unlink()
     assert pack.outcomes()[0] is Outcome.RUNNING
-    assert "its record is not visible yet" in pack.states()[32].reason
+    assert "its record is not visible yet" in pack.states_by_batch()[32].reason
 
 
 @pytest.mark.parametrize(
@@ -85,83 +89,86 @@ def test_record_not_visible_yet_is_awaited(slurm: FakeSlurm, pack: Made) -> None
     ],
 )
 def test_finished_job_ends_cells_not_started(
-    slurm: FakeSlurm, pack: Made, told: str, cut: Outcome, never: Outcome
+    slurm: FakeSlurm, pack: StudyBuilder, told: str, cut: Outcome, never: Outcome
 ) -> None:
     slurm.set_output("sacct", sacct_line(JOB, told))
-    pack.end(32, JOB, Outcome.FAILED, "rank 1: no")
-    pack.begin(64, JOB)
+    pack.end_attempt(32, JOB, Outcome.FAILED, "rank 1: no")
+    pack.begin_attempt(64, JOB)
     assert pack.outcomes() == [Outcome.FAILED, cut, never]
-    assert "before its turn" in pack.states()[128].reason
-    assert "rank 1: no" in pack.states()[32].reason
+    assert "before its turn" in pack.states_by_batch()[128].reason
+    assert "rank 1: no" in pack.states_by_batch()[32].reason
 
 
-def test_job_timeout_outranks_wrapper_report(slurm: FakeSlurm, pack: Made) -> None:
+def test_job_timeout_outranks_wrapper_report(slurm: FakeSlurm, pack: StudyBuilder) -> None:
     slurm.set_output("sacct", sacct_line(JOB, "TIMEOUT"))
-    pack.end(32, JOB, Outcome.CANCELLED, "the job was told to stop (SIGTERM)")
+    pack.end_attempt(32, JOB, Outcome.CANCELLED, "the job was told to stop (SIGTERM)")
     assert pack.outcomes()[0] is Outcome.TIMEOUT
 
 
-def test_oom_killer_is_found_in_log_of_the_cells_step(slurm: FakeSlurm, pack: Made) -> None:
+def test_oom_killer_is_found_in_log_of_the_cells_step(slurm: FakeSlurm, pack: StudyBuilder) -> None:
     slurm.set_output("squeue", squeue_line(JOB, "RUNNING", node="gr001"))
-    pack.end(32, JOB, Outcome.FAILED, "rank 0 killed by signal 9 (out of memory?)")
-    pack.end(64, JOB, Outcome.FAILED, "rank 0 killed by signal 9 (out of memory?)")
+    pack.end_attempt(32, JOB, Outcome.FAILED, "rank 0 killed by signal 9 (out of memory?)")
+    pack.end_attempt(64, JOB, Outcome.FAILED, "rank 0 killed by signal 9 (out of memory?)")
     words = "slurmstepd: error: Detected 1 oom-kill event(s) in StepId=17.0.\n"
-    (pack.study.slurm / f"{JOB}_{pack.cells[64].slug}_log.err").write_text(words)
+    (pack.study.slurm / f"{JOB}_{pack.folder(64).slug}_log.err").write_text(words)
     assert pack.outcomes()[:2] == [Outcome.FAILED, Outcome.OOM]
 
 
-def test_job_outcome_is_no_warning_for_finished_cell(slurm: FakeSlurm, pack: Made) -> None:
+def test_job_outcome_is_no_warning_for_finished_cell(slurm: FakeSlurm, pack: StudyBuilder) -> None:
     slurm.set_output("sacct", sacct_line(JOB, "TIMEOUT"))
-    pack.end(32, JOB, Outcome.OK)
-    assert (pack.states()[32].outcome, pack.states()[32].warning) == (Outcome.OK, "")
+    pack.end_attempt(32, JOB, Outcome.OK)
+    assert (pack.states_by_batch()[32].outcome, pack.states_by_batch()[32].warning) == (
+        Outcome.OK,
+        "",
+    )
 
 
 # ---- ladders ----
 
 
-def test_ladder_batches_above_oom_are_not_tried(slurm: FakeSlurm, ladder: Made) -> None:
+def test_ladder_batches_above_oom_are_not_tried(slurm: FakeSlurm, ladder: StudyBuilder) -> None:
     slurm.set_output("sacct", sacct_line(JOB, "COMPLETED"))
-    ladder.end(32, JOB, Outcome.OK)
-    ladder.end(128, JOB, Outcome.OOM, "rank 0: out of memory")
+    ladder.end_attempt(32, JOB, Outcome.OK)
+    ladder.end_attempt(128, JOB, Outcome.OOM, "rank 0: out of memory")
     assert ladder.outcomes() == [Outcome.OK, Outcome.OOM, Outcome.OOM]
-    top = ladder.states()[512]
+    top = ladder.states_by_batch()[512]
     assert (top.untried, top.recorded) == (True, False)
     assert "batch 128 ran out of memory" in top.reason
-    assert not ladder.states()[128].untried
+    assert not ladder.states_by_batch()[128].untried
 
 
-def test_failed_ladder_names_the_failing_batch(slurm: FakeSlurm, ladder: Made) -> None:
+def test_failed_ladder_names_the_failing_batch(slurm: FakeSlurm, ladder: StudyBuilder) -> None:
     slurm.set_output("sacct", sacct_line(JOB, "FAILED", "1:0"))
-    ladder.end(32, JOB, Outcome.FAILED, "rank 1: no")
+    ladder.end_attempt(32, JOB, Outcome.FAILED, "rank 1: no")
     assert ladder.outcomes() == [Outcome.FAILED, Outcome.MISSING, Outcome.MISSING]
-    assert ladder.states()[512].reason == "the ladder ended at batch 32 (failed)"
-    assert not ladder.states()[512].untried
+    assert ladder.states_by_batch()[512].reason == "the ladder ended at batch 32 (failed)"
+    assert not ladder.states_by_batch()[512].untried
 
 
-def test_resubmitted_ladder_cell_is_pending(slurm: FakeSlurm, ladder: Made) -> None:
+def test_resubmitted_ladder_cell_is_pending(slurm: FakeSlurm, ladder: StudyBuilder) -> None:
     slurm.set_output("sacct", sacct_line(JOB, "COMPLETED"))
-    ladder.end(32, JOB, Outcome.OOM, "rank 0: out of memory")
-    ladder.send(b512="18")
+    ladder.end_attempt(32, JOB, Outcome.OOM, "rank 0: out of memory")
+    ladder.sent_as("18", batches=(512,))
     slurm.set_output("squeue", squeue_line("18", "PENDING", "Priority"))
     assert ladder.outcomes() == [Outcome.OOM, Outcome.OOM, Outcome.PENDING]
 
 
-def test_running_ladder_leaves_next_cells_pending(slurm: FakeSlurm, ladder: Made) -> None:
+def test_running_ladder_leaves_next_cells_pending(slurm: FakeSlurm, ladder: StudyBuilder) -> None:
     slurm.set_output("squeue", squeue_line(JOB, "RUNNING", node="gr001"))
-    ladder.end(32, JOB, Outcome.OK)
-    ladder.begin(128, JOB)
+    ladder.end_attempt(32, JOB, Outcome.OK)
+    ladder.begin_attempt(128, JOB)
     assert ladder.outcomes() == [Outcome.OK, Outcome.RUNNING, Outcome.PENDING]
 
 
-def test_shared_job_cell_has_its_own_times(slurm: FakeSlurm, pack: Made) -> None:
+def test_shared_job_cell_has_its_own_times(slurm: FakeSlurm, pack: StudyBuilder) -> None:
     """A cell's times are those of its attempt, not of the job that it shared."""
     slurm.set_output("sacct", sacct_line(JOB, "FAILED", "1:0"))
-    pack.end(32, JOB, Outcome.OK)
-    pack.end(64, JOB, Outcome.FAILED, "rank 1: no")
-    states = pack.states()
-    attempt = pack.study.cell(pack.cells[32].slug).attempt(f"{JOB}.r0")
+    pack.end_attempt(32, JOB, Outcome.OK)
+    pack.end_attempt(64, JOB, Outcome.FAILED, "rank 1: no")
+    states = pack.states_by_batch()
+    attempt = pack.folder(32).attempt(f"{JOB}.r0")
     own_s = attempt.end.stat().st_mtime - attempt.about.stat().st_mtime
     assert states[32].elapsed_s == pytest.approx(own_s)
     assert states[128].elapsed_s is None  # its turn never came
-    pack.send(b64="18")  # the other one is sent again, and is alone in its job
-    assert (pack.states()[32].warning, states[32].warning) == ("", "")
+    pack.sent_as("18", batches=(64,))  # the other one is sent again, and is alone in its job
+    assert (pack.states_by_batch()[32].warning, states[32].warning) == ("", "")

@@ -13,7 +13,7 @@ from hpml_jobs.status.watch import watch_study
 from hpml_jobs.study.cell_state import CellState
 from tests.unit.conftest import FakeSlurm
 from tests.unit.slurm_output import sacct_line, squeue_line
-from tests.unit.study_builder import Made
+from tests.unit.study_builder import StudyBuilder
 
 JOB = "17_0"
 DISABLED = "Slurm accounting storage is disabled\n"
@@ -21,10 +21,10 @@ GONE = "slurm_load_jobs error: Unable to contact slurm controller (connect failu
 
 
 @pytest.fixture
-def made(slurm: FakeSlurm, working_folder: Path) -> Made:
+def builder(slurm: FakeSlurm, working_folder: Path) -> StudyBuilder:
     """Two cells of one array."""
-    study = Made(working_folder / "outputs", 32, 64)
-    study.send(b32=JOB, b64="17_1")
+    study = StudyBuilder(working_folder / "outputs" / "mine").with_batches(32, 64)
+    study.sent_as(JOB, "17_1")
     return study
 
 
@@ -37,129 +37,146 @@ def silent(slurm: FakeSlurm) -> None:
     slurm.set_output("sacct", err="sacct: error: Problem talking to the database\n", code=1)
 
 
-def test_missing_squeue_differs_from_unresponsive_one(slurm: FakeSlurm, made: Made) -> None:
-    assert not standing(made.study).seen.silent
+def test_missing_squeue_differs_from_unresponsive_one(
+    slurm: FakeSlurm, builder: StudyBuilder
+) -> None:
+    assert not standing(builder.study).seen.silent
     silent(slurm)
-    assert standing(made.study).seen.silent
+    assert standing(builder.study).seen.silent
     slurm.remove_command("squeue")
-    seen = standing(made.study).seen
+    seen = standing(builder.study).seen
     assert (seen.no_squeue, bool(seen.no_queue), seen.silent) == (True, True, False)
 
 
-def test_outcome_from_squeue_is_kept_without_accounting(slurm: FakeSlurm, made: Made) -> None:
+def test_outcome_from_squeue_is_kept_without_accounting(
+    slurm: FakeSlurm, builder: StudyBuilder
+) -> None:
     without_accounting(slurm)
     ended = squeue_line(JOB, "TIMEOUT", node="gr001") + squeue_line("17_1", "FAILED", node="gr002")
     slurm.set_output("squeue", ended)
-    assert made.outcomes() == [Outcome.TIMEOUT, Outcome.FAILED]
+    assert builder.outcomes() == [Outcome.TIMEOUT, Outcome.FAILED]
     slurm.set_output("squeue")  # forgotten after MinJobAge
-    assert made.outcomes() == [Outcome.TIMEOUT, Outcome.FAILED]
-    assert made.states()[32].elapsed_s == 60
+    assert builder.outcomes() == [Outcome.TIMEOUT, Outcome.FAILED]
+    assert builder.states_by_batch()[32].elapsed_s == 60
     silent(slurm)
-    assert made.outcomes() == [Outcome.TIMEOUT, Outcome.FAILED]
+    assert builder.outcomes() == [Outcome.TIMEOUT, Outcome.FAILED]
 
 
-def test_vanished_job_without_accounting_is_missing(slurm: FakeSlurm, made: Made) -> None:
+def test_vanished_job_without_accounting_is_missing(
+    slurm: FakeSlurm, builder: StudyBuilder
+) -> None:
     without_accounting(slurm)
     slurm.set_output("squeue", squeue_line(JOB, "RUNNING", node="gr001"))
-    made.end(64, "17_1", Outcome.FAILED, "rank 0: no")
-    assert made.outcomes() == [Outcome.RUNNING, Outcome.FAILED]
+    builder.end_attempt(64, "17_1", Outcome.FAILED, "rank 0: no")
+    assert builder.outcomes() == [Outcome.RUNNING, Outcome.FAILED]
     slurm.set_output("squeue")
-    assert made.outcomes() == [Outcome.MISSING, Outcome.FAILED]
-    reason = made.states()[32].reason
+    assert builder.outcomes() == [Outcome.MISSING, Outcome.FAILED]
+    reason = builder.states_by_batch()[32].reason
     assert "is over (running when it was seen last) and left no record" in reason
     assert "accounting storage is disabled" in reason
 
 
-def test_unresponsive_controller_is_unknown_since_last_answer(slurm: FakeSlurm, made: Made) -> None:
+def test_unresponsive_controller_is_unknown_since_last_answer(
+    slurm: FakeSlurm, builder: StudyBuilder
+) -> None:
     slurm.set_output(
         "squeue", squeue_line(JOB, "RUNNING", node="gr001") + squeue_line("17_1", "PENDING")
     )
-    assert made.outcomes() == [Outcome.RUNNING, Outcome.PENDING]
-    at = time.strftime("%H:%M", time.localtime((made.study.root / "seen.json").stat().st_mtime))
+    assert builder.outcomes() == [Outcome.RUNNING, Outcome.PENDING]
+    at = time.strftime("%H:%M", time.localtime((builder.study.root / "seen.json").stat().st_mtime))
     silent(slurm)
-    assert made.outcomes() == [Outcome.UNKNOWN, Outcome.UNKNOWN]
-    assert made.states()[32].reason.startswith(
+    assert builder.outcomes() == [Outcome.UNKNOWN, Outcome.UNKNOWN]
+    assert builder.states_by_batch()[32].reason.startswith(
         f"unknown since {at} (running then): squeue: slurm_load_jobs error: Unable to contact"
     )
-    assert "(pending then)" in made.states()[64].reason
-    made.end(32, JOB, Outcome.OK)
-    assert made.outcomes()[0] is Outcome.OK
+    assert "(pending then)" in builder.states_by_batch()[64].reason
+    builder.end_attempt(32, JOB, Outcome.OK)
+    assert builder.outcomes()[0] is Outcome.OK
 
 
-def test_stop_while_slurm_is_unresponsive_may_be_requeue(slurm: FakeSlurm, made: Made) -> None:
+def test_stop_while_slurm_is_unresponsive_may_be_requeue(
+    slurm: FakeSlurm, builder: StudyBuilder
+) -> None:
     silent(slurm)
-    made.end(32, JOB, Outcome.CANCELLED, "the job was told to stop (SIGTERM)")
-    assert made.outcomes()[0] is Outcome.UNKNOWN
+    builder.end_attempt(32, JOB, Outcome.CANCELLED, "the job was told to stop (SIGTERM)")
+    assert builder.outcomes()[0] is Outcome.UNKNOWN
     slurm.set_output("squeue")
-    assert made.outcomes()[0] is Outcome.CANCELLED
+    assert builder.outcomes()[0] is Outcome.CANCELLED
 
 
-def test_cache_is_written_only_on_change(slurm: FakeSlurm, made: Made) -> None:
+def test_cache_is_written_only_on_change(slurm: FakeSlurm, builder: StudyBuilder) -> None:
     slurm.set_output("squeue", squeue_line(JOB, "PENDING", "Priority"))
-    made.states()
-    path = made.study.root / "seen.json"
+    builder.states_by_batch()
+    path = builder.study.root / "seen.json"
     first = path.stat().st_ino
     slurm.set_output("squeue", squeue_line(JOB, "PENDING", "Resources"))
-    made.states()
+    builder.states_by_batch()
     assert path.stat().st_ino == first  # a whole new file would be another one
     slurm.set_output("squeue", squeue_line(JOB, "RUNNING", node="gr001"))
-    made.states()
+    builder.states_by_batch()
     assert path.stat().st_ino != first
 
 
 @pytest.mark.parametrize("content", ["", "{", '{"17_0": 3}'])
-def test_unreadable_cache_is_ignored(slurm: FakeSlurm, made: Made, content: str) -> None:
-    (made.study.root / "seen.json").write_text(content)
+def test_unreadable_cache_is_ignored(slurm: FakeSlurm, builder: StudyBuilder, content: str) -> None:
+    (builder.study.root / "seen.json").write_text(content)
     silent(slurm)
-    assert made.outcomes()[0] is Outcome.UNKNOWN
-    assert "(running then)" not in made.states()[32].reason
+    assert builder.outcomes()[0] is Outcome.UNKNOWN
+    assert "(running then)" not in builder.states_by_batch()[32].reason
 
 
-def test_unwritable_cache_is_ignored(slurm: FakeSlurm, made: Made) -> None:
-    (made.study.root / "seen.json").mkdir()  # for root too, who may write anywhere
+def test_unwritable_cache_is_ignored(slurm: FakeSlurm, builder: StudyBuilder) -> None:
+    (builder.study.root / "seen.json").mkdir()  # for root too, who may write anywhere
     slurm.set_output("squeue", squeue_line(JOB, "RUNNING", node="gr001"))
-    assert made.outcomes()[0] is Outcome.RUNNING
+    assert builder.outcomes()[0] is Outcome.RUNNING
 
 
-def test_record_may_appear_after_job_end(slurm: FakeSlurm, made: Made) -> None:
-    made.begin(32, JOB)
+def test_record_may_appear_after_job_end(slurm: FakeSlurm, builder: StudyBuilder) -> None:
+    builder.begin_attempt(32, JOB)
     now = int(time.time())
     slurm.set_output("sacct", sacct_line(JOB, "COMPLETED", end=str(now - 4)))
-    state = made.states()[32]
+    state = builder.states_by_batch()[32]
     assert state.outcome is Outcome.RUNNING
     assert "its record is not visible yet" in state.reason
     slurm.set_output("sacct", sacct_line(JOB, "COMPLETED", end=str(now - 60)))
-    assert made.states()[32].outcome is Outcome.MISSING
+    assert builder.states_by_batch()[32].outcome is Outcome.MISSING
 
 
-def test_sacct_running_is_overridden_by_squeue(slurm: FakeSlurm, made: Made) -> None:
+def test_sacct_running_is_overridden_by_squeue(slurm: FakeSlurm, builder: StudyBuilder) -> None:
     slurm.set_output("sacct", sacct_line(JOB, "RUNNING"))  # an end that never reached the database
-    made.begin(32, JOB)
-    assert made.outcomes()[0] is Outcome.MISSING
+    builder.begin_attempt(32, JOB)
+    assert builder.outcomes()[0] is Outcome.MISSING
 
 
-def test_requeued_job_shows_current_state_and_restarts(slurm: FakeSlurm, made: Made) -> None:
-    made.begin(32, JOB)
+def test_requeued_job_shows_current_state_and_restarts(
+    slurm: FakeSlurm, builder: StudyBuilder
+) -> None:
+    builder.begin_attempt(32, JOB)
     slurm.set_output("squeue", squeue_line(JOB, "PENDING", "BeginTime"))
     slurm.set_output("sacct", sacct_line(JOB, "PREEMPTED"))
-    assert made.outcomes()[0] is Outcome.PENDING
-    made.begin(32, JOB, restart=2)
+    assert builder.outcomes()[0] is Outcome.PENDING
+    builder.begin_attempt(32, JOB, restart=2)
     slurm.set_output("squeue", squeue_line(JOB, "RUNNING", node="gr002"))
-    assert (made.states()[32].outcome, made.states()[32].restarts) == (Outcome.RUNNING, 2)
+    assert (builder.states_by_batch()[32].outcome, builder.states_by_batch()[32].restarts) == (
+        Outcome.RUNNING,
+        2,
+    )
 
 
-def test_pending_cell_names_who_must_act(slurm: FakeSlurm, made: Made) -> None:
+def test_pending_cell_names_who_must_act(slurm: FakeSlurm, builder: StudyBuilder) -> None:
     slurm.set_output("squeue", squeue_line(JOB, "PENDING", "BadConstraints"))
-    state = made.states()[32]
+    state = builder.states_by_batch()[32]
     assert (state.outcome, state.who) == (Outcome.PENDING, "you")
 
 
 def test_many_arrays_need_one_squeue_and_few_sacct_calls(
     slurm: FakeSlurm, working_folder: Path
 ) -> None:
-    made = Made(working_folder / "outputs", *range(1, SACCT_IDS + 3))
-    made.send(**{f"b{batch}": f"{batch}_0" for batch in made.cells})
-    standing(made.study)
+    builder = StudyBuilder(working_folder / "outputs" / "mine").with_batches(
+        *range(1, SACCT_IDS + 3)
+    )
+    builder.sent_as(*(f"{cell.batch}_0" for cell in builder.cells))
+    standing(builder.study)
     assert len(slurm.calls("squeue")) == 1
     assert [len(words.split(",")) for words in (w.split()[-1] for w in slurm.calls("sacct"))] == [
         SACCT_IDS,
@@ -168,10 +185,12 @@ def test_many_arrays_need_one_squeue_and_few_sacct_calls(
 
 
 def test_failing_sacct_is_not_called_again(slurm: FakeSlurm, working_folder: Path) -> None:
-    made = Made(working_folder / "outputs", *range(1, SACCT_IDS + 3))
-    made.send(**{f"b{batch}": f"{batch}_0" for batch in made.cells})
+    builder = StudyBuilder(working_folder / "outputs" / "mine").with_batches(
+        *range(1, SACCT_IDS + 3)
+    )
+    builder.sent_as(*(f"{cell.batch}_0" for cell in builder.cells))
     without_accounting(slurm)
-    found = standing(made.study)
+    found = standing(builder.study)
     assert len(slurm.calls("sacct")) == 1
     assert "disabled" in found.seen.no_accounts
 
@@ -179,15 +198,17 @@ def test_failing_sacct_is_not_called_again(slurm: FakeSlurm, working_folder: Pat
 # ---- watch ----
 
 
-def test_watch_ends_when_nothing_is_pending_or_running(slurm: FakeSlurm, made: Made) -> None:
+def test_watch_ends_when_nothing_is_pending_or_running(
+    slurm: FakeSlurm, builder: StudyBuilder
+) -> None:
     slurm.set_output("sacct", sacct_line(JOB, "FAILED") + sacct_line("17_1", "TIMEOUT"))
     shown: list[list[CellState]] = []
-    watch_study(made.study, 0.01, lambda now, _: shown.append(now))
+    watch_study(builder.study, 0.01, lambda now, _: shown.append(now))
     assert [[state.outcome.value for state in now] for now in shown] == [["failed", "timeout"]]
 
 
 def test_watch_backs_off_while_slurm_is_unresponsive(
-    slurm: FakeSlurm, made: Made, monkeypatch: pytest.MonkeyPatch
+    slurm: FakeSlurm, builder: StudyBuilder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pauses: list[float] = []
 
@@ -200,14 +221,14 @@ def test_watch_backs_off_while_slurm_is_unresponsive(
     monkeypatch.setattr(watching, "sleep", pause)
     silent(slurm)
     notes: list[str] = []
-    watch_study(made.study, 5.0, lambda _, note: notes.append(note))
+    watch_study(builder.study, 5.0, lambda _, note: notes.append(note))
     assert pauses == [10, 20, 40, 60, 60]
     assert notes[0].startswith("SLURM does not answer (squeue: slurm_load_jobs error")
     assert notes[-1] == ""
 
 
-def test_watch_without_squeue_ends_at_once(slurm: FakeSlurm, made: Made) -> None:
+def test_watch_without_squeue_ends_at_once(slurm: FakeSlurm, builder: StudyBuilder) -> None:
     slurm.remove_command("squeue")
     shown: list[str] = []
-    watch_study(made.study, 0.01, lambda now, _: shown.append(now[0].outcome.value))
+    watch_study(builder.study, 0.01, lambda now, _: shown.append(now[0].outcome.value))
     assert shown == ["unknown"]

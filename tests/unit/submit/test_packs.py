@@ -6,20 +6,14 @@ import msgspec
 import pytest
 
 from hpml_jobs.errors import UsageError
-from hpml_jobs.plan.plan import Plan, make_plan
-from hpml_jobs.plan.sweep import expand
+from hpml_jobs.plan.plan import Plan
 from hpml_jobs.study.manifest import ManifestEvent
 from hpml_jobs.submit.batches import Batch, Way, batches, check_budget
 from hpml_jobs.submit.send import SbatchRefusedError, script, send
 from tests.unit.conftest import FakeSlurm
+from tests.unit.plans import plan_with_folder
 
 NINE = ("gpus=1,2,4", "batch=32,128,512")
-
-
-def plan(*words: str) -> Plan:
-    made = make_plan(expand([*words, "workload=digits"], multirun=True), say=lambda _: None)
-    made.study.create()
-    return made
 
 
 def steps(text: str) -> list[list[str]]:
@@ -27,7 +21,7 @@ def steps(text: str) -> list[list[str]]:
 
 
 def batch_of(*words: str) -> tuple[Plan, Batch]:
-    made = plan(*words)
+    made = plan_with_folder(*words)
     (batch,) = batches(made, made.cells)
     return made, batch
 
@@ -58,7 +52,7 @@ def test_pack_runs_each_cell_as_step_with_its_share(slurm: FakeSlurm) -> None:
 
 
 def test_pack_splits_by_gpu_type_and_number_of_nodes(slurm: FakeSlurm) -> None:
-    made = plan("gpus=1,2,8", "pack=true")
+    made = plan_with_folder("gpus=1,2,8", "pack=true")
     found = batches(made, made.cells)
     assert [(batch.shape.nodes, len(batch.cells)) for batch in found] == [(1, 2), (2, 1)]
     assert "--nodes=2" in steps(script(made, found[1]))[0]
@@ -66,14 +60,16 @@ def test_pack_splits_by_gpu_type_and_number_of_nodes(slurm: FakeSlurm) -> None:
 
 
 def test_packs_stay_within_longest_time_limit(slurm: FakeSlurm) -> None:
-    made = plan("gpus=1", "repeats=5", "pack=true", "minutes=30", "cluster.max_minutes=70")
+    made = plan_with_folder(
+        "gpus=1", "repeats=5", "pack=true", "minutes=30", "cluster.max_minutes=70"
+    )
     found = batches(made, made.cells)
     assert [len(batch.cells) for batch in found] == [2, 2, 1]
     assert all(batch.shape.minutes <= 70 for batch in found)
 
 
 def test_ladder_grows_to_share_of_data_per_gpu(slurm: FakeSlurm) -> None:
-    made = plan("grid=ladder", "gpus=1,2")
+    made = plan_with_folder("grid=ladder", "gpus=1,2")
     found = batches(made, made.cells)
     assert [batch.way for batch in found] == [Way.LADDER] * 2
     # 20,480 presentations: 1 GPU takes up to 8,192 (x 4 would be 32,768), 2 GPUs too (10,240 each)
@@ -82,7 +78,9 @@ def test_ladder_grows_to_share_of_data_per_gpu(slurm: FakeSlurm) -> None:
         [32, 128, 512, 2048, 8192],
     ]
     assert all(one.file.ladder for batch in found for one in batch.cells)
-    other = plan("grid=ladder", "gpus=2", "ladder.start=100", "ladder.factor=10", "study=other")
+    other = plan_with_folder(
+        "grid=ladder", "gpus=2", "ladder.start=100", "ladder.factor=10", "study=other"
+    )
     assert [one.cell.batch for one in other.cells] == [100, 1000, 10000]
 
 
@@ -98,13 +96,13 @@ def test_ladder_grows_to_share_of_data_per_gpu(slurm: FakeSlurm) -> None:
 )
 def test_impossible_ladder_or_pack_is_refused(slurm: FakeSlurm, words, telling) -> None:
     with pytest.raises(UsageError) as refused:
-        plan(*words)
+        plan_with_folder(*words)
     assert telling in str(refused.value)
 
 
 def test_refused_pack_is_recorded(slurm: FakeSlurm) -> None:
     slurm.accept_then_refuse(0)
-    made = plan(*NINE, "pack=true")
+    made = plan_with_folder(*NINE, "pack=true")
     with pytest.raises(SbatchRefusedError, match=r"sbatch refused 9 cells .*Invalid account"):
         send(made, made.cells)
     lines = [line.happening for line in made.study.lines()]
@@ -113,7 +111,7 @@ def test_refused_pack_is_recorded(slurm: FakeSlurm) -> None:
 
 
 def test_pack_gpu_hours_are_those_of_the_allocation(slurm: FakeSlurm) -> None:
-    made = plan(*NINE, "minutes=20")
+    made = plan_with_folder(*NINE, "minutes=20")
     apart = sum(batch.gpu_hours for batch in batches(made, made.cells))
     assert apart == pytest.approx(3 * (1 + 2 + 4) * 20 / 60)
     packed = made._replace(pack=True)
@@ -122,7 +120,7 @@ def test_pack_gpu_hours_are_those_of_the_allocation(slurm: FakeSlurm) -> None:
 
 
 def test_gpu_hours_budget_is_enforced(slurm: FakeSlurm) -> None:
-    made = plan(*NINE, "minutes=20", "cluster.gpu_hours_budget=7")
+    made = plan_with_folder(*NINE, "minutes=20", "cluster.gpu_hours_budget=7")
     going = batches(made, made.cells)
     assert check_budget(made.cluster, going, 0) == pytest.approx(7)
     with pytest.raises(UsageError, match=r"at most after 0.5 used or asked for .* is 7: take"):

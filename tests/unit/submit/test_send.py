@@ -6,8 +6,6 @@ import msgspec
 import pytest
 
 from hpml_jobs.errors import HpmlError
-from hpml_jobs.plan.plan import Plan, make_plan
-from hpml_jobs.plan.sweep import expand
 from hpml_jobs.study.manifest import ManifestEvent
 from hpml_jobs.study.study import Study
 from hpml_jobs.submit.batches import batches
@@ -15,13 +13,8 @@ from hpml_jobs.submit.sbatch import clean_environment
 from hpml_jobs.submit.selection import select
 from hpml_jobs.submit.send import SbatchRefusedError, script, send
 from tests.unit.conftest import FakeSlurm
+from tests.unit.plans import plan_with_folder
 from tests.unit.slurm_output import squeue_line
-
-
-def plan(*words: str) -> Plan:
-    made = make_plan(expand([*words, "workload=digits"], multirun=True), say=lambda _: None)
-    made.study.create()
-    return made
 
 
 def sbatch_lines(text: str) -> set[str]:
@@ -29,7 +22,7 @@ def sbatch_lines(text: str) -> set[str]:
 
 
 def test_cells_of_one_shape_form_one_array(slurm: FakeSlurm) -> None:
-    made = plan("gpus=1,2,4", "batch=32,128,512")
+    made = plan_with_folder("gpus=1,2,4", "batch=32,128,512")
     found = batches(made, made.cells)
     assert [array.shape.gpus_per_node for array in found] == [1, 2, 4]
     assert [len(array.cells) for array in found] == [3, 3, 3]
@@ -38,19 +31,19 @@ def test_cells_of_one_shape_form_one_array(slurm: FakeSlurm) -> None:
 
 def test_array_order_is_random_but_seeded(slurm: FakeSlurm) -> None:
     words = ("gpus=2", "batch=1,2,4,8,16,32,64,128")
-    made = plan(*words)
+    made = plan_with_folder(*words)
     first, again = (
         [one.cell.batch for one in batches(made, made.cells)[0].cells] for _ in range(2)
     )
     assert first == again != sorted(first)
-    other = plan(*words, "seed=1")
+    other = plan_with_folder(*words, "seed=1")
     assert [one.cell.batch for one in batches(other, other.cells)[0].cells] != first
     assert sorted(first) == [1, 2, 4, 8, 16, 32, 64, 128]
 
 
 def test_array_is_split_at_max_array_size(slurm: FakeSlurm) -> None:
     slurm.set_cluster_name("greene", max_array_size=3)
-    made = plan("gpus=2", "repeats=8")
+    made = plan_with_folder("gpus=2", "repeats=8")
     assert [len(array.cells) for array in batches(made, made.cells)] == [3, 3, 2]
     given = made._replace(cluster=msgspec.structs.replace(made.cluster, max_array_size=4))
     assert [len(array.cells) for array in batches(given, given.cells)] == [4, 4]
@@ -58,12 +51,12 @@ def test_array_is_split_at_max_array_size(slurm: FakeSlurm) -> None:
 
 def test_max_array_size_not_reported_uses_default(slurm: FakeSlurm) -> None:
     slurm.set_output("scontrol", code=1)
-    made = plan("cluster=greene", "gpus=1", "repeats=1003")
+    made = plan_with_folder("cluster=greene", "gpus=1", "repeats=1003")
     assert [len(array.cells) for array in batches(made, made.cells)] == [1001, 2]
 
 
 def test_greene_script_requests_resources_of_cells(slurm: FakeSlurm) -> None:
-    made = plan("gpus=4", "batch=32,64", "gpu_type=v100", "study=mine")
+    made = plan_with_folder("gpus=4", "batch=32,64", "gpu_type=v100", "study=mine")
     (array,) = batches(made, made.cells)
     asked = sbatch_lines(script(made, array))
     assert {
@@ -75,7 +68,7 @@ def test_greene_script_requests_resources_of_cells(slurm: FakeSlurm) -> None:
 
 
 def test_srun_step_has_cpus_and_kill_on_bad_exit(slurm: FakeSlurm) -> None:
-    made = plan("gpus=2")
+    made = plan_with_folder("gpus=2")
     (array,) = batches(made, made.cells)
     (step,) = [line for line in script(made, array).splitlines() if line.startswith("srun ")]
     assert "--cpus-per-task=6 --kill-on-bad-exit=1" in step
@@ -84,26 +77,28 @@ def test_srun_step_has_cpus_and_kill_on_bad_exit(slurm: FakeSlurm) -> None:
 
 def test_torch_and_burst_scripts_use_their_own_options(slurm: FakeSlurm) -> None:
     slurm.set_output("sinfo")
-    made = plan("cluster=torch", "cluster.account=mine", "gpus=4", "gpu_type=h200")
+    made = plan_with_folder("cluster=torch", "cluster.account=mine", "gpus=4", "gpu_type=h200")
     (array,) = batches(made, made.cells)
     asked = sbatch_lines(script(made, array))
     assert {"account=mine", "gres=gpu:4", "constraint=h200"} <= asked
     assert "comment='preemption=yes;requeue=true'" in asked
-    made = plan("cluster=burst", "cluster.account=mine", "gpus=2")
+    made = plan_with_folder("cluster=burst", "cluster.account=mine", "gpus=2")
     (array,) = batches(made, made.cells)
     asked = sbatch_lines(script(made, array))
     assert {"account=mine", "partition=g2-standard-24", "gres=gpu:2", "requeue"} <= asked
 
 
 def test_isolated_study_uses_one_job_name_and_singleton(slurm: FakeSlurm) -> None:
-    made = plan("gpus=1,2", "repeats=2", "cluster.isolate=serial", "study=mine")
+    made = plan_with_folder("gpus=1,2", "repeats=2", "cluster.isolate=serial", "study=mine")
     for array in batches(made, made.cells):
         asked = sbatch_lines(script(made, array))
         assert {"job-name=hpml-mine", "dependency=singleton", "array=0-1%1"} <= asked
 
 
 def test_multi_node_hosts_are_resolved_outside_container(slurm: FakeSlurm) -> None:
-    made = plan("gpus=8", "cluster.container.image=/i.sif", "cluster.container.overlay=/o.ext3")
+    made = plan_with_folder(
+        "gpus=8", "cluster.container.image=/i.sif", "cluster.container.overlay=/o.ext3"
+    )
     (array,) = batches(made, made.cells)
     lines = script(made, array).splitlines()
     hosts = 'export HPML_JOBS_HOSTS="$(scontrol show hostnames | tr "\\n" " ")"'
@@ -113,7 +108,7 @@ def test_multi_node_hosts_are_resolved_outside_container(slurm: FakeSlurm) -> No
 
 
 def test_send_writes_manifest_before_and_after_sbatch(slurm: FakeSlurm) -> None:
-    made = plan("gpus=1,2", "repeats=2", "study=mine")
+    made = plan_with_folder("gpus=1,2", "repeats=2", "study=mine")
     jobs = send(made, made.cells)
     assert sorted(jobs.values()) == ["101_0", "101_1", "102_0", "102_1"]
     lines = list(made.study.lines())
@@ -127,13 +122,13 @@ def test_send_writes_manifest_before_and_after_sbatch(slurm: FakeSlurm) -> None:
 
 
 def test_single_cell_is_a_plain_job(slurm: FakeSlurm) -> None:
-    made = plan("gpus=2")
+    made = plan_with_folder("gpus=2")
     assert list(send(made, made.cells).values()) == ["101"]
     assert not any(line.startswith("array=") for line in sbatch_lines(slurm.scripts[0]))
 
 
 def test_sent_script_equals_planned_script(slurm: FakeSlurm) -> None:
-    made = plan("gpus=4", "repeats=3", "study=mine")
+    made = plan_with_folder("gpus=4", "repeats=3", "study=mine")
     (array,) = batches(made, made.cells)
     planned = script(made, array)
     send(made, made.cells)
@@ -144,7 +139,7 @@ def test_refusal_has_slurm_message_and_keeps_earlier_jobs(slurm: FakeSlurm) -> N
     slurm.accept_then_refuse(
         1, "sbatch: error: AssocMaxSubmitJobLimit\nsbatch: error: Batch job refused"
     )
-    made = plan("gpus=1,2,4", "repeats=2", "study=mine")
+    made = plan_with_folder("gpus=1,2,4", "repeats=2", "study=mine")
     with pytest.raises(SbatchRefusedError) as refused:
         send(made, made.cells)
     words = str(refused.value)
@@ -165,7 +160,7 @@ def test_refusal_has_slurm_message_and_keeps_earlier_jobs(slurm: FakeSlurm) -> N
 
 
 def test_nothing_to_send_runs_no_sbatch(slurm: FakeSlurm) -> None:
-    made = plan("gpus=1")
+    made = plan_with_folder("gpus=1")
     assert send(made, []) == {}
     assert slurm.scripts == []
     assert not made.study.manifest.exists()
@@ -181,7 +176,7 @@ def test_surrounding_job_environment_is_not_inherited(
         monkeypatch.setenv(name, value)
     if inside:
         monkeypatch.setenv("SLURM_JOB_ID", "17")
-    made = plan("gpus=1", "cluster=greene")
+    made = plan_with_folder("gpus=1", "cluster=greene")
     send(made, made.cells)
     seen = slurm.environment_of_call()
     assert not (leaking.keys() | {"SLURM_JOB_ID"}) & seen.keys()
@@ -199,7 +194,7 @@ def test_environment_is_restored_after_a_failure(monkeypatch: pytest.MonkeyPatch
 
 
 def test_folder_unusable_for_slurm_logs_is_refused(slurm: FakeSlurm) -> None:
-    made = plan("gpus=1", "outputs=100%")
+    made = plan_with_folder("gpus=1", "outputs=100%")
     with pytest.raises(HpmlError, match=r"SLURM cannot write logs to a path with %"):
         send(made, made.cells)
     other = made._replace(study=Study(Path("a\\b").resolve()))
@@ -210,7 +205,7 @@ def test_folder_unusable_for_slurm_logs_is_refused(slurm: FakeSlurm) -> None:
 
 
 def test_folder_writable_by_others_is_refused(slurm: FakeSlurm) -> None:
-    made = plan("gpus=1")
+    made = plan_with_folder("gpus=1")
     made.study.slurm.chmod(0o777)
     with pytest.raises(HpmlError, match=r"others may write there, .* chmod 700 it"):
         send(made, made.cells)

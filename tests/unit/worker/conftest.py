@@ -17,19 +17,14 @@ from hpml_jobs.core.workload import Workload
 from hpml_jobs.study.attempt import AttemptFolder, RankError
 from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.files import encode, write_whole
+from tests.unit.builders import DIGITS
 
-DIGITS = Workload(
-    name="digits",
-    model="digits_cnn",
-    data="digits",
-    images=512,
-    limit=512,
-    parameters=26_154,
-    lr=0.05,
-)
+SMALL_DIGITS = msgspec.structs.replace(DIGITS, images=512, limit=512)
 
 
-def cpu_cell(workload: Workload = DIGITS, *, gpus: int = 1, batch: int = 64, **settings) -> Cell:
+def cpu_cell(
+    workload: Workload = SMALL_DIGITS, *, gpus: int = 1, batch: int = 64, **settings
+) -> Cell:
     """A cell on the CPU; the lab's protocol, which is the shorter one, unless told otherwise."""
     strategy = Strategy.SINGLE if gpus == 1 else Strategy.DDP
     protocol = settings.get("protocol", Protocol.LAB)
@@ -44,7 +39,7 @@ def cpu_cell(workload: Workload = DIGITS, *, gpus: int = 1, batch: int = 64, **s
     return Cell(gpus=gpus, batch=batch, workload=workload, **(values | settings))
 
 
-class Ran(NamedTuple):
+class WorkerResult(NamedTuple):
     """A finished process and the attempt's folder."""
 
     code: int
@@ -85,8 +80,8 @@ def write_cell(tmp_path: Path) -> Callable[..., CellFolder]:
 
 
 @pytest.fixture
-def run_cell(write_cell: Callable[..., CellFolder]) -> Callable[..., Ran]:
-    def run(cell: Cell, beside: dict | None = None, **environment: str) -> Ran:
+def run_cell(write_cell: Callable[..., CellFolder]) -> Callable[..., WorkerResult]:
+    def run(cell: Cell, beside: dict | None = None, **environment: str) -> WorkerResult:
         folder = write_cell(cell, **(beside or {}))
         done = subprocess.run(
             command_for(folder, cell),
@@ -97,10 +92,10 @@ def run_cell(write_cell: Callable[..., CellFolder]) -> Callable[..., Ran]:
             timeout=120,
             check=False,
         )
-        return Ran(done.returncode, done.stderr, folder.attempt("17_0"))
+        return WorkerResult(done.returncode, done.stderr, folder.attempt("17_0"))
 
     return run
 
 
-def changed(workload: Workload, **values) -> Workload:
+def change_workload(workload: Workload, **values) -> Workload:
     return msgspec.structs.replace(workload, **values)

@@ -20,10 +20,10 @@ from hpml_jobs.worker import prepare
 from hpml_jobs.worker.data.datasets import check_length, length, open_data
 from hpml_jobs.worker.data.images import read_digits
 
-from .conftest import DIGITS, changed
+from .conftest import SMALL_DIGITS, change_workload
 
 CIFAR = Workload(name="cifar", model="digits_cnn", data="cifar10", images=50, parameters=26_154)
-FOLDER = changed(CIFAR, name="folder", data="folder", classes=2, parameters=None)
+FOLDER = change_workload(CIFAR, name="folder", data="folder", classes=2, parameters=None)
 
 
 def test_digits_match_scikit_learn(tmp_path):
@@ -36,7 +36,7 @@ def test_digits_match_scikit_learn(tmp_path):
 
 
 def test_digits_lengths_shapes_and_augmentation(tmp_path):
-    data = open_data(changed(DIGITS, limit=None), tmp_path)
+    data = open_data(change_workload(SMALL_DIGITS, limit=None), tmp_path)
     assert data.found == length(data.train) == 20_480
     assert data.test is not None
     assert length(data.test) == 297
@@ -50,43 +50,43 @@ def test_digits_lengths_shapes_and_augmentation(tmp_path):
 
 
 def test_limit_is_fixed_random_subset_with_a_fifth_for_test(tmp_path):
-    first = open_data(DIGITS, tmp_path)
-    again = open_data(DIGITS, tmp_path)
+    first = open_data(SMALL_DIGITS, tmp_path)
+    again = open_data(SMALL_DIGITS, tmp_path)
     assert first.found == 20_480
     assert length(first.train) == 512
     assert length(first.test) == 102
     assert first.train.indices == again.train.indices
     assert len(set(first.train.indices)) == 512
     assert first.train.indices != sorted(first.train.indices)
-    assert length(open_data(changed(DIGITS, limit=3), tmp_path).test) == 1
-    assert length(open_data(changed(DIGITS, limit=30_000), tmp_path).train) == 20_480
+    assert length(open_data(change_workload(SMALL_DIGITS, limit=3), tmp_path).test) == 1
+    assert length(open_data(change_workload(SMALL_DIGITS, limit=30_000), tmp_path).train) == 20_480
     with pytest.raises(HpmlError, match=r"workload.limit=0: must be 1 or more"):
-        open_data(changed(DIGITS, limit=0), tmp_path)
+        open_data(change_workload(SMALL_DIGITS, limit=0), tmp_path)
 
 
 def test_length_other_than_submitted_shows_both(tmp_path):
-    data = open_data(DIGITS, tmp_path)
-    check_length(DIGITS, data)
+    data = open_data(SMALL_DIGITS, tmp_path)
+    check_length(SMALL_DIGITS, data)
     with pytest.raises(HpmlError, match=r"has 512 training images here, .* submitted with 700"):
-        check_length(changed(DIGITS, images=700), data)
+        check_length(change_workload(SMALL_DIGITS, images=700), data)
     with pytest.raises(HpmlError, match=r"workload.images is not known"):
-        check_length(changed(DIGITS, images=None), data)
+        check_length(change_workload(SMALL_DIGITS, images=None), data)
 
 
 def test_synthetic_data_has_requested_lengths_and_shapes(tmp_path):
-    made = changed(CIFAR, data="synthetic", images=1000, image_size=48, classes=7)
+    made = change_workload(CIFAR, data="synthetic", images=1000, image_size=48, classes=7)
     data = open_data(made, tmp_path)
     assert (length(data.train), length(data.test)) == (1000, 200)
     image, label = data.train[999]
     assert image.shape == (3, 48, 48)
     assert label < 7
     with pytest.raises(HpmlError, match=r"workload.images=N"):
-        open_data(changed(made, images=None), tmp_path)
+        open_data(change_workload(made, images=None), tmp_path)
 
 
 def test_unknown_data_set_lists_known_ones(tmp_path):
     with pytest.raises(HpmlError, match="cifar10, folder, digits, synthetic"):
-        open_data(changed(DIGITS, data="mnist"), tmp_path)
+        open_data(change_workload(SMALL_DIGITS, data="mnist"), tmp_path)
 
 
 @pytest.fixture

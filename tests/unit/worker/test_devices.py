@@ -8,7 +8,7 @@ from hpml_jobs.errors import HpmlError
 from hpml_jobs.worker import devices
 from hpml_jobs.worker.devices import await_free, devices_for, is_kind, runs_on
 
-from .conftest import DIGITS
+from .conftest import SMALL_DIGITS
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ class FakeCuda:
 
 
 def gpu_cell(gpus=2, strategy=Strategy.DDP, kind="rtx8000"):
-    return Cell(gpus=gpus, batch=32, strategy=strategy, workload=DIGITS, gpu_type=kind)
+    return Cell(gpus=gpus, batch=32, strategy=strategy, workload=SMALL_DIGITS, gpu_type=kind)
 
 
 def test_ddp_uses_its_own_gpu_and_dp_all(monkeypatch):
@@ -167,7 +167,7 @@ def test_hidden_gpus_and_cpu_only_torch_have_own_messages(monkeypatch):
 
 
 def test_cpu_device_is_the_cpu():
-    cell = Cell(gpus=1, batch=8, strategy=Strategy.SINGLE, workload=DIGITS, device=Device.CPU)
+    cell = Cell(gpus=1, batch=8, strategy=Strategy.SINGLE, workload=SMALL_DIGITS, device=Device.CPU)
     assert devices_for(cell, 0) == (torch.device("cpu"),)
 
 

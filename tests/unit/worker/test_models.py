@@ -9,7 +9,7 @@ from torch import nn
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.worker import models
 
-from .conftest import DIGITS, changed
+from .conftest import SMALL_DIGITS, change_workload
 
 
 @pytest.mark.parametrize(
@@ -39,18 +39,18 @@ def test_cifar_resnet_gradient_bytes_under_ddp():
 
 def test_parameter_count_mismatch_shows_both():
     with pytest.raises(HpmlError, match=r"digits_cnn has 26,154 parameters, .* says 11,173,962"):
-        models.build(changed(DIGITS, parameters=11_173_962))
+        models.build(change_workload(SMALL_DIGITS, parameters=11_173_962))
 
 
 def test_unknown_model_and_loss_list_known_ones():
     with pytest.raises(HpmlError, match="resnet18_cifar, resnet18, vgg11_bn, digits_cnn"):
-        models.build(changed(DIGITS, model="alexnet"))
+        models.build(change_workload(SMALL_DIGITS, model="alexnet"))
     with pytest.raises(HpmlError, match="there is cross_entropy"):
-        models.build_loss(changed(DIGITS, loss="hinge"))
+        models.build_loss(change_workload(SMALL_DIGITS, loss="hinge"))
 
 
 def test_loss_is_mean_over_the_batch():
-    loss = models.build_loss(DIGITS)
+    loss = models.build_loss(SMALL_DIGITS)
     outputs, targets = torch.randn(4, 10), torch.tensor([1, 2, 3, 4])
     assert loss(outputs, targets) == pytest.approx(nn.CrossEntropyLoss()(outputs, targets).item())
 
@@ -74,22 +74,22 @@ def test_user_model_receives_classes_if_it_accepts_them(own_module):
         "def text(): return 'model'\n"
         "def empty(): return nn.Flatten()\n",
     )
-    workload = changed(DIGITS, parameters=None, classes=5)
-    plain = models.build(changed(workload, model="own_models:plain"))
+    workload = change_workload(SMALL_DIGITS, parameters=None, classes=5)
+    plain = models.build(change_workload(workload, model="own_models:plain"))
     assert isinstance(plain, nn.Linear)
     assert plain.out_features == 7
-    sized = models.build(changed(workload, model="own_models:sized"))
+    sized = models.build(change_workload(workload, model="own_models:sized"))
     assert isinstance(sized, nn.Linear)
     assert sized.out_features == 5
     with pytest.raises(HpmlError, match=r"returned str, not a torch\.nn\.Module"):
-        models.build(changed(workload, model="own_models:text"))
+        models.build(change_workload(workload, model="own_models:text"))
     with pytest.raises(HpmlError, match="no parameter to train"):
-        models.build(changed(workload, model="own_models:empty"))
+        models.build(change_workload(workload, model="own_models:empty"))
     with pytest.raises(HpmlError, match="own_models has no function 'missing'"):
-        models.build(changed(workload, model="own_models:missing"))
+        models.build(change_workload(workload, model="own_models:missing"))
 
 
 def test_user_code_import_error_is_named(own_module):
     own_module("own_broken", "import no_such_package\n")
     with pytest.raises(HpmlError, match=r"workload.model=own_broken:build: .*no_such_package"):
-        models.build(changed(DIGITS, model="own_broken:build"))
+        models.build(change_workload(SMALL_DIGITS, model="own_broken:build"))

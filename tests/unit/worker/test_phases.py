@@ -17,7 +17,7 @@ from hpml_jobs.worker.strategies import Single, this_place
 from hpml_jobs.worker.training import make_training
 from tests.unit import builders as values
 
-from .conftest import DIGITS, changed, cpu_cell
+from .conftest import SMALL_DIGITS, change_workload, cpu_cell
 
 CPU = (torch.device("cpu"),)
 MS = 1_000_000
@@ -109,7 +109,9 @@ def test_two_iterations_are_counted_separately():
 def training(tmp_path, monkeypatch):
     for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
-    cell = cpu_cell(changed(DIGITS, images=256, limit=256), batch=32, loader_workers=0)
+    cell = cpu_cell(
+        change_workload(SMALL_DIGITS, images=256, limit=256), batch=32, loader_workers=0
+    )
     return make_training(cell, Single(cell, this_place(cell), CPU), tmp_path)
 
 
@@ -145,7 +147,10 @@ def test_dropped_phase_fails_closure(training):
 def with_instrumented(epoch):
     """A valid record of one process whose instrumented epoch is this one."""
     cell = cpu_cell(
-        changed(DIGITS, images=256, limit=256), batch=32, protocol=Protocol.FULL, epochs=3
+        change_workload(SMALL_DIGITS, images=256, limit=256),
+        batch=32,
+        protocol=Protocol.FULL,
+        epochs=3,
     )
     record = values.a_record(cell)
     (rank,) = record.ranks

@@ -19,7 +19,7 @@ from hpml_jobs.core.recipe import Recipe
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.slurm.states import Outcome
 
-from .conftest import DIGITS, changed, command_for, cpu_cell
+from .conftest import SMALL_DIGITS, change_workload, command_for, cpu_cell
 
 PAGE = Path(__file__).parents[3] / "docs" / "custom.md"
 OWN = Workload(name="own", model="mycode:build", data="mycode:dataset", images=4096, lr=0.05)
@@ -65,14 +65,16 @@ def test_single_process_writes_record(run_cell):
             "curve_lr": (1, 16),
         }
         assert (arrays["curve_loss"][:, 8:] == arrays["loss"]).all()
-        assert (arrays["curve_lr"] == DIGITS.lr).all()
+        assert (arrays["curve_lr"] == SMALL_DIGITS.lr).all()
         assert (arrays["stall_s"] <= arrays["step_s"]).all()
         assert arrays["step_s"].sum() <= rank.timed.epoch_s
         assert float(arrays["loss"].mean()) == pytest.approx(rank.timed.loss, rel=1e-6)
 
 
 def test_two_processes_split_images_and_end_equal(run_cell):
-    ran = run_cell(cpu_cell(changed(DIGITS, images=513, limit=513), gpus=2, batch=128))
+    ran = run_cell(
+        cpu_cell(change_workload(SMALL_DIGITS, images=513, limit=513), gpus=2, batch=128)
+    )
     assert ran.code == 0, ran.stderr
     assert "Warning" not in ran.stderr
     record = ran.record
@@ -115,7 +117,7 @@ def test_evaluation_restores_buffers_of_each_rank(run_cell):
 
 def test_quantized_network_is_the_evaluated_one(run_cell):
     """Also under the full protocol, whose look through the profiler trains it further."""
-    lenet = changed(DIGITS, name="lenet", model="lenet", parameters=61_770)
+    lenet = change_workload(SMALL_DIGITS, name="lenet", model="lenet", parameters=61_770)
     asked = Quantize(calibration=32)
     ran = run_cell(cpu_cell(lenet, protocol=Protocol.FULL, quantize=asked))
     assert ran.code == 0, ran.stderr
@@ -136,7 +138,7 @@ def test_unquantizable_model_is_refused_before_training(run_cell, tmp_path):
         ("mycode:build", "GELU"),
         ("mycode:plain", "workload.data=mycode:dataset has no test images: quantization is judged"),
     ):
-        own = changed(OWN, model=model, images=64, classes=2)
+        own = change_workload(OWN, model=model, images=64, classes=2)
         error = run_cell(cpu_cell(own, quantize=Quantize(calibration=8))).error
         assert words in error.reason
         assert "\n" not in error.reason
@@ -159,7 +161,7 @@ def test_no_set_epoch_and_no_buffer_sync_show_in_record(run_cell):
     assert len({rank.parameters_hash for rank in ranks}) == 1
     assert len({rank.buffers_hash for rank in ranks}) == 2
     first, last = ranks[0].epochs[0].lr[0], ranks[0].epochs[-1].lr[1]
-    assert (first, last) == (DIGITS.lr, pytest.approx(2 * DIGITS.lr))
+    assert (first, last) == (SMALL_DIGITS.lr, pytest.approx(2 * SMALL_DIGITS.lr))
 
 
 def test_full_protocol_single_process_has_no_communication(run_cell):
@@ -242,7 +244,7 @@ def test_full_protocol_two_processes_measures_communication(run_cell, strategy):
 
 def test_documented_example_runs_under_ddp(run_cell, tmp_path):
     (tmp_path / "mycode.py").write_text(example())
-    own = changed(OWN, loss="mycode:loss", images=1024, limit=1024, parameters=789_258)
+    own = change_workload(OWN, loss="mycode:loss", images=1024, limit=1024, parameters=789_258)
     ran = run_cell(cpu_cell(own, gpus=2))
     assert ran.code == 0, ran.stderr
     record = ran.record
@@ -264,7 +266,7 @@ def test_raising_rank_reports_error_and_torchrun_ends_others(run_cell, tmp_path)
         "        raise ValueError('no such layer')\n"
         "    return nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 10))\n"
     )
-    own = changed(DIGITS, model="mycode:build", parameters=None)
+    own = change_workload(SMALL_DIGITS, model="mycode:build", parameters=None)
     error = run_cell(cpu_cell(own, gpus=2)).error
     assert (error.rank, error.oom, error.reason) == (1, False, "ValueError: no such layer")
     assert "mycode.py" in error.traceback
@@ -283,7 +285,7 @@ def test_parameter_without_gradient_is_named_under_ddp(run_cell, tmp_path):
         "def build():\n"
         "    return Lazy()\n"
     )
-    own = changed(DIGITS, model="mycode:build", parameters=None)
+    own = change_workload(SMALL_DIGITS, model="mycode:build", parameters=None)
     reason = run_cell(cpu_cell(own, gpus=2)).error.reason
     assert "some parameters get no gradient in backward; freeze them" in reason
     assert "2 3" in reason
@@ -324,7 +326,7 @@ def test_outputs_without_classes_have_loss_and_no_accuracy(run_cell, tmp_path):
         "def dataset(train): return TensorDataset(torch.ones(16, 3), torch.ones(16, 1))\n"
         "def loss(outputs, wanted): return ((outputs - wanted) ** 2).mean()\n"
     )
-    own = changed(OWN, loss="mycode:loss", images=16, lr=0.01)
+    own = change_workload(OWN, loss="mycode:loss", images=16, lr=0.01)
     record = run_cell(cpu_cell(own, batch=4, evaluate=True, loader_workers=0)).record
     (rank,) = record.ranks
     assert (record.accuracy, rank.test_accuracy) == (None, None)
@@ -342,7 +344,9 @@ def test_out_of_memory_is_distinguished_from_a_bug(run_cell, tmp_path):
         "def build():\n"
         "    return Greedy(1, 1)\n"
     )
-    error = run_cell(cpu_cell(changed(DIGITS, model="mycode:build", parameters=None))).error
+    error = run_cell(
+        cpu_cell(change_workload(SMALL_DIGITS, model="mycode:build", parameters=None))
+    ).error
     assert error.oom
     assert "10**15" in error.traceback
     assert "\n" not in error.reason
@@ -356,7 +360,7 @@ def test_missing_cuda_is_one_line_error_without_cpu_fallback(run_cell):
 
 
 def test_non_finite_loss_error_names_the_fix(run_cell):
-    ran = run_cell(cpu_cell(changed(DIGITS, lr=1e30)))
+    ran = run_cell(cpu_cell(change_workload(SMALL_DIGITS, lr=1e30)))
     assert not ran.error.oom
     assert "of the warmup epoch" in ran.error.reason
     assert "batch=64 x gpus=1, lr=1e+30" in ran.error.reason
@@ -364,7 +368,7 @@ def test_non_finite_loss_error_names_the_fix(run_cell):
 
 
 def test_loader_workers_die_with_killed_parent(write_cell):
-    cell = cpu_cell(changed(DIGITS, images=20_480, limit=None), batch=32)
+    cell = cpu_cell(change_workload(SMALL_DIGITS, images=20_480, limit=None), batch=32)
     folder = write_cell(cell)
     with subprocess.Popen(command_for(folder, cell)) as worker:
         tree = Path(f"/proc/{worker.pid}/task/{worker.pid}/children")

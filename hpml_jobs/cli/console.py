@@ -1,10 +1,11 @@
-"""How cells and plans look on screen."""
+"""Tables and lines of states, usage and plans for the screen; JSON for programs."""
 
+import sys
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import msgspec
 from rich.console import Console
@@ -149,3 +150,16 @@ def console() -> Console:
 def print_json(value: Any) -> None:
     """Indented JSON on standard output, for programs."""
     print(msgspec.json.format(msgspec.json.encode(value), indent=1).decode())
+
+
+def print_changes(stream: TextIO | None = None) -> Callable[[str], None]:
+    """Return a function that prints a line, unless it is the line it printed last."""
+    last = ""
+
+    def print_change(line: str) -> None:
+        nonlocal last
+        if line != last:
+            last = line
+            print(line, file=stream or sys.stdout, flush=True)
+
+    return print_change

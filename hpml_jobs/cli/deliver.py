@@ -24,8 +24,8 @@ def check_order(plan: "Plan") -> None:
     Raises:
         UsageError: it would cost more than the budget, or the closing job cannot be sent.
     """
-    from hpml_jobs.submit.batches import batches, check_budget  # noqa: PLC0415
-    from hpml_jobs.submit.followup import check_closing  # noqa: PLC0415
+    from hpml_jobs.submit.batches import batches, check_budget
+    from hpml_jobs.submit.followup import check_closing
 
     if plan.cluster.launcher is Launcher.SLURM:
         check_closing(plan)
@@ -40,9 +40,9 @@ def deliver(plan: "Plan", selection: "Selection", *, json: bool) -> None:
         HpmlError: SLURM refused, or a cell run here did not finish.
         UsageError: it would cost more than the budget, or the closing job cannot be sent.
     """
-    from hpml_jobs.status.usage import committed_gpu_hours  # noqa: PLC0415
-    from hpml_jobs.submit.batches import Way, batches, check_budget  # noqa: PLC0415
-    from hpml_jobs.submit.send import SbatchRefusedError, send  # noqa: PLC0415
+    from hpml_jobs.status.usage import committed_gpu_hours
+    from hpml_jobs.submit.batches import Way, batches, check_budget
+    from hpml_jobs.submit.send import SbatchRefusedError, send
 
     if plan.cluster.launcher is Launcher.LOCAL:
         _run_here(plan, selection, json)
@@ -78,8 +78,8 @@ class Sent(NamedTuple):
 
 def _close(plan: "Plan", selection: "Selection", jobs: dict[str, str]) -> str | None:
     """Send the job that comes after all others, where one is wanted."""
-    from hpml_jobs.submit.followup import send_closing, wants_closing  # noqa: PLC0415
-    from hpml_jobs.submit.sbatch import RefusedError  # noqa: PLC0415
+    from hpml_jobs.submit.followup import send_closing, wants_closing
+    from hpml_jobs.submit.sbatch import RefusedError
 
     before = [state.job for state in selection.left_out.values() if state.outcome.active]
     awaited = [job for job in (*jobs.values(), *before) if job]
@@ -134,10 +134,10 @@ def _show_sent(plan: "Plan", selection: "Selection", went: Sent, json: bool) -> 
 
 def _run_here(plan: "Plan", selection: "Selection", json: bool) -> None:
     """The cells on this machine, with a line per cell as it ends."""
-    from rich.console import Console  # noqa: PLC0415
+    from rich.console import Console
 
-    from hpml_jobs.status.states import states  # noqa: PLC0415
-    from hpml_jobs.submit.local import run_all  # noqa: PLC0415
+    from hpml_jobs.status.states import states
+    from hpml_jobs.submit.local import run_all
 
     out = sys.stderr if json else sys.stdout
     total, left_out = len(selection.send), len(selection.left_out)
@@ -173,15 +173,15 @@ def _run_here(plan: "Plan", selection: "Selection", json: bool) -> None:
 
 
 def _write_report(study: Study) -> None:
-    from hpml_jobs.report.collect import collect, write  # noqa: PLC0415
-    from hpml_jobs.status.states import states  # noqa: PLC0415
+    from hpml_jobs.report.collect import collect, write
+    from hpml_jobs.status.states import states
 
     write(collect(study, {state.slug: state for state in states(study)}), study.report)
 
 
 def _outputs_hint(plan: "Plan") -> str:
     """What status and collect must be told to find the study from here."""
-    from hpml_jobs.plan.user_config import personal_outputs  # noqa: PLC0415
+    from hpml_jobs.plan.user_config import personal_outputs
 
     folder = plan.study.root.parent
     found = folder == personal_outputs().expanduser().resolve()

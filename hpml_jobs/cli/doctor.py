@@ -3,7 +3,7 @@
 import contextlib
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -11,28 +11,19 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from hpml_jobs.cli.completion import keys
-from hpml_jobs.cli.console import console, print_json, totals
+from hpml_jobs.cli.console import console, print_changes, print_json, totals
 from hpml_jobs.cli.deliver import deliver
-from hpml_jobs.cli.options import Json
+from hpml_jobs.cli.options import ConfigDir, Json, Words
 from hpml_jobs.core.cluster import Launcher
 from hpml_jobs.core.findings import Finding, Level
 from hpml_jobs.core.text import counted
-from hpml_jobs.errors import HpmlError, UsageError
-
-Words = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="KEY=VALUE…", help="as for a submission", autocompletion=keys),
-]
-ConfigDir = Annotated[
-    Path | None, typer.Option("--config-dir", help="your own configs: cluster/, workload/, grid/")
-]
+from hpml_jobs.errors import HpmlError
 
 WATCH_EVERY_S = 5.0
 COLOURS = {Level.OK: "green", Level.WARNING: "yellow", Level.PROBLEM: "red"}
 
 
-def doctor(  # noqa: PLR0913, PLR0917  (a command's options)
+def doctor(
     words: Words = None,
     config_dir: ConfigDir = None,
     job: Annotated[
@@ -52,8 +43,6 @@ def doctor(  # noqa: PLR0913, PLR0917  (a command's options)
     With --gpus N a small study proves the measurement on real hardware; its checks are printed as
     one block, to be pasted into a bug report. Example: hpml-jobs doctor cluster.account=ACCOUNT
     """
-    if config_dir is not None and not config_dir.is_dir():
-        raise UsageError(f"--config-dir {config_dir}: there is no such folder")
     if gpus is not None:
         holds = _prove(words or [], config_dir, gpus, json=json)
     else:
@@ -66,11 +55,11 @@ def _examine(
     words: list[str], config_dir: Path | None, *, job: bool, patience_s: float, json: bool
 ) -> bool:
     """Tell what was found; whether there is no problem."""
-    from hpml_jobs.doctor.examine import examine  # noqa: PLC0415  (Hydra)
+    from hpml_jobs.doctor.examine import examine
 
     out = Console(stderr=True) if json else console()
     with out.status("looking") as line:  # of the console that the findings go to
-        say = line.update if out.is_terminal else _say_changes()
+        say = line.update if out.is_terminal else print_changes(sys.stderr)
         found = examine(words, config_dir, job=job, patience_s=patience_s, say=say)
         told = list(found) if json else _tell(found, out)
     problems = [one for one in told if one.level is Level.PROBLEM]
@@ -93,11 +82,11 @@ def _in_short(told: list[Finding]) -> str:
 
 def _prove(words: list[str], config_dir: Path | None, gpus: int, *, json: bool) -> bool:
     """Measure and judge the study that proves; whether it does. Only the block is for stdout."""
-    from hpml_jobs.doctor.self_test import plan_of, proof_of  # noqa: PLC0415  (Hydra)
-    from hpml_jobs.status.watch import watch_study  # noqa: PLC0415
-    from hpml_jobs.submit.selection import select  # noqa: PLC0415
+    from hpml_jobs.doctor.self_test import plan_of, proof_of
+    from hpml_jobs.status.watch import watch_study
+    from hpml_jobs.submit.selection import select
 
-    say = _say_changes()
+    say = print_changes(sys.stderr)
     with contextlib.redirect_stdout(sys.stderr):
         plan = plan_of(words, gpus, config_dir, say)
         plan.study.create()
@@ -126,15 +115,3 @@ def _tell(found: Iterable[Finding], out: Console) -> list[Finding]:
         line.append(f" → {one.remedy}" if one.remedy else "", "bold")
         out.print(line, soft_wrap=True)
     return told
-
-
-def _say_changes() -> Callable[[str], None]:
-    """Into a file or a pipe: a line per change."""
-    said: list[str] = []
-
-    def say(sentence: str) -> None:
-        if said[-1:] != [sentence]:
-            said.append(sentence)
-            print(sentence, file=sys.stderr)
-
-    return say

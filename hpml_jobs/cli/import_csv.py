@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from hpml_jobs.cli.console import print_json
-from hpml_jobs.cli.options import outputs_words
+from hpml_jobs.cli.options import Json, outputs_words
 from hpml_jobs.core.text import counted
 from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.study.study import Study, check_name
@@ -22,14 +22,13 @@ KEYS = ("study", "outputs", "batch_is", "images", "parameters")
 
 BATCH_IS = ("per_gpu", "global")
 
-Words = Annotated[
+FileAndKeys = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="FILE.csv study=NAME",
-        help="and: batch_is=per_gpu|global images=N parameters=N outputs=PATH",
+        help="also: batch_is=per_gpu|global images=N parameters=N outputs=PATH",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="for programs: JSON on standard output")]
 
 
 class Asked(NamedTuple):
@@ -48,7 +47,7 @@ class Asked(NamedTuple):
         return int(text)
 
 
-def import_(words: Words = None, json: Json = False) -> None:
+def import_(words: FileAndKeys = None, json: Json = False) -> None:
     """Timings measured elsewhere become a study: rows of gpus,batch,epoch_s (docs/published.md).
 
     More columns: strategy, nodes, train_s, compute_s, comm_s, repeat, parameters, images,
@@ -56,9 +55,9 @@ def import_(words: Words = None, json: Json = False) -> None:
 
     Example: hpml-jobs import docs/published.csv study=published
     """
-    from hpml_jobs.importer.records import Rules, read_timings  # noqa: PLC0415
-    from hpml_jobs.importer.remarks import remarks  # noqa: PLC0415
-    from hpml_jobs.importer.write_study import settle  # noqa: PLC0415
+    from hpml_jobs.importer.records import Rules, read_timings
+    from hpml_jobs.importer.remarks import remarks
+    from hpml_jobs.importer.write_study import settle
 
     asked = _parse(words or [])
     rules = Rules(
@@ -108,7 +107,7 @@ def _batch_is_global(text: str) -> bool:
 
 
 def _outputs(asked: Asked) -> Path:
-    from hpml_jobs.plan.user_config import personal_outputs  # noqa: PLC0415
+    from hpml_jobs.plan.user_config import personal_outputs
 
     text = asked.values.get("outputs")
     folder = Path(os.path.expandvars(text)) if text else personal_outputs()

@@ -6,7 +6,7 @@ import typer
 
 from hpml_jobs.cli.console import print_json
 from hpml_jobs.cli.deliver import deliver
-from hpml_jobs.cli.options import Json, Outputs, Pattern, StudyName, StudySelection, which
+from hpml_jobs.cli.options import Json, Outputs, Pattern, StudyName, StudySelection, select_study
 from hpml_jobs.core.text import counted
 from hpml_jobs.errors import UsageError
 
@@ -29,10 +29,10 @@ def cancel(
 
     A job that several cells share ends for all of them.
     """
-    from hpml_jobs.status.cancel import cancel_jobs, jobs_of  # noqa: PLC0415
-    from hpml_jobs.status.states import states  # noqa: PLC0415
+    from hpml_jobs.status.cancel import cancel_jobs, jobs_of
+    from hpml_jobs.status.states import states
 
-    meant = which(study, pattern, outputs)
+    meant = select_study(study, pattern, outputs)
     now = states(meant.study)
     chosen = {state.slug for state in meant.chosen(now)}
     jobs = jobs_of(now)
@@ -52,7 +52,7 @@ def cancel(
 
 def _closing_jobs(meant: StudySelection) -> list[str]:
     """The closing jobs that still wait or run."""
-    from hpml_jobs.status.cancel import still_there  # noqa: PLC0415
+    from hpml_jobs.status.cancel import still_there
 
     return still_there(meant.study.history().closing)
 
@@ -83,8 +83,8 @@ def resubmit(
 
     Example: hpml-jobs resubmit digits-rig --timeout --minutes 60
     """
-    from hpml_jobs.status.states import states  # noqa: PLC0415
-    from hpml_jobs.submit.resubmit import Changes  # noqa: PLC0415
+    from hpml_jobs.status.states import states
+    from hpml_jobs.submit.resubmit import Changes
 
     asked = {
         "failed": failed,
@@ -98,7 +98,7 @@ def resubmit(
     changes = Changes(minutes=minutes, mem_gb=mem)
     if retries is not None and kinds != ["lost"]:
         raise UsageError("--retries goes with --lost alone")
-    meant = which(study, pattern, outputs)
+    meant = select_study(study, pattern, outputs)
     if not kinds and meant.pattern is None and (there := _kinds_there(states(meant.study))):
         raise UsageError(f"resubmit what? {there}, or a PATTERN")
     with meant.study.submitting():
@@ -108,14 +108,14 @@ def resubmit(
 def _send_again(
     meant: StudySelection, kinds: list[str], changes: "Changes", retries: int | None, *, json: bool
 ) -> None:
-    from hpml_jobs.status.states import states  # noqa: PLC0415
-    from hpml_jobs.submit.resubmit import (  # noqa: PLC0415
+    from hpml_jobs.status.states import states
+    from hpml_jobs.submit.resubmit import (
         of_kinds,
         plan_again,
         sendable,
         within_retries,
     )
-    from hpml_jobs.submit.selection import Selection  # noqa: PLC0415
+    from hpml_jobs.submit.selection import Selection
 
     chosen = sendable(meant.chosen(states(meant.study, before_sending=True)))
     chosen = of_kinds(chosen, kinds) if kinds else chosen
@@ -136,7 +136,7 @@ def _send_again(
 
 def _kinds_there(now: "list[CellState]") -> str:
     """The options that would send something, with how much."""
-    from hpml_jobs.submit.resubmit import KINDS, of_kinds, sendable  # noqa: PLC0415
+    from hpml_jobs.submit.resubmit import KINDS, of_kinds, sendable
 
     counts = {kind: len(of_kinds(sendable(now), [kind])) for kind in KINDS}
     return " ".join(f"--{kind} ({count})" for kind, count in counts.items() if count)

@@ -1,4 +1,4 @@
-"""Which study and which of its cells a command means, and the options such commands share."""
+"""Options and arguments that commands share, and the study and cells that they select."""
 
 import shlex
 import sys
@@ -9,84 +9,115 @@ from typing import Annotated, NamedTuple, Protocol, TypeVar
 
 import typer
 
-from hpml_jobs.cli.completion import studies
+from hpml_jobs.cli.completion import keys, studies
 from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.study.study import Study, find
 
+
+def _existing_folder(folder: Path | None) -> Path | None:
+    if folder is not None and not folder.is_dir():
+        raise UsageError(f"--config-dir {folder}: there is no such folder")
+    return folder
+
+
+Words = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="KEY=VALUE...", help="keys of the study; listed by hpml-jobs --help",
+        autocompletion=keys,
+    ),
+]  # fmt: skip
+Multirun = Annotated[bool, typer.Option("-m", "--multirun", help="sweep over key=a,b,c")]
+ConfigDir = Annotated[
+    Path | None,
+    typer.Option(
+        "--config-dir", help="folder of your own configs: cluster/, workload/, recipe/, grid/",
+        callback=_existing_folder,
+    ),
+]  # fmt: skip
 StudyName = Annotated[
     str | None,
-    typer.Argument(metavar="[STUDY]", help="default: sent last", autocompletion=studies),
-]
+    typer.Argument(
+        metavar="[STUDY]", help="name of the study; default: the most recently submitted",
+        autocompletion=studies,
+    ),
+]  # fmt: skip
 Pattern = Annotated[
-    str | None, typer.Argument(metavar="[PATTERN]", help="of cells' names, e.g. 'ddp-4gpu-*'")
+    str | None,
+    typer.Argument(
+        metavar="[PATTERN]", help="only cells whose name matches, e.g. 'ddp-4gpu-*'; default: all"
+    ),
 ]
 Outputs = Annotated[
-    Path | None, typer.Option("--outputs", help="the folder studies are written to")
+    Path | None,
+    typer.Option("--outputs", help="folder of the studies; default: outputs= of your config"),
 ]
-Json = Annotated[bool, typer.Option("--json", help="for programs: JSON on standard output")]
-Strict = Annotated[bool, typer.Option("--strict", help="exit 1 unless all cells have their answer")]
+Json = Annotated[bool, typer.Option("--json", help="print JSON, for programs")]
+Strict = Annotated[bool, typer.Option("--strict", help="exit with 1 unless every cell finished")]
 
-_WILD = frozenset("*?[")
+_WILDCARDS = frozenset("*?[")
 
 
-class _Named(Protocol):
+class _HasSlug(Protocol):
     """Anything of a cell: a folder, a state, a record."""
 
     @property
     def slug(self) -> str: ...
 
 
-Of = TypeVar("Of", bound=_Named)
+OfCell = TypeVar("OfCell", bound=_HasSlug)
 
 
 class StudySelection(NamedTuple):
-    """The study that a command means, and a pattern of its cells; None means all of them."""
+    """A study, and a pattern of its cells' names; None selects all cells."""
 
     study: Study
     pattern: str | None = None
 
-    def chosen(self, there: Iterable[Of]) -> list[Of]:
-        """Those whose slug is or matches the pattern.
+    def chosen(self, items: Iterable[OfCell]) -> list[OfCell]:
+        """Return the items whose slug is or matches the pattern.
 
         Raises:
-            HpmlError: none does; the message names those that are there.
+            HpmlError: none does; the message lists the slugs.
         """
-        known = list(there)
+        candidates = list(items)
         if self.pattern is None:
-            return known
-        found = [one for one in known if fnmatchcase(one.slug, self.pattern)]
-        if not found:
-            names = ", ".join(one.slug for one in known) or "none"
-            raise HpmlError(f"no cell {self.pattern} in {self.study.name} (there: {names})")
-        return found
+            return candidates
+        matching = [item for item in candidates if fnmatchcase(item.slug, self.pattern)]
+        if not matching:
+            names = ", ".join(item.slug for item in candidates) or "none"
+            raise HpmlError(
+                f"no cell of study {self.study.name} matches {self.pattern}; its cells: {names}"
+            )
+        return matching
 
 
-def which(study: str | None, pattern: str | None, outputs: Path | None) -> StudySelection:
-    """What `[STUDY] [PATTERN]` mean; a first word with *, ? or [ in it is a pattern already.
+def select_study(study: str | None, pattern: str | None, outputs: Path | None) -> StudySelection:
+    """Return what `[STUDY] [PATTERN]` select; a first word with *, ? or [ in it is a pattern.
 
     Raises:
         HpmlError: there is no such study.
-        UsageError: two patterns.
+        UsageError: both words are patterns.
     """
-    if study is not None and _WILD & set(study):
+    if study is not None and _WILDCARDS & set(study):
         if pattern is not None:
-            raise UsageError(f"{study} {pattern}: two patterns; a study's name, then one pattern")
+            raise UsageError(f"{study} {pattern}: give the name of a study, then one pattern")
         study, pattern = None, study
     return StudySelection(find_study(study, outputs), pattern)
 
 
 def outputs_words(outputs: Path | None) -> str:
-    """What a command must be told to look in another folder than the usual one, if it must."""
+    """Return the option that a suggested command needs to find the study; empty for the default."""
     return f" --outputs {shlex.quote(str(outputs))}" if outputs else ""
 
 
 def find_study(study: str | None, outputs: Path | None) -> Study:
-    """The study asked for, or the one sent last, said so."""
+    """Return the study of that name; without a name the most recently submitted one, and say so."""
     if outputs is None:
-        from hpml_jobs.plan.user_config import personal_outputs  # noqa: PLC0415
+        from hpml_jobs.plan.user_config import personal_outputs
 
         outputs = personal_outputs()
-    found = find(outputs.expanduser(), study)
+    selected = find(outputs.expanduser(), study)
     if study is None:
-        print(f"study {found.name} (the one sent last)", file=sys.stderr)
-    return found
+        print(f"study {selected.name} (most recently submitted)", file=sys.stderr)
+    return selected

@@ -10,7 +10,7 @@ from rich.text import Text
 from hpml_jobs.checks import of_study
 from hpml_jobs.checks.result import CheckResult, Level, percent
 from hpml_jobs.cli.console import console, print_json
-from hpml_jobs.cli.options import Json, Outputs, Pattern, StudyName, which
+from hpml_jobs.cli.options import Json, Outputs, Pattern, StudyName, select_study
 from hpml_jobs.core import formulas
 from hpml_jobs.core.measurements import Communication
 from hpml_jobs.core.record import Record
@@ -83,7 +83,7 @@ def record(
 
     Example: hpml-jobs record digits-local 'ddp-4gpu-*'
     """
-    asked = which(study, pattern, outputs)
+    asked = select_study(study, pattern, outputs)
     chosen = asked.chosen(read(asked.study))
     if json:
         print_json({"study": asked.study.name, "cells": chosen})

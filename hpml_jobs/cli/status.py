@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hpml_jobs.checks.result import in_short
-from hpml_jobs.cli.console import console, print_json, states_table, totals, usage_line
+from hpml_jobs.cli.console import (
+    console,
+    print_changes,
+    print_json,
+    states_table,
+    totals,
+    usage_line,
+)
 from hpml_jobs.cli.hints import advice
 from hpml_jobs.cli.options import (
     Json,
@@ -20,7 +27,7 @@ from hpml_jobs.cli.options import (
     StudySelection,
     find_study,
     outputs_words,
-    which,
+    select_study,
 )
 from hpml_jobs.core.text import counted
 from hpml_jobs.errors import HpmlError
@@ -43,10 +50,10 @@ def status(
 
     Example: hpml-jobs status digits-local 'ddp-4gpu-*'
     """
-    from hpml_jobs.status.states import standing  # noqa: PLC0415
-    from hpml_jobs.status.usage import usage  # noqa: PLC0415
+    from hpml_jobs.status.states import standing
+    from hpml_jobs.status.usage import usage
 
-    asked = which(study, pattern, outputs)
+    asked = select_study(study, pattern, outputs)
     found = standing(asked.study, all_jobs=True)
     now, used = asked.chosen(found.states), usage(asked.study, found)
     named = f"{asked.study.name}{outputs_words(outputs)}"
@@ -86,7 +93,7 @@ def watch(
 
     Example: hpml-jobs watch digits-rig 'ddp-*'
     """
-    asked = which(study, pattern, outputs)
+    asked = select_study(study, pattern, outputs)
     last = _watch(asked, every, json)
     if not json and console().is_terminal:
         print("\n".join(advice(last, f"{asked.study.name}{outputs_words(outputs)}")))
@@ -94,14 +101,17 @@ def watch(
 
 def _watch(asked: StudySelection, every: float, json: bool = False) -> list[CellState]:
     """Show the states until no cell is under way; the last ones."""
-    from hpml_jobs.status.watch import watch_study  # noqa: PLC0415
+    from hpml_jobs.status.watch import watch_study
 
     out = console()
     if json or not out.is_terminal:  # a file or a pipe gets a line per change
         words = _json_line(asked) if json else _line
-        return watch_study(asked.study, max(every, 0.5), _say_changes(words), asked.chosen)
-    from rich.console import Group  # noqa: PLC0415
-    from rich.live import Live  # noqa: PLC0415
+        say = print_changes()
+        return watch_study(
+            asked.study, max(every, 0.5), lambda now, note: say(words(now, note)), asked.chosen
+        )
+    from rich.console import Group
+    from rich.live import Live
 
     with Live(console=out, auto_refresh=False) as live:
 
@@ -117,27 +127,13 @@ def _line(now: list[CellState], note: str) -> str:
 
 
 def _json_line(asked: StudySelection) -> Callable[[list[CellState], str], str]:
-    import msgspec  # noqa: PLC0415
+    import msgspec
 
     def words(now: list[CellState], note: str) -> str:
         told = {"study": asked.study.name, "cells": now, "note": note}
         return msgspec.json.encode(told).decode()
 
     return words
-
-
-def _say_changes(
-    words: Callable[[list[CellState], str], str],
-) -> Callable[[list[CellState], str], None]:
-    said: list[str] = []
-
-    def show(now: list[CellState], note: str) -> None:
-        line = words(now, note)
-        if said[-1:] != [line]:
-            said[:] = [line]
-            print(line, flush=True)
-
-    return show
 
 
 def logs(
@@ -154,10 +150,10 @@ def logs(
 
     Example: hpml-jobs logs digits-local 'ddp-4gpu-*'
     """
-    from hpml_jobs.status.logs import log_text  # noqa: PLC0415
-    from hpml_jobs.status.states import states  # noqa: PLC0415
+    from hpml_jobs.status.logs import log_text
+    from hpml_jobs.status.states import states
 
-    asked = which(study, pattern, outputs)
+    asked = select_study(study, pattern, outputs)
     found = asked.study
     chosen = asked.chosen(states(found))
     if follow:
@@ -178,8 +174,8 @@ def logs(
 
 def _follow(asked: StudySelection, chosen: list[CellState], lines: int) -> None:
     """The log of the one running cell, or of that which started last, until it ends."""
-    from hpml_jobs.status.follow import follow, running_last  # noqa: PLC0415
-    from hpml_jobs.status.states import states  # noqa: PLC0415
+    from hpml_jobs.status.follow import follow, running_last
+    from hpml_jobs.status.states import states
 
     state = running_last(asked.study, chosen)
     if state is None:
@@ -208,22 +204,22 @@ def collect(
 
     Example: hpml-jobs collect digits-local
     """
-    from hpml_jobs.status.states import standing  # noqa: PLC0415
+    from hpml_jobs.status.states import standing
 
     found = find_study(study, outputs)
     now = standing(found, judged=False).states
     if wait and any(s.outcome.active or s.outcome is Outcome.UNKNOWN for s in now):
         with contextlib.redirect_stdout(sys.stderr if json else sys.stdout):
             now = _watch(StudySelection(found), every=5.0)
-    from hpml_jobs.report.collect import collect as make  # noqa: PLC0415
-    from hpml_jobs.report.collect import write  # noqa: PLC0415
+    from hpml_jobs.report.collect import collect as make
+    from hpml_jobs.report.collect import write
 
     report = make(found, {state.slug: state for state in now})
     written = write(report, found.report)
     if json:
         print(next(path for path in written if path.suffix == ".json").read_text(), end="")
     else:
-        from hpml_jobs.report.formats.screen import show  # noqa: PLC0415
+        from hpml_jobs.report.formats.screen import show
 
         show(report, console())
         print(f"written: {_files(written)} in {found.report}")

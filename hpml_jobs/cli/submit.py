@@ -6,24 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hpml_jobs.cli.completion import keys
 from hpml_jobs.cli.console import print_json
 from hpml_jobs.cli.deliver import check_order, deliver, rows_of
+from hpml_jobs.cli.options import ConfigDir, Json, Multirun, Words
 from hpml_jobs.core.text import counted
 from hpml_jobs.errors import HpmlError, UsageError
 
 if TYPE_CHECKING:
     from hpml_jobs.plan.plan import Plan, PlannedCell
-
-Words = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="KEY=VALUE…", help="see hpml-jobs --help", autocompletion=keys),
-]
-Multirun = Annotated[bool, typer.Option("-m", "--multirun", help="sweep over key=a,b,c")]
-ConfigDir = Annotated[
-    Path | None, typer.Option("--config-dir", help="your own configs: cluster/, workload/, grid/")
-]
-Json = Annotated[bool, typer.Option("--json", help="for programs: JSON on standard output")]
 
 
 def _say(sentence: str) -> None:
@@ -33,11 +23,9 @@ def _say(sentence: str) -> None:
 def _plan(
     words: list[str] | None, multirun: bool, config_dir: Path | None, **options: bool
 ) -> "Plan":
-    from hpml_jobs.plan.plan import make_plan  # noqa: PLC0415  (Hydra loads only here)
-    from hpml_jobs.plan.sweep import expand  # noqa: PLC0415
+    from hpml_jobs.plan.plan import make_plan
+    from hpml_jobs.plan.sweep import expand
 
-    if config_dir is not None and not config_dir.is_dir():
-        raise UsageError(f"--config-dir {config_dir}: there is no such folder")
     sweep = expand(words or [], multirun=multirun, config_dir=config_dir)
     return make_plan(sweep, say=_say, **options)
 
@@ -49,8 +37,8 @@ def submit(
     json: Json = False,
 ) -> None:
     """Send a study. Example: hpml-jobs -m gpus=1,2,4 batch=32,128,512"""
-    from hpml_jobs.core.cluster import Launcher  # noqa: PLC0415
-    from hpml_jobs.submit.selection import select  # noqa: PLC0415
+    from hpml_jobs.core.cluster import Launcher
+    from hpml_jobs.submit.selection import select
 
     plan = _plan(words, multirun, config_dir)
     check_order(plan)
@@ -73,11 +61,11 @@ def plan(
 
     Example: hpml-jobs plan -m gpus=1,2,4 batch=32,128,512 cluster=greene
     """
-    from hpml_jobs.cli.console import console, sent_table, values_table  # noqa: PLC0415
-    from hpml_jobs.core.cluster import Launcher  # noqa: PLC0415
-    from hpml_jobs.submit.batches import batches  # noqa: PLC0415
-    from hpml_jobs.submit.explain import scripts, values  # noqa: PLC0415
-    from hpml_jobs.submit.selection import select  # noqa: PLC0415
+    from hpml_jobs.cli.console import console, sent_table, values_table
+    from hpml_jobs.core.cluster import Launcher
+    from hpml_jobs.submit.batches import batches
+    from hpml_jobs.submit.explain import scripts, values
+    from hpml_jobs.submit.selection import select
 
     made = _plan(words, multirun, config_dir, fetch=False)
     selection = select(made)
@@ -137,9 +125,9 @@ def run(
 
     Example: hpml-jobs run gpus=2 batch=64 cluster=local
     """
-    from hpml_jobs.core.processes import ignore_submitit_signal  # noqa: PLC0415
-    from hpml_jobs.job.run import attempt_cell  # noqa: PLC0415
-    from hpml_jobs.submit.send import write_cells  # noqa: PLC0415
+    from hpml_jobs.core.processes import ignore_submitit_signal
+    from hpml_jobs.job.run import attempt_cell
+    from hpml_jobs.submit.send import write_cells
 
     ignore_submitit_signal()
     made = _plan(words, multirun, config_dir, sending=False, fetch=False)
@@ -161,8 +149,8 @@ def run(
 
 
 def _with_leave(plan: "Plan", one: "PlannedCell") -> "PlannedCell":
-    from hpml_jobs.core.validation import InvalidRecordError  # noqa: PLC0415
-    from hpml_jobs.submit.selection import superseding  # noqa: PLC0415
+    from hpml_jobs.core.validation import InvalidRecordError
+    from hpml_jobs.submit.selection import superseding
 
     try:
         return superseding(plan, one) if plan.rerun else one
@@ -172,7 +160,7 @@ def _with_leave(plan: "Plan", one: "PlannedCell") -> "PlannedCell":
 
 def fetch(words: Words = None, config_dir: ConfigDir = None) -> None:
     """The data set, once, on the login node. Example: hpml-jobs fetch data.root=/scratch/me/data"""
-    from hpml_jobs.plan.data import fetch as fetch_data  # noqa: PLC0415
-    from hpml_jobs.plan.sweep import expand  # noqa: PLC0415
+    from hpml_jobs.plan.data import fetch as fetch_data
+    from hpml_jobs.plan.sweep import expand
 
     fetch_data(expand(words or [], multirun=False, config_dir=config_dir).settings[0], _say)

@@ -8,8 +8,7 @@ import sys
 
 import pytest
 
-from hpml_jobs.cli.completion import PROGRAM, VARIABLE
-from hpml_jobs.cli.main import COMPLETING
+from hpml_jobs.cli.commands import COMPLETION_VARIABLE, PROGRAM
 from tests.conftest import Program
 
 BASH = shutil.which("bash")
@@ -93,12 +92,12 @@ def test_bash_completes_commands_options_studies_and_keys(program: Program) -> N
 def test_other_shells_get_a_completion_script(program: Program, shell: str) -> None:
     script = program.ok("completion", shell)
     assert PROGRAM in script
-    assert f"{VARIABLE}=complete_{shell}" in script
+    assert f"{COMPLETION_VARIABLE}=complete_{shell}" in script
 
 
 def test_fish_completes_from_the_whole_line(program: Program) -> None:
     program.environment |= {
-        VARIABLE: "complete_fish",
+        COMPLETION_VARIABLE: "complete_fish",
         "_TYPER_COMPLETE_FISH_ACTION": "get-args",
         "_TYPER_COMPLETE_ARGS": "hpml-jobs workload=dig",
     }
@@ -109,7 +108,7 @@ def test_user_configs_complete_without_heavy_imports(program: Program) -> None:
     (program.folder / "mine" / "cluster").mkdir(parents=True)
     (program.folder / "mine" / "cluster" / "hal.yaml").write_text("name: hal\n")
     program.environment |= {
-        VARIABLE: "complete_bash",
+        COMPLETION_VARIABLE: "complete_bash",
         "COMP_WORDS": "\n".join(["hpml-jobs", "plan", "--config-dir", "mine", "cluster", "=", "h"]),
         "COMP_CWORD": "6",
         "PYTHONPROFILEIMPORTTIME": "1",
@@ -119,7 +118,3 @@ def test_user_configs_complete_without_heavy_imports(program: Program) -> None:
     loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
     assert "hpml_jobs.cli.completion" in loaded
     assert not {"hydra", "omegaconf", "torch", "pandas", "submitit"} & loaded
-
-
-def test_completion_variable_is_the_one_typer_reads() -> None:
-    assert COMPLETING == VARIABLE

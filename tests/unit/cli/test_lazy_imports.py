@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hpml_jobs.cli.main import COMMANDS
+from hpml_jobs.cli.commands import COMMANDS
 from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.study.study import Study
 from tests.unit.builders import a_record

@@ -154,4 +154,6 @@ def test_record_pattern_without_match_lists_cells(
     leave(clean_record())
     assert run(["record", "mine", "dp-*"]) == 1
     said = capsys.readouterr().err
-    assert said == f"hpml-jobs: no cell dp-* in mine (there: {clean_record().slug})\n"
+    assert (
+        said == f"hpml-jobs: no cell of study mine matches dp-*; its cells: {clean_record().slug}\n"
+    )

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import pytest
 
-from hpml_jobs.cli.options import which
+from hpml_jobs.cli.options import select_study
 from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.study.study import Study
 
@@ -25,7 +25,7 @@ def outputs(working_folder: Path) -> Path:
 
 @pytest.mark.parametrize("words", [(None, None), ("mine", None)])
 def test_no_pattern_selects_all_cells(words) -> None:
-    asked = which(*words, None)
+    asked = select_study(*words, None)
     assert (asked.study.name, asked.pattern) == ("mine", None)
     assert asked.chosen(CELLS) == CELLS
 
@@ -35,16 +35,18 @@ def test_no_pattern_selects_all_cells(words) -> None:
     [("mine", "ddp-*"), ("*4gpu*", None), ("[d]dp-*", None), ("mine", CELLS[1].slug)],
 )
 def test_pattern_or_full_name_selects_cells(words) -> None:
-    asked = which(*words, None)
+    asked = select_study(*words, None)
     assert asked.study.name == "mine"
     assert asked.chosen(CELLS) == [CELLS[1]]
 
 
 def test_pattern_without_match_lists_cells() -> None:
-    with pytest.raises(HpmlError, match=r"no cell dp-\* in mine \(there: single-1gpu-b32"):
-        which("mine", "dp-*", None).chosen(CELLS)
+    with pytest.raises(
+        HpmlError, match=r"no cell of study mine matches dp-\*; its cells: single-1gpu-b32"
+    ):
+        select_study("mine", "dp-*", None).chosen(CELLS)
 
 
 def test_two_patterns_are_refused() -> None:
-    with pytest.raises(UsageError, match="two patterns"):
-        which("ddp-*", "dp-*", None)
+    with pytest.raises(UsageError, match="then one pattern"):
+        select_study("ddp-*", "dp-*", None)

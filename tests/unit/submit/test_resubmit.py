@@ -82,7 +82,7 @@ def test_resubmit_accepts_two_outcomes_at_once(study: Study, capsys) -> None:
         (["--failed", "--mem", "-1"], 2, "--mem -1: must be 1 or more"),
         (["--failed", "--mem", "4000"], 2, "4000 GB of memory each"),
         (["--failed", "--retries", "2"], 2, "--retries goes with --lost alone"),
-        (["ddp-8*"], 1, "no cell ddp-8* in mine"),
+        (["ddp-8*"], 1, "no cell of study mine matches ddp-8*"),
     ],
 )
 def test_resubmit_impossible_request_is_one_line_error(study, capsys, words, code, telling) -> None:

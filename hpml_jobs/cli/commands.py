@@ -1,0 +1,56 @@
+"""Table of the commands, and the typer program made of them."""
+
+from collections.abc import Callable, Iterable
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import typer
+
+PROGRAM = "hpml-jobs"
+
+COMPLETION_VARIABLE = "_HPML_JOBS_COMPLETE"
+"""Set by the shell's completion script: this run answers the shell. typer derives the name."""
+
+COMMANDS = {
+    "submit": "cli.submit:submit",
+    "plan": "cli.submit:plan",
+    "run": "cli.submit:run",
+    "fetch": "cli.submit:fetch",
+    "import": "cli.import_csv:import_",
+    "status": "cli.status:status",
+    "watch": "cli.status:watch",
+    "logs": "cli.status:logs",
+    "record": "cli.record:record",
+    "cancel": "cli.jobs:cancel",
+    "resubmit": "cli.jobs:resubmit",
+    "collect": "cli.status:collect",
+    "doctor": "cli.doctor:doctor",
+    "completion": "cli.completion:completion",
+}
+"""The function of every command, as module:name in this package; imported only when needed."""
+
+UNNAMED = "submit"
+"""The command of a line that names none."""
+
+
+def function_of(command: str) -> Callable[..., Any]:
+    """Import and return a command's function."""
+    module, _, name = COMMANDS[command].partition(":")
+    function: Callable[..., Any] = getattr(import_module(f"hpml_jobs.{module}"), name)
+    return function
+
+
+def typer_program(names: Iterable[str] = COMMANDS) -> "typer.Typer":
+    """Return a typer program with these commands."""
+    import typer
+
+    program = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode=None)
+    program.callback()(_no_options)
+    for name in names:
+        program.command(name, hidden=name == UNNAMED)(function_of(name))
+    return program
+
+
+def _no_options() -> None:
+    """Make typer keep the command's name, even if there is only one command."""

@@ -1,0 +1,47 @@
+"""Keys of our configs as --help and completion read them, compared with OmegaConf's."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from omegaconf import OmegaConf
+
+from hpml_jobs.core.config_docs import description, keys
+from hpml_jobs.core.paths import conf_folder
+
+FOLDERS = ("cluster", "workload", "recipe")
+FILES = [conf_folder() / "config.yaml"]
+FILES += sorted(file for folder in FOLDERS for file in (conf_folder() / folder).glob("*.yaml"))
+
+
+def leaves(config: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted keys with their values; an empty mapping is a value."""
+    for name, value in config.items():
+        if isinstance(value, dict) and value:
+            yield from leaves(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def plain(text: str) -> Any:
+    return OmegaConf.to_container(OmegaConf.create(text))
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: f"{file.parent.name}/{file.stem}")
+def test_keys_and_values_are_those_that_omegaconf_reads(file: Path) -> None:
+    config = plain(file.read_text())
+    for name in ("defaults", "hydra"):
+        config.pop(name, None)
+    values = {doc.key: plain(f"value: {doc.value}")["value"] for doc in keys(file.read_text())}
+    assert dict(leaves(values)) == dict(leaves(config))
+
+
+def test_every_key_of_config_yaml_has_section_and_comment() -> None:
+    docs = keys((conf_folder() / "config.yaml").read_text())
+    assert {doc.section for doc in docs} == {"the cell", "data", "after training", "the study"}
+    assert [doc.key for doc in docs if not doc.comment] == []
+
+
+def test_description_is_empty_without_comment() -> None:
+    assert description("name: hal\n# a comment\n") == ""

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from hpml_jobs.checks import Level
-from hpml_jobs.cli import record as reading
 from hpml_jobs.cli.main import run
 from hpml_jobs.core.cell import CellFile
 from hpml_jobs.core.record import Record
+from hpml_jobs.report.key_numbers import KEY_NUMBERS, key_numbers
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.study.study import Study
@@ -76,11 +76,11 @@ def test_status_json_has_every_check_result(
     assert "efficiency" in by_check  # neighbours are looked at too
 
 
-def test_every_fractional_key_number_has_a_unit() -> None:
-    found = reading.numbers(SPOILT)
-    fractions = {name for name, value in found.items() if _has_fraction(value)}
+def test_fractional_key_numbers_but_the_loss_have_a_unit() -> None:
+    numbers = key_numbers(SPOILT)
+    fractions = {name for name, value in numbers.items() if _has_fraction(value)}
     assert len(fractions) > 10
-    assert fractions <= reading.UNITS.keys() <= found.keys()
+    assert fractions <= {number.name for number in KEY_NUMBERS if number.unit} | {"loss"}
 
 
 def _has_fraction(value: object) -> bool:
@@ -137,7 +137,9 @@ def test_record_covers_cells_without_numbers(
     study.cell(clean_record().slug).record_json.unlink()
     out = shown(capsys, "record", "mine")
     assert f"==== {oom.slug}: oom rank 1: out of memory" in out
-    assert f"==== {clean_record().slug}: missing no record; hpml-jobs status tells why" in out
+    assert (
+        f"==== {clean_record().slug}: missing no record: hpml-jobs status shows the reason" in out
+    )
 
 
 def test_record_shows_imported_timing(laptop: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,207 @@
+"""Key numbers of one record with their units, as the command `record` shows them."""
+
+from collections.abc import Callable, Iterable, Mapping
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from hpml_jobs.checks import of_study
+from hpml_jobs.checks.result import CheckResult, percent
+from hpml_jobs.core import formulas
+from hpml_jobs.core.measurements import Communication
+from hpml_jobs.core.record import Record
+from hpml_jobs.core.validation import InvalidRecordError
+from hpml_jobs.core.value import Value
+from hpml_jobs.report.text.numbers import DASH, count, gb_per_s, seconds, significant
+from hpml_jobs.slurm.states import Outcome
+from hpml_jobs.study.cell_folder import CellFolder
+
+
+class CellSummary(Value, frozen=True, kw_only=True):
+    """A cell's key numbers by name (None: not known) and the results of its checks.
+
+    Without a usable record: the outcome and the reason.
+    """
+
+    slug: str
+    outcome: Outcome
+    reason: str = ""
+    numbers: dict[str, Any] = {}
+    checks: tuple[CheckResult, ...] = ()
+
+
+def summarize(folders: Iterable[CellFolder]) -> list[CellSummary]:
+    """Read the record of every cell of a study, and check each one against the others."""
+    records = {folder.slug: _read(folder) for folder in folders}
+    checks = of_study([record for record in records.values() if isinstance(record, Record)])
+    return [
+        record if isinstance(record, CellSummary) else _summary(record, checks[slug])
+        for slug, record in records.items()
+    ]
+
+
+def _read(folder: CellFolder) -> Record | CellSummary:
+    try:
+        record = folder.read_record()
+    except InvalidRecordError as error:
+        return CellSummary(slug=folder.slug, outcome=Outcome.INVALID, reason=str(error))
+    if record is None:
+        reason = "no record: hpml-jobs status shows the reason"
+        return CellSummary(slug=folder.slug, outcome=Outcome.MISSING, reason=reason)
+    return record
+
+
+def _summary(record: Record, checks: tuple[CheckResult, ...]) -> CellSummary:
+    return CellSummary(
+        slug=record.slug,
+        outcome=record.outcome,
+        reason=record.reason or "",
+        numbers=key_numbers(record) if record.outcome is Outcome.OK else {},
+        checks=checks,
+    )
+
+
+class Unit(StrEnum):
+    """Unit of a key number with a fraction."""
+
+    SECONDS = "s"
+    SHARE = "%"
+    RATE = "per second"
+    BANDWIDTH = "GB/s"
+    NONE = ""
+
+
+class KeyNumber(NamedTuple):
+    """A key number: its name, its value in a record (None: not known), its unit."""
+
+    name: str
+    value: Callable[[Record], Any]
+    unit: Unit = Unit.NONE
+
+
+def _phases(record: Record) -> dict[str, float] | None:
+    phases = record.phases
+    if phases is None:
+        return None
+    return {name.removesuffix("_s"): getattr(phases, name) for name in phases.__struct_fields__}
+
+
+def _gradient_bytes(record: Record) -> int | None:
+    return record.communication.bytes_of("gradients") if record.communication else None
+
+
+def _bus_gb_per_s(record: Record) -> float | None:
+    """Return the bus bandwidth of strategies that average gradients by all-reduce."""
+    cell, sent_bytes, net_s = record.cell, _gradient_bytes(record), record.gradients_net_s
+    if not (cell.strategy.by_all_reduce and cell.gpus > 1 and sent_bytes and net_s):
+        return None
+    return formulas.bus_gb_per_s(sent_bytes, net_s, cell.gpus)
+
+
+def _messages(communication: Communication | None) -> list[str] | None:
+    """Return a text per kind and purpose of messages; sizes are of one message."""
+    if communication is None:
+        return None
+    texts = []
+    for kind, purpose in dict.fromkeys((m.kind, m.purpose) for m in communication.messages):
+        messages = [m for m in communication.messages if (m.kind, m.purpose) == (kind, purpose)]
+        sizes = sorted({message.bytes for message in messages})
+        span = " to ".join(count(size) for size in dict.fromkeys((sizes[0], sizes[-1])))
+        number = sum(message.count for message in messages)
+        texts.append(f"{number} x {kind} of {span} bytes ({purpose})")
+    return texts
+
+
+def _closure(record: Record) -> float | None:
+    epoch = record.instrumented.epoch("instrumented") if record.instrumented else None
+    return epoch.closure if epoch else None
+
+
+def _profiler_disagreement(record: Record) -> float | None:
+    traces = [rank.trace for rank in record.ranks if rank.trace]
+    return max((t.disagreement for t in traces if t.disagreement is not None), default=None)
+
+
+def _all_equal(hashes: list[str]) -> bool | None:
+    """Return whether all ranks have the same hash; None for one rank or if a hash is missing."""
+    return None if len(hashes) < 2 or "" in hashes else len(set(hashes)) == 1
+
+
+KEY_NUMBERS = (
+    KeyNumber("epoch_s", lambda r: r.epoch_s, Unit.SECONDS),
+    KeyNumber("epoch_s_by_rank", lambda r: [k.timed.epoch_s for k in r.ranks], Unit.SECONDS),
+    KeyNumber("train_s", lambda r: r.train_s, Unit.SECONDS),
+    KeyNumber("stall_s", lambda r: r.stall_s, Unit.SECONDS),
+    KeyNumber("images_per_s", lambda r: formulas.images_per_s(r.samples, r.epoch_s), Unit.RATE),
+    KeyNumber("iterations", lambda r: r.iterations),
+    KeyNumber("samples", lambda r: r.samples),
+    KeyNumber("parameters", lambda r: r.model.parameters if r.model else None),
+    KeyNumber("phases", _phases, Unit.SECONDS),
+    KeyNumber("compute_s", lambda r: r.compute_s, Unit.SECONDS),
+    KeyNumber("comm_exposed_s", lambda r: r.comm_exposed_s, Unit.SECONDS),
+    KeyNumber("comm_total_s", lambda r: r.comm_total_s, Unit.SECONDS),
+    KeyNumber("comm_cost_s", lambda r: r.comm_cost_s, Unit.SECONDS),
+    KeyNumber("gradients_net_s", lambda r: r.gradients_net_s, Unit.SECONDS),
+    KeyNumber("skew_s", lambda r: r.exchange.skew_s if r.exchange else None, Unit.SECONDS),
+    KeyNumber("net_s", lambda r: r.exchange.net_s if r.exchange else None, Unit.SECONDS),
+    KeyNumber("gradient_bytes", _gradient_bytes),
+    KeyNumber("messages", lambda r: _messages(r.communication)),
+    KeyNumber("bus_gb_per_s", _bus_gb_per_s, Unit.BANDWIDTH),
+    KeyNumber("closure", _closure, Unit.SHARE),
+    KeyNumber("overhead", lambda r: r.overhead, Unit.SHARE),
+    KeyNumber("profiler_disagreement", _profiler_disagreement, Unit.SHARE),
+    KeyNumber("loss", lambda r: r.loss),
+    KeyNumber("accuracy", lambda r: r.accuracy, Unit.SHARE),
+    KeyNumber("test_accuracy_by_rank", lambda r: [k.test_accuracy for k in r.ranks], Unit.SHARE),
+    KeyNumber("parameters_equal", lambda r: _all_equal([k.parameters_hash for k in r.ranks])),
+    KeyNumber("buffers_equal", lambda r: _all_equal([k.buffers_hash for k in r.ranks])),
+)
+
+
+def key_numbers(record: Record) -> dict[str, Any]:
+    """Return the key numbers of a record whose outcome is ok, by name; shares are of 1."""
+    return {number.name: number.value(record) for number in KEY_NUMBERS}
+
+
+def lines(numbers: Mapping[str, Any]) -> list[str]:
+    """Return a line per key number that is known."""
+    texts = {number.name: as_text(numbers.get(number.name), number.unit) for number in KEY_NUMBERS}
+    return [f"{name:22} {text}" for name, text in texts.items() if text]
+
+
+def as_text(value: Any, unit: Unit = Unit.NONE) -> str:
+    """Return a value as people read it; empty if it is not known.
+
+    >>> as_text(8.0, Unit.SECONDS), as_text(0.002, Unit.SHARE), as_text(20_480)
+    ('8.000 s', '0.2 %', '20,480')
+    >>> as_text(True), as_text({"stall": 0.16, "h2d": 0.08}, Unit.SECONDS)
+    ('yes', 'stall 0.160 s, h2d 0.0800 s')
+    """
+    match value:
+        case None | []:
+            return ""
+        case bool():
+            return "yes" if value else "no"
+        case Mapping():
+            return ", ".join(f"{key} {as_text(part, unit)}" for key, part in value.items())
+        case list():
+            return ", ".join(as_text(part, unit) or DASH for part in value)
+        case int():
+            return count(value)
+        case float():
+            return _with_unit(value, unit)
+        case _:
+            return str(value)
+
+
+def _with_unit(value: float, unit: Unit) -> str:
+    match unit:
+        case Unit.SECONDS:
+            return f"{seconds(value)} s"
+        case Unit.SHARE:
+            return percent(value)
+        case Unit.RATE:
+            return f"{significant(value, 4)} per second"
+        case Unit.BANDWIDTH:
+            return f"{gb_per_s(value)} GB/s"
+        case Unit.NONE:
+            return significant(value, 4)

@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 
 from hpml_jobs.checks.result import CheckResult, Level, judge
-from hpml_jobs.core.cell import Device, Protocol, Strategy
+from hpml_jobs.core.cell import Device, Protocol
 from hpml_jobs.core.formulas import bus_gb_per_s, expected_bytes, interpolated_s
-from hpml_jobs.core.measurements import Message
+from hpml_jobs.core.measurements import CollectiveKind, Message, Purpose
 from hpml_jobs.core.record import Rank, Record
+from hpml_jobs.core.strategies import BandwidthKind
 
 EXPOSED_LIMIT = 1.01
 BUSBW_LIMIT = 1.1
@@ -33,11 +34,11 @@ def messages(record: Record) -> CheckResult | None:
     cell = record.cell
     if cell.protocol is not Protocol.FULL or cell.gpus < 2 or record.model is None:
         return None
-    if cell.strategy is Strategy.DP and record.communication is None:
+    if not cell.strategy.under_torchrun and record.communication is None:
         return None
     faults = [text for rank in record.ranks if (text := _message_fault(record, rank))]
     talk = record.communication
-    sent = talk.bytes_of("gradients") if talk else 0
+    sent = talk.bytes_of(Purpose.GRADIENTS) if talk else 0
     found = f"{sent:,} bytes of gradients per rank and epoch, counted at the calls"
     return judge(
         "messages",
@@ -58,28 +59,23 @@ def _message_fault(record: Record, rank: Rank) -> str | None:
                 f"rank {rank.rank}: a message of {message.elements:,} {message.dtype} elements "
                 f"is {size * message.elements:,} bytes, not {message.bytes:,}"
             )
-    strategy = record.cell.strategy
-    gradients = [m for m in talk.messages if m.purpose == "gradients"]
-    if strategy is Strategy.DP:
-        ring = any(message.kind == "all_reduce" for message in gradients)
-        return "dp has no all-reduce, one was counted" if ring else None
-    kinds = ("gather", "scatter") if strategy is Strategy.GATHER_SCATTER else ("all_reduce",)
-    expected = expected_bytes(epoch.iterations, record.model.gradient_bytes)
-    sums = {
-        kind: _bytes(gradients, kind)
-        for kind in dict.fromkeys([*kinds, *(m.kind for m in gradients)])
-    }
-    wrong = [kind for kind in sums if sums[kind] != (expected if kind in kinds else 0)]
-    if not wrong:
-        return None
-    return (
-        f"rank {rank.rank} counted {sums[wrong[0]]:,} bytes of gradients by {wrong[0]}, not "
-        f"{expected if wrong[0] in kinds else 0:,} ({epoch.iterations} iterations x "
-        f"{record.model.gradient_bytes:,} bytes)"
-    )
+    gradients = [m for m in talk.messages if m.purpose == Purpose.GRADIENTS]
+    passes = record.cell.strategy.traffic.gradients
+    for kind in dict.fromkeys([*passes, *(m.kind for m in gradients)]):
+        counted, expected_passes = _bytes(gradients, kind), passes.get(kind, 0)
+        if expected_passes is None:  # a number of bytes that is not known beforehand
+            continue
+        expected = expected_bytes(epoch.iterations, record.model.gradient_bytes, expected_passes)
+        if counted != expected:
+            return (
+                f"rank {rank.rank} counted {counted:,} bytes of gradients by {kind}, not "
+                f"{expected:,} ({epoch.iterations} iterations x {record.model.gradient_bytes:,} "
+                "bytes)"
+            )
+    return None
 
 
-def _bytes(sent: Sequence[Message], kind: str) -> int:
+def _bytes(sent: Sequence[Message], kind: CollectiveKind) -> int:
     return sum(m.bytes * m.count for m in sent if m.kind == kind)
 
 
@@ -136,11 +132,12 @@ def bus_bandwidth(record: Record) -> CheckResult | None:
     """
     cell, probe = record.cell, record.probe
     talks = [rank.communication for rank in record.ranks if rank.communication]
-    if probe is None or not talks or not cell.strategy.by_all_reduce or cell.gpus < 2:
+    by_all_reduce = cell.strategy.traffic.bandwidth is BandwidthKind.BUS
+    if probe is None or not talks or not by_all_reduce or cell.gpus < 2:
         return None
     talk = min(talks, key=lambda found: found.gradients_s)
-    sent = [m for m in talk.messages if m.purpose == "gradients"]
-    total = talk.bytes_of("gradients")
+    sent = [m for m in talk.messages if m.purpose == Purpose.GRADIENTS]
+    total = talk.bytes_of(Purpose.GRADIENTS)
     best_s = {p.bytes: p.min_s for p in probe.points if p.bytes and p.min_s}
     if not best_s or not total or not talk.gradients_s:
         return None

@@ -5,6 +5,7 @@ from hpml_jobs.checks.quality import loader_bound, short
 from hpml_jobs.checks.result import CheckResult, Level, judge, percent
 from hpml_jobs.core.formulas import bus_gb_per_s, expected_bytes, iterations
 from hpml_jobs.core.record import Record
+from hpml_jobs.core.strategies import BandwidthKind
 
 UNACCOUNTED_LIMIT = 0.02
 LINK_LIMIT = 1.1
@@ -80,7 +81,7 @@ def link(record: Record) -> CheckResult | None:
     speed = facts.link_gb_per_s if facts else None
     if told is None or not speed or not told.comm_s or record.model is None:
         return None
-    if cell.gpus < 2 or not cell.strategy.by_all_reduce:
+    if cell.gpus < 2 or cell.strategy.traffic.bandwidth is not BandwidthKind.BUS:
         return None
     sent = expected_bytes(record.iterations, record.model.gradient_bytes)
     found = bus_gb_per_s(sent, told.comm_s, cell.gpus)

@@ -3,7 +3,7 @@
 from collections import defaultdict
 
 from hpml_jobs.checks.result import CheckResult, percent, warn
-from hpml_jobs.core.cell import Strategy, SyncBuffers
+from hpml_jobs.core.cell import SyncBuffers
 from hpml_jobs.core.formulas import fit_alpha_beta
 from hpml_jobs.core.measurements import Card
 from hpml_jobs.core.record import Record
@@ -67,7 +67,7 @@ def overhead(record: Record) -> CheckResult | None:
 def profiler(record: Record) -> CheckResult | None:
     """Our communication time is the profiler's, within 5 %, on every rank."""
     traces = [rank.trace for rank in record.ranks if rank.trace and rank.trace.comm_s > 0]
-    if not traces or record.cell.strategy is Strategy.DP:  # dp's copies: no collectives to it
+    if not traces or not record.cell.strategy.under_torchrun:  # dp's copies: not collectives
         return None
     worst = max(traces, key=lambda trace: trace.disagreement or 0.0)
     gap = worst.disagreement or 0.0

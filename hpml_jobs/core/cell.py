@@ -12,10 +12,13 @@ from hpml_jobs import __version__
 from hpml_jobs.core.cluster import Shape
 from hpml_jobs.core.quantization import QUANTIZABLE, Quantize
 from hpml_jobs.core.recipe import Recipe
+from hpml_jobs.core.strategies import BASELINE, Device, Strategy, SyncBuffers
 from hpml_jobs.core.upgrades import UnreadableSchemaError, Upgrade, upgrade
 from hpml_jobs.core.value import Value
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.errors import UsageError
+
+__all__ = ["Cell", "CellFile", "Device", "Protocol", "Strategy", "SyncBuffers", "decode_cell_file"]
 
 SCHEMA = 3
 """Version of cell.json.
@@ -28,48 +31,6 @@ UPGRADES: dict[int, Upgrade] = {}
 """From each released schema to the next one. Schema 3 is the first that stays readable."""
 
 SLUG_TEXT = re.compile(r"[^a-z0-9_]+")
-
-
-class Strategy(StrEnum):
-    """How gradients meet."""
-
-    SINGLE = "single"
-    DP = "dp"
-    DDP = "ddp"
-    ALLREDUCE = "allreduce"
-    ALLREDUCE_FLAT = "allreduce_flat"
-    GATHER_SCATTER = "gather_scatter"
-
-    @property
-    def under_torchrun(self) -> bool:
-        """Whether every GPU has a process of its own, started by torchrun."""
-        return self not in (Strategy.SINGLE, Strategy.DP)
-
-    @property
-    def by_all_reduce(self) -> bool:
-        """Whether gradients meet in all-reduces, so that a bus bandwidth has its true meaning."""
-        return self in (Strategy.DDP, Strategy.ALLREDUCE, Strategy.ALLREDUCE_FLAT)
-
-    @property
-    def sync_buffers(self) -> "SyncBuffers":
-        """What it does with BatchNorm's buffers by itself: by hand, each rank keeps its own."""
-        by_hand = (Strategy.ALLREDUCE, Strategy.ALLREDUCE_FLAT, Strategy.GATHER_SCATTER)
-        return SyncBuffers.OFF if self in by_hand else SyncBuffers.ON
-
-
-class SyncBuffers(StrEnum):
-    """How replicas come to the same BatchNorm statistics."""
-
-    ON = "on"  # rank 0's are sent to all at every forward
-    OFF = "off"  # not at all
-    SYNCBN = "syncbn"  # computed over all ranks' images in the first place (SyncBatchNorm)
-
-
-class Device(StrEnum):
-    """What a worker computes on."""
-
-    CUDA = "cuda"
-    CPU = "cpu"
 
 
 class Protocol(StrEnum):
@@ -145,21 +106,23 @@ class Cell(Value, frozen=True, kw_only=True):
                 f"gpus={self.gpus} does not divide over nodes={self.nodes}; "
                 f"take gpus={ceil(self.gpus / self.nodes) * self.nodes} or another nodes="
             )
-        if self.strategy is Strategy.SINGLE and self.gpus != 1:
-            raise UsageError(
-                f"strategy=single with gpus={self.gpus}: single is one process on one GPU; "
-                "take gpus=1, or strategy=ddp"
-            )
-        if self.strategy is Strategy.DP and self.device is Device.CPU:
-            raise UsageError(
-                "strategy=dp with device=cpu: DataParallel on CPU silently runs one replica; "
-                "take strategy=ddp"
-            )
-        if self.strategy is Strategy.DP and self.nodes > 1:
-            raise UsageError(
-                f"strategy=dp with nodes={self.nodes}: DataParallel is one process on one node; "
-                "take nodes=1, or strategy=ddp"
-            )
+        traffic = self.strategy.traffic
+        allowed = {
+            "gpus": traffic.max_gpus is None or self.gpus <= traffic.max_gpus,
+            "device": self.device in traffic.devices,
+            "nodes": traffic.max_nodes is None or self.nodes <= traffic.max_nodes,
+        }
+        remedy = {
+            "gpus": f"gpus={traffic.max_gpus}",
+            "device": f"device={' or '.join(sorted(traffic.devices))}",
+            "nodes": f"nodes={traffic.max_nodes}",
+        }
+        for key, is_allowed in allowed.items():
+            if not is_allowed:
+                raise UsageError(
+                    f"strategy={self.strategy.value} with {key}={getattr(self, key)}: "
+                    f"{traffic.refusal}; use {remedy[key]}, or strategy=ddp"
+                )
 
     def _check_treatment(self) -> None:
         strategy, buffers = self.strategy, self.sync_buffers
@@ -170,10 +133,11 @@ class Cell(Value, frozen=True, kw_only=True):
                 f"set_epoch=false with strategy={strategy.value}: one process shuffles its images "
                 "anew by itself; take strategy=ddp with gpus=2 or more"
             )
-        if buffers not in (None, strategy.sync_buffers) and strategy is not Strategy.DDP:
+        default = strategy.traffic.sync_buffers
+        if buffers not in (None, default) and not strategy.traffic.may_sync_buffers:
             raise UsageError(
                 f"sync_buffers={buffers} with strategy={strategy.value}: only ddp can choose, "
-                f"{strategy.value} is sync_buffers={strategy.sync_buffers.value}"
+                f"{strategy.value} is sync_buffers={default.value}"
             )
         if buffers is SyncBuffers.SYNCBN and self.protocol is Protocol.FULL:
             raise UsageError(
@@ -185,7 +149,7 @@ class Cell(Value, frozen=True, kw_only=True):
 
     def _check_quantize(self, quantize: Quantize) -> None:
         model, images = self.workload.model, self.workload.images
-        if self.strategy is not Strategy.SINGLE:
+        if self.strategy is not BASELINE:
             raise UsageError(
                 f"quantize with strategy={self.strategy.value}: it works on one trained model; "
                 "take gpus=1"
@@ -213,7 +177,7 @@ class Cell(Value, frozen=True, kw_only=True):
     @property
     def replicas_share_buffers(self) -> bool:
         """Whether replicas test with the same BatchNorm buffers; else each rank has its own."""
-        return (self.sync_buffers or self.strategy.sync_buffers) is not SyncBuffers.OFF
+        return (self.sync_buffers or self.strategy.traffic.sync_buffers) is not SyncBuffers.OFF
 
     @property
     def processes(self) -> int:

@@ -1,13 +1,45 @@
 """What is measured: raw values of an epoch, of the wire, of the profiler, of the microbenchmark."""
 
+from enum import StrEnum
+
 from hpml_jobs.core.formulas import computation_s, exposed_communication_s
 from hpml_jobs.core.value import Value
 
-TRAINING = ("warmup", "timed", "instrumented")
-"""Roles of the first epochs of training (E0, E1, E2); the rest are `plain`."""
 
-UNSYNCED = "unsynced"
-"""Role of the epoch without gradient exchange, on a throw-away copy (E3)."""
+class Role(StrEnum):
+    """What an epoch is for, in the order of the protocol."""
+
+    WARMUP = "warmup"  # E0
+    TIMED = "timed"  # E1: the epoch that counts
+    INSTRUMENTED = "instrumented"  # E2
+    PLAIN = "plain"  # more training
+    UNSYNCED = "unsynced"  # E3: without gradient exchange, on a throw-away copy of the model
+
+
+TRAINING = (Role.WARMUP, Role.TIMED, Role.INSTRUMENTED)
+"""Roles of the first epochs of training; the rest are `plain`."""
+
+UNSYNCED = Role.UNSYNCED
+
+
+class CollectiveKind(StrEnum):
+    """Which collective a message belongs to."""
+
+    ALL_REDUCE = "all_reduce"
+    BROADCAST = "broadcast"
+    GATHER = "gather"
+    SCATTER = "scatter"
+    REDUCE = "reduce"
+
+
+class Purpose(StrEnum):
+    """What a message carries."""
+
+    GRADIENTS = "gradients"
+    BUFFERS = "buffers"
+    PARAMETERS = "parameters"
+    INPUTS = "inputs"
+    OUTPUTS = "outputs"
 
 
 class Phases(Value, frozen=True, kw_only=True):
@@ -87,7 +119,7 @@ class Epoch(Value, frozen=True, kw_only=True):
     learning rates of the first and the last iteration. `share` is there with evaluate=true.
     """
 
-    role: str  # warmup | timed | instrumented | plain | unsynced
+    role: Role
     epoch_s: float
     stall_s: float
     iterations: int
@@ -108,8 +140,8 @@ class Message(Value, frozen=True, kw_only=True):
     `bytes` and `elements` are of one message; `busy_s` is the sum of the durations of all `count`.
     """
 
-    kind: str  # all_reduce | broadcast | gather | scatter | reduce
-    purpose: str  # gradients | buffers | parameters | inputs | outputs
+    kind: CollectiveKind
+    purpose: Purpose
     dtype: str
     elements: int
     bytes: int
@@ -128,7 +160,7 @@ class Communication(Value, frozen=True, kw_only=True):
     gradients_s: float
     messages: tuple[Message, ...] = ()
 
-    def bytes_of(self, purpose: str) -> int:
+    def bytes_of(self, purpose: Purpose) -> int:
         """Bytes of all messages of one purpose in the epoch."""
         return sum(m.bytes * m.count for m in self.messages if m.purpose == purpose)
 

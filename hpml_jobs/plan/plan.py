@@ -220,7 +220,7 @@ class _Resolver:
             seed=settings.seed,
             recipe=settings.recipe.at(settings.gpus * settings.batch),
             set_epoch=settings.set_epoch or not several,
-            sync_buffers=None if buffers is strategy.sync_buffers else buffers,
+            sync_buffers=None if buffers is strategy.traffic.sync_buffers else buffers,
             evaluate=settings.evaluate,
             quantize=settings.quantize.settled,
         )

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 from hpml_jobs.checks import of_study
 from hpml_jobs.checks.result import CheckResult, percent
 from hpml_jobs.core import formulas
-from hpml_jobs.core.measurements import Communication
+from hpml_jobs.core.measurements import Communication, Purpose
 from hpml_jobs.core.record import Record
+from hpml_jobs.core.strategies import BandwidthKind
 from hpml_jobs.core.validation import InvalidRecordError
 from hpml_jobs.core.value import Value
 from hpml_jobs.report.text.numbers import DASH, count, gb_per_s, seconds, significant
@@ -86,13 +87,14 @@ def _phases(record: Record) -> dict[str, float] | None:
 
 
 def _gradient_bytes(record: Record) -> int | None:
-    return record.communication.bytes_of("gradients") if record.communication else None
+    return record.communication.bytes_of(Purpose.GRADIENTS) if record.communication else None
 
 
 def _bus_gb_per_s(record: Record) -> float | None:
     """Return the bus bandwidth of strategies that average gradients by all-reduce."""
     cell, sent_bytes, net_s = record.cell, _gradient_bytes(record), record.gradients_net_s
-    if not (cell.strategy.by_all_reduce and cell.gpus > 1 and sent_bytes and net_s):
+    is_bus = cell.strategy.traffic.bandwidth is BandwidthKind.BUS
+    if not (is_bus and cell.gpus > 1 and sent_bytes and net_s):
         return None
     return formulas.bus_gb_per_s(sent_bytes, net_s, cell.gpus)
 

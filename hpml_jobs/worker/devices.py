@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import torch
 
-from hpml_jobs.core.cell import Cell, Device, Strategy
+from hpml_jobs.core.cell import Cell, Device
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.worker.instruments.timing import Devices
 
@@ -37,7 +37,7 @@ def devices_for(cell: Cell, local_rank: int) -> Devices:
             f"the cell needs {cell.gpus_per_node} GPU(s) on this node, torch sees {visible}: "
             "the job was given fewer, or CUDA_VISIBLE_DEVICES hides them"
         )
-    numbers = range(cell.gpus) if cell.strategy is Strategy.DP else (local_rank,)
+    numbers = (local_rank,) if cell.strategy.under_torchrun else range(cell.gpus)
     for number in numbers:
         _check_card(number, cell.gpu_type)
         await_free(number)

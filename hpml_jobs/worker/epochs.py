@@ -11,7 +11,7 @@ from torch import Tensor
 
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.formulas import closure
-from hpml_jobs.core.measurements import Epoch, Steps
+from hpml_jobs.core.measurements import Epoch, Role, Steps
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.worker.fork_safety import await_idle_threads
 from hpml_jobs.worker.instruments.collectives import Ledger
@@ -78,7 +78,7 @@ class Ran(NamedTuple):
     ledger: Ledger | None = None
 
 
-def train_epoch(training: Training, number: int, role: str, *, told: Told | None = None) -> Ran:
+def train_epoch(training: Training, number: int, role: Role, *, told: Told | None = None) -> Ran:
     """Train one epoch with two stamps per iteration and no other instrument."""
     iterations = len(training.loader)
     clock = clock_for(training.strategy.devices, 2 * iterations + 2)
@@ -99,7 +99,7 @@ def instrumented_epoch(
 
     With `iterations` it is a look at more of the same, told as a plain epoch.
     """
-    role = "plain" if iterations else "instrumented"
+    role = Role.PLAIN if iterations else Role.INSTRUMENTED
     strategy, count = training.strategy, len(training.loader)
     count = min(iterations or count, count)
     clock = clock_for(strategy.devices, STAMPS * count + 2)
@@ -185,7 +185,9 @@ def tells_classes(outputs: Tensor, targets: Tensor) -> bool:
     return outputs.ndim == 2 and targets.ndim == 1 and not targets.is_floating_point()
 
 
-def summarise(cell: Cell, role: str, lap: Lap, times: Times, found: Anatomy | None = None) -> Epoch:
+def summarise(
+    cell: Cell, role: Role, lap: Lap, times: Times, found: Anatomy | None = None
+) -> Epoch:
     """The epoch as this rank saw it; loss and accuracy are means over the samples seen."""
     bad = torch.nonzero(~torch.isfinite(lap.losses)).flatten()
     if len(bad):

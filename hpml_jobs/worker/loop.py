@@ -11,7 +11,7 @@ import msgspec
 import torch
 
 from hpml_jobs.core.cell import CellFile, Device, Protocol
-from hpml_jobs.core.measurements import TRAINING, UNSYNCED, Probe, Trace
+from hpml_jobs.core.measurements import TRAINING, UNSYNCED, Probe, Role, Trace
 from hpml_jobs.core.quantization import Quantized
 from hpml_jobs.core.record import Rank
 from hpml_jobs.study.attempt import HOST_VARIABLE, AttemptFolder
@@ -75,15 +75,15 @@ def train(training: Training, teller: ProgressWriter) -> list[Ran]:
     cell = training.cell
     ran: list[Ran] = []
     for number in range(cell.epochs):
-        role = TRAINING[number] if number < cell.protocol.epochs else "plain"
+        role = TRAINING[number] if number < cell.protocol.epochs else Role.PLAIN
         teller.begin(role, number + 1, ran[-1].epoch.epoch_s if ran else None)
-        if role == "instrumented":
+        if role is Role.INSTRUMENTED:
             training.wrap_anew(observed=True)
             ran.append(instrumented_epoch(training, number, span=watched(training)))
             if number + 1 < cell.epochs:
                 training.wrap_anew(observed=False)
         else:
-            told = teller.counted if role == "warmup" else None
+            told = teller.counted if role is Role.WARMUP else None
             ran.append(train_epoch(training, number, role, told=told))
         if cell.evaluate:
             share = test_share(training)

@@ -13,6 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import Dataset, DistributedSampler
 
 from hpml_jobs.core.cell import Cell, Device, Strategy
+from hpml_jobs.core.measurements import CollectiveKind, Purpose
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.worker.instruments.collectives import Ledger, by_dtype, noted
 from hpml_jobs.worker.instruments.timing import Devices
@@ -53,14 +54,17 @@ class Single:
     """
 
     backend: str | None = None
-    overlaps = False
-    """Whether collectives start before backward is over."""
 
     def __init__(self, cell: Cell, place: Place, devices: Devices) -> None:
         self.cell = cell
         self.place = place
         self.devices = devices
         self.ledger: Ledger | None = None
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether collectives start before backward is over."""
+        return self.cell.strategy.traffic.overlaps_backward
 
     @property
     def cards(self) -> list[int]:
@@ -171,8 +175,6 @@ _SYNC_BUFFERS = next(
 class DDP(Grouped):
     """`DistributedDataParallel`: gradients meet in buckets, during backward."""
 
-    overlaps = True
-
     def wrap(self, model: nn.Module, *, observed: bool = False) -> nn.Module:
         """The model with its gradient buckets; parameters are rank 0's from now on."""
         numbers = [self.devices[0]] if self.cell.device is Device.CUDA else None
@@ -205,7 +207,7 @@ class Allreduce(Grouped):
         """Sum every gradient over the ranks, then divide."""
         gradients = gradients_of(replica)
         for gradient in gradients:
-            with noted(self.ledger, "all_reduce", "gradients", gradient):
+            with noted(self.ledger, CollectiveKind.ALL_REDUCE, Purpose.GRADIENTS, gradient):
                 dist.all_reduce(gradient)
         torch._foreach_div_(gradients, self.place.processes)
 
@@ -217,7 +219,7 @@ class AllreduceFlat(Allreduce):
         """Flatten, sum over the ranks, divide, and copy back."""
         for gradients in by_dtype(gradients_of(replica)):
             flat = torch.cat([gradient.flatten() for gradient in gradients])
-            with noted(self.ledger, "all_reduce", "gradients", flat):
+            with noted(self.ledger, CollectiveKind.ALL_REDUCE, Purpose.GRADIENTS, flat):
                 dist.all_reduce(flat)
             flat /= self.place.processes
             sizes = [gradient.numel() for gradient in gradients]
@@ -236,10 +238,10 @@ class GatherScatter(Allreduce):
         is_root, processes = self.place.rank == 0, self.place.processes
         for gradient in gradients_of(replica):
             everyone = [torch.empty_like(gradient) for _ in range(processes)] if is_root else None
-            with noted(self.ledger, "gather", "gradients", gradient):
+            with noted(self.ledger, CollectiveKind.GATHER, Purpose.GRADIENTS, gradient):
                 dist.gather(gradient, everyone, dst=0)
             means = [torch.stack(everyone).mean(0)] * processes if everyone else None
-            with noted(self.ledger, "scatter", "gradients", gradient):
+            with noted(self.ledger, CollectiveKind.SCATTER, Purpose.GRADIENTS, gradient):
                 dist.scatter(gradient, means, src=0)
 
 

@@ -1,6 +1,6 @@
 """Hand-made communication of a record: messages, profiler trace, microbenchmark."""
 
-from hpml_jobs.core.cell import Cell, Protocol, Strategy
+from hpml_jobs.core.cell import Cell, Protocol, SyncBuffers
 from hpml_jobs.core.formulas import iterations
 from hpml_jobs.core.measurements import Communication, Message, Probe, ProbePoint, Trace
 from hpml_jobs.core.record import Model
@@ -15,6 +15,11 @@ def iterations_per_epoch(of: Cell) -> int:
     return iterations(of.workload.images or 0, of.gpus, of.batch)
 
 
+def sends_buffers(of: Cell) -> bool:
+    """Whether every forward sends BatchNorm's buffers, as under ddp."""
+    return of.strategy.traffic.sync_buffers is SyncBuffers.ON
+
+
 def messages_of(of: Cell, model: Model, epoch_s: float) -> list[Message]:
     """What one rank sends in an epoch: gradients in one message, and under ddp the buffers."""
     count = iterations_per_epoch(of)
@@ -26,11 +31,9 @@ def messages_of(of: Cell, model: Model, epoch_s: float) -> list[Message]:
         "bytes": model.gradient_bytes,
         "count": count,
     }
-    if of.strategy is Strategy.GATHER_SCATTER:
-        kinds = ("gather", "scatter")
-        return [Message(kind=kind, busy_s=busy_s / 2, **gradients) for kind in kinds]
-    messages = [Message(kind="all_reduce", busy_s=busy_s, **gradients)]
-    if of.strategy is Strategy.DDP:
+    kinds = of.strategy.traffic.gradients
+    messages = [Message(kind=kind, busy_s=busy_s / len(kinds), **gradients) for kind in kinds]
+    if sends_buffers(of):
         buffers = {"elements": model.buffer_bytes // 4, "bytes": model.buffer_bytes, "count": count}
         messages.append(
             Message(
@@ -47,7 +50,7 @@ def messages_of(of: Cell, model: Model, epoch_s: float) -> list[Message]:
 def communication_of(of: Cell, epoch_s: float, model: Model) -> Communication:
     return Communication(
         total_s=0.1 * epoch_s,
-        gradients_s=0.09 * epoch_s if of.strategy is Strategy.DDP else 0.1 * epoch_s,
+        gradients_s=0.09 * epoch_s if sends_buffers(of) else 0.1 * epoch_s,
         messages=tuple(messages_of(of, model, epoch_s / 1.005)),
     )
 

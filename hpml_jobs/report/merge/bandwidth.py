@@ -3,7 +3,7 @@
 from typing import Any
 
 from hpml_jobs.core import formulas
-from hpml_jobs.core.cell import Strategy
+from hpml_jobs.core.strategies import BandwidthKind, Strategy
 from hpml_jobs.core.value import Value
 from hpml_jobs.report.merge.run_values import Values
 
@@ -31,8 +31,8 @@ class Bandwidth(Value, frozen=True, kw_only=True):
     @property
     def lab_gb_per_s(self) -> float | None:
         """The figure of Table 3: the bus bandwidth, or what stands for it."""
-        found = (self.bus_gb_per_s, self.nominal_gb_per_s, self.root_wire_gb_per_s)
-        return next((value for value in found if value is not None), None)
+        values = (self.bus_gb_per_s, self.nominal_gb_per_s, self.root_wire_gb_per_s)
+        return next((value for value in values if value is not None), None)
 
 
 def bandwidth(
@@ -42,26 +42,27 @@ def bandwidth(
     sent, net_s = values.gradients_sent_bytes, values.gradients_net_s
     if not sent or not net_s or gpus == 1:
         return None
-    known: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "sent_bytes": sent,
         "expected_bytes": _expected(strategy, iterations, gradient_bytes),
         "algorithm_gb_per_s": formulas.algorithm_gb_per_s(sent, net_s),
     }
-    if strategy is Strategy.DP:
-        known |= _nominal(net_s, gpus, iterations, gradient_bytes)
-    elif strategy is Strategy.GATHER_SCATTER:
-        known |= _by_root(values, sent, gpus)
-    elif strategy.by_all_reduce:
-        known |= _by_all_reduce(values, sent, net_s, gpus)
-    return Bandwidth(**known)
+    match strategy.traffic.bandwidth:
+        case BandwidthKind.NOMINAL:
+            fields |= _nominal(net_s, gpus, iterations, gradient_bytes)
+        case BandwidthKind.ROOT_WIRE:
+            fields |= _by_root(values, sent, gpus)
+        case BandwidthKind.BUS:
+            fields |= _by_all_reduce(values, sent, net_s, gpus)
+    return Bandwidth(**fields)
 
 
 def _expected(strategy: Strategy, iterations: int, gradient_bytes: int | None) -> int | None:
-    """What a rank must send of gradients; dp's messages are counted per call, nothing is known."""
-    if gradient_bytes is None or strategy is Strategy.DP:
+    """Return the bytes of gradients that a rank must send; None where they are not known."""
+    passes = strategy.traffic.passes
+    if gradient_bytes is None or passes is None:
         return None
-    directions = 2 if strategy is Strategy.GATHER_SCATTER else 1
-    return formulas.expected_bytes(iterations, gradient_bytes, directions)
+    return formulas.expected_bytes(iterations, gradient_bytes, passes)
 
 
 def _nominal(

@@ -217,17 +217,13 @@ def _residual(entry: Entry, timing: Timing, baseline: Timing) -> Residual:
     size = timing.gradient_bytes
     speed = None
     if comm_s > 0 and size is not None:
-        speed = _residual_gb_per_s(entry.strategy, timing.iterations * size, comm_s, entry.gpus)
+        traffic = entry.strategy.traffic
+        sent = formulas.expected_bytes(timing.iterations, size, traffic.passes or 1)
+        wire_bytes = traffic.bandwidth.wire_bytes(sent, entry.gpus)
+        speed = formulas.algorithm_gb_per_s(wire_bytes, comm_s)
     return Residual(
         compute_s=own_s - comm_s, comm_s=comm_s, bus_gb_per_s=speed, with_loading=with_loading
     )
-
-
-def _residual_gb_per_s(strategy: Strategy, sent: int, comm_s: float, gpus: int) -> float:
-    """Bus bandwidth by the residual; under gather_scatter what passes through root's link."""
-    if strategy is Strategy.GATHER_SCATTER:
-        return formulas.algorithm_gb_per_s(2 * (gpus - 1) * sent, comm_s)
-    return formulas.bus_gb_per_s(sent, comm_s, gpus)
 
 
 def model_of(cells: Iterable[CellResult]) -> Model | None:

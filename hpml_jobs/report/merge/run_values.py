@@ -6,7 +6,14 @@ from statistics import median
 import msgspec
 
 from hpml_jobs.core import formulas
-from hpml_jobs.core.measurements import TRAINING, Communication, Phases, Probe
+from hpml_jobs.core.measurements import (
+    TRAINING,
+    CollectiveKind,
+    Communication,
+    Phases,
+    Probe,
+    Purpose,
+)
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.value import Value
 
@@ -74,7 +81,7 @@ def of_record(record: Record) -> Values:
         gradients_s=talk.gradients_s if talk else None,
         gradients_net_s=record.gradients_net_s,
         gradients_root_s=root.gradients_s if root else None,
-        gradients_sent_bytes=talk.bytes_of("gradients") if talk else None,
+        gradients_sent_bytes=talk.bytes_of(Purpose.GRADIENTS) if talk else None,
         probe_same_sizes_s=_same_sizes_s(record.probe, talk),
         peak_gb_per_s=peak[1] if peak else None,
         peak_bytes=peak[0] if peak else None,
@@ -136,10 +143,10 @@ def _same_sizes_s(probe: Probe | None, talk: Communication | None) -> float | No
         return None
     total = 0.0
     for message in talk.messages:
-        if message.purpose != "gradients":
+        if message.purpose != Purpose.GRADIENTS:
             continue
         alone_s = alone(probe, message.bytes)
-        if message.kind != "all_reduce" or alone_s is None:
+        if message.kind != CollectiveKind.ALL_REDUCE or alone_s is None:
             return None
         total += message.count * alone_s
     return total or None

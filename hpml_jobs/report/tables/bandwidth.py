@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from hpml_jobs.core.cell import Strategy
+from hpml_jobs.core.strategies import BandwidthKind
 from hpml_jobs.report.merge.bandwidth import Bandwidth
 from hpml_jobs.report.merge.entries import Entry
 from hpml_jobs.report.merge.run_values import PEAK_FROM_BYTES
@@ -35,7 +35,7 @@ def bandwidth(scope: Scope) -> Table | None:
     own = [entry for entry in scope.timed if entry.bandwidth]
     if not own:
         return None
-    strategies = {entry.strategy for entry in own}
+    kinds = {entry.strategy.traffic.bandwidth for entry in own}
     nominal = _speed("nominal", "nominal", "nominal_gb_per_s")
     wire = _speed("root_wire", "root's wire", "root_wire_gb_per_s")
     heads: tuple[Columns[Entry], ...] = (
@@ -52,8 +52,8 @@ def bandwidth(scope: Scope) -> Table | None:
                 _speed("algorithm", "algbw", "algorithm_gb_per_s"),
                 _speed("bus", "busbw", "bus_gb_per_s"),
                 _speed("bus_plain", "plain", "bus_plain_gb_per_s"),
-                *((nominal,) if Strategy.DP in strategies else ()),
-                *((wire,) if Strategy.GATHER_SCATTER in strategies else ()),
+                *((nominal,) if BandwidthKind.NOMINAL in kinds else ()),
+                *((wire,) if BandwidthKind.ROOT_WIRE in kinds else ()),
             ),
         ),
         Columns(

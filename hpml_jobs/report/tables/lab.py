@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
-from hpml_jobs.core.cell import Strategy
 from hpml_jobs.report.merge.entries import Entry, Row
 from hpml_jobs.report.merge.scope import Part, Scope
 from hpml_jobs.report.table import Block, Line, Table
@@ -101,21 +100,14 @@ def _compute_and_comm(entry: Entry) -> tuple[str, ...]:
 
 def table3(part: Part) -> Table:
     """Measured bandwidth in GB/s (1e9 bytes per second) of the gradients."""
-    corner, what, how = {
-        Strategy.DP: ("Table 3 (GB/s, nominal)", "nominal bandwidth", captions.NOMINAL),
-        Strategy.GATHER_SCATTER: (
-            "Table 3 (GB/s, root's wire)",
-            "bandwidth on root's wire, measured",
-            captions.ROOT_WIRE,
-        ),
-    }.get(part.strategy, ("Table 3 (GB/s)", "bus bandwidth, measured", captions.BUS))
+    words = captions.BANDWIDTH[part.strategy.traffic.bandwidth]
     return Table(
         label=f"table3-{part.strategy.value}",
-        title=f"Table 3: {what}, {part.strategy.value}",
-        corner=corner,
+        title=f"Table 3: {words.title}, {part.strategy.value}",
+        corner=f"Table 3 (GB/s{words.aside})",
         blocks=blocks(part),
         lines=lines(part, part.parallel_rows, _bandwidth),
-        caption=(how, captions.runs(part.parallel_entries)),
+        caption=(words.measured, captions.runs(part.parallel_entries)),
         setting=part.scope.setting,
         notes=(*_unmeasured(part, _bandwidth), *_below(part)),
     )

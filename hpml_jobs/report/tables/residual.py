@@ -1,6 +1,5 @@
 """Tables 2 and 3 by the lab's residual method: an estimate, beside the measured ones."""
 
-from hpml_jobs.core.cell import Strategy
 from hpml_jobs.report.merge.entries import Entry
 from hpml_jobs.report.merge.scope import Part
 from hpml_jobs.report.table import Table
@@ -41,18 +40,16 @@ def table3r(part: Part) -> Table:
     """Bus bandwidth in GB/s (1e9 bytes per second), by the lab's residual method."""
     found = {entry.timing.gradient_bytes for entry in part.entries if entry.timing}
     sizes = sorted(size for size in found if size is not None)
-    nominal, by_root = part.strategy is Strategy.DP, part.strategy is Strategy.GATHER_SCATTER
-    aside = ", nominal" if nominal else ", root's wire" if by_root else ""
-    formula = captions.RESIDUAL_ROOT_WIRE if by_root else captions.RESIDUAL_BANDWIDTH
+    words = captions.BANDWIDTH[part.strategy.traffic.bandwidth]
+    gradient_bytes = " or ".join(map(count, sizes)) or "an unknown number of"
     return Table(
         label=f"table3r-{part.strategy.value}",
         title=f"Table 3r: bandwidth by the lab residual, {part.strategy.value}",
-        corner=f"Table 3r (GB/s{aside})",
+        corner=f"Table 3r (GB/s{words.aside})",
         blocks=blocks(part),
         lines=lines(part, part.parallel_rows, _bandwidth),
         caption=(
-            formula.format(gradient_bytes=" or ".join(map(count, sizes)) or "an unknown number of"),
-            *((captions.RESIDUAL_NOMINAL,) if nominal else ()),
+            *(line.format(gradient_bytes=gradient_bytes) for line in words.residual),
             *_caption(part),
         ),
         setting=part.scope.setting,

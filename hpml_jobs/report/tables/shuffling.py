@@ -2,7 +2,6 @@
 
 import msgspec
 
-from hpml_jobs.core.cell import Strategy
 from hpml_jobs.core.record import Rank
 from hpml_jobs.report.merge import learning as learnt
 from hpml_jobs.report.merge.entries import Entry, row_of
@@ -48,7 +47,7 @@ def shuffling(scope: Scope) -> Table | None:
 
 def _set_epoch(scope: Scope, entry: Entry) -> str:
     cell = scope.records(entry)[0].cell
-    if cell.strategy in (Strategy.SINGLE, Strategy.DP):
+    if not cell.strategy.under_torchrun:
         return "not needed"
     return "yes" if cell.set_epoch else "no"
 

@@ -1,9 +1,11 @@
 """What stands under a table: what was trained, on what, against which baseline, how obtained."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
-from hpml_jobs.core.cell import Cell, Device, Protocol, Strategy
+from hpml_jobs.core.cell import Cell, Device, Protocol
 from hpml_jobs.core.record import Model
+from hpml_jobs.core.strategies import BASELINE, BandwidthKind
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.report.merge.entries import Entry, Row, Timing, row_order
 from hpml_jobs.report.merge.grouping import CPU_MODEL, GPU_MODEL, NONE, TORCH
@@ -56,6 +58,27 @@ RESIDUAL_ROOT_WIRE = (
     "/ Comm with Comm of Table 2r and S = {gradient_bytes} bytes of gradients; 1 GB = 1e9 bytes."
 )
 RESIDUAL_NOMINAL = "Nominal: DataParallel sends other messages than a ring all-reduce."
+
+
+class BandwidthWords(NamedTuple):
+    """How Tables 3 and 3r speak of one kind of bandwidth; `aside` is appended to the unit."""
+
+    title: str
+    aside: str
+    measured: str
+    residual: tuple[str, ...]
+
+
+BANDWIDTH = {
+    BandwidthKind.BUS: BandwidthWords("bus bandwidth, measured", "", BUS, (RESIDUAL_BANDWIDTH,)),
+    BandwidthKind.NOMINAL: BandwidthWords(
+        "nominal bandwidth", ", nominal", NOMINAL, (RESIDUAL_BANDWIDTH, RESIDUAL_NOMINAL)
+    ),
+    BandwidthKind.ROOT_WIRE: BandwidthWords(
+        "bandwidth on root's wire, measured", ", root's wire", ROOT_WIRE, (RESIDUAL_ROOT_WIRE,)
+    ),
+}
+
 WITH_LOADING = "includes data loading, from epoch_s in place of train_s, which is unknown"
 NO_TRAIN = "train_s is not told, only whole epochs"
 
@@ -73,12 +96,13 @@ def units(device: Device) -> str:
 def row_label(row: Row, device: Device) -> str:
     """A row's name: `4-GPU`, `2-process`; beside it nodes, treatment, on one GPU the strategy.
 
+    >>> from hpml_jobs.core.strategies import Strategy
     >>> row_label(Row(4, 2, Strategy.DDP), Device.CUDA)
     '4-GPU (2 nodes)'
     >>> row_label(Row(1, 1, Strategy.DDP, "scaled"), Device.CPU)
     '1-process (ddp, scaled)'
     """
-    named = row.gpus == 1 and row.strategy is not Strategy.SINGLE
+    named = row.gpus == 1 and row.strategy is not BASELINE
     return _label(row, device, row.strategy.value if named else "")
 
 
@@ -91,6 +115,7 @@ def _label(row: Row, device: Device, strategy: str = "") -> str:
 def full_label(row: Row, device: Device) -> str:
     """A row's name where strategies stand in one table.
 
+    >>> from hpml_jobs.core.strategies import Strategy
     >>> full_label(Row(4, 2, Strategy.DDP, "scaled"), Device.CUDA)
     'ddp 4-GPU (2 nodes, scaled)'
     >>> full_label(Row(1, 1, Strategy.DDP), Device.CPU)
@@ -102,6 +127,7 @@ def full_label(row: Row, device: Device) -> str:
 def place_label(row: Row, device: Device) -> str:
     """A row's name without its strategy.
 
+    >>> from hpml_jobs.core.strategies import Strategy
     >>> place_label(Row(4, 2, Strategy.DDP), Device.CUDA)
     '4-GPU (2 nodes)'
     """

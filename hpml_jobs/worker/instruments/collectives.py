@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from hpml_jobs.core.measurements import Message
+from hpml_jobs.core.measurements import CollectiveKind, Message, Purpose
 from hpml_jobs.worker.instruments.timing import Clock, Stamp
 
 
@@ -17,8 +17,8 @@ class Collective:
     """One collective on one rank; `end` is set when it is complete."""
 
     iteration: int
-    kind: str
-    purpose: str
+    kind: CollectiveKind
+    purpose: Purpose
     dtype: str
     elements: int
     bytes: int
@@ -34,7 +34,7 @@ class Ledger:
         self.iteration = 0
         self.collectives: list[Collective] = []
 
-    def begin(self, kind: str, purpose: str, *tensors: Tensor) -> Collective:
+    def begin(self, kind: CollectiveKind, purpose: Purpose, *tensors: Tensor) -> Collective:
         """Count a message of these tensors right before its call.
 
         Its bytes are elements x the size of an element, never elements alone.
@@ -62,7 +62,9 @@ class Ledger:
 
 
 @contextmanager
-def noted(ledger: Ledger | None, kind: str, purpose: str, *tensors: Tensor) -> Iterator[None]:
+def noted(
+    ledger: Ledger | None, kind: CollectiveKind, purpose: Purpose, *tensors: Tensor
+) -> Iterator[None]:
     """A collective that is complete when the call returns; without a ledger nothing is noted."""
     entry = ledger.begin(kind, purpose, *tensors) if ledger else None
     yield
@@ -80,7 +82,7 @@ def by_dtype(tensors: Iterable[Tensor]) -> list[list[Tensor]]:
 
 def by_kind(collectives: Sequence[Collective], durations_s: Sequence[float]) -> tuple[Message, ...]:
     """The messages of an epoch: a line per kind, purpose and size, in order of first calls."""
-    found: dict[tuple[str, str, str, int, int], list[float]] = {}
+    found: dict[tuple[CollectiveKind, Purpose, str, int, int], list[float]] = {}
     for entry, seconds in zip(collectives, durations_s, strict=True):
         key = (entry.kind, entry.purpose, entry.dtype, entry.elements, entry.bytes)
         found.setdefault(key, []).append(seconds)

@@ -10,6 +10,7 @@ from torch._C._distributed_c10d import GradBucket
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils._pytree import tree_leaves
 
+from hpml_jobs.core.measurements import CollectiveKind, Purpose
 from hpml_jobs.worker.instruments.collectives import Ledger, by_dtype, noted
 from hpml_jobs.worker.instruments.timing import Stamp
 
@@ -32,7 +33,9 @@ class ObservedDDP(DistributedDataParallel):
         """What DDP does with a bucket, timed from the call until the mean is complete."""
         tensor, ledger = bucket.buffer(), self._strategy.ledger
         tensor.div_(dist.get_world_size())
-        entry = ledger.begin("all_reduce", "gradients", tensor) if ledger else None
+        entry = (
+            ledger.begin(CollectiveKind.ALL_REDUCE, Purpose.GRADIENTS, tensor) if ledger else None
+        )
         work = dist.all_reduce(tensor, async_op=True)
 
         def complete(future: torch.futures.Future[list[Tensor]]) -> Tensor:
@@ -48,7 +51,7 @@ class ObservedDDP(DistributedDataParallel):
     ) -> None:
         """DDP's broadcast of its buffers: one message per dtype, so each gets its own call."""
         for group in by_dtype(tensors):
-            with noted(self._strategy.ledger, "broadcast", "buffers", *group):
+            with noted(self._strategy.ledger, CollectiveKind.BROADCAST, Purpose.BUFFERS, *group):
                 super()._distributed_broadcast_coalesced(  # type: ignore[no-untyped-call]
                     group, buffer_size, authoritative_rank
                 )
@@ -68,7 +71,7 @@ class ObservedDataParallel(nn.DataParallel[nn.Module]):
         """A part of the batch to every other device."""
         start = self._stamp()
         parts = super().scatter(inputs, kwargs, device_ids)
-        self._note("scatter", "inputs", tensors_of(parts[0][1:]), start)
+        self._note(CollectiveKind.SCATTER, Purpose.INPUTS, tensors_of(parts[0][1:]), start)
         return parts
 
     def replicate(self, module: nn.Module, device_ids: Any) -> Any:
@@ -76,8 +79,10 @@ class ObservedDataParallel(nn.DataParallel[nn.Module]):
         start = self._stamp()
         replicas = super().replicate(module, device_ids)
         others = len(replicas) - 1
-        self._note("broadcast", "parameters", [*module.parameters()] * others, start)
-        self._note("broadcast", "buffers", [*module.buffers()] * others, start)
+        self._note(
+            CollectiveKind.BROADCAST, Purpose.PARAMETERS, [*module.parameters()] * others, start
+        )
+        self._note(CollectiveKind.BROADCAST, Purpose.BUFFERS, [*module.buffers()] * others, start)
         if others and self._strategy.ledger:
             self._watch_reduction(module, replicas[1], others)
         return replicas
@@ -86,7 +91,7 @@ class ObservedDataParallel(nn.DataParallel[nn.Module]):
         """Every other device's outputs to device 0."""
         start = self._stamp()
         whole = super().gather(outputs, output_device)
-        self._note("gather", "outputs", tensors_of(outputs[1:]), start)
+        self._note(CollectiveKind.GATHER, Purpose.OUTPUTS, tensors_of(outputs[1:]), start)
         return whole
 
     def _watch_reduction(self, module: nn.Module, replica: nn.Module, others: int) -> None:
@@ -97,13 +102,17 @@ class ObservedDataParallel(nn.DataParallel[nn.Module]):
         gradients = [p for p in module.parameters() if p.requires_grad] * others
         begun: list[Stamp] = []
         node.register_prehook(lambda _: begun.append(self._stamp()))
-        node.register_hook(lambda *_: self._note("reduce", "gradients", gradients, begun.pop()))
+        node.register_hook(
+            lambda *_: self._note(CollectiveKind.REDUCE, Purpose.GRADIENTS, gradients, begun.pop())
+        )
 
     def _stamp(self) -> Stamp:
         ledger = self._strategy.ledger
         return ledger.clock.stamp() if ledger else None
 
-    def _note(self, kind: str, purpose: str, tensors: Sequence[Tensor], start: Stamp) -> None:
+    def _note(
+        self, kind: CollectiveKind, purpose: Purpose, tensors: Sequence[Tensor], start: Stamp
+    ) -> None:
         """What went in one call: a message per dtype, each with the whole call as its interval."""
         ledger = self._strategy.ledger
         if ledger is None:

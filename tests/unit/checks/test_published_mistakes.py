@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from hpml_jobs.checks import CheckResult, Level, of_record, of_study
 from hpml_jobs.core import formulas
 from hpml_jobs.core.cell import Strategy
+from hpml_jobs.core.strategies import BandwidthKind
 from hpml_jobs.core.validation import InvalidRecordError, decode
 from hpml_jobs.errors import UsageError
 from hpml_jobs.report.text.numbers import gb_per_s
@@ -231,12 +232,12 @@ def test_e18_gigabyte_is_ten_to_the_ninth() -> None:
 
 
 def test_e19_dp_is_not_taken_as_ring_all_reduce() -> None:
-    assert not Strategy.DP.by_all_reduce
+    assert Strategy.DP.traffic.bandwidth is BandwidthKind.NOMINAL
     dp = clean_record(a_cell(batch=32, strategy=Strategy.DP), attempt=attempt_an_hour_later())
     assert "bus-bandwidth" not in {result.check for result in of_record(dp)}
     talk = clean_record().ranks[0].communication  # what a rank of ddp sends
     ring = change_rank(0, communication=talk)(dp)
-    assert fails(result_of(of_record(ring), "messages"), "dp has no all-reduce, one was counted")
+    assert fails(result_of(of_record(ring), "messages"), "bytes of gradients by all_reduce, not 0")
     reduced = tuple(replace(message, kind="reduce") for message in talk.messages)
     tree = change_rank(0, communication=replace(talk, messages=reduced))(dp)
     assert result_of(of_record(tree), "messages").level is Level.PASS

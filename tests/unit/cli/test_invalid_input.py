@@ -64,7 +64,7 @@ USAGE = [
     # ---- strategies that would measure something else ----
     ("strategy=dp gpus=8", "strategy=dp with nodes=2: DataParallel is one process on one node"),
     ("strategy=dp gpus=2 nodes=2", "strategy=dp with nodes=2"),
-    ("strategy=dp gpus=2 device=cpu", "DataParallel on CPU silently runs one replica"),
+    ("strategy=dp gpus=2 device=cpu", "on a CPU it silently runs one replica"),
     ("strategy=single gpus=2", "strategy=single with gpus=2"),
     ("baseline=dp", "baseline=dp: the baseline is single (the plain loop) or ddp"),
     # ---- what is learnt ----
@@ -153,7 +153,7 @@ def test_plan_usage_error_creates_no_folder(
     [
         ("gpus=8 nodes=2", "nodes=2: cluster=local is one machine; take nodes=1"),
         ("gpus=2 device=cuda", "gpus=2 with device=cuda: this machine has 0 GPUs"),
-        ("gpus=2 strategy=dp", "DataParallel on CPU silently runs one replica"),
+        ("gpus=2 strategy=dp", "on a CPU it silently runs one replica"),
     ],
 )
 def test_impossible_on_this_machine_is_refused(

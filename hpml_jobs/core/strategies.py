@@ -1,0 +1,141 @@
+"""The strategies for averaging gradients, and what each of them runs on and sends."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from hpml_jobs.core.formulas import ring_factor
+from hpml_jobs.core.measurements import CollectiveKind
+
+
+class Device(StrEnum):
+    """What a worker computes on."""
+
+    CUDA = "cuda"
+    CPU = "cpu"
+
+
+class SyncBuffers(StrEnum):
+    """How replicas come to the same BatchNorm statistics."""
+
+    ON = "on"  # every forward sends rank 0's buffers to all ranks
+    OFF = "off"  # every rank keeps its own
+    SYNCBN = "syncbn"  # computed over the images of all ranks (SyncBatchNorm)
+
+
+class BandwidthKind(StrEnum):
+    """What the bandwidth of a strategy in Table 3 means (GB/s of gradients)."""
+
+    BUS = "bus"  # nccl-tests' busbw of all-reduces
+    NOMINAL = "nominal"  # the busbw of a ring all-reduce that takes the time of its messages
+    ROOT_WIRE = "root_wire"  # what passes through the network link of rank 0
+
+    def wire_bytes(self, sent_bytes: float, processes: int) -> float:
+        """Return the bytes that the bandwidth divides by time, for bytes counted on one rank.
+
+        >>> [kind.wire_bytes(100.0, 4) for kind in BandwidthKind]
+        [150.0, 150.0, 300.0]
+        """
+        if self is BandwidthKind.ROOT_WIRE:
+            return (processes - 1) * sent_bytes
+        return ring_factor(processes) * sent_bytes
+
+
+class Strategy(StrEnum):
+    """How gradients are averaged."""
+
+    SINGLE = "single"
+    DP = "dp"
+    DDP = "ddp"
+    ALLREDUCE = "allreduce"
+    ALLREDUCE_FLAT = "allreduce_flat"
+    GATHER_SCATTER = "gather_scatter"
+
+    @property
+    def traffic(self) -> "Traffic":
+        """What it runs on and sends."""
+        return TRAFFIC[self]
+
+    @property
+    def under_torchrun(self) -> bool:
+        """Whether every GPU has a process of its own, started by torchrun."""
+        return self.traffic.under_torchrun
+
+
+@dataclass(frozen=True, kw_only=True)
+class Traffic:
+    """What a strategy runs on and what one of its ranks sends; checks and tables look it up.
+
+    `gradients` maps each kind of collective that carries gradients to how often a rank passes all
+    of them through it in one iteration; None where the number of bytes is not known beforehand.
+    `sync_buffers` is what it does with BatchNorm buffers by itself, and `may_sync_buffers` whether
+    a cell may ask for another way. `refusal` says why `devices`, `max_gpus` or `max_nodes` are
+    limited; None is no limit.
+    """
+
+    meaning: str
+    gradients: Mapping[CollectiveKind, int | None]
+    bandwidth: BandwidthKind = BandwidthKind.BUS
+    overlaps_backward: bool = False
+    under_torchrun: bool = True
+    sync_buffers: SyncBuffers = SyncBuffers.OFF
+    may_sync_buffers: bool = False
+    devices: frozenset[Device] = frozenset(Device)
+    max_gpus: int | None = None
+    max_nodes: int | None = None
+    refusal: str = ""
+
+    @property
+    def passes(self) -> int | None:
+        """Return how often a rank sends all its gradients per iteration; None if not known."""
+        counts = list(self.gradients.values())
+        known = [count for count in counts if count is not None]
+        return sum(known) if len(known) == len(counts) else None
+
+
+TRAFFIC: Mapping[Strategy, Traffic] = {
+    Strategy.SINGLE: Traffic(
+        meaning="one process on one GPU, the baseline",
+        gradients={},
+        under_torchrun=False,
+        sync_buffers=SyncBuffers.ON,
+        max_gpus=1,
+        max_nodes=1,
+        refusal="single is one process on one GPU",
+    ),
+    Strategy.DP: Traffic(
+        meaning="torch.nn.DataParallel: one process drives all GPUs of a node",
+        gradients={CollectiveKind.REDUCE: None},
+        bandwidth=BandwidthKind.NOMINAL,
+        under_torchrun=False,
+        sync_buffers=SyncBuffers.ON,
+        devices=frozenset({Device.CUDA}),
+        max_nodes=1,
+        refusal="DataParallel is one process on one node, and on a CPU it silently runs one "
+        "replica",
+    ),
+    Strategy.DDP: Traffic(
+        meaning="DistributedDataParallel: all-reduces of buckets, during backward",
+        gradients={CollectiveKind.ALL_REDUCE: 1},
+        overlaps_backward=True,
+        sync_buffers=SyncBuffers.ON,
+        may_sync_buffers=True,
+    ),
+    Strategy.ALLREDUCE: Traffic(
+        meaning="an all-reduce of every gradient, after backward",
+        gradients={CollectiveKind.ALL_REDUCE: 1},
+    ),
+    Strategy.ALLREDUCE_FLAT: Traffic(
+        meaning="one all-reduce of all gradients in one message, after backward",
+        gradients={CollectiveKind.ALL_REDUCE: 1},
+    ),
+    Strategy.GATHER_SCATTER: Traffic(
+        meaning="rank 0 gathers every gradient and scatters the mean, after backward",
+        gradients={CollectiveKind.GATHER: 1, CollectiveKind.SCATTER: 1},
+        bandwidth=BandwidthKind.ROOT_WIRE,
+    ),
+}
+"""The description of every strategy; a new one needs no other branch outside the worker."""
+
+BASELINE = Strategy.SINGLE
+"""The strategy that others are compared with."""

@@ -1,4 +1,4 @@
-"""The command that takes in timings measured elsewhere: import."""
+"""Command import: a CSV file of timings that were measured elsewhere becomes a study."""
 
 import os
 import re
@@ -16,7 +16,7 @@ from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.study.study import Study, check_name
 
 if TYPE_CHECKING:
-    from hpml_jobs.importer.write_study import Change
+    from hpml_jobs.importer.write_study import ImportChanges
 
 KEYS = ("study", "outputs", "batch_is", "images", "parameters")
 
@@ -31,14 +31,14 @@ FileAndKeys = Annotated[
 ]
 
 
-class Asked(NamedTuple):
-    """The command line: the file, and the values of the keys that were given."""
+class ImportRequest(NamedTuple):
+    """The file to import, and the values of the keys that were given."""
 
     file: Path
     values: dict[str, str]
 
-    def whole(self, key: str) -> int | None:
-        """A count, if it was given."""
+    def positive(self, key: str) -> int | None:
+        """Return the value of a key that is a count; None if it was not given."""
         text = self.values.get(key)
         if text is None:
             return None
@@ -48,35 +48,36 @@ class Asked(NamedTuple):
 
 
 def import_(words: FileAndKeys = None, json: Json = False) -> None:
-    """Timings measured elsewhere become a study: rows of gpus,batch,epoch_s (docs/published.md).
+    """Make a study of timings that were measured elsewhere: rows of gpus,batch,epoch_s.
 
-    More columns: strategy, nodes, train_s, compute_s, comm_s, repeat, parameters, images,
-    iterations, model, gpu_model, date. What is not told is unknown, and the tables say so.
+    Optional columns: strategy, nodes, train_s, compute_s, comm_s, repeat, parameters, images,
+    iterations, model, gpu_model, date. Missing values are unknown, and the tables say so. See
+    docs/published.md.
 
     Example: hpml-jobs import docs/published.csv study=published
     """
     from hpml_jobs.importer.records import Rules, read_timings
     from hpml_jobs.importer.remarks import remarks
-    from hpml_jobs.importer.write_study import settle
+    from hpml_jobs.importer.write_study import write_study
 
-    asked = _parse(words or [])
+    request = _parse(words or [])
     rules = Rules(
-        batch_is_global=_batch_is_global(asked.values.get("batch_is", BATCH_IS[0])),
-        images=asked.whole("images"),
-        parameters=asked.whole("parameters"),
+        batch_is_global=_batch_is_global(request.values.get("batch_is", BATCH_IS[0])),
+        images=request.positive("images"),
+        parameters=request.positive("parameters"),
     )
-    study = Study(_outputs(asked) / check_name(asked.values["study"]))
-    records = read_timings(_content(asked.file), asked.file.name, rules)
-    change = settle(study, records, asked.file.name)
+    study = Study(_outputs(request) / check_name(request.values["study"]))
+    records = read_timings(_content(request.file), request.file.name, rules)
+    changes = write_study(study, records, request.file.name)
     for sentence in remarks(records, rules):
         print(sentence, file=sys.stderr)
     if json:
-        print_json({"study": study.name, "folder": str(study.root), **change._asdict()})
+        print_json({"study": study.name, "folder": str(study.root), **changes._asdict()})
     else:
-        _show(study, asked, change)
+        _show(study, request, changes)
 
 
-def _parse(words: list[str]) -> Asked:
+def _parse(words: list[str]) -> ImportRequest:
     files, values = [], {}
     for word in words:
         key, is_pair, value = word.partition("=")
@@ -84,7 +85,7 @@ def _parse(words: list[str]) -> Asked:
             files.append(word)
         elif key not in KEYS:
             near = get_close_matches(key, KEYS, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"import knows {', '.join(KEYS)}"
+            hint = f"did you mean {near[0]}?" if near else f"keys are {', '.join(KEYS)}"
             raise UsageError(f"unknown key {key}: {hint}")
         elif key in values:
             raise UsageError(f"{key} is given twice")
@@ -93,11 +94,13 @@ def _parse(words: list[str]) -> Asked:
         else:
             values[key] = value
     if len(files) != 1:
-        told = " and ".join(files) or "none is named"
-        raise UsageError(f"import takes one file ({told}): hpml-jobs import FILE.csv study=NAME")
+        given = " and ".join(files) or "none"
+        raise UsageError(
+            f"import needs one file, {given} given: hpml-jobs import FILE.csv study=NAME"
+        )
     if "study" not in values:
-        raise UsageError(f"import {files[0]}: name its study, study=NAME")
-    return Asked(Path(files[0]), values)
+        raise UsageError(f"import {files[0]}: name the new study with study=NAME")
+    return ImportRequest(Path(files[0]), values)
 
 
 def _batch_is_global(text: str) -> bool:
@@ -106,10 +109,10 @@ def _batch_is_global(text: str) -> bool:
     return text == "global"
 
 
-def _outputs(asked: Asked) -> Path:
+def _outputs(request: ImportRequest) -> Path:
     from hpml_jobs.plan.user_config import personal_outputs
 
-    text = asked.values.get("outputs")
+    text = request.values.get("outputs")
     folder = Path(os.path.expandvars(text)) if text else personal_outputs()
     return folder.expanduser().resolve()
 
@@ -117,17 +120,17 @@ def _outputs(asked: Asked) -> Path:
 def _content(file: Path) -> bytes:
     try:
         return file.expanduser().read_bytes()
-    except OSError as fault:
-        raise HpmlError(f"{file} cannot be read: {fault.strerror}") from fault
+    except OSError as error:
+        raise HpmlError(f"{file} cannot be read: {error.strerror}") from error
 
 
-def _show(study: Study, asked: Asked, change: "Change") -> None:
-    told = [f"{len(slugs)} {what}" for what, slugs in change._asdict().items() if slugs]
-    rows = len(change.new) + len(change.replaced) + len(change.unchanged)
-    print(f"imported {counted(rows, 'row')} of {asked.file.name}: {', '.join(told)}")
-    for slug in change.removed:
-        print(f"removed, its row is gone: {slug}")
+def _show(study: Study, request: ImportRequest, changes: "ImportChanges") -> None:
+    parts = [f"{len(slugs)} {change}" for change, slugs in changes._asdict().items() if slugs]
+    rows = len(changes.new) + len(changes.replaced) + len(changes.unchanged)
+    print(f"imported {counted(rows, 'row')} of {request.file.name}: {', '.join(parts)}")
+    for slug in changes.removed:
+        print(f"removed {slug}: its row is gone")
     print(f"study {study.name} in {study.root}")
-    outputs = asked.values.get("outputs")
+    outputs = request.values.get("outputs")
     where = outputs_words(Path(outputs) if outputs else None)
     print(f"next: hpml-jobs collect {study.name}{where}")

@@ -1,6 +1,5 @@
-"""Timings measured elsewhere: the rows of a CSV file become cells with their records."""
+"""Timings measured elsewhere: rows of a CSV file become cells with records."""
 
-import math
 import re
 from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
@@ -13,23 +12,15 @@ from hpml_jobs.core.text import counted
 from hpml_jobs.core.value import Value
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.errors import HpmlError, UsageError
+from hpml_jobs.importer.columns import COLUMNS, REQUIRED, Fields, RowError, read_fields
 from hpml_jobs.importer.csv_rows import Fault, Row, read_rows
 from hpml_jobs.slurm.states import Outcome
 
-NEEDED = ("gpus", "batch", "epoch_s")
-WHOLE = ("nodes", "repeat", "parameters", "images", "iterations")
-SECONDS = ("train_s", "compute_s", "comm_s")
-WORDS = ("strategy", "model", "gpu_model", "date")
-COLUMNS = (*NEEDED, "strategy", "nodes", *SECONDS, *WHOLE[1:], *WORDS[1:])
-"""Every column there may be; what is not there, or blank, is unknown."""
-
-MAY_BE_ZERO = ("repeat", "comm_s")
-
 IMAGES = 50_000
-"""Training images of an epoch where nothing else is said: CIFAR-10's."""
+"""Training images per epoch unless given: CIFAR-10's."""
 
 LAB_PARAMETERS = 11_173_962
-"""Parameters where no model is named: the lab's, ResNet-18 with the CIFAR stem."""
+"""Parameters unless a model is named: the lab's ResNet-18 with the CIFAR stem."""
 
 PARAMETERS = {
     "resnet18": LAB_PARAMETERS,
@@ -38,7 +29,10 @@ PARAMETERS = {
     "resnet18torchvision": 11_181_642,
     "vgg11cifar10": 9_231_114,
 }
-"""Of models with 10 classes, by their name's letters and digits; others are not guessed."""
+"""Parameters of models with 10 classes, by the letters and digits of their names."""
+
+_UNKNOWN_MODEL, _UNKNOWN_DATA = "model not told", "data not told"
+"""Part of the hash of imported cells: another text would make them new cells."""
 
 SHOWN_FAULTS = 10
 
@@ -46,7 +40,7 @@ ATTEMPT = Attempt(id="imported", job="imported")
 
 
 class Rules(Value, frozen=True, kw_only=True):
-    """How the rows of a file are to be read; a row's own columns go before."""
+    """How the rows of a file are read; a row's own columns take precedence."""
 
     batch_is_global: bool = False
     images: int | None = None
@@ -54,144 +48,116 @@ class Rules(Value, frozen=True, kw_only=True):
 
 
 def read_timings(content: bytes, file: str, rules: Rules) -> list[Record]:
-    """The records of a CSV file's rows, in their order; the same bytes and rules, the same records.
+    """Return the records of a CSV file's rows, in their order.
+
+    The same bytes and rules give the same records.
 
     Raises:
-        HpmlError: any row cannot be believed; all such rows are named by line in one message.
+        HpmlError: rows are invalid; one message names all of them by line.
     """
-    found = read_rows(content, file, NEEDED, COLUMNS)
-    faults = list(found.faults)
+    table = read_rows(content, file, REQUIRED, tuple(COLUMNS))
+    faults = list(table.faults)
     records = []
-    for row in found.rows:
-        told = _record(row, file, rules)
-        if isinstance(told, Record):
-            records.append(told)
-        else:
-            faults += told
-    faults += _duplicates(records, "repeat" in found.columns)
+    for row in table.rows:
+        try:
+            records.append(_record(row, file, rules))
+        except RowError as error:
+            faults += [Fault(row.line, text) for text in error.faults]
+        except UsageError as error:
+            faults.append(Fault(row.line, str(error)))
+    faults += _duplicates(records, has_repeats="repeat" in table.columns)
     if faults:
-        raise HpmlError(_told(faults, file))
+        raise HpmlError(_message(faults, file))
     if not records:
         raise HpmlError(f"{file} has a header and no rows")
     return records
 
 
-def _told(faults: list[Fault], file: str) -> str:
+def _message(faults: list[Fault], file: str) -> str:
     lines = [f"line {line}: {text}" for line, text in sorted(faults)]
     more = len(lines) - SHOWN_FAULTS
-    told = "; ".join([*lines[:SHOWN_FAULTS], *([f"and {more} more"] if more > 0 else [])])
-    return f"{file}: nothing was imported, {counted(len(lines), 'fault')}: {told}"
+    text = "; ".join([*lines[:SHOWN_FAULTS], *([f"and {more} more"] if more > 0 else [])])
+    return f"{file}: nothing was imported, {counted(len(lines), 'fault')}: {text}"
 
 
-def _record(row: Row, file: str, rules: Rules) -> Record | list[Fault]:
-    """The record of a row, or everything that is wrong with it."""
-    numbers: dict[str, float] = {}
-    faults = [f"{name} is missing" for name in NEEDED if name not in row.fields]
-    for name, text in row.fields.items():
-        if name in WORDS:
-            continue
-        whole = name in ("gpus", "batch", *WHOLE)
-        told = _number(name, text, whole=whole)
-        if isinstance(told, str):
-            faults.append(told)
-        else:
-            numbers[name] = told
-    if faults:
-        return [Fault(row.line, text) for text in faults]
-    try:
-        return _of_row(row, numbers, file, rules)
-    except UsageError as fault:
-        return [Fault(row.line, str(fault))]
+def _record(row: Row, file: str, rules: Rules) -> Record:
+    """Return the record of a row.
 
-
-def _number(name: str, text: str, *, whole: bool) -> float | str:
-    """The number in a field, or what is wrong with it."""
-    told = f"{name}={text}"
-    if re.fullmatch(r"[+-]?[\d.]*,[\d.,]*", text, re.ASCII):
-        return f"{told}: a comma in a number; write a decimal point, and no thousands separators"
-    if whole and not re.fullmatch(r"[+-]?\d{1,18}", text, re.ASCII):
-        return f"{told} is not a whole number"
-    try:
-        number = float(text) if text.isascii() and "_" not in text else math.nan
-    except ValueError:
-        return f"{told} is not a number"
-    if not math.isfinite(number):
-        return f"{told} is not a finite number"
-    if number < 0 or (number == 0 and name not in MAY_BE_ZERO):
-        return f"{told}: must be {'0 or more' if name in MAY_BE_ZERO else 'more than 0'}"
-    return int(text) if whole else number
-
-
-def _of_row(row: Row, numbers: dict[str, float], file: str, rules: Rules) -> Record:
-    """The record of a row whose numbers can be read; a UsageError says what cannot be."""
-    cell = _cell(row, numbers, rules)
-    epoch_s, train_s = numbers["epoch_s"], numbers.get("train_s")
-    if train_s is not None and train_s > epoch_s:
-        raise UsageError(f"train_s={train_s} is more than epoch_s={epoch_s}, which contains it")
-    counted_iterations = numbers.get("iterations")
-    gpu_model, workload = row.fields.get("gpu_model"), cell.workload
+    Raises:
+        RowError: fields are missing or cannot be read.
+        UsageError: the fields contradict each other.
+    """
+    fields = read_fields(row.fields)
+    cell = _cell(fields, rules)
+    if fields.train_s is not None and fields.train_s > fields.epoch_s:
+        raise UsageError(
+            f"train_s={fields.train_s} is more than epoch_s={fields.epoch_s}, which contains it"
+        )
+    gpu_model = fields.gpu_model
     return Record(
         cell=cell,
         slug=cell.slug,
         attempt=ATTEMPT,
         outcome=Outcome.OK,
-        model=_model(workload.model, workload.parameters),
+        model=_model(cell.workload.model, cell.workload.parameters),
         facts=Facts(hpml_jobs="", gpu_model=gpu_model) if gpu_model else None,
         imported=Imported(
             file=file,
             line=row.line,
-            epoch_s=epoch_s,
-            train_s=train_s,
-            compute_s=numbers.get("compute_s"),
-            comm_s=numbers.get("comm_s"),
-            iterations=None if counted_iterations is None else int(counted_iterations),
+            epoch_s=fields.epoch_s,
+            train_s=fields.train_s,
+            compute_s=fields.compute_s,
+            comm_s=fields.comm_s,
+            iterations=fields.iterations,
             gpu_model=gpu_model,
-            date=row.fields.get("date"),
+            date=fields.date,
         ),
     )
 
 
 def _model(name: str, parameters: int | None) -> Model | None:
-    """What was trained as far as it was told; tensors and buffers are not, and are 0."""
+    """Return the model, if its size is known; tensors and buffers are not, and are 0."""
     if parameters is None:
         return None
     size = gradient_bytes(parameters)
     return Model(name=name, parameters=parameters, tensors=0, gradient_bytes=size, buffer_bytes=0)
 
 
-def _cell(row: Row, numbers: dict[str, float], rules: Rules) -> Cell:
-    """The cell of a row; loader workers, threads and seed are unknown: the least there may be."""
-    gpus, batch = int(numbers["gpus"]), int(numbers["batch"])
+def _cell(fields: Fields, rules: Rules) -> Cell:
+    """Return the cell of a row; loader workers, threads and seed are unknown and get minima."""
+    gpus, batch = fields.gpus, fields.batch
     if rules.batch_is_global:
         if batch % gpus:
-            raise UsageError(f"batch={batch} over gpus={gpus} is not whole, with batch_is=global")
+            raise UsageError(
+                f"batch={batch} does not divide over gpus={gpus}; the column is the global batch "
+                "because of batch_is=global"
+            )
         batch //= gpus
-    parameters = numbers.get("parameters") or rules.parameters
     return Cell(
         gpus=gpus,
-        nodes=int(numbers.get("nodes", 1)),
+        nodes=fields.nodes or 1,
         batch=batch,
-        strategy=_strategy(row.fields.get("strategy", ""), gpus),
+        strategy=_strategy(fields.strategy or "", gpus),
         workload=_workload(
-            row.fields.get("model", ""),
-            int(numbers.get("images") or rules.images or IMAGES),
-            None if parameters is None else int(parameters),
+            fields.model or "",
+            fields.images or rules.images or IMAGES,
+            fields.parameters or rules.parameters,
         ),
         protocol=Protocol.IMPORTED,
         epochs=0,
         probe_s=0.0,
-        gpu_type=row.fields.get("gpu_model"),
+        gpu_type=fields.gpu_model,
         threads=1,
         loader_workers=0,
-        repeat=int(numbers.get("repeat", 0)),
+        repeat=fields.repeat or 0,
     )
 
 
 def _workload(model: str, images: int, parameters: int | None) -> Workload:
     return Workload(
         name=model or "imported",
-        model=model or "model not told",
-        data="data not told",
+        model=model or _UNKNOWN_MODEL,
+        data=_UNKNOWN_DATA,
         images=images,
         parameters=parameters or _assumed_parameters(model),
     )
@@ -203,7 +169,7 @@ def _assumed_parameters(model: str) -> int | None:
 
 
 def _strategy(text: str, gpus: int) -> Strategy:
-    """One GPU is the baseline whatever the row calls it; more are ddp unless it says otherwise."""
+    """Return the strategy; one GPU is the baseline whatever the row says, more default to ddp."""
     if gpus == 1:
         return Strategy.SINGLE
     word = text.lower() or Strategy.DDP.value
@@ -216,23 +182,23 @@ def _strategy(text: str, gpus: int) -> Strategy:
 
 
 def line_of(record: Record) -> int:
-    """The line that a record was read from."""
+    """Return the line that a record was read from; 0 if it was measured here."""
     return record.imported.line if record.imported else 0
 
 
-def _duplicates(records: Iterable[Record], has_repeats: bool) -> Iterator[Fault]:
-    """Rows of one and the same cell, told at the second; they are never averaged."""
+def _duplicates(records: Iterable[Record], *, has_repeats: bool) -> Iterator[Fault]:
+    """Yield a fault for each row whose cell an earlier row has; they are never averaged."""
     first: dict[str, Record] = {}
     for record in records:
         cell = record.cell
-        before = first.setdefault(cell.digest, record)
-        if before is record:
+        earlier = first.setdefault(cell.digest, record)
+        if earlier is record:
             continue
-        which = f"{cell.strategy.value} gpus={cell.gpus} nodes={cell.nodes} batch={cell.batch}"
+        name = f"{cell.strategy.value} gpus={cell.gpus} nodes={cell.nodes} batch={cell.batch}"
         repeat = f" repeat={cell.repeat}" if has_repeats else ""
-        mend = "" if has_repeats else "; for several runs of one cell add a column repeat: 0, 1, 2"
+        fix = "" if has_repeats else "; for several runs of a cell add a column repeat: 0, 1, 2"
         if cell.gpus == 1:
-            mend += "; gpus=1 is one baseline for all strategies"
+            fix += "; gpus=1 is one baseline for all strategies"
         yield Fault(
-            line_of(record), f"the same cell as line {line_of(before)} ({which}{repeat}){mend}"
+            line_of(record), f"the same cell as line {line_of(earlier)} ({name}{repeat}){fix}"
         )

@@ -1,4 +1,4 @@
-"""A study of imported timings: it is one file, and holds no measured cell."""
+"""Write a study of imported timings: the rows of one file, and no measured cell."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -12,8 +12,8 @@ from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.study.study import Study
 
 
-class Change(NamedTuple):
-    """What an import did to a study, by slug."""
+class ImportChanges(NamedTuple):
+    """The slugs of the cells that an import added, replaced, left unchanged and removed."""
 
     new: list[str]
     replaced: list[str]
@@ -21,37 +21,34 @@ class Change(NamedTuple):
     removed: list[str]
 
 
-def settle(study: Study, records: Sequence[Record], file: str) -> Change:
-    """Make the study hold these records of `file`, and no others.
-
-    The same records again change nothing; others of the same file are replaced, and those whose
-    rows are gone are removed.
+def write_study(study: Study, records: Sequence[Record], file: str) -> ImportChanges:
+    """Write the records of `file` as the cells of a study; remove cells whose rows are gone.
 
     Raises:
-        HpmlError: the study holds measured cells, or another file; nothing was changed.
+        HpmlError: the study has measured cells, or cells of another file; nothing was changed.
     """
     study.check_schema()
-    before = {folder.slug: _held(folder, study, file) for folder in study.cells()}
+    before = {folder.slug: _imported_before(folder, study, file) for folder in study.cells()}
     study.create()
-    change = Change([], [], [], [])
+    changes = ImportChanges([], [], [], [])
     for record in records:
         text = encode(record)
-        kept = change.new if record.slug not in before else change.replaced
-        kept = change.unchanged if before.get(record.slug) == text else kept
-        kept.append(record.slug)
+        slugs = changes.new if record.slug not in before else changes.replaced
+        slugs = changes.unchanged if before.get(record.slug) == text else slugs
+        slugs.append(record.slug)
         _write(study.cell(record.slug), record, text)
     for slug in before.keys() - {record.slug for record in records}:
         _remove(study.cell(slug))
-        change.removed.append(slug)
-    return change
+        changes.removed.append(slug)
+    return changes
 
 
-def _held(folder: CellFolder, study: Study, file: str) -> bytes | None:
-    """The record that an earlier import of the same file left in a cell; None if it broke off."""
+def _imported_before(folder: CellFolder, study: Study, file: str) -> bytes | None:
+    """Return the record that an earlier import of the file wrote; None if it was interrupted."""
     if folder.read().cell.protocol is not Protocol.IMPORTED:
         raise HpmlError(
-            f"study {study.name} holds measured cells ({folder.slug}): timings from elsewhere are "
-            "never put beside them; take another study="
+            f"study {study.name} has measured cells ({folder.slug}); imported timings need a study "
+            "of their own: choose another study="
         )
     try:
         record = folder.read_record()
@@ -61,8 +58,8 @@ def _held(folder: CellFolder, study: Study, file: str) -> bytes | None:
         return None
     if record.imported.file != file:
         raise HpmlError(
-            f"study {study.name} holds {record.imported.file}, and a study is one file: take "
-            f"another study=, or remove {study.root} first"
+            f"study {study.name} has the timings of {record.imported.file}; a study is one file: "
+            f"choose another study=, or remove {study.root} first"
         )
     return folder.record_json.read_bytes()
 
@@ -72,8 +69,8 @@ def _write(folder: CellFolder, record: Record, text: bytes) -> None:
     try:
         write_whole(folder.cell_json, encode(file))
         write_whole(folder.record_json, text)
-    except OSError as fault:
-        raise HpmlError(f"{folder.root} cannot be written: {fault.strerror}") from fault
+    except OSError as error:
+        raise HpmlError(f"{folder.root} cannot be written: {error.strerror}") from error
 
 
 def _remove(folder: CellFolder) -> None:
@@ -81,5 +78,5 @@ def _remove(folder: CellFolder) -> None:
         folder.record_json.unlink(missing_ok=True)
         folder.cell_json.unlink()
         folder.root.rmdir()
-    except OSError as fault:
-        raise HpmlError(f"{folder.root} cannot be removed: {fault.strerror}") from fault
+    except OSError as error:
+        raise HpmlError(f"{folder.root} cannot be removed: {error.strerror}") from error

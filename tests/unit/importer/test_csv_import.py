@@ -98,7 +98,7 @@ def test_assumptions_and_missing_values_are_reported(
     assert bring(f"{LAB}2,64,20\n", "images=40000") == 0
     said = capsys.readouterr().err
     assert "imported: 40,000 images per epoch, 11,173,962 parameters" in said
-    assert "all 4 rows have no train_s: residual communication there includes data" in said
+    assert "all 4 rows have no train_s: their residual communication includes data" in said
     assert "no gpus=1 row of imported at batch 64" in said
 
 
@@ -107,7 +107,7 @@ def test_iterations_contradicting_batch_are_kept_and_noted(
 ) -> None:
     assert bring(f"{HEADER},iterations\n4,512,15.127,98\n") == 0
     assert [record.iterations for record in records()] == [98]
-    assert "line 2: 98 iterations, where 4 x 512 images take 25 of 50000: is its batch" in (
+    assert "line 2: 98 iterations, but 4 GPUs x batch 512 need 25 for 50000 images; if batch" in (
         capsys.readouterr().err
     )
 
@@ -173,27 +173,27 @@ def test_csv_dialects_of_same_rows_give_same_cells(text: str | bytes, working_fo
 # ---- rows that cannot be believed ----
 
 BAD_ROWS = [
-    ("1,32,abc", "line 2: epoch_s=abc is not a number"),
+    ("1,32,abc", "line 2: epoch_s=abc: expected a number"),
     ("1,32,", "line 2: epoch_s is missing"),
     (",32,9", "line 2: gpus is missing"),
     ("1,32,0", "line 2: epoch_s=0: must be more than 0"),
     ("1,32,-3", "line 2: epoch_s=-3: must be more than 0"),
-    ("1,32,nan", "line 2: epoch_s=nan is not a finite number"),
-    ("1,32,inf", "line 2: epoch_s=inf is not a finite number"),
-    ("1,32,1e999", "line 2: epoch_s=1e999 is not a finite number"),
-    ("1,32,4_8", "line 2: epoch_s=4_8 is not a finite number"),
-    ("1,32,OOM", "line 2: epoch_s=OOM is not a number"),
-    ("1.5,32,9", "line 2: gpus=1.5 is not a whole number"),
-    ("two,32,9", "line 2: gpus=two is not a whole number"),
+    ("1,32,nan", "line 2: epoch_s=nan: expected a finite number"),
+    ("1,32,inf", "line 2: epoch_s=inf: expected a finite number"),
+    ("1,32,1e999", "line 2: epoch_s=1e999: expected a finite number"),
+    ("1,32,4_8", "line 2: epoch_s=4_8: expected a finite number"),
+    ("1,32,OOM", "line 2: epoch_s=OOM: expected a number"),
+    ("1.5,32,9", "line 2: gpus=1.5: expected a whole number"),
+    ("two,32,9", "line 2: gpus=two: expected a whole number"),
     ("0,32,9", "line 2: gpus=0: must be more than 0"),
     ("1,-32,9", "line 2: batch=-32: must be more than 0"),
-    ("1,32,48,612", "line 2: 4 fields where the header names 3; a decimal comma? Write 48.612"),
-    ('1,32,"48,612"', "line 2: epoch_s=48,612: a comma in a number; write a decimal point"),
+    ("1,32,48,612", "line 2: 4 fields where the header names 3; for a decimal comma, write 48.612"),
+    ('1,32,"48,612"', "line 2: epoch_s=48,612: use a decimal point, not a comma"),
     ("1,32", "line 2: 2 fields where the header names 3"),
     ("4,12501,9", "50000 images over gpus=4 are 12500 each; take batch<=12500"),
     ('1,32,"48', "line 2: cannot be read from here on: unexpected end of data"),
     ("1,32,9\n1,32,9", "line 3: the same cell as line 2 (single gpus=1 nodes=1 batch=32); for "),
-    ("2,32,9\n1,32,x\n2,32,9", "line 3: epoch_s=x is not a number; line 4: the same cell as"),
+    ("2,32,9\n1,32,x\n2,32,9", "line 3: epoch_s=x: expected a number; line 4: the same cell as"),
 ]
 
 
@@ -235,7 +235,7 @@ def test_invalid_rows_are_listed_together_at_most_ten(
     assert bring(f"{HEADER}\n{rows}") == 1
     told = last_line(capsys)
     assert "12 faults: line 2: " in told
-    assert "line 11: epoch_s=x is not a number; and 2 more" in told
+    assert "line 11: epoch_s=x: expected a number; and 2 more" in told
 
 
 def test_duplicate_row_error_names_distinguishing_columns(
@@ -251,20 +251,23 @@ def test_global_batch_not_divisible_by_gpus_is_named(
     working_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert bring(f"{HEADER}\n3,128,9\n", "batch_is=global") == 1
-    assert "line 2: batch=128 over gpus=3 is not whole" in last_line(capsys)
+    assert "line 2: batch=128 does not divide over gpus=3" in last_line(capsys)
 
 
 @pytest.mark.parametrize(
     ("content", "telling"),
     [
-        (b"", "lab.csv is empty; its first line must name columns: gpus,batch,epoch_s"),
+        (b"", "lab.csv is empty; its first line must name its columns: gpus,batch,epoch_s"),
         (b"\n\n", "lab.csv is empty"),
         (HEADER.encode(), "lab.csv has a header and no rows"),
         (b"1,32,48.612\n", "line 1: unknown column '1'"),
         (b"gpu,batch,epoch_s\n", "line 1: unknown column 'gpu'; did you mean gpus?"),
-        (b"gpus,batch,time\n", "unknown column 'time'; Known: gpus, batch, epoch_s, strategy"),
-        (b"gpus,batch\n1,32\n", "line 1: no column epoch_s; needed are gpus, batch, epoch_s"),
-        (b"gpus,gpus,batch,epoch_s\n", "column gpus is there 2 times"),
+        (b"gpus,batch,time\n", "unknown column 'time'; Columns are gpus, batch, epoch_s, strategy"),
+        (
+            b"gpus,batch\n1,32\n",
+            "line 1: column epoch_s is missing; required are gpus,",
+        ),
+        (b"gpus,gpus,batch,epoch_s\n", "column gpus is given 2 times"),
         (b'"gpus,batch\n1,32', "lab.csv cannot be read from here on: unexpected end"),
         (b"gpus,batch,epoch_s\n1,32,\xe9\n", "lab.csv line 2 is not UTF-8 text"),
         (LAB.encode("utf-16"), "lab.csv line 1 is not UTF-8 text"),
@@ -284,12 +287,12 @@ def test_file_with_wrong_columns_is_named(
 @pytest.mark.parametrize(
     ("words", "code", "telling"),
     [
-        ("", 2, "import takes one file (none is named): hpml-jobs import FILE.csv study=NAME"),
-        ("study=x", 2, "import takes one file (none is named)"),
-        ("a.csv b.csv study=x", 2, "import takes one file (a.csv and b.csv)"),
-        ("lab.csv", 2, "import lab.csv: name its study, study=NAME"),
+        ("", 2, "import needs one file, none given: hpml-jobs import FILE.csv study=NAME"),
+        ("study=x", 2, "import needs one file, none given"),
+        ("a.csv b.csv study=x", 2, "import needs one file, a.csv and b.csv given"),
+        ("lab.csv", 2, "import lab.csv: name the new study with study=NAME"),
         ("lab.csv stduy=x", 2, "unknown key stduy: did you mean study?"),
-        ("lab.csv study=x gpus=2", 2, "unknown key gpus: import knows study, outputs"),
+        ("lab.csv study=x gpus=2", 2, "unknown key gpus: keys are study, outputs"),
         ("lab.csv study=", 2, "study= has no value"),
         ("lab.csv study=x study=y", 2, "study is given twice"),
         ("lab.csv study=../x", 2, "study='../x' is not a name"),
@@ -352,7 +355,7 @@ def test_reimport_replaces_changed_and_removes_deleted_rows(
     assert times() == {(1, 32): 48.612, (2, 32): 30, (2, 64): 21}
     shown = capsys.readouterr().out
     assert "1 new, 1 replaced, 1 unchanged, 1 removed" in shown
-    assert "removed, its row is gone: ddp-4gpu-b32-imported-" in shown
+    assert "removed ddp-4gpu-b32-imported-" in shown
 
 
 def test_invalid_file_leaves_study_unchanged(working_folder: Path) -> None:
@@ -368,7 +371,7 @@ def test_other_file_into_existing_import_is_refused(
     assert bring(LAB) == 0
     write(LAB, "other.csv")
     assert run(["import", "other.csv", "study=lab"]) == 1
-    assert "study lab holds lab.csv, and a study is one file" in last_line(capsys)
+    assert "study lab has the timings of lab.csv; a study is one file" in last_line(capsys)
 
 
 def test_import_into_measured_study_is_refused(
@@ -377,7 +380,7 @@ def test_import_into_measured_study_is_refused(
     assert run(["workload=digits", "study=lab"]) == 0
     before = files()
     assert bring(LAB) == 1
-    assert "study lab holds measured cells (single-1gpu-b128-digits-" in last_line(capsys)
+    assert "study lab has measured cells (single-1gpu-b128-digits-" in last_line(capsys)
     assert files() == before
 
 

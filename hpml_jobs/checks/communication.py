@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from hpml_jobs.checks.limits import BUSBW_LIMIT, EXPOSED_LIMIT
 from hpml_jobs.checks.result import CheckResult, Level, judge
 from hpml_jobs.core.cell import Device, Protocol
 from hpml_jobs.core.formulas import bus_gb_per_s, expected_bytes, interpolated_s
@@ -9,8 +10,6 @@ from hpml_jobs.core.measurements import CollectiveKind, Message, Purpose
 from hpml_jobs.core.record import Rank, Record
 from hpml_jobs.core.strategies import BandwidthKind
 
-EXPOSED_LIMIT = 1.01
-BUSBW_LIMIT = 1.1
 OVERLAPPED = 1.05
 """Messages whose durations sum to more than this times their union overlap each other."""
 

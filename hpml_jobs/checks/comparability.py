@@ -2,18 +2,16 @@
 
 from collections.abc import Callable, Iterable
 from datetime import timedelta
-from statistics import median, quantiles
+from statistics import median
 
 from hpml_jobs.checks.concurrency import Meanwhile, meanwhile, overlap, shared_devices
+from hpml_jobs.checks.limits import EFFICIENCY_LIMIT, RESIDUAL_MATCH, SCATTER_LIMIT
 from hpml_jobs.checks.peer_table import Table
 from hpml_jobs.checks.peers import Peer, neighbour
-from hpml_jobs.checks.result import CheckResult, Level, judge, names, percent, warn
-from hpml_jobs.core.formulas import efficiency, speedup
+from hpml_jobs.checks.result import CheckResult, Level, judge, names, warn
+from hpml_jobs.core.formulas import efficiency, relative_iqr, speedup
 from hpml_jobs.core.record import Record
-
-EFFICIENCY_LIMIT = 1.05
-SCATTER_LIMIT = 0.10
-RESIDUAL_MATCH = 1e-3
+from hpml_jobs.core.text import percent_text
 
 WHOLE_SECONDS = 3
 """So many imported timings without a fraction of a second are no accident."""
@@ -47,7 +45,7 @@ def conditions(me: Peer, table: Table) -> CheckResult | None:
         found = f"the same hardware and software as {everyone.known - 1} neighbours"
         return warn("conditions", holds=True, found=found, advice="")
     told = [
-        f"{what} {_word(value)} (theirs {_words(other[what] for other in theirs)})"
+        f"{what} {value} (theirs {_distinct(other[what] for other in theirs)})"
         for what, value in me.conditions
         if any(other[what] != value for other in theirs)
     ]
@@ -59,18 +57,8 @@ def conditions(me: Peer, table: Table) -> CheckResult | None:
     )
 
 
-def _word(value: object) -> str:
-    match value:
-        case None | "":
-            return "not known"
-        case bool():
-            return "on" if value else "off"
-        case _:
-            return str(value)
-
-
-def _words(values: Iterable[object]) -> str:
-    return " | ".join(dict.fromkeys(_word(value) for value in values))
+def _distinct(values: Iterable[object]) -> str:
+    return " | ".join(dict.fromkeys(map(str, values)))
 
 
 def efficient(me: Peer, table: Table) -> CheckResult | None:
@@ -126,9 +114,9 @@ def equal_threads(me: Peer, table: Table) -> CheckResult | None:
     if not me.threads or everyone.known < 2:
         return None
     unlike = everyone.unlike(me)
-    found = f"{_words(me.threads)} threads per process"
+    found = f"{_distinct(me.threads)} threads per process"
     if unlike.total:
-        theirs = _words(count for other in everyone.others(me) for count in other)
+        theirs = _distinct(count for other in everyone.others(me) for count in other)
         found += f", {unlike.names} had {theirs}"
     return warn(
         "equal-threads",
@@ -144,13 +132,12 @@ def scatter(me: Peer, table: Table) -> CheckResult | None:
     times_s = table.runs_s[me.place]
     if len(times_s) < 2:
         return None
-    first, middle, third = quantiles(times_s, n=4, method="inclusive")
-    spread = (third - first) / middle
+    spread = relative_iqr(times_s)
     return warn(
         "scatter",
         holds=spread <= SCATTER_LIMIT,
         found=f"{len(times_s)} runs from {min(times_s):.4g} to {max(times_s):.4g} s, IQR "
-        f"{percent(spread)} of the median (limit {percent(SCATTER_LIMIT)})",
+        f"{percent_text(spread)} of the median (limit {percent_text(SCATTER_LIMIT)})",
         advice="one run of it means little; take more repeats=, on a quiet machine",
     )
 
@@ -201,7 +188,7 @@ def resolution(me: Peer, table: Table) -> CheckResult | None:
         "resolution",
         holds=not whole,
         found=f"{'none' if whole else 'some'} of {told} timings has a fraction of a second",
-        advice=f"taken with a clock of 1 s, so this one is uncertain by {percent(error)}",
+        advice=f"taken with a clock of 1 s, so this one is uncertain by {percent_text(error)}",
     )
 
 

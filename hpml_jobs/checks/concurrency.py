@@ -4,10 +4,9 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
+from hpml_jobs.checks.limits import OVERLAP_LIMIT
 from hpml_jobs.checks.peers import Peer
 from hpml_jobs.checks.result import CheckResult, names, warn
-
-OVERLAP_LIMIT = timedelta(seconds=1)
 
 
 class Meanwhile(NamedTuple):

@@ -3,14 +3,13 @@
 import math
 
 from hpml_jobs.checks.gpu_peaks import known_flop_per_sample, peak_flop_per_s
-from hpml_jobs.checks.result import CheckResult, Level, judge, percent
+from hpml_jobs.checks.limits import CLOSURE_LIMIT, RANKS_LIMIT
+from hpml_jobs.checks.result import CheckResult, Level, judge
 from hpml_jobs.core.cell import Device
 from hpml_jobs.core.formulas import closure, flop_per_s, iterations, samples_processed
 from hpml_jobs.core.measurements import UNSYNCED
 from hpml_jobs.core.record import Record
-
-CLOSURE_LIMIT = {Device.CPU: 0.01, Device.CUDA: 0.02}
-RANKS_LIMIT = 0.01
+from hpml_jobs.core.text import percent_text
 
 
 def phases_close(record: Record) -> CheckResult | None:
@@ -23,7 +22,7 @@ def phases_close(record: Record) -> CheckResult | None:
     return judge(
         "closure",
         holds=worst <= limit,
-        found=f"phases miss the epoch by {percent(worst)} (limit {percent(limit)})",
+        found=f"phases miss the epoch by {percent_text(worst)} (limit {percent_text(limit)})",
         advice="time is counted twice or not at all, so Table 2 is wrong; this is a fault of "
         "hpml_jobs, please report it",
     )
@@ -93,7 +92,7 @@ def loss(record: Record) -> CheckResult | None:
         least = (1 - share) * math.log(2)
         if epoch.loss < least - 1e-6:
             found = (
-                f"loss {epoch.loss:.4g} at accuracy {percent(share)} in the {epoch.role} "
+                f"loss {epoch.loss:.4g} at accuracy {percent_text(share)} in the {epoch.role} "
                 f"epoch, at least {least:.4g} is possible"
             )
             return judge("loss", holds=False, found=found, advice="it is not a mean over samples")
@@ -120,7 +119,7 @@ def ranks_agree(record: Record) -> CheckResult | None:
     return judge(
         "ranks-agree",
         holds=spread <= limit,
-        found=f"ranks differ by {spread:.3g} s, {percent(spread / longest)} of the epoch "
+        found=f"ranks differ by {spread:.3g} s, {percent_text(spread / longest)} of the epoch "
         f"(limit 1 % or one iteration, {limit:.3g} s)",
         advice="they were not timed between the same two points, or did not train together",
     )

@@ -1,14 +1,13 @@
 """Can a timing measured elsewhere be right? Checks of what a CSV file tells."""
 
 from hpml_jobs.checks.correctness import flops
+from hpml_jobs.checks.limits import LINK_LIMIT, UNACCOUNTED_LIMIT
 from hpml_jobs.checks.quality import loader_bound, short
-from hpml_jobs.checks.result import CheckResult, Level, judge, percent
+from hpml_jobs.checks.result import CheckResult, Level, judge
 from hpml_jobs.core.formulas import bus_gb_per_s, expected_bytes, iterations
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import BandwidthKind
-
-UNACCOUNTED_LIMIT = 0.02
-LINK_LIMIT = 1.1
+from hpml_jobs.core.text import percent_text
 
 
 def counted_iterations(record: Record) -> CheckResult | None:
@@ -66,8 +65,8 @@ def accounted(record: Record) -> CheckResult | None:
     return judge(
         "closure",
         holds=abs(gap) <= UNACCOUNTED_LIMIT,
-        found=f"compute_s and comm_s are {percent(abs(gap))} {'less' if gap > 0 else 'more'} than "
-        f"{name} (limit {percent(UNACCOUNTED_LIMIT)})",
+        found=f"compute_s and comm_s are {percent_text(abs(gap))} "
+        f"{'less' if gap > 0 else 'more'} than {name} (limit {percent_text(UNACCOUNTED_LIMIT)})",
         advice="unaccounted time is data loading or missed; tell train_s"
         if only_loading
         else "time is counted twice or not at all",

@@ -6,10 +6,9 @@ from datetime import datetime, timedelta
 from itertools import accumulate
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from hpml_jobs.checks.limits import APART_LIMIT
 from hpml_jobs.checks.peers import Peer
 from hpml_jobs.checks.result import NAMED, names
-
-APART_LIMIT = timedelta(hours=24)
 
 Numbered = tuple[int, Peer]
 """A cell, and where it stands among those it is compared with."""

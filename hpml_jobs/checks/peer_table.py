@@ -8,8 +8,9 @@ from fractions import Fraction
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from hpml_jobs.checks.peer_groups import Days, Kinds
-from hpml_jobs.checks.peers import Conditions, Peer
+from hpml_jobs.checks.peers import Peer
 from hpml_jobs.core.cell import Cell
+from hpml_jobs.core.conditions import Conditions
 
 Sorted = TypeVar("Sorted", bound=Kinds[Any] | Days)
 

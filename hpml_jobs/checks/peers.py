@@ -5,10 +5,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from hpml_jobs.core.cell import Cell, Protocol, Strategy
+from hpml_jobs.core.cell import Cell, Protocol
+from hpml_jobs.core.conditions import Conditions, measured_conditions
 from hpml_jobs.core.record import Record
-
-Conditions = tuple[tuple[str, object], ...]
 
 
 class Peer(NamedTuple):
@@ -35,7 +34,7 @@ class Peer(NamedTuple):
     @property
     def is_baseline(self) -> bool:
         """Whether speedups of its batch divide by it: the plain loop on one GPU, untreated."""
-        return self.place.strategy is Strategy.SINGLE and not self.place.treatment
+        return self.place.is_baseline
 
 
 def neighbour(record: Record) -> Peer:
@@ -48,34 +47,13 @@ def neighbour(record: Record) -> Peer:
         place=msgspec.structs.replace(cell, repeat=0, seed=0),
         epoch_s=record.epoch_s,
         train_s=record.train_s,
-        conditions=_conditions(record),
+        conditions=() if record.imported else measured_conditions(record) or (),
         begun=_moment(date or record.attempt.started),
         ended=_moment(record.attempt.ended),
         hosts=frozenset(record.attempt.hosts) | {rank.host for rank in record.ranks},
         uuids=frozenset(uuid for rank in record.ranks for uuid in rank.device_uuids),
         workers=sum(rank.loader_workers for rank in record.ranks),
         threads=tuple(sorted({rank.threads for rank in record.ranks})),
-    )
-
-
-def _conditions(record: Record) -> Conditions:
-    """The hardware and software of a measurement; the host counts by its kind, not its name."""
-    facts = record.facts
-    if facts is None or record.imported:
-        return ()
-    return (
-        ("GPU model", facts.gpu_model),
-        ("driver", facts.driver),
-        ("torch", facts.torch),
-        ("CPU model", facts.cpu_model),
-        ("CPUs of a host", facts.cpu_count),
-        ("hpml_jobs", facts.hpml_jobs),
-        ("commit", facts.commit),
-        ("uncommitted changes", facts.dirty),
-        ("TF32 in matmul", facts.tf32_matmul),
-        ("TF32 in cuDNN", facts.tf32_cudnn),
-        ("cuDNN benchmark", facts.cudnn_benchmark),
-        ("cuDNN deterministic", facts.cudnn_deterministic),
     )
 
 

@@ -2,18 +2,20 @@
 
 from collections import defaultdict
 
-from hpml_jobs.checks.result import CheckResult, percent, warn
+from hpml_jobs.checks.limits import (
+    DRIFT_LIMIT,
+    LEAST_ITERATIONS,
+    OVERHEAD_LIMIT,
+    PROFILER_LIMIT,
+    STALL_LIMIT,
+)
+from hpml_jobs.checks.result import CheckResult, warn
 from hpml_jobs.core.cell import SyncBuffers
-from hpml_jobs.core.formulas import fit_alpha_beta
+from hpml_jobs.core.formulas import FIT_MEDIAN_LIMIT, FIT_WORST_LIMIT, fit_alpha_beta
 from hpml_jobs.core.measurements import Card
 from hpml_jobs.core.record import Record
-from hpml_jobs.core.text import counted
+from hpml_jobs.core.text import counted, percent_text
 
-STALL_LIMIT = 0.05
-OVERHEAD_LIMIT = 0.05
-PROFILER_LIMIT = 0.05
-DRIFT_LIMIT = 0.05
-LEAST_ITERATIONS = 10
 LAUNCH_MS = 0.5
 """What a call from Python to the library's own beginning, and waking up after it, may take."""
 
@@ -32,7 +34,7 @@ def loader_bound(record: Record) -> CheckResult | None:
     return warn(
         "loader-bound",
         holds=share <= STALL_LIMIT,
-        found=f"stall is {percent(share)} of the epoch (limit {percent(STALL_LIMIT)})",
+        found=f"stall is {percent_text(share)} of the epoch (limit {percent_text(STALL_LIMIT)})",
         advice="loader-bound, the epoch is the loader's time; take more loader_workers=, or "
         "faster storage",
     )
@@ -58,8 +60,8 @@ def overhead(record: Record) -> CheckResult | None:
     return warn(
         "overhead",
         holds=share <= OVERHEAD_LIMIT,
-        found=f"the instrumented epoch is {percent(share)} longer than the timed one (limit "
-        f"{percent(OVERHEAD_LIMIT)})",
+        found=f"the instrumented epoch is {percent_text(share)} longer than the timed one (limit "
+        f"{percent_text(OVERHEAD_LIMIT)})",
         advice="Tables 2 and 3 are of a slower epoch than Table 1; repeat on a quiet machine",
     )
 
@@ -75,8 +77,8 @@ def profiler(record: Record) -> CheckResult | None:
     return warn(
         "profiler",
         holds=gap <= PROFILER_LIMIT,
-        found=f"communication is {percent(gap)} from what the profiler saw (limit "
-        f"{percent(PROFILER_LIMIT)}), {each_ms:.2g} ms per message",
+        found=f"communication is {percent_text(gap)} from what the profiler saw (limit "
+        f"{percent_text(PROFILER_LIMIT)}), {each_ms:.2g} ms per message",
         advice="messages as short as that are mostly their launch from Python"
         if each_ms < LAUNCH_MS
         else "take the split of Table 2 with care; trace=true keeps the profiler's trace",
@@ -94,8 +96,8 @@ def drift(record: Record) -> CheckResult | None:
     return warn(
         "drift",
         holds=abs(worst) <= DRIFT_LIMIT,
-        found=f"the last tenth of the iterations is {percent(abs(worst))} {word} than the first "
-        f"(limit {percent(DRIFT_LIMIT)})",
+        found=f"the last tenth of the iterations is {percent_text(abs(worst))} {word} than the "
+        f"first (limit {percent_text(DRIFT_LIMIT)})",
         advice="speed changed while it was measured: heat, clocks, or others on the machine",
     )
 
@@ -215,8 +217,9 @@ def all_reduce_fit(record: Record) -> CheckResult | None:
     return warn(
         "all-reduce-fit",
         holds=line.accepted,
-        found=f"alpha + beta x size misses the microbenchmark by {percent(line.median_residual)} "
-        f"(median, limit 10 %), {percent(line.worst_residual)} (worst, limit 30 %)",
+        found="alpha + beta x size misses the microbenchmark by "
+        f"{percent_text(line.median_residual)} (median, limit {percent_text(FIT_MEDIAN_LIMIT)}), "
+        f"{percent_text(line.worst_residual)} (worst, limit {percent_text(FIT_WORST_LIMIT)})",
         advice="the line is not used, times between sizes are interpolated",
     )
 

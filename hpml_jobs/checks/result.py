@@ -59,15 +59,6 @@ def in_short(checks: Iterable[CheckResult]) -> str:
     return "; ".join(parts)
 
 
-def percent(share: float) -> str:
-    """A share of 1 in percent, two decimals at most.
-
-    >>> [percent(share) for share in (0.05, 0.1234, 0.37, 1e-12)]
-    ['5 %', '12.34 %', '37 %', '0 %']
-    """
-    return f"{100 * share:.2f}".rstrip("0").rstrip(".") + " %"
-
-
 def names(slugs: Iterable[str], count: int | None = None) -> str:
     """Cells by name, the first few of them; `count` says how many there are if not all are given.
 

@@ -12,7 +12,7 @@ from hpml_jobs import __version__
 from hpml_jobs.core.cluster import Shape
 from hpml_jobs.core.quantization import QUANTIZABLE, Quantize
 from hpml_jobs.core.recipe import Recipe
-from hpml_jobs.core.strategies import BASELINE, Device, Strategy, SyncBuffers
+from hpml_jobs.core.strategies import BASELINE, Device, Strategy, SyncBuffers, is_baseline
 from hpml_jobs.core.upgrades import UnreadableSchemaError, Upgrade, upgrade
 from hpml_jobs.core.value import Value
 from hpml_jobs.core.workload import Workload
@@ -173,6 +173,11 @@ class Cell(Value, frozen=True, kw_only=True):
             syncbn = self.sync_buffers is SyncBuffers.SYNCBN
             parts.append("SyncBatchNorm" if syncbn else f"buffers {self.sync_buffers.value}")
         return ", ".join(parts)
+
+    @property
+    def is_baseline(self) -> bool:
+        """Whether speedups of its batch divide by it: the plain loop on one GPU, untreated."""
+        return is_baseline(self.strategy, self.treatment)
 
     @property
     def replicas_share_buffers(self) -> bool:

@@ -3,7 +3,7 @@
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from math import ceil
-from statistics import median
+from statistics import median, quantiles
 from typing import NamedTuple
 
 
@@ -242,6 +242,11 @@ def gather_scatter_s(
     return 2 * messages * latency_s + wire / (link_gb_per_s * 1e9)
 
 
+FIT_MEDIAN_LIMIT = 0.10
+FIT_WORST_LIMIT = 0.30
+"""How far measured times may be from a fitted line: the median of them, and the worst."""
+
+
 class AlphaBeta(NamedTuple):
     """T(s) = alpha_s + s x beta_s_per_byte, and how far the measured times are from it.
 
@@ -256,7 +261,7 @@ class AlphaBeta(NamedTuple):
     @property
     def accepted(self) -> bool:
         """Whether the line may be used: median residual <= 10 %, worst <= 30 %."""
-        return self.median_residual <= 0.10 and self.worst_residual <= 0.30
+        return self.median_residual <= FIT_MEDIAN_LIMIT and self.worst_residual <= FIT_WORST_LIMIT
 
     def time_s(self, message_bytes: float) -> float:
         """The line's time of one message."""
@@ -327,6 +332,16 @@ def coverage_of_range(runs: int) -> float:
     [0.0, 0.5, 0.9375, 0.96875]
     """
     return 1 - 2.0 ** (1 - runs)
+
+
+def relative_iqr(times_s: Sequence[float]) -> float:
+    """Return the spread of repeats: inter-quartile range / median. Needs two runs or more.
+
+    >>> round(relative_iqr([9.0, 10.0, 10.0, 12.0]), 3)
+    0.075
+    """
+    first, middle, third = quantiles(times_s, n=4, method="inclusive")
+    return (third - first) / middle
 
 
 def gpu_hours(gpus: int, minutes: float) -> float:

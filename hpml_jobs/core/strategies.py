@@ -139,3 +139,8 @@ TRAFFIC: Mapping[Strategy, Traffic] = {
 
 BASELINE = Strategy.SINGLE
 """The strategy that others are compared with."""
+
+
+def is_baseline(strategy: Strategy, treatment: str) -> bool:
+    """Whether others are compared with such cells: the plain loop on one GPU, nothing changed."""
+    return strategy is BASELINE and not treatment

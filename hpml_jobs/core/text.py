@@ -32,3 +32,12 @@ def clock(moment: float, now: float) -> str:
     """A moment as people of this time zone say it; with its day where that is not today."""
     day = "" if time.localtime(moment)[:3] == time.localtime(now)[:3] else "%Y-%m-%d "
     return time.strftime(f"{day}%H:%M", time.localtime(moment))
+
+
+def percent_text(share: float) -> str:
+    """A share of 1 in percent, two decimals at most.
+
+    >>> [percent_text(share) for share in (0.05, 0.1234, 0.37, 1e-12)]
+    ['5 %', '12.34 %', '37 %', '0 %']
+    """
+    return f"{100 * share:.2f}".rstrip("0").rstrip(".") + " %"

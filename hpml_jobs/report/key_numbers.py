@@ -5,11 +5,12 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from hpml_jobs.checks import of_study
-from hpml_jobs.checks.result import CheckResult, percent
+from hpml_jobs.checks.result import CheckResult
 from hpml_jobs.core import formulas
 from hpml_jobs.core.measurements import Communication, Purpose
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import BandwidthKind
+from hpml_jobs.core.text import percent_text
 from hpml_jobs.core.validation import InvalidRecordError
 from hpml_jobs.core.value import Value
 from hpml_jobs.report.text.numbers import DASH, count, gb_per_s, seconds, significant
@@ -200,7 +201,7 @@ def _with_unit(value: float, unit: Unit) -> str:
         case Unit.SECONDS:
             return f"{seconds(value)} s"
         case Unit.SHARE:
-            return percent(value)
+            return percent_text(value)
         case Unit.RATE:
             return f"{significant(value, 4)} per second"
         case Unit.BANDWIDTH:

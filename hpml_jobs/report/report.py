@@ -5,11 +5,12 @@ from functools import cached_property
 
 from hpml_jobs import checks
 from hpml_jobs.core.cell import Cell, Device, Strategy
+from hpml_jobs.core.conditions import UNRECORDED, WORKLOAD
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.value import Value
 from hpml_jobs.report.merge import grouping
 from hpml_jobs.report.merge.cells import CellResult
-from hpml_jobs.report.merge.entries import Entry, entries, model_of
+from hpml_jobs.report.merge.entries import Entry, Place, entries, model_of
 from hpml_jobs.report.merge.grouping import ConditionGroup
 from hpml_jobs.report.merge.scope import Part, Scope, part
 from hpml_jobs.report.table import Table
@@ -36,7 +37,6 @@ from hpml_jobs.report.tables import quantization_layers as quantized
 from hpml_jobs.report.tables import strategies as compared
 from hpml_jobs.report.text import captions
 from hpml_jobs.report.text import marks as judged
-from hpml_jobs.report.text.notes import Place
 
 
 class StrategySet(Value, frozen=True, kw_only=True):
@@ -102,10 +102,10 @@ class Report(Value, frozen=True, kw_only=True):
 
     def name(self, group: Group) -> str:
         """What tells a group from the others in short: its workload, or else its number."""
-        workloads = [one.conditions[grouping.WORKLOAD] for one in self.groups]
+        workloads = [one.conditions[WORKLOAD] for one in self.groups]
         if not self.several:
             return ""
-        own = group.conditions[grouping.WORKLOAD]
+        own = group.conditions[WORKLOAD]
         return own if workloads.count(own) == 1 else f"group {group.number}"
 
 
@@ -136,7 +136,7 @@ def merge(study: str, cells: Sequence[CellResult]) -> Report:
 
 def _apart(number: int, differing: Mapping[str, Sequence[str]]) -> str:
     own = {what: values[number - 1] for what, values in differing.items()}
-    return ", ".join(f"{what} {own[what]}" for what in own if own[what] != grouping.UNRECORDED)
+    return ", ".join(f"{what} {own[what]}" for what in own if own[what] != UNRECORDED)
 
 
 def _elsewhere(

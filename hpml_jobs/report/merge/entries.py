@@ -8,6 +8,7 @@ import msgspec
 from hpml_jobs.core import formulas
 from hpml_jobs.core.cell import Cell, Strategy
 from hpml_jobs.core.record import Model, Record
+from hpml_jobs.core.strategies import BASELINE, is_baseline
 from hpml_jobs.core.value import Value
 from hpml_jobs.report.merge.bandwidth import Bandwidth, bandwidth
 from hpml_jobs.report.merge.cells import CellResult
@@ -26,7 +27,14 @@ class Row(NamedTuple):
     @property
     def is_baseline(self) -> bool:
         """Whether others are compared with it: the plain loop on one GPU, nothing done to it."""
-        return self.strategy is Strategy.SINGLE and not self.treatment
+        return is_baseline(self.strategy, self.treatment)
+
+
+BASELINE_ROW = Row(1, 1, BASELINE)
+"""The row that everything is compared with."""
+
+Place = tuple[Row, int]
+"""A row, and a batch per GPU."""
 
 
 class Timing(Value, frozen=True, kw_only=True):

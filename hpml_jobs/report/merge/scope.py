@@ -7,9 +7,8 @@ from hpml_jobs.checks import CheckResult, Level
 from hpml_jobs.core.cell import Device, Protocol, Strategy
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.value import Value
-from hpml_jobs.report.merge.entries import Entry, Row, row_order
+from hpml_jobs.report.merge.entries import BASELINE_ROW, Entry, Place, Row, row_order
 from hpml_jobs.report.merge.grouping import ConditionGroup
-from hpml_jobs.report.text.notes import BASELINE, Place
 
 
 class Scope(Value, frozen=True, kw_only=True, dict=True):
@@ -116,6 +115,6 @@ def part(scope: Scope, strategy: Strategy) -> Part:
     return Part(
         scope=scope,
         strategy=strategy,
-        rows=tuple(sorted({BASELINE, *(entry.row for entry in own)}, key=row_order)),
+        rows=tuple(sorted({BASELINE_ROW, *(entry.row for entry in own)}, key=row_order)),
         batches=tuple(sorted({entry.batch_per_gpu for entry in own})),
     )

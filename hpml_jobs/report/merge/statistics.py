@@ -4,18 +4,15 @@ from collections.abc import Sequence
 from functools import cache
 from math import comb
 from random import Random
-from statistics import median, quantiles
+from statistics import median
 from typing import NamedTuple
 
-from hpml_jobs.core.formulas import coverage_of_range
+from hpml_jobs.core.formulas import coverage_of_range, relative_iqr
 
 CONFIDENCE = 0.95
 RESAMPLES = 2_000
 LEAST_GAP = 0.02
 """Two cells do not differ unless the slower median is more than this share above the faster."""
-
-WIDE_SPREAD = 0.10
-"""Above this IQR / median the runs of a cell are flagged."""
 
 
 class Interval(NamedTuple):
@@ -44,10 +41,7 @@ class Sample(NamedTuple):
     @property
     def spread(self) -> float | None:
         """IQR / median; None with one run."""
-        if len(self.runs) < 2:
-            return None
-        first, _, third = quantiles(self.runs, n=4, method="inclusive")
-        return (third - first) / self.median
+        return relative_iqr(self.runs) if len(self.runs) > 1 else None
 
 
 def interval(runs: Sequence[float]) -> Interval | None:

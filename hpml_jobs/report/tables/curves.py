@@ -7,7 +7,7 @@ from hpml_jobs.report.merge import curves
 from hpml_jobs.report.merge import learning as learnt
 from hpml_jobs.report.merge.cells import CellResult
 from hpml_jobs.report.merge.curves import NoCurveError
-from hpml_jobs.report.merge.entries import Entry
+from hpml_jobs.report.merge.entries import Entry, Place
 from hpml_jobs.report.merge.scope import Scope
 from hpml_jobs.report.table import Table
 from hpml_jobs.report.tables.builder import About, Column, Columns, places, table
@@ -29,7 +29,7 @@ def curve_table(scope: Scope) -> Table | None:
     if not any(curves.has_curve(found) for found in cells.values()):
         return None
     ends: dict[str, tuple[float, float]] = {}
-    faults: list[tuple[str, notes.Place]] = []
+    faults: list[tuple[str, Place]] = []
     for entry in scope.timed:
         for slug in (record.slug for record in learnt.runs(scope, entry)):
             try:

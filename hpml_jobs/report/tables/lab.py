@@ -2,12 +2,11 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
-from hpml_jobs.report.merge.entries import Entry, Row
+from hpml_jobs.report.merge.entries import BASELINE_ROW, Entry, Place, Row
 from hpml_jobs.report.merge.scope import Part, Scope
 from hpml_jobs.report.table import Block, Line, Table
 from hpml_jobs.report.text import captions, notes
 from hpml_jobs.report.text import marks as judged
-from hpml_jobs.report.text.notes import BASELINE, Place
 from hpml_jobs.report.text.numbers import DASH, OOM, count, gb_per_s, ratio, seconds
 from hpml_jobs.slurm.states import Outcome
 
@@ -15,7 +14,7 @@ from hpml_jobs.slurm.states import Outcome
 def q1(scope: Scope) -> Table:
     """Time of one epoch on one GPU for each batch."""
     own = [entry for entry in scope.entries if entry.is_baseline]
-    places = {(BASELINE, entry.batch_per_gpu) for entry in own}
+    places = {(BASELINE_ROW, entry.batch_per_gpu) for entry in own}
     unit = captions.unit(scope.device)
     return Table(
         label="q1",
@@ -147,7 +146,7 @@ def _judged(scope: Scope, entries: Sequence[Entry]) -> list[str]:
 
 def _below(part: Part) -> list[str]:
     entries, scope = part.parallel_entries, part.scope
-    places = {(row, batch) for row, batch in part.places if row != BASELINE}
+    places = {(row, batch) for row, batch in part.places if row != BASELINE_ROW}
     return marks_explained(part) + absent(scope, entries, places)
 
 

@@ -2,7 +2,9 @@
 
 from collections.abc import Callable
 
+from hpml_jobs.checks.limits import PROFILER_LIMIT
 from hpml_jobs.core.measurements import Trace
+from hpml_jobs.core.text import percent_text
 from hpml_jobs.report.merge.entries import Entry
 from hpml_jobs.report.merge.scope import Scope
 from hpml_jobs.report.table import Table
@@ -11,13 +13,11 @@ from hpml_jobs.report.text import captions
 from hpml_jobs.report.text import marks as judged
 from hpml_jobs.report.text.numbers import percent, seconds
 
-LIMIT = 0.05
-"""The instruments may be this share away from the profiler."""
-
 PROFILER = (
     "torch.profiler over some iterations of one rank of one run, seconds of all of them: compute + "
     "comm - overlap + idle = window; shares of the window in %. Instruments: communication that "
-    "our own clocks saw in the same iterations, and how far it is from the profiler's (limit 5 %, "
+    f"our own clocks saw in the same iterations, and how far it is from the profiler's (limit "
+    f"{percent_text(PROFILER_LIMIT)}, "
     "above it: {mark})."
 )
 
@@ -88,4 +88,4 @@ def _share_of(name: str) -> Callable[[Trace], float | None]:
 
 
 def _disagreement(share: float) -> str:
-    return f"{judged.MARK if share > LIMIT else ''}{percent(share)}"
+    return f"{judged.MARK if share > PROFILER_LIMIT else ''}{percent(share)}"

@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 import msgspec
 
+from hpml_jobs.core.conditions import WORKLOAD
 from hpml_jobs.core.quantization import Bound, Quantized, Reference, Step
 from hpml_jobs.core.record import Record
 from hpml_jobs.report.merge import learning as learnt
-from hpml_jobs.report.merge.grouping import WORKLOAD
 from hpml_jobs.report.merge.learning import Mean
 from hpml_jobs.report.merge.scope import Scope
 from hpml_jobs.report.table import Table

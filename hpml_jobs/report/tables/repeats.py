@@ -2,13 +2,13 @@
 
 from collections.abc import Callable
 
+from hpml_jobs.checks.limits import SCATTER_LIMIT
 from hpml_jobs.report.merge.bandwidth import bandwidth
 from hpml_jobs.report.merge.entries import Entry
 from hpml_jobs.report.merge.run_values import Values
 from hpml_jobs.report.merge.scope import Scope
 from hpml_jobs.report.merge.statistics import (
     RESAMPLES,
-    WIDE_SPREAD,
     Interval,
     Sample,
     ratio_interval,
@@ -132,7 +132,7 @@ def _scattered(scope: Scope) -> list[str]:
     lines = []
     for entry in scope.timed:
         sample = epochs_of(entry)
-        if sample.spread is not None and sample.spread > WIDE_SPREAD:
+        if sample.spread is not None and sample.spread > SCATTER_LIMIT:
             told = ", ".join(map(seconds, sample.runs))
             lines.append(
                 f"{label(scope, entry)}: the runs scatter, IQR {percent(sample.spread)} % "

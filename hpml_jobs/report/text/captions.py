@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from hpml_jobs.core.cell import Cell, Device, Protocol
+from hpml_jobs.core.conditions import CPU_MODEL, GPU_MODEL, NONE, TORCH
 from hpml_jobs.core.record import Model
 from hpml_jobs.core.strategies import BASELINE, BandwidthKind
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.report.merge.entries import Entry, Row, Timing, row_order
-from hpml_jobs.report.merge.grouping import CPU_MODEL, GPU_MODEL, NONE, TORCH
 from hpml_jobs.report.text.numbers import count, seconds
 
 DIGITS_IMAGES = 1_500

@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterable
 
 from hpml_jobs.checks import Level
 from hpml_jobs.core.text import counted
-from hpml_jobs.report.merge.entries import Entry, Row
+from hpml_jobs.report.merge.entries import Entry, Place, Row
 from hpml_jobs.report.merge.scope import Scope
 from hpml_jobs.report.table import Sheet, Table
 from hpml_jobs.report.text.captions import full_label, row_label
-from hpml_jobs.report.text.notes import Place, places_text
+from hpml_jobs.report.text.notes import places_text
 
 MARK = "!"
 """Stands before a number of a cell that fails a check."""

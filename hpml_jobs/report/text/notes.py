@@ -2,18 +2,12 @@
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from hpml_jobs.core.cell import Cell, Device, Strategy
+from hpml_jobs.core.cell import Cell, Device
 from hpml_jobs.report.merge.cells import CellResult
-from hpml_jobs.report.merge.entries import Entry, Row, row_of, row_order
+from hpml_jobs.report.merge.entries import BASELINE_ROW, Entry, Place, Row, row_of, row_order
 from hpml_jobs.report.merge.grouping import ConditionGroup
 from hpml_jobs.report.text.captions import row_label, unit
 from hpml_jobs.report.text.numbers import seconds
-
-BASELINE = Row(1, 1, Strategy.SINGLE)
-"""The row that everything is compared with."""
-
-Place = tuple[Row, int]
-"""A row, and a batch per GPU."""
 
 
 def absences(
@@ -44,7 +38,7 @@ def absences(
 
 
 def _subject(cell: Cell, others_stand: bool, device: Device) -> str:
-    if row_of(cell) == BASELINE and not others_stand:
+    if row_of(cell) == BASELINE_ROW and not others_stand:
         return _no_baseline(cell.batch, device)
     seed = f", seed {cell.seed}" if cell.seed else ""
     repeat = f", repeat {cell.repeat}" if cell.repeat or (others_stand and not seed) else ""
@@ -63,7 +57,7 @@ def _not_asked(
     for row, batch in sorted(places, key=lambda place: (row_order(place[0]), place[1])):
         group = elsewhere.get((row, batch))
         why = f"measured under other conditions (group {group})" if group else "not asked for"
-        if row == BASELINE:
+        if row == BASELINE_ROW:
             lines.append(f"{_no_baseline(batch, device)}: {why}")
         else:
             others.append((why, (row, batch)))

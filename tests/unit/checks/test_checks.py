@@ -164,7 +164,7 @@ ALONE = [
 
 BESIDE = [
     Case("conditions", WARN, change_facts(driver="535.1"), "driver 535.1 (theirs 550.54.15)"),
-    Case("conditions", WARN, change_facts(tf32_cudnn=False), "TF32 in cuDNN off (theirs on)"),
+    Case("conditions", WARN, change_facts(tf32_cudnn=False), "TF32 in cuDNN no (theirs yes)"),
     Case(
         "efficiency", FAIL, change_epoch("timed", epoch_s=5.0), "efficiency 1.5 over 4 GPUs (limit"
     ),

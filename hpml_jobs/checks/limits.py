@@ -1,0 +1,31 @@
+"""The limits of the checks; docs/checks.md shows the same constants."""
+
+from datetime import timedelta
+
+from hpml_jobs.core.strategies import Device
+
+# correctness
+CLOSURE_LIMIT = {Device.CPU: 0.01, Device.CUDA: 0.02}
+RANKS_LIMIT = 0.01
+
+# communication
+EXPOSED_LIMIT = 1.01
+BUSBW_LIMIT = 1.1
+
+# data quality
+STALL_LIMIT = 0.05
+OVERHEAD_LIMIT = 0.05
+PROFILER_LIMIT = 0.05
+DRIFT_LIMIT = 0.05
+LEAST_ITERATIONS = 10
+
+# comparability
+EFFICIENCY_LIMIT = 1.05
+SCATTER_LIMIT = 0.10
+APART_LIMIT = timedelta(hours=24)
+OVERLAP_LIMIT = timedelta(seconds=1)
+
+# timings measured elsewhere
+UNACCOUNTED_LIMIT = 0.02
+LINK_LIMIT = 1.1
+RESIDUAL_MATCH = 1e-3

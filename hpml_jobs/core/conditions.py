@@ -1,0 +1,130 @@
+"""The conditions that must agree between cells that are compared: what was asked, what was used."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import msgspec
+
+from hpml_jobs.core.cell import Cell, Protocol
+from hpml_jobs.core.record import Facts, Record
+from hpml_jobs.core.strategies import Device
+from hpml_jobs.core.workload import Workload
+
+Conditions = tuple[tuple[str, str], ...]
+"""Pairs of a condition's name and its value in words, in a fixed order."""
+
+WORKLOAD, GPU_MODEL, CPU_MODEL, TORCH = "workload", "GPU model", "CPU model", "torch"
+PARAMETERS = "trainable parameters"
+"""Conditions that are looked up by their name."""
+
+NONE = "none"
+"""The value of a condition where there is no such thing."""
+
+UNRECORDED = "not recorded"
+"""The value of a condition that a group of cells does not have at all."""
+
+WORKLOAD_CONDITIONS = frozenset(
+    {*(field.name for field in msgspec.structs.fields(Workload)), PARAMETERS}
+)
+"""Names of conditions that two workloads of other names may differ in."""
+
+
+class Condition(NamedTuple):
+    """One property of the hardware or software; `imported` ones are known of a CSV row too."""
+
+    name: str
+    value: Callable[[Record, Facts], object]
+    imported: bool = False
+
+
+def _parameters(record: Record, _facts: Facts | None = None) -> int | None:
+    """Return the count of what was trained; a cell out of memory may only have claimed one."""
+    return record.model.parameters if record.model else record.cell.workload.parameters
+
+
+def _gpu_model(record: Record, facts: Facts) -> str | None:
+    """Return the model of the GPUs; all models where one cell ran on several."""
+    if record.imported is not None:
+        return record.imported.gpu_model
+    if record.cell.device is Device.CPU:
+        return None
+    models = sorted({device for rank in record.ranks for device in rank.devices})
+    return " + ".join(models) if len(models) > 1 else facts.gpu_model
+
+
+CONDITIONS = (
+    Condition(PARAMETERS, _parameters, imported=True),
+    Condition(GPU_MODEL, _gpu_model, imported=True),
+    Condition(CPU_MODEL, lambda _, facts: facts.cpu_model),
+    Condition("CPUs per host", lambda _, facts: facts.cpu_count),
+    Condition("driver", lambda _, facts: facts.driver),
+    Condition(TORCH, lambda _, facts: facts.torch),
+    Condition("CUDA", lambda _, facts: facts.cuda),
+    Condition("cuDNN", lambda _, facts: facts.cudnn),
+    Condition("NCCL", lambda _, facts: facts.nccl),
+    Condition("TF32 in matmul", lambda _, facts: facts.tf32_matmul),
+    Condition("TF32 in cuDNN", lambda _, facts: facts.tf32_cudnn),
+    Condition("cuDNN benchmark", lambda _, facts: facts.cudnn_benchmark),
+    Condition("cuDNN deterministic", lambda _, facts: facts.cudnn_deterministic),
+    Condition("hpml_jobs", lambda _, facts: facts.hpml_jobs),
+    Condition("commit", lambda _, facts: facts.commit),
+    Condition("uncommitted changes", lambda _, facts: facts.dirty),
+)
+"""What must agree between two measurements before their ratio is a speedup.
+
+The backend is not among it (a single process has none), nor the host: two nodes of one kind may
+share a table.
+"""
+
+
+def measured_conditions(record: Record) -> Conditions | None:
+    """Return the hardware and software of a measurement; None where the record does not tell.
+
+    Of a timing from elsewhere only the `imported` conditions are known.
+    """
+    facts = record.facts or (Facts() if record.imported else None)
+    if facts is None or (_parameters(record) is None and not record.imported):
+        return None
+    return tuple(
+        (condition.name, in_words(condition.value(record, facts)))
+        for condition in CONDITIONS
+        if condition.imported or not record.imported
+    )
+
+
+def asked_conditions(cell: Cell) -> Conditions:
+    """Return what a cell asks for besides its place in the tables (row, batch, seed, repeat).
+
+    `gpu_type` is among it, so all cells at one place are runs of the same thing. Not among it:
+    what was done to it (that is the row's), seed (other seeds are other runs), `probe_s`,
+    `evaluate` and `quantize` (they come after an epoch), and the protocol, since the timed epoch is
+    the same in both; epochs beyond those a protocol needs change what is learned.
+    """
+    workload = [
+        (WORKLOAD if field.name == "name" else field.name, getattr(cell.workload, field.name))
+        for field in msgspec.structs.fields(Workload)
+    ]
+    others = [
+        ("device", cell.device.value),
+        ("GPU kind asked for", cell.gpu_type),
+        ("measured", "elsewhere" if cell.protocol is Protocol.IMPORTED else "here"),
+        ("epochs", cell.epochs if cell.epochs > cell.protocol.epochs else "as the protocol needs"),
+        ("threads per process", cell.threads),
+        ("DataLoader workers per process", cell.loader_workers),
+    ]
+    return tuple((name, in_words(value)) for name, value in [*workload, *others])
+
+
+def in_words(value: object) -> str:
+    """Return a condition's value for people.
+
+    >>> [in_words(value) for value in (None, True, 1.5, "")]
+    ['none', 'yes', '1.5', 'not known']
+    """
+    match value:
+        case None:
+            return NONE
+        case bool():
+            return "yes" if value else "no"
+        case _:
+            return str(value) or "not known"

@@ -24,7 +24,7 @@ COMMANDS = {
     "record": "cli.record:record",
     "cancel": "cli.jobs:cancel",
     "resubmit": "cli.jobs:resubmit",
-    "collect": "cli.status:collect",
+    "collect": "cli.collect:collect",
     "doctor": "cli.doctor:doctor",
     "completion": "cli.completion:completion",
 }

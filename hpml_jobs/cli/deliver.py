@@ -15,6 +15,7 @@ from hpml_jobs.study.study import Study
 
 if TYPE_CHECKING:
     from hpml_jobs.plan.plan import Plan
+    from hpml_jobs.status.states import StudyStatus
     from hpml_jobs.submit.selection import Selection
 
 
@@ -40,6 +41,7 @@ def deliver(plan: "Plan", selection: "Selection", *, json: bool) -> None:
         HpmlError: SLURM refused, or a cell run here did not finish.
         UsageError: it would cost more than the budget, or the closing job cannot be sent.
     """
+    from hpml_jobs.status.states import study_status
     from hpml_jobs.status.usage import committed_gpu_hours
     from hpml_jobs.submit.batches import Way, batches, check_budget
     from hpml_jobs.submit.send import SbatchRefusedError, send
@@ -48,7 +50,7 @@ def deliver(plan: "Plan", selection: "Selection", *, json: bool) -> None:
         _run_here(plan, selection, json)
         return
     limited = plan.cluster.gpu_hours_budget is not None
-    before = committed_gpu_hours(plan.study) if limited else 0
+    before = committed_gpu_hours(study_status(plan.study, all_jobs=True)) if limited else 0
     going = batches(plan, selection.send)
     hours = check_budget(plan.cluster, going, before)
     together = tuple(str(batch) for batch in going if batch.way is not Way.ARRAY)
@@ -136,7 +138,7 @@ def _run_here(plan: "Plan", selection: "Selection", json: bool) -> None:
     """The cells on this machine, with a line per cell as it ends."""
     from rich.console import Console
 
-    from hpml_jobs.status.states import states
+    from hpml_jobs.status.states import study_status
     from hpml_jobs.submit.local import run_all
 
     out = sys.stderr if json else sys.stdout
@@ -157,12 +159,13 @@ def _run_here(plan: "Plan", selection: "Selection", json: bool) -> None:
             print(f"  {len(seen)}/{total}  {_cell_line(folder)}", flush=True, file=out)
 
         run_all(plan, selection.send, watch, ended)
-    outcomes = [state for state in states(plan.study) if state.slug in seen]
+    status = study_status(plan.study, with_checks=json)
+    outcomes = [state for state in status.states if state.slug in seen]
     failed = [state for state in outcomes if not state.outcome.finished]
     if json:
         print_json({"study": plan.study.name, "folder": str(plan.study.root), "cells": outcomes})
     if plan.collect_after:
-        _write_report(plan.study)
+        _write_report(plan.study, status)
         print(f"the report is in {plan.study.report}", file=out)
     print(f"next: hpml-jobs collect {plan.study.name}{_outputs_hint(plan)}", file=out)
     if failed:
@@ -172,11 +175,10 @@ def _run_here(plan: "Plan", selection: "Selection", json: bool) -> None:
         )
 
 
-def _write_report(study: Study) -> None:
-    from hpml_jobs.report.collect import collect, write
-    from hpml_jobs.status.states import states
+def _write_report(study: Study, status: "StudyStatus") -> None:
+    from hpml_jobs.report.collect import make_report, write
 
-    write(collect(study, {state.slug: state for state in states(study)}), study.report)
+    write(make_report(study.name, status.snapshots, status.states), study.report)
 
 
 def _outputs_hint(plan: "Plan") -> str:

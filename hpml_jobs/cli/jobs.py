@@ -30,10 +30,10 @@ def cancel(
     A job that several cells share ends for all of them.
     """
     from hpml_jobs.status.cancel import cancel_jobs, jobs_of
-    from hpml_jobs.status.states import states
+    from hpml_jobs.status.states import cell_states
 
     meant = select_study(study, pattern, outputs)
-    now = states(meant.study)
+    now = cell_states(meant.study)
     chosen = {state.slug for state in meant.chosen(now)}
     jobs = jobs_of(now)
     ended = {job: cells for job, cells in jobs.items() if chosen & set(cells)}
@@ -83,7 +83,7 @@ def resubmit(
 
     Example: hpml-jobs resubmit digits-rig --timeout --minutes 60
     """
-    from hpml_jobs.status.states import states
+    from hpml_jobs.status.states import cell_states
     from hpml_jobs.submit.resubmit import Changes
 
     asked = {
@@ -99,7 +99,7 @@ def resubmit(
     if retries is not None and kinds != ["lost"]:
         raise UsageError("--retries goes with --lost alone")
     meant = select_study(study, pattern, outputs)
-    if not kinds and meant.pattern is None and (there := _kinds_there(states(meant.study))):
+    if not kinds and meant.pattern is None and (there := _kinds_there(cell_states(meant.study))):
         raise UsageError(f"resubmit what? {there}, or a PATTERN")
     with meant.study.submitting():
         _send_again(meant, kinds, changes, retries, json=json)
@@ -108,7 +108,7 @@ def resubmit(
 def _send_again(
     meant: StudySelection, kinds: list[str], changes: "Changes", retries: int | None, *, json: bool
 ) -> None:
-    from hpml_jobs.status.states import states
+    from hpml_jobs.status.states import states_for_submission
     from hpml_jobs.submit.resubmit import (
         of_kinds,
         plan_again,
@@ -117,7 +117,7 @@ def _send_again(
     )
     from hpml_jobs.submit.selection import Selection
 
-    chosen = sendable(meant.chosen(states(meant.study, before_sending=True)))
+    chosen = sendable(meant.chosen(states_for_submission(meant.study)))
     chosen = of_kinds(chosen, kinds) if kinds else chosen
     exclude: tuple[str, ...] = ()
     if retries is not None:

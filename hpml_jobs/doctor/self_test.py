@@ -20,7 +20,7 @@ from hpml_jobs.plan.sweep import expand
 from hpml_jobs.slurm import commands
 from hpml_jobs.slurm.commands import ask_slurm
 from hpml_jobs.slurm.states import Outcome
-from hpml_jobs.status.states import states
+from hpml_jobs.status.states import cell_states
 from hpml_jobs.study.cell_state import CellState
 
 BATCH = 64
@@ -85,7 +85,7 @@ def proof_of(plan: Plan, gpus: int) -> Proof:
     slugs, jobs = {one.cell.slug for one in plan.cells}, plan.study.history().jobs
     cells = [
         _of_this_run(plan, state, jobs.get(state.slug))
-        for state in states(plan.study)
+        for state in cell_states(plan.study, with_checks=True)
         if state.slug in slugs
     ]
     records = {s.slug: plan.study.cell(s.slug).read_record() for s in cells if s.recorded}

@@ -3,7 +3,6 @@
 import re
 import shutil
 import signal
-from pathlib import Path
 
 import msgspec
 
@@ -13,10 +12,13 @@ from hpml_jobs.core.validation import InvalidRecordError, decode
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.study.attempt import AttemptEnd, AttemptFolder, utc_now
 from hpml_jobs.study.cell_folder import CellFolder
-from hpml_jobs.study.files import encode, write_whole
+from hpml_jobs.study.files import encode, tail, write_whole
 
 _SIGNALLED = re.compile(r"rank\s*:\s*(\d+)[^\n]*\n[^\n]*exitcode\s*:\s*-(\d+)")
 """A rank that died of a signal, in torchrun's report."""
+
+REPORT_BYTES = 20_000
+"""torchrun's report is among so many last bytes of a log."""
 
 _SECONDARY = (signal.SIGTERM, signal.SIGABRT)
 """Signals that ranks die of because another one failed: torchrun's own, and NCCL's watchdog's."""
@@ -74,9 +76,8 @@ def close_before(folder: CellFolder, attempt: Attempt) -> None:
     before = folder.latest_attempt()
     if before is None or before.id == attempt.id or before.read_end() is not None:
         return
-    try:
-        about = msgspec.json.decode(before.about.read_bytes(), type=Attempt)
-    except (OSError, ValueError):
+    about = before.read_about()
+    if about is None:
         about = Attempt(id=before.id, job=before.job, restart=before.restart)
     reason = f"no last words; attempt {attempt.id} came after it"
     end = AttemptEnd(attempt=about, outcome=Outcome.UNKNOWN, reason=reason)
@@ -94,15 +95,8 @@ def over_its_limit(end: AttemptEnd, file: CellFile, elapsed_s: float) -> Attempt
 
 def killed_ranks(paths: AttemptFolder) -> list[tuple[int, int]]:
     """Rank and signal of every rank that died of one, by torchrun's report on its own node."""
-    found = [pair for log in paths.logs() for pair in _SIGNALLED.findall(_tail(log))]
+    found = [pair for log in paths.logs() for pair in _SIGNALLED.findall(tail(log, REPORT_BYTES))]
     return [(int(rank), int(number)) for rank, number in found]
-
-
-def _tail(log: Path, size: int = 20_000) -> str:
-    try:
-        return log.read_bytes()[-size:].decode(errors="replace")
-    except OSError:
-        return ""
 
 
 def publish(

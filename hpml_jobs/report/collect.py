@@ -11,7 +11,7 @@ The report folder:
     cells.csv               one row per cell, those without numbers too: raw values and facts
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from pathlib import Path
 
 from hpml_jobs.errors import HpmlError
@@ -19,16 +19,19 @@ from hpml_jobs.report.formats import csv_tables as sheets
 from hpml_jobs.report.formats import json_tables as machine
 from hpml_jobs.report.formats import latex, markdown
 from hpml_jobs.report.formats.csv_curves import curves_csv
-from hpml_jobs.report.merge import cells as found
+from hpml_jobs.report.merge.cells import cell_results
 from hpml_jobs.report.report import FULL, TOGETHER, Report, merge
 from hpml_jobs.study.cell_state import CellState
 from hpml_jobs.study.files import write_whole
-from hpml_jobs.study.study import Study
+from hpml_jobs.study.snapshot import FolderSnapshot
 
 
-def collect(study: Study, states: Mapping[str, CellState]) -> Report:
-    """The study's report. `states` tells, by slug, why a cell has no valid record."""
-    return merge(study.name, found.read(study, states))
+def make_report(
+    study: str, snapshots: Iterable[FolderSnapshot], states: Iterable[CellState]
+) -> Report:
+    """Return the report of a study: `snapshots` hold the records, `states` why one is missing."""
+    by_slug = {state.slug: state for state in states}
+    return merge(study, cell_results(snapshots, by_slug))
 
 
 def write(report: Report, folder: Path) -> list[Path]:

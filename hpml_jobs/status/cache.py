@@ -25,7 +25,7 @@ class Memory(NamedTuple):
 
 def recall(study: Study) -> Memory:
     """What was kept; nothing where there is no file, or none that can be read."""
-    path = study.root / "seen.json"
+    path = study.slurm_answers
     try:
         answered = path.stat().st_mtime
         return Memory(msgspec.json.decode(path.read_bytes(), type=dict[str, JobState]), answered)
@@ -35,7 +35,7 @@ def recall(study: Study) -> Memory:
 
 def remember(study: Study, before: Memory, told: Iterable[JobState]) -> None:
     """Keep what SLURM tells now; written only where it differs from what is there."""
-    path = study.root / "seen.json"
+    path = study.slurm_answers
     jobs = before.jobs | {state.job: _lasting(state) for state in told}
     with contextlib.suppress(OSError):  # a read-only study, a full disk: it is only a help
         if jobs != before.jobs:

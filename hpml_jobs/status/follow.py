@@ -5,23 +5,22 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from hpml_jobs.slurm.states import Outcome
-from hpml_jobs.status.states import standing
+from hpml_jobs.status.logs import END_BYTES
+from hpml_jobs.status.states import cell_states
 from hpml_jobs.study.attempt import AttemptFolder
 from hpml_jobs.study.cell_state import CellState
+from hpml_jobs.study.files import read_from
 from hpml_jobs.study.study import Study
 
-END_BYTES = 200_000
-"""The last lines are looked for in so much of a log."""
-
 POLL_S = 0.5
-"""Seconds between two looks into the log."""
+"""Seconds between two reads of the log."""
 
 ASK_S = 15.0
-"""Seconds between two questions to SLURM: a job that is killed leaves no last words."""
+"""Seconds between two questions to SLURM: a job that is killed leaves no exit report."""
 
 
-def running_last(study: Study, chosen: Iterable[CellState]) -> CellState | None:
-    """Of the running cells the one whose attempt began last."""
+def latest_running(study: Study, states: Iterable[CellState]) -> CellState | None:
+    """Return the running cell whose attempt began last."""
 
     def began(state: CellState) -> float:
         latest = study.cell(state.slug).latest_attempt()
@@ -30,50 +29,41 @@ def running_last(study: Study, chosen: Iterable[CellState]) -> CellState | None:
         except OSError:
             return 0.0
 
-    return max((s for s in chosen if s.outcome is Outcome.RUNNING), key=began, default=None)
+    running = (state for state in states if state.outcome is Outcome.RUNNING)
+    return max(running, key=began, default=None)
 
 
 def follow(study: Study, state: CellState, lines: int) -> Iterator[str]:
-    """The end of a running cell's log, then what is added to it, until the cell runs no more."""
+    """Yield the end of a running cell's log, then what is added, until the cell has ended."""
     attempt = _attempt(study, state)
-    before, position = _end_of(attempt.log_of(0), lines) if attempt else ("", 0)
-    yield before
-    asked = time.monotonic()
+    text, position = _end_of(attempt.log_of(0), lines) if attempt else ("", 0)
+    yield text
+    asked_at = time.monotonic()
     while True:
         attempt = attempt or _attempt(study, state)
-        ended = attempt is not None and attempt.end.exists()  # before the last look at the log
-        added = _from(attempt.log_of(0), position) if attempt else b""
+        has_ended = attempt is not None and attempt.end.exists()  # before the log's last read
+        added = read_from(attempt.log_of(0), position) if attempt else b""
         position += len(added)
         yield added.decode(errors="replace")
-        if ended:
+        if has_ended:
             return
-        if time.monotonic() - asked > ASK_S:
-            asked = time.monotonic()
-            now = standing(study, judged=False).states
-            if not any(one.slug == state.slug and one.outcome.active for one in now):
+        if time.monotonic() - asked_at > ASK_S:
+            asked_at = time.monotonic()
+            if not any(s.slug == state.slug and s.outcome.active for s in cell_states(study)):
                 return
         if not added:
             time.sleep(POLL_S)
 
 
 def _attempt(study: Study, state: CellState) -> AttemptFolder | None:
-    """The attempt of the cell's present job, once it has begun."""
+    """Return the attempt of the cell's present job, once it has begun."""
     latest = study.cell(state.slug).latest_attempt()
     return latest if latest and latest.job == state.job else None
 
 
 def _end_of(log: Path, lines: int) -> tuple[str, int]:
-    """The last lines of a log, and how many bytes of it have been read with them."""
+    """Return the last lines of a log, and the position after them."""
     start = max(0, log.stat().st_size - END_BYTES) if log.exists() else 0
-    read = _from(log, start)
-    last = b"".join(read.splitlines(keepends=True)[-lines:])
-    return last.decode(errors="replace"), start + len(read)
-
-
-def _from(log: Path, position: int) -> bytes:
-    try:
-        with log.open("rb") as opened:
-            opened.seek(position)
-            return opened.read()
-    except OSError:
-        return b""
+    content = read_from(log, start)
+    last = b"".join(content.splitlines(keepends=True)[-lines:])
+    return last.decode(errors="replace"), start + len(content)

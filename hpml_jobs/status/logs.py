@@ -1,4 +1,4 @@
-"""Why a cell failed, in its own words: its traceback, or the end of its logs."""
+"""Why a cell failed: the traceback of its first failing rank, or the end of its logs."""
 
 from pathlib import Path
 
@@ -6,46 +6,45 @@ from hpml_jobs.errors import HpmlError
 from hpml_jobs.slurm.jobs import is_slurm
 from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.cell_state import CellState
+from hpml_jobs.study.files import tail
 from hpml_jobs.study.study import Study
 
+END_BYTES = 200_000
+"""The last lines of a log are looked for in so many bytes."""
 
-def slurm_logs(study: Study, folder: CellFolder, job: str) -> list[Path]:
-    """What SLURM and the wrapper print for a cell: for each of its nodes, or for a pack's step.
 
-    Named one by one: looking for them would read the whole folder for every cell.
+def slurm_logs(study: Study, slug: str, job: str, nodes: int) -> list[Path]:
+    """Return what SLURM and the wrapper print for a cell: of each node, or of a pack's step.
+
+    Each path is tried by name: listing the folder for every cell would be slow.
     """
     if not is_slurm(job):
         return []
-    try:
-        nodes = folder.read().cell.nodes
-    except HpmlError:
-        nodes = 1
-    paths = [study.slurm / f"{job}_{part}_log.err" for part in [*range(nodes), folder.slug]]
+    paths = [study.slurm_log(job, part) for part in [*range(nodes), slug]]
     return [path for path in paths if path.exists()]
 
 
 def log_text(study: Study, state: CellState, lines: int) -> str:
-    """Why a cell failed: the first failing rank's traceback, or the end of the job's logs."""
+    """Return the first failing rank's traceback, or the last lines of the job's logs."""
     folder = study.cell(state.slug)
-    latest, end = folder.latest_attempt(), folder.last_end()
+    latest = folder.latest_attempt()
+    end = latest.read_end() if latest else None
     if end and end.traceback:
         return f"rank {end.rank} failed first:\n{end.traceback}"
     files = latest.logs() if latest else []
-    files += slurm_logs(study, folder, state.job or "")
-    parts = [f"---- {file}\n{text}" for file in files if (text := _end_of(file, lines))]
+    files += slurm_logs(study, folder.slug, state.job or "", _nodes(folder))
+    parts = [f"---- {file}\n{text}" for file in files if (text := last_lines(file, lines))]
     empty = ", ".join(str(file) for file in files)
     return "\n".join(parts) or (f"nothing was printed ({empty})" if files else "no log was written")
 
 
-def _end_of(file: Path, lines: int) -> str:
-    return "\n".join(tail(file, 200_000).splitlines()[-lines:])
-
-
-def tail(file: Path, size: int) -> str:
-    """The last bytes of a file as text; empty where it cannot be read."""
+def _nodes(folder: CellFolder) -> int:
     try:
-        with file.open("rb") as opened:
-            opened.seek(max(0, file.stat().st_size - size))
-            return opened.read().decode(errors="replace")
-    except OSError:
-        return ""
+        return folder.read().cell.nodes
+    except HpmlError:
+        return 1
+
+
+def last_lines(log: Path, lines: int) -> str:
+    """Return the last lines of a log."""
+    return "\n".join(tail(log, END_BYTES).splitlines()[-lines:])

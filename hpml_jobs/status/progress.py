@@ -1,14 +1,11 @@
-"""How far a running cell is: what its rank 0 said between two epochs, carried on to now."""
+"""Progress of a running cell, extrapolated from its last report."""
 
-import time
 from datetime import datetime
 from typing import NamedTuple
 
-import msgspec
-
 from hpml_jobs.core import formulas
 from hpml_jobs.core.text import lasting
-from hpml_jobs.study.attempt import AttemptFolder, Progress
+from hpml_jobs.study.attempt import Progress
 
 _AFTER = {"test": "testing", "probing": "microbenchmark and profiler"}
 """What a cell does when it has trained."""
@@ -22,22 +19,15 @@ class Pace(NamedTuple):
     left_s: float | None = None
 
 
-def pace_of(attempt: AttemptFolder, now: float | None = None) -> Pace:
-    """The pace of an attempt that is under way."""
-    try:
-        progress = msgspec.json.decode(attempt.progress.read_bytes(), type=Progress)
-    except (OSError, msgspec.MsgspecError):
-        return Pace("starting")
-    return pace(progress, time.time() if now is None else now)
+def pace_of(progress: Progress | None, now: float) -> Pace:
+    """Extrapolate the last report to `now` (seconds since 1970) at the pace of the last epoch.
 
-
-def pace(progress: Progress, now: float) -> Pace:
-    """What rank 0 said, carried on to `now` (seconds since 1970) as the last epoch went.
-
-    >>> said = Progress(epoch=2, epochs=3, role="timed", since="1970-01-01T00:00:00Z", last_s=300.0)
-    >>> pace(said, now=120.0).doing
+    >>> last = Progress(epoch=2, epochs=3, role="timed", since="1970-01-01T00:00:00Z", last_s=300.0)
+    >>> pace_of(last, now=120.0).doing
     'epoch 2 of 3 (timed), ~40 %, ~8 min of training left'
     """
+    if progress is None:
+        return Pace("starting")
     if progress.role in _AFTER:
         return Pace(_AFTER[progress.role], 1.0, 0.0)
     words = f"epoch {progress.epoch} of {progress.epochs} ({progress.role})"

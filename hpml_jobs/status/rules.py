@@ -1,267 +1,200 @@
-"""The rules that give a cell its state, from its job, its record and its attempts."""
+"""The rules that give a cell its state, from its job, its record and its attempt."""
 
-import re
-from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any, NamedTuple
+import msgspec
 
-from hpml_jobs.core.cell import CellFile
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.text import clock, lasting
 from hpml_jobs.slurm.jobs import JobState, array_ids, canceller, is_slurm
 from hpml_jobs.slurm.pending import why_pending
 from hpml_jobs.slurm.states import Outcome
-from hpml_jobs.status.logs import slurm_logs, tail
+from hpml_jobs.status.evidence import CellEvidence, Times, times_of
 from hpml_jobs.status.progress import Pace, pace_of
-from hpml_jobs.status.query import SlurmAnswer, SlurmSnapshot
-from hpml_jobs.study.attempt import AttemptEnd, AttemptFolder
-from hpml_jobs.study.cell_folder import CellFolder
-from hpml_jobs.study.cell_state import CellState
-from hpml_jobs.study.study import Study, in_job
+from hpml_jobs.study.attempt import AttemptEnd
+from hpml_jobs.study.cell_state import CellState, in_job
 
 LAG_S = 30
 """How long a shared file system may take to show the record of a job that has ended."""
 
-REQUEUE_S = 60
-"""An attempt that began so long before its job's start belongs to the run before a requeue."""
-
-_MEMORY_KILL = re.compile(r"exceeded (?:job |step )?memory limit|oom[-_ ]kill", re.IGNORECASE)
-"""What SLURM's step daemon writes when it, or the kernel, ends a job over its memory."""
-
 _BY_THE_JOB = (Outcome.TIMEOUT, Outcome.CANCELLED, Outcome.PREEMPTED, Outcome.NODE_FAIL)
-"""What happens to a whole allocation, cells whose turn had not come included."""
+"""What happens to a whole allocation, cells that had not started included."""
 
 
-class CellEvidence(NamedTuple):
-    """All that is known of one cell whose job is `job`; `attempt` and `end` are of that job.
-
-    `shared_jobs` have several cells, one after another; `restart` is the latest that any of them
-    began.
-    """
-
-    study: Study
-    folder: CellFolder
-    job: str
-    told: SlurmAnswer
-    seen: SlurmSnapshot
-    file: CellFile | None = None
-    record: Record | None = None
-    invalid: str = ""
-    shared_jobs: frozenset[str] = frozenset()
-    restart: int = 0
-    attempt: AttemptFolder | None = None
-    end: AttemptEnd | None = None
-
-    @property
-    def shared(self) -> bool:
-        """Whether other cells have the same job."""
-        return self.job in self.shared_jobs
-
-    @property
-    def own_s(self) -> float | None:
-        """How long this cell has had its turn in a shared job; None before it."""
-        if self.attempt is None:
-            return None
-        try:
-            began = self.attempt.about.stat().st_mtime
-            until = self.attempt.end.stat().st_mtime if self.end else self.seen.at
-        except OSError:
-            return None
-        return max(0.0, until - began)
-
-    def state(self, outcome: Outcome, reason: str = "", **more: Any) -> CellState:
-        """A state of this cell, with what is known of its job's times."""
-        told, now = self.told.state, self.seen.at
-        shape = self.file.shape if self.file else None
-        if told is not None:
-            waits = told.outcome is Outcome.PENDING and told.submitted is not None
-            more = {
-                "queued_s": max(0.0, now - (told.submitted or now)) if waits else told.queued_s,
-                "starts": _iso(told.starts),
-                "elapsed_s": self.own_s if self.shared else told.elapsed_s,
-                "minutes": shape.minutes if self.shared and shape else told.minutes,
-                "gpus": shape.nodes * shape.gpus_per_node if shape else told.gpus,
-                "node": told.node,
-            } | more
-        more.setdefault("restarts", self.attempt.restart if self.attempt else 0)
-        return CellState(
-            slug=self.folder.slug, outcome=outcome, job=self.job, reason=reason, **more
-        )
-
-
-def state_of(case: CellEvidence) -> CellState:
-    """The rules, first that applies: a job under way, a record, SLURM's word, the attempt's."""
-    told, record = case.told.state, case.record
-    if told and told.outcome.active and not (record and record.attempt.job == case.job):
-        return _in_turn(case, told) if case.shared else _under_way(case, told)
+def state_of(evidence: CellEvidence) -> CellState:
+    """Apply the first rule that holds: an active job, a record, SLURM's state, the exit report."""
+    job, record = evidence.answer.state, evidence.record
+    if job and job.outcome.active and not (record and record.attempt.job == evidence.job):
+        return _sharing(evidence, job) if evidence.is_shared else _active(evidence, job)
     if record is not None:
-        return _measured(case, record)
-    if case.invalid:
-        return case.state(Outcome.INVALID, case.invalid)
-    if not is_slurm(case.job):
-        return _local(case)
-    if told:
-        return _ended(case, told)
-    if case.end and (case.told.gone or case.end.outcome is not Outcome.CANCELLED):
-        return _by_end(case, case.end)  # a stop may end in a requeue
-    return _gone(case) if case.told.gone else _silent(case)
+        return _measured(evidence, record)
+    if evidence.record_fault:
+        return _state(evidence, Outcome.INVALID, evidence.record_fault)
+    if not is_slurm(evidence.job):
+        return _local(evidence)
+    if job:
+        return _ended(evidence, job)
+    end, is_gone = _end(evidence), evidence.answer.gone
+    if end and (is_gone or end.outcome is not Outcome.CANCELLED):
+        return _by_end(evidence, end)  # a stop may end in a requeue
+    return _gone(evidence) if is_gone else _silent(evidence)
 
 
-def _under_way(case: CellEvidence, told: JobState) -> CellState:
-    if told.outcome is Outcome.PENDING:
-        pending = why_pending(told.reason)
-        words = f"on {told.node}, being made ready" if told.node else str(pending)
-        state = "" if told.state == "PENDING" else f"{told.state}: "
-        reason = in_job(f"{state}{words}", told.job)
-        return case.state(told.outcome, reason, who=pending.who)
-    begun = case.attempt and _of_this_run(case, case.attempt, told)
-    pace = pace_of(case.attempt, case.seen.at) if case.attempt and begun else Pace("starting")
-    verb = "" if told.state == "RUNNING" else f"{told.state} "
-    return case.state(
-        told.outcome,
-        in_job(f"{verb}on {told.node or '?'}", told.job),
+def _state(
+    evidence: CellEvidence,
+    outcome: Outcome,
+    reason: str = "",
+    *,
+    times: Times | None = None,
+    pace: Pace | None = None,
+) -> CellState:
+    """Return a state of this cell, with what is known of its job's times."""
+    times = times_of(evidence) if times is None else times
+    pace = Pace("") if pace is None else pace
+    return CellState(
+        slug=evidence.slug,
+        outcome=outcome,
+        job=evidence.job,
+        reason=reason,
+        restarts=evidence.attempt.folder.restart if evidence.attempt else 0,
+        **times._asdict(),
         **pace._asdict(),
     )
 
 
-def _in_turn(case: CellEvidence, told: JobState) -> CellState:
-    """A cell that shares its running job: over by its own end, running, or not yet begun."""
-    if told.outcome is Outcome.PENDING:
-        return _under_way(case, told)
-    if case.attempt is None or not _of_this_run(case, case.attempt, told):
-        queued_s = case.seen.at - (told.submitted or case.seen.at)
-        reason = f"its turn in job {told.job} has not come"
-        return case.state(
-            Outcome.PENDING, reason, node="", elapsed_s=None, queued_s=max(0.0, queued_s)
-        )
-    if case.end is None:
-        return _under_way(case, told)
-    if case.end.outcome.finished:
-        reason = in_job("it has ended, its record is not visible yet", told.job)
-        return case.state(Outcome.RUNNING, reason)
-    return _by_end(case, case.end)
+def _end(evidence: CellEvidence) -> AttemptEnd | None:
+    return evidence.attempt.end if evidence.attempt else None
 
 
-def _of_this_run(case: CellEvidence, attempt: AttemptFolder, told: JobState) -> bool:
-    """Whether an attempt is of the present run of its job, and not of one before a requeue."""
-    try:
-        began = attempt.about.stat().st_mtime
-    except OSError:
-        return False
-    before = told.started is not None and began < told.started - REQUEUE_S
-    return attempt.restart >= case.restart and not before
+def _active(evidence: CellEvidence, job: JobState) -> CellState:
+    """A cell whose job is pending or running."""
+    if job.outcome is Outcome.PENDING:
+        pending = why_pending(job.reason)
+        words = f"on {job.node}, being made ready" if job.node else str(pending)
+        prefix = "" if job.state == "PENDING" else f"{job.state}: "
+        reason = in_job(f"{prefix}{words}", job.job)
+        return msgspec.structs.replace(_state(evidence, job.outcome, reason), who=pending.who)
+    progress = evidence.progress if evidence.is_of_this_run else None
+    prefix = "" if job.state == "RUNNING" else f"{job.state} "
+    reason = in_job(f"{prefix}on {job.node or '?'}", job.job)
+    return _state(evidence, job.outcome, reason, pace=pace_of(progress, evidence.at))
 
 
-def _measured(case: CellEvidence, record: Record) -> CellState:
-    """A valid record gives the numbers; another SLURM state stands beside it as a warning."""
-    job, warning = record.attempt.job, ""
-    own = case._replace(job=job, told=case.seen.of(job))
-    told = own.told.state
-    if told and told.over and told.outcome is not Outcome.MISSING and not own.shared:
-        warning = f"SLURM says {told.state}"  # of a shared job it is other cells' matter
-    return own.state(
-        record.outcome,
-        record.reason or "",
-        node=",".join(record.attempt.hosts),
+def _sharing(evidence: CellEvidence, job: JobState) -> CellState:
+    """A cell that shares its active job: ended by its own report, running, or not yet begun."""
+    if job.outcome is Outcome.PENDING:
+        return _active(evidence, job)
+    if not evidence.is_of_this_run:
+        queued_s = max(0.0, evidence.at - (job.submitted or evidence.at))
+        times = times_of(evidence)._replace(node="", elapsed_s=None, queued_s=queued_s)
+        reason = f"its turn in job {job.job} has not come"
+        return _state(evidence, Outcome.PENDING, reason, times=times)
+    end = _end(evidence)
+    if end is None:
+        return _active(evidence, job)
+    if end.outcome.finished:
+        reason = in_job("it has ended, its record is not visible yet", job.job)
+        return _state(evidence, Outcome.RUNNING, reason)
+    return _by_end(evidence, end)
+
+
+def _measured(evidence: CellEvidence, record: Record) -> CellState:
+    """A valid record gives the numbers; another SLURM state is added as a warning."""
+    job, times = evidence.answer.state, times_of(evidence)
+    is_other = job is not None and job.over and job.outcome is not Outcome.MISSING
+    # the state of a shared job may be due to its other cells
+    warning = f"SLURM says {job.state}" if job and is_other and not evidence.is_shared else ""
+    return CellState(
+        slug=evidence.slug,
+        outcome=record.outcome,
+        job=evidence.job,
+        reason=record.reason or "",
         warning=warning,
         recorded=True,
         restarts=record.attempt.restart,
+        **times._replace(node=",".join(record.attempt.hosts))._asdict(),
     )
 
 
-def _ended(case: CellEvidence, told: JobState) -> CellState:
-    """SLURM's word without a record, and the first failing rank's reason where there is one."""
-    outcome, end = told.outcome, case.end
-    who = canceller(told.state)
-    ended = told.exit_code and outcome is not Outcome.CANCELLED  # 0:0 then, which says nothing
-    code = f", exit code {told.exit_code}" if ended else ""
-    reason = in_job(f"{told.state}{f' ({who})' if who else ''}{code}", told.job)
-    if case.shared and case.attempt is None:
+def _ended(evidence: CellEvidence, job: JobState) -> CellState:
+    """SLURM's state without a record, and the first failing rank's reason where there is one."""
+    outcome, end = job.outcome, _end(evidence)
+    who = canceller(job.state)
+    has_code = job.exit_code and outcome is not Outcome.CANCELLED  # then it is 0:0
+    code = f", exit code {job.exit_code}" if has_code else ""
+    reason = in_job(f"{job.state}{f' ({who})' if who else ''}{code}", job.job)
+    if evidence.is_shared and evidence.attempt is None:
         if outcome in _BY_THE_JOB:
-            return case.state(outcome, f"{reason}, before its turn")
-        return case.state(Outcome.MISSING, f"job {told.job} ended before its turn ({told.state})")
+            return _state(evidence, outcome, f"{reason}, before its turn")
+        reason = f"job {job.job} ended before its turn ({job.state})"
+        return _state(evidence, Outcome.MISSING, reason)
     if outcome is Outcome.MISSING and (end is None or end.outcome.finished):
-        age_s = case.seen.at - told.ended if told.ended else LAG_S
-        if abs(age_s) < LAG_S:  # clocks may differ by seconds
-            seconds = lasting(max(0.0, age_s))
-            words = f"ended {seconds} ago, its record is not visible yet"
-            return case.state(Outcome.RUNNING, in_job(words, told.job))
-        return case.state(outcome, f"job {told.job} {told.state} but left no record")
-    if outcome is Outcome.FAILED and killed_for_memory(case):
-        return _out_of_memory(case)
+        return _completed_without_record(evidence, job)
+    if outcome is Outcome.FAILED and evidence.is_memory_kill:
+        return _out_of_memory(evidence)
     if end is None:
-        return case.state(outcome, reason)
-    if case.shared and not (end.outcome is Outcome.CANCELLED and outcome in _BY_THE_JOB):
-        return _by_end(case, end)
-    own = end.reason or end.outcome.value
+        return _state(evidence, outcome, reason)
+    if evidence.is_shared and not (end.outcome is Outcome.CANCELLED and outcome in _BY_THE_JOB):
+        return _by_end(evidence, end)
+    rank_reason = end.reason or end.outcome.value
     if outcome in (Outcome.FAILED, Outcome.MISSING) and not end.outcome.finished:
         outcome = end.outcome  # the job's exit code tells less
-    return case.state(outcome, f"{own}; {reason}" if outcome is not Outcome.OOM else reason)
+    if outcome is not Outcome.OOM:
+        reason = f"{rank_reason}; {reason}"
+    return _state(evidence, outcome, reason)
 
 
-def _by_end(case: CellEvidence, end: AttemptEnd) -> CellState:
-    """What the wrapper said, who does not know why a process was killed."""
-    if end.outcome is Outcome.FAILED and killed_for_memory(case):
-        return _out_of_memory(case)
-    return case.state(end.outcome, end.reason or "")
+def _completed_without_record(evidence: CellEvidence, job: JobState) -> CellState:
+    """A job that ended well: its record may take a moment to become visible."""
+    age_s = evidence.at - job.ended if job.ended else LAG_S
+    if abs(age_s) < LAG_S:  # clocks may differ by seconds
+        words = f"ended {lasting(max(0.0, age_s))} ago, its record is not visible yet"
+        return _state(evidence, Outcome.RUNNING, in_job(words, job.job))
+    return _state(evidence, job.outcome, f"job {job.job} {job.state} but left no record")
 
 
-def _out_of_memory(case: CellEvidence) -> CellState:
+def _by_end(evidence: CellEvidence, end: AttemptEnd) -> CellState:
+    """The wrapper's exit report; the wrapper does not know why a process was killed."""
+    if end.outcome is Outcome.FAILED and evidence.is_memory_kill:
+        return _out_of_memory(evidence)
+    return _state(evidence, end.outcome, end.reason or "")
+
+
+def _out_of_memory(evidence: CellEvidence) -> CellState:
     words = "it was over its memory limit; hpml-jobs resubmit --oom --mem GB asks for more"
-    return case.state(Outcome.OOM, f"SLURM ended job {case.job}: {words}")
+    return _state(evidence, Outcome.OOM, f"SLURM ended job {evidence.job}: {words}")
 
 
-def killed_for_memory(case: CellEvidence) -> bool:
-    """Whether the step daemon's own words in the cell's logs say so."""
-    logs = slurm_logs(case.study, case.folder, case.job)
-    return any(_MEMORY_KILL.search(tail(log, 20_000)) for log in logs)
-
-
-def _gone(case: CellEvidence) -> CellState:
+def _gone(evidence: CellEvidence) -> CellState:
     """A job that squeue lists no more, and nobody says how it ended."""
-    job, seen, last = case.job, case.seen, case.told.last
-    accounts_know = array_ids([job])[0] in array_ids(seen.accounts)
-    if case.attempt is None and accounts_know and not seen.no_accounts:
+    job, slurm, last = evidence.job, evidence.slurm, evidence.answer.last
+    is_accounted = array_ids([job])[0] in array_ids(slurm.accounts)
+    if evidence.attempt is None and is_accounted and not slurm.no_accounts:
         reason = f"job {job} never started and SLURM lists it no more: cancelled while it waited"
-        return case.state(Outcome.CANCELLED, reason)
-    silent = seen.no_accounts or "sacct does not know how it ended"
+        return _state(evidence, Outcome.CANCELLED, reason)
+    complaint = slurm.no_accounts or "sacct does not know how it ended"
     then = f" ({last.outcome.value} when it was seen last)" if last else ""
-    return case.state(
-        Outcome.MISSING, f"job {job} is over{then} and left no record or last words; {silent}"
-    )
+    reason = f"job {job} is over{then} and left no record or last words; {complaint}"
+    return _state(evidence, Outcome.MISSING, reason)
 
 
-def _silent(case: CellEvidence) -> CellState:
-    """SLURM does not answer: what was known last, and since when nothing is."""
-    answered, last = case.seen.memory.answered, case.told.last
-    since = f" since {clock(answered, case.seen.at)}" if answered else ""
+def _silent(evidence: CellEvidence) -> CellState:
+    """SLURM does not respond: the last known state, and since when nothing is known."""
+    answered, last = evidence.slurm.memory.answered, evidence.answer.last
+    since = f" since {clock(answered, evidence.at)}" if answered else ""
     then = f" ({last.outcome.value} then)" if last and answered else ""
-    reason = f"unknown{since}{then}: {case.seen.no_queue}"
-    return case.state(Outcome.UNKNOWN, in_job(reason, case.job))
+    reason = f"unknown{since}{then}: {evidence.slurm.no_queue}"
+    return _state(evidence, Outcome.UNKNOWN, in_job(reason, evidence.job))
 
 
-def _iso(moment: float | None) -> str | None:
-    return None if moment is None else datetime.fromtimestamp(moment, UTC).isoformat()
-
-
-def _local(case: CellEvidence) -> CellState:
+def _local(evidence: CellEvidence) -> CellState:
     """A cell of a run on this machine (`local-PID-TIME`, `here-PID-TIME`)."""
-    attempt, end = case.attempt, case.end
+    end = _end(evidence)
     if end:
-        return case.state(end.outcome, end.reason or "")
-    if not _alive(case.job):
-        reason = f"the run on this machine was stopped ({case.job})"
-        return case.state(Outcome.CANCELLED, reason)
-    reason = f"on this machine, {case.job}"
-    if attempt is None:
-        return case.state(Outcome.PENDING, reason)
-    pace = pace_of(attempt, case.seen.at)
-    return case.state(Outcome.RUNNING, reason, **pace._asdict())
-
-
-def _alive(job: str) -> bool:
-    """Whether the process that a local job is named after still runs our program."""
-    try:
-        return b"hpml" in Path(f"/proc/{job.split('-')[1]}/cmdline").read_bytes()
-    except (OSError, IndexError):
-        return False
+        return _state(evidence, end.outcome, end.reason or "")
+    if not evidence.is_alive:
+        reason = f"the run on this machine was stopped ({evidence.job})"
+        return _state(evidence, Outcome.CANCELLED, reason)
+    reason = f"on this machine, {evidence.job}"
+    if evidence.attempt is None:
+        return _state(evidence, Outcome.PENDING, reason)
+    pace = pace_of(evidence.progress, evidence.at)
+    return _state(evidence, Outcome.RUNNING, reason, pace=pace)

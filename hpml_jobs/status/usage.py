@@ -1,23 +1,18 @@
-"""What a study asked of the cluster and what it used of it."""
+"""GPU-hours and times that a study's jobs requested and used."""
 
 import time
 from datetime import datetime
 from statistics import median
 from typing import NamedTuple
 
-import msgspec
-
 from hpml_jobs.core import formulas
 from hpml_jobs.core.cell import Device
-from hpml_jobs.core.record import Attempt
 from hpml_jobs.core.value import Value
-from hpml_jobs.errors import HpmlError
 from hpml_jobs.slurm.jobs import is_slurm
 from hpml_jobs.status.query import SlurmSnapshot
-from hpml_jobs.status.states import StudyStatus, sent_jobs, standing
-from hpml_jobs.study.cell_folder import CellFolder
+from hpml_jobs.status.states import StudyStatus
 from hpml_jobs.study.cell_state import CellState
-from hpml_jobs.study.study import Study
+from hpml_jobs.study.snapshot import FolderSnapshot
 
 
 class Usage(Value, frozen=True, kw_only=True):
@@ -38,7 +33,7 @@ class Usage(Value, frozen=True, kw_only=True):
     source: str
 
 
-class _Ran(NamedTuple):
+class _Run(NamedTuple):
     """One job that started."""
 
     used_s: float
@@ -47,25 +42,29 @@ class _Ran(NamedTuple):
     queued_s: float | None
 
 
-def usage(study: Study, found: StudyStatus) -> Usage | None:
-    """The usage of a study whose jobs were all asked for; None where none has started."""
-    gpus_of = {state.job: state.gpus for state in found.states}
-    slurm = [job for job in sent_jobs(study) if is_slurm(job)]
-    told = [ran for job in slurm if (ran := _told(found.seen, job, gpus_of.get(job)))]
-    if told:
-        whose = "sacct" if not found.seen.no_accounts else "squeue, without accounting"
-        return _summed(told, whose)
-    own = [ran for state in found.states if (ran := _own(study.cell(state.slug), state))]
-    return _summed(own, "the attempts' own times") if own else None
+def usage_of(status: StudyStatus) -> Usage | None:
+    """Return the usage of a study, its status read with `all_jobs`; None if no job has started."""
+    gpus_of = {state.job: state.gpus for state in status.states}
+    jobs = [job for job in status.history.sent if is_slurm(job)]
+    runs = [run for job in jobs if (run := _slurm_run(status.slurm, job, gpus_of.get(job)))]
+    if runs:
+        source = "squeue, without accounting" if status.slurm.no_accounts else "sacct"
+        return _total(runs, source)
+    state_of = {state.slug: state for state in status.states}
+    here = (_local_run(snapshot, state_of[snapshot.folder.slug]) for snapshot in status.snapshots)
+    runs = [run for run in here if run]
+    return _total(runs, "the attempts' own times") if runs else None
 
 
-def committed_gpu_hours(study: Study) -> float:
-    """GPU-hours that jobs have used, and that those under way may still use, by SLURM's word."""
-    found = standing(study, all_jobs=True, judged=False)
-    gpus_of = {state.job: state.gpus for state in found.states}
+def committed_gpu_hours(status: StudyStatus) -> float:
+    """Return the GPU-hours that jobs have used, and that active ones may still use.
+
+    The status is to be read with `all_jobs`; the figures are SLURM's.
+    """
+    gpus_of = {state.job: state.gpus for state in status.states}
     hours = 0.0
-    for job in sent_jobs(study):
-        state = found.seen.of(job).state if is_slurm(job) else None
+    for job in status.history.sent:
+        state = status.slurm.of(job).state if is_slurm(job) else None
         if state is None:
             continue
         minutes = state.minutes if state.outcome.active else (state.elapsed_s or 0) / 60
@@ -74,46 +73,49 @@ def committed_gpu_hours(study: Study) -> float:
     return hours
 
 
-def _told(seen: SlurmSnapshot, job: str, gpus: int | None) -> _Ran | None:
-    """A job as SLURM tells it."""
-    state = seen.of(job).state
+def _slurm_run(slurm: SlurmSnapshot, job: str, gpus: int | None) -> _Run | None:
+    """Return a job as SLURM reports it; None if it has not started."""
+    state = slurm.of(job).state
     if state is None or state.started is None or state.elapsed_s is None:
         return None
-    asked_s = None if state.minutes is None else state.minutes * 60
-    return _Ran(
-        state.elapsed_s, asked_s, gpus if state.gpus is None else state.gpus, state.queued_s
+    return _Run(
+        used_s=state.elapsed_s,
+        asked_s=None if state.minutes is None else state.minutes * 60,
+        gpus=gpus if state.gpus is None else state.gpus,
+        queued_s=state.queued_s,
     )
 
 
-def _own(folder: CellFolder, state: CellState) -> _Ran | None:
-    """A cell's last attempt by its own clock, until its end or, while it runs, until now."""
-    attempt = folder.latest_attempt()
-    if attempt is None:
+def _local_run(snapshot: FolderSnapshot, state: CellState) -> _Run | None:
+    """Return a cell's latest attempt by its own clock, until its end or, if it runs, until now."""
+    attempt, file = snapshot.latest, snapshot.file
+    about = attempt.folder.read_about() if attempt else None
+    if attempt is None or about is None or file is None:
         return None
     try:
-        began = msgspec.json.decode(attempt.about.read_bytes(), type=Attempt).started
-        since = datetime.fromisoformat(began).timestamp()
-        until = time.time() if state.outcome.active else attempt.end.stat().st_mtime
-        cell = folder.read().cell
-    except (OSError, ValueError, HpmlError):
+        began = datetime.fromisoformat(about.started).timestamp()
+    except ValueError:
         return None
-    gpus = cell.gpus if cell.device is Device.CUDA else 0
-    return _Ran(max(0.0, until - since), None, gpus, None)
+    until = time.time() if state.outcome.active else attempt.ended
+    if until is None:
+        return None
+    gpus = file.cell.gpus if file.cell.device is Device.CUDA else 0
+    return _Run(max(0.0, until - began), None, gpus, None)
 
 
-def _summed(ran: list[_Ran], source: str) -> Usage:
-    limited = [one for one in ran if one.asked_s]
-    asked_s = sum(one.asked_s or 0 for one in limited)
-    waits = [one.queued_s for one in ran if one.queued_s is not None]
-    with_gpus = [(one.gpus, one) for one in ran if one.gpus is not None]
+def _total(runs: list[_Run], source: str) -> Usage:
+    limited = [run for run in runs if run.asked_s]
+    asked_s = sum(run.asked_s or 0 for run in limited)
+    waits = [run.queued_s for run in runs if run.queued_s is not None]
+    with_gpus = [(run.gpus, run) for run in runs if run.gpus is not None]
     hours = formulas.gpu_hours
-    used = sum(hours(gpus, one.used_s / 60) for gpus, one in with_gpus)
-    asked = sum(hours(gpus, (one.asked_s or 0) / 60) for gpus, one in with_gpus)
+    used = sum(hours(gpus, run.used_s / 60) for gpus, run in with_gpus)
+    asked = sum(hours(gpus, (run.asked_s or 0) / 60) for gpus, run in with_gpus)
     return Usage(
-        runs=len(ran),
-        used_s=sum(one.used_s for one in ran),
+        runs=len(runs),
+        used_s=sum(run.used_s for run in runs),
         asked_s=asked_s or None,
-        used_share=formulas.used_share(sum(one.used_s for one in limited), asked_s)
+        used_share=formulas.used_share(sum(run.used_s for run in limited), asked_s)
         if asked_s
         else None,
         gpu_hours_used=used if with_gpus else None,

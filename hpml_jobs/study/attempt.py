@@ -94,11 +94,25 @@ class AttemptFolder:
         """The logs of all nodes, the first node's first."""
         return sorted(self.root.glob("log*.txt"), key=lambda path: (len(path.name), path.name))
 
+    def read_about(self) -> Attempt | None:
+        """Return what the wrapper noted at the beginning of the attempt, if it got so far."""
+        try:
+            return msgspec.json.decode(self.about.read_bytes(), type=Attempt)
+        except (OSError, ValueError):
+            return None
+
     def read_end(self) -> AttemptEnd | None:
         """What the wrapper said at its end, if it came to that."""
         try:
             return msgspec.json.decode(self.end.read_bytes(), type=AttemptEnd)
         except (OSError, ValueError):
+            return None
+
+    def read_progress(self) -> Progress | None:
+        """Return the last report of rank 0; None before the first one."""
+        try:
+            return msgspec.json.decode(self.progress.read_bytes(), type=Progress)
+        except (OSError, msgspec.MsgspecError):
             return None
 
     def rank_errors(self) -> list[RankError]:

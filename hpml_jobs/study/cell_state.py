@@ -3,7 +3,18 @@
 from hpml_jobs.checks.result import CheckResult
 from hpml_jobs.core.value import Value
 from hpml_jobs.slurm.states import Outcome
-from hpml_jobs.study.study import _IN_JOB
+
+_IN_JOB = ", job {}"
+
+
+def in_job(reason: str, job: str) -> str:
+    """Return a reason that names its job at the end; `CellState.brief` takes the job off again.
+
+    >>> reason = in_job("on gr001", "17_3")
+    >>> reason, CellState(slug="a", outcome=Outcome.RUNNING, job="17_3", reason=reason).brief
+    ('on gr001, job 17_3', 'on gr001')
+    """
+    return f"{reason}{_IN_JOB.format(job)}"
 
 
 class CellState(Value, frozen=True, kw_only=True):

@@ -33,6 +33,21 @@ def write_whole(path: Path, content: bytes) -> None:
         raise
 
 
+def tail(path: Path, size: int) -> str:
+    """Return the last `size` bytes of a file as text; empty where it cannot be read."""
+    return read_from(path, -size).decode(errors="replace")
+
+
+def read_from(path: Path, position: int) -> bytes:
+    """Return a file's bytes from a position, from its end where negative; empty if unreadable."""
+    try:
+        with path.open("rb") as file:
+            file.seek(position if position >= 0 else max(0, path.stat().st_size + position))
+            return file.read()
+    except OSError:
+        return b""
+
+
 @contextmanager
 def turn(path: Path, patience_s: float) -> Iterator[None]:
     """Hold a lock file, so that one program after another does what is inside.

@@ -49,7 +49,8 @@ class History(NamedTuple):
     `jobs`: the job each was sent as last; `refused`: SLURM's words for those whose last sbatch was
     refused; `unanswered`: those whose sbatch was begun and never reported, with the line before it;
     `retries`: how often a closing job sent each again; `excluded`: the nodes it kept away from;
-    `closing`: closing jobs; `shared`: jobs that were sent for several cells.
+    `closing`: closing jobs; `shared`: jobs that were sent for several cells; `sent`: every job that
+    measures, in the order of submission.
     """
 
     jobs: dict[str, str]
@@ -59,6 +60,7 @@ class History(NamedTuple):
     excluded: tuple[str, ...] = ()
     closing: tuple[str, ...] = ()
     shared: frozenset[str] = frozenset()
+    sent: tuple[str, ...] = ()
 
 
 def append(path: Path, line: ManifestLine) -> None:
@@ -99,6 +101,7 @@ def fold(lines: Iterable[ManifestLine]) -> History:
     excluded: list[str] = []
     closing: list[str] = []
     shared: set[str] = set()
+    sent: list[str] = []
     for line in lines:
         for slug in line.cells:
             refused.pop(slug, None)
@@ -109,13 +112,21 @@ def fold(lines: Iterable[ManifestLine]) -> History:
             refused |= dict.fromkeys(line.cells, line.words)
         else:
             jobs |= {} if line.closing else dict(zip(line.cells, line.jobs, strict=True))
-            closing += line.jobs if line.closing else ()
+            (closing if line.closing else sent).extend(line.jobs)
             shared |= {job for job, cells in Counter(line.jobs).items() if cells > 1}
             retries.update(line.cells if line.retry else ())
             excluded += line.excluded
     lost = {slug: line for line in unanswered.values() for slug in line.cells}
-    nodes = tuple(dict.fromkeys(excluded))
-    return History(jobs, refused, lost, retries, nodes, tuple(closing), frozenset(shared))
+    return History(
+        jobs=jobs,
+        refused=refused,
+        unanswered=lost,
+        retries=retries,
+        excluded=tuple(dict.fromkeys(excluded)),
+        closing=tuple(closing),
+        shared=frozenset(shared),
+        sent=tuple(dict.fromkeys(sent)),
+    )
 
 
 def _cut_off(handle: int) -> bool:

@@ -20,19 +20,7 @@ SCHEMA = 1
 TURN_S = 60
 """How long a submission waits for another one to the same study."""
 
-_IN_JOB = ", job {}"
-
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-
-
-def in_job(reason: str, job: str) -> str:
-    """A reason that names its job at the end; `CellState.brief` takes the job off again.
-
-    >>> reason = in_job("on gr001", "17_3")
-    >>> reason, CellState(slug="a", outcome=Outcome.RUNNING, job="17_3", reason=reason).brief
-    ('on gr001, job 17_3', 'on gr001')
-    """
-    return f"{reason}{_IN_JOB.format(job)}"
 
 
 class Study:
@@ -48,6 +36,15 @@ class Study:
         self.cells_folder = root / "cells"
         self.slurm = root / "slurm"
         self.report = root / "report"
+        self.slurm_answers = root / "seen.json"  # kept for when SLURM says nothing more
+
+    def report_tables(self, suffix: str) -> Path:
+        """Return the report's tables in one format: md, tex or json."""
+        return self.report / f"tables.{suffix}"
+
+    def slurm_log(self, job: str, part: int | str) -> Path:
+        """Return what SLURM and the wrapper print to stderr: of a node, or of a pack's step."""
+        return self.slurm / f"{job}_{part}_log.err"
 
     def cell(self, slug: str) -> CellFolder:
         """One cell's paths."""

@@ -8,8 +8,6 @@ import time
 import uuid
 from collections.abc import Callable
 
-import msgspec
-
 from hpml_jobs.core.processes import die_with_parent
 from hpml_jobs.job.run import JOB_VARIABLE
 from hpml_jobs.plan.plan import Plan, PlannedCell
@@ -78,8 +76,4 @@ def _run_one(folder: CellFolder, job: str, watch: Callable[[Progress], None]) ->
 
 def progress(folder: CellFolder, job: str) -> Progress:
     """How far a job's attempt is; zeros before its first words."""
-    try:
-        text = folder.attempt(f"{job}.r0").progress.read_bytes()
-        return msgspec.json.decode(text, type=Progress)
-    except (OSError, msgspec.MsgspecError):
-        return Progress()
+    return folder.attempt(f"{job}.r0").read_progress() or Progress()

@@ -6,7 +6,7 @@ import msgspec
 
 from hpml_jobs.plan.plan import Plan, PlannedCell
 from hpml_jobs.slurm.states import Outcome
-from hpml_jobs.status.states import states
+from hpml_jobs.status.states import states_for_submission
 from hpml_jobs.study.cell_state import CellState
 
 
@@ -20,7 +20,7 @@ class Selection(NamedTuple):
 
 def select(plan: Plan) -> Selection:
     """Compare the plan with what is in the study; an oom record counts as finished."""
-    known = {state.slug: state for state in states(plan.study, before_sending=True)}
+    known = {state.slug: state for state in states_for_submission(plan.study)}
     send: list[PlannedCell] = []
     because: dict[str, str] = {}
     left_out: dict[str, CellState] = {}

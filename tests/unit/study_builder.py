@@ -8,16 +8,17 @@ import msgspec
 from hpml_jobs.core.cell import Cell, CellFile
 from hpml_jobs.core.cluster import Shape
 from hpml_jobs.core.record import Attempt, Facts, Record
-from hpml_jobs.report.collect import collect
+from hpml_jobs.report.collect import make_report
 from hpml_jobs.report.report import Report
 from hpml_jobs.report.table import Table
 from hpml_jobs.slurm.states import Outcome
-from hpml_jobs.status.states import states
+from hpml_jobs.status.states import cell_states
 from hpml_jobs.study.attempt import AttemptEnd
 from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.cell_state import CellState
 from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.study.manifest import ManifestEvent, ManifestLine
+from hpml_jobs.study.snapshot import read_snapshots
 from hpml_jobs.study.study import Study
 from tests.unit.builders import PUBLISHED_S, V100, a_cell, a_record, lab_cell, lab_record
 
@@ -129,7 +130,7 @@ class StudyBuilder:
 
     def states_by_batch(self) -> dict[int, CellState]:
         """The states that `status` gives, by batch per GPU."""
-        by_slug = {state.slug: state for state in states(self.study)}
+        by_slug = {state.slug: state for state in cell_states(self.study)}
         return {cell.batch: by_slug[cell.slug] for cell in self.cells}
 
     def outcomes(self) -> list[Outcome]:
@@ -139,12 +140,13 @@ class StudyBuilder:
     @property
     def state(self) -> CellState:
         """The state of the only cell."""
-        (state,) = states(self.study)
+        (state,) = cell_states(self.study)
         return state
 
     def collect(self) -> Report:
         """The study's report."""
-        return collect(self.study, self.report_states)
+        snapshots = read_snapshots(self.study.cells())
+        return make_report(self.study.name, snapshots, self.report_states.values())
 
     def table(self, label: str, group: int = 1) -> Table:
         """One table of the report."""

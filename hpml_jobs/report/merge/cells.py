@@ -1,19 +1,15 @@
-"""What lies in a study's folder: every cell, with its record or with the reason there is none."""
+"""Every cell of a study, with its record or with the reason there is none."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-import msgspec
-
-from hpml_jobs.core.cell import Cell, CellFile
+from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.record import Record
-from hpml_jobs.core.validation import InvalidRecordError
 from hpml_jobs.core.value import Value
-from hpml_jobs.errors import HpmlError
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.cell_state import CellState
-from hpml_jobs.study.study import Study
+from hpml_jobs.study.snapshot import FolderSnapshot
 
 
 class CellResult(Value, frozen=True, kw_only=True):
@@ -39,63 +35,49 @@ class CellResult(Value, frozen=True, kw_only=True):
         return self.record is not None and self.outcome is Outcome.OK
 
 
-def read(study: Study, states: Mapping[str, CellState]) -> list[CellResult]:
-    """Every cell that has a folder or a state, by slug; no cell is left out."""
-    folders = {folder.slug: folder for folder in study.cells()}
-    gone = (_gone(states[slug]) for slug in states if slug not in folders)
-    here = (_look(folder, states.get(folder.slug)) for folder in folders.values())
-    return sorted([*here, *gone], key=lambda found: found.slug)
+def cell_results(
+    snapshots: Iterable[FolderSnapshot], states: Mapping[str, CellState]
+) -> list[CellResult]:
+    """Return every cell that has a folder or a state, by slug; no cell is left out."""
+    folders = {snapshot.folder.slug: snapshot for snapshot in snapshots}
+    gone = (_without_folder(states[slug]) for slug in states if slug not in folders)
+    here = (_result(snapshot, states.get(slug)) for slug, snapshot in folders.items())
+    return sorted([*here, *gone], key=lambda result: result.slug)
 
 
-def _gone(state: CellState) -> CellResult:
+def _without_folder(state: CellState) -> CellResult:
     reason = f"its folder is gone ({_why(state)})"
     return CellResult(slug=state.slug, cell=None, outcome=_without_record(state), reason=reason)
 
 
-def _look(folder: CellFolder, state: CellState | None) -> CellResult:
-    file, broken = _read_cell(folder)
-    found = _judged(folder, state, file.cell if file else None, broken)
-    return msgspec.structs.replace(found, ladder=True) if file and file.ladder else found
-
-
-def _judged(
-    folder: CellFolder, state: CellState | None, cell: Cell | None, broken: str
-) -> CellResult:
+def _result(snapshot: FolderSnapshot, state: CellState | None) -> CellResult:
+    folder, file, record = snapshot.folder, snapshot.file, snapshot.record
+    cell_fault = _short(folder, snapshot.file_fault)
+    cell = file.cell if file else None
     warning = state.warning if state else ""
-    try:
-        record = folder.read_record()
-    except InvalidRecordError as fault:
-        reason = _joined(f"invalid: {_short(folder, fault)}", broken)
+    iterations = None
+    if record is not None:
+        outcome, cell, iterations = record.outcome, record.cell, folder.iterations
+        reason = "" if record.outcome is Outcome.OK else _out_of_memory(record)
+        warning = _joined(warning, cell_fault)
+    elif snapshot.record_fault:
+        outcome = Outcome.INVALID
+        reason = _joined(f"invalid: {_short(folder, snapshot.record_fault)}", cell_fault)
         if state is not None and state.outcome.active:
             reason = _joined(reason, f"now {_why(state)}")
-        return CellResult(
-            slug=folder.slug, cell=cell, outcome=Outcome.INVALID, reason=reason, warning=warning
-        )
-    if record is None:
-        reason = _joined(broken, _why(state))
+    else:
         outcome = _without_record(state)
-        return CellResult(
-            slug=folder.slug, cell=cell, outcome=outcome, reason=reason, warning=warning
-        )
+        reason = _joined(cell_fault, _why(state))
     return CellResult(
         slug=folder.slug,
-        cell=record.cell,
+        cell=cell,
         record=record,
-        outcome=record.outcome,
-        reason="" if record.outcome is Outcome.OK else _out_of_memory(record),
-        warning=_joined(warning, broken),
-        iterations=folder.iterations,
+        outcome=outcome,
+        reason=reason,
+        warning=warning,
+        ladder=file is not None and file.ladder,
+        iterations=iterations,
     )
-
-
-def _read_cell(folder: CellFolder) -> tuple[CellFile | None, str]:
-    try:
-        file = folder.read()
-    except HpmlError as fault:
-        return None, _short(folder, fault)
-    if file.cell.slug != folder.slug:
-        return None, f"its cell.json is the cell {file.cell.slug}"
-    return file, ""
 
 
 def _without_record(state: CellState | None) -> Outcome:
@@ -123,9 +105,9 @@ def _out_of_memory(record: Record) -> str:
     return f"out of memory: {lines[0]}"
 
 
-def _short(folder: CellFolder, fault: Exception) -> str:
-    """A fault's message on one line, paths as seen from the cell's folder."""
-    return " ".join(str(fault).replace(f"{folder.root}/", "").split())
+def _short(folder: CellFolder, fault: str) -> str:
+    """Return a message on one line, with paths relative to the cell's folder."""
+    return " ".join(fault.replace(f"{folder.root}/", "").split())
 
 
 def _joined(*parts: str) -> str:

@@ -9,7 +9,7 @@ import pytest
 
 from hpml_jobs.cli.main import run
 from hpml_jobs.slurm.states import Outcome
-from hpml_jobs.status.states import states
+from hpml_jobs.status.states import cell_states
 from hpml_jobs.study.files import encode
 from tests.unit.builders import lab_cell, lab_record
 from tests.unit.conftest import FakeSlurm
@@ -115,7 +115,7 @@ def test_status_of_invalid_record_gives_reason(
     slurm: FakeSlurm, case: tuple[StudyBuilder, str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     builder, slug, words = case
-    state = next(state for state in states(builder.study) if state.slug == slug)
+    state = next(state for state in cell_states(builder.study) if state.slug == slug)
     assert (state.outcome, state.recorded, state.checks) == (Outcome.INVALID, False, ())
     assert words in state.reason
     assert run(["status", "mine"]) == 0

@@ -9,9 +9,9 @@ from hpml_jobs.cli.console import states_table, usage_line
 from hpml_jobs.cli.hints import advice
 from hpml_jobs.cli.main import run
 from hpml_jobs.slurm.states import Outcome
-from hpml_jobs.status.follow import follow, running_last
-from hpml_jobs.status.states import standing, states
-from hpml_jobs.status.usage import usage
+from hpml_jobs.status.follow import follow, latest_running
+from hpml_jobs.status.states import cell_states, study_status
+from hpml_jobs.status.usage import usage_of
 from hpml_jobs.study.cell_state import CellState
 from tests.unit.conftest import FakeSlurm
 from tests.unit.slurm_output import sacct_line, squeue_line
@@ -86,7 +86,7 @@ def test_usage_counts_earlier_jobs_of_a_cell(slurm: FakeSlurm, builder: StudyBui
     builder.sent_as("18", batches=(64,))
     slurm.set_output("sacct", sacct_line("17_1", "FAILED") + sacct_line("18", "RUNNING"))
     slurm.set_output("squeue", squeue_line("18", "RUNNING", node="gr001"))
-    used = usage(builder.study, standing(builder.study, all_jobs=True))
+    used = usage_of(study_status(builder.study, all_jobs=True))
     assert used is not None
     assert (used.runs, used.used_s) == (2, 120)
 
@@ -95,7 +95,8 @@ def test_usage_without_sacct_comes_from_attempts(laptop: Path, working_folder: P
     study = StudyBuilder(working_folder / "outputs" / "mine").with_batches(32)
     study.sent_as("local-999999999-1")
     study.end_attempt(32, "local-999999999-1", Outcome.FAILED, "rank 0: no")
-    assert usage(study.study, standing(study.study)) is None  # it does not say when it began
+    # the attempt does not say when it began
+    assert usage_of(study_status(study.study, all_jobs=True)) is None
 
 
 @pytest.mark.parametrize(
@@ -134,7 +135,7 @@ def test_states_table_too_long_keeps_failed_cells() -> None:
 
 
 def test_usage_without_gpus_is_given_as_time(slurm: FakeSlurm, builder: StudyBuilder) -> None:
-    used = usage(builder.study, standing(builder.study))
+    used = usage_of(study_status(builder.study, all_jobs=True))
     assert used is not None
     plain = usage_line(type(used)(runs=2, used_s=4_000, source="the attempts' own times"))
     assert plain == "used 1 h 07 min, in 2 runs; by the attempts' own times"
@@ -148,8 +149,8 @@ def test_follow_prints_log_tail_then_new_lines_until_job_end(
 ) -> None:
     builder.begin_attempt(256, "17_3")
     slurm.set_output("squeue", squeue_line("17_3", "RUNNING", node="gr001"))
-    (state,) = [s for s in states(builder.study) if s.outcome is Outcome.RUNNING]
-    assert running_last(builder.study, states(builder.study)) == state
+    (state,) = [s for s in cell_states(builder.study) if s.outcome is Outcome.RUNNING]
+    assert latest_running(builder.study, cell_states(builder.study)) == state
     log = builder.study.cell(state.slug).attempt("17_3.r0").log_of(0)
     log.write_text("one\ntwo\nthree\n")
     texts = follow(builder.study, state, 2)

@@ -8,7 +8,7 @@ import pytest
 from hpml_jobs.cli.main import run
 from hpml_jobs.core.cell import Protocol, Strategy
 from hpml_jobs.core.record import Record
-from hpml_jobs.status.states import states
+from hpml_jobs.status.states import cell_states
 from hpml_jobs.study.study import Study
 from tests.unit.cli.test_invalid_input import last_line
 from tests.unit.cli.test_lazy_imports import login_node
@@ -46,9 +46,8 @@ LAB_TIMES = {(1, 32): 48.612, (2, 32): 30.819, (4, 32): 30.822}
 def test_rows_become_cells_with_records_seen_by_status(working_folder: Path) -> None:
     assert bring(LAB) == 0
     assert times() == LAB_TIMES
-    assert {state.outcome.value for state in states(Study(working_folder / "outputs" / "lab"))} == {
-        "ok"
-    }
+    states = cell_states(Study(working_folder / "outputs" / "lab"))
+    assert {state.outcome.value for state in states} == {"ok"}
     one, two, _ = records()
     assert (one.cell.strategy, two.cell.strategy) == (Strategy.SINGLE, Strategy.DDP)
     assert two.cell.protocol is Protocol.IMPORTED

@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from hpml_jobs.status.progress import pace, pace_of
+from hpml_jobs.status.progress import pace_of
 from hpml_jobs.study.attempt import AttemptFolder, Progress
 from hpml_jobs.worker import results as outcome
 from hpml_jobs.worker.results import ProgressWriter
@@ -50,28 +50,28 @@ def test_progress_after_training_keeps_last_epoch(folder: AttemptFolder) -> None
     teller.begin("timed", 2, last_s=4.0)
     teller.begin("test")
     assert (said(folder).epoch, said(folder).role) == (2, "test")
-    assert pace_of(folder) == ("testing", 1.0, 0.0)
+    assert pace_of(folder.read_progress(), NOW) == ("testing", 1.0, 0.0)
 
 
 def test_cell_without_progress_is_starting(folder: AttemptFolder) -> None:
-    assert pace_of(folder).doing == "starting"
-    assert pace_of(folder).done is None
+    assert pace_of(folder.read_progress(), NOW).doing == "starting"
+    assert pace_of(folder.read_progress(), NOW).done is None
 
 
 def test_progress_is_extrapolated_from_last_epoch() -> None:
     told = Progress(epoch=2, epochs=3, role="timed", since=BEGAN, last_s=300.0)
-    found = pace(told, NOW + 120)
+    found = pace_of(told, NOW + 120)
     assert found.doing == "epoch 2 of 3 (timed), ~40 %, ~8 min of training left"
     assert found.done == pytest.approx(1.4 / 3)
     assert found.left_s == 480
-    late = pace(told, NOW + 900)
+    late = pace_of(told, NOW + 900)
     assert "~99 %, ~5 min" in late.doing
-    skewed = pace(told, NOW - 60)  # the node's clock is ahead of ours
+    skewed = pace_of(told, NOW - 60)  # the node's clock is ahead of ours
     assert "~0 %" in skewed.doing
 
 
 def test_warmup_progress_is_extrapolated_from_its_count() -> None:
     told = Progress(epoch=1, epochs=2, role="warmup", since=BEGAN, iteration=25, iterations=100)
-    assert pace(told, NOW + 10).doing == "epoch 1 of 2 (warmup), ~25 %, ~1 min of training left"
+    assert pace_of(told, NOW + 10).doing == "epoch 1 of 2 (warmup), ~25 %, ~1 min of training left"
     silent = Progress(epoch=1, epochs=2, role="warmup", since=BEGAN)
-    assert pace(silent, NOW + 10) == ("epoch 1 of 2 (warmup)", 0.0, None)
+    assert pace_of(silent, NOW + 10) == ("epoch 1 of 2 (warmup)", 0.0, None)

@@ -8,7 +8,7 @@ import pytest
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.status import watch as watching
 from hpml_jobs.status.query import SACCT_IDS
-from hpml_jobs.status.states import standing
+from hpml_jobs.status.states import study_status
 from hpml_jobs.status.watch import watch_study
 from hpml_jobs.study.cell_state import CellState
 from tests.unit.conftest import FakeSlurm
@@ -40,11 +40,11 @@ def silent(slurm: FakeSlurm) -> None:
 def test_missing_squeue_differs_from_unresponsive_one(
     slurm: FakeSlurm, builder: StudyBuilder
 ) -> None:
-    assert not standing(builder.study).seen.silent
+    assert not study_status(builder.study).slurm.silent
     silent(slurm)
-    assert standing(builder.study).seen.silent
+    assert study_status(builder.study).slurm.silent
     slurm.remove_command("squeue")
-    seen = standing(builder.study).seen
+    seen = study_status(builder.study).slurm
     assert (seen.no_squeue, bool(seen.no_queue), seen.silent) == (True, True, False)
 
 
@@ -176,7 +176,7 @@ def test_many_arrays_need_one_squeue_and_few_sacct_calls(
         *range(1, SACCT_IDS + 3)
     )
     builder.sent_as(*(f"{cell.batch}_0" for cell in builder.cells))
-    standing(builder.study)
+    study_status(builder.study)
     assert len(slurm.calls("squeue")) == 1
     assert [len(words.split(",")) for words in (w.split()[-1] for w in slurm.calls("sacct"))] == [
         SACCT_IDS,
@@ -190,9 +190,9 @@ def test_failing_sacct_is_not_called_again(slurm: FakeSlurm, working_folder: Pat
     )
     builder.sent_as(*(f"{cell.batch}_0" for cell in builder.cells))
     without_accounting(slurm)
-    found = standing(builder.study)
+    found = study_status(builder.study)
     assert len(slurm.calls("sacct")) == 1
-    assert "disabled" in found.seen.no_accounts
+    assert "disabled" in found.slurm.no_accounts
 
 
 # ---- watch ----

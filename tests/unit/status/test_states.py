@@ -12,7 +12,7 @@ from hpml_jobs.plan.plan import Plan
 from hpml_jobs.slurm.jobs import SACCT_FIELDS, SQUEUE_FORMAT
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.status.logs import log_text
-from hpml_jobs.status.states import states
+from hpml_jobs.status.states import cell_states, states_for_submission
 from hpml_jobs.study.attempt import utc_now
 from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.files import encode, write_whole
@@ -120,7 +120,7 @@ def test_squeue_outranks_sacct(
 
 
 def test_slurm_is_queried_once_by_array_id(slurm: FakeSlurm, builder: StudyBuilder) -> None:
-    states(builder.study)
+    cell_states(builder.study)
     assert slurm.calls("squeue") == [f"-h -r -t all -o {SQUEUE_FORMAT} -j 101"]
     assert slurm.calls("sacct") == [f"-X -P -n -o {SACCT_FIELDS} -j 101"]
 
@@ -139,7 +139,7 @@ def test_job_unknown_to_squeue_is_not_an_error(slurm: FakeSlurm, builder: StudyB
     slurm.set_output("squeue", err="slurm_load_jobs error: Invalid job id specified\n", code=1)
     slurm.set_output("sacct", sacct_line(JOB, "TIMEOUT"))
     assert builder.state.outcome is Outcome.TIMEOUT
-    (state,) = states(builder.study, before_sending=True)
+    (state,) = states_for_submission(builder.study)
     assert state.outcome is Outcome.TIMEOUT
 
 
@@ -247,7 +247,7 @@ def test_failing_squeue_is_shown_and_blocks_submission(
     assert builder.state.outcome is Outcome.UNKNOWN
     assert "squeue" in builder.state.reason
     with pytest.raises(HpmlError, match=r"squeue: .*which cells are under way is not known; try"):
-        states(builder.study, before_sending=True)
+        states_for_submission(builder.study)
 
 
 def test_job_unknown_to_slurm_is_missing(slurm: FakeSlurm, builder: StudyBuilder) -> None:

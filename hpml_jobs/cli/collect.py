@@ -1,0 +1,86 @@
+"""Command: collect."""
+
+import contextlib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hpml_jobs.cli.console import console
+from hpml_jobs.cli.options import (
+    Json,
+    Outputs,
+    Strict,
+    StudyName,
+    StudySelection,
+    find_study,
+)
+from hpml_jobs.cli.status import show_until_idle
+from hpml_jobs.core.text import counted
+from hpml_jobs.slurm.states import Outcome
+
+if TYPE_CHECKING:
+    from hpml_jobs.status.states import StudyStatus
+    from hpml_jobs.study.study import Study
+
+WATCH_S = 5.0
+"""The refresh interval while cells are waited for."""
+
+
+def collect(
+    study: StudyName = None,
+    outputs: Outputs = None,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="wait until no cell is pending or running")
+    ] = False,
+    strict: Strict = False,
+    json: Json = False,
+) -> None:
+    """Make tables and pictures of the records; print them, write them under report/.
+
+    Example: hpml-jobs collect digits-local
+    """
+    selected = find_study(study, outputs)
+    status = _status(selected, wait=wait, out_of_the_way=json)
+    from hpml_jobs.report.collect import make_report, write
+
+    report = make_report(selected.name, status.snapshots, status.states)
+    written = write(report, selected.report)
+    if json:
+        print(selected.report_tables("json").read_text(), end="")
+    else:
+        from hpml_jobs.report.formats.screen import show
+
+        show(report, console())
+        print(f"written: {_files(written)} in {selected.report}")
+    if strict and not all(state.outcome.finished for state in status.states):
+        raise typer.Exit(1)
+
+
+def _status(study: "Study", *, wait: bool, out_of_the_way: bool) -> "StudyStatus":
+    """Return the study's status, with `wait` once no cell is pending or running.
+
+    The states are shown meanwhile, on standard error if `out_of_the_way`.
+    """
+    from hpml_jobs.status.states import study_status
+    from hpml_jobs.study.snapshot import RecordCache
+
+    cache = RecordCache()
+    status = study_status(study, cache=cache)
+    may_change = any(s.outcome.active or s.outcome is Outcome.UNKNOWN for s in status.states)
+    if not (wait and may_change):
+        return status
+    with contextlib.redirect_stdout(sys.stderr if out_of_the_way else sys.stdout):
+        return show_until_idle(StudySelection(study), WATCH_S, cache=cache)
+
+
+def _files(written: Sequence[Path]) -> str:
+    """Return the report's files in short: tables by name, CSV files counted, pictures by name."""
+    tables = [path.name for path in written if path.stem == "tables"]
+    pictures = [path.stem for path in written if path.suffix == ".png"]
+    sheets = sum(path.suffix == ".csv" for path in written)
+    parts = [*tables, counted(sheets, "CSV file")]
+    parts += [f"pictures of {', '.join(pictures)} (PNG, SVG)"] if pictures else []
+    return ", ".join(parts)

@@ -1,0 +1,201 @@
+"""All facts that decide the state of one cell, gathered before a rule is applied."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+from hpml_jobs.core.cell import CellFile
+from hpml_jobs.core.record import Record
+from hpml_jobs.slurm.jobs import JobState, is_slurm
+from hpml_jobs.slurm.states import Outcome
+from hpml_jobs.status.logs import slurm_logs
+from hpml_jobs.status.query import SlurmAnswer, SlurmSnapshot
+from hpml_jobs.study.attempt import Progress
+from hpml_jobs.study.files import tail
+from hpml_jobs.study.manifest import History
+from hpml_jobs.study.snapshot import AttemptSnapshot, FolderSnapshot
+from hpml_jobs.study.study import Study
+
+REQUEUE_S = 60
+"""An attempt that began so long before its job's start belongs to the run before a requeue."""
+
+LOG_BYTES = 20_000
+"""SLURM's message on a job over its memory limit is among so many last bytes of a log."""
+
+_MEMORY_KILL = re.compile(r"exceeded (?:job |step )?memory limit|oom[-_ ]kill", re.IGNORECASE)
+"""What SLURM's step daemon writes when it, or the kernel, ends a job over its memory."""
+
+
+class SharedJobs(NamedTuple):
+    """Jobs that run several cells one after another; the latest restart seen of every job."""
+
+    jobs: frozenset[str]
+    restarts: Mapping[str, int]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CellEvidence:
+    """What decides the state of a cell whose job is `job`, at the moment `at` (s since 1970).
+
+    `answer` is SLURM's on that job, `attempt` the cell's latest one if it is of that job, and of
+    its present run if `is_of_this_run`. `progress` is read of a running attempt, `is_alive` and
+    `is_memory_kill` are looked up where a rule asks for them.
+    """
+
+    slug: str
+    job: str
+    answer: SlurmAnswer
+    slurm: SlurmSnapshot
+    file: CellFile | None = None
+    record: Record | None = None
+    record_fault: str = ""
+    is_shared: bool = False
+    attempt: AttemptSnapshot | None = None
+    is_of_this_run: bool = False
+    progress: Progress | None = None
+    is_memory_kill: bool = False
+    is_alive: bool = False
+
+    @property
+    def at(self) -> float:
+        """When SLURM was asked."""
+        return self.slurm.at
+
+
+def jobs_of_cell(snapshot: FolderSnapshot, history: History) -> list[str]:
+    """Return the cell's job by the manifest, then that of its attempt: it may be run by hand."""
+    latest = snapshot.latest
+    jobs = [history.jobs.get(snapshot.folder.slug), latest.folder.job if latest else None]
+    return list(dict.fromkeys(job for job in jobs if job))
+
+
+def shared_jobs(
+    snapshots: Iterable[FolderSnapshot], jobs: Mapping[str, list[str]], history: History
+) -> SharedJobs:
+    """Return which jobs have several cells; `jobs` are those of each cell, by slug."""
+    cells_of = Counter(job for jobs_of_one in jobs.values() for job in jobs_of_one)
+    restarts: dict[str, int] = {}
+    for latest in (snapshot.latest.folder for snapshot in snapshots if snapshot.latest):
+        restarts[latest.job] = max(latest.restart, restarts.get(latest.job, 0))
+    shared = history.shared | {job for job, cells in cells_of.items() if cells > 1}
+    return SharedJobs(shared, restarts)
+
+
+def evidence_of(
+    study: Study,
+    snapshot: FolderSnapshot,
+    jobs: list[str],
+    slurm: SlurmSnapshot,
+    shared: SharedJobs,
+) -> CellEvidence | None:
+    """Gather the facts on a cell; None where it has neither a job nor a record."""
+    job = _deciding_job(snapshot, jobs, slurm)
+    if job is None:
+        return None
+    answer, record = slurm.of(job), snapshot.record
+    latest = snapshot.latest
+    attempt = latest if latest and latest.folder.job == job else None
+    is_judged = bool(record or snapshot.record_fault)
+    is_local = not (is_slurm(job) or is_judged or (attempt and attempt.end))
+    is_running = answer.state.outcome is Outcome.RUNNING if answer.state else is_local
+    return CellEvidence(
+        slug=snapshot.folder.slug,
+        job=job,
+        answer=answer,
+        slurm=slurm,
+        file=snapshot.file,
+        record=record,
+        record_fault=snapshot.record_fault,
+        is_shared=job in shared.jobs,
+        attempt=attempt,
+        is_of_this_run=_is_of_this_run(attempt, answer.state, shared.restarts.get(job, 0)),
+        progress=attempt.folder.read_progress() if attempt and is_running else None,
+        is_memory_kill=not is_judged
+        and _may_be_memory_kill(answer.state, attempt)
+        and _is_memory_kill(study, snapshot, job),
+        is_alive=is_local and _is_alive(job),
+    )
+
+
+def _deciding_job(snapshot: FolderSnapshot, jobs: list[str], slurm: SlurmSnapshot) -> str | None:
+    """Return the job that is pending or running, else the record's, else the first."""
+    for job in jobs:
+        state = slurm.of(job).state
+        if state is not None and state.outcome.active:
+            return job
+    if snapshot.record is not None:
+        return snapshot.record.attempt.job
+    return jobs[0] if jobs else ("" if snapshot.record_fault else None)
+
+
+def _is_of_this_run(attempt: AttemptSnapshot | None, state: JobState | None, restart: int) -> bool:
+    """Return whether an attempt is of the present run of its job, not of one before a requeue."""
+    if attempt is None or attempt.began is None:
+        return False
+    started = state.started if state else None
+    is_before = started is not None and attempt.began < started - REQUEUE_S
+    return attempt.folder.restart >= restart and not is_before
+
+
+def _may_be_memory_kill(state: JobState | None, attempt: AttemptSnapshot | None) -> bool:
+    """Return whether a process was killed, so that SLURM's log may give the reason."""
+    end = attempt.end if attempt else None
+    outcomes = (state.outcome if state else None, end.outcome if end else None)
+    return Outcome.FAILED in outcomes
+
+
+def _is_memory_kill(study: Study, snapshot: FolderSnapshot, job: str) -> bool:
+    """Return whether the step daemon's message is in the cell's logs."""
+    nodes = snapshot.file.cell.nodes if snapshot.file else 1
+    logs = slurm_logs(study, snapshot.folder.slug, job, nodes)
+    return any(_MEMORY_KILL.search(tail(log, LOG_BYTES)) for log in logs)
+
+
+def _is_alive(job: str) -> bool:
+    """Return whether the process that a local job is named after still runs this program."""
+    try:
+        return b"hpml" in Path(f"/proc/{job.split('-')[1]}/cmdline").read_bytes()
+    except (OSError, IndexError):
+        return False
+
+
+class Times(NamedTuple):
+    """Times of a cell's job, as in CellState; None is what is not known."""
+
+    queued_s: float | None = None
+    starts: str | None = None
+    elapsed_s: float | None = None
+    minutes: float | None = None
+    gpus: int | None = None
+    node: str = ""
+
+
+def times_of(evidence: CellEvidence) -> Times:
+    """Return the times of the cell's job, and of the cell itself in a shared one."""
+    job = evidence.answer.state
+    if job is None:
+        return Times()
+    shape = evidence.file.shape if evidence.file else None
+    is_waiting = job.outcome is Outcome.PENDING and job.submitted is not None
+    waited_s = max(0.0, evidence.at - (job.submitted or evidence.at))
+    return Times(
+        queued_s=waited_s if is_waiting else job.queued_s,
+        starts=None if job.starts is None else datetime.fromtimestamp(job.starts, UTC).isoformat(),
+        elapsed_s=_attempt_s(evidence) if evidence.is_shared else job.elapsed_s,
+        minutes=shape.minutes if evidence.is_shared and shape else job.minutes,
+        gpus=shape.nodes * shape.gpus_per_node if shape else job.gpus,
+        node=job.node,
+    )
+
+
+def _attempt_s(evidence: CellEvidence) -> float | None:
+    """Return how long a cell's attempt took, or has taken; None before it."""
+    attempt = evidence.attempt
+    if attempt is None or attempt.began is None:
+        return None
+    until = attempt.ended if attempt.end else evidence.at
+    return None if until is None else max(0.0, until - attempt.began)

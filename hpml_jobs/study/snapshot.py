@@ -1,0 +1,128 @@
+"""What lies in a cell's folder at one moment: each file read and decoded once."""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Generic, NamedTuple, TypeVar
+
+from hpml_jobs.core.cell import CellFile
+from hpml_jobs.core.record import Record
+from hpml_jobs.core.validation import InvalidRecordError
+from hpml_jobs.errors import HpmlError
+from hpml_jobs.study.attempt import AttemptEnd, AttemptFolder
+from hpml_jobs.study.cell_folder import CellFolder
+
+T = TypeVar("T")
+
+
+class AttemptSnapshot(NamedTuple):
+    """An attempt: when it began and ended (seconds since 1970), and the report of its exit."""
+
+    folder: AttemptFolder
+    began: float | None = None
+    ended: float | None = None
+    end: AttemptEnd | None = None
+
+
+class FolderSnapshot(NamedTuple):
+    """A cell's file and record, or why they cannot be used, and its latest attempt.
+
+    `file_fault` and `record_fault` are empty where the file is valid; a record that does not exist
+    is not a fault.
+    """
+
+    folder: CellFolder
+    file: CellFile | None = None
+    file_fault: str = ""
+    record: Record | None = None
+    record_fault: str = ""
+    latest: AttemptSnapshot | None = None
+
+
+class _FileIdentity(NamedTuple):
+    """What changes when a file is replaced."""
+
+    modified_ns: int
+    inode: int
+    size: int
+
+
+class _DecodedFiles(Generic[T]):
+    """Values of files that were decoded before, by path and file identity."""
+
+    def __init__(self) -> None:
+        self._values: dict[Path, tuple[_FileIdentity, T]] = {}
+
+    def read(self, path: Path, decode: Callable[[], T]) -> T:
+        """Return the file's value; decode it where the file is new or was replaced.
+
+        A decoding that fails is not remembered: the reason may be the file system.
+        """
+        identity = _identity(path)
+        cached = self._values.get(path)
+        if cached is not None and cached[0] == identity:
+            return cached[1]
+        value = decode()
+        if identity is not None:
+            self._values[path] = (identity, value)
+        return value
+
+
+class RecordCache:
+    """Cell files and records that were decoded before; a file that was replaced is read again."""
+
+    def __init__(self) -> None:
+        self.cells: _DecodedFiles[CellFile] = _DecodedFiles()
+        self.records: _DecodedFiles[Record | None] = _DecodedFiles()
+
+
+def _identity(path: Path) -> _FileIdentity | None:
+    """Return the identity of a file; None where there is none."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return _FileIdentity(status.st_mtime_ns, status.st_ino, status.st_size)
+
+
+def read_snapshots(
+    folders: Iterable[CellFolder], cache: RecordCache | None = None
+) -> list[FolderSnapshot]:
+    """Read the folders of cells; files that the cache holds are not decoded again."""
+    cache = RecordCache() if cache is None else cache
+    return [_read_snapshot(folder, cache) for folder in folders]
+
+
+def _read_snapshot(folder: CellFolder, cache: RecordCache) -> FolderSnapshot:
+    file, file_fault = _cell_file(folder, cache)
+    record, record_fault = None, ""
+    try:
+        record = cache.records.read(folder.record_json, folder.read_record)
+    except InvalidRecordError as fault:
+        record_fault = str(fault)
+    return FolderSnapshot(folder, file, file_fault, record, record_fault, _latest_attempt(folder))
+
+
+def _cell_file(folder: CellFolder, cache: RecordCache) -> tuple[CellFile | None, str]:
+    try:
+        file = cache.cells.read(folder.cell_json, folder.read)
+    except HpmlError as fault:
+        return None, str(fault)
+    if file.cell.slug != folder.slug:
+        return None, f"its cell.json is the cell {file.cell.slug}"
+    return file, ""
+
+
+def _latest_attempt(folder: CellFolder) -> AttemptSnapshot | None:
+    attempt = folder.latest_attempt()
+    if attempt is None:
+        return None
+    end = attempt.read_end()
+    return AttemptSnapshot(attempt, _modified(attempt.about), _modified(attempt.end), end)
+
+
+def _modified(path: Path) -> float | None:
+    """Return when a file was written last, in seconds since 1970; None where there is none."""
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return None

@@ -3,6 +3,8 @@
 import re
 from typing import NamedTuple
 
+from hpml_jobs.core.workload import RESNET18_PARAMETERS
+
 
 class Peak(NamedTuple):
     """TFLOP/s at most, dense (never the figure with sparsity), and where that is written.
@@ -53,7 +55,7 @@ PEAKS = {
 """By the words of a device's name that name its model, run together; where cards of one name
 differ, the fastest of them, so that no true number is refused."""
 
-FLOP_PER_SAMPLE = {11_173_962: 3.329e9, 11_181_642: 2.17e8}
+FLOP_PER_SAMPLE = {RESNET18_PARAMETERS: 3.329e9, 11_181_642: 2.17e8}
 """Forward and backward of one 32 x 32 image, 2 per multiply-add, by the model's parameters: the
 ResNet-18 with the CIFAR stem and torchvision's, both with 10 classes."""
 

@@ -1,6 +1,9 @@
 """What is trained: a `Workload`, and how many images and parameters it has."""
 
+from collections.abc import Mapping
 from math import inf
+from pathlib import Path
+from typing import NamedTuple
 
 from hpml_jobs.core.value import Value
 from hpml_jobs.errors import UsageError
@@ -42,9 +45,56 @@ class Workload(Value, frozen=True, kw_only=True):
         return tuple(text for text in (self.model, self.data, self.loss) if ":" in text)
 
 
-IMAGES_PER_EPOCH = {"cifar10": 50_000, "digits": 20_480}
-"""Training images of one epoch of the data sets whose size is fixed."""
+class Dataset(NamedTuple):
+    """What is known of a data set before it is opened.
 
+    `images` are those of one training epoch; None where they are counted (`on_disk`) or given as
+    `workload.images`. `downloaded` names the files below the data root that show that the download
+    is complete; without them nothing is downloaded. `caption` describes `{images}` of it, with
+    `{limited}` where a limit cuts it.
+    """
+
+    title: str
+    caption: str
+    images: int | None = None
+    on_disk: bool = False
+    downloaded: tuple[str, ...] = ()
+
+    def is_missing(self, root: Path) -> bool:
+        """Whether it has to be downloaded into `root` first (its contents are checked in a job)."""
+        return not all((root / file).is_file() for file in self.downloaded)
+
+
+CIFAR10_IMAGES = 50_000
+
+DATASETS: Mapping[str, Dataset] = {
+    "cifar10": Dataset(
+        title="CIFAR-10",
+        caption="cifar10, {images} images per epoch{limited}",
+        images=CIFAR10_IMAGES,
+        on_disk=True,
+        downloaded=tuple(
+            f"cifar-10-batches-py/{name}"
+            for name in (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch")
+        ),
+    ),
+    "digits": Dataset(
+        title="scikit-learn's digits",  # 1,797 of them, less the 297 held out for testing
+        caption="{images} presentations of 1,500 real digits images per epoch{limited}, "
+        "random shifts",
+        images=20_480,
+    ),
+    "folder": Dataset(
+        title="a folder of images",
+        caption="folder, {images} images per epoch{limited}",
+        on_disk=True,
+    ),
+    "synthetic": Dataset(title="synthetic images", caption="{images} made-up images per epoch"),
+}
+"""Every data set that the program brings, by `workload.data`; `pkg.mod:name` is the user's own."""
+
+RESNET18_PARAMETERS = 11_173_962
+"""Parameters of the lab's model: ResNet-18 with the CIFAR stem and 10 classes."""
 
 NO_TORCH_CODE = 3
 """Exit code of the worker's `prepare` where its Python has no torch or no torchvision."""

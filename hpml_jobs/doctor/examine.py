@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 from hpml_jobs.core.cluster import Launcher, Rule
 from hpml_jobs.core.findings import Finding, Level, ok, problem, warning
+from hpml_jobs.core.workload import DATASETS
 from hpml_jobs.doctor import controller, nodes
 from hpml_jobs.doctor import login_node as here
 from hpml_jobs.doctor import node_job as node
 from hpml_jobs.doctor import sbatch_check as request
 from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.plan import machine
-from hpml_jobs.plan.data import must_fetch
 from hpml_jobs.plan.plan import Plan, make_plan
 from hpml_jobs.plan.settings import Settings
 from hpml_jobs.plan.sweep import Sweep, expand
@@ -126,8 +126,10 @@ def _data(plan: Plan) -> Finding:
     workload = file.cell.workload
     needed = {(one.cell.workload, one.file.data_root): None for one in plan.cells}
     for each, root in needed:
-        if must_fetch(each, Path(root)):
+        dataset = DATASETS.get(each.data)
+        if dataset is not None and dataset.is_missing(Path(root)):
             remedy = f"hpml-jobs fetch workload={each.name} (submission does it too)"
-            return warning("data", f"CIFAR-10 is not in {root}", remedy)
-    where = f" in {file.data_root}" if workload.data in ("cifar10", "folder") else ""
+            return warning("data", f"{dataset.title} is not in {root}", remedy)
+    dataset = DATASETS.get(workload.data)
+    where = f" in {file.data_root}" if dataset is not None and dataset.on_disk else ""
     return ok("data", f"workload={workload.name}: {workload.images:,} training images{where}")

@@ -10,22 +10,16 @@ from hpml_jobs.core.measurements import Imported
 from hpml_jobs.core.record import Attempt, Facts, Model, Record
 from hpml_jobs.core.text import counted
 from hpml_jobs.core.value import Value
-from hpml_jobs.core.workload import Workload
+from hpml_jobs.core.workload import CIFAR10_IMAGES, RESNET18_PARAMETERS, Workload
 from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.importer.columns import COLUMNS, REQUIRED, Fields, RowError, read_fields
 from hpml_jobs.importer.csv_rows import Fault, Row, read_rows
 from hpml_jobs.slurm.states import Outcome
 
-IMAGES = 50_000
-"""Training images per epoch unless given: CIFAR-10's."""
-
-LAB_PARAMETERS = 11_173_962
-"""Parameters unless a model is named: the lab's ResNet-18 with the CIFAR stem."""
-
 PARAMETERS = {
-    "resnet18": LAB_PARAMETERS,
-    "resnet18cifar": LAB_PARAMETERS,
-    "resnet18cifar10": LAB_PARAMETERS,
+    "resnet18": RESNET18_PARAMETERS,
+    "resnet18cifar": RESNET18_PARAMETERS,
+    "resnet18cifar10": RESNET18_PARAMETERS,
     "resnet18torchvision": 11_181_642,
     "vgg11cifar10": 9_231_114,
 }
@@ -140,7 +134,7 @@ def _cell(fields: Fields, rules: Rules) -> Cell:
         strategy=_strategy(fields.strategy or "", gpus),
         workload=_workload(
             fields.model or "",
-            fields.images or rules.images or IMAGES,
+            fields.images or rules.images or CIFAR10_IMAGES,
             fields.parameters or rules.parameters,
         ),
         protocol=Protocol.IMPORTED,
@@ -165,7 +159,7 @@ def _workload(model: str, images: int, parameters: int | None) -> Workload:
 
 def _assumed_parameters(model: str) -> int | None:
     letters = re.sub(r"[^a-z0-9]", "", model.lower())
-    return PARAMETERS.get(letters) if model else LAB_PARAMETERS
+    return PARAMETERS.get(letters) if model else RESNET18_PARAMETERS
 
 
 def _strategy(text: str, gpus: int) -> Strategy:

@@ -10,11 +10,10 @@ from pathlib import Path
 import msgspec
 
 from hpml_jobs.core.cluster import Cluster
-from hpml_jobs.core.workload import IMAGES_PER_EPOCH, NO_TORCH_CODE, Counts, Workload
+from hpml_jobs.core.workload import DATASETS, NO_TORCH_CODE, Counts, Workload
 from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.plan.settings import Settings
 
-_CIFAR10_FILES = [f"data_batch_{number}" for number in range(1, 6)] + ["test_batch"]
 _IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 PREPARE_TIMEOUT_S = 3600
 
@@ -34,25 +33,22 @@ def settle_workload(
     Raises:
         HpmlError: the data is not there; the message names the command to type.
     """
+    dataset = DATASETS.get(workload.data)
     if workload.own_code:
-        found = prepare(workload, root, cluster)
-        images: int | None = found.images
-        workload = msgspec.structs.replace(workload, parameters=found.parameters)
-    elif workload.data == "folder":
-        images = count_folder(root)
-    elif workload.data == "synthetic":
-        images = workload.images
-    elif workload.data in IMAGES_PER_EPOCH:
-        images = IMAGES_PER_EPOCH[workload.data]
+        counts = prepare(workload, root, cluster)
+        images: int | None = counts.images
+        workload = msgspec.structs.replace(workload, parameters=counts.parameters)
+    elif dataset is not None:
+        images = dataset.images or (count_folder(root) if dataset.on_disk else workload.images)
     else:
-        names = ", ".join([*IMAGES_PER_EPOCH, "folder", "synthetic"])
+        names = ", ".join(DATASETS)
         raise UsageError(f"workload.data={workload.data}: choose one of {names}, or pkg.mod:name")
-    if must_fetch(workload, root):
+    if dataset is not None and dataset.is_missing(root):
         if fetch:
-            say(f"fetching CIFAR-10 into {root}, once (jobs never download)")
+            say(f"fetching {dataset.title} into {root}, once (jobs never download)")
             prepare(workload, root, cluster, download=True)
         else:
-            say(f"CIFAR-10 is not in {root}: it would be fetched before submission")
+            say(f"{dataset.title} is not in {root}: it would be fetched before submission")
     if images is None or images < 1:
         raise UsageError(f"workload.data={workload.data} has no training images; workload.images=?")
     limit = workload.limit if workload.limit and workload.limit < images else None
@@ -63,24 +59,14 @@ def fetch(settings: Settings, say: Callable[[str], None]) -> None:
     """`hpml-jobs fetch`: download what a workload needs, by a worker process."""
     workload = settings.workload
     root = data_root(settings.data.root, settings.cluster)
-    if workload.data != "cifar10":
+    dataset = DATASETS.get(workload.data)
+    if dataset is None or not dataset.downloaded:
         say(f"workload={workload.name} (data {workload.data}): nothing to fetch")
-    elif cifar10_there(root):
-        say(f"CIFAR-10 is in {root} already")
+    elif not dataset.is_missing(root):
+        say(f"{dataset.title} is in {root} already")
     else:
-        say(f"fetching CIFAR-10 into {root}")
+        say(f"fetching {dataset.title} into {root}")
         prepare(workload, root, settings.cluster, download=True)
-
-
-def must_fetch(workload: Workload, root: Path) -> bool:
-    """Whether the workload's data set has to be downloaded into `root` first."""
-    return workload.data == "cifar10" and not cifar10_there(root)
-
-
-def cifar10_there(root: Path) -> bool:
-    """Whether torchvision's unpacked CIFAR-10 is in `root` (it checks the contents in the job)."""
-    folder = root / "cifar-10-batches-py"
-    return all((folder / name).is_file() for name in _CIFAR10_FILES)
 
 
 def count_folder(root: Path) -> int:

@@ -7,12 +7,9 @@ from hpml_jobs.core.cell import Cell, Device, Protocol
 from hpml_jobs.core.conditions import CPU_MODEL, GPU_MODEL, NONE, TORCH
 from hpml_jobs.core.record import Model
 from hpml_jobs.core.strategies import BASELINE, BandwidthKind
-from hpml_jobs.core.workload import Workload
+from hpml_jobs.core.workload import DATASETS, Workload
 from hpml_jobs.report.merge.entries import Entry, Row, Timing, row_order
 from hpml_jobs.report.text.numbers import count, seconds
-
-DIGITS_IMAGES = 1_500
-"""Training images in scikit-learn's digits: 1,797, less the 297 held out for testing."""
 
 TIME = "Time: seconds of one epoch, data loading included, of the slowest rank."
 Q1 = (
@@ -165,14 +162,10 @@ def _data(workload: Workload) -> str:
         return workload.data
     images = count(workload.images)
     limited = ", limited" if workload.limit is not None else ""
-    if workload.data == "digits":
-        real = count(DIGITS_IMAGES)
-        return (
-            f"{images} presentations of {real} real digits images per epoch{limited}, random shifts"
-        )
-    if workload.data == "synthetic":
-        return f"{images} made-up images per epoch"
-    return f"{workload.data}, {images} images per epoch{limited}"
+    dataset = DATASETS.get(workload.data)
+    if dataset is None:
+        return f"{workload.data}, {images} images per epoch{limited}"
+    return dataset.caption.format(images=images, limited=limited)
 
 
 def runs(entries: Iterable[Entry]) -> str:

@@ -40,7 +40,7 @@ def open_data(workload: Workload, root: Path) -> Data:
     if ":" in workload.data:
         opener: Opener = _own
     elif workload.data in SOURCES:
-        opener = SOURCES[workload.data]
+        opener = SOURCES[workload.data].open
     else:
         names = ", ".join(SOURCES)
         raise HpmlError(
@@ -65,8 +65,12 @@ def fetch(workload: Workload, root: Path) -> None:
     Raises:
         HpmlError: the download failed.
     """
-    if workload.data != "cifar10":
-        return
+    source = SOURCES.get(workload.data)
+    if source is not None and source.fetch is not None:
+        source.fetch(root)
+
+
+def _fetch_cifar10(root: Path) -> None:
     from torchvision.datasets import CIFAR10  # noqa: PLC0415 -- a second to import
 
     sys.stderr.write(f"fetching CIFAR-10 from {CIFAR10.url} into {root}\n")
@@ -167,11 +171,18 @@ def _synthetic(workload: Workload, _root: Path) -> tuple[Images, Images]:
     )
 
 
-SOURCES: dict[str, Opener] = {
-    "cifar10": _cifar10,
-    "folder": _folder,
-    "digits": _digits,
-    "synthetic": _synthetic,
+class Source(NamedTuple):
+    """How a data set of core.workload.DATASETS is opened, and downloaded where it has to be."""
+
+    open: Opener
+    fetch: Callable[[Path], None] | None = None
+
+
+SOURCES = {
+    "cifar10": Source(_cifar10, _fetch_cifar10),
+    "folder": Source(_folder),
+    "digits": Source(_digits),
+    "synthetic": Source(_synthetic),
 }
 
 

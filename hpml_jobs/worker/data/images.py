@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import interpolate, pad
 from torch.utils.data import Dataset
 
-from hpml_jobs.core.workload import IMAGES_PER_EPOCH
+from hpml_jobs.core.workload import DATASETS
 from hpml_jobs.errors import HpmlError
 
 MEAN = (0.4914, 0.4822, 0.4465)
@@ -19,7 +19,7 @@ STD = (0.2023, 0.1994, 0.2010)
 """Of CIFAR-10's training images, by channel."""
 
 DIGITS_HELD_OUT = 297
-DIGITS_PRESENTATIONS = IMAGES_PER_EPOCH["digits"]
+DIGITS_PRESENTATIONS = DATASETS["digits"].images or 0
 """An epoch of digits: 10 iterations at batch 512 on 4 processes."""
 
 DIGITS_MEAN, DIGITS_STD = 0.2936, 0.3215

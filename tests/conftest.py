@@ -1,4 +1,4 @@
-"""Fixtures for all tests: the test SLURM, and the program as a person calls it."""
+"""Fixtures of all tests: the test SLURM, and the program as a user runs it."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ from tests.rig.plugin import rig  # noqa: F401  (a fixture)
 
 
 class Program:
-    """`hpml-jobs` typed in a folder, in an environment of its own."""
+    """`hpml-jobs` in a folder, with an environment of its own."""
 
     def __init__(
         self, folder: Path, environment: Mapping[str, str], python: Path | str = sys.executable
@@ -37,7 +37,7 @@ class Program:
         )
 
     def ok(self, *words: str, timeout_s: float = 300) -> str:
-        """The command's standard output; it must succeed."""
+        """Run a command that must succeed; return its standard output."""
         done = self(*words, timeout_s=timeout_s)
         assert done.returncode == 0, f"{words}\n{done.stdout}\n{done.stderr}"
         return done.stdout

@@ -1,4 +1,4 @@
-"""A person's own model that waits, in its first iteration, until the test lets it go on."""
+"""User models that block in their first iteration until the test releases them."""
 
 import os
 import sys
@@ -8,41 +8,41 @@ from pathlib import Path
 from torch import Tensor, nn
 from user_code import build, dataset
 
-__all__ = ["Held", "Picky", "RaisesFirst", "build", "dataset"]
+__all__ = ["Blocking", "FailsUnlessBatch16", "RaisingRank1", "build", "dataset"]
 
 
-class Held(nn.Module):
-    """Every rank lays `held-ATTEMPT-RANK` into its cell's folder and waits until it is gone."""
+class Blocking(nn.Module):
+    """Every rank writes `blocked-ATTEMPT-RANK` into its cell's folder and waits for its removal."""
 
     def __init__(self) -> None:
         super().__init__()
         self.body = build()
-        self.asked = False
+        self.has_blocked = False
 
     def forward(self, images: Tensor) -> Tensor:
-        if not self.asked:
-            self.asked = True
-            self.ask()
+        if not self.has_blocked:
+            self.has_blocked = True
+            self.block()
         return self.body(images)
 
-    def ask(self) -> None:
-        folder, attempt = sys.argv[1:3]  # the worker's own words
-        mark = Path(folder, f"held-{attempt}-{os.environ.get('RANK', '0')}")
+    def block(self) -> None:
+        folder, attempt = sys.argv[1:3]  # the worker's arguments
+        mark = Path(folder, f"blocked-{attempt}-{os.environ.get('RANK', '0')}")
         mark.touch()
         while mark.exists():
             time.sleep(0.1)
 
 
-class RaisesFirst(Held):
-    """Rank 1 raises; the others meet the broken exchange a moment later."""
+class RaisingRank1(Blocking):
+    """Rank 1 raises; the other ranks then fail in the gradient exchange."""
 
-    def ask(self) -> None:
+    def block(self) -> None:
         if os.environ.get("RANK") == "1":
             raise ValueError("this model cannot count")
 
 
-class Picky(nn.Module):
-    """Works with 16 images, and with no other number."""
+class FailsUnlessBatch16(nn.Module):
+    """Fails in training with any batch but 16."""
 
     def __init__(self) -> None:
         super().__init__()

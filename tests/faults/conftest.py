@@ -1,4 +1,4 @@
-"""What the faults share: desks with the cells' own code, a cluster to break, the ledger."""
+"""Fixtures of fault tests: studies on a test SLURM, and the results of all faults."""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Program
-from tests.faults.fault_results import Ledger
-from tests.faults.fault_study import Case
+from tests.faults.fault_results import FaultResults
+from tests.faults.fault_study import FaultStudy
 from tests.journeys.conftest import HERE
-from tests.rig import Rig, missing
+from tests.rig import Rig, missing_requirement
 
 # User code: it imports user_code.py, which lies beside it only in the test's folder.
 collect_ignore = ["blocking_models.py"]
@@ -18,38 +18,40 @@ collect_ignore = ["blocking_models.py"]
 CODE = (HERE / "user_code.py", Path(__file__).with_name("blocking_models.py"))
 
 
-def desk_for(rig: Rig, folder: Path) -> Program:
-    """The program on a login node of a test SLURM."""
+def login_program(rig: Rig, folder: Path) -> Program:
+    """Return the program on the login node of a test SLURM, beside the user code of its cells."""
     for file in CODE:
         shutil.copy(file, folder)
     return Program(folder, rig.env)
 
 
 @pytest.fixture(scope="session")
-def desk(rig: Rig, tmp_path_factory: pytest.TempPathFactory) -> Program:
-    return desk_for(rig, tmp_path_factory.mktemp("faults"))
+def login(rig: Rig, tmp_path_factory: pytest.TempPathFactory) -> Program:
+    return login_program(rig, tmp_path_factory.mktemp("faults"))
 
 
 @pytest.fixture(scope="session")
-def make(desk: Program, rig: Rig) -> Callable[..., Case]:
-    """A study on the session's SLURM: make(name, *words, model=…)."""
-    return lambda name, *words, **options: Case(desk, rig, name, *words, **options)
+def make_study(login: Program, rig: Rig) -> Callable[..., FaultStudy]:
+    """Return make_study(name, *words, model=…), which makes a study on the session's SLURM."""
+    return lambda name, *words, **options: FaultStudy(login, rig, name, *words, **options)
 
 
 @pytest.fixture(scope="module")
-def breakable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Case]]:
-    """A study on a SLURM of the module's own, whose daemons may be ended: breakable(name, …)."""
-    if reason := missing():
+def breakable_study(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Callable[..., FaultStudy]]:
+    """Like make_study, on a SLURM of this module only: its daemons may be stopped."""
+    if reason := missing_requirement():
         pytest.skip(reason)
     with Rig() as rig:
-        desk = desk_for(rig, tmp_path_factory.mktemp("breakable"))
-        yield lambda name, *words, **options: Case(desk, rig, name, *words, **options)
+        login = login_program(rig, tmp_path_factory.mktemp("breakable"))
+        yield lambda name, *words, **options: FaultStudy(login, rig, name, *words, **options)
 
 
 @pytest.fixture(scope="session")
-def ledger(request: pytest.FixtureRequest) -> Iterator[Ledger]:
-    """Where every test of a fault tells what it cost; a page where all faults were asked for."""
-    made = Ledger()
-    yield made
+def record_fault(request: pytest.FixtureRequest) -> Iterator[FaultResults]:
+    """Collect what every fault cost; write the page if all faults were selected."""
+    results = FaultResults()
+    yield results
     if "fault" in (request.config.getoption("-m") or ""):
-        made.write(failed=request.session.testsfailed)
+        results.write(failed=request.session.testsfailed)

@@ -1,4 +1,4 @@
-"""What a fault cost, counted: cells lost, numbers invented, processes left; and the page of it."""
+"""Count what a fault cost (lost cells, invented numbers, leftover processes); write the page."""
 
 import contextlib
 import csv
@@ -10,7 +10,7 @@ from hpml_jobs import __version__
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.validation import InvalidRecordError
 from hpml_jobs.study.cell_folder import CellFolder
-from tests.faults.fault_study import Case, wait_until
+from tests.faults.fault_study import FaultStudy, wait_until
 
 PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
 _HEAD = """# Injected faults and their effects
@@ -30,7 +30,7 @@ most important of these faults.
 """
 
 
-class Row(NamedTuple):
+class FaultResult(NamedTuple):
     """One line of the page."""
 
     fault: str
@@ -45,25 +45,27 @@ class Row(NamedTuple):
         return f"| {' | '.join(text.replace('|', '/') for text in texts)} |"
 
 
-class Ledger:
-    """The rows of one run of the suite."""
+class FaultResults:
+    """The results of all faults of one test run."""
 
     def __init__(self) -> None:
-        self.rows: list[Row] = []
+        self.rows: list[FaultResult] = []
 
-    def __call__(self, fault: str, case: Case, expected: str, also: str = "") -> None:
-        """Count what a fault has cost a study that is over, and demand that it cost nothing.
+    def __call__(self, fault: str, case: FaultStudy, expected: str, also: str = "") -> None:
+        """Count what a fault cost a finished study, and assert that it cost nothing.
 
-        `expected` are the outcomes, e.g. "1 ok, 1 cancelled"; `also` is what the test asserted
-        besides, for the page.
+        `expected` are the outcomes, e.g. "1 ok, 1 cancelled"; `also` names what else the test
+        asserted, for the page.
         """
-        states, asked = case.states(), case.asked()
+        states, actions = case.states(), case.planned_actions()
         case.collect()
-        lost = [slug for slug, why in asked.items() if _lost(states.get(slug), why)]
-        invented = [cell.slug for cell in case.study.cells() if _invented(cell)]
-        invented += _made_up_in_report(case)
-        with contextlib.suppress(AssertionError):  # what is left is counted
-            wait_until(lambda: not case.alive(), "no process is left", timeout_s=30)
+        lost = [slug for slug, why in actions.items() if _lost_cells(states.get(slug), why)]
+        invented = [cell.slug for cell in case.study.cells() if _has_invented_number(cell)]
+        invented += _invented_in_report(case)
+        with contextlib.suppress(AssertionError):  # the processes that are left are counted below
+            wait_until(
+                lambda: not case.alive_processes(), "no process of the study is left", timeout_s=30
+            )
         outcomes = Counter(state["outcome"] for state in states.values())
         seen = ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items()))
         reasons = dict.fromkeys(
@@ -71,15 +73,17 @@ class Ledger:
             for state in states.values()
             if state["reason"] and state["outcome"] != "ok"
         )
-        said = f"{seen}: {'; '.join(reasons)}" if reasons else seen
-        told = f"{expected}; {also}" if also else expected
-        row = Row(fault, told, said, len(lost), len(invented), len(case.alive()))
+        seen_text = f"{seen}: {'; '.join(reasons)}" if reasons else seen
+        expected_text = f"{expected}; {also}" if also else expected
+        row = FaultResult(
+            fault, expected_text, seen_text, len(lost), len(invented), len(case.alive_processes())
+        )
         self.rows.append(row)
         assert sorted(seen.split(", ")) == sorted(expected.split(", ")), row
         assert (lost, invented, row.left) == ([], [], 0), row
 
     def write(self, failed: int) -> None:
-        """Make the page anew; `failed` tests are told of, since their faults may be missing."""
+        """Write the page; it mentions `failed` tests, because their faults may be missing."""
         lines = sorted(map(str, self.rows))
         lost, invented, left = (sum(row[place] for row in self.rows) for place in (3, 4, 5))
         total = (
@@ -87,23 +91,23 @@ class Ledger:
             f"invented, {left} processes left."
         )
         if failed:
-            total += f" {failed} tests of this run failed; what they would tell may be missing."
+            total += f" {failed} tests of this run failed; their faults may be missing."
         PAGE.write_text(_HEAD + "\n".join(lines) + f"\n\n{total}\n")
 
 
-def _lost(state: dict | None, why: str) -> str:
-    """Why a cell that was asked for is lost, if it is."""
+def _lost_cells(state: dict | None, why: str) -> str:
+    """Return why a requested cell is lost, or an empty text."""
     if state is None:
-        return "status does not tell of it"
+        return "it is not in status"
     if state["recorded"]:
         return ""
     if state["outcome"] in ("ok", "pending", "running") or not state["reason"]:
         return f"{state['outcome']} without a record, {state['reason'] or 'no reason'}"
-    return "the same command leaves it out" if why.startswith("left out") else ""
+    return "the same command does not submit it again" if why.startswith("left out") else ""
 
 
-def _invented(cell: CellFolder) -> bool:
-    """Whether a record that is believed is not the one its attempt left."""
+def _has_invented_number(cell: CellFolder) -> bool:
+    """Return whether a published record differs from the one that its attempt left."""
     record = _record(cell)
     if record is None:
         return False
@@ -121,14 +125,14 @@ def _record(cell: CellFolder) -> Record | None:
         return None
 
 
-def _made_up_in_report(case: Case) -> list[str]:
-    """Cells whose time in the report is not their record's."""
+def _invented_in_report(case: FaultStudy) -> list[str]:
+    """Return the cells whose time in the report differs from their record."""
     with (case.study.report / "cells.csv").open() as file:
         rows = list(csv.DictReader(file))
-    found = []
+    invented = []
     for row in rows:
         record = _record(case.study.cell(row["slug"]))
         epoch_s = record.epoch_s if record and record.ranks else None
         if row.get("epoch_s") and (epoch_s is None or float(row["epoch_s"]) != epoch_s):
-            found.append(row["slug"])
-    return found
+            invented.append(row["slug"])
+    return invented

@@ -1,4 +1,4 @@
-"""A study that a fault is to hit: sent, looked at, held, and let go on."""
+"""A study to inject a fault into: submit it, block its ranks, release them, read its states."""
 
 import json
 import subprocess
@@ -12,7 +12,12 @@ from tests.conftest import Program
 from tests.journeys.conftest import HERE
 from tests.rig import Rig, processes
 
-OWN = ("workload=custom", "workload.data=held:dataset", "protocol=lab", "cluster.isolate=off")
+DEFAULTS = (
+    "workload=custom",
+    "workload.data=blocking_models:dataset",
+    "protocol=lab",
+    "cluster.isolate=off",
+)
 PATIENCE_S = 240
 
 
@@ -23,56 +28,56 @@ def wait_until(true: Callable[[], object], what: str, timeout_s: float = PATIENC
         time.sleep(0.3)
 
 
-def stand_in(folder: Path, lines: str) -> None:
-    """A shell script named sbatch, for the head of PATH, that does more than sbatch."""
+def write_fake_sbatch(folder: Path, lines: str) -> None:
+    """Write a script named sbatch into a new folder, which a test puts first on PATH."""
     folder.mkdir()
     script = folder / "sbatch"
     script.write_text(f"#!/bin/sh\n{lines}\n")
     script.chmod(0o755)
 
 
-class Case:
-    """One study on a test SLURM. Cells with `model="Held"` wait in their first iteration."""
+class FaultStudy:
+    """One study on a test SLURM. Ranks with `model="Blocking"` wait in their first iteration."""
 
     def __init__(
-        self, desk: Program, rig: Rig, name: str, *words: str, model: str = "build"
+        self, login: Program, rig: Rig, name: str, *words: str, model: str = "build"
     ) -> None:
-        self.desk, self.rig, self.name = desk, rig, name
+        self.login, self.rig, self.name = login, rig, name
         model_word = model if ":" in model else f"blocking_models:{model}"
         common = (f"study={name}", "cluster=rig", f"workload.model={model_word}")
         given = {word.partition("=")[0] for word in words}
-        own = [word for word in OWN if word.partition("=")[0] not in given]
-        self.words = [*words, *own, *common, "--config-dir", str(HERE / "conf")]
+        defaults = [word for word in DEFAULTS if word.partition("=")[0] not in given]
+        self.words = [*words, *defaults, *common, "--config-dir", str(HERE / "conf")]
         outputs = [word.partition("=")[2] for word in words if word.startswith("outputs=")]
-        self.outputs = Path(outputs[0] if outputs else desk.folder / "outputs")
+        self.outputs = Path(outputs[0] if outputs else login.folder / "outputs")
         self.study = Study(self.outputs / name)
 
-    def send(self) -> "Case":
-        """Send it as a person does; SLURM must take it."""
-        self.desk.ok(*self.words)
+    def submit(self) -> "FaultStudy":
+        """Submit the study; SLURM must accept it."""
+        self.login.ok(*self.words)
         return self
 
-    def begin(self, **environment: str) -> subprocess.Popen[str]:
-        """Begin to send it, and go on."""
-        command = [self.desk.python, "-m", "hpml_jobs", *self.words]
+    def start_submit(self, **environment: str) -> subprocess.Popen[str]:
+        """Start the submission and return without waiting."""
+        command = [self.login.python, "-m", "hpml_jobs", *self.words]
         return subprocess.Popen(
             command,
-            cwd=self.desk.folder,
-            env=self.desk.environment | environment,
+            cwd=self.login.folder,
+            env=self.login.environment | environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
 
-    def asked(self) -> dict[str, str]:
-        """Every cell of the command, and what the same command would do about it now."""
-        answer = json.loads(self.desk.ok("plan", *self.words, "--json"))
-        return {row["cell"]: row["why"] for row in answer["cells"]}
+    def planned_actions(self) -> dict[str, str]:
+        """Return what the same command would do now, by cell."""
+        plan = json.loads(self.login.ok("plan", *self.words, "--json"))
+        return {row["cell"]: row["why"] for row in plan["cells"]}
 
     def states(self) -> dict[str, dict[str, Any]]:
-        """`status --json` by cell."""
+        """Return the cells of `status --json` by slug."""
         where = ("--outputs", str(self.outputs))
-        answer = json.loads(self.desk.ok("status", self.name, *where, "--json"))
+        answer = json.loads(self.login.ok("status", self.name, *where, "--json"))
         return {cell["slug"]: cell for cell in answer["cells"]}
 
     @property
@@ -86,45 +91,47 @@ class Case:
         """The job of a study of one cell."""
         return str(self.state["job"])
 
-    def held(self) -> list[Path]:
-        """The marks of ranks that wait."""
-        return sorted(self.study.cells_folder.glob("*/held-*"))
+    def blocked_ranks(self) -> list[Path]:
+        """Return the marker files of the ranks that wait."""
+        return sorted(self.study.cells_folder.glob("*/blocked-*"))
 
-    def wait_held(self, ranks: int) -> None:
-        wait_until(lambda: len(self.held()) >= ranks, f"{ranks} ranks of {self.name} wait")
+    def wait_until_blocked(self, ranks: int) -> None:
+        wait_until(lambda: len(self.blocked_ranks()) >= ranks, f"{ranks} ranks of {self.name} wait")
 
-    def let_go(self) -> None:
-        """Let every rank that waits go on."""
-        for mark in self.held():
+    def release(self) -> None:
+        """Let every waiting rank continue."""
+        for mark in self.blocked_ranks():
             mark.unlink()
 
-    def finish(self) -> dict[str, dict[str, Any]]:
-        """Wait until nothing is under way; ranks that wait go on. The states by cell."""
+    def wait_until_finished(self) -> dict[str, dict[str, Any]]:
+        """Release all ranks and wait until no cell is pending or running; return the states."""
 
         def over() -> bool:
-            self.let_go()
+            self.release()
             return not any(s["outcome"] in ("pending", "running") for s in self.states().values())
 
         wait_until(over, f"{self.name} ends")
         return self.states()
 
     def collect(self) -> None:
-        self.desk.ok("collect", self.name, "--outputs", str(self.outputs))
+        self.login.ok("collect", self.name, "--outputs", str(self.outputs))
 
-    def alive(self) -> list[int]:
-        """Processes that work for this study: workers, torchrun, the job's wrapper, srun."""
+    def alive_processes(self) -> list[int]:
+        """Return the pids of this study's workers, torchrun, job wrappers and srun."""
         return self.rig.alive_processes_of(f"{self.study.root}/")
 
-    def torchrun(self) -> int:
-        """The pid of the one torchrun that works for this study."""
-        told = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in self.alive()}
-        (found,) = [pid for pid, words in told.items() if b"torch.distributed.run" in words]
-        return found
+    def torchrun_pid(self) -> int:
+        """Return the pid of the study's only torchrun."""
+        commands = {
+            pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in self.alive_processes()
+        }
+        (torchrun,) = [pid for pid, line in commands.items() if b"torch.distributed.run" in line]
+        return torchrun
 
-    def wrapper(self) -> int:
-        """The pid of the job's wrapper, torchrun's parent."""
-        return processes.parent_of(self.torchrun()) or 0
+    def wrapper_pid(self) -> int:
+        """Return the pid of the job's wrapper, the parent of torchrun."""
+        return processes.parent_of(self.torchrun_pid()) or 0
 
-    def step(self) -> int:
-        """The pid of the slurmstepd under which the wrapper runs."""
-        return processes.parent_of(self.wrapper()) or 0
+    def step_daemon_pid(self) -> int:
+        """Return the pid of the slurmstepd that runs the wrapper."""
+        return processes.parent_of(self.wrapper_pid()) or 0

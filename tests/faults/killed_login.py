@@ -1,4 +1,4 @@
-"""hpml-jobs on a login node that dies after sbatch has answered, before the manifest says so."""
+"""Run hpml-jobs and kill it after sbatch has answered, before the job is in the manifest."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ _append = Study.append
 
 
 def append(self: Study, line: ManifestLine) -> None:
-    """The manifest's line, unless it is the one with the job."""
+    """Append a manifest line; die instead if it has the job id."""
     if line.happening is ManifestEvent.SENT:
         os.kill(os.getpid(), signal.SIGKILL)
     _append(self, line)

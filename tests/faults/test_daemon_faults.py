@@ -1,4 +1,4 @@
-"""Faults of the cluster: nodes drained or gone, SLURM's daemons and their database away."""
+"""Faults of the cluster: drained or lost nodes, SLURM daemons or their database down."""
 
 import os
 import shutil
@@ -8,47 +8,49 @@ import time
 import pytest
 
 from tests.conftest import Program
-from tests.faults.conftest import desk_for
-from tests.faults.fault_study import Case, stand_in, wait_until
-from tests.rig import Accounting, Rig, missing
+from tests.faults.conftest import login_program
+from tests.faults.fault_study import FaultStudy, wait_until, write_fake_sbatch
+from tests.rig import Accounting, Rig, missing_requirement
 
 pytestmark = [pytest.mark.journey, pytest.mark.fault, pytest.mark.long]
 
 ONE = ("gpus=1", "batch=16")
 
 
-def test_submit_controller_restart_loses_no_cell(breakable, ledger) -> None:
-    case: Case = breakable("sending", "-m", "gpus=1,2", "batch=16")
-    rig, folder = case.rig, case.desk.folder / "slow"
+def test_submit_controller_restart_loses_no_cell(breakable_study, record_fault) -> None:
+    case: FaultStudy = breakable_study("sending", "-m", "gpus=1,2", "batch=16")
+    rig, folder = case.rig, case.login.folder / "slow"
     real = shutil.which("sbatch", path=rig.env["PATH"])
     wait = f"touch {folder}/asked; until [ -e {folder}/away ]; do sleep 0.1; done"
-    stand_in(folder, f'[ -e {folder}/once ] && {{ {wait}; }}; touch {folder}/once\n{real} "$@"')
-    sending = case.begin(PATH=f"{folder}:{rig.env['PATH']}")
-    wait_until((folder / "asked").exists, "one array is out, the next is on its way")
+    write_fake_sbatch(
+        folder, f'[ -e {folder}/once ] && {{ {wait}; }}; touch {folder}/once\n{real} "$@"'
+    )
+    sending = case.start_submit(PATH=f"{folder}:{rig.env['PATH']}")
+    wait_until((folder / "asked").exists, "one array is submitted, the next is being submitted")
     rig.stop_daemon("slurmctld")
     (folder / "away").touch()
-    time.sleep(2)  # sbatch asks, and nobody answers
+    time.sleep(2)  # sbatch gets no answer
     rig.start_daemon("slurmctld")
     _, complaint = sending.communicate(timeout=120)
-    assert sending.returncode in (0, 1), complaint  # SLURM's own patience decides
-    case.finish()
-    case.send().finish()  # the same command sends what is not there
-    ledger(
+    assert sending.returncode in (0, 1), complaint  # depends on SLURM's own time-outs
+    case.wait_until_finished()
+    case.submit().wait_until_finished()  # the same command submits the rest
+    record_fault(
         "slurmctld restarted during submission", case, "2 ok", "the same command submits the rest"
     )
 
 
-def test_run_controller_outage_loses_no_cell(breakable, ledger) -> None:
-    case: Case = breakable("running", *ONE, model="Held").send()
+def test_run_controller_outage_loses_no_cell(breakable_study, record_fault) -> None:
+    case: FaultStudy = breakable_study("running", *ONE, model="Blocking").submit()
     rig = case.rig
-    case.wait_held(1)
+    case.wait_until_blocked(1)
     assert case.state["outcome"] == "running"
     rig.stop_daemon("slurmctld")
-    away = case.state
-    assert away["outcome"] == "unknown"
-    assert away["reason"]
+    stopped = case.state
+    assert stopped["outcome"] == "unknown"
+    assert stopped["reason"]
     rig.start_daemon("slurmctld")
-    wait_until(lambda: case.state["outcome"] == "running", "it is told of again")
+    wait_until(lambda: case.state["outcome"] == "running", "it is running again")
     os.kill(rig.pids["slurmctld"], signal.SIGSTOP)
     try:
         silent = case.state
@@ -56,45 +58,45 @@ def test_run_controller_outage_loses_no_cell(breakable, ledger) -> None:
         os.kill(rig.pids["slurmctld"], signal.SIGCONT)
     assert silent["outcome"] == "unknown"
     assert silent["reason"]
-    case.finish()
-    ledger(
+    case.wait_until_finished()
+    record_fault(
         "slurmctld silent, then restarted, during the run", case, "1 ok", "unknown until it answers"
     )
 
 
-def test_drained_nodes_finish_running_cells_and_start_none(breakable, ledger) -> None:
+def test_drained_nodes_finish_running_cells_and_start_none(breakable_study, record_fault) -> None:
     words = ("-m", "gpus=4", "batch=4,8", "cluster.array_parallelism=1")
-    case: Case = breakable("drained", *words, model="Held").send()
-    case.wait_held(4)
+    case: FaultStudy = breakable_study("drained", *words, model="Blocking").submit()
+    case.wait_until_blocked(4)
     nodes = ("gr001", "gr002")
     case.rig.drain(*nodes)
-    case.let_go()
-    wait_until(lambda: _outcomes(case) == ["ok", "pending"], "one has ended, one waits")
+    case.release()
+    wait_until(lambda: _outcomes(case) == ["ok", "pending"], "one is finished, one is pending")
     (waiting,) = [s for s in case.states().values() if s["outcome"] == "pending"]
     assert waiting["reason"]
     case.rig.resume(*nodes)
-    case.finish()
-    ledger("node drained", case, "2 ok", "running cells finish, others stay pending")
+    case.wait_until_finished()
+    record_fault("node drained", case, "2 ok", "running cells finish, others stay pending")
 
 
-def _outcomes(case: Case) -> list[str]:
+def _outcomes(case: FaultStudy) -> list[str]:
     return sorted(state["outcome"] for state in case.states().values())
 
 
-def test_killed_slurmd_requeues_cell_on_another_node(breakable, ledger) -> None:
-    case: Case = breakable("slurmd", *ONE, model="Held").send()
-    case.wait_held(1)
+def test_killed_slurmd_requeues_cell_on_another_node(breakable_study, record_fault) -> None:
+    case: FaultStudy = breakable_study("slurmd", *ONE, model="Blocking").submit()
+    case.wait_until_blocked(1)
     node = case.state["node"]
     case.rig.kill_daemon(node)
-    again = "*/held-*.r1-*"  # the first attempt lives on: only its slurmd is gone
-    wait_until(lambda: list(case.study.cells_folder.glob(again)), "it has begun on another node")
-    (slug,) = case.finish()
+    again = "*/blocked-*.r1-*"  # the first attempt still runs: only its slurmd was killed
+    wait_until(lambda: list(case.study.cells_folder.glob(again)), "it has started on another node")
+    (slug,) = case.wait_until_finished()
     record = case.study.cell(slug).read_record()
     assert record is not None
     assert record.attempt.restart == 1
     assert record.attempt.hosts != (node,)
     case.rig.start_daemon(node)
-    ledger(
+    record_fault(
         "slurmd killed",
         case,
         "1 ok",
@@ -102,19 +104,19 @@ def test_killed_slurmd_requeues_cell_on_another_node(breakable, ledger) -> None:
     )
 
 
-def test_lost_node_cell_is_resubmitted_by_followup_job(breakable, ledger) -> None:
+def test_lost_node_cell_is_resubmitted_by_followup_job(breakable_study, record_fault) -> None:
     """A cell whose node never returns is resubmitted by the follow-up job."""
     words = (*ONE, "cluster.requeue=false", "retries=1")
-    case: Case = breakable("retried", *words, model="Held").send()
-    case.wait_held(1)
+    case: FaultStudy = breakable_study("retried", *words, model="Blocking").submit()
+    case.wait_until_blocked(1)
     first, node = case.job, case.state["node"]
     case.rig.kill_daemon(node)
 
-    def sent_again() -> bool:
-        return any(not mark.name.startswith(f"held-{first}.") for mark in case.held())
+    def is_resubmitted() -> bool:
+        return any(not mark.name.startswith(f"blocked-{first}.") for mark in case.blocked_ranks())
 
-    wait_until(sent_again, "the closing job has sent it again")
-    (slug,) = case.finish()
+    wait_until(is_resubmitted, "the follow-up job has resubmitted it")
+    (slug,) = case.wait_until_finished()
     record = case.study.cell(slug).read_record()
     assert record is not None
     assert record.attempt.job != first
@@ -123,7 +125,7 @@ def test_lost_node_cell_is_resubmitted_by_followup_job(breakable, ledger) -> Non
     assert (dict(history.retries), history.excluded) == ({slug: 1}, (node,))
     wait_until((case.study.report / "tables.md").exists, "the report is written")
     case.rig.start_daemon(node)
-    ledger(
+    record_fault(
         "slurmd killed, no requeue, retries=1",
         case,
         "1 ok",
@@ -132,34 +134,46 @@ def test_lost_node_cell_is_resubmitted_by_followup_job(breakable, ledger) -> Non
 
 
 @pytest.mark.parametrize("daemon", ["slurmdbd", "mariadbd"])
-def test_states_while_slurmdbd_is_down_are_correct(breakable, ledger, daemon: str) -> None:
-    case: Case = breakable(daemon, "-m", "gpus=2", "batch=16,32", model="blocking_models:Picky")
+def test_states_while_slurmdbd_is_down_are_correct(
+    breakable_study, record_fault, daemon: str
+) -> None:
+    case: FaultStudy = breakable_study(
+        daemon, "-m", "gpus=2", "batch=16,32", model="blocking_models:FailsUnlessBatch16"
+    )
     case.rig.stop_daemon(daemon)
-    case.send()
-    states = case.finish()
-    told = {slug: (state["outcome"], state["reason"]) for slug, state in states.items()}
-    assert [told[slug][0] for slug in sorted(told)] == ["ok", "failed"], told
+    case.submit()
+    states = case.wait_until_finished()
+    outcomes = {slug: (state["outcome"], state["reason"]) for slug, state in states.items()}
+    assert [outcomes[slug][0] for slug in sorted(outcomes)] == ["ok", "failed"], outcomes
     case.rig.start_daemon(daemon)
     jobs = [state["job"] for state in states.values()]
     for job, ended in zip(jobs, ("COMPLETED", "FAILED"), strict=True):
         case.rig.wait_for_state(job, {ended})
-    ledger(f"{daemon} stopped", case, "1 failed, 1 ok", "reported correctly during the outage too")
+    record_fault(
+        f"{daemon} stopped", case, "1 failed, 1 ok", "reported correctly during the outage too"
+    )
 
 
 def test_states_without_accounting_are_correct(
-    tmp_path_factory: pytest.TempPathFactory, ledger
+    tmp_path_factory: pytest.TempPathFactory, record_fault
 ) -> None:
-    if reason := missing():
+    if reason := missing_requirement():
         pytest.skip(reason)
     with Rig(accounting=Accounting.NONE) as rig:
-        there: Program = desk_for(rig, tmp_path_factory.mktemp("bare"))
-        case = Case(
-            there, rig, "bare", "-m", "gpus=2", "batch=16,32", model="blocking_models:Picky"
-        ).send()
-        gone = Case(there, rig, "gone", *ONE, model="Held").send()
-        gone.wait_held(1)
+        login: Program = login_program(rig, tmp_path_factory.mktemp("bare"))
+        case = FaultStudy(
+            login,
+            rig,
+            "bare",
+            "-m",
+            "gpus=2",
+            "batch=16,32",
+            model="blocking_models:FailsUnlessBatch16",
+        ).submit()
+        gone = FaultStudy(login, rig, "gone", *ONE, model="Blocking").submit()
+        gone.wait_until_blocked(1)
         rig.run("scancel", gone.job).check_returncode()
-        gone.finish()
-        ledger("scancel on a cluster without accounting", gone, "1 cancelled")
-        case.finish()
-        ledger("a cluster without accounting", case, "1 failed, 1 ok")
+        gone.wait_until_finished()
+        record_fault("scancel on a cluster without accounting", gone, "1 cancelled")
+        case.wait_until_finished()
+        record_fault("a cluster without accounting", case, "1 failed, 1 ok")

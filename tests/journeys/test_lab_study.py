@@ -1,4 +1,4 @@
-"""The main job: nine ddp cells from the command line to the three tables, on the real SLURM."""
+"""The main journey: nine ddp cells from the command line to the three tables."""
 
 import itertools
 import json
@@ -16,69 +16,71 @@ CELLS = ("-m", "gpus=1,2,4", "batch=32,128,512", "protocol=lab", *SMALL)
 
 
 @pytest.fixture(scope="module")
-def lab(send):
-    sent = send("lab", *CELLS)
+def lab_study(submit):
+    sent = submit("lab", *CELLS)
     assert len(sent.jobs) == 9
-    sent.wait(timeout_s=900)
+    sent.wait_until_finished(timeout_s=900)
     return sent
 
 
 @pytest.fixture(scope="module")
-def full(send):
-    """Every instrument, on one pair of cells."""
-    sent = send("full", "-m", "gpus=1,2", "batch=128", *SMALL)
-    unfinished = {s["slug"]: s["reason"] for s in sent.wait(400).values() if not s["recorded"]}
+def full_protocol_study(submit):
+    """A study with protocol=full: every instrument, on a pair of cells."""
+    sent = submit("full", "-m", "gpus=1,2", "batch=128", *SMALL)
+    unfinished = {
+        s["slug"]: s["reason"] for s in sent.wait_until_finished(400).values() if not s["recorded"]
+    }
     assert unfinished == {}
     return sent
 
 
-def test_lab_grid_writes_nine_records(lab) -> None:
-    states = lab.states()
+def test_lab_grid_writes_nine_records(lab_study) -> None:
+    states = lab_study.states()
     assert {slug: s["reason"] for slug, s in states.items() if s["outcome"] != "ok"} == {}
     assert len(states) == 9
-    records = lab.records()
+    records = lab_study.records()
     assert len(records) == 9
     for record in records.values():
         assert record.facts is not None
         assert record.facts.slurm["SLURM_JOB_ID"]
-        assert record.attempt.job == lab.jobs[record.slug]
+        assert record.attempt.job == lab_study.jobs[record.slug]
         assert {rank.threads for rank in record.ranks} == {1}
         assert record.attempt.hosts[0].startswith("g")
 
 
-def test_lab_requests_match_sacct_allocation(lab, rig: Rig) -> None:
-    for slug, record in lab.records().items():
-        (row,) = rig.sacct(lab.jobs[slug], "AllocTRES", "State", "AllocCPUS")
+def test_lab_requests_match_sacct_allocation(lab_study, rig: Rig) -> None:
+    for slug, record in lab_study.records().items():
+        (row,) = rig.sacct(lab_study.jobs[slug], "AllocTRES", "State", "AllocCPUS")
         assert f"gres/gpu:rtx8000={record.cell.gpus}" in row["AllocTRES"].split(",")
         assert int(row["AllocCPUS"]) == 2 * record.cell.gpus
         assert row["State"] == "COMPLETED"
 
 
-def test_lab_cells_run_one_at_a_time(lab) -> None:
-    spans = sorted((r.attempt.started, r.attempt.ended) for r in lab.records().values())
+def test_lab_cells_run_one_at_a_time(lab_study) -> None:
+    spans = sorted((r.attempt.started, r.attempt.ended) for r in lab_study.records().values())
     assert all(end < start for (_, end), (start, _) in itertools.pairwise(spans))
 
 
-def test_second_submit_sends_nothing(lab, desk: Program, rig: Rig) -> None:
+def test_second_submit_sends_nothing(lab_study, login: Program, rig: Rig) -> None:
     before = rig.run("squeue", "-h").stdout
-    answer = json.loads(desk.ok(*lab.words))
+    answer = json.loads(login.ok(*lab_study.words))
     assert {row["why"] for row in answer["cells"]} == {"left out: ok"}
-    assert {row["cell"]: row["job"] for row in answer["cells"]} == lab.jobs
+    assert {row["cell"]: row["job"] for row in answer["cells"]} == lab_study.jobs
     assert rig.run("squeue", "-h").stdout == before
-    words = [word for word in lab.words if word != "--json"]
-    assert "nothing sent, 9 left out" in desk.ok(*words)
+    words = [word for word in lab_study.words if word != "--json"]
+    assert "nothing sent, 9 left out" in login.ok(*words)
 
 
-def test_tables_match_records(lab, desk: Program) -> None:
-    shown = desk.ok("collect", "lab")
+def test_tables_match_records(lab_study, login: Program) -> None:
+    shown = login.ok("collect", "lab")
     for words in ("Table 1", "Table 2", "Table 3", "lab residual", "batch 512 per process"):
         assert words in shown
     for name in ("tables.md", "tables.tex", "tables.json", "table1.csv"):
-        assert (lab.study.report / name).stat().st_size > 0
-    told = json.loads((lab.study.report / "tables.json").read_text())
-    (group,) = told["groups"]
+        assert (lab_study.study.report / name).stat().st_size > 0
+    tables = json.loads((lab_study.study.report / "tables.json").read_text())
+    (group,) = tables["groups"]
     entries = {(e["gpus"], e["batch_per_gpu"]): e for e in group["entries"]}
-    by_point = {(r.cell.gpus, r.cell.batch): r for r in lab.records().values()}
+    by_point = {(r.cell.gpus, r.cell.batch): r for r in lab_study.records().values()}
     for (gpus, batch), record in by_point.items():
         if gpus == 1:
             continue
@@ -97,11 +99,11 @@ def test_tables_match_records(lab, desk: Program) -> None:
         assert entry["residual"]["bus_gb_per_s"] == bandwidth
 
 
-def test_communication_phases_add_up_to_epoch(full, desk: Program) -> None:
-    desk.ok("collect", "full")
-    told = json.loads((full.study.report / "tables.json").read_text())
-    entries = {(e["gpus"], e["batch_per_gpu"]): e for e in told["groups"][0]["entries"]}
-    parallel = [record for record in full.records().values() if record.cell.gpus > 1]
+def test_communication_phases_add_up_to_epoch(full_protocol_study, login: Program) -> None:
+    login.ok("collect", "full")
+    tables = json.loads((full_protocol_study.study.report / "tables.json").read_text())
+    entries = {(e["gpus"], e["batch_per_gpu"]): e for e in tables["groups"][0]["entries"]}
+    parallel = [record for record in full_protocol_study.records().values() if record.cell.gpus > 1]
     assert len(parallel) == 1
     for record in parallel:
         cell, entry = record.cell, entries[record.cell.gpus, record.cell.batch]
@@ -120,33 +122,33 @@ def test_communication_phases_add_up_to_epoch(full, desk: Program) -> None:
         assert entry["bandwidth"]["sent_bytes"] == expected
 
 
-def test_checks_independent_of_machine_pass(full, desk: Program) -> None:
+def test_checks_independent_of_machine_pass(full_protocol_study, login: Program) -> None:
     sure = {"closure", "counts", "parameters", "short", "loader-bound"}
     together = {"replicas", "messages", "exposed", "profiler-messages"}
-    for told in json.loads(desk.ok("record", "full", "--json"))["cells"]:
-        levels = {result["check"]: result["level"] for result in told["checks"]}
-        alone = told["slug"].startswith("single")
+    for cell in json.loads(login.ok("record", "full", "--json"))["cells"]:
+        levels = {result["check"]: result["level"] for result in cell["checks"]}
+        alone = cell["slug"].startswith("single")
         wanted = sure if alone else sure | together
         assert wanted <= set(levels)
         passed = wanted - {"short", "loader-bound"}
-        assert {levels[check] for check in passed} == {"pass"}, told["checks"]
+        assert {levels[check] for check in passed} == {"pass"}, cell["checks"]
 
 
-def test_rerun_replaces_record_and_keeps_old_one(lab, desk: Program) -> None:
-    slug = next(slug for slug in lab.jobs if slug.startswith("single-1proc-b512"))
-    old = lab.records()[slug]
-    words = [word for word in lab.words if not word.startswith(("gpus=", "batch="))]
-    answer = json.loads(desk.ok(*words, "gpus=1", "batch=512", "rerun=true"))
+def test_rerun_replaces_record_and_keeps_old_one(lab_study, login: Program) -> None:
+    slug = next(slug for slug in lab_study.jobs if slug.startswith("single-1proc-b512"))
+    old = lab_study.records()[slug]
+    words = [word for word in lab_study.words if not word.startswith(("gpus=", "batch="))]
+    answer = json.loads(login.ok(*words, "gpus=1", "batch=512", "rerun=true"))
     assert [row["why"] for row in answer["cells"]] == ["again (rerun=true)"]
-    lab.wait()
-    new = lab.records()[slug]
+    lab_study.wait_until_finished()
+    new = lab_study.records()[slug]
     assert new.attempt.id != old.attempt.id
-    kept = lab.study.cell(slug).attempt(old.attempt.id).record
+    kept = lab_study.study.cell(slug).attempt(old.attempt.id).record
     assert old.attempt.id in kept.read_text()
 
 
-def test_two_gpus_on_two_nodes_write_one_record(send, rig: Rig) -> None:
-    sent = send(
+def test_two_gpus_on_two_nodes_write_one_record(submit, rig: Rig) -> None:
+    sent = submit(
         "nodes",
         "gpus=2",
         "nodes=2",
@@ -155,7 +157,7 @@ def test_two_gpus_on_two_nodes_write_one_record(send, rig: Rig) -> None:
         "data.limit=1024",
         "protocol=lab",
     )
-    assert [state["outcome"] for state in sent.wait().values()] == ["ok"]
+    assert [state["outcome"] for state in sent.wait_until_finished().values()] == ["ok"]
     (record,) = sent.records().values()
     # c10d gives rank 0 to either node
     assert sorted(record.attempt.hosts) == ["gr001", "gr002"]

@@ -1,4 +1,4 @@
-"""The sbatch templates, submitted by hand: the same code, the same record."""
+"""The sbatch templates, submitted by hand, write the same records as hpml-jobs."""
 
 import shutil
 import sys
@@ -26,36 +26,38 @@ SMALL = ("--mem=8G",)  # less than the templates ask for: the nodes are small
 
 
 @pytest.fixture(scope="module")
-def by_hand(desk: Program, rig: Rig):
-    """sbatch as a person types it, in a folder with the templates."""
-    shutil.copytree(TEMPLATES, desk.folder / "sbatch", dirs_exist_ok=True)
+def submit_script(login: Program, rig: Rig):
+    """Return submit(*words): sbatch as a user types it, in a folder with the templates."""
+    shutil.copytree(TEMPLATES, login.folder / "sbatch", dirs_exist_ok=True)
 
     def submit(*words: str) -> str:
-        command = ["sbatch", "--parsable", f"--chdir={desk.folder}", *words]
+        command = ["sbatch", "--parsable", f"--chdir={login.folder}", *words]
         python = f"HPML_PYTHON={sys.executable}"
-        done = rig.run("env", f"--chdir={desk.folder}", python, *command)
+        done = rig.run("env", f"--chdir={login.folder}", python, *command)
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 
     return submit
 
 
-def test_three_sbatch_templates_write_the_same_records(by_hand, desk: Program, rig: Rig, send):
-    cell = by_hand(*SMALL, "sbatch/cell.sbatch", *CELL, "gpus=2", "batch=64", "study=byhand")
+def test_three_sbatch_templates_write_the_same_records(
+    submit_script, login: Program, rig: Rig, submit
+):
+    cell = submit_script(*SMALL, "sbatch/cell.sbatch", *CELL, "gpus=2", "batch=64", "study=byhand")
     assert rig.wait_for_state(cell, {"COMPLETED", "FAILED"}, timeout_s=240) == ["COMPLETED"]
-    grid = by_hand(
+    grid = submit_script(
         *SMALL, "--array=0-1%1", "sbatch/grid.sbatch", *CELL,
         "gpus=2", "batch=128,512", "study=byhand",
     )  # fmt: skip
     done = rig.wait_for_state(grid, {"COMPLETED", "FAILED"}, timeout_s=360)
     assert done == ["COMPLETED"] * 2
-    tables = by_hand(f"--dependency=afterany:{grid}", "sbatch/collect.sbatch", "byhand")
+    tables = submit_script(f"--dependency=afterany:{grid}", "sbatch/collect.sbatch", "byhand")
     assert rig.wait_for_state(tables, {"COMPLETED", "FAILED"}, timeout_s=180) == ["COMPLETED"]
-    report = desk.folder / "outputs" / "byhand" / "report" / "tables.md"
+    report = login.folder / "outputs" / "byhand" / "report" / "tables.md"
     assert "batch 512 per process" in report.read_text()
 
     words = [word for word in CELL if word not in ("cluster=rig", *CELL[-2:])]
-    sent = send("byhand", "-m", "gpus=2", "batch=64,128,512", *words)
+    sent = submit("byhand", "-m", "gpus=2", "batch=64,128,512", *words)
     records = sent.records()
     # the program finds the hand-made records and has nothing to send
     assert {row["why"] for row in sent.answer["cells"]} == {"left out: ok"}

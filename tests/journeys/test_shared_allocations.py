@@ -1,11 +1,11 @@
-"""One allocation for many cells, on the real SLURM: packs, ladders, the closing job, cancel."""
+"""Many cells in one job, on the real SLURM: packs, ladders, the follow-up job, cancel."""
 
 import json
 
 import pytest
 
 from tests.conftest import Program
-from tests.journeys.conftest import Sent
+from tests.journeys.conftest import SubmittedStudy
 from tests.rig import Rig
 
 pytestmark = pytest.mark.journey
@@ -21,39 +21,41 @@ SIDE_BY_SIDE = ("cluster.isolate=off", "loader_workers=0")
 
 
 @pytest.fixture(scope="module")
-def sent(send) -> dict[str, Sent]:
-    """All at once: they wait for SLURM and for each other's start more than for the processor."""
+def studies(submit) -> dict[str, SubmittedStudy]:
+    """Four studies submitted together: they wait for SLURM more than for the processor."""
     ladder = (*OWN[1:], *SIDE_BY_SIDE, "grid=ladder", "gpus=1")
-    models = "workload.model=user_code:build,user_code:Raises"
+    models = "workload.model=user_code:build,user_code:RaisingModel"
     return {
-        "killed": send("killed", *ladder, "workload.model=user_code:Hungry"),
-        "packed": send(
+        "killed": submit("killed", *ladder, "workload.model=user_code:MemoryExhausting"),
+        "packed": submit(
             *("packed", *OWN, *SIDE_BY_SIDE, "-m", "gpus=1,2", models),
             *("pack=true", "collect_after=true"),
         ),
-        "refused": send("toomuch", *ladder, "workload.model=user_code:TooMuch"),
-        "stopped": send(
-            "stopped", *OWN, *SIDE_BY_SIDE, "gpus=2", "workload.model=user_code:Sleeps"
+        "refused": submit("toomuch", *ladder, "workload.model=user_code:OutOfMemoryModel"),
+        "stopped": submit(
+            "stopped", *OWN, *SIDE_BY_SIDE, "gpus=2", "workload.model=user_code:SleepingModel"
         ),
     }
 
 
-def test_study_cancelled_by_job_id_is_resubmitted_by_outcome(sent, desk: Program, rig: Rig) -> None:
+def test_study_cancelled_by_job_id_is_resubmitted_by_outcome(
+    studies, login: Program, rig: Rig
+) -> None:
     """Cancel by job id; then resubmit the cells by outcome."""
-    stopped = sent["stopped"]
-    assert stopped.job in desk.ok("cancel", "stopped")
+    stopped = studies["stopped"]
+    assert stopped.job in login.ok("cancel", "stopped")
     assert rig.wait_for_state(stopped.job, {"CANCELLED"}) == ["CANCELLED"]
-    (state,) = stopped.wait().values()
+    (state,) = stopped.wait_until_finished().values()
     assert state["outcome"] == "cancelled"
-    assert "no cell is waiting or running" in desk.ok("cancel", "stopped")
-    nobody = desk("resubmit", "stopped", "--failed")
+    assert "no cell is waiting or running" in login.ok("cancel", "stopped")
+    nobody = login("resubmit", "stopped", "--failed")
     assert nobody.returncode == 0
     assert nobody.stdout.startswith("nothing sent: every cell meant is measured, under way, or")
-    unsaid = desk("resubmit", "stopped")
+    unsaid = login("resubmit", "stopped")
     assert unsaid.returncode == 2
     assert "resubmit what? --cancelled (1), or a PATTERN" in unsaid.stderr
     again = json.loads(
-        desk.ok("resubmit", "stopped", "--cancelled", "--minutes", "7", "--mem", "3", "--json")
+        login.ok("resubmit", "stopped", "--cancelled", "--minutes", "7", "--mem", "3", "--json")
     )
     (row,) = again["cells"]
     assert (row["why"], row["shape"]) == (
@@ -62,14 +64,14 @@ def test_study_cancelled_by_job_id_is_resubmitted_by_outcome(sent, desk: Program
     )
     assert row["job"] != stopped.job
     assert rig.run("squeue", "-h", "-j", row["job"], "-o", "%l").stdout.strip() == "7:00"
-    desk.ok("cancel", "stopped", "ddp-*")
+    login.ok("cancel", "stopped", "ddp-*")
     # nobody else's jobs were touched
-    assert "cancelled" not in {state["outcome"] for state in sent["packed"].states().values()}
+    assert "cancelled" not in {state["outcome"] for state in studies["packed"].states().values()}
 
 
-def test_pack_queues_once_and_a_failing_cell_fails_alone(sent, rig: Rig) -> None:
-    packed = sent["packed"]
-    states = packed.wait(timeout_s=400)
+def test_pack_queues_once_and_a_failing_cell_fails_alone(studies, rig: Rig) -> None:
+    packed = studies["packed"]
+    states = packed.wait_until_finished(timeout_s=400)
     assert len(set(packed.jobs.values())) == 1
     (row,) = rig.sacct(next(iter(packed.jobs.values())), "AllocTRES", "State")
     assert "gres/gpu:rtx8000=2" in row["AllocTRES"].split(",")
@@ -86,32 +88,32 @@ def test_pack_queues_once_and_a_failing_cell_fails_alone(sent, rig: Rig) -> None
         assert record.facts is not None
         gpus = record.facts.slurm["SLURM_STEP_GPUS"].split(",")
         assert len(gpus) == record.cell.gpus
-    assert not packed.alive()
+    assert not packed.alive_processes()
 
 
-def test_followup_job_writes_report_after_a_failed_cell(sent, desk: Program, rig: Rig) -> None:
-    packed = sent["packed"]
+def test_followup_job_writes_report_after_a_failed_cell(studies, login: Program, rig: Rig) -> None:
+    packed = studies["packed"]
     closing = packed.answer["closing"]
     assert rig.wait_for_state(closing, {"COMPLETED"}, timeout_s=240) == ["COMPLETED"]
     (job,) = rig.sacct(closing, "AllocTRES")
     assert "gpu" not in job["AllocTRES"]
-    assert f"the job that comes after all cells, {closing}: completed" in desk.ok(
+    assert f"the job that comes after all cells, {closing}: completed" in login.ok(
         "status", "packed"
     )
-    told = json.loads((packed.study.report / "tables.json").read_text())
-    assert [entry["outcome"] for group in told["groups"] for entry in group["entries"]]
+    tables = json.loads((packed.study.report / "tables.json").read_text())
+    assert [entry["outcome"] for group in tables["groups"] for entry in group["entries"]]
 
 
 @pytest.mark.parametrize(
     ("study", "reason"),
     [("refused", "can't allocate memory"), ("killed", "it was over its memory limit")],
 )
-def test_ladder_ends_at_first_batch_out_of_memory(sent, desk, study, reason) -> None:
-    ladder = sent[study]
-    states = list(ladder.wait(timeout_s=400).values())
+def test_ladder_ends_at_first_batch_out_of_memory(studies, login, study, reason) -> None:
+    ladder = studies[study]
+    states = list(ladder.wait_until_finished(timeout_s=400).values())
     assert [state["outcome"] for state in states] == ["ok", "oom"]
     assert reason in states[1]["reason"]
-    shown = desk.ok("collect", ladder.name)
+    shown = login.ok("collect", ladder.name)
     assert "largest batch" in shown
     assert "128 ran out of memory" in shown
-    assert not ladder.alive()
+    assert not ladder.alive_processes()

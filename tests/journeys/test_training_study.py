@@ -1,11 +1,11 @@
-"""What is learnt, on the real SLURM: treated cells side by side, and a network in integers."""
+"""Training quality and quantization, on the real SLURM."""
 
 import json
 
 import pytest
 
 from tests.conftest import Program
-from tests.journeys.conftest import Sent
+from tests.journeys.conftest import SubmittedStudy
 
 pytestmark = pytest.mark.journey
 
@@ -13,25 +13,25 @@ SMALL = ("workload.data=digits", "data.limit=512", "loader_workers=0", "minutes=
 
 
 @pytest.fixture(scope="module")
-def sent(send) -> dict[str, Sent]:
-    """Both at once."""
+def studies(submit) -> dict[str, SubmittedStudy]:
+    """Two studies submitted together."""
     return {
-        "treated": send(
+        "treated": submit(
             *("treated", *SMALL, "-m", "workload=digits", "gpus=2", "batch=64", "protocol=lab"),
             *("epochs=3", "evaluate=true", "recipe=warmup", "recipe.reference_batch=64"),
             *("set_epoch=true,false", "cluster.isolate=off"),
         ),
-        "integers": send(
+        "integers": submit(
             *("integers", *SMALL, "grid=quantize", "workload=lenet_bias_cifar10", "batch=32"),
             *("quantize.calibration=64", "cluster.isolate=off"),
         ),
     }
 
 
-def test_treated_cells_share_a_table_with_training_quality(sent, desk: Program) -> None:
+def test_treated_cells_share_a_table_with_training_quality(studies, login: Program) -> None:
     """Cells with recipes and buffer options appear in one table with their accuracy."""
-    treated = sent["treated"]
-    assert {state["outcome"] for state in treated.wait().values()} == {"ok"}
+    treated = studies["treated"]
+    assert {state["outcome"] for state in treated.wait_until_finished().values()} == {"ok"}
     records = treated.records()
     assert {record.cell.set_epoch for record in records.values()} == {True, False}
     for record in records.values():
@@ -41,7 +41,7 @@ def test_treated_cells_share_a_table_with_training_quality(sent, desk: Program) 
         assert [epoch.lr for epoch in record.ranks[0].epochs][-1] == pytest.approx((0.1, 0.1))
         shares = [sum(r.epochs[n].share.samples for r in record.ranks) for n in range(3)]
         assert shares == [102, 102, 102]
-    screen = desk.ok("collect", "treated")
+    screen = login.ok("collect", "treated")
     assert "Table 4" in screen
     assert "1 of 3" in screen
     assert "3 of 3" in screen
@@ -50,27 +50,27 @@ def test_treated_cells_share_a_table_with_training_quality(sent, desk: Program) 
         assert (report / name).stat().st_size > 0, name
 
 
-def test_quantized_network_is_measured_by_job_and_collected(sent, desk: Program) -> None:
-    integers = sent["integers"]
-    assert {state["outcome"] for state in integers.wait().values()} == {"ok"}
+def test_quantized_network_is_measured_by_job_and_collected(studies, login: Program) -> None:
+    integers = studies["integers"]
+    assert {state["outcome"] for state in integers.wait_until_finished().values()} == {"ok"}
     (record,) = integers.records().values()
-    found = record.quantized
-    assert found is not None
-    assert found.bias
-    assert found.calibration == 64
-    assert [step.what for step in found.steps] == ["fp32", *["weights"] * 6, *["integers"] * 6]
-    assert found.steps[0].accuracy == record.ranks[0].test_accuracy
-    assert found.steps[1].bytes < 0.26 * found.steps[0].bytes
-    answer = json.loads(desk.ok("collect", "integers", "--json"))
+    quantized = record.quantized
+    assert quantized is not None
+    assert quantized.bias
+    assert quantized.calibration == 64
+    assert [step.what for step in quantized.steps] == ["fp32", *["weights"] * 6, *["integers"] * 6]
+    assert quantized.steps[0].accuracy == record.ranks[0].test_accuracy
+    assert quantized.steps[1].bytes < 0.26 * quantized.steps[0].bytes
+    answer = json.loads(login.ok("collect", "integers", "--json"))
     assert answer["study"] == "integers"
-    screen = desk.ok("collect", "integers")
+    screen = login.ok("collect", "integers")
     assert "int8" in screen
     report = integers.study.report
     for name in ("quantization.csv", "weights.png", "activations.svg"):
         assert (report / name).stat().st_size > 0, name
 
 
-def test_impossible_settings_are_refused_before_submission(desk: Program) -> None:
+def test_impossible_settings_are_refused_before_submission(login: Program) -> None:
     for words, line in (
         (("gpus=2", "recipe=warmup", "epochs=1"), "epochs=1: protocol=full needs 3 or more"),
         (("gpus=2", "recipe=warmup", "recipe.warmup_epochs=9"), "warming up takes 9 epochs"),
@@ -80,7 +80,7 @@ def test_impossible_settings_are_refused_before_submission(desk: Program) -> Non
         (("grid=quantize", "gpus=2"), "take gpus=1"),
         (("recipe=goyall",), "did you mean goyal?"),
     ):
-        refused = desk(*words, "cluster=local", "device=cpu", "workload.data=digits", "study=no")
+        refused = login(*words, "cluster=local", "device=cpu", "workload.data=digits", "study=no")
         assert refused.returncode == 2, refused.stderr
         assert line in refused.stderr
         assert refused.stderr.count("\n") <= 2

@@ -1,4 +1,4 @@
-"""A person's own model and data, some of it faulty on purpose."""
+"""A user's model and data; some models fail on purpose."""
 
 import os
 import signal
@@ -20,8 +20,8 @@ def dataset(train: bool) -> TensorDataset:
     return TensorDataset(images, torch.arange(len(images)) % 10)
 
 
-class Faulty(nn.Module):
-    """The same model; its `act` happens in the first forward of rank 1."""
+class FaultyModel(nn.Module):
+    """The same model; rank 1 calls `act` in its first forward pass."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -36,23 +36,23 @@ class Faulty(nn.Module):
         raise NotImplementedError
 
 
-class Raises(Faulty):
+class RaisingModel(FaultyModel):
     def act(self) -> None:
         raise ValueError("this model cannot count")
 
 
-class Killed(Faulty):
+class KilledModel(FaultyModel):
     def act(self) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-class Sleeps(Faulty):
+class SleepingModel(FaultyModel):
     def act(self) -> None:
         time.sleep(3600)
 
 
-class SleepsOnce(Faulty):
-    """Hangs in the first attempt, works in the next one."""
+class SleepsOnFirstRun(FaultyModel):
+    """Hangs in the first attempt, runs in the second."""
 
     def act(self) -> None:
         marker = Path("slept")
@@ -61,8 +61,8 @@ class SleepsOnce(Faulty):
             time.sleep(3600)
 
 
-class Hungry(nn.Module):
-    """The same model; every image of a batch takes 32 MB more, for long enough to be seen."""
+class MemoryExhausting(nn.Module):
+    """The same model; every image takes 32 MB more, long enough for SLURM to notice."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -75,8 +75,8 @@ class Hungry(nn.Module):
         return self.body(images) + 0 * held[:, :1]
 
 
-class TooMuch(nn.Module):
-    """The same model; more than 64 images are more than any machine has memory for."""
+class OutOfMemoryModel(nn.Module):
+    """The same model; more than 64 images need more memory than any machine has."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Both locks of torch: a fresh environment of each runs cells, tables, and int8."""
+"""Both lock files of torch: a fresh environment of each measures, collects and quantizes."""
 
 import os
 import shutil

@@ -1,19 +1,19 @@
 """A test SLURM for use by hand: `python -m tests.rig`, until Ctrl-C."""
-# ruff: noqa: T201  (a command: printing is how it answers)
+# ruff: noqa: T201  (a command: it answers by printing)
 
 import argparse
 import signal
 import sys
 from pathlib import Path
 
-from tests.rig import Rig, RigError, missing
+from tests.rig import Rig, RigError, missing_requirement
 
 
 def main() -> int:
-    """Start it, print the line to paste into another shell, wait to be told to end."""
+    """Start a rig, print the line to paste into another shell, wait for a signal."""
     parser = argparse.ArgumentParser(prog="python -m tests.rig", description=__doc__)
-    parser.add_argument("--folder", type=Path, help="an absent or empty folder, kept at the end")
-    reason = missing()
+    parser.add_argument("--folder", type=Path, help="a new or empty folder, kept at the end")
+    reason = missing_requirement()
     folder = parser.parse_args().folder
     if reason:
         print(reason, file=sys.stderr)

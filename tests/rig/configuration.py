@@ -1,4 +1,4 @@
-"""What lies in a rig's folder before its first daemon starts: configuration and fake devices."""
+"""Write the folder of a rig before its daemons start: configuration and fake devices."""
 
 import os
 import random
@@ -18,7 +18,7 @@ _LONGEST_FOLDER = 80  # a Unix socket's whole path may have 107 characters
 
 
 class Accounting(StrEnum):
-    """What the cluster knows of jobs that have ended, and whom it lets submit."""
+    """Whether the cluster accounts for jobs, and whether it enforces limits."""
 
     KEPT = "kept"  # slurmdbd, nobody is limited
     ENFORCED = "enforced"  # slurmdbd, and its associations and limits hold
@@ -36,15 +36,15 @@ _SETTINGS = {
 }
 
 
-def furnish(folder: Path, accounting: Accounting) -> dict[str, int]:
-    """Lay everything down in `folder`, made already; return the ports chosen, by daemon or node.
+def write_configuration(folder: Path, accounting: Accounting) -> dict[str, int]:
+    """Write all files into `folder`, which exists; return the ports by daemon or node.
 
-    Raises ValueError for a folder with something in it, or too long a path for its sockets.
+    Raises ValueError if the folder is not empty or its path is too long for sockets.
     """
     if len(str(folder)) > _LONGEST_FOLDER:
         raise ValueError(f"{folder}: over {_LONGEST_FOLDER} characters, too long for sockets")
     if any(folder.iterdir()):
-        raise ValueError(f"{folder}: not empty; name a new folder")
+        raise ValueError(f"{folder}: not empty; choose an empty one")
     for name in ("log", "state", "database", *(f"spool/{node}" for node in NODES)):
         (folder / name).mkdir(parents=True)
     names = ("slurmctld", "slurmdbd", *NODES)
@@ -65,19 +65,19 @@ def furnish(folder: Path, accounting: Accounting) -> dict[str, int]:
     return ports
 
 
-def name_the_nodes() -> None:
-    """Give the nodes' names this machine's address, once: ranks on several nodes look them up."""
+def add_node_names() -> None:
+    """Add the nodes to /etc/hosts once, at this machine's address: ranks look them up."""
     text = _HOSTS.read_text()
-    known = {word for line in text.splitlines() for word in line.partition("#")[0].split()}
-    absent = [node for node in NODES if node not in known]
+    listed = {word for line in text.splitlines() for word in line.partition("#")[0].split()}
+    absent = [node for node in NODES if node not in listed]
     if absent:
         with _HOSTS.open("a") as hosts:
             new_line = "" if text.endswith("\n") else "\n"
             hosts.write(f"{new_line}127.0.0.1 {' '.join(absent)}  # the hpml_jobs test SLURM\n")
 
 
-def empty_database(folder: Path) -> None:
-    """Make MariaDB's own tables; its root needs no password, the folder is root's alone."""
+def create_empty_database(folder: Path) -> None:
+    """Create MariaDB's system tables; without a password, as only root can read the folder."""
     subprocess.run(
         [
             "mariadb-install-db",
@@ -95,9 +95,9 @@ def empty_database(folder: Path) -> None:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Ports nobody listens on, clear of outgoing connections (32768 up) and rendezvous (20000 up).
+    """Return free ports below those of rendezvous (20000 up) and connections (32768 up).
 
-    RenderedTable at random, so that rigs starting at the same time do not choose alike.
+    Random, so that rigs which start at the same time choose different ones.
     """
     free: list[int] = []
     for port in random.sample(range(10_000, 20_000), k=1000):

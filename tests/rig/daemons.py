@@ -1,9 +1,9 @@
-"""The process that owns a rig's daemons and ends them all when it is told to or its owner dies.
+"""The process that owns the daemons of a rig; it ends them on request or when its owner dies.
 
-It is a process of its own so that it outlives a killed test run long enough to clean up, and the
-reaper of its descendants (a job's processes leave slurmd's tree), so that it can find every one.
+It is a separate process, so that it can clean up after a killed test run, and the reaper of its
+descendants, so that it finds every one (the processes of a job leave slurmd's tree).
 """
-# ruff: noqa: T201  (a command: printing is how it answers)
+# ruff: noqa: T201  (a command: it answers by printing)
 
 import argparse
 import contextlib
@@ -20,18 +20,24 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from tests.rig.configuration import NODES, Accounting, empty_database, furnish, name_the_nodes
-from tests.rig.processes import bury_the_dead, descendants, end
+from tests.rig.configuration import (
+    NODES,
+    Accounting,
+    add_node_names,
+    create_empty_database,
+    write_configuration,
+)
+from tests.rig.processes import descendants, reap_children, terminate
 
 _START_PATIENCE_S = 60
 _COMMAND_PATIENCE_S = 15
-_END_PATIENCE_S = 1.5  # nothing of what they would still write down is kept
-_DAEMON_PATIENCE_S = 10  # a daemon that will start again writes its state down first
+_END_PATIENCE_S = 1.5  # nothing that they would still write is kept
+_DAEMON_PATIENCE_S = 10  # a daemon that will start again saves its state first
 _PR_SET_CHILD_SUBREAPER = 36
 
 
-class Keeper:
-    """Starts the daemons in `folder` and ends them; they live no longer than this process."""
+class DaemonSupervisor:
+    """Starts and ends the daemons in `folder`; they do not outlive this process."""
 
     def __init__(self, folder: Path, owner: int, accounting: Accounting) -> None:
         self.folder = folder
@@ -43,39 +49,39 @@ class Keeper:
             "SLURM_CONF": str(folder / "slurm.conf"),
             "MYSQL_UNIX_PORT": str(folder / "database.socket"),
         }
-        self.doors: dict[str, Path | int] = {
+        self.addresses: dict[str, Path | int] = {
             "munged": folder / "munge.socket",
             "mariadbd": folder / "database.socket",
         }
         self.daemons: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self) -> None:
-        """Start all daemons, each once the one it needs answers, and wait for idle nodes."""
-        name_the_nodes()
-        self.doors |= furnish(self.folder, self.accounting)
+        """Start all daemons, each after the one that it needs, and wait for idle nodes."""
+        add_node_names()
+        self.addresses |= write_configuration(self.folder, self.accounting)
         self.start_daemon("munged")
         if self.accounting is not Accounting.NONE:
-            empty_database(self.folder)
+            create_empty_database(self.folder)
             self.start_daemon("mariadbd")
             self.start_daemon("slurmdbd")
             self._command("sacctmgr", "-i", "add", "cluster", "rig")
         self.start_daemon("slurmctld")
         for name in NODES:
             self._launch(name)
-        self._await("slurmctld", self._nodes_are_idle, self.daemons)
+        self._wait_for("slurmctld", self._nodes_are_idle, self.daemons)
 
     def watch(self) -> None:
-        """Obey orders, a line each, until the owner is gone; meanwhile bury what has ended."""
+        """Run commands, one per line, until the owner is gone; reap ended children meanwhile."""
         while os.getppid() == self.owner:
-            bury_the_dead()
+            reap_children()
             if select.select([sys.stdin], [], [], 0.1)[0]:
-                order = sys.stdin.readline().split()
-                if not order:
+                command = sys.stdin.readline().split()
+                if not command:
                     return
-                print(json.dumps(self._obey(*order)), flush=True)
+                print(json.dumps(self._run_command(*command)), flush=True)
 
-    def _obey(self, verb: str, name: str) -> dict[str, object]:
-        """Carry out one order on a daemon, or lay a disk of `name` MiB; the daemons' pids."""
+    def _run_command(self, verb: str, name: str) -> dict[str, object]:
+        """Start, stop or kill a daemon, or mount a disk of `name` MiB; return the daemons' pids."""
         try:
             if verb == "start":
                 self.start_daemon(name)
@@ -85,24 +91,24 @@ class Keeper:
                 daemon = self.daemons.pop(name)
                 if verb == "kill":
                     daemon.kill()
-                end([daemon.pid], _DAEMON_PATIENCE_S)
+                terminate([daemon.pid], _DAEMON_PATIENCE_S)
         except (KeyError, OSError, RuntimeError, subprocess.SubprocessError) as error:
             return {"failed": str(error)}
         return {name: daemon.pid for name, daemon in self.daemons.items()}
 
     def start_daemon(self, name: str) -> None:
-        """Start a daemon, anew or again with the state it left, and wait until it listens.
+        """Start a daemon, with its saved state if it has one, and wait until it listens.
 
-        Those that fell with it start again too, as under an init system: slurmdbd may end with
-        "You haven't inited this storage yet" when it asks for its database just then.
+        Daemons that ended with it are restarted too, as an init system does: slurmdbd may end
+        with "You haven't inited this storage yet" if it needs its database at that moment.
         """
         self._launch_and_wait(name)
-        for fallen in self._ended(self.daemons):
-            self._launch_and_wait(fallen)
+        for ended in self._ended(self.daemons):
+            self._launch_and_wait(ended)
 
     def _launch_and_wait(self, name: str) -> None:
         self._launch(name)
-        self._await(name, lambda: _listens(self.doors[name]), [name])
+        self._wait_for(name, lambda: _listens(self.addresses[name]), [name])
 
     def _ended(self, names: Iterable[str]) -> list[str]:
         return [name for name in names if self.daemons[name].poll() is not None]
@@ -114,17 +120,17 @@ class Keeper:
                 self._command("scancel", "--user=root")
         for names in (NODES, ["slurmctld"], ["slurmdbd"], ["mariadbd"], ["munged"]):
             pids = [self.daemons[name].pid for name in names if name in self.daemons]
-            end(pids, _END_PATIENCE_S)
+            terminate(pids, _END_PATIENCE_S)
         for _ in range(5):  # a process may fork while it is being ended
             if left := descendants(os.getpid()):
-                end(left, _END_PATIENCE_S)
-        bury_the_dead()
+                terminate(left, _END_PATIENCE_S)
+        reap_children()
         if os.path.ismount(self.disk):
             self._command("umount", "--lazy", str(self.disk))
 
     @property
     def disk(self) -> Path:
-        """Where the small disk lies, if one was asked for."""
+        """The mount point of the small disk."""
         return self.folder / "disk"
 
     def _mount_disk(self, mebibytes: str) -> None:
@@ -133,7 +139,7 @@ class Keeper:
         subprocess.run(command, check=True, timeout=_COMMAND_PATIENCE_S)
 
     def _command_of(self, name: str) -> list[str]:
-        """How a daemon is started, in the foreground."""
+        """Return the command that starts a daemon in the foreground."""
         if name in NODES:
             return ["slurmd", "-D", "-N", name]
         if name == "mariadbd":
@@ -143,9 +149,9 @@ class Keeper:
                 "--user=root",
                 "--skip-networking",
                 f"--datadir={self.folder / 'database'}",
-                f"--socket={self.doors[name]}",
+                f"--socket={self.addresses[name]}",
                 f"--pid-file={self.folder / 'database.pid'}",
-                "--innodb-flush-log-at-trx-commit=0",  # nothing here must survive a crash
+                "--innodb-flush-log-at-trx-commit=0",  # no data needs to survive a crash
                 "--innodb-fast-shutdown=2",
             ]
         if name == "munged":
@@ -161,7 +167,7 @@ class Keeper:
         return [name, "-D"]
 
     def _launch(self, name: str) -> None:
-        # Should even this process be killed, the kernel ends the daemons.
+        # If this process is killed, the kernel ends the daemons.
         with (self.folder / "log" / f"{name}.log").open("ab") as log:
             self.daemons[name] = subprocess.Popen(
                 ["setpriv", "--pdeathsig", "KILL", *self._command_of(name)],
@@ -172,8 +178,8 @@ class Keeper:
                 stderr=log,
             )
 
-    def _await(self, name: str, condition: Callable[[], bool], alive: Iterable[str]) -> None:
-        """Wait for a daemon; none of those that must be `alive` may end meanwhile."""
+    def _wait_for(self, name: str, condition: Callable[[], bool], alive: Iterable[str]) -> None:
+        """Wait for a daemon; raise if one of `alive` ends meanwhile."""
         deadline = time.monotonic() + _START_PATIENCE_S
         while not condition():
             ended = self._ended(alive)
@@ -205,35 +211,41 @@ class Keeper:
         ]
 
 
-def _listens(door: Path | int) -> bool:
-    """Whether somebody answers at a Unix socket or at a port of this machine."""
-    family = socket.AF_UNIX if isinstance(door, Path) else socket.AF_INET
+def _listens(address: Path | int) -> bool:
+    """Return whether a process listens at a Unix socket or at a local port."""
+    family = socket.AF_UNIX if isinstance(address, Path) else socket.AF_INET
     with socket.socket(family) as probe:
-        return probe.connect_ex(str(door) if isinstance(door, Path) else ("127.0.0.1", door)) == 0
+        return (
+            probe.connect_ex(str(address) if isinstance(address, Path) else ("127.0.0.1", address))
+            == 0
+        )
 
 
 def main() -> int:
-    """Keep a rig; say on stdout, in one line of JSON, that it is up or why it is not."""
+    """Run a rig; print one line of JSON when it is up, or why it is not."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--owner", type=int, required=True, help="end when this parent is gone")
+    parser.add_argument("--owner", type=int, required=True, help="end when this parent has ended")
     parser.add_argument("--accounting", type=Accounting, default=Accounting.KEPT)
     parser.add_argument("--remove", action="store_true", help="remove the folder at the end")
     arguments = parser.parse_args()
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     arguments.folder.mkdir(mode=0o700, parents=True, exist_ok=not arguments.remove)
-    keeper = Keeper(arguments.folder, arguments.owner, arguments.accounting)
+    supervisor = DaemonSupervisor(arguments.folder, arguments.owner, arguments.accounting)
     try:
-        keeper.start()
-        print(json.dumps({name: daemon.pid for name, daemon in keeper.daemons.items()}), flush=True)
-        keeper.watch()
+        supervisor.start()
+        print(
+            json.dumps({name: daemon.pid for name, daemon in supervisor.daemons.items()}),
+            flush=True,
+        )
+        supervisor.watch()
     except (OSError, RuntimeError, ValueError, subprocess.SubprocessError) as error:
         print(json.dumps({"failed": str(error)}), flush=True)
         return 1
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        keeper.stop()
+        supervisor.stop()
         if arguments.remove:
             shutil.rmtree(arguments.folder, ignore_errors=True)
     return 0

@@ -1,4 +1,4 @@
-"""What runs on this machine, read from /proc: whose child it is and what it was started with."""
+"""Processes of this machine, read from /proc: parents, command lines, environments."""
 
 import contextlib
 import os
@@ -9,45 +9,45 @@ from pathlib import Path
 
 
 def alive_processes_of(marker: str) -> list[int]:
-    """Pids, this one's excepted, whose command line or environment contains `marker`."""
-    found = []
+    """Return the pids, except this one, whose command line or environment has `marker`."""
+    pids = []
     for pid in _pids():
-        with contextlib.suppress(OSError):  # it ended while we looked
-            told = [Path(f"/proc/{pid}/{name}").read_bytes() for name in ("cmdline", "environ")]
-            if marker.encode() in b"\0".join(told) and pid != os.getpid():
-                found.append(pid)
-    return found
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            texts = [Path(f"/proc/{pid}/{name}").read_bytes() for name in ("cmdline", "environ")]
+            if marker.encode() in b"\0".join(texts) and pid != os.getpid():
+                pids.append(pid)
+    return pids
 
 
 def is_alive(pid: int) -> bool:
-    """Whether `pid` still runs; a zombie does not."""
+    """Return whether `pid` still runs; a zombie does not."""
     return parent_of(pid) is not None
 
 
 def parent_of(pid: int) -> int | None:
-    """Who started `pid`; None where it has ended, be it buried or not."""
+    """Return the parent of `pid`, or None if it has ended or is a zombie."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return None
-    # The name, in brackets, may itself contain blanks and brackets.
+    # The name, in parentheses, may itself contain spaces and parentheses.
     state, parent = text.rpartition(")")[2].split()[:2]
     return None if state in "ZX" else int(parent)
 
 
 def descendants(ancestor: int) -> set[int]:
-    """Pids alive below `ancestor`, orphans too where `ancestor` is their reaper."""
+    """Return the live descendants of `ancestor`, orphans that it adopted included."""
     parents = {pid: parent_of(pid) for pid in _pids()}
     below: set[int] = set()
-    fresh = {ancestor}
-    while fresh:
-        fresh = {pid for pid, parent in parents.items() if parent in fresh} - below
-        below |= fresh
+    generation = {ancestor}
+    while generation:
+        generation = {pid for pid, parent in parents.items() if parent in generation} - below
+        below |= generation
     return below
 
 
-def end(pids: Collection[int], patience_s: float) -> None:
-    """End descendants of this process: SIGTERM, up to `patience_s`, then SIGKILL."""
+def terminate(pids: Collection[int], patience_s: float) -> None:
+    """End descendants of this process by SIGTERM, after `patience_s` by SIGKILL."""
     _send(pids, signal.SIGTERM)
     deadline = time.monotonic() + patience_s
     while any(is_alive(pid) for pid in pids) and time.monotonic() < deadline:
@@ -55,8 +55,8 @@ def end(pids: Collection[int], patience_s: float) -> None:
     _send([pid for pid in pids if is_alive(pid)], signal.SIGKILL)
 
 
-def bury_the_dead() -> None:
-    """Collect every child that has ended, adopted orphans included, so that no zombie stays."""
+def reap_children() -> None:
+    """Wait for every ended child, adopted orphans included, so that no zombie is left."""
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass

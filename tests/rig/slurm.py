@@ -1,4 +1,4 @@
-"""The test SLURM as tests see it: start it, run commands on it, ask what became of a job."""
+"""The test SLURM for tests: start it, run commands on it, wait for the states of jobs."""
 
 import json
 import os
@@ -27,11 +27,11 @@ _STOP_PATIENCE_S = 60
 
 
 class RigError(Exception):
-    """The test SLURM did not start; says which daemon, with the end of its log."""
+    """The test SLURM did not start; the message names the daemon, with the end of its log."""
 
 
-def missing() -> str | None:
-    """Why the rig cannot run here, in one line; None where it can."""
+def missing_requirement() -> str | None:
+    """Return why the rig cannot run here, in one line, or None."""
     path = f"{os.environ.get('PATH', '')}:{_SBIN}"
     absent = [program for program in _PROGRAMS if shutil.which(program, path=path) is None]
     if absent:
@@ -42,7 +42,7 @@ def missing() -> str | None:
 
 
 class Rig:
-    """One running cluster named `rig`; several may run beside each other.
+    """One running cluster named `rig`; several can run at the same time.
 
     `env` is a whole environment for commands: this process's, without what an outer SLURM job
     left in it, plus SLURM_CONF. `pids` are the daemons' (slurmctld, slurmdbd, gr001, ...).
@@ -54,13 +54,13 @@ class Rig:
         """A new temporary folder, removed at the end, or `folder`, absent or empty, which stays."""
         self.accounting = accounting
         self._temporary = folder is None
-        # The keeper makes it, and whoever made it removes it, however this process ends.
+        # The supervisor makes and removes it, however this process ends.
         fresh = Path(tempfile.gettempdir(), f"rig-{secrets.token_hex(4)}")
         self.folder = (folder or fresh).resolve()
         self.env = {name: v for name, v in os.environ.items() if not _OF_A_JOB.match(name)}
         self.env["SLURM_CONF"] = str(self.folder / "slurm.conf")
         self.pids: dict[str, int] = {}
-        self._keeper: subprocess.Popen[str] | None = None
+        self._supervisor: subprocess.Popen[str] | None = None
 
     def start(self) -> None:
         """Return when every node is idle. Raises RigError, with nothing left running."""
@@ -68,7 +68,7 @@ class Rig:
         command += ["--owner", str(os.getpid()), "--accounting", self.accounting]
         command += ["--remove"] if self._temporary else []
         # A session of its own: Ctrl-C ends the tests first, and they end the rig.
-        self._keeper = subprocess.Popen(
+        self._supervisor = subprocess.Popen(
             command,
             cwd=_ROOT,
             stdin=subprocess.PIPE,
@@ -77,68 +77,70 @@ class Rig:
             start_new_session=True,
         )
         try:
-            self._hear("the test SLURM did not start")
+            self._read_reply("the test SLURM did not start")
         except BaseException:
             self.stop()
             raise
 
-    def _hear(self, fault: str) -> None:
-        """Take the keeper's answer: the daemons' pids."""
-        assert self._keeper is not None
-        assert self._keeper.stdout is not None
-        answer = json.loads(self._keeper.stdout.readline() or '{"failed": "keeper ended"}')
+    def _read_reply(self, fault: str) -> None:
+        """Read the supervisor's answer: the pids of the daemons."""
+        assert self._supervisor is not None
+        assert self._supervisor.stdout is not None
+        answer = json.loads(
+            self._supervisor.stdout.readline() or '{"failed": "the supervisor ended"}'
+        )
         if "failed" in answer:
             raise RigError(f"{fault}: {answer['failed']}")
         self.pids = answer
 
-    def _order(self, verb: str, name: str) -> None:
-        assert self._keeper is not None
-        assert self._keeper.stdin is not None
-        self._keeper.stdin.write(f"{verb} {name}\n")
-        self._keeper.stdin.flush()
-        self._hear(f"{verb} {name}")
+    def _send_command(self, verb: str, name: str) -> None:
+        assert self._supervisor is not None
+        assert self._supervisor.stdin is not None
+        self._supervisor.stdin.write(f"{verb} {name}\n")
+        self._supervisor.stdin.flush()
+        self._read_reply(f"{verb} {name}")
 
     def stop_daemon(self, name: str) -> None:
-        """End slurmctld, slurmdbd, mariadbd or a node's slurmd in good order; jobs live on."""
-        self._order("stop", name)
+        """Stop slurmctld, slurmdbd, mariadbd or a node's slurmd by SIGTERM; jobs keep running."""
+        self._send_command("stop", name)
 
     def kill_daemon(self, name: str) -> None:
-        """End a daemon by SIGKILL; jobs live on."""
-        self._order("kill", name)
+        """Kill a daemon by SIGKILL; jobs keep running."""
+        self._send_command("kill", name)
 
     def start_daemon(self, name: str) -> None:
-        """Start a daemon that was ended, with the state it left; returns when it listens."""
-        self._order("start", name)
+        """Start a stopped daemon with its saved state; return when it listens."""
+        self._send_command("start", name)
 
     def small_disk(self, mebibytes: int) -> Path:
-        """A file system of its own that is soon full; once per rig."""
-        self._order("disk", str(mebibytes))
+        """Mount a small file system and return its folder; once per rig."""
+        self._send_command("disk", str(mebibytes))
         return self.folder / "disk"
 
     def drain(self, *nodes: str) -> None:
-        """Let nodes end their jobs and start no other, as an administrator does."""
+        """Drain nodes, as an administrator does: running jobs finish, no job starts."""
         reason = ("State=DRAIN", "Reason=a test drains it")
         self.run("scontrol", "update", f"NodeName={','.join(nodes)}", *reason).check_returncode()
 
     def resume(self, *nodes: str) -> None:
-        """Let drained nodes take jobs again."""
+        """Let drained nodes start jobs again."""
         name = f"NodeName={','.join(nodes)}"
         self.run("scontrol", "update", name, "State=RESUME").check_returncode()
 
     def stop(self) -> None:
-        """End every process of the rig, jobs included; harmless when there is none."""
-        if self._keeper is None:
+        """End every process of the rig, jobs included; do nothing if it is not running."""
+        if self._supervisor is None:
             return
-        self._keeper.terminate()
+        self._supervisor.terminate()
         try:
-            self._keeper.wait(_STOP_PATIENCE_S)
+            self._supervisor.wait(_STOP_PATIENCE_S)
         except subprocess.TimeoutExpired:
-            self._keeper.kill()  # its daemons die with it
-            self._keeper.wait()
-        for pipe in (self._keeper.stdin, self._keeper.stdout):
+            self._supervisor.kill()  # its daemons die with it
+            self._supervisor.wait()
+        for pipe in (self._supervisor.stdin, self._supervisor.stdout):
             if pipe is not None:
                 pipe.close()
-        self._keeper = None
+        self._supervisor = None
 
     def __enter__(self) -> Self:
         self.start()
@@ -153,15 +155,15 @@ class Rig:
         self.stop()
 
     def run(self, *command: str, timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
-        """Run a command against this cluster; a failure is for the caller to look at."""
+        """Run a command on this cluster; the caller checks the exit code."""
         return subprocess.run(
             command, env=self.env, capture_output=True, text=True, timeout=timeout_s, check=False
         )
 
     def sbatch(self, *arguments: str, script: str) -> str:
-        """Submit the lines of `script` as a batch job that leaves no output file; its id.
+        """Submit the lines of `script` as a batch job without an output file; return its id.
 
-        Raises AssertionError with SLURM's words where it refuses.
+        Raises AssertionError with SLURM's message if it refuses.
         """
         text = f"#!/bin/bash\n{script}\n"
         command = ["sbatch", "--parsable", "--output=/dev/null", *arguments]
@@ -172,7 +174,7 @@ class Rig:
         return done.stdout.strip()
 
     def sacct(self, job_id: str, *fields: str, duplicates: bool = False) -> list[dict[str, str]]:
-        """One dict per job or array task, by field name; earlier attempts too with `duplicates`."""
+        """Return a dict per job or array task, by field; with `duplicates` earlier attempts too."""
         options = ["--duplicates"] if duplicates else []
         done = self.run("sacct", "-X", "-P", "-n", "-j", job_id, "-o", ",".join(fields), *options)
         done.check_returncode()
@@ -183,12 +185,12 @@ class Rig:
     ) -> list[str]:
         """Wait until the job, or each task of the array, is in one of `states`; return theirs.
 
-        Raises TimeoutError with the states seen last.
+        Raises TimeoutError with the last states.
         """
         deadline = time.monotonic() + timeout_s
         while True:
-            # The controller knows first, accounting up to 5 s later and task by task; but only
-            # accounting keeps how a job ended, and it is what tests read next.
+            # Accounting lags up to 5 s behind the controller, task by task. Only accounting keeps
+            # how a job ended, and tests read it next.
             live = self.run("squeue", "-h", "-t", "all", "-j", job_id, "-o", "%T").stdout.split()
             if live and set(live) <= set(states) & _UNFINISHED:
                 return live
@@ -205,5 +207,5 @@ class Rig:
             time.sleep(0.2)
 
     def alive_processes_of(self, marker: str) -> list[int]:
-        """Pids whose command line or environment contains `marker`."""
+        """Return the pids whose command line or environment contains `marker`."""
         return processes.alive_processes_of(marker)

@@ -1,4 +1,4 @@
-"""The test SLURM keeps its promises: it is a real one, and it leaves nothing behind."""
+"""Tests of the test SLURM: it behaves like a real one and leaves no process or file."""
 
 import os
 import signal
@@ -44,7 +44,7 @@ def test_preempted_job_is_requeued(rig: Rig, tmp_path: Path) -> None:
     script = f"echo ${{SLURM_RESTART_COUNT:-0}} >> {starts}; [ $SLURM_RESTART_COUNT ] || sleep 300"
     low = rig.sbatch("--partition=preempt", "--gres=gpu:v100:2", "--requeue", script=script)
     rig.wait_for_state(low, {"RUNNING"})
-    # With a grace time SLURM looks at the clock only every 30 s.
+    # With a grace time SLURM checks only every 30 s.
     rig.run("scontrol", "update", "PartitionName=preempt", "GraceTime=0").check_returncode()
     high = rig.sbatch("--gres=gpu:v100:2", script="true")
     rig.wait_for_state(high, {"COMPLETED"})
@@ -86,7 +86,7 @@ def test_stop_without_accounting_with_small_disk_leaves_nothing() -> None:
 
 
 def test_stop_leaves_no_process(rig: Rig) -> None:
-    with Rig() as second:  # beside the first: neither ports nor names clash
+    with Rig() as second:  # at the same time: no clash of ports or names
         job = second.sbatch("--partition=preempt", script=_DETACHED)
         second.wait_for_state(job, {"RUNNING"})
         assert second.alive_processes_of(str(second.folder))

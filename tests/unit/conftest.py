@@ -1,4 +1,4 @@
-"""What unit tests share: a desk, a laptop, and a login node with stand-ins for SLURM's commands."""
+"""Fixtures of unit tests: an empty folder, a laptop, a login node with fake SLURM commands."""
 
 import shutil
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ cs001|(null)|48|190000|cpu
 
 
 class FakeSlurm:
-    """A SLURM of shell scripts: it answers what it was told to answer, and keeps what was sent."""
+    """SLURM commands as shell scripts: they print what a test sets and keep what was submitted."""
 
     def __init__(self, folder: Path) -> None:
         self.bin = folder / "bin"
@@ -58,39 +58,39 @@ class FakeSlurm:
         path.chmod(0o755)
 
     def set_output(self, name: str, out: str = "", err: str = "", code: int = 0) -> None:
-        """What a command prints from now on, and its exit code."""
+        """Set what a command prints from now on, and its exit code."""
         (self.folder / f"{name}.out").write_text(out)
         (self.folder / f"{name}.err").write_text(err)
         self._command(name, ANSWER.format(slurm=self.folder, name=name, code=code))
 
     def set_cluster_name(self, cluster: str, max_array_size: int = 1001) -> None:
-        """The ClusterName and MaxArraySize that scontrol tells."""
+        """Set the ClusterName and MaxArraySize of `scontrol show config`."""
         self.set_output("scontrol", f"ClusterName = {cluster}\nMaxArraySize = {max_array_size}\n")
 
     def accept_then_refuse(
         self, arrays: int, refusal: str = "sbatch: error: Invalid account"
     ) -> None:
-        """How many sbatch calls succeed before they are refused."""
+        """Let this many sbatch calls succeed and refuse the next ones."""
         (self.folder / "takes").write_text(str(arrays))
         (self.folder / "refusal").write_text(refusal + "\n")
 
     def remove_command(self, name: str) -> None:
-        """The command is not on PATH (nor is a real one)."""
+        """Remove the command from PATH."""
         (self.bin / name).unlink()
 
     @property
     def scripts(self) -> list[str]:
-        """What sbatch took, in order."""
+        """The scripts that sbatch accepted, in order."""
         paths = sorted(self.folder.glob("*.sh"), key=lambda path: int(path.stem))
         return [path.read_text() for path in paths]
 
     def environment_of_call(self, number: int = 1) -> dict[str, str]:
-        """What the sbatch call of this number had in its environment."""
+        """Return the environment of the sbatch call of this number."""
         lines = (self.folder / f"{number}.env").read_text().splitlines()
         return dict(line.split("=", 1) for line in lines if "=" in line)
 
     def calls(self, name: str) -> list[str]:
-        """The arguments of every call of a command."""
+        """Return the arguments of every call of a command."""
         path = self.folder / f"{name}.asked"
         return path.read_text().splitlines() if path.exists() else []
 
@@ -102,7 +102,7 @@ def _clear_slurm_caches() -> None:
 
 @pytest.fixture
 def working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An empty folder to work in, with nobody's defaults and no job around it."""
+    """An empty current folder, without user configuration and outside any job."""
     folder = tmp_path / "desk"
     folder.mkdir()
     monkeypatch.chdir(folder)
@@ -131,7 +131,7 @@ def laptop(working_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def slurm(working_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
     """A login node of Greene: two nodes of 4 RTX8000, one of 4 V100, one without GPUs."""
     fake = FakeSlurm(tmp_path)
-    tools = tmp_path / "tools"  # a PATH on which a real SLURM cannot be met
+    tools = tmp_path / "tools"  # a PATH without a real SLURM
     tools.mkdir()
     for name in ("sh", "cat", "cp", "env", "ls", "grep"):
         (tools / name).symlink_to(str(shutil.which(name)))
@@ -141,7 +141,7 @@ def slurm(working_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.fixture
 def user_config_file(working_folder: Path, tmp_path: Path) -> Iterator[Path]:
-    """The person's own defaults file, to be written."""
+    """The path of the user's configuration file, to be written by the test."""
     path = tmp_path / "config" / "hpml_jobs" / "config.yaml"
     path.parent.mkdir(parents=True)
     yield path

@@ -1,18 +1,18 @@
-"""Lines as squeue and sacct print them, as recorded on SLURM 22.05 with SLURM_TIME_FORMAT=%s."""
+"""Lines of squeue and sacct, as recorded on SLURM 22.05 with SLURM_TIME_FORMAT=%s."""
 
 SUBMITTED = 1795279247
-"""When every job of these texts was submitted, in seconds since 1970."""
+"""The submission time of every job, in seconds since 1970."""
 
 
 def squeue_line(job: str, state: str, reason: str = "None", node: str = "", **more: str) -> str:
-    """A line of squeue; a job that has a node has run for a minute."""
+    """Return a line of squeue; a job with a node has run for a minute."""
     start = more.get("start") or (str(SUBMITTED + 30) if node else "N/A")
     elapsed = more.get("elapsed") or ("1:00" if node else "0:00")
     return f"{job}|{state}|{SUBMITTED}|{start}|{elapsed}|30:00|{node}|{reason}\n"
 
 
 def sacct_line(job: str, state: str, code: str = "0:0", node: str = "gr001", **more: str) -> str:
-    """A line of sacct; a job that has a node ran for a minute on two GPUs."""
+    """Return a line of sacct; a job with a node ran for a minute on two GPUs."""
     if node == "None assigned":
         times, tres = "Unknown|Unknown|0", ""
     else:

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from math import ceil
 
 from hpml_jobs.core.cell import Cell
-from hpml_jobs.report.merge import curves
-from hpml_jobs.report.merge import learning as learnt
+from hpml_jobs.report.merge import curves, learning
 from hpml_jobs.report.merge.cells import CellResult
 from hpml_jobs.report.merge.curves import Curve, NoCurveError
 from hpml_jobs.report.report import Report
@@ -24,7 +23,10 @@ _HEAD = (
 def curves_csv(report: Report, most: int = ROWS) -> str | None:
     """All runs with curves; None where there is none. Loss, seconds and rate have 7 digits."""
     runs = [
-        (g.number, found) for g in report.groups for found in g.cells if curves.has_curve(found)
+        (g.number, found)
+        for g in report.groups
+        for found in g.source.cells
+        if curves.has_curve(found)
     ]
     iterations = sum(_iterations(found) for _, found in runs)
     every = max(1, ceil(iterations / most))
@@ -44,7 +46,7 @@ def curves_csv(report: Report, most: int = ROWS) -> str | None:
 
 def _iterations(found: CellResult) -> int:
     ranks = found.record.ranks if found.record else ()
-    return sum(epoch.iterations for epoch in learnt.training(ranks[0])) if ranks else 0
+    return sum(epoch.iterations for epoch in learning.training(ranks[0])) if ranks else 0
 
 
 def _rows(cell: Cell, curve: Curve, every: int) -> Iterator[tuple[object, ...]]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from hpml_jobs.report.merge.cells import CellResult
-from hpml_jobs.report.merge.entries import Entry
+from hpml_jobs.report.merge.rows import Row
 from hpml_jobs.report.report import Report
 from hpml_jobs.report.text.captions import row_label
 
@@ -79,13 +79,13 @@ _Q1 = ["group", "batch", "train_s", "epoch_s", "iterations"]
 
 def _q1(report: Report) -> Iterator[tuple[object, ...]]:
     for group in report.groups:
-        for entry in group.entries:
-            if entry.is_baseline:
-                timing = entry.timing
+        for row in group.source.rows:
+            if row.is_baseline:
+                timing = row.timing
                 values = (
                     (timing.train_s, timing.epoch_s, timing.iterations) if timing else (None,) * 3
                 )
-                yield group.number, entry.batch_per_gpu, *values
+                yield group.number, row.batch_per_gpu, *values
 
 
 _QUANTITIES = [quantity for _, quantities in _SHEETS.values() for quantity in quantities]
@@ -93,18 +93,18 @@ _QUANTITIES = [quantity for _, quantities in _SHEETS.values() for quantity in qu
 
 def _places(report: Report) -> Iterator[tuple[object, ...]]:
     for group in report.groups:
-        for one_set in group.sets:
-            for entry in one_set.entries:
-                label = row_label(entry.row, group.device)
-                place = (group.number, one_set.strategy.value, label, entry.gpus, entry.nodes)
-                yield *place, entry.treatment, entry.batch_per_gpu, *_quantities(entry)
+        for strategy in group.strategies:
+            for row in strategy.rows:
+                label = row_label(row.setup, group.source.device)
+                place = (group.number, strategy.strategy.value, label, row.gpus, row.nodes)
+                yield *place, row.treatment, row.batch_per_gpu, *_quantities(row)
 
 
-def _quantities(entry: Entry) -> tuple[float | None, ...]:
-    values, residual, speed = entry.values, entry.residual, entry.bandwidth
+def _quantities(row: Row) -> tuple[float | None, ...]:
+    values, residual, speed = row.values, row.residual, row.bandwidth
     return (
         values.epoch_s if values else None,
-        entry.speedup,
+        row.speedup,
         values.compute_s if values else None,
         values.comm_exposed_s if values else None,
         residual.compute_s if residual else None,
@@ -117,7 +117,7 @@ def _quantities(entry: Entry) -> tuple[float | None, ...]:
 def _cells(report: Report) -> Iterator[dict[str, Any]]:
     """Every cell in each group it is shown in, then those that are in no table."""
     for group in report.groups:
-        yield from ({"group": group.number, **_row(found)} for found in group.cells)
+        yield from ({"group": group.number, **_row(found)} for found in group.source.cells)
     yield from (_row(found) for found in report.unplaced)
 
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from hpml_jobs.report.merge.cells import CellResult
-from hpml_jobs.report.report import Group, Report
+from hpml_jobs.report.report import Report, ReportGroup
 from hpml_jobs.report.table import Table
 from hpml_jobs.study.files import encode
 
@@ -25,7 +25,7 @@ def document(report: Report) -> str:
         "schema": SCHEMA,
         "study": report.study,
         "method": METHOD,
-        "unlike": report.unlike,
+        "unlike": report.differences,
         "groups": [_group(group) for group in report.groups],
         "tables": [_table(table) for table in report.tables],
         "in_no_table": [_absent(found) for found in report.unplaced],
@@ -33,15 +33,15 @@ def document(report: Report) -> str:
     return encode(content).decode()
 
 
-def _group(group: Group) -> dict[str, Any]:
+def _group(group: ReportGroup) -> dict[str, Any]:
     return {
         "group": group.number,
         "title": group.title,
-        "apart": group.apart,
-        "conditions": group.conditions,
-        "baseline": [entry for entry in group.entries if entry.is_baseline],
-        "entries": [entry for entry in group.entries if not entry.is_baseline],
-        "missing_cells": [_absent(found) for found in group.cells if not found.measured],
+        "apart": group.differences,
+        "conditions": group.source.conditions,
+        "baseline": [row for row in group.source.rows if row.is_baseline],
+        "entries": [row for row in group.source.rows if not row.is_baseline],
+        "missing_cells": [_absent(found) for found in group.source.cells if not found.measured],
         "tables": [_table(table) for table in group.tables],
     }
 

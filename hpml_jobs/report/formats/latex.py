@@ -3,7 +3,7 @@ r"""The tables as LaTeX to \input; the document needs nothing but \usepackage{bo
 import re
 from collections.abc import Iterable
 
-from hpml_jobs.report.report import Group, Report
+from hpml_jobs.report.report import Report, ReportGroup
 from hpml_jobs.report.table import Table
 
 _HEAD = "% Tables of a scaling study, for \\input; the preamble needs \\usepackage{booktabs}.\n"
@@ -54,9 +54,9 @@ def document(report: Report) -> str:
     return "".join([_HEAD, *lost, *floats])
 
 
-def _float(table: Table, group: Group | None) -> str:
+def _float(table: Table, group: ReportGroup | None) -> str:
     """`group` is its, where there are several."""
-    apart = f" Group {group.number}: {group.apart}." if group else ""
+    apart = f" Group {group.number}: {group.differences}." if group else ""
     answer = [table.answer] if table.answer else []
     caption = " ".join([f"{table.title}.{apart}", *answer, *table.caption, table.setting])
     return _FLOAT.format(

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from hpml_jobs.report.report import Group, Report
+from hpml_jobs.report.report import Report, ReportGroup
 from hpml_jobs.report.table import Table
 
 
@@ -15,7 +15,7 @@ def document(report: Report) -> str:
         parts.append(
             f"{len(report.groups)} groups of cells that may not share a table; they differ in:"
         )
-        parts.append(_bullets(report.unlike))
+        parts.append(_bullets(report.differences))
     for group in report.groups:
         parts += _group(group, several=report.several)
     if report.tables and report.several:
@@ -27,11 +27,11 @@ def document(report: Report) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _group(group: Group, *, several: bool) -> list[str]:
+def _group(group: ReportGroup, *, several: bool) -> list[str]:
     number = f"Group {group.number}: " if several else ""
     parts = [f"## {number}{_escaped(group.title)}"]
-    if group.apart:
-        parts.append(_escaped(f"Set apart by: {group.apart}."))
+    if group.differences:
+        parts.append(_escaped(f"Set apart by: {group.differences}."))
     return parts + [part for table in group.tables for part in _table(table)]
 
 

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.rule import Rule
 from rich.text import Text
 
-from hpml_jobs.report.report import Group, Report
+from hpml_jobs.report.report import Report, ReportGroup
 from hpml_jobs.report.table import Block, Table
 from hpml_jobs.report.text.marks import MARK
 from hpml_jobs.report.text.numbers import DASH, OOM
@@ -26,7 +26,7 @@ def show(report: Report, console: Console) -> None:
     if report.several:
         head = f"{len(report.groups)} groups of cells that may not share a table; they differ in:"
         console.print(Text(head, style="bold yellow"))
-        _bullets(report.unlike, console)
+        _bullets(report.differences, console)
     for group in report.groups:
         _show_group(group, console, several=report.several)
     for table in report.tables:
@@ -38,13 +38,15 @@ def show(report: Report, console: Console) -> None:
         _bullets((f"{found.slug}: {found.reason}" for found in report.unplaced), console)
 
 
-def _show_group(group: Group, console: Console, *, several: bool) -> None:
+def _show_group(group: ReportGroup, console: Console, *, several: bool) -> None:
     number = f"Group {group.number}: " if several else ""
     console.print(
         Rule(Text(f"{number}{group.title}", style="bold"), style="dim"), width=_prose(console)
     )
-    if group.apart:
-        console.print(Text(f"Set apart by: {group.apart}.", style="yellow"), width=_prose(console))
+    if group.differences:
+        console.print(
+            Text(f"Set apart by: {group.differences}.", style="yellow"), width=_prose(console)
+        )
     console.print(Text(group.setting), width=_prose(console))
     said: set[str] = set()
     for table in group.tables:

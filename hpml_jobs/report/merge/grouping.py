@@ -10,27 +10,9 @@ from hpml_jobs.core.conditions import (
     asked_conditions,
     measured_conditions,
 )
-from hpml_jobs.core.value import Value
 from hpml_jobs.report.merge.cells import CellResult
-from hpml_jobs.report.merge.entries import place_order
-
-
-class ConditionGroup(Value, frozen=True, kw_only=True):
-    """Cells that may share a table.
-
-    `measured_as` is empty where none of them has a record. A cell that ran under unknown conditions
-    is in every group it may belong to, and `uncertain` names it where there are several.
-    """
-
-    asked: Conditions
-    measured_as: Conditions
-    cells: tuple[CellResult, ...]
-    uncertain: frozenset[str] = frozenset()
-
-    @property
-    def conditions(self) -> Conditions:
-        """All that agrees."""
-        return self.asked + self.measured_as
+from hpml_jobs.report.merge.groups import ConditionGroup
+from hpml_jobs.report.merge.rows import make_rows, place_order
 
 
 def group(cells: Iterable[CellResult]) -> list[ConditionGroup]:
@@ -55,14 +37,23 @@ def group(cells: Iterable[CellResult]) -> list[ConditionGroup]:
         if len(homes) > 1:
             uncertain.add(found.slug)
     return [
-        ConditionGroup(
-            asked=key,
-            measured_as=facts,
-            cells=tuple(sorted(members, key=place_order)),
-            uncertain=frozenset(uncertain & {member.slug for member in members}),
-        )
-        for (key, facts), members in sorted(measured.items(), key=lambda item: item[0])
+        _condition_group(key, conditions, members, uncertain)
+        for (key, conditions), members in sorted(measured.items(), key=lambda item: item[0])
     ]
+
+
+def _condition_group(
+    key: Conditions, conditions: Conditions, members: Iterable[CellResult], uncertain: set[str]
+) -> ConditionGroup:
+    cells = tuple(sorted(members, key=place_order))
+    own = frozenset(uncertain & {found.slug for found in cells})
+    return ConditionGroup(
+        asked=key,
+        measured_as=conditions,
+        cells=cells,
+        rows=make_rows(cells, own),
+        uncertain=own,
+    )
 
 
 def differences(groups: Sequence[ConditionGroup]) -> dict[str, list[str]]:
@@ -70,7 +61,7 @@ def differences(groups: Sequence[ConditionGroup]) -> dict[str, list[str]]:
 
     Two workloads differ in nearly everything; there the name says enough.
     """
-    tables = [dict(alike.conditions) for alike in groups]
+    tables = [group.conditions for group in groups]
     names = dict.fromkeys(what for table in tables for what in table)
     found = {}
     for what in names:

@@ -6,22 +6,13 @@ epochs are taken: the last epoch of another number of epochs is another thing.
 
 from collections.abc import Callable, Iterable
 from statistics import fmean, stdev
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from hpml_jobs.core.measurements import Epoch
 from hpml_jobs.core.record import Rank, Record
-from hpml_jobs.report.merge.entries import Entry
+from hpml_jobs.report.merge.groups import ConditionGroup
+from hpml_jobs.report.merge.rows import Row
 from hpml_jobs.report.merge.run_values import TRAINED
-from hpml_jobs.report.merge.scope import Scope
-from hpml_jobs.report.tables.builder import Column, Columns
-from hpml_jobs.report.text import notes
-from hpml_jobs.report.text.captions import full_label
-
-OVER_SEEDS = (
-    "Mean and sample standard deviation over seeds, of each the mean over its repeats; one seed "
-    "has no deviation."
-)
-ONE_SEED = "one seed, no deviation"
 
 OfRun = Callable[[Record], float | None]
 """A number of one run, where it has it."""
@@ -51,31 +42,6 @@ class Mean(NamedTuple):
         means = [fmean(own) for own in repeats.values()]
         return cls(fmean(means), stdev(means) if len(means) > 1 else None)
 
-    def told(self, words: Callable[[float], str]) -> str:
-        """As it is read.
-
-        >>> from hpml_jobs.report.text.numbers import accuracy
-        >>> Mean(0.7132, 0.0041).told(accuracy), Mean(0.7132, None).told(accuracy)
-        ('71.32 ± 0.41', '71.32')
-        """
-        if self.deviation is None:
-            return words(self.mean)
-        return f"{words(self.mean)} ± {words(self.deviation)}"
-
-
-def apart(one: Mean, other: Mean) -> str:
-    """Whether two means are further apart than their deviations together, in words.
-
-    >>> apart(Mean(0.60, 0.01), Mean(0.65, 0.02)), apart(Mean(0.60, 0.01), Mean(0.62, 0.02))
-    ('more than the deviations', 'within the deviations')
-    >>> apart(Mean(0.60, None), Mean(0.65, 0.02))
-    'one seed cannot tell'
-    """
-    if one.deviation is None or other.deviation is None:
-        return "one seed cannot tell"
-    beyond = abs(one.mean - other.mean) > one.deviation + other.deviation
-    return "more than the deviations" if beyond else "within the deviations"
-
 
 def longest(records: Iterable[Record]) -> list[Record]:
     """Those that trained the most epochs; none where no rank was there to tell."""
@@ -84,30 +50,14 @@ def longest(records: Iterable[Record]) -> list[Record]:
     return [record for record in found if epochs(record) == most]
 
 
-def runs(scope: Scope, entry: Entry) -> list[Record]:
+def runs(group: ConditionGroup, row: Row) -> list[Record]:
     """The runs whose learning an entry's numbers are of, by seed and repeat."""
-    return longest(scope.records(entry))
+    return longest(group.records(row))
 
 
 def over_seeds(records: Iterable[Record], of: OfRun) -> Mean | None:
     """A number of runs."""
     return Mean.of((record.cell.seed, of(record)) for record in records)
-
-
-def columns(
-    scope: Scope, name: str, head: str, of: OfRun, words: Callable[[float], str]
-) -> tuple[Columns[Entry], Columns[Entry]]:
-    """A number over seeds: in words for the page, then its mean and deviation for the CSV."""
-
-    def mean(entry: Entry) -> Mean | None:
-        return over_seeds(runs(scope, entry), of)
-
-    def part(field: str) -> Callable[[Entry], Any]:
-        return lambda entry: getattr(mean(entry), field, None)
-
-    told = Column[Entry]("", "", mean, lambda found: found.told(words))
-    ends = (Column(name, "", part("mean")), Column(f"{name}_deviation", "", part("deviation")))
-    return Columns(head, (told,)), Columns("", ends)
 
 
 def training(rank: Rank) -> list[Epoch]:
@@ -120,14 +70,14 @@ def epochs(record: Record) -> int:
     return len(training(record.ranks[0])) if record.ranks else 0
 
 
-def epochs_of(scope: Scope, entry: Entry) -> int:
+def epochs_of(group: ConditionGroup, row: Row) -> int:
     """How many epochs an entry's runs trained."""
-    return max(map(epochs, scope.records(entry)), default=0)
+    return max(map(epochs, group.records(row)), default=0)
 
 
-def seeds(scope: Scope, entry: Entry) -> int:
+def seeds(group: ConditionGroup, row: Row) -> int:
     """How many seeds an entry's runs have."""
-    return len({record.cell.seed for record in runs(scope, entry)})
+    return len({record.cell.seed for record in runs(group, row)})
 
 
 def of_training(number: int, field: str) -> OfRun:
@@ -173,24 +123,3 @@ def evaluated(number: int) -> OfRun:
         return sum(correct for correct, _ in counted) / samples if samples else None
 
     return value
-
-
-def one_seed(scope: Scope, entries: Iterable[Entry]) -> list[str]:
-    """A line where there is one seed, however many repeats."""
-    return _by_reason(scope, ((ONE_SEED, e) for e in entries if seeds(scope, e) == 1))
-
-
-def shorter(scope: Scope, entries: Iterable[Entry]) -> list[str]:
-    """A line on runs that are left out: others at their place trained more epochs."""
-    found = []
-    for entry in entries:
-        numbers = sorted({epochs(record) for record in scope.records(entry) if record.ranks})
-        if numbers[1:]:
-            less = " and ".join(map(str, numbers[:-1]))
-            found.append((f"runs of {less} epochs, left out beside those of {numbers[-1]}", entry))
-    return _by_reason(scope, found)
-
-
-def _by_reason(scope: Scope, found: Iterable[tuple[str, Entry]]) -> list[str]:
-    places = [(why, (entry.row, entry.batch_per_gpu)) for why, entry in found]
-    return notes.by_reason(places, lambda row: full_label(row, scope.device))

@@ -110,24 +110,3 @@ def differ(one: Sequence[float], other: Sequence[float]) -> bool | None:
         return None
     gap = median(slower) / median(faster) - 1
     return below.high < above.low and gap > LEAST_GAP
-
-
-def told_apart(one: Sequence[float], other: Sequence[float]) -> str:
-    """What may be said of the seconds of two cells, in words; `one` is the subject.
-
-    >>> told_apart([8.0, 8.1, 8.2], [8.2, 8.3, 8.5])
-    'not told apart'
-    >>> told_apart([9.0, 9.1], [8.0, 8.2])
-    'slower (2 runs: 50 % sure)'
-    """
-    result = differ(one, other)
-    if result is None:
-        return "one run cannot tell"
-    if not result:
-        return "not told apart"
-    word = "faster" if median(one) < median(other) else "slower"
-    fewest = min(len(one), len(other))
-    coverage = coverage_of_range(fewest)
-    return (
-        word if coverage >= CONFIDENCE else f"{word} ({fewest} runs: {100 * coverage:.3g} % sure)"
-    )

@@ -2,10 +2,10 @@
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from hpml_jobs.report.merge import learning as learnt
+from hpml_jobs.report.merge import learning
 from hpml_jobs.report.merge.learning import Mean
 from hpml_jobs.report.plots import style as paper
-from hpml_jobs.report.report import Group, Report
+from hpml_jobs.report.report import Report, ReportGroup
 from hpml_jobs.report.text.captions import full_label
 
 if TYPE_CHECKING:
@@ -49,15 +49,15 @@ def accuracy(report: Report) -> "Figure | None":
     return figure
 
 
-def _courses(group: Group) -> list[Course]:
+def _courses(group: ReportGroup) -> list[Course]:
     courses = []
-    for entry in group.entries:
-        runs = learnt.longest(group.records(entry))
-        epochs = learnt.epochs(runs[0]) if runs else 0
-        every = [learnt.over_seeds(runs, learnt.evaluated(n)) for n in range(epochs)]
+    for row in group.source.rows:
+        runs = learning.longest(group.source.records(row))
+        epochs = learning.epochs(runs[0]) if runs else 0
+        every = [learning.over_seeds(runs, learning.evaluated(n)) for n in range(epochs)]
         means = [mean for mean in every if mean]
         if means:
-            label = f"{full_label(entry.row, group.device)} b{entry.batch_per_gpu}"
+            label = f"{full_label(row.setup, group.source.device)} b{row.batch_per_gpu}"
             courses.append(Course(label, means))
     return courses
 

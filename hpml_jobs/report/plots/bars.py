@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from hpml_jobs.core.measurements import Trace
 from hpml_jobs.report.plots import style as paper
-from hpml_jobs.report.report import Group, Report
+from hpml_jobs.report.report import Report, ReportGroup
 from hpml_jobs.report.text.captions import full_label
 
 if TYPE_CHECKING:
@@ -75,13 +75,13 @@ def profile(report: Report) -> "Figure | None":
     return figure
 
 
-def _of_group(report: Report, group: Group) -> list[Shares]:
+def _of_group(report: Report, group: ReportGroup) -> list[Shares]:
     found = []
-    for entry in group.entries:
-        ranks = [rank for record in group.records(entry) for rank in record.ranks]
+    for row in group.source.rows:
+        ranks = [rank for record in group.source.records(row) for rank in record.ranks]
         trace = next((rank.trace for rank in ranks if rank.trace and rank.trace.window_s), None)
         if trace:
-            label = f"{full_label(entry.row, group.device)} b{entry.batch_per_gpu}"
+            label = f"{full_label(row.setup, group.source.device)} b{row.batch_per_gpu}"
             label = f"{report.name(group)}: {label}" if report.several else label
             found.append(Shares.of(label, trace))
     return found

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hpml_jobs.report.merge import curves
 from hpml_jobs.report.merge.curves import Curve, NoCurveError
-from hpml_jobs.report.merge.entries import Entry, Row, row_order
+from hpml_jobs.report.merge.rows import Row, Setup, setup_order
 from hpml_jobs.report.plots import style as paper
-from hpml_jobs.report.report import Group, Report
+from hpml_jobs.report.report import Report, ReportGroup
 from hpml_jobs.report.text.captions import full_label, unit
 
 if TYPE_CHECKING:
@@ -74,39 +74,39 @@ def steps(report: Report) -> "Figure | None":
 def choose(report: Report) -> Chosen | None:
     """The panels that fit, and in all of them the rows that can be told apart."""
     places = [
-        (group, batch, entry)
+        (group, batch, row)
         for group in report.groups
-        for batch in sorted({entry.batch_per_gpu for entry in group.entries})
-        for entry in group.entries
-        if entry.batch_per_gpu == batch and _has_curve(group, entry)
+        for batch in sorted({row.batch_per_gpu for row in group.source.rows})
+        for row in group.source.rows
+        if row.batch_per_gpu == batch and _has_curve(group, row)
     ]
-    rows = {full_label(entry.row, group.device): entry.row for group, _, entry in places}
-    kept = _kept(rows)
+    setups = {full_label(row.setup, group.source.device): row.setup for group, _, row in places}
+    kept = _kept(setups)
     panels: dict[str, Panel] = {}
-    lost = dict.fromkeys(label for label in rows if label not in kept)
-    for group, batch, entry in places:
-        label, title = full_label(entry.row, group.device), _title(report, group, batch)
+    lost = dict.fromkeys(label for label in setups if label not in kept)
+    for group, batch, row in places:
+        label, title = full_label(row.setup, group.source.device), _title(report, group, batch)
         if len(panels) == paper.PANELS and title not in panels:
             lost[title] = None
-        elif label in kept and (curve := _curve(group, entry)):
+        elif label in kept and (curve := _curve(group, row)):
             panels.setdefault(title, Panel(title, {})).runs[label] = curve
     if not panels:
         return None
     return Chosen(list(panels.values()), kept, paper.not_drawn(list(lost), "curves.csv"))
 
 
-def _title(report: Report, group: Group, batch: int) -> str:
-    title = f"batch {batch} per {unit(group.device)}"
+def _title(report: Report, group: ReportGroup, batch: int) -> str:
+    title = f"batch {batch} per {unit(group.source.device)}"
     return f"{report.name(group)}, {title}" if report.several else title
 
 
-def _has_curve(group: Group, entry: Entry) -> bool:
-    return any(map(curves.has_curve, group.runs(entry)))
+def _has_curve(group: ReportGroup, row: Row) -> bool:
+    return any(map(curves.has_curve, group.source.runs(row)))
 
 
-def _curve(group: Group, entry: Entry) -> Curve | None:
+def _curve(group: ReportGroup, row: Row) -> Curve | None:
     """That of the first run which has one."""
-    for found in group.runs(entry):
+    for found in group.source.runs(row):
         try:
             return curves.read(found)
         except NoCurveError:  # the notes under the table of curves say so
@@ -114,14 +114,14 @@ def _curve(group: Group, entry: Entry) -> Curve | None:
     return None
 
 
-def _kept(rows: dict[str, Row]) -> dict[str, str]:
+def _kept(setups: dict[str, Setup]) -> dict[str, str]:
     """Labels with their colours: all, or the baseline and those with the most GPUs."""
 
     def rank(label: str) -> tuple[bool, int]:
-        return not rows[label].is_baseline, -rows[label].gpus
+        return not setups[label].is_baseline, -setups[label].gpus
 
-    first = sorted(sorted(rows), key=rank)[: len(paper.COLOURS)]
-    ordered = sorted(first, key=lambda label: row_order(rows[label]))
+    first = sorted(sorted(setups), key=rank)[: len(paper.COLOURS)]
+    ordered = sorted(first, key=lambda label: setup_order(setups[label]))
     return dict(zip(ordered, paper.COLOURS, strict=False))
 
 

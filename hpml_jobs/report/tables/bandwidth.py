@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 from hpml_jobs.core.strategies import BandwidthKind
 from hpml_jobs.report.merge.bandwidth import Bandwidth
-from hpml_jobs.report.merge.entries import Entry
+from hpml_jobs.report.merge.groups import ConditionGroup
+from hpml_jobs.report.merge.rows import Row
 from hpml_jobs.report.merge.run_values import PEAK_FROM_BYTES
-from hpml_jobs.report.merge.scope import Scope
 from hpml_jobs.report.table import Table
 from hpml_jobs.report.tables.builder import (
     UNMEASURED,
@@ -30,15 +30,15 @@ BANDWIDTH = (
 )
 
 
-def bandwidth(scope: Scope) -> Table | None:
+def bandwidth(group: ConditionGroup) -> Table | None:
     """Bytes and bandwidths of the gradients, and what they reach of what is possible."""
-    own = [entry for entry in scope.timed if entry.bandwidth]
+    own = [row for row in group.timed if row.bandwidth]
     if not own:
         return None
-    kinds = {entry.strategy.traffic.bandwidth for entry in own}
+    kinds = {row.strategy.traffic.bandwidth for row in own}
     nominal = _speed("nominal", "nominal", "nominal_gb_per_s")
     wire = _speed("root_wire", "root's wire", "root_wire_gb_per_s")
-    heads: tuple[Columns[Entry], ...] = (
+    heads: tuple[Columns[Row], ...] = (
         Columns(
             "gradient bytes of a rank",
             (
@@ -66,35 +66,35 @@ def bandwidth(scope: Scope) -> Table | None:
         ),
     )
     about = About("bandwidth", "Bandwidth", "E2", (BANDWIDTH, captions.runs(own)), on_screen=False)
-    lost = rest((entry for entry in scope.entries if entry.gpus > 1), own)
-    said = _limits(scope, own) + left_out(scope, UNMEASURED, lost)
-    return table(scope, about, places(scope, own, heads), said)
+    lost = rest((row for row in group.rows if row.gpus > 1), own)
+    said = _limits(group, own) + left_out(group, UNMEASURED, lost)
+    return table(group, about, places(group, own, heads), said)
 
 
-def _limits(scope: Scope, own: list[Entry]) -> list[str]:
+def _limits(group: ConditionGroup, own: list[Row]) -> list[str]:
     """What the percentages are of, where it is not what the caption says."""
     said = []
     small = [e for e in own if e.values and 0 < (e.values.peak_bytes or 0) < PEAK_FROM_BYTES]
-    for size in sorted({_peak_bytes(entry) for entry in small}):
-        these = [entry for entry in small if _peak_bytes(entry) == size]
+    for size in sorted({_peak_bytes(row) for row in small}):
+        these = [row for row in small if _peak_bytes(row) == size]
         why = f"peak of the largest message there was, {count(size)} bytes, below 64 MiB"
-        said += left_out(scope, why, these)
-    if own and not any(entry.values and entry.values.link_gb_per_s for entry in own):
+        said += left_out(group, why, these)
+    if own and not any(row.values and row.values.link_gb_per_s for row in own):
         said.append("link: its specified speed is not in the cluster's config")
     return said
 
 
-def _peak_bytes(entry: Entry) -> int:
-    return round((entry.values and entry.values.peak_bytes) or 0)
+def _peak_bytes(row: Row) -> int:
+    return round((row.values and row.values.peak_bytes) or 0)
 
 
-def of_speed(name: str) -> Callable[[Entry], float | None]:
+def of_speed(name: str) -> Callable[[Row], float | None]:
     """A bandwidth of an entry by its name."""
     assert name in Bandwidth.__struct_fields__  # noqa: S101 - as above
-    return lambda entry: getattr(entry.bandwidth, name) if entry.bandwidth else None
+    return lambda row: getattr(row.bandwidth, name) if row.bandwidth else None
 
 
-def _speed(name: str, head: str, field: str) -> Column[Entry]:
+def _speed(name: str, head: str, field: str) -> Column[Row]:
     return Column(f"{name}_gb_per_s", head, of_speed(field), gb_per_s)
 
 

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from hpml_jobs.core.cell import Device
-from hpml_jobs.report.merge.entries import Entry
+from hpml_jobs.report.merge.groups import ConditionGroup
+from hpml_jobs.report.merge.rows import Row
 from hpml_jobs.report.merge.run_values import Values
-from hpml_jobs.report.merge.scope import Scope
 from hpml_jobs.report.table import Block, Line, Sheet, Table
 from hpml_jobs.report.text import captions, notes
 from hpml_jobs.report.text import marks as judged
@@ -100,16 +100,18 @@ def _text(column: Column[T], item: T) -> str:
     return DASH if value is None else column.words(value)
 
 
-def table(scope: Scope, about: About, shown: RenderedTable, said: Iterable[str] = ()) -> Table:
+def table(
+    group: ConditionGroup, about: About, shown: RenderedTable, said: Iterable[str] = ()
+) -> Table:
     """A full table of a group; `said` are the notes under it."""
     return Table(
         label=about.label,
         title=about.title,
-        corner="" if scope.imported else about.corner,
+        corner="" if group.imported else about.corner,
         blocks=shown.blocks,
         lines=shown.lines,
         caption=about.caption,
-        setting=scope.setting,
+        setting=captions.setting(group),
         notes=tuple(said),
         on_screen=about.on_screen,
         sheet=shown.sheet,
@@ -121,66 +123,66 @@ UNMEASURED = "not measured"
 """Why an entry with a time may have no line in a table of the instrumented epoch."""
 
 
-def place(device: Device) -> Columns[Entry]:
+def place(device: Device) -> Columns[Row]:
     """What says where an entry stands, for the CSV; on a page its label says so."""
     return Columns(
         "",
         (
-            Column("strategy", "", lambda entry: entry.strategy.value),
-            Column("row", "", lambda entry: captions.row_label(entry.row, device)),
-            Column("gpus", "", lambda entry: entry.gpus),
-            Column("nodes", "", lambda entry: entry.nodes),
-            Column("treatment", "", lambda entry: entry.treatment),
-            Column("batch", "", lambda entry: entry.batch_per_gpu),
+            Column("strategy", "", lambda row: row.strategy.value),
+            Column("row", "", lambda row: captions.row_label(row.setup, device)),
+            Column("gpus", "", lambda row: row.gpus),
+            Column("nodes", "", lambda row: row.nodes),
+            Column("treatment", "", lambda row: row.treatment),
+            Column("batch", "", lambda row: row.batch_per_gpu),
         ),
     )
 
 
 def places(
-    scope: Scope,
-    entries: Iterable[Entry],
-    heads: Sequence[Columns[Entry]],
-    below: Callable[[Entry], Line | None] = lambda _: None,
+    group: ConditionGroup,
+    rows: Iterable[Row],
+    heads: Sequence[Columns[Row]],
+    below: Callable[[Row], Line | None] = lambda _: None,
 ) -> RenderedTable:
     """A line per entry, marked where it fails a check."""
     return drawn(
-        entries,
-        lambda entry: label(scope, entry),
-        (place(scope.device), *heads),
+        rows,
+        lambda row: label(group, row),
+        (place(group.device), *heads),
         below,
-        lambda entry: judged.MARK if scope.failed(entry) else "",
+        lambda row: judged.MARK if group.has_failed(row) else "",
     )
 
 
-def label(scope: Scope, entry: Entry) -> str:
+def label(group: ConditionGroup, row: Row) -> str:
     """Where an entry stands: `ddp 4-GPU b512`, 512 being the batch per GPU."""
-    return f"{captions.full_label(entry.row, scope.device)} b{entry.batch_per_gpu}"
+    return f"{captions.full_label(row.setup, group.device)} b{row.batch_per_gpu}"
 
 
-def rest(entries: Iterable[Entry], own: Iterable[Entry]) -> list[Entry]:
+def rest(rows: Iterable[Row], own: Iterable[Row]) -> list[Row]:
     """The entries that stand at no place of `own`."""
-    told = {(entry.row, entry.batch_per_gpu) for entry in own}
-    return [entry for entry in entries if (entry.row, entry.batch_per_gpu) not in told]
+    told = {row.place for row in own}
+    return [row for row in rows if row.place not in told]
 
 
-def left_out(scope: Scope, why: str, entries: Iterable[Entry]) -> list[str]:
+def left_out(group: ConditionGroup, why: str, rows: Iterable[Row]) -> list[str]:
     """A line for the entries that have no line in a table: those without any number, then others.
 
     `why` is the reason where a cell has its time.
     """
-    found = [(_why(entry, why), (entry.row, entry.batch_per_gpu)) for entry in entries]
-    return notes.by_reason(found, lambda row: captions.full_label(row, scope.device))
+    found = [(_why(row, why), row.place) for row in rows]
+    return notes.by_reason(found, lambda setup: captions.full_label(setup, group.device))
 
 
-def _why(entry: Entry, why: str) -> str:
-    if entry.timing is not None:
+def _why(row: Row, why: str) -> str:
+    if row.timing is not None:
         return why
-    if entry.outcome is Outcome.OOM:
+    if row.outcome is Outcome.OOM:
         return "out of memory"
-    return f"no number, the reason stands under {'Q1' if entry.is_baseline else 'Table 1'}"
+    return f"no number, the reason stands under {'Q1' if row.is_baseline else 'Table 1'}"
 
 
-def of_values(name: str) -> Callable[[Entry], float | None]:
+def of_values(name: str) -> Callable[[Row], float | None]:
     """A measured value of an entry by its name."""
     assert name in Values.__struct_fields__  # noqa: S101 - a misspelt column is a bug of ours
-    return lambda entry: getattr(entry.values, name) if entry.values else None
+    return lambda row: getattr(row.values, name) if row.values else None

@@ -1,8 +1,8 @@
 """Full table of communication in the instrumented epoch: every answer, beside each other."""
 
 from hpml_jobs.core import formulas
-from hpml_jobs.report.merge.entries import Entry
-from hpml_jobs.report.merge.scope import Scope
+from hpml_jobs.report.merge.groups import ConditionGroup
+from hpml_jobs.report.merge.rows import Row
 from hpml_jobs.report.table import Table
 from hpml_jobs.report.tables.builder import (
     UNMEASURED,
@@ -28,35 +28,35 @@ COMMUNICATION = (
 )
 
 
-def communication(scope: Scope) -> Table | None:
+def communication(group: ConditionGroup) -> Table | None:
     """Every answer to how long communication takes, beside each other."""
-    parallel = [entry for entry in scope.entries if entry.gpus > 1]
+    parallel = [row for row in group.rows if row.gpus > 1]
     own = [e for e in parallel if e.values and e.values.comm_total_s is not None]
     if not own:
         return None
     about = About("communication", "Communication", "E2", (COMMUNICATION, captions.runs(own)))
     lost = rest(parallel, own)
-    shown = places(scope, own, _HEADS)
-    return table(scope, about, shown, left_out(scope, UNMEASURED, lost))
+    shown = places(group, own, _HEADS)
+    return table(group, about, shown, left_out(group, UNMEASURED, lost))
 
 
-def _overlap_s(entry: Entry) -> float | None:
-    values = entry.values
+def _overlap_s(row: Row) -> float | None:
+    values = row.values
     if values is None or values.comm_total_s is None or values.comm_exposed_s is None:
         return None
     return formulas.overlap_s(values.comm_total_s, values.comm_exposed_s)
 
 
-def _overlap(entry: Entry) -> float | None:
-    hidden_s, total_s = _overlap_s(entry), entry.values and entry.values.comm_total_s
+def _overlap(row: Row) -> float | None:
+    hidden_s, total_s = _overlap_s(row), row.values and row.values.comm_total_s
     return hidden_s / total_s if hidden_s is not None and total_s else None
 
 
-def _residual_s(entry: Entry) -> float | None:
-    return entry.residual.comm_s if entry.residual else None
+def _residual_s(row: Row) -> float | None:
+    return row.residual.comm_s if row.residual else None
 
 
-_HEADS: tuple[Columns[Entry], ...] = (
+_HEADS: tuple[Columns[Row], ...] = (
     Columns(
         "collectives, s",
         (

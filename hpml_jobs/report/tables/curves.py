@@ -4,12 +4,13 @@ from collections.abc import Callable
 from statistics import median
 
 from hpml_jobs.report.merge import curves
-from hpml_jobs.report.merge import learning as learnt
+from hpml_jobs.report.merge import learning as learned
 from hpml_jobs.report.merge.cells import CellResult
 from hpml_jobs.report.merge.curves import NoCurveError
-from hpml_jobs.report.merge.entries import Entry, Place
-from hpml_jobs.report.merge.scope import Scope
+from hpml_jobs.report.merge.groups import ConditionGroup
+from hpml_jobs.report.merge.rows import Place, Row
 from hpml_jobs.report.table import Table
+from hpml_jobs.report.tables import over_seeds
 from hpml_jobs.report.tables.builder import About, Column, Columns, places, table
 from hpml_jobs.report.text import captions, notes
 from hpml_jobs.report.text.numbers import loss, milliseconds
@@ -23,25 +24,25 @@ CURVES = (
 )
 
 
-def curve_table(scope: Scope) -> Table | None:
+def curve_table(group: ConditionGroup) -> Table | None:
     """How each place begins and ends; None where no run left its iterations."""
-    cells = {found.slug: found for found in scope.alike.cells if found.measured}
+    cells = {found.slug: found for found in group.cells if found.measured}
     if not any(curves.has_curve(found) for found in cells.values()):
         return None
     ends: dict[str, tuple[float, float]] = {}
     faults: list[tuple[str, Place]] = []
-    for entry in scope.timed:
-        for slug in (record.slug for record in learnt.runs(scope, entry)):
+    for row in group.timed:
+        for slug in (record.slug for record in learned.runs(group, row)):
             try:
                 ends[slug] = _ends(cells[slug])
             except NoCurveError as fault:
-                faults.append((f"no curves: {fault}", (entry.row, entry.batch_per_gpu)))
-    own = [entry for entry in scope.timed if set(entry.cells) & set(ends)]
+                faults.append((f"no curves: {fault}", row.place))
+    own = [row for row in group.timed if set(row.cells) & set(ends)]
 
-    def of_loss(end: int) -> Callable[[Entry], float]:
-        return lambda entry: median(ends[slug][end] for slug in entry.cells if slug in ends)
+    def of_loss(end: int) -> Callable[[Row], float]:
+        return lambda row: median(ends[slug][end] for slug in row.cells if slug in ends)
 
-    heads: tuple[Columns[Entry], ...] = (
+    heads: tuple[Columns[Row], ...] = (
         Columns(
             "loss",
             (
@@ -49,12 +50,12 @@ def curve_table(scope: Scope) -> Table | None:
                 Column("loss_last_tenth", "last 10 %", of_loss(1), loss),
             ),
         ),
-        Columns("step, ms", tuple(_step(scope, name, head) for name, head in _STEPS.items())),
+        Columns("step, ms", tuple(_step(group, name, head) for name, head in _STEPS.items())),
     )
     about = About("curve-ends", "Curves", "", (CURVES, captions.runs(own)), bool(faults))
-    said = [f"loss: {line}" for line in learnt.shorter(scope, own)]
-    said += notes.by_reason(faults, lambda row: captions.full_label(row, scope.device))
-    return table(scope, about, places(scope, own, heads), said)
+    said = [f"loss: {line}" for line in over_seeds.shorter(group, own)]
+    said += notes.by_reason(faults, lambda setup: captions.full_label(setup, group.device))
+    return table(group, about, places(group, own, heads), said)
 
 
 def _ends(found: CellResult) -> tuple[float, float]:
@@ -72,11 +73,11 @@ _STEPS = {
 }
 
 
-def _step(scope: Scope, name: str, head: str) -> Column[Entry]:
+def _step(group: ConditionGroup, name: str, head: str) -> Column[Row]:
     """One of the timed epoch's figures, median over runs."""
 
-    def value(entry: Entry) -> float | None:
-        steps = [record.slowest.timed.steps for record in scope.records(entry) if record.ranks]
+    def value(row: Row) -> float | None:
+        steps = [record.slowest.timed.steps for record in group.records(row) if record.ranks]
         known = [getattr(found, name) for found in steps if found]
         return median(known) if known else None
 

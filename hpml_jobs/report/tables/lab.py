@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
-from hpml_jobs.report.merge.entries import BASELINE_ROW, Entry, Place, Row
-from hpml_jobs.report.merge.scope import Part, Scope
+from hpml_jobs.report.merge.groups import ConditionGroup, StrategyRows
+from hpml_jobs.report.merge.rows import BASELINE_SETUP, Place, Row, Setup
 from hpml_jobs.report.table import Block, Line, Table
 from hpml_jobs.report.text import captions, notes
 from hpml_jobs.report.text import marks as judged
@@ -11,127 +11,127 @@ from hpml_jobs.report.text.numbers import DASH, OOM, count, gb_per_s, ratio, sec
 from hpml_jobs.slurm.states import Outcome
 
 
-def q1(scope: Scope) -> Table:
+def q1(group: ConditionGroup) -> Table:
     """Time of one epoch on one GPU for each batch."""
-    own = [entry for entry in scope.entries if entry.is_baseline]
-    places = {(BASELINE_ROW, entry.batch_per_gpu) for entry in own}
-    unit = captions.unit(scope.device)
+    own = [row for row in group.rows if row.is_baseline]
+    places = {row.place for row in own}
+    unit = captions.unit(group.device)
     return Table(
         label="q1",
         title=f"Q1: one epoch on 1 {unit}",
         corner="batch",
         blocks=tuple(Block(head=head) for head in ("train_s", "epoch_s", "iterations")),
         lines=tuple(
-            Line(label=str(entry.batch_per_gpu), texts=judged.marked(scope, entry, _q1(entry)))
-            for entry in own
+            Line(label=str(row.batch_per_gpu), texts=judged.marked(group, row, _q1(row)))
+            for row in own
         ),
         caption=(
             captions.Q1.format(unit=unit),
-            f"{captions.runs(own)} {captions.loader_workers(own, scope.device)}",
+            f"{captions.runs(own)} {captions.loader_workers(own, group.device)}",
         ),
-        setting=scope.setting,
-        notes=(*_judged(scope, own), *without_train(own), *absent(scope, own, places)),
+        setting=captions.setting(group),
+        notes=(*_judged(group, own), *without_train(own), *absent(group, own, places)),
     )
 
 
-def _q1(entry: Entry) -> tuple[str, ...]:
-    timing = entry.timing
+def _q1(row: Row) -> tuple[str, ...]:
+    timing = row.timing
     if timing is None:
-        return mark(entry), DASH, DASH
+        return mark(row), DASH, DASH
     return known(timing.train_s, seconds), seconds(timing.epoch_s), count(timing.iterations)
 
 
-def without_train(entries: Iterable[Entry]) -> list[str]:
+def without_train(rows: Iterable[Row]) -> list[str]:
     """A line where seconds without data loading are unknown."""
-    unknown = any(entry.timing and entry.timing.train_s is None for entry in entries)
+    unknown = any(row.timing and row.timing.train_s is None for row in rows)
     return [captions.NO_TRAIN] if unknown else []
 
 
-def table1(part: Part) -> Table:
+def table1(selection: StrategyRows) -> Table:
     """Time and speedup."""
-    device, entries = part.scope.device, part.entries
+    device, rows = selection.group.device, selection.rows
     return Table(
-        label=f"table1-{part.strategy.value}",
-        title=f"Table 1: time and speedup, {part.strategy.value}",
+        label=f"table1-{selection.strategy.value}",
+        title=f"Table 1: time and speedup, {selection.strategy.value}",
         corner="Table 1",
-        blocks=blocks(part, "Time(s)", "Speedup"),
-        lines=lines(part, part.rows, _time_and_speedup),
+        blocks=blocks(selection, "Time(s)", "Speedup"),
+        lines=lines(selection, selection.setups, _time_and_speedup),
         caption=(
             f"{captions.TIME} Speedup: Time of 1-{captions.unit(device)} / Time.",
-            f"{captions.baseline(entries, part.batches, device)} {captions.runs(entries)}",
-            captions.loader_workers(entries, device),
+            f"{captions.baseline(rows, selection.batches, device)} {captions.runs(rows)}",
+            captions.loader_workers(rows, device),
         ),
-        setting=part.scope.setting,
-        notes=(*_judged(part.scope, entries), *absent(part.scope, entries, part.places)),
+        setting=captions.setting(selection.group),
+        notes=(*_judged(selection.group, rows), *absent(selection.group, rows, selection.places)),
     )
 
 
-def _time_and_speedup(entry: Entry) -> tuple[str, ...]:
-    time = seconds(entry.timing.epoch_s) if entry.timing else mark(entry)
-    if entry.is_baseline and entry.timing:
+def _time_and_speedup(row: Row) -> tuple[str, ...]:
+    time = seconds(row.timing.epoch_s) if row.timing else mark(row)
+    if row.is_baseline and row.timing:
         return time, "1"
-    return time, known(entry.speedup, ratio)
+    return time, known(row.speedup, ratio)
 
 
-def table2(part: Part) -> Table:
+def table2(selection: StrategyRows) -> Table:
     """Measured seconds of computation and of exposed communication."""
-    how = "as reported elsewhere" if part.scope.imported else "measured"
+    how = "as reported elsewhere" if selection.group.imported else "measured"
     return Table(
-        label=f"table2-{part.strategy.value}",
-        title=f"Table 2: computation and exposed communication, {how}, {part.strategy.value}",
+        label=f"table2-{selection.strategy.value}",
+        title=f"Table 2: computation and exposed communication, {how}, {selection.strategy.value}",
         corner="Table 2 (s)",
-        blocks=blocks(part, "Compute", "Comm"),
-        lines=lines(part, part.parallel_rows, _compute_and_comm),
+        blocks=blocks(selection, "Compute", "Comm"),
+        lines=lines(selection, selection.parallel_setups, _compute_and_comm),
         caption=(
-            captions.REPORTED if part.scope.imported else captions.MEASURED,
-            captions.runs(part.parallel_entries),
+            captions.REPORTED if selection.group.imported else captions.MEASURED,
+            captions.runs(selection.parallel_rows),
         ),
-        setting=part.scope.setting,
-        notes=(*_unmeasured(part, _compute_and_comm), *_below(part)),
+        setting=captions.setting(selection.group),
+        notes=(*_unmeasured(selection, _compute_and_comm), *_below(selection)),
     )
 
 
-def _compute_and_comm(entry: Entry) -> tuple[str, ...]:
-    if entry.values is None:
-        return mark(entry), DASH
-    return known(entry.values.compute_s, seconds), known(entry.values.comm_exposed_s, seconds)
+def _compute_and_comm(row: Row) -> tuple[str, ...]:
+    if row.values is None:
+        return mark(row), DASH
+    return known(row.values.compute_s, seconds), known(row.values.comm_exposed_s, seconds)
 
 
-def table3(part: Part) -> Table:
+def table3(selection: StrategyRows) -> Table:
     """Measured bandwidth in GB/s (1e9 bytes per second) of the gradients."""
-    words = captions.BANDWIDTH[part.strategy.traffic.bandwidth]
+    words = captions.BANDWIDTH[selection.strategy.traffic.bandwidth]
     return Table(
-        label=f"table3-{part.strategy.value}",
-        title=f"Table 3: {words.title}, {part.strategy.value}",
+        label=f"table3-{selection.strategy.value}",
+        title=f"Table 3: {words.title}, {selection.strategy.value}",
         corner=f"Table 3 (GB/s{words.aside})",
-        blocks=blocks(part),
-        lines=lines(part, part.parallel_rows, _bandwidth),
-        caption=(words.measured, captions.runs(part.parallel_entries)),
-        setting=part.scope.setting,
-        notes=(*_unmeasured(part, _bandwidth), *_below(part)),
+        blocks=blocks(selection),
+        lines=lines(selection, selection.parallel_setups, _bandwidth),
+        caption=(words.measured, captions.runs(selection.parallel_rows)),
+        setting=captions.setting(selection.group),
+        notes=(*_unmeasured(selection, _bandwidth), *_below(selection)),
     )
 
 
-def _bandwidth(entry: Entry) -> tuple[str, ...]:
-    if entry.timing is None:
-        return (mark(entry),)
-    return (known(entry.bandwidth.lab_gb_per_s if entry.bandwidth else None, gb_per_s),)
+def _bandwidth(row: Row) -> tuple[str, ...]:
+    if row.timing is None:
+        return (mark(row),)
+    return (known(row.bandwidth.lab_gb_per_s if row.bandwidth else None, gb_per_s),)
 
 
-def _unmeasured(part: Part, texts: Callable[[Entry], tuple[str, ...]]) -> list[str]:
+def _unmeasured(selection: StrategyRows, texts: Callable[[Row], tuple[str, ...]]) -> list[str]:
     """A line for each reason why a cell that has its time has no number in this table."""
     return notes.by_reason(
         (
-            (_why_unmeasured(part, entry), (entry.row, entry.batch_per_gpu))
-            for entry in part.parallel_entries
-            if entry.timing and texts(entry)[0] == DASH
+            (_why_unmeasured(selection, row), row.place)
+            for row in selection.parallel_rows
+            if row.timing and texts(row)[0] == DASH
         ),
-        lambda row: captions.row_label(row, part.scope.device),
+        lambda setup: captions.row_label(setup, selection.group.device),
     )
 
 
-def _why_unmeasured(part: Part, entry: Entry) -> str:
-    records = part.scope.records(entry)
+def _why_unmeasured(selection: StrategyRows, row: Row) -> str:
+    records = selection.group.records(row)
     files = sorted({record.imported.file for record in records if record.imported})
     if files:
         return f"{', '.join(files)} does not tell"
@@ -140,25 +140,25 @@ def _why_unmeasured(part: Part, entry: Entry) -> str:
     return "not measured, no collective of gradients was recorded"
 
 
-def _judged(scope: Scope, entries: Sequence[Entry]) -> list[str]:
-    return judged.failures(scope, entries) + judged.doubts(scope, entries)
+def _judged(group: ConditionGroup, rows: Sequence[Row]) -> list[str]:
+    return judged.failures(group, rows) + judged.doubts(group, rows)
 
 
-def _below(part: Part) -> list[str]:
-    entries, scope = part.parallel_entries, part.scope
-    places = {(row, batch) for row, batch in part.places if row != BASELINE_ROW}
-    return marks_explained(part) + absent(scope, entries, places)
+def _below(selection: StrategyRows) -> list[str]:
+    rows, group = selection.parallel_rows, selection.group
+    places = {place for place in selection.places if place.setup != BASELINE_SETUP}
+    return marks_explained(selection) + absent(group, rows, places)
 
 
-def marks_explained(part: Part) -> list[str]:
+def marks_explained(selection: StrategyRows) -> list[str]:
     """Where the reason for the marks in a table without reasons stands."""
-    failed = [entry for entry in part.parallel_entries if part.scope.failed(entry)]
+    failed = [row for row in selection.parallel_rows if selection.group.has_failed(row)]
     return [f"{judged.MARK} fails a check, the reason stands under Table 1"] if failed else []
 
 
-def mark(entry: Entry) -> str:
+def mark(row: Row) -> str:
     """What stands in place of a number."""
-    return OOM if entry.timing is None and entry.outcome is Outcome.OOM else DASH
+    return OOM if row.timing is None and row.outcome is Outcome.OOM else DASH
 
 
 def known(value: float | None, words: Callable[[float], str]) -> str:
@@ -166,35 +166,36 @@ def known(value: float | None, words: Callable[[float], str]) -> str:
     return DASH if value is None else words(value)
 
 
-def blocks(part: Part, *columns: str) -> tuple[Block, ...]:
+def blocks(selection: StrategyRows, *columns: str) -> tuple[Block, ...]:
     """A block of columns for each batch."""
-    unit = captions.unit(part.scope.device)
-    return tuple(Block(head=f"batch {batch} per {unit}", columns=columns) for batch in part.batches)
-
-
-def lines(
-    part: Part, rows: Iterable[Row], texts: Callable[[Entry], tuple[str, ...]]
-) -> tuple[Line, ...]:
-    """A line per row; a place that nobody asked for shows the dash like one without a number."""
-    at = {
-        (entry.row, entry.batch_per_gpu): judged.marked(part.scope, entry, texts(entry))
-        for entry in part.entries
-    }
-    width = len(next(iter(at.values())))
+    unit = captions.unit(selection.group.device)
     return tuple(
-        Line(
-            label=captions.row_label(row, part.scope.device),
-            texts=tuple(
-                text for batch in part.batches for text in at.get((row, batch), (DASH,) * width)
-            ),
-        )
-        for row in rows
+        Block(head=f"batch {batch} per {unit}", columns=columns) for batch in selection.batches
     )
 
 
-def absent(scope: Scope, entries: Sequence[Entry], places: set[Place]) -> list[str]:
+def lines(
+    selection: StrategyRows, setups: Iterable[Setup], texts: Callable[[Row], tuple[str, ...]]
+) -> tuple[Line, ...]:
+    """A line per row; a place that nobody asked for shows the dash like one without a number."""
+    at = {row.place: judged.marked(selection.group, row, texts(row)) for row in selection.rows}
+    width = len(next(iter(at.values())))
+    return tuple(
+        Line(
+            label=captions.row_label(setup, selection.group.device),
+            texts=tuple(
+                text
+                for batch in selection.batches
+                for text in at.get(Place(setup, batch), (DASH,) * width)
+            ),
+        )
+        for setup in setups
+    )
+
+
+def absent(group: ConditionGroup, rows: Sequence[Row], places: set[Place]) -> list[str]:
     """Lines for what is not there, then for what is to be known of what is."""
     return [
-        *notes.absences(scope.alike, entries, places, scope.device, scope.elsewhere),
-        *notes.warnings(scope.alike.cells, places),
+        *notes.absences(group, rows, places),
+        *notes.warnings(group.cells, places),
     ]

@@ -3,8 +3,8 @@
 from itertools import groupby
 from typing import NamedTuple
 
-from hpml_jobs.report.merge.entries import Entry, Row
-from hpml_jobs.report.merge.scope import Scope
+from hpml_jobs.report.merge.groups import ConditionGroup
+from hpml_jobs.report.merge.rows import Row, Setup
 from hpml_jobs.report.table import Table
 from hpml_jobs.report.tables.builder import About, Column, Columns, drawn, table
 from hpml_jobs.report.text import captions
@@ -20,55 +20,55 @@ CAPTION = (
 class Largest(NamedTuple):
     """The largest batch of a row that was measured, its memory in bytes, and why no larger one."""
 
-    row: Row
+    setup: Setup
     batch: int | None
     memory_bytes: int | None
     stopped: str
 
 
-def largest(scope: Scope) -> Table | None:
+def largest(group: ConditionGroup) -> Table | None:
     """The largest batch of every row that climbed a ladder or ran out of memory; None without."""
-    rungs = {found.slug for found in scope.alike.cells if found.ladder}
+    rungs = {found.slug for found in group.cells if found.ladder}
     found = []
-    for row, group in groupby(scope.entries, lambda entry: entry.row):
-        entries = list(group)
-        climbs = any(rungs & set(entry.cells) for entry in entries)
-        if climbs or any(entry.outcome is Outcome.OOM for entry in entries):
-            found.append(_of_row(scope, row, entries, climbs))
+    for setup, members in groupby(group.rows, lambda row: row.setup):
+        rows = list(members)
+        climbs = any(rungs & set(row.cells) for row in rows)
+        if climbs or any(row.outcome is Outcome.OOM for row in rows):
+            found.append(_of_row(group, setup, rows, climbs))
     if not found:
         return None
     heads: tuple[Columns[Largest], ...] = (
         Columns(
             "",
             (
-                Column("strategy", "", lambda one: one.row.strategy.value),
-                Column("gpus", "", lambda one: one.row.gpus),
-                Column("nodes", "", lambda one: one.row.nodes),
-                Column("treatment", "", lambda one: one.row.treatment),
+                Column("strategy", "", lambda one: one.setup.strategy.value),
+                Column("gpus", "", lambda one: one.setup.gpus),
+                Column("nodes", "", lambda one: one.setup.nodes),
+                Column("treatment", "", lambda one: one.setup.treatment),
             ),
         ),
         Columns("largest batch", (Column("batch", "", lambda one: one.batch, count),)),
         Columns("memory, GB", (Column("memory_bytes", "", lambda one: one.memory_bytes, _gb),)),
         Columns("no larger one", (Column("stopped", "", lambda one: one.stopped),), text=True),
     )
-    shown = drawn(found, lambda one: captions.full_label(one.row, scope.device), heads)
-    caption = CAPTION.format(unit=captions.unit(scope.device))
-    return table(scope, About("largest", "The largest batch that fits", "", (caption,)), shown)
+    shown = drawn(found, lambda one: captions.full_label(one.setup, group.device), heads)
+    caption = CAPTION.format(unit=captions.unit(group.device))
+    return table(group, About("largest", "The largest batch that fits", "", (caption,)), shown)
 
 
-def _of_row(scope: Scope, row: Row, entries: list[Entry], climbed: bool) -> Largest:
+def _of_row(group: ConditionGroup, setup: Setup, rows: list[Row], climbed: bool) -> Largest:
     """From a row's entries by batch: the last one measured, and the one after it."""
-    measured = [entry for entry in entries if entry.timing]
+    measured = [row for row in rows if row.timing]
     best = measured[-1] if measured else None
-    records = scope.records(best) if best else []
+    records = group.records(best) if best else []
     memory = [rank.peak_memory_bytes or 0 for record in records for rank in record.ranks]
     batch = best.batch_per_gpu if best else None
-    return Largest(row, batch, max(memory, default=0) or None, _stop(entries, batch, climbed))
+    return Largest(setup, batch, max(memory, default=0) or None, _stop(rows, batch, climbed))
 
 
-def _stop(entries: list[Entry], best: int | None, climbed: bool) -> str:
+def _stop(rows: list[Row], best: int | None, climbed: bool) -> str:
     """Why there is no larger one: what became of the next, or that there is none."""
-    beyond = [entry for entry in entries if best is None or entry.batch_per_gpu > best]
+    beyond = [row for row in rows if best is None or row.batch_per_gpu > best]
     if not beyond:
         return "the next is more than a share of the data" if climbed else "none was asked for"
     words = "ran out of memory" if beyond[0].outcome is Outcome.OOM else beyond[0].outcome.value

@@ -5,7 +5,7 @@ from statistics import median
 from typing import NamedTuple
 
 from hpml_jobs.core.quantization import Latency
-from hpml_jobs.report.merge.scope import Scope
+from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.table import Table
 from hpml_jobs.report.tables.builder import About, Column, Columns, drawn, table
 from hpml_jobs.report.tables.quantization import Runs, quantized
@@ -34,9 +34,9 @@ class Timed(NamedTuple):
         return self.median_of("median_s") / median(self.fp32_s) if self.fp32_s else None
 
 
-def latency(scope: Scope) -> Table | None:
+def latency(group: ConditionGroup) -> Table | None:
     """How long a batch takes in every way; None where nothing was timed."""
-    found = [one for runs in quantized([scope]) for one in _timed(runs)]
+    found = [one for runs in quantized([group]) for one in _timed(runs)]
     if not found:
         return None
 
@@ -44,7 +44,7 @@ def latency(scope: Scope) -> Table | None:
         return f"{one.network} {one.figures[0].what}"
 
     about = About("latency", "Latency on the CPU", "", (LATENCY,))
-    return table(scope, about, drawn(found, name, _LATENCY_HEADS))
+    return table(group, about, drawn(found, name, _LATENCY_HEADS))
 
 
 def _timed(runs: Runs) -> Iterator[Timed]:

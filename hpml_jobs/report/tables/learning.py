@@ -4,12 +4,15 @@ from collections.abc import Callable, Sequence
 
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.record import Record
-from hpml_jobs.report.merge import learning as learnt
-from hpml_jobs.report.merge.entries import Entry
-from hpml_jobs.report.merge.scope import Scope
+from hpml_jobs.report.merge import learning as learned
+from hpml_jobs.report.merge.groups import ConditionGroup
+from hpml_jobs.report.merge.rows import Row
 from hpml_jobs.report.table import Block, Line, Sheet, Table
+from hpml_jobs.report.tables import over_seeds
 from hpml_jobs.report.tables.builder import About, Column, Columns, label, left_out, places, table
+from hpml_jobs.report.text import captions
 from hpml_jobs.report.text.captions import units
+from hpml_jobs.report.text.comparisons import mean_text
 from hpml_jobs.report.text.numbers import DASH, accuracy, count, loss
 
 TABLE_4 = (
@@ -25,45 +28,49 @@ COLUMNS, ABREAST = 8, 3
 """So many epochs have a column on a page (the CSV has all), and so many stay beside each other."""
 
 
-def table4(scope: Scope) -> Table | None:
+def table4(group: ConditionGroup) -> Table | None:
     """What was learnt, place by place; None where nobody asked for more than the protocol's."""
-    asked = {found.slug for found in scope.alike.cells if found.cell and _learns(found.cell)}
-    entries = [entry for entry in scope.entries if asked & set(entry.cells)]
-    own = [entry for entry in entries if entry.timing and learnt.runs(scope, entry)]
+    asked = {found.slug for found in group.cells if found.cell and _learns(found.cell)}
+    rows = [row for row in group.rows if asked & set(row.cells)]
+    own = [row for row in rows if row.timing and learned.runs(group, row)]
     if not own:
         return None
-    heads: tuple[Columns[Entry], ...] = (
+    heads: tuple[Columns[Row], ...] = (
         Columns("global batch", (Column("global_batch", "", _global_batch, count),)),
-        Columns("lr", (Column("lr", "", lambda e: _lr(learnt.runs(scope, e)[0]), _rate),)),
-        Columns("epochs", (Column("epochs", "", lambda e: learnt.epochs_of(scope, e)),)),
-        Columns("seeds", (Column("seeds", "", lambda e: learnt.seeds(scope, e)),)),
-        *learnt.columns(scope, "train_loss", "training loss", learnt.of_training(-1, "loss"), loss),
-        *learnt.columns(
-            scope,
+        Columns("lr", (Column("lr", "", lambda e: _lr(learned.runs(group, e)[0]), _rate),)),
+        Columns("epochs", (Column("epochs", "", lambda e: learned.epochs_of(group, e)),)),
+        Columns("seeds", (Column("seeds", "", lambda e: learned.seeds(group, e)),)),
+        *over_seeds.columns(
+            group, "train_loss", "training loss", learned.of_training(-1, "loss"), loss
+        ),
+        *over_seeds.columns(
+            group,
             "train_accuracy",
             "training acc., %",
-            learnt.of_training(-1, "accuracy"),
+            learned.of_training(-1, "accuracy"),
             accuracy,
         ),
-        *learnt.columns(scope, "test_accuracy", "test acc., %", learnt.test_accuracy, accuracy),
+        *over_seeds.columns(
+            group, "test_accuracy", "test acc., %", learned.test_accuracy, accuracy
+        ),
     )
-    caption = (TABLE_4.format(units=units(scope.device)), learnt.OVER_SEEDS)
+    caption = (TABLE_4.format(units=units(group.device)), over_seeds.OVER_SEEDS)
     about = About("table4", "Table 4: what was learnt, last epoch", "Table 4", caption)
-    lost = left_out(scope, "", (entry for entry in entries if not entry.timing))
-    said = [*learnt.one_seed(scope, own), *learnt.shorter(scope, own), *lost]
-    return table(scope, about, places(scope, own, heads), said)
+    lost = left_out(group, "", (row for row in rows if not row.timing))
+    said = [*over_seeds.one_seed(group, own), *over_seeds.shorter(group, own), *lost]
+    return table(group, about, places(group, own, heads), said)
 
 
 def _learns(cell: Cell) -> bool:
     return cell.evaluate or cell.epochs > cell.protocol.epochs
 
 
-def _global_batch(entry: Entry) -> int:
-    return entry.gpus * entry.batch_per_gpu
+def _global_batch(row: Row) -> int:
+    return row.gpus * row.batch_per_gpu
 
 
 def _lr(record: Record) -> float | None:
-    last = learnt.training(record.ranks[0])[-1].lr
+    last = learned.training(record.ranks[0])[-1].lr
     return last[1] if last else None
 
 
@@ -71,12 +78,12 @@ def _rate(value: float) -> str:
     return f"{value:.4g}"
 
 
-def evaluation(scope: Scope) -> Table | None:
+def evaluation(group: ConditionGroup) -> Table | None:
     """Test accuracy and training loss after each epoch; None where no epoch was evaluated."""
-    own = [e for e in scope.timed if any(map(learnt.was_evaluated, scope.records(e)))]
+    own = [e for e in group.timed if any(map(learned.was_evaluated, group.records(e)))]
     if not own:
         return None
-    most = max(learnt.epochs_of(scope, entry) for entry in own)
+    most = max(learned.epochs_of(group, row) for row in own)
     shown = shown_epochs(most)
     heads = [
         tuple(str(n + 1) for n in shown[i : i + ABREAST]) for i in range(0, len(shown), ABREAST)
@@ -92,18 +99,18 @@ def evaluation(scope: Scope) -> Table | None:
         ),
         lines=tuple(
             Line(
-                label=label(scope, entry),
+                label=label(group, row),
                 texts=(
-                    *(_told(scope, entry, learnt.evaluated(n), accuracy) for n in shown),
-                    *(_told(scope, entry, learnt.of_training(n, "loss"), loss) for n in shown),
+                    *(_told(group, row, learned.evaluated(n), accuracy) for n in shown),
+                    *(_told(group, row, learned.of_training(n, "loss"), loss) for n in shown),
                 ),
             )
-            for entry in own
+            for row in own
         ),
-        caption=(EVALUATION, learnt.OVER_SEEDS),
-        setting=scope.setting,
-        notes=(*learnt.one_seed(scope, own), *learnt.shorter(scope, own)),
-        sheet=_sheet(scope, own),
+        caption=(EVALUATION, over_seeds.OVER_SEEDS),
+        setting=captions.setting(group),
+        notes=(*over_seeds.one_seed(group, own), *over_seeds.shorter(group, own)),
+        sheet=_sheet(group, own),
     )
 
 
@@ -118,9 +125,9 @@ def shown_epochs(epochs: int) -> list[int]:
     return [round(number * (epochs - 1) / (COLUMNS - 1)) for number in range(COLUMNS)]
 
 
-def _told(scope: Scope, entry: Entry, of: learnt.OfRun, words: Callable[[float], str]) -> str:
-    found = learnt.over_seeds(learnt.runs(scope, entry), of)
-    return found.told(words) if found else DASH
+def _told(group: ConditionGroup, row: Row, of: learned.OfRun, words: Callable[[float], str]) -> str:
+    found = learned.over_seeds(learned.runs(group, row), of)
+    return mean_text(found, words) if found else DASH
 
 
 _SHEET = (
@@ -129,18 +136,18 @@ _SHEET = (
 )
 
 
-def _sheet(scope: Scope, own: Sequence[Entry]) -> Sheet:
+def _sheet(group: ConditionGroup, own: Sequence[Row]) -> Sheet:
     """A row for every place and epoch."""
     rows = []
-    for entry in own:
-        place = (entry.strategy.value, entry.gpus, entry.nodes, entry.treatment)
-        runs, seeds = learnt.runs(scope, entry), learnt.seeds(scope, entry)
-        for number in range(learnt.epochs_of(scope, entry)):
-            tested = learnt.over_seeds(runs, learnt.evaluated(number))
-            trained = learnt.over_seeds(runs, learnt.of_training(number, "loss"))
+    for row in own:
+        place = (row.strategy.value, row.gpus, row.nodes, row.treatment)
+        runs, seeds = learned.runs(group, row), learned.seeds(group, row)
+        for number in range(learned.epochs_of(group, row)):
+            tested = learned.over_seeds(runs, learned.evaluated(number))
+            trained = learned.over_seeds(runs, learned.of_training(number, "loss"))
             rows.append(
                 (
-                    *(*place, entry.batch_per_gpu, number + 1, len(runs), seeds),
+                    *(*place, row.batch_per_gpu, number + 1, len(runs), seeds),
                     *(tested or (None, None)),
                     *(trained or (None, None)),
                 )

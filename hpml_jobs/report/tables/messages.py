@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from hpml_jobs.core.measurements import Message
-from hpml_jobs.report.merge.entries import Entry, Row
-from hpml_jobs.report.merge.scope import Scope
+from hpml_jobs.report.merge.groups import ConditionGroup
+from hpml_jobs.report.merge.rows import Row, Setup
 from hpml_jobs.report.table import Table
 from hpml_jobs.report.tables.builder import About, Column, Columns, drawn, table
 from hpml_jobs.report.text import captions
@@ -22,7 +22,7 @@ QUESTION = "Are gradients the only messages (lab Q6)? {answers}."
 class Sent(NamedTuple):
     """Messages of one kind and size, and the epoch they were counted in."""
 
-    row: Row
+    setup: Setup
     message: Message
     iterations: int
 
@@ -37,41 +37,41 @@ class Sent(NamedTuple):
         return self.message.bytes * self.per_iteration
 
 
-def messages(scope: Scope) -> Table | None:
+def messages(group: ConditionGroup) -> Table | None:
     """Every kind of message; None where none was counted."""
-    found = {entry.row: own for entry in scope.timed if (own := list(_sent(scope, entry)))}
+    found = {row.setup: own for row in group.timed if (own := list(_sent(group, row)))}
     if not found:
         return None
     shown = drawn(
         (sent for own in found.values() for sent in own),
-        lambda sent: captions.full_label(sent.row, scope.device),
+        lambda sent: captions.full_label(sent.setup, group.device),
         _HEADS,
     )
-    answers = dict.fromkeys(_answer(row, own) for row, own in found.items())
+    answers = dict.fromkeys(_answer(setup, own) for setup, own in found.items())
     caption = (
-        MESSAGES.format(units=captions.units(scope.device)),
+        MESSAGES.format(units=captions.units(group.device)),
         QUESTION.format(answers="; ".join(answers)),
     )
-    return table(scope, About("messages", "Messages", "E2", caption, on_screen=False), shown)
+    return table(group, About("messages", "Messages", "E2", caption, on_screen=False), shown)
 
 
-def _sent(scope: Scope, entry: Entry) -> Iterable[Sent]:
+def _sent(group: ConditionGroup, row: Row) -> Iterable[Sent]:
     """The messages of an entry's first run that tells, the largest of each purpose first."""
-    for record in scope.records(entry):
+    for record in group.records(row):
         if record.communication and record.communication.messages:
             own = sorted(record.communication.messages, key=lambda m: (m.purpose, -m.bytes, m.kind))
-            return [Sent(entry.row, message, record.iterations) for message in own]
+            return [Sent(row.setup, message, record.iterations) for message in own]
     return []
 
 
-def _answer(row: Row, own: list[Sent]) -> str:
+def _answer(setup: Setup, own: list[Sent]) -> str:
     """`ddp: no, beside 104,616 B of gradients 904 B of buffers in every iteration`."""
     volumes: dict[str, float] = {}
     for sent in own:
         purpose = sent.message.purpose
         volumes[purpose] = volumes.get(purpose, 0) + sent.bytes_per_iteration
     gradients = volumes.pop("gradients", 0)
-    name = row.strategy.value + (f" ({row.treatment})" if row.treatment else "")
+    name = setup.strategy.value + (f" ({setup.treatment})" if setup.treatment else "")
     if not volumes:
         return f"{name}: yes"
     told = " and ".join(f"{count(round(size))} B of {what}" for what, size in volumes.items())
@@ -91,10 +91,10 @@ _HEADS: tuple[Columns[Sent], ...] = (
     Columns(
         "",
         (
-            Column("gpus", "", lambda sent: sent.row.gpus),
-            Column("nodes", "", lambda sent: sent.row.nodes),
-            Column("strategy", "", lambda sent: sent.row.strategy.value),
-            Column("treatment", "", lambda sent: sent.row.treatment),
+            Column("gpus", "", lambda sent: sent.setup.gpus),
+            Column("nodes", "", lambda sent: sent.setup.nodes),
+            Column("strategy", "", lambda sent: sent.setup.strategy.value),
+            Column("treatment", "", lambda sent: sent.setup.treatment),
         ),
     ),
     Columns("purpose", (Column("purpose", "", lambda sent: sent.message.purpose),), text=True),

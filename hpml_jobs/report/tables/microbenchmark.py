@@ -7,8 +7,8 @@ from hpml_jobs.core import formulas
 from hpml_jobs.core.formulas import AlphaBeta, fit_alpha_beta
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.text import counted
-from hpml_jobs.report.merge.entries import Row
-from hpml_jobs.report.merge.scope import Scope
+from hpml_jobs.report.merge.groups import ConditionGroup
+from hpml_jobs.report.merge.rows import Setup
 from hpml_jobs.report.table import Block, Line, Sheet, Table
 from hpml_jobs.report.tables.builder import About, Column, Columns, drawn, table
 from hpml_jobs.report.text import captions
@@ -47,24 +47,24 @@ class Allocation(NamedTuple):
         return fit_alpha_beta(self.times_s) if len(self.times_s) > 1 else None
 
 
-def allocations(scope: Scope) -> list[Allocation]:
+def allocations(group: ConditionGroup) -> list[Allocation]:
     """Everything that was probed, by GPUs and nodes."""
     found: dict[tuple[int, int], list[Record]] = {}
-    for entry in scope.timed:
-        for record in scope.records(entry):
+    for row in group.timed:
+        for record in group.records(row):
             if record.probe and record.probe.points:
-                found.setdefault((entry.gpus, entry.nodes), []).append(record)
+                found.setdefault((row.gpus, row.nodes), []).append(record)
     return [Allocation(*place, tuple(records)) for place, records in sorted(found.items())]
 
 
-def _label(scope: Scope, own: Allocation) -> str:
-    row = Row(own.gpus, own.nodes, own.records[0].cell.strategy)
-    return captions.place_label(row, scope.device)
+def _label(group: ConditionGroup, own: Allocation) -> str:
+    setup = Setup(own.gpus, own.nodes, own.records[0].cell.strategy)
+    return captions.place_label(setup, group.device)
 
 
-def points(scope: Scope) -> Table | None:
+def points(group: ConditionGroup) -> Table | None:
     """Time and bus bandwidth by message size; None where nothing was probed."""
-    found = allocations(scope)
+    found = allocations(group)
     if not found:
         return None
     times = [own.times_s for own in found]
@@ -76,13 +76,13 @@ def points(scope: Scope) -> Table | None:
         if point.sent
     }
     told = ", ".join(
-        f"{counted(len(own.records), 'cell')} on {_label(scope, own)}" for own in found
+        f"{counted(len(own.records), 'cell')} on {_label(group, own)}" for own in found
     )
     return Table(
         label="microbenchmark",
         title="Microbenchmark: all-reduce",
         corner="bytes",
-        blocks=tuple(Block(head=_label(scope, own), columns=("ms", "GB/s")) for own in found),
+        blocks=tuple(Block(head=_label(group, own), columns=("ms", "GB/s")) for own in found),
         lines=tuple(
             Line(
                 label=f"{count(size)}{' *' if size in sent else ''}",
@@ -95,9 +95,9 @@ def points(scope: Scope) -> Table | None:
             for size in sorted({size for one in times for size in one})
         ),
         caption=(POINTS.format(cells=told),),
-        setting=scope.setting,
+        setting=captions.setting(group),
         on_screen=False,
-        sheet=_sheet(scope),
+        sheet=_sheet(group),
     )
 
 
@@ -107,7 +107,7 @@ def _texts(gpus: int, size: int, time_s: float | None) -> tuple[str, str]:
     return milliseconds(time_s), gb_per_s(formulas.bus_gb_per_s(size, time_s, gpus))
 
 
-def _sheet(scope: Scope) -> Sheet:
+def _sheet(group: ConditionGroup) -> Sheet:
     """Every point of every cell."""
     rows = [
         (
@@ -117,7 +117,7 @@ def _sheet(scope: Scope) -> Sheet:
             if point.median_s
             else None,
         )
-        for own in allocations(scope)
+        for own in allocations(group)
         for record in own.records
         for point in (record.probe.points if record.probe else ())
     ]
@@ -144,14 +144,14 @@ class Fitted(NamedTuple):
         )
 
 
-def fits(scope: Scope) -> Table | None:
+def fits(group: ConditionGroup) -> Table | None:
     """Latency and speed of the line through the points; None where no line can be drawn."""
-    found = [Fitted(own, line) for own in allocations(scope) if (line := own.fit)]
+    found = [Fitted(own, line) for own in allocations(group) if (line := own.fit)]
     if not found:
         return None
-    shown = drawn(found, lambda fitted: _label(scope, fitted.own), _FIT_HEADS)
+    shown = drawn(found, lambda fitted: _label(group, fitted.own), _FIT_HEADS)
     about = About("fit", "Microbenchmark: fit", "", (FIT,), on_screen=False)
-    return table(scope, about, shown)
+    return table(group, about, shown)
 
 
 def _speed(fitted: Fitted) -> float | None:

@@ -1,8 +1,8 @@
 """Full table of the phases of the instrumented epoch, with their range over ranks."""
 
-from hpml_jobs.report.merge.entries import Entry
+from hpml_jobs.report.merge.groups import ConditionGroup
+from hpml_jobs.report.merge.rows import Row
 from hpml_jobs.report.merge.run_values import PHASES, phases_of
-from hpml_jobs.report.merge.scope import Scope
 from hpml_jobs.report.table import Line, Table
 from hpml_jobs.report.tables.builder import (
     UNMEASURED,
@@ -27,10 +27,10 @@ PHASES_CAPTION = (
 )
 
 
-def phases(scope: Scope) -> Table | None:
+def phases(group: ConditionGroup) -> Table | None:
     """Where the instrumented epoch went."""
 
-    def column(name: str) -> Column[Entry]:
+    def column(name: str) -> Column[Row]:
         head = "comm" if name == "comm_exposed" else name
         return Column(f"phase_{name}_s", head, of_values(f"phase_{name}_s"), seconds)
 
@@ -44,12 +44,12 @@ def phases(scope: Scope) -> Table | None:
             ),
         ),
         Columns("of backward", (Column("pack_s", "pack", of_values("pack_s"), seconds),)),
-        Columns("", tuple(column for name in PHASES for column in _ends(scope, name))),
+        Columns("", tuple(column for name in PHASES for column in _ends(group, name))),
     )
-    own = [entry for entry in scope.timed if entry.values and entry.values.closure is not None]
+    own = [row for row in group.timed if row.values and row.values.closure is not None]
     if not own:
         return None
-    shown = places(scope, own, heads, lambda entry: _over_ranks(scope, entry))
+    shown = places(group, own, heads, lambda row: _over_ranks(group, row))
     about = About(
         "phases",
         "Phases of the instrumented epoch",
@@ -57,20 +57,20 @@ def phases(scope: Scope) -> Table | None:
         (PHASES_CAPTION, captions.runs(own)),
         on_screen=False,
     )
-    lost = rest(scope.entries, own)
-    return table(scope, about, shown, left_out(scope, UNMEASURED, lost))
+    lost = rest(group.rows, own)
+    return table(group, about, shown, left_out(group, UNMEASURED, lost))
 
 
-def _ends(scope: Scope, name: str) -> tuple[Column[Entry], Column[Entry]]:
+def _ends(group: ConditionGroup, name: str) -> tuple[Column[Row], Column[Row]]:
     """The least and the most of a phase over ranks and runs, for the CSV."""
     return (
-        Column(f"phase_{name}_least_s", "", lambda entry: _ranges(scope, entry)[name][0]),
-        Column(f"phase_{name}_most_s", "", lambda entry: _ranges(scope, entry)[name][1]),
+        Column(f"phase_{name}_least_s", "", lambda row: _ranges(group, row)[name][0]),
+        Column(f"phase_{name}_most_s", "", lambda row: _ranges(group, row)[name][1]),
     )
 
 
-def _ranges(scope: Scope, entry: Entry) -> dict[str, tuple[float, float]]:
-    found = [rank.phases for record in scope.records(entry) for rank in record.ranks]
+def _ranges(group: ConditionGroup, row: Row) -> dict[str, tuple[float, float]]:
+    found = [rank.phases for record in group.records(row) for rank in record.ranks]
     known = [phases_of(one) for one in found if one]
     return {
         name: (min(values), max(values))
@@ -79,10 +79,10 @@ def _ranges(scope: Scope, entry: Entry) -> dict[str, tuple[float, float]]:
     }
 
 
-def _over_ranks(scope: Scope, entry: Entry) -> Line | None:
-    if entry.gpus == 1 and len(entry.runs) == 1:
+def _over_ranks(group: ConditionGroup, row: Row) -> Line | None:
+    if row.gpus == 1 and len(row.runs) == 1:
         return None
-    texts = [_range(*ends) for ends in _ranges(scope, entry).values()]
+    texts = [_range(*ends) for ends in _ranges(group, row).values()]
     if not any(texts):
         return None
     return Line(label="  least..most", texts=(*texts, "", "", ""))

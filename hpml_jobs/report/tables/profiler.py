@@ -5,8 +5,8 @@ from collections.abc import Callable
 from hpml_jobs.checks.limits import PROFILER_LIMIT
 from hpml_jobs.core.measurements import Trace
 from hpml_jobs.core.text import percent_text
-from hpml_jobs.report.merge.entries import Entry
-from hpml_jobs.report.merge.scope import Scope
+from hpml_jobs.report.merge.groups import ConditionGroup
+from hpml_jobs.report.merge.rows import Row
 from hpml_jobs.report.table import Table
 from hpml_jobs.report.tables.builder import About, Column, Columns, left_out, places, rest, table
 from hpml_jobs.report.text import captions
@@ -16,27 +16,27 @@ from hpml_jobs.report.text.numbers import percent, seconds
 PROFILER = (
     "torch.profiler over some iterations of one rank of one run, seconds of all of them: compute + "
     "comm - overlap + idle = window; shares of the window in %. Instruments: communication that "
-    f"our own clocks saw in the same iterations, and how far it is from the profiler's (limit "
+    "our own clocks saw in the same iterations, and how far it is from the profiler's (limit "
     f"{percent_text(PROFILER_LIMIT)}, "
     "above it: {mark})."
 )
 
 
-def profiler(scope: Scope) -> Table | None:
+def profiler(group: ConditionGroup) -> Table | None:
     """The profiler's seconds beside the instruments'; None where it did not look."""
-    own = [entry for entry in scope.timed if trace_of(scope, entry)]
+    own = [row for row in group.timed if trace_of(group, row)]
     if not own:
         return None
 
-    def value(of: Callable[[Trace], float | None]) -> Callable[[Entry], float | None]:
-        def found(entry: Entry) -> float | None:
-            trace = trace_of(scope, entry)
+    def value(of: Callable[[Trace], float | None]) -> Callable[[Row], float | None]:
+        def found(row: Row) -> float | None:
+            trace = trace_of(group, row)
             return of(trace) if trace else None
 
         return found
 
     names = ("window", "compute", "comm", "overlap", "idle")
-    heads: tuple[Columns[Entry], ...] = (
+    heads: tuple[Columns[Row], ...] = (
         Columns("iterations", (Column("iterations", "", value(lambda t: t.iterations)),)),
         Columns(
             "seconds",
@@ -67,15 +67,15 @@ def profiler(scope: Scope) -> Table | None:
             ),
         ),
     )
-    lost = rest(scope.entries, own)
+    lost = rest(group.rows, own)
     caption = (PROFILER.format(mark=judged.MARK), captions.runs(own))
     about = About("profiler", "Profiler cross-check", "", caption, on_screen=False)
-    return table(scope, about, places(scope, own, heads), left_out(scope, "no trace", lost))
+    return table(group, about, places(group, own, heads), left_out(group, "no trace", lost))
 
 
-def trace_of(scope: Scope, entry: Entry) -> Trace | None:
+def trace_of(group: ConditionGroup, row: Row) -> Trace | None:
     """The trace of the first rank and run that has one."""
-    traces = (rank.trace for record in scope.records(entry) for rank in record.ranks)
+    traces = (rank.trace for record in group.records(row) for rank in record.ranks)
     return next((trace for trace in traces if trace), None)
 
 

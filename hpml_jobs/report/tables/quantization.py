@@ -8,11 +8,14 @@ import msgspec
 from hpml_jobs.core.conditions import WORKLOAD
 from hpml_jobs.core.quantization import Bound, Quantized, Reference, Step
 from hpml_jobs.core.record import Record
-from hpml_jobs.report.merge import learning as learnt
+from hpml_jobs.report.merge import learning as learned
+from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.merge.learning import Mean
-from hpml_jobs.report.merge.scope import Scope
 from hpml_jobs.report.table import Table
+from hpml_jobs.report.tables import over_seeds
 from hpml_jobs.report.tables.builder import Column, Columns, drawn, label
+from hpml_jobs.report.text import captions
+from hpml_jobs.report.text.comparisons import mean_text
 from hpml_jobs.report.text.numbers import accuracy, count, ratio
 
 QUANTIZATION = (
@@ -82,15 +85,15 @@ class _Alike(NamedTuple):
     records: list[Record]
 
 
-def quantized(scopes: Sequence[Scope]) -> list[Runs]:
+def quantized(groups: Sequence[ConditionGroup]) -> list[Runs]:
     """All runs that were quantized, together where they are alike, those with a bias last.
 
     Where the names of networks meet, their places and what differs in the way tell them apart.
     """
     every = [
         one
-        for number, scope in enumerate(scopes, start=1)
-        for one in _alike(scope, f"group {number}, " if len(scopes) > 1 else "")
+        for number, group in enumerate(groups, start=1)
+        for one in _alike(group, f"group {number}, " if len(groups) > 1 else "")
     ]
     found = []
     for one in every:
@@ -100,14 +103,14 @@ def quantized(scopes: Sequence[Scope]) -> list[Runs]:
     return sorted(found, key=lambda runs: runs.first.bias)
 
 
-def _alike(scope: Scope, group: str) -> Iterator[_Alike]:
-    workload = dict(scope.alike.asked)[WORKLOAD]
-    for entry in scope.timed:
+def _alike(group: ConditionGroup, prefix: str) -> Iterator[_Alike]:
+    workload = dict(group.asked)[WORKLOAD]
+    for row in group.timed:
         ways: dict[tuple[float, ...], _Alike] = {}
-        for record in scope.records(entry):
+        for record in group.records(row):
             if record.quantized:
                 how = _how(record)
-                new = _Alike(workload, group + label(scope, entry), how, [])
+                new = _Alike(workload, prefix + label(group, row), how, [])
                 ways.setdefault(tuple(how.values()), new).records.append(record)
         yield from (ways[way] for way in sorted(ways))
 
@@ -115,7 +118,7 @@ def _alike(scope: Scope, group: str) -> Iterator[_Alike]:
 def _how(record: Record) -> dict[str, float]:
     """What was asked of quantization, and how many epochs the network had been trained."""
     asked = msgspec.structs.asdict(record.cell.quantize) if record.cell.quantize else {}
-    return asked | {"epochs": learnt.epochs(record)}
+    return asked | {"epochs": learned.epochs(record)}
 
 
 def _name(one: _Alike, every: Iterable[_Alike]) -> str:
@@ -157,9 +160,9 @@ def _what(runs: Runs, what: str) -> str:
     return words.get(what, what)
 
 
-def quantization(scopes: Sequence[Scope]) -> Table | None:
+def quantization(groups: Sequence[ConditionGroup]) -> Table | None:
     """All networks of the study under each other; None where none was quantized."""
-    found = quantized(scopes)
+    found = quantized(groups)
     if not found:
         return None
     shown = drawn(
@@ -170,15 +173,15 @@ def quantization(scopes: Sequence[Scope]) -> Table | None:
     images = " or ".join(
         dict.fromkeys(count(run.calibration) for runs in found for run in runs.quantized)
     )
-    own = (scope for scope in scopes if quantized([scope]))
+    own = (group for group in groups if quantized([group]))
     return Table(
         label="quantization",
         title="Quantization",
         corner="network",
         blocks=shown.blocks,
         lines=shown.lines,
-        caption=(QUANTIZATION.format(images=images), DROP, learnt.OVER_SEEDS),
-        setting=" ".join(dict.fromkeys(scope.setting for scope in own)),
+        caption=(QUANTIZATION.format(images=images), DROP, over_seeds.OVER_SEEDS),
+        setting=" ".join(dict.fromkeys(captions.setting(group) for group in own)),
         notes=tuple(_notes(found)),
         sheet=shown.sheet,
     )
@@ -188,7 +191,7 @@ def _notes(found: Iterable[Runs]) -> Iterator[str]:
     """What holds for networks, each thing once with their names."""
     told: dict[str, dict[str, None]] = {}
     for runs in found:
-        own = [learnt.ONE_SEED] if len(set(runs.seeds)) == 1 else []
+        own = [over_seeds.ONE_SEED] if len(set(runs.seeds)) == 1 else []
         own += [f"{TORCHS}: {run.reference.how}" for run in runs.quantized if run.reference]
         own += [f"not found out: {missing}" for run in runs.quantized for missing in run.missing]
         for what in own:
@@ -197,7 +200,7 @@ def _notes(found: Iterable[Runs]) -> Iterator[str]:
 
 
 def _points(mean: Mean) -> str:
-    return mean.told(lambda share: accuracy(share) if round(share, 4) else "0.00")
+    return mean_text(mean, lambda share: accuracy(share) if round(share, 4) else "0.00")
 
 
 _HEADS: tuple[Columns[Result], ...] = (
@@ -207,7 +210,7 @@ _HEADS: tuple[Columns[Result], ...] = (
     Columns("for each", (Column("scales", "", lambda result: result.scales or None),), text=True),
     Columns(
         "accuracy, %",
-        (Column("", "", lambda result: result.accuracy, lambda mean: mean.told(accuracy)),),
+        (Column("", "", lambda result: result.accuracy, lambda mean: mean_text(mean, accuracy)),),
     ),
     Columns("drop", (Column("", "", lambda result: result.drop, _points),)),
     Columns("bytes", (Column("bytes", "", lambda result: result.steps[0].bytes, count),)),

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from hpml_jobs.core.quantization import Layer, Spread
-from hpml_jobs.report.merge.scope import Scope
+from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.table import Table
 from hpml_jobs.report.tables.builder import About, Column, Columns, drawn, table
 from hpml_jobs.report.tables.quantization import Result, Runs, quantized, results
@@ -29,14 +29,14 @@ class OfLayer(NamedTuple):
     layer: Layer
 
 
-def layers(scope: Scope) -> Table | None:
+def layers(group: ConditionGroup) -> Table | None:
     """Scales, what was clipped and how large sums became; None without integers."""
-    found = [one for runs in quantized([scope]) for one in _layers(runs)]
+    found = [one for runs in quantized([group]) for one in _layers(runs)]
     if not found:
         return None
     shown = drawn(found, lambda one: f"{one.result.runs.name} {one.layer.name}", _LAYER_HEADS)
     about = About("quantization-layers", "Quantization by layer", "", (LAYERS,), on_screen=False)
-    return table(scope, about, shown)
+    return table(group, about, shown)
 
 
 def _layers(runs: Runs) -> Iterator[OfLayer]:
@@ -126,10 +126,10 @@ class OfTensor(NamedTuple):
     spread: Spread
 
 
-def spreads(scope: Scope) -> Table | None:
+def spreads(group: ConditionGroup) -> Table | None:
     """Ranges of weights and activations; None where nothing was quantized."""
     found = [
-        OfTensor(runs.name, spread) for runs in quantized([scope]) for spread in runs.first.spreads
+        OfTensor(runs.name, spread) for runs in quantized([group]) for spread in runs.first.spreads
     ]
     if not found:
         return None
@@ -139,7 +139,7 @@ def spreads(scope: Scope) -> Table | None:
 
     shown = drawn(found, name, _SPREAD_HEADS)
     about = About("spreads", "Spreads of weights and activations", "", (SPREADS,), on_screen=False)
-    return table(scope, about, shown)
+    return table(group, about, shown)
 
 
 def _of_spread(name: str) -> Callable[[OfTensor], Any]:

@@ -4,19 +4,19 @@ from collections.abc import Callable
 
 from hpml_jobs.checks.limits import SCATTER_LIMIT
 from hpml_jobs.report.merge.bandwidth import bandwidth
-from hpml_jobs.report.merge.entries import Entry
+from hpml_jobs.report.merge.groups import ConditionGroup
+from hpml_jobs.report.merge.rows import Row
 from hpml_jobs.report.merge.run_values import Values
-from hpml_jobs.report.merge.scope import Scope
 from hpml_jobs.report.merge.statistics import (
     RESAMPLES,
     Interval,
     Sample,
     ratio_interval,
-    told_apart,
 )
 from hpml_jobs.report.table import Table
 from hpml_jobs.report.tables.builder import About, Column, Columns, label, left_out, places, table
 from hpml_jobs.report.text import captions
+from hpml_jobs.report.text.comparisons import told_apart
 from hpml_jobs.report.text.numbers import count, gb_per_s, percent, ratio, seconds
 
 REPEATS = (
@@ -31,23 +31,23 @@ MEASURED = "Medians over runs with their order-statistic intervals, as in Repeat
 ONE_RUN = "one run, no interval"
 
 
-def several(scope: Scope) -> bool:
+def several(group: ConditionGroup) -> bool:
     """Whether any place has more than one run."""
-    return any(len(entry.runs) > 1 for entry in scope.timed)
+    return any(len(row.runs) > 1 for row in group.timed)
 
 
-def epochs_of(entry: Entry) -> Sample:
+def epochs_of(row: Row) -> Sample:
     """An entry's epoch times, in seconds."""
-    return Sample(tuple(run.epoch_s for run in entry.runs))
+    return Sample(tuple(run.epoch_s for run in row.runs))
 
 
-def repeats(scope: Scope) -> Table | None:
+def repeats(group: ConditionGroup) -> Table | None:
     """Medians, intervals and spread of every place; None where there is one run of each."""
-    if not several(scope):
+    if not several(group):
         return None
-    unit = captions.unit(scope.device)
-    heads: tuple[Columns[Entry], ...] = (
-        Columns("runs", (Column("runs", "", lambda entry: len(entry.runs)),)),
+    unit = captions.unit(group.device)
+    heads: tuple[Columns[Row], ...] = (
+        Columns("runs", (Column("runs", "", lambda row: len(row.runs)),)),
         Columns(
             "epoch, s",
             (
@@ -60,39 +60,39 @@ def repeats(scope: Scope) -> Table | None:
             "speedup",
             (
                 Column("speedup", "ratio", lambda e: e.speedup, ratio),
-                interval_text(lambda e: _speedup_interval(scope, e), ratio),
+                interval_text(lambda e: _speedup_interval(group, e), ratio),
             ),
         ),
         Columns(
-            f"against 1 {unit}", (Column("against_1", "", lambda e: _against(scope, e)),), text=True
+            f"against 1 {unit}", (Column("against_1", "", lambda e: _against(group, e)),), text=True
         ),
         ends("epoch", "_s", lambda e: epochs_of(e).interval),
         Columns("", (Column("epoch_covers", "", _covers),)),
-        ends("speedup", "", lambda e: _speedup_interval(scope, e)),
+        ends("speedup", "", lambda e: _speedup_interval(group, e)),
         Columns("", (Column("all_epoch_s", "", lambda e: " ".join(map(str, epochs_of(e).runs))),)),
     )
-    shown = places(scope, scope.timed, heads)
-    caption = REPEATS.format(unit=unit, resamples=count(RESAMPLES), coverage=_coverages(scope))
-    said = [*_scattered(scope), *left_out(scope, ONE_RUN, _single(scope))]
-    return table(scope, About("repeats", "Repeats", "E1", (caption,)), shown, said)
+    shown = places(group, group.timed, heads)
+    caption = REPEATS.format(unit=unit, resamples=count(RESAMPLES), coverage=_coverages(group))
+    said = [*_scattered(group), *left_out(group, ONE_RUN, _single(group))]
+    return table(group, About("repeats", "Repeats", "E1", (caption,)), shown, said)
 
 
 def interval_text(
-    of: Callable[[Entry], Interval | None], words: Callable[[float], str]
-) -> Column[Entry]:
+    of: Callable[[Row], Interval | None], words: Callable[[float], str]
+) -> Column[Row]:
     """An interval as it is read; in the CSV its ends stand apart."""
     return Column("", "interval", of, lambda found: f"[{words(found.low)}, {words(found.high)}]")
 
 
-def ends(name: str, unit: str, of: Callable[[Entry], Interval | None]) -> Columns[Entry]:
+def ends(name: str, unit: str, of: Callable[[Row], Interval | None]) -> Columns[Row]:
     """An interval's ends, for the CSV."""
 
-    def low(entry: Entry) -> float | None:
-        found = of(entry)
+    def low(row: Row) -> float | None:
+        found = of(row)
         return found.low if found else None
 
-    def high(entry: Entry) -> float | None:
-        found = of(entry)
+    def high(row: Row) -> float | None:
+        found = of(row)
         return found.high if found else None
 
     return Columns(
@@ -100,80 +100,80 @@ def ends(name: str, unit: str, of: Callable[[Entry], Interval | None]) -> Column
     )
 
 
-def _covers(entry: Entry) -> float | None:
-    found = epochs_of(entry).interval
+def _covers(row: Row) -> float | None:
+    found = epochs_of(row).interval
     return found.coverage if found else None
 
 
-def _coverages(scope: Scope) -> str:
+def _coverages(group: ConditionGroup) -> str:
     """`50.0 % (2 runs), 96.9 % (6 runs)`."""
-    found = {len(entry.runs): _covers(entry) for entry in scope.timed}
+    found = {len(row.runs): _covers(row) for row in group.timed}
     return ", ".join(
         f"{percent(share)} % ({runs} runs)" for runs, share in sorted(found.items()) if share
     )
 
 
-def _speedup_interval(scope: Scope, entry: Entry) -> Interval | None:
-    one = scope.baseline(entry.batch_per_gpu)
-    if one is None or entry.is_baseline:
+def _speedup_interval(group: ConditionGroup, row: Row) -> Interval | None:
+    one = group.baseline(row.batch_per_gpu)
+    if one is None or row.is_baseline:
         return None
-    return ratio_interval(epochs_of(one).runs, epochs_of(entry).runs)
+    return ratio_interval(epochs_of(one).runs, epochs_of(row).runs)
 
 
-def _against(scope: Scope, entry: Entry) -> str | None:
-    one = scope.baseline(entry.batch_per_gpu)
-    if one is None or entry.is_baseline:
+def _against(group: ConditionGroup, row: Row) -> str | None:
+    one = group.baseline(row.batch_per_gpu)
+    if one is None or row.is_baseline:
         return None
-    return told_apart(epochs_of(entry).runs, epochs_of(one).runs)
+    return told_apart(epochs_of(row).runs, epochs_of(one).runs)
 
 
-def _scattered(scope: Scope) -> list[str]:
+def _scattered(group: ConditionGroup) -> list[str]:
     """All runs of the places that scatter widely; none of them is dropped."""
     lines = []
-    for entry in scope.timed:
-        sample = epochs_of(entry)
+    for row in group.timed:
+        sample = epochs_of(row)
         if sample.spread is not None and sample.spread > SCATTER_LIMIT:
             told = ", ".join(map(seconds, sample.runs))
             lines.append(
-                f"{label(scope, entry)}: the runs scatter, IQR {percent(sample.spread)} % "
+                f"{label(group, row)}: the runs scatter, IQR {percent(sample.spread)} % "
                 f"of the median (limit 10 %): {told} s"
             )
     return lines
 
 
-def _single(scope: Scope) -> list[Entry]:
-    return [entry for entry in scope.timed if len(entry.runs) == 1]
+def _single(group: ConditionGroup) -> list[Row]:
+    return [row for row in group.timed if len(row.runs) == 1]
 
 
-def measured(scope: Scope) -> Table | None:
+def measured(group: ConditionGroup) -> Table | None:
     """Intervals of what the instrumented epoch measures; None with one run of each."""
-    own = [e for e in scope.timed if e.gpus > 1 and e.values and e.values.compute_s is not None]
-    if not several(scope) or not own:
+    own = [e for e in group.timed if e.gpus > 1 and e.values and e.values.compute_s is not None]
+    if not several(group) or not own:
         return None
-    heads: list[Columns[Entry]] = []
+    heads: list[Columns[Row]] = []
     for name, unit, head, of, words in _MEASURED:
         both = (
             Column(f"{name}{unit}", "median", _median_of(of), words),
             interval_text(_interval_of(of), words),
         )
         heads += [Columns(head, both), ends(name, unit, _interval_of(of))]
-    shown = places(scope, own, heads)
+    shown = places(group, own, heads)
     about = About(
         "repeats-measured", "Repeats of the instrumented epoch", "E2", (MEASURED,), on_screen=False
     )
     return table(
-        scope, about, shown, left_out(scope, ONE_RUN, [e for e in own if len(e.runs) == 1])
+        group, about, shown, left_out(group, ONE_RUN, [e for e in own if len(e.runs) == 1])
     )
 
 
-OfRun = Callable[[Entry, Values], float | None]
+OfRun = Callable[[Row, Values], float | None]
 
 
-def _speed_of_run(entry: Entry, run: Values) -> float | None:
-    timing = entry.timing
+def _speed_of_run(row: Row, run: Values) -> float | None:
+    timing = row.timing
     if timing is None:
         return None
-    found = bandwidth(run, entry.strategy, entry.gpus, timing.iterations, timing.gradient_bytes)
+    found = bandwidth(run, row.strategy, row.gpus, timing.iterations, timing.gradient_bytes)
     return found.lab_gb_per_s if found else None
 
 
@@ -184,23 +184,23 @@ _MEASURED: tuple[tuple[str, str, str, OfRun, Callable[[float], str]], ...] = (
 )
 
 
-def _sample_of(of: OfRun, entry: Entry) -> Sample | None:
-    told = (of(entry, run) for run in entry.runs)
+def _sample_of(of: OfRun, row: Row) -> Sample | None:
+    told = (of(row, run) for run in row.runs)
     known = tuple(value for value in told if value is not None)
     return Sample(known) if known else None
 
 
-def _median_of(of: OfRun) -> Callable[[Entry], float | None]:
-    def value(entry: Entry) -> float | None:
-        sample = _sample_of(of, entry)
+def _median_of(of: OfRun) -> Callable[[Row], float | None]:
+    def value(row: Row) -> float | None:
+        sample = _sample_of(of, row)
         return sample.median if sample else None
 
     return value
 
 
-def _interval_of(of: OfRun) -> Callable[[Entry], Interval | None]:
-    def value(entry: Entry) -> Interval | None:
-        sample = _sample_of(of, entry)
+def _interval_of(of: OfRun) -> Callable[[Row], Interval | None]:
+    def value(row: Row) -> Interval | None:
+        sample = _sample_of(of, row)
         return sample.interval if sample else None
 
     return value

@@ -3,10 +3,11 @@
 from collections.abc import Callable
 
 from hpml_jobs.core.record import Rank, Record
-from hpml_jobs.report.merge import learning as learnt
-from hpml_jobs.report.merge.entries import Entry
-from hpml_jobs.report.merge.scope import Scope
+from hpml_jobs.report.merge import learning as learned
+from hpml_jobs.report.merge.groups import ConditionGroup
+from hpml_jobs.report.merge.rows import Row
 from hpml_jobs.report.table import Table
+from hpml_jobs.report.tables import over_seeds
 from hpml_jobs.report.tables.builder import (
     About,
     Column,
@@ -17,6 +18,7 @@ from hpml_jobs.report.tables.builder import (
     rest,
     table,
 )
+from hpml_jobs.report.text.comparisons import mean_text
 from hpml_jobs.report.text.numbers import accuracy, loss, significant
 
 REPLICAS = (
@@ -27,76 +29,76 @@ REPLICAS = (
 )
 
 
-def replicas(scope: Scope) -> Table | None:
+def replicas(group: ConditionGroup) -> Table | None:
     """Loss, accuracy, and whether replicas are equal; None where no rank was there to tell."""
-    own = [entry for entry in scope.timed if learnt.runs(scope, entry)]
+    own = [row for row in group.timed if learned.runs(group, row)]
     if not own:
         return None
-    last_loss, last_accuracy = (learnt.of_training(-1, name) for name in ("loss", "accuracy"))
-    heads: tuple[Columns[Entry], ...] = (
-        Columns("epochs", (Column("epochs", "", lambda e: learnt.epochs_of(scope, e)),)),
-        Columns("seeds", (Column("seeds", "", lambda e: learnt.seeds(scope, e)),)),
+    last_loss, last_accuracy = (learned.of_training(-1, name) for name in ("loss", "accuracy"))
+    heads: tuple[Columns[Row], ...] = (
+        Columns("epochs", (Column("epochs", "", lambda e: learned.epochs_of(group, e)),)),
+        Columns("seeds", (Column("seeds", "", lambda e: learned.seeds(group, e)),)),
         Columns(
             "last epoch",
             (
-                Column("train_loss", "loss", _mean(scope, last_loss), _loss),
-                Column("train_accuracy", "acc. %", _mean(scope, last_accuracy), accuracy),
+                Column("train_loss", "loss", _mean(group, last_loss), _loss),
+                Column("train_accuracy", "acc. %", _mean(group, last_accuracy), accuracy),
             ),
         ),
         Columns(
             "test accuracy, %",
             (
-                Column("test_accuracy", "mean", _mean(scope, learnt.test_accuracy), accuracy),
-                Column("test_deviation", "dev.", lambda e: _deviation(scope, e), accuracy),
-                Column("", "ranks", lambda e: _ranks(scope, e), _range),
+                Column("test_accuracy", "mean", _mean(group, learned.test_accuracy), accuracy),
+                Column("test_deviation", "dev.", lambda e: _deviation(group, e), accuracy),
+                Column("", "ranks", lambda e: _ranks(group, e), _range),
             ),
         ),
         Columns(
             "",
             (
-                Column("test_accuracy_least", "", lambda e: (_ranks(scope, e) or (None,))[0]),
-                Column("test_accuracy_most", "", lambda e: (_ranks(scope, e) or (None,))[-1]),
+                Column("test_accuracy_least", "", lambda e: (_ranks(group, e) or (None,))[0]),
+                Column("test_accuracy_most", "", lambda e: (_ranks(group, e) or (None,))[-1]),
             ),
         ),
         Columns(
             "replicas' hashes",
             (
-                Column("parameters", "parameters", lambda e: _same(scope, e, _parameters)),
-                Column("buffers", "buffers", lambda e: _same(scope, e, _buffers)),
+                Column("parameters", "parameters", lambda e: _same(group, e, _parameters)),
+                Column("buffers", "buffers", lambda e: _same(group, e, _buffers)),
             ),
         ),
     )
-    lost = left_out(scope, "not told", rest(scope.entries, own))
-    answer = _answer(scope, own)
+    lost = left_out(group, "not told", rest(group.rows, own))
+    answer = _answer(group, own)
     about = About(
         "replicas",
         "Replicas and accuracy",
         "",
-        (REPLICAS, learnt.OVER_SEEDS),
+        (REPLICAS, over_seeds.OVER_SEEDS),
         on_screen=bool(answer),
         answer=answer,
     )
-    return table(scope, about, places(scope, own, heads), [*learnt.shorter(scope, own), *lost])
+    return table(group, about, places(group, own, heads), [*over_seeds.shorter(group, own), *lost])
 
 
-def _mean(scope: Scope, of: learnt.OfRun) -> Callable[[Entry], float | None]:
-    def value(entry: Entry) -> float | None:
-        found = learnt.over_seeds(learnt.runs(scope, entry), of)
+def _mean(group: ConditionGroup, of: learned.OfRun) -> Callable[[Row], float | None]:
+    def value(row: Row) -> float | None:
+        found = learned.over_seeds(learned.runs(group, row), of)
         return found.mean if found else None
 
     return value
 
 
-def _deviation(scope: Scope, entry: Entry) -> float | None:
-    found = learnt.over_seeds(learnt.runs(scope, entry), learnt.test_accuracy)
+def _deviation(group: ConditionGroup, row: Row) -> float | None:
+    found = learned.over_seeds(learned.runs(group, row), learned.test_accuracy)
     return found.deviation if found else None
 
 
-def _ranks(scope: Scope, entry: Entry) -> tuple[float, float] | None:
+def _ranks(group: ConditionGroup, row: Row) -> tuple[float, float] | None:
     """Least and most over ranks and runs."""
     found = [
         rank.test_accuracy
-        for record in learnt.runs(scope, entry)
+        for record in learned.runs(group, row)
         for rank in record.ranks
         if rank.test_accuracy is not None
     ]
@@ -114,10 +116,10 @@ def _range(ends: tuple[float, float]) -> str:
     return least if least == most else f"{least}..{most}"
 
 
-def _same(scope: Scope, entry: Entry, of: Callable[[Rank], str]) -> str | None:
+def _same(group: ConditionGroup, row: Row, of: Callable[[Rank], str]) -> str | None:
     """Whether all replicas of each run have one hash; None where there is one, or none is known."""
-    runs = [{of(rank) for rank in record.ranks} for record in learnt.runs(scope, entry)]
-    several = any(len(record.ranks) > 1 for record in learnt.runs(scope, entry))
+    runs = [{of(rank) for rank in record.ranks} for record in learned.runs(group, row)]
+    several = any(len(record.ranks) > 1 for record in learned.runs(group, row))
     if not several or any("" in hashes for hashes in runs):
         return None
     return "equal" if all(len(hashes) == 1 for hashes in runs) else "differ"
@@ -138,34 +140,34 @@ def _loss(value: float) -> str:
 QUESTION = "Would gradients alone be enough (lab Q7)?"
 
 
-def _answer(scope: Scope, own: list[Entry]) -> str:
+def _answer(group: ConditionGroup, own: list[Row]) -> str:
     """What cells that chose how buffers meet say, beside those at their place that did not."""
-    chose = [e for e in own if scope.records(e)[0].cell.sync_buffers is not None]
+    chose = [e for e in own if group.records(e)[0].cell.sync_buffers is not None]
     places = {(e.gpus, e.nodes, e.strategy, e.batch_per_gpu) for e in chose}
     beside = [e for e in own if (e.gpus, e.nodes, e.strategy, e.batch_per_gpu) in places]
-    told = "; ".join(_told(scope, entry) for entry in beside)
+    told = "; ".join(_told(group, row) for row in beside)
     if not told:
         return ""
-    drifted = [e for e in beside if _same(scope, e, _buffers) == "differ"]
-    kept = all(_same(scope, entry, _parameters) == "equal" for entry in drifted)
+    drifted = [e for e in beside if _same(group, e, _buffers) == "differ"]
+    kept = all(_same(group, row, _parameters) == "equal" for row in drifted)
     result = ""
     if drifted and kept:
         result = " They keep the parameters equal, not BatchNorm's buffers."
     return f"{QUESTION}{result} {told}."
 
 
-def _told(scope: Scope, entry: Entry) -> str:
+def _told(group: ConditionGroup, row: Row) -> str:
     """`ddp 4-GPU (buffers off) b512: parameters equal, buffers differ, loss …, test …`."""
     parts = [
         f"{what} {same}"
         for what, of in (("parameters", _parameters), ("buffers", _buffers))
-        if (same := _same(scope, entry, of))
+        if (same := _same(group, row, of))
     ]
-    last = learnt.over_seeds(learnt.runs(scope, entry), learnt.of_training(-1, "loss"))
-    parts += [f"training loss {last.told(loss)}"] if last else []
-    tested = learnt.over_seeds(learnt.runs(scope, entry), learnt.test_accuracy)
+    last = learned.over_seeds(learned.runs(group, row), learned.of_training(-1, "loss"))
+    parts += [f"training loss {mean_text(last, loss)}"] if last else []
+    tested = learned.over_seeds(learned.runs(group, row), learned.test_accuracy)
     if tested:
-        apart = max(_spread(record) for record in learnt.runs(scope, entry))
-        parts.append(f"test accuracy {tested.told(accuracy)} %")
+        apart = max(_spread(record) for record in learned.runs(group, row))
+        parts.append(f"test accuracy {mean_text(tested, accuracy)} %")
         parts.append(f"ranks of one run differ by {accuracy(apart)} points at most")
-    return f"{label(scope, entry)}: {', '.join(parts)}"
+    return f"{label(group, row)}: {', '.join(parts)}"

@@ -3,8 +3,8 @@
 from typing import NamedTuple
 
 from hpml_jobs.core import formulas
-from hpml_jobs.report.merge.entries import Entry
-from hpml_jobs.report.merge.scope import Scope
+from hpml_jobs.report.merge.groups import ConditionGroup
+from hpml_jobs.report.merge.rows import Row
 from hpml_jobs.report.table import Table
 from hpml_jobs.report.tables.builder import About, Column, Columns, drawn, left_out, places, table
 from hpml_jobs.report.tables.lab import without_train
@@ -27,31 +27,31 @@ ONE_RUN = (
 )
 
 
-def scaling(scope: Scope) -> Table | None:
+def scaling(group: ConditionGroup) -> Table | None:
     """Time, throughput and every ratio to the baseline; None without any number."""
-    if not scope.timed:
+    if not group.timed:
         return None
-    shown = places(scope, scope.timed, _HEADS)
-    lost = left_out(scope, "", (entry for entry in scope.entries if not entry.timing))
-    several = strategies_meet(scope) and all(len(entry.runs) == 1 for entry in scope.timed)
-    unit = captions.unit(scope.device)
-    what = "As reported elsewhere" if scope.imported else "E1, of the slowest rank"
-    caption = SCALING.format(what=what, unit=unit, units=captions.units(scope.device))
-    about = About("scaling", "Scaling", "E1", (caption, captions.runs(scope.entries)))
-    said = [*without_train(scope.timed), *lost, *([ONE_RUN] if several else [])]
-    return table(scope, about, shown, said)
+    shown = places(group, group.timed, _HEADS)
+    lost = left_out(group, "", (row for row in group.rows if not row.timing))
+    several = strategies_meet(group) and all(len(row.runs) == 1 for row in group.timed)
+    unit = captions.unit(group.device)
+    what = "As reported elsewhere" if group.imported else "E1, of the slowest rank"
+    caption = SCALING.format(what=what, unit=unit, units=captions.units(group.device))
+    about = About("scaling", "Scaling", "E1", (caption, captions.runs(group.rows)))
+    said = [*without_train(group.timed), *lost, *([ONE_RUN] if several else [])]
+    return table(group, about, shown, said)
 
 
-def strategies_meet(scope: Scope) -> bool:
+def strategies_meet(group: ConditionGroup) -> bool:
     """Whether two strategies stand at one place, so that people will compare them."""
     found = [
-        (e.gpus, e.nodes, e.treatment, e.batch_per_gpu) for e in scope.timed if not e.is_baseline
+        (e.gpus, e.nodes, e.treatment, e.batch_per_gpu) for e in group.timed if not e.is_baseline
     ]
     return len(set(found)) < len(found)
 
 
 _HEADS = (
-    Columns[Entry](
+    Columns[Row](
         "seconds",
         (
             Column("epoch_s", "epoch", lambda e: e.timing and e.timing.epoch_s, seconds),
@@ -59,7 +59,7 @@ _HEADS = (
             Column("stall_s", "stall", lambda e: e.timing and e.timing.stall_s, seconds),
         ),
     ),
-    Columns[Entry](
+    Columns[Row](
         "images/s",
         (
             Column(
@@ -70,7 +70,7 @@ _HEADS = (
             ),
         ),
     ),
-    Columns[Entry](
+    Columns[Row](
         "against 1, same batch",
         (
             Column("speedup", "speedup", lambda e: e.speedup, ratio),
@@ -87,8 +87,8 @@ _HEADS = (
 class Pair(NamedTuple):
     """The same global batch on one GPU and on more."""
 
-    one: Entry
-    many: Entry
+    one: Row
+    many: Row
     one_s: float
     many_s: float
 
@@ -98,28 +98,28 @@ class Pair(NamedTuple):
         return formulas.speedup(self.one_s, self.many_s)
 
 
-def pairs(scope: Scope) -> list[Pair]:
+def pairs(group: ConditionGroup) -> list[Pair]:
     """Every pair that the grid gives."""
     found = []
-    for many in scope.timed:
-        one = scope.baseline(many.gpus * many.batch_per_gpu)
+    for many in group.timed:
+        one = group.baseline(many.gpus * many.batch_per_gpu)
         if many.gpus > 1 and one and one.timing and many.timing:
             found.append(Pair(one, many, one.timing.epoch_s, many.timing.epoch_s))
     return found
 
 
-def strong(scope: Scope) -> Table | None:
+def strong(group: ConditionGroup) -> Table | None:
     """Strong scaling; None where the grid holds no pair."""
-    found = pairs(scope)
+    found = pairs(group)
     if not found:
         return None
-    unit = captions.unit(scope.device)
+    unit = captions.unit(group.device)
     shown = drawn(
-        found, lambda pair: captions.full_label(pair.many.row, scope.device), _strong_heads(unit)
+        found, lambda pair: captions.full_label(pair.many.setup, group.device), _strong_heads(unit)
     )
-    caption = STRONG.format(unit=unit, units=captions.units(scope.device))
+    caption = STRONG.format(unit=unit, units=captions.units(group.device))
     runs = captions.runs([pair.many for pair in found])
-    return table(scope, About("strong", "Strong scaling", "E1", (caption, runs)), shown)
+    return table(group, About("strong", "Strong scaling", "E1", (caption, runs)), shown)
 
 
 def _strong_heads(unit: str) -> tuple[Columns[Pair], ...]:

@@ -3,11 +3,13 @@
 import msgspec
 
 from hpml_jobs.core.record import Rank
-from hpml_jobs.report.merge import learning as learnt
-from hpml_jobs.report.merge.entries import Entry, row_of
-from hpml_jobs.report.merge.scope import Scope
+from hpml_jobs.report.merge import learning as learned
+from hpml_jobs.report.merge.groups import ConditionGroup
+from hpml_jobs.report.merge.rows import Row, place_of
 from hpml_jobs.report.table import Table
+from hpml_jobs.report.tables import over_seeds
 from hpml_jobs.report.tables.builder import About, Column, Columns, label, places, table
+from hpml_jobs.report.text.comparisons import mean_text, means_apart
 from hpml_jobs.report.text.numbers import accuracy, loss
 
 SHUFFLING = (
@@ -20,81 +22,85 @@ SHUFFLING = (
 QUESTION = "Why does ddp need set_epoch (lab Q5)?"
 
 
-def shuffling(scope: Scope) -> Table | None:
+def shuffling(group: ConditionGroup) -> Table | None:
     """With and without set_epoch; None where every cell has it."""
-    if not any(found.cell and not found.cell.set_epoch for found in scope.alike.cells):
+    if not any(found.cell and not found.cell.set_epoch for found in group.cells):
         return None
-    own = [entry for entry in scope.timed if learnt.runs(scope, entry)]
+    own = [row for row in group.timed if learned.runs(group, row)]
     if not own:
         return None
-    heads: tuple[Columns[Entry], ...] = (
-        Columns("set_epoch", (Column("set_epoch", "", lambda e: _set_epoch(scope, e)),), text=True),
-        Columns("orders of a rank", (Column("orders", "", lambda e: _orders(scope, e)),)),
-        Columns("seeds", (Column("seeds", "", lambda e: learnt.seeds(scope, e)),)),
-        *learnt.columns(scope, "train_loss", "training loss", learnt.of_training(-1, "loss"), loss),
-        *learnt.columns(scope, "test_accuracy", "test acc., %", learnt.test_accuracy, accuracy),
+    heads: tuple[Columns[Row], ...] = (
+        Columns("set_epoch", (Column("set_epoch", "", lambda e: _set_epoch(group, e)),), text=True),
+        Columns("orders of a rank", (Column("orders", "", lambda e: _orders(group, e)),)),
+        Columns("seeds", (Column("seeds", "", lambda e: learned.seeds(group, e)),)),
+        *over_seeds.columns(
+            group, "train_loss", "training loss", learned.of_training(-1, "loss"), loss
+        ),
+        *over_seeds.columns(
+            group, "test_accuracy", "test acc., %", learned.test_accuracy, accuracy
+        ),
     )
     about = About(
         "shuffling",
         "Shuffling",
         "",
-        (SHUFFLING, learnt.OVER_SEEDS),
-        answer=" ".join([QUESTION, *_answers(scope, own)]),
+        (SHUFFLING, over_seeds.OVER_SEEDS),
+        answer=" ".join([QUESTION, *_answers(group, own)]),
     )
-    said = [*learnt.one_seed(scope, own), *learnt.shorter(scope, own)]
-    return table(scope, about, places(scope, own, heads), said)
+    said = [*over_seeds.one_seed(group, own), *over_seeds.shorter(group, own)]
+    return table(group, about, places(group, own, heads), said)
 
 
-def _set_epoch(scope: Scope, entry: Entry) -> str:
-    cell = scope.records(entry)[0].cell
+def _set_epoch(group: ConditionGroup, row: Row) -> str:
+    cell = group.records(row)[0].cell
     if not cell.strategy.under_torchrun:
         return "not needed"
     return "yes" if cell.set_epoch else "no"
 
 
-def _orders(scope: Scope, entry: Entry) -> str | None:
+def _orders(group: ConditionGroup, row: Row) -> str | None:
     """`1 of 5`: different orders among the epochs of training, over all ranks and runs.
 
     None where a record does not tell.
     """
-    ranks = [rank for record in learnt.runs(scope, entry) for rank in record.ranks]
+    ranks = [rank for record in learned.runs(group, row) for rank in record.ranks]
     found = sorted({_different(rank) for rank in ranks})
     if 0 in found:
         return None
     ends = "..".join(map(str, dict.fromkeys((found[0], found[-1]))))
-    return f"{ends} of {learnt.epochs_of(scope, entry)}"
+    return f"{ends} of {learned.epochs_of(group, row)}"
 
 
 def _different(rank: Rank) -> int:
-    orders = [epoch.order for epoch in learnt.training(rank)]
+    orders = [epoch.order for epoch in learned.training(rank)]
     return len(set(orders)) if all(orders) else 0
 
 
-def _answers(scope: Scope, own: list[Entry]) -> list[str]:
+def _answers(group: ConditionGroup, own: list[Row]) -> list[str]:
     """A sentence for every place without set_epoch that has a number."""
-    at = {(entry.row, entry.batch_per_gpu): entry for entry in own}
+    at = {row.place: row for row in own}
     told = []
-    for entry in own:
-        record = scope.records(entry)[0]
+    for row in own:
+        record = group.records(row)[0]
         if record.cell.set_epoch:
             continue
-        row = row_of(msgspec.structs.replace(record.cell, set_epoch=True))
-        told.append(_answer(scope, entry, at.get((row, entry.batch_per_gpu))))
+        place = place_of(msgspec.structs.replace(record.cell, set_epoch=True))
+        told.append(_answer(group, row, at.get(place)))
     return told
 
 
-def _answer(scope: Scope, without: Entry, beside: Entry | None) -> str:
+def _answer(group: ConditionGroup, without: Row, beside: Row | None) -> str:
     """`ddp 4-GPU (no set_epoch) b128: 1 of 5 orders, with it 5 of 5; training loss …`."""
-    place, orders = label(scope, without), _orders(scope, without) or "unknown"
+    place, orders = label(group, without), _orders(group, without) or "unknown"
     if beside is None:
         return f"{place}: {orders} orders of a rank; no cell with set_epoch stands beside it."
-    parts = [f"{orders} orders of a rank, with it {_orders(scope, beside) or 'unknown'}"]
+    parts = [f"{orders} orders of a rank, with it {_orders(group, beside) or 'unknown'}"]
     for what, of, words in (
-        ("training loss", learnt.of_training(-1, "loss"), loss),
-        ("test accuracy in %", learnt.test_accuracy, accuracy),
+        ("training loss", learned.of_training(-1, "loss"), loss),
+        ("test accuracy in %", learned.test_accuracy, accuracy),
     ):
-        one, other = (learnt.over_seeds(learnt.runs(scope, e), of) for e in (without, beside))
+        one, other = (learned.over_seeds(learned.runs(group, e), of) for e in (without, beside))
         if one and other:
-            against = f"{what} {one.told(words)} against {other.told(words)}"
-            parts.append(f"{against} ({learnt.apart(one, other)})")
+            against = f"{what} {mean_text(one, words)} against {mean_text(other, words)}"
+            parts.append(f"{against} ({means_apart(one, other)})")
     return f"{place}: {'; '.join(parts)}."

@@ -2,13 +2,14 @@
 
 from typing import NamedTuple
 
-from hpml_jobs.report.merge.entries import Entry
-from hpml_jobs.report.merge.scope import Scope
-from hpml_jobs.report.merge.statistics import Interval, ratio_interval, told_apart
+from hpml_jobs.report.merge.groups import ConditionGroup
+from hpml_jobs.report.merge.rows import Row
+from hpml_jobs.report.merge.statistics import Interval, ratio_interval
 from hpml_jobs.report.table import Table
 from hpml_jobs.report.tables.builder import About, Column, Columns, drawn, table
 from hpml_jobs.report.tables.repeats import epochs_of, several
 from hpml_jobs.report.text import captions
+from hpml_jobs.report.text.comparisons import told_apart
 from hpml_jobs.report.text.numbers import ratio, seconds
 
 COMPARED = (
@@ -22,8 +23,8 @@ COMPARED = (
 class Rivals(NamedTuple):
     """The fastest strategy of a place, and another one there."""
 
-    fastest: Entry
-    other: Entry
+    fastest: Row
+    other: Row
 
     @property
     def ratio(self) -> float:
@@ -41,37 +42,37 @@ class Rivals(NamedTuple):
         return told_apart(epochs_of(self.other).runs, epochs_of(self.fastest).runs)
 
 
-def rivals(scope: Scope) -> list[Rivals]:
+def rivals(group: ConditionGroup) -> list[Rivals]:
     """At every place with several strategies, treated alike, each of them beside the fastest."""
-    found: dict[tuple[int, int, str, int], list[Entry]] = {}
-    for entry in scope.timed:
-        if not entry.is_baseline:
-            place = (entry.gpus, entry.nodes, entry.treatment, entry.batch_per_gpu)
-            found.setdefault(place, []).append(entry)
+    found: dict[tuple[int, int, str, int], list[Row]] = {}
+    for row in group.timed:
+        if not row.is_baseline:
+            place = (row.gpus, row.nodes, row.treatment, row.batch_per_gpu)
+            found.setdefault(place, []).append(row)
     pairs = []
     for _, own in sorted(found.items()):
-        fastest = min(own, key=lambda entry: epochs_of(entry).median)
+        fastest = min(own, key=lambda row: epochs_of(row).median)
         pairs += [Rivals(fastest, other) for other in own if other is not fastest]
     return pairs
 
 
-def compared(scope: Scope) -> Table | None:
+def compared(group: ConditionGroup) -> Table | None:
     """Strategies at the same place; None where no two meet, or every place has one run."""
-    found = rivals(scope) if several(scope) else []
+    found = rivals(group) if several(group) else []
     if not found:
         return None
-    shown = drawn(found, lambda pair: _place(scope, pair.other), _HEADS)
-    return table(scope, About("compared", "Strategies compared", "E1", (COMPARED,)), shown)
+    shown = drawn(found, lambda pair: _place(group, pair.other), _HEADS)
+    return table(group, About("compared", "Strategies compared", "E1", (COMPARED,)), shown)
 
 
-def _place(scope: Scope, entry: Entry) -> str:
-    return f"{captions.place_label(entry.row, scope.device)} b{entry.batch_per_gpu}"
+def _place(group: ConditionGroup, row: Row) -> str:
+    return f"{captions.place_label(row.setup, group.device)} b{row.batch_per_gpu}"
 
 
-def _told(entry: Entry) -> str:
-    sample = epochs_of(entry)
+def _told(row: Row) -> str:
+    sample = epochs_of(row)
     found = sample.interval
-    told = f"{entry.strategy.value} {seconds(sample.median)}"
+    told = f"{row.strategy.value} {seconds(sample.median)}"
     return f"{told} [{seconds(found.low)}, {seconds(found.high)}]" if found else f"{told}, one run"
 
 

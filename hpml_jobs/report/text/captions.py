@@ -1,14 +1,14 @@
 """What stands under a table: what was trained, on what, against which baseline, how obtained."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from hpml_jobs.core.cell import Cell, Device, Protocol
+from hpml_jobs.core.cell import Device
 from hpml_jobs.core.conditions import CPU_MODEL, GPU_MODEL, NONE, TORCH
-from hpml_jobs.core.record import Model
 from hpml_jobs.core.strategies import BASELINE, BandwidthKind
 from hpml_jobs.core.workload import DATASETS, Workload
-from hpml_jobs.report.merge.entries import Entry, Row, Timing, row_order
+from hpml_jobs.report.merge.groups import ConditionGroup
+from hpml_jobs.report.merge.rows import Row, Setup, Timing, setup_order
 from hpml_jobs.report.text.numbers import count, seconds
 
 TIME = "Time: seconds of one epoch, data loading included, of the slowest rank."
@@ -90,51 +90,51 @@ def units(device: Device) -> str:
     return "GPUs" if device is Device.CUDA else "processes"
 
 
-def row_label(row: Row, device: Device) -> str:
+def row_label(setup: Setup, device: Device) -> str:
     """A row's name: `4-GPU`, `2-process`; beside it nodes, treatment, on one GPU the strategy.
 
     >>> from hpml_jobs.core.strategies import Strategy
-    >>> row_label(Row(4, 2, Strategy.DDP), Device.CUDA)
+    >>> row_label(Setup(4, 2, Strategy.DDP), Device.CUDA)
     '4-GPU (2 nodes)'
-    >>> row_label(Row(1, 1, Strategy.DDP, "scaled"), Device.CPU)
+    >>> row_label(Setup(1, 1, Strategy.DDP, "scaled"), Device.CPU)
     '1-process (ddp, scaled)'
     """
-    named = row.gpus == 1 and row.strategy is not BASELINE
-    return _label(row, device, row.strategy.value if named else "")
+    named = setup.gpus == 1 and setup.strategy is not BASELINE
+    return _label(setup, device, setup.strategy.value if named else "")
 
 
-def _label(row: Row, device: Device, strategy: str = "") -> str:
-    nodes = f"{row.nodes} nodes" if row.nodes > 1 else ""
-    asides = ", ".join(aside for aside in (nodes, strategy, row.treatment) if aside)
-    return f"{row.gpus}-{unit(device)}" + (f" ({asides})" if asides else "")
+def _label(setup: Setup, device: Device, strategy: str = "") -> str:
+    nodes = f"{setup.nodes} nodes" if setup.nodes > 1 else ""
+    asides = ", ".join(aside for aside in (nodes, strategy, setup.treatment) if aside)
+    return f"{setup.gpus}-{unit(device)}" + (f" ({asides})" if asides else "")
 
 
-def full_label(row: Row, device: Device) -> str:
+def full_label(setup: Setup, device: Device) -> str:
     """A row's name where strategies stand in one table.
 
     >>> from hpml_jobs.core.strategies import Strategy
-    >>> full_label(Row(4, 2, Strategy.DDP, "scaled"), Device.CUDA)
+    >>> full_label(Setup(4, 2, Strategy.DDP, "scaled"), Device.CUDA)
     'ddp 4-GPU (2 nodes, scaled)'
-    >>> full_label(Row(1, 1, Strategy.DDP), Device.CPU)
+    >>> full_label(Setup(1, 1, Strategy.DDP), Device.CPU)
     'ddp 1-process'
     """
-    return f"{row.strategy.value} {place_label(row, device)}"
+    return f"{setup.strategy.value} {place_label(setup, device)}"
 
 
-def place_label(row: Row, device: Device) -> str:
+def place_label(setup: Setup, device: Device) -> str:
     """A row's name without its strategy.
 
     >>> from hpml_jobs.core.strategies import Strategy
-    >>> place_label(Row(4, 2, Strategy.DDP), Device.CUDA)
+    >>> place_label(Setup(4, 2, Strategy.DDP), Device.CUDA)
     '4-GPU (2 nodes)'
     """
-    return _label(row, device)
+    return _label(setup, device)
 
 
-def setting(cell: Cell, model: Model | None, conditions: Mapping[str, str]) -> str:
-    """What was trained, and on what, in one line."""
-    workload, device = cell.workload, hardware(cell.device, conditions)
-    if cell.protocol is Protocol.IMPORTED:
+def setting(group: ConditionGroup) -> str:
+    """Return what was trained, and on what, in one line."""
+    workload, device, model = group.a_cell.workload, hardware(group), group.model
+    if group.imported:
         claimed = workload.parameters
         parameters = "parameters not told" if claimed is None else f"{count(claimed)} parameters"
         where = f"measured elsewhere on {device or 'hardware that is not told'}"
@@ -142,19 +142,21 @@ def setting(cell: Cell, model: Model | None, conditions: Mapping[str, str]) -> s
     parameters = (
         f"{count(model.parameters)} parameters" if model else "parameters not known before a record"
     )
-    torch = f"torch {conditions[TORCH]}" if TORCH in conditions else "torch not known yet"
+    version = group.conditions.get(TORCH)
+    torch = f"torch {version}" if version is not None else "torch not known yet"
     return (
         f"{workload.model}, {parameters}; {_data(workload)}; "
         f"{device or 'hardware not known yet'}, {torch}."
     )
 
 
-def hardware(device: Device, conditions: Mapping[str, str]) -> str:
-    """The device's model: the GPUs', or with device=cpu the CPU's; empty without a record."""
-    if device is Device.CUDA:
-        model = conditions.get(GPU_MODEL, "")
+def hardware(group: ConditionGroup) -> str:
+    """Return the GPUs' model, or with device=cpu the CPU's; empty without a record."""
+    if group.device is Device.CUDA:
+        model = group.conditions.get(GPU_MODEL, "")
         return "" if model == NONE else model
-    return f"CPU {conditions[CPU_MODEL]}" if CPU_MODEL in conditions else ""
+    model = group.conditions.get(CPU_MODEL, "")
+    return f"CPU {model}" if model else ""
 
 
 def _data(workload: Workload) -> str:
@@ -168,12 +170,12 @@ def _data(workload: Workload) -> str:
     return dataset.caption.format(images=images, limited=limited)
 
 
-def runs(entries: Iterable[Entry]) -> str:
+def runs(rows: Iterable[Row]) -> str:
     """How many runs a number is made of.
 
     With one run there is nothing to take a median of, and no interval.
     """
-    numbers = sorted({entry.timing.runs for entry in entries if entry.timing})
+    numbers = sorted({row.timing.runs for row in rows if row.timing})
     if not numbers:
         return "No run yet."
     if numbers == [1]:
@@ -182,15 +184,15 @@ def runs(entries: Iterable[Entry]) -> str:
     return f"Median of {least} runs." if least == most else f"Median of {least} to {most} runs."
 
 
-def baseline(entries: Sequence[Entry], batches: Sequence[int], device: Device) -> str:
+def baseline(rows: Sequence[Row], batches: Sequence[int], device: Device) -> str:
     """The baseline with its seconds of an epoch at each batch."""
-    return _baseline(entries, batches, device, lambda timing: f"{seconds(timing.epoch_s)} s")
+    return _baseline(rows, batches, device, lambda timing: f"{seconds(timing.epoch_s)} s")
 
 
-def baseline_train(entries: Sequence[Entry], batches: Sequence[int], device: Device) -> str:
+def baseline_train(rows: Sequence[Row], batches: Sequence[int], device: Device) -> str:
     """The baseline with its seconds without data loading, and its iterations, at each batch."""
 
-    known = [e.timing.train_s is not None for e in entries if e.is_baseline and e.timing]
+    known = [e.timing.train_s is not None for e in rows if e.is_baseline and e.timing]
 
     def words(timing: Timing) -> str:
         told_s = timing.epoch_s if timing.train_s is None else timing.train_s
@@ -199,28 +201,28 @@ def baseline_train(entries: Sequence[Entry], batches: Sequence[int], device: Dev
     what = "train_s" if all(known) else "epoch_s"
     if any(known) and not all(known):
         what = "train_s (epoch_s where unknown)"
-    return _baseline(entries, batches, device, words, f", {what} / iterations")
+    return _baseline(rows, batches, device, words, f", {what} / iterations")
 
 
 def _baseline(
-    entries: Sequence[Entry],
+    rows: Sequence[Row],
     batches: Sequence[int],
     device: Device,
     words: Callable[[Timing], str],
     what: str = "",
 ) -> str:
-    timings = {entry.batch_per_gpu: entry.timing for entry in entries if entry.is_baseline}
+    timings = {row.batch_per_gpu: row.timing for row in rows if row.is_baseline}
     values = ((batch, timings.get(batch)) for batch in batches)
     told = [f"{words(timing) if timing else 'none'} at batch {batch}" for batch, timing in values]
     return f"Baseline: strategy single, 1 {unit(device)}{what}: {', '.join(told)}."
 
 
-def loader_workers(entries: Iterable[Entry], device: Device) -> str:
+def loader_workers(rows: Iterable[Row], device: Device) -> str:
     """DataLoader workers of all processes together, per row where rows differ."""
-    totals = {entry.row: entry.timing.loader_workers_total for entry in entries if entry.timing}
+    totals = {row.setup: row.timing.loader_workers_total for row in rows if row.timing}
     if len(set(totals.values())) <= 1:
         total = next(iter(totals.values()), None)
         return f"DataLoader workers in all: {'not known' if total is None else total}."
-    rows = sorted(totals, key=row_order)
-    told = (f"{row_label(row, device)} {totals[row]}" for row in rows)
+    setups = sorted(totals, key=setup_order)
+    told = (f"{row_label(setup, device)} {totals[setup]}" for setup in setups)
     return f"DataLoader workers in all: {', '.join(told)}."

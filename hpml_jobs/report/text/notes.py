@@ -1,100 +1,97 @@
-"""The lines under a table that say what is not there, and why."""
+"""Notes under a table: what is missing from it, and why."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from hpml_jobs.core.cell import Cell, Device
 from hpml_jobs.report.merge.cells import CellResult
-from hpml_jobs.report.merge.entries import BASELINE_ROW, Entry, Place, Row, row_of, row_order
-from hpml_jobs.report.merge.grouping import ConditionGroup
+from hpml_jobs.report.merge.groups import ConditionGroup
+from hpml_jobs.report.merge.rows import BASELINE_SETUP, Place, Row, Setup, place_of, setup_order
 from hpml_jobs.report.text.captions import row_label, unit
 from hpml_jobs.report.text.numbers import seconds
 
 
-def absences(
-    alike: ConditionGroup,
-    entries: Sequence[Entry],
-    places: Collection[Place],
-    device: Device,
-    elsewhere: Mapping[Place, int],
-) -> list[str]:
-    """A line for every cell at these places without a number, then for what was not asked for.
+def absences(group: ConditionGroup, rows: Sequence[Row], places: Collection[Place]) -> list[str]:
+    """Return a line for every cell at these places without a number, then for cells not requested.
 
-    `elsewhere` tells in which other group of unlike records a place has a number.
+    `rows` are those of the table.
     """
-    timed = {(entry.row, entry.batch_per_gpu) for entry in entries if entry.timing}
-    asked = {(entry.row, entry.batch_per_gpu) for entry in entries}
+    timed = {row.place for row in rows if row.timing}
+    requested = {row.place for row in rows}
     lines = []
-    for found in alike.cells:
+    for found in group.cells:
         cell = found.cell
-        if cell is None or found.measured or (place := (row_of(cell), cell.batch)) not in places:
+        if cell is None or found.measured or (place := place_of(cell)) not in places:
             continue
         reason = f"{found.reason} [{found.slug}]"
-        if found.slug in alike.uncertain:
+        if found.slug in group.uncertain:
             reason += "; its group is known when it has a record"
         if place in timed:
             reason += "; the other runs stand"
-        lines.append(f"{_subject(cell, place in timed, device)}: {reason}")
-    return lines + _not_asked(set(places) - asked, device, elsewhere)
+        subject = _subject(cell, group.device, has_other_runs=place in timed)
+        lines.append(f"{subject}: {reason}")
+    return lines + _not_requested(set(places) - requested, group.device, group.elsewhere)
 
 
-def _subject(cell: Cell, others_stand: bool, device: Device) -> str:
-    if row_of(cell) == BASELINE_ROW and not others_stand:
+def _subject(cell: Cell, device: Device, *, has_other_runs: bool) -> str:
+    setup = place_of(cell).setup
+    if setup == BASELINE_SETUP and not has_other_runs:
         return _no_baseline(cell.batch, device)
     seed = f", seed {cell.seed}" if cell.seed else ""
-    repeat = f", repeat {cell.repeat}" if cell.repeat or (others_stand and not seed) else ""
-    return f"{row_label(row_of(cell), device)} at batch {cell.batch}{seed}{repeat}"
+    repeat = f", repeat {cell.repeat}" if cell.repeat or (has_other_runs and not seed) else ""
+    return f"{row_label(setup, device)} at batch {cell.batch}{seed}{repeat}"
 
 
 def _no_baseline(batch: int, device: Device) -> str:
     return f"no single-{unit(device)} cell at batch {batch}"
 
 
-def _not_asked(
+def _not_requested(
     places: Collection[Place], device: Device, elsewhere: Mapping[Place, int]
 ) -> list[str]:
     lines = []
     others = []
-    for row, batch in sorted(places, key=lambda place: (row_order(place[0]), place[1])):
-        group = elsewhere.get((row, batch))
+    for place in sorted(places, key=lambda place: (setup_order(place.setup), place.batch_per_gpu)):
+        group = elsewhere.get(place)
         why = f"measured under other conditions (group {group})" if group else "not asked for"
-        if row == BASELINE_ROW:
-            lines.append(f"{_no_baseline(batch, device)}: {why}")
+        if place.setup == BASELINE_SETUP:
+            lines.append(f"{_no_baseline(place.batch_per_gpu, device)}: {why}")
         else:
-            others.append((why, (row, batch)))
-    return lines + by_reason(others, lambda row: row_label(row, device))
+            others.append((why, place))
+    return lines + by_reason(others, lambda setup: row_label(setup, device))
 
 
-def by_reason(found: Iterable[tuple[str, Place]], label: Callable[[Row], str]) -> list[str]:
-    """A line for each reason, with all places it holds for."""
+def by_reason(reasons: Iterable[tuple[str, Place]], label: Callable[[Setup], str]) -> list[str]:
+    """Return a line for each reason, with all places that it holds for."""
     places: dict[str, list[Place]] = {}
-    for why, place in found:
-        places.setdefault(why, []).append(place)
-    return [f"{why}: {places_text(own, label)}" for why, own in places.items()]
+    for reason, place in reasons:
+        places.setdefault(reason, []).append(place)
+    return [f"{reason}: {places_text(places[reason], label)}" for reason in places]
 
 
-def places_text(places: Iterable[Place], label: Callable[[Row], str]) -> str:
-    """Places in words: `2-GPU at batch 32, 128; 4-GPU at batch 512`."""
-    rows: dict[Row, dict[int, None]] = {}
-    for row, batch in places:
-        rows.setdefault(row, {})[batch] = None
-    told = (f"{label(row)} at batch {', '.join(map(str, rows[row]))}" for row in rows)
-    return "; ".join(told)
+def places_text(places: Iterable[Place], label: Callable[[Setup], str]) -> str:
+    """Return places in words: `2-GPU at batch 32, 128; 4-GPU at batch 512`."""
+    batches: dict[Setup, dict[int, None]] = {}
+    for place in places:
+        batches.setdefault(place.setup, {})[place.batch_per_gpu] = None
+    return "; ".join(
+        f"{label(setup)} at batch {', '.join(map(str, batches[setup]))}" for setup in batches
+    )
 
 
-def no_bandwidth(entries: Iterable[Entry], device: Device) -> list[str]:
-    """A line for every place whose residual is not above zero: no bandwidth follows from it."""
+def no_bandwidth(rows: Iterable[Row], device: Device) -> list[str]:
+    """Return a line for every row whose residual is not above zero: it gives no bandwidth."""
     return [
-        f"{row_label(entry.row, device)} at batch {entry.batch_per_gpu}: the residual is "
-        f"{seconds(entry.residual.comm_s)} s, not above zero, so no bandwidth follows from it"
-        for entry in entries
-        if entry.residual is not None and entry.residual.comm_s <= 0
+        f"{row_label(row.setup, device)} at batch {row.batch_per_gpu}: the residual is "
+        f"{seconds(row.residual.comm_s)} s, not above zero, so no bandwidth follows from it"
+        for row in rows
+        if row.residual is not None and row.residual.comm_s <= 0
     ]
 
 
 def warnings(cells: Iterable[CellResult], places: Collection[Place]) -> list[str]:
-    """What is to be known about cells that have a number all the same."""
+    """Return the warnings of cells at these places."""
     return [
         f"{found.slug}: {found.warning}"
         for found in cells
-        if found.warning and found.cell and (row_of(found.cell), found.cell.batch) in places
+        if found.warning and found.cell and place_of(found.cell) in places
     ]

@@ -33,8 +33,8 @@ def test_record_under_other_conditions_gets_its_own_group(builder, what, change)
     builder.with_record(lab_record(lab_cell(4, 32), 20.0, 0.0, other))
     report = builder.collect()
     assert len(report.groups) == 2
-    assert [text.partition(":")[0] for text in report.unlike] == [what]
-    few, many = sorted(report.groups, key=lambda group: len(group.cells))
+    assert [text.partition(":")[0] for text in report.differences] == [what]
+    few, many = sorted(report.groups, key=lambda group: len(group.source.cells))
     assert [line.label for line in few.tables[0].lines] == ["1-GPU", "4-GPU"]
     assert few.tables[0].lines[1].texts == ("20.00", "–")
     told = f"no single-GPU cell at batch 32: measured under other conditions (group {many.number})"
@@ -80,14 +80,14 @@ def test_workload_with_other_learning_rate_is_separate(builder):
     builder.with_published_study()
     other = msgspec.structs.replace(RESNET, lr=0.2)
     builder.with_record(lab_record(lab_cell(1, 32, workload=other), 20.0))
-    assert builder.collect().unlike == ("lr: 0.1 | 0.2",)
+    assert builder.collect().differences == ("lr: 0.1 | 0.2",)
 
 
 def test_two_workloads_are_separated_by_name_only(builder):
     """The reason for the separation names the workload, not each of its settings."""
     builder.with_published_study()
     builder.with_record(lab_record(lab_cell(1, 32, workload=DIGITS), 20.0))
-    assert builder.collect().unlike == ("workload: digits | resnet18_cifar10",)
+    assert builder.collect().differences == ("workload: digits | resnet18_cifar10",)
 
 
 def test_hosts_of_one_type_and_backend_share_a_group(builder):
@@ -98,7 +98,7 @@ def test_hosts_of_one_type_and_backend_share_a_group(builder):
     builder.with_record(msgspec.structs.replace(other, facts=facts, attempt=attempt))
     report = builder.collect()
     assert len(report.groups) == 1
-    assert report.unlike == ()
+    assert report.differences == ()
 
 
 def test_cell_on_two_gpu_models_gets_its_own_group(builder):
@@ -107,7 +107,7 @@ def test_cell_on_two_gpu_models_gets_its_own_group(builder):
     first, second = mixed.ranks
     second = msgspec.structs.replace(second, devices=(RTX,))
     builder.with_record(msgspec.structs.replace(mixed, ranks=(first, second)))
-    assert f"GPU model: {RTX} + Tesla V100-SXM2-16GB | Tesla" in builder.collect().unlike[0]
+    assert f"GPU model: {RTX} + Tesla V100-SXM2-16GB | Tesla" in builder.collect().differences[0]
 
 
 def test_cell_without_record_is_noted_in_each_possible_group(builder):
@@ -128,13 +128,13 @@ def test_oom_record_with_facts_joins_group_of_its_gpu(builder):
     builder.with_record(lab_record(lab_cell(1, 32), 20.0, 0.0, rtx))
     builder.with_out_of_memory(lab_cell(4, 32), V100)
     rtx_group, v100_group = builder.collect().groups
-    assert rtx_group.sets == ()
-    assert v100_group.sets[0].tables[0].lines[-1].texts[0] == "OOM"
+    assert rtx_group.strategies == ()
+    assert v100_group.strategies[0].tables[0].lines[-1].texts[0] == "OOM"
 
 
 def test_workload_without_records_has_no_hardware_note(builder):
     builder.with_published_study()
     builder.with_cell(lab_cell(1, 32, workload=DIGITS), Outcome.PENDING, "pending")
     report = builder.collect()
-    assert report.unlike == ("workload: digits | resnet18_cifar10",)
+    assert report.differences == ("workload: digits | resnet18_cifar10",)
     assert report.groups[0].title == "digits on cuda"

@@ -72,27 +72,27 @@ def test_lab_table_numbers_match_independent_computation(builder):
     builder.with_published_study(stall_s=1.5)
     steps = {(1, 32): 1563, (1, 128): 391, (1, 512): 98, (2, 32): 782, (2, 128): 196}
     steps |= {(2, 512): 49, (4, 32): 391, (4, 128): 98, (4, 512): 25}
-    for entry in builder.collect().groups[0].entries:
-        n, b = entry.gpus, entry.batch_per_gpu
+    for row in builder.collect().groups[0].source.rows:
+        n, b = row.gpus, row.batch_per_gpu
         one, here = PUBLISHED_S[1, b], PUBLISHED_S[n, b]
-        assert entry.timing.iterations == steps[n, b]
-        assert entry.speedup == pytest.approx(one / here, rel=1e-12)
+        assert row.timing.iterations == steps[n, b]
+        assert row.speedup == pytest.approx(one / here, rel=1e-12)
         if n == 1:
-            assert entry.residual is None
+            assert row.residual is None
             continue
         comm = (here - 1.5) - steps[n, b] * (one - 1.5) / steps[1, b]
         moved = {2: 1.0, 4: 1.5}[n] * steps[n, b] * 44_695_848
-        assert entry.residual.comm_s == pytest.approx(comm, rel=1e-9)
-        assert entry.residual.compute_s + entry.residual.comm_s == pytest.approx(here - 1.5)
-        assert entry.residual.bus_gb_per_s == pytest.approx(moved / comm / 1e9, rel=1e-9)
+        assert row.residual.comm_s == pytest.approx(comm, rel=1e-9)
+        assert row.residual.compute_s + row.residual.comm_s == pytest.approx(here - 1.5)
+        assert row.residual.bus_gb_per_s == pytest.approx(moved / comm / 1e9, rel=1e-9)
 
 
 def test_speedups_match_published_to_three_digits(builder):
     builder.with_published_study()
     found = {
-        (entry.gpus, entry.batch_per_gpu): round(entry.speedup, 3)
-        for entry in builder.collect().groups[0].entries
-        if entry.gpus > 1
+        (row.gpus, row.batch_per_gpu): round(row.speedup, 3)
+        for row in builder.collect().groups[0].source.rows
+        if row.gpus > 1
     }
     expected = {(2, 32): 1.577, (4, 32): 1.577, (2, 128): 1.301, (4, 128): 1.370}
     assert found == expected | {(2, 512): 1.656, (4, 512): 1.715}
@@ -122,14 +122,14 @@ def test_dp_tables_share_baseline_and_have_nominal_bandwidth(builder):
     builder.with_published_study(stall_s=1.0)
     builder.with_record(lab_record(lab_cell(2, 32, strategy=Strategy.DP), 40.0, 1.0))
     group = builder.collect().groups[0]
-    assert [one_set.strategy for one_set in group.sets] == [Strategy.DP, Strategy.DDP]
-    one, _, _, three, three_r = group.sets[0].tables
+    assert [strategy.strategy for strategy in group.strategies] == [Strategy.DP, Strategy.DDP]
+    one, _, _, three, three_r = group.strategies[0].tables
     assert [line.texts for line in one.lines] == [("48.61", "1"), ("40.00", "1.22")]
     assert "DataLoader workers in all: 2." in one.caption
     for table in (three, three_r):
         assert any(line.startswith("Nominal:") for line in table.caption)
         assert "nominal" in table.corner
-    assert not any("nominal" in table.corner for table in group.sets[1].tables)
+    assert not any("nominal" in table.corner for table in group.strategies[1].tables)
 
 
 def test_one_node_and_two_nodes_are_separate_rows(builder):
@@ -165,7 +165,7 @@ def test_repeats_take_median_before_dividing(builder):
     for gpus, times in runs.items():
         for repeat, epoch_s in enumerate(times):
             builder.with_record(lab_record(lab_cell(gpus, 32, repeat=repeat), epoch_s, 1.0))
-    _, two = builder.collect().groups[0].entries
+    _, two = builder.collect().groups[0].source.rows
     assert two.speedup == statistics.median(runs[1]) / statistics.median(runs[2]) == 14 / 8
     assert two.residual.comm_s == pytest.approx(7 - 782 * 13 / 1563)
     assert "Median of 3 runs." in builder.table("table1-ddp").caption[1]
@@ -190,7 +190,7 @@ def test_single_cells_alone_give_only_q1_table(builder):
     builder.with_record(lab_record(lab_cell(1, 32), 10.0))
     group = builder.collect().groups[0]
     assert group.q1 is not None
-    assert group.sets == ()
+    assert group.strategies == ()
 
 
 def test_rows_are_sorted_numerically(builder):

@@ -6,19 +6,19 @@ import pytest
 from hpml_jobs.checks import CheckResult, Level
 from hpml_jobs.core.cell import Protocol, Strategy
 from hpml_jobs.core.measurements import Communication, Imported, Message
-from hpml_jobs.report.merge.entries import Entry
+from hpml_jobs.report.merge.rows import Row
 from hpml_jobs.report.merge.run_values import medians, of_record, peak_of
 from tests.unit.builders import PUBLISHED_S, lab_cell, lab_record, texts_by_label
 
 GRADIENT_BYTES = 44_695_848
 
 
-def two(builder, strategy) -> Entry:
+def two(builder, strategy) -> Row:
     """2 GPUs at batch 128: an epoch of 20 s in 196 iterations, a baseline of 30 s beside it."""
     builder.with_record(lab_record(lab_cell(1, 128), 30.0))
     builder.with_record(lab_record(lab_cell(2, 128, strategy=strategy), 20.0))
-    (entry,) = (e for e in builder.collect().groups[0].entries if e.gpus == 2)
-    return entry
+    (row,) = (e for e in builder.collect().groups[0].source.rows if e.gpus == 2)
+    return row
 
 
 def test_compute_plus_exposed_equals_instrumented_epoch(builder):
@@ -31,30 +31,30 @@ def test_compute_plus_exposed_equals_instrumented_epoch(builder):
 
 @pytest.mark.parametrize("strategy", [Strategy.DDP, Strategy.ALLREDUCE, Strategy.ALLREDUCE_FLAT])
 def test_bus_bandwidth_is_gradient_bytes_over_collective_time(builder, strategy):
-    entry = two(builder, strategy)
+    row = two(builder, strategy)
     share = 0.09 if strategy is Strategy.DDP else 0.10
     net_s = share * 1.005 * 19.999  # rank 0 is 1 ms faster
     sent = 196 * GRADIENT_BYTES
-    assert entry.bandwidth.sent_bytes == entry.bandwidth.expected_bytes == sent
-    assert entry.bandwidth.bus_gb_per_s == pytest.approx(1.0 * sent / net_s / 1e9)
-    assert entry.bandwidth.bus_plain_gb_per_s == pytest.approx(sent / (share * 20.1) / 1e9)
-    assert entry.bandwidth.algorithm_gb_per_s == pytest.approx(sent / net_s / 1e9)
+    assert row.bandwidth.sent_bytes == row.bandwidth.expected_bytes == sent
+    assert row.bandwidth.bus_gb_per_s == pytest.approx(1.0 * sent / net_s / 1e9)
+    assert row.bandwidth.bus_plain_gb_per_s == pytest.approx(sent / (share * 20.1) / 1e9)
+    assert row.bandwidth.algorithm_gb_per_s == pytest.approx(sent / net_s / 1e9)
 
 
 def test_bus_bandwidth_of_four_ranks_uses_ring_factor(builder):
     builder.with_record(lab_record(lab_cell(4, 128), 10.0))
-    (entry,) = builder.collect().groups[0].entries
-    ratio = entry.bandwidth.bus_gb_per_s / entry.bandwidth.algorithm_gb_per_s
+    (row,) = builder.collect().groups[0].source.rows
+    ratio = row.bandwidth.bus_gb_per_s / row.bandwidth.algorithm_gb_per_s
     assert ratio == pytest.approx(1.5)
 
 
 def test_gather_scatter_shows_root_bandwidth_and_caption(builder):
-    entry = two(builder, Strategy.GATHER_SCATTER)
+    row = two(builder, Strategy.GATHER_SCATTER)
     sent = 2 * 196 * GRADIENT_BYTES
-    assert entry.bandwidth.bus_gb_per_s is None
-    assert entry.bandwidth.expected_bytes == entry.bandwidth.sent_bytes == sent
+    assert row.bandwidth.bus_gb_per_s is None
+    assert row.bandwidth.expected_bytes == row.bandwidth.sent_bytes == sent
     root_s = 0.10 * 1.005 * 19.999
-    assert entry.bandwidth.root_wire_gb_per_s == pytest.approx(sent / root_s / 1e9)
+    assert row.bandwidth.root_wire_gb_per_s == pytest.approx(sent / root_s / 1e9)
     table = builder.table("table3-gather_scatter")
     assert table.corner == "Table 3 (GB/s, root's wire)"
     assert texts_by_label(table)["2-GPU"] == ("8.72",)  # 17.5208 GB / 2.0099 s
@@ -63,8 +63,8 @@ def test_gather_scatter_shows_root_bandwidth_and_caption(builder):
 
 def test_gather_scatter_root_carries_all_other_ranks_bytes(builder):
     builder.with_record(lab_record(lab_cell(4, 128, strategy=Strategy.GATHER_SCATTER), 10.0))
-    (entry,) = builder.collect().groups[0].entries
-    ratio = entry.bandwidth.root_wire_gb_per_s / entry.bandwidth.algorithm_gb_per_s
+    (row,) = builder.collect().groups[0].source.rows
+    ratio = row.bandwidth.root_wire_gb_per_s / row.bandwidth.algorithm_gb_per_s
     assert ratio == pytest.approx(3)
 
 
@@ -83,12 +83,12 @@ def test_dp_shows_nominal_ring_bandwidth_and_actual_bytes(builder):
     (rank,) = whole.ranks
     rank = msgspec.structs.replace(rank, communication=talk)
     builder.with_record(msgspec.structs.replace(whole, ranks=(rank,)))
-    (entry,) = builder.collect().groups[0].entries
-    assert entry.bandwidth.sent_bytes == 294 * GRADIENT_BYTES
-    assert entry.bandwidth.expected_bytes is None
-    assert entry.bandwidth.algorithm_gb_per_s == pytest.approx(294 * GRADIENT_BYTES / 2.0 / 1e9)
-    assert entry.bandwidth.nominal_gb_per_s == pytest.approx(1.5 * 98 * GRADIENT_BYTES / 2e9)
-    assert entry.bandwidth.bus_gb_per_s is None
+    (row,) = builder.collect().groups[0].source.rows
+    assert row.bandwidth.sent_bytes == 294 * GRADIENT_BYTES
+    assert row.bandwidth.expected_bytes is None
+    assert row.bandwidth.algorithm_gb_per_s == pytest.approx(294 * GRADIENT_BYTES / 2.0 / 1e9)
+    assert row.bandwidth.nominal_gb_per_s == pytest.approx(1.5 * 98 * GRADIENT_BYTES / 2e9)
+    assert row.bandwidth.bus_gb_per_s is None
     assert texts_by_label(builder.table("table3-dp"))["4-GPU"] == ("3.29",)
 
 
@@ -110,7 +110,7 @@ def test_bandwidth_without_gradient_time_is_a_dash(builder):
 def test_protocol_lab_has_only_residual_tables_and_a_note(builder):
     for (gpus, batch), epoch_s in PUBLISHED_S.items():
         builder.with_record(lab_record(lab_cell(gpus, batch, protocol=Protocol.LAB), epoch_s))
-    labels = [table.label for table in builder.collect().groups[0].sets[0].tables]
+    labels = [table.label for table in builder.collect().groups[0].strategies[0].tables]
     assert labels == ["table1-ddp", "table2r-ddp", "table3r-ddp"]
     assert "protocol=lab ends before" in builder.table("table2r-ddp").caption[-1]
 
@@ -171,7 +171,7 @@ def test_imported_timings_appear_as_reported(builder):
     imported(builder, 2, 20.0, compute_s=14.0, comm_s=5.5)
     (group,) = builder.collect().groups
     assert group.setting.endswith("measured elsewhere on RTX 8000.")
-    assert [table.label for table in group.sets[0].tables] == [
+    assert [table.label for table in group.strategies[0].tables] == [
         "table1-ddp",
         "table2-ddp",
         "table2r-ddp",
@@ -204,7 +204,7 @@ def test_imported_timings_never_mix_with_measured_ones(builder):
     builder.with_published_study()
     imported(builder, 2, 20.0)
     report = builder.collect()
-    assert "measured: elsewhere | here" in report.unlike
+    assert "measured: elsewhere | here" in report.differences
 
 
 def test_cell_failing_a_check_is_marked_with_reason(builder, ruling):

@@ -96,7 +96,7 @@ def test_json_has_unrounded_numbers_baseline_and_missing_cells(incomplete_study)
     assert two["speedup"] == 25.945 / 15.664
     assert two["timing"]["epoch_s"] == 15.664
     assert set(two["residual"]) == {"compute_s", "comm_s", "bus_gb_per_s", "with_loading"}
-    assert [entry["batch_per_gpu"] for entry in group["baseline"]] == [32, 128, 512]
+    assert [row["batch_per_gpu"] for row in group["baseline"]] == [32, 128, 512]
     outcomes = {missing["outcome"]: missing["reason"] for missing in group["missing_cells"]}
     assert outcomes["pending"] == "pending in SLURM as job 17_3 (Resources)"
     assert set(outcomes) == {"pending", "failed", "oom"}

@@ -2,7 +2,8 @@
 
 import pytest
 
-from hpml_jobs.report.merge.statistics import Sample, differ, interval, ratio_interval, told_apart
+from hpml_jobs.report.merge.statistics import Sample, differ, interval, ratio_interval
+from hpml_jobs.report.text.comparisons import told_apart
 
 
 def test_interval_of_one_run_is_none():

@@ -40,7 +40,7 @@ def test_treated_cell_has_its_own_row_in_the_same_table(builder):
 def test_treated_single_cell_is_no_baseline(builder):
     large(builder)
     builder.with_record(lab_record(lab_cell(1, 512, recipe=WARMUP), 30.0))
-    first, *_ = builder.collect().groups[0].entries
+    first, *_ = builder.collect().groups[0].source.rows
     assert (first.timing.epoch_s, first.is_baseline) == (25.945, True)
     own = builder.table("table1-single")
     assert [line.texts for line in own.lines] == [("25.95", "1"), ("30.00", "0.865")]
@@ -76,7 +76,7 @@ def test_csv_tables_and_json_name_the_treatment(builder):
         found = pd.read_csv(builder.study.report / f"{name}.csv", keep_default_na=False)
         assert "warmup 2" in set(found["treatment"]), name
     (group,) = json.loads((builder.study.report / "tables.json").read_text())["groups"]
-    treated = {entry["treatment"] for entry in group["entries"]}
+    treated = {row["treatment"] for row in group["entries"]}
     assert treated == {"", "warmup 2"}
 
 

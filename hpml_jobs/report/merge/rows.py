@@ -6,9 +6,9 @@ from typing import NamedTuple
 import msgspec
 
 from hpml_jobs.core import formulas
-from hpml_jobs.core.cell import Cell, Strategy
-from hpml_jobs.core.record import Model, Record
-from hpml_jobs.core.strategies import BASELINE, is_baseline
+from hpml_jobs.core.cell import Cell
+from hpml_jobs.core.record import Record
+from hpml_jobs.core.strategies import BASELINE, Strategy, is_baseline
 from hpml_jobs.core.value import Value
 from hpml_jobs.report.merge.bandwidth import Bandwidth, bandwidth
 from hpml_jobs.report.merge.cells import CellResult
@@ -16,7 +16,7 @@ from hpml_jobs.report.merge.run_values import Values, medians, of_record
 from hpml_jobs.slurm.states import Outcome
 
 
-class Row(NamedTuple):
+class Setup(NamedTuple):
     """A row of a table; `treatment` is what was done to its cells, in words, empty if nothing."""
 
     gpus: int
@@ -30,11 +30,15 @@ class Row(NamedTuple):
         return is_baseline(self.strategy, self.treatment)
 
 
-BASELINE_ROW = Row(1, 1, BASELINE)
-"""The row that everything is compared with."""
+BASELINE_SETUP = Setup(1, 1, BASELINE)
+"""The setup that everything is compared with."""
 
-Place = tuple[Row, int]
-"""A row, and a batch per GPU."""
+
+class Place(NamedTuple):
+    """Where a row stands in the tables."""
+
+    setup: Setup
+    batch_per_gpu: int
 
 
 class Timing(Value, frozen=True, kw_only=True):
@@ -75,7 +79,7 @@ class Residual(Value, frozen=True, kw_only=True):
     with_loading: bool = False
 
 
-class Entry(Value, frozen=True, kw_only=True):
+class Row(Value, frozen=True, kw_only=True):
     """N GPUs with one strategy and treatment at one batch per GPU, made of `cells`.
 
     `runs` are those with numbers, `values` their medians. Without a valid record there is no
@@ -98,24 +102,34 @@ class Entry(Value, frozen=True, kw_only=True):
     cells: tuple[str, ...] = ()
 
     @property
-    def row(self) -> Row:
+    def setup(self) -> Setup:
         """The row it stands in."""
-        return Row(self.gpus, self.nodes, self.strategy, self.treatment)
+        return Setup(self.gpus, self.nodes, self.strategy, self.treatment)
+
+    @property
+    def place(self) -> Place:
+        """Its setup and batch."""
+        return Place(self.setup, self.batch_per_gpu)
 
     @property
     def is_baseline(self) -> bool:
         """Whether it is what others are compared with."""
-        return self.row.is_baseline
+        return self.setup.is_baseline
 
 
-def row_of(cell: Cell) -> Row:
-    """The row a cell stands in."""
-    return Row(cell.gpus, cell.nodes, cell.strategy, cell.treatment)
+def setup_of(cell: Cell) -> Setup:
+    """The setup that a cell measures."""
+    return Setup(cell.gpus, cell.nodes, cell.strategy, cell.treatment)
 
 
-def row_order(row: Row) -> tuple[int, int, int, str]:
+def place_of(cell: Cell) -> Place:
+    """The place that a cell measures."""
+    return Place(setup_of(cell), cell.batch)
+
+
+def setup_order(setup: Setup) -> tuple[int, int, int, str]:
     """Rows stand by GPUs, nodes, strategy (`single` first), treatment (none first)."""
-    return row.gpus, row.nodes, list(Strategy).index(row.strategy), row.treatment
+    return setup.gpus, setup.nodes, list(Strategy).index(setup.strategy), setup.treatment
 
 
 def place_order(found: CellResult) -> tuple[object, ...]:
@@ -123,42 +137,44 @@ def place_order(found: CellResult) -> tuple[object, ...]:
     cell = found.cell
     if cell is None:
         return (found.slug,)
-    return (row_order(row_of(cell)), cell.batch, cell.seed, cell.repeat, found.slug)
+    return (setup_order(setup_of(cell)), cell.batch, cell.seed, cell.repeat, found.slug)
 
 
-def entries(cells: Iterable[CellResult], uncertain: Collection[str] = ()) -> list[Entry]:
+def make_rows(cells: Iterable[CellResult], uncertain: Collection[str] = ()) -> tuple[Row, ...]:
     """An entry for every place that was asked for, by row and batch.
 
     `uncertain` cells may belong to other conditions: nothing is claimed of their outcome.
     """
-    places: dict[tuple[Row, int], list[CellResult]] = {}
+    places: dict[Place, list[CellResult]] = {}
     for found in cells:
         if found.cell is not None:
-            places.setdefault((row_of(found.cell), found.cell.batch), []).append(found)
-    timed = [_timed(row, batch, runs, uncertain) for (row, batch), runs in places.items()]
-    baseline = {entry.batch_per_gpu: entry.timing for entry in timed if entry.is_baseline}
-    derived = (_derived(entry, baseline.get(entry.batch_per_gpu)) for entry in timed)
-    return sorted(derived, key=lambda entry: (row_order(entry.row), entry.batch_per_gpu))
+            places.setdefault(place_of(found.cell), []).append(found)
+    timed = [_timed(place, runs, uncertain) for place, runs in places.items()]
+    baseline = {row.batch_per_gpu: row.timing for row in timed if row.is_baseline}
+    derived = (_derived(row, baseline.get(row.batch_per_gpu)) for row in timed)
+    ordered = sorted(derived, key=lambda row: (setup_order(row.setup), row.batch_per_gpu))
+    return tuple(ordered)
 
 
-def _timed(row: Row, batch: int, runs: Sequence[CellResult], uncertain: Collection[str]) -> Entry:
+def _timed(place: Place, runs: Sequence[CellResult], uncertain: Collection[str]) -> Row:
     """One place with its timing; without any, the outcome that says most."""
+    setup = place.setup
     records = [run.record for run in runs if run.record is not None and run.measured]
     measured = tuple(of_record(record) for record in records)
     values = medians(measured) if measured else None
     timing = _timing(records, values) if values else None
     outcomes = [Outcome.UNKNOWN if run.slug in uncertain else run.outcome for run in runs]
     without = Outcome.OOM if Outcome.OOM in outcomes else outcomes[0]
-    return Entry(
-        strategy=row.strategy,
-        gpus=row.gpus,
-        nodes=row.nodes,
-        treatment=row.treatment,
-        batch_per_gpu=batch,
+    return Row(
+        strategy=setup.strategy,
+        gpus=setup.gpus,
+        nodes=setup.nodes,
+        treatment=setup.treatment,
+        batch_per_gpu=place.batch_per_gpu,
         outcome=Outcome.OK if timing else without,
         timing=timing,
         bandwidth=bandwidth(
-            values, row.strategy, row.gpus, timing.iterations, timing.gradient_bytes
+            values, setup.strategy, setup.gpus, timing.iterations, timing.gradient_bytes
         )
         if values and timing
         else None,
@@ -191,16 +207,16 @@ def gradient_bytes_of(record: Record) -> int | None:
     return None if parameters is None else formulas.gradient_bytes(parameters)
 
 
-def _derived(entry: Entry, baseline: Timing | None) -> Entry:
+def _derived(row: Row, baseline: Timing | None) -> Row:
     """With speedup, and on more than one GPU the residual: medians first, then the ratio."""
-    if entry.timing is None or baseline is None:
-        return entry
-    speedup = formulas.speedup(baseline.epoch_s, entry.timing.epoch_s)
+    if row.timing is None or baseline is None:
+        return row
+    speedup = formulas.speedup(baseline.epoch_s, row.timing.epoch_s)
     return msgspec.structs.replace(
-        entry,
+        row,
         speedup=speedup,
-        scaling=_scaling(entry.timing, baseline, entry.gpus, speedup),
-        residual=_residual(entry, entry.timing, baseline) if entry.gpus > 1 else None,
+        scaling=_scaling(row.timing, baseline, row.gpus, speedup),
+        residual=_residual(row, row.timing, baseline) if row.gpus > 1 else None,
     )
 
 
@@ -214,7 +230,7 @@ def _scaling(timing: Timing, baseline: Timing, gpus: int, speedup: float) -> Sca
     )
 
 
-def _residual(entry: Entry, timing: Timing, baseline: Timing) -> Residual:
+def _residual(row: Row, timing: Timing, baseline: Timing) -> Residual:
     own_s, base_s = timing.train_s, baseline.train_s
     with_loading = own_s is None or base_s is None
     if own_s is None or base_s is None:
@@ -225,17 +241,10 @@ def _residual(entry: Entry, timing: Timing, baseline: Timing) -> Residual:
     size = timing.gradient_bytes
     speed = None
     if comm_s > 0 and size is not None:
-        traffic = entry.strategy.traffic
+        traffic = row.strategy.traffic
         sent = formulas.expected_bytes(timing.iterations, size, traffic.passes or 1)
-        wire_bytes = traffic.bandwidth.wire_bytes(sent, entry.gpus)
+        wire_bytes = traffic.bandwidth.wire_bytes(sent, row.gpus)
         speed = formulas.algorithm_gb_per_s(wire_bytes, comm_s)
     return Residual(
         compute_s=own_s - comm_s, comm_s=comm_s, bus_gb_per_s=speed, with_loading=with_loading
-    )
-
-
-def model_of(cells: Iterable[CellResult]) -> Model | None:
-    """What was really trained, from the first record that tells."""
-    return next(
-        (found.record.model for found in cells if found.record and found.record.model), None
     )

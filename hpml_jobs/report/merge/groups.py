@@ -1,0 +1,148 @@
+"""Cells measured under the same conditions, and the rows of tables that follow from them."""
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+
+from hpml_jobs.checks import CheckResult, Level
+from hpml_jobs.core.cell import Cell, Device, Protocol, Strategy
+from hpml_jobs.core.conditions import Conditions
+from hpml_jobs.core.record import Model, Record
+from hpml_jobs.core.value import Value
+from hpml_jobs.report.merge.cells import CellResult
+from hpml_jobs.report.merge.rows import BASELINE_SETUP, Place, Row, Setup, setup_order
+
+
+class ConditionGroup(Value, frozen=True, kw_only=True, dict=True):
+    """Cells that may share a table, and their numbers as rows.
+
+    `measured_as` is empty where none of them has a record. A cell that ran under unknown conditions
+    is in every group that it may belong to, and `uncertain` names it if there are several.
+    `elsewhere` gives for a place the number of another group that measured it under other
+    conditions; `checks` are the data-quality checks by slug.
+    """
+
+    asked: Conditions
+    measured_as: Conditions
+    cells: tuple[CellResult, ...]
+    rows: tuple[Row, ...]
+    uncertain: frozenset[str] = frozenset()
+    elsewhere: Mapping[Place, int] = {}
+    checks: Mapping[str, tuple[CheckResult, ...]] = {}
+
+    @cached_property
+    def conditions(self) -> dict[str, str]:
+        """All that agrees."""
+        return dict(self.asked + self.measured_as)
+
+    @cached_property
+    def a_cell(self) -> Cell:
+        """A cell that stands for all of them: they agree in everything but their place."""
+        return next(found.cell for found in self.cells if found.cell is not None)
+
+    @property
+    def device(self) -> Device:
+        """What they compute on."""
+        return self.a_cell.device
+
+    @property
+    def imported(self) -> bool:
+        """Whether the timings were imported."""
+        return self.a_cell.protocol is Protocol.IMPORTED
+
+    @property
+    def model(self) -> Model | None:
+        """What was trained, by the first record that has it."""
+        models = (found.record.model for found in self.cells if found.record)
+        return next((model for model in models if model), None)
+
+    @cached_property
+    def timed(self) -> tuple[Row, ...]:
+        """The rows with numbers."""
+        return tuple(row for row in self.rows if row.timing)
+
+    @cached_property
+    def _measured(self) -> dict[str, CellResult]:
+        return {found.slug: found for found in self.cells if found.measured}
+
+    def runs(self, row: Row) -> list[CellResult]:
+        """The measured cells of a row, by seed and repeat."""
+        return [self._measured[slug] for slug in row.cells if slug in self._measured]
+
+    def records(self, row: Row) -> list[Record]:
+        """The records of a row's runs."""
+        return [found.record for found in self.runs(row) if found.record is not None]
+
+    def checks_of(self, row: Row, level: Level) -> Iterator[CheckResult]:
+        """The checks of a row's cells that ended with a level."""
+        for slug in row.cells:
+            for result in self.checks.get(slug, ()):
+                if result.level is level:
+                    yield result
+
+    def has_failed(self, row: Row) -> bool:
+        """Whether one of a row's runs fails a check."""
+        return any(self.checks_of(row, Level.FAIL))
+
+    @cached_property
+    def _baselines(self) -> dict[int, Row]:
+        return {row.batch_per_gpu: row for row in self.timed if row.is_baseline}
+
+    def baseline(self, batch: int) -> Row | None:
+        """The single-GPU row at a batch, if it has numbers."""
+        return self._baselines.get(batch)
+
+
+class StrategyRows(Value, frozen=True, kw_only=True):
+    """The rows of one strategy and its baseline: the setups and batches of Tables 1 to 3."""
+
+    group: ConditionGroup
+    strategy: Strategy
+    setups: tuple[Setup, ...]
+    batches: tuple[int, ...]
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """The rows at these places."""
+        return tuple(
+            row
+            for row in self.group.rows
+            if row.setup in self.setups and row.batch_per_gpu in self.batches
+        )
+
+    @property
+    def parallel_setups(self) -> tuple[Setup, ...]:
+        """Setups with more than one GPU: those that communicate."""
+        return tuple(setup for setup in self.setups if setup.gpus > 1)
+
+    @property
+    def parallel_rows(self) -> tuple[Row, ...]:
+        """Rows with more than one GPU."""
+        return tuple(row for row in self.rows if row.gpus > 1)
+
+    @property
+    def places(self) -> set[Place]:
+        """Every setup at every batch, requested or not."""
+        return {Place(setup, batch) for setup in self.setups for batch in self.batches}
+
+    @property
+    def instrumented(self) -> bool:
+        """Whether any of its cells may have separate times of computation and communication.
+
+        Imported timings may have them; otherwise protocol=full measures them.
+        """
+        if self.group.imported:
+            return any(row.values and row.values.compute_s for row in self.parallel_rows)
+        slugs = {slug for row in self.parallel_rows for slug in row.cells}
+        cells = (found.cell for found in self.group.cells if found.slug in slugs)
+        return any(cell.protocol is Protocol.FULL for cell in cells if cell)
+
+
+def strategy_rows(group: ConditionGroup, strategy: Strategy) -> StrategyRows:
+    """Return the rows of a group that belong to one strategy."""
+    rows = [row for row in group.rows if row.strategy is strategy]
+    return StrategyRows(
+        group=group,
+        strategy=strategy,
+        setups=tuple(sorted({BASELINE_SETUP, *(row.setup for row in rows)}, key=setup_order)),
+        batches=tuple(sorted({row.batch_per_gpu for row in rows})),
+    )

@@ -1,0 +1,56 @@
+"""Columns and notes of what runs learned, over seeds."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from hpml_jobs.report.merge import learning
+from hpml_jobs.report.merge.groups import ConditionGroup
+from hpml_jobs.report.merge.learning import Mean, OfRun
+from hpml_jobs.report.merge.rows import Row
+from hpml_jobs.report.tables.builder import Column, Columns
+from hpml_jobs.report.text import notes
+from hpml_jobs.report.text.captions import full_label
+from hpml_jobs.report.text.comparisons import mean_text
+
+OVER_SEEDS = (
+    "Mean and sample standard deviation over seeds, of each the mean over its repeats; one seed "
+    "has no deviation."
+)
+ONE_SEED = "one seed, no deviation"
+
+
+def columns(
+    group: ConditionGroup, name: str, head: str, of: OfRun, words: Callable[[float], str]
+) -> tuple[Columns[Row], Columns[Row]]:
+    """A number over seeds: in words for the page, then its mean and deviation for the CSV."""
+
+    def mean(row: Row) -> Mean | None:
+        return learning.over_seeds(learning.runs(group, row), of)
+
+    def part(field: str) -> Callable[[Row], Any]:
+        return lambda row: getattr(mean(row), field, None)
+
+    told = Column[Row]("", "", mean, lambda found: mean_text(found, words))
+    ends = (Column(name, "", part("mean")), Column(f"{name}_deviation", "", part("deviation")))
+    return Columns(head, (told,)), Columns("", ends)
+
+
+def one_seed(group: ConditionGroup, rows: Iterable[Row]) -> list[str]:
+    """A line where there is one seed, however many repeats."""
+    return _by_reason(group, ((ONE_SEED, e) for e in rows if learning.seeds(group, e) == 1))
+
+
+def shorter(group: ConditionGroup, rows: Iterable[Row]) -> list[str]:
+    """A line on runs that are left out: others at their place trained more epochs."""
+    found = []
+    for row in rows:
+        numbers = sorted({learning.epochs(record) for record in group.records(row) if record.ranks})
+        if numbers[1:]:
+            less = " and ".join(map(str, numbers[:-1]))
+            found.append((f"runs of {less} epochs, left out beside those of {numbers[-1]}", row))
+    return _by_reason(group, found)
+
+
+def _by_reason(group: ConditionGroup, found: Iterable[tuple[str, Row]]) -> list[str]:
+    places = [(why, row.place) for why, row in found]
+    return notes.by_reason(places, lambda setup: full_label(setup, group.device))

@@ -1,0 +1,57 @@
+"""Comparisons in words: which of two cells is faster, which of two means is larger."""
+
+from collections.abc import Callable, Sequence
+from statistics import median
+
+from hpml_jobs.core.formulas import coverage_of_range
+from hpml_jobs.report.merge.learning import Mean
+from hpml_jobs.report.merge.statistics import CONFIDENCE, differ
+
+
+def mean_text(mean: Mean, words: Callable[[float], str]) -> str:
+    """Return a mean with its deviation.
+
+    >>> from hpml_jobs.report.text.numbers import accuracy
+    >>> mean_text(Mean(0.7132, 0.0041), accuracy), mean_text(Mean(0.7132, None), accuracy)
+    ('71.32 ± 0.41', '71.32')
+    """
+    if mean.deviation is None:
+        return words(mean.mean)
+    return f"{words(mean.mean)} ± {words(mean.deviation)}"
+
+
+def means_apart(one: Mean, other: Mean) -> str:
+    """Whether two means are further apart than their deviations together, in words.
+
+    >>> means_apart(Mean(0.60, 0.01), Mean(0.65, 0.02))
+    'more than the deviations'
+    >>> means_apart(Mean(0.60, 0.01), Mean(0.62, 0.02))
+    'within the deviations'
+    >>> means_apart(Mean(0.60, None), Mean(0.65, 0.02))
+    'one seed cannot tell'
+    """
+    if one.deviation is None or other.deviation is None:
+        return "one seed cannot tell"
+    beyond = abs(one.mean - other.mean) > one.deviation + other.deviation
+    return "more than the deviations" if beyond else "within the deviations"
+
+
+def told_apart(one: Sequence[float], other: Sequence[float]) -> str:
+    """What may be said of the seconds of two cells, in words; `one` is the subject.
+
+    >>> told_apart([8.0, 8.1, 8.2], [8.2, 8.3, 8.5])
+    'not told apart'
+    >>> told_apart([9.0, 9.1], [8.0, 8.2])
+    'slower (2 runs: 50 % sure)'
+    """
+    result = differ(one, other)
+    if result is None:
+        return "one run cannot tell"
+    if not result:
+        return "not told apart"
+    word = "faster" if median(one) < median(other) else "slower"
+    fewest = min(len(one), len(other))
+    coverage = coverage_of_range(fewest)
+    return (
+        word if coverage >= CONFIDENCE else f"{word} ({fewest} runs: {100 * coverage:.3g} % sure)"
+    )

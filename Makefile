@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 UV := 0.13.8
 LOCK ?= locks/worker.txt
 
-.PHONY: demo test test-unit test-long lint env lock clean
+.PHONY: demo test test-unit test-long lint docs env lock clean
 
 demo: $(VENV)/ready  ## Run nine cells on this machine's CPU, then print the tables.
 	$(BIN)/hpml-jobs grid=lab cluster=local device=cpu workload=digits probe_s=5
@@ -28,6 +28,9 @@ lint: $(VENV)/ready  ## Run ruff, mypy and the import contracts.
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+
+docs: $(VENV)/ready  ## Write the pages of docs/ that are generated from the code.
+	$(BIN)/python docs/generate
 
 env: $(VENV)/ready  ## Create the environment .venv/ only.
 

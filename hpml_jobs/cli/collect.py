@@ -1,4 +1,4 @@
-"""Command: collect."""
+"""Command collect."""
 
 import contextlib
 import sys
@@ -38,7 +38,9 @@ def collect(
     strict: Strict = False,
     json: Json = False,
 ) -> None:
-    """Make tables and pictures of the records; print them, write them under report/.
+    """Write the tables and figures of a study into its report/ folder, and print the tables.
+
+    Formats: md, csv, tex and json; png and svg.
 
     Example: hpml-jobs collect digits-local
     """

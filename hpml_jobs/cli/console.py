@@ -28,29 +28,29 @@ COLOURS = {
     Outcome.MISSING: "magenta",
     Outcome.UNKNOWN: "magenta",
 }
-"""Everything else went wrong and is red."""
+"""Colours of outcomes; every other outcome is a failure and red."""
 
 
 def coloured(outcome: Outcome) -> Text:
-    """An outcome's word in its colour."""
+    """Return an outcome in its colour."""
     return Text(outcome.value, style=COLOURS.get(outcome, "red"))
 
 
-_TELLING = (
+_BY_URGENCY = (
     *(Outcome.RUNNING, Outcome.UNKNOWN, Outcome.FAILED, Outcome.INVALID, Outcome.TIMEOUT),
     *(Outcome.OOM, Outcome.NODE_FAIL, Outcome.PREEMPTED, Outcome.CANCELLED, Outcome.MISSING),
     *(Outcome.PENDING, Outcome.OK),
 )
-"""Outcomes, the most telling first: what is shown where not all cells can be."""
+"""Outcomes by urgency: the first ones are shown if not all cells fit on the screen."""
 
 
 def states_table(states: Iterable[CellState], rows: int | None = None) -> Table:
-    """Cells with outcome, job, how long it waited and ran, and why, by name.
+    """Return a table of cells: name, state, job, time queued, time run, reason.
 
-    With `rows` in so many lines, the most telling cells and a line on the others.
+    With `rows` it has at most so many rows: the most urgent cells, and the number of others.
     """
     cells = list(states)
-    shown = cells if rows is None else _most_telling(cells, rows)
+    shown = cells if rows is None else _most_urgent(cells, rows)
     timed = any(s.queued_s is not None or s.elapsed_s is not None for s in cells)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("cell", "state", "job", *(("waited", "ran") if timed else ())):
@@ -58,31 +58,33 @@ def states_table(states: Iterable[CellState], rows: int | None = None) -> Table:
     table.add_column("")
     for state in shown:
         times = (_span(state.queued_s), _span(state.elapsed_s)) if timed else ()
-        words = Text(_why(state), no_wrap=rows is not None, overflow="ellipsis" if rows else "fold")
-        table.add_row(state.slug, coloured(state.outcome), state.job or "–", *times, words)
+        reason = Text(
+            _reason(state), no_wrap=rows is not None, overflow="ellipsis" if rows else "fold"
+        )
+        table.add_row(state.slug, coloured(state.outcome), state.job or "–", *times, reason)
     if len(shown) < len(cells):
         table.add_row(Text(f"… and {len(cells) - len(shown)} more", style="dim"))
     return table
 
 
-def _most_telling(cells: list[CellState], rows: int) -> list[CellState]:
+def _most_urgent(cells: list[CellState], rows: int) -> list[CellState]:
     if len(cells) <= rows:
         return cells
-    order = sorted(cells, key=lambda state: _TELLING.index(state.outcome))
+    order = sorted(cells, key=lambda state: _BY_URGENCY.index(state.outcome))
     kept = {state.slug for state in order[: max(1, rows - 1)]}
     return [state for state in cells if state.slug in kept]
 
 
-def _why(state: CellState) -> str:
-    """All that is to be said of a cell, in one line."""
-    doing = f"{state.brief}: {state.doing}" if state.doing else state.brief
-    again = f"restarted {state.restarts} x" if state.restarts else ""
-    parts = [doing, _expected(state), again, state.warning, in_short(state.checks)]
+def _reason(state: CellState) -> str:
+    """Return reason, progress, restarts and warnings of a cell in one line."""
+    progress = f"{state.brief}: {state.doing}" if state.doing else state.brief
+    restarts = f"restarted {state.restarts} x" if state.restarts else ""
+    parts = [progress, _expected_start(state), restarts, state.warning, in_short(state.checks)]
     return "; ".join(part for part in parts if part)
 
 
-def _expected(state: CellState) -> str:
-    """When SLURM expects a waiting cell to start."""
+def _expected_start(state: CellState) -> str:
+    """Return when SLURM expects a pending cell to start."""
     moment = datetime.fromisoformat(state.starts).timestamp() if state.starts else 0.0
     return f"expected to start {clock(moment, time.time())}" if moment > time.time() else ""
 
@@ -92,28 +94,28 @@ def _span(seconds: float | None) -> str:
 
 
 def totals(states: Iterable[CellState]) -> str:
-    """How many cells stand where, e.g. `9 cells: 7 ok, 2 running`."""
+    """Return the number of cells by outcome, e.g. `9 cells: 7 ok, 2 running`."""
     counts = Counter(state.outcome for state in states)
     each = ", ".join(f"{counts[outcome]} {outcome.value}" for outcome in Outcome if counts[outcome])
     return f"{counted(counts.total(), 'cell')}: {each or 'none'}"
 
 
 def usage_line(used: "Usage") -> str:
-    """What a study asked for and used, in a sentence."""
-    hours, asked = used.gpu_hours_used, used.gpu_hours_asked
-    words = f"used {_hours(hours)} GPU-hours" if hours else f"used {lasting(used.used_s)}"
-    words += f" of {_hours(asked)} asked for" if hours and asked else ""
+    """Return the resources that a study requested and used, in a sentence."""
+    hours, requested = used.gpu_hours_used, used.gpu_hours_asked
+    text = f"used {_hours(hours)} GPU-hours" if hours else f"used {lasting(used.used_s)}"
+    text += f" of {_hours(requested)} requested" if hours and requested else ""
     if used.used_share is not None:
-        words += f", {100 * used.used_share:.2g} % of the time asked for"
-    words += f", in {counted(used.runs, 'run')}"
+        text += f", {100 * used.used_share:.2g} % of the requested time"
+    text += f", in {counted(used.runs, 'run')}"
     if used.queue_median_s is not None and used.queue_longest_s is not None:
         wait, longest = lasting(used.queue_median_s), lasting(used.queue_longest_s)
-        words += f"; queue wait {wait} (median), {longest} (longest)"
-    return f"{words}; by {used.source}"
+        text += f"; queue wait {wait} (median), {longest} (longest)"
+    return f"{text}; source: {used.source}"
 
 
 def _hours(hours: float) -> str:
-    """GPU-hours in three digits.
+    """Return GPU-hours with three digits.
 
     >>> _hours(0.01234), _hours(10.5), _hours(1234.5)
     ('0.0123', '10.5', '1,234')
@@ -122,17 +124,17 @@ def _hours(hours: float) -> str:
 
 
 def sent_table(rows: Iterable[tuple[str, str, str, str]]) -> Table:
-    """Cells with what became of them at submission: (slug, shape, job, why)."""
+    """Return a table of submitted cells; rows are (slug, shape, job, reason)."""
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("cell", "job", "asks for", ""):
+    for column in ("cell", "job", "resources", ""):
         table.add_column(column, no_wrap=column != "")
-    for slug, shape, job, why in rows:
-        table.add_row(slug, job, shape, Text(why, style="dim"))
+    for slug, shape, job, reason in rows:
+        table.add_row(slug, job, shape, Text(reason, style="dim"))
     return table
 
 
 def values_table(rows: Iterable[tuple[str, str, str]]) -> Table:
-    """Every value with where it came from."""
+    """Return a table of values; rows are (key, value, origin)."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("key", "value", "from"):
         table.add_column(column)
@@ -142,13 +144,13 @@ def values_table(rows: Iterable[tuple[str, str, str]]) -> Table:
 
 
 def console() -> Console:
-    """Standard output; as wide as it needs to be where nobody's window limits it."""
+    """Return a console on standard output, 200 columns wide if it is no terminal."""
     out = Console(highlight=False)
     return out if out.is_terminal else Console(highlight=False, width=200)
 
 
 def print_json(value: Any) -> None:
-    """Indented JSON on standard output, for programs."""
+    """Print indented JSON on standard output."""
     print(msgspec.json.format(msgspec.json.encode(value), indent=1).decode())
 
 

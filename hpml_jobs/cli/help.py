@@ -10,7 +10,7 @@ hpml_jobs {version}: data-parallel scaling studies of PyTorch training on SLURM 
 
 A study is a set of cells. A cell is one configuration that is measured, e.g. 4 GPUs, batch 128.
 
-Submit a study (-m: one cell per combination; finished, queued and running cells are skipped):
+Submit a study (-m: one cell per combination; finished, pending and running cells are skipped):
   python -m hpml_jobs -m gpus=1,2,4 batch=32,128,512
   python -m hpml_jobs grid=lab cluster=greene gpu_type=v100 cluster.account=ACCOUNT
   hpml-jobs is short for python -m hpml_jobs.
@@ -20,7 +20,7 @@ Commands (hpml-jobs COMMAND --help shows all options and an example):
   run KEY=VALUE...          run one cell here: on a laptop or inside an allocation (sbatch/)
   fetch KEY=VALUE...        download the data set, once, on the login node
   status [STUDY] [PATTERN]  show the state of every cell, resources used, suggested next commands
-  watch [STUDY] [PATTERN]   show the same, live, until no cell is queued or running
+  watch [STUDY] [PATTERN]   show the same, live, until no cell is pending or running
   logs [STUDY] [PATTERN]    show why cells failed: traceback of the rank that failed first; -f
                             follows the log of a running cell
   record [STUDY] [PATTERN]  show the key numbers and data-quality checks of every cell

@@ -1,59 +1,75 @@
-"""What to do next with a study, told by where its cells stand."""
+"""Suggested next commands for a study, from the states of its cells."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from hpml_jobs.core.text import counted
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.study.cell_state import CellState
 
 
-def advice(states: Iterable[CellState], named: str) -> list[str]:
-    """A line per thing to do, its commands in full; `named` is the study as commands want it."""
+def hints_for(states: Iterable[CellState], study: str) -> list[str]:
+    """Return a line per thing to do, with complete commands.
+
+    `study` is the study's name with the option that commands need to find it.
+    """
     cells = list(states)
-    lines = [*_stuck(cells, named), *_again(cells, named)]
+    lines = [*_blocked(cells, study), *_unknown(cells, study), *_unfinished(cells, study)]
     if any(state.outcome.active for state in cells):
-        lines.append(f"next: hpml-jobs watch {named}, then hpml-jobs collect {named}")
+        lines.append(f"next: hpml-jobs watch {study}, then hpml-jobs collect {study}")
     elif any(state.recorded for state in cells):
-        lines.append(f"next: hpml-jobs collect {named}")
+        lines.append(f"next: hpml-jobs collect {study}")
     return lines
 
 
-def _stuck(cells: list[CellState], named: str) -> list[str]:
-    """Waiting cells that will not start by themselves."""
-    stuck = [state for state in cells if state.who]
-    if not stuck:
-        return []
-    whom = " or ".join(dict.fromkeys(state.who for state in stuck))
-    cannot = f"{counted(len(stuck), 'waiting cell')} cannot start before {whom} acted"
-    return [f"{cannot}: hpml-jobs cancel {named} takes waiting cells back"]
+def _blocked(cells: list[CellState], study: str) -> Iterator[str]:
+    """Yield a hint on pending cells that cannot start until someone acts."""
+    blocked = [state for state in cells if state.who]
+    if blocked:
+        who = " or ".join(dict.fromkeys(state.who for state in blocked))
+        need = "needs" if len(blocked) == 1 else "need"
+        yield (
+            f"{counted(len(blocked), 'pending cell')} {need} action from {who}; "
+            f"hpml-jobs cancel {study} removes pending cells from the queue"
+        )
 
 
-def _again(cells: list[CellState], named: str) -> list[str]:
-    """What ended without an answer, and how it is sent again."""
-    again = f"hpml-jobs resubmit {named}"
+def _unknown(cells: list[CellState], study: str) -> Iterator[str]:
+    """Yield hints on cells of which SLURM gives no state."""
+    unknown = [state for state in cells if state.outcome is Outcome.UNKNOWN]
+    unconfirmed = sum(not state.job for state in unknown)
+    if unconfirmed:
+        yield (
+            f"for {counted(unconfirmed, 'cell')} it is unknown whether SLURM accepted the job: "
+            f"check squeue --me; hpml-jobs resubmit {study} --missing resubmits what was not "
+            "accepted"
+        )
+    if any(state.job for state in unknown):
+        yield "SLURM is not responding: try again later; no data is lost"
+
+
+def _unfinished(cells: list[CellState], study: str) -> Iterator[str]:
+    """Yield a hint for each way in which cells ended without a result."""
+    resubmit = f"hpml-jobs resubmit {study}"
     minutes = max((s.minutes or 0 for s in cells if s.outcome is Outcome.TIMEOUT), default=0)
     longer = f"{2 * minutes:.0f}" if minutes else "N"
-    why = f"hpml-jobs logs {named} says why, {again} --failed sends what failed again"
     ends = (
-        ((Outcome.FAILED, Outcome.INVALID), "failed", why),
-        ((Outcome.TIMEOUT,), "out of time", f"{again} --timeout --minutes {longer}"),
-        ((Outcome.OOM,), "killed for memory", f"{again} --oom --mem GB"),
-        ((Outcome.NODE_FAIL, Outcome.PREEMPTED), "lost by the cluster", f"{again} --lost"),
-        ((Outcome.CANCELLED,), "cancelled", f"{again} --cancelled"),
-        ((Outcome.MISSING,), "missing", f"{again} --missing"),
+        (
+            (Outcome.FAILED, Outcome.INVALID),
+            "failed",
+            f"hpml-jobs logs {study} shows the reason, {resubmit} --failed resubmits",
+        ),
+        ((Outcome.TIMEOUT,), "reached the time limit", f"{resubmit} --timeout --minutes {longer}"),
+        ((Outcome.OOM,), "ran out of memory", f"{resubmit} --oom --mem GB"),
+        (
+            (Outcome.NODE_FAIL, Outcome.PREEMPTED),
+            "lost to a node failure or preemption",
+            f"{resubmit} --lost",
+        ),
+        ((Outcome.CANCELLED,), "cancelled", f"{resubmit} --cancelled"),
+        ((Outcome.MISSING,), "missing", f"{resubmit} --missing"),
     )
-    lost = [state for state in cells if state.outcome is Outcome.UNKNOWN and not state.job]
-    lines = []
-    if lost:
-        look = f"squeue --me tells; {again} --missing sends again what was not sent"
-        lines.append(
-            f"of {counted(len(lost), 'cell')} it is not known whether SLURM took them: {look}"
-        )
-    if any(state.outcome is Outcome.UNKNOWN and state.job for state in cells):
-        lines.append("SLURM does not answer; nothing is lost by it, look again later")
-    for outcomes, word, mend in ends:
-        # an untried batch of a ladder has its answer too
+    for outcomes, words, command in ends:
+        # an untried batch of a ladder is a result, too
         ended = [s for s in cells if s.outcome in outcomes and not (s.recorded or s.untried)]
         if ended:
-            lines.append(f"{counted(len(ended), 'cell')} {word}: {mend}")
-    return lines
+            yield f"{counted(len(ended), 'cell')} {words}: {command}"

@@ -23,25 +23,31 @@ def _existing_folder(folder: Path | None) -> Path | None:
 Words = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="KEY=VALUE...", help="keys of the study; listed by hpml-jobs --help",
+        metavar="KEY=VALUE...",
+        help="keys of the study, listed by hpml-jobs --help",
         autocompletion=keys,
     ),
-]  # fmt: skip
-Multirun = Annotated[bool, typer.Option("-m", "--multirun", help="sweep over key=a,b,c")]
+]
+Multirun = Annotated[
+    bool, typer.Option("-m", "--multirun", help="one cell for every combination of key=a,b,c")
+]
 ConfigDir = Annotated[
     Path | None,
     typer.Option(
-        "--config-dir", help="folder of your own configs: cluster/, workload/, recipe/, grid/",
+        "--config-dir",
+        metavar="FOLDER",
+        help="folder of your own configs: cluster/, workload/, recipe/, grid/",
         callback=_existing_folder,
     ),
-]  # fmt: skip
+]
 StudyName = Annotated[
     str | None,
     typer.Argument(
-        metavar="[STUDY]", help="name of the study; default: the most recently submitted",
+        metavar="[STUDY]",
+        help="name of the study; default: the most recently submitted",
         autocompletion=studies,
     ),
-]  # fmt: skip
+]
 Pattern = Annotated[
     str | None,
     typer.Argument(
@@ -50,7 +56,11 @@ Pattern = Annotated[
 ]
 Outputs = Annotated[
     Path | None,
-    typer.Option("--outputs", help="folder of the studies; default: outputs= of your config"),
+    typer.Option(
+        "--outputs",
+        metavar="FOLDER",
+        help="folder of the studies; default: outputs= of your config",
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="print JSON, for programs")]
 Strict = Annotated[bool, typer.Option("--strict", help="exit with 1 unless every cell finished")]

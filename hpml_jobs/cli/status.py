@@ -1,4 +1,4 @@
-"""Commands: status, watch, logs."""
+"""Commands status, watch and logs."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
@@ -14,7 +14,7 @@ from hpml_jobs.cli.console import (
     totals,
     usage_line,
 )
-from hpml_jobs.cli.hints import advice
+from hpml_jobs.cli.hints import hints_for
 from hpml_jobs.cli.options import (
     Json,
     Outputs,
@@ -55,9 +55,11 @@ def status(
     current = study_status(selection.study, all_jobs=True, with_checks=True)
     states, usage = selection.chosen(current.states), usage_of(current)
     study_words = f"{study_name}{outputs_words(outputs)}"
-    hints = [*_report_job(current), *advice(states, study_words)]
+    hints = [*_report_job(current), *hints_for(states, study_words)]
     if any(in_short(state.checks) for state in states):
-        hints.insert(0, f"doubtful or failed checks: hpml-jobs record {study_words} says why")
+        hints.insert(
+            0, f"some checks failed or warn: hpml-jobs record {study_words} shows the reasons"
+        )
     if json:
         print_json({"study": study_name, "cells": states, "usage": usage, "advice": hints})
     else:
@@ -75,8 +77,8 @@ def _report_job(current: "StudyStatus") -> list[str]:
     """Return a line on the job that writes the report, if there is one."""
     for job in current.history.closing[-1:]:
         job_state = current.slurm.of(job).state
-        word = job_state.state.split()[0].lower() if job_state else "not known to SLURM any more"
-        return [f"the job that comes after all cells, {job}: {word}"]
+        word = job_state.state.split()[0].lower() if job_state else "no longer known to SLURM"
+        return [f"report job {job} (runs after all cells): {word}"]
     return []
 
 
@@ -85,11 +87,13 @@ def watch(
     pattern: Pattern = None,
     outputs: Outputs = None,
     every: Annotated[
-        float, typer.Option("--every", help="refresh interval in seconds; default: 5")
+        float, typer.Option("--every", metavar="SECONDS", help="refresh interval, seconds")
     ] = 5.0,
     json: Json = False,
 ) -> None:
-    """Show the states live until no cell is pending or running; a line per change into a pipe.
+    """Show the states live until no cell is pending or running.
+
+    Into a pipe or a file, and with --json, it prints a line per change.
 
     Example: hpml-jobs watch digits-rig 'ddp-*'
     """
@@ -97,7 +101,7 @@ def watch(
     last = show_until_idle(selection, every, json=json)
     if not json and console().is_terminal:
         study_words = f"{selection.study.name}{outputs_words(outputs)}"
-        print("\n".join(advice(selection.chosen(last.states), study_words)))
+        print("\n".join(hints_for(selection.chosen(last.states), study_words)))
 
 
 def show_until_idle(
@@ -150,7 +154,7 @@ def logs(
     study: StudyName = None,
     pattern: Pattern = None,
     lines: Annotated[
-        int, typer.Option("--lines", "-n", help="number of lines of each log; default: 20")
+        int, typer.Option("--lines", "-n", metavar="N", help="number of lines of each log")
     ] = 20,
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="print the log of a running cell as it grows")
@@ -161,6 +165,7 @@ def logs(
     """Show why cells failed: the first failing rank's traceback, or the end of the log.
 
     With a PATTERN, the logs of all matching cells.
+
     Example: hpml-jobs logs digits-local 'ddp-4gpu-*'
     """
     from hpml_jobs.status.logs import log_text

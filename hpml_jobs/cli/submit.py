@@ -36,7 +36,12 @@ def submit(
     config_dir: ConfigDir = None,
     json: Json = False,
 ) -> None:
-    """Send a study. Example: hpml-jobs -m gpus=1,2,4 batch=32,128,512"""
+    """Submit a study, or run it here if there is no SLURM.
+
+    Finished, pending and running cells are skipped.
+
+    Example: hpml-jobs -m gpus=1,2,4 batch=32,128,512
+    """
     from hpml_jobs.core.cluster import Launcher
     from hpml_jobs.submit.selection import select
 
@@ -57,7 +62,7 @@ def plan(
     config_dir: ConfigDir = None,
     json: Json = False,
 ) -> None:
-    """What would be sent: cells, scripts, GPU-hours, and where each value came from. Sends nothing.
+    """Show the cells, job scripts, GPU-hours and values of a submission; submit nothing.
 
     Example: hpml-jobs plan -m gpus=1,2,4 batch=32,128,512 cluster=greene
     """
@@ -117,11 +122,14 @@ def run(
     multirun: Multirun = False,
     config_dir: ConfigDir = None,
     index: Annotated[
-        int | None, typer.Option("--index", help="with -m: only this cell of the sweep (from 0)")
+        int | None,
+        typer.Option(
+            "--index", metavar="N", help="with -m: number of the cell in the sweep, from 0"
+        ),
     ] = None,
     json: Json = False,
 ) -> None:
-    """One cell here and now: on a laptop, or inside an allocation (what sbatch/*.sbatch call).
+    """Run one cell here: on a laptop, or inside an allocation (as sbatch/*.sbatch do).
 
     Example: hpml-jobs run gpus=2 batch=64 cluster=local
     """
@@ -159,7 +167,10 @@ def _with_leave(plan: "Plan", one: "PlannedCell") -> "PlannedCell":
 
 
 def fetch(words: Words = None, config_dir: ConfigDir = None) -> None:
-    """The data set, once, on the login node. Example: hpml-jobs fetch data.root=/scratch/me/data"""
+    """Download the data set, once, on the login node.
+
+    Example: hpml-jobs fetch data.root=/scratch/me/data
+    """
     from hpml_jobs.plan.data import fetch as fetch_data
     from hpml_jobs.plan.sweep import expand
 

@@ -47,13 +47,13 @@ def test_study_cancelled_by_job_id_is_resubmitted_by_outcome(
     assert rig.wait_for_state(stopped.job, {"CANCELLED"}) == ["CANCELLED"]
     (state,) = stopped.wait_until_finished().values()
     assert state["outcome"] == "cancelled"
-    assert "no cell is waiting or running" in login.ok("cancel", "stopped")
+    assert "no cell is pending or running" in login.ok("cancel", "stopped")
     nobody = login("resubmit", "stopped", "--failed")
     assert nobody.returncode == 0
-    assert nobody.stdout.startswith("nothing sent: every cell meant is measured, under way, or")
+    assert nobody.stdout.startswith("nothing to resubmit: the selected cells are finished, pending")
     unsaid = login("resubmit", "stopped")
     assert unsaid.returncode == 2
-    assert "resubmit what? --cancelled (1), or a PATTERN" in unsaid.stderr
+    assert "specify what to resubmit: --cancelled (1), or a PATTERN" in unsaid.stderr
     again = json.loads(
         login.ok("resubmit", "stopped", "--cancelled", "--minutes", "7", "--mem", "3", "--json")
     )
@@ -97,11 +97,9 @@ def test_followup_job_writes_report_after_a_failed_cell(studies, login: Program,
     assert rig.wait_for_state(closing, {"COMPLETED"}, timeout_s=240) == ["COMPLETED"]
     (job,) = rig.sacct(closing, "AllocTRES")
     assert "gpu" not in job["AllocTRES"]
-    assert f"the job that comes after all cells, {closing}: completed" in login.ok(
-        "status", "packed"
-    )
-    tables = json.loads((packed.study.report / "tables.json").read_text())
-    assert [entry["outcome"] for group in tables["groups"] for entry in group["entries"]]
+    assert f"report job {closing} (runs after all cells): completed" in login.ok("status", "packed")
+    told = json.loads((packed.study.report / "tables.json").read_text())
+    assert [entry["outcome"] for group in told["groups"] for entry in group["entries"]]
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,10 @@ def test_status_names_failed_checks_and_the_record_command(
     out = shown(capsys, "status", "mine")
     row = next(line for line in out.splitlines() if SPOILT.slug in line)
     assert row.rstrip().endswith("1 failed check: messages; 1 warning: loader-bound")
-    assert "2 cells: 2 ok\ndoubtful or failed checks: hpml-jobs record mine says why\n" in out
+    assert (
+        "2 cells: 2 ok\nsome checks failed or warn: hpml-jobs record mine shows the reasons\n"
+        in out
+    )
 
 
 def test_status_of_clean_cells_omits_checks(

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from hpml_jobs.cli.console import states_table, usage_line
-from hpml_jobs.cli.hints import advice
+from hpml_jobs.cli.hints import hints_for
 from hpml_jobs.cli.main import run
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.status.follow import follow, latest_running
@@ -47,15 +47,15 @@ def test_status_shows_states_usage_and_next_commands(
     out = told(capsys, "status", "mine")
     assert "4 cells: 1 ok, 1 timeout, 1 failed, 1 pending" in out
     assert (
-        "used 0.1 GPU-hours of 3 asked for, 3.3 % of the time asked for, in 3 runs; "
-        "queue wait 30 s (median), 30 s (longest); by sacct\n"
+        "used 0.1 GPU-hours of 3 requested, 3.3 % of the requested time, in 3 runs; "
+        "queue wait 30 s (median), 30 s (longest); source: sacct\n"
     ) in out
     assert (
-        "1 cell failed: hpml-jobs logs mine says why, "
-        "hpml-jobs resubmit mine --failed sends what failed again\n"
+        "1 cell failed: hpml-jobs logs mine shows the reason, "
+        "hpml-jobs resubmit mine --failed resubmits\n"
     ) in out
-    assert "1 cell out of time: hpml-jobs resubmit mine --timeout --minutes 60\n" in out
-    assert "1 waiting cell cannot start before you acted: hpml-jobs cancel mine" in out
+    assert "1 cell reached the time limit: hpml-jobs resubmit mine --timeout --minutes 60\n" in out
+    assert "1 pending cell needs action from you; hpml-jobs cancel mine" in out
     assert "held: scontrol release JOB lets it go (JobHeldUser); you must act" in out
     assert out.endswith("next: hpml-jobs watch mine, then hpml-jobs collect mine\n")
 
@@ -103,16 +103,16 @@ def test_usage_without_sacct_comes_from_attempts(laptop: Path, working_folder: P
     ("outcome", "words"),
     [
         (Outcome.INVALID, "resubmit mine --failed"),
-        (Outcome.OOM, "1 cell killed for memory: hpml-jobs resubmit mine --oom --mem GB"),
-        (Outcome.NODE_FAIL, "1 cell lost by the cluster: hpml-jobs resubmit mine --lost"),
+        (Outcome.OOM, "1 cell ran out of memory: hpml-jobs resubmit mine --oom --mem GB"),
+        (Outcome.NODE_FAIL, "1 cell lost to a node failure or preemption: hpml-jobs resubmit"),
         (Outcome.CANCELLED, "--cancelled"),
         (Outcome.MISSING, "--missing"),
-        (Outcome.UNKNOWN, "SLURM does not answer; nothing is lost by it"),
+        (Outcome.UNKNOWN, "SLURM is not responding: try again later"),
     ],
 )
 def test_hints_exist_for_every_outcome(outcome: Outcome, words: str) -> None:
     state = CellState(slug="ddp", outcome=outcome, job="17_0")
-    assert any(words in line for line in advice([state], "mine"))
+    assert any(words in line for line in hints_for([state], "mine"))
 
 
 def test_hint_for_finished_cells_is_collect() -> None:
@@ -121,7 +121,7 @@ def test_hint_for_finished_cells_is_collect() -> None:
         CellState(slug="b", outcome=Outcome.OOM, recorded=True),
         CellState(slug="c", outcome=Outcome.OOM, untried=True),
     ]
-    assert advice(cells, "mine") == ["next: hpml-jobs collect mine"]
+    assert hints_for(cells, "mine") == ["next: hpml-jobs collect mine"]
 
 
 def test_states_table_too_long_keeps_failed_cells() -> None:
@@ -138,7 +138,7 @@ def test_usage_without_gpus_is_given_as_time(slurm: FakeSlurm, builder: StudyBui
     used = usage_of(study_status(builder.study, all_jobs=True))
     assert used is not None
     plain = usage_line(type(used)(runs=2, used_s=4_000, source="the attempts' own times"))
-    assert plain == "used 1 h 07 min, in 2 runs; by the attempts' own times"
+    assert plain == "used 1 h 07 min, in 2 runs; source: the attempts' own times"
 
 
 # ---- logs --follow ----

@@ -77,11 +77,11 @@ def test_resubmit_accepts_two_outcomes_at_once(study: Study, capsys) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "telling"),
     [
-        ([], 2, "resubmit what? --failed (1) --timeout (1), or a PATTERN"),
+        ([], 2, "specify what to resubmit: --failed (1) --timeout (1), or a PATTERN"),
         (["--failed", "--minutes", "0"], 2, "--minutes 0: must be 1 or more"),
         (["--failed", "--mem", "-1"], 2, "--mem -1: must be 1 or more"),
         (["--failed", "--mem", "4000"], 2, "4000 GB of memory each"),
-        (["--failed", "--retries", "2"], 2, "--retries goes with --lost alone"),
+        (["--failed", "--retries", "2"], 2, "--retries can only be combined with --lost"),
         (["ddp-8*"], 1, "no cell of study mine matches ddp-8*"),
     ],
 )
@@ -95,7 +95,7 @@ def test_resubmit_nothing_to_send_is_no_error(study: Study, slurm: FakeSlurm, ca
         "squeue", squeue_line("101_0", "RUNNING", node="gr001") + squeue_line("101_1", "PENDING")
     )
     assert run(["resubmit", "mine"]) == 0
-    assert "every cell meant is measured, under way" in capsys.readouterr().out
+    assert "the selected cells are finished, pending or running" in capsys.readouterr().out
 
 
 def test_resubmit_without_cluster_file_suggests_submit(study, capsys) -> None:
@@ -222,7 +222,7 @@ def test_cancel_uses_job_ids_and_shared_job_once(study: Study, slurm: FakeSlurm,
     slurm.set_output("sacct", "")
     slurm.set_output("squeue", "")
     assert run(["cancel", "mine"]) == 0
-    assert "no cell is waiting or running" in capsys.readouterr().out
+    assert "no cell is pending or running" in capsys.readouterr().out
     assert slurm.calls("scancel") == []
     states = [
         CellState(slug="a", outcome=Outcome.RUNNING, job="7"),

@@ -1,4 +1,4 @@
-"""The command that looks whether this machine can measure: doctor."""
+"""Command doctor: check the setup, or validate the measurement with a small study."""
 
 import contextlib
 import sys
@@ -27,91 +27,93 @@ def doctor(
     words: Words = None,
     config_dir: ConfigDir = None,
     job: Annotated[
-        bool, typer.Option("--job/--no-job", help="also send a short job that looks at a node")
+        bool, typer.Option("--job/--no-job", help="submit a short diagnostic job to a node")
     ] = True,
     patience: Annotated[
-        float, typer.Option("--patience", help="minutes that the job is waited for")
+        float, typer.Option("--patience", metavar="MINUTES", help="wait for the job, minutes")
     ] = 10.0,
     gpus: Annotated[
         int | None,
-        typer.Option("--gpus", help="instead: measure a small study on so many GPUs, and judge it"),
+        typer.Option("--gpus", metavar="N", help="instead, run a small validation study on N GPUs"),
     ] = None,
     json: Json = False,
 ) -> None:
-    """Can this machine submit here? Every finding in a line; a short job looks at a node.
+    """Check whether this machine can submit and run a study; submit a short diagnostic job.
 
-    With --gpus N a small study proves the measurement on real hardware; its checks are printed as
-    one block, to be pasted into a bug report. Example: hpml-jobs doctor cluster.account=ACCOUNT
+    With --gpus N, run a small study that validates the measurement on your hardware, and print
+    its checks as one block of text for a bug report.
+
+    Example: hpml-jobs doctor cluster.account=ACCOUNT
     """
     if gpus is not None:
-        holds = _prove(words or [], config_dir, gpus, json=json)
+        passed = _run_self_test(words or [], config_dir, gpus, json=json)
     else:
-        holds = _examine(words or [], config_dir, job=job, patience_s=60 * patience, json=json)
-    if not holds:
+        passed = _examine(words or [], config_dir, job=job, patience_s=60 * patience, json=json)
+    if not passed:
         raise typer.Exit(1)
 
 
 def _examine(
     words: list[str], config_dir: Path | None, *, job: bool, patience_s: float, json: bool
 ) -> bool:
-    """Tell what was found; whether there is no problem."""
+    """Print the findings; return whether there is no problem."""
     from hpml_jobs.doctor.examine import examine
 
     out = Console(stderr=True) if json else console()
-    with out.status("looking") as line:  # of the console that the findings go to
-        say = line.update if out.is_terminal else print_changes(sys.stderr)
-        found = examine(words, config_dir, job=job, patience_s=patience_s, say=say)
-        told = list(found) if json else _tell(found, out)
-    problems = [one for one in told if one.level is Level.PROBLEM]
+    with out.status("checking") as status:  # on the console of the findings
+        say = status.update if out.is_terminal else print_changes(sys.stderr)
+        findings = examine(words, config_dir, job=job, patience_s=patience_s, say=say)
+        findings_shown = list(findings) if json else _show(findings, out)
+    problems = [finding for finding in findings_shown if finding.level is Level.PROBLEM]
     if json:
-        print_json({"ok": not problems, "findings": told})
+        print_json({"ok": not problems, "findings": findings_shown})
     else:
-        print(_in_short(told))
+        print(_summary(findings_shown))
     return not problems
 
 
-def _in_short(told: list[Finding]) -> str:
-    """How many findings of each level there are, and what follows."""
-    numbers = Counter(one.level for one in told)
+def _show(findings: Iterable[Finding], out: Console) -> list[Finding]:
+    """Print each finding when it comes; return all."""
+    shown = []
+    for finding in findings:
+        shown.append(finding)
+        line = Text(f"{finding.level.value:8}", COLOURS[finding.level])
+        line.append(f"{finding.about:14} {' '.join(finding.seen.split())}", "default")
+        line.append(f" → {finding.remedy}" if finding.remedy else "", "bold")
+        out.print(line, soft_wrap=True)
+    return shown
+
+
+def _summary(findings: list[Finding]) -> str:
+    """Return the number of findings of each level, and the conclusion."""
+    numbers = Counter(finding.level for finding in findings)
     parts = [f"{numbers[Level.OK]} ok"]
     worse = (Level.WARNING, Level.PROBLEM)
     parts += [counted(numbers[level], level.value) for level in worse if numbers[level]]
-    end = "first mend the problems" if numbers[Level.PROBLEM] else "studies can be sent"
-    return f"{', '.join(parts)}: {end}"
+    conclusion = "fix the problems" if numbers[Level.PROBLEM] else "you can submit studies"
+    return f"{', '.join(parts)}: {conclusion}"
 
 
-def _prove(words: list[str], config_dir: Path | None, gpus: int, *, json: bool) -> bool:
-    """Measure and judge the study that proves; whether it does. Only the block is for stdout."""
-    from hpml_jobs.doctor.self_test import plan_of, proof_of
+def _run_self_test(words: list[str], config_dir: Path | None, gpus: int, *, json: bool) -> bool:
+    """Run the validation study and print its result on stdout; return whether it passed."""
+    from hpml_jobs.doctor.self_test import self_test_plan, self_test_result
     from hpml_jobs.status.watch import watch_study
     from hpml_jobs.submit.selection import select
 
     say = print_changes(sys.stderr)
     with contextlib.redirect_stdout(sys.stderr):
-        plan = plan_of(words, gpus, config_dir, say)
+        plan = self_test_plan(words, gpus, config_dir, say)
         plan.study.create()
         try:
             deliver(plan, select(plan), json=False)
-        except HpmlError as fault:
+        except HpmlError as error:
             if plan.cluster.launcher is Launcher.SLURM:
                 raise
-            say(str(fault))  # a cell that failed here is told in the block
-        watch_study(plan.study, WATCH_EVERY_S, lambda now, _note: say(totals(now)))
-        proof = proof_of(plan, gpus)
+            say(str(error))  # the result reports cells that failed here
+        watch_study(plan.study, WATCH_EVERY_S, lambda states, _note: say(totals(states)))
+        result = self_test_result(plan, gpus)
     if json:
-        print_json({"ok": proof.holds, "cells": proof.cells, "block": proof.block})
+        print_json({"ok": result.is_passed, "cells": result.cells, "block": result.block})
     else:
-        print(proof.block)
-    return proof.holds
-
-
-def _tell(found: Iterable[Finding], out: Console) -> list[Finding]:
-    """Each finding in a line as it comes."""
-    told = []
-    for one in found:
-        told.append(one)
-        line = Text(f"{one.level.value:8}", COLOURS[one.level])
-        line.append(f"{one.about:14} {' '.join(one.seen.split())}", "default")
-        line.append(f" → {one.remedy}" if one.remedy else "", "bold")
-        out.print(line, soft_wrap=True)
-    return told
+        print(result.block)
+    return result.is_passed

@@ -1,4 +1,4 @@
-"""What `hpml-jobs doctor` finds: one line each, with what mends it."""
+"""Findings of `hpml-jobs doctor`: what was checked, what was seen, and the remedy."""
 
 from enum import StrEnum
 
@@ -6,7 +6,7 @@ from hpml_jobs.core.value import Value
 
 
 class Level(StrEnum):
-    """How bad it is: with a problem no study can be measured here."""
+    """Severity of a finding: with a problem no study can be measured here."""
 
     OK = "ok"
     WARNING = "warning"
@@ -14,7 +14,7 @@ class Level(StrEnum):
 
 
 class Finding(Value, frozen=True, kw_only=True):
-    """One thing that was looked at: what was seen, and what mends it where it is not right."""
+    """The result of one check: what was checked, what was seen, and the remedy if it is wrong."""
 
     about: str
     level: Level
@@ -23,22 +23,22 @@ class Finding(Value, frozen=True, kw_only=True):
 
 
 class NodeAnswer(Value, frozen=True, kw_only=True):
-    """What a node tells of itself; `written_s` is its own clock as it wrote this, Unix time."""
+    """The findings of a node; `written_s` is its clock when it wrote them, Unix time."""
 
     written_s: float
     findings: tuple[Finding, ...]
 
 
 def ok(about: str, seen: str) -> Finding:
-    """Something is as it must be."""
+    """Return a finding that is as it must be."""
     return Finding(about=about, level=Level.OK, seen=seen)
 
 
 def warning(about: str, seen: str, remedy: str = "") -> Finding:
-    """Something may become a problem."""
+    """Return a finding that may become a problem."""
     return Finding(about=about, level=Level.WARNING, seen=seen, remedy=remedy)
 
 
 def problem(about: str, seen: str, remedy: str = "") -> Finding:
-    """Something keeps studies from being measured here."""
+    """Return a finding that prevents studies from being measured here."""
     return Finding(about=about, level=Level.PROBLEM, seen=seen, remedy=remedy)

@@ -1,1 +1,1 @@
-"""Can this machine send studies: what is asked here, and by a short job on a node."""
+"""Checks of the setup: on the login node, and by a short diagnostic job on a node."""

@@ -1,4 +1,4 @@
-"""Everything that is looked at, in the order it is told."""
+"""Checks whether this machine can submit a study, in the order in which they are reported."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -8,10 +8,7 @@ from typing import NamedTuple
 from hpml_jobs.core.cluster import Launcher, Rule
 from hpml_jobs.core.findings import Finding, Level, ok, problem, warning
 from hpml_jobs.core.workload import DATASETS
-from hpml_jobs.doctor import controller, nodes
-from hpml_jobs.doctor import login_node as here
-from hpml_jobs.doctor import node_job as node
-from hpml_jobs.doctor import sbatch_check as request
+from hpml_jobs.doctor import controller, login_node, node_job, nodes, sbatch_check
 from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.plan import machine
 from hpml_jobs.plan.plan import Plan, make_plan
@@ -23,8 +20,8 @@ from hpml_jobs.submit.batches import batches
 Say = Callable[[str], None]
 
 
-class Tried(NamedTuple):
-    """What planning a submission came to: the plan, or why there is none."""
+class PlanningResult(NamedTuple):
+    """The plan of a submission, or the reason why there is none."""
 
     plan: Plan | None
     fault: str = ""
@@ -33,102 +30,102 @@ class Tried(NamedTuple):
 def examine(
     words: list[str], config_dir: Path | None, *, job: bool, patience_s: float, say: Say
 ) -> Iterator[Finding]:
-    """What a submission of these words would meet, here and (with `job`) on a node.
+    """Yield findings on a submission of these words, here and (with `job`) on a node.
 
     Raises:
-        UsageError: the words themselves are wrong.
+        UsageError: the words are wrong.
     """
     try:
         sweep = expand(words, multirun=True, config_dir=config_dir)
-    except UsageError as fault:
+    except UsageError as error:
         if commands.has_sbatch() or not machine.cluster_sign():
             raise
-        yield problem("cluster", str(fault))
+        yield problem("cluster", str(error))
         return
-    tried = _try(sweep)
+    planned = _plan(sweep)
     problems = 0
-    for found in _here(sweep, tried):
-        problems += found.level is Level.PROBLEM
-        yield found
-    if not job or tried.plan is None:
+    for finding in _login_node_findings(sweep, planned):
+        problems += finding.level is Level.PROBLEM
+        yield finding
+    if not job or planned.plan is None:
         return
-    plan, one = tried.plan, tried.plan.cells[0]
+    plan, cell = planned.plan, planned.plan.cells[0]
     if problems:
-        yield warning("job", "not sent to look at a node", "first mend the problems above")
+        yield warning("job", "diagnostic job not submitted", "fix the problems above first")
     elif plan.cluster.launcher is Launcher.LOCAL:
-        yield from node.look_here(plan, one)
+        yield from node_job.check_this_machine(plan, cell)
     else:
-        yield from node.look(plan, one, patience_s, say)
+        yield from node_job.check_node(plan, cell, patience_s, say)
 
 
-def _try(sweep: Sweep) -> Tried:
-    """Plan as a submission would; nothing is fetched, nothing sent."""
+def _plan(sweep: Sweep) -> PlanningResult:
+    """Plan as a submission does, but download and submit nothing."""
     try:
-        return Tried(make_plan(sweep, fetch=False, say=lambda _: None))
-    except HpmlError as fault:
-        return Tried(None, str(fault))
+        return PlanningResult(make_plan(sweep, fetch=False, say=lambda _: None))
+    except HpmlError as error:
+        return PlanningResult(None, str(error))
 
 
-def _here(sweep: Sweep, tried: Tried) -> Iterator[Finding]:
-    """What can be told without a job."""
-    settings, plan = sweep.settings[0], tried.plan
+def _login_node_findings(sweep: Sweep, planned: PlanningResult) -> Iterator[Finding]:
+    """Yield the findings that need no job."""
+    settings, plan = sweep.settings[0], planned.plan
     cluster = settings.cluster
-    yield _profile(sweep, settings)
-    answers = cluster.launcher is Launcher.SLURM
-    for look in (controller.slurm_commands, controller.controller) if answers else ():
-        found = look()
-        yield found
-        if found.level is Level.PROBLEM:
-            answers = False
+    yield _check_profile(sweep, settings)
+    slurm_answers = cluster.launcher is Launcher.SLURM
+    for check in (controller.check_commands, controller.check_controller) if slurm_answers else ():
+        finding = check()
+        yield finding
+        if finding.level is Level.PROBLEM:
+            slurm_answers = False
             break
-    if answers:
-        yield from _allowed(settings, plan)
+    if slurm_answers:
+        yield from _slurm_findings(settings, plan)
     outputs = Path(os.path.expandvars(settings.outputs)).expanduser().resolve()
-    yield here.outputs(outputs, cluster)
+    yield login_node.check_outputs(outputs, cluster)
     if plan:
-        yield _data(plan)
-    elif cluster.account or cluster.account_rule is not Rule.REQUIRED:  # else it is said already
-        yield problem("cell", tried.fault)
-    yield from here.container(cluster)
-    yield from here.python(cluster)
-    if answers and plan:
-        yield from (request.taken(plan, batch) for batch in batches(plan, plan.cells))
+        yield _check_data(plan)
+    elif cluster.account or cluster.account_rule is not Rule.REQUIRED:  # else already reported
+        yield problem("cell", planned.fault)
+    yield from login_node.check_container(cluster)
+    yield from login_node.check_python(cluster)
+    if slurm_answers and plan:
+        yield from (sbatch_check.check_batch(plan, batch) for batch in batches(plan, plan.cells))
 
 
-def _profile(sweep: Sweep, settings: Settings) -> Finding:
-    """Which profile, what chose it, and whether it is of another cluster than this one."""
+def _check_profile(sweep: Sweep, settings: Settings) -> Finding:
+    """Report which profile is used and why; warn if it is another cluster's."""
     origin = sweep.origins.get("cluster", "the command line")
     cluster = settings.cluster
-    why = sweep.detected or f"cluster={cluster.name} ({origin})"
+    reason = sweep.detected or f"cluster={cluster.name} ({origin})"
     if not cluster.known_as or not commands.has_sbatch():
-        return ok("cluster", why)
+        return ok("cluster", reason)
     name = commands.limits().get("ClusterName", "")
     if name and name.lower() not in cluster.known_as:
-        seen = f"{why}, but SLURM's ClusterName is {name}"
-        return warning("cluster", seen, "cluster=auto chooses the profile that is right here")
-    return ok("cluster", why)
+        seen = f"{reason}, but SLURM's ClusterName is {name}"
+        return warning("cluster", seen, "use cluster=auto, which chooses this cluster's profile")
+    return ok("cluster", reason)
 
 
-def _allowed(settings: Settings, plan: Plan | None) -> Iterator[Finding]:
-    """What SLURM has, and allows this person."""
+def _slurm_findings(settings: Settings, plan: Plan | None) -> Iterator[Finding]:
+    """Yield findings on accounting, limits, account and nodes."""
     cluster = settings.cluster
-    yield controller.accounting()
-    known = controller.associations()
-    yield controller.limits(cluster, known, len(plan.cells) if plan else 1)
-    yield controller.account(cluster, known)
-    kind = plan.cells[0].shape.gpu_type if plan else settings.gpu_type
-    yield from nodes.findings(cluster, kind)
+    yield controller.check_accounting()
+    accounts = controller.associations()
+    yield controller.check_limits(cluster, accounts, len(plan.cells) if plan else 1)
+    yield controller.check_account(cluster, accounts)
+    gpu_type = plan.cells[0].shape.gpu_type if plan else settings.gpu_type
+    yield from nodes.check_nodes(cluster, gpu_type)
 
 
-def _data(plan: Plan) -> Finding:
-    """Whether the data sets of all workloads are there."""
+def _check_data(plan: Plan) -> Finding:
+    """Check that the data sets of all workloads are downloaded."""
     file = plan.cells[0].file
     workload = file.cell.workload
-    needed = {(one.cell.workload, one.file.data_root): None for one in plan.cells}
-    for each, root in needed:
-        dataset = DATASETS.get(each.data)
+    needed = dict.fromkeys((cell.cell.workload, cell.file.data_root) for cell in plan.cells)
+    for needed_workload, root in needed:
+        dataset = DATASETS.get(needed_workload.data)
         if dataset is not None and dataset.is_missing(Path(root)):
-            remedy = f"hpml-jobs fetch workload={each.name} (submission does it too)"
+            remedy = f"run hpml-jobs fetch workload={needed_workload.name} (submission does it too)"
             return warning("data", f"{dataset.title} is not in {root}", remedy)
     dataset = DATASETS.get(workload.data)
     where = f" in {file.data_root}" if dataset is not None and dataset.on_disk else ""

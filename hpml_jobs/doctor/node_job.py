@@ -1,4 +1,4 @@
-"""A short job that looks around on a node as a cell would, and what it tells."""
+"""The diagnostic job: run worker.node_check on a node as a cell would run, and report."""
 
 import shlex
 import subprocess
@@ -27,123 +27,124 @@ from hpml_jobs.submit.arrays import python, setup
 from hpml_jobs.submit.sbatch import RefusedError, check_folder, header, sbatch
 
 STUDY = "doctor"
-"""The folder in outputs that the doctor's own files, and its study, are in."""
+"""Name of the folder in outputs with doctor's files and its validation study."""
 
 MINUTES = 5
 POLL_S = 0.5
-ASK_EVERY_S = 3.0
+QUERY_INTERVAL_S = 3.0
 FILE_LAG_S = 30.0
-"""How long an ended job's answer is waited for: a shared file system may show it late."""
+"""How long to wait for the answer of a finished job: a shared file system may show it late."""
 
-CLOCKS_MAY_DIFFER_S = 5.0
+CLOCK_TOLERANCE_S = 5.0
 
 _NOT_INSTALLED = "No module named"
-"""Python's own words; the doctor's program has not begun then, and can answer nothing."""
+"""Python's message if hpml_jobs is not installed on the node; then there is no answer."""
 
-_BY_SLURM = ("srun:", "slurmstepd:")
-"""How SLURM begins its lines in a job's error log."""
+_SLURM_PREFIXES = ("srun:", "slurmstepd:")
+"""Prefixes of SLURM's own lines in a job's error log."""
 
 
-class Question(NamedTuple):
-    """The files between here and the node: the cell it looks with the eyes of, and its answer."""
+class Exchange(NamedTuple):
+    """The files that are exchanged with the node: the cell to check for, and the answer."""
 
-    asked: Path
+    request: Path
     answer: Path
 
     def read(self) -> NodeAnswer | None:
-        """The answer, once it is there whole."""
+        """Return the answer; None until it is complete."""
         try:
             return msgspec.json.decode(self.answer.read_bytes(), type=NodeAnswer)
         except FileNotFoundError:
             return None
-        except (OSError, ValueError) as fault:
-            raise HpmlError(f"the node's answer cannot be read: {fault}") from fault
+        except (OSError, ValueError) as error:
+            raise HpmlError(f"the node's answer cannot be read: {error}") from error
 
-    def forget(self) -> None:
-        """Take both files away."""
+    def remove(self) -> None:
+        """Remove both files."""
         for path in self:
             path.unlink(missing_ok=True)
 
 
-def look(
-    plan: Plan, one: PlannedCell, patience_s: float, say: Callable[[str], None]
+def check_node(
+    plan: Plan, cell: PlannedCell, patience_s: float, say: Callable[[str], None]
 ) -> list[Finding]:
-    """Send the job, wait for it no longer than `patience_s`, and tell what it found.
+    """Submit the job, wait at most `patience_s` for it, and return its findings.
 
-    `say` hears what squeue says meanwhile. A job that is no longer waited for is cancelled.
+    `say` receives the job's state meanwhile. A job that does not finish in time is cancelled.
     """
     study = Study(plan.study.root.parent / STUDY)
     try:
-        question = _ask(study, one)
+        exchange = _write_request(study, cell)
         check_folder(study)
-        job = sbatch(study, _script(plan, study, one, question))
-    except RefusedError as fault:
-        return [problem("job", f"sbatch refused it: {fault}", "see request")]
-    except HpmlError as fault:
-        return [problem("job", str(fault))]
-    ended = False
+        job = sbatch(study, _script(plan, study, cell, exchange))
+    except RefusedError as error:
+        remedy = "fix what the finding request reports"
+        return [problem("job", f"sbatch rejected the diagnostic job: {error}", remedy)]
+    except HpmlError as error:
+        return [problem("job", str(error))]
+    finished = False
     try:
-        answer, absent_s, last = _wait(study, job, question, patience_s, say)
-        ended = answer is not None or not last.outcome.active
-    except HpmlError as fault:
-        return [problem("job", str(fault))]
+        answer, absent_s, last = _wait(study, job, exchange, patience_s, say)
+        finished = answer is not None or not last.outcome.active
+    except HpmlError as error:
+        return [problem("job", str(error))]
     finally:
-        if not ended:
+        if not finished:
             ask_slurm("scancel", job)
     if answer is None:
-        return [_unanswered(study, last, patience_s)]
-    question.forget()
-    return [*answer.findings, _clocks(answer.written_s, absent_s, time.time())]
+        return [_no_answer(study, last, patience_s)]
+    exchange.remove()
+    return [*answer.findings, _check_clock(answer.written_s, absent_s, time.time())]
 
 
-def look_here(plan: Plan, one: PlannedCell) -> list[Finding]:
-    """The same questions to this machine, by a process of its own."""
+def check_this_machine(plan: Plan, cell: PlannedCell) -> list[Finding]:
+    """Run the same checks on this machine, in a process of their own."""
     study = Study(plan.study.root.parent / STUDY)
     try:
-        question = _ask(study, one)
-    except HpmlError as fault:
-        return [problem("process", str(fault))]
-    command = [sys.executable, "-m", "hpml_jobs.worker.node_check", *map(str, question)]
+        exchange = _write_request(study, cell)
+    except HpmlError as error:
+        return [problem("process", str(error))]
+    command = [sys.executable, "-m", "hpml_jobs.worker.node_check", *map(str, exchange)]
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=60 * MINUTES, check=False
         )
-        answer = question.read()
-    except (subprocess.TimeoutExpired, HpmlError) as fault:
-        return [problem("process", str(fault))]
+        answer = exchange.read()
+    except (subprocess.TimeoutExpired, HpmlError) as error:
+        return [problem("process", str(error))]
     finally:
-        question.forget()
+        exchange.remove()
     if answer is None:
-        said = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-        return [problem("process", f"it ended without an answer: {said}")]
+        reason = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        return [problem("process", f"the checks ended without an answer: {reason}")]
     return list(answer.findings)
 
 
-def _ask(study: Study, one: PlannedCell) -> Question:
+def _write_request(study: Study, cell: PlannedCell) -> Exchange:
     try:
         study.slurm.mkdir(mode=0o700, parents=True, exist_ok=True)
         name = uuid.uuid4().hex[:12]
-        question = Question(study.slurm / f"{name}_asked.json", study.slurm / f"{name}_answer.json")
-        write_whole(question.asked, encode(msgspec.structs.replace(one.file, shape=one.shape)))
-    except OSError as fault:
-        raise HpmlError(f"{study.slurm} cannot be written: {fault.strerror}") from fault
-    return question
+        exchange = Exchange(study.slurm / f"{name}_asked.json", study.slurm / f"{name}_answer.json")
+        write_whole(exchange.request, encode(msgspec.structs.replace(cell.file, shape=cell.shape)))
+    except OSError as error:
+        raise HpmlError(f"{study.slurm} cannot be written: {error.strerror}") from error
+    return exchange
 
 
-def _script(plan: Plan, study: Study, one: PlannedCell, question: Question) -> str:
-    """One node, as the cell would ask for it, for a few minutes."""
-    minutes = min(MINUTES, one.shape.minutes)
-    shape = msgspec.structs.replace(one.shape, nodes=1, minutes=minutes)
+def _script(plan: Plan, study: Study, cell: PlannedCell, exchange: Exchange) -> str:
+    """Return a job script for one node with the resources of the cell, for a few minutes."""
+    minutes = min(MINUTES, cell.shape.minutes)
+    shape = msgspec.structs.replace(cell.shape, nodes=1, minutes=minutes)
     logs = study.slurm / f"%j_{STUDY}_log"
     options = sbatch_options(shape, plan.cluster) | {
         "job-name": f"hpml-{STUDY}",
         "output": f"{logs}.out",
         "error": f"{logs}.err",
-        "dependency": None,  # it disturbs nothing that is measured for long
+        "dependency": None,  # it is too short to disturb a measurement
         "requeue": None,
     }
     step = f"srun --ntasks=1 --cpus-per-task={shape.cpus_per_node} --kill-on-bad-exit=1"
-    files = shlex.join(str(path) for path in question)
+    files = shlex.join(str(path) for path in exchange)
     lines = [
         *header(options),
         "",
@@ -153,8 +154,8 @@ def _script(plan: Plan, study: Study, one: PlannedCell, question: Question) -> s
     return "\n".join(lines) + "\n"
 
 
-class Waited(NamedTuple):
-    """What came of waiting: the answer, when it was last seen not to be there, the job's state."""
+class WaitResult(NamedTuple):
+    """The answer, the last time at which it was absent (Unix time), and the job's last state."""
 
     answer: NodeAnswer | None
     absent_s: float
@@ -162,76 +163,80 @@ class Waited(NamedTuple):
 
 
 def _wait(
-    study: Study, job: str, question: Question, patience_s: float, say: Callable[[str], None]
-) -> Waited:
-    """Until the answer is there, the job is over without one, or patience has ended."""
-    begun = asked = time.monotonic()
+    study: Study, job: str, exchange: Exchange, patience_s: float, say: Callable[[str], None]
+) -> WaitResult:
+    """Wait until the answer is there, the job has ended without one, or `patience_s` is over."""
+    start = next_query = time.monotonic()
     over_since: float | None = None
     absent_s, last = time.time(), JobState(job=job, state="PENDING")
     while True:
-        looked_s = time.time()
-        answer = question.read()
+        read_s = time.time()
+        answer = exchange.read()
         now = time.monotonic()
         given_up = over_since is not None and now > over_since + FILE_LAG_S
-        if answer is not None or given_up or now > begun + patience_s:
-            return Waited(answer, absent_s, last)
-        absent_s = looked_s
-        if now >= asked and over_since is None:
-            asked = now + ASK_EVERY_S
-            told = ask(study, [job]).of(job)
-            last = told.state or last
-            silent = not (told.state or told.gone)
-            say(f"job {job}: {'squeue does not answer' if silent else _words(last)}")
-            if told.gone or last.state == "COMPLETED":
+        if answer is not None or given_up or now > start + patience_s:
+            return WaitResult(answer, absent_s, last)
+        absent_s = read_s
+        if now >= next_query and over_since is None:
+            next_query = now + QUERY_INTERVAL_S
+            slurm = ask(study, [job]).of(job)
+            last = slurm.state or last
+            unanswered = not (slurm.state or slurm.gone)
+            say(f"job {job}: {'squeue does not answer' if unanswered else _words(last)}")
+            if slurm.gone or last.state == "COMPLETED":
                 over_since = now  # its answer may not be visible yet
             elif last.over:
-                return Waited(question.read(), absent_s, last)
+                return WaitResult(exchange.read(), absent_s, last)
         time.sleep(POLL_S)
 
 
 def _words(state: JobState) -> str:
-    """A job's state with why it waits or where it runs."""
+    """Return a job's state with the reason why it is pending or the node that it runs on."""
     if state.outcome is Outcome.PENDING and state.reason:
         return f"{state.state}, {why_pending(state.reason)}"
     return f"{state.state} on {state.node}" if state.node else state.state
 
 
-def _unanswered(study: Study, last: JobState, patience_s: float) -> Finding:
-    """Why the job told nothing."""
+def _no_answer(study: Study, last: JobState, patience_s: float) -> Finding:
+    """Report why the job gave no answer."""
     if last.outcome.active:
-        seen = f"job {last.job} still {_words(last)} after {patience_s / 60:g} min, so cancelled"
-        remedy = "--patience MINUTES waits longer; squeue --start tells when SLURM would begin"
-        waiting = last.outcome is Outcome.PENDING
-        return (warning if waiting else problem)("job", seen, remedy)
-    said = _last_words(study, last.job)
+        seen = f"job {last.job} cancelled: still {_words(last)} after {patience_s / 60:g} min"
+        remedy = "wait longer with --patience MINUTES"
+        pending = last.outcome is Outcome.PENDING
+        return (warning if pending else problem)("job", seen, remedy)
+    output = _last_line(study, last.job)
     remedy = ""
-    if _NOT_INSTALLED in said:
+    if _NOT_INSTALLED in output:
         remedy = f"install hpml-jobs {__version__} into the jobs' Python (cluster.python=)"
-    seen = f"job {last.job} ended without an answer, {_words(last)}: {said or 'it printed nothing'}"
-    return problem("job", seen, remedy or f"its logs are in {study.slurm}")
+    seen = (
+        f"job {last.job} ended without an answer, {_words(last)}: {output or 'it printed nothing'}"
+    )
+    return problem("job", seen, remedy or f"read its logs in {study.slurm}")
 
 
-def _last_words(study: Study, job: str) -> str:
-    """The last line of its error log that is not SLURM's report of it."""
+def _last_line(study: Study, job: str) -> str:
+    """Return the last line of the job's error log that is not SLURM's own."""
     try:
         text = (study.slurm / f"{job}_{STUDY}_log.err").read_text(errors="replace")
     except OSError:
         return ""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    own = [line for line in lines if not line.startswith(_BY_SLURM)]
-    return (own or lines or [""])[-1]
+    of_program = [line for line in lines if not line.startswith(_SLURM_PREFIXES)]
+    return (of_program or lines or [""])[-1]
 
 
-def _clocks(written_s: float, absent_s: float, seen_s: float) -> Finding:
-    """The node's clock beside ours: it wrote between our last look without the answer and now.
+def _check_clock(written_s: float, absent_s: float, seen_s: float) -> Finding:
+    """Compare the node's clock with ours: the answer was written between `absent_s` and `seen_s`.
 
-    A shared file system may show the answer late, so a clock that is behind is told only beyond
-    that lag.
+    A shared file system may show the answer late, so a clock that is behind is reported only
+    beyond that lag. All times are Unix times, seconds.
     """
     ahead_s, behind_s = written_s - seen_s, absent_s - written_s
-    if ahead_s > CLOCKS_MAY_DIFFER_S or behind_s > CLOCKS_MAY_DIFFER_S + FILE_LAG_S:
-        apart = f"{max(ahead_s, behind_s):.0f} s {'ahead of' if ahead_s > 0 else 'behind'}"
-        remedy = "times of attempts will look odd (epochs are not touched): tell the support"
-        return warning("clock", f"the node's clock is {apart} this machine's", remedy)
+    if ahead_s > CLOCK_TOLERANCE_S or behind_s > CLOCK_TOLERANCE_S + FILE_LAG_S:
+        difference = f"{max(ahead_s, behind_s):.0f} s {'ahead of' if ahead_s > 0 else 'behind'}"
+        remedy = (
+            "tell the cluster's support; start times will be wrong, epoch times are not affected"
+        )
+        return warning("clock", f"the node's clock is {difference} this machine's", remedy)
     within_s = max(1.0, seen_s - absent_s)
-    return ok("clock", f"the node's and ours agree, as far as it can be told ({within_s:.0f} s)")
+    return ok("clock", f"the clocks of the node and this machine agree within {within_s:.0f} s")

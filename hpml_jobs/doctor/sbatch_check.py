@@ -1,4 +1,4 @@
-"""What would be asked of SLURM: would it take the default cell?"""
+"""Check that sbatch accepts the jobs of a submission, with sbatch --test-only."""
 
 import re
 import subprocess
@@ -6,28 +6,28 @@ import tempfile
 from pathlib import Path
 
 from hpml_jobs.core.findings import Finding, ok, problem
-from hpml_jobs.doctor.controller import SUPPORT
+from hpml_jobs.doctor.controller import ASK_SUPPORT
 from hpml_jobs.plan.plan import Plan
 from hpml_jobs.slurm.commands import ASK_TIMEOUT_S
 from hpml_jobs.submit.batches import Batch
 from hpml_jobs.submit.sbatch import clean_environment
 from hpml_jobs.submit.send import script
 
-_TAKEN = re.compile(r"to start at (\S+) using \d+ processors on nodes (\S+) in partition (\S+)")
+_ACCEPTED = re.compile(r"to start at (\S+) using \d+ processors on nodes (\S+) in partition (\S+)")
 
 _REMEDIES = (
-    ("account", "cluster.account=…"),
-    ("qos", "cluster.qos=…"),
-    ("partition", "cluster.partition=…"),
-    ("time limit", "fewer minutes=…"),
-    ("array", "cluster.max_array_size=…"),
-    ("node configuration", "fewer gpus=, another gpu_type=, less cluster.mem_gb_per_gpu="),
+    ("account", "set cluster.account="),
+    ("qos", "set cluster.qos="),
+    ("partition", "set cluster.partition="),
+    ("time limit", "lower minutes="),
+    ("array", "set cluster.max_array_size="),
+    ("node configuration", "lower gpus= or cluster.mem_gb_per_gpu=, or choose another gpu_type="),
 )
-"""A word of SLURM's refusal, and what to change; the first that is in it."""
+"""Words of SLURM's refusal and remedies; the first word that the refusal contains counts."""
 
 
-def taken(plan: Plan, batch: Batch) -> Finding:
-    """Whether sbatch would take a batch, by its own --test-only: nothing is sent."""
+def check_batch(plan: Plan, batch: Batch) -> Finding:
+    """Check that sbatch would accept a batch; nothing is submitted."""
     with tempfile.TemporaryDirectory() as folder, clean_environment():
         path = Path(folder) / "test.sh"
         path.write_text(script(plan, batch))
@@ -39,15 +39,15 @@ def taken(plan: Plan, batch: Batch) -> Finding:
                 timeout=ASK_TIMEOUT_S,
                 check=False,
             )
-        except (OSError, subprocess.TimeoutExpired) as fault:
-            silent = isinstance(fault, subprocess.TimeoutExpired)
-            said = f"no answer within {ASK_TIMEOUT_S} s" if silent else str(fault)
-            return problem("request", f"sbatch --test-only: {said}", SUPPORT)
-    said = "; ".join(line.strip() for line in done.stderr.splitlines() if line.strip())
+        except (OSError, subprocess.TimeoutExpired) as error:
+            timed_out = isinstance(error, subprocess.TimeoutExpired)
+            reason = f"no answer within {ASK_TIMEOUT_S} s" if timed_out else str(error)
+            return problem("request", f"sbatch --test-only: {reason}", ASK_SUPPORT)
+    answer = "; ".join(line.strip() for line in done.stderr.splitlines() if line.strip())
     if done.returncode:
-        mend = next((mend for word, mend in _REMEDIES if word in said.lower()), "")
-        remedy = mend or "hpml-jobs plan shows the script that sbatch refuses"
-        return problem("request", f"sbatch would refuse {batch}: {said}", remedy)
-    found = _TAKEN.search(said)
-    when = f"it could start at {found[1]} on {found[2]} ({found[3]})" if found else said
-    return ok("request", f"sbatch would take {batch}: {when}")
+        remedies = (remedy for word, remedy in _REMEDIES if word in answer.lower())
+        remedy = next(remedies, "run hpml-jobs plan to see the script that sbatch rejects")
+        return problem("request", f"sbatch rejects {batch}: {answer}", remedy)
+    match = _ACCEPTED.search(answer)
+    start = f"it could start at {match[1]} on {match[2]} ({match[3]})" if match else answer
+    return ok("request", f"sbatch accepts {batch}: {start}")

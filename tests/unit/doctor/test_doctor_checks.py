@@ -8,13 +8,9 @@ import pytest
 from hpml_jobs.cli.main import run
 from hpml_jobs.core.cluster import Cluster, Container, GpuRequest, Launcher, Rule
 from hpml_jobs.core.findings import Finding, Level, NodeAnswer
-from hpml_jobs.doctor import controller, nodes
-from hpml_jobs.doctor import examine as examination
-from hpml_jobs.doctor import login_node as here
-from hpml_jobs.doctor import node_job as node
-from hpml_jobs.doctor import sbatch_check as request
-from hpml_jobs.doctor import self_test as proof
+from hpml_jobs.doctor import controller, examine, login_node, node_job, nodes, sbatch_check
 from hpml_jobs.doctor.controller import Association
+from hpml_jobs.doctor.self_test import self_test_plan, self_test_result
 from hpml_jobs.plan.plan import Plan, make_plan
 from hpml_jobs.plan.sweep import expand
 from hpml_jobs.slurm.jobs import JobState
@@ -23,7 +19,7 @@ from hpml_jobs.study.manifest import ManifestEvent, ManifestLine
 from hpml_jobs.study.study import Study
 from hpml_jobs.submit.batches import batches
 from tests.unit.builders import a_record
-from tests.unit.cli.test_lazy_imports import login_node
+from tests.unit.cli.test_lazy_imports import login_node as run_on_login_node
 from tests.unit.conftest import FakeSlurm
 
 GREENE = Cluster(name="greene", gpu_types={"rtx8000": 4, "v100": 4})
@@ -40,54 +36,54 @@ def by_name(found: list[Finding]) -> dict[str, Finding]:
 def test_slurm_commands_of_one_version_are_ok(slurm: FakeSlurm) -> None:
     for name in controller.COMMANDS:
         slurm.set_output(name, "slurm-wlm 22.05.8\n")
-    assert controller.slurm_commands().level is Level.OK
+    assert controller.check_commands().level is Level.OK
     slurm.set_output("sinfo", "slurm 23.11.4\n")
-    assert controller.slurm_commands().level is Level.WARNING
+    assert controller.check_commands().level is Level.WARNING
     slurm.remove_command("sbatch")
-    found = controller.slurm_commands()
+    found = controller.check_commands()
     assert (found.level, found.seen) == (Level.PROBLEM, "sbatch not on PATH")
 
 
 def test_controller_down_is_a_problem(slurm: FakeSlurm) -> None:
     slurm.set_output("scontrol", "Slurmctld(primary) at hal is UP\nClusterName = hal\n")
-    assert controller.controller().seen.startswith("cluster hal answers")
+    assert controller.check_controller().seen.startswith("cluster hal answers")
     slurm.set_output("scontrol", "Slurmctld(primary) at hal is DOWN\n")
-    found = controller.controller()
+    found = controller.check_controller()
     assert found.level is Level.PROBLEM
     assert "is DOWN" in found.seen
 
 
 def test_accounting_disabled_is_a_warning(slurm: FakeSlurm) -> None:
     slurm.set_output("sacct", err="Slurm accounting storage is disabled\n", code=1)
-    assert controller.accounting().level is Level.WARNING
+    assert controller.check_accounting().level is Level.WARNING
     slurm.set_output("sacct")
-    assert controller.accounting().level is Level.OK
+    assert controller.check_accounting().level is Level.OK
 
 
 def test_account_must_be_one_of_the_users(slurm: FakeSlurm) -> None:
     needs = Cluster(name="torch", account_rule=Rule.REQUIRED)
-    found = controller.account(needs, [LAB])
+    found = controller.check_account(needs, [LAB])
     assert found.level is Level.PROBLEM
     assert "cluster.account=lab" in found.remedy
-    other = controller.account(Cluster(name="torch", account="other"), [LAB])
-    assert (other.level, other.remedy) == (Level.PROBLEM, "cluster.account=lab")
-    assert controller.account(Cluster(name="torch", account="lab"), [LAB]).level is Level.OK
+    other = controller.check_account(Cluster(name="torch", account="other"), [LAB])
+    assert (other.level, other.remedy) == (Level.PROBLEM, "use cluster.account=lab")
+    assert controller.check_account(Cluster(name="torch", account="lab"), [LAB]).level is Level.OK
     # where sacctmgr says nothing, nothing can be wrong
-    assert controller.account(Cluster(name="torch", account="other"), []).level is Level.OK
+    assert controller.check_account(Cluster(name="torch", account="other"), []).level is Level.OK
 
 
 def test_submit_limit_is_compared_with_number_of_cells(slurm: FakeSlurm) -> None:
     slurm.set_output("sacctmgr", "normal||50|gres/gpu=24|\n")
-    found = controller.limits(GREENE, [LAB], cells=4)
+    found = controller.check_limits(GREENE, [LAB], cells=4)
     assert found.level is Level.OK
     for words in ("MaxArraySize 1001", "account lab: MaxJobs 8", "QOS normal: MaxSubmitPU 50"):
         assert words in found.seen
-    assert controller.limits(GREENE, [LAB], cells=5).level is Level.WARNING
+    assert controller.check_limits(GREENE, [LAB], cells=5).level is Level.WARNING
 
 
 def test_nodes_are_listed_and_compared_with_profile(slurm: FakeSlurm) -> None:
     slurm.set_output("sinfo")
-    assert nodes.findings(GREENE, None)[0].level is Level.PROBLEM  # silent
+    assert nodes.check_nodes(GREENE, None)[0].level is Level.PROBLEM  # silent
 
 
 @pytest.mark.parametrize(
@@ -100,7 +96,7 @@ def test_nodes_are_listed_and_compared_with_profile(slurm: FakeSlurm) -> None:
     ],
 )
 def test_gpu_types_missing_from_sinfo_are_reported(slurm: FakeSlurm, cluster, agrees) -> None:
-    found = by_name(nodes.findings(cluster, None))
+    found = by_name(nodes.check_nodes(cluster, None))
     assert found["nodes"].seen.startswith("2 nodes x 4 rtx8000, 1 node x 4 v100, 1 node without")
     assert ("profile" not in found) is agrees
 
@@ -109,46 +105,48 @@ def test_gpu_types_may_be_node_features(slurm: FakeSlurm) -> None:
     torch = Cluster(name="t", gpu_types={"rtx8000": 4}, gpu_request=GpuRequest.GRES_CONSTRAINT)
     assert nodes.parse_states(IDLE)["gr001"].features == {"rtx8000"}
     known = nodes.commands.inventory()
-    assert nodes._profile(torch, known, nodes.parse_states(IDLE)) == []
+    assert nodes._check_profile(torch, known, nodes.parse_states(IDLE)) == []
 
 
 def test_unavailable_nodes_are_a_problem_if_none_is_left(slurm: FakeSlurm) -> None:
     known, states = nodes.commands.inventory(), nodes.parse_states(DRAINED)
-    (some,) = nodes._out(known, states, "rtx8000")
+    (some,) = nodes._check_available(known, states, "rtx8000")
     assert some.level is Level.WARNING
     assert "gv001 drained* (bad fan)" in some.seen
-    (none,) = nodes._out(known, states, "v100")
+    (none,) = nodes._check_available(known, states, "v100")
     assert none.level is Level.PROBLEM
-    assert nodes._out(known, nodes.parse_states(IDLE), "v100") == []
+    assert nodes._check_available(known, nodes.parse_states(IDLE), "v100") == []
 
 
 def test_outputs_not_visible_to_nodes_are_a_problem(tmp_path: Path) -> None:
-    assert here.outputs(tmp_path / "new", GREENE).level in (Level.OK, Level.WARNING)
+    assert login_node.check_outputs(tmp_path / "new", GREENE).level in (Level.OK, Level.WARNING)
     file = tmp_path / "file"
     file.write_text("")
-    refused = here.outputs(file / "studies", GREENE)
+    refused = login_node.check_outputs(file / "studies", GREENE)
     assert (refused.level, refused.remedy[-12:]) == (Level.PROBLEM, "outputs=PATH")
     table = "disk / ext4 rw 0 0\nshm /dev/shm tmpfs rw 0 0\n"
-    assert here.mount_of(Path("/dev/shm/me"), table).in_memory
-    assert not here.mount_of(Path("/dev/shmem"), table).in_memory
+    assert login_node.mount_of(Path("/dev/shm/me"), table).in_memory
+    assert not login_node.mount_of(Path("/dev/shmem"), table).in_memory
 
 
 def test_unreadable_container_is_a_problem(tmp_path: Path) -> None:
     absent = Container(image=str(tmp_path / "no.sif"), overlay=str(tmp_path / "no.ext3"))
-    found = here.container(Cluster(name="greene", container=absent))
+    found = login_node.check_container(Cluster(name="greene", container=absent))
     assert [one.level for one in found[:2]] == [Level.PROBLEM, Level.PROBLEM]
-    assert "no.ext3 is not there" in found[1].seen
-    assert here.container(GREENE) == []
+    assert "no.ext3 does not exist" in found[1].seen
+    assert login_node.check_container(GREENE) == []
 
 
 def test_job_python_versions_are_checked(tmp_path: Path) -> None:
     absent = str(tmp_path / "python")
-    (found,) = here.python(Cluster(name="greene", python=absent))
+    (found,) = login_node.check_python(Cluster(name="greene", python=absent))
     assert found.level is Level.PROBLEM
-    ours = by_name(here.python(Cluster(name="local", launcher=Launcher.LOCAL)))
+    ours = by_name(login_node.check_python(Cluster(name="local", launcher=Launcher.LOCAL)))
     assert ours["versions"].level is Level.OK
     assert "torchvision" in ours["versions"].seen
-    foreign = here._versions({"python": "3.12.1", "hpml-jobs": "0.0.1", "torch": "2.7.1"}, "there")
+    foreign = login_node._check_versions(
+        {"python": "3.12.1", "hpml-jobs": "0.0.1", "torch": "2.7.1"}, "there"
+    )
     assert foreign.level is Level.PROBLEM
     assert "0.0.1" in foreign.seen
 
@@ -169,23 +167,23 @@ def test_detected_cluster_names_its_source(slurm: FakeSlurm) -> None:
         (["cluster=greene"], "cluster=greene (the command line)"),
     ):
         sweep = expand(words, multirun=False)
-        assert examination._profile(sweep, sweep.settings[0]).seen == seen
+        assert examine._check_profile(sweep, sweep.settings[0]).seen == seen
 
 
 def test_data_set_not_downloaded_is_a_warning(slurm: FakeSlurm, working_folder: Path) -> None:
     sweep = expand(["workload=resnet18_cifar10", "cluster=greene"], multirun=False)
     plan = make_plan(sweep, fetch=False, say=lambda _: None)
-    found = examination._data(plan)
+    found = examine._check_data(plan)
     assert (found.level, found.seen) == (
         Level.WARNING,
         f"CIFAR-10 is not in {working_folder / 'data'}",
     )
-    assert found.remedy.startswith("hpml-jobs fetch workload=resnet18_cifar10")
+    assert found.remedy.startswith("run hpml-jobs fetch workload=resnet18_cifar10")
     folder = working_folder / "data" / "cifar-10-batches-py"
     folder.mkdir(parents=True)
     for name in (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"):
         (folder / name).write_bytes(b"")
-    there = examination._data(plan)
+    there = examine._check_data(plan)
     assert (there.level, there.seen.endswith(f" in {working_folder / 'data'}")) == (Level.OK, True)
 
 
@@ -205,16 +203,18 @@ def test_doctor_with_problem_sends_no_job(laptop: Path, capsys: pytest.CaptureFi
     assert run(["doctor", "cluster=local", "outputs=file"]) == 1
     shown = capsys.readouterr().out
     assert "problem outputs" in shown
-    assert "not sent to look at a node → first mend the problems above" in shown
-    assert shown.splitlines()[-1].endswith("1 warning, 1 problem: first mend the problems")
+    assert "diagnostic job not submitted → fix the problems above first" in shown
+    assert shown.splitlines()[-1].endswith("1 warning, 1 problem: fix the problems")
 
 
 def test_clock_difference_within_resolution_is_ok() -> None:
-    assert node._clocks(written_s=100.5, absent_s=100, seen_s=101).level is Level.OK
-    assert node._clocks(written_s=80, absent_s=100, seen_s=101).level is Level.OK  # or a slow disk
-    ahead = node._clocks(written_s=161, absent_s=100, seen_s=101)
+    assert node_job._check_clock(written_s=100.5, absent_s=100, seen_s=101).level is Level.OK
+    assert (
+        node_job._check_clock(written_s=80, absent_s=100, seen_s=101).level is Level.OK
+    )  # or a slow disk
+    ahead = node_job._check_clock(written_s=161, absent_s=100, seen_s=101)
     assert (ahead.level, "60 s ahead of" in ahead.seen) == (Level.WARNING, True)
-    behind = node._clocks(written_s=10, absent_s=100, seen_s=101)
+    behind = node_job._check_clock(written_s=10, absent_s=100, seen_s=101)
     assert "90 s behind" in behind.seen
 
 
@@ -224,27 +224,27 @@ def test_node_job_without_answer_reports_end_of_log(tmp_path: Path) -> None:
     (study.slurm / "7_doctor_log.err").write_text(
         "python: No module named hpml_jobs\nsrun: error: gr001: task 0: Exited with exit code 1\n"
     )
-    found = node._unanswered(study, JobState(job="7", state="FAILED", node="gr001"), 600)
+    found = node_job._no_answer(study, JobState(job="7", state="FAILED", node="gr001"), 600)
     assert found.level is Level.PROBLEM
     assert found.seen.endswith("FAILED on gr001: python: No module named hpml_jobs")
     assert found.remedy.startswith("install hpml-jobs")
     waits = JobState(job="7", state="PENDING", reason="Priority")
-    found = node._unanswered(study, waits, 600)
+    found = node_job._no_answer(study, waits, 600)
     assert (found.level, "after 10 min" in found.seen) == (Level.WARNING, True)
 
 
 def test_node_answer_is_read_whole_or_not_at_all(tmp_path: Path) -> None:
-    question = node.Question(tmp_path / "asked.json", tmp_path / "answer.json")
+    question = node_job.Exchange(tmp_path / "asked.json", tmp_path / "answer.json")
     assert question.read() is None
     said = NodeAnswer(written_s=1.5, findings=(Finding(about="x", level=Level.OK, seen="y"),))
     write_whole(question.answer, encode(said))
     assert question.read() == said
-    question.forget()
+    question.remove()
     assert list(tmp_path.iterdir()) == []
 
 
 def proving(*words: str, gpus: int = 2) -> Plan:
-    return proof.plan_of(list(words), gpus, None, lambda _: None)
+    return self_test_plan(list(words), gpus, None, lambda _: None)
 
 
 def test_self_test_study_uses_user_overrides_first(laptop: Path) -> None:
@@ -280,7 +280,7 @@ def test_self_test_report_lists_checks_without_private_names(laptop: Path) -> No
     """The text to share names no user, path or host."""
     plan = proving()
     measured(plan, "101")
-    found = proof.proof_of(plan, 2)
+    found = self_test_result(plan, 2)
     assert found.block.startswith("==== hpml_jobs")
     for check in ("closure", "counts", "messages", "profiler", "replicas", "bus-bandwidth"):
         assert f"  {check} " in found.block
@@ -292,9 +292,9 @@ def test_self_test_report_lists_checks_without_private_names(laptop: Path) -> No
 def test_self_test_ignores_records_of_earlier_runs(laptop: Path) -> None:
     plan = proving()
     measured(plan, "100", sent_as="101")
-    found = proof.proof_of(plan, 2)
-    assert not found.holds
-    assert "only an earlier run's record is there" in found.block
+    found = self_test_result(plan, 2)
+    assert not found.is_passed
+    assert "there is only the record of an earlier run" in found.block
     assert "0 of 2 cells measured" in found.block
 
 
@@ -307,20 +307,23 @@ def test_sbatch_test_only_answer_is_reported(slurm: FakeSlurm) -> None:
         err="sbatch: Job 9 to start at 2026-11-21T16:43:52 using 3 processors on nodes gr001 in "
         "partition main\n",
     )
-    assert "could start at 2026-11-21T16:43:52 on gr001 (main)" in request.taken(plan, batch).seen
+    assert (
+        "could start at 2026-11-21T16:43:52 on gr001 (main)"
+        in sbatch_check.check_batch(plan, batch).seen
+    )
     slurm.set_output(
         "sbatch",
         err="allocation failure: Invalid account or account/partition combination specified\n",
         code=1,
     )
-    refused = request.taken(plan, batch)
-    assert (refused.level, refused.remedy) == (Level.PROBLEM, "cluster.account=…")
+    refused = sbatch_check.check_batch(plan, batch)
+    assert (refused.level, refused.remedy) == (Level.PROBLEM, "set cluster.account=")
 
 
 def test_doctor_runs_without_torch(laptop: Path) -> None:
-    shown, end = login_node("doctor", "--no-job", "cluster=local", "device=cpu")
+    shown, end = run_on_login_node("doctor", "--no-job", "cluster=local", "device=cpu")
     assert end["code"] == 0, shown
-    assert shown.splitlines()[-1].endswith("studies can be sent")
+    assert shown.splitlines()[-1].endswith("you can submit studies")
     assert not {"pandas", "numpy", "matplotlib"} & set(end["loaded"])
 
 

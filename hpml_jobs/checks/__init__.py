@@ -1,32 +1,41 @@
-"""Every cell is judged: what holds, what is doubtful, what is wrong, each with its reason."""
+"""Data-quality checks of every record: what is sound, what is doubtful, what is wrong, and why."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from hpml_jobs.checks import communication as traffic
-from hpml_jobs.checks import comparability as comparisons
-from hpml_jobs.checks import correctness as soundness
-from hpml_jobs.checks import imported as secondhand
-from hpml_jobs.checks import quality as circumstances
-from hpml_jobs.checks.result import CheckResult, Level, in_short
+from hpml_jobs.checks import communication, correctness, imported, quality
+from hpml_jobs.checks.comparability import COMPARABILITY, check_peers
+from hpml_jobs.checks.concurrency import CONCURRENCY
+from hpml_jobs.checks.result import Check, CheckResult, Level, in_short
 from hpml_jobs.core.record import Record
 from hpml_jobs.slurm.states import Outcome
 
-__all__ = ["CheckResult", "Level", "in_short", "of_record", "of_study"]
+__all__ = ["GROUPS", "Check", "CheckResult", "Level", "check_record", "check_study", "in_short"]
 
-MEASURED = (*soundness.CHECKS, *traffic.CHECKS, *circumstances.CHECKS)
-IMPORTED = secondhand.CHECKS
+MEASURED = (*correctness.CHECKS, *communication.CHECKS, *quality.CHECKS)
+IMPORTED = imported.CHECKS
+
+GROUPS: Mapping[str, tuple[Check[Any], ...]] = {
+    "Correctness": correctness.CHECKS,
+    "Communication": communication.CHECKS,
+    "Data quality": quality.CHECKS,
+    "Comparability": COMPARABILITY,
+    "Concurrency": CONCURRENCY,
+    "Imported timings": tuple(check for check in IMPORTED if check not in MEASURED),
+}
+"""Every check once, by what it is about."""
 
 
-def of_record(record: Record) -> tuple[CheckResult, ...]:
-    """Every check that one record alone allows; those that cannot be applied are not there."""
+def check_record(record: Record) -> tuple[CheckResult, ...]:
+    """Return the results of the checks that one record alone allows."""
     if record.outcome is not Outcome.OK:
         return ()
     checks = IMPORTED if record.imported else MEASURED
     return tuple(result for check in checks if (result := check(record)) is not None)
 
 
-def of_study(records: Sequence[Record]) -> dict[str, tuple[CheckResult, ...]]:
-    """By slug: each record's own checks, and those that need its neighbours in the study."""
-    told = [record for record in records if record.outcome is Outcome.OK]
-    beside = comparisons.of_study(told)
-    return {record.slug: of_record(record) + beside.get(record.slug, ()) for record in records}
+def check_study(records: Sequence[Record]) -> dict[str, tuple[CheckResult, ...]]:
+    """Return by slug the results of each record's own checks and of those beside its peers."""
+    with_numbers = [record for record in records if record.outcome is Outcome.OK]
+    beside = check_peers(with_numbers)
+    return {record.slug: check_record(record) + beside.get(record.slug, ()) for record in records}

@@ -1,211 +1,249 @@
-"""May a cell be compared with the others of its table? Checks that need its neighbours."""
+"""May a cell be compared with the others of its table? Checks that need its peers."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from statistics import median
 
-from hpml_jobs.checks.concurrency import Meanwhile, meanwhile, overlap, shared_devices
-from hpml_jobs.checks.limits import EFFICIENCY_LIMIT, RESIDUAL_MATCH, SCATTER_LIMIT
-from hpml_jobs.checks.peer_table import Table
-from hpml_jobs.checks.peers import Peer, neighbour
-from hpml_jobs.checks.result import CheckResult, Level, judge, names, warn
+from hpml_jobs.checks.concurrency import CONCURRENCY, concurrent_cells
+from hpml_jobs.checks.limits import (
+    APART_LIMIT,
+    EFFICIENCY_LIMIT,
+    LEAST_TIMINGS,
+    RESIDUAL_MATCH,
+    SCATTER_LIMIT,
+)
+from hpml_jobs.checks.peer_table import PeerTable
+from hpml_jobs.checks.peers import Peer, peer_of
+from hpml_jobs.checks.result import Check, CheckResult, Found, Level, check, names
+from hpml_jobs.core.conditions import CONDITIONS
 from hpml_jobs.core.formulas import efficiency, relative_iqr, speedup
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.text import percent_text
 
-WHOLE_SECONDS = 3
-"""So many imported timings without a fraction of a second are no accident."""
+DAY = timedelta(days=1)
 
 
-def of_study(records: Iterable[Record]) -> dict[str, tuple[CheckResult, ...]]:
-    """By slug, the checks on measured (or imported) records beside each other."""
-    study = [neighbour(record) for record in records]
+def check_peers(records: Iterable[Record]) -> dict[str, tuple[CheckResult, ...]]:
+    """Return by slug the checks on measured (or imported) records beside each other."""
+    study = [peer_of(record) for record in records]
     members: dict[tuple[object, ...], list[Peer]] = {}
-    for one in study:
-        members.setdefault(one.table, []).append(one)
-    tables = {key: Table(cells) for key, cells in members.items()}
-    others = meanwhile(study)
-    found = {}
-    for me in study:
-        table = tables[me.table]
-        told = [check(me, table) for check in IN_TABLE]
+    for peer in study:
+        members.setdefault(peer.table, []).append(peer)
+    tables = {key: PeerTable(peers) for key, peers in members.items()}
+    concurrent = concurrent_cells(study)
+    results = {}
+    for peer in study:
+        checked = [check(peer, tables[peer.table]) for check in COMPARABILITY]
         if len(study) > 1:
-            told += [check(me, others) for check in IN_STUDY]
-        found[me.slug] = tuple(result for result in told if result is not None)
-    return found
+            checked += [check(peer, concurrent) for check in CONCURRENCY]
+        results[peer.slug] = tuple(result for result in checked if result is not None)
+    return results
 
 
-def conditions(me: Peer, table: Table) -> CheckResult | None:
-    """The same hardware and software as the cells it is compared with."""
-    everyone = table.conditions.everyone
-    if not me.conditions or everyone.known < 2:
+@check(
+    "conditions",
+    Level.WARN,
+    meaning="The cell was measured with other hardware or software than the cells of its table, so "
+    "no ratio of the two is a speedup. One outlier is named, not all the others with it.",
+    limit=f"the same {', '.join(condition.name for condition in CONDITIONS)}",
+    remedy="measure again what differs (rerun=true)",
+)
+def other_conditions(peer: Peer, table: PeerTable) -> Found | None:
+    """Warn if hardware or software differ from the cells it is compared with."""
+    conditions = table.conditions
+    if not peer.conditions or len(conditions.known) < 2:
         return None
-    theirs = [dict(other) for other in everyone.others(me)]
-    if not theirs:
-        found = f"the same hardware and software as {everyone.known - 1} neighbours"
-        return warn("conditions", holds=True, found=found, advice="")
-    told = [
-        f"{what} {value} (theirs {_distinct(other[what] for other in theirs)})"
-        for what, value in me.conditions
-        if any(other[what] != value for other in theirs)
+    others = [dict(value) for value in conditions.other_values(peer)]
+    if not others:
+        same = len(conditions.known) - 1
+        return Found(True, f"the same hardware and software as {same} other cells of the table")
+    differing = conditions.differing(peer)
+    differences = [
+        f"{name} {value} (theirs {_distinct(other[name] for other in others)})"
+        for name, value in peer.conditions
+        if any(other[name] != value for other in others)
     ]
-    return warn(
-        "conditions",
-        holds=not table.conditions.odd(me),
-        found=f"differs from {everyone.unlike(me).names} in {', '.join(told)}",
-        advice="no ratio of the two is a speedup; measure again what differs (rerun=true)",
+    return Found(
+        not table.is_outlier(peer, differing, len(conditions.known)),
+        f"differs from {_names(differing)} in {', '.join(differences)}",
     )
+
+
+def _names(peers: Sequence[Peer]) -> str:
+    return names(peer.slug for peer in peers)
 
 
 def _distinct(values: Iterable[object]) -> str:
     return " | ".join(dict.fromkeys(map(str, values)))
 
 
-def efficient(me: Peer, table: Table) -> CheckResult | None:
-    """N GPUs are at most 1.05 N times as fast as one, or data loading explains it."""
-    gpus, ones = me.place.gpus, table.baselines.get(me.place.batch)
-    if gpus < 2 or not ones:
+@check(
+    "efficiency",
+    Level.FAIL,
+    meaning="N GPUs are more than N times as fast as one: the baseline was disturbed, or the "
+    "batches differ. If data loading of the baseline explains it: a warning.",
+    limit=f"an efficiency of {EFFICIENCY_LIMIT:g}",
+    remedy="measure the cell and its baseline again (rerun=true)",
+)
+def too_efficient(peer: Peer, table: PeerTable) -> Found | None:
+    """Fail if N GPUs are more than 1.05 N times as fast as one; warn if loading explains it."""
+    gpus, baselines = peer.place.gpus, table.baselines.get(peer.place.batch)
+    if gpus < 2 or not baselines:
         return None
-    found = efficiency(speedup(median(one.epoch_s for one in ones), me.epoch_s), gpus)
-    words = f"efficiency {found:.3g} over {gpus} GPUs (limit {EFFICIENCY_LIMIT})"
-    trained = [one.train_s for one in ones if one.train_s is not None]
-    explained = False
-    if trained and me.train_s:
-        without = efficiency(speedup(median(trained), me.train_s), gpus)
-        explained = without <= EFFICIENCY_LIMIT
-        words += f", {without:.3g} without data loading"
-    return judge(
-        "efficiency",
-        holds=found <= EFFICIENCY_LIMIT,
-        found=words,
-        advice="one GPU waited for its data, N loaders did not; take more loader_workers="
-        if explained
-        else "N GPUs cannot do more than N times the work of one; was the baseline disturbed, or "
-        "were the batches others? measure both again (rerun=true)",
-        otherwise=Level.WARN if explained else Level.FAIL,
+    baseline_s = median(baseline.epoch_s for baseline in baselines)
+    reached = efficiency(speedup(baseline_s, peer.epoch_s), gpus)
+    text = f"efficiency is {reached:.3g} over {gpus} GPUs (limit {EFFICIENCY_LIMIT:g})"
+    trained_s = [baseline.train_s for baseline in baselines if baseline.train_s is not None]
+    is_explained = False
+    if trained_s and peer.train_s:
+        without_loading = efficiency(speedup(median(trained_s), peer.train_s), gpus)
+        is_explained = without_loading <= EFFICIENCY_LIMIT
+        text += f", {without_loading:.3g} without data loading"
+    return Found(
+        reached <= EFFICIENCY_LIMIT,
+        text,
+        "increase loader_workers=, the baseline waits for its data" if is_explained else "",
+        Level.WARN if is_explained else None,
     )
 
 
-def loader_workers(me: Peer, table: Table) -> CheckResult | None:
-    """As many loader workers per GPU as the baseline and as other strategies on as many GPUs.
-
-    DP has them for all its GPUs together, a process of DDP for itself.
-    """
-    compared = table.loaders(me)
-    if not me.record.ranks or compared.known < 2:
+@check(
+    "loader-workers",
+    Level.WARN,
+    meaning="The cell has another number of loader workers per GPU than its baseline, or than "
+    "other strategies on as many GPUs (dp has them for all its GPUs together, ddp for each).",
+    limit="the same number of loader workers per GPU",
+    remedy="compare train_s, or set loader_workers= so that the totals match",
+)
+def other_loader_workers(peer: Peer, table: PeerTable) -> Found | None:
+    """Warn if loader workers per GPU differ from the baseline's or from other strategies'."""
+    loaders = table.loaders(peer)
+    if not peer.record.ranks or len(loaders.known) < 2:
         return None
-    unlike = compared.unlike(me)
-    found = f"{me.workers} loader workers in all for {me.place.gpus} GPUs"
-    if unlike.total:
-        theirs = (f"{other.slug} has {other.workers}" for other in unlike.first)
-        found += f"; {names(theirs, unlike.total)}"
-    return warn(
-        "loader-workers",
-        holds=not unlike.total,
-        found=found,
-        advice="data is loaded at another rate per GPU; compare train_s, or give "
-        "loader_workers= so that totals match",
-    )
+    differing = loaders.differing(peer)
+    text = f"{peer.workers} loader workers in total for {peer.place.gpus} GPUs"
+    if differing:
+        text += f"; {names(f'{other.slug} has {other.workers}' for other in differing)}"
+    return Found(not differing, text)
 
 
-def equal_threads(me: Peer, table: Table) -> CheckResult | None:
-    """As many threads per process as in the cells it is compared with."""
-    everyone = table.threads.everyone
-    if not me.threads or everyone.known < 2:
+@check(
+    "equal-threads",
+    Level.WARN,
+    meaning="Processes computed with another number of threads than in the other cells: more "
+    "threads compute faster, so no ratio is a speedup.",
+    limit="the same number of threads per process",
+    remedy="resubmit all cells with one threads=",
+)
+def unequal_threads(peer: Peer, table: PeerTable) -> Found | None:
+    """Warn if processes have other threads than in the cells it is compared with."""
+    threads = table.threads
+    if not peer.threads or len(threads.known) < 2:
         return None
-    unlike = everyone.unlike(me)
-    found = f"{_distinct(me.threads)} threads per process"
-    if unlike.total:
-        theirs = _distinct(count for other in everyone.others(me) for count in other)
-        found += f", {unlike.names} had {theirs}"
-    return warn(
-        "equal-threads",
-        holds=not table.threads.odd(me),
-        found=found,
-        advice="a process with more threads computes faster, so no ratio is a speedup; send all "
-        "cells with one threads=",
-    )
+    differing = threads.differing(peer)
+    text = f"{_distinct(peer.threads)} threads per process"
+    if differing:
+        theirs = _distinct(count for other in threads.other_values(peer) for count in other)
+        text += f", {_names(differing)} had {theirs}"
+    return Found(not table.is_outlier(peer, differing, len(threads.known)), text)
 
 
-def scatter(me: Peer, table: Table) -> CheckResult | None:
-    """Repeats of the cell agree: IQR / median of their epochs is at most 10 %."""
-    times_s = table.runs_s[me.place]
+@check(
+    "scatter",
+    Level.WARN,
+    meaning="Repeats of the cell differ widely: a single run means little.",
+    limit=f"IQR is {percent_text(SCATTER_LIMIT)} of the median",
+    remedy="use more repeats=, on a quiet machine",
+)
+def scattered_repeats(peer: Peer, table: PeerTable) -> Found | None:
+    """Warn if the inter-quartile range of repeats exceeds 10 % of their median."""
+    times_s = table.runs_s[peer.place]
     if len(times_s) < 2:
         return None
     spread = relative_iqr(times_s)
-    return warn(
-        "scatter",
-        holds=spread <= SCATTER_LIMIT,
-        found=f"{len(times_s)} runs from {min(times_s):.4g} to {max(times_s):.4g} s, IQR "
+    return Found(
+        spread <= SCATTER_LIMIT,
+        f"{len(times_s)} runs from {min(times_s):.4g} to {max(times_s):.4g} s, IQR is "
         f"{percent_text(spread)} of the median (limit {percent_text(SCATTER_LIMIT)})",
-        advice="one run of it means little; take more repeats=, on a quiet machine",
     )
 
 
-def other_days(me: Peer, table: Table) -> CheckResult | None:
-    """Measured within 24 hours of the cells it is compared with."""
-    everyone = table.days.everyone
-    if me.begun is None or everyone.known < 2:
+@check(
+    "other-days",
+    Level.WARN,
+    meaning="The cell was measured on another day than the others of its table: machines change "
+    "from day to day.",
+    limit=f"{APART_LIMIT / DAY:g} day between the starts",
+    remedy="measure the table in one go (rerun=true)",
+)
+def measured_on_another_day(peer: Peer, table: PeerTable) -> Found | None:
+    """Warn if it started more than a day from the cells it is compared with."""
+    starts = table.starts
+    if peer.started is None or len(starts.known) < 2:
         return None
-    far = everyone.unlike(me)
-    longest = everyone.longest(me.begun) / timedelta(days=1)
-    found = f"measured at most {longest:.1f} days from its neighbours (limit 1)"
-    if far.total:
-        found = f"measured up to {longest:.1f} days from {far.names} (limit 1)"
-    return warn(
-        "other-days",
-        holds=not table.days.odd(me),
-        found=found,
-        advice="machines change from day to day; measure the table in one go (rerun=true)",
-    )
+    differing = starts.differing(peer)
+    farthest = max(peer.started - starts.starts[0], starts.starts[-1] - peer.started) / DAY
+    limit = f"(limit {APART_LIMIT / DAY:g})"
+    text = f"measured at most {farthest:.1f} days from the other cells {limit}"
+    if differing:
+        text = f"measured up to {farthest:.1f} days from {_names(differing)} {limit}"
+    return Found(not table.is_outlier(peer, differing, len(starts.known)), text)
 
 
-def lab_residual(me: Peer, table: Table) -> CheckResult | None:
-    """Imported computation is not the baseline's time divided by N."""
-    told, gpus = me.record.imported, me.place.gpus
-    ones = [other.record.imported for other in table.baselines.get(me.place.batch, ())]
-    if told is None or told.compute_s is None or told.comm_s is None or gpus < 2 or not ones:
+@check(
+    "lab-residual",
+    Level.WARN,
+    meaning="The imported computation time is the baseline's time divided by N: a definition, not "
+    "a measurement. comm_s is then the rest, whatever took it.",
+    limit=f"more than {percent_text(RESIDUAL_MATCH)} from the baseline's time / N",
+    remedy="import measured compute_s and comm_s, or none",
+)
+def derived_computation(peer: Peer, table: PeerTable) -> Found | None:
+    """Warn if imported computation is the baseline's time divided by N."""
+    imported, gpus = peer.record.imported, peer.place.gpus
+    baselines = [other.record.imported for other in table.baselines.get(peer.place.batch, ())]
+    if imported is None or imported.compute_s is None or imported.comm_s is None:
         return None
-    shares = [t / gpus for one in ones if one for t in (one.epoch_s, one.train_s) if t]
-    equal = [share for share in shares if abs(told.compute_s / share - 1) <= RESIDUAL_MATCH]
-    return warn(
-        "lab-residual",
-        holds=not equal,
-        found=f"compute_s is {told.compute_s:.4g} s, the baseline's time / {gpus} is "
+    if gpus < 2 or not baselines:
+        return None
+    shares = [t / gpus for one in baselines if one for t in (one.epoch_s, one.train_s) if t]
+    equal = [share for share in shares if abs(imported.compute_s / share - 1) <= RESIDUAL_MATCH]
+    return Found(
+        not equal,
+        f"compute_s is {imported.compute_s:.4g} s, the baseline's time / {gpus} is "
         f"{(equal or shares)[0]:.4g} s",
-        advice="that is a definition and not a measurement: comm_s is then the rest, whatever "
-        "took it",
     )
 
 
-def resolution(me: Peer, table: Table) -> CheckResult | None:
-    """Imported timings have fractions of a second."""
-    told, whole = len(table.imported_s), table.whole_seconds
-    if me.record.imported is None or told < WHOLE_SECONDS:
+@check(
+    "resolution",
+    Level.WARN,
+    meaning="All imported timings are whole seconds: they were taken with a clock of 1 s.",
+    limit=f"a fraction of a second in at least one of {LEAST_TIMINGS} timings or more",
+    remedy="import timings with fractions of a second",
+)
+def whole_seconds(peer: Peer, table: PeerTable) -> Found | None:
+    """Warn if all imported timings are whole seconds."""
+    timings, is_whole = len(table.imported_s), table.whole_seconds
+    if peer.record.imported is None or timings < LEAST_TIMINGS:
         return None
-    error = 0.5 / me.epoch_s
-    return warn(
-        "resolution",
-        holds=not whole,
-        found=f"{'none' if whole else 'some'} of {told} timings has a fraction of a second",
-        advice=f"taken with a clock of 1 s, so this one is uncertain by {percent_text(error)}",
+    if not is_whole:
+        return Found(True, f"some of {timings} timings have a fraction of a second")
+    return Found(
+        False,
+        f"none of {timings} timings has a fraction of a second, so this one is uncertain by "
+        f"{percent_text(0.5 / peer.epoch_s)}",
     )
 
 
-IN_TABLE: tuple[Callable[[Peer, Table], CheckResult | None], ...] = (
-    conditions,
-    efficient,
-    loader_workers,
-    equal_threads,
-    scatter,
-    other_days,
-    lab_residual,
-    resolution,
+COMPARABILITY: tuple[Check[[Peer, PeerTable]], ...] = (
+    other_conditions,
+    too_efficient,
+    other_loader_workers,
+    unequal_threads,
+    scattered_repeats,
+    measured_on_another_day,
+    derived_computation,
+    whole_seconds,
 )
-"""Against the cells of the same table, in the order they are told."""
-
-IN_STUDY: tuple[Callable[[Peer, Meanwhile], CheckResult | None], ...] = (
-    overlap,
-    shared_devices,
-)
-"""Against every cell of the study."""
+"""Beside the cells of the same table, in the order of the report."""

@@ -1,4 +1,4 @@
-"""Who ran at the same time at the same place? Checks of a cell against every cell of its study."""
+"""Who ran at the same time in the same place? Checks of a cell beside every cell of its study."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
@@ -6,42 +6,42 @@ from typing import NamedTuple
 
 from hpml_jobs.checks.limits import OVERLAP_LIMIT
 from hpml_jobs.checks.peers import Peer
-from hpml_jobs.checks.result import CheckResult, names, warn
+from hpml_jobs.checks.result import Check, Found, Level, check, names
 
 
-class Meanwhile(NamedTuple):
+class Concurrent(NamedTuple):
     """By slug, the other cells that ran on the same hosts, or GPUs, at the same time."""
 
     on_hosts: dict[str, list[Peer]]
     on_devices: dict[str, list[Peer]]
 
 
-def meanwhile(study: Sequence[Peer]) -> Meanwhile:
-    """Who ran beside whom; on a host for longer than 1 s."""
-    return Meanwhile(
-        _beside(study, lambda one: one.hosts, OVERLAP_LIMIT),
-        _beside(study, lambda one: one.uuids, timedelta(0)),
+def concurrent_cells(study: Sequence[Peer]) -> Concurrent:
+    """Return which cells ran beside which; on a host for longer than 1 s."""
+    return Concurrent(
+        _concurrent(study, lambda peer: peer.hosts, OVERLAP_LIMIT),
+        _concurrent(study, lambda peer: peer.uuids, timedelta(0)),
     )
 
 
-def _beside(
+def _concurrent(
     study: Sequence[Peer], where: Callable[[Peer], frozenset[str]], least: timedelta
 ) -> dict[str, list[Peer]]:
-    """Cells that were at one place together for longer than `least`, in the study's order.
+    """Return the cells that shared a place for longer than `least`, in the study's order.
 
-    One sweep from the first beginning to the last; it grows with the cells, and with the pairs
+    One sweep from the first start to the last; its time grows with the cells, and with the pairs
     that are found.
     """
     spans = [
-        (one.begun, one.ended, number)
-        for number, one in enumerate(study)
-        if one.begun and one.ended and one.ended - one.begun > least
+        (peer.started, peer.ended, number)
+        for number, peer in enumerate(study)
+        if peer.started and peer.ended and peer.ended - peer.started > least
     ]
     running: dict[str, list[tuple[datetime, int]]] = {}
     beside: dict[int, set[int]] = {number: set() for _, _, number in spans}
-    for begun, ended, number in sorted(spans):
+    for started, ended, number in sorted(spans):
         for place in where(study[number]):
-            still = [known for known in running.get(place, ()) if known[0] - begun > least]
+            still = [entry for entry in running.get(place, ()) if entry[0] - started > least]
             for _, other in still:
                 beside[number].add(other)
                 beside[other].add(number)
@@ -52,43 +52,54 @@ def _beside(
     }
 
 
-def overlap(me: Peer, found: Meanwhile) -> CheckResult | None:
-    """No other cell of the study ran on the cell's nodes at the same time, but for 1 s."""
-    if me.record.imported or not (me.begun and me.ended and me.hosts):
+@check(
+    "overlap",
+    Level.WARN,
+    meaning="Another cell of the study ran on the same node at the same time: cells on one node "
+    "slow each other down 1.5 to 3 times.",
+    limit=f"{OVERLAP_LIMIT.total_seconds():g} s of overlap",
+    remedy="resubmit the cells with cluster.isolate=serial (rerun=true)",
+)
+def overlapping_cells(peer: Peer, concurrent: Concurrent) -> Found | None:
+    """Warn if another cell of the study ran on the cell's nodes at the same time."""
+    if peer.record.imported or not (peer.started and peer.ended and peer.hosts):
         return None
-    beside = found.on_hosts.get(me.slug)
-    told = f"no other cell of the study ran on {names(sorted(me.hosts))} meanwhile"
-    if beside:
-        seconds = max(_together(me, other) for other in beside).total_seconds()
-        where = names(sorted(me.hosts & frozenset.union(*(other.hosts for other in beside))))
-        told = f"{names(o.slug for o in beside)} ran on {where} for up to {seconds:.0f} s of it"
-    return warn(
-        "overlap",
-        holds=not beside,
-        found=told,
-        advice="cells on one node slow each other down 1.5 to 3 times; send them again with "
-        "cluster.isolate=serial (rerun=true)",
+    others = concurrent.on_hosts.get(peer.slug)
+    if not others:
+        return Found(True, f"no other cell of the study ran on {names(sorted(peer.hosts))}")
+    seconds = max(_together(peer, other) for other in others).total_seconds()
+    where = names(sorted(peer.hosts & frozenset.union(*(other.hosts for other in others))))
+    return Found(
+        False, f"{names(o.slug for o in others)} ran on {where} for up to {seconds:.0f} s of it"
     )
 
 
-def _together(me: Peer, other: Peer) -> timedelta:
-    """How long two attempts ran at the same time; none where it is not known."""
-    if not (me.begun and me.ended and other.begun and other.ended):
+def _together(peer: Peer, other: Peer) -> timedelta:
+    """Return how long two attempts ran at the same time; 0 where it is not known."""
+    if not (peer.started and peer.ended and other.started and other.ended):
         return timedelta(0)
-    return min(me.ended, other.ended) - max(me.begun, other.begun)
+    return min(peer.ended, other.ended) - max(peer.started, other.started)
 
 
-def shared_devices(me: Peer, found: Meanwhile) -> CheckResult | None:
-    """No other cell of the study used the cell's GPUs at the same time."""
-    if not (me.uuids and me.begun and me.ended):
+@check(
+    "shared-devices",
+    Level.WARN,
+    meaning="Another cell of the study used the same GPUs at the same time: the time of neither is "
+    "its own.",
+    limit="no overlap",
+    remedy="resubmit both cells (rerun=true)",
+)
+def shared_devices(peer: Peer, concurrent: Concurrent) -> Found | None:
+    """Warn if another cell of the study used the cell's GPUs at the same time."""
+    if not (peer.uuids and peer.started and peer.ended):
         return None
-    beside = found.on_devices.get(me.slug)
-    told = f"no other cell of the study used its {len(me.uuids)} GPUs meanwhile"
-    if beside:
-        told = f"{names(other.slug for other in beside)} used the same GPUs at the same time"
-    return warn(
-        "shared-devices",
-        holds=not beside,
-        found=told,
-        advice="two cells shared a GPU, neither time is its own; send both again (rerun=true)",
+    others = concurrent.on_devices.get(peer.slug)
+    if not others:
+        return Found(True, f"no other cell of the study used its {len(peer.uuids)} GPUs")
+    return Found(
+        False, f"{names(other.slug for other in others)} used the same GPUs at the same time"
     )
+
+
+CONCURRENCY: tuple[Check[[Peer, Concurrent]], ...] = (overlapping_cells, shared_devices)
+"""Beside every cell of the study, in the order of the report."""

@@ -1,96 +1,128 @@
-"""Can a timing measured elsewhere be right? Checks of what a CSV file tells."""
+"""Can a timing measured elsewhere be right? Checks of what a CSV file reports."""
 
-from hpml_jobs.checks.correctness import flops
+from hpml_jobs.checks.correctness import faster_than_peak
 from hpml_jobs.checks.limits import LINK_LIMIT, UNACCOUNTED_LIMIT
-from hpml_jobs.checks.quality import loader_bound, short
-from hpml_jobs.checks.result import CheckResult, Level, judge
+from hpml_jobs.checks.quality import loader_bound, too_few_iterations
+from hpml_jobs.checks.result import Found, Level, check
 from hpml_jobs.core.formulas import bus_gb_per_s, expected_bytes, iterations
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import BandwidthKind
 from hpml_jobs.core.text import percent_text
 
 
-def counted_iterations(record: Record) -> CheckResult | None:
-    """The iterations told are those of this many images, GPUs, and images per GPU."""
-    told, cell = record.imported, record.cell
+@check(
+    "iterations",
+    Level.FAIL,
+    meaning="The reported iterations are not those of this many images, GPUs and images per GPU.",
+    limit="exactly ceil(ceil(images / gpus) / batch)",
+    remedy="correct the batch, data set or number of GPUs of the row",
+)
+def other_iterations(record: Record) -> Found | None:
+    """Fail if the reported iterations are not those of images, GPUs and batch."""
+    imported, cell = record.imported, record.cell
     images = cell.workload.images
-    if told is None or told.iterations is None or images is None:
+    if imported is None or imported.iterations is None or images is None:
         return None
     expected = iterations(images, cell.gpus, cell.batch)
     as_global = {
         iterations(images, 1, cell.batch),
         iterations(images, cell.gpus, max(1, cell.batch // cell.gpus)),
     }
-    advice = "another batch, data set or number of GPUs than the row says"
-    if cell.gpus > 1 and told.iterations in as_global:
-        advice = "looks like a global batch: batch_is=global"
-    return judge(
-        "iterations",
-        holds=told.iterations == expected,
-        found=f"{told.iterations:,} iterations are told, {cell.gpus} x {cell.batch} of "
+    is_global = cell.gpus > 1 and imported.iterations in as_global
+    return Found(
+        imported.iterations == expected,
+        f"{imported.iterations:,} iterations are reported, {cell.gpus} x {cell.batch} of "
         f"{images:,} images make {expected:,}",
-        advice=advice,
+        "use batch_is=global, it looks like a global batch" if is_global else "",
     )
 
 
-def times(record: Record) -> CheckResult | None:
-    """No part of the epoch is longer than the epoch."""
-    told = record.imported
-    if told is None:
+@check(
+    "times",
+    Level.FAIL,
+    meaning="A part of the epoch is reported to be longer than the epoch.",
+    limit="epoch_s",
+    remedy="correct the units: seconds per epoch, not per iteration",
+)
+def part_exceeds_epoch(record: Record) -> Found | None:
+    """Fail if a part of the epoch is longer than the epoch."""
+    imported = record.imported
+    if imported is None:
         return None
-    parts = {"train_s": told.train_s, "compute_s": told.compute_s, "comm_s": told.comm_s}
-    known = {name: part for name, part in parts.items() if part is not None}
-    if not known:
+    columns = {
+        "train_s": imported.train_s,
+        "compute_s": imported.compute_s,
+        "comm_s": imported.comm_s,
+    }
+    parts = {name: part_s for name, part_s in columns.items() if part_s is not None}
+    if not parts:
         return None
-    longest = max(known, key=lambda name: known[name])
-    return judge(
-        "times",
-        holds=known[longest] <= told.epoch_s,
-        found=f"{longest} is {known[longest]:.4g} s of an epoch of {told.epoch_s:.4g} s",
-        advice="a part cannot be longer than the whole; per iteration, or another unit?",
+    longest = max(parts, key=lambda name: parts[name])
+    return Found(
+        parts[longest] <= imported.epoch_s,
+        f"{longest} is {parts[longest]:.4g} s of an epoch of {imported.epoch_s:.4g} s",
     )
 
 
-def accounted(record: Record) -> CheckResult | None:
-    """Computation and communication add up to the epoch without data loading, within 2 %."""
-    told = record.imported
-    if told is None or told.compute_s is None or told.comm_s is None:
+@check(
+    "closure",
+    Level.FAIL,
+    meaning="Computation and communication do not add up to train_s: time is counted twice or not "
+    "at all. Without train_s, missing time may be data loading: a warning.",
+    limit=f"{percent_text(UNACCOUNTED_LIMIT)} of train_s (of epoch_s where train_s is unknown)",
+    remedy="correct compute_s or comm_s",
+)
+def unaccounted_time(record: Record) -> Found | None:
+    """Fail if computation and communication do not add up; warn if it may be data loading."""
+    imported = record.imported
+    if imported is None or imported.compute_s is None or imported.comm_s is None:
         return None
-    name = "epoch_s" if told.train_s is None else "train_s"
-    whole = told.epoch_s if told.train_s is None else told.train_s
+    name = "epoch_s" if imported.train_s is None else "train_s"
+    whole = imported.epoch_s if imported.train_s is None else imported.train_s
     if not whole:
         return None
-    gap = (whole - told.compute_s - told.comm_s) / whole
-    only_loading = gap > 0 and told.train_s is None
-    return judge(
-        "closure",
-        holds=abs(gap) <= UNACCOUNTED_LIMIT,
-        found=f"compute_s and comm_s are {percent_text(abs(gap))} "
-        f"{'less' if gap > 0 else 'more'} than {name} (limit {percent_text(UNACCOUNTED_LIMIT)})",
-        advice="unaccounted time is data loading or missed; tell train_s"
-        if only_loading
-        else "time is counted twice or not at all",
-        otherwise=Level.WARN if only_loading else Level.FAIL,
+    gap = (whole - imported.compute_s - imported.comm_s) / whole
+    may_be_loading = gap > 0 and imported.train_s is None
+    return Found(
+        abs(gap) <= UNACCOUNTED_LIMIT,
+        f"compute_s and comm_s are {percent_text(abs(gap))} {'less' if gap > 0 else 'more'} than "
+        f"{name} (limit {percent_text(UNACCOUNTED_LIMIT)})",
+        "add train_s, the rest may be data loading" if may_be_loading else "",
+        Level.WARN if may_be_loading else None,
     )
 
 
-def link(record: Record) -> CheckResult | None:
-    """The bandwidth that comm_s implies is not above the link's, where that is known."""
-    told, facts, cell = record.imported, record.facts, record.cell
+@check(
+    "bus-bandwidth",
+    Level.FAIL,
+    meaning="comm_s implies a bandwidth above that of the link: part of the communication was not "
+    "timed.",
+    limit=f"{LINK_LIMIT:g} x cluster.link_gb_per_s, where that is known",
+    remedy="time all of the communication, or correct cluster.link_gb_per_s",
+)
+def faster_than_link(record: Record) -> Found | None:
+    """Fail if comm_s implies more than 1.1 times the bandwidth of the link."""
+    imported, facts, cell = record.imported, record.facts, record.cell
     speed = facts.link_gb_per_s if facts else None
-    if told is None or not speed or not told.comm_s or record.model is None:
+    if imported is None or not speed or not imported.comm_s or record.model is None:
         return None
     if cell.gpus < 2 or cell.strategy.traffic.bandwidth is not BandwidthKind.BUS:
         return None
     sent = expected_bytes(record.iterations, record.model.gradient_bytes)
-    found = bus_gb_per_s(sent, told.comm_s, cell.gpus)
-    return judge(
-        "bus-bandwidth",
-        holds=found <= LINK_LIMIT * speed,
-        found=f"comm_s means {found:.3g} GB/s on a link of {speed:.3g} (limit {LINK_LIMIT} x)",
-        advice="communication takes longer than comm_s: part of it was not timed",
+    reached = bus_gb_per_s(sent, imported.comm_s, cell.gpus)
+    return Found(
+        reached <= LINK_LIMIT * speed,
+        f"comm_s implies {reached:.3g} GB/s on a link of {speed:.3g} (limit {LINK_LIMIT:g} x)",
     )
 
 
-CHECKS = (counted_iterations, times, accounted, flops, link, loader_bound, short)
-"""In the order they are told."""
+CHECKS = (
+    other_iterations,
+    part_exceeds_epoch,
+    unaccounted_time,
+    faster_than_peak,
+    faster_than_link,
+    loader_bound,
+    too_few_iterations,
+)
+"""In the order of the report."""

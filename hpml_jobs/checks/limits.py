@@ -7,6 +7,7 @@ from hpml_jobs.core.strategies import Device
 # correctness
 CLOSURE_LIMIT = {Device.CPU: 0.01, Device.CUDA: 0.02}
 RANKS_LIMIT = 0.01
+LOSS_LIMIT = 3
 
 # communication
 EXPOSED_LIMIT = 1.01
@@ -18,6 +19,7 @@ OVERHEAD_LIMIT = 0.05
 PROFILER_LIMIT = 0.05
 DRIFT_LIMIT = 0.05
 LEAST_ITERATIONS = 10
+DRIFT_ITERATIONS = 30
 
 # comparability
 EFFICIENCY_LIMIT = 1.05
@@ -29,3 +31,4 @@ OVERLAP_LIMIT = timedelta(seconds=1)
 UNACCOUNTED_LIMIT = 0.02
 LINK_LIMIT = 1.1
 RESIDUAL_MATCH = 1e-3
+LEAST_TIMINGS = 3

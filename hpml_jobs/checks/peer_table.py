@@ -1,91 +1,100 @@
-"""The cells of one table, sorted once by everything they are compared by.
+"""The cells of one table, by what they should have in common: which of them is an outlier?"""
 
-Every cell is compared with all others; no check walks through all of them for each.
-"""
-
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any
 
-from hpml_jobs.checks.peer_groups import Days, Kinds
+from hpml_jobs.checks.limits import APART_LIMIT
 from hpml_jobs.checks.peers import Peer
 from hpml_jobs.core.cell import Cell
-from hpml_jobs.core.conditions import Conditions
-
-Sorted = TypeVar("Sorted", bound=Kinds[Any] | Days)
 
 
-class Aspect(NamedTuple, Generic[Sorted]):
-    """All cells of a table by one thing, and the baselines of each batch by it."""
+class ByValue:
+    """Peers by a value that they should have in common; empty values are not known."""
 
-    everyone: Sorted
-    baselines: dict[int, Sorted]
+    def __init__(self, peers: Iterable[Peer], value: Callable[[Peer], tuple[Any, ...]]) -> None:
+        self.value = value
+        self.known = [peer for peer in peers if value(peer)]
+        numbers: dict[tuple[Any, ...], int] = {}
+        self._numbers = [numbers.setdefault(value(peer), len(numbers)) for peer in self.known]
+        self._number_of = numbers
 
-    def odd(self, me: Peer) -> bool:
-        """Whether a cell stands apart: from its baseline, or from half of the others or more.
+    def differing(self, peer: Peer) -> list[Peer]:
+        """Return the known peers with another value."""
+        if len(self._number_of) < 2:
+            return []
+        own = self._number_of.get(self.value(peer))
+        return [p for p, number in zip(self.known, self._numbers, strict=True) if number != own]
 
-        So one odd cell is named, and not all the others with it.
-        """
-        ones = self.baselines.get(me.place.batch)
-        if ones and ones.unlike(me).total:
-            return True
-        unlike = self.everyone.unlike(me).total
-        return bool(unlike) and 2 * unlike >= self.everyone.known - 1
+    def other_values(self, peer: Peer) -> list[tuple[Any, ...]]:
+        """Return the values that other peers have, each once."""
+        return [value for value in self._number_of if value != self.value(peer)]
 
 
-class Table:
-    """The cells of one table, given in the study's order."""
+class ByStart:
+    """Peers by when they started; a day apart is different."""
 
-    baselines: dict[int, list[Peer]]
-    """By batch, what speedups divide by: the plain loop on one GPU, nothing done to it."""
+    def __init__(self, peers: Iterable[Peer]) -> None:
+        self.known = [peer for peer in peers if peer.started]
+        self._order = {peer.slug: number for number, peer in enumerate(self.known)}
+        dated = [(peer.started, number) for number, peer in enumerate(self.known) if peer.started]
+        self._sorted = [self.known[number] for _, number in sorted(dated)]
+        self.starts = [started for started, _ in sorted(dated)]
 
-    runs_s: dict[Cell, list[float]]
-    """By place, seconds per epoch of all its runs."""
+    def differing(self, peer: Peer) -> list[Peer]:
+        """Return the known peers that started more than a day before or after."""
+        if peer.started is None:
+            return []
+        first = bisect_left(self.starts, peer.started - APART_LIMIT)
+        last = bisect_right(self.starts, peer.started + APART_LIMIT)
+        apart = self._sorted[:first] + self._sorted[last:]
+        return sorted(apart, key=lambda other: self._order[other.slug])
 
-    def __init__(self, cells: Sequence[Peer]) -> None:
-        self.baselines, self.runs_s = {}, {}
-        rivals: dict[tuple[int, int, str], list[Peer]] = {}
-        for one in cells:
-            self.runs_s.setdefault(one.place, []).append(one.epoch_s)
-            if one.is_baseline:
-                self.baselines.setdefault(one.place.batch, []).append(one)
+
+class PeerTable:
+    """The peers of one table, in the study's order."""
+
+    def __init__(self, peers: Sequence[Peer]) -> None:
+        self.baselines: dict[int, list[Peer]] = {}  # by batch: what speedups divide by
+        self.runs_s: dict[Cell, list[float]] = {}  # by place: seconds per epoch of all its runs
+        self._rivals: dict[tuple[int, int, str], list[Peer]] = {}
+        for peer in peers:
+            self.runs_s.setdefault(peer.place, []).append(peer.epoch_s)
+            if peer.is_baseline:
+                self.baselines.setdefault(peer.place.batch, []).append(peer)
             else:
-                rivals.setdefault(_rivalry(one), []).append(one)
-        self.conditions = self._by(cells, lambda found: Kinds(found, _conditions))
-        self.threads = self._by(cells, lambda found: Kinds(found, _threads))
-        self.days = self._by(cells, Days)
-        self._loaders = {
-            place: Kinds(
-                [*self.baselines.get(place[0], ()), *rivals.get(place, ())], _workers_per_gpu
-            )
-            for place in dict.fromkeys(map(_rivalry, cells))
-        }
-        self.imported_s = [one.epoch_s for one in cells if one.record.imported]
+                self._rivals.setdefault(_rivalry(peer), []).append(peer)
+        self.conditions = ByValue(peers, lambda peer: peer.conditions)
+        self.threads = ByValue(peers, lambda peer: peer.threads)
+        self.starts = ByStart(peers)
+        self._loaders: dict[tuple[int, int, str], ByValue] = {}
+        self.imported_s = [peer.epoch_s for peer in peers if peer.record.imported]
         self.whole_seconds = all(epoch_s == round(epoch_s) for epoch_s in self.imported_s)
 
-    def _by(
-        self, cells: Iterable[Peer], index: Callable[[Iterable[Peer]], Sorted]
-    ) -> Aspect[Sorted]:
-        ones = {batch: index(own) for batch, own in self.baselines.items()}
-        return Aspect(index(cells), ones)
+    def loaders(self, peer: Peer) -> ByValue:
+        """Return a peer's baselines and its rivals, by their loader workers per GPU."""
+        key = _rivalry(peer)
+        if key not in self._loaders:
+            compared = [*self.baselines.get(key[0], ()), *self._rivals.get(key, ())]
+            self._loaders[key] = ByValue(compared, _workers_per_gpu)
+        return self._loaders[key]
 
-    def loaders(self, me: Peer) -> Kinds[tuple[Fraction, ...]]:
-        """By loader workers per GPU: a cell's baselines, then its like on as many GPUs."""
-        return self._loaders[_rivalry(me)]
+    @staticmethod
+    def is_outlier(peer: Peer, differing: Sequence[Peer], known: int) -> bool:
+        """Whether a peer differs from its baseline, or from half of the `known` others or more.
+
+        So one outlier is named, and not all the others with it.
+        """
+        if any(other.is_baseline and other.place.batch == peer.place.batch for other in differing):
+            return True
+        return bool(differing) and 2 * len(differing) >= known - 1
 
 
-def _rivalry(one: Peer) -> tuple[int, int, str]:
+def _rivalry(peer: Peer) -> tuple[int, int, str]:
     """Batch, GPUs, treatment: cells that have the same are compared with each other."""
-    return one.place.batch, one.place.gpus, one.place.treatment
+    return peer.place.batch, peer.place.gpus, peer.place.treatment
 
 
-def _conditions(one: Peer) -> Conditions:
-    return one.conditions
-
-
-def _threads(one: Peer) -> tuple[int, ...]:
-    return one.threads
-
-
-def _workers_per_gpu(one: Peer) -> tuple[Fraction, ...]:
-    return (Fraction(one.workers, one.place.gpus),) if one.record.ranks else ()
+def _workers_per_gpu(peer: Peer) -> tuple[Fraction, ...]:
+    return (Fraction(peer.workers, peer.place.gpus),) if peer.record.ranks else ()

@@ -1,4 +1,4 @@
-"""A record as the other records of its study see it: what it is compared by."""
+"""A record with what it is compared by in its study."""
 
 from datetime import UTC, datetime
 from typing import NamedTuple
@@ -19,7 +19,7 @@ class Peer(NamedTuple):
     epoch_s: float
     train_s: float | None
     conditions: Conditions
-    begun: datetime | None
+    started: datetime | None
     ended: datetime | None
     hosts: frozenset[str]
     uuids: frozenset[str]
@@ -37,8 +37,8 @@ class Peer(NamedTuple):
         return self.place.is_baseline
 
 
-def neighbour(record: Record) -> Peer:
-    """A record as its neighbours see it."""
+def peer_of(record: Record) -> Peer:
+    """Return a record with what it is compared by."""
     cell = record.cell
     date = record.imported.date if record.imported else None
     return Peer(
@@ -48,7 +48,7 @@ def neighbour(record: Record) -> Peer:
         epoch_s=record.epoch_s,
         train_s=record.train_s,
         conditions=() if record.imported else measured_conditions(record) or (),
-        begun=_moment(date or record.attempt.started),
+        started=_moment(date or record.attempt.started),
         ended=_moment(record.attempt.ended),
         hosts=frozenset(record.attempt.hosts) | {rank.host for rank in record.ranks},
         uuids=frozenset(uuid for rank in record.ranks for uuid in rank.device_uuids),

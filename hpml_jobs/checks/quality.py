@@ -1,104 +1,132 @@
-"""Does a number mean what one thinks? Checks of one record that a true number may fail."""
+"""Does a number mean what it seems to? Checks of one record that a true number may fail."""
 
 from collections import defaultdict
 
 from hpml_jobs.checks.limits import (
+    DRIFT_ITERATIONS,
     DRIFT_LIMIT,
     LEAST_ITERATIONS,
     OVERHEAD_LIMIT,
     PROFILER_LIMIT,
     STALL_LIMIT,
 )
-from hpml_jobs.checks.result import CheckResult, warn
-from hpml_jobs.core.cell import SyncBuffers
+from hpml_jobs.checks.result import Found, Level, check
 from hpml_jobs.core.formulas import FIT_MEDIAN_LIMIT, FIT_WORST_LIMIT, fit_alpha_beta
 from hpml_jobs.core.measurements import Card
 from hpml_jobs.core.record import Record
+from hpml_jobs.core.strategies import SyncBuffers
 from hpml_jobs.core.text import counted, percent_text
 
 LAUNCH_MS = 0.5
 """What a call from Python to the library's own beginning, and waking up after it, may take."""
 
-DRIFT_ITERATIONS = 30
-"""A tenth of fewer iterations is decided by the loader's start and the last, partial batch."""
-
 HARMLESS = frozenset({"gpu_idle", "applications_clocks_setting", "display_clock_setting"})
 """NVML's reasons for lower clocks that did not slow the work: no work, or clocks set by hand."""
 
 
-def loader_bound(record: Record) -> CheckResult | None:
-    """The device waits for its data at most 5 % of the epoch."""
+@check(
+    "loader-bound",
+    Level.WARN,
+    meaning="The device waits for data during a large part of the epoch: the epoch measures the "
+    "data loader.",
+    limit=f"stall is {percent_text(STALL_LIMIT)} of the epoch",
+    remedy="increase loader_workers= or use faster storage",
+)
+def loader_bound(record: Record) -> Found | None:
+    """Warn if the device waits for data for more than 5 % of the epoch."""
     if record.train_s is None:
         return None
     share = 1 - record.train_s / record.epoch_s
-    return warn(
-        "loader-bound",
-        holds=share <= STALL_LIMIT,
-        found=f"stall is {percent_text(share)} of the epoch (limit {percent_text(STALL_LIMIT)})",
-        advice="loader-bound, the epoch is the loader's time; take more loader_workers=, or "
-        "faster storage",
+    return Found(
+        share <= STALL_LIMIT,
+        f"stall is {percent_text(share)} of the epoch (limit {percent_text(STALL_LIMIT)})",
     )
 
 
-def short(record: Record) -> CheckResult | None:
-    """An epoch has at least 10 iterations: fewer are start and end."""
+@check(
+    "short",
+    Level.WARN,
+    meaning="The epoch has too few iterations: start-up dominates the time.",
+    limit=f"at least {LEAST_ITERATIONS} iterations",
+    remedy="use a smaller batch= or more images",
+)
+def too_few_iterations(record: Record) -> Found | None:
+    """Warn if an epoch has fewer than 10 iterations."""
     if record.cell.workload.images is None:
         return None
-    return warn(
-        "short",
-        holds=record.iterations >= LEAST_ITERATIONS,
-        found=f"{counted(record.iterations, 'iteration')} per epoch (least {LEAST_ITERATIONS})",
-        advice="start and end weigh more than the work; take a smaller batch=, or more images",
+    return Found(
+        record.iterations >= LEAST_ITERATIONS,
+        f"{counted(record.iterations, 'iteration')} per epoch (at least {LEAST_ITERATIONS})",
     )
 
 
-def overhead(record: Record) -> CheckResult | None:
-    """Instruments make an epoch at most 5 % longer."""
+@check(
+    "overhead",
+    Level.WARN,
+    meaning="The instruments slow the epoch down: Tables 2 and 3 are of a slower epoch than "
+    "Table 1.",
+    limit=f"the instrumented epoch is {percent_text(OVERHEAD_LIMIT)} longer than the timed one",
+    remedy="repeat the cell on a quiet machine",
+)
+def instruments_slow_down(record: Record) -> Found | None:
+    """Warn if the instruments make an epoch more than 5 % longer."""
     share = record.overhead
     if share is None:
         return None
-    return warn(
-        "overhead",
-        holds=share <= OVERHEAD_LIMIT,
-        found=f"the instrumented epoch is {percent_text(share)} longer than the timed one (limit "
+    return Found(
+        share <= OVERHEAD_LIMIT,
+        f"the instrumented epoch is {percent_text(share)} longer than the timed one (limit "
         f"{percent_text(OVERHEAD_LIMIT)})",
-        advice="Tables 2 and 3 are of a slower epoch than Table 1; repeat on a quiet machine",
     )
 
 
-def profiler(record: Record) -> CheckResult | None:
-    """Our communication time is the profiler's, within 5 %, on every rank."""
+@check(
+    "profiler",
+    Level.WARN,
+    meaning="Our instruments and torch.profiler measure another time of communication for the same "
+    "iterations. Where a message takes less than "
+    f"{LAUNCH_MS} ms, most of the difference is its launch from Python.",
+    limit=f"{percent_text(PROFILER_LIMIT)} of the profiler's time, on every rank",
+    remedy="check the split of Table 2 with trace=true, which keeps the profiler's trace",
+)
+def profiler_disagrees(record: Record) -> Found | None:
+    """Warn if our communication time is more than 5 % from the profiler's."""
     traces = [rank.trace for rank in record.ranks if rank.trace and rank.trace.comm_s > 0]
     if not traces or not record.cell.strategy.under_torchrun:  # dp's copies: not collectives
         return None
     worst = max(traces, key=lambda trace: trace.disagreement or 0.0)
     gap = worst.disagreement or 0.0
     each_ms = 1e3 * abs(worst.instruments_comm_s - worst.comm_s) / max(1, worst.messages)
-    return warn(
-        "profiler",
-        holds=gap <= PROFILER_LIMIT,
-        found=f"communication is {percent_text(gap)} from what the profiler saw (limit "
+    launch = "use larger messages: messages as short as these are mostly launch time from Python"
+    return Found(
+        gap <= PROFILER_LIMIT,
+        f"communication differs by {percent_text(gap)} from the profiler's (limit "
         f"{percent_text(PROFILER_LIMIT)}), {each_ms:.2g} ms per message",
-        advice="messages as short as that are mostly their launch from Python"
-        if each_ms < LAUNCH_MS
-        else "take the split of Table 2 with care; trace=true keeps the profiler's trace",
+        launch if each_ms < LAUNCH_MS else "",
     )
 
 
-def drift(record: Record) -> CheckResult | None:
-    """Iterations take as long at the end of the epoch as at its start, within 5 %."""
+@check(
+    "drift",
+    Level.WARN,
+    meaning="Iterations became slower or faster during the epoch: heat, clocks, or other programs "
+    f"on the machine. Not checked below {DRIFT_ITERATIONS} iterations.",
+    limit=f"{percent_text(DRIFT_LIMIT)} between the first and the last tenth of the iterations",
+    remedy="repeat the cell on a quiet machine, after a warm-up",
+)
+def speed_drifts(record: Record) -> Found | None:
+    """Warn if iterations at the end of the epoch take 5 % more or less than at its start."""
     steps = [rank.timed.steps for rank in record.ranks if rank.timed.steps]
     shares = [s.last_tenth_s / s.first_tenth_s - 1 for s in steps if s.first_tenth_s > 0]
+    # A tenth of fewer iterations is decided by the loader's start and the last, partial batch.
     if not shares or record.iterations < DRIFT_ITERATIONS:
         return None
     worst = max(shares, key=abs)
     word = "faster" if worst < 0 else "slower"
-    return warn(
-        "drift",
-        holds=abs(worst) <= DRIFT_LIMIT,
-        found=f"the last tenth of the iterations is {percent_text(abs(worst))} {word} than the "
-        f"first (limit {percent_text(DRIFT_LIMIT)})",
-        advice="speed changed while it was measured: heat, clocks, or others on the machine",
+    return Found(
+        abs(worst) <= DRIFT_LIMIT,
+        f"the last tenth of the iterations is {percent_text(abs(worst))} {word} than the first "
+        f"(limit {percent_text(DRIFT_LIMIT)})",
     )
 
 
@@ -106,45 +134,56 @@ def _cards(record: Record) -> list[Card]:
     return [card for rank in record.ranks for card in rank.cards]
 
 
-def throttled(record: Record) -> CheckResult | None:
-    """Nothing slowed the GPUs' clocks down after the timed epoch."""
+@check(
+    "throttled",
+    Level.WARN,
+    meaning="The driver lowered the clocks of a GPU (power, heat): this is not the GPU's own "
+    "speed.",
+    limit=f"no reason for lower clocks after the timed epoch but {', '.join(sorted(HARMLESS))}",
+    remedy="compare with equally throttled cells only, or use another node",
+)
+def throttled(record: Record) -> Found | None:
+    """Warn if a GPU was throttled after the timed epoch."""
     cards = _cards(record)
     if not cards:
         return None
-    slowed = [(card, sorted({*card.throttle_reasons} - HARMLESS)) for card in cards]
-    bad = [(card, reasons) for card, reasons in slowed if reasons]
-    found = f"no clock of {counted(len(cards), 'GPU')} was held back"
-    if bad:
-        card, reasons = bad[0]
-        found = (
-            f"{len(bad)} of {counted(len(cards), 'GPU')} held back by {', '.join(reasons)} "
-            f"({card.sm_clock_mhz} of {card.max_sm_clock_mhz} MHz, {card.temperature_c} °C)"
-        )
-    return warn(
-        "throttled",
-        holds=not bad,
-        found=found,
-        advice="this is not the GPU's own speed; compare with cells held back alike",
+    with_reasons = [(card, sorted({*card.throttle_reasons} - HARMLESS)) for card in cards]
+    slowed = [(card, reasons) for card, reasons in with_reasons if reasons]
+    if not slowed:
+        return Found(True, f"0 of {counted(len(cards), 'GPU')} throttled")
+    card, reasons = slowed[0]
+    return Found(
+        False,
+        f"{len(slowed)} of {counted(len(cards), 'GPU')} throttled by {', '.join(reasons)} "
+        f"({card.sm_clock_mhz} of {card.max_sm_clock_mhz} MHz, {card.temperature_c} °C)",
     )
 
 
-def other_processes(record: Record) -> CheckResult | None:
-    """Nobody else computed on the cell's GPUs."""
+@check(
+    "other-processes",
+    Level.WARN,
+    meaning="Other programs used the cell's GPUs: the times are not the cell's alone.",
+    limit="no process of others on the GPUs",
+    remedy="request whole GPUs, or resubmit the cell (rerun=true)",
+)
+def shared_gpus(record: Record) -> Found | None:
+    """Warn if other processes were on the cell's GPUs."""
     cards = _cards(record)
     if not cards:
         return None
     others = sum(card.other_processes for card in cards)
-    return warn(
-        "other-processes",
-        holds=others == 0,
-        found=f"{others} processes of others on the cell's GPUs",
-        advice="the GPUs were shared, so times are not theirs alone; ask for whole GPUs, or send "
-        "the cell again (rerun=true)",
-    )
+    return Found(others == 0, f"{others} processes of others on the cell's GPUs")
 
 
-def cpus(record: Record) -> CheckResult | None:
-    """A process has a CPU for itself and one for each of its loader workers."""
+@check(
+    "cpus",
+    Level.WARN,
+    meaning="Loading and computing share CPUs.",
+    limit="a CPU for each process and for each of its loader workers",
+    remedy="request more CPUs or decrease loader_workers=",
+)
+def too_few_cpus(record: Record) -> Found | None:
+    """Warn if a process does not have a CPU for itself and for each of its loader workers."""
     allowed: dict[str, set[int]] = defaultdict(set)
     processes: dict[str, int] = defaultdict(int)
     for rank in record.ranks:
@@ -156,85 +195,97 @@ def cpus(record: Record) -> CheckResult | None:
         return None
     least, host = min((len(allowed[host]) / processes[host], host) for host in allowed)
     workers = max(rank.loader_workers for rank in record.ranks)
-    return warn(
-        "cpus",
-        holds=least >= workers + 1,
-        found=f"{least:.3g} {'CPU' if least == 1 else 'CPUs'} per process on {host} for itself and "
+    return Found(
+        least >= workers + 1,
+        f"{least:.3g} {'CPU' if least == 1 else 'CPUs'} per process on {host} for itself and "
         f"{counted(workers, 'loader worker')}",
-        advice=f"loading and computing share CPUs; take {workers + 1} per process, or fewer "
-        "loader_workers=",
+        f"request {workers + 1} CPUs per process or decrease loader_workers=",
     )
 
 
-def threads(record: Record) -> CheckResult | None:
-    """Every process computed with the threads that the cell asks for."""
+@check(
+    "threads",
+    Level.WARN,
+    meaning="Processes computed with another number of threads than the cell asks for: ranks "
+    "differ in compute time.",
+    limit="exactly threads=, in every process",
+    remedy="unset OMP_NUM_THREADS in the job's environment",
+)
+def other_threads(record: Record) -> Found | None:
+    """Warn if a process did not compute with the threads that the cell asks for."""
     if not record.ranks:
         return None
-    found = sorted({rank.threads for rank in record.ranks})
+    used = sorted({rank.threads for rank in record.ranks})
     asked = record.cell.threads
-    return warn(
-        "threads",
-        holds=found == [asked],
-        found=f"{' or '.join(map(str, found))} threads per process, threads={asked}",
-        advice="processes did not compute alike; is OMP_NUM_THREADS set for the job?",
+    return Found(
+        used == [asked], f"{' or '.join(map(str, used))} threads per process, threads={asked}"
     )
 
 
-def buffers(record: Record) -> CheckResult | None:
-    """Replicas use the same BatchNorm statistics; where a strategy does not see to it, it is said.
-
-    Under ddp buffers differ after a step, until the next forward sends rank 0's.
-    """
+@check(
+    "buffers",
+    Level.WARN,
+    meaning="Each rank has BatchNorm statistics of its own and tests with them, because the "
+    "strategy does not synchronize buffers. (Under ddp they differ after a step until the next "
+    "forward sends those of rank 0: that passes.)",
+    limit="the same buffers in every test",
+    remedy="quote the accuracies of all ranks, or use strategy=ddp",
+)
+def buffers_differ(record: Record) -> Found | None:
+    """Warn if ranks test with different BatchNorm statistics."""
     hashes = [rank.buffers_hash for rank in record.ranks]
     if len(hashes) < 2 or "" in hashes or not (record.model and record.model.buffer_bytes):
         return None
-    strategy, kinds = record.cell.strategy.value, len(set(hashes))
-    tested = [rank.test_accuracy for rank in record.ranks if rank.test_accuracy is not None]
+    strategy, different = record.cell.strategy.value, len(set(hashes))
     if record.cell.replicas_share_buffers:
-        found = f"{strategy} sends rank 0's buffers at every forward, ranks test with the same"
         if record.cell.sync_buffers is SyncBuffers.SYNCBN:
-            found = "SyncBatchNorm takes the statistics of all ranks, ranks test with the same"
-        return warn("buffers", holds=True, found=found, advice="")
-    if kinds == 1:
-        found = f"the same buffers on all {len(hashes)} ranks: nothing in them follows the batches"
-        return warn("buffers", holds=True, found=found, advice="")
+            return Found(True, "SyncBatchNorm uses the statistics of all ranks; tests share them")
+        return Found(True, f"{strategy} sends rank 0's buffers at every forward; tests share them")
+    if different == 1:
+        unused = "nothing in them depends on the batches"
+        return Found(True, f"the same buffers on all {len(hashes)} ranks: {unused}")
+    tested = [rank.test_accuracy for rank in record.ranks if rank.test_accuracy is not None]
     span = f"{min(tested):.4f} to {max(tested):.4f} over ranks" if tested else "not tested"
-    return warn(
-        "buffers",
-        holds=False,
-        found=f"{kinds} different sets of buffers on {len(hashes)} ranks",
-        advice=f"{strategy} leaves BatchNorm's statistics to each rank, and each tests with its "
-        f"own (accuracy {span})",
+    return Found(
+        False,
+        f"{different} different sets of buffers on {len(hashes)} ranks, {strategy} does not "
+        f"synchronize them (accuracy {span})",
     )
 
 
-def all_reduce_fit(record: Record) -> CheckResult | None:
-    """The microbenchmark's times lie on a line alpha + beta x size."""
+@check(
+    "all-reduce-fit",
+    Level.WARN,
+    meaning="The microbenchmark's times are not on a line alpha + beta x size.",
+    limit=f"{percent_text(FIT_MEDIAN_LIMIT)} in the median, {percent_text(FIT_WORST_LIMIT)} at "
+    "worst",
+    remedy="use interpolated times: the line is not used in any table",
+)
+def poor_fit(record: Record) -> Found | None:
+    """Warn if the microbenchmark's times are not on a line alpha + beta x size."""
     times_s = {n: t for n, t in (record.probe.times_s if record.probe else {}).items() if t > 0}
     if len(times_s) < 2:
         return None
     line = fit_alpha_beta(times_s)
-    return warn(
-        "all-reduce-fit",
-        holds=line.accepted,
-        found="alpha + beta x size misses the microbenchmark by "
-        f"{percent_text(line.median_residual)} (median, limit {percent_text(FIT_MEDIAN_LIMIT)}), "
-        f"{percent_text(line.worst_residual)} (worst, limit {percent_text(FIT_WORST_LIMIT)})",
-        advice="the line is not used, times between sizes are interpolated",
+    return Found(
+        line.accepted,
+        f"alpha + beta x size misses the microbenchmark by {percent_text(line.median_residual)} "
+        f"(median, limit {percent_text(FIT_MEDIAN_LIMIT)}), {percent_text(line.worst_residual)} "
+        f"(worst, limit {percent_text(FIT_WORST_LIMIT)})",
     )
 
 
 CHECKS = (
     loader_bound,
-    short,
-    overhead,
-    profiler,
-    drift,
+    too_few_iterations,
+    instruments_slow_down,
+    profiler_disagrees,
+    speed_drifts,
     throttled,
-    other_processes,
-    cpus,
-    threads,
-    buffers,
-    all_reduce_fit,
+    shared_gpus,
+    too_few_cpus,
+    other_threads,
+    buffers_differ,
+    poor_fit,
 )
-"""In the order they are told."""
+"""In the order of the report."""

@@ -1,20 +1,26 @@
-"""A result: one check of one cell, that it holds or what is wrong, with its reason."""
+"""A check with its limit and remedy, and the result of one check of one cell."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from enum import StrEnum
+from typing import Generic, NamedTuple, ParamSpec
 
 from hpml_jobs.core.text import counted
 from hpml_jobs.core.value import Value
 
 NAMED = 3
-"""So many cells are told by name, of the others how many they are."""
+"""So many cells are named in a message; of the others their number."""
+
+REPORT_BUG = "this is a fault of hpml_jobs: report it"
+
+Subject = ParamSpec("Subject")
 
 
 class Level(StrEnum):
     """How a check ended.
 
-    `warn`: the number is true, but means something else than one thinks. `fail`: the number is
-    wrong, or this program is.
+    `warn`: the number is true, but may not mean what it seems to. `fail`: the number is wrong, or
+    this program is.
     """
 
     PASS = "pass"  # noqa: S105  (a level, not a password)
@@ -23,48 +29,84 @@ class Level(StrEnum):
 
 
 class CheckResult(Value, frozen=True, kw_only=True):
-    """One check of one cell, with its reason (figures, limit) in one line for people."""
+    """One check of one cell, with its reason (figures, limit, remedy) in one line for people."""
 
     check: str
     level: Level
     reason: str
 
 
-def judge(
-    check: str, *, holds: bool, found: str, advice: str, otherwise: Level = Level.FAIL
-) -> CheckResult:
-    """The result of a check: what was found, and where it does not hold what that means."""
-    level = Level.PASS if holds else otherwise
-    return CheckResult(check=check, level=level, reason=found if holds else f"{found}: {advice}")
+class Found(NamedTuple):
+    """What a check found: the figures in words.
+
+    `remedy` and `level`, where given, replace those of the check.
+    """
+
+    holds: bool
+    text: str
+    remedy: str = ""
+    level: Level | None = None
 
 
-def warn(check: str, *, holds: bool, found: str, advice: str) -> CheckResult:
-    """The result of a check that a true number may fail."""
-    return judge(check, holds=holds, found=found, advice=advice, otherwise=Level.WARN)
+@dataclass(frozen=True, kw_only=True)
+class Check(Generic[Subject]):
+    """A check of a record, or of a record beside the others of its study.
+
+    `find` returns None where the check does not apply. `level` is that of a violation, `limit` what
+    holds for a sound number, in words with the constants that the code uses.
+    """
+
+    name: str
+    level: Level
+    meaning: str
+    limit: str
+    remedy: str
+    find: Callable[Subject, Found | None]
+
+    def __call__(self, *args: Subject.args, **kwargs: Subject.kwargs) -> CheckResult | None:
+        """Return the result of the check; None where it does not apply."""
+        found = self.find(*args, **kwargs)
+        if found is None:
+            return None
+        if found.holds:
+            return CheckResult(check=self.name, level=Level.PASS, reason=found.text)
+        reason = f"{found.text}: {found.remedy or self.remedy}"
+        return CheckResult(check=self.name, level=found.level or self.level, reason=reason)
 
 
-def in_short(checks: Iterable[CheckResult]) -> str:
-    """What did not pass, by name, e.g. `1 failed check: closure; 2 warnings: short, cpus`.
+def check(
+    name: str, level: Level, *, meaning: str, limit: str, remedy: str
+) -> Callable[[Callable[Subject, Found | None]], Check[Subject]]:
+    """Make a function a check: its name, and what docs/checks.md says of it."""
+
+    def decorate(find: Callable[Subject, Found | None]) -> Check[Subject]:
+        return Check(name=name, level=level, meaning=meaning, limit=limit, remedy=remedy, find=find)
+
+    return decorate
+
+
+def in_short(results: Iterable[CheckResult]) -> str:
+    """Return what did not pass by name, e.g. `1 failed check: closure; 2 warnings: short, cpus`.
 
     >>> loader = CheckResult(check="loader-bound", level=Level.WARN, reason="")
     >>> in_short([loader]), in_short([])
     ('1 warning: loader-bound', '')
     """
-    told = list(checks)
+    checked = list(results)
     parts = []
     for level, word in ((Level.FAIL, "failed check"), (Level.WARN, "warning")):
-        names = [result.check for result in told if result.level is level]
-        if names:
-            parts.append(f"{counted(len(names), word)}: {', '.join(names)}")
+        checks = [result.check for result in checked if result.level is level]
+        if checks:
+            parts.append(f"{counted(len(checks), word)}: {', '.join(checks)}")
     return "; ".join(parts)
 
 
 def names(slugs: Iterable[str], count: int | None = None) -> str:
-    """Cells by name, the first few of them; `count` says how many there are if not all are given.
+    """Return the first few cells by name; `count` is their number if not all of them are given.
 
     >>> names(["a", "b", "c", "d", "e"]), names(["a"]), names(["a", "b", "c"], 100)
     ('a, b, c and 2 more', 'a', 'a, b, c and 97 more')
     """
-    told = list(slugs)
-    more = (len(told) if count is None else count) - NAMED
-    return ", ".join(told[:NAMED]) + (f" and {more} more" if more > 0 else "")
+    given = list(slugs)
+    more = (len(given) if count is None else count) - NAMED
+    return ", ".join(given[:NAMED]) + (f" and {more} more" if more > 0 else "")

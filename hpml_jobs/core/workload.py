@@ -1,12 +1,19 @@
 """What is trained: a `Workload`, and how many images and parameters it has."""
 
 from collections.abc import Mapping
+from enum import StrEnum
 from math import inf
 from pathlib import Path
 from typing import NamedTuple
 
 from hpml_jobs.core.value import Value
 from hpml_jobs.errors import UsageError
+
+
+class Loss(StrEnum):
+    """The losses that the program brings; another one is the user's own `pkg.mod:loss`."""
+
+    CROSS_ENTROPY = "cross_entropy"
 
 
 class Workload(Value, frozen=True, kw_only=True):
@@ -19,7 +26,7 @@ class Workload(Value, frozen=True, kw_only=True):
     name: str
     model: str
     data: str
-    loss: str = "cross_entropy"
+    loss: str = Loss.CROSS_ENTROPY
     classes: int = 10
     image_size: int = 32
     images: int | None = None

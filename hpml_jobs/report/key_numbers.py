@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from hpml_jobs.checks import of_study
+from hpml_jobs.checks import check_study
 from hpml_jobs.checks.result import CheckResult
 from hpml_jobs.core import formulas
 from hpml_jobs.core.measurements import Communication, Purpose
@@ -34,7 +34,7 @@ class CellSummary(Value, frozen=True, kw_only=True):
 def summarize(folders: Iterable[CellFolder]) -> list[CellSummary]:
     """Read the record of every cell of a study, and check each one against the others."""
     records = {folder.slug: _read(folder) for folder in folders}
-    checks = of_study([record for record in records.values() if isinstance(record, Record)])
+    checks = check_study([record for record in records.values() if isinstance(record, Record)])
     return [
         record if isinstance(record, CellSummary) else _summary(record, checks[slug])
         for slug, record in records.items()

@@ -119,7 +119,7 @@ def merge(study: str, cells: Sequence[CellResult]) -> Report:
 def _complete(cells: Sequence[CellResult]) -> list[ConditionGroup]:
     """Return the groups with their checks, each with the places that other groups measured."""
     records = [found.record for found in cells if found.record is not None and found.measured]
-    results = checks.of_study(records)
+    results = checks.check_study(records)
     groups = grouping.group(cells)
     return [
         msgspec.structs.replace(group, checks=results, elsewhere=_elsewhere(group, groups))

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from hpml_jobs.checks import of_study
+from hpml_jobs.checks import check_study
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.status.evidence import evidence_of, jobs_of_cell, shared_jobs
@@ -104,7 +104,7 @@ def _with_checks(
     states: Mapping[str, CellState], snapshots: Sequence[FolderSnapshot]
 ) -> list[CellState]:
     """Return the states with the checks of their records, compared with each other."""
-    checks = of_study([snapshot.record for snapshot in snapshots if snapshot.record])
+    checks = check_study([snapshot.record for snapshot in snapshots if snapshot.record])
     return [
         msgspec.structs.replace(state, checks=checks.get(slug, ())) if state.recorded else state
         for slug, state in states.items()

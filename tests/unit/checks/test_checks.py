@@ -6,9 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from hpml_jobs import checks
-from hpml_jobs.checks import Level, in_short, of_record, of_study
-from hpml_jobs.checks import comparability as comparisons
-from hpml_jobs.checks import imported as secondhand
+from hpml_jobs.checks import Level, check_record, check_study, in_short
 from hpml_jobs.core.cell import Cell, Device, Protocol, Strategy
 from hpml_jobs.core.recipe import Recipe
 from hpml_jobs.core.record import Record
@@ -63,23 +61,15 @@ ALONE = [
         "limit 1 %",
         ON_CPU,
     ),
-    Case("counts", FAIL, change_epoch("warmup", 3, iterations=40), "rank 3 counted 40 iterations"),
-    Case(
-        "counts",
-        FAIL,
-        change_epoch("timed", samples=5_000),
-        "5,000 samples in its timed epoch, not",
-    ),
     Case(
         "parameters",
         FAIL,
         change_model(parameters=9_231_114),
         "digits_cnn has 9,231,114 parameters",
     ),
-    Case("loss", FAIL, change_epoch("timed", 1, loss=float("nan")), "loss nan"),
-    Case("loss", FAIL, change_epoch("timed", 1, loss=-0.1), "at least 0.3466 is possible"),
+    Case("loss", FAIL, change_epoch("timed", 1, loss=-0.1), "(at least 0.3466), so it is not"),
     Case("loss", FAIL, change_epoch("timed", 1, loss=0.3), "it is not a mean over samples"),
-    Case("loss", FAIL, change_epoch("timed", 1, accuracy=1.5), "accuracy 1.5"),
+    Case("loss", FAIL, change_epoch("timed", 1, accuracy=1.5), "accuracy is 1.5"),
     Case(
         "loss", WARN, change_epoch("timed", 1, loss=7.0), "7.000 at most (limit 6.908, 3 x ln 10)"
     ),
@@ -101,27 +91,23 @@ ALONE = [
         "exposed",
         FAIL,
         change_communication(total_s=0.6),
-        "0.643 s of communication are exposed, 0.6 s",
+        "0.643 s of communication are exposed, of 0.6 s",
     ),
     Case("profiler-messages", FAIL, change_trace(messages=21), "20 collectives, the prof", ON_CPU),
     Case("profiler-messages", FAIL, change_trace(message_bytes=500), "the profiler 500", ON_CPU),
-    Case(
-        "profiler-messages", WARN, change_trace(messages=21), "we counted 20 collectives, the prof"
-    ),
+    Case("profiler-messages", WARN, change_trace(messages=21), "counted 20 collectives, the prof"),
     Case(
         "bus-bandwidth", FAIL, change_communication(gradients_s=0.3), "the microbenchmark reached"
     ),
-    Case("flops", FAIL, change_model(flop_per_sample=10**13), "a NVIDIA A100-SXM4-80GB has 156"),
+    Case("flops", FAIL, change_model(flop_per_sample=10**13), "A100-SXM4-80GB has a peak of 156"),
     Case(
         "loader-bound", WARN, change_epoch("timed", stall_s=0.96), "stall is 12 % of the epoch (lim"
     ),
-    Case("short", WARN, lambda old: old, "4 iterations per epoch (least 10)", a_cell(batch=1280)),
+    Case("short", WARN, lambda old: old, "4 iterations per epoch (at le", a_cell(batch=1280)),
     Case(
         "overhead", WARN, change_epoch("instrumented", 3, epoch_s=8.8), "10 % longer than the timed"
     ),
-    Case(
-        "profiler", WARN, change_trace(instruments_comm_s=0.22), "10 % from what the profiler saw"
-    ),
+    Case("profiler", WARN, change_trace(instruments_comm_s=0.22), "10 % from the profiler's"),
     Case(
         "drift",
         WARN,
@@ -132,7 +118,7 @@ ALONE = [
         "throttled",
         WARN,
         change_rank(1, cards=(device_snapshot(1, throttle_reasons=("gpu_idle", "sw_power_cap")),)),
-        "1 of 4 GPUs held back by sw_power_cap (1410 of 1410 MHz, 60 °C)",
+        "1 of 4 GPUs throttled by sw_power_cap (1410 of 1410 MHz, 60 °C)",
     ),
     Case(
         "other-processes",
@@ -151,28 +137,26 @@ ALONE = [
         "buffers",
         WARN,
         change_rank(1, test_accuracy=0.55),
-        "each tests with its own (accuracy 0.5500 to 0.6000 over ranks)",
+        "does not synchronize them (accuracy 0.5500 to 0.6000 over ranks)",
         a_cell(batch=32, strategy=Strategy.ALLREDUCE),
     ),
     Case(
         "all-reduce-fit",
         WARN,
         change_microbenchmark(50.0),
-        "% (worst, limit 30 %): the line is not used",
+        "% (worst, limit 30 %): use interpolated",
     ),
 ]
 
 BESIDE = [
     Case("conditions", WARN, change_facts(driver="535.1"), "driver 535.1 (theirs 550.54.15)"),
     Case("conditions", WARN, change_facts(tf32_cudnn=False), "TF32 in cuDNN no (theirs yes)"),
-    Case(
-        "efficiency", FAIL, change_epoch("timed", epoch_s=5.0), "efficiency 1.5 over 4 GPUs (limit"
-    ),
+    Case("efficiency", FAIL, change_epoch("timed", epoch_s=5.0), "efficiency is 1.5 over 4 GPUs"),
     Case(
         "loader-workers",
         WARN,
         lambda old: replace(old, ranks=old.ranks[:1]),
-        "2 loader workers in all for 4 GPUs; single-1gpu-b32-digits-",
+        "2 loader workers in total for 4 GPUs; single-1gpu-b32-digits-",
     ),
     Case(
         "equal-threads",
@@ -207,7 +191,7 @@ def title(case: Case) -> str:
 
 @pytest.mark.parametrize("case", ALONE, ids=title)
 def test_record_check_fires_on_its_case(case: Case) -> None:
-    found = result_of(of_record(case.change(clean_record(case.cell))), case.check)
+    found = result_of(check_record(case.change(clean_record(case.cell))), case.check)
     assert found.level is case.level
     assert case.words in found.reason
     assert "\n" not in found.reason
@@ -216,7 +200,7 @@ def test_record_check_fires_on_its_case(case: Case) -> None:
 @pytest.mark.parametrize("case", BESIDE, ids=title)
 def test_peer_check_fires_on_its_case(case: Case) -> None:
     one = case.change(clean_record(case.cell))
-    found = result_of(of_study([one, baseline_record()])[one.slug], case.check)
+    found = result_of(check_study([one, baseline_record()])[one.slug], case.check)
     assert found.level is case.level
     assert case.words in found.reason
 
@@ -232,13 +216,13 @@ def study() -> list[Record]:
 def test_buffers_check_passes_without_batchnorm_buffers() -> None:
     made = clean_record(a_cell(batch=32, strategy=Strategy.ALLREDUCE))
     ranks = tuple(replace(rank, buffers_hash="x") for rank in made.ranks)
-    found = result_of(of_record(replace(made, ranks=ranks)), "buffers")
+    found = result_of(check_record(replace(made, ranks=ranks)), "buffers")
     assert found.level is Level.PASS
     assert "the same buffers on all 4 ranks" in found.reason
 
 
 def test_clean_record_passes_every_check() -> None:
-    told = of_record(clean_record())
+    told = check_record(clean_record())
     assert len(told) == len(checks.MEASURED)  # every one of them could be applied
     assert {result.level for result in told} == {Level.PASS}
     assert in_short(told) == ""
@@ -246,12 +230,20 @@ def test_clean_record_passes_every_check() -> None:
 
 def test_clean_study_passes_and_every_check_has_a_case() -> None:
     """A clean study passes every check, and each check has a case that makes it fire."""
-    judgement = of_study(study())
+    judgement = check_study(study())
     assert [in_short(told) for told in judgement.values()] == ["", "", ""]
     names = {result.check for told in judgement.values() for result in told}
-    functions = {*checks.MEASURED, *comparisons.IN_TABLE, *comparisons.IN_STUDY}
-    of_imported = {comparisons.lab_residual, comparisons.resolution}
-    assert len(names) == len(functions - of_imported)
+    of_imported = {"lab-residual", "resolution"}
+    assert (
+        names
+        == {
+            check.name
+            for title, group in checks.GROUPS.items()
+            if title != "Imported timings"
+            for check in group
+        }
+        - of_imported
+    )
     assert names == {case.check for case in [*ALONE, *BESIDE]} | {"scatter"}
 
 
@@ -259,9 +251,9 @@ def test_clean_study_passes_and_every_check_has_a_case() -> None:
 @pytest.mark.parametrize("protocol", [Protocol.LAB, Protocol.FULL])
 def test_inapplicable_checks_give_no_result(strategy: Strategy, protocol: Protocol) -> None:
     gpus = 1 if strategy is Strategy.SINGLE else 4
-    told = of_record(a_record(a_cell(strategy=strategy, gpus=gpus, protocol=protocol)))
+    told = check_record(a_record(a_cell(strategy=strategy, gpus=gpus, protocol=protocol)))
     names = {result.check for result in told}
-    assert {"counts", "parameters", "loss", "loader-bound", "short"} <= names
+    assert {"parameters", "loss", "loader-bound", "short"} <= names
     assert not names & {"throttled", "other-processes", "flops"}  # nothing is known of the GPU
     if protocol is Protocol.LAB:
         assert not names & {"closure", "messages", "exposed", "overhead", "profiler"}
@@ -272,8 +264,8 @@ def test_inapplicable_checks_give_no_result(strategy: Strategy, protocol: Protoc
 
 def test_out_of_memory_record_is_not_checked() -> None:
     oom = a_record(a_cell(), outcome=Outcome.OOM, reason="out of memory", ranks=(), model=None)
-    assert of_record(oom) == ()
-    assert of_study([oom, clean_record()])[oom.slug] == ()
+    assert check_record(oom) == ()
+    assert check_study([oom, clean_record()])[oom.slug] == ()
 
 
 def test_unknown_gpu_and_cpu_skip_the_flops_check() -> None:
@@ -281,7 +273,7 @@ def test_unknown_gpu_and_cpu_skip_the_flops_check() -> None:
         clean_record(a_cell(batch=32, device=Device.CPU)),
         change_facts(gpu_model="Riva 128")(clean_record()),
     ):
-        assert "flops" not in {result.check for result in of_record(one)}
+        assert "flops" not in {result.check for result in check_record(one)}
 
 
 def test_bus_bandwidth_of_overlapping_messages_uses_best_size() -> None:
@@ -289,17 +281,19 @@ def test_bus_bandwidth_of_overlapping_messages_uses_best_size() -> None:
     fast = change_communication(gradients_s=0.3)(clean_record())
     sent = fast.ranks[1].communication.messages[0].busy_s
     assert sent > 2 * 0.3
-    peak = result_of(of_record(fast), "bus-bandwidth")
+    peak = result_of(check_record(fast), "bus-bandwidth")
     assert "at any size" in peak.reason
-    assert result_of(of_record(clean_record()), "bus-bandwidth").reason.count("at these sizes") == 1
+    assert (
+        result_of(check_record(clean_record()), "bus-bandwidth").reason.count("at these sizes") == 1
+    )
 
 
 def test_gather_and_scatter_each_carry_all_gradients() -> None:
     both = clean_record(a_cell(batch=32, strategy=Strategy.GATHER_SCATTER))
-    assert result_of(of_record(both), "messages").level is Level.PASS
+    assert result_of(check_record(both), "messages").level is Level.PASS
     talk = both.ranks[0].communication
     out = change_rank(0, communication=replace(talk, messages=talk.messages[:1]))(both)
-    found = result_of(of_record(out), "messages")
+    found = result_of(check_record(out), "messages")
     assert found.level is Level.FAIL
     assert "0 bytes of gradients by scatter" in found.reason
 
@@ -308,7 +302,8 @@ def test_conditions_check_warns_only_the_outlier() -> None:
     odd = change_facts(torch="2.7.1")(clean_record(a_cell(batch=64)))
     others = [clean_record(a_cell(batch=batch)) for batch in (32, 128, 256, 512)]
     levels = {
-        slug: result_of(told, "conditions").level for slug, told in of_study([odd, *others]).items()
+        slug: result_of(told, "conditions").level
+        for slug, told in check_study([odd, *others]).items()
     }
     assert levels.pop(odd.slug) is Level.WARN
     assert {*levels.values()} == {Level.PASS}
@@ -317,24 +312,24 @@ def test_conditions_check_warns_only_the_outlier() -> None:
 def test_conditions_check_warns_cell_unlike_its_baseline() -> None:
     others = [clean_record(a_cell(batch=batch)) for batch in (64, 128, 256, 512)]
     odd = change_facts(torch="2.7.1")(baseline_record())
-    judgement = of_study([clean_record(), odd, *others])
+    judgement = check_study([clean_record(), odd, *others])
     assert result_of(judgement[DDP4.slug], "conditions").level is Level.WARN
     assert result_of(judgement[others[0].slug], "conditions").level is Level.PASS
 
 
 def test_efficiency_above_one_due_to_data_loading_warns() -> None:
     waiting = change_epoch("timed", stall_s=14.0)(baseline_record(epoch_s=44.0))
-    found = result_of(of_study([clean_record(), waiting])[DDP4.slug], "efficiency")
+    found = result_of(check_study([clean_record(), waiting])[DDP4.slug], "efficiency")
     assert found.level is Level.WARN
-    assert "efficiency 1.38 over 4 GPUs (limit 1.05), 0.957 without data loading" in found.reason
+    assert "efficiency is 1.38 over 4 GPUs (limit 1.05), 0.957 without data loading" in found.reason
 
 
 def test_differing_loader_workers_of_dp_and_ddp_warn() -> None:
     dp = clean_record(a_cell(batch=32, strategy=Strategy.DP), attempt=attempt_an_hour_later())
-    judgement = of_study([clean_record(), dp])
+    judgement = check_study([clean_record(), dp])
     found = result_of(judgement[DDP4.slug], "loader-workers")
     assert found.level is Level.WARN
-    assert f"8 loader workers in all for 4 GPUs; {dp.slug} has 2" in found.reason
+    assert f"8 loader workers in total for 4 GPUs; {dp.slug} has 2" in found.reason
     assert result_of(judgement[dp.slug], "loader-workers").level is Level.WARN
 
 
@@ -347,7 +342,7 @@ def test_comparisons_need_plain_baseline_and_same_treatment() -> None:
         a_cell(batch=32, strategy=Strategy.DP, recipe=scaled), attempt=attempt_an_hour_later()
     )
     found = {
-        result.check: result.level for result in of_study([clean_record(), one, dp])[DDP4.slug]
+        result.check: result.level for result in check_study([clean_record(), one, dp])[DDP4.slug]
     }
     assert "efficiency" not in found
     assert "loader-workers" not in found
@@ -355,14 +350,14 @@ def test_comparisons_need_plain_baseline_and_same_treatment() -> None:
 
 def test_overlap_of_one_second_is_ignored() -> None:
     later = with_attempt_times("2026-10-01T10:05", "2026-10-01T10:10")(baseline_record())
-    assert result_of(of_study([clean_record(), later])[DDP4.slug], "overlap").level is Level.PASS
+    assert result_of(check_study([clean_record(), later])[DDP4.slug], "overlap").level is Level.PASS
 
 
 def test_overlap_is_checked_across_tables_other_checks_not() -> None:
     other = clean_record(
         a_cell(batch=32, workload=replace(DIGITS, lr=0.1)), facts=replace(FACTS, torch="1")
     )
-    told = of_study([clean_record(), other])[DDP4.slug]
+    told = check_study([clean_record(), other])[DDP4.slug]
     assert result_of(told, "overlap").level is Level.WARN
     assert "conditions" not in {result.check for result in told}
 
@@ -371,8 +366,8 @@ def test_overlap_is_checked_across_tables_other_checks_not() -> None:
 
 
 ELSEWHERE = [
-    ("iterations", FAIL, {"iterations": 1563}, "looks like a global batch: batch_is=global"),
-    ("iterations", FAIL, {"iterations": 400}, "another batch, data set or number of GPUs"),
+    ("iterations", FAIL, {"iterations": 1563}, "use batch_is=global"),
+    ("iterations", FAIL, {"iterations": 400}, "correct the batch, data set or number"),
     ("times", FAIL, {"comm_s": 12.0}, "comm_s is 12 s of an epoch of 10.5 s"),
     ("closure", WARN, {"compute_s": 3.0, "comm_s": 1.0}, "61.9 % less than epoch_s (limit 2 %)"),
     ("closure", FAIL, {"compute_s": 8.0, "comm_s": 4.0}, "14.29 % more than epoch_s"),
@@ -380,7 +375,7 @@ ELSEWHERE = [
     ("flops", FAIL, {"compute_s": 0.2}, "208.1 TFLOP/s per GPU"),
     ("bus-bandwidth", FAIL, {"comm_s": 0.01, "link_gb_per_s": 25.0}, "on a link of 25"),
     ("loader-bound", WARN, {"train_s": 5.0}, "stall is 52.38 % of the epoch"),
-    ("short", WARN, {"batch": 12_500, "iterations": 1}, "1 iteration per epoch (least 10)"),
+    ("short", WARN, {"batch": 12_500, "iterations": 1}, "1 iteration per epoch (at least 10)"),
 ]
 
 
@@ -388,21 +383,21 @@ ELSEWHERE = [
 def test_imported_timing_check_fires_on_its_case(
     check: str, level: Level, told: dict[str, Any], words: str
 ) -> None:
-    found = result_of(of_record(imported_record(**told)), check)
+    found = result_of(check_record(imported_record(**told)), check)
     assert found.level is level
     assert words in found.reason
 
 
 def test_plausible_imported_timing_passes_every_check() -> None:
     whole = {"train_s": 10.2, "compute_s": 8.2, "comm_s": 2.0, "iterations": 391}
-    told = of_record(imported_record(link_gb_per_s=25.0, **whole))
-    assert len(told) == len(secondhand.CHECKS)
+    told = check_record(imported_record(link_gb_per_s=25.0, **whole))
+    assert len(told) == len(checks.IMPORTED)
     assert {result.level for result in told} == {Level.PASS}
     assert {name for name, *_ in ELSEWHERE} == {result.check for result in told}
 
 
 def test_imported_epoch_time_alone_has_few_checks() -> None:
-    assert {result.check for result in of_record(imported_record())} == {"flops", "short"}
+    assert {result.check for result in check_record(imported_record())} == {"flops", "short"}
 
 
 def test_imported_compute_equal_to_baseline_over_n_warns() -> None:
@@ -411,11 +406,11 @@ def test_imported_compute_equal_to_baseline_over_n_warns() -> None:
         imported_record(1, epoch_s=24.0),
         imported_record(4, epoch_s=10.5, compute_s=6.0, comm_s=4.5),
     )
-    found = result_of(of_study([one, four])[four.slug], "lab-residual")
+    found = result_of(check_study([one, four])[four.slug], "lab-residual")
     assert found.level is Level.WARN
     assert "compute_s is 6 s, the baseline's time / 4 is 6 s" in found.reason
     measured = imported_record(4, epoch_s=10.5, compute_s=6.5, comm_s=4.0)
-    assert result_of(of_study([one, measured])[four.slug], "lab-residual").level is Level.PASS
+    assert result_of(check_study([one, measured])[four.slug], "lab-residual").level is Level.PASS
 
 
 def test_imported_whole_seconds_are_flagged_as_coarse() -> None:
@@ -423,28 +418,28 @@ def test_imported_whole_seconds_are_flagged_as_coarse() -> None:
         imported_record(gpus, epoch_s=seconds)
         for gpus, seconds in ((1, 24.0), (2, 15.0), (4, 10.0))
     ]
-    found = result_of(of_study(rows)[rows[2].slug], "resolution")
+    found = result_of(check_study(rows)[rows[2].slug], "resolution")
     assert found.level is Level.WARN
     assert "uncertain by 5 %" in found.reason
     rows[0] = imported_record(1, epoch_s=24.3)
-    assert result_of(of_study(rows)[rows[2].slug], "resolution").level is Level.PASS
+    assert result_of(check_study(rows)[rows[2].slug], "resolution").level is Level.PASS
 
 
 def test_imported_dates_are_compared() -> None:
     rows = [imported_record(1, date="2023-03-01"), imported_record(4, date="2023-03-09")]
-    assert result_of(of_study(rows)[rows[0].slug], "other-days").level is Level.WARN
+    assert result_of(check_study(rows)[rows[0].slug], "other-days").level is Level.WARN
 
 
 def test_scattered_repeats_are_flagged() -> None:
     runs = [
         clean_record(a_cell(batch=32, repeat=n), epoch_s=s) for n, s in enumerate((8.0, 7.2, 9.12))
     ]
-    for told in of_study(runs).values():
+    for told in check_study(runs).values():
         found = result_of(told, "scatter")
         assert found.level is Level.WARN
-        assert "3 runs from 7.2 to 9.12 s, IQR 12 % of the median (limit 10 %)" in found.reason
+        assert "3 runs from 7.2 to 9.12 s, IQR is 12 % of the median (limit 10 %)" in found.reason
 
 
 def test_failed_checks_have_a_short_summary() -> None:
     worse = change_messages(count=1)(change_epoch("timed", stall_s=0.96)(clean_record()))
-    assert in_short(of_record(worse)) == "1 failed check: messages; 1 warning: loader-bound"
+    assert in_short(check_record(worse)) == "1 failed check: messages; 1 warning: loader-bound"

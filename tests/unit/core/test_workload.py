@@ -19,7 +19,7 @@ def test_worker_opens_every_data_set_and_downloads_those_with_files() -> None:
 
 def test_workload_configs_name_known_data_sets() -> None:
     configs = [yaml.safe_load(file.read_text()) for file in CONF.glob("*.yaml")]
-    data = {config["data"] for config in configs if ":" not in config["data"]}
+    data = {config["data"] for config in configs if ":" not in config.get("data", ":")}
     assert data <= set(DATASETS)
 
 

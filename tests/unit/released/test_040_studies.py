@@ -63,6 +63,10 @@ def number(text: str) -> float | int | str:
     return text
 
 
+REMOVED_CHECKS = {"counts"}
+"""Reading a record refuses what this check looked for, so it could never warn."""
+
+
 @pytest.mark.parametrize("folder", CELLS, ids=lambda path: path.name)
 def test_cells_and_records_keep_slug_and_hash(folder: Path) -> None:
     text = (folder / "cell.json").read_bytes()
@@ -106,7 +110,8 @@ def test_checks_of_records_give_the_same_levels(
     cells = {cell["slug"]: cell for cell in answer(capsys, "record", name)["cells"]}
     for slug, levels in expected(name)["checks"].items():
         checks = {check["check"]: check["level"] for check in cells[slug]["checks"]}
-        assert checks == levels, slug
+        kept = {check: level for check, level in levels.items() if check not in REMOVED_CHECKS}
+        assert checks == kept, slug
 
 
 @pytest.mark.parametrize("name", NAMES)

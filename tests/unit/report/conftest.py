@@ -12,7 +12,7 @@ from tests.unit.study_builder import StudyBuilder
 def ruling(monkeypatch):
     """Verdicts by slug, for a test to fill; hand-made records are judged by nothing else."""
     given: dict[str, tuple[CheckResult, ...]] = {}
-    monkeypatch.setattr("hpml_jobs.checks.of_study", lambda records: given)
+    monkeypatch.setattr("hpml_jobs.checks.check_study", lambda records: given)
     return given
 
 

@@ -159,5 +159,5 @@ def with_instrumented(epoch):
 
 
 def failed(record):
-    found = checks.of_record(record)
+    found = checks.check_record(record)
     return [result.check for result in found if result.level is checks.Level.FAIL]

@@ -1,11 +1,11 @@
-"""`python -m hpml_jobs` and `hpml-jobs`: the front door."""
+"""Entry point of `python -m hpml_jobs` and `hpml-jobs`."""
 
 import sys
 
 
 def main() -> None:
-    """Run what the command line asks for and exit with its code."""
-    from hpml_jobs.cli.main import run  # noqa: PLC0415  (a worker that is spawned imports this module)
+    """Run the command line and exit with its code."""
+    from hpml_jobs.cli.main import run  # noqa: PLC0415  (spawned loader workers import this module)
 
     sys.exit(run(sys.argv[1:]))
 

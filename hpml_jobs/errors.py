@@ -1,13 +1,13 @@
-"""What stops the program: one line that names the thing, the place and the next step."""
+"""Errors that end the program with one line: what is wrong, where, and how to fix it."""
 
 
 class HpmlError(Exception):
-    """It could not be done; the front door prints the message in one line, exit code 1."""
+    """The command failed: its message is printed in one line, exit code 1."""
 
     exit_code = 1
 
 
 class UsageError(HpmlError):
-    """What was asked for is wrong; the same, exit code 2."""
+    """The command line is wrong: as HpmlError, exit code 2."""
 
     exit_code = 2

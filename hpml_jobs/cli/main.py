@@ -1,6 +1,5 @@
 """Entry of the command line: run a command; a line that names none submits a study."""
 
-import difflib
 import io
 import itertools
 import os
@@ -67,6 +66,8 @@ def _dispatch(words: list[str]) -> int:
 
 
 def _refuse_misspelt(word: str) -> None:
+    import difflib
+
     near = difflib.get_close_matches(word, COMMANDS, n=1) if "=" not in word else []
     if near:
         raise UsageError(f"{word} is not a command; did you mean {near[0]}?")

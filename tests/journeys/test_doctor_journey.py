@@ -41,9 +41,9 @@ def test_doctor_sbatch_refusal_reports_slurm_message(login: Program) -> None:
     code, findings = run_doctor(login, "cluster.account=refused")
     assert code == 1
     assert "has no allocation here" in findings["request"]["seen"]
-    assert findings["request"]["remedy"] == "cluster.account=…"
+    assert findings["request"]["remedy"] == "set cluster.account="
     assert findings["account"]["level"] == "problem"
-    assert "not sent" in findings["job"]["seen"]
+    assert "not submitted" in findings["job"]["seen"]
 
 
 def test_doctor_failed_node_job_reports_end_of_log(login: Program, rig: Rig) -> None:

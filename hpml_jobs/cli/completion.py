@@ -113,9 +113,9 @@ def studies(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return the names of studies that begin so, the most recently submitted first."""
     outputs = ctx.params.get("outputs")
     if outputs is None:
-        from hpml_jobs.plan.user_config import personal_outputs
+        from hpml_jobs.plan.user_config import user_outputs
 
-        outputs = personal_outputs()
+        outputs = user_outputs()
     roots = [cells.parent for cells in Path(outputs).expanduser().glob("*/cells")]
     roots.sort(key=lambda root: root.stat().st_mtime, reverse=True)
     return [root.name for root in roots if root.name.startswith(incomplete)]

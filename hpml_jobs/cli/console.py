@@ -19,6 +19,7 @@ from hpml_jobs.study.cell_state import CellState
 
 if TYPE_CHECKING:
     from hpml_jobs.status.usage import Usage
+    from hpml_jobs.submit.explain import CellRow
 
 COLOURS = {
     Outcome.OK: "green",
@@ -123,13 +124,13 @@ def _hours(hours: float) -> str:
     return f"{hours:,.0f}" if hours >= 100 else f"{hours:.3g}"
 
 
-def sent_table(rows: Iterable[tuple[str, str, str, str]]) -> Table:
-    """Return a table of submitted cells; rows are (slug, shape, job, reason)."""
+def sent_table(rows: "Iterable[CellRow]") -> Table:
+    """Return a table of the cells of a plan: job, what it requests, why it is submitted or not."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("cell", "job", "resources", ""):
         table.add_column(column, no_wrap=column != "")
-    for slug, shape, job, reason in rows:
-        table.add_row(slug, job, shape, Text(reason, style="dim"))
+    for row in rows:
+        table.add_row(row.cell, row.job, row.shape, Text(row.why, style="dim"))
     return table
 
 

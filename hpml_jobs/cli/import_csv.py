@@ -110,10 +110,10 @@ def _batch_is_global(text: str) -> bool:
 
 
 def _outputs(request: ImportRequest) -> Path:
-    from hpml_jobs.plan.user_config import personal_outputs
+    from hpml_jobs.plan.user_config import user_outputs
 
     text = request.values.get("outputs")
-    folder = Path(os.path.expandvars(text)) if text else personal_outputs()
+    folder = Path(os.path.expandvars(text)) if text else user_outputs()
     return folder.expanduser().resolve()
 
 

@@ -125,18 +125,20 @@ def _resubmit(
     *,
     json: bool,
 ) -> None:
-    from hpml_jobs.status.states import states_for_submission
+    from hpml_jobs.status.states import status_for_submission
     from hpml_jobs.submit.resubmit import (
-        of_kinds,
         plan_again,
-        sendable,
+        resubmittable,
+        with_outcomes,
         within_retries,
     )
     from hpml_jobs.submit.selection import Selection
 
     study = selection.study
-    chosen = sendable(selection.chosen(states_for_submission(study)))
-    chosen = of_kinds(chosen, kinds) if kinds else chosen
+    has_budget = study.kept_cluster().gpu_hours_budget is not None
+    status = status_for_submission(study, all_jobs=has_budget)
+    chosen = resubmittable(selection.chosen(status.states))
+    chosen = with_outcomes(chosen, kinds) if kinds else chosen
     exclude: tuple[str, ...] = ()
     if retries is not None:
         chosen, exclude = within_retries(chosen, study.history(), retries)
@@ -150,14 +152,14 @@ def _resubmit(
             )
         return
     plan = plan_again(study, chosen, changes)
-    plan = plan._replace(exclude=exclude, retries=retries or 0, retry=retries is not None)
-    because = {state.slug: f"{state.outcome.value} before" for state in chosen}
-    deliver(plan, Selection(plan.cells, because, {}), json=json)
+    plan = plan._replace(exclude=exclude, retries=retries or 0, is_retry=retries is not None)
+    reasons = {state.slug: f"{state.outcome.value} before" for state in chosen}
+    deliver(plan, Selection(plan.cells, reasons, {}, status), json=json)
 
 
 def _useful_options(cells: "list[CellState]") -> str:
     """Return the options that would resubmit cells, each with the number of cells."""
-    from hpml_jobs.submit.resubmit import KINDS, of_kinds, sendable
+    from hpml_jobs.submit.resubmit import OUTCOMES, resubmittable, with_outcomes
 
-    counts = {kind: len(of_kinds(sendable(cells), [kind])) for kind in KINDS}
+    counts = {kind: len(with_outcomes(resubmittable(cells), [kind])) for kind in OUTCOMES}
     return " ".join(f"--{kind} ({count})" for kind, count in counts.items() if count)

@@ -124,9 +124,9 @@ def outputs_words(outputs: Path | None) -> str:
 def find_study(study: str | None, outputs: Path | None) -> Study:
     """Return the study of that name; without a name the most recently submitted one, and say so."""
     if outputs is None:
-        from hpml_jobs.plan.user_config import personal_outputs
+        from hpml_jobs.plan.user_config import user_outputs
 
-        outputs = personal_outputs()
+        outputs = user_outputs()
     selected = find(outputs.expanduser(), study)
     if study is None:
         print(f"study {selected.name} (most recently submitted)", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Commands that send or run cells: submit, plan, run, fetch."""
+"""Commands that submit or run cells: submit, plan, run, fetch."""
 
 import sys
 from pathlib import Path
@@ -7,27 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hpml_jobs.cli.console import print_json
-from hpml_jobs.cli.deliver import check_order, deliver, rows_of
+from hpml_jobs.cli.deliver import submit_jobs
 from hpml_jobs.cli.options import ConfigDir, Json, Multirun, Words
 from hpml_jobs.core.text import counted
 from hpml_jobs.errors import HpmlError, UsageError
 
 if TYPE_CHECKING:
     from hpml_jobs.plan.plan import Plan, PlannedCell
-
-
-def _say(sentence: str) -> None:
-    print(sentence, file=sys.stderr)
-
-
-def _plan(
-    words: list[str] | None, multirun: bool, config_dir: Path | None, **options: bool
-) -> "Plan":
-    from hpml_jobs.plan.plan import make_plan
-    from hpml_jobs.plan.sweep import expand
-
-    sweep = expand(words or [], multirun=multirun, config_dir=config_dir)
-    return make_plan(sweep, say=_say, **options)
+    from hpml_jobs.submit.explain import Preview
+    from hpml_jobs.submit.selection import Selection
 
 
 def submit(
@@ -42,18 +30,25 @@ def submit(
 
     Example: hpml-jobs -m gpus=1,2,4 batch=32,128,512
     """
+    from hpml_jobs.cli.local_run import run_here
     from hpml_jobs.core.cluster import Launcher
     from hpml_jobs.submit.selection import select
+    from hpml_jobs.submit.submission import prepare
 
-    plan = _plan(words, multirun, config_dir)
-    check_order(plan)
+    plan = _make_plan(words, multirun, config_dir)
+    if plan.cluster.launcher is Launcher.LOCAL:
+        plan.study.create()
+        with plan.study.submitting():
+            selection = select(plan)
+        run_here(plan, selection, json=json)
+        return
+    # a new study that would be refused is refused before its folder exists
+    submission = None if plan.study.root.exists() else prepare(plan, select(plan))
     plan.study.create()
     with plan.study.submitting():
-        selection = select(plan)
-        if plan.cluster.launcher is Launcher.SLURM:
-            deliver(plan, selection, json=json)
-            return
-    deliver(plan, selection, json=json)  # which takes as long as its cells
+        if submission is None or plan.study.cells():  # the study has cells that may be left out
+            submission = prepare(plan, select(plan))
+        submit_jobs(submission, json=json)
 
 
 def plan(
@@ -66,55 +61,38 @@ def plan(
 
     Example: hpml-jobs plan -m gpus=1,2,4 batch=32,128,512 cluster=greene
     """
-    from hpml_jobs.cli.console import console, sent_table, values_table
-    from hpml_jobs.core.cluster import Launcher
-    from hpml_jobs.submit.batches import batches
-    from hpml_jobs.submit.explain import scripts, values
+    from hpml_jobs.submit.explain import preview_of
     from hpml_jobs.submit.selection import select
 
-    made = _plan(words, multirun, config_dir, fetch=False)
+    made = _make_plan(words, multirun, config_dir, fetch=False)
     selection = select(made)
-    rows, texts, origins = rows_of(made, selection, {}), scripts(made, selection), values(made)
-    hours = sum(batch.gpu_hours for batch in batches(made, selection.send))
-    refused = _refusal(made)
+    preview = preview_of(made, selection)
     if json:
-        print_json(
-            {
-                "study": made.study.name,
-                "gpu_hours": hours,
-                "refused": refused,
-                "cells": rows,
-                "scripts": [{"shape": shape, "script": text} for shape, text in texts],
-                "values": [
-                    dict(zip(("key", "value", "from"), row, strict=True)) for row in origins
-                ],
-            }
-        )
-        return
+        print_json(preview)
+    else:
+        _print_preview(made, selection, preview)
+
+
+def _print_preview(plan: "Plan", selection: "Selection", preview: "Preview") -> None:
+    from hpml_jobs.cli.console import console, sent_table, values_table
+    from hpml_jobs.core.cluster import Launcher
+
     out = console()
-    for shape, text in texts:
-        print(f"---- {shape}\n{text}")
-    out.print(values_table(origins))
+    for script in preview.scripts:
+        print(f"---- {script.shape}\n{script.script}")
+    out.print(values_table((row.key, row.value, row.origin) for row in preview.values))
     print()
-    out.print(sent_table((r["cell"], r["shape"], r["job"], r["why"]) for r in rows))
-    sends, left = counted(len(selection.send), "cell"), len(selection.left_out)
-    here = made.cluster.launcher is Launcher.LOCAL
-    how = "on this machine, one after another" if here else f"as {counted(len(texts), 'job')}"
+    out.print(sent_table(preview.cells))
+    is_local = plan.cluster.launcher is Launcher.LOCAL
+    jobs = counted(len(preview.scripts), "job")
+    how = "on this machine, one after another" if is_local else f"as {jobs}"
     print(
-        f"nothing was sent; it would be {sends} {how} ({left} left out), "
-        f"{hours:.3g} GPU-hours at most, study {made.study.name} in {made.study.root}"
+        f"nothing was submitted; it would be {counted(len(selection.send), 'cell')} {how} "
+        f"({len(selection.left_out)} left out), up to {preview.gpu_hours:.3g} GPU-hours, "
+        f"study {preview.study} in {plan.study.root}"
     )
-    if refused:
-        print(f"it would be refused: {refused}")
-
-
-def _refusal(made: "Plan") -> str:
-    """Why a plan would not be sent, if so."""
-    try:
-        check_order(made)
-    except UsageError as fault:
-        return str(fault)
-    return ""
+    if preview.refused:
+        print(f"it would be refused: {preview.refused}")
 
 
 def run(
@@ -138,32 +116,21 @@ def run(
     from hpml_jobs.submit.send import write_cells
 
     ignore_submitit_signal()
-    made = _plan(words, multirun, config_dir, sending=False, fetch=False)
-    if index is None and len(made.cells) != 1:
-        raise UsageError(
-            f"run is for one cell, these are {len(made.cells)}: choose with --index 0…"
-        )
-    if index is not None and not 0 <= index < len(made.cells):
-        raise UsageError(f"--index {index}: this sweep has cells 0 to {len(made.cells) - 1}")
-    chosen = made.cells[index or 0]
-    made.study.create()
-    folder = made.study.cell(chosen.cell.slug)
-    write_cells(made.study, [_with_leave(made, chosen)])
+    plan = _make_plan(words, multirun, config_dir, sending=False, fetch=False)
+    count = len(plan.cells)
+    if index is None and count != 1:
+        raise UsageError(f"run is for one cell, these are {count}: choose one with --index")
+    if index is not None and not 0 <= index < count:
+        raise UsageError(f"--index {index}: this sweep has cells 0 to {count - 1}")
+    planned = plan.cells[index or 0]
+    plan.study.create()
+    folder = plan.study.cell(planned.cell.slug)
+    write_cells(plan.study, [_superseding_if_rerun(plan, planned)])
     end = attempt_cell(folder)
     if json:
         print_json(end)
     if not end.outcome.finished:
         raise HpmlError(f"{folder.slug} {end.outcome.value}: {end.reason}")
-
-
-def _with_leave(plan: "Plan", one: "PlannedCell") -> "PlannedCell":
-    from hpml_jobs.core.validation import InvalidRecordError
-    from hpml_jobs.submit.selection import superseding
-
-    try:
-        return superseding(plan, one) if plan.rerun else one
-    except InvalidRecordError:
-        return one  # what is there is no record; the attempt replaces it
 
 
 def fetch(words: Words = None, config_dir: ConfigDir = None) -> None:
@@ -174,4 +141,28 @@ def fetch(words: Words = None, config_dir: ConfigDir = None) -> None:
     from hpml_jobs.plan.data import fetch as fetch_data
     from hpml_jobs.plan.sweep import expand
 
-    fetch_data(expand(words or [], multirun=False, config_dir=config_dir).settings[0], _say)
+    fetch_data(expand(words or [], multirun=False, config_dir=config_dir).settings[0], _print_note)
+
+
+def _make_plan(
+    overrides: list[str] | None, multirun: bool, config_dir: Path | None, **options: bool
+) -> "Plan":
+    from hpml_jobs.plan.resolve import make_plan
+    from hpml_jobs.plan.sweep import expand
+
+    sweep = expand(overrides or [], multirun=multirun, config_dir=config_dir)
+    return make_plan(sweep, say=_print_note, **options)
+
+
+def _print_note(sentence: str) -> None:
+    print(sentence, file=sys.stderr)
+
+
+def _superseding_if_rerun(plan: "Plan", planned: "PlannedCell") -> "PlannedCell":
+    from hpml_jobs.core.validation import InvalidRecordError
+    from hpml_jobs.submit.selection import superseding
+
+    try:
+        return superseding(plan, planned) if plan.rerun else planned
+    except InvalidRecordError:
+        return planned  # the file is no record; the attempt replaces it

@@ -11,11 +11,12 @@ from hpml_jobs.core.workload import DATASETS
 from hpml_jobs.doctor import controller, login_node, node_job, nodes, sbatch_check
 from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.plan import machine
-from hpml_jobs.plan.plan import Plan, make_plan
+from hpml_jobs.plan.plan import Plan
+from hpml_jobs.plan.resolve import make_plan
 from hpml_jobs.plan.settings import Settings
 from hpml_jobs.plan.sweep import Sweep, expand
 from hpml_jobs.slurm import commands
-from hpml_jobs.submit.batches import batches
+from hpml_jobs.submit.job_requests import make_requests
 
 Say = Callable[[str], None]
 
@@ -89,7 +90,8 @@ def _login_node_findings(sweep: Sweep, planned: PlanningResult) -> Iterator[Find
     yield from login_node.check_container(cluster)
     yield from login_node.check_python(cluster)
     if slurm_answers and plan:
-        yield from (sbatch_check.check_batch(plan, batch) for batch in batches(plan, plan.cells))
+        requests = make_requests(plan, plan.cells)
+        yield from (sbatch_check.check_request(plan, request) for request in requests)
 
 
 def _check_profile(sweep: Sweep, settings: Settings) -> Finding:

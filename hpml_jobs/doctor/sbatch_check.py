@@ -9,7 +9,7 @@ from hpml_jobs.core.findings import Finding, ok, problem
 from hpml_jobs.doctor.controller import ASK_SUPPORT
 from hpml_jobs.plan.plan import Plan
 from hpml_jobs.slurm.commands import ASK_TIMEOUT_S
-from hpml_jobs.submit.batches import Batch
+from hpml_jobs.submit.job_requests import JobRequest
 from hpml_jobs.submit.sbatch import clean_environment
 from hpml_jobs.submit.send import script
 
@@ -26,11 +26,11 @@ _REMEDIES = (
 """Words of SLURM's refusal and remedies; the first word that the refusal contains counts."""
 
 
-def check_batch(plan: Plan, batch: Batch) -> Finding:
-    """Check that sbatch would accept a batch; nothing is submitted."""
+def check_request(plan: Plan, request: JobRequest) -> Finding:
+    """Check that sbatch would accept a job request; nothing is submitted."""
     with tempfile.TemporaryDirectory() as folder, clean_environment():
         path = Path(folder) / "test.sh"
-        path.write_text(script(plan, batch))
+        path.write_text(script(plan.study, plan.cluster, request))
         try:
             done = subprocess.run(
                 ["sbatch", "--test-only", str(path)],
@@ -47,7 +47,7 @@ def check_batch(plan: Plan, batch: Batch) -> Finding:
     if done.returncode:
         remedies = (remedy for word, remedy in _REMEDIES if word in answer.lower())
         remedy = next(remedies, "run hpml-jobs plan to see the script that sbatch rejects")
-        return problem("request", f"sbatch rejects {batch}: {answer}", remedy)
+        return problem("request", f"sbatch rejects {request}: {answer}", remedy)
     match = _ACCEPTED.search(answer)
     start = f"it could start at {match[1]} on {match[2]} ({match[3]})" if match else answer
-    return ok("request", f"sbatch accepts {batch}: {start}")
+    return ok("request", f"sbatch accepts {request}: {start}")

@@ -15,7 +15,8 @@ from hpml_jobs.core.record import Facts, Record
 from hpml_jobs.core.text import counted
 from hpml_jobs.doctor.node_job import STUDY
 from hpml_jobs.errors import UsageError
-from hpml_jobs.plan.plan import Plan, make_plan
+from hpml_jobs.plan.plan import Plan
+from hpml_jobs.plan.resolve import make_plan
 from hpml_jobs.plan.sweep import expand
 from hpml_jobs.slurm import commands
 from hpml_jobs.slurm.commands import ask_slurm

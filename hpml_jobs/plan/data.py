@@ -25,7 +25,7 @@ def data_root(asked: str | None, cluster: Cluster) -> Path:
     return Path(os.path.expandvars(root)).expanduser().resolve()
 
 
-def settle_workload(
+def resolve_workload(
     workload: Workload, root: Path, cluster: Cluster, *, fetch: bool, say: Callable[[str], None]
 ) -> Workload:
     """The workload with its number of images; missing data is fetched once, by a worker process.

@@ -10,7 +10,7 @@ from hpml_jobs.errors import UsageError
 from hpml_jobs.slurm.commands import has_sbatch, limits, partition_minutes
 
 
-def check_can_send(cluster: str) -> None:
+def check_can_submit(cluster: str) -> None:
     """Refuse a cluster's profile on a machine from which no job can be sent."""
     missing = [command for command in ("sbatch", "srun") if shutil.which(command) is None]
     if missing:

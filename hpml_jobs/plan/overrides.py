@@ -1,4 +1,4 @@
-"""The command line's `key=value` words, parsed: which key is asked for, with which values."""
+"""Hydra overrides of the command line (`key=value`), parsed: the values of each key."""
 
 from typing import Any, NamedTuple
 
@@ -10,45 +10,48 @@ from hpml_jobs.errors import UsageError
 from hpml_jobs.plan.settings import typed_value
 
 
-class Words(NamedTuple):
-    """The command line, parsed: key -> the values asked for (one, or several where it sweeps)."""
+class Overrides(NamedTuple):
+    """The parsed command line: the values of each key (several in a sweep).
+
+    `raw` are the overrides that Hydra gets as they were typed: `+key=value` and `~key`.
+    """
 
     values: dict[str, list[Any]]
-    passed_on: list[str]  # +key=value and ~key go to Hydra as they are
+    raw: list[str]
 
 
-def parse(words: list[str], *, multirun: bool) -> Words:
+def parse_overrides(overrides: list[str], *, multirun: bool) -> Overrides:
     """Parse a command line with Hydra's own parser.
 
     Raises:
-        UsageError: a word that cannot be read, a sweep without `multirun`, a key given twice.
+        UsageError: an unreadable override, a sweep without `multirun`, or a key given twice.
     """
     values: dict[str, list[Any]] = {}
-    passed_on: list[str] = []
-    for word in words:
-        override = _parse_word(word)
+    raw: list[str] = []
+    for text in overrides:
+        override = _parse(text)
         key = override.key_or_group
         if not key:
-            raise UsageError(f"{word!r} cannot be read; expected key=value")
+            raise UsageError(f"cannot read {text!r}; expected key=value")
         if key.startswith("hydra") or override.package:
             raise UsageError(
-                f"{word}: jobs are sent by hpml_jobs, not by a launcher of Hydra; leave it out"
+                f"{text}: hpml_jobs submits the jobs itself, without a Hydra launcher; leave it out"
             )
         if override.type is not OverrideType.CHANGE:
-            passed_on.append(word)
+            raw.append(text)
             continue
         if key in values:
             raise UsageError(f"{key} is given twice")
         values[key] = _values(override, multirun=multirun)
-    return Words(values, passed_on)
+    return Overrides(values, raw)
 
 
-def _parse_word(word: str) -> Override:
+def _parse(text: str) -> Override:
     try:
-        return OverridesParser.create().parse_override(word)
-    except HydraException as fault:
-        hint = "" if "=" in word else "; expected key=value, or a command (hpml-jobs --help)"
-        raise UsageError(f"{word!r} cannot be read{hint}") from fault
+        return OverridesParser.create().parse_override(text)
+    except HydraException as error:
+        hint = "" if "=" in text else "; expected key=value, or a command (hpml-jobs --help)"
+        raise UsageError(f"cannot read {text!r}{hint}") from error
 
 
 def _values(override: Override, *, multirun: bool) -> list[Any]:
@@ -57,7 +60,7 @@ def _values(override: Override, *, multirun: bool) -> list[Any]:
         text = (override.input_line or "").partition("=")[2].strip()
         return [typed_value(key, override.value(), text)]
     if override.value_type is ValueType.GLOB_CHOICE_SWEEP or not override.is_discrete_sweep():
-        raise UsageError(f"{override.input_line}: name the values, e.g. {key}=1,2,4")
+        raise UsageError(f"{override.input_line}: list the values, e.g. {key}=1,2,4")
     if not multirun:
         raise UsageError(f"{override.input_line} asks for several cells: add -m")
     # sweep_string_iterator is for Hydra's own multirun; here the values keep their types

@@ -1,4 +1,4 @@
-"""What one combination of the command line asks for, with every type checked."""
+"""`Settings`: the composed configuration of one combination, with every type checked."""
 
 import types
 import typing
@@ -16,29 +16,29 @@ from hpml_jobs.errors import UsageError
 
 
 class Data(Value, frozen=True, kw_only=True):
-    """Where data sets lie, and how much of one is used."""
+    """The folder of the data sets, and the number of images to use of one."""
 
     root: str | None = None
     limit: int | None = None
 
 
 class Ladder(Value, frozen=True, kw_only=True):
-    """Growing batches: `start`, then `factor` times as many, until one does not fit."""
+    """A ladder of batches: `start`, then `factor` times as many, until one does not fit."""
 
     start: int | None = None
     factor: int = 4
 
 
-class AskedQuantize(Value, frozen=True, kw_only=True):
-    """Quantization as it is asked for; without a number of calibration images there is none."""
+class QuantizeSettings(Value, frozen=True, kw_only=True):
+    """The `quantize.` keys; without a number of calibration images nothing is quantized."""
 
     calibration: int | None = None
     percentile: float = 99.9
     per_channel: bool = False
 
     @property
-    def settled(self) -> Quantize | None:
-        """What the cell is to do."""
+    def for_cell(self) -> Quantize | None:
+        """The quantization of a cell, or None."""
         if self.calibration is None:
             return None
         return Quantize(
@@ -49,7 +49,7 @@ class AskedQuantize(Value, frozen=True, kw_only=True):
 
 
 class Settings(Value, frozen=True, kw_only=True):
-    """conf/config.yaml, composed: the fields are explained there."""
+    """conf/config.yaml, composed; its comments explain the fields."""
 
     cluster: Cluster
     workload: Workload
@@ -70,7 +70,7 @@ class Settings(Value, frozen=True, kw_only=True):
     set_epoch: bool
     sync_buffers: SyncBuffers | None
     evaluate: bool
-    quantize: AskedQuantize
+    quantize: QuantizeSettings
     baseline: Strategy
     data: Data
     study: str | None
@@ -86,7 +86,7 @@ class Settings(Value, frozen=True, kw_only=True):
     grid: Any = None
 
     def __post_init__(self) -> None:
-        """Refuse what no cluster could do."""
+        """Refuse values that no cluster accepts."""
         if self.minutes < 1:
             raise UsageError(f"minutes={self.minutes}: a time limit is at least 1 minute")
         if self.cluster.max_minutes and self.minutes > self.cluster.max_minutes:
@@ -110,57 +110,68 @@ class Settings(Value, frozen=True, kw_only=True):
                 f"baseline={self.baseline.value}: the baseline is single (the plain loop) or ddp"
             )
         if self.protocol is Protocol.IMPORTED:
-            raise UsageError("protocol=imported: take lab or full; hpml-jobs import reads a CSV")
+            raise UsageError("protocol=imported: use lab or full; hpml-jobs import reads a CSV")
         if self.data.limit is not None and self.data.limit < 1:
             raise UsageError(f"data.limit={self.data.limit}: must be 1 or more images")
         if self.workload.images is not None and self.workload.images < 1:
             raise UsageError(f"workload.images={self.workload.images}: must be 1 or more")
 
 
-_PLACE, _NO_CHOICE = " - at `$", "enum value"
-"""msgspec's words, which has no field for either: before a key's path, and of a wrong choice."""
+_PLACE = " - at `$"
+"""In msgspec's messages, the text before the path of a key."""
+
+_NO_CHOICE = "enum value"
+"""In msgspec's messages, what a wrong choice is called."""
 
 
-def settle(values: dict[str, Any]) -> Settings:
-    """Check a composed configuration; the key at fault is named as it is typed."""
+def make_settings(values: dict[str, Any]) -> Settings:
+    """Return the settings of a composed configuration.
+
+    Raises:
+        UsageError: a wrong type or choice; the message names the key as it is typed.
+    """
     try:
         return msgspec.convert(values, Settings)
-    except msgspec.ValidationError as fault:
-        words, _, path = str(fault).partition(_PLACE)
+    except msgspec.ValidationError as error:
+        problem, _, path = str(error).partition(_PLACE)
         key = path.rstrip("`").lstrip(".")
         value = values
         for part in key.split("."):
             value = value.get(part) if isinstance(value, dict) else None  # type: ignore[assignment]
-        if _NO_CHOICE in words:
-            words = f"choose one of {_choices(key)}"
-        shown = f"{key}={value}" if key else "the configuration"
-        raise UsageError(f"{shown}: {words[0].lower()}{words[1:].replace('`', '')}") from fault
-
-
-def _annotation(key: str) -> Any:
-    """The type of a dotted key of Settings; None where there is no such key."""
-    kind: Any = Settings
-    for part in key.split("."):
-        if not isinstance(kind, type) or not issubclass(kind, msgspec.Struct):
-            return None
-        kind = typing.get_type_hints(kind).get(part)
-    return kind
-
-
-def _choices(key: str) -> str:
-    kind = _annotation(key)
-    members = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
-    return ", ".join(str(choice) for member in members if member for choice in _values(member))
-
-
-def _values(kind: Any) -> list[str]:
-    return [member.value for member in kind] if hasattr(kind, "__members__") else []
+        if _NO_CHOICE in problem:
+            problem = f"choose one of {_choices(key)}"
+        where = f"{key}={value}" if key else "the configuration"
+        problem = f"{problem[0].lower()}{problem[1:].replace('`', '')}"
+        raise UsageError(f"{where}: {problem}") from error
 
 
 def typed_value(key: str, value: Any, text: str | None = None) -> Any:
-    """A value as the key wants it: a study named 2026_10 is text (as it was typed), no number."""
-    kind = _annotation(key)
-    accepts = set(typing.get_args(kind)) if isinstance(kind, types.UnionType) else {kind}
-    if str in accepts and isinstance(value, int | float):
+    """Return a value with the type of its key; `text` is how it was typed.
+
+    A study named 2026_10 is text, although a parser reads a number.
+    """
+    annotation = _annotation(key)
+    is_union = isinstance(annotation, types.UnionType)
+    accepted = set(typing.get_args(annotation)) if is_union else {annotation}
+    if str in accepted and isinstance(value, int | float):
         return str(value) if text is None else text
     return value
+
+
+def _annotation(key: str) -> Any:
+    """Return the type of a dotted key of `Settings`; None for an unknown key."""
+    annotation: Any = Settings
+    for part in key.split("."):
+        if not isinstance(annotation, type) or not issubclass(annotation, msgspec.Struct):
+            return None
+        annotation = typing.get_type_hints(annotation).get(part)
+    return annotation
+
+
+def _choices(key: str) -> str:
+    """Return the words that a key accepts, separated by commas."""
+    annotation = _annotation(key)
+    is_union = isinstance(annotation, types.UnionType)
+    members = typing.get_args(annotation) if is_union else (annotation,)
+    enums = [member for member in members if hasattr(member, "__members__")]
+    return ", ".join(choice.value for enum in enums for choice in enum)

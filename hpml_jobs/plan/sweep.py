@@ -1,250 +1,158 @@
-"""From the command line's words to one checked `Settings` per combination; Hydra composes."""
+"""From the command line to one checked `Settings` per combination of a sweep."""
 
-import difflib
 import itertools
 import operator
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hydra import compose, initialize_config_dir
-from hydra.errors import HydraException
-from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
+from hydra import initialize_config_dir
 
 from hpml_jobs.core.cell import Device
 from hpml_jobs.core.cluster import Launcher
-from hpml_jobs.core.paths import conf_folder
 from hpml_jobs.errors import UsageError
 from hpml_jobs.plan import machine
-from hpml_jobs.plan.overrides import Words, parse
-from hpml_jobs.plan.settings import Settings, settle, typed_value
-from hpml_jobs.plan.user_config import personal_clusters, personal_defaults, personal_file
+from hpml_jobs.plan.composer import Composer, check_keys, settings_with
+from hpml_jobs.plan.config_folders import GROUPS, ConfigFolders
+from hpml_jobs.plan.overrides import Overrides, parse_overrides
+from hpml_jobs.plan.settings import Settings
+from hpml_jobs.plan.user_config import user_clusters, user_config_file, user_defaults
 
-GROUPS = ("cluster", "workload", "recipe", "grid")
+Ranges = dict[str, list[Any]]
+"""Keys and config groups with the values that each takes: their product is swept."""
 
 
 class Sweep(NamedTuple):
-    """All combinations, what was decided on the way, and where each value came from.
+    """All combinations, the decisions made on the way as sentences, and the origin of each value.
 
     `detected` is the sentence that says why `cluster=auto` became this profile; empty where the
     profile was named.
     """
 
     settings: list[Settings]
-    said: list[str]
+    notes: list[str]
     origins: dict[str, str]
     detected: str = ""
 
 
-def expand(words: list[str], *, multirun: bool, config_dir: Path | None = None) -> Sweep:
-    """Every combination of a command line.
+def expand(overrides: list[str], *, multirun: bool, config_dir: Path | None = None) -> Sweep:
+    """Return every combination of a command line.
 
     Raises:
-        UsageError: a word that cannot be parsed, a key or choice that does not exist, a wrong type.
+        UsageError: an override that cannot be parsed, an unknown key or choice, or a wrong type.
     """
-    by_grid = any(word.startswith("grid=") for word in words)  # a grid sweeps by itself
-    asked = parse(words, multirun=multirun or by_grid)
-    folders = [conf_folder()] + ([config_dir.resolve()] if config_dir else [])
-    with initialize_config_dir(str(folders[0]), version_base="1.3", job_name="hpml_jobs"):
-        return _Composer(asked, folders).sweep()
+    has_grid = any(text.startswith("grid=") for text in overrides)  # a grid sweeps by itself
+    parsed = parse_overrides(overrides, multirun=multirun or has_grid)
+    configs = ConfigFolders(config_dir)
+    with initialize_config_dir(str(configs.ours), version_base="1.3", job_name="hpml_jobs"):
+        return _expand(parsed, configs)
 
 
-_ONE_EACH = (
+def _expand(overrides: Overrides, configs: ConfigFolders) -> Sweep:
+    user_groups = _user_groups(overrides, configs)
+    choices = user_groups | {k: v for k, v in overrides.values.items() if k in GROUPS}
+    cluster, detected = _choose_cluster(choices.get("cluster", ["auto"]), configs)
+    notes = [detected] if detected else []
+    origins = dict.fromkeys(user_groups, str(user_config_file()))
+    blocks = _blocks(overrides, choices.get("grid", [None]), user_groups, configs, origins)
+    composer = Composer(configs, cluster, overrides.raw)
+    settings: list[Settings] = []
+    for block in blocks:
+        values = {key: options for key, options in block.items() if key not in GROUPS}
+        workloads, recipes = block.get("workload", ["auto"]), block.get("recipe", ["plain"])
+        for workload, recipe in itertools.product(workloads, recipes):
+            configs.check_choice("recipe", recipe)
+            configs.check_choice("workload", workload)
+            if workload == "auto":
+                workload, note, origin = _default_workload(composer, values)  # noqa: PLW2901
+                notes += [] if note in notes else [note]
+                origins.setdefault("workload", origin)
+            settings += _combinations(composer, str(workload), str(recipe), values)
+    if not settings:
+        raise UsageError("no cell: a range is empty")
+    _check_one_study(settings)
+    return Sweep(settings, notes, composer.origins | origins, detected)
+
+
+def _user_groups(overrides: Overrides, configs: ConfigFolders) -> Ranges:
+    """Return the config groups that the user's defaults choose and the command line does not."""
+    for name in user_clusters():
+        configs.check_choice("cluster", name, place=f"{user_config_file()}: clusters")
+    defaults = user_defaults(None)
+    return {
+        group: [defaults[group]]
+        for group in GROUPS
+        if group in defaults and group not in overrides.values
+    }
+
+
+def _choose_cluster(choices: list[Any], configs: ConfigFolders) -> tuple[str, str]:
+    """Return the cluster's profile, and why `auto` became it (empty where it was named)."""
+    if len(choices) != 1:
+        raise UsageError("a study runs on one cluster: submit one study per cluster=")
+    profile = str(choices[0])
+    configs.check_choice("cluster", profile)
+    return machine.detect_cluster(configs.cluster_names()) if profile == "auto" else (profile, "")
+
+
+def _blocks(
+    overrides: Overrides,
+    grids: list[Any],
+    user_groups: Ranges,
+    configs: ConfigFolders,
+    origins: dict[str, str],
+) -> list[Ranges]:
+    """Return what is swept, block by block; the origins of its keys are added to `origins`.
+
+    The command line's values go over those of a grid's block, and these over the user's defaults.
+    """
+    if len(grids) != 1:
+        raise UsageError("a study has one grid=; put several blocks into one grid instead")
+    grid = grids[0]
+    configs.check_choice("grid", grid)
+    given = {k: v for k, v in overrides.values.items() if k not in ("cluster", "grid")}
+    blocks = [{}] if grid is None else configs.grid_blocks(grid)
+    origins |= {key: f"grid={grid}" for block in blocks for key in block}
+    origins |= dict.fromkeys(given, "command line")
+    defaults = {k: v for k, v in user_groups.items() if k in ("workload", "recipe")}
+    return [defaults | block | given for block in blocks]
+
+
+def _default_workload(composer: Composer, values: Ranges) -> tuple[str, str, str]:
+    """Return what `workload=auto` becomes by the device, the sentence that says so, and why."""
+    config = composer.compose("auto", "plain")
+    devices = values.get("device") or [config.device]
+    if len(devices) != 1:
+        raise UsageError("workload=auto depends on the device: name a workload= to sweep both")
+    device = devices[0] or values.get("cluster.device", [config.cluster.get("device")])[0]
+    if device is None and config.cluster.get("launcher") == Launcher.LOCAL:
+        device = Device.CUDA if machine.local_gpus() else Device.CPU
+    workload = "digits" if device == Device.CPU else "resnet18_cifar10"
+    note = f"workload=auto: {workload} with device={device or Device.CUDA}"
+    return workload, note, f"workload=auto with device={device}"
+
+
+def _combinations(
+    composer: Composer, workload: str, recipe: str, values: Ranges
+) -> Iterator[Settings]:
+    """Yield the settings of the product of `values`, with one choice of groups."""
+    config = composer.compose(workload, recipe)
+    check_keys(config, values)
+    for combination in itertools.product(*values.values()):
+        # every combination sets the same keys, so the configuration is updated in place
+        yield settings_with(config, dict(zip(values, combination, strict=True)))
+
+
+_ONE_PER_STUDY = (
     *("study", "outputs", "cluster", "data.root", "minutes"),
     *("ladder", "pack", "collect_after", "retries", "rerun"),
 )
 
 
-def _one_study(found: list[Settings]) -> None:
+def _check_one_study(sweep: list[Settings]) -> None:
     """Refuse a sweep over what a study, or a cell in it, has only one of."""
-    for name in _ONE_EACH:
-        get = operator.attrgetter(name)
-        if any(get(settings) != get(found[0]) for settings in found):
-            values = f"{name}=" if name != "cluster" else "cluster.…="
-            raise UsageError(f"a study has one {values}: it cannot be swept; send one study each")
-
-
-class _Composer:
-    """One compose() per combination of group choices; values are updated on its result."""
-
-    def __init__(self, asked: Words, folders: list[Path]) -> None:
-        self.folders = folders
-        self.passed_on = asked.passed_on
-        self.groups = {k: v for k, v in asked.values.items() if k in GROUPS}
-        self.values = {k: v for k, v in asked.values.items() if k not in GROUPS}
-        self.personal: dict[str, Any] = {}
-        self.mine: dict[str, list[Any]] = {}  # choices of groups that a grid's blocks go before
-        self.said: list[str] = []
-        self.detected = ""
-        self.origins: dict[str, str] = {}
-        self._taken: dict[str, dict[str, None]] = {}  # by group, choices in their order
-
-    def sweep(self) -> Sweep:
-        mine = personal_defaults(None)
-        for group in GROUPS:
-            if group in mine and group not in self.groups:
-                self.origins[group] = str(personal_file())
-                kept = self.mine if group in ("workload", "recipe") else self.groups
-                kept[group] = [mine[group]]
-        for name in personal_clusters():
-            self._check_choice(f"{personal_file()}: clusters", name, group="cluster")
-        cluster = self._cluster()
-        self.personal = {k: v for k, v in personal_defaults(cluster).items() if k not in GROUPS}
-        self.groups["cluster"] = [cluster]
-        found = []
-        for block in self._blocks():
-            found += list(self._combinations(block))
-        if not found:
-            raise UsageError("no cell: a range is empty")
-        _one_study(found)
-        return Sweep(found, self.said, self.origins, self.detected)
-
-    def _cluster(self) -> str:
-        choices = self.groups.get("cluster", ["auto"])
-        if len(choices) != 1:
-            raise UsageError("a study runs on one cluster: send one study per cluster=")
-        choice = str(choices[0])
-        self._check_choice("cluster", choice)
-        if choice == "auto":
-            known = {name: self._known_as(path) for name, path in self._options("cluster").items()}
-            choice, self.detected = machine.detect_cluster(known)
-            self.said.append(self.detected)
-        return choice
-
-    @staticmethod
-    def _known_as(path: Path) -> tuple[str, ...]:
-        return tuple(OmegaConf.select(OmegaConf.load(path), "known_as") or ())
-
-    def _options(self, group: str) -> dict[str, Path]:
-        """Choices of a group: name -> file."""
-        files = [file for folder in self.folders for file in (folder / group).glob("*.yaml")]
-        found: dict[str, Path] = {}
-        for file in sorted(files, key=lambda file: file.stem):
-            if file.stem in found:  # Hydra would silently take ours
-                raise UsageError(f"{file}: {found[file.stem]} has this name; give yours another")
-            found[file.stem] = file
-        return found
-
-    def _check_choice(self, place: str, choice: Any, group: str = "") -> None:
-        options = self._options(group or place)
-        if choice is not None and choice not in options:
-            near = difflib.get_close_matches(str(choice), options, n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise UsageError(f"{place}={choice}: choose one of {', '.join(options)}{hint}")
-
-    def _blocks(self) -> list[dict[str, list[Any]]]:
-        """What is swept: the command line's values, over those of the grid's blocks."""
-        grids = self.groups.pop("grid", [None])
-        if len(grids) != 1:
-            raise UsageError("a study has one grid=; put several blocks into one grid instead")
-        self._check_choice("grid", grids[0])
-        asked = self.values | {k: v for k, v in self.groups.items() if k != "cluster"}
-        self.origins |= dict.fromkeys(asked, "command line")
-        if grids[0] is None:
-            return [self.mine | asked]
-        path = self._options("grid")[grids[0]]
-        loaded = OmegaConf.to_container(OmegaConf.load(path))
-        blocks = loaded.get("blocks") if isinstance(loaded, dict) else None
-        if not isinstance(blocks, list) or not all(isinstance(block, dict) for block in blocks):
-            raise UsageError(f"{path}: a grid is `blocks:`, a list of `key: [values]`")
-        ranges = [
-            {key: value if isinstance(value, list) else [value] for key, value in block.items()}
-            for block in blocks
-        ]
-        for group in ("cluster", "grid"):
-            if any(group in block for block in ranges):
-                raise UsageError(f"{path}: a block cannot choose the {group}; say {group}=…")
-        for key in {key for block in ranges for key in block}:
-            if key not in asked:
-                self.origins[key] = f"grid={grids[0]}"
-        return [self.mine | block | asked for block in ranges]
-
-    def _combinations(self, block: dict[str, list[Any]]) -> Iterator[Settings]:
-        values = {key: options for key, options in block.items() if key not in GROUPS}
-        groups = itertools.product(block.get("workload", ["auto"]), block.get("recipe", ["plain"]))
-        for workload, recipe in groups:
-            self._check_choice("recipe", recipe)
-            base = self._base(self._workload(workload, values), str(recipe))
-            self._check_keys(base, values)
-            for combination in itertools.product(*values.values()):
-                chosen = dict(zip(values, combination, strict=True))
-                yield self._settle(base, chosen)
-
-    def _workload(self, choice: Any, values: dict[str, list[Any]]) -> str:
-        self._check_choice("workload", choice)
-        if choice != "auto":
-            return str(choice)
-        base = self._base("auto", "plain")
-        devices = values.get("device") or [base.device]
-        if len(devices) != 1:
-            raise UsageError("workload=auto depends on the device: name a workload= to sweep both")
-        device = devices[0] or values.get("cluster.device", [base.cluster.get("device")])[0]
-        if device is None and base.cluster.get("launcher") == Launcher.LOCAL:
-            device = Device.CUDA if machine.local_gpus() else Device.CPU
-        choice = "digits" if device == Device.CPU else "resnet18_cifar10"
-        sentence = f"workload=auto: {choice} with device={device or Device.CUDA}"
-        self.said += [sentence] if sentence not in self.said else []
-        self.origins.setdefault("workload", f"workload=auto with device={device}")
-        return str(choice)
-
-    def _base(self, workload: str, recipe: str) -> DictConfig:
-        """The composed configuration of one choice of groups, with the person's own defaults."""
-        chosen = {"cluster": self.groups["cluster"][0], "workload": workload, "recipe": recipe}
-        overrides = [f"{group}={choice}" for group, choice in chosen.items()]
-        extra = [f"hydra.searchpath=['file://{folder}']" for folder in self.folders[1:]]
-        try:
-            base = compose("config", overrides=[*overrides, *extra, *self.passed_on])
-        except (HydraException, OmegaConfBaseException) as fault:
-            raise UsageError(f"configuration: {_first_line(fault)}") from fault
-        for key, value in self.personal.items():
-            if key.startswith("workload.") and workload == "auto":
-                continue
-            self._check_keys(base, {key: [value]}, place=f"{personal_file()}: ")
-            OmegaConf.update(base, key, typed_value(key, value))
-            self.origins.setdefault(key, str(personal_file()))
-        if workload != "auto":  # which only tells the device
-            self._remember(chosen)
-        return base
-
-    def _remember(self, chosen: dict[str, str]) -> None:
-        """Where the keys of each group come from: conf/recipe/{plain,warmup}.yaml."""
-        for group, choice in chosen.items():
-            taken = self._taken.setdefault(group, {})
-            taken[choice] = None
-            names = ",".join(taken)
-            names = f"{{{names}}}" if len(taken) > 1 else names
-            self.origins[f"{group}."] = f"conf/{group}/{names}.yaml"
-
-    def _check_keys(self, base: DictConfig, values: dict[str, list[Any]], place: str = "") -> None:
-        known = _keys(OmegaConf.to_container(base, resolve=False))
-        for key in values:
-            if key not in known:
-                near = difflib.get_close_matches(key, known, n=1)
-                hint = f"did you mean {near[0]}?" if near else "hpml-jobs --help lists the keys"
-                raise UsageError(f"{place}unknown key {key}: {hint}")
-
-    @staticmethod
-    def _settle(base: DictConfig, chosen: dict[str, Any]) -> Settings:
-        """Every combination of a block sets the same keys, so the base is updated in place."""
-        try:
-            for key, value in chosen.items():
-                OmegaConf.update(base, key, value)
-            values = OmegaConf.to_container(base, resolve=True, throw_on_missing=True)
-        except OmegaConfBaseException as fault:
-            raise UsageError(f"configuration: {_first_line(fault)}") from fault
-        return settle(dict(values))  # type: ignore[arg-type]
-
-
-def _first_line(fault: Exception) -> str:
-    if isinstance(fault, MissingMandatoryValue):
-        return f"{fault.full_key} has no value; give {fault.full_key}=…"
-    return str(fault).strip().splitlines()[0]
-
-
-def _keys(values: Any, prefix: str = "") -> set[str]:
-    """All dotted keys of nested mappings, inner nodes included."""
-    if not isinstance(values, dict):
-        return set()
-    found = {f"{prefix}{key}" for key in values}
-    return found.union(*(_keys(value, f"{prefix}{key}.") for key, value in values.items()))
+    for name in _ONE_PER_STUDY:
+        value_of = operator.attrgetter(name)
+        if any(value_of(settings) != value_of(sweep[0]) for settings in sweep):
+            key = f"{name}=" if name != "cluster" else "cluster.KEY="
+            raise UsageError(f"a study has one {key}: it cannot be swept; submit one study each")

@@ -66,17 +66,16 @@ def cell_states(study: Study, *, with_checks: bool = False) -> list[CellState]:
     return study_status(study, with_checks=with_checks).states
 
 
-def states_for_submission(study: Study) -> list[CellState]:
-    """Return the state of every cell of a study, by name.
+def status_for_submission(study: Study, *, all_jobs: bool = False) -> StudyStatus:
+    """Return the status that tells which cells may be submitted.
 
     Raises:
-        HpmlError: squeue does not say which cells are pending or running.
+        HpmlError: squeue does not say which cells have a job.
     """
-    status = study_status(study)
-    if status.slurm.no_queue:
-        complaint = status.slurm.no_queue
-        raise HpmlError(f"{complaint}: which cells are under way is not known; try again later")
-    return status.states
+    status = study_status(study, all_jobs=all_jobs)
+    if complaint := status.slurm.no_queue:
+        raise HpmlError(f"{complaint}: it is unknown which cells have a job; try again later")
+    return status
 
 
 def _unsent(slug: str, recovered: RecoveredHistory) -> CellState:

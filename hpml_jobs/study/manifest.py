@@ -83,7 +83,7 @@ def lines(path: Path) -> Iterator[ManifestLine]:
     """The manifest's whole lines, oldest first; a line cut off by a crash is passed over."""
     try:
         content = path.read_bytes()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return
     for text in content.splitlines():
         try:

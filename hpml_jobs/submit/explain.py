@@ -1,93 +1,169 @@
-"""A plan for people: the cells, the arrays and their scripts, and where each value came from."""
+"""A preview of a plan: cells, sbatch scripts, GPU-hours, and where each value comes from."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from hpml_jobs.core.cluster import Launcher
+from hpml_jobs.core.value import Value
+from hpml_jobs.errors import UsageError
 from hpml_jobs.plan.plan import Plan
-from hpml_jobs.submit.batches import batches
+from hpml_jobs.submit.job_requests import JobRequest, make_requests
 from hpml_jobs.submit.selection import Selection
 from hpml_jobs.submit.send import script
+from hpml_jobs.submit.submission import check_submission
 
 
-def scripts(plan: Plan, selection: Selection) -> list[tuple[str, str]]:
-    """Every batch that would be sent, and its sbatch script; none on a local machine."""
-    if plan.cluster.launcher is Launcher.LOCAL:
-        return []
-    return [(str(batch), script(plan, batch)) for batch in batches(plan, selection.send)]
+class CellRow(Value, frozen=True, kw_only=True):
+    """A cell of a plan: what it requests, its job, and why it is submitted or left out."""
+
+    cell: str
+    shape: str
+    job: str
+    why: str
 
 
-def values(plan: Plan) -> list[tuple[str, str, str]]:
-    """Every value that is not simply absent: key, value, where it came from."""
-    cells = [one.cell for one in plan.cells]
+class Script(Value, frozen=True, kw_only=True):
+    """The sbatch script of a job request."""
+
+    shape: str
+    script: str
+
+
+class ConfigValue(Value, frozen=True, kw_only=True):
+    """A key with its value in all cells, and where that comes from."""
+
+    key: str
+    value: str
+    origin: str = msgspec.field(name="from")
+
+
+class Preview(Value, frozen=True, kw_only=True):
+    """What `hpml-jobs plan` shows; `refused` is the reason why it would not be submitted."""
+
+    study: str
+    gpu_hours: float
+    refused: str
+    cells: list[CellRow]
+    scripts: list[Script]
+    values: list[ConfigValue]
+
+
+def preview_of(plan: Plan, selection: Selection) -> Preview:
+    """Return what a submission of the selected cells would be; on a local machine, no scripts."""
+    requests = make_requests(plan, selection.send)
+    is_local = plan.cluster.launcher is Launcher.LOCAL
+    return Preview(
+        study=plan.study.name,
+        gpu_hours=sum(request.gpu_hours for request in requests),
+        refused="" if is_local else _refusal(plan, selection, requests),
+        cells=cell_rows(plan, selection, {}),
+        scripts=[
+            Script(shape=str(request), script=script(plan.study, plan.cluster, request))
+            for request in (() if is_local else requests)
+        ],
+        values=[
+            ConfigValue(key=key, value=value, origin=_origin(plan.origins, key))
+            for key, value in _values(plan)
+            if value != _ABSENT
+        ],
+    )
+
+
+def cell_rows(plan: Plan, selection: Selection, jobs: Mapping[str, str]) -> list[CellRow]:
+    """Return a row per cell of a plan; `jobs` are those of the submitted cells, by slug."""
+    rows = []
+    for planned in plan.cells:
+        slug = planned.cell.slug
+        state = selection.left_out.get(slug)
+        why = f"left out: {state.outcome.value}" if state else selection.reasons[slug]
+        job = (state.job if state else jobs.get(slug)) or _ABSENT
+        rows.append(CellRow(cell=slug, shape=str(planned.shape), job=job, why=why))
+    return rows
+
+
+def _refusal(plan: Plan, selection: Selection, requests: list[JobRequest]) -> str:
+    try:
+        check_submission(plan, selection, requests)
+    except UsageError as error:
+        return str(error)
+    return ""
+
+
+def _values(plan: Plan) -> list[tuple[str, str]]:
+    """Return every key of the configuration with its value; differing values are listed."""
+    cells = [planned.cell for planned in plan.cells]
     rows = [("study", plan.study.name), ("outputs", str(plan.study.root.parent))]
     for name in cells[0].__struct_fields__:
         if name not in ("workload", "recipe", "quantize"):
-            rows.append((name, _all(getattr(cell, name) for cell in cells)))
-    rows.append(("minutes", _all(one.shape.minutes for one in plan.cells)))
-    rows.append(("data.root", _all(one.file.data_root for one in plan.cells)))
+            rows.append((name, _distinct(getattr(cell, name) for cell in cells)))
+    rows.append(("minutes", _distinct(planned.shape.minutes for planned in plan.cells)))
+    rows.append(("data.root", _distinct(planned.file.data_root for planned in plan.cells)))
     for field in cells[0].workload.__struct_fields__:
         key = "data.limit" if field == "limit" else f"workload.{field}"
-        rows.append((key, _all(getattr(cell.workload, field) for cell in cells)))
-    quantizes = [cell.quantize for cell in cells if cell.quantize is not None]
-    rows += _rows("recipe", [cell.recipe for cell in cells]) + _rows("quantize", quantizes)
-    rows += [(f"cluster.{name}", _text(value)) for name, value in _cluster_facts(plan)]
-    return [(key, value, _origin(plan, key)) for key, value in rows if value != "–"]
+        rows.append((key, _distinct(getattr(cell.workload, field) for cell in cells)))
+    rows += _fields("recipe", [cell.recipe for cell in cells])
+    rows += _fields("quantize", [cell.quantize for cell in cells if cell.quantize is not None])
+    rows += [(f"cluster.{name}", _text(value)) for name, value in _cluster_values(plan)]
+    return rows
 
 
-def _rows(group: str, found: Sequence[msgspec.Struct]) -> list[tuple[str, str]]:
-    """A row for every field of a part that a cell has."""
-    fields = found[0].__struct_fields__ if found else ()
-    return [(f"{group}.{name}", _all(getattr(one, name) for one in found)) for name in fields]
+def _fields(group: str, parts: Sequence[msgspec.Struct]) -> list[tuple[str, str]]:
+    """Return a row per field of a part that cells have."""
+    names = parts[0].__struct_fields__ if parts else ()
+    return [(f"{group}.{name}", _distinct(getattr(part, name) for part in parts)) for name in names]
 
 
-def _cluster_facts(plan: Plan) -> list[tuple[str, Any]]:
-    """What is set on the cluster; a container's details only where there is an image."""
-    facts: dict[str, Any] = msgspec.to_builtins(plan.cluster)
-    container = facts.pop("container")
+_NOT_SHOWN = ("known_as", "account_example", "account_rule", "partition_rule", "launcher")
+"""Keys of a cluster profile that describe the cluster, and that no user sets."""
+
+
+def _cluster_values(plan: Plan) -> list[tuple[str, Any]]:
+    """Return what is set of the cluster; the container's keys only with an image."""
+    values: dict[str, Any] = msgspec.to_builtins(plan.cluster)
+    container = values.pop("container")
     if container["image"] is not None:
-        facts |= {f"container.{name}": value for name, value in container.items()}
-    return [(name, value) for name, value in facts.items() if value and name not in _INNER]
+        values |= {f"container.{name}": value for name, value in container.items()}
+    return [(name, value) for name, value in values.items() if value and name not in _NOT_SHOWN]
 
 
-_INNER = ("known_as", "account_example", "account_rule", "partition_rule", "launcher")
+_ABSENT = "–"
 
 
-def _all(found: Any) -> str:
-    return ", ".join(dict.fromkeys(_text(value) for value in found))
+def _distinct(values: Iterable[Any]) -> str:
+    return ", ".join(dict.fromkeys(_text(value) for value in values))
 
 
 def _text(value: Any) -> str:
-    """As it is written in a config, not as Python writes it."""
+    """Return a value as it is written in a config, not as Python writes it."""
     if value is None:
-        return "–"
+        return _ABSENT
     if isinstance(value, bool | dict | list | tuple):
         return msgspec.json.encode(value).decode().replace('"', "").replace(",", ", ")
     return str(value)
 
 
-_WORKED_OUT = {
-    "study": "from workload, cluster and GPU kind",
+_DERIVED = {
+    "study": "from workload, cluster and GPU type",
     "nodes": "from gpus and the cluster's GPUs per node",
-    "device": "what the cluster has",
-    "gpu_type": "the cluster's default kind",
+    "device": "the cluster's device",
+    "gpu_type": "the cluster's default type",
     "repeat": "from repeats",
     "strategy": "conf/config.yaml; gpus=1 is single",
     "data.root": "the cluster's, else $SCRATCH/data, else ./data",
     "workload.images": "counted",
 }
+"""Origins of keys that are derived unless they are given."""
 
 
-def _origin(plan: Plan, key: str) -> str:
-    origins = plan.origins
+def _origin(origins: Mapping[str, str], key: str) -> str:
     if key in origins:
         return origins[key]
     group = key.partition(".")[0]
-    if group in ("workload", "recipe") and key not in _WORKED_OUT:
+    if group in ("workload", "recipe") and key not in _DERIVED:
         return origins[f"{group}."]
     if key.startswith("cluster."):
         parents = [origin for name, origin in origins.items() if name.startswith(f"{key}.")]
         return ", ".join([*parents, origins["cluster."]])
-    return _WORKED_OUT.get(key, "conf/config.yaml")
+    return _DERIVED.get(key, "conf/config.yaml")

@@ -1,4 +1,4 @@
-"""The job after all others: it sends again what the cluster lost, and writes the report."""
+"""The follow-up job: after all other jobs, it resubmits lost cells and writes the report."""
 
 import shlex
 import sys
@@ -17,13 +17,13 @@ MINUTES = 15
 MEMORY_GB = 4
 
 
-def wants_closing(plan: Plan) -> bool:
-    """Whether a job is to come after the cells."""
+def wants_followup(plan: Plan) -> bool:
+    """Return whether a follow-up job comes after the cells."""
     return plan.collect_after or plan.retries > 0
 
 
-def send_closing(plan: Plan, jobs: Iterable[str]) -> str:
-    """Send the closing job, to start when `jobs` have ended, however they did; its id.
+def submit_followup(plan: Plan, jobs: Iterable[str]) -> str:
+    """Submit the follow-up job and return its id; it starts when `jobs` have ended, failed or not.
 
     Raises:
         RefusedError: SLURM refused it.
@@ -36,16 +36,17 @@ def send_closing(plan: Plan, jobs: Iterable[str]) -> str:
     return job
 
 
-def check_closing(plan: Plan) -> None:
-    """Refuse a closing job that this cluster would not take.
+def check_followup(plan: Plan) -> None:
+    """Refuse a follow-up job that this cluster would not accept.
 
     Raises:
-        UsageError: it needs a partition and none without GPUs is known.
+        UsageError: it needs a partition, and none without GPUs is known.
     """
     cluster = plan.cluster
     by_partition = cluster.gpu_request is GpuRequest.PARTITION
-    needs = by_partition or cluster.partition_rule is Rule.REQUIRED
-    if wants_closing(plan) and needs and not (cluster.cpu_partition or cluster.partition):
+    needs_partition = by_partition or cluster.partition_rule is Rule.REQUIRED
+    has_partition = cluster.cpu_partition or cluster.partition
+    if wants_followup(plan) and needs_partition and not has_partition:
         raise UsageError(
             f"cluster={cluster.name} needs a partition for the job of collect_after: add "
             "cluster.cpu_partition=NAME, or leave collect_after and retries out"
@@ -53,7 +54,7 @@ def check_closing(plan: Plan) -> None:
 
 
 def script(plan: Plan, jobs: Iterable[str]) -> str:
-    """Two commands that a person could give too, on one CPU."""
+    """Return a script of two commands (resubmit, collect) that a user could also type."""
     cluster, study = plan.cluster, plan.study
     logs = study.slurm / "%j_closing_log"
     options = {
@@ -73,9 +74,9 @@ def script(plan: Plan, jobs: Iterable[str]) -> str:
         "error": f"{logs}.err",
     }
     program = [*cluster.python_command(sys.executable), "-m", "hpml_jobs"]
-    where = [study.name, "--outputs", str(study.root.parent)]
-    lost = [*program, "resubmit", *where, "--lost", "--retries", str(plan.retries)]
+    arguments = [study.name, "--outputs", str(study.root.parent)]
+    resubmit = [*program, "resubmit", *arguments, "--lost", "--retries", str(plan.retries)]
     lines = [*header(options), "", *cluster.setup]
-    lines += [shlex.join(lost)] if plan.retries else []
-    lines += [shlex.join([*program, "collect", *where])]
+    lines += [shlex.join(resubmit)] if plan.retries else []
+    lines += [shlex.join([*program, "collect", *arguments])]
     return "\n".join(lines) + "\n"

@@ -1,4 +1,4 @@
-"""The same cells on this machine: one after another, each in a fresh process, the same records."""
+"""Cells run on this machine: one after another, each in a fresh process, with the same records."""
 
 import functools
 import os
@@ -14,7 +14,7 @@ from hpml_jobs.plan.plan import Plan, PlannedCell
 from hpml_jobs.study.attempt import Progress
 from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.manifest import ManifestEvent, ManifestLine
-from hpml_jobs.submit.batches import ladders, shuffled
+from hpml_jobs.submit.job_requests import ladder_requests, shuffled
 from hpml_jobs.submit.send import write_cells
 
 POLL_S = 0.2
@@ -23,49 +23,53 @@ POLL_S = 0.2
 def run_all(
     plan: Plan,
     cells: list[PlannedCell],
-    watch: Callable[[int, CellFolder, Progress], None],
-    ended: Callable[[CellFolder], None],
+    on_progress: Callable[[int, CellFolder, Progress], None],
+    on_end: Callable[[CellFolder], None],
 ) -> None:
-    """Run cells one by one in seeded random order; `watch` is called while one runs, `ended` after.
+    """Run cells one by one: ladders first, the others in seeded random order.
 
-    The order spreads what drifts over all cells; repeats of one would else share a moment. A cell
-    that fails does not stop the next one, its outcome is in the study; it ends its own ladder.
+    The random order spreads drift of the machine over all cells; repeats would else run in a row.
+    A cell that fails does not stop the next one, but it ends its own ladder.
     """
     if not cells:
         return
-    rungs = [one for batch in ladders(cells) for one in batch.cells]
-    rest = [one for one in cells if not one.file.ladder]
-    cells = [*rungs, *(shuffled(rest) if rest else [])]
+    cells = _in_order(cells)
     job = f"local-{os.getpid()}-{int(time.time())}"
-    slugs = tuple(one.cell.slug for one in cells)
+    slugs = tuple(planned.cell.slug for planned in cells)
     line = ManifestLine(
         happening=ManifestEvent.SENT, batch=uuid.uuid4().hex, cells=slugs, jobs=(job,) * len(slugs)
     )
     write_cells(plan.study, cells)
     plan.study.keep_cluster(plan.cluster)
     plan.study.append(line)
-    over: set[str] = set()
-    for index, one in enumerate(cells):
-        folder = plan.study.cell(one.cell.slug)
-        if one.file.ladder and one.cell.ladder in over:
+    ended_ladders: set[str] = set()
+    for index, planned in enumerate(cells):
+        folder = plan.study.cell(planned.cell.slug)
+        if planned.file.ladder and planned.cell.ladder in ended_ladders:
             continue
-        code = _run_one(folder, job, functools.partial(watch, index, folder))
-        if one.file.ladder and code:
-            over.add(one.cell.ladder)
-        ended(folder)
+        code = _run(folder, job, functools.partial(on_progress, index, folder))
+        if planned.file.ladder and code:
+            ended_ladders.add(planned.cell.ladder)
+        on_end(folder)
 
 
-def _run_one(folder: CellFolder, job: str, watch: Callable[[Progress], None]) -> int:
-    command = [sys.executable, "-m", "hpml_jobs.job", str(folder.root)]
+def _in_order(cells: list[PlannedCell]) -> list[PlannedCell]:
+    ladders = [planned for request in ladder_requests(cells) for planned in request.cells]
+    others = [planned for planned in cells if not planned.file.ladder]
+    return [*ladders, *(shuffled(others) if others else [])]
+
+
+def _run(folder: CellFolder, job: str, on_progress: Callable[[Progress], None]) -> int:
+    """Run one cell in a process of its own; return its exit code."""
     process = subprocess.Popen(
-        command,
+        [sys.executable, "-m", "hpml_jobs.job", str(folder.root)],
         stdout=subprocess.DEVNULL,
         env=os.environ | {JOB_VARIABLE: job},
         preexec_fn=die_with_parent,  # noqa: PLW1509  (it only calls prctl)
     )
     try:
         while process.poll() is None:
-            watch(progress(folder, job))
+            on_progress(_progress(folder, job))
             time.sleep(POLL_S)
     finally:
         if process.poll() is None:  # Ctrl-C: the job's own SIGTERM handler ends the workers
@@ -74,6 +78,6 @@ def _run_one(folder: CellFolder, job: str, watch: Callable[[Progress], None]) ->
     return process.returncode
 
 
-def progress(folder: CellFolder, job: str) -> Progress:
-    """How far a job's attempt is; zeros before its first words."""
+def _progress(folder: CellFolder, job: str) -> Progress:
+    """Return how far a job's attempt is; zeros before its first report."""
     return folder.attempt(f"{job}.r0").read_progress() or Progress()

@@ -1,19 +1,20 @@
-"""Cells that share an allocation: one script, a step of their own for each, one after another.
+"""Shared allocations (packs and ladders): one script that runs each cell as a step of its own.
 
-A step is SLURM's own wall between two cells: it has its cell's share of the allocation and its time
-limit, and what is left of it is cleared away before the next begins.
+SLURM isolates the steps: each has its cell's share of the allocation and its time limit, and its
+processes are gone before the next one starts.
 """
 
 import shlex
 
-from hpml_jobs.core.cluster import sbatch_options
+from hpml_jobs.core.cluster import Cluster, sbatch_options
 from hpml_jobs.job.run import OOM_CODE
-from hpml_jobs.plan.plan import Plan, PlannedCell
+from hpml_jobs.plan.plan import PlannedCell
+from hpml_jobs.study.study import Study
 from hpml_jobs.submit.arrays import job_name, python, setup
-from hpml_jobs.submit.batches import Batch, Way
+from hpml_jobs.submit.job_requests import JobKind, JobRequest
 from hpml_jobs.submit.sbatch import header, sbatch
 
-_OF_A_STEP = ("nodes", "cpus-per-task", "gres", "mem", "time")
+_STEP_OPTIONS = ("nodes", "cpus-per-task", "gres", "mem", "time", "ntasks")
 
 _STEP = """\
 cell() {{
@@ -25,35 +26,34 @@ cell() {{
 }}"""
 
 _AFTER = {
-    Way.PACK: "after() { [ $1 -eq 0 ] || failed=1; }  # one cell's fault is not the next one's",
-    Way.LADDER: f"""\
-after() {{  # what does not fit ends the ladder well, anything else ends it too
+    JobKind.PACK: "after() { [ $1 -eq 0 ] || failed=1; }  # a failed cell does not stop the others",
+    JobKind.LADDER: f"""\
+after() {{  # out of memory ends the ladder with success, any other failure ends it as failed
   [ $1 -ne {OOM_CODE} ] || exit 0
   [ $1 -eq 0 ] || exit 1
 }}""",
 }
 
 
-def send_pack(plan: Plan, batch: Batch) -> list[str]:
-    """Send a pack or a ladder; the job of each of its cells, which is one and the same.
+def submit(study: Study, cluster: Cluster, request: JobRequest) -> list[str]:
+    """Submit a pack or a ladder; return the job of each of its cells, which is the same for all.
 
     Raises:
         RefusedError: SLURM refused it.
-        HpmlError: sbatch did not say what became of it.
+        HpmlError: sbatch's answer has no job id.
     """
-    return [sbatch(plan.study, script(plan, batch))] * len(batch.cells)
+    return [sbatch(study, script(study, cluster, request))] * len(request.cells)
 
 
-def script(plan: Plan, batch: Batch) -> str:
-    """The sbatch script of a pack or a ladder."""
-    study, cluster = plan.study, plan.cluster
-    log = study.slurm / f"%j_{batch.way.value}_log"
-    options = sbatch_options(batch.shape, cluster) | {
+def script(study: Study, cluster: Cluster, request: JobRequest) -> str:
+    """Return the sbatch script of a pack or a ladder."""
+    log = study.slurm / f"%j_{request.kind.value}_log"
+    options = sbatch_options(request.shape, cluster) | {
         "job-name": job_name(study),
         "output": f"{log}.out",
         "error": f"{log}.err",
         "open-mode": "append",
-        "exclude": ",".join(plan.exclude) or None,
+        "exclude": ",".join(request.exclude) or None,
     }
     step = _STEP.format(
         logs=shlex.quote(str(study.slurm)),
@@ -63,19 +63,19 @@ def script(plan: Plan, batch: Batch) -> str:
     lines = [
         *header(options),
         "",
-        *setup(batch.shape, cluster),
-        "trap 'exit 143' TERM  # the job is to end: no further cell",
+        *setup(request.shape, cluster),
+        "trap 'exit 143' TERM  # the job is ending: start no further cell",
         "failed=0",
-        _AFTER[batch.way],
+        _AFTER[request.kind],
         step,
-        *(_cell(plan, one) for one in batch.cells),
+        *(_step(cluster, planned) for planned in request.cells),
         "exit $failed",
     ]
     return "\n".join(lines) + "\n"
 
 
-def _cell(plan: Plan, one: PlannedCell) -> str:
-    """One cell: its name, and its share of the allocation."""
-    asked = sbatch_options(one.shape, plan.cluster) | {"ntasks": one.shape.nodes}
-    share = [f"--{name}={asked[name]}" for name in (*_OF_A_STEP, "ntasks") if name in asked]
-    return shlex.join(["cell", one.cell.slug, *share])
+def _step(cluster: Cluster, planned: PlannedCell) -> str:
+    """Return the line that runs one cell: its name, and its share of the allocation."""
+    options = sbatch_options(planned.shape, cluster) | {"ntasks": planned.shape.nodes}
+    share = [f"--{name}={options[name]}" for name in _STEP_OPTIONS if name in options]
+    return shlex.join(["cell", planned.cell.slug, *share])

@@ -1,4 +1,4 @@
-"""Which cells of a plan are sent: those with neither a record nor a job under way."""
+"""Which cells of a plan are submitted: those without a record and without an active job."""
 
 from typing import NamedTuple
 
@@ -6,46 +6,56 @@ import msgspec
 
 from hpml_jobs.plan.plan import Plan, PlannedCell
 from hpml_jobs.slurm.states import Outcome
-from hpml_jobs.status.states import states_for_submission
+from hpml_jobs.status.states import StudyStatus, status_for_submission
 from hpml_jobs.study.cell_state import CellState
 
 
 class Selection(NamedTuple):
-    """Cells to send with why, and cells left out with why; keys are slugs."""
+    """Cells to submit with the reason, and cells left out with their state; keys are slugs.
+
+    `status` is the study's status that the selection was made from.
+    """
 
     send: list[PlannedCell]
-    because: dict[str, str]
+    reasons: dict[str, str]
     left_out: dict[str, CellState]
+    status: StudyStatus
 
 
 def select(plan: Plan) -> Selection:
-    """Compare the plan with what is in the study; an oom record counts as finished."""
-    known = {state.slug: state for state in states_for_submission(plan.study)}
+    """Compare a plan with its study; an oom record counts as finished.
+
+    Raises:
+        HpmlError: squeue does not say which cells have a job.
+    """
+    has_budget = plan.cluster.gpu_hours_budget is not None  # it counts all jobs of the study
+    status = status_for_submission(plan.study, all_jobs=has_budget)
+    states = {state.slug: state for state in status.states}
     send: list[PlannedCell] = []
-    because: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     left_out: dict[str, CellState] = {}
-    for one in plan.cells:
-        slug = one.cell.slug
-        state = known.get(slug)
+    for planned in plan.cells:
+        slug = planned.cell.slug
+        state = states.get(slug)
         if state is None:
-            because[slug] = "new"
-            send.append(one)
+            reasons[slug] = "new"
+            send.append(planned)
         elif state.outcome.active or (state.recorded and not plan.rerun):
             left_out[slug] = state
         else:
-            because[slug] = "again (rerun=true)" if state.recorded else _before(state)
-            send.append(superseding(plan, one) if state.recorded else one)
-    return Selection(send, because, left_out)
+            reasons[slug] = "again (rerun=true)" if state.recorded else _reason(state)
+            send.append(superseding(plan, planned) if state.recorded else planned)
+    return Selection(send, reasons, left_out, status)
 
 
-def _before(state: CellState) -> str:
+def superseding(plan: Plan, planned: PlannedCell) -> PlannedCell:
+    """Return the cell with permission to replace the record that it has now."""
+    record = plan.study.cell(planned.cell.slug).read_record()
+    attempt = record.attempt.id if record else None
+    return planned._replace(file=msgspec.structs.replace(planned.file, supersedes=attempt))
+
+
+def _reason(state: CellState) -> str:
     if state.outcome is Outcome.MISSING and state.job is None:
-        return "not sent yet"
+        return "not submitted yet"
     return f"{state.outcome.value} before"
-
-
-def superseding(plan: Plan, one: PlannedCell) -> PlannedCell:
-    """The cell with leave to replace the record that is there now."""
-    record = plan.study.cell(one.cell.slug).read_record()
-    old = record.attempt.id if record else None
-    return one._replace(file=msgspec.structs.replace(one.file, supersedes=old))

@@ -1,83 +1,89 @@
-"""Cells to SLURM: batch by batch, a manifest line before and after each sbatch."""
+"""Submission of job requests to SLURM, with a manifest line before and after each sbatch call."""
 
 import uuid
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 import msgspec
 
+from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.text import counted
 from hpml_jobs.errors import HpmlError
-from hpml_jobs.plan.plan import Plan, PlannedCell
+from hpml_jobs.plan.plan import PlannedCell
+from hpml_jobs.slurm.jobs import array_ids
 from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.study.manifest import ManifestEvent, ManifestLine
 from hpml_jobs.study.study import Study
 from hpml_jobs.submit import arrays, packs
-from hpml_jobs.submit.batches import Batch, Way, batches
+from hpml_jobs.submit.job_requests import JobKind, JobRequest
 from hpml_jobs.submit.sbatch import RefusedError, check_folder
 
 
-class SbatchRefusedError(HpmlError):
-    """sbatch said no; the message holds SLURM's words, `sent` the jobs of cells sent before."""
+class SentRequest(NamedTuple):
+    """A job request that SLURM accepted; `jobs` are those of its cells, by slug."""
 
-    def __init__(self, message: str, sent: dict[str, str]) -> None:
-        super().__init__(message)
-        self.sent = sent
+    request: JobRequest
+    jobs: dict[str, str]
 
-
-def script(plan: Plan, batch: Batch) -> str:
-    """The sbatch script that would be sent for a batch."""
-    write = arrays.script if batch.way is Way.ARRAY else packs.script
-    return write(plan, batch)
+    def __str__(self) -> str:
+        """For people, e.g. `job 101: 3 x 1 node x 4 rtx8000, 12 CPUs, 30 min`."""
+        (job,) = array_ids(self.jobs.values())
+        return f"job {job}: {self.request}"
 
 
-def write_cells(study: Study, cells: list[PlannedCell]) -> None:
-    """cell.json of every cell, before any job can look for it."""
-    for one in cells:
-        path = study.cell(one.cell.slug).cell_json
-        try:
-            write_whole(path, encode(one.file))
-        except OSError as fault:
-            raise HpmlError(f"{path} cannot be written: {fault.strerror}") from fault
-
-
-def send(plan: Plan, cells: list[PlannedCell]) -> dict[str, str]:
-    """Send cells batch by batch; returns the job of each cell.
+def send(study: Study, cluster: Cluster, requests: list[JobRequest]) -> Iterator[SentRequest]:
+    """Submit requests one by one; yield each as soon as SLURM accepted it.
 
     Raises:
-        SbatchRefusedError: SLURM refused; what was sent before is in the manifest.
+        RefusedError: SLURM refused one; those before it are in the manifest.
+        HpmlError: sbatch's answer was lost, or the study's folder cannot be used.
     """
-    if not cells:
-        return {}
-    check_folder(plan.study)
-    write_cells(plan.study, cells)
-    plan.study.keep_cluster(plan.cluster)
-    jobs: dict[str, str] = {}
-    for batch in batches(plan, cells):
-        jobs |= _send_batch(plan, batch, sent=jobs)
-    return jobs
+    if not requests:
+        return
+    check_folder(study)
+    write_cells(study, (planned for request in requests for planned in request.cells))
+    study.keep_cluster(cluster)
+    submitted = 0
+    for request in requests:
+        yield _send(study, cluster, request, submitted)
+        submitted += len(request.cells)
 
 
-def _send_batch(plan: Plan, batch: Batch, sent: dict[str, str]) -> dict[str, str]:
-    study = plan.study
-    slugs = tuple(one.cell.slug for one in batch.cells)
+def write_cells(study: Study, cells: Iterable[PlannedCell]) -> None:
+    """Write cell.json of every cell, before any job can read it."""
+    for planned in cells:
+        path = study.cell(planned.cell.slug).cell_json
+        try:
+            write_whole(path, encode(planned.file))
+        except OSError as error:
+            raise HpmlError(f"{path} cannot be written: {error.strerror}") from error
+
+
+def script(study: Study, cluster: Cluster, request: JobRequest) -> str:
+    """Return the sbatch script of a request."""
+    write = arrays.script if request.kind is JobKind.ARRAY else packs.script
+    return write(study, cluster, request)
+
+
+def _send(study: Study, cluster: Cluster, request: JobRequest, submitted: int) -> SentRequest:
     line = ManifestLine(
         happening=ManifestEvent.SENDING,
         batch=uuid.uuid4().hex,
-        cells=slugs,
-        shape=str(batch.shape),
-        retry=plan.retry,
-        excluded=plan.exclude,
+        cells=request.slugs,
+        shape=str(request.shape),
+        retry=request.is_retry,
+        excluded=request.exclude,
     )
-    study.append(line)  # where sbatch's answer is lost, this line stays open
+    study.append(line)  # if sbatch's answer is lost, this line stays open
+    submit = arrays.submit if request.kind is JobKind.ARRAY else packs.submit
     try:
-        go = arrays.send_array if batch.way is Way.ARRAY else packs.send_pack
-        ids = tuple(go(plan, batch))
-    except RefusedError as fault:
-        words = str(fault)
-        study.append(msgspec.structs.replace(line, happening=ManifestEvent.REFUSED, words=words))
-        raise SbatchRefusedError(
-            f"sbatch refused {counted(len(slugs), 'cell')} ({batch.shape}): {words}; "
-            f"{len(sent)} cells were sent before and are in {study.manifest}",
-            dict(sent),
-        ) from fault
-    study.append(msgspec.structs.replace(line, happening=ManifestEvent.SENT, jobs=ids))
-    return dict(zip(slugs, ids, strict=True))
+        jobs = tuple(submit(study, cluster, request))
+    except RefusedError as error:
+        message = str(error)
+        study.append(msgspec.structs.replace(line, happening=ManifestEvent.REFUSED, words=message))
+        raise RefusedError(
+            f"sbatch refused {counted(len(request.cells), 'cell')} ({request.shape}): {message}; "
+            f"{submitted} cells were submitted before and are in {study.manifest}"
+        ) from error
+    study.append(msgspec.structs.replace(line, happening=ManifestEvent.SENT, jobs=jobs))
+    return SentRequest(request, dict(zip(request.slugs, jobs, strict=True)))

@@ -38,7 +38,7 @@ def test_refused_sbatch_reports_slurm_message(make_study, record_fault) -> None:
     assert "has no allocation here" in case.state["reason"]
     record_fault("sbatch refuses the account", case, "1 missing", "SLURM's message, exit code 1")
     assert list(case.planned_actions().values()) == [
-        "not sent yet"
+        "not submitted yet"
     ]  # without the fault it would be submitted
 
 

@@ -68,7 +68,7 @@ def test_second_submit_sends_nothing(lab_study, login: Program, rig: Rig) -> Non
     assert {row["cell"]: row["job"] for row in answer["cells"]} == lab_study.jobs
     assert rig.run("squeue", "-h").stdout == before
     words = [word for word in lab_study.words if word != "--json"]
-    assert "nothing sent, 9 left out" in login.ok(*words)
+    assert "nothing submitted, 9 left out" in login.ok(*words)
 
 
 def test_tables_match_records(lab_study, login: Program) -> None:

@@ -2,8 +2,11 @@
 
 from collections.abc import Callable
 
-from hpml_jobs.plan.plan import Plan, make_plan
+from hpml_jobs.plan.plan import Plan, PlannedCell
+from hpml_jobs.plan.resolve import make_plan
 from hpml_jobs.plan.sweep import expand
+from hpml_jobs.submit.job_requests import JobRequest, make_requests
+from hpml_jobs.submit.send import script, send
 
 
 def plan(*words: str, say: Callable[[str], object] = lambda _: None) -> Plan:
@@ -18,3 +21,23 @@ def plan_with_folder(*words: str) -> Plan:
     made = plan(*words)
     made.study.create()
     return made
+
+
+def requests_of(plan: Plan) -> list[JobRequest]:
+    """Return the job requests of all cells of a plan."""
+    return make_requests(plan, plan.cells)
+
+
+def send_cells(plan: Plan, cells: list[PlannedCell] | None = None) -> dict[str, str]:
+    """Submit cells (default: all of the plan); return the job of each, by slug."""
+    requests = make_requests(plan, plan.cells if cells is None else cells)
+    return {
+        slug: job
+        for sent in send(plan.study, plan.cluster, requests)
+        for slug, job in sent.jobs.items()
+    }
+
+
+def script_of(plan: Plan, request: JobRequest) -> str:
+    """Return the sbatch script of a job request."""
+    return script(plan.study, plan.cluster, request)

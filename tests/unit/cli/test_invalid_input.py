@@ -51,14 +51,14 @@ USAGE = [
     ("cluster.isolate=perhaps", "cluster.isolate=perhaps: choose one of off, serial, exclusive"),
     ("workload.data=imagenet", "workload.data=imagenet: choose one of cifar10, digits, folder"),
     ("sumbit", "sumbit is not a command; did you mean submit?"),
-    ("=3", "'=3' cannot be read; expected key=value"),
+    ("=3", "cannot read '=3'; expected key=value"),
     ("+nonsense=3", "unknown field nonsense"),
     ("gpus=2 gpus=4", "gpus is given twice"),
     ("gpus=1,2", "gpus=1,2 asks for several cells: add -m"),
     ("-m gpus=range(3,1)", "no cell: a range is empty"),
-    ("-m strategy=glob(*)", "strategy=glob(*): name the values"),
+    ("-m strategy=glob(*)", "strategy=glob(*): list the values"),
     ("-m study=a,b", "a study has one study=: it cannot be swept"),
-    ("-m cluster.account=a,b", "a study has one cluster.…=: it cannot be swept"),
+    ("-m cluster.account=a,b", "a study has one cluster.KEY=: it cannot be swept"),
     ("-m cluster=greene,torch", "a study runs on one cluster"),
     ("--config-dir nowhere gpus=2", "--config-dir nowhere: there is no such folder"),
     # ---- strategies that would measure something else ----
@@ -83,7 +83,7 @@ USAGE = [
     ("quantize.calibration=0", "quantize.calibration=0: activations are profiled on 1 training"),
     ("quantize.percentile=0 quantize.calibration=1", "quantize.percentile=0: must be above 0"),
     ("gpus=1 set_epoch=false", "set_epoch=false: no cell has ranks that share the images"),
-    ("gpus=1 sync_buffers=off", "sync_buffers=off: no cell has several ranks; take strategy=ddp"),
+    ("gpus=1 sync_buffers=off", "sync_buffers=off: no cell has several ranks; use strategy=ddp"),
     ("quantize.per_channel=true", "quantize.per_channel without quantize.calibration"),
     # ---- names that are paths ----
     ("study=../../x", "study='../../x' is not a name"),
@@ -104,10 +104,16 @@ USAGE = [
     ("gpu_type=any", "gpu_type=any: a study on a mix of GPU kinds"),
     ("cluster=slurm", "cluster=slurm has GPU kinds rtx8000, v100: name one, gpu_type="),
     # ---- Hydra's own launchers ----
-    ("hydra/launcher=submitit_slurm", "jobs are sent by hpml_jobs, not by a launcher of Hydra"),
-    ("hydra.launcher.gpus_per_node=4", "jobs are sent by hpml_jobs, not by a launcher of Hydra"),
+    (
+        "hydra/launcher=submitit_slurm",
+        "submits the jobs itself, without a Hydra launcher",
+    ),
+    (
+        "hydra.launcher.gpus_per_node=4",
+        "submits the jobs itself, without a Hydra launcher",
+    ),
     # ---- own code without its names ----
-    ("workload=custom", "workload.model has no value; give workload.model="),
+    ("workload=custom", "workload.model has no value; add workload.model="),
 ]
 
 
@@ -151,7 +157,7 @@ def test_plan_usage_error_creates_no_folder(
 @pytest.mark.parametrize(
     ("words", "telling"),
     [
-        ("gpus=8 nodes=2", "nodes=2: cluster=local is one machine; take nodes=1"),
+        ("gpus=8 nodes=2", "nodes=2: cluster=local is one machine; use nodes=1"),
         ("gpus=2 device=cuda", "gpus=2 with device=cuda: this machine has 0 GPUs"),
         ("gpus=2 strategy=dp", "on a CPU it silently runs one replica"),
     ],
@@ -351,6 +357,6 @@ def test_truncated_record_is_shown_and_cell_resubmitted(
     assert run(words) == 0
     shown = capsys.readouterr().out
     assert "invalid before" in shown
-    assert "sent 1 cell" in shown
+    assert "submitted 1 cell" in shown
     assert len(slurm.scripts) == 3
     assert list(study.history().jobs) == [whole.slug, half.slug]

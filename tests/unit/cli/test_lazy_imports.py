@@ -66,7 +66,7 @@ def test_plan_submit_status_and_collect_work_without_torch(
 
     shown, end = login_node("plan", *words)
     assert end["code"] == 0
-    assert "nothing was sent; it would be 2 cells as 2 jobs" in shown
+    assert "nothing was submitted; it would be 2 cells as 2 jobs" in shown
     assert not {"pandas", "matplotlib"} & set(end["loaded"])
     assert list(working_folder.iterdir()) == []
 

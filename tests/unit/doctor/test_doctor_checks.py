@@ -11,16 +11,17 @@ from hpml_jobs.core.findings import Finding, Level, NodeAnswer
 from hpml_jobs.doctor import controller, examine, login_node, node_job, nodes, sbatch_check
 from hpml_jobs.doctor.controller import Association
 from hpml_jobs.doctor.self_test import self_test_plan, self_test_result
-from hpml_jobs.plan.plan import Plan, make_plan
+from hpml_jobs.plan.plan import Plan
+from hpml_jobs.plan.resolve import make_plan
 from hpml_jobs.plan.sweep import expand
 from hpml_jobs.slurm.jobs import JobState
 from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.study.manifest import ManifestEvent, ManifestLine
 from hpml_jobs.study.study import Study
-from hpml_jobs.submit.batches import batches
 from tests.unit.builders import a_record
 from tests.unit.cli.test_lazy_imports import login_node as run_on_login_node
 from tests.unit.conftest import FakeSlurm
+from tests.unit.plans import requests_of
 
 GREENE = Cluster(name="greene", gpu_types={"rtx8000": 4, "v100": 4})
 LAB = Association("lab", "", ("normal",), {"MaxJobs": "8", "MaxSubmit": "4"})
@@ -301,7 +302,7 @@ def test_self_test_ignores_records_of_earlier_runs(laptop: Path) -> None:
 def test_sbatch_test_only_answer_is_reported(slurm: FakeSlurm) -> None:
     words = ["cluster=greene", "workload=synthetic"]
     plan = make_plan(expand(words, multirun=False), fetch=False, say=lambda _: None)
-    (batch,) = batches(plan, plan.cells)
+    (batch,) = requests_of(plan)
     slurm.set_output(
         "sbatch",
         err="sbatch: Job 9 to start at 2026-11-21T16:43:52 using 3 processors on nodes gr001 in "
@@ -309,14 +310,14 @@ def test_sbatch_test_only_answer_is_reported(slurm: FakeSlurm) -> None:
     )
     assert (
         "could start at 2026-11-21T16:43:52 on gr001 (main)"
-        in sbatch_check.check_batch(plan, batch).seen
+        in sbatch_check.check_request(plan, batch).seen
     )
     slurm.set_output(
         "sbatch",
         err="allocation failure: Invalid account or account/partition combination specified\n",
         code=1,
     )
-    refused = sbatch_check.check_batch(plan, batch)
+    refused = sbatch_check.check_request(plan, batch)
     assert (refused.level, refused.remedy) == (Level.PROBLEM, "set cluster.account=")
 
 

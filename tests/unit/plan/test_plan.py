@@ -6,11 +6,11 @@ import pytest
 
 from hpml_jobs.core.cell import Device, Strategy
 from hpml_jobs.errors import UsageError
-from hpml_jobs.plan.plan import Plan, make_plan
+from hpml_jobs.plan.plan import Plan
+from hpml_jobs.plan.resolve import make_plan
 from hpml_jobs.plan.sweep import expand
-from hpml_jobs.submit.batches import batches
 from tests.unit.conftest import NODES, FakeSlurm
-from tests.unit.plans import plan
+from tests.unit.plans import plan, requests_of
 
 
 def counts(made: Plan) -> dict[Strategy, int]:
@@ -22,7 +22,7 @@ def test_dp_and_ddp_share_baseline_and_duplicates_are_reported(slurm: FakeSlurm)
     said: list[str] = []
     made = plan("gpus=1,2,4", "batch=32,128,512", "strategy=dp,ddp", say=said.append)
     assert counts(made) == {Strategy.SINGLE: 3, Strategy.DP: 6, Strategy.DDP: 6}
-    assert said[-1].startswith("18 combinations are 15 cells: gpus=1 is one shared baseline")
+    assert said[-1].startswith("18 combinations are 15 cells: with gpus=1 all strategies share one")
 
 
 def test_single_strategy_reports_no_duplicates(slurm: FakeSlurm) -> None:
@@ -109,7 +109,7 @@ def test_cpus_cover_processes_and_loader_workers(slurm: FakeSlurm) -> None:
 def test_gpu_type_is_in_cell_only_for_gpu_device(slurm: FakeSlurm) -> None:
     said: list[str] = []
     assert plan(say=said.append).cells[0].cell.gpu_type == "rtx8000"
-    assert said[-1] == "GPU kind: rtx8000, the default of cluster=greene (gpu_type=…)"
+    assert said[-1] == "GPU type: rtx8000, the default of cluster=greene (change it: gpu_type=)"
     assert plan("device=cpu").cells[0].cell.gpu_type is None
 
 
@@ -156,16 +156,19 @@ LIMITS = "main*|1:00:00\nlong|2-00:00:00\nfree|infinite\n"
 @pytest.mark.parametrize("words", [("minutes=61",), ("cluster.partition=long", "minutes=2881")])
 def test_time_limit_above_partition_maximum_is_refused(slurm: FakeSlurm, words) -> None:
     slurm.set_output("sinfo", NODES + NODES.replace("main", "long") + LIMITS)
-    with pytest.raises(UsageError, match=r"this partition gives \d+ at most, the job would wait"):
+    with pytest.raises(
+        UsageError,
+        match=r"this partition is \d+ minutes, the job would never start",
+    ):
         plan("cluster=greene", *words)
 
 
 def test_packs_and_ladders_fit_partition_time_limit(slurm: FakeSlurm) -> None:
     slurm.set_output("sinfo", NODES + LIMITS)
     made = plan("gpus=1,2,4", "pack=true", "minutes=19")
-    assert [batch.shape.minutes for batch in batches(made, made.cells)] == [60]
+    assert [batch.shape.minutes for batch in requests_of(made)] == [60]
     made = plan("gpus=1,2,4", "pack=true", "minutes=20")
-    assert [batch.shape.minutes for batch in batches(made, made.cells)] == [42, 21]
+    assert [batch.shape.minutes for batch in requests_of(made)] == [42, 21]
     climbing = plan("grid=ladder", "gpus=1", "minutes=20")
-    (ladder,) = batches(climbing, climbing.cells)
+    (ladder,) = requests_of(climbing)
     assert (len(ladder.cells), ladder.shape.minutes) == (5, 60)

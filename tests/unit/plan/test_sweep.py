@@ -126,10 +126,10 @@ def test_numeric_account_is_text(working_folder) -> None:
 def test_workload_auto_follows_device_and_reports_it(laptop) -> None:
     here = expand(["cluster=local"], multirun=False)
     assert here.settings[0].workload.name == "digits"
-    assert here.said == ["workload=auto: digits with device=cpu"]
+    assert here.notes == ["workload=auto: digits with device=cpu"]
     there = expand(["cluster=greene"], multirun=False)
     assert there.settings[0].workload.name == "resnet18_cifar10"
-    assert there.said == ["workload=auto: resnet18_cifar10 with device=cuda"]
+    assert there.notes == ["workload=auto: resnet18_cifar10 with device=cuda"]
     asked_for = expand(["cluster=greene", "device=cpu"], multirun=False)
     assert asked_for.settings[0].workload.name == "digits"
     assert asked_for.settings[0].device is Device.CPU
@@ -138,7 +138,7 @@ def test_workload_auto_follows_device_and_reports_it(laptop) -> None:
 def test_no_sbatch_selects_local_cluster_and_reports_it(laptop) -> None:
     sweep = expand([], multirun=False)
     assert sweep.settings[0].cluster.name == "local"
-    assert sweep.said[0] == "no sbatch here: the cells run on this machine (cluster=local)"
+    assert sweep.notes[0] == "no sbatch here: the cells run on this machine (cluster=local)"
 
 
 @pytest.mark.parametrize(("told", "profile"), [("torch", "torch"), ("Greene", "greene")])
@@ -146,8 +146,8 @@ def test_cluster_name_selects_profile(slurm: FakeSlurm, told, profile) -> None:
     slurm.set_cluster_name(told)
     sweep = expand(["workload=digits"], multirun=False)
     assert sweep.settings[0].cluster.name == profile
-    assert sweep.said == [f"SLURM's ClusterName is {told}: cluster={profile}"]
-    assert sweep.detected == sweep.said[0]
+    assert sweep.notes == [f"SLURM's ClusterName is {told}: cluster={profile}"]
+    assert sweep.detected == sweep.notes[0]
 
 
 # ---- personal defaults ----
@@ -202,8 +202,8 @@ def test_user_config_cluster_is_the_default(laptop, user_config_file: Path) -> N
         ("- a\n", "must hold keys and values"),
         ("batches: 3\n", "config.yaml: unknown key batches: did you mean batch?"),
         ("clusters: {greene: {acount: x}}\n", "unknown key cluster.acount: did you mean"),
-        ("clusters: {greene: mine}\n", "under clusters: stands NAME: with keys and values"),
-        ("clusters: [greene]\n", "under clusters: stands NAME: with keys and values"),
+        ("clusters: {greene: mine}\n", "clusters: must hold NAME: with keys and values"),
+        ("clusters: [greene]\n", "clusters: must hold NAME: with keys and values"),
         ("batch: many\n", "batch=many: expected int"),
         ("outputs: ${nothing}\n", "config.yaml cannot be read"),
     ],

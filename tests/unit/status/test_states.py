@@ -12,7 +12,7 @@ from hpml_jobs.plan.plan import Plan
 from hpml_jobs.slurm.jobs import SACCT_FIELDS, SQUEUE_FORMAT
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.status.logs import log_text
-from hpml_jobs.status.states import cell_states, states_for_submission
+from hpml_jobs.status.states import cell_states, status_for_submission
 from hpml_jobs.study.attempt import utc_now
 from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.files import encode, write_whole
@@ -139,7 +139,7 @@ def test_job_unknown_to_squeue_is_not_an_error(slurm: FakeSlurm, builder: StudyB
     slurm.set_output("squeue", err="slurm_load_jobs error: Invalid job id specified\n", code=1)
     slurm.set_output("sacct", sacct_line(JOB, "TIMEOUT"))
     assert builder.state.outcome is Outcome.TIMEOUT
-    (state,) = states_for_submission(builder.study)
+    (state,) = status_for_submission(builder.study).states
     assert state.outcome is Outcome.TIMEOUT
 
 
@@ -246,8 +246,8 @@ def test_failing_squeue_is_shown_and_blocks_submission(
         slurm.remove_command("squeue")
     assert builder.state.outcome is Outcome.UNKNOWN
     assert "squeue" in builder.state.reason
-    with pytest.raises(HpmlError, match=r"squeue: .*which cells are under way is not known; try"):
-        states_for_submission(builder.study)
+    with pytest.raises(HpmlError, match=r"squeue: .*it is unknown which cells have a job; try"):
+        status_for_submission(builder.study)
 
 
 def test_job_unknown_to_slurm_is_missing(slurm: FakeSlurm, builder: StudyBuilder) -> None:
@@ -409,7 +409,7 @@ def planned(slurm: FakeSlurm, working_folder: Path) -> tuple[Plan, CellFolder]:
 
 def test_selection_of_new_study_is_everything(slurm: FakeSlurm) -> None:
     chosen = select(plan_of_cell())
-    assert list(chosen.because.values()) == ["new"]
+    assert list(chosen.reasons.values()) == ["new"]
     assert (len(chosen.send), chosen.left_out) == (1, {})
 
 
@@ -433,7 +433,7 @@ def test_selection_omits_finished_and_oom_cells(
     write_whole(folder.record_json, encode(left))
     assert select(plan_of_cell()).send == []
     again = select(plan_of_cell("rerun=true"))
-    assert again.because == {folder.slug: "again (rerun=true)"}
+    assert again.reasons == {folder.slug: "again (rerun=true)"}
     assert again.send[0].file.supersedes == f"{JOB}.r0"
 
 
@@ -443,7 +443,7 @@ def test_selection_has_cells_without_record_and_reason(
 ) -> None:
     slurm.set_output("sacct", sacct_line(JOB, told))
     word = {"COMPLETED": "missing"}.get(told, told.lower())
-    assert list(select(plan_of_cell()).because.values()) == [f"{word} before"]
+    assert list(select(plan_of_cell()).reasons.values()) == [f"{word} before"]
 
 
 def test_selection_has_cells_with_corrupt_record(
@@ -453,7 +453,7 @@ def test_selection_has_cells_with_corrupt_record(
     folder.record_json.write_bytes(b'{"schema": 1, "cel')
     for words in ([], ["rerun=true"]):
         chosen = select(plan_of_cell(*words))
-        assert chosen.because == {folder.slug: "invalid before"}
+        assert chosen.reasons == {folder.slug: "invalid before"}
         assert chosen.send[0].file.supersedes is None
 
 
@@ -461,5 +461,5 @@ def test_selection_while_squeue_fails_is_refused(
     slurm: FakeSlurm, planned: tuple[Plan, CellFolder]
 ) -> None:
     slurm.set_output("squeue", err="Unable to contact slurm controller", code=1)
-    with pytest.raises(HpmlError, match=r"which cells are under way is not known"):
+    with pytest.raises(HpmlError, match=r"it is unknown which cells have a job"):
         select(plan_of_cell())

@@ -8,10 +8,10 @@ import pytest
 from hpml_jobs.errors import UsageError
 from hpml_jobs.plan.plan import Plan
 from hpml_jobs.study.manifest import ManifestEvent
-from hpml_jobs.submit.batches import Batch, Way, batches, check_budget
-from hpml_jobs.submit.send import SbatchRefusedError, script, send
+from hpml_jobs.submit.job_requests import JobKind, JobRequest, check_budget
+from hpml_jobs.submit.sbatch import RefusedError
 from tests.unit.conftest import FakeSlurm
-from tests.unit.plans import plan_with_folder
+from tests.unit.plans import plan_with_folder, requests_of, script_of, send_cells
 
 NINE = ("gpus=1,2,4", "batch=32,128,512")
 
@@ -20,28 +20,28 @@ def steps(text: str) -> list[list[str]]:
     return [shlex.split(line)[1:] for line in text.splitlines() if line.startswith("cell ")]
 
 
-def batch_of(*words: str) -> tuple[Plan, Batch]:
+def batch_of(*words: str) -> tuple[Plan, JobRequest]:
     made = plan_with_folder(*words)
-    (batch,) = batches(made, made.cells)
+    (batch,) = requests_of(made)
     return made, batch
 
 
 def test_pack_of_nine_cells_is_one_job_of_largest_shape(slurm: FakeSlurm) -> None:
     made, batch = batch_of(*NINE, "pack=true", "minutes=20")
-    assert batch.way is Way.PACK
+    assert batch.kind is JobKind.PACK
     assert (batch.shape.nodes, batch.shape.gpus_per_node, batch.shape.cpus_per_node) == (1, 4, 12)
     assert batch.shape.minutes == 9 * (20 + 1)
-    jobs = send(made, made.cells)
+    jobs = send_cells(made)
     assert len(slurm.scripts) == 1
     assert len(jobs) == 9
     assert set(jobs.values()) == {"101"}
     assert made.study.history().jobs == jobs
-    assert slurm.scripts[0] == script(made, batch)
+    assert slurm.scripts[0] == script_of(made, batch)
 
 
 def test_pack_runs_each_cell_as_step_with_its_share(slurm: FakeSlurm) -> None:
     made, batch = batch_of(*NINE, "pack=true", "gpu_type=v100")
-    by_name = {slug: options for slug, *options in steps(script(made, batch))}
+    by_name = {slug: options for slug, *options in steps(script_of(made, batch))}
     assert list(by_name) == [one.cell.slug for one in batch.cells] != sorted(by_name)
     for one in made.cells:
         gpus = one.cell.gpus
@@ -53,25 +53,25 @@ def test_pack_runs_each_cell_as_step_with_its_share(slurm: FakeSlurm) -> None:
 
 def test_pack_splits_by_gpu_type_and_number_of_nodes(slurm: FakeSlurm) -> None:
     made = plan_with_folder("gpus=1,2,8", "pack=true")
-    found = batches(made, made.cells)
+    found = requests_of(made)
     assert [(batch.shape.nodes, len(batch.cells)) for batch in found] == [(1, 2), (2, 1)]
-    assert "--nodes=2" in steps(script(made, found[1]))[0]
-    assert "HPML_JOBS_HOSTS" in script(made, found[1])
+    assert "--nodes=2" in steps(script_of(made, found[1]))[0]
+    assert "HPML_JOBS_HOSTS" in script_of(made, found[1])
 
 
 def test_packs_stay_within_longest_time_limit(slurm: FakeSlurm) -> None:
     made = plan_with_folder(
         "gpus=1", "repeats=5", "pack=true", "minutes=30", "cluster.max_minutes=70"
     )
-    found = batches(made, made.cells)
+    found = requests_of(made)
     assert [len(batch.cells) for batch in found] == [2, 2, 1]
     assert all(batch.shape.minutes <= 70 for batch in found)
 
 
 def test_ladder_grows_to_share_of_data_per_gpu(slurm: FakeSlurm) -> None:
     made = plan_with_folder("grid=ladder", "gpus=1,2")
-    found = batches(made, made.cells)
-    assert [batch.way for batch in found] == [Way.LADDER] * 2
+    found = requests_of(made)
+    assert [batch.kind for batch in found] == [JobKind.LADDER] * 2
     # 20,480 presentations: 1 GPU takes up to 8,192 (x 4 would be 32,768), 2 GPUs too (10,240 each)
     assert [[one.cell.batch for one in batch.cells] for batch in found] == [
         [32, 128, 512, 2048, 8192],
@@ -87,7 +87,7 @@ def test_ladder_grows_to_share_of_data_per_gpu(slurm: FakeSlurm) -> None:
 @pytest.mark.parametrize(
     ("words", "telling"),
     [
-        (("grid=ladder", "batch=64"), "batch= on a ladder"),
+        (("grid=ladder", "batch=64"), "batch= with a ladder"),
         (("ladder.start=0",), "a ladder starts at 1 or more and grows by 2 or more"),
         (("ladder.start=8", "ladder.factor=1"), "grows by 2 or more"),
         (("ladder.start=8", "pack=true,false"), "a study has one pack="),
@@ -103,8 +103,8 @@ def test_impossible_ladder_or_pack_is_refused(slurm: FakeSlurm, words, telling) 
 def test_refused_pack_is_recorded(slurm: FakeSlurm) -> None:
     slurm.accept_then_refuse(0)
     made = plan_with_folder(*NINE, "pack=true")
-    with pytest.raises(SbatchRefusedError, match=r"sbatch refused 9 cells .*Invalid account"):
-        send(made, made.cells)
+    with pytest.raises(RefusedError, match=r"sbatch refused 9 cells .*Invalid account"):
+        send_cells(made)
     lines = [line.happening for line in made.study.lines()]
     assert lines == [ManifestEvent.SENDING, ManifestEvent.REFUSED]
     assert len(made.study.history().refused) == 9
@@ -112,18 +112,18 @@ def test_refused_pack_is_recorded(slurm: FakeSlurm) -> None:
 
 def test_pack_gpu_hours_are_those_of_the_allocation(slurm: FakeSlurm) -> None:
     made = plan_with_folder(*NINE, "minutes=20")
-    apart = sum(batch.gpu_hours for batch in batches(made, made.cells))
+    apart = sum(batch.gpu_hours for batch in requests_of(made))
     assert apart == pytest.approx(3 * (1 + 2 + 4) * 20 / 60)
     packed = made._replace(pack=True)
-    (batch,) = batches(packed, packed.cells)
+    (batch,) = requests_of(packed)
     assert batch.gpu_hours == pytest.approx(4 * 9 * 21 / 60)
 
 
 def test_gpu_hours_budget_is_enforced(slurm: FakeSlurm) -> None:
     made = plan_with_folder(*NINE, "minutes=20", "cluster.gpu_hours_budget=7")
-    going = batches(made, made.cells)
+    going = requests_of(made)
     assert check_budget(made.cluster, going, 0) == pytest.approx(7)
-    with pytest.raises(UsageError, match=r"at most after 0.5 used or asked for .* is 7: take"):
+    with pytest.raises(UsageError, match=r"after 0.5 used or requested by .* is 7: submit"):
         check_budget(made.cluster, going, 0.5)
     free = msgspec.structs.replace(made.cluster, gpu_hours_budget=None)
     assert check_budget(free, going, 1000) == pytest.approx(7)

@@ -12,7 +12,7 @@ from hpml_jobs.status.cancel import jobs_of
 from hpml_jobs.study.cell_state import CellState
 from hpml_jobs.study.manifest import History
 from hpml_jobs.study.study import Study
-from hpml_jobs.submit.resubmit import KINDS, within_retries
+from hpml_jobs.submit.resubmit import OUTCOMES, within_retries
 from tests.unit.conftest import FakeSlurm
 from tests.unit.slurm_output import sacct_line, squeue_line
 
@@ -105,7 +105,7 @@ def test_resubmit_without_cluster_file_suggests_submit(study, capsys) -> None:
 
 
 def test_resubmit_accepts_every_outcome_without_result() -> None:
-    named = [outcome for outcomes in KINDS.values() for outcome in outcomes]
+    named = [outcome for outcomes in OUTCOMES.values() for outcome in outcomes]
     assert sorted(named) == sorted(set(Outcome) - ALL_BUT)
 
 
@@ -161,7 +161,7 @@ def test_resubmit_of_pack_is_packed_with_followup_job(
 ) -> None:
     words = ("-m", *WORDS, "batch=32,64", "pack=true", "collect_after=true")
     assert run(["submit", *words]) == 0
-    assert "in one allocation: pack of 2 in 1 node x 2 rtx8000" in capsys.readouterr().out
+    assert "job 101: pack of 2 in 1 node x 2 rtx8000" in capsys.readouterr().out
     slurm.set_output("sacct", sacct_line("101", "CANCELLED by 0"))
     assert run(["resubmit", "mine", "--cancelled", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
@@ -183,9 +183,9 @@ def test_refused_followup_job_still_reports_sent_cells(
     slurm.accept_then_refuse(1, "sbatch: error: no CPU jobs here")
     assert run(["submit", *WORDS, "collect_after=true"]) == 1
     told = capsys.readouterr()
-    assert "sent 1 cell as 1 job (SLURM 101)" in told.out
+    assert "submitted 1 cell as 1 job (SLURM 101)" in told.out
     last = told.err.strip().splitlines()[-1]
-    assert "sbatch refused the job after them: error: no CPU jobs here" in last
+    assert "sbatch refused the follow-up job: error: no CPU jobs here" in last
     assert "hpml-jobs collect mine" in last
 
 
@@ -201,20 +201,20 @@ def test_burst_followup_job_needs_cpu_partition(slurm: FakeSlurm, capsys) -> Non
 
 def test_study_over_budget_is_refused(slurm: FakeSlurm, capsys) -> None:
     assert run(["submit", *WORDS, "minutes=60", "cluster.gpu_hours_budget=1.5"]) == 2
-    assert "ask for 2 GPU-hours at most; cluster.gpu_hours_budget is 1.5" in capsys.readouterr().err
+    assert "request up to 2 GPU-hours; cluster.gpu_hours_budget is 1.5" in capsys.readouterr().err
     assert slurm.scripts == []
     assert not Path("outputs").exists()  # and is not the study sent last
     assert run(["plan", *WORDS, "minutes=60", "cluster.gpu_hours_budget=1.5"]) == 0
-    assert "it would be refused: these cells ask for 2 GPU-hours" in capsys.readouterr().out
+    assert "it would be refused: these cells request up to 2 GPU-hours" in capsys.readouterr().out
     assert run(["submit", *WORDS, "minutes=30", "cluster.gpu_hours_budget=1.5"]) == 0
-    assert "1 GPU-hours at most" in capsys.readouterr().out
+    assert "up to 1 GPU-hours" in capsys.readouterr().out
     # two GPUs that ran for a minute of those 30 have used 1/30 of a GPU-hour
     slurm.set_output("sacct", sacct_line("101", "FAILED", "1:0"))
     assert run(["submit", *WORDS, "minutes=45", "cluster.gpu_hours_budget=1.5"]) == 2
-    assert "ask for 1.5 GPU-hours at most after 0.0333 used" in capsys.readouterr().err
+    assert "request up to 1.5 GPU-hours, after 0.0333 used" in capsys.readouterr().err
     slurm.set_output("squeue", squeue_line("101", "RUNNING", node="gr001"))
     assert run(["submit", *WORDS, "batch=8", "minutes=20", "cluster.gpu_hours_budget=1.5"]) == 2
-    assert "at most after 1 used or asked for by this study" in capsys.readouterr().err
+    assert "after 1 used or requested by this study" in capsys.readouterr().err
 
 
 def test_cancel_uses_job_ids_and_shared_job_once(study: Study, slurm: FakeSlurm, capsys) -> None:

@@ -8,12 +8,10 @@ import pytest
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.study.manifest import ManifestEvent
 from hpml_jobs.study.study import Study
-from hpml_jobs.submit.batches import batches
-from hpml_jobs.submit.sbatch import clean_environment
+from hpml_jobs.submit.sbatch import RefusedError, clean_environment
 from hpml_jobs.submit.selection import select
-from hpml_jobs.submit.send import SbatchRefusedError, script, send
 from tests.unit.conftest import FakeSlurm
-from tests.unit.plans import plan_with_folder
+from tests.unit.plans import plan_with_folder, requests_of, script_of, send_cells
 from tests.unit.slurm_output import squeue_line
 
 
@@ -23,7 +21,7 @@ def sbatch_lines(text: str) -> set[str]:
 
 def test_cells_of_one_shape_form_one_array(slurm: FakeSlurm) -> None:
     made = plan_with_folder("gpus=1,2,4", "batch=32,128,512")
-    found = batches(made, made.cells)
+    found = requests_of(made)
     assert [array.shape.gpus_per_node for array in found] == [1, 2, 4]
     assert [len(array.cells) for array in found] == [3, 3, 3]
     assert all(one.shape == array.shape for array in found for one in array.cells)
@@ -32,33 +30,31 @@ def test_cells_of_one_shape_form_one_array(slurm: FakeSlurm) -> None:
 def test_array_order_is_random_but_seeded(slurm: FakeSlurm) -> None:
     words = ("gpus=2", "batch=1,2,4,8,16,32,64,128")
     made = plan_with_folder(*words)
-    first, again = (
-        [one.cell.batch for one in batches(made, made.cells)[0].cells] for _ in range(2)
-    )
+    first, again = ([one.cell.batch for one in requests_of(made)[0].cells] for _ in range(2))
     assert first == again != sorted(first)
     other = plan_with_folder(*words, "seed=1")
-    assert [one.cell.batch for one in batches(other, other.cells)[0].cells] != first
+    assert [one.cell.batch for one in requests_of(other)[0].cells] != first
     assert sorted(first) == [1, 2, 4, 8, 16, 32, 64, 128]
 
 
 def test_array_is_split_at_max_array_size(slurm: FakeSlurm) -> None:
     slurm.set_cluster_name("greene", max_array_size=3)
     made = plan_with_folder("gpus=2", "repeats=8")
-    assert [len(array.cells) for array in batches(made, made.cells)] == [3, 3, 2]
+    assert [len(array.cells) for array in requests_of(made)] == [3, 3, 2]
     given = made._replace(cluster=msgspec.structs.replace(made.cluster, max_array_size=4))
-    assert [len(array.cells) for array in batches(given, given.cells)] == [4, 4]
+    assert [len(array.cells) for array in requests_of(given)] == [4, 4]
 
 
 def test_max_array_size_not_reported_uses_default(slurm: FakeSlurm) -> None:
     slurm.set_output("scontrol", code=1)
     made = plan_with_folder("cluster=greene", "gpus=1", "repeats=1003")
-    assert [len(array.cells) for array in batches(made, made.cells)] == [1001, 2]
+    assert [len(array.cells) for array in requests_of(made)] == [1001, 2]
 
 
 def test_greene_script_requests_resources_of_cells(slurm: FakeSlurm) -> None:
     made = plan_with_folder("gpus=4", "batch=32,64", "gpu_type=v100", "study=mine")
-    (array,) = batches(made, made.cells)
-    asked = sbatch_lines(script(made, array))
+    (array,) = requests_of(made)
+    asked = sbatch_lines(script_of(made, array))
     assert {
         *("job-name=hpml-mine", "gres=gpu:v100:4", "nodes=1", "ntasks-per-node=1", "time=30"),
         *("cpus-per-task=12", "mem=128G", "requeue", "array=0-1%2", "signal=USR2@90"),
@@ -69,8 +65,8 @@ def test_greene_script_requests_resources_of_cells(slurm: FakeSlurm) -> None:
 
 def test_srun_step_has_cpus_and_kill_on_bad_exit(slurm: FakeSlurm) -> None:
     made = plan_with_folder("gpus=2")
-    (array,) = batches(made, made.cells)
-    (step,) = [line for line in script(made, array).splitlines() if line.startswith("srun ")]
+    (array,) = requests_of(made)
+    (step,) = [line for line in script_of(made, array).splitlines() if line.startswith("srun ")]
     assert "--cpus-per-task=6 --kill-on-bad-exit=1" in step
     assert "-u -m submitit.core._submit" in step
 
@@ -78,20 +74,20 @@ def test_srun_step_has_cpus_and_kill_on_bad_exit(slurm: FakeSlurm) -> None:
 def test_torch_and_burst_scripts_use_their_own_options(slurm: FakeSlurm) -> None:
     slurm.set_output("sinfo")
     made = plan_with_folder("cluster=torch", "cluster.account=mine", "gpus=4", "gpu_type=h200")
-    (array,) = batches(made, made.cells)
-    asked = sbatch_lines(script(made, array))
+    (array,) = requests_of(made)
+    asked = sbatch_lines(script_of(made, array))
     assert {"account=mine", "gres=gpu:4", "constraint=h200"} <= asked
     assert "comment='preemption=yes;requeue=true'" in asked
     made = plan_with_folder("cluster=burst", "cluster.account=mine", "gpus=2")
-    (array,) = batches(made, made.cells)
-    asked = sbatch_lines(script(made, array))
+    (array,) = requests_of(made)
+    asked = sbatch_lines(script_of(made, array))
     assert {"account=mine", "partition=g2-standard-24", "gres=gpu:2", "requeue"} <= asked
 
 
 def test_isolated_study_uses_one_job_name_and_singleton(slurm: FakeSlurm) -> None:
     made = plan_with_folder("gpus=1,2", "repeats=2", "cluster.isolate=serial", "study=mine")
-    for array in batches(made, made.cells):
-        asked = sbatch_lines(script(made, array))
+    for array in requests_of(made):
+        asked = sbatch_lines(script_of(made, array))
         assert {"job-name=hpml-mine", "dependency=singleton", "array=0-1%1"} <= asked
 
 
@@ -99,8 +95,8 @@ def test_multi_node_hosts_are_resolved_outside_container(slurm: FakeSlurm) -> No
     made = plan_with_folder(
         "gpus=8", "cluster.container.image=/i.sif", "cluster.container.overlay=/o.ext3"
     )
-    (array,) = batches(made, made.cells)
-    lines = script(made, array).splitlines()
+    (array,) = requests_of(made)
+    lines = script_of(made, array).splitlines()
     hosts = 'export HPML_JOBS_HOSTS="$(scontrol show hostnames | tr "\\n" " ")"'
     step = next(line for line in lines if line.startswith("srun "))
     assert lines.index("unset PYTHONPATH") < lines.index(hosts) < lines.index(step)
@@ -109,7 +105,7 @@ def test_multi_node_hosts_are_resolved_outside_container(slurm: FakeSlurm) -> No
 
 def test_send_writes_manifest_before_and_after_sbatch(slurm: FakeSlurm) -> None:
     made = plan_with_folder("gpus=1,2", "repeats=2", "study=mine")
-    jobs = send(made, made.cells)
+    jobs = send_cells(made)
     assert sorted(jobs.values()) == ["101_0", "101_1", "102_0", "102_1"]
     lines = list(made.study.lines())
     assert [line.happening for line in lines] == [ManifestEvent.SENDING, ManifestEvent.SENT] * 2
@@ -123,15 +119,15 @@ def test_send_writes_manifest_before_and_after_sbatch(slurm: FakeSlurm) -> None:
 
 def test_single_cell_is_a_plain_job(slurm: FakeSlurm) -> None:
     made = plan_with_folder("gpus=2")
-    assert list(send(made, made.cells).values()) == ["101"]
+    assert list(send_cells(made).values()) == ["101"]
     assert not any(line.startswith("array=") for line in sbatch_lines(slurm.scripts[0]))
 
 
 def test_sent_script_equals_planned_script(slurm: FakeSlurm) -> None:
     made = plan_with_folder("gpus=4", "repeats=3", "study=mine")
-    (array,) = batches(made, made.cells)
-    planned = script(made, array)
-    send(made, made.cells)
+    (array,) = requests_of(made)
+    planned = script_of(made, array)
+    send_cells(made)
     assert slurm.scripts[0] == planned
 
 
@@ -140,11 +136,11 @@ def test_refusal_has_slurm_message_and_keeps_earlier_jobs(slurm: FakeSlurm) -> N
         1, "sbatch: error: AssocMaxSubmitJobLimit\nsbatch: error: Batch job refused"
     )
     made = plan_with_folder("gpus=1,2,4", "repeats=2", "study=mine")
-    with pytest.raises(SbatchRefusedError) as refused:
-        send(made, made.cells)
+    with pytest.raises(RefusedError) as refused:
+        send_cells(made)
     words = str(refused.value)
     assert words.startswith("sbatch refused 2 cells (1 node x 2 rtx8000")
-    assert "error: AssocMaxSubmitJobLimit; error: Batch job refused; 2 cells were sent" in words
+    assert "AssocMaxSubmitJobLimit; error: Batch job refused; 2 cells were submitted" in words
     assert "Traceback" not in words
     assert [line.happening.value for line in made.study.lines()] == [
         *("sending", "sent", "sending", "refused"),
@@ -156,12 +152,12 @@ def test_refusal_has_slurm_message_and_keeps_earlier_jobs(slurm: FakeSlurm) -> N
     slurm.set_output("squeue", under_way)
     again = select(made)
     assert len(again.left_out) == 2
-    assert set(again.because.values()) == {"not sent yet"}
+    assert set(again.reasons.values()) == {"not submitted yet"}
 
 
 def test_nothing_to_send_runs_no_sbatch(slurm: FakeSlurm) -> None:
     made = plan_with_folder("gpus=1")
-    assert send(made, []) == {}
+    assert send_cells(made, []) == {}
     assert slurm.scripts == []
     assert not made.study.manifest.exists()
 
@@ -177,7 +173,7 @@ def test_surrounding_job_environment_is_not_inherited(
     if inside:
         monkeypatch.setenv("SLURM_JOB_ID", "17")
     made = plan_with_folder("gpus=1", "cluster=greene")
-    send(made, made.cells)
+    send_cells(made)
     seen = slurm.environment_of_call()
     assert not (leaking.keys() | {"SLURM_JOB_ID"}) & seen.keys()
     expected = kept.keys() - ({"SBATCH_ACCOUNT"} if inside else set())
@@ -196,17 +192,17 @@ def test_environment_is_restored_after_a_failure(monkeypatch: pytest.MonkeyPatch
 def test_folder_unusable_for_slurm_logs_is_refused(slurm: FakeSlurm) -> None:
     made = plan_with_folder("gpus=1", "outputs=100%")
     with pytest.raises(HpmlError, match=r"SLURM cannot write logs to a path with %"):
-        send(made, made.cells)
+        send_cells(made)
     other = made._replace(study=Study(Path("a\\b").resolve()))
     other.study.create()
     with pytest.raises(HpmlError, match=r"choose another outputs="):
-        send(other, other.cells)
+        send_cells(other)
     assert slurm.scripts == []
 
 
 def test_folder_writable_by_others_is_refused(slurm: FakeSlurm) -> None:
     made = plan_with_folder("gpus=1")
     made.study.slurm.chmod(0o777)
-    with pytest.raises(HpmlError, match=r"others may write there, .* chmod 700 it"):
-        send(made, made.cells)
+    with pytest.raises(HpmlError, match=r"other users can write there, .* chmod 700 it"):
+        send_cells(made)
     assert slurm.scripts == []

@@ -1,0 +1,70 @@
+"""The folders of config files: ours, then the user's (--config-dir), and the choices in them."""
+
+import difflib
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from hpml_jobs.core.paths import conf_folder
+from hpml_jobs.errors import UsageError
+
+GROUPS = ("cluster", "workload", "recipe", "grid")
+"""Config groups: folders whose files are the choices of `cluster=NAME` and so on."""
+
+
+class ConfigFolders:
+    """Our conf/, and the user's own folder where one is given."""
+
+    def __init__(self, config_dir: Path | None) -> None:
+        self.ours = conf_folder()
+        self.users = config_dir.resolve() if config_dir else None
+
+    def choices(self, group: str) -> dict[str, Path]:
+        """Return the choices of a group: name -> file.
+
+        Raises:
+            UsageError: a user's file has the name of one of ours, which Hydra would silently take.
+        """
+        folders = [self.ours, self.users] if self.users else [self.ours]
+        files = [file for folder in folders for file in (folder / group).glob("*.yaml")]
+        choices: dict[str, Path] = {}
+        for file in sorted(files, key=lambda file: file.stem):
+            if file.stem in choices:
+                raise UsageError(f"{file}: {choices[file.stem]} has this name; give yours another")
+            choices[file.stem] = file
+        return choices
+
+    def check_choice(self, group: str, choice: Any, place: str = "") -> None:
+        """Refuse a choice that a group does not have; `place` says where it was made."""
+        choices = self.choices(group)
+        if choice is not None and choice not in choices:
+            near = difflib.get_close_matches(str(choice), choices, n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise UsageError(f"{place or group}={choice}: choose one of {', '.join(choices)}{hint}")
+
+    def cluster_names(self) -> dict[str, tuple[str, ...]]:
+        """Return the ClusterNames of SLURM that each cluster profile is for."""
+        return {
+            profile: tuple(OmegaConf.select(OmegaConf.load(path), "known_as") or ())
+            for profile, path in self.choices("cluster").items()
+        }
+
+    def grid_blocks(self, name: str) -> list[dict[str, list[Any]]]:
+        """Return the blocks of a grid: each maps keys to the values they take.
+
+        Raises:
+            UsageError: the file is not a list of blocks, or one chooses the cluster or a grid.
+        """
+        path = self.choices("grid")[name]
+        loaded = OmegaConf.to_container(OmegaConf.load(path))
+        blocks = loaded.get("blocks") if isinstance(loaded, dict) else None
+        if not isinstance(blocks, list) or not all(isinstance(block, dict) for block in blocks):
+            raise UsageError(f"{path}: a grid is `blocks:`, a list of `key: [values]`")
+        for group in ("cluster", "grid"):
+            if any(group in block for block in blocks):
+                raise UsageError(f"{path}: a block cannot choose the {group}; use {group}=NAME")
+        return [
+            {key: value if isinstance(value, list) else [value] for key, value in block.items()}
+            for block in blocks
+        ]

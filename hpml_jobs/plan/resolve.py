@@ -1,0 +1,163 @@
+"""From settings to a `Plan`: defaults resolved and every cell checked; nothing is written."""
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from hpml_jobs.core.cell import Cell, Device
+from hpml_jobs.core.cluster import Cluster, Launcher
+from hpml_jobs.core.workload import Workload
+from hpml_jobs.errors import UsageError
+from hpml_jobs.plan import machine
+from hpml_jobs.plan.cells import cells_of, device_of, drafts_of, planned_cells
+from hpml_jobs.plan.data import data_root, resolve_workload
+from hpml_jobs.plan.plan import Plan, PlannedCell
+from hpml_jobs.plan.settings import QuantizeSettings, Settings
+from hpml_jobs.plan.sweep import Sweep
+from hpml_jobs.slurm import commands
+from hpml_jobs.study.study import Study, check_name
+
+Say = Callable[[str], None]
+
+
+def make_plan(sweep: Sweep, *, sending: bool = True, fetch: bool = True, say: Say) -> Plan:
+    """Resolve and check all cells; nothing is written and nothing is submitted.
+
+    `sending=False` is for a cell that runs in this process (`hpml-jobs run`): the cluster's rules
+    for submission and its nodes are not checked. `fetch=False` announces missing data instead of
+    downloading it. `say` gets each decision as a sentence, once.
+    """
+    say = _without_repeats(say)
+    for note in sweep.notes:
+        say(note)
+    first = sweep.settings[0]
+    if first.ladder.start and "batch" in sweep.origins:
+        raise UsageError("batch= with a ladder: it chooses the batches; use ladder.start=N instead")
+    cells = [cells_of(settings) for settings in sweep.settings]
+    refuse_unused(sweep.settings, [cell for of_settings in cells for cell in of_settings])
+    cluster = _with_gpu_types(first.cluster) if sending else first.cluster
+    if sending:
+        cluster.check()
+    if sending and fetch and cluster.launcher is Launcher.SLURM:  # not for `hpml-jobs plan`
+        machine.check_can_submit(cluster.name)
+    gpu_types = [_gpu_type(settings, cluster, say) for settings in sweep.settings]
+    outputs = Path(os.path.expandvars(first.outputs)).expanduser().resolve()
+    study = Study(outputs / _study_name(sweep.settings, gpu_types))
+    study.check_schema()
+    drafts = [
+        drafts_of(*combination, cluster, check=sending)
+        for combination in zip(sweep.settings, cells, gpu_types, strict=True)
+    ]
+    workloads = _workloads(sweep.settings, cluster, fetch=fetch, say=say)
+    planned = [
+        cell
+        for settings, of_settings in zip(sweep.settings, drafts, strict=True)
+        for cell in planned_cells(settings, of_settings, *workloads[_data_of(settings)], cluster)
+    ]
+    return Plan(
+        study=study,
+        cluster=cluster,
+        cells=_without_duplicates(planned, say),
+        rerun=first.rerun,
+        origins=sweep.origins,
+        pack=first.pack,
+        collect_after=first.collect_after,
+        retries=first.retries,
+    )
+
+
+def refuse_unused(sweep: Sequence[Settings], cells: Iterable[Cell]) -> None:
+    """Refuse options that no cell would use: choices for ranks, or quantization without images.
+
+    In a sweep, cells of one GPU share the baseline: one cell that uses the key is enough.
+    """
+    distributed = [cell for cell in cells if cell.strategy.under_torchrun and cell.gpus > 1]
+    remedy = "use strategy=ddp with gpus=2 or more"
+    if not distributed:
+        if any(not settings.set_epoch for settings in sweep):
+            raise UsageError(f"set_epoch=false: no cell has ranks that share the images; {remedy}")
+        buffers = next((s.sync_buffers for s in sweep if s.sync_buffers is not None), None)
+        if buffers is not None:
+            raise UsageError(f"sync_buffers={buffers.value}: no cell has several ranks; {remedy}")
+    default = QuantizeSettings()
+    for settings in sweep:
+        quantize = settings.quantize
+        if quantize.calibration is None and quantize != default:
+            key = "percentile" if quantize.percentile != default.percentile else "per_channel"
+            raise UsageError(
+                f"quantize.{key} without quantize.calibration: nothing would be quantized; use "
+                "quantize.calibration=1000, or grid=quantize"
+            )
+
+
+def _without_repeats(say: Say) -> Say:
+    sentences: set[str] = set()
+
+    def say_once(sentence: str) -> None:
+        if sentence not in sentences:
+            sentences.add(sentence)
+            say(sentence)
+
+    return say_once
+
+
+def _with_gpu_types(cluster: Cluster) -> Cluster:
+    """Return a generic SLURM cluster with the GPU types that sinfo lists; any other unchanged."""
+    if cluster.launcher is Launcher.LOCAL or cluster.gpu_types:
+        return cluster
+    gpus_per_node: dict[str, int] = {}
+    for node in commands.inventory():
+        if node.gpu_type and node.gpus:
+            gpus_per_node[node.gpu_type] = max(node.gpus, gpus_per_node.get(node.gpu_type, 0))
+    return msgspec.structs.replace(cluster, gpu_types=gpus_per_node)
+
+
+def _gpu_type(settings: Settings, cluster: Cluster, say: Say) -> str | None:
+    """Return the GPU type to request; None without GPUs, or on a local machine."""
+    wants_gpus = device_of(settings) is Device.CUDA or cluster.request_gpus_for_cpu
+    if not wants_gpus or cluster.launcher is Launcher.LOCAL:
+        return None
+    gpu_type = cluster.kind(settings.gpu_type)
+    if settings.gpu_type is None and gpu_type is not None:
+        say(f"GPU type: {gpu_type}, the default of cluster={cluster.name} (change it: gpu_type=)")
+    return gpu_type
+
+
+def _study_name(sweep: Sequence[Settings], gpu_types: Iterable[str | None]) -> str:
+    """Return the given name, or WORKLOAD-CLUSTER[-GPUTYPE]."""
+    first = sweep[0]
+    if first.study is not None:
+        return check_name(first.study)
+    workloads = "_".join(dict.fromkeys(settings.workload.name for settings in sweep))
+    parts = [workloads, first.cluster.name]
+    if first.cluster.launcher is Launcher.SLURM:
+        parts += sorted({gpu_type for gpu_type in gpu_types if gpu_type is not None})
+    return check_name("-".join(parts))
+
+
+def _data_of(settings: Settings) -> tuple[Workload, Path]:
+    """Return the workload as it was given, and the folder its data is in."""
+    workload = msgspec.structs.replace(settings.workload, limit=settings.data.limit)
+    return workload, data_root(settings.data.root, settings.cluster)
+
+
+def _workloads(
+    sweep: Iterable[Settings], cluster: Cluster, *, fetch: bool, say: Say
+) -> dict[tuple[Workload, Path], tuple[Workload, Path]]:
+    """Return each workload of the sweep with its images counted; each is looked at once."""
+    return {
+        (workload, root): (resolve_workload(workload, root, cluster, fetch=fetch, say=say), root)
+        for workload, root in dict.fromkeys(_data_of(settings) for settings in sweep)
+    }
+
+
+def _without_duplicates(planned: list[PlannedCell], say: Say) -> list[PlannedCell]:
+    unique = {planned_cell.cell.slug: planned_cell for planned_cell in planned}
+    if len(unique) < len(planned):
+        say(
+            f"{len(planned)} combinations are {len(unique)} cells: with gpus=1 all strategies "
+            "share one baseline (single), duplicates are left out"
+        )
+    return list(unique.values())

@@ -1,0 +1,62 @@
+"""What a cell asks of SLURM, checked against the cluster's limits and its nodes."""
+
+from hpml_jobs.core.cell import Cell, Device
+from hpml_jobs.core.cluster import Cluster, Launcher, Shape, check_inventory, sbatch_options
+from hpml_jobs.errors import UsageError
+from hpml_jobs.plan import machine
+from hpml_jobs.slurm import commands
+
+
+def make_shape(cell: Cell, cluster: Cluster, gpu_type: str | None, minutes: int) -> Shape:
+    """Return what `cell` asks for on each node, in CPUs, GPUs, memory (GB) and minutes."""
+    per_node = cell.gpus_per_node
+    requests_gpus = cell.device is Device.CUDA or cluster.request_gpus_for_cpu
+    memory = cluster.mem_gb_per_gpu
+    return Shape(
+        nodes=cell.nodes,
+        gpus_per_node=per_node if requests_gpus else 0,
+        gpu_type=gpu_type,
+        cpus_per_node=per_node * (cell.loader_workers + cell.threads),
+        mem_gb_per_node=memory * per_node if memory else None,
+        minutes=minutes,
+    )
+
+
+def check_shape(
+    shape: Shape, cell: Cell, cluster: Cluster, *, minutes_option: str = "minutes="
+) -> None:
+    """Refuse a cell that this cluster, or this machine, can never run.
+
+    `minutes_option` is how the user gave the time limit, for the message.
+
+    Raises:
+        UsageError: with what is there, and a value that would work.
+    """
+    if cluster.launcher is Launcher.LOCAL:
+        _check_local(cell)
+        return
+    sbatch_options(shape, cluster)  # refuses what the cluster has no options for
+    longest = machine.longest_minutes(shape, cluster)
+    if longest is not None and shape.minutes > longest:
+        raise UsageError(
+            f"{minutes_option}{shape.minutes}: the time limit of this partition is {longest:g} "
+            f"minutes, the job would never start; use {minutes_option}{longest:g} or less, or "
+            "another partition"
+        )
+    nodes = list(commands.inventory())
+    size = cluster.gpu_types.get(shape.gpu_type or "")
+    if nodes:
+        check_inventory(shape, cluster, nodes)
+    elif size and shape.gpus_per_node > size:
+        raise UsageError(
+            f"gpus={cell.gpus} on nodes={cell.nodes} are {shape.gpus_per_node} per node; "
+            f"a node of cluster={cluster.name} has {size} {shape.gpu_type}"
+        )
+
+
+def _check_local(cell: Cell) -> None:
+    if cell.nodes > 1:
+        raise UsageError(f"nodes={cell.nodes}: cluster=local is one machine; use nodes=1")
+    gpus_here = len(machine.local_gpus())
+    if cell.device is Device.CUDA and cell.gpus > gpus_here:
+        raise UsageError(f"gpus={cell.gpus} with device=cuda: this machine has {gpus_here} GPUs")

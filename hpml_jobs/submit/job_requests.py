@@ -1,0 +1,165 @@
+"""Job requests: what one sbatch call submits, an array of one shape or a shared allocation."""
+
+import random
+from collections.abc import Callable, Hashable, Iterable
+from enum import StrEnum
+from typing import NamedTuple
+
+import msgspec
+
+from hpml_jobs.core.cluster import Cluster, Shape
+from hpml_jobs.core.formulas import gpu_hours
+from hpml_jobs.errors import UsageError
+from hpml_jobs.plan import machine
+from hpml_jobs.plan.plan import Plan, PlannedCell
+from hpml_jobs.slurm import commands
+
+DEFAULT_MAX_ARRAY_SIZE = 1001
+"""SLURM's own default of MaxArraySize."""
+
+MARGIN_MINUTES = 1
+"""Added per cell of a shared allocation, for the time between two cells."""
+
+
+class JobKind(StrEnum):
+    """How the cells of a job share it."""
+
+    ARRAY = "array"  # one array task per cell
+    PACK = "pack"  # one allocation, one cell after another, failed or not
+    LADDER = "ladder"  # one allocation, growing batches until one does not fit
+
+
+class JobRequest(NamedTuple):
+    """The cells of one sbatch call; `shape` is what each array task, or the allocation, requests.
+
+    `is_retry`: a follow-up job submits it. `exclude`: nodes that it must avoid.
+    """
+
+    kind: JobKind
+    shape: Shape
+    cells: list[PlannedCell]
+    is_retry: bool = False
+    exclude: tuple[str, ...] = ()
+
+    @property
+    def slugs(self) -> tuple[str, ...]:
+        """The names of the cells, in their order in the job."""
+        return tuple(planned.cell.slug for planned in self.cells)
+
+    @property
+    def gpu_hours(self) -> float:
+        """The most GPU-hours it can use: the requested GPUs until the time limits."""
+        hours = gpu_hours(self.shape.nodes * self.shape.gpus_per_node, self.shape.minutes)
+        return hours * (len(self.cells) if self.kind is JobKind.ARRAY else 1)
+
+    def __str__(self) -> str:
+        """For people, e.g. `3 x 1 node x 4 rtx8000, 12 CPUs, 30 min`."""
+        if self.kind is JobKind.ARRAY:
+            return f"{len(self.cells)} x {self.shape}"
+        return f"{self.kind.value} of {len(self.cells)} in {self.shape}"
+
+
+def make_requests(plan: Plan, cells: list[PlannedCell]) -> list[JobRequest]:
+    """Return the job requests of cells: ladders, then packs or an array per shape."""
+    others = [planned for planned in cells if not planned.file.ladder]
+    ladders = [_within_time_limit(request, plan.cluster) for request in ladder_requests(cells)]
+    requests = [*ladders, *(_packs if plan.pack else _arrays)(others, plan.cluster)]
+    return [request._replace(is_retry=plan.is_retry, exclude=plan.exclude) for request in requests]
+
+
+def ladder_requests(cells: list[PlannedCell]) -> list[JobRequest]:
+    """Return one allocation per ladder among the cells, the smallest batch first."""
+    groups = _grouped((p for p in cells if p.file.ladder), lambda planned: planned.cell.ladder)
+    ordered = [sorted(group, key=lambda planned: planned.cell.batch) for group in groups]
+    return [JobRequest(JobKind.LADDER, _allocation(group), group) for group in ordered]
+
+
+def shuffled(cells: list[PlannedCell]) -> list[PlannedCell]:
+    """Return the cells in random order, the same for the same cells and seed."""
+    return random.Random(cells[0].cell.seed).sample(cells, len(cells))  # noqa: S311  (an order)
+
+
+def check_budget(cluster: Cluster, requests: list[JobRequest], committed: float) -> float:
+    """Return the most GPU-hours that requests can use; `committed` are those of earlier jobs.
+
+    Raises:
+        UsageError: together they exceed the cluster's budget.
+    """
+    hours, budget = sum(request.gpu_hours for request in requests), cluster.gpu_hours_budget
+    if budget is not None and committed + hours > budget:
+        before = f", after {committed:.3g} used or requested by this study" if committed else ""
+        raise UsageError(
+            f"these cells request up to {hours:.3g} GPU-hours{before}; cluster.gpu_hours_budget "
+            f"is {budget:g}: submit fewer cells, use fewer minutes=, or raise the budget"
+        )
+    return hours
+
+
+def _grouped(
+    cells: Iterable[PlannedCell], key: Callable[[PlannedCell], Hashable]
+) -> list[list[PlannedCell]]:
+    groups: dict[Hashable, list[PlannedCell]] = {}
+    for planned in cells:
+        groups.setdefault(key(planned), []).append(planned)
+    return list(groups.values())
+
+
+def _arrays(cells: list[PlannedCell], cluster: Cluster) -> list[JobRequest]:
+    """Return one array per shape, in seeded random order, split at MaxArraySize."""
+    size = cluster.max_array_size or int(
+        commands.limits().get("MaxArraySize") or DEFAULT_MAX_ARRAY_SIZE
+    )
+    requests = []
+    for group in _grouped(cells, lambda planned: msgspec.json.encode(planned.shape)):
+        order = shuffled(group)
+        chunks = (order[start : start + size] for start in range(0, len(group), size))
+        requests += [JobRequest(JobKind.ARRAY, chunk[0].shape, chunk) for chunk in chunks]
+    return requests
+
+
+def _packs(cells: list[PlannedCell], cluster: Cluster) -> list[JobRequest]:
+    """Return one allocation per GPU type and number of nodes, as large as its largest cell.
+
+    Packs are split where they would exceed the time limit of the partition.
+    """
+    requests = []
+    for group in _grouped(cells, lambda planned: (planned.shape.gpu_type, planned.shape.nodes)):
+        longest = machine.longest_minutes(group[0].shape, cluster)
+        for chunk in _split_by_minutes(shuffled(group), longest):
+            requests.append(JobRequest(JobKind.PACK, _allocation(chunk), chunk))
+    return requests
+
+
+def _within_time_limit(ladder: JobRequest, cluster: Cluster) -> JobRequest:
+    """Return a ladder with a time limit that is allowed; what it cuts off can be resubmitted."""
+    longest = machine.longest_minutes(ladder.shape, cluster)
+    minutes = min(ladder.shape.minutes, int(longest or ladder.shape.minutes))
+    return ladder._replace(shape=msgspec.structs.replace(ladder.shape, minutes=minutes))
+
+
+def _split_by_minutes(cells: list[PlannedCell], longest: float | None) -> list[list[PlannedCell]]:
+    """Split cells so that the time limit of each part is at most `longest` minutes."""
+    parts: list[list[PlannedCell]] = [[]]
+    total = 0
+    for planned in cells:
+        minutes = planned.shape.minutes + MARGIN_MINUTES
+        if longest and parts[-1] and total + minutes > longest:
+            parts.append([])
+            total = 0
+        parts[-1].append(planned)
+        total += minutes
+    return parts
+
+
+def _allocation(cells: list[PlannedCell]) -> Shape:
+    """Return the shape that holds any of the cells, long enough for all of them in turn."""
+    shapes = [planned.shape for planned in cells]
+    memory = [shape.mem_gb_per_node for shape in shapes if shape.mem_gb_per_node is not None]
+    return Shape(
+        nodes=max(shape.nodes for shape in shapes),
+        gpus_per_node=max(shape.gpus_per_node for shape in shapes),
+        gpu_type=shapes[0].gpu_type,
+        cpus_per_node=max(shape.cpus_per_node for shape in shapes),
+        mem_gb_per_node=max(memory, default=None),
+        minutes=sum(shape.minutes + MARGIN_MINUTES for shape in shapes),
+    )

@@ -72,7 +72,7 @@ def test_plan_submit_status_and_collect_work_without_torch(
 
     shown, end = login_node(*words)
     assert (end["code"], len(slurm.scripts)) == (0, 2)
-    assert "sent 2 cells" in shown
+    assert "submitted 2 cells" in shown
     assert "101, 102" in shown
 
     shown, end = login_node(*words)

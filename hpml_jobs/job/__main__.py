@@ -1,4 +1,4 @@
-"""One attempt of a cell: `python -m hpml_jobs.job CELL_FOLDER`."""
+"""Run one attempt of a cell: `python -m hpml_jobs.job CELL_FOLDER`."""
 
 from hpml_jobs.job.run import main
 

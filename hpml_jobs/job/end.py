@@ -1,4 +1,4 @@
-"""How an attempt ended: judged by what its workers left, and its record published."""
+"""The end of an attempt: its outcome, by what the workers wrote, and its record, published."""
 
 import re
 import shutil
@@ -14,16 +14,16 @@ from hpml_jobs.study.attempt import AttemptEnd, AttemptFolder, utc_now
 from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.files import encode, tail, write_whole
 
-_SIGNALLED = re.compile(r"rank\s*:\s*(\d+)[^\n]*\n[^\n]*exitcode\s*:\s*-(\d+)")
+_DIED_OF_SIGNAL = re.compile(r"rank\s*:\s*(\d+)[^\n]*\n[^\n]*exitcode\s*:\s*-(\d+)")
 """A rank that died of a signal, in torchrun's report."""
 
 REPORT_BYTES = 20_000
 """torchrun's report is among so many last bytes of a log."""
 
-_SECONDARY = (signal.SIGTERM, signal.SIGABRT)
+_SECONDARY_SIGNALS = (signal.SIGTERM, signal.SIGABRT)
 """Signals that ranks die of because another one failed: torchrun's own, and NCCL's watchdog's."""
 
-_ECHO = re.compile(
+_SECONDARY_ERROR = re.compile(
     r"Connection (closed|reset) by peer|Broken pipe|remote process exited|Socket ?Timeout"
     r"|Dist(Backend|Network|Store)Error|killed by signal: Terminated",
     re.IGNORECASE,
@@ -37,29 +37,28 @@ The clocks of nodes differ, so the time of an error alone does not tell which ca
 def judge(
     attempt: Attempt, paths: AttemptFolder, code: int, *, stopped: bool, torchrun: bool = False
 ) -> AttemptEnd:
-    """What became of the attempt; the first failing rank's words, or the signal that killed it.
+    """Return the outcome of an attempt, with the first failing rank's error or signal.
 
-    `code` is the exit code of torchrun, or of the one worker.
+    `code` is the exit code of torchrun, or of the one worker; `stopped`: the job received SIGTERM.
     """
     if code == 0:
         return AttemptEnd(attempt=attempt, outcome=Outcome.OK)
     errors = paths.rank_errors()
-    own = next((error for error in errors if not _ECHO.search(error.reason)), None)
-    if stopped and own is None:  # with an error of its own: SLURM ended the other nodes for it
-        reason = "the job was told to stop (SIGTERM)"
-        return AttemptEnd(attempt=attempt, outcome=Outcome.CANCELLED, reason=reason)
+    primary = next((error for error in errors if not _SECONDARY_ERROR.search(error.reason)), None)
+    if stopped and primary is None:  # with a primary error, SLURM stopped the other nodes for it
+        return AttemptEnd(attempt=attempt, outcome=Outcome.CANCELLED, reason="received SIGTERM")
     if code < 0 and torchrun and not stopped:
         reason = f"torchrun killed by signal {-code}"
         return AttemptEnd(attempt=attempt, outcome=Outcome.FAILED, reason=reason)
     killed = [(0, -code)] if code < 0 else killed_ranks(paths)
-    primary = [(rank, number) for rank, number in killed if number not in _SECONDARY]
-    if primary or (killed and not errors):  # a rank that was killed makes the others raise
-        rank, number = (primary or killed)[0]
+    killed_first = [(rank, number) for rank, number in killed if number not in _SECONDARY_SIGNALS]
+    if killed_first or (killed and not errors):  # a rank that is killed makes the others raise
+        rank, number = (killed_first or killed)[0]
         guess = " (out of memory?)" if number == signal.SIGKILL else ""
         reason = f"rank {rank} killed by signal {number}{guess}"
         return AttemptEnd(attempt=attempt, outcome=Outcome.FAILED, reason=reason, rank=rank)
     if errors:
-        first = next((error for error in errors if error.oom), None) or own or errors[0]
+        first = next((error for error in errors if error.oom), None) or primary or errors[0]
         return AttemptEnd(
             attempt=attempt,
             outcome=Outcome.OOM if first.oom else Outcome.FAILED,
@@ -67,79 +66,93 @@ def judge(
             rank=first.rank,
             traceback=first.traceback,
         )
-    reason = f"the workers ended with exit code {code}; the log says why"
+    reason = f"the workers ended with exit code {code}; see the log"
     return AttemptEnd(attempt=attempt, outcome=Outcome.FAILED, reason=reason)
 
 
-def close_before(folder: CellFolder, attempt: Attempt) -> None:
-    """Give an end to the attempt before this one if it left none: killed with its node, perhaps."""
-    before = folder.latest_attempt()
-    if before is None or before.id == attempt.id or before.read_end() is not None:
-        return
-    about = before.read_about()
-    if about is None:
-        about = Attempt(id=before.id, job=before.job, restart=before.restart)
-    reason = f"no last words; attempt {attempt.id} came after it"
-    end = AttemptEnd(attempt=about, outcome=Outcome.UNKNOWN, reason=reason)
-    write_whole(before.end, encode(end))
+def killed_ranks(paths: AttemptFolder) -> list[tuple[int, int]]:
+    """Return rank and signal of each rank that died of one, by torchrun's report on its node."""
+    reports = (tail(log, REPORT_BYTES) for log in paths.logs())
+    matches = [match for report in reports for match in _DIED_OF_SIGNAL.findall(report)]
+    return [(int(rank), int(number)) for rank, number in matches]
 
 
-def over_its_limit(end: AttemptEnd, file: CellFile, elapsed_s: float) -> AttemptEnd:
-    """A stopped cell that had its minutes was ended by its time limit."""
+def apply_time_limit(end: AttemptEnd, file: CellFile, elapsed_s: float) -> AttemptEnd:
+    """Return a timeout for a stopped cell that has used up its minutes, else the same end."""
     minutes = file.shape.minutes if file.shape else None
     if end.outcome is not Outcome.CANCELLED or minutes is None or elapsed_s < minutes * 60:
         return end
-    reason = f"not done within its {minutes} minutes (minutes=)"
+    reason = f"not finished within its {minutes} minutes (minutes=)"
     return msgspec.structs.replace(end, outcome=Outcome.TIMEOUT, reason=reason)
 
 
-def killed_ranks(paths: AttemptFolder) -> list[tuple[int, int]]:
-    """Rank and signal of every rank that died of one, by torchrun's report on its own node."""
-    found = [pair for log in paths.logs() for pair in _SIGNALLED.findall(tail(log, REPORT_BYTES))]
-    return [(int(rank), int(number)) for rank, number in found]
+def close_previous(folder: CellFolder, attempt: Attempt) -> None:
+    """Write an exit report for the attempt before this one if it left none (its node may be lost).
+
+    The outcome is unknown: nobody saw how it ended.
+    """
+    previous = folder.latest_attempt()
+    if previous is None or previous.id == attempt.id or previous.read_end() is not None:
+        return
+    about = previous.read_about()
+    if about is None:
+        about = Attempt(id=previous.id, job=previous.job, restart=previous.restart)
+    reason = f"ended without an exit report, before attempt {attempt.id}"
+    end = AttemptEnd(attempt=about, outcome=Outcome.UNKNOWN, reason=reason)
+    write_whole(previous.end, encode(end))
 
 
 def publish(
     folder: CellFolder, file: CellFile, paths: AttemptFolder, end: AttemptEnd
 ) -> AttemptEnd:
-    """Make the attempt's record the cell's, unless another attempt has taken over meanwhile."""
-    if end.outcome is Outcome.OOM:
-        record = Record(
-            cell=file.cell,
-            slug=folder.slug,
-            attempt=msgspec.structs.replace(end.attempt, ended=utc_now()),
-            outcome=Outcome.OOM,
-            reason=end.reason,
-        )
-        write_whole(paths.record, encode(record))
-    elif end.outcome is not Outcome.OK:
+    """Make the attempt's record the cell's record, and return the end of the attempt.
+
+    An attempt that ran out of memory gets a record without numbers. Nothing is published if the
+    record is invalid, if a later attempt has begun, or if the cell has a valid record already.
+    """
+    if not end.outcome.finished:
         return end
+    if end.outcome is Outcome.OOM:
+        write_whole(paths.record, encode(_oom_record(folder, file, end)))
     try:
         content = paths.record.read_bytes()
         decode(content, str(paths.record))
     except OSError:
-        reason = "the workers ended well but left no record"
+        reason = "the workers ended with exit code 0 but wrote no record"
         return msgspec.structs.replace(end, outcome=Outcome.MISSING, reason=reason)
     except InvalidRecordError as fault:
         return msgspec.structs.replace(end, outcome=Outcome.INVALID, reason=str(fault))
     current = folder.latest_attempt()
     if current is None or current.id != paths.id:
-        reason = f"attempt {current.id if current else '?'} has taken over; this one's is not used"
+        reason = f"superseded by attempt {current.id if current else '?'}; its record is not used"
         return msgspec.structs.replace(end, outcome=Outcome.CANCELLED, reason=reason)
-    if finished(folder, file) is None:
+    if finished_record(folder, file) is None:
         if paths.iterations.exists():
-            fresh = folder.iterations.with_suffix(".new")
-            shutil.copyfile(paths.iterations, fresh)
-            fresh.replace(folder.iterations)
-        write_whole(folder.record_json, content)
+            copy = folder.iterations.with_suffix(".new")
+            shutil.copyfile(paths.iterations, copy)
+            copy.replace(folder.iterations)
+        write_whole(folder.record_json, content)  # last: a record has its arrays beside it
     return end
 
 
-def finished(folder: CellFolder, file: CellFile) -> Record | None:
-    """The valid record that this attempt must leave alone, if there is one."""
+def _oom_record(folder: CellFolder, file: CellFile, end: AttemptEnd) -> Record:
+    return Record(
+        cell=file.cell,
+        slug=folder.slug,
+        attempt=msgspec.structs.replace(end.attempt, ended=utc_now()),
+        outcome=Outcome.OOM,
+        reason=end.reason,
+    )
+
+
+def finished_record(folder: CellFolder, file: CellFile) -> Record | None:
+    """Return the cell's valid record; None if there is none, or if this attempt is to replace it.
+
+    A rerun names the attempt whose record it replaces (`CellFile.supersedes`).
+    """
     try:
         record = folder.read_record()
     except InvalidRecordError:
         return None
-    superseded = record is not None and record.attempt.id == file.supersedes
-    return None if superseded else record
+    is_superseded = record is not None and record.attempt.id == file.supersedes
+    return None if is_superseded else record

@@ -1,4 +1,4 @@
-"""What a job runs on its node: the cell's workers, until a record or a reason is there."""
+"""Run one attempt of a cell on its node: start the workers, wait, judge and publish the result."""
 
 import json
 import os
@@ -18,11 +18,11 @@ from hpml_jobs.core.processes import die_with_parent, ignore_submitit_signal
 from hpml_jobs.core.record import Attempt
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.job.end import (
-    close_before,
-    finished,
+    apply_time_limit,
+    close_previous,
+    finished_record,
     judge,
     killed_ranks,
-    over_its_limit,
     publish,
 )
 from hpml_jobs.slurm import commands
@@ -39,39 +39,45 @@ from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.files import encode, write_whole
 
 OOM_CODE = 3
-"""Exit code of a cell on its own (not under submitit) that ran out of memory."""
+"""Exit code of a cell that ran out of memory, where it does not run under submitit."""
 
 JOB_VARIABLE = "HPML_JOBS_JOB"
-"""Names the job of a local run."""
+"""Environment variable with the job's name in a local run."""
 
 FILE_LAG_S = 20
-"""How long a file of another node is waited for."""
+"""How long a shared file system may take to show a file of another node."""
+
+RENDEZVOUS_PORTS = range(20_000, 32_000)
+"""Ports of torchrun's rendezvous between nodes: below Linux's ephemeral range (from 32768).
+
+The job's id selects the port, so that two jobs on one node do not collide.
+"""
 
 
 class Job(NamedTuple):
-    """The job this process runs in, and which of its nodes this is."""
+    """The job that this process runs in, and the index of this node in it."""
 
     id: str
     restart: int
     node: int
 
     @classmethod
-    def here(cls) -> "Job":
-        """Read from the environment, before it is scrubbed."""
+    def current(cls) -> "Job":
+        """Read the job from the environment, before SLURM's variables are removed."""
         env = os.environ
-        if JOB_VARIABLE in env:  # a local run, even where it stands inside an allocation
+        if JOB_VARIABLE in env:  # a local run, even if it is inside an allocation
             return cls(id=env[JOB_VARIABLE], restart=0, node=0)
         array, task = env.get("SLURM_ARRAY_JOB_ID"), env.get("SLURM_ARRAY_TASK_ID")
-        identity = f"{array}_{task}" if array and task else env.get("SLURM_JOB_ID")
+        slurm_id = f"{array}_{task}" if array and task else env.get("SLURM_JOB_ID")
         return cls(
-            id=identity or f"here-{os.getpid()}-{int(time.time())}",
+            id=slurm_id or f"here-{os.getpid()}-{int(time.time())}",
             restart=int(env.get("SLURM_RESTART_COUNT") or 0),
             node=int(env.get("SLURM_NODEID") or 0),
         )
 
 
 def run_cell(folder: str) -> None:
-    """The function that submitit runs: exit code 0 for a finished cell, else 1."""
+    """Measure the cell in a folder, as submitit's function: exit with 0 if it finished, else 1."""
     die_with_parent()
     ignore_submitit_signal()
     end = attempt_cell(CellFolder(Path(folder)))
@@ -79,41 +85,51 @@ def run_cell(folder: str) -> None:
 
 
 def attempt_cell(folder: CellFolder) -> AttemptEnd:
-    """Measure a cell on this node; a valid record is left alone, a requeued cell starts over."""
-    job = Job.here()
-    identity = f"{job.id}.r{job.restart}"
-    attempt = Attempt(id=identity, job=job.id, restart=job.restart, started=utc_now())
+    """Measure a cell on this node; return how the attempt ended.
+
+    A cell that has a valid record is left as it is; a requeued cell starts over. Of several nodes,
+    the first one writes the attempt's files and publishes the record.
+    """
+    job = Job.current()
+    attempt_id = f"{job.id}.r{job.restart}"
+    attempt = Attempt(id=attempt_id, job=job.id, restart=job.restart, started=utc_now())
     file = folder.read()
-    done = finished(folder, file)
-    if done is not None:
-        print(f"{folder.slug}: measured already by {done.attempt.id}, nothing to do")  # noqa: T201
-        return AttemptEnd(attempt=done.attempt, outcome=done.outcome, reason=done.reason)
+    record = finished_record(folder, file)
+    if record is not None:
+        print(f"{folder.slug}: already measured by attempt {record.attempt.id}, nothing to do")
+        return AttemptEnd(attempt=record.attempt, outcome=record.outcome, reason=record.reason)
     paths = folder.attempt(attempt.id)
     paths.errors.mkdir(parents=True, exist_ok=True)
     if job.node == 0:
-        close_before(folder, attempt)
+        close_previous(folder, attempt)
         write_whole(paths.about, encode(attempt))
         write_whole(folder.current, attempt.id.encode())
-    began = time.monotonic()
     try:
         _check_version(file)
-        ended, stopped = _run_workers(file.cell, folder, paths, job)
-        if file.cell.nodes > 1 and not stopped:
-            _await_other_nodes(paths, ended)
-        torchrun = file.cell.strategy.under_torchrun
-        end = judge(attempt, paths, ended, stopped=stopped, torchrun=torchrun)
-        end = over_its_limit(end, file, time.monotonic() - began)
+        end = _measure(folder, file, attempt, job)
     except HpmlError as fault:
         end = AttemptEnd(attempt=attempt, outcome=Outcome.FAILED, reason=str(fault))
     if job.node == 0:
         end = publish(folder, file, paths, end)
         write_whole(paths.end, encode(end))
-        print(f"{folder.slug}: {end.outcome.value} {end.reason or ''} (log: {paths.log_of(0)})")  # noqa: T201
+        print(f"{folder.slug}: {end.outcome.value} {end.reason or ''} (log: {paths.log_of(0)})")
     return end
 
 
-def _await_other_nodes(paths: AttemptFolder, code: int) -> None:
-    """Give a shared file system time to show what another node wrote: a record, or an error."""
+def _measure(folder: CellFolder, file: CellFile, attempt: Attempt, job: Job) -> AttemptEnd:
+    """Run the workers of this node to their end, and judge it."""
+    started_at = time.monotonic()
+    paths = folder.attempt(attempt.id)
+    code, stopped = _run_workers(file.cell, folder, paths, job)
+    if file.cell.nodes > 1 and not stopped:
+        _wait_for_other_nodes(paths, code)
+    torchrun = file.cell.strategy.under_torchrun
+    end = judge(attempt, paths, code, stopped=stopped, torchrun=torchrun)
+    return apply_time_limit(end, file, time.monotonic() - started_at)
+
+
+def _wait_for_other_nodes(paths: AttemptFolder, code: int) -> None:
+    """Wait until a shared file system shows what another node wrote: a record, or an error."""
     deadline = time.monotonic() + FILE_LAG_S
     while time.monotonic() < deadline:
         if paths.record.exists() if code == 0 else paths.rank_errors() or killed_ranks(paths):
@@ -130,7 +146,7 @@ def _check_version(file: CellFile) -> None:
 
 
 def worker_command(cell: Cell, folder: Path, attempt: AttemptFolder, job: Job) -> list[str]:
-    """One plain process for single and dp; torchrun for the rest, standalone on one node."""
+    """Return the command of the workers: a plain process for single and dp, else torchrun."""
     worker = ["hpml_jobs.worker", str(folder), attempt.id]
     if not cell.strategy.under_torchrun:
         return [sys.executable, "-m", *worker]
@@ -144,24 +160,27 @@ def worker_command(cell: Cell, folder: Path, attempt: AttemptFolder, job: Job) -
 
 
 def _rendezvous(cell: Cell, job: Job) -> list[str]:
+    """Return torchrun's options by which the processes find each other: c10d on the first node."""
     if cell.nodes == 1:
         return ["--standalone", "--local-addr=127.0.0.1"]
-    first = commands.hosts_of_job()[0]
-    number = int(re.sub(r"\D", "", os.environ.get("SLURM_JOB_ID", "0")) or 0)
+    first_host = commands.hosts_of_job()[0]
+    job_number = int(re.sub(r"\D", "", os.environ.get("SLURM_JOB_ID", "0")) or 0)
+    port = RENDEZVOUS_PORTS[job_number % len(RENDEZVOUS_PORTS)]
     return [
         f"--nnodes={cell.nodes}",
         f"--node-rank={job.node}",
         "--rdzv-backend=c10d",
-        f"--rdzv-endpoint={first}:{20000 + number % 12000}",
+        f"--rdzv-endpoint={first_host}:{port}",
         f"--rdzv-id={job.id}_{job.restart}",
         f"--rdzv-conf=is_host={int(job.node == 0)},read_timeout=300,join_timeout=900",
     ]
 
 
 def worker_environment(cell: Cell) -> dict[str, str]:
-    """The job's environment without what it leaks; equal threads per process in every cell.
+    """Return the job's environment without SLURM's variables, which torch would act on.
 
-    What SLURM tells of the allocation travels as JSON, for the record's facts.
+    Threads per process are equal in every cell. The allocation's variables are passed on as JSON,
+    for the facts in the record.
     """
     return scrubbed(dict(os.environ), inside_job=True) | {
         "OMP_NUM_THREADS": str(cell.threads),
@@ -175,7 +194,7 @@ def worker_environment(cell: Cell) -> dict[str, str]:
 def _run_workers(
     cell: Cell, folder: CellFolder, attempt: AttemptFolder, job: Job
 ) -> tuple[int, bool]:
-    """Start the workers, pass SIGTERM on, wait: the exit code, and whether we were stopped."""
+    """Run the workers and pass SIGTERM on; return their exit code, and whether SIGTERM came."""
     log = attempt.log_of(job.node)
     stopped = False
     command = worker_command(cell, folder.root, attempt, job)
@@ -199,16 +218,17 @@ def _run_workers(
         try:
             return workers.wait(), stopped
         finally:
-            if workers.poll() is None:  # interrupted: nothing of a cell outlives its job
+            if workers.poll() is None:  # interrupted: no process of a cell outlives its job
                 workers.terminate()
                 workers.wait()
             signal.signal(signal.SIGTERM, before)
 
 
 def main() -> None:
-    """Measure the cell in the folder of argv[1]; exit code 0 ok, 3 out of memory, else 1."""
+    """Measure the cell in the folder argv[1]; exit with 0 if ok, 3 if out of memory, else 1."""
     die_with_parent()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a local run's Ctrl-C: the launcher ends us
+    # Ctrl-C in a local run reaches this process too, but the launcher is to end it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     ignore_submitit_signal()
     end = attempt_cell(CellFolder(Path(sys.argv[1])))
     sys.exit({Outcome.OK: 0, Outcome.OOM: OOM_CODE}.get(end.outcome, 1))

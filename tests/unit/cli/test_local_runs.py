@@ -71,7 +71,7 @@ def test_local_ladder_ends_at_out_of_memory(program: Program) -> None:
 def test_template_command_runs_one_cell(program: Program) -> None:
     program.ok("run", "gpus=1", "batch=64", *HERE)
     again = program.ok("run", "-m", "--index", "0", "gpus=1", "batch=64,128", *HERE)
-    assert "measured already" in again
+    assert "already measured" in again
 
 
 def test_local_failure_exits_1_and_logs_give_reason(program: Program) -> None:

@@ -16,7 +16,7 @@ from hpml_jobs.core.cluster import Shape
 from hpml_jobs.core.record import Attempt
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.job import run as job_module
-from hpml_jobs.job.end import judge, over_its_limit
+from hpml_jobs.job.end import apply_time_limit, judge
 from hpml_jobs.job.run import Job, attempt_cell, worker_command, worker_environment
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.study.attempt import AttemptEnd, AttemptFolder, RankError
@@ -74,24 +74,24 @@ def leaves(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: bytes) -> N
 
 
 def test_job_id_has_array_task_and_restart(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert Job.here() == ONE
+    assert Job.current() == ONE
     monkeypatch.setenv("SLURM_RESTART_COUNT", "2")
     monkeypatch.setenv("SLURM_NODEID", "1")
-    assert Job.here() == Job("101_0", 2, 1)
+    assert Job.current() == Job("101_0", 2, 1)
     monkeypatch.delenv("SLURM_ARRAY_JOB_ID")
-    assert Job.here().id == "105"
+    assert Job.current().id == "105"
 
 
 def test_local_run_inside_allocation_keeps_local_id(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HPML_JOBS_JOB", "local-17-1700000000")
     monkeypatch.setenv("SLURM_RESTART_COUNT", "2")
-    assert Job.here() == Job("local-17-1700000000", 0, 0)
+    assert Job.current() == Job("local-17-1700000000", 0, 0)
 
 
 def test_job_without_slurm_is_named_after_its_process(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("SLURM_ARRAY_JOB_ID", "SLURM_JOB_ID"):
         monkeypatch.delenv(name)
-    assert Job.here().id.startswith(f"here-{os.getpid()}-")
+    assert Job.current().id.startswith(f"here-{os.getpid()}-")
 
 
 # ---- commands ----
@@ -178,8 +178,8 @@ def test_successful_attempt_publishes_its_record(
 @pytest.mark.parametrize(
     ("code", "outcome", "words"),
     [
-        ("pass", Outcome.MISSING, "the workers ended well but left no record"),
-        ("raise SystemExit(3)", Outcome.FAILED, "ended with exit code 3; the log says why"),
+        ("pass", Outcome.MISSING, "the workers ended with exit code 0 but wrote no record"),
+        ("raise SystemExit(3)", Outcome.FAILED, "ended with exit code 3; see the log"),
         ("import os; os.kill(os.getpid(), 9)", Outcome.FAILED, "torchrun killed by signal 9"),
     ],
 )
@@ -223,11 +223,11 @@ def test_rank_with_secondary_error_is_not_blamed(
     ("reason", "outcome", "told"),
     [
         ("ValueError: mine", Outcome.FAILED, "rank 1: ValueError: mine"),
-        ("Connection closed by peer", Outcome.CANCELLED, "the job was told to stop (SIGTERM)"),
+        ("Connection closed by peer", Outcome.CANCELLED, "received SIGTERM"),
         (
             "RuntimeError: DataLoader worker (pid 7) is killed by signal: Terminated.",
             Outcome.CANCELLED,
-            "the job was told to stop (SIGTERM)",
+            "received SIGTERM",
         ),
     ],
 )
@@ -424,7 +424,7 @@ def test_superseded_attempt_does_not_publish(
     )
     end = attempt_cell(folder)
     assert end.outcome is Outcome.CANCELLED
-    assert end.reason == "attempt 202.r0 has taken over; this one's is not used"
+    assert end.reason == "superseded by attempt 202.r0; its record is not used"
     assert not folder.record_json.exists()
 
 
@@ -479,7 +479,7 @@ def test_wrapper_ignores_usr2_and_sigterm_ends_workers_first(
     assert end is not None
     assert (end.outcome, end.reason) == (
         Outcome.CANCELLED,
-        "the job was told to stop (SIGTERM)",
+        "received SIGTERM",
     )
     assert msgspec.json.decode((folder.attempt("101_0.r0").about).read_bytes())["job"] == "101_0"
 
@@ -496,7 +496,7 @@ def test_attempt_without_exit_report_is_ended_by_the_next(
     end = folder.attempt(silent.id).read_end()
     assert end is not None
     assert (end.outcome, end.attempt.started) == (Outcome.UNKNOWN, silent.started)
-    assert end.reason == "no last words; attempt 101_0.r1 came after it"
+    assert end.reason == "ended without an exit report, before attempt 101_0.r1"
     own = folder.last_end()
     assert own is not None
     assert own.outcome is Outcome.FAILED
@@ -508,10 +508,10 @@ def test_cell_cancelled_after_its_minutes_is_timeout() -> None:
     )
     file = CellFile(cell=a_cell(), data_root="", code_root="", shape=shape)
     stopped = AttemptEnd(attempt=Attempt(id="7.r0", job="7"), outcome=Outcome.CANCELLED)
-    assert over_its_limit(stopped, file, 119.0) is stopped
-    over = over_its_limit(stopped, file, 121.0)
+    assert apply_time_limit(stopped, file, 119.0) is stopped
+    over = apply_time_limit(stopped, file, 121.0)
     assert (over.outcome, over.reason) == (
         Outcome.TIMEOUT,
-        "not done within its 2 minutes (minutes=)",
+        "not finished within its 2 minutes (minutes=)",
     )
-    assert over_its_limit(stopped, msgspec.structs.replace(file, shape=None), 1e9) is stopped
+    assert apply_time_limit(stopped, msgspec.structs.replace(file, shape=None), 1e9) is stopped

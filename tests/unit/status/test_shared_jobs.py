@@ -52,7 +52,7 @@ def test_pending_shared_job_leaves_all_cells_pending(slurm: FakeSlurm, pack: Stu
 
 
 def test_requeued_job_ignores_ends_of_earlier_run(slurm: FakeSlurm, pack: StudyBuilder) -> None:
-    pack.end_attempt(32, JOB, Outcome.CANCELLED, "the job was told to stop (SIGTERM)")
+    pack.end_attempt(32, JOB, Outcome.CANCELLED, "received SIGTERM")
     pack.end_attempt(64, JOB, Outcome.OK)
     slurm.set_output("squeue", squeue_line(JOB, "PENDING", "BeginTime"))
     assert pack.outcomes() == [Outcome.PENDING, Outcome.OK, Outcome.PENDING]
@@ -101,7 +101,7 @@ def test_finished_job_ends_cells_not_started(
 
 def test_job_timeout_outranks_wrapper_report(slurm: FakeSlurm, pack: StudyBuilder) -> None:
     slurm.set_output("sacct", sacct_line(JOB, "TIMEOUT"))
-    pack.end_attempt(32, JOB, Outcome.CANCELLED, "the job was told to stop (SIGTERM)")
+    pack.end_attempt(32, JOB, Outcome.CANCELLED, "received SIGTERM")
     assert pack.outcomes()[0] is Outcome.TIMEOUT
 
 

@@ -98,7 +98,7 @@ def test_stop_while_slurm_is_unresponsive_may_be_requeue(
     slurm: FakeSlurm, builder: StudyBuilder
 ) -> None:
     silent(slurm)
-    builder.end_attempt(32, JOB, Outcome.CANCELLED, "the job was told to stop (SIGTERM)")
+    builder.end_attempt(32, JOB, Outcome.CANCELLED, "received SIGTERM")
     assert builder.outcomes()[0] is Outcome.UNKNOWN
     slurm.set_output("squeue")
     assert builder.outcomes()[0] is Outcome.CANCELLED

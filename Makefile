@@ -14,7 +14,10 @@ demo: $(VENV)/ready  ## Run nine cells on this machine's CPU, then print the tab
 
 test: $(VENV)/ready lint  ## Run all checks and tests, those on a real SLURM included.
 	./tests/install-slurm
-	$(BIN)/python -m pytest -m "not long" -n 2 --dist loadfile --durations=40
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest -m "not long" -n 2 --dist loadfile --durations=40
+	$(BIN)/coverage combine -q
+	$(BIN)/coverage report
 
 test-unit: $(VENV)/ready lint  ## Run the checks and the tests that need no SLURM.
 	$(BIN)/python -m pytest -m "not long and not journey"

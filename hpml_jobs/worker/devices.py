@@ -1,4 +1,4 @@
-"""The devices of a rank: those the cell asked for, of the kind it asked for, or an error."""
+"""The devices of a rank: exactly those that the cell needs, or an error."""
 
 import re
 import sys
@@ -13,19 +13,20 @@ from hpml_jobs.worker.instruments.timing import Devices
 
 NEWER_LOCK = "locks/worker.txt"
 OLDER_LOCK = "locks/worker-cuda12.txt"
-"""torch 2.7.1 + torchvision 0.22.1: for V100 and for older drivers."""
+"""torch 2.7.1 + torchvision 0.22.1, for V100 and for older drivers."""
 
-CONTEXT_BYTES = 2_000_000_000
-"""What CUDA's own context and the display may hold of a card that is free."""
+IDLE_BYTES = 2_000_000_000
+"""Memory in use on an idle GPU at most: CUDA's context and the display."""
 
-PATIENCE_S = 30.0
+TIMEOUT_S = 30.0
+"""How long to wait for a GPU that another process still occupies."""
 
 
 def devices_for(cell: Cell, local_rank: int) -> Devices:
-    """This rank's devices; dp drives all of the cell's, the others one each.
+    """Return this rank's devices: all of the cell with dp, else one.
 
     Raises:
-        HpmlError: never a silent fallback to the CPU, to fewer devices or to another kind.
+        HpmlError: no CUDA, too few GPUs, another GPU type, or a GPU in use. There is no fallback.
     """
     if cell.device is Device.CPU:
         return (torch.device("cpu"),)
@@ -34,12 +35,12 @@ def devices_for(cell: Cell, local_rank: int) -> Devices:
     visible = torch.cuda.device_count()
     if visible < cell.gpus_per_node:
         raise HpmlError(
-            f"the cell needs {cell.gpus_per_node} GPU(s) on this node, torch sees {visible}: "
-            "the job was given fewer, or CUDA_VISIBLE_DEVICES hides them"
+            f"the cell needs {cell.gpus_per_node} GPU(s) on this node, but torch sees {visible}: "
+            "check the job's GPUs (scontrol show job) and CUDA_VISIBLE_DEVICES"
         )
     numbers = (local_rank,) if cell.strategy.under_torchrun else range(cell.gpus)
     for number in numbers:
-        _check_card(number, cell.gpu_type)
+        _check_gpu(number, cell.gpu_type)
         await_free(number)
     torch.cuda.set_device(numbers[0])
     return tuple(torch.device("cuda", number) for number in numbers)
@@ -48,60 +49,66 @@ def devices_for(cell: Cell, local_rank: int) -> Devices:
 def await_free(
     number: int,
     memory: Callable[[int], tuple[int, int]] | None = None,
-    patience_s: float = PATIENCE_S,
+    timeout_s: float = TIMEOUT_S,
 ) -> None:
-    """Wait until a card is ours alone: the cell before, in one allocation, may still be leaving it.
+    """Wait until no other process uses a GPU; the previous cell of a pack may still be ending.
 
-    `memory` tells a card's free and total bytes; torch's does, unless given.
+    `memory` returns a GPU's free and total bytes; the default asks CUDA.
 
     Raises:
-        HpmlError: it stays occupied, and its times would not be ours.
+        HpmlError: it is still in use after `timeout_s`, so that times would be wrong.
     """
-    deadline = time.monotonic() + patience_s
+    deadline = time.monotonic() + timeout_s
     while True:
         free, total = (memory or torch.cuda.mem_get_info)(number)
-        held = total - free
-        if held <= CONTEXT_BYTES:
+        used = total - free
+        if used <= IDLE_BYTES:
             return
         if time.monotonic() >= deadline:
             raise HpmlError(
-                f"GPU {number} holds {held / 1e9:.1f} GB of other processes, for {patience_s:g} s: "
-                "it is not this cell's alone; look with nvidia-smi on the node, then resubmit"
+                f"other processes use {used / 1e9:.1f} GB of GPU {number}, still after "
+                f"{timeout_s:g} s: find them with nvidia-smi on the node, then resubmit"
             )
-        time.sleep(min(1.0, patience_s))
+        time.sleep(min(1.0, timeout_s))
 
 
-def _check_card(number: int, kind: str | None) -> None:
+def _check_gpu(number: int, gpu_type: str | None) -> None:
     name = torch.cuda.get_device_name(number)
     capability = torch.cuda.get_device_capability(number)
-    built_for = torch.cuda.get_arch_list()
-    if not runs_on(capability, built_for):
+    architectures = torch.cuda.get_arch_list()
+    if not supports(capability, architectures):
         raise HpmlError(
-            f"GPU {number} is a {name} of compute capability {capability[0]}.{capability[1]}; "
-            f"torch {torch.__version__} is built for {' '.join(built_for)}: "
+            f"GPU {number} is a {name} with compute capability "
+            f"{capability[0]}.{capability[1]}, but "
+            f"torch {torch.__version__} is built for {' '.join(architectures)}: "
             f"{_other_lock(capability)}"
         )
-    if kind is not None and not is_kind(kind, name):
-        raise HpmlError(f"gpu_type={kind} was asked for, GPU {number} is a {name}")
+    if gpu_type is not None and not matches_gpu_type(gpu_type, name):
+        raise HpmlError(
+            f"GPU {number} is a {name}, but the cell needs gpu_type={gpu_type}: check "
+            "gpu_type= and the partition"
+        )
 
 
-def runs_on(capability: tuple[int, int], built_for: list[str]) -> bool:
-    """Whether a torch build has code for a card: `sm_XY` within one X, `compute_XY` upwards.
+def supports(capability: tuple[int, int], architectures: list[str]) -> bool:
+    """Return whether a torch build has code for a GPU.
 
-    >>> runs_on((7, 0), ["sm_75", "sm_80", "compute_120"]), runs_on((8, 9), ["sm_80"])
+    `sm_XY` runs on GPUs of the same X from Y on, `compute_XY` on all newer ones.
+
+    >>> supports((7, 0), ["sm_75", "sm_80", "compute_120"]), supports((8, 9), ["sm_80"])
     (False, True)
     """
-    found = [re.fullmatch(r"(sm|compute)_(\d+)(\d)([af]?)", name) for name in built_for]
-    targets = [(m[1] + m[4], (int(m[2]), int(m[3]))) for m in found if m]
+    matches = [re.fullmatch(r"(sm|compute)_(\d+)(\d)([af]?)", name) for name in architectures]
+    targets = [(m[1] + m[4], (int(m[2]), int(m[3]))) for m in matches if m]
     if not targets:
-        return True  # ROCm names its targets otherwise
-    return any(_target_runs(code, target, capability) for code, target in targets)
+        return True  # ROCm has other names
+    return any(_target_supports(code, target, capability) for code, target in targets)
 
 
-def _target_runs(code: str, target: tuple[int, int], capability: tuple[int, int]) -> bool:
-    if code.endswith("a"):  # sm_90a: this very architecture
+def _target_supports(code: str, target: tuple[int, int], capability: tuple[int, int]) -> bool:
+    if code.endswith("a"):  # sm_90a: exactly this architecture
         return target == capability
-    if code == "compute":  # PTX, compiled on the spot for whatever is newer
+    if code == "compute":  # PTX, compiled at run time for any newer GPU
         return target <= capability
     return target[0] == capability[0] and target[1] <= capability[1]
 
@@ -111,48 +118,54 @@ def _other_lock(capability: tuple[int, int]) -> str:
     return f"install {lock} into the job's Python ({sys.executable})"
 
 
-def is_kind(kind: str, device_name: str) -> bool:
-    """Whether a device may be what SLURM calls `kind`.
+def matches_gpu_type(gpu_type: str, device_name: str) -> bool:
+    """Return whether a device may be what SLURM calls `gpu_type`.
 
-    Every part of the kind must be a run of whole words of the device's name; AMD's X models count
-    as their family. A kind without a digit (`volta`) names no model, so nothing can be refused.
+    Every part of the type must consist of consecutive whole words of the device's name; AMD's X
+    models match their family. A type without a digit (`volta`) names no model and always matches.
 
-    >>> [is_kind("rtx8000", "Quadro RTX 8000"), is_kind("l4", "NVIDIA L40S")]
+    >>> [matches_gpu_type("rtx8000", "Quadro RTX 8000"), matches_gpu_type("l4", "NVIDIA L40S")]
     [True, False]
     """
-    if not re.search(r"\d", kind):
+    if not re.search(r"\d", gpu_type):
         return True
     words = re.findall(r"[a-z0-9.]+", device_name.lower())
-    runs = {
+    phrases = {
         "".join(words[start:end])
         for start in range(len(words))
         for end in range(start + 1, len(words) + 1)
     }
-    parts = re.findall(r"[a-z0-9.]+", kind.lower())
-    return "".join(parts) in runs or all(part in runs or f"{part}x" in runs for part in parts)
+    parts = re.findall(r"[a-z0-9.]+", gpu_type.lower())
+    return "".join(parts) in phrases or all(
+        part in phrases or f"{part}x" in phrases for part in parts
+    )
 
 
 def why_no_cuda() -> str:
-    """The reason that CUDA is not there, as far as torch and the driver tell it."""
-    built = torch.version.cuda
-    if built is None:
-        return f"torch {torch.__version__} is a build without CUDA; install {NEWER_LOCK}"
+    """Return why torch sees no CUDA device, and what to do."""
+    torch_cuda = torch.version.cuda
+    if torch_cuda is None:
+        return f"torch {torch.__version__} is a build without CUDA: install {NEWER_LOCK}"
     try:
         import pynvml  # noqa: PLC0415 -- only to explain a failure
 
         pynvml.nvmlInit()
         driver = str(pynvml.nvmlSystemGetDriverVersion())
-        number = int(pynvml.nvmlSystemGetCudaDriverVersion_v2())
-        cards = int(pynvml.nvmlDeviceGetCount())
-    except Exception as fault:  # whatever is wrong with the driver is the answer
-        return f"no NVIDIA driver answers on this node ({fault}); was the job given a GPU?"
-    newest = f"{number // 1000}.{number % 1000 // 10}"
-    if number // 1000 < int(built.split(".")[0]):
+        version = int(pynvml.nvmlSystemGetCudaDriverVersion_v2())
+        gpus = int(pynvml.nvmlDeviceGetCount())
+    except Exception as error:  # any error of the driver is the reason
         return (
-            f"driver {driver} runs CUDA up to {newest}, torch {torch.__version__} needs CUDA "
-            f"{built}: install {OLDER_LOCK} into the job's Python ({sys.executable})"
+            f"the NVIDIA driver of this node does not respond ({error}): check that the job "
+            "requests a GPU, and that its container runs with --nv"
+        )
+    driver_cuda = f"{version // 1000}.{version % 1000 // 10}"
+    needs = f"torch {torch.__version__} needs CUDA {torch_cuda}"
+    if version // 1000 < int(torch_cuda.split(".")[0]):
+        return (
+            f"driver {driver} supports CUDA up to {driver_cuda}, but {needs}: install "
+            f"{OLDER_LOCK} into the job's Python ({sys.executable})"
         )
     return (
-        f"driver {driver} (CUDA {newest}) has {cards} GPU(s), torch {torch.__version__} needs CUDA "
-        f"{built}: does CUDA_VISIBLE_DEVICES hide them?"
+        f"driver {driver} (CUDA {driver_cuda}) has {gpus} GPU(s), and {needs}: check whether "
+        "CUDA_VISIBLE_DEVICES hides them"
     )

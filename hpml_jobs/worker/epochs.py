@@ -1,4 +1,4 @@
-"""One pass over the training images: the loop itself, and what it showed."""
+"""The training loop of one epoch, and the summary of what it measured."""
 
 import itertools
 from collections.abc import Callable, Iterable
@@ -11,80 +11,72 @@ from torch import Tensor
 
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.formulas import closure
-from hpml_jobs.core.measurements import Epoch, Role, Steps
+from hpml_jobs.core.measurements import Epoch, Phases, Role, Steps
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.worker.fork_safety import await_idle_threads
 from hpml_jobs.worker.instruments.collectives import Ledger
-from hpml_jobs.worker.instruments.phases import Anatomy, IterationMarks, split_phases
+from hpml_jobs.worker.instruments.phases import EpochPhases, split_phases
+from hpml_jobs.worker.instruments.recorder import BareRecorder, IterationMarks, PhaseRecorder
 from hpml_jobs.worker.instruments.timing import (
-    Clock,
+    IterationTimes,
     Seconds,
     Stamp,
-    Times,
     Window,
     clock_for,
     read_times,
 )
 from hpml_jobs.worker.training import Training
 
-STAMPS = 24
-"""CUDA events made beforehand per instrumented iteration; more are made when they are needed."""
+EVENTS_PER_ITERATION = 24
+"""CUDA events allocated before an instrumented epoch; more are allocated when they are needed."""
+
+BatchCounter = Callable[[Iterable[Any], int], Iterable[Any]]
+"""Passes on the batches of an epoch, given their number, and reports how many have gone through."""
 
 
-Told = Callable[[Iterable[Any], int], Iterable[Any]]
-"""Passes on an epoch's batches, of which there are so many, and counts them aloud."""
+class RawEpoch(NamedTuple):
+    """What the loop leaves behind; lists and `losses` have one value per iteration.
 
-
-class Instruments(NamedTuple):
-    """What an epoch is watched with: a clock, and whether it stamps every phase (`fine`).
-
-    `iterations` are how many are run; `span` is held open from the first to the last of them.
-    `told` counts them aloud, where that disturbs no measurement. `batches` come from loader workers
-    that run already; without it the epoch starts its own.
-    """
-
-    clock: Clock
-    iterations: int
-    fine: bool = False
-    span: AbstractContextManager[None] = nullcontext()
-    told: Told | None = None
-    batches: Iterable[Any] | None = None
-
-
-class Lap(NamedTuple):
-    """What an epoch left: its window and moments; losses, samples, learning rates by iteration.
-
-    `correct` are hits in all, None where outputs are not class scores; `order` is the hash of the
-    images' order.
+    `marks` are the stamps of each iteration, `samples` its number of samples, `rates` its learning
+    rate. `correct` is the number of correct samples of the epoch, None if outputs are not class
+    scores. `order` is the hash of the order of the images.
     """
 
     window: Window
-    moments: list[list[Stamp]]
+    marks: list[list[Stamp]]
     losses: Tensor
     correct: int | None
-    sizes: list[int]
+    samples: list[int]
     rates: list[float]
     order: str
 
 
-class Ran(NamedTuple):
-    """One epoch of one rank; `split_phases` where it was instrumented, `ledger` its collectives."""
+class EpochResult(NamedTuple):
+    """One epoch on one rank; an instrumented one has `phases` and the `ledger` of collectives."""
 
     epoch: Epoch
-    times: Times
+    times: IterationTimes
     losses: Tensor
     rates: list[float]
-    split_phases: Anatomy | None = None
+    phases: EpochPhases | None = None
     ledger: Ledger | None = None
 
 
-def train_epoch(training: Training, number: int, role: Role, *, told: Told | None = None) -> Ran:
-    """Train one epoch with two stamps per iteration and no other instrument."""
+def train_epoch(
+    training: Training, number: int, role: Role, *, count_batches: BatchCounter | None = None
+) -> EpochResult:
+    """Train one epoch with two stamps per iteration and no other instrument.
+
+    `count_batches` may report progress where that does not disturb a measurement.
+    """
     iterations = len(training.loader)
     clock = clock_for(training.strategy.devices, 2 * iterations + 2)
-    lap = _run(training, number, Instruments(clock, iterations, told=told))
-    times = read_times(clock, lap.window, lap.moments)
-    return Ran(summarise(training.cell, role, lap, times), times, lap.losses, lap.rates)
+    batches = training.batches(number)
+    if count_batches:
+        batches = count_batches(batches, iterations)
+    raw = _run(training, batches, iterations, BareRecorder(clock))
+    times = read_times(clock, raw.window, raw.marks)
+    return EpochResult(summarize(training.cell, role, raw, times), times, raw.losses, raw.rates)
 
 
 def instrumented_epoch(
@@ -94,133 +86,132 @@ def instrumented_epoch(
     iterations: int | None = None,
     span: AbstractContextManager[None] | None = None,
     batches: Iterable[Any] | None = None,
-) -> Ran:
-    """Train one epoch, or its first iterations, with all phases stamped and collectives noted.
+) -> EpochResult:
+    """Train one epoch, or its first `iterations`, with all phases stamped and collectives recorded.
 
-    With `iterations` it is a look at more of the same, told as a plain epoch.
+    `span` is held open from the first to the last iteration. `batches` come from loader workers
+    that already run; by default the epoch starts its own. A partial epoch has the role `plain`.
     """
     role = Role.PLAIN if iterations else Role.INSTRUMENTED
     strategy, count = training.strategy, len(training.loader)
     count = min(iterations or count, count)
-    clock = clock_for(strategy.devices, STAMPS * count + 2)
+    clock = clock_for(strategy.devices, EVENTS_PER_ITERATION * count + 2)
+    batches = training.batches(number) if batches is None else batches
     strategy.ledger = ledger = Ledger(clock)
-    held = span or nullcontext()
-    instruments = Instruments(clock, count, fine=True, span=held, batches=batches)
     try:
-        lap = _run(training, number, instruments)
+        raw = _run(training, batches, count, PhaseRecorder(clock, ledger), span)
     finally:
         strategy.ledger = None
-    times = read_times(clock, lap.window, lap.moments)
-    moments = [IterationMarks(*those) for those in lap.moments]
-    found = split_phases(lap.window, moments, ledger, overlaps=strategy.overlaps)
-    epoch = summarise(training.cell, role, lap, times, found)
-    return Ran(epoch, times, lap.losses, lap.rates, found, ledger)
+    times = read_times(clock, raw.window, raw.marks)
+    marks = [IterationMarks(*iteration) for iteration in raw.marks]
+    phases = split_phases(raw.window, marks, ledger, overlaps=strategy.overlaps)
+    epoch = summarize(training.cell, role, raw, times, phases.phases)
+    return EpochResult(epoch, times, raw.losses, raw.rates, phases, ledger)
 
 
-def _run(training: Training, number: int, instruments: Instruments) -> Lap:
-    """The loop; nothing in it waits for the device.
+def _run(
+    training: Training,
+    batches: Iterable[Any],
+    count: int,
+    recorder: BareRecorder,
+    span: AbstractContextManager[None] | None = None,
+) -> RawEpoch:
+    """Run `count` iterations; nothing in the loop waits for the device.
 
-    Each iteration has two moments, the batch is there and the step is done; with fine instruments
-    the six of `IterationMarks`.
+    Each mark ends a phase of `IterationMarks`; in a bare epoch it does nothing.
     """
-    t, device, fine = training, training.strategy.devices[0], instruments.fine
-    stamp, ledger, count = instruments.clock.stamp, t.strategy.ledger, instruments.iterations
-    batches = t.batches(number) if instruments.batches is None else instruments.batches
-    t.model.train()
+    strategy, device = training.strategy, training.strategy.devices[0]
+    training.model.train()
     losses = torch.zeros(count, device=device)
     correct = torch.zeros((), dtype=torch.int64, device=device)
-    sizes: list[int] = []
+    samples: list[int] = []
     rates: list[float] = []
-    moments: list[list[Stamp]] = []
-    if count != len(t.loader):
+    if count != len(training.loader):
         batches = itertools.islice(batches, count)
-    if instruments.told:
-        batches = instruments.told(batches, count)
     await_idle_threads()
-    window = Window(t.strategy.devices, instruments.clock, t.strategy.barrier)
-    with window, instruments.span:
+    window = Window(strategy.devices, recorder.clock, strategy.barrier)
+    with window, span or nullcontext():
         for index, (images, targets) in enumerate(batches):
-            those = [stamp()]
-            if ledger:
-                ledger.iteration = index
+            recorder.begin(index)
             inputs = images.to(device, non_blocking=True)
-            wanted = targets.to(device, non_blocking=True)
-            if fine:
-                those.append(stamp())
-            outputs = t.model(inputs)
-            loss = t.loss(outputs, wanted)
-            if fine:
-                those.append(stamp())
+            labels = targets.to(device, non_blocking=True)
+            recorder.mark()  # copied
+            outputs = training.model(inputs)
+            loss = training.loss(outputs, labels)
+            recorder.mark()  # forward
             loss.backward()  # type: ignore[no-untyped-call]
-            if fine:
-                those.append(stamp())
-            if t.exchanges:
-                t.strategy.exchange(t.replica)
-            if fine:
-                those.append(stamp())
-            rates.append(t.optimizer.param_groups[0]["lr"])
-            t.optimizer.step()
-            t.optimizer.zero_grad()
-            if t.schedule:
-                t.schedule.step()
+            recorder.mark()  # backward
+            if training.reduces_gradients:
+                strategy.reduce_gradients(training.replica)
+            recorder.mark()  # exchanged
+            rates.append(training.optimizer.param_groups[0]["lr"])
+            training.optimizer.step()
+            training.optimizer.zero_grad()
+            if training.schedule:
+                training.schedule.step()
             losses[index] = loss.detach()
-            correct += count_correct(outputs, wanted)
-            sizes.append(len(targets))
-            those.append(stamp())
-            moments.append(those)
-    t.last = (inputs, wanted)
-    hits = int(correct.item()) if tells_classes(outputs, wanted) else None
-    return Lap(window, moments, losses.cpu(), hits, sizes, rates, t.order.digest())
+            correct += count_correct(outputs, labels)
+            samples.append(len(targets))
+            recorder.end()
+    training.last_batch = (inputs, labels)
+    hits = int(correct.item()) if are_class_scores(outputs, labels) else None
+    order = training.order.digest()
+    return RawEpoch(window, recorder.marks, losses.cpu(), hits, samples, rates, order)
 
 
 def count_correct(outputs: Tensor, targets: Tensor) -> Tensor:
-    """How many of a batch are right, on the device; 0 where these are not classes."""
-    if not tells_classes(outputs, targets):
+    """Return the number of correct samples, on the device; 0 if outputs are not class scores."""
+    if not are_class_scores(outputs, targets):
         return targets.new_zeros((), dtype=torch.int64)
     return (outputs.detach().argmax(1) == targets).sum()
 
 
-def tells_classes(outputs: Tensor, targets: Tensor) -> bool:
-    """Whether outputs are class scores, and targets the numbers of classes."""
+def are_class_scores(outputs: Tensor, targets: Tensor) -> bool:
+    """Return whether outputs are class scores (n, classes) and targets class numbers (n,)."""
     return outputs.ndim == 2 and targets.ndim == 1 and not targets.is_floating_point()
 
 
-def summarise(
-    cell: Cell, role: Role, lap: Lap, times: Times, found: Anatomy | None = None
+def summarize(
+    cell: Cell, role: Role, raw: RawEpoch, times: IterationTimes, phases: Phases | None = None
 ) -> Epoch:
-    """The epoch as this rank saw it; loss and accuracy are means over the samples seen."""
-    bad = torch.nonzero(~torch.isfinite(lap.losses)).flatten()
-    if len(bad):
+    """Return the epoch as this rank measured it; loss and accuracy are means over its samples.
+
+    Raises:
+        HpmlError: a loss is NaN or infinite.
+    """
+    diverged = torch.nonzero(~torch.isfinite(raw.losses)).flatten()
+    if len(diverged):
+        iteration = int(diverged[0])
         raise HpmlError(
-            f"the loss is not finite from iteration {int(bad[0]) + 1} of the {role} epoch on "
-            f"(batch={cell.batch} x gpus={cell.gpus}, lr={lap.rates[int(bad[0])]:g}): "
-            f"take a smaller one, e.g. workload.lr={cell.workload.lr / 10:g}"
+            f"training diverged: the loss is not finite from iteration {iteration + 1} of the "
+            f"{role} epoch (batch={cell.batch} x gpus={cell.gpus}, lr={raw.rates[iteration]:g}): "
+            f"use a smaller learning rate, e.g. workload.lr={cell.workload.lr / 10:g}"
         )
-    samples = sum(lap.sizes)
-    weights = torch.tensor(lap.sizes, dtype=torch.float64)
-    epoch_s, phases = lap.window.epoch_s, found.phases if found else None
+    samples = sum(raw.samples)
+    weights = torch.tensor(raw.samples, dtype=torch.float64)
+    epoch_s = raw.window.epoch_s
     # Device and host clocks differ in the last digits: the part never exceeds the whole.
     stall_s = min(float(times.stall_s.sum()) + times.last_stall_s, epoch_s)
     return Epoch(
         role=role,
         epoch_s=epoch_s,
         stall_s=stall_s,
-        iterations=len(lap.sizes),
+        iterations=len(raw.samples),
         samples=samples,
-        loss=float(lap.losses.double() @ weights) / samples,
-        accuracy=None if lap.correct is None else lap.correct / samples,
-        steps=steps_of(times.step_s),
+        loss=float(raw.losses.double() @ weights) / samples,
+        accuracy=None if raw.correct is None else raw.correct / samples,
+        steps=step_percentiles(times.step_s),
         phases=phases,
         closure=closure(epoch_s, phases.parts_s) if phases else None,
-        order=lap.order,
-        lr=(lap.rates[0], lap.rates[-1]),
+        order=raw.order,
+        lr=(raw.rates[0], raw.rates[-1]),
     )
 
 
-def steps_of(step_s: Seconds) -> Steps:
-    """Percentiles of the iterations' times, and medians of the first and the last tenth."""
+def step_percentiles(step_s: Seconds) -> Steps:
+    """Return percentiles of the iteration times, and medians of the first and the last tenth."""
     tenth = max(1, len(step_s) // 10)
-    p10_s, median_s, p90_s = (float(np.percentile(step_s, share)) for share in (10, 50, 90))
+    p10_s, median_s, p90_s = (float(np.percentile(step_s, percent)) for percent in (10, 50, 90))
     return Steps(
         median_s=median_s,
         p10_s=p10_s,

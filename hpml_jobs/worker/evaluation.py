@@ -1,24 +1,24 @@
-"""How a replica does on the test set."""
+"""Loss and accuracy of a rank's replica on the test set."""
 
 import random
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
 
-import msgspec
 import numpy as np
 import torch
 
 from hpml_jobs.core.measurements import Share
 from hpml_jobs.worker.data import datasets
-from hpml_jobs.worker.epochs import count_correct, tells_classes
+from hpml_jobs.worker.epochs import are_class_scores, count_correct
 from hpml_jobs.worker.fork_safety import await_idle_threads
-from hpml_jobs.worker.training import Batch, Training, same_buffers
+from hpml_jobs.worker.training import Batch, Training, preserved_buffers
 
 
-class Tested(msgspec.Struct, frozen=True):
-    """Mean loss and accuracy on the whole test set; None and 0 where there is none.
+class Evaluation(NamedTuple):
+    """Mean loss and accuracy on the whole test set; None and 0 samples if there is none.
 
-    The accuracy is None too where outputs are not class scores.
+    The accuracy is None too if outputs are not class scores.
     """
 
     loss: float | None = None
@@ -26,35 +26,36 @@ class Tested(msgspec.Struct, frozen=True):
     samples: int = 0
 
 
-def test(training: Training) -> Tested:
-    """Every rank tests its own replica on the whole test set."""
-    found = _pass_over(training, training.test_images)
-    if not found.samples:
-        return Tested()
-    accuracy = None if found.correct is None else found.correct / found.samples
-    return Tested(found.loss_sum / found.samples, accuracy, found.samples)
+def evaluate(training: Training) -> Evaluation:
+    """Evaluate this rank's replica on the whole test set."""
+    total = _evaluate_on(training, training.test_images)
+    if not total.samples:
+        return Evaluation()
+    accuracy = None if total.correct is None else total.correct / total.samples
+    return Evaluation(total.loss_sum / total.samples, accuracy, total.samples)
 
 
-def test_share(training: Training) -> Share | None:
-    """Every rank tests its own replica on its share of the test set; None without one.
+def evaluate_share(training: Training) -> Share | None:
+    """Evaluate this rank's replica on its share of the test set; return None without a test set.
 
-    Nothing that training goes on with changes: buffers and random numbers are put back.
+    Training is not affected: buffers and random state are restored.
     """
-    images, place = training.test_images, training.strategy.place
+    images, placement = training.test_images, training.strategy.placement
     if images is None:
         return None
-    with same_buffers(training.replica), _same_chance(training):
-        return _pass_over(training, datasets.share(images, place.rank, place.processes))
+    share = datasets.every_nth(images, placement.rank, placement.world_size)
+    with preserved_buffers(training.replica), _preserved_random_state(training):
+        return _evaluate_on(training, share)
 
 
 @contextmanager
-def _same_chance(training: Training) -> Iterator[None]:
-    """What is drawn inside does not change what is drawn after it."""
-    drawn, numbers = random.getstate(), np.random.get_state()
-    with torch.random.fork_rng(devices=training.strategy.cards):
+def _preserved_random_state(training: Training) -> Iterator[None]:
+    """Restore the random state of Python, numpy and torch at the end of the block."""
+    python_state, numpy_state = random.getstate(), np.random.get_state()
+    with torch.random.fork_rng(devices=training.strategy.cuda_indices):
         yield
-    random.setstate(drawn)
-    np.random.set_state(numbers)
+    random.setstate(python_state)
+    np.random.set_state(numpy_state)
 
 
 def _batches(training: Training, images: datasets.Images | None) -> Iterable[Batch]:
@@ -62,23 +63,24 @@ def _batches(training: Training, images: datasets.Images | None) -> Iterable[Bat
 
 
 @torch.no_grad()
-def _pass_over(training: Training, images: datasets.Images | None) -> Share:
-    training.strategy.settle(training.replica)
+def _evaluate_on(training: Training, images: datasets.Images | None) -> Share:
+    """Return summed loss and correct samples of the replica; 0 samples without images."""
+    training.strategy.sync_buffers(training.replica)
     device = training.strategy.devices[0]
     loss_sum = torch.zeros((), dtype=torch.float64, device=device)
     correct = torch.zeros((), dtype=torch.int64, device=device)
-    samples, classes = 0, True
+    samples, classifies = 0, True
     training.replica.eval()
     await_idle_threads()
     for inputs, targets in _batches(training, images):
-        wanted = targets.to(device, non_blocking=True)
+        labels = targets.to(device, non_blocking=True)
         outputs = training.replica(inputs.to(device, non_blocking=True))
-        loss_sum += training.loss(outputs, wanted) * len(targets)
-        correct += count_correct(outputs, wanted)
+        loss_sum += training.loss(outputs, labels) * len(targets)
+        correct += count_correct(outputs, labels)
         samples += len(targets)
-        classes = classes and tells_classes(outputs, wanted)
+        classifies = classifies and are_class_scores(outputs, labels)
     return Share(
         loss_sum=loss_sum.item(),
-        correct=int(correct.item()) if classes else None,
+        correct=int(correct.item()) if classifies else None,
         samples=samples,
     )

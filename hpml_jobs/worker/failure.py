@@ -1,4 +1,4 @@
-"""What a rank says when it raises: one line of reason, whether memory ran out, the traceback."""
+"""The error report of a rank: a one-line reason, out of memory or not, and the traceback."""
 
 import re
 import time
@@ -14,19 +14,19 @@ _OUT_OF_MEMORY = re.compile(
     r"|unable to allocate|CUBLAS_STATUS_ALLOC_FAILED|std::bad_alloc",
     re.IGNORECASE,
 )
-"""What torch, CUDA, cuBLAS, numpy and the kernel write; no wording of this program."""
+"""Messages of torch, CUDA, cuBLAS, numpy and the kernel; none of this program."""
 
-_UNUSED = "Expected to have finished reduction in the prior iteration"
-_UNUSED_LIST = "indices"
-_FREEZE = "freeze them with requires_grad_(False), or take them out of the model."
-"""What DDP says of parameters that backward does not reach, its line that lists them, a remedy."""
+_UNUSED_PARAMETERS = "Expected to have finished reduction in the prior iteration"
+_PARAMETER_LIST = "indices"
+_REMEDY = "freeze them with requires_grad_(False) or remove them from the model."
+"""DDP's message on parameters that backward() does not reach, its line with their list, the fix."""
 
 _REWRAPPED = "Caught "
-"""How torch begins the message of a DataLoader worker's error; its last line is the error."""
+"""Start of torch's message for an error in a DataLoader worker; the last line has the error."""
 
 
 def describe(error: BaseException, rank: int) -> RankError:
-    """An exception as a value, with the time at which it was caught."""
+    """Return the report of an exception, with the current time."""
     text = "".join(traceback.format_exception(error))
     return RankError(
         rank=rank,
@@ -37,37 +37,38 @@ def describe(error: BaseException, rank: int) -> RankError:
     )
 
 
-def report(error: RankError, folder: AttemptFolder) -> None:
-    """Leave the error for the job's wrapper: errors/rank<R>.json of the attempt.
+def write_report(error: RankError, folder: AttemptFolder) -> None:
+    """Write the report to errors/rank<R>.json of the attempt, where the job's wrapper reads it.
 
-    This does the work of torch's `@record`, for `single` and `dp` too, where no torchrun reads
-    `@record`'s file, and it knows an out-of-memory error from a bug.
+    It replaces torch's `@record`, which works under torchrun only and does not distinguish an
+    out-of-memory error from a bug.
     """
     write_whole(folder.errors / f"rank{error.rank}.json", encode(error))
 
 
 def is_oom(error: BaseException) -> bool:
-    """Whether memory ran out, on the device or on the host, also where the error was wrapped."""
-    return any(_says_oom(link) for link in _chain(error))
+    """Return whether the device or the host ran out of memory, also if the error was wrapped."""
+    return any(_is_oom_link(link) for link in _chain(error))
 
 
 def lacks_torch(error: BaseException) -> bool:
-    """Whether torch or torchvision is not installed, also where the error was wrapped."""
-    missing = {link.name for link in _chain(error) if isinstance(link, ModuleNotFoundError)}
-    return not missing.isdisjoint(("torch", "torchvision"))
+    """Return whether torch or torchvision is not installed, also if the error was wrapped."""
+    missing_modules = {link.name for link in _chain(error) if isinstance(link, ModuleNotFoundError)}
+    return not missing_modules.isdisjoint(("torch", "torchvision"))
 
 
-def _says_oom(error: BaseException) -> bool:
+def _is_oom_link(error: BaseException) -> bool:
     if isinstance(error, HpmlError):
-        return False  # our own words: a cell is not out of memory because a sentence says so
+        return False  # a message of this program may contain the words
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True
     # The CPU allocator, cuBLAS and NCCL raise a plain RuntimeError, the kernel an OSError.
-    words = str(error)
-    return isinstance(error, RuntimeError | OSError) and bool(_OUT_OF_MEMORY.search(words))
+    is_system_error = isinstance(error, RuntimeError | OSError)
+    return is_system_error and bool(_OUT_OF_MEMORY.search(str(error)))
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
+    """Yield the error and the errors that caused it, as a traceback shows them."""
     link: BaseException | None = error
     while link is not None:
         yield link
@@ -75,17 +76,16 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def reason_of(error: BaseException) -> str:
-    """The error in one line.
+    """Return the error in one line, with its type unless it is one of this program's.
 
     >>> reason_of(ValueError("no such layer\\nsee above"))
     'ValueError: no such layer'
     """
     lines = str(error).strip().splitlines() or [""]
-    if _UNUSED in lines[0]:
-        told = next((line.strip() for line in lines if _UNUSED_LIST in line), "")
-        return (
-            f"strategy=ddp: some parameters get no gradient in backward; {_FREEZE} {told}".strip()
-        )
+    if _UNUSED_PARAMETERS in lines[0]:
+        parameters = next((line.strip() for line in lines if _PARAMETER_LIST in line), "")
+        problem = "strategy=ddp: some parameters get no gradient in backward():"
+        return f"{problem} {_REMEDY} {parameters}".strip()
     if isinstance(error, HpmlError):
         return " ".join(lines)
     if lines[0].startswith(_REWRAPPED):

@@ -1,34 +1,33 @@
-"""Before a process is forked: no other thread of it is in the middle of something."""
+"""Wait for idle threads before DataLoader workers are forked (gloo can deadlock the child)."""
 
 import threading
 import time
 from pathlib import Path
 
-PATIENCE_S = 0.5
-"""How long threads may go on before we fork all the same: some spin for good while they wait."""
+TIMEOUT_S = 0.5
+"""After this time the fork goes ahead: some threads spin for as long as they live."""
 
-PAUSE_S = 0.0005
+POLL_S = 0.0005
 
 
 def await_idle_threads() -> None:
     """Wait until all other threads of this process sleep; call it right before loaders start.
 
-    A thread of gloo that lets go of a tensor enters the interpreter for a moment, under a lock that
-    a forked child inherits and nobody there will open: the child hangs in fork, and with it the
-    cell (seen with Python 3.11; torch takes no Python lock only where no tensor has been one of
-    Python's). A sleeping thread does not hold that lock. Other systems than Linux do not tell.
+    A gloo thread that releases a tensor enters the interpreter for a moment and holds a lock. A
+    child forked at that moment inherits the locked lock and hangs, and the cell with it (observed
+    with Python 3.11). A sleeping thread does not hold the lock. Without /proc there is no wait.
     """
-    tasks, mine = Path("/proc/self/task"), str(threading.get_native_id())
-    end_s = time.monotonic() + PATIENCE_S
-    while tasks.is_dir() and time.monotonic() < end_s:
-        if not any(_runs(task) for task in tasks.iterdir() if task.name != mine):
+    threads, own_id = Path("/proc/self/task"), str(threading.get_native_id())
+    deadline = time.monotonic() + TIMEOUT_S
+    while threads.is_dir() and time.monotonic() < deadline:
+        if not any(_is_running(thread) for thread in threads.iterdir() if thread.name != own_id):
             return
-        time.sleep(PAUSE_S)
+        time.sleep(POLL_S)
 
 
-def _runs(task: Path) -> bool:
-    """Whether a thread runs or wants to: proc(5), state after the name in parentheses."""
+def _is_running(thread: Path) -> bool:
+    """Return whether a thread runs or waits for disk: state R or D in its stat file (proc(5))."""
     try:
-        return (task / "stat").read_text().rpartition(")")[2].split()[0] in "RD"
-    except OSError:  # it has ended
+        return (thread / "stat").read_text().rpartition(")")[2].split()[0] in "RD"
+    except OSError:  # the thread has ended
         return False

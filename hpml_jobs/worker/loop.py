@@ -1,4 +1,4 @@
-"""One rank of a cell from top to bottom: make ready, warm up, measure, test, leave the record."""
+"""One rank of a cell from top to bottom: set up, warm up, measure, evaluate, write the record."""
 
 import os
 import resource
@@ -11,144 +11,159 @@ import msgspec
 import torch
 
 from hpml_jobs.core.cell import CellFile, Device, Protocol
-from hpml_jobs.core.measurements import TRAINING, UNSYNCED, Probe, Role, Trace
+from hpml_jobs.core.measurements import TRAINING, CollectiveKind, Probe, Role, Trace
 from hpml_jobs.core.quantization import Quantized
 from hpml_jobs.core.record import Rank
 from hpml_jobs.study.attempt import HOST_VARIABLE, AttemptFolder
 from hpml_jobs.worker import models
 from hpml_jobs.worker.devices import devices_for
-from hpml_jobs.worker.epochs import Ran, instrumented_epoch, train_epoch
-from hpml_jobs.worker.evaluation import test, test_share
+from hpml_jobs.worker.epochs import EpochResult, instrumented_epoch, train_epoch
+from hpml_jobs.worker.evaluation import evaluate, evaluate_share
 from hpml_jobs.worker.instruments import facts
 from hpml_jobs.worker.instruments.collectives import fingerprint
 from hpml_jobs.worker.instruments.microbenchmark import all_reduce_times
-from hpml_jobs.worker.instruments.profiler import NoProfileError, look_through_profiler
+from hpml_jobs.worker.instruments.profiler import ProfilerError, profile_iterations
+from hpml_jobs.worker.process_group import read_placement
+from hpml_jobs.worker.progress import ProgressWriter
 from hpml_jobs.worker.quantization.replica import quantize_replica
-from hpml_jobs.worker.results import Common, Measured, ProgressWriter, write_record
-from hpml_jobs.worker.strategies import STRATEGIES, this_place
+from hpml_jobs.worker.results import RankResult, SharedResult, write_record
+from hpml_jobs.worker.strategies import STRATEGIES
 from hpml_jobs.worker.training import Training, make_training
 
 
 def measure(file: CellFile, folder: AttemptFolder) -> None:
-    """Run one rank of the cell; rank 0 leaves the record in the attempt's folder."""
+    """Run one rank of the cell; rank 0 writes the record to the attempt's folder.
+
+    Raises:
+        HpmlError: the devices, the data, the model or the measured values are not valid.
+    """
     cell = file.cell
     torch.set_num_threads(cell.threads)
     torch.set_num_interop_threads(cell.threads)
-    place = this_place(cell)
-    devices = devices_for(cell, place.local_rank)
-    strategy = STRATEGIES[cell.strategy](cell, place, devices)
+    placement = read_placement(cell)
+    devices = devices_for(cell, placement.local_rank)
+    strategy = STRATEGIES[cell.strategy](cell, placement, devices)
     strategy.setup()
 
     training = make_training(cell, strategy, Path(file.data_root))
-    teller = ProgressWriter(folder, place.rank, cell.epochs)
-    ran = train(training, teller)
-    teller.begin("test")
-    rank = describe_rank(training, ran)
+    progress = ProgressWriter(folder, placement.rank, cell.epochs)
+    results = train(training, progress)
+    progress.begin("test")
+    rank = describe_rank(training, results)
     quantized: Quantized | None = None
-    if cell.quantize is not None:  # one process; before the profiler's look trains it further
-        teller.begin("quantizing")
+    if cell.quantize is not None:  # one process; before the profiler trains the replica further
+        progress.begin("quantizing")
         quantized = quantize_replica(training, cell.quantize)
     probe: Probe | None = None
     missing: list[str] = []
     flop: int | None = None
     if cell.protocol is Protocol.FULL:
-        teller.begin("probing")
-        if strategy.backend is not None and place.processes > 1:
-            alone = train_epoch(training.throwaway(), cell.epochs, UNSYNCED)
-            rank = msgspec.structs.replace(rank, epochs=(*rank.epochs, alone.epoch))
+        progress.begin("probing")
+        if strategy.backend is not None and placement.world_size > 1:
+            unsynced = train_epoch(training.without_exchange(), cell.epochs, Role.UNSYNCED)
+            rank = msgspec.structs.replace(rank, epochs=(*rank.epochs, unsynced.epoch))
             probe = microbenchmark(training, rank)
         trace, missing = cross_check(training, folder, keep=file.trace)
         rank = msgspec.structs.replace(rank, trace=trace)
-        flop = models.flop_per_sample(cell.workload, training.loss, training.samples)
+        flop = models.flop_per_sample(cell.workload, training.loss, training.sample_batch)
 
-    everyone = strategy.gather(Measured.of(rank, ran, missing))
-    if everyone is not None:
-        lost = [words for one in everyone for words in one.missing]
+    rank_results = strategy.gather(RankResult.of(rank, results, missing))
+    if rank_results is not None:
+        all_missing = [reason for result in rank_results for reason in result.missing]
         model = models.describe(cell.workload.model, training.replica, flop)
-        found = facts.gather(cell, strategy.backend, file.link_gb_per_s, lost)
-        write_record(folder, file, everyone, Common(model, found, probe, quantized))
+        conditions = facts.read_facts(cell, strategy.backend, file.link_gb_per_s, all_missing)
+        shared = SharedResult(model, conditions, probe, quantized)
+        write_record(folder, file, rank_results, shared)
     strategy.close()
 
 
-def train(training: Training, teller: ProgressWriter) -> list[Ran]:
-    """All epochs of training: warm-up, timed, under protocol=full instrumented, the rest plain."""
+def train(training: Training, progress: ProgressWriter) -> list[EpochResult]:
+    """Run all epochs of training: warm-up, timed, with protocol=full instrumented, then plain."""
     cell = training.cell
-    ran: list[Ran] = []
+    results: list[EpochResult] = []
     for number in range(cell.epochs):
         role = TRAINING[number] if number < cell.protocol.epochs else Role.PLAIN
-        teller.begin(role, number + 1, ran[-1].epoch.epoch_s if ran else None)
+        progress.begin(role, number + 1, results[-1].epoch.epoch_s if results else None)
         if role is Role.INSTRUMENTED:
-            training.wrap_anew(observed=True)
-            ran.append(instrumented_epoch(training, number, span=watched(training)))
+            training.rewrap(instrumented=True)
+            results.append(instrumented_epoch(training, number, span=card_snapshot(training)))
             if number + 1 < cell.epochs:
-                training.wrap_anew(observed=False)
+                training.rewrap(instrumented=False)
         else:
-            told = teller.counted if role is Role.WARMUP else None
-            ran.append(train_epoch(training, number, role, told=told))
+            counter = progress.count_batches if role is Role.WARMUP else None
+            results.append(train_epoch(training, number, role, count_batches=counter))
         if cell.evaluate:
-            share = test_share(training)
-            ran[-1] = ran[-1]._replace(epoch=msgspec.structs.replace(ran[-1].epoch, share=share))
-    return ran
+            share = evaluate_share(training)
+            epoch = msgspec.structs.replace(results[-1].epoch, share=share)
+            results[-1] = results[-1]._replace(epoch=epoch)
+    return results
 
 
 @contextmanager
-def watched(training: Training) -> Iterator[None]:
-    """Look at the GPUs when all work is sent, and they are still busy with it."""
+def card_snapshot(training: Training) -> Iterator[None]:
+    """Read the GPUs' state at the end of the block, while they still work on what was queued."""
     yield
-    training.cards = facts.cards(training.strategy.devices)
+    training.cards = facts.read_cards(training.strategy.devices)
 
 
-def describe_rank(training: Training, ran: list[Ran]) -> Rank:
-    """What this process measured and trained, and where; tests its replica."""
+def describe_rank(training: Training, results: list[EpochResult]) -> Rank:
+    """Return this rank's part of the record after training; evaluates its replica."""
     cell, strategy, replica = training.cell, training.strategy, training.replica
-    split_phases = next((one.split_phases for one in ran if one.split_phases), None)
-    communicates = split_phases is not None and bool(split_phases.communication.messages)
-    # Before the test: under ddp buffers differ between two iterations.
+    phases = next((result.phases for result in results if result.phases), None)
+    communicates = phases is not None and bool(phases.communication.messages)
+    # Before the evaluation: under ddp buffers differ between two iterations.
     parameters, buffers = fingerprint(replica.parameters()), fingerprint(replica.buffers())
-    tested = test(training)
+    evaluation = evaluate(training)
     return Rank(
-        rank=strategy.place.rank,
-        local_rank=strategy.place.local_rank,
+        rank=strategy.placement.rank,
+        local_rank=strategy.placement.local_rank,
         host=os.environ.get(HOST_VARIABLE) or socket.gethostname(),
         devices=facts.device_names(strategy.devices),
         device_uuids=facts.device_uuids(strategy.devices),
         affinity=facts.affinity(),
         threads=torch.get_num_threads(),
         loader_workers=cell.loader_workers,
-        epochs=tuple(one.epoch for one in ran),
-        test_loss=tested.loss,
-        test_accuracy=tested.accuracy,
-        test_samples=tested.samples,
+        epochs=tuple(result.epoch for result in results),
+        test_loss=evaluation.loss,
+        test_accuracy=evaluation.accuracy,
+        test_samples=evaluation.samples,
         peak_memory_bytes=peak_memory_bytes(training),
         parameters_hash=parameters,
         buffers_hash=buffers,
-        communication=split_phases.communication if split_phases and communicates else None,
+        communication=phases.communication if phases and communicates else None,
         cards=training.cards,
     )
 
 
 def microbenchmark(training: Training, rank: Rank) -> Probe | None:
-    """All-reduces on idle devices, of the sizes that the cell itself sends and of a ladder."""
+    """Time all-reduces of the sizes that the cell itself sends, then of a range of sizes."""
     messages = rank.communication.messages if rank.communication else ()
-    sent = [message.bytes for message in messages if message.kind == "all_reduce"]
-    return all_reduce_times(training.strategy.devices, sent, training.cell.probe_s)
+    cell_sizes = [
+        message.bytes for message in messages if message.kind is CollectiveKind.ALL_REDUCE
+    ]
+    return all_reduce_times(training.strategy.devices, cell_sizes, training.cell.probe_s)
 
 
 def cross_check(
     training: Training, folder: AttemptFolder, *, keep: bool
 ) -> tuple[Trace | None, list[str]]:
-    """The profiler's view of some more iterations, or why there is none."""
-    path = folder.trace_of(training.strategy.place.rank) if keep else None
-    if training.cell.epochs > training.cell.protocol.epochs:  # plain epochs took the eyes off
-        training.wrap_anew(observed=True)
+    """Return the profiler's measurement of some more iterations, or the reason why it is missing.
+
+    With `keep` the trace file stays in the attempt's folder.
+    """
+    path = folder.trace_of(training.strategy.placement.rank) if keep else None
+    if training.cell.epochs > training.cell.protocol.epochs:  # the plain epochs ran a bare wrapper
+        training.rewrap(instrumented=True)
     try:
-        return look_through_profiler(training, training.cell.epochs, path), []
-    except NoProfileError as fault:  # CUPTI is not allowed everywhere, and never worth a run
-        return None, [f"trace: {fault}"]
+        return profile_iterations(training, training.cell.epochs, path), []
+    except (
+        ProfilerError
+    ) as error:  # CUPTI is not allowed everywhere; the cell does not depend on it
+        return None, [f"trace: {error}"]
 
 
 def peak_memory_bytes(training: Training) -> int:
-    """The most that was in use: tensors on the fullest CUDA device, else this process's memory."""
+    """Return the peak memory: of tensors on the fullest CUDA device, else of this process."""
     if training.cell.device is Device.CUDA:
         return max(torch.cuda.max_memory_allocated(device) for device in training.strategy.devices)
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

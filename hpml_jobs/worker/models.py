@@ -1,4 +1,4 @@
-"""The networks and the loss, each with the parameter count that its name promises."""
+"""The networks, the loss, and a model's parameter count and floating-point operations."""
 
 from collections import OrderedDict
 from collections.abc import Callable
@@ -11,13 +11,14 @@ from torch import Tensor, nn
 from hpml_jobs.core.record import Model
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.errors import HpmlError
-from hpml_jobs.worker.data import user_code as own_code
+from hpml_jobs.worker.data import user_code
 
 Loss = Callable[[Tensor, Tensor], Tensor]
+"""Outputs and targets to the mean over the batch, a scalar."""
 
 
 def _convolution(inputs: int, outputs: int, stride: int = 1) -> tuple[nn.Module, ...]:
-    """A 3x3 convolution, BatchNorm (which makes its bias superfluous) and ReLU."""
+    """Return a 3x3 convolution without bias, BatchNorm and ReLU."""
     convolution = nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False)
     return convolution, nn.BatchNorm2d(outputs), nn.ReLU(inplace=True)
 
@@ -38,12 +39,12 @@ class _Block(nn.Module):
             self.shortcut.append(nn.BatchNorm2d(outputs))
 
     def forward(self, images: Tensor) -> Tensor:
-        """Features (n, inputs, h, w) to (n, outputs, h / stride, w / stride)."""
+        """Map features (n, inputs, h, w) to (n, outputs, h / stride, w / stride)."""
         return torch.relu(self.path(images) + self.shortcut(images))
 
 
 def resnet18_cifar(classes: int) -> nn.Module:
-    """ResNet-18 with a 3x3 stem and no first pooling: 11,173,962 parameters with 10 classes."""
+    """Return ResNet-18 with a 3x3 stem and no max pooling: 11,173,962 parameters, 10 classes."""
     widths = [64, 64, 128, 256, 512]
     layers: list[nn.Module] = [*_convolution(3, 64)]
     for number, (inputs, outputs) in enumerate(pairwise(widths)):
@@ -53,7 +54,7 @@ def resnet18_cifar(classes: int) -> nn.Module:
 
 
 def resnet18(classes: int) -> nn.Module:
-    """torchvision's ResNet-18 (7x7 stem): 11,181,642 parameters with 10 classes."""
+    """Return torchvision's ResNet-18 (7x7 stem): 11,181,642 parameters with 10 classes."""
     from torchvision.models import resnet18 as build  # noqa: PLC0415 -- a second to import
 
     model: nn.Module = build(num_classes=classes)
@@ -61,7 +62,7 @@ def resnet18(classes: int) -> nn.Module:
 
 
 def vgg11_bn(classes: int) -> nn.Module:
-    """VGG-11 for CIFAR, with BatchNorm and one linear layer: 9,231,114 parameters, 10 classes."""
+    """Return VGG-11 with BatchNorm and one linear layer: 9,231,114 parameters with 10 classes."""
     layers: list[nn.Module] = []
     inputs = 3
     for outputs, pool in (
@@ -81,10 +82,10 @@ def vgg11_bn(classes: int) -> nn.Module:
 
 
 def digits_cnn(classes: int) -> nn.Module:
-    """Three 3x3 convolutions, 16 (stride 2), 32, 64: 26,154 parameters with 10 classes.
+    """Return three 3x3 convolutions, 16 (stride 2), 32, 64: 26,154 parameters with 10 classes.
 
-    Every layer's output is normalised (BatchNorm without parameters of its own): two epochs of ten
-    iterations would teach it nothing otherwise, and its running means must follow in so few.
+    Every layer is followed by BatchNorm without parameters and with a high momentum, because the
+    network must learn, and its running means must follow, in two epochs of ten iterations.
     """
 
     def layer(inputs: int, outputs: int, stride: int = 1) -> tuple[nn.Module, ...]:
@@ -107,12 +108,12 @@ def digits_cnn(classes: int) -> nn.Module:
 
 
 def lenet(classes: int) -> nn.Module:
-    """The lab's LeNet for 3x32x32 images, without biases: 61,770 parameters with 10 classes."""
+    """Return the lab's LeNet for 3x32x32 images, without biases: 61,770 parameters, 10 classes."""
     return _lenet(classes, bias=False)
 
 
 def lenet_bias(classes: int) -> nn.Module:
-    """The same with a bias on the last layer: 61,780 parameters with 10 classes."""
+    """Return the same with a bias in the last layer: 61,780 parameters with 10 classes."""
     return _lenet(classes, bias=True)
 
 
@@ -145,52 +146,53 @@ BUILDERS: dict[str, Callable[[int], nn.Module]] = {
 
 
 def build(workload: Workload) -> nn.Module:
-    """The workload's model on the CPU, with as many parameters as the workload says.
+    """Build the workload's model on the CPU and check its number of parameters.
 
     Raises:
-        HpmlError: no such model, own code that does not give one, or another parameter count.
+        HpmlError: no such model, user code that returns no model, or another parameter count.
     """
     if ":" in workload.model:
-        model = _own(workload)
+        model = _user_model(workload)
     elif workload.model in BUILDERS:
         model = BUILDERS[workload.model](workload.classes)
     else:
         names = ", ".join(BUILDERS)
         raise HpmlError(
-            f"workload.model={workload.model}: there are {names}, or your own pkg.mod:build"
+            f"workload.model={workload.model} does not exist: use {names}, or your own "
+            "pkg.mod:build"
         )
-    found = count(model)
-    if workload.parameters is not None and found != workload.parameters:
+    parameters = count_parameters(model)
+    if workload.parameters is not None and parameters != workload.parameters:
         raise HpmlError(
-            f"workload.model={workload.model} has {found:,} parameters, "
-            f"workload.parameters says {workload.parameters:,}"
+            f"workload.model={workload.model} has {parameters:,} parameters, but "
+            f"workload.parameters is {workload.parameters:,}: correct one of them"
         )
     return model
 
 
-def _own(workload: Workload) -> nn.Module:
-    builder = own_code.load("workload.model", workload.model)
-    model = own_code.call(builder, classes=workload.classes)
+def _user_model(workload: Workload) -> nn.Module:
+    builder = user_code.load("workload.model", workload.model)
+    model = user_code.call(builder, classes=workload.classes)
     if not isinstance(model, nn.Module):
         raise HpmlError(
-            f"workload.model={workload.model} returned {type(model).__name__}, "
-            "not a torch.nn.Module"
+            f"workload.model={workload.model} returned {type(model).__name__}: return a "
+            "torch.nn.Module"
         )
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise HpmlError(f"workload.model={workload.model} has no parameter to train")
     return model
 
 
-def count(model: nn.Module) -> int:
-    """Trainable parameters."""
+def count_parameters(model: nn.Module) -> int:
+    """Return the number of trainable parameters (elements)."""
     return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
 
 
 def flop_per_sample(workload: Workload, loss: Loss, batch: Callable[[], Any]) -> int | None:
-    """Floating-point operations of one sample's forward and backward, 2 per multiply-add.
+    """Return the floating-point operations of one sample's forward and backward pass.
 
-    Counted by torch on a fresh model on the CPU and a small batch: convolutions and matrix
-    products. None where torch finds none of them, or the model cannot be run so.
+    torch counts them (2 per multiply-add, convolutions and matrix products only) on a new model on
+    the CPU with a small batch. None if torch counts none, or if the model does not run this way.
     """
     from torch.utils.flop_counter import FlopCounterMode  # noqa: PLC0415 -- half a second
 
@@ -198,30 +200,35 @@ def flop_per_sample(workload: Workload, loss: Loss, batch: Callable[[], Any]) ->
         model, (inputs, targets) = build(workload).train(), batch()
         with FlopCounterMode(display=False) as counter:
             loss(model(inputs), targets).backward()  # type: ignore[no-untyped-call]
-    except Exception:  # a count is never worth a run, whatever the model needs
+    except Exception:  # no count is worth a failed run
         return None
     return counter.get_total_flops() // len(targets) or None
 
 
 def describe(name: str, model: nn.Module, flop: int | None = None) -> Model:
-    """What was really trained: elements, tensors and bytes (E4: bytes are not elements)."""
-    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    """Return parameters (elements), tensors and bytes of what was really trained."""
+    trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
     return Model(
         name=name,
-        parameters=count(model),
-        tensors=len(trained),
-        gradient_bytes=sum(tensor.numel() * tensor.element_size() for tensor in trained),
+        parameters=count_parameters(model),
+        tensors=len(trainable),
+        gradient_bytes=sum(tensor.numel() * tensor.element_size() for tensor in trainable),
         buffer_bytes=sum(tensor.numel() * tensor.element_size() for tensor in model.buffers()),
         flop_per_sample=flop,
     )
 
 
 def build_loss(workload: Workload) -> Loss:
-    """The loss: outputs, targets -> mean over the batch, a scalar."""
+    """Return the workload's loss.
+
+    Raises:
+        HpmlError: no such loss, or user code that cannot be imported.
+    """
     if ":" in workload.loss:
-        return own_code.load("workload.loss", workload.loss)
+        return user_code.load("workload.loss", workload.loss)
     if workload.loss != "cross_entropy":
         raise HpmlError(
-            f"workload.loss={workload.loss}: there is cross_entropy, or your own pkg.mod:loss"
+            f"workload.loss={workload.loss} does not exist: use cross_entropy, or your own "
+            "pkg.mod:loss"
         )
     return nn.functional.cross_entropy

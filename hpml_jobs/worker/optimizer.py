@@ -1,4 +1,4 @@
-"""The optimizer, and its learning rate over time, as the recipe says (docs/large_batch.md)."""
+"""The optimizer and the learning-rate schedule of a recipe (docs/large_batch.md)."""
 
 from math import ceil
 
@@ -11,25 +11,25 @@ from hpml_jobs.core.cell import Cell
 
 
 def make_optimizer(cell: Cell, model: nn.Module) -> SGD:
-    """SGD with the workload's rate times the recipe's factor k.
+    """Return SGD with the workload's learning rate times the recipe's factor k.
 
-    torch keeps the sum of gradients u = m u + g and steps by lr x u: the rate is outside of the
-    momentum, so a rate that changes needs no momentum correction (Goyal et al., remark 2).
+    torch keeps u = m u + g and steps by lr x u: the learning rate is not part of the momentum
+    buffer, so changing it needs no momentum correction (Goyal et al. 2017, remark 2).
     """
     workload, recipe = cell.workload, cell.recipe
-    spared = [] if recipe.decay_norm else norm_parameters(model)
-    ids = {id(parameter) for parameter in spared}
-    decayed = [parameter for parameter in model.parameters() if id(parameter) not in ids]
+    undecayed = [] if recipe.decay_norm else norm_parameters(model)
+    undecayed_ids = {id(parameter) for parameter in undecayed}
+    decayed = [parameter for parameter in model.parameters() if id(parameter) not in undecayed_ids]
     groups = [
         {"params": decayed, "weight_decay": workload.weight_decay},
-        {"params": spared, "weight_decay": 0.0},
+        {"params": undecayed, "weight_decay": 0.0},
     ]
     rate = workload.lr * recipe.factor(cell.global_batch)
     return SGD([group for group in groups if group["params"]], rate, workload.momentum)
 
 
 def norm_parameters(model: nn.Module) -> list[nn.Parameter]:
-    """BatchNorm's own weights and biases."""
+    """Return the weights and biases of all BatchNorm layers."""
     return [
         parameter
         for module in model.modules()
@@ -39,16 +39,16 @@ def norm_parameters(model: nn.Module) -> list[nn.Parameter]:
 
 
 def make_schedule(cell: Cell, optimizer: SGD, iterations: int) -> LRScheduler | None:
-    """What changes the rate after every iteration, of which an epoch has so many; None: nothing.
+    """Return the schedule to step after every iteration; None keeps the learning rate.
 
-    Warm-up begins with the workload's own rate and adds the same amount in every iteration; where
-    the factor k is 1 or less there is nothing to warm up to.
+    `iterations` is the number per epoch. Warm-up starts at the workload's learning rate and adds
+    the same amount in every iteration; there is none if the factor k is 1 or less.
     """
     recipe, factor = cell.recipe, cell.recipe.factor(cell.global_batch)
     schedules: list[LRScheduler] = []
-    warming = ceil(recipe.warmup_epochs * iterations)
-    if warming and factor > 1:
-        schedules.append(LinearLR(optimizer, 1 / factor, 1.0, total_iters=warming))
+    warmup_iterations = ceil(recipe.warmup_epochs * iterations)
+    if warmup_iterations and factor > 1:
+        schedules.append(LinearLR(optimizer, 1 / factor, 1.0, total_iters=warmup_iterations))
     if recipe.drop_epochs:
         drops = [epoch * iterations for epoch in recipe.drop_epochs]
         schedules.append(MultiStepLR(optimizer, drops, gamma=0.1))

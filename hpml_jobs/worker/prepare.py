@@ -1,8 +1,8 @@
-"""What must be known before submission: `python -m hpml_jobs.worker.prepare --workload JSON …`.
+"""Count images and parameters before submission: `python -m hpml_jobs.worker.prepare …`.
 
-Imports the user's own code, opens the data set (with `--download`: fetches it first), counts its
-training images and the model's parameters. The login side runs it as a process of its own, with
-the Python of the jobs; the answer is one line of JSON, a problem is one line on stderr.
+It imports the user's code, opens the data set (with `--download` after downloading it) and builds
+the model. The login node runs it in a process of its own, with the Python of the jobs. The answer
+is one line of JSON on stdout; an error is one line on stderr.
 """
 
 import argparse
@@ -18,47 +18,47 @@ from hpml_jobs.worker.failure import lacks_torch, reason_of
 
 
 def main(arguments: list[str]) -> int:
-    """Exit code 0 with the answer on stdout, else 1 or NO_TORCH_CODE with one line on stderr."""
+    """Return 0 and print the counts, or return 1 or NO_TORCH_CODE and print one line on stderr."""
     parser = argparse.ArgumentParser(prog="python -m hpml_jobs.worker.prepare")
     parser.add_argument("--workload", required=True, help="the workload as JSON")
     parser.add_argument("--data-root", required=True, type=Path)
-    parser.add_argument("--code-root", required=True, help="where the user's own code is found")
-    parser.add_argument("--download", action="store_true", help="fetch the data set first")
-    asked = parser.parse_args(arguments)
-    sys.path.insert(0, asked.code_root)
+    parser.add_argument("--code-root", required=True, help="folder of the user's code")
+    parser.add_argument("--download", action="store_true", help="download the data set first")
+    options = parser.parse_args(arguments)
+    sys.path.insert(0, options.code_root)
     try:
-        workload = msgspec.json.decode(asked.workload, type=Workload)
-        # What the user's code or torchvision prints is not the answer.
+        workload = msgspec.json.decode(options.workload, type=Workload)
+        # Keep what user code and torchvision print out of the answer.
         with contextlib.redirect_stdout(sys.stderr):
-            counts = prepare(workload, asked.data_root, download=asked.download)
-    except Exception as fault:  # the user's code may raise anything; the asker wants one line
-        sys.stderr.write(f"{reason_of(fault)}\n")
-        return NO_TORCH_CODE if lacks_torch(fault) else 1
+            counts = prepare(workload, options.data_root, download=options.download)
+    except Exception as error:  # user code may raise anything, and the caller needs one line
+        sys.stderr.write(f"{reason_of(error)}\n")
+        return NO_TORCH_CODE if lacks_torch(error) else 1
     sys.stdout.write(msgspec.json.encode(counts).decode() + "\n")
     return 0
 
 
 def prepare(workload: Workload, data_root: Path, *, download: bool = False) -> Counts:
-    """Open the data and build the model, as a job will.
+    """Open the data and build the model as a job does, and count both.
 
     Raises:
-        HpmlError: something is missing or is not what the workload says.
+        HpmlError: data or model is missing, or does not fit the workload.
     """
-    # Only now: torch takes seconds to import, and wrong usage must not wait for it.
+    # Imported late: torch takes seconds to load, and a usage error must not wait for it.
     from hpml_jobs.worker import models  # noqa: PLC0415
-    from hpml_jobs.worker.data import datasets as data  # noqa: PLC0415
+    from hpml_jobs.worker.data import datasets  # noqa: PLC0415
 
     if download:
-        data.fetch(workload, data_root)
-    found = data.open_data(workload, data_root)
+        datasets.fetch(workload, data_root)
+    data = datasets.open_data(workload, data_root)
     models.build_loss(workload)
     try:
-        parameters = models.count(models.build(workload))
+        parameters = models.count_parameters(models.build(workload))
     except HpmlError:
         raise
-    except Exception as fault:
-        raise HpmlError(f"workload.model={workload.model}: {reason_of(fault)}") from fault
-    return Counts(images=found.found, effective=data.length(found.train), parameters=parameters)
+    except Exception as error:
+        raise HpmlError(f"workload.model={workload.model}: {reason_of(error)}") from error
+    return Counts(images=data.total, effective=datasets.length(data.train), parameters=parameters)
 
 
 if __name__ == "__main__":

@@ -1,104 +1,67 @@
-"""What a measured cell leaves in its attempt's folder: progress, iterations.npz, record.json."""
+"""iterations.npz and record.json: the ranks' results put together and written by rank 0."""
 
 import io
-import time
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, Self, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, Self
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from hpml_jobs.core.cell import CellFile
-from hpml_jobs.core.measurements import Exchange, Probe
+from hpml_jobs.core.measurements import Exchange, Probe, Role
 from hpml_jobs.core.quantization import Quantized
 from hpml_jobs.core.record import Attempt, Facts, Model, Rank, Record
 from hpml_jobs.core.validation import decode
 from hpml_jobs.slurm.states import Outcome
-from hpml_jobs.study.attempt import AttemptFolder, Progress, utc_now
+from hpml_jobs.study.attempt import AttemptFolder, utc_now
 from hpml_jobs.study.files import encode, write_whole
-from hpml_jobs.worker.epochs import Ran
+from hpml_jobs.worker.epochs import EpochResult
 
-Batch = TypeVar("Batch")
-
-SAY_S = 2.0
-"""Seconds between two words inside an epoch that is not measured."""
+Arrays = dict[str, NDArray[Any]]
 
 
-class Measured(NamedTuple):
-    """What a rank hands to rank 0: its part of the record, and its arrays by name.
+class RankResult(NamedTuple):
+    """What a rank sends to rank 0: its part of the record, and its arrays by name.
 
-    Of the timed epoch, per iteration: `step_s`, `stall_s`, `loss`. Of the instrumented one:
-    `parts_s` (iterations, phases in the order of `instruments.phases.Parts`), and per
-    collective `collective_start_s` (from its iteration's batch), `collective_s` and
-    `collective_served_s` (without waiting in line behind others). Of all epochs of training, one
-    after another, per iteration: `curve_loss`, `curve_step_s`, `curve_lr`. `missing` says what
-    could not be found out.
+    Timed epoch, one value per iteration: `step_s`, `stall_s`, `loss`. Instrumented epoch: `parts_s`
+    with shape (iterations, fields of `instruments.phases.IterationPhases`), and one value per
+    collective of `collective_start_s` (since the batch of its iteration), `collective_s` and
+    `collective_served_s` (without queueing behind other collectives). All epochs of training in a
+    row, one value per iteration: `curve_loss`, `curve_step_s`, `curve_lr`. `missing` has a reason
+    for each value that could not be measured.
     """
 
     rank: Rank
-    arrays: dict[str, NDArray[Any]]
+    arrays: Arrays
     missing: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, rank: Rank, ran: Sequence[Ran], missing: Iterable[str]) -> Self:
-        """A rank's part of the record, with the arrays of its two measured epochs."""
-        timed = next(one for one in ran if one.epoch.role == "timed")
-        arrays: dict[str, NDArray[Any]] = {
+    def of(cls, rank: Rank, results: Sequence[EpochResult], missing: Iterable[str]) -> Self:
+        """Put together a rank's part of the record and the arrays of its epochs."""
+        timed = next(result for result in results if result.epoch.role is Role.TIMED)
+        arrays: Arrays = {
             "step_s": timed.times.step_s,
             "stall_s": timed.times.stall_s,
             "loss": timed.losses.numpy(),
-            "curve_loss": np.concatenate([one.losses.numpy() for one in ran]),
-            "curve_step_s": np.concatenate([one.times.step_s for one in ran]),
-            "curve_lr": np.array([rate for one in ran for rate in one.rates]),
+            "curve_loss": np.concatenate([result.losses.numpy() for result in results]),
+            "curve_step_s": np.concatenate([result.times.step_s for result in results]),
+            "curve_lr": np.array([rate for result in results for rate in result.rates]),
         }
-        found = next((one.split_phases for one in ran if one.split_phases), None)
-        if found:
-            arrays["parts_s"] = found.parts
-        if found and len(found.duration_s):
+        phases = next((result.phases for result in results if result.phases), None)
+        if phases:
+            arrays["parts_s"] = phases.iterations_s
+        if phases and len(phases.duration_s):
             arrays |= {
-                "collective_start_s": found.start_s,
-                "collective_s": found.duration_s,
-                "collective_served_s": found.served_s,
+                "collective_start_s": phases.start_s,
+                "collective_s": phases.duration_s,
+                "collective_served_s": phases.served_s,
             }
-        return cls(rank, arrays, tuple(f"rank {rank.rank}: {words}" for words in missing))
+        return cls(rank, arrays, tuple(f"rank {rank.rank}: {reason}" for reason in missing))
 
 
-class ProgressWriter:
-    """Rank 0 says how far its cell is, between epochs; the others nothing."""
-
-    def __init__(self, folder: AttemptFolder, rank: int, epochs: int) -> None:
-        self._file = folder.progress if rank == 0 else None
-        self._said = Progress(epoch=0, epochs=epochs)
-
-    def begin(self, role: str, epoch: int | None = None, last_s: float | None = None) -> None:
-        """An epoch (from 1) begins, or without one what comes after training; `last_s` as known."""
-        self._say(
-            epoch=self._said.epoch if epoch is None else epoch,
-            role=role,
-            since=utc_now(),
-            last_s=self._said.last_s if last_s is None else last_s,
-            iteration=0,
-            iterations=0,
-        )
-
-    def counted(self, batches: Iterable[Batch], iterations: int) -> Iterator[Batch]:
-        """The batches, and now and then a word on how many: for epochs that are not measured."""
-        said_s = time.monotonic()
-        for number, batch in enumerate(batches):
-            if time.monotonic() - said_s > SAY_S:
-                said_s = time.monotonic()
-                self._say(iteration=number, iterations=iterations)
-            yield batch
-
-    def _say(self, **changes: Any) -> None:
-        self._said = msgspec.structs.replace(self._said, **changes)
-        if self._file is not None:
-            write_whole(self._file, encode(self._said))
-
-
-class Common(NamedTuple):
-    """What is told once for all ranks of a cell."""
+class SharedResult(NamedTuple):
+    """The parts of a record that exist once per cell."""
 
     model: Model
     facts: Facts
@@ -107,46 +70,51 @@ class Common(NamedTuple):
 
 
 def write_record(
-    folder: AttemptFolder, file: CellFile, everyone: list[Measured], common: Common
+    folder: AttemptFolder, file: CellFile, results: list[RankResult], shared: SharedResult
 ) -> None:
-    """Write the arrays, then the record: where there is a record, everything is there.
+    """Write the arrays, then the record, so that a cell with a record is complete.
 
     Raises:
-        InvalidRecordError: what was measured cannot be believed.
+        InvalidRecordError: the measured values are not valid.
     """
     cell = file.cell
     attempt = msgspec.json.decode(folder.about.read_bytes(), type=Attempt)
-    ranks = tuple(measured.rank for measured in everyone)
+    ranks = tuple(result.rank for result in results)
     hosts = tuple(dict.fromkeys(rank.host for rank in ranks))
-    arrays = stacked([measured.arrays for measured in everyone])
+    arrays = stack_ranks([result.arrays for result in results])
     record = Record(
         cell=cell,
         slug=cell.slug,
         attempt=msgspec.structs.replace(attempt, hosts=hosts, ended=utc_now()),
         outcome=Outcome.OK,
-        model=common.model,
-        facts=common.facts,
+        model=shared.model,
+        facts=shared.facts,
         ranks=ranks,
-        exchange=exchange_of(arrays.get("collective_served_s")),
-        probe=common.probe,
-        quantized=common.quantized,
+        exchange=skew_and_net_time(arrays.get("collective_served_s")),
+        probe=shared.probe,
+        quantized=shared.quantized,
     )
     text = encode(record)
-    decode(text, str(folder.record))  # a reader's checks, while the log still tells why
+    decode(text, str(folder.record))  # a reader's checks, while the log still shows the reason
     content = io.BytesIO()
-    np.savez(content, **arrays)  # type: ignore[arg-type]  # an option of its own is a bool
+    np.savez(content, **arrays)  # type: ignore[arg-type]  # savez has an option that is a bool
     write_whole(folder.iterations, content.getvalue())
     write_whole(folder.record, text)
 
 
-def stacked(each: Sequence[dict[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
-    """The ranks' arrays by name, rank first; those whose lengths differ are left out."""
-    names = [name for name in each[0] if len({arrays[name].shape for arrays in each}) == 1]
-    return {name: np.stack([arrays[name] for arrays in each]) for name in names}
+def stack_ranks(rank_arrays: Sequence[Arrays]) -> Arrays:
+    """Stack each array over the ranks, (ranks, …); arrays whose shapes differ are left out."""
+    names = [
+        name for name in rank_arrays[0] if len({arrays[name].shape for arrays in rank_arrays}) == 1
+    ]
+    return {name: np.stack([arrays[name] for arrays in rank_arrays]) for name in names}
 
 
-def exchange_of(duration_s: NDArray[np.float64] | None) -> Exchange | None:
-    """Waiting for the late rank, and the rest: from an array (ranks, collectives) of seconds."""
+def skew_and_net_time(duration_s: NDArray[np.float64] | None) -> Exchange | None:
+    """Split collective times, shape (ranks, collectives), into waiting for the late rank and rest.
+
+    Return None without collectives or with a single rank.
+    """
     if duration_s is None or len(duration_s) < 2:
         return None
     least, most = duration_s.min(axis=0), duration_s.max(axis=0)

@@ -1,4 +1,4 @@
-"""What an epoch needs: data, model, optimizer, tied together by the cell's strategy."""
+"""What an epoch needs: data, model and optimizer, wrapped by the cell's strategy."""
 
 import gc
 from collections.abc import Iterable, Iterator
@@ -16,31 +16,33 @@ from hpml_jobs.core.cell import Cell, Device, SyncBuffers
 from hpml_jobs.core.measurements import Card
 from hpml_jobs.worker import models
 from hpml_jobs.worker.data import datasets
-from hpml_jobs.worker.data.sampling import Noted
+from hpml_jobs.worker.data.sampling import RecordedSampler
 from hpml_jobs.worker.optimizer import make_optimizer, make_schedule
+from hpml_jobs.worker.process_group import ParallelStrategy, Sampler
 from hpml_jobs.worker.quantization.images import check_images
-from hpml_jobs.worker.quantization.layers import check
-from hpml_jobs.worker.strategies import Sampler, Single
-from hpml_jobs.worker.syncbn import over_all_ranks
+from hpml_jobs.worker.quantization.layers import check_layers
+from hpml_jobs.worker.syncbn import convert_sync_batchnorm
 
-REBUILDING = 2
-"""Iterations after which DDP has rebuilt its buckets: the first still has those it began with."""
+REBUILD_PASSES = 2
+"""Forward and backward passes after which DDP has replaced its initial buckets."""
 
 Batch = tuple[Any, Any]
+"""Inputs and targets."""
 
 
 @dataclass
 class Training:
-    """All that an epoch needs. `replica` is this rank's model, `model` is it as it is trained.
+    """All that an epoch needs. `replica` is this rank's model, `model` is the wrapped replica.
 
-    `order` is what the loader draws images by; `sampler` within it is told the epoch, where ranks
-    have shares. `schedule` changes the learning rate after every iteration, where it changes.
-    `exchanges` is false on a throw-away copy whose gradients never meet. `last` is the batch that
-    was on the device last; `cards` are the GPUs as they were at the end of an instrumented epoch.
+    `order` is the sampler that the loader draws from, and records its order; `sampler` inside it
+    is the sharding one, which must know the epoch. `schedule` changes the learning rate after every
+    iteration; None keeps it. `reduces_gradients` is false for a copy that trains alone.
+    `last_batch` is the last batch on the device. `cards` is the state of the GPUs at the end of the
+    instrumented epoch.
     """
 
     cell: Cell
-    strategy: Single
+    strategy: ParallelStrategy
     replica: nn.Module
     model: nn.Module
     optimizer: torch.optim.Optimizer
@@ -48,58 +50,62 @@ class Training:
     loss: models.Loss
     loader: datasets.Loader
     sampler: Sampler
-    order: Noted
+    order: RecordedSampler
     test_images: datasets.Images | None
-    exchanges: bool = True
-    last: Batch | None = None
+    reduces_gradients: bool = True
+    last_batch: Batch | None = None
     cards: tuple[Card, ...] = ()
 
     def batches(self, number: int) -> Iterable[Batch]:
-        """The batches of an epoch, whose loader workers start when they are iterated over."""
+        """Return the batches of an epoch; iterating over them starts the loader workers."""
         if self.sampler is not None:
-            # Left out, every epoch has the order and the shares of epoch 0 (lab Q5).
+            # Without set_epoch every epoch has the order and the shards of epoch 0 (lab Q5).
             self.sampler.set_epoch(number if self.cell.set_epoch else 0)
         return self.loader
 
-    def wrap_anew(self, *, observed: bool) -> None:
-        """Wrap the model anew, with eyes on the collectives or without; nothing trained changes.
+    def rewrap(self, *, instrumented: bool) -> None:
+        """Wrap the model anew, instrumented or bare, without changing what has been trained.
 
-        So the timed epoch runs bare, and the instrumented one after it is watched. DDP's new
-        buckets settle in two passes without a step; buffers and random numbers are put back.
+        The timed epoch needs a bare wrapper, the epoch after it an instrumented one. DDP replaces
+        its buckets in its first passes, so these are made here, without an optimizer step; buffers
+        and random state are restored.
         """
         self.model = self.replica
-        gc.collect()  # the wrapper goes, and with it its hooks on the parameters
-        with same_buffers(self.replica):  # DDP's constructor and its forward send rank 0's to all
-            self.model = self.strategy.wrap(self.replica, observed=observed)
-            if self.strategy.overlaps and self.last is not None:
-                self._settle_buckets(self.last)
+        gc.collect()  # the old wrapper goes, and with it its hooks on the parameters
+        with preserved_buffers(self.replica):  # DDP broadcasts rank 0's when built and in forward
+            self.model = self.strategy.wrap(self.replica, instrumented=instrumented)
+            if self.strategy.overlaps and self.last_batch is not None:
+                self._rebuild_buckets(self.last_batch)
 
-    def _settle_buckets(self, batch: Batch) -> None:
-        """Passes without a step, after which DDP has rebuilt its buckets."""
-        self.model.train()  # a test may have been made since
-        with torch.random.fork_rng(devices=self.strategy.cards):
-            for _ in range(REBUILDING):
+    def _rebuild_buckets(self, batch: Batch) -> None:
+        """Run forward and backward without a step until DDP has its final buckets."""
+        self.model.train()  # an evaluation may have come in between
+        with torch.random.fork_rng(devices=self.strategy.cuda_indices):
+            for _ in range(REBUILD_PASSES):
                 self.loss(self.model(batch[0]), batch[1]).backward()  # type: ignore[no-untyped-call]
                 self.optimizer.zero_grad()
 
-    def samples(self) -> Batch:
-        """Two training samples (one where a batch is one) as a batch on the CPU."""
-        batch: Batch = datasets.first(self.loader.dataset, min(2, self.cell.batch))
+    def sample_batch(self) -> Batch:
+        """Return a batch of two training samples (one if the cell's batch is one) on the CPU."""
+        batch: Batch = datasets.first_batch(self.loader.dataset, min(2, self.cell.batch))
         return batch
 
-    def copied_replica(self) -> nn.Module:
-        """This rank's replica built anew on the CPU: a trained one may hold what has no copy."""
+    def copy_replica(self) -> nn.Module:
+        """Return a copy of this rank's replica on the CPU.
+
+        It is built anew: a trained model may hold objects that cannot be copied.
+        """
         replica = models.build(self.cell.workload)
         replica.load_state_dict(self.replica.state_dict())
         return replica
 
-    def throwaway(self) -> "Training":
-        """A copy of this rank's replica that is alone: no wrapper, no exchange of gradients.
+    def without_exchange(self) -> "Training":
+        """Return a training of a copy of the replica, without wrapper and gradient exchange.
 
-        Its learning rate is zero: ranks on their own could leave the path on which losses are
-        finite, and the work of an iteration is the same.
+        Its learning rate is zero: ranks that train alone could diverge, and the work of an
+        iteration is the same.
         """
-        replica = self.copied_replica().to(self.strategy.devices[0])
+        replica = self.copy_replica().to(self.strategy.devices[0])
         optimizer = make_optimizer(self.cell, replica)
         for group in optimizer.param_groups:
             group["lr"] = 0.0
@@ -109,41 +115,47 @@ class Training:
             model=replica,
             optimizer=optimizer,
             schedule=None,
-            exchanges=False,
+            reduces_gradients=False,
         )
 
 
 @contextmanager
-def same_buffers(replica: nn.Module) -> Iterator[None]:
-    """Whatever is done inside, the replica has its buffers again after it."""
-    buffers = [buffer.clone() for buffer in replica.buffers()]
+def preserved_buffers(replica: nn.Module) -> Iterator[None]:
+    """Restore the replica's buffers at the end of the block."""
+    saved = [buffer.clone() for buffer in replica.buffers()]
     yield
     with torch.no_grad():
-        for buffer, before in zip(replica.buffers(), buffers, strict=True):
-            buffer.copy_(before)
+        for buffer, content in zip(replica.buffers(), saved, strict=True):
+            buffer.copy_(content)
 
 
-def make_training(cell: Cell, strategy: Single, data_root: Path) -> Training:
-    """Open the data, build the model (the same on all ranks), wrap it, make the optimizer."""
+def make_training(cell: Cell, strategy: ParallelStrategy, data_root: Path) -> Training:
+    """Open the data, build the model (equal on all ranks), wrap it, and make the optimizer.
+
+    Raises:
+        HpmlError: the data set or the model is missing, or is not what the cell needs.
+    """
     if cell.device is Device.CUDA:
-        # Shapes repeat: the warm-up epoch pays for the search.
+        # Shapes repeat, so the search for the fastest kernel is done in the warm-up epoch.
         torch.backends.cudnn.benchmark = True
     workload = cell.workload
     data = datasets.open_data(workload, data_root)
     datasets.check_length(workload, data)
     datasets.seed_everything(cell.seed)
     replica = models.build(workload).to(strategy.devices[0])
-    if cell.quantize is not None:  # what it cannot do is said before training, not after it
-        check(replica)
+    if cell.quantize is not None:  # refuse before training, not after it
+        check_layers(replica)
         check_images(cell, data)
     if cell.sync_buffers is SyncBuffers.SYNCBN:
-        replica = over_all_ranks(replica, cell.device)
+        replica = convert_sync_batchnorm(replica, cell.device)
     model = strategy.wrap(replica)
     loss = models.build_loss(workload)
     # From here on ranks differ: each shuffles and augments its own images.
-    datasets.seed_everything(1_000 * cell.seed + strategy.place.rank)
+    datasets.seed_everything(1_000 * cell.seed + strategy.placement.rank)
     sampler = strategy.sampler(data.train)
-    order = Noted(RandomSampler(datasets.sized(data.train)) if sampler is None else sampler)
+    order = RecordedSampler(
+        RandomSampler(datasets.sized(data.train)) if sampler is None else sampler
+    )
     loader = datasets.train_loader(data.train, strategy.loader_batch, cell, order)
     optimizer = make_optimizer(cell, model)
     return Training(

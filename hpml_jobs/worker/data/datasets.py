@@ -1,4 +1,4 @@
-"""The data sets: training and test images of a workload, counted, cut to `limit`, and loaded."""
+"""The data sets: training and test images of a workload, cut to `limit`, and their loaders."""
 
 import random
 import sys
@@ -14,9 +14,14 @@ from hpml_jobs.core.cell import Cell, Device
 from hpml_jobs.core.processes import die_with_parent
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.errors import HpmlError
-from hpml_jobs.worker.data import user_code as own_code
-from hpml_jobs.worker.data.images import DigitImages, SyntheticImages, test_view, training_view
-from hpml_jobs.worker.data.sampling import Noted
+from hpml_jobs.worker.data import user_code
+from hpml_jobs.worker.data.images import (
+    DigitImages,
+    SyntheticImages,
+    test_transform,
+    training_transform,
+)
+from hpml_jobs.worker.data.sampling import RecordedSampler
 
 Images = Dataset[Any]
 Loader = DataLoader[Any]
@@ -24,43 +29,48 @@ Opener = Callable[[Workload, Path], tuple[Images, Images | None]]
 
 
 class Data(NamedTuple):
-    """A workload's images after `limit`; `found` is the number of training images before it."""
+    """A workload's images after `limit`; `total` is the number of training images before it."""
 
     train: Images
     test: Images | None
-    found: int
+    total: int
 
 
 def open_data(workload: Workload, root: Path) -> Data:
-    """Open the workload's data set.
+    """Open the workload's data set and cut it to `workload.limit` training images.
 
     Raises:
-        HpmlError: it is not there, is not what it should be, or `limit` is more than there is.
+        HpmlError: it is missing or damaged, or does not fit the workload.
     """
     if ":" in workload.data:
-        opener: Opener = _own
+        opener: Opener = _user_data
     elif workload.data in SOURCES:
         opener = SOURCES[workload.data].open
     else:
         names = ", ".join(SOURCES)
         raise HpmlError(
-            f"workload.data={workload.data}: there are {names}, or your own pkg.mod:dataset"
+            f"workload.data={workload.data} does not exist: use {names}, or your own "
+            "pkg.mod:dataset"
         )
     train, test = opener(workload, root)
-    found = length(train)
-    if found == 0:
+    total = length(train)
+    if total == 0:
         raise HpmlError(f"workload.data={workload.data} has no training images")
     limit = workload.limit
-    if limit is None or limit >= found:
-        return Data(train, test, found)
+    if limit is None or limit >= total:
+        return Data(train, test, total)
     if limit < 1:
         raise HpmlError(f"workload.limit={limit}: must be 1 or more")
-    few = max(1, limit // 5)
-    return Data(_some(train, limit), None if test is None else _some(test, few), found)
+    test_limit = max(1, limit // 5)
+    return Data(
+        _random_subset(train, limit),
+        None if test is None else _random_subset(test, test_limit),
+        total,
+    )
 
 
 def fetch(workload: Workload, root: Path) -> None:
-    """Download what the workload needs, where there is something to download; says what.
+    """Download the workload's data set if it can be downloaded, and say so on stderr.
 
     Raises:
         HpmlError: the download failed.
@@ -73,98 +83,106 @@ def fetch(workload: Workload, root: Path) -> None:
 def _fetch_cifar10(root: Path) -> None:
     from torchvision.datasets import CIFAR10  # noqa: PLC0415 -- a second to import
 
-    sys.stderr.write(f"fetching CIFAR-10 from {CIFAR10.url} into {root}\n")
+    sys.stderr.write(f"downloading CIFAR-10 from {CIFAR10.url} into {root}\n")
     try:
         CIFAR10(root, download=True)
-    except Exception as fault:  # network, disk, archive or checksum: each raises its own
-        raise HpmlError(f"CIFAR-10 could not be fetched from {CIFAR10.url}: {fault}") from fault
+    except Exception as error:  # network, disk, archive and checksum raise different types
+        raise HpmlError(f"cannot download CIFAR-10 from {CIFAR10.url}: {error}") from error
 
 
 def check_length(workload: Workload, data: Data) -> None:
-    """Refuse a data set of another size than the cell was submitted with."""
+    """Check that the data set has as many training images as at submission.
+
+    Raises:
+        HpmlError: it has more or fewer.
+    """
     if workload.images is None:
-        raise HpmlError("workload.images is not known: count them before submission (prepare)")
+        raise HpmlError("workload.images is unknown: submit with hpml-jobs, which counts them")
     if length(data.train) != workload.images:
         raise HpmlError(
             f"workload.data={workload.data} has {length(data.train)} training images here, "
-            f"the cell was submitted with {workload.images}"
+            f"but the cell was submitted with {workload.images}: check data.root="
         )
 
 
-def first(images: Images, number: int) -> Any:
-    """A batch of the first images, as the loader would make it."""
+def first_batch(images: Images, number: int) -> Any:
+    """Return a batch of the first `number` images, collated as the loader does it."""
     return default_collate([images[index] for index in range(min(number, length(images)))])
 
 
-def share(images: Images, rank: int, processes: int) -> Images:
-    """Every so-manieth image, from the rank's on: shares are disjoint, and together all images."""
-    return Subset(images, range(rank, length(images), processes))
+def every_nth(images: Images, start: int, step: int) -> Images:
+    """Return every `step`-th image from `start` on: a share for each rank, together all images."""
+    return Subset(images, range(start, length(images), step))
 
 
 def length(images: Images) -> int:
-    """Images in a data set."""
+    """Return the number of images in a data set."""
     return len(sized(images))
 
 
 def sized(images: Images) -> Sized:
-    """A data set as what has a length; `open_data` has seen to it."""
+    """Return the data set with a type that has a length; `open_data` checks that it has one."""
     return cast(Sized, images)
 
 
-def _some(images: Images, limit: int) -> Images:
-    """At most `limit` images, drawn without regard to order, the same in every process and cell."""
-    drawn = torch.randperm(length(images), generator=torch.Generator().manual_seed(0))[:limit]
-    return Subset(images, drawn.tolist())
+def _random_subset(images: Images, limit: int) -> Images:
+    """Return at most `limit` images, chosen at random, the same in every process and cell."""
+    indices = torch.randperm(length(images), generator=torch.Generator().manual_seed(0))[:limit]
+    return Subset(images, indices.tolist())
 
 
 def _cifar10(_workload: Workload, root: Path) -> tuple[Images, Images]:
     from torchvision.datasets import CIFAR10  # noqa: PLC0415 -- a second to import
 
     try:
-        train = CIFAR10(root, train=True, transform=training_view(32))
-        test = CIFAR10(root, train=False, transform=test_view(32))
-    except RuntimeError as fault:  # missing, or not the files that torchvision's checksums name
+        train = CIFAR10(root, train=True, transform=training_transform(32))
+        test = CIFAR10(root, train=False, transform=test_transform(32))
+    except RuntimeError as error:  # missing, or other checksums than torchvision's
         raise HpmlError(
-            f"CIFAR-10 is not in {root}, or is damaged: fetch it once, where the internet is, "
-            f"with: hpml-jobs fetch data.root={root}"
-        ) from fault
+            f"CIFAR-10 is missing or damaged in {root}: download it on a machine with internet "
+            f"access: hpml-jobs fetch data.root={root}"
+        ) from error
     return train, test
 
 
 def _folder(workload: Workload, root: Path) -> tuple[Images, Images | None]:
-    """ImageFolder: root/train/<class>/*, and root/test or root/val if there is one."""
+    """Open root/train/<class>/*, and root/test or root/val if one of them exists."""
     from torchvision.datasets import ImageFolder  # noqa: PLC0415 -- a second to import
 
     size = workload.image_size
     try:
-        train = ImageFolder(root / "train", transform=training_view(size))
-        held = next((root / name for name in ("test", "val") if (root / name).is_dir()), None)
-        test = None if held is None else ImageFolder(held, transform=test_view(size))
-    except OSError as fault:
+        train = ImageFolder(root / "train", transform=training_transform(size))
+        test_folder = next(
+            (root / name for name in ("test", "val") if (root / name).is_dir()), None
+        )
+        test = (
+            None
+            if test_folder is None
+            else ImageFolder(test_folder, transform=test_transform(size))
+        )
+    except OSError as error:
         raise HpmlError(
-            f"workload.data=folder: {root} must hold train/<class>/<image>: {fault}"
-        ) from fault
+            f"workload.data=folder: {root} must contain train/<class>/<image>: {error}"
+        ) from error
     for part in (train, test):
         if part is not None and len(part.classes) != workload.classes:
             raise HpmlError(
-                f"{part.root} has {len(part.classes)} classes, "
-                f"workload.classes says {workload.classes}"
+                f"{part.root} has {len(part.classes)} classes, but workload.classes is "
+                f"{workload.classes}: set workload.classes={len(part.classes)}"
             )
     return train, test
 
 
 def _digits(workload: Workload, _root: Path) -> tuple[Images, Images]:
     if workload.image_size != 32:
-        raise HpmlError(f"workload.image_size={workload.image_size}: digits are 32x32")
+        raise HpmlError(f"workload.image_size={workload.image_size}: digits are 32x32, use 32")
     return DigitImages(train=True), DigitImages(train=False)
 
 
 def _synthetic(workload: Workload, _root: Path) -> tuple[Images, Images]:
     number = workload.images
     if number is None:
-        raise HpmlError(
-            "workload.data=synthetic makes as many images as asked for: workload.images=N"
-        )
+        raise HpmlError("workload.data=synthetic needs a number of images: set workload.images=N")
     size, classes = workload.image_size, workload.classes
     return SyntheticImages(number, size, classes), SyntheticImages(
         max(1, number // 5), size, classes
@@ -172,7 +190,7 @@ def _synthetic(workload: Workload, _root: Path) -> tuple[Images, Images]:
 
 
 class Source(NamedTuple):
-    """How a data set of core.workload.DATASETS is opened, and downloaded where it has to be."""
+    """How to open a data set of core.workload.DATASETS, and how to download it if that is needed."""
 
     open: Opener
     fetch: Callable[[Path], None] | None = None
@@ -186,20 +204,20 @@ SOURCES = {
 }
 
 
-def _own(workload: Workload, root: Path) -> tuple[Images, Images | None]:
-    function = own_code.load("workload.data", workload.data)
-    train, test = (own_code.call(function, part, root=root) for part in (True, False))
-    for part in (train, [] if test is None else test):  # an epoch needs a known length
+def _user_data(workload: Workload, root: Path) -> tuple[Images, Images | None]:
+    function = user_code.load("workload.data", workload.data)
+    train, test = (user_code.call(function, part, root=root) for part in (True, False))
+    for part in (train, [] if test is None else test):
         if not hasattr(part, "__getitem__") or not hasattr(part, "__len__"):
             raise HpmlError(
-                f"workload.data={workload.data} returned {type(part).__name__}: "
-                "a data set has __len__ and __getitem__"
+                f"workload.data={workload.data} returned {type(part).__name__}, which has no "
+                "__len__ or no __getitem__: return a map-style data set"
             )
     return train, test
 
 
-def train_loader(images: Images, batch: int, cell: Cell, order: Noted) -> Loader:
-    """Batches of one epoch in the order drawn, the partial last one included."""
+def train_loader(images: Images, batch: int, cell: Cell, order: RecordedSampler) -> Loader:
+    """Return the batches of one epoch in the order of the sampler, a partial last one included."""
     return DataLoader(
         images,
         batch_size=batch,
@@ -211,7 +229,7 @@ def train_loader(images: Images, batch: int, cell: Cell, order: Noted) -> Loader
 
 
 def test_loader(images: Images, cell: Cell) -> Loader:
-    """All these images in order; which random numbers training draws later does not change."""
+    """Return the images in order, in batches; the random state of training does not change."""
     return DataLoader(
         images,
         generator=torch.Generator(),
@@ -223,7 +241,7 @@ def test_loader(images: Images, cell: Cell) -> Loader:
 
 
 def seed_everything(seed: int) -> None:
-    """Seed torch (all devices), numpy and Python; DataLoader workers seed theirs from torch's."""
+    """Seed torch (all devices), numpy and Python; DataLoader workers are seeded from torch's."""
     torch.manual_seed(seed)
     np.random.seed(seed % 2**32)
     random.seed(seed)

@@ -1,4 +1,4 @@
-"""In which order a rank takes its images: noted as they are drawn, told as a hash."""
+"""The order in which a rank draws its images, recorded and hashed."""
 
 import hashlib
 from collections.abc import Iterator
@@ -8,20 +8,20 @@ import numpy as np
 from torch.utils.data import Sampler
 
 
-class Noted(Sampler[int]):
-    """Another sampler's indices, remembered until it is begun again."""
+class RecordedSampler(Sampler[int]):
+    """Passes on another sampler's indices and remembers those of the last pass."""
 
-    def __init__(self, indices: Sampler[Any]) -> None:
-        self._indices = indices
-        self._drawn: list[int] = []
+    def __init__(self, sampler: Sampler[Any]) -> None:
+        self._sampler = sampler
+        self._indices: list[int] = []
 
     def __iter__(self) -> Iterator[int]:
-        self._drawn = list(self._indices)
-        return iter(self._drawn)
+        self._indices = list(self._sampler)
+        return iter(self._indices)
 
     def __len__(self) -> int:
-        return len(self._indices)  # type: ignore[arg-type]  # every sampler of ours has a length
+        return len(self._sampler)  # type: ignore[arg-type]  # all samplers used here have a length
 
     def digest(self) -> str:
-        """Hash (16 hex digits) of the indices drawn last, in their order."""
-        return hashlib.sha256(np.array(self._drawn, dtype=np.int64).tobytes()).hexdigest()[:16]
+        """Return a hash (16 hex digits) of the indices of the last pass, in their order."""
+        return hashlib.sha256(np.array(self._indices, dtype=np.int64).tobytes()).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""The user's own code: `pkg.mod:name`, found from the folder where the command was typed."""
+"""User code by reference, `pkg.mod:name`: imported, and called with the arguments it accepts."""
 
 import inspect
 from collections.abc import Callable
@@ -9,34 +9,38 @@ from hpml_jobs.errors import HpmlError
 
 
 def load(setting: str, reference: str) -> Callable[..., Any]:
-    """What `pkg.mod:name` names; `setting` (e.g. workload.model) is named in an error."""
+    """Import the function `pkg.mod:name`.
+
+    Raises:
+        HpmlError: it cannot be imported; the message names `setting` (e.g. workload.model).
+    """
     module_name, _, name = reference.partition(":")
     try:
         module = import_module(module_name)
-    except Exception as fault:  # the user's module may fail in any way while it is imported
+    except Exception as error:  # a user's module may raise anything on import
         raise HpmlError(
-            f"{setting}={reference}: cannot import {module_name}: {type(fault).__name__}: {fault}"
-        ) from fault
-    found = getattr(module, name, None)
-    if not callable(found):
+            f"{setting}={reference}: cannot import {module_name}: {type(error).__name__}: {error}"
+        ) from error
+    function = getattr(module, name, None)
+    if not callable(function):
         raise HpmlError(f"{setting}={reference}: {module_name} has no function {name!r}")
-    return found  # type: ignore[no-any-return]  # callable() says all there is to know
+    return function  # type: ignore[no-any-return]  # callable() is all that can be checked
 
 
-def call(function: Callable[..., Any], *arguments: Any, **offers: Any) -> Any:
-    """Call with `arguments`, and with those of `offers` that the function has a parameter for."""
+def call(function: Callable[..., Any], *arguments: Any, **optional: Any) -> Any:
+    """Call with `arguments`, and with those of `optional` that the function has a parameter for."""
     parameters = inspect.signature(function).parameters.values()
-    takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
+    accepts_any_name = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
     positional = [
         parameter.name
         for parameter in parameters
         if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
     ]
-    taken = positional[: len(arguments)]
+    filled = positional[: len(arguments)]
     names = {parameter.name for parameter in parameters}
-    wanted = {
+    accepted = {
         name: value
-        for name, value in offers.items()
-        if name not in taken and (takes_all or name in names)
+        for name, value in optional.items()
+        if name not in filled and (accepts_any_name or name in names)
     }
-    return function(*arguments, **wanted)
+    return function(*arguments, **accepted)

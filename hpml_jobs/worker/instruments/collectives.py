@@ -1,4 +1,4 @@
-"""What goes over the wire: every collective counted at its call, with its own start and end."""
+"""The ledger of collectives: kind, bytes and duration of each, recorded where it is called."""
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,7 +14,7 @@ from hpml_jobs.worker.instruments.timing import Clock, Stamp
 
 @dataclass(slots=True)
 class Collective:
-    """One collective on one rank; `end` is set when it is complete."""
+    """One collective on one rank. `end` is None until it is complete."""
 
     iteration: int
     kind: CollectiveKind
@@ -27,7 +27,7 @@ class Collective:
 
 
 class Ledger:
-    """The collectives of an epoch, in the order of their calls."""
+    """The collectives of one epoch on one rank, in the order of their calls."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
@@ -35,12 +35,12 @@ class Ledger:
         self.collectives: list[Collective] = []
 
     def begin(self, kind: CollectiveKind, purpose: Purpose, *tensors: Tensor) -> Collective:
-        """Count a message of these tensors right before its call.
+        """Record a message of these tensors, of one dtype, right before its call.
 
-        Its bytes are elements x the size of an element, never elements alone.
+        Its bytes are the number of elements times the size of an element.
         """
         elements = sum(tensor.numel() for tensor in tensors)
-        entry = Collective(
+        collective = Collective(
             iteration=self.iteration,
             kind=kind,
             purpose=purpose,
@@ -49,43 +49,45 @@ class Ledger:
             bytes=elements * tensors[0].element_size(),
             start=self.clock.stamp(),
         )
-        self.collectives.append(entry)
-        return entry
+        self.collectives.append(collective)
+        return collective
 
-    def end(self, entry: Collective) -> None:
-        """The collective is complete."""
-        entry.end = self.clock.stamp()
+    def end(self, collective: Collective) -> None:
+        """Record that the collective is complete."""
+        collective.end = self.clock.stamp()
 
     def durations_s(self) -> list[float]:
-        """Seconds of each collective, from its call until it was complete."""
+        """Return the seconds of each collective, from its call until it was complete."""
         return [self.clock.seconds(entry.start, entry.end) for entry in self.collectives]
 
 
 @contextmanager
-def noted(
+def recorded(
     ledger: Ledger | None, kind: CollectiveKind, purpose: Purpose, *tensors: Tensor
 ) -> Iterator[None]:
-    """A collective that is complete when the call returns; without a ledger nothing is noted."""
-    entry = ledger.begin(kind, purpose, *tensors) if ledger else None
+    """Record a collective that is complete when its call returns; without a ledger do nothing."""
+    collective = ledger.begin(kind, purpose, *tensors) if ledger else None
     yield
-    if ledger and entry:
-        ledger.end(entry)
+    if ledger and collective:
+        ledger.end(collective)
 
 
-def by_dtype(tensors: Iterable[Tensor]) -> list[list[Tensor]]:
-    """Tensors in groups of one dtype each: only those can share a message."""
+def group_by_dtype(tensors: Iterable[Tensor]) -> list[list[Tensor]]:
+    """Group tensors by dtype, because only tensors of one dtype can share a message."""
     groups: dict[torch.dtype, list[Tensor]] = {}
     for tensor in tensors:
         groups.setdefault(tensor.dtype, []).append(tensor)
     return list(groups.values())
 
 
-def by_kind(collectives: Sequence[Collective], durations_s: Sequence[float]) -> tuple[Message, ...]:
-    """The messages of an epoch: a line per kind, purpose and size, in order of first calls."""
-    found: dict[tuple[CollectiveKind, Purpose, str, int, int], list[float]] = {}
-    for entry, seconds in zip(collectives, durations_s, strict=True):
+def aggregate(
+    collectives: Sequence[Collective], durations_s: Sequence[float]
+) -> tuple[Message, ...]:
+    """Return one message per kind, purpose, dtype and size, in order of the first calls."""
+    durations: dict[tuple[CollectiveKind, Purpose, str, int, int], list[float]] = {}
+    for entry, duration_s in zip(collectives, durations_s, strict=True):
         key = (entry.kind, entry.purpose, entry.dtype, entry.elements, entry.bytes)
-        found.setdefault(key, []).append(seconds)
+        durations.setdefault(key, []).append(duration_s)
     return tuple(
         Message(
             kind=kind,
@@ -96,12 +98,12 @@ def by_kind(collectives: Sequence[Collective], durations_s: Sequence[float]) -> 
             count=len(seconds),
             busy_s=sum(seconds),
         )
-        for (kind, purpose, dtype, elements, size), seconds in found.items()
+        for (kind, purpose, dtype, elements, size), seconds in durations.items()
     )
 
 
 def fingerprint(tensors: Iterable[Tensor]) -> str:
-    """sha256 of the tensors' bytes: two replicas are equal exactly when theirs are."""
+    """Return the sha256 of the tensors' bytes; it is equal for bitwise equal replicas only."""
     digest = hashlib.sha256()
     for tensor in tensors:
         content = tensor.detach().cpu().contiguous().flatten().view(torch.uint8)

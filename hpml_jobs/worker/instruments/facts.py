@@ -1,4 +1,4 @@
-"""What must be known about a number before it is compared with another; never fails the run."""
+"""Facts about hardware and software that a timing depends on; reading them never fails a run."""
 
 import json
 import os
@@ -18,13 +18,14 @@ from hpml_jobs.core.record import Facts
 from hpml_jobs.study.attempt import SLURM_VARIABLE
 from hpml_jobs.worker.instruments.timing import Devices
 
-_PATIENCE_S = 10
+_TIMEOUT_S = 10
+"""Seconds after which git or nvidia-smi is given up."""
 
 
-def gather(
+def read_facts(
     cell: Cell, backend: str | None, link_gb_per_s: float | None, missing: Iterable[str] = ()
 ) -> Facts:
-    """Read everything; what cannot be read is in `missing`, with the reason."""
+    """Return all facts; `missing` lists those that could not be read, each with the reason."""
     readers: dict[str, Callable[[], Any]] = {
         "commit": _commit,
         "dirty": _dirty,
@@ -44,19 +45,23 @@ def gather(
             "topology": _topology,
         }
     values: dict[str, Any] = {}
-    lost = list(missing)
+    unread = list(missing)
     for name, read in readers.items():
         try:
             values[name] = read()
-        except Exception as fault:  # a fact is never worth a run, whatever goes wrong
-            lost.append(f"{name}: {fault or type(fault).__name__}")
+        except Exception as error:  # no fact is worth a failed run
+            unread.append(f"{name}: {error or type(error).__name__}")
     return Facts(
-        **values, **_plain(cell), backend=backend, link_gb_per_s=link_gb_per_s, missing=tuple(lost)
+        **values,
+        **_always_known(cell),
+        backend=backend,
+        link_gb_per_s=link_gb_per_s,
+        missing=tuple(unread),
     )
 
 
-def _plain(cell: Cell) -> dict[str, Any]:
-    """Facts that are always there."""
+def _always_known(cell: Cell) -> dict[str, Any]:
+    """Return the facts that cannot fail."""
     environment = os.environ
     return {
         "python": platform.python_version(),
@@ -77,42 +82,42 @@ def _plain(cell: Cell) -> dict[str, Any]:
 
 
 def device_names(devices: Devices) -> tuple[str, ...]:
-    """The devices' names, `cpu` for the CPU."""
+    """Return the devices' names; `cpu` for the CPU."""
     return tuple(
         torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu" for device in devices
     )
 
 
 def device_uuids(devices: Devices) -> tuple[str, ...]:
-    """The cards' UUIDs as nvidia-smi shows them; empty where torch does not know them."""
-    cards = [torch.cuda.get_device_properties(d) for d in devices if d.type == "cuda"]
-    return tuple(f"GPU-{card.uuid}" for card in cards if hasattr(card, "uuid"))
+    """Return the GPUs' UUIDs as nvidia-smi shows them; empty if torch does not report them."""
+    gpus = [torch.cuda.get_device_properties(d) for d in devices if d.type == "cuda"]
+    return tuple(f"GPU-{gpu.uuid}" for gpu in gpus if hasattr(gpu, "uuid"))
 
 
-def cards(devices: Devices) -> tuple[Card, ...]:
-    """How this rank's GPUs are right now; empty on CPU, or where NVML does not answer."""
+def read_cards(devices: Devices) -> tuple[Card, ...]:
+    """Return the current state of this rank's GPUs; empty on the CPU or without NVML."""
     try:
-        return tuple(_card(uuid) for uuid in device_uuids(devices))
-    except Exception:  # no NVML, no permission, a card that does not tell: never worth a run
+        return tuple(_read_card(uuid) for uuid in device_uuids(devices))
+    except Exception:  # no NVML, no permission, a value not supported: not worth a failed run
         return ()
 
 
-def _card(uuid: str) -> Card:
-    import pynvml  # noqa: PLC0415 -- only where there are NVIDIA cards
+def _read_card(uuid: str) -> Card:
+    import pynvml  # noqa: PLC0415 -- only on nodes with NVIDIA GPUs
 
     pynvml.nvmlInit()
     try:
         handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
-        reasons = int(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
-        others = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
+        throttle_bits = int(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
+        processes = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
         return Card(
             uuid=uuid,
             sm_clock_mhz=pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM),
             max_sm_clock_mhz=pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_SM),
             temperature_c=pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU),
             power_w=pynvml.nvmlDeviceGetPowerUsage(handle) / 1000,
-            throttle_reasons=throttle_reasons(reasons),
-            other_processes=max(0, len(others) - 1),
+            throttle_reasons=throttle_reasons(throttle_bits),
+            other_processes=max(0, len(processes) - 1),
         )
     finally:
         pynvml.nvmlShutdown()
@@ -129,11 +134,11 @@ THROTTLE_REASONS = {
     0x80: "hw_power_brake_slowdown",
     0x100: "display_clock_setting",
 }
-"""nvmlClocksThrottleReasons of NVML's API reference."""
+"""Bits of nvmlClocksThrottleReasons (NVML API reference)."""
 
 
 def throttle_reasons(bits: int) -> tuple[str, ...]:
-    """The reasons in NVML's bit mask.
+    """Return the names of the reasons in NVML's bit mask.
 
     >>> throttle_reasons(0x24)
     ('sw_power_cap', 'sw_thermal_slowdown')
@@ -142,33 +147,33 @@ def throttle_reasons(bits: int) -> tuple[str, ...]:
 
 
 def affinity() -> tuple[int, ...]:
-    """CPUs that this process may run on; empty where the system does not say."""
+    """Return the CPUs that this process may run on; empty if the system does not report them."""
     if not hasattr(os, "sched_getaffinity"):
         return ()
     return tuple(sorted(os.sched_getaffinity(0)))
 
 
-def _git(*words: str) -> str:
-    """git's answer about the folder of this package.
+def _git(*arguments: str) -> str:
+    """Return the output of a git command in the folder of this package.
 
     Raises:
-        RuntimeError: the package does not lie in a checkout of its own, or git says no.
+        RuntimeError: git failed, for example because the package is not in a checkout.
     """
     folder = str(Path(hpml_jobs.__file__).parent)
-    done = subprocess.run(
-        ["git", "-C", folder, *words],
+    process = subprocess.run(
+        ["git", "-C", folder, *arguments],
         capture_output=True,
         text=True,
-        timeout=_PATIENCE_S,
+        timeout=_TIMEOUT_S,
         check=False,
     )
-    if done.returncode:
-        raise RuntimeError(f"no checkout of hpml_jobs ({done.stderr.strip().splitlines()[:1]})")
-    return done.stdout.strip()
+    if process.returncode:
+        raise RuntimeError(f"no checkout of hpml_jobs ({process.stderr.strip().splitlines()[:1]})")
+    return process.stdout.strip()
 
 
 def _commit() -> str:
-    _git("ls-files", "--error-unmatch", "__init__.py")  # an environment inside another checkout
+    _git("ls-files", "--error-unmatch", "__init__.py")  # fails if the checkout is another project's
     return _git("rev-parse", "HEAD")
 
 
@@ -178,7 +183,7 @@ def _dirty() -> bool:
 
 
 def _torchvision() -> str:
-    from importlib.metadata import version  # noqa: PLC0415 -- not worth importing torchvision
+    from importlib.metadata import version  # noqa: PLC0415 -- without importing torchvision
 
     return version("torchvision")
 
@@ -196,7 +201,7 @@ def _slurm() -> dict[str, str]:
 
 
 def _driver() -> str:
-    import pynvml  # noqa: PLC0415 -- only where there are NVIDIA cards
+    import pynvml  # noqa: PLC0415 -- only on nodes with NVIDIA GPUs
 
     pynvml.nvmlInit()
     try:
@@ -206,15 +211,15 @@ def _driver() -> str:
 
 
 def _topology() -> str:
-    """nvidia-smi's matrix of links, without its terminal colours."""
-    done = subprocess.run(
+    """Return nvidia-smi's matrix of links without terminal colors."""
+    process = subprocess.run(
         ["nvidia-smi", "topo", "-m"],
         capture_output=True,
         text=True,
-        timeout=_PATIENCE_S,
+        timeout=_TIMEOUT_S,
         check=True,
     )
-    return re.sub(r"\x1b\[[0-9;]*m", "", done.stdout).strip()
+    return re.sub(r"\x1b\[[0-9;]*m", "", process.stdout).strip()
 
 
 def _nccl() -> str:

@@ -1,4 +1,4 @@
-"""The all-reduce microbenchmark: how fast the links are when nothing else is to be done."""
+"""The all-reduce microbenchmark: time by message size while the devices do nothing else."""
 
 import time
 from collections.abc import Iterable, Sequence
@@ -8,49 +8,50 @@ import torch
 import torch.distributed as dist
 
 from hpml_jobs.core.measurements import Probe, ProbePoint
-from hpml_jobs.worker.instruments.timing import Devices, clock_for, synchronise
+from hpml_jobs.worker.instruments.timing import Devices, clock_for, synchronize
 
 WARMUPS, TRIALS = 5, 20
-LADDER = tuple(2**power for power in range(10, 29))
+SIZES = tuple(2**power for power in range(10, 29))
 """1 KiB to 256 MiB."""
 
 
 def all_reduce_times(
-    devices: Devices, sent: Iterable[int], budget_s: float, ladder: Sequence[int] = LADDER
+    devices: Devices, cell_sizes: Iterable[int], budget_s: float, sizes: Sequence[int] = SIZES
 ) -> Probe | None:
-    """Time all-reduces of the sizes that the cell sends, then of the ladder, smallest first.
+    """Time all-reduces of the sizes that the cell sends, then of `sizes`; bytes, in that order.
 
-    A size that would not fit into what is left of `budget_s` ends the ladder. Every rank must
-    call this; the decisions are made on values that all of them share.
+    The first of `sizes` that would not fit into the rest of `budget_s` ends the benchmark. Every
+    rank must call this: all decisions are made on values that are equal on all ranks.
     """
     if budget_s <= 0:
         return None
-    begin = time.perf_counter()
-    own = sorted(set(sent))
+    start = time.perf_counter()
+    sent = sorted(set(cell_sizes))
     points: list[ProbePoint] = []
-    for size in [*own, *(size for size in ladder if size not in own)]:
+    for size in [*sent, *(size for size in sizes if size not in sent)]:
         buffer = torch.empty(-(-size // 4), device=devices[0])
-        left_s = budget_s - _slowest(time.perf_counter() - begin, devices)
-        pilot_s = _slowest(_timed(buffer, devices), devices)
-        if points and pilot_s * (WARMUPS + TRIALS) > left_s:
-            if size in own:
+        remaining_s = budget_s - _max_over_ranks(time.perf_counter() - start, devices)
+        pilot_s = _max_over_ranks(_time_all_reduce(buffer, devices), devices)
+        if points and pilot_s * (WARMUPS + TRIALS) > remaining_s:
+            if size in sent:
                 continue
             break
-        points.append(_point(buffer, size, devices, sent=size in own))
+        points.append(_measure(buffer, size, devices, sent=size in sent))
     return Probe(
         points=tuple(sorted(points, key=lambda point: point.bytes)),
-        largest_asked_bytes=max([*own, *ladder]),
-        seconds=time.perf_counter() - begin,
+        largest_asked_bytes=max([*sent, *sizes]),
+        seconds=time.perf_counter() - start,
     )
 
 
-def _point(buffer: torch.Tensor, size: int, devices: Devices, *, sent: bool) -> ProbePoint:
+def _measure(buffer: torch.Tensor, size: int, devices: Devices, *, sent: bool) -> ProbePoint:
+    """Time the warm-ups and trials of one size in bytes; a trial counts as its slowest rank."""
     for _ in range(WARMUPS):
-        _timed(buffer, devices)
-    mine = torch.tensor([_timed(buffer, devices) for _ in range(TRIALS)], dtype=torch.float64)
-    worst = mine.to(devices[0])
-    dist.all_reduce(worst, dist.ReduceOp.MAX)
-    trials = worst.tolist()
+        _time_all_reduce(buffer, devices)
+    durations_s = [_time_all_reduce(buffer, devices) for _ in range(TRIALS)]
+    slowest = torch.tensor(durations_s, dtype=torch.float64).to(devices[0])
+    dist.all_reduce(slowest, dist.ReduceOp.MAX)
+    trials = slowest.tolist()
     return ProbePoint(
         bytes=size,
         trials=len(trials),
@@ -61,25 +62,25 @@ def _point(buffer: torch.Tensor, size: int, devices: Devices, *, sent: bool) -> 
     )
 
 
-def _timed(buffer: torch.Tensor, devices: Devices) -> float:
-    """Seconds of one all-reduce on this rank, all ranks ready; the buffer is filled anew.
+def _time_all_reduce(buffer: torch.Tensor, devices: Devices) -> float:
+    """Return the seconds of one all-reduce on this rank, started once all ranks are ready.
 
-    By the same clock as the epochs' collectives: on CUDA without the launch and the waking up.
+    It uses the same clock as the collectives of an epoch: on CUDA the time excludes the launch.
     """
     clock = clock_for(devices, 2)
     buffer.fill_(1.0)
-    synchronise(devices)
+    synchronize(devices)
     dist.barrier()
-    synchronise(devices)
+    synchronize(devices)
     start = clock.stamp()
     dist.all_reduce(buffer)
     end = clock.stamp()
-    synchronise(devices)
+    synchronize(devices)
     return clock.seconds(start, end)
 
 
-def _slowest(value: float, devices: Devices) -> float:
-    """The maximum over ranks, the same on all of them."""
-    shared = torch.tensor([value], dtype=torch.float64, device=devices[0])
-    dist.all_reduce(shared, dist.ReduceOp.MAX)
-    return float(shared.item())
+def _max_over_ranks(value: float, devices: Devices) -> float:
+    """Return the maximum over all ranks, on every rank."""
+    largest = torch.tensor([value], dtype=torch.float64, device=devices[0])
+    dist.all_reduce(largest, dist.ReduceOp.MAX)
+    return float(largest.item())

@@ -1,4 +1,4 @@
-"""Where an instrumented epoch went: phases from stamps, communication from collectives."""
+"""Phases of an instrumented epoch from its stamps, and its communication from the collectives."""
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -7,26 +7,17 @@ from typing import NamedTuple
 import numpy as np
 
 from hpml_jobs.core.formulas import union_s
-from hpml_jobs.core.measurements import Communication, Phases
-from hpml_jobs.worker.instruments.collectives import Collective, Ledger, by_kind
+from hpml_jobs.core.measurements import Communication, Phases, Purpose
+from hpml_jobs.worker.instruments.collectives import Collective, Ledger, aggregate
+from hpml_jobs.worker.instruments.recorder import IterationMarks
 from hpml_jobs.worker.instruments.timing import Clock, Seconds, Stamp, Window
 
 Interval = tuple[float, float]
+"""Start and end in seconds."""
 
 
-class IterationMarks(NamedTuple):
-    """The stamps of one iteration; on CUDA the device passes them when the work before is done."""
-
-    batch: Stamp  # the batch is there
-    copied: Stamp  # it is on the device
-    forward: Stamp  # forward and loss are done
-    backward: Stamp  # backward() returned
-    exchanged: Stamp  # gradients have met
-    stepped: Stamp  # step and zero_grad are done, loss and hits are counted
-
-
-class Parts(NamedTuple):
-    """One iteration in seconds; the first six add up to it."""
+class IterationPhases(NamedTuple):
+    """Phases of one iteration in seconds; the first six add up to the iteration."""
 
     stall_s: float
     h2d_s: float
@@ -40,40 +31,45 @@ class Parts(NamedTuple):
     gradients_s: float
 
 
-class Anatomy(NamedTuple):
-    """An instrumented epoch on one rank.
+class EpochPhases(NamedTuple):
+    """An instrumented epoch on one rank; all times are in seconds.
 
-    `parts` is an array (iterations, fields of `Parts`); `start_s` and `duration_s` are arrays over
-    collectives, starts counted from the beginning of their iteration's `batch there`. `served_s`
-    are durations without waiting in the queue behind earlier ones of the same iteration.
+    `iterations_s` has shape (iterations, fields of `IterationPhases`). `start_s` and `duration_s`
+    have one value per collective; starts count from the `batch` mark of the iteration. `served_s`
+    are durations without the time queued behind earlier collectives of the same iteration.
     """
 
     phases: Phases
     communication: Communication
-    parts: Seconds
+    iterations_s: Seconds
     start_s: Seconds
     duration_s: Seconds
     served_s: Seconds
 
 
 def split_phases(
-    window: Window, moments: Sequence[IterationMarks], ledger: Ledger, *, overlaps: bool
-) -> Anatomy:
-    """Phases and communication; `overlaps`: collectives start before backward is over."""
+    window: Window, marks: Sequence[IterationMarks], ledger: Ledger, *, overlaps: bool
+) -> EpochPhases:
+    """Split an epoch into phases and communication.
+
+    `overlaps` says whether collectives start before backward() returns.
+    """
     clock = ledger.clock
-    of_iteration: dict[int, list[Collective]] = defaultdict(list)
+    collectives: dict[int, list[Collective]] = defaultdict(list)
     for entry in ledger.collectives:
-        of_iteration[entry.iteration].append(entry)
-    before, rows = window.start, []
-    for index, those in enumerate(moments):
-        rows.append(_parts(clock, before, those, of_iteration[index], overlaps=overlaps))
-        before = those.stepped
-    parts = np.array(rows)
-    total = Parts(*parts.sum(axis=0).tolist())
-    last_stall_s = clock.seconds(before, window.end)
+        collectives[entry.iteration].append(entry)
+    previous_end, rows = window.start, []
+    for index, iteration in enumerate(marks):
+        rows.append(
+            _split_iteration(clock, previous_end, iteration, collectives[index], overlaps=overlaps)
+        )
+        previous_end = iteration.stepped
+    iterations_s = np.array(rows)
+    total = IterationPhases(*iterations_s.sum(axis=0).tolist())
+    last_stall_s = clock.seconds(previous_end, window.end)
     durations_s = ledger.durations_s()
-    starts_s = [clock.seconds(moments[e.iteration].batch, e.start) for e in ledger.collectives]
-    return Anatomy(
+    starts_s = [clock.seconds(marks[e.iteration].batch, e.start) for e in ledger.collectives]
+    return EpochPhases(
         phases=Phases(
             stall_s=total.stall_s + last_stall_s,
             h2d_s=total.h2d_s,
@@ -87,58 +83,58 @@ def split_phases(
         communication=Communication(
             total_s=total.comm_total_s,
             gradients_s=total.gradients_s,
-            messages=by_kind(ledger.collectives, durations_s),
+            messages=aggregate(ledger.collectives, durations_s),
         ),
-        parts=parts,
+        iterations_s=iterations_s,
         start_s=np.array(starts_s),
         duration_s=np.array(durations_s),
-        served_s=np.array(served(ledger.collectives, starts_s, durations_s)),
+        served_s=np.array(served_durations(ledger.collectives, starts_s, durations_s)),
     )
 
 
-def served(
+def served_durations(
     collectives: Sequence[Collective], starts_s: Sequence[float], durations_s: Sequence[float]
 ) -> list[float]:
-    """Durations counted from the end of what came before: buckets wait for each other in line.
+    """Return durations without queueing: each counts from the end of the collectives before it.
 
-    Their sum over an iteration is the length of its busy time, so one late rank counts once.
+    They add up to the busy time of the iteration, so one late rank counts once, not per bucket.
     """
-    found: list[float] = []
-    iteration, reached = -1, 0.0
+    served_s: list[float] = []
+    iteration, busy_until = -1, 0.0
     for entry, start, duration in zip(collectives, starts_s, durations_s, strict=True):
         if entry.iteration != iteration:
-            iteration, reached = entry.iteration, start
+            iteration, busy_until = entry.iteration, start
         end = start + duration
-        found.append(max(0.0, end - max(start, reached)))
-        reached = max(reached, end)
-    return found
+        served_s.append(max(0.0, end - max(start, busy_until)))
+        busy_until = max(busy_until, end)
+    return served_s
 
 
-def _parts(
+def _split_iteration(
     clock: Clock,
-    before: Stamp,
-    those: IterationMarks,
+    previous_end: Stamp,
+    marks: IterationMarks,
     collectives: Sequence[Collective],
     *,
     overlaps: bool,
-) -> Parts:
-    """One iteration, on a time axis that begins when its batch is there."""
+) -> IterationPhases:
+    """Split one iteration, on a time axis that starts at its `batch` mark."""
 
     def at(stamp: Stamp) -> float:
-        return clock.seconds(those.batch, stamp)
+        return clock.seconds(marks.batch, stamp)
 
-    copied, forward, backward = at(those.copied), at(those.forward), at(those.backward)
-    exchanged, stepped = at(those.exchanged), at(those.stepped)
+    copied, forward, backward = at(marks.copied), at(marks.forward), at(marks.backward)
+    exchanged, stepped = at(marks.exchanged), at(marks.stepped)
     gradients, others = _intervals(collectives, at)
     exposed_s = 0.0
     if gradients:
         starts = [start for start, _ in gradients]
-        # With overlap the last bucket is sent when the last gradient is there.
+        # With overlap the last bucket is sent as soon as the last gradient is ready.
         last_gradient = max(starts) if overlaps else min(starts)
         exposed_s = _within(gradients, max(last_gradient, forward), exchanged)
     pack_s = 0.0 if overlaps else max(0.0, exchanged - backward - exposed_s)
-    return Parts(
-        stall_s=clock.seconds(before, those.batch),
+    return IterationPhases(
+        stall_s=clock.seconds(previous_end, marks.batch),
         h2d_s=copied,
         forward_s=forward - copied,
         backward_s=max(0.0, exchanged - forward - exposed_s),
@@ -154,16 +150,16 @@ def _parts(
 def _intervals(
     collectives: Sequence[Collective], at: Callable[[Stamp], float]
 ) -> tuple[list[Interval], list[Interval]]:
-    """Busy intervals of the gradients' collectives, and of all others."""
+    """Return the busy intervals of the collectives that carry gradients, and of all others."""
     gradients: list[Interval] = []
     others: list[Interval] = []
     for entry in collectives:
         interval = (at(entry.start), at(entry.end))
-        (gradients if entry.purpose == "gradients" else others).append(interval)
+        (gradients if entry.purpose is Purpose.GRADIENTS else others).append(interval)
     return gradients, others
 
 
-def _within(intervals: Sequence[Interval], least: float, most: float) -> float:
-    """Length of the union of intervals inside [least, most]."""
-    cut = ((max(start, least), min(end, most)) for start, end in intervals)
-    return union_s((start, end) for start, end in cut if start < end)
+def _within(intervals: Sequence[Interval], start: float, end: float) -> float:
+    """Return the length of the union of intervals inside [start, end]."""
+    clipped = ((max(first, start), min(last, end)) for first, last in intervals)
+    return union_s((first, last) for first, last in clipped if first < last)

@@ -1,4 +1,4 @@
-"""A second pair of eyes: torch.profiler over some iterations, beside our own instruments."""
+"""Cross-check of our communication times against torch.profiler."""
 
 import gzip
 import math
@@ -14,15 +14,17 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from hpml_jobs.core.formulas import union_s
 from hpml_jobs.core.measurements import Trace
 from hpml_jobs.errors import HpmlError
-from hpml_jobs.worker.epochs import Ran, instrumented_epoch
+from hpml_jobs.worker.epochs import EpochResult, instrumented_epoch
 from hpml_jobs.worker.fork_safety import await_idle_threads
-from hpml_jobs.worker.instruments.timing import Devices, synchronise
+from hpml_jobs.worker.instruments.timing import Devices, synchronize
 from hpml_jobs.worker.training import Training
 
 ITERATIONS = 20
+"""Iterations that are profiled."""
+
 _WINDOW = "hpml_jobs iterations"
 _GLOO, _NCCL, _OPERATOR = "gloo:", "nccl", "aten::"
-"""How torch's profiler names gloo's collectives, NCCL's kernels, and torch's own operators."""
+"""Parts of the profiler's names of gloo's collectives, NCCL's kernels and torch's operators."""
 
 _ELEMENT_BYTES = {
     "float": 4,
@@ -35,11 +37,11 @@ _ELEMENT_BYTES = {
     "unsigned char": 1,
     "bool": 1,
 }
-"""How the profiler calls dtypes in its traces."""
+"""Bytes per element by the dtype names that the profiler writes."""
 
 
 class Event(NamedTuple):
-    """One event of a trace: seconds from the beginning of the window."""
+    """One event of a trace; times are in seconds since the start of the window."""
 
     category: str
     name: str
@@ -49,35 +51,35 @@ class Event(NamedTuple):
 
     @property
     def on_device(self) -> bool:
-        """Whether a GPU was busy with it."""
+        """Whether it ran on a GPU."""
         return self.category in ("kernel", "gpu_memcpy", "gpu_memset")
 
     @property
     def is_collective(self) -> bool:
-        """Whether it is a collective of gloo (from its call to its end), or NCCL's kernel."""
+        """Whether it is a collective: a call of gloo until its end, or a kernel of NCCL."""
         if self.on_device:
             return _NCCL in self.name.lower()
         return self.name.startswith(_GLOO)
 
 
-class NoProfileError(HpmlError):
-    """There is no view through the profiler, and why."""
+class ProfilerError(HpmlError):
+    """The profiler gave no result; the message says why."""
 
 
-def look_through_profiler(training: Training, number: int, keep: Path | None) -> Trace:
-    """Run some more iterations under torch.profiler and our instruments at once, and compare.
+def profile_iterations(training: Training, number: int, keep: Path | None) -> Trace:
+    """Run some more iterations under torch.profiler and our instruments at once.
 
-    Every rank must call this. The trace is kept in `keep` (a .json.gz that Perfetto and
-    chrome://tracing open), or not at all.
+    Every rank must call this. The trace is written to `keep` (a .json.gz for Perfetto or
+    chrome://tracing), or discarded.
 
     Raises:
-        NoProfileError: the profiler did not start on every rank, or left no readable trace.
+        ProfilerError: the profiler did not start on every rank, or wrote no readable trace.
     """
     await_idle_threads()
-    batches = iter(training.batches(number))  # no process is forked while the profiler looks on
-    profiler = _started(training)
-    span = _window(training.strategy.devices)
-    ran = instrumented_epoch(training, number, iterations=ITERATIONS, span=span, batches=batches)
+    batches = iter(training.batches(number))  # loader workers are forked before the profiler starts
+    profiler = _start_on_all_ranks(training)
+    span = _measured_window(training.strategy.devices)
+    result = instrumented_epoch(training, number, iterations=ITERATIONS, span=span, batches=batches)
     try:
         profiler.stop()
         with tempfile.TemporaryDirectory() as folder:
@@ -85,61 +87,61 @@ def look_through_profiler(training: Training, number: int, keep: Path | None) ->
             profiler.export_chrome_trace(str(path))
             with gzip.open(path) as file:
                 content = msgspec.json.decode(file.read())
-        return summary(events_of(content["traceEvents"]), ran)
-    except (OSError, RuntimeError, ValueError, KeyError) as fault:
-        raise NoProfileError(f"{type(fault).__name__}: {fault}") from fault
+        return summarize_trace(events_in_window(content["traceEvents"]), result)
+    except (OSError, RuntimeError, ValueError, KeyError) as error:
+        raise ProfilerError(f"{type(error).__name__}: {error}") from error
 
 
-def _started(training: Training) -> profile:
-    """The profiler, running on all ranks or on none: ranks must not part before the iterations."""
+def _start_on_all_ranks(training: Training) -> profile:
+    """Start the profiler on all ranks or on none, because all must run the same iterations."""
     on_cuda = training.strategy.devices[0].type == "cuda"
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_cuda else [])]
-    profiler, why = profile(activities=activities, record_shapes=True), ""
+    profiler, reason = profile(activities=activities, record_shapes=True), ""
     try:
         profiler.start()
-    except Exception as fault:  # whatever the driver does not allow
-        why = f"{type(fault).__name__}: {fault}"
-    if training.strategy.all_agree(not why):
+    except Exception as error:  # the driver may refuse it in many ways
+        reason = f"{type(error).__name__}: {error}"
+    if training.strategy.all_agree(not reason):
         return profiler
-    if not why:
+    if not reason:
         profiler.stop()
-    raise NoProfileError(why or "the profiler did not start on another rank")
+    raise ProfilerError(reason or "the profiler did not start on another rank")
 
 
 @contextmanager
-def _window(devices: Devices) -> Iterator[None]:
-    """What of the trace counts: from the first iteration until the devices are done."""
+def _measured_window(devices: Devices) -> Iterator[None]:
+    """Mark the part of the trace to evaluate: the block, until the devices are done."""
     with record_function(_WINDOW):
         yield
-        synchronise(devices)
+        synchronize(devices)
 
 
-def events_of(raw: Iterable[dict[str, Any]]) -> list[Event]:
-    """A trace's complete events within the window, cut to it.
+def events_in_window(raw: Iterable[dict[str, Any]]) -> list[Event]:
+    """Return a trace's complete events, clipped to the window; the first one is the window.
 
     Raises:
         ValueError: the window is not in the trace.
     """
-    whole = [event for event in raw if event.get("ph") == "X"]
-    window = next((event for event in whole if event["name"] == _WINDOW), None)
+    complete = [event for event in raw if event.get("ph") == "X"]
+    window = next((event for event in complete if event["name"] == _WINDOW), None)
     if window is None:
         raise ValueError("the profiler's trace has no window")
     start, end = window["ts"], window["ts"] + window["dur"]
-    found = [Event("window", _WINDOW, 0.0, (end - start) / 1e6, {})]
-    for event in whole:
+    events = [Event("window", _WINDOW, 0.0, (end - start) / 1e6, {})]
+    for event in complete:
         first, last = max(event["ts"], start), min(event["ts"] + event["dur"], end)
         if event is not window and first <= last:
             times = ((first - start) / 1e6, (last - start) / 1e6)
             details = event.get("args", {})
-            found.append(Event(event.get("cat", ""), event["name"], *times, details))
-    return found
+            events.append(Event(event.get("cat", ""), event["name"], *times, details))
+    return events
 
 
-def summary(events: Sequence[Event], ran: Ran) -> Trace:
-    """Compute, communication, overlap and idle by the profiler, beside what we measured.
+def summarize_trace(events: Sequence[Event], result: EpochResult) -> Trace:
+    """Return computation, communication, overlap and idle time of the profiler, beside ours.
 
     On a GPU computation is every kernel and copy that is not NCCL's; on a CPU every operator of
-    torch's (aten), on whichever thread.
+    torch (aten), in any thread.
     """
     on_device = any(event.on_device for event in events)
     collectives = [e for e in events if e.is_collective and e.on_device == on_device]
@@ -152,27 +154,27 @@ def summary(events: Sequence[Event], ran: Ran) -> Trace:
     ]
     window_s = events[0].end_s
     comm_s, compute_s, busy_s = union_s(comm), union_s(compute), union_s([*comm, *compute])
-    sizes = [_bytes(event) for event in collectives]
-    noted = ran.ledger.collectives if ran.ledger else []
+    sizes = [_message_bytes(event) for event in collectives]
+    recorded = result.ledger.collectives if result.ledger else []
     return Trace(
-        iterations=ran.epoch.iterations,
+        iterations=result.epoch.iterations,
         window_s=window_s,
         compute_s=compute_s,
         comm_s=comm_s,
         overlap_s=max(0.0, compute_s + comm_s - busy_s),
         idle_s=max(0.0, window_s - busy_s),
-        instruments_comm_s=ran.split_phases.communication.total_s if ran.split_phases else 0.0,
+        instruments_comm_s=result.phases.communication.total_s if result.phases else 0.0,
         messages=len(collectives),
         message_bytes=None if None in sizes else sum(size for size in sizes if size),
-        instruments_messages=len(noted),
-        instruments_bytes=sum(entry.bytes for entry in noted),
+        instruments_messages=len(recorded),
+        instruments_bytes=sum(collective.bytes for collective in recorded),
     )
 
 
-def _bytes(event: Event) -> int | None:
-    """Bytes of a collective's first tensor list, where the profiler recorded its shapes."""
-    shapes, kinds = event.details.get("Input Dims"), event.details.get("Input type")
-    if not shapes or not kinds or kinds[0] not in _ELEMENT_BYTES:
+def _message_bytes(event: Event) -> int | None:
+    """Return the bytes of a collective's first tensor; None if the profiler has not its shape."""
+    shapes, dtypes = event.details.get("Input Dims"), event.details.get("Input type")
+    if not shapes or not dtypes or dtypes[0] not in _ELEMENT_BYTES:
         return None
     elements: int = math.prod(shapes[0])
-    return elements * _ELEMENT_BYTES[kinds[0]]
+    return elements * _ELEMENT_BYTES[dtypes[0]]

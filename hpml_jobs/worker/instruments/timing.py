@@ -1,4 +1,4 @@
-"""The clock of an epoch: a window between two synchronisation points, stamps, and its phases."""
+"""Clocks that never wait for the device, and the window of an epoch between two barriers."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -12,64 +12,65 @@ from numpy.typing import NDArray
 Devices = tuple[torch.device, ...]
 Seconds = NDArray[np.float64]
 Stamp = Any
-"""A moment: nanoseconds of the host's clock, or an event in the device's own stream."""
+"""A point in time: nanoseconds of the host's clock, or a CUDA event in the current stream."""
 
 
 class Clock(Protocol):
-    """Where stamps come from. A stamp never waits for the device."""
+    """A source of stamps. Taking a stamp never waits for the device."""
 
     def stamp(self) -> Stamp:
-        """This moment, in the order of the device's work."""
+        """Return a stamp of this point in the device's queue of work."""
 
-    def seconds(self, first: Stamp, then: Stamp) -> float:
-        """Seconds between two stamps; call it after the device was synchronised."""
+    def seconds(self, first: Stamp, second: Stamp) -> float:
+        """Return the seconds between two stamps; call it after the device was synchronized."""
 
 
 class HostClock:
-    """The host's monotonic clock: right where the host itself computes."""
+    """The host's monotonic clock, for work that the host itself computes."""
 
     stamp = staticmethod(time.perf_counter_ns)
 
-    def seconds(self, first: int, then: int) -> float:
-        """Seconds between two stamps."""
-        return (then - first) / 1e9
+    def seconds(self, first: int, second: int) -> float:
+        """Return the seconds between two stamps."""
+        return (second - first) / 1e9
 
 
 class CudaClock:
-    """Events in the device's own stream, made beforehand and read after the epoch.
+    """CUDA events, allocated before the epoch and read after it.
 
-    The device passes an event when it has done all work before it: between two of them it had
-    that work to do, whatever the host did meanwhile. Resolution is about 0.5 microseconds.
+    The device passes an event once it has finished all work queued before it, so the time between
+    two events is the time that the device needed for the work between them. The resolution is about
+    0.5 microseconds (CUDA's reference of cudaEventElapsedTime).
     """
 
     def __init__(self, events: int) -> None:
-        self._ready = [self._event() for _ in range(events)]
+        self._unused = [self._event() for _ in range(events)]
 
     @staticmethod
     def _event() -> torch.cuda.Event:
         return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
 
     def stamp(self) -> torch.cuda.Event:
-        """The next event, in the current stream of the current device."""
-        event = self._ready.pop() if self._ready else self._event()
+        """Record the next event in the current stream of the current device."""
+        event = self._unused.pop() if self._unused else self._event()
         event.record()
         return event
 
-    def seconds(self, first: torch.cuda.Event, then: torch.cuda.Event) -> float:
-        """Seconds between two events; the device must have passed both."""
-        return float(first.elapsed_time(then)) / 1e3
+    def seconds(self, first: torch.cuda.Event, second: torch.cuda.Event) -> float:
+        """Return the seconds between two events; the device must have passed both."""
+        return float(first.elapsed_time(second)) / 1e3
 
 
 def clock_for(devices: Devices, events: int) -> Clock:
-    """The clock of a rank's devices, with so many events made beforehand."""
+    """Return the clock for a rank's devices; `events` CUDA events are allocated in advance."""
     return CudaClock(events) if devices[0].type == "cuda" else HostClock()
 
 
 class Window:
-    """One epoch: barrier, synchronise, t0 … synchronise, t1 of this rank, barrier.
+    """One epoch: barrier, synchronize, t0 … synchronize, t1, barrier.
 
-    `epoch_s` is of this rank's own host clock; clocks of two nodes are never compared. `start` and
-    `end` are stamps of the same two moments on the devices' clock.
+    `epoch_s` is measured by this rank's own host clock; clocks of two nodes are never compared.
+    `start` and `end` are stamps of the same two points on the devices' clock.
     """
 
     def __init__(self, devices: Devices, clock: Clock, barrier: Callable[[], None]) -> None:
@@ -82,7 +83,7 @@ class Window:
 
     def __enter__(self) -> Self:
         self._barrier()
-        synchronise(self._devices)
+        synchronize(self._devices)
         self._t0 = time.perf_counter_ns()
         self.start = self._clock.stamp()
         return self
@@ -91,22 +92,22 @@ class Window:
         if failure:
             return  # the other ranks will not come to the barrier either
         self.end = self._clock.stamp()
-        synchronise(self._devices)
+        synchronize(self._devices)
         self._t1 = time.perf_counter_ns()
         self._barrier()
 
     @property
     def epoch_s(self) -> float:
-        """Seconds between the two synchronisation points."""
+        """Seconds between the two synchronization points."""
         return (self._t1 - self._t0) / 1e9
 
 
-class Times(NamedTuple):
-    """What the stamps of one epoch showed on one rank; seconds, arrays over iterations.
+class IterationTimes(NamedTuple):
+    """Times of one epoch on one rank, in seconds; arrays have one value per iteration.
 
-    `step_s` is from the end of one step to the end of the next, `stall_s` the part of it in which
-    the device waited for its batch. `last_stall_s` came after the last step: the loader saying
-    that there is no more.
+    `step_s` is from the end of the previous iteration to the end of this one. `stall_s` is the part
+    of it in which the device waited for its batch. `last_stall_s` is the time after the last
+    iteration, in which the loader reports that there are no more batches.
     """
 
     step_s: Seconds
@@ -114,20 +115,21 @@ class Times(NamedTuple):
     last_stall_s: float
 
 
-def read_times(clock: Clock, window: Window, moments: Sequence[Sequence[Stamp]]) -> Times:
-    """Steps and stalls from each iteration's moments: `batch there` first, `step done` last."""
-    ends = [window.start, *(those[-1] for those in moments)]
+def read_times(clock: Clock, window: Window, marks: Sequence[Sequence[Stamp]]) -> IterationTimes:
+    """Return step and stall times from the first (batch) and last (end) mark of each iteration."""
+    ends = [window.start, *(iteration[-1] for iteration in marks)]
     stall_s = [
-        clock.seconds(before, those[0]) for before, those in zip(ends, moments, strict=False)
+        clock.seconds(previous_end, iteration[0])
+        for previous_end, iteration in zip(ends, marks, strict=False)
     ]
-    step_s = [clock.seconds(before, end) for before, end in pairwise(ends)]
-    return Times(
+    step_s = [clock.seconds(previous_end, end) for previous_end, end in pairwise(ends)]
+    return IterationTimes(
         np.array(step_s), np.array(stall_s), last_stall_s=clock.seconds(ends[-1], window.end)
     )
 
 
-def synchronise(devices: Devices) -> None:
-    """Wait until every device has done its work; the host itself needs no waiting for."""
+def synchronize(devices: Devices) -> None:
+    """Wait until every CUDA device has finished its queued work; the CPU has no queue."""
     for device in devices:
         if device.type == "cuda":
             torch.cuda.synchronize(device)

@@ -1,1 +1,1 @@
-"""Post-training quantization of a trained network, step by step, and torch's own beside it."""
+"""Post-training quantization of a trained network, and torch's own for comparison."""

@@ -1,4 +1,4 @@
-"""Whether a data set can judge quantization: test images, of classes, that memory can keep."""
+"""Checks that a data set can be used for quantization: test images, classes, memory."""
 
 import torch
 from torch import Tensor
@@ -8,38 +8,40 @@ from hpml_jobs.errors import HpmlError
 from hpml_jobs.worker.data import datasets
 
 TEST_BYTES = 4_000_000_000
-"""Of all test images, which are gone through for every step."""
+"""Memory for the test images at most; they are kept because every step evaluates them."""
 
 CALIBRATION_BYTES = 500_000_000
-"""Of the calibration images; the values of every layer's outputs are kept beside them."""
+"""Memory for the calibration images at most; the outputs of every layer are kept too."""
 
 
 def check_images(cell: Cell, data: datasets.Data) -> None:
-    """Refuse what could not be judged, or not kept.
+    """Check the cell's data set before training.
 
     Raises:
-        HpmlError: no test set, targets that are not classes, or more images than memory is for.
+        HpmlError: no test set, targets that are not classes, or too many images for memory.
     """
     name, test = cell.workload.data, data.test
     if test is None or not datasets.length(test):
-        raise HpmlError(f"workload.data={name} has no test images: quantization is judged by them")
-    image, target = datasets.first(test, 1)
+        raise HpmlError(f"workload.data={name} has no test images, which quantization needs")
+    image, target = datasets.first_batch(test, 1)
     if (
         not isinstance(image, Tensor)
         or not isinstance(target, Tensor)
         or target.dtype != torch.int64
     ):
         raise HpmlError(
-            f"workload.data={name}: quantization is judged by class numbers, its targets are none"
+            f"workload.data={name} has targets that are not class numbers, which quantization needs"
         )
-    each = image.numel() * image.element_size()
-    wanted = cell.quantize.calibration if cell.quantize else 0
-    for what, number, most, remedy in (
-        ("test", datasets.length(test), TEST_BYTES, "take data.limit="),
-        ("calibration", wanted, CALIBRATION_BYTES, "take a smaller quantize.calibration="),
+    image_bytes = image.numel() * image.element_size()
+    calibration = cell.quantize.calibration if cell.quantize else 0
+    for part, number, limit_bytes, remedy in (
+        ("test", datasets.length(test), TEST_BYTES, "set data.limit="),
+        ("calibration", calibration, CALIBRATION_BYTES, "reduce quantize.calibration="),
     ):
-        if number * each > most:
+        if number * image_bytes > limit_bytes:
             raise HpmlError(
-                f"{number} {what} images of {each:,} bytes are {number * each / 1e9:.3g} GB, more "
-                f"than quantization keeps in memory ({most / 1e9:.3g} GB): {remedy}"
+                f"{number} {part} images of {image_bytes:,} bytes need "
+                f"{number * image_bytes / 1e9:.3g} GB of memory "
+                f"(limit {limit_bytes / 1e9:.3g} GB): "
+                f"{remedy}"
             )

@@ -7,37 +7,44 @@ from torch import Tensor, nn
 
 from hpml_jobs.core.quantization import Layer
 from hpml_jobs.errors import HpmlError
-from hpml_jobs.worker.quantization.layers import Chain, Stage, Weighted, through
+from hpml_jobs.worker.quantization.layers import Chain, Stage, Weighted, apply
 from hpml_jobs.worker.quantization.products import convolve, multiply
-from hpml_jobs.worker.quantization.scales import INT32, LEAST, beyond, int8, int32, nearest
-from hpml_jobs.worker.quantization.spreads import INPUT, whose_outputs
+from hpml_jobs.worker.quantization.scales import (
+    INT8_MIN,
+    INT32_MAX,
+    count_clipped,
+    nearest,
+    to_int8,
+    to_int32,
+)
+from hpml_jobs.worker.quantization.spreads import INPUT, describe_outputs
 from hpml_jobs.worker.quantization.weights import Weights
 
 
 @dataclass
-class Seen:
-    """What a layer's accumulators and outputs were so far."""
+class Counters:
+    """Range of a layer's accumulators, and how many of its outputs were clipped."""
 
-    least: int = INT32
-    most: int = -INT32
+    least: int = INT32_MAX
+    most: int = -INT32_MAX
     clipped: int = 0
     outputs: int = 0
 
-    def note(self, accumulators: Tensor, outputs: Tensor) -> None:
-        """Add a batch; outputs before they are clipped."""
+    def add(self, accumulators: Tensor, outputs: Tensor) -> None:
+        """Add a batch; `outputs` are rounded but not clipped."""
         least, most = torch.aminmax(accumulators)
         self.least = min(self.least, int(least))
         self.most = max(self.most, int(most))
-        self.clipped += beyond(outputs)
+        self.clipped += count_clipped(outputs)
         self.outputs += outputs.numel()
 
 
 class IntegerLayer:
-    """A layer in integers, and what its outputs go through.
+    """A layer in integers, with the ReLU, pooling and flattening after it.
 
-    output = clip(round(accumulator x s_x s_w / s_y)), with the scales of input, weights and output
-    and the same bound for all; the factor is a float64, all else is integers. ReLU and pooling are
-    done on the accumulators: they keep the order, so it is the same, and fewer are rounded.
+    output = clip(round(accumulator x s_x s_w / s_y)), with the scales s of input, weights and
+    output; the factor is a float64, everything else is an integer. ReLU and pooling work on the
+    accumulators: scaling keeps their order, so the result is the same with fewer roundings.
 
     Raises:
         HpmlError: the bias or the largest possible accumulator does not fit into 32 bits.
@@ -48,59 +55,59 @@ class IntegerLayer:
     ) -> None:
         self.name, self.layer, self.then = stage.name, stage.layer, stage.then
         self.weights, self.input_scale, self.output_scale = weights, input_scale, output_scale
-        products = input_scale * weights.scales
-        self.bias = _bias(stage.name, stage.layer, products)
-        self.multiplier = products / output_scale
-        self.seen: Seen | None = Seen()
-        self._check_fit()
+        product_scales = input_scale * weights.scales
+        self.bias = _quantize_bias(stage.name, stage.layer, product_scales)
+        self.multiplier = product_scales / output_scale
+        self.counters: Counters | None = Counters()
+        self._check_accumulators()
 
-    def _check_fit(self) -> None:
-        largest = self.weights.integers.flatten(1).long().abs().sum(1) * -LEAST
+    def _check_accumulators(self) -> None:
+        largest = self.weights.integers.flatten(1).long().abs().sum(1) * -INT8_MIN
         if self.bias is not None:
             largest = largest + self.bias.long().abs()
-        if int(largest.max()) > INT32:
+        if int(largest.max()) > INT32_MAX:
             raise HpmlError(
                 f"the accumulators of {self.name} could reach {int(largest.max()):,}, which does "
                 "not fit into 32 bits"
             )
 
     def accumulate(self, values: Tensor) -> Tensor:
-        """The sums of products, bias included: int8 in, int32 out, shaped as the layer's outputs.
+        """Return the sums of products plus bias: int8 in, int32 out, shape as the layer's output.
 
         Raises:
-            HpmlError: the input is not int8, or does not have the layer's dimensions.
+            HpmlError: the input is not int8, or does not have the layer's number of dimensions.
         """
         if values.dtype is not torch.int8:
             raise HpmlError(f"the input of {self.name} is {values.dtype}, not int8")
         if values.ndim != self.layer.weight.ndim:
             raise HpmlError(
-                f"the input of {self.name} has {values.ndim} dimensions, not "
-                f"{self.layer.weight.ndim}: {type(self.layer).__name__} takes batches; is a "
-                "Flatten missing?"
+                f"the input of {self.name} has {values.ndim} dimensions, but "
+                f"{type(self.layer).__name__} needs batches with {self.layer.weight.ndim}: add a "
+                "Flatten before it"
             )
         weights = self.weights.integers
         if isinstance(self.layer, nn.Conv2d):
             sums = convolve(values, weights, self.layer)
         else:
             sums = multiply(values, weights.t())
-        return sums if self.bias is None else sums + _by_channel(self.bias, sums.ndim)
+        return sums if self.bias is None else sums + _per_channel(self.bias, sums.ndim)
 
     def __call__(self, values: Tensor) -> Tensor:
-        """What the next layer gets, int8."""
-        accumulators = handed = self.accumulate(values)
-        multiplier = _by_channel(self.multiplier, accumulators.ndim)
+        """Return the input of the next layer, int8."""
+        accumulators = result = self.accumulate(values)
+        multiplier = _per_channel(self.multiplier, accumulators.ndim)
         for module in self.then:
             if isinstance(module, nn.Flatten):  # each scale goes where its channel goes
-                multiplier = module(multiplier.expand(1, *handed.shape[1:]))
-            handed = through((module,), handed)
-        outputs = (handed.double() * multiplier).round()
-        if self.seen:
-            self.seen.note(accumulators, outputs)
-        return int8(whose_outputs(self.name), outputs)
+                multiplier = module(multiplier.expand(1, *result.shape[1:]))
+            result = apply((module,), result)
+        outputs = (result.double() * multiplier).round()
+        if self.counters:
+            self.counters.add(accumulators, outputs)
+        return to_int8(describe_outputs(self.name), outputs)
 
-    def told(self) -> Layer:
-        """Its scales, and what went through it while it was watched."""
-        seen, bias = self.seen or Seen(), self.bias
+    def describe(self) -> Layer:
+        """Return its scales, and the counters while it counted."""
+        counters, bias = self.counters or Counters(), self.bias
         return Layer(
             name=self.name,
             input_scale=float(self.input_scale),
@@ -108,31 +115,31 @@ class IntegerLayer:
             output_scale=float(self.output_scale),
             weights_clipped=self.weights.clipped,
             weights=self.weights.integers.numel(),
-            accumulator_least=seen.least,
-            accumulator_most=seen.most,
-            clipped=seen.clipped,
-            outputs=seen.outputs,
+            accumulator_least=counters.least,
+            accumulator_most=counters.most,
+            clipped=counters.clipped,
+            outputs=counters.outputs,
             bias_least=None if bias is None else int(bias.min()),
             bias_most=None if bias is None else int(bias.max()),
         )
 
 
-def _by_channel(values: Tensor, dimensions: int) -> Tensor:
-    """One value, or one for each channel, shaped to meet outputs (n, channels, …)."""
+def _per_channel(values: Tensor, dimensions: int) -> Tensor:
+    """Reshape one value, or one per channel, to broadcast over outputs (n, channels, …)."""
     return values.reshape(1, -1, *[1] * (dimensions - 2))
 
 
-def _bias(name: str, layer: Weighted, products: Tensor) -> Tensor | None:
-    """int32, with the product of the scales in front of it."""
+def _quantize_bias(name: str, layer: Weighted, product_scales: Tensor) -> Tensor | None:
+    """Return the bias as int32 in units of input scale times weight scale."""
     if layer.bias is None:
         return None
-    return int32(f"the integers of the bias of {name}", nearest(layer.bias, products))
+    return to_int32(f"the integers of the bias of {name}", nearest(layer.bias, product_scales))
 
 
 class IntegerNetwork:
-    """All layers in integers: images in fp32 in, int8 outputs of the last layer out.
+    """All layers in integers: fp32 images in, int8 outputs of the last layer out.
 
-    Weights are by layer; scales, of activations, are those of the input and by layer.
+    `weights` are by layer name; `scales` of the activations are by layer name and `INPUT`.
     """
 
     def __init__(
@@ -142,21 +149,21 @@ class IntegerNetwork:
         self.input_scale = scale = scales[INPUT]
         self.layers: list[IntegerLayer] = []
         for stage in network.stages:
-            output = scales[stage.name]
-            self.layers.append(IntegerLayer(stage, weights[stage.name], scale, output))
-            scale = output
+            output_scale = scales[stage.name]
+            self.layers.append(IntegerLayer(stage, weights[stage.name], scale, output_scale))
+            scale = output_scale
 
     @torch.no_grad()
     def __call__(self, images: Tensor) -> Tensor:
-        """(n, …) in fp32 to int8 outputs."""
-        handed = int8("the input's integers", nearest(self.enter(images), self.input_scale))
+        """Return int8 outputs for fp32 images (n, …)."""
+        values = to_int8("the input's integers", nearest(self.enter(images), self.input_scale))
         for layer in self.layers:
-            handed = layer(handed)
-        return handed
+            values = layer(values)
+        return values
 
-    def told(self) -> tuple[Layer, ...]:
-        """What every layer tells; from here on nothing is counted, so that nothing costs time."""
-        found = tuple(layer.told() for layer in self.layers)
+    def finish(self) -> tuple[Layer, ...]:
+        """Return the description of every layer, and stop counting, which costs time."""
+        descriptions = tuple(layer.describe() for layer in self.layers)
         for layer in self.layers:
-            layer.seen = None
-        return found
+            layer.counters = None
+        return descriptions

@@ -1,4 +1,4 @@
-"""How long a network takes on the CPU for a batch, on one thread."""
+"""Latency of a network per batch, on one CPU thread."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,13 +12,12 @@ from torch import Tensor
 from hpml_jobs.core.quantization import Latency
 
 BATCHES = (1, 100)
-"""Images at a time."""
+"""Batch sizes."""
 
-WARMUP = 5
-RUNS = (20, 500)
-"""As many as `ENOUGH_S` allows, but so many at least and at most."""
-
-ENOUGH_S = 0.3
+WARMUP_RUNS = 5
+MIN_RUNS, MAX_RUNS = 20, 500
+BUDGET_S = 0.3
+"""The timed runs stop after this time, but not before `MIN_RUNS`."""
 
 Network = Callable[[Tensor], Any]
 """Images to outputs."""
@@ -26,7 +25,7 @@ Network = Callable[[Tensor], Any]
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """torch computes on one thread."""
+    """Let torch compute on one thread inside the block."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -36,18 +35,17 @@ def one_thread() -> Iterator[None]:
 
 
 @torch.no_grad()
-def latency(what: str, network: Network, images: Tensor) -> Latency:
-    """Time the network on these images as one batch, again and again."""
-    for _ in range(WARMUP):
+def measure_latency(what: str, network: Network, images: Tensor) -> Latency:
+    """Time the network repeatedly on these images as one batch."""
+    for _ in range(WARMUP_RUNS):
         network(images)
-    least, most = RUNS
     seconds: list[float] = []
-    end = perf_counter() + ENOUGH_S
-    while len(seconds) < least or (len(seconds) < most and perf_counter() < end):
+    end = perf_counter() + BUDGET_S
+    while len(seconds) < MIN_RUNS or (len(seconds) < MAX_RUNS and perf_counter() < end):
         start = perf_counter()
         network(images)
         seconds.append(perf_counter() - start)
-    p10_s, median_s, p90_s = (float(np.percentile(seconds, share)) for share in (10, 50, 90))
+    p10_s, median_s, p90_s = (float(np.percentile(seconds, percent)) for percent in (10, 50, 90))
     return Latency(
         what=what,
         batch=len(images),
@@ -59,6 +57,6 @@ def latency(what: str, network: Network, images: Tensor) -> Latency:
 
 
 def batches_of(images: Tensor) -> list[Tensor]:
-    """A batch of every size in `BATCHES`; images repeat where there are too few."""
+    """Return a batch of each size in `BATCHES`; images repeat if there are too few."""
     repeated = images.repeat(-(-max(BATCHES) // len(images)), *[1] * (images.ndim - 1))
     return [repeated[:size].contiguous() for size in BATCHES]

@@ -1,7 +1,7 @@
-"""torch's own post-training quantization (PyTorch 2 export, torchao) of the same network.
+"""torch's own post-training quantization (PyTorch 2 export, torchao), for comparison.
 
-X86InductorQuantizer's default: static, activations uint8 per tensor with a zero point, weights
-int8 per output channel, symmetric. Nothing here is worth a run: what fails is said in one line.
+The default of X86InductorQuantizer: static; activations uint8 per tensor with a zero point; weights
+int8 per output channel, symmetric. No failure here fails the cell: it becomes one line of text.
 """
 
 import tempfile
@@ -19,62 +19,62 @@ from torch import Tensor, nn
 
 from hpml_jobs.core.quantization import Latency
 from hpml_jobs.errors import HpmlError
-from hpml_jobs.worker.quantization.latency import Network, latency
+from hpml_jobs.worker.quantization.latency import Network, measure_latency
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 TORCH = "torch int8"
-"""The converted network as inductor compiles it: oneDNN's int8 kernels."""
+"""Name of the converted network, compiled by inductor with oneDNN's int8 kernels."""
 
 
 class NoReferenceError(HpmlError):
-    """torch could not do it, and why."""
+    """torch's quantization failed; the message says why in one line."""
 
 
 class Converted(NamedTuple):
-    """The quantized network as torch.export's graph; it computes in fp32 what int8 would give."""
+    """The quantized network as a graph of torch.export, which simulates int8 in fp32."""
 
     how: str
     graph: Any
 
     @property
     def bytes(self) -> int:
-        """Of the tensors that the graph reads: int8 weights, scales and zero points, biases.
+        """Bytes of the graph's tensors: int8 weights, scales and zero points, biases.
 
-        The activations' scales are constants in its code.
+        The scales of activations are constants in its code and do not count.
         """
         names = {str(node.target) for node in self.graph.graph.nodes if node.op == "get_attr"}
         tensors = [attrgetter(name)(self.graph) for name in names]
         return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
-def _or_one_line(what: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Anything that goes wrong becomes a NoReferenceError of one line; warnings are not shown."""
+def _raises_one_line(what: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Turn any error of the function into a NoReferenceError of one line; hide warnings."""
 
-    def around(function: Callable[P, R]) -> Callable[P, R]:
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
         @wraps(function)
-        def tried(*args: P.args, **kwargs: P.kwargs) -> R:
+        def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
             try:
                 with warnings.catch_warnings(), torch.no_grad():
                     warnings.simplefilter("ignore")
                     return function(*args, **kwargs)
-            except ModuleNotFoundError as fault:
+            except ModuleNotFoundError as error:
                 raise NoReferenceError(
-                    f"{what}: {fault.name} is not installed (pip install 'hpml-jobs[worker]')"
-                ) from fault
-            except Exception as fault:
-                first = (str(fault).strip() or type(fault).__name__).split("\n\n")[0]
-                raise NoReferenceError(f"{what}: {shorten(first, 300)}") from fault
+                    f"{what}: {error.name} is not installed (pip install 'hpml-jobs[worker]')"
+                ) from error
+            except Exception as error:
+                first = (str(error).strip() or type(error).__name__).split("\n\n")[0]
+                raise NoReferenceError(f"{what}: {shorten(first, 300)}") from error
 
-        return tried
+        return wrapped
 
-    return around
+    return decorate
 
 
-@_or_one_line("torch's own quantization")
+@_raises_one_line("torch's own quantization")
 def convert(model: nn.Module, images: Sequence[Tensor]) -> Converted:
-    """Export, observe the calibration images, convert.
+    """Export the model, observe batches of calibration images, and convert.
 
     Raises:
         NoReferenceError: torchao is not installed, or something in it failed.
@@ -84,37 +84,38 @@ def convert(model: nn.Module, images: Sequence[Tensor]) -> Converted:
         x86_inductor_quantizer as x86,
     )
 
-    two = images[0][:1].repeat(2, *[1] * (images[0].ndim - 1))  # 1 would be taken for fixed
+    # A batch of 1 would become a constant of the exported graph.
+    two = images[0][:1].repeat(2, *[1] * (images[0].ndim - 1))
     exported: Any = torch.export.export(
         model, (two,), dynamic_shapes=({0: torch.export.Dim("batch")},)
     ).module()
     quantizer = x86.X86InductorQuantizer()
     quantizer.set_global(x86.get_default_x86_inductor_quantization_config())
-    observed = quantize_pt2e.prepare_pt2e(exported, quantizer)
+    prepared = quantize_pt2e.prepare_pt2e(exported, quantizer)
     for batch in images:
-        observed(batch)
+        prepared(batch)
     how = f"torchao {version('torchao')}, PyTorch 2 export, X86InductorQuantizer"
-    return Converted(how, quantize_pt2e.convert_pt2e(observed))
+    return Converted(how, quantize_pt2e.convert_pt2e(prepared))
 
 
-@_or_one_line(f"the latency of {TORCH}")
-def latencies(converted: Converted, batches: Sequence[Tensor]) -> list[Latency]:
-    """The whole network compiled by inductor with frozen weights; it needs a C++ compiler.
+@_raises_one_line(f"the latency of {TORCH}")
+def measure_latencies(converted: Converted, batches: Sequence[Tensor]) -> list[Latency]:
+    """Compile the network with inductor and frozen weights, and time it on each batch.
 
-    What it writes goes to a folder of its own, which is removed; nothing is read from a cache.
+    It needs a C++ compiler. It uses a temporary cache, so that no earlier result is read.
 
     Raises:
-        NoReferenceError: no compiler, or something failed.
+        NoReferenceError: there is no compiler, or something in torch failed.
     """
     from torch._inductor import config  # noqa: PLC0415 -- seconds
 
-    with _own_cache(), config.patch(freezing=True, compile_threads=1):
+    with _temporary_cache(), config.patch(freezing=True, compile_threads=1):
         network: Network = torch.compile(converted.graph, dynamic=False)
-        return [latency(TORCH, network, batch) for batch in batches]
+        return [measure_latency(TORCH, network, batch) for batch in batches]
 
 
 @contextmanager
-def _own_cache() -> Iterator[None]:
+def _temporary_cache() -> Iterator[None]:
     from torch._inductor.utils import fresh_inductor_cache  # noqa: PLC0415 -- seconds
 
     with tempfile.TemporaryDirectory(prefix="hpml-jobs-inductor-") as folder:

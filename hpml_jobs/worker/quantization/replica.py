@@ -1,4 +1,4 @@
-"""The trained replica quantized: on the CPU, with images of the cell's own data set."""
+"""Quantization of a cell's trained replica, on the CPU, with the cell's own images."""
 
 import torch
 from torch import Tensor
@@ -11,24 +11,26 @@ from hpml_jobs.worker.quantization.steps import quantize
 from hpml_jobs.worker.training import Training
 
 
-def quantize_replica(training: Training, asked: Quantize) -> Quantized:
-    """Quantize a copy of the replica; training images profile it, the whole test set tests it.
+def quantize_replica(training: Training, settings: Quantize) -> Quantized:
+    """Quantize a copy of the replica and evaluate it on the whole test set.
 
-    The training images are drawn by the cell's seed, and cropped and flipped as in training.
+    The calibration images are training images chosen by the cell's seed, cropped and flipped as in
+    training.
 
     Raises:
-        HpmlError: what `quantize` cannot do.
+        HpmlError: as `quantize`.
     """
     cell, images, test = training.cell, training.loader.dataset, training.test_images
-    assert test is not None  # noqa: S101 -- seen to by check_images
-    chance = torch.Generator().manual_seed(cell.seed)
-    drawn = torch.randperm(datasets.length(images), generator=chance)[: asked.calibration]
-    model = training.copied_replica().eval()
-    calibration = _batches(training, Subset(images, drawn.tolist()))
-    return quantize(model, calibration, _batches(training, test), asked)
+    assert test is not None  # noqa: S101 -- check_images has refused other data
+    generator = torch.Generator().manual_seed(cell.seed)
+    order = torch.randperm(datasets.length(images), generator=generator)
+    indices = order[: settings.calibration].tolist()
+    model = training.copy_replica().eval()
+    calibration = _batches(training, Subset(images, indices))
+    return quantize(model, calibration, _batches(training, test), settings)
 
 
 def _batches(training: Training, images: datasets.Images) -> list[tuple[Tensor, Tensor]]:
-    """All these images on the CPU: they are gone through many times."""
+    """Load all images into memory, because every step needs them."""
     await_idle_threads()
     return [(inputs, targets) for inputs, targets in datasets.test_loader(images, training.cell)]

@@ -1,4 +1,4 @@
-"""How weights, input and every layer's outputs are spread: what scales are made from."""
+"""Distributions of weights, input and layer outputs on calibration images."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -15,7 +15,7 @@ INPUT = "input"
 
 
 class Profile(NamedTuple):
-    """The spreads, weights first; statistics of the input and of every layer's outputs by name."""
+    """The spreads, weights first, and by name the statistics of the input and of layer outputs."""
 
     spreads: tuple[Spread, ...]
     activations: dict[str, Statistics]
@@ -23,34 +23,35 @@ class Profile(NamedTuple):
 
 @torch.no_grad()
 def profile(network: Chain, images: Sequence[Tensor], percentile: float) -> Profile:
-    """Run the network layer by layer on calibration images, and look at everything.
+    """Run the network layer by layer on batches of calibration images.
 
     Raises:
-        HpmlError: weights, images or outputs are NaN or infinite.
+        HpmlError: weights, images or outputs contain NaN or infinity.
     """
     spreads: list[Spread] = []
     for stage in network.stages:
         values = stage.layer.weight.detach().reshape(1, -1)
-        found = statistics(f"the weights of {stage.name}", values, percentile)
-        spreads.append(_spread(stage.name, "weights", values, found))
+        weights = statistics(f"the weights of {stage.name}", values, percentile)
+        spreads.append(_spread(stage.name, "weights", values, weights))
     activations: dict[str, Statistics] = {}
-    handed = list(images)
-    hands = {INPUT: network.enter} | {stage.name: stage.hand_on for stage in network.stages}
-    for name, hand_on in hands.items():
-        handed = [hand_on(batch) for batch in handed]
-        values = torch.cat([batch.reshape(-1) for batch in handed]).reshape(1, -1)
-        activations[name] = statistics(whose_outputs(name), values, percentile)
+    batches = list(images)
+    steps = {INPUT: network.enter} | {stage.name: stage.forward for stage in network.stages}
+    for name, forward in steps.items():
+        batches = [forward(batch) for batch in batches]
+        values = torch.cat([batch.reshape(-1) for batch in batches]).reshape(1, -1)
+        activations[name] = statistics(describe_outputs(name), values, percentile)
         spreads.append(_spread(name, "activations", values, activations[name]))
     return Profile(tuple(spreads), activations)
 
 
-def whose_outputs(name: str) -> str:
-    """How a message calls the input's or a layer's values."""
+def describe_outputs(name: str) -> str:
+    """Return how a message calls the values of the input or of a layer."""
     return "the calibration images" if name == INPUT else f"the outputs of {name}"
 
 
-def _spread(name: str, what: str, values: Tensor, found: Statistics) -> Spread:
-    least, most, mean, sigma, percentile = (float(one) for one in found)
+def _spread(name: str, what: str, values: Tensor, row: Statistics) -> Spread:
+    """Return the distribution of one row of values, with a histogram."""
+    least, most, mean, sigma, percentile = (float(statistic) for statistic in row)
     counts, _ = np.histogram(values.numpy(), bins=BINS, range=(least, most))
     return Spread(
         layer=name,

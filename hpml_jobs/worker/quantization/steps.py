@@ -1,4 +1,4 @@
-"""The steps of the lab, one after another: a trained network in, what quantization left out."""
+"""The lab's quantization steps on a trained network: weights, activations, biases."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -10,13 +10,19 @@ from hpml_jobs.core.quantization import Bound, Latency, Quantize, Quantized, Ref
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.worker.quantization import reference
 from hpml_jobs.worker.quantization.integer import IntegerNetwork
-from hpml_jobs.worker.quantization.latency import Network, batches_of, latency, one_thread
+from hpml_jobs.worker.quantization.latency import (
+    Network,
+    batches_of,
+    measure_latency,
+    one_thread,
+)
 from hpml_jobs.worker.quantization.layers import Chain, chain
 from hpml_jobs.worker.quantization.scales import scales
-from hpml_jobs.worker.quantization.spreads import Profile, profile, whose_outputs
-from hpml_jobs.worker.quantization.weights import Scheme, Weights, dequantized, quantize_weights
+from hpml_jobs.worker.quantization.spreads import Profile, describe_outputs, profile
+from hpml_jobs.worker.quantization.weights import Scheme, Weights, dequantize, quantize_weights
 
 Batch = tuple[Tensor, Tensor]
+"""Images and targets."""
 
 WORD = 4
 """Bytes of a parameter in fp32, of a scale, and of a bias in int32."""
@@ -32,129 +38,144 @@ class Variant(NamedTuple):
 
 @torch.no_grad()
 def quantize(
-    model: nn.Module, calibration: Sequence[Batch], test: Sequence[Batch], asked: Quantize
+    model: nn.Module, calibration: Sequence[Batch], test: Sequence[Batch], settings: Quantize
 ) -> Quantized:
-    """Quantize a trained network that is on the CPU in eval mode; batches are (images, targets).
+    """Quantize a trained network, which must be on the CPU and in eval mode.
+
+    Schemes that are impossible (a scale of 0, an integer that does not fit) are in `missing`.
 
     Raises:
-        HpmlError: an unsupported layer, no images, values that are not finite, or no scheme that
-            is possible: a scale of 0, an integer that does not fit. Where some are, the others are
-            in `missing`.
+        HpmlError: an unsupported layer, no images, NaN or infinity, or no possible scheme.
     """
     network = chain(model)
-    for words, batches in (("calibration", calibration), ("test", test)):
-        if not _images(batches):
-            raise HpmlError(f"quantization has no {words} images")
-    seen = profile(network, [images for images, _ in calibration], asked.percentile)
-    variants, impossible = _possible(network, seen, asked)
+    for name, batches in (("calibration", calibration), ("test", test)):
+        if not _count_images(batches):
+            raise HpmlError(f"quantization has no {name} images")
+    distributions = profile(network, [images for images, _ in calibration], settings.percentile)
+    variants, impossible = _possible_variants(network, distributions, settings)
     size = WORD * sum(parameter.numel() for parameter in model.parameters())
-    right, samples = _correct(model, test), _images(test)
-    steps = [Step(what="fp32", correct=right, samples=samples, bytes=size)]
-    steps += [weights_step(network, one, test) for one in variants]
-    steps += [integers_step(network, one, test) for one in variants]
+    correct, samples = _count_correct(model, test), _count_images(test)
+    steps = [Step(what="fp32", correct=correct, samples=samples, bytes=size)]
+    steps += [weights_step(network, variant, test) for variant in variants]
+    steps += [integers_step(network, variant, test) for variant in variants]
     with one_thread():
-        found, times, missing = beside_torch(model, variants[0].integers, calibration, test)
+        torch_result, latencies, missing = compare_with_torch(
+            model, variants[0].integers, calibration, test
+        )
     return Quantized(
-        calibration=_images(calibration),
+        calibration=_count_images(calibration),
         bias=network.stages[-1].layer.bias is not None,
-        spreads=seen.spreads,
+        spreads=distributions.spreads,
         steps=tuple(steps),
-        latencies=tuple(times),
-        reference=found,
+        latencies=tuple(latencies),
+        reference=torch_result,
         missing=(*impossible, *missing),
     )
 
 
-def _possible(network: Chain, seen: Profile, asked: Quantize) -> tuple[list[Variant], list[str]]:
-    """The network under every scheme, and why it cannot be under some."""
-    variants, impossible = list[Variant](), list[HpmlError]()
-    for per_channel in (False, True) if asked.per_channel else (False,):
+def _possible_variants(
+    network: Chain, distributions: Profile, settings: Quantize
+) -> tuple[list[Variant], list[str]]:
+    """Return the network under every possible scheme, and the reasons why others are impossible.
+
+    Raises:
+        HpmlError: no scheme is possible.
+    """
+    variants, errors = list[Variant](), list[HpmlError]()
+    for per_channel in (False, True) if settings.per_channel else (False,):
         for bound in Bound:
-            scheme = Scheme(bound, asked.percentile, per_channel)
+            scheme = Scheme(bound, settings.percentile, per_channel)
             try:
-                variants.append(variant(network, seen, scheme))
-            except HpmlError as fault:
-                impossible.append(fault)
+                variants.append(make_variant(network, distributions, scheme))
+            except HpmlError as error:
+                errors.append(error)
     if not variants:
-        raise impossible[0]
-    return variants, list(dict.fromkeys(map(str, impossible)))
+        raise errors[0]
+    return variants, list(dict.fromkeys(map(str, errors)))
 
 
-def variant(network: Chain, seen: Profile, scheme: Scheme) -> Variant:
-    """The network's weights and all of it in integers, as the scheme says."""
+def make_variant(network: Chain, distributions: Profile, scheme: Scheme) -> Variant:
+    """Quantize the network's weights and activations under one scheme.
+
+    Raises:
+        HpmlError: a scale would be 0, or an integer does not fit into 32 bits.
+    """
     weights = {
         stage.name: quantize_weights(stage.name, stage.layer, scheme) for stage in network.stages
     }
-    activations = {
-        name: scales(whose_outputs(name), found, scheme.bound)
-        for name, found in seen.activations.items()
+    output_scales = {
+        name: scales(describe_outputs(name), row, scheme.bound)
+        for name, row in distributions.activations.items()
     }
-    return Variant(scheme, weights, IntegerNetwork(network, weights, activations))
+    return Variant(scheme, weights, IntegerNetwork(network, weights, output_scales))
 
 
-def weights_step(network: Chain, one: Variant, test: Sequence[Batch]) -> Step:
-    """int8 weights; everything else in fp32, biases too."""
-    stages = tuple(dequantized(stage, one.weights[stage.name]) for stage in network.stages)
+def weights_step(network: Chain, variant: Variant, test: Sequence[Batch]) -> Step:
+    """Evaluate int8 weights; activations and biases stay in fp32."""
+    stages = tuple(dequantize(stage, variant.weights[stage.name]) for stage in network.stages)
     return Step(
         what="weights",
-        bound=one.scheme.bound,
-        per_channel=one.scheme.per_channel,
-        correct=_correct(network._replace(stages=stages).outputs, test),
-        samples=_images(test),
-        bytes=stored_bytes(network, one.weights),
+        bound=variant.scheme.bound,
+        per_channel=variant.scheme.per_channel,
+        correct=_count_correct(network._replace(stages=stages).outputs, test),
+        samples=_count_images(test),
+        bytes=stored_bytes(network, variant.weights),
     )
 
 
-def integers_step(network: Chain, one: Variant, test: Sequence[Batch]) -> Step:
-    """int8 weights and activations, int32 biases; the scales of activations are stored too."""
-    correct = _correct(one.integers, test)
+def integers_step(network: Chain, variant: Variant, test: Sequence[Batch]) -> Step:
+    """Evaluate int8 weights and activations and int32 biases.
+
+    The stored bytes include the scales of the activations.
+    """
+    correct = _count_correct(variant.integers, test)
     return Step(
         what="integers",
-        bound=one.scheme.bound,
-        per_channel=one.scheme.per_channel,
+        bound=variant.scheme.bound,
+        per_channel=variant.scheme.per_channel,
         correct=correct,
-        samples=_images(test),
-        bytes=stored_bytes(network, one.weights) + WORD * (1 + len(network.stages)),
-        layers=one.integers.told(),
+        samples=_count_images(test),
+        bytes=stored_bytes(network, variant.weights) + WORD * (1 + len(network.stages)),
+        layers=variant.integers.finish(),
     )
 
 
 def stored_bytes(network: Chain, weights: dict[str, Weights]) -> int:
-    """1 for every weight, 4 for every scale of weights and every value of a bias."""
+    """Return the bytes of the parameters: 1 per weight, 4 per scale of weights and per bias."""
     biases = [stage.layer.bias for stage in network.stages if stage.layer.bias is not None]
-    words = sum(one.scales.numel() for one in weights.values())
+    words = sum(layer.scales.numel() for layer in weights.values())
     words += sum(bias.numel() for bias in biases)
-    return sum(one.integers.numel() for one in weights.values()) + WORD * words
+    return sum(layer.integers.numel() for layer in weights.values()) + WORD * words
 
 
-def beside_torch(
+def compare_with_torch(
     model: nn.Module, ours: IntegerNetwork, calibration: Sequence[Batch], test: Sequence[Batch]
 ) -> tuple[Reference | None, list[Latency], list[str]]:
-    """torch's own quantization, how long everything takes, and what could not be found out."""
+    """Return torch's own quantization, the latency of all networks, and reasons for what failed."""
     batches = batches_of(test[0][0])
-    times = [latency("fp32", model, batch) for batch in batches]
-    times += [latency("ours int8", ours, batch) for batch in batches]
+    latencies = [measure_latency("fp32", model, batch) for batch in batches]
+    latencies += [measure_latency("ours int8", ours, batch) for batch in batches]
     try:
         converted = reference.convert(model, [images for images, _ in calibration])
-        found = Reference(
+        torch_result = Reference(
             how=converted.how,
-            correct=_correct(converted.graph, test),
-            samples=_images(test),
+            correct=_count_correct(converted.graph, test),
+            samples=_count_images(test),
             bytes=converted.bytes,
         )
-    except reference.NoReferenceError as fault:
-        return None, times, [str(fault)]
+    except reference.NoReferenceError as error:
+        return None, latencies, [str(error)]
     try:
-        times += reference.latencies(converted, batches)
-    except reference.NoReferenceError as fault:
-        return found, times, [str(fault)]
-    return found, times, []
+        latencies += reference.measure_latencies(converted, batches)
+    except reference.NoReferenceError as error:
+        return torch_result, latencies, [str(error)]
+    return torch_result, latencies, []
 
 
-def _images(batches: Sequence[Batch]) -> int:
+def _count_images(batches: Sequence[Batch]) -> int:
     return sum(len(targets) for _, targets in batches)
 
 
-def _correct(network: Network, test: Sequence[Batch]) -> int:
-    """How many of the test images are right; of equal outputs the first class counts."""
+def _count_correct(network: Network, test: Sequence[Batch]) -> int:
+    """Return the number of correct test images; of equal outputs the first class counts."""
     return sum(int((network(images).argmax(1) == targets).sum()) for images, targets in test)

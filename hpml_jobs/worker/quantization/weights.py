@@ -1,4 +1,4 @@
-"""A layer's weights as int8, and the layer with what those integers stand for."""
+"""A layer's weights as int8, and the layer with the values of these integers."""
 
 import copy
 from typing import NamedTuple
@@ -7,11 +7,17 @@ from torch import Tensor, nn
 
 from hpml_jobs.core.quantization import Bound
 from hpml_jobs.worker.quantization.layers import Stage, Weighted
-from hpml_jobs.worker.quantization.scales import beyond, int8, nearest, scales, statistics
+from hpml_jobs.worker.quantization.scales import (
+    count_clipped,
+    nearest,
+    scales,
+    statistics,
+    to_int8,
+)
 
 
 class Scheme(NamedTuple):
-    """How scales are made: what they cover, and whether every output channel has its own."""
+    """How scales are computed: their bound, and one per layer or one per output channel."""
 
     bound: Bound
     percentile: float
@@ -19,7 +25,7 @@ class Scheme(NamedTuple):
 
 
 class Weights(NamedTuple):
-    """int8 in the layer's own shape, scales (1,) or (output channels,), how many were clipped."""
+    """int8 in the layer's shape, scales (1,) or (output channels,), and the number clipped."""
 
     integers: Tensor
     scales: Tensor
@@ -27,30 +33,30 @@ class Weights(NamedTuple):
 
     @property
     def values(self) -> Tensor:
-        """What the integers stand for, fp32."""
-        return (self.integers * by_channel(self.scales, self.integers.ndim)).float()
+        """Integers times scales in fp32."""
+        return (self.integers * per_output_channel(self.scales, self.integers.ndim)).float()
 
 
-def by_channel(scale: Tensor, dimensions: int) -> Tensor:
-    """Scales by output channel, shaped to multiply weights, whose first dimension that is."""
+def per_output_channel(scale: Tensor, dimensions: int) -> Tensor:
+    """Reshape scales to multiply weights, whose first dimension is the output channel."""
     return scale.reshape(-1, *[1] * (dimensions - 1))
 
 
 def quantize_weights(name: str, layer: Weighted, scheme: Scheme) -> Weights:
-    """The layer's weights in integers.
+    """Quantize a layer's weights to int8.
 
     Raises:
-        HpmlError: they are not finite, or a scale would be 0.
+        HpmlError: they contain NaN or infinity, or a scale would be 0.
     """
-    whose, weight = f"the weights of {name}", layer.weight.detach()
+    title, weight = f"the weights of {name}", layer.weight.detach()
     rows = weight.reshape(len(weight) if scheme.per_channel else 1, -1)
-    scale = scales(whose, statistics(whose, rows, scheme.percentile), scheme.bound)
-    integers = nearest(weight, by_channel(scale, weight.ndim))
-    return Weights(int8(whose, integers), scale, beyond(integers))
+    scale = scales(title, statistics(title, rows, scheme.percentile), scheme.bound)
+    integers = nearest(weight, per_output_channel(scale, weight.ndim))
+    return Weights(to_int8(title, integers), scale, count_clipped(integers))
 
 
-def dequantized(stage: Stage, weights: Weights) -> Stage:
-    """The same stage in fp32, with the weights that the integers stand for."""
+def dequantize(stage: Stage, weights: Weights) -> Stage:
+    """Return the stage in fp32 with the values of the integer weights."""
     layer = copy.deepcopy(stage.layer)
     layer.weight = nn.Parameter(weights.values, requires_grad=False)
     return stage._replace(layer=layer)

@@ -7,8 +7,8 @@ import pytest
 
 from hpml_jobs.status.progress import pace_of
 from hpml_jobs.study.attempt import AttemptFolder, Progress
-from hpml_jobs.worker import results as outcome
-from hpml_jobs.worker.results import ProgressWriter
+from hpml_jobs.worker import progress
+from hpml_jobs.worker.progress import ProgressWriter
 
 NOW = 1795279247.0
 BEGAN = "2026-11-21T16:40:47+00:00"  # the same moment
@@ -36,10 +36,10 @@ def test_only_rank_0_writes_progress_between_epochs(
 def test_warmup_progress_is_counted_without_losing_batches(
     folder: AttemptFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outcome, "SAY_S", 0.0)
+    monkeypatch.setattr(progress, "INTERVAL_S", 0.0)
     teller = ProgressWriter(folder, 0, epochs=2)
     teller.begin("warmup", 1)
-    assert list(teller.counted("abc", 3)) == ["a", "b", "c"]
+    assert list(teller.count_batches("abc", 3)) == ["a", "b", "c"]
     assert (said(folder).iteration, said(folder).iterations) == (2, 3)
     teller.begin("timed", 2, last_s=4.0)
     assert said(folder).iterations == 0

@@ -1,4 +1,4 @@
-"""A cell's folder to run, and one rank or a torchrun of it as a process."""
+"""Fixtures: a cell's folder, and one rank or a torchrun of it as a process."""
 
 import os
 import subprocess
@@ -25,7 +25,7 @@ SMALL_DIGITS = msgspec.structs.replace(DIGITS, images=512, limit=512)
 def cpu_cell(
     workload: Workload = SMALL_DIGITS, *, gpus: int = 1, batch: int = 64, **settings
 ) -> Cell:
-    """A cell on the CPU; the lab's protocol, which is the shorter one, unless told otherwise."""
+    """Return a cell on the CPU; the default protocol is `lab`, the shorter one."""
     strategy = Strategy.SINGLE if gpus == 1 else Strategy.DDP
     protocol = settings.get("protocol", Protocol.LAB)
     values = {
@@ -40,7 +40,7 @@ def cpu_cell(
 
 
 class WorkerResult(NamedTuple):
-    """A finished process and the attempt's folder."""
+    """Exit code and stderr of a process, and the attempt's folder."""
 
     code: int
     stderr: str
@@ -69,9 +69,9 @@ def command_for(folder: CellFolder, cell: Cell) -> list[str]:
 
 @pytest.fixture
 def write_cell(tmp_path: Path) -> Callable[..., CellFolder]:
-    def write(cell: Cell, **beside) -> CellFolder:
+    def write(cell: Cell, **settings) -> CellFolder:
         folder = CellFolder(tmp_path / "cells" / cell.slug)
-        file = CellFile(cell=cell, data_root=str(tmp_path), code_root=str(tmp_path), **beside)
+        file = CellFile(cell=cell, data_root=str(tmp_path), code_root=str(tmp_path), **settings)
         write_whole(folder.cell_json, encode(file))
         write_whole(folder.attempt("17_0").about, encode(Attempt(id="17_0", job="17_0")))
         return folder
@@ -81,9 +81,9 @@ def write_cell(tmp_path: Path) -> Callable[..., CellFolder]:
 
 @pytest.fixture
 def run_cell(write_cell: Callable[..., CellFolder]) -> Callable[..., WorkerResult]:
-    def run(cell: Cell, beside: dict | None = None, **environment: str) -> WorkerResult:
-        folder = write_cell(cell, **(beside or {}))
-        done = subprocess.run(
+    def run(cell: Cell, settings: dict | None = None, **environment: str) -> WorkerResult:
+        folder = write_cell(cell, **(settings or {}))
+        process = subprocess.run(
             command_for(folder, cell),
             env=os.environ | {"OMP_NUM_THREADS": "1"} | environment,
             cwd=folder.root,
@@ -92,7 +92,7 @@ def run_cell(write_cell: Callable[..., CellFolder]) -> Callable[..., WorkerResul
             timeout=120,
             check=False,
         )
-        return WorkerResult(done.returncode, done.stderr, folder.attempt("17_0"))
+        return WorkerResult(process.returncode, process.stderr, folder.attempt("17_0"))
 
     return run
 

@@ -1,8 +1,8 @@
-"""Every strategy's exchange between real processes: run by torchrun with -m.
+"""Gradient exchange of every strategy between real processes: run by torchrun with -m.
 
-Each rank takes its share of one global batch and makes two steps; rank 0 prints what all ranks
-found as JSON. The model has no BatchNorm, so that one process on the global batch must come to the
-same parameters; a second model has it, and tells how buffers fare.
+Each rank takes its share of one global batch and makes two steps; rank 0 prints the results of all
+ranks as JSON. The model has no BatchNorm, so one process on the global batch must end with the same
+parameters. A second model has BatchNorm, to compare buffers.
 """
 
 import json
@@ -14,20 +14,28 @@ from torch import nn
 
 from hpml_jobs.core.cell import Device, Strategy, SyncBuffers
 from hpml_jobs.core.processes import leave
-from hpml_jobs.worker.instruments.collectives import Ledger, by_kind, fingerprint
+from hpml_jobs.worker.instruments.collectives import Ledger, aggregate, fingerprint
 from hpml_jobs.worker.instruments.timing import HostClock
-from hpml_jobs.worker.strategies import STRATEGIES, Place, Single, this_place
-from hpml_jobs.worker.syncbn import over_all_ranks
+from hpml_jobs.worker.process_group import (
+    ParallelStrategy,
+    Placement,
+    SingleProcess,
+    read_placement,
+)
+from hpml_jobs.worker.strategies import STRATEGIES
+from hpml_jobs.worker.syncbn import convert_sync_batchnorm
 
 from .conftest import cpu_cell
 
 SHARE = 6
+"""Images per rank and step."""
+
 CPU = (torch.device("cpu"),)
 
 
-def model(seed: int, *, normalised: bool = False) -> nn.Module:
+def make_model(seed: int, *, batchnorm: bool = False) -> nn.Module:
     torch.manual_seed(seed)
-    norm = [nn.BatchNorm1d(16, dtype=torch.float64)] if normalised else []
+    norm = [nn.BatchNorm1d(16, dtype=torch.float64)] if batchnorm else []
     return nn.Sequential(
         nn.Linear(8, 16, dtype=torch.float64),
         *norm,
@@ -36,100 +44,107 @@ def model(seed: int, *, normalised: bool = False) -> nn.Module:
     )
 
 
-def batch(ranks: range) -> tuple[torch.Tensor, torch.Tensor]:
+def batch_of(ranks: range) -> tuple[torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(1)
-    whole = torch.randn(SHARE * 8, 8, generator=generator, dtype=torch.float64)
+    images = torch.randn(SHARE * 8, 8, generator=generator, dtype=torch.float64)
     rows = slice(ranks.start * SHARE, ranks.stop * SHARE)
-    return whole[rows], (whole.sum(1).long() % 4).abs()[rows]
+    return images[rows], (images.sum(1).long() % 4).abs()[rows]
 
 
-def steps(strategy: Single, trained: nn.Module, replica: nn.Module, ranks: range) -> None:
-    optimizer = torch.optim.SGD(trained.parameters(), 0.1, momentum=0.9, weight_decay=5e-4)
-    images, targets = batch(ranks)
+def train(strategy: ParallelStrategy, model: nn.Module, replica: nn.Module, ranks: range) -> None:
+    """Make two steps on the batch of these ranks."""
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9, weight_decay=5e-4)
+    images, targets = batch_of(ranks)
     for _ in range(2):
-        nn.functional.cross_entropy(trained(images), targets).backward()
-        strategy.exchange(replica)
+        nn.functional.cross_entropy(model(images), targets).backward()
+        strategy.reduce_gradients(replica)
         optimizer.step()
         optimizer.zero_grad()
 
 
-def reference(processes: int) -> list[torch.Tensor]:
-    """One process on the same global batch, from rank 0's parameters."""
-    alone = model(seed=0)
-    steps(Single(cpu_cell(), Place(0, 0, 1), CPU), alone, alone, range(processes))
-    return list(alone.parameters())
+def train_single_process(processes: int, *, batchnorm: bool = False) -> nn.Module:
+    """Train one process on the global batch, from rank 0's parameters."""
+    model = make_model(seed=0, batchnorm=batchnorm)
+    train(SingleProcess(cpu_cell(), Placement(0, 0, 1), CPU), model, model, range(processes))
+    return model
 
 
-def look(strategy: Single, *, observed: bool) -> dict:
-    """What one strategy does on this rank."""
-    place = strategy.place
-    replica = model(seed=place.rank)  # ranks begin differently: the strategy must see to it
-    trained = strategy.wrap(replica, observed=observed)
-    strategy.ledger = Ledger(HostClock()) if observed else None
-    steps(strategy, trained, replica, range(place.rank, place.rank + 1))
-    wanted = reference(place.processes)
-    found = {
+def own_batch(strategy: ParallelStrategy) -> range:
+    return range(strategy.placement.rank, strategy.placement.rank + 1)
+
+
+def run_strategy(strategy: ParallelStrategy, *, instrumented: bool) -> dict:
+    """Return what one strategy did on this rank."""
+    placement = strategy.placement
+    replica = make_model(seed=placement.rank)  # ranks start differently: the strategy must fix it
+    model = strategy.wrap(replica, instrumented=instrumented)
+    strategy.ledger = Ledger(HostClock()) if instrumented else None
+    train(strategy, model, replica, own_batch(strategy))
+    expected = train_single_process(placement.world_size).parameters()
+    result = {
         "parameters": fingerprint(replica.parameters()),
-        "off": max(
-            float((mine - theirs).detach().abs().max())
-            for mine, theirs in zip(replica.parameters(), wanted, strict=True)
+        "error": max(
+            float((parameter - reference).detach().abs().max())
+            for parameter, reference in zip(replica.parameters(), expected, strict=True)
         ),
     }
     if strategy.ledger:
-        entries, durations = strategy.ledger.collectives, strategy.ledger.durations_s()
-        messages = by_kind(entries, durations)
-        found["sent"] = [[m.kind, m.purpose, m.elements, m.bytes, m.count] for m in messages]
-        found["longest_s"] = max(durations)
+        collectives, durations_s = strategy.ledger.collectives, strategy.ledger.durations_s()
+        messages = aggregate(collectives, durations_s)
+        result["sent"] = [[m.kind, m.purpose, m.elements, m.bytes, m.count] for m in messages]
+        result["longest_s"] = max(durations_s)
     strategy.ledger = None
-    return found | buffers(strategy)
+    return result | buffer_hashes(strategy)
 
 
-def over_all_images(strategy: Single) -> dict:
-    """SyncBatchNorm on every rank's share, beside BatchNorm of one process on the global batch."""
-    place = strategy.place
-    replica, alone = model(seed=0, normalised=True), model(seed=0, normalised=True)
-    replica = over_all_ranks(replica, Device.CPU)
-    steps(strategy, strategy.wrap(replica), replica, range(place.rank, place.rank + 1))
-    steps(Single(cpu_cell(), Place(0, 0, 1), CPU), alone, alone, range(place.processes))
-    mine, theirs = replica.state_dict(), alone.state_dict()
-    assert list(mine) == list(theirs)
+def run_sync_batchnorm(strategy: ParallelStrategy) -> dict:
+    """Compare SyncBatchNorm on every rank's share with one process on the global batch."""
+    replica = convert_sync_batchnorm(make_model(seed=0, batchnorm=True), Device.CPU)
+    train(strategy, strategy.wrap(replica), replica, own_batch(strategy))
+    expected = train_single_process(strategy.placement.world_size, batchnorm=True).state_dict()
+    state = replica.state_dict()
+    assert list(state) == list(expected)
     return {
-        "off": max(float((mine[name] - theirs[name]).abs().max()) for name in mine),
+        "error": max(float((state[name] - expected[name]).abs().max()) for name in state),
         "buffers": fingerprint(replica.buffers()),
     }
 
 
-def buffers(strategy: Single) -> dict:
-    place = strategy.place
-    replica = model(seed=0, normalised=True)
-    trained = strategy.wrap(replica)
-    steps(strategy, trained, replica, range(place.rank, place.rank + 1))
+def buffer_hashes(strategy: ParallelStrategy) -> dict:
+    """Return hashes of the BatchNorm buffers after two steps, and after one more forward."""
+    replica = make_model(seed=0, batchnorm=True)
+    model = strategy.wrap(replica)
+    train(strategy, model, replica, own_batch(strategy))
     after = fingerprint(replica.buffers())
-    trained.eval()
-    trained(batch(range(place.rank, place.rank + 1))[0])
+    model.eval()
+    model(batch_of(own_batch(strategy))[0])
     return {"buffers": after, "buffers_after_forward": fingerprint(replica.buffers())}
+
+
+def gather_all(value: dict) -> list:
+    values = [None] * dist.get_world_size()
+    dist.all_gather_object(values, value)
+    return values
 
 
 def main() -> None:
     torch.set_num_threads(1)
-    found = {}
+    results = {}
+    processes = int(os.environ["WORLD_SIZE"])
     for number, name in enumerate(name for name in Strategy if name.under_torchrun):
-        processes = int(os.environ["WORLD_SIZE"])
         cell = cpu_cell(gpus=processes, strategy=name, device=Device.CPU)
-        place = this_place(cell)
-        strategy = STRATEGIES[name](cell, place, CPU)
+        placement = read_placement(cell)
+        strategy = STRATEGIES[name](cell, placement, CPU)
         if number == 0:
             strategy.setup()
-        for observed in (False, True):
-            everyone = [None] * processes
-            dist.all_gather_object(everyone, look(strategy, observed=observed))
-            found[f"{name.value}{' observed' if observed else ''}"] = everyone
+        for instrumented in (False, True):
+            label = f"{name.value}{' instrumented' if instrumented else ''}"
+            results[label] = gather_all(run_strategy(strategy, instrumented=instrumented))
     cell = cpu_cell(gpus=processes, sync_buffers=SyncBuffers.SYNCBN)
-    everyone = [None] * processes
-    dist.all_gather_object(everyone, over_all_images(STRATEGIES[cell.strategy](cell, place, CPU)))
-    found["SyncBatchNorm"] = everyone
+    strategy = STRATEGIES[cell.strategy](cell, placement, CPU)
+    results["SyncBatchNorm"] = gather_all(run_sync_batchnorm(strategy))
     if dist.get_rank() == 0:
-        print(json.dumps(found))  # noqa: T201  (what the test reads)
+        print(json.dumps(results))  # noqa: T201  (the test reads it)
     dist.destroy_process_group()
     leave(0)  # as every rank of a cell does
 

@@ -1,4 +1,4 @@
-"""Every data set: its length, its views, its limit, and what is said when it is not there."""
+"""Every data set: length, transforms, limit, and the errors when it is missing."""
 
 import hashlib
 import json
@@ -37,7 +37,7 @@ def test_digits_match_scikit_learn(tmp_path):
 
 def test_digits_lengths_shapes_and_augmentation(tmp_path):
     data = open_data(change_workload(SMALL_DIGITS, limit=None), tmp_path)
-    assert data.found == length(data.train) == 20_480
+    assert data.total == length(data.train) == 20_480
     assert data.test is not None
     assert length(data.test) == 297
     assert data.train.real_images == 1_500
@@ -52,7 +52,7 @@ def test_digits_lengths_shapes_and_augmentation(tmp_path):
 def test_limit_is_fixed_random_subset_with_a_fifth_for_test(tmp_path):
     first = open_data(SMALL_DIGITS, tmp_path)
     again = open_data(SMALL_DIGITS, tmp_path)
-    assert first.found == 20_480
+    assert first.total == 20_480
     assert length(first.train) == 512
     assert length(first.test) == 102
     assert first.train.indices == again.train.indices
@@ -69,19 +69,19 @@ def test_length_other_than_submitted_shows_both(tmp_path):
     check_length(SMALL_DIGITS, data)
     with pytest.raises(HpmlError, match=r"has 512 training images here, .* submitted with 700"):
         check_length(change_workload(SMALL_DIGITS, images=700), data)
-    with pytest.raises(HpmlError, match=r"workload.images is not known"):
+    with pytest.raises(HpmlError, match=r"workload.images is unknown"):
         check_length(change_workload(SMALL_DIGITS, images=None), data)
 
 
 def test_synthetic_data_has_requested_lengths_and_shapes(tmp_path):
-    made = change_workload(CIFAR, data="synthetic", images=1000, image_size=48, classes=7)
-    data = open_data(made, tmp_path)
+    synthetic = change_workload(CIFAR, data="synthetic", images=1000, image_size=48, classes=7)
+    data = open_data(synthetic, tmp_path)
     assert (length(data.train), length(data.test)) == (1000, 200)
     image, label = data.train[999]
     assert image.shape == (3, 48, 48)
     assert label < 7
     with pytest.raises(HpmlError, match=r"workload.images=N"):
-        open_data(change_workload(made, images=None), tmp_path)
+        open_data(change_workload(synthetic, images=None), tmp_path)
 
 
 def test_unknown_data_set_lists_known_ones(tmp_path):
@@ -91,26 +91,26 @@ def test_unknown_data_set_lists_known_ones(tmp_path):
 
 @pytest.fixture
 def little_cifar(tmp_path, monkeypatch):
-    """A CIFAR-10 of 50 + 10 images on our own server, which torchvision takes for the real one.
+    """A CIFAR-10 of 50 + 10 images on a local server, which torchvision downloads from.
 
-    Not a file:// URL: torchvision asks the answer for its length, which only HTTP tells.
+    It cannot be a file:// URL, because torchvision needs the length of the response.
     """
     rng = np.random.default_rng(0)
     folder = tmp_path / "made" / "cifar-10-batches-py"
     folder.mkdir(parents=True)
 
-    def written(name, content):
+    def write_pickle(name, content):
         path = folder / name
         path.write_bytes(pickle.dumps(content))
         return [name, hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()]
 
     def batch(name):
         pixels = rng.integers(0, 256, (10, 3072), dtype=np.uint8)
-        return written(name, {"data": pixels, "labels": list(range(10))})
+        return write_pickle(name, {"data": pixels, "labels": list(range(10))})
 
     monkeypatch.setattr(CIFAR10, "train_list", [batch(f"data_batch_{n}") for n in range(1, 6)])
     monkeypatch.setattr(CIFAR10, "test_list", [batch("test_batch")])
-    name, md5 = written("batches.meta", {"label_names": list("abcdefghij")})
+    name, md5 = write_pickle("batches.meta", {"label_names": list("abcdefghij")})
     meta = {"filename": name, "key": "label_names", "md5": md5}
     monkeypatch.setattr(CIFAR10, "meta", meta)
     archive = tmp_path / "made" / CIFAR10.filename
@@ -127,7 +127,7 @@ def little_cifar(tmp_path, monkeypatch):
         server.shutdown()
 
 
-def ask(workload, root, *more):
+def run_prepare(workload, root, *more):
     text = json.dumps({"name": "w", "model": "digits_cnn", "data": "digits"} | workload)
     return prepare.main(
         ["--workload", text, "--data-root", str(root), "--code-root", str(root), *more]
@@ -137,10 +137,10 @@ def ask(workload, root, *more):
 def test_cifar10_is_downloaded_once(little_cifar, tmp_path, capsys):
     with pytest.raises(HpmlError, match=r"hpml-jobs fetch data.root="):
         open_data(CIFAR, tmp_path / "data")
-    assert ask({"data": "cifar10", "limit": 20}, tmp_path / "data", "--download") == 0
+    assert run_prepare({"data": "cifar10", "limit": 20}, tmp_path / "data", "--download") == 0
     out, err = capsys.readouterr()
     assert json.loads(out) == {"images": 50, "effective": 20, "parameters": 26_154}
-    assert err.startswith(f"fetching CIFAR-10 from {CIFAR10.url}")
+    assert err.startswith(f"downloading CIFAR-10 from {CIFAR10.url}")
     data = open_data(CIFAR, tmp_path / "data")
     assert (length(data.train), length(data.test)) == (50, 10)
     image, label = data.train[7]
@@ -150,32 +150,32 @@ def test_cifar10_is_downloaded_once(little_cifar, tmp_path, capsys):
 
 def test_failed_download_is_one_line_error(little_cifar, tmp_path, capsys):
     little_cifar.unlink()
-    assert ask({"data": "cifar10"}, tmp_path / "data", "--download") == 1
+    assert run_prepare({"data": "cifar10"}, tmp_path / "data", "--download") == 1
     lines = capsys.readouterr().err.strip().splitlines()
-    assert lines[-1].startswith(f"CIFAR-10 could not be fetched from {CIFAR10.url}: ")
+    assert lines[-1].startswith(f"cannot download CIFAR-10 from {CIFAR10.url}: ")
 
 
-def paint(path, size):
+def save_image(path, size):
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.new("RGB", size, (200, 30, 30)).save(path)
 
 
 def test_folder_images_of_any_size_are_resized(tmp_path):
     for number, size in enumerate([(32, 32), (40, 60), (20, 20)]):
-        paint(tmp_path / "train" / "cat" / f"{number}.png", size)
-        paint(tmp_path / "train" / "dog" / f"{number}.jpg", size)
+        save_image(tmp_path / "train" / "cat" / f"{number}.png", size)
+        save_image(tmp_path / "train" / "dog" / f"{number}.jpg", size)
     data = open_data(FOLDER, tmp_path)
     assert (length(data.train), data.test) == (6, None)
     assert {data.train[n][0].shape for n in range(6)} == {(3, 32, 32)}
-    paint(tmp_path / "val" / "cat" / "9.png", (32, 32))
-    with pytest.raises(HpmlError, match=r"has 1 classes, workload.classes says 2"):
+    save_image(tmp_path / "val" / "cat" / "9.png", (32, 32))
+    with pytest.raises(HpmlError, match=r"has 1 classes, but workload.classes is 2"):
         open_data(FOLDER, tmp_path)
-    paint(tmp_path / "val" / "dog" / "9.png", (32, 32))
+    save_image(tmp_path / "val" / "dog" / "9.png", (32, 32))
     assert length(open_data(FOLDER, tmp_path).test) == 2
 
 
 def test_missing_image_folder_is_an_error(tmp_path):
-    with pytest.raises(HpmlError, match="must hold train/<class>/<image>"):
+    with pytest.raises(HpmlError, match="must contain train/<class>/<image>"):
         open_data(FOLDER, tmp_path)
 
 
@@ -195,7 +195,7 @@ def own_data(tmp_path):
 
 
 def test_prepare_counts_user_data_and_separates_its_prints(own_data, capsys):
-    assert ask({"data": "own_data:dataset", "limit": 12}, own_data) == 0
+    assert run_prepare({"data": "own_data:dataset", "limit": 12}, own_data) == 0
     out, err = capsys.readouterr()
     assert json.loads(out) == {"images": 30, "effective": 12, "parameters": 26_154}
     assert f"reading {own_data}" in err
@@ -206,22 +206,22 @@ def test_prepare_without_torch_has_its_own_exit_code(tmp_path, monkeypatch, caps
         raise ModuleNotFoundError("no such module", name="torch")
 
     monkeypatch.setattr(prepare, "prepare", fails)
-    assert ask({}, tmp_path) == NO_TORCH_CODE
+    assert run_prepare({}, tmp_path) == NO_TORCH_CODE
     assert capsys.readouterr().err == "ModuleNotFoundError: no such module\n"
 
 
 @pytest.mark.parametrize(
-    ("workload", "words"),
+    ("workload", "text"),
     [
-        ({"data": "own_data:stream"}, "a data set has __len__ and __getitem__"),
+        ({"data": "own_data:stream"}, "has no __len__ or no __getitem__"),
         ({"data": "no_such_module:dataset"}, "cannot import no_such_module"),
         ({"model": "own_data:dataset"}, "workload.model=own_data:dataset"),
-        ({"parameters": 5}, "digits_cnn has 26,154 parameters, workload.parameters says 5"),
-        ({"data": "folder"}, "must hold train/<class>/<image>"),
+        ({"parameters": 5}, "digits_cnn has 26,154 parameters, but workload.parameters is 5"),
+        ({"data": "folder"}, "must contain train/<class>/<image>"),
     ],
 )
-def test_prepare_problem_is_one_line(own_data, capsys, workload, words):
-    assert ask(workload, own_data) == 1
+def test_prepare_problem_is_one_line(own_data, capsys, workload, text):
+    assert run_prepare(workload, own_data) == 1
     out, err = capsys.readouterr()
     assert out == ""
-    assert words in err.strip().splitlines()[-1]
+    assert text in err.strip().splitlines()[-1]

@@ -1,4 +1,4 @@
-"""SLURM's kinds against device names, a torch build against a card, and what a rank refuses."""
+"""GPU types and device names, torch builds and GPUs, and what a rank refuses."""
 
 import pytest
 import torch
@@ -6,13 +6,13 @@ import torch
 from hpml_jobs.core.cell import Cell, Device, Strategy
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.worker import devices
-from hpml_jobs.worker.devices import await_free, devices_for, is_kind, runs_on
+from hpml_jobs.worker.devices import await_free, devices_for, matches_gpu_type, supports
 
 from .conftest import SMALL_DIGITS
 
 
 @pytest.mark.parametrize(
-    ("kind", "name"),
+    ("gpu_type", "name"),
     [
         ("rtx8000", "Quadro RTX 8000"),
         ("rtx_8000", "Quadro RTX 8000"),
@@ -32,12 +32,12 @@ from .conftest import SMALL_DIGITS
         ("volta", "Tesla V100-SXM2-32GB"),
     ],
 )
-def test_gpu_type_matches_device_name(kind, name):
-    assert is_kind(kind, name)
+def test_gpu_type_matches_device_name(gpu_type, name):
+    assert matches_gpu_type(gpu_type, name)
 
 
 @pytest.mark.parametrize(
-    ("kind", "name"),
+    ("gpu_type", "name"),
     [
         ("l4", "NVIDIA L40S"),
         ("l40", "NVIDIA L40S"),
@@ -50,8 +50,8 @@ def test_gpu_type_matches_device_name(kind, name):
         ("a100-40gb", "NVIDIA A100-SXM4-80GB"),
     ],
 )
-def test_gpu_type_differs_from_device_name(kind, name):
-    assert not is_kind(kind, name)
+def test_gpu_type_differs_from_device_name(gpu_type, name):
+    assert not matches_gpu_type(gpu_type, name)
 
 
 CUDA13 = ["sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120", "compute_120"]
@@ -59,7 +59,7 @@ CUDA12 = ["sm_50", "sm_60", "sm_70", "sm_75", "sm_80", "sm_86", "sm_90"]
 
 
 @pytest.mark.parametrize(
-    ("capability", "built_for", "runs"),
+    ("capability", "architectures", "is_supported"),
     [
         ((7, 0), CUDA13, False),
         ((7, 0), CUDA12, True),
@@ -74,12 +74,12 @@ CUDA12 = ["sm_50", "sm_60", "sm_70", "sm_75", "sm_80", "sm_86", "sm_90"]
         ((9, 0), ["gfx90a"], True),
     ],
 )
-def test_torch_build_supports_compute_capability(capability, built_for, runs):
-    assert runs_on(capability, built_for) is runs
+def test_torch_build_supports_compute_capability(capability, architectures, is_supported):
+    assert supports(capability, architectures) is is_supported
 
 
 class FakeCuda:
-    """Stands for torch.cuda on a node with cards."""
+    """torch.cuda on a node with GPUs."""
 
     def __init__(self, name="Quadro RTX 8000", capability=(7, 5), count=4):
         self.name, self.capability, self.count = name, capability, count
@@ -99,8 +99,8 @@ class FakeCuda:
         return self
 
 
-def gpu_cell(gpus=2, strategy=Strategy.DDP, kind="rtx8000"):
-    return Cell(gpus=gpus, batch=32, strategy=strategy, workload=SMALL_DIGITS, gpu_type=kind)
+def gpu_cell(gpus=2, strategy=Strategy.DDP, gpu_type="rtx8000"):
+    return Cell(gpus=gpus, batch=32, strategy=strategy, workload=SMALL_DIGITS, gpu_type=gpu_type)
 
 
 def test_ddp_uses_its_own_gpu_and_dp_all(monkeypatch):
@@ -114,24 +114,24 @@ def test_ddp_uses_its_own_gpu_and_dp_all(monkeypatch):
 def test_fewer_gpus_than_requested_shows_both_numbers(monkeypatch):
     FakeCuda(count=1).install(monkeypatch)
     for strategy in (Strategy.DDP, Strategy.DP):
-        with pytest.raises(HpmlError, match=r"needs 2 GPU\(s\) on this node, torch sees 1"):
+        with pytest.raises(HpmlError, match=r"needs 2 GPU\(s\) on this node, but torch sees 1"):
             devices_for(gpu_cell(strategy=strategy), 0)
 
 
 def test_other_gpu_type_is_refused(monkeypatch):
     FakeCuda(name="NVIDIA L40S", capability=(8, 9)).install(monkeypatch)
-    with pytest.raises(HpmlError, match="gpu_type=l4 was asked for, GPU 0 is a NVIDIA L40S"):
-        devices_for(gpu_cell(kind="l4"), 0)
+    with pytest.raises(HpmlError, match="GPU 0 is a NVIDIA L40S, but the cell needs gpu_type=l4"):
+        devices_for(gpu_cell(gpu_type="l4"), 0)
 
 
 def test_gpu_unsupported_by_torch_names_other_lock_file(monkeypatch):
     FakeCuda(name="Tesla V100-SXM2-32GB", capability=(7, 0)).install(monkeypatch)
     with pytest.raises(HpmlError, match=r"capability 7\.0.*locks/worker-cuda12\.txt"):
-        devices_for(gpu_cell(kind="v100"), 0)
+        devices_for(gpu_cell(gpu_type="v100"), 0)
 
 
 class FakeDriver:
-    """Stands for pynvml on a node with an older driver."""
+    """pynvml on a node with four GPUs and a given driver."""
 
     def __init__(self, cuda):
         self.cuda = cuda
@@ -152,9 +152,9 @@ class FakeDriver:
 def test_old_driver_names_other_lock_file(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "pynvml", FakeDriver(12_040))
     monkeypatch.setattr(torch.version, "cuda", "13.0")
-    words = devices.why_no_cuda()
-    assert "driver 550.54.15 runs CUDA up to 12.4" in words
-    assert "needs CUDA 13.0: install locks/worker-cuda12.txt" in words
+    reason = devices.why_no_cuda()
+    assert "driver 550.54.15 supports CUDA up to 12.4" in reason
+    assert "needs CUDA 13.0: install locks/worker-cuda12.txt" in reason
 
 
 def test_hidden_gpus_and_cpu_only_torch_have_own_messages(monkeypatch):
@@ -163,7 +163,7 @@ def test_hidden_gpus_and_cpu_only_torch_have_own_messages(monkeypatch):
     assert "has 4 GPU(s)" in devices.why_no_cuda()
     assert "CUDA_VISIBLE_DEVICES" in devices.why_no_cuda()
     monkeypatch.setattr(torch.version, "cuda", None)
-    assert "build without CUDA; install locks/worker.txt" in devices.why_no_cuda()
+    assert "build without CUDA: install locks/worker.txt" in devices.why_no_cuda()
 
 
 def test_cpu_device_is_the_cpu():
@@ -171,12 +171,12 @@ def test_cpu_device_is_the_cpu():
     assert devices_for(cell, 0) == (torch.device("cpu"),)
 
 
-def test_gpu_still_held_by_previous_cell_is_awaited() -> None:
-    told = iter([(4 * 10**9, 48 * 10**9), (47 * 10**9, 48 * 10**9)])
-    await_free(0, lambda _: next(told), patience_s=0.01)
-    assert list(told) == []
+def test_gpu_still_held_by_previous_cell_is_awaited():
+    memory = iter([(4 * 10**9, 48 * 10**9), (47 * 10**9, 48 * 10**9)])
+    await_free(0, lambda _: next(memory), timeout_s=0.01)
+    assert list(memory) == []
 
 
-def test_occupied_gpu_is_refused_with_its_memory_use() -> None:
-    with pytest.raises(HpmlError, match=r"GPU 3 holds 44\.0 GB of other processes, for 0 s"):
-        await_free(3, lambda _: (4 * 10**9, 48 * 10**9), patience_s=0)
+def test_occupied_gpu_is_refused_with_its_memory_use():
+    with pytest.raises(HpmlError, match=r"other processes use 44\.0 GB of GPU 3, still after 0 s"):
+        await_free(3, lambda _: (4 * 10**9, 48 * 10**9), timeout_s=0)

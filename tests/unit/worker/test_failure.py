@@ -1,4 +1,4 @@
-"""What a rank says when it raises."""
+"""The error report of a rank."""
 
 import os
 import subprocess
@@ -40,7 +40,7 @@ def test_out_of_memory_is_recognized_bare_and_wrapped(error):
 
 
 @pytest.mark.parametrize(
-    ("error", "lacks"),
+    ("error", "expected"),
     [
         (ModuleNotFoundError("words", name="torch"), True),
         (ModuleNotFoundError("words", name="torchvision"), True),
@@ -49,9 +49,9 @@ def test_out_of_memory_is_recognized_bare_and_wrapped(error):
         (ValueError("No module named 'torch'"), False),
     ],
 )
-def test_missing_torch_is_recognized_by_module_name(error, lacks):
-    assert lacks_torch(error) is lacks
-    assert lacks_torch(wrapped(error)) is lacks
+def test_missing_torch_is_recognized_by_module_name(error, expected):
+    assert lacks_torch(error) is expected
+    assert lacks_torch(wrapped(error)) is expected
 
 
 @pytest.mark.parametrize(
@@ -81,17 +81,17 @@ def test_ddp_unused_parameters_are_reported_with_fix():
         "Expected to have finished reduction in the prior iteration before starting a new one. x\n"
         "Parameter indices which did not receive grad for rank 0: 2 3\nIn addition, y"
     )
-    told = reason_of(error)
-    assert told.startswith("strategy=ddp: some parameters get no gradient in backward; freeze")
-    assert told.endswith("Parameter indices which did not receive grad for rank 0: 2 3")
+    reason = reason_of(error)
+    assert reason.startswith("strategy=ddp: some parameters get no gradient in backward(): freeze")
+    assert reason.endswith("Parameter indices which did not receive grad for rank 0: 2 3")
 
 
 def test_reason_is_one_line_and_own_errors_have_no_prefix():
     assert reason_of(HpmlError("a\nb")) == "a b"
     assert reason_of(KeyError()) == "KeyError"
-    found = describe(HpmlError("no data"), 3)
-    assert (found.rank, found.oom, found.reason) == (3, False, "no data")
-    assert "HpmlError: no data" in found.traceback
+    report = describe(HpmlError("no data"), 3)
+    assert (report.rank, report.oom, report.reason) == (3, False, "no data")
+    assert "HpmlError: no data" in report.traceback
 
 
 def test_process_dies_with_its_parent():
@@ -101,13 +101,13 @@ def test_process_dies_with_its_parent():
         f"print(subprocess.Popen([sys.executable, '-c', {child!r}]).pid, flush=True)\n"
         "time.sleep(60)\n"
     )
-    with subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE) as first:
-        assert first.stdout is not None
-        second = int(first.stdout.readline())
-        time.sleep(0.7)  # the child has said its wish
-        os.kill(second, 0)
-        first.kill()
+    with subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE) as parent_process:
+        assert parent_process.stdout is not None
+        child_pid = int(parent_process.stdout.readline())
+        time.sleep(0.7)  # the child has called prctl
+        os.kill(child_pid, 0)
+        parent_process.kill()
     deadline = time.monotonic() + 5
-    while Path(f"/proc/{second}").exists():
+    while Path(f"/proc/{child_pid}").exists():
         assert time.monotonic() < deadline
         time.sleep(0.02)

@@ -1,24 +1,24 @@
-"""Other threads are awaited before a process is forked, but not for ever."""
+"""Other threads are awaited before a process is forked, for a limited time."""
 
 import threading
 import time
 
-from hpml_jobs.worker import fork_safety as forking
+from hpml_jobs.worker import fork_safety
 from hpml_jobs.worker.fork_safety import await_idle_threads
 
 
 def test_working_thread_is_awaited_and_sleeping_one_is_not(monkeypatch):
-    monkeypatch.setattr(forking, "PATIENCE_S", 60.0)
-    over, ended, asleep = threading.Event(), threading.Event(), threading.Event()
+    monkeypatch.setattr(fork_safety, "TIMEOUT_S", 60.0)
+    stop, ended, asleep = threading.Event(), threading.Event(), threading.Event()
 
     def work() -> None:
-        end_s = time.monotonic() + 0.3
-        while time.monotonic() < end_s:
+        deadline = time.monotonic() + 0.3
+        while time.monotonic() < deadline:
             pass
         ended.set()
         asleep.wait()
 
-    threads = [threading.Thread(target=work), threading.Thread(target=over.wait)]
+    threads = [threading.Thread(target=work), threading.Thread(target=stop.wait)]
     for thread in threads:
         thread.start()
     try:
@@ -26,18 +26,18 @@ def test_working_thread_is_awaited_and_sleeping_one_is_not(monkeypatch):
         assert ended.is_set()
         await_idle_threads()  # both sleep now: nothing is waited for
     finally:
-        over.set()
+        stop.set()
         asleep.set()
         for thread in threads:
             thread.join()
 
 
 def test_busy_thread_is_awaited_for_limited_time(monkeypatch):
-    monkeypatch.setattr(forking, "PATIENCE_S", 0.05)
-    over = threading.Event()
+    monkeypatch.setattr(fork_safety, "TIMEOUT_S", 0.05)
+    stop = threading.Event()
 
     def spin() -> None:
-        while not over.is_set():
+        while not stop.is_set():
             pass
 
     thread = threading.Thread(target=spin)
@@ -46,5 +46,5 @@ def test_busy_thread_is_awaited_for_limited_time(monkeypatch):
         await_idle_threads()
         assert thread.is_alive()
     finally:
-        over.set()
+        stop.set()
         thread.join()

@@ -1,4 +1,4 @@
-"""Layers in integers against a slow reference: Python's own integers, one product at a time."""
+"""Layers in integers, compared with a slow reference in Python integers."""
 
 import os
 import subprocess
@@ -31,14 +31,14 @@ def integer_layer(model, *, per_channel=False, output_scale=OUTPUT_SCALE):
 
 
 def slow_accumulators(values, layer):
-    """{(image, output channel, row, column): sum} of a convolution, of plain integers."""
+    """Return {(image, output channel, row, column): sum} of a convolution."""
     module, weights = layer.layer, layer.weights.integers.tolist()
-    (down, right), (over, beside) = module.stride, module.padding
-    (tall, wide), images = module.kernel_size, values.tolist()
+    (stride_y, stride_x), (pad_y, pad_x) = module.stride, module.padding
+    (kernel_y, kernel_x), images = module.kernel_size, values.tolist()
     number, channels, height, width = values.shape
     heights, widths = (
-        (height + 2 * over - tall) // down + 1,
-        (width + 2 * beside - wide) // right + 1,
+        (height + 2 * pad_y - kernel_y) // stride_y + 1,
+        (width + 2 * pad_x - kernel_x) // stride_x + 1,
     )
 
     def at(image, channel, row, column):
@@ -50,8 +50,8 @@ def slow_accumulators(values, layer):
         (image, out, row, column): bias[out]
         + sum(
             weights[out][channel][y][x]
-            * at(image, channel, row * down + y - over, column * right + x - beside)
-            for channel, y, x in product(range(channels), range(tall), range(wide))
+            * at(image, channel, row * stride_y + y - pad_y, column * stride_x + x - pad_x)
+            for channel, y, x in product(range(channels), range(kernel_y), range(kernel_x))
         )
         for image, out, row, column in product(
             range(number), range(len(weights)), range(heights), range(widths)
@@ -82,14 +82,14 @@ def test_convolution_with_stride_and_padding_matches_reference(bias, per_channel
     assert all(
         int(outputs[place]) == slow_output(total, scales[place[1]]) for place, total in slow.items()
     )
-    told = layer.told()
-    assert (told.accumulator_least, told.accumulator_most) == (
+    description = layer.describe()
+    assert (description.accumulator_least, description.accumulator_most) == (
         min(slow.values()),
         max(slow.values()),
     )
-    assert told.outputs == len(slow)
-    assert len(told.weight_scales) == (3 if per_channel else 1)
-    assert (told.bias_least is None) is not bias
+    assert description.outputs == len(slow)
+    assert len(description.weight_scales) == (3 if per_channel else 1)
+    assert (description.bias_least is None) is not bias
 
 
 @pytest.mark.parametrize("per_channel", [False, True])
@@ -126,7 +126,7 @@ def test_linear_layer_with_bias_matches_reference(per_channel):
         total = bias + sum(value * weight for value, weight in pairs)
         assert int(layer.accumulate(values)[image, out]) == total
         assert int(layer(values)[image, out]) == slow_output(total, scales[out], 0.004)
-    assert layer.told().clipped > 0  # the scale is too small for these values
+    assert layer.describe().clipped > 0  # the scale is too small for these values
 
 
 def test_products_of_largest_integers_are_exact():
@@ -146,16 +146,19 @@ def test_products_are_exact_without_int8_instructions():
         "a, b = (torch.randint(-128, 128, s, dtype=torch.int8) for s in ((40, 75), (75, 30)))\n"
         "assert torch.equal(multiply(a, b), a.int() @ b.int())\n"
     )
-    older = os.environ | {"ONEDNN_MAX_CPU_ISA": "AVX2", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, "-c", code], env=older, check=False, timeout=60)
-    assert done.returncode == 0
+    environment = os.environ | {"ONEDNN_MAX_CPU_ISA": "AVX2", "OMP_NUM_THREADS": "1"}
+    process = subprocess.run([sys.executable, "-c", code], env=environment, check=False, timeout=60)
+    assert process.returncode == 0
 
 
 def test_layer_accepts_only_int8():
     layer = integer_layer(nn.Sequential(nn.Linear(4, 2)))
     with pytest.raises(HpmlError, match=r"the input of 0 is torch\.float32, not int8"):
         layer(torch.ones(1, 4))
-    with pytest.raises(HpmlError, match=r"the input of 0 has 3 dimensions, not 2.*Flatten"):
+    with pytest.raises(
+        HpmlError,
+        match=r"the input of 0 has 3 dimensions, but Linear needs batches with 2.*Flatten",
+    ):
         layer(int8_values(1, 2, 4))
 
 
@@ -181,26 +184,28 @@ def test_network_passes_integers_between_layers():
     assert [stage.name for stage in parts.stages] == ["0.0", "3"]
     assert torch.allclose(parts.outputs(images), model(images))
     scheme = Scheme(Bound.RANGE, 99.9)
-    weights = {one.name: quantize_weights(one.name, one.layer, scheme) for one in parts.stages}
+    weights = {
+        stage.name: quantize_weights(stage.name, stage.layer, scheme) for stage in parts.stages
+    }
     with torch.no_grad():
-        hidden, outputs = parts.stages[0].hand_on(images), model(images)
+        hidden, outputs = parts.stages[0].forward(images), model(images)
     scales = {
         name: values.abs().max().reshape(1).double() / 127
         for name, values in (("input", images), ("0.0", hidden), ("3", outputs))
     }
     network = IntegerNetwork(parts, weights, scales)
-    found = network(images)
-    assert found.dtype is torch.int8
-    error = (found * scales["3"] - outputs).abs().max() / outputs.abs().max()
+    integers = network(images)
+    assert integers.dtype is torch.int8
+    error = (integers * scales["3"] - outputs).abs().max() / outputs.abs().max()
     assert error < 0.05
-    first, last = network.told()
+    first, last = network.finish()
     assert (first.output_scale, last.output_scale) == (last.input_scale, float(scales["3"]))
     network(images)
-    assert network.told()[0].outputs == 0  # nobody counts any more
+    assert network.finish()[0].outputs == 0  # counting has stopped
 
 
 @pytest.mark.parametrize(
-    ("model", "words"),
+    ("model", "description"),
     [
         (nn.Sequential(nn.Conv2d(1, 1, 3), nn.Sigmoid()), r"layer 1 is Sigmoid\(\): "),
         (nn.Sequential(nn.Sequential(nn.BatchNorm2d(3))), r"layer 0\.0 is BatchNorm2d\(3, "),
@@ -212,8 +217,8 @@ def test_network_passes_integers_between_layers():
         (nn.Sequential(nn.ReLU()), "no layer with weights"),
     ],
 )
-def test_unsupported_layer_is_named_with_supported_ones(model, words):
-    with pytest.raises(HpmlError, match=f"{words}.*quantization understands Conv2d"):
+def test_unsupported_layer_is_named_with_supported_ones(model, description):
+    with pytest.raises(HpmlError, match=f"{description}.*quantization supports Conv2d"):
         chain(model)
 
 

@@ -1,4 +1,4 @@
-"""Every network is the one it is named after."""
+"""The networks and the loss: parameters, outputs, and errors."""
 
 import sys
 
@@ -26,26 +26,26 @@ from .conftest import SMALL_DIGITS, change_workload
 )
 def test_model_has_expected_parameters_and_output(name, classes, parameters):
     model = models.BUILDERS[name](classes)
-    assert models.count(model) == parameters
+    assert models.count_parameters(model) == parameters
     assert model(torch.zeros(2, 3, 32, 32)).shape == (2, classes)
 
 
 def test_cifar_resnet_gradient_bytes_under_ddp():
-    found = models.describe("resnet18_cifar", models.resnet18_cifar(10))
-    assert found.gradient_bytes == 44_695_848
-    assert found.buffer_bytes == 38_560
-    assert found.tensors == 62
+    description = models.describe("resnet18_cifar", models.resnet18_cifar(10))
+    assert description.gradient_bytes == 44_695_848
+    assert description.buffer_bytes == 38_560
+    assert description.tensors == 62
 
 
 def test_parameter_count_mismatch_shows_both():
-    with pytest.raises(HpmlError, match=r"digits_cnn has 26,154 parameters, .* says 11,173,962"):
+    with pytest.raises(HpmlError, match=r"digits_cnn has 26,154 parameters, .* is 11,173,962"):
         models.build(change_workload(SMALL_DIGITS, parameters=11_173_962))
 
 
 def test_unknown_model_and_loss_list_known_ones():
     with pytest.raises(HpmlError, match="resnet18_cifar, resnet18, vgg11_bn, digits_cnn"):
         models.build(change_workload(SMALL_DIGITS, model="alexnet"))
-    with pytest.raises(HpmlError, match="there is cross_entropy"):
+    with pytest.raises(HpmlError, match="use cross_entropy"):
         models.build_loss(change_workload(SMALL_DIGITS, loss="hinge"))
 
 
@@ -81,7 +81,7 @@ def test_user_model_receives_classes_if_it_accepts_them(own_module):
     sized = models.build(change_workload(workload, model="own_models:sized"))
     assert isinstance(sized, nn.Linear)
     assert sized.out_features == 5
-    with pytest.raises(HpmlError, match=r"returned str, not a torch\.nn\.Module"):
+    with pytest.raises(HpmlError, match=r"returned str: return a torch\.nn\.Module"):
         models.build(change_workload(workload, model="own_models:text"))
     with pytest.raises(HpmlError, match="no parameter to train"):
         models.build(change_workload(workload, model="own_models:empty"))

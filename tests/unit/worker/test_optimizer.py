@@ -1,4 +1,4 @@
-"""Learning rates at given steps against the formulas of Goyal et al. 2017; what they rest on."""
+"""Learning rates step by step, compared with the formulas of Goyal et al. 2017."""
 
 import pytest
 import torch
@@ -19,13 +19,13 @@ def rates(recipe: Recipe, *, epochs: int = 5, gpus: int = 4, batch: int = 128) -
     cell = cpu_cell(gpus=gpus, batch=batch, epochs=epochs, recipe=recipe, strategy=strategy(gpus))
     optimizer = make_optimizer(cell, nn.Linear(2, 2))
     schedule = make_schedule(cell, optimizer, ITERATIONS)
-    found = []
+    values = []
     for _ in range(epochs * ITERATIONS):
-        found.append(optimizer.param_groups[0]["lr"])
+        values.append(optimizer.param_groups[0]["lr"])
         optimizer.step()
         if schedule:
             schedule.step()
-    return found
+    return values
 
 
 def strategy(gpus: int) -> Strategy:
@@ -47,23 +47,23 @@ def test_reference_batch_is_where_rate_is_unscaled():
 
 def test_warmup_starts_at_workload_rate_and_is_linear():
     """Section 2.2: from eta to k eta in constant increments, then k eta."""
-    found = rates(Recipe(name="warmup", scaled=True, warmup_epochs=2))
-    k, warming = 4, 2 * ITERATIONS
-    wanted = [LR + (k - 1) * LR * min(step, warming) / warming for step in range(5 * ITERATIONS)]
-    assert found == pytest.approx(wanted, rel=1e-12)
-    assert found[0] == LR
-    assert found[warming] == pytest.approx(k * LR)
+    values = rates(Recipe(name="warmup", scaled=True, warmup_epochs=2))
+    k, warmup = 4, 2 * ITERATIONS
+    expected = [LR + (k - 1) * LR * min(step, warmup) / warmup for step in range(5 * ITERATIONS)]
+    assert values == pytest.approx(expected, rel=1e-12)
+    assert values[0] == LR
+    assert values[warmup] == pytest.approx(k * LR)
 
 
 def test_warmup_of_fractional_epochs_is_accepted():
-    found = rates(Recipe(name="warmup", scaled=True, warmup_epochs=0.5))
-    assert found[4] < found[5] == pytest.approx(4 * LR)
+    values = rates(Recipe(name="warmup", scaled=True, warmup_epochs=0.5))
+    assert values[4] < values[5] == pytest.approx(4 * LR)
 
 
 def test_shortest_warmup_is_one_iteration():
-    found = rates(Recipe(name="warmup", scaled=True, warmup_epochs=0.01))
-    assert found[0] == LR
-    assert set(found[1:]) == {4 * LR}
+    values = rates(Recipe(name="warmup", scaled=True, warmup_epochs=0.01))
+    assert values[0] == LR
+    assert set(values[1:]) == {4 * LR}
 
 
 def test_no_warmup_to_a_smaller_rate():
@@ -73,8 +73,8 @@ def test_no_warmup_to_a_smaller_rate():
 def test_rate_drops_to_a_tenth_after_given_epochs():
     """Section 5.1: divided by ten after epochs 30, 60 and 80 of 90."""
     recipe = Recipe(name="all", scaled=True, warmup_epochs=1, drop_epochs=(3, 4))
-    found = rates(recipe)
-    ends = [found[epoch * ITERATIONS - 1] for epoch in range(2, 6)]
+    values = rates(recipe)
+    ends = [values[epoch * ITERATIONS - 1] for epoch in range(2, 6)]
     assert ends == pytest.approx([4 * LR, 4 * LR, 0.4 * LR, 0.04 * LR])
 
 
@@ -85,7 +85,7 @@ def network() -> nn.Module:
 
 @pytest.mark.parametrize("decay", [True, False])
 def test_no_norm_decay_leaves_batchnorm_parameters_unshrunk(decay):
-    """With zero gradients one step shrinks by lr x decay, and spares what is not decayed."""
+    """With zero gradients a step shrinks parameters by lr x decay, and leaves the others."""
     model = network()
     recipe = Recipe(name="goyal", decay_norm=decay)
     cell = cpu_cell(recipe=recipe)
@@ -94,23 +94,23 @@ def test_no_norm_decay_leaves_batchnorm_parameters_unshrunk(decay):
     for parameter in model.parameters():
         parameter.grad = torch.zeros_like(parameter)
     optimizer.step()
-    spared = {id(parameter) for parameter in norm_parameters(model)}
-    assert len(spared) == 2
+    undecayed = {id(parameter) for parameter in norm_parameters(model)}
+    assert len(undecayed) == 2
     shrink = 1 - LR * cell.workload.weight_decay
     for parameter, old in zip(model.parameters(), before, strict=True):
-        kept = id(parameter) in spared and not decay
-        torch.testing.assert_close(parameter.detach(), old if kept else old * shrink)
+        is_kept = id(parameter) in undecayed and not decay
+        torch.testing.assert_close(parameter.detach(), old if is_kept else old * shrink)
 
 
 def test_momentum_needs_no_correction_at_rate_changes():
     """Remark 2: v = m v + eta g needs v scaled by eta'/eta; torch's u = m u + g does not."""
-    momentum, changing = 0.9, [0.1, 0.2, 0.4, 0.1]
+    momentum, learning_rates = 0.9, [0.1, 0.2, 0.4, 0.1]
     gradients = [1.0, -0.5, 2.0, 0.3]
     weight = nn.Parameter(torch.zeros(1, dtype=torch.float64))
-    optimizer = torch.optim.SGD([weight], changing[0], momentum)
+    optimizer = torch.optim.SGD([weight], learning_rates[0], momentum)
     corrected = uncorrected = v = w = 0.0
-    last = changing[0]
-    for rate, gradient in zip(changing, gradients, strict=True):
+    last = learning_rates[0]
+    for rate, gradient in zip(learning_rates, gradients, strict=True):
         optimizer.param_groups[0]["lr"] = rate
         weight.grad = torch.tensor([gradient], dtype=torch.float64)
         optimizer.step()

@@ -1,30 +1,34 @@
-"""The profiler's view: what of a trace is computation, communication, overlap and idle."""
+"""Computation, communication, overlap and idle time in the profiler's trace."""
 
 import pytest
 import torch
 
-from hpml_jobs.core.measurements import Epoch
-from hpml_jobs.worker.epochs import Ran
+from hpml_jobs.core.measurements import CollectiveKind, Epoch, Purpose, Role
+from hpml_jobs.worker.epochs import EpochResult
 from hpml_jobs.worker.instruments.collectives import Ledger
-from hpml_jobs.worker.instruments.profiler import events_of, summary
-from hpml_jobs.worker.instruments.timing import HostClock, Times
+from hpml_jobs.worker.instruments.profiler import events_in_window, summarize_trace
+from hpml_jobs.worker.instruments.timing import HostClock, IterationTimes
 
 
 def event(name: str, start: float, end: float, category: str = "cpu_op", **args: object) -> dict:
-    """A complete event of a trace, from start to end microseconds."""
+    """Return a complete event of a trace; start and end are in microseconds."""
     return {"ph": "X", "cat": category, "name": name, "ts": start, "dur": end - start, "args": args}
 
 
 WINDOW = event("hpml_jobs iterations", 1000, 11_000, "user_annotation")
 
 
-def ran(*sizes: int) -> Ran:
-    """An epoch of two iterations in which our instruments noted so many fp32 elements each."""
+def epoch_result(*sizes: int) -> EpochResult:
+    """Return an epoch of two iterations with recorded messages of these numbers of elements."""
     ledger = Ledger(HostClock())
     for elements in sizes:
-        ledger.end(ledger.begin("all_reduce", "gradients", torch.zeros(elements)))
-    epoch = Epoch(role="plain", epoch_s=1, stall_s=0, iterations=2, samples=2, loss=1, accuracy=0)
-    return Ran(epoch, Times([], [], 0), torch.zeros(2), [], ledger=ledger)
+        ledger.end(
+            ledger.begin(CollectiveKind.ALL_REDUCE, Purpose.GRADIENTS, torch.zeros(elements))
+        )
+    epoch = Epoch(
+        role=Role.PLAIN, epoch_s=1, stall_s=0, iterations=2, samples=2, loss=1, accuracy=0
+    )
+    return EpochResult(epoch, IterationTimes([], [], 0), torch.zeros(2), [], ledger=ledger)
 
 
 def test_cpu_trace_splits_operators_and_gloo_communication():
@@ -38,16 +42,16 @@ def test_cpu_trace_splits_operators_and_gloo_communication():
         event("c10d::allreduce_", 2000, 9000),
         {"ph": "i", "name": "mark", "ts": 5},
     ]
-    found = summary(events_of(trace), ran(1000, 10))
-    assert found.window_s == pytest.approx(0.010)
-    assert found.compute_s == pytest.approx(0.0025)
-    assert found.comm_s == pytest.approx(0.005)
-    assert found.overlap_s == pytest.approx(0.0015)
-    assert found.idle_s == pytest.approx(0.004)
-    total = found.compute_s + found.comm_s - found.overlap_s + found.idle_s
-    assert total == pytest.approx(found.window_s)
-    assert (found.messages, found.message_bytes) == (2, 4040)
-    assert (found.instruments_messages, found.instruments_bytes) == (2, 4040)
+    summary = summarize_trace(events_in_window(trace), epoch_result(1000, 10))
+    assert summary.window_s == pytest.approx(0.010)
+    assert summary.compute_s == pytest.approx(0.0025)
+    assert summary.comm_s == pytest.approx(0.005)
+    assert summary.overlap_s == pytest.approx(0.0015)
+    assert summary.idle_s == pytest.approx(0.004)
+    total = summary.compute_s + summary.comm_s - summary.overlap_s + summary.idle_s
+    assert total == pytest.approx(summary.window_s)
+    assert (summary.messages, summary.message_bytes) == (2, 4040)
+    assert (summary.instruments_messages, summary.instruments_bytes) == (2, 4040)
 
 
 def test_gpu_trace_counts_device_events_only():
@@ -59,17 +63,17 @@ def test_gpu_trace_counts_device_events_only():
         event("Memcpy HtoD", 1500, 2000, "gpu_memcpy"),
         event("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 3000, 6000, "kernel"),
     ]
-    found = summary(events_of(trace), ran(7))
-    assert found.compute_s == pytest.approx(0.0025)
-    assert found.comm_s == pytest.approx(0.003)
-    assert found.overlap_s == pytest.approx(0.001)
-    assert found.idle_s == pytest.approx(0.0055)
-    assert (found.messages, found.message_bytes) == (1, None)
+    summary = summarize_trace(events_in_window(trace), epoch_result(7))
+    assert summary.compute_s == pytest.approx(0.0025)
+    assert summary.comm_s == pytest.approx(0.003)
+    assert summary.overlap_s == pytest.approx(0.001)
+    assert summary.idle_s == pytest.approx(0.0055)
+    assert (summary.messages, summary.message_bytes) == (1, None)
 
 
 def test_trace_without_measured_window_is_refused():
     with pytest.raises(ValueError, match="no window"):
-        events_of([event("aten::mm", 0, 1)])
+        events_in_window([event("aten::mm", 0, 1)])
 
 
 def shapes(elements: int) -> dict[str, object]:

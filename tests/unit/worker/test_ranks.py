@@ -1,4 +1,4 @@
-"""Whole ranks as processes: plain, under torchrun, with the user's own code, and failing."""
+"""Ranks as processes: single, under torchrun, with user code, and failing."""
 
 import gzip
 import json
@@ -32,9 +32,9 @@ def example() -> str:
 
 
 def test_single_process_writes_record(run_cell):
-    ran = run_cell(cpu_cell(), HPML_JOBS_SLURM=json.dumps({"SLURM_JOB_ID": "17"}))
-    assert (ran.code, ran.stderr) == (0, "")
-    record = ran.record
+    finished = run_cell(cpu_cell(), HPML_JOBS_SLURM=json.dumps({"SLURM_JOB_ID": "17"}))
+    assert (finished.code, finished.stderr) == (0, "")
+    record = finished.record
     assert record.outcome is Outcome.OK
     assert record.attempt.ended
     assert record.attempt.hosts == (record.ranks[0].host,)
@@ -51,11 +51,11 @@ def test_single_process_writes_record(run_cell):
     assert record.facts is not None
     assert record.facts.slurm == {"SLURM_JOB_ID": "17"}
     assert record.facts.cpu_count == os.cpu_count()
-    said = json.loads(ran.attempt.progress.read_bytes())
-    assert (said["epoch"], said["epochs"], said["role"]) == (2, 2, "test")
-    assert said["since"]
-    assert said["last_s"] == rank.epochs[0].epoch_s  # the last whole one before the timed epoch
-    with np.load(ran.attempt.iterations) as arrays:
+    progress = json.loads(finished.attempt.progress.read_bytes())
+    assert (progress["epoch"], progress["epochs"], progress["role"]) == (2, 2, "test")
+    assert progress["since"]
+    assert progress["last_s"] == rank.epochs[0].epoch_s  # of the epoch before the timed one
+    with np.load(finished.attempt.iterations) as arrays:
         assert {name: arrays[name].shape for name in arrays} == {
             "step_s": (1, 8),
             "stall_s": (1, 8),
@@ -72,12 +72,12 @@ def test_single_process_writes_record(run_cell):
 
 
 def test_two_processes_split_images_and_end_equal(run_cell):
-    ran = run_cell(
+    finished = run_cell(
         cpu_cell(change_workload(SMALL_DIGITS, images=513, limit=513), gpus=2, batch=128)
     )
-    assert ran.code == 0, ran.stderr
-    assert "Warning" not in ran.stderr
-    record = ran.record
+    assert finished.code == 0, finished.stderr
+    assert "Warning" not in finished.stderr
+    record = finished.record
     assert [rank.timed.samples for rank in record.ranks] == [257, 257]  # padded by one
     assert [rank.timed.iterations for rank in record.ranks] == [3, 3]
     first, second = record.ranks
@@ -85,7 +85,7 @@ def test_two_processes_split_images_and_end_equal(run_cell):
     assert first.test_loss == second.test_loss
     assert record.facts is not None
     assert record.facts.backend == "gloo"
-    with np.load(ran.attempt.iterations) as arrays:
+    with np.load(finished.attempt.iterations) as arrays:
         assert arrays["loss"].shape == (2, 3)
 
 
@@ -105,26 +105,26 @@ def test_evaluation_does_not_change_training(run_cell):
 
 
 def test_evaluation_restores_buffers_of_each_rank(run_cell):
-    """Under ddp they differ after a step: what a test sends to all is taken back."""
+    """Under ddp they differ after a step; the broadcast of an evaluation is undone."""
     cell = cpu_cell(gpus=2, batch=64, evaluate=True, protocol=Protocol.FULL, probe_s=0.2)
-    ran = run_cell(cell)
-    assert ran.code == 0, ran.stderr
-    ranks = ran.record.ranks
+    finished = run_cell(cell)
+    assert finished.code == 0, finished.stderr
+    ranks = finished.record.ranks
     assert len({rank.buffers_hash for rank in ranks}) == 2
     assert len({rank.parameters_hash for rank in ranks}) == 1
     assert len({rank.test_accuracy for rank in ranks}) == 1
 
 
 def test_quantized_network_is_the_evaluated_one(run_cell):
-    """Also under the full protocol, whose look through the profiler trains it further."""
+    """Also with protocol=full, where the profiler's iterations train the replica further."""
     lenet = change_workload(SMALL_DIGITS, name="lenet", model="lenet", parameters=61_770)
-    asked = Quantize(calibration=32)
-    ran = run_cell(cpu_cell(lenet, protocol=Protocol.FULL, quantize=asked))
-    assert ran.code == 0, ran.stderr
-    found = ran.record.quantized
-    assert found is not None
-    assert found.steps[0].accuracy == ran.record.ranks[0].test_accuracy
-    assert [step.what for step in found.steps] == ["fp32", *["weights"] * 3, *["integers"] * 3]
+    settings = Quantize(calibration=32)
+    finished = run_cell(cpu_cell(lenet, protocol=Protocol.FULL, quantize=settings))
+    assert finished.code == 0, finished.stderr
+    quantized = finished.record.quantized
+    assert quantized is not None
+    assert quantized.steps[0].accuracy == finished.record.ranks[0].test_accuracy
+    assert [step.what for step in quantized.steps] == ["fp32", *["weights"] * 3, *["integers"] * 3]
 
 
 def test_unquantizable_model_is_refused_before_training(run_cell, tmp_path):
@@ -134,26 +134,29 @@ def test_unquantizable_model_is_refused_before_training(run_cell, tmp_path):
         "def plain(): return nn.Sequential(nn.Flatten(), nn.Linear(4, 2))\n"
         "def dataset(train): return [(torch.zeros(4), 1)] * 64 if train else None\n"
     )
-    for model, words in (
+    for model, text in (
         ("mycode:build", "GELU"),
-        ("mycode:plain", "workload.data=mycode:dataset has no test images: quantization is judged"),
+        (
+            "mycode:plain",
+            "workload.data=mycode:dataset has no test images, which quantization needs",
+        ),
     ):
-        own = change_workload(OWN, model=model, images=64, classes=2)
-        error = run_cell(cpu_cell(own, quantize=Quantize(calibration=8))).error
-        assert words in error.reason
+        workload = change_workload(OWN, model=model, images=64, classes=2)
+        error = run_cell(cpu_cell(workload, quantize=Quantize(calibration=8))).error
+        assert text in error.reason
         assert "\n" not in error.reason
 
 
 def test_no_set_epoch_and_no_buffer_sync_show_in_record(run_cell):
-    """No set_epoch: one order for all epochs; no buffers sent: each rank tests with its own."""
+    """Without set_epoch all epochs have one order; without buffer sync each rank keeps its own."""
     recipe = Recipe(name="warmup", scaled=True, reference_batch=64, warmup_epochs=2)
-    left_out = {"set_epoch": False, "sync_buffers": SyncBuffers.OFF}
-    cell = cpu_cell(gpus=2, batch=64, epochs=3, evaluate=True, recipe=recipe, **left_out)
-    ran = run_cell(cell)
-    assert ran.code == 0, ran.stderr
-    ranks = ran.record.ranks
+    settings = {"set_epoch": False, "sync_buffers": SyncBuffers.OFF}
+    cell = cpu_cell(gpus=2, batch=64, epochs=3, evaluate=True, recipe=recipe, **settings)
+    finished = run_cell(cell)
+    assert finished.code == 0, finished.stderr
+    ranks = finished.record.ranks
     orders = [{epoch.order for epoch in rank.epochs} for rank in ranks]
-    assert [len(found) for found in orders] == [1, 1]
+    assert [len(hashes) for hashes in orders] == [1, 1]
     assert orders[0] != orders[1]
     for number in range(3):
         shares = [rank.epochs[number].share for rank in ranks]
@@ -166,9 +169,9 @@ def test_no_set_epoch_and_no_buffer_sync_show_in_record(run_cell):
 
 def test_full_protocol_single_process_has_no_communication(run_cell):
     cell = cpu_cell(protocol=Protocol.FULL, epochs=4)
-    ran = run_cell(cell, {"trace": True})
-    assert (ran.code, ran.stderr) == (0, "")
-    record = ran.record
+    finished = run_cell(cell, {"trace": True})
+    assert (finished.code, finished.stderr) == (0, "")
+    record = finished.record
     (rank,) = record.ranks
     assert [epoch.role for epoch in rank.epochs] == ["warmup", "timed", "instrumented", "plain"]
     assert {epoch.iterations for epoch in rank.epochs} == {8}
@@ -181,12 +184,12 @@ def test_full_protocol_single_process_has_no_communication(run_cell):
     assert 0 < rank.trace.compute_s < rank.trace.window_s
     assert record.model is not None
     # conv 3->16 stride 2, 16->32 at 16x16, 32->64 at 8x8, linear 256->10: 2 per multiply-add;
-    # backward is twice that, but nobody needs the gradient of the images
+    # backward is twice that, less the gradient of the images
     forward = 2 * (432 * 256 + 4_608 * 256 + 18_432 * 64 + 2_560)
     assert record.model.flop_per_sample == 3 * forward - 2 * 432 * 256
-    with gzip.open(ran.attempt.trace_of(0)) as file:
+    with gzip.open(finished.attempt.trace_of(0)) as file:
         assert json.load(file)["traceEvents"]
-    with np.load(ran.attempt.iterations) as arrays:
+    with np.load(finished.attempt.iterations) as arrays:
         assert arrays["parts_s"].shape == (1, 8, 10)
         assert "collective_s" not in arrays
 
@@ -201,18 +204,18 @@ def test_full_protocol_single_process_has_no_communication(run_cell):
 )
 def test_full_protocol_two_processes_measures_communication(run_cell, strategy):
     cell = cpu_cell(gpus=2, strategy=strategy, protocol=Protocol.FULL, epochs=3, probe_s=5.0)
-    ran = run_cell(cell)
-    assert ran.code == 0, ran.stderr
-    record, by_root = ran.record, strategy is Strategy.GATHER_SCATTER
+    finished = run_cell(cell)
+    assert finished.code == 0, finished.stderr
+    record, by_root = finished.record, strategy is Strategy.GATHER_SCATTER
     assert record.model is not None
     for rank in record.ranks:
         roles = [epoch.role for epoch in rank.epochs]
         assert roles == ["warmup", "timed", "instrumented", "unsynced"]
         assert rank.epochs[2].closure < 0.01
-        sent = rank.communication
+        communication = rank.communication
         expected = expected_bytes(4, record.model.gradient_bytes, 1 + by_root)
-        assert sent.bytes_of("gradients") == expected
-        assert rank.phases.exposed_s <= 1.01 * sent.total_s
+        assert communication.bytes_of("gradients") == expected
+        assert rank.phases.exposed_s <= 1.01 * communication.total_s
         assert rank.trace.messages == rank.trace.instruments_messages > 0
         assert rank.trace.message_bytes in (None, rank.trace.instruments_bytes)
     assert len({rank.parameters_hash for rank in record.ranks}) == 1
@@ -233,21 +236,21 @@ def test_full_protocol_two_processes_measures_communication(run_cell, strategy):
     assert 0 < record.exchange.net_s <= 1.001 * busy_s  # a sum of minima
     sizes = {point.bytes: point for point in record.probe.points}
     assert {point.trials for point in sizes.values()} == {20}
-    own = {m.bytes for m in first.communication.messages if m.kind == "all_reduce"}
-    assert {size for size, point in sizes.items() if point.sent} == own
+    cell_sizes = {m.bytes for m in first.communication.messages if m.kind == "all_reduce"}
+    assert {size for size, point in sizes.items() if point.sent} == cell_sizes
     assert 1024 in sizes
     assert max(sizes) < record.probe.largest_asked_bytes == 2**28  # 5 seconds do not suffice
-    with np.load(ran.attempt.iterations) as arrays:
+    with np.load(finished.attempt.iterations) as arrays:
         shape = (2, record.exchange.collectives)
         assert arrays["collective_s"].shape == arrays["collective_start_s"].shape == shape
 
 
 def test_documented_example_runs_under_ddp(run_cell, tmp_path):
     (tmp_path / "mycode.py").write_text(example())
-    own = change_workload(OWN, loss="mycode:loss", images=1024, limit=1024, parameters=789_258)
-    ran = run_cell(cpu_cell(own, gpus=2))
-    assert ran.code == 0, ran.stderr
-    record = ran.record
+    workload = change_workload(OWN, loss="mycode:loss", images=1024, limit=1024, parameters=789_258)
+    finished = run_cell(cpu_cell(workload, gpus=2))
+    assert finished.code == 0, finished.stderr
+    record = finished.record
     assert record.accuracy > 0.5
     assert record.ranks[0].test_samples == 204
 
@@ -266,8 +269,8 @@ def test_raising_rank_reports_error_and_torchrun_ends_others(run_cell, tmp_path)
         "        raise ValueError('no such layer')\n"
         "    return nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 10))\n"
     )
-    own = change_workload(SMALL_DIGITS, model="mycode:build", parameters=None)
-    error = run_cell(cpu_cell(own, gpus=2)).error
+    workload = change_workload(SMALL_DIGITS, model="mycode:build", parameters=None)
+    error = run_cell(cpu_cell(workload, gpus=2)).error
     assert (error.rank, error.oom, error.reason) == (1, False, "ValueError: no such layer")
     assert "mycode.py" in error.traceback
     assert error.time_ns > 0
@@ -285,9 +288,9 @@ def test_parameter_without_gradient_is_named_under_ddp(run_cell, tmp_path):
         "def build():\n"
         "    return Lazy()\n"
     )
-    own = change_workload(SMALL_DIGITS, model="mycode:build", parameters=None)
-    reason = run_cell(cpu_cell(own, gpus=2)).error.reason
-    assert "some parameters get no gradient in backward; freeze them" in reason
+    workload = change_workload(SMALL_DIGITS, model="mycode:build", parameters=None)
+    reason = run_cell(cpu_cell(workload, gpus=2)).error.reason
+    assert "some parameters get no gradient in backward(): freeze them" in reason
     assert "2 3" in reason
 
 
@@ -306,11 +309,11 @@ def test_user_model_with_state_and_no_test_set_runs(run_cell, tmp_path):
         "    if train:\n"
         "        return TensorDataset(torch.randn(64, 3, 2, 2), torch.arange(64) % 10)\n"
     )
-    own = Workload(name="own", model="mycode:build", data="mycode:dataset", images=64, lr=0.01)
+    workload = Workload(name="own", model="mycode:build", data="mycode:dataset", images=64, lr=0.01)
     full = {"protocol": Protocol.FULL, "epochs": 4, "strategy": Strategy.ALLREDUCE}
-    ran = run_cell(cpu_cell(own, gpus=2, batch=4, **full))
-    assert ran.code == 0, ran.stderr
-    record = ran.record
+    finished = run_cell(cpu_cell(workload, gpus=2, batch=4, **full))
+    assert finished.code == 0, finished.stderr
+    record = finished.record
     assert record.ranks[0].test_accuracy is None
     assert [epoch.role for epoch in record.ranks[0].epochs][-2:] == ["plain", "unsynced"]
     assert record.facts is not None
@@ -326,12 +329,12 @@ def test_outputs_without_classes_have_loss_and_no_accuracy(run_cell, tmp_path):
         "def dataset(train): return TensorDataset(torch.ones(16, 3), torch.ones(16, 1))\n"
         "def loss(outputs, wanted): return ((outputs - wanted) ** 2).mean()\n"
     )
-    own = change_workload(OWN, loss="mycode:loss", images=16, lr=0.01)
-    record = run_cell(cpu_cell(own, batch=4, evaluate=True, loader_workers=0)).record
+    workload = change_workload(OWN, loss="mycode:loss", images=16, lr=0.01)
+    record = run_cell(cpu_cell(workload, batch=4, evaluate=True, loader_workers=0)).record
     (rank,) = record.ranks
     assert (record.accuracy, rank.test_accuracy) == (None, None)
     assert 0 < rank.test_loss < rank.epochs[0].loss
-    assert [(one.share.correct, one.share.samples) for one in rank.epochs] == [(None, 16)] * 2
+    assert [(epoch.share.correct, epoch.share.samples) for epoch in rank.epochs] == [(None, 16)] * 2
 
 
 def test_out_of_memory_is_distinguished_from_a_bug(run_cell, tmp_path):
@@ -353,18 +356,18 @@ def test_out_of_memory_is_distinguished_from_a_bug(run_cell, tmp_path):
 
 
 def test_missing_cuda_is_one_line_error_without_cpu_fallback(run_cell):
-    ran = run_cell(cpu_cell(device=Device.CUDA), CUDA_VISIBLE_DEVICES="")
-    assert not ran.error.oom
-    assert ran.error.reason.startswith("device=cuda, but torch sees no CUDA device: ")
-    assert ran.stderr.strip() == f"rank 0: {ran.error.reason}"
+    finished = run_cell(cpu_cell(device=Device.CUDA), CUDA_VISIBLE_DEVICES="")
+    assert not finished.error.oom
+    assert finished.error.reason.startswith("device=cuda, but torch sees no CUDA device: ")
+    assert finished.stderr.strip() == f"rank 0: {finished.error.reason}"
 
 
 def test_non_finite_loss_error_names_the_fix(run_cell):
-    ran = run_cell(cpu_cell(change_workload(SMALL_DIGITS, lr=1e30)))
-    assert not ran.error.oom
-    assert "of the warmup epoch" in ran.error.reason
-    assert "batch=64 x gpus=1, lr=1e+30" in ran.error.reason
-    assert "workload.lr=1e+29" in ran.error.reason
+    finished = run_cell(cpu_cell(change_workload(SMALL_DIGITS, lr=1e30)))
+    assert not finished.error.oom
+    assert "of the warmup epoch" in finished.error.reason
+    assert "batch=64 x gpus=1, lr=1e+30" in finished.error.reason
+    assert "workload.lr=1e+29" in finished.error.reason
 
 
 def test_loader_workers_die_with_killed_parent(write_cell):
@@ -376,7 +379,7 @@ def test_loader_workers_die_with_killed_parent(write_cell):
         while not (children := tree.read_text().split()):
             assert time.monotonic() < deadline
             time.sleep(0.02)
-        worker.send_signal(signal.SIGUSR2)  # submitit's: it must pass us by
+        worker.send_signal(signal.SIGUSR2)  # submitit's signal, which the worker ignores
         time.sleep(0.2)
         assert worker.poll() is None
         worker.kill()

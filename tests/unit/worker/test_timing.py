@@ -1,4 +1,4 @@
-"""The clock of an epoch: its parts add up, on the host and on a device."""
+"""Clocks and the window of an epoch: its parts add up, on the host and on a device."""
 
 import time
 
@@ -11,16 +11,16 @@ CPU = (torch.device("cpu"),)
 
 
 def test_stall_and_steps_add_up_to_epoch():
-    calls, moments = [], []
+    calls, marks = [], []
     clock = clock_for(CPU, 0)
     with Window(CPU, clock, lambda: calls.append("barrier")) as window:
         for _ in range(3):
             time.sleep(0.02)  # the loader
-            there = clock.stamp()
+            batch = clock.stamp()
             time.sleep(0.01)  # the step
-            moments.append([there, clock.stamp()])
-        time.sleep(0.03)  # the loader says that there is no more
-    times = read_times(clock, window, moments)
+            marks.append([batch, clock.stamp()])
+        time.sleep(0.03)  # the loader reports that there are no more batches
+    times = read_times(clock, window, marks)
     assert calls == ["barrier", "barrier"]
     assert times.stall_s.shape == times.step_s.shape == (3,)
     assert (times.stall_s >= 0.02).all()
@@ -49,7 +49,7 @@ def test_failing_epoch_skips_the_barrier():
 
 
 class FakeEvent:
-    """A CUDA event on a device that passes one every millisecond."""
+    """A CUDA event; the device passes one every millisecond."""
 
     made = passed = 0
 

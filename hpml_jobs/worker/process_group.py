@@ -1,0 +1,204 @@
+"""The interface of a strategy and its two bases: a single process and a process group."""
+
+import os
+from datetime import timedelta
+from typing import Any, NamedTuple, Protocol
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.utils.data import Dataset, DistributedSampler
+
+from hpml_jobs.core.cell import Cell
+from hpml_jobs.errors import HpmlError
+from hpml_jobs.worker.instruments.collectives import Ledger
+from hpml_jobs.worker.instruments.timing import Devices
+
+COLLECTIVE_TIMEOUT = timedelta(minutes=10)
+"""How long a collective waits for a rank that is late or gone."""
+
+Sampler = DistributedSampler[Any] | None
+
+
+class Placement(NamedTuple):
+    """This process among the processes of its cell."""
+
+    rank: int
+    local_rank: int
+    world_size: int
+
+
+def read_placement(cell: Cell) -> Placement:
+    """Return this process's placement from RANK, LOCAL_RANK and WORLD_SIZE (default: 0, 0, 1).
+
+    Raises:
+        HpmlError: the number of processes is not the number that the cell needs.
+    """
+    rank, local_rank, world_size = (
+        int(os.environ.get(name, default))
+        for name, default in (("RANK", "0"), ("LOCAL_RANK", "0"), ("WORLD_SIZE", "1"))
+    )
+    if world_size != cell.processes:
+        raise HpmlError(
+            f"strategy={cell.strategy.value} with gpus={cell.gpus} needs {cell.processes} "
+            f"process(es), but {world_size} were started: start the cell with hpml-jobs run or "
+            f"torchrun --nproc-per-node={cell.gpus_per_node}"
+        )
+    return Placement(rank, local_rank, world_size)
+
+
+class ParallelStrategy(Protocol):
+    """How the processes of a cell train one model together. Every rank calls every method.
+
+    `backend` is the process group's (nccl or gloo), None without a group. While `ledger` is set,
+    the strategy records its collectives in it.
+    """
+
+    cell: Cell
+    placement: Placement
+    devices: Devices
+    backend: str | None
+    ledger: Ledger | None
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether collectives start before backward() returns."""
+
+    @property
+    def cuda_indices(self) -> list[int]:
+        """Indices of this process's CUDA devices; empty on the CPU."""
+
+    @property
+    def loader_batch(self) -> int:
+        """Images that this process loads per iteration."""
+
+    def setup(self) -> None:
+        """Join the process group."""
+
+    def wrap(self, model: nn.Module, *, instrumented: bool = False) -> nn.Module:
+        """Return the model to train; `model` itself stays this rank's replica.
+
+        With `instrumented` the wrapper records its own collectives in the ledger.
+        """
+
+    def sampler(self, images: Dataset[Any]) -> Sampler:
+        """Return the sampler of this rank's shard; None if the process takes all images."""
+
+    def reduce_gradients(self, replica: nn.Module) -> None:
+        """Average the gradients over all ranks after backward(), unless the wrapper has done it."""
+
+    def sync_buffers(self, replica: nn.Module) -> None:
+        """Give the replica's buffers the values that the next wrapped forward would give them."""
+
+    def barrier(self) -> None:
+        """Wait for all ranks."""
+
+    def gather(self, value: Any) -> list[Any] | None:
+        """Return every rank's value in rank order on rank 0, and None on the other ranks."""
+
+    def all_agree(self, agrees: bool) -> bool:
+        """Return whether the argument is true on all ranks."""
+
+    def close(self) -> None:
+        """Leave the process group."""
+
+
+class _Process:
+    """What every strategy knows about its process, and the hooks that most of them leave empty."""
+
+    backend: str | None = None
+
+    def __init__(self, cell: Cell, placement: Placement, devices: Devices) -> None:
+        self.cell = cell
+        self.placement = placement
+        self.devices = devices
+        self.ledger: Ledger | None = None
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether collectives start before backward() returns."""
+        return self.cell.strategy.traffic.overlaps_backward
+
+    @property
+    def cuda_indices(self) -> list[int]:
+        """Indices of this process's CUDA devices; empty on the CPU."""
+        return [device.index for device in self.devices if device.type == "cuda"]
+
+    @property
+    def loader_batch(self) -> int:
+        """Images that this process loads per iteration."""
+        return self.cell.batch
+
+    def reduce_gradients(self, replica: nn.Module) -> None:
+        """Do nothing: there is one replica, or the wrapper has averaged the gradients."""
+
+    def sync_buffers(self, replica: nn.Module) -> None:
+        """Do nothing: every rank keeps its own buffers."""
+
+
+class SingleProcess(_Process):
+    """One process on one device, without communication: the baseline."""
+
+    def setup(self) -> None:
+        """Do nothing: there is no process group."""
+
+    def wrap(self, model: nn.Module, *, instrumented: bool = False) -> nn.Module:
+        """Return the model itself."""
+        del instrumented
+        return model
+
+    def sampler(self, images: Dataset[Any]) -> Sampler:
+        """Return None: the process takes all images, shuffled by the loader."""
+        del images
+        return None
+
+    def barrier(self) -> None:
+        """Do nothing: there is one process."""
+
+    def gather(self, value: Any) -> list[Any] | None:
+        """Return the value in a list."""
+        return [value]
+
+    def all_agree(self, agrees: bool) -> bool:
+        """Return the argument."""
+        return agrees
+
+    def close(self) -> None:
+        """Do nothing: there is no process group."""
+
+
+class ProcessGroup(_Process):
+    """Base of the strategies with one process per device, a process group and sharded images."""
+
+    def setup(self) -> None:
+        """Join the process group that torchrun's environment describes."""
+        device = self.devices[0]
+        self.backend = "nccl" if device.type == "cuda" else "gloo"
+        device_id = device if device.type == "cuda" else None
+        dist.init_process_group(self.backend, timeout=COLLECTIVE_TIMEOUT, device_id=device_id)
+
+    def sampler(self, images: Dataset[Any]) -> Sampler:
+        """Return the sampler of this rank's shard; shards are padded to the same length."""
+        rank, _, world_size = self.placement
+        return DistributedSampler(images, world_size, rank, seed=self.cell.seed)
+
+    def barrier(self) -> None:
+        """Wait for all ranks."""
+        dist.barrier()
+
+    def gather(self, value: Any) -> list[Any] | None:
+        """Return every rank's value in rank order on rank 0, and None on the other ranks."""
+        rank, _, world_size = self.placement
+        values: list[Any] | None = [None] * world_size if rank == 0 else None
+        dist.gather_object(value, values)
+        return values
+
+    def all_agree(self, agrees: bool) -> bool:
+        """Return whether the argument is true on all ranks."""
+        least = torch.tensor(float(agrees), device=self.devices[0])
+        dist.all_reduce(least, dist.ReduceOp.MIN)
+        return bool(least.item())
+
+    def close(self) -> None:
+        """Leave the process group."""
+        dist.destroy_process_group()

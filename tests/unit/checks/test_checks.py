@@ -36,7 +36,7 @@ from tests.unit.check_cases import (
 )
 
 
-class Case(NamedTuple):
+class CheckCase(NamedTuple):
     """A change of a clean record that makes a check fire, and words of its reason."""
 
     check: str
@@ -51,96 +51,106 @@ ON_CPU = a_cell(batch=32, device=Device.CPU)
 STEPS = clean_record().ranks[0].timed.steps
 
 ALONE = [
-    Case(
+    CheckCase(
         "closure", FAIL, change_phases(forward_s=2.6), "phases miss the epoch by 2.34 % (limit 2 %)"
     ),
-    Case(
+    CheckCase(
         "closure",
         FAIL,
         change_phases(forward_s=2.5),
         "limit 1 %",
         ON_CPU,
     ),
-    Case(
+    CheckCase(
         "parameters",
         FAIL,
         change_model(parameters=9_231_114),
         "digits_cnn has 9,231,114 parameters",
     ),
-    Case("loss", FAIL, change_epoch("timed", 1, loss=-0.1), "(at least 0.3466), so it is not"),
-    Case("loss", FAIL, change_epoch("timed", 1, loss=0.3), "it is not a mean over samples"),
-    Case("loss", FAIL, change_epoch("timed", 1, accuracy=1.5), "accuracy is 1.5"),
-    Case(
+    CheckCase("loss", FAIL, change_epoch("timed", 1, loss=-0.1), "(at least 0.3466), so it is not"),
+    CheckCase("loss", FAIL, change_epoch("timed", 1, loss=0.3), "it is not a mean over samples"),
+    CheckCase("loss", FAIL, change_epoch("timed", 1, accuracy=1.5), "accuracy is 1.5"),
+    CheckCase(
         "loss", WARN, change_epoch("timed", 1, loss=7.0), "7.000 at most (limit 6.908, 3 x ln 10)"
     ),
-    Case(
+    CheckCase(
         "ranks-agree", FAIL, change_epoch("timed", 2, epoch_s=5.04), "37 % of the epoch (limit 1 %"
     ),
-    Case(
+    CheckCase(
         "replicas", FAIL, change_rank(2, parameters_hash="other"), "2 different replicas on 4 ranks"
     ),
-    Case("messages", FAIL, change_rank(2, communication=None), "rank 2 counted no messages"),
-    Case(
+    CheckCase("messages", FAIL, change_rank(2, communication=None), "rank 2 counted no messages"),
+    CheckCase(
         "messages", FAIL, change_messages(count=1), "104,616 bytes of gradients by all_reduce, not"
     ),
-    Case("messages", FAIL, change_messages(kind="reduce"), "counted 0 bytes of gradients by all_r"),
-    Case(
+    CheckCase(
+        "messages", FAIL, change_messages(kind="reduce"), "counted 0 bytes of gradients by all_r"
+    ),
+    CheckCase(
         "messages", FAIL, change_messages(bytes=26_154), "26,154 float32 elements is 104,616 bytes"
     ),
-    Case(
+    CheckCase(
         "exposed",
         FAIL,
         change_communication(total_s=0.6),
         "0.643 s of communication are exposed, of 0.6 s",
     ),
-    Case("profiler-messages", FAIL, change_trace(messages=21), "20 collectives, the prof", ON_CPU),
-    Case("profiler-messages", FAIL, change_trace(message_bytes=500), "the profiler 500", ON_CPU),
-    Case("profiler-messages", WARN, change_trace(messages=21), "counted 20 collectives, the prof"),
-    Case(
+    CheckCase(
+        "profiler-messages", FAIL, change_trace(messages=21), "20 collectives, the prof", ON_CPU
+    ),
+    CheckCase(
+        "profiler-messages", FAIL, change_trace(message_bytes=500), "the profiler 500", ON_CPU
+    ),
+    CheckCase(
+        "profiler-messages", WARN, change_trace(messages=21), "counted 20 collectives, the prof"
+    ),
+    CheckCase(
         "bus-bandwidth", FAIL, change_communication(gradients_s=0.3), "the microbenchmark reached"
     ),
-    Case("flops", FAIL, change_model(flop_per_sample=10**13), "A100-SXM4-80GB has a peak of 156"),
-    Case(
+    CheckCase(
+        "flops", FAIL, change_model(flop_per_sample=10**13), "A100-SXM4-80GB has a peak of 156"
+    ),
+    CheckCase(
         "loader-bound", WARN, change_epoch("timed", stall_s=0.96), "stall is 12 % of the epoch (lim"
     ),
-    Case("short", WARN, lambda old: old, "4 iterations per epoch (at le", a_cell(batch=1280)),
-    Case(
+    CheckCase("short", WARN, lambda old: old, "4 iterations per epoch (at le", a_cell(batch=1280)),
+    CheckCase(
         "overhead", WARN, change_epoch("instrumented", 3, epoch_s=8.8), "10 % longer than the timed"
     ),
-    Case("profiler", WARN, change_trace(instruments_comm_s=0.22), "10 % from the profiler's"),
-    Case(
+    CheckCase("profiler", WARN, change_trace(instruments_comm_s=0.22), "10 % from the profiler's"),
+    CheckCase(
         "drift",
         WARN,
         change_epoch("timed", 1, steps=replace(STEPS, last_tenth_s=1.2 * STEPS.first_tenth_s)),
         "is 20 % slower than the first (limit 5 %)",
     ),
-    Case(
+    CheckCase(
         "throttled",
         WARN,
         change_rank(1, cards=(device_snapshot(1, throttle_reasons=("gpu_idle", "sw_power_cap")),)),
         "1 of 4 GPUs throttled by sw_power_cap (1410 of 1410 MHz, 60 °C)",
     ),
-    Case(
+    CheckCase(
         "other-processes",
         WARN,
         change_rank(1, cards=(device_snapshot(1, other_processes=2),)),
         "2 processes of",
     ),
-    Case(
+    CheckCase(
         "cpus",
         WARN,
         lambda old: replace(old, ranks=tuple(replace(r, affinity=(0, 1)) for r in old.ranks)),
         "0.5 CPUs per process on gr001 for itself and 2 loader workers",
     ),
-    Case("threads", WARN, change_rank(1, threads=8), "1 or 8 threads per process, threads=1"),
-    Case(
+    CheckCase("threads", WARN, change_rank(1, threads=8), "1 or 8 threads per process, threads=1"),
+    CheckCase(
         "buffers",
         WARN,
         change_rank(1, test_accuracy=0.55),
         "does not synchronize them (accuracy 0.5500 to 0.6000 over ranks)",
         a_cell(batch=32, strategy=Strategy.ALLREDUCE),
     ),
-    Case(
+    CheckCase(
         "all-reduce-fit",
         WARN,
         change_microbenchmark(50.0),
@@ -149,34 +159,36 @@ ALONE = [
 ]
 
 BESIDE = [
-    Case("conditions", WARN, change_facts(driver="535.1"), "driver 535.1 (theirs 550.54.15)"),
-    Case("conditions", WARN, change_facts(tf32_cudnn=False), "TF32 in cuDNN no (theirs yes)"),
-    Case("efficiency", FAIL, change_epoch("timed", epoch_s=5.0), "efficiency is 1.5 over 4 GPUs"),
-    Case(
+    CheckCase("conditions", WARN, change_facts(driver="535.1"), "driver 535.1 (theirs 550.54.15)"),
+    CheckCase("conditions", WARN, change_facts(tf32_cudnn=False), "TF32 in cuDNN no (theirs yes)"),
+    CheckCase(
+        "efficiency", FAIL, change_epoch("timed", epoch_s=5.0), "efficiency is 1.5 over 4 GPUs"
+    ),
+    CheckCase(
         "loader-workers",
         WARN,
         lambda old: replace(old, ranks=old.ranks[:1]),
         "2 loader workers in total for 4 GPUs; single-1gpu-b32-digits-",
     ),
-    Case(
+    CheckCase(
         "equal-threads",
         WARN,
         lambda old: replace(old, ranks=tuple(replace(r, threads=4) for r in old.ranks)),
         "4 threads per process, single-1gpu-b32-digits-",
     ),
-    Case(
+    CheckCase(
         "other-days",
         WARN,
         with_attempt_times("2026-10-04T10:00", "2026-10-04T10:05"),
         "measured up to 3.0 days from single-1gpu-b32-digits-",
     ),
-    Case(
+    CheckCase(
         "overlap",
         WARN,
         with_attempt_times("2026-10-01T11:04", "2026-10-01T11:09"),
         "on gr001 for up to 60 s of",
     ),
-    Case(
+    CheckCase(
         "shared-devices",
         WARN,
         with_attempt_times("2026-10-01T11:04", "2026-10-01T11:09"),
@@ -185,27 +197,27 @@ BESIDE = [
 ]
 
 
-def title(case: Case) -> str:
+def case_id(case: CheckCase) -> str:
     return f"{case.check}-{case.words[:20]}"
 
 
-@pytest.mark.parametrize("case", ALONE, ids=title)
-def test_record_check_fires_on_its_case(case: Case) -> None:
+@pytest.mark.parametrize("case", ALONE, ids=case_id)
+def test_record_check_fires_on_its_case(case: CheckCase) -> None:
     found = result_of(check_record(case.change(clean_record(case.cell))), case.check)
     assert found.level is case.level
     assert case.words in found.reason
     assert "\n" not in found.reason
 
 
-@pytest.mark.parametrize("case", BESIDE, ids=title)
-def test_peer_check_fires_on_its_case(case: Case) -> None:
+@pytest.mark.parametrize("case", BESIDE, ids=case_id)
+def test_peer_check_fires_on_its_case(case: CheckCase) -> None:
     one = case.change(clean_record(case.cell))
     found = result_of(check_study([one, baseline_record()])[one.slug], case.check)
     assert found.level is case.level
     assert case.words in found.reason
 
 
-def study() -> list[Record]:
+def clean_study() -> list[Record]:
     """A clean study: a cell with two repeats, and its baseline."""
     again = clean_record(
         a_cell(batch=32, repeat=1), attempt=attempt_between("2026-10-01T12:00", "2026-10-01T12:05")
@@ -230,7 +242,7 @@ def test_clean_record_passes_every_check() -> None:
 
 def test_clean_study_passes_and_every_check_has_a_case() -> None:
     """A clean study passes every check, and each check has a case that makes it fire."""
-    judgement = check_study(study())
+    judgement = check_study(clean_study())
     assert [in_short(told) for told in judgement.values()] == ["", "", ""]
     names = {result.check for told in judgement.values() for result in told}
     of_imported = {"lab-residual", "resolution"}

@@ -42,7 +42,7 @@ def builder(tmp_path: Path) -> StudyBuilder:
     return StudyBuilder(tmp_path / "lab")
 
 
-def fails(result: CheckResult, words: str) -> bool:
+def fails_with(result: CheckResult, words: str) -> bool:
     return result.level is Level.FAIL and words in result.reason
 
 
@@ -50,7 +50,7 @@ def test_e1_loader_time_counted_as_communication_fails() -> None:
     phases = clean_record().ranks[2].phases
     misplaced = {"stall_s": 0.0, "comm_exposed_s": phases.comm_exposed_s + 0.3}
     found = result_of(check_record(change_phases(**misplaced)(clean_record())), "exposed")
-    assert fails(found, "s of communication are exposed, of")
+    assert fails_with(found, "s of communication are exposed, of")
     honest = clean_record()
     loading = replace(honest.phases, stall_s=5.0)
     assert (loading.compute_s, loading.exposed_s) == (
@@ -63,12 +63,12 @@ def test_e2_bytes_are_of_collectives_not_of_the_data_set() -> None:
     size = CIFAR_BYTES // 160
     data_set = change_messages(bytes=size, elements=size // 4)(clean_record())
     found = result_of(check_record(data_set), "messages")
-    assert fails(found, "not 16,738,560 (160 iterations x 104,616 bytes)")
+    assert fails_with(found, "not 16,738,560 (160 iterations x 104,616 bytes)")
 
 
 def test_e3_bytes_of_one_iteration_fail_as_epoch_bytes() -> None:
     found = result_of(check_record(change_messages(count=1)(clean_record())), "messages")
-    assert fails(found, "counted 104,616 bytes of gradients by all_reduce, not 16,738,560")
+    assert fails_with(found, "counted 104,616 bytes of gradients by all_reduce, not 16,738,560")
     ratio = formulas.expected_bytes(782, RESNET_BYTES) / RESNET_BYTES
     assert ratio == 782  # how much too low the report was
 
@@ -76,7 +76,7 @@ def test_e3_bytes_of_one_iteration_fail_as_epoch_bytes() -> None:
 def test_e4_elements_counted_as_bytes_fail() -> None:
     elements = clean_record().ranks[1].communication.messages[0].elements
     found = result_of(check_record(change_messages(bytes=elements)(clean_record())), "messages")
-    assert fails(found, "26,154 float32 elements is 104,616 bytes, not 26,154")
+    assert fails_with(found, "26,154 float32 elements is 104,616 bytes, not 26,154")
     assert formulas.gradient_bytes(11_173_962) == RESNET_BYTES
 
 
@@ -96,7 +96,7 @@ def test_e6_speedup_is_not_multiplied_by_number_of_gpus(builder: StudyBuilder) -
     builder.with_record(lab_record(lab_cell(4, 32), 10.0))
     assert texts_by_label(builder.table("table1-ddp"))["4-GPU"] == ("10.00", "1.05")
     beyond = check_study([clean_record(epoch_s=30.0 / 4.2 / 4), baseline_record()])[DDP4.slug]
-    assert fails(result_of(beyond, "efficiency"), "efficiency is 4.2 over 4 GPUs (limit 1.05)")
+    assert fails_with(result_of(beyond, "efficiency"), "efficiency is 4.2 over 4 GPUs (limit 1.05)")
 
 
 def test_e7_global_batch_is_not_taken_as_batch_per_gpu() -> None:
@@ -104,7 +104,7 @@ def test_e7_global_batch_is_not_taken_as_batch_per_gpu() -> None:
     with pytest.raises(InvalidRecordError, match=r"counted 640 iterations .* not 160"):
         decode(encode(as_global), "record.json")
     told = result_of(check_record(imported_record(gpus=4, batch=128, iterations=391)), "iterations")
-    assert fails(told, "use batch_is=global")
+    assert fails_with(told, "use batch_is=global")
 
 
 def test_e8_unsynchronized_timer_exceeds_gpu_peak_and_fails() -> None:
@@ -117,12 +117,14 @@ def test_e8_unsynchronized_timer_exceeds_gpu_peak_and_fails() -> None:
     ranks = range(4)
     for number in ranks:
         lab = change_epoch("instrumented", number, phases=replace(phases, optimizer_s=0.0))(lab)
-    assert fails(result_of(check_record(lab), "flops"), "127 TFLOP/s per GPU, Tesla V100")
+    assert fails_with(result_of(check_record(lab), "flops"), "127 TFLOP/s per GPU, Tesla V100")
 
 
 def test_e9_time_in_no_phase_or_wrong_phase_is_flagged() -> None:
     unaccounted = change_phases(forward_s=0.0)(clean_record())
-    assert fails(result_of(check_record(unaccounted), "closure"), "phases miss the epoch by 30")
+    assert fails_with(
+        result_of(check_record(unaccounted), "closure"), "phases miss the epoch by 30"
+    )
     told = result_of(
         check_record(imported_record(epoch_s=10.0, compute_s=3.0, comm_s=2.9)), "closure"
     )
@@ -199,7 +201,7 @@ def test_e14_single_and_scattered_runs_are_flagged(builder: StudyBuilder) -> Non
 def test_e15_mean_loss_is_over_processed_samples() -> None:
     """A sum over 40 iterations, divided by 196, is less than such an accuracy allows."""
     logged = change_epoch("timed", loss=1.5 * 40 / 196)(clean_record())
-    assert fails(result_of(check_record(logged), "loss"), "it is not a mean over samples")
+    assert fails_with(result_of(check_record(logged), "loss"), "it is not a mean over samples")
     seen = clean_record()
     for number, loss, samples in ((0, 1.0, 1), (1, 1.0, 1), (2, 1.0, 1), (3, 5.0, 5)):
         seen = change_epoch("timed", number, loss=loss, samples=samples)(seen)
@@ -210,7 +212,9 @@ def test_e16_slowest_rank_is_used_and_differing_ranks_fail() -> None:
     fast_root = change_epoch("timed", 0, epoch_s=8.0 * 0.63)(clean_record())
     assert fast_root.ranks[0].timed.epoch_s == 5.04
     assert fast_root.epoch_s == 8.0
-    assert fails(result_of(check_record(fast_root), "ranks-agree"), "37 % of the epoch (limit 1 %")
+    assert fails_with(
+        result_of(check_record(fast_root), "ranks-agree"), "37 % of the epoch (limit 1 %"
+    )
 
 
 def test_e17_unexpected_model_size_fails_and_is_in_caption(
@@ -218,7 +222,7 @@ def test_e17_unexpected_model_size_fails_and_is_in_caption(
 ) -> None:
     """A model other than the named one fails; the caption gives the parameter count."""
     small = change_model(parameters=9_231_114)(clean_record())
-    assert fails(result_of(check_record(small), "parameters"), "digits says 26,154")
+    assert fails_with(result_of(check_record(small), "parameters"), "digits says 26,154")
     builder.with_published_study()
     for table in builder.collect().groups[0].tables:
         assert "11,173,962 parameters" in table.setting
@@ -238,7 +242,7 @@ def test_e19_dp_is_not_taken_as_ring_all_reduce() -> None:
     assert "bus-bandwidth" not in {result.check for result in check_record(dp)}
     talk = clean_record().ranks[0].communication  # what a rank of ddp sends
     ring = change_rank(0, communication=talk)(dp)
-    assert fails(
+    assert fails_with(
         result_of(check_record(ring), "messages"), "bytes of gradients by all_reduce, not 0"
     )
     reduced = tuple(replace(message, kind="reduce") for message in talk.messages)

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(BASH is None, reason="there is no bash")
 RESULT = "it became: "
 
 
-def typed(program: Program, *lines: str) -> list[str]:
+def complete_in_bash(program: Program, *lines: str) -> list[str]:
     """What becomes of lines, each typed up to a Tab, in an interactive bash with the script."""
     commands = program.folder / "bin"
     commands.mkdir()
@@ -49,7 +49,7 @@ def typed(program: Program, *lines: str) -> list[str]:
         os.write(terminal, line.encode() + b"\t" + echo)
     os.write(terminal, b"exit\n")
     shown = b""
-    while part := _read(terminal):
+    while part := _read_terminal(terminal):
         shown += part
     os.close(terminal)
     shell.wait()
@@ -57,7 +57,7 @@ def typed(program: Program, *lines: str) -> list[str]:
     return [line.removeprefix(RESULT) for line in said if line.startswith(RESULT)]
 
 
-def _read(terminal: int) -> bytes:
+def _read_terminal(terminal: int) -> bytes:
     try:
         return os.read(terminal, 65536)
     except OSError:  # bash has left
@@ -66,7 +66,7 @@ def _read(terminal: int) -> bytes:
 
 def test_bash_completes_commands_options_studies_and_keys(program: Program) -> None:
     (program.folder / "outputs" / "mine-2026" / "cells").mkdir(parents=True)
-    assert typed(
+    assert complete_in_bash(
         program,
         "hpml-jobs stat",
         "hpml-jobs status --stri",

@@ -18,7 +18,7 @@ from tests.unit.study_builder import StudyBuilder
 Values = dict[str, Any]
 
 
-def edited(change: Callable[[Values], object]) -> Callable[[bytes], bytes]:
+def edit_values(change: Callable[[Values], object]) -> Callable[[bytes], bytes]:
     """The record's JSON with its values changed; NaN and infinities as Python writes them."""
 
     def spoil(text: bytes) -> bytes:
@@ -29,46 +29,58 @@ def edited(change: Callable[[Values], object]) -> Callable[[bytes], bytes]:
     return spoil
 
 
-def timed(**fields: Any) -> Callable[[bytes], bytes]:
+def edit_timed_epoch(**fields: Any) -> Callable[[bytes], bytes]:
     """Rank 2's timed epoch with other values."""
-    return edited(lambda values: values["ranks"][2]["epochs"][1].update(fields))
+    return edit_values(lambda values: values["ranks"][2]["epochs"][1].update(fields))
 
 
 BAD = {
-    "nan": (timed(epoch_s=float("nan")), "is not a whole record: JSON is malformed"),
-    "nan_loss": (timed(loss=float("nan")), "is not a whole record: JSON is malformed"),
-    "infinity": (timed(epoch_s=float("inf")), "is not a whole record: JSON is malformed"),
+    "nan": (edit_timed_epoch(epoch_s=float("nan")), "is not a whole record: JSON is malformed"),
+    "nan_loss": (edit_timed_epoch(loss=float("nan")), "is not a whole record: JSON is malformed"),
+    "infinity": (
+        edit_timed_epoch(epoch_s=float("inf")),
+        "is not a whole record: JSON is malformed",
+    ),
     "beyond_a_float": (
         lambda text: text.replace(b'"loss": 1.5', b'"loss": 1e999'),
         "is not a whole record",
     ),
-    "negative": (timed(epoch_s=-1.0), "ranks[2].epochs[1].epoch_s is negative: -1.0"),
+    "negative": (edit_timed_epoch(epoch_s=-1.0), "ranks[2].epochs[1].epoch_s is negative: -1.0"),
     "negative_phase": (
-        edited(lambda v: v["ranks"][0]["epochs"][2]["phases"].update(h2d_s=-0.5)),
+        edit_values(lambda v: v["ranks"][0]["epochs"][2]["phases"].update(h2d_s=-0.5)),
         "phases.h2d_s is negative: -0.5",
     ),
     "negative_bytes": (
-        edited(lambda v: v["ranks"][0]["communication"]["messages"][0].update(bytes=-4)),
+        edit_values(lambda v: v["ranks"][0]["communication"]["messages"][0].update(bytes=-4)),
         "bytes is negative: -4",
     ),
-    "zero": (timed(epoch_s=0.0), "impossible times in the timed epoch"),
-    "more_stall_than_epoch": (timed(stall_s=99.0), "impossible times in the timed epoch"),
+    "zero": (edit_timed_epoch(epoch_s=0.0), "impossible times in the timed epoch"),
+    "more_stall_than_epoch": (
+        edit_timed_epoch(stall_s=99.0),
+        "impossible times in the timed epoch",
+    ),
     "a_rank_missing": (
-        edited(lambda v: v["ranks"].pop()),
+        edit_values(lambda v: v["ranks"].pop()),
         "ranks [0, 1, 2] are there, 4 were expected",
     ),
     "a_rank_twice": (
-        edited(lambda v: v["ranks"][3].update(rank=2)),
+        edit_values(lambda v: v["ranks"][3].update(rank=2)),
         "ranks [0, 1, 2, 2] are there, 4 were expected",
     ),
-    "iterations": (timed(iterations=97), "rank 2 counted 97 iterations in its timed epoch, not 98"),
-    "samples": (timed(samples=50_000), "rank 2 counted 50000 samples in its timed epoch, not"),
+    "iterations": (
+        edit_timed_epoch(iterations=97),
+        "rank 2 counted 97 iterations in its timed epoch, not 98",
+    ),
+    "samples": (
+        edit_timed_epoch(samples=50_000),
+        "rank 2 counted 50000 samples in its timed epoch, not",
+    ),
     "closure": (
-        edited(lambda v: v["ranks"][0]["epochs"][2].update(closure=0.5)),
+        edit_values(lambda v: v["ranks"][0]["epochs"][2].update(closure=0.5)),
         "closure 0.5 is not that of the phases",
     ),
     "a_part_of_the_test_set": (
-        edited(
+        edit_values(
             lambda v: v["ranks"][0]["epochs"][1].update(
                 share={"loss_sum": 1.0, "correct": 1, "samples": 2}
             )
@@ -76,19 +88,25 @@ BAD = {
         "all ranks together tested 2 images after epoch 2, not ",
     ),
     "quantized_unasked": (
-        edited(
+        edit_values(
             lambda v: v.update(
                 quantized={"calibration": 1, "bias": False, "spreads": [], "steps": []}
             )
         ),
         "quantization was asked for, or done, but not both",
     ),
-    "older_schema": (edited(lambda v: v.update(schema=1)), "has record schema 1, this hpml_jobs"),
-    "newer_schema": (edited(lambda v: v.update(schema=99)), "has record schema 99, this hpml_jobs"),
-    "no_schema": (edited(lambda v: v.pop("schema")), "has record schema None"),
+    "older_schema": (
+        edit_values(lambda v: v.update(schema=1)),
+        "has record schema 1, this hpml_jobs",
+    ),
+    "newer_schema": (
+        edit_values(lambda v: v.update(schema=99)),
+        "has record schema 99, this hpml_jobs",
+    ),
+    "no_schema": (edit_values(lambda v: v.pop("schema")), "has record schema None"),
     "half": (lambda text: text[: len(text) // 2], "is not a whole record"),
     "nothing": (lambda _: b"", "is not a whole record"),
-    "text_for_a_number": (timed(epoch_s="fast"), "Expected `float`, got `str`"),
+    "text_for_a_number": (edit_timed_epoch(epoch_s="fast"), "Expected `float`, got `str`"),
     "of_another_cell": (
         lambda text: text.replace(b'"slug": "ddp-4gpu', b'"slug": "ddp-8gpu'),
         "is the record of ddp-8gpu",
@@ -97,7 +115,9 @@ BAD = {
 
 
 @pytest.fixture(params=BAD)
-def case(request: pytest.FixtureRequest, working_folder: Path) -> tuple[StudyBuilder, str, str]:
+def study_with_invalid_record(
+    request: pytest.FixtureRequest, working_folder: Path
+) -> tuple[StudyBuilder, str, str]:
     """Two repeats of a cell and its baseline, the second repeat's record spoilt; its slug, why."""
     builder = StudyBuilder(working_folder / "outputs" / "mine")
     builder.with_record(lab_record(lab_cell(1, 128), 27.0))
@@ -112,9 +132,11 @@ def case(request: pytest.FixtureRequest, working_folder: Path) -> tuple[StudyBui
 
 
 def test_status_of_invalid_record_gives_reason(
-    slurm: FakeSlurm, case: tuple[StudyBuilder, str, str], capsys: pytest.CaptureFixture[str]
+    slurm: FakeSlurm,
+    study_with_invalid_record: tuple[StudyBuilder, str, str],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    builder, slug, words = case
+    builder, slug, words = study_with_invalid_record
     state = next(state for state in cell_states(builder.study) if state.slug == slug)
     assert (state.outcome, state.recorded, state.checks) == (Outcome.INVALID, False, ())
     assert words in state.reason
@@ -124,9 +146,11 @@ def test_status_of_invalid_record_gives_reason(
 
 
 def test_record_command_on_invalid_record_gives_reason(
-    laptop: Path, case: tuple[StudyBuilder, str, str], capsys: pytest.CaptureFixture[str]
+    laptop: Path,
+    study_with_invalid_record: tuple[StudyBuilder, str, str],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    _, slug, words = case
+    _, slug, words = study_with_invalid_record
     assert run(["record", "mine", slug, "--json"]) == 0
     (told,) = json.loads(capsys.readouterr().out)["cells"]
     assert (told["outcome"], told["numbers"], told["checks"]) == ("invalid", {}, [])
@@ -134,9 +158,9 @@ def test_record_command_on_invalid_record_gives_reason(
 
 
 def test_collect_names_invalid_record_and_omits_its_numbers(
-    case: tuple[StudyBuilder, str, str],
+    study_with_invalid_record: tuple[StudyBuilder, str, str],
 ) -> None:
-    builder, slug, words = case
+    builder, slug, words = study_with_invalid_record
     builder.report_states = {}
     table = builder.table("table1-ddp")
     line = next(line for line in table.lines if line.label == "4-GPU")

@@ -33,7 +33,7 @@ def dataset(train):
 """
 
 
-def own(program: Program, act: str) -> tuple[str, ...]:
+def study_with_faulty_model(program: Program, act: str) -> tuple[str, ...]:
     """A study of one cell whose model does `act` in its first forward."""
     (program.folder / "faulty.py").write_text(CODE.format(act=act))
     words = ("workload=custom", "workload.model=faulty:Faulty", "workload.data=faulty:dataset")
@@ -59,7 +59,9 @@ def test_local_study_runs_collects_and_is_not_rerun(program: Program) -> None:
 
 
 def test_local_ladder_ends_at_out_of_memory(program: Program) -> None:
-    words = own(program, "torch.empty(2**50 if self.training and len(x) > 8 else 1)")[:-1]
+    words = study_with_faulty_model(
+        program, "torch.empty(2**50 if self.training and len(x) > 8 else 1)"
+    )[:-1]
     program.ok(*words, "ladder.start=8", "ladder.factor=2", "study=up")
     told = json.loads(program.ok("status", "--json"))
     assert [cell["outcome"] for cell in told["cells"]] == ["ok", "oom", "oom"]
@@ -75,7 +77,7 @@ def test_template_command_runs_one_cell(program: Program) -> None:
 
 
 def test_local_failure_exits_1_and_logs_give_reason(program: Program) -> None:
-    done = program(*own(program, 'raise ValueError("a bad day")'))
+    done = program(*study_with_faulty_model(program, 'raise ValueError("a bad day")'))
     assert done.returncode == 1
     assert "1 of 1 cells did not finish" in done.stderr.splitlines()[-1]
     assert "ValueError: a bad day" in program.ok("logs")
@@ -86,7 +88,7 @@ def test_local_failure_exits_1_and_logs_give_reason(program: Program) -> None:
 
 
 def test_local_out_of_memory_writes_a_record(program: Program) -> None:
-    program.ok(*own(program, "torch.empty(2**50)"))
+    program.ok(*study_with_faulty_model(program, "torch.empty(2**50)"))
     (state,) = json.loads(program.ok("status", "--json"))["cells"]
     assert state["outcome"] == "oom"
     assert state["recorded"]
@@ -96,7 +98,7 @@ def test_local_out_of_memory_writes_a_record(program: Program) -> None:
 def test_local_interrupt_leaves_no_process_and_reports_cells(
     program: Program,
 ) -> None:
-    words = own(program, "time.sleep(600)")
+    words = study_with_faulty_model(program, "time.sleep(600)")
     running = subprocess.Popen(
         [sys.executable, "-m", "hpml_jobs", *words, "study=interrupted"],
         cwd=program.folder,

@@ -26,7 +26,7 @@ from tests.unit.check_cases import (
 SPOILT = change_messages(count=1)(change_epoch("timed", stall_s=0.96)(clean_record()))
 
 
-def leave(*records: Record) -> Study:
+def write_study(*records: Record) -> Study:
     """A study of these records in the folder where studies are looked for."""
     study = Study(Path("outputs") / "mine")
     study.create()
@@ -38,7 +38,7 @@ def leave(*records: Record) -> Study:
     return study
 
 
-def shown(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+def output_of(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     assert run([*words]) == 0
     return capsys.readouterr().out
 
@@ -47,8 +47,8 @@ def test_status_names_failed_checks_and_the_record_command(
     laptop: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Status names the checks that did not pass and the command that gives reasons."""
-    leave(SPOILT, baseline_record())
-    out = shown(capsys, "status", "mine")
+    write_study(SPOILT, baseline_record())
+    out = output_of(capsys, "status", "mine")
     row = next(line for line in out.splitlines() if SPOILT.slug in line)
     assert row.rstrip().endswith("1 failed check: messages; 1 warning: loader-bound")
     assert (
@@ -60,8 +60,8 @@ def test_status_names_failed_checks_and_the_record_command(
 def test_status_of_clean_cells_omits_checks(
     laptop: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    leave(clean_record(), baseline_record())
-    out = shown(capsys, "status", "mine")
+    write_study(clean_record(), baseline_record())
+    out = output_of(capsys, "status", "mine")
     assert "check" not in out
     assert "warning" not in out
     assert "why" not in out
@@ -70,8 +70,8 @@ def test_status_of_clean_cells_omits_checks(
 def test_status_json_has_every_check_result(
     laptop: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    leave(SPOILT, baseline_record())
-    cells = json.loads(shown(capsys, "status", "mine", "--json"))["cells"]
+    write_study(SPOILT, baseline_record())
+    cells = json.loads(output_of(capsys, "status", "mine", "--json"))["cells"]
     told = next(state for state in cells if state["slug"] == SPOILT.slug)["checks"]
     assert {result["level"] for result in told} == {level.value for level in Level}
     by_check = {result["check"]: result for result in told}
@@ -96,8 +96,8 @@ def _has_fraction(value: object) -> bool:
 def test_record_shows_key_numbers_and_worst_checks_first(
     laptop: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    leave(SPOILT, baseline_record())
-    out = shown(capsys, "record", "mine", "ddp-*")
+    write_study(SPOILT, baseline_record())
+    out = output_of(capsys, "record", "mine", "ddp-*")
     assert out.startswith(f"==== {SPOILT.slug}: ok\n")
     assert "single-1gpu" not in out.split("efficiency")[0]
     for words in (
@@ -118,8 +118,8 @@ def test_record_shows_key_numbers_and_worst_checks_first(
 
 
 def test_record_json_has_numbers_by_name(laptop: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    leave(clean_record(), baseline_record())
-    told = json.loads(shown(capsys, "record", "mine", "--json"))
+    write_study(clean_record(), baseline_record())
+    told = json.loads(output_of(capsys, "record", "mine", "--json"))
     assert told["study"] == "mine"
     single, ddp = told["cells"]
     numbers = ddp["numbers"]
@@ -136,9 +136,9 @@ def test_record_covers_cells_without_numbers(
     oom = a_record(
         a_cell(), outcome=Outcome.OOM, reason="rank 1: out of memory", ranks=(), model=None
     )
-    study = leave(oom, clean_record())
+    study = write_study(oom, clean_record())
     study.cell(clean_record().slug).record_json.unlink()
-    out = shown(capsys, "record", "mine")
+    out = output_of(capsys, "record", "mine")
     assert f"==== {oom.slug}: oom rank 1: out of memory" in out
     assert (
         f"==== {clean_record().slug}: missing no record: hpml-jobs status shows the reason" in out
@@ -146,8 +146,8 @@ def test_record_covers_cells_without_numbers(
 
 
 def test_record_shows_imported_timing(laptop: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    leave(imported_record(iterations=1563))
-    out = shown(capsys, "record", "mine")
+    write_study(imported_record(iterations=1563))
+    out = output_of(capsys, "record", "mine")
     assert "epoch_s                10.50 s" in out
     assert "fail iterations: 1,563 iterations are told" in out
     assert "phases" not in out
@@ -156,7 +156,7 @@ def test_record_shows_imported_timing(laptop: Path, capsys: pytest.CaptureFixtur
 def test_record_pattern_without_match_lists_cells(
     laptop: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    leave(clean_record())
+    write_study(clean_record())
     assert run(["record", "mine", "dp-*"]) == 1
     said = capsys.readouterr().err
     assert (

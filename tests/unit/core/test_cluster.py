@@ -17,7 +17,7 @@ ACCOUNT = "cluster.account=mine"
 
 
 @functools.cache
-def composed(name: str, *words: str) -> Cluster:
+def compose_cluster(name: str, *words: str) -> Cluster:
     """A cluster from its file, with words of the command line; Hydra is slow enough to ask once."""
     asked = [f"cluster={name}", "workload=digits", *words]
     return expand(asked, multirun=False).settings[0].cluster
@@ -26,10 +26,10 @@ def composed(name: str, *words: str) -> Cluster:
 @pytest.fixture
 def cluster(working_folder: Path) -> Callable[..., Cluster]:
     """A cluster as a person without defaults of their own gets it: cluster(name, *words)."""
-    return composed
+    return compose_cluster
 
 
-def shape(kind: str | None, gpus: int = 4, nodes: int = 1, **changes: Any) -> Shape:
+def shape_of(kind: str | None, gpus: int = 4, nodes: int = 1, **changes: Any) -> Shape:
     memory = changes.pop("mem_gb_per_node", 32 * gpus)
     return Shape(
         nodes=nodes,
@@ -45,14 +45,14 @@ COMMON = {"nodes": 1, "ntasks-per-node": 1, "cpus-per-task": 12, "time": 30, "re
 
 
 def test_greene_has_gpu_type_in_gres_and_no_partition(cluster) -> None:
-    asked = sbatch_options(shape("v100"), cluster("greene"))
+    asked = sbatch_options(shape_of("v100"), cluster("greene"))
     assert asked == {**COMMON, "mem": "128G", "gres": "gpu:v100:4"}
 
 
 def test_greene_accepts_partition_and_account(cluster) -> None:
     greene = cluster("greene", "cluster.partition=tandon_h100_1", ACCOUNT, "cluster.qos=high")
     greene.check()
-    asked = sbatch_options(shape("h100"), greene)
+    asked = sbatch_options(shape_of("h100"), greene)
     assert (asked["partition"], asked["account"], asked["qos"]) == (
         *("tandon_h100_1", "mine", "high"),
     )
@@ -61,7 +61,7 @@ def test_greene_accepts_partition_and_account(cluster) -> None:
 def test_torch_has_gpu_type_constraint_and_preemption_comment(cluster) -> None:
     torch = cluster("torch", ACCOUNT)
     torch.check()
-    assert sbatch_options(shape("h200", 8), torch) == {
+    assert sbatch_options(shape_of("h200", 8), torch) == {
         **COMMON,
         "cpus-per-task": 24,
         "mem": "256G",
@@ -74,7 +74,7 @@ def test_torch_has_gpu_type_constraint_and_preemption_comment(cluster) -> None:
 
 def test_user_constraint_is_combined_with_gpu_type(cluster) -> None:
     torch = cluster("torch", ACCOUNT, "cluster.constraint=icelake")
-    assert sbatch_options(shape("l40s"), torch)["constraint"] == "icelake&l40s"
+    assert sbatch_options(shape_of("l40s"), torch)["constraint"] == "icelake&l40s"
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_user_constraint_is_combined_with_gpu_type(cluster) -> None:
 def test_burst_partition_follows_gpu_type_and_number(cluster, gpus, partition) -> None:
     burst = cluster("burst", ACCOUNT)
     burst.check()
-    asked = sbatch_options(shape("l4", gpus, mem_gb_per_node=None), burst)
+    asked = sbatch_options(shape_of("l4", gpus, mem_gb_per_node=None), burst)
     assert (asked["partition"], asked["gres"]) == (partition, f"gpu:{gpus}")
     assert asked["requeue"] is True
     assert "mem" not in asked
@@ -91,20 +91,20 @@ def test_burst_partition_follows_gpu_type_and_number(cluster, gpus, partition) -
 
 def test_burst_unsupported_gpu_number_is_refused(cluster) -> None:
     with pytest.raises(UsageError, match=r"no partition of 4 a100 on a node: .* hold 1, 2"):
-        sbatch_options(shape("a100"), cluster("burst", ACCOUNT))
+        sbatch_options(shape_of("a100"), cluster("burst", ACCOUNT))
 
 
 def test_generic_slurm_sets_only_requested_options(cluster) -> None:
-    asked = sbatch_options(shape("a40", mem_gb_per_node=None), cluster("slurm"))
+    asked = sbatch_options(shape_of("a40", mem_gb_per_node=None), cluster("slurm"))
     assert asked == {**COMMON, "gres": "gpu:a40:4"}
 
 
 def test_gpus_without_type_are_requested_by_number(cluster) -> None:
-    assert sbatch_options(shape(None), cluster("slurm"))["gres"] == "gpu:4"
+    assert sbatch_options(shape_of(None), cluster("slurm"))["gres"] == "gpu:4"
 
 
 def test_cpu_cluster_requests_no_gpus(cluster) -> None:
-    asked = sbatch_options(shape(None, gpus=0), cluster("slurm", "cluster.device=cpu"))
+    asked = sbatch_options(shape_of(None, gpus=0), cluster("slurm", "cluster.device=cpu"))
     assert not {"gres", "constraint", "partition"} & set(asked)
 
 
@@ -113,13 +113,13 @@ def test_cpu_cluster_requests_no_gpus(cluster) -> None:
     [("off", {}), ("serial", {"dependency": "singleton"}), ("exclusive", {"exclusive": True})],
 )
 def test_isolate_is_singleton_or_exclusive_nodes(cluster, isolate, expected) -> None:
-    asked = sbatch_options(shape("v100"), cluster("greene", f"cluster.isolate={isolate}"))
+    asked = sbatch_options(shape_of("v100"), cluster("greene", f"cluster.isolate={isolate}"))
     assert {k: v for k, v in asked.items() if k in ("dependency", "exclusive")} == expected
 
 
 def test_other_sbatch_options_are_passed_on_last(cluster) -> None:
     words = ("+cluster.sbatch.reservation=class", "+cluster.sbatch.time=99", "cluster.wckey=w")
-    asked = sbatch_options(shape("v100"), cluster("greene", *words))
+    asked = sbatch_options(shape_of("v100"), cluster("greene", *words))
     assert (asked["reservation"], asked["time"], asked["wckey"]) == ("class", 99, "w")
 
 
@@ -226,8 +226,8 @@ def test_each_cluster_has_its_container_runtime(cluster, name, runtime) -> None:
 
 
 def test_shape_has_readable_text() -> None:
-    assert str(shape("v100")) == "1 node x 4 v100, 12 CPUs, 128 GB, 30 min"
-    assert str(shape(None, gpus=0, nodes=2, mem_gb_per_node=None)) == "2 nodes, 0 CPUs, 30 min"
+    assert str(shape_of("v100")) == "1 node x 4 v100, 12 CPUs, 128 GB, 30 min"
+    assert str(shape_of(None, gpus=0, nodes=2, mem_gb_per_node=None)) == "2 nodes, 0 CPUs, 30 min"
 
 
 NODES = [
@@ -241,11 +241,14 @@ NODES = [
 @pytest.mark.parametrize(
     ("asks", "words"),
     [
-        (shape("rtx8000", 8), "1 node with rtx8000 of 8 GPUs each; this cluster has 0 such"),
-        (shape("rtx8000", 4, nodes=3), "3 nodes with rtx8000 of 4 GPUs each; this cluster has 2"),
-        (shape("v100", 4), "has 0 such (of 1 with v100, the largest has 2)"),
-        (shape("a100", 1), "gpu_type=a100: SLURM has only rtx8000, v100 here"),
-        (shape("v100", 2, mem_gb_per_node=99), "take fewer cluster.mem_gb_per_gpu="),
+        (shape_of("rtx8000", 8), "1 node with rtx8000 of 8 GPUs each; this cluster has 0 such"),
+        (
+            shape_of("rtx8000", 4, nodes=3),
+            "3 nodes with rtx8000 of 4 GPUs each; this cluster has 2",
+        ),
+        (shape_of("v100", 4), "has 0 such (of 1 with v100, the largest has 2)"),
+        (shape_of("a100", 1), "gpu_type=a100: SLURM has only rtx8000, v100 here"),
+        (shape_of("v100", 2, mem_gb_per_node=99), "take fewer cluster.mem_gb_per_gpu="),
     ],
 )
 def test_impossible_request_is_refused(cluster, asks, words) -> None:
@@ -255,38 +258,40 @@ def test_impossible_request_is_refused(cluster, asks, words) -> None:
 
 
 def test_too_many_cpus_are_refused_by_name(cluster) -> None:
-    asks = msgspec.structs.replace(shape("rtx8000"), cpus_per_node=64)
+    asks = msgspec.structs.replace(shape_of("rtx8000"), cpus_per_node=64)
     with pytest.raises(UsageError, match=r"of 64 CPUs each; .* largest has 48.*loader_workers="):
         check_inventory(asks, cluster("slurm"), NODES)
 
 
-@pytest.mark.parametrize("asks", [shape("rtx8000", nodes=2), shape("v100", 2, mem_gb_per_node=64)])
+@pytest.mark.parametrize(
+    "asks", [shape_of("rtx8000", nodes=2), shape_of("v100", 2, mem_gb_per_node=64)]
+)
 def test_fitting_request_is_accepted(cluster, asks) -> None:
     assert check_inventory(asks, cluster("slurm"), NODES) is None
 
 
 def test_only_nodes_of_the_partition_count(cluster) -> None:
     short = cluster("slurm", "cluster.partition=short")
-    assert check_inventory(shape("rtx8000"), short, NODES) is None
+    assert check_inventory(shape_of("rtx8000"), short, NODES) is None
     with pytest.raises(UsageError, match=r"has 1 such"):
-        check_inventory(shape("rtx8000", nodes=2), short, NODES)
+        check_inventory(shape_of("rtx8000", nodes=2), short, NODES)
     with pytest.raises(UsageError, match=r"partition nope does not exist here: cpu, main, short"):
-        check_inventory(shape("rtx8000"), cluster("slurm", "cluster.partition=nope"), NODES)
+        check_inventory(shape_of("rtx8000"), cluster("slurm", "cluster.partition=nope"), NODES)
 
 
 def test_unknown_gpu_type_names_accept_any_gpu_node(cluster) -> None:
     """Where SLURM has no types or other names for them, any node with GPUs counts."""
     untyped = [Node("n1", None, 4, 48, 190.0, frozenset({"main"})), NODES[3]]
-    assert check_inventory(shape("l40s"), cluster("slurm"), untyped) is None
+    assert check_inventory(shape_of("l40s"), cluster("slurm"), untyped) is None
     named = [Node("n1", "nvidia_l40s", 4, 48, 190.0, frozenset({"main"}))]
-    assert check_inventory(shape("l40s"), cluster("torch", ACCOUNT), named) is None
+    assert check_inventory(shape_of("l40s"), cluster("torch", ACCOUNT), named) is None
 
 
 def test_burst_derived_partition_must_have_enough_nodes(cluster) -> None:
     cloud = [Node("b1", None, 4, 48, 190.0, frozenset({"g2-standard-48"}))]
     burst = cluster("burst", ACCOUNT)
-    assert check_inventory(shape("l4", mem_gb_per_node=None), burst, cloud) is None
+    assert check_inventory(shape_of("l4", mem_gb_per_node=None), burst, cloud) is None
     with pytest.raises(UsageError, match=r"has 1 such"):
-        check_inventory(shape("l4", nodes=2, mem_gb_per_node=None), burst, cloud)
+        check_inventory(shape_of("l4", nodes=2, mem_gb_per_node=None), burst, cloud)
     with pytest.raises(UsageError, match=r"partition g2-standard-12 does not exist here"):
-        check_inventory(shape("l4", 1, mem_gb_per_node=None), burst, cloud)
+        check_inventory(shape_of("l4", 1, mem_gb_per_node=None), burst, cloud)

@@ -18,12 +18,12 @@ from tests.unit.builders import a_cell, a_record
 CELL = a_cell()
 
 
-def changed(**fields: Any) -> bytes:
+def change_record(**fields: Any) -> bytes:
     """A valid record's JSON with its own fields changed."""
     return encode(a_record(CELL, **fields))
 
 
-def rank_changed(number: int, epoch: int = 1, **fields: Any) -> bytes:
+def change_rank(number: int, epoch: int = 1, **fields: Any) -> bytes:
     """A valid record's JSON with one epoch of one rank changed."""
     values = json.loads(encode(a_record(CELL)))
     values["ranks"][number]["epochs"][epoch] |= fields
@@ -47,7 +47,7 @@ def test_dp_record_has_one_process_for_all_gpus() -> None:
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9, 0.99])
 def test_truncated_record_is_refused(share) -> None:
-    text = changed().rstrip()
+    text = change_record().rstrip()
     with pytest.raises(InvalidRecordError, match=r"record.json is not a whole record"):
         decode(text[: int(len(text) * share)], "record.json")
 
@@ -59,30 +59,33 @@ def test_truncated_record_is_refused(share) -> None:
         (b"\xff\xfe{}", "is not a whole record"),
         (b'{"slug": "\xff"}', "is not a whole record"),
         (b"{}", "has record schema None"),
-        (changed(schema=1), "has record schema 1, this hpml_jobs"),
-        (changed(schema=4), "has record schema 4, this hpml_jobs"),
-        (changed().replace(b'"slug"', b'"slag"'), "unknown field `slag`"),
-        (changed().replace(b'"gpus": 4', b'"gpus": 0', 1), "gpus=0: must be 1 or more"),
+        (change_record(schema=1), "has record schema 1, this hpml_jobs"),
+        (change_record(schema=4), "has record schema 4, this hpml_jobs"),
+        (change_record().replace(b'"slug"', b'"slag"'), "unknown field `slag`"),
+        (change_record().replace(b'"gpus": 4', b'"gpus": 0', 1), "gpus=0: must be 1 or more"),
         (
-            rank_changed(2, epoch_s=None),
+            change_rank(2, epoch_s=None),
             "Expected `float`, got `null` - at `$.ranks[2].epochs[1].epoch_s`",
         ),
-        (rank_changed(2, iterations=9.5), "Expected `int`, got `float`"),
-        (changed().replace(b"1.5", b"NaN"), "is not a whole record: JSON is malformed"),
-        (changed().replace(b"1.5", b"1e999"), "is not a whole record"),
-        (changed(outcome=Outcome.RUNNING), "outcome running is not one that leaves a record"),
-        (changed(model=None), "outcome ok without model and facts"),
-        (changed(facts=None), "outcome ok without model and facts"),
-        (changed(ranks=()), "ranks [] are there, 4 were expected"),
-        (changed(ranks=a_record(CELL).ranks[:3]), "ranks [0, 1, 2] are there, 4 were expected"),
-        (changed(ranks=a_record(CELL).ranks[::-1]), "ranks [3, 2, 1, 0] are there"),
-        (rank_changed(1, role="warmup"), "rank 1 has no warm-up and timed and instrumented epoch"),
-        (rank_changed(1, iterations=9), "rank 1 counted 9 iterations in its timed epoch, not 10"),
-        (rank_changed(3, samples=5119), "rank 3 counted 5119 samples in its timed epoch, not 5120"),
-        (rank_changed(0, epoch_s=0.0), "impossible times in the timed epoch"),
-        (rank_changed(0, epoch_s=-1.0), "ranks[0].epochs[1].epoch_s is negative: -1.0"),
-        (rank_changed(0, stall_s=9.0), "impossible times in the timed epoch: 7.997 s, 9.0 s"),
-        (rank_changed(0, epoch=0, stall_s=-0.1), "ranks[0].epochs[0].stall_s is negative: -0.1"),
+        (change_rank(2, iterations=9.5), "Expected `int`, got `float`"),
+        (change_record().replace(b"1.5", b"NaN"), "is not a whole record: JSON is malformed"),
+        (change_record().replace(b"1.5", b"1e999"), "is not a whole record"),
+        (change_record(outcome=Outcome.RUNNING), "outcome running is not one that leaves a record"),
+        (change_record(model=None), "outcome ok without model and facts"),
+        (change_record(facts=None), "outcome ok without model and facts"),
+        (change_record(ranks=()), "ranks [] are there, 4 were expected"),
+        (
+            change_record(ranks=a_record(CELL).ranks[:3]),
+            "ranks [0, 1, 2] are there, 4 were expected",
+        ),
+        (change_record(ranks=a_record(CELL).ranks[::-1]), "ranks [3, 2, 1, 0] are there"),
+        (change_rank(1, role="warmup"), "rank 1 has no warm-up and timed and instrumented epoch"),
+        (change_rank(1, iterations=9), "rank 1 counted 9 iterations in its timed epoch, not 10"),
+        (change_rank(3, samples=5119), "rank 3 counted 5119 samples in its timed epoch, not 5120"),
+        (change_rank(0, epoch_s=0.0), "impossible times in the timed epoch"),
+        (change_rank(0, epoch_s=-1.0), "ranks[0].epochs[1].epoch_s is negative: -1.0"),
+        (change_rank(0, stall_s=9.0), "impossible times in the timed epoch: 7.997 s, 9.0 s"),
+        (change_rank(0, epoch=0, stall_s=-0.1), "ranks[0].epochs[0].stall_s is negative: -0.1"),
     ],
 )
 def test_implausible_record_is_refused_with_reason(text, words) -> None:

@@ -17,24 +17,24 @@ LAB = "gpus,batch,epoch_s\n1,32,48.612\n2,32,30.819\n4,32,30.822\n"
 HEADER = "gpus,batch,epoch_s"
 
 
-def write(text: str | bytes, name: str = "lab.csv") -> None:
+def write_csv(text: str | bytes, name: str = "lab.csv") -> None:
     Path(name).write_bytes(text if isinstance(text, bytes) else text.encode())
 
 
-def bring(text: str | bytes, *words: str) -> int:
-    write(text)
+def run_import(text: str | bytes, *words: str) -> int:
+    write_csv(text)
     return run(["import", "lab.csv", "study=lab", *words])
 
 
-def records(study: str = "lab") -> list[Record]:
+def records_of(study: str = "lab") -> list[Record]:
     found = (cell.read_record() for cell in Study(Path("outputs") / study).cells())
     whole = [record for record in found if record is not None]
     return sorted(whole, key=lambda record: (record.cell.batch, record.cell.gpus))
 
 
-def times(study: str = "lab") -> dict[tuple[int, int], float]:
+def epoch_times(study: str = "lab") -> dict[tuple[int, int], float]:
     """Seconds by GPUs and batch per GPU."""
-    return {(r.cell.gpus, r.cell.batch): r.epoch_s for r in records(study)}
+    return {(r.cell.gpus, r.cell.batch): r.epoch_s for r in records_of(study)}
 
 
 LAB_TIMES = {(1, 32): 48.612, (2, 32): 30.819, (4, 32): 30.822}
@@ -44,11 +44,11 @@ LAB_TIMES = {(1, 32): 48.612, (2, 32): 30.819, (4, 32): 30.822}
 
 
 def test_rows_become_cells_with_records_seen_by_status(working_folder: Path) -> None:
-    assert bring(LAB) == 0
-    assert times() == LAB_TIMES
+    assert run_import(LAB) == 0
+    assert epoch_times() == LAB_TIMES
     states = cell_states(Study(working_folder / "outputs" / "lab"))
     assert {state.outcome.value for state in states} == {"ok"}
-    one, two, _ = records()
+    one, two, _ = records_of()
     assert (one.cell.strategy, two.cell.strategy) == (Strategy.SINGLE, Strategy.DDP)
     assert two.cell.protocol is Protocol.IMPORTED
     assert (two.iterations, two.samples) == (782, 50_000)
@@ -63,8 +63,8 @@ def test_optional_columns_are_kept_as_given(working_folder: Path) -> None:
         f"{columns},iterations,model,gpu_model,date\n"
         "4,64,20.5,allreduce,2,19.5,15,4.5,1,9231114,40000,157,VGG-11,A100,2024-05-01\n"
     )
-    assert bring(text) == 0
-    (found,) = records()
+    assert run_import(text) == 0
+    (found,) = records_of()
     cell, told = found.cell, found.imported
     assert (cell.strategy, cell.nodes, cell.repeat) == (Strategy.ALLREDUCE, 2, 1)
     assert (cell.workload.images, cell.workload.parameters) == (40_000, 9_231_114)
@@ -77,15 +77,15 @@ def test_optional_columns_are_kept_as_given(working_folder: Path) -> None:
 
 @pytest.mark.parametrize("called", ["", "single", "ddp", "dp", "none"])
 def test_one_gpu_row_is_baseline_despite_strategy_column(called: str, working_folder: Path) -> None:
-    assert bring(f"{HEADER},strategy\n1,32,48.612,{called}\n") == 0
-    assert [record.cell.strategy for record in records()] == [Strategy.SINGLE]
+    assert run_import(f"{HEADER},strategy\n1,32,48.612,{called}\n") == 0
+    assert [record.cell.strategy for record in records_of()] == [Strategy.SINGLE]
 
 
 def test_global_batch_is_divided_by_gpus_and_reported(
     working_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert bring(f"{HEADER}\n1,128,30\n4,128,12\n", "batch_is=global") == 0
-    assert times() == {(1, 128): 30, (4, 32): 12}
+    assert run_import(f"{HEADER}\n1,128,30\n4,128,12\n", "batch_is=global") == 0
+    assert epoch_times() == {(1, 128): 30, (4, 32): 12}
     shown = capsys.readouterr().err
     assert "divided by gpus" in shown
     assert "no gpus=1 row of imported at batch 32 per GPU: no speedup and no residual" in shown
@@ -94,7 +94,7 @@ def test_global_batch_is_divided_by_gpus_and_reported(
 def test_assumptions_and_missing_values_are_reported(
     working_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert bring(f"{LAB}2,64,20\n", "images=40000") == 0
+    assert run_import(f"{LAB}2,64,20\n", "images=40000") == 0
     said = capsys.readouterr().err
     assert "imported: 40,000 images per epoch, 11,173,962 parameters" in said
     assert "all 4 rows have no train_s: their residual communication includes data" in said
@@ -104,8 +104,8 @@ def test_assumptions_and_missing_values_are_reported(
 def test_iterations_contradicting_batch_are_kept_and_noted(
     working_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert bring(f"{HEADER},iterations\n4,512,15.127,98\n") == 0
-    assert [record.iterations for record in records()] == [98]
+    assert run_import(f"{HEADER},iterations\n4,512,15.127,98\n") == 0
+    assert [record.iterations for record in records_of()] == [98]
     assert "line 2: 98 iterations, but 4 GPUs x batch 512 need 25 for 50000 images; if batch" in (
         capsys.readouterr().err
     )
@@ -124,19 +124,19 @@ def test_model_size_is_known_given_or_none_never_the_labs(
     model: str, words: tuple[str, ...], parameters: int | None, working_folder: Path
 ) -> None:
     """A named model never gets the parameter count of the lab's ResNet-18."""
-    assert bring(f"{HEADER},model\n2,32,30,{model}\n", *words) == 0
-    (found,) = records()
+    assert run_import(f"{HEADER},model\n2,32,30,{model}\n", *words) == 0
+    (found,) = records_of()
     assert (found.model.parameters if found.model else None) == parameters
 
 
 def test_rows_of_two_gpu_models_are_two_cells(working_folder: Path) -> None:
-    assert bring(f"{HEADER},gpu_model\n1,32,48.6,V100\n1,32,20.1,A100\n") == 0
-    assert {record.cell.gpu_type for record in records()} == {"V100", "A100"}
+    assert run_import(f"{HEADER},gpu_model\n1,32,48.6,V100\n1,32,20.1,A100\n") == 0
+    assert {record.cell.gpu_type for record in records_of()} == {"V100", "A100"}
 
 
 def test_repeats_are_separate_cells(working_folder: Path) -> None:
-    assert bring(f"{HEADER},repeat\n1,32,48,0\n1,32,49,1\n") == 0
-    assert {(r.cell.repeat, r.epoch_s) for r in records()} == {(0, 48), (1, 49)}
+    assert run_import(f"{HEADER},repeat\n1,32,48,0\n1,32,49,1\n") == 0
+    assert {(r.cell.repeat, r.epoch_s) for r in records_of()} == {(0, 48), (1, 49)}
 
 
 # ---- forms that a spreadsheet gives a file ----
@@ -165,8 +165,8 @@ def test_repeats_are_separate_cells(working_folder: Path) -> None:
     ],
 )  # fmt: skip
 def test_csv_dialects_of_same_rows_give_same_cells(text: str | bytes, working_folder: Path) -> None:
-    assert bring(text) == 0
-    assert times() == LAB_TIMES
+    assert run_import(text) == 0
+    assert epoch_times() == LAB_TIMES
 
 
 # ---- rows that cannot be believed ----
@@ -200,7 +200,7 @@ BAD_ROWS = [
 def test_invalid_row_is_named_by_line_and_writes_nothing(
     rows: str, telling: str, working_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert bring(f"{HEADER}\n{rows}\n") == 1
+    assert run_import(f"{HEADER}\n{rows}\n") == 1
     told = last_line(capsys)
     assert "lab.csv: nothing was imported" in told
     assert telling in told
@@ -223,7 +223,7 @@ def test_invalid_row_is_named_by_line_and_writes_nothing(
 def test_invalid_optional_field_is_named_by_line(
     column: str, value: str, telling: str, working_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert bring(f"{HEADER},{column}\n1,32,48,\n2,32,30,{value}\n") == 1
+    assert run_import(f"{HEADER},{column}\n1,32,48,\n2,32,30,{value}\n") == 1
     assert f"line 3: {telling}" in last_line(capsys)
 
 
@@ -231,7 +231,7 @@ def test_invalid_rows_are_listed_together_at_most_ten(
     working_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = "".join(f"1,{batch},x\n" for batch in range(1, 13))
-    assert bring(f"{HEADER}\n{rows}") == 1
+    assert run_import(f"{HEADER}\n{rows}") == 1
     told = last_line(capsys)
     assert "12 faults: line 2: " in told
     assert "line 11: epoch_s=x: expected a number; and 2 more" in told
@@ -240,16 +240,16 @@ def test_invalid_rows_are_listed_together_at_most_ten(
 def test_duplicate_row_error_names_distinguishing_columns(
     working_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert bring(f"{HEADER},repeat\n2,32,9,1\n2,32,9,1\n") == 1
+    assert run_import(f"{HEADER},repeat\n2,32,9,1\n2,32,9,1\n") == 1
     assert "the same cell as line 2 (ddp gpus=2 nodes=1 batch=32 repeat=1)" in last_line(capsys)
-    assert bring(f"{HEADER},strategy\n1,32,9,ddp\n1,32,9,dp\n") == 1
+    assert run_import(f"{HEADER},strategy\n1,32,9,ddp\n1,32,9,dp\n") == 1
     assert "gpus=1 is one baseline for all strategies" in last_line(capsys)
 
 
 def test_global_batch_not_divisible_by_gpus_is_named(
     working_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert bring(f"{HEADER}\n3,128,9\n", "batch_is=global") == 1
+    assert run_import(f"{HEADER}\n3,128,9\n", "batch_is=global") == 1
     assert "line 2: batch=128 does not divide over gpus=3" in last_line(capsys)
 
 
@@ -275,7 +275,7 @@ def test_global_batch_not_divisible_by_gpus_is_named(
 def test_file_with_wrong_columns_is_named(
     content: bytes, telling: str, working_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert bring(content) == 1
+    assert run_import(content) == 1
     assert telling in last_line(capsys)
     assert [path.name for path in working_folder.iterdir()] == ["lab.csv"]
 
@@ -313,7 +313,7 @@ def test_import_usage_error_is_one_line(
 def test_import_outputs_option_is_in_suggested_command(
     working_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert bring(LAB, "outputs=my studies") == 0
+    assert run_import(LAB, "outputs=my studies") == 0
     assert "hpml-jobs collect lab --outputs 'my studies'" in capsys.readouterr().out
     assert (working_folder / "my studies" / "lab" / "cells").is_dir()
 
@@ -321,7 +321,7 @@ def test_import_outputs_option_is_in_suggested_command(
 def test_import_json_lists_imported_cells(
     working_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert bring(LAB, "--json") == 0
+    assert run_import(LAB, "--json") == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["study"], len(told["new"]), told["removed"]) == ("lab", 3, [])
 
@@ -329,7 +329,7 @@ def test_import_json_lists_imported_cells(
 # ---- twice into one study ----
 
 
-def files(study: str = "lab") -> dict[Path, bytes]:
+def file_contents(study: str = "lab") -> dict[Path, bytes]:
     root = Path("outputs") / study
     return {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
@@ -337,38 +337,38 @@ def files(study: str = "lab") -> dict[Path, bytes]:
 def test_reimport_of_same_file_changes_no_byte(
     working_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert bring(LAB) == 0
-    before = files()
+    assert run_import(LAB) == 0
+    before = file_contents()
     capsys.readouterr()
-    assert bring(LAB) == 0
-    assert files() == before
+    assert run_import(LAB) == 0
+    assert file_contents() == before
     assert "imported 3 rows of lab.csv: 3 unchanged" in capsys.readouterr().out
 
 
 def test_reimport_replaces_changed_and_removes_deleted_rows(
     working_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert bring(LAB) == 0
+    assert run_import(LAB) == 0
     capsys.readouterr()
-    assert bring(f"{HEADER}\n1,32,48.612\n2,32,30\n2,64,21\n") == 0
-    assert times() == {(1, 32): 48.612, (2, 32): 30, (2, 64): 21}
+    assert run_import(f"{HEADER}\n1,32,48.612\n2,32,30\n2,64,21\n") == 0
+    assert epoch_times() == {(1, 32): 48.612, (2, 32): 30, (2, 64): 21}
     shown = capsys.readouterr().out
     assert "1 new, 1 replaced, 1 unchanged, 1 removed" in shown
     assert "removed ddp-4gpu-b32-imported-" in shown
 
 
 def test_invalid_file_leaves_study_unchanged(working_folder: Path) -> None:
-    assert bring(LAB) == 0
-    before = files()
-    assert bring(f"{HEADER}\n1,32,x\n") == 1
-    assert files() == before
+    assert run_import(LAB) == 0
+    before = file_contents()
+    assert run_import(f"{HEADER}\n1,32,x\n") == 1
+    assert file_contents() == before
 
 
 def test_other_file_into_existing_import_is_refused(
     working_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert bring(LAB) == 0
-    write(LAB, "other.csv")
+    assert run_import(LAB) == 0
+    write_csv(LAB, "other.csv")
     assert run(["import", "other.csv", "study=lab"]) == 1
     assert "study lab has the timings of lab.csv; a study is one file" in last_line(capsys)
 
@@ -377,14 +377,14 @@ def test_import_into_measured_study_is_refused(
     slurm: object, working_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["workload=digits", "study=lab"]) == 0
-    before = files()
-    assert bring(LAB) == 1
+    before = file_contents()
+    assert run_import(LAB) == 1
     assert "study lab has measured cells (single-1gpu-b128-digits-" in last_line(capsys)
-    assert files() == before
+    assert file_contents() == before
 
 
 def test_import_loads_no_heavy_packages(slurm: object, working_folder: Path) -> None:
-    write(LAB)
+    write_csv(LAB)
     shown, end = login_node("import", "lab.csv", "study=lab")
     assert "imported 3 rows" in shown
     heavy = {"hydra", "omegaconf", "pandas", "numpy", "submitit", "matplotlib"}

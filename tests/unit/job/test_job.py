@@ -29,12 +29,12 @@ ONE = Job(id="101_0", restart=0, node=0)
 
 
 @pytest.fixture
-def folder(working_folder: Path) -> CellFolder:
+def cell_folder(working_folder: Path) -> CellFolder:
     """A cell that was sent."""
-    return sent(working_folder, a_cell())
+    return planned_cell(working_folder, a_cell())
 
 
-def sent(desk: Path, of: Cell, **changes: str) -> CellFolder:
+def planned_cell(desk: Path, of: Cell, **changes: str) -> CellFolder:
     study = Study(desk / "outputs" / "mine")
     study.create()
     folder = study.cell(of.slug)
@@ -43,7 +43,7 @@ def sent(desk: Path, of: Cell, **changes: str) -> CellFolder:
 
 
 @pytest.fixture(autouse=True)
-def in_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
+def slurm_job_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in os.environ if name.startswith("SLURM_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("SLURM_ARRAY_JOB_ID", "101")
@@ -51,7 +51,7 @@ def in_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_JOB_ID", "105")
 
 
-def workers(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
+def replace_workers(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
     """Instead of the workers: Python code with the cell's folder and the attempt in sys.argv."""
 
     def command(of: Cell, root: Path, attempt: AttemptFolder, job: Job) -> list[str]:
@@ -60,10 +60,12 @@ def workers(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
     monkeypatch.setattr(job_module, "worker_command", command)
 
 
-def leaves(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: bytes) -> None:
+def replace_workers_writing_record(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: bytes
+) -> None:
     """Workers that end well and leave a record."""
     (tmp_path / "left").write_bytes(content)
-    workers(
+    replace_workers(
         monkeypatch,
         "import sys, shutil, pathlib; root, attempt = sys.argv[1:]\n"
         f"shutil.copy({str(tmp_path / 'left')!r}, f'{{root}}/attempts/{{attempt}}/record.json')",
@@ -163,13 +165,13 @@ def test_worker_environment_has_equal_threads_and_no_slurm(
 
 
 def test_successful_attempt_publishes_its_record(
-    folder: CellFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cell_folder: CellFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    leaves(monkeypatch, tmp_path, encode(a_record(a_cell())))
-    end = attempt_cell(folder)
+    replace_workers_writing_record(monkeypatch, tmp_path, encode(a_record(a_cell())))
+    end = attempt_cell(cell_folder)
     assert end.outcome is Outcome.OK
-    assert folder.read_record() == a_record(a_cell())
-    latest = folder.latest_attempt()
+    assert cell_folder.read_record() == a_record(a_cell())
+    latest = cell_folder.latest_attempt()
     assert latest is not None
     assert latest.id == "101_0.r0"
     assert latest.read_end() == end
@@ -184,22 +186,26 @@ def test_successful_attempt_publishes_its_record(
     ],
 )
 def test_attempt_without_record_is_judged_by_exit_code(
-    folder: CellFolder, monkeypatch: pytest.MonkeyPatch, code: str, outcome: Outcome, words: str
+    cell_folder: CellFolder,
+    monkeypatch: pytest.MonkeyPatch,
+    code: str,
+    outcome: Outcome,
+    words: str,
 ) -> None:
-    workers(monkeypatch, code)
-    end = attempt_cell(folder)
+    replace_workers(monkeypatch, code)
+    end = attempt_cell(cell_folder)
     assert end.outcome is outcome
     assert words in (end.reason or "")
-    assert folder.read_record() is None
+    assert cell_folder.read_record() is None
 
 
 def test_killed_single_worker_is_named_rank_0(
     working_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = sent(working_folder, a_cell(gpus=1, strategy=Strategy.SINGLE))
-    workers(monkeypatch, "import os; os.kill(os.getpid(), 9)")
+    folder = planned_cell(working_folder, a_cell(gpus=1, strategy=Strategy.SINGLE))
+    replace_workers(monkeypatch, "import os; os.kill(os.getpid(), 9)")
     assert attempt_cell(folder).reason == "rank 0 killed by signal 9 (out of memory?)"
-    workers(monkeypatch, "import os; os.kill(os.getpid(), 11)")
+    replace_workers(monkeypatch, "import os; os.kill(os.getpid(), 11)")
     assert attempt_cell(folder).reason == "rank 0 killed by signal 11"
 
 
@@ -208,15 +214,15 @@ ECHOES = ("[enforce] Connection closed by peer [127.0.0.1]:1", "DistBackendError
 
 @pytest.mark.parametrize("echo", ECHOES)
 def test_rank_with_secondary_error_is_not_blamed(
-    folder: CellFolder, monkeypatch: pytest.MonkeyPatch, echo: str
+    cell_folder: CellFolder, monkeypatch: pytest.MonkeyPatch, echo: str
 ) -> None:
     """A node's clock may be ahead: the echo of an error can seem to come before the error."""
-    errors = folder.attempt("101_0.r0").errors
+    errors = cell_folder.attempt("101_0.r0").errors
     for rank, (reason, time_ns) in enumerate([(echo, 1), ("ValueError: mine", 2)]):
         error = RankError(rank=rank, oom=False, reason=reason, traceback="", time_ns=time_ns)
         write_whole(errors / f"rank{rank}.json", encode(error))
-    workers(monkeypatch, "raise SystemExit(1)")
-    assert attempt_cell(folder).reason == "rank 1: ValueError: mine"
+    replace_workers(monkeypatch, "raise SystemExit(1)")
+    assert attempt_cell(cell_folder).reason == "rank 1: ValueError: mine"
 
 
 @pytest.mark.parametrize(
@@ -232,10 +238,10 @@ def test_rank_with_secondary_error_is_not_blamed(
     ],
 )
 def test_node_stopped_after_failure_elsewhere_gives_reason(
-    folder: CellFolder, reason: str, outcome: Outcome, told: str
+    cell_folder: CellFolder, reason: str, outcome: Outcome, told: str
 ) -> None:
     """A node that SLURM stops because another one failed reports that reason."""
-    paths = folder.attempt("101_0.r0")
+    paths = cell_folder.attempt("101_0.r0")
     error = RankError(rank=1, oom=False, reason=reason, traceback="", time_ns=1)
     write_whole(paths.errors / "rank1.json", encode(error))
     for code in (1, -15):
@@ -255,18 +261,20 @@ Root Cause (first observed failure):
 
 
 def test_signal_of_killed_rank_is_read_from_torchrun_report(
-    folder: CellFolder, monkeypatch: pytest.MonkeyPatch
+    cell_folder: CellFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    workers(monkeypatch, f"print({TORCHRUN!r}); raise SystemExit(1)")
-    end = attempt_cell(folder)
+    replace_workers(monkeypatch, f"print({TORCHRUN!r}); raise SystemExit(1)")
+    end = attempt_cell(cell_folder)
     assert (end.outcome, end.rank) == (Outcome.FAILED, 2)
     assert end.reason == "rank 2 killed by signal 9 (out of memory?)"
 
 
-def raising(monkeypatch: pytest.MonkeyPatch, *errors: RankError, report: str = "") -> None:
+def replace_workers_raising(
+    monkeypatch: pytest.MonkeyPatch, *errors: RankError, report: str = ""
+) -> None:
     """Workers that leave their errors, under a torchrun that reports what it saw."""
     files = {f"rank{error.rank}.json": encode(error).decode() for error in errors}
-    workers(
+    replace_workers(
         monkeypatch,
         "import sys, pathlib; root, attempt = sys.argv[1:]\n"
         "place = pathlib.Path(root, 'attempts', attempt, 'errors')\n"
@@ -276,64 +284,70 @@ def raising(monkeypatch: pytest.MonkeyPatch, *errors: RankError, report: str = "
     )
 
 
-def error(rank: int, time_ns: int, reason: str, oom: bool = False) -> RankError:
+def rank_error(rank: int, time_ns: int, reason: str, oom: bool = False) -> RankError:
     return RankError(
         rank=rank, oom=oom, reason=reason, traceback=f"traceback of {rank}", time_ns=time_ns
     )
 
 
 def test_first_failing_rank_gives_the_reason(
-    folder: CellFolder, monkeypatch: pytest.MonkeyPatch
+    cell_folder: CellFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    raising(monkeypatch, error(0, 20, "connection closed"), error(3, 10, "ValueError: no"))
-    end = attempt_cell(folder)
+    replace_workers_raising(
+        monkeypatch, rank_error(0, 20, "connection closed"), rank_error(3, 10, "ValueError: no")
+    )
+    end = attempt_cell(cell_folder)
     assert (end.outcome, end.rank) == (Outcome.FAILED, 3)
     assert (end.reason, end.traceback) == ("rank 3: ValueError: no", "traceback of 3")
-    assert folder.read_record() is None
+    assert cell_folder.read_record() is None
 
 
 def test_killed_rank_outranks_errors_it_caused(
-    folder: CellFolder, monkeypatch: pytest.MonkeyPatch
+    cell_folder: CellFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    raising(monkeypatch, error(0, 10, "connection closed by peer"), report=TORCHRUN)
-    assert attempt_cell(folder).reason == "rank 2 killed by signal 9 (out of memory?)"
+    replace_workers_raising(
+        monkeypatch, rank_error(0, 10, "connection closed by peer"), report=TORCHRUN
+    )
+    assert attempt_cell(cell_folder).reason == "rank 2 killed by signal 9 (out of memory?)"
 
 
 @pytest.mark.parametrize("secondary", [6, 15])
 def test_rank_ended_by_torchrun_or_nccl_is_not_blamed(
-    folder: CellFolder, monkeypatch: pytest.MonkeyPatch, secondary: int
+    cell_folder: CellFolder, monkeypatch: pytest.MonkeyPatch, secondary: int
 ) -> None:
     report = TORCHRUN.replace("-9", f"-{secondary}")
-    raising(monkeypatch, error(3, 10, "ValueError: no"), report=report)
-    assert attempt_cell(folder).reason == "rank 3: ValueError: no"
+    replace_workers_raising(monkeypatch, rank_error(3, 10, "ValueError: no"), report=report)
+    assert attempt_cell(cell_folder).reason == "rank 3: ValueError: no"
 
 
 def test_oom_on_any_rank_writes_oom_record(
-    folder: CellFolder, monkeypatch: pytest.MonkeyPatch
+    cell_folder: CellFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    raising(monkeypatch, error(0, 10, "peer is gone"), error(1, 20, "out of memory", oom=True))
-    end = attempt_cell(folder)
+    replace_workers_raising(
+        monkeypatch, rank_error(0, 10, "peer is gone"), rank_error(1, 20, "out of memory", oom=True)
+    )
+    end = attempt_cell(cell_folder)
     assert (end.outcome, end.rank) == (Outcome.OOM, 1)
-    left = folder.read_record()
+    left = cell_folder.read_record()
     assert left is not None
     assert (left.outcome, left.reason, left.ranks) == (Outcome.OOM, "rank 1: out of memory", ())
 
 
 def test_truncated_worker_record_is_invalid_and_unpublished(
-    folder: CellFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cell_folder: CellFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    leaves(monkeypatch, tmp_path, encode(a_record(a_cell()))[:300])
-    end = attempt_cell(folder)
+    replace_workers_writing_record(monkeypatch, tmp_path, encode(a_record(a_cell()))[:300])
+    end = attempt_cell(cell_folder)
     assert end.outcome is Outcome.INVALID
     assert "is not a whole record" in (end.reason or "")
-    assert not folder.record_json.exists()
+    assert not cell_folder.record_json.exists()
 
 
 def test_other_package_version_in_job_is_refused(
     working_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = sent(working_folder, a_cell(), hpml_jobs="0.0.9")
-    workers(monkeypatch, "raise SystemExit('must not start')")
+    folder = planned_cell(working_folder, a_cell(), hpml_jobs="0.0.9")
+    replace_workers(monkeypatch, "raise SystemExit('must not start')")
     end = attempt_cell(folder)
     assert end.outcome is Outcome.FAILED
     assert end.reason is not None
@@ -347,7 +361,7 @@ def test_other_package_version_in_job_is_refused(
 
 def test_job_queued_by_040_is_refused_by_version(working_folder: Path) -> None:
     """Packs of 0.4.0 run this module by its old path."""
-    folder = sent(working_folder, a_cell(), hpml_jobs="0.4.0")
+    folder = planned_cell(working_folder, a_cell(), hpml_jobs="0.4.0")
     ended = subprocess.run(
         [sys.executable, "-m", "hpml_jobs.submit.job", str(folder.root)],
         env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])},
@@ -361,81 +375,81 @@ def test_job_queued_by_040_is_refused_by_version(working_folder: Path) -> None:
     assert "submitted by hpml_jobs 0.4.0" in str(end.reason)
 
 
-def test_valid_record_is_kept(folder: CellFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_valid_record_is_kept(cell_folder: CellFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     old = encode(a_record(a_cell(), attempt="99.r0"))
-    write_whole(folder.record_json, old)
-    workers(monkeypatch, "raise SystemExit('must not start')")
-    end = attempt_cell(folder)
+    write_whole(cell_folder.record_json, old)
+    replace_workers(monkeypatch, "raise SystemExit('must not start')")
+    end = attempt_cell(cell_folder)
     assert (end.outcome, end.attempt.id) == (Outcome.OK, "99.r0")
-    assert folder.record_json.read_bytes() == old
-    assert not folder.attempts.exists()
+    assert cell_folder.record_json.read_bytes() == old
+    assert not cell_folder.attempts.exists()
 
 
 def test_invalid_record_is_replaced(
-    folder: CellFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cell_folder: CellFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write_whole(folder.record_json, b'{"schema": 1, "cel')
-    leaves(monkeypatch, tmp_path, encode(a_record(a_cell())))
-    assert attempt_cell(folder).outcome is Outcome.OK
-    assert folder.read_record() == a_record(a_cell())
+    write_whole(cell_folder.record_json, b'{"schema": 1, "cel')
+    replace_workers_writing_record(monkeypatch, tmp_path, encode(a_record(a_cell())))
+    assert attempt_cell(cell_folder).outcome is Outcome.OK
+    assert cell_folder.read_record() == a_record(a_cell())
 
 
 def test_rerun_replaces_only_the_superseded_record(
     working_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = sent(working_folder, a_cell(), supersedes="99.r0")
+    folder = planned_cell(working_folder, a_cell(), supersedes="99.r0")
     write_whole(folder.record_json, encode(a_record(a_cell(), attempt="99.r0")))
-    leaves(monkeypatch, tmp_path, encode(a_record(a_cell(), epoch_s=5.0)))
+    replace_workers_writing_record(monkeypatch, tmp_path, encode(a_record(a_cell(), epoch_s=5.0)))
     assert attempt_cell(folder).outcome is Outcome.OK
     new = folder.read_record()
     assert new is not None
     assert new.attempt.id == "101_0.r0"
     # requeued after that, it has its answer
-    workers(monkeypatch, "raise SystemExit('must not start')")
+    replace_workers(monkeypatch, "raise SystemExit('must not start')")
     monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
     assert attempt_cell(folder).attempt.id == "101_0.r0"
 
 
 def test_record_published_meanwhile_is_not_overwritten(
-    folder: CellFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cell_folder: CellFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = encode(a_record(a_cell(), attempt="99.r0"))
     (tmp_path / "other").write_bytes(other)
     (tmp_path / "mine").write_bytes(encode(a_record(a_cell())))
-    workers(
+    replace_workers(
         monkeypatch,
         "import sys, shutil; root, attempt = sys.argv[1:]\n"
         f"shutil.copy({str(tmp_path / 'mine')!r}, f'{{root}}/attempts/{{attempt}}/record.json')\n"
         f"shutil.copy({str(tmp_path / 'other')!r}, f'{{root}}/record.json')",
     )
-    attempt_cell(folder)
-    assert folder.record_json.read_bytes() == other
+    attempt_cell(cell_folder)
+    assert cell_folder.record_json.read_bytes() == other
 
 
 def test_superseded_attempt_does_not_publish(
-    folder: CellFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cell_folder: CellFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "mine").write_bytes(encode(a_record(a_cell())))
-    workers(
+    replace_workers(
         monkeypatch,
         "import sys, shutil, pathlib; root, attempt = sys.argv[1:]\n"
         f"shutil.copy({str(tmp_path / 'mine')!r}, f'{{root}}/attempts/{{attempt}}/record.json')\n"
         "pathlib.Path(root, 'attempts', 'current').write_text('202.r0')",
     )
-    end = attempt_cell(folder)
+    end = attempt_cell(cell_folder)
     assert end.outcome is Outcome.CANCELLED
     assert end.reason == "superseded by attempt 202.r0; its record is not used"
-    assert not folder.record_json.exists()
+    assert not cell_folder.record_json.exists()
 
 
 def test_only_first_node_writes_attempt_end(
-    folder: CellFolder, monkeypatch: pytest.MonkeyPatch
+    cell_folder: CellFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SLURM_NODEID", "1")
-    workers(monkeypatch, "raise SystemExit(1)")
-    assert attempt_cell(folder).outcome is Outcome.FAILED
-    attempt = folder.attempt("101_0.r0")
-    assert folder.latest_attempt() is None
+    replace_workers(monkeypatch, "raise SystemExit(1)")
+    assert attempt_cell(cell_folder).outcome is Outcome.FAILED
+    attempt = cell_folder.attempt("101_0.r0")
+    assert cell_folder.latest_attempt() is None
     assert not attempt.end.exists()
     assert (attempt.root / "log-node1.txt").exists()
 
@@ -453,11 +467,11 @@ job.run_cell(sys.argv[1])
 
 
 def test_wrapper_ignores_usr2_and_sigterm_ends_workers_first(
-    folder: CellFolder, working_folder: Path
+    cell_folder: CellFolder, working_folder: Path
 ) -> None:
     root = Path(__file__).parents[3]
     process = subprocess.Popen(
-        [sys.executable, "-c", STOPPED, str(folder.root)],
+        [sys.executable, "-c", STOPPED, str(cell_folder.root)],
         env=os.environ | {"PYTHONPATH": str(root)},
         stdout=subprocess.DEVNULL,
     )
@@ -475,29 +489,31 @@ def test_wrapper_ignores_usr2_and_sigterm_ends_workers_first(
     finally:
         process.kill()
         process.wait()
-    end = folder.attempt("101_0.r0").read_end()
+    end = cell_folder.attempt("101_0.r0").read_end()
     assert end is not None
     assert (end.outcome, end.reason) == (
         Outcome.CANCELLED,
         "received SIGTERM",
     )
-    assert msgspec.json.decode((folder.attempt("101_0.r0").about).read_bytes())["job"] == "101_0"
+    assert (
+        msgspec.json.decode((cell_folder.attempt("101_0.r0").about).read_bytes())["job"] == "101_0"
+    )
 
 
 def test_attempt_without_exit_report_is_ended_by_the_next(
-    folder: CellFolder, monkeypatch: pytest.MonkeyPatch
+    cell_folder: CellFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     silent = Attempt(id="101_0.r0", job="101_0", started="2026-11-21T10:00:00+00:00")
-    write_whole(folder.attempt(silent.id).about, encode(silent))
-    write_whole(folder.current, silent.id.encode())
+    write_whole(cell_folder.attempt(silent.id).about, encode(silent))
+    write_whole(cell_folder.current, silent.id.encode())
     monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
-    workers(monkeypatch, "raise SystemExit(1)")
-    attempt_cell(folder)
-    end = folder.attempt(silent.id).read_end()
+    replace_workers(monkeypatch, "raise SystemExit(1)")
+    attempt_cell(cell_folder)
+    end = cell_folder.attempt(silent.id).read_end()
     assert end is not None
     assert (end.outcome, end.attempt.started) == (Outcome.UNKNOWN, silent.started)
     assert end.reason == "ended without an exit report, before attempt 101_0.r1"
-    own = folder.last_end()
+    own = cell_folder.last_end()
     assert own is not None
     assert own.outcome is Outcome.FAILED
 

@@ -14,7 +14,7 @@ from hpml_jobs.report.formats.markdown import grid
 from tests.unit.builders import lab_cell, lab_record
 
 
-def leave(builder, slug, **changes):
+def write_curves(builder, slug, **changes):
     """Write the arrays a worker leaves beside a record: loss falls from 2 to 1, steps of 10 ms."""
     folder = builder.study.cell(slug)
     record = folder.read_record()
@@ -31,12 +31,14 @@ def leave(builder, slug, **changes):
     return slug
 
 
-def two(builder, batch=512, **changes):
+def two_gpu_cell_with_curves(builder, batch=512, **changes):
     """A cell on 2 GPUs with its record and arrays: 3 epochs of 49 iterations."""
-    return leave(builder, builder.with_record(lab_record(lab_cell(2, batch, **changes), 20.0)).slug)
+    return write_curves(
+        builder, builder.with_record(lab_record(lab_cell(2, batch, **changes), 20.0)).slug
+    )
 
 
-def frame(builder):
+def curves_frame(builder):
     return pd.read_csv(io.StringIO(curves_csv(builder.collect())), keep_default_na=False)
 
 
@@ -48,15 +50,15 @@ CURVE_ENDS = """\
 
 
 def test_curves_table_shows_first_and_last_values(builder):
-    two(builder)
+    two_gpu_cell_with_curves(builder)
     # of 147 iterations the first and last 14, losses of ranks one apart: 2.5 - 6.5 / 146
     assert grid(builder.table("curve-ends")) == CURVE_ENDS
 
 
 def test_curves_table_omits_losses_of_shorter_runs(builder):
-    two(builder)
-    slug = two(builder, seed=1, protocol=Protocol.LAB, epochs=2)
-    leave(builder, slug, curve_loss=np.full((2, 98), 9.0))
+    two_gpu_cell_with_curves(builder)
+    slug = two_gpu_cell_with_curves(builder, seed=1, protocol=Protocol.LAB, epochs=2)
+    write_curves(builder, slug, curve_loss=np.full((2, 98), 9.0))
     assert grid(builder.table("curve-ends")) == CURVE_ENDS
     assert builder.table("curve-ends").notes == (
         "loss: runs of 2 epochs, left out beside those of 3: ddp 2-GPU at batch 512",
@@ -64,8 +66,8 @@ def test_curves_table_omits_losses_of_shorter_runs(builder):
 
 
 def test_curves_csv_has_every_iteration_of_every_epoch(builder):
-    two(builder)
-    found = frame(builder)
+    two_gpu_cell_with_curves(builder)
+    found = curves_frame(builder)
     assert list(found["iteration"]) == list(range(1, 148))
     assert list(found["epoch"].unique()) == [1, 2, 3]
     assert list(found["role"].unique()) == ["warmup", "timed", "instrumented"]
@@ -76,8 +78,8 @@ def test_curves_csv_has_every_iteration_of_every_epoch(builder):
 
 def test_curves_csv_long_run_is_thinned_and_noted(builder):
     """Of very many iterations every k-th is written, and a note gives k."""
-    two(builder)
-    two(builder, seed=1)
+    two_gpu_cell_with_curves(builder)
+    two_gpu_cell_with_curves(builder, seed=1)
     text = curves_csv(builder.collect(), most=100)
     rows = [line.split(",") for line in text.splitlines()[1:]]
     assert {row[-1] for row in rows} == {"3"}  # 294 iterations, 100 rows
@@ -85,7 +87,7 @@ def test_curves_csv_long_run_is_thinned_and_noted(builder):
     assert len(rows) == 98
 
 
-def flip(path):
+def corrupt_first_array(path):
     """Damage the bytes of the first array."""
     with zipfile.ZipFile(path) as file:
         at = file.infolist()[0].header_offset + 200
@@ -94,7 +96,7 @@ def flip(path):
     path.write_bytes(content)
 
 
-def one_array(path):
+def write_single_array(path):
     with path.open("wb") as file:
         np.save(file, np.zeros(3))
 
@@ -108,9 +110,9 @@ NO_NUMBERS = "iterations.npz is no file of numbers by iteration"
 DAMAGE = {
     "gone": (lambda path: path.unlink(), "is not there"),
     "half": (lambda path: path.write_bytes(path.read_bytes()[:300]), "cannot be read: "),
-    "flipped": (flip, "cannot be read: Bad CRC-32"),
+    "flipped": (corrupt_first_array, "cannot be read: Bad CRC-32"),
     "not arrays": (lambda path: path.write_bytes(b"no arrays at all"), NO_NUMBERS),
-    "one array": (one_array, NO_NUMBERS),
+    "one array": (write_single_array, NO_NUMBERS),
     "pickles": (lambda path: np.savez(path, **arrays_of(np.array([{}]))), NO_NUMBERS),
     "text": (lambda path: np.savez(path, **arrays_of(np.array(["x"]))), NO_NUMBERS),
     "others": (lambda path: np.savez(path, step_s=np.zeros(3)), "holds no curve_loss, curve_s"),
@@ -119,19 +121,19 @@ DAMAGE = {
 
 @pytest.mark.parametrize("kind", DAMAGE)
 def test_curves_damaged_file_is_noted_and_others_are_kept(builder, kind):
-    two(builder)
-    bad = two(builder, batch=128)
+    two_gpu_cell_with_curves(builder)
+    bad = two_gpu_cell_with_curves(builder, batch=128)
     damage, words = DAMAGE[kind]
     damage(builder.study.cell(bad).iterations)
     (note,) = builder.table("curve-ends").notes
     assert note.startswith("no curves: ")
     assert words in note
     assert note.endswith(": ddp 2-GPU at batch 128")
-    assert set(frame(builder)["batch"]) == {512}
+    assert set(curves_frame(builder)["batch"]) == {512}
 
 
 def test_curves_of_other_length_than_record_are_rejected(builder):
-    leave(builder, two(builder), curve_lr=np.zeros(3))
+    write_curves(builder, two_gpu_cell_with_curves(builder), curve_lr=np.zeros(3))
     table = builder.table("curve-ends")
     assert table.lines == ()
     assert table.notes == (
@@ -147,7 +149,7 @@ def test_study_without_curves_has_no_table_or_csv(builder):
 
 
 def test_collect_removes_csv_of_deleted_curves(builder):
-    slug = two(builder, protocol=Protocol.LAB)
+    slug = two_gpu_cell_with_curves(builder, protocol=Protocol.LAB)
     write(builder.collect(), builder.study.report)
     assert (builder.study.report / "curves.csv").read_text().count("\n") == 1 + 98
     builder.study.cell(slug).iterations.unlink()

@@ -16,14 +16,14 @@ from tests.unit.builders import V100, lab_cell, lab_record
 GRADIENT_BYTES = 44_695_848
 
 
-def rows(builder, label):
+def csv_rows(builder, label):
     """A table's unrounded rows, as dicts."""
     sheet = builder.table(label).sheet
     return [dict(zip(sheet.columns, row, strict=True)) for row in sheet.rows]
 
 
-def row(builder, label, **place):
-    (found,) = (r for r in rows(builder, label) if all(r[k] == v for k, v in place.items()))
+def csv_row(builder, label, **place):
+    (found,) = (r for r in csv_rows(builder, label) if all(r[k] == v for k, v in place.items()))
     return found
 
 
@@ -47,7 +47,7 @@ def test_scaling_table_has_all_time_columns(builder):
         stall_s=1.5, but=tuple((n, b) for n in (1, 2, 4) for b in (32, 128))
     )
     assert grid(builder.table("scaling")) == SCALING
-    four = row(builder, "scaling", gpus=4, batch=512)
+    four = csv_row(builder, "scaling", gpus=4, batch=512)
     speedup = 25.945 / 15.127
     assert four["images_per_s"] == pytest.approx(50_000 / 15.127)
     assert four["efficiency"] == pytest.approx(speedup / 4)
@@ -57,7 +57,9 @@ def test_scaling_table_has_all_time_columns(builder):
 
 def test_strong_scaling_uses_every_pair_of_the_grid(builder):
     builder.with_published_study()
-    found = {(r["gpus"], r["global_batch"]): r["strong_speedup"] for r in rows(builder, "strong")}
+    found = {
+        (r["gpus"], r["global_batch"]): r["strong_speedup"] for r in csv_rows(builder, "strong")
+    }
     assert found == {
         (4, 128): pytest.approx(27.224 / 30.822),
         (4, 512): pytest.approx(25.945 / 19.878),
@@ -73,7 +75,7 @@ def test_grid_without_pairs_has_no_strong_scaling(builder):
 def test_communication_table_has_all_time_columns(builder):
     builder.with_record(lab_record(lab_cell(1, 128), 30.0))
     builder.with_record(lab_record(lab_cell(2, 128), 20.0))
-    found = row(builder, "communication", gpus=2)
+    found = csv_row(builder, "communication", gpus=2)
     whole_s = 1.005 * 20.0
     assert found["comm_total_s"] == pytest.approx(0.10 * whole_s)
     assert found["comm_exposed_s"] == pytest.approx(0.08 * whole_s)
@@ -90,7 +92,7 @@ def test_bandwidth_table_has_shares_of_peak_and_link(builder):
     facts = msgspec.structs.replace(V100, link_gb_per_s=25.0)
     whole = lab_record(lab_cell(2, 128), 20.0, 0.0, facts)
     builder.with_record(whole)
-    found = row(builder, "bandwidth", gpus=2)
+    found = csv_row(builder, "bandwidth", gpus=2)
     times = whole.probe.times_s
     assert found["sent_bytes"] == found["expected_bytes"] == 196 * GRADIENT_BYTES
     assert found["of_peak"] == pytest.approx(found["bus_gb_per_s"] / (2**28 / times[2**28] / 1e9))
@@ -105,7 +107,7 @@ def test_bandwidth_table_notes_unknown_peak_and_link(builder):
     builder.with_record(
         msgspec.structs.replace(whole, probe=msgspec.structs.replace(whole.probe, points=small))
     )
-    found = row(builder, "bandwidth", gpus=2)
+    found = csv_row(builder, "bandwidth", gpus=2)
     assert found["of_same_sizes"] is None  # 44 MB lie outside of what was probed
     assert found["of_peak"] is not None
     assert builder.table("bandwidth").notes == (
@@ -133,7 +135,7 @@ def test_phases_add_up_and_show_range_over_ranks(builder):
     assert first.label == "ddp 2-GPU b128"
     assert first.texts == ("0.402", "0.201", "6.030", "11.05", "1.407", "1.005", "0", "0.50", "0")
     assert second.texts[2:4] == ("3.000..6.030", "11.05..14.08")
-    (row,) = rows(builder, "phases")
+    (row,) = csv_rows(builder, "phases")
     names = ("stall", "h2d", "forward", "backward", "comm_exposed", "optimizer")
     assert sum(row[f"phase_{name}_s"] for name in names) == pytest.approx(20.1)
     assert (row["phase_forward_least_s"], row["phase_forward_most_s"]) == (3.0, pytest.approx(6.03))
@@ -160,12 +162,12 @@ def test_replicas_table_has_accuracy_deviation_over_seeds(builder):
         whole = lab_record(lab_cell(2, 128, seed=seed), 20.0)
         builder.with_record(with_ranks(whole, test_accuracy=accuracy))
     builder.with_record(with_ranks(lab_record(lab_cell(4, 128), 20.0), parameters_hash=""))
-    two = row(builder, "replicas", gpus=2)
+    two = csv_row(builder, "replicas", gpus=2)
     assert (two["parameters"], two["buffers"]) == ("equal", "differ")
     assert two["test_accuracy"] == pytest.approx(0.61)
     assert two["test_deviation"] == pytest.approx(0.014142, abs=1e-6)  # 0.01 x sqrt(2)
     assert (two["test_accuracy_least"], two["test_accuracy_most"]) == (0.60, 0.62)
-    four = row(builder, "replicas", gpus=4)
+    four = csv_row(builder, "replicas", gpus=4)
     assert four["test_deviation"] is None
     assert four["parameters"] is None
 

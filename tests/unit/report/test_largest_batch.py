@@ -21,7 +21,7 @@ def with_memory(record, *peaks: int):
     return msgspec.structs.replace(record, ranks=ranks)
 
 
-def rows(builder) -> list[tuple]:
+def csv_rows(builder) -> list[tuple]:
     return [row[:7] for row in builder.table("largest").sheet.rows]
 
 
@@ -35,7 +35,7 @@ def test_largest_batch_ends_at_out_of_memory(builder) -> None:
     builder.with_record(with_memory(lab_record(lab_cell(2, 128), 20.0), 3 * 10**9, 5 * 10**9))
     builder.with_record(with_memory(lab_record(lab_cell(2, 512), 15.0), 12 * 10**9, 13 * 10**9))
     builder.with_out_of_memory(lab_cell(2, 2048))
-    assert rows(builder) == [("ddp", 2, 1, "", 512, 13 * 10**9, "2048 ran out of memory")]
+    assert csv_rows(builder) == [("ddp", 2, 1, "", 512, 13 * 10**9, "2048 ran out of memory")]
     (line,) = builder.table("largest").lines
     assert line.texts == ("512", "13.0", "2048 ran out of memory")
 
@@ -44,7 +44,7 @@ def test_largest_batch_ignores_steps_not_tried(builder) -> None:
     builder.with_record(lab_record(lab_cell(2, 128), 20.0))
     builder.with_out_of_memory(lab_cell(2, 512))
     builder.with_cell(lab_cell(2, 2048), Outcome.OOM, "not tried: batch 512 ran out of memory")
-    assert rows(builder)[0][4:] == (128, None, "512 ran out of memory")
+    assert csv_rows(builder)[0][4:] == (128, None, "512 ran out of memory")
 
 
 def test_largest_batch_names_data_limit_or_failure(builder) -> None:
@@ -53,7 +53,7 @@ def test_largest_batch_names_data_limit_or_failure(builder) -> None:
     mark_as_ladder(builder, builder.with_record(lab_record(lab_cell(2, 32), 20.0)).slug)
     mark_as_ladder(builder, builder.with_cell(lab_cell(2, 128), Outcome.TIMEOUT, "too slow").slug)
     mark_as_ladder(builder, builder.with_cell(lab_cell(4, 32), Outcome.FAILED, "it broke").slug)
-    assert [row[1:] for row in rows(builder)] == [
+    assert [row[1:] for row in csv_rows(builder)] == [
         (1, 1, "", 128, None, "the next is more than a share of the data"),
         (2, 1, "", 32, None, "128 timeout"),
         (4, 1, "", None, None, "32 failed"),

@@ -13,7 +13,7 @@ from tests.unit.builders import PUBLISHED_S, lab_cell, lab_record, texts_by_labe
 GRADIENT_BYTES = 44_695_848
 
 
-def two(builder, strategy) -> Row:
+def two_gpu_entry(builder, strategy) -> Row:
     """2 GPUs at batch 128: an epoch of 20 s in 196 iterations, a baseline of 30 s beside it."""
     builder.with_record(lab_record(lab_cell(1, 128), 30.0))
     builder.with_record(lab_record(lab_cell(2, 128, strategy=strategy), 20.0))
@@ -22,7 +22,7 @@ def two(builder, strategy) -> Row:
 
 
 def test_compute_plus_exposed_equals_instrumented_epoch(builder):
-    values = two(builder, Strategy.DDP).values
+    values = two_gpu_entry(builder, Strategy.DDP).values
     whole_s = 1.005 * 20.0
     assert values.compute_s == pytest.approx(0.90 * whole_s)
     assert values.comm_exposed_s == pytest.approx(0.08 * whole_s)
@@ -31,7 +31,7 @@ def test_compute_plus_exposed_equals_instrumented_epoch(builder):
 
 @pytest.mark.parametrize("strategy", [Strategy.DDP, Strategy.ALLREDUCE, Strategy.ALLREDUCE_FLAT])
 def test_bus_bandwidth_is_gradient_bytes_over_collective_time(builder, strategy):
-    row = two(builder, strategy)
+    row = two_gpu_entry(builder, strategy)
     share = 0.09 if strategy is Strategy.DDP else 0.10
     net_s = share * 1.005 * 19.999  # rank 0 is 1 ms faster
     sent = 196 * GRADIENT_BYTES
@@ -49,7 +49,7 @@ def test_bus_bandwidth_of_four_ranks_uses_ring_factor(builder):
 
 
 def test_gather_scatter_shows_root_bandwidth_and_caption(builder):
-    row = two(builder, Strategy.GATHER_SCATTER)
+    row = two_gpu_entry(builder, Strategy.GATHER_SCATTER)
     sent = 2 * 196 * GRADIENT_BYTES
     assert row.bandwidth.bus_gb_per_s is None
     assert row.bandwidth.expected_bytes == row.bandwidth.sent_bytes == sent
@@ -146,7 +146,7 @@ def test_peak_bandwidth_uses_large_messages_only(builder):
     assert peak_of(msgspec.structs.replace(probe, points=(fast,)), 2)[0] == 2**20
 
 
-def imported(builder, gpus, epoch_s, **told):
+def add_imported(builder, gpus, epoch_s, **told):
     cell = lab_cell(gpus, 128, protocol=Protocol.IMPORTED)
     whole = lab_record(lab_cell(gpus, 128), epoch_s)
     builder.with_record(
@@ -167,8 +167,8 @@ def imported(builder, gpus, epoch_s, **told):
 
 
 def test_imported_timings_appear_as_reported(builder):
-    imported(builder, 1, 30.0)
-    imported(builder, 2, 20.0, compute_s=14.0, comm_s=5.5)
+    add_imported(builder, 1, 30.0)
+    add_imported(builder, 2, 20.0, compute_s=14.0, comm_s=5.5)
     (group,) = builder.collect().groups
     assert group.setting.endswith("measured elsewhere on RTX 8000.")
     assert [table.label for table in group.strategies[0].tables] == [
@@ -190,9 +190,9 @@ def test_imported_timings_appear_as_reported(builder):
 
 
 def test_residual_table_labels_cells_without_train_s(builder):
-    imported(builder, 1, 30.0, train_s=28.0)
-    imported(builder, 2, 20.0, train_s=19.0)
-    imported(builder, 4, 15.0)
+    add_imported(builder, 1, 30.0, train_s=28.0)
+    add_imported(builder, 2, 20.0, train_s=19.0)
+    add_imported(builder, 4, 15.0)
     assert builder.table("table2r-ddp").caption[0].startswith("Lab residual, not measured: ")
     assert builder.table("table2r-ddp").notes == (
         "includes data loading, from epoch_s in place of train_s, which is unknown: "
@@ -202,7 +202,7 @@ def test_residual_table_labels_cells_without_train_s(builder):
 
 def test_imported_timings_never_mix_with_measured_ones(builder):
     builder.with_published_study()
-    imported(builder, 2, 20.0)
+    add_imported(builder, 2, 20.0)
     report = builder.collect()
     assert "measured: elsewhere | here" in report.differences
 

@@ -10,7 +10,7 @@ from hpml_jobs.report.collect import write
 from hpml_jobs.report.plots import bars, lines, names, plots
 from hpml_jobs.report.plots.accuracy import accuracy
 from tests.unit.builders import lab_cell, lab_record
-from tests.unit.report.test_curves import leave
+from tests.unit.report.test_curves import write_curves
 
 PICTURES = ["loss", "steps", "profile"]
 
@@ -22,20 +22,20 @@ def fonts():
 
 
 def with_curves(builder, gpus, batch, **changes):
-    return leave(
+    return write_curves(
         builder, builder.with_record(lab_record(lab_cell(gpus, batch, **changes), 20.0)).slug
     )
 
 
-def legend(figure):
+def legend_labels(figure):
     return [text.get_text() for text in figure.legends[0].get_texts()]
 
 
-def caption(figure):
+def caption_text(figure):
     return " ".join(figure.get_supxlabel().split())
 
 
-def thick(axis):
+def thick_lines(axis):
     return [line for line in axis.lines if line.get_linewidth() > 1]
 
 
@@ -48,8 +48,8 @@ def test_loss_plot_has_panel_per_batch_and_line_per_row(builder):
         figure = draw(builder.collect())
         titles = [axis.get_title("left") for axis in figure.axes]
         assert titles == ["batch 128 per GPU", "batch 512 per GPU"]
-        assert legend(figure) == ["single 1-GPU", "ddp 2-GPU", "ddp 2-GPU (scaled)"]
-        assert [len(thick(axis)) for axis in figure.axes] == [2, 3]
+        assert legend_labels(figure) == ["single 1-GPU", "ddp 2-GPU", "ddp 2-GPU (scaled)"]
+        assert [len(thick_lines(axis)) for axis in figure.axes] == [2, 3]
 
 
 def test_loss_plot_line_is_mean_over_ranks_for_all_epochs(builder):
@@ -64,13 +64,15 @@ def test_loss_plot_line_is_mean_over_ranks_for_all_epochs(builder):
 
 def test_loss_plot_long_run_caption_notes_thinning(builder, monkeypatch):
     with_curves(builder, 2, 512)
-    assert "Thin: every iteration; thick: mean" in caption(lines.loss(builder.collect()))
+    assert "Thin: every iteration; thick: mean" in caption_text(lines.loss(builder.collect()))
     monkeypatch.setattr(lines, "POINTS", 50)
     figure = lines.loss(builder.collect())
     assert len(figure.axes[0].lines[0].get_xdata()) == 49  # of 147
-    assert "Thin: every iteration, of runs with more than 50 one in 3; thick" in caption(figure)
+    assert "Thin: every iteration, of runs with more than 50 one in 3; thick" in caption_text(
+        figure
+    )
     with_curves(builder, 2, 128)  # 588 iterations
-    assert "one in 3 to 12; thick" in caption(lines.loss(builder.collect()))
+    assert "one in 3 to 12; thick" in caption_text(lines.loss(builder.collect()))
 
 
 def test_loss_plot_draws_eight_rows_and_names_the_rest(builder):
@@ -79,9 +81,9 @@ def test_loss_plot_draws_eight_rows_and_names_the_rest(builder):
         for strategy in (Strategy.ALLREDUCE, Strategy.ALLREDUCE_FLAT, Strategy.GATHER_SCATTER):
             with_curves(builder, max(2, gpus), 512, strategy=strategy, repeat=gpus)
     figure = lines.loss(builder.collect())
-    assert len(legend(figure)) == 8
-    assert {"single 1-GPU", "gather_scatter 4-GPU"} <= set(legend(figure))
-    assert "Not drawn, but in curves.csv: " in caption(figure)
+    assert len(legend_labels(figure)) == 8
+    assert {"single 1-GPU", "gather_scatter 4-GPU"} <= set(legend_labels(figure))
+    assert "Not drawn, but in curves.csv: " in caption_text(figure)
 
 
 def test_loss_plot_draws_six_panels_and_names_the_rest(builder):
@@ -89,7 +91,7 @@ def test_loss_plot_draws_six_panels_and_names_the_rest(builder):
         with_curves(builder, 2, batch, protocol=Protocol.LAB)
     figure = lines.steps(builder.collect())
     assert len(figure.axes) == 6
-    assert caption(figure).endswith("Not drawn, but in curves.csv: batch 512 per GPU.")
+    assert caption_text(figure).endswith("Not drawn, but in curves.csv: batch 512 per GPU.")
 
 
 def test_loss_plot_damaged_file_draws_next_run(builder):
@@ -121,7 +123,7 @@ def test_accuracy_plot_has_line_per_row_with_deviations(builder):
         builder.with_record(lab_record(lab_cell(2, 512, **more), 20.0))
     figure = accuracy(builder.collect())
     (axis,) = figure.axes
-    assert legend(figure) == ["single 1-GPU b128", "ddp 2-GPU b512"]
+    assert legend_labels(figure) == ["single 1-GPU b128", "ddp 2-GPU b512"]
     assert list(axis.lines[0].get_ydata()) == pytest.approx([30, 40, 50, 60, 70])
     assert list(axis.get_xticks()) == [1, 2, 3, 4, 5]
 

@@ -21,7 +21,7 @@ from tests.unit.builders import LENET, LENET_BIAS, lab_cell, lab_record
 LAB, FULL = Protocol.LAB, Protocol.FULL
 
 
-def quantize(builder, workload, *, asked=None, protocol=LAB, seed=0, repeat=0, **changes):
+def add_quantized(builder, workload, *, asked=None, protocol=LAB, seed=0, repeat=0, **changes):
     """A trained LeNet with what its quantization left."""
     asked = Quantize(**({"calibration": 1_000} | (asked or {})))
     more = {"protocol": protocol, "quantize": asked, "seed": seed, "repeat": repeat}
@@ -30,7 +30,7 @@ def quantize(builder, workload, *, asked=None, protocol=LAB, seed=0, repeat=0, *
     builder.with_record(msgspec.structs.replace(whole, quantized=found))
 
 
-def together(builder):
+def combined_table(builder):
     (table,) = builder.collect().tables
     return table
 
@@ -57,17 +57,17 @@ QUANTIZATION = """\
 
 
 def test_quantization_table_has_both_networks_by_step(builder):
-    quantize(builder, LENET_BIAS)
-    quantize(builder, LENET)
+    add_quantized(builder, LENET_BIAS)
+    add_quantized(builder, LENET)
     assert len(builder.collect().groups) == 2
-    assert grid(together(builder)) == QUANTIZATION
-    assert "profiled on 1,000 training images" in together(builder).caption[0]
+    assert grid(combined_table(builder)) == QUANTIZATION
+    assert "profiled on 1,000 training images" in combined_table(builder).caption[0]
 
 
 def test_accuracy_and_drop_have_deviations_over_seeds(builder):
-    quantize(builder, LENET)
-    quantize(builder, LENET, seed=100)  # 100 more images are right with fp32
-    table = together(builder)
+    add_quantized(builder, LENET)
+    add_quantized(builder, LENET, seed=100)  # 100 more images are right with fp32
+    table = combined_table(builder)
     assert table.lines[0].texts[3:5] == ("65.50 ± 0.71", "–")
     assert table.lines[1].texts[3:5] == ("64.90 ± 0.00", "0.60 ± 0.71")
     row = dict(zip(table.sheet.columns, table.sheet.rows[1], strict=True))
@@ -76,9 +76,9 @@ def test_accuracy_and_drop_have_deviations_over_seeds(builder):
 
 
 def test_repeats_of_one_seed_have_no_deviation(builder):
-    quantize(builder, LENET)
-    quantize(builder, LENET, repeat=1)
-    table = together(builder)
+    add_quantized(builder, LENET)
+    add_quantized(builder, LENET, repeat=1)
+    table = combined_table(builder)
     assert table.lines[1].texts[3:5] == ("64.90", "0.10")
     assert table.notes[0] == "one seed, no deviation (lenet_cifar10)"
     row = dict(zip(table.sheet.columns, table.sheet.rows[1], strict=True))
@@ -89,22 +89,22 @@ def test_repeats_of_one_seed_have_no_deviation(builder):
 def test_quantization_settings_split_rows_and_name_difference(builder):
     """Runs with other quantization settings are not averaged; the setting is named."""
     for asked, repeat in (({}, 0), ({"calibration": 100}, 0), ({"calibration": 100}, 1)):
-        quantize(builder, LENET, asked=asked, repeat=repeat)
+        add_quantized(builder, LENET, asked=asked, repeat=repeat)
     named = ["lenet_cifar10, calibration 100", "lenet_cifar10, calibration 1000"]
     report = builder.collect()
     assert [runs.name for runs in report.quantized] == named
     assert [len(runs.quantized) for runs in report.quantized] == [2, 1]
     for label in ("quantization-layers", "spreads", "latency"):
         assert list(dict.fromkeys(row[0] for row in builder.table(label).sheet.rows)) == named
-    assert list(dict.fromkeys(line.label for line in together(builder).lines)) == named
+    assert list(dict.fromkeys(line.label for line in combined_table(builder).lines)) == named
     titles = [axis.get_title("left") for axis in histograms.weights(report).axes]
     assert titles == [f"{name}: {layer}" for name in named for layer in ("conv1", "fc3")]
 
 
 def test_networks_differ_by_percentile_channels_and_epochs(builder):
-    quantize(builder, LENET, asked={"percentile": 99.0})
-    quantize(builder, LENET, asked={"per_channel": True})
-    quantize(builder, LENET, protocol=FULL)
+    add_quantized(builder, LENET, asked={"percentile": 99.0})
+    add_quantized(builder, LENET, asked={"per_channel": True})
+    add_quantized(builder, LENET, protocol=FULL)
     assert {runs.name for runs in builder.collect().quantized} == {
         "lenet_cifar10, percentile 99.0, per_channel no, epochs 2",
         "lenet_cifar10, percentile 99.9, per_channel yes, epochs 2",
@@ -113,23 +113,26 @@ def test_networks_differ_by_percentile_channels_and_epochs(builder):
 
 
 def test_per_channel_scales_are_separate_rows(builder):
-    quantize(builder, LENET, asked={"per_channel": True})
-    assert [line.texts[2] for line in together(builder).lines[1:5]] == ["layer", "channel"] * 2
+    add_quantized(builder, LENET, asked={"per_channel": True})
+    assert [line.texts[2] for line in combined_table(builder).lines[1:5]] == [
+        "layer",
+        "channel",
+    ] * 2
 
 
 def test_missing_quantization_results_are_noted(builder):
-    quantize(builder, LENET, reference=None, missing=("torch's own: no compiler",))
-    assert together(builder).notes == (
+    add_quantized(builder, LENET, reference=None, missing=("torch's own: no compiler",))
+    assert combined_table(builder).notes == (
         "one seed, no deviation (lenet_cifar10)",
         "not found out: torch's own: no compiler (lenet_cifar10)",
     )
-    assert not any("torch" in line.texts[0] for line in together(builder).lines)
+    assert not any("torch" in line.texts[0] for line in combined_table(builder).lines)
 
 
 def test_networks_of_one_name_are_labelled_by_group(builder):
-    quantize(builder, LENET)
-    quantize(builder, msgspec.structs.replace(LENET, lr=0.5))
-    names = {line.label for line in together(builder).lines}
+    add_quantized(builder, LENET)
+    add_quantized(builder, msgspec.structs.replace(LENET, lr=0.5))
+    names = {line.label for line in combined_table(builder).lines}
     assert names == {
         "lenet_cifar10, group 1, single 1-GPU b32",
         "lenet_cifar10, group 2, single 1-GPU b32",
@@ -161,17 +164,17 @@ LATENCY = """\
 
 
 def test_layer_spread_and_latency_tables_match_published(builder):
-    quantize(builder, LENET)
-    assert squeezed(grid(builder.table("quantization-layers")))[: LAYERS.count("\n") + 1] == (
-        squeezed(LAYERS)
-    )
+    add_quantized(builder, LENET)
+    assert collapse_spaces(grid(builder.table("quantization-layers")))[
+        : LAYERS.count("\n") + 1
+    ] == (collapse_spaces(LAYERS))
     assert grid(builder.table("spreads")).startswith(SPREADS)
     assert grid(builder.table("latency")) == LATENCY
     shown = {label: builder.table(label).on_screen for label in ("quantization-layers", "latency")}
     assert shown == {"quantization-layers": False, "latency": True}
 
 
-def squeezed(text):
+def collapse_spaces(text):
     """A table's text, however wide its columns are."""
     return [" ".join(line.replace("-", "").split()) for line in text.splitlines()]
 
@@ -186,8 +189,8 @@ def test_study_without_quantization_has_no_such_tables(builder):
 
 
 def test_quantization_table_is_in_every_format(builder):
-    quantize(builder, LENET)
-    quantize(builder, LENET_BIAS)
+    add_quantized(builder, LENET)
+    add_quantized(builder, LENET_BIAS)
     report = builder.collect()
     console = Console(width=140, file=io.StringIO())
     show(report, console)
@@ -205,7 +208,7 @@ def test_quantization_table_is_in_every_format(builder):
 
 
 def test_histograms_have_panel_per_layer_and_bound_lines(builder):
-    quantize(builder, LENET)
+    add_quantized(builder, LENET)
     figure = histograms.activations(builder.collect())
     assert [axis.get_title("left") for axis in figure.axes] == ["input", "conv1", "fc3"]
     (bars,) = figure.axes[0].patches
@@ -216,7 +219,7 @@ def test_histograms_have_panel_per_layer_and_bound_lines(builder):
     ends = sorted(line.get_xdata()[0] for line in figure.axes[0].lines)
     assert ends == pytest.approx([0.0, 0.7, 0.9, 1.0])
     assert len(histograms.weights(builder.collect()).axes) == 2
-    quantize(builder, LENET_BIAS)
+    add_quantized(builder, LENET_BIAS)
     for draw, titles in ((histograms.weights, 4), (histograms.activations, 6)):
         places = [axis.get_subplotspec() for axis in draw(builder.collect()).axes]
         assert len(places) == titles
@@ -224,8 +227,8 @@ def test_histograms_have_panel_per_layer_and_bound_lines(builder):
 
 
 def test_step_plot_has_row_per_step_and_colour_per_network(builder):
-    quantize(builder, LENET)
-    quantize(builder, LENET_BIAS)
+    add_quantized(builder, LENET)
+    add_quantized(builder, LENET_BIAS)
     figure = quantized.quantization(builder.collect())
     (axis,) = figure.axes
     steps = [text.get_text() for text in axis.get_yticklabels()]

@@ -8,7 +8,7 @@ from hpml_jobs.report.collect import write
 from tests.unit.builders import lab_cell, lab_record, texts_by_label
 
 
-def runs(builder, times_s, gpus=2, **changes):
+def add_runs(builder, times_s, gpus=2, **changes):
     """A cell for each run."""
     for repeat, epoch_s in enumerate(times_s):
         builder.with_record(lab_record(lab_cell(gpus, 128, repeat=repeat, **changes), epoch_s))
@@ -21,8 +21,8 @@ SLOW = (12.0, 12.1, 12.2, 12.0, 12.3, 12.1)
 
 
 def test_repeats_table_has_medians_with_intervals(builder):
-    runs(builder, ONE, gpus=1)
-    runs(builder, DDP)
+    add_runs(builder, ONE, gpus=1)
+    add_runs(builder, DDP)
     table = builder.table("repeats")
     assert texts_by_label(table)["ddp 2-GPU b128"][:4] == ("6", "8.100", "[8.000, 8.200]", "0.93")
     assert texts_by_label(table)["ddp 2-GPU b128"][4] == "2.48"  # 20.1 / 8.1
@@ -37,8 +37,8 @@ def test_repeats_table_has_medians_with_intervals(builder):
 
 
 def test_single_run_has_no_interval_and_a_note(builder):
-    runs(builder, ONE, gpus=1)
-    runs(builder, DDP[:1])
+    add_runs(builder, ONE, gpus=1)
+    add_runs(builder, DDP[:1])
     table = builder.table("repeats")
     assert texts_by_label(table)["ddp 2-GPU b128"][1:4] == ("8.100", "–", "–")
     assert texts_by_label(table)["ddp 2-GPU b128"][-1] == "one run cannot tell"
@@ -53,10 +53,10 @@ def test_single_runs_have_no_repeats_table(builder):
 
 
 def test_strategies_within_noise_have_no_significant_difference(builder):
-    runs(builder, ONE, gpus=1)
-    runs(builder, DDP)
-    runs(builder, ALLREDUCE, strategy=Strategy.ALLREDUCE)
-    runs(builder, SLOW, strategy=Strategy.GATHER_SCATTER)
+    add_runs(builder, ONE, gpus=1)
+    add_runs(builder, DDP)
+    add_runs(builder, ALLREDUCE, strategy=Strategy.ALLREDUCE)
+    add_runs(builder, SLOW, strategy=Strategy.GATHER_SCATTER)
     near, far = builder.table("compared").lines
     assert near.label == "2-GPU b128"
     assert near.texts[:2] == ("ddp 8.100 [8.000, 8.200]", "allreduce 8.300 [8.200, 8.500]")
@@ -66,9 +66,9 @@ def test_strategies_within_noise_have_no_significant_difference(builder):
 
 
 def test_two_runs_state_their_low_coverage(builder):
-    runs(builder, ONE[:2], gpus=1)
-    runs(builder, DDP[:2])
-    runs(builder, SLOW[:2], strategy=Strategy.ALLREDUCE)
+    add_runs(builder, ONE[:2], gpus=1)
+    add_runs(builder, DDP[:2])
+    add_runs(builder, SLOW[:2], strategy=Strategy.ALLREDUCE)
     (line,) = builder.table("compared").lines
     assert line.texts[-1] == "slower (2 runs: 50 % sure)"
     assert "50.0 % (2 runs)" in builder.table("repeats").caption[0]
@@ -85,7 +85,7 @@ def test_single_runs_of_strategies_are_not_comparable(builder):
 
 
 def test_scattered_runs_are_flagged_and_all_shown(builder):
-    runs(builder, (8.0, 8.1, 10.0, 11.0, 8.0))
+    add_runs(builder, (8.0, 8.1, 10.0, 11.0, 8.0))
     (note,) = builder.table("repeats").notes
     assert note == (
         "ddp 2-GPU b128: the runs scatter, IQR 24.7 % of the median (limit 10 %): "
@@ -94,7 +94,7 @@ def test_scattered_runs_are_flagged_and_all_shown(builder):
 
 
 def test_instrumented_epoch_values_have_intervals(builder):
-    runs(builder, DDP)
+    add_runs(builder, DDP)
     found = dict(
         zip(
             builder.table("repeats-measured").sheet.columns,
@@ -110,8 +110,8 @@ def test_instrumented_epoch_values_have_intervals(builder):
 
 
 def test_speedup_is_ratio_of_medians(builder):
-    runs(builder, (10.0, 30.0, 14.0), gpus=1)
-    runs(builder, (9.0, 8.0, 5.0))
+    add_runs(builder, (10.0, 30.0, 14.0), gpus=1)
+    add_runs(builder, (9.0, 8.0, 5.0))
     found = builder.table("repeats").sheet
     speedup = found.rows[1][found.columns.index("speedup")]
     assert speedup == 14 / 8

@@ -53,7 +53,7 @@ def incomplete_study(builder):
     return builder
 
 
-def screen(report, width):
+def screen_text(report, width):
     console = Console(width=width, file=io.StringIO())
     show(report, console)
     return console.file.getvalue()
@@ -80,7 +80,7 @@ def test_collect_removes_files_of_dropped_tables(builder):
 
 def test_empty_study_can_be_written_and_shown(builder):
     write(builder.collect(), builder.study.report)
-    assert "has no cells yet" in screen(builder.collect(), 80)
+    assert "has no cells yet" in screen_text(builder.collect(), 80)
 
 
 def test_unwritable_report_folder_is_one_line_error(builder, tmp_path):
@@ -157,7 +157,7 @@ def test_screen_lines_fit_console_width(incomplete_study, width):
     for batch in (8, 16, 64, 256):
         for gpus in (1, 2, 4):
             incomplete_study.with_record(lab_record(lab_cell(gpus, batch), 100.0 / gpus))
-    text = screen(incomplete_study.collect(), width)
+    text = screen_text(incomplete_study.collect(), width)
     assert max(map(len, text.splitlines())) <= width
     for batch in (8, 16, 32, 64, 128, 256, 512):
         assert text.count(f"batch {batch} per GPU") == 5
@@ -165,7 +165,7 @@ def test_screen_lines_fit_console_width(incomplete_study, width):
 
 def test_screen_has_both_lab_headings(builder):
     builder.with_published_study(stall_s=1.5)
-    text = screen(builder.collect(), 100)
+    text = screen_text(builder.collect(), 100)
     expected = """\
 Table 1 │ batch 32 per GPU │ batch 128 per GPU │ batch 512 per GPU
         │ Time(s)  Speedup │  Time(s)  Speedup │  Time(s)  Speedup
@@ -187,7 +187,7 @@ def test_screen_numbers_are_styled_unlike_separators(builder):
 
 def test_screen_prints_markup_in_reasons_literally(builder):
     builder.with_cell(lab_cell(1, 32), Outcome.FAILED, "failed: [bold]x[/bold] [/nonsense]")
-    assert "[bold]x[/bold] [/nonsense]" in screen(builder.collect(), 140)
+    assert "[bold]x[/bold] [/nonsense]" in screen_text(builder.collect(), 140)
 
 
 def test_report_package_import_does_not_load_pandas():

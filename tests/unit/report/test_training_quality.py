@@ -19,7 +19,7 @@ LAB = {"protocol": Protocol.LAB, "epochs": 5}
 SCALED = Recipe(name="scaled", scaled=True)
 
 
-def with_test(record, *accuracies):
+def with_test_accuracy(record, *accuracies):
     """A record whose ranks test with these accuracies."""
     ranks = tuple(
         msgspec.structs.replace(rank, test_accuracy=accuracy)
@@ -28,15 +28,17 @@ def with_test(record, *accuracies):
     return msgspec.structs.replace(record, ranks=ranks)
 
 
-def large(builder, seeds=(0, 1)):
+def add_large_batch_study(builder, seeds=(0, 1)):
     """Batch 128 on 1 GPU beside 512 on 2, plain and with a recipe, 5 epochs, two seeds."""
     for seed in seeds:
         more = {**LAB, "evaluate": True, "seed": seed}
         one = lab_record(lab_cell(1, 128, **more), 27.0)
-        builder.with_record(with_test(one, 0.70 + 0.01 * seed))
+        builder.with_record(with_test_accuracy(one, 0.70 + 0.01 * seed))
         for recipe, accuracy in ((Recipe(), 0.60), (SCALED, 0.64)):
             cell = lab_cell(2, 512, recipe=recipe, **more)
-            builder.with_record(with_test(lab_record(cell, 15.0), accuracy, accuracy + 0.02 * seed))
+            builder.with_record(
+                with_test_accuracy(lab_record(cell, 15.0), accuracy, accuracy + 0.02 * seed)
+            )
 
 
 TABLE_4 = """\
@@ -53,15 +55,15 @@ EVALUATION = """\
 | single 1-GPU b128 |            30.00 | 40.00 | 50.00 | 60.00 | 70.00 |        1.5000 | 1.5000 | 1.4000 | 1.3000 | 1.2000 |"""  # noqa: E501 - as written
 
 
-def squeezed(text):
+def collapse_spaces(text):
     """A table's text, however wide its columns are."""
     return [" ".join(line.replace("-", "").split()) for line in text.splitlines()]
 
 
 def test_table_4_has_loss_and_accuracy_with_deviations(builder):
     """Table 4 has batch, learning rate, loss and accuracies with deviations over seeds."""
-    large(builder)
-    assert squeezed(grid(builder.table("table4"))) == squeezed(TABLE_4)
+    add_large_batch_study(builder)
+    assert collapse_spaces(grid(builder.table("table4"))) == collapse_spaces(TABLE_4)
     sheet = builder.table("table4").sheet
     row = dict(zip(sheet.columns, sheet.rows[0], strict=True))
     assert row["test_accuracy_deviation"] == pytest.approx(0.01 / 2**0.5)
@@ -69,7 +71,7 @@ def test_table_4_has_loss_and_accuracy_with_deviations(builder):
 
 
 def test_single_seed_has_no_deviation_and_a_note(builder):
-    large(builder, seeds=(0,))
+    add_large_batch_study(builder, seeds=(0,))
     table = builder.table("table4")
     assert table.lines[0].texts[-1] == "70.00"
     assert table.notes == (
@@ -82,7 +84,7 @@ def test_repeats_of_one_seed_count_once_without_deviation(builder):
     for seed, repeat, accuracy in ((0, 0, 0.50), (0, 1, 0.60), (0, 2, 0.70), (1, 0, 0.62)):
         for gpus in (1, 2) if seed == 0 else (1,):
             cell = lab_cell(gpus, 128, **LAB, evaluate=True, seed=seed, repeat=repeat)
-            builder.with_record(with_test(lab_record(cell, 27.0), *[accuracy] * gpus))
+            builder.with_record(with_test_accuracy(lab_record(cell, 27.0), *[accuracy] * gpus))
     one, two = builder.table("table4").lines
     assert (one.texts[3], one.texts[-1]) == ("2", "61.00 ± 1.41")  # of 60 and 62
     assert (two.texts[3], two.texts[-1]) == ("1", "60.00")
@@ -98,7 +100,7 @@ def test_runs_of_fewer_epochs_are_omitted_and_noted(builder):
     for seed, more, accuracy in ((0, full, 0.60), (1, full, 0.62), (2, {**LAB, "epochs": 2}, 0.1)):
         for set_epoch in (True, False):
             cell = lab_cell(2, 128, **more, evaluate=True, seed=seed, set_epoch=set_epoch)
-            builder.with_record(with_test(lab_record(cell, 15.0), accuracy, accuracy))
+            builder.with_record(with_test_accuracy(lab_record(cell, 15.0), accuracy, accuracy))
     said = (
         "runs of 2 epochs, left out beside those of 3: "
         "ddp 2-GPU at batch 128; ddp 2-GPU (no set_epoch) at batch 128"
@@ -111,10 +113,10 @@ def test_runs_of_fewer_epochs_are_omitted_and_noted(builder):
     assert [row[5:8] for row in builder.table("evaluation").sheet.rows[:3]] == [
         (epoch, 2, 2) for epoch in (1, 2, 3)
     ]
-    assert list(drawn(builder)) == pytest.approx([30, 40, 50])
+    assert list(plotted_accuracies(builder)) == pytest.approx([30, 40, 50])
 
 
-def drawn(builder):
+def plotted_accuracies(builder):
     """The accuracies that the picture shows of the first place."""
     return picture(builder.collect()).axes[0].lines[0].get_ydata()
 
@@ -122,7 +124,9 @@ def drawn(builder):
 def test_outputs_without_classes_show_dash_for_accuracy(builder):
     whole = lab_record(lab_cell(2, 128, **LAB, evaluate=True), 15.0)
     ranks = tuple(
-        msgspec.structs.replace(rank, test_accuracy=None, epochs=tuple(map(unclassed, rank.epochs)))
+        msgspec.structs.replace(
+            rank, test_accuracy=None, epochs=tuple(map(without_accuracy, rank.epochs))
+        )
         for rank in whole.ranks
     )
     builder.with_record(msgspec.structs.replace(whole, ranks=ranks))
@@ -132,7 +136,7 @@ def test_outputs_without_classes_show_dash_for_accuracy(builder):
     assert picture(builder.collect()) is None
 
 
-def unclassed(epoch):
+def without_accuracy(epoch):
     """An epoch of a network whose outputs are no class scores."""
     return msgspec.structs.replace(
         epoch, accuracy=0.0, share=msgspec.structs.replace(epoch.share, correct=None)
@@ -140,7 +144,7 @@ def unclassed(epoch):
 
 
 def test_table_4_names_cells_without_numbers(builder):
-    large(builder)
+    add_large_batch_study(builder)
     builder.with_cell(lab_cell(4, 512, **LAB, evaluate=True), Outcome.FAILED, "failed: it broke")
     (note,) = builder.table("table4").notes
     assert note == "no number, the reason stands under Table 1: ddp 4-GPU at batch 512"
@@ -154,18 +158,18 @@ def test_table_4_absent_without_evaluation_or_more_epochs(builder):
 
 def test_epoch_accuracy_is_weighted_by_rank_samples(builder):
     builder.with_record(lab_record(lab_cell(1, 128, **LAB, evaluate=True), 27.0))
-    assert squeezed(grid(builder.table("evaluation"))) == squeezed(EVALUATION)
+    assert collapse_spaces(grid(builder.table("evaluation"))) == collapse_spaces(EVALUATION)
     whole = lab_record(lab_cell(2, 128, **LAB, evaluate=True), 27.0)
     counted = zip(whole.ranks, ((10, 200), (70, 100)), strict=True)
     builder.with_record(
-        msgspec.structs.replace(whole, ranks=tuple(last_share(*one) for one in counted))
+        msgspec.structs.replace(whole, ranks=tuple(with_last_epoch_counts(*one) for one in counted))
     )
     two = builder.table("evaluation").lines[1]
     assert two.texts[4] == "26.67"  # 80 of 300
     assert [row[5] for row in builder.table("evaluation").sheet.rows] == [1, 2, 3, 4, 5] * 2
 
 
-def last_share(rank, counted):
+def with_last_epoch_counts(rank, counted):
     """A rank that counted otherwise after the last epoch."""
     correct, samples = counted
     share = msgspec.structs.replace(rank.epochs[-1].share, correct=correct, samples=samples)
@@ -180,7 +184,7 @@ def test_shuffling_table_counts_orders_and_answers_q5(builder):
         for set_epoch, accuracy in ((True, 0.70), (False, 0.60)):
             cell = lab_cell(2, 128, **LAB, seed=seed, set_epoch=set_epoch)
             accuracies = (accuracy, accuracy + 0.02 * seed)
-            builder.with_record(with_test(lab_record(cell, 15.0), *accuracies))
+            builder.with_record(with_test_accuracy(lab_record(cell, 15.0), *accuracies))
     table = builder.table("shuffling")
     assert [(line.label, *line.texts[:3]) for line in table.lines] == [
         ("single 1-GPU b128", "not needed", "5 of 5", "2"),
@@ -199,7 +203,7 @@ def test_shuffling_single_seed_with_repeats_claims_nothing(builder):
     for repeat, set_epoch in ((0, True), (1, True), (0, False), (1, False)):
         cell = lab_cell(2, 128, **LAB, repeat=repeat, set_epoch=set_epoch)
         accuracy = (0.70 if set_epoch else 0.60) + 0.01 * repeat
-        builder.with_record(with_test(lab_record(cell, 15.0), accuracy, accuracy))
+        builder.with_record(with_test_accuracy(lab_record(cell, 15.0), accuracy, accuracy))
     assert builder.table("shuffling").answer.endswith(
         "test accuracy in % 60.50 against 70.50 (one seed cannot tell)."
     )
@@ -223,7 +227,7 @@ def test_replicas_table_with_sync_buffers_answers_q7(builder):
     ranks = tuple(msgspec.structs.replace(rank, buffers_hash="0ff") for rank in equal.ranks)
     builder.with_record(msgspec.structs.replace(equal, ranks=ranks))
     off = lab_record(lab_cell(2, 512, **LAB, sync_buffers=SyncBuffers.OFF), 15.0)
-    builder.with_record(with_test(off, 0.52, 0.58))
+    builder.with_record(with_test_accuracy(off, 0.52, 0.58))
     builder.with_record(lab_record(lab_cell(2, 512, **LAB, strategy=Strategy.ALLREDUCE), 15.0))
     table = builder.table("replicas")
     assert table.on_screen
@@ -250,7 +254,7 @@ def test_replicas_table_without_sync_buffers_has_no_answer(builder):
 
 
 def test_answer_precedes_its_table_in_every_format(builder):
-    large(builder)
+    add_large_batch_study(builder)
     builder.with_record(lab_record(lab_cell(2, 128, **LAB, set_epoch=False), 15.0))
     report = builder.collect()
     console = Console(width=110, file=io.StringIO())
@@ -265,7 +269,7 @@ def test_answer_precedes_its_table_in_every_format(builder):
 
 @pytest.mark.parametrize("width", [80, 110])
 def test_many_epochs_fit_console_width(builder, width):
-    large(builder)
+    add_large_batch_study(builder)
     console = Console(width=width, file=io.StringIO())
     show(builder.collect(), console)
     assert max(map(len, console.file.getvalue().splitlines())) <= width

@@ -22,14 +22,14 @@ TABLE_1 = """\
 | 4-GPU (warmup 2) |             20.00 |    1.30 |"""
 
 
-def large(builder):
+def add_batch_512_cells(builder):
     """The cells at batch 512, and one with a recipe at 4 GPUs."""
     builder.with_published_study(but=tuple((n, b) for n in (1, 2, 4) for b in (32, 128)))
     builder.with_record(lab_record(lab_cell(4, 512, recipe=WARMUP), 20.0))
 
 
 def test_treated_cell_has_its_own_row_in_the_same_table(builder):
-    large(builder)
+    add_batch_512_cells(builder)
     report = builder.collect()
     assert len(report.groups) == 1
     assert grid(builder.table("table1-ddp")) == TABLE_1
@@ -38,7 +38,7 @@ def test_treated_cell_has_its_own_row_in_the_same_table(builder):
 
 
 def test_treated_single_cell_is_no_baseline(builder):
-    large(builder)
+    add_batch_512_cells(builder)
     builder.with_record(lab_record(lab_cell(1, 512, recipe=WARMUP), 30.0))
     first, *_ = builder.collect().groups[0].source.rows
     assert (first.timing.epoch_s, first.is_baseline) == (25.945, True)
@@ -70,7 +70,7 @@ def test_strategies_are_compared_within_one_treatment(builder):
 
 
 def test_csv_tables_and_json_name_the_treatment(builder):
-    large(builder)
+    add_batch_512_cells(builder)
     write(builder.collect(), builder.study.report)
     for name in ("table1", "table2", "table3", "scaling", "messages", "replicas", "cells"):
         found = pd.read_csv(builder.study.report / f"{name}.csv", keep_default_na=False)

@@ -28,11 +28,11 @@ def builder(slurm: FakeSlurm, working_folder: Path) -> StudyBuilder:
     return study
 
 
-def without_accounting(slurm: FakeSlurm) -> None:
+def disable_accounting(slurm: FakeSlurm) -> None:
     slurm.set_output("sacct", err=DISABLED, code=1)
 
 
-def silent(slurm: FakeSlurm) -> None:
+def make_slurm_unresponsive(slurm: FakeSlurm) -> None:
     slurm.set_output("squeue", err=GONE, code=1)
     slurm.set_output("sacct", err="sacct: error: Problem talking to the database\n", code=1)
 
@@ -41,7 +41,7 @@ def test_missing_squeue_differs_from_unresponsive_one(
     slurm: FakeSlurm, builder: StudyBuilder
 ) -> None:
     assert not study_status(builder.study).slurm.silent
-    silent(slurm)
+    make_slurm_unresponsive(slurm)
     assert study_status(builder.study).slurm.silent
     slurm.remove_command("squeue")
     seen = study_status(builder.study).slurm
@@ -51,21 +51,21 @@ def test_missing_squeue_differs_from_unresponsive_one(
 def test_outcome_from_squeue_is_kept_without_accounting(
     slurm: FakeSlurm, builder: StudyBuilder
 ) -> None:
-    without_accounting(slurm)
+    disable_accounting(slurm)
     ended = squeue_line(JOB, "TIMEOUT", node="gr001") + squeue_line("17_1", "FAILED", node="gr002")
     slurm.set_output("squeue", ended)
     assert builder.outcomes() == [Outcome.TIMEOUT, Outcome.FAILED]
     slurm.set_output("squeue")  # forgotten after MinJobAge
     assert builder.outcomes() == [Outcome.TIMEOUT, Outcome.FAILED]
     assert builder.states_by_batch()[32].elapsed_s == 60
-    silent(slurm)
+    make_slurm_unresponsive(slurm)
     assert builder.outcomes() == [Outcome.TIMEOUT, Outcome.FAILED]
 
 
 def test_vanished_job_without_accounting_is_missing(
     slurm: FakeSlurm, builder: StudyBuilder
 ) -> None:
-    without_accounting(slurm)
+    disable_accounting(slurm)
     slurm.set_output("squeue", squeue_line(JOB, "RUNNING", node="gr001"))
     builder.end_attempt(64, "17_1", Outcome.FAILED, "rank 0: no")
     assert builder.outcomes() == [Outcome.RUNNING, Outcome.FAILED]
@@ -84,7 +84,7 @@ def test_unresponsive_controller_is_unknown_since_last_answer(
     )
     assert builder.outcomes() == [Outcome.RUNNING, Outcome.PENDING]
     at = time.strftime("%H:%M", time.localtime((builder.study.root / "seen.json").stat().st_mtime))
-    silent(slurm)
+    make_slurm_unresponsive(slurm)
     assert builder.outcomes() == [Outcome.UNKNOWN, Outcome.UNKNOWN]
     assert builder.states_by_batch()[32].reason.startswith(
         f"unknown since {at} (running then): squeue: slurm_load_jobs error: Unable to contact"
@@ -97,7 +97,7 @@ def test_unresponsive_controller_is_unknown_since_last_answer(
 def test_stop_while_slurm_is_unresponsive_may_be_requeue(
     slurm: FakeSlurm, builder: StudyBuilder
 ) -> None:
-    silent(slurm)
+    make_slurm_unresponsive(slurm)
     builder.end_attempt(32, JOB, Outcome.CANCELLED, "received SIGTERM")
     assert builder.outcomes()[0] is Outcome.UNKNOWN
     slurm.set_output("squeue")
@@ -120,7 +120,7 @@ def test_cache_is_written_only_on_change(slurm: FakeSlurm, builder: StudyBuilder
 @pytest.mark.parametrize("content", ["", "{", '{"17_0": 3}'])
 def test_unreadable_cache_is_ignored(slurm: FakeSlurm, builder: StudyBuilder, content: str) -> None:
     (builder.study.root / "seen.json").write_text(content)
-    silent(slurm)
+    make_slurm_unresponsive(slurm)
     assert builder.outcomes()[0] is Outcome.UNKNOWN
     assert "(running then)" not in builder.states_by_batch()[32].reason
 
@@ -189,7 +189,7 @@ def test_failing_sacct_is_not_called_again(slurm: FakeSlurm, working_folder: Pat
         *range(1, SACCT_IDS + 3)
     )
     builder.sent_as(*(f"{cell.batch}_0" for cell in builder.cells))
-    without_accounting(slurm)
+    disable_accounting(slurm)
     found = study_status(builder.study)
     assert len(slurm.calls("sacct")) == 1
     assert "disabled" in found.slurm.no_accounts
@@ -219,7 +219,7 @@ def test_watch_backs_off_while_slurm_is_unresponsive(
             slurm.set_output("sacct", sacct_line(JOB, "FAILED") + sacct_line("17_1", "FAILED"))
 
     monkeypatch.setattr(watching, "sleep", pause)
-    silent(slurm)
+    make_slurm_unresponsive(slurm)
     notes: list[str] = []
     watch_study(builder.study, 5.0, lambda _, note: notes.append(note))
     assert pauses == [10, 20, 40, 60, 60]

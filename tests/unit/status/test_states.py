@@ -259,71 +259,79 @@ def test_job_unknown_to_slurm_is_missing(slurm: FakeSlurm, builder: StudyBuilder
 
 
 @pytest.fixture
-def unsent(slurm: FakeSlurm, working_folder: Path) -> StudyBuilder:
+def unsent_study(slurm: FakeSlurm, working_folder: Path) -> StudyBuilder:
     """A study whose cell has no manifest line."""
     return StudyBuilder(working_folder / "outputs" / "mine").with_cell(a_cell())
 
 
-def test_cell_never_sent_is_missing(slurm: FakeSlurm, unsent: StudyBuilder) -> None:
-    assert (unsent.state.outcome, unsent.state.reason) == (Outcome.MISSING, "not sent yet")
+def test_cell_never_sent_is_missing(slurm: FakeSlurm, unsent_study: StudyBuilder) -> None:
+    assert (unsent_study.state.outcome, unsent_study.state.reason) == (
+        Outcome.MISSING,
+        "not sent yet",
+    )
     assert slurm.calls("squeue") == []
 
 
-def test_cell_being_sent_is_pending(slurm: FakeSlurm, unsent: StudyBuilder) -> None:
-    unsent.with_event(ManifestEvent.SENDING)
-    assert (unsent.state.outcome, unsent.state.reason) == (Outcome.PENDING, "being sent")
+def test_cell_being_sent_is_pending(slurm: FakeSlurm, unsent_study: StudyBuilder) -> None:
+    unsent_study.with_event(ManifestEvent.SENDING)
+    assert (unsent_study.state.outcome, unsent_study.state.reason) == (
+        Outcome.PENDING,
+        "being sent",
+    )
     slurm.set_output("squeue", err="slurm_load_jobs error: Unable to contact\n", code=1)
-    assert unsent.state.outcome is Outcome.UNKNOWN
-    assert "its answer is lost; squeue: slurm_load_jobs" in unsent.state.reason
-    unsent.with_event(ManifestEvent.REFUSED)
-    assert unsent.state.outcome is Outcome.MISSING
+    assert unsent_study.state.outcome is Outcome.UNKNOWN
+    assert "its answer is lost; squeue: slurm_load_jobs" in unsent_study.state.reason
+    unsent_study.with_event(ManifestEvent.REFUSED)
+    assert unsent_study.state.outcome is Outcome.MISSING
 
 
 def test_sender_killed_before_sbatch_leaves_cell_missing(
-    slurm: FakeSlurm, unsent: StudyBuilder
+    slurm: FakeSlurm, unsent_study: StudyBuilder
 ) -> None:
-    unsent.with_event(ManifestEvent.SENDING)
-    text = unsent.study.manifest.read_text()
-    unsent.study.manifest.write_text(text.replace(f'"time":"{utc_now()[:4]}', '"time":"2020'))
-    assert unsent.state.outcome is Outcome.MISSING
-    assert "not sent: sbatch was interrupted" in unsent.state.reason
+    unsent_study.with_event(ManifestEvent.SENDING)
+    text = unsent_study.study.manifest.read_text()
+    unsent_study.study.manifest.write_text(text.replace(f'"time":"{utc_now()[:4]}', '"time":"2020'))
+    assert unsent_study.state.outcome is Outcome.MISSING
+    assert "not sent: sbatch was interrupted" in unsent_study.state.reason
 
 
-def test_lost_job_id_is_recovered_from_its_log_path(slurm: FakeSlurm, unsent: StudyBuilder) -> None:
-    unsent.with_event(ManifestEvent.SENDING)
+def test_lost_job_id_is_recovered_from_its_log_path(
+    slurm: FakeSlurm, unsent_study: StudyBuilder
+) -> None:
+    unsent_study.with_event(ManifestEvent.SENDING)
     slurm.set_output("squeue", squeue_line("55", "PENDING", "Priority"))
     slurm.set_output("scontrol", "   StdOut=/somewhere/else/55_0_log.out\n")
     slurm.set_output("squeue", "55\n")
-    assert unsent.state.outcome is Outcome.PENDING
-    assert unsent.state.job is None
-    slurm.set_output("scontrol", f"   StdOut={unsent.study.slurm}/55_0_log.out\n")
-    assert unsent.state.job == "55"
-    assert [line.happening for line in unsent.study.lines()] == [
+    assert unsent_study.state.outcome is Outcome.PENDING
+    assert unsent_study.state.job is None
+    slurm.set_output("scontrol", f"   StdOut={unsent_study.study.slurm}/55_0_log.out\n")
+    assert unsent_study.state.job == "55"
+    assert [line.happening for line in unsent_study.study.lines()] == [
         ManifestEvent.SENDING,
         ManifestEvent.SENT,
     ]
     slurm.set_output("squeue", squeue_line("55", "PENDING", "Priority"))
-    assert (unsent.state.outcome, unsent.state.job) == (Outcome.PENDING, "55")
+    assert (unsent_study.state.outcome, unsent_study.state.job) == (Outcome.PENDING, "55")
 
 
 def test_job_submitted_by_hand_is_found_by_its_attempt(
-    slurm: FakeSlurm, unsent: StudyBuilder
+    slurm: FakeSlurm, unsent_study: StudyBuilder
 ) -> None:
-    unsent.begin_attempt(BATCH, "77")
+    unsent_study.begin_attempt(BATCH, "77")
     slurm.set_output("squeue", squeue_line("77", "RUNNING", node="gr002"))
-    assert (unsent.state.outcome, unsent.state.job) == (Outcome.RUNNING, "77")
+    assert (unsent_study.state.outcome, unsent_study.state.job) == (Outcome.RUNNING, "77")
     slurm.set_output("squeue")
     slurm.set_output("sacct", sacct_line("77", "TIMEOUT"))
-    assert unsent.state.outcome is Outcome.TIMEOUT
-    unsent.publish_record(BATCH, "77.r0")
-    assert (unsent.state.outcome, unsent.state.recorded) == (Outcome.OK, True)
+    assert unsent_study.state.outcome is Outcome.TIMEOUT
+    unsent_study.publish_record(BATCH, "77.r0")
+    assert (unsent_study.state.outcome, unsent_study.state.recorded) == (Outcome.OK, True)
 
 
 # ---- cells of a run on this machine ----
 
 
 @pytest.fixture
-def alive() -> Callable[[], str]:
+def running_process() -> Callable[[], str]:
     """A living process of our program: the job that is named after it."""
     process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", "hpml_jobs"])
     yield lambda: f"local-{process.pid}-1700000000"
@@ -332,28 +340,28 @@ def alive() -> Callable[[], str]:
 
 
 def test_local_cell_runs_while_its_process_lives(
-    slurm: FakeSlurm, unsent: StudyBuilder, alive: Callable[[], str]
+    slurm: FakeSlurm, unsent_study: StudyBuilder, running_process: Callable[[], str]
 ) -> None:
-    unsent.with_event(ManifestEvent.SENT, alive())
-    assert unsent.state.outcome is Outcome.PENDING
-    unsent.begin_attempt(BATCH, alive())
-    assert unsent.state.outcome is Outcome.RUNNING
-    unsent.end_attempt(BATCH, alive(), Outcome.FAILED, "rank 0: no")
-    assert (unsent.state.outcome, unsent.state.reason) == (Outcome.FAILED, "rank 0: no")
+    unsent_study.with_event(ManifestEvent.SENT, running_process())
+    assert unsent_study.state.outcome is Outcome.PENDING
+    unsent_study.begin_attempt(BATCH, running_process())
+    assert unsent_study.state.outcome is Outcome.RUNNING
+    unsent_study.end_attempt(BATCH, running_process(), Outcome.FAILED, "rank 0: no")
+    assert (unsent_study.state.outcome, unsent_study.state.reason) == (Outcome.FAILED, "rank 0: no")
     assert slurm.calls("squeue") == []
 
 
-def test_local_run_with_ended_process_is_cancelled(unsent: StudyBuilder) -> None:
-    unsent.with_event(ManifestEvent.SENT, "local-999999999-1700000000")
-    unsent.begin_attempt(BATCH, "local-999999999-1700000000")
-    assert unsent.state.outcome is Outcome.CANCELLED
-    assert "the run on this machine was stopped" in unsent.state.reason
+def test_local_run_with_ended_process_is_cancelled(unsent_study: StudyBuilder) -> None:
+    unsent_study.with_event(ManifestEvent.SENT, "local-999999999-1700000000")
+    unsent_study.begin_attempt(BATCH, "local-999999999-1700000000")
+    assert unsent_study.state.outcome is Outcome.CANCELLED
+    assert "the run on this machine was stopped" in unsent_study.state.reason
 
 
-def test_process_id_reused_by_other_program_is_not_our_run(unsent: StudyBuilder) -> None:
+def test_process_id_reused_by_other_program_is_not_our_run(unsent_study: StudyBuilder) -> None:
     with subprocess.Popen(["sh", "-c", "read line"], stdin=subprocess.PIPE) as other:
-        unsent.with_event(ManifestEvent.SENT, f"local-{other.pid}-1700000000")
-        assert unsent.state.outcome is Outcome.CANCELLED
+        unsent_study.with_event(ManifestEvent.SENT, f"local-{other.pid}-1700000000")
+        assert unsent_study.state.outcome is Outcome.CANCELLED
         other.kill()
 
 
@@ -394,7 +402,7 @@ def plan_of_cell(*words: str) -> Plan:
 
 
 @pytest.fixture
-def planned(slurm: FakeSlurm, working_folder: Path) -> tuple[Plan, CellFolder]:
+def planned_study(slurm: FakeSlurm, working_folder: Path) -> tuple[Plan, CellFolder]:
     """A plan of one cell that was sent as job 101_0."""
     made = plan_of_cell()
     made.study.create()
@@ -416,7 +424,7 @@ def test_selection_of_new_study_is_everything(slurm: FakeSlurm) -> None:
 @pytest.mark.parametrize("told", ["PENDING|Resources|", "RUNNING|None|gr001"])
 @pytest.mark.parametrize("words", [[], ["rerun=true"]])
 def test_selection_for_rerun_omits_pending_and_running(
-    slurm: FakeSlurm, planned: tuple[Plan, CellFolder], told: str, words: list[str]
+    slurm: FakeSlurm, planned_study: tuple[Plan, CellFolder], told: str, words: list[str]
 ) -> None:
     slurm.set_output("squeue", squeue_line(JOB, *told.split("|")))
     chosen = select(plan_of_cell(*words))
@@ -426,9 +434,9 @@ def test_selection_for_rerun_omits_pending_and_running(
 
 @pytest.mark.parametrize("outcome", [Outcome.OK, Outcome.OOM])
 def test_selection_omits_finished_and_oom_cells(
-    slurm: FakeSlurm, planned: tuple[Plan, CellFolder], outcome: Outcome
+    slurm: FakeSlurm, planned_study: tuple[Plan, CellFolder], outcome: Outcome
 ) -> None:
-    _, folder = planned
+    _, folder = planned_study
     left = a_record(folder.read().cell, outcome=outcome, reason="rank 0: out of memory")
     write_whole(folder.record_json, encode(left))
     assert select(plan_of_cell()).send == []
@@ -439,7 +447,7 @@ def test_selection_omits_finished_and_oom_cells(
 
 @pytest.mark.parametrize("told", ["FAILED", "TIMEOUT", "PREEMPTED", "NODE_FAIL", "COMPLETED"])
 def test_selection_has_cells_without_record_and_reason(
-    slurm: FakeSlurm, planned: tuple[Plan, CellFolder], told: str
+    slurm: FakeSlurm, planned_study: tuple[Plan, CellFolder], told: str
 ) -> None:
     slurm.set_output("sacct", sacct_line(JOB, told))
     word = {"COMPLETED": "missing"}.get(told, told.lower())
@@ -447,9 +455,9 @@ def test_selection_has_cells_without_record_and_reason(
 
 
 def test_selection_has_cells_with_corrupt_record(
-    slurm: FakeSlurm, planned: tuple[Plan, CellFolder]
+    slurm: FakeSlurm, planned_study: tuple[Plan, CellFolder]
 ) -> None:
-    _, folder = planned
+    _, folder = planned_study
     folder.record_json.write_bytes(b'{"schema": 1, "cel')
     for words in ([], ["rerun=true"]):
         chosen = select(plan_of_cell(*words))
@@ -458,7 +466,7 @@ def test_selection_has_cells_with_corrupt_record(
 
 
 def test_selection_while_squeue_fails_is_refused(
-    slurm: FakeSlurm, planned: tuple[Plan, CellFolder]
+    slurm: FakeSlurm, planned_study: tuple[Plan, CellFolder]
 ) -> None:
     slurm.set_output("squeue", err="Unable to contact slurm controller", code=1)
     with pytest.raises(HpmlError, match=r"it is unknown which cells have a job"):

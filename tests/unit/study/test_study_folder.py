@@ -13,7 +13,7 @@ from hpml_jobs.study.study import Study, check_name, find
 from tests.unit.builders import a_cell, a_record
 
 
-def line(
+def manifest_line(
     happening: ManifestEvent, *cells: str, batch: str = "b1", jobs: tuple = ()
 ) -> ManifestLine:
     return ManifestLine(happening=happening, batch=batch, cells=cells, jobs=jobs)
@@ -70,34 +70,34 @@ def test_corrupt_study_file_is_named(study: Study, about) -> None:
 
 
 def test_manifest_gives_latest_job_of_a_cell(study: Study) -> None:
-    study.append(line(ManifestEvent.SENDING, "a", "b"))
-    study.append(line(ManifestEvent.SENT, "a", "b", jobs=("17_0", "17_1")))
-    study.append(line(ManifestEvent.REFUSED, "b", batch="b2"))
-    study.append(line(ManifestEvent.SENT, "a", batch="b3", jobs=("18",)))
+    study.append(manifest_line(ManifestEvent.SENDING, "a", "b"))
+    study.append(manifest_line(ManifestEvent.SENT, "a", "b", jobs=("17_0", "17_1")))
+    study.append(manifest_line(ManifestEvent.REFUSED, "b", batch="b2"))
+    study.append(manifest_line(ManifestEvent.SENT, "a", batch="b3", jobs=("18",)))
     assert study.history().jobs == {"a": "18", "b": "17_1"}
     assert all(each.time for each in study.lines())
 
 
 def test_manifest_truncated_last_line_is_skipped_safely(study: Study) -> None:
     """A truncated last line is skipped and does not swallow the next line written."""
-    study.append(line(ManifestEvent.SENT, "a", jobs=("17",)))
+    study.append(manifest_line(ManifestEvent.SENT, "a", jobs=("17",)))
     with study.manifest.open("ab") as file:
         file.write(b'{"happening":"sent","batch":"b2","cel')
     assert study.history().jobs == {"a": "17"}
-    study.append(line(ManifestEvent.SENT, "b", batch="b3", jobs=("18",)))
+    study.append(manifest_line(ManifestEvent.SENT, "b", batch="b3", jobs=("18",)))
     assert study.history().jobs == {"a": "17", "b": "18"}
 
 
 def test_manifest_foreign_lines_are_skipped(study: Study) -> None:
     study.manifest.write_bytes(b'\n{"happening": "\xff"}\n[]\n')
-    study.append(line(ManifestEvent.SENT, "a", jobs=("17",)))
+    study.append(manifest_line(ManifestEvent.SENT, "a", jobs=("17",)))
     assert study.history().jobs == {"a": "17"}
 
 
 def test_unwritable_manifest_is_named(study: Study) -> None:
     study.manifest.mkdir()
     with pytest.raises(HpmlError, match=r"manifest.jsonl cannot be written: Is a directory"):
-        study.append(line(ManifestEvent.SENDING, "a"))
+        study.append(manifest_line(ManifestEvent.SENDING, "a"))
 
 
 def test_cells_are_sorted_numerically(study: Study) -> None:
@@ -133,7 +133,7 @@ def test_study_is_found_by_name_or_most_recently_submitted(tmp_path: Path) -> No
     for seconds, name in enumerate(("old", "new")):
         study = Study(outputs / name)
         study.create()
-        study.append(line(ManifestEvent.SENDING, "a"))
+        study.append(manifest_line(ManifestEvent.SENDING, "a"))
         os.utime(study.manifest, (1000 + seconds, 1000 + seconds))
     (outputs / "not a study").mkdir()
     assert find(outputs, None).name == "new"

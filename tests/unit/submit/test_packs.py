@@ -16,18 +16,18 @@ from tests.unit.plans import plan_with_folder, requests_of, script_of, send_cell
 NINE = ("gpus=1,2,4", "batch=32,128,512")
 
 
-def steps(text: str) -> list[list[str]]:
+def step_lines(text: str) -> list[list[str]]:
     return [shlex.split(line)[1:] for line in text.splitlines() if line.startswith("cell ")]
 
 
-def batch_of(*words: str) -> tuple[Plan, JobRequest]:
+def only_batch(*words: str) -> tuple[Plan, JobRequest]:
     made = plan_with_folder(*words)
     (batch,) = requests_of(made)
     return made, batch
 
 
 def test_pack_of_nine_cells_is_one_job_of_largest_shape(slurm: FakeSlurm) -> None:
-    made, batch = batch_of(*NINE, "pack=true", "minutes=20")
+    made, batch = only_batch(*NINE, "pack=true", "minutes=20")
     assert batch.kind is JobKind.PACK
     assert (batch.shape.nodes, batch.shape.gpus_per_node, batch.shape.cpus_per_node) == (1, 4, 12)
     assert batch.shape.minutes == 9 * (20 + 1)
@@ -40,8 +40,8 @@ def test_pack_of_nine_cells_is_one_job_of_largest_shape(slurm: FakeSlurm) -> Non
 
 
 def test_pack_runs_each_cell_as_step_with_its_share(slurm: FakeSlurm) -> None:
-    made, batch = batch_of(*NINE, "pack=true", "gpu_type=v100")
-    by_name = {slug: options for slug, *options in steps(script_of(made, batch))}
+    made, batch = only_batch(*NINE, "pack=true", "gpu_type=v100")
+    by_name = {slug: options for slug, *options in step_lines(script_of(made, batch))}
     assert list(by_name) == [one.cell.slug for one in batch.cells] != sorted(by_name)
     for one in made.cells:
         gpus = one.cell.gpus
@@ -55,7 +55,7 @@ def test_pack_splits_by_gpu_type_and_number_of_nodes(slurm: FakeSlurm) -> None:
     made = plan_with_folder("gpus=1,2,8", "pack=true")
     found = requests_of(made)
     assert [(batch.shape.nodes, len(batch.cells)) for batch in found] == [(1, 2), (2, 1)]
-    assert "--nodes=2" in steps(script_of(made, found[1]))[0]
+    assert "--nodes=2" in step_lines(script_of(made, found[1]))[0]
     assert "HPML_JOBS_HOSTS" in script_of(made, found[1])
 
 

@@ -25,7 +25,9 @@ def sbatch_lines(text: str) -> set[str]:
 
 
 @pytest.fixture
-def study(slurm: FakeSlurm, working_folder: Path, capsys: pytest.CaptureFixture[str]) -> Study:
+def finished_study(
+    slurm: FakeSlurm, working_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> Study:
     """Two cells that were sent as the array 101 and ended: one failed, one over its time."""
     assert run(["submit", "-m", *WORDS, "batch=32,64", "cluster.qos=mine"]) == 0
     ended = sacct_line("101_0", "FAILED", "1:0") + sacct_line("101_1", "TIMEOUT")
@@ -34,44 +36,48 @@ def study(slurm: FakeSlurm, working_folder: Path, capsys: pytest.CaptureFixture[
     return Study(working_folder / "outputs" / "mine")
 
 
-def sent_again(capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
+def resubmitted(capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
     told = json.loads(capsys.readouterr().out)
     return {row["cell"]: row["why"] for row in told["cells"]}
 
 
-def slug_of(study: Study, job: str) -> str:
+def slug_of_job(study: Study, job: str) -> str:
     return next(slug for slug, found in study.history().jobs.items() if found == job)
 
 
-def test_resubmit_failed_cell_keeps_its_settings(study: Study, slurm: FakeSlurm, capsys) -> None:
-    failed = slug_of(study, "101_0")
+def test_resubmit_failed_cell_keeps_its_settings(
+    finished_study: Study, slurm: FakeSlurm, capsys
+) -> None:
+    failed = slug_of_job(finished_study, "101_0")
     assert run(["resubmit", "mine", "--failed", "--json"]) == 0
-    assert sent_again(capsys) == {failed: "failed before"}
+    assert resubmitted(capsys) == {failed: "failed before"}
     first, again = (sbatch_lines(text) for text in slurm.scripts)
     arrays = {line for line in first if line.startswith(("array=", "output=", "error="))}
     assert first - arrays <= again
     assert "qos=mine" in again
-    assert study.history().jobs[failed] == "102"
+    assert finished_study.history().jobs[failed] == "102"
 
 
-def test_resubmit_accepts_more_minutes_and_memory(study: Study, slurm: FakeSlurm, capsys) -> None:
-    over = slug_of(study, "101_1")
+def test_resubmit_accepts_more_minutes_and_memory(
+    finished_study: Study, slurm: FakeSlurm, capsys
+) -> None:
+    over = slug_of_job(finished_study, "101_1")
     assert run(["resubmit", "mine", "--timeout", "--minutes", "90", "--mem", "100", "--json"]) == 0
-    assert sent_again(capsys) == {over: "timeout before"}
+    assert resubmitted(capsys) == {over: "timeout before"}
     assert {"time=90", "mem=100G"} <= sbatch_lines(slurm.scripts[-1])
-    shape = study.cell(over).read().shape
+    shape = finished_study.cell(over).read().shape
     assert shape is not None
     assert (shape.minutes, shape.mem_gb_per_node) == (90, 100)
 
 
-def test_resubmit_pattern_sends_every_unmeasured_cell(study: Study, capsys) -> None:
+def test_resubmit_pattern_sends_every_unmeasured_cell(finished_study: Study, capsys) -> None:
     assert run(["resubmit", "mine", "ddp-2gpu-*", "--json"]) == 0
-    assert len(sent_again(capsys)) == 2
+    assert len(resubmitted(capsys)) == 2
 
 
-def test_resubmit_accepts_two_outcomes_at_once(study: Study, capsys) -> None:
+def test_resubmit_accepts_two_outcomes_at_once(finished_study: Study, capsys) -> None:
     assert run(["resubmit", "mine", "--failed", "--timeout", "--json"]) == 0
-    assert set(sent_again(capsys).values()) == {"failed before", "timeout before"}
+    assert set(resubmitted(capsys).values()) == {"failed before", "timeout before"}
 
 
 @pytest.mark.parametrize(
@@ -85,12 +91,16 @@ def test_resubmit_accepts_two_outcomes_at_once(study: Study, capsys) -> None:
         (["ddp-8*"], 1, "no cell of study mine matches ddp-8*"),
     ],
 )
-def test_resubmit_impossible_request_is_one_line_error(study, capsys, words, code, telling) -> None:
+def test_resubmit_impossible_request_is_one_line_error(
+    finished_study, capsys, words, code, telling
+) -> None:
     assert run(["resubmit", "mine", *words]) == code
     assert telling in capsys.readouterr().err.strip().splitlines()[-1]
 
 
-def test_resubmit_nothing_to_send_is_no_error(study: Study, slurm: FakeSlurm, capsys) -> None:
+def test_resubmit_nothing_to_send_is_no_error(
+    finished_study: Study, slurm: FakeSlurm, capsys
+) -> None:
     slurm.set_output(
         "squeue", squeue_line("101_0", "RUNNING", node="gr001") + squeue_line("101_1", "PENDING")
     )
@@ -98,8 +108,8 @@ def test_resubmit_nothing_to_send_is_no_error(study: Study, slurm: FakeSlurm, ca
     assert "the selected cells are finished, pending or running" in capsys.readouterr().out
 
 
-def test_resubmit_without_cluster_file_suggests_submit(study, capsys) -> None:
-    study.cluster.unlink()
+def test_resubmit_without_cluster_file_suggests_submit(finished_study, capsys) -> None:
+    finished_study.cluster.unlink()
     assert run(["resubmit", "mine", "--failed"]) == 1
     assert "give the command that made it once more" in capsys.readouterr().err
 
@@ -109,15 +119,15 @@ def test_resubmit_accepts_every_outcome_without_result() -> None:
     assert sorted(named) == sorted(set(Outcome) - ALL_BUT)
 
 
-def lost(slug: str, outcome: Outcome = Outcome.NODE_FAIL, node: str = "gr002") -> CellState:
+def lost_state(slug: str, outcome: Outcome = Outcome.NODE_FAIL, node: str = "gr002") -> CellState:
     return CellState(slug=slug, outcome=outcome, node=node)
 
 
 def test_retries_are_limited_and_exclude_failed_nodes() -> None:
     """Lost cells are retried up to the limit, without the nodes that failed."""
     states = [
-        *(lost("a"), lost("b"), lost("c", Outcome.PREEMPTED, "gr003")),
-        lost("d", Outcome.FAILED),
+        *(lost_state("a"), lost_state("b"), lost_state("c", Outcome.PREEMPTED, "gr003")),
+        lost_state("d", Outcome.FAILED),
     ]
     history = History({}, {}, frozenset(), retries={"b": 2}, excluded=("gr001",))
     again, nodes = within_retries(states, history, 2)
@@ -125,18 +135,20 @@ def test_retries_are_limited_and_exclude_failed_nodes() -> None:
     assert nodes == ("gr001", "gr002")
 
 
-def test_retry_is_recorded_and_adds_followup_job(study: Study, slurm: FakeSlurm, capsys) -> None:
+def test_retry_is_recorded_and_adds_followup_job(
+    finished_study: Study, slurm: FakeSlurm, capsys
+) -> None:
     slurm.set_output(
         "sacct", sacct_line("101_0", "NODE_FAIL", node="gr002") + sacct_line("101_1", "COMPLETED")
     )
     for count in (1, 2):
         assert run(["resubmit", "mine", "--lost", "--retries", "1", "--json"]) == 0
-        assert len(sent_again(capsys)) == 2 - count
+        assert len(resubmitted(capsys)) == 2 - count
     array, closing = slurm.scripts[1:]
     assert "exclude=gr002" in sbatch_lines(array)
     assert "dependency=afterany:102" in sbatch_lines(closing)
-    history = study.history()
-    assert dict(history.retries) == {slug_of(study, "102"): 1}
+    history = finished_study.history()
+    assert dict(history.retries) == {slug_of_job(finished_study, "102"): 1}
     assert history.excluded == ("gr002",)
     assert history.closing == ("103",)
 
@@ -217,7 +229,9 @@ def test_study_over_budget_is_refused(slurm: FakeSlurm, capsys) -> None:
     assert "after 1 used or requested by this study" in capsys.readouterr().err
 
 
-def test_cancel_uses_job_ids_and_shared_job_once(study: Study, slurm: FakeSlurm, capsys) -> None:
+def test_cancel_uses_job_ids_and_shared_job_once(
+    finished_study: Study, slurm: FakeSlurm, capsys
+) -> None:
     slurm.set_output("scancel")
     slurm.set_output("sacct", "")
     slurm.set_output("squeue", "")

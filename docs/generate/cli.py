@@ -64,7 +64,7 @@ def _command(name: str, command: Any) -> str:
     paragraphs = [" ".join(paragraph.split()) for paragraph in text.strip().split("\n\n")]
     arguments = [p for p in command.params if p.param_type_name == "argument"]
     usage = [PROGRAM, *([] if name == UNNAMED else [name]), "[OPTIONS]"]
-    usage += [argument.metavar or argument.name.upper() for argument in arguments]
+    usage += [_argument(argument) for argument in arguments]
     rows = [
         (f"`{' '.join(_names(parameter))}`", _meaning(parameter)) for parameter in command.params
     ]
@@ -81,9 +81,15 @@ def _command(name: str, command: Any) -> str:
 
 def _names(parameter: Any) -> list[str]:
     if parameter.param_type_name == "argument":
-        return [parameter.metavar or parameter.name.upper()]
+        return [_argument(parameter)]
     value = [] if parameter.is_flag else [parameter.metavar or parameter.name.upper()]
     return [", ".join([*parameter.opts, *parameter.secondary_opts]), *value]
+
+
+def _argument(argument: Any) -> str:
+    name = argument.metavar or argument.name.upper()
+    text = name if argument.required else f"[{name}]"
+    return f"{text}..." if argument.nargs < 0 else text
 
 
 def _meaning(parameter: Any) -> str:

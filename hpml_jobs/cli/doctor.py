@@ -30,7 +30,8 @@ def doctor(
         bool, typer.Option("--job/--no-job", help="submit a short diagnostic job to a node")
     ] = True,
     patience: Annotated[
-        float, typer.Option("--patience", metavar="MINUTES", help="wait for the job, minutes")
+        float,
+        typer.Option("--patience", metavar="MINUTES", help="longest wait for the job, minutes"),
     ] = 10.0,
     gpus: Annotated[
         int | None,

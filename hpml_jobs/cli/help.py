@@ -10,10 +10,11 @@ hpml_jobs {version}: data-parallel scaling studies of PyTorch training on SLURM 
 
 A study is a set of cells. A cell is one configuration that is measured, e.g. 4 GPUs, batch 128.
 
-Submit a study (-m: one cell per combination; finished, pending and running cells are skipped):
-  python -m hpml_jobs -m gpus=1,2,4 batch=32,128,512
-  python -m hpml_jobs grid=lab cluster=greene gpu_type=v100 cluster.account=ACCOUNT
-  hpml-jobs is short for python -m hpml_jobs.
+Submit a study (-m: one cell for every combination of the values):
+  hpml-jobs -m gpus=1,2,4 batch=32,128,512
+  hpml-jobs grid=lab cluster=greene gpu_type=v100 cluster.account=ACCOUNT
+Submitted again, a study skips its finished, pending and running cells. On a machine without SLURM
+its cells run immediately. python -m hpml_jobs is the same as hpml-jobs.
 
 Commands (hpml-jobs COMMAND --help shows all options and an example):
   plan KEY=VALUE...         show cells, job scripts and GPU-hours of a submission; submit nothing
@@ -28,7 +29,8 @@ Commands (hpml-jobs COMMAND --help shows all options and an example):
   cancel [STUDY] [PATTERN]  cancel this study's jobs
   resubmit [STUDY] ...      resubmit cells: PATTERN or --failed --oom --timeout --missing
                             --cancelled --lost; change them with --minutes, --mem
-  import FILE.csv ...       make a study of timings that were measured elsewhere
+  import FILE.csv study=NAME
+                            make a study of timings that were measured elsewhere
   doctor KEY=VALUE...       check the setup, with a short diagnostic job; --gpus 2 runs a small
                             validation study
   completion SHELL          print the completion script of bash, zsh or fish
@@ -44,13 +46,14 @@ Keys of a cell, with their defaults (key=value; with -m also key=a,b,c)
 Keys of the study
 {study}
 
-Groups of configs, with their choices
+Groups of configs, with their choices (cluster=greene workload=digits)
 {groups}
 
 Keys of a cluster (cluster.account=A cluster.partition=P cluster.mem_gb_per_gpu=16) and of a
 workload (workload.lr=0.05) are explained in conf/cluster/slurm.yaml and conf/workload/*.yaml.
 Your defaults (account, container): ~/.config/hpml_jobs/config.yaml
-Your own configs: --config-dir DIR, a folder with cluster/, workload/, recipe/, grid/
+Your own configs: --config-dir FOLDER with cluster/, workload/, recipe/, grid/
+All options: docs/cli.md. Errors and their fixes: docs/troubleshooting.md.
 
 Exit codes: 0 success, 1 failure, 2 wrong usage, 130 interrupted.
 """

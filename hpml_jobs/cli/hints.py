@@ -56,7 +56,7 @@ def _unfinished(cells: list[CellState], study: str) -> Iterator[str]:
         (
             (Outcome.FAILED, Outcome.INVALID),
             "failed",
-            f"hpml-jobs logs {study} shows the reason, {resubmit} --failed resubmits",
+            f"hpml-jobs logs {study} shows why; {resubmit} --failed resubmits",
         ),
         ((Outcome.TIMEOUT,), "reached the time limit", f"{resubmit} --timeout --minutes {longer}"),
         ((Outcome.OOM,), "ran out of memory", f"{resubmit} --oom --mem GB"),

@@ -23,7 +23,7 @@ def _existing_folder(folder: Path | None) -> Path | None:
 Words = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="KEY=VALUE...",
+        metavar="KEY=VALUE",
         help="keys of the study, listed by hpml-jobs --help",
         autocompletion=keys,
     ),
@@ -43,7 +43,7 @@ ConfigDir = Annotated[
 StudyName = Annotated[
     str | None,
     typer.Argument(
-        metavar="[STUDY]",
+        metavar="STUDY",
         help="name of the study; default: the most recently submitted",
         autocompletion=studies,
     ),
@@ -51,7 +51,7 @@ StudyName = Annotated[
 Pattern = Annotated[
     str | None,
     typer.Argument(
-        metavar="[PATTERN]", help="only cells whose name matches, e.g. 'ddp-4gpu-*'; default: all"
+        metavar="PATTERN", help="only cells whose name matches, e.g. 'ddp-4gpu-*'; default: all"
     ),
 ]
 Outputs = Annotated[
@@ -111,7 +111,9 @@ def select_study(study: str | None, pattern: str | None, outputs: Path | None) -
     """
     if study is not None and _WILDCARDS & set(study):
         if pattern is not None:
-            raise UsageError(f"{study} {pattern}: give the name of a study, then one pattern")
+            raise UsageError(
+                f"{study} {pattern}: both are patterns; give the name of a study, then a pattern"
+            )
         study, pattern = None, study
     return StudySelection(find_study(study, outputs), pattern)
 

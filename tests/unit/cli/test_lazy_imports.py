@@ -43,7 +43,7 @@ def login_node(*words: str) -> tuple[str, dict[str, Any]]:
 
 def test_help_loads_no_heavy_packages(slurm: FakeSlurm) -> None:
     shown, end = login_node("--help")
-    assert "python -m hpml_jobs -m gpus=1,2,4 batch=32,128,512" in shown
+    assert "hpml-jobs -m gpus=1,2,4 batch=32,128,512" in shown
     assert end["code"] == 0
     heavy = {"hydra", "omegaconf", "pandas", "submitit", "typer", "numpy", "matplotlib", "pynvml"}
     assert not heavy & set(end["loaded"])

@@ -51,8 +51,7 @@ def test_status_shows_states_usage_and_next_commands(
         "queue wait 30 s (median), 30 s (longest); source: sacct\n"
     ) in out
     assert (
-        "1 cell failed: hpml-jobs logs mine shows the reason, "
-        "hpml-jobs resubmit mine --failed resubmits\n"
+        "1 cell failed: hpml-jobs logs mine shows why; hpml-jobs resubmit mine --failed resubmits\n"
     ) in out
     assert "1 cell reached the time limit: hpml-jobs resubmit mine --timeout --minutes 60\n" in out
     assert "1 pending cell needs action from you; hpml-jobs cancel mine" in out

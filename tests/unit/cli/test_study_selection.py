@@ -48,5 +48,5 @@ def test_pattern_without_match_lists_cells() -> None:
 
 
 def test_two_patterns_are_refused() -> None:
-    with pytest.raises(UsageError, match="then one pattern"):
+    with pytest.raises(UsageError, match="then a pattern"):
         select_study("ddp-*", "dp-*", None)

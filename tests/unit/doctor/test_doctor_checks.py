@@ -283,7 +283,7 @@ def test_self_test_report_lists_checks_without_private_names(laptop: Path) -> No
     measured(plan, "101")
     found = self_test_result(plan, 2)
     assert found.block.startswith("==== hpml_jobs")
-    for check in ("closure", "counts", "messages", "profiler", "replicas", "bus-bandwidth"):
+    for check in ("closure", "messages", "profiler", "replicas", "bus-bandwidth"):
         assert f"  {check} " in found.block
     assert "2 of 2 cells measured" in found.block
     for private in (str(laptop), "gr001"):

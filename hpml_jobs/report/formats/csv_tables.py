@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from hpml_jobs.core.cell import Cell
+from hpml_jobs.core.record import Record
 from hpml_jobs.report.merge.cells import CellResult
-from hpml_jobs.report.merge.rows import Row
+from hpml_jobs.report.merge.rows import Row, setup_of
 from hpml_jobs.report.report import Report
+from hpml_jobs.report.tables.builder import PLACE_COLUMNS, place_values
 from hpml_jobs.report.text.captions import row_label
 
 if TYPE_CHECKING:
@@ -91,27 +94,34 @@ def _q1(report: Report) -> Iterator[tuple[object, ...]]:
 _QUANTITIES = [quantity for _, quantities in _SHEETS.values() for quantity in quantities]
 
 
-def _places(report: Report) -> Iterator[tuple[object, ...]]:
-    for group in report.groups:
-        for strategy in group.strategies:
-            for row in strategy.rows:
-                label = row_label(row.setup, group.source.device)
-                place = (group.number, strategy.strategy.value, label, row.gpus, row.nodes)
-                yield *place, row.treatment, row.batch_per_gpu, *_quantities(row)
+def _places(report: Report) -> list[dict[str, Any]]:
+    return [
+        {
+            "group": group.number,
+            "row": row_label(row.setup, group.source.device),
+            **dict(zip(PLACE_COLUMNS, place_values(row.setup), strict=True)),
+            "strategy": strategy.strategy.value,  # the baseline's row is in every strategy's table
+            "batch": row.batch_per_gpu,
+            **_quantities(row),
+        }
+        for group in report.groups
+        for strategy in group.strategies
+        for row in strategy.rows
+    ]
 
 
-def _quantities(row: Row) -> tuple[float | None, ...]:
-    values, residual, speed = row.values, row.residual, row.bandwidth
-    return (
-        values.epoch_s if values else None,
-        row.speedup,
-        values.compute_s if values else None,
-        values.comm_exposed_s if values else None,
-        residual.compute_s if residual else None,
-        residual.comm_s if residual else None,
-        speed.lab_gb_per_s if speed else None,
-        residual.bus_gb_per_s if residual else None,
-    )
+def _quantities(row: Row) -> dict[str, float | None]:
+    values, residual, bandwidth = row.values, row.residual, row.bandwidth
+    return {
+        "time_s": values.epoch.epoch_s if values else None,
+        "speedup": row.speedup,
+        "compute_s": values.compute_s if values else None,
+        "comm_exposed_s": values.communication.exposed_s if values else None,
+        "compute_residual_s": residual.compute_s if residual else None,
+        "comm_residual_s": residual.comm_s if residual else None,
+        "gb_per_s": bandwidth.lab_gb_per_s if bandwidth else None,
+        "bus_residual_gb_per_s": residual.bus_gb_per_s if residual else None,
+    }
 
 
 def _cells(report: Report) -> Iterator[dict[str, Any]]:
@@ -125,10 +135,10 @@ def _row(found: CellResult) -> dict[str, Any]:
     """One cell: how it stands, what it measured, then all that was asked for and all facts."""
     record = found.record
     row: dict[str, Any] = {"slug": found.slug}
-    row |= {name: getattr(found.cell, name, None) for name in _PLACED}
+    row |= _place(found.cell)
     row |= {"outcome": found.outcome.value, "reason": found.reason, "warning": found.warning}
     if record is not None and found.measured:
-        row |= {name: getattr(record, name) for name in _RAW}
+        row |= _times(record)
         row |= {"train_loss": record.loss, "train_accuracy": record.accuracy}
         row |= {"test_accuracy_rank0": record.ranks[0].test_accuracy if record.ranks else None}
         row |= {"iterations": record.iterations, "samples": record.samples}
@@ -142,17 +152,28 @@ def _row(found: CellResult) -> dict[str, Any]:
     return row
 
 
-_PLACED = ("strategy", "gpus", "nodes", "batch", "treatment", "seed", "repeat")
-_RAW = (
-    "epoch_s",
-    "stall_s",
-    "train_s",
-    "compute_s",
-    "comm_exposed_s",
-    "comm_total_s",
-    "gradients_net_s",
-    "comm_cost_s",
-)
+_CELL_COLUMNS = ("strategy", "gpus", "nodes", "batch", "treatment", "seed", "repeat")
+
+
+def _place(cell: Cell | None) -> dict[str, int | str | None]:
+    if cell is None:
+        return dict.fromkeys(_CELL_COLUMNS)
+    numbers = {"batch": cell.batch, "seed": cell.seed, "repeat": cell.repeat}
+    place = dict(zip(PLACE_COLUMNS, place_values(setup_of(cell)), strict=True)) | numbers
+    return {name: place[name] for name in _CELL_COLUMNS}
+
+
+def _times(record: Record) -> dict[str, float | None]:
+    return {
+        "epoch_s": record.epoch_s,
+        "stall_s": record.stall_s,
+        "train_s": record.train_s,
+        "compute_s": record.compute_s,
+        "comm_exposed_s": record.comm_exposed_s,
+        "comm_total_s": record.comm_total_s,
+        "gradients_net_s": record.gradients_net_s,
+        "comm_cost_s": record.comm_cost_s,
+    }
 
 
 def _flat(value: msgspec.Struct | None) -> dict[str, Any]:

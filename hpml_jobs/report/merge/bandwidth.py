@@ -5,7 +5,7 @@ from typing import Any
 from hpml_jobs.core import formulas
 from hpml_jobs.core.strategies import BandwidthKind, Strategy
 from hpml_jobs.core.value import Value
-from hpml_jobs.report.merge.run_values import Values
+from hpml_jobs.report.merge.run_values import RunValues
 
 
 class Bandwidth(Value, frozen=True, kw_only=True):
@@ -36,10 +36,10 @@ class Bandwidth(Value, frozen=True, kw_only=True):
 
 
 def bandwidth(
-    values: Values, strategy: Strategy, gpus: int, iterations: int, gradient_bytes: int | None
+    values: RunValues, strategy: Strategy, gpus: int, iterations: int, gradient_bytes: int | None
 ) -> Bandwidth | None:
     """The bandwidths of one place; None where no gradient was seen on the wire."""
-    sent, net_s = values.gradients_sent_bytes, values.gradients_net_s
+    sent, net_s = values.gradients.sent_bytes, values.gradients.net_s
     if not sent or not net_s or gpus == 1:
         return None
     fields: dict[str, Any] = {
@@ -74,12 +74,12 @@ def _nominal(
     return {"nominal_gb_per_s": formulas.bus_gb_per_s(once, net_s, gpus)}
 
 
-def _by_root(values: Values, sent: float, gpus: int) -> dict[str, float | None]:
+def _by_root(values: RunValues, sent: float, gpus: int) -> dict[str, float | None]:
     """A rank moves S out and S back; all of that of the other ranks passes through root's link.
 
     Root's own time: another rank is done as soon as its part is sent.
     """
-    root_s = values.gradients_root_s
+    root_s = values.gradients.root_s
     if not root_s:
         return {}
     return {
@@ -88,13 +88,15 @@ def _by_root(values: Values, sent: float, gpus: int) -> dict[str, float | None]:
     }
 
 
-def _by_all_reduce(values: Values, sent: float, net_s: float, gpus: int) -> dict[str, float | None]:
+def _by_all_reduce(
+    values: RunValues, sent: float, net_s: float, gpus: int
+) -> dict[str, float | None]:
     bus = formulas.bus_gb_per_s(sent, net_s, gpus)
-    plain_s, alone_s = values.gradients_s, values.probe_same_sizes_s
+    plain_s, alone_s = values.gradients.active_s, values.links.same_sizes_s
     return {
         "bus_gb_per_s": bus,
         "bus_plain_gb_per_s": formulas.bus_gb_per_s(sent, plain_s, gpus) if plain_s else None,
-        "of_peak": bus / values.peak_gb_per_s if values.peak_gb_per_s else None,
+        "of_peak": bus / values.links.peak_gb_per_s if values.links.peak_gb_per_s else None,
         "of_same_sizes": alone_s / plain_s if alone_s and plain_s else None,
-        "of_link": bus / values.link_gb_per_s if values.link_gb_per_s else None,
+        "of_link": bus / values.links.link_gb_per_s if values.links.link_gb_per_s else None,
     }

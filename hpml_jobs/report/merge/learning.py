@@ -80,22 +80,30 @@ def seeds(group: ConditionGroup, row: Row) -> int:
     return len({record.cell.seed for record in runs(group, row)})
 
 
-def of_training(number: int, field: str) -> OfRun:
-    """The loss or accuracy of an epoch of training (from 0, from behind below)."""
-
-    def value(record: Record) -> float | None:
-        if field == "accuracy" and not _tells_classes(record):
-            return None
-        own = [found[number] for rank in record.ranks if (found := training(rank))[number:]]
-        samples = sum(epoch.samples for epoch in own)
-        if not samples:
-            return None
-        return float(sum(getattr(epoch, field) * epoch.samples for epoch in own) / samples)
-
-    return value
+def training_loss(number: int) -> OfRun:
+    """Return the loss of an epoch of training (from 0; -1 is the last), over all samples."""
+    return _mean_over_samples(number, lambda epoch: epoch.loss)
 
 
-def _tells_classes(record: Record) -> bool:
+def training_accuracy(number: int) -> OfRun:
+    """Return the accuracy of an epoch of training; None if outputs are not class scores."""
+    accuracy = _mean_over_samples(number, lambda epoch: epoch.accuracy)
+    return lambda record: accuracy(record) if _has_class_scores(record) else None
+
+
+def _mean_over_samples(number: int, quantity: Callable[[Epoch], float | None]) -> OfRun:
+    def mean(record: Record) -> float | None:
+        trained = [training(rank) for rank in record.ranks]
+        epochs_of_ranks = [epochs[number] for epochs in trained if epochs[number:]]
+        values = [(quantity(epoch), epoch.samples) for epoch in epochs_of_ranks]
+        weighted = [value * samples for value, samples in values if value is not None]
+        samples = sum(samples for _, samples in values)
+        return sum(weighted) / samples if samples and len(weighted) == len(values) else None
+
+    return mean
+
+
+def _has_class_scores(record: Record) -> bool:
     """Whether outputs are class scores: else nothing can be right, and tests have no accuracy."""
     return not any(rank.test_samples and rank.test_accuracy is None for rank in record.ranks)
 

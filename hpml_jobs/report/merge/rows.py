@@ -12,7 +12,7 @@ from hpml_jobs.core.strategies import BASELINE, Strategy, is_baseline
 from hpml_jobs.core.value import Value
 from hpml_jobs.report.merge.bandwidth import Bandwidth, bandwidth
 from hpml_jobs.report.merge.cells import CellResult
-from hpml_jobs.report.merge.run_values import Values, medians, of_record
+from hpml_jobs.report.merge.run_values import RunValues, medians, of_record
 from hpml_jobs.slurm.states import Outcome
 
 
@@ -97,8 +97,8 @@ class Row(Value, frozen=True, kw_only=True):
     scaling: Scaling | None = None
     residual: Residual | None = None
     bandwidth: Bandwidth | None = None
-    values: Values | None = None
-    runs: tuple[Values, ...] = ()
+    values: RunValues | None = None
+    runs: tuple[RunValues, ...] = ()
     cells: tuple[str, ...] = ()
 
     @property
@@ -184,14 +184,14 @@ def _timed(place: Place, runs: Sequence[CellResult], uncertain: Collection[str])
     )
 
 
-def _timing(records: Sequence[Record], values: Values) -> Timing:
+def _timing(records: Sequence[Record], values: RunValues) -> Timing:
     first = records[0]
     workers = [rank.loader_workers for rank in first.ranks]
     return Timing(
         runs=len(records),
-        epoch_s=values.epoch_s,
-        train_s=values.train_s,
-        stall_s=values.stall_s,
+        epoch_s=values.epoch.epoch_s,
+        train_s=values.epoch.train_s,
+        stall_s=values.epoch.stall_s,
         iterations=first.iterations,
         samples=first.samples,
         gradient_bytes=gradient_bytes_of(first),

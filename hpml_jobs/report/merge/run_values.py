@@ -1,7 +1,8 @@
-"""The raw values of one run of a place, and their medians over its runs."""
+"""The raw values of one run, and their medians over the runs of a row."""
 
 from collections.abc import Sequence
 from statistics import median
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -24,110 +25,176 @@ PEAK_FROM_BYTES = 64 * 1024**2
 """The microbenchmark's peak is looked for in messages of this size and more (64 MiB)."""
 
 
-class Values(Value, frozen=True, kw_only=True):
-    """One run, or medians over runs: seconds per epoch, unless a name says otherwise.
-
-    What a record cannot tell is None: the instrumented epoch with protocol=lab, communication on
-    one GPU, everything but a few timings where they come from elsewhere.
-    """
+class EpochTimes(Value, frozen=True, kw_only=True):
+    """The timed epoch: all of it, without waiting for data, and waiting for data."""
 
     epoch_s: float
     train_s: float | None = None
     stall_s: float | None = None
-    compute_s: float | None = None
+
+
+class PhaseTimes(Value, frozen=True, kw_only=True):
+    """The phases of the instrumented epoch, which add up to it; collectives in forward count there.
+
+    `pack_s`, part of backward: copies into and out of messages, and averaging by hand.
+    `closure`: |epoch - sum of phases| / epoch; `overhead`: what the instruments cost, E2/E1 - 1.
+    """
+
+    stall_s: float | None = None
+    h2d_s: float | None = None
+    forward_s: float | None = None
+    backward_s: float | None = None
     comm_exposed_s: float | None = None
-    comm_total_s: float | None = None
-    comm_forward_s: float | None = None
-    comm_cost_s: float | None = None
-    skew_s: float | None = None
-    net_s: float | None = None
-    gradients_s: float | None = None  # on the rank whose phases are shown
-    gradients_net_s: float | None = None  # on the rank with the least
-    gradients_root_s: float | None = None  # on rank 0
-    gradients_sent_bytes: float | None = None
-    probe_same_sizes_s: float | None = None
-    peak_gb_per_s: float | None = None
-    peak_bytes: float | None = None
-    link_gb_per_s: float | None = None
-    phase_stall_s: float | None = None
-    phase_h2d_s: float | None = None
-    phase_forward_s: float | None = None
-    phase_backward_s: float | None = None
-    phase_comm_exposed_s: float | None = None
-    phase_optimizer_s: float | None = None
-    pack_s: float | None = None  # of backward: copies into and out of messages, averaging
+    optimizer_s: float | None = None
+    pack_s: float | None = None
     closure: float | None = None
     overhead: float | None = None
 
 
-def of_record(record: Record) -> Values:
-    """The values of one run."""
-    phases, talk = record.phases, record.communication
-    rank, exchange = record.instrumented, record.exchange
-    epoch = rank.epoch("instrumented") if rank else None
-    root = record.ranks[0].communication if record.ranks else None
-    peak = peak_of(record.probe, record.cell.gpus) if record.probe else None
-    return Values(
-        epoch_s=record.epoch_s,
-        train_s=record.train_s,
-        stall_s=record.stall_s,
+class CommunicationTimes(Value, frozen=True, kw_only=True):
+    """Seconds of collectives in the instrumented epoch, by several definitions."""
+
+    exposed_s: float | None = None
+    total_s: float | None = None
+    forward_s: float | None = None
+    cost_s: float | None = None
+    skew_s: float | None = None
+    net_s: float | None = None
+
+
+class GradientTraffic(Value, frozen=True, kw_only=True):
+    """Bytes of gradients that one rank sent, and the seconds in which such a message was active.
+
+    `active_s`: on the rank whose phases are shown; `net_s`: on the rank with the least; `root_s`:
+    on rank 0.
+    """
+
+    sent_bytes: float | None = None
+    active_s: float | None = None
+    net_s: float | None = None
+    root_s: float | None = None
+
+
+class LinkSpeeds(Value, frozen=True, kw_only=True):
+    """What gradients are compared with: the microbenchmark, and the link's specified speed."""
+
+    same_sizes_s: float | None = None
+    peak_gb_per_s: float | None = None
+    peak_bytes: float | None = None
+    link_gb_per_s: float | None = None
+
+
+class RunValues(Value, frozen=True, kw_only=True):
+    """One run, or medians over runs: seconds per epoch, unless a name says otherwise.
+
+    What a record does not have is None: the instrumented epoch with protocol=lab, communication on
+    one GPU, everything but a few timings in imported records.
+    """
+
+    epoch: EpochTimes
+    compute_s: float | None = None
+    communication: CommunicationTimes = CommunicationTimes()
+    gradients: GradientTraffic = GradientTraffic()
+    links: LinkSpeeds = LinkSpeeds()
+    phases: PhaseTimes = PhaseTimes()
+
+
+def of_record(record: Record) -> RunValues:
+    """Return the values of one run."""
+    return RunValues(
+        epoch=EpochTimes(epoch_s=record.epoch_s, train_s=record.train_s, stall_s=record.stall_s),
         compute_s=record.compute_s,
-        comm_exposed_s=record.comm_exposed_s,
-        comm_total_s=record.comm_total_s,
-        comm_forward_s=phases.comm_forward_s if phases else None,
-        comm_cost_s=record.comm_cost_s,
+        communication=_communication(record),
+        gradients=_gradients(record),
+        links=_links(record),
+        phases=_phases(record),
+    )
+
+
+def _communication(record: Record) -> CommunicationTimes:
+    phases, exchange = record.phases, record.exchange
+    return CommunicationTimes(
+        exposed_s=record.comm_exposed_s,
+        total_s=record.comm_total_s,
+        forward_s=phases.comm_forward_s if phases else None,
+        cost_s=record.comm_cost_s,
         skew_s=exchange.skew_s if exchange else None,
         net_s=exchange.net_s if exchange else None,
-        gradients_s=talk.gradients_s if talk else None,
-        gradients_net_s=record.gradients_net_s,
-        gradients_root_s=root.gradients_s if root else None,
-        gradients_sent_bytes=talk.bytes_of(Purpose.GRADIENTS) if talk else None,
-        probe_same_sizes_s=_same_sizes_s(record.probe, talk),
-        peak_gb_per_s=peak[1] if peak else None,
-        peak_bytes=peak[0] if peak else None,
+    )
+
+
+def _gradients(record: Record) -> GradientTraffic:
+    communication = record.communication
+    root = record.ranks[0].communication if record.ranks else None
+    return GradientTraffic(
+        sent_bytes=communication.bytes_of(Purpose.GRADIENTS) if communication else None,
+        active_s=communication.gradients_s if communication else None,
+        net_s=record.gradients_net_s,
+        root_s=root.gradients_s if root else None,
+    )
+
+
+def _links(record: Record) -> LinkSpeeds:
+    peak = peak_of(record.probe, record.cell.gpus) if record.probe else None
+    return LinkSpeeds(
+        same_sizes_s=_same_sizes_s(record.probe, record.communication),
+        peak_gb_per_s=peak.gb_per_s if peak else None,
+        peak_bytes=peak.bytes if peak else None,
         link_gb_per_s=record.facts.link_gb_per_s if record.facts else None,
-        **phases_of(phases),
-        pack_s=phases.pack_s if phases else None,
+    )
+
+
+def _phases(record: Record) -> PhaseTimes:
+    phases = record.phases
+    epoch = record.instrumented.epoch("instrumented") if record.instrumented else None
+    return msgspec.structs.replace(
+        phase_times(phases) if phases else PhaseTimes(),
         closure=epoch.closure if epoch else None,
         overhead=record.overhead,
     )
 
 
-PHASES = ("stall", "h2d", "forward", "backward", "comm_exposed", "optimizer")
-"""They add up to the instrumented epoch."""
+def phase_times(phases: Phases) -> PhaseTimes:
+    """Return the phases of one rank's instrumented epoch."""
+    return PhaseTimes(
+        stall_s=phases.stall_s,
+        h2d_s=phases.h2d_s,
+        forward_s=phases.forward_s,
+        backward_s=phases.backward_s,
+        comm_exposed_s=phases.comm_exposed_s,
+        optimizer_s=phases.optimizer_s,
+        pack_s=phases.pack_s,
+    )
 
 
-def phases_of(phases: Phases | None) -> dict[str, float]:
-    """The phases under the names they have here."""
-    if phases is None:
-        return {}
-    return {f"phase_{name}_s": getattr(phases, f"{name}_s") for name in PHASES}
+class Peak(NamedTuple):
+    """The best bus bandwidth of the microbenchmark (1e9 bytes/s), and the size that reached it."""
+
+    gb_per_s: float
+    bytes: int
 
 
-def peak_of(probe: Probe, processes: int) -> tuple[int, float] | None:
-    """The best bus bandwidth (GB/s) of the microbenchmark, and at which size.
+def peak_of(probe: Probe, processes: int) -> Peak | None:
+    """Return the best bus bandwidth in messages of 64 MiB and more.
 
-    Of messages of 64 MiB and more; where there are none, of the largest.
+    If there are no such messages, of the largest.
     """
     if not probe.points:
         return None
     largest = max(point.bytes for point in probe.points)
     least = min(largest, PEAK_FROM_BYTES)
-    speeds = [
-        (formulas.bus_gb_per_s(point.bytes, point.median_s, processes), point.bytes)
+    peaks = [
+        Peak(formulas.bus_gb_per_s(point.bytes, point.median_s, processes), point.bytes)
         for point in probe.points
         if point.bytes >= least and point.median_s > 0
     ]
-    if not speeds:
-        return None
-    speed, size = max(speeds)
-    return size, speed
+    return max(peaks, default=None)
 
 
 def alone(probe: Probe, size: int) -> float | None:
-    """Seconds of one message on idle devices; None beyond the sizes that were measured.
+    """Return the seconds of one message on idle devices; None beyond the sizes measured.
 
-    Measured at this very size, else by the line where it was accepted, else between two sizes.
+    Measured at this very size, else by the line if it was accepted, else between two sizes.
     """
     times_s = probe.times_s
     between_s = formulas.interpolated_s(times_s, size)
@@ -137,12 +204,12 @@ def alone(probe: Probe, size: int) -> float | None:
     return fit.time_s(size) if fit.accepted else between_s
 
 
-def _same_sizes_s(probe: Probe | None, talk: Communication | None) -> float | None:
-    """Seconds the epoch's gradient all-reduces take on idle devices; None if a size is missing."""
-    if probe is None or talk is None:
+def _same_sizes_s(probe: Probe | None, communication: Communication | None) -> float | None:
+    """Return the seconds of the epoch's gradient all-reduces on idle devices; None if unknown."""
+    if probe is None or communication is None:
         return None
     total = 0.0
-    for message in talk.messages:
+    for message in communication.messages:
         if message.purpose != Purpose.GRADIENTS:
             continue
         alone_s = alone(probe, message.bytes)
@@ -152,10 +219,27 @@ def _same_sizes_s(probe: Probe | None, talk: Communication | None) -> float | No
     return total or None
 
 
-def medians(runs: Sequence[Values]) -> Values:
-    """Each value's median over the runs that have it. Needs one run or more."""
-    found = {}
-    for name in Values.__struct_fields__:
-        told = [value for run in runs if (value := getattr(run, name)) is not None]
-        found[name] = median(told) if told else None
-    return msgspec.convert(found, Values)
+def medians(runs: Sequence[RunValues]) -> RunValues:
+    """Return each value's median over the runs that have it. Needs one run or more."""
+    compute_s = [run.compute_s for run in runs if run.compute_s is not None]
+    return RunValues(
+        epoch=_medians([run.epoch for run in runs]),
+        compute_s=median(compute_s) if compute_s else None,
+        communication=_medians([run.communication for run in runs]),
+        gradients=_medians([run.gradients for run in runs]),
+        links=_medians([run.links for run in runs]),
+        phases=_medians([run.phases for run in runs]),
+    )
+
+
+Part = TypeVar("Part", bound=Value)
+
+
+def _medians(parts: Sequence[Part]) -> Part:
+    """Return the medians of a struct of optional numbers, field by field."""
+    columns: dict[str, list[float]] = {}
+    for part in parts:
+        for name, value in msgspec.structs.asdict(part).items():
+            if value is not None:
+                columns.setdefault(name, []).append(value)
+    return type(parts[0])(**{name: float(median(values)) for name, values in columns.items()})

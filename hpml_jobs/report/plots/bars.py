@@ -1,5 +1,6 @@
 """Picture of the profiler's view: where the time of each cell goes, as shares."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from hpml_jobs.core.measurements import Trace
@@ -41,13 +42,22 @@ class Shares(NamedTuple):
         return cls(label, *(part / trace.window_s for part in parts_s))
 
 
-LOOKS = {
-    "compute": ("computation", paper.COLOURS[0], "white"),
-    "overlap": ("overlap", paper.COLOURS[5], "black"),
-    "comm": ("communication", paper.COLOURS[1], "white"),
-    "idle": ("idle", paper.PALE, "black"),
-}
-"""By part of a bar: its name, its colour, and the colour of the number in it."""
+class Look(NamedTuple):
+    """A part of a bar: its name, its width, its colour, and the colour of the number in it."""
+
+    name: str
+    share: Callable[[Shares], float]
+    colour: str
+    ink: str
+
+
+LOOKS = (
+    Look("computation", lambda shares: shares.compute, paper.COLOURS[0], "white"),
+    Look("overlap", lambda shares: shares.overlap, paper.COLOURS[5], "black"),
+    Look("communication", lambda shares: shares.comm, paper.COLOURS[1], "white"),
+    Look("idle", lambda shares: shares.idle, paper.PALE, "black"),
+)
+"""The parts of a bar, from the left."""
 
 
 def profile(report: Report) -> "Figure | None":
@@ -58,17 +68,17 @@ def profile(report: Report) -> "Figure | None":
     shown = found[:BARS]
     figure, (axis,) = paper.panels(1, height=0.6 + 0.3 * len(shown))
     left = [0.0] * len(shown)
-    for name, (_, colour, ink) in LOOKS.items():
-        widths = [100 * getattr(shares, name) for shares in shown]
-        axis.barh(range(len(shown)), widths, left=left, color=colour, height=0.72)
-        _numbers(axis, widths, left, ink)
+    for look in LOOKS:
+        widths = [100 * look.share(shares) for shares in shown]
+        axis.barh(range(len(shown)), widths, left=left, color=look.colour, height=0.72)
+        _numbers(axis, widths, left, look.ink)
         left = [start + width for start, width in zip(left, widths, strict=True)]
     axis.set_yticks(range(len(shown)), [shares.label for shares in shown])
     axis.set_ylim(len(shown) - 0.4, -0.6)  # from above
     axis.set_xlim(0, 100)
     axis.set_xlabel("% of the time")
     axis.grid(visible=False)
-    names = {name: colour for name, colour, _ in LOOKS.values()}
+    names = {look.name: look.colour for look in LOOKS}
     paper.legend(figure, "Where the time goes, by the profiler", names)
     lost = [shares.label for shares in found[BARS:]]
     paper.caption(figure, CAPTION, paper.not_drawn(lost, "profiler.csv"))

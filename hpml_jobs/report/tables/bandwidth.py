@@ -1,6 +1,6 @@
 """Full table of bandwidths: bytes and GB/s of the gradients, and their share of the possible."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from hpml_jobs.core.strategies import BandwidthKind
 from hpml_jobs.report.merge.bandwidth import Bandwidth
@@ -10,13 +10,13 @@ from hpml_jobs.report.merge.run_values import PEAK_FROM_BYTES
 from hpml_jobs.report.table import Table
 from hpml_jobs.report.tables.builder import (
     UNMEASURED,
-    About,
     Column,
     Columns,
+    TableText,
+    column,
     left_out,
-    places,
     rest,
-    table,
+    row_table,
 )
 from hpml_jobs.report.text import captions
 from hpml_jobs.report.text.numbers import count, gb_per_s, percent
@@ -31,71 +31,78 @@ BANDWIDTH = (
 
 
 def bandwidth(group: ConditionGroup) -> Table | None:
-    """Bytes and bandwidths of the gradients, and what they reach of what is possible."""
-    own = [row for row in group.timed if row.bandwidth]
-    if not own:
+    """Return bytes and bandwidths of the gradients, and the share of what is possible."""
+    rows = [row for row in group.timed if row.bandwidth]
+    if not rows:
         return None
-    kinds = {row.strategy.traffic.bandwidth for row in own}
-    nominal = _speed("nominal", "nominal", "nominal_gb_per_s")
-    wire = _speed("root_wire", "root's wire", "root_wire_gb_per_s")
-    heads: tuple[Columns[Row], ...] = (
+    text = TableText(
+        "bandwidth", "Bandwidth", "E2", (BANDWIDTH, captions.runs(rows)), on_screen=False
+    )
+    heads = (
         Columns(
             "gradient bytes of a rank",
             (
-                Column("sent_bytes", "counted", of_speed("sent_bytes"), _bytes),
-                Column("expected_bytes", "expected", of_speed("expected_bytes"), _bytes),
+                _column("sent_bytes", "counted", lambda speeds: speeds.sent_bytes, _bytes),
+                _column("expected_bytes", "expected", lambda speeds: speeds.expected_bytes, _bytes),
             ),
         ),
-        Columns(
-            "GB/s",
-            (
-                _speed("algorithm", "algbw", "algorithm_gb_per_s"),
-                _speed("bus", "busbw", "bus_gb_per_s"),
-                _speed("bus_plain", "plain", "bus_plain_gb_per_s"),
-                *((nominal,) if BandwidthKind.NOMINAL in kinds else ()),
-                *((wire,) if BandwidthKind.ROOT_WIRE in kinds else ()),
-            ),
-        ),
+        Columns("GB/s", _speeds({row.strategy.traffic.bandwidth for row in rows})),
         Columns(
             "% of",
             (
-                Column("of_peak", "peak", of_speed("of_peak"), percent),
-                Column("of_same_sizes", "sizes", of_speed("of_same_sizes"), percent),
-                Column("of_link", "link", of_speed("of_link"), percent),
+                _column("of_peak", "peak", lambda speeds: speeds.of_peak, percent),
+                _column("of_same_sizes", "sizes", lambda speeds: speeds.of_same_sizes, percent),
+                _column("of_link", "link", lambda speeds: speeds.of_link, percent),
             ),
         ),
     )
-    about = About("bandwidth", "Bandwidth", "E2", (BANDWIDTH, captions.runs(own)), on_screen=False)
-    lost = rest((row for row in group.rows if row.gpus > 1), own)
-    said = _limits(group, own) + left_out(group, UNMEASURED, lost)
-    return table(group, about, places(group, own, heads), said)
+    missing = rest((row for row in group.rows if row.gpus > 1), rows)
+    notes = _limits(group, rows) + left_out(group, UNMEASURED, missing)
+    return row_table(group, text, rows, heads, notes)
+
+
+def _column(
+    name: str,
+    head: str,
+    value: Callable[[Bandwidth], float | None],
+    text: Callable[[float], str] = gb_per_s,
+) -> Column[Row]:
+    return column(name, head, lambda row: value(row.bandwidth) if row.bandwidth else None, text)
+
+
+def _speeds(kinds: Collection[BandwidthKind]) -> tuple[Column[Row], ...]:
+    """Return the columns of GB/s; two of them only if a strategy has such a bandwidth."""
+    columns = [
+        _column("algorithm_gb_per_s", "algbw", lambda speeds: speeds.algorithm_gb_per_s),
+        _column("bus_gb_per_s", "busbw", lambda speeds: speeds.bus_gb_per_s),
+        _column("bus_plain_gb_per_s", "plain", lambda speeds: speeds.bus_plain_gb_per_s),
+    ]
+    if BandwidthKind.NOMINAL in kinds:
+        columns.append(
+            _column("nominal_gb_per_s", "nominal", lambda speeds: speeds.nominal_gb_per_s)
+        )
+    if BandwidthKind.ROOT_WIRE in kinds:
+        columns.append(
+            _column("root_wire_gb_per_s", "root's wire", lambda speeds: speeds.root_wire_gb_per_s)
+        )
+    return tuple(columns)
 
 
 def _limits(group: ConditionGroup, own: list[Row]) -> list[str]:
     """What the percentages are of, where it is not what the caption says."""
     said = []
-    small = [e for e in own if e.values and 0 < (e.values.peak_bytes or 0) < PEAK_FROM_BYTES]
+    small = [e for e in own if e.values and 0 < (e.values.links.peak_bytes or 0) < PEAK_FROM_BYTES]
     for size in sorted({_peak_bytes(row) for row in small}):
         these = [row for row in small if _peak_bytes(row) == size]
         why = f"peak of the largest message there was, {count(size)} bytes, below 64 MiB"
         said += left_out(group, why, these)
-    if own and not any(row.values and row.values.link_gb_per_s for row in own):
+    if own and not any(row.values and row.values.links.link_gb_per_s for row in own):
         said.append("link: its specified speed is not in the cluster's config")
     return said
 
 
 def _peak_bytes(row: Row) -> int:
-    return round((row.values and row.values.peak_bytes) or 0)
-
-
-def of_speed(name: str) -> Callable[[Row], float | None]:
-    """A bandwidth of an entry by its name."""
-    assert name in Bandwidth.__struct_fields__  # noqa: S101 - as above
-    return lambda row: getattr(row.bandwidth, name) if row.bandwidth else None
-
-
-def _speed(name: str, head: str, field: str) -> Column[Row]:
-    return Column(f"{name}_gb_per_s", head, of_speed(field), gb_per_s)
+    return round((row.values and row.values.links.peak_bytes) or 0)
 
 
 def _bytes(value: float) -> str:

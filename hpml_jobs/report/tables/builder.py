@@ -1,47 +1,61 @@
-"""How a full table is put together: columns that know their value, page words and CSV name."""
+"""How a full table is put together: columns that have a value, its text and a name in the CSV."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from hpml_jobs.core.cell import Device
 from hpml_jobs.report.merge.groups import ConditionGroup
-from hpml_jobs.report.merge.rows import Row
-from hpml_jobs.report.merge.run_values import Values
+from hpml_jobs.report.merge.rows import Row, Setup
 from hpml_jobs.report.table import Block, Line, Sheet, Table
-from hpml_jobs.report.text import captions, notes
-from hpml_jobs.report.text import marks as judged
+from hpml_jobs.report.text import captions, marks, notes
 from hpml_jobs.report.text.numbers import DASH
 from hpml_jobs.slurm.states import Outcome
 
 T = TypeVar("T")
+V = TypeVar("V")
 
 
 class Column(NamedTuple, Generic[T]):
-    """One quantity: its name in the CSV with the unit, its value, and how it reads on a page.
+    """One quantity: its name in the CSV with the unit, its value, and its text on a page.
 
     `head` is its heading there. None stands for no value; on a page that is the dash. Without a
-    name it stands on pages only.
+    name it is on pages only. Made by `column`, which checks that the text fits the value.
     """
 
     name: str
     head: str
     value: Callable[[T], Any]
-    words: Callable[[Any], str] = str
+    text: Callable[[Any], str]
+    below: Callable[[T], str]
+
+
+def column(
+    name: str,
+    head: str,
+    value: Callable[[T], V | None],
+    text: Callable[[V], str] = str,
+    below: Callable[[T], str] = lambda _: "",
+) -> Column[T]:
+    """Return a column whose values `text` can write; `below` is a text in the line below."""
+    return Column(name, head, value, text, below)
 
 
 class Columns(NamedTuple, Generic[T]):
-    """Columns under one heading, which names their unit; `text`: read from the left.
+    """Columns under one heading, which names their unit; `words`: aligned to the left.
 
-    Without a heading they stand in the CSV only.
+    Without a heading they are in the CSV only.
     """
 
     head: str
     columns: tuple[Column[T], ...]
-    text: bool = False
+    words: bool = False
 
 
-class About(NamedTuple):
-    """What a full table is called, what stands under it, and the `answer` above it."""
+class TableText(NamedTuple):
+    """The words of a full table.
+
+    `answer` is a sentence above it; `below` labels the lines below rows.
+    """
 
     label: str
     title: str
@@ -49,129 +63,164 @@ class About(NamedTuple):
     caption: tuple[str, ...]
     on_screen: bool = True
     answer: str = ""
+    below: str = ""
 
 
-class RenderedTable(NamedTuple):
-    """The parts of a table that follow from columns and items."""
+_SETUP_VALUES: dict[str, Callable[[Setup], int | str]] = {
+    "strategy": lambda setup: setup.strategy.value,
+    "gpus": lambda setup: setup.gpus,
+    "nodes": lambda setup: setup.nodes,
+    "treatment": lambda setup: setup.treatment,
+}
 
-    blocks: tuple[Block, ...]
-    lines: tuple[Line, ...]
-    sheet: Sheet
+PLACE_COLUMNS = tuple(_SETUP_VALUES)
+"""The columns that name a setup in the CSV; on a page the label of a line does."""
 
 
-def drawn(
-    items: Iterable[T],
-    label: Callable[[T], str],
+def place_values(setup: Setup, names: Sequence[str] = PLACE_COLUMNS) -> tuple[int | str, ...]:
+    """Return the values of a setup's columns."""
+    return tuple(_SETUP_VALUES[name](setup) for name in names)
+
+
+def place_columns(
+    setup_of: Callable[[T], Setup], names: Sequence[str] = PLACE_COLUMNS
+) -> tuple[Column[T], ...]:
+    """Return the columns of each item's setup."""
+    return tuple(_place_column(setup_of, name) for name in names)
+
+
+def _place_column(setup_of: Callable[[T], Setup], name: str) -> Column[T]:
+    return column(name, "", lambda item: _SETUP_VALUES[name](setup_of(item)))
+
+
+def item_table(
+    groups: Sequence[ConditionGroup],
+    text: TableText,
+    items: Iterable[tuple[str, T]],
     heads: Sequence[Columns[T]],
-    below: Callable[[T], Line | None] = lambda _: None,
-    mark: Callable[[T], str] = lambda _: "",
-) -> RenderedTable:
-    """A line per item, and one `below` it where there is something to say; the sheet beside.
+    notes: Iterable[str] = (),
+) -> Table:
+    """Return a table of one or several groups with a line per item; each comes with its label."""
+    listed = list(items)
+    lines = [Line(label=label, texts=_texts(heads, item)) for label, item in listed]
+    sheet = _sheet(heads, (item for _, item in listed))
+    return _table(groups, text, _blocks(heads), Body(tuple(lines), sheet, tuple(notes)))
 
-    `mark` stands before the first number of a line.
-    """
-    found = list(items)
-    shown = [head for head in heads if head.head]
+
+def row_table(
+    group: ConditionGroup,
+    text: TableText,
+    rows: Iterable[Row],
+    heads: Sequence[Columns[Row]],
+    notes: Iterable[str] = (),
+) -> Table:
+    """Return a table with a line per row, marked if it fails a check."""
+    heads = (_row_place(group.device), *heads)
+    listed = list(rows)
     lines = []
-    for item in found:
-        texts = [_text(column, item) for head in shown for column in head.columns]
-        texts[0] = mark(item) + texts[0]
-        lines.append(Line(label=label(item), texts=tuple(texts)))
-        under = below(item)
-        lines += [under] if under else []
-    every = [column for head in heads for column in head.columns if column.name]
-    return RenderedTable(
-        blocks=tuple(_block(head) for head in shown),
-        lines=tuple(lines),
-        sheet=Sheet(
-            columns=tuple(column.name for column in every),
-            rows=tuple(tuple(column.value(item) for column in every) for item in found),
+    for row in listed:
+        texts = marks.marked(group, row, _texts(heads, row))
+        lines.append(Line(label=row_name(group, row), texts=texts))
+        below = tuple(column.below(row) for column in _on_page(heads))
+        if any(below):
+            lines.append(Line(label=text.below, texts=below))
+    body = Body(tuple(lines), _sheet(heads, listed), tuple(notes))
+    return _table([group], text, _blocks(heads), body)
+
+
+def _row_place(device: Device) -> Columns[Row]:
+    def setup(row: Row) -> Setup:
+        return row.setup
+
+    return Columns(
+        "",
+        (
+            *place_columns(setup, ["strategy"]),
+            column("row", "", lambda row: captions.row_label(row.setup, device)),
+            *place_columns(setup, ["gpus", "nodes", "treatment"]),
+            column("batch", "", lambda row: row.batch_per_gpu),
         ),
     )
 
 
-def _block(head: Columns[Any]) -> Block:
+class Body(NamedTuple):
+    """The parts of a table that follow from its items."""
+
+    lines: tuple[Line, ...]
+    sheet: Sheet
+    notes: tuple[str, ...]
+
+
+def _table(
+    groups: Sequence[ConditionGroup], text: TableText, blocks: tuple[Block, ...], body: Body
+) -> Table:
+    return Table(
+        label=text.label,
+        title=text.title,
+        corner="" if all(group.imported for group in groups) else text.corner,
+        blocks=blocks,
+        lines=body.lines,
+        caption=text.caption,
+        setting=" ".join(dict.fromkeys(map(captions.setting, groups))),
+        notes=body.notes,
+        on_screen=text.on_screen,
+        sheet=body.sheet,
+        answer=text.answer,
+    )
+
+
+def _blocks(heads: Sequence[Columns[T]]) -> tuple[Block, ...]:
+    return tuple(_block(head) for head in heads if head.head)
+
+
+def _block(head: Columns[T]) -> Block:
     names = tuple(column.head for column in head.columns)
-    return Block(head=head.head, columns=names if any(names) else (), words=head.text)
+    return Block(head=head.head, columns=names if any(names) else (), words=head.words)
+
+
+def _on_page(heads: Sequence[Columns[T]]) -> list[Column[T]]:
+    return [column for head in heads if head.head for column in head.columns]
+
+
+def _texts(heads: Sequence[Columns[T]], item: T) -> tuple[str, ...]:
+    return tuple(_text(column, item) for column in _on_page(heads))
 
 
 def _text(column: Column[T], item: T) -> str:
     value = column.value(item)
-    return DASH if value is None else column.words(value)
+    return DASH if value is None else column.text(value)
 
 
-def table(
-    group: ConditionGroup, about: About, shown: RenderedTable, said: Iterable[str] = ()
-) -> Table:
-    """A full table of a group; `said` are the notes under it."""
-    return Table(
-        label=about.label,
-        title=about.title,
-        corner="" if group.imported else about.corner,
-        blocks=shown.blocks,
-        lines=shown.lines,
-        caption=about.caption,
-        setting=captions.setting(group),
-        notes=tuple(said),
-        on_screen=about.on_screen,
-        sheet=shown.sheet,
-        answer=about.answer,
+def _sheet(heads: Sequence[Columns[T]], items: Iterable[T]) -> Sheet:
+    columns = [column for head in heads for column in head.columns if column.name]
+    return Sheet(
+        columns=tuple(column.name for column in columns),
+        rows=tuple(tuple(column.value(item) for column in columns) for item in items),
     )
 
 
 UNMEASURED = "not measured"
-"""Why an entry with a time may have no line in a table of the instrumented epoch."""
+"""Why a row with a time may have no line in a table of the instrumented epoch."""
 
 
-def place(device: Device) -> Columns[Row]:
-    """What says where an entry stands, for the CSV; on a page its label says so."""
-    return Columns(
-        "",
-        (
-            Column("strategy", "", lambda row: row.strategy.value),
-            Column("row", "", lambda row: captions.row_label(row.setup, device)),
-            Column("gpus", "", lambda row: row.gpus),
-            Column("nodes", "", lambda row: row.nodes),
-            Column("treatment", "", lambda row: row.treatment),
-            Column("batch", "", lambda row: row.batch_per_gpu),
-        ),
-    )
-
-
-def places(
-    group: ConditionGroup,
-    rows: Iterable[Row],
-    heads: Sequence[Columns[Row]],
-    below: Callable[[Row], Line | None] = lambda _: None,
-) -> RenderedTable:
-    """A line per entry, marked where it fails a check."""
-    return drawn(
-        rows,
-        lambda row: label(group, row),
-        (place(group.device), *heads),
-        below,
-        lambda row: judged.MARK if group.has_failed(row) else "",
-    )
-
-
-def label(group: ConditionGroup, row: Row) -> str:
-    """Where an entry stands: `ddp 4-GPU b512`, 512 being the batch per GPU."""
+def row_name(group: ConditionGroup, row: Row) -> str:
+    """Return the label of a row where strategies share a table: `ddp 4-GPU b512`."""
     return f"{captions.full_label(row.setup, group.device)} b{row.batch_per_gpu}"
 
 
-def rest(rows: Iterable[Row], own: Iterable[Row]) -> list[Row]:
-    """The entries that stand at no place of `own`."""
-    told = {row.place for row in own}
-    return [row for row in rows if row.place not in told]
+def rest(rows: Iterable[Row], shown: Iterable[Row]) -> list[Row]:
+    """Return the rows at places that `shown` has not."""
+    places = {row.place for row in shown}
+    return [row for row in rows if row.place not in places]
 
 
 def left_out(group: ConditionGroup, why: str, rows: Iterable[Row]) -> list[str]:
-    """A line for the entries that have no line in a table: those without any number, then others.
+    """Return notes on the rows without a line in a table: those without any number, then others.
 
-    `why` is the reason where a cell has its time.
+    `why` is the reason for rows that have their time.
     """
-    found = [(_why(row, why), row.place) for row in rows]
-    return notes.by_reason(found, lambda setup: captions.full_label(setup, group.device))
+    reasons = [(_why(row, why), row.place) for row in rows]
+    return notes.by_reason(reasons, lambda setup: captions.full_label(setup, group.device))
 
 
 def _why(row: Row, why: str) -> str:
@@ -180,9 +229,3 @@ def _why(row: Row, why: str) -> str:
     if row.outcome is Outcome.OOM:
         return "out of memory"
     return f"no number, the reason stands under {'Q1' if row.is_baseline else 'Table 1'}"
-
-
-def of_values(name: str) -> Callable[[Row], float | None]:
-    """A measured value of an entry by its name."""
-    assert name in Values.__struct_fields__  # noqa: S101 - a misspelt column is a bug of ours
-    return lambda row: getattr(row.values, name) if row.values else None

@@ -3,17 +3,16 @@
 from hpml_jobs.core import formulas
 from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.merge.rows import Row
+from hpml_jobs.report.merge.run_values import CommunicationTimes
 from hpml_jobs.report.table import Table
 from hpml_jobs.report.tables.builder import (
     UNMEASURED,
-    About,
-    Column,
     Columns,
+    TableText,
+    column,
     left_out,
-    of_values,
-    places,
     rest,
-    table,
+    row_table,
 )
 from hpml_jobs.report.text import captions
 from hpml_jobs.report.text.numbers import percent, seconds
@@ -31,24 +30,27 @@ COMMUNICATION = (
 def communication(group: ConditionGroup) -> Table | None:
     """Every answer to how long communication takes, beside each other."""
     parallel = [row for row in group.rows if row.gpus > 1]
-    own = [e for e in parallel if e.values and e.values.comm_total_s is not None]
+    own = [e for e in parallel if e.values and e.values.communication.total_s is not None]
     if not own:
         return None
-    about = About("communication", "Communication", "E2", (COMMUNICATION, captions.runs(own)))
+    text = TableText("communication", "Communication", "E2", (COMMUNICATION, captions.runs(own)))
     lost = rest(parallel, own)
-    shown = places(group, own, _HEADS)
-    return table(group, about, shown, left_out(group, UNMEASURED, lost))
+    return row_table(group, text, own, _HEADS, left_out(group, UNMEASURED, lost))
+
+
+def _times(row: Row) -> CommunicationTimes:
+    return row.values.communication if row.values else CommunicationTimes()
 
 
 def _overlap_s(row: Row) -> float | None:
-    values = row.values
-    if values is None or values.comm_total_s is None or values.comm_exposed_s is None:
+    times = _times(row)
+    if times.total_s is None or times.exposed_s is None:
         return None
-    return formulas.overlap_s(values.comm_total_s, values.comm_exposed_s)
+    return formulas.overlap_s(times.total_s, times.exposed_s)
 
 
 def _overlap(row: Row) -> float | None:
-    hidden_s, total_s = _overlap_s(row), row.values and row.values.comm_total_s
+    hidden_s, total_s = _overlap_s(row), _times(row).total_s
     return hidden_s / total_s if hidden_s is not None and total_s else None
 
 
@@ -60,25 +62,25 @@ _HEADS: tuple[Columns[Row], ...] = (
     Columns(
         "collectives, s",
         (
-            Column("comm_total_s", "total", of_values("comm_total_s"), seconds),
-            Column("comm_exposed_s", "exposed", of_values("comm_exposed_s"), seconds),
-            Column("comm_forward_s", "forward", of_values("comm_forward_s"), seconds),
-            Column("overlap_s", "overlap", _overlap_s, seconds),
+            column("comm_total_s", "total", lambda row: _times(row).total_s, seconds),
+            column("comm_exposed_s", "exposed", lambda row: _times(row).exposed_s, seconds),
+            column("comm_forward_s", "forward", lambda row: _times(row).forward_s, seconds),
+            column("overlap_s", "overlap", _overlap_s, seconds),
         ),
     ),
-    Columns("overlap %", (Column("overlap", "", _overlap, percent),)),
+    Columns("overlap %", (column("overlap", "", _overlap, percent),)),
     Columns(
         "over ranks, s",
         (
-            Column("skew_s", "skew", of_values("skew_s"), seconds),
-            Column("net_s", "net", of_values("net_s"), seconds),
+            column("skew_s", "skew", lambda row: _times(row).skew_s, seconds),
+            column("net_s", "net", lambda row: _times(row).net_s, seconds),
         ),
     ),
     Columns(
         "other views, s",
         (
-            Column("comm_cost_s", "cost", of_values("comm_cost_s"), seconds),
-            Column("comm_residual_s", "residual", _residual_s, seconds),
+            column("comm_cost_s", "cost", lambda row: _times(row).cost_s, seconds),
+            column("comm_residual_s", "residual", _residual_s, seconds),
         ),
     ),
 )

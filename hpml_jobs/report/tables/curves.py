@@ -1,8 +1,10 @@
 """Full table of curves: how losses begin and end, and how long iterations take."""
 
 from collections.abc import Callable
+from functools import partial
 from statistics import median
 
+from hpml_jobs.core.measurements import Steps
 from hpml_jobs.report.merge import curves
 from hpml_jobs.report.merge import learning as learned
 from hpml_jobs.report.merge.cells import CellResult
@@ -11,7 +13,7 @@ from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.merge.rows import Place, Row
 from hpml_jobs.report.table import Table
 from hpml_jobs.report.tables import over_seeds
-from hpml_jobs.report.tables.builder import About, Column, Columns, places, table
+from hpml_jobs.report.tables.builder import Columns, TableText, column, row_table
 from hpml_jobs.report.text import captions, notes
 from hpml_jobs.report.text.numbers import loss, milliseconds
 
@@ -46,16 +48,22 @@ def curve_table(group: ConditionGroup) -> Table | None:
         Columns(
             "loss",
             (
-                Column("loss_first_tenth", "first 10 %", of_loss(0), loss),
-                Column("loss_last_tenth", "last 10 %", of_loss(1), loss),
+                column("loss_first_tenth", "first 10 %", of_loss(0), loss),
+                column("loss_last_tenth", "last 10 %", of_loss(1), loss),
             ),
         ),
-        Columns("step, ms", tuple(_step(group, name, head) for name, head in _STEPS.items())),
+        Columns(
+            "step, ms",
+            tuple(
+                column(name, head, partial(_step, group, figure=figure), milliseconds)
+                for name, head, figure in _STEPS
+            ),
+        ),
     )
-    about = About("curve-ends", "Curves", "", (CURVES, captions.runs(own)), bool(faults))
+    text = TableText("curve-ends", "Curves", "", (CURVES, captions.runs(own)), bool(faults))
     said = [f"loss: {line}" for line in over_seeds.shorter(group, own)]
     said += notes.by_reason(faults, lambda setup: captions.full_label(setup, group.device))
-    return table(group, about, places(group, own, heads), said)
+    return row_table(group, text, own, heads, said)
 
 
 def _ends(found: CellResult) -> tuple[float, float]:
@@ -65,20 +73,17 @@ def _ends(found: CellResult) -> tuple[float, float]:
     return float(values[:tenth].mean()), float(values[-tenth:].mean())
 
 
-_STEPS = {
-    "median_s": "median",
-    "p90_s": "p90",
-    "first_tenth_s": "first 10 %",
-    "last_tenth_s": "last 10 %",
-}
+_STEPS: tuple[tuple[str, str, Callable[[Steps], float]], ...] = (
+    ("step_median_s", "median", lambda steps: steps.median_s),
+    ("step_p90_s", "p90", lambda steps: steps.p90_s),
+    ("step_first_tenth_s", "first 10 %", lambda steps: steps.first_tenth_s),
+    ("step_last_tenth_s", "last 10 %", lambda steps: steps.last_tenth_s),
+)
+"""Columns of the timed epoch's iterations: name, heading, value."""
 
 
-def _step(group: ConditionGroup, name: str, head: str) -> Column[Row]:
-    """One of the timed epoch's figures, median over runs."""
-
-    def value(row: Row) -> float | None:
-        steps = [record.slowest.timed.steps for record in group.records(row) if record.ranks]
-        known = [getattr(found, name) for found in steps if found]
-        return median(known) if known else None
-
-    return Column(f"step_{name}", head, value, milliseconds)
+def _step(group: ConditionGroup, row: Row, figure: Callable[[Steps], float]) -> float | None:
+    """Return a figure of the timed epoch's iterations, median over runs."""
+    steps = [record.slowest.timed.steps for record in group.records(row) if record.ranks]
+    figures = [figure(found) for found in steps if found]
+    return median(figures) if figures else None

@@ -94,7 +94,7 @@ def table2(selection: StrategyRows) -> Table:
 def _compute_and_comm(row: Row) -> tuple[str, ...]:
     if row.values is None:
         return mark(row), DASH
-    return known(row.values.compute_s, seconds), known(row.values.comm_exposed_s, seconds)
+    return known(row.values.compute_s, seconds), known(row.values.communication.exposed_s, seconds)
 
 
 def table3(selection: StrategyRows) -> Table:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.merge.rows import Row, Setup
 from hpml_jobs.report.table import Table
-from hpml_jobs.report.tables.builder import About, Column, Columns, drawn, table
+from hpml_jobs.report.tables.builder import Columns, TableText, column, item_table, place_columns
 from hpml_jobs.report.text import captions
 from hpml_jobs.report.text.numbers import count, significant
 from hpml_jobs.slurm.states import Outcome
@@ -38,22 +38,23 @@ def largest(group: ConditionGroup) -> Table | None:
     if not found:
         return None
     heads: tuple[Columns[Largest], ...] = (
+        Columns("", place_columns(lambda largest: largest.setup)),
+        Columns("largest batch", (column("batch", "", lambda largest: largest.batch, count),)),
         Columns(
-            "",
-            (
-                Column("strategy", "", lambda one: one.setup.strategy.value),
-                Column("gpus", "", lambda one: one.setup.gpus),
-                Column("nodes", "", lambda one: one.setup.nodes),
-                Column("treatment", "", lambda one: one.setup.treatment),
-            ),
+            "memory, GB", (column("memory_bytes", "", lambda largest: largest.memory_bytes, _gb),)
         ),
-        Columns("largest batch", (Column("batch", "", lambda one: one.batch, count),)),
-        Columns("memory, GB", (Column("memory_bytes", "", lambda one: one.memory_bytes, _gb),)),
-        Columns("no larger one", (Column("stopped", "", lambda one: one.stopped),), text=True),
+        Columns(
+            "no larger one", (column("stopped", "", lambda largest: largest.stopped),), words=True
+        ),
     )
-    shown = drawn(found, lambda one: captions.full_label(one.setup, group.device), heads)
     caption = CAPTION.format(unit=captions.unit(group.device))
-    return table(group, About("largest", "The largest batch that fits", "", (caption,)), shown)
+    text = TableText("largest", "The largest batch that fits", "", (caption,))
+    return item_table(
+        [group],
+        text,
+        ((captions.full_label(largest.setup, group.device), largest) for largest in found),
+        heads,
+    )
 
 
 def _of_row(group: ConditionGroup, setup: Setup, rows: list[Row], climbed: bool) -> Largest:

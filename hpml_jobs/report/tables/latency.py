@@ -1,13 +1,13 @@
 """Full table of how long a batch takes on the CPU, before and after quantization."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from statistics import median
 from typing import NamedTuple
 
 from hpml_jobs.core.quantization import Latency
 from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.table import Table
-from hpml_jobs.report.tables.builder import About, Column, Columns, drawn, table
+from hpml_jobs.report.tables.builder import Columns, TableText, column, item_table
 from hpml_jobs.report.tables.quantization import Runs, quantized
 from hpml_jobs.report.text.numbers import count, milliseconds, ratio
 
@@ -24,14 +24,18 @@ class Timed(NamedTuple):
     figures: list[Latency]
     fp32_s: list[float]
 
-    def median_of(self, name: str) -> float:
-        """Over runs."""
-        return float(median(getattr(one, name) for one in self.figures))
+    def median_of(self, figure: Callable[[Latency], float]) -> float:
+        """Return a figure's median over runs."""
+        return float(median(map(figure, self.figures)))
 
     @property
     def of_fp32(self) -> float | None:
         """Ratio to fp32 at the same batch."""
-        return self.median_of("median_s") / median(self.fp32_s) if self.fp32_s else None
+        return (
+            self.median_of(lambda figures: figures.median_s) / median(self.fp32_s)
+            if self.fp32_s
+            else None
+        )
 
 
 def latency(group: ConditionGroup) -> Table | None:
@@ -43,8 +47,8 @@ def latency(group: ConditionGroup) -> Table | None:
     def name(one: Timed) -> str:
         return f"{one.network} {one.figures[0].what}"
 
-    about = About("latency", "Latency on the CPU", "", (LATENCY,))
-    return table(group, about, drawn(found, name, _LATENCY_HEADS))
+    text = TableText("latency", "Latency on the CPU", "", (LATENCY,))
+    return item_table([group], text, ((name(item), item) for item in found), _LATENCY_HEADS)
 
 
 def _timed(runs: Runs) -> Iterator[Timed]:
@@ -59,18 +63,33 @@ _LATENCY_HEADS: tuple[Columns[Timed], ...] = (
     Columns(
         "",
         (
-            Column("network", "", lambda one: one.network),
-            Column("what", "", lambda one: one.figures[0].what),
+            column("network", "", lambda one: one.network),
+            column("what", "", lambda one: one.figures[0].what),
         ),
     ),
-    Columns("batch", (Column("batch", "", lambda one: one.figures[0].batch, count),)),
+    Columns("batch", (column("batch", "", lambda one: one.figures[0].batch, count),)),
     Columns(
         "ms per batch",
         (
-            Column("median_s", "median", lambda one: one.median_of("median_s"), milliseconds),
-            Column("p10_s", "p10", lambda one: one.median_of("p10_s"), milliseconds),
-            Column("p90_s", "p90", lambda one: one.median_of("p90_s"), milliseconds),
+            column(
+                "median_s",
+                "median",
+                lambda one: one.median_of(lambda figures: figures.median_s),
+                milliseconds,
+            ),
+            column(
+                "p10_s",
+                "p10",
+                lambda one: one.median_of(lambda figures: figures.p10_s),
+                milliseconds,
+            ),
+            column(
+                "p90_s",
+                "p90",
+                lambda one: one.median_of(lambda figures: figures.p90_s),
+                milliseconds,
+            ),
         ),
     ),
-    Columns("ratio to fp32", (Column("of_fp32", "", lambda one: one.of_fp32, ratio),)),
+    Columns("ratio to fp32", (column("of_fp32", "", lambda one: one.of_fp32, ratio),)),
 )

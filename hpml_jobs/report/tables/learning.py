@@ -9,7 +9,14 @@ from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.merge.rows import Row
 from hpml_jobs.report.table import Block, Line, Sheet, Table
 from hpml_jobs.report.tables import over_seeds
-from hpml_jobs.report.tables.builder import About, Column, Columns, label, left_out, places, table
+from hpml_jobs.report.tables.builder import (
+    Columns,
+    TableText,
+    column,
+    left_out,
+    row_name,
+    row_table,
+)
 from hpml_jobs.report.text import captions
 from hpml_jobs.report.text.captions import units
 from hpml_jobs.report.text.comparisons import mean_text
@@ -36,18 +43,16 @@ def table4(group: ConditionGroup) -> Table | None:
     if not own:
         return None
     heads: tuple[Columns[Row], ...] = (
-        Columns("global batch", (Column("global_batch", "", _global_batch, count),)),
-        Columns("lr", (Column("lr", "", lambda e: _lr(learned.runs(group, e)[0]), _rate),)),
-        Columns("epochs", (Column("epochs", "", lambda e: learned.epochs_of(group, e)),)),
-        Columns("seeds", (Column("seeds", "", lambda e: learned.seeds(group, e)),)),
-        *over_seeds.columns(
-            group, "train_loss", "training loss", learned.of_training(-1, "loss"), loss
-        ),
+        Columns("global batch", (column("global_batch", "", _global_batch, count),)),
+        Columns("lr", (column("lr", "", lambda e: _lr(learned.runs(group, e)[0]), _rate),)),
+        Columns("epochs", (column("epochs", "", lambda e: learned.epochs_of(group, e)),)),
+        Columns("seeds", (column("seeds", "", lambda e: learned.seeds(group, e)),)),
+        *over_seeds.columns(group, "train_loss", "training loss", learned.training_loss(-1), loss),
         *over_seeds.columns(
             group,
             "train_accuracy",
             "training acc., %",
-            learned.of_training(-1, "accuracy"),
+            learned.training_accuracy(-1),
             accuracy,
         ),
         *over_seeds.columns(
@@ -55,10 +60,10 @@ def table4(group: ConditionGroup) -> Table | None:
         ),
     )
     caption = (TABLE_4.format(units=units(group.device)), over_seeds.OVER_SEEDS)
-    about = About("table4", "Table 4: what was learnt, last epoch", "Table 4", caption)
+    text = TableText("table4", "Table 4: what was learnt, last epoch", "Table 4", caption)
     lost = left_out(group, "", (row for row in rows if not row.timing))
     said = [*over_seeds.one_seed(group, own), *over_seeds.shorter(group, own), *lost]
-    return table(group, about, places(group, own, heads), said)
+    return row_table(group, text, own, heads, said)
 
 
 def _learns(cell: Cell) -> bool:
@@ -99,10 +104,10 @@ def evaluation(group: ConditionGroup) -> Table | None:
         ),
         lines=tuple(
             Line(
-                label=label(group, row),
+                label=row_name(group, row),
                 texts=(
                     *(_told(group, row, learned.evaluated(n), accuracy) for n in shown),
-                    *(_told(group, row, learned.of_training(n, "loss"), loss) for n in shown),
+                    *(_told(group, row, learned.training_loss(n), loss) for n in shown),
                 ),
             )
             for row in own
@@ -144,7 +149,7 @@ def _sheet(group: ConditionGroup, own: Sequence[Row]) -> Sheet:
         runs, seeds = learned.runs(group, row), learned.seeds(group, row)
         for number in range(learned.epochs_of(group, row)):
             tested = learned.over_seeds(runs, learned.evaluated(number))
-            trained = learned.over_seeds(runs, learned.of_training(number, "loss"))
+            trained = learned.over_seeds(runs, learned.training_loss(number))
             rows.append(
                 (
                     *(*place, row.batch_per_gpu, number + 1, len(runs), seeds),

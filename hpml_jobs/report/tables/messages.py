@@ -7,7 +7,7 @@ from hpml_jobs.core.measurements import Message
 from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.merge.rows import Row, Setup
 from hpml_jobs.report.table import Table
-from hpml_jobs.report.tables.builder import About, Column, Columns, drawn, table
+from hpml_jobs.report.tables.builder import Columns, TableText, column, item_table, place_columns
 from hpml_jobs.report.text import captions
 from hpml_jobs.report.text.numbers import count
 
@@ -42,17 +42,21 @@ def messages(group: ConditionGroup) -> Table | None:
     found = {row.setup: own for row in group.timed if (own := list(_sent(group, row)))}
     if not found:
         return None
-    shown = drawn(
-        (sent for own in found.values() for sent in own),
-        lambda sent: captions.full_label(sent.setup, group.device),
-        _HEADS,
-    )
     answers = dict.fromkeys(_answer(setup, own) for setup, own in found.items())
     caption = (
         MESSAGES.format(units=captions.units(group.device)),
         QUESTION.format(answers="; ".join(answers)),
     )
-    return table(group, About("messages", "Messages", "E2", caption, on_screen=False), shown)
+    return item_table(
+        [group],
+        TableText("messages", "Messages", "E2", caption, on_screen=False),
+        (
+            (captions.full_label(setup, group.device), sent)
+            for setup, messages in found.items()
+            for sent in messages
+        ),
+        _HEADS,
+    )
 
 
 def _sent(group: ConditionGroup, row: Row) -> Iterable[Sent]:
@@ -88,24 +92,16 @@ def _bytes(value: float) -> str:
 
 
 _HEADS: tuple[Columns[Sent], ...] = (
-    Columns(
-        "",
-        (
-            Column("gpus", "", lambda sent: sent.setup.gpus),
-            Column("nodes", "", lambda sent: sent.setup.nodes),
-            Column("strategy", "", lambda sent: sent.setup.strategy.value),
-            Column("treatment", "", lambda sent: sent.setup.treatment),
-        ),
-    ),
-    Columns("purpose", (Column("purpose", "", lambda sent: sent.message.purpose),), text=True),
-    Columns("kind", (Column("kind", "", lambda sent: sent.message.kind),), text=True),
-    Columns("dtype", (Column("dtype", "", lambda sent: sent.message.dtype),), text=True),
-    Columns("bytes of one", (Column("bytes", "", lambda sent: sent.message.bytes, count),)),
+    Columns("", place_columns(lambda sent: sent.setup, ["gpus", "nodes", "strategy", "treatment"])),
+    Columns("purpose", (column("purpose", "", lambda sent: sent.message.purpose),), words=True),
+    Columns("kind", (column("kind", "", lambda sent: sent.message.kind),), words=True),
+    Columns("dtype", (column("dtype", "", lambda sent: sent.message.dtype),), words=True),
+    Columns("bytes of one", (column("bytes", "", lambda sent: sent.message.bytes, count),)),
     Columns(
         "per iteration",
         (
-            Column("per_iteration", "messages", lambda sent: sent.per_iteration, _times),
-            Column("bytes_per_iteration", "bytes", lambda sent: sent.bytes_per_iteration, _bytes),
+            column("per_iteration", "messages", lambda sent: sent.per_iteration, _times),
+            column("bytes_per_iteration", "bytes", lambda sent: sent.bytes_per_iteration, _bytes),
         ),
     ),
 )

@@ -10,7 +10,7 @@ from hpml_jobs.core.text import counted
 from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.merge.rows import Setup
 from hpml_jobs.report.table import Block, Line, Sheet, Table
-from hpml_jobs.report.tables.builder import About, Column, Columns, drawn, table
+from hpml_jobs.report.tables.builder import Columns, TableText, column, item_table
 from hpml_jobs.report.text import captions
 from hpml_jobs.report.text.numbers import DASH, count, gb_per_s, milliseconds, percent, significant
 
@@ -149,9 +149,10 @@ def fits(group: ConditionGroup) -> Table | None:
     found = [Fitted(own, line) for own in allocations(group) if (line := own.fit)]
     if not found:
         return None
-    shown = drawn(found, lambda fitted: _label(group, fitted.own), _FIT_HEADS)
-    about = About("fit", "Microbenchmark: fit", "", (FIT,), on_screen=False)
-    return table(group, about, shown)
+    text = TableText("fit", "Microbenchmark: fit", "", (FIT,), on_screen=False)
+    return item_table(
+        [group], text, ((_label(group, fitted.own), fitted) for fitted in found), _FIT_HEADS
+    )
 
 
 def _speed(fitted: Fitted) -> float | None:
@@ -167,25 +168,25 @@ _FIT_HEADS: tuple[Columns[Fitted], ...] = (
     Columns(
         "",
         (
-            Column("gpus", "", lambda fitted: fitted.own.gpus),
-            Column("nodes", "", lambda fitted: fitted.own.nodes),
-            Column("alpha_s", "", lambda fitted: fitted.line.alpha_s),
-            Column("beta_s_per_byte", "", lambda fitted: fitted.line.beta_s_per_byte),
+            column("gpus", "", lambda fitted: fitted.own.gpus),
+            column("nodes", "", lambda fitted: fitted.own.nodes),
+            column("alpha_s", "", lambda fitted: fitted.line.alpha_s),
+            column("beta_s_per_byte", "", lambda fitted: fitted.line.beta_s_per_byte),
         ),
     ),
     Columns(
         "alpha, us",
-        (Column("", "", lambda f: f.line.alpha_s, lambda s: significant(1e6 * s, 3)),),
+        (column("", "", lambda f: f.line.alpha_s, lambda s: significant(1e6 * s, 3)),),
     ),
-    Columns("1/beta, GB/s", (Column("algorithm_gb_per_s", "", _speed, gb_per_s),)),
+    Columns("1/beta, GB/s", (column("algorithm_gb_per_s", "", _speed, gb_per_s),)),
     Columns(
         "residual, %",
         (
-            Column(
+            column(
                 "median_residual", "median", lambda f: _residual(f.line.median_residual), percent
             ),
-            Column("worst_residual", "worst", lambda f: _residual(f.line.worst_residual), percent),
+            column("worst_residual", "worst", lambda f: _residual(f.line.worst_residual), percent),
         ),
     ),
-    Columns("result", (Column("result", "", lambda f: f.result),), text=True),
+    Columns("result", (column("result", "", lambda f: f.result),), words=True),
 )

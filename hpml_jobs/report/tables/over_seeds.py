@@ -1,13 +1,12 @@
 """Columns and notes of what runs learned, over seeds."""
 
 from collections.abc import Callable, Iterable
-from typing import Any
 
 from hpml_jobs.report.merge import learning
 from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.merge.learning import Mean, OfRun
 from hpml_jobs.report.merge.rows import Row
-from hpml_jobs.report.tables.builder import Column, Columns
+from hpml_jobs.report.tables.builder import Columns, column
 from hpml_jobs.report.text import notes
 from hpml_jobs.report.text.captions import full_label
 from hpml_jobs.report.text.comparisons import mean_text
@@ -27,12 +26,17 @@ def columns(
     def mean(row: Row) -> Mean | None:
         return learning.over_seeds(learning.runs(group, row), of)
 
-    def part(field: str) -> Callable[[Row], Any]:
-        return lambda row: getattr(mean(row), field, None)
+    def deviation(row: Row) -> float | None:
+        found = mean(row)
+        return found.deviation if found else None
 
-    told = Column[Row]("", "", mean, lambda found: mean_text(found, words))
-    ends = (Column(name, "", part("mean")), Column(f"{name}_deviation", "", part("deviation")))
-    return Columns(head, (told,)), Columns("", ends)
+    def mean_alone(row: Row) -> float | None:
+        found = mean(row)
+        return found.mean if found else None
+
+    page = Columns(head, (column("", "", mean, lambda found: mean_text(found, words)),))
+    csv = (column(name, "", mean_alone), column(f"{name}_deviation", "", deviation))
+    return page, Columns("", csv)
 
 
 def one_seed(group: ConditionGroup, rows: Iterable[Row]) -> list[str]:

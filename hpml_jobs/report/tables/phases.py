@@ -1,19 +1,21 @@
 """Full table of the phases of the instrumented epoch, with their range over ranks."""
 
+from collections.abc import Callable
+from typing import NamedTuple
+
 from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.merge.rows import Row
-from hpml_jobs.report.merge.run_values import PHASES, phases_of
-from hpml_jobs.report.table import Line, Table
+from hpml_jobs.report.merge.run_values import PhaseTimes, phase_times
+from hpml_jobs.report.table import Table
 from hpml_jobs.report.tables.builder import (
     UNMEASURED,
-    About,
     Column,
     Columns,
+    TableText,
+    column,
     left_out,
-    of_values,
-    places,
     rest,
-    table,
+    row_table,
 )
 from hpml_jobs.report.text import captions
 from hpml_jobs.report.text.numbers import percent, seconds
@@ -27,66 +29,89 @@ PHASES_CAPTION = (
 )
 
 
+class Phase(NamedTuple):
+    """One phase: its name in the CSV, its heading on a page, and its seconds."""
+
+    name: str
+    head: str
+    seconds: Callable[[PhaseTimes], float | None]
+
+
+PHASES = (
+    Phase("stall", "stall", lambda times: times.stall_s),
+    Phase("h2d", "h2d", lambda times: times.h2d_s),
+    Phase("forward", "forward", lambda times: times.forward_s),
+    Phase("backward", "backward", lambda times: times.backward_s),
+    Phase("comm_exposed", "comm", lambda times: times.comm_exposed_s),
+    Phase("optimizer", "optimizer", lambda times: times.optimizer_s),
+)
+"""The phases that add up to the instrumented epoch."""
+
+
 def phases(group: ConditionGroup) -> Table | None:
-    """Where the instrumented epoch went."""
-
-    def column(name: str) -> Column[Row]:
-        head = "comm" if name == "comm_exposed" else name
-        return Column(f"phase_{name}_s", head, of_values(f"phase_{name}_s"), seconds)
-
-    heads = (
-        Columns("seconds of E2", tuple(column(name) for name in PHASES)),
+    """Return where the time of the instrumented epoch went."""
+    own = [row for row in group.timed if _times(row).closure is not None]
+    if not own:
+        return None
+    heads: tuple[Columns[Row], ...] = (
+        Columns("seconds of E2", tuple(_seconds(group, phase) for phase in PHASES)),
         Columns(
             "%",
             (
-                Column("closure", "closure", of_values("closure"), percent),
-                Column("overhead", "E2/E1", of_values("overhead"), percent),
+                column("closure", "closure", lambda row: _times(row).closure, percent),
+                column("overhead", "E2/E1", lambda row: _times(row).overhead, percent),
             ),
         ),
-        Columns("of backward", (Column("pack_s", "pack", of_values("pack_s"), seconds),)),
-        Columns("", tuple(column for name in PHASES for column in _ends(group, name))),
+        Columns(
+            "of backward", (column("pack_s", "pack", lambda row: _times(row).pack_s, seconds),)
+        ),
+        Columns("", tuple(end for phase in PHASES for end in _ends(group, phase))),
     )
-    own = [row for row in group.timed if row.values and row.values.closure is not None]
-    if not own:
-        return None
-    shown = places(group, own, heads, lambda row: _over_ranks(group, row))
-    about = About(
+    text = TableText(
         "phases",
         "Phases of the instrumented epoch",
         "E2",
         (PHASES_CAPTION, captions.runs(own)),
         on_screen=False,
+        below="  least..most",
     )
-    lost = rest(group.rows, own)
-    return table(group, about, shown, left_out(group, UNMEASURED, lost))
+    notes = left_out(group, UNMEASURED, rest(group.rows, own))
+    return row_table(group, text, own, heads, notes)
 
 
-def _ends(group: ConditionGroup, name: str) -> tuple[Column[Row], Column[Row]]:
-    """The least and the most of a phase over ranks and runs, for the CSV."""
+def _times(row: Row) -> PhaseTimes:
+    return row.values.phases if row.values else PhaseTimes()
+
+
+def _seconds(group: ConditionGroup, phase: Phase) -> Column[Row]:
+    return column(
+        f"phase_{phase.name}_s",
+        phase.head,
+        lambda row: phase.seconds(_times(row)),
+        seconds,
+        below=lambda row: _range_text(group, row, phase),
+    )
+
+
+def _ends(group: ConditionGroup, phase: Phase) -> tuple[Column[Row], Column[Row]]:
+    """Return the least and the most of a phase over ranks and runs, for the CSV."""
     return (
-        Column(f"phase_{name}_least_s", "", lambda row: _ranges(group, row)[name][0]),
-        Column(f"phase_{name}_most_s", "", lambda row: _ranges(group, row)[name][1]),
+        column(f"phase_{phase.name}_least_s", "", lambda row: min(_by_rank(group, row, phase))),
+        column(f"phase_{phase.name}_most_s", "", lambda row: max(_by_rank(group, row, phase))),
     )
 
 
-def _ranges(group: ConditionGroup, row: Row) -> dict[str, tuple[float, float]]:
-    found = [rank.phases for record in group.records(row) for rank in record.ranks]
-    known = [phases_of(one) for one in found if one]
-    return {
-        name: (min(values), max(values))
-        for name in PHASES
-        if (values := [one[f"phase_{name}_s"] for one in known])
-    }
+def _by_rank(group: ConditionGroup, row: Row, phase: Phase) -> list[float]:
+    """Return the seconds of a phase on every rank of every run."""
+    ranks = [rank for record in group.records(row) for rank in record.ranks]
+    times = [phase.seconds(phase_times(rank.phases)) for rank in ranks if rank.phases]
+    return [time_s for time_s in times if time_s is not None]
 
 
-def _over_ranks(group: ConditionGroup, row: Row) -> Line | None:
+def _range_text(group: ConditionGroup, row: Row, phase: Phase) -> str:
+    """Return the range over ranks and runs; empty if there is none to see."""
+    times_s = _by_rank(group, row, phase)
     if row.gpus == 1 and len(row.runs) == 1:
-        return None
-    texts = [_range(*ends) for ends in _ranges(group, row).values()]
-    if not any(texts):
-        return None
-    return Line(label="  least..most", texts=(*texts, "", "", ""))
-
-
-def _range(least: float, most: float) -> str:
+        return ""
+    least, most = min(times_s), max(times_s)
     return "" if seconds(least) == seconds(most) else f"{seconds(least)}..{seconds(most)}"

@@ -1,6 +1,7 @@
 """Full table of the profiler's view: an independent check of the instruments."""
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from hpml_jobs.checks.limits import PROFILER_LIMIT
 from hpml_jobs.core.measurements import Trace
@@ -8,7 +9,15 @@ from hpml_jobs.core.text import percent_text
 from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.merge.rows import Row
 from hpml_jobs.report.table import Table
-from hpml_jobs.report.tables.builder import About, Column, Columns, left_out, places, rest, table
+from hpml_jobs.report.tables.builder import (
+    Column,
+    Columns,
+    TableText,
+    column,
+    left_out,
+    rest,
+    row_table,
+)
 from hpml_jobs.report.text import captions
 from hpml_jobs.report.text import marks as judged
 from hpml_jobs.report.text.numbers import percent, seconds
@@ -22,69 +31,84 @@ PROFILER = (
 )
 
 
+class Activity(NamedTuple):
+    """What one rank did in the profiler's window: its name, and the seconds of it."""
+
+    name: str
+    seconds: Callable[[Trace], float]
+
+
+ACTIVITIES = (
+    Activity("compute", lambda trace: trace.compute_s),
+    Activity("comm", lambda trace: trace.comm_s),
+    Activity("overlap", lambda trace: trace.overlap_s),
+    Activity("idle", lambda trace: trace.idle_s),
+)
+
+
 def profiler(group: ConditionGroup) -> Table | None:
-    """The profiler's seconds beside the instruments'; None where it did not look."""
-    own = [row for row in group.timed if trace_of(group, row)]
-    if not own:
+    """Return the profiler's seconds beside the instruments'; None without a trace."""
+    rows = [row for row in group.timed if trace_of(group, row)]
+    if not rows:
         return None
 
-    def value(of: Callable[[Trace], float | None]) -> Callable[[Row], float | None]:
-        def found(row: Row) -> float | None:
+    def traced(
+        name: str,
+        head: str,
+        value: Callable[[Trace], float | None],
+        text: Callable[[float], str] = str,
+    ) -> Column[Row]:
+        def value_of(row: Row) -> float | None:
             trace = trace_of(group, row)
-            return of(trace) if trace else None
+            return value(trace) if trace else None
 
-        return found
+        return column(name, head, value_of, text)
 
-    names = ("window", "compute", "comm", "overlap", "idle")
-    heads: tuple[Columns[Row], ...] = (
-        Columns("iterations", (Column("iterations", "", value(lambda t: t.iterations)),)),
+    shares = [(activity.name, _share(activity)) for activity in ACTIVITIES]
+    heads = (
+        Columns("iterations", (traced("iterations", "", lambda trace: trace.iterations),)),
         Columns(
             "seconds",
-            tuple(Column(f"{name}_s", name, value(_seconds_of(name)), seconds) for name in names),
+            (
+                traced("window_s", "window", lambda trace: trace.window_s, seconds),
+                *(traced(f"{a.name}_s", a.name, a.seconds, seconds) for a in ACTIVITIES),
+            ),
         ),
         Columns(
             "% of window",
-            tuple(
-                Column(f"{name}_share", name, value(_share_of(name)), percent) for name in names[1:]
-            ),
+            tuple(traced(f"{name}_share", name, share, percent) for name, share in shares),
         ),
         Columns(
             "instruments",
             (
-                Column(
-                    "instruments_comm_s", "comm, s", value(lambda t: t.instruments_comm_s), seconds
-                ),
-                Column("disagreement", "off by %", value(lambda t: t.disagreement), _disagreement),
+                traced("instruments_comm_s", "comm, s", lambda t: t.instruments_comm_s, seconds),
+                traced("disagreement", "off by %", lambda t: t.disagreement, _disagreement),
             ),
         ),
         Columns(
             "",
             (
-                Column("messages", "", value(lambda t: t.messages)),
-                Column("instruments_messages", "", value(lambda t: t.instruments_messages)),
-                Column("message_bytes", "", value(lambda t: t.message_bytes)),
-                Column("instruments_bytes", "", value(lambda t: t.instruments_bytes)),
+                traced("messages", "", lambda trace: trace.messages),
+                traced("instruments_messages", "", lambda trace: trace.instruments_messages),
+                traced("message_bytes", "", lambda trace: trace.message_bytes),
+                traced("instruments_bytes", "", lambda trace: trace.instruments_bytes),
             ),
         ),
     )
-    lost = rest(group.rows, own)
-    caption = (PROFILER.format(mark=judged.MARK), captions.runs(own))
-    about = About("profiler", "Profiler cross-check", "", caption, on_screen=False)
-    return table(group, about, places(group, own, heads), left_out(group, "no trace", lost))
+    caption = (PROFILER.format(mark=judged.MARK), captions.runs(rows))
+    text = TableText("profiler", "Profiler cross-check", "", caption, on_screen=False)
+    notes = left_out(group, "no trace", rest(group.rows, rows))
+    return row_table(group, text, rows, heads, notes)
+
+
+def _share(activity: Activity) -> Callable[[Trace], float | None]:
+    return lambda trace: activity.seconds(trace) / trace.window_s if trace.window_s else None
 
 
 def trace_of(group: ConditionGroup, row: Row) -> Trace | None:
     """The trace of the first rank and run that has one."""
     traces = (rank.trace for record in group.records(row) for rank in record.ranks)
     return next((trace for trace in traces if trace), None)
-
-
-def _seconds_of(name: str) -> Callable[[Trace], float]:
-    return lambda trace: getattr(trace, f"{name}_s")
-
-
-def _share_of(name: str) -> Callable[[Trace], float | None]:
-    return lambda trace: getattr(trace, f"{name}_s") / trace.window_s if trace.window_s else None
 
 
 def _disagreement(share: float) -> str:

@@ -13,8 +13,7 @@ from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.merge.learning import Mean
 from hpml_jobs.report.table import Table
 from hpml_jobs.report.tables import over_seeds
-from hpml_jobs.report.tables.builder import Column, Columns, drawn, label
-from hpml_jobs.report.text import captions
+from hpml_jobs.report.tables.builder import Columns, TableText, column, item_table, row_name
 from hpml_jobs.report.text.comparisons import mean_text
 from hpml_jobs.report.text.numbers import accuracy, count, ratio
 
@@ -110,7 +109,7 @@ def _alike(group: ConditionGroup, prefix: str) -> Iterator[_Alike]:
         for record in group.records(row):
             if record.quantized:
                 how = _how(record)
-                new = _Alike(workload, prefix + label(group, row), how, [])
+                new = _Alike(workload, prefix + row_name(group, row), how, [])
                 ways.setdefault(tuple(how.values()), new).records.append(record)
         yield from (ways[way] for way in sorted(ways))
 
@@ -165,25 +164,16 @@ def quantization(groups: Sequence[ConditionGroup]) -> Table | None:
     found = quantized(groups)
     if not found:
         return None
-    shown = drawn(
-        (result for runs in found for result in results(runs)),
-        lambda result: result.runs.name,
-        _HEADS,
-    )
     images = " or ".join(
         dict.fromkeys(count(run.calibration) for runs in found for run in runs.quantized)
     )
-    own = (group for group in groups if quantized([group]))
-    return Table(
-        label="quantization",
-        title="Quantization",
-        corner="network",
-        blocks=shown.blocks,
-        lines=shown.lines,
-        caption=(QUANTIZATION.format(images=images), DROP, over_seeds.OVER_SEEDS),
-        setting=" ".join(dict.fromkeys(captions.setting(group) for group in own)),
-        notes=tuple(_notes(found)),
-        sheet=shown.sheet,
+    caption = (QUANTIZATION.format(images=images), DROP, over_seeds.OVER_SEEDS)
+    return item_table(
+        [group for group in groups if quantized([group])],
+        TableText("quantization", "Quantization", "network", caption),
+        ((runs.name, result) for runs in found for result in results(runs)),
+        _HEADS,
+        _notes(found),
     )
 
 
@@ -204,26 +194,26 @@ def _points(mean: Mean) -> str:
 
 
 _HEADS: tuple[Columns[Result], ...] = (
-    Columns("", (Column("network", "", lambda result: result.runs.name),)),
-    Columns("quantized", (Column("quantized", "", lambda result: result.what),), text=True),
-    Columns("scale by", (Column("bound", "", lambda result: result.bound or None),), text=True),
-    Columns("for each", (Column("scales", "", lambda result: result.scales or None),), text=True),
+    Columns("", (column("network", "", lambda result: result.runs.name),)),
+    Columns("quantized", (column("quantized", "", lambda result: result.what),), words=True),
+    Columns("scale by", (column("bound", "", lambda result: result.bound or None),), words=True),
+    Columns("for each", (column("scales", "", lambda result: result.scales or None),), words=True),
     Columns(
         "accuracy, %",
-        (Column("", "", lambda result: result.accuracy, lambda mean: mean_text(mean, accuracy)),),
+        (column("", "", lambda result: result.accuracy, lambda mean: mean_text(mean, accuracy)),),
     ),
-    Columns("drop", (Column("", "", lambda result: result.drop, _points),)),
-    Columns("bytes", (Column("bytes", "", lambda result: result.steps[0].bytes, count),)),
-    Columns("of fp32", (Column("of_fp32", "", lambda result: result.of_fp32, ratio),)),
+    Columns("drop", (column("", "", lambda result: result.drop, _points),)),
+    Columns("bytes", (column("bytes", "", lambda result: result.steps[0].bytes, count),)),
+    Columns("of fp32", (column("of_fp32", "", lambda result: result.of_fp32, ratio),)),
     Columns(
         "",
         (
-            Column("runs", "", lambda result: len(result.steps)),
-            Column("seeds", "", lambda result: len(set(result.runs.seeds))),
-            Column("accuracy", "", lambda r: r.accuracy and r.accuracy.mean),
-            Column("accuracy_deviation", "", lambda r: r.accuracy and r.accuracy.deviation),
-            Column("drop", "", lambda r: r.drop and r.drop.mean),
-            Column("drop_deviation", "", lambda r: r.drop and r.drop.deviation),
+            column("runs", "", lambda result: len(result.steps)),
+            column("seeds", "", lambda result: len(set(result.runs.seeds))),
+            column("accuracy", "", lambda r: r.accuracy and r.accuracy.mean),
+            column("accuracy_deviation", "", lambda r: r.accuracy and r.accuracy.deviation),
+            column("drop", "", lambda r: r.drop and r.drop.mean),
+            column("drop_deviation", "", lambda r: r.drop and r.drop.deviation),
         ),
     ),
 )

@@ -1,12 +1,12 @@
 """Full tables behind quantization: scales of every layer, spreads of weights and activations."""
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from hpml_jobs.core.quantization import Layer, Spread
+from hpml_jobs.core.quantization import Layer, Spread, Step
 from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.table import Table
-from hpml_jobs.report.tables.builder import About, Column, Columns, drawn, table
+from hpml_jobs.report.tables.builder import Columns, TableText, column, item_table
 from hpml_jobs.report.tables.quantization import Result, Runs, quantized, results
 from hpml_jobs.report.text.numbers import count, percent, significant
 
@@ -34,19 +34,19 @@ def layers(group: ConditionGroup) -> Table | None:
     found = [one for runs in quantized([group]) for one in _layers(runs)]
     if not found:
         return None
-    shown = drawn(found, lambda one: f"{one.result.runs.name} {one.layer.name}", _LAYER_HEADS)
-    about = About("quantization-layers", "Quantization by layer", "", (LAYERS,), on_screen=False)
-    return table(group, about, shown)
+    text = TableText("quantization-layers", "Quantization by layer", "", (LAYERS,), on_screen=False)
+    return item_table([group], text, ((_layer_name(item), item) for item in found), _LAYER_HEADS)
 
 
 def _layers(runs: Runs) -> Iterator[OfLayer]:
     for result in results(runs):
-        for layer in getattr(result.steps[0], "layers", ()):
-            yield OfLayer(result, layer)
+        step = result.steps[0]
+        layers = step.layers if isinstance(step, Step) else ()
+        yield from (OfLayer(result, layer) for layer in layers)
 
 
-def _of_layer(name: str) -> Callable[[OfLayer], Any]:
-    return lambda one: getattr(one.layer, name)
+def _layer_name(item: OfLayer) -> str:
+    return f"{item.result.runs.name} {item.layer.name}"
 
 
 def _weight_scales(one: OfLayer) -> str:
@@ -63,39 +63,39 @@ _LAYER_HEADS: tuple[Columns[OfLayer], ...] = (
     Columns(
         "",
         (
-            Column("network", "", lambda one: one.result.runs.name),
-            Column("layer", "", _of_layer("name")),
+            column("network", "", lambda item: item.result.runs.name),
+            column("layer", "", lambda item: item.layer.name),
         ),
     ),
     Columns(
         "scale",
         (
-            Column("bound", "by", lambda one: one.result.bound),
-            Column("scales", "for each", lambda one: one.result.scales),
+            column("bound", "by", lambda item: item.result.bound),
+            column("scales", "for each", lambda item: item.result.scales),
         ),
-        text=True,
+        words=True,
     ),
     Columns(
         "scales",
         (
-            Column("input_scale", "input", _of_layer("input_scale"), _scale),
-            Column("", "weights", _weight_scales),
-            Column("output_scale", "output", _of_layer("output_scale"), _scale),
+            column("input_scale", "input", lambda item: item.layer.input_scale, _scale),
+            column("", "weights", _weight_scales),
+            column("output_scale", "output", lambda item: item.layer.output_scale, _scale),
         ),
     ),
     Columns(
         "clipped, %",
         (
-            Column(
+            column(
                 "weights_clipped",
                 "weights",
-                lambda one: one.layer.weights_clipped / one.layer.weights,
+                lambda item: item.layer.weights_clipped / item.layer.weights,
                 percent,
             ),
-            Column(
+            column(
                 "outputs_clipped",
                 "outputs",
-                lambda one: one.layer.clipped / one.layer.outputs,
+                lambda item: item.layer.clipped / item.layer.outputs,
                 percent,
             ),
         ),
@@ -103,17 +103,17 @@ _LAYER_HEADS: tuple[Columns[OfLayer], ...] = (
     Columns(
         "sums",
         (
-            Column("accumulator_least", "least", _of_layer("accumulator_least"), count),
-            Column("accumulator_most", "most", _of_layer("accumulator_most"), count),
+            column("accumulator_least", "least", lambda item: item.layer.accumulator_least, count),
+            column("accumulator_most", "most", lambda item: item.layer.accumulator_most, count),
         ),
     ),
     Columns(
         "",
         (
-            Column("weight_scale_least", "", lambda one: min(one.layer.weight_scales)),
-            Column("weight_scale_most", "", lambda one: max(one.layer.weight_scales)),
-            Column("bias_least", "", _of_layer("bias_least")),
-            Column("bias_most", "", _of_layer("bias_most")),
+            column("weight_scale_least", "", lambda item: min(item.layer.weight_scales)),
+            column("weight_scale_most", "", lambda item: max(item.layer.weight_scales)),
+            column("bias_least", "", lambda item: item.layer.bias_least),
+            column("bias_most", "", lambda item: item.layer.bias_most),
         ),
     ),
 )
@@ -133,17 +133,14 @@ def spreads(group: ConditionGroup) -> Table | None:
     ]
     if not found:
         return None
-
-    def name(one: OfTensor) -> str:
-        return f"{one.network} {one.spread.layer} {one.spread.what}"
-
-    shown = drawn(found, name, _SPREAD_HEADS)
-    about = About("spreads", "Spreads of weights and activations", "", (SPREADS,), on_screen=False)
-    return table(group, about, shown)
+    text = TableText(
+        "spreads", "Spreads of weights and activations", "", (SPREADS,), on_screen=False
+    )
+    return item_table([group], text, ((_tensor_name(item), item) for item in found), _SPREAD_HEADS)
 
 
-def _of_spread(name: str) -> Callable[[OfTensor], Any]:
-    return lambda one: getattr(one.spread, name)
+def _tensor_name(tensor: OfTensor) -> str:
+    return f"{tensor.network} {tensor.spread.layer} {tensor.spread.what}"
 
 
 def _sigmas(number: int) -> Callable[[OfTensor], float]:
@@ -154,29 +151,34 @@ _SPREAD_HEADS: tuple[Columns[OfTensor], ...] = (
     Columns(
         "",
         (
-            Column("network", "", lambda one: one.network),
-            Column("layer", "", _of_spread("layer")),
-            Column("what", "", _of_spread("what")),
+            column("network", "", lambda tensor: tensor.network),
+            column("layer", "", lambda tensor: tensor.spread.layer),
+            column("what", "", lambda tensor: tensor.spread.what),
         ),
     ),
-    Columns("values", (Column("values", "", _of_spread("values"), count),)),
+    Columns("values", (column("values", "", lambda tensor: tensor.spread.values, count),)),
     Columns(
         "range",
         (
-            Column("least", "least", _of_spread("least"), _scale),
-            Column("most", "most", _of_spread("most"), _scale),
+            column("least", "least", lambda tensor: tensor.spread.least, _scale),
+            column("most", "most", lambda tensor: tensor.spread.most, _scale),
         ),
     ),
     Columns(
         "mean -/+ 3 sigma",
         (
-            Column("sigma_low", "low", _sigmas(-3), _scale),
-            Column("sigma_high", "high", _sigmas(3), _scale),
+            column("sigma_low", "low", _sigmas(-3), _scale),
+            column("sigma_high", "high", _sigmas(3), _scale),
         ),
     ),
-    Columns("percentile", (Column("percentile", "", _of_spread("percentile"), _scale),)),
+    Columns(
+        "percentile", (column("percentile", "", lambda tensor: tensor.spread.percentile, _scale),)
+    ),
     Columns(
         "",
-        (Column("mean", "", _of_spread("mean")), Column("sigma", "", _of_spread("sigma"))),
+        (
+            column("mean", "", lambda tensor: tensor.spread.mean),
+            column("sigma", "", lambda tensor: tensor.spread.sigma),
+        ),
     ),
 )

@@ -6,7 +6,7 @@ from hpml_jobs.checks.limits import SCATTER_LIMIT
 from hpml_jobs.report.merge.bandwidth import bandwidth
 from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.merge.rows import Row
-from hpml_jobs.report.merge.run_values import Values
+from hpml_jobs.report.merge.run_values import RunValues
 from hpml_jobs.report.merge.statistics import (
     RESAMPLES,
     Interval,
@@ -14,7 +14,15 @@ from hpml_jobs.report.merge.statistics import (
     ratio_interval,
 )
 from hpml_jobs.report.table import Table
-from hpml_jobs.report.tables.builder import About, Column, Columns, label, left_out, places, table
+from hpml_jobs.report.tables.builder import (
+    Column,
+    Columns,
+    TableText,
+    column,
+    left_out,
+    row_name,
+    row_table,
+)
 from hpml_jobs.report.text import captions
 from hpml_jobs.report.text.comparisons import told_apart
 from hpml_jobs.report.text.numbers import count, gb_per_s, percent, ratio, seconds
@@ -38,7 +46,7 @@ def several(group: ConditionGroup) -> bool:
 
 def epochs_of(row: Row) -> Sample:
     """An entry's epoch times, in seconds."""
-    return Sample(tuple(run.epoch_s for run in row.runs))
+    return Sample(tuple(run.epoch.epoch_s for run in row.runs))
 
 
 def repeats(group: ConditionGroup) -> Table | None:
@@ -47,41 +55,43 @@ def repeats(group: ConditionGroup) -> Table | None:
         return None
     unit = captions.unit(group.device)
     heads: tuple[Columns[Row], ...] = (
-        Columns("runs", (Column("runs", "", lambda row: len(row.runs)),)),
+        Columns("runs", (column("runs", "", lambda row: len(row.runs)),)),
         Columns(
             "epoch, s",
             (
-                Column("epoch_s", "median", lambda e: epochs_of(e).median, seconds),
+                column("epoch_s", "median", lambda e: epochs_of(e).median, seconds),
                 interval_text(lambda e: epochs_of(e).interval, seconds),
-                Column("epoch_spread", "IQR %", lambda e: epochs_of(e).spread, percent),
+                column("epoch_spread", "IQR %", lambda e: epochs_of(e).spread, percent),
             ),
         ),
         Columns(
             "speedup",
             (
-                Column("speedup", "ratio", lambda e: e.speedup, ratio),
+                column("speedup", "ratio", lambda e: e.speedup, ratio),
                 interval_text(lambda e: _speedup_interval(group, e), ratio),
             ),
         ),
         Columns(
-            f"against 1 {unit}", (Column("against_1", "", lambda e: _against(group, e)),), text=True
+            f"against 1 {unit}",
+            (column("against_1", "", lambda e: _against(group, e)),),
+            words=True,
         ),
         ends("epoch", "_s", lambda e: epochs_of(e).interval),
-        Columns("", (Column("epoch_covers", "", _covers),)),
+        Columns("", (column("epoch_covers", "", _covers),)),
         ends("speedup", "", lambda e: _speedup_interval(group, e)),
-        Columns("", (Column("all_epoch_s", "", lambda e: " ".join(map(str, epochs_of(e).runs))),)),
+        Columns("", (column("all_epoch_s", "", lambda e: " ".join(map(str, epochs_of(e).runs))),)),
     )
-    shown = places(group, group.timed, heads)
     caption = REPEATS.format(unit=unit, resamples=count(RESAMPLES), coverage=_coverages(group))
     said = [*_scattered(group), *left_out(group, ONE_RUN, _single(group))]
-    return table(group, About("repeats", "Repeats", "E1", (caption,)), shown, said)
+    text = TableText("repeats", "Repeats", "E1", (caption,))
+    return row_table(group, text, group.timed, heads, said)
 
 
 def interval_text(
     of: Callable[[Row], Interval | None], words: Callable[[float], str]
 ) -> Column[Row]:
     """An interval as it is read; in the CSV its ends stand apart."""
-    return Column("", "interval", of, lambda found: f"[{words(found.low)}, {words(found.high)}]")
+    return column("", "interval", of, lambda found: f"[{words(found.low)}, {words(found.high)}]")
 
 
 def ends(name: str, unit: str, of: Callable[[Row], Interval | None]) -> Columns[Row]:
@@ -96,7 +106,7 @@ def ends(name: str, unit: str, of: Callable[[Row], Interval | None]) -> Columns[
         return found.high if found else None
 
     return Columns(
-        "", (Column(f"{name}_low{unit}", "", low), Column(f"{name}_high{unit}", "", high))
+        "", (column(f"{name}_low{unit}", "", low), column(f"{name}_high{unit}", "", high))
     )
 
 
@@ -135,7 +145,7 @@ def _scattered(group: ConditionGroup) -> list[str]:
         if sample.spread is not None and sample.spread > SCATTER_LIMIT:
             told = ", ".join(map(seconds, sample.runs))
             lines.append(
-                f"{label(group, row)}: the runs scatter, IQR {percent(sample.spread)} % "
+                f"{row_name(group, row)}: the runs scatter, IQR {percent(sample.spread)} % "
                 f"of the median (limit 10 %): {told} s"
             )
     return lines
@@ -153,23 +163,21 @@ def measured(group: ConditionGroup) -> Table | None:
     heads: list[Columns[Row]] = []
     for name, unit, head, of, words in _MEASURED:
         both = (
-            Column(f"{name}{unit}", "median", _median_of(of), words),
+            column(f"{name}{unit}", "median", _median_of(of), words),
             interval_text(_interval_of(of), words),
         )
         heads += [Columns(head, both), ends(name, unit, _interval_of(of))]
-    shown = places(group, own, heads)
-    about = About(
+    text = TableText(
         "repeats-measured", "Repeats of the instrumented epoch", "E2", (MEASURED,), on_screen=False
     )
-    return table(
-        group, about, shown, left_out(group, ONE_RUN, [e for e in own if len(e.runs) == 1])
-    )
+    single = [row for row in own if len(row.runs) == 1]
+    return row_table(group, text, own, heads, left_out(group, ONE_RUN, single))
 
 
-OfRun = Callable[[Row, Values], float | None]
+OfRun = Callable[[Row, RunValues], float | None]
 
 
-def _speed_of_run(row: Row, run: Values) -> float | None:
+def _speed_of_run(row: Row, run: RunValues) -> float | None:
     timing = row.timing
     if timing is None:
         return None
@@ -179,7 +187,7 @@ def _speed_of_run(row: Row, run: Values) -> float | None:
 
 _MEASURED: tuple[tuple[str, str, str, OfRun, Callable[[float], str]], ...] = (
     ("compute", "_s", "Compute, s", lambda _, run: run.compute_s, seconds),
-    ("comm_exposed", "_s", "Comm, s", lambda _, run: run.comm_exposed_s, seconds),
+    ("comm_exposed", "_s", "Comm, s", lambda _, run: run.communication.exposed_s, seconds),
     ("bandwidth", "_gb_per_s", "Table 3, GB/s", _speed_of_run, gb_per_s),
 )
 

@@ -9,14 +9,13 @@ from hpml_jobs.report.merge.rows import Row
 from hpml_jobs.report.table import Table
 from hpml_jobs.report.tables import over_seeds
 from hpml_jobs.report.tables.builder import (
-    About,
-    Column,
     Columns,
-    label,
+    TableText,
+    column,
     left_out,
-    places,
     rest,
-    table,
+    row_name,
+    row_table,
 )
 from hpml_jobs.report.text.comparisons import mean_text
 from hpml_jobs.report.text.numbers import accuracy, loss, significant
@@ -34,43 +33,43 @@ def replicas(group: ConditionGroup) -> Table | None:
     own = [row for row in group.timed if learned.runs(group, row)]
     if not own:
         return None
-    last_loss, last_accuracy = (learned.of_training(-1, name) for name in ("loss", "accuracy"))
+    last_loss, last_accuracy = learned.training_loss(-1), learned.training_accuracy(-1)
     heads: tuple[Columns[Row], ...] = (
-        Columns("epochs", (Column("epochs", "", lambda e: learned.epochs_of(group, e)),)),
-        Columns("seeds", (Column("seeds", "", lambda e: learned.seeds(group, e)),)),
+        Columns("epochs", (column("epochs", "", lambda e: learned.epochs_of(group, e)),)),
+        Columns("seeds", (column("seeds", "", lambda e: learned.seeds(group, e)),)),
         Columns(
             "last epoch",
             (
-                Column("train_loss", "loss", _mean(group, last_loss), _loss),
-                Column("train_accuracy", "acc. %", _mean(group, last_accuracy), accuracy),
+                column("train_loss", "loss", _mean(group, last_loss), _loss),
+                column("train_accuracy", "acc. %", _mean(group, last_accuracy), accuracy),
             ),
         ),
         Columns(
             "test accuracy, %",
             (
-                Column("test_accuracy", "mean", _mean(group, learned.test_accuracy), accuracy),
-                Column("test_deviation", "dev.", lambda e: _deviation(group, e), accuracy),
-                Column("", "ranks", lambda e: _ranks(group, e), _range),
+                column("test_accuracy", "mean", _mean(group, learned.test_accuracy), accuracy),
+                column("test_deviation", "dev.", lambda e: _deviation(group, e), accuracy),
+                column("", "ranks", lambda e: _ranks(group, e), _range),
             ),
         ),
         Columns(
             "",
             (
-                Column("test_accuracy_least", "", lambda e: (_ranks(group, e) or (None,))[0]),
-                Column("test_accuracy_most", "", lambda e: (_ranks(group, e) or (None,))[-1]),
+                column("test_accuracy_least", "", lambda e: (_ranks(group, e) or (None,))[0]),
+                column("test_accuracy_most", "", lambda e: (_ranks(group, e) or (None,))[-1]),
             ),
         ),
         Columns(
             "replicas' hashes",
             (
-                Column("parameters", "parameters", lambda e: _same(group, e, _parameters)),
-                Column("buffers", "buffers", lambda e: _same(group, e, _buffers)),
+                column("parameters", "parameters", lambda e: _same(group, e, _parameters)),
+                column("buffers", "buffers", lambda e: _same(group, e, _buffers)),
             ),
         ),
     )
     lost = left_out(group, "not told", rest(group.rows, own))
     answer = _answer(group, own)
-    about = About(
+    text = TableText(
         "replicas",
         "Replicas and accuracy",
         "",
@@ -78,7 +77,7 @@ def replicas(group: ConditionGroup) -> Table | None:
         on_screen=bool(answer),
         answer=answer,
     )
-    return table(group, about, places(group, own, heads), [*over_seeds.shorter(group, own), *lost])
+    return row_table(group, text, own, heads, [*over_seeds.shorter(group, own), *lost])
 
 
 def _mean(group: ConditionGroup, of: learned.OfRun) -> Callable[[Row], float | None]:
@@ -163,11 +162,11 @@ def _told(group: ConditionGroup, row: Row) -> str:
         for what, of in (("parameters", _parameters), ("buffers", _buffers))
         if (same := _same(group, row, of))
     ]
-    last = learned.over_seeds(learned.runs(group, row), learned.of_training(-1, "loss"))
+    last = learned.over_seeds(learned.runs(group, row), learned.training_loss(-1))
     parts += [f"training loss {mean_text(last, loss)}"] if last else []
     tested = learned.over_seeds(learned.runs(group, row), learned.test_accuracy)
     if tested:
         apart = max(_spread(record) for record in learned.runs(group, row))
         parts.append(f"test accuracy {mean_text(tested, accuracy)} %")
         parts.append(f"ranks of one run differ by {accuracy(apart)} points at most")
-    return f"{label(group, row)}: {', '.join(parts)}"
+    return f"{row_name(group, row)}: {', '.join(parts)}"

@@ -6,7 +6,15 @@ from hpml_jobs.core import formulas
 from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.merge.rows import Row
 from hpml_jobs.report.table import Table
-from hpml_jobs.report.tables.builder import About, Column, Columns, drawn, left_out, places, table
+from hpml_jobs.report.tables.builder import (
+    Columns,
+    TableText,
+    column,
+    item_table,
+    left_out,
+    place_columns,
+    row_table,
+)
 from hpml_jobs.report.tables.lab import without_train
 from hpml_jobs.report.text import captions
 from hpml_jobs.report.text.numbers import count, ratio, seconds
@@ -31,15 +39,14 @@ def scaling(group: ConditionGroup) -> Table | None:
     """Time, throughput and every ratio to the baseline; None without any number."""
     if not group.timed:
         return None
-    shown = places(group, group.timed, _HEADS)
     lost = left_out(group, "", (row for row in group.rows if not row.timing))
     several = strategies_meet(group) and all(len(row.runs) == 1 for row in group.timed)
     unit = captions.unit(group.device)
     what = "As reported elsewhere" if group.imported else "E1, of the slowest rank"
     caption = SCALING.format(what=what, unit=unit, units=captions.units(group.device))
-    about = About("scaling", "Scaling", "E1", (caption, captions.runs(group.rows)))
+    text = TableText("scaling", "Scaling", "E1", (caption, captions.runs(group.rows)))
     said = [*without_train(group.timed), *lost, *([ONE_RUN] if several else [])]
-    return table(group, about, shown, said)
+    return row_table(group, text, group.timed, _HEADS, said)
 
 
 def strategies_meet(group: ConditionGroup) -> bool:
@@ -50,35 +57,59 @@ def strategies_meet(group: ConditionGroup) -> bool:
     return len(set(found)) < len(found)
 
 
-_HEADS = (
-    Columns[Row](
+def _images_per_s(row: Row) -> float | None:
+    timing = row.timing
+    return formulas.images_per_s(timing.samples, timing.epoch_s) if timing else None
+
+
+_HEADS: tuple[Columns[Row], ...] = (
+    Columns(
         "seconds",
         (
-            Column("epoch_s", "epoch", lambda e: e.timing and e.timing.epoch_s, seconds),
-            Column("train_s", "train", lambda e: e.timing and e.timing.train_s, seconds),
-            Column("stall_s", "stall", lambda e: e.timing and e.timing.stall_s, seconds),
+            column(
+                "epoch_s", "epoch", lambda row: row.timing.epoch_s if row.timing else None, seconds
+            ),
+            column(
+                "train_s", "train", lambda row: row.timing.train_s if row.timing else None, seconds
+            ),
+            column(
+                "stall_s", "stall", lambda row: row.timing.stall_s if row.timing else None, seconds
+            ),
         ),
     ),
-    Columns[Row](
+    Columns(
         "images/s",
         (
-            Column(
+            column(
                 "images_per_s",
                 "",
-                lambda e: e.timing and formulas.images_per_s(e.timing.samples, e.timing.epoch_s),
+                _images_per_s,
                 lambda value: count(round(value)),
             ),
         ),
     ),
-    Columns[Row](
+    Columns(
         "against 1, same batch",
         (
-            Column("speedup", "speedup", lambda e: e.speedup, ratio),
-            Column("efficiency", "effic.", lambda e: e.scaling and e.scaling.efficiency, ratio),
-            Column(
-                "weak_efficiency", "weak", lambda e: e.scaling and e.scaling.weak_efficiency, ratio
+            column("speedup", "speedup", lambda row: row.speedup, ratio),
+            column(
+                "efficiency",
+                "effic.",
+                lambda row: row.scaling.efficiency if row.scaling else None,
+                ratio,
             ),
-            Column("karp_flatt", "Karp-Flatt", lambda e: e.scaling and e.scaling.karp_flatt, ratio),
+            column(
+                "weak_efficiency",
+                "weak",
+                lambda row: row.scaling.weak_efficiency if row.scaling else None,
+                ratio,
+            ),
+            column(
+                "karp_flatt",
+                "Karp-Flatt",
+                lambda row: row.scaling.karp_flatt if row.scaling else None,
+                ratio,
+            ),
         ),
     ),
 )
@@ -114,31 +145,25 @@ def strong(group: ConditionGroup) -> Table | None:
     if not found:
         return None
     unit = captions.unit(group.device)
-    shown = drawn(
-        found, lambda pair: captions.full_label(pair.many.setup, group.device), _strong_heads(unit)
-    )
     caption = STRONG.format(unit=unit, units=captions.units(group.device))
     runs = captions.runs([pair.many for pair in found])
-    return table(group, About("strong", "Strong scaling", "E1", (caption, runs)), shown)
+    return item_table(
+        [group],
+        TableText("strong", "Strong scaling", "E1", (caption, runs)),
+        ((captions.full_label(pair.many.setup, group.device), pair) for pair in found),
+        _strong_heads(unit),
+    )
 
 
 def _strong_heads(unit: str) -> tuple[Columns[Pair], ...]:
     return (
-        Columns(
-            "",
-            (
-                Column("strategy", "", lambda pair: pair.many.strategy.value),
-                Column("gpus", "", lambda pair: pair.many.gpus),
-                Column("nodes", "", lambda pair: pair.many.nodes),
-                Column("treatment", "", lambda pair: pair.many.treatment),
-            ),
-        ),
-        Columns("global batch", (Column("global_batch", "", lambda p: p.one.batch_per_gpu),)),
-        Columns(f"batch per {unit}", (Column("batch", "", lambda p: p.many.batch_per_gpu),)),
-        Columns(f"1-{unit}, s", (Column("one_epoch_s", "", lambda p: p.one_s, seconds),)),
-        Columns(f"N-{unit}, s", (Column("epoch_s", "", lambda p: p.many_s, seconds),)),
-        Columns("speedup", (Column("strong_speedup", "", lambda p: p.speedup, ratio),)),
-        Columns("efficiency", (Column("strong_efficiency", "", _efficiency, ratio),)),
+        Columns("", place_columns(lambda pair: pair.many.setup)),
+        Columns("global batch", (column("global_batch", "", lambda p: p.one.batch_per_gpu),)),
+        Columns(f"batch per {unit}", (column("batch", "", lambda p: p.many.batch_per_gpu),)),
+        Columns(f"1-{unit}, s", (column("one_epoch_s", "", lambda p: p.one_s, seconds),)),
+        Columns(f"N-{unit}, s", (column("epoch_s", "", lambda p: p.many_s, seconds),)),
+        Columns("speedup", (column("strong_speedup", "", lambda p: p.speedup, ratio),)),
+        Columns("efficiency", (column("strong_efficiency", "", _efficiency, ratio),)),
     )
 
 

@@ -8,7 +8,7 @@ from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.merge.rows import Row, place_of
 from hpml_jobs.report.table import Table
 from hpml_jobs.report.tables import over_seeds
-from hpml_jobs.report.tables.builder import About, Column, Columns, label, places, table
+from hpml_jobs.report.tables.builder import Columns, TableText, column, row_name, row_table
 from hpml_jobs.report.text.comparisons import mean_text, means_apart
 from hpml_jobs.report.text.numbers import accuracy, loss
 
@@ -30,17 +30,17 @@ def shuffling(group: ConditionGroup) -> Table | None:
     if not own:
         return None
     heads: tuple[Columns[Row], ...] = (
-        Columns("set_epoch", (Column("set_epoch", "", lambda e: _set_epoch(group, e)),), text=True),
-        Columns("orders of a rank", (Column("orders", "", lambda e: _orders(group, e)),)),
-        Columns("seeds", (Column("seeds", "", lambda e: learned.seeds(group, e)),)),
-        *over_seeds.columns(
-            group, "train_loss", "training loss", learned.of_training(-1, "loss"), loss
+        Columns(
+            "set_epoch", (column("set_epoch", "", lambda e: _set_epoch(group, e)),), words=True
         ),
+        Columns("orders of a rank", (column("orders", "", lambda e: _orders(group, e)),)),
+        Columns("seeds", (column("seeds", "", lambda e: learned.seeds(group, e)),)),
+        *over_seeds.columns(group, "train_loss", "training loss", learned.training_loss(-1), loss),
         *over_seeds.columns(
             group, "test_accuracy", "test acc., %", learned.test_accuracy, accuracy
         ),
     )
-    about = About(
+    text = TableText(
         "shuffling",
         "Shuffling",
         "",
@@ -48,7 +48,7 @@ def shuffling(group: ConditionGroup) -> Table | None:
         answer=" ".join([QUESTION, *_answers(group, own)]),
     )
     said = [*over_seeds.one_seed(group, own), *over_seeds.shorter(group, own)]
-    return table(group, about, places(group, own, heads), said)
+    return row_table(group, text, own, heads, said)
 
 
 def _set_epoch(group: ConditionGroup, row: Row) -> str:
@@ -91,12 +91,12 @@ def _answers(group: ConditionGroup, own: list[Row]) -> list[str]:
 
 def _answer(group: ConditionGroup, without: Row, beside: Row | None) -> str:
     """`ddp 4-GPU (no set_epoch) b128: 1 of 5 orders, with it 5 of 5; training loss …`."""
-    place, orders = label(group, without), _orders(group, without) or "unknown"
+    place, orders = row_name(group, without), _orders(group, without) or "unknown"
     if beside is None:
         return f"{place}: {orders} orders of a rank; no cell with set_epoch stands beside it."
     parts = [f"{orders} orders of a rank, with it {_orders(group, beside) or 'unknown'}"]
     for what, of, words in (
-        ("training loss", learned.of_training(-1, "loss"), loss),
+        ("training loss", learned.training_loss(-1), loss),
         ("test accuracy in %", learned.test_accuracy, accuracy),
     ):
         one, other = (learned.over_seeds(learned.runs(group, e), of) for e in (without, beside))

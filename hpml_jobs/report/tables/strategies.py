@@ -3,10 +3,10 @@
 from typing import NamedTuple
 
 from hpml_jobs.report.merge.groups import ConditionGroup
-from hpml_jobs.report.merge.rows import Row
+from hpml_jobs.report.merge.rows import Row, Setup
 from hpml_jobs.report.merge.statistics import Interval, ratio_interval
 from hpml_jobs.report.table import Table
-from hpml_jobs.report.tables.builder import About, Column, Columns, drawn, table
+from hpml_jobs.report.tables.builder import Columns, TableText, column, item_table, place_columns
 from hpml_jobs.report.tables.repeats import epochs_of, several
 from hpml_jobs.report.text import captions
 from hpml_jobs.report.text.comparisons import told_apart
@@ -61,8 +61,8 @@ def compared(group: ConditionGroup) -> Table | None:
     found = rivals(group) if several(group) else []
     if not found:
         return None
-    shown = drawn(found, lambda pair: _place(group, pair.other), _HEADS)
-    return table(group, About("compared", "Strategies compared", "E1", (COMPARED,)), shown)
+    text = TableText("compared", "Strategies compared", "E1", (COMPARED,))
+    return item_table([group], text, ((_place(group, pair.other), pair) for pair in found), _HEADS)
 
 
 def _place(group: ConditionGroup, row: Row) -> str:
@@ -88,30 +88,32 @@ def _high(pair: Rivals) -> float | None:
     return pair.ratio_interval.high if pair.ratio_interval else None
 
 
+def _setup(pair: Rivals) -> Setup:
+    return pair.other.setup
+
+
 _HEADS: tuple[Columns[Rivals], ...] = (
     Columns(
         "",
         (
-            Column("gpus", "", lambda pair: pair.other.gpus),
-            Column("nodes", "", lambda pair: pair.other.nodes),
-            Column("treatment", "", lambda pair: pair.other.treatment),
-            Column("batch", "", lambda pair: pair.other.batch_per_gpu),
+            *place_columns(_setup, ("gpus", "nodes", "treatment")),
+            column("batch", "", lambda pair: pair.other.batch_per_gpu),
         ),
     ),
-    Columns("fastest, s", (Column("", "", lambda pair: _told(pair.fastest)),), text=True),
-    Columns("other, s", (Column("", "", lambda pair: _told(pair.other)),), text=True),
-    Columns("ratio", (Column("", "", lambda pair: pair.ratio_interval, _ends),)),
-    Columns("the other is", (Column("result", "", lambda pair: pair.result),), text=True),
+    Columns("fastest, s", (column("", "", lambda pair: _told(pair.fastest)),), words=True),
+    Columns("other, s", (column("", "", lambda pair: _told(pair.other)),), words=True),
+    Columns("ratio", (column("", "", lambda pair: pair.ratio_interval, _ends),)),
+    Columns("the other is", (column("result", "", lambda pair: pair.result),), words=True),
     Columns(
         "",
         (
-            Column("fastest", "", lambda pair: pair.fastest.strategy.value),
-            Column("fastest_epoch_s", "", lambda pair: epochs_of(pair.fastest).median),
-            Column("other", "", lambda pair: pair.other.strategy.value),
-            Column("other_epoch_s", "", lambda pair: epochs_of(pair.other).median),
-            Column("ratio", "", lambda pair: pair.ratio),
-            Column("ratio_low", "", _low),
-            Column("ratio_high", "", _high),
+            column("fastest", "", lambda pair: pair.fastest.strategy.value),
+            column("fastest_epoch_s", "", lambda pair: epochs_of(pair.fastest).median),
+            column("other", "", lambda pair: pair.other.strategy.value),
+            column("other_epoch_s", "", lambda pair: epochs_of(pair.other).median),
+            column("ratio", "", lambda pair: pair.ratio),
+            column("ratio_low", "", _low),
+            column("ratio_high", "", _high),
         ),
     ),
 )

@@ -6,7 +6,7 @@ from hpml_jobs.checks.limits import BUSBW_LIMIT, EXPOSED_LIMIT
 from hpml_jobs.checks.result import REPORT_BUG, Found, Level, check
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.formulas import bus_gb_per_s, expected_bytes, interpolated_s
-from hpml_jobs.core.measurements import CollectiveKind, Message, Purpose
+from hpml_jobs.core.measurements import CollectiveKind, Message, Purpose, Role
 from hpml_jobs.core.record import Rank, Record
 from hpml_jobs.core.strategies import BandwidthKind, Device
 
@@ -51,7 +51,7 @@ def wrong_message_bytes(record: Record) -> Found | None:
 
 
 def _message_fault(record: Record, rank: Rank) -> str | None:
-    communication, epoch = rank.communication, rank.epoch("instrumented")
+    communication, epoch = rank.communication, rank.epoch(Role.INSTRUMENTED)
     if communication is None or epoch is None or record.model is None:
         return f"rank {rank.rank} counted no messages"
     for message in communication.messages:

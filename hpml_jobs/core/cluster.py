@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import counted
 from hpml_jobs.errors import UsageError
 from hpml_jobs.slurm.nodes import Node
@@ -59,7 +60,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     name: str
     launcher: Launcher = Launcher.SLURM
-    device: str | None = None
+    device: Device | None = None
     gpu_request: GpuRequest = GpuRequest.GRES_TYPE
     gpu_types: dict[str, int] = {}
     gpu_type: str | None = None

@@ -19,7 +19,19 @@ class Role(StrEnum):
 TRAINING = (Role.WARMUP, Role.TIMED, Role.INSTRUMENTED)
 """Roles of the first epochs of training; the rest are `plain`."""
 
-UNSYNCED = Role.UNSYNCED
+
+class Stage(StrEnum):
+    """What a running cell does: the epoch it trains, or what comes after training."""
+
+    STARTING = ""
+    WARMUP = "warmup"
+    TIMED = "timed"
+    INSTRUMENTED = "instrumented"
+    PLAIN = "plain"
+    UNSYNCED = "unsynced"
+    TEST = "test"
+    QUANTIZING = "quantizing"
+    PROBING = "probing"
 
 
 class CollectiveKind(StrEnum):

@@ -48,6 +48,29 @@ class Bound(StrEnum):
     PERCENTILE = "percentile"  # the asked-for percentile of the absolute values
 
 
+class SpreadOf(StrEnum):
+    """Whose values a histogram shows."""
+
+    WEIGHTS = "weights"
+    ACTIVATIONS = "activations"
+
+
+class QuantizedParts(StrEnum):
+    """Which parts of a network a step quantized."""
+
+    NONE = "fp32"
+    WEIGHTS = "weights"  # int8 weights, the rest in fp32
+    ALL = "integers"  # int8 weights and activations, int32 bias
+
+
+class Implementation(StrEnum):
+    """Which implementation of a network a latency is of."""
+
+    FP32 = "fp32"
+    OURS = "ours int8"
+    TORCH = "torch int8"  # the converted network as inductor compiles it: oneDNN's int8 kernels
+
+
 class Spread(Value, frozen=True, kw_only=True):
     """How the values of one tensor are spread: a layer's weights, the input, a layer's outputs.
 
@@ -56,7 +79,7 @@ class Spread(Value, frozen=True, kw_only=True):
     """
 
     layer: str  # input, conv1, fc3
-    what: str  # weights | activations
+    what: SpreadOf
     values: int
     least: float
     most: float
@@ -88,13 +111,12 @@ class Layer(Value, frozen=True, kw_only=True):
 
 
 class Step(Value, frozen=True, kw_only=True):
-    """One line of the lab's table: what was quantized, and what the test set says of it.
+    """One line of the lab's table: what was quantized, and the accuracy on the test set.
 
-    `what`: fp32, weights (int8 weights, the rest fp32), or integers (int8 weights and activations,
-    int32 bias). `bytes` are those of the parameters as they are stored, scales included.
+    `bytes` are those of the parameters as they are stored, scales included.
     """
 
-    what: str
+    what: QuantizedParts
     bound: Bound | None = None
     per_channel: bool = False
     correct: int
@@ -125,7 +147,7 @@ class Reference(Value, frozen=True, kw_only=True):
 class Latency(Value, frozen=True, kw_only=True):
     """How long a batch takes on the CPU, one thread: median and percentiles of `runs`."""
 
-    what: str  # fp32 | ours int8 | torch int8 …
+    what: Implementation
     batch: int
     runs: int
     median_s: float

@@ -9,7 +9,6 @@ from hpml_jobs.core.formulas import (
     samples_processed,
 )
 from hpml_jobs.core.measurements import (
-    UNSYNCED,
     Card,
     Communication,
     Epoch,
@@ -17,6 +16,7 @@ from hpml_jobs.core.measurements import (
     Imported,
     Phases,
     Probe,
+    Role,
     Trace,
 )
 from hpml_jobs.core.quantization import Quantized
@@ -69,19 +69,19 @@ class Rank(Value, frozen=True, kw_only=True):
     trace: Trace | None = None
     cards: tuple[Card, ...] = ()
 
-    def epoch(self, role: str) -> Epoch | None:
+    def epoch(self, role: Role) -> Epoch | None:
         """The first epoch of a role, if it was run."""
         return next((epoch for epoch in self.epochs if epoch.role == role), None)
 
     @property
     def timed(self) -> Epoch:
         """The epoch that counts."""
-        return next(epoch for epoch in self.epochs if epoch.role == "timed")
+        return next(epoch for epoch in self.epochs if epoch.role == Role.TIMED)
 
     @property
     def phases(self) -> Phases | None:
         """Where its instrumented epoch went."""
-        epoch = self.epoch("instrumented")
+        epoch = self.epoch(Role.INSTRUMENTED)
         return epoch.phases if epoch else None
 
 
@@ -161,15 +161,15 @@ class Record(Value, frozen=True, kw_only=True):
 
         Its communication belongs to the same epoch.
         """
-        return self._longest("instrumented")
+        return self._longest(Role.INSTRUMENTED)
 
-    def _longest(self, role: str) -> Rank | None:
+    def _longest(self, role: Role) -> Rank | None:
         timed = [
             (epoch.epoch_s, -rank.rank, rank) for rank in self.ranks if (epoch := rank.epoch(role))
         ]
         return max(timed)[-1] if timed else None
 
-    def _epoch_s(self, role: str) -> float | None:
+    def _epoch_s(self, role: Role) -> float | None:
         rank = self._longest(role)
         epoch = rank.epoch(role) if rank else None
         return epoch.epoch_s if epoch else None
@@ -249,13 +249,13 @@ class Record(Value, frozen=True, kw_only=True):
     @property
     def comm_cost_s(self) -> float | None:
         """The timed epoch less the epoch without gradient exchange."""
-        unsynced = self._epoch_s(UNSYNCED)
+        unsynced = self._epoch_s(Role.UNSYNCED)
         return None if unsynced is None else communication_cost_s(self.epoch_s, unsynced)
 
     @property
     def overhead(self) -> float | None:
         """What the instruments cost: E2 / E1 - 1."""
-        instrumented = self._epoch_s("instrumented")
+        instrumented = self._epoch_s(Role.INSTRUMENTED)
         return None if instrumented is None else overhead(instrumented, self.epoch_s)
 
     @property

@@ -7,7 +7,8 @@ import msgspec
 
 from hpml_jobs.core.cell import Cell, Protocol
 from hpml_jobs.core.formulas import closure, iterations, samples_processed
-from hpml_jobs.core.measurements import TRAINING, UNSYNCED, Epoch
+from hpml_jobs.core.measurements import TRAINING, Epoch, Role
+from hpml_jobs.core.quantization import QuantizedParts
 from hpml_jobs.core.record import SCHEMA, UPGRADES, Rank, Record
 from hpml_jobs.core.upgrades import UnreadableSchemaError, upgrade
 from hpml_jobs.errors import HpmlError, UsageError
@@ -71,7 +72,11 @@ def _share_fault(record: Record) -> str | None:
         ]
         known = [share for share in shares if share is not None]
         if not known:
-            if record.cell.evaluate and epoch.role != UNSYNCED and record.ranks[0].test_samples:
+            if (
+                record.cell.evaluate
+                and epoch.role != Role.UNSYNCED
+                and record.ranks[0].test_samples
+            ):
                 return f"epoch {number} was not evaluated"
             continue
         tested, whole = sum(share.samples for share in known), record.ranks[0].test_samples
@@ -90,7 +95,7 @@ def _quantized_fault(record: Record) -> str | None:
         return "quantization was asked for, or done, but not both"
     if found is None:
         return None
-    if not found.steps or found.steps[0].what != "fp32":
+    if not found.steps or found.steps[0].what != QuantizedParts.NONE:
         return "quantization begins without the fp32 network"
     tested, trained = found.steps[0].accuracy, record.ranks[0].test_accuracy
     if trained is None or abs(tested - trained) > SAME_NETWORK:
@@ -148,7 +153,7 @@ def _rank_fault(cell: Cell, rank: Rank) -> str | None:
 def _epoch_fault(epoch: Epoch) -> str | None:
     if epoch.epoch_s <= 0 or not 0 <= epoch.stall_s <= epoch.epoch_s:
         return f"impossible times in the {epoch.role} epoch: {epoch.epoch_s} s, {epoch.stall_s} s"
-    if epoch.role == "instrumented":
+    if epoch.role == Role.INSTRUMENTED:
         if epoch.phases is None or epoch.closure is None:
             return "the instrumented epoch has no phases"
         if abs(closure(epoch.epoch_s, epoch.phases.parts_s) - epoch.closure) > 1e-6:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from hpml_jobs.checks import check_study
 from hpml_jobs.checks.result import CheckResult
 from hpml_jobs.core import formulas
-from hpml_jobs.core.measurements import Communication, Purpose
+from hpml_jobs.core.measurements import Communication, Purpose, Role
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import BandwidthKind
 from hpml_jobs.core.text import percent_text
@@ -115,7 +115,7 @@ def _messages(communication: Communication | None) -> list[str] | None:
 
 
 def _closure(record: Record) -> float | None:
-    epoch = record.instrumented.epoch("instrumented") if record.instrumented else None
+    epoch = record.instrumented.epoch(Role.INSTRUMENTED) if record.instrumented else None
     return epoch.closure if epoch else None
 
 

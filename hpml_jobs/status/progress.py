@@ -4,10 +4,11 @@ from datetime import datetime
 from typing import NamedTuple
 
 from hpml_jobs.core import formulas
+from hpml_jobs.core.measurements import Stage
 from hpml_jobs.core.text import lasting
 from hpml_jobs.study.attempt import Progress
 
-_AFTER = {"test": "testing", "probing": "microbenchmark and profiler"}
+_AFTER = {Stage.TEST: "testing", Stage.PROBING: "microbenchmark and profiler"}
 """What a cell does when it has trained."""
 
 
@@ -22,7 +23,8 @@ class Pace(NamedTuple):
 def pace_of(progress: Progress | None, now: float) -> Pace:
     """Extrapolate the last report to `now` (seconds since 1970) at the pace of the last epoch.
 
-    >>> last = Progress(epoch=2, epochs=3, role="timed", since="1970-01-01T00:00:00Z", last_s=300.0)
+    >>> start = "1970-01-01T00:00:00Z"
+    >>> last = Progress(epoch=2, epochs=3, role=Stage.TIMED, since=start, last_s=300.0)
     >>> pace_of(last, now=120.0).doing
     'epoch 2 of 3 (timed), ~40 %, ~8 min of training left'
     """

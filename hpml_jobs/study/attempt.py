@@ -5,6 +5,7 @@ from pathlib import Path
 
 import msgspec
 
+from hpml_jobs.core.measurements import Stage
 from hpml_jobs.core.record import Attempt
 from hpml_jobs.core.value import Value
 from hpml_jobs.slurm.states import Outcome
@@ -40,7 +41,7 @@ class Progress(Value, frozen=True, kw_only=True):
 
     epoch: int = 0
     epochs: int = 0
-    role: str = ""
+    role: Stage = Stage.STARTING
     since: str = ""
     last_s: float | None = None
     iteration: int = 0

@@ -11,7 +11,7 @@ import msgspec
 import torch
 
 from hpml_jobs.core.cell import CellFile, Device, Protocol
-from hpml_jobs.core.measurements import TRAINING, CollectiveKind, Probe, Role, Trace
+from hpml_jobs.core.measurements import TRAINING, CollectiveKind, Probe, Role, Stage, Trace
 from hpml_jobs.core.quantization import Quantized
 from hpml_jobs.core.record import Rank
 from hpml_jobs.study.attempt import HOST_VARIABLE, AttemptFolder
@@ -48,17 +48,17 @@ def measure(file: CellFile, folder: AttemptFolder) -> None:
     training = make_training(cell, strategy, Path(file.data_root))
     progress = ProgressWriter(folder, placement.rank, cell.epochs)
     results = train(training, progress)
-    progress.begin("test")
+    progress.begin(Stage.TEST)
     rank = describe_rank(training, results)
     quantized: Quantized | None = None
     if cell.quantize is not None:  # one process; before the profiler trains the replica further
-        progress.begin("quantizing")
+        progress.begin(Stage.QUANTIZING)
         quantized = quantize_replica(training, cell.quantize)
     probe: Probe | None = None
     missing: list[str] = []
     flop: int | None = None
     if cell.protocol is Protocol.FULL:
-        progress.begin("probing")
+        progress.begin(Stage.PROBING)
         if strategy.backend is not None and placement.world_size > 1:
             unsynced = train_epoch(training.without_exchange(), cell.epochs, Role.UNSYNCED)
             rank = msgspec.structs.replace(rank, epochs=(*rank.epochs, unsynced.epoch))
@@ -83,7 +83,7 @@ def train(training: Training, progress: ProgressWriter) -> list[EpochResult]:
     results: list[EpochResult] = []
     for number in range(cell.epochs):
         role = TRAINING[number] if number < cell.protocol.epochs else Role.PLAIN
-        progress.begin(role, number + 1, results[-1].epoch.epoch_s if results else None)
+        progress.begin(Stage(role), number + 1, results[-1].epoch.epoch_s if results else None)
         if role is Role.INSTRUMENTED:
             training.rewrap(instrumented=True)
             results.append(instrumented_epoch(training, number, span=card_snapshot(training)))

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from hpml_jobs.core.measurements import Stage
 from hpml_jobs.study.attempt import AttemptFolder, Progress, utc_now
 from hpml_jobs.study.files import encode, write_whole
 
@@ -22,7 +23,7 @@ class ProgressWriter:
         self._file = folder.progress if rank == 0 else None
         self._progress = Progress(epoch=0, epochs=epochs)
 
-    def begin(self, role: str, epoch: int | None = None, last_s: float | None = None) -> None:
+    def begin(self, role: Stage, epoch: int | None = None, last_s: float | None = None) -> None:
         """Report that an epoch (from 1) begins, or without a number a step after training.
 
         `last_s` is the duration of the previous epoch in seconds; None leaves the last one known.

@@ -17,7 +17,7 @@ LATENCY = (
 )
 
 
-class Timed(NamedTuple):
+class Implementation(NamedTuple):
     """One way of computing a batch of one size, its figures in all runs, and fp32's medians."""
 
     network: str
@@ -44,22 +44,22 @@ def latency(group: ConditionGroup) -> Table | None:
     if not found:
         return None
 
-    def name(one: Timed) -> str:
+    def name(one: Implementation) -> str:
         return f"{one.network} {one.figures[0].what}"
 
     text = TableText("latency", "Latency on the CPU", "", (LATENCY,))
     return item_table([group], text, ((name(item), item) for item in found), _LATENCY_HEADS)
 
 
-def _timed(runs: Runs) -> Iterator[Timed]:
+def _timed(runs: Runs) -> Iterator[Implementation]:
     every = [one for run in runs.quantized for one in run.latencies]
     for what, batch in dict.fromkeys((one.what, one.batch) for one in every):
         figures = [one for one in every if (one.what, one.batch) == (what, batch)]
         fp32 = [o.median_s for o in every if (o.what, o.batch) == ("fp32", batch)]
-        yield Timed(runs.name, figures, fp32)
+        yield Implementation(runs.name, figures, fp32)
 
 
-_LATENCY_HEADS: tuple[Columns[Timed], ...] = (
+_LATENCY_HEADS: tuple[Columns[Implementation], ...] = (
     Columns(
         "",
         (

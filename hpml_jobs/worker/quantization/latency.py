@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hpml_jobs.core.quantization import Latency
+from hpml_jobs.core.quantization import Implementation, Latency
 
 BATCHES = (1, 100)
 """Batch sizes."""
@@ -35,7 +35,7 @@ def one_thread() -> Iterator[None]:
 
 
 @torch.no_grad()
-def measure_latency(what: str, network: Network, images: Tensor) -> Latency:
+def measure_latency(what: Implementation, network: Network, images: Tensor) -> Latency:
     """Time the network repeatedly on these images as one batch."""
     for _ in range(WARMUP_RUNS):
         network(images)

@@ -17,15 +17,12 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 import torch
 from torch import Tensor, nn
 
-from hpml_jobs.core.quantization import Latency
+from hpml_jobs.core.quantization import Implementation, Latency
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.worker.quantization.latency import Network, measure_latency
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-TORCH = "torch int8"
-"""Name of the converted network, compiled by inductor with oneDNN's int8 kernels."""
 
 
 class NoReferenceError(HpmlError):
@@ -98,7 +95,7 @@ def convert(model: nn.Module, images: Sequence[Tensor]) -> Converted:
     return Converted(how, quantize_pt2e.convert_pt2e(prepared))
 
 
-@_raises_one_line(f"the latency of {TORCH}")
+@_raises_one_line(f"the latency of {Implementation.TORCH}")
 def measure_latencies(converted: Converted, batches: Sequence[Tensor]) -> list[Latency]:
     """Compile the network with inductor and frozen weights, and time it on each batch.
 
@@ -111,7 +108,7 @@ def measure_latencies(converted: Converted, batches: Sequence[Tensor]) -> list[L
 
     with _temporary_cache(), config.patch(freezing=True, compile_threads=1):
         network: Network = torch.compile(converted.graph, dynamic=False)
-        return [measure_latency(TORCH, network, batch) for batch in batches]
+        return [measure_latency(Implementation.TORCH, network, batch) for batch in batches]
 
 
 @contextmanager

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hpml_jobs.core.quantization import BINS, Spread
+from hpml_jobs.core.quantization import BINS, Spread, SpreadOf
 from hpml_jobs.worker.quantization.layers import Chain
 from hpml_jobs.worker.quantization.scales import Statistics, statistics
 
@@ -32,7 +32,7 @@ def profile(network: Chain, images: Sequence[Tensor], percentile: float) -> Prof
     for stage in network.stages:
         values = stage.layer.weight.detach().reshape(1, -1)
         weights = statistics(f"the weights of {stage.name}", values, percentile)
-        spreads.append(_spread(stage.name, "weights", values, weights))
+        spreads.append(_spread(stage.name, SpreadOf.WEIGHTS, values, weights))
     activations: dict[str, Statistics] = {}
     batches = list(images)
     steps = {INPUT: network.enter} | {stage.name: stage.forward for stage in network.stages}
@@ -40,7 +40,7 @@ def profile(network: Chain, images: Sequence[Tensor], percentile: float) -> Prof
         batches = [forward(batch) for batch in batches]
         values = torch.cat([batch.reshape(-1) for batch in batches]).reshape(1, -1)
         activations[name] = statistics(describe_outputs(name), values, percentile)
-        spreads.append(_spread(name, "activations", values, activations[name]))
+        spreads.append(_spread(name, SpreadOf.ACTIVATIONS, values, activations[name]))
     return Profile(tuple(spreads), activations)
 
 
@@ -49,7 +49,7 @@ def describe_outputs(name: str) -> str:
     return "the calibration images" if name == INPUT else f"the outputs of {name}"
 
 
-def _spread(name: str, what: str, values: Tensor, row: Statistics) -> Spread:
+def _spread(name: str, what: SpreadOf, values: Tensor, row: Statistics) -> Spread:
     """Return the distribution of one row of values, with a histogram."""
     least, most, mean, sigma, percentile = (float(statistic) for statistic in row)
     counts, _ = np.histogram(values.numpy(), bins=BINS, range=(least, most))

@@ -6,7 +6,16 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from hpml_jobs.core.quantization import Bound, Latency, Quantize, Quantized, Reference, Step
+from hpml_jobs.core.quantization import (
+    Bound,
+    Implementation,
+    Latency,
+    Quantize,
+    Quantized,
+    QuantizedParts,
+    Reference,
+    Step,
+)
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.worker.quantization import reference
 from hpml_jobs.worker.quantization.integer import IntegerNetwork
@@ -55,7 +64,7 @@ def quantize(
     variants, impossible = _possible_variants(network, distributions, settings)
     size = WORD * sum(parameter.numel() for parameter in model.parameters())
     correct, samples = _count_correct(model, test), _count_images(test)
-    steps = [Step(what="fp32", correct=correct, samples=samples, bytes=size)]
+    steps = [Step(what=QuantizedParts.NONE, correct=correct, samples=samples, bytes=size)]
     steps += [weights_step(network, variant, test) for variant in variants]
     steps += [integers_step(network, variant, test) for variant in variants]
     with one_thread():
@@ -114,7 +123,7 @@ def weights_step(network: Chain, variant: Variant, test: Sequence[Batch]) -> Ste
     """Evaluate int8 weights; activations and biases stay in fp32."""
     stages = tuple(dequantize(stage, variant.weights[stage.name]) for stage in network.stages)
     return Step(
-        what="weights",
+        what=QuantizedParts.WEIGHTS,
         bound=variant.scheme.bound,
         per_channel=variant.scheme.per_channel,
         correct=_count_correct(network._replace(stages=stages).outputs, test),
@@ -130,7 +139,7 @@ def integers_step(network: Chain, variant: Variant, test: Sequence[Batch]) -> St
     """
     correct = _count_correct(variant.integers, test)
     return Step(
-        what="integers",
+        what=QuantizedParts.ALL,
         bound=variant.scheme.bound,
         per_channel=variant.scheme.per_channel,
         correct=correct,
@@ -153,8 +162,8 @@ def compare_with_torch(
 ) -> tuple[Reference | None, list[Latency], list[str]]:
     """Return torch's own quantization, the latency of all networks, and reasons for what failed."""
     batches = batches_of(test[0][0])
-    latencies = [measure_latency("fp32", model, batch) for batch in batches]
-    latencies += [measure_latency("ours int8", ours, batch) for batch in batches]
+    latencies = [measure_latency(Implementation.FP32, model, batch) for batch in batches]
+    latencies += [measure_latency(Implementation.OURS, ours, batch) for batch in batches]
     try:
         converted = reference.convert(model, [images for images, _ in calibration])
         torch_result = Reference(

@@ -14,6 +14,7 @@ from hpml_jobs.core.measurements import (
     Phases,
     Probe,
     Purpose,
+    Role,
 )
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.value import Value
@@ -146,7 +147,7 @@ def _links(record: Record) -> LinkSpeeds:
 
 def _phases(record: Record) -> PhaseTimes:
     phases = record.phases
-    epoch = record.instrumented.epoch("instrumented") if record.instrumented else None
+    epoch = record.instrumented.epoch(Role.INSTRUMENTED) if record.instrumented else None
     return msgspec.structs.replace(
         phase_times(phases) if phases else PhaseTimes(),
         closure=epoch.closure if epoch else None,

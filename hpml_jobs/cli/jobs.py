@@ -9,7 +9,6 @@ from hpml_jobs.cli.deliver import deliver
 from hpml_jobs.cli.options import Json, Outputs, Pattern, StudyName, StudySelection, select_study
 from hpml_jobs.core.text import counted
 from hpml_jobs.errors import UsageError
-from hpml_jobs.study.study import Study
 
 if TYPE_CHECKING:
     from hpml_jobs.study.cell_state import CellState
@@ -46,15 +45,16 @@ def cancel(
 
     Example: hpml-jobs cancel digits-rig 'ddp-4*'
     """
-    from hpml_jobs.status.cancel import cancel_jobs, jobs_of
-    from hpml_jobs.status.states import cell_states
+    from hpml_jobs.status.cancel import active_jobs, cancel_jobs, queued_jobs
+    from hpml_jobs.status.states import study_status
 
     selection = select_study(study, pattern, outputs)
-    all_states = cell_states(selection.study)
+    status = study_status(selection.study)
+    all_states = status.states
     chosen = {state.slug for state in selection.chosen(all_states)}
-    jobs = {job: cells for job, cells in jobs_of(all_states).items() if chosen & set(cells)}
+    jobs = {job: cells for job, cells in active_jobs(all_states).items() if chosen & set(cells)}
     whole_study = not pattern and chosen == {state.slug for state in all_states}
-    closing = _closing_jobs(selection.study) if whole_study else []
+    closing = queued_jobs(status.history.closing) if whole_study else []
     cancel_jobs([*jobs, *closing])
     if json:
         print_json({"study": selection.study.name, "jobs": jobs, "closing": closing})
@@ -65,13 +65,6 @@ def cancel(
     report_job = f", and the report job {', '.join(closing)}" if closing else ""
     number = f"{counted(len(jobs), 'job')} of {counted(cells_cancelled, 'cell')}{report_job}"
     print(f"cancelled {number}" if jobs or closing else "no cell is pending or running")
-
-
-def _closing_jobs(study: Study) -> list[str]:
-    """Return the jobs of collect_after that are pending or running."""
-    from hpml_jobs.status.cancel import still_there
-
-    return still_there(study.history().closing)
 
 
 def resubmit(
@@ -141,7 +134,7 @@ def _resubmit(
     chosen = with_outcomes(chosen, kinds) if kinds else chosen
     exclude: tuple[str, ...] = ()
     if retries is not None:
-        chosen, exclude = within_retries(chosen, study.history(), retries)
+        chosen, exclude = within_retries(chosen, status.history, retries)
     if not chosen:
         if json:
             print_json({"study": study.name, "cells": []})

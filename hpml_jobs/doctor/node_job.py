@@ -20,7 +20,7 @@ from hpml_jobs.slurm.commands import ask_slurm
 from hpml_jobs.slurm.jobs import JobState
 from hpml_jobs.slurm.pending import why_pending
 from hpml_jobs.slurm.states import Outcome
-from hpml_jobs.status.query import ask
+from hpml_jobs.status.query import query_slurm
 from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.study.study import Study
 from hpml_jobs.submit.arrays import python, setup
@@ -179,7 +179,7 @@ def _wait(
         absent_s = read_s
         if now >= next_query and over_since is None:
             next_query = now + QUERY_INTERVAL_S
-            slurm = ask(study, [job]).of(job)
+            slurm = query_slurm(study, [job]).of(job)
             last = slurm.state or last
             unanswered = not (slurm.state or slurm.gone)
             say(f"job {job}: {'squeue does not answer' if unanswered else _words(last)}")

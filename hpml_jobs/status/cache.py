@@ -1,7 +1,7 @@
-"""What SLURM told of a study's jobs last: seen.json, for the time when it tells nothing more.
+"""Cache of SLURM's last answers (seen.json), used once jobs have left squeue and sacct is off.
 
-Ended jobs leave squeue after minutes, and without accounting nobody else knows what became of them.
-The file's own time is when SLURM answered last. A study that cannot be written has no memory.
+Ended jobs leave squeue after minutes. The file's modification time is when SLURM answered last. If
+the study is not writable, nothing is cached.
 """
 
 import contextlib
@@ -16,36 +16,37 @@ from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.study.study import Study
 
 
-class Memory(NamedTuple):
-    """Jobs by id as they were told last; when SLURM answered last, in seconds since 1970."""
+class CachedAnswers(NamedTuple):
+    """The last known state of each job, and when SLURM answered last (seconds since 1970)."""
 
     jobs: dict[str, JobState]
     answered: float | None = None
 
 
-def recall(study: Study) -> Memory:
-    """What was kept; nothing where there is no file, or none that can be read."""
+def read_answers(study: Study) -> CachedAnswers:
+    """Return the cached answers; none where there is no file, or where it cannot be read."""
     path = study.slurm_answers
     try:
         answered = path.stat().st_mtime
-        return Memory(msgspec.json.decode(path.read_bytes(), type=dict[str, JobState]), answered)
+        jobs = msgspec.json.decode(path.read_bytes(), type=dict[str, JobState])
     except (OSError, ValueError):
-        return Memory({})
+        return CachedAnswers({})
+    return CachedAnswers(jobs, answered)
 
 
-def remember(study: Study, before: Memory, told: Iterable[JobState]) -> None:
-    """Keep what SLURM tells now; written only where it differs from what is there."""
+def cache_answers(study: Study, cached: CachedAnswers, states: Iterable[JobState]) -> None:
+    """Add the present states to the cache; the file is written only if a state has changed."""
     path = study.slurm_answers
-    jobs = before.jobs | {state.job: _lasting(state) for state in told}
-    with contextlib.suppress(OSError):  # a read-only study, a full disk: it is only a help
-        if jobs != before.jobs:
+    jobs = cached.jobs | {state.job: _without_times(state) for state in states}
+    with contextlib.suppress(OSError):  # a read-only study, a full disk: works without a cache
+        if jobs != cached.jobs:
             write_whole(path, encode(jobs))
-        elif before.answered is not None:
+        elif cached.answered is not None:
             os.utime(path)
 
 
-def _lasting(state: JobState) -> JobState:
-    """A job without what changes from look to look while it is under way."""
+def _without_times(state: JobState) -> JobState:
+    """Return an active job without what changes from query to query; an ended one as it is."""
     if state.over:
         return state
     return msgspec.structs.replace(state, reason="", starts=None, elapsed_s=None)

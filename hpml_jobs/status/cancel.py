@@ -1,4 +1,4 @@
-"""Ending the jobs of a study, by id and nothing else."""
+"""Cancel the jobs of a study, by job id and nothing else."""
 
 import os
 import signal
@@ -9,48 +9,49 @@ from hpml_jobs.slurm.commands import ask_slurm
 from hpml_jobs.slurm.jobs import is_slurm
 from hpml_jobs.study.cell_state import CellState
 
-IDS = 100
+IDS_PER_CALL = 100
 """Jobs of one scancel call."""
 
 
 def cancel_jobs(jobs: Iterable[str]) -> None:
-    """End SLURM jobs, and the runs on this machine that local jobs are named after.
+    """Cancel SLURM jobs, and stop the runs on this machine that local jobs are named after.
 
     Raises:
-        HpmlError: SLURM did not take it; its words.
+        HpmlError: scancel failed, with its message; or a local job is not a run of this user.
     """
-    asked = list(dict.fromkeys(jobs))
-    slurm = [job for job in asked if is_slurm(job)]
-    for start in range(0, len(slurm), IDS):
-        answer = ask_slurm("scancel", *slurm[start : start + IDS])
+    unique = list(dict.fromkeys(jobs))
+    slurm_jobs = [job for job in unique if is_slurm(job)]
+    for start in range(0, len(slurm_jobs), IDS_PER_CALL):
+        answer = ask_slurm("scancel", *slurm_jobs[start : start + IDS_PER_CALL])
         if answer.code:
-            raise HpmlError(f"scancel: {answer.complaint}; look with hpml-jobs status")
-    for job in asked:
+            raise HpmlError(f"scancel: {answer.complaint}; check with hpml-jobs status")
+    for job in unique:
         if not is_slurm(job):
-            _end_run(job)
+            _stop_local_run(job)
 
 
-def _end_run(job: str) -> None:
-    """Interrupt a run on this machine, as Ctrl-C would: it ends its workers itself."""
+def _stop_local_run(job: str) -> None:
+    """Send SIGTERM to a run on this machine; it ends its workers itself."""
     try:
         os.kill(int(job.split("-")[1]), signal.SIGTERM)
     except (ProcessLookupError, PermissionError, ValueError, IndexError) as fault:
-        raise HpmlError(f"{job} is not a run of yours on this machine") from fault
+        raise HpmlError(f"{job} is not one of your runs on this machine") from fault
 
 
-def still_there(jobs: Iterable[str]) -> list[str]:
-    """Those that squeue still lists, waiting or running."""
-    known = list(jobs)
-    if not known:
+def queued_jobs(jobs: Iterable[str]) -> list[str]:
+    """Return the jobs that squeue still lists, pending or running."""
+    candidates = list(jobs)
+    if not candidates:
         return []
-    answer = ask_slurm("squeue", "-h", "-r", "-o", "%i", "-j", ",".join(known))
-    return [job for job in known if job in answer.text.split()]
+    answer = ask_slurm("squeue", "-h", "-r", "-o", "%i", "-j", ",".join(candidates))
+    listed = answer.text.split()
+    return [job for job in candidates if job in listed]
 
 
-def jobs_of(states: Iterable[CellState]) -> dict[str, list[str]]:
-    """The jobs under way, each with its cells."""
-    found: dict[str, list[str]] = {}
+def active_jobs(states: Iterable[CellState]) -> dict[str, list[str]]:
+    """Return the jobs of pending and running cells, each with the slugs of its cells."""
+    jobs: dict[str, list[str]] = {}
     for state in states:
         if state.outcome.active and state.job:
-            found.setdefault(state.job, []).append(state.slug)
-    return found
+            jobs.setdefault(state.job, []).append(state.slug)
+    return jobs

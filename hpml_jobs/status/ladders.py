@@ -1,4 +1,4 @@
-"""Cells of a ladder that were not tried, because a smaller batch of it did not go well."""
+"""Cells of a ladder that were not tried, because a smaller batch did not finish."""
 
 from collections.abc import Mapping
 
@@ -8,48 +8,54 @@ from hpml_jobs.core.cell import Cell, CellFile
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.study.cell_state import CellState
 
-_NO_END = (Outcome.OK, Outcome.RUNNING, Outcome.UNKNOWN, Outcome.PENDING, Outcome.MISSING)
-_NOT_TRIED = (Outcome.PENDING, Outcome.MISSING, Outcome.CANCELLED)
+_LADDER_GOES_ON = (
+    *(Outcome.OK, Outcome.RUNNING, Outcome.UNKNOWN),
+    *(Outcome.PENDING, Outcome.MISSING),
+)
+_MAY_BE_UNTRIED = (Outcome.PENDING, Outcome.MISSING, Outcome.CANCELLED)
 
 
-def ladders(states: Mapping[str, CellState], files: Mapping[str, CellFile]) -> dict[str, CellState]:
-    """The states that follow from a smaller batch of the same ladder; of the others none."""
-    groups: dict[str, list[Cell]] = {}
+def untried_cells(
+    states: Mapping[str, CellState], files: Mapping[str, CellFile]
+) -> dict[str, CellState]:
+    """Return new states of the cells above the batch at which their ladder ended, by slug."""
+    ladders: dict[str, list[Cell]] = {}
     for file in files.values():
         if file.ladder:
-            groups.setdefault(file.cell.ladder, []).append(file.cell)
-    changed: dict[str, CellState] = {}
-    for rungs in groups.values():
-        ended: CellState | None = None
-        at = 0
-        for rung in sorted(rungs, key=lambda cell: cell.batch):
-            state = states[rung.slug]
-            if ended is not None:
-                follows = _after(state, ended, at)
-                changed |= {state.slug: follows} if follows else {}
-            elif state.outcome not in _NO_END:
-                ended, at = state, rung.batch
-    return changed
+            ladders.setdefault(file.cell.ladder, []).append(file.cell)
+    untried: dict[str, CellState] = {}
+    for cells in ladders.values():
+        last: CellState | None = None
+        last_batch = 0
+        for cell in sorted(cells, key=lambda cell: cell.batch):
+            state = states[cell.slug]
+            if last is not None:
+                if _is_untried(state, last):
+                    untried[state.slug] = _untried(state, last, last_batch)
+            elif state.outcome not in _LADDER_GOES_ON:
+                last, last_batch = state, cell.batch
+    return untried
 
 
-def _after(state: CellState, ended: CellState, batch: int) -> CellState | None:
-    """A rung above the one that the ladder ended at; None where it was tried all the same.
+def _is_untried(state: CellState, last: CellState) -> bool:
+    """Return whether a cell above the ladder's `last` one was left out.
 
-    A rung of another job was sent again by somebody, and has its own chance.
+    A cell of another job was resubmitted by hand and has its own chance.
     """
-    if state.recorded or state.outcome not in _NOT_TRIED or state.job != ended.job:
-        return None
-    untried = ended.outcome is Outcome.OOM
-    if untried:
-        outcome, reason = Outcome.OOM, f"not tried: batch {batch} ran out of memory"
+    return not state.recorded and state.outcome in _MAY_BE_UNTRIED and state.job == last.job
+
+
+def _untried(state: CellState, last: CellState, last_batch: int) -> CellState:
+    is_too_large = last.outcome is Outcome.OOM
+    if is_too_large:
+        reason = f"not tried: batch {last_batch} ran out of memory"
     else:
-        outcome, reason = Outcome.MISSING, f"the ladder ended at batch {batch}"
-        reason += f" ({ended.outcome.value})"
+        reason = f"the ladder ended at batch {last_batch} ({last.outcome.value})"
     return msgspec.structs.replace(
         state,
-        outcome=outcome,
+        outcome=Outcome.OOM if is_too_large else Outcome.MISSING,
         reason=reason,
-        untried=untried,
+        untried=is_too_large,
         who="",
         starts=None,
         queued_s=None,

@@ -35,7 +35,7 @@ def log_text(study: Study, state: CellState, lines: int) -> str:
     files += slurm_logs(study, folder.slug, state.job or "", _nodes(folder))
     parts = [f"---- {file}\n{text}" for file in files if (text := last_lines(file, lines))]
     empty = ", ".join(str(file) for file in files)
-    return "\n".join(parts) or (f"nothing was printed ({empty})" if files else "no log was written")
+    return "\n".join(parts) or (f"the logs are empty ({empty})" if files else "there is no log")
 
 
 def _nodes(folder: CellFolder) -> int:

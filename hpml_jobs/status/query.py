@@ -1,4 +1,4 @@
-"""Questions to SLURM: one squeue and one sacct for all jobs of a study, bounded in time."""
+"""Queries to SLURM: one squeue and one sacct for all jobs of a study, with time limits."""
 
 import time
 from collections.abc import Iterable
@@ -17,27 +17,27 @@ from hpml_jobs.slurm.jobs import (
     parse_squeue,
 )
 from hpml_jobs.slurm.states import Outcome
-from hpml_jobs.status.cache import Memory, recall, remember
+from hpml_jobs.status.cache import CachedAnswers, cache_answers, read_answers
 from hpml_jobs.study.study import Study
 
 SACCT_IDS = 100
 """Array ids of one sacct call; longer lists slow the accounting database down."""
 
 SACCT_S = 20.0
-"""After so many seconds no further sacct is asked."""
+"""No further sacct is called after so many seconds."""
 
-_FORGOTTEN = "Invalid job id"
-"""What squeue says of a single id that SLURM has forgotten: it is not in the queue."""
+_UNKNOWN_ID = "Invalid job id"
+"""squeue's error about a single id that SLURM does not know any more: it is not in the queue."""
 
 _MAY_RETURN = (Outcome.PREEMPTED, Outcome.NODE_FAIL)
-"""Ends after which SLURM may have requeued the job meanwhile."""
+"""Ends after which SLURM may have requeued the job in the meantime."""
 
 
 class SlurmAnswer(NamedTuple):
-    """One job: its state as SLURM tells it, or None; then it is `gone`, or SLURM is silent.
+    """The state of one job; None if SLURM does not answer, or if the job is `gone`.
 
-    A job is gone when squeue answers and lists it no more, and nobody says how it ended. `last` is
-    what SLURM told of it before.
+    A job is gone when squeue answers without it, and no source says how it ended. `last` is its
+    last known state.
     """
 
     state: JobState | None
@@ -46,37 +46,37 @@ class SlurmAnswer(NamedTuple):
 
 
 class SlurmSnapshot(NamedTuple):
-    """What SLURM says of a study's jobs now, and said before; the complaint of what did not answer.
+    """SLURM's answers on a study's jobs, the cached ones, and the error of a command that failed.
 
-    `at` is the moment of asking, in seconds since 1970; `no_squeue`: the command is not installed.
+    `at` is the time of the query, in seconds since 1970; `no_squeue`: squeue is not installed.
     """
 
     queue: dict[str, JobState]
     accounts: dict[str, JobState]
-    memory: Memory = Memory({})
+    cached: CachedAnswers = CachedAnswers({})
     no_queue: str = ""
     no_accounts: str = ""
     at: float = 0.0
     no_squeue: bool = False
 
     @property
-    def silent(self) -> bool:
-        """Whether squeue does not answer, but may later."""
+    def is_silent(self) -> bool:
+        """Whether squeue does not answer now, but may later."""
         return bool(self.no_queue) and not self.no_squeue
 
     def of(self, job: str) -> SlurmAnswer:
-        """One job: under way by squeue, else ended by sacct, by squeue, or by what was seen before.
+        """Return one job's state: active by squeue, else ended by sacct, by squeue, by the cache.
 
-        What accounts call running is not believed where squeue knows better: they lose ends.
+        A job that only sacct calls running is not: accounting can lose the end of a job.
         """
         queued, accounted = self.queue.get(job), self.accounts.get(job)
-        last = self.memory.jobs.get(job)
+        last = self.cached.jobs.get(job)
         if queued and not queued.over:
             return SlurmAnswer(_completed(queued, accounted), last=last)
         ended = next((state for state in (accounted, queued) if state and state.over), None)
         if ended:
             return SlurmAnswer(_completed(ended, queued), last=last)
-        if accounted and not accounted.outcome.active:  # a state of a later SLURM
+        if accounted and not accounted.outcome.active:  # a state of a newer SLURM
             return SlurmAnswer(accounted, last=last)
         if last and last.over and not (self.no_queue and last.outcome in _MAY_RETURN):
             return SlurmAnswer(last, last=last)
@@ -84,53 +84,53 @@ class SlurmSnapshot(NamedTuple):
 
 
 def _completed(state: JobState, other: JobState | None) -> JobState:
-    """A job's state with what only the other command tells of it."""
+    """Return a job's state, completed by what only the other command reports."""
     if other is None:
         return state
-    lasting = ("submitted", "minutes")  # of a requeued job accounts tell the run before
-    waits = state.outcome is Outcome.PENDING
-    names = lasting if waits else (*lasting, "node", "started", "elapsed_s", "gpus")
-    lacking = {n: getattr(other, n) for n in names if getattr(state, n) in (None, "")}
-    return msgspec.structs.replace(state, **lacking)
+    names: tuple[str, ...] = ("submitted", "minutes")
+    if state.outcome is not Outcome.PENDING:  # of a requeued job, sacct reports the run before
+        names += ("node", "started", "elapsed_s", "gpus")
+    missing = {n: getattr(other, n) for n in names if getattr(state, n) in (None, "")}
+    return msgspec.structs.replace(state, **missing)
 
 
-def ask(study: Study, jobs: Iterable[str]) -> SlurmSnapshot:
-    """One squeue, one sacct (one more per 100 array ids); what they tell is remembered."""
-    wanted = {job for job in jobs if is_slurm(job)}
-    ids = array_ids(sorted(wanted))
+def query_slurm(study: Study, jobs: Iterable[str]) -> SlurmSnapshot:
+    """Call squeue once, and sacct once per 100 array ids; cache their answers."""
+    slurm_jobs = sorted({job for job in jobs if is_slurm(job)})
+    ids = array_ids(slurm_jobs)
     if not ids:
         return SlurmSnapshot({}, {}, at=time.time())
-    memory = recall(study)
+    cached = read_answers(study)
     queue, no_queue, no_squeue = _squeue(ids)
     accounts, no_accounts = _sacct(ids)
-    seen = SlurmSnapshot(
-        queue, accounts, memory, no_queue, no_accounts, at=time.time(), no_squeue=no_squeue
+    snapshot = SlurmSnapshot(
+        queue, accounts, cached, no_queue, no_accounts, at=time.time(), no_squeue=no_squeue
     )
     if not no_queue:
-        remember(study, memory, (told for job in sorted(wanted) if (told := seen.of(job).state)))
-    return seen
+        states = (snapshot.of(job).state for job in slurm_jobs)
+        cache_answers(study, cached, (state for state in states if state))
+    return snapshot
 
 
 def _squeue(ids: list[str]) -> tuple[dict[str, JobState], str, bool]:
-    """Jobs under way or just ended; the complaint of a failed squeue, and whether it is absent."""
+    """Return active and just ended jobs, the error of squeue, and whether it is not installed."""
     words = ("-h", "-r", "-t", "all", "-o", SQUEUE_FORMAT, "-j", ",".join(ids))
     answer = ask_slurm("squeue", *words)
-    silent = answer.code != 0 and _FORGOTTEN not in answer.complaint
-    complaint = f"squeue: {answer.complaint}" if silent else ""
+    has_failed = answer.code != 0 and _UNKNOWN_ID not in answer.complaint
+    complaint = f"squeue: {answer.complaint}" if has_failed else ""
     return parse_squeue(answer.text), complaint, answer.absent
 
 
 def _sacct(ids: list[str]) -> tuple[dict[str, JobState], str]:
-    """Jobs as they are accounted for; the complaint of a sacct that failed, and was the last."""
-    found: dict[str, JobState] = {}
+    """Return the jobs in accounting, and the error of sacct; after one it is not called again."""
+    states: dict[str, JobState] = {}
     deadline = time.monotonic() + SACCT_S
     for start in range(0, len(ids), SACCT_IDS):
         if time.monotonic() > deadline:
-            return found, f"sacct: too slow for {len(ids)} jobs"
+            return states, f"sacct: too slow for {len(ids)} jobs"
         chunk = ",".join(ids[start : start + SACCT_IDS])
-        words = ("-X", "-P", "-n", "-o", SACCT_FIELDS, "-j", chunk)
-        answer = ask_slurm("sacct", *words)
-        found |= parse_sacct(answer.text)
+        answer = ask_slurm("sacct", "-X", "-P", "-n", "-o", SACCT_FIELDS, "-j", chunk)
+        states |= parse_sacct(answer.text)
         if answer.code != 0:
-            return found, f"sacct: {answer.complaint}"
-    return found, ""
+            return states, f"sacct: {answer.complaint}"
+    return states, ""

@@ -68,7 +68,7 @@ def _active(evidence: CellEvidence, job: JobState) -> CellState:
     """A cell whose job is pending or running."""
     if job.outcome is Outcome.PENDING:
         pending = why_pending(job.reason)
-        words = f"on {job.node}, being made ready" if job.node else str(pending)
+        words = f"node {job.node} is being prepared" if job.node else str(pending)
         prefix = "" if job.state == "PENDING" else f"{job.state}: "
         reason = in_job(f"{prefix}{words}", job.job)
         return msgspec.structs.replace(_state(evidence, job.outcome, reason), who=pending.who)
@@ -85,13 +85,13 @@ def _sharing(evidence: CellEvidence, job: JobState) -> CellState:
     if not evidence.is_of_this_run:
         queued_s = max(0.0, evidence.at - (job.submitted or evidence.at))
         times = times_of(evidence)._replace(node="", elapsed_s=None, queued_s=queued_s)
-        reason = f"its turn in job {job.job} has not come"
+        reason = f"waiting inside job {job.job}"
         return _state(evidence, Outcome.PENDING, reason, times=times)
     end = _end(evidence)
     if end is None:
         return _active(evidence, job)
     if end.outcome.finished:
-        reason = in_job("it has ended, its record is not visible yet", job.job)
+        reason = in_job("ended, but its record is not visible yet", job.job)
         return _state(evidence, Outcome.RUNNING, reason)
     return _by_end(evidence, end)
 
@@ -101,7 +101,7 @@ def _measured(evidence: CellEvidence, record: Record) -> CellState:
     job, times = evidence.answer.state, times_of(evidence)
     is_other = job is not None and job.over and job.outcome is not Outcome.MISSING
     # the state of a shared job may be due to its other cells
-    warning = f"SLURM says {job.state}" if job and is_other and not evidence.is_shared else ""
+    warning = f"SLURM's state is {job.state}" if job and is_other and not evidence.is_shared else ""
     return CellState(
         slug=evidence.slug,
         outcome=record.outcome,
@@ -123,8 +123,8 @@ def _ended(evidence: CellEvidence, job: JobState) -> CellState:
     reason = in_job(f"{job.state}{f' ({who})' if who else ''}{code}", job.job)
     if evidence.is_shared and evidence.attempt is None:
         if outcome in _BY_THE_JOB:
-            return _state(evidence, outcome, f"{reason}, before its turn")
-        reason = f"job {job.job} ended before its turn ({job.state})"
+            return _state(evidence, outcome, f"{reason}, before this cell started")
+        reason = f"job {job.job} ended before this cell started ({job.state})"
         return _state(evidence, Outcome.MISSING, reason)
     if outcome is Outcome.MISSING and (end is None or end.outcome.finished):
         return _completed_without_record(evidence, job)
@@ -146,9 +146,9 @@ def _completed_without_record(evidence: CellEvidence, job: JobState) -> CellStat
     """A job that ended well: its record may take a moment to become visible."""
     age_s = evidence.at - job.ended if job.ended else LAG_S
     if abs(age_s) < LAG_S:  # clocks may differ by seconds
-        words = f"ended {lasting(max(0.0, age_s))} ago, its record is not visible yet"
+        words = f"ended {lasting(max(0.0, age_s))} ago, but its record is not visible yet"
         return _state(evidence, Outcome.RUNNING, in_job(words, job.job))
-    return _state(evidence, job.outcome, f"job {job.job} {job.state} but left no record")
+    return _state(evidence, job.outcome, f"job {job.job} {job.state} without a record")
 
 
 def _by_end(evidence: CellEvidence, end: AttemptEnd) -> CellState:
@@ -159,7 +159,7 @@ def _by_end(evidence: CellEvidence, end: AttemptEnd) -> CellState:
 
 
 def _out_of_memory(evidence: CellEvidence) -> CellState:
-    words = "it was over its memory limit; hpml-jobs resubmit --oom --mem GB asks for more"
+    words = "memory limit exceeded; request more with hpml-jobs resubmit --oom --mem GB"
     return _state(evidence, Outcome.OOM, f"SLURM ended job {evidence.job}: {words}")
 
 
@@ -168,17 +168,17 @@ def _gone(evidence: CellEvidence) -> CellState:
     job, slurm, last = evidence.job, evidence.slurm, evidence.answer.last
     is_accounted = array_ids([job])[0] in array_ids(slurm.accounts)
     if evidence.attempt is None and is_accounted and not slurm.no_accounts:
-        reason = f"job {job} never started and SLURM lists it no more: cancelled while it waited"
+        reason = f"job {job} left the queue and never started: cancelled while it was pending"
         return _state(evidence, Outcome.CANCELLED, reason)
-    complaint = slurm.no_accounts or "sacct does not know how it ended"
-    then = f" ({last.outcome.value} when it was seen last)" if last else ""
-    reason = f"job {job} is over{then} and left no record or last words; {complaint}"
+    complaint = slurm.no_accounts or "sacct does not report how it ended"
+    then = f" (last known state: {last.outcome.value})" if last else ""
+    reason = f"job {job} ended without a record or an exit report{then}; {complaint}"
     return _state(evidence, Outcome.MISSING, reason)
 
 
 def _silent(evidence: CellEvidence) -> CellState:
     """SLURM does not respond: the last known state, and since when nothing is known."""
-    answered, last = evidence.slurm.memory.answered, evidence.answer.last
+    answered, last = evidence.slurm.cached.answered, evidence.answer.last
     since = f" since {clock(answered, evidence.at)}" if answered else ""
     then = f" ({last.outcome.value} then)" if last and answered else ""
     reason = f"unknown{since}{then}: {evidence.slurm.no_queue}"
@@ -191,9 +191,9 @@ def _local(evidence: CellEvidence) -> CellState:
     if end:
         return _state(evidence, end.outcome, end.reason or "")
     if not evidence.is_alive:
-        reason = f"the run on this machine was stopped ({evidence.job})"
+        reason = f"the local run was stopped ({evidence.job})"
         return _state(evidence, Outcome.CANCELLED, reason)
-    reason = f"on this machine, {evidence.job}"
+    reason = f"local run {evidence.job}"
     if evidence.attempt is None:
         return _state(evidence, Outcome.PENDING, reason)
     pace = pace_of(evidence.progress, evidence.at)

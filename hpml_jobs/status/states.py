@@ -10,8 +10,8 @@ from hpml_jobs.checks import check_study
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.status.evidence import evidence_of, jobs_of_cell, shared_jobs
-from hpml_jobs.status.ladders import ladders
-from hpml_jobs.status.query import SlurmSnapshot, ask
+from hpml_jobs.status.ladders import untried_cells
+from hpml_jobs.status.query import SlurmSnapshot, query_slurm
 from hpml_jobs.status.recover import RecoveredHistory, read_history
 from hpml_jobs.status.rules import state_of
 from hpml_jobs.study.cell_state import CellState
@@ -49,14 +49,16 @@ def study_status(
     snapshots = read_snapshots(study.cells(), cache)
     jobs = {snapshot.folder.slug: jobs_of_cell(snapshot, history) for snapshot in snapshots}
     more = (*history.sent, *history.closing) if all_jobs else ()
-    slurm = ask(study, [*(job for jobs_of_one in jobs.values() for job in jobs_of_one), *more])
+    slurm = query_slurm(
+        study, [*(job for jobs_of_one in jobs.values() for job in jobs_of_one), *more]
+    )
     shared = shared_jobs(snapshots, jobs, history)
     states = {}
     for snapshot in snapshots:
         slug = snapshot.folder.slug
         evidence = evidence_of(study, snapshot, jobs[slug], slurm, shared)
-        states[slug] = _unsent(slug, recovered) if evidence is None else state_of(evidence)
-    states |= ladders(states, {s.folder.slug: s.file for s in snapshots if s.file})
+        states[slug] = _unsubmitted(slug, recovered) if evidence is None else state_of(evidence)
+    states |= untried_cells(states, {s.folder.slug: s.file for s in snapshots if s.file})
     checked = _with_checks(states, snapshots) if with_checks else list(states.values())
     return StudyStatus(checked, snapshots, slurm, history)
 
@@ -78,25 +80,25 @@ def status_for_submission(study: Study, *, all_jobs: bool = False) -> StudyStatu
     return status
 
 
-def _unsent(slug: str, recovered: RecoveredHistory) -> CellState:
+def _unsubmitted(slug: str, recovered: RecoveredHistory) -> CellState:
     """A cell that has no known job."""
     line = recovered.history.unanswered.get(slug)
     if line is not None:
         outcome, reason = _unanswered(line, recovered.complaint)
         return CellState(slug=slug, outcome=outcome, reason=reason)
     words = recovered.history.refused.get(slug)
-    reason = f"sbatch refused it: {words}" if words else "not sent yet"
+    reason = f"sbatch refused it: {words}" if words else "not submitted yet"
     return CellState(slug=slug, outcome=Outcome.MISSING, reason=reason)
 
 
 def _unanswered(line: ManifestLine, complaint: str) -> tuple[Outcome, str]:
     """Return the state of a cell whose sbatch was called and whose job is not in the manifest."""
     if complaint:
-        return Outcome.UNKNOWN, f"sbatch was called, its answer is lost; {complaint}"
+        return Outcome.UNKNOWN, f"sbatch was called, but its answer is lost; {complaint}"
     age = datetime.now(UTC) - datetime.fromisoformat(line.time)
     if age.total_seconds() < TURN_S:
-        return Outcome.PENDING, "being sent"
-    return Outcome.MISSING, "not sent: sbatch was interrupted, and SLURM has no such job"
+        return Outcome.PENDING, "being submitted"
+    return Outcome.MISSING, "not submitted: sbatch was interrupted, and SLURM has no such job"
 
 
 def _with_checks(

@@ -30,11 +30,11 @@ def watch_study(
     cache = RecordCache() if cache is None else cache
     while True:
         status = study_status(study, cache=cache)
-        states, is_silent = choose(status.states), status.slurm.silent
+        states, is_silent = choose(status.states), status.slurm.is_silent
         pause_s = max(every_s, min(2 * pause_s, SLOWEST_S)) if is_silent else every_s
         waits = is_silent and any(state.outcome is Outcome.UNKNOWN for state in states)
         complaint = f"SLURM does not answer ({status.slurm.no_queue})"
-        show(states, f"{complaint}; asked again in {lasting(pause_s)}" if waits else "")
+        show(states, f"{complaint}; next query in {lasting(pause_s)}" if waits else "")
         if not (waits or any(state.outcome.active for state in states)):
             return status
         sleep(pause_s)

@@ -36,7 +36,7 @@ class Study:
         self.cells_folder = root / "cells"
         self.slurm = root / "slurm"
         self.report = root / "report"
-        self.slurm_answers = root / "seen.json"  # kept for when SLURM says nothing more
+        self.slurm_answers = root / "seen.json"  # SLURM's last answers, for when it does not answer
 
     def report_tables(self, suffix: str) -> Path:
         """Return the report's tables in one format: md, tex or json."""

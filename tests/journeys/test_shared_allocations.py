@@ -104,7 +104,7 @@ def test_followup_job_writes_report_after_a_failed_cell(studies, login: Program,
 
 @pytest.mark.parametrize(
     ("study", "reason"),
-    [("refused", "can't allocate memory"), ("killed", "it was over its memory limit")],
+    [("refused", "can't allocate memory"), ("killed", "memory limit exceeded")],
 )
 def test_ladder_ends_at_first_batch_out_of_memory(studies, login, study, reason) -> None:
     ladder = studies[study]

@@ -96,13 +96,13 @@ def test_checks_are_computed_once(
     command: str, builder: StudyBuilder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: Counter = Counter()
-    of_record = checks.of_record
+    check_record = checks.check_record
 
     def counting(record):
         calls[record.slug] += 1
-        return of_record(record)
+        return check_record(record)
 
-    monkeypatch.setattr(checks, "of_record", counting)
+    monkeypatch.setattr(checks, "check_record", counting)
     assert run([command, "mine"]) == 0
     assert calls == {builder.cells[0].slug: 1}
 

@@ -40,7 +40,7 @@ def test_running_shared_job_state_follows_each_attempt(
     assert pack.outcomes() == [Outcome.FAILED, Outcome.RUNNING, Outcome.PENDING]
     assert pack.states_by_batch()[32].reason == "rank 1: no"
     assert pack.states_by_batch()[64].doing == "starting"
-    assert pack.states_by_batch()[128].reason == "its turn in job 17 has not come"
+    assert pack.states_by_batch()[128].reason == "waiting inside job 17"
     pack.end_attempt(64, JOB, Outcome.OK)
     assert pack.states_by_batch()[64].recorded
     assert pack.states_by_batch()[64].minutes == 20  # its own limit, not the pack's
@@ -95,7 +95,7 @@ def test_finished_job_ends_cells_not_started(
     pack.end_attempt(32, JOB, Outcome.FAILED, "rank 1: no")
     pack.begin_attempt(64, JOB)
     assert pack.outcomes() == [Outcome.FAILED, cut, never]
-    assert "before its turn" in pack.states_by_batch()[128].reason
+    assert "before this cell started" in pack.states_by_batch()[128].reason
     assert "rank 1: no" in pack.states_by_batch()[32].reason
 
 

@@ -1,4 +1,4 @@
-"""While SLURM says less than it might: no accounting, a silent controller, slow files."""
+"""SLURM without accounting, SLURM that does not answer, and slow files."""
 
 import time
 from pathlib import Path
@@ -40,12 +40,12 @@ def make_slurm_unresponsive(slurm: FakeSlurm) -> None:
 def test_missing_squeue_differs_from_unresponsive_one(
     slurm: FakeSlurm, builder: StudyBuilder
 ) -> None:
-    assert not study_status(builder.study).slurm.silent
+    assert not study_status(builder.study).slurm.is_silent
     make_slurm_unresponsive(slurm)
-    assert study_status(builder.study).slurm.silent
+    assert study_status(builder.study).slurm.is_silent
     slurm.remove_command("squeue")
     seen = study_status(builder.study).slurm
-    assert (seen.no_squeue, bool(seen.no_queue), seen.silent) == (True, True, False)
+    assert (seen.no_squeue, bool(seen.no_queue), seen.is_silent) == (True, True, False)
 
 
 def test_outcome_from_squeue_is_kept_without_accounting(
@@ -72,7 +72,7 @@ def test_vanished_job_without_accounting_is_missing(
     slurm.set_output("squeue")
     assert builder.outcomes() == [Outcome.MISSING, Outcome.FAILED]
     reason = builder.states_by_batch()[32].reason
-    assert "is over (running when it was seen last) and left no record" in reason
+    assert "ended without a record or an exit report (last known state: running)" in reason
     assert "accounting storage is disabled" in reason
 
 

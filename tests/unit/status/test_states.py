@@ -77,8 +77,8 @@ def test_sbatch_refusal_is_recorded(slurm: FakeSlurm, working_folder: Path) -> N
         ("TIMEOUT|0:0", Outcome.TIMEOUT, "TIMEOUT"),
         ("DEADLINE|0:0", Outcome.TIMEOUT, "DEADLINE"),
         ("FAILED|1:0", Outcome.FAILED, "FAILED, exit code 1:0"),
-        ("COMPLETED|0:0", Outcome.MISSING, "job 101_0 COMPLETED but left no record"),
-        ("RUNNING|0:0", Outcome.MISSING, "sacct does not know how it ended"),
+        ("COMPLETED|0:0", Outcome.MISSING, "job 101_0 COMPLETED without a record"),
+        ("RUNNING|0:0", Outcome.MISSING, "sacct does not report how it ended"),
         ("HYPERSPACE|0:0", Outcome.UNKNOWN, "HYPERSPACE"),
     ],
 )
@@ -101,7 +101,7 @@ def test_cell_without_record_follows_sacct(
     ("told", "outcome", "reason"),
     [
         ("PENDING|Resources|", Outcome.PENDING, "next in line, until nodes are free (Resources)"),
-        ("CONFIGURING|None|gr001", Outcome.PENDING, "CONFIGURING: on gr001, being made ready"),
+        ("CONFIGURING|None|gr001", Outcome.PENDING, "CONFIGURING: node gr001 is being prepared"),
         ("RUNNING|None|gr001", Outcome.RUNNING, "on gr001"),
         ("COMPLETING|None|gr001", Outcome.RUNNING, "COMPLETING on gr001"),
         (
@@ -152,8 +152,8 @@ def test_oom_killer_line_in_log_turns_failed_into_oom(
     (builder.study.slurm / f"{JOB}_0_log.err").write_text("slurmstepd: Exceeded job memory limit\n")
     assert builder.state.outcome is Outcome.OOM
     assert builder.state.reason == (
-        "SLURM ended job 101_0: it was over its memory limit; "
-        "hpml-jobs resubmit --oom --mem GB asks for more"
+        "SLURM ended job 101_0: memory limit exceeded; "
+        "request more with hpml-jobs resubmit --oom --mem GB"
     )
 
 
@@ -186,7 +186,10 @@ def test_valid_record_with_other_slurm_state_has_warning(
 ) -> None:
     slurm.set_output("sacct", sacct_line(JOB, told))
     builder.publish_record(BATCH, f"{JOB}.r0")
-    assert (builder.state.outcome, builder.state.warning) == (Outcome.OK, f"SLURM says {told}")
+    assert (builder.state.outcome, builder.state.warning) == (
+        Outcome.OK,
+        f"SLURM's state is {told}",
+    )
 
 
 def test_record_counts_while_its_job_is_completing(slurm: FakeSlurm, builder: StudyBuilder) -> None:
@@ -222,7 +225,7 @@ def test_attempt_exit_report_counts_without_accounting(
     state = builder.state
     assert state.outcome is Outcome.MISSING  # squeue answers: it is over
     assert state.reason == (
-        "job 101_0 is over and left no record or last words; "
+        "job 101_0 ended without a record or an exit report; "
         "sacct: Slurm accounting storage is disabled"
     )
     builder.end_attempt(BATCH, JOB, Outcome.FAILED, "rank 1: ValueError: no")
@@ -252,7 +255,7 @@ def test_failing_squeue_is_shown_and_blocks_submission(
 
 def test_job_unknown_to_slurm_is_missing(slurm: FakeSlurm, builder: StudyBuilder) -> None:
     assert builder.state.outcome is Outcome.MISSING
-    assert "sacct does not know how it ended" in builder.state.reason
+    assert "sacct does not report how it ended" in builder.state.reason
 
 
 # ---- cells without a manifest line ----
@@ -267,7 +270,7 @@ def unsent_study(slurm: FakeSlurm, working_folder: Path) -> StudyBuilder:
 def test_cell_never_sent_is_missing(slurm: FakeSlurm, unsent_study: StudyBuilder) -> None:
     assert (unsent_study.state.outcome, unsent_study.state.reason) == (
         Outcome.MISSING,
-        "not sent yet",
+        "not submitted yet",
     )
     assert slurm.calls("squeue") == []
 
@@ -276,7 +279,7 @@ def test_cell_being_sent_is_pending(slurm: FakeSlurm, unsent_study: StudyBuilder
     unsent_study.with_event(ManifestEvent.SENDING)
     assert (unsent_study.state.outcome, unsent_study.state.reason) == (
         Outcome.PENDING,
-        "being sent",
+        "being submitted",
     )
     slurm.set_output("squeue", err="slurm_load_jobs error: Unable to contact\n", code=1)
     assert unsent_study.state.outcome is Outcome.UNKNOWN
@@ -292,7 +295,7 @@ def test_sender_killed_before_sbatch_leaves_cell_missing(
     text = unsent_study.study.manifest.read_text()
     unsent_study.study.manifest.write_text(text.replace(f'"time":"{utc_now()[:4]}', '"time":"2020'))
     assert unsent_study.state.outcome is Outcome.MISSING
-    assert "not sent: sbatch was interrupted" in unsent_study.state.reason
+    assert "not submitted: sbatch was interrupted" in unsent_study.state.reason
 
 
 def test_lost_job_id_is_recovered_from_its_log_path(
@@ -355,7 +358,7 @@ def test_local_run_with_ended_process_is_cancelled(unsent_study: StudyBuilder) -
     unsent_study.with_event(ManifestEvent.SENT, "local-999999999-1700000000")
     unsent_study.begin_attempt(BATCH, "local-999999999-1700000000")
     assert unsent_study.state.outcome is Outcome.CANCELLED
-    assert "the run on this machine was stopped" in unsent_study.state.reason
+    assert "the local run was stopped" in unsent_study.state.reason
 
 
 def test_process_id_reused_by_other_program_is_not_our_run(unsent_study: StudyBuilder) -> None:
@@ -390,7 +393,7 @@ def test_logs_without_traceback_show_end_of_both_logs(builder: StudyBuilder) -> 
 
 
 def test_logs_missing_is_reported(builder: StudyBuilder) -> None:
-    assert log_text(builder.study, builder.state, 20) == "no log was written"
+    assert log_text(builder.study, builder.state, 20) == "there is no log"
 
 
 # ---- what is sent again ----

@@ -8,7 +8,7 @@ import pytest
 from hpml_jobs.cli.main import run
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.slurm.states import Outcome
-from hpml_jobs.status.cancel import jobs_of
+from hpml_jobs.status.cancel import active_jobs
 from hpml_jobs.study.cell_state import CellState
 from hpml_jobs.study.manifest import History
 from hpml_jobs.study.study import Study
@@ -243,14 +243,14 @@ def test_cancel_uses_job_ids_and_shared_job_once(
         CellState(slug="b", outcome=Outcome.PENDING, job="7"),
         CellState(slug="c", outcome=Outcome.OK, job="8"),
     ]
-    assert jobs_of(states) == {"7": ["a", "b"]}
+    assert active_jobs(states) == {"7": ["a", "b"]}
 
 
 def test_cancel_failure_is_reported(slurm: FakeSlurm) -> None:
     from hpml_jobs.status.cancel import cancel_jobs  # noqa: PLC0415
 
     slurm.set_output("scancel", err="scancel: error: Kill job error: Access denied\n", code=1)
-    with pytest.raises(HpmlError, match=r"Access denied; look with hpml-jobs status"):
+    with pytest.raises(HpmlError, match=r"Access denied; check with hpml-jobs status"):
         cancel_jobs(["101_0", "101_1"])
     assert slurm.calls("scancel") == ["101_0 101_1"]
 
@@ -258,5 +258,5 @@ def test_cancel_failure_is_reported(slurm: FakeSlurm) -> None:
 def test_cancel_local_run_of_another_user_is_refused(slurm: FakeSlurm) -> None:
     from hpml_jobs.status.cancel import cancel_jobs  # noqa: PLC0415
 
-    with pytest.raises(HpmlError, match=r"local-x-1 is not a run of yours on this machine"):
+    with pytest.raises(HpmlError, match=r"local-x-1 is not one of your runs on this machine"):
         cancel_jobs(["local-x-1"])

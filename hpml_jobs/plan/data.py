@@ -1,4 +1,4 @@
-"""Data on the login node: is it there, how many images are in it, and fetching what is missing."""
+"""Data sets on the login node: where they are, how many images they have, and the download."""
 
 import os
 import shlex
@@ -18,17 +18,19 @@ _IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tif
 PREPARE_TIMEOUT_S = 3600
 
 
-def data_root(asked: str | None, cluster: Cluster) -> Path:
-    """Where data sets lie: as asked, else the cluster's, else $SCRATCH/data, else ./data."""
+def data_root(given: str | None, cluster: Cluster) -> Path:
+    """Return the folder of the data sets: given, the cluster's, $SCRATCH/data, or ./data."""
     scratch = os.environ.get("SCRATCH")
-    root = asked or cluster.data_root or (f"{scratch}/data" if scratch else "data")
+    root = given or cluster.data_root or (f"{scratch}/data" if scratch else "data")
     return Path(os.path.expandvars(root)).expanduser().resolve()
 
 
 def resolve_workload(
     workload: Workload, root: Path, cluster: Cluster, *, fetch: bool, say: Callable[[str], None]
 ) -> Workload:
-    """The workload with its number of images; missing data is fetched once, by a worker process.
+    """Return the workload with its number of images.
+
+    With `fetch`, missing data is downloaded by a worker process; else it is announced.
 
     Raises:
         HpmlError: the data is not there; the message names the command to type.
@@ -45,36 +47,38 @@ def resolve_workload(
         raise UsageError(f"workload.data={workload.data}: choose one of {names}, or pkg.mod:name")
     if dataset is not None and dataset.is_missing(root):
         if fetch:
-            say(f"fetching {dataset.title} into {root}, once (jobs never download)")
+            say(f"downloading {dataset.title} into {root}, once (jobs never download)")
             prepare(workload, root, cluster, download=True)
         else:
-            say(f"{dataset.title} is not in {root}: it would be fetched before submission")
+            say(f"{dataset.title} is not in {root}: it would be downloaded before submission")
     if images is None or images < 1:
-        raise UsageError(f"workload.data={workload.data} has no training images; workload.images=?")
+        raise UsageError(
+            f"workload.data={workload.data} has no training images; set workload.images="
+        )
     limit = workload.limit if workload.limit and workload.limit < images else None
     return msgspec.structs.replace(workload, images=limit or images, limit=limit)
 
 
 def fetch(settings: Settings, say: Callable[[str], None]) -> None:
-    """`hpml-jobs fetch`: download what a workload needs, by a worker process."""
+    """Download the data set of a workload, if it is one to download and is not there."""
     workload = settings.workload
     root = data_root(settings.data.root, settings.cluster)
     dataset = DATASETS.get(workload.data)
     if dataset is None or not dataset.downloaded:
-        say(f"workload={workload.name} (data {workload.data}): nothing to fetch")
+        say(f"workload={workload.name} (data {workload.data}): nothing to download")
     elif not dataset.is_missing(root):
-        say(f"{dataset.title} is in {root} already")
+        say(f"{dataset.title} is already in {root}")
     else:
-        say(f"fetching {dataset.title} into {root}")
+        say(f"downloading {dataset.title} into {root}")
         prepare(workload, root, settings.cluster, download=True)
 
 
 def count_folder(root: Path) -> int:
-    """Images in root/train/CLASS/**, as torchvision's ImageFolder counts them."""
+    """Return the number of images in root/train/CLASS/**, as torchvision's ImageFolder counts."""
     train = root / "train"
     if not train.is_dir():
         raise HpmlError(
-            f"data.root={root}: no folder train in it; a folder data set is train/CLASS/IMAGE "
+            f"data.root={root} has no folder train; workload.data=folder needs train/CLASS/IMAGE "
             "(and test/CLASS/IMAGE)"
         )
     classes = [path for path in train.iterdir() if path.is_dir()]
@@ -90,7 +94,7 @@ def count_folder(root: Path) -> int:
 
 
 def prepare(workload: Workload, root: Path, cluster: Cluster, *, download: bool = False) -> Counts:
-    """Let a worker process (the job's Python has torch) open or fetch the data, build the model.
+    """Let a worker process open or download the data and build the model: it has torch.
 
     Raises:
         HpmlError: with the worker's own line, and for a download the command to type.
@@ -104,26 +108,25 @@ def prepare(workload: Workload, root: Path, cluster: Cluster, *, download: bool 
     ]
     try:
         done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=PREPARE_TIMEOUT_S,
+            command, capture_output=True, text=True, check=False, timeout=PREPARE_TIMEOUT_S
         )
-    except (OSError, subprocess.TimeoutExpired) as fault:
-        raise HpmlError(f"{command[0]} could not open the data: {fault}") from fault
-    lines = [line for line in done.stderr.strip().splitlines() if line.strip()]
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise HpmlError(f"{command[0]} could not open the data: {error}") from error
     if done.returncode != 0:
-        reason = lines[-1] if lines else f"exit code {done.returncode}"
-        if done.returncode == NO_TORCH_CODE:
-            reason = "this Python has no torch (give the job's with cluster.python= or a container)"
-        if download:
-            reason += (
-                "; where the internet and the jobs' Python are, type: hpml-jobs fetch "
-                f"workload={workload.name} data.root={shlex.quote(str(root))}"
-            )
-        raise HpmlError(f"{workload.name}: {reason}")
+        remedy = (
+            "; on a machine with internet and the jobs' Python, run: hpml-jobs fetch "
+            f"workload={workload.name} data.root={shlex.quote(str(root))}"
+        )
+        reason = _failure_reason(done.returncode, done.stderr)
+        raise HpmlError(f"{workload.name}: {reason}{remedy if download else ''}")
     try:
         return msgspec.json.decode(done.stdout.strip().splitlines()[-1], type=Counts)
-    except (IndexError, msgspec.MsgspecError) as fault:
-        raise HpmlError(f"{workload.name}: prepare answered {done.stdout!r}") from fault
+    except (IndexError, msgspec.MsgspecError) as error:
+        raise HpmlError(f"{workload.name}: prepare printed {done.stdout!r}") from error
+
+
+def _failure_reason(code: int, stderr: str) -> str:
+    if code == NO_TORCH_CODE:
+        return "this Python has no torch (set cluster.python= or a container to the jobs' Python)"
+    lines = [line for line in stderr.strip().splitlines() if line.strip()]
+    return lines[-1] if lines else f"exit code {code}"

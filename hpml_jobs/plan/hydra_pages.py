@@ -1,4 +1,4 @@
-"""Hydra's own pages: `--cfg job`, `--info`, shell completion; nothing is sent from here."""
+"""Hydra's own pages: `--cfg job`, `--info`, shell completion; they submit nothing."""
 
 import hydra
 from omegaconf import DictConfig
@@ -9,5 +9,5 @@ from hpml_jobs.errors import HpmlError
 
 @hydra.main(version_base="1.3", config_path=str(conf_folder()), config_name="config")
 def show(_config: DictConfig) -> None:
-    """Hydra prints the page and never comes here."""
-    raise HpmlError("--cfg, --info and --shell-completion show pages; leave -m out")
+    """Fail: Hydra prints its page and does not call this."""
+    raise HpmlError("--cfg, --info and --shell-completion only show pages: leave -m out")

@@ -1,4 +1,4 @@
-"""This machine: is it a login node, which cluster is it, which GPUs does it have."""
+"""This machine: whether it is a login node, of which cluster, and its GPUs."""
 
 import functools
 import os
@@ -11,37 +11,37 @@ from hpml_jobs.slurm.commands import has_sbatch, limits, partition_minutes
 
 
 def check_can_submit(cluster: str) -> None:
-    """Refuse a cluster's profile on a machine from which no job can be sent."""
+    """Refuse a cluster's profile on a machine that cannot submit jobs."""
     missing = [command for command in ("sbatch", "srun") if shutil.which(command) is None]
     if missing:
         raise UsageError(
-            f"cluster={cluster}: {' and '.join(missing)} not on PATH; send from a login node of "
-            "the cluster (here hpml-jobs plan shows what would be sent, cluster=local computes)"
+            f"cluster={cluster}: {' and '.join(missing)} not on PATH; submit from a login node "
+            "of the cluster (on this machine, use hpml-jobs plan for a preview, or cluster=local)"
         )
 
 
 def cluster_sign() -> str | None:
-    """What says that this machine belongs to a cluster, if anything does."""
+    """Return what shows that this machine belongs to a cluster; None if nothing does."""
     if "SLURM_CONF" in os.environ:
         return "SLURM_CONF"
-    places = ("/etc/slurm/slurm.conf", "/run/slurm/conf/slurm.conf")
-    return next((place for place in places if Path(place).exists()), None)
+    files = ("/etc/slurm/slurm.conf", "/run/slurm/conf/slurm.conf")
+    return next((file for file in files if Path(file).exists()), None)
 
 
 def refuse_login_node() -> None:
-    """Refuse to train on a machine that belongs to a cluster but cannot send jobs."""
+    """Refuse to train on a machine that belongs to a cluster but cannot submit jobs."""
     sign = cluster_sign()
-    if sign and "SLURM_JOB_ID" not in os.environ:  # inside an allocation, computing is right
+    if sign and "SLURM_JOB_ID" not in os.environ:  # inside an allocation, training is right
         raise UsageError(
-            f"sbatch is not on PATH, yet {sign} says that this machine belongs to a cluster: load "
-            "the cluster's SLURM (module load slurm), or say cluster=local to compute right here"
+            f"sbatch is not on PATH, but {sign} shows that this machine belongs to a cluster: load "
+            "SLURM (module load slurm), or use cluster=local to train on this machine"
         )
 
 
 def longest_minutes(shape: Shape, cluster: Cluster) -> float | None:
-    """The longest time limit that a shape may have here; None where nothing limits it.
+    """Return the longest time limit, in minutes, that a shape may have; None without a limit.
 
-    sbatch takes a longer one, and the job waits for ever.
+    sbatch accepts a longer one, and the job never starts.
     """
     partition = sbatch_options(shape, cluster).get("partition") or ""
     limits = (cluster.max_minutes, partition_minutes().get(str(partition)))
@@ -49,25 +49,25 @@ def longest_minutes(shape: Shape, cluster: Cluster) -> float | None:
 
 
 def detect_cluster(profiles: dict[str, tuple[str, ...]]) -> tuple[str, str]:
-    """The profile of this machine, and the sentence that says why.
+    """Return the profile of this machine, and a sentence that says why.
 
-    `profiles` maps a profile to the ClusterNames it is known as.
+    `profiles` maps each profile to the ClusterNames of SLURM that it is for.
     """
     if not has_sbatch():
         refuse_login_node()
-        return "local", "no sbatch here: the cells run on this machine (cluster=local)"
+        return "local", "no sbatch on PATH: the cells run on this machine (cluster=local)"
     if not limits() and not cluster_sign():
-        return "local", "sbatch is here, but no cluster behind it: cluster=local"
+        return "local", "sbatch is on PATH, but there is no cluster behind it: cluster=local"
     name = limits().get("ClusterName", "")
-    for profile, known_as in profiles.items():
-        if name.lower() in known_as:
+    for profile, names in profiles.items():
+        if name.lower() in names:
             return profile, f"SLURM's ClusterName is {name}: cluster={profile}"
-    return "slurm", f"SLURM's ClusterName is {name or 'not told'}: cluster=slurm (generic)"
+    return "slurm", f"SLURM's ClusterName is {name or 'not reported'}: cluster=slurm (generic)"
 
 
 @functools.cache
 def local_gpus() -> tuple[str, ...]:
-    """Names of this machine's NVIDIA GPUs, without torch."""
+    """Return the names of this machine's NVIDIA GPUs, without torch."""
     import pynvml  # noqa: PLC0415  (only where the local machine is asked)
 
     try:

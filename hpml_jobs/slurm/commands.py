@@ -1,4 +1,4 @@
-"""Questions to SLURM: run its commands with a time limit, and cache the answers."""
+"""SLURM's commands: run with a time limit, their answers cached."""
 
 import functools
 import os
@@ -14,9 +14,9 @@ ASK_TIMEOUT_S = 10
 
 
 class Answer(NamedTuple):
-    """What a SLURM command said; `complaint` is the first line of its own words, or ours.
+    """The output of a SLURM command; `complaint` is the first line of its error message, or ours.
 
-    `absent`: there is no such command on PATH, so asking again later is of no use.
+    `absent`: there is no such command on PATH, so that a later call would fail too.
     """
 
     code: int
@@ -26,9 +26,9 @@ class Answer(NamedTuple):
 
 
 def ask_slurm(*command: str) -> Answer:
-    """Run a SLURM command, bounded in time, without the person's own formats in its way.
+    """Run a SLURM command with a time limit, without the user's own output formats.
 
-    It prints moments as seconds since 1970.
+    It prints times as seconds since 1970.
     """
     formats = re.compile(r"(SQUEUE|SINFO|SACCT)_")
     environment = {name: v for name, v in os.environ.items() if not formats.match(name)}
@@ -51,47 +51,47 @@ def ask_slurm(*command: str) -> Answer:
     return Answer(done.returncode, done.stdout, (done.stderr.strip().splitlines() or [""])[0])
 
 
-def _told(*command: str) -> str:
-    """What a SLURM command prints; nothing where it fails."""
+def _output(*command: str) -> str:
+    """Return what a SLURM command prints; nothing if it fails."""
     answer = ask_slurm(*command)
     return answer.text if answer.code == 0 else ""
 
 
 def has_sbatch() -> bool:
-    """Whether jobs can be sent from here."""
+    """Return whether sbatch is on PATH."""
     return shutil.which("sbatch") is not None
 
 
 @functools.cache
 def limits() -> dict[str, str]:
-    """`scontrol show config`, empty where it does not answer."""
-    return parse_limits(_told("scontrol", "show", "config"))
+    """Return `scontrol show config` as a mapping; empty if it does not answer."""
+    return parse_limits(_output("scontrol", "show", "config"))
 
 
 @functools.cache
 def inventory() -> tuple[Node, ...]:
-    """The cluster's nodes, empty where sinfo does not answer."""
-    return tuple(parse_sinfo(_told("sinfo", "-h", "-N", "-o", SINFO_FORMAT)))
+    """Return the cluster's nodes; empty if sinfo does not answer."""
+    return tuple(parse_sinfo(_output("sinfo", "-h", "-N", "-o", SINFO_FORMAT)))
 
 
 @functools.cache
 def partition_minutes() -> dict[str, float]:
-    """The longest time limit of each partition, in minutes; those without a limit are not in it."""
-    return parse_time_limits(_told("sinfo", "-h", "-o", "%P|%l"))
+    """Return the longest time limit of each partition in minutes; those without one are absent."""
+    return parse_time_limits(_output("sinfo", "-h", "-o", "%P|%l"))
 
 
 def hosts_of_job() -> list[str]:
-    """The hosts of the job this runs in, in SLURM's order; asked outside any container.
+    """Return the hosts of the surrounding job in SLURM's order, listed outside any container.
 
     Raises:
         HpmlError: SLURM does not say; a multi-node cell never falls back to localhost.
     """
-    listed = os.environ.get("HPML_JOBS_HOSTS", "").split()
-    if not listed and os.environ.get("SLURM_JOB_NODELIST"):
-        text = _told("scontrol", "show", "hostnames", os.environ["SLURM_JOB_NODELIST"])
-        listed = text.split()
-    if not listed:
-        raise HpmlError("the job's hosts are unknown: scontrol show hostnames gave nothing")
-    if not all(re.fullmatch(r"[A-Za-z0-9._-]+", host) for host in listed):
-        raise HpmlError(f"these are not host names: {listed}")
-    return listed
+    hosts = os.environ.get("HPML_JOBS_HOSTS", "").split()
+    if not hosts and os.environ.get("SLURM_JOB_NODELIST"):
+        text = _output("scontrol", "show", "hostnames", os.environ["SLURM_JOB_NODELIST"])
+        hosts = text.split()
+    if not hosts:
+        raise HpmlError("the job's hosts are unknown: scontrol show hostnames printed nothing")
+    if not all(re.fullmatch(r"[A-Za-z0-9._-]+", host) for host in hosts):
+        raise HpmlError(f"these are not host names: {hosts}")
+    return hosts

@@ -1,4 +1,4 @@
-"""Environment variables of a job: what must not leak into it, and what describes its allocation."""
+"""Environment variables of jobs: those that must not leak, and those of the allocation."""
 
 import re
 from collections.abc import Mapping
@@ -10,23 +10,23 @@ LEAKING = re.compile(
 
 
 def scrubbed(environment: dict[str, str], *, inside_job: bool) -> dict[str, str]:
-    """An environment without what a surrounding job leaks into ours; SLURM_CONF stays.
+    """Return an environment without the variables that a surrounding job leaks; SLURM_CONF stays.
 
-    Outside a job, SBATCH_* variables are the person's own defaults and stay too.
+    Outside a job, SBATCH_* variables are the user's defaults and stay too.
 
     >>> scrubbed({"SLURM_CPU_BIND": "x", "SLURM_CONF": "c", "RANK": "0", "A": "b"}, inside_job=True)
     {'SLURM_CONF': 'c', 'A': 'b'}
     """
 
-    def stays(name: str) -> bool:
+    def is_kept(name: str) -> bool:
         if name == "SLURM_CONF" or (name.startswith("SBATCH_") and not inside_job):
             return True
         return LEAKING.match(name) is None
 
-    return {name: value for name, value in environment.items() if stays(name)}
+    return {name: value for name, value in environment.items() if is_kept(name)}
 
 
-_OF_THE_ALLOCATION = re.compile(
+_ALLOCATION = re.compile(
     r"SLURM_(JOB_(ID|NAME|NODELIST|NUM_NODES|PARTITION|QOS|GPUS|CPUS_PER_NODE)|ARRAY_(JOB|TASK)_ID|"
     r"CLUSTER_NAME|RESTART_COUNT|CPUS_.*|GPUS.*|MEM_.*|STEP_(ID|GPUS|NODELIST|NUM_NODES)|NNODES|"
     r"NODEID|NTASKS.*|TRES_PER_TASK|TOPOLOGY_ADDR|SUBMIT_HOST|CONF)"
@@ -34,9 +34,9 @@ _OF_THE_ALLOCATION = re.compile(
 
 
 def about_allocation(environment: Mapping[str, str]) -> dict[str, str]:
-    """What a job's environment tells of its allocation; named one by one, for a token may be near.
+    """Return the variables that describe a job's allocation; a list, because tokens must stay out.
 
     >>> about_allocation({"SLURM_JOB_ID": "17", "SLURM_JWT": "secret", "HOME": "/"})
     {'SLURM_JOB_ID': '17'}
     """
-    return {n: value for n, value in environment.items() if _OF_THE_ALLOCATION.fullmatch(n)}
+    return {name: v for name, v in environment.items() if _ALLOCATION.fullmatch(name)}

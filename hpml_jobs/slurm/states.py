@@ -1,10 +1,10 @@
-"""SLURM job states, and the outcome of a cell that each means."""
+"""Outcomes of cells, and the outcome that each SLURM job state means."""
 
 from enum import StrEnum
 
 
 class Outcome(StrEnum):
-    """What became of a cell; before there is an outcome: waiting, running, missing, unknown."""
+    """The outcome of a cell; until it has one: pending, running, missing or unknown."""
 
     OK = "ok"
     OOM = "oom"
@@ -21,19 +21,19 @@ class Outcome(StrEnum):
 
     @property
     def active(self) -> bool:
-        """Whether a job for the cell is still under way."""
+        """Whether the cell has a job that is pending or running."""
         return self in (Outcome.PENDING, Outcome.RUNNING)
 
     @property
     def finished(self) -> bool:
-        """Whether the cell has its answer: numbers, or that memory does not suffice."""
+        """Whether the cell has its result: numbers, or that memory does not suffice."""
         return self in (Outcome.OK, Outcome.OOM)
 
 
-_MEANING = {
+_OUTCOMES = {
     "BOOT_FAIL": Outcome.NODE_FAIL,
     "CANCELLED": Outcome.CANCELLED,
-    "COMPLETED": Outcome.MISSING,  # the job ended well and yet left no record
+    "COMPLETED": Outcome.MISSING,  # the job succeeded but left no record
     "COMPLETING": Outcome.RUNNING,
     "CONFIGURING": Outcome.PENDING,
     "DEADLINE": Outcome.TIMEOUT,
@@ -57,12 +57,12 @@ _MEANING = {
 
 
 def outcome_of(state: str) -> Outcome:
-    """What a SLURM state means for a cell without a record.
+    """Return the outcome that a SLURM state means for a cell without a record.
 
-    The state is judged, never the exit code: OUT_OF_MEMORY can come with exit code 0.
+    The state decides, never the exit code: OUT_OF_MEMORY can come with exit code 0.
 
     >>> outcome_of("CANCELLED by 1000"), outcome_of("OUT_OF_MEMORY"), outcome_of("HYPERSPACE")
     (<Outcome.CANCELLED: 'cancelled'>, <Outcome.OOM: 'oom'>, <Outcome.UNKNOWN: 'unknown'>)
     """
     word = state.split(" ", maxsplit=1)[0].rstrip("+").upper()
-    return _MEANING.get(word, Outcome.UNKNOWN)
+    return _OUTCOMES.get(word, Outcome.UNKNOWN)

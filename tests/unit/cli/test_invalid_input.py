@@ -174,7 +174,7 @@ def test_cluster_on_laptop_is_planned_but_not_submitted(
     laptop: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run([DIGITS, "cluster=greene"]) == 2
-    assert "cluster=greene: sbatch and srun not on PATH; send from a login" in last_line(capsys)
+    assert "cluster=greene: sbatch and srun not on PATH; submit from a login" in last_line(capsys)
     assert run(["plan", DIGITS, "cluster=greene"]) == 0
     assert "#SBATCH --gres=gpu:rtx8000:1" in capsys.readouterr().out
     assert list(laptop.iterdir()) == []
@@ -189,7 +189,7 @@ def test_login_node_without_sbatch_does_not_train(
     monkeypatch.setenv("SLURM_CONF", "/somewhere/slurm.conf")
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     assert run([DIGITS]) == 2
-    assert "sbatch is not on PATH, yet SLURM_CONF says" in last_line(capsys)
+    assert "sbatch is not on PATH, but SLURM_CONF shows" in last_line(capsys)
     assert list(laptop.iterdir()) == []
 
 
@@ -211,18 +211,18 @@ def a_python(folder: Path, words: str, code: int = 1) -> str:
         (
             "workload=resnet18_cifar10 workload.data=folder data.root=pictures",
             (),
-            "pictures: no folder train in it; a folder data set is train/CLASS/IMAGE",
+            "pictures has no folder train; workload.data=folder needs train/CLASS/IMAGE",
         ),
         (
             "workload=resnet18_cifar10 data.root=images",
             ("URLError: no route to host",),
-            "no route to host; where the internet and the jobs' Python are, type: hpml-jobs fetch "
+            "no route to host; on a machine with internet and the jobs' Python, run: hpml-jobs fetch "
             "workload=resnet18_cifar10 data.root=",
         ),
         (
             "workload=resnet18_cifar10",
             ("ModuleNotFoundError: no such module", NO_TORCH_CODE),
-            "this Python has no torch (give the job's with cluster.python= or a container)",
+            "this Python has no torch (set cluster.python= or a container to the jobs' Python)",
         ),
         (
             "workload=custom workload.model=nowhere:build workload.data=nowhere:data",
@@ -262,7 +262,7 @@ def test_missing_account_is_reported_before_download(
     assert run(["cluster=torch", "workload=resnet18_cifar10"]) == 2
     shown = capsys.readouterr().err
     assert "needs an account" in shown
-    assert "fetching" not in shown
+    assert "downloading" not in shown
 
 
 # ---- folders ----

@@ -55,7 +55,7 @@ def test_status_shows_states_usage_and_next_commands(
     ) in out
     assert "1 cell reached the time limit: hpml-jobs resubmit mine --timeout --minutes 60\n" in out
     assert "1 pending cell needs action from you; hpml-jobs cancel mine" in out
-    assert "held: scontrol release JOB lets it go (JobHeldUser); you must act" in out
+    assert "held; release it with scontrol release JOB (JobHeldUser); you must act" in out
     assert out.endswith("next: hpml-jobs watch mine, then hpml-jobs collect mine\n")
 
 

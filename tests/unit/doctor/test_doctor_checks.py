@@ -157,7 +157,7 @@ def test_doctor_on_laptop_prints_json(laptop: Path, capsys: pytest.CaptureFixtur
     told = json.loads(capsys.readouterr().out)
     assert told["ok"]
     about = {one["about"]: one["seen"] for one in told["findings"]}
-    assert about["cluster"].startswith("no sbatch here")
+    assert about["cluster"].startswith("no sbatch on PATH")
     assert "20,480 training images" in about["data"]
     assert list(laptop.iterdir()) == []
 

@@ -23,7 +23,7 @@ def test_no_sbatch_with_slurm_conf_is_refused_outside_jobs(
         monkeypatch.setenv("SLURM_JOB_ID", "17")
         assert machine.detect_cluster(PROFILES)[0] == "local"
     else:
-        with pytest.raises(UsageError, match=r"sbatch is not on PATH, yet SLURM_CONF says"):
+        with pytest.raises(UsageError, match=r"sbatch is not on PATH, but SLURM_CONF shows"):
             machine.detect_cluster(PROFILES)
 
 
@@ -57,7 +57,7 @@ def test_cluster_without_name_is_generic(slurm: FakeSlurm, monkeypatch: pytest.M
     monkeypatch.setattr(machine, "cluster_sign", lambda: "SLURM_CONF")
     assert machine.detect_cluster(PROFILES) == (
         "slurm",
-        "SLURM's ClusterName is not told: cluster=slurm (generic)",
+        "SLURM's ClusterName is not reported: cluster=slurm (generic)",
     )
 
 

@@ -141,7 +141,7 @@ def test_missing_data_is_announced_and_not_fetched_by_plan(
     assert made.cells[0].cell.workload.images == 50_000
     assert (
         said[-1]
-        == f"CIFAR-10 is not in {working_folder / 'data'}: it would be fetched before submission"
+        == f"CIFAR-10 is not in {working_folder / 'data'}: it would be downloaded before submission"
     )
 
 

@@ -138,7 +138,7 @@ def test_workload_auto_follows_device_and_reports_it(laptop) -> None:
 def test_no_sbatch_selects_local_cluster_and_reports_it(laptop) -> None:
     sweep = expand([], multirun=False)
     assert sweep.settings[0].cluster.name == "local"
-    assert sweep.notes[0] == "no sbatch here: the cells run on this machine (cluster=local)"
+    assert sweep.notes[0] == "no sbatch on PATH: the cells run on this machine (cluster=local)"
 
 
 @pytest.mark.parametrize(("told", "profile"), [("torch", "torch"), ("Greene", "greene")])

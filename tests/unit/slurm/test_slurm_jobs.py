@@ -35,7 +35,7 @@ SACCT = """\
 def test_squeue_lists_each_task_including_ended_ones() -> None:
     jobs = parse_squeue(SQUEUE)
     assert list(jobs) == ["1_3", "5", "1_0", "4", "6", "7", "2"]
-    assert [job for job, told in jobs.items() if told.over] == ["1_3", "5", "1_0"]
+    assert [job for job, state in jobs.items() if state.over] == ["1_3", "5", "1_0"]
     assert (jobs["2"].node, jobs["2"].minutes, jobs["2"].elapsed_s) == ("gr[001-002]", 2, 86_404)
     assert (jobs["2"].queued_s, jobs["2"].ended) == (5, None)
     assert jobs["1_0"].ended == 1795279251
@@ -79,14 +79,14 @@ def test_canceller_is_a_user_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reason", "words", "who"),
+    ("reason", "text", "who"),
     [
-        ("Priority", "others have a higher priority", ""),
-        ("Resources", "next in line", ""),
-        ("Dependency", "after other jobs", ""),
+        ("Priority", "jobs with a higher priority come first", ""),
+        ("Resources", "next in the queue", ""),
+        ("Dependency", "starts after the jobs", ""),
         ("DependencyNeverSatisfied", "can never start", YOU),
-        ("BadConstraints", "no node is as it asks", YOU),
-        ("PartitionConfig", "can never give", YOU),
+        ("BadConstraints", "no node matches its request", YOU),
+        ("PartitionConfig", "can never provide", YOU),
         ("PartitionNodeLimit", "more nodes", YOU),
         ("PartitionTimeLimit", "more minutes", YOU),
         ("ReqNodeNotAvail, UnavailableNodes:gr001", "down, drained or reserved", ""),
@@ -95,22 +95,22 @@ def test_canceller_is_a_user_name() -> None:
         ("JobHeldAdmin", "held by an administrator", ADMINS),
         ("launch failed requeued held", "SLURM holds it", YOU),
         ("BeginTime", "requeue", ""),
-        ("QOSMaxJobsPerUserLimit", "your running jobs use your limit", ""),
-        ("QOSMaxGRESPerUser", "your running jobs use your limit", ""),
-        ("AssocMaxJobsLimit", "your running jobs use your limit", ""),
+        ("QOSMaxJobsPerUserLimit", "your running jobs have reached your limit", ""),
+        ("QOSMaxGRESPerUser", "your running jobs have reached your limit", ""),
+        ("AssocMaxJobsLimit", "your running jobs have reached your limit", ""),
         ("QOSMaxWallDurationPerJobLimit", "more than one job may have", YOU),
         ("QOSMinGRES", "more than one job may have", YOU),
-        ("AssocGrpGRES", "its group's running jobs", ""),
-        ("AssocGrpGRESMinutes", "budget", "who owns the account"),
-        ("QOSGrpBillingMinutes", "budget", "who owns the account"),
-        ("QOSJobLimit", "your running jobs use your limit", ""),
+        ("AssocGrpGRES", "running jobs of its group", ""),
+        ("AssocGrpGRESMinutes", "budget", "the owner of the account"),
+        ("QOSGrpBillingMinutes", "budget", "the owner of the account"),
+        ("QOSJobLimit", "your running jobs have reached your limit", ""),
     ],
 )
-def test_pending_reason_is_explained_with_who_must_act(reason: str, words: str, who: str) -> None:
-    told = why_pending(reason)
-    assert words in told.words
-    assert told.words.endswith(f"({reason})")
-    assert told.who == who
+def test_pending_reason_is_explained_with_who_must_act(reason: str, text: str, who: str) -> None:
+    pending = why_pending(reason)
+    assert text in pending.text
+    assert pending.text.endswith(f"({reason})")
+    assert pending.who == who
 
 
 def test_unknown_pending_reason_is_shown_verbatim() -> None:

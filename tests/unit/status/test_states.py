@@ -100,14 +100,14 @@ def test_cell_without_record_follows_sacct(
 @pytest.mark.parametrize(
     ("told", "outcome", "reason"),
     [
-        ("PENDING|Resources|", Outcome.PENDING, "next in line, until nodes are free (Resources)"),
+        ("PENDING|Resources|", Outcome.PENDING, "next in the queue, until nodes are free"),
         ("CONFIGURING|None|gr001", Outcome.PENDING, "CONFIGURING: node gr001 is being prepared"),
         ("RUNNING|None|gr001", Outcome.RUNNING, "on gr001"),
         ("COMPLETING|None|gr001", Outcome.RUNNING, "COMPLETING on gr001"),
         (
             "REQUEUED|Priority|",
             Outcome.PENDING,
-            "REQUEUED: others have a higher priority (Priority)",
+            "REQUEUED: jobs with a higher priority come first (Priority)",
         ),
     ],
 )

@@ -83,7 +83,7 @@ def _send(study: Study, cluster: Cluster, request: JobRequest, submitted: int) -
         study.append(msgspec.structs.replace(line, happening=ManifestEvent.REFUSED, words=message))
         raise RefusedError(
             f"sbatch refused {counted(len(request.cells), 'cell')} ({request.shape}): {message}; "
-            f"{submitted} cells were submitted before and are in {study.manifest}"
+            f"submitted before it: {counted(submitted, 'cell')}, see {study.manifest}"
         ) from error
     study.append(msgspec.structs.replace(line, happening=ManifestEvent.SENT, jobs=jobs))
     return SentRequest(request, dict(zip(request.slugs, jobs, strict=True)))

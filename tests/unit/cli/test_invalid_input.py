@@ -216,8 +216,8 @@ def a_python(folder: Path, words: str, code: int = 1) -> str:
         (
             "workload=resnet18_cifar10 data.root=images",
             ("URLError: no route to host",),
-            "no route to host; on a machine with internet and the jobs' Python, run: hpml-jobs fetch "
-            "workload=resnet18_cifar10 data.root=",
+            "no route to host; on a machine with internet and the jobs' Python, run: "
+            "hpml-jobs fetch workload=resnet18_cifar10 data.root=",
         ),
         (
             "workload=resnet18_cifar10",

@@ -140,7 +140,7 @@ def test_refusal_has_slurm_message_and_keeps_earlier_jobs(slurm: FakeSlurm) -> N
         send_cells(made)
     words = str(refused.value)
     assert words.startswith("sbatch refused 2 cells (1 node x 2 rtx8000")
-    assert "AssocMaxSubmitJobLimit; error: Batch job refused; 2 cells were submitted" in words
+    assert "AssocMaxSubmitJobLimit; error: Batch job refused; submitted before it: 2 cells" in words
     assert "Traceback" not in words
     assert [line.happening.value for line in made.study.lines()] == [
         *("sending", "sent", "sending", "refused"),

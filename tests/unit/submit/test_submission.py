@@ -1,0 +1,75 @@
+"""A submission: job requests are planned once, and SLURM is asked once."""
+
+import inspect
+
+import pytest
+from submitit.slurm import slurm as submitit_slurm
+
+from hpml_jobs.cli.main import run
+from hpml_jobs.submit import explain, submission
+from hpml_jobs.submit.job_requests import JobRequest, make_requests
+from tests.unit.conftest import FakeSlurm
+from tests.unit.slurm_output import sacct_line
+
+WORDS = ("-m", "gpus=1,2", "workload=digits", "study=mine", "cluster=greene")
+
+
+@pytest.fixture
+def planned(monkeypatch: pytest.MonkeyPatch) -> list[list[JobRequest]]:
+    """The job requests of every call that plans them."""
+    calls: list[list[JobRequest]] = []
+
+    def counted(*arguments: object) -> list[JobRequest]:
+        calls.append(make_requests(*arguments))
+        return calls[-1]
+
+    monkeypatch.setattr(submission, "make_requests", counted)
+    monkeypatch.setattr(explain, "make_requests", counted)
+    return calls
+
+
+def test_requests_are_planned_once_per_command(slurm: FakeSlurm, planned) -> None:
+    assert run(["plan", *WORDS]) == 0
+    assert len(planned) == 1
+    assert run(["submit", *WORDS]) == 0  # a new study
+    assert len(planned) == 2
+    assert run(["submit", *WORDS, "batch=8"]) == 0  # to the same study
+    assert len(planned) == 3
+    slurm.set_output("sacct", sacct_line("101", "FAILED", "1:0"))
+    assert run(["resubmit", "mine", "--failed"]) == 0
+    assert len(planned) == 4
+    assert len(slurm.scripts) == 5
+
+
+def test_submission_with_budget_asks_slurm_once(slurm: FakeSlurm) -> None:
+    words = ("submit", *WORDS, "cluster.gpu_hours_budget=100")
+    assert run([*words]) == 0
+    assert slurm.calls("squeue") == slurm.calls("sacct") == []  # a new study has no jobs
+    slurm.set_output("sacct", sacct_line("101", "FAILED", "1:0") + sacct_line("102", "FAILED"))
+    assert run([*words]) == 0
+    assert (len(slurm.calls("squeue")), len(slurm.calls("sacct"))) == (1, 1)
+    assert run(["resubmit", "mine", "ddp-*"]) == 0
+    assert (len(slurm.calls("squeue")), len(slurm.calls("sacct"))) == (2, 2)
+
+
+def test_each_accepted_job_is_printed_in_a_line(slurm: FakeSlurm, capsys) -> None:
+    slurm.accept_then_refuse(1, "sbatch: error: AssocMaxSubmitJobLimit")
+    assert run(["submit", *WORDS]) == 1
+    printed = capsys.readouterr()
+    assert printed.out.startswith("job 101: 1 x 1 node x 1 rtx8000")
+    assert "submitted 1 cell as 1 job (SLURM 101)" in printed.out
+    assert "submitted before it: 1 cell, see" in printed.err
+
+
+def test_submitit_has_the_private_function_we_call() -> None:
+    """`arrays.script` writes what submitit would submit with `_make_sbatch_string`."""
+    parameters = inspect.signature(submitit_slurm._make_sbatch_string).parameters
+    ours = {"command", "folder", "map_count", "additional_parameters", "srun_args", "setup"}
+    ours |= {"job_name", "nodes", "time", "wckey", "array_parallelism"}
+    assert ours <= set(parameters)
+
+
+def test_preview_of_existing_study_says_that_it_is_over_budget(slurm: FakeSlurm, capsys) -> None:
+    assert run(["submit", *WORDS]) == 0
+    assert run(["plan", *WORDS, "batch=8", "cluster.gpu_hours_budget=0.5"]) == 0
+    assert "it would be refused: these cells request up to" in capsys.readouterr().out

@@ -7,7 +7,6 @@ import time
 
 import pytest
 
-from tests.conftest import Program
 from tests.faults.conftest import login_program
 from tests.faults.fault_study import FaultStudy, wait_until, write_fake_sbatch
 from tests.rig import Accounting, Rig, missing_requirement
@@ -17,8 +16,8 @@ pytestmark = [pytest.mark.journey, pytest.mark.fault, pytest.mark.long]
 ONE = ("gpus=1", "batch=16")
 
 
-def test_submit_controller_restart_loses_no_cell(breakable_study, record_fault) -> None:
-    case: FaultStudy = breakable_study("sending", "-m", "gpus=1,2", "batch=16")
+def test_submit_controller_restart_loses_no_cell(breakable_study, record_fault):
+    case = breakable_study("sending", "-m", "gpus=1,2", "batch=16")
     rig, folder = case.rig, case.login.folder / "slow"
     real = shutil.which("sbatch", path=rig.env["PATH"])
     wait = f"touch {folder}/asked; until [ -e {folder}/away ]; do sleep 0.1; done"
@@ -40,8 +39,8 @@ def test_submit_controller_restart_loses_no_cell(breakable_study, record_fault) 
     )
 
 
-def test_run_controller_outage_loses_no_cell(breakable_study, record_fault) -> None:
-    case: FaultStudy = breakable_study("running", *ONE, model="Blocking").submit()
+def test_run_controller_outage_loses_no_cell(breakable_study, record_fault):
+    case = breakable_study("running", *ONE, model="Blocking").submit()
     rig = case.rig
     case.wait_until_blocked(1)
     assert case.state["outcome"] == "running"
@@ -64,9 +63,9 @@ def test_run_controller_outage_loses_no_cell(breakable_study, record_fault) -> N
     )
 
 
-def test_drained_nodes_finish_running_cells_and_start_none(breakable_study, record_fault) -> None:
+def test_drained_nodes_finish_running_cells_and_start_none(breakable_study, record_fault):
     words = ("-m", "gpus=4", "batch=4,8", "cluster.array_parallelism=1")
-    case: FaultStudy = breakable_study("drained", *words, model="Blocking").submit()
+    case = breakable_study("drained", *words, model="Blocking").submit()
     case.wait_until_blocked(4)
     nodes = ("gr001", "gr002")
     case.rig.drain(*nodes)
@@ -79,12 +78,12 @@ def test_drained_nodes_finish_running_cells_and_start_none(breakable_study, reco
     record_fault("node drained", case, "2 ok", "running cells finish, others stay pending")
 
 
-def _outcomes(case: FaultStudy) -> list[str]:
+def _outcomes(case):
     return sorted(state["outcome"] for state in case.states().values())
 
 
-def test_killed_slurmd_requeues_cell_on_another_node(breakable_study, record_fault) -> None:
-    case: FaultStudy = breakable_study("slurmd", *ONE, model="Blocking").submit()
+def test_killed_slurmd_requeues_cell_on_another_node(breakable_study, record_fault):
+    case = breakable_study("slurmd", *ONE, model="Blocking").submit()
     case.wait_until_blocked(1)
     node = case.state["node"]
     case.rig.kill_daemon(node)
@@ -104,15 +103,15 @@ def test_killed_slurmd_requeues_cell_on_another_node(breakable_study, record_fau
     )
 
 
-def test_lost_node_cell_is_resubmitted_by_followup_job(breakable_study, record_fault) -> None:
+def test_lost_node_cell_is_resubmitted_by_followup_job(breakable_study, record_fault):
     """A cell whose node never returns is resubmitted by the follow-up job."""
     words = (*ONE, "cluster.requeue=false", "retries=1")
-    case: FaultStudy = breakable_study("retried", *words, model="Blocking").submit()
+    case = breakable_study("retried", *words, model="Blocking").submit()
     case.wait_until_blocked(1)
     first, node = case.job, case.state["node"]
     case.rig.kill_daemon(node)
 
-    def is_resubmitted() -> bool:
+    def is_resubmitted():
         return any(not mark.name.startswith(f"blocked-{first}.") for mark in case.blocked_ranks())
 
     wait_until(is_resubmitted, "the follow-up job has resubmitted it")
@@ -134,10 +133,8 @@ def test_lost_node_cell_is_resubmitted_by_followup_job(breakable_study, record_f
 
 
 @pytest.mark.parametrize("daemon", ["slurmdbd", "mariadbd"])
-def test_states_while_slurmdbd_is_down_are_correct(
-    breakable_study, record_fault, daemon: str
-) -> None:
-    case: FaultStudy = breakable_study(
+def test_states_while_slurmdbd_is_down_are_correct(breakable_study, record_fault, daemon):
+    case = breakable_study(
         daemon, "-m", "gpus=2", "batch=16,32", model="blocking_models:FailsUnlessBatch16"
     )
     case.rig.stop_daemon(daemon)
@@ -154,13 +151,11 @@ def test_states_while_slurmdbd_is_down_are_correct(
     )
 
 
-def test_states_without_accounting_are_correct(
-    tmp_path_factory: pytest.TempPathFactory, record_fault
-) -> None:
+def test_states_without_accounting_are_correct(tmp_path_factory, record_fault):
     if reason := missing_requirement():
         pytest.skip(reason)
     with Rig(accounting=Accounting.NONE) as rig:
-        login: Program = login_program(rig, tmp_path_factory.mktemp("bare"))
+        login = login_program(rig, tmp_path_factory.mktemp("bare"))
         case = FaultStudy(
             login,
             rig,

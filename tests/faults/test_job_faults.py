@@ -5,9 +5,7 @@ import signal
 
 import pytest
 
-from tests.conftest import Program
-from tests.faults.fault_study import FaultStudy, wait_until
-from tests.rig import Rig
+from tests.faults.fault_study import wait_until
 
 pytestmark = [pytest.mark.journey, pytest.mark.fault]
 
@@ -30,7 +28,7 @@ def faulted_studies(make_study):
     return cases
 
 
-def test_killed_worker_fails_cell_and_names_rank(faulted_studies, rig: Rig, record_fault) -> None:
+def test_killed_worker_fails_cell_and_names_rank(faulted_studies, rig, record_fault):
     case = faulted_studies["killed"]
     case.wait_until_finished()
     assert rig.wait_for_state(case.job, {"FAILED"}) == ["FAILED"]
@@ -38,7 +36,7 @@ def test_killed_worker_fails_cell_and_names_rank(faulted_studies, rig: Rig, reco
     record_fault("kill -9 of a worker", case, "1 failed", "rank and signal are named")
 
 
-def test_scancel_gives_outcome_cancelled(faulted_studies, rig: Rig, record_fault) -> None:
+def test_scancel_gives_outcome_cancelled(faulted_studies, rig, record_fault):
     case = faulted_studies["cancelled"]
     case.wait_until_blocked(2)
     rig.run("scancel", case.job).check_returncode()
@@ -47,7 +45,7 @@ def test_scancel_gives_outcome_cancelled(faulted_studies, rig: Rig, record_fault
     record_fault("scancel by hand", case, "1 cancelled")
 
 
-def test_killed_wrapper_ends_its_workers(faulted_studies, rig: Rig, record_fault) -> None:
+def test_killed_wrapper_ends_its_workers(faulted_studies, rig, record_fault):
     case = faulted_studies["step"]
     case.wait_until_blocked(2)
     os.kill(case.wrapper_pid(), signal.SIGKILL)
@@ -56,9 +54,7 @@ def test_killed_wrapper_ends_its_workers(faulted_studies, rig: Rig, record_fault
     record_fault("kill -9 of the job's wrapper", case, "1 failed")
 
 
-def test_preempted_cell_is_requeued_and_writes_one_record(
-    faulted_studies, rig: Rig, record_fault
-) -> None:
+def test_preempted_cell_is_requeued_and_writes_one_record(faulted_studies, rig, record_fault):
     case = faulted_studies["preempted"]
     case.wait_until_blocked(2)
     job = case.job
@@ -84,10 +80,8 @@ def test_preempted_cell_is_requeued_and_writes_one_record(
 
 
 @pytest.mark.long
-def test_failing_cell_gives_outcome_failed_and_reason(
-    make_study, login: Program, rig: Rig, record_fault
-) -> None:
-    case: FaultStudy = make_study("failing", *TWO, model="user_code:RaisingModel").submit()
+def test_failing_cell_gives_outcome_failed_and_reason(make_study, login, rig, record_fault):
+    case = make_study("failing", *TWO, model="user_code:RaisingModel").submit()
     case.wait_until_finished()
     assert rig.wait_for_state(case.job, {"FAILED"}) == ["FAILED"]
     assert "rank 1: ValueError: this model cannot count" in case.state["reason"]
@@ -99,8 +93,8 @@ def test_failing_cell_gives_outcome_failed_and_reason(
 
 
 @pytest.mark.long
-def test_cell_over_time_limit_gives_outcome_timeout(make_study, rig: Rig, record_fault) -> None:
-    case: FaultStudy = make_study("timeout", *TWO, "minutes=1", model="Blocking").submit()
+def test_cell_over_time_limit_gives_outcome_timeout(make_study, rig, record_fault):
+    case = make_study("timeout", *TWO, "minutes=1", model="Blocking").submit()
     case.wait_until_blocked(2)
     assert rig.wait_for_state(case.job, {"TIMEOUT"}, timeout_s=300) == ["TIMEOUT"]
     case.wait_until_finished()
@@ -108,8 +102,8 @@ def test_cell_over_time_limit_gives_outcome_timeout(make_study, rig: Rig, record
 
 
 @pytest.mark.long
-def test_killed_torchrun_ends_its_workers(make_study, rig: Rig, record_fault) -> None:
-    case: FaultStudy = make_study("torchrun", *TWO, model="Blocking").submit()
+def test_killed_torchrun_ends_its_workers(make_study, rig, record_fault):
+    case = make_study("torchrun", *TWO, model="Blocking").submit()
     case.wait_until_blocked(2)
     os.kill(case.torchrun_pid(), signal.SIGKILL)
     assert rig.wait_for_state(case.job, {"FAILED"}) == ["FAILED"]
@@ -119,8 +113,8 @@ def test_killed_torchrun_ends_its_workers(make_study, rig: Rig, record_fault) ->
 
 
 @pytest.mark.long
-def test_killed_slurmstepd_leaves_no_process(make_study, rig: Rig, record_fault) -> None:
-    case: FaultStudy = make_study("stepd", *TWO, model="Blocking").submit()
+def test_killed_slurmstepd_leaves_no_process(make_study, rig, record_fault):
+    case = make_study("stepd", *TWO, model="Blocking").submit()
     case.wait_until_blocked(2)
     os.kill(case.step_daemon_pid(), signal.SIGKILL)
     assert rig.wait_for_state(case.job, {"COMPLETED"}, 240) == ["COMPLETED"]  # unnoticed
@@ -131,10 +125,8 @@ def test_killed_slurmstepd_leaves_no_process(make_study, rig: Rig, record_fault)
 
 
 @pytest.mark.long
-def test_cancelled_array_task_leaves_other_tasks_running(
-    make_study, rig: Rig, record_fault
-) -> None:
-    case: FaultStudy = make_study("task", "-m", "gpus=1", "batch=16,32", model="Blocking").submit()
+def test_cancelled_array_task_leaves_other_tasks_running(make_study, rig, record_fault):
+    case = make_study("task", "-m", "gpus=1", "batch=16,32", model="Blocking").submit()
     case.wait_until_blocked(2)
     jobs = [state["job"] for state in case.states().values()]
     assert len({job.split("_")[0] for job in jobs}) == 1

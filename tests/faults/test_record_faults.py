@@ -7,7 +7,6 @@ import pytest
 from hpml_jobs.core.validation import InvalidRecordError
 from tests.conftest import Program
 from tests.faults.fault_study import FaultStudy
-from tests.rig import Rig
 
 pytestmark = [pytest.mark.journey, pytest.mark.fault, pytest.mark.long]
 
@@ -15,9 +14,9 @@ ONE = ("gpus=1", "batch=16")
 FAKETIME = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), None)
 
 
-def test_full_disk_writes_no_record_and_gives_reason(make_study, rig: Rig, record_fault) -> None:
+def test_full_disk_writes_no_record_and_gives_reason(make_study, rig, record_fault):
     disk = rig.small_disk(4)
-    case: FaultStudy = make_study("full", *ONE, f"outputs={disk}", model="Blocking").submit()
+    case = make_study("full", *ONE, f"outputs={disk}", model="Blocking").submit()
     case.wait_until_blocked(1)
     filler = disk / "filler"
     with pytest.raises(OSError, match="No space"), filler.open("wb", buffering=0) as file:
@@ -32,8 +31,8 @@ def test_full_disk_writes_no_record_and_gives_reason(make_study, rig: Rig, recor
     record_fault("the same command after space was freed", case, "1 ok")
 
 
-def test_truncated_record_is_invalid_and_rerun(make_study, record_fault) -> None:
-    case: FaultStudy = make_study("truncated", *ONE).submit()
+def test_truncated_record_is_invalid_and_rerun(make_study, record_fault):
+    case = make_study("truncated", *ONE).submit()
     (slug,) = case.wait_until_finished()
     path = case.study.cell(slug).record_json
     path.write_bytes(path.read_bytes()[:1000])
@@ -46,7 +45,7 @@ def test_truncated_record_is_invalid_and_rerun(make_study, record_fault) -> None
 
 
 @pytest.fixture
-def skewed_study(login: Program, rig: Rig, tmp_path: Path):
+def skewed_study(login, rig, tmp_path):
     """Return a function that makes a study whose rank 1 has a clock one hour ahead."""
     if FAKETIME is None:
         pytest.skip("clock skew needs libfaketime: apt-get install -y faketime")
@@ -62,10 +61,8 @@ def skewed_study(login: Program, rig: Rig, tmp_path: Path):
     return lambda name, *words, **options: FaultStudy(skewed_login, rig, name, *words, **options)
 
 
-def test_clock_an_hour_ahead_changes_no_measurement(skewed_study, record_fault) -> None:
-    case: FaultStudy = skewed_study(
-        "skewed", "gpus=2", "nodes=2", "batch=16", "protocol=full", "probe_s=1"
-    )
+def test_clock_an_hour_ahead_changes_no_measurement(skewed_study, record_fault):
+    case = skewed_study("skewed", "gpus=2", "nodes=2", "batch=16", "protocol=full", "probe_s=1")
     (slug,) = case.submit().wait_until_finished()
     record = case.study.cell(slug).read_record()
     assert record is not None
@@ -80,8 +77,8 @@ def test_clock_an_hour_ahead_changes_no_measurement(skewed_study, record_fault) 
     )
 
 
-def test_first_failing_rank_is_named_despite_clock_skew(skewed_study, record_fault) -> None:
-    case: FaultStudy = skewed_study("blame", "gpus=2", "nodes=2", "batch=16", model="RaisingRank1")
+def test_first_failing_rank_is_named_despite_clock_skew(skewed_study, record_fault):
+    case = skewed_study("blame", "gpus=2", "nodes=2", "batch=16", model="RaisingRank1")
     case.submit().wait_until_finished()
     assert "rank 1: ValueError: this model cannot count" in case.state["reason"]
     record_fault("clock skew: rank 1 an hour ahead raises", case, "1 failed", "rank 1 is named")

@@ -21,14 +21,14 @@ KILLED_LOGIN = Path(__file__).with_name("killed_login.py")
 ONE = ("gpus=1", "batch=16")
 
 
-def manifest_events(case: FaultStudy) -> list[str]:
+def manifest_events(case):
     lines = case.study.manifest.read_text().splitlines()
     return [json.loads(line)["happening"] for line in lines]
 
 
 @pytest.mark.long
-def test_refused_sbatch_reports_slurm_message(make_study, record_fault) -> None:
-    case: FaultStudy = make_study("refused", *ONE)
+def test_refused_sbatch_reports_slurm_message(make_study, record_fault):
+    case = make_study("refused", *ONE)
     done = case.login(*case.words, "cluster.account=refused")
     assert done.returncode == 1
     last = done.stderr.strip().splitlines()[-1]
@@ -42,8 +42,8 @@ def test_refused_sbatch_reports_slurm_message(make_study, record_fault) -> None:
     ]  # without the fault it would be submitted
 
 
-def test_login_killed_before_manifest_line_loses_no_cell(make_study, record_fault) -> None:
-    case: FaultStudy = make_study("orphan", *ONE, model="Blocking")
+def test_login_killed_before_manifest_line_loses_no_cell(make_study, record_fault):
+    case = make_study("orphan", *ONE, model="Blocking")
     command = [case.login.python, str(KILLED_LOGIN), *case.words]
     killed = subprocess.run(
         command,
@@ -61,8 +61,8 @@ def test_login_killed_before_manifest_line_loses_no_cell(make_study, record_faul
 
 
 @pytest.mark.long
-def test_login_killed_during_sbatch_loses_no_cell(make_study, rig: Rig, record_fault) -> None:
-    case: FaultStudy = make_study("halfway", *ONE)
+def test_login_killed_during_sbatch_loses_no_cell(make_study, rig, record_fault):
+    case = make_study("halfway", *ONE)
     folder = case.login.folder / "killer"
     real = shutil.which("sbatch", path=rig.env["PATH"])
     write_fake_sbatch(folder, f'{real} "$@" && kill -9 $PPID')
@@ -78,8 +78,8 @@ def test_login_killed_during_sbatch_loses_no_cell(make_study, rig: Rig, record_f
 
 
 @pytest.mark.long
-def test_concurrent_submit_and_collect_of_one_study_succeed(make_study, record_fault) -> None:
-    case: FaultStudy = make_study("shared", "-m", "gpus=1", "batch=16,32")
+def test_concurrent_submit_and_collect_of_one_study_succeed(make_study, record_fault):
+    case = make_study("shared", "-m", "gpus=1", "batch=16,32")
     both = [case.start_submit(), case.start_submit()]
     outputs = [process.communicate(timeout=120) for process in both]
     assert [process.returncode for process in both] == [0, 0], outputs
@@ -106,8 +106,8 @@ def test_concurrent_submit_and_collect_of_one_study_succeed(make_study, record_f
 
 
 @pytest.mark.long
-def test_submit_from_inside_a_job_succeeds(make_study, rig: Rig, record_fault) -> None:
-    case: FaultStudy = make_study("inside", "gpus=2", "batch=16")
+def test_submit_from_inside_a_job_succeeds(make_study, rig, record_fault):
+    case = make_study("inside", "gpus=2", "batch=16")
     words = " ".join(f"'{word}'" for word in [case.login.python, "-m", "hpml_jobs", *case.words])
     outer = rig.sbatch(
         f"--chdir={case.login.folder}",
@@ -126,7 +126,7 @@ def test_submit_from_inside_a_job_succeeds(make_study, rig: Rig, record_fault) -
 
 
 @pytest.fixture(scope="module")
-def limited_study(tmp_path_factory: pytest.TempPathFactory):
+def limited_study(tmp_path_factory):
     """Return a function that makes a study on a SLURM with a limit of two jobs for qos=tight."""
     if reason := missing_requirement():
         pytest.skip(reason)
@@ -141,9 +141,9 @@ def limited_study(tmp_path_factory: pytest.TempPathFactory):
 
 
 @pytest.mark.long
-def test_qos_submit_limit_refused_cells_can_be_resubmitted(limited_study, record_fault) -> None:
+def test_qos_submit_limit_refused_cells_can_be_resubmitted(limited_study, record_fault):
     words = ("-m", "gpus=1,2", "batch=16,32", "cluster.qos=tight")
-    case: FaultStudy = limited_study("tight", *words, model="Blocking")
+    case = limited_study("tight", *words, model="Blocking")
     done = case.login(*case.words)
     assert done.returncode == 1
     assert "QOSMaxSubmitJobPerUserLimit" in done.stderr
@@ -161,8 +161,8 @@ def test_qos_submit_limit_refused_cells_can_be_resubmitted(limited_study, record
 
 
 @pytest.mark.long
-def test_missing_or_inactive_partition_is_refused(limited_study, record_fault) -> None:
-    case: FaultStudy = limited_study("nowhere", *ONE)
+def test_missing_or_inactive_partition_is_refused(limited_study, record_fault):
+    case = limited_study("nowhere", *ONE)
     done = case.login(*case.words, "cluster.partition=nowhere")
     assert done.returncode == 2
     assert "partition nowhere does not exist here: main, preempt" in done.stderr
@@ -180,8 +180,8 @@ def test_missing_or_inactive_partition_is_refused(limited_study, record_fault) -
 
 
 @pytest.mark.long
-def test_array_above_cluster_limit_is_refused_or_split(limited_study, record_fault) -> None:
-    case: FaultStudy = limited_study("large", "-m", "gpus=1", "batch=range(1,67)")
+def test_array_above_cluster_limit_is_refused_or_split(limited_study, record_fault):
+    case = limited_study("large", "-m", "gpus=1", "batch=range(1,67)")
     done = case.login(*case.words, "cluster.max_array_size=100")
     assert done.returncode == 1
     assert "sbatch refused 66 cells" in done.stderr

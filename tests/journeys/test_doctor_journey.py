@@ -2,20 +2,17 @@
 
 import getpass
 import json
-from typing import Any
 
 import pytest
 
-from tests.conftest import Program
 from tests.journeys.conftest import HERE
-from tests.rig import Rig
 
 pytestmark = pytest.mark.journey
 
 RIG = ("cluster=rig", "--config-dir", str(HERE / "conf"))
 
 
-def run_doctor(login: Program, *words: str) -> tuple[int, dict[str, dict[str, Any]]]:
+def run_doctor(login, *words):
     """Return the exit code and the findings by subject; of several findings, the last."""
     done = login("doctor", *words, *RIG, "workload=digits", "--json")
     assert done.stdout, done.stderr
@@ -24,7 +21,7 @@ def run_doctor(login: Program, *words: str) -> tuple[int, dict[str, dict[str, An
     return done.returncode, {finding["about"]: finding for finding in answer["findings"]}
 
 
-def test_doctor_working_cluster_reports_no_problem(login: Program) -> None:
+def test_doctor_working_cluster_reports_no_problem(login):
     """Neither the login node nor the diagnostic job on a node reports a problem."""
     code, findings = run_doctor(login)
     assert (code, [f for f in findings.values() if f["level"] == "problem"]) == (0, [])
@@ -37,7 +34,7 @@ def test_doctor_working_cluster_reports_no_problem(login: Program) -> None:
     assert "seen.json" in {path.name for path in (login.folder / "outputs/doctor").iterdir()}
 
 
-def test_doctor_sbatch_refusal_reports_slurm_message(login: Program) -> None:
+def test_doctor_sbatch_refusal_reports_slurm_message(login):
     code, findings = run_doctor(login, "cluster.account=refused")
     assert code == 1
     assert "has no allocation here" in findings["request"]["seen"]
@@ -46,7 +43,7 @@ def test_doctor_sbatch_refusal_reports_slurm_message(login: Program) -> None:
     assert "not submitted" in findings["job"]["seen"]
 
 
-def test_doctor_failed_node_job_reports_end_of_log(login: Program, rig: Rig) -> None:
+def test_doctor_failed_node_job_reports_end_of_log(login, rig):
     code, findings = run_doctor(login, 'cluster.setup=["echo the module is missing >&2","exit 3"]')
     assert code == 1
     assert "FAILED" in findings["job"]["seen"]
@@ -54,7 +51,7 @@ def test_doctor_failed_node_job_reports_end_of_log(login: Program, rig: Rig) -> 
     assert rig.run("squeue", "-h", "-n", "hpml-doctor").stdout == ""
 
 
-def test_doctor_pending_node_job_is_cancelled_at_time_limit(login: Program, rig: Rig) -> None:
+def test_doctor_pending_node_job_is_cancelled_at_time_limit(login, rig):
     begin = "+cluster.sbatch.begin=now+1hour"
     code, findings = run_doctor(login, begin, "--patience", "0.05")
     assert (code, findings["job"]["level"]) == (0, "warning")
@@ -62,7 +59,7 @@ def test_doctor_pending_node_job_is_cancelled_at_time_limit(login: Program, rig:
     assert rig.run("squeue", "-h", "-n", "hpml-doctor").stdout == ""
 
 
-def test_doctor_drained_gpu_type_is_reported(login: Program, rig: Rig) -> None:
+def test_doctor_drained_gpu_type_is_reported(login, rig):
     rig.run("scontrol", "update", "NodeName=gv001", "State=DRAIN", "Reason=bad fan")
     try:
         code, findings = run_doctor(login, "gpu_type=v100", "--no-job")
@@ -74,7 +71,7 @@ def test_doctor_drained_gpu_type_is_reported(login: Program, rig: Rig) -> None:
 
 
 @pytest.mark.long
-def test_doctor_validation_study_reports_data_quality_checks(login: Program) -> None:
+def test_doctor_validation_study_reports_data_quality_checks(login):
     words = ("strategy=allreduce_flat", "data.limit=1280", "probe_s=1")
     block = login.ok("doctor", "--gpus", "2", *words, *RIG)
     assert block.startswith("==== hpml_jobs")

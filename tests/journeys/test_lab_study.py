@@ -6,8 +6,6 @@ import json
 import pytest
 
 from hpml_jobs.core.formulas import bus_gb_per_s, expected_bytes, residual_communication_s
-from tests.conftest import Program
-from tests.rig import Rig
 
 pytestmark = pytest.mark.journey
 
@@ -34,7 +32,7 @@ def full_protocol_study(submit):
     return sent
 
 
-def test_lab_grid_writes_nine_records(lab_study) -> None:
+def test_lab_grid_writes_nine_records(lab_study):
     states = lab_study.states()
     assert {slug: s["reason"] for slug, s in states.items() if s["outcome"] != "ok"} == {}
     assert len(states) == 9
@@ -48,7 +46,7 @@ def test_lab_grid_writes_nine_records(lab_study) -> None:
         assert record.attempt.hosts[0].startswith("g")
 
 
-def test_lab_requests_match_sacct_allocation(lab_study, rig: Rig) -> None:
+def test_lab_requests_match_sacct_allocation(lab_study, rig):
     for slug, record in lab_study.records().items():
         (row,) = rig.sacct(lab_study.jobs[slug], "AllocTRES", "State", "AllocCPUS")
         assert f"gres/gpu:rtx8000={record.cell.gpus}" in row["AllocTRES"].split(",")
@@ -56,12 +54,12 @@ def test_lab_requests_match_sacct_allocation(lab_study, rig: Rig) -> None:
         assert row["State"] == "COMPLETED"
 
 
-def test_lab_cells_run_one_at_a_time(lab_study) -> None:
+def test_lab_cells_run_one_at_a_time(lab_study):
     spans = sorted((r.attempt.started, r.attempt.ended) for r in lab_study.records().values())
     assert all(end < start for (_, end), (start, _) in itertools.pairwise(spans))
 
 
-def test_second_submit_sends_nothing(lab_study, login: Program, rig: Rig) -> None:
+def test_second_submit_sends_nothing(lab_study, login, rig):
     before = rig.run("squeue", "-h").stdout
     answer = json.loads(login.ok(*lab_study.words))
     assert {row["why"] for row in answer["cells"]} == {"left out: ok"}
@@ -71,7 +69,7 @@ def test_second_submit_sends_nothing(lab_study, login: Program, rig: Rig) -> Non
     assert "nothing submitted, 9 left out" in login.ok(*words)
 
 
-def test_tables_match_records(lab_study, login: Program) -> None:
+def test_tables_match_records(lab_study, login):
     shown = login.ok("collect", "lab")
     for words in ("Table 1", "Table 2", "Table 3", "lab residual", "batch 512 per process"):
         assert words in shown
@@ -99,7 +97,7 @@ def test_tables_match_records(lab_study, login: Program) -> None:
         assert entry["residual"]["bus_gb_per_s"] == bandwidth
 
 
-def test_communication_phases_add_up_to_epoch(full_protocol_study, login: Program) -> None:
+def test_communication_phases_add_up_to_epoch(full_protocol_study, login):
     login.ok("collect", "full")
     tables = json.loads((full_protocol_study.study.report / "tables.json").read_text())
     entries = {(e["gpus"], e["batch_per_gpu"]): e for e in tables["groups"][0]["entries"]}
@@ -122,7 +120,7 @@ def test_communication_phases_add_up_to_epoch(full_protocol_study, login: Progra
         assert entry["bandwidth"]["sent_bytes"] == expected
 
 
-def test_checks_independent_of_machine_pass(full_protocol_study, login: Program) -> None:
+def test_checks_independent_of_machine_pass(full_protocol_study, login):
     sure = {"closure", "parameters", "short", "loader-bound"}
     together = {"replicas", "messages", "exposed", "profiler-messages"}
     for cell in json.loads(login.ok("record", "full", "--json"))["cells"]:
@@ -134,7 +132,7 @@ def test_checks_independent_of_machine_pass(full_protocol_study, login: Program)
         assert {levels[check] for check in passed} == {"pass"}, cell["checks"]
 
 
-def test_rerun_replaces_record_and_keeps_old_one(lab_study, login: Program) -> None:
+def test_rerun_replaces_record_and_keeps_old_one(lab_study, login):
     slug = next(slug for slug in lab_study.jobs if slug.startswith("single-1proc-b512"))
     old = lab_study.records()[slug]
     words = [word for word in lab_study.words if not word.startswith(("gpus=", "batch="))]
@@ -147,7 +145,7 @@ def test_rerun_replaces_record_and_keeps_old_one(lab_study, login: Program) -> N
     assert old.attempt.id in kept.read_text()
 
 
-def test_two_gpus_on_two_nodes_write_one_record(submit, rig: Rig) -> None:
+def test_two_gpus_on_two_nodes_write_one_record(submit, rig):
     sent = submit(
         "nodes",
         "gpus=2",

@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Program
 from tests.journeys.conftest import HERE
-from tests.rig import Rig
 
 pytestmark = pytest.mark.journey
 
@@ -26,11 +24,11 @@ SMALL = ("--mem=8G",)  # less than the templates ask for: the nodes are small
 
 
 @pytest.fixture(scope="module")
-def submit_script(login: Program, rig: Rig):
+def submit_script(login, rig):
     """Return submit(*words): sbatch as a user types it, in a folder with the templates."""
     shutil.copytree(TEMPLATES, login.folder / "sbatch", dirs_exist_ok=True)
 
-    def submit(*words: str) -> str:
+    def submit(*words):
         command = ["sbatch", "--parsable", f"--chdir={login.folder}", *words]
         python = f"HPML_PYTHON={sys.executable}"
         done = rig.run("env", f"--chdir={login.folder}", python, *command)
@@ -40,9 +38,7 @@ def submit_script(login: Program, rig: Rig):
     return submit
 
 
-def test_three_sbatch_templates_write_the_same_records(
-    submit_script, login: Program, rig: Rig, submit
-):
+def test_three_sbatch_templates_write_the_same_records(submit_script, login, rig, submit):
     cell = submit_script(*SMALL, "sbatch/cell.sbatch", *CELL, "gpus=2", "batch=64", "study=byhand")
     assert rig.wait_for_state(cell, {"COMPLETED", "FAILED"}, timeout_s=240) == ["COMPLETED"]
     grid = submit_script(

@@ -4,10 +4,6 @@ import json
 
 import pytest
 
-from tests.conftest import Program
-from tests.journeys.conftest import SubmittedStudy
-from tests.rig import Rig
-
 pytestmark = pytest.mark.journey
 
 OWN = (
@@ -21,7 +17,7 @@ SIDE_BY_SIDE = ("cluster.isolate=off", "loader_workers=0")
 
 
 @pytest.fixture(scope="module")
-def studies(submit) -> dict[str, SubmittedStudy]:
+def studies(submit):
     """Four studies submitted together: they wait for SLURM more than for the processor."""
     ladder = (*OWN[1:], *SIDE_BY_SIDE, "grid=ladder", "gpus=1")
     models = "workload.model=user_code:build,user_code:RaisingModel"
@@ -38,9 +34,7 @@ def studies(submit) -> dict[str, SubmittedStudy]:
     }
 
 
-def test_study_cancelled_by_job_id_is_resubmitted_by_outcome(
-    studies, login: Program, rig: Rig
-) -> None:
+def test_study_cancelled_by_job_id_is_resubmitted_by_outcome(studies, login, rig):
     """Cancel by job id; then resubmit the cells by outcome."""
     stopped = studies["stopped"]
     assert stopped.job in login.ok("cancel", "stopped")
@@ -69,7 +63,7 @@ def test_study_cancelled_by_job_id_is_resubmitted_by_outcome(
     assert "cancelled" not in {state["outcome"] for state in studies["packed"].states().values()}
 
 
-def test_pack_queues_once_and_a_failing_cell_fails_alone(studies, rig: Rig) -> None:
+def test_pack_queues_once_and_a_failing_cell_fails_alone(studies, rig):
     packed = studies["packed"]
     states = packed.wait_until_finished(timeout_s=400)
     assert len(set(packed.jobs.values())) == 1
@@ -91,7 +85,7 @@ def test_pack_queues_once_and_a_failing_cell_fails_alone(studies, rig: Rig) -> N
     assert not packed.alive_processes()
 
 
-def test_followup_job_writes_report_after_a_failed_cell(studies, login: Program, rig: Rig) -> None:
+def test_followup_job_writes_report_after_a_failed_cell(studies, login, rig):
     packed = studies["packed"]
     closing = packed.answer["closing"]
     assert rig.wait_for_state(closing, {"COMPLETED"}, timeout_s=240) == ["COMPLETED"]
@@ -106,7 +100,7 @@ def test_followup_job_writes_report_after_a_failed_cell(studies, login: Program,
     ("study", "reason"),
     [("refused", "can't allocate memory"), ("killed", "memory limit exceeded")],
 )
-def test_ladder_ends_at_first_batch_out_of_memory(studies, login, study, reason) -> None:
+def test_ladder_ends_at_first_batch_out_of_memory(studies, login, study, reason):
     ladder = studies[study]
     states = list(ladder.wait_until_finished(timeout_s=400).values())
     assert [state["outcome"] for state in states] == ["ok", "oom"]

@@ -4,16 +4,13 @@ import json
 
 import pytest
 
-from tests.conftest import Program
-from tests.journeys.conftest import SubmittedStudy
-
 pytestmark = pytest.mark.journey
 
 SMALL = ("workload.data=digits", "data.limit=512", "loader_workers=0", "minutes=5")
 
 
 @pytest.fixture(scope="module")
-def studies(submit) -> dict[str, SubmittedStudy]:
+def studies(submit):
     """Two studies submitted together."""
     return {
         "treated": submit(
@@ -28,7 +25,7 @@ def studies(submit) -> dict[str, SubmittedStudy]:
     }
 
 
-def test_treated_cells_share_a_table_with_training_quality(studies, login: Program) -> None:
+def test_treated_cells_share_a_table_with_training_quality(studies, login):
     """Cells with recipes and buffer options appear in one table with their accuracy."""
     treated = studies["treated"]
     assert {state["outcome"] for state in treated.wait_until_finished().values()} == {"ok"}
@@ -50,7 +47,7 @@ def test_treated_cells_share_a_table_with_training_quality(studies, login: Progr
         assert (report / name).stat().st_size > 0, name
 
 
-def test_quantized_network_is_measured_by_job_and_collected(studies, login: Program) -> None:
+def test_quantized_network_is_measured_by_job_and_collected(studies, login):
     integers = studies["integers"]
     assert {state["outcome"] for state in integers.wait_until_finished().values()} == {"ok"}
     (record,) = integers.records().values()
@@ -70,7 +67,7 @@ def test_quantized_network_is_measured_by_job_and_collected(studies, login: Prog
         assert (report / name).stat().st_size > 0, name
 
 
-def test_impossible_settings_are_refused_before_submission(login: Program) -> None:
+def test_impossible_settings_are_refused_before_submission(login):
     for words, line in (
         (("gpus=2", "recipe=warmup", "epochs=1"), "epochs=1: protocol=full needs 3 or more"),
         (("gpus=2", "recipe=warmup", "recipe.warmup_epochs=9"), "warming up takes 9 epochs"),

@@ -9,7 +9,6 @@ import pytest
 from hpml_jobs.study.study import Study
 from tests.conftest import Program
 from tests.journeys.conftest import HERE
-from tests.rig import Rig
 
 pytestmark = pytest.mark.journey
 
@@ -22,7 +21,7 @@ OWN = (
 
 
 @pytest.fixture(scope="module")
-def unusual_folder(login: Program) -> Program:
+def unusual_folder(login):
     """The program in a folder of such a name, with a token in the environment."""
     folder = login.folder / UNUSUAL_NAME
     folder.mkdir()
@@ -30,12 +29,12 @@ def unusual_folder(login: Program) -> Program:
     return Program(folder, login.environment | {"MY_TOKEN": "a-token", "SLURM_SPANK_X": "a-token"})
 
 
-def files_with(folder: Path, text: bytes) -> list[Path]:
+def files_with(folder, text):
     files = (path for path in folder.rglob("*") if path.is_file())
     return [path for path in files if text in path.read_bytes()]
 
 
-def test_unusual_folder_name_reaches_job_and_back(unusual_folder: Program, rig: Rig) -> None:
+def test_unusual_folder_name_reaches_job_and_back(unusual_folder, rig):
     array = json.loads(unusual_folder.ok(*OWN, "study=array", "collect_after=true"))
     pack = json.loads(unusual_folder.ok(*OWN, "study=pack", "pack=true"))
     for name in ("array", "pack"):
@@ -51,7 +50,7 @@ def test_unusual_folder_name_reaches_job_and_back(unusual_folder: Program, rig: 
     assert not files_with(unusual_folder.folder / "outputs", b"a-token")
 
 
-def test_submit_into_folder_of_another_user_is_refused(unusual_folder: Program) -> None:
+def test_submit_into_folder_of_another_user_is_refused(unusual_folder):
     slurm = unusual_folder.folder / "outputs" / "open" / "slurm"
     slurm.mkdir(parents=True)
     slurm.chmod(0o700)
@@ -61,7 +60,7 @@ def test_submit_into_folder_of_another_user_is_refused(unusual_folder: Program) 
     assert "others may write there, and jobs run what lies in it; chmod 700" in done.stderr
 
 
-def test_folder_name_unusable_for_slurm_logs_is_refused(login: Program) -> None:
+def test_folder_name_unusable_for_slurm_logs_is_refused(login):
     folder = login.folder / "a\nb"
     folder.mkdir()
     (folder / "user_code.py").symlink_to(login.folder / "user_code.py")

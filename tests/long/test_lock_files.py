@@ -20,9 +20,7 @@ pytestmark = pytest.mark.long
     ("lock", "torch"),
     [("worker.txt", "2.14.1+cu130"), ("worker-cuda12.txt", "2.7.1+cu126")],
 )
-def test_lock_file_environment_measures_and_collects(
-    lock: str, torch: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_lock_file_environment_measures_and_collects(lock, torch, tmp_path, capsys):
     uv = shutil.which("uv") or str(Path(sys.executable).parent / "uv")
     environment = tmp_path / "environment"
     begun = time.monotonic()

@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from tests.rig.configuration import Accounting
@@ -16,7 +15,7 @@ _ROOT = Path(__file__).parents[2]
 _DETACHED = "setsid --fork sleep 300; trap '' TERM; sleep 300"
 
 
-def test_gpus_are_allocated_and_accounted(rig: Rig, tmp_path: Path) -> None:
+def test_gpus_are_allocated_and_accounted(rig, tmp_path):
     seen = tmp_path / "seen"
     job = rig.sbatch("--gres=gpu:rtx8000:2", script=f"echo $CUDA_VISIBLE_DEVICES > {seen}")
     assert rig.wait_for_state(job, {"COMPLETED"}) == ["COMPLETED"]
@@ -24,13 +23,13 @@ def test_gpus_are_allocated_and_accounted(rig: Rig, tmp_path: Path) -> None:
     assert seen.read_text() == "0,1\n"
 
 
-def test_array_runs_every_task(rig: Rig, tmp_path: Path) -> None:
+def test_array_runs_every_task(rig, tmp_path):
     job = rig.sbatch("--array=0-2", script=f"touch {tmp_path}/$SLURM_ARRAY_TASK_ID")
     assert rig.wait_for_state(job, {"COMPLETED"}) == ["COMPLETED"] * 3
     assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "1", "2"]
 
 
-def test_sbatch_refusal_carries_slurm_message(rig: Rig) -> None:
+def test_sbatch_refusal_carries_slurm_message(rig):
     beyond = rig.run("sbatch", "--array=0-64", "--wrap=true")
     assert beyond.returncode == 1
     assert "Invalid job array specification" in beyond.stderr
@@ -39,7 +38,7 @@ def test_sbatch_refusal_carries_slurm_message(rig: Rig) -> None:
     assert "Account 'refused' has no allocation here" in unwelcome.stderr
 
 
-def test_preempted_job_is_requeued(rig: Rig, tmp_path: Path) -> None:
+def test_preempted_job_is_requeued(rig, tmp_path):
     starts = tmp_path / "starts"
     script = f"echo ${{SLURM_RESTART_COUNT:-0}} >> {starts}; [ $SLURM_RESTART_COUNT ] || sleep 300"
     low = rig.sbatch("--partition=preempt", "--gres=gpu:v100:2", "--requeue", script=script)
@@ -55,7 +54,7 @@ def test_preempted_job_is_requeued(rig: Rig, tmp_path: Path) -> None:
     assert attempts == ["PREEMPTED", "COMPLETED"]
 
 
-def test_restarted_daemon_keeps_its_state(tmp_path: Path) -> None:
+def test_restarted_daemon_keeps_its_state(tmp_path):
     with Rig(accounting=Accounting.ENFORCED) as cluster:
         job = cluster.sbatch("--nodelist=gr001", script=f"sleep 3; touch {tmp_path}/ended")
         cluster.wait_for_state(job, {"RUNNING"})
@@ -74,7 +73,7 @@ def test_restarted_daemon_keeps_its_state(tmp_path: Path) -> None:
         assert "QOSMaxSubmitJobPerUserLimit" in cluster.run(*held).stderr
 
 
-def test_stop_without_accounting_with_small_disk_leaves_nothing() -> None:
+def test_stop_without_accounting_with_small_disk_leaves_nothing():
     """Without accounting and with a small disk, too, no process or mount is left."""
     with Rig(accounting=Accounting.NONE) as cluster:
         disk = cluster.small_disk(1)
@@ -85,7 +84,7 @@ def test_stop_without_accounting_with_small_disk_leaves_nothing() -> None:
     assert str(disk) not in Path("/proc/mounts").read_text()
 
 
-def test_stop_leaves_no_process(rig: Rig) -> None:
+def test_stop_leaves_no_process(rig):
     with Rig() as second:  # at the same time: no clash of ports or names
         job = second.sbatch("--partition=preempt", script=_DETACHED)
         second.wait_for_state(job, {"RUNNING"})
@@ -96,7 +95,7 @@ def test_stop_leaves_no_process(rig: Rig) -> None:
     assert rig.run("scontrol", "ping").stdout.strip().endswith("is UP")
 
 
-def test_killed_owner_leaves_no_process(rig: Rig, tmp_path: Path) -> None:
+def test_killed_owner_leaves_no_process(rig, tmp_path):
     started = tmp_path / "started"
     command = [sys.executable, "-m", "tests.rig"]
     with subprocess.Popen(command, cwd=_ROOT, stdout=subprocess.PIPE, text=True) as owner:
@@ -113,7 +112,7 @@ def test_killed_owner_leaves_no_process(rig: Rig, tmp_path: Path) -> None:
     assert not configuration.parent.exists()
 
 
-def _wait_until(condition: Callable[[], bool]) -> None:
+def _wait_until(condition):
     deadline = time.monotonic() + 30
     while not condition():
         assert time.monotonic() < deadline

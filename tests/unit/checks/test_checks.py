@@ -1,6 +1,6 @@
 """Verdicts: a clean record passes every check, and every check fires on what it is there for."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 from msgspec.structs import replace
@@ -9,7 +9,6 @@ from hpml_jobs import checks
 from hpml_jobs.checks import Level, check_record, check_study, in_short
 from hpml_jobs.core.cell import Cell, Device, Protocol, Strategy
 from hpml_jobs.core.recipe import Recipe
-from hpml_jobs.core.record import Record
 from hpml_jobs.slurm.states import Outcome
 from tests.unit.builders import DIGITS, a_cell, a_record
 from tests.unit.check_cases import (
@@ -197,12 +196,12 @@ BESIDE = [
 ]
 
 
-def case_id(case: CheckCase) -> str:
+def case_id(case):
     return f"{case.check}-{case.words[:20]}"
 
 
 @pytest.mark.parametrize("case", ALONE, ids=case_id)
-def test_record_check_fires_on_its_case(case: CheckCase) -> None:
+def test_record_check_fires_on_its_case(case):
     found = result_of(check_record(case.change(clean_record(case.cell))), case.check)
     assert found.level is case.level
     assert case.words in found.reason
@@ -210,14 +209,14 @@ def test_record_check_fires_on_its_case(case: CheckCase) -> None:
 
 
 @pytest.mark.parametrize("case", BESIDE, ids=case_id)
-def test_peer_check_fires_on_its_case(case: CheckCase) -> None:
+def test_peer_check_fires_on_its_case(case):
     one = case.change(clean_record(case.cell))
     found = result_of(check_study([one, baseline_record()])[one.slug], case.check)
     assert found.level is case.level
     assert case.words in found.reason
 
 
-def clean_study() -> list[Record]:
+def clean_study():
     """A clean study: a cell with two repeats, and its baseline."""
     again = clean_record(
         a_cell(batch=32, repeat=1), attempt=attempt_between("2026-10-01T12:00", "2026-10-01T12:05")
@@ -225,7 +224,7 @@ def clean_study() -> list[Record]:
     return [clean_record(), again, baseline_record()]
 
 
-def test_buffers_check_passes_without_batchnorm_buffers() -> None:
+def test_buffers_check_passes_without_batchnorm_buffers():
     made = clean_record(a_cell(batch=32, strategy=Strategy.ALLREDUCE))
     ranks = tuple(replace(rank, buffers_hash="x") for rank in made.ranks)
     found = result_of(check_record(replace(made, ranks=ranks)), "buffers")
@@ -233,14 +232,14 @@ def test_buffers_check_passes_without_batchnorm_buffers() -> None:
     assert "the same buffers on all 4 ranks" in found.reason
 
 
-def test_clean_record_passes_every_check() -> None:
+def test_clean_record_passes_every_check():
     told = check_record(clean_record())
     assert len(told) == len(checks.MEASURED)  # every one of them could be applied
     assert {result.level for result in told} == {Level.PASS}
     assert in_short(told) == ""
 
 
-def test_clean_study_passes_and_every_check_has_a_case() -> None:
+def test_clean_study_passes_and_every_check_has_a_case():
     """A clean study passes every check, and each check has a case that makes it fire."""
     judgement = check_study(clean_study())
     assert [in_short(told) for told in judgement.values()] == ["", "", ""]
@@ -261,7 +260,7 @@ def test_clean_study_passes_and_every_check_has_a_case() -> None:
 
 @pytest.mark.parametrize("strategy", list(Strategy))
 @pytest.mark.parametrize("protocol", [Protocol.LAB, Protocol.FULL])
-def test_inapplicable_checks_give_no_result(strategy: Strategy, protocol: Protocol) -> None:
+def test_inapplicable_checks_give_no_result(strategy, protocol):
     gpus = 1 if strategy is Strategy.SINGLE else 4
     told = check_record(a_record(a_cell(strategy=strategy, gpus=gpus, protocol=protocol)))
     names = {result.check for result in told}
@@ -274,13 +273,13 @@ def test_inapplicable_checks_give_no_result(strategy: Strategy, protocol: Protoc
     assert {v.check for v in told if v.level is not Level.PASS} <= {"buffers"}
 
 
-def test_out_of_memory_record_is_not_checked() -> None:
+def test_out_of_memory_record_is_not_checked():
     oom = a_record(a_cell(), outcome=Outcome.OOM, reason="out of memory", ranks=(), model=None)
     assert check_record(oom) == ()
     assert check_study([oom, clean_record()])[oom.slug] == ()
 
 
-def test_unknown_gpu_and_cpu_skip_the_flops_check() -> None:
+def test_unknown_gpu_and_cpu_skip_the_flops_check():
     for one in (
         clean_record(a_cell(batch=32, device=Device.CPU)),
         change_facts(gpu_model="Riva 128")(clean_record()),
@@ -288,7 +287,7 @@ def test_unknown_gpu_and_cpu_skip_the_flops_check() -> None:
         assert "flops" not in {result.check for result in check_record(one)}
 
 
-def test_bus_bandwidth_of_overlapping_messages_uses_best_size() -> None:
+def test_bus_bandwidth_of_overlapping_messages_uses_best_size():
     """Two small messages at once may take less than two alone; more than the wire they cannot."""
     fast = change_communication(gradients_s=0.3)(clean_record())
     sent = fast.ranks[1].communication.messages[0].busy_s
@@ -300,7 +299,7 @@ def test_bus_bandwidth_of_overlapping_messages_uses_best_size() -> None:
     )
 
 
-def test_gather_and_scatter_each_carry_all_gradients() -> None:
+def test_gather_and_scatter_each_carry_all_gradients():
     both = clean_record(a_cell(batch=32, strategy=Strategy.GATHER_SCATTER))
     assert result_of(check_record(both), "messages").level is Level.PASS
     talk = both.ranks[0].communication
@@ -310,7 +309,7 @@ def test_gather_and_scatter_each_carry_all_gradients() -> None:
     assert "0 bytes of gradients by scatter" in found.reason
 
 
-def test_conditions_check_warns_only_the_outlier() -> None:
+def test_conditions_check_warns_only_the_outlier():
     odd = change_facts(torch="2.7.1")(clean_record(a_cell(batch=64)))
     others = [clean_record(a_cell(batch=batch)) for batch in (32, 128, 256, 512)]
     levels = {
@@ -321,7 +320,7 @@ def test_conditions_check_warns_only_the_outlier() -> None:
     assert {*levels.values()} == {Level.PASS}
 
 
-def test_conditions_check_warns_cell_unlike_its_baseline() -> None:
+def test_conditions_check_warns_cell_unlike_its_baseline():
     others = [clean_record(a_cell(batch=batch)) for batch in (64, 128, 256, 512)]
     odd = change_facts(torch="2.7.1")(baseline_record())
     judgement = check_study([clean_record(), odd, *others])
@@ -329,14 +328,14 @@ def test_conditions_check_warns_cell_unlike_its_baseline() -> None:
     assert result_of(judgement[others[0].slug], "conditions").level is Level.PASS
 
 
-def test_efficiency_above_one_due_to_data_loading_warns() -> None:
+def test_efficiency_above_one_due_to_data_loading_warns():
     waiting = change_epoch("timed", stall_s=14.0)(baseline_record(epoch_s=44.0))
     found = result_of(check_study([clean_record(), waiting])[DDP4.slug], "efficiency")
     assert found.level is Level.WARN
     assert "efficiency is 1.38 over 4 GPUs (limit 1.05), 0.957 without data loading" in found.reason
 
 
-def test_differing_loader_workers_of_dp_and_ddp_warn() -> None:
+def test_differing_loader_workers_of_dp_and_ddp_warn():
     dp = clean_record(a_cell(batch=32, strategy=Strategy.DP), attempt=attempt_an_hour_later())
     judgement = check_study([clean_record(), dp])
     found = result_of(judgement[DDP4.slug], "loader-workers")
@@ -345,7 +344,7 @@ def test_differing_loader_workers_of_dp_and_ddp_warn() -> None:
     assert result_of(judgement[dp.slug], "loader-workers").level is Level.WARN
 
 
-def test_comparisons_need_plain_baseline_and_same_treatment() -> None:
+def test_comparisons_need_plain_baseline_and_same_treatment():
     scaled = Recipe(name="scaled", scaled=True)
     one = clean_record(
         a_cell(gpus=1, batch=32, strategy=Strategy.SINGLE, recipe=scaled), epoch_s=60.0
@@ -360,12 +359,12 @@ def test_comparisons_need_plain_baseline_and_same_treatment() -> None:
     assert "loader-workers" not in found
 
 
-def test_overlap_of_one_second_is_ignored() -> None:
+def test_overlap_of_one_second_is_ignored():
     later = with_attempt_times("2026-10-01T10:05", "2026-10-01T10:10")(baseline_record())
     assert result_of(check_study([clean_record(), later])[DDP4.slug], "overlap").level is Level.PASS
 
 
-def test_overlap_is_checked_across_tables_other_checks_not() -> None:
+def test_overlap_is_checked_across_tables_other_checks_not():
     other = clean_record(
         a_cell(batch=32, workload=replace(DIGITS, lr=0.1)), facts=replace(FACTS, torch="1")
     )
@@ -392,15 +391,13 @@ ELSEWHERE = [
 
 
 @pytest.mark.parametrize(("check", "level", "told", "words"), ELSEWHERE)
-def test_imported_timing_check_fires_on_its_case(
-    check: str, level: Level, told: dict[str, Any], words: str
-) -> None:
+def test_imported_timing_check_fires_on_its_case(check, level, told, words):
     found = result_of(check_record(imported_record(**told)), check)
     assert found.level is level
     assert words in found.reason
 
 
-def test_plausible_imported_timing_passes_every_check() -> None:
+def test_plausible_imported_timing_passes_every_check():
     whole = {"train_s": 10.2, "compute_s": 8.2, "comm_s": 2.0, "iterations": 391}
     told = check_record(imported_record(link_gb_per_s=25.0, **whole))
     assert len(told) == len(checks.IMPORTED)
@@ -408,11 +405,11 @@ def test_plausible_imported_timing_passes_every_check() -> None:
     assert {name for name, *_ in ELSEWHERE} == {result.check for result in told}
 
 
-def test_imported_epoch_time_alone_has_few_checks() -> None:
+def test_imported_epoch_time_alone_has_few_checks():
     assert {result.check for result in check_record(imported_record())} == {"flops", "short"}
 
 
-def test_imported_compute_equal_to_baseline_over_n_warns() -> None:
+def test_imported_compute_equal_to_baseline_over_n_warns():
     """compute_s equal to the baseline's time / N is a definition, not a measurement."""
     one, four = (
         imported_record(1, epoch_s=24.0),
@@ -425,7 +422,7 @@ def test_imported_compute_equal_to_baseline_over_n_warns() -> None:
     assert result_of(check_study([one, measured])[four.slug], "lab-residual").level is Level.PASS
 
 
-def test_imported_whole_seconds_are_flagged_as_coarse() -> None:
+def test_imported_whole_seconds_are_flagged_as_coarse():
     rows = [
         imported_record(gpus, epoch_s=seconds)
         for gpus, seconds in ((1, 24.0), (2, 15.0), (4, 10.0))
@@ -437,12 +434,12 @@ def test_imported_whole_seconds_are_flagged_as_coarse() -> None:
     assert result_of(check_study(rows)[rows[2].slug], "resolution").level is Level.PASS
 
 
-def test_imported_dates_are_compared() -> None:
+def test_imported_dates_are_compared():
     rows = [imported_record(1, date="2023-03-01"), imported_record(4, date="2023-03-09")]
     assert result_of(check_study(rows)[rows[0].slug], "other-days").level is Level.WARN
 
 
-def test_scattered_repeats_are_flagged() -> None:
+def test_scattered_repeats_are_flagged():
     runs = [
         clean_record(a_cell(batch=32, repeat=n), epoch_s=s) for n, s in enumerate((8.0, 7.2, 9.12))
     ]
@@ -452,6 +449,6 @@ def test_scattered_repeats_are_flagged() -> None:
         assert "3 runs from 7.2 to 9.12 s, IQR is 12 % of the median (limit 10 %)" in found.reason
 
 
-def test_failed_checks_have_a_short_summary() -> None:
+def test_failed_checks_have_a_short_summary():
     worse = change_messages(count=1)(change_epoch("timed", stall_s=0.96)(clean_record()))
     assert in_short(check_record(worse)) == "1 failed check: messages; 1 warning: loader-bound"

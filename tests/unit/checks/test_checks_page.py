@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hpml_jobs.checks import GROUPS, IMPORTED, MEASURED, Check, check_record, check_study
+from hpml_jobs.checks import GROUPS, IMPORTED, MEASURED, check_record, check_study
 from tests.unit.check_cases import baseline_record, clean_record, imported_record
 
 PAGE = (Path(__file__).parents[3] / "docs" / "checks.md").read_text()
@@ -13,12 +13,12 @@ CHECKS = [check for group in GROUPS.values() for check in group]
 LIMIT = re.compile(r"\((?:\w+, )?(?:limit|at least) ([\d.,]+(?: %)?)")
 
 
-def rows(check: Check[...]) -> list[str]:
+def rows(check):
     return [line for line in PAGE.splitlines() if line.startswith(f"| `{check.name}` |")]
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.find.__name__)
-def test_check_is_complete_and_on_the_page(check: Check[...]) -> None:
+def test_check_is_complete_and_on_the_page(check):
     assert check.name
     assert check.meaning.endswith((".", ")"))
     assert check.limit
@@ -28,12 +28,12 @@ def test_check_is_complete_and_on_the_page(check: Check[...]) -> None:
     assert any(all(text in row for text in texts) for row in rows(check))
 
 
-def test_every_check_that_is_run_is_on_the_page() -> None:
+def test_every_check_that_is_run_is_on_the_page():
     assert {*MEASURED, *IMPORTED} <= {*CHECKS}
     assert PAGE.count("\n| `") == len(CHECKS)
 
 
-def test_limits_on_the_page_are_those_of_the_messages() -> None:
+def test_limits_on_the_page_are_those_of_the_messages():
     """A message names the constant that was compared with; the page names the same number."""
     clean = [clean_record(), baseline_record()]
     whole = {"train_s": 10.2, "compute_s": 8.2, "comm_s": 2.0, "iterations": 391}

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from hpml_jobs.checks import CheckResult, Level, check_record, check_study
+from hpml_jobs.checks import Level, check_record, check_study
 from hpml_jobs.core import formulas
 from hpml_jobs.core.cell import Strategy
 from hpml_jobs.core.strategies import BandwidthKind
@@ -38,15 +38,15 @@ CIFAR_BYTES = 50_000 * 32 * 32 * 3
 
 
 @pytest.fixture
-def builder(tmp_path: Path) -> StudyBuilder:
+def builder(tmp_path):
     return StudyBuilder(tmp_path / "lab")
 
 
-def fails_with(result: CheckResult, words: str) -> bool:
+def fails_with(result, words):
     return result.level is Level.FAIL and words in result.reason
 
 
-def test_e1_loader_time_counted_as_communication_fails() -> None:
+def test_e1_loader_time_counted_as_communication_fails():
     phases = clean_record().ranks[2].phases
     misplaced = {"stall_s": 0.0, "comm_exposed_s": phases.comm_exposed_s + 0.3}
     found = result_of(check_record(change_phases(**misplaced)(clean_record())), "exposed")
@@ -59,28 +59,28 @@ def test_e1_loader_time_counted_as_communication_fails() -> None:
     )
 
 
-def test_e2_bytes_are_of_collectives_not_of_the_data_set() -> None:
+def test_e2_bytes_are_of_collectives_not_of_the_data_set():
     size = CIFAR_BYTES // 160
     data_set = change_messages(bytes=size, elements=size // 4)(clean_record())
     found = result_of(check_record(data_set), "messages")
     assert fails_with(found, "not 16,738,560 (160 iterations x 104,616 bytes)")
 
 
-def test_e3_bytes_of_one_iteration_fail_as_epoch_bytes() -> None:
+def test_e3_bytes_of_one_iteration_fail_as_epoch_bytes():
     found = result_of(check_record(change_messages(count=1)(clean_record())), "messages")
     assert fails_with(found, "counted 104,616 bytes of gradients by all_reduce, not 16,738,560")
     ratio = formulas.expected_bytes(782, RESNET_BYTES) / RESNET_BYTES
     assert ratio == 782  # how much too low the report was
 
 
-def test_e4_elements_counted_as_bytes_fail() -> None:
+def test_e4_elements_counted_as_bytes_fail():
     elements = clean_record().ranks[1].communication.messages[0].elements
     found = result_of(check_record(change_messages(bytes=elements)(clean_record())), "messages")
     assert fails_with(found, "26,154 float32 elements is 104,616 bytes, not 26,154")
     assert formulas.gradient_bytes(11_173_962) == RESNET_BYTES
 
 
-def test_e5_speedup_is_against_single_gpu_and_captioned(builder: StudyBuilder) -> None:
+def test_e5_speedup_is_against_single_gpu_and_captioned(builder):
     builder.with_published_study()
     table = builder.table("table1-ddp")
     one_s, two_s, four_s = (PUBLISHED_S[gpus, 32] for gpus in (1, 2, 4))
@@ -90,7 +90,7 @@ def test_e5_speedup_is_against_single_gpu_and_captioned(builder: StudyBuilder) -
     assert "Baseline: strategy single, 1 GPU: 48.61 s at batch 32" in told
 
 
-def test_e6_speedup_is_not_multiplied_by_number_of_gpus(builder: StudyBuilder) -> None:
+def test_e6_speedup_is_not_multiplied_by_number_of_gpus(builder):
     assert formulas.speedup(10.5, 10.0) == 1.05  # the report said 4.20
     builder.with_record(lab_record(lab_cell(1, 32), 10.5))
     builder.with_record(lab_record(lab_cell(4, 32), 10.0))
@@ -99,7 +99,7 @@ def test_e6_speedup_is_not_multiplied_by_number_of_gpus(builder: StudyBuilder) -
     assert fails_with(result_of(beyond, "efficiency"), "efficiency is 4.2 over 4 GPUs (limit 1.05)")
 
 
-def test_e7_global_batch_is_not_taken_as_batch_per_gpu() -> None:
+def test_e7_global_batch_is_not_taken_as_batch_per_gpu():
     as_global = change_epoch("timed", iterations=640)(clean_record())
     with pytest.raises(InvalidRecordError, match=r"counted 640 iterations .* not 160"):
         decode(encode(as_global), "record.json")
@@ -107,7 +107,7 @@ def test_e7_global_batch_is_not_taken_as_batch_per_gpu() -> None:
     assert fails_with(told, "use batch_is=global")
 
 
-def test_e8_unsynchronized_timer_exceeds_gpu_peak_and_fails() -> None:
+def test_e8_unsynchronized_timer_exceeds_gpu_peak_and_fails():
     """11 ms per iteration of 512 images whatever was computed: 127 TFLOP/s of fp32 or more."""
     lab = change_facts(gpu_model="Tesla V100-SXM2-16GB")(
         change_model(flop_per_sample=3_329_000_000)(clean_record())
@@ -120,7 +120,7 @@ def test_e8_unsynchronized_timer_exceeds_gpu_peak_and_fails() -> None:
     assert fails_with(result_of(check_record(lab), "flops"), "127 TFLOP/s per GPU, Tesla V100")
 
 
-def test_e9_time_in_no_phase_or_wrong_phase_is_flagged() -> None:
+def test_e9_time_in_no_phase_or_wrong_phase_is_flagged():
     unaccounted = change_phases(forward_s=0.0)(clean_record())
     assert fails_with(
         result_of(check_record(unaccounted), "closure"), "phases miss the epoch by 30"
@@ -134,13 +134,13 @@ def test_e9_time_in_no_phase_or_wrong_phase_is_flagged() -> None:
     assert whole.compute_s + whole.exposed_s + whole.stall_s == pytest.approx(sum(whole.parts_s))
 
 
-def test_e10_batch_larger_than_data_set_is_refused() -> None:
+def test_e10_batch_larger_than_data_set_is_refused():
     for batch in (5_121, 8_192, 16_384):  # one and the same batch, nine rows of it
         with pytest.raises(UsageError, match=r"20480 images over gpus=4 are 5120 each; take batch"):
             a_cell(batch=batch)
 
 
-def test_e11_residual_is_labelled_next_to_measured_values(builder: StudyBuilder) -> None:
+def test_e11_residual_is_labelled_next_to_measured_values(builder):
     builder.with_published_study()
     measured, residual = builder.table("table2-ddp"), builder.table("table2r-ddp")
     assert "measured" in measured.title
@@ -157,7 +157,7 @@ def test_e11_residual_is_labelled_next_to_measured_values(builder: StudyBuilder)
     assert "import measured compute_s" in told.reason
 
 
-def test_e12_epoch_is_timed_in_nanoseconds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_e12_epoch_is_timed_in_nanoseconds(monkeypatch):
     import torch  # noqa: PLC0415  (only the worker's clock needs it)
 
     from hpml_jobs.worker.instruments.timing import HostClock, Window  # noqa: PLC0415
@@ -175,7 +175,7 @@ def test_e12_epoch_is_timed_in_nanoseconds(monkeypatch: pytest.MonkeyPatch) -> N
     assert "has a fraction of a second, so this one is uncertain by 5 %" in told.reason
 
 
-def test_e13_cells_days_apart_or_overlapping_are_flagged() -> None:
+def test_e13_cells_days_apart_or_overlapping_are_flagged():
     later = with_attempt_times("2026-10-03T11:00", "2026-10-03T11:05")(baseline_record())
     days = result_of(check_study([clean_record(), later])[DDP4.slug], "other-days")
     assert days.level is Level.WARN
@@ -186,7 +186,7 @@ def test_e13_cells_days_apart_or_overlapping_are_flagged() -> None:
     assert "ran on gr001 for up to 240 s of it" in together.reason
 
 
-def test_e14_single_and_scattered_runs_are_flagged(builder: StudyBuilder) -> None:
+def test_e14_single_and_scattered_runs_are_flagged(builder):
     builder.with_published_study()
     assert "One run" in " ".join(builder.table("table1-ddp").caption)
     assert formulas.coverage_of_range(1) == 0.0  # no interval follows from it
@@ -198,7 +198,7 @@ def test_e14_single_and_scattered_runs_are_flagged(builder: StudyBuilder) -> Non
     assert "3 runs from 7.2 to 9.12 s" in told.reason
 
 
-def test_e15_mean_loss_is_over_processed_samples() -> None:
+def test_e15_mean_loss_is_over_processed_samples():
     """A sum over 40 iterations, divided by 196, is less than such an accuracy allows."""
     logged = change_epoch("timed", loss=1.5 * 40 / 196)(clean_record())
     assert fails_with(result_of(check_record(logged), "loss"), "it is not a mean over samples")
@@ -208,7 +208,7 @@ def test_e15_mean_loss_is_over_processed_samples() -> None:
     assert seen.loss == 3.5  # not 2, the mean over ranks
 
 
-def test_e16_slowest_rank_is_used_and_differing_ranks_fail() -> None:
+def test_e16_slowest_rank_is_used_and_differing_ranks_fail():
     fast_root = change_epoch("timed", 0, epoch_s=8.0 * 0.63)(clean_record())
     assert fast_root.ranks[0].timed.epoch_s == 5.04
     assert fast_root.epoch_s == 8.0
@@ -218,8 +218,8 @@ def test_e16_slowest_rank_is_used_and_differing_ranks_fail() -> None:
 
 
 def test_e17_unexpected_model_size_fails_and_is_in_caption(
-    builder: StudyBuilder,
-) -> None:
+    builder,
+):
     """A model other than the named one fails; the caption gives the parameter count."""
     small = change_model(parameters=9_231_114)(clean_record())
     assert fails_with(result_of(check_record(small), "parameters"), "digits says 26,154")
@@ -228,7 +228,7 @@ def test_e17_unexpected_model_size_fails_and_is_in_caption(
         assert "11,173,962 parameters" in table.setting
 
 
-def test_e18_gigabyte_is_ten_to_the_ninth() -> None:
+def test_e18_gigabyte_is_ten_to_the_ninth():
     assert gb_per_s(formulas.algorithm_gb_per_s(2**30, 1.0)) == "1.07"
     assert formulas.bus_gb_per_s(1e9, 1.0, 2) == 1.0
     binary = ("2**30", "2 ** 30", "1024**3", "1024 ** 3", "GiB", "<< 30")
@@ -236,7 +236,7 @@ def test_e18_gigabyte_is_ten_to_the_ninth() -> None:
         assert not [word for word in binary if word in file.read_text()], file
 
 
-def test_e19_dp_is_not_taken_as_ring_all_reduce() -> None:
+def test_e19_dp_is_not_taken_as_ring_all_reduce():
     assert Strategy.DP.traffic.bandwidth is BandwidthKind.NOMINAL
     dp = clean_record(a_cell(batch=32, strategy=Strategy.DP), attempt=attempt_an_hour_later())
     assert "bus-bandwidth" not in {result.check for result in check_record(dp)}

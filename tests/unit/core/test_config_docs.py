@@ -1,9 +1,5 @@
 """Keys of our configs as --help and completion read them, compared with OmegaConf's."""
 
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
-
 import pytest
 from omegaconf import OmegaConf
 
@@ -15,7 +11,7 @@ FILES = [conf_folder() / "config.yaml"]
 FILES += sorted(file for folder in FOLDERS for file in (conf_folder() / folder).glob("*.yaml"))
 
 
-def leaves(config: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def leaves(config, prefix=""):
     """Dotted keys with their values; an empty mapping is a value."""
     for name, value in config.items():
         if isinstance(value, dict) and value:
@@ -24,12 +20,12 @@ def leaves(config: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]
             yield f"{prefix}{name}", value
 
 
-def plain(text: str) -> Any:
+def plain(text):
     return OmegaConf.to_container(OmegaConf.create(text))
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: f"{file.parent.name}/{file.stem}")
-def test_keys_and_values_are_those_that_omegaconf_reads(file: Path) -> None:
+def test_keys_and_values_are_those_that_omegaconf_reads(file):
     config = plain(file.read_text())
     for name in ("defaults", "hydra"):
         config.pop(name, None)
@@ -37,11 +33,11 @@ def test_keys_and_values_are_those_that_omegaconf_reads(file: Path) -> None:
     assert dict(leaves(values)) == dict(leaves(config))
 
 
-def test_every_key_of_config_yaml_has_section_and_comment() -> None:
+def test_every_key_of_config_yaml_has_section_and_comment():
     docs = keys((conf_folder() / "config.yaml").read_text())
     assert {doc.section for doc in docs} == {"the cell", "data", "after training", "the study"}
     assert [doc.key for doc in docs if not doc.comment] == []
 
 
-def test_description_is_empty_without_comment() -> None:
+def test_description_is_empty_without_comment():
     assert description("name: hal\n# a comment\n") == ""

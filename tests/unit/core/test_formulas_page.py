@@ -22,7 +22,7 @@ FUNCTIONS = [
 ]
 
 
-def examples() -> str:
+def examples():
     """The page's fenced code, at the line numbers it has there."""
     lines, fenced = [], False
     for line in PAGE.read_text().splitlines():
@@ -32,21 +32,21 @@ def examples() -> str:
     return "\n".join(lines) + "\n"
 
 
-def test_formulas_page_examples_give_the_printed_results() -> None:
+def test_formulas_page_examples_give_the_printed_results():
     test = doctest.DocTestParser().get_doctest(examples(), {}, PAGE.name, str(PAGE), 0)
-    said: list[str] = []
+    said = []
     result = doctest.DocTestRunner(optionflags=doctest.REPORT_NDIFF).run(test, out=said.append)
     assert result.failed == 0, "".join(said)
     assert result.attempted > len(FUNCTIONS)
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_formulas_page_links_and_uses_every_formula(name: str) -> None:
+def test_formulas_page_links_and_uses_every_formula(name):
     assert f"[`{name}`](../hpml_jobs/core/formulas.py)" in PAGE.read_text()
     assert f"{name}(" in examples()
 
 
-def test_formulas_page_links_lead_to_named_functions() -> None:
+def test_formulas_page_links_lead_to_named_functions():
     for words, target in LINK.findall(PAGE.read_text()):
         path = (PAGE.parent / target).resolve()
         assert path.is_file(), target

@@ -14,7 +14,7 @@ WITHOUT_TORCH = (*PACKAGES, "checks", "core", "slurm")
 
 
 @pytest.fixture(scope="module")
-def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def checkout(tmp_path_factory):
     """A copy of the package and its contracts, to be broken."""
     folder = tmp_path_factory.mktemp("contracts")
     shutil.copytree(
@@ -24,7 +24,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def lint(checkout: Path) -> subprocess.CompletedProcess[str]:
+def lint(checkout):
     tool = Path(sys.executable).with_name("lint-imports")
     return subprocess.run(
         [str(tool), "--no-logo", "--no-cache"],
@@ -35,12 +35,12 @@ def lint(checkout: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_contracts_hold(checkout: Path) -> None:
+def test_contracts_hold(checkout):
     done = lint(checkout)
     assert done.returncode == 0, done.stdout
 
 
-def test_torch_outside_worker_is_caught(checkout: Path) -> None:
+def test_torch_outside_worker_is_caught(checkout):
     """A new module that imports torch, in every package and at the root, each by name."""
     modules = [checkout / "hpml_jobs" / name / "intruder.py" for name in WITHOUT_TORCH]
     for path in modules:
@@ -53,7 +53,7 @@ def test_torch_outside_worker_is_caught(checkout: Path) -> None:
         assert f"hpml_jobs.{name}.intruder -> torch" in done.stdout, name
 
 
-def test_module_without_a_layer_is_caught(checkout: Path) -> None:
+def test_module_without_a_layer_is_caught(checkout):
     path = checkout / "hpml_jobs" / "intruder.py"
     path.write_text('"""A new module at the root."""\n')
     done = lint(checkout)
@@ -62,6 +62,6 @@ def test_module_without_a_layer_is_caught(checkout: Path) -> None:
     assert "hpml_jobs.intruder" in done.stdout
 
 
-def test_every_package_is_named_here() -> None:
+def test_every_package_is_named_here():
     folders = {path.parent.name for path in (ROOT / "hpml_jobs").glob("*/__init__.py")}
     assert folders == {*WITHOUT_TORCH, "worker"}

@@ -13,7 +13,7 @@ from ..builders import DIGITS
 WARMUP = Recipe(name="warmup", scaled=True, warmup_epochs=2)
 
 
-def cell(**changes) -> Cell:
+def cell(**changes):
     values = {"gpus": 4, "batch": 32, "strategy": Strategy.DDP, "workload": DIGITS, "epochs": 5}
     return Cell(**(values | changes))
 

@@ -3,7 +3,6 @@
 import json
 import os
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -18,35 +17,35 @@ from tests.unit.builders import a_cell, a_record
 CELL = a_cell()
 
 
-def change_record(**fields: Any) -> bytes:
+def change_record(**fields):
     """A valid record's JSON with its own fields changed."""
     return encode(a_record(CELL, **fields))
 
 
-def change_rank(number: int, epoch: int = 1, **fields: Any) -> bytes:
+def change_rank(number, epoch=1, **fields):
     """A valid record's JSON with one epoch of one rank changed."""
     values = json.loads(encode(a_record(CELL)))
     values["ranks"][number]["epochs"][epoch] |= fields
     return encode(values)
 
 
-def test_record_round_trips() -> None:
+def test_record_round_trips():
     assert decode(encode(a_record(CELL)), "record.json") == a_record(CELL)
 
 
-def test_oom_record_needs_only_a_reason() -> None:
+def test_oom_record_needs_only_a_reason():
     oom = a_record(CELL, outcome=Outcome.OOM, reason="rank 1: out of memory", ranks=(), model=None)
     assert decode(encode(oom), "record.json").outcome is Outcome.OOM
 
 
-def test_dp_record_has_one_process_for_all_gpus() -> None:
+def test_dp_record_has_one_process_for_all_gpus():
     dp = a_record(a_cell(strategy=Strategy.DP))
     assert decode(encode(dp), "record.json").ranks == dp.ranks
     assert len(dp.ranks) == 1
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9, 0.99])
-def test_truncated_record_is_refused(share) -> None:
+def test_truncated_record_is_refused(share):
     text = change_record().rstrip()
     with pytest.raises(InvalidRecordError, match=r"record.json is not a whole record"):
         decode(text[: int(len(text) * share)], "record.json")
@@ -88,13 +87,13 @@ def test_truncated_record_is_refused(share) -> None:
         (change_rank(0, epoch=0, stall_s=-0.1), "ranks[0].epochs[0].stall_s is negative: -0.1"),
     ],
 )
-def test_implausible_record_is_refused_with_reason(text, words) -> None:
+def test_implausible_record_is_refused_with_reason(text, words):
     with pytest.raises(InvalidRecordError, match=r"^record.json[^\n]*$") as refused:
         decode(text, "record.json")
     assert words in str(refused.value)
 
 
-def test_record_times_are_those_of_slowest_rank() -> None:
+def test_record_times_are_those_of_slowest_rank():
     """All times come from one rank, so that they add up."""
     found = a_record(CELL)
     assert found.slowest.rank == 3
@@ -102,7 +101,7 @@ def test_record_times_are_those_of_slowest_rank() -> None:
     assert found.train_s == pytest.approx(7.84)
 
 
-def test_record_loss_is_mean_over_samples_not_ranks() -> None:
+def test_record_loss_is_mean_over_samples_not_ranks():
     values = json.loads(encode(a_record(CELL)))
     for rank, loss, samples in zip(
         values["ranks"], (1, 1, 1, 5), (100, 100, 100, 500), strict=True
@@ -111,7 +110,7 @@ def test_record_loss_is_mean_over_samples_not_ranks() -> None:
     assert msgspec.convert(values, Record).loss == pytest.approx((300 + 2500) / 800)
 
 
-def test_write_replaces_file_atomically(tmp_path: Path) -> None:
+def test_write_replaces_file_atomically(tmp_path):
     path = tmp_path / "deep" / "record.json"
     write_whole(path, b"old")
     write_whole(path, b"new")
@@ -121,13 +120,11 @@ def test_write_replaces_file_atomically(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("broken", ["fsync", "replace"])
-def test_failed_write_keeps_old_file_and_nothing_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
-) -> None:
+def test_failed_write_keeps_old_file_and_nothing_else(tmp_path, monkeypatch, broken):
     path = tmp_path / "record.json"
     write_whole(path, b"old")
 
-    def full(*_: object) -> None:
+    def full(*_):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os if broken == "fsync" else Path, broken, full)

@@ -14,9 +14,7 @@ PAGE = (Path(__file__).parents[3] / "docs" / "cli.md").read_text()
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_page_has_every_option_of_command(
-    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_page_has_every_option_of_command(command, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     assert run([command, "--help"]) == 0
     _, _, options = capsys.readouterr().out.partition("Options:")
@@ -28,6 +26,6 @@ def test_page_has_every_option_of_command(
     assert names - {"--help"} <= table
 
 
-def test_page_has_every_key_of_a_study() -> None:
+def test_page_has_every_key_of_a_study():
     docs = keys((conf_folder() / "config.yaml").read_text())
     assert [doc.key for doc in docs if f"| `{doc.key}` |" not in PAGE] == []

@@ -10,6 +10,6 @@ SCRIPTS = [path for path in (DOCS / "generate").glob("*.py") if path.stem != "__
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
-def test_generated_page_is_current(script: Path) -> None:
+def test_generated_page_is_current(script):
     page = runpy.run_path(str(script))["page"]()
     assert (DOCS / f"{script.stem}.md").read_text() == page, "run: make docs"

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from hpml_jobs import __version__
-from hpml_jobs.core.cell import Cell, CellFile, Strategy
+from hpml_jobs.core.cell import CellFile, Strategy
 from hpml_jobs.core.cluster import Shape
 from hpml_jobs.core.record import Attempt
 from hpml_jobs.errors import HpmlError
@@ -20,7 +20,6 @@ from hpml_jobs.job.end import apply_time_limit, judge
 from hpml_jobs.job.run import Job, attempt_cell, worker_command, worker_environment
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.study.attempt import AttemptEnd, AttemptFolder, RankError
-from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.study.study import Study
 from tests.unit.builders import a_cell, a_record
@@ -29,12 +28,12 @@ ONE = Job(id="101_0", restart=0, node=0)
 
 
 @pytest.fixture
-def cell_folder(working_folder: Path) -> CellFolder:
+def cell_folder(working_folder):
     """A cell that was sent."""
     return planned_cell(working_folder, a_cell())
 
 
-def planned_cell(desk: Path, of: Cell, **changes: str) -> CellFolder:
+def planned_cell(desk, of, **changes):
     study = Study(desk / "outputs" / "mine")
     study.create()
     folder = study.cell(of.slug)
@@ -43,7 +42,7 @@ def planned_cell(desk: Path, of: Cell, **changes: str) -> CellFolder:
 
 
 @pytest.fixture(autouse=True)
-def slurm_job_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def slurm_job_environment(monkeypatch):
     for name in [name for name in os.environ if name.startswith("SLURM_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("SLURM_ARRAY_JOB_ID", "101")
@@ -51,18 +50,16 @@ def slurm_job_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_JOB_ID", "105")
 
 
-def replace_workers(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
+def replace_workers(monkeypatch, code):
     """Instead of the workers: Python code with the cell's folder and the attempt in sys.argv."""
 
-    def command(of: Cell, root: Path, attempt: AttemptFolder, job: Job) -> list[str]:
+    def command(of, root, attempt, job):
         return [sys.executable, "-c", code, str(root), attempt.id]
 
     monkeypatch.setattr(job_module, "worker_command", command)
 
 
-def replace_workers_writing_record(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: bytes
-) -> None:
+def replace_workers_writing_record(monkeypatch, tmp_path, content):
     """Workers that end well and leave a record."""
     (tmp_path / "left").write_bytes(content)
     replace_workers(
@@ -75,7 +72,7 @@ def replace_workers_writing_record(
 # ---- who am I ----
 
 
-def test_job_id_has_array_task_and_restart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_job_id_has_array_task_and_restart(monkeypatch):
     assert Job.current() == ONE
     monkeypatch.setenv("SLURM_RESTART_COUNT", "2")
     monkeypatch.setenv("SLURM_NODEID", "1")
@@ -84,13 +81,13 @@ def test_job_id_has_array_task_and_restart(monkeypatch: pytest.MonkeyPatch) -> N
     assert Job.current().id == "105"
 
 
-def test_local_run_inside_allocation_keeps_local_id(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_local_run_inside_allocation_keeps_local_id(monkeypatch):
     monkeypatch.setenv("HPML_JOBS_JOB", "local-17-1700000000")
     monkeypatch.setenv("SLURM_RESTART_COUNT", "2")
     assert Job.current() == Job("local-17-1700000000", 0, 0)
 
 
-def test_job_without_slurm_is_named_after_its_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_job_without_slurm_is_named_after_its_process(monkeypatch):
     for name in ("SLURM_ARRAY_JOB_ID", "SLURM_JOB_ID"):
         monkeypatch.delenv(name)
     assert Job.current().id.startswith(f"here-{os.getpid()}-")
@@ -104,12 +101,12 @@ def test_job_without_slurm_is_named_after_its_process(monkeypatch: pytest.Monkey
     [a_cell(gpus=1, strategy=Strategy.SINGLE), a_cell(strategy=Strategy.DP)],
     ids=["single", "dp"],
 )
-def test_single_and_dp_run_as_one_plain_process(of: Cell) -> None:
+def test_single_and_dp_run_as_one_plain_process(of):
     command = worker_command(of, Path("/s/c"), AttemptFolder(Path("/s/c/attempts/101_0.r0")), ONE)
     assert command == [sys.executable, "-m", "hpml_jobs.worker", "/s/c", "101_0.r0"]
 
 
-def test_ddp_on_one_node_uses_standalone_torchrun() -> None:
+def test_ddp_on_one_node_uses_standalone_torchrun():
     attempt = AttemptFolder(Path("/s/c/attempts/101_0.r0"))
     command = worker_command(a_cell(), Path("/s/c"), attempt, ONE)
     assert command[1:3] == ["-m", "torch.distributed.run"]
@@ -120,9 +117,7 @@ def test_ddp_on_one_node_uses_standalone_torchrun() -> None:
 
 
 @pytest.mark.parametrize("node", [0, 1])
-def test_ddp_on_two_nodes_uses_first_host_as_rendezvous(
-    node: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ddp_on_two_nodes_uses_first_host_as_rendezvous(node, monkeypatch):
     monkeypatch.setenv("HPML_JOBS_HOSTS", "gr007 gr009 ")
     attempt = AttemptFolder(Path("/s/c/attempts/101_0.r1"))
     command = worker_command(a_cell(nodes=2), Path("/s/c"), attempt, Job("101_0", 1, node))
@@ -138,15 +133,15 @@ def test_ddp_on_two_nodes_uses_first_host_as_rendezvous(
     assert "--standalone" not in command
 
 
-def test_two_nodes_without_host_list_are_an_error() -> None:
+def test_two_nodes_without_host_list_are_an_error():
     attempt = AttemptFolder(Path("/s/c/attempts/101_0.r0"))
     with pytest.raises(HpmlError, match=r"the job's hosts are unknown"):
         worker_command(a_cell(nodes=2), Path("/s/c"), attempt, ONE)
 
 
 def test_worker_environment_has_equal_threads_and_no_slurm(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     """SLURM's variables reach the workers only as facts, not as environment."""
     monkeypatch.setenv("RANK", "3")
     monkeypatch.setenv("OMP_NUM_THREADS", "64")
@@ -164,9 +159,7 @@ def test_worker_environment_has_equal_threads_and_no_slurm(
 # ---- how an attempt ends ----
 
 
-def test_successful_attempt_publishes_its_record(
-    cell_folder: CellFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_successful_attempt_publishes_its_record(cell_folder, tmp_path, monkeypatch):
     replace_workers_writing_record(monkeypatch, tmp_path, encode(a_record(a_cell())))
     end = attempt_cell(cell_folder)
     assert end.outcome is Outcome.OK
@@ -186,12 +179,12 @@ def test_successful_attempt_publishes_its_record(
     ],
 )
 def test_attempt_without_record_is_judged_by_exit_code(
-    cell_folder: CellFolder,
-    monkeypatch: pytest.MonkeyPatch,
-    code: str,
-    outcome: Outcome,
-    words: str,
-) -> None:
+    cell_folder,
+    monkeypatch,
+    code,
+    outcome,
+    words,
+):
     replace_workers(monkeypatch, code)
     end = attempt_cell(cell_folder)
     assert end.outcome is outcome
@@ -199,9 +192,7 @@ def test_attempt_without_record_is_judged_by_exit_code(
     assert cell_folder.read_record() is None
 
 
-def test_killed_single_worker_is_named_rank_0(
-    working_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_killed_single_worker_is_named_rank_0(working_folder, monkeypatch):
     folder = planned_cell(working_folder, a_cell(gpus=1, strategy=Strategy.SINGLE))
     replace_workers(monkeypatch, "import os; os.kill(os.getpid(), 9)")
     assert attempt_cell(folder).reason == "rank 0 killed by signal 9 (out of memory?)"
@@ -213,9 +204,7 @@ ECHOES = ("[enforce] Connection closed by peer [127.0.0.1]:1", "DistBackendError
 
 
 @pytest.mark.parametrize("echo", ECHOES)
-def test_rank_with_secondary_error_is_not_blamed(
-    cell_folder: CellFolder, monkeypatch: pytest.MonkeyPatch, echo: str
-) -> None:
+def test_rank_with_secondary_error_is_not_blamed(cell_folder, monkeypatch, echo):
     """A node's clock may be ahead: the echo of an error can seem to come before the error."""
     errors = cell_folder.attempt("101_0.r0").errors
     for rank, (reason, time_ns) in enumerate([(echo, 1), ("ValueError: mine", 2)]):
@@ -237,9 +226,7 @@ def test_rank_with_secondary_error_is_not_blamed(
         ),
     ],
 )
-def test_node_stopped_after_failure_elsewhere_gives_reason(
-    cell_folder: CellFolder, reason: str, outcome: Outcome, told: str
-) -> None:
+def test_node_stopped_after_failure_elsewhere_gives_reason(cell_folder, reason, outcome, told):
     """A node that SLURM stops because another one failed reports that reason."""
     paths = cell_folder.attempt("101_0.r0")
     error = RankError(rank=1, oom=False, reason=reason, traceback="", time_ns=1)
@@ -260,18 +247,14 @@ Root Cause (first observed failure):
 """
 
 
-def test_signal_of_killed_rank_is_read_from_torchrun_report(
-    cell_folder: CellFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_signal_of_killed_rank_is_read_from_torchrun_report(cell_folder, monkeypatch):
     replace_workers(monkeypatch, f"print({TORCHRUN!r}); raise SystemExit(1)")
     end = attempt_cell(cell_folder)
     assert (end.outcome, end.rank) == (Outcome.FAILED, 2)
     assert end.reason == "rank 2 killed by signal 9 (out of memory?)"
 
 
-def replace_workers_raising(
-    monkeypatch: pytest.MonkeyPatch, *errors: RankError, report: str = ""
-) -> None:
+def replace_workers_raising(monkeypatch, *errors, report=""):
     """Workers that leave their errors, under a torchrun that reports what it saw."""
     files = {f"rank{error.rank}.json": encode(error).decode() for error in errors}
     replace_workers(
@@ -284,15 +267,13 @@ def replace_workers_raising(
     )
 
 
-def rank_error(rank: int, time_ns: int, reason: str, oom: bool = False) -> RankError:
+def rank_error(rank, time_ns, reason, oom=False):
     return RankError(
         rank=rank, oom=oom, reason=reason, traceback=f"traceback of {rank}", time_ns=time_ns
     )
 
 
-def test_first_failing_rank_gives_the_reason(
-    cell_folder: CellFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_first_failing_rank_gives_the_reason(cell_folder, monkeypatch):
     replace_workers_raising(
         monkeypatch, rank_error(0, 20, "connection closed"), rank_error(3, 10, "ValueError: no")
     )
@@ -302,9 +283,7 @@ def test_first_failing_rank_gives_the_reason(
     assert cell_folder.read_record() is None
 
 
-def test_killed_rank_outranks_errors_it_caused(
-    cell_folder: CellFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_killed_rank_outranks_errors_it_caused(cell_folder, monkeypatch):
     replace_workers_raising(
         monkeypatch, rank_error(0, 10, "connection closed by peer"), report=TORCHRUN
     )
@@ -312,17 +291,13 @@ def test_killed_rank_outranks_errors_it_caused(
 
 
 @pytest.mark.parametrize("secondary", [6, 15])
-def test_rank_ended_by_torchrun_or_nccl_is_not_blamed(
-    cell_folder: CellFolder, monkeypatch: pytest.MonkeyPatch, secondary: int
-) -> None:
+def test_rank_ended_by_torchrun_or_nccl_is_not_blamed(cell_folder, monkeypatch, secondary):
     report = TORCHRUN.replace("-9", f"-{secondary}")
     replace_workers_raising(monkeypatch, rank_error(3, 10, "ValueError: no"), report=report)
     assert attempt_cell(cell_folder).reason == "rank 3: ValueError: no"
 
 
-def test_oom_on_any_rank_writes_oom_record(
-    cell_folder: CellFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_oom_on_any_rank_writes_oom_record(cell_folder, monkeypatch):
     replace_workers_raising(
         monkeypatch, rank_error(0, 10, "peer is gone"), rank_error(1, 20, "out of memory", oom=True)
     )
@@ -333,9 +308,7 @@ def test_oom_on_any_rank_writes_oom_record(
     assert (left.outcome, left.reason, left.ranks) == (Outcome.OOM, "rank 1: out of memory", ())
 
 
-def test_truncated_worker_record_is_invalid_and_unpublished(
-    cell_folder: CellFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_truncated_worker_record_is_invalid_and_unpublished(cell_folder, tmp_path, monkeypatch):
     replace_workers_writing_record(monkeypatch, tmp_path, encode(a_record(a_cell()))[:300])
     end = attempt_cell(cell_folder)
     assert end.outcome is Outcome.INVALID
@@ -343,9 +316,7 @@ def test_truncated_worker_record_is_invalid_and_unpublished(
     assert not cell_folder.record_json.exists()
 
 
-def test_other_package_version_in_job_is_refused(
-    working_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_package_version_in_job_is_refused(working_folder, monkeypatch):
     folder = planned_cell(working_folder, a_cell(), hpml_jobs="0.0.9")
     replace_workers(monkeypatch, "raise SystemExit('must not start')")
     end = attempt_cell(folder)
@@ -359,7 +330,7 @@ def test_other_package_version_in_job_is_refused(
 # ---- whose record counts ----
 
 
-def test_job_queued_by_040_is_refused_by_version(working_folder: Path) -> None:
+def test_job_queued_by_040_is_refused_by_version(working_folder):
     """Packs of 0.4.0 run this module by its old path."""
     folder = planned_cell(working_folder, a_cell(), hpml_jobs="0.4.0")
     ended = subprocess.run(
@@ -375,7 +346,7 @@ def test_job_queued_by_040_is_refused_by_version(working_folder: Path) -> None:
     assert "submitted by hpml_jobs 0.4.0" in str(end.reason)
 
 
-def test_valid_record_is_kept(cell_folder: CellFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_valid_record_is_kept(cell_folder, monkeypatch):
     old = encode(a_record(a_cell(), attempt="99.r0"))
     write_whole(cell_folder.record_json, old)
     replace_workers(monkeypatch, "raise SystemExit('must not start')")
@@ -385,18 +356,14 @@ def test_valid_record_is_kept(cell_folder: CellFolder, monkeypatch: pytest.Monke
     assert not cell_folder.attempts.exists()
 
 
-def test_invalid_record_is_replaced(
-    cell_folder: CellFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_invalid_record_is_replaced(cell_folder, tmp_path, monkeypatch):
     write_whole(cell_folder.record_json, b'{"schema": 1, "cel')
     replace_workers_writing_record(monkeypatch, tmp_path, encode(a_record(a_cell())))
     assert attempt_cell(cell_folder).outcome is Outcome.OK
     assert cell_folder.read_record() == a_record(a_cell())
 
 
-def test_rerun_replaces_only_the_superseded_record(
-    working_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rerun_replaces_only_the_superseded_record(working_folder, tmp_path, monkeypatch):
     folder = planned_cell(working_folder, a_cell(), supersedes="99.r0")
     write_whole(folder.record_json, encode(a_record(a_cell(), attempt="99.r0")))
     replace_workers_writing_record(monkeypatch, tmp_path, encode(a_record(a_cell(), epoch_s=5.0)))
@@ -410,9 +377,7 @@ def test_rerun_replaces_only_the_superseded_record(
     assert attempt_cell(folder).attempt.id == "101_0.r0"
 
 
-def test_record_published_meanwhile_is_not_overwritten(
-    cell_folder: CellFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_record_published_meanwhile_is_not_overwritten(cell_folder, tmp_path, monkeypatch):
     other = encode(a_record(a_cell(), attempt="99.r0"))
     (tmp_path / "other").write_bytes(other)
     (tmp_path / "mine").write_bytes(encode(a_record(a_cell())))
@@ -426,9 +391,7 @@ def test_record_published_meanwhile_is_not_overwritten(
     assert cell_folder.record_json.read_bytes() == other
 
 
-def test_superseded_attempt_does_not_publish(
-    cell_folder: CellFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_superseded_attempt_does_not_publish(cell_folder, tmp_path, monkeypatch):
     (tmp_path / "mine").write_bytes(encode(a_record(a_cell())))
     replace_workers(
         monkeypatch,
@@ -442,9 +405,7 @@ def test_superseded_attempt_does_not_publish(
     assert not cell_folder.record_json.exists()
 
 
-def test_only_first_node_writes_attempt_end(
-    cell_folder: CellFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_first_node_writes_attempt_end(cell_folder, monkeypatch):
     monkeypatch.setenv("SLURM_NODEID", "1")
     replace_workers(monkeypatch, "raise SystemExit(1)")
     assert attempt_cell(cell_folder).outcome is Outcome.FAILED
@@ -466,9 +427,7 @@ job.run_cell(sys.argv[1])
 """
 
 
-def test_wrapper_ignores_usr2_and_sigterm_ends_workers_first(
-    cell_folder: CellFolder, working_folder: Path
-) -> None:
+def test_wrapper_ignores_usr2_and_sigterm_ends_workers_first(cell_folder, working_folder):
     root = Path(__file__).parents[3]
     process = subprocess.Popen(
         [sys.executable, "-c", STOPPED, str(cell_folder.root)],
@@ -500,9 +459,7 @@ def test_wrapper_ignores_usr2_and_sigterm_ends_workers_first(
     )
 
 
-def test_attempt_without_exit_report_is_ended_by_the_next(
-    cell_folder: CellFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_attempt_without_exit_report_is_ended_by_the_next(cell_folder, monkeypatch):
     silent = Attempt(id="101_0.r0", job="101_0", started="2026-11-21T10:00:00+00:00")
     write_whole(cell_folder.attempt(silent.id).about, encode(silent))
     write_whole(cell_folder.current, silent.id.encode())
@@ -518,7 +475,7 @@ def test_attempt_without_exit_report_is_ended_by_the_next(
     assert own.outcome is Outcome.FAILED
 
 
-def test_cell_cancelled_after_its_minutes_is_timeout() -> None:
+def test_cell_cancelled_after_its_minutes_is_timeout():
     shape = Shape(
         nodes=1, gpus_per_node=1, gpu_type=None, cpus_per_node=1, mem_gb_per_node=None, minutes=2
     )

@@ -5,19 +5,16 @@ import pytest
 from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.plan import machine
 from hpml_jobs.slurm import commands
-from tests.unit.conftest import FakeSlurm
 
 PROFILES = {"greene": ("greene",), "torch": ("torch",)}
 
 
-def test_no_sbatch_and_no_slurm_conf_is_local(laptop) -> None:
+def test_no_sbatch_and_no_slurm_conf_is_local(laptop):
     assert machine.detect_cluster(PROFILES)[0] == "local"
 
 
 @pytest.mark.parametrize("inside", [False, True])
-def test_no_sbatch_with_slurm_conf_is_refused_outside_jobs(
-    laptop, monkeypatch: pytest.MonkeyPatch, inside: bool
-) -> None:
+def test_no_sbatch_with_slurm_conf_is_refused_outside_jobs(laptop, monkeypatch, inside):
     monkeypatch.setattr(machine, "cluster_sign", lambda: "SLURM_CONF")
     if inside:
         monkeypatch.setenv("SLURM_JOB_ID", "17")
@@ -27,14 +24,12 @@ def test_no_sbatch_with_slurm_conf_is_refused_outside_jobs(
             machine.detect_cluster(PROFILES)
 
 
-def test_slurm_conf_indicates_a_cluster(working_folder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slurm_conf_indicates_a_cluster(working_folder, monkeypatch):
     monkeypatch.setenv("SLURM_CONF", "/nowhere/slurm.conf")
     assert machine.cluster_sign() == "SLURM_CONF"
 
 
-def test_sbatch_without_controller_is_local(
-    slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sbatch_without_controller_is_local(slurm, monkeypatch):
     slurm.set_output("scontrol", err="Unable to contact slurm controller", code=1)
     monkeypatch.setattr(machine, "cluster_sign", lambda: None)
     cluster, why = machine.detect_cluster(PROFILES)
@@ -45,14 +40,14 @@ def test_sbatch_without_controller_is_local(
 @pytest.mark.parametrize(
     ("told", "profile"), [("greene", "greene"), ("TORCH", "torch"), ("hal", "slurm")]
 )
-def test_cluster_name_selects_profile(slurm: FakeSlurm, told, profile) -> None:
+def test_cluster_name_selects_profile(slurm, told, profile):
     slurm.set_cluster_name(told)
     found, why = machine.detect_cluster(PROFILES)
     assert found == profile
     assert told in why
 
 
-def test_cluster_without_name_is_generic(slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cluster_without_name_is_generic(slurm, monkeypatch):
     slurm.set_output("scontrol", code=1)
     monkeypatch.setattr(machine, "cluster_sign", lambda: "SLURM_CONF")
     assert machine.detect_cluster(PROFILES) == (
@@ -61,7 +56,7 @@ def test_cluster_without_name_is_generic(slurm: FakeSlurm, monkeypatch: pytest.M
     )
 
 
-def test_slurm_command_failed_or_missing_gives_no_answer(slurm: FakeSlurm) -> None:
+def test_slurm_command_failed_or_missing_gives_no_answer(slurm):
     slurm.set_output("sinfo", err="down", code=1)
     assert commands.ask_slurm("sinfo") == (1, "", "down", False)
     slurm.remove_command("sinfo")
@@ -69,9 +64,7 @@ def test_slurm_command_failed_or_missing_gives_no_answer(slurm: FakeSlurm) -> No
     assert commands.inventory() == ()
 
 
-def test_hosts_come_from_script_or_scontrol(
-    slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_hosts_come_from_script_or_scontrol(slurm, monkeypatch):
     monkeypatch.setenv("SLURM_JOB_NODELIST", "gr[001-002]")
     slurm.set_output("scontrol", "gr001\ngr002\n")
     assert commands.hosts_of_job() == ["gr001", "gr002"]
@@ -80,7 +73,7 @@ def test_hosts_come_from_script_or_scontrol(
     assert commands.hosts_of_job() == ["gv001", "gv002"]
 
 
-def test_unknown_hosts_are_an_error(slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_hosts_are_an_error(slurm, monkeypatch):
     with pytest.raises(HpmlError, match=r"the job's hosts are unknown"):
         commands.hosts_of_job()
     monkeypatch.setenv("HPML_JOBS_HOSTS", "gr001;reboot")

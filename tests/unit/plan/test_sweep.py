@@ -1,16 +1,13 @@
 """The command line's words become combinations; grids, own configs and personal defaults too."""
 
-from pathlib import Path
-
 import pytest
 
 from hpml_jobs.core.cell import Device, Strategy
 from hpml_jobs.errors import UsageError
-from hpml_jobs.plan.sweep import Sweep, expand
-from tests.unit.conftest import FakeSlurm
+from hpml_jobs.plan.sweep import expand
 
 
-def asked(*words: str, multirun: bool = True, config_dir: Path | None = None) -> Sweep:
+def asked(*words, multirun=True, config_dir=None):
     """A sweep of the digits on Greene, unless told otherwise."""
     given = {word.split("=")[0] for word in words}
     common = {"cluster": "cluster=greene", "workload": "workload=digits"}
@@ -18,41 +15,41 @@ def asked(*words: str, multirun: bool = True, config_dir: Path | None = None) ->
     return expand(list(words), multirun=multirun, config_dir=config_dir)
 
 
-def points(sweep: Sweep) -> list[tuple[int, int]]:
+def points(sweep):
     return [(settings.gpus, settings.batch) for settings in sweep.settings]
 
 
-def test_sweep_is_product_with_last_key_fastest(working_folder) -> None:
+def test_sweep_is_product_with_last_key_fastest(working_folder):
     assert points(asked("gpus=1,2", "batch=32,64")) == [(1, 32), (1, 64), (2, 32), (2, 64)]
 
 
-def test_lab_values_give_nine_combinations(working_folder) -> None:
+def test_lab_values_give_nine_combinations(working_folder):
     assert len(asked("gpus=1,2,4", "batch=32,128,512").settings) == 9
 
 
 @pytest.mark.parametrize("word", ["gpus=1,2,4", "gpus=choice(1,2,4)"])
-def test_sweep_syntaxes_keep_value_types(working_folder, word) -> None:
+def test_sweep_syntaxes_keep_value_types(working_folder, word):
     assert [settings.gpus for settings in asked(word).settings] == [1, 2, 4]
 
 
-def test_range_is_a_sweep(working_folder) -> None:
+def test_range_is_a_sweep(working_folder):
     assert [settings.seed for settings in asked("seed=range(0,3)").settings] == [0, 1, 2]
 
 
-def test_without_multirun_one_cell_is_planned(working_folder) -> None:
+def test_without_multirun_one_cell_is_planned(working_folder):
     assert points(asked("gpus=2", "batch=64", multirun=False)) == [(2, 64)]
     with pytest.raises(UsageError, match=r"gpus=1,2 asks for several cells: add -m"):
         asked("gpus=1,2", multirun=False)
 
 
-def test_grid_sweeps_without_multirun(working_folder) -> None:
+def test_grid_sweeps_without_multirun(working_folder):
     lab = asked("grid=lab", multirun=False)
     assert len(lab.settings) == 9
     assert {settings.strategy for settings in lab.settings} == {Strategy.DDP}
     assert lab.origins["gpus"] == "grid=lab"
 
 
-def test_command_line_values_replace_grid_ranges(working_folder) -> None:
+def test_command_line_values_replace_grid_ranges(working_folder):
     sweep = asked("grid=lab", "gpus=1,2", "strategy=dp", multirun=False)
     assert len(sweep.settings) == 6
     assert {settings.strategy for settings in sweep.settings} == {Strategy.DP}
@@ -60,19 +57,19 @@ def test_command_line_values_replace_grid_ranges(working_folder) -> None:
     assert sweep.origins["batch"] == "grid=lab"
 
 
-def test_grid_may_set_nested_keys(working_folder) -> None:
+def test_grid_may_set_nested_keys(working_folder):
     sweep = asked("grid=smoke", multirun=False)
     assert [settings.data.limit for settings in sweep.settings] == [2048, 2048]
 
 
-def own(folder: Path, place: str, text: str) -> Path:
+def own(folder, place, text):
     path = folder / "configs" / place
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
     return folder / "configs"
 
 
-def test_user_configs_are_found_and_may_extend_package_ones(working_folder) -> None:
+def test_user_configs_are_found_and_may_extend_package_ones(working_folder):
     own(working_folder, "cluster/mine.yaml", "defaults: [slurm, _self_]\nname: mine\nqos: fast\n")
     folder = own(
         working_folder, "grid/two.yaml", "blocks:\n- {gpus: [1]}\n- {gpus: [2], batch: [8, 16]}\n"
@@ -84,7 +81,7 @@ def test_user_configs_are_found_and_may_extend_package_ones(working_folder) -> N
         asked("cluster=other", config_dir=folder)
 
 
-def test_user_config_with_packaged_name_is_refused(working_folder) -> None:
+def test_user_config_with_packaged_name_is_refused(working_folder):
     folder = own(working_folder, "cluster/greene.yaml", "defaults: [slurm, _self_]\nname: greene\n")
     with pytest.raises(UsageError, match=r"configs/cluster/greene.yaml: .* has this name; give"):
         asked(config_dir=folder)
@@ -101,29 +98,29 @@ def test_user_config_with_packaged_name_is_refused(working_folder) -> None:
         ("blocks:\n- {workload: [resnet]}\n", "workload=resnet: choose one of"),
     ],
 )
-def test_invalid_grid_file_is_refused(working_folder, text, words) -> None:
+def test_invalid_grid_file_is_refused(working_folder, text, words):
     folder = own(working_folder, "grid/bad.yaml", text)
     with pytest.raises(UsageError) as refused:
         expand(["grid=bad", "cluster=greene"], multirun=False, config_dir=folder)
     assert words in str(refused.value)
 
 
-def test_plus_adds_sbatch_option_and_tilde_removes_key(working_folder) -> None:
+def test_plus_adds_sbatch_option_and_tilde_removes_key(working_folder):
     sweep = asked("+cluster.sbatch.reservation=class", "~cluster.mem_gb_per_gpu", multirun=False)
     assert sweep.settings[0].cluster.sbatch == {"reservation": "class"}
     assert sweep.settings[0].cluster.mem_gb_per_gpu is None
 
 
 @pytest.mark.parametrize("name", ["2026", "2026_10", "1e3", "true", "007", "a-b"])
-def test_study_name_is_used_as_typed(working_folder, name) -> None:
+def test_study_name_is_used_as_typed(working_folder, name):
     assert asked(f"study={name}", multirun=False).settings[0].study == name
 
 
-def test_numeric_account_is_text(working_folder) -> None:
+def test_numeric_account_is_text(working_folder):
     assert asked("cluster.account=0123", multirun=False).settings[0].cluster.account == "0123"
 
 
-def test_workload_auto_follows_device_and_reports_it(laptop) -> None:
+def test_workload_auto_follows_device_and_reports_it(laptop):
     here = expand(["cluster=local"], multirun=False)
     assert here.settings[0].workload.name == "digits"
     assert here.notes == ["workload=auto: digits with device=cpu"]
@@ -135,14 +132,14 @@ def test_workload_auto_follows_device_and_reports_it(laptop) -> None:
     assert asked_for.settings[0].device is Device.CPU
 
 
-def test_no_sbatch_selects_local_cluster_and_reports_it(laptop) -> None:
+def test_no_sbatch_selects_local_cluster_and_reports_it(laptop):
     sweep = expand([], multirun=False)
     assert sweep.settings[0].cluster.name == "local"
     assert sweep.notes[0] == "no sbatch on PATH: the cells run on this machine (cluster=local)"
 
 
 @pytest.mark.parametrize(("told", "profile"), [("torch", "torch"), ("Greene", "greene")])
-def test_cluster_name_selects_profile(slurm: FakeSlurm, told, profile) -> None:
+def test_cluster_name_selects_profile(slurm, told, profile):
     slurm.set_cluster_name(told)
     sweep = expand(["workload=digits"], multirun=False)
     assert sweep.settings[0].cluster.name == profile
@@ -153,9 +150,7 @@ def test_cluster_name_selects_profile(slurm: FakeSlurm, told, profile) -> None:
 # ---- personal defaults ----
 
 
-def test_user_config_overrides_defaults_not_command_line(
-    working_folder, user_config_file: Path
-) -> None:
+def test_user_config_overrides_defaults_not_command_line(working_folder, user_config_file):
     user_config_file.write_text(
         "batch: 64\ndata: {root: /scratch/me}\n"
         "clusters:\n  greene: {account: mine, container: {image: /i.sif}}\n"
@@ -169,7 +164,7 @@ def test_user_config_overrides_defaults_not_command_line(
     assert settings.cluster.container.image is None
 
 
-def test_user_config_recipe_does_not_override_grid(working_folder, user_config_file: Path) -> None:
+def test_user_config_recipe_does_not_override_grid(working_folder, user_config_file):
     user_config_file.write_text("recipe: goyal\n")
     compared = expand(["grid=large_batch"], multirun=False).settings
     names = {settings.recipe.name for settings in compared}
@@ -178,7 +173,7 @@ def test_user_config_recipe_does_not_override_grid(working_folder, user_config_f
     assert alone.recipe.name == "goyal"
 
 
-def test_plan_reports_values_from_user_config(working_folder, user_config_file: Path) -> None:
+def test_plan_reports_values_from_user_config(working_folder, user_config_file):
     user_config_file.write_text("batch: 64\nclusters: {greene: {account: mine}}\n")
     origins = asked("gpus=2", multirun=False).origins
     assert origins["gpus"] == "command line"
@@ -186,7 +181,7 @@ def test_plan_reports_values_from_user_config(working_folder, user_config_file: 
     assert origins["cluster."] == "conf/cluster/greene.yaml"
 
 
-def test_user_config_cluster_is_the_default(laptop, user_config_file: Path) -> None:
+def test_user_config_cluster_is_the_default(laptop, user_config_file):
     user_config_file.write_text("cluster: torch\nworkload: synthetic\n")
     (settings,) = expand([], multirun=False).settings
     assert (settings.cluster.name, settings.workload.name) == ("torch", "synthetic")
@@ -208,13 +203,13 @@ def test_user_config_cluster_is_the_default(laptop, user_config_file: Path) -> N
         ("outputs: ${nothing}\n", "config.yaml cannot be read"),
     ],
 )
-def test_invalid_user_config_is_named(working_folder, user_config_file: Path, text, words) -> None:
+def test_invalid_user_config_is_named(working_folder, user_config_file, text, words):
     user_config_file.write_text(text)
     with pytest.raises(UsageError, match=r"^[^\n]*$") as refused:
         asked(multirun=False)
     assert words in str(refused.value)
 
 
-def test_empty_user_config_changes_nothing(working_folder, user_config_file: Path) -> None:
+def test_empty_user_config_changes_nothing(working_folder, user_config_file):
     user_config_file.write_text("")
     assert asked(multirun=False).settings[0].batch == 128

@@ -30,13 +30,13 @@ RENAMED_TABLES = {"verdicts": "checks"}
 RENAMED_COLUMNS = {"verdict": "result"}
 
 
-def expected(name: str) -> dict[str, Any]:
+def expected(name):
     """What 0.4.0 said of one of its studies."""
     return json.loads((EXPECTED / f"{name}.json").read_text())
 
 
 @pytest.fixture
-def desk(laptop: Path) -> Path:
+def desk(laptop):
     """A folder with copies of the studies and of what their commands need."""
     outputs = laptop / "outputs"
     shutil.copytree(STUDIES, outputs)
@@ -48,13 +48,13 @@ def desk(laptop: Path) -> Path:
     return laptop
 
 
-def answer(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
+def answer(capsys, *words):
     """The JSON that a command prints."""
     assert run([*words, "--json"]) == 0, capsys.readouterr().err
     return json.loads(capsys.readouterr().out)
 
 
-def number(text: str) -> float | int | str:
+def number(text):
     for kind in (int, float):
         try:
             return kind(text)
@@ -68,7 +68,7 @@ REMOVED_CHECKS = {"counts"}
 
 
 @pytest.mark.parametrize("folder", CELLS, ids=lambda path: path.name)
-def test_cells_and_records_keep_slug_and_hash(folder: Path) -> None:
+def test_cells_and_records_keep_slug_and_hash(folder):
     text = (folder / "cell.json").read_bytes()
     cell = decode_cell_file(text, "cell.json").cell
     facts = SLUGS[folder.parent.parent.name]["cells"][folder.name]
@@ -79,9 +79,7 @@ def test_cells_and_records_keep_slug_and_hash(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_status_gives_the_same_states(
-    desk: Path, name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_status_gives_the_same_states(desk, name, capsys):
     states = {cell["slug"]: cell for cell in answer(capsys, "status", name)["cells"]}
     wanted = expected(name)["status"]
     assert states.keys() == wanted.keys()
@@ -92,9 +90,7 @@ def test_status_gives_the_same_states(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_record_gives_the_same_numbers(
-    desk: Path, name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_record_gives_the_same_numbers(desk, name, capsys):
     cells = {cell["slug"]: cell for cell in answer(capsys, "record", name)["cells"]}
     for slug, facts in expected(name)["record"].items():
         assert cells[slug]["outcome"] == facts["outcome"]
@@ -104,9 +100,7 @@ def test_record_gives_the_same_numbers(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_checks_of_records_give_the_same_levels(
-    desk: Path, name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_checks_of_records_give_the_same_levels(desk, name, capsys):
     cells = {cell["slug"]: cell for cell in answer(capsys, "record", name)["cells"]}
     for slug, levels in expected(name)["checks"].items():
         checks = {check["check"]: check["level"] for check in cells[slug]["checks"]}
@@ -115,9 +109,7 @@ def test_checks_of_records_give_the_same_levels(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_collect_writes_the_same_numbers(
-    desk: Path, name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_collect_writes_the_same_numbers(desk, name, capsys):
     assert run(["collect", name]) == 0, capsys.readouterr().err
     report = desk / "outputs" / name / "report"
     for label, sheet in expected(name)["sheets"].items():
@@ -129,7 +121,7 @@ def test_collect_writes_the_same_numbers(
             assert line == pytest.approx(wanted), label
 
 
-def kept(outputs: Path) -> dict[Path, bytes]:
+def kept(outputs):
     """What a submission that sends nothing must leave alone: records, manifests, attempts."""
     wanted = ("record.json", "manifest.jsonl", "current", "end.json", "attempt.json")
     return {path: path.read_bytes() for path in outputs.rglob("*") if path.name in wanted}
@@ -137,12 +129,12 @@ def kept(outputs: Path) -> dict[Path, bytes]:
 
 @pytest.mark.parametrize(("words", "cells"), FINISHED)
 def test_finished_cells_are_skipped(
-    words: str,
-    cells: int,
-    desk: Path,
-    request: pytest.FixtureRequest,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    words,
+    cells,
+    desk,
+    request,
+    capsys,
+):
     """Commands of which 0.4.0 said that all cells are finished."""
     fake = request.getfixturevalue("slurm") if "cluster=rig" in words else None
     before = kept(desk / "outputs")

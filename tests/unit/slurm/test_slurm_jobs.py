@@ -32,7 +32,7 @@ SACCT = """\
 """
 
 
-def test_squeue_lists_each_task_including_ended_ones() -> None:
+def test_squeue_lists_each_task_including_ended_ones():
     jobs = parse_squeue(SQUEUE)
     assert list(jobs) == ["1_3", "5", "1_0", "4", "6", "7", "2"]
     assert [job for job, state in jobs.items() if state.over] == ["1_3", "5", "1_0"]
@@ -41,7 +41,7 @@ def test_squeue_lists_each_task_including_ended_ones() -> None:
     assert jobs["1_0"].ended == 1795279251
 
 
-def test_pending_job_has_no_start_but_maybe_an_estimate() -> None:
+def test_pending_job_has_no_start_but_maybe_an_estimate():
     jobs = parse_squeue(SQUEUE)
     assert (jobs["4"].starts, jobs["4"].started, jobs["4"].queued_s) == (1795282847, None, None)
     assert (jobs["6"].starts, jobs["6"].reason) == (None, "PartitionNodeLimit")
@@ -49,7 +49,7 @@ def test_pending_job_has_no_start_but_maybe_an_estimate() -> None:
     assert jobs["7"].reason == "ReqNodeNotAvail, UnavailableNodes:gr[001-002]"
 
 
-def test_sacct_has_canceller_and_last_line_of_requeued_job() -> None:
+def test_sacct_has_canceller_and_last_line_of_requeued_job():
     jobs = parse_sacct(SACCT)
     assert (jobs["1_0"].state, jobs["1_0"].node, jobs["1_0"].gpus) == ("COMPLETED", "gr002", 2)
     assert jobs["1_0"].queued_s == 30
@@ -60,17 +60,17 @@ def test_sacct_has_canceller_and_last_line_of_requeued_job() -> None:
     assert (jobs["3"].minutes, jobs["3"].gpus, jobs["3"].node) == (None, None, "")
 
 
-def test_job_cancelled_while_pending_has_no_start() -> None:
+def test_job_cancelled_while_pending_has_no_start():
     for job in (parse_sacct(SACCT)["5"], parse_squeue(SQUEUE)["5"]):
         assert (job.started, job.queued_s, job.elapsed_s, job.over) == (None, None, None, True)
 
 
-def test_dates_instead_of_seconds_are_parsed() -> None:
+def test_dates_instead_of_seconds_are_parsed():
     job = parse_sacct(SACCT)["1_3"]
     assert job.queued_s == 3
 
 
-def test_canceller_is_a_user_name() -> None:
+def test_canceller_is_a_user_name():
     assert canceller(f"CANCELLED by {os.getuid()}") == "you"
     someone = 1 if os.getuid() != 1 else 2  # daemon, bin: on every Linux
     assert canceller(f"CANCELLED by {someone}") in {"daemon", "bin"}
@@ -106,12 +106,12 @@ def test_canceller_is_a_user_name() -> None:
         ("QOSJobLimit", "your running jobs have reached your limit", ""),
     ],
 )
-def test_pending_reason_is_explained_with_who_must_act(reason: str, text: str, who: str) -> None:
+def test_pending_reason_is_explained_with_who_must_act(reason, text, who):
     pending = why_pending(reason)
     assert text in pending.text
     assert pending.text.endswith(f"({reason})")
     assert pending.who == who
 
 
-def test_unknown_pending_reason_is_shown_verbatim() -> None:
+def test_unknown_pending_reason_is_shown_verbatim():
     assert str(why_pending("PhaseOfTheMoon")) == "PhaseOfTheMoon"

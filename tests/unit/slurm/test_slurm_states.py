@@ -22,11 +22,11 @@ STATES = [(state, outcome) for outcome, states in MEANING.items() for state in s
 
 
 @pytest.mark.parametrize(("state", "outcome"), STATES)
-def test_every_squeue_and_sacct_state_has_an_outcome(state, outcome) -> None:
+def test_every_squeue_and_sacct_state_has_an_outcome(state, outcome):
     assert outcome_of(state) is outcome
 
 
-def test_states_table_covers_documented_states() -> None:
+def test_states_table_covers_documented_states():
     documented = (
         "BOOT_FAIL CANCELLED COMPLETED DEADLINE FAILED NODE_FAIL OUT_OF_MEMORY PENDING PREEMPTED "
         "RUNNING REQUEUED RESIZING REVOKED SUSPENDED TIMEOUT COMPLETING CONFIGURING REQUEUE_HOLD "
@@ -36,16 +36,16 @@ def test_states_table_covers_documented_states() -> None:
 
 
 @pytest.mark.parametrize("text", ["CANCELLED by 1000", "CANCELLED+", "cancelled", "CANCELLED by 0"])
-def test_cancelled_by_any_user_is_cancelled(text) -> None:
+def test_cancelled_by_any_user_is_cancelled(text):
     assert outcome_of(text) is Outcome.CANCELLED
 
 
 @pytest.mark.parametrize("text", ["", "HYPERSPACE", "COMPLETED_BY_MAGIC"])
-def test_unrecognized_state_is_unknown(text) -> None:
+def test_unrecognized_state_is_unknown(text):
     assert outcome_of(text) is Outcome.UNKNOWN
 
 
-def test_outcome_is_active_or_finished_as_documented() -> None:
+def test_outcome_is_active_or_finished_as_documented():
     """Only pending and running are active; only ok and oom are finished."""
     assert [outcome for outcome in Outcome if outcome.active] == [Outcome.PENDING, Outcome.RUNNING]
     assert [outcome for outcome in Outcome if outcome.finished] == [Outcome.OK, Outcome.OOM]
@@ -63,33 +63,33 @@ def test_outcome_is_active_or_finished_as_documented() -> None:
         ("(null)", [(None, 0)]),
     ],
 )
-def test_sinfo_gives_gpu_type_and_number(gres, expected) -> None:
+def test_sinfo_gives_gpu_type_and_number(gres, expected):
     nodes = parse_sinfo(f"n1|{gres}|16+|9000+|main\n")
     assert [(node.gpu_type, node.gpus) for node in nodes] == expected
     assert (nodes[0].cpus, nodes[0].memory_gb) == (16, 9.0)
 
 
-def test_node_in_two_partitions_is_one_node() -> None:
+def test_node_in_two_partitions_is_one_node():
     (node,) = parse_sinfo("n1|gpu:l4:1|8|9000|main\nn1|gpu:l4:1|8|9000|preempt\nnonsense\n")
     assert node.partitions == {"main", "preempt"}
 
 
-def test_scontrol_config_is_parsed_as_mapping() -> None:
+def test_scontrol_config_is_parsed_as_mapping():
     text = "Configuration data as of now\nClusterName = greene\nMaxArraySize            = 64\n"
     assert parse_limits(text) == {"ClusterName": "greene", "MaxArraySize": "64"}
 
 
-def test_surrounding_job_variables_are_removed_but_slurm_conf() -> None:
+def test_surrounding_job_variables_are_removed_but_slurm_conf():
     leaking = ["SLURM_CPU_BIND", "SRUN_DEBUG", "SBATCH_ACCOUNT", "RANK", "MASTER_ADDR", "PMI_RANK"]
     leaking += ["PET_X", "TORCHELASTIC_RUN_ID", "SUBMITIT_EXECUTOR", "LOCAL_WORLD_SIZE"]
     stays = {"SLURM_CONF": "c", "PATH": "p", "NCCL_DEBUG": "INFO", "RANKING": "r", "HOME": "h"}
     assert scrubbed(dict.fromkeys(leaking, "x") | stays, inside_job=True) == stays
 
 
-def test_user_sbatch_defaults_are_kept_outside_a_job() -> None:
+def test_user_sbatch_defaults_are_kept_outside_a_job():
     own = {"SBATCH_ACCOUNT": "mine", "SLURM_CONF": "c"}
     assert scrubbed(own | {"SLURM_JOB_ID": "1"}, inside_job=False) == own
 
 
-def test_array_ids_are_unique_and_ordered() -> None:
+def test_array_ids_are_unique_and_ordered():
     assert array_ids(["20", "17_1", "17_0", "20"]) == ["20", "17"]

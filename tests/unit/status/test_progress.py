@@ -1,7 +1,5 @@
 """What rank 0 says while a cell runs, and what a watcher makes of it."""
 
-from pathlib import Path
-
 import msgspec
 import pytest
 
@@ -15,17 +13,17 @@ BEGAN = "2026-11-21T16:40:47+00:00"  # the same moment
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> AttemptFolder:
+def folder(tmp_path):
     return AttemptFolder(tmp_path / "17_0.r0")
 
 
-def said(folder: AttemptFolder) -> Progress:
+def said(folder):
     return msgspec.json.decode(folder.progress.read_bytes(), type=Progress)
 
 
 def test_only_rank_0_writes_progress_between_epochs(
-    folder: AttemptFolder,
-) -> None:
+    folder,
+):
     ProgressWriter(folder, 1, epochs=3).begin("timed", 2)
     assert not folder.progress.exists()
     ProgressWriter(folder, 0, epochs=3).begin("timed", 2, last_s=8.0)
@@ -33,9 +31,7 @@ def test_only_rank_0_writes_progress_between_epochs(
     assert (told.epoch, told.epochs, told.role, told.last_s) == (2, 3, "timed", 8.0)
 
 
-def test_warmup_progress_is_counted_without_losing_batches(
-    folder: AttemptFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_warmup_progress_is_counted_without_losing_batches(folder, monkeypatch):
     monkeypatch.setattr(progress, "INTERVAL_S", 0.0)
     teller = ProgressWriter(folder, 0, epochs=2)
     teller.begin("warmup", 1)
@@ -45,7 +41,7 @@ def test_warmup_progress_is_counted_without_losing_batches(
     assert said(folder).iterations == 0
 
 
-def test_progress_after_training_keeps_last_epoch(folder: AttemptFolder) -> None:
+def test_progress_after_training_keeps_last_epoch(folder):
     teller = ProgressWriter(folder, 0, epochs=2)
     teller.begin("timed", 2, last_s=4.0)
     teller.begin("test")
@@ -53,12 +49,12 @@ def test_progress_after_training_keeps_last_epoch(folder: AttemptFolder) -> None
     assert pace_of(folder.read_progress(), NOW) == ("testing", 1.0, 0.0)
 
 
-def test_cell_without_progress_is_starting(folder: AttemptFolder) -> None:
+def test_cell_without_progress_is_starting(folder):
     assert pace_of(folder.read_progress(), NOW).doing == "starting"
     assert pace_of(folder.read_progress(), NOW).done is None
 
 
-def test_progress_is_extrapolated_from_last_epoch() -> None:
+def test_progress_is_extrapolated_from_last_epoch():
     told = Progress(epoch=2, epochs=3, role="timed", since=BEGAN, last_s=300.0)
     found = pace_of(told, NOW + 120)
     assert found.doing == "epoch 2 of 3 (timed), ~40 %, ~8 min of training left"
@@ -70,7 +66,7 @@ def test_progress_is_extrapolated_from_last_epoch() -> None:
     assert "~0 %" in skewed.doing
 
 
-def test_warmup_progress_is_extrapolated_from_its_count() -> None:
+def test_warmup_progress_is_extrapolated_from_its_count():
     told = Progress(epoch=1, epochs=2, role="warmup", since=BEGAN, iteration=25, iterations=100)
     assert pace_of(told, NOW + 10).doing == "epoch 1 of 2 (warmup), ~25 %, ~1 min of training left"
     silent = Progress(epoch=1, epochs=2, role="warmup", since=BEGAN)

@@ -13,14 +13,13 @@ from hpml_jobs.status import watch
 from hpml_jobs.status.watch import watch_study
 from hpml_jobs.study import cell_folder
 from hpml_jobs.study.manifest import ManifestEvent
-from tests.unit.conftest import FakeSlurm
 from tests.unit.slurm_output import sacct_line, squeue_line
 from tests.unit.study_builder import StudyBuilder
 
 _opened: list[str] | None = None
 
 
-def _note_open(event: str, arguments: tuple) -> None:
+def _note_open(event, arguments):
     if _opened is not None and event == "open" and arguments[1] in ("r", "rb"):
         _opened.append(str(arguments[0]))
 
@@ -29,9 +28,9 @@ sys.addaudithook(_note_open)  # it cannot be removed, so it only notes while a t
 
 
 @pytest.fixture
-def reads(monkeypatch: pytest.MonkeyPatch, builder: StudyBuilder) -> Counter:
+def reads(monkeypatch, builder):
     """How often each file below the study's folder is opened, and each record decoded."""
-    decodings: Counter = Counter()
+    decodings = Counter()
 
     def counting(decode):
         def decode_and_count(text, place):
@@ -46,7 +45,7 @@ def reads(monkeypatch: pytest.MonkeyPatch, builder: StudyBuilder) -> Counter:
     return decodings
 
 
-def opened(study: Path) -> Counter:
+def opened(study):
     """How often each file of the study was opened, folders and files of the report aside."""
     paths = (Path(name).resolve() for name in _opened or ())
     inside = [path for path in paths if study in path.parents and path.is_file()]
@@ -54,7 +53,7 @@ def opened(study: Path) -> Counter:
 
 
 @pytest.fixture
-def builder(slurm: FakeSlurm, working_folder: Path) -> StudyBuilder:
+def builder(slurm, working_folder):
     """Cells with a record, failed, timed out and running; one whose sbatch was interrupted."""
     made = StudyBuilder(working_folder / "outputs" / "mine").with_batches(32, 64, 128, 256, 512)
     made.with_event(ManifestEvent.SENDING, batches=(512,))
@@ -73,9 +72,7 @@ def builder(slurm: FakeSlurm, working_folder: Path) -> StudyBuilder:
 
 
 @pytest.mark.parametrize("command", ["status", "collect"])
-def test_command_reads_each_file_once(
-    command: str, builder: StudyBuilder, reads: Counter, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_command_reads_each_file_once(command, builder, reads, capsys):
     assert run([command, "mine"]) == 0, capsys.readouterr().err
     counts = opened(builder.study.root)
     cells = {f"cells/{cell.slug}/cell.json" for cell in builder.cells}
@@ -85,17 +82,15 @@ def test_command_reads_each_file_once(
     assert set(reads.values()) == {1}
 
 
-def records(builder: StudyBuilder) -> set[str]:
+def records(builder):
     """The paths of the records that exist."""
     paths = builder.study.root.glob("cells/*/record.json")
     return {str(path.relative_to(builder.study.root)) for path in paths}
 
 
 @pytest.mark.parametrize("command", ["status", "collect"])
-def test_checks_are_computed_once(
-    command: str, builder: StudyBuilder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calls: Counter = Counter()
+def test_checks_are_computed_once(command, builder, monkeypatch):
+    calls = Counter()
     check_record = checks.check_record
 
     def counting(record):
@@ -108,15 +103,15 @@ def test_checks_are_computed_once(
 
 
 def test_watch_decodes_a_record_again_only_if_replaced(
-    slurm: FakeSlurm,
-    builder: StudyBuilder,
-    reads: Counter,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    slurm,
+    builder,
+    reads,
+    monkeypatch,
+):
     refreshes = []
     first = builder.cells[0].slug
 
-    def pause(_seconds: float) -> None:
+    def pause(_seconds):
         refreshes.append(reads[f"decode cells/{first}/record.json"])
         if len(refreshes) == 3:
             builder.publish_record(32, "17_0.r1")

@@ -1,12 +1,10 @@
 """Cells that share a job, one after another: packs and ladders."""
 
 import os
-from pathlib import Path
 
 import pytest
 
 from hpml_jobs.slurm.states import Outcome
-from tests.unit.conftest import FakeSlurm
 from tests.unit.slurm_output import SUBMITTED, sacct_line, squeue_line
 from tests.unit.study_builder import StudyBuilder
 
@@ -14,7 +12,7 @@ JOB = "17"
 
 
 @pytest.fixture
-def pack(slurm: FakeSlurm, working_folder: Path) -> StudyBuilder:
+def pack(slurm, working_folder):
     """Three cells of one job."""
     builder = StudyBuilder(working_folder / "outputs" / "mine").with_batches(32, 64, 128)
     builder.sent_as(JOB, JOB, JOB)
@@ -22,7 +20,7 @@ def pack(slurm: FakeSlurm, working_folder: Path) -> StudyBuilder:
 
 
 @pytest.fixture
-def ladder(slurm: FakeSlurm, working_folder: Path) -> StudyBuilder:
+def ladder(slurm, working_folder):
     """Three rungs of one ladder."""
     builder = StudyBuilder(working_folder / "outputs" / "mine").with_batches(
         32, 128, 512, ladder=True
@@ -31,9 +29,7 @@ def ladder(slurm: FakeSlurm, working_folder: Path) -> StudyBuilder:
     return builder
 
 
-def test_running_shared_job_state_follows_each_attempt(
-    slurm: FakeSlurm, pack: StudyBuilder
-) -> None:
+def test_running_shared_job_state_follows_each_attempt(slurm, pack):
     slurm.set_output("squeue", squeue_line(JOB, "RUNNING", node="gr001"))
     pack.end_attempt(32, JOB, Outcome.FAILED, "rank 1: no")
     pack.begin_attempt(64, JOB)
@@ -46,12 +42,12 @@ def test_running_shared_job_state_follows_each_attempt(
     assert pack.states_by_batch()[64].minutes == 20  # its own limit, not the pack's
 
 
-def test_pending_shared_job_leaves_all_cells_pending(slurm: FakeSlurm, pack: StudyBuilder) -> None:
+def test_pending_shared_job_leaves_all_cells_pending(slurm, pack):
     slurm.set_output("squeue", squeue_line(JOB, "PENDING", "Priority"))
     assert pack.outcomes() == [Outcome.PENDING] * 3
 
 
-def test_requeued_job_ignores_ends_of_earlier_run(slurm: FakeSlurm, pack: StudyBuilder) -> None:
+def test_requeued_job_ignores_ends_of_earlier_run(slurm, pack):
     pack.end_attempt(32, JOB, Outcome.CANCELLED, "received SIGTERM")
     pack.end_attempt(64, JOB, Outcome.OK)
     slurm.set_output("squeue", squeue_line(JOB, "PENDING", "BeginTime"))
@@ -69,7 +65,7 @@ def test_requeued_job_ignores_ends_of_earlier_run(slurm: FakeSlurm, pack: StudyB
     assert pack.states_by_batch()[32].restarts == 1
 
 
-def test_record_not_visible_yet_is_awaited(slurm: FakeSlurm, pack: StudyBuilder) -> None:
+def test_record_not_visible_yet_is_awaited(slurm, pack):
     slurm.set_output("squeue", squeue_line(JOB, "RUNNING", node="gr001"))
     pack.end_attempt(32, JOB, Outcome.OK)
     pack.folder(32).record_json.unlink()
@@ -88,9 +84,7 @@ def test_record_not_visible_yet_is_awaited(slurm: FakeSlurm, pack: StudyBuilder)
         ("COMPLETED", Outcome.MISSING, Outcome.MISSING),
     ],
 )
-def test_finished_job_ends_cells_not_started(
-    slurm: FakeSlurm, pack: StudyBuilder, told: str, cut: Outcome, never: Outcome
-) -> None:
+def test_finished_job_ends_cells_not_started(slurm, pack, told, cut, never):
     slurm.set_output("sacct", sacct_line(JOB, told))
     pack.end_attempt(32, JOB, Outcome.FAILED, "rank 1: no")
     pack.begin_attempt(64, JOB)
@@ -99,13 +93,13 @@ def test_finished_job_ends_cells_not_started(
     assert "rank 1: no" in pack.states_by_batch()[32].reason
 
 
-def test_job_timeout_outranks_wrapper_report(slurm: FakeSlurm, pack: StudyBuilder) -> None:
+def test_job_timeout_outranks_wrapper_report(slurm, pack):
     slurm.set_output("sacct", sacct_line(JOB, "TIMEOUT"))
     pack.end_attempt(32, JOB, Outcome.CANCELLED, "received SIGTERM")
     assert pack.outcomes()[0] is Outcome.TIMEOUT
 
 
-def test_oom_killer_is_found_in_log_of_the_cells_step(slurm: FakeSlurm, pack: StudyBuilder) -> None:
+def test_oom_killer_is_found_in_log_of_the_cells_step(slurm, pack):
     slurm.set_output("squeue", squeue_line(JOB, "RUNNING", node="gr001"))
     pack.end_attempt(32, JOB, Outcome.FAILED, "rank 0 killed by signal 9 (out of memory?)")
     pack.end_attempt(64, JOB, Outcome.FAILED, "rank 0 killed by signal 9 (out of memory?)")
@@ -114,7 +108,7 @@ def test_oom_killer_is_found_in_log_of_the_cells_step(slurm: FakeSlurm, pack: St
     assert pack.outcomes()[:2] == [Outcome.FAILED, Outcome.OOM]
 
 
-def test_job_outcome_is_no_warning_for_finished_cell(slurm: FakeSlurm, pack: StudyBuilder) -> None:
+def test_job_outcome_is_no_warning_for_finished_cell(slurm, pack):
     slurm.set_output("sacct", sacct_line(JOB, "TIMEOUT"))
     pack.end_attempt(32, JOB, Outcome.OK)
     assert (pack.states_by_batch()[32].outcome, pack.states_by_batch()[32].warning) == (
@@ -126,7 +120,7 @@ def test_job_outcome_is_no_warning_for_finished_cell(slurm: FakeSlurm, pack: Stu
 # ---- ladders ----
 
 
-def test_ladder_batches_above_oom_are_not_tried(slurm: FakeSlurm, ladder: StudyBuilder) -> None:
+def test_ladder_batches_above_oom_are_not_tried(slurm, ladder):
     slurm.set_output("sacct", sacct_line(JOB, "COMPLETED"))
     ladder.end_attempt(32, JOB, Outcome.OK)
     ladder.end_attempt(128, JOB, Outcome.OOM, "rank 0: out of memory")
@@ -137,7 +131,7 @@ def test_ladder_batches_above_oom_are_not_tried(slurm: FakeSlurm, ladder: StudyB
     assert not ladder.states_by_batch()[128].untried
 
 
-def test_failed_ladder_names_the_failing_batch(slurm: FakeSlurm, ladder: StudyBuilder) -> None:
+def test_failed_ladder_names_the_failing_batch(slurm, ladder):
     slurm.set_output("sacct", sacct_line(JOB, "FAILED", "1:0"))
     ladder.end_attempt(32, JOB, Outcome.FAILED, "rank 1: no")
     assert ladder.outcomes() == [Outcome.FAILED, Outcome.MISSING, Outcome.MISSING]
@@ -145,7 +139,7 @@ def test_failed_ladder_names_the_failing_batch(slurm: FakeSlurm, ladder: StudyBu
     assert not ladder.states_by_batch()[512].untried
 
 
-def test_resubmitted_ladder_cell_is_pending(slurm: FakeSlurm, ladder: StudyBuilder) -> None:
+def test_resubmitted_ladder_cell_is_pending(slurm, ladder):
     slurm.set_output("sacct", sacct_line(JOB, "COMPLETED"))
     ladder.end_attempt(32, JOB, Outcome.OOM, "rank 0: out of memory")
     ladder.sent_as("18", batches=(512,))
@@ -153,14 +147,14 @@ def test_resubmitted_ladder_cell_is_pending(slurm: FakeSlurm, ladder: StudyBuild
     assert ladder.outcomes() == [Outcome.OOM, Outcome.OOM, Outcome.PENDING]
 
 
-def test_running_ladder_leaves_next_cells_pending(slurm: FakeSlurm, ladder: StudyBuilder) -> None:
+def test_running_ladder_leaves_next_cells_pending(slurm, ladder):
     slurm.set_output("squeue", squeue_line(JOB, "RUNNING", node="gr001"))
     ladder.end_attempt(32, JOB, Outcome.OK)
     ladder.begin_attempt(128, JOB)
     assert ladder.outcomes() == [Outcome.OK, Outcome.RUNNING, Outcome.PENDING]
 
 
-def test_shared_job_cell_has_its_own_times(slurm: FakeSlurm, pack: StudyBuilder) -> None:
+def test_shared_job_cell_has_its_own_times(slurm, pack):
     """A cell's times are those of its attempt, not of the job that it shared."""
     slurm.set_output("sacct", sacct_line(JOB, "FAILED", "1:0"))
     pack.end_attempt(32, JOB, Outcome.OK)

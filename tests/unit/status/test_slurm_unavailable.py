@@ -1,7 +1,6 @@
 """SLURM without accounting, SLURM that does not answer, and slow files."""
 
 import time
-from pathlib import Path
 
 import pytest
 
@@ -10,8 +9,6 @@ from hpml_jobs.status import watch as watching
 from hpml_jobs.status.query import SACCT_IDS
 from hpml_jobs.status.states import study_status
 from hpml_jobs.status.watch import watch_study
-from hpml_jobs.study.cell_state import CellState
-from tests.unit.conftest import FakeSlurm
 from tests.unit.slurm_output import sacct_line, squeue_line
 from tests.unit.study_builder import StudyBuilder
 
@@ -21,25 +18,23 @@ GONE = "slurm_load_jobs error: Unable to contact slurm controller (connect failu
 
 
 @pytest.fixture
-def builder(slurm: FakeSlurm, working_folder: Path) -> StudyBuilder:
+def builder(slurm, working_folder):
     """Two cells of one array."""
     study = StudyBuilder(working_folder / "outputs" / "mine").with_batches(32, 64)
     study.sent_as(JOB, "17_1")
     return study
 
 
-def disable_accounting(slurm: FakeSlurm) -> None:
+def disable_accounting(slurm):
     slurm.set_output("sacct", err=DISABLED, code=1)
 
 
-def make_slurm_unresponsive(slurm: FakeSlurm) -> None:
+def make_slurm_unresponsive(slurm):
     slurm.set_output("squeue", err=GONE, code=1)
     slurm.set_output("sacct", err="sacct: error: Problem talking to the database\n", code=1)
 
 
-def test_missing_squeue_differs_from_unresponsive_one(
-    slurm: FakeSlurm, builder: StudyBuilder
-) -> None:
+def test_missing_squeue_differs_from_unresponsive_one(slurm, builder):
     assert not study_status(builder.study).slurm.is_silent
     make_slurm_unresponsive(slurm)
     assert study_status(builder.study).slurm.is_silent
@@ -48,9 +43,7 @@ def test_missing_squeue_differs_from_unresponsive_one(
     assert (seen.no_squeue, bool(seen.no_queue), seen.is_silent) == (True, True, False)
 
 
-def test_outcome_from_squeue_is_kept_without_accounting(
-    slurm: FakeSlurm, builder: StudyBuilder
-) -> None:
+def test_outcome_from_squeue_is_kept_without_accounting(slurm, builder):
     disable_accounting(slurm)
     ended = squeue_line(JOB, "TIMEOUT", node="gr001") + squeue_line("17_1", "FAILED", node="gr002")
     slurm.set_output("squeue", ended)
@@ -62,9 +55,7 @@ def test_outcome_from_squeue_is_kept_without_accounting(
     assert builder.outcomes() == [Outcome.TIMEOUT, Outcome.FAILED]
 
 
-def test_vanished_job_without_accounting_is_missing(
-    slurm: FakeSlurm, builder: StudyBuilder
-) -> None:
+def test_vanished_job_without_accounting_is_missing(slurm, builder):
     disable_accounting(slurm)
     slurm.set_output("squeue", squeue_line(JOB, "RUNNING", node="gr001"))
     builder.end_attempt(64, "17_1", Outcome.FAILED, "rank 0: no")
@@ -76,9 +67,7 @@ def test_vanished_job_without_accounting_is_missing(
     assert "accounting storage is disabled" in reason
 
 
-def test_unresponsive_controller_is_unknown_since_last_answer(
-    slurm: FakeSlurm, builder: StudyBuilder
-) -> None:
+def test_unresponsive_controller_is_unknown_since_last_answer(slurm, builder):
     slurm.set_output(
         "squeue", squeue_line(JOB, "RUNNING", node="gr001") + squeue_line("17_1", "PENDING")
     )
@@ -94,9 +83,7 @@ def test_unresponsive_controller_is_unknown_since_last_answer(
     assert builder.outcomes()[0] is Outcome.OK
 
 
-def test_stop_while_slurm_is_unresponsive_may_be_requeue(
-    slurm: FakeSlurm, builder: StudyBuilder
-) -> None:
+def test_stop_while_slurm_is_unresponsive_may_be_requeue(slurm, builder):
     make_slurm_unresponsive(slurm)
     builder.end_attempt(32, JOB, Outcome.CANCELLED, "received SIGTERM")
     assert builder.outcomes()[0] is Outcome.UNKNOWN
@@ -104,7 +91,7 @@ def test_stop_while_slurm_is_unresponsive_may_be_requeue(
     assert builder.outcomes()[0] is Outcome.CANCELLED
 
 
-def test_cache_is_written_only_on_change(slurm: FakeSlurm, builder: StudyBuilder) -> None:
+def test_cache_is_written_only_on_change(slurm, builder):
     slurm.set_output("squeue", squeue_line(JOB, "PENDING", "Priority"))
     builder.states_by_batch()
     path = builder.study.root / "seen.json"
@@ -118,20 +105,20 @@ def test_cache_is_written_only_on_change(slurm: FakeSlurm, builder: StudyBuilder
 
 
 @pytest.mark.parametrize("content", ["", "{", '{"17_0": 3}'])
-def test_unreadable_cache_is_ignored(slurm: FakeSlurm, builder: StudyBuilder, content: str) -> None:
+def test_unreadable_cache_is_ignored(slurm, builder, content):
     (builder.study.root / "seen.json").write_text(content)
     make_slurm_unresponsive(slurm)
     assert builder.outcomes()[0] is Outcome.UNKNOWN
     assert "(running then)" not in builder.states_by_batch()[32].reason
 
 
-def test_unwritable_cache_is_ignored(slurm: FakeSlurm, builder: StudyBuilder) -> None:
+def test_unwritable_cache_is_ignored(slurm, builder):
     (builder.study.root / "seen.json").mkdir()  # for root too, who may write anywhere
     slurm.set_output("squeue", squeue_line(JOB, "RUNNING", node="gr001"))
     assert builder.outcomes()[0] is Outcome.RUNNING
 
 
-def test_record_may_appear_after_job_end(slurm: FakeSlurm, builder: StudyBuilder) -> None:
+def test_record_may_appear_after_job_end(slurm, builder):
     builder.begin_attempt(32, JOB)
     now = int(time.time())
     slurm.set_output("sacct", sacct_line(JOB, "COMPLETED", end=str(now - 4)))
@@ -142,15 +129,13 @@ def test_record_may_appear_after_job_end(slurm: FakeSlurm, builder: StudyBuilder
     assert builder.states_by_batch()[32].outcome is Outcome.MISSING
 
 
-def test_sacct_running_is_overridden_by_squeue(slurm: FakeSlurm, builder: StudyBuilder) -> None:
+def test_sacct_running_is_overridden_by_squeue(slurm, builder):
     slurm.set_output("sacct", sacct_line(JOB, "RUNNING"))  # an end that never reached the database
     builder.begin_attempt(32, JOB)
     assert builder.outcomes()[0] is Outcome.MISSING
 
 
-def test_requeued_job_shows_current_state_and_restarts(
-    slurm: FakeSlurm, builder: StudyBuilder
-) -> None:
+def test_requeued_job_shows_current_state_and_restarts(slurm, builder):
     builder.begin_attempt(32, JOB)
     slurm.set_output("squeue", squeue_line(JOB, "PENDING", "BeginTime"))
     slurm.set_output("sacct", sacct_line(JOB, "PREEMPTED"))
@@ -163,15 +148,13 @@ def test_requeued_job_shows_current_state_and_restarts(
     )
 
 
-def test_pending_cell_names_who_must_act(slurm: FakeSlurm, builder: StudyBuilder) -> None:
+def test_pending_cell_names_who_must_act(slurm, builder):
     slurm.set_output("squeue", squeue_line(JOB, "PENDING", "BadConstraints"))
     state = builder.states_by_batch()[32]
     assert (state.outcome, state.who) == (Outcome.PENDING, "you")
 
 
-def test_many_arrays_need_one_squeue_and_few_sacct_calls(
-    slurm: FakeSlurm, working_folder: Path
-) -> None:
+def test_many_arrays_need_one_squeue_and_few_sacct_calls(slurm, working_folder):
     builder = StudyBuilder(working_folder / "outputs" / "mine").with_batches(
         *range(1, SACCT_IDS + 3)
     )
@@ -184,7 +167,7 @@ def test_many_arrays_need_one_squeue_and_few_sacct_calls(
     ]
 
 
-def test_failing_sacct_is_not_called_again(slurm: FakeSlurm, working_folder: Path) -> None:
+def test_failing_sacct_is_not_called_again(slurm, working_folder):
     builder = StudyBuilder(working_folder / "outputs" / "mine").with_batches(
         *range(1, SACCT_IDS + 3)
     )
@@ -198,21 +181,17 @@ def test_failing_sacct_is_not_called_again(slurm: FakeSlurm, working_folder: Pat
 # ---- watch ----
 
 
-def test_watch_ends_when_nothing_is_pending_or_running(
-    slurm: FakeSlurm, builder: StudyBuilder
-) -> None:
+def test_watch_ends_when_nothing_is_pending_or_running(slurm, builder):
     slurm.set_output("sacct", sacct_line(JOB, "FAILED") + sacct_line("17_1", "TIMEOUT"))
-    shown: list[list[CellState]] = []
+    shown = []
     watch_study(builder.study, 0.01, lambda now, _: shown.append(now))
     assert [[state.outcome.value for state in now] for now in shown] == [["failed", "timeout"]]
 
 
-def test_watch_backs_off_while_slurm_is_unresponsive(
-    slurm: FakeSlurm, builder: StudyBuilder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pauses: list[float] = []
+def test_watch_backs_off_while_slurm_is_unresponsive(slurm, builder, monkeypatch):
+    pauses = []
 
-    def pause(seconds: float) -> None:
+    def pause(seconds):
         pauses.append(seconds)
         if len(pauses) == 5:
             slurm.set_output("squeue")
@@ -220,15 +199,15 @@ def test_watch_backs_off_while_slurm_is_unresponsive(
 
     monkeypatch.setattr(watching, "sleep", pause)
     make_slurm_unresponsive(slurm)
-    notes: list[str] = []
+    notes = []
     watch_study(builder.study, 5.0, lambda _, note: notes.append(note))
     assert pauses == [10, 20, 40, 60, 60]
     assert notes[0].startswith("SLURM does not answer (squeue: slurm_load_jobs error")
     assert notes[-1] == ""
 
 
-def test_watch_without_squeue_ends_at_once(slurm: FakeSlurm, builder: StudyBuilder) -> None:
+def test_watch_without_squeue_ends_at_once(slurm, builder):
     slurm.remove_command("squeue")
-    shown: list[str] = []
+    shown = []
     watch_study(builder.study, 0.01, lambda now, _: shown.append(now[0].outcome.value))
     assert shown == ["unknown"]

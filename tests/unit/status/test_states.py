@@ -2,24 +2,19 @@
 
 import subprocess
 import sys
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from hpml_jobs.errors import HpmlError
-from hpml_jobs.plan.plan import Plan
 from hpml_jobs.slurm.jobs import SACCT_FIELDS, SQUEUE_FORMAT
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.status.logs import log_text
 from hpml_jobs.status.states import cell_states, status_for_submission
 from hpml_jobs.study.attempt import utc_now
-from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.study.manifest import ManifestEvent, ManifestLine
 from hpml_jobs.submit.selection import select
 from tests.unit.builders import a_cell, a_record
-from tests.unit.conftest import FakeSlurm
 from tests.unit.plans import plan
 from tests.unit.slurm_output import sacct_line, squeue_line
 from tests.unit.study_builder import StudyBuilder
@@ -30,7 +25,7 @@ BATCH = 512
 
 
 @pytest.fixture
-def builder(slurm: FakeSlurm, working_folder: Path) -> StudyBuilder:
+def builder(slurm, working_folder):
     """A study of one cell that was sent as job 101_0."""
     builder = StudyBuilder(working_folder / "outputs" / "mine").with_cell(a_cell())
     return builder.with_event(ManifestEvent.SENDING).sent_as(JOB)
@@ -39,9 +34,7 @@ def builder(slurm: FakeSlurm, working_folder: Path) -> StudyBuilder:
 # ---- SLURM's word where there is no record ----
 
 
-def test_task_cancelled_while_pending_stays_cancelled(
-    slurm: FakeSlurm, builder: StudyBuilder
-) -> None:
+def test_task_cancelled_while_pending_stays_cancelled(slurm, builder):
     """A task cancelled before it started is cancelled although SLURM has no row for it."""
     slurm.set_output("sacct", sacct_line("101_1", "RUNNING"))
     assert builder.state.outcome is Outcome.CANCELLED
@@ -50,13 +43,13 @@ def test_task_cancelled_while_pending_stays_cancelled(
     assert builder.state.outcome is Outcome.MISSING
 
 
-def test_pending_tasks_are_one_sacct_row(slurm: FakeSlurm, builder: StudyBuilder) -> None:
+def test_pending_tasks_are_one_sacct_row(slurm, builder):
     slurm.set_output("sacct", sacct_line("101_[0,3%1]", "CANCELLED by 0", node="None assigned"))
     assert builder.state.outcome is Outcome.CANCELLED
     assert "CANCELLED by 0" in builder.state.reason
 
 
-def test_sbatch_refusal_is_recorded(slurm: FakeSlurm, working_folder: Path) -> None:
+def test_sbatch_refusal_is_recorded(slurm, working_folder):
     builder = StudyBuilder(working_folder / "outputs" / "refused").with_cell(a_cell())
     builder.with_event(ManifestEvent.SENDING)
     builder.with_event(ManifestEvent.REFUSED, words="no allocation")
@@ -82,9 +75,7 @@ def test_sbatch_refusal_is_recorded(slurm: FakeSlurm, working_folder: Path) -> N
         ("HYPERSPACE|0:0", Outcome.UNKNOWN, "HYPERSPACE"),
     ],
 )
-def test_cell_without_record_follows_sacct(
-    slurm: FakeSlurm, builder: StudyBuilder, told: str, outcome: Outcome, words: str
-) -> None:
+def test_cell_without_record_follows_sacct(slurm, builder, told, outcome, words):
     builder.begin_attempt(BATCH, JOB)
     answer = sacct_line(JOB, *told.split("|")) + sacct_line("101_1", "COMPLETED", node="gr002")
     slurm.set_output("sacct", answer)
@@ -111,23 +102,19 @@ def test_cell_without_record_follows_sacct(
         ),
     ],
 )
-def test_squeue_outranks_sacct(
-    slurm: FakeSlurm, builder: StudyBuilder, told: str, outcome: Outcome, reason: str
-) -> None:
+def test_squeue_outranks_sacct(slurm, builder, told, outcome, reason):
     slurm.set_output("squeue", squeue_line(JOB, *told.split("|")))
     slurm.set_output("sacct", sacct_line(JOB, "PREEMPTED"))
     assert (builder.state.outcome, builder.state.reason) == (outcome, f"{reason}, job 101_0")
 
 
-def test_slurm_is_queried_once_by_array_id(slurm: FakeSlurm, builder: StudyBuilder) -> None:
+def test_slurm_is_queried_once_by_array_id(slurm, builder):
     cell_states(builder.study)
     assert slurm.calls("squeue") == [f"-h -r -t all -o {SQUEUE_FORMAT} -j 101"]
     assert slurm.calls("sacct") == [f"-X -P -n -o {SACCT_FIELDS} -j 101"]
 
 
-def test_user_squeue_format_does_not_change_parsing(
-    slurm: FakeSlurm, builder: StudyBuilder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_user_squeue_format_does_not_change_parsing(slurm, builder, monkeypatch):
     monkeypatch.setenv("SQUEUE_FORMAT", "%j")
     line = squeue_line(JOB, "RUNNING", node="gr001").strip()
     answer = f'#!/bin/sh\n[ -z "$SQUEUE_FORMAT" ] && echo "{line}"\n'
@@ -135,7 +122,7 @@ def test_user_squeue_format_does_not_change_parsing(
     assert builder.state.outcome is Outcome.RUNNING
 
 
-def test_job_unknown_to_squeue_is_not_an_error(slurm: FakeSlurm, builder: StudyBuilder) -> None:
+def test_job_unknown_to_squeue_is_not_an_error(slurm, builder):
     slurm.set_output("squeue", err="slurm_load_jobs error: Invalid job id specified\n", code=1)
     slurm.set_output("sacct", sacct_line(JOB, "TIMEOUT"))
     assert builder.state.outcome is Outcome.TIMEOUT
@@ -143,9 +130,7 @@ def test_job_unknown_to_squeue_is_not_an_error(slurm: FakeSlurm, builder: StudyB
     assert state.outcome is Outcome.TIMEOUT
 
 
-def test_oom_killer_line_in_log_turns_failed_into_oom(
-    slurm: FakeSlurm, builder: StudyBuilder
-) -> None:
+def test_oom_killer_line_in_log_turns_failed_into_oom(slurm, builder):
     slurm.set_output("sacct", sacct_line(JOB, "FAILED", "0:9"))
     (builder.study.slurm / "101_1_0_log.err").write_text("slurmstepd: Exceeded job memory limit\n")
     assert builder.state.outcome is Outcome.FAILED  # that was its neighbour
@@ -157,13 +142,13 @@ def test_oom_killer_line_in_log_turns_failed_into_oom(
     )
 
 
-def test_rank_error_precedes_slurm_reason(slurm: FakeSlurm, builder: StudyBuilder) -> None:
+def test_rank_error_precedes_slurm_reason(slurm, builder):
     slurm.set_output("sacct", sacct_line(JOB, "FAILED", "1:0"))
     builder.end_attempt(BATCH, JOB, Outcome.FAILED, "rank 1: ValueError: no")
     assert builder.state.reason == "rank 1: ValueError: no; FAILED, exit code 1:0, job 101_0"
 
 
-def test_reason_of_earlier_job_is_not_used(slurm: FakeSlurm, builder: StudyBuilder) -> None:
+def test_reason_of_earlier_job_is_not_used(slurm, builder):
     slurm.set_output("sacct", sacct_line(JOB, "NODE_FAIL"))
     builder.end_attempt(BATCH, "88", Outcome.FAILED, "rank 1: ValueError: no")
     assert builder.state.reason == "NODE_FAIL, exit code 0:0, job 101_0"
@@ -172,7 +157,7 @@ def test_reason_of_earlier_job_is_not_used(slurm: FakeSlurm, builder: StudyBuild
 # ---- records ----
 
 
-def test_valid_record_gives_outcome_and_times(slurm: FakeSlurm, builder: StudyBuilder) -> None:
+def test_valid_record_gives_outcome_and_times(slurm, builder):
     slurm.set_output("sacct", sacct_line(JOB, "COMPLETED"))
     builder.publish_record(BATCH, f"{JOB}.r0")
     state = builder.state
@@ -181,9 +166,7 @@ def test_valid_record_gives_outcome_and_times(slurm: FakeSlurm, builder: StudyBu
 
 
 @pytest.mark.parametrize("told", ["TIMEOUT", "CANCELLED by 0", "OUT_OF_MEMORY"])
-def test_valid_record_with_other_slurm_state_has_warning(
-    slurm: FakeSlurm, builder: StudyBuilder, told: str
-) -> None:
+def test_valid_record_with_other_slurm_state_has_warning(slurm, builder, told):
     slurm.set_output("sacct", sacct_line(JOB, told))
     builder.publish_record(BATCH, f"{JOB}.r0")
     assert (builder.state.outcome, builder.state.warning) == (
@@ -192,19 +175,19 @@ def test_valid_record_with_other_slurm_state_has_warning(
     )
 
 
-def test_record_counts_while_its_job_is_completing(slurm: FakeSlurm, builder: StudyBuilder) -> None:
+def test_record_counts_while_its_job_is_completing(slurm, builder):
     slurm.set_output("squeue", squeue_line(JOB, "COMPLETING", "None", "gr001"))
     builder.publish_record(BATCH, f"{JOB}.r0")
     assert builder.state.outcome is Outcome.OK
 
 
-def test_pending_rerun_outranks_old_record(slurm: FakeSlurm, builder: StudyBuilder) -> None:
+def test_pending_rerun_outranks_old_record(slurm, builder):
     slurm.set_output("squeue", squeue_line(JOB, "RUNNING", "None", "gr001"))
     builder.publish_record(BATCH, "88.r0")
     assert builder.state.outcome is Outcome.RUNNING
 
 
-def test_corrupt_record_is_invalid_with_position(slurm: FakeSlurm, builder: StudyBuilder) -> None:
+def test_corrupt_record_is_invalid_with_position(slurm, builder):
     slurm.set_output("sacct", sacct_line(JOB, "COMPLETED"))
     text = encode(a_record(a_cell()))
     builder.folder(BATCH).record_json.write_bytes(text[:400])
@@ -218,9 +201,7 @@ def test_corrupt_record_is_invalid_with_position(slurm: FakeSlurm, builder: Stud
 # ---- SLURM that does not answer ----
 
 
-def test_attempt_exit_report_counts_without_accounting(
-    slurm: FakeSlurm, builder: StudyBuilder
-) -> None:
+def test_attempt_exit_report_counts_without_accounting(slurm, builder):
     slurm.set_output("sacct", err="Slurm accounting storage is disabled\n", code=1)
     state = builder.state
     assert state.outcome is Outcome.MISSING  # squeue answers: it is over
@@ -238,9 +219,7 @@ def test_attempt_exit_report_counts_without_accounting(
 
 
 @pytest.mark.parametrize("silence", ["fails", "absent"])
-def test_failing_squeue_is_shown_and_blocks_submission(
-    slurm: FakeSlurm, builder: StudyBuilder, silence: str
-) -> None:
+def test_failing_squeue_is_shown_and_blocks_submission(slurm, builder, silence):
     if silence == "fails":
         slurm.set_output(
             "squeue", err="slurm_load_jobs error: Unable to contact controller\n", code=1
@@ -253,7 +232,7 @@ def test_failing_squeue_is_shown_and_blocks_submission(
         status_for_submission(builder.study)
 
 
-def test_job_unknown_to_slurm_is_missing(slurm: FakeSlurm, builder: StudyBuilder) -> None:
+def test_job_unknown_to_slurm_is_missing(slurm, builder):
     assert builder.state.outcome is Outcome.MISSING
     assert "sacct does not report how it ended" in builder.state.reason
 
@@ -262,12 +241,12 @@ def test_job_unknown_to_slurm_is_missing(slurm: FakeSlurm, builder: StudyBuilder
 
 
 @pytest.fixture
-def unsent_study(slurm: FakeSlurm, working_folder: Path) -> StudyBuilder:
+def unsent_study(slurm, working_folder):
     """A study whose cell has no manifest line."""
     return StudyBuilder(working_folder / "outputs" / "mine").with_cell(a_cell())
 
 
-def test_cell_never_sent_is_missing(slurm: FakeSlurm, unsent_study: StudyBuilder) -> None:
+def test_cell_never_sent_is_missing(slurm, unsent_study):
     assert (unsent_study.state.outcome, unsent_study.state.reason) == (
         Outcome.MISSING,
         "not submitted yet",
@@ -275,7 +254,7 @@ def test_cell_never_sent_is_missing(slurm: FakeSlurm, unsent_study: StudyBuilder
     assert slurm.calls("squeue") == []
 
 
-def test_cell_being_sent_is_pending(slurm: FakeSlurm, unsent_study: StudyBuilder) -> None:
+def test_cell_being_sent_is_pending(slurm, unsent_study):
     unsent_study.with_event(ManifestEvent.SENDING)
     assert (unsent_study.state.outcome, unsent_study.state.reason) == (
         Outcome.PENDING,
@@ -288,9 +267,7 @@ def test_cell_being_sent_is_pending(slurm: FakeSlurm, unsent_study: StudyBuilder
     assert unsent_study.state.outcome is Outcome.MISSING
 
 
-def test_sender_killed_before_sbatch_leaves_cell_missing(
-    slurm: FakeSlurm, unsent_study: StudyBuilder
-) -> None:
+def test_sender_killed_before_sbatch_leaves_cell_missing(slurm, unsent_study):
     unsent_study.with_event(ManifestEvent.SENDING)
     text = unsent_study.study.manifest.read_text()
     unsent_study.study.manifest.write_text(text.replace(f'"time":"{utc_now()[:4]}', '"time":"2020'))
@@ -298,9 +275,7 @@ def test_sender_killed_before_sbatch_leaves_cell_missing(
     assert "not submitted: sbatch was interrupted" in unsent_study.state.reason
 
 
-def test_lost_job_id_is_recovered_from_its_log_path(
-    slurm: FakeSlurm, unsent_study: StudyBuilder
-) -> None:
+def test_lost_job_id_is_recovered_from_its_log_path(slurm, unsent_study):
     unsent_study.with_event(ManifestEvent.SENDING)
     slurm.set_output("squeue", squeue_line("55", "PENDING", "Priority"))
     slurm.set_output("scontrol", "   StdOut=/somewhere/else/55_0_log.out\n")
@@ -317,9 +292,7 @@ def test_lost_job_id_is_recovered_from_its_log_path(
     assert (unsent_study.state.outcome, unsent_study.state.job) == (Outcome.PENDING, "55")
 
 
-def test_job_submitted_by_hand_is_found_by_its_attempt(
-    slurm: FakeSlurm, unsent_study: StudyBuilder
-) -> None:
+def test_job_submitted_by_hand_is_found_by_its_attempt(slurm, unsent_study):
     unsent_study.begin_attempt(BATCH, "77")
     slurm.set_output("squeue", squeue_line("77", "RUNNING", node="gr002"))
     assert (unsent_study.state.outcome, unsent_study.state.job) == (Outcome.RUNNING, "77")
@@ -334,7 +307,7 @@ def test_job_submitted_by_hand_is_found_by_its_attempt(
 
 
 @pytest.fixture
-def running_process() -> Callable[[], str]:
+def running_process():
     """A living process of our program: the job that is named after it."""
     process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", "hpml_jobs"])
     yield lambda: f"local-{process.pid}-1700000000"
@@ -342,9 +315,7 @@ def running_process() -> Callable[[], str]:
     process.wait()
 
 
-def test_local_cell_runs_while_its_process_lives(
-    slurm: FakeSlurm, unsent_study: StudyBuilder, running_process: Callable[[], str]
-) -> None:
+def test_local_cell_runs_while_its_process_lives(slurm, unsent_study, running_process):
     unsent_study.with_event(ManifestEvent.SENT, running_process())
     assert unsent_study.state.outcome is Outcome.PENDING
     unsent_study.begin_attempt(BATCH, running_process())
@@ -354,14 +325,14 @@ def test_local_cell_runs_while_its_process_lives(
     assert slurm.calls("squeue") == []
 
 
-def test_local_run_with_ended_process_is_cancelled(unsent_study: StudyBuilder) -> None:
+def test_local_run_with_ended_process_is_cancelled(unsent_study):
     unsent_study.with_event(ManifestEvent.SENT, "local-999999999-1700000000")
     unsent_study.begin_attempt(BATCH, "local-999999999-1700000000")
     assert unsent_study.state.outcome is Outcome.CANCELLED
     assert "the local run was stopped" in unsent_study.state.reason
 
 
-def test_process_id_reused_by_other_program_is_not_our_run(unsent_study: StudyBuilder) -> None:
+def test_process_id_reused_by_other_program_is_not_our_run(unsent_study):
     with subprocess.Popen(["sh", "-c", "read line"], stdin=subprocess.PIPE) as other:
         unsent_study.with_event(ManifestEvent.SENT, f"local-{other.pid}-1700000000")
         assert unsent_study.state.outcome is Outcome.CANCELLED
@@ -371,7 +342,7 @@ def test_process_id_reused_by_other_program_is_not_our_run(unsent_study: StudyBu
 # ---- logs ----
 
 
-def test_logs_show_traceback_of_first_failing_rank(builder: StudyBuilder) -> None:
+def test_logs_show_traceback_of_first_failing_rank(builder):
     builder.end_attempt(
         BATCH, JOB, Outcome.FAILED, "rank 1: no", rank=1, traceback="Traceback …\nValueError: no"
     )
@@ -379,7 +350,7 @@ def test_logs_show_traceback_of_first_failing_rank(builder: StudyBuilder) -> Non
     assert shown == "rank 1 failed first:\nTraceback …\nValueError: no"
 
 
-def test_logs_without_traceback_show_end_of_both_logs(builder: StudyBuilder) -> None:
+def test_logs_without_traceback_show_end_of_both_logs(builder):
     builder.begin_attempt(BATCH, JOB)
     attempt = builder.folder(BATCH).attempt(f"{JOB}.r0")
     attempt.log_of(0).write_text("\n".join(f"line {number}" for number in range(100)))
@@ -392,20 +363,20 @@ def test_logs_without_traceback_show_end_of_both_logs(builder: StudyBuilder) -> 
     assert "DUE TO TIME LIMIT" in shown
 
 
-def test_logs_missing_is_reported(builder: StudyBuilder) -> None:
+def test_logs_missing_is_reported(builder):
     assert log_text(builder.study, builder.state, 20) == "there is no log"
 
 
 # ---- what is sent again ----
 
 
-def plan_of_cell(*words: str) -> Plan:
+def plan_of_cell(*words):
     """A plan whose only cell is the study's."""
     return plan("gpus=4", "batch=512", "device=cpu", "study=mine", *words)
 
 
 @pytest.fixture
-def planned_study(slurm: FakeSlurm, working_folder: Path) -> tuple[Plan, CellFolder]:
+def planned_study(slurm, working_folder):
     """A plan of one cell that was sent as job 101_0."""
     made = plan_of_cell()
     made.study.create()
@@ -418,7 +389,7 @@ def planned_study(slurm: FakeSlurm, working_folder: Path) -> tuple[Plan, CellFol
     return made, folder
 
 
-def test_selection_of_new_study_is_everything(slurm: FakeSlurm) -> None:
+def test_selection_of_new_study_is_everything(slurm):
     chosen = select(plan_of_cell())
     assert list(chosen.reasons.values()) == ["new"]
     assert (len(chosen.send), chosen.left_out) == (1, {})
@@ -426,9 +397,7 @@ def test_selection_of_new_study_is_everything(slurm: FakeSlurm) -> None:
 
 @pytest.mark.parametrize("told", ["PENDING|Resources|", "RUNNING|None|gr001"])
 @pytest.mark.parametrize("words", [[], ["rerun=true"]])
-def test_selection_for_rerun_omits_pending_and_running(
-    slurm: FakeSlurm, planned_study: tuple[Plan, CellFolder], told: str, words: list[str]
-) -> None:
+def test_selection_for_rerun_omits_pending_and_running(slurm, planned_study, told, words):
     slurm.set_output("squeue", squeue_line(JOB, *told.split("|")))
     chosen = select(plan_of_cell(*words))
     assert chosen.send == []
@@ -436,9 +405,7 @@ def test_selection_for_rerun_omits_pending_and_running(
 
 
 @pytest.mark.parametrize("outcome", [Outcome.OK, Outcome.OOM])
-def test_selection_omits_finished_and_oom_cells(
-    slurm: FakeSlurm, planned_study: tuple[Plan, CellFolder], outcome: Outcome
-) -> None:
+def test_selection_omits_finished_and_oom_cells(slurm, planned_study, outcome):
     _, folder = planned_study
     left = a_record(folder.read().cell, outcome=outcome, reason="rank 0: out of memory")
     write_whole(folder.record_json, encode(left))
@@ -449,17 +416,13 @@ def test_selection_omits_finished_and_oom_cells(
 
 
 @pytest.mark.parametrize("told", ["FAILED", "TIMEOUT", "PREEMPTED", "NODE_FAIL", "COMPLETED"])
-def test_selection_has_cells_without_record_and_reason(
-    slurm: FakeSlurm, planned_study: tuple[Plan, CellFolder], told: str
-) -> None:
+def test_selection_has_cells_without_record_and_reason(slurm, planned_study, told):
     slurm.set_output("sacct", sacct_line(JOB, told))
     word = {"COMPLETED": "missing"}.get(told, told.lower())
     assert list(select(plan_of_cell()).reasons.values()) == [f"{word} before"]
 
 
-def test_selection_has_cells_with_corrupt_record(
-    slurm: FakeSlurm, planned_study: tuple[Plan, CellFolder]
-) -> None:
+def test_selection_has_cells_with_corrupt_record(slurm, planned_study):
     _, folder = planned_study
     folder.record_json.write_bytes(b'{"schema": 1, "cel')
     for words in ([], ["rerun=true"]):
@@ -468,9 +431,7 @@ def test_selection_has_cells_with_corrupt_record(
         assert chosen.send[0].file.supersedes is None
 
 
-def test_selection_while_squeue_fails_is_refused(
-    slurm: FakeSlurm, planned_study: tuple[Plan, CellFolder]
-) -> None:
+def test_selection_while_squeue_fails_is_refused(slurm, planned_study):
     slurm.set_output("squeue", err="Unable to contact slurm controller", code=1)
     with pytest.raises(HpmlError, match=r"it is unknown which cells have a job"):
         select(plan_of_cell())

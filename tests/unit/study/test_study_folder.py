@@ -1,7 +1,6 @@
 """A study's folder: its name, its schema, its manifest, and how it is found again."""
 
 import os
-from pathlib import Path
 
 import pytest
 
@@ -13,40 +12,38 @@ from hpml_jobs.study.study import Study, check_name, find
 from tests.unit.builders import a_cell, a_record
 
 
-def manifest_line(
-    happening: ManifestEvent, *cells: str, batch: str = "b1", jobs: tuple = ()
-) -> ManifestLine:
+def manifest_line(happening, *cells, batch="b1", jobs=()):
     return ManifestLine(happening=happening, batch=batch, cells=cells, jobs=jobs)
 
 
 @pytest.fixture
-def study(tmp_path: Path) -> Study:
+def study(tmp_path):
     made = Study(tmp_path / "outputs" / "mine")
     made.create()
     return made
 
 
 @pytest.mark.parametrize("name", ["digits-local", "2026", "a.b_c-D", "x" * 100])
-def test_name_of_letters_digits_and_marks_is_allowed(name) -> None:
+def test_name_of_letters_digits_and_marks_is_allowed(name):
     assert check_name(name) == name
 
 
 @pytest.mark.parametrize(
     "name", ["", ".", "..", "../x", "a/b", "/abs", "a..b", "-x", ".x", "a b", "a\n", "é", "x" * 101]
 )
-def test_name_that_could_be_a_path_is_refused(name) -> None:
+def test_name_that_could_be_a_path_is_refused(name):
     with pytest.raises(UsageError, match=r"is not a name"):
         check_name(name)
 
 
-def test_create_makes_folders_and_protects_pickles(study: Study) -> None:
+def test_create_makes_folders_and_protects_pickles(study):
     assert study.slurm.stat().st_mode & 0o777 == 0o700
     assert sorted(path.name for path in study.root.iterdir()) == ["cells", "slurm", "study.json"]
     study.create()
     assert study.cells() == []
 
 
-def test_unwritable_outputs_folder_is_named(tmp_path: Path) -> None:
+def test_unwritable_outputs_folder_is_named(tmp_path):
     (tmp_path / "outputs").write_text("a file stands here")
     with pytest.raises(HpmlError, match=r"cannot be written: Not a directory; give another"):
         Study(tmp_path / "outputs" / "mine").create()
@@ -55,7 +52,7 @@ def test_unwritable_outputs_folder_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "about", ['{"schema": 2, "hpml_jobs": "9.1"}', '{"schema": 2, "hpml_jobs": "9.1", "new": [1]}']
 )
-def test_study_of_newer_version_is_refused_and_unchanged(study: Study, about) -> None:
+def test_study_of_newer_version_is_refused_and_unchanged(study, about):
     study.about.write_text(about)
     with pytest.raises(HpmlError, match=r"has schema 2, .* use hpml_jobs 9.1"):
         study.create()
@@ -63,13 +60,13 @@ def test_study_of_newer_version_is_refused_and_unchanged(study: Study, about) ->
 
 
 @pytest.mark.parametrize("about", ['{"sche', "[]", "\udcff"])
-def test_corrupt_study_file_is_named(study: Study, about) -> None:
+def test_corrupt_study_file_is_named(study, about):
     study.about.write_text(about, errors="surrogateescape")
     with pytest.raises(HpmlError, match=r"study.json cannot be read"):
         study.check_schema()
 
 
-def test_manifest_gives_latest_job_of_a_cell(study: Study) -> None:
+def test_manifest_gives_latest_job_of_a_cell(study):
     study.append(manifest_line(ManifestEvent.SENDING, "a", "b"))
     study.append(manifest_line(ManifestEvent.SENT, "a", "b", jobs=("17_0", "17_1")))
     study.append(manifest_line(ManifestEvent.REFUSED, "b", batch="b2"))
@@ -78,7 +75,7 @@ def test_manifest_gives_latest_job_of_a_cell(study: Study) -> None:
     assert all(each.time for each in study.lines())
 
 
-def test_manifest_truncated_last_line_is_skipped_safely(study: Study) -> None:
+def test_manifest_truncated_last_line_is_skipped_safely(study):
     """A truncated last line is skipped and does not swallow the next line written."""
     study.append(manifest_line(ManifestEvent.SENT, "a", jobs=("17",)))
     with study.manifest.open("ab") as file:
@@ -88,25 +85,25 @@ def test_manifest_truncated_last_line_is_skipped_safely(study: Study) -> None:
     assert study.history().jobs == {"a": "17", "b": "18"}
 
 
-def test_manifest_foreign_lines_are_skipped(study: Study) -> None:
+def test_manifest_foreign_lines_are_skipped(study):
     study.manifest.write_bytes(b'\n{"happening": "\xff"}\n[]\n')
     study.append(manifest_line(ManifestEvent.SENT, "a", jobs=("17",)))
     assert study.history().jobs == {"a": "17"}
 
 
-def test_unwritable_manifest_is_named(study: Study) -> None:
+def test_unwritable_manifest_is_named(study):
     study.manifest.mkdir()
     with pytest.raises(HpmlError, match=r"manifest.jsonl cannot be written: Is a directory"):
         study.append(manifest_line(ManifestEvent.SENDING, "a"))
 
 
-def test_cells_are_sorted_numerically(study: Study) -> None:
+def test_cells_are_sorted_numerically(study):
     for name in ("ddp-16gpu-b32", "ddp-2gpu-b512", "ddp-2gpu-b64"):
         study.cell(name).root.mkdir()
     assert [c.slug for c in study.cells()] == ["ddp-2gpu-b64", "ddp-2gpu-b512", "ddp-16gpu-b32"]
 
 
-def test_record_of_another_cell_is_rejected(study: Study) -> None:
+def test_record_of_another_cell_is_rejected(study):
     folder = study.cell(a_cell().slug)
     assert folder.read_record() is None
     write_whole(folder.record_json, encode(a_record(a_cell(batch=128))))
@@ -116,7 +113,7 @@ def test_record_of_another_cell_is_rejected(study: Study) -> None:
     assert folder.read_record() == a_record(a_cell())
 
 
-def test_attempt_without_exit_report_has_no_end(study: Study) -> None:
+def test_attempt_without_exit_report_has_no_end(study):
     folder = study.cell(a_cell().slug)
     assert folder.latest_attempt() is None
     write_whole(folder.current, b"17_0.r1\n")
@@ -128,7 +125,7 @@ def test_attempt_without_exit_report_has_no_end(study: Study) -> None:
     assert attempt.read_end() is None
 
 
-def test_study_is_found_by_name_or_most_recently_submitted(tmp_path: Path) -> None:
+def test_study_is_found_by_name_or_most_recently_submitted(tmp_path):
     outputs = tmp_path / "outputs"
     for seconds, name in enumerate(("old", "new")):
         study = Study(outputs / name)
@@ -142,7 +139,7 @@ def test_study_is_found_by_name_or_most_recently_submitted(tmp_path: Path) -> No
         find(outputs, "other")
 
 
-def test_missing_study_is_named_with_next_step(tmp_path: Path) -> None:
+def test_missing_study_is_named_with_next_step(tmp_path):
     with pytest.raises(HpmlError, match=r"no study in .*: send one first, or name the folder with"):
         find(tmp_path / "nothing", None)
     with pytest.raises(UsageError, match=r"is not a name"):

@@ -13,21 +13,18 @@ from hpml_jobs.study.cell_state import CellState
 from hpml_jobs.study.manifest import History
 from hpml_jobs.study.study import Study
 from hpml_jobs.submit.resubmit import OUTCOMES, within_retries
-from tests.unit.conftest import FakeSlurm
 from tests.unit.slurm_output import sacct_line, squeue_line
 
 WORDS = ("gpus=2", "workload=digits", "study=mine", "cluster=greene")
 ALL_BUT = {Outcome.OK, Outcome.PENDING, Outcome.RUNNING}
 
 
-def sbatch_lines(text: str) -> set[str]:
+def sbatch_lines(text):
     return {line[10:] for line in text.splitlines() if line.startswith("#SBATCH --")}
 
 
 @pytest.fixture
-def finished_study(
-    slurm: FakeSlurm, working_folder: Path, capsys: pytest.CaptureFixture[str]
-) -> Study:
+def finished_study(slurm, working_folder, capsys):
     """Two cells that were sent as the array 101 and ended: one failed, one over its time."""
     assert run(["submit", "-m", *WORDS, "batch=32,64", "cluster.qos=mine"]) == 0
     ended = sacct_line("101_0", "FAILED", "1:0") + sacct_line("101_1", "TIMEOUT")
@@ -36,18 +33,16 @@ def finished_study(
     return Study(working_folder / "outputs" / "mine")
 
 
-def resubmitted(capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
+def resubmitted(capsys):
     told = json.loads(capsys.readouterr().out)
     return {row["cell"]: row["why"] for row in told["cells"]}
 
 
-def slug_of_job(study: Study, job: str) -> str:
+def slug_of_job(study, job):
     return next(slug for slug, found in study.history().jobs.items() if found == job)
 
 
-def test_resubmit_failed_cell_keeps_its_settings(
-    finished_study: Study, slurm: FakeSlurm, capsys
-) -> None:
+def test_resubmit_failed_cell_keeps_its_settings(finished_study, slurm, capsys):
     failed = slug_of_job(finished_study, "101_0")
     assert run(["resubmit", "mine", "--failed", "--json"]) == 0
     assert resubmitted(capsys) == {failed: "failed before"}
@@ -58,9 +53,7 @@ def test_resubmit_failed_cell_keeps_its_settings(
     assert finished_study.history().jobs[failed] == "102"
 
 
-def test_resubmit_accepts_more_minutes_and_memory(
-    finished_study: Study, slurm: FakeSlurm, capsys
-) -> None:
+def test_resubmit_accepts_more_minutes_and_memory(finished_study, slurm, capsys):
     over = slug_of_job(finished_study, "101_1")
     assert run(["resubmit", "mine", "--timeout", "--minutes", "90", "--mem", "100", "--json"]) == 0
     assert resubmitted(capsys) == {over: "timeout before"}
@@ -70,12 +63,12 @@ def test_resubmit_accepts_more_minutes_and_memory(
     assert (shape.minutes, shape.mem_gb_per_node) == (90, 100)
 
 
-def test_resubmit_pattern_sends_every_unmeasured_cell(finished_study: Study, capsys) -> None:
+def test_resubmit_pattern_sends_every_unmeasured_cell(finished_study, capsys):
     assert run(["resubmit", "mine", "ddp-2gpu-*", "--json"]) == 0
     assert len(resubmitted(capsys)) == 2
 
 
-def test_resubmit_accepts_two_outcomes_at_once(finished_study: Study, capsys) -> None:
+def test_resubmit_accepts_two_outcomes_at_once(finished_study, capsys):
     assert run(["resubmit", "mine", "--failed", "--timeout", "--json"]) == 0
     assert set(resubmitted(capsys).values()) == {"failed before", "timeout before"}
 
@@ -93,14 +86,12 @@ def test_resubmit_accepts_two_outcomes_at_once(finished_study: Study, capsys) ->
 )
 def test_resubmit_impossible_request_is_one_line_error(
     finished_study, capsys, words, code, telling
-) -> None:
+):
     assert run(["resubmit", "mine", *words]) == code
     assert telling in capsys.readouterr().err.strip().splitlines()[-1]
 
 
-def test_resubmit_nothing_to_send_is_no_error(
-    finished_study: Study, slurm: FakeSlurm, capsys
-) -> None:
+def test_resubmit_nothing_to_send_is_no_error(finished_study, slurm, capsys):
     slurm.set_output(
         "squeue", squeue_line("101_0", "RUNNING", node="gr001") + squeue_line("101_1", "PENDING")
     )
@@ -108,22 +99,22 @@ def test_resubmit_nothing_to_send_is_no_error(
     assert "the selected cells are finished, pending or running" in capsys.readouterr().out
 
 
-def test_resubmit_without_cluster_file_suggests_submit(finished_study, capsys) -> None:
+def test_resubmit_without_cluster_file_suggests_submit(finished_study, capsys):
     finished_study.cluster.unlink()
     assert run(["resubmit", "mine", "--failed"]) == 1
     assert "give the command that made it once more" in capsys.readouterr().err
 
 
-def test_resubmit_accepts_every_outcome_without_result() -> None:
+def test_resubmit_accepts_every_outcome_without_result():
     named = [outcome for outcomes in OUTCOMES.values() for outcome in outcomes]
     assert sorted(named) == sorted(set(Outcome) - ALL_BUT)
 
 
-def lost_state(slug: str, outcome: Outcome = Outcome.NODE_FAIL, node: str = "gr002") -> CellState:
+def lost_state(slug, outcome=Outcome.NODE_FAIL, node="gr002"):
     return CellState(slug=slug, outcome=outcome, node=node)
 
 
-def test_retries_are_limited_and_exclude_failed_nodes() -> None:
+def test_retries_are_limited_and_exclude_failed_nodes():
     """Lost cells are retried up to the limit, without the nodes that failed."""
     states = [
         *(lost_state("a"), lost_state("b"), lost_state("c", Outcome.PREEMPTED, "gr003")),
@@ -135,9 +126,7 @@ def test_retries_are_limited_and_exclude_failed_nodes() -> None:
     assert nodes == ("gr001", "gr002")
 
 
-def test_retry_is_recorded_and_adds_followup_job(
-    finished_study: Study, slurm: FakeSlurm, capsys
-) -> None:
+def test_retry_is_recorded_and_adds_followup_job(finished_study, slurm, capsys):
     slurm.set_output(
         "sacct", sacct_line("101_0", "NODE_FAIL", node="gr002") + sacct_line("101_1", "COMPLETED")
     )
@@ -153,9 +142,7 @@ def test_retry_is_recorded_and_adds_followup_job(
     assert history.closing == ("103",)
 
 
-def test_followup_job_waits_for_all_and_requests_no_gpu(
-    slurm: FakeSlurm, working_folder, capsys
-) -> None:
+def test_followup_job_waits_for_all_and_requests_no_gpu(slurm, working_folder, capsys):
     assert run(["submit", "-m", *WORDS[1:], "gpus=1,2", "collect_after=true", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["closing"] == "103"
     asked = sbatch_lines(slurm.scripts[2])
@@ -168,9 +155,7 @@ def test_followup_job_waits_for_all_and_requests_no_gpu(
     ]
 
 
-def test_resubmit_of_pack_is_packed_with_followup_job(
-    slurm: FakeSlurm, working_folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_resubmit_of_pack_is_packed_with_followup_job(slurm, working_folder, capsys):
     words = ("-m", *WORDS, "batch=32,64", "pack=true", "collect_after=true")
     assert run(["submit", *words]) == 0
     assert "job 101: pack of 2 in 1 node x 2 rtx8000" in capsys.readouterr().out
@@ -182,16 +167,14 @@ def test_resubmit_of_pack_is_packed_with_followup_job(
     assert len([line for line in slurm.scripts[2].splitlines() if line.startswith("cell ")]) == 2
 
 
-def test_retries_option_adds_followup_job(slurm: FakeSlurm, capsys) -> None:
+def test_retries_option_adds_followup_job(slurm, capsys):
     assert run(["submit", *WORDS, "retries=2"]) == 0
     assert "then job 102 writes the report" in capsys.readouterr().out
     assert "resubmit mine --outputs" in slurm.scripts[1]
     assert "--lost --retries 2" in slurm.scripts[1]
 
 
-def test_refused_followup_job_still_reports_sent_cells(
-    slurm: FakeSlurm, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_refused_followup_job_still_reports_sent_cells(slurm, capsys):
     slurm.accept_then_refuse(1, "sbatch: error: no CPU jobs here")
     assert run(["submit", *WORDS, "collect_after=true"]) == 1
     told = capsys.readouterr()
@@ -201,7 +184,7 @@ def test_refused_followup_job_still_reports_sent_cells(
     assert "hpml-jobs collect mine" in last
 
 
-def test_burst_followup_job_needs_cpu_partition(slurm: FakeSlurm, capsys) -> None:
+def test_burst_followup_job_needs_cpu_partition(slurm, capsys):
     slurm.set_output("sinfo")
     words = ["submit", "gpus=2", "workload=digits", "cluster=burst", "cluster.account=mine"]
     assert run([*words, "collect_after=true"]) == 2
@@ -211,7 +194,7 @@ def test_burst_followup_job_needs_cpu_partition(slurm: FakeSlurm, capsys) -> Non
     assert "partition=small" in sbatch_lines(slurm.scripts[1])
 
 
-def test_study_over_budget_is_refused(slurm: FakeSlurm, capsys) -> None:
+def test_study_over_budget_is_refused(slurm, capsys):
     assert run(["submit", *WORDS, "minutes=60", "cluster.gpu_hours_budget=1.5"]) == 2
     assert "request up to 2 GPU-hours; cluster.gpu_hours_budget is 1.5" in capsys.readouterr().err
     assert slurm.scripts == []
@@ -229,9 +212,7 @@ def test_study_over_budget_is_refused(slurm: FakeSlurm, capsys) -> None:
     assert "after 1 used or requested by this study" in capsys.readouterr().err
 
 
-def test_cancel_uses_job_ids_and_shared_job_once(
-    finished_study: Study, slurm: FakeSlurm, capsys
-) -> None:
+def test_cancel_uses_job_ids_and_shared_job_once(finished_study, slurm, capsys):
     slurm.set_output("scancel")
     slurm.set_output("sacct", "")
     slurm.set_output("squeue", "")
@@ -246,7 +227,7 @@ def test_cancel_uses_job_ids_and_shared_job_once(
     assert active_jobs(states) == {"7": ["a", "b"]}
 
 
-def test_cancel_failure_is_reported(slurm: FakeSlurm) -> None:
+def test_cancel_failure_is_reported(slurm):
     from hpml_jobs.status.cancel import cancel_jobs  # noqa: PLC0415
 
     slurm.set_output("scancel", err="scancel: error: Kill job error: Access denied\n", code=1)
@@ -255,7 +236,7 @@ def test_cancel_failure_is_reported(slurm: FakeSlurm) -> None:
     assert slurm.calls("scancel") == ["101_0 101_1"]
 
 
-def test_cancel_local_run_of_another_user_is_refused(slurm: FakeSlurm) -> None:
+def test_cancel_local_run_of_another_user_is_refused(slurm):
     from hpml_jobs.status.cancel import cancel_jobs  # noqa: PLC0415
 
     with pytest.raises(HpmlError, match=r"local-x-1 is not one of your runs on this machine"):

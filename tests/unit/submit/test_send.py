@@ -10,16 +10,15 @@ from hpml_jobs.study.manifest import ManifestEvent
 from hpml_jobs.study.study import Study
 from hpml_jobs.submit.sbatch import RefusedError, clean_environment
 from hpml_jobs.submit.selection import select
-from tests.unit.conftest import FakeSlurm
 from tests.unit.plans import plan_with_folder, requests_of, script_of, send_cells
 from tests.unit.slurm_output import squeue_line
 
 
-def sbatch_lines(text: str) -> set[str]:
+def sbatch_lines(text):
     return {line[10:] for line in text.splitlines() if line.startswith("#SBATCH --")}
 
 
-def test_cells_of_one_shape_form_one_array(slurm: FakeSlurm) -> None:
+def test_cells_of_one_shape_form_one_array(slurm):
     made = plan_with_folder("gpus=1,2,4", "batch=32,128,512")
     found = requests_of(made)
     assert [array.shape.gpus_per_node for array in found] == [1, 2, 4]
@@ -27,7 +26,7 @@ def test_cells_of_one_shape_form_one_array(slurm: FakeSlurm) -> None:
     assert all(one.shape == array.shape for array in found for one in array.cells)
 
 
-def test_array_order_is_random_but_seeded(slurm: FakeSlurm) -> None:
+def test_array_order_is_random_but_seeded(slurm):
     words = ("gpus=2", "batch=1,2,4,8,16,32,64,128")
     made = plan_with_folder(*words)
     first, again = ([one.cell.batch for one in requests_of(made)[0].cells] for _ in range(2))
@@ -37,7 +36,7 @@ def test_array_order_is_random_but_seeded(slurm: FakeSlurm) -> None:
     assert sorted(first) == [1, 2, 4, 8, 16, 32, 64, 128]
 
 
-def test_array_is_split_at_max_array_size(slurm: FakeSlurm) -> None:
+def test_array_is_split_at_max_array_size(slurm):
     slurm.set_cluster_name("greene", max_array_size=3)
     made = plan_with_folder("gpus=2", "repeats=8")
     assert [len(array.cells) for array in requests_of(made)] == [3, 3, 2]
@@ -45,13 +44,13 @@ def test_array_is_split_at_max_array_size(slurm: FakeSlurm) -> None:
     assert [len(array.cells) for array in requests_of(given)] == [4, 4]
 
 
-def test_max_array_size_not_reported_uses_default(slurm: FakeSlurm) -> None:
+def test_max_array_size_not_reported_uses_default(slurm):
     slurm.set_output("scontrol", code=1)
     made = plan_with_folder("cluster=greene", "gpus=1", "repeats=1003")
     assert [len(array.cells) for array in requests_of(made)] == [1001, 2]
 
 
-def test_greene_script_requests_resources_of_cells(slurm: FakeSlurm) -> None:
+def test_greene_script_requests_resources_of_cells(slurm):
     made = plan_with_folder("gpus=4", "batch=32,64", "gpu_type=v100", "study=mine")
     (array,) = requests_of(made)
     asked = sbatch_lines(script_of(made, array))
@@ -63,7 +62,7 @@ def test_greene_script_requests_resources_of_cells(slurm: FakeSlurm) -> None:
     assert f"output={made.study.slurm}/%A_%a_0_log.out" in asked
 
 
-def test_srun_step_has_cpus_and_kill_on_bad_exit(slurm: FakeSlurm) -> None:
+def test_srun_step_has_cpus_and_kill_on_bad_exit(slurm):
     made = plan_with_folder("gpus=2")
     (array,) = requests_of(made)
     (step,) = [line for line in script_of(made, array).splitlines() if line.startswith("srun ")]
@@ -71,7 +70,7 @@ def test_srun_step_has_cpus_and_kill_on_bad_exit(slurm: FakeSlurm) -> None:
     assert "-u -m submitit.core._submit" in step
 
 
-def test_torch_and_burst_scripts_use_their_own_options(slurm: FakeSlurm) -> None:
+def test_torch_and_burst_scripts_use_their_own_options(slurm):
     slurm.set_output("sinfo")
     made = plan_with_folder("cluster=torch", "cluster.account=mine", "gpus=4", "gpu_type=h200")
     (array,) = requests_of(made)
@@ -84,14 +83,14 @@ def test_torch_and_burst_scripts_use_their_own_options(slurm: FakeSlurm) -> None
     assert {"account=mine", "partition=g2-standard-24", "gres=gpu:2", "requeue"} <= asked
 
 
-def test_isolated_study_uses_one_job_name_and_singleton(slurm: FakeSlurm) -> None:
+def test_isolated_study_uses_one_job_name_and_singleton(slurm):
     made = plan_with_folder("gpus=1,2", "repeats=2", "cluster.isolate=serial", "study=mine")
     for array in requests_of(made):
         asked = sbatch_lines(script_of(made, array))
         assert {"job-name=hpml-mine", "dependency=singleton", "array=0-1%1"} <= asked
 
 
-def test_multi_node_hosts_are_resolved_outside_container(slurm: FakeSlurm) -> None:
+def test_multi_node_hosts_are_resolved_outside_container(slurm):
     made = plan_with_folder(
         "gpus=8", "cluster.container.image=/i.sif", "cluster.container.overlay=/o.ext3"
     )
@@ -103,7 +102,7 @@ def test_multi_node_hosts_are_resolved_outside_container(slurm: FakeSlurm) -> No
     assert "singularity exec --nv --overlay /o.ext3:ro /i.sif /bin/bash -c" in step
 
 
-def test_send_writes_manifest_before_and_after_sbatch(slurm: FakeSlurm) -> None:
+def test_send_writes_manifest_before_and_after_sbatch(slurm):
     made = plan_with_folder("gpus=1,2", "repeats=2", "study=mine")
     jobs = send_cells(made)
     assert sorted(jobs.values()) == ["101_0", "101_1", "102_0", "102_1"]
@@ -117,13 +116,13 @@ def test_send_writes_manifest_before_and_after_sbatch(slurm: FakeSlurm) -> None:
         assert folder.read().cell.slug == folder.slug
 
 
-def test_single_cell_is_a_plain_job(slurm: FakeSlurm) -> None:
+def test_single_cell_is_a_plain_job(slurm):
     made = plan_with_folder("gpus=2")
     assert list(send_cells(made).values()) == ["101"]
     assert not any(line.startswith("array=") for line in sbatch_lines(slurm.scripts[0]))
 
 
-def test_sent_script_equals_planned_script(slurm: FakeSlurm) -> None:
+def test_sent_script_equals_planned_script(slurm):
     made = plan_with_folder("gpus=4", "repeats=3", "study=mine")
     (array,) = requests_of(made)
     planned = script_of(made, array)
@@ -131,7 +130,7 @@ def test_sent_script_equals_planned_script(slurm: FakeSlurm) -> None:
     assert slurm.scripts[0] == planned
 
 
-def test_refusal_has_slurm_message_and_keeps_earlier_jobs(slurm: FakeSlurm) -> None:
+def test_refusal_has_slurm_message_and_keeps_earlier_jobs(slurm):
     slurm.accept_then_refuse(
         1, "sbatch: error: AssocMaxSubmitJobLimit\nsbatch: error: Batch job refused"
     )
@@ -155,7 +154,7 @@ def test_refusal_has_slurm_message_and_keeps_earlier_jobs(slurm: FakeSlurm) -> N
     assert set(again.reasons.values()) == {"not submitted yet"}
 
 
-def test_nothing_to_send_runs_no_sbatch(slurm: FakeSlurm) -> None:
+def test_nothing_to_send_runs_no_sbatch(slurm):
     made = plan_with_folder("gpus=1")
     assert send_cells(made, []) == {}
     assert slurm.scripts == []
@@ -163,9 +162,7 @@ def test_nothing_to_send_runs_no_sbatch(slurm: FakeSlurm) -> None:
 
 
 @pytest.mark.parametrize("inside", [False, True])
-def test_surrounding_job_environment_is_not_inherited(
-    slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch, inside: bool
-) -> None:
+def test_surrounding_job_environment_is_not_inherited(slurm, monkeypatch, inside):
     leaking = {"SLURM_CPU_BIND": "x", "RANK": "3", "MASTER_ADDR": "h", "PET_NNODES": "2"}
     kept = {"SLURM_CONF": "/c", "SBATCH_ACCOUNT": "mine", "MY_OWN": "1"}
     for name, value in (leaking | kept).items():
@@ -181,7 +178,7 @@ def test_surrounding_job_environment_is_not_inherited(
     assert ("SBATCH_ACCOUNT" in seen) is not inside
 
 
-def test_environment_is_restored_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_is_restored_after_a_failure(monkeypatch):
     monkeypatch.setenv("SLURM_JOB_ID", "17")
     with pytest.raises(RuntimeError), clean_environment():
         raise RuntimeError
@@ -189,7 +186,7 @@ def test_environment_is_restored_after_a_failure(monkeypatch: pytest.MonkeyPatch
         unchanged.delenv("SLURM_JOB_ID")  # raises unless it is there again
 
 
-def test_folder_unusable_for_slurm_logs_is_refused(slurm: FakeSlurm) -> None:
+def test_folder_unusable_for_slurm_logs_is_refused(slurm):
     made = plan_with_folder("gpus=1", "outputs=100%")
     with pytest.raises(HpmlError, match=r"SLURM cannot write logs to a path with %"):
         send_cells(made)
@@ -200,7 +197,7 @@ def test_folder_unusable_for_slurm_logs_is_refused(slurm: FakeSlurm) -> None:
     assert slurm.scripts == []
 
 
-def test_folder_writable_by_others_is_refused(slurm: FakeSlurm) -> None:
+def test_folder_writable_by_others_is_refused(slurm):
     made = plan_with_folder("gpus=1")
     made.study.slurm.chmod(0o777)
     with pytest.raises(HpmlError, match=r"other users can write there, .* chmod 700 it"):

@@ -7,19 +7,18 @@ from submitit.slurm import slurm as submitit_slurm
 
 from hpml_jobs.cli.main import run
 from hpml_jobs.submit import explain, submission
-from hpml_jobs.submit.job_requests import JobRequest, make_requests
-from tests.unit.conftest import FakeSlurm
+from hpml_jobs.submit.job_requests import make_requests
 from tests.unit.slurm_output import sacct_line
 
 WORDS = ("-m", "gpus=1,2", "workload=digits", "study=mine", "cluster=greene")
 
 
 @pytest.fixture
-def planned(monkeypatch: pytest.MonkeyPatch) -> list[list[JobRequest]]:
+def planned(monkeypatch):
     """The job requests of every call that plans them."""
-    calls: list[list[JobRequest]] = []
+    calls = []
 
-    def counted(*arguments: object) -> list[JobRequest]:
+    def counted(*arguments):
         calls.append(make_requests(*arguments))
         return calls[-1]
 
@@ -28,7 +27,7 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> list[list[JobRequest]]:
     return calls
 
 
-def test_requests_are_planned_once_per_command(slurm: FakeSlurm, planned) -> None:
+def test_requests_are_planned_once_per_command(slurm, planned):
     assert run(["plan", *WORDS]) == 0
     assert len(planned) == 1
     assert run(["submit", *WORDS]) == 0  # a new study
@@ -41,7 +40,7 @@ def test_requests_are_planned_once_per_command(slurm: FakeSlurm, planned) -> Non
     assert len(slurm.scripts) == 5
 
 
-def test_submission_with_budget_asks_slurm_once(slurm: FakeSlurm) -> None:
+def test_submission_with_budget_asks_slurm_once(slurm):
     words = ("submit", *WORDS, "cluster.gpu_hours_budget=100")
     assert run([*words]) == 0
     assert slurm.calls("squeue") == slurm.calls("sacct") == []  # a new study has no jobs
@@ -52,7 +51,7 @@ def test_submission_with_budget_asks_slurm_once(slurm: FakeSlurm) -> None:
     assert (len(slurm.calls("squeue")), len(slurm.calls("sacct"))) == (2, 2)
 
 
-def test_each_accepted_job_is_printed_in_a_line(slurm: FakeSlurm, capsys) -> None:
+def test_each_accepted_job_is_printed_in_a_line(slurm, capsys):
     slurm.accept_then_refuse(1, "sbatch: error: AssocMaxSubmitJobLimit")
     assert run(["submit", *WORDS]) == 1
     printed = capsys.readouterr()
@@ -61,7 +60,7 @@ def test_each_accepted_job_is_printed_in_a_line(slurm: FakeSlurm, capsys) -> Non
     assert "submitted before it: 1 cell, see" in printed.err
 
 
-def test_submitit_has_the_private_function_we_call() -> None:
+def test_submitit_has_the_private_function_we_call():
     """`arrays.script` writes what submitit would submit with `_make_sbatch_string`."""
     parameters = inspect.signature(submitit_slurm._make_sbatch_string).parameters
     ours = {"command", "folder", "map_count", "additional_parameters", "srun_args", "setup"}
@@ -69,7 +68,7 @@ def test_submitit_has_the_private_function_we_call() -> None:
     assert ours <= set(parameters)
 
 
-def test_preview_of_existing_study_says_that_it_is_over_budget(slurm: FakeSlurm, capsys) -> None:
+def test_preview_of_existing_study_says_that_it_is_over_budget(slurm, capsys):
     assert run(["submit", *WORDS]) == 0
     assert run(["plan", *WORDS, "batch=8", "cluster.gpu_hours_budget=0.5"]) == 0
     assert "it would be refused: these cells request up to" in capsys.readouterr().out

@@ -13,7 +13,7 @@ from hpml_jobs.errors import HpmlError
 from hpml_jobs.worker.failure import describe, is_oom, lacks_torch, reason_of
 
 
-def wrapped(error: Exception) -> Exception:
+def wrapped(error):
     try:
         try:
             raise error

@@ -11,7 +11,7 @@ def test_working_thread_is_awaited_and_sleeping_one_is_not(monkeypatch):
     monkeypatch.setattr(fork_safety, "TIMEOUT_S", 60.0)
     stop, ended, asleep = threading.Event(), threading.Event(), threading.Event()
 
-    def work() -> None:
+    def work():
         deadline = time.monotonic() + 0.3
         while time.monotonic() < deadline:
             pass
@@ -36,7 +36,7 @@ def test_busy_thread_is_awaited_for_limited_time(monkeypatch):
     monkeypatch.setattr(fork_safety, "TIMEOUT_S", 0.05)
     stop = threading.Event()
 
-    def spin() -> None:
+    def spin():
         while not stop.is_set():
             pass
 

@@ -1,13 +1,11 @@
 """The checks of a compute node for doctor, with a cell's file."""
 
 import json
-from pathlib import Path
 
 import msgspec
-import pytest
 
 from hpml_jobs.core.cell import CellFile, Device
-from hpml_jobs.core.findings import Finding, Level, NodeAnswer
+from hpml_jobs.core.findings import Level, NodeAnswer
 from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.worker.node_check import check_node, main, required_torch
 
@@ -16,23 +14,23 @@ from .conftest import cpu_cell
 FILE = CellFile(cell=cpu_cell(), data_root="/nowhere", code_root="/nowhere")
 
 
-def findings_of(file: CellFile) -> dict[str, Finding]:
+def findings_of(file):
     return {finding.about: finding for finding in check_node(file)}
 
 
-def test_working_node_has_no_problem() -> None:
+def test_working_node_has_no_problem():
     findings = findings_of(FILE)
     assert [name for name in findings if findings[name].level is Level.PROBLEM] == []
     assert "26,154 parameters" in findings["node data"].seen
 
 
-def test_other_package_version_is_a_problem() -> None:
+def test_other_package_version_is_a_problem():
     finding = findings_of(msgspec.structs.replace(FILE, hpml_jobs="0.0.1"))["node versions"]
     assert finding.level is Level.PROBLEM
     assert finding.remedy.startswith("install 0.0.1")
 
 
-def test_data_missing_on_node_is_a_problem() -> None:
+def test_data_missing_on_node_is_a_problem():
     missing = msgspec.structs.replace(FILE.cell.workload, data="cifar10", name="there")
     cell = msgspec.structs.replace(FILE.cell, workload=missing)
     findings = findings_of(msgspec.structs.replace(FILE, cell=cell))
@@ -40,7 +38,7 @@ def test_data_missing_on_node_is_a_problem() -> None:
     assert findings["devices"].level is Level.OK
 
 
-def test_missing_gpu_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_gpu_is_a_problem(monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     cell = msgspec.structs.replace(FILE.cell, device=Device.CUDA)
     finding = findings_of(msgspec.structs.replace(FILE, cell=cell))["devices"]
@@ -48,7 +46,7 @@ def test_missing_gpu_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "device=cuda" in finding.seen
 
 
-def test_node_check_writes_its_answer_file(tmp_path: Path) -> None:
+def test_node_check_writes_its_answer_file(tmp_path):
     cell_path, answer_path = tmp_path / "cell.json", tmp_path / "answer.json"
     write_whole(cell_path, encode(FILE))
     assert main(str(cell_path), str(answer_path)) == 0
@@ -56,5 +54,5 @@ def test_node_check_writes_its_answer_file(tmp_path: Path) -> None:
     assert "devices" in {finding.about for finding in answer.findings}
 
 
-def test_torchvision_without_torch_requirement_is_accepted() -> None:
+def test_torchvision_without_torch_requirement_is_accepted():
     assert required_torch(["numpy"]) is None

@@ -14,7 +14,7 @@ ITERATIONS = 10
 LR = 0.05  # of the digits
 
 
-def rates(recipe: Recipe, *, epochs: int = 5, gpus: int = 4, batch: int = 128) -> list[float]:
+def rates(recipe, *, epochs=5, gpus=4, batch=128):
     """The learning rate of every iteration of a run."""
     cell = cpu_cell(gpus=gpus, batch=batch, epochs=epochs, recipe=recipe, strategy=strategy(gpus))
     optimizer = make_optimizer(cell, nn.Linear(2, 2))
@@ -28,7 +28,7 @@ def rates(recipe: Recipe, *, epochs: int = 5, gpus: int = 4, batch: int = 128) -
     return values
 
 
-def strategy(gpus: int) -> Strategy:
+def strategy(gpus):
     return Strategy.DDP if gpus > 1 else Strategy.SINGLE
 
 
@@ -78,7 +78,7 @@ def test_rate_drops_to_a_tenth_after_given_epochs():
     assert ends == pytest.approx([4 * LR, 4 * LR, 0.4 * LR, 0.04 * LR])
 
 
-def network() -> nn.Module:
+def network():
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2))
 

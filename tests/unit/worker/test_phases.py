@@ -25,18 +25,18 @@ CPU = (torch.device("cpu"),)
 MS = 1_000_000
 
 
-def marks_at(*at_ms: int) -> IterationMarks:
+def marks_at(*at_ms):
     """Return the marks of one iteration at these milliseconds."""
     return IterationMarks(*(MS * at for at in at_ms))
 
 
-def window_until(end_ms: int) -> Window:
+def window_until(end_ms):
     window = Window(CPU, HostClock(), lambda: None)
     window.start, window.end = 0, MS * end_ms
     return window
 
 
-def ledger(*collectives: tuple[int, str, str, int, int]) -> Ledger:
+def ledger(*collectives):
     """Return a ledger of (iteration, kind, purpose, start ms, end ms), 1,000 fp32 elements each."""
     filled = Ledger(HostClock())
     for iteration, kind, purpose, start, end in collectives:

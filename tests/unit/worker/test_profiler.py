@@ -10,7 +10,7 @@ from hpml_jobs.worker.instruments.profiler import events_in_window, summarize_tr
 from hpml_jobs.worker.instruments.timing import HostClock, IterationTimes
 
 
-def event(name: str, start: float, end: float, category: str = "cpu_op", **args: object) -> dict:
+def event(name, start, end, category="cpu_op", **args):
     """Return a complete event of a trace; start and end are in microseconds."""
     return {"ph": "X", "cat": category, "name": name, "ts": start, "dur": end - start, "args": args}
 
@@ -18,7 +18,7 @@ def event(name: str, start: float, end: float, category: str = "cpu_op", **args:
 WINDOW = event("hpml_jobs iterations", 1000, 11_000, "user_annotation")
 
 
-def epoch_result(*sizes: int) -> EpochResult:
+def epoch_result(*sizes):
     """Return an epoch of two iterations with recorded messages of these numbers of elements."""
     ledger = Ledger(HostClock())
     for elements in sizes:
@@ -76,5 +76,5 @@ def test_trace_without_measured_window_is_refused():
         events_in_window([event("aten::mm", 0, 1)])
 
 
-def shapes(elements: int) -> dict[str, object]:
+def shapes(elements):
     return {"Input Dims": [[elements]], "Input type": ["float"]}

@@ -25,7 +25,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "custom.md"
 OWN = Workload(name="own", model="mycode:build", data="mycode:dataset", images=4096, lr=0.05)
 
 
-def example() -> str:
+def example():
     block = re.search(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     assert block is not None
     return block[1]

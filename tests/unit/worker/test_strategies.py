@@ -48,7 +48,7 @@ ELEMENTS = sum(PARAMETERS.values())
 
 
 @pytest.fixture(scope="module", params=[2, 4])
-def results(request) -> tuple[int, dict]:
+def results(request):
     """Results of every strategy and of SyncBatchNorm with 2 and with 4 processes under gloo."""
     torchrun = ["torch.distributed.run", "--standalone", "--local-addr=127.0.0.1"]
     command = [sys.executable, "-m", *torchrun, f"--nproc-per-node={request.param}"]
@@ -66,7 +66,7 @@ def results(request) -> tuple[int, dict]:
 
 
 @pytest.fixture(scope="module")
-def strategy_results(results) -> tuple[int, dict]:
+def strategy_results(results):
     """Results of the strategies only."""
     processes, labels = results
     return processes, {name: ranks for name, ranks in labels.items() if name != "SyncBatchNorm"}

@@ -7,13 +7,20 @@ import pytest
 from hpml_jobs.checks import CheckResult
 from tests.unit.study_builder import StudyBuilder
 
+Checks = dict[str, tuple[CheckResult, ...]]
 
-@pytest.fixture(autouse=True)
-def ruling(monkeypatch):
-    """Verdicts by slug, for a test to fill; hand-made records are judged by nothing else."""
-    given: dict[str, tuple[CheckResult, ...]] = {}
-    monkeypatch.setattr("hpml_jobs.checks.check_study", lambda records: given)
-    return given
+
+@pytest.fixture
+def given_checks(monkeypatch) -> Checks:
+    """Results of checks by slug, for a test to fill: no other check is made."""
+    checks: Checks = {}
+    monkeypatch.setattr("hpml_jobs.checks.check_study", lambda records: checks)
+    return checks
+
+
+@pytest.fixture
+def no_checks(given_checks) -> None:
+    """No check is made: the times of the test are beyond what its hardware can do."""
 
 
 @pytest.fixture

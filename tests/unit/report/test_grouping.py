@@ -59,6 +59,7 @@ def test_cells_with_other_settings_get_their_own_group(builder, change):
     assert len(builder.collect().groups) == 2
 
 
+@pytest.mark.usefixtures("no_checks")
 @pytest.mark.parametrize("change", [{"protocol": Protocol.LAB}, {"probe_s": 5.0}])
 def test_settings_without_effect_on_timing_share_a_group(builder, change):
     """Settings that do not change the timed epoch do not split a group."""
@@ -68,6 +69,7 @@ def test_settings_without_effect_on_timing_share_a_group(builder, change):
     assert builder.table("table1-ddp").lines[1].texts[0] == "20.00"
 
 
+@pytest.mark.usefixtures("no_checks")
 def test_other_seed_counts_as_another_run(builder):
     builder.with_published_study()
     builder.with_record(lab_record(lab_cell(2, 32, seed=1), 20.0))

@@ -171,6 +171,7 @@ def test_repeats_take_median_before_dividing(builder):
     assert "Median of 3 runs." in builder.table("table1-ddp").caption[1]
 
 
+@pytest.mark.usefixtures("no_checks")
 def test_failed_repeat_is_noted_and_others_are_used(builder):
     builder.with_record(lab_record(lab_cell(1, 32), 10.0))
     builder.with_record(lab_record(lab_cell(2, 32), 8.0))

@@ -94,6 +94,7 @@ def test_dp_shows_nominal_ring_bandwidth_and_actual_bytes(builder):
     assert texts_by_label(builder.table("table3-dp"))["4-GPU"] == ("3.29",)
 
 
+@pytest.mark.usefixtures("no_checks")
 def test_bandwidth_without_gradient_time_is_a_dash(builder):
     """Without gradient collective time no other time is used as divisor."""
     whole = lab_record(lab_cell(2, 128), 20.0)
@@ -209,14 +210,14 @@ def test_imported_timings_never_mix_with_measured_ones(builder):
     assert "measured: elsewhere | here" in report.differences
 
 
-def test_cell_failing_a_check_is_marked_with_reason(builder, ruling):
+def test_cell_failing_a_check_is_marked_with_reason(builder, given_checks):
     builder.with_published_study()
     bad, odd = lab_cell(4, 512).slug, lab_cell(2, 32).slug
-    ruling[bad] = (
+    given_checks[bad] = (
         CheckResult(check="ranks agree", level=Level.FAIL, reason="37 % apart (limit 1 %)"),
         CheckResult(check="closure", level=Level.PASS, reason="0.1 % (limit 2 %)"),
     )
-    ruling[odd] = (
+    given_checks[odd] = (
         CheckResult(check="loader-bound", level=Level.WARN, reason="stall 7 % (limit 5 %)"),
     )
     one = builder.table("table1-ddp")
@@ -234,11 +235,11 @@ def test_cell_failing_a_check_is_marked_with_reason(builder, ruling):
     )
 
 
-def test_repeated_check_failures_are_one_line(builder, ruling):
+def test_repeated_check_failures_are_one_line(builder, given_checks):
     builder.with_published_study()
     for number, slug in enumerate(sorted(builder.report_states)):
         reason = f"{number} % apart (limit 1 %)"
-        ruling[slug] = (CheckResult(check="ranks agree", level=Level.FAIL, reason=reason),)
+        given_checks[slug] = (CheckResult(check="ranks agree", level=Level.FAIL, reason=reason),)
     (note,) = builder.table("table1-ddp").notes
     assert note.startswith("! ranks agree: 1-GPU at batch 32, 128, 512; 2-GPU at batch 32, 128")
     assert len(builder.table("checks").notes) == 9

@@ -151,6 +151,7 @@ def test_measured_tables_without_baseline_are_complete(builder):
         assert builder.table(label).notes == ()
 
 
+@pytest.mark.usefixtures("no_checks")
 def test_negative_residual_is_printed_without_bandwidth(builder):
     builder.with_published_study(but=((2, 512),))
     builder.with_record(lab_record(lab_cell(2, 512), 12.0))

@@ -20,6 +20,7 @@ ALLREDUCE = (8.3, 8.2, 8.5, 8.3, 8.25, 8.4)
 SLOW = (12.0, 12.1, 12.2, 12.0, 12.3, 12.1)
 
 
+@pytest.mark.usefixtures("no_checks")
 def test_repeats_table_has_medians_with_intervals(builder):
     add_runs(builder, ONE, gpus=1)
     add_runs(builder, DDP)

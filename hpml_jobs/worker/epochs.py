@@ -76,7 +76,9 @@ def train_epoch(
         batches = count_batches(batches, iterations)
     raw = _run(training, batches, iterations, BareRecorder(clock))
     times = read_times(clock, raw.window, raw.marks)
-    return EpochResult(summarize(training.cell, role, raw, times), times, raw.losses, raw.rates)
+    return EpochResult(
+        summarize_epoch(training.cell, role, raw, times), times, raw.losses, raw.rates
+    )
 
 
 def instrumented_epoch(
@@ -105,7 +107,7 @@ def instrumented_epoch(
     times = read_times(clock, raw.window, raw.marks)
     marks = [IterationMarks(*iteration) for iteration in raw.marks]
     phases = split_phases(raw.window, marks, ledger, overlaps=strategy.overlaps)
-    epoch = summarize(training.cell, role, raw, times, phases.phases)
+    epoch = summarize_epoch(training.cell, role, raw, times, phases.phases)
     return EpochResult(epoch, times, raw.losses, raw.rates, phases, ledger)
 
 
@@ -171,7 +173,7 @@ def are_class_scores(outputs: Tensor, targets: Tensor) -> bool:
     return outputs.ndim == 2 and targets.ndim == 1 and not targets.is_floating_point()
 
 
-def summarize(
+def summarize_epoch(
     cell: Cell, role: Role, raw: RawEpoch, times: IterationTimes, phases: Phases | None = None
 ) -> Epoch:
     """Return the epoch as this rank measured it; loss and accuracy are means over its samples.

@@ -71,8 +71,8 @@ def measure(file: CellFile, folder: AttemptFolder) -> None:
     if rank_results is not None:
         all_missing = [reason for result in rank_results for reason in result.missing]
         model = models.describe(cell.workload.model, training.replica, flop)
-        conditions = facts.read_facts(cell, strategy.backend, file.link_gb_per_s, all_missing)
-        shared = SharedResult(model, conditions, probe, quantized)
+        cell_facts = facts.read_facts(cell, strategy.backend, file.link_gb_per_s, all_missing)
+        shared = SharedResult(model, cell_facts, probe, quantized)
         write_record(folder, file, rank_results, shared)
     strategy.close()
 

@@ -117,8 +117,9 @@ def _devices(file: CellFile) -> Finding:
     from hpml_jobs.worker.instruments.facts import read_facts  # noqa: PLC0415
 
     cell = file.cell
-    every = [device for rank in range(cell.gpus_per_node) for device in devices_for(cell, rank)]
-    devices = list(dict.fromkeys(every))
+    local_ranks = range(cell.gpus_per_node)
+    # With dp every rank would have all devices.
+    devices = list(dict.fromkeys(d for rank in local_ranks for d in devices_for(cell, rank)))
     for device in devices:
         ones = torch.ones(256, 256, device=device)
         if float((ones @ ones).sum()) != 256.0**3:

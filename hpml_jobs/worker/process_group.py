@@ -168,7 +168,10 @@ class SingleProcess(_Process):
 
 
 class ProcessGroup(_Process):
-    """Base of the strategies with one process per device, a process group and sharded images."""
+    """Base of the strategies with one process per device, a process group and sharded images.
+
+    A strategy that exchanges gradients by hand overrides `reduce_gradients` only.
+    """
 
     def setup(self) -> None:
         """Join the process group that torchrun's environment describes."""
@@ -176,6 +179,13 @@ class ProcessGroup(_Process):
         self.backend = "nccl" if device.type == "cuda" else "gloo"
         device_id = device if device.type == "cuda" else None
         dist.init_process_group(self.backend, timeout=COLLECTIVE_TIMEOUT, device_id=device_id)
+
+    def wrap(self, model: nn.Module, *, instrumented: bool = False) -> nn.Module:
+        """Return the model itself with rank 0's parameters; every rank keeps its own buffers."""
+        del instrumented
+        for parameter in model.parameters():
+            dist.broadcast(parameter.detach(), src=0)
+        return model
 
     def sampler(self, images: Dataset[Any]) -> Sampler:
         """Return the sampler of this rank's shard; shards are padded to the same length."""

@@ -70,13 +70,6 @@ class DDP(ProcessGroup):
 class Allreduce(ProcessGroup):
     """By hand: after backward() one all-reduce for each gradient, one after another."""
 
-    def wrap(self, model: nn.Module, *, instrumented: bool = False) -> nn.Module:
-        """Return the model itself with rank 0's parameters; every rank keeps its own buffers."""
-        del instrumented
-        for parameter in model.parameters():
-            dist.broadcast(parameter.detach(), src=0)
-        return model
-
     def reduce_gradients(self, replica: nn.Module) -> None:
         """Sum every gradient over the ranks, then divide by the number of ranks."""
         gradients = gradients_of(replica)
@@ -86,7 +79,7 @@ class Allreduce(ProcessGroup):
         torch._foreach_div_(gradients, self.placement.world_size)
 
 
-class AllreduceFlat(Allreduce):
+class AllreduceFlat(ProcessGroup):
     """By hand: after backward() one all-reduce of all gradients, copied into one tensor."""
 
     def reduce_gradients(self, replica: nn.Module) -> None:
@@ -104,7 +97,7 @@ class AllreduceFlat(Allreduce):
             torch._foreach_copy_(gradients, means)
 
 
-class GatherScatter(Allreduce):
+class GatherScatter(ProcessGroup):
     """By hand: rank 0 gathers every gradient, averages it, and scatters the mean."""
 
     def reduce_gradients(self, replica: nn.Module) -> None:

@@ -1,6 +1,5 @@
 """Command import: a CSV file of timings that were measured elsewhere becomes a study."""
 
-import os
 import re
 import sys
 from difflib import get_close_matches
@@ -11,6 +10,7 @@ import typer
 
 from hpml_jobs.cli.console import print_json
 from hpml_jobs.cli.options import Json, outputs_words
+from hpml_jobs.core.paths import resolve_path
 from hpml_jobs.core.text import counted
 from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.study.study import Study, check_name
@@ -113,8 +113,7 @@ def _outputs(request: ImportRequest) -> Path:
     from hpml_jobs.plan.user_config import user_outputs
 
     text = request.values.get("outputs")
-    folder = Path(os.path.expandvars(text)) if text else user_outputs()
-    return folder.expanduser().resolve()
+    return resolve_path(text or user_outputs())
 
 
 def _content(file: Path) -> bytes:

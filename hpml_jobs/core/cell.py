@@ -1,6 +1,5 @@
 """One measurement: a frozen, checked `Cell`, its readable slug and its hash."""
 
-import hashlib
 import re
 from enum import StrEnum
 from math import ceil
@@ -9,6 +8,7 @@ from typing import Any
 import msgspec
 
 from hpml_jobs import __version__
+from hpml_jobs.core.cell_hash import digest_of
 from hpml_jobs.core.cluster import Shape
 from hpml_jobs.core.quantization import QUANTIZABLE, Quantize
 from hpml_jobs.core.recipe import Recipe
@@ -206,8 +206,8 @@ class Cell(Value, frozen=True, kw_only=True):
 
     @property
     def digest(self) -> str:
-        """Hash (64 hex digits) of all that can change the number."""
-        return hashlib.sha256(msgspec.json.encode(self, order="deterministic")).hexdigest()
+        """Hash (64 hex digits) of all that can change the number; see `cell_hash`."""
+        return digest_of(self)
 
     @property
     def ladder(self) -> str:

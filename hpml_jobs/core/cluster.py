@@ -1,9 +1,10 @@
 """One installation (`Cluster`), what a cell asks of it (`Shape`), as sbatch options."""
 
 import shlex
+from collections.abc import Callable
 from enum import StrEnum
 from math import ceil
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -177,22 +178,50 @@ def check_inventory(shape: Shape, cluster: Cluster, nodes: list[Node]) -> None:
         raise UsageError(f"partition {partition} does not exist here: {names}")
     if shape.gpus_per_node and shape.gpu_type:
         inside = _of_kind(shape.gpu_type, cluster, inside)
-    for name, asked, has, mend in (
-        ("GPUs", shape.gpus_per_node, "gpus", "gpus=, or more nodes="),
-        ("CPUs", shape.cpus_per_node, "cpus", "loader_workers=, or fewer gpus="),
-        ("GB of memory", shape.mem_gb_per_node or 0, "memory_gb", "cluster.mem_gb_per_gpu="),
-    ):
-        fitting = [n for n in inside if getattr(n, has) >= asked]
+    for need in NEEDS:
+        needed = need.needed(shape)
+        fitting = [node for node in inside if need.available(node) >= needed]
         if len(fitting) < shape.nodes:
-            largest = max((getattr(n, has) for n in inside), default=0)
+            largest = max(map(need.available, inside), default=0)
             kind = f" with {shape.gpu_type}" if shape.gpus_per_node and shape.gpu_type else ""
             raise UsageError(
-                f"a cell asks for {counted(shape.nodes, 'node')}{kind} of {asked} {name} each; "
-                f"this cluster has {len(fitting)} such (of {len(inside)}{kind}, the largest has "
-                f"{largest:g}): the job would wait for ever; "
-                f"take fewer {'gpus= or nodes=' if fitting else mend}"
+                f"a cell needs {counted(shape.nodes, 'node')}{kind} of {needed} {need.unit} each; "
+                f"this cluster has {len(fitting)} (of {len(inside)}{kind}, the largest has "
+                f"{largest:g}), so the job would never start; "
+                f"{'use a smaller gpus= or nodes=' if fitting else need.remedy}"
             )
         inside = fitting
+
+
+class Need(NamedTuple):
+    """Something that a cell needs of each of its nodes, and what to do where no node has it."""
+
+    unit: str
+    needed: Callable[[Shape], int]
+    available: Callable[[Node], float]
+    remedy: str
+
+
+NEEDS = (
+    Need(
+        "GPUs",
+        lambda shape: shape.gpus_per_node,
+        lambda node: node.gpus,
+        "use a smaller gpus= or more nodes=",
+    ),
+    Need(
+        "CPUs",
+        lambda shape: shape.cpus_per_node,
+        lambda node: node.cpus,
+        "use fewer loader_workers= or a smaller gpus=",
+    ),
+    Need(
+        "GB of memory",
+        lambda shape: shape.mem_gb_per_node or 0,
+        lambda node: node.memory_gb,
+        "lower cluster.mem_gb_per_gpu=",
+    ),
+)
 
 
 def _of_kind(kind: str, cluster: Cluster, nodes: list[Node]) -> list[Node]:

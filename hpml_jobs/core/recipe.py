@@ -78,19 +78,18 @@ class Recipe(Value, frozen=True, kw_only=True):
         The number is that of warm-up epochs. Recipes that differ have different labels; what the
         names of our own imply is not said.
         """
-        parts = [] if self == Recipe() else [self.name]
-        if self.scaled is not (self.name in ("scaled", "warmup", "goyal")):
-            parts.append("scaled" if self.scaled else "unscaled")
-        parts += [f"{self.warmup_epochs:g}"] if self.warmup_epochs else []
-        parts += (
-            [f"from batch {self.reference_batch}"]
-            if self.reference_batch != REFERENCE_BATCH
-            else []
-        )
-        parts += [f"drops {'+'.join(map(str, self.drop_epochs))}"] if self.drop_epochs else []
-        if self.decay_norm is (self.name == "goyal"):
-            parts.append("norm decay" if self.decay_norm else "no norm decay")
-        return " ".join(parts)
+        preset = PRESETS.get(self.name, Recipe())
+        words = {
+            "scaled": "scaled" if self.scaled else "unscaled",
+            "warmup_epochs": f"{self.warmup_epochs:g}",
+            "reference_batch": f"from batch {self.reference_batch}",
+            "drop_epochs": f"drops {'+'.join(map(str, self.drop_epochs))}",
+            "decay_norm": "norm decay" if self.decay_norm else "no norm decay",
+        }
+        changed = [
+            text for key, text in words.items() if getattr(self, key) != getattr(preset, key)
+        ]
+        return " ".join([*([] if self == Recipe() else [self.name]), *changed])
 
     def at(self, global_batch: int) -> "Recipe":
         """The recipe, or the plain one where it changes nothing at this batch."""
@@ -100,3 +99,11 @@ class Recipe(Value, frozen=True, kw_only=True):
     def factor(self, global_batch: int) -> float:
         """How many times the workload's learning rate, after warming up: k of the paper."""
         return global_batch / self.reference_batch if self.scaled else 1.0
+
+
+PRESETS = {
+    "scaled": Recipe(name="scaled", scaled=True),
+    "warmup": Recipe(name="warmup", scaled=True),
+    "goyal": Recipe(name="goyal", scaled=True, decay_norm=False),
+}
+"""What the name of a recipe implies; a label names the rest."""

@@ -1,12 +1,12 @@
 """Checks whether this machine can submit a study, in the order in which they are reported."""
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from hpml_jobs.core.cluster import Launcher, Rule
 from hpml_jobs.core.findings import Finding, Level, ok, problem, warning
+from hpml_jobs.core.paths import resolve_path
 from hpml_jobs.core.workload import DATASETS
 from hpml_jobs.doctor import controller, login_node, node_job, nodes, sbatch_check
 from hpml_jobs.errors import HpmlError, UsageError
@@ -81,7 +81,7 @@ def _login_node_findings(sweep: Sweep, planned: PlanningResult) -> Iterator[Find
             break
     if slurm_answers:
         yield from _slurm_findings(settings, plan)
-    outputs = Path(os.path.expandvars(settings.outputs)).expanduser().resolve()
+    outputs = resolve_path(settings.outputs)
     yield login_node.check_outputs(outputs, cluster)
     if plan:
         yield _check_data(plan)

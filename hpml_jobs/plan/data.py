@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from hpml_jobs.core.cluster import Cluster
+from hpml_jobs.core.paths import resolve_path
 from hpml_jobs.core.workload import DATASETS, NO_TORCH_CODE, Counts, Workload
 from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.plan.settings import Settings
@@ -22,7 +23,7 @@ def data_root(given: str | None, cluster: Cluster) -> Path:
     """Return the folder of the data sets: given, the cluster's, $SCRATCH/data, or ./data."""
     scratch = os.environ.get("SCRATCH")
     root = given or cluster.data_root or (f"{scratch}/data" if scratch else "data")
-    return Path(os.path.expandvars(root)).expanduser().resolve()
+    return resolve_path(root)
 
 
 def resolve_workload(

@@ -1,6 +1,5 @@
 """From settings to a `Plan`: defaults resolved and every cell checked; nothing is written."""
 
-import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
@@ -8,6 +7,7 @@ import msgspec
 
 from hpml_jobs.core.cell import Cell, Device
 from hpml_jobs.core.cluster import Cluster, Launcher
+from hpml_jobs.core.paths import resolve_path
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.errors import UsageError
 from hpml_jobs.plan import machine
@@ -43,7 +43,7 @@ def make_plan(sweep: Sweep, *, sending: bool = True, fetch: bool = True, say: Sa
     if sending and fetch and cluster.launcher is Launcher.SLURM:  # not for `hpml-jobs plan`
         machine.check_can_submit(cluster.name)
     gpu_types = [_gpu_type(settings, cluster, say) for settings in sweep.settings]
-    outputs = Path(os.path.expandvars(first.outputs)).expanduser().resolve()
+    outputs = resolve_path(first.outputs)
     study = Study(outputs / _study_name(sweep.settings, gpu_types))
     study.check_schema()
     drafts = [

@@ -35,11 +35,11 @@ USAGE = [
     ("data.limit=0", "data.limit=0: must be 1 or more images"),
     ("workload=synthetic workload.images=0", "workload.images=0: must be 1 or more"),
     # ---- more than the cluster has: sbatch would take it and wait for ever ----
-    ("gpus=12", "a cell asks for 3 nodes with rtx8000 of 4 GPUs each; this cluster has 2 such"),
-    ("gpus=3 nodes=3", "a cell asks for 3 nodes with rtx8000"),
-    ("gpus=8 nodes=1", "1 node with rtx8000 of 8 GPUs each; this cluster has 0 such"),
-    ("loader_workers=100", "of 101 CPUs each; this cluster has 0 such"),
-    ("cluster.mem_gb_per_gpu=999", "of 999 GB of memory each; this cluster has 0 such"),
+    ("gpus=12", "a cell needs 3 nodes with rtx8000 of 4 GPUs each; this cluster has 2 (of"),
+    ("gpus=3 nodes=3", "a cell needs 3 nodes with rtx8000"),
+    ("gpus=8 nodes=1", "1 node with rtx8000 of 8 GPUs each; this cluster has 0"),
+    ("loader_workers=100", "of 101 CPUs each; this cluster has 0"),
+    ("cluster.mem_gb_per_gpu=999", "of 999 GB of memory each; this cluster has 0"),
     # ---- words that do not exist ----
     ("strategy=fsdp", "strategy=fsdp: choose one of single, dp, ddp"),
     ("gpu=2", "unknown key gpu: did you mean gpus?"),

@@ -13,6 +13,7 @@ from hpml_jobs.core.cell import (
     decode_cell_file,
 )
 from hpml_jobs.core.recipe import Recipe
+from hpml_jobs.core.workload import Workload
 from hpml_jobs.errors import UsageError
 from hpml_jobs.study.files import encode
 from tests.unit.builders import DIGITS, a_cell
@@ -148,3 +149,28 @@ def test_invalid_cell_file_is_named_with_position(change, words) -> None:
         decode_cell_file(change(text), "cell.json")
     assert str(refused.value).startswith("cell.json ")
     assert words in str(refused.value)
+
+
+def test_later_keys_at_their_default_leave_hash_and_slug_unchanged() -> None:
+    """A key of a later version changes the hash only where it is set to another value."""
+    workload = msgspec.defstruct(
+        "LaterWorkload", [("augment", bool, False)], bases=(Workload,), frozen=True, kw_only=True
+    )
+    later = msgspec.defstruct(
+        "LaterCell", [("precision", str, "fp32")], bases=(Cell,), frozen=True, kw_only=True
+    )
+    now = a_cell()
+    fields = msgspec.structs.asdict(now)
+    fields["workload"] = workload(**msgspec.structs.asdict(now.workload))
+    assert (later(**fields).digest, later(**fields).slug) == (now.digest, now.slug)
+    assert later(**fields, precision="bf16").digest != now.digest
+    fields["workload"] = msgspec.structs.replace(fields["workload"], augment=True)
+    assert later(**fields).digest != now.digest
+
+
+def test_every_key_of_a_cell_changes_its_hash() -> None:
+    base = a_cell(evaluate=False)
+    assert a_cell(evaluate=True).digest != base.digest
+    assert a_cell(recipe=Recipe(name="mine")).digest != base.digest
+    other = msgspec.structs.replace(DIGITS, momentum=0.8)
+    assert a_cell(workload=other).digest != base.digest

@@ -128,7 +128,7 @@ def _resubmit(
     from hpml_jobs.submit.selection import Selection
 
     study = selection.study
-    has_budget = study.kept_cluster().gpu_hours_budget is not None
+    has_budget = study.read_cluster().gpu_hours_budget is not None
     status = status_for_submission(study, all_jobs=has_budget)
     chosen = resubmittable(selection.chosen(status.states))
     chosen = with_outcomes(chosen, kinds) if kinds else chosen

@@ -17,7 +17,7 @@ from hpml_jobs.status.rules import state_of
 from hpml_jobs.study.cell_state import CellState
 from hpml_jobs.study.manifest import History, ManifestLine
 from hpml_jobs.study.snapshot import FolderSnapshot, RecordCache, read_snapshots
-from hpml_jobs.study.study import TURN_S, Study
+from hpml_jobs.study.study import LOCK_S, Study
 
 
 class StudyStatus(NamedTuple):
@@ -96,7 +96,7 @@ def _unanswered(line: ManifestLine, complaint: str) -> tuple[Outcome, str]:
     if complaint:
         return Outcome.UNKNOWN, f"sbatch was called, but its answer is lost; {complaint}"
     age = datetime.now(UTC) - datetime.fromisoformat(line.time)
-    if age.total_seconds() < TURN_S:
+    if age.total_seconds() < LOCK_S:
         return Outcome.PENDING, "being submitted"
     return Outcome.MISSING, "not submitted: sbatch was interrupted, and SLURM has no such job"
 

@@ -1,4 +1,4 @@
-"""One attempt of a cell: its folder, and what its workers and its wrapper said at the end."""
+"""One attempt of a cell: its folder, its progress, its errors and its exit report."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,19 +11,19 @@ from hpml_jobs.core.value import Value
 from hpml_jobs.slurm.states import Outcome
 
 SLURM_VARIABLE = "HPML_JOBS_SLURM"
-"""The job's own SLURM_* variables as JSON; the real ones are taken out of the workers' way."""
+"""Environment variable with the job's SLURM_* variables as JSON; workers do not get these."""
 
 HOST_VARIABLE = "HPML_JOBS_HOST"
-"""The node's name as SLURM has it."""
+"""Environment variable with SLURM's name of the node."""
 
 
 def utc_now() -> str:
-    """This moment, UTC, ISO 8601 with microseconds."""
+    """Return the present time: UTC, ISO 8601 with microseconds."""
     return datetime.now(UTC).isoformat()
 
 
 class AttemptEnd(Value, frozen=True, kw_only=True):
-    """What a job's wrapper says at its end; it may never come, so SLURM's own word goes before."""
+    """The exit report of the wrapper. It may be missing, and SLURM's state has priority over it."""
 
     attempt: Attempt
     outcome: Outcome
@@ -33,10 +33,10 @@ class AttemptEnd(Value, frozen=True, kw_only=True):
 
 
 class Progress(Value, frozen=True, kw_only=True):
-    """What rank 0 says between two epochs, and inside the warm-up; zeros before its first words.
+    """The progress that rank 0 writes between epochs and in the warm-up; zeros before the first.
 
-    `since` is when the epoch, or what `role` names instead, began (UTC, ISO 8601); `last_s` how
-    long the last whole epoch took. `iteration` of `iterations` is told in the warm-up only.
+    `since` is when the epoch, or the step that `role` names, began (UTC, ISO 8601); `last_s` is the
+    duration of the last whole epoch. `iteration` of `iterations` is written in the warm-up only.
     """
 
     epoch: int = 0
@@ -49,7 +49,7 @@ class Progress(Value, frozen=True, kw_only=True):
 
 
 class RankError(Value, frozen=True, kw_only=True):
-    """What a worker writes when it raises."""
+    """The error that a worker writes when it raises."""
 
     rank: int
     oom: bool
@@ -74,36 +74,36 @@ class AttemptFolder:
 
     @property
     def job(self) -> str:
-        """The job whose attempt it is."""
+        """The job that the attempt belongs to."""
         return self.id.rpartition(".r")[0]
 
     @property
     def restart(self) -> int:
-        """How often SLURM had started that job before."""
+        """How often SLURM had restarted that job."""
         count = self.id.rpartition(".r")[2]
         return int(count) if count.isdigit() else 0
 
     def trace_of(self, rank: int) -> Path:
-        """The profiler's trace of one rank, where it is kept."""
+        """Return the path of one rank's profiler trace."""
         return self.root / f"trace-rank{rank}.json.gz"
 
     def log_of(self, node: int) -> Path:
-        """What the workers of one node print."""
+        """Return the path of the log of one node's workers."""
         return self.root / ("log.txt" if node == 0 else f"log-node{node}.txt")
 
     def logs(self) -> list[Path]:
-        """The logs of all nodes, the first node's first."""
+        """Return the existing logs, the first node's first."""
         return sorted(self.root.glob("log*.txt"), key=lambda path: (len(path.name), path.name))
 
     def read_about(self) -> Attempt | None:
-        """Return what the wrapper noted at the beginning of the attempt, if it got so far."""
+        """Return the attempt as the wrapper noted it at the beginning; None if it did not."""
         try:
             return msgspec.json.decode(self.about.read_bytes(), type=Attempt)
         except (OSError, ValueError):
             return None
 
     def read_end(self) -> AttemptEnd | None:
-        """What the wrapper said at its end, if it came to that."""
+        """Return the exit report; None if the attempt has none, or none that can be read."""
         try:
             return msgspec.json.decode(self.end.read_bytes(), type=AttemptEnd)
         except (OSError, ValueError):
@@ -117,11 +117,11 @@ class AttemptFolder:
             return None
 
     def rank_errors(self) -> list[RankError]:
-        """What workers wrote when they raised, the first failing rank first."""
-        found = []
+        """Return the errors of workers that raised, the first failing rank first."""
+        errors = []
         for path in sorted(self.errors.glob("rank*.json")):
             try:
-                found.append(msgspec.json.decode(path.read_bytes(), type=RankError))
+                errors.append(msgspec.json.decode(path.read_bytes(), type=RankError))
             except (OSError, ValueError):
-                continue  # a rank that died while writing: its neighbour's words are there
-        return sorted(found, key=lambda error: error.time_ns)
+                continue  # a rank that died while writing; another rank has the reason
+        return sorted(errors, key=lambda error: error.time_ns)

@@ -1,4 +1,4 @@
-"""The folder of one cell: its paths, and reading what lies there."""
+"""The folder of one cell: its paths, and the readers of its files."""
 
 from pathlib import Path
 
@@ -22,17 +22,21 @@ class CellFolder:
         self.current = self.attempts / "current"
 
     def read(self) -> CellFile:
-        """The cell's file, checked."""
+        """Read and check the cell's file.
+
+        Raises:
+            HpmlError: it cannot be read, or is not valid.
+        """
         try:
             return decode_cell_file(self.cell_json.read_bytes(), str(self.cell_json))
         except OSError as fault:
             raise HpmlError(f"{self.cell_json} cannot be read: {fault.strerror}") from fault
 
     def read_record(self) -> Record | None:
-        """The cell's record, or None where there is none.
+        """Read and check the cell's record; None if it does not exist.
 
         Raises:
-            InvalidRecordError: there is one that must not be used.
+            InvalidRecordError: it must not be used.
         """
         try:
             text = self.record_json.read_bytes()
@@ -46,17 +50,17 @@ class CellFolder:
         return record
 
     def attempt(self, attempt_id: str) -> AttemptFolder:
-        """One attempt's paths."""
+        """Return the folder of one attempt."""
         return AttemptFolder(self.attempts / attempt_id)
 
     def latest_attempt(self) -> AttemptFolder | None:
-        """The attempt that was started last, if any was."""
+        """Return the attempt that began last; None before the first one."""
         try:
             return self.attempt(self.current.read_text().strip())
         except OSError:
             return None
 
     def last_end(self) -> AttemptEnd | None:
-        """What the wrapper of the attempt started last said at its end, if it came to that."""
+        """Return the exit report of the latest attempt; None if there is none."""
         latest = self.latest_attempt()
         return latest.read_end() if latest else None

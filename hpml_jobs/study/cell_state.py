@@ -1,4 +1,4 @@
-"""The state of a cell: what status, watch and collect say about it."""
+"""The state of a cell, as status, watch and collect show it."""
 
 from hpml_jobs.checks.result import CheckResult
 from hpml_jobs.core.value import Value
@@ -18,15 +18,15 @@ def in_job(reason: str, job: str) -> str:
 
 
 class CellState(Value, frozen=True, kw_only=True):
-    """Where a cell stands, with a `reason` for people; `recorded`: a valid record is there.
+    """The outcome of a cell so far, with a `reason` for people; `recorded`: it has a valid record.
 
-    `who` must act before a waiting cell can start (nobody: it will by itself), `starts` is when
-    SLURM expects it to (UTC, ISO 8601). Of its job: `queued_s` it waited (until now), `elapsed_s`
-    it runs or ran, `minutes` it may, on `gpus`; `restarts` of it after a preemption or a lost node.
-    `untried`: a smaller batch of its ladder ran out of memory, so this one was not tried.
-    `doing` says how far a running cell is, `done` as a share of its training, with `left_s` to go:
-    both extrapolated. None is what is not known. `checks` are those on its record, among the
-    records of its study; empty without one.
+    None is what is not known. `who` must act before a pending cell can start (empty: nobody);
+    `starts` is when SLURM expects it to start (UTC, ISO 8601). Of its job: `queued_s` from
+    submission to start (or until now), `elapsed_s` since the start, `minutes` is the time limit,
+    `gpus` of all nodes, `restarts` after a preemption or a node failure. `untried`: a smaller batch
+    of its ladder ran out of memory. Of a running cell: `doing` is its step, `done` the finished
+    share of the training, `left_s` the seconds left; both extrapolated. `checks` are the
+    data-quality checks of its record.
     """
 
     slug: str
@@ -51,5 +51,5 @@ class CellState(Value, frozen=True, kw_only=True):
 
     @property
     def brief(self) -> str:
-        """The reason without the job, for where the job is shown beside it."""
+        """The reason without the job, for tables that have a column for it."""
         return self.reason.removesuffix(_IN_JOB.format(self.job))

@@ -1,4 +1,4 @@
-"""JSON of the vocabulary's values, files that are there whole or not at all, and taking turns."""
+"""Files: values as JSON, atomic writes, the end of a log, and locks."""
 
 import fcntl
 import os
@@ -13,12 +13,12 @@ import msgspec
 
 
 def encode(value: Any) -> bytes:
-    """Indented JSON of any of the vocabulary's values."""
+    """Return a value as indented JSON."""
     return msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n"
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write a file so that a reader sees all of it or none: temporary name, fsync, replace."""
+    """Write a file atomically, with fsync and rename: a reader sees all of it or none."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
@@ -49,27 +49,27 @@ def read_from(path: Path, position: int) -> bytes:
 
 
 @contextmanager
-def turn(path: Path, patience_s: float) -> Iterator[None]:
-    """Hold a lock file, so that one program after another does what is inside.
+def hold_lock(path: Path, patience_s: float) -> Iterator[None]:
+    """Hold a lock file for the `with` block, after waiting for it up to `patience_s` seconds.
 
     Raises:
-        TimeoutError: another program holds it for longer than `patience_s`.
+        TimeoutError: another program holds it all that time.
         OSError: the file cannot be made.
     """
     handle = os.open(path, os.O_RDONLY | os.O_CREAT, 0o644)
     try:
         deadline = time.monotonic() + patience_s
-        while not _locked(handle):
+        while not _try_lock(handle):
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{path} is held by another program")
             time.sleep(0.1)
         yield
     finally:
-        os.close(handle)  # which lets go of it too
+        os.close(handle)  # releases the lock too
 
 
-def _locked(handle: int) -> bool:
-    """Take the lock if nobody has it; a file system without locks gives it to everybody."""
+def _try_lock(handle: int) -> bool:
+    """Try to take the lock; on a file system without locks this always succeeds."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -1,4 +1,4 @@
-"""A study's append-only manifest: which cell was sent as which job, and what SLURM said."""
+"""A study's append-only manifest: which cell was submitted as which job, and what SLURM refused."""
 
 import os
 from collections import Counter
@@ -16,18 +16,18 @@ from hpml_jobs.study.attempt import utc_now
 
 
 class ManifestEvent(StrEnum):
-    """What a manifest line says."""
+    """The kind of a manifest line."""
 
     SENDING = "sending"  # written before sbatch
-    SENT = "sent"  # written after it, with the jobs
-    REFUSED = "refused"  # sbatch said no
+    SENT = "sent"  # written after sbatch, with the jobs
+    REFUSED = "refused"  # written after sbatch failed, with its message
 
 
 class ManifestLine(Value, frozen=True, kw_only=True):
-    """One line of manifest.jsonl. `batch` ties the line before an sbatch to the line after it.
+    """One line of manifest.jsonl. `batch` connects the line before an sbatch to the line after it.
 
-    `closing` marks the job that comes after all cells, and has none itself; `retry` a submission
-    that a closing job made, away from the nodes in `excluded`.
+    `closing` marks the job that runs after all cells and has none itself; `retry` a submission made
+    by such a job, which keeps away from the nodes in `excluded`.
     """
 
     happening: ManifestEvent
@@ -35,7 +35,7 @@ class ManifestLine(Value, frozen=True, kw_only=True):
     cells: tuple[str, ...]
     jobs: tuple[str, ...] = ()  # for SENT: as many as cells; cells of one allocation share theirs
     shape: str = ""
-    words: str = ""  # SLURM's own, for REFUSED
+    words: str = ""  # SLURM's message, for REFUSED
     closing: bool = False
     retry: bool = False
     excluded: tuple[str, ...] = ()
@@ -44,11 +44,11 @@ class ManifestLine(Value, frozen=True, kw_only=True):
 
 
 class History(NamedTuple):
-    """What became of a study's cells at submission, by slug.
+    """What the manifest says about a study's cells, by slug.
 
-    `jobs`: the job each was sent as last; `refused`: SLURM's words for those whose last sbatch was
-    refused; `unanswered`: those whose sbatch was begun and never reported, with the line before it;
-    `retries`: how often a closing job sent each again; `excluded`: the nodes it kept away from;
+    `jobs`: the latest job of each; `refused`: SLURM's message for those whose last sbatch failed;
+    `unanswered`: those whose sbatch has no result, with the line before it; `retries`: how often a
+    closing job resubmitted each; `excluded`: the nodes that it keeps away from;
     `closing`: closing jobs; `shared`: jobs that were sent for several cells; `sent`: every job that
     measures, in the order of submission.
     """
@@ -64,12 +64,12 @@ class History(NamedTuple):
 
 
 def append(path: Path, line: ManifestLine) -> None:
-    """Add a line to the manifest, on the disk before this returns."""
+    """Append a line to the manifest, with the time; it is on disk when this returns."""
     text = msgspec.json.encode(msgspec.structs.replace(line, time=utc_now())) + b"\n"
     try:
         handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
         try:
-            if _cut_off(handle):
+            if _is_cut_off(handle):
                 text = b"\n" + text
             os.write(handle, text)  # one write: lines of two programs do not mix
             os.fsync(handle)
@@ -80,7 +80,7 @@ def append(path: Path, line: ManifestLine) -> None:
 
 
 def lines(path: Path) -> Iterator[ManifestLine]:
-    """The manifest's whole lines, oldest first; a line cut off by a crash is passed over."""
+    """Yield the manifest's complete lines, oldest first; a line cut off by a crash is skipped."""
     try:
         content = path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
@@ -93,7 +93,7 @@ def lines(path: Path) -> Iterator[ManifestLine]:
 
 
 def fold(lines: Iterable[ManifestLine]) -> History:
-    """What the manifest says, read once."""
+    """Return the history that the lines tell, oldest first."""
     jobs: dict[str, str] = {}
     refused: dict[str, str] = {}
     unanswered: dict[str, ManifestLine] = {}
@@ -129,7 +129,7 @@ def fold(lines: Iterable[ManifestLine]) -> History:
     )
 
 
-def _cut_off(handle: int) -> bool:
-    """Whether a file's last line was left unfinished by a crash."""
+def _is_cut_off(handle: int) -> bool:
+    """Return whether a crash has left the file's last line unfinished."""
     size = os.fstat(handle).st_size
     return size > 0 and os.pread(handle, 1, size - 1) != b"\n"

@@ -1,4 +1,4 @@
-"""The folder of a study: its paths, its schema, and taking turns at it."""
+"""The folder of a study: its paths, its schema, its lock, and finding it by name."""
 
 import re
 from collections.abc import Iterator
@@ -11,20 +11,20 @@ from hpml_jobs import __version__
 from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.study.cell_folder import CellFolder
-from hpml_jobs.study.files import encode, turn, write_whole
+from hpml_jobs.study.files import encode, hold_lock, write_whole
 from hpml_jobs.study.manifest import History, ManifestLine, append, fold, lines
 
 SCHEMA = 1
 """Version of a study's folder. 1: first."""
 
-TURN_S = 60
-"""How long a submission waits for another one to the same study."""
+LOCK_S = 60
+"""How long a submission waits for another one to the same study, in seconds."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 class Study:
-    """One folder of cells asked for together."""
+    """The folder of cells that are submitted together; every path in it."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -32,7 +32,7 @@ class Study:
         self.manifest = root / "manifest.jsonl"
         self.about = root / "study.json"
         self.lock = root / "lock"
-        self.cluster = root / "cluster.json"  # as it was when cells were sent last
+        self.cluster = root / "cluster.json"  # of the latest submission
         self.cells_folder = root / "cells"
         self.slurm = root / "slurm"
         self.report = root / "report"
@@ -47,18 +47,18 @@ class Study:
         return self.slurm / f"{job}_{part}_log.err"
 
     def cell(self, slug: str) -> CellFolder:
-        """One cell's paths."""
+        """Return the folder of one cell."""
         return CellFolder(self.cells_folder / slug)
 
     def cells(self) -> list[CellFolder]:
-        """Every cell that was ever asked for, by name; numbers in names in their own order."""
+        """Return the folder of every cell, by name; b64 comes before b512."""
         if not self.cells_folder.is_dir():
             return []
         paths = sorted(self.cells_folder.iterdir(), key=lambda path: _natural(path.name))
         return [CellFolder(path) for path in paths if path.is_dir()]
 
     def create(self) -> None:
-        """Make the folder, or check that this program may write into the one that is there."""
+        """Make the folder, or check that this version may write into an existing one."""
         try:
             self.cells_folder.mkdir(parents=True, exist_ok=True)
             self.slurm.mkdir(mode=0o700, exist_ok=True)
@@ -73,21 +73,22 @@ class Study:
 
     @contextmanager
     def submitting(self) -> Iterator[None]:
-        """Hold the study while cells are chosen and sent: two submissions take turns.
+        """Lock the study while cells are selected and submitted: one submission at a time.
 
         Raises:
-            HpmlError: another one holds it for longer than anyone would wait.
+            HpmlError: another submission has held the lock for LOCK_S seconds.
         """
         try:
-            with turn(self.lock, TURN_S):
+            with hold_lock(self.lock, LOCK_S):
                 yield
         except TimeoutError as fault:
             raise HpmlError(
-                f"{fault} for {TURN_S} s: another submission to study {self.name} is under way"
+                f"{fault} for {LOCK_S} s: another submission to study {self.name} is running; "
+                "try again when it has ended"
             ) from fault
 
     def check_schema(self) -> None:
-        """Refuse a study that a newer program wrote."""
+        """Raise HpmlError if a newer version wrote the study."""
         try:
             about = msgspec.json.decode(self.about.read_bytes(), type=dict)
         except (FileNotFoundError, NotADirectoryError):
@@ -103,62 +104,66 @@ class Study:
                 f"{SCHEMA}: use hpml_jobs {about.get('hpml_jobs', 'newer')}, or another study="
             )
 
-    def keep_cluster(self, cluster: Cluster) -> None:
-        """Remember where cells were sent, so that some can be sent again."""
+    def write_cluster(self, cluster: Cluster) -> None:
+        """Save the cluster that cells are submitted to, for `resubmit`."""
         try:
             write_whole(self.cluster, encode(cluster))
         except OSError as fault:
             raise HpmlError(f"{self.cluster} cannot be written: {fault.strerror}") from fault
 
-    def kept_cluster(self) -> Cluster:
-        """The cluster that cells were sent to last.
+    def read_cluster(self) -> Cluster:
+        """Return the cluster of the latest submission.
 
         Raises:
-            HpmlError: none was, or this program does not understand it.
+            HpmlError: nothing was submitted, or this version cannot read the file.
         """
         try:
             return msgspec.json.decode(self.cluster.read_bytes(), type=Cluster)
         except FileNotFoundError as fault:
             raise HpmlError(
-                f"study {self.name} does not say where it was sent ({self.cluster} is not there): "
-                "give the command that made it once more, it sends what is missing"
+                f"study {self.name} was never submitted ({self.cluster} does not exist): "
+                "repeat the command that made it; finished cells are skipped"
             ) from fault
         except (OSError, ValueError) as fault:
             raise HpmlError(f"{self.cluster} cannot be read: {fault}") from fault
 
     def append(self, line: ManifestLine) -> None:
-        """Add a line to the manifest, on the disk before this returns."""
+        """Append a line to the manifest; it is on disk when this returns."""
         append(self.manifest, line)
 
     def lines(self) -> Iterator[ManifestLine]:
-        """The manifest's whole lines, oldest first."""
+        """Yield the manifest's complete lines, oldest first."""
         return lines(self.manifest)
 
     def history(self) -> History:
-        """What the manifest says, read once."""
+        """Read the manifest and return what it says."""
         return fold(self.lines())
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
-    """A sort key in which b64 comes before b512."""
+    """Return a sort key in which b64 comes before b512."""
     return [(int(part or 0), text) for text, part in re.findall(r"(\D*)(\d*)", name)]
 
 
 def check_name(name: str) -> str:
-    """A study's name: one folder name of letters, digits, `.`, `_`, `-`; never a path."""
+    """Return a study's name if it is one folder name of letters, digits, `.`, `_`, `-`.
+
+    Raises:
+        UsageError: it is not, or it is a path.
+    """
     if not _NAME.fullmatch(name) or ".." in name:
         raise UsageError(
-            f"study={name!r} is not a name: letters, digits, '.', '_' and '-' only, no '..' or '/' "
-            "(the folder that studies are written to is outputs=PATH)"
+            f"study={name!r} is not a name: use letters, digits, '.', '_' and '-', no '..' or '/' "
+            "(set the folder of the studies with outputs=PATH)"
         )
     return name
 
 
 def find(outputs: Path, name: str | None) -> Study:
-    """The study of a name, or the one that was sent last.
+    """Return the study of a name; without one, the most recently submitted study.
 
     Raises:
-        HpmlError: there is none; the message names those that are there.
+        HpmlError: it does not exist; the message lists the studies of the folder.
     """
     try:
         folders = [path for path in outputs.iterdir() if (path / "cells").is_dir()]
@@ -168,18 +173,18 @@ def find(outputs: Path, name: str | None) -> Study:
     if name is not None:
         root = outputs / check_name(name)
         if root not in folders:
-            raise HpmlError(f"no study {name} in {outputs} (there: {names})")
+            raise HpmlError(f"no study {name} in {outputs} (studies: {names})")
     else:
         if not folders:
             raise HpmlError(
-                f"no study in {outputs}: send one first, or name the folder with --outputs PATH"
+                f"no study in {outputs}: submit one first, or name the folder with --outputs PATH"
             )
-        root = max(folders, key=_last_sent)
+        root = max(folders, key=_last_submitted)
     study = Study(root)
     study.check_schema()
     return study
 
 
-def _last_sent(root: Path) -> float:
+def _last_submitted(root: Path) -> float:
     manifest = root / "manifest.jsonl"
     return (manifest if manifest.exists() else root).stat().st_mtime

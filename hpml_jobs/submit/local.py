@@ -40,7 +40,7 @@ def run_all(
         happening=ManifestEvent.SENT, batch=uuid.uuid4().hex, cells=slugs, jobs=(job,) * len(slugs)
     )
     write_cells(plan.study, cells)
-    plan.study.keep_cluster(plan.cluster)
+    plan.study.write_cluster(plan.cluster)
     plan.study.append(line)
     ended_ladders: set[str] = set()
     for index, planned in enumerate(cells):

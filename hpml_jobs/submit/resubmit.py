@@ -79,7 +79,7 @@ def plan_again(study: Study, states: list[CellState], changes: Changes) -> Plan:
         HpmlError: the study does not know what a cell requested.
         UsageError: the cluster cannot run it.
     """
-    cluster = study.kept_cluster()
+    cluster = study.read_cluster()
     uses_slurm = cluster.launcher is Launcher.SLURM
     if uses_slurm:
         machine.check_can_submit(cluster.name)

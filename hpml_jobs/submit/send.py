@@ -42,7 +42,7 @@ def send(study: Study, cluster: Cluster, requests: list[JobRequest]) -> Iterator
         return
     check_folder(study)
     write_cells(study, (planned for request in requests for planned in request.cells))
-    study.keep_cluster(cluster)
+    study.write_cluster(cluster)
     submitted = 0
     for request in requests:
         yield _send(study, cluster, request, submitted)

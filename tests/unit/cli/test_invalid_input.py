@@ -315,8 +315,8 @@ def test_study_of_newer_schema_is_refused_and_unchanged(
 @pytest.mark.parametrize(
     ("words", "code", "telling"),
     [
-        (["status"], 1, "no study in outputs: send one first"),
-        (["status", "nothing"], 1, "no study nothing in outputs (there: none)"),
+        (["status"], 1, "no study in outputs: submit one first"),
+        (["status", "nothing"], 1, "no study nothing in outputs (studies: none)"),
         (["collect", "../x"], 2, "study='../x' is not a name"),
         (["run", "-m", "gpus=1,2", DIGITS], 2, "run is for one cell, these are 2"),
         (["run", "--index", "3", DIGITS], 2, "--index 3: this sweep has cells 0 to 0"),

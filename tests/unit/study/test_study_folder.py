@@ -135,12 +135,12 @@ def test_study_is_found_by_name_or_most_recently_submitted(tmp_path):
     (outputs / "not a study").mkdir()
     assert find(outputs, None).name == "new"
     assert find(outputs, "old").name == "old"
-    with pytest.raises(HpmlError, match=r"no study other in .*outputs \(there: new, old\)"):
+    with pytest.raises(HpmlError, match=r"no study other in .*outputs \(studies: new, old\)"):
         find(outputs, "other")
 
 
 def test_missing_study_is_named_with_next_step(tmp_path):
-    with pytest.raises(HpmlError, match=r"no study in .*: send one first, or name the folder with"):
+    with pytest.raises(HpmlError, match=r"no study in .*: submit one first, or name the folder"):
         find(tmp_path / "nothing", None)
     with pytest.raises(UsageError, match=r"is not a name"):
         find(tmp_path, "../x")

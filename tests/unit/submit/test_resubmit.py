@@ -102,7 +102,7 @@ def test_resubmit_nothing_to_send_is_no_error(finished_study, slurm, capsys):
 def test_resubmit_without_cluster_file_suggests_submit(finished_study, capsys):
     finished_study.cluster.unlink()
     assert run(["resubmit", "mine", "--failed"]) == 1
-    assert "give the command that made it once more" in capsys.readouterr().err
+    assert "repeat the command that made it" in capsys.readouterr().err
 
 
 def test_resubmit_accepts_every_outcome_without_result():

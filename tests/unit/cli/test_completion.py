@@ -1,4 +1,4 @@
-"""A real bash completes commands, options, studies, keys and choices."""
+"""Shell completion of commands, options, studies, keys and choices, in a real bash."""
 
 import os
 import pty

@@ -1,4 +1,4 @@
-"""Every bad input gets one line that names it, exit code 1 or 2; nothing sent, nothing harmed."""
+"""Invalid input: one line that names it, exit code 1 or 2, nothing submitted or changed."""
 
 import shlex
 from pathlib import Path
@@ -131,16 +131,16 @@ def with_workload(words: str) -> list[str]:
     return [*words.split(), *([] if "workload=" in words else [DIGITS])]
 
 
-@pytest.mark.parametrize(("words", "telling"), USAGE, ids=[words for words, _ in USAGE])
+@pytest.mark.parametrize(("words", "message"), USAGE, ids=[words for words, _ in USAGE])
 def test_usage_error_is_one_line_with_exit_code_2(
     words: str,
-    telling: str,
+    message: str,
     slurm: FakeSlurm,
     working_folder: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert run(with_workload(words)) == 2
-    assert telling in last_line(capsys)
+    assert message in last_line(capsys)
     assert slurm.scripts == []
     assert list(working_folder.iterdir()) == []
 
@@ -155,7 +155,7 @@ def test_plan_usage_error_creates_no_folder(
 
 
 @pytest.mark.parametrize(
-    ("words", "telling"),
+    ("words", "message"),
     [
         ("gpus=8 nodes=2", "nodes=2: cluster=local is one machine; use nodes=1"),
         ("gpus=2 device=cuda", "gpus=2 with device=cuda: this machine has 0 GPUs"),
@@ -163,10 +163,10 @@ def test_plan_usage_error_creates_no_folder(
     ],
 )
 def test_impossible_on_this_machine_is_refused(
-    words: str, telling: str, laptop: Path, capsys: pytest.CaptureFixture[str]
+    words: str, message: str, laptop: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(with_workload(words)) == 2
-    assert telling in last_line(capsys)
+    assert message in last_line(capsys)
     assert list(laptop.iterdir()) == []
 
 
@@ -199,14 +199,14 @@ def test_login_node_without_sbatch_does_not_train(
 def a_python(folder: Path, words: str, code: int = 1) -> str:
     """A job's Python that fails as the worker's `prepare` does: with its reason as last line."""
     path = folder.parent / "python"
-    told = f"echo 'Traceback (most recent call last):' >&2\necho {shlex.quote(words)} >&2\n"
-    path.write_text(f"#!/bin/sh\n{told}exit {code}\n")
+    traceback = f"echo 'Traceback (most recent call last):' >&2\necho {shlex.quote(words)} >&2\n"
+    path.write_text(f"#!/bin/sh\n{traceback}exit {code}\n")
     path.chmod(0o755)
     return f"cluster.python={path}"
 
 
 @pytest.mark.parametrize(
-    ("words", "python", "telling"),
+    ("words", "python", "message"),
     [
         (
             "workload=resnet18_cifar10 workload.data=folder data.root=pictures",
@@ -235,14 +235,14 @@ def a_python(folder: Path, words: str, code: int = 1) -> str:
 def test_missing_data_or_code_is_named_with_exit_code_1(
     words: str,
     python: tuple,
-    telling: str,
+    message: str,
     slurm: FakeSlurm,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     desk = Path.cwd()
-    asked = [*words.split(), a_python(desk, *python)] if python else words.split()
-    assert run(asked) == 1
-    assert telling in last_line(capsys)
+    arguments = [*words.split(), a_python(desk, *python)] if python else words.split()
+    assert run(arguments) == 1
+    assert message in last_line(capsys)
     assert slurm.scripts == []
     assert list(desk.iterdir()) == []
 
@@ -306,14 +306,14 @@ def test_study_of_newer_schema_is_refused_and_unchanged(
     study.about.write_text('{"schema": 7, "hpml_jobs": "9.9"}')
     before = sorted(study.root.rglob("*"))
     assert run([*words, "study=mine"] if DIGITS in words else words) == 1
-    assert "has schema 7, this hpml_jobs" in (told := last_line(capsys))
-    assert "use hpml_jobs 9.9" in told
+    assert "has schema 7, this hpml_jobs" in (error := last_line(capsys))
+    assert "use hpml_jobs 9.9" in error
     assert sorted(study.root.rglob("*")) == before
     assert slurm.scripts == []
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "telling"),
+    ("words", "code", "message"),
     [
         (["status"], 1, "no study in outputs: submit one first"),
         (["status", "nothing"], 1, "no study nothing in outputs (studies: none)"),
@@ -323,10 +323,10 @@ def test_study_of_newer_schema_is_refused_and_unchanged(
     ],
 )
 def test_commands_on_missing_study_report_it(
-    words: list[str], code: int, telling: str, slurm: FakeSlurm, capsys: pytest.CaptureFixture[str]
+    words: list[str], code: int, message: str, slurm: FakeSlurm, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(words) == code
-    assert telling in last_line(capsys)
+    assert message in last_line(capsys)
     assert list(Path.cwd().iterdir()) == []
     assert slurm.scripts == []
 

@@ -1,4 +1,4 @@
-"""A record that cannot be believed is named and shown everywhere, and never averaged in."""
+"""Invalid records: every command names them, and none averages them."""
 
 import json
 from collections.abc import Callable

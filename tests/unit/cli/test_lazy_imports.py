@@ -1,4 +1,4 @@
-"""A login node without torch, with 2 GB: commands work there, and load only what they need."""
+"""Commands on a login node without torch: they work, and import only what they need."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The same study on a machine without SLURM: the same records and tables."""
+"""Studies on a machine without SLURM: the same records and tables as with SLURM."""
 
 import json
 import os
@@ -114,10 +114,10 @@ def test_local_interrupt_leaves_no_process_and_reports_cells(
         assert time.monotonic() < deadline
         time.sleep(0.2)
     os.kill(running.pid, signal.SIGINT)
-    _, said = running.communicate(timeout=60)
+    _, messages = running.communicate(timeout=60)
     assert running.returncode == 130
-    assert said.splitlines()[-1] == "hpml-jobs: interrupted"
-    assert "Traceback" not in said
+    assert messages.splitlines()[-1] == "hpml-jobs: interrupted"
+    assert "Traceback" not in messages
     deadline = time.monotonic() + 20
     while alive_processes_of(str(study.cells_folder)):
         assert time.monotonic() < deadline

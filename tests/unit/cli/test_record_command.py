@@ -1,4 +1,4 @@
-"""`record` and `status`: every result with its reason, and what did not pass beside its cell."""
+"""Data-quality checks in the commands record and status."""
 
 import json
 from collections.abc import Iterable
@@ -30,11 +30,11 @@ def write_study(*records: Record) -> Study:
     """A study of these records in the folder where studies are looked for."""
     study = Study(Path("outputs") / "mine")
     study.create()
-    for one in records:
-        folder = study.cell(one.slug)
-        file = CellFile(cell=one.cell, data_root="", code_root="")
+    for record in records:
+        folder = study.cell(record.slug)
+        file = CellFile(cell=record.cell, data_root="", code_root="")
         write_whole(folder.cell_json, encode(file))
-        write_whole(folder.record_json, encode(one))
+        write_whole(folder.record_json, encode(record))
     return study
 
 
@@ -72,9 +72,9 @@ def test_status_json_has_every_check_result(
 ) -> None:
     write_study(SPOILT, baseline_record())
     cells = json.loads(output_of(capsys, "status", "mine", "--json"))["cells"]
-    told = next(state for state in cells if state["slug"] == SPOILT.slug)["checks"]
-    assert {result["level"] for result in told} == {level.value for level in Level}
-    by_check = {result["check"]: result for result in told}
+    answer = next(state for state in cells if state["slug"] == SPOILT.slug)["checks"]
+    assert {result["level"] for result in answer} == {level.value for level in Level}
+    by_check = {result["check"]: result for result in answer}
     assert by_check["loader-bound"]["reason"].startswith("stall is 12 % of the epoch (limit 5 %)")
     assert "efficiency" in by_check  # neighbours are looked at too
 
@@ -119,9 +119,9 @@ def test_record_shows_key_numbers_and_worst_checks_first(
 
 def test_record_json_has_numbers_by_name(laptop: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_study(clean_record(), baseline_record())
-    told = json.loads(output_of(capsys, "record", "mine", "--json"))
-    assert told["study"] == "mine"
-    single, ddp = told["cells"]
+    answer = json.loads(output_of(capsys, "record", "mine", "--json"))
+    assert answer["study"] == "mine"
+    single, ddp = answer["cells"]
     numbers = ddp["numbers"]
     assert numbers["epoch_s"] == 8.0
     assert numbers["compute_s"] + numbers["comm_exposed_s"] == pytest.approx(0.98 * 8.04)
@@ -158,7 +158,8 @@ def test_record_pattern_without_match_lists_cells(
 ) -> None:
     write_study(clean_record())
     assert run(["record", "mine", "dp-*"]) == 1
-    said = capsys.readouterr().err
+    error = capsys.readouterr().err
     assert (
-        said == f"hpml-jobs: no cell of study mine matches dp-*; its cells: {clean_record().slug}\n"
+        error
+        == f"hpml-jobs: no cell of study mine matches dp-*; its cells: {clean_record().slug}\n"
     )

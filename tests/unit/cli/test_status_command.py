@@ -1,4 +1,4 @@
-"""Coming back the next day with nothing but `status`: what happened, what it used, what to do."""
+"""The commands status, watch and logs: states, resources used, suggested commands."""
 
 import json
 from pathlib import Path
@@ -36,7 +36,7 @@ def builder(slurm: FakeSlurm, working_folder: Path) -> StudyBuilder:
     return study
 
 
-def told(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+def stdout_of(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     assert run([*words]) == 0
     return capsys.readouterr().out
 
@@ -44,7 +44,7 @@ def told(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 def test_status_shows_states_usage_and_next_commands(
     builder: StudyBuilder, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    out = told(capsys, "status", "mine")
+    out = stdout_of(capsys, "status", "mine")
     assert "4 cells: 1 ok, 1 timeout, 1 failed, 1 pending" in out
     assert (
         "used 0.1 GPU-hours of 3 requested, 3.3 % of the requested time, in 3 runs; "
@@ -62,7 +62,7 @@ def test_status_shows_states_usage_and_next_commands(
 def test_status_with_pattern_covers_its_cells_only(
     builder: StudyBuilder, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    out = told(capsys, "status", "mine", "*-b64-*")
+    out = stdout_of(capsys, "status", "mine", "*-b64-*")
     assert "1 cell: 1 failed" in out
     assert "--timeout" not in out
     assert "GPU-hours" not in out
@@ -71,12 +71,12 @@ def test_status_with_pattern_covers_its_cells_only(
 def test_status_json_has_usage_and_next_commands(
     builder: StudyBuilder, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = json.loads(told(capsys, "status", "mine", "--json"))
-    assert found["usage"]["gpu_hours_used"] == pytest.approx(2 * 3 / 60)
-    assert found["usage"]["gpu_hours_asked"] == 3
-    assert (found["usage"]["runs"], found["usage"]["source"]) == (3, "sacct")
-    assert len(found["advice"]) == 4
-    by_outcome = {cell["outcome"]: cell for cell in found["cells"]}
+    answer = json.loads(stdout_of(capsys, "status", "mine", "--json"))
+    assert answer["usage"]["gpu_hours_used"] == pytest.approx(2 * 3 / 60)
+    assert answer["usage"]["gpu_hours_asked"] == 3
+    assert (answer["usage"]["runs"], answer["usage"]["source"]) == (3, "sacct")
+    assert len(answer["advice"]) == 4
+    by_outcome = {cell["outcome"]: cell for cell in answer["cells"]}
     assert by_outcome["timeout"]["minutes"] == 30
     assert by_outcome["pending"]["who"] == "you"
 
@@ -171,8 +171,8 @@ def test_follow_with_nothing_running_is_one_line(
 def test_logs_json_has_state_and_text(
     builder: StudyBuilder, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = json.loads(told(capsys, "logs", "mine", "--json"))
-    texts = {cell["state"]["outcome"]: cell["text"] for cell in found["cells"]}
+    answer = json.loads(stdout_of(capsys, "logs", "mine", "--json"))
+    texts = {cell["state"]["outcome"]: cell["text"] for cell in answer["cells"]}
     assert texts["failed"] == "rank 1 failed first:\nValueError: no"
 
 
@@ -180,5 +180,5 @@ def test_watch_json_prints_one_line_per_change(
     slurm: FakeSlurm, builder: StudyBuilder, capsys: pytest.CaptureFixture[str]
 ) -> None:
     slurm.set_output("squeue")
-    (line,) = told(capsys, "watch", "mine", "--json").splitlines()
+    (line,) = stdout_of(capsys, "watch", "mine", "--json").splitlines()
     assert len(json.loads(line)["cells"]) == 4

@@ -1,4 +1,4 @@
-"""[STUDY] [PATTERN]: which study and which of its cells a command means."""
+"""Selection of a study and its cells by the arguments [STUDY] [PATTERN]."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -25,9 +25,9 @@ def outputs(working_folder: Path) -> Path:
 
 @pytest.mark.parametrize("words", [(None, None), ("mine", None)])
 def test_no_pattern_selects_all_cells(words) -> None:
-    asked = select_study(*words, None)
-    assert (asked.study.name, asked.pattern) == ("mine", None)
-    assert asked.chosen(CELLS) == CELLS
+    selection = select_study(*words, None)
+    assert (selection.study.name, selection.pattern) == ("mine", None)
+    assert selection.chosen(CELLS) == CELLS
 
 
 @pytest.mark.parametrize(
@@ -35,9 +35,9 @@ def test_no_pattern_selects_all_cells(words) -> None:
     [("mine", "ddp-*"), ("*4gpu*", None), ("[d]dp-*", None), ("mine", CELLS[1].slug)],
 )
 def test_pattern_or_full_name_selects_cells(words) -> None:
-    asked = select_study(*words, None)
-    assert asked.study.name == "mine"
-    assert asked.chosen(CELLS) == [CELLS[1]]
+    selection = select_study(*words, None)
+    assert selection.study.name == "mine"
+    assert selection.chosen(CELLS) == [CELLS[1]]
 
 
 def test_pattern_without_match_lists_cells() -> None:

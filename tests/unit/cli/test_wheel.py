@@ -1,4 +1,4 @@
-"""A wheel holds all that it needs, and works from any folder."""
+"""The wheel is complete and works from any folder."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""What doctor sees on a login node, from texts that SLURMs really said, and what it makes of it."""
+"""Checks of the command doctor, on real outputs of SLURM commands."""
 
 import json
 from pathlib import Path
@@ -30,8 +30,8 @@ IDLE = "gr001|idle|rtx8000|none\ngr002|mixed|rtx8000|none\ngv001|allocated|v100|
 DRAINED = "gr001|idle|rtx8000|none\ngr002|idle|rtx8000|none\ngv001|drained*|v100|bad fan\n"
 
 
-def by_name(found: list[Finding]) -> dict[str, Finding]:
-    return {one.about: one for one in found}
+def by_name(findings: list[Finding]) -> dict[str, Finding]:
+    return {finding.about: finding for finding in findings}
 
 
 def test_slurm_commands_of_one_version_are_ok(slurm: FakeSlurm) -> None:
@@ -41,17 +41,17 @@ def test_slurm_commands_of_one_version_are_ok(slurm: FakeSlurm) -> None:
     slurm.set_output("sinfo", "slurm 23.11.4\n")
     assert controller.check_commands().level is Level.WARNING
     slurm.remove_command("sbatch")
-    found = controller.check_commands()
-    assert (found.level, found.seen) == (Level.PROBLEM, "sbatch not on PATH")
+    finding = controller.check_commands()
+    assert (finding.level, finding.seen) == (Level.PROBLEM, "sbatch not on PATH")
 
 
 def test_controller_down_is_a_problem(slurm: FakeSlurm) -> None:
     slurm.set_output("scontrol", "Slurmctld(primary) at hal is UP\nClusterName = hal\n")
     assert controller.check_controller().seen.startswith("cluster hal answers")
     slurm.set_output("scontrol", "Slurmctld(primary) at hal is DOWN\n")
-    found = controller.check_controller()
-    assert found.level is Level.PROBLEM
-    assert "is DOWN" in found.seen
+    finding = controller.check_controller()
+    assert finding.level is Level.PROBLEM
+    assert "is DOWN" in finding.seen
 
 
 def test_accounting_disabled_is_a_warning(slurm: FakeSlurm) -> None:
@@ -63,9 +63,9 @@ def test_accounting_disabled_is_a_warning(slurm: FakeSlurm) -> None:
 
 def test_account_must_be_one_of_the_users(slurm: FakeSlurm) -> None:
     needs = Cluster(name="torch", account_rule=Rule.REQUIRED)
-    found = controller.check_account(needs, [LAB])
-    assert found.level is Level.PROBLEM
-    assert "cluster.account=lab" in found.remedy
+    finding = controller.check_account(needs, [LAB])
+    assert finding.level is Level.PROBLEM
+    assert "cluster.account=lab" in finding.remedy
     other = controller.check_account(Cluster(name="torch", account="other"), [LAB])
     assert (other.level, other.remedy) == (Level.PROBLEM, "use cluster.account=lab")
     assert controller.check_account(Cluster(name="torch", account="lab"), [LAB]).level is Level.OK
@@ -75,10 +75,10 @@ def test_account_must_be_one_of_the_users(slurm: FakeSlurm) -> None:
 
 def test_submit_limit_is_compared_with_number_of_cells(slurm: FakeSlurm) -> None:
     slurm.set_output("sacctmgr", "normal||50|gres/gpu=24|\n")
-    found = controller.check_limits(GREENE, [LAB], cells=4)
-    assert found.level is Level.OK
+    finding = controller.check_limits(GREENE, [LAB], cells=4)
+    assert finding.level is Level.OK
     for words in ("MaxArraySize 1001", "account lab: MaxJobs 8", "QOS normal: MaxSubmitPU 50"):
-        assert words in found.seen
+        assert words in finding.seen
     assert controller.check_limits(GREENE, [LAB], cells=5).level is Level.WARNING
 
 
@@ -97,26 +97,26 @@ def test_nodes_are_listed_and_compared_with_profile(slurm: FakeSlurm) -> None:
     ],
 )
 def test_gpu_types_missing_from_sinfo_are_reported(slurm: FakeSlurm, cluster, agrees) -> None:
-    found = by_name(nodes.check_nodes(cluster, None))
-    assert found["nodes"].seen.startswith("2 nodes x 4 rtx8000, 1 node x 4 v100, 1 node without")
-    assert ("profile" not in found) is agrees
+    findings = by_name(nodes.check_nodes(cluster, None))
+    assert findings["nodes"].seen.startswith("2 nodes x 4 rtx8000, 1 node x 4 v100, 1 node without")
+    assert ("profile" not in findings) is agrees
 
 
 def test_gpu_types_may_be_node_features(slurm: FakeSlurm) -> None:
     torch = Cluster(name="t", gpu_types={"rtx8000": 4}, gpu_request=GpuRequest.GRES_CONSTRAINT)
     assert nodes.parse_states(IDLE)["gr001"].features == {"rtx8000"}
-    known = nodes.commands.inventory()
-    assert nodes._check_profile(torch, known, nodes.parse_states(IDLE)) == []
+    inventory = nodes.commands.inventory()
+    assert nodes._check_profile(torch, inventory, nodes.parse_states(IDLE)) == []
 
 
 def test_unavailable_nodes_are_a_problem_if_none_is_left(slurm: FakeSlurm) -> None:
-    known, states = nodes.commands.inventory(), nodes.parse_states(DRAINED)
-    (some,) = nodes._check_available(known, states, "rtx8000")
+    inventory, states = nodes.commands.inventory(), nodes.parse_states(DRAINED)
+    (some,) = nodes._check_available(inventory, states, "rtx8000")
     assert some.level is Level.WARNING
     assert "gv001 drained* (bad fan)" in some.seen
-    (none,) = nodes._check_available(known, states, "v100")
+    (none,) = nodes._check_available(inventory, states, "v100")
     assert none.level is Level.PROBLEM
-    assert nodes._check_available(known, nodes.parse_states(IDLE), "v100") == []
+    assert nodes._check_available(inventory, nodes.parse_states(IDLE), "v100") == []
 
 
 def test_outputs_not_visible_to_nodes_are_a_problem(tmp_path: Path) -> None:
@@ -132,31 +132,31 @@ def test_outputs_not_visible_to_nodes_are_a_problem(tmp_path: Path) -> None:
 
 def test_unreadable_container_is_a_problem(tmp_path: Path) -> None:
     absent = Container(image=str(tmp_path / "no.sif"), overlay=str(tmp_path / "no.ext3"))
-    found = login_node.check_container(Cluster(name="greene", container=absent))
-    assert [one.level for one in found[:2]] == [Level.PROBLEM, Level.PROBLEM]
-    assert "no.ext3 does not exist" in found[1].seen
+    findings = login_node.check_container(Cluster(name="greene", container=absent))
+    assert [finding.level for finding in findings[:2]] == [Level.PROBLEM, Level.PROBLEM]
+    assert "no.ext3 does not exist" in findings[1].seen
     assert login_node.check_container(GREENE) == []
 
 
 def test_job_python_versions_are_checked(tmp_path: Path) -> None:
     absent = str(tmp_path / "python")
-    (found,) = login_node.check_python(Cluster(name="greene", python=absent))
-    assert found.level is Level.PROBLEM
+    (finding,) = login_node.check_python(Cluster(name="greene", python=absent))
+    assert finding.level is Level.PROBLEM
     ours = by_name(login_node.check_python(Cluster(name="local", launcher=Launcher.LOCAL)))
     assert ours["versions"].level is Level.OK
     assert "torchvision" in ours["versions"].seen
-    foreign = login_node._check_versions(
+    other_version = login_node._check_versions(
         {"python": "3.12.1", "hpml-jobs": "0.0.1", "torch": "2.7.1"}, "there"
     )
-    assert foreign.level is Level.PROBLEM
-    assert "0.0.1" in foreign.seen
+    assert other_version.level is Level.PROBLEM
+    assert "0.0.1" in other_version.seen
 
 
 def test_doctor_on_laptop_prints_json(laptop: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["doctor", "--no-job", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["ok"]
-    about = {one["about"]: one["seen"] for one in told["findings"]}
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["ok"]
+    about = {finding["about"]: finding["seen"] for finding in answer["findings"]}
     assert about["cluster"].startswith("no sbatch on PATH")
     assert "20,480 training images" in about["data"]
     assert list(laptop.iterdir()) == []
@@ -174,12 +174,12 @@ def test_detected_cluster_names_its_source(slurm: FakeSlurm) -> None:
 def test_data_set_not_downloaded_is_a_warning(slurm: FakeSlurm, working_folder: Path) -> None:
     sweep = expand(["workload=resnet18_cifar10", "cluster=greene"], multirun=False)
     plan = make_plan(sweep, fetch=False, say=lambda _: None)
-    found = examine._check_data(plan)
-    assert (found.level, found.seen) == (
+    finding = examine._check_data(plan)
+    assert (finding.level, finding.seen) == (
         Level.WARNING,
         f"CIFAR-10 is not in {working_folder / 'data'}",
     )
-    assert found.remedy.startswith("run hpml-jobs fetch workload=resnet18_cifar10")
+    assert finding.remedy.startswith("run hpml-jobs fetch workload=resnet18_cifar10")
     folder = working_folder / "data" / "cifar-10-batches-py"
     folder.mkdir(parents=True)
     for name in (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"):
@@ -225,78 +225,78 @@ def test_node_job_without_answer_reports_end_of_log(tmp_path: Path) -> None:
     (study.slurm / "7_doctor_log.err").write_text(
         "python: No module named hpml_jobs\nsrun: error: gr001: task 0: Exited with exit code 1\n"
     )
-    found = node_job._no_answer(study, JobState(job="7", state="FAILED", node="gr001"), 600)
-    assert found.level is Level.PROBLEM
-    assert found.seen.endswith("FAILED on gr001: python: No module named hpml_jobs")
-    assert found.remedy.startswith("install hpml-jobs")
+    finding = node_job._no_answer(study, JobState(job="7", state="FAILED", node="gr001"), 600)
+    assert finding.level is Level.PROBLEM
+    assert finding.seen.endswith("FAILED on gr001: python: No module named hpml_jobs")
+    assert finding.remedy.startswith("install hpml-jobs")
     waits = JobState(job="7", state="PENDING", reason="Priority")
-    found = node_job._no_answer(study, waits, 600)
-    assert (found.level, "after 10 min" in found.seen) == (Level.WARNING, True)
+    finding = node_job._no_answer(study, waits, 600)
+    assert (finding.level, "after 10 min" in finding.seen) == (Level.WARNING, True)
 
 
 def test_node_answer_is_read_whole_or_not_at_all(tmp_path: Path) -> None:
-    question = node_job.Exchange(tmp_path / "asked.json", tmp_path / "answer.json")
-    assert question.read() is None
-    said = NodeAnswer(written_s=1.5, findings=(Finding(about="x", level=Level.OK, seen="y"),))
-    write_whole(question.answer, encode(said))
-    assert question.read() == said
-    question.remove()
+    exchange = node_job.Exchange(tmp_path / "asked.json", tmp_path / "answer.json")
+    assert exchange.read() is None
+    answer = NodeAnswer(written_s=1.5, findings=(Finding(about="x", level=Level.OK, seen="y"),))
+    write_whole(exchange.answer, encode(answer))
+    assert exchange.read() == answer
+    exchange.remove()
     assert list(tmp_path.iterdir()) == []
 
 
-def proving(*words: str, gpus: int = 2) -> Plan:
+def plan_self_test(*words: str, gpus: int = 2) -> Plan:
     return self_test_plan(list(words), gpus, None, lambda _: None)
 
 
 def test_self_test_study_uses_user_overrides_first(laptop: Path) -> None:
-    plan = proving("batch=32", "study=mine")
+    plan = plan_self_test("batch=32", "study=mine")
     assert plan.study.name == "mine"
-    assert {one.cell.strategy.value for one in plan.cells} == {"ddp", "allreduce_flat"}
-    assert {one.cell.batch for one in plan.cells} == {32}
-    assert {one.cell.workload.name for one in plan.cells} == {"digits"}
+    assert {cell.cell.strategy.value for cell in plan.cells} == {"ddp", "allreduce_flat"}
+    assert {cell.cell.batch for cell in plan.cells} == {32}
+    assert {cell.cell.workload.name for cell in plan.cells} == {"digits"}
 
 
 def test_self_test_on_gpus_includes_dp_with_synthetic_data(slurm: FakeSlurm) -> None:
-    plan = proving("cluster=greene", gpus=4)
-    assert {one.cell.strategy.value for one in plan.cells} == {"ddp", "allreduce_flat", "dp"}
-    assert {one.cell.workload.data for one in plan.cells} == {"synthetic"}
-    assert {one.shape.gpus_per_node for one in plan.cells} == {4}
+    plan = plan_self_test("cluster=greene", gpus=4)
+    assert {cell.cell.strategy.value for cell in plan.cells} == {"ddp", "allreduce_flat", "dp"}
+    assert {cell.cell.workload.data for cell in plan.cells} == {"synthetic"}
+    assert {cell.shape.gpus_per_node for cell in plan.cells} == {4}
 
 
-def measured(plan: Plan, job: str, *, sent_as: str = "101") -> None:
+def write_measured(plan: Plan, job: str, *, sent_as: str = "101") -> None:
     """The plan's cells sent, each with a record that a job left."""
     plan.study.create()
-    slugs = tuple(one.cell.slug for one in plan.cells)
+    slugs = tuple(cell.cell.slug for cell in plan.cells)
     jobs = tuple(f"local-{sent_as}-{index}" for index in range(len(slugs)))
     line = ManifestLine(happening=ManifestEvent.SENT, batch="b", cells=slugs, jobs=jobs)
     plan.study.append(line)
-    for index, one in enumerate(plan.cells):
-        folder = plan.study.cell(one.cell.slug)
-        write_whole(folder.cell_json, encode(one.file))
-        left = a_record(one.cell, attempt=f"local-{job}-{index}.r0")
+    for index, cell in enumerate(plan.cells):
+        folder = plan.study.cell(cell.cell.slug)
+        write_whole(folder.cell_json, encode(cell.file))
+        left = a_record(cell.cell, attempt=f"local-{job}-{index}.r0")
         write_whole(folder.record_json, encode(left))
 
 
 def test_self_test_report_lists_checks_without_private_names(laptop: Path) -> None:
     """The text to share names no user, path or host."""
-    plan = proving()
-    measured(plan, "101")
-    found = self_test_result(plan, 2)
-    assert found.block.startswith("==== hpml_jobs")
+    plan = plan_self_test()
+    write_measured(plan, "101")
+    result = self_test_result(plan, 2)
+    assert result.block.startswith("==== hpml_jobs")
     for check in ("closure", "messages", "profiler", "replicas", "bus-bandwidth"):
-        assert f"  {check} " in found.block
-    assert "2 of 2 cells measured" in found.block
+        assert f"  {check} " in result.block
+    assert "2 of 2 cells measured" in result.block
     for private in (str(laptop), "gr001"):
-        assert private not in found.block
+        assert private not in result.block
 
 
 def test_self_test_ignores_records_of_earlier_runs(laptop: Path) -> None:
-    plan = proving()
-    measured(plan, "100", sent_as="101")
-    found = self_test_result(plan, 2)
-    assert not found.is_passed
-    assert "there is only the record of an earlier run" in found.block
-    assert "0 of 2 cells measured" in found.block
+    plan = plan_self_test()
+    write_measured(plan, "100", sent_as="101")
+    result = self_test_result(plan, 2)
+    assert not result.is_passed
+    assert "there is only the record of an earlier run" in result.block
+    assert "0 of 2 cells measured" in result.block
 
 
 def test_sbatch_test_only_answer_is_reported(slurm: FakeSlurm) -> None:

@@ -1,4 +1,4 @@
-"""Timings measured elsewhere: rows of a CSV file become records, or are named by their line."""
+"""Import of timings: valid rows become records, invalid rows are named by line."""
 
 import json
 from pathlib import Path
@@ -27,8 +27,8 @@ def run_import(text: str | bytes, *words: str) -> int:
 
 
 def records_of(study: str = "lab") -> list[Record]:
-    found = (cell.read_record() for cell in Study(Path("outputs") / study).cells())
-    whole = [record for record in found if record is not None]
+    records = (cell.read_record() for cell in Study(Path("outputs") / study).cells())
+    whole = [record for record in records if record is not None]
     return sorted(whole, key=lambda record: (record.cell.batch, record.cell.gpus))
 
 
@@ -48,13 +48,13 @@ def test_rows_become_cells_with_records_seen_by_status(working_folder: Path) -> 
     assert epoch_times() == LAB_TIMES
     states = cell_states(Study(working_folder / "outputs" / "lab"))
     assert {state.outcome.value for state in states} == {"ok"}
-    one, two, _ = records_of()
-    assert (one.cell.strategy, two.cell.strategy) == (Strategy.SINGLE, Strategy.DDP)
-    assert two.cell.protocol is Protocol.IMPORTED
-    assert (two.iterations, two.samples) == (782, 50_000)
-    assert two.model is not None
-    assert two.model.gradient_bytes == 44_695_848
-    assert (two.train_s, two.compute_s, two.comm_exposed_s, two.facts) == (None,) * 4
+    single, pair, _ = records_of()
+    assert (single.cell.strategy, pair.cell.strategy) == (Strategy.SINGLE, Strategy.DDP)
+    assert pair.cell.protocol is Protocol.IMPORTED
+    assert (pair.iterations, pair.samples) == (782, 50_000)
+    assert pair.model is not None
+    assert pair.model.gradient_bytes == 44_695_848
+    assert (pair.train_s, pair.compute_s, pair.comm_exposed_s, pair.facts) == (None,) * 4
 
 
 def test_optional_columns_are_kept_as_given(working_folder: Path) -> None:
@@ -64,15 +64,15 @@ def test_optional_columns_are_kept_as_given(working_folder: Path) -> None:
         "4,64,20.5,allreduce,2,19.5,15,4.5,1,9231114,40000,157,VGG-11,A100,2024-05-01\n"
     )
     assert run_import(text) == 0
-    (found,) = records_of()
-    cell, told = found.cell, found.imported
+    (record,) = records_of()
+    cell, imported = record.cell, record.imported
     assert (cell.strategy, cell.nodes, cell.repeat) == (Strategy.ALLREDUCE, 2, 1)
     assert (cell.workload.images, cell.workload.parameters) == (40_000, 9_231_114)
-    assert (found.train_s, found.compute_s, found.comm_exposed_s) == (19.5, 15, 4.5)
-    assert told is not None
-    assert (told.iterations, told.gpu_model, told.date) == (157, "A100", "2024-05-01")
-    assert found.facts is not None
-    assert (found.facts.gpu_model, cell.gpu_type, cell.workload.name) == ("A100", "A100", "VGG-11")
+    assert (record.train_s, record.compute_s, record.comm_exposed_s) == (19.5, 15, 4.5)
+    assert imported is not None
+    assert (imported.iterations, imported.gpu_model, imported.date) == (157, "A100", "2024-05-01")
+    assert record.facts is not None
+    assert (record.facts.gpu_model, cell.gpu_type, cell.workload.name) == ("A100", "A100", "VGG-11")
 
 
 @pytest.mark.parametrize("called", ["", "single", "ddp", "dp", "none"])
@@ -95,10 +95,10 @@ def test_assumptions_and_missing_values_are_reported(
     working_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run_import(f"{LAB}2,64,20\n", "images=40000") == 0
-    said = capsys.readouterr().err
-    assert "imported: 40,000 images per epoch, 11,173,962 parameters" in said
-    assert "all 4 rows have no train_s: their residual communication includes data" in said
-    assert "no gpus=1 row of imported at batch 64" in said
+    messages = capsys.readouterr().err
+    assert "imported: 40,000 images per epoch, 11,173,962 parameters" in messages
+    assert "all 4 rows have no train_s: their residual communication includes data" in messages
+    assert "no gpus=1 row of imported at batch 64" in messages
 
 
 def test_iterations_contradicting_batch_are_kept_and_noted(
@@ -125,8 +125,8 @@ def test_model_size_is_known_given_or_none_never_the_labs(
 ) -> None:
     """A named model never gets the parameter count of the lab's ResNet-18."""
     assert run_import(f"{HEADER},model\n2,32,30,{model}\n", *words) == 0
-    (found,) = records_of()
-    assert (found.model.parameters if found.model else None) == parameters
+    (record,) = records_of()
+    assert (record.model.parameters if record.model else None) == parameters
 
 
 def test_rows_of_two_gpu_models_are_two_cells(working_folder: Path) -> None:
@@ -196,19 +196,19 @@ BAD_ROWS = [
 ]
 
 
-@pytest.mark.parametrize(("rows", "telling"), BAD_ROWS, ids=[rows for rows, _ in BAD_ROWS])
+@pytest.mark.parametrize(("rows", "message"), BAD_ROWS, ids=[rows for rows, _ in BAD_ROWS])
 def test_invalid_row_is_named_by_line_and_writes_nothing(
-    rows: str, telling: str, working_folder: Path, capsys: pytest.CaptureFixture[str]
+    rows: str, message: str, working_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run_import(f"{HEADER}\n{rows}\n") == 1
-    told = last_line(capsys)
-    assert "lab.csv: nothing was imported" in told
-    assert telling in told
+    error = last_line(capsys)
+    assert "lab.csv: nothing was imported" in error
+    assert message in error
     assert [path.name for path in working_folder.iterdir()] == ["lab.csv"]
 
 
 @pytest.mark.parametrize(
-    ("column", "value", "telling"),
+    ("column", "value", "message"),
     [
         ("strategy", "dpp", "strategy=dpp: choose one of single, dp, ddp"),
         ("strategy", "single", "strategy=single with gpus=2"),
@@ -221,10 +221,10 @@ def test_invalid_row_is_named_by_line_and_writes_nothing(
     ],
 )
 def test_invalid_optional_field_is_named_by_line(
-    column: str, value: str, telling: str, working_folder: Path, capsys: pytest.CaptureFixture[str]
+    column: str, value: str, message: str, working_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run_import(f"{HEADER},{column}\n1,32,48,\n2,32,30,{value}\n") == 1
-    assert f"line 3: {telling}" in last_line(capsys)
+    assert f"line 3: {message}" in last_line(capsys)
 
 
 def test_invalid_rows_are_listed_together_at_most_ten(
@@ -232,9 +232,9 @@ def test_invalid_rows_are_listed_together_at_most_ten(
 ) -> None:
     rows = "".join(f"1,{batch},x\n" for batch in range(1, 13))
     assert run_import(f"{HEADER}\n{rows}") == 1
-    told = last_line(capsys)
-    assert "12 faults: line 2: " in told
-    assert "line 11: epoch_s=x: expected a number; and 2 more" in told
+    error = last_line(capsys)
+    assert "12 faults: line 2: " in error
+    assert "line 11: epoch_s=x: expected a number; and 2 more" in error
 
 
 def test_duplicate_row_error_names_distinguishing_columns(
@@ -254,7 +254,7 @@ def test_global_batch_not_divisible_by_gpus_is_named(
 
 
 @pytest.mark.parametrize(
-    ("content", "telling"),
+    ("content", "message"),
     [
         (b"", "lab.csv is empty; its first line must name its columns: gpus,batch,epoch_s"),
         (b"\n\n", "lab.csv is empty"),
@@ -273,10 +273,10 @@ def test_global_batch_not_divisible_by_gpus_is_named(
     ],
 )
 def test_file_with_wrong_columns_is_named(
-    content: bytes, telling: str, working_folder: Path, capsys: pytest.CaptureFixture[str]
+    content: bytes, message: str, working_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run_import(content) == 1
-    assert telling in last_line(capsys)
+    assert message in last_line(capsys)
     assert [path.name for path in working_folder.iterdir()] == ["lab.csv"]
 
 
@@ -284,7 +284,7 @@ def test_file_with_wrong_columns_is_named(
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "telling"),
+    ("words", "code", "message"),
     [
         ("", 2, "import needs one file, none given: hpml-jobs import FILE.csv study=NAME"),
         ("study=x", 2, "import needs one file, none given"),
@@ -303,10 +303,10 @@ def test_file_with_wrong_columns_is_named(
     ],
 )
 def test_import_usage_error_is_one_line(
-    words: str, code: int, telling: str, working_folder: Path, capsys: pytest.CaptureFixture[str]
+    words: str, code: int, message: str, working_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["import", *words.split()]) == code
-    assert telling in last_line(capsys)
+    assert message in last_line(capsys)
     assert list(working_folder.iterdir()) == []
 
 
@@ -322,8 +322,8 @@ def test_import_json_lists_imported_cells(
     working_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run_import(LAB, "--json") == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["study"], len(told["new"]), told["removed"]) == ("lab", 3, [])
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["study"], len(answer["new"]), answer["removed"]) == ("lab", 3, [])
 
 
 # ---- twice into one study ----

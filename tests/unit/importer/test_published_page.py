@@ -1,4 +1,4 @@
-"""docs/published.md: its tables are those that its two commands make."""
+"""docs/published.md has the tables that its two commands write."""
 
 import json
 import re

@@ -65,6 +65,9 @@ Outputs = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="print JSON, for programs")]
 Strict = Annotated[bool, typer.Option("--strict", help="exit with 1 unless every cell finished")]
 
+SHOWN_CELLS = 10
+"""Number of cells that an error message lists."""
+
 _WILDCARDS = frozenset("*?[")
 
 
@@ -88,14 +91,16 @@ class StudySelection(NamedTuple):
         """Return the items whose slug is or matches the pattern.
 
         Raises:
-            HpmlError: none does; the message lists the slugs.
+            HpmlError: none does; the message lists slugs of the study.
         """
         candidates = list(items)
         if self.pattern is None:
             return candidates
         matching = [item for item in candidates if fnmatchcase(item.slug, self.pattern)]
         if not matching:
-            names = ", ".join(item.slug for item in candidates) or "none"
+            names = ", ".join(item.slug for item in candidates[:SHOWN_CELLS]) or "none"
+            more = len(candidates) - SHOWN_CELLS
+            names += f", and {more} more" if more > 0 else ""
             raise HpmlError(
                 f"no cell of study {self.study.name} matches {self.pattern}; its cells: {names}"
             )

@@ -47,6 +47,12 @@ def test_pattern_without_match_lists_cells() -> None:
         select_study("mine", "dp-*", None).chosen(CELLS)
 
 
+def test_pattern_without_match_lists_at_most_ten_cells():
+    cells = [Named(f"cell-{index}") for index in range(12)]
+    with pytest.raises(HpmlError, match=r"cell-9, and 2 more$"):
+        select_study("mine", "dp-*", None).chosen(cells)
+
+
 def test_two_patterns_are_refused() -> None:
     with pytest.raises(UsageError, match="then a pattern"):
         select_study("ddp-*", "dp-*", None)

@@ -147,13 +147,13 @@ def test_worker_environment_has_equal_threads_and_no_slurm(
     monkeypatch.setenv("OMP_NUM_THREADS", "64")
     monkeypatch.setenv("NCCL_DEBUG", "INFO")
     monkeypatch.setenv("SLURMD_NODENAME", "gr001")
-    found = worker_environment(a_cell(threads=3))
-    assert (found["OMP_NUM_THREADS"], found["MKL_NUM_THREADS"]) == ("3", "3")
-    assert found["NCCL_DEBUG"] == "INFO"
-    assert not {"RANK", "SLURM_JOB_ID"} & found.keys()
-    assert json.loads(found["HPML_JOBS_SLURM"])["SLURM_JOB_ID"] == "105"
-    assert found["HPML_JOBS_HOST"] == "gr001"
-    assert "SLURMD_NODENAME" not in found
+    environment = worker_environment(a_cell(threads=3))
+    assert (environment["OMP_NUM_THREADS"], environment["MKL_NUM_THREADS"]) == ("3", "3")
+    assert environment["NCCL_DEBUG"] == "INFO"
+    assert not {"RANK", "SLURM_JOB_ID"} & environment.keys()
+    assert json.loads(environment["HPML_JOBS_SLURM"])["SLURM_JOB_ID"] == "105"
+    assert environment["HPML_JOBS_HOST"] == "gr001"
+    assert "SLURMD_NODENAME" not in environment
 
 
 # ---- how an attempt ends ----
@@ -470,9 +470,9 @@ def test_attempt_without_exit_report_is_ended_by_the_next(cell_folder, monkeypat
     assert end is not None
     assert (end.outcome, end.attempt.started) == (Outcome.UNKNOWN, silent.started)
     assert end.reason == "ended without an exit report, before attempt 101_0.r1"
-    own = cell_folder.last_end()
-    assert own is not None
-    assert own.outcome is Outcome.FAILED
+    last = cell_folder.last_end()
+    assert last is not None
+    assert last.outcome is Outcome.FAILED
 
 
 def test_cell_cancelled_after_its_minutes_is_timeout():

@@ -1,4 +1,4 @@
-"""What rank 0 says while a cell runs, and what a watcher makes of it."""
+"""Progress of a running cell: what rank 0 writes, and how it is extrapolated."""
 
 import msgspec
 import pytest
@@ -17,35 +17,33 @@ def folder(tmp_path):
     return AttemptFolder(tmp_path / "17_0.r0")
 
 
-def said(folder):
+def read_progress(folder):
     return msgspec.json.decode(folder.progress.read_bytes(), type=Progress)
 
 
-def test_only_rank_0_writes_progress_between_epochs(
-    folder,
-):
+def test_only_rank_0_writes_progress_between_epochs(folder):
     ProgressWriter(folder, 1, epochs=3).begin("timed", 2)
     assert not folder.progress.exists()
     ProgressWriter(folder, 0, epochs=3).begin("timed", 2, last_s=8.0)
-    told = said(folder)
-    assert (told.epoch, told.epochs, told.role, told.last_s) == (2, 3, "timed", 8.0)
+    last = read_progress(folder)
+    assert (last.epoch, last.epochs, last.role, last.last_s) == (2, 3, "timed", 8.0)
 
 
 def test_warmup_progress_is_counted_without_losing_batches(folder, monkeypatch):
     monkeypatch.setattr(progress, "INTERVAL_S", 0.0)
-    teller = ProgressWriter(folder, 0, epochs=2)
-    teller.begin("warmup", 1)
-    assert list(teller.count_batches("abc", 3)) == ["a", "b", "c"]
-    assert (said(folder).iteration, said(folder).iterations) == (2, 3)
-    teller.begin("timed", 2, last_s=4.0)
-    assert said(folder).iterations == 0
+    writer = ProgressWriter(folder, 0, epochs=2)
+    writer.begin("warmup", 1)
+    assert list(writer.count_batches("abc", 3)) == ["a", "b", "c"]
+    assert (read_progress(folder).iteration, read_progress(folder).iterations) == (2, 3)
+    writer.begin("timed", 2, last_s=4.0)
+    assert read_progress(folder).iterations == 0
 
 
 def test_progress_after_training_keeps_last_epoch(folder):
-    teller = ProgressWriter(folder, 0, epochs=2)
-    teller.begin("timed", 2, last_s=4.0)
-    teller.begin("test")
-    assert (said(folder).epoch, said(folder).role) == (2, "test")
+    writer = ProgressWriter(folder, 0, epochs=2)
+    writer.begin("timed", 2, last_s=4.0)
+    writer.begin("test")
+    assert (read_progress(folder).epoch, read_progress(folder).role) == (2, "test")
     assert pace_of(folder.read_progress(), NOW) == ("testing", 1.0, 0.0)
 
 
@@ -55,19 +53,19 @@ def test_cell_without_progress_is_starting(folder):
 
 
 def test_progress_is_extrapolated_from_last_epoch():
-    told = Progress(epoch=2, epochs=3, role="timed", since=BEGAN, last_s=300.0)
-    found = pace_of(told, NOW + 120)
-    assert found.doing == "epoch 2 of 3 (timed), ~40 %, ~8 min of training left"
-    assert found.done == pytest.approx(1.4 / 3)
-    assert found.left_s == 480
-    late = pace_of(told, NOW + 900)
+    last = Progress(epoch=2, epochs=3, role="timed", since=BEGAN, last_s=300.0)
+    pace = pace_of(last, NOW + 120)
+    assert pace.doing == "epoch 2 of 3 (timed), ~40 %, ~8 min of training left"
+    assert pace.done == pytest.approx(1.4 / 3)
+    assert pace.left_s == 480
+    late = pace_of(last, NOW + 900)
     assert "~99 %, ~5 min" in late.doing
-    skewed = pace_of(told, NOW - 60)  # the node's clock is ahead of ours
+    skewed = pace_of(last, NOW - 60)  # the node's clock is ahead of ours
     assert "~0 %" in skewed.doing
 
 
 def test_warmup_progress_is_extrapolated_from_its_count():
-    told = Progress(epoch=1, epochs=2, role="warmup", since=BEGAN, iteration=25, iterations=100)
-    assert pace_of(told, NOW + 10).doing == "epoch 1 of 2 (warmup), ~25 %, ~1 min of training left"
-    silent = Progress(epoch=1, epochs=2, role="warmup", since=BEGAN)
-    assert pace_of(silent, NOW + 10) == ("epoch 1 of 2 (warmup)", 0.0, None)
+    last = Progress(epoch=1, epochs=2, role="warmup", since=BEGAN, iteration=25, iterations=100)
+    assert pace_of(last, NOW + 10).doing == "epoch 1 of 2 (warmup), ~25 %, ~1 min of training left"
+    uncounted = Progress(epoch=1, epochs=2, role="warmup", since=BEGAN)
+    assert pace_of(uncounted, NOW + 10) == ("epoch 1 of 2 (warmup)", 0.0, None)

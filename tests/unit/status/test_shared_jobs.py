@@ -74,7 +74,7 @@ def test_record_not_visible_yet_is_awaited(slurm, pack):
 
 
 @pytest.mark.parametrize(
-    ("told", "cut", "never"),
+    ("job_state", "interrupted", "not_started"),
     [
         ("TIMEOUT", Outcome.TIMEOUT, Outcome.TIMEOUT),
         ("CANCELLED by 0", Outcome.CANCELLED, Outcome.CANCELLED),
@@ -84,11 +84,11 @@ def test_record_not_visible_yet_is_awaited(slurm, pack):
         ("COMPLETED", Outcome.MISSING, Outcome.MISSING),
     ],
 )
-def test_finished_job_ends_cells_not_started(slurm, pack, told, cut, never):
-    slurm.set_output("sacct", sacct_line(JOB, told))
+def test_finished_job_ends_cells_not_started(slurm, pack, job_state, interrupted, not_started):
+    slurm.set_output("sacct", sacct_line(JOB, job_state))
     pack.end_attempt(32, JOB, Outcome.FAILED, "rank 1: no")
     pack.begin_attempt(64, JOB)
-    assert pack.outcomes() == [Outcome.FAILED, cut, never]
+    assert pack.outcomes() == [Outcome.FAILED, interrupted, not_started]
     assert "before this cell started" in pack.states_by_batch()[128].reason
     assert "rank 1: no" in pack.states_by_batch()[32].reason
 

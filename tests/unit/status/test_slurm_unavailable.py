@@ -39,8 +39,8 @@ def test_missing_squeue_differs_from_unresponsive_one(slurm, builder):
     make_slurm_unresponsive(slurm)
     assert study_status(builder.study).slurm.is_silent
     slurm.remove_command("squeue")
-    seen = study_status(builder.study).slurm
-    assert (seen.no_squeue, bool(seen.no_queue), seen.is_silent) == (True, True, False)
+    answers = study_status(builder.study).slurm
+    assert (answers.no_squeue, bool(answers.no_queue), answers.is_silent) == (True, True, False)
 
 
 def test_outcome_from_squeue_is_kept_without_accounting(slurm, builder):
@@ -173,9 +173,9 @@ def test_failing_sacct_is_not_called_again(slurm, working_folder):
     )
     builder.sent_as(*(f"{cell.batch}_0" for cell in builder.cells))
     disable_accounting(slurm)
-    found = study_status(builder.study)
+    status = study_status(builder.study)
     assert len(slurm.calls("sacct")) == 1
-    assert "disabled" in found.slurm.no_accounts
+    assert "disabled" in status.slurm.no_accounts
 
 
 # ---- watch ----

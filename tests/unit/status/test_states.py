@@ -58,7 +58,7 @@ def test_sbatch_refusal_is_recorded(slurm, working_folder):
 
 
 @pytest.mark.parametrize(
-    ("told", "outcome", "words"),
+    ("job_state", "outcome", "words"),
     [
         ("OUT_OF_MEMORY|0:0", Outcome.OOM, "OUT_OF_MEMORY, exit code 0:0, job 101_0"),
         ("OUT_OF_MEMORY|0:125", Outcome.OOM, "OUT_OF_MEMORY"),
@@ -75,23 +75,27 @@ def test_sbatch_refusal_is_recorded(slurm, working_folder):
         ("HYPERSPACE|0:0", Outcome.UNKNOWN, "HYPERSPACE"),
     ],
 )
-def test_cell_without_record_follows_sacct(slurm, builder, told, outcome, words):
+def test_cell_without_record_follows_sacct(slurm, builder, job_state, outcome, words):
     builder.begin_attempt(BATCH, JOB)
-    answer = sacct_line(JOB, *told.split("|")) + sacct_line("101_1", "COMPLETED", node="gr002")
+    answer = sacct_line(JOB, *job_state.split("|")) + sacct_line("101_1", "COMPLETED", node="gr002")
     slurm.set_output("sacct", answer)
     state = builder.state
     assert state.outcome is outcome
     assert words in state.reason
     assert (state.job, state.recorded) == (JOB, False)
-    if not told.startswith("RUNNING"):
+    if not job_state.startswith("RUNNING"):
         assert (state.node, state.queued_s, state.elapsed_s) == ("gr001", 30, 60)
         assert (state.minutes, state.gpus) == (30, 2)
 
 
 @pytest.mark.parametrize(
-    ("told", "outcome", "reason"),
+    ("job_state", "outcome", "reason"),
     [
-        ("PENDING|Resources|", Outcome.PENDING, "next in the queue, until nodes are free"),
+        (
+            "PENDING|Resources|",
+            Outcome.PENDING,
+            "next in the queue, until nodes are free (Resources)",
+        ),
         ("CONFIGURING|None|gr001", Outcome.PENDING, "CONFIGURING: node gr001 is being prepared"),
         ("RUNNING|None|gr001", Outcome.RUNNING, "on gr001"),
         ("COMPLETING|None|gr001", Outcome.RUNNING, "COMPLETING on gr001"),
@@ -102,8 +106,8 @@ def test_cell_without_record_follows_sacct(slurm, builder, told, outcome, words)
         ),
     ],
 )
-def test_squeue_outranks_sacct(slurm, builder, told, outcome, reason):
-    slurm.set_output("squeue", squeue_line(JOB, *told.split("|")))
+def test_squeue_outranks_sacct(slurm, builder, job_state, outcome, reason):
+    slurm.set_output("squeue", squeue_line(JOB, *job_state.split("|")))
     slurm.set_output("sacct", sacct_line(JOB, "PREEMPTED"))
     assert (builder.state.outcome, builder.state.reason) == (outcome, f"{reason}, job 101_0")
 
@@ -165,13 +169,13 @@ def test_valid_record_gives_outcome_and_times(slurm, builder):
     assert state.node == "gr001"
 
 
-@pytest.mark.parametrize("told", ["TIMEOUT", "CANCELLED by 0", "OUT_OF_MEMORY"])
-def test_valid_record_with_other_slurm_state_has_warning(slurm, builder, told):
-    slurm.set_output("sacct", sacct_line(JOB, told))
+@pytest.mark.parametrize("job_state", ["TIMEOUT", "CANCELLED by 0", "OUT_OF_MEMORY"])
+def test_valid_record_with_other_job_state_has_warning(slurm, builder, job_state):
+    slurm.set_output("sacct", sacct_line(JOB, job_state))
     builder.publish_record(BATCH, f"{JOB}.r0")
     assert (builder.state.outcome, builder.state.warning) == (
         Outcome.OK,
-        f"SLURM's state is {told}",
+        f"SLURM's state is {job_state}",
     )
 
 
@@ -395,10 +399,10 @@ def test_selection_of_new_study_is_everything(slurm):
     assert (len(chosen.send), chosen.left_out) == (1, {})
 
 
-@pytest.mark.parametrize("told", ["PENDING|Resources|", "RUNNING|None|gr001"])
+@pytest.mark.parametrize("job_state", ["PENDING|Resources|", "RUNNING|None|gr001"])
 @pytest.mark.parametrize("words", [[], ["rerun=true"]])
-def test_selection_for_rerun_omits_pending_and_running(slurm, planned_study, told, words):
-    slurm.set_output("squeue", squeue_line(JOB, *told.split("|")))
+def test_selection_for_rerun_omits_pending_and_running(slurm, planned_study, job_state, words):
+    slurm.set_output("squeue", squeue_line(JOB, *job_state.split("|")))
     chosen = select(plan_of_cell(*words))
     assert chosen.send == []
     assert [state.job for state in chosen.left_out.values()] == [JOB]
@@ -415,10 +419,10 @@ def test_selection_omits_finished_and_oom_cells(slurm, planned_study, outcome):
     assert again.send[0].file.supersedes == f"{JOB}.r0"
 
 
-@pytest.mark.parametrize("told", ["FAILED", "TIMEOUT", "PREEMPTED", "NODE_FAIL", "COMPLETED"])
-def test_selection_has_cells_without_record_and_reason(slurm, planned_study, told):
-    slurm.set_output("sacct", sacct_line(JOB, told))
-    word = {"COMPLETED": "missing"}.get(told, told.lower())
+@pytest.mark.parametrize("job_state", ["FAILED", "TIMEOUT", "PREEMPTED", "NODE_FAIL", "COMPLETED"])
+def test_selection_has_cells_without_record_and_reason(slurm, planned_study, job_state):
+    slurm.set_output("sacct", sacct_line(JOB, job_state))
+    word = {"COMPLETED": "missing"}.get(job_state, job_state.lower())
     assert list(select(plan_of_cell()).reasons.values()) == [f"{word} before"]
 
 

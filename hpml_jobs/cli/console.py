@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hpml_jobs.checks.result import in_short
-from hpml_jobs.core.text import clock, counted, lasting
+from hpml_jobs.core.text import counted, duration_text, time_text
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.study.cell_state import CellState
 
@@ -87,11 +87,11 @@ def _reason(state: CellState) -> str:
 def _expected_start(state: CellState) -> str:
     """Return when SLURM expects a pending cell to start."""
     moment = datetime.fromisoformat(state.starts).timestamp() if state.starts else 0.0
-    return f"expected to start {clock(moment, time.time())}" if moment > time.time() else ""
+    return f"expected to start {time_text(moment, time.time())}" if moment > time.time() else ""
 
 
 def _span(seconds: float | None) -> str:
-    return "–" if seconds is None else lasting(seconds)
+    return "–" if seconds is None else duration_text(seconds)
 
 
 def totals(states: Iterable[CellState]) -> str:
@@ -104,13 +104,13 @@ def totals(states: Iterable[CellState]) -> str:
 def usage_line(used: "Usage") -> str:
     """Return the resources that a study requested and used, in a sentence."""
     hours, requested = used.gpu_hours_used, used.gpu_hours_asked
-    text = f"used {_hours(hours)} GPU-hours" if hours else f"used {lasting(used.used_s)}"
+    text = f"used {_hours(hours)} GPU-hours" if hours else f"used {duration_text(used.used_s)}"
     text += f" of {_hours(requested)} requested" if hours and requested else ""
     if used.used_share is not None:
         text += f", {100 * used.used_share:.2g} % of the requested time"
     text += f", in {counted(used.runs, 'run')}"
     if used.queue_median_s is not None and used.queue_longest_s is not None:
-        wait, longest = lasting(used.queue_median_s), lasting(used.queue_longest_s)
+        wait, longest = duration_text(used.queue_median_s), duration_text(used.queue_longest_s)
         text += f"; queue wait {wait} (median), {longest} (longest)"
     return f"{text}; source: {used.source}"
 

@@ -15,12 +15,12 @@ from hpml_jobs.cli.console import console, print_changes, print_json, totals
 from hpml_jobs.cli.deliver import deliver
 from hpml_jobs.cli.options import ConfigDir, Json, Words
 from hpml_jobs.core.cluster import Launcher
-from hpml_jobs.core.findings import Finding, Level
+from hpml_jobs.core.findings import Finding, Severity
 from hpml_jobs.core.text import counted
 from hpml_jobs.errors import HpmlError
 
 WATCH_EVERY_S = 5.0
-COLOURS = {Level.OK: "green", Level.WARNING: "yellow", Level.PROBLEM: "red"}
+COLOURS = {Severity.OK: "green", Severity.WARNING: "yellow", Severity.PROBLEM: "red"}
 
 
 def doctor(
@@ -65,7 +65,7 @@ def _examine(
         say = status.update if out.is_terminal else print_changes(sys.stderr)
         findings = examine(words, config_dir, job=job, patience_s=patience_s, say=say)
         findings_shown = list(findings) if json else _show(findings, out)
-    problems = [finding for finding in findings_shown if finding.level is Level.PROBLEM]
+    problems = [finding for finding in findings_shown if finding.level is Severity.PROBLEM]
     if json:
         print_json({"ok": not problems, "findings": findings_shown})
     else:
@@ -88,10 +88,10 @@ def _show(findings: Iterable[Finding], out: Console) -> list[Finding]:
 def _summary(findings: list[Finding]) -> str:
     """Return the number of findings of each level, and the conclusion."""
     numbers = Counter(finding.level for finding in findings)
-    parts = [f"{numbers[Level.OK]} ok"]
-    worse = (Level.WARNING, Level.PROBLEM)
+    parts = [f"{numbers[Severity.OK]} ok"]
+    worse = (Severity.WARNING, Severity.PROBLEM)
     parts += [counted(numbers[level], level.value) for level in worse if numbers[level]]
-    conclusion = "fix the problems" if numbers[Level.PROBLEM] else "you can submit studies"
+    conclusion = "fix the problems" if numbers[Severity.PROBLEM] else "you can submit studies"
     return f"{', '.join(parts)}: {conclusion}"
 
 

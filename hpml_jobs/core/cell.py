@@ -34,11 +34,11 @@ SLUG_TEXT = re.compile(r"[^a-z0-9_]+")
 
 
 class Protocol(StrEnum):
-    """What is run.
+    """Which epochs and instruments are run.
 
     `lab`: a warm-up epoch and a timed epoch. `full`: then an instrumented epoch, one without
-    gradient exchange, a look through the profiler, and the all-reduce microbenchmark. `imported`:
-    nothing; the timings come from elsewhere.
+    gradient exchange, a profiler cross-check, and the all-reduce microbenchmark. `imported`:
+    nothing; the timings were measured elsewhere.
     """
 
     LAB = "lab"
@@ -52,12 +52,12 @@ class Protocol(StrEnum):
 
 
 class Cell(Value, frozen=True, kw_only=True):
-    """One point of a study: everything that can change its number, and nothing else.
+    """One point of a study: everything that can change its result, and nothing else.
 
     `batch` is per GPU (per process with `device=cpu`); `threads` and `loader_workers` are per
     process. `epochs` are those of training; `probe_s` is what the microbenchmark may take.
     Without `set_epoch` every epoch of a rank has the same images in the same order.
-    `sync_buffers` None is what the strategy does by itself. `evaluate` tests after every epoch.
+    `sync_buffers` None is the strategy's default. `evaluate` tests after every epoch.
     """
 
     gpus: int
@@ -81,7 +81,7 @@ class Cell(Value, frozen=True, kw_only=True):
     quantize: Quantize | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be measured, and show the arithmetic."""
+        """Refuse cells that cannot be measured, and show the arithmetic."""
         for name, least in _LEAST.items():
             value = getattr(self, name)
             if value < least:
@@ -166,7 +166,7 @@ class Cell(Value, frozen=True, kw_only=True):
 
     @property
     def treatment(self) -> str:
-        """What was done to it beside its place, in words; empty where nothing was."""
+        """Its settings besides its place that differ from the default, in words; may be empty."""
         parts = [self.recipe.label] if self.recipe.label else []
         parts += [] if self.set_epoch else ["no set_epoch"]
         if self.sync_buffers is not None:
@@ -206,12 +206,12 @@ class Cell(Value, frozen=True, kw_only=True):
 
     @property
     def digest(self) -> str:
-        """Hash (64 hex digits) of all that can change the number; see `cell_hash`."""
+        """Hash (64 hex digits) of everything that can change the result; see `cell_hash`."""
         return digest_of(self)
 
     @property
     def ladder(self) -> str:
-        """What the rungs of one ladder have in common: the hash of all but the batch."""
+        """The hash of all but the batch, which the cells of one ladder share."""
         return msgspec.structs.replace(self, batch=1).digest
 
     @property
@@ -244,11 +244,12 @@ _LEAST = {
 
 
 class CellFile(Value, frozen=True, kw_only=True):
-    """What cell.json holds: the cell, and where its data and the user's own code lie.
+    """The content of cell.json: the cell, and where its data and the user's code are.
 
     `supersedes` is the attempt whose record a `rerun=true` may replace. `trace` keeps the
     profiler's trace; `link_gb_per_s` is the link's specified one-way speed, where it is known.
-    `shape` is what the cell asks of SLURM; a cell of a `ladder` is tried only if smaller ones fit.
+    `shape` is what the cell requests of SLURM. A cell of a `ladder` is tried only if smaller ones
+    fit.
     """
 
     cell: Cell

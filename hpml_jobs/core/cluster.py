@@ -1,4 +1,4 @@
-"""One installation (`Cluster`), what a cell asks of it (`Shape`), as sbatch options."""
+"""One SLURM installation, what a cell requests of it, and both as sbatch options."""
 
 import shlex
 from collections.abc import Callable
@@ -15,14 +15,14 @@ from hpml_jobs.slurm.nodes import Node
 
 
 class Launcher(StrEnum):
-    """Who runs the jobs."""
+    """Where jobs run."""
 
     SLURM = "slurm"
     LOCAL = "local"
 
 
 class GpuRequest(StrEnum):
-    """How a cluster wants to be asked for GPUs."""
+    """How GPUs are requested from a cluster."""
 
     GRES_TYPE = "gres_type"  # --gres=gpu:rtx8000:2
     GRES_CONSTRAINT = "gres_constraint"  # --gres=gpu:2 --constraint=h200
@@ -30,7 +30,7 @@ class GpuRequest(StrEnum):
 
 
 class Rule(StrEnum):
-    """Whether a cluster wants an option."""
+    """Whether a cluster requires or rejects an option."""
 
     OPTIONAL = "optional"
     REQUIRED = "required"
@@ -93,7 +93,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     known_as: tuple[str, ...] = ()
 
     def check(self) -> None:
-        """Refuse what this cluster refuses, before sbatch is asked."""
+        """Refuse requests that this cluster rejects, before sbatch is called."""
         if self.account_rule is Rule.REQUIRED and not self.account:
             raise UsageError(
                 f"cluster={self.name} needs an account: add cluster.account={self.account_example}"
@@ -107,10 +107,10 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         if self.partition_rule is Rule.REQUIRED and not (self.partition or self.gpu_partitions):
             raise UsageError(f"cluster={self.name} needs a partition: add cluster.partition=NAME")
 
-    def kind(self, asked: str | None) -> str | None:
-        """The GPU kind to ask for: the one asked for, checked, or this cluster's default."""
+    def kind(self, requested: str | None) -> str | None:
+        """Return the GPU kind to request: the given one, checked, or this cluster's default."""
         only = next(iter(self.gpu_types)) if len(self.gpu_types) == 1 else None
-        kind = asked or self.gpu_type or only
+        kind = requested or self.gpu_type or only
         if kind is None:
             if self.gpu_types:
                 kinds = ", ".join(sorted(self.gpu_types))
@@ -126,7 +126,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return kind
 
     def nodes_for(self, gpus: int, kind: str | None) -> int:
-        """Fewest nodes that hold `gpus` GPUs of a kind; the GPUs must divide over them."""
+        """Return the fewest nodes for `gpus` GPUs of a kind, which must divide over them."""
         per_node = self.gpu_types.get(kind or "")
         if per_node is None:
             return 1
@@ -139,7 +139,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return nodes
 
     def python_command(self, python: str) -> list[str]:
-        """The command that starts the job's Python, in its container where there is one."""
+        """Return the command that starts the job's Python, in its container if there is one."""
         inside = self.python or python
         if self.container.image is None:
             return [inside]
@@ -152,7 +152,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Shape(msgspec.Struct, frozen=True, kw_only=True):
-    """What a cell asks of SLURM, per node; cells of one shape go into one array."""
+    """The resources that a cell requests, per node; cells of one shape form one array."""
 
     nodes: int
     gpus_per_node: int  # 0: no GPU is requested
@@ -170,7 +170,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_inventory(shape: Shape, cluster: Cluster, nodes: list[Node]) -> None:
-    """Refuse a shape that this cluster can never start; sbatch would take it and wait for ever."""
+    """Refuse a shape that this cluster can never start; sbatch would accept it."""
     partition = sbatch_options(shape, cluster).get("partition")
     inside = [n for n in nodes if not partition or partition in n.partitions]
     if partition and not inside:
@@ -225,7 +225,7 @@ NEEDS = (
 
 
 def _of_kind(kind: str, cluster: Cluster, nodes: list[Node]) -> list[Node]:
-    """The nodes with a kind of GPU; all with GPUs where SLURM does not tell kinds by this name."""
+    """Return the nodes with a kind of GPU; all with GPUs where SLURM has no such kind."""
     typed = [node for node in nodes if node.gpu_type == kind]
     kinds = sorted({node.gpu_type for node in nodes if node.gpu_type})
     if not typed and kinds and cluster.gpu_request is GpuRequest.GRES_TYPE:
@@ -234,7 +234,7 @@ def _of_kind(kind: str, cluster: Cluster, nodes: list[Node]) -> list[Node]:
 
 
 def sbatch_options(shape: Shape, cluster: Cluster) -> dict[str, Any]:
-    """The shape as sbatch options, each cluster in its own way; names as sbatch has them."""
+    """Return a shape as sbatch options by their long names."""
     options: dict[str, Any] = {
         "nodes": shape.nodes,
         "ntasks-per-node": 1,

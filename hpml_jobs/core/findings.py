@@ -5,7 +5,7 @@ from enum import StrEnum
 from hpml_jobs.core.value import Value
 
 
-class Level(StrEnum):
+class Severity(StrEnum):
     """Severity of a finding: with a problem no study can be measured here."""
 
     OK = "ok"
@@ -17,7 +17,7 @@ class Finding(Value, frozen=True, kw_only=True):
     """The result of one check: what was checked, what was seen, and the remedy if it is wrong."""
 
     about: str
-    level: Level
+    level: Severity
     seen: str
     remedy: str = ""
 
@@ -31,14 +31,14 @@ class NodeAnswer(Value, frozen=True, kw_only=True):
 
 def ok(about: str, seen: str) -> Finding:
     """Return a finding that is as it must be."""
-    return Finding(about=about, level=Level.OK, seen=seen)
+    return Finding(about=about, level=Severity.OK, seen=seen)
 
 
 def warning(about: str, seen: str, remedy: str = "") -> Finding:
     """Return a finding that may become a problem."""
-    return Finding(about=about, level=Level.WARNING, seen=seen, remedy=remedy)
+    return Finding(about=about, level=Severity.WARNING, seen=seen, remedy=remedy)
 
 
 def problem(about: str, seen: str, remedy: str = "") -> Finding:
     """Return a finding that prevents studies from being measured here."""
-    return Finding(about=about, level=Level.PROBLEM, seen=seen, remedy=remedy)
+    return Finding(about=about, level=Severity.PROBLEM, seen=seen, remedy=remedy)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 
 def conf_folder() -> Path:
-    """conf/: beside the package in a checkout, inside it in a wheel."""
+    """Return conf/: beside the package in a checkout, inside it in a wheel."""
     package = Path(__file__).resolve().parent.parent
     inside = package / "conf"  # a wheel
     return inside if inside.is_dir() else package.parent / "conf"

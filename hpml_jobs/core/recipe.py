@@ -1,6 +1,6 @@
-"""How the learning rate follows the batch and the time: a `Recipe`, after Goyal et al. 2017.
+"""Learning-rate recipes for large batches, after Goyal et al. 2017.
 
-"Accurate, Large Minibatch SGD" (arXiv 1706.02677). docs/large_batch.md derives what is here.
+"Accurate, Large Minibatch SGD" (arXiv 1706.02677). docs/large_batch.md derives them.
 """
 
 from math import ceil
@@ -13,7 +13,7 @@ REFERENCE_BATCH = 128
 
 
 class Recipe(Value, frozen=True, kw_only=True):
-    """What is done for large batches; without anything the workload's rate holds throughout.
+    """A learning-rate recipe; the plain one keeps the workload's rate throughout.
 
     `scaled`: the rate is the workload's times global batch / `reference_batch` (section 2.1).
     `warmup_epochs`: from the workload's own rate to that one, a little in every iteration (2.2).
@@ -29,7 +29,7 @@ class Recipe(Value, frozen=True, kw_only=True):
     decay_norm: bool = True
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be followed, whatever the run."""
+        """Refuse recipes that no run can follow."""
         if self.reference_batch < 1:
             raise UsageError(f"recipe.reference_batch={self.reference_batch}: must be 1 or more")
         if not 0 <= self.warmup_epochs < float("inf"):
@@ -57,7 +57,7 @@ class Recipe(Value, frozen=True, kw_only=True):
             )
 
     def check(self, epochs: int) -> None:
-        """Refuse a recipe that a run of so many epochs cannot follow to its end."""
+        """Refuse a recipe that needs more than this many epochs."""
         if self.warmup_epochs > epochs:
             raise UsageError(
                 f"recipe={self.name}: warming up takes {self.warmup_epochs:g} epochs, the cell "
@@ -73,10 +73,10 @@ class Recipe(Value, frozen=True, kw_only=True):
 
     @property
     def label(self) -> str:
-        """The recipe in a few words, empty for the plain one: `warmup 2`, `goyal 2 drops 30+60`.
+        """Return the recipe in a few words, empty for the plain one: `goyal 2 drops 30+60`.
 
         The number is that of warm-up epochs. Recipes that differ have different labels; what the
-        names of our own imply is not said.
+        name of a preset implies is left out.
         """
         preset = PRESETS.get(self.name, Recipe())
         words = {
@@ -92,12 +92,12 @@ class Recipe(Value, frozen=True, kw_only=True):
         return " ".join([*([] if self == Recipe() else [self.name]), *changed])
 
     def at(self, global_batch: int) -> "Recipe":
-        """The recipe, or the plain one where it changes nothing at this batch."""
-        alike = self.factor(global_batch) == 1 and not self.drop_epochs and self.decay_norm
-        return Recipe() if alike else self
+        """Return the recipe, or the plain one where it changes nothing at this batch."""
+        is_plain = self.factor(global_batch) == 1 and not self.drop_epochs and self.decay_norm
+        return Recipe() if is_plain else self
 
     def factor(self, global_batch: int) -> float:
-        """How many times the workload's learning rate, after warming up: k of the paper."""
+        """Return the learning rate after warm-up over the workload's: k of the paper."""
         return global_batch / self.reference_batch if self.scaled else 1.0
 
 

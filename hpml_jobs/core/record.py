@@ -1,4 +1,4 @@
-"""What a finished cell leaves: raw values only, written once, in one piece."""
+"""The record of a finished cell: raw values only, written once, atomically."""
 
 from hpml_jobs import __version__
 from hpml_jobs.core.cell import Cell
@@ -48,7 +48,7 @@ class Attempt(Value, frozen=True, kw_only=True):
 
 
 class Rank(Value, frozen=True, kw_only=True):
-    """What one process measured, and where; dp is one process that drives several devices."""
+    """The measurements of one process; dp is one process that drives several devices."""
 
     rank: int
     local_rank: int
@@ -75,18 +75,18 @@ class Rank(Value, frozen=True, kw_only=True):
 
     @property
     def timed(self) -> Epoch:
-        """The epoch that counts."""
+        """The epoch whose time is reported."""
         return next(epoch for epoch in self.epochs if epoch.role == Role.TIMED)
 
     @property
     def phases(self) -> Phases | None:
-        """Where its instrumented epoch went."""
+        """The phases of its instrumented epoch."""
         epoch = self.epoch(Role.INSTRUMENTED)
         return epoch.phases if epoch else None
 
 
 class Model(Value, frozen=True, kw_only=True):
-    """What was really trained."""
+    """The model that was trained."""
 
     name: str
     parameters: int
@@ -97,7 +97,7 @@ class Model(Value, frozen=True, kw_only=True):
 
 
 class Facts(Value, frozen=True, kw_only=True):
-    """What must be known about a number before it is compared with another."""
+    """The software and hardware of a measurement."""
 
     hpml_jobs: str = __version__
     commit: str | None = None
@@ -123,7 +123,7 @@ class Facts(Value, frozen=True, kw_only=True):
     container: str | None = None
     slurm: dict[str, str] = {}
     nccl_environment: dict[str, str] = {}
-    nccl_algorithm: str | None = None  # NCCL_ALGO, where it was set; NCCL's own choice is not told
+    nccl_algorithm: str | None = None  # NCCL_ALGO where it was set, not NCCL's own choice
     link_gb_per_s: float | None = None  # the link's specified one-way speed (cluster config)
     precision: str = "fp32"  # unknown for own models: they may compute in another one
     missing: tuple[str, ...] = ()  # facts that could not be read, with the reason
@@ -133,7 +133,7 @@ class Record(Value, frozen=True, kw_only=True):
     """record.json: the cell, the attempt that measured it, and raw values of every rank.
 
     Outcome `ok` carries ranks, model and facts, or, from elsewhere, `imported`; outcome `oom`
-    carries the reason. What a record cannot tell is None.
+    carries the reason. What is not known is None.
     """
 
     cell: Cell
@@ -194,7 +194,7 @@ class Record(Value, frozen=True, kw_only=True):
 
     @property
     def iterations(self) -> int:
-        """Iterations of an epoch: counted; where imported without them, what they must be."""
+        """Iterations of an epoch: counted; where imported without them, computed."""
         if self.imported is None:
             return self.slowest.timed.iterations
         cell = self.cell
@@ -203,14 +203,14 @@ class Record(Value, frozen=True, kw_only=True):
 
     @property
     def samples(self) -> int:
-        """Samples that one epoch really processes over all ranks, padding included."""
+        """Samples that one epoch processes over all ranks, padding included."""
         if self.imported is None:
             return sum(rank.timed.samples for rank in self.ranks)
         return samples_processed(self.cell.workload.images or 0, self.cell.processes)
 
     @property
     def phases(self) -> Phases | None:
-        """Where the instrumented epoch of its slowest rank went."""
+        """The phases of the instrumented epoch of its slowest rank."""
         return self.instrumented.phases if self.instrumented else None
 
     @property
@@ -220,31 +220,31 @@ class Record(Value, frozen=True, kw_only=True):
 
     @property
     def compute_s(self) -> float | None:
-        """Seconds of computation in the instrumented epoch (imported: as it was told)."""
+        """Seconds of computation in the instrumented epoch (imported: as reported)."""
         if self.imported:
             return self.imported.compute_s
         return self.phases.compute_s if self.phases else None
 
     @property
     def comm_exposed_s(self) -> float | None:
-        """Seconds of communication in it that nothing hides (imported: as it was told)."""
+        """Seconds of exposed communication in it (imported: as reported)."""
         if self.imported:
             return self.imported.comm_s
         return self.phases.exposed_s if self.phases else None
 
     @property
     def comm_total_s(self) -> float | None:
-        """Seconds in which any collective was under way."""
+        """Seconds in which any collective was running."""
         return self.communication.total_s if self.communication else None
 
     @property
     def gradients_net_s(self) -> float | None:
-        """Seconds in which a gradient collective was under way, on the rank with the least.
+        """Seconds in which a gradient collective was running, on the rank with the least.
 
         A collective's duration on an early rank contains waiting for the late one.
         """
-        found = [rank.communication.gradients_s for rank in self.ranks if rank.communication]
-        return min(found) if found else None
+        of_ranks = [rank.communication.gradients_s for rank in self.ranks if rank.communication]
+        return min(of_ranks, default=None)
 
     @property
     def comm_cost_s(self) -> float | None:

@@ -1,4 +1,4 @@
-"""Reading a record: what is half written, of another schema or impossible is refused."""
+"""Reading a record: incomplete, unknown or impossible ones are refused."""
 
 import math
 from typing import Any
@@ -23,7 +23,7 @@ class InvalidRecordError(HpmlError):
 
 
 def decode(text: bytes, place: str) -> Record:
-    """Read a record and check that it can be believed.
+    """Read a record and check its form: ranks, epochs, counts and finite numbers.
 
     Raises:
         InvalidRecordError: it is half written, of another schema, or its values are impossible.
@@ -35,14 +35,13 @@ def decode(text: bytes, place: str) -> Record:
         raise InvalidRecordError(f"{place} has record {fault}") from fault
     except (ValueError, UsageError) as fault:  # not UTF-8, not JSON, not a record, not a cell
         raise InvalidRecordError(f"{place} is not a whole record: {fault}") from fault
-    fault_found = _fault(record)
-    if fault_found:
-        raise InvalidRecordError(f"{place}: {fault_found}")
+    if fault_text := _fault(record):
+        raise InvalidRecordError(f"{place}: {fault_text}")
     return record
 
 
 def _fault(record: Record) -> str | None:
-    """The first reason not to believe a decoded record, or None."""
+    """Return the first fault of a decoded record, or None."""
     if record.outcome is Outcome.OOM:
         return None
     if record.outcome is not Outcome.OK:
@@ -65,13 +64,13 @@ def _fault(record: Record) -> str | None:
 
 
 def _share_fault(record: Record) -> str | None:
-    """Whether the ranks' shares of the test set are all of it, after every epoch."""
+    """Return what is wrong with the ranks' shares of the test set; together they are all of it."""
     for number, epoch in enumerate(record.ranks[0].epochs, start=1):
         shares = [
             rank.epochs[number - 1].share for rank in record.ranks if len(rank.epochs) >= number
         ]
-        known = [share for share in shares if share is not None]
-        if not known:
+        tested_shares = [share for share in shares if share is not None]
+        if not tested_shares:
             if (
                 record.cell.evaluate
                 and epoch.role != Role.UNSYNCED
@@ -79,29 +78,31 @@ def _share_fault(record: Record) -> str | None:
             ):
                 return f"epoch {number} was not evaluated"
             continue
-        tested, whole = sum(share.samples for share in known), record.ranks[0].test_samples
-        if len(known) < len(record.ranks) or tested != whole:
+        tested, whole = sum(share.samples for share in tested_shares), record.ranks[0].test_samples
+        if len(tested_shares) < len(record.ranks) or tested != whole:
             return f"all ranks together tested {tested} images after epoch {number}, not {whole}"
-        right = [(share.correct, share.samples) for share in known if share.correct is not None]
+        right = [
+            (share.correct, share.samples) for share in tested_shares if share.correct is not None
+        ]
         if any(not 0 <= correct <= samples for correct, samples in right):
             return f"more images are right than were tested after epoch {number}"
     return None
 
 
 def _quantized_fault(record: Record) -> str | None:
-    """Whether quantization was done where it was asked for, and counted right."""
-    found = record.quantized
-    if (found is None) != (record.cell.quantize is None):
-        return "quantization was asked for, or done, but not both"
-    if found is None:
+    """Return what is wrong with quantization: not done where configured, or miscounted."""
+    quantized = record.quantized
+    if (quantized is None) != (record.cell.quantize is None):
+        return "quantization was configured or done, but not both"
+    if quantized is None:
         return None
-    if not found.steps or found.steps[0].what != QuantizedParts.NONE:
+    if not quantized.steps or quantized.steps[0].what != QuantizedParts.NONE:
         return "quantization begins without the fp32 network"
-    tested, trained = found.steps[0].accuracy, record.ranks[0].test_accuracy
+    tested, trained = quantized.steps[0].accuracy, record.ranks[0].test_accuracy
     if trained is None or abs(tested - trained) > SAME_NETWORK:
         return f"accuracy {tested} was quantized, {trained} was trained: not the same network"
-    for step in found.steps:
-        if step.samples != found.steps[0].samples or not 0 <= step.correct <= step.samples:
+    for step in quantized.steps:
+        if step.samples != quantized.steps[0].samples or not 0 <= step.correct <= step.samples:
             return f"quantization: {step.correct} of {step.samples} images right in {step.what}"
     return None
 
@@ -113,7 +114,7 @@ def _imported_fault(record: Record) -> str | None:
 
 
 def _impossible(value: Any, place: str) -> str | None:
-    """The first number in nested values that is not finite, or a negative duration or count."""
+    """Return the first number that is not finite, or a negative duration or count."""
     if isinstance(value, dict):
         pairs = ((f"{place}.{name}" if place else str(name), v) for name, v in value.items())
     elif isinstance(value, list | tuple):
@@ -128,7 +129,7 @@ def _impossible(value: Any, place: str) -> str | None:
 
 
 def _rank_fault(cell: Cell, rank: Rank) -> str | None:
-    """What is wrong with one rank: epochs, their times, or what was counted in them."""
+    """Return what is wrong with one rank: its epochs, their times, or their counts."""
     images = cell.workload.images or 0
     roles = [epoch.role for epoch in rank.epochs]
     wanted = list(TRAINING[: cell.protocol.epochs])
@@ -143,9 +144,9 @@ def _rank_fault(cell: Cell, rank: Rank) -> str | None:
         if fault:
             return f"rank {rank.rank}: {fault}"
         counted = (("iterations", epoch.iterations, expected), ("samples", epoch.samples, share))
-        for what, found, right in counted:
-            if found != right:
-                where = f"rank {rank.rank} counted {found} {what} in its {epoch.role} epoch"
+        for what, number, right in counted:
+            if number != right:
+                where = f"rank {rank.rank} counted {number} {what} in its {epoch.role} epoch"
                 return f"{where}, not {right}"
     return None
 

@@ -1,7 +1,7 @@
-"""The kind of value that all of the vocabulary is made of: frozen, typed, read from JSON."""
+"""The base class of everything that crosses a file or a process: frozen, typed, checked."""
 
 import msgspec
 
 
 class Value(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A frozen value that JSON and configs decode into with every type checked."""
+    """A frozen struct; JSON and configs are decoded into it with every type checked."""

@@ -1,4 +1,4 @@
-"""What is trained: a `Workload`, and how many images and parameters it has."""
+"""What is trained: a workload, and the facts of the data sets that the program brings."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -38,7 +38,7 @@ class Workload(Value, frozen=True, kw_only=True):
     test_batch: int = 100
 
     def __post_init__(self) -> None:
-        """Refuse rates that no optimizer takes."""
+        """Refuse values that no optimizer accepts."""
         for name in ("lr", "momentum", "weight_decay"):
             value = getattr(self, name)
             if not 0 <= value < inf:
@@ -108,7 +108,7 @@ NO_TORCH_CODE = 3
 
 
 class Counts(Value, frozen=True, kw_only=True):
-    """What the worker's `prepare` answers: training images before `limit` and after, parameters."""
+    """The answer of `prepare`: training images before and after `limit`, parameters."""
 
     images: int
     effective: int

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hpml_jobs.core.cluster import Launcher, Rule
-from hpml_jobs.core.findings import Finding, Level, ok, problem, warning
+from hpml_jobs.core.findings import Finding, Severity, ok, problem, warning
 from hpml_jobs.core.paths import resolve_path
 from hpml_jobs.core.workload import DATASETS
 from hpml_jobs.doctor import controller, login_node, node_job, nodes, sbatch_check
@@ -46,7 +46,7 @@ def examine(
     planned = _plan(sweep)
     problems = 0
     for finding in _login_node_findings(sweep, planned):
-        problems += finding.level is Level.PROBLEM
+        problems += finding.level is Severity.PROBLEM
         yield finding
     if not job or planned.plan is None:
         return
@@ -76,7 +76,7 @@ def _login_node_findings(sweep: Sweep, planned: PlanningResult) -> Iterator[Find
     for check in (controller.check_commands, controller.check_controller) if slurm_answers else ():
         finding = check()
         yield finding
-        if finding.level is Level.PROBLEM:
+        if finding.level is Severity.PROBLEM:
             slurm_answers = False
             break
     if slurm_answers:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from hpml_jobs.core import formulas
 from hpml_jobs.core.measurements import Stage
-from hpml_jobs.core.text import lasting
+from hpml_jobs.core.text import duration_text
 from hpml_jobs.study.attempt import Progress
 
 _AFTER = {Stage.TEST: "testing", Stage.PROBING: "microbenchmark and profiler"}
@@ -41,7 +41,9 @@ def pace_of(progress: Progress | None, now: float) -> Pace:
     share = formulas.epoch_share(elapsed_s, epoch_s)
     left_s = formulas.training_left_s(elapsed_s, epoch_s, progress.epochs - progress.epoch)
     done = (progress.epoch - 1 + share) / progress.epochs
-    return Pace(f"{words}, ~{100 * share:.0f} %, ~{lasting(left_s)} of training left", done, left_s)
+    return Pace(
+        f"{words}, ~{100 * share:.0f} %, ~{duration_text(left_s)} of training left", done, left_s
+    )
 
 
 def _moment(text: str, otherwise: float) -> float:

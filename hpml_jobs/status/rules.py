@@ -3,7 +3,7 @@
 import msgspec
 
 from hpml_jobs.core.record import Record
-from hpml_jobs.core.text import clock, lasting
+from hpml_jobs.core.text import duration_text, time_text
 from hpml_jobs.slurm.jobs import JobState, array_ids, canceller, is_slurm
 from hpml_jobs.slurm.pending import why_pending
 from hpml_jobs.slurm.states import Outcome
@@ -146,7 +146,7 @@ def _completed_without_record(evidence: CellEvidence, job: JobState) -> CellStat
     """A job that ended well: its record may take a moment to become visible."""
     age_s = evidence.at - job.ended if job.ended else LAG_S
     if abs(age_s) < LAG_S:  # clocks may differ by seconds
-        words = f"ended {lasting(max(0.0, age_s))} ago, but its record is not visible yet"
+        words = f"ended {duration_text(max(0.0, age_s))} ago, but its record is not visible yet"
         return _state(evidence, Outcome.RUNNING, in_job(words, job.job))
     return _state(evidence, job.outcome, f"job {job.job} {job.state} without a record")
 
@@ -179,7 +179,7 @@ def _gone(evidence: CellEvidence) -> CellState:
 def _silent(evidence: CellEvidence) -> CellState:
     """SLURM does not respond: the last known state, and since when nothing is known."""
     answered, last = evidence.slurm.cached.answered, evidence.answer.last
-    since = f" since {clock(answered, evidence.at)}" if answered else ""
+    since = f" since {time_text(answered, evidence.at)}" if answered else ""
     then = f" ({last.outcome.value} then)" if last and answered else ""
     reason = f"unknown{since}{then}: {evidence.slurm.no_queue}"
     return _state(evidence, Outcome.UNKNOWN, in_job(reason, evidence.job))

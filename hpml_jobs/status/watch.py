@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from time import sleep
 
-from hpml_jobs.core.text import lasting
+from hpml_jobs.core.text import duration_text
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.status.states import StudyStatus, study_status
 from hpml_jobs.study.cell_state import CellState
@@ -34,7 +34,7 @@ def watch_study(
         pause_s = max(every_s, min(2 * pause_s, SLOWEST_S)) if is_silent else every_s
         waits = is_silent and any(state.outcome is Outcome.UNKNOWN for state in states)
         complaint = f"SLURM does not answer ({status.slurm.no_queue})"
-        show(states, f"{complaint}; next query in {lasting(pause_s)}" if waits else "")
+        show(states, f"{complaint}; next query in {duration_text(pause_s)}" if waits else "")
         if not (waits or any(state.outcome.active for state in states)):
             return status
         sleep(pause_s)

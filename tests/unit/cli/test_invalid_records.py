@@ -93,7 +93,7 @@ BAD = {
                 quantized={"calibration": 1, "bias": False, "spreads": [], "steps": []}
             )
         ),
-        "quantization was asked for, or done, but not both",
+        "quantization was configured or done, but not both",
     ),
     "older_schema": (
         edit_values(lambda v: v.update(schema=1)),

@@ -7,7 +7,7 @@ import pytest
 
 from hpml_jobs.cli.main import run
 from hpml_jobs.core.cluster import Cluster, Container, GpuRequest, Launcher, Rule
-from hpml_jobs.core.findings import Finding, Level, NodeAnswer
+from hpml_jobs.core.findings import Finding, NodeAnswer, Severity
 from hpml_jobs.doctor import controller, examine, login_node, node_job, nodes, sbatch_check
 from hpml_jobs.doctor.controller import Association
 from hpml_jobs.doctor.self_test import self_test_plan, self_test_result
@@ -37,12 +37,12 @@ def by_name(findings: list[Finding]) -> dict[str, Finding]:
 def test_slurm_commands_of_one_version_are_ok(slurm: FakeSlurm) -> None:
     for name in controller.COMMANDS:
         slurm.set_output(name, "slurm-wlm 22.05.8\n")
-    assert controller.check_commands().level is Level.OK
+    assert controller.check_commands().level is Severity.OK
     slurm.set_output("sinfo", "slurm 23.11.4\n")
-    assert controller.check_commands().level is Level.WARNING
+    assert controller.check_commands().level is Severity.WARNING
     slurm.remove_command("sbatch")
     finding = controller.check_commands()
-    assert (finding.level, finding.seen) == (Level.PROBLEM, "sbatch not on PATH")
+    assert (finding.level, finding.seen) == (Severity.PROBLEM, "sbatch not on PATH")
 
 
 def test_controller_down_is_a_problem(slurm: FakeSlurm) -> None:
@@ -50,41 +50,43 @@ def test_controller_down_is_a_problem(slurm: FakeSlurm) -> None:
     assert controller.check_controller().seen.startswith("cluster hal answers")
     slurm.set_output("scontrol", "Slurmctld(primary) at hal is DOWN\n")
     finding = controller.check_controller()
-    assert finding.level is Level.PROBLEM
+    assert finding.level is Severity.PROBLEM
     assert "is DOWN" in finding.seen
 
 
 def test_accounting_disabled_is_a_warning(slurm: FakeSlurm) -> None:
     slurm.set_output("sacct", err="Slurm accounting storage is disabled\n", code=1)
-    assert controller.check_accounting().level is Level.WARNING
+    assert controller.check_accounting().level is Severity.WARNING
     slurm.set_output("sacct")
-    assert controller.check_accounting().level is Level.OK
+    assert controller.check_accounting().level is Severity.OK
 
 
 def test_account_must_be_one_of_the_users(slurm: FakeSlurm) -> None:
     needs = Cluster(name="torch", account_rule=Rule.REQUIRED)
     finding = controller.check_account(needs, [LAB])
-    assert finding.level is Level.PROBLEM
+    assert finding.level is Severity.PROBLEM
     assert "cluster.account=lab" in finding.remedy
     other = controller.check_account(Cluster(name="torch", account="other"), [LAB])
-    assert (other.level, other.remedy) == (Level.PROBLEM, "use cluster.account=lab")
-    assert controller.check_account(Cluster(name="torch", account="lab"), [LAB]).level is Level.OK
+    assert (other.level, other.remedy) == (Severity.PROBLEM, "use cluster.account=lab")
+    assert (
+        controller.check_account(Cluster(name="torch", account="lab"), [LAB]).level is Severity.OK
+    )
     # where sacctmgr says nothing, nothing can be wrong
-    assert controller.check_account(Cluster(name="torch", account="other"), []).level is Level.OK
+    assert controller.check_account(Cluster(name="torch", account="other"), []).level is Severity.OK
 
 
 def test_submit_limit_is_compared_with_number_of_cells(slurm: FakeSlurm) -> None:
     slurm.set_output("sacctmgr", "normal||50|gres/gpu=24|\n")
     finding = controller.check_limits(GREENE, [LAB], cells=4)
-    assert finding.level is Level.OK
+    assert finding.level is Severity.OK
     for words in ("MaxArraySize 1001", "account lab: MaxJobs 8", "QOS normal: MaxSubmitPU 50"):
         assert words in finding.seen
-    assert controller.check_limits(GREENE, [LAB], cells=5).level is Level.WARNING
+    assert controller.check_limits(GREENE, [LAB], cells=5).level is Severity.WARNING
 
 
 def test_nodes_are_listed_and_compared_with_profile(slurm: FakeSlurm) -> None:
     slurm.set_output("sinfo")
-    assert nodes.check_nodes(GREENE, None)[0].level is Level.PROBLEM  # silent
+    assert nodes.check_nodes(GREENE, None)[0].level is Severity.PROBLEM  # silent
 
 
 @pytest.mark.parametrize(
@@ -112,19 +114,22 @@ def test_gpu_types_may_be_node_features(slurm: FakeSlurm) -> None:
 def test_unavailable_nodes_are_a_problem_if_none_is_left(slurm: FakeSlurm) -> None:
     inventory, states = nodes.commands.inventory(), nodes.parse_states(DRAINED)
     (some,) = nodes._check_available(inventory, states, "rtx8000")
-    assert some.level is Level.WARNING
+    assert some.level is Severity.WARNING
     assert "gv001 drained* (bad fan)" in some.seen
     (none,) = nodes._check_available(inventory, states, "v100")
-    assert none.level is Level.PROBLEM
+    assert none.level is Severity.PROBLEM
     assert nodes._check_available(inventory, nodes.parse_states(IDLE), "v100") == []
 
 
 def test_outputs_not_visible_to_nodes_are_a_problem(tmp_path: Path) -> None:
-    assert login_node.check_outputs(tmp_path / "new", GREENE).level in (Level.OK, Level.WARNING)
+    assert login_node.check_outputs(tmp_path / "new", GREENE).level in (
+        Severity.OK,
+        Severity.WARNING,
+    )
     file = tmp_path / "file"
     file.write_text("")
     refused = login_node.check_outputs(file / "studies", GREENE)
-    assert (refused.level, refused.remedy[-12:]) == (Level.PROBLEM, "outputs=PATH")
+    assert (refused.level, refused.remedy[-12:]) == (Severity.PROBLEM, "outputs=PATH")
     table = "disk / ext4 rw 0 0\nshm /dev/shm tmpfs rw 0 0\n"
     assert login_node.mount_of(Path("/dev/shm/me"), table).in_memory
     assert not login_node.mount_of(Path("/dev/shmem"), table).in_memory
@@ -133,7 +138,7 @@ def test_outputs_not_visible_to_nodes_are_a_problem(tmp_path: Path) -> None:
 def test_unreadable_container_is_a_problem(tmp_path: Path) -> None:
     absent = Container(image=str(tmp_path / "no.sif"), overlay=str(tmp_path / "no.ext3"))
     findings = login_node.check_container(Cluster(name="greene", container=absent))
-    assert [finding.level for finding in findings[:2]] == [Level.PROBLEM, Level.PROBLEM]
+    assert [finding.level for finding in findings[:2]] == [Severity.PROBLEM, Severity.PROBLEM]
     assert "no.ext3 does not exist" in findings[1].seen
     assert login_node.check_container(GREENE) == []
 
@@ -141,14 +146,14 @@ def test_unreadable_container_is_a_problem(tmp_path: Path) -> None:
 def test_job_python_versions_are_checked(tmp_path: Path) -> None:
     absent = str(tmp_path / "python")
     (finding,) = login_node.check_python(Cluster(name="greene", python=absent))
-    assert finding.level is Level.PROBLEM
+    assert finding.level is Severity.PROBLEM
     ours = by_name(login_node.check_python(Cluster(name="local", launcher=Launcher.LOCAL)))
-    assert ours["versions"].level is Level.OK
+    assert ours["versions"].level is Severity.OK
     assert "torchvision" in ours["versions"].seen
     other_version = login_node._check_versions(
         {"python": "3.12.1", "hpml-jobs": "0.0.1", "torch": "2.7.1"}, "there"
     )
-    assert other_version.level is Level.PROBLEM
+    assert other_version.level is Severity.PROBLEM
     assert "0.0.1" in other_version.seen
 
 
@@ -176,7 +181,7 @@ def test_data_set_not_downloaded_is_a_warning(slurm: FakeSlurm, working_folder: 
     plan = make_plan(sweep, fetch=False, say=lambda _: None)
     finding = examine._check_data(plan)
     assert (finding.level, finding.seen) == (
-        Level.WARNING,
+        Severity.WARNING,
         f"CIFAR-10 is not in {working_folder / 'data'}",
     )
     assert finding.remedy.startswith("run hpml-jobs fetch workload=resnet18_cifar10")
@@ -185,7 +190,10 @@ def test_data_set_not_downloaded_is_a_warning(slurm: FakeSlurm, working_folder: 
     for name in (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"):
         (folder / name).write_bytes(b"")
     there = examine._check_data(plan)
-    assert (there.level, there.seen.endswith(f" in {working_folder / 'data'}")) == (Level.OK, True)
+    assert (there.level, there.seen.endswith(f" in {working_folder / 'data'}")) == (
+        Severity.OK,
+        True,
+    )
 
 
 def test_doctor_without_sbatch_is_problem_and_bad_usage_exit_2(
@@ -209,12 +217,12 @@ def test_doctor_with_problem_sends_no_job(laptop: Path, capsys: pytest.CaptureFi
 
 
 def test_clock_difference_within_resolution_is_ok() -> None:
-    assert node_job._check_clock(written_s=100.5, absent_s=100, seen_s=101).level is Level.OK
+    assert node_job._check_clock(written_s=100.5, absent_s=100, seen_s=101).level is Severity.OK
     assert (
-        node_job._check_clock(written_s=80, absent_s=100, seen_s=101).level is Level.OK
+        node_job._check_clock(written_s=80, absent_s=100, seen_s=101).level is Severity.OK
     )  # or a slow disk
     ahead = node_job._check_clock(written_s=161, absent_s=100, seen_s=101)
-    assert (ahead.level, "60 s ahead of" in ahead.seen) == (Level.WARNING, True)
+    assert (ahead.level, "60 s ahead of" in ahead.seen) == (Severity.WARNING, True)
     behind = node_job._check_clock(written_s=10, absent_s=100, seen_s=101)
     assert "90 s behind" in behind.seen
 
@@ -226,18 +234,18 @@ def test_node_job_without_answer_reports_end_of_log(tmp_path: Path) -> None:
         "python: No module named hpml_jobs\nsrun: error: gr001: task 0: Exited with exit code 1\n"
     )
     finding = node_job._no_answer(study, JobState(job="7", state="FAILED", node="gr001"), 600)
-    assert finding.level is Level.PROBLEM
+    assert finding.level is Severity.PROBLEM
     assert finding.seen.endswith("FAILED on gr001: python: No module named hpml_jobs")
     assert finding.remedy.startswith("install hpml-jobs")
     waits = JobState(job="7", state="PENDING", reason="Priority")
     finding = node_job._no_answer(study, waits, 600)
-    assert (finding.level, "after 10 min" in finding.seen) == (Level.WARNING, True)
+    assert (finding.level, "after 10 min" in finding.seen) == (Severity.WARNING, True)
 
 
 def test_node_answer_is_read_whole_or_not_at_all(tmp_path: Path) -> None:
     exchange = node_job.Exchange(tmp_path / "asked.json", tmp_path / "answer.json")
     assert exchange.read() is None
-    answer = NodeAnswer(written_s=1.5, findings=(Finding(about="x", level=Level.OK, seen="y"),))
+    answer = NodeAnswer(written_s=1.5, findings=(Finding(about="x", level=Severity.OK, seen="y"),))
     write_whole(exchange.answer, encode(answer))
     assert exchange.read() == answer
     exchange.remove()
@@ -318,7 +326,7 @@ def test_sbatch_test_only_answer_is_reported(slurm: FakeSlurm) -> None:
         code=1,
     )
     refused = sbatch_check.check_request(plan, batch)
-    assert (refused.level, refused.remedy) == (Level.PROBLEM, "set cluster.account=")
+    assert (refused.level, refused.remedy) == (Severity.PROBLEM, "set cluster.account=")
 
 
 def test_doctor_runs_without_torch(laptop: Path) -> None:

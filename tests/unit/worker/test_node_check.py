@@ -5,7 +5,7 @@ import json
 import msgspec
 
 from hpml_jobs.core.cell import CellFile, Device
-from hpml_jobs.core.findings import Level, NodeAnswer
+from hpml_jobs.core.findings import NodeAnswer, Severity
 from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.worker.node_check import check_node, main, required_torch
 
@@ -20,13 +20,13 @@ def findings_of(file):
 
 def test_working_node_has_no_problem():
     findings = findings_of(FILE)
-    assert [name for name in findings if findings[name].level is Level.PROBLEM] == []
+    assert [name for name in findings if findings[name].level is Severity.PROBLEM] == []
     assert "26,154 parameters" in findings["node data"].seen
 
 
 def test_other_package_version_is_a_problem():
     finding = findings_of(msgspec.structs.replace(FILE, hpml_jobs="0.0.1"))["node versions"]
-    assert finding.level is Level.PROBLEM
+    assert finding.level is Severity.PROBLEM
     assert finding.remedy.startswith("install 0.0.1")
 
 
@@ -34,15 +34,15 @@ def test_data_missing_on_node_is_a_problem():
     missing = msgspec.structs.replace(FILE.cell.workload, data="cifar10", name="there")
     cell = msgspec.structs.replace(FILE.cell, workload=missing)
     findings = findings_of(msgspec.structs.replace(FILE, cell=cell))
-    assert findings["node data"].level is Level.PROBLEM
-    assert findings["devices"].level is Level.OK
+    assert findings["node data"].level is Severity.PROBLEM
+    assert findings["devices"].level is Severity.OK
 
 
 def test_missing_gpu_is_a_problem(monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     cell = msgspec.structs.replace(FILE.cell, device=Device.CUDA)
     finding = findings_of(msgspec.structs.replace(FILE, cell=cell))["devices"]
-    assert finding.level is Level.PROBLEM
+    assert finding.level is Severity.PROBLEM
     assert "device=cuda" in finding.seen
 
 

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from hpml_jobs.cli.console import console, print_changes, print_json, totals
 from hpml_jobs.cli.deliver import deliver
-from hpml_jobs.cli.options import ConfigDir, Json, Words
+from hpml_jobs.cli.options import ConfigDir, Json, Overrides
 from hpml_jobs.core.cluster import Launcher
 from hpml_jobs.core.findings import Finding, Severity
 from hpml_jobs.core.text import counted
@@ -24,7 +24,7 @@ COLOURS = {Severity.OK: "green", Severity.WARNING: "yellow", Severity.PROBLEM: "
 
 
 def doctor(
-    words: Words = None,
+    words: Overrides = None,
     config_dir: ConfigDir = None,
     job: Annotated[
         bool, typer.Option("--job/--no-job", help="submit a short diagnostic job to a node")

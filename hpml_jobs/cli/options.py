@@ -20,7 +20,7 @@ def _existing_folder(folder: Path | None) -> Path | None:
     return folder
 
 
-Words = Annotated[
+Overrides = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="KEY=VALUE",

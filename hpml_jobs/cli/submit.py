@@ -8,7 +8,7 @@ import typer
 
 from hpml_jobs.cli.console import print_json
 from hpml_jobs.cli.deliver import submit_jobs
-from hpml_jobs.cli.options import ConfigDir, Json, Multirun, Words
+from hpml_jobs.cli.options import ConfigDir, Json, Multirun, Overrides
 from hpml_jobs.core.text import counted
 from hpml_jobs.errors import HpmlError, UsageError
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def submit(
-    words: Words = None,
+    overrides: Overrides = None,
     multirun: Multirun = False,
     config_dir: ConfigDir = None,
     json: Json = False,
@@ -35,7 +35,7 @@ def submit(
     from hpml_jobs.submit.selection import select
     from hpml_jobs.submit.submission import prepare
 
-    plan = _make_plan(words, multirun, config_dir)
+    plan = _make_plan(overrides, multirun, config_dir)
     if plan.cluster.launcher is Launcher.LOCAL:
         plan.study.create()
         with plan.study.submitting():
@@ -52,7 +52,7 @@ def submit(
 
 
 def plan(
-    words: Words = None,
+    overrides: Overrides = None,
     multirun: Multirun = False,
     config_dir: ConfigDir = None,
     json: Json = False,
@@ -64,7 +64,7 @@ def plan(
     from hpml_jobs.submit.explain import preview_of
     from hpml_jobs.submit.selection import select
 
-    made = _make_plan(words, multirun, config_dir, fetch=False)
+    made = _make_plan(overrides, multirun, config_dir, fetch=False)
     selection = select(made)
     preview = preview_of(made, selection)
     if json:
@@ -96,7 +96,7 @@ def _print_preview(plan: "Plan", selection: "Selection", preview: "Preview") -> 
 
 
 def run(
-    words: Words = None,
+    overrides: Overrides = None,
     multirun: Multirun = False,
     config_dir: ConfigDir = None,
     index: Annotated[
@@ -116,7 +116,7 @@ def run(
     from hpml_jobs.submit.send import write_cells
 
     ignore_submitit_signal()
-    plan = _make_plan(words, multirun, config_dir, sending=False, fetch=False)
+    plan = _make_plan(overrides, multirun, config_dir, sending=False, fetch=False)
     count = len(plan.cells)
     if index is None and count != 1:
         raise UsageError(f"run is for one cell, these are {count}: choose one with --index")
@@ -133,7 +133,7 @@ def run(
         raise HpmlError(f"{folder.slug} {end.outcome.value}: {end.reason}")
 
 
-def fetch(words: Words = None, config_dir: ConfigDir = None) -> None:
+def fetch(overrides: Overrides = None, config_dir: ConfigDir = None) -> None:
     """Download the data set, once, on the login node.
 
     Example: hpml-jobs fetch data.root=/scratch/me/data
@@ -141,7 +141,9 @@ def fetch(words: Words = None, config_dir: ConfigDir = None) -> None:
     from hpml_jobs.plan.data import fetch as fetch_data
     from hpml_jobs.plan.sweep import expand
 
-    fetch_data(expand(words or [], multirun=False, config_dir=config_dir).settings[0], _print_note)
+    fetch_data(
+        expand(overrides or [], multirun=False, config_dir=config_dir).settings[0], _print_note
+    )
 
 
 def _make_plan(

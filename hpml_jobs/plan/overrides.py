@@ -62,6 +62,6 @@ def _values(override: Override, *, multirun: bool) -> list[Any]:
     if override.value_type is ValueType.GLOB_CHOICE_SWEEP or not override.is_discrete_sweep():
         raise UsageError(f"{override.input_line}: list the values, e.g. {key}=1,2,4")
     if not multirun:
-        raise UsageError(f"{override.input_line} asks for several cells: add -m")
+        raise UsageError(f"{override.input_line} is a sweep: add -m")
     # sweep_string_iterator is for Hydra's own multirun; here the values keep their types
     return [typed_value(key, value) for value in override.sweep_iterator()]

@@ -37,11 +37,7 @@ def make_plan(sweep: Sweep, *, sending: bool = True, fetch: bool = True, say: Sa
         raise UsageError("batch= with a ladder: it chooses the batches; use ladder.start=N instead")
     cells = [cells_of(settings) for settings in sweep.settings]
     refuse_unused(sweep.settings, [cell for of_settings in cells for cell in of_settings])
-    cluster = _with_gpu_types(first.cluster) if sending else first.cluster
-    if sending:
-        cluster.check()
-    if sending and fetch and cluster.launcher is Launcher.SLURM:  # not for `hpml-jobs plan`
-        machine.check_can_submit(cluster.name)
+    cluster = _checked_cluster(first.cluster, can_submit=fetch) if sending else first.cluster
     gpu_types = [_gpu_type(settings, cluster, say) for settings in sweep.settings]
     outputs = resolve_path(first.outputs)
     study = Study(outputs / _study_name(sweep.settings, gpu_types))
@@ -103,15 +99,26 @@ def _without_repeats(say: Say) -> Say:
     return say_once
 
 
-def _with_gpu_types(cluster: Cluster) -> Cluster:
-    """Return a generic SLURM cluster with the GPU types that sinfo lists; any other unchanged."""
-    if cluster.launcher is Launcher.LOCAL or cluster.gpu_types:
-        return cluster
+def _checked_cluster(cluster: Cluster, *, can_submit: bool) -> Cluster:
+    """Return a cluster that accepts jobs, with its GPU types.
+
+    `can_submit` refuses a machine without sbatch; `hpml-jobs plan` works there too.
+    """
+    if cluster.launcher is Launcher.SLURM and not cluster.gpu_types:
+        cluster = msgspec.structs.replace(cluster, gpu_types=_listed_gpu_types())
+    cluster.check()
+    if can_submit and cluster.launcher is Launcher.SLURM:
+        machine.check_can_submit(cluster.name)
+    return cluster
+
+
+def _listed_gpu_types() -> dict[str, int]:
+    """Return the GPU types that sinfo lists, with the most GPUs that a node has of each."""
     gpus_per_node: dict[str, int] = {}
     for node in commands.inventory():
         if node.gpu_type and node.gpus:
             gpus_per_node[node.gpu_type] = max(node.gpus, gpus_per_node.get(node.gpu_type, 0))
-    return msgspec.structs.replace(cluster, gpu_types=gpus_per_node)
+    return gpus_per_node
 
 
 def _gpu_type(settings: Settings, cluster: Cluster, say: Say) -> str | None:

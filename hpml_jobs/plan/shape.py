@@ -8,7 +8,7 @@ from hpml_jobs.slurm import commands
 
 
 def make_shape(cell: Cell, cluster: Cluster, gpu_type: str | None, minutes: int) -> Shape:
-    """Return what `cell` asks for on each node, in CPUs, GPUs, memory (GB) and minutes."""
+    """Return what a cell requests on each node, in CPUs, GPUs, memory (GB) and minutes."""
     per_node = cell.gpus_per_node
     requests_gpus = cell.device is Device.CUDA or cluster.request_gpus_for_cpu
     memory = cluster.mem_gb_per_gpu

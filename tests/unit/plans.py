@@ -9,7 +9,7 @@ from hpml_jobs.submit.job_requests import JobRequest, make_requests
 from hpml_jobs.submit.send import script, send
 
 
-def plan(*words: str, say: Callable[[str], object] = lambda _: None) -> Plan:
+def plan_of(*words: str, say: Callable[[str], object] = lambda _: None) -> Plan:
     """Return the plan of these overrides, on digits unless they name a workload."""
     named = any(word.startswith("workload=") for word in words)
     overrides = [*words, *([] if named else ["workload=digits"])]
@@ -18,9 +18,9 @@ def plan(*words: str, say: Callable[[str], object] = lambda _: None) -> Plan:
 
 def plan_with_folder(*words: str) -> Plan:
     """Return the plan of these overrides; its study's folder exists, as before submission."""
-    made = plan(*words)
-    made.study.create()
-    return made
+    plan = plan_of(*words)
+    plan.study.create()
+    return plan
 
 
 def requests_of(plan: Plan) -> list[JobRequest]:

@@ -54,7 +54,7 @@ USAGE = [
     ("=3", "cannot read '=3'; expected key=value"),
     ("+nonsense=3", "unknown field nonsense"),
     ("gpus=2 gpus=4", "gpus is given twice"),
-    ("gpus=1,2", "gpus=1,2 asks for several cells: add -m"),
+    ("gpus=1,2", "gpus=1,2 is a sweep: add -m"),
     ("-m gpus=range(3,1)", "no cell: a range is empty"),
     ("-m strategy=glob(*)", "strategy=glob(*): list the values"),
     ("-m study=a,b", "a study has one study=: it cannot be swept"),

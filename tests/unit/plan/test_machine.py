@@ -32,19 +32,19 @@ def test_slurm_conf_indicates_a_cluster(working_folder, monkeypatch):
 def test_sbatch_without_controller_is_local(slurm, monkeypatch):
     slurm.set_output("scontrol", err="Unable to contact slurm controller", code=1)
     monkeypatch.setattr(machine, "cluster_sign", lambda: None)
-    cluster, why = machine.detect_cluster(PROFILES)
+    cluster, reason = machine.detect_cluster(PROFILES)
     assert cluster == "local"
-    assert "no cluster behind it" in why
+    assert "no cluster behind it" in reason
 
 
 @pytest.mark.parametrize(
-    ("told", "profile"), [("greene", "greene"), ("TORCH", "torch"), ("hal", "slurm")]
+    ("name", "profile"), [("greene", "greene"), ("TORCH", "torch"), ("hal", "slurm")]
 )
-def test_cluster_name_selects_profile(slurm, told, profile):
-    slurm.set_cluster_name(told)
-    found, why = machine.detect_cluster(PROFILES)
-    assert found == profile
-    assert told in why
+def test_cluster_name_selects_profile(slurm, name, profile):
+    slurm.set_cluster_name(name)
+    cluster, reason = machine.detect_cluster(PROFILES)
+    assert cluster == profile
+    assert name in reason
 
 
 def test_cluster_without_name_is_generic(slurm, monkeypatch):

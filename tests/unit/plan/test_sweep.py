@@ -1,4 +1,4 @@
-"""The command line's words become combinations; grids, own configs and personal defaults too."""
+"""Combinations of the command line, grids, the user's configs and the user's defaults."""
 
 import pytest
 
@@ -7,12 +7,12 @@ from hpml_jobs.errors import UsageError
 from hpml_jobs.plan.sweep import expand
 
 
-def asked(*words, multirun=True, config_dir=None):
-    """A sweep of the digits on Greene, unless told otherwise."""
-    given = {word.split("=")[0] for word in words}
+def sweep_of(*overrides, multirun=True, config_dir=None):
+    """A sweep of the digits on Greene, unless name otherwise."""
+    given = {word.split("=")[0] for word in overrides}
     common = {"cluster": "cluster=greene", "workload": "workload=digits"}
-    words = (*words, *(word for key, word in common.items() if key not in given))
-    return expand(list(words), multirun=multirun, config_dir=config_dir)
+    overrides = (*overrides, *(word for key, word in common.items() if key not in given))
+    return expand(list(overrides), multirun=multirun, config_dir=config_dir)
 
 
 def points(sweep):
@@ -20,37 +20,37 @@ def points(sweep):
 
 
 def test_sweep_is_product_with_last_key_fastest(working_folder):
-    assert points(asked("gpus=1,2", "batch=32,64")) == [(1, 32), (1, 64), (2, 32), (2, 64)]
+    assert points(sweep_of("gpus=1,2", "batch=32,64")) == [(1, 32), (1, 64), (2, 32), (2, 64)]
 
 
 def test_lab_values_give_nine_combinations(working_folder):
-    assert len(asked("gpus=1,2,4", "batch=32,128,512").settings) == 9
+    assert len(sweep_of("gpus=1,2,4", "batch=32,128,512").settings) == 9
 
 
 @pytest.mark.parametrize("word", ["gpus=1,2,4", "gpus=choice(1,2,4)"])
 def test_sweep_syntaxes_keep_value_types(working_folder, word):
-    assert [settings.gpus for settings in asked(word).settings] == [1, 2, 4]
+    assert [settings.gpus for settings in sweep_of(word).settings] == [1, 2, 4]
 
 
 def test_range_is_a_sweep(working_folder):
-    assert [settings.seed for settings in asked("seed=range(0,3)").settings] == [0, 1, 2]
+    assert [settings.seed for settings in sweep_of("seed=range(0,3)").settings] == [0, 1, 2]
 
 
 def test_without_multirun_one_cell_is_planned(working_folder):
-    assert points(asked("gpus=2", "batch=64", multirun=False)) == [(2, 64)]
-    with pytest.raises(UsageError, match=r"gpus=1,2 asks for several cells: add -m"):
-        asked("gpus=1,2", multirun=False)
+    assert points(sweep_of("gpus=2", "batch=64", multirun=False)) == [(2, 64)]
+    with pytest.raises(UsageError, match=r"gpus=1,2 is a sweep: add -m"):
+        sweep_of("gpus=1,2", multirun=False)
 
 
 def test_grid_sweeps_without_multirun(working_folder):
-    lab = asked("grid=lab", multirun=False)
+    lab = sweep_of("grid=lab", multirun=False)
     assert len(lab.settings) == 9
     assert {settings.strategy for settings in lab.settings} == {Strategy.DDP}
     assert lab.origins["gpus"] == "grid=lab"
 
 
 def test_command_line_values_replace_grid_ranges(working_folder):
-    sweep = asked("grid=lab", "gpus=1,2", "strategy=dp", multirun=False)
+    sweep = sweep_of("grid=lab", "gpus=1,2", "strategy=dp", multirun=False)
     assert len(sweep.settings) == 6
     assert {settings.strategy for settings in sweep.settings} == {Strategy.DP}
     assert sweep.origins["gpus"] == "command line"
@@ -58,11 +58,11 @@ def test_command_line_values_replace_grid_ranges(working_folder):
 
 
 def test_grid_may_set_nested_keys(working_folder):
-    sweep = asked("grid=smoke", multirun=False)
+    sweep = sweep_of("grid=smoke", multirun=False)
     assert [settings.data.limit for settings in sweep.settings] == [2048, 2048]
 
 
-def own(folder, place, text):
+def write_config(folder, place, text):
     path = folder / "configs" / place
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
@@ -70,25 +70,29 @@ def own(folder, place, text):
 
 
 def test_user_configs_are_found_and_may_extend_package_ones(working_folder):
-    own(working_folder, "cluster/mine.yaml", "defaults: [slurm, _self_]\nname: mine\nqos: fast\n")
-    folder = own(
+    write_config(
+        working_folder, "cluster/mine.yaml", "defaults: [slurm, _self_]\nname: mine\nqos: fast\n"
+    )
+    folder = write_config(
         working_folder, "grid/two.yaml", "blocks:\n- {gpus: [1]}\n- {gpus: [2], batch: [8, 16]}\n"
     )
-    sweep = asked("cluster=mine", "grid=two", config_dir=folder)
+    sweep = sweep_of("cluster=mine", "grid=two", config_dir=folder)
     assert points(sweep) == [(1, 128), (2, 8), (2, 16)]
     assert sweep.settings[0].cluster.qos == "fast"
     with pytest.raises(UsageError, match=r"choose one of .*greene, local, mine, slurm"):
-        asked("cluster=other", config_dir=folder)
+        sweep_of("cluster=other", config_dir=folder)
 
 
 def test_user_config_with_packaged_name_is_refused(working_folder):
-    folder = own(working_folder, "cluster/greene.yaml", "defaults: [slurm, _self_]\nname: greene\n")
+    folder = write_config(
+        working_folder, "cluster/greene.yaml", "defaults: [slurm, _self_]\nname: greene\n"
+    )
     with pytest.raises(UsageError, match=r"configs/cluster/greene.yaml: .* has this name; give"):
-        asked(config_dir=folder)
+        sweep_of(config_dir=folder)
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "message"),
     [
         ("gpus: [1, 2]\n", "a grid is `blocks:`, a list of"),
         ("blocks: {gpus: [1]}\n", "a grid is `blocks:`, a list of"),
@@ -98,26 +102,26 @@ def test_user_config_with_packaged_name_is_refused(working_folder):
         ("blocks:\n- {workload: [resnet]}\n", "workload=resnet: choose one of"),
     ],
 )
-def test_invalid_grid_file_is_refused(working_folder, text, words):
-    folder = own(working_folder, "grid/bad.yaml", text)
+def test_invalid_grid_file_is_refused(working_folder, text, message):
+    folder = write_config(working_folder, "grid/bad.yaml", text)
     with pytest.raises(UsageError) as refused:
         expand(["grid=bad", "cluster=greene"], multirun=False, config_dir=folder)
-    assert words in str(refused.value)
+    assert message in str(refused.value)
 
 
 def test_plus_adds_sbatch_option_and_tilde_removes_key(working_folder):
-    sweep = asked("+cluster.sbatch.reservation=class", "~cluster.mem_gb_per_gpu", multirun=False)
+    sweep = sweep_of("+cluster.sbatch.reservation=class", "~cluster.mem_gb_per_gpu", multirun=False)
     assert sweep.settings[0].cluster.sbatch == {"reservation": "class"}
     assert sweep.settings[0].cluster.mem_gb_per_gpu is None
 
 
 @pytest.mark.parametrize("name", ["2026", "2026_10", "1e3", "true", "007", "a-b"])
 def test_study_name_is_used_as_typed(working_folder, name):
-    assert asked(f"study={name}", multirun=False).settings[0].study == name
+    assert sweep_of(f"study={name}", multirun=False).settings[0].study == name
 
 
 def test_numeric_account_is_text(working_folder):
-    assert asked("cluster.account=0123", multirun=False).settings[0].cluster.account == "0123"
+    assert sweep_of("cluster.account=0123", multirun=False).settings[0].cluster.account == "0123"
 
 
 def test_workload_auto_follows_device_and_reports_it(laptop):
@@ -138,12 +142,12 @@ def test_no_sbatch_selects_local_cluster_and_reports_it(laptop):
     assert sweep.notes[0] == "no sbatch on PATH: the cells run on this machine (cluster=local)"
 
 
-@pytest.mark.parametrize(("told", "profile"), [("torch", "torch"), ("Greene", "greene")])
-def test_cluster_name_selects_profile(slurm, told, profile):
-    slurm.set_cluster_name(told)
+@pytest.mark.parametrize(("name", "profile"), [("torch", "torch"), ("Greene", "greene")])
+def test_cluster_name_selects_profile(slurm, name, profile):
+    slurm.set_cluster_name(name)
     sweep = expand(["workload=digits"], multirun=False)
     assert sweep.settings[0].cluster.name == profile
-    assert sweep.notes == [f"SLURM's ClusterName is {told}: cluster={profile}"]
+    assert sweep.notes == [f"SLURM's ClusterName is {name}: cluster={profile}"]
     assert sweep.detected == sweep.notes[0]
 
 
@@ -156,10 +160,10 @@ def test_user_config_overrides_defaults_not_command_line(working_folder, user_co
         "clusters:\n  greene: {account: mine, container: {image: /i.sif}}\n"
         "  torch: {account: other}\n"
     )
-    (settings,) = asked(multirun=False).settings
+    (settings,) = sweep_of(multirun=False).settings
     assert (settings.batch, settings.data.root) == (64, "/scratch/me")
     assert (settings.cluster.account, settings.cluster.container.image) == ("mine", "/i.sif")
-    (settings,) = asked("cluster=torch", "batch=32", multirun=False).settings
+    (settings,) = sweep_of("cluster=torch", "batch=32", multirun=False).settings
     assert (settings.batch, settings.cluster.account) == (32, "other")
     assert settings.cluster.container.image is None
 
@@ -175,7 +179,7 @@ def test_user_config_recipe_does_not_override_grid(working_folder, user_config_f
 
 def test_plan_reports_values_from_user_config(working_folder, user_config_file):
     user_config_file.write_text("batch: 64\nclusters: {greene: {account: mine}}\n")
-    origins = asked("gpus=2", multirun=False).origins
+    origins = sweep_of("gpus=2", multirun=False).origins
     assert origins["gpus"] == "command line"
     assert origins["batch"] == origins["cluster.account"] == str(user_config_file)
     assert origins["cluster."] == "conf/cluster/greene.yaml"
@@ -185,12 +189,12 @@ def test_user_config_cluster_is_the_default(laptop, user_config_file):
     user_config_file.write_text("cluster: torch\nworkload: synthetic\n")
     (settings,) = expand([], multirun=False).settings
     assert (settings.cluster.name, settings.workload.name) == ("torch", "synthetic")
-    (settings,) = asked(multirun=False).settings
+    (settings,) = sweep_of(multirun=False).settings
     assert (settings.cluster.name, settings.workload.name) == ("greene", "digits")
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "message"),
     [
         ("clusters: {torhc: {account: a}}", "config.yaml: clusters=torhc: choose one of auto"),
         ("batch: [\n", "config.yaml line 2 is not YAML: expected the node content"),
@@ -203,13 +207,13 @@ def test_user_config_cluster_is_the_default(laptop, user_config_file):
         ("outputs: ${nothing}\n", "config.yaml cannot be read"),
     ],
 )
-def test_invalid_user_config_is_named(working_folder, user_config_file, text, words):
+def test_invalid_user_config_is_named(working_folder, user_config_file, text, message):
     user_config_file.write_text(text)
     with pytest.raises(UsageError, match=r"^[^\n]*$") as refused:
-        asked(multirun=False)
-    assert words in str(refused.value)
+        sweep_of(multirun=False)
+    assert message in str(refused.value)
 
 
 def test_empty_user_config_changes_nothing(working_folder, user_config_file):
     user_config_file.write_text("")
-    assert asked(multirun=False).settings[0].batch == 128
+    assert sweep_of(multirun=False).settings[0].batch == 128

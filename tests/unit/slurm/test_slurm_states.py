@@ -1,4 +1,4 @@
-"""SLURM's words: every state has a meaning, and its commands' texts are read as they come."""
+"""SLURM's states, the output of sinfo and scontrol, and the environment of jobs."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from hpml_jobs.slurm.jobs import array_ids
 from hpml_jobs.slurm.nodes import parse_limits, parse_sinfo
 from hpml_jobs.slurm.states import Outcome, outcome_of
 
-MEANING = {
+STATES_OF = {
     Outcome.PENDING: "PENDING CONFIGURING REQUEUED REQUEUE_HOLD SPECIAL_EXIT",
     Outcome.RUNNING: "RUNNING COMPLETING RESIZING SIGNALING STAGE_OUT STOPPED SUSPENDED",
     Outcome.NODE_FAIL: "BOOT_FAIL NODE_FAIL",
@@ -18,7 +18,7 @@ MEANING = {
     Outcome.OOM: "OUT_OF_MEMORY",
     Outcome.PREEMPTED: "PREEMPTED",
 }
-STATES = [(state, outcome) for outcome, states in MEANING.items() for state in states.split()]
+STATES = [(state, outcome) for outcome, states in STATES_OF.items() for state in states.split()]
 
 
 @pytest.mark.parametrize(("state", "outcome"), STATES)
@@ -87,8 +87,8 @@ def test_surrounding_job_variables_are_removed_but_slurm_conf():
 
 
 def test_user_sbatch_defaults_are_kept_outside_a_job():
-    own = {"SBATCH_ACCOUNT": "mine", "SLURM_CONF": "c"}
-    assert scrubbed(own | {"SLURM_JOB_ID": "1"}, inside_job=False) == own
+    defaults = {"SBATCH_ACCOUNT": "mine", "SLURM_CONF": "c"}
+    assert scrubbed(defaults | {"SLURM_JOB_ID": "1"}, inside_job=False) == defaults
 
 
 def test_array_ids_are_unique_and_ordered():

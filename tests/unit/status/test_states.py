@@ -15,7 +15,7 @@ from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.study.manifest import ManifestEvent, ManifestLine
 from hpml_jobs.submit.selection import select
 from tests.unit.builders import a_cell, a_record
-from tests.unit.plans import plan
+from tests.unit.plans import plan_of
 from tests.unit.slurm_output import sacct_line, squeue_line
 from tests.unit.study_builder import StudyBuilder
 
@@ -376,7 +376,7 @@ def test_logs_missing_is_reported(builder):
 
 def plan_of_cell(*words):
     """A plan whose only cell is the study's."""
-    return plan("gpus=4", "batch=512", "device=cpu", "study=mine", *words)
+    return plan_of("gpus=4", "batch=512", "device=cpu", "study=mine", *words)
 
 
 @pytest.fixture

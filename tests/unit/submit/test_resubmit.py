@@ -34,12 +34,12 @@ def finished_study(slurm, working_folder, capsys):
 
 
 def resubmitted(capsys):
-    told = json.loads(capsys.readouterr().out)
-    return {row["cell"]: row["why"] for row in told["cells"]}
+    answer = json.loads(capsys.readouterr().out)
+    return {row["cell"]: row["why"] for row in answer["cells"]}
 
 
 def slug_of_job(study, job):
-    return next(slug for slug, found in study.history().jobs.items() if found == job)
+    return next(slug for slug, sent in study.history().jobs.items() if sent == job)
 
 
 def test_resubmit_failed_cell_keeps_its_settings(finished_study, slurm, capsys):
@@ -74,7 +74,7 @@ def test_resubmit_accepts_two_outcomes_at_once(finished_study, capsys):
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "telling"),
+    ("words", "code", "message"),
     [
         ([], 2, "specify what to resubmit: --failed (1) --timeout (1), or a PATTERN"),
         (["--failed", "--minutes", "0"], 2, "--minutes 0: must be 1 or more"),
@@ -85,10 +85,10 @@ def test_resubmit_accepts_two_outcomes_at_once(finished_study, capsys):
     ],
 )
 def test_resubmit_impossible_request_is_one_line_error(
-    finished_study, capsys, words, code, telling
+    finished_study, capsys, words, code, message
 ):
     assert run(["resubmit", "mine", *words]) == code
-    assert telling in capsys.readouterr().err.strip().splitlines()[-1]
+    assert message in capsys.readouterr().err.strip().splitlines()[-1]
 
 
 def test_resubmit_nothing_to_send_is_no_error(finished_study, slurm, capsys):
@@ -145,10 +145,10 @@ def test_retry_is_recorded_and_adds_followup_job(finished_study, slurm, capsys):
 def test_followup_job_waits_for_all_and_requests_no_gpu(slurm, working_folder, capsys):
     assert run(["submit", "-m", *WORDS[1:], "gpus=1,2", "collect_after=true", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["closing"] == "103"
-    asked = sbatch_lines(slurm.scripts[2])
-    wanted = {"dependency=afterany:101:102", "kill-on-invalid-dep=yes", "cpus-per-task=1"}
-    assert wanted <= asked
-    assert not [line for line in asked if line.startswith("gres")]
+    options = sbatch_lines(slurm.scripts[2])
+    expected = {"dependency=afterany:101:102", "kill-on-invalid-dep=yes", "cpus-per-task=1"}
+    assert expected <= options
+    assert not [line for line in options if line.startswith("gres")]
     commands = [line for line in slurm.scripts[2].splitlines() if "-m hpml_jobs" in line]
     assert [line.split("-m hpml_jobs ")[1] for line in commands] == [
         f"collect mine --outputs {working_folder / 'outputs'}"
@@ -161,9 +161,9 @@ def test_resubmit_of_pack_is_packed_with_followup_job(slurm, working_folder, cap
     assert "job 101: pack of 2 in 1 node x 2 rtx8000" in capsys.readouterr().out
     slurm.set_output("sacct", sacct_line("101", "CANCELLED by 0"))
     assert run(["resubmit", "mine", "--cancelled", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert {row["job"] for row in told["cells"]} == {"103"}
-    assert told["closing"] == "104"
+    answer = json.loads(capsys.readouterr().out)
+    assert {row["job"] for row in answer["cells"]} == {"103"}
+    assert answer["closing"] == "104"
     assert len([line for line in slurm.scripts[2].splitlines() if line.startswith("cell ")]) == 2
 
 
@@ -177,9 +177,9 @@ def test_retries_option_adds_followup_job(slurm, capsys):
 def test_refused_followup_job_still_reports_sent_cells(slurm, capsys):
     slurm.accept_then_refuse(1, "sbatch: error: no CPU jobs here")
     assert run(["submit", *WORDS, "collect_after=true"]) == 1
-    told = capsys.readouterr()
-    assert "submitted 1 cell as 1 job (SLURM 101)" in told.out
-    last = told.err.strip().splitlines()[-1]
+    printed = capsys.readouterr()
+    assert "submitted 1 cell as 1 job (SLURM 101)" in printed.out
+    last = printed.err.strip().splitlines()[-1]
     assert "sbatch refused the follow-up job: error: no CPU jobs here" in last
     assert "hpml-jobs collect mine" in last
 
@@ -198,7 +198,7 @@ def test_study_over_budget_is_refused(slurm, capsys):
     assert run(["submit", *WORDS, "minutes=60", "cluster.gpu_hours_budget=1.5"]) == 2
     assert "request up to 2 GPU-hours; cluster.gpu_hours_budget is 1.5" in capsys.readouterr().err
     assert slurm.scripts == []
-    assert not Path("outputs").exists()  # and is not the study sent last
+    assert not Path("outputs").exists()  # and is not the most recently submitted study
     assert run(["plan", *WORDS, "minutes=60", "cluster.gpu_hours_budget=1.5"]) == 0
     assert "it would be refused: these cells request up to 2 GPU-hours" in capsys.readouterr().out
     assert run(["submit", *WORDS, "minutes=30", "cluster.gpu_hours_budget=1.5"]) == 0

@@ -19,83 +19,85 @@ def sbatch_lines(text):
 
 
 def test_cells_of_one_shape_form_one_array(slurm):
-    made = plan_with_folder("gpus=1,2,4", "batch=32,128,512")
-    found = requests_of(made)
-    assert [array.shape.gpus_per_node for array in found] == [1, 2, 4]
-    assert [len(array.cells) for array in found] == [3, 3, 3]
-    assert all(one.shape == array.shape for array in found for one in array.cells)
+    plan = plan_with_folder("gpus=1,2,4", "batch=32,128,512")
+    requests = requests_of(plan)
+    assert [array.shape.gpus_per_node for array in requests] == [1, 2, 4]
+    assert [len(array.cells) for array in requests] == [3, 3, 3]
+    assert all(planned.shape == array.shape for array in requests for planned in array.cells)
 
 
 def test_array_order_is_random_but_seeded(slurm):
-    words = ("gpus=2", "batch=1,2,4,8,16,32,64,128")
-    made = plan_with_folder(*words)
-    first, again = ([one.cell.batch for one in requests_of(made)[0].cells] for _ in range(2))
+    overrides = ("gpus=2", "batch=1,2,4,8,16,32,64,128")
+    plan = plan_with_folder(*overrides)
+    first, again = (
+        [planned.cell.batch for planned in requests_of(plan)[0].cells] for _ in range(2)
+    )
     assert first == again != sorted(first)
-    other = plan_with_folder(*words, "seed=1")
-    assert [one.cell.batch for one in requests_of(other)[0].cells] != first
+    other = plan_with_folder(*overrides, "seed=1")
+    assert [planned.cell.batch for planned in requests_of(other)[0].cells] != first
     assert sorted(first) == [1, 2, 4, 8, 16, 32, 64, 128]
 
 
 def test_array_is_split_at_max_array_size(slurm):
     slurm.set_cluster_name("greene", max_array_size=3)
-    made = plan_with_folder("gpus=2", "repeats=8")
-    assert [len(array.cells) for array in requests_of(made)] == [3, 3, 2]
-    given = made._replace(cluster=msgspec.structs.replace(made.cluster, max_array_size=4))
+    plan = plan_with_folder("gpus=2", "repeats=8")
+    assert [len(array.cells) for array in requests_of(plan)] == [3, 3, 2]
+    given = plan._replace(cluster=msgspec.structs.replace(plan.cluster, max_array_size=4))
     assert [len(array.cells) for array in requests_of(given)] == [4, 4]
 
 
 def test_max_array_size_not_reported_uses_default(slurm):
     slurm.set_output("scontrol", code=1)
-    made = plan_with_folder("cluster=greene", "gpus=1", "repeats=1003")
-    assert [len(array.cells) for array in requests_of(made)] == [1001, 2]
+    plan = plan_with_folder("cluster=greene", "gpus=1", "repeats=1003")
+    assert [len(array.cells) for array in requests_of(plan)] == [1001, 2]
 
 
 def test_greene_script_requests_resources_of_cells(slurm):
-    made = plan_with_folder("gpus=4", "batch=32,64", "gpu_type=v100", "study=mine")
-    (array,) = requests_of(made)
-    asked = sbatch_lines(script_of(made, array))
+    plan = plan_with_folder("gpus=4", "batch=32,64", "gpu_type=v100", "study=mine")
+    (array,) = requests_of(plan)
+    options = sbatch_lines(script_of(plan, array))
     assert {
         *("job-name=hpml-mine", "gres=gpu:v100:4", "nodes=1", "ntasks-per-node=1", "time=30"),
         *("cpus-per-task=12", "mem=128G", "requeue", "array=0-1%2", "signal=USR2@90"),
-    } <= asked
-    assert not {line for line in asked if line.startswith(("partition", "account", "wckey"))}
-    assert f"output={made.study.slurm}/%A_%a_0_log.out" in asked
+    } <= options
+    assert not {line for line in options if line.startswith(("partition", "account", "wckey"))}
+    assert f"output={plan.study.slurm}/%A_%a_0_log.out" in options
 
 
 def test_srun_step_has_cpus_and_kill_on_bad_exit(slurm):
-    made = plan_with_folder("gpus=2")
-    (array,) = requests_of(made)
-    (step,) = [line for line in script_of(made, array).splitlines() if line.startswith("srun ")]
+    plan = plan_with_folder("gpus=2")
+    (array,) = requests_of(plan)
+    (step,) = [line for line in script_of(plan, array).splitlines() if line.startswith("srun ")]
     assert "--cpus-per-task=6 --kill-on-bad-exit=1" in step
     assert "-u -m submitit.core._submit" in step
 
 
 def test_torch_and_burst_scripts_use_their_own_options(slurm):
     slurm.set_output("sinfo")
-    made = plan_with_folder("cluster=torch", "cluster.account=mine", "gpus=4", "gpu_type=h200")
-    (array,) = requests_of(made)
-    asked = sbatch_lines(script_of(made, array))
-    assert {"account=mine", "gres=gpu:4", "constraint=h200"} <= asked
-    assert "comment='preemption=yes;requeue=true'" in asked
-    made = plan_with_folder("cluster=burst", "cluster.account=mine", "gpus=2")
-    (array,) = requests_of(made)
-    asked = sbatch_lines(script_of(made, array))
-    assert {"account=mine", "partition=g2-standard-24", "gres=gpu:2", "requeue"} <= asked
+    plan = plan_with_folder("cluster=torch", "cluster.account=mine", "gpus=4", "gpu_type=h200")
+    (array,) = requests_of(plan)
+    options = sbatch_lines(script_of(plan, array))
+    assert {"account=mine", "gres=gpu:4", "constraint=h200"} <= options
+    assert "comment='preemption=yes;requeue=true'" in options
+    plan = plan_with_folder("cluster=burst", "cluster.account=mine", "gpus=2")
+    (array,) = requests_of(plan)
+    options = sbatch_lines(script_of(plan, array))
+    assert {"account=mine", "partition=g2-standard-24", "gres=gpu:2", "requeue"} <= options
 
 
 def test_isolated_study_uses_one_job_name_and_singleton(slurm):
-    made = plan_with_folder("gpus=1,2", "repeats=2", "cluster.isolate=serial", "study=mine")
-    for array in requests_of(made):
-        asked = sbatch_lines(script_of(made, array))
-        assert {"job-name=hpml-mine", "dependency=singleton", "array=0-1%1"} <= asked
+    plan = plan_with_folder("gpus=1,2", "repeats=2", "cluster.isolate=serial", "study=mine")
+    for array in requests_of(plan):
+        options = sbatch_lines(script_of(plan, array))
+        assert {"job-name=hpml-mine", "dependency=singleton", "array=0-1%1"} <= options
 
 
 def test_multi_node_hosts_are_resolved_outside_container(slurm):
-    made = plan_with_folder(
+    plan = plan_with_folder(
         "gpus=8", "cluster.container.image=/i.sif", "cluster.container.overlay=/o.ext3"
     )
-    (array,) = requests_of(made)
-    lines = script_of(made, array).splitlines()
+    (array,) = requests_of(plan)
+    lines = script_of(plan, array).splitlines()
     hosts = 'export HPML_JOBS_HOSTS="$(scontrol show hostnames | tr "\\n" " ")"'
     step = next(line for line in lines if line.startswith("srun "))
     assert lines.index("unset PYTHONPATH") < lines.index(hosts) < lines.index(step)
@@ -103,30 +105,30 @@ def test_multi_node_hosts_are_resolved_outside_container(slurm):
 
 
 def test_send_writes_manifest_before_and_after_sbatch(slurm):
-    made = plan_with_folder("gpus=1,2", "repeats=2", "study=mine")
-    jobs = send_cells(made)
+    plan = plan_with_folder("gpus=1,2", "repeats=2", "study=mine")
+    jobs = send_cells(plan)
     assert sorted(jobs.values()) == ["101_0", "101_1", "102_0", "102_1"]
-    lines = list(made.study.lines())
+    lines = list(plan.study.lines())
     assert [line.happening for line in lines] == [ManifestEvent.SENDING, ManifestEvent.SENT] * 2
     assert lines[0].batch == lines[1].batch != lines[2].batch
     assert lines[1].jobs == ("101_0", "101_1")
-    assert made.study.history().jobs == jobs
+    assert plan.study.history().jobs == jobs
     assert len(slurm.scripts) == 2
-    for folder in made.study.cells():
+    for folder in plan.study.cells():
         assert folder.read().cell.slug == folder.slug
 
 
 def test_single_cell_is_a_plain_job(slurm):
-    made = plan_with_folder("gpus=2")
-    assert list(send_cells(made).values()) == ["101"]
+    plan = plan_with_folder("gpus=2")
+    assert list(send_cells(plan).values()) == ["101"]
     assert not any(line.startswith("array=") for line in sbatch_lines(slurm.scripts[0]))
 
 
 def test_sent_script_equals_planned_script(slurm):
-    made = plan_with_folder("gpus=4", "repeats=3", "study=mine")
-    (array,) = requests_of(made)
-    planned = script_of(made, array)
-    send_cells(made)
+    plan = plan_with_folder("gpus=4", "repeats=3", "study=mine")
+    (array,) = requests_of(plan)
+    planned = script_of(plan, array)
+    send_cells(plan)
     assert slurm.scripts[0] == planned
 
 
@@ -134,31 +136,31 @@ def test_refusal_has_slurm_message_and_keeps_earlier_jobs(slurm):
     slurm.accept_then_refuse(
         1, "sbatch: error: AssocMaxSubmitJobLimit\nsbatch: error: Batch job refused"
     )
-    made = plan_with_folder("gpus=1,2,4", "repeats=2", "study=mine")
+    plan = plan_with_folder("gpus=1,2,4", "repeats=2", "study=mine")
     with pytest.raises(RefusedError) as refused:
-        send_cells(made)
-    words = str(refused.value)
-    assert words.startswith("sbatch refused 2 cells (1 node x 2 rtx8000")
-    assert "AssocMaxSubmitJobLimit; error: Batch job refused; submitted before it: 2 cells" in words
-    assert "Traceback" not in words
-    assert [line.happening.value for line in made.study.lines()] == [
+        send_cells(plan)
+    message = str(refused.value)
+    assert message.startswith("sbatch refused 2 cells (1 node x 2 rtx8000")
+    assert "error: Batch job refused; submitted before it: 2 cells" in message
+    assert "Traceback" not in message
+    assert [line.happening.value for line in plan.study.lines()] == [
         *("sending", "sent", "sending", "refused"),
     ]
-    assert len(made.study.history().jobs) == 2
+    assert len(plan.study.history().jobs) == 2
     under_way = squeue_line("101_0", "PENDING", "Priority") + squeue_line(
         "101_1", "RUNNING", node="gr001"
     )
     slurm.set_output("squeue", under_way)
-    again = select(made)
+    again = select(plan)
     assert len(again.left_out) == 2
     assert set(again.reasons.values()) == {"not submitted yet"}
 
 
 def test_nothing_to_send_runs_no_sbatch(slurm):
-    made = plan_with_folder("gpus=1")
-    assert send_cells(made, []) == {}
+    plan = plan_with_folder("gpus=1")
+    assert send_cells(plan, []) == {}
     assert slurm.scripts == []
-    assert not made.study.manifest.exists()
+    assert not plan.study.manifest.exists()
 
 
 @pytest.mark.parametrize("inside", [False, True])
@@ -169,13 +171,13 @@ def test_surrounding_job_environment_is_not_inherited(slurm, monkeypatch, inside
         monkeypatch.setenv(name, value)
     if inside:
         monkeypatch.setenv("SLURM_JOB_ID", "17")
-    made = plan_with_folder("gpus=1", "cluster=greene")
-    send_cells(made)
-    seen = slurm.environment_of_call()
-    assert not (leaking.keys() | {"SLURM_JOB_ID"}) & seen.keys()
+    plan = plan_with_folder("gpus=1", "cluster=greene")
+    send_cells(plan)
+    environment = slurm.environment_of_call()
+    assert not (leaking.keys() | {"SLURM_JOB_ID"}) & environment.keys()
     expected = kept.keys() - ({"SBATCH_ACCOUNT"} if inside else set())
-    assert expected <= seen.keys()
-    assert ("SBATCH_ACCOUNT" in seen) is not inside
+    assert expected <= environment.keys()
+    assert ("SBATCH_ACCOUNT" in environment) is not inside
 
 
 def test_environment_is_restored_after_a_failure(monkeypatch):
@@ -187,10 +189,10 @@ def test_environment_is_restored_after_a_failure(monkeypatch):
 
 
 def test_folder_unusable_for_slurm_logs_is_refused(slurm):
-    made = plan_with_folder("gpus=1", "outputs=100%")
+    plan = plan_with_folder("gpus=1", "outputs=100%")
     with pytest.raises(HpmlError, match=r"SLURM cannot write logs to a path with %"):
-        send_cells(made)
-    other = made._replace(study=Study(Path("a\\b").resolve()))
+        send_cells(plan)
+    other = plan._replace(study=Study(Path("a\\b").resolve()))
     other.study.create()
     with pytest.raises(HpmlError, match=r"choose another outputs="):
         send_cells(other)
@@ -198,8 +200,8 @@ def test_folder_unusable_for_slurm_logs_is_refused(slurm):
 
 
 def test_folder_writable_by_others_is_refused(slurm):
-    made = plan_with_folder("gpus=1")
-    made.study.slurm.chmod(0o777)
+    plan = plan_with_folder("gpus=1")
+    plan.study.slurm.chmod(0o777)
     with pytest.raises(HpmlError, match=r"other users can write there, .* chmod 700 it"):
-        send_cells(made)
+        send_cells(plan)
     assert slurm.scripts == []

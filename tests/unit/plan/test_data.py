@@ -1,0 +1,116 @@
+"""Data sets on the login node: counted, downloaded by a worker process, and what can fail."""
+
+import subprocess
+import sys
+
+import pytest
+from msgspec.structs import replace
+
+from hpml_jobs.core.cluster import Cluster
+from hpml_jobs.errors import HpmlError, UsageError
+from hpml_jobs.plan import data
+from hpml_jobs.plan.sweep import expand
+from tests.unit.builders import DIGITS, RESNET
+
+CLUSTER = Cluster(name="local")
+
+
+def replace_worker(monkeypatch, code=0, stdout="", stderr=""):
+    """Let the worker process end like this; return the commands that were started."""
+    commands = []
+
+    def run(command, **_):
+        commands.append(command)
+        return subprocess.CompletedProcess(command, code, stdout, stderr)
+
+    monkeypatch.setattr(data.subprocess, "run", run)
+    return commands
+
+
+def test_prepare_returns_counts_of_last_line(monkeypatch, tmp_path):
+    commands = replace_worker(
+        monkeypatch, stdout='a note\n{"images": 7, "parameters": 11, "effective": 9}\n'
+    )
+    counts = data.prepare(DIGITS, tmp_path, CLUSTER)
+    assert (counts.images, counts.parameters) == (7, 11)
+    assert commands[0][1:3] == ["-m", "hpml_jobs.worker.prepare"]
+
+
+@pytest.mark.parametrize(
+    ("code", "stderr", "reason"),
+    [
+        (1, "a warning\nno space left\n\n", "digits: no space left"),
+        (9, "", "digits: exit code 9"),
+        (data.NO_TORCH_CODE, "Traceback", "digits: this Python has no torch"),
+    ],
+)
+def test_prepare_failure_names_reason(monkeypatch, tmp_path, code, stderr, reason):
+    replace_worker(monkeypatch, code=code, stderr=stderr)
+    with pytest.raises(HpmlError) as failed:
+        data.prepare(DIGITS, tmp_path, CLUSTER)
+    assert str(failed.value).startswith(reason)
+    assert "hpml-jobs fetch" not in str(failed.value)
+
+
+def test_failed_download_names_command_to_run(monkeypatch, tmp_path):
+    replace_worker(monkeypatch, code=1, stderr="no route to host")
+    with pytest.raises(HpmlError, match=r"no route to host; .*hpml-jobs fetch workload=digits"):
+        data.prepare(DIGITS, tmp_path, CLUSTER, download=True)
+
+
+@pytest.mark.parametrize("stdout", ["", "no JSON", "[]"])
+def test_unreadable_output_of_prepare_is_shown(monkeypatch, tmp_path, stdout):
+    replace_worker(monkeypatch, stdout=stdout)
+    with pytest.raises(HpmlError, match=r"digits: prepare printed"):
+        data.prepare(DIGITS, tmp_path, CLUSTER)
+
+
+def test_absent_python_of_jobs_is_named(tmp_path):
+    cluster = Cluster(name="local", python=str(tmp_path / "absent"))
+    with pytest.raises(HpmlError, match=r"absent could not open the data: .*No such file"):
+        data.prepare(DIGITS, tmp_path, cluster)
+
+
+def test_fetch_downloads_only_what_is_missing(monkeypatch, working_folder):
+    commands, notes = (
+        replace_worker(monkeypatch, stdout='{"images": 1, "parameters": 1, "effective": 1}'),
+        [],
+    )
+
+    def fetch(*words):
+        data.fetch(expand(list(words), multirun=False).settings[0], notes.append)
+
+    fetch("workload=digits", "cluster=local")
+    assert notes.pop().endswith("nothing to download")
+    assert commands == []
+    fetch("workload=resnet18_cifar10", "cluster=local", f"data.root={working_folder}")
+    assert notes.pop().startswith("downloading ")
+    (command,) = commands
+    assert command[0] == sys.executable
+    assert command[-1] == "--download"
+
+
+def test_count_folder_counts_images_of_classes(tmp_path):
+    for name in ("cat/1.png", "cat/deep/2.JPG", "dog/3.jpeg", "dog/notes.txt", "4.png"):
+        path = tmp_path / "train" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    assert data.count_folder(tmp_path) == 3
+
+
+def test_folder_without_images_is_refused(tmp_path):
+    with pytest.raises(HpmlError, match=r"has no folder train;"):
+        data.count_folder(tmp_path)
+    (tmp_path / "train" / "cat").mkdir(parents=True)
+    with pytest.raises(HpmlError, match=r"no images in .*train/CLASS"):
+        data.count_folder(tmp_path)
+
+
+def test_unknown_or_empty_data_set_is_refused(tmp_path):
+    with pytest.raises(UsageError, match=r"workload.data=mnist: choose one of"):
+        data.resolve_workload(
+            replace(RESNET, data="mnist"), tmp_path, CLUSTER, fetch=False, say=print
+        )
+    synthetic = replace(RESNET, data="synthetic", images=0)
+    with pytest.raises(UsageError, match=r"workload.data=synthetic has no training images"):
+        data.resolve_workload(synthetic, tmp_path, CLUSTER, fetch=False, say=print)

@@ -39,11 +39,12 @@ class SharedJobs(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CellEvidence:
-    """What decides the state of a cell whose job is `job`, at the moment `at` (s since 1970).
+    """All that the rules need to know of one cell and its job.
 
-    `answer` is SLURM's on that job, `attempt` the cell's latest one if it is of that job, and of
-    its present run if `is_of_this_run`. `progress` is read of a running attempt, `is_alive` and
-    `is_memory_kill` are looked up where a rule asks for them.
+    `answer` is SLURM's on that job; `attempt` is the cell's latest one if it belongs to that job,
+    and `is_of_this_run` if the job was not requeued since. `is_shared`: the job runs several cells.
+    `progress` is read for running cells only, `is_alive` for local runs only, and `is_memory_kill`
+    only where a process has failed: the other cells' files need not be opened.
     """
 
     slug: str
@@ -62,7 +63,7 @@ class CellEvidence:
 
     @property
     def at(self) -> float:
-        """When SLURM was asked."""
+        """When SLURM was queried, in seconds since 1970."""
         return self.slurm.at
 
 
@@ -77,7 +78,7 @@ def shared_jobs(
     snapshots: Iterable[FolderSnapshot], jobs: Mapping[str, list[str]], history: History
 ) -> SharedJobs:
     """Return which jobs have several cells; `jobs` are those of each cell, by slug."""
-    cells_of = Counter(job for jobs_of_one in jobs.values() for job in jobs_of_one)
+    cells_of = Counter(job for cell_jobs in jobs.values() for job in cell_jobs)
     restarts: dict[str, int] = {}
     for latest in (snapshot.latest.folder for snapshot in snapshots if snapshot.latest):
         restarts[latest.job] = max(latest.restart, restarts.get(latest.job, 0))

@@ -136,7 +136,7 @@ def _ended(evidence: CellEvidence, job: JobState) -> CellState:
         return _by_end(evidence, end)
     rank_reason = end.reason or end.outcome.value
     if outcome in (Outcome.FAILED, Outcome.MISSING) and not end.outcome.finished:
-        outcome = end.outcome  # the job's exit code tells less
+        outcome = end.outcome  # it says more than the job's exit code
     if outcome is not Outcome.OOM:
         reason = f"{rank_reason}; {reason}"
     return _state(evidence, outcome, reason)

@@ -69,7 +69,7 @@ def cell_states(study: Study, *, with_checks: bool = False) -> list[CellState]:
 
 
 def status_for_submission(study: Study, *, all_jobs: bool = False) -> StudyStatus:
-    """Return the status that tells which cells may be submitted.
+    """Return the status from which cells are selected for submission.
 
     Raises:
         HpmlError: squeue does not say which cells have a job.

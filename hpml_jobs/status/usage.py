@@ -16,9 +16,9 @@ from hpml_jobs.study.snapshot import FolderSnapshot
 
 
 class Usage(Value, frozen=True, kw_only=True):
-    """What a study's jobs that started asked for and used so far; `source` says who tells.
+    """What the started jobs of a study requested and have used so far, by `source`.
 
-    `runs` are SLURM's jobs, or cells on one's own machine, where nothing is asked for and None is
+    `runs` are SLURM's jobs, or the cells of a local run, where nothing is requested and None is
     what is not known. Of a requeued job the last run counts.
     """
 

@@ -32,9 +32,9 @@ def watch_study(
         status = study_status(study, cache=cache)
         states, is_silent = choose(status.states), status.slurm.is_silent
         pause_s = max(every_s, min(2 * pause_s, SLOWEST_S)) if is_silent else every_s
-        waits = is_silent and any(state.outcome is Outcome.UNKNOWN for state in states)
+        may_change = is_silent and any(state.outcome is Outcome.UNKNOWN for state in states)
         complaint = f"SLURM does not answer ({status.slurm.no_queue})"
-        show(states, f"{complaint}; next query in {duration_text(pause_s)}" if waits else "")
-        if not (waits or any(state.outcome.active for state in states)):
+        show(states, f"{complaint}; next query in {duration_text(pause_s)}" if may_change else "")
+        if not (may_change or any(state.outcome.active for state in states)):
             return status
         sleep(pause_s)

@@ -29,7 +29,7 @@ ONE = Job(id="101_0", restart=0, node=0)
 
 @pytest.fixture
 def cell_folder(working_folder):
-    """A cell that was sent."""
+    """A cell that was submitted."""
     return planned_cell(working_folder, a_cell())
 
 

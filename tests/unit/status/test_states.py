@@ -1,4 +1,4 @@
-"""Where a cell stands: every rule from SLURM's recorded words, and what is sent again."""
+"""States of cells by every rule, from recorded SLURM output; and which cells are resubmitted."""
 
 import subprocess
 import sys
@@ -26,7 +26,7 @@ BATCH = 512
 
 @pytest.fixture
 def builder(slurm, working_folder):
-    """A study of one cell that was sent as job 101_0."""
+    """A study of one cell that was submitted as job 101_0."""
     builder = StudyBuilder(working_folder / "outputs" / "mine").with_cell(a_cell())
     return builder.with_event(ManifestEvent.SENDING).sent_as(JOB)
 
@@ -381,7 +381,7 @@ def plan_of_cell(*words):
 
 @pytest.fixture
 def planned_study(slurm, working_folder):
-    """A plan of one cell that was sent as job 101_0."""
+    """A plan of one cell that was submitted as job 101_0."""
     made = plan_of_cell()
     made.study.create()
     (one,) = made.cells

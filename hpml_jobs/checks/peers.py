@@ -25,16 +25,12 @@ class Peer(NamedTuple):
     uuids: frozenset[str]
     workers: int
     threads: tuple[int, ...]
+    is_baseline: bool  # speedups of its batch divide by it
 
     @property
     def slug(self) -> str:
         """The cell's name."""
         return self.record.slug
-
-    @property
-    def is_baseline(self) -> bool:
-        """Whether speedups of its batch divide by it: the plain loop on one GPU, untreated."""
-        return self.place.is_baseline
 
 
 def peer_of(record: Record) -> Peer:
@@ -54,6 +50,7 @@ def peer_of(record: Record) -> Peer:
         uuids=frozenset(uuid for rank in record.ranks for uuid in rank.device_uuids),
         workers=sum(rank.loader_workers for rank in record.ranks),
         threads=tuple(sorted({rank.threads for rank in record.ranks})),
+        is_baseline=cell.is_baseline,
     )
 
 

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -37,14 +38,23 @@ def digest_of(value: Value) -> str:
 
 
 def _hashed(value: Value) -> dict[str, Any]:
-    classes = (cls.__name__ for cls in type(value).__mro__)
-    always = next((HASHED_KEYS[name] for name in classes if name in HASHED_KEYS), frozenset())
     keys = {}
-    for field in msgspec.structs.fields(value):
-        setting = getattr(value, field.name)
-        if field.name in always or setting != _default(field):
-            keys[field.encode_name] = _hashed(setting) if isinstance(setting, Value) else setting
+    for name, is_always_hashed, default in _keys(type(value)):
+        setting = getattr(value, name)
+        if is_always_hashed or setting != default:
+            keys[name] = _hashed(setting) if isinstance(setting, Value) else setting
     return keys
+
+
+@cache
+def _keys(cls: type[Value]) -> tuple[tuple[str, bool, Any], ...]:
+    """Return name, whether it is hashed in any case, and default of every key of a class."""
+    names = [base.__name__ for base in cls.__mro__]
+    always = next((HASHED_KEYS[name] for name in names if name in HASHED_KEYS), frozenset())
+    return tuple(
+        (field.encode_name, field.name in always, _default(field))
+        for field in msgspec.structs.fields(cls)
+    )
 
 
 def _default(field: msgspec.structs.FieldInfo) -> Any:

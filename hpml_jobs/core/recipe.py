@@ -78,7 +78,9 @@ class Recipe(Value, frozen=True, kw_only=True):
         The number is that of warm-up epochs. Recipes that differ have different labels; what the
         name of a preset implies is left out.
         """
-        preset = PRESETS.get(self.name, Recipe())
+        if self == PLAIN:
+            return ""
+        preset = PRESETS.get(self.name, PLAIN)
         words = {
             "scaled": "scaled" if self.scaled else "unscaled",
             "warmup_epochs": f"{self.warmup_epochs:g}",
@@ -89,7 +91,7 @@ class Recipe(Value, frozen=True, kw_only=True):
         changed = [
             text for key, text in words.items() if getattr(self, key) != getattr(preset, key)
         ]
-        return " ".join([*([] if self == Recipe() else [self.name]), *changed])
+        return " ".join([self.name, *changed])
 
     def at(self, global_batch: int) -> "Recipe":
         """Return the recipe, or the plain one where it changes nothing at this batch."""
@@ -101,6 +103,7 @@ class Recipe(Value, frozen=True, kw_only=True):
         return global_batch / self.reference_batch if self.scaled else 1.0
 
 
+PLAIN = Recipe()
 PRESETS = {
     "scaled": Recipe(name="scaled", scaled=True),
     "warmup": Recipe(name="warmup", scaled=True),

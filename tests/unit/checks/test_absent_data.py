@@ -1,0 +1,82 @@
+"""A check whose data is absent from a record gives no result, and never an error."""
+
+import pytest
+from msgspec.structs import replace
+
+from hpml_jobs.checks import Level, check_record
+from hpml_jobs.core.measurements import Probe
+from tests.unit.check_cases import (
+    change_communication,
+    change_facts,
+    change_rank,
+    change_trace,
+    clean_record,
+    imported_record,
+    result_of,
+)
+
+
+def change_every_rank(**fields):
+    """Every rank with other fields."""
+    return lambda old: replace(old, ranks=tuple(replace(rank, **fields) for rank in old.ranks))
+
+
+def change_workload(**fields):
+    def change(old):
+        workload = replace(old.cell.workload, **fields)
+        return replace(old, cell=replace(old.cell, workload=workload))
+
+    return change
+
+
+def change_record(**fields):
+    return lambda old: replace(old, **fields)
+
+
+ABSENT = {
+    "no trace": (change_every_rank(trace=None), {"profiler", "profiler-messages"}),
+    "no communication": (
+        change_every_rank(communication=None),
+        {"exposed", "bus-bandwidth"},
+    ),
+    "no microbenchmark": (change_record(probe=None), {"bus-bandwidth", "all-reduce-fit"}),
+    "empty microbenchmark": (
+        change_record(probe=Probe(points=(), largest_asked_bytes=0, seconds=0.0)),
+        {"bus-bandwidth", "all-reduce-fit"},
+    ),
+    "no time of gradients": (change_communication(gradients_s=0.0), {"bus-bandwidth"}),
+    "parameters not claimed": (change_workload(parameters=None), {"parameters"}),
+    "no model": (change_record(model=None), {"parameters", "messages", "flops", "buffers"}),
+    "other loss": (change_workload(loss="mse"), {"loss"}),
+    "images unknown": (change_workload(images=None), {"short"}),
+    "no affinity": (change_rank(2, affinity=()), {"cpus"}),
+    "no GPU state": (change_every_rank(cards=()), {"throttled", "other-processes"}),
+    "no GPU model": (change_facts(gpu_model=""), {"flops"}),
+}
+
+
+@pytest.mark.parametrize("case", ABSENT)
+def test_check_without_its_data_gives_no_result(case):
+    change, absent = ABSENT[case]
+    complete = {result.check for result in check_record(clean_record())}
+    incomplete = {result.check for result in check_record(change(clean_record()))}
+    assert complete - incomplete == absent
+
+
+def test_profiler_without_bytes_compares_collectives_only():
+    results = check_record(change_trace(message_bytes=None)(clean_record()))
+    assert result_of(results, "profiler-messages").level is Level.PASS
+
+
+@pytest.mark.parametrize(
+    ("changes", "absent"),
+    [
+        ({}, {"times", "closure", "bus-bandwidth"}),
+        ({"comm_s": 1.0}, {"closure", "bus-bandwidth"}),
+        ({"train_s": 0.0, "compute_s": 1.0, "comm_s": 1.0}, {"closure", "bus-bandwidth"}),
+        ({"comm_s": 1.0, "link_gb_per_s": 25.0, "gpus": 1}, {"closure", "bus-bandwidth"}),
+    ],
+)
+def test_imported_timing_without_its_data_gives_no_result(changes, absent):
+    results = check_record(imported_record(**changes))
+    assert not absent & {result.check for result in results}

@@ -202,18 +202,18 @@ def case_id(case):
 
 @pytest.mark.parametrize("case", ALONE, ids=case_id)
 def test_record_check_fires_on_its_case(case):
-    found = result_of(check_record(case.change(clean_record(case.cell))), case.check)
-    assert found.level is case.level
-    assert case.words in found.reason
-    assert "\n" not in found.reason
+    result = result_of(check_record(case.change(clean_record(case.cell))), case.check)
+    assert result.level is case.level
+    assert case.words in result.reason
+    assert "\n" not in result.reason
 
 
 @pytest.mark.parametrize("case", BESIDE, ids=case_id)
 def test_peer_check_fires_on_its_case(case):
     one = case.change(clean_record(case.cell))
-    found = result_of(check_study([one, baseline_record()])[one.slug], case.check)
-    assert found.level is case.level
-    assert case.words in found.reason
+    result = result_of(check_study([one, baseline_record()])[one.slug], case.check)
+    assert result.level is case.level
+    assert case.words in result.reason
 
 
 def clean_study():
@@ -227,23 +227,23 @@ def clean_study():
 def test_buffers_check_passes_without_batchnorm_buffers():
     made = clean_record(a_cell(batch=32, strategy=Strategy.ALLREDUCE))
     ranks = tuple(replace(rank, buffers_hash="x") for rank in made.ranks)
-    found = result_of(check_record(replace(made, ranks=ranks)), "buffers")
-    assert found.level is Level.PASS
-    assert "the same buffers on all 4 ranks" in found.reason
+    result = result_of(check_record(replace(made, ranks=ranks)), "buffers")
+    assert result.level is Level.PASS
+    assert "the same buffers on all 4 ranks" in result.reason
 
 
 def test_clean_record_passes_every_check():
-    told = check_record(clean_record())
-    assert len(told) == len(checks.MEASURED)  # every one of them could be applied
-    assert {result.level for result in told} == {Level.PASS}
-    assert in_short(told) == ""
+    results = check_record(clean_record())
+    assert len(results) == len(checks.MEASURED)  # every one of them could be applied
+    assert {result.level for result in results} == {Level.PASS}
+    assert in_short(results) == ""
 
 
 def test_clean_study_passes_and_every_check_has_a_case():
     """A clean study passes every check, and each check has a case that makes it fire."""
-    judgement = check_study(clean_study())
-    assert [in_short(told) for told in judgement.values()] == ["", "", ""]
-    names = {result.check for told in judgement.values() for result in told}
+    by_slug = check_study(clean_study())
+    assert [in_short(results) for results in by_slug.values()] == ["", "", ""]
+    names = {result.check for results in by_slug.values() for result in results}
     of_imported = {"lab-residual", "resolution"}
     assert (
         names
@@ -262,15 +262,15 @@ def test_clean_study_passes_and_every_check_has_a_case():
 @pytest.mark.parametrize("protocol", [Protocol.LAB, Protocol.FULL])
 def test_inapplicable_checks_give_no_result(strategy, protocol):
     gpus = 1 if strategy is Strategy.SINGLE else 4
-    told = check_record(a_record(a_cell(strategy=strategy, gpus=gpus, protocol=protocol)))
-    names = {result.check for result in told}
+    results = check_record(a_record(a_cell(strategy=strategy, gpus=gpus, protocol=protocol)))
+    names = {result.check for result in results}
     assert {"parameters", "loss", "loader-bound", "short"} <= names
     assert not names & {"throttled", "other-processes", "flops"}  # nothing is known of the GPU
     if protocol is Protocol.LAB:
         assert not names & {"closure", "messages", "exposed", "overhead", "profiler"}
     if gpus == 1:
         assert not names & {"ranks-agree", "replicas", "buffers", "bus-bandwidth"}
-    assert {v.check for v in told if v.level is not Level.PASS} <= {"buffers"}
+    assert {v.check for v in results if v.level is not Level.PASS} <= {"buffers"}
 
 
 def test_out_of_memory_record_is_not_checked():
@@ -304,17 +304,17 @@ def test_gather_and_scatter_each_carry_all_gradients():
     assert result_of(check_record(both), "messages").level is Level.PASS
     talk = both.ranks[0].communication
     out = change_rank(0, communication=replace(talk, messages=talk.messages[:1]))(both)
-    found = result_of(check_record(out), "messages")
-    assert found.level is Level.FAIL
-    assert "0 bytes of gradients by scatter" in found.reason
+    result = result_of(check_record(out), "messages")
+    assert result.level is Level.FAIL
+    assert "0 bytes of gradients by scatter" in result.reason
 
 
 def test_conditions_check_warns_only_the_outlier():
     odd = change_facts(torch="2.7.1")(clean_record(a_cell(batch=64)))
     others = [clean_record(a_cell(batch=batch)) for batch in (32, 128, 256, 512)]
     levels = {
-        slug: result_of(told, "conditions").level
-        for slug, told in check_study([odd, *others]).items()
+        slug: result_of(results, "conditions").level
+        for slug, results in check_study([odd, *others]).items()
     }
     assert levels.pop(odd.slug) is Level.WARN
     assert {*levels.values()} == {Level.PASS}
@@ -323,25 +323,25 @@ def test_conditions_check_warns_only_the_outlier():
 def test_conditions_check_warns_cell_unlike_its_baseline():
     others = [clean_record(a_cell(batch=batch)) for batch in (64, 128, 256, 512)]
     odd = change_facts(torch="2.7.1")(baseline_record())
-    judgement = check_study([clean_record(), odd, *others])
-    assert result_of(judgement[DDP4.slug], "conditions").level is Level.WARN
-    assert result_of(judgement[others[0].slug], "conditions").level is Level.PASS
+    by_slug = check_study([clean_record(), odd, *others])
+    assert result_of(by_slug[DDP4.slug], "conditions").level is Level.WARN
+    assert result_of(by_slug[others[0].slug], "conditions").level is Level.PASS
 
 
 def test_efficiency_above_one_due_to_data_loading_warns():
     waiting = change_epoch("timed", stall_s=14.0)(baseline_record(epoch_s=44.0))
-    found = result_of(check_study([clean_record(), waiting])[DDP4.slug], "efficiency")
-    assert found.level is Level.WARN
-    assert "efficiency is 1.38 over 4 GPUs (limit 1.05), 0.957 without data loading" in found.reason
+    result = result_of(check_study([clean_record(), waiting])[DDP4.slug], "efficiency")
+    assert result.level is Level.WARN
+    assert "1.38 over 4 GPUs (limit 1.05), 0.957 without data loading" in result.reason
 
 
 def test_differing_loader_workers_of_dp_and_ddp_warn():
     dp = clean_record(a_cell(batch=32, strategy=Strategy.DP), attempt=attempt_an_hour_later())
-    judgement = check_study([clean_record(), dp])
-    found = result_of(judgement[DDP4.slug], "loader-workers")
-    assert found.level is Level.WARN
-    assert f"8 loader workers in total for 4 GPUs; {dp.slug} has 2" in found.reason
-    assert result_of(judgement[dp.slug], "loader-workers").level is Level.WARN
+    by_slug = check_study([clean_record(), dp])
+    result = result_of(by_slug[DDP4.slug], "loader-workers")
+    assert result.level is Level.WARN
+    assert f"8 loader workers in total for 4 GPUs; {dp.slug} has 2" in result.reason
+    assert result_of(by_slug[dp.slug], "loader-workers").level is Level.WARN
 
 
 def test_comparisons_need_plain_baseline_and_same_treatment():
@@ -352,11 +352,11 @@ def test_comparisons_need_plain_baseline_and_same_treatment():
     dp = clean_record(
         a_cell(batch=32, strategy=Strategy.DP, recipe=scaled), attempt=attempt_an_hour_later()
     )
-    found = {
+    result = {
         result.check: result.level for result in check_study([clean_record(), one, dp])[DDP4.slug]
     }
-    assert "efficiency" not in found
-    assert "loader-workers" not in found
+    assert "efficiency" not in result
+    assert "loader-workers" not in result
 
 
 def test_overlap_of_one_second_is_ignored():
@@ -368,9 +368,9 @@ def test_overlap_is_checked_across_tables_other_checks_not():
     other = clean_record(
         a_cell(batch=32, workload=replace(DIGITS, lr=0.1)), facts=replace(FACTS, torch="1")
     )
-    told = check_study([clean_record(), other])[DDP4.slug]
-    assert result_of(told, "overlap").level is Level.WARN
-    assert "conditions" not in {result.check for result in told}
+    results = check_study([clean_record(), other])[DDP4.slug]
+    assert result_of(results, "overlap").level is Level.WARN
+    assert "conditions" not in {result.check for result in results}
 
 
 # ---- timings measured elsewhere ----
@@ -390,19 +390,19 @@ ELSEWHERE = [
 ]
 
 
-@pytest.mark.parametrize(("check", "level", "told", "words"), ELSEWHERE)
-def test_imported_timing_check_fires_on_its_case(check, level, told, words):
-    found = result_of(check_record(imported_record(**told)), check)
-    assert found.level is level
-    assert words in found.reason
+@pytest.mark.parametrize(("check", "level", "columns", "words"), ELSEWHERE)
+def test_imported_timing_check_fires_on_its_case(check, level, columns, words):
+    result = result_of(check_record(imported_record(**columns)), check)
+    assert result.level is level
+    assert words in result.reason
 
 
 def test_plausible_imported_timing_passes_every_check():
     whole = {"train_s": 10.2, "compute_s": 8.2, "comm_s": 2.0, "iterations": 391}
-    told = check_record(imported_record(link_gb_per_s=25.0, **whole))
-    assert len(told) == len(checks.IMPORTED)
-    assert {result.level for result in told} == {Level.PASS}
-    assert {name for name, *_ in ELSEWHERE} == {result.check for result in told}
+    results = check_record(imported_record(link_gb_per_s=25.0, **whole))
+    assert len(results) == len(checks.IMPORTED)
+    assert {result.level for result in results} == {Level.PASS}
+    assert {name for name, *_ in ELSEWHERE} == {result.check for result in results}
 
 
 def test_imported_epoch_time_alone_has_few_checks():
@@ -415,9 +415,9 @@ def test_imported_compute_equal_to_baseline_over_n_warns():
         imported_record(1, epoch_s=24.0),
         imported_record(4, epoch_s=10.5, compute_s=6.0, comm_s=4.5),
     )
-    found = result_of(check_study([one, four])[four.slug], "lab-residual")
-    assert found.level is Level.WARN
-    assert "compute_s is 6 s, the baseline's time / 4 is 6 s" in found.reason
+    result = result_of(check_study([one, four])[four.slug], "lab-residual")
+    assert result.level is Level.WARN
+    assert "compute_s is 6 s, the baseline's time / 4 is 6 s" in result.reason
     measured = imported_record(4, epoch_s=10.5, compute_s=6.5, comm_s=4.0)
     assert result_of(check_study([one, measured])[four.slug], "lab-residual").level is Level.PASS
 
@@ -427,9 +427,9 @@ def test_imported_whole_seconds_are_flagged_as_coarse():
         imported_record(gpus, epoch_s=seconds)
         for gpus, seconds in ((1, 24.0), (2, 15.0), (4, 10.0))
     ]
-    found = result_of(check_study(rows)[rows[2].slug], "resolution")
-    assert found.level is Level.WARN
-    assert "uncertain by 5 %" in found.reason
+    result = result_of(check_study(rows)[rows[2].slug], "resolution")
+    assert result.level is Level.WARN
+    assert "uncertain by 5 %" in result.reason
     rows[0] = imported_record(1, epoch_s=24.3)
     assert result_of(check_study(rows)[rows[2].slug], "resolution").level is Level.PASS
 
@@ -443,10 +443,10 @@ def test_scattered_repeats_are_flagged():
     runs = [
         clean_record(a_cell(batch=32, repeat=n), epoch_s=s) for n, s in enumerate((8.0, 7.2, 9.12))
     ]
-    for told in check_study(runs).values():
-        found = result_of(told, "scatter")
-        assert found.level is Level.WARN
-        assert "3 runs from 7.2 to 9.12 s, IQR is 12 % of the median (limit 10 %)" in found.reason
+    for results in check_study(runs).values():
+        result = result_of(results, "scatter")
+        assert result.level is Level.WARN
+        assert "3 runs from 7.2 to 9.12 s, IQR is 12 % of the median (limit 10 %)" in result.reason
 
 
 def test_failed_checks_have_a_short_summary():

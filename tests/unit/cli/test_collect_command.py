@@ -1,0 +1,69 @@
+"""`collect`: the report on screen or as JSON, exit codes, and waiting for cells."""
+
+import json
+
+import pytest
+
+from hpml_jobs.cli.main import run
+from hpml_jobs.status import watch
+from tests.unit.builders import lab_cell, lab_record
+from tests.unit.slurm_output import sacct_line, squeue_line
+from tests.unit.study_builder import StudyBuilder
+
+
+@pytest.fixture
+def builder(slurm, working_folder):
+    """Two measured cells, and a third one that job 17_2 runs."""
+    builder = StudyBuilder(working_folder / "outputs" / "mine")
+    builder.with_record(lab_record(lab_cell(1, 32), 10.0))
+    builder.with_record(lab_record(lab_cell(2, 32), 8.0))
+    builder.with_cell(lab_cell(4, 32)).sent_as("17_0", "17_1", "17_2")
+    slurm.set_output("squeue", squeue_line("17_2", "RUNNING", node="gr001"))
+    slurm.set_output("sacct", sacct_line("17_0", "COMPLETED") + sacct_line("17_1", "COMPLETED"))
+    return builder
+
+
+def test_collect_prints_tables_and_names_files(builder, capsys):
+    assert run(["collect", "mine"]) == 0
+    out = capsys.readouterr().out
+    assert "Table 1" in out
+    assert "1.25" in out  # speedup of 2 GPUs
+    assert "in outputs/mine/report" in out
+    assert (builder.study.report / "tables.md").exists()
+
+
+def test_collect_json_prints_the_json_tables_only(builder, capsys):
+    assert run(["collect", "mine", "--json"]) == 0
+    out = capsys.readouterr().out
+    assert json.loads(out)["study"] == "mine"
+    assert out == (builder.study.report / "tables.json").read_text()
+
+
+def test_collect_strict_fails_while_a_cell_is_unfinished(builder, capsys):
+    assert run(["collect", "mine", "--strict"]) == 1
+    assert "Table 1" in capsys.readouterr().out
+
+
+def test_collect_wait_reports_after_the_last_cell(builder, slurm, capsys, monkeypatch):
+    pauses = []
+
+    def end_job(seconds):
+        pauses.append(seconds)
+        slurm.set_output("squeue")
+        slurm.set_output("sacct", sacct_line("17_2", "TIMEOUT"))
+
+    monkeypatch.setattr(watch, "sleep", end_job)
+    assert run(["collect", "mine", "--wait", "--json"]) == 0
+    out, err = capsys.readouterr()
+    (group,) = json.loads(out)["groups"]
+    assert [cell["outcome"] for cell in group["missing_cells"]] == ["timeout"]
+    assert "1 running" in err  # the states go to standard error
+    assert len(pauses) == 1
+
+
+def test_collect_wait_returns_at_once_without_active_cells(builder, slurm, capsys, monkeypatch):
+    slurm.set_output("squeue")
+    slurm.set_output("sacct", sacct_line("17_2", "TIMEOUT"))
+    monkeypatch.setattr(watch, "sleep", None)
+    assert run(["collect", "mine", "--wait"]) == 0
+    assert "Table 1" in capsys.readouterr().out

@@ -9,7 +9,6 @@ import sys
 import pytest
 
 from hpml_jobs.cli.commands import COMPLETION_VARIABLE, PROGRAM
-from tests.conftest import Program
 
 BASH = shutil.which("bash")
 
@@ -18,7 +17,7 @@ pytestmark = pytest.mark.skipif(BASH is None, reason="there is no bash")
 RESULT = "it became: "
 
 
-def complete_in_bash(program: Program, *lines: str) -> list[str]:
+def complete_in_bash(program, *lines):
     """What becomes of lines, each typed up to a Tab, in an interactive bash with the script."""
     commands = program.folder / "bin"
     commands.mkdir()
@@ -57,14 +56,14 @@ def complete_in_bash(program: Program, *lines: str) -> list[str]:
     return [line.removeprefix(RESULT) for line in said if line.startswith(RESULT)]
 
 
-def _read_terminal(terminal: int) -> bytes:
+def _read_terminal(terminal):
     try:
         return os.read(terminal, 65536)
     except OSError:  # bash has left
         return b""
 
 
-def test_bash_completes_commands_options_studies_and_keys(program: Program) -> None:
+def test_bash_completes_commands_options_studies_and_keys(program):
     (program.folder / "outputs" / "mine-2026" / "cells").mkdir(parents=True)
     assert complete_in_bash(
         program,
@@ -89,13 +88,13 @@ def test_bash_completes_commands_options_studies_and_keys(program: Program) -> N
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
-def test_other_shells_get_a_completion_script(program: Program, shell: str) -> None:
+def test_other_shells_get_a_completion_script(program, shell):
     script = program.ok("completion", shell)
     assert PROGRAM in script
     assert f"{COMPLETION_VARIABLE}=complete_{shell}" in script
 
 
-def test_fish_completes_from_the_whole_line(program: Program) -> None:
+def test_fish_completes_from_the_whole_line(program):
     program.environment |= {
         COMPLETION_VARIABLE: "complete_fish",
         "_TYPER_COMPLETE_FISH_ACTION": "get-args",
@@ -104,7 +103,7 @@ def test_fish_completes_from_the_whole_line(program: Program) -> None:
     assert program.ok().split() == ["workload=digits"]
 
 
-def test_user_configs_complete_without_heavy_imports(program: Program) -> None:
+def test_user_configs_complete_without_heavy_imports(program):
     (program.folder / "mine" / "cluster").mkdir(parents=True)
     (program.folder / "mine" / "cluster" / "hal.yaml").write_text("name: hal\n")
     program.environment |= {

@@ -10,7 +10,6 @@ from hpml_jobs.core.workload import NO_TORCH_CODE
 from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.study.study import Study
 from tests.unit.builders import a_record
-from tests.unit.conftest import FakeSlurm
 
 DIGITS = "workload=digits"
 
@@ -117,7 +116,7 @@ USAGE = [
 ]
 
 
-def last_line(capsys: pytest.CaptureFixture[str]) -> str:
+def last_line(capsys):
     """The error: the last line, the only one that begins with the program's name."""
     shown = capsys.readouterr().err.splitlines()
     errors = [line for line in shown if line.startswith("hpml-jobs: ")]
@@ -126,19 +125,19 @@ def last_line(capsys: pytest.CaptureFixture[str]) -> str:
     return errors[0]
 
 
-def with_workload(words: str) -> list[str]:
+def with_workload(words):
     """The words of a row; the digits unless it names a workload."""
     return [*words.split(), *([] if "workload=" in words else [DIGITS])]
 
 
 @pytest.mark.parametrize(("words", "message"), USAGE, ids=[words for words, _ in USAGE])
 def test_usage_error_is_one_line_with_exit_code_2(
-    words: str,
-    message: str,
-    slurm: FakeSlurm,
-    working_folder: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    words,
+    message,
+    slurm,
+    working_folder,
+    capsys,
+):
     assert run(with_workload(words)) == 2
     assert message in last_line(capsys)
     assert slurm.scripts == []
@@ -146,9 +145,7 @@ def test_usage_error_is_one_line_with_exit_code_2(
 
 
 @pytest.mark.parametrize("words", ["gpus=0", "study=../x", "cluster=torch", "gpus=12"])
-def test_plan_usage_error_creates_no_folder(
-    words: str, slurm: FakeSlurm, working_folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_plan_usage_error_creates_no_folder(words, slurm, working_folder, capsys):
     assert run(["plan", *with_workload(words)]) == 2
     assert last_line(capsys)
     assert list(working_folder.iterdir()) == []
@@ -162,17 +159,13 @@ def test_plan_usage_error_creates_no_folder(
         ("gpus=2 strategy=dp", "on a CPU it silently runs one replica"),
     ],
 )
-def test_impossible_on_this_machine_is_refused(
-    words: str, message: str, laptop: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_impossible_on_this_machine_is_refused(words, message, laptop, capsys):
     assert run(with_workload(words)) == 2
     assert message in last_line(capsys)
     assert list(laptop.iterdir()) == []
 
 
-def test_cluster_on_laptop_is_planned_but_not_submitted(
-    laptop: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_cluster_on_laptop_is_planned_but_not_submitted(laptop, capsys):
     assert run([DIGITS, "cluster=greene"]) == 2
     assert "cluster=greene: sbatch and srun not on PATH; submit from a login" in last_line(capsys)
     assert run(["plan", DIGITS, "cluster=greene"]) == 0
@@ -180,9 +173,7 @@ def test_cluster_on_laptop_is_planned_but_not_submitted(
     assert list(laptop.iterdir()) == []
 
 
-def test_login_node_without_sbatch_does_not_train(
-    laptop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_login_node_without_sbatch_does_not_train(laptop, monkeypatch, capsys):
     monkeypatch.undo()
     monkeypatch.chdir(laptop)
     monkeypatch.setenv("PATH", str(laptop))
@@ -196,7 +187,7 @@ def test_login_node_without_sbatch_does_not_train(
 # ---- data that is not there ----
 
 
-def a_python(folder: Path, words: str, code: int = 1) -> str:
+def a_python(folder, words, code=1):
     """A job's Python that fails as the worker's `prepare` does: with its reason as last line."""
     path = folder.parent / "python"
     traceback = f"echo 'Traceback (most recent call last):' >&2\necho {shlex.quote(words)} >&2\n"
@@ -233,12 +224,12 @@ def a_python(folder: Path, words: str, code: int = 1) -> str:
     ids=["folder", "fetch", "no-torch", "own-code"],
 )
 def test_missing_data_or_code_is_named_with_exit_code_1(
-    words: str,
-    python: tuple,
-    message: str,
-    slurm: FakeSlurm,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    words,
+    python,
+    message,
+    slurm,
+    capsys,
+):
     desk = Path.cwd()
     arguments = [*words.split(), a_python(desk, *python)] if python else words.split()
     assert run(arguments) == 1
@@ -247,18 +238,14 @@ def test_missing_data_or_code_is_named_with_exit_code_1(
     assert list(desk.iterdir()) == []
 
 
-def test_folder_without_images_is_named(
-    slurm: FakeSlurm, working_folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_folder_without_images_is_named(slurm, working_folder, capsys):
     (working_folder / "pictures" / "train" / "cats").mkdir(parents=True)
     assert run(["workload=resnet18_cifar10", "workload.data=folder", "data.root=pictures"]) == 1
     assert "no images in" in last_line(capsys)
     assert slurm.scripts == []
 
 
-def test_missing_account_is_reported_before_download(
-    slurm: FakeSlurm, working_folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_missing_account_is_reported_before_download(slurm, working_folder, capsys):
     assert run(["cluster=torch", "workload=resnet18_cifar10"]) == 2
     shown = capsys.readouterr().err
     assert "needs an account" in shown
@@ -268,9 +255,7 @@ def test_missing_account_is_reported_before_download(
 # ---- folders ----
 
 
-def test_unwritable_outputs_folder_is_named(
-    slurm: FakeSlurm, working_folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_unwritable_outputs_folder_is_named(slurm, working_folder, capsys):
     (working_folder / "outputs").write_text("a file stands here")
     assert run([DIGITS]) == 1
     assert "cannot be written: Not a directory; give another with outputs=PATH" in last_line(capsys)
@@ -278,9 +263,7 @@ def test_unwritable_outputs_folder_is_named(
     assert slurm.scripts == []
 
 
-def test_unwritable_cell_file_is_named(
-    slurm: FakeSlurm, working_folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_unwritable_cell_file_is_named(slurm, working_folder, capsys):
     assert run([DIGITS, "study=mine"]) == 0
     capsys.readouterr()
     study = Study(working_folder / "outputs" / "mine")
@@ -298,9 +281,7 @@ def test_unwritable_cell_file_is_named(
     [[DIGITS], ["plan", DIGITS], ["status", "mine"], ["collect", "mine"], ["logs", "mine"]],
     ids=lambda words: words[0].split("=")[0],
 )
-def test_study_of_newer_schema_is_refused_and_unchanged(
-    words: list[str], slurm: FakeSlurm, working_folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_study_of_newer_schema_is_refused_and_unchanged(words, slurm, working_folder, capsys):
     study = Study(working_folder / "outputs" / "mine")
     study.create()
     study.about.write_text('{"schema": 7, "hpml_jobs": "9.9"}')
@@ -322,9 +303,7 @@ def test_study_of_newer_schema_is_refused_and_unchanged(
         (["run", "--index", "3", DIGITS], 2, "--index 3: this sweep has cells 0 to 0"),
     ],
 )
-def test_commands_on_missing_study_report_it(
-    words: list[str], code: int, message: str, slurm: FakeSlurm, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_commands_on_missing_study_report_it(words, code, message, slurm, capsys):
     assert run(words) == code
     assert message in last_line(capsys)
     assert list(Path.cwd().iterdir()) == []
@@ -334,9 +313,7 @@ def test_commands_on_missing_study_report_it(
 # ---- a record that is half written ----
 
 
-def test_truncated_record_is_shown_and_cell_resubmitted(
-    slurm: FakeSlurm, working_folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_truncated_record_is_shown_and_cell_resubmitted(slurm, working_folder, capsys):
     words = ["-m", "gpus=1,2", "batch=512", DIGITS, "study=mine"]
     assert run(words) == 0
     study = Study(working_folder / "outputs" / "mine")

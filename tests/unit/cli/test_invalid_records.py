@@ -1,8 +1,6 @@
 """Invalid records: every command names them, and none averages them."""
 
 import json
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,16 +10,15 @@ from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.status.states import cell_states
 from hpml_jobs.study.files import encode
 from tests.unit.builders import lab_cell, lab_record
-from tests.unit.conftest import FakeSlurm
 from tests.unit.study_builder import StudyBuilder
 
 Values = dict[str, Any]
 
 
-def edit_values(change: Callable[[Values], object]) -> Callable[[bytes], bytes]:
+def edit_values(change):
     """The record's JSON with its values changed; NaN and infinities as Python writes them."""
 
-    def spoil(text: bytes) -> bytes:
+    def spoil(text):
         values = json.loads(text)
         change(values)
         return json.dumps(values).encode()
@@ -29,7 +26,7 @@ def edit_values(change: Callable[[Values], object]) -> Callable[[bytes], bytes]:
     return spoil
 
 
-def edit_timed_epoch(**fields: Any) -> Callable[[bytes], bytes]:
+def edit_timed_epoch(**fields):
     """Rank 2's timed epoch with other values."""
     return edit_values(lambda values: values["ranks"][2]["epochs"][1].update(fields))
 
@@ -115,9 +112,7 @@ BAD = {
 
 
 @pytest.fixture(params=BAD)
-def study_with_invalid_record(
-    request: pytest.FixtureRequest, working_folder: Path
-) -> tuple[StudyBuilder, str, str]:
+def study_with_invalid_record(request, working_folder):
     """Two repeats of a cell and its baseline, the second repeat's record spoilt; its slug, why."""
     builder = StudyBuilder(working_folder / "outputs" / "mine")
     builder.with_record(lab_record(lab_cell(1, 128), 27.0))
@@ -132,10 +127,10 @@ def study_with_invalid_record(
 
 
 def test_status_of_invalid_record_gives_reason(
-    slurm: FakeSlurm,
-    study_with_invalid_record: tuple[StudyBuilder, str, str],
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    slurm,
+    study_with_invalid_record,
+    capsys,
+):
     builder, slug, words = study_with_invalid_record
     state = next(state for state in cell_states(builder.study) if state.slug == slug)
     assert (state.outcome, state.recorded, state.checks) == (Outcome.INVALID, False, ())
@@ -146,10 +141,10 @@ def test_status_of_invalid_record_gives_reason(
 
 
 def test_record_command_on_invalid_record_gives_reason(
-    laptop: Path,
-    study_with_invalid_record: tuple[StudyBuilder, str, str],
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    laptop,
+    study_with_invalid_record,
+    capsys,
+):
     _, slug, words = study_with_invalid_record
     assert run(["record", "mine", slug, "--json"]) == 0
     (told,) = json.loads(capsys.readouterr().out)["cells"]
@@ -158,8 +153,8 @@ def test_record_command_on_invalid_record_gives_reason(
 
 
 def test_collect_names_invalid_record_and_omits_its_numbers(
-    study_with_invalid_record: tuple[StudyBuilder, str, str],
-) -> None:
+    study_with_invalid_record,
+):
     builder, slug, words = study_with_invalid_record
     builder.report_states = {}
     table = builder.table("table1-ddp")

@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,7 +12,6 @@ from hpml_jobs.cli.commands import COMMANDS
 from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.study.study import Study
 from tests.unit.builders import a_record
-from tests.unit.conftest import FakeSlurm
 
 ROOT = Path(__file__).parents[3]
 
@@ -28,7 +26,7 @@ print(json.dumps({"code": code, "loaded": loaded}), file=sys.stderr)
 """
 
 
-def login_node(*words: str) -> tuple[str, dict[str, Any]]:
+def login_node(*words):
     """What a command prints where no torch is installed; its exit code and top-level modules."""
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT_TORCH, *words],
@@ -41,7 +39,7 @@ def login_node(*words: str) -> tuple[str, dict[str, Any]]:
     return done.stdout, json.loads(done.stderr.splitlines()[-1])
 
 
-def test_help_loads_no_heavy_packages(slurm: FakeSlurm) -> None:
+def test_help_loads_no_heavy_packages(slurm):
     shown, end = login_node("--help")
     assert "hpml-jobs -m gpus=1,2,4 batch=32,128,512" in shown
     assert end["code"] == 0
@@ -52,16 +50,14 @@ def test_help_loads_no_heavy_packages(slurm: FakeSlurm) -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_help_of_every_command_shows_an_example(command: str, slurm: FakeSlurm) -> None:
+def test_help_of_every_command_shows_an_example(command, slurm):
     shown, end = login_node(command, "--help")
     assert "Example: hpml-jobs" in " ".join(shown.split())
     assert end["code"] == 0
     assert not {"hydra", "pandas", "submitit"} & set(end["loaded"])
 
 
-def test_plan_submit_status_and_collect_work_without_torch(
-    slurm: FakeSlurm, working_folder: Path
-) -> None:
+def test_plan_submit_status_and_collect_work_without_torch(slurm, working_folder):
     words = ("-m", "gpus=1,2", "batch=512", "workload=digits", "study=mine")
 
     shown, end = login_node("plan", *words)

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 from hpml_jobs.study.study import Study
 from tests.conftest import Program
@@ -33,14 +32,14 @@ def dataset(train):
 """
 
 
-def study_with_faulty_model(program: Program, act: str) -> tuple[str, ...]:
+def study_with_faulty_model(program, act):
     """A study of one cell whose model does `act` in its first forward."""
     (program.folder / "faulty.py").write_text(CODE.format(act=act))
     words = ("workload=custom", "workload.model=faulty:Faulty", "workload.data=faulty:dataset")
     return (*words, "cluster=local", "device=cpu", *QUICK, "batch=8")
 
 
-def test_local_study_runs_collects_and_is_not_rerun(program: Program) -> None:
+def test_local_study_runs_collects_and_is_not_rerun(program):
     shown = program.ok("-m", "gpus=1,2", "batch=64", *HERE, "collect_after=true")
     assert len(list(program.folder.rglob("report/tables.md"))) == 1
     ended = [line.split()[:2] for line in shown.splitlines() if line.startswith("  ")]
@@ -58,7 +57,7 @@ def test_local_study_runs_collects_and_is_not_rerun(program: Program) -> None:
     assert "2 cells: 2 ok" in program.ok("watch")
 
 
-def test_local_ladder_ends_at_out_of_memory(program: Program) -> None:
+def test_local_ladder_ends_at_out_of_memory(program):
     words = study_with_faulty_model(
         program, "torch.empty(2**50 if self.training and len(x) > 8 else 1)"
     )[:-1]
@@ -70,13 +69,13 @@ def test_local_ladder_ends_at_out_of_memory(program: Program) -> None:
     assert "16 ran out of memory" in program.ok("collect")
 
 
-def test_template_command_runs_one_cell(program: Program) -> None:
+def test_template_command_runs_one_cell(program):
     program.ok("run", "gpus=1", "batch=64", *HERE)
     again = program.ok("run", "-m", "--index", "0", "gpus=1", "batch=64,128", *HERE)
     assert "already measured" in again
 
 
-def test_local_failure_exits_1_and_logs_give_reason(program: Program) -> None:
+def test_local_failure_exits_1_and_logs_give_reason(program):
     done = program(*study_with_faulty_model(program, 'raise ValueError("a bad day")'))
     assert done.returncode == 1
     assert "1 of 1 cells did not finish" in done.stderr.splitlines()[-1]
@@ -87,7 +86,7 @@ def test_local_failure_exits_1_and_logs_give_reason(program: Program) -> None:
     assert "failed: rank 0: ValueError: a bad day" in program.ok("collect")
 
 
-def test_local_out_of_memory_writes_a_record(program: Program) -> None:
+def test_local_out_of_memory_writes_a_record(program):
     program.ok(*study_with_faulty_model(program, "torch.empty(2**50)"))
     (state,) = json.loads(program.ok("status", "--json"))["cells"]
     assert state["outcome"] == "oom"
@@ -96,8 +95,8 @@ def test_local_out_of_memory_writes_a_record(program: Program) -> None:
 
 
 def test_local_interrupt_leaves_no_process_and_reports_cells(
-    program: Program,
-) -> None:
+    program,
+):
     words = study_with_faulty_model(program, "time.sleep(600)")
     running = subprocess.Popen(
         [sys.executable, "-m", "hpml_jobs", *words, "study=interrupted"],
@@ -126,7 +125,7 @@ def test_local_interrupt_leaves_no_process_and_reports_cells(
     assert state["outcome"] == "cancelled"
 
 
-def test_local_study_runs_in_folder_of_unusual_name(tmp_path: Path) -> None:
+def test_local_study_runs_in_folder_of_unusual_name(tmp_path):
     folder = tmp_path / "it's a $(folder) with; ünïcode"
     folder.mkdir()
     environment = {name: v for name, v in os.environ.items() if not name.startswith("SLURM")}

@@ -9,7 +9,6 @@ import pytest
 from hpml_jobs.checks import Level
 from hpml_jobs.cli.main import run
 from hpml_jobs.core.cell import CellFile
-from hpml_jobs.core.record import Record
 from hpml_jobs.report.key_numbers import KEY_NUMBERS, key_numbers
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.study.files import encode, write_whole
@@ -26,7 +25,7 @@ from tests.unit.check_cases import (
 SPOILT = change_messages(count=1)(change_epoch("timed", stall_s=0.96)(clean_record()))
 
 
-def write_study(*records: Record) -> Study:
+def write_study(*records):
     """A study of these records in the folder where studies are looked for."""
     study = Study(Path("outputs") / "mine")
     study.create()
@@ -38,14 +37,12 @@ def write_study(*records: Record) -> Study:
     return study
 
 
-def output_of(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+def output_of(capsys, *words):
     assert run([*words]) == 0
     return capsys.readouterr().out
 
 
-def test_status_names_failed_checks_and_the_record_command(
-    laptop: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_status_names_failed_checks_and_the_record_command(laptop, capsys):
     """Status names the checks that did not pass and the command that gives reasons."""
     write_study(SPOILT, baseline_record())
     out = output_of(capsys, "status", "mine")
@@ -57,9 +54,7 @@ def test_status_names_failed_checks_and_the_record_command(
     )
 
 
-def test_status_of_clean_cells_omits_checks(
-    laptop: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_status_of_clean_cells_omits_checks(laptop, capsys):
     write_study(clean_record(), baseline_record())
     out = output_of(capsys, "status", "mine")
     assert "check" not in out
@@ -67,9 +62,7 @@ def test_status_of_clean_cells_omits_checks(
     assert "why" not in out
 
 
-def test_status_json_has_every_check_result(
-    laptop: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_status_json_has_every_check_result(laptop, capsys):
     write_study(SPOILT, baseline_record())
     cells = json.loads(output_of(capsys, "status", "mine", "--json"))["cells"]
     answer = next(state for state in cells if state["slug"] == SPOILT.slug)["checks"]
@@ -79,23 +72,21 @@ def test_status_json_has_every_check_result(
     assert "efficiency" in by_check  # neighbours are looked at too
 
 
-def test_fractional_key_numbers_but_the_loss_have_a_unit() -> None:
+def test_fractional_key_numbers_but_the_loss_have_a_unit():
     numbers = key_numbers(SPOILT)
     fractions = {name for name, value in numbers.items() if _has_fraction(value)}
     assert len(fractions) > 10
     assert fractions <= {number.name for number in KEY_NUMBERS if number.unit} | {"loss"}
 
 
-def _has_fraction(value: object) -> bool:
+def _has_fraction(value):
     parts = value.values() if isinstance(value, dict) else value
     if isinstance(parts, str) or not isinstance(parts, Iterable):
         return isinstance(parts, float)
     return any(isinstance(part, float) for part in parts)
 
 
-def test_record_shows_key_numbers_and_worst_checks_first(
-    laptop: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_record_shows_key_numbers_and_worst_checks_first(laptop, capsys):
     write_study(SPOILT, baseline_record())
     out = output_of(capsys, "record", "mine", "ddp-*")
     assert out.startswith(f"==== {SPOILT.slug}: ok\n")
@@ -117,7 +108,7 @@ def test_record_shows_key_numbers_and_worst_checks_first(
     assert len(checks) > 20
 
 
-def test_record_json_has_numbers_by_name(laptop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_record_json_has_numbers_by_name(laptop, capsys):
     write_study(clean_record(), baseline_record())
     answer = json.loads(output_of(capsys, "record", "mine", "--json"))
     assert answer["study"] == "mine"
@@ -130,9 +121,7 @@ def test_record_json_has_numbers_by_name(laptop: Path, capsys: pytest.CaptureFix
     assert single["numbers"]["parameters_equal"] is None
 
 
-def test_record_covers_cells_without_numbers(
-    laptop: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_record_covers_cells_without_numbers(laptop, capsys):
     oom = a_record(
         a_cell(), outcome=Outcome.OOM, reason="rank 1: out of memory", ranks=(), model=None
     )
@@ -145,7 +134,7 @@ def test_record_covers_cells_without_numbers(
     )
 
 
-def test_record_shows_imported_timing(laptop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_record_shows_imported_timing(laptop, capsys):
     write_study(imported_record(iterations=1563))
     out = output_of(capsys, "record", "mine")
     assert "epoch_s                10.50 s" in out
@@ -153,9 +142,7 @@ def test_record_shows_imported_timing(laptop: Path, capsys: pytest.CaptureFixtur
     assert "phases" not in out
 
 
-def test_record_pattern_without_match_lists_cells(
-    laptop: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_record_pattern_without_match_lists_cells(laptop, capsys):
     write_study(clean_record())
     assert run(["record", "mine", "dp-*"]) == 1
     error = capsys.readouterr().err

@@ -1,7 +1,6 @@
 """The commands status, watch and logs: states, resources used, suggested commands."""
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -13,13 +12,12 @@ from hpml_jobs.status.follow import follow, latest_running
 from hpml_jobs.status.states import cell_states, study_status
 from hpml_jobs.status.usage import usage_of
 from hpml_jobs.study.cell_state import CellState
-from tests.unit.conftest import FakeSlurm
 from tests.unit.slurm_output import sacct_line, squeue_line
 from tests.unit.study_builder import StudyBuilder
 
 
 @pytest.fixture
-def builder(slurm: FakeSlurm, working_folder: Path) -> StudyBuilder:
+def builder(slurm, working_folder):
     """Four cells of one array: one measured, one failed, one out of time, one held."""
     study = StudyBuilder(working_folder / "outputs" / "mine").with_batches(32, 64, 128, 256)
     study.sent_as("17_0", "17_1", "17_2", "17_3")
@@ -36,14 +34,12 @@ def builder(slurm: FakeSlurm, working_folder: Path) -> StudyBuilder:
     return study
 
 
-def stdout_of(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+def stdout_of(capsys, *words):
     assert run([*words]) == 0
     return capsys.readouterr().out
 
 
-def test_status_shows_states_usage_and_next_commands(
-    builder: StudyBuilder, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_status_shows_states_usage_and_next_commands(builder, capsys):
     out = stdout_of(capsys, "status", "mine")
     assert "4 cells: 1 ok, 1 timeout, 1 failed, 1 pending" in out
     assert (
@@ -59,18 +55,14 @@ def test_status_shows_states_usage_and_next_commands(
     assert out.endswith("next: hpml-jobs watch mine, then hpml-jobs collect mine\n")
 
 
-def test_status_with_pattern_covers_its_cells_only(
-    builder: StudyBuilder, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_status_with_pattern_covers_its_cells_only(builder, capsys):
     out = stdout_of(capsys, "status", "mine", "*-b64-*")
     assert "1 cell: 1 failed" in out
     assert "--timeout" not in out
     assert "GPU-hours" not in out
 
 
-def test_status_json_has_usage_and_next_commands(
-    builder: StudyBuilder, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_status_json_has_usage_and_next_commands(builder, capsys):
     answer = json.loads(stdout_of(capsys, "status", "mine", "--json"))
     assert answer["usage"]["gpu_hours_used"] == pytest.approx(2 * 3 / 60)
     assert answer["usage"]["gpu_hours_asked"] == 3
@@ -81,7 +73,7 @@ def test_status_json_has_usage_and_next_commands(
     assert by_outcome["pending"]["who"] == "you"
 
 
-def test_usage_counts_earlier_jobs_of_a_cell(slurm: FakeSlurm, builder: StudyBuilder) -> None:
+def test_usage_counts_earlier_jobs_of_a_cell(slurm, builder):
     builder.sent_as("18", batches=(64,))
     slurm.set_output("sacct", sacct_line("17_1", "FAILED") + sacct_line("18", "RUNNING"))
     slurm.set_output("squeue", squeue_line("18", "RUNNING", node="gr001"))
@@ -90,7 +82,7 @@ def test_usage_counts_earlier_jobs_of_a_cell(slurm: FakeSlurm, builder: StudyBui
     assert (used.runs, used.used_s) == (2, 120)
 
 
-def test_usage_without_sacct_comes_from_attempts(laptop: Path, working_folder: Path) -> None:
+def test_usage_without_sacct_comes_from_attempts(laptop, working_folder):
     study = StudyBuilder(working_folder / "outputs" / "mine").with_batches(32)
     study.sent_as("local-999999999-1")
     study.end_attempt(32, "local-999999999-1", Outcome.FAILED, "rank 0: no")
@@ -109,12 +101,12 @@ def test_usage_without_sacct_comes_from_attempts(laptop: Path, working_folder: P
         (Outcome.UNKNOWN, "SLURM is not responding: try again later"),
     ],
 )
-def test_hints_exist_for_every_outcome(outcome: Outcome, words: str) -> None:
+def test_hints_exist_for_every_outcome(outcome, words):
     state = CellState(slug="ddp", outcome=outcome, job="17_0")
     assert any(words in line for line in hints_for([state], "mine"))
 
 
-def test_hint_for_finished_cells_is_collect() -> None:
+def test_hint_for_finished_cells_is_collect():
     cells = [
         CellState(slug="a", outcome=Outcome.OK, recorded=True),
         CellState(slug="b", outcome=Outcome.OOM, recorded=True),
@@ -123,7 +115,7 @@ def test_hint_for_finished_cells_is_collect() -> None:
     assert hints_for(cells, "mine") == ["next: hpml-jobs collect mine"]
 
 
-def test_states_table_too_long_keeps_failed_cells() -> None:
+def test_states_table_too_long_keeps_failed_cells():
     cells = [CellState(slug=f"w{n}", outcome=Outcome.PENDING) for n in range(20)]
     cells.insert(10, CellState(slug="broken", outcome=Outcome.FAILED))
     table = states_table(cells, rows=5)
@@ -133,7 +125,7 @@ def test_states_table_too_long_keeps_failed_cells() -> None:
     assert len(names) == 5
 
 
-def test_usage_without_gpus_is_given_as_time(slurm: FakeSlurm, builder: StudyBuilder) -> None:
+def test_usage_without_gpus_is_given_as_time(slurm, builder):
     used = usage_of(study_status(builder.study, all_jobs=True))
     assert used is not None
     plain = usage_line(type(used)(runs=2, used_s=4_000, source="the attempts' own times"))
@@ -143,9 +135,7 @@ def test_usage_without_gpus_is_given_as_time(slurm: FakeSlurm, builder: StudyBui
 # ---- logs --follow ----
 
 
-def test_follow_prints_log_tail_then_new_lines_until_job_end(
-    slurm: FakeSlurm, builder: StudyBuilder
-) -> None:
+def test_follow_prints_log_tail_then_new_lines_until_job_end(slurm, builder):
     builder.begin_attempt(256, "17_3")
     slurm.set_output("squeue", squeue_line("17_3", "RUNNING", node="gr001"))
     (state,) = [s for s in cell_states(builder.study) if s.outcome is Outcome.RUNNING]
@@ -161,24 +151,18 @@ def test_follow_prints_log_tail_then_new_lines_until_job_end(
     assert "".join(texts) == ""
 
 
-def test_follow_with_nothing_running_is_one_line(
-    builder: StudyBuilder, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_follow_with_nothing_running_is_one_line(builder, capsys):
     assert run(["logs", "mine", "-f"]) == 1
     assert "no cell of study mine is running; hpml-jobs status mine" in capsys.readouterr().err
 
 
-def test_logs_json_has_state_and_text(
-    builder: StudyBuilder, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_logs_json_has_state_and_text(builder, capsys):
     answer = json.loads(stdout_of(capsys, "logs", "mine", "--json"))
     texts = {cell["state"]["outcome"]: cell["text"] for cell in answer["cells"]}
     assert texts["failed"] == "rank 1 failed first:\nValueError: no"
 
 
-def test_watch_json_prints_one_line_per_change(
-    slurm: FakeSlurm, builder: StudyBuilder, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_watch_json_prints_one_line_per_change(slurm, builder, capsys):
     slurm.set_output("squeue")
     (line,) = stdout_of(capsys, "watch", "mine", "--json").splitlines()
     assert len(json.loads(line)["cells"]) == 4

@@ -1,6 +1,5 @@
 """Selection of a study and its cells by the arguments [STUDY] [PATTERN]."""
 
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -18,13 +17,13 @@ CELLS = [Named("single-1gpu-b32-digits-1a2b3c"), Named("ddp-4gpu-b32-digits-4d5e
 
 
 @pytest.fixture(autouse=True)
-def outputs(working_folder: Path) -> Path:
+def outputs(working_folder):
     Study(working_folder / "outputs" / "mine").create()
     return working_folder / "outputs"
 
 
 @pytest.mark.parametrize("words", [(None, None), ("mine", None)])
-def test_no_pattern_selects_all_cells(words) -> None:
+def test_no_pattern_selects_all_cells(words):
     selection = select_study(*words, None)
     assert (selection.study.name, selection.pattern) == ("mine", None)
     assert selection.chosen(CELLS) == CELLS
@@ -34,13 +33,13 @@ def test_no_pattern_selects_all_cells(words) -> None:
     "words",
     [("mine", "ddp-*"), ("*4gpu*", None), ("[d]dp-*", None), ("mine", CELLS[1].slug)],
 )
-def test_pattern_or_full_name_selects_cells(words) -> None:
+def test_pattern_or_full_name_selects_cells(words):
     selection = select_study(*words, None)
     assert selection.study.name == "mine"
     assert selection.chosen(CELLS) == [CELLS[1]]
 
 
-def test_pattern_without_match_lists_cells() -> None:
+def test_pattern_without_match_lists_cells():
     with pytest.raises(
         HpmlError, match=r"no cell of study mine matches dp-\*; its cells: single-1gpu-b32"
     ):
@@ -53,6 +52,6 @@ def test_pattern_without_match_lists_at_most_ten_cells():
         select_study("mine", "dp-*", None).chosen(cells)
 
 
-def test_two_patterns_are_refused() -> None:
+def test_two_patterns_are_refused():
     with pytest.raises(UsageError, match="then a pattern"):
         select_study("ddp-*", "dp-*", None)

@@ -38,43 +38,43 @@ from tests.unit.builders import DIGITS, a_cell
         ({"batch": 5121}, "20480 images over gpus=4 are 5120 each; take batch<=5120"),
     ],
 )
-def test_cell_invalid_is_refused_with_arithmetic(changes, words) -> None:
+def test_cell_invalid_is_refused_with_arithmetic(changes, words):
     with pytest.raises(UsageError, match=r"^[^\n]*$") as refused:
         a_cell(**changes)
     assert words in str(refused.value)
 
 
-def test_cell_batch_of_exactly_one_share_is_allowed() -> None:
+def test_cell_batch_of_exactly_one_share_is_allowed():
     assert a_cell(batch=5120).images_per_gpu == 5120
 
 
-def test_cell_with_replaced_workload_rechecks_batch() -> None:
+def test_cell_with_replaced_workload_rechecks_batch():
     draft = a_cell(batch=9000, workload=msgspec.structs.replace(DIGITS, images=None))
     with pytest.raises(UsageError, match=r"more than one GPU's share"):
         msgspec.structs.replace(draft, workload=DIGITS)
 
 
-def test_processes_are_one_per_gpu_only_under_torchrun() -> None:
+def test_processes_are_one_per_gpu_only_under_torchrun():
     assert a_cell().processes == 4
     assert a_cell(strategy=Strategy.DP).processes == 1
     assert a_cell(gpus=1, strategy=Strategy.SINGLE).processes == 1
     assert (a_cell(nodes=2).gpus_per_node, a_cell().global_batch) == (2, 2048)
 
 
-def test_slug_is_readable_and_ends_in_six_hash_digits() -> None:
+def test_slug_is_readable_and_ends_in_six_hash_digits():
     assert a_cell().slug == f"ddp-4gpu-b512-digits-{a_cell().digest[:6]}"
     many = a_cell(nodes=2, seed=3, repeat=1, device=Device.CPU)
     assert many.slug == f"ddp-4proc-2nodes-b512-digits-s3-r1-{many.digest[:6]}"
 
 
-def test_slug_is_a_file_name_for_any_workload_name() -> None:
+def test_slug_is_a_file_name_for_any_workload_name():
     odd = a_cell(workload=msgspec.structs.replace(DIGITS, name="../My Model/№1 " + "x" * 99))
     assert odd.slug.startswith("ddp-4gpu-b512-_my_model_1_")
     assert "/" not in odd.slug
     assert len(odd.slug) < 80
 
 
-def test_slug_and_hash_are_stable_across_versions() -> None:
+def test_slug_and_hash_are_stable_across_versions():
     # A change here makes every finished cell of every study look new: it needs a new schema.
     assert a_cell().slug == "ddp-4gpu-b512-digits-1d254a"
 
@@ -103,12 +103,12 @@ def test_slug_and_hash_are_stable_across_versions() -> None:
         {"evaluate": True},
     ],
 )
-def test_settings_that_affect_results_change_the_hash(change) -> None:
+def test_settings_that_affect_results_change_the_hash(change):
     assert a_cell(**change).digest != a_cell().digest
     assert a_cell(**change).slug != a_cell().slug
 
 
-def test_hash_covers_every_field_and_no_limit_or_path() -> None:
+def test_hash_covers_every_field_and_no_limit_or_path():
     assert set(Cell.__struct_fields__) == {
         *("gpus", "nodes", "batch", "strategy", "workload", "protocol", "device", "gpu_type"),
         *("threads", "loader_workers", "seed", "repeat", "epochs", "probe_s"),
@@ -116,7 +116,7 @@ def test_hash_covers_every_field_and_no_limit_or_path() -> None:
     }
 
 
-def test_paths_and_versions_do_not_change_the_hash() -> None:
+def test_paths_and_versions_do_not_change_the_hash():
     here = CellFile(cell=a_cell(), data_root="/a", code_root="/b")
     there = CellFile(
         cell=a_cell(), data_root="/c", code_root="/d", hpml_jobs="9", supersedes="1.r0"
@@ -124,7 +124,7 @@ def test_paths_and_versions_do_not_change_the_hash() -> None:
     assert here.cell.digest == there.cell.digest
 
 
-def test_cell_file_round_trips() -> None:
+def test_cell_file_round_trips():
     file = CellFile(cell=a_cell(protocol=Protocol.LAB), data_root="/data", code_root="/code")
     assert decode_cell_file(encode(file), "cell.json") == file
 
@@ -143,7 +143,7 @@ def test_cell_file_round_trips() -> None:
         (lambda text: text.replace(b'"schema": 3', b'"schema": 4'), "cell.json has schema 4"),
     ],
 )
-def test_invalid_cell_file_is_named_with_position(change, words) -> None:
+def test_invalid_cell_file_is_named_with_position(change, words):
     text = encode(CellFile(cell=a_cell(), data_root="/data", code_root="/code"))
     with pytest.raises(UsageError) as refused:
         decode_cell_file(change(text), "cell.json")
@@ -151,7 +151,7 @@ def test_invalid_cell_file_is_named_with_position(change, words) -> None:
     assert words in str(refused.value)
 
 
-def test_later_keys_at_their_default_leave_hash_and_slug_unchanged() -> None:
+def test_later_keys_at_their_default_leave_hash_and_slug_unchanged():
     """A key of a later version changes the hash only where it is set to another value."""
     workload = msgspec.defstruct(
         "LaterWorkload", [("augment", bool, False)], bases=(Workload,), frozen=True, kw_only=True
@@ -168,7 +168,7 @@ def test_later_keys_at_their_default_leave_hash_and_slug_unchanged() -> None:
     assert later(**fields).digest != now.digest
 
 
-def test_every_key_of_a_cell_changes_its_hash() -> None:
+def test_every_key_of_a_cell_changes_its_hash():
     base = a_cell(evaluate=False)
     assert a_cell(evaluate=True).digest != base.digest
     assert a_cell(recipe=Recipe(name="mine")).digest != base.digest

@@ -1,9 +1,6 @@
 """Each cluster of conf/cluster is asked in its own way, and what it refuses is refused before."""
 
 import functools
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -17,19 +14,19 @@ ACCOUNT = "cluster.account=mine"
 
 
 @functools.cache
-def compose_cluster(name: str, *words: str) -> Cluster:
+def compose_cluster(name, *words):
     """A cluster from its file, with words of the command line; Hydra is slow enough to ask once."""
     asked = [f"cluster={name}", "workload=digits", *words]
     return expand(asked, multirun=False).settings[0].cluster
 
 
 @pytest.fixture
-def cluster(working_folder: Path) -> Callable[..., Cluster]:
+def cluster(working_folder):
     """A cluster as a person without defaults of their own gets it: cluster(name, *words)."""
     return compose_cluster
 
 
-def shape_of(kind: str | None, gpus: int = 4, nodes: int = 1, **changes: Any) -> Shape:
+def shape_of(kind, gpus=4, nodes=1, **changes):
     memory = changes.pop("mem_gb_per_node", 32 * gpus)
     return Shape(
         nodes=nodes,
@@ -44,12 +41,12 @@ def shape_of(kind: str | None, gpus: int = 4, nodes: int = 1, **changes: Any) ->
 COMMON = {"nodes": 1, "ntasks-per-node": 1, "cpus-per-task": 12, "time": 30, "requeue": True}
 
 
-def test_greene_has_gpu_type_in_gres_and_no_partition(cluster) -> None:
+def test_greene_has_gpu_type_in_gres_and_no_partition(cluster):
     asked = sbatch_options(shape_of("v100"), cluster("greene"))
     assert asked == {**COMMON, "mem": "128G", "gres": "gpu:v100:4"}
 
 
-def test_greene_accepts_partition_and_account(cluster) -> None:
+def test_greene_accepts_partition_and_account(cluster):
     greene = cluster("greene", "cluster.partition=tandon_h100_1", ACCOUNT, "cluster.qos=high")
     greene.check()
     asked = sbatch_options(shape_of("h100"), greene)
@@ -58,7 +55,7 @@ def test_greene_accepts_partition_and_account(cluster) -> None:
     )
 
 
-def test_torch_has_gpu_type_constraint_and_preemption_comment(cluster) -> None:
+def test_torch_has_gpu_type_constraint_and_preemption_comment(cluster):
     torch = cluster("torch", ACCOUNT)
     torch.check()
     assert sbatch_options(shape_of("h200", 8), torch) == {
@@ -72,7 +69,7 @@ def test_torch_has_gpu_type_constraint_and_preemption_comment(cluster) -> None:
     }
 
 
-def test_user_constraint_is_combined_with_gpu_type(cluster) -> None:
+def test_user_constraint_is_combined_with_gpu_type(cluster):
     torch = cluster("torch", ACCOUNT, "cluster.constraint=icelake")
     assert sbatch_options(shape_of("l40s"), torch)["constraint"] == "icelake&l40s"
 
@@ -80,7 +77,7 @@ def test_user_constraint_is_combined_with_gpu_type(cluster) -> None:
 @pytest.mark.parametrize(
     ("gpus", "partition"), [(1, "g2-standard-12"), (2, "g2-standard-24"), (4, "g2-standard-48")]
 )
-def test_burst_partition_follows_gpu_type_and_number(cluster, gpus, partition) -> None:
+def test_burst_partition_follows_gpu_type_and_number(cluster, gpus, partition):
     burst = cluster("burst", ACCOUNT)
     burst.check()
     asked = sbatch_options(shape_of("l4", gpus, mem_gb_per_node=None), burst)
@@ -89,21 +86,21 @@ def test_burst_partition_follows_gpu_type_and_number(cluster, gpus, partition) -
     assert "mem" not in asked
 
 
-def test_burst_unsupported_gpu_number_is_refused(cluster) -> None:
+def test_burst_unsupported_gpu_number_is_refused(cluster):
     with pytest.raises(UsageError, match=r"no partition of 4 a100 on a node: .* hold 1, 2"):
         sbatch_options(shape_of("a100"), cluster("burst", ACCOUNT))
 
 
-def test_generic_slurm_sets_only_requested_options(cluster) -> None:
+def test_generic_slurm_sets_only_requested_options(cluster):
     asked = sbatch_options(shape_of("a40", mem_gb_per_node=None), cluster("slurm"))
     assert asked == {**COMMON, "gres": "gpu:a40:4"}
 
 
-def test_gpus_without_type_are_requested_by_number(cluster) -> None:
+def test_gpus_without_type_are_requested_by_number(cluster):
     assert sbatch_options(shape_of(None), cluster("slurm"))["gres"] == "gpu:4"
 
 
-def test_cpu_cluster_requests_no_gpus(cluster) -> None:
+def test_cpu_cluster_requests_no_gpus(cluster):
     asked = sbatch_options(shape_of(None, gpus=0), cluster("slurm", "cluster.device=cpu"))
     assert not {"gres", "constraint", "partition"} & set(asked)
 
@@ -112,12 +109,12 @@ def test_cpu_cluster_requests_no_gpus(cluster) -> None:
     ("isolate", "expected"),
     [("off", {}), ("serial", {"dependency": "singleton"}), ("exclusive", {"exclusive": True})],
 )
-def test_isolate_is_singleton_or_exclusive_nodes(cluster, isolate, expected) -> None:
+def test_isolate_is_singleton_or_exclusive_nodes(cluster, isolate, expected):
     asked = sbatch_options(shape_of("v100"), cluster("greene", f"cluster.isolate={isolate}"))
     assert {k: v for k, v in asked.items() if k in ("dependency", "exclusive")} == expected
 
 
-def test_other_sbatch_options_are_passed_on_last(cluster) -> None:
+def test_other_sbatch_options_are_passed_on_last(cluster):
     words = ("+cluster.sbatch.reservation=class", "+cluster.sbatch.time=99", "cluster.wckey=w")
     asked = sbatch_options(shape_of("v100"), cluster("greene", *words))
     assert (asked["reservation"], asked["time"], asked["wckey"]) == ("class", 99, "w")
@@ -138,14 +135,14 @@ def test_other_sbatch_options_are_passed_on_last(cluster) -> None:
         ),
     ],
 )
-def test_cluster_invalid_settings_are_refused_with_fix(cluster, name, words, refusal) -> None:
+def test_cluster_invalid_settings_are_refused_with_fix(cluster, name, words, refusal):
     with pytest.raises(UsageError) as refused:
         cluster(name, *words).check()
     assert refusal in str(refused.value)
 
 
 @pytest.mark.parametrize("name", ["greene", "slurm", "local"])
-def test_cluster_without_mandatory_settings_is_accepted(cluster, name) -> None:
+def test_cluster_without_mandatory_settings_is_accepted(cluster, name):
     cluster(name).check()
     assert cluster(name).account is None
 
@@ -153,7 +150,7 @@ def test_cluster_without_mandatory_settings_is_accepted(cluster, name) -> None:
 @pytest.mark.parametrize(
     ("name", "kind"), [("greene", "rtx8000"), ("torch", "l40s"), ("burst", "l4"), ("slurm", None)]
 )
-def test_every_profile_has_a_default_gpu_type(cluster, name, kind) -> None:
+def test_every_profile_has_a_default_gpu_type(cluster, name, kind):
     assert cluster(name).kind(None) == kind
 
 
@@ -167,13 +164,13 @@ def test_every_profile_has_a_default_gpu_type(cluster, name, kind) -> None:
         ("h200", "gpu_type=h200: cluster=greene has a100, h100, rtx8000, v100"),
     ],
 )
-def test_mixed_or_unknown_gpu_type_is_refused(cluster, asked, refusal) -> None:
+def test_mixed_or_unknown_gpu_type_is_refused(cluster, asked, refusal):
     with pytest.raises(UsageError) as refused:
         cluster("greene").kind(asked)
     assert refusal in str(refused.value)
 
 
-def test_several_gpu_types_without_default_need_a_choice(cluster) -> None:
+def test_several_gpu_types_without_default_need_a_choice(cluster):
     both = msgspec.structs.replace(cluster("slurm"), gpu_types={"b": 4, "a": 2})
     with pytest.raises(UsageError, match=r"has GPU kinds a, b: name one, gpu_type="):
         both.kind(None)
@@ -192,22 +189,22 @@ def test_several_gpu_types_without_default_need_a_choice(cluster) -> None:
         ("local", None, 64, 1),
     ],
 )
-def test_nodes_are_the_fewest_that_hold_the_gpus(cluster, name, kind, gpus, nodes) -> None:
+def test_nodes_are_the_fewest_that_hold_the_gpus(cluster, name, kind, gpus, nodes):
     assert cluster(name).nodes_for(gpus, kind) == nodes
 
 
-def test_gpus_not_divisible_by_nodes_are_refused(cluster) -> None:
+def test_gpus_not_divisible_by_nodes_are_refused(cluster):
     with pytest.raises(UsageError, match=r"gpus=5 does not divide over 2 nodes of 4.*take gpus=8"):
         cluster("greene").nodes_for(5, "v100")
 
 
-def test_no_container_uses_our_python_or_the_given_one(cluster) -> None:
+def test_no_container_uses_our_python_or_the_given_one(cluster):
     assert cluster("greene").python_command("/env/bin/python") == ["/env/bin/python"]
     other = cluster("greene", "cluster.python=/other/python")
     assert other.python_command("/env/bin/python") == ["/other/python"]
 
 
-def test_container_overlay_is_read_only() -> None:
+def test_container_overlay_is_read_only():
     box = Container(
         runtime="apptainer", image="/i.sif", overlay="/o.ext3", binds=("/scratch", "/a b")
     )
@@ -220,12 +217,12 @@ def test_container_overlay_is_read_only() -> None:
 
 
 @pytest.mark.parametrize(("name", "runtime"), [("greene", "singularity"), ("torch", "apptainer")])
-def test_each_cluster_has_its_container_runtime(cluster, name, runtime) -> None:
+def test_each_cluster_has_its_container_runtime(cluster, name, runtime):
     with_image = cluster(name, "cluster.container.image=/i.sif")
     assert with_image.python_command("python")[:2] == [runtime, "exec"]
 
 
-def test_shape_has_readable_text() -> None:
+def test_shape_has_readable_text():
     assert str(shape_of("v100")) == "1 node x 4 v100, 12 CPUs, 128 GB, 30 min"
     assert str(shape_of(None, gpus=0, nodes=2, mem_gb_per_node=None)) == "2 nodes, 0 CPUs, 30 min"
 
@@ -251,13 +248,13 @@ NODES = [
         (shape_of("v100", 2, mem_gb_per_node=99), "lower cluster.mem_gb_per_gpu="),
     ],
 )
-def test_impossible_request_is_refused(cluster, asks, words) -> None:
+def test_impossible_request_is_refused(cluster, asks, words):
     with pytest.raises(UsageError) as refused:
         check_inventory(asks, cluster("slurm"), NODES)
     assert words in str(refused.value)
 
 
-def test_too_many_cpus_are_refused_by_name(cluster) -> None:
+def test_too_many_cpus_are_refused_by_name(cluster):
     asks = msgspec.structs.replace(shape_of("rtx8000"), cpus_per_node=64)
     with pytest.raises(UsageError, match=r"of 64 CPUs each; .* largest has 48.*loader_workers="):
         check_inventory(asks, cluster("slurm"), NODES)
@@ -266,11 +263,11 @@ def test_too_many_cpus_are_refused_by_name(cluster) -> None:
 @pytest.mark.parametrize(
     "asks", [shape_of("rtx8000", nodes=2), shape_of("v100", 2, mem_gb_per_node=64)]
 )
-def test_fitting_request_is_accepted(cluster, asks) -> None:
+def test_fitting_request_is_accepted(cluster, asks):
     assert check_inventory(asks, cluster("slurm"), NODES) is None
 
 
-def test_only_nodes_of_the_partition_count(cluster) -> None:
+def test_only_nodes_of_the_partition_count(cluster):
     short = cluster("slurm", "cluster.partition=short")
     assert check_inventory(shape_of("rtx8000"), short, NODES) is None
     with pytest.raises(UsageError, match=r"has 1"):
@@ -279,7 +276,7 @@ def test_only_nodes_of_the_partition_count(cluster) -> None:
         check_inventory(shape_of("rtx8000"), cluster("slurm", "cluster.partition=nope"), NODES)
 
 
-def test_unknown_gpu_type_names_accept_any_gpu_node(cluster) -> None:
+def test_unknown_gpu_type_names_accept_any_gpu_node(cluster):
     """Where SLURM has no types or other names for them, any node with GPUs counts."""
     untyped = [Node("n1", None, 4, 48, 190.0, frozenset({"main"})), NODES[3]]
     assert check_inventory(shape_of("l40s"), cluster("slurm"), untyped) is None
@@ -287,7 +284,7 @@ def test_unknown_gpu_type_names_accept_any_gpu_node(cluster) -> None:
     assert check_inventory(shape_of("l40s"), cluster("torch", ACCOUNT), named) is None
 
 
-def test_burst_derived_partition_must_have_enough_nodes(cluster) -> None:
+def test_burst_derived_partition_must_have_enough_nodes(cluster):
     cloud = [Node("b1", None, 4, 48, 190.0, frozenset({"g2-standard-48"}))]
     burst = cluster("burst", ACCOUNT)
     assert check_inventory(shape_of("l4", mem_gb_per_node=None), burst, cloud) is None

@@ -10,7 +10,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").g
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
-def anchors(page: Path) -> set[str]:
+def anchors(page):
     """The anchors of a page's headings, as GitHub forms them."""
     headings = re.findall(r"^#+ (.+)$", page.read_text(), flags=re.M)
     words = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings)
@@ -18,7 +18,7 @@ def anchors(page: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
-def test_every_relative_link_leads_somewhere(page: Path) -> None:
+def test_every_relative_link_leads_somewhere(page):
     for target in LINK.findall(page.read_text()):
         if "://" in target:
             continue

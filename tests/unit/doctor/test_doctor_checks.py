@@ -11,7 +11,6 @@ from hpml_jobs.core.findings import Finding, NodeAnswer, Severity
 from hpml_jobs.doctor import controller, examine, login_node, node_job, nodes, sbatch_check
 from hpml_jobs.doctor.controller import Association
 from hpml_jobs.doctor.self_test import self_test_plan, self_test_result
-from hpml_jobs.plan.plan import Plan
 from hpml_jobs.plan.resolve import make_plan
 from hpml_jobs.plan.sweep import expand
 from hpml_jobs.slurm.jobs import JobState
@@ -20,7 +19,6 @@ from hpml_jobs.study.manifest import ManifestEvent, ManifestLine
 from hpml_jobs.study.study import Study
 from tests.unit.builders import a_record
 from tests.unit.cli.test_lazy_imports import login_node as run_on_login_node
-from tests.unit.conftest import FakeSlurm
 from tests.unit.plans import requests_of
 
 GREENE = Cluster(name="greene", gpu_types={"rtx8000": 4, "v100": 4})
@@ -30,11 +28,11 @@ IDLE = "gr001|idle|rtx8000|none\ngr002|mixed|rtx8000|none\ngv001|allocated|v100|
 DRAINED = "gr001|idle|rtx8000|none\ngr002|idle|rtx8000|none\ngv001|drained*|v100|bad fan\n"
 
 
-def by_name(findings: list[Finding]) -> dict[str, Finding]:
+def by_name(findings):
     return {finding.about: finding for finding in findings}
 
 
-def test_slurm_commands_of_one_version_are_ok(slurm: FakeSlurm) -> None:
+def test_slurm_commands_of_one_version_are_ok(slurm):
     for name in controller.COMMANDS:
         slurm.set_output(name, "slurm-wlm 22.05.8\n")
     assert controller.check_commands().level is Severity.OK
@@ -45,7 +43,7 @@ def test_slurm_commands_of_one_version_are_ok(slurm: FakeSlurm) -> None:
     assert (finding.level, finding.seen) == (Severity.PROBLEM, "sbatch not on PATH")
 
 
-def test_controller_down_is_a_problem(slurm: FakeSlurm) -> None:
+def test_controller_down_is_a_problem(slurm):
     slurm.set_output("scontrol", "Slurmctld(primary) at hal is UP\nClusterName = hal\n")
     assert controller.check_controller().seen.startswith("cluster hal answers")
     slurm.set_output("scontrol", "Slurmctld(primary) at hal is DOWN\n")
@@ -54,14 +52,14 @@ def test_controller_down_is_a_problem(slurm: FakeSlurm) -> None:
     assert "is DOWN" in finding.seen
 
 
-def test_accounting_disabled_is_a_warning(slurm: FakeSlurm) -> None:
+def test_accounting_disabled_is_a_warning(slurm):
     slurm.set_output("sacct", err="Slurm accounting storage is disabled\n", code=1)
     assert controller.check_accounting().level is Severity.WARNING
     slurm.set_output("sacct")
     assert controller.check_accounting().level is Severity.OK
 
 
-def test_account_must_be_one_of_the_users(slurm: FakeSlurm) -> None:
+def test_account_must_be_one_of_the_users(slurm):
     needs = Cluster(name="torch", account_rule=Rule.REQUIRED)
     finding = controller.check_account(needs, [LAB])
     assert finding.level is Severity.PROBLEM
@@ -75,7 +73,7 @@ def test_account_must_be_one_of_the_users(slurm: FakeSlurm) -> None:
     assert controller.check_account(Cluster(name="torch", account="other"), []).level is Severity.OK
 
 
-def test_submit_limit_is_compared_with_number_of_cells(slurm: FakeSlurm) -> None:
+def test_submit_limit_is_compared_with_number_of_cells(slurm):
     slurm.set_output("sacctmgr", "normal||50|gres/gpu=24|\n")
     finding = controller.check_limits(GREENE, [LAB], cells=4)
     assert finding.level is Severity.OK
@@ -84,7 +82,7 @@ def test_submit_limit_is_compared_with_number_of_cells(slurm: FakeSlurm) -> None
     assert controller.check_limits(GREENE, [LAB], cells=5).level is Severity.WARNING
 
 
-def test_nodes_are_listed_and_compared_with_profile(slurm: FakeSlurm) -> None:
+def test_nodes_are_listed_and_compared_with_profile(slurm):
     slurm.set_output("sinfo")
     assert nodes.check_nodes(GREENE, None)[0].level is Severity.PROBLEM  # silent
 
@@ -98,20 +96,20 @@ def test_nodes_are_listed_and_compared_with_profile(slurm: FakeSlurm) -> None:
         (Cluster(name="x", gpu_types={"a": 1}, gpu_request=GpuRequest.PARTITION), True),
     ],
 )
-def test_gpu_types_missing_from_sinfo_are_reported(slurm: FakeSlurm, cluster, agrees) -> None:
+def test_gpu_types_missing_from_sinfo_are_reported(slurm, cluster, agrees):
     findings = by_name(nodes.check_nodes(cluster, None))
     assert findings["nodes"].seen.startswith("2 nodes x 4 rtx8000, 1 node x 4 v100, 1 node without")
     assert ("profile" not in findings) is agrees
 
 
-def test_gpu_types_may_be_node_features(slurm: FakeSlurm) -> None:
+def test_gpu_types_may_be_node_features(slurm):
     torch = Cluster(name="t", gpu_types={"rtx8000": 4}, gpu_request=GpuRequest.GRES_CONSTRAINT)
     assert nodes.parse_states(IDLE)["gr001"].features == {"rtx8000"}
     inventory = nodes.commands.inventory()
     assert nodes._check_profile(torch, inventory, nodes.parse_states(IDLE)) == []
 
 
-def test_unavailable_nodes_are_a_problem_if_none_is_left(slurm: FakeSlurm) -> None:
+def test_unavailable_nodes_are_a_problem_if_none_is_left(slurm):
     inventory, states = nodes.commands.inventory(), nodes.parse_states(DRAINED)
     (some,) = nodes._check_available(inventory, states, "rtx8000")
     assert some.level is Severity.WARNING
@@ -121,7 +119,7 @@ def test_unavailable_nodes_are_a_problem_if_none_is_left(slurm: FakeSlurm) -> No
     assert nodes._check_available(inventory, nodes.parse_states(IDLE), "v100") == []
 
 
-def test_outputs_not_visible_to_nodes_are_a_problem(tmp_path: Path) -> None:
+def test_outputs_not_visible_to_nodes_are_a_problem(tmp_path):
     assert login_node.check_outputs(tmp_path / "new", GREENE).level in (
         Severity.OK,
         Severity.WARNING,
@@ -135,7 +133,7 @@ def test_outputs_not_visible_to_nodes_are_a_problem(tmp_path: Path) -> None:
     assert not login_node.mount_of(Path("/dev/shmem"), table).in_memory
 
 
-def test_unreadable_container_is_a_problem(tmp_path: Path) -> None:
+def test_unreadable_container_is_a_problem(tmp_path):
     absent = Container(image=str(tmp_path / "no.sif"), overlay=str(tmp_path / "no.ext3"))
     findings = login_node.check_container(Cluster(name="greene", container=absent))
     assert [finding.level for finding in findings[:2]] == [Severity.PROBLEM, Severity.PROBLEM]
@@ -143,7 +141,7 @@ def test_unreadable_container_is_a_problem(tmp_path: Path) -> None:
     assert login_node.check_container(GREENE) == []
 
 
-def test_job_python_versions_are_checked(tmp_path: Path) -> None:
+def test_job_python_versions_are_checked(tmp_path):
     absent = str(tmp_path / "python")
     (finding,) = login_node.check_python(Cluster(name="greene", python=absent))
     assert finding.level is Severity.PROBLEM
@@ -157,7 +155,7 @@ def test_job_python_versions_are_checked(tmp_path: Path) -> None:
     assert "0.0.1" in other_version.seen
 
 
-def test_doctor_on_laptop_prints_json(laptop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_doctor_on_laptop_prints_json(laptop, capsys):
     assert run(["doctor", "--no-job", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["ok"]
@@ -167,7 +165,7 @@ def test_doctor_on_laptop_prints_json(laptop: Path, capsys: pytest.CaptureFixtur
     assert list(laptop.iterdir()) == []
 
 
-def test_detected_cluster_names_its_source(slurm: FakeSlurm) -> None:
+def test_detected_cluster_names_its_source(slurm):
     for words, seen in (
         ([], "SLURM's ClusterName is greene: cluster=greene"),
         (["cluster=greene"], "cluster=greene (the command line)"),
@@ -176,7 +174,7 @@ def test_detected_cluster_names_its_source(slurm: FakeSlurm) -> None:
         assert examine._check_profile(sweep, sweep.settings[0]).seen == seen
 
 
-def test_data_set_not_downloaded_is_a_warning(slurm: FakeSlurm, working_folder: Path) -> None:
+def test_data_set_not_downloaded_is_a_warning(slurm, working_folder):
     sweep = expand(["workload=resnet18_cifar10", "cluster=greene"], multirun=False)
     plan = make_plan(sweep, fetch=False, say=lambda _: None)
     finding = examine._check_data(plan)
@@ -196,9 +194,7 @@ def test_data_set_not_downloaded_is_a_warning(slurm: FakeSlurm, working_folder: 
     )
 
 
-def test_doctor_without_sbatch_is_problem_and_bad_usage_exit_2(
-    laptop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_doctor_without_sbatch_is_problem_and_bad_usage_exit_2(laptop, monkeypatch, capsys):
     """A missing sbatch is a problem; invalid arguments are a usage error."""
     monkeypatch.setattr("hpml_jobs.plan.machine.cluster_sign", lambda: "SLURM_CONF")
     assert run(["doctor"]) == 1
@@ -207,7 +203,7 @@ def test_doctor_without_sbatch_is_problem_and_bad_usage_exit_2(
     assert run(["doctor", "clutser=greene"]) == 2
 
 
-def test_doctor_with_problem_sends_no_job(laptop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_doctor_with_problem_sends_no_job(laptop, capsys):
     (laptop / "file").write_text("")
     assert run(["doctor", "cluster=local", "outputs=file"]) == 1
     shown = capsys.readouterr().out
@@ -216,7 +212,7 @@ def test_doctor_with_problem_sends_no_job(laptop: Path, capsys: pytest.CaptureFi
     assert shown.splitlines()[-1].endswith("1 warning, 1 problem: fix the problems")
 
 
-def test_clock_difference_within_resolution_is_ok() -> None:
+def test_clock_difference_within_resolution_is_ok():
     assert node_job._check_clock(written_s=100.5, absent_s=100, seen_s=101).level is Severity.OK
     assert (
         node_job._check_clock(written_s=80, absent_s=100, seen_s=101).level is Severity.OK
@@ -227,7 +223,7 @@ def test_clock_difference_within_resolution_is_ok() -> None:
     assert "90 s behind" in behind.seen
 
 
-def test_node_job_without_answer_reports_end_of_log(tmp_path: Path) -> None:
+def test_node_job_without_answer_reports_end_of_log(tmp_path):
     study = Study(tmp_path / "doctor")
     study.slurm.mkdir(parents=True)
     (study.slurm / "7_doctor_log.err").write_text(
@@ -242,7 +238,7 @@ def test_node_job_without_answer_reports_end_of_log(tmp_path: Path) -> None:
     assert (finding.level, "after 10 min" in finding.seen) == (Severity.WARNING, True)
 
 
-def test_node_answer_is_read_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_node_answer_is_read_whole_or_not_at_all(tmp_path):
     exchange = node_job.Exchange(tmp_path / "asked.json", tmp_path / "answer.json")
     assert exchange.read() is None
     answer = NodeAnswer(written_s=1.5, findings=(Finding(about="x", level=Severity.OK, seen="y"),))
@@ -252,11 +248,11 @@ def test_node_answer_is_read_whole_or_not_at_all(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def plan_self_test(*words: str, gpus: int = 2) -> Plan:
+def plan_self_test(*words, gpus=2):
     return self_test_plan(list(words), gpus, None, lambda _: None)
 
 
-def test_self_test_study_uses_user_overrides_first(laptop: Path) -> None:
+def test_self_test_study_uses_user_overrides_first(laptop):
     plan = plan_self_test("batch=32", "study=mine")
     assert plan.study.name == "mine"
     assert {cell.cell.strategy.value for cell in plan.cells} == {"ddp", "allreduce_flat"}
@@ -264,14 +260,14 @@ def test_self_test_study_uses_user_overrides_first(laptop: Path) -> None:
     assert {cell.cell.workload.name for cell in plan.cells} == {"digits"}
 
 
-def test_self_test_on_gpus_includes_dp_with_synthetic_data(slurm: FakeSlurm) -> None:
+def test_self_test_on_gpus_includes_dp_with_synthetic_data(slurm):
     plan = plan_self_test("cluster=greene", gpus=4)
     assert {cell.cell.strategy.value for cell in plan.cells} == {"ddp", "allreduce_flat", "dp"}
     assert {cell.cell.workload.data for cell in plan.cells} == {"synthetic"}
     assert {cell.shape.gpus_per_node for cell in plan.cells} == {4}
 
 
-def write_measured(plan: Plan, job: str, *, sent_as: str = "101") -> None:
+def write_measured(plan, job, *, sent_as="101"):
     """The plan's cells sent, each with a record that a job left."""
     plan.study.create()
     slugs = tuple(cell.cell.slug for cell in plan.cells)
@@ -285,7 +281,7 @@ def write_measured(plan: Plan, job: str, *, sent_as: str = "101") -> None:
         write_whole(folder.record_json, encode(left))
 
 
-def test_self_test_report_lists_checks_without_private_names(laptop: Path) -> None:
+def test_self_test_report_lists_checks_without_private_names(laptop):
     """The text to share names no user, path or host."""
     plan = plan_self_test()
     write_measured(plan, "101")
@@ -298,7 +294,7 @@ def test_self_test_report_lists_checks_without_private_names(laptop: Path) -> No
         assert private not in result.block
 
 
-def test_self_test_ignores_records_of_earlier_runs(laptop: Path) -> None:
+def test_self_test_ignores_records_of_earlier_runs(laptop):
     plan = plan_self_test()
     write_measured(plan, "100", sent_as="101")
     result = self_test_result(plan, 2)
@@ -307,7 +303,7 @@ def test_self_test_ignores_records_of_earlier_runs(laptop: Path) -> None:
     assert "0 of 2 cells measured" in result.block
 
 
-def test_sbatch_test_only_answer_is_reported(slurm: FakeSlurm) -> None:
+def test_sbatch_test_only_answer_is_reported(slurm):
     words = ["cluster=greene", "workload=synthetic"]
     plan = make_plan(expand(words, multirun=False), fetch=False, say=lambda _: None)
     (batch,) = requests_of(plan)
@@ -329,7 +325,7 @@ def test_sbatch_test_only_answer_is_reported(slurm: FakeSlurm) -> None:
     assert (refused.level, refused.remedy) == (Severity.PROBLEM, "set cluster.account=")
 
 
-def test_doctor_runs_without_torch(laptop: Path) -> None:
+def test_doctor_runs_without_torch(laptop):
     shown, end = run_on_login_node("doctor", "--no-job", "cluster=local", "device=cpu")
     assert end["code"] == 0, shown
     assert shown.splitlines()[-1].endswith("you can submit studies")
@@ -337,6 +333,6 @@ def test_doctor_runs_without_torch(laptop: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["doctor", "completion"])
-def test_doctor_help_shows_an_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_doctor_help_shows_an_example(command, capsys):
     assert run([command, "--help"]) == 0
     assert f"Example: hpml-jobs {command}" in " ".join(capsys.readouterr().out.split())

@@ -7,7 +7,6 @@ import pytest
 
 from hpml_jobs.cli.main import run
 from hpml_jobs.core.cell import Protocol, Strategy
-from hpml_jobs.core.record import Record
 from hpml_jobs.status.states import cell_states
 from hpml_jobs.study.study import Study
 from tests.unit.cli.test_invalid_input import last_line
@@ -17,22 +16,22 @@ LAB = "gpus,batch,epoch_s\n1,32,48.612\n2,32,30.819\n4,32,30.822\n"
 HEADER = "gpus,batch,epoch_s"
 
 
-def write_csv(text: str | bytes, name: str = "lab.csv") -> None:
+def write_csv(text, name="lab.csv"):
     Path(name).write_bytes(text if isinstance(text, bytes) else text.encode())
 
 
-def run_import(text: str | bytes, *words: str) -> int:
+def run_import(text, *words):
     write_csv(text)
     return run(["import", "lab.csv", "study=lab", *words])
 
 
-def records_of(study: str = "lab") -> list[Record]:
+def records_of(study="lab"):
     records = (cell.read_record() for cell in Study(Path("outputs") / study).cells())
     whole = [record for record in records if record is not None]
     return sorted(whole, key=lambda record: (record.cell.batch, record.cell.gpus))
 
 
-def epoch_times(study: str = "lab") -> dict[tuple[int, int], float]:
+def epoch_times(study="lab"):
     """Seconds by GPUs and batch per GPU."""
     return {(r.cell.gpus, r.cell.batch): r.epoch_s for r in records_of(study)}
 
@@ -43,7 +42,7 @@ LAB_TIMES = {(1, 32): 48.612, (2, 32): 30.819, (4, 32): 30.822}
 # ---- what becomes of rows ----
 
 
-def test_rows_become_cells_with_records_seen_by_status(working_folder: Path) -> None:
+def test_rows_become_cells_with_records_seen_by_status(working_folder):
     assert run_import(LAB) == 0
     assert epoch_times() == LAB_TIMES
     states = cell_states(Study(working_folder / "outputs" / "lab"))
@@ -57,7 +56,7 @@ def test_rows_become_cells_with_records_seen_by_status(working_folder: Path) -> 
     assert (pair.train_s, pair.compute_s, pair.comm_exposed_s, pair.facts) == (None,) * 4
 
 
-def test_optional_columns_are_kept_as_given(working_folder: Path) -> None:
+def test_optional_columns_are_kept_as_given(working_folder):
     columns = f"{HEADER},strategy,nodes,train_s,compute_s,comm_s,repeat,parameters,images"
     text = (
         f"{columns},iterations,model,gpu_model,date\n"
@@ -76,14 +75,12 @@ def test_optional_columns_are_kept_as_given(working_folder: Path) -> None:
 
 
 @pytest.mark.parametrize("called", ["", "single", "ddp", "dp", "none"])
-def test_one_gpu_row_is_baseline_despite_strategy_column(called: str, working_folder: Path) -> None:
+def test_one_gpu_row_is_baseline_despite_strategy_column(called, working_folder):
     assert run_import(f"{HEADER},strategy\n1,32,48.612,{called}\n") == 0
     assert [record.cell.strategy for record in records_of()] == [Strategy.SINGLE]
 
 
-def test_global_batch_is_divided_by_gpus_and_reported(
-    working_folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_global_batch_is_divided_by_gpus_and_reported(working_folder, capsys):
     assert run_import(f"{HEADER}\n1,128,30\n4,128,12\n", "batch_is=global") == 0
     assert epoch_times() == {(1, 128): 30, (4, 32): 12}
     shown = capsys.readouterr().err
@@ -91,9 +88,7 @@ def test_global_batch_is_divided_by_gpus_and_reported(
     assert "no gpus=1 row of imported at batch 32 per GPU: no speedup and no residual" in shown
 
 
-def test_assumptions_and_missing_values_are_reported(
-    working_folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_assumptions_and_missing_values_are_reported(working_folder, capsys):
     assert run_import(f"{LAB}2,64,20\n", "images=40000") == 0
     messages = capsys.readouterr().err
     assert "imported: 40,000 images per epoch, 11,173,962 parameters" in messages
@@ -101,9 +96,7 @@ def test_assumptions_and_missing_values_are_reported(
     assert "no gpus=1 row of imported at batch 64" in messages
 
 
-def test_iterations_contradicting_batch_are_kept_and_noted(
-    working_folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_iterations_contradicting_batch_are_kept_and_noted(working_folder, capsys):
     assert run_import(f"{HEADER},iterations\n4,512,15.127,98\n") == 0
     assert [record.iterations for record in records_of()] == [98]
     assert "line 2: 98 iterations, but 4 GPUs x batch 512 need 25 for 50000 images; if batch" in (
@@ -120,21 +113,19 @@ def test_iterations_contradicting_batch_are_kept_and_noted(
         ("my net", ("parameters=1000",), 1000),
     ],
 )
-def test_model_size_is_known_given_or_none_never_the_labs(
-    model: str, words: tuple[str, ...], parameters: int | None, working_folder: Path
-) -> None:
+def test_model_size_is_known_given_or_none_never_the_labs(model, words, parameters, working_folder):
     """A named model never gets the parameter count of the lab's ResNet-18."""
     assert run_import(f"{HEADER},model\n2,32,30,{model}\n", *words) == 0
     (record,) = records_of()
     assert (record.model.parameters if record.model else None) == parameters
 
 
-def test_rows_of_two_gpu_models_are_two_cells(working_folder: Path) -> None:
+def test_rows_of_two_gpu_models_are_two_cells(working_folder):
     assert run_import(f"{HEADER},gpu_model\n1,32,48.6,V100\n1,32,20.1,A100\n") == 0
     assert {record.cell.gpu_type for record in records_of()} == {"V100", "A100"}
 
 
-def test_repeats_are_separate_cells(working_folder: Path) -> None:
+def test_repeats_are_separate_cells(working_folder):
     assert run_import(f"{HEADER},repeat\n1,32,48,0\n1,32,49,1\n") == 0
     assert {(r.cell.repeat, r.epoch_s) for r in records_of()} == {(0, 48), (1, 49)}
 
@@ -164,7 +155,7 @@ def test_repeats_are_separate_cells(working_folder: Path) -> None:
         "empty-columns", "blank-first", "no-last-newline", "capitals", "quotes", "order",
     ],
 )  # fmt: skip
-def test_csv_dialects_of_same_rows_give_same_cells(text: str | bytes, working_folder: Path) -> None:
+def test_csv_dialects_of_same_rows_give_same_cells(text, working_folder):
     assert run_import(text) == 0
     assert epoch_times() == LAB_TIMES
 
@@ -197,9 +188,7 @@ BAD_ROWS = [
 
 
 @pytest.mark.parametrize(("rows", "message"), BAD_ROWS, ids=[rows for rows, _ in BAD_ROWS])
-def test_invalid_row_is_named_by_line_and_writes_nothing(
-    rows: str, message: str, working_folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_invalid_row_is_named_by_line_and_writes_nothing(rows, message, working_folder, capsys):
     assert run_import(f"{HEADER}\n{rows}\n") == 1
     error = last_line(capsys)
     assert "lab.csv: nothing was imported" in error
@@ -220,16 +209,12 @@ def test_invalid_row_is_named_by_line_and_writes_nothing(
         ("images", "30", "batch=32 is more than one GPU's share of the data set: 30 images"),
     ],
 )
-def test_invalid_optional_field_is_named_by_line(
-    column: str, value: str, message: str, working_folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_invalid_optional_field_is_named_by_line(column, value, message, working_folder, capsys):
     assert run_import(f"{HEADER},{column}\n1,32,48,\n2,32,30,{value}\n") == 1
     assert f"line 3: {message}" in last_line(capsys)
 
 
-def test_invalid_rows_are_listed_together_at_most_ten(
-    working_folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_invalid_rows_are_listed_together_at_most_ten(working_folder, capsys):
     rows = "".join(f"1,{batch},x\n" for batch in range(1, 13))
     assert run_import(f"{HEADER}\n{rows}") == 1
     error = last_line(capsys)
@@ -237,18 +222,14 @@ def test_invalid_rows_are_listed_together_at_most_ten(
     assert "line 11: epoch_s=x: expected a number; and 2 more" in error
 
 
-def test_duplicate_row_error_names_distinguishing_columns(
-    working_folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_duplicate_row_error_names_distinguishing_columns(working_folder, capsys):
     assert run_import(f"{HEADER},repeat\n2,32,9,1\n2,32,9,1\n") == 1
     assert "the same cell as line 2 (ddp gpus=2 nodes=1 batch=32 repeat=1)" in last_line(capsys)
     assert run_import(f"{HEADER},strategy\n1,32,9,ddp\n1,32,9,dp\n") == 1
     assert "gpus=1 is one baseline for all strategies" in last_line(capsys)
 
 
-def test_global_batch_not_divisible_by_gpus_is_named(
-    working_folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_global_batch_not_divisible_by_gpus_is_named(working_folder, capsys):
     assert run_import(f"{HEADER}\n3,128,9\n", "batch_is=global") == 1
     assert "line 2: batch=128 does not divide over gpus=3" in last_line(capsys)
 
@@ -272,9 +253,7 @@ def test_global_batch_not_divisible_by_gpus_is_named(
         (LAB.encode("utf-16"), "lab.csv line 1 is not UTF-8 text"),
     ],
 )
-def test_file_with_wrong_columns_is_named(
-    content: bytes, message: str, working_folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_file_with_wrong_columns_is_named(content, message, working_folder, capsys):
     assert run_import(content) == 1
     assert message in last_line(capsys)
     assert [path.name for path in working_folder.iterdir()] == ["lab.csv"]
@@ -302,25 +281,19 @@ def test_file_with_wrong_columns_is_named(
         (". study=x", 1, ". cannot be read: Is a directory"),
     ],
 )
-def test_import_usage_error_is_one_line(
-    words: str, code: int, message: str, working_folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_import_usage_error_is_one_line(words, code, message, working_folder, capsys):
     assert run(["import", *words.split()]) == code
     assert message in last_line(capsys)
     assert list(working_folder.iterdir()) == []
 
 
-def test_import_outputs_option_is_in_suggested_command(
-    working_folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_import_outputs_option_is_in_suggested_command(working_folder, capsys):
     assert run_import(LAB, "outputs=my studies") == 0
     assert "hpml-jobs collect lab --outputs 'my studies'" in capsys.readouterr().out
     assert (working_folder / "my studies" / "lab" / "cells").is_dir()
 
 
-def test_import_json_lists_imported_cells(
-    working_folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_import_json_lists_imported_cells(working_folder, capsys):
     assert run_import(LAB, "--json") == 0
     answer = json.loads(capsys.readouterr().out)
     assert (answer["study"], len(answer["new"]), answer["removed"]) == ("lab", 3, [])
@@ -329,14 +302,12 @@ def test_import_json_lists_imported_cells(
 # ---- twice into one study ----
 
 
-def file_contents(study: str = "lab") -> dict[Path, bytes]:
+def file_contents(study="lab"):
     root = Path("outputs") / study
     return {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
 
-def test_reimport_of_same_file_changes_no_byte(
-    working_folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_reimport_of_same_file_changes_no_byte(working_folder, capsys):
     assert run_import(LAB) == 0
     before = file_contents()
     capsys.readouterr()
@@ -345,9 +316,7 @@ def test_reimport_of_same_file_changes_no_byte(
     assert "imported 3 rows of lab.csv: 3 unchanged" in capsys.readouterr().out
 
 
-def test_reimport_replaces_changed_and_removes_deleted_rows(
-    working_folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_reimport_replaces_changed_and_removes_deleted_rows(working_folder, capsys):
     assert run_import(LAB) == 0
     capsys.readouterr()
     assert run_import(f"{HEADER}\n1,32,48.612\n2,32,30\n2,64,21\n") == 0
@@ -357,25 +326,21 @@ def test_reimport_replaces_changed_and_removes_deleted_rows(
     assert "removed ddp-4gpu-b32-imported-" in shown
 
 
-def test_invalid_file_leaves_study_unchanged(working_folder: Path) -> None:
+def test_invalid_file_leaves_study_unchanged(working_folder):
     assert run_import(LAB) == 0
     before = file_contents()
     assert run_import(f"{HEADER}\n1,32,x\n") == 1
     assert file_contents() == before
 
 
-def test_other_file_into_existing_import_is_refused(
-    working_folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_other_file_into_existing_import_is_refused(working_folder, capsys):
     assert run_import(LAB) == 0
     write_csv(LAB, "other.csv")
     assert run(["import", "other.csv", "study=lab"]) == 1
     assert "study lab has the timings of lab.csv; a study is one file" in last_line(capsys)
 
 
-def test_import_into_measured_study_is_refused(
-    slurm: object, working_folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_import_into_measured_study_is_refused(slurm, working_folder, capsys):
     assert run(["workload=digits", "study=lab"]) == 0
     before = file_contents()
     assert run_import(LAB) == 1
@@ -383,7 +348,7 @@ def test_import_into_measured_study_is_refused(
     assert file_contents() == before
 
 
-def test_import_loads_no_heavy_packages(slurm: object, working_folder: Path) -> None:
+def test_import_loads_no_heavy_packages(slurm, working_folder):
     write_csv(LAB)
     shown, end = login_node("import", "lab.csv", "study=lab")
     assert "imported 3 rows" in shown

@@ -50,7 +50,7 @@ def document(report: Report) -> str:
         for table in group.tables
     ]
     floats += [_float(table, None) for table in report.tables]
-    lost = [f"% In no table: {found.slug}: {found.reason}\n" for found in report.unplaced]
+    lost = [f"% Not in any table: {found.slug}: {found.reason}\n" for found in report.unplaced]
     return "".join([_HEAD, *lost, *floats])
 
 

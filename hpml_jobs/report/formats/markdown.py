@@ -13,7 +13,7 @@ def document(report: Report) -> str:
         parts.append("No cell of this study can be read." if report.unplaced else "No cells yet.")
     if report.several:
         parts.append(
-            f"{len(report.groups)} groups of cells that may not share a table; they differ in:"
+            f"{len(report.groups)} groups of cells under different conditions; they differ in:"
         )
         parts.append(_bullets(report.differences))
     for group in report.groups:
@@ -22,7 +22,7 @@ def document(report: Report) -> str:
         parts.append("## All groups together")
     parts += [part for table in report.tables for part in _table(table)]
     if report.unplaced:
-        parts.append("## In no table")
+        parts.append("## Not in any table")
         parts.append(_bullets(f"{found.slug}: {found.reason}" for found in report.unplaced))
     return "\n\n".join(parts) + "\n"
 
@@ -31,7 +31,7 @@ def _group(group: ReportGroup, *, several: bool) -> list[str]:
     number = f"Group {group.number}: " if several else ""
     parts = [f"## {number}{_escaped(group.title)}"]
     if group.differences:
-        parts.append(_escaped(f"Set apart by: {group.differences}."))
+        parts.append(_escaped(f"Separated because of: {group.differences}."))
     return parts + [part for table in group.tables for part in _table(table)]
 
 

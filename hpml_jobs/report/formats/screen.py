@@ -24,7 +24,7 @@ def show(report: Report, console: Console) -> None:
     if not report.groups and not report.unplaced:
         console.print(Text(f"Study {report.study} has no cells yet."))
     if report.several:
-        head = f"{len(report.groups)} groups of cells that may not share a table; they differ in:"
+        head = f"{len(report.groups)} groups of cells under different conditions; they differ in:"
         console.print(Text(head, style="bold yellow"))
         _bullets(report.differences, console)
     for group in report.groups:
@@ -34,7 +34,7 @@ def show(report: Report, console: Console) -> None:
         console.print()
     _elsewhere(report, console)
     if report.unplaced:
-        console.print(Text("In no table:", style="bold yellow"))
+        console.print(Text("Not in any table:", style="bold yellow"))
         _bullets((f"{found.slug}: {found.reason}" for found in report.unplaced), console)
 
 
@@ -45,7 +45,8 @@ def _show_group(group: ReportGroup, console: Console, *, several: bool) -> None:
     )
     if group.differences:
         console.print(
-            Text(f"Set apart by: {group.differences}.", style="yellow"), width=_prose(console)
+            Text(f"Separated because of: {group.differences}.", style="yellow"),
+            width=_prose(console),
         )
     console.print(Text(group.setting), width=_prose(console))
     said: set[str] = set()
@@ -68,7 +69,7 @@ def _show_table(table: Table, console: Console, said: set[str]) -> None:
         console.print(Text("\n".join(caption), style="dim"), width=_prose(console))
     notes = [note for note in table.notes if note not in said]
     if len(notes) < len(table.notes):
-        notes.append("what is told above holds here too")
+        notes.append("The notes above apply here too")
     if notes:
         _bullets(notes, console)
     said |= {*table.caption, *table.notes}
@@ -79,7 +80,7 @@ def _elsewhere(report: Report, console: Console) -> None:
     tables = (table for group in report.groups for table in group.tables)
     titles = dict.fromkeys(table.title for table in tables if not table.on_screen)
     if titles:
-        line = f"Not on screen, in tables.md and as a CSV each: {', '.join(titles)}."
+        line = f"Only in tables.md and as CSV: {', '.join(titles)}."
         console.print(Text(line, style="bold"), width=_prose(console))
 
 

@@ -74,14 +74,14 @@ def _load(path: Path) -> dict[str, Any]:
         with path.open("rb") as content, np.load(content, allow_pickle=False) as file:
             missing = [name for name in NAMES if name not in file]
             if missing:
-                raise NoCurveError(f"{path.name} holds no {', '.join(missing)}")
+                raise NoCurveError(f"{path.name} has no {', '.join(missing)}")
             return {name: np.asarray(file[name], dtype=np.float64) for name in NAMES}
     except FileNotFoundError as fault:
-        raise NoCurveError(f"{path.name} is not there") from fault
+        raise NoCurveError(f"{path.name} is missing") from fault
     except _DAMAGED as fault:
         raise NoCurveError(f"{path.name} cannot be read: {_line(fault)}") from fault
     except _OTHER as fault:
-        raise NoCurveError(f"{path.name} is no file of numbers by iteration") from fault
+        raise NoCurveError(f"{path.name} is not a file of numbers per iteration") from fault
 
 
 def _line(fault: BaseException) -> str:

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 CAPTION = (
-    "Accuracy on the whole test set after each epoch, every rank on its share. Mean over seeds; "
-    "the bars are one sample standard deviation over seeds, and not there with one seed."
+    "Accuracy on the whole test set after each epoch; every rank tests its share. Mean over "
+    "seeds; bars: one sample standard deviation over seeds, none with a single seed."
 )
 
 

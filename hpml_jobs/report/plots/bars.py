@@ -17,7 +17,7 @@ BARS = 24
 
 CAPTION = (
     "torch.profiler over some iterations of one rank of the first run; shares of their time. "
-    "Overlap: computation and communication at once; idle: neither."
+    "Overlap: computation and communication at the same time; idle: neither."
 )
 
 
@@ -79,7 +79,7 @@ def profile(report: Report) -> "Figure | None":
     axis.set_xlabel("% of the time")
     axis.grid(visible=False)
     names = {look.name: look.colour for look in LOOKS}
-    paper.legend(figure, "Where the time goes, by the profiler", names)
+    paper.legend(figure, "Time by activity, from the profiler", names)
     lost = [shares.label for shares in found[BARS:]]
     paper.caption(figure, CAPTION, paper.not_drawn(lost, "profiler.csv"))
     return figure

@@ -25,8 +25,8 @@ COLOURS = {
 }
 
 CAPTION = (
-    "{bins} bins{scale}; first run. Lines: the ends of what each bound of a scale covers, where "
-    "they lie within the values: least and most, mean -/+ 3 standard deviations, percentile of the "
+    "{bins} bins{scale}; first run. Lines: ends of the range that each bound covers, if they lie "
+    "within the values: least and most, mean -/+ 3 standard deviations, percentile of the "
     "absolute values."
 )
 

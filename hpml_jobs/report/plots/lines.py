@@ -22,11 +22,11 @@ WIDE_RANGE = 20
 """Where losses of a panel fall to less than the 20th part, all have a logarithmic scale."""
 
 RUN = (
-    "Thin: {{thin}}; thick: {how} over 1/40 of all iterations. All epochs of training in "
-    "their order, the first run of each place. {what}."
+    "Thin: {{thin}}; thick: {how} over 1/40 of all iterations. All epochs of training in order; "
+    "first run of each place. {what}."
 )
 LOSS = "Loss: mean over ranks"
-STEPS = "Time: of the slowest rank, waiting for its batch included; an epoch begins with a peak"
+STEPS = "Time: slowest rank, waiting for data included; an epoch begins with a peak"
 
 
 class Panel(NamedTuple):
@@ -161,7 +161,7 @@ def _thin(chosen: Chosen) -> str:
     if not steps:
         return "every iteration"
     in_one = " to ".join(map(str, dict.fromkeys((steps[0], steps[-1]))))
-    return f"every iteration, of runs with more than {POINTS:,} one in {in_one}"
+    return f"every iteration, or one in {in_one} of runs with more than {POINTS:,}"
 
 
 def _every(iterations: int) -> int:

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 CAPTION = (
     "Accuracy on the whole test set, mean over seeds; bars: one sample standard deviation over "
-    "seeds, none with one seed. Dashed: fp32. In brackets: what a scale covers, and whether a "
-    "layer has one or each of its output channels."
+    "seeds, none with a single seed. Dashed: fp32. In brackets: the bound of a scale, and whether"
+    " it is per layer or per output channel."
 )
 
 

@@ -125,9 +125,9 @@ def not_drawn(what: Sequence[str], where: str) -> str:
     """A sentence on what did not fit, and where it stands; the first few by name.
 
     >>> not_drawn(["ddp 2-GPU"], "curves.csv")
-    'Not drawn, but in curves.csv: ddp 2-GPU.'
+    'Not drawn, see curves.csv: ddp 2-GPU.'
     """
     if not what:
         return ""
     more = f" and {len(what) - NAMED} more" if len(what) > NAMED else ""
-    return f"Not drawn, but in {where}: {', '.join(what[:NAMED])}{more}."
+    return f"Not drawn, see {where}: {', '.join(what[:NAMED])}{more}."

@@ -22,11 +22,12 @@ from hpml_jobs.report.text import captions
 from hpml_jobs.report.text.numbers import count, gb_per_s, percent
 
 BANDWIDTH = (
-    "Gradients only, E2. Bytes: of one rank in the epoch, counted at each collective, and what the "
-    "strategy must send (dp: not known beforehand). GB/s, 1 GB = 1e9 bytes: algbw = bytes / time; "
-    "busbw = 2(N-1)/N x algbw; both by the rank with the least time; plain: busbw by the rank with "
-    "the longest epoch. busbw as % of peak: the microbenchmark's best from 64 MiB up; % of sizes: "
-    "time of the very same messages on idle devices / time here; % of link: its specified speed."
+    "Gradients only, E2. Bytes: of one rank in the epoch, counted at each collective, and "
+    "expected of the strategy (dp: unknown). GB/s (1e9 bytes): algbw = bytes / time; busbw = "
+    "2(N-1)/N x algbw; both on the rank with the least time. Plain: busbw on the rank with the "
+    "longest epoch. % of peak: busbw / best busbw of the microbenchmark from 64 MiB. % of sizes: "
+    "time of the same messages on idle devices / time here. % of link: busbw / specified speed of"
+    " the link."
 )
 
 
@@ -94,10 +95,10 @@ def _limits(group: ConditionGroup, own: list[Row]) -> list[str]:
     small = [e for e in own if e.values and 0 < (e.values.links.peak_bytes or 0) < PEAK_FROM_BYTES]
     for size in sorted({_peak_bytes(row) for row in small}):
         these = [row for row in small if _peak_bytes(row) == size]
-        why = f"peak of the largest message there was, {count(size)} bytes, below 64 MiB"
+        why = f"the peak is of the largest message measured, {count(size)} bytes (below 64 MiB)"
         said += left_out(group, why, these)
     if own and not any(row.values and row.values.links.link_gb_per_s for row in own):
-        said.append("link: its specified speed is not in the cluster's config")
+        said.append("link: the cluster's config does not specify its speed")
     return said
 
 

@@ -228,4 +228,4 @@ def _why(row: Row, why: str) -> str:
         return why
     if row.outcome is Outcome.OOM:
         return "out of memory"
-    return f"no number, the reason stands under {'Q1' if row.is_baseline else 'Table 1'}"
+    return f"no number; see {'Q1' if row.is_baseline else 'Table 1'} for the reason"

@@ -25,14 +25,14 @@ def checks(group: ConditionGroup) -> Table:
     judged = len({row[0] for row in rows})
     return Table(
         label="checks",
-        title="Verdicts",
+        title="Data-quality checks",
         corner="",
         blocks=(),
         lines=(),
         caption=(
             f"{counted(len(passed), 'check')} passed in {counted(judged, 'cell')}."
             if rows
-            else "No cell has been judged.",
+            else "No cell has been checked.",
         ),
         setting=captions.setting(group),
         notes=(*_told(group, Level.FAIL), *_told(group, Level.WARN)),
@@ -50,8 +50,8 @@ def _told(group: ConditionGroup, level: Level) -> list[str]:
         else:
             own = [row for rows in reasons.values() for row in rows]
             lines.append(
-                f"{head}: {counted(len(own), 'cell')}: {_where(group, own)}; the first: "
-                f"{next(iter(reasons))}; each with its reason in checks.csv"
+                f"{head}: {counted(len(own), 'cell')}: {_where(group, own)}; first reason: "
+                f"{next(iter(reasons))}; all reasons are in checks.csv"
             )
     return lines
 

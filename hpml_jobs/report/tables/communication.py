@@ -18,12 +18,12 @@ from hpml_jobs.report.text import captions
 from hpml_jobs.report.text.numbers import percent, seconds
 
 COMMUNICATION = (
-    "E2, on the rank with the longest epoch. Total: seconds in which any collective is under way. "
-    "Exposed: hidden behind nothing; forward: the part of it inside forward (ddp: buffers). "
-    "Overlap: total - exposed, hidden behind backward; % of total. Over ranks: skew is the waiting "
-    "for late ranks, net the rest. Cost: E1 - the same epoch without gradient exchange (E3), what "
-    "contention and copies add included. Residual: the lab's estimate, not measured. "
-    "These answers differ, and each is right for its own question."
+    "E2, on the rank with the longest epoch. Total: seconds in which any collective is active. "
+    "Exposed: the part that no computation hides; forward: the part of exposed inside forward "
+    "(ddp: buffers). Overlap: total - exposed, hidden behind backward, in s and in % of total. "
+    "Over ranks: skew is waiting for late ranks, net is the rest. Cost: E1 - the same epoch "
+    "without gradient exchange (E3), contention and copies included. Residual: the lab's estimate"
+    " (derived, not measured). The columns answer different questions, so they differ."
 )
 
 

@@ -18,11 +18,11 @@ from hpml_jobs.report.text import captions, notes
 from hpml_jobs.report.text.numbers import loss, milliseconds
 
 CURVES = (
-    "Loss: mean over ranks and over the first and the last tenth of all iterations of training, "
-    "warm-up included. Step: milliseconds of an iteration of the timed epoch (E1), stall included, "
-    "on the slowest rank: median, 90th percentile, medians of its first and last tenth. curves.csv "
-    "has every iteration of every run (of very many every k-th, column every); loss.png and "
-    "steps.png show them."
+    "Loss: mean over ranks, in the first and in the last tenth of all iterations of training, "
+    "warm-up included. Step: milliseconds of an iteration of the timed epoch (E1) on the slowest "
+    "rank, stall included: median, 90th percentile, and medians of its first and last tenth. "
+    "curves.csv has every iteration of every run (every k-th of long runs, see its column every);"
+    " loss.png and steps.png show them."
 )
 
 

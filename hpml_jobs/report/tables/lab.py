@@ -134,10 +134,10 @@ def _why_unmeasured(selection: StrategyRows, row: Row) -> str:
     records = selection.group.records(row)
     files = sorted({record.imported.file for record in records if record.imported})
     if files:
-        return f"{', '.join(files)} does not tell"
+        return f"{', '.join(files)} does not report it"
     if all(record.instrumented is None for record in records):
-        return "not measured, protocol=lab ends before the instrumented epoch"
-    return "not measured, no collective of gradients was recorded"
+        return "not measured: protocol=lab ends before the instrumented epoch"
+    return "not measured: no collective of gradients was recorded"
 
 
 def _judged(group: ConditionGroup, rows: Sequence[Row]) -> list[str]:
@@ -153,7 +153,7 @@ def _below(selection: StrategyRows) -> list[str]:
 def marks_explained(selection: StrategyRows) -> list[str]:
     """Where the reason for the marks in a table without reasons stands."""
     failed = [row for row in selection.parallel_rows if selection.group.has_failed(row)]
-    return [f"{judged.MARK} fails a check, the reason stands under Table 1"] if failed else []
+    return [f"{judged.MARK} fails a check; see Table 1 for the reason"] if failed else []
 
 
 def mark(row: Row) -> str:

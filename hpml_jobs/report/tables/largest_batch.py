@@ -12,8 +12,8 @@ from hpml_jobs.report.text.numbers import count, significant
 from hpml_jobs.slurm.states import Outcome
 
 CAPTION = (
-    "Batches per {unit}, each tried in a fresh process. Memory: the most that any rank had in use "
-    "with the largest batch that fits (GB = 1e9 bytes)."
+    "Batch per {unit}; every batch is tried in a new process. Memory: the most that any rank used"
+    " with the largest batch that fits (GB = 1e9 bytes)."
 )
 
 
@@ -43,12 +43,10 @@ def largest(group: ConditionGroup) -> Table | None:
         Columns(
             "memory, GB", (column("memory_bytes", "", lambda largest: largest.memory_bytes, _gb),)
         ),
-        Columns(
-            "no larger one", (column("stopped", "", lambda largest: largest.stopped),), words=True
-        ),
+        Columns("limit", (column("stopped", "", lambda largest: largest.stopped),), words=True),
     )
     caption = CAPTION.format(unit=captions.unit(group.device))
-    text = TableText("largest", "The largest batch that fits", "", (caption,))
+    text = TableText("largest", "Largest batch that fits", "", (caption,))
     return item_table(
         [group],
         text,
@@ -71,7 +69,11 @@ def _stop(rows: list[Row], best: int | None, climbed: bool) -> str:
     """Why there is no larger one: what became of the next, or that there is none."""
     beyond = [row for row in rows if best is None or row.batch_per_gpu > best]
     if not beyond:
-        return "the next is more than a share of the data" if climbed else "none was asked for"
+        return (
+            "the next is larger than one rank's share of the data"
+            if climbed
+            else "no larger one was requested"
+        )
     words = "ran out of memory" if beyond[0].outcome is Outcome.OOM else beyond[0].outcome.value
     return f"{beyond[0].batch_per_gpu} {words}"
 

@@ -12,8 +12,8 @@ from hpml_jobs.report.tables.quantization import Runs, quantized
 from hpml_jobs.report.text.numbers import count, milliseconds, ratio
 
 LATENCY = (
-    "Milliseconds of a batch on the CPU, one thread: median, 10th to 90th percentile; medians over "
-    "runs. Ratio: to fp32 at the same batch; below 1 is faster."
+    "Milliseconds of a batch on the CPU with one thread: median, 10th and 90th percentile; "
+    "medians over runs. Ratio: to fp32 at the same batch; below 1 is faster."
 )
 
 

@@ -23,13 +23,13 @@ from hpml_jobs.report.text.comparisons import mean_text
 from hpml_jobs.report.text.numbers import DASH, accuracy, count, loss
 
 TABLE_4 = (
-    "Of the last epoch: average training loss, training accuracy (as seen while training), and "
-    "accuracy on the whole test set after it, mean over ranks. Global batch: of all {units}; lr: "
-    "of the last iteration."
+    "After the last epoch: average training loss, training accuracy (during training), and "
+    "accuracy on the whole test set, mean over ranks. Global batch: of all {units}. lr: of the "
+    "last iteration."
 )
 EVALUATION = (
-    "Accuracy on the whole test set after each epoch, every rank on its share, counted exactly; "
-    "average training loss of the epoch."
+    "Accuracy on the whole test set after each epoch; every rank tests its share, and the counts "
+    "are exact. Average training loss of the epoch."
 )
 COLUMNS, ABREAST = 8, 3
 """So many epochs have a column on a page (the CSV has all), and so many stay beside each other."""
@@ -60,7 +60,7 @@ def table4(group: ConditionGroup) -> Table | None:
         ),
     )
     caption = (TABLE_4.format(units=units(group.device)), over_seeds.OVER_SEEDS)
-    text = TableText("table4", "Table 4: what was learnt, last epoch", "Table 4", caption)
+    text = TableText("table4", "Table 4: training quality, last epoch", "Table 4", caption)
     lost = left_out(group, "", (row for row in rows if not row.timing))
     said = [*over_seeds.one_seed(group, own), *over_seeds.shorter(group, own), *lost]
     return row_table(group, text, own, heads, said)

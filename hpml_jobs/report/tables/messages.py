@@ -12,9 +12,9 @@ from hpml_jobs.report.text import captions
 from hpml_jobs.report.text.numbers import count
 
 MESSAGES = (
-    "Counted at the call in E2, on the rank with the longest epoch, one run for each strategy and "
-    "number of {units} (the batch changes how many iterations there are, not what each sends). "
-    "Bytes of one message, messages per iteration, bytes per iteration."
+    "Counted at each call in E2, on the rank with the longest epoch, in one run per strategy and "
+    "number of {units} (the batch changes the number of iterations, not what each sends). Bytes "
+    "of one message, messages per iteration, bytes per iteration."
 )
 QUESTION = "Are gradients the only messages (lab Q6)? {answers}."
 
@@ -69,7 +69,7 @@ def _sent(group: ConditionGroup, row: Row) -> Iterable[Sent]:
 
 
 def _answer(setup: Setup, own: list[Sent]) -> str:
-    """`ddp: no, beside 104,616 B of gradients 904 B of buffers in every iteration`."""
+    """Return `ddp: no, every iteration sends 104,616 B of gradients and 904 B of buffers`."""
     volumes: dict[str, float] = {}
     for sent in own:
         purpose = sent.message.purpose
@@ -78,9 +78,10 @@ def _answer(setup: Setup, own: list[Sent]) -> str:
     name = setup.strategy.value + (f" ({setup.treatment})" if setup.treatment else "")
     if not volumes:
         return f"{name}: yes"
-    told = " and ".join(f"{count(round(size))} B of {what}" for what, size in volumes.items())
-    own_part = f"beside {count(round(gradients))} B of gradients {told}"
-    return f"{name}: no, {own_part} in every iteration"
+    others = " and ".join(f"{count(round(size))} B of {what}" for what, size in volumes.items())
+    return (
+        f"{name}: no, every iteration sends {count(round(gradients))} B of gradients and {others}"
+    )
 
 
 def _times(value: float) -> str:

@@ -15,13 +15,13 @@ from hpml_jobs.report.text import captions
 from hpml_jobs.report.text.numbers import DASH, count, gb_per_s, milliseconds, percent, significant
 
 POINTS = (
-    "All-reduce of one message on idle devices after E3, in each cell's own allocation: ms, the "
-    "median of the trials (a trial is its slowest rank), and busbw = 2(N-1)/N x bytes / time in "
-    "GB/s (1e9 bytes); medians over {cells}. * marks sizes that the cells themselves send."
+    "All-reduce of one message on idle devices after E3, in each cell's own allocation. ms: "
+    "median of the trials; the slowest rank counts. GB/s (1e9 bytes): busbw = 2(N-1)/N x bytes / "
+    "time. Medians over {cells}. * marks sizes that the cells send."
 )
 FIT = (
-    "T = alpha + bytes / speed, least squares on relative error over the medians of all sizes. "
-    "Accepted where from 64 KiB up the median residual is <= 10 % and the worst <= 30 %."
+    "T = alpha + bytes / speed: least squares on relative errors over the medians of all sizes. "
+    "Accepted if, from 64 KiB up, the median residual is <= 10 % and the worst <= 30 %."
 )
 
 

@@ -12,10 +12,10 @@ from hpml_jobs.report.text.captions import full_label
 from hpml_jobs.report.text.comparisons import mean_text
 
 OVER_SEEDS = (
-    "Mean and sample standard deviation over seeds, of each the mean over its repeats; one seed "
-    "has no deviation."
+    "Mean and sample standard deviation over seeds; a seed counts with the mean of its repeats, "
+    "and a single seed has no deviation."
 )
-ONE_SEED = "one seed, no deviation"
+ONE_SEED = "single seed, no deviation"
 
 
 def columns(
@@ -51,7 +51,7 @@ def shorter(group: ConditionGroup, rows: Iterable[Row]) -> list[str]:
         numbers = sorted({learning.epochs(record) for record in group.records(row) if record.ranks})
         if numbers[1:]:
             less = " and ".join(map(str, numbers[:-1]))
-            found.append((f"runs of {less} epochs, left out beside those of {numbers[-1]}", row))
+            found.append((f"runs of {less} epochs are omitted, others have {numbers[-1]}", row))
     return _by_reason(group, found)
 
 

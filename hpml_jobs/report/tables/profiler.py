@@ -23,11 +23,11 @@ from hpml_jobs.report.text import marks as judged
 from hpml_jobs.report.text.numbers import percent, seconds
 
 PROFILER = (
-    "torch.profiler over some iterations of one rank of one run, seconds of all of them: compute + "
-    "comm - overlap + idle = window; shares of the window in %. Instruments: communication that "
-    "our own clocks saw in the same iterations, and how far it is from the profiler's (limit "
-    f"{percent_text(PROFILER_LIMIT)}, "
-    "above it: {mark})."
+    "torch.profiler over some iterations of one rank of one run, total seconds: compute + comm - "
+    "overlap + idle = window; shares of the window in %. Instruments: communication in the same "
+    "iterations by this program's own timers, and its distance from the profiler's (limit "
+    f"{percent_text(PROFILER_LIMIT)}; "
+    "{mark} if larger)."
 )
 
 

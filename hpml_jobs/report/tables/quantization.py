@@ -18,13 +18,13 @@ from hpml_jobs.report.text.comparisons import mean_text
 from hpml_jobs.report.text.numbers import accuracy, count, ratio
 
 QUANTIZATION = (
-    "Quantized after training, judged by the whole test set. int8: integers in -128..127 around "
-    "zero; scale = bound / 127, the bound being the total range, 3 standard deviations, or a "
-    "percentile of the absolute values; a scale for each layer, or for each output channel of its "
-    "weights. int8 weights: computed in fp32; with activations: computed in integers, sums and "
-    "biases int32. Activations are profiled on {images} training images."
+    "Quantized after training, evaluated on the whole test set. int8: integers in -128..127, "
+    "symmetric around zero; scale = bound / 127. Bound: the total range, 3 standard deviations, "
+    "or a percentile of the absolute values. A scale is per layer, or per output channel of the "
+    "weights. int8 weights: computed in fp32. With activations: computed in integers, with int32 "
+    "sums and biases. Activations are profiled on {images} training images."
 )
-DROP = "Drop: points of accuracy below fp32. Bytes: of the stored parameters, scales included."
+DROP = "Drop: percentage points of accuracy below fp32. Bytes: stored parameters, scales included."
 
 TORCHS = "torch's own int8"
 
@@ -183,7 +183,7 @@ def _notes(found: Iterable[Runs]) -> Iterator[str]:
     for runs in found:
         own = [over_seeds.ONE_SEED] if len(set(runs.seeds)) == 1 else []
         own += [f"{TORCHS}: {run.reference.how}" for run in runs.quantized if run.reference]
-        own += [f"not found out: {missing}" for run in runs.quantized for missing in run.missing]
+        own += [f"not measured: {missing}" for run in runs.quantized for missing in run.missing]
         for what in own:
             told.setdefault(what, {})[runs.name] = None
     return (f"{what} ({', '.join(names)})" for what, names in told.items())

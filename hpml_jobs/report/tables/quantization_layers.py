@@ -11,14 +11,14 @@ from hpml_jobs.report.tables.quantization import Result, Runs, quantized, result
 from hpml_jobs.report.text.numbers import count, percent, significant
 
 LAYERS = (
-    "In integers, over the whole test set, of the first run. real = scale x integer. Clipped: "
-    "beyond -128..127, % of a layer's weights and of its outputs. Sums: least and most of the "
-    "int32 accumulators, bias included."
+    "Integer computation over the whole test set, first run. real = scale x integer. Clipped: "
+    "values beyond -128..127, % of a layer's weights and of its outputs. Sums: least and most of "
+    "the int32 accumulators, bias included."
 )
 SPREADS = (
-    "Of the trained weights, and of the input and every layer's output (as the next layer gets it) "
-    "over the images of the profile, of the first run; histograms in weights.png and "
-    "activations.png. Percentile: of the absolute values."
+    "Trained weights, and the input and every layer's output (as the next layer receives it) over"
+    " the profiled images, first run. Histograms: weights.png, activations.png. Percentile: of "
+    "the absolute values."
 )
 
 
@@ -134,7 +134,7 @@ def spreads(group: ConditionGroup) -> Table | None:
     if not found:
         return None
     text = TableText(
-        "spreads", "Spreads of weights and activations", "", (SPREADS,), on_screen=False
+        "spreads", "Distributions of weights and activations", "", (SPREADS,), on_screen=False
     )
     return item_table([group], text, ((_tensor_name(item), item) for item in found), _SPREAD_HEADS)
 

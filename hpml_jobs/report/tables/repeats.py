@@ -24,19 +24,18 @@ from hpml_jobs.report.tables.builder import (
     row_table,
 )
 from hpml_jobs.report.text import captions
-from hpml_jobs.report.text.comparisons import told_apart
+from hpml_jobs.report.text.comparisons import compare_runs
 from hpml_jobs.report.text.numbers import count, gb_per_s, percent, ratio, seconds
 
 REPEATS = (
-    "A run is a fresh launch. Interval: of order statistics, holds the true median whatever the "
-    "distribution is with a probability of {coverage}. IQR: as % of the median. "
-    "Speedup: ratio of medians, its interval by {resamples} bootstrap resamples of both cells' "
-    "runs, 95 % from 6 runs on. "
-    "Against 1 {unit}: different only if the intervals are disjoint and the medians more than 2 % "
-    "apart."
+    "A run is a new launch. Interval: order statistics; it contains the true median with a "
+    "probability of {coverage}, for any distribution. IQR: % of the median. Speedup: ratio of "
+    "medians, with an interval from {resamples} bootstrap resamples of both cells' runs (95 % "
+    "from 6 runs). Against 1 {unit}: different only if the intervals are disjoint and the medians"
+    " differ by more than 2 %."
 )
-MEASURED = "Medians over runs with their order-statistic intervals, as in Repeats."
-ONE_RUN = "one run, no interval"
+MEASURED = "Medians over runs with order-statistic intervals, as in the table Repeats."
+ONE_RUN = "single run, no interval"
 
 
 def several(group: ConditionGroup) -> bool:
@@ -134,7 +133,7 @@ def _against(group: ConditionGroup, row: Row) -> str | None:
     one = group.baseline(row.batch_per_gpu)
     if one is None or row.is_baseline:
         return None
-    return told_apart(epochs_of(row).runs, epochs_of(one).runs)
+    return compare_runs(epochs_of(row).runs, epochs_of(one).runs)
 
 
 def _scattered(group: ConditionGroup) -> list[str]:
@@ -145,8 +144,8 @@ def _scattered(group: ConditionGroup) -> list[str]:
         if sample.spread is not None and sample.spread > SCATTER_LIMIT:
             told = ", ".join(map(seconds, sample.runs))
             lines.append(
-                f"{row_name(group, row)}: the runs scatter, IQR {percent(sample.spread)} % "
-                f"of the median (limit 10 %): {told} s"
+                f"{row_name(group, row)}: the runs scatter: IQR {percent(sample.spread)} % "
+                f"of the median (limit 10 %); runs: {told} s"
             )
     return lines
 

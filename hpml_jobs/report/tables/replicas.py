@@ -21,10 +21,10 @@ from hpml_jobs.report.text.comparisons import mean_text
 from hpml_jobs.report.text.numbers import accuracy, loss, significant
 
 REPLICAS = (
-    "Loss and accuracy of the last epoch of training: over all samples of all ranks. Test: whole "
-    "test set, each rank with its own replica; of a run the mean over ranks, least..most over the "
-    "ranks of all runs. Replicas: hashes of parameters and of buffers (BatchNorm) of all ranks "
-    "after the last epoch (lab Q7)."
+    "Loss and accuracy of the last epoch of training, over all samples of all ranks. Test: the "
+    "whole test set on each rank's replica; mean over ranks, and least..most over the ranks of "
+    "all runs. Replicas: whether the hashes of parameters and of buffers (BatchNorm) are equal on"
+    " all ranks after the last epoch (lab Q7)."
 )
 
 
@@ -67,7 +67,7 @@ def replicas(group: ConditionGroup) -> Table | None:
             ),
         ),
     )
-    lost = left_out(group, "not told", rest(group.rows, own))
+    lost = left_out(group, "not reported", rest(group.rows, own))
     answer = _answer(group, own)
     text = TableText(
         "replicas",
@@ -151,7 +151,7 @@ def _answer(group: ConditionGroup, own: list[Row]) -> str:
     kept = all(_same(group, row, _parameters) == "equal" for row in drifted)
     result = ""
     if drifted and kept:
-        result = " They keep the parameters equal, not BatchNorm's buffers."
+        result = " They keep parameters equal, but not BatchNorm's buffers."
     return f"{QUESTION}{result} {told}."
 
 

@@ -8,8 +8,8 @@ from hpml_jobs.report.text import captions, notes
 from hpml_jobs.report.text.numbers import DASH, count, gb_per_s, seconds
 
 NOT_MEASURED = (
-    "No measured Tables 2 and 3 stand beside: protocol=lab ends before the instrumented epoch; "
-    "protocol=full measures them."
+    "Tables 2 and 3 are not measured: protocol=lab ends before the instrumented epoch. Use "
+    "protocol=full to measure them."
 )
 
 

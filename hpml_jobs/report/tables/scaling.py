@@ -20,19 +20,17 @@ from hpml_jobs.report.text import captions
 from hpml_jobs.report.text.numbers import count, ratio, seconds
 
 SCALING = (
-    "{what}: epoch = train + stall, in which the device waits for a batch. "
-    "images/s: samples really processed / epoch. Speedup: epoch(1, b) / epoch(N, b); effic.: "
-    "speedup / N; weak: seconds per iteration on 1 / on N {units} at the same batch per {unit}; "
-    "Karp-Flatt: the serial fraction that would explain the speedup."
+    "{what}: epoch = train + stall; in stall the device waits for a batch. images/s: samples "
+    "processed / epoch. Speedup: epoch(1, b) / epoch(N, b); effic.: speedup / N; weak: seconds "
+    "per iteration on 1 / on N {units} at the same batch per {unit}; Karp-Flatt: serial fraction "
+    "that explains the speedup."
 )
 STRONG = (
-    "The same global batch G on 1 and on N {units}: speedup = epoch(1, G) / epoch(N, G/N), every "
-    "pair that the grid holds. Table 1 keeps the batch per {unit} (weak scaling): there the global "
+    "The same global batch G on 1 and on N {units}: speedup = epoch(1, G) / epoch(N, G/N), for "
+    "every pair in the grid. Table 1 keeps the batch per {unit} (weak scaling), so its global "
     "batch grows with N."
 )
-ONE_RUN = (
-    "one run each: which strategy is faster at a place cannot be told from noise; repeats=6 can"
-)
+ONE_RUN = "single run each: strategies at the same place are not comparable; use repeats=6"
 
 
 def scaling(group: ConditionGroup) -> Table | None:
@@ -42,7 +40,7 @@ def scaling(group: ConditionGroup) -> Table | None:
     lost = left_out(group, "", (row for row in group.rows if not row.timing))
     several = strategies_meet(group) and all(len(row.runs) == 1 for row in group.timed)
     unit = captions.unit(group.device)
-    what = "As reported elsewhere" if group.imported else "E1, of the slowest rank"
+    what = "As reported by the source" if group.imported else "E1 on the slowest rank"
     caption = SCALING.format(what=what, unit=unit, units=captions.units(group.device))
     text = TableText("scaling", "Scaling", "E1", (caption, captions.runs(group.rows)))
     said = [*without_train(group.timed), *lost, *([ONE_RUN] if several else [])]

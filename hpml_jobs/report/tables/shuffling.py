@@ -9,14 +9,14 @@ from hpml_jobs.report.merge.rows import Row, place_of
 from hpml_jobs.report.table import Table
 from hpml_jobs.report.tables import over_seeds
 from hpml_jobs.report.tables.builder import Columns, TableText, column, row_name, row_table
-from hpml_jobs.report.text.comparisons import mean_text, means_apart
+from hpml_jobs.report.text.comparisons import compare_means, mean_text
 from hpml_jobs.report.text.numbers import accuracy, loss
 
 SHUFFLING = (
     "Orders: different sequences of training images among the epochs of a rank, by their hashes. "
-    "DistributedSampler shuffles by seed + epoch, and set_epoch alone tells it the epoch: without, "
-    "every epoch has the images of a rank, and its batches, again. One process (single, dp) "
-    "shuffles anew by itself. Training loss of the last epoch; test accuracy after it, mean over "
+    "DistributedSampler shuffles by seed + epoch, and only set_epoch gives it the epoch: without "
+    "it, a rank has the same images and batches in every epoch. A single process (single, dp) "
+    "reshuffles by itself. Training loss of the last epoch; test accuracy after it, mean over "
     "ranks."
 )
 QUESTION = "Why does ddp need set_epoch (lab Q5)?"
@@ -93,7 +93,7 @@ def _answer(group: ConditionGroup, without: Row, beside: Row | None) -> str:
     """`ddp 4-GPU (no set_epoch) b128: 1 of 5 orders, with it 5 of 5; training loss …`."""
     place, orders = row_name(group, without), _orders(group, without) or "unknown"
     if beside is None:
-        return f"{place}: {orders} orders of a rank; no cell with set_epoch stands beside it."
+        return f"{place}: {orders} orders of a rank; no cell with set_epoch to compare with."
     parts = [f"{orders} orders of a rank, with it {_orders(group, beside) or 'unknown'}"]
     for what, of, words in (
         ("training loss", learned.training_loss(-1), loss),
@@ -102,5 +102,5 @@ def _answer(group: ConditionGroup, without: Row, beside: Row | None) -> str:
         one, other = (learned.over_seeds(learned.runs(group, e), of) for e in (without, beside))
         if one and other:
             against = f"{what} {mean_text(one, words)} against {mean_text(other, words)}"
-            parts.append(f"{against} ({means_apart(one, other)})")
+            parts.append(f"{against} ({compare_means(one, other)})")
     return f"{place}: {'; '.join(parts)}."

@@ -9,14 +9,14 @@ from hpml_jobs.report.table import Table
 from hpml_jobs.report.tables.builder import Columns, TableText, column, item_table, place_columns
 from hpml_jobs.report.tables.repeats import epochs_of, several
 from hpml_jobs.report.text import captions
-from hpml_jobs.report.text.comparisons import told_apart
+from hpml_jobs.report.text.comparisons import compare_runs
 from hpml_jobs.report.text.numbers import ratio, seconds
 
 COMPARED = (
-    "Seconds of an epoch, median and interval, each strategy beside the fastest at the same place. "
-    "Two differ only if their intervals are disjoint and the medians more than 2 % apart; anything "
-    "less is inside the noise. Ratio: other / fastest, of medians, by bootstrap, 95 % "
-    "from 6 runs on."
+    "Seconds of an epoch, median and interval: the fastest strategy at a place and each other "
+    "one. Two differ only if their intervals are disjoint and the medians differ by more than 2 "
+    "%; a smaller difference is within the noise. Ratio: other / fastest, of medians, by "
+    "bootstrap (95 % from 6 runs)."
 )
 
 
@@ -39,7 +39,7 @@ class Rivals(NamedTuple):
     @property
     def result(self) -> str:
         """What the other is, in words."""
-        return told_apart(epochs_of(self.other).runs, epochs_of(self.fastest).runs)
+        return compare_runs(epochs_of(self.other).runs, epochs_of(self.fastest).runs)
 
 
 def rivals(group: ConditionGroup) -> list[Rivals]:
@@ -73,7 +73,9 @@ def _told(row: Row) -> str:
     sample = epochs_of(row)
     found = sample.interval
     told = f"{row.strategy.value} {seconds(sample.median)}"
-    return f"{told} [{seconds(found.low)}, {seconds(found.high)}]" if found else f"{told}, one run"
+    return (
+        f"{told} [{seconds(found.low)}, {seconds(found.high)}]" if found else f"{told}, single run"
+    )
 
 
 def _ends(found: Interval) -> str:

@@ -11,50 +11,52 @@ from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.merge.rows import Row, Setup, Timing, setup_order
 from hpml_jobs.report.text.numbers import count, seconds
 
-TIME = "Time: seconds of one epoch, data loading included, of the slowest rank."
+TIME = "Time: seconds of one epoch on the slowest rank, data loading included."
 Q1 = (
-    "Seconds of one epoch on one {unit}: train_s without data loading (copies to the device, "
-    "gradients and update included), epoch_s with everything."
+    "Seconds of one epoch on one {unit}. train_s: without data loading; copies to the device, "
+    "gradients and update are included. epoch_s: everything."
 )
 MEASURED = (
-    "Measured, seconds of the instrumented epoch (E2) on its slowest rank. Compute: copies to the "
-    "device, forward, backward, optimizer. Comm: exposed communication, which nothing hides; what "
-    "backward hides is in neither. Run by run, Compute + Comm = E2 without data loading."
+    "Measured: seconds of the instrumented epoch (E2) on its slowest rank. Compute: copies to the"
+    " device, forward, backward, optimizer. Comm: exposed communication, which no computation "
+    "hides; communication hidden behind backward is in neither. In every run, Compute + Comm = E2"
+    " without data loading."
 )
-REPORTED = "As reported elsewhere, not measured here: seconds per epoch of Compute and of Comm."
+REPORTED = "As reported by the source, not measured here: seconds per epoch of Compute and Comm."
 BUS = (
-    "Measured: busbw = 2(N-1)/N x bytes of gradients that one rank all-reduces in E2 / seconds in "
-    "which such a message was under way, on the rank with the least; 1 GB = 1e9 bytes."
+    "Measured: busbw = 2(N-1)/N x bytes of gradients that one rank all-reduces in E2 / seconds in"
+    " which such a message is active, on the rank with the least. 1 GB = 1e9 bytes."
 )
 ROOT_WIRE = (
-    "Measured on root's wire, not a bus bandwidth: 2(N-1) x S per iteration pass through rank 0's "
-    "link, divided by the seconds in which rank 0 gathered or scattered gradients in E2; "
-    "1 GB = 1e9 bytes."
+    "Measured on root's wire; not a bus bandwidth. 2(N-1) x S bytes per iteration pass through "
+    "rank 0's link, divided by the seconds in which rank 0 gathers or scatters gradients in E2. 1"
+    " GB = 1e9 bytes."
 )
 NOMINAL = (
-    "Nominal: DataParallel sends other messages than a ring all-reduce; the figure is 2(N-1)/N x "
-    "I_N x S / seconds of its gradients' reduction in E2, what a ring would have reached in this "
-    "time; 1 GB = 1e9 bytes."
+    "Nominal: DataParallel does not send ring all-reduces. The figure is 2(N-1)/N x I_N x S / "
+    "seconds of the reduction of gradients in E2: the bandwidth of a ring that takes this time. 1"
+    " GB = 1e9 bytes."
 )
 RESIDUAL = (
-    "Lab residual, not measured: Comm = train_s(N, b) - I_N x train_s(1, b) / I_1 and "
-    "Compute = train_s - Comm, seconds per epoch without data loading. "
-    "Communication hidden behind backward is not in Comm."
+    "Lab residual: derived, not measured. Comm = train_s(N, b) - I_N x train_s(1, b) / I_1 and "
+    "Compute = train_s - Comm, in seconds per epoch without data loading. Communication hidden "
+    "behind backward is not in Comm."
 )
 RESIDUAL_LOADING = (
-    "Lab residual, not measured; includes data loading, since train_s is unknown: "
-    "Comm = epoch_s(N, b) - I_N x epoch_s(1, b) / I_1 and Compute = epoch_s - Comm, seconds per "
-    "epoch. Communication hidden behind backward is not in Comm."
+    "Lab residual: derived, not measured. It includes data loading because train_s is unknown: "
+    "Comm = epoch_s(N, b) - I_N x epoch_s(1, b) / I_1 and Compute = epoch_s - Comm, in seconds "
+    "per epoch. Communication hidden behind backward is not in Comm."
 )
 RESIDUAL_BANDWIDTH = (
-    "Bus bandwidth by the lab residual, not measured: 2(N-1)/N x I_N x S / Comm with Comm of "
-    "Table 2r and S = {gradient_bytes} bytes of gradients; 1 GB = 1e9 bytes."
+    "Bus bandwidth by the lab residual: derived, not measured. 2(N-1)/N x I_N x S / Comm, with "
+    "Comm of Table 2r and S = {gradient_bytes} bytes of gradients. 1 GB = 1e9 bytes."
 )
 RESIDUAL_ROOT_WIRE = (
-    "Rate on root's wire by the lab residual, not measured, and no bus bandwidth: 2(N-1) x I_N x S "
-    "/ Comm with Comm of Table 2r and S = {gradient_bytes} bytes of gradients; 1 GB = 1e9 bytes."
+    "Rate on root's wire by the lab residual: derived, not measured; not a bus bandwidth. 2(N-1) "
+    "x I_N x S / Comm, with Comm of Table 2r and S = {gradient_bytes} bytes of gradients. 1 GB = "
+    "1e9 bytes."
 )
-RESIDUAL_NOMINAL = "Nominal: DataParallel sends other messages than a ring all-reduce."
+RESIDUAL_NOMINAL = "Nominal: DataParallel does not send ring all-reduces."
 
 
 class BandwidthWords(NamedTuple):
@@ -76,8 +78,8 @@ BANDWIDTH = {
     ),
 }
 
-WITH_LOADING = "includes data loading, from epoch_s in place of train_s, which is unknown"
-NO_TRAIN = "train_s is not told, only whole epochs"
+WITH_LOADING = "includes data loading: computed from epoch_s because train_s is unknown"
+NO_TRAIN = "train_s is not reported, only whole epochs"
 
 
 def unit(device: Device) -> str:
@@ -136,17 +138,19 @@ def setting(group: ConditionGroup) -> str:
     workload, device, model = group.a_cell.workload, hardware(group), group.model
     if group.imported:
         claimed = workload.parameters
-        parameters = "parameters not told" if claimed is None else f"{count(claimed)} parameters"
-        where = f"measured elsewhere on {device or 'hardware that is not told'}"
+        parameters = (
+            "parameters not reported" if claimed is None else f"{count(claimed)} parameters"
+        )
+        where = f"measured elsewhere on {device or 'hardware that is not reported'}"
         return f"{workload.model}, {parameters}; {_data(workload)}; {where}."
     parameters = (
-        f"{count(model.parameters)} parameters" if model else "parameters not known before a record"
+        f"{count(model.parameters)} parameters" if model else "parameters unknown (no record yet)"
     )
     version = group.conditions.get(TORCH)
-    torch = f"torch {version}" if version is not None else "torch not known yet"
+    torch = f"torch {version}" if version is not None else "torch unknown (no record yet)"
     return (
         f"{workload.model}, {parameters}; {_data(workload)}; "
-        f"{device or 'hardware not known yet'}, {torch}."
+        f"{device or 'hardware unknown (no record yet)'}, {torch}."
     )
 
 
@@ -222,7 +226,7 @@ def loader_workers(rows: Iterable[Row], device: Device) -> str:
     totals = {row.setup: row.timing.loader_workers_total for row in rows if row.timing}
     if len(set(totals.values())) <= 1:
         total = next(iter(totals.values()), None)
-        return f"DataLoader workers in all: {'not known' if total is None else total}."
+        return f"DataLoader workers in total: {'unknown' if total is None else total}."
     setups = sorted(totals, key=setup_order)
     told = (f"{row_label(setup, device)} {totals[setup]}" for setup in setups)
-    return f"DataLoader workers in all: {', '.join(told)}."
+    return f"DataLoader workers in total: {', '.join(told)}."

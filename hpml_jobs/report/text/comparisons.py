@@ -20,38 +20,37 @@ def mean_text(mean: Mean, words: Callable[[float], str]) -> str:
     return f"{words(mean.mean)} ± {words(mean.deviation)}"
 
 
-def means_apart(one: Mean, other: Mean) -> str:
+def compare_means(one: Mean, other: Mean) -> str:
     """Whether two means are further apart than their deviations together, in words.
 
-    >>> means_apart(Mean(0.60, 0.01), Mean(0.65, 0.02))
+    >>> compare_means(Mean(0.60, 0.01), Mean(0.65, 0.02))
     'more than the deviations'
-    >>> means_apart(Mean(0.60, 0.01), Mean(0.62, 0.02))
+    >>> compare_means(Mean(0.60, 0.01), Mean(0.62, 0.02))
     'within the deviations'
-    >>> means_apart(Mean(0.60, None), Mean(0.65, 0.02))
-    'one seed cannot tell'
+    >>> compare_means(Mean(0.60, None), Mean(0.65, 0.02))
+    'single seed, not comparable'
     """
     if one.deviation is None or other.deviation is None:
-        return "one seed cannot tell"
+        return "single seed, not comparable"
     beyond = abs(one.mean - other.mean) > one.deviation + other.deviation
     return "more than the deviations" if beyond else "within the deviations"
 
 
-def told_apart(one: Sequence[float], other: Sequence[float]) -> str:
+def compare_runs(one: Sequence[float], other: Sequence[float]) -> str:
     """What may be said of the seconds of two cells, in words; `one` is the subject.
 
-    >>> told_apart([8.0, 8.1, 8.2], [8.2, 8.3, 8.5])
-    'not told apart'
-    >>> told_apart([9.0, 9.1], [8.0, 8.2])
-    'slower (2 runs: 50 % sure)'
+    >>> compare_runs([8.0, 8.1, 8.2], [8.2, 8.3, 8.5])
+    'no significant difference'
+    >>> compare_runs([9.0, 9.1], [8.0, 8.2])
+    'slower (2 runs: 50 % confidence)'
     """
     result = differ(one, other)
     if result is None:
-        return "one run cannot tell"
+        return "single run, not comparable"
     if not result:
-        return "not told apart"
+        return "no significant difference"
     word = "faster" if median(one) < median(other) else "slower"
     fewest = min(len(one), len(other))
     coverage = coverage_of_range(fewest)
-    return (
-        word if coverage >= CONFIDENCE else f"{word} ({fewest} runs: {100 * coverage:.3g} % sure)"
-    )
+    confidence = f" ({fewest} runs: {100 * coverage:.3g} % confidence)"
+    return word if coverage >= CONFIDENCE else f"{word}{confidence}"

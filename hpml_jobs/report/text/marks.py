@@ -29,7 +29,8 @@ def failures(group: ConditionGroup, rows: Iterable[Row]) -> list[str]:
             own = [row for rows in reasons.values() for row in rows]
             first = next(iter(reasons))
             places = places_text((row.place for row in own), label)
-            lines.append(f"{MARK} {check}: {places}; the first: {first}; the rest under Verdicts")
+            others = "for the others see Data-quality checks"
+            lines.append(f"{MARK} {check}: {places}; first reason: {first}; {others}")
     return lines
 
 
@@ -52,7 +53,7 @@ def doubts(group: ConditionGroup, rows: Iterable[Row]) -> list[str]:
         places = places_text((row.place for own in reasons.values() for row in own), label)
         where.setdefault(places, []).append(check)
     told = (f"{', '.join(checks)} ({places})" for places, checks in where.items())
-    return [f"doubtful, see Verdicts: {'; '.join(told)}"] if where else []
+    return [f"warnings, see Data-quality checks: {'; '.join(told)}"] if where else []
 
 
 def marked(group: ConditionGroup, row: Row, texts: tuple[str, ...]) -> tuple[str, ...]:

@@ -24,9 +24,9 @@ def absences(group: ConditionGroup, rows: Sequence[Row], places: Collection[Plac
             continue
         reason = f"{found.reason} [{found.slug}]"
         if found.slug in group.uncertain:
-            reason += "; its group is known when it has a record"
+            reason += "; it is assigned to a group when it has a record"
         if place in timed:
-            reason += "; the other runs stand"
+            reason += "; the other runs are used"
         subject = _subject(cell, group.device, has_other_runs=place in timed)
         lines.append(f"{subject}: {reason}")
     return lines + _not_requested(set(places) - requested, group.device, group.elsewhere)
@@ -52,7 +52,7 @@ def _not_requested(
     others = []
     for place in sorted(places, key=lambda place: (setup_order(place.setup), place.batch_per_gpu)):
         group = elsewhere.get(place)
-        why = f"measured under other conditions (group {group})" if group else "not asked for"
+        why = f"measured under other conditions (group {group})" if group else "not requested"
         if place.setup == BASELINE_SETUP:
             lines.append(f"{_no_baseline(place.batch_per_gpu, device)}: {why}")
         else:
@@ -82,7 +82,7 @@ def no_bandwidth(rows: Iterable[Row], device: Device) -> list[str]:
     """Return a line for every row whose residual is not above zero: it gives no bandwidth."""
     return [
         f"{row_label(row.setup, device)} at batch {row.batch_per_gpu}: the residual is "
-        f"{seconds(row.residual.comm_s)} s, not above zero, so no bandwidth follows from it"
+        f"{seconds(row.residual.comm_s)} s; a bandwidth needs a residual above zero"
         for row in rows
         if row.residual is not None and row.residual.comm_s <= 0
     ]

@@ -50,7 +50,7 @@ def test_published_page_speedups_match_the_report(page: str, report: Path) -> No
 def test_published_report_notes_values_not_reported(report: Path) -> None:
     made = (report / "tables.md").read_text()
     assert "includes data loading" in made
-    assert "DataLoader workers in all: not known" in made
+    assert "DataLoader workers in total: unknown" in made
 
 
 def test_published_page_explains_every_column(page: str) -> None:

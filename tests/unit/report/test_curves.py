@@ -61,7 +61,7 @@ def test_curves_table_omits_losses_of_shorter_runs(builder):
     write_curves(builder, slug, curve_loss=np.full((2, 98), 9.0))
     assert grid(builder.table("curve-ends")) == CURVE_ENDS
     assert builder.table("curve-ends").notes == (
-        "loss: runs of 2 epochs, left out beside those of 3: ddp 2-GPU at batch 512",
+        "loss: runs of 2 epochs are omitted, others have 3: ddp 2-GPU at batch 512",
     )
 
 
@@ -106,16 +106,16 @@ def arrays_of(value):
     return dict.fromkeys(("curve_loss", "curve_step_s", "curve_lr"), value)
 
 
-NO_NUMBERS = "iterations.npz is no file of numbers by iteration"
+NO_NUMBERS = "iterations.npz is not a file of numbers per iteration"
 DAMAGE = {
-    "gone": (lambda path: path.unlink(), "is not there"),
+    "gone": (lambda path: path.unlink(), "is missing"),
     "half": (lambda path: path.write_bytes(path.read_bytes()[:300]), "cannot be read: "),
     "flipped": (corrupt_first_array, "cannot be read: Bad CRC-32"),
     "not arrays": (lambda path: path.write_bytes(b"no arrays at all"), NO_NUMBERS),
     "one array": (write_single_array, NO_NUMBERS),
     "pickles": (lambda path: np.savez(path, **arrays_of(np.array([{}]))), NO_NUMBERS),
     "text": (lambda path: np.savez(path, **arrays_of(np.array(["x"]))), NO_NUMBERS),
-    "others": (lambda path: np.savez(path, step_s=np.zeros(3)), "holds no curve_loss, curve_s"),
+    "others": (lambda path: np.savez(path, step_s=np.zeros(3)), "has no curve_loss, curve_s"),
 }
 
 

@@ -111,9 +111,9 @@ def test_bandwidth_table_notes_unknown_peak_and_link(builder):
     assert found["of_same_sizes"] is None  # 44 MB lie outside of what was probed
     assert found["of_peak"] is not None
     assert builder.table("bandwidth").notes == (
-        "peak of the largest message there was, 16,777,216 bytes, below 64 MiB: "
+        "the peak is of the largest message measured, 16,777,216 bytes (below 64 MiB): "
         "ddp 2-GPU at batch 128",
-        "link: its specified speed is not in the cluster's config",
+        "link: the cluster's config does not specify its speed",
     )
 
 
@@ -152,8 +152,8 @@ def test_messages_table_counts_gradient_and_other_messages(builder):
         ("allreduce 2-GPU", "gradients", "all_reduce", "float32", "44,695,848", "1", "44,695,848"),
     ]
     assert table.caption[1] == (
-        "Are gradients the only messages (lab Q6)? ddp: no, beside 44,695,848 B of gradients "
-        "38,560 B of buffers in every iteration; allreduce: yes."
+        "Are gradients the only messages (lab Q6)? ddp: no, every iteration sends 44,695,848 B "
+        "of gradients and 38,560 B of buffers; allreduce: yes."
     )
 
 
@@ -186,7 +186,7 @@ def test_microbenchmark_table_has_sizes_and_fit_quality(builder):
     # alone a message takes 80 % of 0.09 x 20.1 s / 196
     assert lines["44,695,848 *"][:2] == ("7.38", "6.05")
     assert (
-        "medians over 1 cell on 2-GPU, 1 cell on 4-GPU"
+        "Medians over 1 cell on 2-GPU, 1 cell on 4-GPU"
         in builder.table("microbenchmark").caption[0]
     )
     good, bad = builder.table("fit").lines
@@ -245,13 +245,13 @@ def test_screen_shows_main_tables_and_names_the_others(builder):
         "Table 3r: ",
         "Scaling",
         "Communication",
-        "Verdicts",
+        "Data-quality checks",
     ):
         assert f"\n{title}" in text
     assert "\nPhases of the instrumented epoch\n" not in text
-    last = " ".join(text.split("Not on screen, ")[1].split())
+    last = " ".join(text.split("Only in tables.md ")[1].split())
     assert last == (
-        "in tables.md and as a CSV each: Bandwidth, Phases of the instrumented epoch, Messages, "
+        "and as CSV: Bandwidth, Phases of the instrumented epoch, Messages, "
         "Replicas and accuracy, Microbenchmark: all-reduce, Microbenchmark: fit, "
         "Profiler cross-check."
     )
@@ -264,5 +264,5 @@ def test_screen_prints_repeated_notes_once(builder):
     console = Console(width=110, file=io.StringIO())
     show(builder.collect(), console)
     text = console.file.getvalue()
-    assert text.count("Lab residual, not measured") == 1
+    assert text.count("Lab residual: derived, not measured") == 1
     assert text.count("Table 2r: ") == 2

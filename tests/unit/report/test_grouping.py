@@ -49,7 +49,7 @@ def test_group_heading_names_differing_condition(builder):
     builder.with_record(lab_record(lab_cell(1, 1024), 20.0, 0.0, rtx))
     text = document(builder.collect())
     assert f"- GPU model: {RTX} | Tesla V100-SXM2-16GB".replace("|", r"\|") in text
-    assert f"Set apart by: GPU model {RTX}." in text
+    assert f"Separated because of: GPU model {RTX}." in text
 
 
 @pytest.mark.parametrize("change", [{"epochs": 5}, {"threads": 2}, {"loader_workers": 4}])
@@ -121,7 +121,7 @@ def test_cell_without_record_is_noted_in_each_possible_group(builder):
     for group in report.groups:
         table = group.tables[1] if group.q1 else group.tables[0]
         assert table.lines[-1].texts[0] == "–"  # where it ran out of memory is not known
-        assert any("its group is known when it has a record" in note for note in table.notes)
+        assert any("it is assigned to a group when it has a record" in note for note in table.notes)
 
 
 def test_oom_record_with_facts_joins_group_of_its_gpu(builder):

@@ -111,7 +111,7 @@ def test_caption_has_baseline_model_data_and_conditions(builder):
     one, two, three = (builder.table(f"table{number}-ddp") for number in ("1", "2r", "3r"))
     seconds = "48.61 s at batch 32, 27.22 s at batch 128, 25.95 s at batch 512"
     assert f"Baseline: strategy single, 1 GPU: {seconds}." in "\n".join(one.caption)
-    assert "DataLoader workers in all: 1-GPU 2, 2-GPU 4, 4-GPU 8." in one.caption
+    assert "DataLoader workers in total: 1-GPU 2, 2-GPU 4, 4-GPU 8." in one.caption
     for table in (two, three):
         assert "lab residual" in table.title
         assert "47.11 s / 1,563 at batch 32" in "\n".join(table.caption)
@@ -125,7 +125,7 @@ def test_dp_tables_share_baseline_and_have_nominal_bandwidth(builder):
     assert [strategy.strategy for strategy in group.strategies] == [Strategy.DP, Strategy.DDP]
     one, _, _, three, three_r = group.strategies[0].tables
     assert [line.texts for line in one.lines] == [("48.61", "1"), ("40.00", "1.22")]
-    assert "DataLoader workers in all: 2." in one.caption
+    assert "DataLoader workers in total: 2." in one.caption
     for table in (three, three_r):
         assert any(line.startswith("Nominal:") for line in table.caption)
         assert "nominal" in table.corner
@@ -184,7 +184,7 @@ def test_failed_repeat_is_noted_and_others_are_used(builder):
     assert table.lines[1].texts == ("7.000", "1.43")
     assert "Median of 1 to 2 runs." in table.caption[1]
     assert table.notes[0].startswith("2-GPU at batch 32, repeat 2: failed: rank 1 killed")
-    assert table.notes[0].endswith("the other runs stand")
+    assert table.notes[0].endswith("the other runs are used")
 
 
 def test_single_cells_alone_give_only_q1_table(builder):

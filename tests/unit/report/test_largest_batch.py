@@ -54,7 +54,7 @@ def test_largest_batch_names_data_limit_or_failure(builder):
     mark_as_ladder(builder, builder.with_cell(lab_cell(2, 128), Outcome.TIMEOUT, "too slow").slug)
     mark_as_ladder(builder, builder.with_cell(lab_cell(4, 32), Outcome.FAILED, "it broke").slug)
     assert [row[1:] for row in csv_rows(builder)] == [
-        (1, 1, "", 128, None, "the next is more than a share of the data"),
+        (1, 1, "", 128, None, "the next is larger than one rank's share of the data"),
         (2, 1, "", 32, None, "128 timeout"),
         (4, 1, "", None, None, "32 failed"),
     ]

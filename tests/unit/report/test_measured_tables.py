@@ -106,7 +106,7 @@ def test_bandwidth_without_gradient_time_is_a_dash(builder):
     table = builder.table("table3-ddp")
     assert texts_by_label(table)["2-GPU"] == ("–",)
     assert table.notes == (
-        "not measured, no collective of gradients was recorded: 2-GPU at batch 128",
+        "not measured: no collective of gradients was recorded: 2-GPU at batch 128",
     )
 
 
@@ -125,7 +125,7 @@ def test_mixed_study_shows_dash_with_reason(builder):
     assert texts_by_label(table)["4-GPU"][:2] == ("–", "–")
     assert texts_by_label(table)["2-GPU"][:2] == ("27.88", "2.478")
     assert table.notes == (
-        "not measured, protocol=lab ends before the instrumented epoch: 4-GPU at batch 32",
+        "not measured: protocol=lab ends before the instrumented epoch: 4-GPU at batch 32",
     )
     assert texts_by_label(builder.table("table2r-ddp"))["4-GPU"][0] != "–"
 
@@ -186,19 +186,21 @@ def test_imported_timings_appear_as_reported(builder):
     # 20 - 196 x 30 / 391 = 4.961 from whole epochs, since train_s is unknown
     residual = builder.table("table2r-ddp")
     assert texts_by_label(residual)["2-GPU"] == ("15.04", "4.962")
-    assert "includes data loading, since train_s is unknown" in residual.caption[0]
+    assert "includes data loading because train_s is unknown" in residual.caption[0]
     assert "Baseline: strategy single, 1 GPU, epoch_s / iterations: 30.00 s" in residual.caption[1]
     assert texts_by_label(builder.table("q1"))["128"] == ("–", "30.00", "391")
-    assert builder.table("q1").notes == ("train_s is not told, only whole epochs",)
+    assert builder.table("q1").notes == ("train_s is not reported, only whole epochs",)
 
 
 def test_residual_table_labels_cells_without_train_s(builder):
     add_imported(builder, 1, 30.0, train_s=28.0)
     add_imported(builder, 2, 20.0, train_s=19.0)
     add_imported(builder, 4, 15.0)
-    assert builder.table("table2r-ddp").caption[0].startswith("Lab residual, not measured: ")
+    assert (
+        builder.table("table2r-ddp").caption[0].startswith("Lab residual: derived, not measured. ")
+    )
     assert builder.table("table2r-ddp").notes == (
-        "includes data loading, from epoch_s in place of train_s, which is unknown: "
+        "includes data loading: computed from epoch_s because train_s is unknown: "
         "4-GPU at batch 128",
     )
 
@@ -225,7 +227,7 @@ def test_cell_failing_a_check_is_marked_with_reason(builder, given_checks):
     assert texts_by_label(one)["2-GPU"][0] == "30.82"
     assert one.notes == (
         "! 4-GPU at batch 512: ranks agree: 37 % apart (limit 1 %)",
-        "doubtful, see Verdicts: loader-bound (2-GPU at batch 32)",
+        "warnings, see Data-quality checks: loader-bound (2-GPU at batch 32)",
     )
     assert texts_by_label(builder.table("table3-ddp"))["4-GPU"][2].startswith("!")
     assert builder.table("checks").caption == ("1 check passed in 2 cells.",)

@@ -50,13 +50,13 @@ def test_baseline_not_requested_is_noted(builder):
     builder.with_record(lab_record(lab_cell(2, 32), 10.0))
     group = builder.collect().groups[0]
     assert group.q1 is None
-    assert group.tables[0].notes == ("no single-GPU cell at batch 32: not asked for",)
+    assert group.tables[0].notes == ("no single-GPU cell at batch 32: not requested",)
 
 
 def test_cells_not_requested_are_one_note(builder):
     builder.with_published_study(but=((2, 32), (2, 128), (4, 512)))
     table = builder.table("table1-ddp")
-    assert table.notes == ("not asked for: 2-GPU at batch 32, 128; 4-GPU at batch 512",)
+    assert table.notes == ("not requested: 2-GPU at batch 32, 128; 4-GPU at batch 512",)
 
 
 def test_out_of_memory_is_shown_as_result(builder):
@@ -115,7 +115,7 @@ def test_unreadable_cell_without_record_is_listed_outside_tables(builder):
     assert found.slug == slug
     assert found.reason.startswith("cell.json cannot be read: ")
     assert found.reason.endswith("; failed: boom")
-    assert "## In no table" in document(report)
+    assert "## Not in any table" in document(report)
 
 
 def test_unreadable_cell_with_record_keeps_number_and_is_noted(builder):
@@ -159,8 +159,7 @@ def test_negative_residual_is_printed_without_bandwidth(builder):
     assert texts_by_label(builder.table("table3r-ddp"))["2-GPU"][2] == "–"
     (note,) = builder.table("table3r-ddp").notes
     assert note == (
-        "2-GPU at batch 512: the residual is -0.973 s, not above zero, "
-        "so no bandwidth follows from it"
+        "2-GPU at batch 512: the residual is -0.973 s; a bandwidth needs a residual above zero"
     )
     assert builder.table("table2r-ddp").notes == ()
 
@@ -171,7 +170,7 @@ def test_study_without_records_still_has_tables(builder):
     table = builder.table("table1-ddp")
     assert texts_by_label(table) == {"1-GPU": ("–", "–"), "2-GPU": ("–", "–")}
     assert len(table.notes) == 2
-    assert "parameters not known before a record" in table.setting
+    assert "parameters unknown (no record yet)" in table.setting
 
 
 def test_empty_study_has_no_tables(builder):

@@ -68,11 +68,13 @@ def test_loss_plot_long_run_caption_notes_thinning(builder, monkeypatch):
     monkeypatch.setattr(lines, "POINTS", 50)
     figure = lines.loss(builder.collect())
     assert len(figure.axes[0].lines[0].get_xdata()) == 49  # of 147
-    assert "Thin: every iteration, of runs with more than 50 one in 3; thick" in caption_text(
+    assert "Thin: every iteration, or one in 3 of runs with more than 50; thick" in caption_text(
         figure
     )
     with_curves(builder, 2, 128)  # 588 iterations
-    assert "one in 3 to 12; thick" in caption_text(lines.loss(builder.collect()))
+    assert "one in 3 to 12 of runs with more than 50; thick" in caption_text(
+        lines.loss(builder.collect())
+    )
 
 
 def test_loss_plot_draws_eight_rows_and_names_the_rest(builder):
@@ -83,7 +85,7 @@ def test_loss_plot_draws_eight_rows_and_names_the_rest(builder):
     figure = lines.loss(builder.collect())
     assert len(legend_labels(figure)) == 8
     assert {"single 1-GPU", "gather_scatter 4-GPU"} <= set(legend_labels(figure))
-    assert "Not drawn, but in curves.csv: " in caption_text(figure)
+    assert "Not drawn, see curves.csv: " in caption_text(figure)
 
 
 def test_loss_plot_draws_six_panels_and_names_the_rest(builder):
@@ -91,7 +93,7 @@ def test_loss_plot_draws_six_panels_and_names_the_rest(builder):
         with_curves(builder, 2, batch, protocol=Protocol.LAB)
     figure = lines.steps(builder.collect())
     assert len(figure.axes) == 6
-    assert caption_text(figure).endswith("Not drawn, but in curves.csv: batch 512 per GPU.")
+    assert caption_text(figure).endswith("Not drawn, see curves.csv: batch 512 per GPU.")
 
 
 def test_loss_plot_damaged_file_draws_next_run(builder):

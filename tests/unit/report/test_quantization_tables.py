@@ -80,7 +80,7 @@ def test_repeats_of_one_seed_have_no_deviation(builder):
     add_quantized(builder, LENET, repeat=1)
     table = combined_table(builder)
     assert table.lines[1].texts[3:5] == ("64.90", "0.10")
-    assert table.notes[0] == "one seed, no deviation (lenet_cifar10)"
+    assert table.notes[0] == "single seed, no deviation (lenet_cifar10)"
     row = dict(zip(table.sheet.columns, table.sheet.rows[1], strict=True))
     assert (row["runs"], row["seeds"], row["drop_deviation"]) == (2, 1, None)
     assert "over seeds" in table.caption[-1]
@@ -123,8 +123,8 @@ def test_per_channel_scales_are_separate_rows(builder):
 def test_missing_quantization_results_are_noted(builder):
     add_quantized(builder, LENET, reference=None, missing=("torch's own: no compiler",))
     assert combined_table(builder).notes == (
-        "one seed, no deviation (lenet_cifar10)",
-        "not found out: torch's own: no compiler (lenet_cifar10)",
+        "single seed, no deviation (lenet_cifar10)",
+        "not measured: torch's own: no compiler (lenet_cifar10)",
     )
     assert not any("torch" in line.texts[0] for line in combined_table(builder).lines)
 

@@ -42,8 +42,8 @@ def test_single_run_has_no_interval_and_a_note(builder):
     add_runs(builder, DDP[:1])
     table = builder.table("repeats")
     assert texts_by_label(table)["ddp 2-GPU b128"][1:4] == ("8.100", "–", "–")
-    assert texts_by_label(table)["ddp 2-GPU b128"][-1] == "one run cannot tell"
-    assert table.notes == ("one run, no interval: ddp 2-GPU at batch 128",)
+    assert texts_by_label(table)["ddp 2-GPU b128"][-1] == "single run, not comparable"
+    assert table.notes == ("single run, no interval: ddp 2-GPU at batch 128",)
 
 
 def test_single_runs_have_no_repeats_table(builder):
@@ -61,7 +61,7 @@ def test_strategies_within_noise_have_no_significant_difference(builder):
     near, far = builder.table("compared").lines
     assert near.label == "2-GPU b128"
     assert near.texts[:2] == ("ddp 8.100 [8.000, 8.200]", "allreduce 8.300 [8.200, 8.500]")
-    assert near.texts[-1] == "not told apart"
+    assert near.texts[-1] == "no significant difference"
     assert far.texts[1] == "gather_scatter 12.10 [12.00, 12.30]"
     assert far.texts[-1] == "slower"
 
@@ -71,7 +71,7 @@ def test_two_runs_state_their_low_coverage(builder):
     add_runs(builder, DDP[:2])
     add_runs(builder, SLOW[:2], strategy=Strategy.ALLREDUCE)
     (line,) = builder.table("compared").lines
-    assert line.texts[-1] == "slower (2 runs: 50 % sure)"
+    assert line.texts[-1] == "slower (2 runs: 50 % confidence)"
     assert "50.0 % (2 runs)" in builder.table("repeats").caption[0]
 
 
@@ -79,8 +79,7 @@ def test_single_runs_of_strategies_are_not_comparable(builder):
     builder.with_published_study()
     builder.with_record(lab_record(lab_cell(2, 32, strategy=Strategy.ALLREDUCE), 40.0))
     assert builder.table("scaling").notes == (
-        "one run each: which strategy is faster at a place cannot be told from noise; "
-        "repeats=6 can",
+        "single run each: strategies at the same place are not comparable; use repeats=6",
     )
     assert "compared" not in [table.label for table in builder.collect().groups[0].tables]
 
@@ -89,7 +88,7 @@ def test_scattered_runs_are_flagged_and_all_shown(builder):
     add_runs(builder, (8.0, 8.1, 10.0, 11.0, 8.0))
     (note,) = builder.table("repeats").notes
     assert note == (
-        "ddp 2-GPU b128: the runs scatter, IQR 24.7 % of the median (limit 10 %): "
+        "ddp 2-GPU b128: the runs scatter: IQR 24.7 % of the median (limit 10 %); runs: "
         "8.000, 8.100, 10.00, 11.00, 8.000 s"
     )
 

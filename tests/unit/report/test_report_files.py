@@ -101,8 +101,8 @@ def test_json_has_unrounded_numbers_baseline_and_missing_cells(incomplete_study)
     assert outcomes["pending"] == "pending in SLURM as job 17_3 (Resources)"
     assert set(outcomes) == {"pending", "failed", "oom"}
     captions = {table["label"]: " ".join(table["caption"]) for table in group["tables"]}
-    assert captions["table2-ddp"].startswith("Measured, seconds of the instrumented epoch (E2)")
-    assert captions["table2r-ddp"].startswith("Lab residual, not measured")
+    assert captions["table2-ddp"].startswith("Measured: seconds of the instrumented epoch (E2)")
+    assert captions["table2r-ddp"].startswith("Lab residual: derived, not measured")
 
 
 def test_table_csv_has_all_columns_unrounded(builder):

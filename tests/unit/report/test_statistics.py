@@ -3,7 +3,7 @@
 import pytest
 
 from hpml_jobs.report.merge.statistics import Sample, differ, interval, ratio_interval
-from hpml_jobs.report.text.comparisons import told_apart
+from hpml_jobs.report.text.comparisons import compare_runs
 
 
 def test_interval_of_one_run_is_none():
@@ -53,16 +53,20 @@ def test_bootstrap_needs_two_runs_of_each():
 @pytest.mark.parametrize(
     ("one", "other", "told"),
     [
-        ([8.0] * 5 + [8.2], [8.2] * 5 + [8.5], "not told apart"),  # they touch
-        ([8.0] * 5 + [8.05], [8.1] * 5 + [8.5], "not told apart"),  # disjoint, but 1.25 % apart
+        ([8.0] * 5 + [8.2], [8.2] * 5 + [8.5], "no significant difference"),  # they touch
+        (
+            [8.0] * 5 + [8.05],
+            [8.1] * 5 + [8.5],
+            "no significant difference",
+        ),  # disjoint, but 1.25 % apart
         ([8.0] * 5 + [8.2], [8.3] * 5 + [8.6], "faster"),  # disjoint, 3.75 % apart
         ([9.0] * 6, [8.0] * 6, "slower"),
-        ([9.0] * 5, [8.0] * 6, "slower (5 runs: 93.8 % sure)"),
-        ([9.0], [8.0] * 6, "one run cannot tell"),
+        ([9.0] * 5, [8.0] * 6, "slower (5 runs: 93.8 % confidence)"),
+        ([9.0], [8.0] * 6, "single run, not comparable"),
     ],
 )
 def test_difference_within_noise_is_not_significant(one, other, told):
-    assert told_apart(one, other) == told
+    assert compare_runs(one, other) == told
 
 
 def test_difference_is_symmetric():

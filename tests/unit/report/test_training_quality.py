@@ -75,7 +75,7 @@ def test_single_seed_has_no_deviation_and_a_note(builder):
     table = builder.table("table4")
     assert table.lines[0].texts[-1] == "70.00"
     assert table.notes == (
-        "one seed, no deviation: single 1-GPU at batch 128; ddp 2-GPU at batch 512; "
+        "single seed, no deviation: single 1-GPU at batch 128; ddp 2-GPU at batch 512; "
         "ddp 2-GPU (scaled) at batch 512",
     )
 
@@ -89,8 +89,8 @@ def test_repeats_of_one_seed_count_once_without_deviation(builder):
     assert (one.texts[3], one.texts[-1]) == ("2", "61.00 ± 1.41")  # of 60 and 62
     assert (two.texts[3], two.texts[-1]) == ("1", "60.00")
     for label in ("table4", "evaluation"):
-        assert builder.table(label).notes == ("one seed, no deviation: ddp 2-GPU at batch 128",)
-        assert "one seed has no deviation" in builder.table(label).caption[-1]
+        assert builder.table(label).notes == ("single seed, no deviation: ddp 2-GPU at batch 128",)
+        assert "a single seed has no deviation" in builder.table(label).caption[-1]
     (axis,) = picture(builder.collect()).axes
     assert len(axis.containers) == 2
 
@@ -102,7 +102,7 @@ def test_runs_of_fewer_epochs_are_omitted_and_noted(builder):
             cell = lab_cell(2, 128, **more, evaluate=True, seed=seed, set_epoch=set_epoch)
             builder.with_record(with_test_accuracy(lab_record(cell, 15.0), accuracy, accuracy))
     said = (
-        "runs of 2 epochs, left out beside those of 3: "
+        "runs of 2 epochs are omitted, others have 3: "
         "ddp 2-GPU at batch 128; ddp 2-GPU (no set_epoch) at batch 128"
     )
     for label in ("table4", "evaluation", "shuffling", "replicas"):
@@ -147,7 +147,7 @@ def test_table_4_names_cells_without_numbers(builder):
     add_large_batch_study(builder)
     builder.with_cell(lab_cell(4, 512, **LAB, evaluate=True), Outcome.FAILED, "failed: it broke")
     (note,) = builder.table("table4").notes
-    assert note == "no number, the reason stands under Table 1: ddp 4-GPU at batch 512"
+    assert note == "no number; see Table 1 for the reason: ddp 4-GPU at batch 512"
 
 
 def test_table_4_absent_without_evaluation_or_more_epochs(builder):
@@ -205,7 +205,7 @@ def test_shuffling_single_seed_with_repeats_claims_nothing(builder):
         accuracy = (0.70 if set_epoch else 0.60) + 0.01 * repeat
         builder.with_record(with_test_accuracy(lab_record(cell, 15.0), accuracy, accuracy))
     assert builder.table("shuffling").answer.endswith(
-        "test accuracy in % 60.50 against 70.50 (one seed cannot tell)."
+        "test accuracy in % 60.50 against 70.50 (single seed, not comparable)."
     )
 
 
@@ -217,7 +217,7 @@ def test_shuffling_unknown_order_is_not_counted(builder):
     table = builder.table("shuffling")
     assert table.lines[0].texts[1] == "–"
     assert table.answer.endswith(
-        "unknown orders of a rank; no cell with set_epoch stands beside it."
+        "unknown orders of a rank; no cell with set_epoch to compare with."
     )
 
 
@@ -232,7 +232,7 @@ def test_replicas_table_with_sync_buffers_answers_q7(builder):
     table = builder.table("replicas")
     assert table.on_screen
     assert table.answer == (
-        "Would gradients alone be enough (lab Q7)? They keep the parameters equal, not "
+        "Would gradients alone be enough (lab Q7)? They keep parameters equal, but not "
         "BatchNorm's buffers. ddp 2-GPU b512: parameters equal, buffers equal, training loss "
         "1.2000, test accuracy 60.00 %, ranks of one run differ by 0.00 points at most; ddp 2-GPU "
         "(buffers off) b512: parameters equal, buffers differ, training loss 1.2000, test accuracy "

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from hpml_jobs.cli.console import console, print_json, sent_table
 from hpml_jobs.cli.options import outputs_words
 from hpml_jobs.core.cluster import Launcher
+from hpml_jobs.core.paths import resolve_path
 from hpml_jobs.core.text import counted
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.slurm.jobs import array_ids
@@ -58,7 +59,7 @@ def next_commands(plan: "Plan", *, watch: bool) -> str:
     from hpml_jobs.plan.user_config import user_outputs
 
     folder = plan.study.root.parent
-    is_default = folder == user_outputs().expanduser().resolve()
+    is_default = folder == resolve_path(user_outputs())
     study = f"{plan.study.name}{outputs_words(None if is_default else folder)}"
     return f"next: {f'hpml-jobs watch {study}, then ' if watch else ''}hpml-jobs collect {study}"
 
@@ -103,8 +104,7 @@ def _print_summary(submission: "Submission", jobs: dict[str, str], followup: str
     console().print(sent_table(cell_rows(plan, submission.selection, jobs)))
     left = f", {len(left_out)} left out" if left_out else ""
     if jobs:
-        in_order = [jobs[planned.cell.slug] for planned in plan.cells if planned.cell.slug in jobs]
-        ids = array_ids(in_order)
+        ids = array_ids(jobs.values())
         cells_as_jobs = f"{counted(len(jobs), 'cell')} as {counted(len(ids), 'job')}"
         hours = f"up to {submission.gpu_hours:.3g} GPU-hours"
         print(f"submitted {cells_as_jobs} (SLURM {', '.join(ids)}){left}; {hours}")

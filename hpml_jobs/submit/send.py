@@ -66,10 +66,11 @@ def script(study: Study, cluster: Cluster, request: JobRequest) -> str:
 
 
 def _send(study: Study, cluster: Cluster, request: JobRequest, submitted: int) -> SentRequest:
+    slugs = request.slugs
     line = ManifestLine(
         happening=ManifestEvent.SENDING,
         batch=uuid.uuid4().hex,
-        cells=request.slugs,
+        cells=slugs,
         shape=str(request.shape),
         retry=request.is_retry,
         excluded=request.exclude,
@@ -86,4 +87,4 @@ def _send(study: Study, cluster: Cluster, request: JobRequest, submitted: int) -
             f"submitted before it: {counted(submitted, 'cell')}, see {study.manifest}"
         ) from error
     study.append(msgspec.structs.replace(line, happening=ManifestEvent.SENT, jobs=jobs))
-    return SentRequest(request, dict(zip(request.slugs, jobs, strict=True)))
+    return SentRequest(request, dict(zip(slugs, jobs, strict=True)))

@@ -62,8 +62,8 @@ def _examine(
 
     out = Console(stderr=True) if json else console()
     with out.status("checking") as status:  # on the console of the findings
-        say = status.update if out.is_terminal else print_changes(sys.stderr)
-        findings = examine(words, config_dir, job=job, patience_s=patience_s, say=say)
+        notify = status.update if out.is_terminal else print_changes(sys.stderr)
+        findings = examine(words, config_dir, job=job, patience_s=patience_s, notify=notify)
         findings_shown = list(findings) if json else _show(findings, out)
     problems = [finding for finding in findings_shown if finding.level is Severity.PROBLEM]
     if json:
@@ -101,17 +101,17 @@ def _run_self_test(words: list[str], config_dir: Path | None, gpus: int, *, json
     from hpml_jobs.status.watch import watch_study
     from hpml_jobs.submit.selection import select
 
-    say = print_changes(sys.stderr)
+    notify = print_changes(sys.stderr)
     with contextlib.redirect_stdout(sys.stderr):
-        plan = self_test_plan(words, gpus, config_dir, say)
+        plan = self_test_plan(words, gpus, config_dir, notify)
         plan.study.create()
         try:
             deliver(plan, select(plan), json=False)
         except HpmlError as error:
             if plan.cluster.launcher is Launcher.SLURM:
                 raise
-            say(str(error))  # the result reports cells that failed here
-        watch_study(plan.study, WATCH_EVERY_S, lambda states, _note: say(totals(states)))
+            notify(str(error))  # the result reports cells that failed here
+        watch_study(plan.study, WATCH_EVERY_S, lambda states, _note: notify(totals(states)))
         result = self_test_result(plan, gpus)
     if json:
         print_json({"ok": result.is_passed, "cells": result.cells, "block": result.block})

@@ -153,7 +153,7 @@ def _make_plan(
     from hpml_jobs.plan.sweep import expand
 
     sweep = expand(overrides or [], multirun=multirun, config_dir=config_dir)
-    return make_plan(sweep, say=_print_note, **options)
+    return make_plan(sweep, notify=_print_note, **options)
 
 
 def _print_note(sentence: str) -> None:

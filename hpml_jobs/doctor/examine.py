@@ -18,7 +18,7 @@ from hpml_jobs.plan.sweep import Sweep, expand
 from hpml_jobs.slurm import commands
 from hpml_jobs.submit.job_requests import make_requests
 
-Say = Callable[[str], None]
+Notify = Callable[[str], None]
 
 
 class PlanningResult(NamedTuple):
@@ -29,7 +29,7 @@ class PlanningResult(NamedTuple):
 
 
 def examine(
-    words: list[str], config_dir: Path | None, *, job: bool, patience_s: float, say: Say
+    words: list[str], config_dir: Path | None, *, job: bool, patience_s: float, notify: Notify
 ) -> Iterator[Finding]:
     """Yield findings on a submission of these words, here and (with `job`) on a node.
 
@@ -56,13 +56,13 @@ def examine(
     elif plan.cluster.launcher is Launcher.LOCAL:
         yield from node_job.check_this_machine(plan, cell)
     else:
-        yield from node_job.check_node(plan, cell, patience_s, say)
+        yield from node_job.check_node(plan, cell, patience_s, notify)
 
 
 def _plan(sweep: Sweep) -> PlanningResult:
     """Plan as a submission does, but download and submit nothing."""
     try:
-        return PlanningResult(make_plan(sweep, fetch=False, say=lambda _: None))
+        return PlanningResult(make_plan(sweep, fetch=False, notify=lambda _: None))
     except HpmlError as error:
         return PlanningResult(None, str(error))
 

@@ -66,11 +66,11 @@ class Exchange(NamedTuple):
 
 
 def check_node(
-    plan: Plan, cell: PlannedCell, patience_s: float, say: Callable[[str], None]
+    plan: Plan, cell: PlannedCell, patience_s: float, notify: Callable[[str], None]
 ) -> list[Finding]:
     """Submit the job, wait at most `patience_s` for it, and return its findings.
 
-    `say` receives the job's state meanwhile. A job that does not finish in time is cancelled.
+    `notify` receives the job's state meanwhile. A job that does not finish in time is cancelled.
     """
     study = Study(plan.study.root.parent / STUDY)
     try:
@@ -84,7 +84,7 @@ def check_node(
         return [problem("job", str(error))]
     finished = False
     try:
-        answer, absent_s, last = _wait(study, job, exchange, patience_s, say)
+        answer, absent_s, last = _wait(study, job, exchange, patience_s, notify)
         finished = answer is not None or not last.outcome.active
     except HpmlError as error:
         return [problem("job", str(error))]
@@ -163,7 +163,7 @@ class WaitResult(NamedTuple):
 
 
 def _wait(
-    study: Study, job: str, exchange: Exchange, patience_s: float, say: Callable[[str], None]
+    study: Study, job: str, exchange: Exchange, patience_s: float, notify: Callable[[str], None]
 ) -> WaitResult:
     """Wait until the answer is there, the job has ended without one, or `patience_s` is over."""
     start = next_query = time.monotonic()
@@ -182,7 +182,7 @@ def _wait(
             slurm = query_slurm(study, [job]).of(job)
             last = slurm.state or last
             unanswered = not (slurm.state or slurm.gone)
-            say(f"job {job}: {'squeue does not answer' if unanswered else _words(last)}")
+            notify(f"job {job}: {'squeue does not answer' if unanswered else _words(last)}")
             if slurm.gone or last.state == "COMPLETED":
                 over_since = now  # its answer may not be visible yet
             elif last.over:

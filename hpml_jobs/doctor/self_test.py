@@ -37,7 +37,7 @@ WORKLOADS = {Device.CPU: "digits", Device.CUDA: "synthetic"}
 
 
 def self_test_plan(
-    words: list[str], gpus: int, config_dir: Path | None, say: Callable[[str], None]
+    words: list[str], gpus: int, config_dir: Path | None, notify: Callable[[str], None]
 ) -> Plan:
     """Plan the validation study: overlapping and single all-reduce; with GPUs also dp.
 
@@ -50,11 +50,11 @@ def self_test_plan(
     common |= {"probe_s": "5", "rerun": "true", "batch": str(BATCH)}
     trial_words = _with_defaults(words, common | {"workload": "synthetic"})
     trial = expand(trial_words, multirun=True, config_dir=config_dir)
-    device = make_plan(trial, fetch=False, say=_ignore).cells[0].cell.device
+    device = make_plan(trial, fetch=False, notify=_ignore).cells[0].cell.device
     defaults = common | {"workload": WORKLOADS[device], "strategy": STRATEGIES[device]}
     defaults["data.limit"] = str(ITERATIONS[device] * BATCH * gpus)
     sweep = expand(_with_defaults(words, defaults), multirun=True, config_dir=config_dir)
-    return make_plan(sweep, say=say)
+    return make_plan(sweep, notify=notify)
 
 
 def _with_defaults(words: list[str], defaults: dict[str, str]) -> list[str]:

@@ -27,7 +27,7 @@ def data_root(given: str | None, cluster: Cluster) -> Path:
 
 
 def resolve_workload(
-    workload: Workload, root: Path, cluster: Cluster, *, fetch: bool, say: Callable[[str], None]
+    workload: Workload, root: Path, cluster: Cluster, *, fetch: bool, notify: Callable[[str], None]
 ) -> Workload:
     """Return the workload with its number of images.
 
@@ -48,10 +48,10 @@ def resolve_workload(
         raise UsageError(f"workload.data={workload.data}: choose one of {names}, or pkg.mod:name")
     if dataset is not None and dataset.is_missing(root):
         if fetch:
-            say(f"downloading {dataset.title} into {root}, once (jobs never download)")
+            notify(f"downloading {dataset.title} into {root}, once (jobs never download)")
             prepare(workload, root, cluster, download=True)
         else:
-            say(f"{dataset.title} is not in {root}: it would be downloaded before submission")
+            notify(f"{dataset.title} is not in {root}: it would be downloaded before submission")
     if images is None or images < 1:
         raise UsageError(
             f"workload.data={workload.data} has no training images; set workload.images="
@@ -60,17 +60,17 @@ def resolve_workload(
     return msgspec.structs.replace(workload, images=limit or images, limit=limit)
 
 
-def fetch(settings: Settings, say: Callable[[str], None]) -> None:
+def fetch(settings: Settings, notify: Callable[[str], None]) -> None:
     """Download the data set of a workload, if it is one to download and is not there."""
     workload = settings.workload
     root = data_root(settings.data.root, settings.cluster)
     dataset = DATASETS.get(workload.data)
     if dataset is None or not dataset.downloaded:
-        say(f"workload={workload.name} (data {workload.data}): nothing to download")
+        notify(f"workload={workload.name} (data {workload.data}): nothing to download")
     elif not dataset.is_missing(root):
-        say(f"{dataset.title} is already in {root}")
+        notify(f"{dataset.title} is already in {root}")
     else:
-        say(f"downloading {dataset.title} into {root}")
+        notify(f"downloading {dataset.title} into {root}")
         prepare(workload, root, settings.cluster, download=True)
 
 

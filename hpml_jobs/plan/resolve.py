@@ -19,26 +19,26 @@ from hpml_jobs.plan.sweep import Sweep
 from hpml_jobs.slurm import commands
 from hpml_jobs.study.study import Study, check_name
 
-Say = Callable[[str], None]
+Notify = Callable[[str], None]
 
 
-def make_plan(sweep: Sweep, *, sending: bool = True, fetch: bool = True, say: Say) -> Plan:
+def make_plan(sweep: Sweep, *, sending: bool = True, fetch: bool = True, notify: Notify) -> Plan:
     """Resolve and check all cells; nothing is written and nothing is submitted.
 
     `sending=False` is for a cell that runs in this process (`hpml-jobs run`): the cluster's rules
     for submission and its nodes are not checked. `fetch=False` announces missing data instead of
-    downloading it. `say` gets each decision as a sentence, once.
+    downloading it. `notify` gets each decision as a sentence, once.
     """
-    say = _without_repeats(say)
+    notify = _without_repeats(notify)
     for note in sweep.notes:
-        say(note)
+        notify(note)
     first = sweep.settings[0]
     if first.ladder.start and "batch" in sweep.origins:
         raise UsageError("batch= with a ladder: it chooses the batches; use ladder.start=N instead")
     cells = [cells_of(settings) for settings in sweep.settings]
     refuse_unused(sweep.settings, [cell for of_settings in cells for cell in of_settings])
     cluster = _checked_cluster(first.cluster, can_submit=fetch) if sending else first.cluster
-    gpu_types = [_gpu_type(settings, cluster, say) for settings in sweep.settings]
+    gpu_types = [_gpu_type(settings, cluster, notify) for settings in sweep.settings]
     outputs = resolve_path(first.outputs)
     study = Study(outputs / _study_name(sweep.settings, gpu_types))
     study.check_schema()
@@ -46,7 +46,7 @@ def make_plan(sweep: Sweep, *, sending: bool = True, fetch: bool = True, say: Sa
         drafts_of(*combination, cluster, check=sending)
         for combination in zip(sweep.settings, cells, gpu_types, strict=True)
     ]
-    workloads = _workloads(sweep.settings, cluster, fetch=fetch, say=say)
+    workloads = _workloads(sweep.settings, cluster, fetch=fetch, notify=notify)
     planned = [
         cell
         for settings, of_settings in zip(sweep.settings, drafts, strict=True)
@@ -55,7 +55,7 @@ def make_plan(sweep: Sweep, *, sending: bool = True, fetch: bool = True, say: Sa
     return Plan(
         study=study,
         cluster=cluster,
-        cells=_without_duplicates(planned, say),
+        cells=_without_duplicates(planned, notify),
         rerun=first.rerun,
         origins=sweep.origins,
         pack=first.pack,
@@ -88,15 +88,15 @@ def refuse_unused(sweep: Sequence[Settings], cells: Iterable[Cell]) -> None:
             )
 
 
-def _without_repeats(say: Say) -> Say:
+def _without_repeats(notify: Notify) -> Notify:
     sentences: set[str] = set()
 
-    def say_once(sentence: str) -> None:
+    def notify_once(sentence: str) -> None:
         if sentence not in sentences:
             sentences.add(sentence)
-            say(sentence)
+            notify(sentence)
 
-    return say_once
+    return notify_once
 
 
 def _checked_cluster(cluster: Cluster, *, can_submit: bool) -> Cluster:
@@ -121,14 +121,16 @@ def _listed_gpu_types() -> dict[str, int]:
     return gpus_per_node
 
 
-def _gpu_type(settings: Settings, cluster: Cluster, say: Say) -> str | None:
+def _gpu_type(settings: Settings, cluster: Cluster, notify: Notify) -> str | None:
     """Return the GPU type to request; None without GPUs, or on a local machine."""
     wants_gpus = device_of(settings) is Device.CUDA or cluster.request_gpus_for_cpu
     if not wants_gpus or cluster.launcher is Launcher.LOCAL:
         return None
     gpu_type = cluster.kind(settings.gpu_type)
     if settings.gpu_type is None and gpu_type is not None:
-        say(f"GPU type: {gpu_type}, the default of cluster={cluster.name} (change it: gpu_type=)")
+        notify(
+            f"GPU type: {gpu_type}, the default of cluster={cluster.name} (change it: gpu_type=)"
+        )
     return gpu_type
 
 
@@ -151,19 +153,22 @@ def _data_of(settings: Settings) -> tuple[Workload, Path]:
 
 
 def _workloads(
-    sweep: Iterable[Settings], cluster: Cluster, *, fetch: bool, say: Say
+    sweep: Iterable[Settings], cluster: Cluster, *, fetch: bool, notify: Notify
 ) -> dict[tuple[Workload, Path], tuple[Workload, Path]]:
     """Return each workload of the sweep with its images counted; each is looked at once."""
     return {
-        (workload, root): (resolve_workload(workload, root, cluster, fetch=fetch, say=say), root)
+        (workload, root): (
+            resolve_workload(workload, root, cluster, fetch=fetch, notify=notify),
+            root,
+        )
         for workload, root in dict.fromkeys(_data_of(settings) for settings in sweep)
     }
 
 
-def _without_duplicates(planned: list[PlannedCell], say: Say) -> list[PlannedCell]:
+def _without_duplicates(planned: list[PlannedCell], notify: Notify) -> list[PlannedCell]:
     unique = {planned_cell.cell.slug: planned_cell for planned_cell in planned}
     if len(unique) < len(planned):
-        say(
+        notify(
             f"{len(planned)} combinations are {len(unique)} cells: with gpus=1 all strategies "
             "share one baseline (single), duplicates are left out"
         )

@@ -9,11 +9,11 @@ from hpml_jobs.submit.job_requests import JobRequest, make_requests
 from hpml_jobs.submit.send import script, send
 
 
-def plan_of(*words: str, say: Callable[[str], object] = lambda _: None) -> Plan:
+def plan_of(*words: str, notify: Callable[[str], object] = lambda _: None) -> Plan:
     """Return the plan of these overrides, on digits unless they name a workload."""
     named = any(word.startswith("workload=") for word in words)
     overrides = [*words, *([] if named else ["workload=digits"])]
-    return make_plan(expand(overrides, multirun=True), say=say)
+    return make_plan(expand(overrides, multirun=True), notify=notify)
 
 
 def plan_with_folder(*words: str) -> Plan:

@@ -176,7 +176,7 @@ def test_detected_cluster_names_its_source(slurm):
 
 def test_data_set_not_downloaded_is_a_warning(slurm, working_folder):
     sweep = expand(["workload=resnet18_cifar10", "cluster=greene"], multirun=False)
-    plan = make_plan(sweep, fetch=False, say=lambda _: None)
+    plan = make_plan(sweep, fetch=False, notify=lambda _: None)
     finding = examine._check_data(plan)
     assert (finding.level, finding.seen) == (
         Severity.WARNING,
@@ -305,7 +305,7 @@ def test_self_test_ignores_records_of_earlier_runs(laptop):
 
 def test_sbatch_test_only_answer_is_reported(slurm):
     words = ["cluster=greene", "workload=synthetic"]
-    plan = make_plan(expand(words, multirun=False), fetch=False, say=lambda _: None)
+    plan = make_plan(expand(words, multirun=False), fetch=False, notify=lambda _: None)
     (batch,) = requests_of(plan)
     slurm.set_output(
         "sbatch",

@@ -109,8 +109,8 @@ def test_folder_without_images_is_refused(tmp_path):
 def test_unknown_or_empty_data_set_is_refused(tmp_path):
     with pytest.raises(UsageError, match=r"workload.data=mnist: choose one of"):
         data.resolve_workload(
-            replace(RESNET, data="mnist"), tmp_path, CLUSTER, fetch=False, say=print
+            replace(RESNET, data="mnist"), tmp_path, CLUSTER, fetch=False, notify=print
         )
     synthetic = replace(RESNET, data="synthetic", images=0)
     with pytest.raises(UsageError, match=r"workload.data=synthetic has no training images"):
-        data.resolve_workload(synthetic, tmp_path, CLUSTER, fetch=False, say=print)
+        data.resolve_workload(synthetic, tmp_path, CLUSTER, fetch=False, notify=print)

@@ -17,14 +17,14 @@ def counts(plan):
 
 def test_dp_and_ddp_share_baseline_and_duplicates_are_reported(slurm):
     notes = []
-    plan = plan_of("gpus=1,2,4", "batch=32,128,512", "strategy=dp,ddp", say=notes.append)
+    plan = plan_of("gpus=1,2,4", "batch=32,128,512", "strategy=dp,ddp", notify=notes.append)
     assert counts(plan) == {Strategy.SINGLE: 3, Strategy.DP: 6, Strategy.DDP: 6}
     assert notes[-1].startswith("18 combinations are 15 cells: with gpus=1 all strategies")
 
 
 def test_single_strategy_reports_no_duplicates(slurm):
     notes = []
-    plan = plan_of("gpus=1,2,4", "batch=32,128,512", say=notes.append)
+    plan = plan_of("gpus=1,2,4", "batch=32,128,512", notify=notes.append)
     assert counts(plan) == {Strategy.SINGLE: 3, Strategy.DDP: 6}
     assert not any("duplicates" in sentence for sentence in notes)
 
@@ -103,7 +103,7 @@ def test_cpus_cover_processes_and_loader_workers(slurm):
 
 def test_gpu_type_is_in_cell_only_for_gpu_device(slurm):
     notes = []
-    assert plan_of(say=notes.append).cells[0].cell.gpu_type == "rtx8000"
+    assert plan_of(notify=notes.append).cells[0].cell.gpu_type == "rtx8000"
     assert notes[-1] == "GPU type: rtx8000, the default of cluster=greene (change it: gpu_type=)"
     assert plan_of("device=cpu").cells[0].cell.gpu_type is None
 
@@ -135,7 +135,7 @@ def test_images_are_counted_and_limited_at_planning(slurm, working_folder):
 def test_missing_data_is_announced_and_not_fetched_by_plan(slurm, working_folder):
     notes = []
     sweep = expand(["workload=resnet18_cifar10", "cluster=greene"], multirun=False)
-    plan = make_plan(sweep, fetch=False, say=notes.append)
+    plan = make_plan(sweep, fetch=False, notify=notes.append)
     assert plan.cells[0].cell.workload.images == 50_000
     assert (
         notes[-1]

@@ -19,10 +19,16 @@ _STEP_OPTIONS = ("nodes", "cpus-per-task", "gres", "mem", "time", "ntasks")
 _STEP = """\
 cell() {{
   name=$1; shift
-  srun --ntasks-per-node=1 --kill-on-bad-exit=1 --open-mode=append --job-name="$name" \\
-    --output={logs}/%j_"$name"_log.out --error={logs}/%j_"$name"_log.err "$@" \\
-    {python} -u -m hpml_jobs.job {cells}/"$name"
-  after $?
+  for attempt in 1 2 3 4 5 6; do
+    srun --ntasks-per-node=1 --kill-on-bad-exit=1 --open-mode=append --job-name="$name" \\
+      --output={logs}/%j_"$name"_log.out --error={logs}/%j_"$name"_log.err "$@" \\
+      {python} -u -m hpml_jobs.job {cells}/"$name"
+    code=$?
+    # Without a log the step was not created: the memory of the step before was not free yet.
+    [ $code -eq 0 ] || [ -e {logs}/"$SLURM_JOB_ID"_"$name"_log.out ] && break
+    sleep 10
+  done
+  after $code
 }}"""
 
 _AFTER = {

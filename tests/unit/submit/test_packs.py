@@ -1,6 +1,8 @@
 """Cells that share an allocation: one sbatch, a step for each, and how a ladder grows."""
 
+import os
 import shlex
+import subprocess
 
 import msgspec
 import pytest
@@ -129,3 +131,43 @@ def test_gpu_hours_budget_is_enforced(slurm):
         check_budget(plan.cluster, requests, 0.5)
     free = msgspec.structs.replace(plan.cluster, gpu_hours_budget=None)
     assert check_budget(free, requests, 1000) == pytest.approx(7)
+
+
+SRUN = """\
+#!/bin/sh
+echo "$@" >> {folder}/calls
+count=$(grep -c . {folder}/calls)
+if [ $count -le {refused} ]; then exit 1; fi
+for word in "$@"; do case $word in --output=*) log=${{word#--output=}} ;; esac; done
+: > "$(echo "$log" | sed s/%j/17/)"
+exit {code}
+"""
+
+
+@pytest.mark.parametrize(
+    ("srun", "expected"),
+    [
+        ({"refused": 0, "code": 0}, (1, 0)),
+        ({"refused": 2, "code": 0}, (3, 0)),
+        ({"refused": 0, "code": 1}, (1, 1)),
+        ({"refused": 9, "code": 0}, (6, 1)),
+    ],
+)
+def test_step_that_was_not_created_is_tried_again(slurm, tmp_path, srun, expected):
+    """A step whose log exists was created, and is never run twice."""
+    plan, request = plan_of_one_request("gpus=1", "batch=32", "repeats=1", "pack=true")
+    tools = tmp_path / "step"
+    tools.mkdir()
+    for name, text in {
+        "srun": SRUN.format(folder=tools, **srun),
+        "sleep": "#!/bin/sh\n",
+    }.items():
+        (tools / name).write_text(text)
+        (tools / name).chmod(0o755)
+    done = subprocess.run(
+        ["/bin/bash", "-c", script_of(plan, request)],
+        env={"PATH": f"{tools}:/usr/bin:/bin", "SLURM_JOB_ID": "17", "HOME": os.environ["HOME"]},
+        check=False,
+    )
+    calls = (tools / "calls").read_text().splitlines()
+    assert (len(calls), done.returncode) == expected

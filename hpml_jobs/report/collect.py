@@ -15,9 +15,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from hpml_jobs.errors import HpmlError
-from hpml_jobs.report.formats import csv_tables as sheets
-from hpml_jobs.report.formats import json_tables as machine
-from hpml_jobs.report.formats import latex, markdown
+from hpml_jobs.report.formats import csv_tables, json_tables, latex, markdown
 from hpml_jobs.report.formats.csv_curves import curves_csv
 from hpml_jobs.report.merge.cells import cell_results
 from hpml_jobs.report.report import FULL, TOGETHER, Report, merge
@@ -46,8 +44,8 @@ def write(report: Report, folder: Path) -> list[Path]:
     contents: dict[str, str | bytes] = {
         "tables.md": markdown.document(report),
         "tables.tex": latex.document(report),
-        "tables.json": machine.document(report),
-        **sheets.sheets(report),
+        "tables.json": json_tables.document(report),
+        **csv_tables.sheets(report),
         **({"curves.csv": curves} if curves else {}),
         **plots.plots(report),
     }

@@ -58,11 +58,11 @@ def _full(report: Report) -> dict[str, list[dict[str, Any]]]:
 
     Groups may differ in columns: one with gather_scatter has a root's wire.
     """
-    found: dict[str, list[dict[str, Any]]] = {}
+    result: dict[str, list[dict[str, Any]]] = {}
     for group in report.groups:
         for table in group.full:
             if table.sheet is not None:
-                rows = found.setdefault(f"{table.label}.csv", [])
+                rows = result.setdefault(f"{table.label}.csv", [])
                 names = table.sheet.columns
                 rows += [
                     {"group": group.number, **dict(zip(names, row, strict=True))}
@@ -71,10 +71,10 @@ def _full(report: Report) -> dict[str, list[dict[str, Any]]]:
     for table in report.tables:
         if table.sheet is not None:
             names = table.sheet.columns
-            found[f"{table.label}.csv"] = [
+            result[f"{table.label}.csv"] = [
                 dict(zip(names, row, strict=True)) for row in table.sheet.rows
             ]
-    return found
+    return result
 
 
 _Q1 = ["group", "batch", "train_s", "epoch_s", "iterations"]
@@ -127,23 +127,23 @@ def _quantities(row: Row) -> dict[str, float | None]:
 def _cells(report: Report) -> Iterator[dict[str, Any]]:
     """Every cell in each group it is shown in, then those that are in no table."""
     for group in report.groups:
-        yield from ({"group": group.number, **_row(found)} for found in group.source.cells)
-    yield from (_row(found) for found in report.unplaced)
+        yield from ({"group": group.number, **_row(result)} for result in group.source.cells)
+    yield from (_row(result) for result in report.unplaced)
 
 
-def _row(found: CellResult) -> dict[str, Any]:
+def _row(result: CellResult) -> dict[str, Any]:
     """One cell: how it stands, what it measured, then all that was asked for and all facts."""
-    record = found.record
-    row: dict[str, Any] = {"slug": found.slug}
-    row |= _place(found.cell)
-    row |= {"outcome": found.outcome.value, "reason": found.reason, "warning": found.warning}
-    if record is not None and found.measured:
+    record = result.record
+    row: dict[str, Any] = {"slug": result.slug}
+    row |= _place(result.cell)
+    row |= {"outcome": result.outcome.value, "reason": result.reason, "warning": result.warning}
+    if record is not None and result.measured:
         row |= _times(record)
         row |= {"train_loss": record.loss, "train_accuracy": record.accuracy}
         row |= {"test_accuracy_rank0": record.ranks[0].test_accuracy if record.ranks else None}
         row |= {"iterations": record.iterations, "samples": record.samples}
         row["loader_workers_total"] = sum(rank.loader_workers for rank in record.ranks)
-    row |= _flat(found.cell)
+    row |= _flat(result.cell)
     if record is not None:
         row |= {f"model_{name}": value for name, value in _flat(record.model).items()}
         row |= {f"attempt_{name}": value for name, value in _flat(record.attempt).items()}

@@ -32,7 +32,7 @@ def document(report: Report) -> str:
         "unlike": report.differences,
         "groups": [_group(group) for group in report.groups],
         "tables": [_table(table) for table in report.tables],
-        "in_no_table": [_absent(found) for found in report.unplaced],
+        "in_no_table": [_absent(result) for result in report.unplaced],
     }
     return encode(content).decode()
 
@@ -45,7 +45,7 @@ def _group(group: ReportGroup) -> dict[str, Any]:
         "conditions": group.source.conditions,
         "baseline": [_row(row) for row in group.source.rows if row.is_baseline],
         "entries": [_row(row) for row in group.source.rows if not row.is_baseline],
-        "missing_cells": [_absent(found) for found in group.source.cells if not found.measured],
+        "missing_cells": [_absent(result) for result in group.source.cells if not result.measured],
         "tables": [_table(table) for table in group.tables],
     }
 
@@ -105,5 +105,5 @@ def _table(table: Table) -> dict[str, Any]:
     }
 
 
-def _absent(found: CellResult) -> dict[str, str]:
-    return {"cell": found.slug, "outcome": found.outcome.value, "reason": found.reason}
+def _absent(result: CellResult) -> dict[str, str]:
+    return {"cell": result.slug, "outcome": result.outcome.value, "reason": result.reason}

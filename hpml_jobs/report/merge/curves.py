@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from hpml_jobs.core.measurements import Epoch
 from hpml_jobs.core.record import Record
 from hpml_jobs.errors import HpmlError
-from hpml_jobs.report.merge import learning as learnt
+from hpml_jobs.report.merge import learning
 from hpml_jobs.report.merge.cells import CellResult
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def read(found: CellResult) -> Curve:
     if record is None or path is None or not record.ranks:
         raise NoCurveError("no record of iterations")
     arrays = _load(path)
-    epochs = tuple(learnt.training(record.ranks[0]))
+    epochs = tuple(learning.training(record.ranks[0]))
     _check(arrays, record, sum(epoch.iterations for epoch in epochs))
     loss, step_s, lr = (arrays[name] for name in NAMES)
     return Curve(loss.mean(axis=0), step_s.max(axis=0), lr[0], epochs)

@@ -19,23 +19,23 @@ def group(cells: Iterable[CellResult]) -> list[ConditionGroup]:
     """Cells (those whose cell is known) in groups that may share tables, in a settled order."""
     measured: dict[tuple[Conditions, Conditions], list[CellResult]] = {}
     others: list[tuple[Conditions, CellResult]] = []
-    for found in cells:
-        if found.cell is None:
+    for result in cells:
+        if result.cell is None:
             continue
-        key = asked_conditions(found.cell)
-        conditions = measured_conditions(found.record) if found.record else None
+        key = asked_conditions(result.cell)
+        conditions = measured_conditions(result.record) if result.record else None
         if conditions is None:
-            others.append((key, found))
+            others.append((key, result))
         else:
-            measured.setdefault((key, conditions), []).append(found)
+            measured.setdefault((key, conditions), []).append(result)
     known = list(measured)
     uncertain = set()
-    for key, found in others:
+    for key, result in others:
         homes = [pair for pair in known if pair[0] == key] or [(key, ())]
         for home in homes:
-            measured.setdefault(home, []).append(found)
+            measured.setdefault(home, []).append(result)
         if len(homes) > 1:
-            uncertain.add(found.slug)
+            uncertain.add(result.slug)
     return [
         _condition_group(key, conditions, members, uncertain)
         for (key, conditions), members in sorted(measured.items(), key=lambda item: item[0])
@@ -46,7 +46,7 @@ def _condition_group(
     key: Conditions, conditions: Conditions, members: Iterable[CellResult], uncertain: set[str]
 ) -> ConditionGroup:
     cells = tuple(sorted(members, key=place_order))
-    own = frozenset(uncertain & {found.slug for found in cells})
+    own = frozenset(uncertain & {result.slug for result in cells})
     return ConditionGroup(
         asked=key,
         measured_as=conditions,
@@ -63,12 +63,12 @@ def differences(groups: Sequence[ConditionGroup]) -> dict[str, list[str]]:
     """
     tables = [group.conditions for group in groups]
     names = dict.fromkeys(what for table in tables for what in table)
-    found = {}
+    result = {}
     for what in names:
         values = [table.get(what, UNRECORDED) for table in tables]
         if len({*values} - {UNRECORDED}) > 1 and not _told_by_name(what, tables):
-            found[what] = values
-    return found
+            result[what] = values
+    return result
 
 
 def _told_by_name(what: str, tables: Sequence[dict[str, str]]) -> bool:

@@ -37,7 +37,7 @@ class ConditionGroup(Value, frozen=True, kw_only=True, dict=True):
     @cached_property
     def a_cell(self) -> Cell:
         """A cell that stands for all of them: they agree in everything but their place."""
-        return next(found.cell for found in self.cells if found.cell is not None)
+        return next(cell_result.cell for cell_result in self.cells if cell_result.cell is not None)
 
     @property
     def device(self) -> Device:
@@ -52,7 +52,7 @@ class ConditionGroup(Value, frozen=True, kw_only=True, dict=True):
     @property
     def model(self) -> Model | None:
         """What was trained, by the first record that has it."""
-        models = (found.record.model for found in self.cells if found.record)
+        models = (cell_result.record.model for cell_result in self.cells if cell_result.record)
         return next((model for model in models if model), None)
 
     @cached_property
@@ -62,7 +62,7 @@ class ConditionGroup(Value, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def _measured(self) -> dict[str, CellResult]:
-        return {found.slug: found for found in self.cells if found.measured}
+        return {cell_result.slug: cell_result for cell_result in self.cells if cell_result.measured}
 
     def runs(self, row: Row) -> list[CellResult]:
         """The measured cells of a row, by seed and repeat."""
@@ -70,7 +70,9 @@ class ConditionGroup(Value, frozen=True, kw_only=True, dict=True):
 
     def records(self, row: Row) -> list[Record]:
         """The records of a row's runs."""
-        return [found.record for found in self.runs(row) if found.record is not None]
+        return [
+            cell_result.record for cell_result in self.runs(row) if cell_result.record is not None
+        ]
 
     def checks_of(self, row: Row, level: Level) -> Iterator[CheckResult]:
         """The checks of a row's cells that ended with a level."""
@@ -133,7 +135,7 @@ class StrategyRows(Value, frozen=True, kw_only=True):
         if self.group.imported:
             return any(row.values and row.values.compute_s for row in self.parallel_rows)
         slugs = {slug for row in self.parallel_rows for slug in row.cells}
-        cells = (found.cell for found in self.group.cells if found.slug in slugs)
+        cells = (cell_result.cell for cell_result in self.group.cells if cell_result.slug in slugs)
         return any(cell.protocol is Protocol.FULL for cell in cells if cell)
 
 

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from hpml_jobs.report.merge import learning
 from hpml_jobs.report.merge.learning import Mean
-from hpml_jobs.report.plots import style as paper
+from hpml_jobs.report.plots import style
 from hpml_jobs.report.report import Report, ReportGroup
 from hpml_jobs.report.text.captions import full_label
 
@@ -31,9 +31,9 @@ def accuracy(report: Report) -> "Figure | None":
     if not groups:
         return None
     labels = list(dict.fromkeys(course.label for _, courses in groups for course in courses))
-    colours = dict(zip(labels, paper.COLOURS, strict=False))
-    shown = groups[: paper.PANELS]
-    figure, axes = paper.panels(len(shown), columns=2, height=3.4)
+    colours = dict(zip(labels, style.COLOURS, strict=False))
+    shown = groups[: style.PANELS]
+    figure, axes = style.panels(len(shown), columns=2, height=3.4)
     for axis, (group, courses) in zip(axes, shown, strict=True):
         axis.set_title(report.name(group), loc="left")
         own = [course for course in courses if course.label in colours]
@@ -41,11 +41,11 @@ def accuracy(report: Report) -> "Figure | None":
             _draw(axis, course, colours[course.label], 0.03 * (number - (len(own) - 1) / 2))
         axis.set_xlabel("epoch")
         axis.set_xticks(_ticks(max(len(course.means) for course in courses)))
-    for axis in paper.left_ones(axes):
+    for axis in style.left_ones(axes):
         axis.set_ylabel("test accuracy, %")
-    lost = labels[len(colours) :] + [report.name(group) for group, _ in groups[len(shown) :]]
-    paper.legend(figure, "Test accuracy by epoch", colours)
-    paper.caption(figure, CAPTION, paper.not_drawn(lost, "evaluation.csv"))
+    missing = labels[len(colours) :] + [report.name(group) for group, _ in groups[len(shown) :]]
+    style.legend(figure, "Test accuracy by epoch", colours)
+    style.caption(figure, CAPTION, style.not_drawn(missing, "evaluation.csv"))
     return figure
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from hpml_jobs.core.measurements import Trace
-from hpml_jobs.report.plots import style as paper
+from hpml_jobs.report.plots import style
 from hpml_jobs.report.report import Report, ReportGroup
 from hpml_jobs.report.text.captions import full_label
 
@@ -52,21 +52,21 @@ class Look(NamedTuple):
 
 
 LOOKS = (
-    Look("computation", lambda shares: shares.compute, paper.COLOURS[0], "white"),
-    Look("overlap", lambda shares: shares.overlap, paper.COLOURS[5], "black"),
-    Look("communication", lambda shares: shares.comm, paper.COLOURS[1], "white"),
-    Look("idle", lambda shares: shares.idle, paper.PALE, "black"),
+    Look("computation", lambda shares: shares.compute, style.COLOURS[0], "white"),
+    Look("overlap", lambda shares: shares.overlap, style.COLOURS[5], "black"),
+    Look("communication", lambda shares: shares.comm, style.COLOURS[1], "white"),
+    Look("idle", lambda shares: shares.idle, style.PALE, "black"),
 )
 """The parts of a bar, from the left."""
 
 
 def profile(report: Report) -> "Figure | None":
     """Stacked shares by cell; None where the profiler did not look."""
-    found = [shares for group in report.groups for shares in _of_group(report, group)]
-    if not found:
+    all_shares = [shares for group in report.groups for shares in _of_group(report, group)]
+    if not all_shares:
         return None
-    shown = found[:BARS]
-    figure, (axis,) = paper.panels(1, height=0.6 + 0.3 * len(shown))
+    shown = all_shares[:BARS]
+    figure, (axis,) = style.panels(1, height=0.6 + 0.3 * len(shown))
     left = [0.0] * len(shown)
     for look in LOOKS:
         widths = [100 * look.share(shares) for shares in shown]
@@ -79,22 +79,22 @@ def profile(report: Report) -> "Figure | None":
     axis.set_xlabel("% of the time")
     axis.grid(visible=False)
     names = {look.name: look.colour for look in LOOKS}
-    paper.legend(figure, "Time by activity, from the profiler", names)
-    lost = [shares.label for shares in found[BARS:]]
-    paper.caption(figure, CAPTION, paper.not_drawn(lost, "profiler.csv"))
+    style.legend(figure, "Time by activity, from the profiler", names)
+    missing = [shares.label for shares in all_shares[BARS:]]
+    style.caption(figure, CAPTION, style.not_drawn(missing, "profiler.csv"))
     return figure
 
 
 def _of_group(report: Report, group: ReportGroup) -> list[Shares]:
-    found = []
+    all_shares = []
     for row in group.source.rows:
         ranks = [rank for record in group.source.records(row) for rank in record.ranks]
         trace = next((rank.trace for rank in ranks if rank.trace and rank.trace.window_s), None)
         if trace:
             label = f"{full_label(row.setup, group.source.device)} b{row.batch_per_gpu}"
             label = f"{report.name(group)}: {label}" if report.several else label
-            found.append(Shares.of(label, trace))
-    return found
+            all_shares.append(Shares.of(label, trace))
+    return all_shares
 
 
 def _numbers(axis: "Axes", widths: list[float], left: list[float], ink: str) -> None:

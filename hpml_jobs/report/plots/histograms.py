@@ -5,7 +5,7 @@ from math import ceil
 from typing import TYPE_CHECKING
 
 from hpml_jobs.core.quantization import Bound, Spread
-from hpml_jobs.report.plots import style as paper
+from hpml_jobs.report.plots import style
 from hpml_jobs.report.report import Report
 from hpml_jobs.report.tables.quantization import BOUNDS, Runs
 
@@ -19,9 +19,9 @@ PANELS = 18
 COLUMNS = 3
 
 COLOURS = {
-    Bound.RANGE: paper.COLOURS[6],
-    Bound.SIGMA: paper.COLOURS[1],
-    Bound.PERCENTILE: paper.COLOURS[2],
+    Bound.RANGE: style.COLOURS[6],
+    Bound.SIGMA: style.COLOURS[1],
+    Bound.PERCENTILE: style.COLOURS[2],
 }
 
 CAPTION = (
@@ -42,29 +42,29 @@ def activations(report: Report) -> "Figure | None":
 
 
 def _figure(report: Report, what: str, title: str, *, logarithmic: bool) -> "Figure | None":
-    found = [
+    spreads = [
         (runs, spread)
         for runs in report.quantized
         for spread in runs.first.spreads
         if spread.what == what
     ]
-    if not found:
+    if not spreads:
         return None
-    shown = found[:PANELS]
+    shown = spreads[:PANELS]
     places = _places([runs.name for runs, _ in shown])
-    figure, axes = paper.panels(places[-1] + 1, columns=COLUMNS, height=1.9)
+    figure, axes = style.panels(places[-1] + 1, columns=COLUMNS, height=1.9)
     for place, (runs, spread) in zip(places, shown, strict=True):
         axes[place].set_title(_title(report, runs, spread), loc="left")
         _histogram(axes[place], spread, logarithmic=logarithmic)
-    for axis in paper.left_ones(axes):
+    for axis in style.left_ones(axes):
         axis.set_ylabel("values")
     for place in set(range(places[-1])) - set(places):
         axes[place].remove()
-    paper.legend(figure, title, {BOUNDS[bound]: colour for bound, colour in COLOURS.items()})
+    style.legend(figure, title, {BOUNDS[bound]: colour for bound, colour in COLOURS.items()})
     scale = ", on a logarithmic scale" if logarithmic else ""
-    lost = [_title(report, runs, spread) for runs, spread in found[PANELS:]]
+    missing = [_title(report, runs, spread) for runs, spread in spreads[PANELS:]]
     caption = CAPTION.format(bins=len(shown[0][1].counts), scale=scale)
-    paper.caption(figure, caption, paper.not_drawn(lost, "spreads.csv"))
+    style.caption(figure, caption, style.not_drawn(missing, "spreads.csv"))
     return figure
 
 
@@ -89,7 +89,7 @@ def _title(report: Report, runs: Runs, spread: Spread) -> str:
 def _histogram(axis: "Axes", spread: Spread, *, logarithmic: bool) -> None:
     width = (spread.most - spread.least) / len(spread.counts)
     edges = [spread.least + number * width for number in range(len(spread.counts) + 1)]
-    axis.stairs(spread.counts, edges, fill=True, color=paper.COLOURS[5])
+    axis.stairs(spread.counts, edges, fill=True, color=style.COLOURS[5])
     if logarithmic:
         axis.set_yscale("log")
     for bound, ends in _ends(spread).items():

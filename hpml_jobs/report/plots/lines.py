@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from hpml_jobs.report.merge import curves
 from hpml_jobs.report.merge.curves import Curve, NoCurveError
 from hpml_jobs.report.merge.rows import Row, Setup, setup_order
-from hpml_jobs.report.plots import style as paper
+from hpml_jobs.report.plots import style
 from hpml_jobs.report.report import Report, ReportGroup
 from hpml_jobs.report.text.captions import full_label, unit
 
@@ -65,7 +65,7 @@ def steps(report: Report) -> "Figure | None":
 
     def line(axis: "Axes", curve: Curve, colour: str) -> None:
         _line(axis, 1e3 * curve.step_s, colour, _median)
-        paper.by_ratio(axis)
+        style.by_ratio(axis)
 
     caption = RUN.format(how="median", what=STEPS)
     return _figure(report, "Time per iteration", "ms per iteration", line, caption)
@@ -83,16 +83,16 @@ def choose(report: Report) -> Chosen | None:
     setups = {full_label(row.setup, group.source.device): row.setup for group, _, row in places}
     kept = _kept(setups)
     panels: dict[str, Panel] = {}
-    lost = dict.fromkeys(label for label in setups if label not in kept)
+    omitted = dict.fromkeys(label for label in setups if label not in kept)
     for group, batch, row in places:
         label, title = full_label(row.setup, group.source.device), _title(report, group, batch)
-        if len(panels) == paper.PANELS and title not in panels:
-            lost[title] = None
+        if len(panels) == style.PANELS and title not in panels:
+            omitted[title] = None
         elif label in kept and (curve := _curve(group, row)):
             panels.setdefault(title, Panel(title, {})).runs[label] = curve
     if not panels:
         return None
-    return Chosen(list(panels.values()), kept, paper.not_drawn(list(lost), "curves.csv"))
+    return Chosen(list(panels.values()), kept, style.not_drawn(list(omitted), "curves.csv"))
 
 
 def _title(report: Report, group: ReportGroup, batch: int) -> str:
@@ -106,9 +106,9 @@ def _has_curve(group: ReportGroup, row: Row) -> bool:
 
 def _curve(group: ReportGroup, row: Row) -> Curve | None:
     """That of the first run which has one."""
-    for found in group.source.runs(row):
+    for result in group.source.runs(row):
         try:
-            return curves.read(found)
+            return curves.read(result)
         except NoCurveError:  # the notes under the table of curves say so
             continue
     return None
@@ -120,9 +120,9 @@ def _kept(setups: dict[str, Setup]) -> dict[str, str]:
     def rank(label: str) -> tuple[bool, int]:
         return not setups[label].is_baseline, -setups[label].gpus
 
-    first = sorted(sorted(setups), key=rank)[: len(paper.COLOURS)]
+    first = sorted(sorted(setups), key=rank)[: len(style.COLOURS)]
     ordered = sorted(first, key=lambda label: setup_order(setups[label]))
-    return dict(zip(ordered, paper.COLOURS, strict=False))
+    return dict(zip(ordered, style.COLOURS, strict=False))
 
 
 def _figure(
@@ -136,16 +136,16 @@ def _figure(
     if chosen is None:
         return None
     number = len(chosen.panels)
-    figure, axes = paper.panels(number, columns=paper.even(number, 3))
+    figure, axes = style.panels(number, columns=style.even(number, 3))
     for axis, panel in zip(axes, chosen.panels, strict=True):
         axis.set_title(panel.title, loc="left")
         axis.set_xlabel("iteration")
         for label, curve in panel.runs.items():
             line(axis, curve, chosen.colours[label])
-    for axis in paper.left_ones(axes):
+    for axis in style.left_ones(axes):
         axis.set_ylabel(what)
-    paper.legend(figure, title, {label: chosen.colours[label] for label in _shown(chosen)})
-    paper.caption(figure, caption.format(thin=_thin(chosen)), chosen.left_out)
+    style.legend(figure, title, {label: chosen.colours[label] for label in _shown(chosen)})
+    style.caption(figure, caption.format(thin=_thin(chosen)), chosen.left_out)
     return figure
 
 
@@ -201,7 +201,7 @@ def _span(axis: "Axes") -> tuple[float, float]:
 def _fit(axis: "Axes", least: float, most: float, *, logarithmic: bool) -> None:
     """Let the thick lines fill a panel: cut thin peaks far away, show very small losses too."""
     if logarithmic:
-        paper.by_ratio(axis)
+        style.by_ratio(axis)
         axis.set_ylim(bottom=max(axis.get_ylim()[0], least / 5))
     elif axis.get_ylim()[1] > 2 * most > 0:
         axis.set_ylim(top=1.3 * most)

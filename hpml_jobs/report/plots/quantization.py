@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from hpml_jobs.report.plots import style as paper
+from hpml_jobs.report.plots import style
 from hpml_jobs.report.report import Report
 from hpml_jobs.report.tables.quantization import Result, Runs, results
 
@@ -19,21 +19,21 @@ CAPTION = (
 
 def quantization(report: Report) -> "Figure | None":
     """Accuracy by step, a colour for each network; None where none was quantized."""
-    shown = report.quantized[: len(paper.COLOURS)]
+    shown = report.quantized[: len(style.COLOURS)]
     if not shown:
         return None
     steps = list(dict.fromkeys(_step(result) for runs in shown for result in results(runs)))
-    figure, (axis,) = paper.panels(1, height=0.6 + 0.28 * len(steps))
+    figure, (axis,) = style.panels(1, height=0.6 + 0.28 * len(steps))
     for number, runs in enumerate(shown):
         aside = 0.16 * (number - (len(shown) - 1) / 2)
-        _draw(axis, runs, steps, paper.COLOURS[number], aside)
+        _draw(axis, runs, steps, style.COLOURS[number], aside)
     axis.set_yticks(range(len(steps)), steps)
     axis.invert_yaxis()
     axis.set_xlabel("test accuracy, %")
-    colours = dict(zip((runs.name for runs in shown), paper.COLOURS, strict=False))
-    paper.legend(figure, "Accuracy by step of quantization", colours)
-    lost = [runs.name for runs in report.quantized[len(shown) :]]
-    paper.caption(figure, CAPTION, paper.not_drawn(lost, "quantization.csv"))
+    colours = dict(zip((runs.name for runs in shown), style.COLOURS, strict=False))
+    style.legend(figure, "Accuracy by step of quantization", colours)
+    omitted = [runs.name for runs in report.quantized[len(shown) :]]
+    style.caption(figure, CAPTION, style.not_drawn(omitted, "quantization.csv"))
     return figure
 
 
@@ -44,15 +44,15 @@ def _step(result: Result) -> str:
 
 
 def _draw(axis: "Axes", runs: Runs, steps: list[str], colour: str, aside: float) -> None:
-    found = [(result, mean) for result in results(runs) if (mean := result.accuracy)]
+    means = [(result, mean) for result in results(runs) if (mean := result.accuracy)]
     axis.errorbar(
-        [100 * mean.mean for _, mean in found],
-        [steps.index(_step(result)) + aside for result, _ in found],
-        xerr=[100 * (mean.deviation or 0.0) for _, mean in found],
+        [100 * mean.mean for _, mean in means],
+        [steps.index(_step(result)) + aside for result, _ in means],
+        xerr=[100 * (mean.deviation or 0.0) for _, mean in means],
         color=colour,
         fmt="o",
         ms=5,
         elinewidth=1.2,
         capsize=2.5,
     )
-    axis.axvline(100 * found[0][1].mean, color=colour, lw=1, ls=(0, (4, 3)), alpha=0.6, zorder=0)
+    axis.axvline(100 * means[0][1].mean, color=colour, lw=1, ls=(0, (4, 3)), alpha=0.6, zorder=0)

@@ -30,12 +30,12 @@ COMMUNICATION = (
 def communication(group: ConditionGroup) -> Table | None:
     """Every answer to how long communication takes, beside each other."""
     parallel = [row for row in group.rows if row.gpus > 1]
-    own = [e for e in parallel if e.values and e.values.communication.total_s is not None]
-    if not own:
+    rows = [e for e in parallel if e.values and e.values.communication.total_s is not None]
+    if not rows:
         return None
-    text = TableText("communication", "Communication", "E2", (COMMUNICATION, captions.runs(own)))
-    lost = rest(parallel, own)
-    return row_table(group, text, own, _HEADS, left_out(group, UNMEASURED, lost))
+    text = TableText("communication", "Communication", "E2", (COMMUNICATION, captions.runs(rows)))
+    missing = rest(parallel, rows)
+    return row_table(group, text, rows, _HEADS, left_out(group, UNMEASURED, missing))
 
 
 def _times(row: Row) -> CommunicationTimes:

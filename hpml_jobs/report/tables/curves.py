@@ -5,8 +5,7 @@ from functools import partial
 from statistics import median
 
 from hpml_jobs.core.measurements import Steps
-from hpml_jobs.report.merge import curves
-from hpml_jobs.report.merge import learning as learned
+from hpml_jobs.report.merge import curves, learning
 from hpml_jobs.report.merge.cells import CellResult
 from hpml_jobs.report.merge.curves import NoCurveError
 from hpml_jobs.report.merge.groups import ConditionGroup
@@ -34,12 +33,12 @@ def curve_table(group: ConditionGroup) -> Table | None:
     ends: dict[str, tuple[float, float]] = {}
     faults: list[tuple[str, Place]] = []
     for row in group.timed:
-        for slug in (record.slug for record in learned.runs(group, row)):
+        for slug in (record.slug for record in learning.runs(group, row)):
             try:
                 ends[slug] = _ends(cells[slug])
             except NoCurveError as fault:
                 faults.append((f"no curves: {fault}", row.place))
-    own = [row for row in group.timed if set(row.cells) & set(ends)]
+    rows = [row for row in group.timed if set(row.cells) & set(ends)]
 
     def of_loss(end: int) -> Callable[[Row], float]:
         return lambda row: median(ends[slug][end] for slug in row.cells if slug in ends)
@@ -60,10 +59,10 @@ def curve_table(group: ConditionGroup) -> Table | None:
             ),
         ),
     )
-    text = TableText("curve-ends", "Curves", "", (CURVES, captions.runs(own)), bool(faults))
-    said = [f"loss: {line}" for line in over_seeds.shorter(group, own)]
+    text = TableText("curve-ends", "Curves", "", (CURVES, captions.runs(rows)), bool(faults))
+    said = [f"loss: {line}" for line in over_seeds.shorter(group, rows)]
     said += notes.by_reason(faults, lambda setup: captions.full_label(setup, group.device))
-    return row_table(group, text, own, heads, said)
+    return row_table(group, text, rows, heads, said)
 
 
 def _ends(found: CellResult) -> tuple[float, float]:

@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from hpml_jobs.report.merge.groups import ConditionGroup, StrategyRows
 from hpml_jobs.report.merge.rows import BASELINE_SETUP, Place, Row, Setup
 from hpml_jobs.report.table import Block, Line, Table
-from hpml_jobs.report.text import captions, notes
-from hpml_jobs.report.text import marks as judged
+from hpml_jobs.report.text import captions, marks, notes
 from hpml_jobs.report.text.numbers import DASH, OOM, count, gb_per_s, ratio, seconds
 from hpml_jobs.slurm.states import Outcome
 
@@ -22,7 +21,7 @@ def q1(group: ConditionGroup) -> Table:
         corner="batch",
         blocks=tuple(Block(head=head) for head in ("train_s", "epoch_s", "iterations")),
         lines=tuple(
-            Line(label=str(row.batch_per_gpu), texts=judged.marked(group, row, _q1(row)))
+            Line(label=str(row.batch_per_gpu), texts=marks.marked(group, row, _q1(row)))
             for row in own
         ),
         caption=(
@@ -141,7 +140,7 @@ def _why_unmeasured(selection: StrategyRows, row: Row) -> str:
 
 
 def _judged(group: ConditionGroup, rows: Sequence[Row]) -> list[str]:
-    return judged.failures(group, rows) + judged.doubts(group, rows)
+    return marks.failures(group, rows) + marks.doubts(group, rows)
 
 
 def _below(selection: StrategyRows) -> list[str]:
@@ -153,7 +152,7 @@ def _below(selection: StrategyRows) -> list[str]:
 def marks_explained(selection: StrategyRows) -> list[str]:
     """Where the reason for the marks in a table without reasons stands."""
     failed = [row for row in selection.parallel_rows if selection.group.has_failed(row)]
-    return [f"{judged.MARK} fails a check; see Table 1 for the reason"] if failed else []
+    return [f"{marks.MARK} fails a check; see Table 1 for the reason"] if failed else []
 
 
 def mark(row: Row) -> str:
@@ -178,7 +177,7 @@ def lines(
     selection: StrategyRows, setups: Iterable[Setup], texts: Callable[[Row], tuple[str, ...]]
 ) -> tuple[Line, ...]:
     """A line per row; a place that nobody asked for shows the dash like one without a number."""
-    at = {row.place: judged.marked(selection.group, row, texts(row)) for row in selection.rows}
+    at = {row.place: marks.marked(selection.group, row, texts(row)) for row in selection.rows}
     width = len(next(iter(at.values())))
     return tuple(
         Line(

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.record import Record
-from hpml_jobs.report.merge import learning as learned
+from hpml_jobs.report.merge import learning
 from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.merge.rows import Row
 from hpml_jobs.report.table import Block, Line, Sheet, Table
@@ -39,24 +39,24 @@ def table4(group: ConditionGroup) -> Table | None:
     """What was learnt, place by place; None where nobody asked for more than the protocol's."""
     asked = {found.slug for found in group.cells if found.cell and _learns(found.cell)}
     rows = [row for row in group.rows if asked & set(row.cells)]
-    own = [row for row in rows if row.timing and learned.runs(group, row)]
+    own = [row for row in rows if row.timing and learning.runs(group, row)]
     if not own:
         return None
     heads: tuple[Columns[Row], ...] = (
         Columns("global batch", (column("global_batch", "", _global_batch, count),)),
-        Columns("lr", (column("lr", "", lambda e: _lr(learned.runs(group, e)[0]), _rate),)),
-        Columns("epochs", (column("epochs", "", lambda e: learned.epochs_of(group, e)),)),
-        Columns("seeds", (column("seeds", "", lambda e: learned.seeds(group, e)),)),
-        *over_seeds.columns(group, "train_loss", "training loss", learned.training_loss(-1), loss),
+        Columns("lr", (column("lr", "", lambda e: _lr(learning.runs(group, e)[0]), _rate),)),
+        Columns("epochs", (column("epochs", "", lambda e: learning.epochs_of(group, e)),)),
+        Columns("seeds", (column("seeds", "", lambda e: learning.seeds(group, e)),)),
+        *over_seeds.columns(group, "train_loss", "training loss", learning.training_loss(-1), loss),
         *over_seeds.columns(
             group,
             "train_accuracy",
             "training acc., %",
-            learned.training_accuracy(-1),
+            learning.training_accuracy(-1),
             accuracy,
         ),
         *over_seeds.columns(
-            group, "test_accuracy", "test acc., %", learned.test_accuracy, accuracy
+            group, "test_accuracy", "test acc., %", learning.test_accuracy, accuracy
         ),
     )
     caption = (TABLE_4.format(units=units(group.device)), over_seeds.OVER_SEEDS)
@@ -75,7 +75,7 @@ def _global_batch(row: Row) -> int:
 
 
 def _lr(record: Record) -> float | None:
-    last = learned.training(record.ranks[0])[-1].lr
+    last = learning.training(record.ranks[0])[-1].lr
     return last[1] if last else None
 
 
@@ -85,10 +85,10 @@ def _rate(value: float) -> str:
 
 def evaluation(group: ConditionGroup) -> Table | None:
     """Test accuracy and training loss after each epoch; None where no epoch was evaluated."""
-    own = [e for e in group.timed if any(map(learned.was_evaluated, group.records(e)))]
+    own = [e for e in group.timed if any(map(learning.was_evaluated, group.records(e)))]
     if not own:
         return None
-    most = max(learned.epochs_of(group, row) for row in own)
+    most = max(learning.epochs_of(group, row) for row in own)
     shown = shown_epochs(most)
     heads = [
         tuple(str(n + 1) for n in shown[i : i + ABREAST]) for i in range(0, len(shown), ABREAST)
@@ -106,8 +106,8 @@ def evaluation(group: ConditionGroup) -> Table | None:
             Line(
                 label=row_name(group, row),
                 texts=(
-                    *(_told(group, row, learned.evaluated(n), accuracy) for n in shown),
-                    *(_told(group, row, learned.training_loss(n), loss) for n in shown),
+                    *(_told(group, row, learning.evaluated(n), accuracy) for n in shown),
+                    *(_told(group, row, learning.training_loss(n), loss) for n in shown),
                 ),
             )
             for row in own
@@ -130,8 +130,10 @@ def shown_epochs(epochs: int) -> list[int]:
     return [round(number * (epochs - 1) / (COLUMNS - 1)) for number in range(COLUMNS)]
 
 
-def _told(group: ConditionGroup, row: Row, of: learned.OfRun, words: Callable[[float], str]) -> str:
-    found = learned.over_seeds(learned.runs(group, row), of)
+def _told(
+    group: ConditionGroup, row: Row, of: learning.OfRun, words: Callable[[float], str]
+) -> str:
+    found = learning.over_seeds(learning.runs(group, row), of)
     return mean_text(found, words) if found else DASH
 
 
@@ -146,10 +148,10 @@ def _sheet(group: ConditionGroup, own: Sequence[Row]) -> Sheet:
     rows = []
     for row in own:
         place = (row.strategy.value, row.gpus, row.nodes, row.treatment)
-        runs, seeds = learned.runs(group, row), learned.seeds(group, row)
-        for number in range(learned.epochs_of(group, row)):
-            tested = learned.over_seeds(runs, learned.evaluated(number))
-            trained = learned.over_seeds(runs, learned.training_loss(number))
+        runs, seeds = learning.runs(group, row), learning.seeds(group, row)
+        for number in range(learning.epochs_of(group, row)):
+            tested = learning.over_seeds(runs, learning.evaluated(number))
+            trained = learning.over_seeds(runs, learning.training_loss(number))
             rows.append(
                 (
                     *(*place, row.batch_per_gpu, number + 1, len(runs), seeds),

@@ -57,8 +57,8 @@ def allocations(group: ConditionGroup) -> list[Allocation]:
     return [Allocation(*place, tuple(records)) for place, records in sorted(found.items())]
 
 
-def _label(group: ConditionGroup, own: Allocation) -> str:
-    setup = Setup(own.gpus, own.nodes, own.records[0].cell.strategy)
+def _label(group: ConditionGroup, allocation: Allocation) -> str:
+    setup = Setup(allocation.gpus, allocation.nodes, allocation.records[0].cell.strategy)
     return captions.place_label(setup, group.device)
 
 
@@ -67,29 +67,32 @@ def points(group: ConditionGroup) -> Table | None:
     found = allocations(group)
     if not found:
         return None
-    times = [own.times_s for own in found]
+    times = [allocation.times_s for allocation in found]
     sent = {
         point.bytes
-        for own in found
-        for record in own.records
+        for allocation in found
+        for record in allocation.records
         for point in (record.probe.points if record.probe else ())
         if point.sent
     }
     told = ", ".join(
-        f"{counted(len(own.records), 'cell')} on {_label(group, own)}" for own in found
+        f"{counted(len(allocation.records), 'cell')} on {_label(group, allocation)}"
+        for allocation in found
     )
     return Table(
         label="microbenchmark",
         title="Microbenchmark: all-reduce",
         corner="bytes",
-        blocks=tuple(Block(head=_label(group, own), columns=("ms", "GB/s")) for own in found),
+        blocks=tuple(
+            Block(head=_label(group, allocation), columns=("ms", "GB/s")) for allocation in found
+        ),
         lines=tuple(
             Line(
                 label=f"{count(size)}{' *' if size in sent else ''}",
                 texts=tuple(
                     text
-                    for own, at in zip(found, times, strict=True)
-                    for text in _texts(own.gpus, size, at.get(size))
+                    for allocation, at in zip(found, times, strict=True)
+                    for text in _texts(allocation.gpus, size, at.get(size))
                 ),
             )
             for size in sorted({size for one in times for size in one})
@@ -117,8 +120,8 @@ def _sheet(group: ConditionGroup) -> Sheet:
             if point.median_s
             else None,
         )
-        for own in allocations(group)
-        for record in own.records
+        for allocation in allocations(group)
+        for record in allocation.records
         for point in (record.probe.points if record.probe else ())
     ]
     names = "cell gpus nodes bytes sent trials median_s min_s max_s bus_gb_per_s"
@@ -128,7 +131,7 @@ def _sheet(group: ConditionGroup) -> Sheet:
 class Fitted(NamedTuple):
     """An allocation with the line through its points."""
 
-    own: Allocation
+    allocation: Allocation
     line: AlphaBeta
 
     @property
@@ -146,12 +149,14 @@ class Fitted(NamedTuple):
 
 def fits(group: ConditionGroup) -> Table | None:
     """Latency and speed of the line through the points; None where no line can be drawn."""
-    found = [Fitted(own, line) for own in allocations(group) if (line := own.fit)]
+    found = [
+        Fitted(allocation, line) for allocation in allocations(group) if (line := allocation.fit)
+    ]
     if not found:
         return None
     text = TableText("fit", "Microbenchmark: fit", "", (FIT,), on_screen=False)
     return item_table(
-        [group], text, ((_label(group, fitted.own), fitted) for fitted in found), _FIT_HEADS
+        [group], text, ((_label(group, fitted.allocation), fitted) for fitted in found), _FIT_HEADS
     )
 
 
@@ -168,8 +173,8 @@ _FIT_HEADS: tuple[Columns[Fitted], ...] = (
     Columns(
         "",
         (
-            column("gpus", "", lambda fitted: fitted.own.gpus),
-            column("nodes", "", lambda fitted: fitted.own.nodes),
+            column("gpus", "", lambda fitted: fitted.allocation.gpus),
+            column("nodes", "", lambda fitted: fitted.allocation.nodes),
             column("alpha_s", "", lambda fitted: fitted.line.alpha_s),
             column("beta_s_per_byte", "", lambda fitted: fitted.line.beta_s_per_byte),
         ),

@@ -50,8 +50,8 @@ PHASES = (
 
 def phases(group: ConditionGroup) -> Table | None:
     """Return where the time of the instrumented epoch went."""
-    own = [row for row in group.timed if _times(row).closure is not None]
-    if not own:
+    rows = [row for row in group.timed if _times(row).closure is not None]
+    if not rows:
         return None
     heads: tuple[Columns[Row], ...] = (
         Columns("seconds of E2", tuple(_seconds(group, phase) for phase in PHASES)),
@@ -71,12 +71,12 @@ def phases(group: ConditionGroup) -> Table | None:
         "phases",
         "Phases of the instrumented epoch",
         "E2",
-        (PHASES_CAPTION, captions.runs(own)),
+        (PHASES_CAPTION, captions.runs(rows)),
         on_screen=False,
         below="  least..most",
     )
-    notes = left_out(group, UNMEASURED, rest(group.rows, own))
-    return row_table(group, text, own, heads, notes)
+    notes = left_out(group, UNMEASURED, rest(group.rows, rows))
+    return row_table(group, text, rows, heads, notes)
 
 
 def _times(row: Row) -> PhaseTimes:

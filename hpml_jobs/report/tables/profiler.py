@@ -18,8 +18,7 @@ from hpml_jobs.report.tables.builder import (
     rest,
     row_table,
 )
-from hpml_jobs.report.text import captions
-from hpml_jobs.report.text import marks as judged
+from hpml_jobs.report.text import captions, marks
 from hpml_jobs.report.text.numbers import percent, seconds
 
 PROFILER = (
@@ -95,7 +94,7 @@ def profiler(group: ConditionGroup) -> Table | None:
             ),
         ),
     )
-    caption = (PROFILER.format(mark=judged.MARK), captions.runs(rows))
+    caption = (PROFILER.format(mark=marks.MARK), captions.runs(rows))
     text = TableText("profiler", "Profiler cross-check", "", caption, on_screen=False)
     notes = left_out(group, "no trace", rest(group.rows, rows))
     return row_table(group, text, rows, heads, notes)
@@ -112,4 +111,4 @@ def trace_of(group: ConditionGroup, row: Row) -> Trace | None:
 
 
 def _disagreement(share: float) -> str:
-    return f"{judged.MARK if share > PROFILER_LIMIT else ''}{percent(share)}"
+    return f"{marks.MARK if share > PROFILER_LIMIT else ''}{percent(share)}"

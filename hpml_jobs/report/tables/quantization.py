@@ -8,7 +8,7 @@ import msgspec
 from hpml_jobs.core.conditions import WORKLOAD
 from hpml_jobs.core.quantization import Bound, Quantized, Reference, Step
 from hpml_jobs.core.record import Record
-from hpml_jobs.report.merge import learning as learned
+from hpml_jobs.report.merge import learning
 from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.merge.learning import Mean
 from hpml_jobs.report.table import Table
@@ -117,7 +117,7 @@ def _alike(group: ConditionGroup, prefix: str) -> Iterator[_Alike]:
 def _how(record: Record) -> dict[str, float]:
     """What was asked of quantization, and how many epochs the network had been trained."""
     asked = msgspec.structs.asdict(record.cell.quantize) if record.cell.quantize else {}
-    return asked | {"epochs": learned.epochs(record)}
+    return asked | {"epochs": learning.epochs(record)}
 
 
 def _name(one: _Alike, every: Iterable[_Alike]) -> str:

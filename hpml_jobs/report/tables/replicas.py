@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from hpml_jobs.core.record import Rank, Record
-from hpml_jobs.report.merge import learning as learned
+from hpml_jobs.report.merge import learning
 from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.merge.rows import Row
 from hpml_jobs.report.table import Table
@@ -30,13 +30,13 @@ REPLICAS = (
 
 def replicas(group: ConditionGroup) -> Table | None:
     """Loss, accuracy, and whether replicas are equal; None where no rank was there to tell."""
-    own = [row for row in group.timed if learned.runs(group, row)]
-    if not own:
+    rows = [row for row in group.timed if learning.runs(group, row)]
+    if not rows:
         return None
-    last_loss, last_accuracy = learned.training_loss(-1), learned.training_accuracy(-1)
+    last_loss, last_accuracy = learning.training_loss(-1), learning.training_accuracy(-1)
     heads: tuple[Columns[Row], ...] = (
-        Columns("epochs", (column("epochs", "", lambda e: learned.epochs_of(group, e)),)),
-        Columns("seeds", (column("seeds", "", lambda e: learned.seeds(group, e)),)),
+        Columns("epochs", (column("epochs", "", lambda e: learning.epochs_of(group, e)),)),
+        Columns("seeds", (column("seeds", "", lambda e: learning.seeds(group, e)),)),
         Columns(
             "last epoch",
             (
@@ -47,7 +47,7 @@ def replicas(group: ConditionGroup) -> Table | None:
         Columns(
             "test accuracy, %",
             (
-                column("test_accuracy", "mean", _mean(group, learned.test_accuracy), accuracy),
+                column("test_accuracy", "mean", _mean(group, learning.test_accuracy), accuracy),
                 column("test_deviation", "dev.", lambda e: _deviation(group, e), accuracy),
                 column("", "ranks", lambda e: _ranks(group, e), _range),
             ),
@@ -67,8 +67,8 @@ def replicas(group: ConditionGroup) -> Table | None:
             ),
         ),
     )
-    lost = left_out(group, "not reported", rest(group.rows, own))
-    answer = _answer(group, own)
+    missing = left_out(group, "not reported", rest(group.rows, rows))
+    answer = _answer(group, rows)
     text = TableText(
         "replicas",
         "Replicas and accuracy",
@@ -77,19 +77,19 @@ def replicas(group: ConditionGroup) -> Table | None:
         on_screen=bool(answer),
         answer=answer,
     )
-    return row_table(group, text, own, heads, [*over_seeds.shorter(group, own), *lost])
+    return row_table(group, text, rows, heads, [*over_seeds.shorter(group, rows), *missing])
 
 
-def _mean(group: ConditionGroup, of: learned.OfRun) -> Callable[[Row], float | None]:
+def _mean(group: ConditionGroup, of: learning.OfRun) -> Callable[[Row], float | None]:
     def value(row: Row) -> float | None:
-        found = learned.over_seeds(learned.runs(group, row), of)
+        found = learning.over_seeds(learning.runs(group, row), of)
         return found.mean if found else None
 
     return value
 
 
 def _deviation(group: ConditionGroup, row: Row) -> float | None:
-    found = learned.over_seeds(learned.runs(group, row), learned.test_accuracy)
+    found = learning.over_seeds(learning.runs(group, row), learning.test_accuracy)
     return found.deviation if found else None
 
 
@@ -97,7 +97,7 @@ def _ranks(group: ConditionGroup, row: Row) -> tuple[float, float] | None:
     """Least and most over ranks and runs."""
     found = [
         rank.test_accuracy
-        for record in learned.runs(group, row)
+        for record in learning.runs(group, row)
         for rank in record.ranks
         if rank.test_accuracy is not None
     ]
@@ -117,8 +117,8 @@ def _range(ends: tuple[float, float]) -> str:
 
 def _same(group: ConditionGroup, row: Row, of: Callable[[Rank], str]) -> str | None:
     """Whether all replicas of each run have one hash; None where there is one, or none is known."""
-    runs = [{of(rank) for rank in record.ranks} for record in learned.runs(group, row)]
-    several = any(len(record.ranks) > 1 for record in learned.runs(group, row))
+    runs = [{of(rank) for rank in record.ranks} for record in learning.runs(group, row)]
+    several = any(len(record.ranks) > 1 for record in learning.runs(group, row))
     if not several or any("" in hashes for hashes in runs):
         return None
     return "equal" if all(len(hashes) == 1 for hashes in runs) else "differ"
@@ -139,11 +139,11 @@ def _loss(value: float) -> str:
 QUESTION = "Would gradients alone be enough (lab Q7)?"
 
 
-def _answer(group: ConditionGroup, own: list[Row]) -> str:
+def _answer(group: ConditionGroup, rows: list[Row]) -> str:
     """What cells that chose how buffers meet say, beside those at their place that did not."""
-    chose = [e for e in own if group.records(e)[0].cell.sync_buffers is not None]
+    chose = [e for e in rows if group.records(e)[0].cell.sync_buffers is not None]
     places = {(e.gpus, e.nodes, e.strategy, e.batch_per_gpu) for e in chose}
-    beside = [e for e in own if (e.gpus, e.nodes, e.strategy, e.batch_per_gpu) in places]
+    beside = [e for e in rows if (e.gpus, e.nodes, e.strategy, e.batch_per_gpu) in places]
     told = "; ".join(_told(group, row) for row in beside)
     if not told:
         return ""
@@ -162,11 +162,11 @@ def _told(group: ConditionGroup, row: Row) -> str:
         for what, of in (("parameters", _parameters), ("buffers", _buffers))
         if (same := _same(group, row, of))
     ]
-    last = learned.over_seeds(learned.runs(group, row), learned.training_loss(-1))
+    last = learning.over_seeds(learning.runs(group, row), learning.training_loss(-1))
     parts += [f"training loss {mean_text(last, loss)}"] if last else []
-    tested = learned.over_seeds(learned.runs(group, row), learned.test_accuracy)
+    tested = learning.over_seeds(learning.runs(group, row), learning.test_accuracy)
     if tested:
-        apart = max(_spread(record) for record in learned.runs(group, row))
+        apart = max(_spread(record) for record in learning.runs(group, row))
         parts.append(f"test accuracy {mean_text(tested, accuracy)} %")
         parts.append(f"ranks of one run differ by {accuracy(apart)} points at most")
     return f"{row_name(group, row)}: {', '.join(parts)}"

@@ -3,7 +3,7 @@
 import msgspec
 
 from hpml_jobs.core.record import Rank
-from hpml_jobs.report.merge import learning as learned
+from hpml_jobs.report.merge import learning
 from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.merge.rows import Row, place_of
 from hpml_jobs.report.table import Table
@@ -24,20 +24,20 @@ QUESTION = "Why does ddp need set_epoch (lab Q5)?"
 
 def shuffling(group: ConditionGroup) -> Table | None:
     """With and without set_epoch; None where every cell has it."""
-    if not any(found.cell and not found.cell.set_epoch for found in group.cells):
+    if not any(numbers.cell and not numbers.cell.set_epoch for numbers in group.cells):
         return None
-    own = [row for row in group.timed if learned.runs(group, row)]
-    if not own:
+    rows = [row for row in group.timed if learning.runs(group, row)]
+    if not rows:
         return None
     heads: tuple[Columns[Row], ...] = (
         Columns(
             "set_epoch", (column("set_epoch", "", lambda e: _set_epoch(group, e)),), words=True
         ),
         Columns("orders of a rank", (column("orders", "", lambda e: _orders(group, e)),)),
-        Columns("seeds", (column("seeds", "", lambda e: learned.seeds(group, e)),)),
-        *over_seeds.columns(group, "train_loss", "training loss", learned.training_loss(-1), loss),
+        Columns("seeds", (column("seeds", "", lambda e: learning.seeds(group, e)),)),
+        *over_seeds.columns(group, "train_loss", "training loss", learning.training_loss(-1), loss),
         *over_seeds.columns(
-            group, "test_accuracy", "test acc., %", learned.test_accuracy, accuracy
+            group, "test_accuracy", "test acc., %", learning.test_accuracy, accuracy
         ),
     )
     text = TableText(
@@ -45,10 +45,10 @@ def shuffling(group: ConditionGroup) -> Table | None:
         "Shuffling",
         "",
         (SHUFFLING, over_seeds.OVER_SEEDS),
-        answer=" ".join([QUESTION, *_answers(group, own)]),
+        answer=" ".join([QUESTION, *_answers(group, rows)]),
     )
-    said = [*over_seeds.one_seed(group, own), *over_seeds.shorter(group, own)]
-    return row_table(group, text, own, heads, said)
+    notes = [*over_seeds.one_seed(group, rows), *over_seeds.shorter(group, rows)]
+    return row_table(group, text, rows, heads, notes)
 
 
 def _set_epoch(group: ConditionGroup, row: Row) -> str:
@@ -63,30 +63,30 @@ def _orders(group: ConditionGroup, row: Row) -> str | None:
 
     None where a record does not tell.
     """
-    ranks = [rank for record in learned.runs(group, row) for rank in record.ranks]
-    found = sorted({_different(rank) for rank in ranks})
-    if 0 in found:
+    ranks = [rank for record in learning.runs(group, row) for rank in record.ranks]
+    numbers = sorted({_different(rank) for rank in ranks})
+    if 0 in numbers:
         return None
-    ends = "..".join(map(str, dict.fromkeys((found[0], found[-1]))))
-    return f"{ends} of {learned.epochs_of(group, row)}"
+    ends = "..".join(map(str, dict.fromkeys((numbers[0], numbers[-1]))))
+    return f"{ends} of {learning.epochs_of(group, row)}"
 
 
 def _different(rank: Rank) -> int:
-    orders = [epoch.order for epoch in learned.training(rank)]
+    orders = [epoch.order for epoch in learning.training(rank)]
     return len(set(orders)) if all(orders) else 0
 
 
-def _answers(group: ConditionGroup, own: list[Row]) -> list[str]:
+def _answers(group: ConditionGroup, rows: list[Row]) -> list[str]:
     """A sentence for every place without set_epoch that has a number."""
-    at = {row.place: row for row in own}
-    told = []
-    for row in own:
+    at = {row.place: row for row in rows}
+    answers = []
+    for row in rows:
         record = group.records(row)[0]
         if record.cell.set_epoch:
             continue
         place = place_of(msgspec.structs.replace(record.cell, set_epoch=True))
-        told.append(_answer(group, row, at.get(place)))
-    return told
+        answers.append(_answer(group, row, at.get(place)))
+    return answers
 
 
 def _answer(group: ConditionGroup, without: Row, beside: Row | None) -> str:
@@ -96,10 +96,10 @@ def _answer(group: ConditionGroup, without: Row, beside: Row | None) -> str:
         return f"{place}: {orders} orders of a rank; no cell with set_epoch to compare with."
     parts = [f"{orders} orders of a rank, with it {_orders(group, beside) or 'unknown'}"]
     for what, of, words in (
-        ("training loss", learned.training_loss(-1), loss),
-        ("test accuracy in %", learned.test_accuracy, accuracy),
+        ("training loss", learning.training_loss(-1), loss),
+        ("test accuracy in %", learning.test_accuracy, accuracy),
     ):
-        one, other = (learned.over_seeds(learned.runs(group, e), of) for e in (without, beside))
+        one, other = (learning.over_seeds(learning.runs(group, e), of) for e in (without, beside))
         if one and other:
             against = f"{what} {mean_text(one, words)} against {mean_text(other, words)}"
             parts.append(f"{against} ({compare_means(one, other)})")

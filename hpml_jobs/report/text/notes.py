@@ -18,12 +18,12 @@ def absences(group: ConditionGroup, rows: Sequence[Row], places: Collection[Plac
     timed = {row.place for row in rows if row.timing}
     requested = {row.place for row in rows}
     lines = []
-    for found in group.cells:
-        cell = found.cell
-        if cell is None or found.measured or (place := place_of(cell)) not in places:
+    for result in group.cells:
+        cell = result.cell
+        if cell is None or result.measured or (place := place_of(cell)) not in places:
             continue
-        reason = f"{found.reason} [{found.slug}]"
-        if found.slug in group.uncertain:
+        reason = f"{result.reason} [{result.slug}]"
+        if result.slug in group.uncertain:
             reason += "; it is assigned to a group when it has a record"
         if place in timed:
             reason += "; the other runs are used"
@@ -91,7 +91,7 @@ def no_bandwidth(rows: Iterable[Row], device: Device) -> list[str]:
 def warnings(cells: Iterable[CellResult], places: Collection[Place]) -> list[str]:
     """Return the warnings of cells at these places."""
     return [
-        f"{found.slug}: {found.warning}"
-        for found in cells
-        if found.warning and found.cell and place_of(found.cell) in places
+        f"{result.slug}: {result.warning}"
+        for result in cells
+        if result.warning and result.cell and place_of(result.cell) in places
     ]

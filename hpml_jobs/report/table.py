@@ -1,4 +1,4 @@
-"""A table ready to be drawn, whatever it is drawn on: text in rows and in blocks of columns."""
+"""A table as text, ready for any format: lines, blocks of columns, notes, unrounded sheet."""
 
 from typing import Any
 

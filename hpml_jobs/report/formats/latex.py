@@ -50,8 +50,10 @@ def document(report: Report) -> str:
         for table in group.tables
     ]
     floats += [_float(table, None) for table in report.tables]
-    lost = [f"% Not in any table: {found.slug}: {found.reason}\n" for found in report.unplaced]
-    return "".join([_HEAD, *lost, *floats])
+    unplaced = [
+        f"% Not in any table: {result.slug}: {result.reason}\n" for result in report.unplaced
+    ]
+    return "".join([_HEAD, *unplaced, *floats])
 
 
 def _float(table: Table, group: ReportGroup | None) -> str:

@@ -23,7 +23,7 @@ def document(report: Report) -> str:
     parts += [part for table in report.tables for part in _table(table)]
     if report.unplaced:
         parts.append("## Not in any table")
-        parts.append(_bullets(f"{found.slug}: {found.reason}" for found in report.unplaced))
+        parts.append(_bullets(f"{result.slug}: {result.reason}" for result in report.unplaced))
     return "\n\n".join(parts) + "\n"
 
 

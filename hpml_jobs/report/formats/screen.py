@@ -32,7 +32,7 @@ def show(report: Report, console: Console) -> None:
     for table in report.tables:
         _show_table(table, console, set())
         console.print()
-    _elsewhere(report, console)
+    _show_file_tables(report, console)
     if report.unplaced:
         console.print(Text("Not in any table:", style="bold yellow"))
         _bullets((f"{found.slug}: {found.reason}" for found in report.unplaced), console)
@@ -49,14 +49,14 @@ def _show_group(group: ReportGroup, console: Console, *, several: bool) -> None:
             width=_prose(console),
         )
     console.print(Text(group.setting), width=_prose(console))
-    said: set[str] = set()
+    printed: set[str] = set()
     for table in group.tables:
         if table.on_screen:
-            _show_table(table, console, said)
+            _show_table(table, console, printed)
     console.print()
 
 
-def _show_table(table: Table, console: Console, said: set[str]) -> None:
+def _show_table(table: Table, console: Console, printed: set[str]) -> None:
     """One table, and under it what has not yet been `said` under another one of the group."""
     console.print()
     console.print(Text(table.title, style="bold cyan"))
@@ -64,18 +64,18 @@ def _show_table(table: Table, console: Console, said: set[str]) -> None:
         console.print(Text(table.answer), width=_prose(console))
     for text in drawn(table, console.width):
         console.print(text, no_wrap=True, overflow="ignore", crop=False)
-    caption = [line for line in table.caption if line not in said or len(line) < _SHORT]
+    caption = [line for line in table.caption if line not in printed or len(line) < _SHORT]
     if caption:
         console.print(Text("\n".join(caption), style="dim"), width=_prose(console))
-    notes = [note for note in table.notes if note not in said]
+    notes = [note for note in table.notes if note not in printed]
     if len(notes) < len(table.notes):
         notes.append("The notes above apply here too")
     if notes:
         _bullets(notes, console)
-    said |= {*table.caption, *table.notes}
+    printed |= {*table.caption, *table.notes}
 
 
-def _elsewhere(report: Report, console: Console) -> None:
+def _show_file_tables(report: Report, console: Console) -> None:
     """Which tables stand in the report's files only."""
     tables = (table for group in report.groups for table in group.tables)
     titles = dict.fromkeys(table.title for table in tables if not table.on_screen)

@@ -1,4 +1,4 @@
-"""Which records may share a table: those of one workload, measured under the same conditions."""
+"""Which cells may share a table: those of one workload under the same conditions."""
 
 from collections.abc import Iterable, Sequence
 
@@ -28,10 +28,10 @@ def group(cells: Iterable[CellResult]) -> list[ConditionGroup]:
             others.append((key, result))
         else:
             measured.setdefault((key, conditions), []).append(result)
-    known = list(measured)
+    conditions_found = list(measured)
     uncertain = set()
     for key, result in others:
-        homes = [pair for pair in known if pair[0] == key] or [(key, ())]
+        homes = [pair for pair in conditions_found if pair[0] == key] or [(key, ())]
         for home in homes:
             measured.setdefault(home, []).append(result)
         if len(homes) > 1:
@@ -46,13 +46,13 @@ def _condition_group(
     key: Conditions, conditions: Conditions, members: Iterable[CellResult], uncertain: set[str]
 ) -> ConditionGroup:
     cells = tuple(sorted(members, key=place_order))
-    own = frozenset(uncertain & {result.slug for result in cells})
+    uncertain_here = frozenset(uncertain & {result.slug for result in cells})
     return ConditionGroup(
         asked=key,
         measured_as=conditions,
         cells=cells,
-        rows=make_rows(cells, own),
-        uncertain=own,
+        rows=make_rows(cells, uncertain_here),
+        uncertain=uncertain_here,
     )
 
 

@@ -1,7 +1,7 @@
-"""What runs learnt: losses and accuracies of their epochs of training, with deviations over seeds.
+"""Training quality of runs: loss and accuracy by epoch of training, with deviations over seeds.
 
-Of a run, means are over all samples of all ranks. Of a place, only the runs that trained the most
-epochs are taken: the last epoch of another number of epochs is another thing.
+Means of a run are over all samples of all ranks. Of a row, only the runs that trained the most
+epochs count: the last epoch of a shorter run is not comparable.
 """
 
 from collections.abc import Callable, Iterable
@@ -51,7 +51,7 @@ def longest(records: Iterable[Record]) -> list[Record]:
 
 
 def runs(group: ConditionGroup, row: Row) -> list[Record]:
-    """The runs whose learning an entry's numbers are of, by seed and repeat."""
+    """Return the runs that a row's training quality is of, by seed and repeat."""
     return longest(group.records(row))
 
 
@@ -71,12 +71,12 @@ def epochs(record: Record) -> int:
 
 
 def epochs_of(group: ConditionGroup, row: Row) -> int:
-    """How many epochs an entry's runs trained."""
+    """Return how many epochs a row's runs trained."""
     return max(map(epochs, group.records(row)), default=0)
 
 
 def seeds(group: ConditionGroup, row: Row) -> int:
-    """How many seeds an entry's runs have."""
+    """Return how many seeds a row's runs have."""
     return len({record.cell.seed for record in runs(group, row)})
 
 

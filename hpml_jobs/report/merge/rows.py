@@ -1,4 +1,4 @@
-"""The numbers of one place in the tables: medians over its runs, then everything derived."""
+"""The rows of tables: medians over the runs at one place, and what is derived from them."""
 
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
@@ -141,7 +141,7 @@ def place_order(found: CellResult) -> tuple[object, ...]:
 
 
 def make_rows(cells: Iterable[CellResult], uncertain: Collection[str] = ()) -> tuple[Row, ...]:
-    """An entry for every place that was asked for, by row and batch.
+    """Return a row for every place that was requested, by setup and batch.
 
     `uncertain` cells may belong to other conditions: nothing is claimed of their outcome.
     """

@@ -1,4 +1,4 @@
-"""What repeats allow to say: medians with intervals that hold whatever the distribution is."""
+"""Statistics of repeats: medians with distribution-free intervals, bootstrap of ratios."""
 
 from collections.abc import Sequence
 from functools import cache

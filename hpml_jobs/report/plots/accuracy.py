@@ -36,9 +36,9 @@ def accuracy(report: Report) -> "Figure | None":
     figure, axes = style.panels(len(shown), columns=2, height=3.4)
     for axis, (group, courses) in zip(axes, shown, strict=True):
         axis.set_title(report.name(group), loc="left")
-        own = [course for course in courses if course.label in colours]
-        for number, course in enumerate(own):
-            _draw(axis, course, colours[course.label], 0.03 * (number - (len(own) - 1) / 2))
+        coloured = [course for course in courses if course.label in colours]
+        for number, course in enumerate(coloured):
+            _draw(axis, course, colours[course.label], 0.03 * (number - (len(coloured) - 1) / 2))
         axis.set_xlabel("epoch")
         axis.set_xticks(_ticks(max(len(course.means) for course in courses)))
     for axis in style.left_ones(axes):

@@ -89,17 +89,17 @@ def _speeds(kinds: Collection[BandwidthKind]) -> tuple[Column[Row], ...]:
     return tuple(columns)
 
 
-def _limits(group: ConditionGroup, own: list[Row]) -> list[str]:
+def _limits(group: ConditionGroup, rows: list[Row]) -> list[str]:
     """What the percentages are of, where it is not what the caption says."""
-    said = []
-    small = [e for e in own if e.values and 0 < (e.values.links.peak_bytes or 0) < PEAK_FROM_BYTES]
+    notes = []
+    small = [e for e in rows if e.values and 0 < (e.values.links.peak_bytes or 0) < PEAK_FROM_BYTES]
     for size in sorted({_peak_bytes(row) for row in small}):
-        these = [row for row in small if _peak_bytes(row) == size]
+        rows_of_size = [row for row in small if _peak_bytes(row) == size]
         why = f"the peak is of the largest message measured, {count(size)} bytes (below 64 MiB)"
-        said += left_out(group, why, these)
-    if own and not any(row.values and row.values.links.link_gb_per_s for row in own):
-        said.append("link: the cluster's config does not specify its speed")
-    return said
+        notes += left_out(group, why, rows_of_size)
+    if rows and not any(row.values and row.values.links.link_gb_per_s for row in rows):
+        notes.append("link: the cluster's config does not specify its speed")
+    return notes
 
 
 def _peak_bytes(row: Row) -> int:

@@ -14,15 +14,10 @@ from hpml_jobs.report.text.notes import places_text
 
 
 def checks(group: ConditionGroup) -> Table:
-    """Every check that did not pass, with its reason, and how many did."""
-    rows = [
-        (slug, result.check, result.level.value, result.reason)
-        for row in group.rows
-        for slug in row.cells
-        for result in group.checks.get(slug, ())
-    ]
-    passed = [row for row in rows if row[2] == Level.PASS.value]
-    judged = len({row[0] for row in rows})
+    """Return every check that did not pass, with its reason, and how many did."""
+    slugs = [slug for row in group.rows for slug in row.cells if slug in group.checks]
+    results = [(slug, result) for slug in slugs for result in group.checks[slug]]
+    passed = sum(result.level is Level.PASS for _, result in results)
     return Table(
         label="checks",
         title="Data-quality checks",
@@ -30,37 +25,43 @@ def checks(group: ConditionGroup) -> Table:
         blocks=(),
         lines=(),
         caption=(
-            f"{counted(len(passed), 'check')} passed in {counted(judged, 'cell')}."
-            if rows
+            f"{counted(passed, 'check')} passed in {counted(len(set(slugs)), 'cell')}."
+            if results
             else "No cell has been checked.",
         ),
         setting=captions.setting(group),
-        notes=(*_told(group, Level.FAIL), *_told(group, Level.WARN)),
-        sheet=Sheet(columns=("cell", "check", "level", "reason"), rows=tuple(rows)),
+        notes=(*_notes(group, Level.FAIL), *_notes(group, Level.WARN)),
+        sheet=Sheet(
+            columns=("cell", "check", "level", "reason"),
+            rows=tuple((slug, r.check, r.level.value, r.reason) for slug, r in results),
+        ),
     )
 
 
-def _told(group: ConditionGroup, level: Level) -> list[str]:
+def _notes(group: ConditionGroup, level: Level) -> list[str]:
     """A line per check and reason; a check that many cells did not pass has one line in all."""
     lines = []
     for check, reasons in by_check(group, group.rows, level).items():
         head = f"{level.value}: {check}"
         if len(reasons) <= FEW[level]:
-            lines += [f"{head}: {_where(group, own)}: {why}" for why, own in reasons.items()]
+            lines += [
+                f"{head}: {_where(group, rows_of_reason)}: {why}"
+                for why, rows_of_reason in reasons.items()
+            ]
         else:
-            own = [row for rows in reasons.values() for row in rows]
+            rows_of_reason = [row for rows in reasons.values() for row in rows]
             lines.append(
-                f"{head}: {counted(len(own), 'cell')}: {_where(group, own)}; first reason: "
-                f"{next(iter(reasons))}; all reasons are in checks.csv"
+                f"{head}: {counted(len(rows_of_reason), 'cell')}: {_where(group, rows_of_reason)}; "
+                f"first reason: {next(iter(reasons))}; all reasons are in checks.csv"
             )
     return lines
 
 
 def _where(group: ConditionGroup, rows: Iterable[Row]) -> str:
     """Places in words, and how many of the runs there where not all of them are meant."""
-    found = list(rows)
-    told = places_text(
-        dict.fromkeys(row.place for row in found), lambda setup: full_label(setup, group.device)
+    listed = list(rows)
+    places = places_text(
+        dict.fromkeys(row.place for row in listed), lambda setup: full_label(setup, group.device)
     )
-    runs = sum(len(row.cells) for row in dict.fromkeys(found))
-    return told if len(found) == runs else f"{told} ({len(found)} of {runs} runs)"
+    runs = sum(len(row.cells) for row in dict.fromkeys(listed))
+    return places if len(listed) == runs else f"{places} ({len(listed)} of {runs} runs)"

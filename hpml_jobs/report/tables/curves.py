@@ -60,9 +60,9 @@ def curve_table(group: ConditionGroup) -> Table | None:
         ),
     )
     text = TableText("curve-ends", "Curves", "", (CURVES, captions.runs(rows)), bool(faults))
-    said = [f"loss: {line}" for line in over_seeds.shorter(group, rows)]
-    said += notes.by_reason(faults, lambda setup: captions.full_label(setup, group.device))
-    return row_table(group, text, rows, heads, said)
+    lines = [f"loss: {line}" for line in over_seeds.shorter(group, rows)]
+    lines += notes.by_reason(faults, lambda setup: captions.full_label(setup, group.device))
+    return row_table(group, text, rows, heads, lines)
 
 
 def _ends(found: CellResult) -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""Which measured numbers stand where: the lab's Q1 table and Tables 1, 2 and 3."""
+"""The lab's tables: Q1, and Tables 1, 2 and 3 of a strategy as measured."""
 
 from collections.abc import Callable, Iterable, Sequence
 
@@ -12,8 +12,8 @@ from hpml_jobs.slurm.states import Outcome
 
 def q1(group: ConditionGroup) -> Table:
     """Time of one epoch on one GPU for each batch."""
-    own = [row for row in group.rows if row.is_baseline]
-    places = {row.place for row in own}
+    baselines = [row for row in group.rows if row.is_baseline]
+    places = {row.place for row in baselines}
     unit = captions.unit(group.device)
     return Table(
         label="q1",
@@ -22,22 +22,26 @@ def q1(group: ConditionGroup) -> Table:
         blocks=tuple(Block(head=head) for head in ("train_s", "epoch_s", "iterations")),
         lines=tuple(
             Line(label=str(row.batch_per_gpu), texts=marks.marked(group, row, _q1(row)))
-            for row in own
+            for row in baselines
         ),
         caption=(
             captions.Q1.format(unit=unit),
-            f"{captions.runs(own)} {captions.loader_workers(own, group.device)}",
+            f"{captions.runs(baselines)} {captions.loader_workers(baselines, group.device)}",
         ),
         setting=captions.setting(group),
-        notes=(*_judged(group, own), *without_train(own), *absent(group, own, places)),
+        notes=(
+            *_check_notes(group, baselines),
+            *without_train(baselines),
+            *absent(group, baselines, places),
+        ),
     )
 
 
 def _q1(row: Row) -> tuple[str, ...]:
     timing = row.timing
     if timing is None:
-        return mark(row), DASH, DASH
-    return known(timing.train_s, seconds), seconds(timing.epoch_s), count(timing.iterations)
+        return dash_or_oom(row), DASH, DASH
+    return text_or_dash(timing.train_s, seconds), seconds(timing.epoch_s), count(timing.iterations)
 
 
 def without_train(rows: Iterable[Row]) -> list[str]:
@@ -61,15 +65,18 @@ def table1(selection: StrategyRows) -> Table:
             captions.loader_workers(rows, device),
         ),
         setting=captions.setting(selection.group),
-        notes=(*_judged(selection.group, rows), *absent(selection.group, rows, selection.places)),
+        notes=(
+            *_check_notes(selection.group, rows),
+            *absent(selection.group, rows, selection.places),
+        ),
     )
 
 
 def _time_and_speedup(row: Row) -> tuple[str, ...]:
-    time = seconds(row.timing.epoch_s) if row.timing else mark(row)
+    time = seconds(row.timing.epoch_s) if row.timing else dash_or_oom(row)
     if row.is_baseline and row.timing:
         return time, "1"
-    return time, known(row.speedup, ratio)
+    return time, text_or_dash(row.speedup, ratio)
 
 
 def table2(selection: StrategyRows) -> Table:
@@ -86,14 +93,16 @@ def table2(selection: StrategyRows) -> Table:
             captions.runs(selection.parallel_rows),
         ),
         setting=captions.setting(selection.group),
-        notes=(*_unmeasured(selection, _compute_and_comm), *_below(selection)),
+        notes=(*_unmeasured(selection, _has_compute), *_below(selection)),
     )
 
 
 def _compute_and_comm(row: Row) -> tuple[str, ...]:
     if row.values is None:
-        return mark(row), DASH
-    return known(row.values.compute_s, seconds), known(row.values.communication.exposed_s, seconds)
+        return dash_or_oom(row), DASH
+    return text_or_dash(row.values.compute_s, seconds), text_or_dash(
+        row.values.communication.exposed_s, seconds
+    )
 
 
 def table3(selection: StrategyRows) -> Table:
@@ -107,23 +116,31 @@ def table3(selection: StrategyRows) -> Table:
         lines=lines(selection, selection.parallel_setups, _bandwidth),
         caption=(words.measured, captions.runs(selection.parallel_rows)),
         setting=captions.setting(selection.group),
-        notes=(*_unmeasured(selection, _bandwidth), *_below(selection)),
+        notes=(*_unmeasured(selection, _has_bandwidth), *_below(selection)),
     )
 
 
 def _bandwidth(row: Row) -> tuple[str, ...]:
     if row.timing is None:
-        return (mark(row),)
-    return (known(row.bandwidth.lab_gb_per_s if row.bandwidth else None, gb_per_s),)
+        return (dash_or_oom(row),)
+    return (text_or_dash(row.bandwidth.lab_gb_per_s if row.bandwidth else None, gb_per_s),)
 
 
-def _unmeasured(selection: StrategyRows, texts: Callable[[Row], tuple[str, ...]]) -> list[str]:
-    """A line for each reason why a cell that has its time has no number in this table."""
+def _has_compute(row: Row) -> bool:
+    return row.values is not None and row.values.compute_s is not None
+
+
+def _has_bandwidth(row: Row) -> bool:
+    return row.bandwidth is not None and row.bandwidth.lab_gb_per_s is not None
+
+
+def _unmeasured(selection: StrategyRows, is_measured: Callable[[Row], bool]) -> list[str]:
+    """Return a line for each reason why a cell that has its time has no number in this table."""
     return notes.by_reason(
         (
             (_why_unmeasured(selection, row), row.place)
             for row in selection.parallel_rows
-            if row.timing and texts(row)[0] == DASH
+            if row.timing and not is_measured(row)
         ),
         lambda setup: captions.row_label(setup, selection.group.device),
     )
@@ -139,8 +156,8 @@ def _why_unmeasured(selection: StrategyRows, row: Row) -> str:
     return "not measured: no collective of gradients was recorded"
 
 
-def _judged(group: ConditionGroup, rows: Sequence[Row]) -> list[str]:
-    return marks.failures(group, rows) + marks.doubts(group, rows)
+def _check_notes(group: ConditionGroup, rows: Sequence[Row]) -> list[str]:
+    return marks.failures(group, rows) + marks.warnings(group, rows)
 
 
 def _below(selection: StrategyRows) -> list[str]:
@@ -155,12 +172,12 @@ def marks_explained(selection: StrategyRows) -> list[str]:
     return [f"{marks.MARK} fails a check; see Table 1 for the reason"] if failed else []
 
 
-def mark(row: Row) -> str:
+def dash_or_oom(row: Row) -> str:
     """What stands in place of a number."""
     return OOM if row.timing is None and row.outcome is Outcome.OOM else DASH
 
 
-def known(value: float | None, words: Callable[[float], str]) -> str:
+def text_or_dash(value: float | None, words: Callable[[float], str]) -> str:
     """A number in words, or the dash."""
     return DASH if value is None else words(value)
 

@@ -56,7 +56,7 @@ def largest(group: ConditionGroup) -> Table | None:
 
 
 def _of_row(group: ConditionGroup, setup: Setup, rows: list[Row], climbed: bool) -> Largest:
-    """From a row's entries by batch: the last one measured, and the one after it."""
+    """Return the largest batch of a setup, from its rows by batch."""
     measured = [row for row in rows if row.timing]
     best = measured[-1] if measured else None
     records = group.records(best) if best else []

@@ -1,4 +1,4 @@
-"""Tables of what large batches learn: after the last epoch (lab Q4, Table 4), and by epoch."""
+"""Tables of training quality: after the last epoch (lab Q4, Table 4), and by epoch."""
 
 from collections.abc import Callable, Sequence
 
@@ -36,11 +36,11 @@ COLUMNS, ABREAST = 8, 3
 
 
 def table4(group: ConditionGroup) -> Table | None:
-    """What was learnt, place by place; None where nobody asked for more than the protocol's."""
-    asked = {found.slug for found in group.cells if found.cell and _learns(found.cell)}
-    rows = [row for row in group.rows if asked & set(row.cells)]
-    own = [row for row in rows if row.timing and learning.runs(group, row)]
-    if not own:
+    """Return training quality by place; None unless more was requested than the protocol needs."""
+    evaluated_slugs = {found.slug for found in group.cells if found.cell and _learns(found.cell)}
+    rows = [row for row in group.rows if evaluated_slugs & set(row.cells)]
+    shown_rows = [row for row in rows if row.timing and learning.runs(group, row)]
+    if not shown_rows:
         return None
     heads: tuple[Columns[Row], ...] = (
         Columns("global batch", (column("global_batch", "", _global_batch, count),)),
@@ -61,9 +61,13 @@ def table4(group: ConditionGroup) -> Table | None:
     )
     caption = (TABLE_4.format(units=units(group.device)), over_seeds.OVER_SEEDS)
     text = TableText("table4", "Table 4: training quality, last epoch", "Table 4", caption)
-    lost = left_out(group, "", (row for row in rows if not row.timing))
-    said = [*over_seeds.one_seed(group, own), *over_seeds.shorter(group, own), *lost]
-    return row_table(group, text, own, heads, said)
+    missing = left_out(group, "", (row for row in rows if not row.timing))
+    notes = [
+        *over_seeds.one_seed(group, shown_rows),
+        *over_seeds.shorter(group, shown_rows),
+        *missing,
+    ]
+    return row_table(group, text, shown_rows, heads, notes)
 
 
 def _learns(cell: Cell) -> bool:
@@ -85,10 +89,10 @@ def _rate(value: float) -> str:
 
 def evaluation(group: ConditionGroup) -> Table | None:
     """Test accuracy and training loss after each epoch; None where no epoch was evaluated."""
-    own = [e for e in group.timed if any(map(learning.was_evaluated, group.records(e)))]
-    if not own:
+    shown_rows = [e for e in group.timed if any(map(learning.was_evaluated, group.records(e)))]
+    if not shown_rows:
         return None
-    most = max(learning.epochs_of(group, row) for row in own)
+    most = max(learning.epochs_of(group, row) for row in shown_rows)
     shown = shown_epochs(most)
     heads = [
         tuple(str(n + 1) for n in shown[i : i + ABREAST]) for i in range(0, len(shown), ABREAST)
@@ -106,16 +110,16 @@ def evaluation(group: ConditionGroup) -> Table | None:
             Line(
                 label=row_name(group, row),
                 texts=(
-                    *(_told(group, row, learning.evaluated(n), accuracy) for n in shown),
-                    *(_told(group, row, learning.training_loss(n), loss) for n in shown),
+                    *(_mean_text(group, row, learning.evaluated(n), accuracy) for n in shown),
+                    *(_mean_text(group, row, learning.training_loss(n), loss) for n in shown),
                 ),
             )
-            for row in own
+            for row in shown_rows
         ),
         caption=(EVALUATION, over_seeds.OVER_SEEDS),
         setting=captions.setting(group),
-        notes=(*over_seeds.one_seed(group, own), *over_seeds.shorter(group, own)),
-        sheet=_sheet(group, own),
+        notes=(*over_seeds.one_seed(group, shown_rows), *over_seeds.shorter(group, shown_rows)),
+        sheet=_sheet(group, shown_rows),
     )
 
 
@@ -130,7 +134,7 @@ def shown_epochs(epochs: int) -> list[int]:
     return [round(number * (epochs - 1) / (COLUMNS - 1)) for number in range(COLUMNS)]
 
 
-def _told(
+def _mean_text(
     group: ConditionGroup, row: Row, of: learning.OfRun, words: Callable[[float], str]
 ) -> str:
     found = learning.over_seeds(learning.runs(group, row), of)
@@ -143,10 +147,10 @@ _SHEET = (
 )
 
 
-def _sheet(group: ConditionGroup, own: Sequence[Row]) -> Sheet:
+def _sheet(group: ConditionGroup, shown_rows: Sequence[Row]) -> Sheet:
     """A row for every place and epoch."""
     rows = []
-    for row in own:
+    for row in shown_rows:
         place = (row.strategy.value, row.gpus, row.nodes, row.treatment)
         runs, seeds = learning.runs(group, row), learning.seeds(group, row)
         for number in range(learning.epochs_of(group, row)):

@@ -39,10 +39,14 @@ class Sent(NamedTuple):
 
 def messages(group: ConditionGroup) -> Table | None:
     """Every kind of message; None where none was counted."""
-    found = {row.setup: own for row in group.timed if (own := list(_sent(group, row)))}
+    found = {
+        row.setup: sent_messages
+        for row in group.timed
+        if (sent_messages := list(_sent(group, row)))
+    }
     if not found:
         return None
-    answers = dict.fromkeys(_answer(setup, own) for setup, own in found.items())
+    answers = dict.fromkeys(_answer(setup, sent_messages) for setup, sent_messages in found.items())
     caption = (
         MESSAGES.format(units=captions.units(group.device)),
         QUESTION.format(answers="; ".join(answers)),
@@ -60,18 +64,20 @@ def messages(group: ConditionGroup) -> Table | None:
 
 
 def _sent(group: ConditionGroup, row: Row) -> Iterable[Sent]:
-    """The messages of an entry's first run that tells, the largest of each purpose first."""
+    """Return the messages of a row's first run that has them, the largest of each purpose first."""
     for record in group.records(row):
         if record.communication and record.communication.messages:
-            own = sorted(record.communication.messages, key=lambda m: (m.purpose, -m.bytes, m.kind))
-            return [Sent(row.setup, message, record.iterations) for message in own]
+            sent_messages = sorted(
+                record.communication.messages, key=lambda m: (m.purpose, -m.bytes, m.kind)
+            )
+            return [Sent(row.setup, message, record.iterations) for message in sent_messages]
     return []
 
 
-def _answer(setup: Setup, own: list[Sent]) -> str:
+def _answer(setup: Setup, sent_messages: list[Sent]) -> str:
     """Return `ddp: no, every iteration sends 104,616 B of gradients and 904 B of buffers`."""
     volumes: dict[str, float] = {}
-    for sent in own:
+    for sent in sent_messages:
         purpose = sent.message.purpose
         volumes[purpose] = volumes.get(purpose, 0) + sent.bytes_per_iteration
     gradients = volumes.pop("gradients", 0)

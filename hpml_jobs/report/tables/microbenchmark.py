@@ -75,7 +75,7 @@ def points(group: ConditionGroup) -> Table | None:
         for point in (record.probe.points if record.probe else ())
         if point.sent
     }
-    told = ", ".join(
+    cells = ", ".join(
         f"{counted(len(allocation.records), 'cell')} on {_label(group, allocation)}"
         for allocation in found
     )
@@ -97,7 +97,7 @@ def points(group: ConditionGroup) -> Table | None:
             )
             for size in sorted({size for one in times for size in one})
         ),
-        caption=(POINTS.format(cells=told),),
+        caption=(POINTS.format(cells=cells),),
         setting=captions.setting(group),
         on_screen=False,
         sheet=_sheet(group),

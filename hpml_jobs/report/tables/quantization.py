@@ -57,8 +57,8 @@ class Result(NamedTuple):
     @property
     def accuracy(self) -> Mean | None:
         """Over seeds."""
-        found = (step.accuracy for step in self.steps)
-        return Mean.of(zip(self.runs.seeds, found, strict=True))
+        networks = (step.accuracy for step in self.steps)
+        return Mean.of(zip(self.runs.seeds, networks, strict=True))
 
     @property
     def drop(self) -> Mean | None:
@@ -66,8 +66,8 @@ class Result(NamedTuple):
         if self.what == "fp32":
             return None
         pairs = zip(_fp32(self.runs), self.steps, strict=True)
-        found = (before.accuracy - step.accuracy for before, step in pairs)
-        return Mean.of(zip(self.runs.seeds, found, strict=True))
+        networks = (before.accuracy - step.accuracy for before, step in pairs)
+        return Mean.of(zip(self.runs.seeds, networks, strict=True))
 
     @property
     def of_fp32(self) -> float:
@@ -94,12 +94,12 @@ def quantized(groups: Sequence[ConditionGroup]) -> list[Runs]:
         for number, group in enumerate(groups, start=1)
         for one in _alike(group, f"group {number}, " if len(groups) > 1 else "")
     ]
-    found = []
+    networks = []
     for one in every:
         seeds = [record.cell.seed for record in one.records]
         left = [record.quantized for record in one.records if record.quantized]
-        found.append(Runs(_name(one, every), seeds, left))
-    return sorted(found, key=lambda runs: runs.first.bias)
+        networks.append(Runs(_name(one, every), seeds, left))
+    return sorted(networks, key=lambda runs: runs.first.bias)
 
 
 def _alike(group: ConditionGroup, prefix: str) -> Iterator[_Alike]:
@@ -116,8 +116,8 @@ def _alike(group: ConditionGroup, prefix: str) -> Iterator[_Alike]:
 
 def _how(record: Record) -> dict[str, float]:
     """What was asked of quantization, and how many epochs the network had been trained."""
-    asked = msgspec.structs.asdict(record.cell.quantize) if record.cell.quantize else {}
-    return asked | {"epochs": learning.epochs(record)}
+    settings = msgspec.structs.asdict(record.cell.quantize) if record.cell.quantize else {}
+    return settings | {"epochs": learning.epochs(record)}
 
 
 def _name(one: _Alike, every: Iterable[_Alike]) -> str:
@@ -135,11 +135,11 @@ def _name(one: _Alike, every: Iterable[_Alike]) -> str:
 def results(runs: Runs) -> Iterator[Result]:
     """Their steps in the order of the lab, then torch's own."""
     for step in runs.first.steps:
-        own = [s for run in runs.quantized for s in run.steps if _scheme(s) == _scheme(step)]
-        if len(own) == len(runs.quantized):
+        of_runs = [s for run in runs.quantized for s in run.steps if _scheme(s) == _scheme(step)]
+        if len(of_runs) == len(runs.quantized):
             scales = "" if step.bound is None else "channel" if step.per_channel else "layer"
             bound = BOUNDS[step.bound] if step.bound else ""
-            yield Result(runs, _what(runs, step.what), bound, scales, list(own))
+            yield Result(runs, _what(runs, step.what), bound, scales, list(of_runs))
     references = [run.reference for run in runs.quantized if run.reference]
     if len(references) == len(runs.quantized):
         yield Result(runs, TORCHS, "", "", list(references))
@@ -161,32 +161,32 @@ def _what(runs: Runs, what: str) -> str:
 
 def quantization(groups: Sequence[ConditionGroup]) -> Table | None:
     """All networks of the study under each other; None where none was quantized."""
-    found = quantized(groups)
-    if not found:
+    networks = quantized(groups)
+    if not networks:
         return None
     images = " or ".join(
-        dict.fromkeys(count(run.calibration) for runs in found for run in runs.quantized)
+        dict.fromkeys(count(run.calibration) for runs in networks for run in runs.quantized)
     )
     caption = (QUANTIZATION.format(images=images), DROP, over_seeds.OVER_SEEDS)
     return item_table(
         [group for group in groups if quantized([group])],
         TableText("quantization", "Quantization", "network", caption),
-        ((runs.name, result) for runs in found for result in results(runs)),
+        ((runs.name, result) for runs in networks for result in results(runs)),
         _HEADS,
-        _notes(found),
+        _notes(networks),
     )
 
 
-def _notes(found: Iterable[Runs]) -> Iterator[str]:
+def _notes(networks: Iterable[Runs]) -> Iterator[str]:
     """What holds for networks, each thing once with their names."""
-    told: dict[str, dict[str, None]] = {}
-    for runs in found:
-        own = [over_seeds.ONE_SEED] if len(set(runs.seeds)) == 1 else []
-        own += [f"{TORCHS}: {run.reference.how}" for run in runs.quantized if run.reference]
-        own += [f"not measured: {missing}" for run in runs.quantized for missing in run.missing]
-        for what in own:
-            told.setdefault(what, {})[runs.name] = None
-    return (f"{what} ({', '.join(names)})" for what, names in told.items())
+    names_by_note: dict[str, dict[str, None]] = {}
+    for runs in networks:
+        of_runs = [over_seeds.ONE_SEED] if len(set(runs.seeds)) == 1 else []
+        of_runs += [f"{TORCHS}: {run.reference.how}" for run in runs.quantized if run.reference]
+        of_runs += [f"not measured: {missing}" for run in runs.quantized for missing in run.missing]
+        for what in of_runs:
+            names_by_note.setdefault(what, {})[runs.name] = None
+    return (f"{what} ({', '.join(names)})" for what, names in names_by_note.items())
 
 
 def _points(mean: Mean) -> str:

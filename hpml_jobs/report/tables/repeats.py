@@ -44,7 +44,7 @@ def several(group: ConditionGroup) -> bool:
 
 
 def epochs_of(row: Row) -> Sample:
-    """An entry's epoch times, in seconds."""
+    """Return a row's epoch times, in seconds."""
     return Sample(tuple(run.epoch.epoch_s for run in row.runs))
 
 
@@ -81,9 +81,9 @@ def repeats(group: ConditionGroup) -> Table | None:
         Columns("", (column("all_epoch_s", "", lambda e: " ".join(map(str, epochs_of(e).runs))),)),
     )
     caption = REPEATS.format(unit=unit, resamples=count(RESAMPLES), coverage=_coverages(group))
-    said = [*_scattered(group), *left_out(group, ONE_RUN, _single(group))]
+    notes = [*_scattered(group), *left_out(group, ONE_RUN, _single(group))]
     text = TableText("repeats", "Repeats", "E1", (caption,))
-    return row_table(group, text, group.timed, heads, said)
+    return row_table(group, text, group.timed, heads, notes)
 
 
 def interval_text(
@@ -156,8 +156,8 @@ def _single(group: ConditionGroup) -> list[Row]:
 
 def measured(group: ConditionGroup) -> Table | None:
     """Intervals of what the instrumented epoch measures; None with one run of each."""
-    own = [e for e in group.timed if e.gpus > 1 and e.values and e.values.compute_s is not None]
-    if not several(group) or not own:
+    rows = [e for e in group.timed if e.gpus > 1 and e.values and e.values.compute_s is not None]
+    if not several(group) or not rows:
         return None
     heads: list[Columns[Row]] = []
     for name, unit, head, of, words in _MEASURED:
@@ -169,8 +169,8 @@ def measured(group: ConditionGroup) -> Table | None:
     text = TableText(
         "repeats-measured", "Repeats of the instrumented epoch", "E2", (MEASURED,), on_screen=False
     )
-    single = [row for row in own if len(row.runs) == 1]
-    return row_table(group, text, own, heads, left_out(group, ONE_RUN, single))
+    single = [row for row in rows if len(row.runs) == 1]
+    return row_table(group, text, rows, heads, left_out(group, ONE_RUN, single))
 
 
 OfRun = Callable[[Row, RunValues], float | None]

@@ -1,4 +1,4 @@
-"""Full table of what was learnt: loss and accuracy, and whether replicas are the same (lab Q7)."""
+"""Full table of loss and accuracy, and whether replicas are equal (lab Q7)."""
 
 from collections.abc import Callable
 
@@ -143,19 +143,19 @@ def _answer(group: ConditionGroup, rows: list[Row]) -> str:
     """What cells that chose how buffers meet say, beside those at their place that did not."""
     chose = [e for e in rows if group.records(e)[0].cell.sync_buffers is not None]
     places = {(e.gpus, e.nodes, e.strategy, e.batch_per_gpu) for e in chose}
-    beside = [e for e in rows if (e.gpus, e.nodes, e.strategy, e.batch_per_gpu) in places]
-    told = "; ".join(_told(group, row) for row in beside)
-    if not told:
+    compared = [e for e in rows if (e.gpus, e.nodes, e.strategy, e.batch_per_gpu) in places]
+    texts = "; ".join(_replica_text(group, row) for row in compared)
+    if not texts:
         return ""
-    drifted = [e for e in beside if _same(group, e, _buffers) == "differ"]
+    drifted = [e for e in compared if _same(group, e, _buffers) == "differ"]
     kept = all(_same(group, row, _parameters) == "equal" for row in drifted)
     result = ""
     if drifted and kept:
         result = " They keep parameters equal, but not BatchNorm's buffers."
-    return f"{QUESTION}{result} {told}."
+    return f"{QUESTION}{result} {texts}."
 
 
-def _told(group: ConditionGroup, row: Row) -> str:
+def _replica_text(group: ConditionGroup, row: Row) -> str:
     """`ddp 4-GPU (buffers off) b512: parameters equal, buffers differ, loss …, test …`."""
     parts = [
         f"{what} {same}"

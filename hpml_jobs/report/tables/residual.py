@@ -1,9 +1,16 @@
-"""Tables 2 and 3 by the lab's residual method: an estimate, beside the measured ones."""
+"""Tables 2r and 3r: the lab's residual estimate, derived from epoch times."""
 
 from hpml_jobs.report.merge.groups import StrategyRows
 from hpml_jobs.report.merge.rows import Row
 from hpml_jobs.report.table import Table
-from hpml_jobs.report.tables.lab import absent, blocks, known, lines, mark, marks_explained
+from hpml_jobs.report.tables.lab import (
+    absent,
+    blocks,
+    dash_or_oom,
+    lines,
+    marks_explained,
+    text_or_dash,
+)
 from hpml_jobs.report.text import captions, notes
 from hpml_jobs.report.text.numbers import DASH, count, gb_per_s, seconds
 
@@ -33,7 +40,7 @@ def table2r(selection: StrategyRows) -> Table:
 
 def _compute_and_comm(row: Row) -> tuple[str, ...]:
     if row.residual is None:
-        return mark(row), DASH
+        return dash_or_oom(row), DASH
     return seconds(row.residual.compute_s), seconds(row.residual.comm_s)
 
 
@@ -60,8 +67,8 @@ def table3r(selection: StrategyRows) -> Table:
 
 def _bandwidth(row: Row) -> tuple[str, ...]:
     if row.residual is None:
-        return (mark(row),)
-    return (known(row.residual.bus_gb_per_s, gb_per_s),)
+        return (dash_or_oom(row),)
+    return (text_or_dash(row.residual.bus_gb_per_s, gb_per_s),)
 
 
 def _caption(selection: StrategyRows) -> tuple[str, ...]:
@@ -84,9 +91,11 @@ def _below(selection: StrategyRows) -> list[str]:
         for row in selection.parallel_rows
         if mixed and row.residual and row.residual.with_loading
     ]
-    told = notes.by_reason(loading, lambda setup: captions.row_label(setup, selection.group.device))
+    loading_notes = notes.by_reason(
+        loading, lambda setup: captions.row_label(setup, selection.group.device)
+    )
     return [
-        *told,
+        *loading_notes,
         *marks_explained(selection),
         *absent(selection.group, selection.rows, selection.places),
     ]

@@ -37,14 +37,14 @@ def scaling(group: ConditionGroup) -> Table | None:
     """Time, throughput and every ratio to the baseline; None without any number."""
     if not group.timed:
         return None
-    lost = left_out(group, "", (row for row in group.rows if not row.timing))
+    missing = left_out(group, "", (row for row in group.rows if not row.timing))
     several = strategies_meet(group) and all(len(row.runs) == 1 for row in group.timed)
     unit = captions.unit(group.device)
     what = "As reported by the source" if group.imported else "E1 on the slowest rank"
     caption = SCALING.format(what=what, unit=unit, units=captions.units(group.device))
     text = TableText("scaling", "Scaling", "E1", (caption, captions.runs(group.rows)))
-    said = [*without_train(group.timed), *lost, *([ONE_RUN] if several else [])]
-    return row_table(group, text, group.timed, _HEADS, said)
+    notes = [*without_train(group.timed), *missing, *([ONE_RUN] if several else [])]
+    return row_table(group, text, group.timed, _HEADS, notes)
 
 
 def strategies_meet(group: ConditionGroup) -> bool:

@@ -50,9 +50,9 @@ def rivals(group: ConditionGroup) -> list[Rivals]:
             place = (row.gpus, row.nodes, row.treatment, row.batch_per_gpu)
             found.setdefault(place, []).append(row)
     pairs = []
-    for _, own in sorted(found.items()):
-        fastest = min(own, key=lambda row: epochs_of(row).median)
-        pairs += [Rivals(fastest, other) for other in own if other is not fastest]
+    for _, rows in sorted(found.items()):
+        fastest = min(rows, key=lambda row: epochs_of(row).median)
+        pairs += [Rivals(fastest, other) for other in rows if other is not fastest]
     return pairs
 
 
@@ -72,9 +72,9 @@ def _place(group: ConditionGroup, row: Row) -> str:
 def _told(row: Row) -> str:
     sample = epochs_of(row)
     found = sample.interval
-    told = f"{row.strategy.value} {seconds(sample.median)}"
+    time = f"{row.strategy.value} {seconds(sample.median)}"
     return (
-        f"{told} [{seconds(found.low)}, {seconds(found.high)}]" if found else f"{told}, single run"
+        f"{time} [{seconds(found.low)}, {seconds(found.high)}]" if found else f"{time}, single run"
     )
 
 

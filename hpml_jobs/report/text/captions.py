@@ -1,4 +1,4 @@
-"""What stands under a table: what was trained, on what, against which baseline, how obtained."""
+"""Captions of tables: what was trained, on what, against which baseline, how it was measured."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
@@ -196,14 +196,14 @@ def baseline(rows: Sequence[Row], batches: Sequence[int], device: Device) -> str
 def baseline_train(rows: Sequence[Row], batches: Sequence[int], device: Device) -> str:
     """The baseline with its seconds without data loading, and its iterations, at each batch."""
 
-    known = [e.timing.train_s is not None for e in rows if e.is_baseline and e.timing]
+    has_train_s = [e.timing.train_s is not None for e in rows if e.is_baseline and e.timing]
 
     def words(timing: Timing) -> str:
         told_s = timing.epoch_s if timing.train_s is None else timing.train_s
         return f"{seconds(told_s)} s / {count(timing.iterations)}"
 
-    what = "train_s" if all(known) else "epoch_s"
-    if any(known) and not all(known):
+    what = "train_s" if all(has_train_s) else "epoch_s"
+    if any(has_train_s) and not all(has_train_s):
         what = "train_s (epoch_s where unknown)"
     return _baseline(rows, batches, device, words, f", {what} / iterations")
 
@@ -217,8 +217,8 @@ def _baseline(
 ) -> str:
     timings = {row.batch_per_gpu: row.timing for row in rows if row.is_baseline}
     values = ((batch, timings.get(batch)) for batch in batches)
-    told = [f"{words(timing) if timing else 'none'} at batch {batch}" for batch, timing in values]
-    return f"Baseline: strategy single, 1 {unit(device)}{what}: {', '.join(told)}."
+    parts = [f"{words(timing) if timing else 'none'} at batch {batch}" for batch, timing in values]
+    return f"Baseline: strategy single, 1 {unit(device)}{what}: {', '.join(parts)}."
 
 
 def loader_workers(rows: Iterable[Row], device: Device) -> str:
@@ -228,5 +228,5 @@ def loader_workers(rows: Iterable[Row], device: Device) -> str:
         total = next(iter(totals.values()), None)
         return f"DataLoader workers in total: {'unknown' if total is None else total}."
     setups = sorted(totals, key=setup_order)
-    told = (f"{row_label(setup, device)} {totals[setup]}" for setup in setups)
-    return f"DataLoader workers in total: {', '.join(told)}."
+    parts = (f"{row_label(setup, device)} {totals[setup]}" for setup in setups)
+    return f"DataLoader workers in total: {', '.join(parts)}."

@@ -12,7 +12,7 @@ MARK = "!"
 """Stands before a number of a cell that fails a check."""
 
 FEW = {Level.FAIL: 12, Level.WARN: 3}
-"""So many reasons of one check are told one by one; where there are more, the first of them."""
+"""Up to so many reasons of one check are listed; of more, only the first."""
 
 
 def failures(group: ConditionGroup, rows: Iterable[Row]) -> list[str]:
@@ -21,14 +21,13 @@ def failures(group: ConditionGroup, rows: Iterable[Row]) -> list[str]:
     lines = []
     for check, reasons in by_check(group, rows, Level.FAIL).items():
         if len(reasons) <= FEW[Level.WARN]:
-            for reason, own in reasons.items():
-                lines.append(
-                    f"{MARK} {places_text((row.place for row in own), label)}: {check}: {reason}"
-                )
+            for reason, rows_of_reason in reasons.items():
+                places = places_text((row.place for row in rows_of_reason), label)
+                lines.append(f"{MARK} {places}: {check}: {reason}")
         else:
-            own = [row for rows in reasons.values() for row in rows]
+            rows_of_reason = [row for rows in reasons.values() for row in rows]
             first = next(iter(reasons))
-            places = places_text((row.place for row in own), label)
+            places = places_text((row.place for row in rows_of_reason), label)
             others = "for the others see Data-quality checks"
             lines.append(f"{MARK} {check}: {places}; first reason: {first}; {others}")
     return lines
@@ -37,27 +36,29 @@ def failures(group: ConditionGroup, rows: Iterable[Row]) -> list[str]:
 def by_check(
     group: ConditionGroup, rows: Iterable[Row], level: Level
 ) -> dict[str, dict[str, list[Row]]]:
-    """Check -> reason -> the entries (one for each run) it holds for."""
-    found: dict[str, dict[str, list[Row]]] = {}
+    """Return check -> reason -> the rows (one per run) that it holds for."""
+    reasons_by_check: dict[str, dict[str, list[Row]]] = {}
     for row in rows:
         for result in group.checks_of(row, level):
-            found.setdefault(result.check, {}).setdefault(result.reason, []).append(row)
-    return found
+            reasons_by_check.setdefault(result.check, {}).setdefault(result.reason, []).append(row)
+    return reasons_by_check
 
 
-def doubts(group: ConditionGroup, rows: Iterable[Row]) -> list[str]:
+def warnings(group: ConditionGroup, rows: Iterable[Row]) -> list[str]:
     """One line that names the checks which ended with a warning, and where."""
     label = _label(group)
     where: dict[str, list[str]] = {}
     for check, reasons in by_check(group, rows, Level.WARN).items():
-        places = places_text((row.place for own in reasons.values() for row in own), label)
+        places = places_text(
+            (row.place for rows_of_reason in reasons.values() for row in rows_of_reason), label
+        )
         where.setdefault(places, []).append(check)
-    told = (f"{', '.join(checks)} ({places})" for places, checks in where.items())
-    return [f"warnings, see Data-quality checks: {'; '.join(told)}"] if where else []
+    parts = (f"{', '.join(checks)} ({places})" for places, checks in where.items())
+    return [f"warnings, see Data-quality checks: {'; '.join(parts)}"] if where else []
 
 
 def marked(group: ConditionGroup, row: Row, texts: tuple[str, ...]) -> tuple[str, ...]:
-    """An entry's numbers, the first with the mark if one of its runs fails a check."""
+    """Return a row's texts, the first with the mark if one of its runs fails a check."""
     return (f"{MARK}{texts[0]}", *texts[1:]) if group.has_failed(row) else texts
 
 

@@ -118,7 +118,7 @@ def exposed_exceeds_total(record: Record) -> Found | None:
 )
 def profiler_counts_differ(record: Record) -> Found | None:
     """Fail (warn on a GPU) if the profiler saw other collectives or bytes than we counted."""
-    traces = [rank.trace for rank in record.ranks if rank.trace]
+    traces = [rank.profiler for rank in record.ranks if rank.profiler]
     if not traces or not record.cell.strategy.under_torchrun:
         return None
     for trace in traces:
@@ -147,16 +147,16 @@ def profiler_counts_differ(record: Record) -> Found | None:
 )
 def faster_than_microbenchmark(record: Record) -> Found | None:
     """Fail if gradients are faster than 1.1 times the microbenchmark's fastest trials."""
-    cell, probe = record.cell, record.probe
+    cell, benchmark = record.cell, record.microbenchmark
     of_ranks = [rank.communication for rank in record.ranks if rank.communication]
     by_all_reduce = cell.strategy.traffic.bandwidth is BandwidthKind.BUS
-    if probe is None or not of_ranks or not by_all_reduce or cell.gpus < 2:
+    if benchmark is None or not of_ranks or not by_all_reduce or cell.gpus < 2:
         return None
     communication = min(of_ranks, key=lambda of_rank: of_rank.gradients_s)
     gradients_s = communication.gradients_s
     sent = [m for m in communication.messages if m.purpose == Purpose.GRADIENTS]
     total = communication.bytes_of(Purpose.GRADIENTS)
-    best_s = {p.bytes: p.min_s for p in probe.points if p.bytes and p.min_s}
+    best_s = {p.bytes: p.min_s for p in benchmark.points if p.bytes and p.min_s}
     if not best_s or not total or not gradients_s:
         return None
     reached = bus_gb_per_s(total, gradients_s, cell.gpus)

@@ -91,7 +91,7 @@ def instruments_slow_down(record: Record) -> Found | None:
 )
 def profiler_disagrees(record: Record) -> Found | None:
     """Warn if our communication time is more than 5 % from the profiler's."""
-    traces = [rank.trace for rank in record.ranks if rank.trace and rank.trace.comm_s > 0]
+    traces = [rank.profiler for rank in record.ranks if rank.profiler and rank.profiler.comm_s > 0]
     if not traces or not record.cell.strategy.under_torchrun:  # dp's copies: not collectives
         return None
     worst = max(traces, key=lambda trace: trace.disagreement or 0.0)
@@ -263,7 +263,11 @@ def buffers_differ(record: Record) -> Found | None:
 )
 def poor_fit(record: Record) -> Found | None:
     """Warn if the microbenchmark's times are not on a line alpha + beta x size."""
-    times_s = {n: t for n, t in (record.probe.times_s if record.probe else {}).items() if t > 0}
+    times_s = {
+        n: t
+        for n, t in (record.microbenchmark.times_s if record.microbenchmark else {}).items()
+        if t > 0
+    }
     if len(times_s) < 2:
         return None
     line = fit_alpha_beta(times_s)

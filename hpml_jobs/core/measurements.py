@@ -188,7 +188,7 @@ class Exchange(Value, frozen=True, kw_only=True):
     net_s: float
 
 
-class Trace(Value, frozen=True, kw_only=True):
+class ProfilerSummary(Value, frozen=True, kw_only=True):
     """The profiler's own view of some iterations of one rank, seconds of all of them together.
 
     compute + comm - overlap + idle = window. `instruments_comm_s` is what our instruments measured
@@ -226,7 +226,7 @@ class Card(Value, frozen=True, kw_only=True):
     other_processes: int = 0
 
 
-class ProbePoint(Value, frozen=True, kw_only=True):
+class MicrobenchmarkPoint(Value, frozen=True, kw_only=True):
     """All-reduces of one size: median, least and most seconds of the trials.
 
     The value of a trial is the maximum over ranks. `sent` marks a size that the cell itself sends.
@@ -240,13 +240,13 @@ class ProbePoint(Value, frozen=True, kw_only=True):
     sent: bool = False
 
 
-class Probe(Value, frozen=True, kw_only=True):
+class Microbenchmark(Value, frozen=True, kw_only=True):
     """The all-reduce microbenchmark on idle devices: by size, and how long it took in all.
 
     `largest_asked_bytes` was reduced to the largest point there is where time did not suffice.
     """
 
-    points: tuple[ProbePoint, ...]
+    points: tuple[MicrobenchmarkPoint, ...]
     largest_asked_bytes: int
     seconds: float
 

@@ -14,25 +14,38 @@ from hpml_jobs.core.measurements import (
     Epoch,
     Exchange,
     Imported,
+    Microbenchmark,
     Phases,
-    Probe,
+    ProfilerSummary,
     Role,
-    Trace,
 )
 from hpml_jobs.core.quantization import Quantized
-from hpml_jobs.core.upgrades import Upgrade
+from hpml_jobs.core.upgrades import Document, Upgrade
 from hpml_jobs.core.value import Value
 from hpml_jobs.slurm.states import Outcome
 
-SCHEMA = 3
+SCHEMA = 4
 """Version of record.json.
 
 1: first. 2: the full protocol: phases, communication, messages, hashes, profiler, microbenchmark;
 timings measured elsewhere. 3: learning rates, order of images, evaluation by epoch, quantization
-(0.4.0).
+(0.4.0). 4: `probe` is `microbenchmark`, a rank's `trace` is `profiler` (0.5.0).
 """
 
-UPGRADES: dict[int, Upgrade] = {}
+
+def _name_instruments(record: Document) -> Document:
+    """Upgrade schema 3 to 4: two fields have the names of their instruments."""
+    record = dict(record)
+    if "probe" in record:
+        record["microbenchmark"] = record.pop("probe")
+    ranks = [dict(rank) for rank in record.get("ranks", ())]
+    for rank in ranks:
+        if "trace" in rank:
+            rank["profiler"] = rank.pop("trace")
+    return record | {"ranks": ranks}
+
+
+UPGRADES: dict[int, Upgrade] = {3: _name_instruments}
 """From each released schema to the next one. Schema 3 is the first that stays readable."""
 
 
@@ -66,7 +79,7 @@ class Rank(Value, frozen=True, kw_only=True):
     parameters_hash: str = ""  # sha256 of the replica after the last epoch of training
     buffers_hash: str = ""
     communication: Communication | None = None
-    trace: Trace | None = None
+    profiler: ProfilerSummary | None = None
     cards: tuple[Card, ...] = ()
 
     def epoch(self, role: Role) -> Epoch | None:
@@ -145,7 +158,7 @@ class Record(Value, frozen=True, kw_only=True):
     facts: Facts | None = None
     ranks: tuple[Rank, ...] = ()
     exchange: Exchange | None = None
-    probe: Probe | None = None
+    microbenchmark: Microbenchmark | None = None
     imported: Imported | None = None
     quantized: Quantized | None = None
     schema: int = SCHEMA

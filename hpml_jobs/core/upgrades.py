@@ -25,6 +25,7 @@ def upgrade(document: Document, current: int, upgrades: Mapping[int, Upgrade]) -
     Raises:
         UnreadableSchemaError: the schema is newer than `current`, older than all `upgrades`, or
             no number.
+        ValueError: the document does not have the form of its schema.
 
     >>> renamed = {1: lambda old: {"epoch_s": old["seconds"]}}
     >>> upgrade({"schema": 1, "seconds": 2.0}, 2, renamed)
@@ -41,5 +42,8 @@ def upgrade(document: Document, current: int, upgrades: Mapping[int, Upgrade]) -
             f"schema {schema}, this hpml_jobs {__version__} reads {readable}"
         )
     for step in range(schema, current):
-        document = upgrades[step](document) | {"schema": step + 1}
+        try:
+            document = upgrades[step](document) | {"schema": step + 1}
+        except (AttributeError, KeyError, TypeError, ValueError) as fault:
+            raise ValueError(f"not a document of schema {step}: {fault}") from fault
     return document

@@ -32,18 +32,18 @@ def write_study(study: Study, records: Sequence[Record], file: str) -> ImportCha
     study.create()
     changes = ImportChanges([], [], [], [])
     for record in records:
-        text = encode(record)
-        slugs = changes.new if record.slug not in before else changes.replaced
-        slugs = changes.unchanged if before.get(record.slug) == text else slugs
-        slugs.append(record.slug)
-        _write(study.cell(record.slug), record, text)
+        if before.get(record.slug) == record:
+            changes.unchanged.append(record.slug)
+            continue
+        (changes.replaced if record.slug in before else changes.new).append(record.slug)
+        _write(study.cell(record.slug), record)
     for slug in before.keys() - {record.slug for record in records}:
         _remove(study.cell(slug))
         changes.removed.append(slug)
     return changes
 
 
-def _imported_before(folder: CellFolder, study: Study, file: str) -> bytes | None:
+def _imported_before(folder: CellFolder, study: Study, file: str) -> Record | None:
     """Return the record that an earlier import of the file wrote; None if it was interrupted."""
     if folder.read().cell.protocol is not Protocol.IMPORTED:
         raise HpmlError(
@@ -61,14 +61,14 @@ def _imported_before(folder: CellFolder, study: Study, file: str) -> bytes | Non
             f"study {study.name} has the timings of {record.imported.file}; a study is one file: "
             f"choose another study=, or remove {study.root} first"
         )
-    return folder.record_json.read_bytes()
+    return record
 
 
-def _write(folder: CellFolder, record: Record, text: bytes) -> None:
+def _write(folder: CellFolder, record: Record) -> None:
     file = CellFile(cell=record.cell, data_root="", code_root="")
     try:
         write_whole(folder.cell_json, encode(file))
-        write_whole(folder.record_json, text)
+        write_whole(folder.record_json, encode(record))
     except OSError as error:
         raise HpmlError(f"{folder.root} cannot be written: {error.strerror}") from error
 

@@ -120,7 +120,7 @@ def _closure(record: Record) -> float | None:
 
 
 def _profiler_disagreement(record: Record) -> float | None:
-    traces = [rank.trace for rank in record.ranks if rank.trace]
+    traces = [rank.profiler for rank in record.ranks if rank.profiler]
     return max((t.disagreement for t in traces if t.disagreement is not None), default=None)
 
 

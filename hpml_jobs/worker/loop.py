@@ -11,7 +11,14 @@ import msgspec
 import torch
 
 from hpml_jobs.core.cell import CellFile, Device, Protocol
-from hpml_jobs.core.measurements import TRAINING, CollectiveKind, Probe, Role, Stage, Trace
+from hpml_jobs.core.measurements import (
+    TRAINING,
+    CollectiveKind,
+    Microbenchmark,
+    ProfilerSummary,
+    Role,
+    Stage,
+)
 from hpml_jobs.core.quantization import Quantized
 from hpml_jobs.core.record import Rank
 from hpml_jobs.study.attempt import HOST_VARIABLE, AttemptFolder
@@ -54,7 +61,7 @@ def measure(file: CellFile, folder: AttemptFolder) -> None:
     if cell.quantize is not None:  # one process; before the profiler trains the replica further
         progress.begin(Stage.QUANTIZING)
         quantized = quantize_replica(training, cell.quantize)
-    probe: Probe | None = None
+    measured: Microbenchmark | None = None
     missing: list[str] = []
     flop: int | None = None
     if cell.protocol is Protocol.FULL:
@@ -62,9 +69,9 @@ def measure(file: CellFile, folder: AttemptFolder) -> None:
         if strategy.backend is not None and placement.world_size > 1:
             unsynced = train_epoch(training.without_exchange(), cell.epochs, Role.UNSYNCED)
             rank = msgspec.structs.replace(rank, epochs=(*rank.epochs, unsynced.epoch))
-            probe = microbenchmark(training, rank)
+            measured = run_microbenchmark(training, rank)
         trace, missing = cross_check(training, folder, keep=file.trace)
-        rank = msgspec.structs.replace(rank, trace=trace)
+        rank = msgspec.structs.replace(rank, profiler=trace)
         flop = models.flop_per_sample(cell.workload, training.loss, training.sample_batch)
 
     rank_results = strategy.gather(RankResult.of(rank, results, missing))
@@ -72,7 +79,7 @@ def measure(file: CellFile, folder: AttemptFolder) -> None:
         all_missing = [reason for result in rank_results for reason in result.missing]
         model = models.describe(cell.workload.model, training.replica, flop)
         cell_facts = facts.read_facts(cell, strategy.backend, file.link_gb_per_s, all_missing)
-        shared = SharedResult(model, cell_facts, probe, quantized)
+        shared = SharedResult(model, cell_facts, measured, quantized)
         write_record(folder, file, rank_results, shared)
     strategy.close()
 
@@ -135,7 +142,7 @@ def describe_rank(training: Training, results: list[EpochResult]) -> Rank:
     )
 
 
-def microbenchmark(training: Training, rank: Rank) -> Probe | None:
+def run_microbenchmark(training: Training, rank: Rank) -> Microbenchmark | None:
     """Time all-reduces of the sizes that the cell itself sends, then of a range of sizes."""
     messages = rank.communication.messages if rank.communication else ()
     cell_sizes = [
@@ -146,7 +153,7 @@ def microbenchmark(training: Training, rank: Rank) -> Probe | None:
 
 def cross_check(
     training: Training, folder: AttemptFolder, *, keep: bool
-) -> tuple[Trace | None, list[str]]:
+) -> tuple[ProfilerSummary | None, list[str]]:
     """Return the profiler's measurement of some more iterations, or the reason why it is missing.
 
     With `keep` the trace file stays in the attempt's folder.

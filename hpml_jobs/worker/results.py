@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpml_jobs.core.cell import CellFile
-from hpml_jobs.core.measurements import Exchange, Probe, Role
+from hpml_jobs.core.measurements import Exchange, Microbenchmark, Role
 from hpml_jobs.core.quantization import Quantized
 from hpml_jobs.core.record import Attempt, Facts, Model, Rank, Record
 from hpml_jobs.core.validation import decode
@@ -65,7 +65,7 @@ class SharedResult(NamedTuple):
 
     model: Model
     facts: Facts
-    probe: Probe | None
+    microbenchmark: Microbenchmark | None
     quantized: Quantized | None
 
 
@@ -91,7 +91,7 @@ def write_record(
         facts=shared.facts,
         ranks=ranks,
         exchange=skew_and_net_time(arrays.get("collective_served_s")),
-        probe=shared.probe,
+        microbenchmark=shared.microbenchmark,
         quantized=shared.quantized,
     )
     text = encode(record)

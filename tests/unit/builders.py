@@ -118,7 +118,7 @@ def a_record(of: Cell, attempt: str = "101_0.r0", epoch_s: float = 8.0, **change
         net_s = 0.1 * 1.005 * epoch_s
         count = len(messages_of(of, model, epoch_s)) * iterations_per_epoch(of)
         values["exchange"] = Exchange(collectives=count, skew_s=0.05 * net_s, net_s=0.95 * net_s)
-        values["probe"] = microbenchmark_of(of, model, epoch_s)
+        values["microbenchmark"] = microbenchmark_of(of, model, epoch_s)
     return Record(**(values | changes))
 
 
@@ -161,7 +161,7 @@ def a_rank(of: Cell, number: int, epoch_s: float, model: Model = MODEL) -> Rank:
         communication=communication_of(of, 1.005 * epoch_s, model)
         if has_communication(of)
         else None,
-        trace=a_trace() if of.protocol is Protocol.FULL else None,
+        profiler=a_trace() if of.protocol is Protocol.FULL else None,
     )
 
 

@@ -132,7 +132,7 @@ def change_communication(**fields: Any) -> Change:
 
 def change_trace(**fields: Any) -> Change:
     def change(old: Record) -> Record:
-        return change_rank(3, trace=replace(old.ranks[3].trace, **fields))(old)
+        return change_rank(3, profiler=replace(old.ranks[3].profiler, **fields))(old)
 
     return change
 
@@ -149,8 +149,11 @@ def change_microbenchmark(seconds: float) -> Change:
     """The microbenchmark with one size that took so long."""
 
     def change(old: Record) -> Record:
-        points = [replace(p, median_s=seconds) if p.bytes == 2**20 else p for p in old.probe.points]
-        return replace(old, probe=replace(old.probe, points=tuple(points)))
+        points = [
+            replace(p, median_s=seconds) if p.bytes == 2**20 else p
+            for p in old.microbenchmark.points
+        ]
+        return replace(old, microbenchmark=replace(old.microbenchmark, points=tuple(points)))
 
     return change
 

@@ -2,7 +2,13 @@
 
 from hpml_jobs.core.cell import Cell, Protocol, SyncBuffers
 from hpml_jobs.core.formulas import iterations
-from hpml_jobs.core.measurements import Communication, Message, Probe, ProbePoint, Trace
+from hpml_jobs.core.measurements import (
+    Communication,
+    Message,
+    Microbenchmark,
+    MicrobenchmarkPoint,
+    ProfilerSummary,
+)
 from hpml_jobs.core.record import Model
 
 
@@ -55,8 +61,8 @@ def communication_of(of: Cell, epoch_s: float, model: Model) -> Communication:
     )
 
 
-def a_trace() -> Trace:
-    return Trace(
+def a_trace() -> ProfilerSummary:
+    return ProfilerSummary(
         iterations=10,
         window_s=2.0,
         compute_s=1.7,
@@ -71,15 +77,15 @@ def a_trace() -> Trace:
     )
 
 
-def microbenchmark_of(of: Cell, model: Model, epoch_s: float) -> Probe:
+def microbenchmark_of(of: Cell, model: Model, epoch_s: float) -> Microbenchmark:
     """A line T = alpha + beta s on which the cell's own gradient message takes 80 % of its time."""
     own_s = 0.8 * 0.09 * 1.005 * epoch_s / iterations_per_epoch(of)
     size = model.gradient_bytes
     alpha_s, beta = 0.1 * own_s, 0.9 * own_s / size
     sizes = {2**power: False for power in range(10, 29)} | {size: True}
-    return Probe(
+    return Microbenchmark(
         points=tuple(
-            ProbePoint(
+            MicrobenchmarkPoint(
                 bytes=n,
                 trials=20,
                 median_s=alpha_s + beta * n,

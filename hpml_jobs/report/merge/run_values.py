@@ -11,8 +11,8 @@ from hpml_jobs.core.measurements import (
     TRAINING,
     CollectiveKind,
     Communication,
+    Microbenchmark,
     Phases,
-    Probe,
     Purpose,
     Role,
 )
@@ -136,9 +136,9 @@ def _gradients(record: Record) -> GradientTraffic:
 
 
 def _links(record: Record) -> LinkSpeeds:
-    peak = peak_of(record.probe, record.cell.gpus) if record.probe else None
+    peak = peak_of(record.microbenchmark, record.cell.gpus) if record.microbenchmark else None
     return LinkSpeeds(
-        same_sizes_s=_same_sizes_s(record.probe, record.communication),
+        same_sizes_s=_same_sizes_s(record.microbenchmark, record.communication),
         peak_gb_per_s=peak.gb_per_s if peak else None,
         peak_bytes=peak.bytes if peak else None,
         link_gb_per_s=record.facts.link_gb_per_s if record.facts else None,
@@ -175,29 +175,29 @@ class Peak(NamedTuple):
     bytes: int
 
 
-def peak_of(probe: Probe, processes: int) -> Peak | None:
+def peak_of(benchmark: Microbenchmark, processes: int) -> Peak | None:
     """Return the best bus bandwidth in messages of 64 MiB and more.
 
     If there are no such messages, of the largest.
     """
-    if not probe.points:
+    if not benchmark.points:
         return None
-    largest = max(point.bytes for point in probe.points)
+    largest = max(point.bytes for point in benchmark.points)
     least = min(largest, PEAK_FROM_BYTES)
     peaks = [
         Peak(formulas.bus_gb_per_s(point.bytes, point.median_s, processes), point.bytes)
-        for point in probe.points
+        for point in benchmark.points
         if point.bytes >= least and point.median_s > 0
     ]
     return max(peaks, default=None)
 
 
-def alone(probe: Probe, size: int) -> float | None:
+def alone(benchmark: Microbenchmark, size: int) -> float | None:
     """Return the seconds of one message on idle devices; None beyond the sizes measured.
 
     Measured at this very size, else by the line if it was accepted, else between two sizes.
     """
-    times_s = probe.times_s
+    times_s = benchmark.times_s
     between_s = formulas.interpolated_s(times_s, size)
     if size in times_s or between_s is None:
         return between_s
@@ -205,15 +205,17 @@ def alone(probe: Probe, size: int) -> float | None:
     return fit.time_s(size) if fit.accepted else between_s
 
 
-def _same_sizes_s(probe: Probe | None, communication: Communication | None) -> float | None:
+def _same_sizes_s(
+    benchmark: Microbenchmark | None, communication: Communication | None
+) -> float | None:
     """Return the seconds of the epoch's gradient all-reduces on idle devices; None if unknown."""
-    if probe is None or communication is None:
+    if benchmark is None or communication is None:
         return None
     total = 0.0
     for message in communication.messages:
         if message.purpose != Purpose.GRADIENTS:
             continue
-        alone_s = alone(probe, message.bytes)
+        alone_s = alone(benchmark, message.bytes)
         if message.kind != CollectiveKind.ALL_REDUCE or alone_s is None:
             return None
         total += message.count * alone_s

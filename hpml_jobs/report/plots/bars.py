@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from hpml_jobs.core.measurements import Trace
+from hpml_jobs.core.measurements import ProfilerSummary
 from hpml_jobs.report.plots import style
 from hpml_jobs.report.report import Report, ReportGroup
 from hpml_jobs.report.text.captions import full_label
@@ -31,7 +31,7 @@ class Shares(NamedTuple):
     idle: float
 
     @classmethod
-    def of(cls, label: str, trace: Trace) -> "Shares":
+    def of(cls, label: str, trace: ProfilerSummary) -> "Shares":
         """What is computation alone, both at once, communication alone, and neither."""
         parts_s = (
             trace.compute_s - trace.overlap_s,
@@ -89,7 +89,9 @@ def _of_group(report: Report, group: ReportGroup) -> list[Shares]:
     all_shares = []
     for row in group.source.rows:
         ranks = [rank for record in group.source.records(row) for rank in record.ranks]
-        trace = next((rank.trace for rank in ranks if rank.trace and rank.trace.window_s), None)
+        trace = next(
+            (rank.profiler for rank in ranks if rank.profiler and rank.profiler.window_s), None
+        )
         if trace:
             label = f"{full_label(row.setup, group.source.device)} b{row.batch_per_gpu}"
             label = f"{report.name(group)}: {label}" if report.several else label

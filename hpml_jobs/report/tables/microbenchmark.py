@@ -37,7 +37,9 @@ class Allocation(NamedTuple):
         """By message bytes, the median over cells of their median seconds."""
         found: dict[int, list[float]] = {}
         for record in self.records:
-            for size, time_s in (record.probe.times_s if record.probe else {}).items():
+            for size, time_s in (
+                record.microbenchmark.times_s if record.microbenchmark else {}
+            ).items():
                 found.setdefault(size, []).append(time_s)
         return {size: median(times) for size, times in sorted(found.items())}
 
@@ -52,7 +54,7 @@ def allocations(group: ConditionGroup) -> list[Allocation]:
     found: dict[tuple[int, int], list[Record]] = {}
     for row in group.timed:
         for record in group.records(row):
-            if record.probe and record.probe.points:
+            if record.microbenchmark and record.microbenchmark.points:
                 found.setdefault((row.gpus, row.nodes), []).append(record)
     return [Allocation(*place, tuple(records)) for place, records in sorted(found.items())]
 
@@ -72,7 +74,7 @@ def points(group: ConditionGroup) -> Table | None:
         point.bytes
         for allocation in found
         for record in allocation.records
-        for point in (record.probe.points if record.probe else ())
+        for point in (record.microbenchmark.points if record.microbenchmark else ())
         if point.sent
     }
     cells = ", ".join(
@@ -122,7 +124,7 @@ def _sheet(group: ConditionGroup) -> Sheet:
         )
         for allocation in allocations(group)
         for record in allocation.records
-        for point in (record.probe.points if record.probe else ())
+        for point in (record.microbenchmark.points if record.microbenchmark else ())
     ]
     names = "cell gpus nodes bytes sent trials median_s min_s max_s bus_gb_per_s"
     return Sheet(columns=tuple(names.split()), rows=tuple(rows))

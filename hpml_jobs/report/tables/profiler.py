@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from hpml_jobs.checks.limits import PROFILER_LIMIT
-from hpml_jobs.core.measurements import Trace
+from hpml_jobs.core.measurements import ProfilerSummary
 from hpml_jobs.core.text import percent_text
 from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.merge.rows import Row
@@ -34,7 +34,7 @@ class Activity(NamedTuple):
     """What one rank did in the profiler's window: its name, and the seconds of it."""
 
     name: str
-    seconds: Callable[[Trace], float]
+    seconds: Callable[[ProfilerSummary], float]
 
 
 ACTIVITIES = (
@@ -54,7 +54,7 @@ def profiler(group: ConditionGroup) -> Table | None:
     def traced(
         name: str,
         head: str,
-        value: Callable[[Trace], float | None],
+        value: Callable[[ProfilerSummary], float | None],
         text: Callable[[float], str] = str,
     ) -> Column[Row]:
         def value_of(row: Row) -> float | None:
@@ -100,13 +100,13 @@ def profiler(group: ConditionGroup) -> Table | None:
     return row_table(group, text, rows, heads, notes)
 
 
-def _share(activity: Activity) -> Callable[[Trace], float | None]:
+def _share(activity: Activity) -> Callable[[ProfilerSummary], float | None]:
     return lambda trace: activity.seconds(trace) / trace.window_s if trace.window_s else None
 
 
-def trace_of(group: ConditionGroup, row: Row) -> Trace | None:
+def trace_of(group: ConditionGroup, row: Row) -> ProfilerSummary | None:
     """The trace of the first rank and run that has one."""
-    traces = (rank.trace for record in group.records(row) for rank in record.ranks)
+    traces = (rank.profiler for record in group.records(row) for rank in record.ranks)
     return next((trace for trace in traces if trace), None)
 
 

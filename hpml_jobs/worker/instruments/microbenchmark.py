@@ -7,7 +7,7 @@ from statistics import median
 import torch
 import torch.distributed as dist
 
-from hpml_jobs.core.measurements import Probe, ProbePoint
+from hpml_jobs.core.measurements import Microbenchmark, MicrobenchmarkPoint
 from hpml_jobs.worker.instruments.timing import Devices, clock_for, synchronize
 
 WARMUPS, TRIALS = 5, 20
@@ -17,7 +17,7 @@ SIZES = tuple(2**power for power in range(10, 29))
 
 def all_reduce_times(
     devices: Devices, cell_sizes: Iterable[int], budget_s: float, sizes: Sequence[int] = SIZES
-) -> Probe | None:
+) -> Microbenchmark | None:
     """Time all-reduces of the sizes that the cell sends, then of `sizes`; bytes, in that order.
 
     The first of `sizes` that would not fit into the rest of `budget_s` ends the benchmark. Every
@@ -27,7 +27,7 @@ def all_reduce_times(
         return None
     start = time.perf_counter()
     sent = sorted(set(cell_sizes))
-    points: list[ProbePoint] = []
+    points: list[MicrobenchmarkPoint] = []
     for size in [*sent, *(size for size in sizes if size not in sent)]:
         buffer = torch.empty(-(-size // 4), device=devices[0])
         remaining_s = budget_s - _max_over_ranks(time.perf_counter() - start, devices)
@@ -37,14 +37,16 @@ def all_reduce_times(
                 continue
             break
         points.append(_measure(buffer, size, devices, sent=size in sent))
-    return Probe(
+    return Microbenchmark(
         points=tuple(sorted(points, key=lambda point: point.bytes)),
         largest_asked_bytes=max([*sent, *sizes]),
         seconds=time.perf_counter() - start,
     )
 
 
-def _measure(buffer: torch.Tensor, size: int, devices: Devices, *, sent: bool) -> ProbePoint:
+def _measure(
+    buffer: torch.Tensor, size: int, devices: Devices, *, sent: bool
+) -> MicrobenchmarkPoint:
     """Time the warm-ups and trials of one size in bytes; a trial counts as its slowest rank."""
     for _ in range(WARMUPS):
         _time_all_reduce(buffer, devices)
@@ -52,7 +54,7 @@ def _measure(buffer: torch.Tensor, size: int, devices: Devices, *, sent: bool) -
     slowest = torch.tensor(durations_s, dtype=torch.float64).to(devices[0])
     dist.all_reduce(slowest, dist.ReduceOp.MAX)
     trials = slowest.tolist()
-    return ProbePoint(
+    return MicrobenchmarkPoint(
         bytes=size,
         trials=len(trials),
         median_s=median(trials),

@@ -12,7 +12,7 @@ import msgspec
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from hpml_jobs.core.formulas import union_s
-from hpml_jobs.core.measurements import Trace
+from hpml_jobs.core.measurements import ProfilerSummary
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.worker.epochs import EpochResult, instrumented_epoch
 from hpml_jobs.worker.fork_safety import await_idle_threads
@@ -66,7 +66,7 @@ class ProfilerError(HpmlError):
     """The profiler gave no result; the message says why."""
 
 
-def profile_iterations(training: Training, number: int, keep: Path | None) -> Trace:
+def profile_iterations(training: Training, number: int, keep: Path | None) -> ProfilerSummary:
     """Run some more iterations under torch.profiler and our instruments at once.
 
     Every rank must call this. The trace is written to `keep` (a .json.gz for Perfetto or
@@ -137,7 +137,7 @@ def events_in_window(raw: Iterable[dict[str, Any]]) -> list[Event]:
     return events
 
 
-def summarize_trace(events: Sequence[Event], result: EpochResult) -> Trace:
+def summarize_trace(events: Sequence[Event], result: EpochResult) -> ProfilerSummary:
     """Return computation, communication, overlap and idle time of the profiler, beside ours.
 
     On a GPU computation is every kernel and copy that is not NCCL's; on a CPU every operator of
@@ -156,7 +156,7 @@ def summarize_trace(events: Sequence[Event], result: EpochResult) -> Trace:
     comm_s, compute_s, busy_s = union_s(comm), union_s(compute), union_s([*comm, *compute])
     sizes = [_message_bytes(event) for event in collectives]
     recorded = result.ledger.collectives if result.ledger else []
-    return Trace(
+    return ProfilerSummary(
         iterations=result.epoch.iterations,
         window_s=window_s,
         compute_s=compute_s,

@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from hpml_jobs.checks import Level, check_record
-from hpml_jobs.core.measurements import Probe
+from hpml_jobs.core.measurements import Microbenchmark
 from tests.unit.check_cases import (
     change_communication,
     change_facts,
@@ -34,14 +34,14 @@ def change_record(**fields):
 
 
 ABSENT = {
-    "no trace": (change_every_rank(trace=None), {"profiler", "profiler-messages"}),
+    "no trace": (change_every_rank(profiler=None), {"profiler", "profiler-messages"}),
     "no communication": (
         change_every_rank(communication=None),
         {"exposed", "bus-bandwidth"},
     ),
-    "no microbenchmark": (change_record(probe=None), {"bus-bandwidth", "all-reduce-fit"}),
+    "no microbenchmark": (change_record(microbenchmark=None), {"bus-bandwidth", "all-reduce-fit"}),
     "empty microbenchmark": (
-        change_record(probe=Probe(points=(), largest_asked_bytes=0, seconds=0.0)),
+        change_record(microbenchmark=Microbenchmark(points=(), largest_asked_bytes=0, seconds=0.0)),
         {"bus-bandwidth", "all-reduce-fit"},
     ),
     "no time of gradients": (change_communication(gradients_s=0.0), {"bus-bandwidth"}),

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from hpml_jobs.core.cell import Strategy
+from hpml_jobs.core.cell import Protocol, Strategy
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.validation import InvalidRecordError, decode
 from hpml_jobs.slurm.states import Outcome
@@ -44,6 +44,29 @@ def test_dp_record_has_one_process_for_all_gpus():
     assert len(dp.ranks) == 1
 
 
+def schema_3(record):
+    """The JSON of a record as 0.4.0 wrote it."""
+    values = json.loads(encode(record)) | {"schema": 3}
+    values["probe"] = values.pop("microbenchmark", None)
+    for rank in values["ranks"]:
+        rank["trace"] = rank.pop("profiler", None)
+    return values
+
+
+def test_record_of_schema_3_is_upgraded():
+    full = a_record(a_cell(protocol=Protocol.FULL))
+    assert full.microbenchmark is not None
+    assert full.ranks[0].profiler is not None
+    assert decode(encode(schema_3(full)), "record.json") == full
+
+
+@pytest.mark.parametrize("ranks", [5, "ranks", [None], [["rank"]], None])
+def test_malformed_record_of_schema_3_is_refused(ranks):
+    text = encode(schema_3(a_record(CELL)) | {"ranks": ranks})
+    with pytest.raises(InvalidRecordError, match=r"record.json is not a whole record"):
+        decode(text, "record.json")
+
+
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9, 0.99])
 def test_truncated_record_is_refused(share):
     text = change_record().rstrip()
@@ -59,7 +82,7 @@ def test_truncated_record_is_refused(share):
         (b'{"slug": "\xff"}', "is not a whole record"),
         (b"{}", "has record schema None"),
         (change_record(schema=1), "has record schema 1, this hpml_jobs"),
-        (change_record(schema=4), "has record schema 4, this hpml_jobs"),
+        (change_record(schema=5), "has record schema 5, this hpml_jobs"),
         (change_record().replace(b'"slug"', b'"slag"'), "unknown field `slag`"),
         (change_record().replace(b'"gpus": 4', b'"gpus": 0', 1), "gpus=0: must be 1 or more"),
         (

@@ -115,6 +115,11 @@ def test_checks_of_records_give_the_same_levels(desk, name, capsys):
         assert checks == kept, slug
 
 
+def without_prose(value):
+    """A number, a name, or "" for a sentence: messages may be reworded."""
+    return "" if isinstance(value, str) and " " in value else value
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_collect_writes_the_same_numbers(desk, name, capsys):
     assert run(["collect", name]) == 0, capsys.readouterr().err
@@ -123,9 +128,9 @@ def test_collect_writes_the_same_numbers(desk, name, capsys):
         with (report / f"{RENAMED_TABLES.get(label, label)}.csv").open() as file:
             head, *rows = csv.reader(file)
         assert head == [RENAMED_COLUMNS.get(column, column) for column in sheet["columns"]], label
-        found = [[number(text) for text in row] for row in rows]
-        for line, wanted in zip(found, sheet["rows"], strict=True):
-            assert line == pytest.approx(wanted), label
+        for row, wanted in zip(rows, sheet["rows"], strict=True):
+            line = [without_prose(number(text)) for text in row]
+            assert line == pytest.approx([without_prose(value) for value in wanted]), label
 
 
 def kept(outputs):

@@ -93,7 +93,7 @@ def test_bandwidth_table_has_shares_of_peak_and_link(builder):
     whole = lab_record(lab_cell(2, 128), 20.0, 0.0, facts)
     builder.with_record(whole)
     found = csv_row(builder, "bandwidth", gpus=2)
-    times = whole.probe.times_s
+    times = whole.microbenchmark.times_s
     assert found["sent_bytes"] == found["expected_bytes"] == 196 * GRADIENT_BYTES
     assert found["of_peak"] == pytest.approx(found["bus_gb_per_s"] / (2**28 / times[2**28] / 1e9))
     assert found["of_same_sizes"] == pytest.approx(196 * times[GRADIENT_BYTES] / (0.09 * 20.1))
@@ -103,9 +103,11 @@ def test_bandwidth_table_has_shares_of_peak_and_link(builder):
 
 def test_bandwidth_table_notes_unknown_peak_and_link(builder):
     whole = lab_record(lab_cell(2, 128), 20.0)
-    small = tuple(point for point in whole.probe.points if point.bytes <= 2**24)
+    small = tuple(point for point in whole.microbenchmark.points if point.bytes <= 2**24)
     builder.with_record(
-        msgspec.structs.replace(whole, probe=msgspec.structs.replace(whole.probe, points=small))
+        msgspec.structs.replace(
+            whole, microbenchmark=msgspec.structs.replace(whole.microbenchmark, points=small)
+        )
     )
     found = csv_row(builder, "bandwidth", gpus=2)
     assert found["of_same_sizes"] is None  # 44 MB lie outside of what was probed
@@ -178,10 +180,10 @@ def test_microbenchmark_table_has_sizes_and_fit_quality(builder):
     bent = lab_record(lab_cell(4, 128), 20.0)
     points = tuple(
         msgspec.structs.replace(point, median_s=point.median_s * (4 if index % 2 else 1))
-        for index, point in enumerate(bent.probe.points)
+        for index, point in enumerate(bent.microbenchmark.points)
     )
-    probe = msgspec.structs.replace(bent.probe, points=points)
-    builder.with_record(msgspec.structs.replace(bent, probe=probe))
+    probe = msgspec.structs.replace(bent.microbenchmark, points=points)
+    builder.with_record(msgspec.structs.replace(bent, microbenchmark=probe))
     lines = {line.label: line.texts for line in builder.table("microbenchmark").lines}
     # alone a message takes 80 % of 0.09 x 20.1 s / 196
     assert lines["44,695,848 *"][:2] == ("7.38", "6.05")
@@ -198,8 +200,8 @@ def test_microbenchmark_table_has_sizes_and_fit_quality(builder):
 def test_profiler_difference_above_5_percent_is_marked(builder):
     builder.with_record(lab_record(lab_cell(2, 128), 20.0))
     odd = lab_record(lab_cell(4, 128), 20.0)
-    trace = msgspec.structs.replace(odd.ranks[0].trace, instruments_comm_s=0.23)
-    builder.with_record(with_ranks(odd, trace=trace))
+    trace = msgspec.structs.replace(odd.ranks[0].profiler, instruments_comm_s=0.23)
+    builder.with_record(with_ranks(odd, profiler=trace))
     two, four = builder.table("profiler").lines
     assert two.texts == (
         *("10", "2.000", "1.700", "0.200", "0.0500", "0.150"),

@@ -140,7 +140,7 @@ def test_medians_skip_unknown_values(builder):
 
 
 def test_peak_bandwidth_uses_large_messages_only(builder):
-    probe = lab_record(lab_cell(2, 128), 20.0).probe
+    probe = lab_record(lab_cell(2, 128), 20.0).microbenchmark
     fast = msgspec.structs.replace(probe.points[0], bytes=2**20, median_s=1e-6)
     large = [point for point in probe.points if point.bytes >= 2**26]
     speed, size = peak_of(msgspec.structs.replace(probe, points=(fast, *large)), 2)
@@ -161,7 +161,7 @@ def add_imported(builder, gpus, epoch_s, **told):
             facts=None,
             ranks=(),
             exchange=None,
-            probe=None,
+            microbenchmark=None,
             imported=Imported(
                 file="lab3.csv", line=gpus, epoch_s=epoch_s, gpu_model="RTX 8000", **told
             ),

@@ -178,10 +178,12 @@ def test_full_protocol_single_process_has_no_communication(run_cell):
     assert rank.phases is not None
     assert rank.phases.exposed_s == 0
     assert record.compute_s == pytest.approx(rank.epochs[2].epoch_s - rank.phases.stall_s, rel=0.01)
-    assert (rank.communication, record.exchange, record.probe, record.comm_cost_s) == (None,) * 4
-    assert rank.trace is not None
-    assert (rank.trace.iterations, rank.trace.messages, rank.trace.comm_s) == (8, 0, 0)
-    assert 0 < rank.trace.compute_s < rank.trace.window_s
+    assert (rank.communication, record.exchange, record.microbenchmark, record.comm_cost_s) == (
+        None,
+    ) * 4
+    assert rank.profiler is not None
+    assert (rank.profiler.iterations, rank.profiler.messages, rank.profiler.comm_s) == (8, 0, 0)
+    assert 0 < rank.profiler.compute_s < rank.profiler.window_s
     assert record.model is not None
     # conv 3->16 stride 2, 16->32 at 16x16, 32->64 at 8x8, linear 256->10: 2 per multiply-add;
     # backward is twice that, less the gradient of the images
@@ -216,8 +218,8 @@ def test_full_protocol_two_processes_measures_communication(run_cell, strategy):
         expected = expected_bytes(4, record.model.gradient_bytes, 1 + by_root)
         assert communication.bytes_of("gradients") == expected
         assert rank.phases.exposed_s <= 1.01 * communication.total_s
-        assert rank.trace.messages == rank.trace.instruments_messages > 0
-        assert rank.trace.message_bytes in (None, rank.trace.instruments_bytes)
+        assert rank.profiler.messages == rank.profiler.instruments_messages > 0
+        assert rank.profiler.message_bytes in (None, rank.profiler.instruments_bytes)
     assert len({rank.parameters_hash for rank in record.ranks}) == 1
     assert len({rank.buffers_hash for rank in record.ranks}) == 2
     first, second = record.ranks
@@ -234,12 +236,14 @@ def test_full_protocol_two_processes_measures_communication(run_cell, strategy):
         assert first.test_loss != second.test_loss
     busy_s = min(rank.communication.total_s for rank in record.ranks)
     assert 0 < record.exchange.net_s <= 1.001 * busy_s  # a sum of minima
-    sizes = {point.bytes: point for point in record.probe.points}
+    sizes = {point.bytes: point for point in record.microbenchmark.points}
     assert {point.trials for point in sizes.values()} == {20}
     cell_sizes = {m.bytes for m in first.communication.messages if m.kind == "all_reduce"}
     assert {size for size, point in sizes.items() if point.sent} == cell_sizes
     assert 1024 in sizes
-    assert max(sizes) < record.probe.largest_asked_bytes == 2**28  # 5 seconds do not suffice
+    assert (
+        max(sizes) < record.microbenchmark.largest_asked_bytes == 2**28
+    )  # 5 seconds do not suffice
     with np.load(finished.attempt.iterations) as arrays:
         shape = (2, record.exchange.collectives)
         assert arrays["collective_s"].shape == arrays["collective_start_s"].shape == shape

@@ -20,8 +20,9 @@ from statistics import median
 import torch
 import torch.distributed as dist
 
-from hpml_jobs.core.cell import Cell, Device, Strategy
+from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.measurements import Role
+from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.report.merge.statistics import interval
 from hpml_jobs.worker.epochs import instrumented_epoch, train_epoch

@@ -18,8 +18,6 @@ from hpml_jobs.core.value import Value
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.errors import UsageError
 
-__all__ = ["Cell", "CellFile", "Device", "Protocol", "Strategy", "SyncBuffers", "decode_cell_file"]
-
 SCHEMA = 3
 """Version of cell.json.
 

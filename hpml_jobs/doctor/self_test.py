@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from hpml_jobs import __version__
 from hpml_jobs.checks import Level
-from hpml_jobs.core.cell import Device
 from hpml_jobs.core.cluster import Launcher
 from hpml_jobs.core.record import Facts, Record
+from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import counted
 from hpml_jobs.doctor.node_job import STUDY
 from hpml_jobs.errors import UsageError

@@ -4,10 +4,11 @@ import re
 from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 
-from hpml_jobs.core.cell import Cell, Protocol, Strategy
+from hpml_jobs.core.cell import Cell, Protocol
 from hpml_jobs.core.formulas import gradient_bytes
 from hpml_jobs.core.measurements import Imported
 from hpml_jobs.core.record import Attempt, Facts, Model, Record
+from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.core.text import counted
 from hpml_jobs.core.value import Value
 from hpml_jobs.core.workload import CIFAR10_IMAGES, RESNET18_PARAMETERS, Workload

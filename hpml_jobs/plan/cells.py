@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from hpml_jobs.core.cell import Cell, CellFile, Device, Strategy
+from hpml_jobs.core.cell import Cell, CellFile
 from hpml_jobs.core.cluster import Cluster, Shape
+from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.plan import machine
 from hpml_jobs.plan.plan import PlannedCell

@@ -6,10 +6,11 @@ from typing import Any
 
 import msgspec
 
-from hpml_jobs.core.cell import Device, Protocol, Strategy, SyncBuffers
+from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.quantization import Quantize
 from hpml_jobs.core.recipe import Recipe
+from hpml_jobs.core.strategies import Device, Strategy, SyncBuffers
 from hpml_jobs.core.value import Value
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.errors import UsageError

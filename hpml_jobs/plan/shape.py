@@ -1,7 +1,8 @@
 """What a cell asks of SLURM, checked against the cluster's limits and its nodes."""
 
-from hpml_jobs.core.cell import Cell, Device
+from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.cluster import Cluster, Launcher, Shape, check_inventory, sbatch_options
+from hpml_jobs.core.strategies import Device
 from hpml_jobs.errors import UsageError
 from hpml_jobs.plan import machine
 from hpml_jobs.slurm import commands

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from hydra import initialize_config_dir
 
-from hpml_jobs.core.cell import Device
 from hpml_jobs.core.cluster import Launcher
+from hpml_jobs.core.strategies import Device
 from hpml_jobs.errors import UsageError
 from hpml_jobs.plan import machine
 from hpml_jobs.plan.composer import Composer, check_keys, settings_with

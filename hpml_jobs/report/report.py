@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from hpml_jobs import checks
-from hpml_jobs.core.cell import Device, Strategy
 from hpml_jobs.core.conditions import UNRECORDED, WORKLOAD
+from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.value import Value
 from hpml_jobs.report.merge import grouping
 from hpml_jobs.report.merge.cells import CellResult

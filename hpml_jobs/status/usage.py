@@ -6,7 +6,7 @@ from statistics import median
 from typing import NamedTuple
 
 from hpml_jobs.core import formulas
-from hpml_jobs.core.cell import Device
+from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.value import Value
 from hpml_jobs.slurm.jobs import is_slurm
 from hpml_jobs.status.query import SlurmSnapshot

@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import torch
 
-from hpml_jobs.core.cell import Cell, Device
+from hpml_jobs.core.cell import Cell
+from hpml_jobs.core.strategies import Device
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.worker.instruments.timing import Devices
 

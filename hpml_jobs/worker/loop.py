@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import torch
 
-from hpml_jobs.core.cell import CellFile, Device, Protocol
+from hpml_jobs.core.cell import CellFile, Protocol
 from hpml_jobs.core.measurements import (
     TRAINING,
     CollectiveKind,
@@ -21,6 +21,7 @@ from hpml_jobs.core.measurements import (
 )
 from hpml_jobs.core.quantization import Quantized
 from hpml_jobs.core.record import Rank
+from hpml_jobs.core.strategies import Device
 from hpml_jobs.study.attempt import HOST_VARIABLE, AttemptFolder
 from hpml_jobs.worker import models
 from hpml_jobs.worker.devices import devices_for

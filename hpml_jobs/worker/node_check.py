@@ -16,8 +16,9 @@ from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 
 from hpml_jobs import __version__
-from hpml_jobs.core.cell import CellFile, Device, decode_cell_file
+from hpml_jobs.core.cell import CellFile, decode_cell_file
 from hpml_jobs.core.findings import Finding, NodeAnswer, ok, problem, warning
+from hpml_jobs.core.strategies import Device
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.worker.failure import reason_of

@@ -9,8 +9,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from hpml_jobs.core.cell import Cell, Device, Strategy
+from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.measurements import CollectiveKind, Purpose
+from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.worker.instruments.collectives import group_by_dtype, recorded
 from hpml_jobs.worker.instruments.timing import Devices
 from hpml_jobs.worker.instruments.wrappers import InstrumentedDataParallel, InstrumentedDDP

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.autograd.function import FunctionCtx, once_differentiable
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from hpml_jobs.core.cell import Device
+from hpml_jobs.core.strategies import Device
 
 Convert = Callable[[nn.Module], nn.Module]
 

@@ -12,8 +12,9 @@ from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import RandomSampler
 
-from hpml_jobs.core.cell import Cell, Device, SyncBuffers
+from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.measurements import Card
+from hpml_jobs.core.strategies import Device, SyncBuffers
 from hpml_jobs.worker import models
 from hpml_jobs.worker.data import datasets
 from hpml_jobs.worker.data.sampling import RecordedSampler

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from hpml_jobs.core.cell import Cell, Device, Protocol, Strategy
+from hpml_jobs.core.cell import Cell, Protocol
 from hpml_jobs.core.formulas import samples_processed
 from hpml_jobs.core.measurements import Epoch, Exchange, Phases, Share, Steps
 from hpml_jobs.core.record import Attempt, Facts, Model, Rank, Record
+from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.slurm.states import Outcome
 from tests.unit.communication_results import (

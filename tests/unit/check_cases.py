@@ -6,10 +6,11 @@ from typing import Any
 import msgspec
 
 from hpml_jobs.checks import CheckResult
-from hpml_jobs.core.cell import Cell, Protocol, Strategy
+from hpml_jobs.core.cell import Cell, Protocol
 from hpml_jobs.core.formulas import gradient_bytes
 from hpml_jobs.core.measurements import Card, Imported
 from hpml_jobs.core.record import Attempt, Facts, Model, Record
+from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.slurm.states import Outcome
 from tests.unit.builders import DIGITS, MODEL, a_cell, a_record
 

@@ -1,6 +1,6 @@
 """Hand-made communication of a record: messages, profiler trace, microbenchmark."""
 
-from hpml_jobs.core.cell import Cell, Protocol, SyncBuffers
+from hpml_jobs.core.cell import Cell, Protocol
 from hpml_jobs.core.formulas import iterations
 from hpml_jobs.core.measurements import (
     Communication,
@@ -10,6 +10,7 @@ from hpml_jobs.core.measurements import (
     ProfilerSummary,
 )
 from hpml_jobs.core.record import Model
+from hpml_jobs.core.strategies import SyncBuffers
 
 
 def has_communication(of: Cell) -> bool:

@@ -4,9 +4,10 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 
 from hpml_jobs.checks import CheckResult, Level
-from hpml_jobs.core.cell import Cell, Device, Protocol, Strategy
+from hpml_jobs.core.cell import Cell, Protocol
 from hpml_jobs.core.conditions import Conditions
 from hpml_jobs.core.record import Model, Record
+from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.value import Value
 from hpml_jobs.report.merge.cells import CellResult
 from hpml_jobs.report.merge.rows import BASELINE_SETUP, Place, Row, Setup, setup_order

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from hpml_jobs.core.cell import Device
+from hpml_jobs.core.strategies import Device
 from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.merge.rows import Row, Setup
 from hpml_jobs.report.table import Block, Line, Sheet, Table

@@ -3,9 +3,8 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from hpml_jobs.core.cell import Device
 from hpml_jobs.core.conditions import CPU_MODEL, GPU_MODEL, NONE, TORCH
-from hpml_jobs.core.strategies import BASELINE, BandwidthKind
+from hpml_jobs.core.strategies import BASELINE, BandwidthKind, Device
 from hpml_jobs.core.workload import DATASETS, Workload
 from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.merge.rows import Row, Setup, Timing, setup_order

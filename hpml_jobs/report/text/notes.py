@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from hpml_jobs.core.cell import Cell, Device
+from hpml_jobs.core.cell import Cell
+from hpml_jobs.core.strategies import Device
 from hpml_jobs.report.merge.cells import CellResult
 from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.merge.rows import BASELINE_SETUP, Place, Row, Setup, place_of, setup_order

@@ -10,8 +10,9 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, Subset, default_collate
 
-from hpml_jobs.core.cell import Cell, Device
+from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.processes import die_with_parent
+from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.worker.data import user_code

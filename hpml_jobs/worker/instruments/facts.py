@@ -12,9 +12,10 @@ from typing import Any
 import torch
 
 import hpml_jobs
-from hpml_jobs.core.cell import Cell, Device
+from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.measurements import Card
 from hpml_jobs.core.record import Facts
+from hpml_jobs.core.strategies import Device
 from hpml_jobs.study.attempt import SLURM_VARIABLE
 from hpml_jobs.worker.instruments.timing import Devices
 

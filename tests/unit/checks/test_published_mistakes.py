@@ -8,8 +8,7 @@ from msgspec.structs import replace
 
 from hpml_jobs.checks import Level, check_record, check_study
 from hpml_jobs.core import formulas
-from hpml_jobs.core.cell import Strategy
-from hpml_jobs.core.strategies import BandwidthKind
+from hpml_jobs.core.strategies import BandwidthKind, Strategy
 from hpml_jobs.core.validation import InvalidRecordError, decode
 from hpml_jobs.errors import UsageError
 from hpml_jobs.report.text.numbers import gb_per_s

@@ -3,16 +3,9 @@
 import msgspec
 import pytest
 
-from hpml_jobs.core.cell import (
-    Cell,
-    CellFile,
-    Device,
-    Protocol,
-    Strategy,
-    SyncBuffers,
-    decode_cell_file,
-)
+from hpml_jobs.core.cell import Cell, CellFile, Protocol, decode_cell_file
 from hpml_jobs.core.recipe import Recipe
+from hpml_jobs.core.strategies import Device, Strategy, SyncBuffers
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.errors import UsageError
 from hpml_jobs.study.files import encode

@@ -3,9 +3,10 @@
 import msgspec
 import pytest
 
-from hpml_jobs.core.cell import Cell, Device, Protocol, Strategy, SyncBuffers
+from hpml_jobs.core.cell import Cell, Protocol
 from hpml_jobs.core.quantization import Quantize
 from hpml_jobs.core.recipe import Recipe
+from hpml_jobs.core.strategies import Device, Strategy, SyncBuffers
 from hpml_jobs.errors import UsageError
 
 from ..builders import DIGITS

@@ -7,8 +7,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from hpml_jobs.core.cell import Protocol, Strategy
+from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.record import Record
+from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.core.validation import InvalidRecordError, decode
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.study.files import encode, write_whole

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from hpml_jobs.cli.main import run
-from hpml_jobs.core.cell import Protocol, Strategy
+from hpml_jobs.core.cell import Protocol
+from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.status.states import cell_states
 from hpml_jobs.study.study import Study
 from tests.unit.cli.test_invalid_input import last_line

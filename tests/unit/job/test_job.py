@@ -11,9 +11,10 @@ import msgspec
 import pytest
 
 from hpml_jobs import __version__
-from hpml_jobs.core.cell import CellFile, Strategy
+from hpml_jobs.core.cell import CellFile
 from hpml_jobs.core.cluster import Shape
 from hpml_jobs.core.record import Attempt
+from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.job import run as job_module
 from hpml_jobs.job.end import apply_time_limit, judge

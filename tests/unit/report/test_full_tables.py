@@ -7,7 +7,8 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from hpml_jobs.core.cell import Protocol, Strategy
+from hpml_jobs.core.cell import Protocol
+from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.report.collect import write
 from hpml_jobs.report.formats.markdown import grid
 from hpml_jobs.report.formats.screen import show

@@ -5,7 +5,7 @@ import statistics
 import msgspec
 import pytest
 
-from hpml_jobs.core.cell import Device, Strategy
+from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.report.formats.markdown import grid
 from hpml_jobs.slurm.states import Outcome
 from tests.unit.builders import CPU, DIGITS, PUBLISHED_S, lab_cell, lab_record

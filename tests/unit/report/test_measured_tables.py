@@ -4,8 +4,9 @@ import msgspec
 import pytest
 
 from hpml_jobs.checks import CheckResult, Level
-from hpml_jobs.core.cell import Protocol, Strategy
+from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.measurements import Communication, Imported, Message
+from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.report.merge.rows import Row
 from hpml_jobs.report.merge.run_values import medians, of_record, peak_of
 from tests.unit.builders import PUBLISHED_S, lab_cell, lab_record, texts_by_label

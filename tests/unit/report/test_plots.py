@@ -4,8 +4,9 @@ import matplotlib as mpl
 import msgspec
 import pytest
 
-from hpml_jobs.core.cell import Protocol, Strategy
+from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.recipe import Recipe
+from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.report.collect import write
 from hpml_jobs.report.plots import bars, lines, names, plots
 from hpml_jobs.report.plots.accuracy import accuracy

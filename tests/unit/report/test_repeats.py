@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from hpml_jobs.core.cell import Strategy
+from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.report.collect import write
 from tests.unit.builders import lab_cell, lab_record, texts_by_label
 

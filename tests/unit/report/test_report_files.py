@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from hpml_jobs.core.cell import Strategy
+from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.report.collect import write
 from hpml_jobs.report.formats.screen import drawn, show

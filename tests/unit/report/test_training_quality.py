@@ -6,8 +6,9 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from hpml_jobs.core.cell import Protocol, Strategy, SyncBuffers
+from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.recipe import Recipe
+from hpml_jobs.core.strategies import Strategy, SyncBuffers
 from hpml_jobs.report.formats import latex, markdown
 from hpml_jobs.report.formats.markdown import grid
 from hpml_jobs.report.formats.screen import show

@@ -4,8 +4,8 @@ import json
 
 import pandas as pd
 
-from hpml_jobs.core.cell import Strategy, SyncBuffers
 from hpml_jobs.core.recipe import Recipe
+from hpml_jobs.core.strategies import Strategy, SyncBuffers
 from hpml_jobs.report.collect import write
 from hpml_jobs.report.formats.markdown import grid
 from tests.unit.builders import lab_cell, lab_record

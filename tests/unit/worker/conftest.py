@@ -10,8 +10,9 @@ from typing import NamedTuple
 import msgspec
 import pytest
 
-from hpml_jobs.core.cell import Cell, CellFile, Device, Protocol, Strategy
+from hpml_jobs.core.cell import Cell, CellFile, Protocol
 from hpml_jobs.core.record import Attempt, Record
+from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.validation import decode
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.study.attempt import AttemptFolder, RankError

@@ -12,8 +12,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from hpml_jobs.core.cell import Device, Strategy, SyncBuffers
 from hpml_jobs.core.processes import leave
+from hpml_jobs.core.strategies import Device, Strategy, SyncBuffers
 from hpml_jobs.worker.instruments.collectives import Ledger, aggregate, fingerprint
 from hpml_jobs.worker.instruments.timing import HostClock
 from hpml_jobs.worker.process_group import (

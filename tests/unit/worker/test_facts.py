@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from hpml_jobs.core.cell import Device, Strategy
+from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.worker.instruments import facts
 
 from .conftest import cpu_cell

@@ -4,8 +4,9 @@ import json
 
 import msgspec
 
-from hpml_jobs.core.cell import CellFile, Device
+from hpml_jobs.core.cell import CellFile
 from hpml_jobs.core.findings import NodeAnswer, Severity
+from hpml_jobs.core.strategies import Device
 from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.worker.node_check import check_node, main, required_torch
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from hpml_jobs.core.cell import Strategy
 from hpml_jobs.core.recipe import Recipe
+from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.worker.optimizer import make_optimizer, make_schedule, norm_parameters
 
 from .conftest import cpu_cell

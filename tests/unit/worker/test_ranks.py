@@ -12,10 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hpml_jobs.core.cell import Device, Protocol, Strategy, SyncBuffers
+from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.formulas import expected_bytes
 from hpml_jobs.core.quantization import Quantize
 from hpml_jobs.core.recipe import Recipe
+from hpml_jobs.core.strategies import Device, Strategy, SyncBuffers
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.slurm.states import Outcome
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from hpml_jobs.core.cell import Device, Strategy
+from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.worker.process_group import Placement, SingleProcess, read_placement
 from hpml_jobs.worker.strategies import DP, STRATEGIES

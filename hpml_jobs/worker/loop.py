@@ -62,7 +62,7 @@ def measure(file: CellFile, folder: AttemptFolder) -> None:
     if cell.quantize is not None:  # one process; before the profiler trains the replica further
         progress.begin(Stage.QUANTIZING)
         quantized = quantize_replica(training, cell.quantize)
-    measured: Microbenchmark | None = None
+    microbenchmark: Microbenchmark | None = None
     missing: list[str] = []
     flop: int | None = None
     if cell.protocol is Protocol.FULL:
@@ -70,7 +70,7 @@ def measure(file: CellFile, folder: AttemptFolder) -> None:
         if strategy.backend is not None and placement.world_size > 1:
             unsynced = train_epoch(training.without_exchange(), cell.epochs, Role.UNSYNCED)
             rank = msgspec.structs.replace(rank, epochs=(*rank.epochs, unsynced.epoch))
-            measured = run_microbenchmark(training, rank)
+            microbenchmark = run_microbenchmark(training, rank)
         trace, missing = cross_check(training, folder, keep=file.trace)
         rank = msgspec.structs.replace(rank, profiler=trace)
         flop = models.flop_per_sample(cell.workload, training.loss, training.sample_batch)
@@ -80,7 +80,7 @@ def measure(file: CellFile, folder: AttemptFolder) -> None:
         all_missing = [reason for result in rank_results for reason in result.missing]
         model = models.describe(cell.workload.model, training.replica, flop)
         cell_facts = facts.read_facts(cell, strategy.backend, file.link_gb_per_s, all_missing)
-        shared = SharedResult(model, cell_facts, measured, quantized)
+        shared = SharedResult(model, cell_facts, microbenchmark, quantized)
         write_record(folder, file, rank_results, shared)
     strategy.close()
 

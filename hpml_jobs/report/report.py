@@ -61,7 +61,11 @@ class ReportGroup(Value, frozen=True, kw_only=True):
     def tables(self) -> tuple[Table, ...]:
         """All its tables in the order of reading."""
         q1 = (self.q1,) if self.q1 else ()
-        return (*q1, *(table for one in self.strategies for table in one.tables), *self.full)
+        return (
+            *q1,
+            *(table for strategy in self.strategies for table in strategy.tables),
+            *self.full,
+        )
 
     @property
     def setting(self) -> str:
@@ -112,17 +116,17 @@ def merge(study: str, cells: Sequence[CellResult]) -> Report:
         ),
         tables=tuple(table for table in together if table is not None),
         quantized=tuple(quantization.quantized(groups)),
-        unplaced=tuple(found for found in cells if found.cell is None),
+        unplaced=tuple(result for result in cells if result.cell is None),
     )
 
 
 def _complete(cells: Sequence[CellResult]) -> list[ConditionGroup]:
     """Return the groups with their checks, each with the places that other groups measured."""
-    records = [found.record for found in cells if found.record is not None and found.measured]
-    results = checks.check_study(records)
+    records = [result.record for result in cells if result.record is not None and result.measured]
+    check_results = checks.check_study(records)
     groups = grouping.group(cells)
     return [
-        msgspec.structs.replace(group, checks=results, elsewhere=_elsewhere(group, groups))
+        msgspec.structs.replace(group, checks=check_results, elsewhere=_elsewhere(group, groups))
         for group in groups
     ]
 

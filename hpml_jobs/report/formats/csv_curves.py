@@ -20,39 +20,39 @@ _HEAD = (
 )
 
 
-def curves_csv(report: Report, most: int = ROWS) -> str | None:
+def curves_csv(report: Report, max_rows: int = ROWS) -> str | None:
     """All runs with curves; None where there is none. Loss, seconds and rate have 7 digits."""
     runs = [
-        (g.number, found)
+        (g.number, result)
         for g in report.groups
-        for found in g.source.cells
-        if curves.has_curve(found)
+        for result in g.source.cells
+        if curves.has_curve(result)
     ]
-    iterations = sum(_iterations(found) for _, found in runs)
-    every = max(1, ceil(iterations / most))
+    iterations = sum(_iterations(result) for _, result in runs)
+    step = max(1, ceil(iterations / max_rows))
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
     table.writerow(_HEAD)
     empty = text.tell()
-    for group, found in runs:
+    for group, result in runs:
         try:
-            curve = curves.read(found)
+            curve = curves.read(result)
         except NoCurveError:  # the notes under the table say so
             continue
-        if found.cell is not None:
-            table.writerows((group, *row, every) for row in _rows(found.cell, curve, every))
+        if result.cell is not None:
+            table.writerows((group, *row, step) for row in _rows(result.cell, curve, step))
     return text.getvalue() if text.tell() > empty else None
 
 
-def _iterations(found: CellResult) -> int:
-    ranks = found.record.ranks if found.record else ()
+def _iterations(result: CellResult) -> int:
+    ranks = result.record.ranks if result.record else ()
     return sum(epoch.iterations for epoch in learning.training(ranks[0])) if ranks else 0
 
 
-def _rows(cell: Cell, curve: Curve, every: int) -> Iterator[tuple[object, ...]]:
+def _rows(cell: Cell, curve: Curve, step: int) -> Iterator[tuple[object, ...]]:
     place = (cell.strategy.value, cell.treatment, cell.gpus, cell.nodes, cell.batch, cell.seed)
     for number, (epoch, start) in enumerate(zip(curve.epochs, curve.starts, strict=True), start=1):
-        first = -start % every
-        for at in range(start + first, start + epoch.iterations, every):
+        first = -start % step
+        for at in range(start + first, start + epoch.iterations, step):
             values = (f"{array[at]:.7g}" for array in (curve.loss, curve.step_s, curve.lr))
             yield (*place, cell.repeat, number, epoch.role, at + 1, *values)

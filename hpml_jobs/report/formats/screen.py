@@ -35,7 +35,7 @@ def show(report: Report, console: Console) -> None:
     _show_file_tables(report, console)
     if report.unplaced:
         console.print(Text("Not in any table:", style="bold yellow"))
-        _bullets((f"{found.slug}: {found.reason}" for found in report.unplaced), console)
+        _bullets((f"{result.slug}: {result.reason}" for result in report.unplaced), console)
 
 
 def _show_group(group: ReportGroup, console: Console, *, several: bool) -> None:
@@ -57,7 +57,7 @@ def _show_group(group: ReportGroup, console: Console, *, several: bool) -> None:
 
 
 def _show_table(table: Table, console: Console, printed: set[str]) -> None:
-    """One table, and under it what has not yet been `said` under another one of the group."""
+    """One table, and under it what has not yet been printed under another one of the group."""
     console.print()
     console.print(Text(table.title, style="bold cyan"))
     if table.answer:

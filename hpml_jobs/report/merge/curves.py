@@ -45,18 +45,18 @@ class Curve(NamedTuple):
         return [sum(e.iterations for e in self.epochs[:n]) for n in range(len(self.epochs))]
 
 
-def has_curve(found: CellResult) -> bool:
+def has_curve(result: CellResult) -> bool:
     """Whether there is a file that should hold the run's curves."""
-    return found.measured and found.iterations is not None and found.iterations.is_file()
+    return result.measured and result.iterations is not None and result.iterations.is_file()
 
 
-def read(found: CellResult) -> Curve:
+def read(result: CellResult) -> Curve:
     """The curves of a cell's run.
 
     Raises:
         NoCurveError: there are none, or they are not those of its record.
     """
-    record, path = found.record, found.iterations
+    record, path = result.record, result.iterations
     if record is None or path is None or not record.ranks:
         raise NoCurveError("no record of iterations")
     arrays = _load(path)

@@ -28,10 +28,10 @@ def group(cells: Iterable[CellResult]) -> list[ConditionGroup]:
             others.append((key, result))
         else:
             measured.setdefault((key, conditions), []).append(result)
-    conditions_found = list(measured)
+    recorded_conditions = list(measured)
     uncertain = set()
     for key, result in others:
-        homes = [pair for pair in conditions_found if pair[0] == key] or [(key, ())]
+        homes = [pair for pair in recorded_conditions if pair[0] == key] or [(key, ())]
         for home in homes:
             measured.setdefault(home, []).append(result)
         if len(homes) > 1:
@@ -48,7 +48,7 @@ def _condition_group(
     cells = tuple(sorted(members, key=place_order))
     uncertain_here = frozenset(uncertain & {result.slug for result in cells})
     return ConditionGroup(
-        asked=key,
+        requested=key,
         measured_as=conditions,
         cells=cells,
         rows=make_rows(cells, uncertain_here),
@@ -66,12 +66,12 @@ def differences(groups: Sequence[ConditionGroup]) -> dict[str, list[str]]:
     result = {}
     for what in names:
         values = [table.get(what, UNRECORDED) for table in tables]
-        if len({*values} - {UNRECORDED}) > 1 and not _told_by_name(what, tables):
+        if len({*values} - {UNRECORDED}) > 1 and not _follows_from_name(what, tables):
             result[what] = values
     return result
 
 
-def _told_by_name(what: str, tables: Sequence[dict[str, str]]) -> bool:
+def _follows_from_name(what: str, tables: Sequence[dict[str, str]]) -> bool:
     """Whether a difference in `what` is only a difference between workloads of other names."""
     if what not in WORKLOAD_CONDITIONS:
         return False

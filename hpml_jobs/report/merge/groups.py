@@ -22,7 +22,7 @@ class ConditionGroup(Value, frozen=True, kw_only=True, dict=True):
     conditions; `checks` are the data-quality checks by slug.
     """
 
-    asked: Conditions
+    requested: Conditions
     measured_as: Conditions
     cells: tuple[CellResult, ...]
     rows: tuple[Row, ...]
@@ -33,7 +33,7 @@ class ConditionGroup(Value, frozen=True, kw_only=True, dict=True):
     @cached_property
     def conditions(self) -> dict[str, str]:
         """All that agrees."""
-        return dict(self.asked + self.measured_as)
+        return dict(self.requested + self.measured_as)
 
     @cached_property
     def a_cell(self) -> Cell:

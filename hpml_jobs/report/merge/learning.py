@@ -39,15 +39,15 @@ class Mean(NamedTuple):
                 repeats.setdefault(seed, []).append(value)
         if not repeats:
             return None
-        means = [fmean(own) for own in repeats.values()]
+        means = [fmean(repeat_values) for repeat_values in repeats.values()]
         return cls(fmean(means), stdev(means) if len(means) > 1 else None)
 
 
 def longest(records: Iterable[Record]) -> list[Record]:
     """Those that trained the most epochs; none where no rank was there to tell."""
-    found = [record for record in records if record.ranks]
-    most = max(map(epochs, found), default=0)
-    return [record for record in found if epochs(record) == most]
+    with_ranks = [record for record in records if record.ranks]
+    max_epochs = max(map(epochs, with_ranks), default=0)
+    return [record for record in with_ranks if epochs(record) == max_epochs]
 
 
 def runs(group: ConditionGroup, row: Row) -> list[Record]:
@@ -110,8 +110,8 @@ def _has_class_scores(record: Record) -> bool:
 
 def test_accuracy(record: Record) -> float | None:
     """Of the whole test set after the last epoch: the mean over ranks."""
-    known = [rank.test_accuracy for rank in record.ranks if rank.test_accuracy is not None]
-    return fmean(known) if known else None
+    accuracies = [rank.test_accuracy for rank in record.ranks if rank.test_accuracy is not None]
+    return fmean(accuracies) if accuracies else None
 
 
 def was_evaluated(record: Record) -> bool:
@@ -123,9 +123,15 @@ def evaluated(number: int) -> OfRun:
     """Accuracy after an epoch (from 0): the ranks' shares of the test set together."""
 
     def value(record: Record) -> float | None:
-        found = [own[number].share for rank in record.ranks if (own := training(rank))[number:]]
+        shares = [
+            epochs_of_rank[number].share
+            for rank in record.ranks
+            if (epochs_of_rank := training(rank))[number:]
+        ]
         counted = [
-            (share.correct, share.samples) for share in found if share and share.correct is not None
+            (share.correct, share.samples)
+            for share in shares
+            if share and share.correct is not None
         ]
         samples = sum(tested for _, tested in counted)
         return sum(correct for correct, _ in counted) / samples if samples else None

@@ -132,12 +132,12 @@ def setup_order(setup: Setup) -> tuple[int, int, int, str]:
     return setup.gpus, setup.nodes, list(Strategy).index(setup.strategy), setup.treatment
 
 
-def place_order(found: CellResult) -> tuple[object, ...]:
+def place_order(result: CellResult) -> tuple[object, ...]:
     """Cells stand by row, batch, seed and repeat; those of which nothing is known stand first."""
-    cell = found.cell
+    cell = result.cell
     if cell is None:
-        return (found.slug,)
-    return (setup_order(setup_of(cell)), cell.batch, cell.seed, cell.repeat, found.slug)
+        return (result.slug,)
+    return (setup_order(setup_of(cell)), cell.batch, cell.seed, cell.repeat, result.slug)
 
 
 def make_rows(cells: Iterable[CellResult], uncertain: Collection[str] = ()) -> tuple[Row, ...]:
@@ -146,9 +146,9 @@ def make_rows(cells: Iterable[CellResult], uncertain: Collection[str] = ()) -> t
     `uncertain` cells may belong to other conditions: nothing is claimed of their outcome.
     """
     places: dict[Place, list[CellResult]] = {}
-    for found in cells:
-        if found.cell is not None:
-            places.setdefault(place_of(found.cell), []).append(found)
+    for result in cells:
+        if result.cell is not None:
+            places.setdefault(place_of(result.cell), []).append(result)
     timed = [_timed(place, runs, uncertain) for place, runs in places.items()]
     baseline = {row.batch_per_gpu: row.timing for row in timed if row.is_baseline}
     derived = (_derived(row, baseline.get(row.batch_per_gpu)) for row in timed)
@@ -231,12 +231,12 @@ def _scaling(timing: Timing, baseline: Timing, gpus: int, speedup: float) -> Sca
 
 
 def _residual(row: Row, timing: Timing, baseline: Timing) -> Residual:
-    own_s, base_s = timing.train_s, baseline.train_s
-    with_loading = own_s is None or base_s is None
-    if own_s is None or base_s is None:
-        own_s, base_s = timing.epoch_s, baseline.epoch_s
+    row_s, base_s = timing.train_s, baseline.train_s
+    with_loading = row_s is None or base_s is None
+    if row_s is None or base_s is None:
+        row_s, base_s = timing.epoch_s, baseline.epoch_s
     comm_s = formulas.residual_communication_s(
-        own_s, timing.iterations, base_s, baseline.iterations
+        row_s, timing.iterations, base_s, baseline.iterations
     )
     size = timing.gradient_bytes
     speed = None
@@ -246,5 +246,5 @@ def _residual(row: Row, timing: Timing, baseline: Timing) -> Residual:
         wire_bytes = traffic.bandwidth.wire_bytes(sent, row.gpus)
         speed = formulas.algorithm_gb_per_s(wire_bytes, comm_s)
     return Residual(
-        compute_s=own_s - comm_s, comm_s=comm_s, bus_gb_per_s=speed, with_loading=with_loading
+        compute_s=row_s - comm_s, comm_s=comm_s, bus_gb_per_s=speed, with_loading=with_loading
     )

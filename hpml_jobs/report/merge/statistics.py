@@ -96,7 +96,7 @@ def ratio_interval(numerator: tuple[float, ...], denominator: tuple[float, ...])
     return Interval(ratios[cut], ratios[-1 - cut], covered)
 
 
-def differ(one: Sequence[float], other: Sequence[float]) -> bool | None:
+def differ(first: Sequence[float], second: Sequence[float]) -> bool | None:
     """Whether two cells differ; None where one of them has one run, which cannot tell.
 
     They do only if their intervals are disjoint and the gap between their medians exceeds 2 %.
@@ -104,7 +104,7 @@ def differ(one: Sequence[float], other: Sequence[float]) -> bool | None:
     >>> differ([8.0, 8.1, 8.2], [8.2, 8.3, 8.5]), differ([8.0, 8.2], [9.0, 9.1]), differ([8], [9])
     (False, True, None)
     """
-    faster, slower = sorted((one, other), key=median)
+    faster, slower = sorted((first, second), key=median)
     below, above = interval(faster), interval(slower)
     if below is None or above is None:
         return None

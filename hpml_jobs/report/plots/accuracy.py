@@ -27,7 +27,7 @@ class Course(NamedTuple):
 
 def accuracy(report: Report) -> "Figure | None":
     """Test accuracy after each epoch; None where no epoch was evaluated."""
-    groups = [(group, found) for group in report.groups if (found := _courses(group))]
+    groups = [(group, courses) for group in report.groups if (courses := _courses(group))]
     if not groups:
         return None
     labels = list(dict.fromkeys(course.label for _, courses in groups for course in courses))

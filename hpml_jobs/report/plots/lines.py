@@ -194,7 +194,7 @@ def _span(axis: "Axes") -> tuple[float, float]:
     import numpy as np  # noqa: PLC0415 - heavy
 
     thick = [line.get_ydata() for line in axis.lines if line.get_linewidth() > 1]
-    values = np.concatenate([np.asarray(one, dtype=float) for one in thick])
+    values = np.concatenate([np.asarray(line, dtype=float) for line in thick])
     return float(values.min()), float(values.max())
 
 

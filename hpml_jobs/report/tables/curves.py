@@ -27,8 +27,8 @@ CURVES = (
 
 def curve_table(group: ConditionGroup) -> Table | None:
     """How each place begins and ends; None where no run left its iterations."""
-    cells = {found.slug: found for found in group.cells if found.measured}
-    if not any(curves.has_curve(found) for found in cells.values()):
+    cells = {result.slug: result for result in group.cells if result.measured}
+    if not any(curves.has_curve(result) for result in cells.values()):
         return None
     ends: dict[str, tuple[float, float]] = {}
     faults: list[tuple[str, Place]] = []
@@ -65,9 +65,9 @@ def curve_table(group: ConditionGroup) -> Table | None:
     return row_table(group, text, rows, heads, lines)
 
 
-def _ends(found: CellResult) -> tuple[float, float]:
+def _ends(result: CellResult) -> tuple[float, float]:
     """The mean loss of the first and of the last tenth of a run's iterations."""
-    values = curves.read(found).loss
+    values = curves.read(result).loss
     tenth = max(1, len(values) // 10)
     return float(values[:tenth].mean()), float(values[-tenth:].mean())
 
@@ -84,5 +84,5 @@ _STEPS: tuple[tuple[str, str, Callable[[Steps], float]], ...] = (
 def _step(group: ConditionGroup, row: Row, figure: Callable[[Steps], float]) -> float | None:
     """Return a figure of the timed epoch's iterations, median over runs."""
     steps = [record.slowest.timed.steps for record in group.records(row) if record.ranks]
-    figures = [figure(found) for found in steps if found]
+    figures = [figure(run_steps) for run_steps in steps if run_steps]
     return median(figures) if figures else None

@@ -28,14 +28,14 @@ class Largest(NamedTuple):
 
 def largest(group: ConditionGroup) -> Table | None:
     """The largest batch of every row that climbed a ladder or ran out of memory; None without."""
-    rungs = {found.slug for found in group.cells if found.ladder}
-    found = []
+    rungs = {result.slug for result in group.cells if result.ladder}
+    largest_batches = []
     for setup, members in groupby(group.rows, lambda row: row.setup):
         rows = list(members)
         climbs = any(rungs & set(row.cells) for row in rows)
         if climbs or any(row.outcome is Outcome.OOM for row in rows):
-            found.append(_of_row(group, setup, rows, climbs))
-    if not found:
+            largest_batches.append(_of_row(group, setup, rows, climbs))
+    if not largest_batches:
         return None
     heads: tuple[Columns[Largest], ...] = (
         Columns("", place_columns(lambda largest: largest.setup)),
@@ -50,7 +50,10 @@ def largest(group: ConditionGroup) -> Table | None:
     return item_table(
         [group],
         text,
-        ((captions.full_label(largest.setup, group.device), largest) for largest in found),
+        (
+            (captions.full_label(largest.setup, group.device), largest)
+            for largest in largest_batches
+        ),
         heads,
     )
 

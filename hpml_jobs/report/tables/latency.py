@@ -40,22 +40,26 @@ class Implementation(NamedTuple):
 
 def latency(group: ConditionGroup) -> Table | None:
     """How long a batch takes in every way; None where nothing was timed."""
-    found = [one for runs in quantized([group]) for one in _timed(runs)]
-    if not found:
+    implementations = [
+        implementation for runs in quantized([group]) for implementation in _timed(runs)
+    ]
+    if not implementations:
         return None
 
-    def name(one: Implementation) -> str:
-        return f"{one.network} {one.figures[0].what}"
+    def name(implementation: Implementation) -> str:
+        return f"{implementation.network} {implementation.figures[0].what}"
 
     text = TableText("latency", "Latency on the CPU", "", (LATENCY,))
-    return item_table([group], text, ((name(item), item) for item in found), _LATENCY_HEADS)
+    return item_table(
+        [group], text, ((name(item), item) for item in implementations), _LATENCY_HEADS
+    )
 
 
 def _timed(runs: Runs) -> Iterator[Implementation]:
-    every = [one for run in runs.quantized for one in run.latencies]
-    for what, batch in dict.fromkeys((one.what, one.batch) for one in every):
-        figures = [one for one in every if (one.what, one.batch) == (what, batch)]
-        fp32 = [o.median_s for o in every if (o.what, o.batch) == ("fp32", batch)]
+    timings = [timing for run in runs.quantized for timing in run.latencies]
+    for what, batch in dict.fromkeys((timing.what, timing.batch) for timing in timings):
+        figures = [timing for timing in timings if (timing.what, timing.batch) == (what, batch)]
+        fp32 = [o.median_s for o in timings if (o.what, o.batch) == ("fp32", batch)]
         yield Implementation(runs.name, figures, fp32)
 
 
@@ -63,33 +67,33 @@ _LATENCY_HEADS: tuple[Columns[Implementation], ...] = (
     Columns(
         "",
         (
-            column("network", "", lambda one: one.network),
-            column("what", "", lambda one: one.figures[0].what),
+            column("network", "", lambda item: item.network),
+            column("what", "", lambda item: item.figures[0].what),
         ),
     ),
-    Columns("batch", (column("batch", "", lambda one: one.figures[0].batch, count),)),
+    Columns("batch", (column("batch", "", lambda item: item.figures[0].batch, count),)),
     Columns(
         "ms per batch",
         (
             column(
                 "median_s",
                 "median",
-                lambda one: one.median_of(lambda figures: figures.median_s),
+                lambda item: item.median_of(lambda figures: figures.median_s),
                 milliseconds,
             ),
             column(
                 "p10_s",
                 "p10",
-                lambda one: one.median_of(lambda figures: figures.p10_s),
+                lambda item: item.median_of(lambda figures: figures.p10_s),
                 milliseconds,
             ),
             column(
                 "p90_s",
                 "p90",
-                lambda one: one.median_of(lambda figures: figures.p90_s),
+                lambda item: item.median_of(lambda figures: figures.p90_s),
                 milliseconds,
             ),
         ),
     ),
-    Columns("ratio to fp32", (column("of_fp32", "", lambda one: one.of_fp32, ratio),)),
+    Columns("ratio to fp32", (column("of_fp32", "", lambda item: item.of_fp32, ratio),)),
 )

@@ -37,7 +37,9 @@ COLUMNS, ABREAST = 8, 3
 
 def table4(group: ConditionGroup) -> Table | None:
     """Return training quality by place; None unless more was requested than the protocol needs."""
-    evaluated_slugs = {found.slug for found in group.cells if found.cell and _learns(found.cell)}
+    evaluated_slugs = {
+        result.slug for result in group.cells if result.cell and _learns(result.cell)
+    }
     rows = [row for row in group.rows if evaluated_slugs & set(row.cells)]
     shown_rows = [row for row in rows if row.timing and learning.runs(group, row)]
     if not shown_rows:
@@ -137,8 +139,8 @@ def shown_epochs(epochs: int) -> list[int]:
 def _mean_text(
     group: ConditionGroup, row: Row, of: learning.OfRun, words: Callable[[float], str]
 ) -> str:
-    found = learning.over_seeds(learning.runs(group, row), of)
-    return mean_text(found, words) if found else DASH
+    mean = learning.over_seeds(learning.runs(group, row), of)
+    return mean_text(mean, words) if mean else DASH
 
 
 _SHEET = (

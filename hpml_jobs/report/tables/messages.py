@@ -39,14 +39,16 @@ class Sent(NamedTuple):
 
 def messages(group: ConditionGroup) -> Table | None:
     """Every kind of message; None where none was counted."""
-    found = {
+    messages_by_setup = {
         row.setup: sent_messages
         for row in group.timed
         if (sent_messages := list(_sent(group, row)))
     }
-    if not found:
+    if not messages_by_setup:
         return None
-    answers = dict.fromkeys(_answer(setup, sent_messages) for setup, sent_messages in found.items())
+    answers = dict.fromkeys(
+        _answer(setup, sent_messages) for setup, sent_messages in messages_by_setup.items()
+    )
     caption = (
         MESSAGES.format(units=captions.units(group.device)),
         QUESTION.format(answers="; ".join(answers)),
@@ -56,7 +58,7 @@ def messages(group: ConditionGroup) -> Table | None:
         TableText("messages", "Messages", "E2", caption, on_screen=False),
         (
             (captions.full_label(setup, group.device), sent)
-            for setup, messages in found.items()
+            for setup, messages in messages_by_setup.items()
             for sent in messages
         ),
         _HEADS,

@@ -35,13 +35,13 @@ class Allocation(NamedTuple):
     @property
     def times_s(self) -> dict[int, float]:
         """By message bytes, the median over cells of their median seconds."""
-        found: dict[int, list[float]] = {}
+        times_by_size: dict[int, list[float]] = {}
         for record in self.records:
             for size, time_s in (
                 record.microbenchmark.times_s if record.microbenchmark else {}
             ).items():
-                found.setdefault(size, []).append(time_s)
-        return {size: median(times) for size, times in sorted(found.items())}
+                times_by_size.setdefault(size, []).append(time_s)
+        return {size: median(times) for size, times in sorted(times_by_size.items())}
 
     @property
     def fit(self) -> AlphaBeta | None:
@@ -51,12 +51,14 @@ class Allocation(NamedTuple):
 
 def allocations(group: ConditionGroup) -> list[Allocation]:
     """Everything that was probed, by GPUs and nodes."""
-    found: dict[tuple[int, int], list[Record]] = {}
+    records_by_place: dict[tuple[int, int], list[Record]] = {}
     for row in group.timed:
         for record in group.records(row):
             if record.microbenchmark and record.microbenchmark.points:
-                found.setdefault((row.gpus, row.nodes), []).append(record)
-    return [Allocation(*place, tuple(records)) for place, records in sorted(found.items())]
+                records_by_place.setdefault((row.gpus, row.nodes), []).append(record)
+    return [
+        Allocation(*place, tuple(records)) for place, records in sorted(records_by_place.items())
+    ]
 
 
 def _label(group: ConditionGroup, allocation: Allocation) -> str:
@@ -66,38 +68,39 @@ def _label(group: ConditionGroup, allocation: Allocation) -> str:
 
 def points(group: ConditionGroup) -> Table | None:
     """Time and bus bandwidth by message size; None where nothing was probed."""
-    found = allocations(group)
-    if not found:
+    probed_allocations = allocations(group)
+    if not probed_allocations:
         return None
-    times = [allocation.times_s for allocation in found]
+    times = [allocation.times_s for allocation in probed_allocations]
     sent = {
         point.bytes
-        for allocation in found
+        for allocation in probed_allocations
         for record in allocation.records
         for point in (record.microbenchmark.points if record.microbenchmark else ())
         if point.sent
     }
     cells = ", ".join(
         f"{counted(len(allocation.records), 'cell')} on {_label(group, allocation)}"
-        for allocation in found
+        for allocation in probed_allocations
     )
     return Table(
         label="microbenchmark",
         title="Microbenchmark: all-reduce",
         corner="bytes",
         blocks=tuple(
-            Block(head=_label(group, allocation), columns=("ms", "GB/s")) for allocation in found
+            Block(head=_label(group, allocation), columns=("ms", "GB/s"))
+            for allocation in probed_allocations
         ),
         lines=tuple(
             Line(
                 label=f"{count(size)}{' *' if size in sent else ''}",
                 texts=tuple(
                     text
-                    for allocation, at in zip(found, times, strict=True)
+                    for allocation, at in zip(probed_allocations, times, strict=True)
                     for text in _texts(allocation.gpus, size, at.get(size))
                 ),
             )
-            for size in sorted({size for one in times for size in one})
+            for size in sorted({size for by_size in times for size in by_size})
         ),
         caption=(POINTS.format(cells=cells),),
         setting=captions.setting(group),
@@ -141,8 +144,8 @@ class Fitted(NamedTuple):
         """Whether the line may be used, and what is used instead."""
         if self.line.accepted:
             return "accepted"
-        found = (self.line.median_residual, self.line.worst_residual)
-        middle, worst = (percent(share) for share in found)
+        residuals = (self.line.median_residual, self.line.worst_residual)
+        middle, worst = (percent(share) for share in residuals)
         return (
             f"not accepted (median residual {middle} %, worst {worst} %): "
             "medians are interpolated instead"
@@ -151,14 +154,17 @@ class Fitted(NamedTuple):
 
 def fits(group: ConditionGroup) -> Table | None:
     """Latency and speed of the line through the points; None where no line can be drawn."""
-    found = [
+    fitted_lines = [
         Fitted(allocation, line) for allocation in allocations(group) if (line := allocation.fit)
     ]
-    if not found:
+    if not fitted_lines:
         return None
     text = TableText("fit", "Microbenchmark: fit", "", (FIT,), on_screen=False)
     return item_table(
-        [group], text, ((_label(group, fitted.allocation), fitted) for fitted in found), _FIT_HEADS
+        [group],
+        text,
+        ((_label(group, fitted.allocation), fitted) for fitted in fitted_lines),
+        _FIT_HEADS,
     )
 
 

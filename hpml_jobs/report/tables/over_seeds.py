@@ -27,14 +27,14 @@ def columns(
         return learning.over_seeds(learning.runs(group, row), of)
 
     def deviation(row: Row) -> float | None:
-        found = mean(row)
-        return found.deviation if found else None
+        over_seeds = mean(row)
+        return over_seeds.deviation if over_seeds else None
 
     def mean_alone(row: Row) -> float | None:
-        found = mean(row)
-        return found.mean if found else None
+        over_seeds = mean(row)
+        return over_seeds.mean if over_seeds else None
 
-    page = Columns(head, (column("", "", mean, lambda found: mean_text(found, words)),))
+    page = Columns(head, (column("", "", mean, lambda over_seeds: mean_text(over_seeds, words)),))
     csv = (column(name, "", mean_alone), column(f"{name}_deviation", "", deviation))
     return page, Columns("", csv)
 
@@ -46,15 +46,17 @@ def one_seed(group: ConditionGroup, rows: Iterable[Row]) -> list[str]:
 
 def shorter(group: ConditionGroup, rows: Iterable[Row]) -> list[str]:
     """A line on runs that are left out: others at their place trained more epochs."""
-    found = []
+    shorter_runs = []
     for row in rows:
         numbers = sorted({learning.epochs(record) for record in group.records(row) if record.ranks})
         if numbers[1:]:
             less = " and ".join(map(str, numbers[:-1]))
-            found.append((f"runs of {less} epochs are omitted, others have {numbers[-1]}", row))
-    return _by_reason(group, found)
+            shorter_runs.append(
+                (f"runs of {less} epochs are omitted, others have {numbers[-1]}", row)
+            )
+    return _by_reason(group, shorter_runs)
 
 
-def _by_reason(group: ConditionGroup, found: Iterable[tuple[str, Row]]) -> list[str]:
-    places = [(why, row.place) for why, row in found]
+def _by_reason(group: ConditionGroup, reasons: Iterable[tuple[str, Row]]) -> list[str]:
+    places = [(reason, row.place) for reason, row in reasons]
     return notes.by_reason(places, lambda setup: full_label(setup, group.device))

@@ -89,21 +89,21 @@ def quantized(groups: Sequence[ConditionGroup]) -> list[Runs]:
 
     Where the names of networks meet, their places and what differs in the way tell them apart.
     """
-    every = [
-        one
+    run_groups = [
+        run_group
         for number, group in enumerate(groups, start=1)
-        for one in _alike(group, f"group {number}, " if len(groups) > 1 else "")
+        for run_group in _alike(group, f"group {number}, " if len(groups) > 1 else "")
     ]
     networks = []
-    for one in every:
-        seeds = [record.cell.seed for record in one.records]
-        left = [record.quantized for record in one.records if record.quantized]
-        networks.append(Runs(_name(one, every), seeds, left))
+    for run_group in run_groups:
+        seeds = [record.cell.seed for record in run_group.records]
+        run_results = [record.quantized for record in run_group.records if record.quantized]
+        networks.append(Runs(_name(run_group, run_groups), seeds, run_results))
     return sorted(networks, key=lambda runs: runs.first.bias)
 
 
 def _alike(group: ConditionGroup, prefix: str) -> Iterator[_Alike]:
-    workload = dict(group.asked)[WORKLOAD]
+    workload = dict(group.requested)[WORKLOAD]
     for row in group.timed:
         ways: dict[tuple[float, ...], _Alike] = {}
         for record in group.records(row):
@@ -120,13 +120,13 @@ def _how(record: Record) -> dict[str, float]:
     return settings | {"epochs": learning.epochs(record)}
 
 
-def _name(one: _Alike, every: Iterable[_Alike]) -> str:
+def _name(run_group: _Alike, run_groups: Iterable[_Alike]) -> str:
     """`lenet_cifar10`, or with what sets it apart: `lenet_cifar10, calibration 100`."""
-    kin = [other for other in every if other.workload == one.workload]
-    parts = [one.workload]
-    parts += [one.place] if len({other.place for other in kin}) > 1 else []
-    for key, value in one.how.items():
-        if len({other.how.get(key) for other in kin}) > 1:
+    same_workload = [other for other in run_groups if other.workload == run_group.workload]
+    parts = [run_group.workload]
+    parts += [run_group.place] if len({other.place for other in same_workload}) > 1 else []
+    for key, value in run_group.how.items():
+        if len({other.how.get(key) for other in same_workload}) > 1:
             word = value if not isinstance(value, bool) else "yes" if value else "no"
             parts.append(f"{key} {word}")
     return ", ".join(parts)

@@ -31,11 +31,11 @@ class OfLayer(NamedTuple):
 
 def layers(group: ConditionGroup) -> Table | None:
     """Scales, what was clipped and how large sums became; None without integers."""
-    found = [one for runs in quantized([group]) for one in _layers(runs)]
-    if not found:
+    rows = [layer for runs in quantized([group]) for layer in _layers(runs)]
+    if not rows:
         return None
     text = TableText("quantization-layers", "Quantization by layer", "", (LAYERS,), on_screen=False)
-    return item_table([group], text, ((_layer_name(item), item) for item in found), _LAYER_HEADS)
+    return item_table([group], text, ((_layer_name(item), item) for item in rows), _LAYER_HEADS)
 
 
 def _layers(runs: Runs) -> Iterator[OfLayer]:
@@ -49,9 +49,9 @@ def _layer_name(item: OfLayer) -> str:
     return f"{item.result.runs.name} {item.layer.name}"
 
 
-def _weight_scales(one: OfLayer) -> str:
+def _weight_scales(item: OfLayer) -> str:
     """One scale, or the least and the most of the channels'."""
-    ends = (min(one.layer.weight_scales), max(one.layer.weight_scales))
+    ends = (min(item.layer.weight_scales), max(item.layer.weight_scales))
     return "..".join(dict.fromkeys(map(_scale, ends)))
 
 
@@ -128,15 +128,15 @@ class OfTensor(NamedTuple):
 
 def spreads(group: ConditionGroup) -> Table | None:
     """Ranges of weights and activations; None where nothing was quantized."""
-    found = [
+    rows = [
         OfTensor(runs.name, spread) for runs in quantized([group]) for spread in runs.first.spreads
     ]
-    if not found:
+    if not rows:
         return None
     text = TableText(
         "spreads", "Distributions of weights and activations", "", (SPREADS,), on_screen=False
     )
-    return item_table([group], text, ((_tensor_name(item), item) for item in found), _SPREAD_HEADS)
+    return item_table([group], text, ((_tensor_name(item), item) for item in rows), _SPREAD_HEADS)
 
 
 def _tensor_name(tensor: OfTensor) -> str:
@@ -144,7 +144,7 @@ def _tensor_name(tensor: OfTensor) -> str:
 
 
 def _sigmas(number: int) -> Callable[[OfTensor], float]:
-    return lambda one: one.spread.mean + number * one.spread.sigma
+    return lambda item: item.spread.mean + number * item.spread.sigma
 
 
 _SPREAD_HEADS: tuple[Columns[OfTensor], ...] = (

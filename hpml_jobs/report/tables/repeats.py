@@ -90,19 +90,21 @@ def interval_text(
     of: Callable[[Row], Interval | None], words: Callable[[float], str]
 ) -> Column[Row]:
     """An interval as it is read; in the CSV its ends stand apart."""
-    return column("", "interval", of, lambda found: f"[{words(found.low)}, {words(found.high)}]")
+    return column(
+        "", "interval", of, lambda interval: f"[{words(interval.low)}, {words(interval.high)}]"
+    )
 
 
 def ends(name: str, unit: str, of: Callable[[Row], Interval | None]) -> Columns[Row]:
     """An interval's ends, for the CSV."""
 
     def low(row: Row) -> float | None:
-        found = of(row)
-        return found.low if found else None
+        interval = of(row)
+        return interval.low if interval else None
 
     def high(row: Row) -> float | None:
-        found = of(row)
-        return found.high if found else None
+        interval = of(row)
+        return interval.high if interval else None
 
     return Columns(
         "", (column(f"{name}_low{unit}", "", low), column(f"{name}_high{unit}", "", high))
@@ -110,30 +112,32 @@ def ends(name: str, unit: str, of: Callable[[Row], Interval | None]) -> Columns[
 
 
 def _covers(row: Row) -> float | None:
-    found = epochs_of(row).interval
-    return found.coverage if found else None
+    interval = epochs_of(row).interval
+    return interval.coverage if interval else None
 
 
 def _coverages(group: ConditionGroup) -> str:
     """`50.0 % (2 runs), 96.9 % (6 runs)`."""
-    found = {len(row.runs): _covers(row) for row in group.timed}
+    coverage_by_runs = {len(row.runs): _covers(row) for row in group.timed}
     return ", ".join(
-        f"{percent(share)} % ({runs} runs)" for runs, share in sorted(found.items()) if share
+        f"{percent(share)} % ({runs} runs)"
+        for runs, share in sorted(coverage_by_runs.items())
+        if share
     )
 
 
 def _speedup_interval(group: ConditionGroup, row: Row) -> Interval | None:
-    one = group.baseline(row.batch_per_gpu)
-    if one is None or row.is_baseline:
+    baseline = group.baseline(row.batch_per_gpu)
+    if baseline is None or row.is_baseline:
         return None
-    return ratio_interval(epochs_of(one).runs, epochs_of(row).runs)
+    return ratio_interval(epochs_of(baseline).runs, epochs_of(row).runs)
 
 
 def _against(group: ConditionGroup, row: Row) -> str | None:
-    one = group.baseline(row.batch_per_gpu)
-    if one is None or row.is_baseline:
+    baseline = group.baseline(row.batch_per_gpu)
+    if baseline is None or row.is_baseline:
         return None
-    return compare_runs(epochs_of(row).runs, epochs_of(one).runs)
+    return compare_runs(epochs_of(row).runs, epochs_of(baseline).runs)
 
 
 def _scattered(group: ConditionGroup) -> list[str]:
@@ -142,10 +146,10 @@ def _scattered(group: ConditionGroup) -> list[str]:
     for row in group.timed:
         sample = epochs_of(row)
         if sample.spread is not None and sample.spread > SCATTER_LIMIT:
-            told = ", ".join(map(seconds, sample.runs))
+            times = ", ".join(map(seconds, sample.runs))
             lines.append(
                 f"{row_name(group, row)}: the runs scatter: IQR {percent(sample.spread)} % "
-                f"of the median (limit 10 %); runs: {told} s"
+                f"of the median (limit 10 %); runs: {times} s"
             )
     return lines
 
@@ -180,8 +184,8 @@ def _speed_of_run(row: Row, run: RunValues) -> float | None:
     timing = row.timing
     if timing is None:
         return None
-    found = bandwidth(run, row.strategy, row.gpus, timing.iterations, timing.gradient_bytes)
-    return found.lab_gb_per_s if found else None
+    speeds = bandwidth(run, row.strategy, row.gpus, timing.iterations, timing.gradient_bytes)
+    return speeds.lab_gb_per_s if speeds else None
 
 
 _MEASURED: tuple[tuple[str, str, str, OfRun, Callable[[float], str]], ...] = (
@@ -192,9 +196,9 @@ _MEASURED: tuple[tuple[str, str, str, OfRun, Callable[[float], str]], ...] = (
 
 
 def _sample_of(of: OfRun, row: Row) -> Sample | None:
-    told = (of(row, run) for run in row.runs)
-    known = tuple(value for value in told if value is not None)
-    return Sample(known) if known else None
+    values = (of(row, run) for run in row.runs)
+    measured_values = tuple(value for value in values if value is not None)
+    return Sample(measured_values) if measured_values else None
 
 
 def _median_of(of: OfRun) -> Callable[[Row], float | None]:

@@ -82,32 +82,32 @@ def replicas(group: ConditionGroup) -> Table | None:
 
 def _mean(group: ConditionGroup, of: learning.OfRun) -> Callable[[Row], float | None]:
     def value(row: Row) -> float | None:
-        found = learning.over_seeds(learning.runs(group, row), of)
-        return found.mean if found else None
+        mean = learning.over_seeds(learning.runs(group, row), of)
+        return mean.mean if mean else None
 
     return value
 
 
 def _deviation(group: ConditionGroup, row: Row) -> float | None:
-    found = learning.over_seeds(learning.runs(group, row), learning.test_accuracy)
-    return found.deviation if found else None
+    mean = learning.over_seeds(learning.runs(group, row), learning.test_accuracy)
+    return mean.deviation if mean else None
 
 
 def _ranks(group: ConditionGroup, row: Row) -> tuple[float, float] | None:
     """Least and most over ranks and runs."""
-    found = [
+    accuracies = [
         rank.test_accuracy
         for record in learning.runs(group, row)
         for rank in record.ranks
         if rank.test_accuracy is not None
     ]
-    return (min(found), max(found)) if found else None
+    return (min(accuracies), max(accuracies)) if accuracies else None
 
 
 def _spread(record: Record) -> float:
     """How far the ranks' test accuracies are apart, as a share of 1."""
-    found = [rank.test_accuracy for rank in record.ranks if rank.test_accuracy is not None]
-    return max(found) - min(found) if found else 0.0
+    accuracies = [rank.test_accuracy for rank in record.ranks if rank.test_accuracy is not None]
+    return max(accuracies) - min(accuracies) if accuracies else 0.0
 
 
 def _range(ends: tuple[float, float]) -> str:

@@ -46,8 +46,8 @@ def _compute_and_comm(row: Row) -> tuple[str, ...]:
 
 def table3r(selection: StrategyRows) -> Table:
     """Bus bandwidth in GB/s (1e9 bytes per second), by the lab's residual method."""
-    found = {row.timing.gradient_bytes for row in selection.rows if row.timing}
-    sizes = sorted(size for size in found if size is not None)
+    all_sizes = {row.timing.gradient_bytes for row in selection.rows if row.timing}
+    sizes = sorted(size for size in all_sizes if size is not None)
     words = captions.BANDWIDTH[selection.strategy.traffic.bandwidth]
     gradient_bytes = " or ".join(map(count, sizes)) or "an unknown number of"
     return Table(

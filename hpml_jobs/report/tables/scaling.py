@@ -49,10 +49,10 @@ def scaling(group: ConditionGroup) -> Table | None:
 
 def strategies_meet(group: ConditionGroup) -> bool:
     """Whether two strategies stand at one place, so that people will compare them."""
-    found = [
+    places = [
         (e.gpus, e.nodes, e.treatment, e.batch_per_gpu) for e in group.timed if not e.is_baseline
     ]
-    return len(set(found)) < len(found)
+    return len(set(places)) < len(places)
 
 
 def _images_per_s(row: Row) -> float | None:
@@ -116,54 +116,54 @@ _HEADS: tuple[Columns[Row], ...] = (
 class Pair(NamedTuple):
     """The same global batch on one GPU and on more."""
 
-    one: Row
-    many: Row
-    one_s: float
-    many_s: float
+    baseline: Row
+    parallel: Row
+    baseline_s: float
+    parallel_s: float
 
     @property
     def speedup(self) -> float:
         """strong(N; G) = epoch_s(1, G) / epoch_s(N, G / N)."""
-        return formulas.speedup(self.one_s, self.many_s)
+        return formulas.speedup(self.baseline_s, self.parallel_s)
 
 
 def pairs(group: ConditionGroup) -> list[Pair]:
     """Every pair that the grid gives."""
-    found = []
-    for many in group.timed:
-        one = group.baseline(many.gpus * many.batch_per_gpu)
-        if many.gpus > 1 and one and one.timing and many.timing:
-            found.append(Pair(one, many, one.timing.epoch_s, many.timing.epoch_s))
-    return found
+    same_batch = []
+    for row in group.timed:
+        baseline = group.baseline(row.gpus * row.batch_per_gpu)
+        if row.gpus > 1 and baseline and baseline.timing and row.timing:
+            same_batch.append(Pair(baseline, row, baseline.timing.epoch_s, row.timing.epoch_s))
+    return same_batch
 
 
 def strong(group: ConditionGroup) -> Table | None:
     """Strong scaling; None where the grid holds no pair."""
-    found = pairs(group)
-    if not found:
+    shown_pairs = pairs(group)
+    if not shown_pairs:
         return None
     unit = captions.unit(group.device)
     caption = STRONG.format(unit=unit, units=captions.units(group.device))
-    runs = captions.runs([pair.many for pair in found])
+    runs = captions.runs([pair.parallel for pair in shown_pairs])
     return item_table(
         [group],
         TableText("strong", "Strong scaling", "E1", (caption, runs)),
-        ((captions.full_label(pair.many.setup, group.device), pair) for pair in found),
+        ((captions.full_label(pair.parallel.setup, group.device), pair) for pair in shown_pairs),
         _strong_heads(unit),
     )
 
 
 def _strong_heads(unit: str) -> tuple[Columns[Pair], ...]:
     return (
-        Columns("", place_columns(lambda pair: pair.many.setup)),
-        Columns("global batch", (column("global_batch", "", lambda p: p.one.batch_per_gpu),)),
-        Columns(f"batch per {unit}", (column("batch", "", lambda p: p.many.batch_per_gpu),)),
-        Columns(f"1-{unit}, s", (column("one_epoch_s", "", lambda p: p.one_s, seconds),)),
-        Columns(f"N-{unit}, s", (column("epoch_s", "", lambda p: p.many_s, seconds),)),
+        Columns("", place_columns(lambda pair: pair.parallel.setup)),
+        Columns("global batch", (column("global_batch", "", lambda p: p.baseline.batch_per_gpu),)),
+        Columns(f"batch per {unit}", (column("batch", "", lambda p: p.parallel.batch_per_gpu),)),
+        Columns(f"1-{unit}, s", (column("one_epoch_s", "", lambda p: p.baseline_s, seconds),)),
+        Columns(f"N-{unit}, s", (column("epoch_s", "", lambda p: p.parallel_s, seconds),)),
         Columns("speedup", (column("strong_speedup", "", lambda p: p.speedup, ratio),)),
         Columns("efficiency", (column("strong_efficiency", "", _efficiency, ratio),)),
     )
 
 
 def _efficiency(pair: Pair) -> float:
-    return formulas.efficiency(pair.speedup, pair.many.gpus)
+    return formulas.efficiency(pair.speedup, pair.parallel.gpus)

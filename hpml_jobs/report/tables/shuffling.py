@@ -99,8 +99,12 @@ def _answer(group: ConditionGroup, without: Row, beside: Row | None) -> str:
         ("training loss", learning.training_loss(-1), loss),
         ("test accuracy in %", learning.test_accuracy, accuracy),
     ):
-        one, other = (learning.over_seeds(learning.runs(group, e), of) for e in (without, beside))
-        if one and other:
-            against = f"{what} {mean_text(one, words)} against {mean_text(other, words)}"
-            parts.append(f"{against} ({compare_means(one, other)})")
+        mean_without, mean_with = (
+            learning.over_seeds(learning.runs(group, e), of) for e in (without, beside)
+        )
+        if mean_without and mean_with:
+            against = (
+                f"{what} {mean_text(mean_without, words)} against {mean_text(mean_with, words)}"
+            )
+            parts.append(f"{against} ({compare_means(mean_without, mean_with)})")
     return f"{place}: {'; '.join(parts)}."

@@ -44,13 +44,13 @@ class Rivals(NamedTuple):
 
 def rivals(group: ConditionGroup) -> list[Rivals]:
     """At every place with several strategies, treated alike, each of them beside the fastest."""
-    found: dict[tuple[int, int, str, int], list[Row]] = {}
+    rows_by_place: dict[tuple[int, int, str, int], list[Row]] = {}
     for row in group.timed:
         if not row.is_baseline:
             place = (row.gpus, row.nodes, row.treatment, row.batch_per_gpu)
-            found.setdefault(place, []).append(row)
+            rows_by_place.setdefault(place, []).append(row)
     pairs = []
-    for _, rows in sorted(found.items()):
+    for _, rows in sorted(rows_by_place.items()):
         fastest = min(rows, key=lambda row: epochs_of(row).median)
         pairs += [Rivals(fastest, other) for other in rows if other is not fastest]
     return pairs
@@ -58,28 +58,30 @@ def rivals(group: ConditionGroup) -> list[Rivals]:
 
 def compared(group: ConditionGroup) -> Table | None:
     """Strategies at the same place; None where no two meet, or every place has one run."""
-    found = rivals(group) if several(group) else []
-    if not found:
+    pairs = rivals(group) if several(group) else []
+    if not pairs:
         return None
     text = TableText("compared", "Strategies compared", "E1", (COMPARED,))
-    return item_table([group], text, ((_place(group, pair.other), pair) for pair in found), _HEADS)
+    return item_table([group], text, ((_place(group, pair.other), pair) for pair in pairs), _HEADS)
 
 
 def _place(group: ConditionGroup, row: Row) -> str:
     return f"{captions.place_label(row.setup, group.device)} b{row.batch_per_gpu}"
 
 
-def _told(row: Row) -> str:
+def _time_text(row: Row) -> str:
     sample = epochs_of(row)
-    found = sample.interval
+    interval = sample.interval
     time = f"{row.strategy.value} {seconds(sample.median)}"
     return (
-        f"{time} [{seconds(found.low)}, {seconds(found.high)}]" if found else f"{time}, single run"
+        f"{time} [{seconds(interval.low)}, {seconds(interval.high)}]"
+        if interval
+        else f"{time}, single run"
     )
 
 
-def _ends(found: Interval) -> str:
-    return f"[{ratio(found.low)}, {ratio(found.high)}]"
+def _ends(interval: Interval) -> str:
+    return f"[{ratio(interval.low)}, {ratio(interval.high)}]"
 
 
 def _low(pair: Rivals) -> float | None:
@@ -102,8 +104,8 @@ _HEADS: tuple[Columns[Rivals], ...] = (
             column("batch", "", lambda pair: pair.other.batch_per_gpu),
         ),
     ),
-    Columns("fastest, s", (column("", "", lambda pair: _told(pair.fastest)),), words=True),
-    Columns("other, s", (column("", "", lambda pair: _told(pair.other)),), words=True),
+    Columns("fastest, s", (column("", "", lambda pair: _time_text(pair.fastest)),), words=True),
+    Columns("other, s", (column("", "", lambda pair: _time_text(pair.other)),), words=True),
     Columns("ratio", (column("", "", lambda pair: pair.ratio_interval, _ends),)),
     Columns("the other is", (column("result", "", lambda pair: pair.result),), words=True),
     Columns(

@@ -198,8 +198,8 @@ def baseline_train(rows: Sequence[Row], batches: Sequence[int], device: Device) 
     has_train_s = [e.timing.train_s is not None for e in rows if e.is_baseline and e.timing]
 
     def words(timing: Timing) -> str:
-        told_s = timing.epoch_s if timing.train_s is None else timing.train_s
-        return f"{seconds(told_s)} s / {count(timing.iterations)}"
+        shown_s = timing.epoch_s if timing.train_s is None else timing.train_s
+        return f"{seconds(shown_s)} s / {count(timing.iterations)}"
 
     what = "train_s" if all(has_train_s) else "epoch_s"
     if any(has_train_s) and not all(has_train_s):

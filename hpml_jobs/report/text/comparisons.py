@@ -20,7 +20,7 @@ def mean_text(mean: Mean, words: Callable[[float], str]) -> str:
     return f"{words(mean.mean)} ± {words(mean.deviation)}"
 
 
-def compare_means(one: Mean, other: Mean) -> str:
+def compare_means(first: Mean, second: Mean) -> str:
     """Whether two means are further apart than their deviations together, in words.
 
     >>> compare_means(Mean(0.60, 0.01), Mean(0.65, 0.02))
@@ -30,27 +30,27 @@ def compare_means(one: Mean, other: Mean) -> str:
     >>> compare_means(Mean(0.60, None), Mean(0.65, 0.02))
     'single seed, not comparable'
     """
-    if one.deviation is None or other.deviation is None:
+    if first.deviation is None or second.deviation is None:
         return "single seed, not comparable"
-    beyond = abs(one.mean - other.mean) > one.deviation + other.deviation
+    beyond = abs(first.mean - second.mean) > first.deviation + second.deviation
     return "more than the deviations" if beyond else "within the deviations"
 
 
-def compare_runs(one: Sequence[float], other: Sequence[float]) -> str:
-    """What may be said of the seconds of two cells, in words; `one` is the subject.
+def compare_runs(subject: Sequence[float], other: Sequence[float]) -> str:
+    """What may be said of the seconds of two cells, in words; `subject` against `other`.
 
     >>> compare_runs([8.0, 8.1, 8.2], [8.2, 8.3, 8.5])
     'no significant difference'
     >>> compare_runs([9.0, 9.1], [8.0, 8.2])
     'slower (2 runs: 50 % confidence)'
     """
-    result = differ(one, other)
+    result = differ(subject, other)
     if result is None:
         return "single run, not comparable"
     if not result:
         return "no significant difference"
-    word = "faster" if median(one) < median(other) else "slower"
-    fewest = min(len(one), len(other))
+    word = "faster" if median(subject) < median(other) else "slower"
+    fewest = min(len(subject), len(other))
     coverage = coverage_of_range(fewest)
     confidence = f" ({fewest} runs: {100 * coverage:.3g} % confidence)"
     return word if coverage >= CONFIDENCE else f"{word}{confidence}"

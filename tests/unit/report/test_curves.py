@@ -80,7 +80,7 @@ def test_curves_csv_long_run_is_thinned_and_noted(builder):
     """Of very many iterations every k-th is written, and a note gives k."""
     two_gpu_cell_with_curves(builder)
     two_gpu_cell_with_curves(builder, seed=1)
-    text = curves_csv(builder.collect(), most=100)
+    text = curves_csv(builder.collect(), max_rows=100)
     rows = [line.split(",") for line in text.splitlines()[1:]]
     assert {row[-1] for row in rows} == {"3"}  # 294 iterations, 100 rows
     assert [int(row[10]) for row in rows[:49]] == list(range(1, 148, 3))

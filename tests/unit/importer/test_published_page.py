@@ -4,7 +4,6 @@ import json
 import re
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,12 +14,12 @@ DOCS = Path(__file__).parents[3] / "docs"
 
 
 @pytest.fixture
-def page() -> str:
+def page():
     return (DOCS / "published.md").read_text()
 
 
 @pytest.fixture
-def report(page: str, working_folder: Path) -> Path:
+def report(page, working_folder):
     """The report that the page's commands make, typed as they stand there."""
     (working_folder / "docs").mkdir()
     shutil.copy(DOCS / "published.csv", working_folder / "docs")
@@ -31,7 +30,7 @@ def report(page: str, working_folder: Path) -> Path:
     return working_folder / "outputs" / "published" / "report"
 
 
-def test_published_page_tables_are_in_the_report(page: str, report: Path) -> None:
+def test_published_page_tables_are_in_the_report(page, report):
     made = (report / "tables.md").read_text()
     tables = re.findall(r"(?:^\|.*\n)+", page.partition("right tables")[2], re.MULTILINE)
     assert [table[2:9] for table in tables] == ["Table 1", "Table 2", "Table 3"]
@@ -39,19 +38,19 @@ def test_published_page_tables_are_in_the_report(page: str, report: Path) -> Non
         assert table in made
 
 
-def test_published_page_speedups_match_the_report(page: str, report: Path) -> None:
+def test_published_page_speedups_match_the_report(page, report):
     (group,) = json.loads((report / "tables.json").read_text())["groups"]
-    entries: list[dict[str, Any]] = group["entries"]
+    entries = group["entries"]
     for batch in (32, 128, 512):
         two, four = (e["speedup"] for e in entries if e["batch_per_gpu"] == batch)
         assert f"{two:.3f} and {four:.3f} at {'batch ' if batch == 32 else ''}{batch}" in page
 
 
-def test_published_report_notes_values_not_reported(report: Path) -> None:
+def test_published_report_notes_values_not_reported(report):
     made = (report / "tables.md").read_text()
     assert "includes data loading" in made
     assert "DataLoader workers in total: unknown" in made
 
 
-def test_published_page_explains_every_column(page: str) -> None:
+def test_published_page_explains_every_column(page):
     assert all(f"`{column}`" in page for column in COLUMNS)

@@ -7,14 +7,13 @@ from hpml_jobs.checks import CheckResult, Level
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.measurements import Communication, Imported, Message
 from hpml_jobs.core.strategies import Strategy
-from hpml_jobs.report.merge.rows import Row
 from hpml_jobs.report.merge.run_values import medians, of_record, peak_of
 from tests.unit.builders import PUBLISHED_S, lab_cell, lab_record, texts_by_label
 
 GRADIENT_BYTES = 44_695_848
 
 
-def two_gpu_entry(builder, strategy) -> Row:
+def two_gpu_entry(builder, strategy):
     """2 GPUs at batch 128: an epoch of 20 s in 196 iterations, a baseline of 30 s beside it."""
     builder.with_record(lab_record(lab_cell(1, 128), 30.0))
     builder.with_record(lab_record(lab_cell(2, 128, strategy=strategy), 20.0))

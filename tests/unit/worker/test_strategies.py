@@ -47,7 +47,7 @@ PARAMETERS = {"0.weight": 128, "0.bias": 16, "2.weight": 64, "2.bias": 4}
 ELEMENTS = sum(PARAMETERS.values())
 
 
-@pytest.fixture(scope="module", params=[2, 4])
+@pytest.fixture(scope="module", params=[pytest.param(2, marks=pytest.mark.long), 4])
 def results(request):
     """Results of every strategy and of SyncBatchNorm with 2 and with 4 processes under gloo."""
     torchrun = ["torch.distributed.run", "--standalone", "--local-addr=127.0.0.1"]

@@ -1,1 +1,1 @@
-"""The desk: records in, tables out. Nothing here runs where cells are submitted or measured."""
+"""Merge the records of a study into tables and pictures; nothing here submits or measures."""

@@ -1,4 +1,4 @@
-"""A study's report: its cells in groups of like conditions, each with its tables."""
+"""The report of a study: its cells in groups of equal conditions, each with its tables."""
 
 from collections.abc import Callable, Mapping, Sequence
 

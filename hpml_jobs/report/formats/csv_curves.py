@@ -1,4 +1,4 @@
-"""curves.csv: a row for every iteration of every run, or for every k-th where there are many."""
+"""curves.csv: a row per iteration of every run, or per k-th iteration of long studies."""
 
 import csv
 import io
@@ -21,7 +21,7 @@ _HEAD = (
 
 
 def curves_csv(report: Report, max_rows: int = ROWS) -> str | None:
-    """All runs with curves; None where there is none. Loss, seconds and rate have 7 digits."""
+    """Return curves.csv of all runs with curves, 7 digits per value; None if no run has any."""
     runs = [
         (g.number, result)
         for g in report.groups

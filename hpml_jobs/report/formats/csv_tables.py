@@ -1,4 +1,4 @@
-"""The report for pandas and spreadsheets: a CSV per table, and cells.csv with every cell.
+"""CSV files for pandas and spreadsheets: one per table, and cells.csv with every cell.
 
 Numbers are unrounded; one that is not there is empty, and cells.csv says why.
 """
@@ -29,7 +29,7 @@ _SHEETS = {
 
 
 def sheets(report: Report) -> dict[str, str]:
-    """The CSV files by name: Tables 1 to 3 as wide as in the lab, the others in rows."""
+    """Return the CSV files by name: Tables 1 to 3 in the lab's layout, the others by row."""
     import pandas as pd  # noqa: PLC0415 - the slowest import of a report; only writing needs it
 
     frames = {"q1.csv": pd.DataFrame(_q1(report), columns=_Q1, dtype=object)}
@@ -43,7 +43,7 @@ def sheets(report: Report) -> dict[str, str]:
 
 
 def _wide(places: "pd.DataFrame", quantities: list[str]) -> "pd.DataFrame":
-    """One row per row of the table; columns such as `batch_32_time_s`, by batch, then quantity."""
+    """Return a row per row of the table, with columns such as `batch_32_time_s`, batch by batch."""
     batches = sorted(places["batch"].unique())
     wide = places.pivot(index=_PLACE, columns="batch", values=quantities)
     columns = [(quantity, batch) for batch in batches for quantity in quantities]
@@ -54,7 +54,7 @@ def _wide(places: "pd.DataFrame", quantities: list[str]) -> "pd.DataFrame":
 
 
 def _full(report: Report) -> dict[str, list[dict[str, Any]]]:
-    """The rows of the full tables by file, all groups of one table in one.
+    """Return the rows of the full tables by file; a table's rows of all groups share one file.
 
     Groups may differ in columns: one with gather_scatter has a root's wire.
     """
@@ -125,14 +125,14 @@ def _quantities(row: Row) -> dict[str, float | None]:
 
 
 def _cells(report: Report) -> Iterator[dict[str, Any]]:
-    """Every cell in each group it is shown in, then those that are in no table."""
+    """Return every cell of each group, then the cells that are in no table."""
     for group in report.groups:
         yield from ({"group": group.number, **_row(result)} for result in group.source.cells)
     yield from (_row(result) for result in report.unplaced)
 
 
 def _row(result: CellResult) -> dict[str, Any]:
-    """One cell: how it stands, what it measured, then all that was asked for and all facts."""
+    """Return a cell's outcome, its measured values, its requested settings and all its facts."""
     record = result.record
     row: dict[str, Any] = {"slug": result.slug}
     row |= _place(result.cell)
@@ -177,7 +177,7 @@ def _times(record: Record) -> dict[str, float | None]:
 
 
 def _flat(value: msgspec.Struct | None) -> dict[str, Any]:
-    """A value's fields as columns: nested names joined, lists in one text."""
+    """Return a value's fields as columns: nested names are joined, a list becomes one text."""
     flat: dict[str, Any] = {}
     for name, field in (msgspec.to_builtins(value) or {}).items():
         inner = (

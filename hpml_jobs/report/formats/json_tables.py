@@ -1,4 +1,4 @@
-"""The report for other programs, tables.json: unrounded, units in the names, null for no number."""
+"""tables.json, the report for programs: unrounded numbers, units in names, null if missing."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ METHOD = (
 
 
 def document(report: Report) -> str:
-    """The whole report as one file."""
+    """Return the whole report as one JSON text."""
     content = {
         "schema": SCHEMA,
         "study": report.study,

@@ -1,4 +1,4 @@
-r"""The tables as LaTeX to \input; the document needs nothing but \usepackage{booktabs}."""
+r"""The tables as LaTeX for \input; the document needs only \usepackage{booktabs}."""
 
 import re
 from collections.abc import Iterable
@@ -34,7 +34,7 @@ _SPECIAL = re.compile("|".join(map(re.escape, _ASCII)))
 
 
 def escaped(text: str) -> str:
-    r"""Text that LaTeX prints as it is.
+    r"""Return the text with the characters escaped that are special in LaTeX.
 
     >>> escaped("100 % of resnet18_cifar")
     '100 \\% of resnet18\\_cifar'
@@ -43,7 +43,7 @@ def escaped(text: str) -> str:
 
 
 def document(report: Report) -> str:
-    """The whole report as one file; every table is a float with its caption and notes under it."""
+    """Return the whole report; each table is a float, with its caption and notes below it."""
     floats = [
         _float(table, group if report.several else None)
         for group in report.groups
@@ -57,7 +57,7 @@ def document(report: Report) -> str:
 
 
 def _float(table: Table, group: ReportGroup | None) -> str:
-    """`group` is its, where there are several."""
+    """Return a table as a float; `group` is its group if the report has several."""
     apart = f" Group {group.number}: {group.differences}." if group else ""
     answer = [table.answer] if table.answer else []
     caption = " ".join([f"{table.title}.{apart}", *answer, *table.caption, table.setting])
@@ -77,7 +77,7 @@ def _notes(notes: Iterable[str]) -> str:
 
 
 def tabular(table: Table) -> str:
-    """The table alone: booktabs' rules, a rule of its own under the heading of each block."""
+    """Return the tabular alone: booktabs' rules, and a rule under the heading of each block."""
     import pandas as pd  # noqa: PLC0415 - the slowest import of a report; only writing needs it
 
     heads = [(escaped(block.head), escaped(name)) for block in table.blocks for name in block.names]

@@ -1,4 +1,4 @@
-"""The tables as Markdown: two header rows as in the lab, padded so that plain text reads too."""
+"""The tables as Markdown: two header rows as in the lab, padded for reading as plain text."""
 
 from collections.abc import Iterable, Sequence
 
@@ -7,7 +7,7 @@ from hpml_jobs.report.table import Table
 
 
 def document(report: Report) -> str:
-    """The whole report as one file."""
+    """Return the whole report as one Markdown text."""
     parts = [f"# {_escaped(report.study)}"]
     if not report.groups:
         parts.append("No cell of this study can be read." if report.unplaced else "No cells yet.")
@@ -46,7 +46,7 @@ def _table(table: Table) -> list[str]:
 
 
 def grid(table: Table) -> str:
-    """The table alone."""
+    """Return the table alone, without title, caption and notes."""
     heads = [text for block in table.blocks for text in (block.head, *[""] * (block.width - 1))]
     rows = [[table.corner, *heads]]
     if table.two_level:
@@ -77,7 +77,7 @@ def _bullets(lines: Iterable[str]) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Text in which Markdown sees no emphasis: I_N and resnet18_cifar keep their underscores."""
+    """Return the text without Markdown emphasis: I_N and resnet18_cifar keep their underscores."""
     for character in "\\_*<>[]|`":
         text = text.replace(character, f"\\{character}")
     return text

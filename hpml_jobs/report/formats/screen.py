@@ -1,4 +1,4 @@
-"""The report on screen: the lab's tables with rich, as wide as the console, in blocks if narrow."""
+"""The report in the terminal: tables as wide as the console, split into blocks if narrow."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -20,7 +20,7 @@ _SHORT = 40
 
 
 def show(report: Report, console: Console) -> None:
-    """Print the report; nothing is cut off, whatever the console's width."""
+    """Print the report; no table is truncated, whatever the console's width."""
     if not report.groups and not report.unplaced:
         console.print(Text(f"Study {report.study} has no cells yet."))
     if report.several:
@@ -57,7 +57,7 @@ def _show_group(group: ReportGroup, console: Console, *, several: bool) -> None:
 
 
 def _show_table(table: Table, console: Console, printed: set[str]) -> None:
-    """One table, and under it what has not yet been printed under another one of the group."""
+    """Print a table, its caption, and the notes that are not yet in `printed`."""
     console.print()
     console.print(Text(table.title, style="bold cyan"))
     if table.answer:
@@ -76,7 +76,7 @@ def _show_table(table: Table, console: Console, printed: set[str]) -> None:
 
 
 def _show_file_tables(report: Report, console: Console) -> None:
-    """Which tables stand in the report's files only."""
+    """Print the titles of the tables that are only in the report's files."""
     tables = (table for group in report.groups for table in group.tables)
     titles = dict.fromkeys(table.title for table in tables if not table.on_screen)
     if titles:
@@ -92,12 +92,12 @@ def _bullets(lines: Iterable[str], console: Console) -> None:
 
 
 def _prose(console: Console) -> int:
-    """How wide text may run: tables use all of a wide screen, text stays readable."""
+    """Return the width of running text: at most 110 columns, so that it stays readable."""
     return min(console.width, 110)
 
 
 def drawn(table: Table, width: int) -> Iterator[Text]:
-    """The table in lines; blocks of columns that do not fit stand below, under the same rows."""
+    """Yield the table's lines; blocks that do not fit follow below, with the same row labels."""
     if not table.lines:
         return
     labels = [table.corner, *(line.label for line in table.lines)]
@@ -115,7 +115,7 @@ def drawn(table: Table, width: int) -> Iterator[Text]:
 
 
 class _Drawn(NamedTuple):
-    """A block with the width of each of its columns, and its texts row by row."""
+    """A block with the width of each of its columns, and its texts by row."""
 
     block: Block
     widths: tuple[int, ...]

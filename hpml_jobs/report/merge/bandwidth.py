@@ -38,7 +38,7 @@ class Bandwidth(Value, frozen=True, kw_only=True):
 def bandwidth(
     values: RunValues, strategy: Strategy, gpus: int, iterations: int, gradient_bytes: int | None
 ) -> Bandwidth | None:
-    """The bandwidths of one place; None where no gradient was seen on the wire."""
+    """Return the bandwidths of one place; None if no gradient was seen on the wire."""
     sent, net_s = values.gradients.sent_bytes, values.gradients.net_s
     if not sent or not net_s or gpus == 1:
         return None
@@ -75,7 +75,7 @@ def _nominal(
 
 
 def _by_root(values: RunValues, sent: float, gpus: int) -> dict[str, float | None]:
-    """A rank moves S out and S back; all of that of the other ranks passes through root's link.
+    """Return the bandwidths by rank 0's time: the link of root carries S out and S back per rank.
 
     Root's own time: another rank is done as soon as its part is sent.
     """

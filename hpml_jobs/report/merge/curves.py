@@ -1,4 +1,4 @@
-"""Curves of training: what iterations.npz holds of a run, read for tables, curves.csv and plots."""
+"""Curves of training: the arrays of a run's iterations.npz, for tables, curves.csv and plots."""
 
 import zipfile
 import zlib
@@ -41,17 +41,17 @@ class Curve(NamedTuple):
 
     @property
     def starts(self) -> list[int]:
-        """Where each epoch begins."""
+        """The iteration at which each epoch begins."""
         return [sum(e.iterations for e in self.epochs[:n]) for n in range(len(self.epochs))]
 
 
 def has_curve(result: CellResult) -> bool:
-    """Whether there is a file that should hold the run's curves."""
+    """Return whether the run has a file of curves."""
     return result.measured and result.iterations is not None and result.iterations.is_file()
 
 
 def read(result: CellResult) -> Curve:
-    """The curves of a cell's run.
+    """Read the curves of a cell's run.
 
     Raises:
         NoCurveError: there are none, or they are not those of its record.
@@ -67,7 +67,7 @@ def read(result: CellResult) -> Curve:
 
 
 def _load(path: Path) -> dict[str, Any]:
-    """The arrays by name, as float64; nothing is unpickled."""
+    """Return the arrays by name, as float64; nothing is unpickled."""
     import numpy as np  # noqa: PLC0415 - heavy, and only reports with curves need it
 
     try:
@@ -85,7 +85,7 @@ def _load(path: Path) -> dict[str, Any]:
 
 
 def _line(fault: BaseException) -> str:
-    """A fault in one short line."""
+    """Return a fault as one short line."""
     return " ".join(str(fault).split())[:80] or type(fault).__name__
 
 

@@ -1,4 +1,4 @@
-"""Which cells may share a table: those of one workload under the same conditions."""
+"""Groups of cells that may share a table: one workload under the same conditions."""
 
 from collections.abc import Iterable, Sequence
 
@@ -16,7 +16,7 @@ from hpml_jobs.report.merge.rows import make_rows, place_order
 
 
 def group(cells: Iterable[CellResult]) -> list[ConditionGroup]:
-    """Cells (those whose cell is known) in groups that may share tables, in a settled order."""
+    """Return the cells whose settings are known in groups that may share tables, in fixed order."""
     measured: dict[tuple[Conditions, Conditions], list[CellResult]] = {}
     others: list[tuple[Conditions, CellResult]] = []
     for result in cells:
@@ -57,7 +57,7 @@ def _condition_group(
 
 
 def differences(groups: Sequence[ConditionGroup]) -> dict[str, list[str]]:
-    """What sets groups apart: what -> each group's value, in the groups' order.
+    """Return what sets the groups apart: condition -> each group's value, in their order.
 
     Two workloads differ in nearly everything; there the name says enough.
     """
@@ -72,7 +72,7 @@ def differences(groups: Sequence[ConditionGroup]) -> dict[str, list[str]]:
 
 
 def _follows_from_name(what: str, tables: Sequence[dict[str, str]]) -> bool:
-    """Whether a difference in `what` is only a difference between workloads of other names."""
+    """Return whether `what` differs only between workloads of different names."""
     if what not in WORKLOAD_CONDITIONS:
         return False
     values: dict[str, set[str]] = {}

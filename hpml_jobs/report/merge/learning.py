@@ -26,7 +26,7 @@ class Mean(NamedTuple):
 
     @classmethod
     def of(cls, values: Iterable[tuple[int, float | None]]) -> "Mean | None":
-        """Over the values that are known, each with its seed; None where none is.
+        """Return the mean over the known values, each with its seed; None if none is known.
 
         A seed counts once, with the mean over its repeats.
 
@@ -44,7 +44,7 @@ class Mean(NamedTuple):
 
 
 def longest(records: Iterable[Record]) -> list[Record]:
-    """Those that trained the most epochs; none where no rank was there to tell."""
+    """Return the records that trained the most epochs; none if no record has ranks."""
     with_ranks = [record for record in records if record.ranks]
     max_epochs = max(map(epochs, with_ranks), default=0)
     return [record for record in with_ranks if epochs(record) == max_epochs]
@@ -56,17 +56,17 @@ def runs(group: ConditionGroup, row: Row) -> list[Record]:
 
 
 def over_seeds(records: Iterable[Record], of: OfRun) -> Mean | None:
-    """A number of runs."""
+    """Return the mean over seeds of a number of each run."""
     return Mean.of((record.cell.seed, of(record)) for record in records)
 
 
 def training(rank: Rank) -> list[Epoch]:
-    """A rank's epochs of training, in their order."""
+    """Return a rank's epochs of training, in their order."""
     return [epoch for epoch in rank.epochs if epoch.role in TRAINED]
 
 
 def epochs(record: Record) -> int:
-    """How many epochs it trained."""
+    """Return how many epochs a run trained."""
     return len(training(record.ranks[0])) if record.ranks else 0
 
 
@@ -104,23 +104,23 @@ def _mean_over_samples(number: int, quantity: Callable[[Epoch], float | None]) -
 
 
 def _has_class_scores(record: Record) -> bool:
-    """Whether outputs are class scores: else nothing can be right, and tests have no accuracy."""
+    """Return whether outputs are class scores; without them there is no accuracy."""
     return not any(rank.test_samples and rank.test_accuracy is None for rank in record.ranks)
 
 
 def test_accuracy(record: Record) -> float | None:
-    """Of the whole test set after the last epoch: the mean over ranks."""
+    """Return the accuracy on the whole test set after the last epoch: the mean over ranks."""
     accuracies = [rank.test_accuracy for rank in record.ranks if rank.test_accuracy is not None]
     return fmean(accuracies) if accuracies else None
 
 
 def was_evaluated(record: Record) -> bool:
-    """Whether it was tested after its epochs of training."""
+    """Return whether the run was tested after its epochs of training."""
     return any(epoch.share for rank in record.ranks for epoch in training(rank))
 
 
 def evaluated(number: int) -> OfRun:
-    """Accuracy after an epoch (from 0): the ranks' shares of the test set together."""
+    """Return the accuracy after an epoch (from 0), over all ranks' shares of the test set."""
 
     def value(record: Record) -> float | None:
         shares = [

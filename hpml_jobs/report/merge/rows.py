@@ -128,12 +128,12 @@ def place_of(cell: Cell) -> Place:
 
 
 def setup_order(setup: Setup) -> tuple[int, int, int, str]:
-    """Rows stand by GPUs, nodes, strategy (`single` first), treatment (none first)."""
+    """Return the order of rows: GPUs, nodes, strategy (`single` first), treatment (none first)."""
     return setup.gpus, setup.nodes, list(Strategy).index(setup.strategy), setup.treatment
 
 
 def place_order(result: CellResult) -> tuple[object, ...]:
-    """Cells stand by row, batch, seed and repeat; those of which nothing is known stand first."""
+    """Return the order of cells: row, batch, seed, repeat; cells without settings come first."""
     cell = result.cell
     if cell is None:
         return (result.slug,)
@@ -157,7 +157,7 @@ def make_rows(cells: Iterable[CellResult], uncertain: Collection[str] = ()) -> t
 
 
 def _timed(place: Place, runs: Sequence[CellResult], uncertain: Collection[str]) -> Row:
-    """One place with its timing; without any, the outcome that says most."""
+    """Return the row of one place with its timing; without one, with OOM or the first outcome."""
     setup = place.setup
     records = [run.record for run in runs if run.record is not None and run.measured]
     measured = tuple(of_record(record) for record in records)
@@ -200,7 +200,7 @@ def _timing(records: Sequence[Record], values: RunValues) -> Timing:
 
 
 def gradient_bytes_of(record: Record) -> int | None:
-    """Bytes of one set of gradients: of the model trained, elsewhere of the parameters claimed."""
+    """Return the bytes of one set of gradients: of the model, or of the stated parameters."""
     if record.model is not None:
         return record.model.gradient_bytes
     parameters = record.cell.workload.parameters
@@ -208,7 +208,7 @@ def gradient_bytes_of(record: Record) -> int | None:
 
 
 def _derived(row: Row, baseline: Timing | None) -> Row:
-    """With speedup, and on more than one GPU the residual: medians first, then the ratio."""
+    """Return the row with its speedup, and for several GPUs the residual: medians first."""
     if row.timing is None or baseline is None:
         return row
     speedup = formulas.speedup(baseline.epoch_s, row.timing.epoch_s)

@@ -45,7 +45,7 @@ class Sample(NamedTuple):
 
 
 def interval(runs: Sequence[float]) -> Interval | None:
-    """The order-statistic interval of the median; None with one run, which has none.
+    """Return the order-statistic interval of the median; None with one run, which has none.
 
     Up to 8 runs it is [min, max] with the coverage it has, which reaches 95 % with 6 of them;
     with more, the narrowest symmetric one that covers 95 %: k runs left outside at either end,
@@ -67,14 +67,14 @@ def interval(runs: Sequence[float]) -> Interval | None:
 
 
 def _coverage(runs: int, outside: int) -> float:
-    """Of the interval that leaves so many runs outside at either end."""
+    """Return the coverage of the interval that leaves `outside` runs out at either end."""
     tail: int = sum(comb(runs, k) for k in range(outside + 1))
     return 1 - 2 * tail / 2.0**runs
 
 
 @cache
 def ratio_interval(numerator: tuple[float, ...], denominator: tuple[float, ...]) -> Interval | None:
-    """Percentile bootstrap (2.5 to 97.5 %) of median(numerator) / median(denominator).
+    """Return the bootstrap interval (2.5 to 97.5 %) of median(numerator) / median(denominator).
 
     Both cells' runs are drawn again, 2,000 times, seeded: the same runs, the same interval. None
     where one of them has a single run, of which nothing can be drawn but itself. Few runs cannot
@@ -97,7 +97,7 @@ def ratio_interval(numerator: tuple[float, ...], denominator: tuple[float, ...])
 
 
 def differ(first: Sequence[float], second: Sequence[float]) -> bool | None:
-    """Whether two cells differ; None where one of them has one run, which cannot tell.
+    """Return whether two cells differ; None if one of them has a single run.
 
     They do only if their intervals are disjoint and the gap between their medians exceeds 2 %.
 

@@ -1,4 +1,4 @@
-"""The report's pictures, each as PNG and SVG; the same report gives the same bytes."""
+"""The report's pictures as PNG and SVG; the same report gives the same bytes."""
 
 import io
 from collections.abc import Callable
@@ -26,7 +26,7 @@ PLOTS: dict[str, Callable[[Report], "Figure | None"]] = {
 
 
 def plots(report: Report) -> dict[str, bytes]:
-    """The files of all pictures that the report has something for, by name."""
+    """Return the files of all pictures for which the report has data, by file name."""
     import matplotlib as mpl  # noqa: PLC0415 - heavy, and only writing a report draws
 
     files: dict[str, bytes] = {}
@@ -42,7 +42,7 @@ def plots(report: Report) -> dict[str, bytes]:
 
 
 def _png(figure: "Figure") -> bytes:
-    """RenderedTable once, and laid out with it; savefig would do all of that twice."""
+    """Draw and lay out the figure once; savefig would do both twice."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415
 
     content = io.BytesIO()
@@ -53,7 +53,7 @@ def _png(figure: "Figure") -> bytes:
 
 
 def _svg(figure: "Figure") -> bytes:
-    """As it was laid out."""
+    """Write the figure with the layout that `_png` computed."""
     from matplotlib.backends.backend_svg import FigureCanvasSVG  # noqa: PLC0415
 
     content = io.BytesIO()
@@ -63,5 +63,5 @@ def _svg(figure: "Figure") -> bytes:
 
 
 def names() -> list[str]:
-    """Every file that a report may have."""
+    """Return the name of every picture file that a report may have."""
     return [f"{name}.{kind}" for name in PLOTS for kind in ("png", "svg")]

@@ -1,4 +1,4 @@
-"""Picture of the accuracy after each epoch, where epochs were evaluated."""
+"""Picture of the test accuracy after each evaluated epoch."""
 
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,14 +19,14 @@ CAPTION = (
 
 
 class Course(NamedTuple):
-    """The accuracies of one place after each epoch, of 1."""
+    """The accuracies of one place after each epoch, as shares of 1."""
 
     label: str
     means: list[Mean]
 
 
 def accuracy(report: Report) -> "Figure | None":
-    """Test accuracy after each epoch; None where no epoch was evaluated."""
+    """Plot the test accuracy after each epoch; None if no epoch was evaluated."""
     groups = [(group, courses) for group in report.groups if (courses := _courses(group))]
     if not groups:
         return None
@@ -63,7 +63,7 @@ def _courses(group: ReportGroup) -> list[Course]:
 
 
 def _draw(axis: "Axes", course: Course, colour: str, aside: float) -> None:
-    """A line with its deviations; lines stand a little `aside` of each other, so bars do too."""
+    """Draw a line with its deviations, shifted by `aside` epochs so that bars do not overlap."""
     deviations = [100 * (mean.deviation or 0.0) for mean in course.means]
     axis.errorbar(
         [number + 1 + aside for number in range(len(course.means))],

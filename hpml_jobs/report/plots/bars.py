@@ -1,4 +1,4 @@
-"""Picture of the profiler's view: where the time of each cell goes, as shares."""
+"""Picture of the profiler's results: how the time of each cell divides into activities."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
@@ -22,7 +22,7 @@ CAPTION = (
 
 
 class Shares(NamedTuple):
-    """One place: shares of the profiler's window, which add up to it."""
+    """The profiler's window of one place divided into shares, which add up to 1."""
 
     label: str
     compute: float
@@ -32,7 +32,7 @@ class Shares(NamedTuple):
 
     @classmethod
     def of(cls, label: str, trace: ProfilerSummary) -> "Shares":
-        """What is computation alone, both at once, communication alone, and neither."""
+        """Return the shares of computation only, overlap, communication only, and idle time."""
         parts_s = (
             trace.compute_s - trace.overlap_s,
             trace.overlap_s,
@@ -61,7 +61,7 @@ LOOKS = (
 
 
 def profile(report: Report) -> "Figure | None":
-    """Stacked shares by cell; None where the profiler did not look."""
+    """Plot the stacked shares of each cell; None if no cell was profiled."""
     all_shares = [shares for group in report.groups for shares in _of_group(report, group)]
     if not all_shares:
         return None
@@ -100,7 +100,7 @@ def _of_group(report: Report, group: ReportGroup) -> list[Shares]:
 
 
 def _numbers(axis: "Axes", widths: list[float], left: list[float], ink: str) -> None:
-    """Each part's percentage in its middle, where it is wide enough to be read."""
+    """Write each part's percentage in its middle if the part is wide enough."""
     for row, (width, start) in enumerate(zip(widths, left, strict=True)):
         if width >= 5:
             axis.text(

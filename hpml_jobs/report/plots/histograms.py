@@ -1,4 +1,4 @@
-"""Pictures of how weights and activations are spread, and what each bound of a scale covers."""
+"""Histograms of weights and activations, with the range that each bound of a scale covers."""
 
 from collections.abc import Sequence
 from math import ceil
@@ -32,12 +32,12 @@ CAPTION = (
 
 
 def weights(report: Report) -> "Figure | None":
-    """Histograms of every layer's weights."""
+    """Plot histograms of every layer's weights; None if nothing was quantized."""
     return _figure(report, "weights", "Weights", logarithmic=False)
 
 
 def activations(report: Report) -> "Figure | None":
-    """Histograms of the input and every layer's outputs: most are 0 after ReLU, so by ratio."""
+    """Plot the input's and every layer's outputs on a log scale: most are 0 after ReLU."""
     return _figure(report, "activations", "Activations", logarithmic=True)
 
 
@@ -69,7 +69,7 @@ def _figure(report: Report, what: str, title: str, *, logarithmic: bool) -> "Fig
 
 
 def _places(names: Sequence[str]) -> list[int]:
-    """Which panel each histogram has: a network begins a row of its own.
+    """Return the panel of each histogram; each network begins a new row.
 
     >>> _places(["a", "a", "a", "a", "b", "b"])
     [0, 1, 2, 3, 6, 7]
@@ -98,7 +98,7 @@ def _histogram(axis: "Axes", spread: Spread, *, logarithmic: bool) -> None:
 
 
 def _ends(spread: Spread) -> dict[Bound, list[float]]:
-    """By bound, the ends of what it covers that lie within the values."""
+    """Return the ends of each bound's range that lie within the values."""
     around = {
         Bound.RANGE: (spread.least, spread.most),
         Bound.SIGMA: (spread.mean - 3 * spread.sigma, spread.mean + 3 * spread.sigma),

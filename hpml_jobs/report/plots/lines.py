@@ -1,4 +1,4 @@
-"""Pictures of training by iteration: loss, and seconds; a panel for each batch, a line per row."""
+"""Plots of loss and time by iteration: a panel for each batch, a line for each row."""
 
 from collections.abc import Callable, Iterator
 from math import ceil
@@ -37,7 +37,7 @@ class Panel(NamedTuple):
 
 
 class Chosen(NamedTuple):
-    """What is drawn: panels, a colour for each label, and in words what is not drawn."""
+    """What is drawn: panels, a colour for each label, and a sentence on what is omitted."""
 
     panels: list[Panel]
     colours: dict[str, str]
@@ -45,7 +45,7 @@ class Chosen(NamedTuple):
 
 
 def loss(report: Report) -> "Figure | None":
-    """Loss against iteration."""
+    """Plot the training loss by iteration; None if no run has curves."""
 
     def line(axis: "Axes", curve: Curve, colour: str) -> None:
         _line(axis, curve.loss, colour, _mean)
@@ -61,7 +61,7 @@ def loss(report: Report) -> "Figure | None":
 
 
 def steps(report: Report) -> "Figure | None":
-    """Time of an iteration against iteration."""
+    """Plot the time of each iteration; None if no run has curves."""
 
     def line(axis: "Axes", curve: Curve, colour: str) -> None:
         _line(axis, 1e3 * curve.step_s, colour, _median)
@@ -72,7 +72,7 @@ def steps(report: Report) -> "Figure | None":
 
 
 def choose(report: Report) -> Chosen | None:
-    """The panels that fit, and in all of them the rows that can be told apart."""
+    """Return the panels that fit, and in each the rows that colours can distinguish."""
     places = [
         (group, batch, row)
         for group in report.groups
@@ -105,7 +105,7 @@ def _has_curve(group: ReportGroup, row: Row) -> bool:
 
 
 def _curve(group: ReportGroup, row: Row) -> Curve | None:
-    """That of the first run which has one."""
+    """Return the curve of the row's first run that has one."""
     for result in group.source.runs(row):
         try:
             return curves.read(result)
@@ -115,7 +115,7 @@ def _curve(group: ReportGroup, row: Row) -> Curve | None:
 
 
 def _kept(setups: dict[str, Setup]) -> dict[str, str]:
-    """Labels with their colours: all, or the baseline and those with the most GPUs."""
+    """Return labels with their colours: all, or the baseline and the rows with the most GPUs."""
 
     def rank(label: str) -> tuple[bool, int]:
         return not setups[label].is_baseline, -setups[label].gpus
@@ -155,7 +155,7 @@ def _shown(chosen: Chosen) -> Iterator[str]:
 
 
 def _thin(chosen: Chosen) -> str:
-    """Which iterations the thin lines show, in words."""
+    """Return in words which iterations the thin lines show."""
     lengths = (len(curve.loss) for panel in chosen.panels for curve in panel.runs.values())
     steps = sorted({_every(length) for length in lengths} - {1})
     if not steps:
@@ -165,12 +165,12 @@ def _thin(chosen: Chosen) -> str:
 
 
 def _every(iterations: int) -> int:
-    """1 where all of them are drawn, else k for every k-th."""
+    """Return k if every k-th iteration is drawn; 1 if all are."""
     return ceil(iterations / POINTS)
 
 
 def _line(axis: "Axes", values: Any, colour: str, of: Callable[[Any], float]) -> None:
-    """Values thin, and over them what they are about."""
+    """Draw the values as a thin line, and their moving mean or median (`of`) as a thick one."""
     every = _every(len(values))
     axis.plot(range(1, len(values) + 1, every), values[::every], color=colour, lw=0.5, alpha=0.3)
     half = max(1, len(values) // 80)
@@ -190,7 +190,7 @@ def _median(values: Any) -> float:
 
 
 def _span(axis: "Axes") -> tuple[float, float]:
-    """Between which values the thick lines of a panel lie."""
+    """Return the least and the greatest value of a panel's thick lines."""
     import numpy as np  # noqa: PLC0415 - heavy
 
     thick = [line.get_ydata() for line in axis.lines if line.get_linewidth() > 1]
@@ -199,7 +199,7 @@ def _span(axis: "Axes") -> tuple[float, float]:
 
 
 def _fit(axis: "Axes", least: float, most: float, *, logarithmic: bool) -> None:
-    """Let the thick lines fill a panel: cut thin peaks far away, show very small losses too."""
+    """Fit the y axis to the thick lines: clip high peaks of thin lines, show very small losses."""
     if logarithmic:
         style.by_ratio(axis)
         axis.set_ylim(bottom=max(axis.get_ylim()[0], least / 5))

@@ -18,7 +18,7 @@ CAPTION = (
 
 
 def quantization(report: Report) -> "Figure | None":
-    """Accuracy by step, a colour for each network; None where none was quantized."""
+    """Plot the accuracy by step, a colour per network; None if none was quantized."""
     shown = report.quantized[: len(style.COLOURS)]
     if not shown:
         return None
@@ -38,7 +38,7 @@ def quantization(report: Report) -> "Figure | None":
 
 
 def _step(result: Result) -> str:
-    """A step in words that are the same for all networks."""
+    """Return a step's label, which is the same for all networks."""
     what = result.what.replace(", int32 bias", "")
     return f"{what} ({result.bound}, {result.scales})" if result.bound else what
 

@@ -1,4 +1,4 @@
-"""What all pictures have in common: colours that everybody can tell apart, panels, captions."""
+"""What all pictures share: colours for colour-blind readers, panels, captions, legends."""
 
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -55,7 +55,7 @@ WIDE, NARROW = 10.0, 7.0
 
 
 def panels(number: int, *, columns: int = 3, height: float = 2.8) -> "tuple[Figure, list[Axes]]":
-    """A figure with so many panels in rows of `columns`, each `height` inches high."""
+    """Return a figure with `number` panels, `columns` per row, each `height` inches high."""
     from matplotlib.figure import Figure  # noqa: PLC0415 - heavy
 
     across = min(number, columns)
@@ -69,7 +69,7 @@ def panels(number: int, *, columns: int = 3, height: float = 2.8) -> "tuple[Figu
 
 
 def even(number: int, columns: int) -> int:
-    """So many panels in a row that rows are as full as each other.
+    """Return the number of panels per row that makes the rows equally full.
 
     >>> even(4, 3), even(5, 3), even(2, 3)
     (2, 3, 2)
@@ -78,12 +78,12 @@ def even(number: int, columns: int) -> int:
 
 
 def left_ones(axes: "Sequence[Axes]") -> "list[Axes]":
-    """The panels that stand first in their rows."""
+    """Return the panels that are first in their rows."""
     return [axis for axis in axes if (place := axis.get_subplotspec()) and place.is_first_col()]
 
 
 def caption(figure: "Figure", *parts: str) -> None:
-    """What stands below: small, over the whole width."""
+    """Write the caption below the figure, in small type over the whole width."""
     width = round(figure.get_figwidth() * 16.5)
     lines = [line for part in parts if part for line in textwrap.wrap(part, width)]
     figure.supxlabel(
@@ -92,7 +92,7 @@ def caption(figure: "Figure", *parts: str) -> None:
 
 
 def legend(figure: "Figure", text: str, colours: Mapping[str, str]) -> None:
-    """The heading, and under it one legend for all panels, above them: it covers no data."""
+    """Write the heading, and one legend for all panels above them, where it covers no data."""
     from matplotlib.lines import Line2D  # noqa: PLC0415 - heavy
 
     handles = [Line2D([], [], color=colour, lw=2) for colour in colours.values()]
@@ -112,7 +112,7 @@ def legend(figure: "Figure", text: str, colours: Mapping[str, str]) -> None:
 
 
 def by_ratio(axis: "Axes") -> None:
-    """A logarithmic scale from below, with plain numbers at 1, 2 and 5."""
+    """Set a logarithmic y axis with plain numbers at 1, 2 and 5."""
     from matplotlib import ticker  # noqa: PLC0415 - heavy
 
     axis.set_yscale("log")
@@ -122,7 +122,7 @@ def by_ratio(axis: "Axes") -> None:
 
 
 def not_drawn(what: Sequence[str], where: str) -> str:
-    """A sentence on what did not fit, and where it stands; the first few by name.
+    """Return a sentence on what was omitted and which file has it; it names the first few.
 
     >>> not_drawn(["ddp 2-GPU"], "curves.csv")
     'Not drawn, see curves.csv: ddp 2-GPU.'

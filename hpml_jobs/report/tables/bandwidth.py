@@ -90,7 +90,7 @@ def _speeds(kinds: Collection[BandwidthKind]) -> tuple[Column[Row], ...]:
 
 
 def _limits(group: ConditionGroup, rows: list[Row]) -> list[str]:
-    """What the percentages are of, where it is not what the caption says."""
+    """Return notes on percentages whose reference differs from the caption's."""
     notes = []
     small = [e for e in rows if e.values and 0 < (e.values.links.peak_bytes or 0) < PEAK_FROM_BYTES]
     for size in sorted({_peak_bytes(row) for row in small}):

@@ -1,4 +1,4 @@
-"""How a full table is put together: columns that have a value, its text and a name in the CSV."""
+"""Full tables: columns with a value, its text, and its name in the CSV."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar

@@ -39,7 +39,7 @@ def checks(group: ConditionGroup) -> Table:
 
 
 def _notes(group: ConditionGroup, level: Level) -> list[str]:
-    """A line per check and reason; a check that many cells did not pass has one line in all."""
+    """Return a line per check and reason; a check that many cells did not pass has one line."""
     lines = []
     for check, reasons in by_check(group, group.rows, level).items():
         head = f"{level.value}: {check}"
@@ -58,7 +58,7 @@ def _notes(group: ConditionGroup, level: Level) -> list[str]:
 
 
 def _where(group: ConditionGroup, rows: Iterable[Row]) -> str:
-    """Places in words, and how many of the runs there where not all of them are meant."""
+    """Return places in words, and the number of runs there if only some of them are meant."""
     listed = list(rows)
     places = places_text(
         dict.fromkeys(row.place for row in listed), lambda setup: full_label(setup, group.device)

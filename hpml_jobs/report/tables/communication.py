@@ -1,4 +1,4 @@
-"""Full table of communication in the instrumented epoch: every answer, beside each other."""
+"""Full table of communication in the instrumented epoch, by every method of measuring it."""
 
 from hpml_jobs.core import formulas
 from hpml_jobs.report.merge.groups import ConditionGroup
@@ -28,7 +28,7 @@ COMMUNICATION = (
 
 
 def communication(group: ConditionGroup) -> Table | None:
-    """Every answer to how long communication takes, beside each other."""
+    """Return the table of communication times by every method, side by side."""
     parallel = [row for row in group.rows if row.gpus > 1]
     rows = [e for e in parallel if e.values and e.values.communication.total_s is not None]
     if not rows:

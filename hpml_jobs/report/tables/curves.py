@@ -26,7 +26,7 @@ CURVES = (
 
 
 def curve_table(group: ConditionGroup) -> Table | None:
-    """How each place begins and ends; None where no run left its iterations."""
+    """Return how each place's loss begins and ends; None if no run has its iterations."""
     cells = {result.slug: result for result in group.cells if result.measured}
     if not any(curves.has_curve(result) for result in cells.values()):
         return None
@@ -66,7 +66,7 @@ def curve_table(group: ConditionGroup) -> Table | None:
 
 
 def _ends(result: CellResult) -> tuple[float, float]:
-    """The mean loss of the first and of the last tenth of a run's iterations."""
+    """Return the mean loss of the first and of the last tenth of a run's iterations."""
     values = curves.read(result).loss
     tenth = max(1, len(values) // 10)
     return float(values[:tenth].mean()), float(values[-tenth:].mean())

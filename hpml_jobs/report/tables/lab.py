@@ -11,7 +11,7 @@ from hpml_jobs.slurm.states import Outcome
 
 
 def q1(group: ConditionGroup) -> Table:
-    """Time of one epoch on one GPU for each batch."""
+    """Return the time of one epoch on one GPU for each batch."""
     baselines = [row for row in group.rows if row.is_baseline]
     places = {row.place for row in baselines}
     unit = captions.unit(group.device)
@@ -45,13 +45,13 @@ def _q1(row: Row) -> tuple[str, ...]:
 
 
 def without_train(rows: Iterable[Row]) -> list[str]:
-    """A line where seconds without data loading are unknown."""
+    """Return a note if seconds without data loading are unknown."""
     unknown = any(row.timing and row.timing.train_s is None for row in rows)
     return [captions.NO_TRAIN] if unknown else []
 
 
 def table1(selection: StrategyRows) -> Table:
-    """Time and speedup."""
+    """Return the table of time and speedup."""
     device, rows = selection.group.device, selection.rows
     return Table(
         label=f"table1-{selection.strategy.value}",
@@ -80,7 +80,7 @@ def _time_and_speedup(row: Row) -> tuple[str, ...]:
 
 
 def table2(selection: StrategyRows) -> Table:
-    """Measured seconds of computation and of exposed communication."""
+    """Return the measured seconds of computation and of exposed communication."""
     how = "as reported elsewhere" if selection.group.imported else "measured"
     return Table(
         label=f"table2-{selection.strategy.value}",
@@ -106,7 +106,7 @@ def _compute_and_comm(row: Row) -> tuple[str, ...]:
 
 
 def table3(selection: StrategyRows) -> Table:
-    """Measured bandwidth in GB/s (1e9 bytes per second) of the gradients."""
+    """Return the measured bandwidth of the gradients in GB/s (1e9 bytes per second)."""
     words = captions.BANDWIDTH[selection.strategy.traffic.bandwidth]
     return Table(
         label=f"table3-{selection.strategy.value}",
@@ -167,23 +167,23 @@ def _below(selection: StrategyRows) -> list[str]:
 
 
 def marks_explained(selection: StrategyRows) -> list[str]:
-    """Where the reason for the marks in a table without reasons stands."""
+    """Return a note that says where the reasons for this table's marks are."""
     failed = [row for row in selection.parallel_rows if selection.group.has_failed(row)]
     return [f"{marks.MARK} fails a check; see Table 1 for the reason"] if failed else []
 
 
 def dash_or_oom(row: Row) -> str:
-    """What stands in place of a number."""
+    """Return the text for a missing number."""
     return OOM if row.timing is None and row.outcome is Outcome.OOM else DASH
 
 
 def text_or_dash(value: float | None, words: Callable[[float], str]) -> str:
-    """A number in words, or the dash."""
+    """Return a number as text, or the dash."""
     return DASH if value is None else words(value)
 
 
 def blocks(selection: StrategyRows, *columns: str) -> tuple[Block, ...]:
-    """A block of columns for each batch."""
+    """Return a block of columns for each batch."""
     unit = captions.unit(selection.group.device)
     return tuple(
         Block(head=f"batch {batch} per {unit}", columns=columns) for batch in selection.batches
@@ -193,7 +193,7 @@ def blocks(selection: StrategyRows, *columns: str) -> tuple[Block, ...]:
 def lines(
     selection: StrategyRows, setups: Iterable[Setup], texts: Callable[[Row], tuple[str, ...]]
 ) -> tuple[Line, ...]:
-    """A line per row; a place that nobody asked for shows the dash like one without a number."""
+    """Return a line per row; a place that was not requested shows the dash."""
     at = {row.place: marks.marked(selection.group, row, texts(row)) for row in selection.rows}
     width = len(next(iter(at.values())))
     return tuple(
@@ -210,7 +210,7 @@ def lines(
 
 
 def absent(group: ConditionGroup, rows: Sequence[Row], places: set[Place]) -> list[str]:
-    """Lines for what is not there, then for what is to be known of what is."""
+    """Return notes on missing numbers, then the warnings of the numbers that are there."""
     return [
         *notes.absences(group, rows, places),
         *notes.warnings(group.cells, places),

@@ -27,7 +27,7 @@ class Largest(NamedTuple):
 
 
 def largest(group: ConditionGroup) -> Table | None:
-    """The largest batch of every row that climbed a ladder or ran out of memory; None without."""
+    """Return the largest batch of rows that climbed a ladder or ran out of memory; None without."""
     rungs = {result.slug for result in group.cells if result.ladder}
     largest_batches = []
     for setup, members in groupby(group.rows, lambda row: row.setup):
@@ -69,7 +69,7 @@ def _of_row(group: ConditionGroup, setup: Setup, rows: list[Row], climbed: bool)
 
 
 def _stop(rows: list[Row], best: int | None, climbed: bool) -> str:
-    """Why there is no larger one: what became of the next, or that there is none."""
+    """Return why there is no larger batch: the next one's outcome, or why none was tried."""
     beyond = [row for row in rows if best is None or row.batch_per_gpu > best]
     if not beyond:
         return (

@@ -1,4 +1,4 @@
-"""Full table of how long a batch takes on the CPU, before and after quantization."""
+"""Full table of the time of a batch on the CPU, before and after quantization."""
 
 from collections.abc import Callable, Iterator
 from statistics import median
@@ -39,7 +39,7 @@ class Implementation(NamedTuple):
 
 
 def latency(group: ConditionGroup) -> Table | None:
-    """How long a batch takes in every way; None where nothing was timed."""
+    """Return the time of a batch with each implementation; None if nothing was timed."""
     implementations = [
         implementation for runs in quantized([group]) for implementation in _timed(runs)
     ]

@@ -90,7 +90,7 @@ def _rate(value: float) -> str:
 
 
 def evaluation(group: ConditionGroup) -> Table | None:
-    """Test accuracy and training loss after each epoch; None where no epoch was evaluated."""
+    """Return accuracy and loss after each epoch; None if no epoch was evaluated."""
     shown_rows = [e for e in group.timed if any(map(learning.was_evaluated, group.records(e)))]
     if not shown_rows:
         return None
@@ -126,7 +126,7 @@ def evaluation(group: ConditionGroup) -> Table | None:
 
 
 def shown_epochs(epochs: int) -> list[int]:
-    """The epochs that have a column, from 0: all, or the first, the last and some between.
+    """Return the epochs with a column, from 0: all, or first, last and some between.
 
     >>> shown_epochs(3), shown_epochs(90)
     ([0, 1, 2], [0, 13, 25, 38, 51, 64, 76, 89])
@@ -150,7 +150,7 @@ _SHEET = (
 
 
 def _sheet(group: ConditionGroup, shown_rows: Sequence[Row]) -> Sheet:
-    """A row for every place and epoch."""
+    """Return a row for every place and epoch."""
     rows = []
     for row in shown_rows:
         place = (row.strategy.value, row.gpus, row.nodes, row.treatment)

@@ -38,7 +38,7 @@ class Sent(NamedTuple):
 
 
 def messages(group: ConditionGroup) -> Table | None:
-    """Every kind of message; None where none was counted."""
+    """Return every kind of message; None if none was counted."""
     messages_by_setup = {
         row.setup: sent_messages
         for row in group.timed

@@ -50,7 +50,7 @@ class Allocation(NamedTuple):
 
 
 def allocations(group: ConditionGroup) -> list[Allocation]:
-    """Everything that was probed, by GPUs and nodes."""
+    """Return every allocation with a microbenchmark, by GPUs and nodes."""
     records_by_place: dict[tuple[int, int], list[Record]] = {}
     for row in group.timed:
         for record in group.records(row):
@@ -67,7 +67,7 @@ def _label(group: ConditionGroup, allocation: Allocation) -> str:
 
 
 def points(group: ConditionGroup) -> Table | None:
-    """Time and bus bandwidth by message size; None where nothing was probed."""
+    """Return time and bus bandwidth by message size; None without a microbenchmark."""
     probed_allocations = allocations(group)
     if not probed_allocations:
         return None
@@ -116,7 +116,7 @@ def _texts(gpus: int, size: int, time_s: float | None) -> tuple[str, str]:
 
 
 def _sheet(group: ConditionGroup) -> Sheet:
-    """Every point of every cell."""
+    """Return every point of every cell."""
     rows = [
         (
             *(record.slug, record.cell.gpus, record.cell.nodes, point.bytes, point.sent),
@@ -153,7 +153,7 @@ class Fitted(NamedTuple):
 
 
 def fits(group: ConditionGroup) -> Table | None:
-    """Latency and speed of the line through the points; None where no line can be drawn."""
+    """Return latency and speed of the fitted lines; None if no line can be fitted."""
     fitted_lines = [
         Fitted(allocation, line) for allocation in allocations(group) if (line := allocation.fit)
     ]

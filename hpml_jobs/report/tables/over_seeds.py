@@ -1,4 +1,4 @@
-"""Columns and notes of what runs learned, over seeds."""
+"""Columns and notes of training quality over seeds."""
 
 from collections.abc import Callable, Iterable
 
@@ -21,7 +21,7 @@ ONE_SEED = "single seed, no deviation"
 def columns(
     group: ConditionGroup, name: str, head: str, of: OfRun, words: Callable[[float], str]
 ) -> tuple[Columns[Row], Columns[Row]]:
-    """A number over seeds: in words for the page, then its mean and deviation for the CSV."""
+    """Return the columns of a number over seeds: text on pages, mean and deviation in the CSV."""
 
     def mean(row: Row) -> Mean | None:
         return learning.over_seeds(learning.runs(group, row), of)
@@ -40,12 +40,12 @@ def columns(
 
 
 def one_seed(group: ConditionGroup, rows: Iterable[Row]) -> list[str]:
-    """A line where there is one seed, however many repeats."""
+    """Return a note if there is a single seed, with any number of repeats."""
     return _by_reason(group, ((ONE_SEED, e) for e in rows if learning.seeds(group, e) == 1))
 
 
 def shorter(group: ConditionGroup, rows: Iterable[Row]) -> list[str]:
-    """A line on runs that are left out: others at their place trained more epochs."""
+    """Return notes on omitted runs: other runs at their place trained more epochs."""
     shorter_runs = []
     for row in rows:
         numbers = sorted({learning.epochs(record) for record in group.records(row) if record.ranks})

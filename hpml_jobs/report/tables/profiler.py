@@ -1,4 +1,4 @@
-"""Full table of the profiler's view: an independent check of the instruments."""
+"""Full table of the profiler's results: an independent check of the instruments."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -105,7 +105,7 @@ def _share(activity: Activity) -> Callable[[ProfilerSummary], float | None]:
 
 
 def trace_of(group: ConditionGroup, row: Row) -> ProfilerSummary | None:
-    """The trace of the first rank and run that has one."""
+    """Return the trace of the first rank and run that has one."""
     traces = (rank.profiler for record in group.records(row) for rank in record.ranks)
     return next((trace for trace in traces if trace), None)
 

@@ -76,7 +76,7 @@ class Result(NamedTuple):
 
 
 class _Alike(NamedTuple):
-    """Records of one place that were trained and quantized in the same way, which `how` tells."""
+    """Records of one place that were trained and quantized in the same way, given by `how`."""
 
     workload: str
     place: str
@@ -85,7 +85,7 @@ class _Alike(NamedTuple):
 
 
 def quantized(groups: Sequence[ConditionGroup]) -> list[Runs]:
-    """All runs that were quantized, together where they are alike, those with a bias last.
+    """Return all quantized runs, grouped where they are alike, those with a bias last.
 
     Where the names of networks meet, their places and what differs in the way tell them apart.
     """
@@ -115,13 +115,13 @@ def _alike(group: ConditionGroup, prefix: str) -> Iterator[_Alike]:
 
 
 def _how(record: Record) -> dict[str, float]:
-    """What was asked of quantization, and how many epochs the network had been trained."""
+    """Return the requested quantization settings, and the epochs that the network was trained."""
     settings = msgspec.structs.asdict(record.cell.quantize) if record.cell.quantize else {}
     return settings | {"epochs": learning.epochs(record)}
 
 
 def _name(run_group: _Alike, run_groups: Iterable[_Alike]) -> str:
-    """`lenet_cifar10`, or with what sets it apart: `lenet_cifar10, calibration 100`."""
+    """Return `lenet_cifar10`, or with what sets it apart `lenet_cifar10, calibration 100`."""
     same_workload = [other for other in run_groups if other.workload == run_group.workload]
     parts = [run_group.workload]
     parts += [run_group.place] if len({other.place for other in same_workload}) > 1 else []
@@ -133,7 +133,7 @@ def _name(run_group: _Alike, run_groups: Iterable[_Alike]) -> str:
 
 
 def results(runs: Runs) -> Iterator[Result]:
-    """Their steps in the order of the lab, then torch's own."""
+    """Return the runs' steps in the order of the lab, then torch's own."""
     for step in runs.first.steps:
         of_runs = [s for run in runs.quantized for s in run.steps if _scheme(s) == _scheme(step)]
         if len(of_runs) == len(runs.quantized):
@@ -160,7 +160,7 @@ def _what(runs: Runs, what: str) -> str:
 
 
 def quantization(groups: Sequence[ConditionGroup]) -> Table | None:
-    """All networks of the study under each other; None where none was quantized."""
+    """Return the table of all networks of the study; None if none was quantized."""
     networks = quantized(groups)
     if not networks:
         return None
@@ -178,7 +178,7 @@ def quantization(groups: Sequence[ConditionGroup]) -> Table | None:
 
 
 def _notes(networks: Iterable[Runs]) -> Iterator[str]:
-    """What holds for networks, each thing once with their names."""
+    """Return the notes on the networks; a note that several share names them."""
     names_by_note: dict[str, dict[str, None]] = {}
     for runs in networks:
         of_runs = [over_seeds.ONE_SEED] if len(set(runs.seeds)) == 1 else []

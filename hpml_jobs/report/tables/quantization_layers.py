@@ -30,7 +30,7 @@ class OfLayer(NamedTuple):
 
 
 def layers(group: ConditionGroup) -> Table | None:
-    """Scales, what was clipped and how large sums became; None without integers."""
+    """Return scales, clipped shares and largest sums by layer; None without integers."""
     rows = [layer for runs in quantized([group]) for layer in _layers(runs)]
     if not rows:
         return None
@@ -50,7 +50,7 @@ def _layer_name(item: OfLayer) -> str:
 
 
 def _weight_scales(item: OfLayer) -> str:
-    """One scale, or the least and the most of the channels'."""
+    """Return the scale, or the least and the greatest of the channels' scales."""
     ends = (min(item.layer.weight_scales), max(item.layer.weight_scales))
     return "..".join(dict.fromkeys(map(_scale, ends)))
 
@@ -127,7 +127,7 @@ class OfTensor(NamedTuple):
 
 
 def spreads(group: ConditionGroup) -> Table | None:
-    """Ranges of weights and activations; None where nothing was quantized."""
+    """Return the ranges of weights and activations; None if nothing was quantized."""
     rows = [
         OfTensor(runs.name, spread) for runs in quantized([group]) for spread in runs.first.spreads
     ]

@@ -39,7 +39,7 @@ ONE_RUN = "single run, no interval"
 
 
 def several(group: ConditionGroup) -> bool:
-    """Whether any place has more than one run."""
+    """Return whether any place has more than one run."""
     return any(len(row.runs) > 1 for row in group.timed)
 
 
@@ -49,7 +49,7 @@ def epochs_of(row: Row) -> Sample:
 
 
 def repeats(group: ConditionGroup) -> Table | None:
-    """Medians, intervals and spread of every place; None where there is one run of each."""
+    """Return medians, intervals and spread of every place; None with one run of each."""
     if not several(group):
         return None
     unit = captions.unit(group.device)
@@ -89,14 +89,14 @@ def repeats(group: ConditionGroup) -> Table | None:
 def interval_text(
     of: Callable[[Row], Interval | None], words: Callable[[float], str]
 ) -> Column[Row]:
-    """An interval as it is read; in the CSV its ends stand apart."""
+    """Return the column of an interval as text; the CSV has its ends instead."""
     return column(
         "", "interval", of, lambda interval: f"[{words(interval.low)}, {words(interval.high)}]"
     )
 
 
 def ends(name: str, unit: str, of: Callable[[Row], Interval | None]) -> Columns[Row]:
-    """An interval's ends, for the CSV."""
+    """Return the columns of an interval's ends, for the CSV."""
 
     def low(row: Row) -> float | None:
         interval = of(row)
@@ -117,7 +117,7 @@ def _covers(row: Row) -> float | None:
 
 
 def _coverages(group: ConditionGroup) -> str:
-    """`50.0 % (2 runs), 96.9 % (6 runs)`."""
+    """Return `50.0 % (2 runs), 96.9 % (6 runs)`."""
     coverage_by_runs = {len(row.runs): _covers(row) for row in group.timed}
     return ", ".join(
         f"{percent(share)} % ({runs} runs)"
@@ -141,7 +141,7 @@ def _against(group: ConditionGroup, row: Row) -> str | None:
 
 
 def _scattered(group: ConditionGroup) -> list[str]:
-    """All runs of the places that scatter widely; none of them is dropped."""
+    """Return all runs of the places that scatter widely; none of them is dropped."""
     lines = []
     for row in group.timed:
         sample = epochs_of(row)
@@ -159,7 +159,7 @@ def _single(group: ConditionGroup) -> list[Row]:
 
 
 def measured(group: ConditionGroup) -> Table | None:
-    """Intervals of what the instrumented epoch measures; None with one run of each."""
+    """Return intervals of the instrumented epoch's values; None with one run of each."""
     rows = [e for e in group.timed if e.gpus > 1 and e.values and e.values.compute_s is not None]
     if not several(group) or not rows:
         return None

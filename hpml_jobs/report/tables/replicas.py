@@ -29,7 +29,7 @@ REPLICAS = (
 
 
 def replicas(group: ConditionGroup) -> Table | None:
-    """Loss, accuracy, and whether replicas are equal; None where no rank was there to tell."""
+    """Return loss, accuracy, and whether replicas are equal; None if no record has ranks."""
     rows = [row for row in group.timed if learning.runs(group, row)]
     if not rows:
         return None
@@ -94,7 +94,7 @@ def _deviation(group: ConditionGroup, row: Row) -> float | None:
 
 
 def _ranks(group: ConditionGroup, row: Row) -> tuple[float, float] | None:
-    """Least and most over ranks and runs."""
+    """Return the least and the greatest accuracy over ranks and runs."""
     accuracies = [
         rank.test_accuracy
         for record in learning.runs(group, row)
@@ -105,7 +105,7 @@ def _ranks(group: ConditionGroup, row: Row) -> tuple[float, float] | None:
 
 
 def _spread(record: Record) -> float:
-    """How far the ranks' test accuracies are apart, as a share of 1."""
+    """Return the greatest difference of the ranks' test accuracies, as a share of 1."""
     accuracies = [rank.test_accuracy for rank in record.ranks if rank.test_accuracy is not None]
     return max(accuracies) - min(accuracies) if accuracies else 0.0
 
@@ -116,7 +116,7 @@ def _range(ends: tuple[float, float]) -> str:
 
 
 def _same(group: ConditionGroup, row: Row, of: Callable[[Rank], str]) -> str | None:
-    """Whether all replicas of each run have one hash; None where there is one, or none is known."""
+    """Return whether all replicas of each run have one hash; None with one replica or no hash."""
     runs = [{of(rank) for rank in record.ranks} for record in learning.runs(group, row)]
     several = any(len(record.ranks) > 1 for record in learning.runs(group, row))
     if not several or any("" in hashes for hashes in runs):
@@ -140,7 +140,7 @@ QUESTION = "Would gradients alone be enough (lab Q7)?"
 
 
 def _answer(group: ConditionGroup, rows: list[Row]) -> str:
-    """What cells that chose how buffers meet say, beside those at their place that did not."""
+    """Compare cells with a requested sync_buffers with the other cells at their place."""
     chose = [e for e in rows if group.records(e)[0].cell.sync_buffers is not None]
     places = {(e.gpus, e.nodes, e.strategy, e.batch_per_gpu) for e in chose}
     compared = [e for e in rows if (e.gpus, e.nodes, e.strategy, e.batch_per_gpu) in places]
@@ -156,7 +156,7 @@ def _answer(group: ConditionGroup, rows: list[Row]) -> str:
 
 
 def _replica_text(group: ConditionGroup, row: Row) -> str:
-    """`ddp 4-GPU (buffers off) b512: parameters equal, buffers differ, loss …, test …`."""
+    """Return `ddp 4-GPU (buffers off) b512: parameters equal, buffers differ, loss …`."""
     parts = [
         f"{what} {same}"
         for what, of in (("parameters", _parameters), ("buffers", _buffers))

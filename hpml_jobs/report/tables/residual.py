@@ -21,7 +21,7 @@ NOT_MEASURED = (
 
 
 def table2r(selection: StrategyRows) -> Table:
-    """Seconds of computation and of communication, by the lab's residual method."""
+    """Return seconds of computation and of communication, by the lab's residual method."""
     return Table(
         label=f"table2r-{selection.strategy.value}",
         title="Table 2r: computation and communication by the lab residual, "
@@ -45,7 +45,7 @@ def _compute_and_comm(row: Row) -> tuple[str, ...]:
 
 
 def table3r(selection: StrategyRows) -> Table:
-    """Bus bandwidth in GB/s (1e9 bytes per second), by the lab's residual method."""
+    """Return bus bandwidth in GB/s (1e9 bytes per second), by the lab's residual method."""
     all_sizes = {row.timing.gradient_bytes for row in selection.rows if row.timing}
     sizes = sorted(size for size in all_sizes if size is not None)
     words = captions.BANDWIDTH[selection.strategy.traffic.bandwidth]
@@ -79,12 +79,12 @@ def _caption(selection: StrategyRows) -> tuple[str, ...]:
 
 
 def _loading(selection: StrategyRows) -> set[bool]:
-    """Whether data loading is in the residuals: in all, in none, or in some."""
+    """Return whether data loading is in the residuals: in all, in none, or in some."""
     return {row.residual.with_loading for row in selection.rows if row.residual}
 
 
 def _below(selection: StrategyRows) -> list[str]:
-    """What includes data loading, then what is not there."""
+    """Return notes on values that include data loading, then on missing values."""
     mixed = len(_loading(selection)) > 1
     loading = [
         (captions.WITH_LOADING, row.place)

@@ -1,4 +1,4 @@
-"""Full tables of time and scaling, and strong scaling as far as the grid gives it."""
+"""Full tables of time and scaling, and of strong scaling where the grid has pairs for it."""
 
 from typing import NamedTuple
 
@@ -34,7 +34,7 @@ ONE_RUN = "single run each: strategies at the same place are not comparable; use
 
 
 def scaling(group: ConditionGroup) -> Table | None:
-    """Time, throughput and every ratio to the baseline; None without any number."""
+    """Return time, throughput and every ratio to the baseline; None without any number."""
     if not group.timed:
         return None
     missing = left_out(group, "", (row for row in group.rows if not row.timing))
@@ -48,7 +48,7 @@ def scaling(group: ConditionGroup) -> Table | None:
 
 
 def strategies_meet(group: ConditionGroup) -> bool:
-    """Whether two strategies stand at one place, so that people will compare them."""
+    """Return whether two strategies were measured at the same place."""
     places = [
         (e.gpus, e.nodes, e.treatment, e.batch_per_gpu) for e in group.timed if not e.is_baseline
     ]
@@ -128,7 +128,7 @@ class Pair(NamedTuple):
 
 
 def pairs(group: ConditionGroup) -> list[Pair]:
-    """Every pair that the grid gives."""
+    """Return every pair with the same global batch in the grid."""
     same_batch = []
     for row in group.timed:
         baseline = group.baseline(row.gpus * row.batch_per_gpu)
@@ -138,7 +138,7 @@ def pairs(group: ConditionGroup) -> list[Pair]:
 
 
 def strong(group: ConditionGroup) -> Table | None:
-    """Strong scaling; None where the grid holds no pair."""
+    """Return the table of strong scaling; None if the grid has no pair."""
     shown_pairs = pairs(group)
     if not shown_pairs:
         return None

@@ -1,4 +1,4 @@
-"""Table of the orders in which ranks took their images, and what that does (lab Q5)."""
+"""Table of the orders in which ranks read their images, and their effect (lab Q5)."""
 
 import msgspec
 
@@ -23,7 +23,7 @@ QUESTION = "Why does ddp need set_epoch (lab Q5)?"
 
 
 def shuffling(group: ConditionGroup) -> Table | None:
-    """With and without set_epoch; None where every cell has it."""
+    """Return the runs with and without set_epoch; None if every cell has it."""
     if not any(numbers.cell and not numbers.cell.set_epoch for numbers in group.cells):
         return None
     rows = [row for row in group.timed if learning.runs(group, row)]
@@ -59,7 +59,7 @@ def _set_epoch(group: ConditionGroup, row: Row) -> str:
 
 
 def _orders(group: ConditionGroup, row: Row) -> str | None:
-    """`1 of 5`: different orders among the epochs of training, over all ranks and runs.
+    """Return `1 of 5`: distinct orders among the training epochs, over all ranks and runs.
 
     None where a record does not tell.
     """
@@ -77,7 +77,7 @@ def _different(rank: Rank) -> int:
 
 
 def _answers(group: ConditionGroup, rows: list[Row]) -> list[str]:
-    """A sentence for every place without set_epoch that has a number."""
+    """Return a sentence for every place without set_epoch that has a number."""
     at = {row.place: row for row in rows}
     answers = []
     for row in rows:
@@ -90,7 +90,7 @@ def _answers(group: ConditionGroup, rows: list[Row]) -> list[str]:
 
 
 def _answer(group: ConditionGroup, without: Row, beside: Row | None) -> str:
-    """`ddp 4-GPU (no set_epoch) b128: 1 of 5 orders, with it 5 of 5; training loss …`."""
+    """Return `ddp 4-GPU (no set_epoch) b128: 1 of 5 orders, with it 5 of 5; …`."""
     place, orders = row_name(group, without), _orders(group, without) or "unknown"
     if beside is None:
         return f"{place}: {orders} orders of a rank; no cell with set_epoch to compare with."

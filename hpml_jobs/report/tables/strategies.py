@@ -1,4 +1,4 @@
-"""Strategies at the same place: which is faster, and where that is inside the noise."""
+"""Strategies at the same place: which is faster, and where the difference is not significant."""
 
 from typing import NamedTuple
 
@@ -43,7 +43,7 @@ class Rivals(NamedTuple):
 
 
 def rivals(group: ConditionGroup) -> list[Rivals]:
-    """At every place with several strategies, treated alike, each of them beside the fastest."""
+    """Return the fastest strategy of each place, paired with each other strategy there."""
     rows_by_place: dict[tuple[int, int, str, int], list[Row]] = {}
     for row in group.timed:
         if not row.is_baseline:
@@ -57,7 +57,7 @@ def rivals(group: ConditionGroup) -> list[Rivals]:
 
 
 def compared(group: ConditionGroup) -> Table | None:
-    """Strategies at the same place; None where no two meet, or every place has one run."""
+    """Return the strategies at the same place; None if no two meet, or each has one run."""
     pairs = rivals(group) if several(group) else []
     if not pairs:
         return None

@@ -1,4 +1,4 @@
-"""Captions of tables: what was trained, on what, against which baseline, how it was measured."""
+"""Captions of tables: workload, hardware, baseline, and how values were measured."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
@@ -82,17 +82,17 @@ NO_TRAIN = "train_s is not reported, only whole epochs"
 
 
 def unit(device: Device) -> str:
-    """What is counted: GPUs, or processes on CPU."""
+    """Return the unit of parallelism: GPU, or process on CPU."""
     return "GPU" if device is Device.CUDA else "process"
 
 
 def units(device: Device) -> str:
-    """The same, several of them."""
+    """Return the plural of `unit`."""
     return "GPUs" if device is Device.CUDA else "processes"
 
 
 def row_label(setup: Setup, device: Device) -> str:
-    """A row's name: `4-GPU`, `2-process`; beside it nodes, treatment, on one GPU the strategy.
+    """Return a row's name: `4-GPU`, `2-process`; with nodes, treatment, on one GPU the strategy.
 
     >>> from hpml_jobs.core.strategies import Strategy
     >>> row_label(Setup(4, 2, Strategy.DDP), Device.CUDA)
@@ -111,7 +111,7 @@ def _label(setup: Setup, device: Device, strategy: str = "") -> str:
 
 
 def full_label(setup: Setup, device: Device) -> str:
-    """A row's name where strategies stand in one table.
+    """Return a row's name in tables where strategies are side by side.
 
     >>> from hpml_jobs.core.strategies import Strategy
     >>> full_label(Setup(4, 2, Strategy.DDP, "scaled"), Device.CUDA)
@@ -123,7 +123,7 @@ def full_label(setup: Setup, device: Device) -> str:
 
 
 def place_label(setup: Setup, device: Device) -> str:
-    """A row's name without its strategy.
+    """Return a row's name without its strategy.
 
     >>> from hpml_jobs.core.strategies import Strategy
     >>> place_label(Setup(4, 2, Strategy.DDP), Device.CUDA)
@@ -174,7 +174,7 @@ def _data(workload: Workload) -> str:
 
 
 def runs(rows: Iterable[Row]) -> str:
-    """How many runs a number is made of.
+    """Return the number of runs behind a value, as a sentence.
 
     With one run there is nothing to take a median of, and no interval.
     """
@@ -188,12 +188,12 @@ def runs(rows: Iterable[Row]) -> str:
 
 
 def baseline(rows: Sequence[Row], batches: Sequence[int], device: Device) -> str:
-    """The baseline with its seconds of an epoch at each batch."""
+    """Return the baseline with its seconds per epoch at each batch."""
     return _baseline(rows, batches, device, lambda timing: f"{seconds(timing.epoch_s)} s")
 
 
 def baseline_train(rows: Sequence[Row], batches: Sequence[int], device: Device) -> str:
-    """The baseline with its seconds without data loading, and its iterations, at each batch."""
+    """Return the baseline with its seconds without data loading, and its iterations."""
 
     has_train_s = [e.timing.train_s is not None for e in rows if e.is_baseline and e.timing]
 
@@ -221,7 +221,7 @@ def _baseline(
 
 
 def loader_workers(rows: Iterable[Row], device: Device) -> str:
-    """DataLoader workers of all processes together, per row where rows differ."""
+    """Return the DataLoader workers of all processes together, per row if rows differ."""
     totals = {row.setup: row.timing.loader_workers_total for row in rows if row.timing}
     if len(set(totals.values())) <= 1:
         total = next(iter(totals.values()), None)

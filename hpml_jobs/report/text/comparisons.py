@@ -21,7 +21,7 @@ def mean_text(mean: Mean, words: Callable[[float], str]) -> str:
 
 
 def compare_means(first: Mean, second: Mean) -> str:
-    """Whether two means are further apart than their deviations together, in words.
+    """Return in words whether two means differ by more than their deviations together.
 
     >>> compare_means(Mean(0.60, 0.01), Mean(0.65, 0.02))
     'more than the deviations'
@@ -37,7 +37,7 @@ def compare_means(first: Mean, second: Mean) -> str:
 
 
 def compare_runs(subject: Sequence[float], other: Sequence[float]) -> str:
-    """What may be said of the seconds of two cells, in words; `subject` against `other`.
+    """Return in words how the seconds of `subject` compare with those of `other`.
 
     >>> compare_runs([8.0, 8.1, 8.2], [8.2, 8.3, 8.5])
     'no significant difference'

@@ -16,7 +16,7 @@ FEW = {Level.FAIL: 12, Level.WARN: 3}
 
 
 def failures(group: ConditionGroup, rows: Iterable[Row]) -> list[str]:
-    """Why numbers are marked: each failed check with its reason; many of one kind in one line."""
+    """Return the reason of each failed check; many reasons of one kind are one line."""
     label = _label(group)
     lines = []
     for check, reasons in by_check(group, rows, Level.FAIL).items():
@@ -45,7 +45,7 @@ def by_check(
 
 
 def warnings(group: ConditionGroup, rows: Iterable[Row]) -> list[str]:
-    """One line that names the checks which ended with a warning, and where."""
+    """Return one line that names the checks which ended with a warning, and where."""
     label = _label(group)
     where: dict[str, list[str]] = {}
     for check, reasons in by_check(group, rows, Level.WARN).items():

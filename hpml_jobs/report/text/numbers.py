@@ -1,4 +1,4 @@
-"""How numbers are rounded, in one place: a table, a caption and a note say the same digits."""
+"""Rounding of numbers in one place, so that tables, captions and notes show the same digits."""
 
 from math import floor, log10
 
@@ -11,7 +11,7 @@ OOM = "OOM"
 
 
 def significant(value: float, digits: int, least_decimals: int = 0, most_decimals: int = 12) -> str:
-    """A number with so many significant digits, never in scientific notation.
+    """Return a number with so many significant digits, never in scientific notation.
 
     What is rounded to nothing is 0, without a sign.
 
@@ -28,7 +28,7 @@ def significant(value: float, digits: int, least_decimals: int = 0, most_decimal
 
 
 def seconds(value: float) -> str:
-    """Seconds: four significant digits from one second up, three below, 10 us at the finest.
+    """Return seconds: four significant digits from one second, three below, 10 us at the finest.
 
     >>> [seconds(value) for value in (48.612, 8.23149, 0.8231, 0.02317, 1234.56, -0.1234, 1e-9)]
     ['48.61', '8.231', '0.823', '0.0232', '1234.6', '-0.123', '0']
@@ -37,7 +37,7 @@ def seconds(value: float) -> str:
 
 
 def ratio(value: float) -> str:
-    """A speedup: three significant digits.
+    """Return a speedup with three significant digits.
 
     >>> ratio(48.612 / 30.819)
     '1.58'
@@ -46,7 +46,7 @@ def ratio(value: float) -> str:
 
 
 def gb_per_s(value: float) -> str:
-    """A bandwidth in GB/s (1e9 bytes): three significant digits.
+    """Return a bandwidth in GB/s (1e9 bytes) with three significant digits.
 
     >>> gb_per_s(6.570289656)
     '6.57'
@@ -55,7 +55,7 @@ def gb_per_s(value: float) -> str:
 
 
 def count(value: int) -> str:
-    """A count for reading.
+    """Return a count with separators of thousands.
 
     >>> count(11_173_962)
     '11,173,962'
@@ -64,7 +64,7 @@ def count(value: int) -> str:
 
 
 def percent(share: float) -> str:
-    """A share as a number of percent: one decimal, two below 1 %.
+    """Return a share as a number of percent: one decimal, two below 1 %.
 
     >>> [percent(share) for share in (0.963, 0.0042, -0.0123, -1e-12, 0.0)]
     ['96.3', '0.42', '-1.2', '0', '0']
@@ -74,7 +74,7 @@ def percent(share: float) -> str:
 
 
 def accuracy(share: float) -> str:
-    """A share of right answers in percent, two decimals.
+    """Return an accuracy in percent with two decimals.
 
     >>> accuracy(0.71324)
     '71.32'
@@ -83,7 +83,7 @@ def accuracy(share: float) -> str:
 
 
 def loss(value: float) -> str:
-    """A loss: four decimals.
+    """Return a loss with four decimals.
 
     >>> loss(1.23456)
     '1.2346'
@@ -92,7 +92,7 @@ def loss(value: float) -> str:
 
 
 def milliseconds(value_s: float) -> str:
-    """Seconds in milliseconds, without the unit.
+    """Return seconds as milliseconds, without the unit.
 
     >>> milliseconds(0.0325)
     '32.5'

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from hpml_jobs.checks.limits import BUSBW_LIMIT, EXPOSED_LIMIT
-from hpml_jobs.checks.result import REPORT_BUG, Found, Level, check
+from hpml_jobs.checks.result import REPORT_BUG, Observation, Level, check
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.formulas import bus_gb_per_s, expected_bytes, interpolated_s
 from hpml_jobs.core.measurements import CollectiveKind, Message, Purpose, Role
@@ -37,7 +37,7 @@ ELEMENT_BYTES = {
     "(hpml_jobs/core/strategies.py)",
     remedy=f"do not use Table 3 of this cell; {REPORT_BUG}",
 )
-def wrong_message_bytes(record: Record) -> Found | None:
+def wrong_message_bytes(record: Record) -> Observation | None:
     """Fail if a rank did not count exactly the bytes of gradients that its strategy must send."""
     cell = record.cell
     if cell.protocol is not Protocol.FULL or cell.gpus < 2 or record.model is None:
@@ -47,7 +47,7 @@ def wrong_message_bytes(record: Record) -> Found | None:
     faults = [text for rank in record.ranks if (text := _message_fault(record, rank))]
     sent = record.communication.bytes_of(Purpose.GRADIENTS) if record.communication else 0
     counted = f"{sent:,} bytes of gradients per rank and epoch, counted at the calls"
-    return Found(not faults, faults[0] if faults else counted)
+    return Observation(not faults, faults[0] if faults else counted)
 
 
 def _message_fault(record: Record, rank: Rank) -> str | None:
@@ -89,7 +89,7 @@ def _bytes(sent: Sequence[Message], kind: CollectiveKind) -> int:
     limit=f"{EXPOSED_LIMIT:g} x all communication, on every rank",
     remedy=f"do not use Table 2 of this cell; {REPORT_BUG}",
 )
-def exposed_exceeds_total(record: Record) -> Found | None:
+def exposed_exceeds_total(record: Record) -> Observation | None:
     """Fail if exposed communication is longer than all communication."""
     pairs = [
         (rank.phases.exposed_s, rank.communication.total_s)
@@ -99,7 +99,7 @@ def exposed_exceeds_total(record: Record) -> Found | None:
     if not pairs:
         return None
     exposed_s, total_s = max(pairs, key=lambda pair: pair[0] - pair[1])
-    return Found(
+    return Observation(
         exposed_s <= EXPOSED_LIMIT * total_s,
         f"{exposed_s:.4g} s of communication are exposed, of {total_s:.4g} s in total "
         f"(limit {EXPOSED_LIMIT:g} x)",
@@ -116,7 +116,7 @@ def exposed_exceeds_total(record: Record) -> Found | None:
     limit="exactly the same number of collectives and bytes",
     remedy=f"do not use Table 3 of this cell; {REPORT_BUG}",
 )
-def profiler_counts_differ(record: Record) -> Found | None:
+def profiler_counts_differ(record: Record) -> Observation | None:
     """Fail (warn on a GPU) if the profiler saw other collectives or bytes than we counted."""
     traces = [rank.profiler for rank in record.ranks if rank.profiler]
     if not traces or not record.cell.strategy.under_torchrun:
@@ -128,12 +128,12 @@ def profiler_counts_differ(record: Record) -> Found | None:
         for what, ours, theirs in pairs:
             if ours != theirs:
                 on_gpu = record.cell.device is Device.CUDA
-                return Found(
+                return Observation(
                     False,
                     f"the instruments counted {ours:,} {what}, the profiler {theirs:,}",
                     level=Level.WARN if on_gpu else None,
                 )
-    return Found(True, f"{traces[0].messages:,} collectives, as the profiler counted them")
+    return Observation(True, f"{traces[0].messages:,} collectives, as the profiler counted them")
 
 
 @check(
@@ -145,7 +145,7 @@ def profiler_counts_differ(record: Record) -> Found | None:
     "where messages overlap each other)",
     remedy=f"do not use Table 3 of this cell; {REPORT_BUG}",
 )
-def faster_than_microbenchmark(record: Record) -> Found | None:
+def faster_than_microbenchmark(record: Record) -> Observation | None:
     """Fail if gradients are faster than 1.1 times the microbenchmark's fastest trials."""
     cell, benchmark = record.cell, record.microbenchmark
     of_ranks = [rank.communication for rank in record.ranks if rank.communication]
@@ -165,7 +165,7 @@ def faster_than_microbenchmark(record: Record) -> Found | None:
     else:
         alone_s = sum(m.count * _least_s(best_s, m.bytes) for m in sent)
         peak, where = bus_gb_per_s(total, alone_s, cell.gpus), "these sizes"
-    return Found(
+    return Observation(
         reached <= BUSBW_LIMIT * peak,
         f"bus bandwidth is {reached:.3g} GB/s, the microbenchmark reached {peak:.3g} at {where} "
         f"(limit {BUSBW_LIMIT:g} x)",

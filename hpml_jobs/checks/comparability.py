@@ -14,7 +14,7 @@ from hpml_jobs.checks.limits import (
 )
 from hpml_jobs.checks.peer_table import PeerTable
 from hpml_jobs.checks.peers import Peer, peer_of
-from hpml_jobs.checks.result import Check, CheckResult, Found, Level, check, names
+from hpml_jobs.checks.result import Check, CheckResult, Observation, Level, check, names
 from hpml_jobs.core.conditions import CONDITIONS
 from hpml_jobs.core.formulas import efficiency, relative_iqr, speedup
 from hpml_jobs.core.record import Record
@@ -48,23 +48,25 @@ def check_peers(records: Iterable[Record]) -> dict[str, tuple[CheckResult, ...]]
     limit=f"the same {', '.join(condition.name for condition in CONDITIONS)}",
     remedy="measure again what differs (rerun=true)",
 )
-def other_conditions(peer: Peer, table: PeerTable) -> Found | None:
+def other_conditions(peer: Peer, table: PeerTable) -> Observation | None:
     """Warn if hardware or software differ from the cells it is compared with."""
     conditions = table.conditions
-    if not peer.conditions or len(conditions.known) < 2:
+    if not peer.conditions or len(conditions.peers) < 2:
         return None
     others = [dict(value) for value in conditions.other_values(peer)]
     if not others:
-        same = len(conditions.known) - 1
-        return Found(True, f"the same hardware and software as {same} other cells of the table")
+        same = len(conditions.peers) - 1
+        return Observation(
+            True, f"the same hardware and software as {same} other cells of the table"
+        )
     differing = conditions.differing(peer)
     differences = [
         f"{name} {value} (theirs {_distinct(other[name] for other in others)})"
         for name, value in peer.conditions
         if any(other[name] != value for other in others)
     ]
-    return Found(
-        not table.is_outlier(peer, differing, len(conditions.known)),
+    return Observation(
+        not table.is_outlier(peer, differing, len(conditions.peers)),
         f"differs from {_names(differing)} in {', '.join(differences)}",
     )
 
@@ -85,7 +87,7 @@ def _distinct(values: Iterable[object]) -> str:
     limit=f"an efficiency of {EFFICIENCY_LIMIT:g}",
     remedy="measure the cell and its baseline again (rerun=true)",
 )
-def too_efficient(peer: Peer, table: PeerTable) -> Found | None:
+def too_efficient(peer: Peer, table: PeerTable) -> Observation | None:
     """Fail if N GPUs are more than 1.05 N times as fast as one; warn if loading explains it."""
     gpus, baselines = peer.place.gpus, table.baselines.get(peer.place.batch)
     if gpus < 2 or not baselines:
@@ -99,7 +101,7 @@ def too_efficient(peer: Peer, table: PeerTable) -> Found | None:
         without_loading = efficiency(speedup(median(trained_s), peer.train_s), gpus)
         is_explained = without_loading <= EFFICIENCY_LIMIT
         text += f", {without_loading:.3g} without data loading"
-    return Found(
+    return Observation(
         reached <= EFFICIENCY_LIMIT,
         text,
         "increase loader_workers=, the baseline waits for its data" if is_explained else "",
@@ -115,16 +117,16 @@ def too_efficient(peer: Peer, table: PeerTable) -> Found | None:
     limit="the same number of loader workers per GPU",
     remedy="compare train_s, or set loader_workers= so that the totals match",
 )
-def other_loader_workers(peer: Peer, table: PeerTable) -> Found | None:
+def other_loader_workers(peer: Peer, table: PeerTable) -> Observation | None:
     """Warn if loader workers per GPU differ from the baseline's or from other strategies'."""
     loaders = table.loaders(peer)
-    if not peer.record.ranks or len(loaders.known) < 2:
+    if not peer.record.ranks or len(loaders.peers) < 2:
         return None
     differing = loaders.differing(peer)
     text = f"{peer.workers} loader workers in total for {peer.place.gpus} GPUs"
     if differing:
         text += f"; {names(f'{other.slug} has {other.workers}' for other in differing)}"
-    return Found(not differing, text)
+    return Observation(not differing, text)
 
 
 @check(
@@ -135,17 +137,17 @@ def other_loader_workers(peer: Peer, table: PeerTable) -> Found | None:
     limit="the same number of threads per process",
     remedy="resubmit all cells with one threads=",
 )
-def unequal_threads(peer: Peer, table: PeerTable) -> Found | None:
+def unequal_threads(peer: Peer, table: PeerTable) -> Observation | None:
     """Warn if processes have other threads than in the cells it is compared with."""
     threads = table.threads
-    if not peer.threads or len(threads.known) < 2:
+    if not peer.threads or len(threads.peers) < 2:
         return None
     differing = threads.differing(peer)
     text = f"{_distinct(peer.threads)} threads per process"
     if differing:
         theirs = _distinct(count for other in threads.other_values(peer) for count in other)
         text += f", {_names(differing)} had {theirs}"
-    return Found(not table.is_outlier(peer, differing, len(threads.known)), text)
+    return Observation(not table.is_outlier(peer, differing, len(threads.peers)), text)
 
 
 @check(
@@ -155,13 +157,13 @@ def unequal_threads(peer: Peer, table: PeerTable) -> Found | None:
     limit=f"IQR is {percent_text(SCATTER_LIMIT)} of the median",
     remedy="use more repeats=, on a quiet machine",
 )
-def scattered_repeats(peer: Peer, table: PeerTable) -> Found | None:
+def scattered_repeats(peer: Peer, table: PeerTable) -> Observation | None:
     """Warn if the inter-quartile range of repeats exceeds 10 % of their median."""
     times_s = table.runs_s[peer.place]
     if len(times_s) < 2:
         return None
     spread = relative_iqr(times_s)
-    return Found(
+    return Observation(
         spread <= SCATTER_LIMIT,
         f"{len(times_s)} runs from {min(times_s):.4g} to {max(times_s):.4g} s, IQR is "
         f"{percent_text(spread)} of the median (limit {percent_text(SCATTER_LIMIT)})",
@@ -176,10 +178,10 @@ def scattered_repeats(peer: Peer, table: PeerTable) -> Found | None:
     limit=f"{APART_LIMIT / DAY:g} day between the starts",
     remedy="measure the table in one go (rerun=true)",
 )
-def measured_on_another_day(peer: Peer, table: PeerTable) -> Found | None:
+def measured_on_another_day(peer: Peer, table: PeerTable) -> Observation | None:
     """Warn if it started more than a day from the cells it is compared with."""
     starts = table.starts
-    if peer.started is None or len(starts.known) < 2:
+    if peer.started is None or len(starts.peers) < 2:
         return None
     differing = starts.differing(peer)
     farthest = max(peer.started - starts.starts[0], starts.starts[-1] - peer.started) / DAY
@@ -187,7 +189,7 @@ def measured_on_another_day(peer: Peer, table: PeerTable) -> Found | None:
     text = f"measured at most {farthest:.1f} days from the other cells {limit}"
     if differing:
         text = f"measured up to {farthest:.1f} days from {_names(differing)} {limit}"
-    return Found(not table.is_outlier(peer, differing, len(starts.known)), text)
+    return Observation(not table.is_outlier(peer, differing, len(starts.peers)), text)
 
 
 @check(
@@ -198,7 +200,7 @@ def measured_on_another_day(peer: Peer, table: PeerTable) -> Found | None:
     limit=f"more than {percent_text(RESIDUAL_MATCH)} from the baseline's time / N",
     remedy="import measured compute_s and comm_s, or none",
 )
-def derived_computation(peer: Peer, table: PeerTable) -> Found | None:
+def derived_computation(peer: Peer, table: PeerTable) -> Observation | None:
     """Warn if imported computation is the baseline's time divided by N."""
     imported, gpus = peer.record.imported, peer.place.gpus
     baselines = [other.record.imported for other in table.baselines.get(peer.place.batch, ())]
@@ -206,9 +208,11 @@ def derived_computation(peer: Peer, table: PeerTable) -> Found | None:
         return None
     if gpus < 2 or not baselines:
         return None
-    shares = [t / gpus for one in baselines if one for t in (one.epoch_s, one.train_s) if t]
+    shares = [
+        t / gpus for timing in baselines if timing for t in (timing.epoch_s, timing.train_s) if t
+    ]
     equal = [share for share in shares if abs(imported.compute_s / share - 1) <= RESIDUAL_MATCH]
-    return Found(
+    return Observation(
         not equal,
         f"compute_s is {imported.compute_s:.4g} s, the baseline's time / {gpus} is "
         f"{(equal or shares)[0]:.4g} s",
@@ -222,14 +226,14 @@ def derived_computation(peer: Peer, table: PeerTable) -> Found | None:
     limit=f"a fraction of a second in at least one of {LEAST_TIMINGS} timings or more",
     remedy="import timings with fractions of a second",
 )
-def whole_seconds(peer: Peer, table: PeerTable) -> Found | None:
+def whole_seconds(peer: Peer, table: PeerTable) -> Observation | None:
     """Warn if all imported timings are whole seconds."""
     timings, is_whole = len(table.imported_s), table.whole_seconds
     if peer.record.imported is None or timings < LEAST_TIMINGS:
         return None
     if not is_whole:
-        return Found(True, f"some of {timings} timings have a fraction of a second")
-    return Found(
+        return Observation(True, f"some of {timings} timings have a fraction of a second")
+    return Observation(
         False,
         f"none of {timings} timings has a fraction of a second, so this one is uncertain by "
         f"{percent_text(0.5 / peer.epoch_s)}",

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from hpml_jobs.checks.limits import OVERLAP_LIMIT
 from hpml_jobs.checks.peers import Peer
-from hpml_jobs.checks.result import Check, Found, Level, check, names
+from hpml_jobs.checks.result import Check, Observation, Level, check, names
 
 
 class Concurrent(NamedTuple):
@@ -60,16 +60,16 @@ def _concurrent(
     limit=f"{OVERLAP_LIMIT.total_seconds():g} s of overlap",
     remedy="resubmit the cells with cluster.isolate=serial (rerun=true)",
 )
-def overlapping_cells(peer: Peer, concurrent: Concurrent) -> Found | None:
+def overlapping_cells(peer: Peer, concurrent: Concurrent) -> Observation | None:
     """Warn if another cell of the study ran on the cell's nodes at the same time."""
     if peer.record.imported or not (peer.started and peer.ended and peer.hosts):
         return None
     others = concurrent.on_hosts.get(peer.slug)
     if not others:
-        return Found(True, f"no other cell of the study ran on {names(sorted(peer.hosts))}")
+        return Observation(True, f"no other cell of the study ran on {names(sorted(peer.hosts))}")
     seconds = max(_together(peer, other) for other in others).total_seconds()
     where = names(sorted(peer.hosts & frozenset.union(*(other.hosts for other in others))))
-    return Found(
+    return Observation(
         False, f"{names(o.slug for o in others)} ran on {where} for up to {seconds:.0f} s of it"
     )
 
@@ -89,14 +89,14 @@ def _together(peer: Peer, other: Peer) -> timedelta:
     limit="no overlap",
     remedy="resubmit both cells (rerun=true)",
 )
-def shared_devices(peer: Peer, concurrent: Concurrent) -> Found | None:
+def shared_devices(peer: Peer, concurrent: Concurrent) -> Observation | None:
     """Warn if another cell of the study used the cell's GPUs at the same time."""
     if not (peer.uuids and peer.started and peer.ended):
         return None
     others = concurrent.on_devices.get(peer.slug)
     if not others:
-        return Found(True, f"no other cell of the study used its {len(peer.uuids)} GPUs")
-    return Found(
+        return Observation(True, f"no other cell of the study used its {len(peer.uuids)} GPUs")
+    return Observation(
         False, f"{names(other.slug for other in others)} used the same GPUs at the same time"
     )
 

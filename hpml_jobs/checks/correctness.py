@@ -4,7 +4,7 @@ import math
 
 from hpml_jobs.checks.gpu_peaks import known_flop_per_sample, peak_flop_per_s
 from hpml_jobs.checks.limits import CLOSURE_LIMIT, LOSS_LIMIT, RANKS_LIMIT
-from hpml_jobs.checks.result import REPORT_BUG, Found, Level, check
+from hpml_jobs.checks.result import REPORT_BUG, Observation, Level, check
 from hpml_jobs.core.formulas import closure, flop_per_s
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.record import Record
@@ -22,14 +22,14 @@ from hpml_jobs.core.workload import Loss
     f"{percent_text(CLOSURE_LIMIT[Device.CPU])} with device=cpu, on every rank",
     remedy=f"do not use Table 2 of this cell; {REPORT_BUG}",
 )
-def unaccounted_time(record: Record) -> Found | None:
+def unaccounted_time(record: Record) -> Observation | None:
     """Fail if the phases do not add up to the epoch."""
     epochs = [rank.epoch(Role.INSTRUMENTED) for rank in record.ranks]
     gaps = [closure(e.epoch_s, e.phases.parts_s) for e in epochs if e is not None and e.phases]
     if not gaps:
         return None
     worst, limit = max(gaps), CLOSURE_LIMIT[record.cell.device]
-    return Found(
+    return Observation(
         worst <= limit,
         f"the phases miss the epoch by {percent_text(worst)} (limit {percent_text(limit)})",
     )
@@ -43,13 +43,13 @@ def unaccounted_time(record: Record) -> Found | None:
     limit="exactly workload.parameters",
     remedy="correct workload.model= or workload.parameters=",
 )
-def other_model(record: Record) -> Found | None:
+def other_model(record: Record) -> Observation | None:
     """Fail if the trained model does not have the parameters of the model that was named."""
     claimed = record.cell.workload.parameters
     if record.model is None or claimed is None:
         return None
     trained = record.model.parameters
-    return Found(
+    return Observation(
         trained == claimed,
         f"{record.model.name} has {trained:,} parameters, {record.cell.workload.name} says "
         f"{claimed:,}",
@@ -65,7 +65,7 @@ def other_model(record: Record) -> Found | None:
     f"a probability of at most 1/2) to {LOSS_LIMIT} x ln(classes); accuracy from 0 to 1",
     remedy=f"do not use loss and accuracy of this cell; {REPORT_BUG}",
 )
-def impossible_loss(record: Record) -> Found | None:
+def impossible_loss(record: Record) -> Observation | None:
     """Fail if the mean loss is impossible, warn if training diverged."""
     workload = record.cell.workload
     epochs = [
@@ -73,21 +73,21 @@ def impossible_loss(record: Record) -> Found | None:
     ]
     for epoch in epochs:
         if not 0 <= (epoch.accuracy or 0) <= 1:
-            return Found(False, f"accuracy is {epoch.accuracy:.4g} in the {epoch.role} epoch")
+            return Observation(False, f"accuracy is {epoch.accuracy:.4g} in the {epoch.role} epoch")
     if workload.loss != Loss.CROSS_ENTROPY or workload.classes < 2:
         return None
     for epoch in epochs:
         share = epoch.accuracy or 1.0  # nothing right, or not classes: nothing follows from it
         least = (1 - share) * math.log(2)
         if epoch.loss < least - 1e-6:
-            return Found(
+            return Observation(
                 False,
                 f"loss is {epoch.loss:.4g} at accuracy {percent_text(share)} in the {epoch.role} "
                 f"epoch (at least {least:.4g}), so it is not a mean over samples",
             )
     worst = max((epoch.loss for epoch in epochs), default=0.0)
     limit = LOSS_LIMIT * math.log(workload.classes)
-    return Found(
+    return Observation(
         worst <= limit,
         f"loss is {worst:.3f} at most (limit {limit:.3f}, {LOSS_LIMIT} x ln {workload.classes})",
         "training diverged, so use the times only and lower workload.lr=",
@@ -103,7 +103,7 @@ def impossible_loss(record: Record) -> Found | None:
     limit=f"{percent_text(RANKS_LIMIT)} of the epoch, or one iteration if that is longer",
     remedy=f"do not use this cell; {REPORT_BUG}",
 )
-def ranks_differ(record: Record) -> Found | None:
+def ranks_differ(record: Record) -> Observation | None:
     """Fail if the timed epochs of the ranks differ by more than 1 % and one iteration."""
     if len(record.ranks) < 2:
         return None
@@ -111,7 +111,7 @@ def ranks_differ(record: Record) -> Found | None:
     longest = max(times_s)
     spread, step_s = longest - min(times_s), longest / max(1, record.iterations)
     limit = max(RANKS_LIMIT * longest, step_s)
-    return Found(
+    return Observation(
         spread <= limit,
         f"ranks differ by {spread:.3g} s, {percent_text(spread / longest)} of the epoch "
         f"(limit {percent_text(RANKS_LIMIT)} or one iteration, {limit:.3g} s)",
@@ -126,14 +126,14 @@ def ranks_differ(record: Record) -> Found | None:
     limit="the same parameters on every rank, by hash",
     remedy=f"do not use this cell; {REPORT_BUG}",
 )
-def replicas_differ(record: Record) -> Found | None:
+def replicas_differ(record: Record) -> Observation | None:
     """Fail if ranks have different parameters after the last epoch of training."""
     hashes = [rank.parameters_hash for rank in record.ranks]
     if len(hashes) < 2 or "" in hashes:
         return None
     different, ranks = len(set(hashes)), len(hashes)
     equal = f"the same parameters on all {ranks} ranks"
-    return Found(
+    return Observation(
         different == 1,
         equal if different == 1 else f"{different} different replicas on {ranks} ranks",
     )
@@ -148,7 +148,7 @@ def replicas_differ(record: Record) -> Found | None:
     "for an unknown GPU or model",
     remedy="time with synchronization, and name the model that was trained",
 )
-def faster_than_peak(record: Record) -> Found | None:
+def faster_than_peak(record: Record) -> Observation | None:
     """Fail if the device computes faster than its peak."""
     cell, facts, imported = record.cell, record.facts, record.imported
     gpu = (facts.gpu_model if facts else None) or (imported.gpu_model if imported else None)
@@ -163,7 +163,7 @@ def faster_than_peak(record: Record) -> Found | None:
         return None
     seconds = record.compute_s or record.train_s or record.epoch_s
     reached = flop_per_s(flop, record.samples // cell.gpus, seconds)
-    return Found(
+    return Observation(
         reached <= peak,
         f"{reached / 1e12:.4g} TFLOP/s per GPU, {gpu} has a peak of {peak / 1e12:.4g}",
     )

@@ -1,4 +1,4 @@
-"""What a GPU can do at most, by its name and precision; forward and backward of known models."""
+"""Peak FLOP/s of GPUs by name and precision, and FLOP per sample of known models."""
 
 import re
 from typing import NamedTuple
@@ -63,7 +63,7 @@ KNOWN_IMAGE_SIZE = 32
 
 
 def peak_of(gpu_model: str) -> Peak | None:
-    """What a GPU can do at most, by its name; None where the name is not known.
+    """Return the peak FLOP/s of a GPU by its name; None if the name is unknown.
 
     >>> [peak_of(name) for name in ("Quadro RTX 8000", "rtx8000")] == 2 * [PEAKS["rtx8000"]]
     True
@@ -80,9 +80,9 @@ def peak_of(gpu_model: str) -> Peak | None:
 
 
 def peak_flop_per_s(gpu_model: str, precision: str, *, tf32: bool = True) -> float | None:
-    """FLOP/s of one device at most; None where the GPU or the precision is not known.
+    """Return the peak FLOP/s of one device; None where the GPU or the precision is not known.
 
-    `tf32`: fp32 values may go through the tensor cores, as cuDNN does unless it is told not to.
+    `tf32`: fp32 values may go through the tensor cores, which is cuDNN's default.
 
     >>> [peak_flop_per_s("Tesla V100-SXM2-16GB", p) / 1e12 for p in ("fp32", "fp16")]
     [16.4, 130.0]
@@ -93,16 +93,16 @@ def peak_flop_per_s(gpu_model: str, precision: str, *, tf32: bool = True) -> flo
     if peak is None:
         return None
     if precision == "fp32":
-        found = max(peak.fp32, peak.tf32 or 0.0) if tf32 else peak.fp32
+        tflop_per_s = max(peak.fp32, peak.tf32 or 0.0) if tf32 else peak.fp32
     elif precision in ("fp16", "bf16", "amp"):
-        found = max(peak.fp32, peak.half or 0.0)
+        tflop_per_s = max(peak.fp32, peak.half or 0.0)
     else:
         return None
-    return found * 1e12
+    return tflop_per_s * 1e12
 
 
 def known_flop_per_sample(parameters: int | None, image_size: int) -> float | None:
-    """Forward and backward of one image, where the model's parameters tell which one it is.
+    """Return the FLOP of one image's forward and backward; None for an unknown model.
 
     >>> known_flop_per_sample(11_173_962, 32), known_flop_per_sample(11_173_962, 224)
     (3329000000.0, None)

@@ -3,7 +3,7 @@
 from hpml_jobs.checks.correctness import faster_than_peak
 from hpml_jobs.checks.limits import LINK_LIMIT, UNACCOUNTED_LIMIT
 from hpml_jobs.checks.quality import loader_bound, too_few_iterations
-from hpml_jobs.checks.result import Found, Level, check
+from hpml_jobs.checks.result import Observation, Level, check
 from hpml_jobs.core.formulas import bus_gb_per_s, expected_bytes, iterations
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import BandwidthKind
@@ -17,7 +17,7 @@ from hpml_jobs.core.text import percent_text
     limit="exactly ceil(ceil(images / gpus) / batch)",
     remedy="correct the batch, data set or number of GPUs of the row",
 )
-def other_iterations(record: Record) -> Found | None:
+def other_iterations(record: Record) -> Observation | None:
     """Fail if the reported iterations are not those of images, GPUs and batch."""
     imported, cell = record.imported, record.cell
     images = cell.workload.images
@@ -29,7 +29,7 @@ def other_iterations(record: Record) -> Found | None:
         iterations(images, cell.gpus, max(1, cell.batch // cell.gpus)),
     }
     is_global = cell.gpus > 1 and imported.iterations in as_global
-    return Found(
+    return Observation(
         imported.iterations == expected,
         f"{imported.iterations:,} iterations are reported, {cell.gpus} x {cell.batch} of "
         f"{images:,} images make {expected:,}",
@@ -44,7 +44,7 @@ def other_iterations(record: Record) -> Found | None:
     limit="epoch_s",
     remedy="correct the units: seconds per epoch, not per iteration",
 )
-def part_exceeds_epoch(record: Record) -> Found | None:
+def part_exceeds_epoch(record: Record) -> Observation | None:
     """Fail if a part of the epoch is longer than the epoch."""
     imported = record.imported
     if imported is None:
@@ -58,7 +58,7 @@ def part_exceeds_epoch(record: Record) -> Found | None:
     if not parts:
         return None
     longest = max(parts, key=lambda name: parts[name])
-    return Found(
+    return Observation(
         parts[longest] <= imported.epoch_s,
         f"{longest} is {parts[longest]:.4g} s of an epoch of {imported.epoch_s:.4g} s",
     )
@@ -72,7 +72,7 @@ def part_exceeds_epoch(record: Record) -> Found | None:
     limit=f"{percent_text(UNACCOUNTED_LIMIT)} of train_s (of epoch_s where train_s is unknown)",
     remedy="correct compute_s or comm_s",
 )
-def unaccounted_time(record: Record) -> Found | None:
+def unaccounted_time(record: Record) -> Observation | None:
     """Fail if computation and communication do not add up; warn if it may be data loading."""
     imported = record.imported
     if imported is None or imported.compute_s is None or imported.comm_s is None:
@@ -83,7 +83,7 @@ def unaccounted_time(record: Record) -> Found | None:
         return None
     gap = (whole - imported.compute_s - imported.comm_s) / whole
     may_be_loading = gap > 0 and imported.train_s is None
-    return Found(
+    return Observation(
         abs(gap) <= UNACCOUNTED_LIMIT,
         f"compute_s and comm_s are {percent_text(abs(gap))} {'less' if gap > 0 else 'more'} than "
         f"{name} (limit {percent_text(UNACCOUNTED_LIMIT)})",
@@ -100,7 +100,7 @@ def unaccounted_time(record: Record) -> Found | None:
     limit=f"{LINK_LIMIT:g} x cluster.link_gb_per_s, where that is known",
     remedy="time all of the communication, or correct cluster.link_gb_per_s",
 )
-def faster_than_link(record: Record) -> Found | None:
+def faster_than_link(record: Record) -> Observation | None:
     """Fail if comm_s implies more than 1.1 times the bandwidth of the link."""
     imported, facts, cell = record.imported, record.facts, record.cell
     speed = facts.link_gb_per_s if facts else None
@@ -110,7 +110,7 @@ def faster_than_link(record: Record) -> Found | None:
         return None
     sent = expected_bytes(record.iterations, record.model.gradient_bytes)
     reached = bus_gb_per_s(sent, imported.comm_s, cell.gpus)
-    return Found(
+    return Observation(
         reached <= LINK_LIMIT * speed,
         f"comm_s implies {reached:.3g} GB/s on a link of {speed:.3g} (limit {LINK_LIMIT:g} x)",
     )

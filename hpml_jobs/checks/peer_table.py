@@ -1,4 +1,4 @@
-"""The cells of one table, by what they should have in common: which of them is an outlier?"""
+"""Comparison of the cells of one table by what they should have in common, to find outliers."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
@@ -11,21 +11,22 @@ from hpml_jobs.core.cell import Cell
 
 
 class ByValue:
-    """Peers by a value that they should have in common; empty values are not known."""
+    """Peers by a value that they should have in common; peers without a value are left out."""
 
     def __init__(self, peers: Iterable[Peer], value: Callable[[Peer], tuple[Any, ...]]) -> None:
         self.value = value
-        self.known = [peer for peer in peers if value(peer)]
+        self.peers = [peer for peer in peers if value(peer)]
         numbers: dict[tuple[Any, ...], int] = {}
-        self._numbers = [numbers.setdefault(value(peer), len(numbers)) for peer in self.known]
+        self._numbers = [numbers.setdefault(value(peer), len(numbers)) for peer in self.peers]
         self._number_of = numbers
 
     def differing(self, peer: Peer) -> list[Peer]:
-        """Return the known peers with another value."""
+        """Return the peers with another value."""
         if len(self._number_of) < 2:
             return []
-        own = self._number_of.get(self.value(peer))
-        return [p for p, number in zip(self.known, self._numbers, strict=True) if number != own]
+        value_number = self._number_of.get(self.value(peer))
+        numbered = zip(self.peers, self._numbers, strict=True)
+        return [other for other, number in numbered if number != value_number]
 
     def other_values(self, peer: Peer) -> list[tuple[Any, ...]]:
         """Return the values that other peers have, each once."""
@@ -36,14 +37,14 @@ class ByStart:
     """Peers by when they started; a day apart is different."""
 
     def __init__(self, peers: Iterable[Peer]) -> None:
-        self.known = [peer for peer in peers if peer.started]
-        self._order = {peer.slug: number for number, peer in enumerate(self.known)}
-        dated = [(peer.started, number) for number, peer in enumerate(self.known) if peer.started]
-        self._sorted = [self.known[number] for _, number in sorted(dated)]
+        self.peers = [peer for peer in peers if peer.started]
+        self._order = {peer.slug: number for number, peer in enumerate(self.peers)}
+        dated = [(peer.started, number) for number, peer in enumerate(self.peers) if peer.started]
+        self._sorted = [self.peers[number] for _, number in sorted(dated)]
         self.starts = [started for started, _ in sorted(dated)]
 
     def differing(self, peer: Peer) -> list[Peer]:
-        """Return the known peers that started more than a day before or after."""
+        """Return the peers that started more than a day before or after."""
         if peer.started is None:
             return []
         first = bisect_left(self.starts, peer.started - APART_LIMIT)
@@ -81,14 +82,14 @@ class PeerTable:
         return self._loaders[key]
 
     @staticmethod
-    def is_outlier(peer: Peer, differing: Sequence[Peer], known: int) -> bool:
-        """Whether a peer differs from its baseline, or from half of the `known` others or more.
+    def is_outlier(peer: Peer, differing: Sequence[Peer], count: int) -> bool:
+        """Whether a peer differs from its baseline, or from at least half of the `count` peers.
 
-        So one outlier is named, and not all the others with it.
+        This names one outlier instead of all the others.
         """
         if any(other.is_baseline and other.place.batch == peer.place.batch for other in differing):
             return True
-        return bool(differing) and 2 * len(differing) >= known - 1
+        return bool(differing) and 2 * len(differing) >= count - 1
 
 
 def _rivalry(peer: Peer) -> tuple[int, int, str]:

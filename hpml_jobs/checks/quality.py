@@ -10,7 +10,7 @@ from hpml_jobs.checks.limits import (
     PROFILER_LIMIT,
     STALL_LIMIT,
 )
-from hpml_jobs.checks.result import Found, Level, check
+from hpml_jobs.checks.result import Observation, Level, check
 from hpml_jobs.core.formulas import FIT_MEDIAN_LIMIT, FIT_WORST_LIMIT, fit_alpha_beta
 from hpml_jobs.core.measurements import Card
 from hpml_jobs.core.record import Record
@@ -32,12 +32,12 @@ HARMLESS = frozenset({"gpu_idle", "applications_clocks_setting", "display_clock_
     limit=f"stall is {percent_text(STALL_LIMIT)} of the epoch",
     remedy="increase loader_workers= or use faster storage",
 )
-def loader_bound(record: Record) -> Found | None:
+def loader_bound(record: Record) -> Observation | None:
     """Warn if the device waits for data for more than 5 % of the epoch."""
     if record.train_s is None:
         return None
     share = 1 - record.train_s / record.epoch_s
-    return Found(
+    return Observation(
         share <= STALL_LIMIT,
         f"stall is {percent_text(share)} of the epoch (limit {percent_text(STALL_LIMIT)})",
     )
@@ -50,11 +50,11 @@ def loader_bound(record: Record) -> Found | None:
     limit=f"at least {LEAST_ITERATIONS} iterations",
     remedy="use a smaller batch= or more images",
 )
-def too_few_iterations(record: Record) -> Found | None:
+def too_few_iterations(record: Record) -> Observation | None:
     """Warn if an epoch has fewer than 10 iterations."""
     if record.cell.workload.images is None:
         return None
-    return Found(
+    return Observation(
         record.iterations >= LEAST_ITERATIONS,
         f"{counted(record.iterations, 'iteration')} per epoch (at least {LEAST_ITERATIONS})",
     )
@@ -68,12 +68,12 @@ def too_few_iterations(record: Record) -> Found | None:
     limit=f"the instrumented epoch is {percent_text(OVERHEAD_LIMIT)} longer than the timed one",
     remedy="repeat the cell on a quiet machine",
 )
-def instruments_slow_down(record: Record) -> Found | None:
+def instruments_slow_down(record: Record) -> Observation | None:
     """Warn if the instruments make an epoch more than 5 % longer."""
     share = record.overhead
     if share is None:
         return None
-    return Found(
+    return Observation(
         share <= OVERHEAD_LIMIT,
         f"the instrumented epoch is {percent_text(share)} longer than the timed one (limit "
         f"{percent_text(OVERHEAD_LIMIT)})",
@@ -89,7 +89,7 @@ def instruments_slow_down(record: Record) -> Found | None:
     limit=f"{percent_text(PROFILER_LIMIT)} of the profiler's time, on every rank",
     remedy="check the split of Table 2 with trace=true, which keeps the profiler's trace",
 )
-def profiler_disagrees(record: Record) -> Found | None:
+def profiler_disagrees(record: Record) -> Observation | None:
     """Warn if our communication time is more than 5 % from the profiler's."""
     traces = [rank.profiler for rank in record.ranks if rank.profiler and rank.profiler.comm_s > 0]
     if not traces or not record.cell.strategy.under_torchrun:  # dp's copies: not collectives
@@ -98,7 +98,7 @@ def profiler_disagrees(record: Record) -> Found | None:
     gap = worst.disagreement or 0.0
     each_ms = 1e3 * abs(worst.instruments_comm_s - worst.comm_s) / max(1, worst.messages)
     launch = "use larger messages: messages as short as these are mostly launch time from Python"
-    return Found(
+    return Observation(
         gap <= PROFILER_LIMIT,
         f"communication differs by {percent_text(gap)} from the profiler's (limit "
         f"{percent_text(PROFILER_LIMIT)}), {each_ms:.2g} ms per message",
@@ -114,7 +114,7 @@ def profiler_disagrees(record: Record) -> Found | None:
     limit=f"{percent_text(DRIFT_LIMIT)} between the first and the last tenth of the iterations",
     remedy="repeat the cell on a quiet machine, after a warm-up",
 )
-def speed_drifts(record: Record) -> Found | None:
+def speed_drifts(record: Record) -> Observation | None:
     """Warn if iterations at the end of the epoch take 5 % more or less than at its start."""
     steps = [rank.timed.steps for rank in record.ranks if rank.timed.steps]
     shares = [s.last_tenth_s / s.first_tenth_s - 1 for s in steps if s.first_tenth_s > 0]
@@ -123,7 +123,7 @@ def speed_drifts(record: Record) -> Found | None:
         return None
     worst = max(shares, key=abs)
     word = "faster" if worst < 0 else "slower"
-    return Found(
+    return Observation(
         abs(worst) <= DRIFT_LIMIT,
         f"the last tenth of the iterations is {percent_text(abs(worst))} {word} than the first "
         f"(limit {percent_text(DRIFT_LIMIT)})",
@@ -142,7 +142,7 @@ def _cards(record: Record) -> list[Card]:
     limit=f"no reason for lower clocks after the timed epoch but {', '.join(sorted(HARMLESS))}",
     remedy="compare with equally throttled cells only, or use another node",
 )
-def throttled(record: Record) -> Found | None:
+def throttled(record: Record) -> Observation | None:
     """Warn if a GPU was throttled after the timed epoch."""
     cards = _cards(record)
     if not cards:
@@ -150,9 +150,9 @@ def throttled(record: Record) -> Found | None:
     with_reasons = [(card, sorted({*card.throttle_reasons} - HARMLESS)) for card in cards]
     slowed = [(card, reasons) for card, reasons in with_reasons if reasons]
     if not slowed:
-        return Found(True, f"0 of {counted(len(cards), 'GPU')} throttled")
+        return Observation(True, f"0 of {counted(len(cards), 'GPU')} throttled")
     card, reasons = slowed[0]
-    return Found(
+    return Observation(
         False,
         f"{len(slowed)} of {counted(len(cards), 'GPU')} throttled by {', '.join(reasons)} "
         f"({card.sm_clock_mhz} of {card.max_sm_clock_mhz} MHz, {card.temperature_c} °C)",
@@ -166,13 +166,13 @@ def throttled(record: Record) -> Found | None:
     limit="no process of others on the GPUs",
     remedy="request whole GPUs, or resubmit the cell (rerun=true)",
 )
-def shared_gpus(record: Record) -> Found | None:
+def shared_gpus(record: Record) -> Observation | None:
     """Warn if other processes were on the cell's GPUs."""
     cards = _cards(record)
     if not cards:
         return None
     others = sum(card.other_processes for card in cards)
-    return Found(others == 0, f"{others} processes of others on the cell's GPUs")
+    return Observation(others == 0, f"{others} processes of others on the cell's GPUs")
 
 
 @check(
@@ -182,7 +182,7 @@ def shared_gpus(record: Record) -> Found | None:
     limit="a CPU for each process and for each of its loader workers",
     remedy="request more CPUs or decrease loader_workers=",
 )
-def too_few_cpus(record: Record) -> Found | None:
+def too_few_cpus(record: Record) -> Observation | None:
     """Warn if a process does not have a CPU for itself and for each of its loader workers."""
     allowed: dict[str, set[int]] = defaultdict(set)
     processes: dict[str, int] = defaultdict(int)
@@ -195,7 +195,7 @@ def too_few_cpus(record: Record) -> Found | None:
         return None
     least, host = min((len(allowed[host]) / processes[host], host) for host in allowed)
     workers = max(rank.loader_workers for rank in record.ranks)
-    return Found(
+    return Observation(
         least >= workers + 1,
         f"{least:.3g} {'CPU' if least == 1 else 'CPUs'} per process on {host} for itself and "
         f"{counted(workers, 'loader worker')}",
@@ -211,14 +211,15 @@ def too_few_cpus(record: Record) -> Found | None:
     limit="exactly threads=, in every process",
     remedy="unset OMP_NUM_THREADS in the job's environment",
 )
-def other_threads(record: Record) -> Found | None:
+def other_threads(record: Record) -> Observation | None:
     """Warn if a process did not compute with the threads that the cell asks for."""
     if not record.ranks:
         return None
     used = sorted({rank.threads for rank in record.ranks})
-    asked = record.cell.threads
-    return Found(
-        used == [asked], f"{' or '.join(map(str, used))} threads per process, threads={asked}"
+    requested = record.cell.threads
+    return Observation(
+        used == [requested],
+        f"{' or '.join(map(str, used))} threads per process, threads={requested}",
     )
 
 
@@ -231,7 +232,7 @@ def other_threads(record: Record) -> Found | None:
     limit="the same buffers in every test",
     remedy="quote the accuracies of all ranks, or use strategy=ddp",
 )
-def buffers_differ(record: Record) -> Found | None:
+def buffers_differ(record: Record) -> Observation | None:
     """Warn if ranks test with different BatchNorm statistics."""
     hashes = [rank.buffers_hash for rank in record.ranks]
     if len(hashes) < 2 or "" in hashes or not (record.model and record.model.buffer_bytes):
@@ -239,14 +240,18 @@ def buffers_differ(record: Record) -> Found | None:
     strategy, different = record.cell.strategy.value, len(set(hashes))
     if record.cell.replicas_share_buffers:
         if record.cell.sync_buffers is SyncBuffers.SYNCBN:
-            return Found(True, "SyncBatchNorm uses the statistics of all ranks; tests share them")
-        return Found(True, f"{strategy} sends rank 0's buffers at every forward; tests share them")
+            return Observation(
+                True, "SyncBatchNorm uses the statistics of all ranks; tests share them"
+            )
+        return Observation(
+            True, f"{strategy} sends rank 0's buffers at every forward; tests share them"
+        )
     if different == 1:
         unused = "nothing in them depends on the batches"
-        return Found(True, f"the same buffers on all {len(hashes)} ranks: {unused}")
+        return Observation(True, f"the same buffers on all {len(hashes)} ranks: {unused}")
     tested = [rank.test_accuracy for rank in record.ranks if rank.test_accuracy is not None]
     span = f"{min(tested):.4f} to {max(tested):.4f} over ranks" if tested else "not tested"
-    return Found(
+    return Observation(
         False,
         f"{different} different sets of buffers on {len(hashes)} ranks, {strategy} does not "
         f"synchronize them (accuracy {span})",
@@ -261,7 +266,7 @@ def buffers_differ(record: Record) -> Found | None:
     "worst",
     remedy="use interpolated times: the line is not used in any table",
 )
-def poor_fit(record: Record) -> Found | None:
+def poor_fit(record: Record) -> Observation | None:
     """Warn if the microbenchmark's times are not on a line alpha + beta x size."""
     times_s = {
         n: t
@@ -271,7 +276,7 @@ def poor_fit(record: Record) -> Found | None:
     if len(times_s) < 2:
         return None
     line = fit_alpha_beta(times_s)
-    return Found(
+    return Observation(
         line.accepted,
         f"alpha + beta x size misses the microbenchmark by {percent_text(line.median_residual)} "
         f"(median, limit {percent_text(FIT_MEDIAN_LIMIT)}), {percent_text(line.worst_residual)} "

@@ -36,8 +36,8 @@ class CheckResult(Value, frozen=True, kw_only=True):
     reason: str
 
 
-class Found(NamedTuple):
-    """What a check found: the figures in words.
+class Observation(NamedTuple):
+    """What a check observed: the figures in words.
 
     `remedy` and `level`, where given, replace those of the check.
     """
@@ -61,25 +61,25 @@ class Check(Generic[Subject]):
     meaning: str
     limit: str
     remedy: str
-    find: Callable[Subject, Found | None]
+    find: Callable[Subject, Observation | None]
 
     def __call__(self, *args: Subject.args, **kwargs: Subject.kwargs) -> CheckResult | None:
         """Return the result of the check; None where it does not apply."""
-        found = self.find(*args, **kwargs)
-        if found is None:
+        observation = self.find(*args, **kwargs)
+        if observation is None:
             return None
-        if found.holds:
-            return CheckResult(check=self.name, level=Level.PASS, reason=found.text)
-        reason = f"{found.text}: {found.remedy or self.remedy}"
-        return CheckResult(check=self.name, level=found.level or self.level, reason=reason)
+        if observation.holds:
+            return CheckResult(check=self.name, level=Level.PASS, reason=observation.text)
+        reason = f"{observation.text}: {observation.remedy or self.remedy}"
+        return CheckResult(check=self.name, level=observation.level or self.level, reason=reason)
 
 
 def check(
     name: str, level: Level, *, meaning: str, limit: str, remedy: str
-) -> Callable[[Callable[Subject, Found | None]], Check[Subject]]:
+) -> Callable[[Callable[Subject, Observation | None]], Check[Subject]]:
     """Make a function a check: its name, and what docs/checks.md says of it."""
 
-    def decorate(find: Callable[Subject, Found | None]) -> Check[Subject]:
+    def decorate(find: Callable[Subject, Observation | None]) -> Check[Subject]:
         return Check(name=name, level=level, meaning=meaning, limit=limit, remedy=remedy, find=find)
 
     return decorate

@@ -92,7 +92,7 @@ def measured_conditions(record: Record) -> Conditions | None:
     )
 
 
-def asked_conditions(cell: Cell) -> Conditions:
+def requested_conditions(cell: Cell) -> Conditions:
     """Return what a cell asks for besides its place in the tables (row, batch, seed, repeat).
 
     `gpu_type` is among it, so all cells at one place are runs of the same thing. Not among it:
@@ -106,7 +106,7 @@ def asked_conditions(cell: Cell) -> Conditions:
     ]
     others = [
         ("device", cell.device.value),
-        ("GPU kind asked for", cell.gpu_type),
+        ("requested GPU type", cell.gpu_type),
         ("measured", "elsewhere" if cell.protocol is Protocol.IMPORTED else "here"),
         ("epochs", cell.epochs if cell.epochs > cell.protocol.epochs else "as the protocol needs"),
         ("threads per process", cell.threads),

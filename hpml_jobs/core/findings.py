@@ -1,4 +1,4 @@
-"""Findings of `hpml-jobs doctor`: what was checked, what was seen, and the remedy."""
+"""Findings of `hpml-jobs doctor`: what was checked, what was observed, and the remedy."""
 
 from enum import StrEnum
 
@@ -14,7 +14,7 @@ class Severity(StrEnum):
 
 
 class Finding(Value, frozen=True, kw_only=True):
-    """The result of one check: what was checked, what was seen, and the remedy if it is wrong."""
+    """The result of one check: what was checked, what was observed, and the remedy if it is wrong."""
 
     about: str
     level: Severity
@@ -29,16 +29,16 @@ class NodeAnswer(Value, frozen=True, kw_only=True):
     findings: tuple[Finding, ...]
 
 
-def ok(about: str, seen: str) -> Finding:
+def ok(about: str, observed: str) -> Finding:
     """Return a finding that is as it must be."""
-    return Finding(about=about, level=Severity.OK, seen=seen)
+    return Finding(about=about, level=Severity.OK, seen=observed)
 
 
-def warning(about: str, seen: str, remedy: str = "") -> Finding:
+def warning(about: str, observed: str, remedy: str = "") -> Finding:
     """Return a finding that may become a problem."""
-    return Finding(about=about, level=Severity.WARNING, seen=seen, remedy=remedy)
+    return Finding(about=about, level=Severity.WARNING, seen=observed, remedy=remedy)
 
 
-def problem(about: str, seen: str, remedy: str = "") -> Finding:
+def problem(about: str, observed: str, remedy: str = "") -> Finding:
     """Return a finding that prevents studies from being measured here."""
-    return Finding(about=about, level=Severity.PROBLEM, seen=seen, remedy=remedy)
+    return Finding(about=about, level=Severity.PROBLEM, seen=observed, remedy=remedy)

@@ -89,8 +89,8 @@ class Traffic:
     def passes(self) -> int | None:
         """Return how often a rank sends all its gradients per iteration; None if not known."""
         counts = list(self.gradients.values())
-        known = [count for count in counts if count is not None]
-        return sum(known) if len(known) == len(counts) else None
+        fixed = [count for count in counts if count is not None]
+        return sum(fixed) if len(fixed) == len(counts) else None
 
 
 TRAFFIC: Mapping[Strategy, Traffic] = {

@@ -73,8 +73,8 @@ def check_commands() -> Finding:
     }
     versions = ", ".join(sorted(answer for answer in answers if answer)) or "version not reported"
     if {*missing} - {"sacct"}:
-        seen = f"{', '.join(missing)} not on PATH"
-        return problem("commands", seen, "load the cluster's SLURM, e.g. module load slurm")
+        observed = f"{', '.join(missing)} not on PATH"
+        return problem("commands", observed, "load the cluster's SLURM, e.g. module load slurm")
     if missing:
         remedy = "add sacct to PATH; without it, states come from squeue and the files of jobs"
         return warning("commands", f"{versions}; sacct is not on PATH", remedy)
@@ -128,12 +128,12 @@ def check_limits(cluster: Cluster, accounts: list[Association], cells: int) -> F
     parts += [f"{owner}: {_words(values)}" for owner, values in limits if values]
     if accounts and not any(values for _, values in limits):
         parts.append("no limit on your jobs")
-    seen = "; ".join(parts) or "SLURM reports none"
+    observed = "; ".join(parts) or "SLURM reports none"
     most = [int(text) for _, values in limits for key, text in values.items() if "MaxSubmit" in key]
     if most and min(most) < cells:
         remedy = f"submit the {cells} cells in parts, or with pack=true"
-        return warning("limits", seen, remedy)
-    return ok("limits", seen)
+        return warning("limits", observed, remedy)
+    return ok("limits", observed)
 
 
 def check_account(cluster: Cluster, accounts: list[Association]) -> Finding:
@@ -149,8 +149,8 @@ def check_account(cluster: Cluster, accounts: list[Association]) -> Finding:
             )
         return ok("account", f"none given: SLURM uses your default ({yours})")
     if names and cluster.account not in names:
-        seen = f"{cluster.account} is not among your accounts ({yours})"
-        return problem("account", seen, f"use cluster.account={names[0]}")
+        observed = f"{cluster.account} is not among your accounts ({yours})"
+        return problem("account", observed, f"use cluster.account={names[0]}")
     return ok("account", cluster.account + ("" if names else f" ({yours})"))
 
 

@@ -103,8 +103,10 @@ def _check_profile(sweep: Sweep, settings: Settings) -> Finding:
         return ok("cluster", reason)
     name = commands.limits().get("ClusterName", "")
     if name and name.lower() not in cluster.known_as:
-        seen = f"{reason}, but SLURM's ClusterName is {name}"
-        return warning("cluster", seen, "use cluster=auto, which chooses this cluster's profile")
+        observed = f"{reason}, but SLURM's ClusterName is {name}"
+        return warning(
+            "cluster", observed, "use cluster=auto, which chooses this cluster's profile"
+        )
     return ok("cluster", reason)
 
 

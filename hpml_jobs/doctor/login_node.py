@@ -66,17 +66,17 @@ def check_outputs(folder: Path, cluster: Cluster) -> Finding:
     except OSError as error:
         remedy = "choose a folder that you may write to with outputs=PATH"
         return problem("outputs", f"{folder} cannot be written: {error.strerror}", remedy)
-    seen = f"{folder}: writable, {free_gb:,.1f} GB free on {mount.place} ({mount.type})"
+    observed = f"{folder}: writable, {free_gb:,.1f} GB free on {mount.place} ({mount.type})"
     if free_gb < LEAST_FREE_GB:
         return warning(
-            "outputs", seen, "free disk space, or choose another folder with outputs=PATH"
+            "outputs", observed, "free disk space, or choose another folder with outputs=PATH"
         )
     if mount.in_memory and cluster.launcher is Launcher.SLURM:
         remedy = (
             "nodes cannot read this machine's memory: choose outputs=PATH on a shared file system"
         )
-        return problem("outputs", seen, remedy)
-    return ok("outputs", seen)
+        return problem("outputs", observed, remedy)
+    return ok("outputs", observed)
 
 
 def check_container(cluster: Cluster) -> list[Finding]:
@@ -126,12 +126,12 @@ def check_python(cluster: Cluster) -> list[Finding]:
 
 
 def _check_versions(versions: dict[str, str], where: str) -> Finding:
-    seen = ", ".join(f"{name} {text}" for name, text in versions.items() if name != "python")
+    observed = ", ".join(f"{name} {text}" for name, text in versions.items() if name != "python")
     if versions.get("hpml-jobs") != __version__:
-        both = f"{where} has {seen or 'no hpml-jobs and no torch'}; this is hpml-jobs {__version__}"
+        both = f"{where} has {observed or 'no hpml-jobs and no torch'}; this is hpml-jobs {__version__}"
         return problem("versions", both, f"install hpml-jobs {__version__} there")
     missing = [name for name in ("torch", "torchvision") if name not in versions]
     if missing:
         remedy = "pip install -r locks/worker.txt there, or set cluster.python= or a container"
-        return problem("versions", f"{seen}; no {' and no '.join(missing)}", remedy)
-    return ok("versions", seen)
+        return problem("versions", f"{observed}; no {' and no '.join(missing)}", remedy)
+    return ok("versions", observed)

@@ -200,18 +200,18 @@ def _words(state: JobState) -> str:
 def _no_answer(study: Study, last: JobState, patience_s: float) -> Finding:
     """Report why the job gave no answer."""
     if last.outcome.active:
-        seen = f"job {last.job} cancelled: still {_words(last)} after {patience_s / 60:g} min"
+        observed = f"job {last.job} cancelled: still {_words(last)} after {patience_s / 60:g} min"
         remedy = "wait longer with --patience MINUTES"
         pending = last.outcome is Outcome.PENDING
-        return (warning if pending else problem)("job", seen, remedy)
+        return (warning if pending else problem)("job", observed, remedy)
     output = _last_line(study, last.job)
     remedy = ""
     if _NOT_INSTALLED in output:
         remedy = f"install hpml-jobs {__version__} into the jobs' Python (cluster.python=)"
-    seen = (
+    observed = (
         f"job {last.job} ended without an answer, {_words(last)}: {output or 'it printed nothing'}"
     )
-    return problem("job", seen, remedy or f"read its logs in {study.slurm}")
+    return problem("job", observed, remedy or f"read its logs in {study.slurm}")
 
 
 def _last_line(study: Study, job: str) -> str:

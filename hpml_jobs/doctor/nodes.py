@@ -99,8 +99,8 @@ def _check_profile(
     if not wrong:
         return []
     actual = ", ".join(f"{gpu_type}: {size}" for gpu_type, size in sorted(most.items()) if size)
-    seen = f"cluster={cluster.name} does not agree with sinfo: {'; '.join(wrong)}"
-    return [warning("profile", seen, f"set 'cluster.gpu_types={{{actual}}}'")]
+    observed = f"cluster={cluster.name} does not agree with sinfo: {'; '.join(wrong)}"
+    return [warning("profile", observed, f"set 'cluster.gpu_types={{{actual}}}'")]
 
 
 def _check_available(
@@ -117,9 +117,9 @@ def _check_available(
     ]
     more = f" and {len(unavailable) - 4} more" if len(unavailable) > 4 else ""
     number = f"{len(unavailable)} of {counted(len(states), 'node')}"
-    seen = f"{number} unavailable: {', '.join(names)}{more}"
+    observed = f"{number} unavailable: {', '.join(names)}{more}"
     usable = {node.name for node in inventory if gpu_type is None or node.gpu_type == gpu_type}
     if usable and usable <= {node.name for node in unavailable}:
         remedy = "choose another gpu_type=, or wait until they are available"
-        return [problem("nodes out", f"{seen}; no {gpu_type or 'node'} is left", remedy)]
-    return [warning("nodes out", seen, "nothing to do: jobs run on the other nodes")]
+        return [problem("nodes out", f"{observed}; no {gpu_type or 'node'} is left", remedy)]
+    return [warning("nodes out", observed, "nothing to do: jobs run on the other nodes")]

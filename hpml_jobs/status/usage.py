@@ -110,7 +110,7 @@ def _total(runs: list[_Run], source: str) -> Usage:
     with_gpus = [(run.gpus, run) for run in runs if run.gpus is not None]
     hours = formulas.gpu_hours
     used = sum(hours(gpus, run.used_s / 60) for gpus, run in with_gpus)
-    asked = sum(hours(gpus, (run.asked_s or 0) / 60) for gpus, run in with_gpus)
+    requested = sum(hours(gpus, (run.asked_s or 0) / 60) for gpus, run in with_gpus)
     return Usage(
         runs=len(runs),
         used_s=sum(run.used_s for run in runs),
@@ -119,7 +119,7 @@ def _total(runs: list[_Run], source: str) -> Usage:
         if asked_s
         else None,
         gpu_hours_used=used if with_gpus else None,
-        gpu_hours_asked=asked if with_gpus and limited else None,
+        gpu_hours_asked=requested if with_gpus and limited else None,
         queue_median_s=median(waits) if waits else None,
         queue_longest_s=max(waits, default=None),
         source=source,

@@ -7,7 +7,7 @@ from hpml_jobs.core.conditions import (
     WORKLOAD,
     WORKLOAD_CONDITIONS,
     Conditions,
-    asked_conditions,
+    requested_conditions,
     measured_conditions,
 )
 from hpml_jobs.report.merge.cells import CellResult
@@ -22,7 +22,7 @@ def group(cells: Iterable[CellResult]) -> list[ConditionGroup]:
     for result in cells:
         if result.cell is None:
             continue
-        key = asked_conditions(result.cell)
+        key = requested_conditions(result.cell)
         conditions = measured_conditions(result.record) if result.record else None
         if conditions is None:
             others.append((key, result))

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from hpml_jobs.checks.limits import BUSBW_LIMIT, EXPOSED_LIMIT
-from hpml_jobs.checks.result import REPORT_BUG, Observation, Level, check
+from hpml_jobs.checks.result import REPORT_BUG, Level, Observation, check
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.formulas import bus_gb_per_s, expected_bytes, interpolated_s
 from hpml_jobs.core.measurements import CollectiveKind, Message, Purpose, Role

@@ -14,7 +14,7 @@ from hpml_jobs.checks.limits import (
 )
 from hpml_jobs.checks.peer_table import PeerTable
 from hpml_jobs.checks.peers import Peer, peer_of
-from hpml_jobs.checks.result import Check, CheckResult, Observation, Level, check, names
+from hpml_jobs.checks.result import Check, CheckResult, Level, Observation, check, names
 from hpml_jobs.core.conditions import CONDITIONS
 from hpml_jobs.core.formulas import efficiency, relative_iqr, speedup
 from hpml_jobs.core.record import Record

@@ -1,4 +1,4 @@
-"""Who ran at the same time in the same place? Checks of a cell beside every cell of its study."""
+"""Checks for cells of a study that ran on the same node at the same time."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from hpml_jobs.checks.limits import OVERLAP_LIMIT
 from hpml_jobs.checks.peers import Peer
-from hpml_jobs.checks.result import Check, Observation, Level, check, names
+from hpml_jobs.checks.result import Check, Level, Observation, check, names
 
 
 class Concurrent(NamedTuple):

@@ -4,7 +4,7 @@ import math
 
 from hpml_jobs.checks.gpu_peaks import known_flop_per_sample, peak_flop_per_s
 from hpml_jobs.checks.limits import CLOSURE_LIMIT, LOSS_LIMIT, RANKS_LIMIT
-from hpml_jobs.checks.result import REPORT_BUG, Observation, Level, check
+from hpml_jobs.checks.result import REPORT_BUG, Level, Observation, check
 from hpml_jobs.core.formulas import closure, flop_per_s
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.record import Record

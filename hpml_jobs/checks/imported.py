@@ -1,9 +1,9 @@
-"""Can a timing measured elsewhere be right? Checks of what a CSV file reports."""
+"""Plausibility checks of imported timings, as a CSV file reports them."""
 
 from hpml_jobs.checks.correctness import faster_than_peak
 from hpml_jobs.checks.limits import LINK_LIMIT, UNACCOUNTED_LIMIT
 from hpml_jobs.checks.quality import loader_bound, too_few_iterations
-from hpml_jobs.checks.result import Observation, Level, check
+from hpml_jobs.checks.result import Level, Observation, check
 from hpml_jobs.core.formulas import bus_gb_per_s, expected_bytes, iterations
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import BandwidthKind

@@ -27,7 +27,7 @@ SCATTER_LIMIT = 0.10
 APART_LIMIT = timedelta(hours=24)
 OVERLAP_LIMIT = timedelta(seconds=1)
 
-# timings measured elsewhere
+# imported timings
 UNACCOUNTED_LIMIT = 0.02
 LINK_LIMIT = 1.1
 RESIDUAL_MATCH = 1e-3

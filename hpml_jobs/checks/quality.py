@@ -1,4 +1,4 @@
-"""Does a number mean what it seems to? Checks of one record that a true number may fail."""
+"""Data-quality checks of one record that a correct measurement may fail."""
 
 from collections import defaultdict
 
@@ -10,7 +10,7 @@ from hpml_jobs.checks.limits import (
     PROFILER_LIMIT,
     STALL_LIMIT,
 )
-from hpml_jobs.checks.result import Observation, Level, check
+from hpml_jobs.checks.result import Level, Observation, check
 from hpml_jobs.core.formulas import FIT_MEDIAN_LIMIT, FIT_WORST_LIMIT, fit_alpha_beta
 from hpml_jobs.core.measurements import Card
 from hpml_jobs.core.record import Record

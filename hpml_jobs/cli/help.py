@@ -30,7 +30,7 @@ Commands (hpml-jobs COMMAND --help shows all options and an example):
   resubmit [STUDY] ...      resubmit cells: PATTERN or --failed --oom --timeout --missing
                             --cancelled --lost; change them with --minutes, --mem
   import FILE.csv study=NAME
-                            make a study of timings that were measured elsewhere
+                            make a study from timings of another program
   doctor KEY=VALUE...       check the setup, with a short diagnostic job; --gpus 2 runs a small
                             validation study
   completion SHELL          print the completion script of bash, zsh or fish

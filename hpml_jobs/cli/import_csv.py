@@ -1,4 +1,4 @@
-"""Command import: a CSV file of timings that were measured elsewhere becomes a study."""
+"""The import command: a study from a CSV file of timings from another program."""
 
 import re
 import sys
@@ -48,7 +48,7 @@ class ImportRequest(NamedTuple):
 
 
 def import_(words: FileAndKeys = None, json: Json = False) -> None:
-    """Make a study of timings that were measured elsewhere: rows of gpus,batch,epoch_s.
+    """Make a study from timings of another program: rows of gpus,batch,epoch_s.
 
     Optional columns: strategy, nodes, train_s, compute_s, comm_s, repeat, parameters, images,
     iterations, model, gpu_model, date. Missing values are unknown, and the tables say so. See

@@ -164,7 +164,8 @@ def _superseding_if_rerun(plan: "Plan", planned: "PlannedCell") -> "PlannedCell"
     from hpml_jobs.core.validation import InvalidRecordError
     from hpml_jobs.submit.selection import superseding
 
+    folder = plan.study.cell(planned.cell.slug)
     try:
-        return superseding(plan, planned) if plan.rerun else planned
+        return superseding(planned, folder.read_record()) if plan.rerun else planned
     except InvalidRecordError:
         return planned  # the file is no record; the attempt replaces it

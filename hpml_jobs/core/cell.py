@@ -36,7 +36,7 @@ class Protocol(StrEnum):
 
     `lab`: a warm-up epoch and a timed epoch. `full`: then an instrumented epoch, one without
     gradient exchange, a profiler cross-check, and the all-reduce microbenchmark. `imported`:
-    nothing; the timings were measured elsewhere.
+    nothing; the timings come from a CSV file.
     """
 
     LAB = "lab"

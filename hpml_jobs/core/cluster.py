@@ -26,7 +26,7 @@ class GpuRequest(StrEnum):
 
     GRES_TYPE = "gres_type"  # --gres=gpu:rtx8000:2
     GRES_CONSTRAINT = "gres_constraint"  # --gres=gpu:2 --constraint=h200
-    PARTITION = "partition"  # the partition fixes kind and number
+    PARTITION = "partition"  # the partition fixes GPU type and number
 
 
 class Rule(StrEnum):
@@ -107,33 +107,33 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         if self.partition_rule is Rule.REQUIRED and not (self.partition or self.gpu_partitions):
             raise UsageError(f"cluster={self.name} needs a partition: add cluster.partition=NAME")
 
-    def kind(self, requested: str | None) -> str | None:
-        """Return the GPU kind to request: the given one, checked, or this cluster's default."""
+    def gpu_type_for(self, requested: str | None) -> str | None:
+        """Return the GPU type to request: the given one, checked, or this cluster's default."""
         only = next(iter(self.gpu_types)) if len(self.gpu_types) == 1 else None
-        kind = requested or self.gpu_type or only
-        if kind is None:
+        gpu_type = requested or self.gpu_type or only
+        if gpu_type is None:
             if self.gpu_types:
-                kinds = ", ".join(sorted(self.gpu_types))
-                raise UsageError(f"cluster={self.name} has GPU kinds {kinds}: name one, gpu_type=…")
+                types = ", ".join(sorted(self.gpu_types))
+                raise UsageError(f"cluster={self.name} has GPU types {types}: name one, gpu_type=…")
             return None
-        if any(mark in kind for mark in "|&,") or kind == "any":
+        if any(mark in gpu_type for mark in "|&,") or gpu_type == "any":
             raise UsageError(
-                f"gpu_type={kind}: a study on a mix of GPU kinds compares nothing; name one kind"
+                f"gpu_type={gpu_type}: a study on a mix of GPU types compares nothing; name one"
             )
-        if self.gpu_types and kind not in self.gpu_types:
-            kinds = ", ".join(sorted(self.gpu_types))
-            raise UsageError(f"gpu_type={kind}: cluster={self.name} has {kinds}")
-        return kind
+        if self.gpu_types and gpu_type not in self.gpu_types:
+            types = ", ".join(sorted(self.gpu_types))
+            raise UsageError(f"gpu_type={gpu_type}: cluster={self.name} has {types}")
+        return gpu_type
 
-    def nodes_for(self, gpus: int, kind: str | None) -> int:
-        """Return the fewest nodes for `gpus` GPUs of a kind, which must divide over them."""
-        per_node = self.gpu_types.get(kind or "")
+    def nodes_for(self, gpus: int, gpu_type: str | None) -> int:
+        """Return the fewest nodes for `gpus` GPUs of a type, which must divide over them."""
+        per_node = self.gpu_types.get(gpu_type or "")
         if per_node is None:
             return 1
         nodes = ceil(gpus / per_node)
         if nodes and gpus % nodes:
             raise UsageError(
-                f"gpus={gpus} does not divide over {nodes} nodes of {per_node} ({kind}); "
+                f"gpus={gpus} does not divide over {nodes} nodes of {per_node} ({gpu_type}); "
                 f"take gpus={nodes * per_node}, or give nodes= yourself"
             )
         return nodes
@@ -177,17 +177,17 @@ def check_inventory(shape: Shape, cluster: Cluster, nodes: list[Node]) -> None:
         names = ", ".join(sorted(frozenset().union(*(n.partitions for n in nodes))))
         raise UsageError(f"partition {partition} does not exist here: {names}")
     if shape.gpus_per_node and shape.gpu_type:
-        inside = _of_kind(shape.gpu_type, cluster, inside)
+        inside = _of_gpu_type(shape.gpu_type, cluster, inside)
     for need in NEEDS:
         needed = need.needed(shape)
         fitting = [node for node in inside if need.available(node) >= needed]
         if len(fitting) < shape.nodes:
             largest = max(map(need.available, inside), default=0)
-            kind = f" with {shape.gpu_type}" if shape.gpus_per_node and shape.gpu_type else ""
+            with_type = f" with {shape.gpu_type}" if shape.gpus_per_node and shape.gpu_type else ""
             raise UsageError(
-                f"a cell needs {counted(shape.nodes, 'node')}{kind} of {needed} {need.unit} each; "
-                f"this cluster has {len(fitting)} (of {len(inside)}{kind}, the largest has "
-                f"{largest:g}), so the job would never start; "
+                f"a cell needs {counted(shape.nodes, 'node')}{with_type} of {needed} "
+                f"{need.unit} each; this cluster has {len(fitting)} (of {len(inside)}{with_type}, "
+                f"the largest has {largest:g}), so the job would never start; "
                 f"{'use a smaller gpus= or nodes=' if fitting else need.remedy}"
             )
         inside = fitting
@@ -224,12 +224,12 @@ NEEDS = (
 )
 
 
-def _of_kind(kind: str, cluster: Cluster, nodes: list[Node]) -> list[Node]:
-    """Return the nodes with a kind of GPU; all with GPUs where SLURM has no such kind."""
-    typed = [node for node in nodes if node.gpu_type == kind]
-    kinds = sorted({node.gpu_type for node in nodes if node.gpu_type})
-    if not typed and kinds and cluster.gpu_request is GpuRequest.GRES_TYPE:
-        raise UsageError(f"gpu_type={kind}: SLURM has only {', '.join(kinds)} here (sinfo)")
+def _of_gpu_type(gpu_type: str, cluster: Cluster, nodes: list[Node]) -> list[Node]:
+    """Return the nodes with a GPU type; all with GPUs where SLURM has no such type."""
+    typed = [node for node in nodes if node.gpu_type == gpu_type]
+    types = sorted({node.gpu_type for node in nodes if node.gpu_type})
+    if not typed and types and cluster.gpu_request is GpuRequest.GRES_TYPE:
+        raise UsageError(f"gpu_type={gpu_type}: SLURM has only {', '.join(types)} here (sinfo)")
     return typed or [node for node in nodes if node.gpus]
 
 
@@ -259,17 +259,17 @@ def sbatch_options(shape: Shape, cluster: Cluster) -> dict[str, Any]:
 
 
 def _gpu_options(shape: Shape, cluster: Cluster) -> dict[str, Any]:
-    kind, count = shape.gpu_type, shape.gpus_per_node
+    gpu_type, count = shape.gpu_type, shape.gpus_per_node
     if cluster.gpu_request is GpuRequest.GRES_CONSTRAINT:
-        both = "&".join(part for part in (cluster.constraint, kind) if part)
+        both = "&".join(part for part in (cluster.constraint, gpu_type) if part)
         return {"gres": f"gpu:{count}", "constraint": both or None}
     if cluster.gpu_request is GpuRequest.PARTITION:
-        sizes = cluster.gpu_partitions.get(kind or "", {})
+        sizes = cluster.gpu_partitions.get(gpu_type or "", {})
         if count not in sizes:
             numbers = ", ".join(str(number) for number in sorted(sizes))
             raise UsageError(
-                f"cluster={cluster.name} has no partition of {count} {kind} on a node: "
+                f"cluster={cluster.name} has no partition of {count} {gpu_type} on a node: "
                 f"its partitions hold {numbers}"
             )
         return {"partition": sizes[count], "gres": f"gpu:{count}"}
-    return {"gres": f"gpu:{kind}:{count}" if kind else f"gpu:{count}"}
+    return {"gres": f"gpu:{gpu_type}:{count}" if gpu_type else f"gpu:{count}"}

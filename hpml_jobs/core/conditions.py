@@ -1,4 +1,4 @@
-"""The conditions that must agree between cells that are compared: what was asked, what was used."""
+"""Conditions that compared cells must share: what they requested and what they ran on."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -30,7 +30,7 @@ WORKLOAD_CONDITIONS = frozenset(
 
 
 class Condition(NamedTuple):
-    """One property of the hardware or software; `imported` ones are known of a CSV row too."""
+    """One property of the hardware or software; a CSV row has the `imported` ones too."""
 
     name: str
     value: Callable[[Record, Facts], object]
@@ -78,9 +78,9 @@ share a table.
 
 
 def measured_conditions(record: Record) -> Conditions | None:
-    """Return the hardware and software of a measurement; None where the record does not tell.
+    """Return the hardware and software of a measurement; None if the record does not say.
 
-    Of a timing from elsewhere only the `imported` conditions are known.
+    An imported timing has only the `imported` conditions.
     """
     facts = record.facts or (Facts() if record.imported else None)
     if facts is None or (_parameters(record) is None and not record.imported):
@@ -93,10 +93,10 @@ def measured_conditions(record: Record) -> Conditions | None:
 
 
 def requested_conditions(cell: Cell) -> Conditions:
-    """Return what a cell asks for besides its place in the tables (row, batch, seed, repeat).
+    """Return what a cell requests apart from its place in the tables (row, batch, seed, repeat).
 
-    `gpu_type` is among it, so all cells at one place are runs of the same thing. Not among it:
-    what was done to it (that is the row's), seed (other seeds are other runs), `probe_s`,
+    `gpu_type` is included, so all cells at one place are runs of the same thing. Not included:
+    the treatment (it belongs to the row), seed (other seeds are other runs), `probe_s`,
     `evaluate` and `quantize` (they come after an epoch), and the protocol, since the timed epoch is
     the same in both; epochs beyond those a protocol needs change what is learned.
     """

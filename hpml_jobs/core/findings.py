@@ -14,7 +14,7 @@ class Severity(StrEnum):
 
 
 class Finding(Value, frozen=True, kw_only=True):
-    """The result of one check: what was checked, what was observed, and the remedy if it is wrong."""
+    """The result of one check: what was checked and observed, and the remedy if it is wrong."""
 
     about: str
     level: Severity

@@ -28,7 +28,7 @@ SCHEMA = 4
 """Version of record.json.
 
 1: first. 2: the full protocol: phases, communication, messages, hashes, profiler, microbenchmark;
-timings measured elsewhere. 3: learning rates, order of images, evaluation by epoch, quantization
+imported timings. 3: learning rates, order of images, evaluation by epoch, quantization
 (0.4.0). 4: `probe` is `microbenchmark`, a rank's `trace` is `profiler` (0.5.0).
 """
 
@@ -145,7 +145,7 @@ class Facts(Value, frozen=True, kw_only=True):
 class Record(Value, frozen=True, kw_only=True):
     """record.json: the cell, the attempt that measured it, and raw values of every rank.
 
-    Outcome `ok` carries ranks, model and facts, or, from elsewhere, `imported`; outcome `oom`
+    Outcome `ok` carries ranks, model and facts, or, for a CSV row, `imported`; outcome `oom`
     carries the reason. What is not known is None.
     """
 

@@ -45,7 +45,7 @@ def _fault(record: Record) -> str | None:
     if record.outcome is Outcome.OOM:
         return None
     if record.outcome is not Outcome.OK:
-        return f"outcome {record.outcome.value} is not one that leaves a record"
+        return f"outcome {record.outcome.value} has no record"
     impossible = _impossible(msgspec.to_builtins(record), "")
     if impossible:
         return impossible
@@ -109,7 +109,7 @@ def _quantized_fault(record: Record) -> str | None:
 
 def _imported_fault(record: Record) -> str | None:
     if record.imported is None or record.cell.protocol is not Protocol.IMPORTED or record.ranks:
-        return "a timing from elsewhere and a measurement in one record"
+        return "an imported timing and a measurement in one record"
     return None if record.imported.epoch_s > 0 else f"epoch_s={record.imported.epoch_s} s"
 
 

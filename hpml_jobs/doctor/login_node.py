@@ -128,7 +128,8 @@ def check_python(cluster: Cluster) -> list[Finding]:
 def _check_versions(versions: dict[str, str], where: str) -> Finding:
     observed = ", ".join(f"{name} {text}" for name, text in versions.items() if name != "python")
     if versions.get("hpml-jobs") != __version__:
-        both = f"{where} has {observed or 'no hpml-jobs and no torch'}; this is hpml-jobs {__version__}"
+        installed = observed or "no hpml-jobs and no torch"
+        both = f"{where} has {installed}; this is hpml-jobs {__version__}"
         return problem("versions", both, f"install hpml-jobs {__version__} there")
     missing = [name for name in ("torch", "torchvision") if name not in versions]
     if missing:

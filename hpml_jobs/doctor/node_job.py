@@ -225,18 +225,16 @@ def _last_line(study: Study, job: str) -> str:
     return (of_program or lines or [""])[-1]
 
 
-def _check_clock(written_s: float, absent_s: float, seen_s: float) -> Finding:
-    """Compare the node's clock with ours: the answer was written between `absent_s` and `seen_s`.
+def _check_clock(written_s: float, absent_s: float, read_s: float) -> Finding:
+    """Compare the node's clock with ours: the answer was absent at `absent_s` and read at `read_s`.
 
     A shared file system may show the answer late, so a clock that is behind is reported only
     beyond that lag. All times are Unix times, seconds.
     """
-    ahead_s, behind_s = written_s - seen_s, absent_s - written_s
+    ahead_s, behind_s = written_s - read_s, absent_s - written_s
     if ahead_s > CLOCK_TOLERANCE_S or behind_s > CLOCK_TOLERANCE_S + FILE_LAG_S:
         difference = f"{max(ahead_s, behind_s):.0f} s {'ahead of' if ahead_s > 0 else 'behind'}"
-        remedy = (
-            "tell the cluster's support; start times will be wrong, epoch times are not affected"
-        )
+        remedy = "report it to the cluster's support; start times are wrong, epoch times are right"
         return warning("clock", f"the node's clock is {difference} this machine's", remedy)
-    within_s = max(1.0, seen_s - absent_s)
+    within_s = max(1.0, read_s - absent_s)
     return ok("clock", f"the clocks of the node and this machine agree within {within_s:.0f} s")

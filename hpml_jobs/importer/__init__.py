@@ -1,1 +1,1 @@
-"""`hpml-jobs import`: a study from a CSV of timings measured elsewhere."""
+"""`hpml-jobs import`: a study from a CSV file of timings from another program."""

@@ -1,4 +1,4 @@
-"""Timings measured elsewhere: rows of a CSV file become cells with records."""
+"""Conversion of imported timings: rows of a CSV file become cells with records."""
 
 import re
 from collections.abc import Iterable, Iterator

@@ -30,7 +30,7 @@ _SECONDARY_ERROR = re.compile(
 )
 """What torch, NCCL and gloo raise on a rank because another rank is gone.
 
-The clocks of nodes differ, so the time of an error alone does not tell which came first.
+The clocks of nodes differ, so the times of errors alone do not show which came first.
 """
 
 

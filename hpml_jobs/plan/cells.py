@@ -25,10 +25,10 @@ class Draft(NamedTuple):
 
 
 def cells_of(settings: Settings) -> list[Cell]:
-    """Return the cells of one combination as far as the command line alone determines them.
+    """Return the cells of one combination with what the command line alone determines.
 
-    GPU type, derived nodes and images are not in them yet: wrong options are refused before the
-    cluster and the data are looked at.
+    GPU type, derived nodes and images are added later, so that wrong options are refused before
+    the cluster and the data are read.
     """
     return [_cell(settings, strategy) for strategy in _strategies(settings)]
 

@@ -127,7 +127,7 @@ def _gpu_type(settings: Settings, cluster: Cluster, notify: Notify) -> str | Non
     wants_gpus = device_of(settings) is Device.CUDA or cluster.request_gpus_for_cpu
     if not wants_gpus or cluster.launcher is Launcher.LOCAL:
         return None
-    gpu_type = cluster.kind(settings.gpu_type)
+    gpu_type = cluster.gpu_type_for(settings.gpu_type)
     if settings.gpu_type is None and gpu_type is not None:
         notify(
             f"GPU type: {gpu_type}, the default of cluster={cluster.name} (change it: gpu_type=)"

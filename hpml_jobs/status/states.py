@@ -1,4 +1,4 @@
-"""The state of every cell: manifest x squeue x sacct x records, each read or asked once."""
+"""The state of every cell: from the manifest, squeue, sacct and records, each read once."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -41,7 +41,7 @@ def study_status(
 ) -> StudyStatus:
     """Read a study's folder and ask SLURM; return the state of every cell.
 
-    With `all_jobs` SLURM is asked about jobs before a cell's last one too; `with_checks` adds the
+    With `all_jobs` SLURM is also queried for a cell's earlier jobs; `with_checks` adds the
     data-quality checks to the states. Records in `cache` are not read again while unchanged.
     """
     recovered = read_history(study)

@@ -1,4 +1,4 @@
-"""A study's append-only manifest: which cell was submitted as which job, and what SLURM refused."""
+"""The append-only manifest of a study: submissions, their jobs, and refusals by SLURM."""
 
 import os
 from collections import Counter
@@ -26,8 +26,8 @@ class ManifestEvent(StrEnum):
 class ManifestLine(Value, frozen=True, kw_only=True):
     """One line of manifest.jsonl. `batch` connects the line before an sbatch to the line after it.
 
-    `closing` marks the job that runs after all cells and has none itself; `retry` a submission made
-    by such a job, which keeps away from the nodes in `excluded`.
+    `closing` marks the follow-up job, which runs after all cells and measures none; `retry` a
+    resubmission by a follow-up job, which avoids the nodes in `excluded`.
     """
 
     happening: ManifestEvent
@@ -46,11 +46,11 @@ class ManifestLine(Value, frozen=True, kw_only=True):
 class History(NamedTuple):
     """What the manifest says about a study's cells, by slug.
 
-    `jobs`: the latest job of each; `refused`: SLURM's message for those whose last sbatch failed;
-    `unanswered`: those whose sbatch has no result, with the line before it; `retries`: how often a
-    closing job resubmitted each; `excluded`: the nodes that it keeps away from;
-    `closing`: closing jobs; `shared`: jobs that were sent for several cells; `sent`: every job that
-    measures, in the order of submission.
+    `jobs`: the latest job of each cell; `refused`: SLURM's message where the last sbatch failed;
+    `unanswered`: the line before an sbatch that has no result; `retries`: how often a follow-up job
+    resubmitted each cell; `excluded`: the nodes that resubmissions avoid; `closing`: follow-up
+    jobs; `shared`: jobs that were submitted for several cells; `sent`: every job that measures, in
+    the order of submission.
     """
 
     jobs: dict[str, str]
@@ -93,7 +93,7 @@ def lines(path: Path) -> Iterator[ManifestLine]:
 
 
 def fold(lines: Iterable[ManifestLine]) -> History:
-    """Return the history that the lines tell, oldest first."""
+    """Return the history of a study from its manifest's lines, oldest first."""
     jobs: dict[str, str] = {}
     refused: dict[str, str] = {}
     unanswered: dict[str, ManifestLine] = {}

@@ -1,4 +1,4 @@
-"""What lies in a cell's folder at one moment: each file read and decoded once."""
+"""A snapshot of a cell's folder: each file is read and decoded once."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path

@@ -92,10 +92,11 @@ def plan_again(study: Study, states: list[CellState], changes: Changes) -> Plan:
         collect_after=bool(history.closing),
     )
     for state in states:
-        file = study.cell(state.slug).read()
+        folder = study.cell(state.slug)
+        file = folder.read()
         if file.shape is None:
             raise HpmlError(
-                f"{study.cell(state.slug).cell_json} does not say what the cell requested: "
+                f"{folder.cell_json} does not say what the cell requested: "
                 "repeat the command that submitted the study"
             )
         shape = changes.applied_to(file.shape)
@@ -103,5 +104,7 @@ def plan_again(study: Study, states: list[CellState], changes: Changes) -> Plan:
             check_shape(shape, file.cell, cluster, minutes_option="--minutes ")
         again = msgspec.structs.replace(file, shape=shape, hpml_jobs=__version__, supersedes=None)
         planned = PlannedCell(again, shape)
-        plan.cells.append(superseding(plan, planned) if state.recorded else planned)
+        if state.recorded:
+            planned = superseding(planned, folder.read_record())
+        plan.cells.append(planned)
     return plan

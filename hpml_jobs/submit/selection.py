@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from hpml_jobs.core.record import Record
 from hpml_jobs.plan.plan import Plan, PlannedCell
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.status.states import StudyStatus, status_for_submission
@@ -31,6 +32,7 @@ def select(plan: Plan) -> Selection:
     has_budget = plan.cluster.gpu_hours_budget is not None  # it counts all jobs of the study
     status = status_for_submission(plan.study, all_jobs=has_budget)
     states = {state.slug: state for state in status.states}
+    records = {snapshot.folder.slug: snapshot.record for snapshot in status.snapshots}
     send: list[PlannedCell] = []
     reasons: dict[str, str] = {}
     left_out: dict[str, CellState] = {}
@@ -44,13 +46,12 @@ def select(plan: Plan) -> Selection:
             left_out[slug] = state
         else:
             reasons[slug] = "again (rerun=true)" if state.recorded else _reason(state)
-            send.append(superseding(plan, planned) if state.recorded else planned)
+            send.append(superseding(planned, records[slug]) if state.recorded else planned)
     return Selection(send, reasons, left_out, status)
 
 
-def superseding(plan: Plan, planned: PlannedCell) -> PlannedCell:
-    """Return the cell with permission to replace the record that it has now."""
-    record = plan.study.cell(planned.cell.slug).read_record()
+def superseding(planned: PlannedCell, record: Record | None) -> PlannedCell:
+    """Return the cell with permission to replace `record`, which it has now."""
     attempt = record.attempt.id if record else None
     return planned._replace(file=msgspec.structs.replace(planned.file, supersedes=attempt))
 

@@ -7,8 +7,8 @@ from hpml_jobs.core.conditions import (
     WORKLOAD,
     WORKLOAD_CONDITIONS,
     Conditions,
-    requested_conditions,
     measured_conditions,
+    requested_conditions,
 )
 from hpml_jobs.report.merge.cells import CellResult
 from hpml_jobs.report.merge.groups import ConditionGroup

@@ -44,7 +44,7 @@ class BareRecorder:
 
 
 class PhaseRecorder(BareRecorder):
-    """Records all of `IterationMarks`, and tells the ledger in which iteration a collective is."""
+    """Records all of `IterationMarks`, and sets the ledger's current iteration."""
 
     def __init__(self, clock: Clock, ledger: Ledger) -> None:
         super().__init__(clock)

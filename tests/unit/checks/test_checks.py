@@ -374,7 +374,7 @@ def test_overlap_is_checked_across_tables_other_checks_not():
     assert "conditions" not in {result.check for result in results}
 
 
-# ---- timings measured elsewhere ----
+# ---- imported timings ----
 
 
 ELSEWHERE = [

@@ -99,9 +99,9 @@ USAGE = [
     ("cluster=burst cluster.account=a gpu_type=a100 gpus=4 nodes=1", "no partition of 4 a100"),
     ("gpu_type=h200", "gpu_type=h200: cluster=greene has a100, h100, rtx8000, v100"),
     ("gpu_type=a100", "gpu_type=a100: SLURM has only rtx8000, v100 here"),
-    ("gpu_type=a100|h100", "gpu_type=a100|h100: a study on a mix of GPU kinds compares nothing"),
-    ("gpu_type=any", "gpu_type=any: a study on a mix of GPU kinds"),
-    ("cluster=slurm", "cluster=slurm has GPU kinds rtx8000, v100: name one, gpu_type="),
+    ("gpu_type=a100|h100", "gpu_type=a100|h100: a study on a mix of GPU types compares nothing"),
+    ("gpu_type=any", "gpu_type=any: a study on a mix of GPU types"),
+    ("cluster=slurm", "cluster=slurm has GPU types rtx8000, v100: name one, gpu_type="),
     # ---- Hydra's own launchers ----
     (
         "hydra/launcher=submitit_slurm",

@@ -151,29 +151,29 @@ def test_cluster_without_mandatory_settings_is_accepted(cluster, name):
     ("name", "kind"), [("greene", "rtx8000"), ("torch", "l40s"), ("burst", "l4"), ("slurm", None)]
 )
 def test_every_profile_has_a_default_gpu_type(cluster, name, kind):
-    assert cluster(name).kind(None) == kind
+    assert cluster(name).gpu_type_for(None) == kind
 
 
 @pytest.mark.parametrize(
     ("asked", "refusal"),
     [
-        ("a100|h100", "a mix of GPU kinds compares nothing"),
-        ("a100&h100", "a mix of GPU kinds"),
-        ("a100,h100", "a mix of GPU kinds"),
-        ("any", "a mix of GPU kinds"),
+        ("a100|h100", "a mix of GPU types compares nothing"),
+        ("a100&h100", "a mix of GPU types"),
+        ("a100,h100", "a mix of GPU types"),
+        ("any", "a mix of GPU types"),
         ("h200", "gpu_type=h200: cluster=greene has a100, h100, rtx8000, v100"),
     ],
 )
 def test_mixed_or_unknown_gpu_type_is_refused(cluster, asked, refusal):
     with pytest.raises(UsageError) as refused:
-        cluster("greene").kind(asked)
+        cluster("greene").gpu_type_for(asked)
     assert refusal in str(refused.value)
 
 
 def test_several_gpu_types_without_default_need_a_choice(cluster):
     both = msgspec.structs.replace(cluster("slurm"), gpu_types={"b": 4, "a": 2})
-    with pytest.raises(UsageError, match=r"has GPU kinds a, b: name one, gpu_type="):
-        both.kind(None)
+    with pytest.raises(UsageError, match=r"has GPU types a, b: name one, gpu_type="):
+        both.gpu_type_for(None)
 
 
 @pytest.mark.parametrize(

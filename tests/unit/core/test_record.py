@@ -93,7 +93,7 @@ def test_truncated_record_is_refused(share):
         (change_rank(2, iterations=9.5), "Expected `int`, got `float`"),
         (change_record().replace(b"1.5", b"NaN"), "is not a whole record: JSON is malformed"),
         (change_record().replace(b"1.5", b"1e999"), "is not a whole record"),
-        (change_record(outcome=Outcome.RUNNING), "outcome running is not one that leaves a record"),
+        (change_record(outcome=Outcome.RUNNING), "outcome running has no record"),
         (change_record(model=None), "outcome ok without model and facts"),
         (change_record(facts=None), "outcome ok without model and facts"),
         (change_record(ranks=()), "ranks [] are there, 4 were expected"),

@@ -76,7 +76,7 @@ CASES = {
     ),
     "timing and measurement": (
         encode(replace(imported_record(), ranks=a_record(CELL).ranks)),
-        "a timing from elsewhere and a measurement in one record",
+        "an imported timing and a measurement in one record",
     ),
     "imported time of zero": (encode(imported_record(epoch_s=0.0)), "epoch_s=0.0 s"),
 }

@@ -213,13 +213,13 @@ def test_doctor_with_problem_sends_no_job(laptop, capsys):
 
 
 def test_clock_difference_within_resolution_is_ok():
-    assert node_job._check_clock(written_s=100.5, absent_s=100, seen_s=101).level is Severity.OK
+    assert node_job._check_clock(written_s=100.5, absent_s=100, read_s=101).level is Severity.OK
     assert (
-        node_job._check_clock(written_s=80, absent_s=100, seen_s=101).level is Severity.OK
+        node_job._check_clock(written_s=80, absent_s=100, read_s=101).level is Severity.OK
     )  # or a slow disk
-    ahead = node_job._check_clock(written_s=161, absent_s=100, seen_s=101)
+    ahead = node_job._check_clock(written_s=161, absent_s=100, read_s=101)
     assert (ahead.level, "60 s ahead of" in ahead.seen) == (Severity.WARNING, True)
-    behind = node_job._check_clock(written_s=10, absent_s=100, seen_s=101)
+    behind = node_job._check_clock(written_s=10, absent_s=100, read_s=101)
     assert "90 s behind" in behind.seen
 
 

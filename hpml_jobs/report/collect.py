@@ -59,6 +59,6 @@ def write(report: Report, folder: Path) -> list[Path]:
         paths.append(path)
     changing = [*(f"{label}.csv" for label in (*FULL, *TOGETHER, "curves")), *plots.names()]
     for name in changing:
-        if name not in contents:  # of an earlier collect, and this one does not have it
+        if name not in contents:  # written by an earlier collect, not by this one
             (folder / name).unlink(missing_ok=True)
     return paths

@@ -47,7 +47,7 @@ class StrategyTables(Value, frozen=True, kw_only=True):
 
 
 class ReportGroup(Value, frozen=True, kw_only=True):
-    """The tables of one condition group; `differences` tell it from the other groups."""
+    """The tables of one condition group; `differences` distinguish it from the other groups."""
 
     number: int
     title: str
@@ -59,7 +59,7 @@ class ReportGroup(Value, frozen=True, kw_only=True):
 
     @property
     def tables(self) -> tuple[Table, ...]:
-        """All its tables in the order of reading."""
+        """All its tables in reading order."""
         q1 = (self.q1,) if self.q1 else ()
         return (
             *q1,
@@ -69,7 +69,7 @@ class ReportGroup(Value, frozen=True, kw_only=True):
 
     @property
     def setting(self) -> str:
-        """What was trained, on what."""
+        """The workload and the hardware in one line."""
         return captions.setting(self.source)
 
 
@@ -90,7 +90,7 @@ class Report(Value, frozen=True, kw_only=True):
 
     @property
     def several(self) -> bool:
-        """Whether there are records that may not share a table."""
+        """Whether the report has several groups, which may not share a table."""
         return len(self.groups) > 1
 
     def name(self, group: ReportGroup) -> str:

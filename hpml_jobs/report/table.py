@@ -1,4 +1,4 @@
-"""A table as text, ready for any format: lines, blocks of columns, notes, unrounded sheet."""
+"""A table as text for every output format: lines, blocks of columns, notes, unrounded sheet."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from hpml_jobs.core.value import Value
 
 
 class Block(Value, frozen=True, kw_only=True):
-    """Columns under one heading; without names of their own they are one column.
+    """Columns under one heading; without column names it is a single column.
 
     `words`: what stands in them is read from the left.
     """
@@ -17,12 +17,12 @@ class Block(Value, frozen=True, kw_only=True):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The name of each of its columns."""
+        """The names of its columns; a single empty name if it has none."""
         return self.columns or ("",)
 
     @property
     def width(self) -> int:
-        """Number of columns."""
+        """The number of columns."""
         return len(self.names)
 
 
@@ -41,7 +41,7 @@ class Sheet(Value, frozen=True, kw_only=True):
 
 
 class Table(Value, frozen=True, kw_only=True):
-    """Numbers rounded, and what is to stand under them; `label` is unique in a group.
+    """A table of rounded numbers with its caption and notes; `label` is unique in a group.
 
     `setting` (what was trained, on what) belongs to the caption; where all tables are in view, once
     is enough. Some tables have nothing but lines of text: their notes. `on_screen`: shown by
@@ -63,10 +63,10 @@ class Table(Value, frozen=True, kw_only=True):
 
     @property
     def two_level(self) -> bool:
-        """Whether the blocks' columns have names of their own."""
+        """Whether the columns of blocks have names."""
         return any(block.columns for block in self.blocks)
 
     @property
     def words(self) -> tuple[bool, ...]:
-        """For each column, whether it is read from the left."""
+        """For each column, whether it is aligned to the left."""
         return tuple(block.words for block in self.blocks for _ in block.names)

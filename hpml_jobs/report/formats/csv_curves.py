@@ -12,7 +12,7 @@ from hpml_jobs.report.merge.curves import Curve, NoCurveError
 from hpml_jobs.report.report import Report
 
 ROWS = 200_000
-"""About so many rows at most; the column `every` says which share of the iterations is there."""
+"""The approximate maximum of rows; `every` is k if each k-th iteration is listed."""
 
 _HEAD = (
     *("group", "strategy", "treatment", "gpus", "nodes", "batch", "seed", "repeat"),
@@ -37,7 +37,7 @@ def curves_csv(report: Report, max_rows: int = ROWS) -> str | None:
     for group, result in runs:
         try:
             curve = curves.read(result)
-        except NoCurveError:  # the notes under the table say so
+        except NoCurveError:  # reported in the notes of the table of curves
             continue
         if result.cell is not None:
             table.writerows((group, *row, step) for row in _rows(result.cell, curve, step))

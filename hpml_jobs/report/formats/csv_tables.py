@@ -1,6 +1,6 @@
 """CSV files for pandas and spreadsheets: one per table, and cells.csv with every cell.
 
-Numbers are unrounded; one that is not there is empty, and cells.csv says why.
+Numbers are unrounded. A missing number is empty; cells.csv has the reason.
 """
 
 from collections.abc import Iterator
@@ -47,7 +47,7 @@ def _wide(places: "pd.DataFrame", quantities: list[str]) -> "pd.DataFrame":
     batches = sorted(places["batch"].unique())
     wide = places.pivot(index=_PLACE, columns="batch", values=quantities)
     columns = [(quantity, batch) for batch in batches for quantity in quantities]
-    order = places.set_index(_PLACE).index.unique()  # pivot sorts; rows stand as in the table
+    order = places.set_index(_PLACE).index.unique()  # pivot sorts; rows are ordered as in the table
     wide = wide.reindex(index=order, columns=columns)
     wide.columns = [f"batch_{batch}_{quantity}" for quantity, batch in columns]
     return wide.reset_index()
@@ -56,7 +56,7 @@ def _wide(places: "pd.DataFrame", quantities: list[str]) -> "pd.DataFrame":
 def _full(report: Report) -> dict[str, list[dict[str, Any]]]:
     """Return the rows of the full tables by file; a table's rows of all groups share one file.
 
-    Groups may differ in columns: one with gather_scatter has a root's wire.
+    Groups may differ in columns: only groups with gather_scatter have the bandwidth of root's link.
     """
     result: dict[str, list[dict[str, Any]]] = {}
     for group in report.groups:

@@ -16,7 +16,7 @@ from hpml_jobs.report.text.numbers import DASH, OOM
 _STYLES = {DASH: "dim", OOM: "bold red"}
 
 _SHORT = 40
-"""A line of a caption as short as this, such as `One run.`, is repeated under every table."""
+"""Caption lines shorter than this, such as `One run.`, are repeated under every table."""
 
 
 def show(report: Report, console: Console) -> None:

@@ -1,4 +1,4 @@
-"""The bandwidths of one place, from the medians of its measured values (GB = 1e9 bytes)."""
+"""Bandwidths of one place, from the medians of its measured values (GB = 1e9 bytes)."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from hpml_jobs.report.merge.run_values import RunValues
 
 
 class Bandwidth(Value, frozen=True, kw_only=True):
-    """GB/s of gradients only: neither buffers nor their time are in it; None is unknown.
+    """GB/s of the gradients alone, without buffers and their time; None if unknown.
 
     `algorithm`, `bus`: by the time of the rank with the least, since on an early rank the time
     contains waiting for the late one; `bus_plain`: by that of the rank whose phases are shown.
@@ -30,7 +30,7 @@ class Bandwidth(Value, frozen=True, kw_only=True):
 
     @property
     def lab_gb_per_s(self) -> float | None:
-        """The figure of Table 3: the bus bandwidth, or what stands for it."""
+        """The value in Table 3: the bus bandwidth, else the nominal, else root's link."""
         values = (self.bus_gb_per_s, self.nominal_gb_per_s, self.root_wire_gb_per_s)
         return next((value for value in values if value is not None), None)
 

@@ -1,4 +1,4 @@
-"""Every cell of a study, with its record or with the reason there is none."""
+"""All cells of a study, each with its record or the reason why it has none."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -31,7 +31,7 @@ class CellResult(Value, frozen=True, kw_only=True):
 
     @property
     def measured(self) -> bool:
-        """Whether there are numbers."""
+        """Whether the cell has numbers."""
         return self.record is not None and self.outcome is Outcome.OK
 
 
@@ -92,7 +92,7 @@ def _why(state: CellState | None) -> str:
     if state.outcome is Outcome.OK:
         return _joined("no record", state.reason)
     outcome, reason = state.outcome.value, " ".join(state.reason.split())
-    # This only spares a doubled word: no fact is read from the reason.
+    # Avoids a doubled word; no fact is read from the reason.
     if not reason or reason.lower().startswith(outcome):
         return reason or outcome
     return f"{outcome}: {reason}"

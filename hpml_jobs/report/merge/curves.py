@@ -21,10 +21,10 @@ NAMES = ("curve_loss", "curve_step_s", "curve_lr")
 """Arrays of (ranks, iterations of all epochs of training, in order)."""
 
 _DAMAGED = (OSError, KeyError, EOFError, zipfile.BadZipFile, zlib.error)
-"""What reading a damaged file may end with."""
+"""Exceptions from reading a damaged file."""
 
 _OTHER = (ValueError, TypeError, AttributeError)
-"""What reading a file may end with that holds something else: pickles, text, a single array."""
+"""Exceptions from reading a file of other content: pickles, text, a single array."""
 
 
 class NoCurveError(HpmlError):

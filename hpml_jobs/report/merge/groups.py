@@ -1,4 +1,4 @@
-"""Cells measured under the same conditions, and the rows of tables that follow from them."""
+"""Cells measured under the same conditions, and their table rows."""
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property
@@ -32,17 +32,17 @@ class ConditionGroup(Value, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def conditions(self) -> dict[str, str]:
-        """All that agrees."""
+        """All conditions on which the cells agree."""
         return dict(self.requested + self.measured_as)
 
     @cached_property
     def a_cell(self) -> Cell:
-        """A cell that stands for all of them: they agree in everything but their place."""
+        """A representative cell: all cells agree in everything but their place."""
         return next(cell_result.cell for cell_result in self.cells if cell_result.cell is not None)
 
     @property
     def device(self) -> Device:
-        """What they compute on."""
+        """The device that the cells compute on."""
         return self.a_cell.device
 
     @property
@@ -52,7 +52,7 @@ class ConditionGroup(Value, frozen=True, kw_only=True, dict=True):
 
     @property
     def model(self) -> Model | None:
-        """What was trained, by the first record that has it."""
+        """The trained model, from the first record that has it."""
         models = (cell_result.record.model for cell_result in self.cells if cell_result.record)
         return next((model for model in models if model), None)
 
@@ -66,24 +66,24 @@ class ConditionGroup(Value, frozen=True, kw_only=True, dict=True):
         return {cell_result.slug: cell_result for cell_result in self.cells if cell_result.measured}
 
     def runs(self, row: Row) -> list[CellResult]:
-        """The measured cells of a row, by seed and repeat."""
+        """Return the measured cells of a row, by seed and repeat."""
         return [self._measured[slug] for slug in row.cells if slug in self._measured]
 
     def records(self, row: Row) -> list[Record]:
-        """The records of a row's runs."""
+        """Return the records of a row's runs."""
         return [
             cell_result.record for cell_result in self.runs(row) if cell_result.record is not None
         ]
 
     def checks_of(self, row: Row, level: Level) -> Iterator[CheckResult]:
-        """The checks of a row's cells that ended with a level."""
+        """Return the checks of a row's cells that have this level."""
         for slug in row.cells:
             for result in self.checks.get(slug, ()):
                 if result.level is level:
                     yield result
 
     def has_failed(self, row: Row) -> bool:
-        """Whether one of a row's runs fails a check."""
+        """Return whether one of a row's runs fails a check."""
         return any(self.checks_of(row, Level.FAIL))
 
     @cached_property
@@ -91,7 +91,7 @@ class ConditionGroup(Value, frozen=True, kw_only=True, dict=True):
         return {row.batch_per_gpu: row for row in self.timed if row.is_baseline}
 
     def baseline(self, batch: int) -> Row | None:
-        """The single-GPU row at a batch, if it has numbers."""
+        """Return the single-GPU row at a batch, if it has numbers."""
         return self._baselines.get(batch)
 
 
@@ -119,7 +119,7 @@ class StrategyRows(Value, frozen=True, kw_only=True):
 
     @property
     def parallel_rows(self) -> tuple[Row, ...]:
-        """Rows with more than one GPU."""
+        """The rows with more than one GPU."""
         return tuple(row for row in self.rows if row.gpus > 1)
 
     @property
@@ -129,7 +129,7 @@ class StrategyRows(Value, frozen=True, kw_only=True):
 
     @property
     def instrumented(self) -> bool:
-        """Whether any of its cells may have separate times of computation and communication.
+        """Whether any cell may have separate times of computation and communication.
 
         Imported timings may have them; otherwise protocol=full measures them.
         """

@@ -15,7 +15,7 @@ from hpml_jobs.report.merge.rows import Row
 from hpml_jobs.report.merge.run_values import TRAINED
 
 OfRun = Callable[[Record], float | None]
-"""A number of one run, where it has it."""
+"""A function that returns a number of one run, or None if the run has none."""
 
 
 class Mean(NamedTuple):

@@ -1,4 +1,4 @@
-"""The rows of tables: medians over the runs at one place, and what is derived from them."""
+"""Table rows: medians over the runs at one place, and the values derived from them."""
 
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
@@ -31,11 +31,11 @@ class Setup(NamedTuple):
 
 
 BASELINE_SETUP = Setup(1, 1, BASELINE)
-"""The setup that everything is compared with."""
+"""The setup that all others are compared with."""
 
 
 class Place(NamedTuple):
-    """Where a row stands in the tables."""
+    """Position of a value in the tables: a setup (row) and a batch (column)."""
 
     setup: Setup
     batch_per_gpu: int
@@ -59,7 +59,7 @@ class Timing(Value, frozen=True, kw_only=True):
 
 
 class Scaling(Value, frozen=True, kw_only=True):
-    """What follows from the baseline at the same batch; Karp-Flatt needs more than one GPU."""
+    """Ratios to the baseline at the same batch; Karp-Flatt needs more than one GPU."""
 
     efficiency: float
     weak_efficiency: float
@@ -67,7 +67,7 @@ class Scaling(Value, frozen=True, kw_only=True):
 
 
 class Residual(Value, frozen=True, kw_only=True):
-    """The lab's estimate, seconds per epoch: `comm_s` beyond single-GPU iterations, the rest.
+    """The lab's residual estimate, in seconds per epoch: `comm_s` is derived, not measured.
 
     `bus_gb_per_s` (GB = 1e9 bytes) is None where `comm_s` is not above zero. `with_loading`: from
     whole epochs, since train_s is unknown.
@@ -118,12 +118,12 @@ class Row(Value, frozen=True, kw_only=True):
 
 
 def setup_of(cell: Cell) -> Setup:
-    """The setup that a cell measures."""
+    """Return the setup that a cell measures."""
     return Setup(cell.gpus, cell.nodes, cell.strategy, cell.treatment)
 
 
 def place_of(cell: Cell) -> Place:
-    """The place that a cell measures."""
+    """Return the place that a cell measures."""
     return Place(setup_of(cell), cell.batch)
 
 

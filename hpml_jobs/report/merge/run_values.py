@@ -23,7 +23,7 @@ TRAINED = (*TRAINING, "plain")
 """Roles of the epochs that train the model."""
 
 PEAK_FROM_BYTES = 64 * 1024**2
-"""The microbenchmark's peak is looked for in messages of this size and more (64 MiB)."""
+"""The least message size (64 MiB) for the microbenchmark's peak bandwidth."""
 
 
 class EpochTimes(Value, frozen=True, kw_only=True):
@@ -77,7 +77,7 @@ class GradientTraffic(Value, frozen=True, kw_only=True):
 
 
 class LinkSpeeds(Value, frozen=True, kw_only=True):
-    """What gradients are compared with: the microbenchmark, and the link's specified speed."""
+    """Reference speeds for gradients: the microbenchmark, and the link's specified speed."""
 
     same_sizes_s: float | None = None
     peak_gb_per_s: float | None = None

@@ -12,11 +12,11 @@ from hpml_jobs.core.formulas import coverage_of_range, relative_iqr
 CONFIDENCE = 0.95
 RESAMPLES = 2_000
 LEAST_GAP = 0.02
-"""Two cells do not differ unless the slower median is more than this share above the faster."""
+"""Two cells differ only if the slower median exceeds the faster by more than this share."""
 
 
 class Interval(NamedTuple):
-    """Holds the true median of the runs with a probability of `coverage`."""
+    """An interval that contains the true median of the runs with probability `coverage`."""
 
     low: float
     high: float
@@ -24,18 +24,18 @@ class Interval(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """The runs of one place, in one unit; its median, and its interval where runs allow one."""
+    """The runs of one place in one unit, with their median, and their interval if it exists."""
 
     runs: tuple[float, ...]
 
     @property
     def median(self) -> float:
-        """The middle of the runs; no run is left out."""
+        """The median of all runs."""
         return median(self.runs)
 
     @property
     def interval(self) -> Interval | None:
-        """See `interval`."""
+        """The interval of the median, or None with one run."""
         return interval(self.runs)
 
     @property
@@ -76,9 +76,9 @@ def _coverage(runs: int, outside: int) -> float:
 def ratio_interval(numerator: tuple[float, ...], denominator: tuple[float, ...]) -> Interval | None:
     """Return the bootstrap interval (2.5 to 97.5 %) of median(numerator) / median(denominator).
 
-    Both cells' runs are drawn again, 2,000 times, seeded: the same runs, the same interval. None
-    where one of them has a single run, of which nothing can be drawn but itself. Few runs cannot
-    cover 95 %, however often they are drawn: coverage is at most that of the range of the fewer.
+    Percentile bootstrap with 2,000 seeded resamples: the same runs give the same interval. None
+    if either cell has a single run, whose resamples are all equal. Few runs cannot
+    cover 95 %, however many resamples: coverage is at most that of the range of the fewer runs.
 
     >>> ratio_interval((10.0, 10.0), (5.0, 5.0))
     Interval(low=2.0, high=2.0, coverage=0.5)

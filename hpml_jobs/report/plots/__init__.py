@@ -22,7 +22,7 @@ PLOTS: dict[str, Callable[[Report], "Figure | None"]] = {
     "weights": histograms.weights,
     "activations": histograms.activations,
 }
-"""The pictures by name; one that has nothing to show is None."""
+"""The pictures by name; a picture without data is None."""
 
 
 def plots(report: Report) -> dict[str, bytes]:
@@ -31,7 +31,7 @@ def plots(report: Report) -> dict[str, bytes]:
 
     files: dict[str, bytes] = {}
     with mpl.rc_context():
-        mpl.rcdefaults()  # whatever the person's own matplotlibrc says
+        mpl.rcdefaults()  # independent of the user's matplotlibrc
         mpl.rcParams.update(STYLE)
         for name, draw in PLOTS.items():
             figure = draw(report)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 BARS = 24
-"""So many bars fit into a picture."""
+"""The most bars in a picture."""
 
 CAPTION = (
     "torch.profiler over some iterations of one rank of the first run; shares of their time. "
@@ -74,7 +74,7 @@ def profile(report: Report) -> "Figure | None":
         _numbers(axis, widths, left, look.ink)
         left = [start + width for start, width in zip(left, widths, strict=True)]
     axis.set_yticks(range(len(shown)), [shares.label for shares in shown])
-    axis.set_ylim(len(shown) - 0.4, -0.6)  # from above
+    axis.set_ylim(len(shown) - 0.4, -0.6)  # first row at the top
     axis.set_xlim(0, 100)
     axis.set_xlabel("% of the time")
     axis.grid(visible=False)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PANELS = 18
-"""So many histograms fit into a picture: three networks of six layers."""
+"""The most histograms in a picture: three networks of six layers."""
 
 COLUMNS = 3
 

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 POINTS, SMOOTH_POINTS = 2_000, 200
-"""So many points of a line are drawn at most: more are not seen, but make the SVG large."""
+"""The most points of a thin and of a thick line: more are invisible, but enlarge the SVG."""
 
 WIDE_RANGE = 20
-"""Where losses of a panel fall to less than the 20th part, all have a logarithmic scale."""
+"""If the losses of a panel fall below 1/20, all panels have a logarithmic scale."""
 
 RUN = (
     "Thin: {{thin}}; thick: {how} over 1/40 of all iterations. All epochs of training in order; "
@@ -109,7 +109,7 @@ def _curve(group: ReportGroup, row: Row) -> Curve | None:
     for result in group.source.runs(row):
         try:
             return curves.read(result)
-        except NoCurveError:  # the notes under the table of curves say so
+        except NoCurveError:  # reported in the notes of the table of curves
             continue
     return None
 

@@ -15,10 +15,10 @@ COLOURS = (
 """Okabe and Ito's palette for all kinds of colour vision, grey in place of yellow."""
 
 PANELS = 6
-"""So many panels fit into a picture."""
+"""The most panels in a picture."""
 
 NAMED = 6
-"""So much of what does not fit is told by name."""
+"""The most omitted items that are listed by name."""
 
 GREY, PALE = "#555555", "#D9D9D9"
 
@@ -44,14 +44,14 @@ STYLE: Any = {
     "legend.fontsize": 8.5,
     "legend.frameon": False,
     "lines.solid_capstyle": "round",
-    "svg.hashsalt": "hpml_jobs",  # ids in an SVG follow from it: the same picture, same bytes
+    "svg.hashsalt": "hpml_jobs",  # fixes the ids in an SVG: same picture, same bytes
 }
 
 TITLE = 11.5
-"""Points of a heading."""
+"""Font size of a heading, in points."""
 
 WIDE, NARROW = 10.0, 7.0
-"""Inches: pictures with panels beside each other, and with one."""
+"""Width in inches of pictures with several columns of panels, and with one column."""
 
 
 def panels(number: int, *, columns: int = 3, height: float = 2.8) -> "tuple[Figure, list[Axes]]":

@@ -74,7 +74,7 @@ _SETUP_VALUES: dict[str, Callable[[Setup], int | str]] = {
 }
 
 PLACE_COLUMNS = tuple(_SETUP_VALUES)
-"""The columns that name a setup in the CSV; on a page the label of a line does."""
+"""The columns that name a setup in the CSV; on a page the label of the line names it."""
 
 
 def place_values(setup: Setup, names: Sequence[str] = PLACE_COLUMNS) -> tuple[int | str, ...]:

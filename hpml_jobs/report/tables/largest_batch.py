@@ -1,4 +1,4 @@
-"""Full table of the largest batch that fits, and what stopped a larger one."""
+"""Full table of the largest batch that fits, and the reason why no larger one does."""
 
 from itertools import groupby
 from typing import NamedTuple

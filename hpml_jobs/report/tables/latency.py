@@ -30,7 +30,7 @@ class Implementation(NamedTuple):
 
     @property
     def of_fp32(self) -> float | None:
-        """Ratio to fp32 at the same batch."""
+        """The ratio to fp32 at the same batch."""
         return (
             self.median_of(lambda figures: figures.median_s) / median(self.fp32_s)
             if self.fp32_s

@@ -28,12 +28,12 @@ class Sent(NamedTuple):
 
     @property
     def per_iteration(self) -> float:
-        """Messages of an iteration."""
+        """The number of messages per iteration."""
         return self.message.count / self.iterations
 
     @property
     def bytes_per_iteration(self) -> float:
-        """Bytes of all of them in an iteration."""
+        """The bytes of all these messages per iteration."""
         return self.message.bytes * self.per_iteration
 
 

@@ -34,7 +34,7 @@ class Allocation(NamedTuple):
 
     @property
     def times_s(self) -> dict[int, float]:
-        """By message bytes, the median over cells of their median seconds."""
+        """Median over cells of their median seconds, by message bytes."""
         times_by_size: dict[int, list[float]] = {}
         for record in self.records:
             for size, time_s in (
@@ -141,7 +141,7 @@ class Fitted(NamedTuple):
 
     @property
     def result(self) -> str:
-        """Whether the line may be used, and what is used instead."""
+        """Whether the line is accepted, and what is used instead if not."""
         if self.line.accepted:
             return "accepted"
         residuals = (self.line.median_residual, self.line.worst_residual)

@@ -31,7 +31,7 @@ PROFILER = (
 
 
 class Activity(NamedTuple):
-    """What one rank did in the profiler's window: its name, and the seconds of it."""
+    """An activity of one rank in the profiler's window: its name and its seconds."""
 
     name: str
     seconds: Callable[[ProfilerSummary], float]

@@ -1,4 +1,4 @@
-"""What quantization costs and saves (lab part B): the networks of a study, step by step."""
+"""Cost and savings of quantization (lab part B): the networks of a study, step by step."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -33,7 +33,7 @@ BOUNDS = {Bound.RANGE: "range", Bound.SIGMA: "3-sigma", Bound.PERCENTILE: "perce
 
 
 class Runs(NamedTuple):
-    """The runs of one place that were quantized alike: the seed of each, and what it left."""
+    """The runs of one place that were quantized alike: each run's seed and its results."""
 
     name: str
     seeds: list[int]
@@ -41,7 +41,7 @@ class Runs(NamedTuple):
 
     @property
     def first(self) -> Quantized:
-        """The run that stands for all where a mean says nothing."""
+        """The first run, for values without a meaningful mean."""
         return self.quantized[0]
 
 
@@ -56,13 +56,13 @@ class Result(NamedTuple):
 
     @property
     def accuracy(self) -> Mean | None:
-        """Over seeds."""
+        """The mean accuracy over seeds."""
         networks = (step.accuracy for step in self.steps)
         return Mean.of(zip(self.runs.seeds, networks, strict=True))
 
     @property
     def drop(self) -> Mean | None:
-        """Below fp32, over seeds; None for fp32 itself."""
+        """The loss of accuracy against fp32, over seeds; None for fp32 itself."""
         if self.what == "fp32":
             return None
         pairs = zip(_fp32(self.runs), self.steps, strict=True)
@@ -71,7 +71,7 @@ class Result(NamedTuple):
 
     @property
     def of_fp32(self) -> float:
-        """Its bytes as a part of fp32's."""
+        """The bytes as a share of fp32's."""
         return self.steps[0].bytes / _fp32(self.runs)[0].bytes
 
 

@@ -120,7 +120,7 @@ _LAYER_HEADS: tuple[Columns[OfLayer], ...] = (
 
 
 class OfTensor(NamedTuple):
-    """How the values of one tensor of a network are spread."""
+    """The distribution of the values of one tensor of a network."""
 
     network: str
     spread: Spread

@@ -28,17 +28,17 @@ class Rivals(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """How many times longer the other's epoch is: medians first, then divided."""
+        """The ratio of the other's median epoch time to the fastest's."""
         return epochs_of(self.other).median / epochs_of(self.fastest).median
 
     @property
     def ratio_interval(self) -> Interval | None:
-        """By bootstrap; None where one of them has one run."""
+        """The bootstrap interval of the ratio; None if either has one run."""
         return ratio_interval(epochs_of(self.other).runs, epochs_of(self.fastest).runs)
 
     @property
     def result(self) -> str:
-        """What the other is, in words."""
+        """The comparison of the other with the fastest, in words."""
         return compare_runs(epochs_of(self.other).runs, epochs_of(self.fastest).runs)
 
 

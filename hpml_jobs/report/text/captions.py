@@ -59,7 +59,7 @@ RESIDUAL_NOMINAL = "Nominal: DataParallel does not send ring all-reduces."
 
 
 class BandwidthWords(NamedTuple):
-    """How Tables 3 and 3r speak of one kind of bandwidth; `aside` is appended to the unit."""
+    """The words of Tables 3 and 3r for a kind of bandwidth; `aside` is appended to the unit."""
 
     title: str
     aside: str

@@ -9,10 +9,10 @@ from hpml_jobs.report.text.captions import row_label
 from hpml_jobs.report.text.notes import places_text
 
 MARK = "!"
-"""Stands before a number of a cell that fails a check."""
+"""The mark before a number of a cell that fails a check."""
 
 FEW = {Level.FAIL: 12, Level.WARN: 3}
-"""Up to so many reasons of one check are listed; of more, only the first."""
+"""The most reasons of one check that are listed; of more, only the first is."""
 
 
 def failures(group: ConditionGroup, rows: Iterable[Row]) -> list[str]:

@@ -3,11 +3,11 @@
 from math import floor, log10
 
 DASH = "–"
-"""What stands where there is no number: an en dash, which nobody reads as a minus sign."""
+"""The text for a missing number: an en dash, which cannot be mistaken for a minus sign."""
 
 
 OOM = "OOM"
-"""What stands where a batch did not fit into memory."""
+"""The text for a batch that did not fit into memory."""
 
 
 def significant(value: float, digits: int, least_decimals: int = 0, most_decimals: int = 12) -> str:

@@ -32,7 +32,7 @@ EVALUATION = (
     "are exact. Average training loss of the epoch."
 )
 COLUMNS, ABREAST = 8, 3
-"""The most epochs with a column on a page (the CSV has all), and the most columns abreast."""
+"""The most epochs with a column on a page (the CSV has all), and columns per block."""
 
 
 def table4(group: ConditionGroup) -> Table | None:

@@ -18,7 +18,7 @@ from hpml_jobs.core.strategies import SyncBuffers
 from hpml_jobs.core.text import counted, percent_text
 
 LAUNCH_MS = 0.5
-"""What a call from Python to the library's own beginning, and waking up after it, may take."""
+"""Allowed delay of a library call from Python: entering it, and waking up after it."""
 
 HARMLESS = frozenset({"gpu_idle", "applications_clocks_setting", "display_clock_setting"})
 """NVML's reasons for lower clocks that did not slow the work: no work, or clocks set by hand."""

@@ -9,7 +9,7 @@ from hpml_jobs.core.text import counted
 from hpml_jobs.core.value import Value
 
 NAMED = 3
-"""So many cells are named in a message; of the others their number."""
+"""Number of cells that a message names; the others are counted."""
 
 REPORT_BUG = "this is a fault of hpml_jobs: report it"
 
@@ -17,7 +17,7 @@ Subject = ParamSpec("Subject")
 
 
 class Level(StrEnum):
-    """How a check ended.
+    """The level of a result.
 
     `warn`: the number is true, but may not mean what it seems to. `fail`: the number is wrong, or
     this program is.

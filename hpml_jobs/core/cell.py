@@ -32,7 +32,7 @@ SLUG_TEXT = re.compile(r"[^a-z0-9_]+")
 
 
 class Protocol(StrEnum):
-    """Which epochs and instruments are run.
+    """The epochs and instruments of a measurement.
 
     `lab`: a warm-up epoch and a timed epoch. `full`: then an instrumented epoch, one without
     gradient exchange, a profiler cross-check, and the all-reduce microbenchmark. `imported`:

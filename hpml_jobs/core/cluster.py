@@ -15,7 +15,7 @@ from hpml_jobs.slurm.nodes import Node
 
 
 class Launcher(StrEnum):
-    """Where jobs run."""
+    """The place where jobs run."""
 
     SLURM = "slurm"
     LOCAL = "local"
@@ -38,7 +38,7 @@ class Rule(StrEnum):
 
 
 class Isolate(StrEnum):
-    """What keeps cells of one study from disturbing each other."""
+    """The isolation of cells from other cells of the study."""
 
     OFF = "off"
     SERIAL = "serial"

@@ -70,9 +70,9 @@ CONDITIONS = (
     Condition("commit", lambda _, facts: facts.commit),
     Condition("uncommitted changes", lambda _, facts: facts.dirty),
 )
-"""What must agree between two measurements before their ratio is a speedup.
+"""Conditions that two measurements must share before their ratio is a speedup.
 
-The backend is not among it (a single process has none), nor the host: two nodes of one kind may
+The backend is not included (a single process has none), nor the host: two nodes of one kind may
 share a table.
 """
 

@@ -1,4 +1,4 @@
-"""Every derived number of a study: plain numbers in, a plain number out, units in the names."""
+"""Formulas of all derived numbers of a study; names carry the units."""
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,7 +8,9 @@ from typing import NamedTuple
 
 
 def iterations(images: int, processes: int, batch: int) -> int:
-    """Iterations of one epoch: I(N, b) = ceil(ceil(D / N) / b), the sampler pads to N equal shares.
+    """Return the iterations of one epoch: I(N, b) = ceil(ceil(D / N) / b).
+
+    The sampler pads the data set to N equal shares.
 
     >>> [iterations(50_000, n, 128) for n in (1, 2, 4)]
     [391, 196, 98]
@@ -17,7 +19,7 @@ def iterations(images: int, processes: int, batch: int) -> int:
 
 
 def samples_processed(images: int, processes: int) -> int:
-    """Samples of one epoch over all processes, padding included: N x ceil(D / N).
+    """Return the samples of one epoch over all processes, padding included: N x ceil(D / N).
 
     >>> samples_processed(1_500, 4), samples_processed(1_501, 4)
     (1500, 1504)
@@ -26,9 +28,9 @@ def samples_processed(images: int, processes: int) -> int:
 
 
 def speedup(baseline_s: float, time_s: float) -> float:
-    """How many times faster than the single-GPU baseline: S = T1 / TN, on the same data set.
+    """Return the speedup over the single-GPU baseline on the same data set: S = T1 / TN.
 
-    T1 / TN is already the ratio of throughputs; it is never multiplied by N again.
+    T1 / TN is already the ratio of throughputs, so it must not be multiplied by N.
 
     >>> round(speedup(48.612, 30.819), 3)
     1.577
@@ -37,7 +39,7 @@ def speedup(baseline_s: float, time_s: float) -> float:
 
 
 def images_per_s(samples: int, epoch_s: float) -> float:
-    """Throughput of all processes together: samples really processed / epoch_s.
+    """Return the throughput of all processes: samples processed (with padding) / epoch_s.
 
     >>> images_per_s(50_000, 20.0)
     2500.0
@@ -48,7 +50,9 @@ def images_per_s(samples: int, epoch_s: float) -> float:
 def weak_efficiency(
     baseline_s: float, baseline_iterations: int, time_s: float, iterations_: int
 ) -> float:
-    """Time of one iteration on 1 GPU / on N GPUs, the same batch per GPU: t(1, b) / t(N, b).
+    """Return the weak-scaling efficiency: t(1, b) / t(N, b).
+
+    t is the time of one iteration; the batch per GPU, b, is the same on 1 and on N GPUs.
 
     >>> weak_efficiency(40.0, 400, 12.5, 100)
     0.8
@@ -57,7 +61,7 @@ def weak_efficiency(
 
 
 def karp_flatt(speedup_ratio: float, processes: int) -> float:
-    """The serial fraction that Amdahl's law would need for this speedup: (1/S - 1/N) / (1 - 1/N).
+    """Return the serial fraction that Amdahl's law needs for a speedup: (1/S - 1/N) / (1 - 1/N).
 
     Karp & Flatt, CACM 33(5), 1990. Negative for a speedup above N.
 
@@ -68,7 +72,7 @@ def karp_flatt(speedup_ratio: float, processes: int) -> float:
 
 
 def efficiency(speedup_ratio: float, processes: int) -> float:
-    """The share of the ideal speedup that was reached: S / N.
+    """Return the parallel efficiency, the share of the ideal speedup: S / N.
 
     >>> efficiency(3.0, 4)
     0.75
@@ -79,10 +83,10 @@ def efficiency(speedup_ratio: float, processes: int) -> float:
 def residual_communication_s(
     train_s: float, processes_iterations: int, baseline_train_s: float, baseline_iterations: int
 ) -> float:
-    """The lab's estimate of communication: train_s(N, b) - I_N x train_s(1, b) / I_1.
+    """Return the lab's estimate of communication: train_s(N, b) - I_N x train_s(1, b) / I_1.
 
-    In seconds per epoch: what an epoch takes beyond the same number of single-GPU iterations. It
-    may come out negative; then it is noise or a slow baseline, and no bandwidth follows from it.
+    This is the time of an epoch beyond the same number of single-GPU iterations, in seconds. A
+    negative value means noise or a slow baseline; no bandwidth can be derived from it.
 
     >>> residual_communication_s(12.0, 200, 20.0, 400)
     2.0
@@ -93,7 +97,7 @@ def residual_communication_s(
 def computation_s(
     h2d_s: float, forward_s: float, backward_s: float, optimizer_s: float, comm_forward_s: float
 ) -> float:
-    """Computation of an epoch, copies to the device included, collectives in forward not.
+    """Return the computation of an epoch, with copies to the device, without collectives.
 
     >>> computation_s(0.5, 2.0, 4.0, 1.0, comm_forward_s=0.25)
     7.25
@@ -102,7 +106,7 @@ def computation_s(
 
 
 def exposed_communication_s(comm_exposed_s: float, comm_forward_s: float) -> float:
-    """Communication that nothing hides: after the last gradient, and inside forward.
+    """Return the exposed communication: after the last gradient, and inside forward.
 
     computation_s + exposed_communication_s = train_s of the same epoch.
 
@@ -113,7 +117,7 @@ def exposed_communication_s(comm_exposed_s: float, comm_forward_s: float) -> flo
 
 
 def overlap_s(comm_total_s: float, comm_exposed_s: float) -> float:
-    """Communication hidden behind computation: total - exposed.
+    """Return the communication that overlaps computation: total - exposed.
 
     >>> overlap_s(3.0, 1.75)
     1.25
@@ -122,10 +126,10 @@ def overlap_s(comm_total_s: float, comm_exposed_s: float) -> float:
 
 
 def communication_cost_s(synced_epoch_s: float, unsynced_epoch_s: float) -> float:
-    """What synchronising costs in all: an epoch with it - the same epoch without.
+    """Return the total cost of synchronization: an epoch with it - the same epoch without.
 
-    A counterfactual: it also holds what the collectives slow down beside them (cores, memory, SMs)
-    and the copies into and out of buckets.
+    The cost includes copies into and out of buckets, and the slowdown of computation by collectives
+    (cores, memory, SMs).
 
     >>> communication_cost_s(12.0, 9.5)
     2.5
@@ -134,7 +138,7 @@ def communication_cost_s(synced_epoch_s: float, unsynced_epoch_s: float) -> floa
 
 
 def union_s(intervals: Iterable[tuple[float, float]]) -> float:
-    """Length of the union of (start, end) intervals: what overlaps is counted once.
+    """Return the length of the union of (start, end) intervals; overlaps count once.
 
     >>> union_s([(0.0, 2.0), (1.0, 3.0), (5.0, 6.0)])
     4.0
@@ -147,7 +151,7 @@ def union_s(intervals: Iterable[tuple[float, float]]) -> float:
 
 
 def closure(epoch_s: float, phases_s: Iterable[float]) -> float:
-    """How far the phases are from adding up to the epoch: |epoch - sum| / epoch.
+    """Return the relative gap between the epoch and its phases: |epoch - sum| / epoch.
 
     >>> closure(10.0, [6.0, 3.95])
     0.005
@@ -156,7 +160,7 @@ def closure(epoch_s: float, phases_s: Iterable[float]) -> float:
 
 
 def overhead(instrumented_epoch_s: float, timed_epoch_s: float) -> float:
-    """What the instruments cost: E2 / E1 - 1.
+    """Return the overhead of the instruments: E2 / E1 - 1.
 
     >>> round(overhead(10.2, 10.0), 3)
     0.02
@@ -165,7 +169,7 @@ def overhead(instrumented_epoch_s: float, timed_epoch_s: float) -> float:
 
 
 def gradient_bytes(parameters: int, element_bytes: int = 4) -> int:
-    """Bytes of one set of gradients: elements x bytes of an element (fp32: 4).
+    """Return the bytes of one set of gradients: elements x bytes of an element (fp32: 4).
 
     >>> gradient_bytes(11_173_962)
     44695848
@@ -174,7 +178,7 @@ def gradient_bytes(parameters: int, element_bytes: int = 4) -> int:
 
 
 def expected_bytes(iterations_: int, gradient_bytes_: int, directions: int = 1) -> int:
-    """Gradient bytes of one rank in one epoch: I x S, for gather_scatter out and back (x 2).
+    """Return the gradient bytes of one rank in one epoch: I x S, twice for gather_scatter.
 
     >>> expected_bytes(196, 44_695_848), expected_bytes(196, 44_695_848, directions=2)
     (8760386208, 17520772416)
@@ -183,7 +187,7 @@ def expected_bytes(iterations_: int, gradient_bytes_: int, directions: int = 1) 
 
 
 def ring_factor(processes: int) -> float:
-    """Bytes a rank sends per byte of message in a ring all-reduce: f(N) = 2(N - 1) / N.
+    """Return the bytes sent per rank and message byte in a ring all-reduce: 2(N - 1) / N.
 
     Patarasuk & Yuan, JPDC 69(2), 2009; nccl-tests, doc/PERFORMANCE.md.
 
@@ -194,7 +198,7 @@ def ring_factor(processes: int) -> float:
 
 
 def algorithm_gb_per_s(message_bytes: float, communication_s: float) -> float:
-    """Algorithm bandwidth: bytes of the messages / time, GB = 1e9 bytes (nccl-tests' algbw).
+    """Return the algorithm bandwidth in GB/s: message bytes / time / 1e9 (nccl-tests' algbw).
 
     >>> algorithm_gb_per_s(196 * 44_695_848, 2.0)
     4.380193104
@@ -203,7 +207,7 @@ def algorithm_gb_per_s(message_bytes: float, communication_s: float) -> float:
 
 
 def bus_gb_per_s(message_bytes: float, communication_s: float, processes: int) -> float:
-    """Bus bandwidth of all-reduces of `message_bytes` in all: f(N) x algbw (nccl-tests' busbw).
+    """Return the bus bandwidth of all-reduces in GB/s: ring factor x algbw (nccl-tests' busbw).
 
     >>> bus_gb_per_s(196 * 44_695_848, 2.0, 4)
     6.570289656
@@ -214,7 +218,7 @@ def bus_gb_per_s(message_bytes: float, communication_s: float, processes: int) -
 def ring_all_reduce_s(
     message_bytes: float, processes: int, latency_s: float, link_gb_per_s: float
 ) -> float:
-    """Time of a ring all-reduce: T(S, N) = 2(N - 1) x (alpha + (S / N) / B).
+    """Return the time of a ring all-reduce: T(S, N) = 2(N - 1) x (alpha + (S / N) / B).
 
     Patarasuk & Yuan, JPDC 69(2), 2009: N - 1 steps of reduce-scatter, N - 1 of all-gather.
 
@@ -231,9 +235,9 @@ def gather_scatter_s(
     link_gb_per_s: float,
     messages: int = 1,
 ) -> float:
-    """Time of a gather to rank 0 and a scatter back: T = 2 m alpha + 2(N - 1) S / B, m messages.
+    """Return the time of a gather to rank 0 and a scatter back: T = 2 m alpha + 2(N - 1) S / B.
 
-    All of it passes through root's link: 2(N - 1) S bytes per iteration.
+    m is the number of messages. All 2(N - 1) S bytes of an iteration pass through rank 0's link.
 
     >>> gather_scatter_s(1e9, 4, latency_s=0.0, link_gb_per_s=10.0)
     0.6
@@ -244,11 +248,11 @@ def gather_scatter_s(
 
 FIT_MEDIAN_LIMIT = 0.10
 FIT_WORST_LIMIT = 0.30
-"""How far measured times may be from a fitted line: the median of them, and the worst."""
+"""Largest accepted residuals of a fit: their median, and the worst of them."""
 
 
 class AlphaBeta(NamedTuple):
-    """T(s) = alpha_s + s x beta_s_per_byte, and how far the measured times are from it.
+    """The line T(s) = alpha_s + s x beta_s_per_byte, with the residuals of the measured times.
 
     Residuals are |fitted - measured| / measured at messages of 64 KiB and more.
     """
@@ -264,19 +268,19 @@ class AlphaBeta(NamedTuple):
         return self.median_residual <= FIT_MEDIAN_LIMIT and self.worst_residual <= FIT_WORST_LIMIT
 
     def time_s(self, message_bytes: float) -> float:
-        """The line's time of one message."""
+        """Return the time of one message by the line."""
         return self.alpha_s + self.beta_s_per_byte * message_bytes
 
 
 FIT_FROM_BYTES = 64 * 1024
-"""Messages below this size are all latency: they are not held against the fit."""
+"""Smallest message whose residual counts: the time of smaller ones is latency."""
 
 
 def fit_alpha_beta(times_s: Mapping[int, float]) -> AlphaBeta:
-    """Least squares on relative error of T = alpha + beta s, over {message bytes: seconds}.
+    """Fit T = alpha + beta s to {message bytes: seconds} by least squares of relative errors.
 
-    Relative, since sizes span five orders of magnitude: the largest alone would decide otherwise.
-    Needs two sizes or more.
+    Absolute errors would let the largest messages decide, because sizes span five orders of
+    magnitude. At least two sizes are needed.
 
     >>> line = fit_alpha_beta({size: 1e-3 + size * 2e-9 for size in (2**16, 2**20, 2**24, 2**28)})
     >>> round(line.alpha_s, 9), round(line.beta_s_per_byte, 15), line.accepted
@@ -298,7 +302,7 @@ def fit_alpha_beta(times_s: Mapping[int, float]) -> AlphaBeta:
 
 
 def interpolated_s(times_s: Mapping[int, float], message_bytes: int) -> float | None:
-    """The time of a message between two measured sizes, on a straight line; None outside them.
+    """Return the time of a message by linear interpolation; None outside the measured sizes.
 
     >>> interpolated_s({100: 1.0, 300: 2.0}, 200), interpolated_s({100: 1.0, 300: 2.0}, 400)
     (1.5, None)
@@ -315,7 +319,7 @@ def interpolated_s(times_s: Mapping[int, float], message_bytes: int) -> float | 
 
 
 def flop_per_s(flop_per_sample: float, samples: int, seconds: float) -> float:
-    """Floating-point operations per second of one device: its samples' forward and backward.
+    """Return the FLOP/s of one device for the forward and backward passes of its samples.
 
     >>> flop_per_s(3.329e9, 12_500, 10.0) / 1e12
     4.16125
@@ -324,9 +328,9 @@ def flop_per_s(flop_per_sample: float, samples: int, seconds: float) -> float:
 
 
 def coverage_of_range(runs: int) -> float:
-    """How surely [min, max] of n runs holds the true median: 1 - 2^(1 - n).
+    """Return the confidence that [min, max] of n runs contains the true median: 1 - 2^(1 - n).
 
-    Whatever the distribution is. Hoefler & Belli, SC15; order statistics. One run says nothing.
+    It holds for every distribution (order statistics; Hoefler & Belli, SC15) and is 0 for one run.
 
     >>> [coverage_of_range(n) for n in (1, 2, 5, 6)]
     [0.0, 0.5, 0.9375, 0.96875]
@@ -345,7 +349,7 @@ def relative_iqr(times_s: Sequence[float]) -> float:
 
 
 def gpu_hours(gpus: int, minutes: float) -> float:
-    """What a job may use of a budget at most: GPUs x its time limit, in hours.
+    """Return the GPU-hours of a duration: GPUs x minutes / 60.
 
     >>> gpu_hours(4, 30)
     2.0
@@ -354,7 +358,7 @@ def gpu_hours(gpus: int, minutes: float) -> float:
 
 
 def used_share(used_s: float, asked_s: float) -> float:
-    """The share of the time asked of SLURM that jobs used: sum of elapsed / sum of time limits.
+    """Return the used share of the requested time: sum of elapsed / sum of time limits.
 
     >>> used_share(90, 1_800)
     0.05
@@ -363,7 +367,9 @@ def used_share(used_s: float, asked_s: float) -> float:
 
 
 def epoch_share(elapsed_s: float, epoch_s: float) -> float:
-    """How much of a running epoch is behind it, if it takes as long as the last one: below 1.
+    """Return the finished share of a running epoch, at most 0.99.
+
+    The epoch is assumed to take as long as the previous one, `epoch_s`.
 
     >>> epoch_share(120, 300), epoch_share(400, 300)
     (0.4, 0.99)
@@ -372,7 +378,7 @@ def epoch_share(elapsed_s: float, epoch_s: float) -> float:
 
 
 def training_left_s(elapsed_s: float, epoch_s: float, epochs_after: int) -> float:
-    """Time to the end of training: the rest of the running epoch, and the epochs after it.
+    """Return the time to the end of training: the rest of the running epoch, and later epochs.
 
     >>> training_left_s(120, 300, 1), training_left_s(400, 300, 0)
     (480, 0)

@@ -1,4 +1,4 @@
-"""What is measured: raw values of an epoch, of the wire, of the profiler, of the microbenchmark."""
+"""Raw measurements: epochs, communication, profiler, microbenchmark and imported timings."""
 
 from enum import StrEnum
 
@@ -7,7 +7,7 @@ from hpml_jobs.core.value import Value
 
 
 class Role(StrEnum):
-    """What an epoch is for, in the order of the protocol."""
+    """The purpose of an epoch, in the order of the protocol."""
 
     WARMUP = "warmup"  # E0
     TIMED = "timed"  # E1: the epoch that counts
@@ -21,7 +21,7 @@ TRAINING = (Role.WARMUP, Role.TIMED, Role.INSTRUMENTED)
 
 
 class Stage(StrEnum):
-    """What a running cell does: the epoch it trains, or what comes after training."""
+    """The current activity of a running cell: its epoch, or a step after training."""
 
     STARTING = ""
     WARMUP = "warmup"
@@ -35,7 +35,7 @@ class Stage(StrEnum):
 
 
 class CollectiveKind(StrEnum):
-    """Which collective a message belongs to."""
+    """The collective that a message belongs to."""
 
     ALL_REDUCE = "all_reduce"
     BROADCAST = "broadcast"
@@ -45,7 +45,7 @@ class CollectiveKind(StrEnum):
 
 
 class Purpose(StrEnum):
-    """What a message carries."""
+    """The content of a message."""
 
     GRADIENTS = "gradients"
     BUFFERS = "buffers"
@@ -55,11 +55,11 @@ class Purpose(StrEnum):
 
 
 class Phases(Value, frozen=True, kw_only=True):
-    """Where the instrumented epoch of one rank went; the first six, in seconds, add up to it.
+    """The phases of the instrumented epoch of one rank; the first six add up to it (seconds).
 
     `comm_forward_s` is the part of `forward_s` spent in collectives (ddp's buffer broadcasts; dp's
-    scatter, broadcast and gather), `pack_s` the part of `backward_s` spent on copies into and out
-    of messages and on averaging by hand.
+    scatter, broadcast and gather). `pack_s` is the part of `backward_s` spent on copies into and
+    out of messages, and on averaging by hand.
     """
 
     stall_s: float  # the device waits for a batch
@@ -73,7 +73,7 @@ class Phases(Value, frozen=True, kw_only=True):
 
     @property
     def parts_s(self) -> tuple[float, ...]:
-        """The six that add up to the epoch."""
+        """Return the six phases that add up to the epoch."""
         return (
             self.stall_s,
             self.h2d_s,
@@ -85,21 +85,21 @@ class Phases(Value, frozen=True, kw_only=True):
 
     @property
     def compute_s(self) -> float:
-        """Computation, copies to the device included."""
+        """Return the computation, with copies to the device."""
         return computation_s(
             self.h2d_s, self.forward_s, self.backward_s, self.optimizer_s, self.comm_forward_s
         )
 
     @property
     def exposed_s(self) -> float:
-        """Communication that nothing hides, collectives in forward included."""
+        """Return the exposed communication, with collectives in forward."""
         return exposed_communication_s(self.comm_exposed_s, self.comm_forward_s)
 
 
 class Steps(Value, frozen=True, kw_only=True):
-    """Iterations of one epoch on one rank, seconds each, stall included.
+    """Durations of the iterations of one epoch on one rank, in seconds, with stall.
 
-    `first_tenth_s` and `last_tenth_s` are medians over the first and the last tenth of them.
+    `first_tenth_s` and `last_tenth_s` are medians over the first and the last tenth.
     """
 
     median_s: float
@@ -110,7 +110,7 @@ class Steps(Value, frozen=True, kw_only=True):
 
 
 class Share(Value, frozen=True, kw_only=True):
-    """What one rank found on its share of the test set after an epoch; shares are disjoint.
+    """The test result of one rank on its share of the test set; shares are disjoint.
 
     `loss_sum` is summed over its `samples`; `correct` is None where outputs are not class scores.
     """
@@ -121,14 +121,14 @@ class Share(Value, frozen=True, kw_only=True):
 
 
 class Epoch(Value, frozen=True, kw_only=True):
-    """One epoch as one rank saw it; seconds of that rank's own clock.
+    """One epoch of one rank, in seconds of that rank's clock.
 
-    `epoch_s` is everything between the two synchronisation points; `stall_s` the part of it in
-    which the device waited for a batch. `loss` and `accuracy` are means over the samples seen;
-    where outputs are not class scores there is no accuracy.
-    The instrumented epoch has phases, and `closure`: |epoch_s - their sum| / epoch_s.
-    `order` is a hash of the training images' indices in the order this rank took them; `lr` the
-    learning rates of the first and the last iteration. `share` is there with evaluate=true.
+    `epoch_s` is the time between the two synchronization points; `stall_s` is the part in which
+    the device waited for a batch. `loss` and `accuracy` are means over the samples of the epoch;
+    `accuracy` is None if outputs are not class scores. Only the instrumented epoch has `phases` and
+    `closure`, |epoch_s - sum of phases| / epoch_s. `order` is a hash of the training images'
+    indices in the order of this rank; `lr` has the learning rates of the first and the last
+    iteration. `share` is set with evaluate=true.
     """
 
     role: Role
@@ -147,9 +147,10 @@ class Epoch(Value, frozen=True, kw_only=True):
 
 
 class Message(Value, frozen=True, kw_only=True):
-    """Messages of one kind and size that a rank took part in, counted at the call, in one epoch.
+    """Messages of one kind and size that a rank sent or received in one epoch.
 
-    `bytes` and `elements` are of one message; `busy_s` is the sum of the durations of all `count`.
+    They are counted at the call. `bytes` and `elements` are those of one message; `busy_s` is the
+    sum of the durations of all `count` messages.
     """
 
     kind: CollectiveKind
@@ -164,8 +165,8 @@ class Message(Value, frozen=True, kw_only=True):
 class Communication(Value, frozen=True, kw_only=True):
     """The collectives of the instrumented epoch on one rank.
 
-    Seconds are lengths of unions of busy intervals (what overlaps counts once): of all
-    collectives, and of those that carry gradients.
+    Seconds are lengths of unions of busy intervals (overlaps count once): of all collectives, and
+    of those that carry gradients.
     """
 
     total_s: float
@@ -173,14 +174,14 @@ class Communication(Value, frozen=True, kw_only=True):
     messages: tuple[Message, ...] = ()
 
     def bytes_of(self, purpose: Purpose) -> int:
-        """Bytes of all messages of one purpose in the epoch."""
+        """Return the bytes of all messages of one purpose in the epoch."""
         return sum(m.bytes * m.count for m in self.messages if m.purpose == purpose)
 
 
 class Exchange(Value, frozen=True, kw_only=True):
-    """The same collectives seen from all ranks: waiting for the late one, and the rest.
+    """The collectives compared over all ranks: time spent waiting for late ranks, and the rest.
 
-    `skew_s` sums (max - min duration over ranks) over the collectives, `net_s` the minima.
+    `skew_s` sums (max - min duration over ranks) over the collectives; `net_s` sums the minima.
     """
 
     collectives: int
@@ -189,11 +190,11 @@ class Exchange(Value, frozen=True, kw_only=True):
 
 
 class ProfilerSummary(Value, frozen=True, kw_only=True):
-    """The profiler's own view of some iterations of one rank, seconds of all of them together.
+    """The profiler's times of some iterations of one rank, summed, in seconds.
 
-    compute + comm - overlap + idle = window. `instruments_comm_s` is what our instruments measured
-    of communication in the same iterations; `messages` and `message_bytes` are counted by the
-    profiler (bytes where it tells shapes).
+    compute + comm - overlap + idle = window. `instruments_comm_s` is the communication that the
+    instruments measured in the same iterations. The profiler counts `messages` and `message_bytes`
+    (bytes only if it reports shapes).
     """
 
     iterations: int
@@ -210,12 +211,12 @@ class ProfilerSummary(Value, frozen=True, kw_only=True):
 
     @property
     def disagreement(self) -> float | None:
-        """How far the instruments' communication is from the profiler's; None without any."""
+        """Return |instruments / profiler - 1| of communication; None without communication."""
         return abs(self.instruments_comm_s / self.comm_s - 1) if self.comm_s > 0 else None
 
 
 class Card(Value, frozen=True, kw_only=True):
-    """A GPU right after the timed epoch: its clocks, what slowed them, who else was on it."""
+    """The state of a GPU right after the timed epoch: clocks, throttling, other processes."""
 
     uuid: str
     sm_clock_mhz: int
@@ -227,9 +228,9 @@ class Card(Value, frozen=True, kw_only=True):
 
 
 class MicrobenchmarkPoint(Value, frozen=True, kw_only=True):
-    """All-reduces of one size: median, least and most seconds of the trials.
+    """All-reduces of one size: median, minimum and maximum seconds of the trials.
 
-    The value of a trial is the maximum over ranks. `sent` marks a size that the cell itself sends.
+    A trial counts as its slowest rank. `sent` marks a size that the cell sends in training.
     """
 
     bytes: int
@@ -241,9 +242,9 @@ class MicrobenchmarkPoint(Value, frozen=True, kw_only=True):
 
 
 class Microbenchmark(Value, frozen=True, kw_only=True):
-    """The all-reduce microbenchmark on idle devices: by size, and how long it took in all.
+    """The all-reduce microbenchmark on idle devices: its points by size, and its duration.
 
-    `largest_asked_bytes` was reduced to the largest point there is where time did not suffice.
+    `largest_asked_bytes` is the requested size; the largest point is smaller if time ran out.
     """
 
     points: tuple[MicrobenchmarkPoint, ...]
@@ -252,12 +253,12 @@ class Microbenchmark(Value, frozen=True, kw_only=True):
 
     @property
     def times_s(self) -> dict[int, float]:
-        """Median seconds by message bytes."""
+        """Return the median seconds by message bytes."""
         return {point.bytes: point.median_s for point in self.points}
 
 
 class Imported(Value, frozen=True, kw_only=True):
-    """A timing measured elsewhere, as one row of a CSV file tells it; None is unknown."""
+    """An imported timing, one row of a CSV file; None means not reported."""
 
     file: str
     line: int

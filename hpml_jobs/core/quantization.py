@@ -1,7 +1,7 @@
-"""Post-training quantization: what is asked for, and what it left (raw values only).
+"""Post-training quantization: its settings and its results (raw values only).
 
-A scale is the real value of one step of an integer: real = scale x integer. Integers of weights and
-activations are int8, -128 to 127, around zero; biases and accumulators are int32.
+A scale is the real value of an integer step: real = scale x integer. Weights and activations are
+int8, -128 to 127, with zero point 0; biases and accumulators are int32.
 """
 
 from enum import StrEnum
@@ -10,17 +10,17 @@ from hpml_jobs.core.value import Value
 from hpml_jobs.errors import UsageError
 
 BINS = 64
-"""Bins of a histogram, equally wide, from the least value to the largest."""
+"""Number of equally wide bins of a histogram, from the smallest value to the largest."""
 
 QUANTIZABLE = ("lenet", "lenet_bias")
-"""Our own models that quantization understands; another model is the user's own code."""
+"""Built-in models that can be quantized; any other model is the user's code."""
 
 
 class Quantize(Value, frozen=True, kw_only=True):
-    """What is asked for: `calibration` training images profile the activations.
+    """Settings of quantization: `calibration` is the number of images that profile activations.
 
-    `percentile` of the absolute values is what the percentile bound covers; `per_channel` adds a
-    scale for every output channel of the weights beside the scale per layer.
+    `percentile` is the share of absolute values, in percent, that the percentile bound covers.
+    `per_channel` adds steps with one weight scale per output channel instead of one per layer.
     """
 
     calibration: int
@@ -28,7 +28,7 @@ class Quantize(Value, frozen=True, kw_only=True):
     per_channel: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse what gives no scale."""
+        """Refuse settings that give no scale."""
         if self.calibration < 1:
             raise UsageError(
                 f"quantize.calibration={self.calibration}: activations are profiled on 1 training "
@@ -41,22 +41,22 @@ class Quantize(Value, frozen=True, kw_only=True):
 
 
 class Bound(StrEnum):
-    """What a scale covers: bound / 127 is the scale."""
+    """The largest absolute value that int8 covers: scale = bound / 127."""
 
     RANGE = "range"  # the largest absolute value
-    SIGMA = "sigma"  # mean -/+ 3 standard deviations, the end that is further from zero
-    PERCENTILE = "percentile"  # the asked-for percentile of the absolute values
+    SIGMA = "sigma"  # mean -/+ 3 standard deviations, the end further from zero
+    PERCENTILE = "percentile"  # the requested percentile of the absolute values
 
 
 class SpreadOf(StrEnum):
-    """Whose values a histogram shows."""
+    """The tensors that a histogram shows."""
 
     WEIGHTS = "weights"
     ACTIVATIONS = "activations"
 
 
 class QuantizedParts(StrEnum):
-    """Which parts of a network a step quantized."""
+    """The parts of a network that a step quantized."""
 
     NONE = "fp32"
     WEIGHTS = "weights"  # int8 weights, the rest in fp32
@@ -64,7 +64,7 @@ class QuantizedParts(StrEnum):
 
 
 class Implementation(StrEnum):
-    """Which implementation of a network a latency is of."""
+    """The implementation of a network whose latency was measured."""
 
     FP32 = "fp32"
     OURS = "ours int8"
@@ -72,10 +72,10 @@ class Implementation(StrEnum):
 
 
 class Spread(Value, frozen=True, kw_only=True):
-    """How the values of one tensor are spread: a layer's weights, the input, a layer's outputs.
+    """The distribution of one tensor: the weights of a layer, the input, or a layer's outputs.
 
-    Outputs are those that the next layer gets: after ReLU and pooling. `counts` are of `BINS` bins
-    from `least` to `most`; `percentile` is the asked-for percentile of the absolute values.
+    Outputs are taken after ReLU and pooling, as the next layer receives them. `counts` has `BINS`
+    bins from `least` to `most`; `percentile` is the requested percentile of the absolute values.
     """
 
     layer: str  # input, conv1, fc3
@@ -90,10 +90,10 @@ class Spread(Value, frozen=True, kw_only=True):
 
 
 class Layer(Value, frozen=True, kw_only=True):
-    """One layer in integers: its scales, and what the test images did to them.
+    """One layer in integers: its scales, and clipping and accumulators on the test images.
 
-    `weight_scales` is one, or one per output channel. Accumulators are int32, bias included.
-    `clipped` outputs are those beyond -128…127 before they were clipped; `outputs` all of them.
+    `weight_scales` has one scale, or one per output channel. Accumulators are int32 and include the
+    bias. `clipped` counts the outputs beyond -128…127 before clipping, `outputs` all of them.
     """
 
     name: str
@@ -111,9 +111,9 @@ class Layer(Value, frozen=True, kw_only=True):
 
 
 class Step(Value, frozen=True, kw_only=True):
-    """One line of the lab's table: what was quantized, and the accuracy on the test set.
+    """One line of the lab's table: the quantized parts, and the accuracy on the test set.
 
-    `bytes` are those of the parameters as they are stored, scales included.
+    `bytes` is the size of the stored parameters, scales included.
     """
 
     what: QuantizedParts
@@ -126,12 +126,12 @@ class Step(Value, frozen=True, kw_only=True):
 
     @property
     def accuracy(self) -> float:
-        """Share of the test images that are right, 0 to 1."""
+        """Return the share of correctly classified test images, 0 to 1."""
         return self.correct / self.samples
 
 
 class Reference(Value, frozen=True, kw_only=True):
-    """torch's own post-training quantization of the same network, same calibration images."""
+    """torch's post-training quantization of the same network with the same calibration images."""
 
     how: str  # the path and its version
     correct: int
@@ -140,12 +140,12 @@ class Reference(Value, frozen=True, kw_only=True):
 
     @property
     def accuracy(self) -> float:
-        """Share of the test images that are right, 0 to 1."""
+        """Return the share of correctly classified test images, 0 to 1."""
         return self.correct / self.samples
 
 
 class Latency(Value, frozen=True, kw_only=True):
-    """How long a batch takes on the CPU, one thread: median and percentiles of `runs`."""
+    """The latency of a batch on one CPU thread: median and percentiles of `runs`."""
 
     what: Implementation
     batch: int
@@ -156,9 +156,9 @@ class Latency(Value, frozen=True, kw_only=True):
 
 
 class Quantized(Value, frozen=True, kw_only=True):
-    """What quantization of a trained network left.
+    """The results of quantizing a trained network.
 
-    `bias`: whether its last layer has one. `missing` says what could not be found out, and why.
+    `bias`: whether its last layer has one. `missing` lists results that failed, with the reason.
     """
 
     calibration: int

@@ -9,7 +9,7 @@ from hpml_jobs.core.value import Value
 from hpml_jobs.errors import UsageError
 
 REFERENCE_BATCH = 128
-"""The lab's batch on one GPU, which workloads' learning rates are chosen for."""
+"""The lab's batch on one GPU; the learning rates of workloads are for this batch."""
 
 
 class Recipe(Value, frozen=True, kw_only=True):
@@ -109,4 +109,4 @@ PRESETS = {
     "warmup": Recipe(name="warmup", scaled=True),
     "goyal": Recipe(name="goyal", scaled=True, decay_norm=False),
 }
-"""What the name of a recipe implies; a label names the rest."""
+"""Settings that the name of a recipe implies; a label names the others."""

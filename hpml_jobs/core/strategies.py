@@ -9,14 +9,14 @@ from hpml_jobs.core.measurements import CollectiveKind
 
 
 class Device(StrEnum):
-    """What a worker computes on."""
+    """The device that a worker computes on."""
 
     CUDA = "cuda"
     CPU = "cpu"
 
 
 class SyncBuffers(StrEnum):
-    """How replicas come to the same BatchNorm statistics."""
+    """The way in which replicas synchronize BatchNorm statistics."""
 
     ON = "on"  # every forward sends rank 0's buffers to all ranks
     OFF = "off"  # every rank keeps its own
@@ -24,7 +24,7 @@ class SyncBuffers(StrEnum):
 
 
 class BandwidthKind(StrEnum):
-    """What the bandwidth of a strategy in Table 3 means (GB/s of gradients)."""
+    """The kind of bandwidth that Table 3 shows for a strategy (GB/s of gradients)."""
 
     BUS = "bus"  # nccl-tests' busbw of all-reduces
     NOMINAL = "nominal"  # the busbw of a ring all-reduce that takes the time of its messages
@@ -42,7 +42,7 @@ class BandwidthKind(StrEnum):
 
 
 class Strategy(StrEnum):
-    """How gradients are averaged."""
+    """The way in which gradients are averaged."""
 
     SINGLE = "single"
     DP = "dp"
@@ -53,18 +53,18 @@ class Strategy(StrEnum):
 
     @property
     def traffic(self) -> "Traffic":
-        """What it runs on and sends."""
+        """Return the description of the strategy: devices, and the data that a rank sends."""
         return TRAFFIC[self]
 
     @property
     def under_torchrun(self) -> bool:
-        """Whether every GPU has a process of its own, started by torchrun."""
+        """Return whether torchrun starts one process per GPU."""
         return self.traffic.under_torchrun
 
 
 @dataclass(frozen=True, kw_only=True)
 class Traffic:
-    """What a strategy runs on and what one of its ranks sends; checks and tables look it up.
+    """The devices of a strategy and the data that one rank sends; checks and tables look it up.
 
     `gradients` maps each kind of collective that carries gradients to how often a rank passes all
     of them through it in one iteration; None where the number of bytes is not known beforehand.

@@ -15,7 +15,7 @@ from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.slurm.states import Outcome
 
 SAME_NETWORK = 0.01
-"""How far the accuracy of one network may differ between the GPU and the CPU."""
+"""Largest difference in accuracy of a network between the GPU and the CPU."""
 
 
 class InvalidRecordError(HpmlError):

@@ -1,4 +1,4 @@
-"""What is trained: a workload, and the facts of the data sets that the program brings."""
+"""Workloads, and the facts of the built-in data sets."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -11,13 +11,13 @@ from hpml_jobs.errors import UsageError
 
 
 class Loss(StrEnum):
-    """The losses that the program brings; another one is the user's own `pkg.mod:loss`."""
+    """The built-in losses; any other loss is the user's `pkg.mod:loss`."""
 
     CROSS_ENTROPY = "cross_entropy"
 
 
 class Workload(Value, frozen=True, kw_only=True):
-    """What is trained: model, data and optimizer. `pkg.mod:name` means the user's own code.
+    """A workload: model, data and optimizer. `pkg.mod:name` refers to the user's code.
 
     `images` is the number of training images of one epoch, after `limit`; None until it is known.
     `parameters` is the count the model must have; None where nothing is claimed.
@@ -48,12 +48,12 @@ class Workload(Value, frozen=True, kw_only=True):
 
     @property
     def own_code(self) -> tuple[str, ...]:
-        """The `pkg.mod:name` references to the user's own code."""
+        """Return the `pkg.mod:name` references to the user's code."""
         return tuple(text for text in (self.model, self.data, self.loss) if ":" in text)
 
 
 class Dataset(NamedTuple):
-    """What is known of a data set before it is opened.
+    """The facts of a data set that are known before it is opened.
 
     `images` are those of one training epoch; None where they are counted (`on_disk`) or given as
     `workload.images`. `downloaded` names the files below the data root that show that the download
@@ -98,7 +98,7 @@ DATASETS: Mapping[str, Dataset] = {
     ),
     "synthetic": Dataset(title="synthetic images", caption="{images} made-up images per epoch"),
 }
-"""Every data set that the program brings, by `workload.data`; `pkg.mod:name` is the user's own."""
+"""The built-in data sets, by `workload.data`; `pkg.mod:name` is the user's code."""
 
 RESNET18_PARAMETERS = 11_173_962
 """Parameters of the lab's model: ResNet-18 with the CIFAR stem and 10 classes."""

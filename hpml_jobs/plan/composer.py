@@ -34,9 +34,9 @@ class Composer:
 
     @property
     def origins(self) -> dict[str, str]:
-        """Where the user's defaults come from, and the keys of each group.
+        """Return the origin of each of the user's defaults, and of the keys of each group.
 
-        The latter under `GROUP.`, e.g. conf/recipe/{plain,warmup}.yaml under `recipe.`.
+        Groups are under `GROUP.`, e.g. conf/recipe/{plain,warmup}.yaml under `recipe.`.
         """
         files = {}
         for group, choices in self._choices.items():

@@ -1,4 +1,4 @@
-"""A `Plan`: the resolved, checked cells of one submission, each with what it asks of SLURM."""
+"""A `Plan`: the resolved, checked cells of one submission, each with the resources it requests."""
 
 from typing import NamedTuple
 

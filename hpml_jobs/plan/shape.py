@@ -1,4 +1,4 @@
-"""What a cell asks of SLURM, checked against the cluster's limits and its nodes."""
+"""The resources that a cell requests, checked against the cluster's limits and nodes."""
 
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.cluster import Cluster, Launcher, Shape, check_inventory, sbatch_options

@@ -1,4 +1,4 @@
-"""Why SLURM keeps a job pending: its reasons in plain words, and who must act."""
+"""SLURM's reasons for pending jobs in plain words, and who must act."""
 
 import re
 from typing import NamedTuple
@@ -7,7 +7,7 @@ YOU, ADMINS = "you", "the cluster's admins"
 
 
 class PendingReason(NamedTuple):
-    """Why a job is pending; `who` must act before it can start, nobody if it starts by itself."""
+    """The reason of a pending job; `who` must act before it can start (empty: nobody)."""
 
     text: str
     who: str = ""
@@ -101,7 +101,7 @@ _FAMILIES = (
 
 
 def why_pending(reason: str) -> PendingReason:
-    """Return a reason in plain words, with SLURM's own word; an unknown one in SLURM's alone.
+    """Return a reason in plain words with SLURM's word; an unknown reason stays as it is.
 
     >>> str(why_pending("QOSMaxGRESPerUser"))
     'your running jobs have reached your limit (QOSMaxGRESPerUser)'

@@ -1,4 +1,4 @@
-"""All facts that decide the state of one cell, gathered before a rule is applied."""
+"""The facts that decide the state of a cell, collected before a rule is applied."""
 
 import re
 from collections import Counter
@@ -39,7 +39,7 @@ class SharedJobs(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CellEvidence:
-    """All that the rules need to know of one cell and its job.
+    """The facts of one cell and its job that the rules need.
 
     `answer` is SLURM's on that job; `attempt` is the cell's latest one if it belongs to that job,
     and `is_of_this_run` if the job was not requeued since. `is_shared`: the job runs several cells.

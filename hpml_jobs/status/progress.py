@@ -9,11 +9,11 @@ from hpml_jobs.core.text import duration_text
 from hpml_jobs.study.attempt import Progress
 
 _AFTER = {Stage.TEST: "testing", Stage.PROBING: "microbenchmark and profiler"}
-"""What a cell does when it has trained."""
+"""Activities of a cell after training."""
 
 
 class Pace(NamedTuple):
-    """How far a cell is, for people; as a share of its training, and seconds of it to go."""
+    """The progress of a cell: as text, as a share of training, and seconds of training left."""
 
     doing: str
     done: float | None = None

@@ -16,7 +16,7 @@ LAG_S = 30
 """How long a shared file system may take to show the record of a job that has ended."""
 
 _BY_THE_JOB = (Outcome.TIMEOUT, Outcome.CANCELLED, Outcome.PREEMPTED, Outcome.NODE_FAIL)
-"""What happens to a whole allocation, cells that had not started included."""
+"""Outcomes of a whole allocation, which include cells that had not started."""
 
 
 def state_of(evidence: CellEvidence) -> CellState:

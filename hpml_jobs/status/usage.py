@@ -16,7 +16,7 @@ from hpml_jobs.study.snapshot import FolderSnapshot
 
 
 class Usage(Value, frozen=True, kw_only=True):
-    """What the started jobs of a study requested and have used so far, by `source`.
+    """Time that the started jobs of a study requested and have used, by `source`.
 
     `runs` are SLURM's jobs, or the cells of a local run, where nothing is requested and None is
     what is not known. Of a requeued job the last run counts.

@@ -79,7 +79,7 @@ class AttemptFolder:
 
     @property
     def restart(self) -> int:
-        """How often SLURM had restarted that job."""
+        """Return how often SLURM had restarted that job."""
         count = self.id.rpartition(".r")[2]
         return int(count) if count.isdigit() else 0
 

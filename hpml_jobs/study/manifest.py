@@ -44,7 +44,7 @@ class ManifestLine(Value, frozen=True, kw_only=True):
 
 
 class History(NamedTuple):
-    """What the manifest says about a study's cells, by slug.
+    """The submissions of a study's cells, by slug, from the manifest.
 
     `jobs`: the latest job of each cell; `refused`: SLURM's message where the last sbatch failed;
     `unanswered`: the line before an sbatch that has no result; `retries`: how often a follow-up job

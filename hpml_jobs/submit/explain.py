@@ -40,7 +40,7 @@ class ConfigValue(Value, frozen=True, kw_only=True):
 
 
 class Preview(Value, frozen=True, kw_only=True):
-    """What `hpml-jobs plan` shows; `refused` is the reason why it would not be submitted."""
+    """The output of `hpml-jobs plan`; `refused` is the reason why the plan cannot be submitted."""
 
     study: str
     gpu_hours: float

@@ -22,7 +22,7 @@ MARGIN_MINUTES = 1
 
 
 class JobKind(StrEnum):
-    """How the cells of a job share it."""
+    """The way in which the cells of a job share it."""
 
     ARRAY = "array"  # one array task per cell
     PACK = "pack"  # one allocation, one cell after another, failed or not

@@ -1,4 +1,4 @@
-"""Which cells of a plan are submitted: those without a record and without an active job."""
+"""Selection of the cells to submit: those without a record and without an active job."""
 
 from typing import NamedTuple
 

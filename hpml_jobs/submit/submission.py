@@ -10,7 +10,7 @@ from hpml_jobs.submit.selection import Selection
 
 
 class Submission(NamedTuple):
-    """What one command submits: job requests, and the most GPU-hours they can use."""
+    """The job requests of one command, and the most GPU-hours that they can use."""
 
     plan: Plan
     selection: Selection

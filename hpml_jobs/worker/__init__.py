@@ -1,1 +1,1 @@
-"""The GPU node's room: one process per rank measures a cell and leaves a record."""
+"""The program on the GPU node: one process per rank measures a cell; rank 0 writes the record."""

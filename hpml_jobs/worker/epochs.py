@@ -35,7 +35,7 @@ BatchCounter = Callable[[Iterable[Any], int], Iterable[Any]]
 
 
 class RawEpoch(NamedTuple):
-    """What the loop leaves behind; lists and `losses` have one value per iteration.
+    """The output of the loop; lists and `losses` have one value per iteration.
 
     `marks` are the stamps of each iteration, `samples` its number of samples, `rates` its learning
     rate. `correct` is the number of correct samples of the epoch, None if outputs are not class

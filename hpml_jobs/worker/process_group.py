@@ -104,7 +104,7 @@ class ParallelStrategy(Protocol):
 
 
 class _Process:
-    """What every strategy knows about its process, and the hooks that most of them leave empty."""
+    """Base of all strategies: facts of the process, and hooks that do nothing by default."""
 
     backend: str | None = None
 

@@ -22,7 +22,7 @@ Arrays = dict[str, NDArray[Any]]
 
 
 class RankResult(NamedTuple):
-    """What a rank sends to rank 0: its part of the record, and its arrays by name.
+    """The results that a rank sends to rank 0: its part of the record, and its arrays by name.
 
     Timed epoch, one value per iteration: `step_s`, `stall_s`, `loss`. Instrumented epoch: `parts_s`
     with shape (iterations, fields of `instruments.phases.IterationPhases`), and one value per

@@ -1,4 +1,4 @@
-"""What an epoch needs: data, model and optimizer, wrapped by the cell's strategy."""
+"""The inputs of an epoch: data, model and optimizer, wrapped by the cell's strategy."""
 
 import gc
 from collections.abc import Iterable, Iterator

@@ -17,7 +17,7 @@ from hpml_jobs.worker.quantization.scales import (
 
 
 class Scheme(NamedTuple):
-    """How scales are computed: their bound, and one per layer or one per output channel."""
+    """The choice of scales: their bound, and one per layer or one per output channel."""
 
     bound: Bound
     percentile: float

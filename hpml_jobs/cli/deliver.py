@@ -3,9 +3,8 @@
 from typing import TYPE_CHECKING
 
 from hpml_jobs.cli.console import console, print_json, sent_table
-from hpml_jobs.cli.options import outputs_words
+from hpml_jobs.cli.hints import next_commands
 from hpml_jobs.core.cluster import Launcher
-from hpml_jobs.core.paths import resolve_path
 from hpml_jobs.core.text import counted
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.slurm.jobs import array_ids
@@ -52,16 +51,6 @@ def submit_jobs(submission: "Submission", *, json: bool) -> None:
     finally:
         if jobs or not selection.send:
             (_print_json if json else _print_summary)(submission, jobs, followup)
-
-
-def next_commands(plan: "Plan", *, watch: bool) -> str:
-    """Return the line that names the next commands, with --outputs where they need it."""
-    from hpml_jobs.plan.user_config import user_outputs
-
-    folder = plan.study.root.parent
-    is_default = folder == resolve_path(user_outputs())
-    study = f"{plan.study.name}{outputs_words(None if is_default else folder)}"
-    return f"next: {f'hpml-jobs watch {study}, then ' if watch else ''}hpml-jobs collect {study}"
 
 
 def _submit_followup(plan: "Plan", selection: "Selection", jobs: dict[str, str]) -> str | None:

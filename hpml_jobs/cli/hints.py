@@ -1,10 +1,16 @@
 """Suggested next commands for a study, from the states of its cells."""
 
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
+from hpml_jobs.cli.options import outputs_words
+from hpml_jobs.core.paths import resolve_path
 from hpml_jobs.core.text import counted
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.study.cell_state import CellState
+
+if TYPE_CHECKING:
+    from hpml_jobs.plan.plan import Plan
 
 
 def hints_for(states: Iterable[CellState], study: str) -> list[str]:
@@ -73,3 +79,13 @@ def _unfinished(cells: list[CellState], study: str) -> Iterator[str]:
         ended = [s for s in cells if s.outcome in outcomes and not (s.recorded or s.untried)]
         if ended:
             yield f"{counted(len(ended), 'cell')} {words}: {command}"
+
+
+def next_commands(plan: "Plan", *, watch: bool) -> str:
+    """Return the line that names the next commands, with --outputs where they need it."""
+    from hpml_jobs.plan.user_config import user_outputs
+
+    folder = plan.study.root.parent
+    is_default = folder == resolve_path(user_outputs())
+    study = f"{plan.study.name}{outputs_words(None if is_default else folder)}"
+    return f"next: {f'hpml-jobs watch {study}, then ' if watch else ''}hpml-jobs collect {study}"

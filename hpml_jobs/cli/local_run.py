@@ -4,7 +4,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from hpml_jobs.cli.console import print_json
-from hpml_jobs.cli.deliver import next_commands
+from hpml_jobs.cli.hints import next_commands
 from hpml_jobs.core.text import counted
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.study.attempt import Progress

@@ -83,7 +83,7 @@ class PeerTable:
 
     @staticmethod
     def is_outlier(peer: Peer, differing: Sequence[Peer], count: int) -> bool:
-        """Whether a peer differs from its baseline, or from at least half of the `count` peers.
+        """Return whether a peer differs from its baseline, or from half of the `count` peers.
 
         This names one outlier instead of all the others.
         """

@@ -50,10 +50,10 @@ class Observation(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Check(Generic[Subject]):
-    """A check of a record, or of a record beside the others of its study.
+    """A check of a record, or of a record compared with others of its study.
 
-    `find` returns None where the check does not apply. `level` is that of a violation, `limit` what
-    holds for a sound number, in words with the constants that the code uses.
+    `find` returns None where the check does not apply. `level` is that of a violation, `limit` the
+    condition of a correct number, in words with the constants that the code uses.
     """
 
     name: str

@@ -45,7 +45,7 @@ class Protocol(StrEnum):
 
     @property
     def epochs(self) -> int:
-        """Epochs of training that it needs."""
+        """Number of training epochs that the protocol needs."""
         return {"lab": 2, "full": 3}.get(self.value, 0)
 
 
@@ -164,7 +164,7 @@ class Cell(Value, frozen=True, kw_only=True):
 
     @property
     def treatment(self) -> str:
-        """Its settings besides its place that differ from the default, in words; may be empty."""
+        """Return the settings that differ from the default, apart from the place, in words."""
         parts = [self.recipe.label] if self.recipe.label else []
         parts += [] if self.set_epoch else ["no set_epoch"]
         if self.sync_buffers is not None:
@@ -174,7 +174,7 @@ class Cell(Value, frozen=True, kw_only=True):
 
     @property
     def is_baseline(self) -> bool:
-        """Whether speedups of its batch divide by it: the plain loop on one GPU, untreated."""
+        """Whether it is the baseline of speedups: the plain loop on one GPU, without treatment."""
         return is_baseline(self.strategy, self.treatment)
 
     @property

@@ -357,13 +357,13 @@ def gpu_hours(gpus: int, minutes: float) -> float:
     return gpus * minutes / 60
 
 
-def used_share(used_s: float, asked_s: float) -> float:
+def used_share(used_s: float, requested_s: float) -> float:
     """Return the used share of the requested time: sum of elapsed / sum of time limits.
 
     >>> used_share(90, 1_800)
     0.05
     """
-    return used_s / asked_s
+    return used_s / requested_s
 
 
 def epoch_share(elapsed_s: float, epoch_s: float) -> float:

@@ -142,5 +142,5 @@ BASELINE = Strategy.SINGLE
 
 
 def is_baseline(strategy: Strategy, treatment: str) -> bool:
-    """Whether others are compared with such cells: the plain loop on one GPU, nothing changed."""
+    """Return whether such a cell is a baseline: the plain loop on one GPU, without changes."""
     return strategy is BASELINE and not treatment

@@ -34,11 +34,11 @@ def latest_running(study: Study, states: Iterable[CellState]) -> CellState | Non
 
 
 def follow(study: Study, state: CellState, lines: int) -> Iterator[str]:
-    """Yield the end of a running cell's log, then what is added, until the cell has ended."""
+    """Yield the end of a running cell's log, then additions, until the cell has ended."""
     attempt = _attempt(study, state)
     text, position = _end_of(attempt.log_of(0), lines) if attempt else ("", 0)
     yield text
-    asked_at = time.monotonic()
+    queried_at = time.monotonic()
     while True:
         attempt = attempt or _attempt(study, state)
         has_ended = attempt is not None and attempt.end.exists()  # before the log's last read
@@ -47,8 +47,8 @@ def follow(study: Study, state: CellState, lines: int) -> Iterator[str]:
         yield added.decode(errors="replace")
         if has_ended:
             return
-        if time.monotonic() - asked_at > ASK_S:
-            asked_at = time.monotonic()
+        if time.monotonic() - queried_at > ASK_S:
+            queried_at = time.monotonic()
             if not any(s.slug == state.slug and s.outcome.active for s in cell_states(study)):
                 return
         if not added:

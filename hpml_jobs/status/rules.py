@@ -65,7 +65,7 @@ def _end(evidence: CellEvidence) -> AttemptEnd | None:
 
 
 def _active(evidence: CellEvidence, job: JobState) -> CellState:
-    """A cell whose job is pending or running."""
+    """Return the state of a cell whose job is pending or running."""
     if job.outcome is Outcome.PENDING:
         pending = why_pending(job.reason)
         words = f"node {job.node} is being prepared" if job.node else str(pending)
@@ -79,7 +79,7 @@ def _active(evidence: CellEvidence, job: JobState) -> CellState:
 
 
 def _sharing(evidence: CellEvidence, job: JobState) -> CellState:
-    """A cell that shares its active job: ended by its own report, running, or not yet begun."""
+    """Return the state of a cell in an active shared job: ended, running, or not started."""
     if job.outcome is Outcome.PENDING:
         return _active(evidence, job)
     if not evidence.is_of_this_run:
@@ -97,7 +97,7 @@ def _sharing(evidence: CellEvidence, job: JobState) -> CellState:
 
 
 def _measured(evidence: CellEvidence, record: Record) -> CellState:
-    """A valid record gives the numbers; another SLURM state is added as a warning."""
+    """Return the state of a cell with a record; warn if SLURM's state of the job differs."""
     job, times = evidence.answer.state, times_of(evidence)
     is_other = job is not None and job.over and job.outcome is not Outcome.MISSING
     # the state of a shared job may be due to its other cells
@@ -115,7 +115,7 @@ def _measured(evidence: CellEvidence, record: Record) -> CellState:
 
 
 def _ended(evidence: CellEvidence, job: JobState) -> CellState:
-    """SLURM's state without a record, and the first failing rank's reason where there is one."""
+    """Return SLURM's state without a record, with the first failing rank's reason if any."""
     outcome, end = job.outcome, _end(evidence)
     who = canceller(job.state)
     has_code = job.exit_code and outcome is not Outcome.CANCELLED  # then it is 0:0
@@ -143,7 +143,7 @@ def _ended(evidence: CellEvidence, job: JobState) -> CellState:
 
 
 def _completed_without_record(evidence: CellEvidence, job: JobState) -> CellState:
-    """A job that ended well: its record may take a moment to become visible."""
+    """Return the state of a completed job; its record may take a moment to become visible."""
     age_s = evidence.at - job.ended if job.ended else LAG_S
     if abs(age_s) < LAG_S:  # clocks may differ by seconds
         words = f"ended {duration_text(max(0.0, age_s))} ago, but its record is not visible yet"
@@ -152,7 +152,7 @@ def _completed_without_record(evidence: CellEvidence, job: JobState) -> CellStat
 
 
 def _by_end(evidence: CellEvidence, end: AttemptEnd) -> CellState:
-    """The wrapper's exit report; the wrapper does not know why a process was killed."""
+    """Return the state by the exit report, which does not say why a process was killed."""
     if end.outcome is Outcome.FAILED and evidence.is_memory_kill:
         return _out_of_memory(evidence)
     return _state(evidence, end.outcome, end.reason or "")
@@ -164,7 +164,7 @@ def _out_of_memory(evidence: CellEvidence) -> CellState:
 
 
 def _gone(evidence: CellEvidence) -> CellState:
-    """A job that squeue lists no more, and nobody says how it ended."""
+    """Return the state of a job that left squeue without a known end."""
     job, slurm, last = evidence.job, evidence.slurm, evidence.answer.last
     is_accounted = array_ids([job])[0] in array_ids(slurm.accounts)
     if evidence.attempt is None and is_accounted and not slurm.no_accounts:
@@ -177,7 +177,7 @@ def _gone(evidence: CellEvidence) -> CellState:
 
 
 def _silent(evidence: CellEvidence) -> CellState:
-    """SLURM does not respond: the last known state, and since when nothing is known."""
+    """Return the last known state and its time, because SLURM does not respond."""
     answered, last = evidence.slurm.cached.answered, evidence.answer.last
     since = f" since {time_text(answered, evidence.at)}" if answered else ""
     then = f" ({last.outcome.value} then)" if last and answered else ""
@@ -186,7 +186,7 @@ def _silent(evidence: CellEvidence) -> CellState:
 
 
 def _local(evidence: CellEvidence) -> CellState:
-    """A cell of a run on this machine (`local-PID-TIME`, `here-PID-TIME`)."""
+    """Return the state of a cell of a run on this machine (`local-PID-TIME`, `here-PID-TIME`)."""
     end = _end(evidence)
     if end:
         return _state(evidence, end.outcome, end.reason or "")

@@ -81,7 +81,7 @@ def status_for_submission(study: Study, *, all_jobs: bool = False) -> StudyStatu
 
 
 def _unsubmitted(slug: str, recovered: RecoveredHistory) -> CellState:
-    """A cell that has no known job."""
+    """Return the state of a cell without a known job."""
     line = recovered.history.unanswered.get(slug)
     if line is not None:
         outcome, reason = _unanswered(line, recovered.complaint)

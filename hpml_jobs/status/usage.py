@@ -18,8 +18,8 @@ from hpml_jobs.study.snapshot import FolderSnapshot
 class Usage(Value, frozen=True, kw_only=True):
     """Time that the started jobs of a study requested and have used, by `source`.
 
-    `runs` are SLURM's jobs, or the cells of a local run, where nothing is requested and None is
-    what is not known. Of a requeued job the last run counts.
+    `runs` counts SLURM's jobs, or the cells of a local run, which requests nothing. None means not
+    known. Of a requeued job the last run counts.
     """
 
     runs: int
@@ -37,7 +37,7 @@ class _Run(NamedTuple):
     """One job that started."""
 
     used_s: float
-    asked_s: float | None
+    requested_s: float | None
     gpus: int | None
     queued_s: float | None
 
@@ -80,7 +80,7 @@ def _slurm_run(slurm: SlurmSnapshot, job: str, gpus: int | None) -> _Run | None:
         return None
     return _Run(
         used_s=state.elapsed_s,
-        asked_s=None if state.minutes is None else state.minutes * 60,
+        requested_s=None if state.minutes is None else state.minutes * 60,
         gpus=gpus if state.gpus is None else state.gpus,
         queued_s=state.queued_s,
     )
@@ -104,22 +104,22 @@ def _local_run(snapshot: FolderSnapshot, state: CellState) -> _Run | None:
 
 
 def _total(runs: list[_Run], source: str) -> Usage:
-    limited = [run for run in runs if run.asked_s]
-    asked_s = sum(run.asked_s or 0 for run in limited)
+    limited = [run for run in runs if run.requested_s]
+    requested_s = sum(run.requested_s or 0 for run in limited)
     waits = [run.queued_s for run in runs if run.queued_s is not None]
     with_gpus = [(run.gpus, run) for run in runs if run.gpus is not None]
     hours = formulas.gpu_hours
     used = sum(hours(gpus, run.used_s / 60) for gpus, run in with_gpus)
-    requested = sum(hours(gpus, (run.asked_s or 0) / 60) for gpus, run in with_gpus)
+    gpu_hours_requested = sum(hours(gpus, (run.requested_s or 0) / 60) for gpus, run in with_gpus)
     return Usage(
         runs=len(runs),
         used_s=sum(run.used_s for run in runs),
-        asked_s=asked_s or None,
-        used_share=formulas.used_share(sum(run.used_s for run in limited), asked_s)
-        if asked_s
+        asked_s=requested_s or None,
+        used_share=formulas.used_share(sum(run.used_s for run in limited), requested_s)
+        if requested_s
         else None,
         gpu_hours_used=used if with_gpus else None,
-        gpu_hours_asked=requested if with_gpus and limited else None,
+        gpu_hours_asked=gpu_hours_requested if with_gpus and limited else None,
         queue_median_s=median(waits) if waits else None,
         queue_longest_s=max(waits, default=None),
         source=source,

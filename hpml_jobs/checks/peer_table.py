@@ -83,9 +83,10 @@ class PeerTable:
 
     @staticmethod
     def is_outlier(peer: Peer, differing: Sequence[Peer], count: int) -> bool:
-        """Return whether a peer differs from its baseline, or from half of the `count` peers.
+        """Return whether a peer differs from its baseline, or from half of the others or more.
 
-        This names one outlier instead of all the others.
+        `count` is the number of all peers, this one included. The rule names one outlier instead
+        of all the others.
         """
         if any(other.is_baseline and other.place.batch == peer.place.batch for other in differing):
             return True

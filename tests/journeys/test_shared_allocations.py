@@ -92,8 +92,8 @@ def test_followup_job_writes_report_after_a_failed_cell(studies, login, rig):
     (job,) = rig.sacct(closing, "AllocTRES")
     assert "gpu" not in job["AllocTRES"]
     assert f"report job {closing} (runs after all cells): completed" in login.ok("status", "packed")
-    told = json.loads((packed.study.report / "tables.json").read_text())
-    assert [entry["outcome"] for group in told["groups"] for entry in group["entries"]]
+    answer = json.loads((packed.study.report / "tables.json").read_text())
+    assert [entry["outcome"] for group in answer["groups"] for entry in group["entries"]]
 
 
 @pytest.mark.parametrize(

@@ -85,8 +85,8 @@ def test_e5_speedup_is_against_single_gpu_and_captioned(builder):
     one_s, two_s, four_s = (PUBLISHED_S[gpus, 32] for gpus in (1, 2, 4))
     assert texts_by_label(table)["4-GPU"][1] == f"{one_s / four_s:.2f}"
     assert texts_by_label(table)["4-GPU"][1] != f"{two_s / four_s:.2f}"  # the row above it
-    told = " ".join(table.caption)
-    assert "Baseline: strategy single, 1 GPU: 48.61 s at batch 32" in told
+    result = " ".join(table.caption)
+    assert "Baseline: strategy single, 1 GPU: 48.61 s at batch 32" in result
 
 
 def test_e6_speedup_is_not_multiplied_by_number_of_gpus(builder):
@@ -102,8 +102,10 @@ def test_e7_global_batch_is_not_taken_as_batch_per_gpu():
     as_global = change_epoch("timed", iterations=640)(clean_record())
     with pytest.raises(InvalidRecordError, match=r"counted 640 iterations .* not 160"):
         decode(encode(as_global), "record.json")
-    told = result_of(check_record(imported_record(gpus=4, batch=128, iterations=391)), "iterations")
-    assert fails_with(told, "use batch_is=global")
+    result = result_of(
+        check_record(imported_record(gpus=4, batch=128, iterations=391)), "iterations"
+    )
+    assert fails_with(result, "use batch_is=global")
 
 
 def test_e8_unsynchronized_timer_exceeds_gpu_peak_and_fails():
@@ -124,11 +126,11 @@ def test_e9_time_in_no_phase_or_wrong_phase_is_flagged():
     assert fails_with(
         result_of(check_record(unaccounted), "closure"), "phases miss the epoch by 30"
     )
-    told = result_of(
+    result = result_of(
         check_record(imported_record(epoch_s=10.0, compute_s=3.0, comm_s=2.9)), "closure"
     )
-    assert told.level is Level.WARN
-    assert "41 % less than epoch_s" in told.reason
+    assert result.level is Level.WARN
+    assert "41 % less than epoch_s" in result.reason
     whole = clean_record().phases
     assert whole.compute_s + whole.exposed_s + whole.stall_s == pytest.approx(sum(whole.parts_s))
 
@@ -151,9 +153,9 @@ def test_e11_residual_is_labelled_next_to_measured_values(builder):
         imported_record(1, epoch_s=24.0),
         imported_record(4, epoch_s=10.5, compute_s=6.0, comm_s=4.5),
     ]
-    told = result_of(check_study(rows)[rows[1].slug], "lab-residual")
-    assert told.level is Level.WARN
-    assert "import measured compute_s" in told.reason
+    result = result_of(check_study(rows)[rows[1].slug], "lab-residual")
+    assert result.level is Level.WARN
+    assert "import measured compute_s" in result.reason
 
 
 def test_e12_epoch_is_timed_in_nanoseconds(monkeypatch):
@@ -170,8 +172,8 @@ def test_e12_epoch_is_timed_in_nanoseconds(monkeypatch):
         pass
     assert window.epoch_s == 1.234567891
     rows = [imported_record(gpus, epoch_s=float(s)) for gpus, s in ((1, 24), (2, 15), (4, 10))]
-    told = result_of(check_study(rows)[rows[2].slug], "resolution")
-    assert "has a fraction of a second, so this one is uncertain by 5 %" in told.reason
+    result = result_of(check_study(rows)[rows[2].slug], "resolution")
+    assert "has a fraction of a second, so this one is uncertain by 5 %" in result.reason
 
 
 def test_e13_cells_days_apart_or_overlapping_are_flagged():
@@ -192,9 +194,9 @@ def test_e14_single_and_scattered_runs_are_flagged(builder):
     runs = [
         clean_record(a_cell(batch=32, repeat=n), epoch_s=s) for n, s in enumerate((8.0, 7.2, 9.12))
     ]
-    told = result_of(check_study(runs)[runs[0].slug], "scatter")
-    assert told.level is Level.WARN
-    assert "3 runs from 7.2 to 9.12 s" in told.reason
+    result = result_of(check_study(runs)[runs[0].slug], "scatter")
+    assert result.level is Level.WARN
+    assert "3 runs from 7.2 to 9.12 s" in result.reason
 
 
 def test_e15_mean_loss_is_over_processed_samples():

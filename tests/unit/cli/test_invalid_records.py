@@ -147,9 +147,9 @@ def test_record_command_on_invalid_record_gives_reason(
 ):
     _, slug, words = study_with_invalid_record
     assert run(["record", "mine", slug, "--json"]) == 0
-    (told,) = json.loads(capsys.readouterr().out)["cells"]
-    assert (told["outcome"], told["numbers"], told["checks"]) == ("invalid", {}, [])
-    assert words in told["reason"]
+    (reported,) = json.loads(capsys.readouterr().out)["cells"]
+    assert (reported["outcome"], reported["numbers"], reported["checks"]) == ("invalid", {}, [])
+    assert words in reported["reason"]
 
 
 def test_collect_names_invalid_record_and_omits_its_numbers(

@@ -62,9 +62,9 @@ def test_local_ladder_ends_at_out_of_memory(program):
         program, "torch.empty(2**50 if self.training and len(x) > 8 else 1)"
     )[:-1]
     program.ok(*words, "ladder.start=8", "ladder.factor=2", "study=up")
-    told = json.loads(program.ok("status", "--json"))
-    assert [cell["outcome"] for cell in told["cells"]] == ["ok", "oom", "oom"]
-    assert [cell["untried"] for cell in told["cells"]] == [False, False, True]
+    reported = json.loads(program.ok("status", "--json"))
+    assert [cell["outcome"] for cell in reported["cells"]] == ["ok", "oom", "oom"]
+    assert [cell["untried"] for cell in reported["cells"]] == [False, False, True]
     assert len(list(program.folder.rglob("record.json"))) == 4  # the cell's and its attempt's
     assert "16 ran out of memory" in program.ok("collect")
 

@@ -216,7 +216,7 @@ def test_rank_with_secondary_error_is_not_blamed(cell_folder, monkeypatch, echo)
 
 
 @pytest.mark.parametrize(
-    ("reason", "outcome", "told"),
+    ("reason", "outcome", "expected"),
     [
         ("ValueError: mine", Outcome.FAILED, "rank 1: ValueError: mine"),
         ("Connection closed by peer", Outcome.CANCELLED, "received SIGTERM"),
@@ -227,14 +227,14 @@ def test_rank_with_secondary_error_is_not_blamed(cell_folder, monkeypatch, echo)
         ),
     ],
 )
-def test_node_stopped_after_failure_elsewhere_gives_reason(cell_folder, reason, outcome, told):
+def test_node_stopped_after_failure_elsewhere_gives_reason(cell_folder, reason, outcome, expected):
     """A node that SLURM stops because another one failed reports that reason."""
     paths = cell_folder.attempt("101_0.r0")
     error = RankError(rank=1, oom=False, reason=reason, traceback="", time_ns=1)
     write_whole(paths.errors / "rank1.json", encode(error))
     for code in (1, -15):
         end = judge(Attempt(id=paths.id, job="101_0"), paths, code, stopped=True, torchrun=True)
-        assert (end.outcome, end.reason) == (outcome, told)
+        assert (end.outcome, end.reason) == (outcome, expected)
 
 
 TORCHRUN = """\

@@ -149,7 +149,7 @@ def test_peak_bandwidth_uses_large_messages_only(builder):
     assert peak_of(msgspec.structs.replace(probe, points=(fast,)), 2).bytes == 2**20
 
 
-def add_imported(builder, gpus, epoch_s, **told):
+def add_imported(builder, gpus, epoch_s, **reported):
     cell = lab_cell(gpus, 128, protocol=Protocol.IMPORTED)
     whole = lab_record(lab_cell(gpus, 128), epoch_s)
     builder.with_record(
@@ -163,7 +163,7 @@ def add_imported(builder, gpus, epoch_s, **told):
             exchange=None,
             microbenchmark=None,
             imported=Imported(
-                file="lab3.csv", line=gpus, epoch_s=epoch_s, gpu_model="RTX 8000", **told
+                file="lab3.csv", line=gpus, epoch_s=epoch_s, gpu_model="RTX 8000", **reported
             ),
         )
     )

@@ -51,7 +51,7 @@ def test_bootstrap_needs_two_runs_of_each():
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "told"),
+    ("one", "other", "expected"),
     [
         ([8.0] * 5 + [8.2], [8.2] * 5 + [8.5], "no significant difference"),  # they touch
         (
@@ -65,8 +65,8 @@ def test_bootstrap_needs_two_runs_of_each():
         ([9.0], [8.0] * 6, "single run, not comparable"),
     ],
 )
-def test_difference_within_noise_is_not_significant(one, other, told):
-    assert compare_runs(one, other) == told
+def test_difference_within_noise_is_not_significant(one, other, expected):
+    assert compare_runs(one, other) == expected
 
 
 def test_difference_is_symmetric():

@@ -8,7 +8,7 @@ from hpml_jobs.core.value import Value
 class Block(Value, frozen=True, kw_only=True):
     """Columns under one heading; without column names it is a single column.
 
-    `words`: what stands in them is read from the left.
+    `words`: left-aligned columns of text.
     """
 
     head: str

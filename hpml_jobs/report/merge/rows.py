@@ -103,7 +103,7 @@ class Row(Value, frozen=True, kw_only=True):
 
     @property
     def setup(self) -> Setup:
-        """The row it stands in."""
+        """The row of its table."""
         return Setup(self.gpus, self.nodes, self.strategy, self.treatment)
 
     @property

@@ -40,7 +40,7 @@ def epoch_times(study="lab"):
 LAB_TIMES = {(1, 32): 48.612, (2, 32): 30.819, (4, 32): 30.822}
 
 
-# ---- what becomes of rows ----
+# ---- records of rows ----
 
 
 def test_rows_become_cells_with_records_seen_by_status(working_folder):

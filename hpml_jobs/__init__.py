@@ -1,3 +1,3 @@
 """Data-parallel scaling studies of PyTorch training on SLURM clusters."""
 
-__version__ = "0.5.0"
+__version__ = "0.6.0"

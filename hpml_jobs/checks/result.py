@@ -28,6 +28,23 @@ class Level(StrEnum):
     FAIL = "fail"
 
 
+class Tier(StrEnum):
+    """The place where a warning is shown."""
+
+    NUMBER = "number"  # beside the number in its table: the number may be wrong
+    TABLE = "table"  # once, in one line: the number is right, its meaning is limited
+    LIST = "list"  # only in checks.csv and `record`
+
+
+class Affected(StrEnum):
+    """The numbers of a cell that a check is about."""
+
+    TIME = "time"  # Table 1: epoch time, speedup, efficiency
+    SPLIT = "split"  # Table 2: computation and communication
+    BANDWIDTH = "bandwidth"  # Table 3
+    LEARNING = "learning"  # loss, accuracy, replicas
+
+
 class CheckResult(Value, frozen=True, kw_only=True):
     """One check of one cell, with its reason (figures, limit, remedy) in one line for people."""
 
@@ -53,7 +70,8 @@ class Check(Generic[Subject]):
     """A check of a record, or of a record compared with others of its study.
 
     `find` returns None where the check does not apply. `level` is that of a violation, `limit` the
-    condition of a correct number, in words with the constants that the code uses.
+    condition of a correct number, in words with the constants that the code uses. `affects` names
+    the numbers that a violation makes doubtful, `tier` the place where it is shown.
     """
 
     name: str
@@ -62,6 +80,8 @@ class Check(Generic[Subject]):
     limit: str
     remedy: str
     find: Callable[Subject, Observation | None]
+    tier: Tier = Tier.NUMBER
+    affects: frozenset[Affected] = frozenset(Affected)
 
     def __call__(self, *args: Subject.args, **kwargs: Subject.kwargs) -> CheckResult | None:
         """Return the result of the check; None where it does not apply."""
@@ -74,13 +94,29 @@ class Check(Generic[Subject]):
         return CheckResult(check=self.name, level=observation.level or self.level, reason=reason)
 
 
-def check(
-    name: str, level: Level, *, meaning: str, limit: str, remedy: str
+def check(  # noqa: PLR0913  (the fields of a Check)
+    name: str,
+    level: Level,
+    *,
+    meaning: str,
+    limit: str,
+    remedy: str,
+    tier: Tier = Tier.NUMBER,
+    affects: Iterable[Affected] = Affected,
 ) -> Callable[[Callable[Subject, Observation | None]], Check[Subject]]:
     """Make a function a check: its name, and what docs/checks.md says of it."""
 
     def decorate(find: Callable[Subject, Observation | None]) -> Check[Subject]:
-        return Check(name=name, level=level, meaning=meaning, limit=limit, remedy=remedy, find=find)
+        return Check(
+            name=name,
+            level=level,
+            meaning=meaning,
+            limit=limit,
+            remedy=remedy,
+            find=find,
+            tier=tier,
+            affects=frozenset(affects),
+        )
 
     return decorate
 

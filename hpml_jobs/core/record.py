@@ -24,12 +24,13 @@ from hpml_jobs.core.upgrades import Document, Upgrade
 from hpml_jobs.core.value import Value
 from hpml_jobs.slurm.states import Outcome
 
-SCHEMA = 4
+SCHEMA = 5
 """Version of record.json.
 
 1: first. 2: the full protocol: phases, communication, messages, hashes, profiler, microbenchmark;
 imported timings. 3: learning rates, order of images, evaluation by epoch, quantization
 (0.4.0). 4: `probe` is `microbenchmark`, a rank's `trace` is `profiler` (0.5.0).
+5: more measured fields, all of them optional (0.6.0).
 """
 
 
@@ -45,7 +46,12 @@ def _name_instruments(record: Document) -> Document:
     return record | {"ranks": ranks}
 
 
-UPGRADES: dict[int, Upgrade] = {3: _name_instruments}
+def _add_optional_fields(record: Document) -> Document:
+    """Upgrade schema 4 to 5: the new fields are None where they were not measured."""
+    return record
+
+
+UPGRADES: dict[int, Upgrade] = {3: _name_instruments, 4: _add_optional_fields}
 """From each released schema to the next one. Schema 3 is the first that stays readable."""
 
 

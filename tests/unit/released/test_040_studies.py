@@ -70,8 +70,14 @@ def number(text):
     return text
 
 
-REMOVED_CHECKS = {"counts"}
-"""Reading a record refuses what this check looked for, so it could never warn."""
+CHANGED_CHECKS = {"counts": "reading a record refuses what this check looked for"}
+"""Checks that are gone or judge otherwise since 0.4.0, with the reason; new checks may be added."""
+
+CORRECTED: dict[str, dict[str, str]] = {}
+"""Columns of each table whose numbers are computed otherwise since 0.4.0, with the reason."""
+
+CORRECTED_NUMBERS: dict[str, str] = {}
+"""The same for the key numbers of a record."""
 
 
 @pytest.mark.parametrize("folder", CELLS, ids=lambda path: path.name)
@@ -102,7 +108,7 @@ def test_record_gives_the_same_numbers(desk, name, capsys):
     for slug, facts in expected(name)["record"].items():
         assert cells[slug]["outcome"] == facts["outcome"]
         for key, value in facts["numbers"].items():
-            if key != "messages":  # sentences
+            if key != "messages" and key not in CORRECTED_NUMBERS:  # messages are sentences
                 assert cells[slug]["numbers"][key] == pytest.approx(value), (slug, key)
 
 
@@ -111,8 +117,8 @@ def test_checks_of_records_give_the_same_levels(desk, name, capsys):
     cells = {cell["slug"]: cell for cell in answer(capsys, "record", name)["cells"]}
     for slug, levels in expected(name)["checks"].items():
         checks = {check["check"]: check["level"] for check in cells[slug]["checks"]}
-        kept = {check: level for check, level in levels.items() if check not in REMOVED_CHECKS}
-        assert checks == kept, slug
+        kept = {check: level for check, level in levels.items() if check not in CHANGED_CHECKS}
+        assert {check: checks.get(check) for check in kept} == kept, slug
 
 
 def without_prose(value):
@@ -127,10 +133,15 @@ def test_collect_writes_the_same_numbers(desk, name, capsys):
     for label, sheet in expected(name)["sheets"].items():
         with (report / f"{RENAMED_TABLES.get(label, label)}.csv").open() as file:
             head, *rows = csv.reader(file)
-        assert head == [RENAMED_COLUMNS.get(column, column) for column in sheet["columns"]], label
+        columns = [RENAMED_COLUMNS.get(column, column) for column in sheet["columns"]]
+        assert [column for column in head if column in columns] == columns, label
+        same = [column for column in columns if column not in CORRECTED.get(label, {})]
         for row, wanted in zip(rows, sheet["rows"], strict=True):
-            line = [without_prose(number(text)) for text in row]
-            assert line == pytest.approx([without_prose(value) for value in wanted]), label
+            line = dict(zip(head, map(number, row), strict=True))
+            old = dict(zip(columns, wanted, strict=True))
+            assert [without_prose(line[column]) for column in same] == pytest.approx(
+                [without_prose(old[column]) for column in same]
+            ), label
 
 
 def kept(outputs):

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from hpml_jobs.checks import GROUPS, Check, Level
+from hpml_jobs.checks.result import Affected, Tier
 
 HEAD = """\
 # Data-quality checks
@@ -11,18 +12,42 @@ HEAD = """\
 
 Every record is checked when `status`, `record` or `collect` reads it, and every cell is compared
 with the other cells of its table. `hpml-jobs record STUDY` shows the result of each check with its
-figures; the reports list what did not pass.
+figures; `checks.csv` lists all of them.
 
 | level | meaning |
 |---|---|
 | pass | The check applies, and the number is within the limit. |
 | warn | The number is true, but may not mean what it seems to. |
-| fail | The number is wrong, or this program is. Tables mark it with `!`. |
+| fail | The number is wrong, or this program is. |
+
+What did not pass is shown in one of three places. A failure is always shown beside the number.
+
+| shown | which numbers |
+|---|---|
+| beside the number | It may be wrong: `!` in the tables it affects, a line in the report |
+| under the table | It is right, its meaning is limited: one line under the table |
+| in the list | All others: only in `checks.csv`, `hpml-jobs record` and `--json` |
 
 A check that does not apply (one GPU, `protocol=lab`, an unknown fact) gives no result.
 """
 
-COLUMNS = "| check | level | what a violation means | limit | what to do |\n|---|---|---|---|---|"
+COLUMNS = (
+    "| check | level | shown | affects | what a violation means | limit | what to do |\n"
+    "|---|---|---|---|---|---|---|"
+)
+
+PLACES = {
+    Tier.NUMBER: "beside the number",
+    Tier.TABLE: "under the table",
+    Tier.LIST: "in the list",
+}
+
+NUMBERS = {
+    Affected.TIME: "times and speedups (Table 1)",
+    Affected.SPLIT: "computation and communication (Table 2)",
+    Affected.BANDWIDTH: "bandwidth (Table 3)",
+    Affected.LEARNING: "loss and accuracy",
+}
 
 
 def page() -> str:
@@ -41,5 +66,8 @@ def _row(check: Check[...]) -> str:
 def _cells(check: Check[...]) -> Iterator[str]:
     yield f"`{check.name}`"
     yield Level(check.level).value
+    yield PLACES[check.tier]
+    affected = [text for number, text in NUMBERS.items() if number in check.affects]
+    yield "all numbers" if len(affected) == len(NUMBERS) else ", ".join(affected)
     for text in (check.meaning, check.limit, check.remedy):
         yield text.replace("|", "\\|")

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from hpml_jobs.checks.limits import BUSBW_LIMIT, EXPOSED_LIMIT
-from hpml_jobs.checks.result import REPORT_BUG, Level, Observation, check
+from hpml_jobs.checks.result import REPORT_BUG, Affected, Level, Observation, Tier, check
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.formulas import bus_gb_per_s, expected_bytes, interpolated_s
 from hpml_jobs.core.measurements import CollectiveKind, Message, Purpose, Role
@@ -36,6 +36,8 @@ ELEMENT_BYTES = {
     limit="exactly iterations x bytes of the gradients, by each collective of the strategy "
     "(hpml_jobs/core/strategies.py)",
     remedy=f"do not use Table 3 of this cell; {REPORT_BUG}",
+    tier=Tier.NUMBER,
+    affects={Affected.BANDWIDTH},
 )
 def wrong_message_bytes(record: Record) -> Observation | None:
     """Fail if a rank did not count exactly the bytes of gradients that its strategy must send."""
@@ -88,6 +90,8 @@ def _bytes(sent: Sequence[Message], kind: CollectiveKind) -> int:
     "counted as communication.",
     limit=f"{EXPOSED_LIMIT:g} x all communication, on every rank",
     remedy=f"do not use Table 2 of this cell; {REPORT_BUG}",
+    tier=Tier.NUMBER,
+    affects={Affected.SPLIT},
 )
 def exposed_exceeds_total(record: Record) -> Observation | None:
     """Fail if exposed communication is longer than all communication."""
@@ -115,6 +119,8 @@ def exposed_exceeds_total(record: Record) -> Observation | None:
     "collectives to the profiler.",
     limit="exactly the same number of collectives and bytes",
     remedy=f"do not use Table 3 of this cell; {REPORT_BUG}",
+    tier=Tier.LIST,
+    affects={Affected.BANDWIDTH},
 )
 def profiler_counts_differ(record: Record) -> Observation | None:
     """Fail (warn on a GPU) if the profiler saw other collectives or bytes than we counted."""
@@ -144,6 +150,8 @@ def profiler_counts_differ(record: Record) -> Observation | None:
     limit=f"{BUSBW_LIMIT:g} x the microbenchmark at the sizes of the messages (at its best size "
     "where messages overlap each other)",
     remedy=f"do not use Table 3 of this cell; {REPORT_BUG}",
+    tier=Tier.NUMBER,
+    affects={Affected.BANDWIDTH},
 )
 def faster_than_microbenchmark(record: Record) -> Observation | None:
     """Fail if gradients are faster than 1.1 times the microbenchmark's fastest trials."""

@@ -14,7 +14,16 @@ from hpml_jobs.checks.limits import (
 )
 from hpml_jobs.checks.peer_table import PeerTable
 from hpml_jobs.checks.peers import Peer, peer_of
-from hpml_jobs.checks.result import Check, CheckResult, Level, Observation, check, names
+from hpml_jobs.checks.result import (
+    Affected,
+    Check,
+    CheckResult,
+    Level,
+    Observation,
+    Tier,
+    check,
+    names,
+)
 from hpml_jobs.core.conditions import CONDITIONS
 from hpml_jobs.core.formulas import efficiency, relative_iqr, speedup
 from hpml_jobs.core.record import Record
@@ -47,6 +56,8 @@ def check_peers(records: Iterable[Record]) -> dict[str, tuple[CheckResult, ...]]
     "no ratio of the two is a speedup. One outlier is named, not all the others with it.",
     limit=f"the same {', '.join(condition.name for condition in CONDITIONS)}",
     remedy="measure again what differs (rerun=true)",
+    tier=Tier.NUMBER,
+    affects={Affected.TIME},
 )
 def other_conditions(peer: Peer, table: PeerTable) -> Observation | None:
     """Warn if hardware or software differ from the cells it is compared with."""
@@ -86,6 +97,8 @@ def _distinct(values: Iterable[object]) -> str:
     "batches differ. If data loading of the baseline explains it: a warning.",
     limit=f"an efficiency of {EFFICIENCY_LIMIT:g}",
     remedy="measure the cell and its baseline again (rerun=true)",
+    tier=Tier.NUMBER,
+    affects={Affected.TIME},
 )
 def too_efficient(peer: Peer, table: PeerTable) -> Observation | None:
     """Fail if N GPUs are more than 1.05 N times as fast as one; warn if loading explains it."""
@@ -116,6 +129,8 @@ def too_efficient(peer: Peer, table: PeerTable) -> Observation | None:
     "other strategies on as many GPUs (dp has them for all its GPUs together, ddp for each).",
     limit="the same number of loader workers per GPU",
     remedy="compare train_s, or set loader_workers= so that the totals match",
+    tier=Tier.TABLE,
+    affects={Affected.TIME},
 )
 def other_loader_workers(peer: Peer, table: PeerTable) -> Observation | None:
     """Warn if loader workers per GPU differ from the baseline's or from other strategies'."""
@@ -136,6 +151,8 @@ def other_loader_workers(peer: Peer, table: PeerTable) -> Observation | None:
     "threads compute faster, so no ratio is a speedup.",
     limit="the same number of threads per process",
     remedy="resubmit all cells with one threads=",
+    tier=Tier.NUMBER,
+    affects={Affected.TIME, Affected.SPLIT},
 )
 def unequal_threads(peer: Peer, table: PeerTable) -> Observation | None:
     """Warn if processes have other threads than in the cells it is compared with."""
@@ -156,6 +173,8 @@ def unequal_threads(peer: Peer, table: PeerTable) -> Observation | None:
     meaning="Repeats of the cell differ widely: a single run means little.",
     limit=f"IQR is {percent_text(SCATTER_LIMIT)} of the median",
     remedy="use more repeats=, on a quiet machine",
+    tier=Tier.NUMBER,
+    affects={Affected.TIME},
 )
 def scattered_repeats(peer: Peer, table: PeerTable) -> Observation | None:
     """Warn if the inter-quartile range of repeats exceeds 10 % of their median."""
@@ -177,6 +196,8 @@ def scattered_repeats(peer: Peer, table: PeerTable) -> Observation | None:
     "from day to day.",
     limit=f"{APART_LIMIT / DAY:g} day between the starts",
     remedy="measure the table in one go (rerun=true)",
+    tier=Tier.TABLE,
+    affects={Affected.TIME},
 )
 def measured_on_another_day(peer: Peer, table: PeerTable) -> Observation | None:
     """Warn if it started more than a day from the cells it is compared with."""
@@ -199,6 +220,8 @@ def measured_on_another_day(peer: Peer, table: PeerTable) -> Observation | None:
     "a measurement. comm_s is then the rest, whatever took it.",
     limit=f"more than {percent_text(RESIDUAL_MATCH)} from the baseline's time / N",
     remedy="import measured compute_s and comm_s, or none",
+    tier=Tier.NUMBER,
+    affects={Affected.SPLIT, Affected.BANDWIDTH},
 )
 def derived_computation(peer: Peer, table: PeerTable) -> Observation | None:
     """Warn if imported computation is the baseline's time divided by N."""
@@ -225,6 +248,8 @@ def derived_computation(peer: Peer, table: PeerTable) -> Observation | None:
     meaning="All imported timings are whole seconds: they were taken with a clock of 1 s.",
     limit=f"a fraction of a second in at least one of {LEAST_TIMINGS} timings or more",
     remedy="import timings with fractions of a second",
+    tier=Tier.TABLE,
+    affects={Affected.TIME},
 )
 def whole_seconds(peer: Peer, table: PeerTable) -> Observation | None:
     """Warn if all imported timings are whole seconds."""

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from hpml_jobs.checks.limits import OVERLAP_LIMIT
 from hpml_jobs.checks.peers import Peer
-from hpml_jobs.checks.result import Check, Level, Observation, check, names
+from hpml_jobs.checks.result import Affected, Check, Level, Observation, Tier, check, names
 
 
 class Concurrent(NamedTuple):
@@ -59,6 +59,8 @@ def _concurrent(
     "slow each other down 1.5 to 3 times.",
     limit=f"{OVERLAP_LIMIT.total_seconds():g} s of overlap",
     remedy="resubmit the cells with cluster.isolate=serial (rerun=true)",
+    tier=Tier.NUMBER,
+    affects={Affected.TIME, Affected.SPLIT, Affected.BANDWIDTH},
 )
 def overlapping_cells(peer: Peer, concurrent: Concurrent) -> Observation | None:
     """Warn if another cell of the study ran on the cell's nodes at the same time."""
@@ -88,6 +90,8 @@ def _together(peer: Peer, other: Peer) -> timedelta:
     "its own.",
     limit="no overlap",
     remedy="resubmit both cells (rerun=true)",
+    tier=Tier.NUMBER,
+    affects={Affected.TIME, Affected.SPLIT, Affected.BANDWIDTH},
 )
 def shared_devices(peer: Peer, concurrent: Concurrent) -> Observation | None:
     """Warn if another cell of the study used the cell's GPUs at the same time."""

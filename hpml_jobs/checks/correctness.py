@@ -4,7 +4,7 @@ import math
 
 from hpml_jobs.checks.gpu_peaks import known_flop_per_sample, peak_flop_per_s
 from hpml_jobs.checks.limits import CLOSURE_LIMIT, LOSS_LIMIT, RANKS_LIMIT
-from hpml_jobs.checks.result import REPORT_BUG, Level, Observation, check
+from hpml_jobs.checks.result import REPORT_BUG, Affected, Level, Observation, Tier, check
 from hpml_jobs.core.formulas import closure, flop_per_s
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.record import Record
@@ -21,6 +21,8 @@ from hpml_jobs.core.workload import Loss
     limit=f"{percent_text(CLOSURE_LIMIT[Device.CUDA])} of the epoch with device=cuda, "
     f"{percent_text(CLOSURE_LIMIT[Device.CPU])} with device=cpu, on every rank",
     remedy=f"do not use Table 2 of this cell; {REPORT_BUG}",
+    tier=Tier.NUMBER,
+    affects={Affected.SPLIT},
 )
 def unaccounted_time(record: Record) -> Observation | None:
     """Fail if the phases do not add up to the epoch."""
@@ -42,6 +44,8 @@ def unaccounted_time(record: Record) -> Observation | None:
     "model than the one named was trained.",
     limit="exactly workload.parameters",
     remedy="correct workload.model= or workload.parameters=",
+    tier=Tier.NUMBER,
+    affects=Affected,
 )
 def other_model(record: Record) -> Observation | None:
     """Fail if the trained model does not have the parameters of the model that was named."""
@@ -64,6 +68,8 @@ def other_model(record: Record) -> Observation | None:
     limit="cross entropy from (1 - accuracy) x ln 2 (a class that is not the most probable one has "
     f"a probability of at most 1/2) to {LOSS_LIMIT} x ln(classes); accuracy from 0 to 1",
     remedy=f"do not use loss and accuracy of this cell; {REPORT_BUG}",
+    tier=Tier.NUMBER,
+    affects={Affected.LEARNING},
 )
 def impossible_loss(record: Record) -> Observation | None:
     """Fail if the mean loss is impossible, warn if training diverged."""
@@ -102,6 +108,8 @@ def impossible_loss(record: Record) -> Observation | None:
     "same two points, or did not train together.",
     limit=f"{percent_text(RANKS_LIMIT)} of the epoch, or one iteration if that is longer",
     remedy=f"do not use this cell; {REPORT_BUG}",
+    tier=Tier.NUMBER,
+    affects={Affected.TIME, Affected.SPLIT},
 )
 def ranks_differ(record: Record) -> Observation | None:
     """Fail if the timed epochs of the ranks differ by more than 1 % and one iteration."""
@@ -125,6 +133,8 @@ def ranks_differ(record: Record) -> Observation | None:
     "this was not data-parallel training.",
     limit="the same parameters on every rank, by hash",
     remedy=f"do not use this cell; {REPORT_BUG}",
+    tier=Tier.NUMBER,
+    affects=Affected,
 )
 def replicas_differ(record: Record) -> Observation | None:
     """Fail if ranks have different parameters after the last epoch of training."""
@@ -147,6 +157,8 @@ def replicas_differ(record: Record) -> Observation | None:
     limit="the peak of the GPU model at its precision (hpml_jobs/checks/gpu_peaks.py); not checked "
     "for an unknown GPU or model",
     remedy="time with synchronization, and name the model that was trained",
+    tier=Tier.NUMBER,
+    affects={Affected.TIME, Affected.SPLIT},
 )
 def faster_than_peak(record: Record) -> Observation | None:
     """Fail if the device computes faster than its peak."""

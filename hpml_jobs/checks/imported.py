@@ -3,7 +3,7 @@
 from hpml_jobs.checks.correctness import faster_than_peak
 from hpml_jobs.checks.limits import LINK_LIMIT, UNACCOUNTED_LIMIT
 from hpml_jobs.checks.quality import loader_bound, too_few_iterations
-from hpml_jobs.checks.result import Level, Observation, check
+from hpml_jobs.checks.result import Affected, Level, Observation, Tier, check
 from hpml_jobs.core.formulas import bus_gb_per_s, expected_bytes, iterations
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import BandwidthKind
@@ -16,6 +16,8 @@ from hpml_jobs.core.text import percent_text
     meaning="The reported iterations are not those of this many images, GPUs and images per GPU.",
     limit="exactly ceil(ceil(images / gpus) / batch)",
     remedy="correct the batch, data set or number of GPUs of the row",
+    tier=Tier.NUMBER,
+    affects={Affected.TIME, Affected.SPLIT, Affected.BANDWIDTH},
 )
 def other_iterations(record: Record) -> Observation | None:
     """Fail if the reported iterations are not those of images, GPUs and batch."""
@@ -43,6 +45,8 @@ def other_iterations(record: Record) -> Observation | None:
     meaning="A part of the epoch is reported to be longer than the epoch.",
     limit="epoch_s",
     remedy="correct the units: seconds per epoch, not per iteration",
+    tier=Tier.NUMBER,
+    affects={Affected.TIME, Affected.SPLIT},
 )
 def part_exceeds_epoch(record: Record) -> Observation | None:
     """Fail if a part of the epoch is longer than the epoch."""
@@ -71,6 +75,8 @@ def part_exceeds_epoch(record: Record) -> Observation | None:
     "at all. Without train_s, missing time may be data loading: a warning.",
     limit=f"{percent_text(UNACCOUNTED_LIMIT)} of train_s (of epoch_s where train_s is unknown)",
     remedy="correct compute_s or comm_s",
+    tier=Tier.NUMBER,
+    affects={Affected.SPLIT},
 )
 def unaccounted_time(record: Record) -> Observation | None:
     """Fail if computation and communication do not add up; warn if it may be data loading."""
@@ -99,6 +105,8 @@ def unaccounted_time(record: Record) -> Observation | None:
     "timed.",
     limit=f"{LINK_LIMIT:g} x cluster.link_gb_per_s, where that is known",
     remedy="time all of the communication, or correct cluster.link_gb_per_s",
+    tier=Tier.NUMBER,
+    affects={Affected.SPLIT, Affected.BANDWIDTH},
 )
 def faster_than_link(record: Record) -> Observation | None:
     """Fail if comm_s implies more than 1.1 times the bandwidth of the link."""

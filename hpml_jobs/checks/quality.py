@@ -10,7 +10,7 @@ from hpml_jobs.checks.limits import (
     PROFILER_LIMIT,
     STALL_LIMIT,
 )
-from hpml_jobs.checks.result import Level, Observation, check
+from hpml_jobs.checks.result import Affected, Level, Observation, Tier, check
 from hpml_jobs.core.formulas import FIT_MEDIAN_LIMIT, FIT_WORST_LIMIT, fit_alpha_beta
 from hpml_jobs.core.measurements import Card
 from hpml_jobs.core.record import Record
@@ -31,6 +31,8 @@ HARMLESS = frozenset({"gpu_idle", "applications_clocks_setting", "display_clock_
     "data loader.",
     limit=f"stall is {percent_text(STALL_LIMIT)} of the epoch",
     remedy="increase loader_workers= or use faster storage",
+    tier=Tier.TABLE,
+    affects={Affected.TIME},
 )
 def loader_bound(record: Record) -> Observation | None:
     """Warn if the device waits for data for more than 5 % of the epoch."""
@@ -49,6 +51,8 @@ def loader_bound(record: Record) -> Observation | None:
     meaning="The epoch has too few iterations: start-up dominates the time.",
     limit=f"at least {LEAST_ITERATIONS} iterations",
     remedy="use a smaller batch= or more images",
+    tier=Tier.NUMBER,
+    affects={Affected.TIME, Affected.SPLIT},
 )
 def too_few_iterations(record: Record) -> Observation | None:
     """Warn if an epoch has fewer than 10 iterations."""
@@ -67,6 +71,8 @@ def too_few_iterations(record: Record) -> Observation | None:
     "Table 1.",
     limit=f"the instrumented epoch is {percent_text(OVERHEAD_LIMIT)} longer than the timed one",
     remedy="repeat the cell on a quiet machine",
+    tier=Tier.TABLE,
+    affects={Affected.SPLIT, Affected.BANDWIDTH},
 )
 def instruments_slow_down(record: Record) -> Observation | None:
     """Warn if the instruments make an epoch more than 5 % longer."""
@@ -88,6 +94,8 @@ def instruments_slow_down(record: Record) -> Observation | None:
     f"{LAUNCH_MS} ms, most of the difference is its launch from Python.",
     limit=f"{percent_text(PROFILER_LIMIT)} of the profiler's time, on every rank",
     remedy="check the split of Table 2 with trace=true, which keeps the profiler's trace",
+    tier=Tier.TABLE,
+    affects={Affected.SPLIT},
 )
 def profiler_disagrees(record: Record) -> Observation | None:
     """Warn if our communication time is more than 5 % from the profiler's."""
@@ -113,6 +121,8 @@ def profiler_disagrees(record: Record) -> Observation | None:
     f"on the machine. Not checked below {DRIFT_ITERATIONS} iterations.",
     limit=f"{percent_text(DRIFT_LIMIT)} between the first and the last tenth of the iterations",
     remedy="repeat the cell on a quiet machine, after a warm-up",
+    tier=Tier.TABLE,
+    affects={Affected.TIME, Affected.SPLIT},
 )
 def speed_drifts(record: Record) -> Observation | None:
     """Warn if iterations at the end of the epoch take 5 % more or less than at its start."""
@@ -141,6 +151,8 @@ def _cards(record: Record) -> list[Card]:
     "speed.",
     limit=f"no reason for lower clocks after the timed epoch but {', '.join(sorted(HARMLESS))}",
     remedy="compare with equally throttled cells only, or use another node",
+    tier=Tier.TABLE,
+    affects={Affected.TIME, Affected.SPLIT},
 )
 def throttled(record: Record) -> Observation | None:
     """Warn if a GPU was throttled after the timed epoch."""
@@ -165,6 +177,8 @@ def throttled(record: Record) -> Observation | None:
     meaning="Other programs used the cell's GPUs: the times are not the cell's alone.",
     limit="no process of others on the GPUs",
     remedy="request whole GPUs, or resubmit the cell (rerun=true)",
+    tier=Tier.NUMBER,
+    affects={Affected.TIME, Affected.SPLIT, Affected.BANDWIDTH},
 )
 def shared_gpus(record: Record) -> Observation | None:
     """Warn if other processes were on the cell's GPUs."""
@@ -181,6 +195,8 @@ def shared_gpus(record: Record) -> Observation | None:
     meaning="Loading and computing share CPUs.",
     limit="a CPU for each process and for each of its loader workers",
     remedy="request more CPUs or decrease loader_workers=",
+    tier=Tier.LIST,
+    affects={Affected.TIME},
 )
 def too_few_cpus(record: Record) -> Observation | None:
     """Warn if a process does not have a CPU for itself and for each of its loader workers."""
@@ -210,6 +226,8 @@ def too_few_cpus(record: Record) -> Observation | None:
     "differ in compute time.",
     limit="exactly threads=, in every process",
     remedy="unset OMP_NUM_THREADS in the job's environment",
+    tier=Tier.NUMBER,
+    affects={Affected.TIME, Affected.SPLIT},
 )
 def other_threads(record: Record) -> Observation | None:
     """Warn if a process did not compute with the threads that the cell asks for."""
@@ -231,6 +249,8 @@ def other_threads(record: Record) -> Observation | None:
     "forward sends those of rank 0: that passes.)",
     limit="the same buffers in every test",
     remedy="quote the accuracies of all ranks, or use strategy=ddp",
+    tier=Tier.TABLE,
+    affects={Affected.LEARNING},
 )
 def buffers_differ(record: Record) -> Observation | None:
     """Warn if ranks test with different BatchNorm statistics."""
@@ -265,6 +285,8 @@ def buffers_differ(record: Record) -> Observation | None:
     limit=f"{percent_text(FIT_MEDIAN_LIMIT)} in the median, {percent_text(FIT_WORST_LIMIT)} at "
     "worst",
     remedy="use interpolated times: the line is not used in any table",
+    tier=Tier.LIST,
+    affects={Affected.BANDWIDTH},
 )
 def poor_fit(record: Record) -> Observation | None:
     """Warn if the microbenchmark's times are not on a line alpha + beta x size."""

@@ -29,7 +29,7 @@ class Level(StrEnum):
 
 
 class Tier(StrEnum):
-    """The place where a warning is shown."""
+    """The place where a warning is shown; a failure is always shown beside the number."""
 
     NUMBER = "number"  # beside the number in its table: the number may be wrong
     TABLE = "table"  # once, in one line: the number is right, its meaning is limited
@@ -46,11 +46,23 @@ class Affected(StrEnum):
 
 
 class CheckResult(Value, frozen=True, kw_only=True):
-    """One check of one cell, with its reason (figures, limit, remedy) in one line for people."""
+    """One check of one cell, with its reason (figures, limit, remedy) in one line for people.
+
+    `remedy` is the end of the reason, empty where the check passed. `tier` is where the result is
+    shown; a failure is always shown beside the number. `affects` names the numbers it is about.
+    """
 
     check: str
     level: Level
     reason: str
+    remedy: str = ""
+    tier: Tier = Tier.NUMBER
+    affects: tuple[Affected, ...] = tuple(Affected)
+
+    @property
+    def figures(self) -> str:
+        """The reason without the remedy."""
+        return self.reason.removesuffix(f": {self.remedy}")
 
 
 class Observation(NamedTuple):
@@ -88,10 +100,24 @@ class Check(Generic[Subject]):
         observation = self.find(*args, **kwargs)
         if observation is None:
             return None
+        affects = tuple(affected for affected in Affected if affected in self.affects)
         if observation.holds:
-            return CheckResult(check=self.name, level=Level.PASS, reason=observation.text)
-        reason = f"{observation.text}: {observation.remedy or self.remedy}"
-        return CheckResult(check=self.name, level=observation.level or self.level, reason=reason)
+            return CheckResult(
+                check=self.name,
+                level=Level.PASS,
+                reason=observation.text,
+                tier=self.tier,
+                affects=affects,
+            )
+        level, remedy = observation.level or self.level, observation.remedy or self.remedy
+        return CheckResult(
+            check=self.name,
+            level=level,
+            reason=f"{observation.text}: {remedy}",
+            remedy=remedy,
+            tier=Tier.NUMBER if level is Level.FAIL else self.tier,
+            affects=affects,
+        )
 
 
 def check(  # noqa: PLR0913  (the fields of a Check)
@@ -122,13 +148,16 @@ def check(  # noqa: PLR0913  (the fields of a Check)
 
 
 def in_short(results: Iterable[CheckResult]) -> str:
-    """Return what did not pass by name, e.g. `1 failed check: closure; 2 warnings: short, cpus`.
+    """Return what makes a number doubtful by name: `1 failed check: closure; 1 warning: short`.
 
-    >>> loader = CheckResult(check="loader-bound", level=Level.WARN, reason="")
-    >>> in_short([loader]), in_short([])
-    ('1 warning: loader-bound', '')
+    Warnings of a lower tier than `number` are left out.
+
+    >>> short = CheckResult(check="short", level=Level.WARN, reason="")
+    >>> buffers = CheckResult(check="buffers", level=Level.WARN, reason="", tier=Tier.TABLE)
+    >>> in_short([short, buffers]), in_short([buffers])
+    ('1 warning: short', '')
     """
-    checked = list(results)
+    checked = [result for result in results if result.tier is Tier.NUMBER]
     parts = []
     for level, word in ((Level.FAIL, "failed check"), (Level.WARN, "warning")):
         checks = [result.check for result in checked if result.level is level]

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from hpml_jobs import checks
 from hpml_jobs.checks import Level, check_record, check_study, in_short
+from hpml_jobs.checks.result import Tier
 from hpml_jobs.core.cell import Cell, Protocol
 from hpml_jobs.core.recipe import Recipe
 from hpml_jobs.core.strategies import Device, Strategy
@@ -451,5 +452,19 @@ def test_scattered_repeats_are_flagged():
 
 
 def test_failed_checks_have_a_short_summary():
-    worse = change_messages(count=1)(change_epoch("timed", stall_s=0.96)(clean_record()))
-    assert in_short(check_record(worse)) == "1 failed check: messages; 1 warning: loader-bound"
+    worse = change_messages(count=1)(change_rank(1, threads=8)(clean_record()))
+    assert in_short(check_record(worse)) == "1 failed check: messages; 1 warning: threads"
+
+
+def test_short_summary_leaves_out_lower_tiers():
+    fit = change_microbenchmark(50.0)(change_epoch("timed", stall_s=0.96)(clean_record()))
+    results = [r for r in check_record(fit) if r.level is Level.WARN]
+    assert {r.tier for r in results} == {Tier.TABLE, Tier.LIST}
+    assert in_short(results) == ""
+
+
+def test_failure_is_shown_beside_the_number_in_any_tier():
+    on_cpu = change_trace(messages=21)(clean_record(ON_CPU))
+    on_gpu = change_trace(messages=21)(clean_record())
+    tiers = [result_of(check_record(r), "profiler-messages").tier for r in (on_cpu, on_gpu)]
+    assert tiers == [Tier.NUMBER, Tier.LIST]

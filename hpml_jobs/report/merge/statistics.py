@@ -11,8 +11,6 @@ from hpml_jobs.core.formulas import coverage_of_range, relative_iqr
 
 CONFIDENCE = 0.95
 RESAMPLES = 2_000
-LEAST_GAP = 0.02
-"""Two cells differ only if the slower median exceeds the faster by more than this share."""
 
 
 class Interval(NamedTuple):
@@ -77,8 +75,9 @@ def ratio_interval(numerator: tuple[float, ...], denominator: tuple[float, ...])
     """Return the bootstrap interval (2.5 to 97.5 %) of median(numerator) / median(denominator).
 
     Percentile bootstrap with 2,000 seeded resamples: the same runs give the same interval. None
-    if either cell has a single run, whose resamples are all equal. Few runs cannot
-    cover 95 %, however many resamples: coverage is at most that of the range of the fewer runs.
+    if either cell has a single run, whose resamples are all equal. Few runs cannot cover 95 %,
+    however many resamples: coverage is at least that of the range of the fewer runs (simulated in
+    tests/unit/report/test_simulations.py).
 
     >>> ratio_interval((10.0, 10.0), (5.0, 5.0))
     Interval(low=2.0, high=2.0, coverage=0.5)
@@ -94,19 +93,3 @@ def ratio_interval(numerator: tuple[float, ...], denominator: tuple[float, ...])
     cut = round((1 - CONFIDENCE) / 2 * RESAMPLES)
     covered = min(CONFIDENCE, coverage_of_range(min(len(numerator), len(denominator))))
     return Interval(ratios[cut], ratios[-1 - cut], covered)
-
-
-def differ(first: Sequence[float], second: Sequence[float]) -> bool | None:
-    """Return whether two cells differ; None if one of them has a single run.
-
-    They do only if their intervals are disjoint and the gap between their medians exceeds 2 %.
-
-    >>> differ([8.0, 8.1, 8.2], [8.2, 8.3, 8.5]), differ([8.0, 8.2], [9.0, 9.1]), differ([8], [9])
-    (False, True, None)
-    """
-    faster, slower = sorted((first, second), key=median)
-    below, above = interval(faster), interval(slower)
-    if below is None or above is None:
-        return None
-    gap = median(slower) / median(faster) - 1
-    return below.high < above.low and gap > LEAST_GAP

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from hpml_jobs.checks.limits import SCATTER_LIMIT
 from hpml_jobs.report.merge.bandwidth import bandwidth
+from hpml_jobs.report.merge.decision import Comparison, compare
 from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.merge.rows import Row
 from hpml_jobs.report.merge.run_values import RunValues
@@ -24,15 +25,15 @@ from hpml_jobs.report.tables.builder import (
     row_table,
 )
 from hpml_jobs.report.text import captions
-from hpml_jobs.report.text.comparisons import compare_runs
+from hpml_jobs.report.text.comparisons import comparison_text
 from hpml_jobs.report.text.numbers import count, gb_per_s, percent, ratio, seconds
 
 REPEATS = (
     "A run is a new launch. Interval: order statistics; it contains the true median with a "
     "probability of {coverage}, for any distribution. IQR: % of the median. Speedup: ratio of "
-    "medians, with an interval from {resamples} bootstrap resamples of both cells' runs (95 % "
-    "from 6 runs). Against 1 {unit}: different only if the intervals are disjoint and the medians"
-    " differ by more than 2 %."
+    "medians, with an interval from {resamples} bootstrap resamples of both cells' runs (at least"
+    " {bootstrap}). Against 1 {unit}: the ratio of times (Hodges-Lehmann, 95 % interval); "
+    "different if an exact Mann-Whitney test gives p <= 5 % and the ratio is more than 2 % from 1."
 )
 MEASURED = "Medians over runs with order-statistic intervals, as in the table Repeats."
 ONE_RUN = "single run, no interval"
@@ -72,15 +73,27 @@ def repeats(group: ConditionGroup) -> Table | None:
         ),
         Columns(
             f"against 1 {unit}",
-            (column("against_1", "", lambda e: _against(group, e)),),
+            (column("against_1", "", lambda e: _against_text(group, e)),),
             words=True,
         ),
         ends("epoch", "_s", lambda e: epochs_of(e).interval),
         Columns("", (column("epoch_covers", "", _covers),)),
+        Columns(
+            "",
+            (
+                column("against_1_ratio", "", lambda e: _ratio_to_1(group, e)),
+                column("against_1_p", "", lambda e: _p_against_1(group, e)),
+            ),
+        ),
         ends("speedup", "", lambda e: _speedup_interval(group, e)),
         Columns("", (column("all_epoch_s", "", lambda e: " ".join(map(str, epochs_of(e).runs))),)),
     )
-    caption = REPEATS.format(unit=unit, resamples=count(RESAMPLES), coverage=_coverages(group))
+    caption = REPEATS.format(
+        unit=unit,
+        resamples=count(RESAMPLES),
+        coverage=_coverages(group, _covers),
+        bootstrap=_coverages(group, lambda row: _speedup_coverage(group, row)),
+    )
     notes = [*_scattered(group), *left_out(group, ONE_RUN, _single(group))]
     text = TableText("repeats", "Repeats", "E1", (caption,))
     return row_table(group, text, group.timed, heads, notes)
@@ -116,9 +129,14 @@ def _covers(row: Row) -> float | None:
     return interval.coverage if interval else None
 
 
-def _coverages(group: ConditionGroup) -> str:
+def _speedup_coverage(group: ConditionGroup, row: Row) -> float | None:
+    interval = _speedup_interval(group, row)
+    return interval.coverage if interval else None
+
+
+def _coverages(group: ConditionGroup, of: Callable[[Row], float | None]) -> str:
     """Return `50.0 % (2 runs), 96.9 % (6 runs)`."""
-    coverage_by_runs = {len(row.runs): _covers(row) for row in group.timed}
+    coverage_by_runs = {len(row.runs): of(row) for row in group.timed}
     return ", ".join(
         f"{percent(share)} % ({runs} runs)"
         for runs, share in sorted(coverage_by_runs.items())
@@ -133,11 +151,26 @@ def _speedup_interval(group: ConditionGroup, row: Row) -> Interval | None:
     return ratio_interval(epochs_of(baseline).runs, epochs_of(row).runs)
 
 
-def _against(group: ConditionGroup, row: Row) -> str | None:
+def _against(group: ConditionGroup, row: Row) -> Comparison | None:
     baseline = group.baseline(row.batch_per_gpu)
     if baseline is None or row.is_baseline:
         return None
-    return compare_runs(epochs_of(row).runs, epochs_of(baseline).runs)
+    return compare(epochs_of(row).runs, epochs_of(baseline).runs)
+
+
+def _against_text(group: ConditionGroup, row: Row) -> str | None:
+    comparison = _against(group, row)
+    return comparison_text(comparison) if comparison else None
+
+
+def _ratio_to_1(group: ConditionGroup, row: Row) -> float | None:
+    comparison = _against(group, row)
+    return comparison.ratio.estimate if comparison else None
+
+
+def _p_against_1(group: ConditionGroup, row: Row) -> float | None:
+    comparison = _against(group, row)
+    return comparison.p if comparison else None
 
 
 def _scattered(group: ConditionGroup) -> list[str]:

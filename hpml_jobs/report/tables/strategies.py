@@ -2,44 +2,37 @@
 
 from typing import NamedTuple
 
+from hpml_jobs.report.merge.decision import Comparison, compare_all
 from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.merge.rows import Row, Setup
-from hpml_jobs.report.merge.statistics import Interval, ratio_interval
+from hpml_jobs.report.merge.statistics import Interval
 from hpml_jobs.report.table import Table
 from hpml_jobs.report.tables.builder import Columns, TableText, column, item_table, place_columns
 from hpml_jobs.report.tables.repeats import epochs_of, several
 from hpml_jobs.report.text import captions
-from hpml_jobs.report.text.comparisons import compare_runs
-from hpml_jobs.report.text.numbers import ratio, seconds
+from hpml_jobs.report.text.comparisons import comparison_text
+from hpml_jobs.report.text.numbers import seconds
 
 COMPARED = (
     "Seconds of an epoch, median and interval: the fastest strategy at a place and each other "
-    "one. Two differ only if their intervals are disjoint and the medians differ by more than 2 "
-    "%; a smaller difference is within the noise. Ratio: other / fastest, of medians, by "
-    "bootstrap (95 % from 6 runs)."
+    "one. Ratio of times: other / fastest, Hodges-Lehmann estimate with its 95 % interval of this "
+    "pair alone. Two differ if an exact Mann-Whitney test gives p <= 5 % and the ratio is more "
+    "than 2 % from 1; p is corrected (Holm) for all pairs of strategies at the place, because the "
+    "fastest is chosen from the same times."
 )
 
 
 class Rivals(NamedTuple):
-    """The fastest strategy of a place, and another one there."""
+    """The fastest strategy of a place, another one there, and the comparison of the two."""
 
     fastest: Row
     other: Row
-
-    @property
-    def ratio(self) -> float:
-        """The ratio of the other's median epoch time to the fastest's."""
-        return epochs_of(self.other).median / epochs_of(self.fastest).median
+    comparison: Comparison
 
     @property
     def ratio_interval(self) -> Interval | None:
-        """The bootstrap interval of the ratio; None if either has one run."""
-        return ratio_interval(epochs_of(self.other).runs, epochs_of(self.fastest).runs)
-
-    @property
-    def result(self) -> str:
-        """The comparison of the other with the fastest, in words."""
-        return compare_runs(epochs_of(self.other).runs, epochs_of(self.fastest).runs)
+        """The interval of the ratio of times, other / fastest; None with too few runs."""
+        return self.comparison.ratio.interval
 
 
 def rivals(group: ConditionGroup) -> list[Rivals]:
@@ -51,8 +44,13 @@ def rivals(group: ConditionGroup) -> list[Rivals]:
             rows_by_place.setdefault(place, []).append(row)
     pairs = []
     for _, rows in sorted(rows_by_place.items()):
-        fastest = min(rows, key=lambda row: epochs_of(row).median)
-        pairs += [Rivals(fastest, other) for other in rows if other is not fastest]
+        comparisons = compare_all([epochs_of(row).runs for row in rows])
+        fastest = min(range(len(rows)), key=lambda index: epochs_of(rows[index]).median)
+        pairs += [
+            Rivals(rows[fastest], other, comparisons[index, fastest])
+            for index, other in enumerate(rows)
+            if index != fastest
+        ]
     return pairs
 
 
@@ -80,10 +78,6 @@ def _time_text(row: Row) -> str:
     )
 
 
-def _ends(interval: Interval) -> str:
-    return f"[{ratio(interval.low)}, {ratio(interval.high)}]"
-
-
 def _low(pair: Rivals) -> float | None:
     return pair.ratio_interval.low if pair.ratio_interval else None
 
@@ -106,8 +100,11 @@ _HEADS: tuple[Columns[Rivals], ...] = (
     ),
     Columns("fastest, s", (column("", "", lambda pair: _time_text(pair.fastest)),), words=True),
     Columns("other, s", (column("", "", lambda pair: _time_text(pair.other)),), words=True),
-    Columns("ratio", (column("", "", lambda pair: pair.ratio_interval, _ends),)),
-    Columns("the other is", (column("result", "", lambda pair: pair.result),), words=True),
+    Columns(
+        "the other is",
+        (column("result", "", lambda pair: comparison_text(pair.comparison)),),
+        words=True,
+    ),
     Columns(
         "",
         (
@@ -115,9 +112,10 @@ _HEADS: tuple[Columns[Rivals], ...] = (
             column("fastest_epoch_s", "", lambda pair: epochs_of(pair.fastest).median),
             column("other", "", lambda pair: pair.other.strategy.value),
             column("other_epoch_s", "", lambda pair: epochs_of(pair.other).median),
-            column("ratio", "", lambda pair: pair.ratio),
+            column("ratio", "", lambda pair: pair.comparison.ratio.estimate),
             column("ratio_low", "", _low),
             column("ratio_high", "", _high),
+            column("p", "", lambda pair: pair.comparison.p),
         ),
     ),
 )

@@ -1,11 +1,10 @@
 """Comparisons in words: which of two cells is faster, which of two means is larger."""
 
 from collections.abc import Callable, Sequence
-from statistics import median
 
-from hpml_jobs.core.formulas import coverage_of_range
+from hpml_jobs.report.merge.decision import Comparison, runs_needed
 from hpml_jobs.report.merge.learning import Mean
-from hpml_jobs.report.merge.statistics import CONFIDENCE, differ
+from hpml_jobs.report.text.numbers import ratio, seconds
 
 
 def mean_text(mean: Mean, words: Callable[[float], str]) -> str:
@@ -36,21 +35,30 @@ def compare_means(first: Mean, second: Mean) -> str:
     return "more than the deviations" if beyond else "within the deviations"
 
 
-def compare_runs(subject: Sequence[float], other: Sequence[float]) -> str:
-    """Return in words how the seconds of `subject` compare with those of `other`.
+def comparison_text(comparison: Comparison) -> str:
+    """Return in words how the subject's times compare with the other's, with the ratio.
 
-    >>> compare_runs([8.0, 8.1, 8.2], [8.2, 8.3, 8.5])
-    'no significant difference'
-    >>> compare_runs([9.0, 9.1], [8.0, 8.2])
-    'slower (2 runs: 50 % confidence)'
+    >>> from hpml_jobs.report.merge.decision import compare
+    >>> comparison_text(compare([8.0, 8.1, 8.2, 8.1], [8.2, 8.0, 8.1, 8.1]))
+    'no significant difference: 1.00 [0.976, 1.02] times the seconds'
+    >>> comparison_text(compare([9.0, 9.1, 9.2, 9.3], [8.0, 8.1, 8.2, 8.1]))
+    'slower: 1.13 [1.10, 1.16] times the seconds'
+    >>> comparison_text(compare([8.0, 8.1, 8.2, 8.1], [16.0, 16.1, 16.2, 16.1]))
+    'faster: 0.503 [0.494, 0.513] times the seconds'
+    >>> comparison_text(compare([9.0, 9.1], [8.0]))
+    'too few runs to tell: 9.000 to 9.100 s against 8.000 s (4 runs of each are needed)'
     """
-    result = differ(subject, other)
-    if result is None:
-        return "single run, not comparable"
-    if not result:
-        return "no significant difference"
-    word = "faster" if median(subject) < median(other) else "slower"
-    fewest = min(len(subject), len(other))
-    coverage = coverage_of_range(fewest)
-    confidence = f" ({fewest} runs: {100 * coverage:.3g} % confidence)"
-    return word if coverage >= CONFIDENCE else f"{word}{confidence}"
+    decision = comparison.decision.value
+    estimate, interval = comparison.ratio
+    if comparison.p is None:
+        runs = f"{runs_needed(comparison.tests)} runs of each are needed"
+        return (
+            f"{decision}: {_range(comparison.subject)} against {_range(comparison.other)} ({runs})"
+        )
+    ends = f" [{ratio(interval.low)}, {ratio(interval.high)}]" if interval else ""
+    return f"{decision}: {ratio(estimate)}{ends} times the seconds"
+
+
+def _range(times_s: Sequence[float]) -> str:
+    """Return `8.000 to 8.200 s`, or `8.000 s` of one run."""
+    return f"{' to '.join(dict.fromkeys(map(seconds, (min(times_s), max(times_s)))))} s"

@@ -73,7 +73,13 @@ def number(text):
 CHANGED_CHECKS = {"counts": "reading a record refuses what this check looked for"}
 """Checks that are gone or judge otherwise since 0.4.0, with the reason; new checks may be added."""
 
-CORRECTED: dict[str, dict[str, str]] = {}
+CORRECTED: dict[str, dict[str, str]] = {
+    "compared": {
+        "ratio": "the Hodges-Lehmann estimate instead of the ratio of medians",
+        "ratio_low": "the interval of that estimate; none below 4 runs",
+        "ratio_high": "the interval of that estimate; none below 4 runs",
+    },
+}
 """Columns of each table whose numbers are computed otherwise since 0.4.0, with the reason."""
 
 CORRECTED_NUMBERS: dict[str, str] = {}

@@ -27,7 +27,9 @@ def test_repeats_table_has_medians_with_intervals(builder):
     table = builder.table("repeats")
     assert texts_by_label(table)["ddp 2-GPU b128"][:4] == ("6", "8.100", "[8.000, 8.200]", "0.93")
     assert texts_by_label(table)["ddp 2-GPU b128"][4] == "2.48"  # 20.1 / 8.1
-    assert texts_by_label(table)["ddp 2-GPU b128"][-1] == "faster"
+    assert texts_by_label(table)["ddp 2-GPU b128"][-1] == (
+        "faster: 0.403 [0.399, 0.408] times the seconds"
+    )
     assert "96.9 % (6 runs)" in table.caption[0]
     write(builder.collect(), builder.study.report)
     frame = pd.read_csv(builder.study.report / "repeats.csv").set_index("row")
@@ -42,7 +44,9 @@ def test_single_run_has_no_interval_and_a_note(builder):
     add_runs(builder, DDP[:1])
     table = builder.table("repeats")
     assert texts_by_label(table)["ddp 2-GPU b128"][1:4] == ("8.100", "–", "–")
-    assert texts_by_label(table)["ddp 2-GPU b128"][-1] == "single run, not comparable"
+    assert texts_by_label(table)["ddp 2-GPU b128"][-1] == (
+        "too few runs to tell: 8.100 s against 19.90 to 20.30 s (4 runs of each are needed)"
+    )
     assert table.notes == ("single run, no interval: ddp 2-GPU at batch 128",)
 
 
@@ -53,7 +57,7 @@ def test_single_runs_have_no_repeats_table(builder):
     assert "One run." in builder.table("scaling").caption
 
 
-def test_strategies_within_noise_have_no_significant_difference(builder):
+def test_strategies_are_compared_with_the_fastest_by_ratio(builder):
     add_runs(builder, ONE, gpus=1)
     add_runs(builder, DDP)
     add_runs(builder, ALLREDUCE, strategy=Strategy.ALLREDUCE)
@@ -61,17 +65,22 @@ def test_strategies_within_noise_have_no_significant_difference(builder):
     near, far = builder.table("compared").lines
     assert near.label == "2-GPU b128"
     assert near.texts[:2] == ("ddp 8.100 [8.000, 8.200]", "allreduce 8.300 [8.200, 8.500]")
-    assert near.texts[-1] == "no significant difference"
+    assert near.texts[-1] == "slower: 1.02 [1.01, 1.04] times the seconds"  # 2.5 %
     assert far.texts[1] == "gather_scatter 12.10 [12.00, 12.30]"
-    assert far.texts[-1] == "slower"
+    assert far.texts[-1] == "slower: 1.49 [1.48, 1.52] times the seconds"
+    sheet = builder.table("compared").sheet
+    assert sheet.rows[1][sheet.columns.index("p")] == pytest.approx(3 * 2 / 924, rel=0.1)
 
 
-def test_two_runs_state_their_low_coverage(builder):
+def test_two_runs_are_too_few_to_tell(builder):
     add_runs(builder, ONE[:2], gpus=1)
     add_runs(builder, DDP[:2])
     add_runs(builder, SLOW[:2], strategy=Strategy.ALLREDUCE)
     (line,) = builder.table("compared").lines
-    assert line.texts[-1] == "slower (2 runs: 50 % confidence)"
+    assert line.texts[-1] == (
+        "too few runs to tell: 12.00 to 12.10 s against 8.000 to 8.100 s "
+        "(4 runs of each are needed)"
+    )
     assert "50.0 % (2 runs)" in builder.table("repeats").caption[0]
 
 

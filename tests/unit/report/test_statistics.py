@@ -1,9 +1,19 @@
 """Intervals of repeats: what they cover, and which differences they refuse to call real."""
 
+from itertools import combinations
+from random import Random
+
 import pytest
 
-from hpml_jobs.report.merge.statistics import Sample, differ, interval, ratio_interval
-from hpml_jobs.report.text.comparisons import compare_runs
+from hpml_jobs.report.merge.decision import (
+    Decision,
+    compare,
+    compare_all,
+    hodges_lehmann,
+    mann_whitney_p,
+)
+from hpml_jobs.report.merge.statistics import Sample, interval, ratio_interval
+from hpml_jobs.report.text.comparisons import comparison_text
 
 
 def test_interval_of_one_run_is_none():
@@ -53,21 +63,68 @@ def test_bootstrap_needs_two_runs_of_each():
 @pytest.mark.parametrize(
     ("one", "other", "expected"),
     [
-        ([8.0] * 5 + [8.2], [8.2] * 5 + [8.5], "no significant difference"),  # they touch
         (
-            [8.0] * 5 + [8.05],
-            [8.1] * 5 + [8.5],
+            [8.0, 8.1, 8.2, 8.3, 8.1, 8.2],
+            [8.2, 8.1, 8.4, 8.3, 8.2, 8.2],
             "no significant difference",
-        ),  # disjoint, but 1.25 % apart
-        ([8.0] * 5 + [8.2], [8.3] * 5 + [8.6], "faster"),  # disjoint, 3.75 % apart
+        ),
+        ([8.0] * 5 + [8.05], [8.1] * 5 + [8.5], "less than 2 % apart"),
+        ([8.0] * 5 + [8.2], [8.3] * 5 + [8.6], "faster"),
         ([9.0] * 6, [8.0] * 6, "slower"),
-        ([9.0] * 5, [8.0] * 6, "slower (5 runs: 93.8 % confidence)"),
-        ([9.0], [8.0] * 6, "single run, not comparable"),
+        ([9.0, 9.1, 9.2, 9.3], [8.0, 8.1, 8.2, 8.3], "slower"),  # p = 2 / 70
+        ([9.0] * 3, [8.0] * 6, "too few runs to tell"),
+        ([9.0], [8.0] * 6, "too few runs to tell"),
     ],
 )
-def test_difference_within_noise_is_not_significant(one, other, expected):
-    assert compare_runs(one, other) == expected
+def test_decision_of_two_cells_by_mann_whitney(one, other, expected):
+    assert compare(one, other).decision.value == expected
 
 
-def test_difference_is_symmetric():
-    assert differ([8.0, 8.1], [9.0, 9.1]) is differ([9.0, 9.1], [8.0, 8.1]) is True
+def test_decision_is_symmetric():
+    fast, slow = [8.0, 8.1, 8.2, 8.0], [9.0, 9.1, 9.0, 9.3]
+    assert compare(fast, slow).decision is Decision.FASTER
+    assert compare(slow, fast).decision is Decision.SLOWER
+    assert compare(fast, slow).p == compare(slow, fast).p
+
+
+def test_mann_whitney_p_equals_count_of_all_assignments():
+    random = Random(7)
+    for _ in range(40):
+        first = [random.randint(1, 6) for _ in range(random.randint(2, 6))]
+        second = [random.randint(1, 8) for _ in range(random.randint(2, 6))]
+        assert mann_whitney_p(first, second) == pytest.approx(counted_p(first, second))
+
+
+def counted_p(first, second):
+    """The share of all choices of len(first) ranks whose sum is as far from the mean."""
+    values = [*first, *second]
+    ranks = [sum(v < x for v in values) + (values.count(x) + 1) / 2 for x in values]
+    mean = len(first) * sum(ranks) / len(ranks)
+    far = abs(sum(ranks[: len(first)]) - mean)
+    sums = [abs(sum(choice) - mean) for choice in combinations(ranks, len(first))]
+    return sum(distance >= far - 1e-9 for distance in sums) / len(sums)
+
+
+def test_hodges_lehmann_interval_excludes_1_if_test_rejects():
+    random = Random(8)
+    for _ in range(100):
+        first = [random.lognormvariate(0.0, 0.05) for _ in range(random.randint(4, 9))]
+        second = [random.lognormvariate(0.05, 0.05) for _ in range(random.randint(4, 9))]
+        low, high, coverage = hodges_lehmann(first, second).interval
+        assert (low <= 1 <= high) is (mann_whitney_p(first, second) > 0.05)
+        assert coverage >= 0.95
+
+
+def test_holm_corrects_comparisons_with_the_fastest():
+    six = [[base + 0.01 * run for run in range(6)] for base in (8.0, 8.02, 9.0)]
+    pairs = compare_all(six)
+    assert pairs[2, 0].p == pytest.approx(3 * 2 / 924)  # the smallest p of three, times three
+    assert pairs[1, 0].decision is Decision.SAME
+    assert (pairs[2, 0].decision, pairs[0, 2].decision) == (Decision.SLOWER, Decision.FASTER)
+
+
+def test_several_strategies_need_more_runs_for_a_decision():
+    four = [[base + 0.01 * run for run in range(4)] for base in (8.0, 9.0, 10.0)]
+    pairs = compare_all(four)
+    assert pairs[1, 0].decision is Decision.TOO_FEW
+    assert comparison_text(pairs[1, 0]).endswith("(5 runs of each are needed)")

@@ -1,0 +1,180 @@
+"""Decisions between cells: exact Mann-Whitney test, Hodges-Lehmann ratio, Holm's correction."""
+
+from collections.abc import Sequence
+from enum import StrEnum
+from functools import cache
+from itertools import product
+from math import comb
+from statistics import median
+from typing import NamedTuple
+
+from hpml_jobs.report.merge.statistics import CONFIDENCE, Interval
+
+LEAST_RUNS = 4
+"""Runs of each cell that a decision needs: with 3 and 3 the smallest possible p is 10 %."""
+
+LEAST_GAP = 0.02
+"""Two cells differ only if the ratio of their times exceeds 1 by more than this share."""
+
+
+class Decision(StrEnum):
+    """The result of a comparison of two cells by their times."""
+
+    FASTER = "faster"
+    SLOWER = "slower"
+    BELOW_GAP = "less than 2 % apart"  # significant, but too small to matter
+    SAME = "no significant difference"
+    TOO_FEW = "too few runs to tell"
+
+
+class Ratio(NamedTuple):
+    """The Hodges-Lehmann estimate of a ratio of times; no interval below 4 and 4 runs."""
+
+    estimate: float
+    interval: Interval | None
+
+
+class Comparison(NamedTuple):
+    """The runs of two cells in seconds, compared; `p` is None where there are too few runs.
+
+    `tests` is the number of comparisons of which this is one; `p` is corrected for them.
+    """
+
+    subject: tuple[float, ...]
+    other: tuple[float, ...]
+    p: float | None
+    tests: int = 1
+
+    @property
+    def ratio(self) -> Ratio:
+        """The ratio of the subject's times to the other's; its interval is of this pair alone."""
+        return hodges_lehmann(self.subject, self.other)
+
+    @property
+    def decision(self) -> Decision:
+        """What the runs say: p <= 5 % and a ratio more than 2 % from 1, or no difference."""
+        if self.p is None:
+            return Decision.TOO_FEW
+        if self.p > 1 - CONFIDENCE:
+            return Decision.SAME
+        estimate = self.ratio.estimate
+        if max(estimate, 1 / estimate) <= 1 + LEAST_GAP:
+            return Decision.BELOW_GAP
+        return Decision.FASTER if estimate < 1 else Decision.SLOWER
+
+
+def compare(subject: Sequence[float], other: Sequence[float], *, tests: int = 1) -> Comparison:
+    """Compare the times of two cells; `tests` is the number of comparisons with one error rate.
+
+    >>> six = [8.0, 8.1, 8.2, 8.3, 8.1, 8.0]
+    >>> compare(six, [9.0, 9.1, 9.0, 9.2, 9.1, 9.3]).decision.value
+    'faster'
+    >>> compare(six[:3], six).decision.value
+    'too few runs to tell'
+    """
+    decidable = min(len(subject), len(other)) >= runs_needed(tests)
+    p = min(1.0, tests * mann_whitney_p(subject, other)) if decidable else None
+    return Comparison(tuple(subject), tuple(other), p, tests)
+
+
+def runs_needed(tests: int) -> int:
+    """Return the runs per cell from which all of these comparisons can be significant.
+
+    With n and n runs the smallest p is 2 / C(2n, n).
+
+    >>> [runs_needed(tests) for tests in (1, 3, 6, 10)]
+    [4, 5, 5, 6]
+    """
+    runs = LEAST_RUNS
+    while tests * 2 / comb(2 * runs, runs) > 1 - CONFIDENCE:
+        runs += 1
+    return runs
+
+
+def compare_all(samples: Sequence[Sequence[float]]) -> dict[tuple[int, int], Comparison]:
+    """Compare every two of some cells, by their indices (i, j), with Holm's correction.
+
+    The chance of any false difference is at most 5 % for all of them together, and so also for
+    comparisons with a cell that is chosen from the same times, as the fastest is. Holm, 1979.
+    """
+    pairs = [(i, j) for i, j in product(range(len(samples)), repeat=2) if i < j]
+    tests = len(pairs)
+    single = {(i, j): compare(samples[i], samples[j]) for i, j in pairs}
+    tested = sorted((c.p, pair) for pair, c in single.items() if c.p is not None)
+    corrected, largest = {}, 0.0
+    for place, (p, pair) in enumerate(tested):
+        largest = max(largest, min(1.0, (tests - place) * p))
+        corrected[pair] = largest
+    both = {}
+    for (i, j), comparison in single.items():
+        decidable = min(map(len, comparison[:2])) >= runs_needed(tests)
+        p_holm = corrected.get((i, j)) if decidable else None
+        both[i, j] = comparison._replace(p=p_holm, tests=tests)
+        both[j, i] = Comparison(comparison.other, comparison.subject, p_holm, tests)
+    return both
+
+
+def mann_whitney_p(first: Sequence[float], second: Sequence[float]) -> float:
+    """Return the exact two-sided p of the Mann-Whitney test, ties by mean ranks.
+
+    The distribution is that of the rank sum over all C(n + m, n) assignments of the ranks to the
+    two cells. Mann & Whitney, 1947.
+
+    >>> mann_whitney_p([1.0, 2.0, 3.0, 4.0], [5.0, 6.0, 7.0, 8.0]) == 2 / 70
+    True
+    >>> mann_whitney_p([1.0, 2.0], [1.0, 2.0])
+    1.0
+    """
+    doubled = _doubled_ranks([*first, *second])
+    observed = sum(doubled[: len(first)])
+    counts = _rank_sums(tuple(sorted(doubled)), len(first))
+    # all in integers: twice the rank sum times the number of runs
+    center, total = len(first) * sum(doubled), len(doubled)
+    far = abs(observed * total - center)
+    extreme = sum(count for at, count in counts.items() if abs(at * total - center) >= far)
+    return extreme / comb(total, len(first))
+
+
+def _doubled_ranks(values: Sequence[float]) -> list[int]:
+    """Return twice the rank of each value, from 1; equal values share their mean rank."""
+    ordered = sorted(values)
+    below = {value: ordered.index(value) for value in set(values)}
+    return [2 * below[value] + ordered.count(value) + 1 for value in values]
+
+
+@cache
+def _rank_sums(doubled_ranks: tuple[int, ...], chosen: int) -> dict[int, int]:
+    """Return how many choices of so many ranks have each sum."""
+    sums: list[dict[int, int]] = [{0: 1}] + [{} for _ in range(chosen)]
+    for rank in doubled_ranks:
+        for size in range(chosen, 0, -1):
+            for total, count in sums[size - 1].items():
+                sums[size][total + rank] = sums[size].get(total + rank, 0) + count
+    return sums[chosen]
+
+
+def hodges_lehmann(subject: Sequence[float], other: Sequence[float]) -> Ratio:
+    """Return the median of all pairwise ratios subject / other, with its interval.
+
+    The interval contains exactly those ratios that the Mann-Whitney test does not reject at 5 %
+    (without ties): the ratios from the k-th smallest to the k-th largest, where
+    2 P(U <= k - 1) <= 5 %. Hodges & Lehmann, 1963.
+
+    >>> hodges_lehmann([2.0, 2.0, 2.0, 2.0], [1.0, 1.0, 1.0, 1.0]).estimate
+    2.0
+    """
+    ratios = sorted(above / below for above, below in product(subject, other))
+    return Ratio(median(ratios), _ratio_interval(ratios, len(subject), len(other)))
+
+
+def _ratio_interval(ratios: Sequence[float], first: int, second: int) -> Interval | None:
+    """Return the narrowest symmetric interval of sorted ratios that covers 95 %."""
+    if min(first, second) < LEAST_RUNS:
+        return None
+    choices = comb(first + second, first)
+    counts = _rank_sums(tuple(range(1, first + second + 1)), first)
+    least_sum = first * (first + 1) // 2  # U = 0
+    k, tail = 0, 0
+    while 2 * (more := tail + counts[least_sum + k]) / choices <= 1 - CONFIDENCE:
+        k, tail = k + 1, more
+    return Interval(ratios[k - 1], ratios[-k], 1 - 2 * tail / choices)

@@ -99,7 +99,9 @@ class Phases(Value, frozen=True, kw_only=True):
 class Steps(Value, frozen=True, kw_only=True):
     """Durations of the iterations of one epoch on one rank, in seconds, with stall.
 
-    `first_tenth_s` and `last_tenth_s` are medians over the first and the last tenth.
+    `first_tenth_s` and `last_tenth_s` are medians over the first and the last tenth, and
+    `full_median_s` over the iterations with a full batch; None before schema 5. `quartile_width_s`
+    is the third less the first quartile.
     """
 
     median_s: float
@@ -107,6 +109,8 @@ class Steps(Value, frozen=True, kw_only=True):
     p90_s: float
     first_tenth_s: float
     last_tenth_s: float
+    full_median_s: float | None = None
+    quartile_width_s: float | None = None
 
 
 class Share(Value, frozen=True, kw_only=True):
@@ -231,6 +235,8 @@ class MicrobenchmarkPoint(Value, frozen=True, kw_only=True):
     """All-reduces of one size: median, minimum and maximum seconds of the trials.
 
     A trial counts as its slowest rank. `sent` marks a size that the cell sends in training.
+    `delayed` trials took more than 5 times the minimum: they waited for the scheduler, not for the
+    link. Quartiles and `delayed` are None before schema 5.
     """
 
     bytes: int
@@ -239,6 +245,17 @@ class MicrobenchmarkPoint(Value, frozen=True, kw_only=True):
     min_s: float
     max_s: float
     sent: bool = False
+    lower_quartile_s: float | None = None
+    upper_quartile_s: float | None = None
+    delayed: int | None = None
+
+    @property
+    def typical_s(self) -> float:
+        """The lower quartile of the trials, which few delayed trials do not change.
+
+        Before schema 5 the median.
+        """
+        return self.median_s if self.lower_quartile_s is None else self.lower_quartile_s
 
 
 class Microbenchmark(Value, frozen=True, kw_only=True):
@@ -253,8 +270,8 @@ class Microbenchmark(Value, frozen=True, kw_only=True):
 
     @property
     def times_s(self) -> dict[int, float]:
-        """Return the median seconds by message bytes."""
-        return {point.bytes: point.median_s for point in self.points}
+        """Return the typical seconds by message bytes: lower quartiles of the trials."""
+        return {point.bytes: point.typical_s for point in self.points}
 
 
 class Imported(Value, frozen=True, kw_only=True):

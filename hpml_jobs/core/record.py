@@ -67,7 +67,11 @@ class Attempt(Value, frozen=True, kw_only=True):
 
 
 class Rank(Value, frozen=True, kw_only=True):
-    """The measurements of one process; dp is one process that drives several devices."""
+    """The measurements of one process; dp is one process that drives several devices.
+
+    `pid`, `boot_id` and `started_ticks` (the process's start after boot, /proc/self/stat) name the
+    process: no two cells and no two ranks have the same. None before schema 5.
+    """
 
     rank: int
     local_rank: int
@@ -87,6 +91,9 @@ class Rank(Value, frozen=True, kw_only=True):
     communication: Communication | None = None
     profiler: ProfilerSummary | None = None
     cards: tuple[Card, ...] = ()
+    pid: int | None = None
+    boot_id: str | None = None
+    started_ticks: int | None = None
 
     def epoch(self, role: Role) -> Epoch | None:
         """The first epoch of a role, if it was run."""

@@ -1,7 +1,7 @@
 """The training loop of one epoch, and the summary of what it measured."""
 
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
@@ -202,7 +202,7 @@ def summarize_epoch(
         samples=samples,
         loss=float(raw.losses.double() @ weights) / samples,
         accuracy=None if raw.correct is None else raw.correct / samples,
-        steps=step_percentiles(times.step_s),
+        steps=step_percentiles(times.step_s, raw.samples),
         phases=phases,
         closure=closure(epoch_s, phases.parts_s) if phases else None,
         order=raw.order,
@@ -210,8 +210,11 @@ def summarize_epoch(
     )
 
 
-def step_percentiles(step_s: Seconds) -> Steps:
-    """Return percentiles of the iteration times, and medians of the first and the last tenth."""
+def step_percentiles(step_s: Seconds, samples: Sequence[int]) -> Steps:
+    """Return percentiles of the iteration times, and medians of the first and the last tenth.
+
+    `samples` are those of each iteration: the last batch may be smaller than the others.
+    """
     tenth = max(1, len(step_s) // 10)
     p10_s, median_s, p90_s = (float(np.percentile(step_s, percent)) for percent in (10, 50, 90))
     return Steps(
@@ -220,4 +223,6 @@ def step_percentiles(step_s: Seconds) -> Steps:
         p90_s=p90_s,
         first_tenth_s=float(np.median(step_s[:tenth])),
         last_tenth_s=float(np.median(step_s[-tenth:])),
+        full_median_s=float(np.median(step_s[np.array(samples) == max(samples)])),
+        quartile_width_s=float(np.percentile(step_s, 75) - np.percentile(step_s, 25)),
     )

@@ -9,7 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpml_jobs.core.cell import CellFile
-from hpml_jobs.core.measurements import Exchange, Microbenchmark, Role
+from hpml_jobs.core.measurements import (
+    CollectiveKind,
+    Exchange,
+    Microbenchmark,
+    Purpose,
+    Role,
+)
 from hpml_jobs.core.quantization import Quantized
 from hpml_jobs.core.record import Attempt, Facts, Model, Rank, Record
 from hpml_jobs.core.validation import decode
@@ -20,16 +26,16 @@ from hpml_jobs.worker.epochs import EpochResult
 
 Arrays = dict[str, NDArray[Any]]
 
+KINDS = tuple(kind.value for kind in CollectiveKind)
+PURPOSES = tuple(purpose.value for purpose in Purpose)
+"""The names that `collective_kind` and `collective_purpose` are indices of."""
+
 
 class RankResult(NamedTuple):
     """The results that a rank sends to rank 0: its part of the record, and its arrays by name.
 
-    Timed epoch, one value per iteration: `step_s`, `stall_s`, `loss`. Instrumented epoch: `parts_s`
-    with shape (iterations, fields of `instruments.phases.IterationPhases`), and one value per
-    collective of `collective_start_s` (since the batch of its iteration), `collective_s` and
-    `collective_served_s` (without queueing behind other collectives). All epochs of training in a
-    row, one value per iteration: `curve_loss`, `curve_step_s`, `curve_lr`. `missing` has a reason
-    for each value that could not be measured.
+    docs/records.md describes the arrays. `missing` has a reason for each value that could not be
+    measured.
     """
 
     rank: Rank
@@ -43,21 +49,42 @@ class RankResult(NamedTuple):
         arrays: Arrays = {
             "step_s": timed.times.step_s,
             "stall_s": timed.times.stall_s,
+            "last_stall_s": np.array(timed.times.last_stall_s),
             "loss": timed.losses.numpy(),
             "curve_loss": np.concatenate([result.losses.numpy() for result in results]),
             "curve_step_s": np.concatenate([result.times.step_s for result in results]),
             "curve_lr": np.array([rate for result in results for rate in result.rates]),
         }
-        phases = next((result.phases for result in results if result.phases), None)
-        if phases:
-            arrays["parts_s"] = phases.iterations_s
-        if phases and len(phases.duration_s):
-            arrays |= {
-                "collective_start_s": phases.start_s,
-                "collective_s": phases.duration_s,
-                "collective_served_s": phases.served_s,
-            }
+        instrumented = next((result for result in results if result.phases), None)
+        if instrumented:
+            arrays |= _instrumented_arrays(instrumented)
         return cls(rank, arrays, tuple(f"rank {rank.rank}: {reason}" for reason in missing))
+
+
+def _instrumented_arrays(result: EpochResult) -> Arrays:
+    phases, ledger = result.phases, result.ledger
+    if phases is None or ledger is None:
+        return {}
+    arrays: Arrays = {
+        "parts_s": phases.iterations_s,
+        "parts_last_stall_s": np.array(phases.last_stall_s),
+    }
+    entries = ledger.collectives
+    if entries:
+        arrays |= {
+            "collective_start_s": phases.start_s,
+            "collective_s": phases.duration_s,
+            "collective_served_s": phases.served_s,
+            "collective_iteration": np.array([entry.iteration for entry in entries], np.int32),
+            "collective_bytes": np.array([entry.bytes for entry in entries], np.int64),
+            "collective_kind": _indices(KINDS, [entry.kind for entry in entries]),
+            "collective_purpose": _indices(PURPOSES, [entry.purpose for entry in entries]),
+        }
+    return arrays
+
+
+def _indices(names: Sequence[str], values: Iterable[str]) -> NDArray[np.int8]:
+    return np.array([names.index(value) for value in values], np.int8)
 
 
 class SharedResult(NamedTuple):
@@ -82,6 +109,8 @@ def write_record(
     ranks = tuple(result.rank for result in results)
     hosts = tuple(dict.fromkeys(rank.host for rank in ranks))
     arrays = stack_ranks([result.arrays for result in results])
+    if "collective_kind" in arrays:
+        arrays |= {"kinds": np.array(KINDS), "purposes": np.array(PURPOSES)}
     record = Record(
         cell=cell,
         slug=cell.slug,

@@ -147,6 +147,19 @@ def throttle_reasons(bits: int) -> tuple[str, ...]:
     return tuple(name for bit, name in THROTTLE_REASONS.items() if bits & bit)
 
 
+def process_identity() -> dict[str, Any]:
+    """Return the fields of a rank that name its process; empty where there is no /proc.
+
+    A pid alone is not unique: every container has a process 1.
+    """
+    try:
+        boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        after_name = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+        return {"pid": os.getpid(), "boot_id": boot_id, "started_ticks": int(after_name[19])}
+    except OSError:
+        return {}
+
+
 def affinity() -> tuple[int, ...]:
     """Return the CPUs that this process may run on; empty if the system does not report them."""
     if not hasattr(os, "sched_getaffinity"):

@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterable, Sequence
 from statistics import median
 
+import numpy as np
 import torch
 import torch.distributed as dist
 
@@ -11,6 +12,9 @@ from hpml_jobs.core.measurements import Microbenchmark, MicrobenchmarkPoint
 from hpml_jobs.worker.instruments.timing import Devices, clock_for, synchronize
 
 WARMUPS, TRIALS = 5, 20
+DELAYED = 5
+"""A trial longer than this times the fastest one was delayed: its process waited for a core."""
+
 SIZES = tuple(2**power for power in range(10, 29))
 """1 KiB to 256 MiB."""
 
@@ -61,6 +65,9 @@ def _measure(
         min_s=min(trials),
         max_s=max(trials),
         sent=sent,
+        lower_quartile_s=float(np.percentile(trials, 25)),
+        upper_quartile_s=float(np.percentile(trials, 75)),
+        delayed=sum(trial > DELAYED * min(trials) for trial in trials),
     )
 
 

@@ -37,6 +37,7 @@ class EpochPhases(NamedTuple):
     `iterations_s` has shape (iterations, fields of `IterationPhases`). `start_s` and `duration_s`
     have one value per collective; starts count from the `batch` mark of the iteration. `served_s`
     are durations without the time queued behind earlier collectives of the same iteration.
+    `last_stall_s` is the time after the last iteration.
     """
 
     phases: Phases
@@ -45,6 +46,7 @@ class EpochPhases(NamedTuple):
     start_s: Seconds
     duration_s: Seconds
     served_s: Seconds
+    last_stall_s: float
 
 
 def split_phases(
@@ -89,6 +91,7 @@ def split_phases(
         start_s=np.array(starts_s),
         duration_s=np.array(durations_s),
         served_s=np.array(served_durations(ledger.collectives, starts_s, durations_s)),
+        last_stall_s=last_stall_s,
     )
 
 

@@ -60,6 +60,7 @@ def test_single_process_writes_record(run_cell):
         assert {name: arrays[name].shape for name in arrays} == {
             "step_s": (1, 8),
             "stall_s": (1, 8),
+            "last_stall_s": (1,),
             "loss": (1, 8),
             "curve_loss": (1, 16),
             "curve_step_s": (1, 16),
@@ -69,6 +70,9 @@ def test_single_process_writes_record(run_cell):
         assert (arrays["curve_lr"] == SMALL_DIGITS.lr).all()
         assert (arrays["stall_s"] <= arrays["step_s"]).all()
         assert arrays["step_s"].sum() <= rank.timed.epoch_s
+        stall_s = arrays["stall_s"].sum() + arrays["last_stall_s"][0]
+        assert stall_s == pytest.approx(rank.timed.stall_s, rel=1e-12)
+        assert rank.timed.steps.full_median_s == pytest.approx(np.median(arrays["step_s"]))
         assert float(arrays["loss"].mean()) == pytest.approx(rank.timed.loss, rel=1e-6)
 
 
@@ -251,6 +255,47 @@ def test_full_protocol_two_processes_measures_communication(run_cell, strategy):
     with np.load(finished.attempt.iterations) as arrays:
         shape = (2, record.exchange.collectives)
         assert arrays["collective_s"].shape == arrays["collective_start_s"].shape == shape
+        for rank in record.ranks:
+            assert_recomputed(rank, {name: arrays[name] for name in arrays})
+    point = sizes[1024]
+    assert point.min_s <= point.lower_quartile_s <= point.median_s <= point.upper_quartile_s
+    assert 0 <= point.delayed <= 20
+    assert len({(rank.boot_id, rank.pid, rank.started_ticks) for rank in record.ranks}) == 2
+
+
+def assert_recomputed(rank, arrays):
+    """A rank's phases and messages follow from iterations.npz alone, whatever the order of calls.
+
+    The positions in parts_s are those of docs/records.md.
+    """
+    number, phases = rank.rank, rank.phases
+    totals = arrays["parts_s"][number].sum(axis=0)
+    stall_s = totals[0] + arrays["parts_last_stall_s"][number]
+    assert stall_s == pytest.approx(phases.stall_s, rel=1e-12)
+    assert totals[1:6] == pytest.approx(phases.parts_s[1:], rel=1e-12)
+    counted = {}
+    kinds, purposes = arrays["kinds"].tolist(), arrays["purposes"].tolist()
+    for kind, purpose, size, duration_s in zip(
+        arrays["collective_kind"][number],
+        arrays["collective_purpose"][number],
+        arrays["collective_bytes"][number],
+        arrays["collective_s"][number],
+        strict=True,
+    ):
+        key = (kinds[kind], purposes[purpose], int(size))
+        count, busy_s = counted.get(key, (0, 0.0))
+        counted[key] = (count + 1, busy_s + duration_s)
+    recorded = {}
+    for message in rank.communication.messages:
+        key = (message.kind.value, message.purpose.value, message.bytes)
+        count, busy_s = recorded.get(key, (0, 0.0))
+        recorded[key] = (count + message.count, busy_s + message.busy_s)
+    assert {key: count for key, (count, _) in counted.items()} == {
+        key: count for key, (count, _) in recorded.items()
+    }
+    for key, (_, busy_s) in recorded.items():
+        assert counted[key][1] == pytest.approx(busy_s, rel=1e-9)
+    assert (arrays["collective_iteration"][number] >= 0).all()
 
 
 def test_documented_example_runs_under_ddp(run_cell, tmp_path):

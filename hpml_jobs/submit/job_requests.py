@@ -74,9 +74,26 @@ def ladder_requests(cells: list[PlannedCell]) -> list[JobRequest]:
     return [JobRequest(JobKind.LADDER, _allocation(group), group) for group in ordered]
 
 
-def shuffled(cells: list[PlannedCell]) -> list[PlannedCell]:
-    """Return the cells in random order, the same for the same cells and seed."""
-    return random.Random(cells[0].cell.seed).sample(cells, len(cells))  # noqa: S311  (an order)
+def in_rounds(cells: list[PlannedCell]) -> list[PlannedCell]:
+    """Return the cells in rounds: every setting once, in random order, then every setting again.
+
+    A machine that becomes slower during the study then slows all settings alike. The order is the
+    same for the same cells and seed. Seeds count as repeats.
+    """
+    rounds: dict[int, list[PlannedCell]] = {}
+    for runs in _grouped(cells, _setting):
+        ordered = sorted(runs, key=lambda planned: (planned.cell.repeat, planned.cell.seed))
+        for number, planned in enumerate(ordered):
+            rounds.setdefault(number, []).append(planned)
+    order = random.Random(min(planned.cell.seed for planned in cells))  # noqa: S311  (an order)
+    return [
+        planned for _, runs in sorted(rounds.items()) for planned in order.sample(runs, len(runs))
+    ]
+
+
+def _setting(planned: PlannedCell) -> bytes:
+    """Return what the repeats of a cell have in common."""
+    return msgspec.json.encode(msgspec.structs.replace(planned.cell, seed=0, repeat=0))
 
 
 def check_budget(cluster: Cluster, requests: list[JobRequest], committed: float) -> float:
@@ -105,13 +122,13 @@ def _grouped(
 
 
 def _arrays(cells: list[PlannedCell], cluster: Cluster) -> list[JobRequest]:
-    """Return one array per shape, in seeded random order, split at MaxArraySize."""
+    """Return one array per shape, in seeded rounds, split at MaxArraySize."""
     size = cluster.max_array_size or int(
         commands.limits().get("MaxArraySize") or DEFAULT_MAX_ARRAY_SIZE
     )
     requests = []
     for group in _grouped(cells, lambda planned: msgspec.json.encode(planned.shape)):
-        order = shuffled(group)
+        order = in_rounds(group)
         chunks = (order[start : start + size] for start in range(0, len(group), size))
         requests += [JobRequest(JobKind.ARRAY, chunk[0].shape, chunk) for chunk in chunks]
     return requests
@@ -125,7 +142,7 @@ def _packs(cells: list[PlannedCell], cluster: Cluster) -> list[JobRequest]:
     requests = []
     for group in _grouped(cells, lambda planned: (planned.shape.gpu_type, planned.shape.nodes)):
         longest = machine.longest_minutes(group[0].shape, cluster)
-        for chunk in _split_by_minutes(shuffled(group), longest):
+        for chunk in _split_by_minutes(in_rounds(group), longest):
             requests.append(JobRequest(JobKind.PACK, _allocation(chunk), chunk))
     return requests
 

@@ -14,7 +14,7 @@ from hpml_jobs.plan.plan import Plan, PlannedCell
 from hpml_jobs.study.attempt import Progress
 from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.manifest import ManifestEvent, ManifestLine
-from hpml_jobs.submit.job_requests import ladder_requests, shuffled
+from hpml_jobs.submit.job_requests import in_rounds, ladder_requests
 from hpml_jobs.submit.send import write_cells
 
 POLL_S = 0.2
@@ -26,9 +26,8 @@ def run_all(
     on_progress: Callable[[int, CellFolder, Progress], None],
     on_end: Callable[[CellFolder], None],
 ) -> None:
-    """Run cells one by one: ladders first, the others in seeded random order.
+    """Run cells one by one: ladders first, the others in seeded rounds of all settings.
 
-    The random order spreads drift of the machine over all cells; repeats would else run in a row.
     A cell that fails does not stop the next one, but it ends its own ladder.
     """
     if not cells:
@@ -56,7 +55,7 @@ def run_all(
 def _in_order(cells: list[PlannedCell]) -> list[PlannedCell]:
     ladders = [planned for request in ladder_requests(cells) for planned in request.cells]
     others = [planned for planned in cells if not planned.file.ladder]
-    return [*ladders, *(shuffled(others) if others else [])]
+    return [*ladders, *(in_rounds(others) if others else [])]
 
 
 def _run(folder: CellFolder, job: str, on_progress: Callable[[Progress], None]) -> int:

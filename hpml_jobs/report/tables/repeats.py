@@ -6,6 +6,7 @@ from hpml_jobs.checks.limits import SCATTER_LIMIT
 from hpml_jobs.report.merge.bandwidth import bandwidth
 from hpml_jobs.report.merge.decision import Comparison, compare
 from hpml_jobs.report.merge.groups import ConditionGroup
+from hpml_jobs.report.merge.rounds import Order, order_of_runs
 from hpml_jobs.report.merge.rows import Row
 from hpml_jobs.report.merge.run_values import RunValues
 from hpml_jobs.report.merge.statistics import (
@@ -35,6 +36,14 @@ REPEATS = (
     " {bootstrap}). Against 1 {unit}: the ratio of times (Hodges-Lehmann, 95 % interval); "
     "different if an exact Mann-Whitney test gives p <= 5 % and the ratio is more than 2 % from 1."
 )
+ORDER = {
+    Order.ROUNDS: "The runs were measured in rounds: every cell once, then every cell again.",
+    Order.ROUNDS_PER_SIZE: "The runs were measured in rounds among the cells with equal {units} "
+    "(one array each), not across: a machine that changes with time looks like an effect of the "
+    "number of {units}.",
+    Order.MIXED: "The runs were not measured in rounds: a machine that changes with time looks "
+    "like a difference between cells.",
+}
 MEASURED = "Medians over runs with order-statistic intervals, as in the table Repeats."
 ONE_RUN = "single run, no interval"
 
@@ -95,7 +104,9 @@ def repeats(group: ConditionGroup) -> Table | None:
         bootstrap=_coverages(group, lambda row: _speedup_coverage(group, row)),
     )
     notes = [*_scattered(group), *left_out(group, ONE_RUN, _single(group))]
-    text = TableText("repeats", "Repeats", "E1", (caption,))
+    order = order_of_runs(group)
+    lines = (caption, *([ORDER[order].format(units=captions.units(group.device))] if order else []))
+    text = TableText("repeats", "Repeats", "E1", lines)
     return row_table(group, text, group.timed, heads, notes)
 
 

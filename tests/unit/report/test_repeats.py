@@ -1,5 +1,6 @@
 """Repeats: intervals are printed, and no difference inside the noise is called real."""
 
+import msgspec
 import pandas as pd
 import pytest
 
@@ -124,3 +125,29 @@ def test_speedup_is_ratio_of_medians(builder):
     found = builder.table("repeats").sheet
     speedup = found.rows[1][found.columns.index("speedup")]
     assert speedup == 14 / 8
+
+
+def add_runs_at(builder, gpus, starts, strategy=Strategy.DDP):
+    """A cell for each start."""
+    for repeat, start in enumerate(starts):
+        cell = lab_cell(
+            gpus, 128, repeat=repeat, strategy=Strategy.SINGLE if gpus == 1 else strategy
+        )
+        record = lab_record(cell, 20.0 / gpus + repeat / 10)
+        attempt = msgspec.structs.replace(record.attempt, started=f"2026-10-01T{start}:00+00:00")
+        builder.with_record(msgspec.structs.replace(record, attempt=attempt))
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "hand", "words"),
+    [
+        (("10:00", "13:00"), ("11:00", "14:00"), ("12:00", "15:00"), "measured in rounds: every"),
+        (("10:00", "11:00"), ("12:00", "14:00"), ("13:00", "15:00"), "in rounds among the cells"),
+        (("10:00", "11:00"), ("12:00", "13:00"), ("14:00", "15:00"), "not measured in rounds"),
+    ],
+)
+def test_repeats_caption_says_order_of_the_runs(builder, one, two, hand, words):
+    add_runs_at(builder, 1, one)
+    add_runs_at(builder, 2, two)
+    add_runs_at(builder, 2, hand, Strategy.ALLREDUCE)
+    assert words in builder.table("repeats").caption[1]

@@ -38,6 +38,17 @@ def test_array_order_is_random_but_seeded(slurm):
     assert sorted(first) == [1, 2, 4, 8, 16, 32, 64, 128]
 
 
+@pytest.mark.parametrize("request_of", ["array", "pack"])
+def test_repeats_are_submitted_in_rounds_of_all_batches(slurm, request_of):
+    words = ("gpus=2", "batch=32,64,128", "repeats=4", f"pack={request_of == 'pack'}")
+    (request,) = requests_of(plan_with_folder(*words))
+    rounds = [request.cells[start : start + 3] for start in (0, 3, 6, 9)]
+    assert [{planned.cell.repeat for planned in cells} for cells in rounds] == [{0}, {1}, {2}, {3}]
+    orders = [tuple(planned.cell.batch for planned in cells) for cells in rounds]
+    assert {tuple(sorted(order)) for order in orders} == {(32, 64, 128)}
+    assert len(set(orders)) > 1  # each round has an order of its own
+
+
 def test_array_is_split_at_max_array_size(slurm):
     slurm.set_cluster_name("greene", max_array_size=3)
     plan = plan_with_folder("gpus=2", "repeats=8")

@@ -1,0 +1,51 @@
+"""The order in which repeats were measured: in rounds, or one cell after another."""
+
+from collections.abc import Iterable, Sequence
+from enum import Enum
+from itertools import pairwise
+
+from hpml_jobs.report.merge.groups import ConditionGroup
+from hpml_jobs.report.merge.rows import Row
+
+
+class Order(Enum):
+    """The measured order of repeats, by the start of each run."""
+
+    ROUNDS = "rounds"  # every cell once, then every cell again
+    ROUNDS_PER_SIZE = "rounds per size"  # among cells with equal GPUs and nodes only
+    MIXED = "mixed"
+
+
+def order_of_runs(group: ConditionGroup) -> Order | None:
+    """Return the order in which a group's repeats were measured; None if that is not known."""
+    rows = [row for row in group.timed if len(row.runs) > 1]
+    starts = [_starts(group, row) for row in rows]
+    if not rows or any("" in runs for runs in starts):
+        return None
+    if in_rounds(starts):
+        return Order.ROUNDS
+    sizes: dict[tuple[int, int], list[list[str]]] = {}
+    for row, runs in zip(rows, starts, strict=True):
+        sizes.setdefault((row.gpus, row.nodes), []).append(runs)
+    return Order.ROUNDS_PER_SIZE if all(map(in_rounds, sizes.values())) else Order.MIXED
+
+
+def _starts(group: ConditionGroup, row: Row) -> list[str]:
+    """Return the starts of a row's runs in order (UTC, ISO 8601), "" where unknown."""
+    return sorted(record.attempt.started for record in group.records(row))
+
+
+def in_rounds(starts: Iterable[Sequence[str]]) -> bool:
+    """Return whether the k-th run of every cell started before the next run of any.
+
+    >>> in_rounds([["10:00", "12:00"], ["11:00", "13:00"]])
+    True
+    >>> in_rounds([["10:00", "11:00"], ["12:00", "13:00"]])
+    False
+    """
+    cells = list(starts)
+    rounds = [
+        [runs[number] for runs in cells if len(runs) > number]
+        for number in range(max(map(len, cells)))
+    ]
+    return all(max(earlier) <= min(later) for earlier, later in pairwise(rounds))

@@ -116,6 +116,18 @@ def exposed_communication_s(comm_exposed_s: float, comm_forward_s: float) -> flo
     return comm_exposed_s + comm_forward_s
 
 
+def waiting_s(exposed_s: float, exchange_s: float) -> float:
+    """Return the exposed communication beyond the exchange: waiting for a later rank.
+
+    `exchange_s` sums each iteration's least exposed time over ranks. Rounding never makes the
+    difference negative.
+
+    >>> waiting_s(1.75, exchange_s=1.5), waiting_s(0.1 + 0.2, 0.1 + 0.2 + 1e-17)
+    (0.25, 0.0)
+    """
+    return max(0.0, exposed_s - exchange_s)
+
+
 def overlap_s(comm_total_s: float, comm_exposed_s: float) -> float:
     """Return the communication that overlaps computation: total - exposed.
 

@@ -186,11 +186,14 @@ class Exchange(Value, frozen=True, kw_only=True):
     """The collectives compared over all ranks: time spent waiting for late ranks, and the rest.
 
     `skew_s` sums (max - min duration over ranks) over the collectives; `net_s` sums the minima.
+    `exchange_s` sums the minima over ranks of each iteration's exposed communication, the part in
+    forward included; None before schema 5.
     """
 
     collectives: int
     skew_s: float
     net_s: float
+    exchange_s: float | None = None
 
 
 class ProfilerSummary(Value, frozen=True, kw_only=True):

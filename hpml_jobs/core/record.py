@@ -7,6 +7,7 @@ from hpml_jobs.core.formulas import (
     iterations,
     overhead,
     samples_processed,
+    waiting_s,
 )
 from hpml_jobs.core.measurements import (
     Card,
@@ -177,52 +178,54 @@ class Record(Value, frozen=True, kw_only=True):
     schema: int = SCHEMA
 
     @property
-    def slowest(self) -> Rank:
-        """The rank with the longest timed epoch."""
-        return max(self.ranks, key=lambda rank: rank.timed.epoch_s)
+    def least_waiting(self) -> Rank | None:
+        """The rank that waits least in the instrumented epoch; the cell's phases are its own.
+
+        It has the smallest exposed communication, the part in forward included (ties: the smallest
+        number). Ranks of synchronous training end together, so the longest epoch is a coin flip;
+        the rank that waits least is the one the others wait for. Its phases add up to its epoch,
+        and its communication belongs to the same epoch.
+        """
+        waits_s = [
+            (phases.exposed_s, rank.rank, rank) for rank in self.ranks if (phases := rank.phases)
+        ]
+        return min(waits_s)[-1] if waits_s else None
 
     @property
-    def instrumented(self) -> Rank | None:
-        """The rank with the longest instrumented epoch; the cell's phases are its, so they add up.
-
-        Its communication belongs to the same epoch.
-        """
-        return self._longest(Role.INSTRUMENTED)
-
-    def _longest(self, role: Role) -> Rank | None:
-        timed = [
-            (epoch.epoch_s, -rank.rank, rank) for rank in self.ranks if (epoch := rank.epoch(role))
-        ]
-        return max(timed)[-1] if timed else None
+    def most_stalled(self) -> Rank:
+        """The rank with the largest stall of the timed epoch (ties: the smallest number)."""
+        return max(self.ranks, key=lambda rank: (rank.timed.stall_s, -rank.rank))
 
     def _epoch_s(self, role: Role) -> float | None:
-        rank = self._longest(role)
-        epoch = rank.epoch(role) if rank else None
-        return epoch.epoch_s if epoch else None
+        """Return the longest epoch of a role over the ranks, if it was run."""
+        epochs = [rank.epoch(role) for rank in self.ranks]
+        return max((epoch.epoch_s for epoch in epochs if epoch), default=None)
 
     @property
     def epoch_s(self) -> float:
         """Seconds of the timed epoch, everything included: the maximum over ranks."""
-        return self.imported.epoch_s if self.imported else self.slowest.timed.epoch_s
+        if self.imported:
+            return self.imported.epoch_s
+        return max(rank.timed.epoch_s for rank in self.ranks)
 
     @property
     def stall_s(self) -> float | None:
-        """Seconds of the timed epoch in which the device waited for a batch (slowest rank)."""
-        return None if self.imported else self.slowest.timed.stall_s
+        """Seconds of the timed epoch in which the device waited for a batch, on `most_stalled`."""
+        return None if self.imported else self.most_stalled.timed.stall_s
 
     @property
     def train_s(self) -> float | None:
-        """Seconds of the timed epoch without data loading: epoch_s - stall_s."""
+        """Seconds of the timed epoch without data loading, epoch_s - stall_s of `most_stalled`."""
         if self.imported:
             return self.imported.train_s
-        timed = self.slowest.timed
+        timed = self.most_stalled.timed
         return timed.epoch_s - timed.stall_s
 
     @property
     def iterations(self) -> int:
         """Iterations of an epoch: counted; where imported without them, computed."""
         if self.imported is None:
-            return self.slowest.timed.iterations
+            return self.ranks[0].timed.iterations
         cell = self.cell
         expected = iterations(cell.workload.images or 0, cell.gpus, cell.batch)
         return self.imported.iterations or expected
@@ -236,13 +239,13 @@ class Record(Value, frozen=True, kw_only=True):
 
     @property
     def phases(self) -> Phases | None:
-        """The phases of the instrumented epoch of its slowest rank."""
-        return self.instrumented.phases if self.instrumented else None
+        """The phases of the instrumented epoch, of the rank that waits least."""
+        return self.least_waiting.phases if self.least_waiting else None
 
     @property
     def communication(self) -> Communication | None:
         """The collectives of the same rank and epoch."""
-        return self.instrumented.communication if self.instrumented else None
+        return self.least_waiting.communication if self.least_waiting else None
 
     @property
     def compute_s(self) -> float | None:
@@ -257,6 +260,18 @@ class Record(Value, frozen=True, kw_only=True):
         if self.imported:
             return self.imported.comm_s
         return self.phases.exposed_s if self.phases else None
+
+    @property
+    def exchange_s(self) -> float | None:
+        """Seconds of exposed communication that no rank can avoid: the least of each iteration."""
+        return self.exchange.exchange_s if self.exchange else None
+
+    @property
+    def waiting_s(self) -> float | None:
+        """Seconds of the exposed communication spent waiting for ranks that were later."""
+        if self.phases is None or self.exchange_s is None:
+            return None
+        return waiting_s(self.phases.exposed_s, self.exchange_s)
 
     @property
     def comm_total_s(self) -> float | None:

@@ -115,7 +115,8 @@ def _messages(communication: Communication | None) -> list[str] | None:
 
 
 def _closure(record: Record) -> float | None:
-    epoch = record.instrumented.epoch(Role.INSTRUMENTED) if record.instrumented else None
+    rank = record.least_waiting
+    epoch = rank.epoch(Role.INSTRUMENTED) if rank else None
     return epoch.closure if epoch else None
 
 
@@ -138,9 +139,12 @@ KEY_NUMBERS = (
     KeyNumber("iterations", lambda r: r.iterations),
     KeyNumber("samples", lambda r: r.samples),
     KeyNumber("parameters", lambda r: r.model.parameters if r.model else None),
+    KeyNumber("least_waiting_rank", lambda r: r.least_waiting.rank if r.least_waiting else None),
     KeyNumber("phases", _phases, Unit.SECONDS),
     KeyNumber("compute_s", lambda r: r.compute_s, Unit.SECONDS),
     KeyNumber("comm_exposed_s", lambda r: r.comm_exposed_s, Unit.SECONDS),
+    KeyNumber("exchange_s", lambda r: r.exchange_s, Unit.SECONDS),
+    KeyNumber("waiting_s", lambda r: r.waiting_s, Unit.SECONDS),
     KeyNumber("comm_total_s", lambda r: r.comm_total_s, Unit.SECONDS),
     KeyNumber("comm_cost_s", lambda r: r.comm_cost_s, Unit.SECONDS),
     KeyNumber("gradients_net_s", lambda r: r.gradients_net_s, Unit.SECONDS),

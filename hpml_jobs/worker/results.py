@@ -23,6 +23,7 @@ from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.study.attempt import AttemptFolder, utc_now
 from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.worker.epochs import EpochResult
+from hpml_jobs.worker.instruments.phases import IterationPhases
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -119,7 +120,7 @@ def write_record(
         model=shared.model,
         facts=shared.facts,
         ranks=ranks,
-        exchange=skew_and_net_time(arrays.get("collective_served_s")),
+        exchange=split_exchange(arrays.get("collective_served_s"), arrays.get("parts_s")),
         microbenchmark=shared.microbenchmark,
         quantized=shared.quantized,
     )
@@ -139,10 +140,13 @@ def stack_ranks(rank_arrays: Sequence[Arrays]) -> Arrays:
     return {name: np.stack([arrays[name] for arrays in rank_arrays]) for name in names}
 
 
-def skew_and_net_time(duration_s: NDArray[np.float64] | None) -> Exchange | None:
-    """Split collective times, shape (ranks, collectives), into waiting for the late rank and rest.
+def split_exchange(
+    duration_s: NDArray[np.float64] | None, parts_s: NDArray[np.float64] | None
+) -> Exchange | None:
+    """Split the time of collectives into waiting for the late rank and the rest.
 
-    Return None without collectives or with a single rank.
+    `duration_s` has shape (ranks, collectives), `parts_s` (ranks, iterations, fields of
+    `IterationPhases`). Return None without collectives or with a single rank.
     """
     if duration_s is None or len(duration_s) < 2:
         return None
@@ -151,4 +155,15 @@ def skew_and_net_time(duration_s: NDArray[np.float64] | None) -> Exchange | None
         collectives=duration_s.shape[1],
         skew_s=float((most - least).sum()),
         net_s=float(least.sum()),
+        exchange_s=None if parts_s is None else exchange_time(parts_s),
     )
+
+
+def exchange_time(parts_s: NDArray[np.float64]) -> float:
+    """Return the sum over iterations of the least exposed communication of any rank.
+
+    What a rank has beyond it is waiting for a rank that was later in that iteration.
+    """
+    parts = IterationPhases(*np.moveaxis(parts_s, -1, 0))  # each of shape (ranks, iterations)
+    exposed_s = np.add(parts.comm_exposed_s, parts.comm_forward_s)
+    return float(exposed_s.min(axis=0).sum())

@@ -170,6 +170,8 @@ def _times(record: Record) -> dict[str, float | None]:
         "train_s": record.train_s,
         "compute_s": record.compute_s,
         "comm_exposed_s": record.comm_exposed_s,
+        "exchange_s": record.exchange_s,
+        "waiting_s": record.waiting_s,
         "comm_total_s": record.comm_total_s,
         "gradients_net_s": record.gradients_net_s,
         "comm_cost_s": record.comm_cost_s,

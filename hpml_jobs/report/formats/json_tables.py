@@ -68,6 +68,8 @@ def _values(values: RunValues) -> dict[str, float | None]:
         "stall_s": epoch.stall_s,
         "compute_s": values.compute_s,
         "comm_exposed_s": communication.exposed_s,
+        "exchange_s": communication.exchange_s,
+        "waiting_s": communication.waiting_s,
         "comm_total_s": communication.total_s,
         "comm_forward_s": communication.forward_s,
         "comm_cost_s": communication.cost_s,

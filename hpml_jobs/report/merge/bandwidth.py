@@ -12,7 +12,7 @@ class Bandwidth(Value, frozen=True, kw_only=True):
     """GB/s of the gradients alone, without buffers and their time; None if unknown.
 
     `algorithm`, `bus`: by the time of the rank with the least, since on an early rank the time
-    contains waiting for the late one; `bus_plain`: by that of the rank whose phases are shown.
+    contains waiting for the late one; `bus_plain`: by that of the rank that waits least.
     `nominal`: what a ring all-reduce of the gradients would have reached in dp's time.
     `root_wire`: what passed through rank 0's link under gather_scatter, by rank 0's time.
     """
@@ -97,6 +97,6 @@ def _by_all_reduce(
         "bus_gb_per_s": bus,
         "bus_plain_gb_per_s": formulas.bus_gb_per_s(sent, plain_s, gpus) if plain_s else None,
         "of_peak": bus / values.links.peak_gb_per_s if values.links.peak_gb_per_s else None,
-        "of_same_sizes": alone_s / plain_s if alone_s and plain_s else None,
+        "of_same_sizes": alone_s / net_s if alone_s else None,
         "of_link": bus / values.links.link_gb_per_s if values.links.link_gb_per_s else None,
     }

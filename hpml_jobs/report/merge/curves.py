@@ -32,7 +32,7 @@ class NoCurveError(HpmlError):
 
 
 class Curve(NamedTuple):
-    """One run by iteration, over all epochs of training: mean loss, the slowest rank's seconds."""
+    """One run by iteration, over all epochs of training: mean loss, most seconds of a rank."""
 
     loss: "Values"
     step_s: "Values"

@@ -53,9 +53,14 @@ class PhaseTimes(Value, frozen=True, kw_only=True):
 
 
 class CommunicationTimes(Value, frozen=True, kw_only=True):
-    """Seconds of collectives in the instrumented epoch, by several definitions."""
+    """Seconds of collectives in the instrumented epoch, by several definitions.
+
+    Of one run, `exposed_s` = `exchange_s` + `waiting_s`.
+    """
 
     exposed_s: float | None = None
+    exchange_s: float | None = None
+    waiting_s: float | None = None
     total_s: float | None = None
     forward_s: float | None = None
     cost_s: float | None = None
@@ -66,8 +71,8 @@ class CommunicationTimes(Value, frozen=True, kw_only=True):
 class GradientTraffic(Value, frozen=True, kw_only=True):
     """Bytes of gradients that one rank sent, and the seconds in which such a message was active.
 
-    `active_s`: on the rank whose phases are shown; `net_s`: on the rank with the least; `root_s`:
-    on rank 0.
+    `active_s`: on the rank that waits least; `net_s`: on the rank with the least; `root_s`: on
+    rank 0.
     """
 
     sent_bytes: float | None = None
@@ -116,6 +121,8 @@ def _communication(record: Record) -> CommunicationTimes:
     phases, exchange = record.phases, record.exchange
     return CommunicationTimes(
         exposed_s=record.comm_exposed_s,
+        exchange_s=record.exchange_s,
+        waiting_s=record.waiting_s,
         total_s=record.comm_total_s,
         forward_s=phases.comm_forward_s if phases else None,
         cost_s=record.comm_cost_s,
@@ -147,7 +154,8 @@ def _links(record: Record) -> LinkSpeeds:
 
 def _phases(record: Record) -> PhaseTimes:
     phases = record.phases
-    epoch = record.instrumented.epoch(Role.INSTRUMENTED) if record.instrumented else None
+    rank = record.least_waiting
+    epoch = rank.epoch(Role.INSTRUMENTED) if rank else None
     return msgspec.structs.replace(
         phase_times(phases) if phases else PhaseTimes(),
         closure=epoch.closure if epoch else None,

@@ -26,7 +26,7 @@ RUN = (
     "first run of each place. {what}."
 )
 LOSS = "Loss: mean over ranks"
-STEPS = "Time: slowest rank, waiting for data included; an epoch begins with a peak"
+STEPS = "Time: longest of all ranks, waiting for data included; an epoch begins with a peak"
 
 
 class Panel(NamedTuple):

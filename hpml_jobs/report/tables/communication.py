@@ -1,5 +1,7 @@
 """Full table of communication in the instrumented epoch, by every method of measuring it."""
 
+from collections.abc import Iterable
+
 from hpml_jobs.core import formulas
 from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.merge.rows import Row
@@ -18,9 +20,11 @@ from hpml_jobs.report.text import captions
 from hpml_jobs.report.text.numbers import percent, seconds
 
 COMMUNICATION = (
-    "E2, on the rank with the longest epoch. Total: seconds in which any collective is active. "
-    "Exposed: the part that no computation hides; forward: the part of exposed inside forward "
-    "(ddp: buffers). Overlap: total - exposed, hidden behind backward, in s and in % of total. "
+    "E2, on the rank that waits least, which the other ranks wait for. Total: seconds in which any"
+    " collective is active. Exposed: the part that no computation hides; forward: the part of "
+    "exposed inside forward (ddp: buffers). Overlap: total - exposed, hidden behind backward, in s"
+    " and in % of total. Of exposed: exchange is the least of any rank, summed over iterations; "
+    "waiting, the rest, is for a rank that was later in that iteration. "
     "Over ranks: skew is waiting for late ranks, net is the rest. Cost: E1 - the same epoch "
     "without gradient exchange (E3), contention and copies included. Residual: the lab's estimate"
     " (derived, not measured). The columns answer different questions, so they differ."
@@ -34,8 +38,19 @@ def communication(group: ConditionGroup) -> Table | None:
     if not rows:
         return None
     text = TableText("communication", "Communication", "E2", (COMMUNICATION, captions.runs(rows)))
-    missing = rest(parallel, rows)
-    return row_table(group, text, rows, _HEADS, left_out(group, UNMEASURED, missing))
+    notes = _not_split(group, rows) + left_out(group, UNMEASURED, rest(parallel, rows))
+    return row_table(group, text, rows, _HEADS, notes)
+
+
+def _not_split(group: ConditionGroup, rows: Iterable[Row]) -> list[str]:
+    """Return notes on rows whose exposed communication is not split."""
+    whole = [row for row in rows if _times(row).exchange_s is None]
+    older = [row for row in whole if row.strategy.under_torchrun]
+    one_process = [row for row in whole if not row.strategy.under_torchrun]
+    return [
+        *left_out(group, "exchange and waiting are not recorded before version 0.6.0", older),
+        *left_out(group, "no exchange and waiting: one process drives all GPUs", one_process),
+    ]
 
 
 def _times(row: Row) -> CommunicationTimes:
@@ -69,6 +84,13 @@ _HEADS: tuple[Columns[Row], ...] = (
         ),
     ),
     Columns("overlap %", (column("overlap", "", _overlap, percent),)),
+    Columns(
+        "of exposed, s",
+        (
+            column("exchange_s", "exchange", lambda row: _times(row).exchange_s, seconds),
+            column("waiting_s", "waiting", lambda row: _times(row).waiting_s, seconds),
+        ),
+    ),
     Columns(
         "over ranks, s",
         (

@@ -18,8 +18,9 @@ from hpml_jobs.report.text.numbers import loss, milliseconds
 
 CURVES = (
     "Loss: mean over ranks, in the first and in the last tenth of all iterations of training, "
-    "warm-up included. Step: milliseconds of an iteration of the timed epoch (E1) on the slowest "
-    "rank, stall included: median, 90th percentile, and medians of its first and last tenth. "
+    "warm-up included. Step: milliseconds of an iteration of the timed epoch (E1) on the rank with "
+    "the largest stall, stall included: median, 90th percentile, and medians of its first and last "
+    "tenth. "
     "curves.csv has every iteration of every run (every k-th of long runs, see its column every);"
     " loss.png and steps.png show them."
 )
@@ -83,6 +84,6 @@ _STEPS: tuple[tuple[str, str, Callable[[Steps], float]], ...] = (
 
 def _step(group: ConditionGroup, row: Row, figure: Callable[[Steps], float]) -> float | None:
     """Return a figure of the timed epoch's iterations, median over runs."""
-    steps = [record.slowest.timed.steps for record in group.records(row) if record.ranks]
+    steps = [record.most_stalled.timed.steps for record in group.records(row) if record.ranks]
     figures = [figure(run_steps) for run_steps in steps if run_steps]
     return median(figures) if figures else None

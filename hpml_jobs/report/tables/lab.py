@@ -151,7 +151,7 @@ def _why_unmeasured(selection: StrategyRows, row: Row) -> str:
     files = sorted({record.imported.file for record in records if record.imported})
     if files:
         return f"{', '.join(files)} does not report it"
-    if all(record.instrumented is None for record in records):
+    if all(record.least_waiting is None for record in records):
         return "not measured: protocol=lab ends before the instrumented epoch"
     return "not measured: no collective of gradients was recorded"
 

@@ -21,11 +21,11 @@ from hpml_jobs.report.text import captions
 from hpml_jobs.report.text.numbers import percent, seconds
 
 PHASES_CAPTION = (
-    "E2, seconds per epoch on the rank with the longest epoch; below, least..most over all ranks "
-    "and runs if they differ. The six phases add up to the epoch except for closure = |epoch - "
-    "sum| / epoch. E2/E1: cost of the instruments. Collectives inside forward (ddp's buffers) "
-    "count as forward here and as Comm in Table 2. Pack: the part of backward that copies into "
-    "and out of messages and averages."
+    "E2, seconds per epoch on the rank that waits least for others; below, least..most over all "
+    "ranks and runs if they differ. The six phases add up to the epoch except for closure = "
+    "|epoch - sum| / epoch. E2/E1: cost of the instruments. Collectives inside forward (ddp's "
+    "buffers) count as forward here and as Comm in Table 2. Pack: the part of backward that copies"
+    " into and out of messages and averages."
 )
 
 

@@ -20,11 +20,16 @@ from hpml_jobs.report.text import captions
 from hpml_jobs.report.text.numbers import count, ratio, seconds
 
 SCALING = (
-    "{what}: epoch = train + stall; in stall the device waits for a batch. images/s: samples "
+    "{what}; in stall the device waits for a batch. images/s: samples "
     "processed / epoch. Speedup: epoch(1, b) / epoch(N, b); effic.: speedup / N; weak: seconds "
     "per iteration on 1 / on N {units} at the same batch per {unit}; Karp-Flatt: serial fraction "
     "that explains the speedup."
 )
+MEASURED = (
+    "E1: epoch is the longest of all ranks; train + stall = epoch of the rank with the largest "
+    "stall in every run"
+)
+REPORTED = "As reported by the source: epoch = train + stall"
 STRONG = (
     "The same global batch G on 1 and on N {units}: speedup = epoch(1, G) / epoch(N, G/N), for "
     "every pair in the grid. Table 1 keeps the batch per {unit} (weak scaling), so its global "
@@ -40,7 +45,7 @@ def scaling(group: ConditionGroup) -> Table | None:
     missing = left_out(group, "", (row for row in group.rows if not row.timing))
     several = strategies_meet(group) and all(len(row.runs) == 1 for row in group.timed)
     unit = captions.unit(group.device)
-    what = "As reported by the source" if group.imported else "E1 on the slowest rank"
+    what = REPORTED if group.imported else MEASURED
     caption = SCALING.format(what=what, unit=unit, units=captions.units(group.device))
     text = TableText("scaling", "Scaling", "E1", (caption, captions.runs(group.rows)))
     notes = [*without_train(group.timed), *missing, *([ONE_RUN] if several else [])]

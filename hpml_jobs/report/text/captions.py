@@ -10,16 +10,17 @@ from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.merge.rows import Row, Setup, Timing, setup_order
 from hpml_jobs.report.text.numbers import count, seconds
 
-TIME = "Time: seconds of one epoch on the slowest rank, data loading included."
+TIME = "Time: seconds of one epoch, the longest of all ranks, data loading included."
 Q1 = (
     "Seconds of one epoch on one {unit}. train_s: without data loading; copies to the device, "
     "gradients and update are included. epoch_s: everything."
 )
 MEASURED = (
-    "Measured: seconds of the instrumented epoch (E2) on its slowest rank. Compute: copies to the"
-    " device, forward, backward, optimizer. Comm: exposed communication, which no computation "
-    "hides; communication hidden behind backward is in neither. In every run, Compute + Comm = E2"
-    " without data loading."
+    "Measured: seconds of the instrumented epoch (E2) on the rank that waits least, which the "
+    "other ranks wait for. Compute: copies to the device, forward, backward, optimizer. Comm: "
+    "exposed communication, which no computation hides, waiting for later ranks included (the "
+    "table Communication splits it); communication hidden behind backward is in neither. In every "
+    "run, Compute + Comm = E2 of that rank without data loading."
 )
 REPORTED = "As reported by the source, not measured here: seconds per epoch of Compute and Comm."
 BUS = (

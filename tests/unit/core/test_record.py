@@ -117,14 +117,6 @@ def test_implausible_record_is_refused_with_reason(text, words):
     assert words in str(refused.value)
 
 
-def test_record_times_are_those_of_slowest_rank():
-    """All times come from one rank, so that they add up."""
-    found = a_record(CELL)
-    assert found.slowest.rank == 3
-    assert (found.epoch_s, found.stall_s) == (8.0, 0.16)
-    assert found.train_s == pytest.approx(7.84)
-
-
 def test_record_loss_is_mean_over_samples_not_ranks():
     values = json.loads(encode(a_record(CELL)))
     for rank, loss, samples in zip(

@@ -70,8 +70,17 @@ def number(text):
     return text
 
 
-CHANGED_CHECKS = {"counts": "reading a record refuses what this check looked for"}
+CHANGED_CHECKS = {
+    "counts": "reading a record refuses what this check looked for",
+    "loader-bound": "judged on the rank with the largest stall",
+}
 """Checks that are gone or judge otherwise since 0.4.0, with the reason; new checks may be added."""
+
+LEAST_WAITING = "of the rank that waits least, not of the rank with the longest epoch"
+MOST_STALLED = "of the rank with the largest stall, not of the rank with the longest epoch"
+RESIDUAL = "from train_s of the rank with the largest stall"
+NET = "by the time of the rank with the least, as busbw"
+PHASES = ("stall", "h2d", "forward", "backward", "comm_exposed", "optimizer")
 
 CORRECTED: dict[str, dict[str, str]] = {
     "compared": {
@@ -79,10 +88,36 @@ CORRECTED: dict[str, dict[str, str]] = {
         "ratio_low": "the interval of that estimate; none below 4 runs",
         "ratio_high": "the interval of that estimate; none below 4 runs",
     },
+    "bandwidth": {"bus_plain_gb_per_s": LEAST_WAITING, "of_same_sizes": NET},
+    "communication": {
+        **dict.fromkeys(("comm_exposed_s", "comm_forward_s", "comm_total_s"), LEAST_WAITING),
+        **dict.fromkeys(("overlap_s", "overlap"), LEAST_WAITING),
+        "comm_residual_s": RESIDUAL,
+    },
+    "curve-ends": dict.fromkeys(
+        ("step_first_tenth_s", "step_last_tenth_s", "step_median_s", "step_p90_s"), MOST_STALLED
+    ),
+    "phases": dict.fromkeys(
+        ("closure", "pack_s", *(f"phase_{phase}_s" for phase in PHASES)), LEAST_WAITING
+    ),
+    "repeats-measured": dict.fromkeys(
+        (f"{name}{end}_s" for name in ("compute", "comm_exposed") for end in ("", "_low", "_high")),
+        LEAST_WAITING,
+    ),
+    "scaling": dict.fromkeys(("train_s", "stall_s"), MOST_STALLED),
+    "table2": {
+        **dict.fromkeys(("batch_32_compute_s", "batch_32_comm_exposed_s"), LEAST_WAITING),
+        **dict.fromkeys(("batch_32_comm_residual_s", "batch_64_comm_residual_s"), RESIDUAL),
+    },
+    "table3": {"batch_64_bus_residual_gb_per_s": RESIDUAL},
 }
 """Columns of each table whose numbers are computed otherwise since 0.4.0, with the reason."""
 
-CORRECTED_NUMBERS: dict[str, str] = {}
+CORRECTED_NUMBERS: dict[str, str] = {
+    **dict.fromkeys(("train_s", "stall_s"), MOST_STALLED),
+    **dict.fromkeys(("phases", "compute_s", "comm_exposed_s", "comm_total_s"), LEAST_WAITING),
+    "closure": LEAST_WAITING,
+}
 """The same for the key numbers of a record."""
 
 

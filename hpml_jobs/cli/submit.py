@@ -40,6 +40,7 @@ def submit(
         plan.study.create()
         with plan.study.submitting():
             selection = select(plan)
+        _print_notes(selection)
         run_here(plan, selection, json=json)
         return
     # a new study that would be refused is refused before its folder exists
@@ -48,6 +49,7 @@ def submit(
     with plan.study.submitting():
         if submission is None or plan.study.cells():  # the study has cells that may be left out
             submission = prepare(plan, select(plan))
+        _print_notes(submission.selection)
         submit_jobs(submission, json=json)
 
 
@@ -66,6 +68,7 @@ def plan(
 
     made = _make_plan(overrides, multirun, config_dir, fetch=False)
     selection = select(made)
+    _print_notes(selection)
     preview = preview_of(made, selection)
     if json:
         print_json(preview)
@@ -154,6 +157,11 @@ def _make_plan(
 
     sweep = expand(overrides or [], multirun=multirun, config_dir=config_dir)
     return make_plan(sweep, notify=_print_note, **options)
+
+
+def _print_notes(selection: "Selection") -> None:
+    for note in selection.notes:
+        _print_note(note)
 
 
 def _print_note(sentence: str) -> None:

@@ -247,7 +247,8 @@ class CellFile(Value, frozen=True, kw_only=True):
     `supersedes` is the attempt whose record a `rerun=true` may replace. `trace` keeps the
     profiler's trace; `link_gb_per_s` is the link's specified one-way speed, where it is known.
     `shape` is what the cell requests of SLURM. A cell of a `ladder` is tried only if smaller ones
-    fit.
+    fit. `code_commit` is the commit of the working tree of the user's code, `code_dirty` whether
+    its source files differ from it; both are None where that is unknown.
     """
 
     cell: Cell
@@ -258,6 +259,8 @@ class CellFile(Value, frozen=True, kw_only=True):
     supersedes: str | None = None
     shape: Shape | None = None
     ladder: bool = False
+    code_commit: str | None = None
+    code_dirty: bool | None = None
     hpml_jobs: str = __version__
     schema: int = SCHEMA
 

@@ -13,6 +13,9 @@ from hpml_jobs.core.workload import Workload
 Conditions = tuple[tuple[str, str], ...]
 """Pairs of a condition's name and its value in words, in a fixed order."""
 
+CODE = "your code"
+"""Whether the source of the user's functions is recorded; a file of it is `your code NAME`."""
+
 WORKLOAD, GPU_MODEL, CPU_MODEL, TORCH = "workload", "GPU model", "CPU model", "torch"
 PARAMETERS = "trainable parameters"
 """Conditions that are looked up by their name."""
@@ -103,6 +106,7 @@ def requested_conditions(cell: Cell) -> Conditions:
     workload = [
         (WORKLOAD if field.name == "name" else field.name, getattr(cell.workload, field.name))
         for field in msgspec.structs.fields(Workload)
+        if field.name != "code"
     ]
     others = [
         ("device", cell.device.value),
@@ -112,7 +116,16 @@ def requested_conditions(cell: Cell) -> Conditions:
         ("threads per process", cell.threads),
         ("DataLoader workers per process", cell.loader_workers),
     ]
-    return tuple((name, in_words(value)) for name, value in [*workload, *others])
+    return tuple((name, in_words(value)) for name, value in [*workload, *others]) + _code(cell)
+
+
+def _code(cell: Cell) -> Conditions:
+    """Return a condition for each source file of the user's functions; none without functions."""
+    if not cell.workload.own_code:
+        return ()
+    files = cell.workload.code
+    named = tuple((f"{CODE} {file.name}", file.sha256[:7]) for file in files)
+    return ((CODE, "recorded" if files else "code not recorded"), *named)
 
 
 def in_words(value: object) -> str:

@@ -16,11 +16,24 @@ class Loss(StrEnum):
     CROSS_ENTROPY = "cross_entropy"
 
 
+class SourceFile(Value, frozen=True, kw_only=True):
+    """A module file of the user: its path below its import root, and the sha256 of its text."""
+
+    name: str
+    sha256: str
+
+    def __str__(self) -> str:
+        """For people, e.g. `mygpt.py 1a2b3c4`."""
+        return f"{self.name} {self.sha256[:7]}"
+
+
 class Workload(Value, frozen=True, kw_only=True):
     """A workload: model, data and optimizer. `pkg.mod:name` refers to the user's code.
 
     `images` is the number of training images of one epoch, after `limit`; None until it is known.
-    `parameters` is the count the model must have; None where nothing is claimed.
+    `parameters` is the count the model must have; None where nothing is claimed. `code` has the
+    local source files of the user's functions (`source_files`); it is empty without such code, and
+    in cells of versions before 0.6.0.
     """
 
     name: str
@@ -36,6 +49,7 @@ class Workload(Value, frozen=True, kw_only=True):
     momentum: float = 0.9
     weight_decay: float = 5e-4
     test_batch: int = 100
+    code: tuple[SourceFile, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse values that no optimizer accepts."""

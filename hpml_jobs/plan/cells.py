@@ -15,6 +15,15 @@ from hpml_jobs.plan import machine
 from hpml_jobs.plan.plan import PlannedCell
 from hpml_jobs.plan.settings import Settings
 from hpml_jobs.plan.shape import check_shape, make_shape
+from hpml_jobs.plan.working_tree import WorkingTree
+
+
+class ResolvedWorkload(NamedTuple):
+    """A workload with what was read of it: images, parameters, source files; where its data is."""
+
+    workload: Workload
+    root: Path
+    tree: WorkingTree
 
 
 class Draft(NamedTuple):
@@ -91,9 +100,10 @@ def drafts_of(
 
 
 def planned_cells(
-    settings: Settings, drafts: list[Draft], workload: Workload, root: Path, cluster: Cluster
+    settings: Settings, drafts: list[Draft], resolved: ResolvedWorkload, cluster: Cluster
 ) -> Iterator[PlannedCell]:
     """Yield the cells of one combination: per batch of a ladder, per strategy, per repeat."""
+    workload = resolved.workload
     for batch in _batches(settings, workload):
         recipe = settings.recipe.at(settings.gpus * batch)
         for draft in drafts:
@@ -103,12 +113,14 @@ def planned_cells(
                 )
                 file = CellFile(
                     cell=cell,
-                    data_root=str(root),
+                    data_root=str(resolved.root),
                     code_root=str(Path.cwd()),
                     trace=settings.trace,
                     link_gb_per_s=cluster.link_gb_per_s,
                     shape=draft.shape,
                     ladder=bool(settings.ladder.start),
+                    code_commit=resolved.tree.commit,
+                    code_dirty=resolved.tree.dirty,
                 )
                 yield PlannedCell(file, draft.shape)
 

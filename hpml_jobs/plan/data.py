@@ -11,6 +11,7 @@ import msgspec
 
 from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.paths import resolve_path
+from hpml_jobs.core.source_files import source_files
 from hpml_jobs.core.workload import DATASETS, NO_TORCH_CODE, Counts, Workload
 from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.plan.settings import Settings
@@ -40,7 +41,8 @@ def resolve_workload(
     if workload.own_code:
         counts = prepare(workload, root, cluster)
         images: int | None = counts.images
-        workload = msgspec.structs.replace(workload, parameters=counts.parameters)
+        code = source_files(workload.own_code, Path.cwd())
+        workload = msgspec.structs.replace(workload, parameters=counts.parameters, code=code)
     elif dataset is not None:
         images = dataset.images or (count_folder(root) if dataset.on_disk else workload.images)
     else:

@@ -12,11 +12,12 @@ from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.errors import UsageError
 from hpml_jobs.plan import machine
-from hpml_jobs.plan.cells import cells_of, device_of, drafts_of, planned_cells
+from hpml_jobs.plan.cells import ResolvedWorkload, cells_of, device_of, drafts_of, planned_cells
 from hpml_jobs.plan.data import data_root, resolve_workload
 from hpml_jobs.plan.plan import Plan, PlannedCell
 from hpml_jobs.plan.settings import QuantizeSettings, Settings
 from hpml_jobs.plan.sweep import Sweep
+from hpml_jobs.plan.working_tree import working_tree
 from hpml_jobs.slurm import commands
 from hpml_jobs.study.study import Study, check_name
 
@@ -51,7 +52,7 @@ def make_plan(sweep: Sweep, *, sending: bool = True, fetch: bool = True, notify:
     planned = [
         cell
         for settings, of_settings in zip(sweep.settings, drafts, strict=True)
-        for cell in planned_cells(settings, of_settings, *workloads[_data_of(settings)], cluster)
+        for cell in planned_cells(settings, of_settings, workloads[_data_of(settings)], cluster)
     ]
     return Plan(
         study=study,
@@ -155,15 +156,14 @@ def _data_of(settings: Settings) -> tuple[Workload, Path]:
 
 def _workloads(
     sweep: Iterable[Settings], cluster: Cluster, *, fetch: bool, notify: Notify
-) -> dict[tuple[Workload, Path], tuple[Workload, Path]]:
+) -> dict[tuple[Workload, Path], ResolvedWorkload]:
     """Return each workload of the sweep with its images counted; each is looked at once."""
-    return {
-        (workload, root): (
-            resolve_workload(workload, root, cluster, fetch=fetch, notify=notify),
-            root,
-        )
-        for workload, root in dict.fromkeys(_data_of(settings) for settings in sweep)
-    }
+    result = {}
+    for workload, root in dict.fromkeys(_data_of(settings) for settings in sweep):
+        resolved = resolve_workload(workload, root, cluster, fetch=fetch, notify=notify)
+        tree = working_tree(Path.cwd(), resolved.code)
+        result[workload, root] = ResolvedWorkload(resolved, root, tree)
+    return result
 
 
 def _without_duplicates(planned: list[PlannedCell], notify: Notify) -> list[PlannedCell]:

@@ -114,6 +114,8 @@ class Settings(Value, frozen=True, kw_only=True):
             raise UsageError("protocol=imported: use lab or full; hpml-jobs import reads a CSV")
         if self.data.limit is not None and self.data.limit < 1:
             raise UsageError(f"data.limit={self.data.limit}: must be 1 or more images")
+        if self.workload.code:
+            raise UsageError("workload.code is read from the files of your functions: leave it out")
         if self.workload.images is not None and self.workload.images < 1:
             raise UsageError(f"workload.images={self.workload.images}: must be 1 or more")
 

@@ -7,6 +7,7 @@ import msgspec
 
 from hpml_jobs.core.cluster import Launcher
 from hpml_jobs.core.value import Value
+from hpml_jobs.core.workload import Workload
 from hpml_jobs.errors import UsageError
 from hpml_jobs.plan.plan import Plan
 from hpml_jobs.submit.job_requests import JobRequest, make_requests
@@ -102,11 +103,18 @@ def _values(plan: Plan) -> list[tuple[str, str]]:
     rows.append(("data.root", _distinct(planned.file.data_root for planned in plan.cells)))
     for field in cells[0].workload.__struct_fields__:
         key = "data.limit" if field == "limit" else f"workload.{field}"
-        rows.append((key, _distinct(getattr(cell.workload, field) for cell in cells)))
+        if field == "code":
+            rows.append((key, _distinct(_source_text(cell.workload) for cell in cells)))
+        else:
+            rows.append((key, _distinct(getattr(cell.workload, field) for cell in cells)))
     rows += _fields("recipe", [cell.recipe for cell in cells])
     rows += _fields("quantize", [cell.quantize for cell in cells if cell.quantize is not None])
     rows += [(f"cluster.{name}", _text(value)) for name, value in _cluster_values(plan)]
     return rows
+
+
+def _source_text(workload: Workload) -> str | None:
+    return ", ".join(map(str, workload.code)) or None
 
 
 def _fields(group: str, parts: Sequence[msgspec.Struct]) -> list[tuple[str, str]]:
@@ -153,6 +161,7 @@ _DERIVED = {
     "strategy": "conf/config.yaml; gpus=1 is single",
     "data.root": "the cluster's, else $SCRATCH/data, else ./data",
     "workload.images": "counted",
+    "workload.code": "the source files of your functions, with their hashes",
 }
 """Origins of keys that are derived unless they are given."""
 

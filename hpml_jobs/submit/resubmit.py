@@ -1,11 +1,14 @@
 """Resubmission of a study's cells, from what the study itself keeps of them."""
 
 from collections.abc import Iterable
+from pathlib import Path
 
 import msgspec
 
 from hpml_jobs import __version__
+from hpml_jobs.core.cell import CellFile
 from hpml_jobs.core.cluster import Launcher, Shape
+from hpml_jobs.core.source_files import changed_files
 from hpml_jobs.core.value import Value
 from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.plan import machine
@@ -70,13 +73,28 @@ def within_retries(
     return [state for state in lost if history.retries.get(state.slug, 0) < retries], nodes
 
 
+def check_code(file: CellFile) -> None:
+    """Check that the user's code is what it was when the cell was submitted.
+
+    Raises:
+        HpmlError: it is not; the message names the files.
+    """
+    changed = changed_files(file.cell.workload.code, Path(file.code_root))
+    if changed:
+        raise HpmlError(
+            f"your code changed since {file.cell.slug} was submitted: {', '.join(changed)}; repeat "
+            "the command that submitted the study, which sends the new code as new cells, or "
+            "restore the old code"
+        )
+
+
 def plan_again(study: Study, states: list[CellState], changes: Changes) -> Plan:
     """Return a plan of the cells in these states, with changes to what they request.
 
     Cells that shared an allocation do so again; a study with a follow-up job gets another one.
 
     Raises:
-        HpmlError: the study does not know what a cell requested.
+        HpmlError: the study does not know what a cell requested, or its code has changed.
         UsageError: the cluster cannot run it.
     """
     cluster = study.read_cluster()
@@ -99,6 +117,7 @@ def plan_again(study: Study, states: list[CellState], changes: Changes) -> Plan:
                 f"{folder.cell_json} does not say what the cell requested: "
                 "repeat the command that submitted the study"
             )
+        check_code(file)
         shape = changes.applied_to(file.shape)
         if uses_slurm:
             check_shape(shape, file.cell, cluster, minutes_option="--minutes ")

@@ -1,10 +1,14 @@
 """Selection of the cells to submit: those without a record and without an active job."""
 
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import msgspec
 
+from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.record import Record
+from hpml_jobs.core.source_files import differing_names
+from hpml_jobs.core.text import counted
 from hpml_jobs.plan.plan import Plan, PlannedCell
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.status.states import StudyStatus, status_for_submission
@@ -14,13 +18,15 @@ from hpml_jobs.study.cell_state import CellState
 class Selection(NamedTuple):
     """Cells to submit with the reason, and cells left out with their state; keys are slugs.
 
-    `status` is the study's status that the selection was made from.
+    `status` is the study's status that the selection was made from. `notes` tell which cells are
+    new because the user's code changed.
     """
 
     send: list[PlannedCell]
     reasons: dict[str, str]
     left_out: dict[str, CellState]
     status: StudyStatus
+    notes: tuple[str, ...] = ()
 
 
 def select(plan: Plan) -> Selection:
@@ -47,7 +53,39 @@ def select(plan: Plan) -> Selection:
         else:
             reasons[slug] = "again (rerun=true)" if state.recorded else _reason(state)
             send.append(superseding(planned, records[slug]) if state.recorded else planned)
-    return Selection(send, reasons, left_out, status)
+    new = [planned.cell for planned in send if reasons[planned.cell.slug] == "new"]
+    return Selection(send, reasons, left_out, status, tuple(_notes_on_code(new, status)))
+
+
+def _notes_on_code(new: Iterable[Cell], status: StudyStatus) -> Iterator[str]:
+    """Yield a sentence on the new cells that differ from cells of the study in their code only."""
+    earlier: dict[Cell, Cell] = {}
+    for snapshot in status.snapshots:
+        if snapshot.file is not None and snapshot.file.cell.workload.own_code:
+            cell = snapshot.file.cell
+            if snapshot.record is not None or _without_code(cell) not in earlier:
+                earlier[_without_code(cell)] = cell
+    slugs: dict[str, list[str]] = {}
+    for cell in new:
+        old = earlier.get(_without_code(cell))
+        if old is not None and cell.workload.code:
+            names = differing_names(old.workload.code, cell.workload.code)
+            change = f"{', '.join(names)} changed" if old.workload.code else "code was not recorded"
+            slugs.setdefault(change, []).append(old.slug)
+    for change, (first, *others) in slugs.items():
+        count = 1 + len(others)
+        since = f"{first} and {counted(len(others), 'other')} were" if others else f"{first} was"
+        yield f"{change} since {since} sent: {counted(count, 'cell')} {_be(count)} new"
+
+
+def _be(count: int) -> str:
+    return "is" if count == 1 else "are"
+
+
+def _without_code(cell: Cell) -> Cell:
+    """Return the cell without its code and what is counted by running the code."""
+    workload = msgspec.structs.replace(cell.workload, code=(), images=None, parameters=None)
+    return msgspec.structs.replace(cell, workload=workload)
 
 
 def superseding(planned: PlannedCell, record: Record | None) -> PlannedCell:

@@ -4,7 +4,9 @@ import os
 import sys
 from pathlib import Path
 
+from hpml_jobs.core.cell import CellFile
 from hpml_jobs.core.processes import die_with_parent, ignore_submitit_signal, leave
+from hpml_jobs.core.source_files import changed_files
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.study.attempt import AttemptFolder
 from hpml_jobs.study.cell_folder import CellFolder
@@ -28,6 +30,7 @@ def main(cell_folder: str, attempt_id: str) -> int:
 def _measure(folder: CellFolder, attempt: AttemptFolder) -> None:
     file = folder.read()
     sys.path.insert(0, file.code_root)
+    _check_code(file)
     # Keep the profiler's messages (no CUDA, start, stop) out of the cell's log.
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     try:
@@ -39,6 +42,16 @@ def _measure(folder: CellFolder, attempt: AttemptFolder) -> None:
             "there, or use another Python for the job (cluster.python=)"
         ) from missing
     measure(file, attempt)
+
+
+def _check_code(file: CellFile) -> None:
+    """Refuse to run other user code than was submitted."""
+    changed = changed_files(file.cell.workload.code, Path(file.code_root))
+    if changed:
+        raise HpmlError(
+            f"your code changed since submission: {', '.join(changed)}; submit again, or restore "
+            "it and use hpml-jobs resubmit"
+        )
 
 
 def _report(error: BaseException, attempt: AttemptFolder) -> None:

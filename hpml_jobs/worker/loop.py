@@ -79,7 +79,11 @@ def measure(file: CellFile, folder: AttemptFolder) -> None:
     if rank_results is not None:
         all_missing = [reason for result in rank_results for reason in result.missing]
         model = models.describe(cell.workload.model, training.replica, flop)
-        cell_facts = facts.read_facts(cell, strategy.backend, file.link_gb_per_s, all_missing)
+        cell_facts = msgspec.structs.replace(
+            facts.read_facts(cell, strategy.backend, file.link_gb_per_s, all_missing),
+            code_commit=file.code_commit,
+            code_dirty=file.code_dirty,
+        )
         shared = SharedResult(model, cell_facts, microbenchmark, quantized)
         write_record(folder, file, rank_results, shared)
     strategy.close()

@@ -144,6 +144,10 @@ def _row(result: CellResult) -> dict[str, Any]:
         row |= {"iterations": record.iterations, "samples": record.samples}
         row["loader_workers_total"] = sum(rank.loader_workers for rank in record.ranks)
     row |= _flat(result.cell)
+    if result.cell is not None:
+        row["workload_code"] = " ".join(
+            f"{file.name}:{file.sha256[:12]}" for file in result.cell.workload.code
+        )
     if record is not None:
         row |= {f"model_{name}": value for name, value in _flat(record.model).items()}
         row |= {f"attempt_{name}": value for name, value in _flat(record.attempt).items()}

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from hpml_jobs.core.conditions import (
+    CODE,
     UNRECORDED,
     WORKLOAD,
     WORKLOAD_CONDITIONS,
@@ -73,7 +74,7 @@ def differences(groups: Sequence[ConditionGroup]) -> dict[str, list[str]]:
 
 def _follows_from_name(what: str, tables: Sequence[dict[str, str]]) -> bool:
     """Return whether `what` differs only between workloads of different names."""
-    if what not in WORKLOAD_CONDITIONS:
+    if what not in WORKLOAD_CONDITIONS and not what.startswith(CODE):
         return False
     values: dict[str, set[str]] = {}
     for table in tables:

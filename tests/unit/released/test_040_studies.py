@@ -19,11 +19,13 @@ STUDIES = ROOT / "tests" / "data" / "studies-0.4.0"
 EXPECTED = ROOT / "tests" / "data" / "expected-0.4.0"
 NAMES = ("import-040", "learning-040", "local-040", "slurm-040")
 SLUGS: dict[str, Any] = json.loads((EXPECTED / "slugs.json").read_text())
-FINISHED = [
+COMMANDS = [
     pytest.param(command["words"], command["cells"], id=f"{name}-{number}")
     for name in NAMES
     for number, command in enumerate(SLUGS[name]["finished"])
 ]
+FINISHED = [command for command in COMMANDS if "workload=custom" not in command.values[0]]
+OWN_CODE = [command for command in COMMANDS if "workload=custom" in command.values[0]]
 CELLS = sorted(STUDIES.glob("*/cells/*"))
 
 NAMES_IN_040 = """
@@ -206,3 +208,16 @@ def test_finished_cells_are_skipped(
     assert str(cells) in capsys.readouterr().out
     assert kept(desk / "outputs") == before
     assert fake is None or fake.scripts == []
+
+
+@pytest.mark.parametrize(("words", "cells"), OWN_CODE)
+def test_cells_with_own_code_are_new(words, cells, desk, request, capsys):
+    """0.4.0 did not record the code, so it is unknown whether the cells ran today's."""
+    if "cluster=rig" in words:
+        request.getfixturevalue("slurm")
+    before = kept(desk / "outputs")
+    assert run(["plan", *shlex.split(words), "--json"]) == 0
+    shown = capsys.readouterr()
+    assert {row["why"] for row in json.loads(shown.out)["cells"]} == {"new"}
+    assert "code was not recorded since " in shown.err
+    assert kept(desk / "outputs") == before

@@ -17,7 +17,7 @@ from hpml_jobs.core.formulas import expected_bytes
 from hpml_jobs.core.quantization import Quantize
 from hpml_jobs.core.recipe import Recipe
 from hpml_jobs.core.strategies import Device, Strategy, SyncBuffers
-from hpml_jobs.core.workload import Workload
+from hpml_jobs.core.workload import SourceFile, Workload
 from hpml_jobs.slurm.states import Outcome
 
 from .conftest import SMALL_DIGITS, change_workload, command_for, cpu_cell
@@ -440,3 +440,13 @@ def test_loader_workers_die_with_killed_parent(write_cell):
     while any(Path(f"/proc/{child}").exists() for child in children):
         assert time.monotonic() < deadline, "a loader worker outlived its parent"
         time.sleep(0.02)
+
+
+def test_code_changed_after_submission_is_not_run(run_cell, tmp_path):
+    (tmp_path / "mycode.py").write_text("raise RuntimeError('must not be imported')\n")
+    code = (SourceFile(name="mycode.py", sha256="0"), SourceFile(name="parts.py", sha256="0"))
+    error = run_cell(cpu_cell(change_workload(OWN, code=code))).error
+    assert error.reason == (
+        "your code changed since submission: mycode.py, parts.py (missing); submit again, or "
+        "restore it and use hpml-jobs resubmit"
+    )

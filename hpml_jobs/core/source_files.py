@@ -1,0 +1,163 @@
+"""The source files of the user's functions: their modules and the local modules these import.
+
+They are found by parsing, without importing: the login node may have no torch. A module is local
+if it is below the working folder or elsewhere on sys.path, but belongs neither to Python nor to an
+installed package. Imports by name at run time (importlib, exec) and compiled extensions are not
+found.
+"""
+
+import ast
+import hashlib
+import sys
+import sysconfig
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import hpml_jobs
+from hpml_jobs.core.workload import SourceFile
+
+_INSTALLED = frozenset(("site-packages", "dist-packages"))
+_PACKAGE_FILE = "__init__.py"
+
+
+class _Module(NamedTuple):
+    """A module's name, its file, the file's name below its import root, and its package."""
+
+    name: str
+    path: Path
+    file: str
+    package: str
+
+
+def source_files(references: Iterable[str], root: Path) -> tuple[SourceFile, ...]:
+    """Return the local files of the modules in `pkg.mod:name` references, sorted by name.
+
+    `root` is the folder that is searched first, before sys.path. A module that is not local has no
+    file here.
+    """
+    folders = _import_folders(root)
+    waiting = [reference.partition(":")[0] for reference in references]
+    visited: set[str] = set()
+    files: dict[str, str] = {}
+    while waiting:
+        name = waiting.pop()
+        if name in visited:
+            continue
+        visited.add(name)
+        for module in _modules_of(name, folders):
+            if module.file not in files:
+                content = module.path.read_bytes()
+                files[module.file] = _digest(content)
+                waiting += _imports(content, module.package)
+    return tuple(SourceFile(name=name, sha256=files[name]) for name in sorted(files))
+
+
+def changed_files(files: Iterable[SourceFile], root: Path) -> list[str]:
+    """Return the names of the files that are missing, or have another text than they had."""
+    folders = _import_folders(root)
+    changed = []
+    for file in files:
+        path = next((path for folder in folders if (path := folder / file.name).is_file()), None)
+        if path is None:
+            changed.append(f"{file.name} (missing)")
+        elif _digest(path.read_bytes()) != file.sha256:
+            changed.append(file.name)
+    return changed
+
+
+def differing_names(files: Iterable[SourceFile], others: Iterable[SourceFile]) -> list[str]:
+    """Return the names of the files that are not the same in both, sorted.
+
+    >>> old, new = SourceFile(name="a.py", sha256="1"), SourceFile(name="a.py", sha256="2")
+    >>> differing_names([old], [new, SourceFile(name="b.py", sha256="3")])
+    ['a.py', 'b.py']
+    """
+    return sorted({file.name for file in set(files) ^ set(others)})
+
+
+def _import_folders(root: Path) -> list[Path]:
+    entries = [root, *(Path(entry) for entry in sys.path)]
+    return [entry for entry in dict.fromkeys(map(Path.resolve, entries)) if entry.is_dir()]
+
+
+def _digest(content: bytes) -> str:
+    """Return the sha256 of a text; only its line endings are normalized.
+
+    A comment counts as a change: a false change costs a measurement, a missed one gives a wrong
+    number, and syntax trees differ between the Pythons of login node and job.
+    """
+    lines = content.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    return hashlib.sha256(lines).hexdigest()
+
+
+def _modules_of(name: str, folders: Sequence[Path]) -> Iterator[_Module]:
+    """Yield the local packages above a module, and the module, for as long as they exist."""
+    parts = name.split(".")
+    locations = list(folders)
+    for number in range(1, len(parts) + 1):
+        part, dotted = parts[number - 1], ".".join(parts[:number])
+        found = next((path for path in _candidates(part, locations) if path.is_file()), None)
+        if found is None:  # a namespace package, or nothing
+            locations = [place / part for place in locations if (place / part).is_dir()]
+        elif not _is_local(found):
+            return
+        else:
+            is_package = found.name == _PACKAGE_FILE
+            file = "/".join(parts[:number]) + (f"/{_PACKAGE_FILE}" if is_package else ".py")
+            package = dotted if is_package else ".".join(parts[: number - 1])
+            yield _Module(dotted, found, file, package)
+            locations = [found.parent] if is_package else []
+        if not locations:
+            return
+
+
+def _candidates(part: str, locations: Iterable[Path]) -> Iterator[Path]:
+    """Yield the files that a module of this name may have, in Python's order."""
+    for location in locations:
+        yield location / part / _PACKAGE_FILE
+        yield location / f"{part}.py"
+
+
+def _is_local(path: Path) -> bool:
+    not_local = (
+        sysconfig.get_path("stdlib"),
+        sysconfig.get_path("platstdlib"),
+        str(Path(hpml_jobs.__file__).parent),
+    )
+    is_installed = not _INSTALLED.isdisjoint(path.parts)
+    return not is_installed and not any(
+        path.is_relative_to(Path(folder).resolve()) for folder in not_local
+    )
+
+
+def _imports(content: bytes, package: str) -> list[str]:
+    """Return the modules that a source may import; names of attributes may be among them.
+
+    A source that this Python cannot parse imports nothing.
+
+    >>> _imports(b"import a.b\\nfrom . import c\\nfrom ..d import e", "p.q")
+    ['a.b', 'p.q', 'p.q.c', 'p.d', 'p.d.e']
+    """
+    try:
+        tree = ast.parse(content)
+    except (SyntaxError, ValueError):
+        return []
+    modules: list[str] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            modules += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = _absolute(node, package)
+            names = [f"{base}.{alias.name}".lstrip(".") for alias in node.names]
+            modules += [module for module in (base, *names) if module]
+    return modules
+
+
+def _absolute(node: ast.ImportFrom, package: str) -> str:
+    """Return the absolute name of the module that a `from` import names."""
+    if not node.level:
+        return node.module or ""
+    parts = package.split(".") if package else []
+    above = parts[: len(parts) - node.level + 1] if node.level > 1 else parts
+    return ".".join([*above, *([node.module] if node.module else [])])

@@ -1,0 +1,74 @@
+"""The user's source files: which are found, what changes their hash, where they are looked for."""
+
+import sys
+
+import pytest
+
+from hpml_jobs.core.source_files import changed_files, source_files
+
+FILES = {
+    "train.py": "import os\nimport torch\nfrom pkg import net, NAME\nimport missing\n",
+    "pkg/__init__.py": "NAME = 1\n",
+    "pkg/net.py": "from . import layers\nfrom .deep.block import Block\n",
+    "pkg/layers.py": "def f():\n    import late\n",
+    "pkg/deep/block.py": "from ..tools import *\n",
+    "pkg/tools.py": "",
+    "pkg/unused.py": "",
+    "late.py": "import broken\n",
+    "broken.py": "def f(:\n",
+    "space/names/data.py": "",
+    "unused.py": "",
+}
+
+
+@pytest.fixture
+def root(tmp_path):
+    for name, text in FILES.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return tmp_path
+
+
+def names(files):
+    return [file.name for file in files]
+
+
+def test_local_imports_are_followed_without_importing(root):
+    files = source_files(["train:build", "space.names.data:get"], root)
+    assert names(files) == [
+        *("broken.py", "late.py", "pkg/__init__.py", "pkg/deep/block.py", "pkg/layers.py"),
+        *("pkg/net.py", "pkg/tools.py", "space/names/data.py", "train.py"),
+    ]
+    assert "train" not in sys.modules
+
+
+def test_installed_and_absent_modules_have_no_files(root):
+    references = ["torchvision.models:resnet50", "json:loads", "sys:exit", "nowhere:build"]
+    assert source_files([*references, "hpml_jobs.errors:HpmlError"], root) == ()
+
+
+def test_modules_elsewhere_on_sys_path_are_local(root, monkeypatch, tmp_path_factory):
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    (elsewhere / "missing.py").write_text("x = 1\n")
+    monkeypatch.syspath_prepend(elsewhere)
+    assert "missing.py" in names(source_files(["train:build"], root))
+
+
+def test_every_change_but_line_endings_changes_the_hash(root):
+    before = source_files(["train:build"], root)
+    (root / "train.py").write_bytes(FILES["train.py"].replace("\n", "\r\n").encode())
+    assert source_files(["train:build"], root) == before
+    assert changed_files(before, root) == []
+    (root / "pkg" / "tools.py").write_text("# a comment\n")
+    assert source_files(["train:build"], root) != before
+    (root / "late.py").unlink()
+    assert changed_files(before, root) == ["late.py (missing)", "pkg/tools.py"]
+
+
+def test_files_have_the_same_names_and_hashes_in_another_folder(root, tmp_path_factory):
+    copy = tmp_path_factory.mktemp("copy") / "container"
+    root.rename(copy)
+    assert changed_files(source_files(["train:build"], copy), copy) == []
+    copy.rename(root)
+    assert changed_files(source_files(["train:build"], root), root) == []

@@ -1,0 +1,94 @@
+"""The user's code is part of the cell: what is said and refused when it changed."""
+
+import json
+import subprocess
+
+import pytest
+
+from hpml_jobs.cli.main import run
+from hpml_jobs.core.source_files import source_files
+from hpml_jobs.core.workload import Counts
+from hpml_jobs.plan import data
+from hpml_jobs.plan.working_tree import working_tree
+from hpml_jobs.study.study import Study
+from tests.unit.slurm_output import sacct_line, squeue_line
+
+WORDS = (
+    *("-m", "gpus=2", "batch=8,16", "study=own", "cluster=greene", "workload=custom"),
+    *("workload.model=mygpt:build", "workload.data=mygpt:dataset"),
+)
+
+
+@pytest.fixture
+def own_code(slurm, working_folder, monkeypatch):
+    """A model in two files; what the jobs' Python would count is given."""
+    counts = Counts(images=64, effective=64, parameters=10)
+    monkeypatch.setattr(data, "prepare", lambda *_, **__: counts)
+    (working_folder / "mygpt.py").write_text("import blocks\n")
+    (working_folder / "blocks.py").write_text("width = 1\n")
+    return working_folder
+
+
+def sent(capsys, *words):
+    """What a submission says of every cell, and its notes."""
+    assert run([*WORDS, *words, "--json"]) == 0
+    shown = capsys.readouterr()
+    return {row["cell"]: row["why"] for row in json.loads(shown.out)["cells"]}, shown.err
+
+
+def test_changed_code_is_another_cell_and_said_at_submission(own_code, slurm, capsys):
+    first, notes = sent(capsys)
+    assert "changed" not in notes
+    slurm.set_output("squeue", squeue_line("101_0", "PENDING") + squeue_line("101_1", "PENDING"))
+    left_out, _ = sent(capsys)
+    assert left_out == dict.fromkeys(first, "left out: pending")
+    (own_code / "blocks.py").write_text("width = 1  # wider\n")
+    second, notes = sent(capsys)
+    assert set(second.values()) == {"new"}
+    assert not first.keys() & second.keys()
+    assert "blocks.py changed since ddp-2gpu-b8-custom-" in notes
+    assert " and 1 other were sent: 2 cells are new" in notes
+
+
+def test_plan_shows_files_and_code_cannot_be_set(own_code, capsys):
+    assert run(["plan", *WORDS, "--json"]) == 0
+    values = {row["key"]: row["value"] for row in json.loads(capsys.readouterr().out)["values"]}
+    assert values["workload.code"].startswith("blocks.py ")
+    assert run([*WORDS, "+workload.code=[{name: a.py, sha256: b}]"]) == 2
+    assert "workload.code is read from the files of your functions" in capsys.readouterr().err
+
+
+def test_resubmit_refuses_changed_code_and_says_how_to_go_on(own_code, slurm, capsys):
+    sent(capsys)
+    slurm.set_output("sacct", sacct_line("101_0", "FAILED", "1:0"))
+    (own_code / "mygpt.py").write_text("import blocks, sys\n")
+    assert run(["resubmit", "own", "--failed"]) == 1
+    error = capsys.readouterr().err
+    assert "was submitted: mygpt.py; repeat the command that submitted the study" in error
+    (own_code / "mygpt.py").write_text("import blocks\n")
+    assert run(["resubmit", "own", "--failed"]) == 0
+    assert len(slurm.scripts) == 2
+
+
+def test_commit_of_working_tree_is_unknown_without_git(own_code, capsys):
+    first, _ = sent(capsys)
+    study = Study(own_code / "outputs" / "own")
+    files = [study.cell(slug).read() for slug in first]
+    assert {(file.code_commit, file.code_dirty) for file in files} == {(None, None)}
+
+
+def test_commit_and_state_of_working_tree_are_read(tmp_path):
+    own_code = tmp_path
+    (own_code / "mygpt.py").write_text("import blocks\n")
+    (own_code / "blocks.py").write_text("width = 1\n")
+    files = source_files(["mygpt:build"], own_code)
+    git = ("git", "-c", "user.name=ada", "-c", "user.email=ada@example.org")
+    for words in (("init", "-q"), ("add", "mygpt.py"), ("commit", "-qm", "first")):
+        subprocess.run([*git, *words], cwd=own_code, check=True)
+    commit, dirty = working_tree(own_code, files)
+    assert commit is not None
+    assert len(commit) == 40
+    assert dirty  # blocks.py is not in the commit
+    subprocess.run([*git, "add", "blocks.py"], cwd=own_code, check=True)
+    subprocess.run([*git, "commit", "-qm", "second"], cwd=own_code, check=True)
+    assert working_tree(own_code, files).dirty is False

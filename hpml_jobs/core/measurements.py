@@ -124,6 +124,41 @@ class Share(Value, frozen=True, kw_only=True):
     samples: int
 
 
+class Scheduling(Value, frozen=True, kw_only=True):
+    """The operating system's accounts of one rank for one epoch, read right before and after it.
+
+    Seconds, differences of the two readings, which are `window_s` apart; None where the system does
+    not report a value. `run_queue_s` sums over the threads of the process the time in which they
+    were ready to run and had no CPU; `loader_run_queue_s` is the same for its loader workers.
+    `cpu_s` is the CPU time of the process with all its children. `busy_s` is the CPU time of all
+    processes on the CPUs of its affinity mask, `stolen_s` what a hypervisor took of these CPUs.
+    `throttled_s` is the time that CPU quotas of its control groups kept CPUs from it. `continued_s`
+    has the times of SIGCONT since the first reading: a stopped process is continued by it.
+    """
+
+    window_s: float
+    run_queue_s: float | None = None
+    loader_run_queue_s: float | None = None
+    cpu_s: float | None = None
+    busy_s: float | None = None
+    stolen_s: float | None = None
+    throttled_s: float | None = None
+    continued_s: tuple[float, ...] | None = None
+
+
+class SlowIterations(Value, frozen=True, kw_only=True):
+    """The outlying iterations of one epoch on one rank, by `core.outliers.slow_iterations`.
+
+    `excess_s` is the sum of their seconds above the median iteration. `longest_s` is the longest
+    iteration of the epoch, `longest_index` its index from 0, whether it is outlying or not.
+    """
+
+    count: int
+    excess_s: float
+    longest_s: float
+    longest_index: int
+
+
 class Epoch(Value, frozen=True, kw_only=True):
     """One epoch of one rank, in seconds of that rank's clock.
 
@@ -132,7 +167,8 @@ class Epoch(Value, frozen=True, kw_only=True):
     `accuracy` is None if outputs are not class scores. Only the instrumented epoch has `phases` and
     `closure`, |epoch_s - sum of phases| / epoch_s. `order` is a hash of the training images'
     indices in the order of this rank; `lr` has the learning rates of the first and the last
-    iteration. `share` is set with evaluate=true.
+    iteration. `share` is set with evaluate=true. `scheduling` and `slow` are None in records of
+    versions before 0.6.0; `slow` also in epochs with too few iterations to tell.
     """
 
     role: Role
@@ -148,6 +184,8 @@ class Epoch(Value, frozen=True, kw_only=True):
     order: str = ""
     lr: tuple[float, float] | None = None
     share: Share | None = None
+    scheduling: Scheduling | None = None
+    slow: SlowIterations | None = None
 
 
 class Message(Value, frozen=True, kw_only=True):

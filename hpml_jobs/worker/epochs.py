@@ -11,9 +11,10 @@ from torch import Tensor
 
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.formulas import closure
-from hpml_jobs.core.measurements import Epoch, Phases, Role, Steps
+from hpml_jobs.core.measurements import Epoch, Phases, Role, Scheduling, Steps
+from hpml_jobs.core.outliers import slow_iterations
 from hpml_jobs.errors import HpmlError
-from hpml_jobs.worker.fork_safety import await_idle_threads
+from hpml_jobs.worker.fork_safety import await_idle_threads, frozen_heap
 from hpml_jobs.worker.instruments.collectives import Ledger
 from hpml_jobs.worker.instruments.phases import EpochPhases, split_phases
 from hpml_jobs.worker.instruments.recorder import BareRecorder, IterationMarks, PhaseRecorder
@@ -39,7 +40,8 @@ class RawEpoch(NamedTuple):
 
     `marks` are the stamps of each iteration, `samples` its number of samples, `rates` its learning
     rate. `correct` is the number of correct samples of the epoch, None if outputs are not class
-    scores. `order` is the hash of the order of the images.
+    scores. `order` is the hash of the order of the images. `scheduling` is the operating system's
+    account of the epoch.
     """
 
     window: Window
@@ -49,6 +51,7 @@ class RawEpoch(NamedTuple):
     samples: list[int]
     rates: list[float]
     order: str
+    scheduling: Scheduling | None = None
 
 
 class EpochResult(NamedTuple):
@@ -74,7 +77,7 @@ def train_epoch(
     batches = training.batches(number)
     if count_batches:
         batches = count_batches(batches, iterations)
-    raw = _run(training, batches, iterations, BareRecorder(clock))
+    raw = _run_accounted(training, batches, iterations, BareRecorder(clock))
     times = read_times(clock, raw.window, raw.marks)
     return EpochResult(
         summarize_epoch(training.cell, role, raw, times), times, raw.losses, raw.rates
@@ -101,7 +104,7 @@ def instrumented_epoch(
     batches = training.batches(number) if batches is None else batches
     strategy.ledger = ledger = Ledger(clock)
     try:
-        raw = _run(training, batches, count, PhaseRecorder(clock, ledger), span)
+        raw = _run_accounted(training, batches, count, PhaseRecorder(clock, ledger), span)
     finally:
         strategy.ledger = None
     times = read_times(clock, raw.window, raw.marks)
@@ -109,6 +112,21 @@ def instrumented_epoch(
     phases = split_phases(raw.window, marks, ledger, overlaps=strategy.overlaps)
     epoch = summarize_epoch(training.cell, role, raw, times, phases.phases)
     return EpochResult(epoch, times, raw.losses, raw.rates, phases, ledger)
+
+
+def _run_accounted(
+    training: Training,
+    batches: Iterable[Any],
+    count: int,
+    recorder: BareRecorder,
+    span: AbstractContextManager[None] | None = None,
+) -> RawEpoch:
+    """Run `count` iterations between two readings of the operating system's accounts."""
+    with frozen_heap():
+        training.strategy.barrier()
+        before = training.scheduling.read()
+        raw = _run(training, batches, count, recorder, span)
+        return raw._replace(scheduling=training.scheduling.since(before))
 
 
 def _run(
@@ -207,6 +225,8 @@ def summarize_epoch(
         closure=closure(epoch_s, phases.parts_s) if phases else None,
         order=raw.order,
         lr=(raw.rates[0], raw.rates[-1]),
+        scheduling=raw.scheduling,
+        slow=slow_iterations(times.step_s.tolist(), times.stall_s.tolist()),
     )
 
 

@@ -75,6 +75,7 @@ def measure(file: CellFile, folder: AttemptFolder) -> None:
         rank = msgspec.structs.replace(rank, profiler=trace)
         flop = models.flop_per_sample(cell.workload, training.loss, training.sample_batch)
 
+    missing += training.scheduling.missing
     rank_results = strategy.gather(RankResult.of(rank, results, missing))
     if rank_results is not None:
         all_missing = [reason for result in rank_results for reason in result.missing]

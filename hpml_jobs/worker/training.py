@@ -18,6 +18,8 @@ from hpml_jobs.core.strategies import Device, SyncBuffers
 from hpml_jobs.worker import models
 from hpml_jobs.worker.data import datasets
 from hpml_jobs.worker.data.sampling import RecordedSampler
+from hpml_jobs.worker.fork_safety import load_image_plugins
+from hpml_jobs.worker.instruments.scheduling import SchedulingReader
 from hpml_jobs.worker.optimizer import make_optimizer, make_schedule
 from hpml_jobs.worker.process_group import ParallelStrategy, Sampler
 from hpml_jobs.worker.quantization.images import check_images
@@ -38,6 +40,7 @@ class Training:
     `order` is the sampler that the loader draws from, and records its order; `sampler` inside it
     is the sharding one, which must know the epoch. `schedule` changes the learning rate after every
     iteration; None keeps it. `reduces_gradients` is false for a copy that trains alone.
+    `scheduling` reads the operating system's accounts of an epoch.
     `last_batch` is the last batch on the device. `cards` is the state of the GPUs at the end of the
     instrumented epoch.
     """
@@ -53,6 +56,7 @@ class Training:
     sampler: Sampler
     order: RecordedSampler
     test_images: datasets.Images | None
+    scheduling: SchedulingReader
     reduces_gradients: bool = True
     last_batch: Batch | None = None
     cards: tuple[Card, ...] = ()
@@ -157,7 +161,10 @@ def make_training(cell: Cell, strategy: ParallelStrategy, data_root: Path) -> Tr
     order = RecordedSampler(
         RandomSampler(datasets.sized(data.train)) if sampler is None else sampler
     )
-    loader = datasets.train_loader(data.train, strategy.loader_batch, cell, order)
+    scheduling = SchedulingReader(cell.loader_workers)
+    start_worker = scheduling.loader_waits.start_worker
+    loader = datasets.train_loader(data.train, strategy.loader_batch, cell, order, start_worker)
+    load_image_plugins()
     optimizer = make_optimizer(cell, model)
     return Training(
         cell=cell,
@@ -171,4 +178,5 @@ def make_training(cell: Cell, strategy: ParallelStrategy, data_root: Path) -> Tr
         sampler=sampler,
         order=order,
         test_images=data.test,
+        scheduling=scheduling,
     )

@@ -217,15 +217,24 @@ def _user_data(workload: Workload, root: Path) -> tuple[Images, Images | None]:
     return train, test
 
 
-def train_loader(images: Images, batch: int, cell: Cell, order: RecordedSampler) -> Loader:
-    """Return the batches of one epoch in the order of the sampler, a partial last one included."""
+def train_loader(
+    images: Images,
+    batch: int,
+    cell: Cell,
+    order: RecordedSampler,
+    start_worker: Callable[[int], None],
+) -> Loader:
+    """Return the batches of one epoch in the order of the sampler, a partial last one included.
+
+    `start_worker` runs first in every loader worker, with its number.
+    """
     return DataLoader(
         images,
         batch_size=batch,
         sampler=order,
         num_workers=cell.loader_workers,
         pin_memory=cell.device is Device.CUDA,
-        worker_init_fn=die_with_parent,
+        worker_init_fn=start_worker,
     )
 
 

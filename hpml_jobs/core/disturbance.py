@@ -1,0 +1,266 @@
+"""What other programs did to an epoch of a cell, from the operating system's accounts of its ranks.
+
+Foreign CPU is derived: on each host the busy time of the CPUs that the ranks may use, less the CPU
+time of the ranks with their loader workers.
+"""
+
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from typing import NamedTuple
+
+from hpml_jobs.core.measurements import Epoch, Role, Scheduling
+from hpml_jobs.core.record import Rank, Record
+
+FOREIGN_LIMIT = 0.05
+"""Share of the allocation's CPU time that other processes, or a hypervisor, may use."""
+
+FOREIGN_LEAST_S = 0.1
+"""CPU-seconds of others that are counted at all: /proc/stat counts in ticks of 10 ms per CPU."""
+
+THROTTLED_LIMIT = 0.05
+"""Share of a cell's CPU demand that a CPU quota may withhold."""
+
+RUN_QUEUE_LIMIT = 0.10
+"""Share of an epoch in which the threads of a rank may be ready to run without a CPU."""
+
+ALLOCATED_CPUS = "SLURM_CPUS_ON_NODE"
+
+
+class HostCpu(NamedTuple):
+    """The CPUs of one host during one epoch: `cpus` are the cell's, seconds are CPU-seconds.
+
+    `foreign_s` was used by processes of others, `stolen_s` by the hypervisor; None: not reported.
+    """
+
+    host: str
+    cpus: int
+    window_s: float
+    foreign_s: float | None
+    stolen_s: float | None
+
+    @property
+    def capacity_s(self) -> float:
+        """CPU-seconds that the cell's CPUs had in the epoch."""
+        return self.cpus * self.window_s
+
+
+class CauseKind(StrEnum):
+    """An outside cause of a slow epoch."""
+
+    STOPPED = "stopped"
+    FOREIGN = "foreign"
+    STOLEN = "stolen"
+    THROTTLED = "throttled"
+    RUN_QUEUE = "run_queue"
+
+
+class Cause(NamedTuple):
+    """A measured outside cause, and the figures in words."""
+
+    kind: CauseKind
+    text: str
+
+
+class _Account(NamedTuple):
+    rank: Rank
+    epoch: Epoch
+    scheduling: Scheduling
+
+
+def foreign_cpu_share(record: Record, role: Role = Role.TIMED) -> float | None:
+    """Return the share of the cell's CPU time that other processes used: of the worst host.
+
+    None where it was not measured. It is below zero by rounding only.
+    """
+    hosts = host_cpus(record, role)
+    shares = [
+        host.foreign_s / host.capacity_s
+        for host in hosts
+        if host.foreign_s is not None and host.capacity_s > 0
+    ]
+    return max(shares, default=None)
+
+
+def run_queue_share(record: Record, role: Role = Role.TIMED) -> float | None:
+    """Return for how much of an epoch the threads of a rank waited for a CPU: of the worst rank.
+
+    It is a sum over the threads of a rank and can exceed 1. None where it was not measured.
+    """
+    shares = [
+        account.scheduling.run_queue_s / account.scheduling.window_s
+        for account in _accounts(record, role)
+        if account.scheduling.run_queue_s is not None and account.scheduling.window_s > 0
+    ]
+    return max(shares, default=None)
+
+
+def outside_causes(record: Record, role: Role = Role.TIMED) -> tuple[Cause, ...]:
+    """Return the measured outside causes that disturbed an epoch, the gravest first."""
+    accounts = _accounts(record, role)
+    hosts = host_cpus(record, role)
+    return (
+        *_stops(accounts),
+        *_foreign(hosts),
+        *_stolen(hosts),
+        *_throttled(accounts),
+        *_run_queues(record, accounts, hosts),
+    )
+
+
+def is_measured(record: Record, role: Role = Role.TIMED) -> bool:
+    """Return whether any outside cause could have been measured in an epoch."""
+    return bool(_accounts(record, role))
+
+
+def host_cpus(record: Record, role: Role = Role.TIMED) -> list[HostCpu]:
+    """Return the CPUs of every host of the cell during one epoch; empty if not measured."""
+    by_host: dict[str, list[_Account]] = {}
+    for account in _accounts(record, role):
+        by_host.setdefault(account.rank.host, []).append(account)
+    slurm = record.facts.slurm if record.facts else {}
+    allocated = slurm.get(ALLOCATED_CPUS, "")
+    return [
+        _host_cpu(host, accounts, int(allocated) if allocated.isdigit() else None)
+        for host, accounts in by_host.items()
+    ]
+
+
+def _accounts(record: Record, role: Role) -> list[_Account]:
+    return [
+        _Account(rank, epoch, epoch.scheduling)
+        for rank in record.ranks
+        if (epoch := rank.epoch(role)) and epoch.scheduling
+    ]
+
+
+def _host_cpu(host: str, accounts: Sequence[_Account], allocated: int | None) -> HostCpu:
+    """Return the CPUs of one host; CPUs of the masks that the job was not given are not its own."""
+    window_s = max(account.scheduling.window_s for account in accounts)
+    holders = _mask_holders(accounts)
+    masked = sum(len(account.rank.affinity) for account in holders)
+    cpus = masked if allocated is None else min(masked, allocated)
+    cell_s = _total(account.scheduling.cpu_s for account in accounts)
+    busy_s = _total(account.scheduling.busy_s for account in holders)
+    foreign_s = None
+    if masked and cell_s is not None and busy_s is not None:
+        foreign_s = busy_s - cell_s
+        if masked > cpus:  # others may use the CPUs that the job was not given
+            foreign_s = max(0.0, foreign_s - (masked - cpus) * window_s)
+    stolen_s = _total(account.scheduling.stolen_s for account in holders) if masked else None
+    return HostCpu(host, cpus, window_s, foreign_s, stolen_s)
+
+
+def _mask_holders(accounts: Sequence[_Account]) -> list[_Account]:
+    """Return one rank for each distinct mask, so that no CPU counts twice; none if masks overlap.
+
+    Ranks of a host share one mask or have disjoint ones; a mask inside another is left out.
+    """
+    holders: list[_Account] = []
+    for account in sorted(accounts, key=lambda account: -len(account.rank.affinity)):
+        mask = {*account.rank.affinity}
+        if not mask:
+            return []
+        shared = [holder for holder in holders if mask & {*holder.rank.affinity}]
+        if any(not mask <= {*holder.rank.affinity} for holder in shared):
+            return []
+        if not shared:
+            holders.append(account)
+    return holders
+
+
+def _total(values: Iterable[float | None]) -> float | None:
+    """Return the sum; None if a value is not known."""
+    total = 0.0
+    for value in values:
+        if value is None:
+            return None
+        total += value
+    return total
+
+
+def _stops(accounts: Iterable[_Account]) -> list[Cause]:
+    causes = []
+    for account in accounts:
+        continued_s = account.scheduling.continued_s
+        if not continued_s:
+            continue
+        slow, steps = account.epoch.slow, account.epoch.steps
+        times = "" if len(continued_s) == 1 else f" {len(continued_s)} times"
+        lasted = ""
+        if slow and steps and slow.longest_s > 2 * steps.median_s:
+            longest = "" if len(continued_s) == 1 else "the longest "
+            lasted = f", {longest}for about {slow.longest_s - steps.median_s:.2g} s"
+        text = f"rank {account.rank.rank} on {account.rank.host} was stopped{times}{lasted}"
+        causes.append(Cause(CauseKind.STOPPED, text))
+    return causes
+
+
+def _foreign(hosts: Iterable[HostCpu]) -> list[Cause]:
+    return [
+        Cause(
+            CauseKind.FOREIGN,
+            f"other processes used {host.foreign_s / host.window_s:.2g} of {host.cpus} CPUs "
+            f"of {host.host}",
+        )
+        for host in hosts
+        if host.foreign_s is not None and _is_excess(host.foreign_s, host)
+    ]
+
+
+def _stolen(hosts: Iterable[HostCpu]) -> list[Cause]:
+    return [
+        Cause(
+            CauseKind.STOLEN,
+            f"the hypervisor withheld {host.stolen_s / host.window_s:.2g} of {host.cpus} CPUs "
+            f"of {host.host}",
+        )
+        for host in hosts
+        if host.stolen_s is not None and _is_excess(host.stolen_s, host)
+    ]
+
+
+def _is_excess(seconds: float, host: HostCpu) -> bool:
+    return seconds > max(FOREIGN_LEAST_S, FOREIGN_LIMIT * host.capacity_s)
+
+
+def _throttled(accounts: Iterable[_Account]) -> list[Cause]:
+    """Return the rank whose control group withheld the most, if it withheld too much."""
+    withheld = []
+    for account in accounts:
+        throttled_s, used_s = account.scheduling.throttled_s, account.scheduling.cpu_s
+        if throttled_s is not None and used_s is not None and throttled_s > FOREIGN_LEAST_S:
+            withheld.append((throttled_s / (throttled_s + used_s), throttled_s, account))
+    if not withheld:
+        return []
+    share, throttled_s, account = max(withheld, key=lambda entry: entry[0])
+    if share <= THROTTLED_LIMIT:
+        return []
+    text = (
+        f"a CPU quota (cgroup) of rank {account.rank.rank} on {account.rank.host} withheld "
+        f"{throttled_s:.2g} CPU-seconds"
+    )
+    return [Cause(CauseKind.THROTTLED, text)]
+
+
+def _run_queues(
+    record: Record, accounts: Sequence[_Account], hosts: Iterable[HostCpu]
+) -> list[Cause]:
+    """Return the rank that waited longest for a CPU, where the cell alone does not explain it."""
+    sizes = {host.host: host.cpus for host in hosts}
+    causes = []
+    for account in accounts:
+        rank, scheduling = account.rank, account.scheduling
+        ranks = sum(other.host == rank.host for other in record.ranks)
+        if scheduling.run_queue_s is None or sizes[rank.host] < ranks * _runnable(rank):
+            continue
+        share = scheduling.run_queue_s / scheduling.window_s
+        if share > RUN_QUEUE_LIMIT and scheduling.run_queue_s > FOREIGN_LEAST_S:
+            text = f"rank {rank.rank} on {rank.host} waited for a CPU for {100 * share:.2g} % of it"
+            causes.append((share, Cause(CauseKind.RUN_QUEUE, text)))
+    return [max(causes, key=lambda entry: entry[0])[1]] if causes else []
+
+
+def _runnable(rank: Rank) -> int:
+    """Return how many threads of a rank may run at once: backward has threads of its own."""
+    threads = 1 if rank.threads == 1 else 2 * rank.threads
+    return threads + rank.loader_workers

@@ -1,0 +1,310 @@
+"""The operating system's accounts of this rank, read from /proc before and after every epoch.
+
+Nothing runs during the epoch: no thread, and nothing in its loop. What cannot be read is None.
+"""
+
+import functools
+import os
+import resource
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from multiprocessing.sharedctypes import RawArray
+from multiprocessing.util import Finalize
+from pathlib import Path
+from types import FrameType
+from typing import NamedTuple, TypeVar
+
+from hpml_jobs.core.measurements import Scheduling
+from hpml_jobs.core.processes import die_with_parent
+
+PROC = Path("/proc")
+NANOSECONDS = 1e9
+TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+
+Value = TypeVar("Value")
+
+
+class UnreadableError(Exception):
+    """The system does not report a value; the message says why."""
+
+
+class CpuTimes(NamedTuple):
+    """CPU-seconds of some CPUs: of all processes, and taken by a hypervisor."""
+
+    busy_s: float
+    stolen_s: float
+
+
+class Reading(NamedTuple):
+    """Counters at one moment; only differences of two readings mean anything."""
+
+    at_s: float
+    thread_waits_s: dict[str, float] | None
+    loader_wait_s: float | None
+    cpu_s: float | None
+    cpus: CpuTimes | None
+    throttled_s: float | None
+    continued: int | None
+
+
+class LoaderWaits:
+    """The run-queue waits of loader workers, which they report themselves when they end.
+
+    A worker ends inside the epoch, and the kernel keeps no such sum of ended processes.
+    """
+
+    def __init__(self, workers: int) -> None:
+        self._waits_s = RawArray("d", max(1, workers))
+
+    def start_worker(self, number: int) -> None:
+        """Set up a loader worker (worker_init_fn): it ends with its parent and reports its wait."""
+        die_with_parent()
+        Finalize(None, self._report, (number,), exitpriority=0)
+
+    def _report(self, number: int) -> None:
+        with suppress(UnreadableError):
+            self._waits_s[number] += sum(thread_waits_s(os.getpid()).values())
+
+    @property
+    def total_s(self) -> float:
+        """Return the sum over all workers that have ended so far."""
+        return float(sum(self._waits_s))
+
+
+class ContinueSignals:
+    """Counts SIGCONT and keeps its times; an earlier handler still gets the signal."""
+
+    def __init__(self) -> None:
+        self.times_s: list[float] = []
+        self._earlier = signal.signal(signal.SIGCONT, self._keep)
+        # Interrupted system calls of C libraries start again, as without a handler.
+        signal.siginterrupt(signal.SIGCONT, False)
+
+    def _keep(self, number: int, frame: FrameType | None) -> None:
+        self.times_s.append(time.monotonic())
+        if callable(self._earlier):
+            self._earlier(number, frame)
+
+    @property
+    def is_installed(self) -> bool:
+        """Whether no other code has replaced the handler."""
+        return signal.getsignal(signal.SIGCONT) == self._keep
+
+
+@functools.cache
+def continue_signals() -> ContinueSignals:
+    """Return the process's counter of SIGCONT; the first call installs it, in the main thread."""
+    return ContinueSignals()
+
+
+class SchedulingReader:
+    """Reads the counters before and after an epoch; `missing` has the reasons of absent values."""
+
+    def __init__(self, loader_workers: int) -> None:
+        self.loader_waits = LoaderWaits(loader_workers)
+        self._missing: dict[str, str] = {}
+        self._signals = self._try("SIGCONT", continue_signals)
+
+    @property
+    def missing(self) -> list[str]:
+        """Return one reason for each value that could not be read."""
+        return [f"{name}: {reason}" for name, reason in self._missing.items()]
+
+    def read(self) -> Reading:
+        """Return the counters of this moment."""
+        waits_s = self._try("run-queue wait", lambda: thread_waits_s(os.getpid()))
+        return Reading(
+            at_s=time.monotonic(),
+            thread_waits_s=waits_s,
+            loader_wait_s=None if waits_s is None else self.loader_waits.total_s,
+            cpu_s=self._try("CPU time of child processes", cpu_s),
+            cpus=self._try("CPU time of other processes", busy_times),
+            throttled_s=self._try("CPU quota", throttled_s),
+            continued=self._continued(),
+        )
+
+    def since(self, before: Reading) -> Scheduling:
+        """Return what happened since a reading."""
+        after = self.read()
+        cpus = _used(before.cpus, after.cpus)
+        return Scheduling(
+            window_s=after.at_s - before.at_s,
+            run_queue_s=_waited_s(before.thread_waits_s, after.thread_waits_s),
+            loader_run_queue_s=_difference(before.loader_wait_s, after.loader_wait_s),
+            cpu_s=_difference(before.cpu_s, after.cpu_s),
+            busy_s=cpus.busy_s if cpus else None,
+            stolen_s=cpus.stolen_s if cpus else None,
+            throttled_s=_difference(before.throttled_s, after.throttled_s),
+            continued_s=self._continued_since(before, after),
+        )
+
+    def _continued(self) -> int | None:
+        if self._signals is None:
+            return None
+        if not self._signals.is_installed:
+            self._missing.setdefault("SIGCONT", "other code has replaced the handler")
+            return None
+        return len(self._signals.times_s)
+
+    def _continued_since(self, before: Reading, after: Reading) -> tuple[float, ...] | None:
+        if self._signals is None or before.continued is None or after.continued is None:
+            return None
+        times_s = self._signals.times_s[before.continued : after.continued]
+        return tuple(at_s - before.at_s for at_s in times_s)
+
+    def _try(self, name: str, read: Callable[[], Value]) -> Value | None:
+        try:
+            return read()
+        except UnreadableError as reason:
+            self._missing.setdefault(name, str(reason))
+        except (OSError, ValueError, IndexError) as error:  # not worth a failed run
+            self._missing.setdefault(name, str(error) or type(error).__name__)
+        return None
+
+
+def _difference(before: float | None, after: float | None) -> float | None:
+    return None if before is None or after is None else after - before
+
+
+def _used(before: CpuTimes | None, after: CpuTimes | None) -> CpuTimes | None:
+    if before is None or after is None:
+        return None
+    return CpuTimes(after.busy_s - before.busy_s, after.stolen_s - before.stolen_s)
+
+
+def _waited_s(before: dict[str, float] | None, after: dict[str, float] | None) -> float | None:
+    """Return the wait of all threads that live now; that of ended ones is not kept anywhere."""
+    if before is None or after is None:
+        return None
+    return sum(wait_s - before.get(thread, 0.0) for thread, wait_s in after.items())
+
+
+def thread_waits_s(process: int) -> dict[str, float]:
+    """Return the run-queue wait of each thread of a process since its start, in seconds.
+
+    Raises:
+        UnreadableError: the kernel does not keep scheduling statistics.
+    """
+    waits_s: dict[str, float] = {}
+    ran_ns = 0
+    for thread in (PROC / str(process) / "task").iterdir():
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
+            on_cpu, waiting, _ = (thread / "schedstat").read_text().split()
+            waits_s[thread.name] = int(waiting) / NANOSECONDS
+            ran_ns += int(on_cpu)
+    if not ran_ns:
+        raise UnreadableError("no scheduling statistics in /proc (schedstat)")
+    return waits_s
+
+
+def cpu_s() -> float:
+    """Return the CPU time of this process, of its ended children and of its living descendants."""
+    ended = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    known_s = sum(usage.ru_utime + usage.ru_stime for usage in ended)
+    return known_s + sum(_process_cpu_s(child) for child in _descendants(os.getpid()))
+
+
+def _descendants(process: int) -> Iterator[int]:
+    for thread in (PROC / str(process) / "task").iterdir():
+        with suppress(FileNotFoundError, ProcessLookupError):
+            for child in (thread / "children").read_text().split():
+                yield int(child)
+                yield from _descendants(int(child))
+
+
+def _process_cpu_s(process: int) -> float:
+    """Return the CPU time of a process and of its ended children; 0 if it has just ended."""
+    try:
+        fields = (PROC / str(process) / "stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0.0
+    return sum(map(int, fields[11:15])) * TICK_S  # utime, stime, cutime, cstime (proc(5))
+
+
+def busy_times() -> CpuTimes:
+    """Return the CPU time on the CPUs of this process's affinity mask: user, nice and system.
+
+    Interrupts are left out: those of the cell's own network traffic are not foreign.
+
+    Raises:
+        UnreadableError: /proc/stat does not have these CPUs, as in some containers.
+    """
+    cpus = {f"cpu{number}" for number in os.sched_getaffinity(0)}
+    busy = stolen = 0
+    for line in (PROC / "stat").read_text().splitlines():
+        name, *fields = line.split()
+        if name in cpus:
+            cpus.remove(name)
+            ticks = [int(field) for field in fields]
+            busy += ticks[0] + ticks[1] + ticks[2]
+            stolen += ticks[7]
+    if cpus:
+        raise UnreadableError(f"/proc/stat has no line {min(cpus)}")
+    return CpuTimes(busy * TICK_S, stolen * TICK_S)
+
+
+def throttled_s() -> float:
+    """Return the seconds for which quotas of this process's control groups withheld CPUs.
+
+    Quotas may be set on any group above the process; the seconds of all of them are added.
+
+    Raises:
+        UnreadableError: no control group reports it.
+    """
+    total_s: float | None = None
+    for folder in _cpu_groups():
+        with suppress(OSError):
+            lines = (folder / "cpu.stat").read_text().splitlines()
+            for name, value in (line.split() for line in lines):
+                if name in _THROTTLED:
+                    total_s = (total_s or 0.0) + int(value) * _THROTTLED[name]
+    if total_s is None:
+        raise UnreadableError("no cpu.stat of a control group reports throttling")
+    return total_s
+
+
+_THROTTLED = {"throttled_usec": 1e-6, "throttled_time": 1e-9}
+"""The field of cpu.stat, of cgroup v2 and v1, and its unit in seconds."""
+
+
+def _cpu_groups() -> Iterator[Path]:
+    """Yield the folders of this process's control groups for CPUs, up to the root that is shown."""
+    mounts = [_Mount.parse(line) for line in (PROC / "self/mountinfo").read_text().splitlines()]
+    for line in (PROC / "self/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        for mount in mounts:
+            if mount.holds(controllers):
+                folder = mount.folder_of(path)
+                yield folder
+                yield from (p for p in folder.parents if mount.point in (p, *p.parents))
+
+
+class _Mount(NamedTuple):
+    """A mounted file system: its root in the hierarchy, its folder, its type and options."""
+
+    root: str
+    point: Path
+    kind: str
+    options: tuple[str, ...]
+
+    @classmethod
+    def parse(cls, line: str) -> "_Mount":
+        """Read a line of /proc/self/mountinfo (proc(5))."""
+        before, _, after = line.partition(" - ")
+        fields, ends = before.split(), after.split()
+        return cls(fields[3], Path(fields[4]), ends[0], tuple(ends[-1].split(",")))
+
+    def holds(self, controllers: str) -> bool:
+        """Return whether this is the hierarchy of these controllers; none of them: cgroup v2."""
+        if not controllers:
+            return self.kind == "cgroup2"
+        return self.kind == "cgroup" and "cpu" in self.options
+
+    def folder_of(self, path: str) -> Path:
+        """Return the folder of a group; in a container the mount may show a part of the tree."""
+        relative = path.removeprefix(self.root) if self.root != "/" else path
+        return self.point / relative.lstrip("/")

@@ -8,6 +8,7 @@ from hpml_jobs.core.cluster import Launcher
 from hpml_jobs.core.text import counted
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.slurm.jobs import array_ids
+from hpml_jobs.slurm.states import Outcome
 
 if TYPE_CHECKING:
     from hpml_jobs.plan.plan import Plan
@@ -98,12 +99,14 @@ def _print_summary(submission: "Submission", jobs: dict[str, str], followup: str
         hours = f"up to {submission.gpu_hours:.3g} GPU-hours"
         print(f"submitted {cells_as_jobs} (SLURM {', '.join(ids)}){left}; {hours}")
     else:
+        is_unknown = any(state.outcome is Outcome.UNKNOWN for state in left_out.values())
+        unknown = ", or its job may be running" if is_unknown else ""
         print(
             f"nothing submitted{left}: every cell of study {plan.study.name} is finished, pending "
-            "or running"
+            f"or running{unknown}"
         )
     if followup:
         print(f"then job {followup} writes the report")
     print(f"study {plan.study.name} in {plan.study.root}")
-    has_active = any(state.outcome.active for state in left_out.values())
+    has_active = any(state.outcome.may_run for state in left_out.values())
     print(next_commands(plan, watch=bool(jobs) or has_active))

@@ -46,11 +46,11 @@ def _unknown(cells: list[CellState], study: str) -> Iterator[str]:
     if unconfirmed:
         yield (
             f"for {counted(unconfirmed, 'cell')} it is unknown whether SLURM accepted the job: "
-            f"check squeue --me; hpml-jobs resubmit {study} --missing resubmits what was not "
-            "accepted"
+            f"check squeue --me; once SLURM answers, hpml-jobs resubmit {study} --missing "
+            "resubmits what was not accepted"
         )
     if any(state.job for state in unknown):
-        yield "SLURM is not responding: try again later; no data is lost"
+        yield "SLURM does not say how the unknown cells are: try again later; no data is lost"
 
 
 def _unfinished(cells: list[CellState], study: str) -> Iterator[str]:

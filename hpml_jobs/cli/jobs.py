@@ -1,5 +1,6 @@
 """Commands cancel and resubmit."""
 
+import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -9,6 +10,7 @@ from hpml_jobs.cli.deliver import deliver
 from hpml_jobs.cli.options import Json, Outputs, Pattern, StudyName, StudySelection, select_study
 from hpml_jobs.core.text import counted
 from hpml_jobs.errors import UsageError
+from hpml_jobs.slurm.states import Outcome
 
 if TYPE_CHECKING:
     from hpml_jobs.study.cell_state import CellState
@@ -130,7 +132,11 @@ def _resubmit(
     study = selection.study
     has_budget = study.read_cluster().gpu_hours_budget is not None
     status = status_for_submission(study, all_jobs=has_budget)
-    chosen = resubmittable(selection.chosen(status.states))
+    in_question = selection.chosen(status.states)
+    for state in in_question:
+        if state.outcome is Outcome.UNKNOWN:
+            print(f"left out: {state.slug}: {state.reason}", file=sys.stderr)
+    chosen = resubmittable(in_question)
     chosen = with_outcomes(chosen, kinds) if kinds else chosen
     exclude: tuple[str, ...] = ()
     if retries is not None:

@@ -3,14 +3,21 @@
 import functools
 import os
 import re
+import selectors
 import shutil
 import subprocess
+import time
 from typing import NamedTuple
 
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.slurm.nodes import SINFO_FORMAT, Node, parse_limits, parse_sinfo, parse_time_limits
 
 ASK_TIMEOUT_S = 10
+
+ANSWER_BYTES = 64_000_000
+"""The longest answer that is read; a line of squeue has about 100 bytes."""
+
+_CHUNK_BYTES = 1 << 16
 
 
 class Answer(NamedTuple):
@@ -34,21 +41,55 @@ def ask_slurm(*command: str) -> Answer:
     environment = {name: v for name, v in os.environ.items() if not formats.match(name)}
     environment["SLURM_TIME_FORMAT"] = "%s"
     try:
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            timeout=ASK_TIMEOUT_S,
-            env=environment,
-            check=False,
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
         )
     except FileNotFoundError:
         return Answer(1, "", "not on PATH", absent=True)
-    except subprocess.TimeoutExpired:
-        return Answer(1, "", f"no answer within {ASK_TIMEOUT_S} s")
     except OSError as fault:
         return Answer(1, "", str(fault))
-    return Answer(done.returncode, done.stdout, (done.stderr.strip().splitlines() or [""])[0])
+    with process:
+        try:
+            out, err = _read_bounded(process, time.monotonic() + ASK_TIMEOUT_S)
+            code = process.wait(ASK_TIMEOUT_S)
+        except (TimeoutError, subprocess.TimeoutExpired):
+            return Answer(1, "", f"no answer within {ASK_TIMEOUT_S} s")
+        except OverflowError as fault:
+            return Answer(1, "", str(fault))
+        finally:
+            process.kill()  # no effect on a process that has ended
+    return Answer(code, _text(out), (_text(err).strip().splitlines() or [""])[0])
+
+
+def _read_bounded(process: "subprocess.Popen[bytes]", deadline: float) -> tuple[bytes, bytes]:
+    """Read what a process prints to both its outputs until it closes them.
+
+    Raises:
+        TimeoutError: that took until the deadline.
+        OverflowError: it prints more than ANSWER_BYTES.
+    """
+    pipes = [pipe for pipe in (process.stdout, process.stderr) if pipe is not None]
+    printed = {pipe.fileno(): bytearray() for pipe in pipes}
+    with selectors.DefaultSelector() as outputs:
+        for pipe in pipes:
+            outputs.register(pipe, selectors.EVENT_READ)
+        while outputs.get_map():
+            for key, _ in outputs.select(max(0.0, deadline - time.monotonic())):
+                chunk = os.read(key.fd, _CHUNK_BYTES)
+                if not chunk:
+                    outputs.unregister(key.fileobj)
+                printed[key.fd] += chunk
+            if sum(map(len, printed.values())) > ANSWER_BYTES:
+                raise OverflowError(f"printed more than {ANSWER_BYTES // 1_000_000} MB")
+            if time.monotonic() > deadline:
+                raise TimeoutError
+    out, err = printed.values()
+    return bytes(out), bytes(err)
+
+
+def _text(printed: bytes) -> str:
+    """Return output as text; bytes that are not UTF-8 become replacement characters."""
+    return printed.decode(errors="replace")
 
 
 def _output(*command: str) -> str:

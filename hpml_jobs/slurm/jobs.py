@@ -15,7 +15,9 @@ class JobState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A job (or array task) as SLURM reports it; `state` is SLURM's own word.
 
     Times are seconds since 1970; None is what SLURM did not report. `starts` is when it expects a
-    pending job to start; `minutes` is the time limit; `gpus` counts those of all nodes.
+    pending job to start; `minutes` is the time limit; `gpus` counts those of all nodes. `earlier_s`
+    is the duration of each earlier run of a requeued job. `gone`: the controller has said that it
+    does not know the job any more; `state` is then the last known one, or empty.
     """
 
     job: str
@@ -30,6 +32,8 @@ class JobState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     elapsed_s: float | None = None
     minutes: float | None = None
     gpus: int | None = None
+    earlier_s: tuple[float, ...] = ()
+    gone: bool = False
 
     @property
     def outcome(self) -> Outcome:
@@ -51,16 +55,55 @@ class JobState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 SQUEUE_FORMAT = "%i|%T|%V|%S|%M|%l|%N|%r"
 
+_HEADER = "JOBID"
+"""The header of squeue's `%i`, which it prints also if no job matches."""
 
-def parse_squeue(text: str) -> dict[str, JobState]:
-    """Parse `squeue -h -r -t all -o '%i|%T|%V|%S|%M|%l|%N|%r'` into jobs by id, ended ones too.
 
-    >>> job = parse_squeue("17_0|PENDING|1795279247|N/A|0:00|30:00||Resources\\n")["17_0"]
+def table_lines(text: str) -> list[str] | None:
+    """Return the whole lines after the header of squeue's table; None if there is no header.
+
+    Without its header an answer is not squeue's: an empty one does not mean that there are no jobs.
+    A last line without its end is left out.
+
+    >>> table_lines("JOBID\\n17_0\\n17_"), table_lines("JOBID\\n"), table_lines("")
+    (['17_0'], [], None)
+    """
+    whole = text[: text.rfind("\n") + 1].split("\n")[:-1]
+    lines = [line.strip() for line in whole]
+    header = next((i for i, line in enumerate(lines) if line.split("|")[0] == _HEADER), None)
+    return None if header is None else lines[header + 1 :]
+
+
+def parse_squeue(text: str) -> dict[str, JobState] | None:
+    """Parse `squeue -r -t all -o '%i|%T|%V|%S|%M|%l|%N|%r'` into jobs by id, ended ones too.
+
+    None if the text is not squeue's table. A job that is not in it may have been cut off.
+
+    >>> text = "JOBID|STATE|…\\n17_0|PENDING|1795279247|N/A|0:00|30:00||Resources\\n"
+    >>> job = (parse_squeue(text) or {})["17_0"]
     >>> job.outcome, job.reason, job.minutes, job.starts
     (<Outcome.PENDING: 'pending'>, 'Resources', 30.0, None)
     """
-    rows = (line.strip().split("|", 7) for line in text.splitlines() if line.count("|") >= 7)
+    lines = table_lines(text)
+    if lines is None:
+        return None
+    rows = (line.split("|", 7) for line in lines if line.count("|") >= 7)
     return {row[0]: _from_squeue(*row) for row in rows}
+
+
+def is_unknown_job(job: str, text: str, complaint: str) -> bool:
+    """Return whether scontrol, asked for a job and failing, says that there is no such job.
+
+    >>> is_unknown_job("17_0", "Job 17_0 not found\\n", "")
+    True
+    >>> is_unknown_job("17_0", "", "slurm_load_jobs error: Unable to contact slurm controller")
+    False
+    """
+    return UNKNOWN_ID in complaint or f"Job {job} not found" in text
+
+
+UNKNOWN_ID = "Invalid job id"
+"""The controller's error about an id that it does not know, or does not know any more."""
 
 
 def _from_squeue(*row: str) -> JobState:
@@ -87,16 +130,28 @@ SACCT_FIELDS = "JobID,State,ExitCode,NodeList,Submit,Start,End,ElapsedRaw,Timeli
 
 
 def parse_sacct(text: str) -> dict[str, JobState]:
-    """Parse `sacct -X -P -n -o SACCT_FIELDS` into jobs by id; the last line of an id counts.
+    """Parse `sacct -X -D -P -n -o SACCT_FIELDS` into jobs by id; the last line of an id counts.
 
-    The tasks of an array that never started are one row, `17_[2,4-6%1]`.
+    A requeued job has a line per run, of which the earlier ones only give `earlier_s`. The tasks of
+    an array that never started are one row, `17_[2,4-6%1]`.
 
     >>> row = "PENDING|0:0|None assigned|1795279247|Unknown|Unknown|0|30|"
     >>> parse_sacct(f"17_[2,4-5%1]|{row}\\n").keys()
     dict_keys(['17_2', '17_4', '17_5'])
     """
     rows = (line.strip().split("|") for line in text.splitlines() if line.count("|") >= 9)
-    return {job: _from_sacct(job, *row[1:10]) for row in rows for job in _tasks(row[0])}
+    jobs: dict[str, JobState] = {}
+    for row in rows:
+        for job in _tasks(row[0]):
+            state = _from_sacct(job, *row[1:10])
+            jobs[job] = after_run(jobs[job], state) if job in jobs else state
+    return jobs
+
+
+def after_run(run: JobState, later: JobState) -> JobState:
+    """Return the later run of a requeued job, with the durations of the runs before it."""
+    duration_s = () if run.elapsed_s is None else (run.elapsed_s,)
+    return msgspec.structs.replace(later, earlier_s=(*run.earlier_s, *duration_s))
 
 
 def _from_sacct(job: str, *row: str) -> JobState:
@@ -110,8 +165,8 @@ def _from_sacct(job: str, *row: str) -> JobState:
         submitted=_time(submitted),
         started=_time(start) if has_run else None,
         ended=_time(end),
-        elapsed_s=float(elapsed) if has_run and elapsed.isdigit() else None,
-        minutes=float(limit) if limit.isdigit() else None,
+        elapsed_s=_number(elapsed) if has_run else None,
+        minutes=_number(limit),
         gpus=_gpus(tres),
     )
 
@@ -122,6 +177,12 @@ _NO_NODE = "None assigned"
 _CANCELLER = re.compile(r"CANCELLED by (\d+)")
 """sacct's State of a job that somebody cancelled."""
 
+_MOST_TASKS = 4_000_001
+"""SLURM's own limit of MaxArraySize."""
+
+_LONGEST_NUMBER = 15
+"""Digits of the largest number in SLURM's answers that is believed."""
+
 _PENDING_TASKS = re.compile(r"(\d+)_\[([\d,-]+)(?:%\d+)?\]")
 
 
@@ -130,21 +191,34 @@ def _tasks(job: str) -> list[str]:
     match = _PENDING_TASKS.fullmatch(job)
     if not match:
         return [job]
-    ranges = [part.partition("-") for part in match[2].split(",")]
-    tasks = [
-        task for first, _, last in ranges for task in range(int(first), int(last or first) + 1)
-    ]
+    tasks: list[int] = []
+    for first, _, last in (part.partition("-") for part in match[2].split(",")):
+        start, end = _number(first), _number(last or first)
+        if start is None or end is None or end - start > _MOST_TASKS:
+            return [job]
+        tasks += range(int(start), int(end) + 1)
     return [f"{match[1]}_{task}" for task in tasks]
 
 
 def _time(text: str) -> float | None:
     """Parse a time: seconds where SLURM respects SLURM_TIME_FORMAT=%s, else local time."""
-    if text.isdigit():
-        return float(text)
+    seconds = _number(text)
+    if seconds is not None:
+        return seconds if seconds < _YEAR_3000 else None
     try:
         return datetime.fromisoformat(text).timestamp()
-    except ValueError:  # N/A, Unknown
+    except (ValueError, OverflowError):  # N/A, Unknown
         return None
+
+
+_YEAR_3000 = 32_503_680_000
+"""A time that no clock shows, in seconds since 1970."""
+
+
+def _number(text: str) -> float | None:
+    """Return a whole number; None for any other text, and for more digits than SLURM prints."""
+    is_number = text.isascii() and text.isdecimal() and len(text) <= _LONGEST_NUMBER
+    return float(text) if is_number else None
 
 
 def parse_duration_s(text: str) -> float | None:
@@ -155,12 +229,18 @@ def parse_duration_s(text: str) -> float | None:
     """
     days, _, rest = text.rpartition("-")
     parts = rest.split(":")
-    if not all(part.isdigit() for part in [*parts, days or "0"]):
+    numbers = [_number(part) for part in (days or "0", *parts)]
+    if len(parts) > _PARTS_OF_TIME or None in numbers:
         return None
-    seconds = 0
-    for part in parts:
-        seconds = seconds * 60 + int(part)
-    return float(int(days or 0) * 86_400 + seconds)
+    whole_days, *rest_of_day = (number or 0.0 for number in numbers)
+    seconds = 0.0
+    for number in rest_of_day:
+        seconds = seconds * 60 + number
+    return whole_days * 86_400 + seconds
+
+
+_PARTS_OF_TIME = 3
+"""Hours, minutes, seconds."""
 
 
 def _gpus(tres: str) -> int | None:
@@ -172,8 +252,9 @@ def _gpus(tres: str) -> int | None:
     if not tres:
         return None
     amounts = dict(part.partition("=")[::2] for part in tres.split(","))
-    typed = sum(int(amount) for name, amount in amounts.items() if name.startswith("gres/gpu:"))
-    return int(amounts.get("gres/gpu", typed))
+    typed = sum(_number(n) or 0 for name, n in amounts.items() if name.startswith("gres/gpu:"))
+    total = _number(amounts["gres/gpu"]) if "gres/gpu" in amounts else typed
+    return None if total is None else int(total)
 
 
 def canceller(state: str) -> str:

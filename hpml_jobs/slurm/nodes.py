@@ -20,7 +20,10 @@ class Node(NamedTuple):
 SINFO_FORMAT = "%N|%G|%c|%m|%R"
 
 
-_GPU = re.compile(r"gpu:(?:(?P<type>[^:(,]+):)?(?P<count>\d+)")
+_GPU = re.compile(r"gpu:(?:(?P<type>[^:(,]+):)?(?P<count>\d{1,9})")
+
+_SIZE = re.compile(r"[0-9]{1,15}\+?")
+"""CPUs or memory; `+` where nodes of one line differ."""
 
 
 def parse_sinfo(text: str) -> list[Node]:
@@ -37,6 +40,8 @@ def parse_sinfo(text: str) -> list[Node]:
         if len(fields) != 5:
             continue
         name, gres, cpus, memory, partition = fields
+        if not (_SIZE.fullmatch(cpus) and _SIZE.fullmatch(memory)):
+            continue
         gpus = [(m["type"], int(m["count"])) for m in _GPU.finditer(gres)] or [(None, 0)]
         for gpu_type, count in gpus:
             earlier = nodes.get((name, gpu_type))

@@ -18,8 +18,11 @@ class PendingReason(NamedTuple):
 
 _RESUBMIT = "cancel it and resubmit it"
 
+_NO_REASON = "None"
+"""SLURM's word of a pending job that its scheduler has not considered yet."""
+
 _REASONS = {
-    "None": PendingReason("not yet considered by SLURM's scheduler"),
+    _NO_REASON: PendingReason("not yet considered by SLURM's scheduler"),
     "Priority": PendingReason("jobs with a higher priority come first"),
     "Resources": PendingReason("next in the queue, until nodes are free"),
     "Dependency": PendingReason("starts after the jobs that it depends on"),
@@ -115,4 +118,6 @@ def why_pending(reason: str) -> PendingReason:
     explained = _REASONS.get(word) or next(families, None)
     if explained is None:
         return PendingReason(reason)
+    if word == _NO_REASON:
+        return explained
     return explained._replace(text=f"{explained.text} ({reason})")

@@ -25,6 +25,11 @@ class Outcome(StrEnum):
         return self in (Outcome.PENDING, Outcome.RUNNING)
 
     @property
+    def may_run(self) -> bool:
+        """Whether the cell's job is active, or may be: nothing is submitted beside it."""
+        return self.active or self is Outcome.UNKNOWN
+
+    @property
     def finished(self) -> bool:
         """Whether the cell has its result: numbers, or that memory does not suffice."""
         return self in (Outcome.OK, Outcome.OOM)

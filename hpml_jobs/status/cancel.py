@@ -49,9 +49,9 @@ def queued_jobs(jobs: Iterable[str]) -> list[str]:
 
 
 def active_jobs(states: Iterable[CellState]) -> dict[str, list[str]]:
-    """Return the jobs of pending and running cells, each with the slugs of its cells."""
+    """Return the jobs that are or may be active, each with the slugs of its cells."""
     jobs: dict[str, list[str]] = {}
     for state in states:
-        if state.outcome.active and state.job:
+        if state.outcome.may_run and state.job:
             jobs.setdefault(state.job, []).append(state.slug)
     return jobs

@@ -1,7 +1,7 @@
 """Queries to SLURM: one squeue and one sacct for all jobs of a study, with time limits."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -10,9 +10,12 @@ from hpml_jobs.slurm.commands import ask_slurm
 from hpml_jobs.slurm.jobs import (
     SACCT_FIELDS,
     SQUEUE_FORMAT,
+    UNKNOWN_ID,
     JobState,
+    after_run,
     array_ids,
     is_slurm,
+    is_unknown_job,
     parse_sacct,
     parse_squeue,
 )
@@ -26,8 +29,11 @@ SACCT_IDS = 100
 SACCT_S = 20.0
 """No further sacct is called after so many seconds."""
 
-_UNKNOWN_ID = "Invalid job id"
-"""squeue's error about a single id that SLURM does not know any more: it is not in the queue."""
+NO_TABLE = "it printed no table, not even a header"
+"""What is wrong with an answer of squeue that ends with exit code 0 and says nothing."""
+
+PROOF_S = 10.0
+"""The controller is asked about no further job that left the queue after so many seconds."""
 
 _MAY_RETURN = (Outcome.PREEMPTED, Outcome.NODE_FAIL)
 """Ends after which SLURM may have requeued the job in the meantime."""
@@ -36,19 +42,22 @@ _MAY_RETURN = (Outcome.PREEMPTED, Outcome.NODE_FAIL)
 class SlurmAnswer(NamedTuple):
     """The state of one job; None if SLURM does not answer, or if the job is `gone`.
 
-    A job is gone when squeue answers without it, and no source says how it ended. `last` is its
-    last known state.
+    A job is gone when the controller says that it does not know it, and no source says how it
+    ended. `last` is its last known state. `doubt` says why the state is not known.
     """
 
     state: JobState | None
     gone: bool = False
     last: JobState | None = None
+    doubt: str = ""
 
 
 class SlurmSnapshot(NamedTuple):
     """SLURM's answers on a study's jobs, the cached ones, and the error of a command that failed.
 
-    `at` is the time of the query, in seconds since 1970; `no_squeue`: squeue is not installed.
+    `gone`: the jobs that the controller says it does not know. `doubts`: why it is not known
+    whether a job is gone, by job. `at` is the time of the query, in seconds since 1970;
+    `no_squeue`: squeue is not installed.
     """
 
     queue: dict[str, JobState]
@@ -58,35 +67,59 @@ class SlurmSnapshot(NamedTuple):
     no_accounts: str = ""
     at: float = 0.0
     no_squeue: bool = False
+    gone: frozenset[str] = frozenset()
+    doubts: Mapping[str, str] = {}
 
     @property
     def is_silent(self) -> bool:
         """Whether squeue does not answer now, but may later."""
         return bool(self.no_queue) and not self.no_squeue
 
-    def of(self, job: str) -> SlurmAnswer:
-        """Return one job's state: active by squeue, else ended by sacct, by squeue, by the cache.
+    @property
+    def complaint(self) -> str:
+        """Why states of jobs are unknown that may be known later; empty if there is no reason."""
+        if self.no_squeue:
+            return ""
+        return self.no_queue or next(iter(self.doubts.values()), "")
 
-        A job that only sacct calls running is not: accounting can lose the end of a job.
+    def of(self, job: str) -> SlurmAnswer:
+        """Return one job's state: active by squeue, else ended, else active by sacct.
+
+        That squeue does not list a job proves nothing, because its answer may be cut off. A job
+        that sacct calls active is, unless the controller does not know it: accounting can lose the
+        end of a job.
         """
         queued, accounted = self.queue.get(job), self.accounts.get(job)
-        last = self.cached.jobs.get(job)
+        last, gone = self.cached.jobs.get(job), self.is_gone(job)
         if queued and not queued.over:
             return SlurmAnswer(_completed(queued, accounted), last=last)
-        ended = next((state for state in (accounted, queued) if state and state.over), None)
-        if ended:
-            return SlurmAnswer(_completed(ended, queued), last=last)
-        if accounted and not accounted.outcome.active:  # a state of a newer SLURM
+        if queued and (not accounted or not accounted.over or _is_later_run(queued, accounted)):
+            return SlurmAnswer(_completed(queued, accounted), last=last)
+        is_final = gone or queued or not (accounted and accounted.outcome in _MAY_RETURN)
+        if accounted and accounted.over and is_final:
+            return SlurmAnswer(_completed(accounted, queued), last=last)
+        is_new_word = accounted and accounted.outcome is Outcome.UNKNOWN  # of a newer SLURM
+        if accounted and (is_new_word or (accounted.outcome.active and not gone)):
             return SlurmAnswer(accounted, last=last)
-        if last and last.over and not (self.no_queue and last.outcome in _MAY_RETURN):
+        if last and last.over and (gone or last.outcome not in _MAY_RETURN):
             return SlurmAnswer(last, last=last)
-        return SlurmAnswer(None, gone=not self.no_queue, last=last)
+        doubt = "" if gone else self.no_queue or self.doubts.get(job, "")
+        return SlurmAnswer(None, gone=gone, last=last, doubt=doubt)
+
+    def is_gone(self, job: str) -> bool:
+        """Return whether the controller does not know a job, by this answer or an earlier one."""
+        last = self.cached.jobs.get(job)
+        return job not in self.queue and (job in self.gone or (last is not None and last.gone))
 
 
 def _completed(state: JobState, other: JobState | None) -> JobState:
     """Return a job's state, completed by what only the other command reports."""
     if other is None:
         return state
+    if _is_later_run(state, other):
+        state = after_run(other, state)
+    elif not state.earlier_s:
+        state = msgspec.structs.replace(state, earlier_s=other.earlier_s)
     names: tuple[str, ...] = ("submitted", "minutes")
     if state.outcome is not Outcome.PENDING:  # of a requeued job, sacct reports the run before
         names += ("node", "started", "elapsed_s", "gpus")
@@ -94,31 +127,98 @@ def _completed(state: JobState, other: JobState | None) -> JobState:
     return msgspec.structs.replace(state, **missing)
 
 
+def _is_later_run(state: JobState, other: JobState) -> bool:
+    """Return whether `other` is an ended run of the job, before the requeue that `state` is of."""
+    if other.ended is None or other.started is None:
+        return False
+    has_started = state.started is not None
+    return (state.started or 0) > other.started + _CLOCK_S if has_started else not state.over
+
+
+_CLOCK_S = 2.0
+"""Two starts of a job that differ by more are two runs: the commands round to whole seconds."""
+
+
 def query_slurm(study: Study, jobs: Iterable[str]) -> SlurmSnapshot:
-    """Call squeue once, and sacct once per 100 array ids; cache their answers."""
+    """Call squeue once, and sacct once per 100 array ids; cache their answers.
+
+    The controller is asked about each job that has left squeue without a known end.
+    """
     slurm_jobs = sorted({job for job in jobs if is_slurm(job)})
     ids = array_ids(slurm_jobs)
     if not ids:
         return SlurmSnapshot({}, {}, at=time.time())
     cached = read_answers(study)
-    queue, no_queue, no_squeue = _squeue(ids)
+    snapshot = _squeue(ids)
     accounts, no_accounts = _sacct(ids)
-    snapshot = SlurmSnapshot(
-        queue, accounts, cached, no_queue, no_accounts, at=time.time(), no_squeue=no_squeue
+    snapshot = snapshot._replace(
+        accounts=accounts, no_accounts=no_accounts, cached=cached, at=time.time()
     )
-    if not no_queue:
-        states = (snapshot.of(job).state for job in slurm_jobs)
-        cache_answers(study, cached, (state for state in states if state))
+    if not snapshot.no_queue:
+        snapshot = _with_proofs(
+            snapshot, [job for job in slurm_jobs if _needs_proof(snapshot, job)]
+        )
+        cache_answers(study, cached, _states_to_cache(snapshot, slurm_jobs))
     return snapshot
 
 
-def _squeue(ids: list[str]) -> tuple[dict[str, JobState], str, bool]:
-    """Return active and just ended jobs, the error of squeue, and whether it is not installed."""
-    words = ("-h", "-r", "-t", "all", "-o", SQUEUE_FORMAT, "-j", ",".join(ids))
-    answer = ask_slurm("squeue", *words)
-    has_failed = answer.code != 0 and _UNKNOWN_ID not in answer.complaint
-    complaint = f"squeue: {answer.complaint}" if has_failed else ""
-    return parse_squeue(answer.text), complaint, answer.absent
+def _squeue(ids: list[str]) -> SlurmSnapshot:
+    """Ask for active and just ended jobs; its answer must have its header to be one."""
+    answer = ask_slurm("squeue", "-r", "-t", "all", "-o", SQUEUE_FORMAT, "-j", ",".join(ids))
+    if answer.code and len(ids) == 1 and UNKNOWN_ID in answer.complaint:
+        return SlurmSnapshot({}, {}, gone=frozenset(ids))
+    queue = parse_squeue(answer.text)
+    if answer.code:
+        complaint = answer.complaint or f"exit code {answer.code}"
+    else:
+        complaint = NO_TABLE if queue is None else ""
+    return SlurmSnapshot(
+        queue or {},
+        {},
+        no_queue=f"squeue: {complaint}" if complaint else "",
+        no_squeue=answer.absent,
+    )
+
+
+def _needs_proof(snapshot: SlurmSnapshot, job: str) -> bool:
+    """Return whether the controller is to be asked if it still knows a job."""
+    answer = snapshot.of(job)
+    is_open = answer.state is None or answer.state.outcome.active
+    return job not in snapshot.queue and is_open and not answer.gone
+
+
+def _with_proofs(snapshot: SlurmSnapshot, jobs: list[str]) -> SlurmSnapshot:
+    """Return the snapshot with what the controller says of jobs that squeue does not list."""
+    gone, listed, doubts = set(snapshot.gone), set[str](), dict[str, str]()
+    deadline, complaint = time.monotonic() + PROOF_S, ""
+    for job in jobs:
+        (array,) = array_ids([job])
+        for name in dict.fromkeys((array, job)):
+            if complaint or name in listed or array in gone:
+                continue
+            answer = ask_slurm("scontrol", "show", "job", name)
+            if not answer.code:
+                listed.add(name)
+            elif is_unknown_job(name, answer.text, answer.complaint):
+                gone.add(name)
+            else:
+                complaint = f"scontrol: {answer.complaint or f'exit code {answer.code}'}"
+        if array in gone:
+            gone.add(job)
+        if job not in gone:
+            doubts[job] = f"squeue does not list the job; {complaint or 'scontrol does'}"
+        if time.monotonic() > deadline:
+            complaint = f"scontrol: too slow for {len(jobs)} jobs"
+    return snapshot._replace(gone=frozenset(gone), doubts=doubts)
+
+
+def _states_to_cache(snapshot: SlurmSnapshot, jobs: Iterable[str]) -> Iterator[JobState]:
+    """Yield the known states, and of jobs that are gone the last ones."""
+    for job in jobs:
+        answer, gone = snapshot.of(job), snapshot.is_gone(job)
+        state = answer.state or (answer.last or JobState(job=job, state="") if gone else None)
+        if state is not None:
+            yield msgspec.structs.replace(state, gone=gone)
 
 
 def _sacct(ids: list[str]) -> tuple[dict[str, JobState], str]:
@@ -129,7 +229,7 @@ def _sacct(ids: list[str]) -> tuple[dict[str, JobState], str]:
         if time.monotonic() > deadline:
             return states, f"sacct: too slow for {len(ids)} jobs"
         chunk = ",".join(ids[start : start + SACCT_IDS])
-        answer = ask_slurm("sacct", "-X", "-P", "-n", "-o", SACCT_FIELDS, "-j", chunk)
+        answer = ask_slurm("sacct", "-X", "-D", "-P", "-n", "-o", SACCT_FIELDS, "-j", chunk)
         states |= parse_sacct(answer.text)
         if answer.code != 0:
             return states, f"sacct: {answer.complaint}"

@@ -1,13 +1,22 @@
 """Jobs whose ids were lost between sbatch and the manifest, found again by their output files."""
 
 import re
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
 import msgspec
 
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.slurm.commands import ask_slurm
-from hpml_jobs.slurm.jobs import array_ids
+from hpml_jobs.slurm.jobs import (
+    SACCT_FIELDS,
+    array_ids,
+    is_slurm,
+    is_unknown_job,
+    parse_sacct,
+    table_lines,
+)
+from hpml_jobs.status.query import NO_TABLE
 from hpml_jobs.study.manifest import History, ManifestEvent, ManifestLine, fold
 from hpml_jobs.study.study import Study
 
@@ -15,10 +24,14 @@ _OUTPUT = re.compile(r"^\s*StdOut=(?P<path>.*)$", re.MULTILINE)
 
 
 class RecoveredHistory(NamedTuple):
-    """The manifest's history with the jobs that were found; SLURM's complaint if it has one."""
+    """The manifest's history with the jobs that were found; SLURM's complaint if it has one.
+
+    `no_squeue`: squeue is not installed, so that a later question would fail too.
+    """
 
     history: History
     complaint: str = ""
+    no_squeue: bool = False
 
 
 def read_history(study: Study) -> RecoveredHistory:
@@ -31,22 +44,39 @@ def read_history(study: Study) -> RecoveredHistory:
     history = fold(lines)
     if not history.unanswered:
         return RecoveredHistory(history)
-    answer = ask_slurm("squeue", "-h", "-r", "-t", "all", "-n", f"hpml-{study.name}", "-o", "%i")
-    if answer.code:
-        return RecoveredHistory(history, f"squeue: {answer.complaint}")
+    name = f"hpml-{study.name}"
+    answer = ask_slurm("squeue", "-r", "-t", "all", "-n", name, "-o", "%i")
+    queued = table_lines(answer.text)
+    if answer.code or queued is None:
+        complaint = answer.complaint or NO_TABLE
+        return RecoveredHistory(history, f"squeue: {complaint}", no_squeue=answer.absent)
     noted = {array for line in lines for array in array_ids(line.jobs)}
     tasks: dict[str, list[str]] = {}
-    for job in answer.text.split():
+    for job in dict.fromkeys([*queued, *_accounted(name, history)]):
         (array,) = array_ids([job])
-        if array not in noted:
+        if is_slurm(job) and array not in noted:
             tasks.setdefault(array, []).append(job)
-    recovered = _matched(study, history, tasks)
+    try:
+        recovered = _matched(study, history, tasks)
+    except HpmlError as fault:
+        return RecoveredHistory(history, str(fault))
     for line in recovered:
         try:
             study.append(line)
         except HpmlError:  # somebody else's study: the jobs are used all the same
             break
     return RecoveredHistory(fold([*lines, *recovered]))
+
+
+def _accounted(name: str, history: History) -> list[str]:
+    """Return the jobs of a name that accounting has since the oldest sbatch without an answer.
+
+    It lists jobs that a cut answer of squeue does not; none if there is no accounting.
+    """
+    oldest = min(datetime.fromisoformat(line.time) for line in history.unanswered.values())
+    since = (oldest.astimezone() - timedelta(minutes=1)).strftime("%Y-%m-%dT%H:%M:%S")
+    answer = ask_slurm("sacct", "-X", "-P", "-n", "--name", name, "-S", since, "-o", SACCT_FIELDS)
+    return [] if answer.code else list(parse_sacct(answer.text))
 
 
 def _matched(study: Study, history: History, tasks: dict[str, list[str]]) -> list[ManifestLine]:
@@ -67,9 +97,15 @@ def _answered(line: ManifestLine, jobs: list[str]) -> ManifestLine:
 
 
 def _is_of(study: Study, line: ManifestLine, array: str, jobs: list[str]) -> bool:
-    """Return whether a job that the manifest does not name is from the sbatch of a line."""
-    text = ask_slurm("scontrol", "show", "job", array).text
-    output = next((match["path"] for match in _OUTPUT.finditer(text)), "")
+    """Return whether a job that the manifest does not name is from the sbatch of a line.
+
+    Raises:
+        HpmlError: the controller does not say.
+    """
+    answer = ask_slurm("scontrol", "show", "job", array)
+    if answer.code and not is_unknown_job(array, answer.text, answer.complaint):
+        raise HpmlError(f"scontrol: {answer.complaint or f'exit code {answer.code}'}")
+    output = next((match["path"] for match in _OUTPUT.finditer(answer.text)), "")
     if not output.startswith(f"{study.slurm.resolve()}/"):
         return False
     pack = re.search(r"_(pack|ladder)_log\.out$", output) is not None

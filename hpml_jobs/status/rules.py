@@ -171,17 +171,17 @@ def _gone(evidence: CellEvidence) -> CellState:
         reason = f"job {job} left the queue and never started: cancelled while it was pending"
         return _state(evidence, Outcome.CANCELLED, reason)
     complaint = slurm.no_accounts or "sacct does not report how it ended"
-    then = f" (last known state: {last.outcome.value})" if last else ""
+    then = f" (last known state: {last.outcome.value})" if last and last.state else ""
     reason = f"job {job} ended without a record or an exit report{then}; {complaint}"
     return _state(evidence, Outcome.MISSING, reason)
 
 
 def _silent(evidence: CellEvidence) -> CellState:
-    """Return the last known state and its time, because SLURM does not respond."""
+    """Return the last known state and its time, because SLURM does not say how the job is."""
     answered, last = evidence.slurm.cached.answered, evidence.answer.last
     since = f" since {time_text(answered, evidence.at)}" if answered else ""
-    then = f" ({last.outcome.value} then)" if last and answered else ""
-    reason = f"unknown{since}{then}: {evidence.slurm.no_queue}"
+    then = f" ({last.outcome.value} then)" if last and last.state and answered else ""
+    reason = f"unknown{since}{then}: {evidence.answer.doubt}"
     return _state(evidence, Outcome.UNKNOWN, in_job(reason, evidence.job))
 
 

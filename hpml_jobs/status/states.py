@@ -24,12 +24,14 @@ class StudyStatus(NamedTuple):
     """The state of every cell, by name, and all it was derived from: nothing is read again.
 
     `snapshots` are the cells' folders, `slurm` what SLURM answered, `history` the manifest.
+    `complaint` says why states are unknown that may be known later.
     """
 
     states: list[CellState]
     snapshots: list[FolderSnapshot]
     slurm: SlurmSnapshot
     history: History
+    complaint: str = ""
 
 
 def study_status(
@@ -60,7 +62,8 @@ def study_status(
         states[slug] = _unsubmitted(slug, recovered) if evidence is None else state_of(evidence)
     states |= untried_cells(states, {s.folder.slug: s.file for s in snapshots if s.file})
     checked = _with_checks(states, snapshots) if with_checks else list(states.values())
-    return StudyStatus(checked, snapshots, slurm, history)
+    complaint = slurm.complaint or ("" if recovered.no_squeue else recovered.complaint)
+    return StudyStatus(checked, snapshots, slurm, history, complaint)
 
 
 def cell_states(study: Study, *, with_checks: bool = False) -> list[CellState]:

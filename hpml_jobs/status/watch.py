@@ -23,18 +23,18 @@ def watch_study(
 ) -> StudyStatus:
     """Call `show` with the chosen states every `every_s` seconds, and a note on SLURM.
 
-    Return the last status, when no chosen cell is pending or running; a cell whose state is unknown
-    because SLURM does not respond may be.
+    Return the last status, when no chosen cell is pending or running. A cell may be if its state is
+    unknown because SLURM does not answer, or not completely.
     """
     pause_s = every_s
     cache = RecordCache() if cache is None else cache
     while True:
         status = study_status(study, cache=cache)
-        states, is_silent = choose(status.states), status.slurm.is_silent
-        pause_s = max(every_s, min(2 * pause_s, SLOWEST_S)) if is_silent else every_s
-        may_change = is_silent and any(state.outcome is Outcome.UNKNOWN for state in states)
-        complaint = f"SLURM does not answer ({status.slurm.no_queue})"
-        show(states, f"{complaint}; next query in {duration_text(pause_s)}" if may_change else "")
+        states, complaint = choose(status.states), status.complaint
+        pause_s = max(every_s, min(2 * pause_s, SLOWEST_S)) if complaint else every_s
+        may_change = complaint and any(state.outcome is Outcome.UNKNOWN for state in states)
+        note = f"SLURM does not answer ({complaint}); next query in {duration_text(pause_s)}"
+        show(states, note if may_change else "")
         if not (may_change or any(state.outcome.active for state in states)):
             return status
         sleep(pause_s)

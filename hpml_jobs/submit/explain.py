@@ -10,6 +10,8 @@ from hpml_jobs.core.value import Value
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.errors import UsageError
 from hpml_jobs.plan.plan import Plan
+from hpml_jobs.slurm.states import Outcome
+from hpml_jobs.study.cell_state import CellState
 from hpml_jobs.submit.job_requests import JobRequest, make_requests
 from hpml_jobs.submit.selection import Selection
 from hpml_jobs.submit.send import script
@@ -78,10 +80,15 @@ def cell_rows(plan: Plan, selection: Selection, jobs: Mapping[str, str]) -> list
     for planned in plan.cells:
         slug = planned.cell.slug
         state = selection.left_out.get(slug)
-        why = f"left out: {state.outcome.value}" if state else selection.reasons[slug]
+        why = _left_out(state) if state else selection.reasons[slug]
         job = (state.job if state else jobs.get(slug)) or _ABSENT
         rows.append(CellRow(cell=slug, shape=str(planned.shape), job=job, why=why))
     return rows
+
+
+def _left_out(state: CellState) -> str:
+    unknown = f" ({state.brief})" if state.outcome is Outcome.UNKNOWN else ""
+    return f"left out: {state.outcome.value}{unknown}"
 
 
 def _refusal(plan: Plan, selection: Selection, requests: list[JobRequest]) -> str:

@@ -1,6 +1,7 @@
 """Job requests: what one sbatch call submits, an array of one shape or a shared allocation."""
 
 import random
+import re
 from collections.abc import Callable, Hashable, Iterable
 from enum import StrEnum
 from typing import NamedTuple
@@ -123,15 +124,19 @@ def _grouped(
 
 def _arrays(cells: list[PlannedCell], cluster: Cluster) -> list[JobRequest]:
     """Return one array per shape, in seeded rounds, split at MaxArraySize."""
-    size = cluster.max_array_size or int(
-        commands.limits().get("MaxArraySize") or DEFAULT_MAX_ARRAY_SIZE
-    )
+    size = cluster.max_array_size or _max_array_size()
     requests = []
     for group in _grouped(cells, lambda planned: msgspec.json.encode(planned.shape)):
         order = in_rounds(group)
         chunks = (order[start : start + size] for start in range(0, len(group), size))
         requests += [JobRequest(JobKind.ARRAY, chunk[0].shape, chunk) for chunk in chunks]
     return requests
+
+
+def _max_array_size() -> int:
+    """Return SLURM's limit; its default where it gives no number."""
+    limit = commands.limits().get("MaxArraySize", "")
+    return int(limit) if re.fullmatch(r"[1-9][0-9]{0,8}", limit) else DEFAULT_MAX_ARRAY_SIZE
 
 
 def _packs(cells: list[PlannedCell], cluster: Cluster) -> list[JobRequest]:

@@ -24,7 +24,7 @@ OUTCOMES: dict[str, tuple[Outcome, ...]] = {
     "failed": (Outcome.FAILED, Outcome.INVALID),
     "oom": (Outcome.OOM,),
     "timeout": (Outcome.TIMEOUT,),
-    "missing": (Outcome.MISSING, Outcome.UNKNOWN),
+    "missing": (Outcome.MISSING,),
     "cancelled": (Outcome.CANCELLED,),
     "lost": (Outcome.NODE_FAIL, Outcome.PREEMPTED),
 }
@@ -59,8 +59,8 @@ def with_outcomes(states: Iterable[CellState], options: Iterable[str]) -> list[C
 
 
 def resubmittable(states: Iterable[CellState]) -> list[CellState]:
-    """Return the states of cells that are neither measured nor pending nor running."""
-    return [state for state in states if not (state.outcome.active or state.outcome is Outcome.OK)]
+    """Return the states of cells that are not measured, and whose job is certainly not active."""
+    return [state for state in states if not (state.outcome.may_run or state.outcome is Outcome.OK)]
 
 
 def within_retries(

@@ -32,6 +32,8 @@ class Selection(NamedTuple):
 def select(plan: Plan) -> Selection:
     """Compare a plan with its study; an oom record counts as finished.
 
+    A cell whose state is unknown is left out, because its job may be running.
+
     Raises:
         HpmlError: squeue does not say which cells have a job.
     """
@@ -48,7 +50,7 @@ def select(plan: Plan) -> Selection:
         if state is None:
             reasons[slug] = "new"
             send.append(planned)
-        elif state.outcome.active or (state.recorded and not plan.rerun):
+        elif state.outcome.may_run or (state.recorded and not plan.rerun):
             left_out[slug] = state
         else:
             reasons[slug] = "again (rerun=true)" if state.recorded else _reason(state)

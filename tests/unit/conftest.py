@@ -28,6 +28,40 @@ cat "{slurm}/{name}.err" >&2
 exit {code}
 """
 
+SQUEUE = """\
+#!/bin/sh
+echo "$@" >> "{slurm}/squeue.asked"
+case "$*" in
+*%T*) echo 'JOBID|STATE|SUBMIT_TIME|START_TIME|TIME|TIME_LIMIT|NODELIST|REASON' ;;
+*) echo JOBID ;;
+esac
+cat "{slurm}/squeue.out"
+cat "{slurm}/squeue.err" >&2
+exit {code}
+"""
+"""squeue prints its header, also if it lists no job."""
+
+SCONTROL = """\
+#!/bin/sh
+echo "$@" >> "{slurm}/scontrol.asked"
+cat "{slurm}/scontrol.err" >&2
+case "$*" in
+"show job"*)
+  if [ -e "{slurm}/scontrol.job" ] || grep -q "^$3" "{slurm}/squeue.out"; then
+    cat "{slurm}/scontrol.out"
+    exit {code}
+  fi
+  echo "slurm_load_jobs error: Invalid job id specified" >&2
+  exit 1 ;;
+esac
+cat "{slurm}/scontrol.out"
+exit {code}
+"""
+"""scontrol knows the jobs that squeue lists, or any job if a test says so."""
+
+GARBAGE = b"\\377\\376\\000\\200 17_0|\\351|\\300\\n"
+"""Bytes that are not UTF-8, for printf."""
+
 NODES = """\
 gr001|gpu:rtx8000:4(S:0-1)|48|190000|main
 gr002|gpu:rtx8000:4(S:0-1)|48|190000|main
@@ -61,7 +95,30 @@ class FakeSlurm:
         """Set what a command prints from now on, and its exit code."""
         (self.folder / f"{name}.out").write_text(out)
         (self.folder / f"{name}.err").write_text(err)
-        self._command(name, ANSWER.format(slurm=self.folder, name=name, code=code))
+        text = {"squeue": SQUEUE, "scontrol": SCONTROL}.get(name, ANSWER)
+        self._command(name, text.format(slurm=self.folder, name=name, code=code))
+
+    def set_complete_output(self, name: str, out: str) -> None:
+        """Let a command print this and nothing else, with exit code 0: squeue without a header."""
+        (self.folder / f"{name}.out").write_text(out)
+        self._command(name, ANSWER.format(slurm=self.folder, name=name, code=0))
+
+    def cut_squeue(self) -> None:
+        """Let squeue print the first line of its answer only, with exit code 0."""
+        self._command("squeue", "#!/bin/sh\necho 'JOBID|STATE'\n")
+
+    def print_garbage(self, name: str) -> None:
+        """Let a command print bytes that are not UTF-8 to both its outputs, with exit code 0."""
+        garbage = GARBAGE.decode()
+        self._command(name, f"#!/bin/sh\nprintf '{garbage}'\nprintf '{garbage}' >&2\n")
+
+    def print_forever(self, name: str) -> None:
+        """Let a command print without an end."""
+        self._command(name, "#!/bin/sh\nwhile echo 'JOBID|STATE|and more and more'; do :; done\n")
+
+    def keep_jobs_in_controller(self) -> None:
+        """Let the controller know every job, also those that squeue does not list."""
+        (self.folder / "scontrol.job").touch()
 
     def set_cluster_name(self, cluster: str, max_array_size: int = 1001) -> None:
         """Set the ClusterName and MaxArraySize of `scontrol show config`."""

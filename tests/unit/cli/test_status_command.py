@@ -98,7 +98,7 @@ def test_usage_without_sacct_comes_from_attempts(laptop, working_folder):
         (Outcome.NODE_FAIL, "1 cell lost to a node failure or preemption: hpml-jobs resubmit"),
         (Outcome.CANCELLED, "--cancelled"),
         (Outcome.MISSING, "--missing"),
-        (Outcome.UNKNOWN, "SLURM is not responding: try again later"),
+        (Outcome.UNKNOWN, "SLURM does not say how the unknown cells are: try again"),
     ],
 )
 def test_hints_exist_for_every_outcome(outcome, words):

@@ -114,14 +114,14 @@ def test_squeue_outranks_sacct(slurm, builder, job_state, outcome, reason):
 
 def test_slurm_is_queried_once_by_array_id(slurm, builder):
     cell_states(builder.study)
-    assert slurm.calls("squeue") == [f"-h -r -t all -o {SQUEUE_FORMAT} -j 101"]
-    assert slurm.calls("sacct") == [f"-X -P -n -o {SACCT_FIELDS} -j 101"]
+    assert slurm.calls("squeue") == [f"-r -t all -o {SQUEUE_FORMAT} -j 101"]
+    assert slurm.calls("sacct") == [f"-X -D -P -n -o {SACCT_FIELDS} -j 101"]
 
 
 def test_user_squeue_format_does_not_change_parsing(slurm, builder, monkeypatch):
     monkeypatch.setenv("SQUEUE_FORMAT", "%j")
     line = squeue_line(JOB, "RUNNING", node="gr001").strip()
-    answer = f'#!/bin/sh\n[ -z "$SQUEUE_FORMAT" ] && echo "{line}"\n'
+    answer = f'#!/bin/sh\necho JOBID\n[ -z "$SQUEUE_FORMAT" ] && echo "{line}"\n'
     (slurm.bin / "squeue").write_text(answer)
     assert builder.state.outcome is Outcome.RUNNING
 

@@ -16,7 +16,7 @@ from hpml_jobs.submit.resubmit import OUTCOMES, within_retries
 from tests.unit.slurm_output import sacct_line, squeue_line
 
 WORDS = ("gpus=2", "workload=digits", "study=mine", "cluster=greene")
-ALL_BUT = {Outcome.OK, Outcome.PENDING, Outcome.RUNNING}
+ALL_BUT = {Outcome.OK, Outcome.PENDING, Outcome.RUNNING, Outcome.UNKNOWN}
 
 
 def sbatch_lines(text):

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
-from statistics import median
 
 from hpml_jobs.checks.concurrency import CONCURRENCY, concurrent_cells
 from hpml_jobs.checks.limits import (
@@ -12,7 +11,7 @@ from hpml_jobs.checks.limits import (
     RESIDUAL_MATCH,
     SCATTER_LIMIT,
 )
-from hpml_jobs.checks.peer_table import PeerTable
+from hpml_jobs.checks.peer_table import Efficiency, PeerTable
 from hpml_jobs.checks.peers import Peer, peer_of
 from hpml_jobs.checks.result import (
     Affected,
@@ -25,9 +24,10 @@ from hpml_jobs.checks.result import (
     names,
 )
 from hpml_jobs.core.conditions import CONDITIONS
-from hpml_jobs.core.formulas import efficiency, relative_iqr, speedup
+from hpml_jobs.core.formulas import relative_iqr
 from hpml_jobs.core.record import Record
-from hpml_jobs.core.text import percent_text
+from hpml_jobs.core.strategies import Device
+from hpml_jobs.core.text import counted, percent_text
 
 DAY = timedelta(days=1)
 
@@ -56,7 +56,7 @@ def check_peers(records: Iterable[Record]) -> dict[str, tuple[CheckResult, ...]]
     "no ratio of the two is a speedup. One outlier is named, not all the others with it.",
     limit=f"the same {', '.join(condition.name for condition in CONDITIONS)}",
     remedy="measure again what differs (rerun=true)",
-    tier=Tier.NUMBER,
+    tier=Tier.TABLE,
     affects={Affected.TIME},
 )
 def other_conditions(peer: Peer, table: PeerTable) -> Observation | None:
@@ -102,20 +102,42 @@ def _distinct(values: Iterable[object]) -> str:
 )
 def too_efficient(peer: Peer, table: PeerTable) -> Observation | None:
     """Fail if N GPUs are more than 1.05 N times as fast as one; warn if loading explains it."""
-    gpus, baselines = peer.place.gpus, table.baselines.get(peer.place.batch)
-    if gpus < 2 or not baselines:
+    batch = peer.place.batch
+    if batch not in table.baselines:
         return None
-    baseline_s = median(baseline.epoch_s for baseline in baselines)
-    reached = efficiency(speedup(baseline_s, peer.epoch_s), gpus)
-    text = f"efficiency is {reached:.3g} over {gpus} GPUs (limit {EFFICIENCY_LIMIT:g})"
-    trained_s = [baseline.train_s for baseline in baselines if baseline.train_s is not None]
-    is_explained = False
-    if trained_s and peer.train_s:
-        without_loading = efficiency(speedup(median(trained_s), peer.train_s), gpus)
-        is_explained = without_loading <= EFFICIENCY_LIMIT
-        text += f", {without_loading:.3g} without data loading"
+    if peer.is_baseline:
+        return _slow_baseline(table.efficiencies(batch))
+    reached = table.efficiency(peer)
+    if reached is None:
+        return None
+    unit = "GPU" if peer.place.device is Device.CUDA else "process"
+    text = (
+        f"efficiency is {reached.with_loading:.3g} over {counted(peer.place.gpus, unit)} (limit "
+        f"{EFFICIENCY_LIMIT:g})"
+    )
+    if reached.without_loading is not None:
+        text += f", {reached.without_loading:.3g} without data loading"
+    return _efficient([reached], text)
+
+
+def _slow_baseline(efficiencies: Sequence[Efficiency]) -> Observation | None:
+    """Return the same of a baseline: it may be the one that was disturbed."""
+    if not efficiencies:
+        return None
+    greatest = max(efficiencies, key=lambda reached: reached.with_loading)
+    above = [reached for reached in efficiencies if reached.is_too_high]
+    text = (
+        f"{greatest.peer.slug} reaches an efficiency of {greatest.with_loading:.3g} against it "
+        f"(limit {EFFICIENCY_LIMIT:g})"
+    )
+    return _efficient(above, text)
+
+
+def _efficient(above: Sequence[Efficiency], text: str) -> Observation:
+    """Return the observation of cells that may be above the limit."""
+    is_explained = all(reached.is_explained for reached in above)
     return Observation(
-        reached <= EFFICIENCY_LIMIT,
+        not any(reached.is_too_high for reached in above),
         text,
         "increase loader_workers=, the baseline waits for its data" if is_explained else "",
         Level.WARN if is_explained else None,

@@ -75,7 +75,7 @@ def part_exceeds_epoch(record: Record) -> Observation | None:
     "at all. Without train_s, missing time may be data loading: a warning.",
     limit=f"{percent_text(UNACCOUNTED_LIMIT)} of train_s (of epoch_s where train_s is unknown)",
     remedy="correct compute_s or comm_s",
-    tier=Tier.NUMBER,
+    tier=Tier.TABLE,
     affects={Affected.SPLIT},
 )
 def unaccounted_time(record: Record) -> Observation | None:

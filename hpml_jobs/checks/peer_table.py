@@ -3,11 +3,31 @@
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
-from typing import Any
+from statistics import median
+from typing import Any, NamedTuple
 
-from hpml_jobs.checks.limits import APART_LIMIT
+from hpml_jobs.checks.limits import APART_LIMIT, EFFICIENCY_LIMIT
 from hpml_jobs.checks.peers import Peer
 from hpml_jobs.core.cell import Cell
+from hpml_jobs.core.formulas import efficiency, speedup
+
+
+class Efficiency(NamedTuple):
+    """The parallel efficiency of a peer, with data loading and without (None: not known)."""
+
+    peer: Peer
+    with_loading: float
+    without_loading: float | None
+
+    @property
+    def is_too_high(self) -> bool:
+        """Whether N GPUs are more than N times as fast as one."""
+        return self.with_loading > EFFICIENCY_LIMIT
+
+    @property
+    def is_explained(self) -> bool:
+        """Whether it is within the limit without data loading."""
+        return self.without_loading is not None and self.without_loading <= EFFICIENCY_LIMIT
 
 
 class ByValue:
@@ -60,18 +80,45 @@ class PeerTable:
         self.baselines: dict[int, list[Peer]] = {}  # by batch: what speedups divide by
         self.runs_s: dict[Cell, list[float]] = {}  # by place: seconds per epoch of all its runs
         self._rivals: dict[tuple[int, int, str], list[Peer]] = {}
+        self._parallel: dict[int, list[Peer]] = {}  # by batch: more than one GPU
+        self._baseline_s: dict[int, tuple[float, float | None]] = {}
+        self._efficiencies: dict[int, list[Efficiency]] = {}
         for peer in peers:
             self.runs_s.setdefault(peer.place, []).append(peer.epoch_s)
             if peer.is_baseline:
                 self.baselines.setdefault(peer.place.batch, []).append(peer)
             else:
                 self._rivals.setdefault(_rivalry(peer), []).append(peer)
+            if peer.place.gpus > 1:
+                self._parallel.setdefault(peer.place.batch, []).append(peer)
         self.conditions = ByValue(peers, lambda peer: peer.conditions)
         self.threads = ByValue(peers, lambda peer: peer.threads)
         self.starts = ByStart(peers)
         self._loaders: dict[tuple[int, int, str], ByValue] = {}
         self.imported_s = [peer.epoch_s for peer in peers if peer.record.imported]
         self.whole_seconds = all(epoch_s == round(epoch_s) for epoch_s in self.imported_s)
+
+    def efficiency(self, peer: Peer) -> Efficiency | None:
+        """Return a peer's efficiency; None on one GPU and without a baseline at its batch."""
+        gpus, batch = peer.place.gpus, peer.place.batch
+        if gpus < 2 or batch not in self.baselines:
+            return None
+        if batch not in self._baseline_s:
+            trained_s = [b.train_s for b in self.baselines[batch] if b.train_s is not None]
+            epoch_s = median(baseline.epoch_s for baseline in self.baselines[batch])
+            self._baseline_s[batch] = epoch_s, median(trained_s) if trained_s else None
+        epoch_s, train_s = self._baseline_s[batch]
+        without = (
+            efficiency(speedup(train_s, peer.train_s), gpus) if train_s and peer.train_s else None
+        )
+        return Efficiency(peer, efficiency(speedup(epoch_s, peer.epoch_s), gpus), without)
+
+    def efficiencies(self, batch: int) -> list[Efficiency]:
+        """Return the efficiencies of all peers with more than one GPU at a batch."""
+        if batch not in self._efficiencies:
+            reached = map(self.efficiency, self._parallel.get(batch, ()))
+            self._efficiencies[batch] = [value for value in reached if value]
+        return self._efficiencies[batch]
 
     def loaders(self, peer: Peer) -> ByValue:
         """Return a peer's baselines and its rivals, by their loader workers per GPU."""

@@ -6,10 +6,11 @@ import time
 def counted(number: int, word: str) -> str:
     """Return a number with its noun, in the plural where it is not 1.
 
-    >>> counted(1, "cell"), counted(9, "cell")
-    ('1 cell', '9 cells')
+    >>> counted(1, "cell"), counted(9, "cell"), counted(2, "process")
+    ('1 cell', '9 cells', '2 processes')
     """
-    return f"{number} {word}{'' if number == 1 else 's'}"
+    ending = "es" if word.endswith("s") else "s"
+    return f"{number} {word}{'' if number == 1 else ending}"
 
 
 def duration_text(seconds: float) -> str:

@@ -35,7 +35,7 @@ from hpml_jobs.report.tables import (
     strategies,
 )
 from hpml_jobs.report.tables import checks as check_tables
-from hpml_jobs.report.text import captions
+from hpml_jobs.report.text import captions, warnings
 
 
 class StrategyTables(Value, frozen=True, kw_only=True):
@@ -47,12 +47,16 @@ class StrategyTables(Value, frozen=True, kw_only=True):
 
 
 class ReportGroup(Value, frozen=True, kw_only=True):
-    """The tables of one condition group; `differences` distinguish it from the other groups."""
+    """The tables of one condition group; `differences` distinguish it from the other groups.
+
+    `usability` says which tables can be used.
+    """
 
     number: int
     title: str
     differences: str
     source: ConditionGroup
+    usability: str
     q1: Table | None
     strategies: tuple[StrategyTables, ...]
     full: tuple[Table, ...]
@@ -154,19 +158,50 @@ def _report_group(number: int, group: ConditionGroup, differences: str) -> Repor
     cell = group.a_cell
     parallel = {row.strategy for row in group.rows if not row.is_baseline}
     hardware = captions.hardware(group) or cell.gpu_type or cell.device.value
-    full = (make(group) for make in FULL.values())
-    return ReportGroup(
+    full = [table for make in FULL.values() if (table := make(group)) is not None]
+    without_remarks = ReportGroup(
         number=number,
         title=f"{cell.workload.name} on {hardware}",
         differences=differences,
         source=group,
+        usability=warnings.usability(group),
         q1=lab.q1(group) if any(row.is_baseline for row in group.rows) else None,
         strategies=tuple(
             _strategy_tables(strategy_rows(group, strategy))
             for strategy in Strategy
             if strategy in parallel
         ),
-        full=tuple(table for table in full if table is not None),
+        full=tuple(full),
+    )
+    return _with_remarks(without_remarks)
+
+
+def _with_remarks(group: ReportGroup) -> ReportGroup:
+    """Return a group with each remark under the first table that it affects.
+
+    Where the group has no such table, the remark is listed with the checks.
+    """
+    under: dict[str, list[str]] = {}
+    labels = [table.label for table in group.tables]
+    for affected, text in warnings.remarks(group.source):
+        beginnings = (*warnings.UNDER[affected], CHECKS)
+        home = next(
+            label for beginning in beginnings for label in labels if label.startswith(beginning)
+        )
+        under.setdefault(home, []).append(text)
+
+    def remarked(table: Table) -> Table:
+        added = under.get(table.label, ())
+        return msgspec.structs.replace(table, notes=(*table.notes, *added)) if added else table
+
+    return msgspec.structs.replace(
+        group,
+        q1=remarked(group.q1) if group.q1 else None,
+        strategies=tuple(
+            msgspec.structs.replace(s, tables=tuple(map(remarked, s.tables)))
+            for s in group.strategies
+        ),
+        full=tuple(map(remarked, group.full)),
     )
 
 
@@ -184,6 +219,8 @@ def _strategy_tables(selection: StrategyRows) -> StrategyTables:
         tables=tuple(table for table in tables if table.lines),
     )
 
+
+CHECKS = "checks"
 
 FULL: dict[str, Callable[[ConditionGroup], Table | None]] = {
     "scaling": scaling.scaling,
@@ -207,7 +244,7 @@ FULL: dict[str, Callable[[ConditionGroup], Table | None]] = {
     "latency": latency.latency,
     "quantization-layers": quantization_layers.layers,
     "spreads": quantization_layers.spreads,
-    "checks": check_tables.checks,
+    CHECKS: check_tables.checks,
 }
 """The full tables by label, in the order of reading; a table without rows is None."""
 

@@ -1,8 +1,12 @@
 """A table as text for every output format: lines, blocks of columns, notes, unrounded sheet."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from hpml_jobs.core.value import Value
+
+SHORT = 40
+"""Caption lines shorter than this, such as `One run.`, are repeated under every table."""
 
 
 class Block(Value, frozen=True, kw_only=True):
@@ -70,3 +74,16 @@ class Table(Value, frozen=True, kw_only=True):
     def words(self) -> tuple[bool, ...]:
         """For each column, whether it is aligned to the left."""
         return tuple(block.words for block in self.blocks for _ in block.names)
+
+    def caption_after(self, printed: set[str], extra: Iterable[str] = ()) -> list[str]:
+        """Return the caption lines that are not in `printed`, or short; add them to it."""
+        lines = [*self.caption, *extra]
+        new = [line for line in lines if line not in printed or len(line) < SHORT]
+        printed |= {*lines}
+        return new
+
+    def notes_after(self, printed: set[str]) -> list[str]:
+        """Return the notes that are not in `printed`; add them to it."""
+        new = [note for note in self.notes if note not in printed]
+        printed |= {*self.notes}
+        return new

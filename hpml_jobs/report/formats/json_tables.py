@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 
+from hpml_jobs.report.merge.causes import Cause, causes
 from hpml_jobs.report.merge.cells import CellResult
 from hpml_jobs.report.merge.rows import Row
 from hpml_jobs.report.merge.run_values import RunValues
@@ -42,12 +43,20 @@ def _group(group: ReportGroup) -> dict[str, Any]:
         "group": group.number,
         "title": group.title,
         "apart": group.differences,
+        "usability": group.usability,
+        "warnings": [_cause(cause) for cause in causes(group.source)],
         "conditions": group.source.conditions,
         "baseline": [_row(row) for row in group.source.rows if row.is_baseline],
         "entries": [_row(row) for row in group.source.rows if not row.is_baseline],
         "missing_cells": [_absent(result) for result in group.source.cells if not result.measured],
         "tables": [_table(table) for table in group.tables],
     }
+
+
+def _cause(cause: Cause) -> dict[str, Any]:
+    """Return a cause of wrong, doubtful or limited numbers, with all its cells."""
+    result = msgspec.structs.asdict(cause.result)
+    return {**result, "cells": cause.slugs}
 
 
 def _row(row: Row) -> dict[str, Any]:

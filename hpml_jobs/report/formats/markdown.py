@@ -20,7 +20,7 @@ def document(report: Report) -> str:
         parts += _group(group, several=report.several)
     if report.tables and report.several:
         parts.append("## All groups together")
-    parts += [part for table in report.tables for part in _table(table)]
+    parts += [part for table in report.tables for part in _table(table, set())]
     if report.unplaced:
         parts.append("## Not in any table")
         parts.append(_bullets(f"{result.slug}: {result.reason}" for result in report.unplaced))
@@ -32,17 +32,23 @@ def _group(group: ReportGroup, *, several: bool) -> list[str]:
     parts = [f"## {number}{_escaped(group.title)}"]
     if group.differences:
         parts.append(_escaped(f"Separated because of: {group.differences}."))
-    return parts + [part for table in group.tables for part in _table(table)]
+    parts.append(_escaped(group.setting))
+    parts += [_escaped(group.usability)] if group.usability else []
+    printed = {group.setting}
+    return parts + [part for table in group.tables for part in _table(table, printed)]
 
 
-def _table(table: Table) -> list[str]:
-    parts = [
+def _table(table: Table, printed: set[str]) -> list[str]:
+    """Return a table with what is not yet in `printed` of its caption and notes."""
+    caption = table.caption_after(printed, [table.setting])
+    notes = table.notes_after(printed)
+    return [
         f"### {_escaped(table.title)}",
         *([_escaped(table.answer)] if table.answer else []),
         *([grid(table)] if table.lines else []),
-        _escaped("\n".join([*table.caption, table.setting])),
+        *([_escaped("\n".join(caption))] if caption else []),
+        *([_bullets(notes)] if notes else []),
     ]
-    return [*parts, _bullets(table.notes)] if table.notes else parts
 
 
 def grid(table: Table) -> str:

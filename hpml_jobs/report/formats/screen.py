@@ -15,9 +15,6 @@ from hpml_jobs.report.text.numbers import DASH, OOM
 
 _STYLES = {DASH: "dim", OOM: "bold red"}
 
-_SHORT = 40
-"""Caption lines shorter than this, such as `One run.`, are repeated under every table."""
-
 
 def show(report: Report, console: Console) -> None:
     """Print the report; no table is truncated, whatever the console's width."""
@@ -49,6 +46,7 @@ def _show_group(group: ReportGroup, console: Console, *, several: bool) -> None:
             width=_prose(console),
         )
     console.print(Text(group.setting), width=_prose(console))
+    console.print(Text(group.usability, style="bold"), width=_prose(console))
     printed: set[str] = set()
     for table in group.tables:
         if table.on_screen:
@@ -64,15 +62,12 @@ def _show_table(table: Table, console: Console, printed: set[str]) -> None:
         console.print(Text(table.answer), width=_prose(console))
     for text in drawn(table, console.width):
         console.print(text, no_wrap=True, overflow="ignore", crop=False)
-    caption = [line for line in table.caption if line not in printed or len(line) < _SHORT]
+    caption = table.caption_after(printed)
     if caption:
         console.print(Text("\n".join(caption), style="dim"), width=_prose(console))
-    notes = [note for note in table.notes if note not in printed]
-    if len(notes) < len(table.notes):
-        notes.append("The notes above apply here too")
+    notes = table.notes_after(printed)
     if notes:
         _bullets(notes, console)
-    printed |= {*table.caption, *table.notes}
 
 
 def _show_file_tables(report: Report, console: Console) -> None:

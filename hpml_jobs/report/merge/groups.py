@@ -1,9 +1,10 @@
 """Cells measured under the same conditions, and their table rows."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 
 from hpml_jobs.checks import CheckResult, Level
+from hpml_jobs.checks.result import Affected, Tier
 from hpml_jobs.core.cell import Cell, Protocol
 from hpml_jobs.core.conditions import Conditions
 from hpml_jobs.core.record import Model, Record
@@ -75,16 +76,19 @@ class ConditionGroup(Value, frozen=True, kw_only=True, dict=True):
             cell_result.record for cell_result in self.runs(row) if cell_result.record is not None
         ]
 
-    def checks_of(self, row: Row, level: Level) -> Iterator[CheckResult]:
-        """Return the checks of a row's cells that have this level."""
-        for slug in row.cells:
-            for result in self.checks.get(slug, ()):
-                if result.level is level:
-                    yield result
+    def worst(self, row: Row, affected: Affected) -> Level:
+        """Return the worst level of the checks that make these numbers of a row doubtful."""
+        levels = {
+            result.level
+            for slug in row.cells
+            for result in self.checks.get(slug, ())
+            if result.tier is Tier.NUMBER and affected in result.affects
+        }
+        return max(levels, key=[*Level].index, default=Level.PASS)
 
-    def has_failed(self, row: Row) -> bool:
-        """Return whether one of a row's runs fails a check."""
-        return any(self.checks_of(row, Level.FAIL))
+    def doubts(self, row: Row, affected: Affected) -> bool:
+        """Return whether a check makes these numbers of a row doubtful."""
+        return self.worst(row, affected) is not Level.PASS
 
     @cached_property
     def _baselines(self) -> dict[int, Row]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection
 
+from hpml_jobs.checks.result import Affected
 from hpml_jobs.core.strategies import BandwidthKind
 from hpml_jobs.report.merge.bandwidth import Bandwidth
 from hpml_jobs.report.merge.groups import ConditionGroup
@@ -37,7 +38,12 @@ def bandwidth(group: ConditionGroup) -> Table | None:
     if not rows:
         return None
     text = TableText(
-        "bandwidth", "Bandwidth", "E2", (BANDWIDTH, captions.runs(rows)), on_screen=False
+        "bandwidth",
+        "Bandwidth",
+        "E2",
+        (BANDWIDTH, captions.runs(rows)),
+        on_screen=False,
+        affected=Affected.BANDWIDTH,
     )
     heads = (
         Columns(

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from hpml_jobs.checks.result import Affected
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.merge.rows import Row, Setup
@@ -54,7 +55,8 @@ class Columns(NamedTuple, Generic[T]):
 class TableText(NamedTuple):
     """The words of a full table.
 
-    `answer` is a sentence above it; `below` labels the lines below rows.
+    `answer` is a sentence above it; `below` labels the lines below rows; `affected` are its
+    numbers, for the marks of checks.
     """
 
     label: str
@@ -64,6 +66,7 @@ class TableText(NamedTuple):
     on_screen: bool = True
     answer: str = ""
     below: str = ""
+    affected: Affected = Affected.TIME
 
 
 _SETUP_VALUES: dict[str, Callable[[Setup], int | str]] = {
@@ -119,12 +122,13 @@ def row_table(
     listed = list(rows)
     lines = []
     for row in listed:
-        texts = marks.marked(group, row, _texts(heads, row))
+        texts = marks.marked(group, row, _texts(heads, row), text.affected)
         lines.append(Line(label=row_name(group, row), texts=texts))
         below = tuple(column.below(row) for column in _on_page(heads))
         if any(below):
             lines.append(Line(label=text.below, texts=below))
-    body = Body(tuple(lines), _sheet(heads, listed), tuple(notes))
+    all_notes = (*marks.explained(group, listed, text.affected), *notes)
+    body = Body(tuple(lines), _sheet(heads, listed), all_notes)
     return _table([group], text, _blocks(heads), body)
 
 
@@ -205,7 +209,7 @@ UNMEASURED = "not measured"
 
 def row_name(group: ConditionGroup, row: Row) -> str:
     """Return the label of a row where strategies share a table: `ddp 4-GPU b512`."""
-    return f"{captions.full_label(row.setup, group.device)} b{row.batch_per_gpu}"
+    return captions.cell_label(row.place, group.device)
 
 
 def rest(rows: Iterable[Row], shown: Iterable[Row]) -> list[Row]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from hpml_jobs.checks.result import Affected
 from hpml_jobs.core import formulas
 from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.merge.rows import Row
@@ -37,7 +38,8 @@ def communication(group: ConditionGroup) -> Table | None:
     rows = [e for e in parallel if e.values and e.values.communication.total_s is not None]
     if not rows:
         return None
-    text = TableText("communication", "Communication", "E2", (COMMUNICATION, captions.runs(rows)))
+    caption = (COMMUNICATION, captions.runs(rows))
+    text = TableText("communication", "Communication", "E2", caption, affected=Affected.SPLIT)
     notes = _not_split(group, rows) + left_out(group, UNMEASURED, rest(parallel, rows))
     return row_table(group, text, rows, _HEADS, notes)
 

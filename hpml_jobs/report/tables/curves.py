@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from statistics import median
 
+from hpml_jobs.checks.result import Affected
 from hpml_jobs.core.measurements import Steps
 from hpml_jobs.report.merge import curves, learning
 from hpml_jobs.report.merge.cells import CellResult
@@ -60,7 +61,14 @@ def curve_table(group: ConditionGroup) -> Table | None:
             ),
         ),
     )
-    text = TableText("curve-ends", "Curves", "", (CURVES, captions.runs(rows)), bool(faults))
+    text = TableText(
+        "curve-ends",
+        "Curves",
+        "",
+        (CURVES, captions.runs(rows)),
+        bool(faults),
+        affected=Affected.LEARNING,
+    )
     lines = [f"loss: {line}" for line in over_seeds.shorter(group, rows)]
     lines += notes.by_reason(faults, lambda setup: captions.full_label(setup, group.device))
     return row_table(group, text, rows, heads, lines)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
+from hpml_jobs.checks.result import Affected
 from hpml_jobs.report.merge.groups import ConditionGroup, StrategyRows
 from hpml_jobs.report.merge.rows import BASELINE_SETUP, Place, Row, Setup
 from hpml_jobs.report.table import Block, Line, Table
@@ -21,7 +22,10 @@ def q1(group: ConditionGroup) -> Table:
         corner="batch",
         blocks=tuple(Block(head=head) for head in ("train_s", "epoch_s", "iterations")),
         lines=tuple(
-            Line(label=str(row.batch_per_gpu), texts=marks.marked(group, row, _q1(row)))
+            Line(
+                label=str(row.batch_per_gpu),
+                texts=marks.marked(group, row, _q1(row), Affected.TIME),
+            )
             for row in baselines
         ),
         caption=(
@@ -30,7 +34,7 @@ def q1(group: ConditionGroup) -> Table:
         ),
         setting=captions.setting(group),
         notes=(
-            *_check_notes(group, baselines),
+            *marks.explained(group, baselines, Affected.TIME),
             *without_train(baselines),
             *absent(group, baselines, places),
         ),
@@ -58,7 +62,7 @@ def table1(selection: StrategyRows) -> Table:
         title=f"Table 1: time and speedup, {selection.strategy.value}",
         corner="Table 1",
         blocks=blocks(selection, "Time(s)", "Speedup"),
-        lines=lines(selection, selection.setups, _time_and_speedup),
+        lines=lines(selection, selection.setups, _time_and_speedup, Affected.TIME),
         caption=(
             f"{captions.TIME} Speedup: Time of 1-{captions.unit(device)} / Time.",
             f"{captions.baseline(rows, selection.batches, device)} {captions.runs(rows)}",
@@ -66,7 +70,7 @@ def table1(selection: StrategyRows) -> Table:
         ),
         setting=captions.setting(selection.group),
         notes=(
-            *_check_notes(selection.group, rows),
+            *marks.explained(selection.group, rows, Affected.TIME),
             *absent(selection.group, rows, selection.places),
         ),
     )
@@ -87,13 +91,13 @@ def table2(selection: StrategyRows) -> Table:
         title=f"Table 2: computation and exposed communication, {how}, {selection.strategy.value}",
         corner="Table 2 (s)",
         blocks=blocks(selection, "Compute", "Comm"),
-        lines=lines(selection, selection.parallel_setups, _compute_and_comm),
+        lines=lines(selection, selection.parallel_setups, _compute_and_comm, Affected.SPLIT),
         caption=(
             captions.REPORTED if selection.group.imported else captions.MEASURED,
             captions.runs(selection.parallel_rows),
         ),
         setting=captions.setting(selection.group),
-        notes=(*_unmeasured(selection, _has_compute), *_below(selection)),
+        notes=(*_unmeasured(selection, _has_compute), *_below(selection, Affected.SPLIT)),
     )
 
 
@@ -113,10 +117,13 @@ def table3(selection: StrategyRows) -> Table:
         title=f"Table 3: {words.title}, {selection.strategy.value}",
         corner=f"Table 3 (GB/s{words.aside})",
         blocks=blocks(selection),
-        lines=lines(selection, selection.parallel_setups, _bandwidth),
+        lines=lines(selection, selection.parallel_setups, _bandwidth, Affected.BANDWIDTH),
         caption=(words.measured, captions.runs(selection.parallel_rows)),
         setting=captions.setting(selection.group),
-        notes=(*_unmeasured(selection, _has_bandwidth), *_below(selection)),
+        notes=(
+            *_unmeasured(selection, _has_bandwidth),
+            *_below(selection, Affected.BANDWIDTH),
+        ),
     )
 
 
@@ -156,20 +163,10 @@ def _why_unmeasured(selection: StrategyRows, row: Row) -> str:
     return "not measured: no collective of gradients was recorded"
 
 
-def _check_notes(group: ConditionGroup, rows: Sequence[Row]) -> list[str]:
-    return marks.failures(group, rows) + marks.warnings(group, rows)
-
-
-def _below(selection: StrategyRows) -> list[str]:
+def _below(selection: StrategyRows, affected: Affected) -> list[str]:
     rows, group = selection.parallel_rows, selection.group
     places = {place for place in selection.places if place.setup != BASELINE_SETUP}
-    return marks_explained(selection) + absent(group, rows, places)
-
-
-def marks_explained(selection: StrategyRows) -> list[str]:
-    """Return a note that says where the reasons for this table's marks are."""
-    failed = [row for row in selection.parallel_rows if selection.group.has_failed(row)]
-    return [f"{marks.MARK} fails a check; see Table 1 for the reason"] if failed else []
+    return marks.explained(group, rows, affected) + absent(group, rows, places)
 
 
 def dash_or_oom(row: Row) -> str:
@@ -191,10 +188,17 @@ def blocks(selection: StrategyRows, *columns: str) -> tuple[Block, ...]:
 
 
 def lines(
-    selection: StrategyRows, setups: Iterable[Setup], texts: Callable[[Row], tuple[str, ...]]
+    selection: StrategyRows,
+    setups: Iterable[Setup],
+    texts: Callable[[Row], tuple[str, ...]],
+    affected: Affected,
 ) -> tuple[Line, ...]:
-    """Return a line per row; a place that was not requested shows the dash."""
-    at = {row.place: marks.marked(selection.group, row, texts(row)) for row in selection.rows}
+    """Return a line per row; a place that was not requested shows the dash.
+
+    `affected` are the numbers of the table, for the marks of checks.
+    """
+    group = selection.group
+    at = {row.place: marks.marked(group, row, texts(row), affected) for row in selection.rows}
     width = len(next(iter(at.values())))
     return tuple(
         Line(

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
+from hpml_jobs.checks.result import Affected
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.record import Record
 from hpml_jobs.report.merge import learning
@@ -62,7 +63,13 @@ def table4(group: ConditionGroup) -> Table | None:
         ),
     )
     caption = (TABLE_4.format(units=units(group.device)), over_seeds.OVER_SEEDS)
-    text = TableText("table4", "Table 4: training quality, last epoch", "Table 4", caption)
+    text = TableText(
+        "table4",
+        "Table 4: training quality, last epoch",
+        "Table 4",
+        caption,
+        affected=Affected.LEARNING,
+    )
     missing = left_out(group, "", (row for row in rows if not row.timing))
     notes = [
         *over_seeds.one_seed(group, shown_rows),

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
+from hpml_jobs.checks.result import Affected
 from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.merge.rows import Row
 from hpml_jobs.report.merge.run_values import PhaseTimes, phase_times
@@ -74,6 +75,7 @@ def phases(group: ConditionGroup) -> Table | None:
         (PHASES_CAPTION, captions.runs(rows)),
         on_screen=False,
         below="  least..most",
+        affected=Affected.SPLIT,
     )
     notes = left_out(group, UNMEASURED, rest(group.rows, rows))
     return row_table(group, text, rows, heads, notes)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from hpml_jobs.checks.limits import PROFILER_LIMIT
+from hpml_jobs.checks.result import Affected
 from hpml_jobs.core.measurements import ProfilerSummary
 from hpml_jobs.core.text import percent_text
 from hpml_jobs.report.merge.groups import ConditionGroup
@@ -95,7 +96,9 @@ def profiler(group: ConditionGroup) -> Table | None:
         ),
     )
     caption = (PROFILER.format(mark=marks.MARK), captions.runs(rows))
-    text = TableText("profiler", "Profiler cross-check", "", caption, on_screen=False)
+    text = TableText(
+        "profiler", "Profiler cross-check", "", caption, on_screen=False, affected=Affected.SPLIT
+    )
     notes = left_out(group, "no trace", rest(group.rows, rows))
     return row_table(group, text, rows, heads, notes)
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from hpml_jobs.checks.limits import SCATTER_LIMIT
+from hpml_jobs.checks.result import Affected
 from hpml_jobs.report.merge.bandwidth import bandwidth
 from hpml_jobs.report.merge.decision import Comparison, compare
 from hpml_jobs.report.merge.groups import ConditionGroup
@@ -215,7 +216,12 @@ def measured(group: ConditionGroup) -> Table | None:
         )
         heads += [Columns(head, both), ends(name, unit, _interval_of(of))]
     text = TableText(
-        "repeats-measured", "Repeats of the instrumented epoch", "E2", (MEASURED,), on_screen=False
+        "repeats-measured",
+        "Repeats of the instrumented epoch",
+        "E2",
+        (MEASURED,),
+        on_screen=False,
+        affected=Affected.SPLIT,
     )
     single = [row for row in rows if len(row.runs) == 1]
     return row_table(group, text, rows, heads, left_out(group, ONE_RUN, single))

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from hpml_jobs.checks.result import Affected
 from hpml_jobs.core.record import Rank, Record
 from hpml_jobs.report.merge import learning
 from hpml_jobs.report.merge.groups import ConditionGroup
@@ -76,6 +77,7 @@ def replicas(group: ConditionGroup) -> Table | None:
         (REPLICAS, over_seeds.OVER_SEEDS),
         on_screen=bool(answer),
         answer=answer,
+        affected=Affected.LEARNING,
     )
     return row_table(group, text, rows, heads, [*over_seeds.shorter(group, rows), *missing])
 

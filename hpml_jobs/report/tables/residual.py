@@ -1,5 +1,6 @@
 """Tables 2r and 3r: the lab's residual estimate, derived from epoch times."""
 
+from hpml_jobs.checks.result import Affected
 from hpml_jobs.report.merge.groups import StrategyRows
 from hpml_jobs.report.merge.rows import Row
 from hpml_jobs.report.table import Table
@@ -8,10 +9,9 @@ from hpml_jobs.report.tables.lab import (
     blocks,
     dash_or_oom,
     lines,
-    marks_explained,
     text_or_dash,
 )
-from hpml_jobs.report.text import captions, notes
+from hpml_jobs.report.text import captions, marks, notes
 from hpml_jobs.report.text.numbers import DASH, count, gb_per_s, seconds
 
 NOT_MEASURED = (
@@ -28,7 +28,7 @@ def table2r(selection: StrategyRows) -> Table:
         f"{selection.strategy.value}",
         corner="Table 2r (s)",
         blocks=blocks(selection, "Compute", "Comm"),
-        lines=lines(selection, selection.parallel_setups, _compute_and_comm),
+        lines=lines(selection, selection.parallel_setups, _compute_and_comm, Affected.TIME),
         caption=(
             captions.RESIDUAL_LOADING if _loading(selection) == {True} else captions.RESIDUAL,
             *_caption(selection),
@@ -55,7 +55,7 @@ def table3r(selection: StrategyRows) -> Table:
         title=f"Table 3r: bandwidth by the lab residual, {selection.strategy.value}",
         corner=f"Table 3r (GB/s{words.aside})",
         blocks=blocks(selection),
-        lines=lines(selection, selection.parallel_setups, _bandwidth),
+        lines=lines(selection, selection.parallel_setups, _bandwidth, Affected.TIME),
         caption=(
             *(line.format(gradient_bytes=gradient_bytes) for line in words.residual),
             *_caption(selection),
@@ -96,6 +96,6 @@ def _below(selection: StrategyRows) -> list[str]:
     )
     return [
         *loading_notes,
-        *marks_explained(selection),
+        *marks.explained(selection.group, selection.parallel_rows, Affected.TIME),
         *absent(selection.group, selection.rows, selection.places),
     ]

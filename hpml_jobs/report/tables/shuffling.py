@@ -2,6 +2,7 @@
 
 import msgspec
 
+from hpml_jobs.checks.result import Affected
 from hpml_jobs.core.record import Rank
 from hpml_jobs.report.merge import learning
 from hpml_jobs.report.merge.groups import ConditionGroup
@@ -46,6 +47,7 @@ def shuffling(group: ConditionGroup) -> Table | None:
         "",
         (SHUFFLING, over_seeds.OVER_SEEDS),
         answer=" ".join([QUESTION, *_answers(group, rows)]),
+        affected=Affected.LEARNING,
     )
     notes = [*over_seeds.one_seed(group, rows), *over_seeds.shorter(group, rows)]
     return row_table(group, text, rows, heads, notes)

@@ -7,7 +7,7 @@ from hpml_jobs.core.conditions import CPU_MODEL, GPU_MODEL, NONE, TORCH
 from hpml_jobs.core.strategies import BASELINE, BandwidthKind, Device
 from hpml_jobs.core.workload import DATASETS, Workload
 from hpml_jobs.report.merge.groups import ConditionGroup
-from hpml_jobs.report.merge.rows import Row, Setup, Timing, setup_order
+from hpml_jobs.report.merge.rows import Place, Row, Setup, Timing, setup_order
 from hpml_jobs.report.text.numbers import count, seconds
 
 TIME = "Time: seconds of one epoch, the longest of all ranks, data loading included."
@@ -121,6 +121,11 @@ def full_label(setup: Setup, device: Device) -> str:
     'ddp 1-process'
     """
     return f"{setup.strategy.value} {place_label(setup, device)}"
+
+
+def cell_label(place: Place, device: Device) -> str:
+    """Return the name of a setup at a batch: `ddp 4-GPU b512`."""
+    return f"{full_label(place.setup, device)} b{place.batch_per_gpu}"
 
 
 def place_label(setup: Setup, device: Device) -> str:

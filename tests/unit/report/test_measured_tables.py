@@ -3,7 +3,6 @@
 import msgspec
 import pytest
 
-from hpml_jobs.checks import CheckResult, Level
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.measurements import Communication, Imported, Message
 from hpml_jobs.core.strategies import Strategy
@@ -210,38 +209,3 @@ def test_imported_timings_never_mix_with_measured_ones(builder):
     add_imported(builder, 2, 20.0)
     report = builder.collect()
     assert "measured: elsewhere | here" in report.differences
-
-
-def test_cell_failing_a_check_is_marked_with_reason(builder, given_checks):
-    builder.with_published_study()
-    bad, odd = lab_cell(4, 512).slug, lab_cell(2, 32).slug
-    given_checks[bad] = (
-        CheckResult(check="ranks agree", level=Level.FAIL, reason="37 % apart (limit 1 %)"),
-        CheckResult(check="closure", level=Level.PASS, reason="0.1 % (limit 2 %)"),
-    )
-    given_checks[odd] = (
-        CheckResult(check="loader-bound", level=Level.WARN, reason="stall 7 % (limit 5 %)"),
-    )
-    one = builder.table("table1-ddp")
-    assert texts_by_label(one)["4-GPU"][4:] == ("!15.13", "1.72")
-    assert texts_by_label(one)["2-GPU"][0] == "30.82"
-    assert one.notes == (
-        "! 4-GPU at batch 512: ranks agree: 37 % apart (limit 1 %)",
-        "warnings, see Data-quality checks: loader-bound (2-GPU at batch 32)",
-    )
-    assert texts_by_label(builder.table("table3-ddp"))["4-GPU"][2].startswith("!")
-    assert builder.table("checks").caption == ("1 check passed in 2 cells.",)
-    assert builder.table("checks").notes == (
-        "fail: ranks agree: ddp 4-GPU at batch 512: 37 % apart (limit 1 %)",
-        "warn: loader-bound: ddp 2-GPU at batch 32: stall 7 % (limit 5 %)",
-    )
-
-
-def test_repeated_check_failures_are_one_line(builder, given_checks):
-    builder.with_published_study()
-    for number, slug in enumerate(sorted(builder.report_states)):
-        reason = f"{number} % apart (limit 1 %)"
-        given_checks[slug] = (CheckResult(check="ranks agree", level=Level.FAIL, reason=reason),)
-    (note,) = builder.table("table1-ddp").notes
-    assert note.startswith("! ranks agree: 1-GPU at batch 32, 128, 512; 2-GPU at batch 32, 128")
-    assert len(builder.table("checks").notes) == 9

@@ -1,0 +1,235 @@
+"""Warnings of a report: marks, which tables can be used, one line per cause, remarks."""
+
+import io
+import json
+
+import msgspec
+import pytest
+from rich.console import Console
+
+from hpml_jobs.checks import CheckResult, Level
+from hpml_jobs.checks.result import Affected, Tier
+from hpml_jobs.cli.main import run
+from hpml_jobs.core.cell import Protocol
+from hpml_jobs.core.strategies import Strategy
+from hpml_jobs.report.formats import json_tables, latex, markdown
+from hpml_jobs.report.formats.screen import show
+from tests.unit.builders import lab_cell, lab_record
+from tests.unit.check_cases import (
+    baseline_record,
+    change_communication,
+    change_epoch,
+    change_messages,
+    clean_record,
+)
+from tests.unit.cli.test_record_command import write_study
+
+FAIL, WARN, PASS = Level.FAIL, Level.WARN, Level.PASS
+FIX = "measure again"
+
+
+def a_result(check, level=WARN, figures="37 % apart", **changes):
+    """The result of a check with its figures and fix."""
+    fields = {"reason": f"{figures}: {FIX}", "remedy": FIX, "affects": (Affected.TIME,)}
+    return CheckResult(check=check, level=level, **(fields | changes))
+
+
+def marks_of(table):
+    """The labels of a table's lines whose numbers have a mark."""
+    return [line.label for line in table.lines if any(t.startswith("!") for t in line.texts)]
+
+
+@pytest.mark.parametrize(
+    ("affected", "marked"),
+    [
+        (Affected.TIME, {"table1-ddp", "table2r-ddp", "table3r-ddp", "scaling", "repeats"}),
+        (Affected.SPLIT, {"table2-ddp", "communication", "phases", "profiler"}),
+        (Affected.BANDWIDTH, {"table3-ddp", "bandwidth"}),
+        (Affected.LEARNING, {"replicas", "curve-ends"}),
+    ],
+)
+def test_mark_is_only_in_affected_tables(builder, given_checks, affected, marked):
+    builder.with_published_study()
+    given_checks[lab_cell(4, 512).slug] = (a_result("made-up", affects=(affected,)),)
+    (group,) = builder.collect().groups
+    with_mark = {table.label for table in group.tables if marks_of(table)}
+    assert with_mark == marked & {table.label for table in group.tables}
+    for table in group.tables:
+        assert ("! see Data-quality checks" in table.notes) == (table.label in with_mark)
+
+
+@pytest.mark.parametrize("tier", [Tier.TABLE, Tier.LIST])
+def test_lower_tiers_mark_no_number(builder, given_checks, tier):
+    builder.with_published_study()
+    given_checks[lab_cell(4, 512).slug] = (a_result("made-up", tier=tier),)
+    (group,) = builder.collect().groups
+    assert not any(marks_of(table) for table in group.tables)
+    assert group.usability == "Tables 1, 2 and 3 can be used."
+
+
+@pytest.mark.parametrize(
+    ("affected", "home"),
+    [
+        (Affected.TIME, "table1-ddp"),
+        (Affected.SPLIT, "table2-ddp"),
+        (Affected.BANDWIDTH, "table3-ddp"),
+        (Affected.LEARNING, "replicas"),
+    ],
+)
+def test_remark_is_once_under_its_table(builder, given_checks, affected, home):
+    builder.with_published_study()
+    for gpus, batch in ((2, 32), (4, 32), (4, 128), (4, 512)):
+        given_checks[lab_cell(gpus, batch).slug] = (
+            a_result("made-up", tier=Tier.TABLE, affects=(affected, Affected.LEARNING)),
+        )
+    (group,) = builder.collect().groups
+    line = (
+        "made-up: ddp 2-GPU b32, ddp 4-GPU b32, ddp 4-GPU b128 and 1 more: 37 % apart: "
+        "measure again"
+    )
+    assert [table.label for table in group.tables if line in table.notes] == [home]
+
+
+def test_remark_without_its_table_is_with_the_checks(builder, given_checks):
+    builder.with_record(lab_record(lab_cell(2, 32, protocol=Protocol.LAB), 20.0))
+    slug = builder.slug
+    given_checks[slug] = (a_result("made-up", tier=Tier.TABLE, affects=(Affected.SPLIT,)),)
+    assert builder.table("checks").notes == ("made-up: ddp 2-GPU b32: 37 % apart: measure again",)
+
+
+def test_remark_of_several_strategies_is_said_once(builder, given_checks):
+    builder.with_published_study()
+    for strategy in (Strategy.ALLREDUCE, Strategy.ALLREDUCE_FLAT):
+        builder.with_record(lab_record(lab_cell(2, 32, strategy=strategy), 20.0))
+        given_checks[builder.slug] = (a_result("made-up", tier=Tier.TABLE),)
+    (group,) = builder.collect().groups
+    lines = [note for table in group.tables for note in table.notes if "made-up" in note]
+    assert lines == [
+        "made-up: allreduce 2-GPU b32, allreduce_flat 2-GPU b32: 37 % apart: measure again"
+    ]
+
+
+def test_each_cause_has_one_line_the_most_serious_first(builder, given_checks):
+    builder.with_published_study()
+    for number, (gpus, batch) in enumerate(((1, 32), (2, 32), (4, 32), (2, 128), (4, 128))):
+        given_checks[lab_cell(gpus, batch).slug] = (
+            a_result("short", figures=f"{number} iterations"),
+            a_result("split", affects=(Affected.SPLIT,)),
+            a_result("fit", tier=Tier.LIST),
+            a_result("fine", PASS),
+        )
+    given_checks[lab_cell(4, 512).slug] = (a_result("closure", FAIL, affects=(Affected.SPLIT,)),)
+    table = builder.table("checks")
+    many = "and 2 more"
+    assert table.notes == (
+        "cannot be used: Table 2 of ddp 4-GPU b512: closure: 37 % apart: measure again",
+        "warning: Table 1 of single 1-GPU b32, ddp 2-GPU b32, ddp 2-GPU b128 "
+        f"{many}: short: 0 iterations: measure again",
+        "warning: Table 2 of single 1-GPU b32, ddp 2-GPU b32, ddp 2-GPU b128 "
+        f"{many}: split: 37 % apart: measure again",
+    )
+    assert table.caption[0] == (
+        "5 checks passed in 6 cells; 5 warnings without effect on a table: see checks.csv."
+    )
+    assert builder.collect().groups[0].usability == (
+        "Table 1 can be used with a warning for 5 of 9 cells; Table 2 cannot be used for 1 of 6 "
+        "cells, can be used with a warning for 4 of 6 cells; Table 3 can be used."
+    )
+
+
+def test_other_fix_is_another_cause(builder, given_checks):
+    builder.with_published_study()
+    for batch, fix in ((32, "do this"), (128, "do that")):
+        given_checks[lab_cell(2, batch).slug] = (
+            a_result("made-up", reason=f"bad: {fix}", remedy=fix),
+        )
+    assert builder.table("checks").notes == (
+        "warning: Table 1 of ddp 2-GPU b32: made-up: bad: do this",
+        "warning: Table 1 of ddp 2-GPU b128: made-up: bad: do that",
+    )
+
+
+def test_doubtful_run_of_several_is_counted(builder, given_checks):
+    for repeat in range(3):
+        builder.with_record(lab_record(lab_cell(2, 32, repeat=repeat), 20.0))
+    given_checks[builder.slug] = (a_result("made-up"),)
+    assert builder.table("checks").notes == (
+        "warning: Table 1 of ddp 2-GPU b32 (1 of 3 runs): made-up: 37 % apart: measure again",
+    )
+
+
+def test_usability_names_q1_alone_and_missing_cells(builder, given_checks):
+    builder.with_record(lab_record(lab_cell(1, 32), 20.0))
+    assert builder.collect().groups[0].usability == "Q1 can be used."
+    given_checks[builder.slug] = (
+        a_result("made-up", FAIL),
+        a_result("loss", FAIL, affects=(Affected.LEARNING,)),
+    )
+    builder.with_out_of_memory(lab_cell(1, 128))
+    assert builder.collect().groups[0].usability == (
+        "Q1, loss and accuracy cannot be used; 1 of 2 cells has no number."
+    )
+
+
+def test_setting_notes_and_usability_are_said_once(builder, given_checks):
+    builder.with_published_study()
+    given_checks[lab_cell(4, 512).slug] = (a_result("made-up"),)
+    report = builder.collect()
+    console = Console(width=110, file=io.StringIO())
+    show(report, console)
+    screen = " ".join(console.file.getvalue().split())
+    (group,) = report.groups
+    for text in (screen, markdown.document(report).replace("\\", "")):
+        assert text.count(group.usability) == 1
+        assert text.count("11,173,962 parameters") == 1
+        assert text.count("! see Data-quality checks") == 1
+        assert text.count("37 % apart") == 1
+    assert latex.document(report).count("37 \\% apart") == 1
+
+
+def test_json_has_usability_and_every_cause_with_its_cells(builder, given_checks):
+    builder.with_published_study()
+    slugs = [lab_cell(2, batch).slug for batch in (32, 128)]
+    for slug in slugs:
+        given_checks[slug] = (a_result("fit", tier=Tier.LIST),)
+    (group,) = json.loads(json_tables.document(builder.collect()))["groups"]
+    assert group["usability"] == "Tables 1, 2 and 3 can be used."
+    (cause,) = group["warnings"]
+    assert cause["cells"] == slugs
+    assert (cause["check"], cause["tier"], cause["affects"]) == ("fit", "list", ["time"])
+    assert cause["remedy"] == FIX
+
+
+def test_collect_shows_which_table_can_be_used(laptop, capsys):
+    """A failure of the split leaves Table 1 alone."""
+    write_study(change_communication(total_s=0.6)(clean_record()), baseline_record())
+    assert run(["collect", "mine"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "Tables 1 and 3 can be used; Table 2 cannot be used." in out
+    assert "cannot be used: Table 2 of ddp 4-GPU b32: exposed: 0.64" in out
+    assert out.count("exposed: 0.64") == 1
+
+
+def test_collect_strict_ignores_warnings(laptop, capsys):
+    """Checks decide what is marked; --strict is about cells that did not finish."""
+    write_study(change_messages(count=1)(clean_record()), baseline_record())
+    assert run(["collect", "mine", "--strict"]) == 0
+    assert "cannot be used: Table 3 of ddp 4-GPU b32: messages" in capsys.readouterr().out
+
+
+def test_superlinear_speedup_marks_the_baseline_too(laptop, capsys):
+    """Three GPUs' work in less than a third of the time: the baseline may be the disturbed one."""
+    write_study(change_epoch("timed", epoch_s=5.0)(clean_record()), baseline_record())
+    assert run(["collect", "mine"]) == 0
+    out = capsys.readouterr().out
+    table1 = out[out.index("Table 1: ") : out.index("Table 2: ")]
+    assert "!30.00" in table1
+    assert "!5.000" in table1
+    line = " ".join(out.split())
+    assert "Table 1 of single 1-GPU b32, ddp 4-GPU b32: efficiency:" in line
+
+
+def test_reason_is_figures_and_remedy():
+    result = a_result("made-up")
+    assert (result.figures, result.remedy) == ("37 % apart", FIX)
+    assert msgspec.json.decode(msgspec.json.encode(result), type=CheckResult) == result

@@ -6,7 +6,6 @@ from hpml_jobs.checks.limits import (
     DRIFT_ITERATIONS,
     DRIFT_LIMIT,
     LEAST_ITERATIONS,
-    OVERHEAD_LIMIT,
     PROFILER_LIMIT,
     STALL_LIMIT,
 )
@@ -61,28 +60,6 @@ def too_few_iterations(record: Record) -> Observation | None:
     return Observation(
         record.iterations >= LEAST_ITERATIONS,
         f"{counted(record.iterations, 'iteration')} per epoch (at least {LEAST_ITERATIONS})",
-    )
-
-
-@check(
-    "overhead",
-    Level.WARN,
-    meaning="The instruments slow the epoch down: Tables 2 and 3 are of a slower epoch than "
-    "Table 1.",
-    limit=f"the instrumented epoch is {percent_text(OVERHEAD_LIMIT)} longer than the timed one",
-    remedy="repeat the cell on a quiet machine",
-    tier=Tier.TABLE,
-    affects={Affected.SPLIT, Affected.BANDWIDTH},
-)
-def instruments_slow_down(record: Record) -> Observation | None:
-    """Warn if the instruments make an epoch more than 5 % longer."""
-    share = record.overhead
-    if share is None:
-        return None
-    return Observation(
-        share <= OVERHEAD_LIMIT,
-        f"the instrumented epoch is {percent_text(share)} longer than the timed one (limit "
-        f"{percent_text(OVERHEAD_LIMIT)})",
     )
 
 
@@ -309,7 +286,6 @@ def poor_fit(record: Record) -> Observation | None:
 CHECKS = (
     loader_bound,
     too_few_iterations,
-    instruments_slow_down,
     profiler_disagrees,
     speed_drifts,
     throttled,

@@ -43,7 +43,7 @@ def slow_iterations(
     longest_s = max(steps)
     return SlowIterations(
         count=len(excesses),
-        excess_s=sum(excesses),
+        excess_s=float(sum(excesses)),
         longest_s=longest_s,
         longest_index=steps.index(longest_s),
     )

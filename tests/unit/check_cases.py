@@ -103,6 +103,16 @@ def change_epoch(role: str, number: int | None = None, **fields: Any) -> Change:
     return change
 
 
+def change_scheduling(role: str, **fields: Any) -> Change:
+    """The operating system's accounts of an epoch with other fields, on all ranks."""
+
+    def change(old: Record) -> Record:
+        scheduling = old.ranks[0].epoch(role).scheduling
+        return change_epoch(role, scheduling=replace(scheduling, **fields))(old)
+
+    return change
+
+
 def change_phases(**fields: Any) -> Change:
     """Rank 2's phases with other fields."""
 

@@ -21,6 +21,19 @@ def change_every_rank(**fields):
     return lambda old: replace(old, ranks=tuple(replace(rank, **fields) for rank in old.ranks))
 
 
+def change_epochs(**fields):
+    """Every epoch of every rank with other fields."""
+
+    def change(old):
+        ranks = [
+            replace(rank, epochs=tuple(replace(epoch, **fields) for epoch in rank.epochs))
+            for rank in old.ranks
+        ]
+        return replace(old, ranks=tuple(ranks))
+
+    return change
+
+
 def change_workload(**fields):
     def change(old):
         workload = replace(old.cell.workload, **fields)
@@ -51,6 +64,11 @@ ABSENT = {
     "images unknown": (change_workload(images=None), {"short"}),
     "no affinity": (change_rank(2, affinity=()), {"cpus"}),
     "no GPU state": (change_every_rank(cards=()), {"throttled", "other-processes"}),
+    "no accounts of the system": (
+        change_epochs(scheduling=None),
+        {"disturbed", "disturbed-split", "disturbed-cost"},
+    ),
+    "too few iterations to tell": (change_epochs(slow=None), {"outliers"}),
     "no GPU model": (change_facts(gpu_model=""), {"flops"}),
 }
 

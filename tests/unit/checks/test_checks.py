@@ -9,6 +9,7 @@ from hpml_jobs import checks
 from hpml_jobs.checks import Level, check_record, check_study, in_short
 from hpml_jobs.checks.result import Tier
 from hpml_jobs.core.cell import Cell, Protocol
+from hpml_jobs.core.measurements import SlowIterations
 from hpml_jobs.core.recipe import Recipe
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.slurm.states import Outcome
@@ -28,6 +29,7 @@ from tests.unit.check_cases import (
     change_model,
     change_phases,
     change_rank,
+    change_scheduling,
     change_trace,
     clean_record,
     device_snapshot,
@@ -50,6 +52,8 @@ class CheckCase(NamedTuple):
 FAIL, WARN = Level.FAIL, Level.WARN
 ON_CPU = a_cell(batch=32, device=Device.CPU)
 STEPS = clean_record().ranks[0].timed.steps
+STOPPED = replace(clean_record().ranks[0].timed.scheduling, continued_s=(4.0,))
+PAUSE = SlowIterations(count=1, excess_s=15.0, longest_s=15.05, longest_index=7)
 
 ALONE = [
     CheckCase(
@@ -116,7 +120,61 @@ ALONE = [
     ),
     CheckCase("short", WARN, lambda old: old, "4 iterations per epoch (at le", a_cell(batch=1280)),
     CheckCase(
+        "disturbed",
+        WARN,
+        change_scheduling("timed", busy_s=8.0 * (0.9 * 4 + 1.0)),
+        "other processes used 1 of 12 CPUs of gr001, during the timed epoch: measure the cell",
+    ),
+    CheckCase(
+        "disturbed",
+        WARN,
+        change_epoch("timed", 1, scheduling=STOPPED, slow=PAUSE),
+        "rank 1 on gr001 was stopped, for about 15 s, during the timed epoch",
+    ),
+    CheckCase(
+        "disturbed",
+        WARN,
+        change_scheduling("timed", throttled_s=2.0),
+        "a CPU quota (cgroup) of rank 0 on gr001 withheld 2 CPU-seconds",
+    ),
+    CheckCase(
+        "disturbed",
+        WARN,
+        change_scheduling("timed", stolen_s=8.0),
+        "the hypervisor withheld 1 of 12 CPUs of gr001",
+    ),
+    CheckCase(
+        "disturbed",
+        WARN,
+        change_scheduling("timed", run_queue_s=2.0),
+        "rank 0 on gr001 waited for a CPU for 25 % of it, during the timed epoch",
+    ),
+    CheckCase(
+        "disturbed-split",
+        WARN,
+        change_epoch("instrumented", 2, scheduling=STOPPED),
+        "rank 2 on gr001 was stopped, during the instrumented epoch",
+    ),
+    CheckCase(
+        "disturbed-cost",
+        WARN,
+        change_epoch("unsynced", 2, scheduling=STOPPED),
+        "rank 2 on gr001 was stopped, during the unsynced epoch",
+    ),
+    CheckCase(
+        "outliers",
+        WARN,
+        change_epoch("timed", 1, epoch_s=16.0, slow=PAUSE),
+        "1 of 160 iterations took 15.1 s, the median is 0.05 s: 93.75 % of the epoch (limit",
+    ),
+    CheckCase(
         "overhead", WARN, change_epoch("instrumented", 3, epoch_s=8.8), "10 % longer than the timed"
+    ),
+    CheckCase(
+        "overhead",
+        WARN,
+        change_epoch("instrumented", epoch_s=6.35),
+        "the timed epoch is 25.98 % longer than the instrumented one (limit 5 %): the timed epo",
     ),
     CheckCase("profiler", WARN, change_trace(instruments_comm_s=0.22), "10 % from the profiler's"),
     CheckCase(

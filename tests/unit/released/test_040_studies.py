@@ -74,6 +74,7 @@ def number(text):
 
 CHANGED_CHECKS = {
     "counts": "reading a record refuses what this check looked for",
+    "overhead": "judges a timed epoch that is longer than the instrumented one as well",
     "loader-bound": "judged on the rank with the largest stall",
 }
 """Checks that are gone or judge otherwise since 0.4.0, with the reason; new checks may be added."""

@@ -1,0 +1,93 @@
+"""Foreign CPU and outside causes, from the accounts of ranks that share or divide CPUs."""
+
+import pytest
+
+from hpml_jobs.core.disturbance import (
+    CauseKind,
+    foreign_cpu_share,
+    host_cpus,
+    outside_causes,
+    run_queue_share,
+)
+from hpml_jobs.core.measurements import Role
+from tests.unit.check_cases import change_facts, change_rank, change_scheduling, clean_record
+
+
+def kinds(record, role=Role.TIMED):
+    return [cause.kind for cause in outside_causes(record, role)]
+
+
+def test_quiet_epoch_has_no_outside_cause():
+    record = clean_record()
+    assert foreign_cpu_share(record) == pytest.approx(0.01 / 12, rel=0.2)
+    assert run_queue_share(record) == pytest.approx(0.001, rel=1e-2)
+    assert kinds(record) == []
+
+
+def test_ranks_of_a_shared_mask_count_its_cpus_once():
+    (host,) = host_cpus(clean_record())
+    assert host.cpus == 12
+    assert host.foreign_s == pytest.approx(0.08, rel=0.2)
+
+
+def test_masks_that_divide_a_host_add_up():
+    record = clean_record()
+    for number in range(4):
+        record = change_rank(number, affinity=tuple(range(3 * number, 3 * number + 3)))(record)
+    record = change_scheduling("timed", busy_s=8.0 * 1.9)(record)  # 1 CPU beside each rank's 0.9
+    (host,) = host_cpus(record)
+    assert host.cpus == 12
+    assert host.foreign_s == pytest.approx(32.0, rel=1e-2)
+
+
+def test_masks_that_overlap_partly_leave_foreign_cpu_unknown():
+    record = change_rank(1, affinity=(11, 12, 13))(clean_record())
+    assert foreign_cpu_share(record) is None
+    assert kinds(record) == []
+
+
+def test_foreign_cpu_of_two_hosts_is_that_of_the_worst():
+    record = clean_record()
+    for number in (2, 3):
+        record = change_rank(number, host="gr002")(record)
+    record = change_scheduling("timed", busy_s=8.0 * (1.8 + 3.0))(record)
+    assert [host.host for host in host_cpus(record)] == ["gr001", "gr002"]
+    assert foreign_cpu_share(record) == pytest.approx(0.25, rel=1e-2)
+    assert kinds(record) == [CauseKind.FOREIGN, CauseKind.FOREIGN]
+
+
+def test_cpus_beyond_the_allocation_belong_to_others():
+    """Without confinement a job sees all CPUs of a node; others may use those it was not given."""
+    record = change_scheduling("timed", busy_s=8.0 * (0.9 * 4 + 4.0))(clean_record())
+    assert foreign_cpu_share(record) == pytest.approx(1 / 3, rel=1e-2)
+    confined = change_facts(slurm={"SLURM_CPUS_ON_NODE": "8"})(record)
+    assert foreign_cpu_share(confined) == pytest.approx(0.0, abs=1e-2)
+
+
+def test_waiting_of_an_oversubscribed_cell_is_its_own():
+    waiting = change_scheduling("timed", run_queue_s=4.0)
+    assert kinds(waiting(clean_record())) == [CauseKind.RUN_QUEUE]
+    record = clean_record()
+    for number in range(4):
+        record = change_rank(number, affinity=(0, 1))(record)
+    assert kinds(waiting(record)) == []
+
+
+def test_ticks_of_a_short_epoch_are_no_foreign_cpu():
+    short = clean_record(epoch_s=0.1)
+    noisy = change_scheduling("timed", busy_s=0.1 * 3.6 + 0.07)(short)
+    assert kinds(noisy) == []
+
+
+@pytest.mark.parametrize("field", ["busy_s", "cpu_s"])
+def test_unreadable_account_gives_no_foreign_cpu(field):
+    record = change_scheduling("timed", **{field: None})(clean_record())
+    assert foreign_cpu_share(record) is None
+
+
+def test_stop_is_a_cause_though_nothing_else_was_read():
+    unread = dict.fromkeys(("run_queue_s", "cpu_s", "busy_s", "stolen_s", "throttled_s"))
+    change = change_scheduling("timed", **unread, continued_s=(1.0, 2.0))
+    record = change(clean_record())
+    assert kinds(record) == [CauseKind.STOPPED] * 4
+    assert "was stopped 2 times" in outside_causes(record)[0].text

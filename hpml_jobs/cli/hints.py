@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from hpml_jobs.cli.options import outputs_words
-from hpml_jobs.core.paths import resolve_path
+from hpml_jobs.cli.options import study_words
 from hpml_jobs.core.text import counted
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.study.cell_state import CellState
@@ -83,9 +82,5 @@ def _unfinished(cells: list[CellState], study: str) -> Iterator[str]:
 
 def next_commands(plan: "Plan", *, watch: bool) -> str:
     """Return the line that names the next commands, with --outputs where they need it."""
-    from hpml_jobs.plan.user_config import user_outputs
-
-    folder = plan.study.root.parent
-    is_default = folder == resolve_path(user_outputs())
-    study = f"{plan.study.name}{outputs_words(None if is_default else folder)}"
+    study = study_words(plan.study)
     return f"next: {f'hpml-jobs watch {study}, then ' if watch else ''}hpml-jobs collect {study}"

@@ -88,7 +88,23 @@ def _run_command(words: list[str]) -> int:
         code: int = program(words, prog_name=PROGRAM, standalone_mode=False) or 0
     except TyperException as error:
         text = error.format_message() if hasattr(error, "format_message") else str(error)
-        raise UsageError(f"{text} ({PROGRAM} {words[0]} --help)") from error
+        remedy = _remedy(words) or f"({PROGRAM} {words[0]} --help)"
+        raise UsageError(f"{text} {remedy}") from error
     if code == INTERRUPTED:  # typer returns this after Ctrl-C
         raise KeyboardInterrupt
     return code
+
+
+def _remedy(words: list[str]) -> str:
+    """Return what to type instead of an option that is a key elsewhere; empty if none is."""
+    from hpml_jobs.plan.key_types import type_of
+
+    for word, following in itertools.pairwise([*words, ""]):
+        option, is_pair, value = word.partition("=")
+        key = option.removeprefix("--").replace("-", "_")
+        if option in ("--dry-run", "--dryrun"):
+            return f"To submit nothing: {PROGRAM} plan …"
+        if option.startswith("--") and type_of(key) is not None:
+            is_value = following and not following.startswith("-")
+            return f"Write {key}={value if is_pair else following if is_value else 'VALUE'}"
+    return ""

@@ -10,6 +10,7 @@ from typing import Annotated, NamedTuple, Protocol, TypeVar
 import typer
 
 from hpml_jobs.cli.completion import keys, studies
+from hpml_jobs.core.paths import resolve_path
 from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.study.study import Study, find
 
@@ -128,12 +129,37 @@ def outputs_words(outputs: Path | None) -> str:
     return f" --outputs {shlex.quote(str(outputs))}" if outputs else ""
 
 
+def study_words(study: Study) -> str:
+    """Return the words that select a study in a suggested command: its name, and its folder."""
+    from hpml_jobs.plan.user_config import user_outputs
+
+    folder = study.root.parent
+    is_default = resolve_path(folder) == resolve_path(user_outputs())
+    return f"{study.name}{outputs_words(None if is_default else folder)}"
+
+
+def _as_name(word: str | None, outputs: Path) -> tuple[str | None, Path]:
+    """Return the study's name and the folder of the studies, of a word in one of their forms.
+
+    It may be a name, study=NAME, a study's folder, or outputs=FOLDER, as other commands take them.
+    """
+    key, is_pair, value = (word or "").partition("=")
+    if is_pair and key == "study":
+        return value, outputs
+    if is_pair and key == "outputs":
+        return None, Path(value)
+    folder = Path(word or "").expanduser()
+    if word and "/" in word and (folder / "cells").is_dir():
+        return folder.resolve().name, folder.resolve().parent
+    return word, outputs
+
+
 def find_study(study: str | None, outputs: Path | None) -> Study:
     """Return the study of that name; without a name the most recently submitted one, and say so."""
     if outputs is None:
         from hpml_jobs.plan.user_config import user_outputs
 
-        outputs = user_outputs()
+        study, outputs = _as_name(study, user_outputs())
     selected = find(outputs.expanduser(), study)
     if study is None:
         print(f"study {selected.name} (most recently submitted)", file=sys.stderr)

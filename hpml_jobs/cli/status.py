@@ -1,5 +1,7 @@
 """Commands status, watch and logs."""
 
+import math
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,10 +24,10 @@ from hpml_jobs.cli.options import (
     Strict,
     StudyName,
     StudySelection,
-    outputs_words,
     select_study,
+    study_words,
 )
-from hpml_jobs.errors import HpmlError
+from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.study.cell_state import CellState
 
 if TYPE_CHECKING:
@@ -54,12 +56,10 @@ def status(
     study_name = selection.study.name
     current = study_status(selection.study, all_jobs=True, with_checks=True)
     states, usage = selection.chosen(current.states), usage_of(current)
-    study_words = f"{study_name}{outputs_words(outputs)}"
-    hints = [*_report_job(current), *hints_for(states, study_words)]
+    words = study_words(selection.study)
+    hints = [*_report_job(current), *hints_for(states, words)]
     if any(in_short(state.checks) for state in states):
-        hints.insert(
-            0, f"some checks failed or warn: hpml-jobs record {study_words} shows the reasons"
-        )
+        hints.insert(0, f"some checks failed or warn: hpml-jobs record {words} shows the reasons")
     if json:
         print_json({"study": study_name, "cells": states, "usage": usage, "advice": hints})
     else:
@@ -100,8 +100,8 @@ def watch(
     selection = select_study(study, pattern, outputs)
     last = show_until_idle(selection, every, json=json)
     if not json and console().is_terminal:
-        study_words = f"{selection.study.name}{outputs_words(outputs)}"
-        print("\n".join(hints_for(selection.chosen(last.states), study_words)))
+        words = study_words(selection.study)
+        print("\n".join(hints_for(selection.chosen(last.states), words)))
 
 
 def show_until_idle(
@@ -111,9 +111,29 @@ def show_until_idle(
     json: bool = False,
     cache: "RecordCache | None" = None,
 ) -> "StudyStatus":
-    """Show the states until no cell is pending or running; return the last status."""
+    """Show the states until no cell is pending or running; return the last status.
+
+    Ctrl-C ends the command, not the jobs, which it says.
+    """
+    try:
+        return _show_until_idle(selection, every_s, json=json, cache=cache)
+    except KeyboardInterrupt:
+        words = study_words(selection.study)
+        print(
+            f"the jobs go on: hpml-jobs watch {words} shows them again, hpml-jobs cancel {words} "
+            "ends them",
+            file=sys.stderr,
+        )
+        raise
+
+
+def _show_until_idle(
+    selection: StudySelection, every_s: float, *, json: bool, cache: "RecordCache | None"
+) -> "StudyStatus":
     from hpml_jobs.status.watch import watch_study
 
+    if not math.isfinite(every_s):
+        raise UsageError(f"--every {every_s:g}: must be a finite number of seconds")
     out = console()
     interval_s = max(every_s, SHORTEST_INTERVAL_S)
     if json or not out.is_terminal:  # a file or a pipe gets a line per change

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from hpml_jobs.core.strategies import Device
-from hpml_jobs.core.text import counted
+from hpml_jobs.core.text import counted, nearest
 from hpml_jobs.errors import UsageError
 from hpml_jobs.slurm.nodes import Node
 
@@ -122,7 +122,9 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             )
         if self.gpu_types and gpu_type not in self.gpu_types:
             types = ", ".join(sorted(self.gpu_types))
-            raise UsageError(f"gpu_type={gpu_type}: cluster={self.name} has {types}")
+            near = nearest(gpu_type, self.gpu_types)
+            hint = f"; did you mean {near}?" if near else ""
+            raise UsageError(f"gpu_type={gpu_type}: cluster={self.name} has {types}{hint}")
         return gpu_type
 
     def nodes_for(self, gpus: int, gpu_type: str | None) -> int:

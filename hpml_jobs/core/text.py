@@ -1,6 +1,8 @@
 """Numbers, durations, times and shares as text for people."""
 
+import difflib
 import time
+from collections.abc import Iterable
 
 
 def counted(number: int, word: str) -> str:
@@ -42,3 +44,14 @@ def percent_text(share: float) -> str:
     ['5 %', '12.34 %', '37 %', '0 %']
     """
     return f"{100 * share:.2f}".rstrip("0").rstrip(".") + " %"
+
+
+def nearest(word: str, choices: Iterable[str]) -> str | None:
+    """Return the choice that a misspelt word is most like, whatever its case; None: none is.
+
+    >>> nearest("DDP", ["single", "ddp"]), nearest("dpp", ["single", "ddp"]), nearest("x", ["ddp"])
+    ('ddp', 'ddp', None)
+    """
+    by_lower = {choice.lower(): choice for choice in choices}
+    near = difflib.get_close_matches(word.lower(), by_lower, n=1)
+    return by_lower[near[0]] if near else None

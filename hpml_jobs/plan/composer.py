@@ -1,6 +1,5 @@
 """Composition of one choice of config groups with Hydra, and the user's defaults on top."""
 
-import difflib
 from collections.abc import Iterable
 from typing import Any
 
@@ -11,8 +10,15 @@ from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from hpml_jobs.errors import UsageError
 from hpml_jobs.plan.config_folders import GROUPS, ConfigFolders
-from hpml_jobs.plan.settings import Settings, make_settings, typed_value
-from hpml_jobs.plan.user_config import user_config_file, user_defaults
+from hpml_jobs.plan.key_types import (
+    checked_value,
+    holds_any_key,
+    make_settings,
+    nearest_key,
+    type_of,
+)
+from hpml_jobs.plan.settings import Settings
+from hpml_jobs.plan.user_config import defaults_of_cluster, user_config_file, user_defaults
 
 
 class Composer:
@@ -26,6 +32,7 @@ class Composer:
         defaults = user_defaults(cluster)
         self._cluster = cluster
         self._defaults = {key: value for key, value in defaults.items() if key not in GROUPS}
+        self._of_cluster = defaults_of_cluster(cluster)  # which are meant for no other
         self._extra = list(raw_overrides)
         if configs.users is not None:
             self._extra.insert(0, f"hydra.searchpath=['file://{configs.users}']")
@@ -58,16 +65,36 @@ class Composer:
             raise UsageError(f"configuration: {_first_line(error)}") from error
         is_placeholder = workload == "auto"  # composed only to learn the device
         for key, value in self._defaults.items():
-            if is_placeholder and key.startswith("workload."):
-                continue
-            check_keys(config, [key], place=f"{user_config_file()}: ")
-            OmegaConf.update(config, key, typed_value(key, value))
-            self._default_origins[key] = str(user_config_file())
+            if not (is_placeholder and key.startswith("workload.")):
+                self._set_default(config, key, value)
         if not is_placeholder:
             for group, choice in choices.items():
                 composed = self._choices.setdefault(group, [])
                 composed += [] if choice in composed else [choice]
         return config
+
+    def _set_default(self, config: DictConfig, key: str, value: Any) -> None:
+        """Set one of the user's defaults, where this configuration has its key.
+
+        A profile lacks what its cluster cannot do: an account means nothing to cluster=local.
+        """
+        file = user_config_file()
+        valid = _dotted_keys(OmegaConf.to_container(config, resolve=False))
+        parent = key.rpartition(".")[0]
+        is_free = parent in valid and holds_any_key(parent)
+        if key not in valid and not is_free:
+            if type_of(key) is None:
+                check_keys(config, [key], place=f"{file}: ")
+            if key in self._of_cluster:
+                raise UsageError(
+                    f"{file}: clusters.{self._cluster}: cluster={self._cluster} has no key {key}"
+                )
+            return
+        try:
+            OmegaConf.update(config, key, checked_value(key, value), force_add=is_free)
+        except UsageError as error:
+            raise UsageError(f"{file}: {error}") from error
+        self._default_origins[key] = str(file)
 
 
 def check_keys(config: DictConfig, keys: Iterable[str], place: str = "") -> None:
@@ -75,8 +102,8 @@ def check_keys(config: DictConfig, keys: Iterable[str], place: str = "") -> None
     valid = _dotted_keys(OmegaConf.to_container(config, resolve=False))
     for key in keys:
         if key not in valid:
-            near = difflib.get_close_matches(key, valid, n=1)
-            hint = f"did you mean {near[0]}?" if near else "hpml-jobs --help lists the keys"
+            near = nearest_key(key, valid)
+            hint = f"did you mean {near}?" if near else "hpml-jobs --help lists the keys"
             raise UsageError(f"{place}unknown key {key}: {hint}")
 
 

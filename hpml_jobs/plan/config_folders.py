@@ -1,12 +1,12 @@
 """The folders of config files: ours, then the user's (--config-dir), and the choices in them."""
 
-import difflib
 from pathlib import Path
 from typing import Any
 
 from omegaconf import OmegaConf
 
 from hpml_jobs.core.paths import conf_folder
+from hpml_jobs.core.text import nearest
 from hpml_jobs.errors import UsageError
 
 GROUPS = ("cluster", "workload", "recipe", "grid")
@@ -39,8 +39,8 @@ class ConfigFolders:
         """Refuse a choice that a group does not have; `place` says where it was made."""
         choices = self.choices(group)
         if choice is not None and choice not in choices:
-            near = difflib.get_close_matches(str(choice), choices, n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
+            near = nearest(str(choice), choices)
+            hint = f"; did you mean {near}?" if near else ""
             raise UsageError(f"{place or group}={choice}: choose one of {', '.join(choices)}{hint}")
 
     def cluster_names(self) -> dict[str, tuple[str, ...]]:

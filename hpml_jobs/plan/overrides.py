@@ -1,5 +1,6 @@
 """Hydra overrides of the command line (`key=value`), parsed: the values of each key."""
 
+import itertools
 from typing import Any, NamedTuple
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -7,7 +8,7 @@ from hydra.core.override_parser.types import Override, OverrideType, ValueType
 from hydra.errors import HydraException
 
 from hpml_jobs.errors import UsageError
-from hpml_jobs.plan.settings import typed_value
+from hpml_jobs.plan.key_types import checked_value, type_of
 
 
 class Overrides(NamedTuple):
@@ -24,12 +25,13 @@ def parse_overrides(overrides: list[str], *, multirun: bool) -> Overrides:
     """Parse a command line with Hydra's own parser.
 
     Raises:
-        UsageError: an unreadable override, a sweep without `multirun`, or a key given twice.
+        UsageError: an unreadable override, a wrong type, a sweep without `multirun`, or a key
+            given twice.
     """
     values: dict[str, list[Any]] = {}
     raw: list[str] = []
-    for text in overrides:
-        override = _parse(text)
+    for text, following in itertools.pairwise([*overrides, ""]):
+        override = _parse(text, following)
         key = override.key_or_group
         if not key:
             raise UsageError(f"cannot read {text!r}; expected key=value")
@@ -46,22 +48,42 @@ def parse_overrides(overrides: list[str], *, multirun: bool) -> Overrides:
     return Overrides(values, raw)
 
 
-def _parse(text: str) -> Override:
+def _parse(text: str, following: str) -> Override:
+    """Parse one word; `following` is the next one, for a value that a blank cut in two."""
     try:
         return OverridesParser.create().parse_override(text)
     except HydraException as error:
-        hint = "" if "=" in text else "; expected key=value, or a command (hpml-jobs --help)"
-        raise UsageError(f"cannot read {text!r}{hint}") from error
+        raise UsageError(f"cannot read {text!r}{_remedy(text, following)}") from error
+
+
+def _remedy(text: str, following: str) -> str:
+    key, _, value = text.partition("=")
+    if value.endswith(",") and following and "=" not in following:
+        return f": a blank follows the comma; write {text}{following} as one word"
+    if key != key.strip() or value != value.strip():
+        return f": write {key.strip()}={value.strip()}, without blanks around ="
+    named, mark, rest = text.partition(":")
+    if mark and type_of(named) is not None:
+        return f"; write {named}={rest}"
+    if type_of(text) is not None:
+        is_value = following and "=" not in following
+        return f"; write {text}={following if is_value else 'VALUE'}"
+    return "" if "=" in text else "; expected key=value, or a command (hpml-jobs --help)"
 
 
 def _values(override: Override, *, multirun: bool) -> list[Any]:
     key = override.key_or_group
+    text = (override.input_line or "").partition("=")[2].strip()
     if not override.is_sweep_override():
-        text = (override.input_line or "").partition("=")[2].strip()
-        return [typed_value(key, override.value(), text)]
+        return [checked_value(key, override.value(), text)]
     if override.value_type is ValueType.GLOB_CHOICE_SWEEP or not override.is_discrete_sweep():
         raise UsageError(f"{override.input_line}: list the values, e.g. {key}=1,2,4")
     if not multirun:
         raise UsageError(f"{override.input_line} is a sweep: add -m")
     # sweep_string_iterator is for Hydra's own multirun; here the values keep their types
-    return [typed_value(key, value) for value in override.sweep_iterator()]
+    values = list(override.sweep_iterator())
+    texts: list[str | None] = list(text.split(","))
+    if override.value_type is not ValueType.SIMPLE_CHOICE_SWEEP or len(texts) != len(values):
+        texts = [None] * len(values)  # range(1,4), or commas inside the values
+    pairs = zip(values, texts, strict=True)
+    return [checked_value(key, value, None if t is None else t.strip()) for value, t in pairs]

@@ -37,6 +37,7 @@ def make_plan(sweep: Sweep, *, sending: bool = True, fetch: bool = True, notify:
     first = sweep.settings[0]
     if first.ladder.start and "batch" in sweep.origins:
         raise UsageError("batch= with a ladder: it chooses the batches; use ladder.start=N instead")
+    _refuse_uneven_nodes(sweep.settings)
     cells = [cells_of(settings) for settings in sweep.settings]
     refuse_unused(sweep.settings, [cell for of_settings in cells for cell in of_settings])
     cluster = _checked_cluster(first.cluster, can_submit=fetch) if sending else first.cluster
@@ -64,6 +65,22 @@ def make_plan(sweep: Sweep, *, sending: bool = True, fetch: bool = True, notify:
         collect_after=first.collect_after,
         retries=first.retries,
     )
+
+
+def _refuse_uneven_nodes(sweep: Sequence[Settings]) -> None:
+    """Refuse a sweep of gpus= and nodes= whose product has GPUs that do not divide over nodes."""
+    uneven = next((s for s in sweep if s.nodes is not None and s.gpus % s.nodes), None)
+    if uneven is None or len(sweep) == 1:
+        return  # of a single cell, the cell says it
+    even: dict[int, dict[int, None]] = {}  # the GPUs that divide, by nodes
+    for settings in sweep:
+        if settings.nodes is not None and settings.gpus % settings.nodes == 0:
+            even.setdefault(settings.nodes, {})[settings.gpus] = None
+    lines = [f"-m gpus={','.join(map(str, gpus))} nodes={nodes}" for nodes, gpus in even.items()]
+    remedy = "leave nodes= out for as few nodes as hold the GPUs"
+    if lines:
+        remedy += f", or submit one line per nodes= to the same study: {', then '.join(lines)}"
+    raise UsageError(f"gpus={uneven.gpus} does not divide over nodes={uneven.nodes}: {remedy}")
 
 
 def refuse_unused(sweep: Sequence[Settings], cells: Iterable[Cell]) -> None:

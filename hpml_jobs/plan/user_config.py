@@ -25,13 +25,19 @@ def user_defaults(cluster: str | None) -> dict[str, Any]:
     Without a cluster: the other keys alone (among them `cluster`, the default choice).
     """
     loaded = _load()
-    clusters = loaded.pop("clusters", None) or {}
+    loaded.pop("clusters", None)
+    return _flat(loaded) | defaults_of_cluster(cluster)
+
+
+def defaults_of_cluster(cluster: str | None) -> dict[str, Any]:
+    """Return the defaults under `clusters.NAME` of one cluster, as dotted keys."""
+    clusters = _load().get("clusters") or {}
     of_cluster = (clusters.get(cluster) or {}) if isinstance(clusters, dict) else clusters
     if not isinstance(of_cluster, dict):
         raise UsageError(
             f"{user_config_file()}: clusters: must hold NAME: with keys and values below it"
         )
-    return _flat(loaded) | _flat({"cluster": of_cluster})
+    return _flat({"cluster": of_cluster})
 
 
 def _load() -> dict[Any, Any]:

@@ -20,7 +20,8 @@ SCHEMA = 1
 LOCK_S = 60
 """How long a submission waits for another one to the same study, in seconds."""
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_LONGEST_NAME = 100
 
 
 class Study:
@@ -151,6 +152,10 @@ def check_name(name: str) -> str:
     Raises:
         UsageError: it is not, or it is a path.
     """
+    if len(name) > _LONGEST_NAME:
+        raise UsageError(
+            f"study={name[:20]}… has {len(name)} characters: use at most {_LONGEST_NAME}"
+        )
     if not _NAME.fullmatch(name) or ".." in name:
         raise UsageError(
             f"study={name!r} is not a name: use letters, digits, '.', '_' and '-', no '..' or '/' "
@@ -165,6 +170,8 @@ def find(outputs: Path, name: str | None) -> Study:
     Raises:
         HpmlError: it does not exist; the message lists the studies of the folder.
     """
+    if (outputs / "cells").is_dir() and name in (None, outputs.name):  # one level too deep
+        outputs, name = outputs.resolve().parent, outputs.resolve().name
     try:
         folders = [path for path in outputs.iterdir() if (path / "cells").is_dir()]
     except OSError:

@@ -3,10 +3,12 @@
 import shlex
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from hpml_jobs.cli.main import run
 from hpml_jobs.core.workload import NO_TORCH_CODE
+from hpml_jobs.plan.sweep import expand
 from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.study.study import Study
 from tests.unit.builders import a_record
@@ -17,22 +19,43 @@ USAGE = [
     # ---- numbers ----
     ("gpus=0", "gpus=0: must be 1 or more"),
     ("gpus=-1", "gpus=-1: must be 1 or more"),
-    ("gpus=two", "gpus=two: expected int"),
-    ("gpus=2.5", "gpus=2.5: expected int"),
-    ("gpus=", "gpus=: expected int"),
+    ("gpus=two", "gpus=two: a whole number is needed"),
+    ("gpus=2.5", "gpus=2.5: a whole number is needed"),
+    ("gpus=", "gpus=: a whole number is needed"),
     ("gpus=5", "gpus=5 does not divide over 2 nodes of 4 (rtx8000); take gpus=8"),
     ("gpus=4 nodes=3", "gpus=4 does not divide over nodes=3"),
     ("nodes=0", "nodes=0: must be 1 or more"),
     ("batch=0", "batch=0: must be 1 or more"),
     ("gpus=4 batch=5121", "20480 images over gpus=4 are 5120 each; take batch<=5120"),
     ("gpus=2 batch=1025 data.limit=2048", "2048 images over gpus=2 are 1024 each"),
-    ("minutes=0", "minutes=0: a time limit is at least 1 minute"),
+    ("minutes=0", "minutes=0: must be 1 or more"),
     ("minutes=99 cluster.max_minutes=60", "cluster=greene allows at most 60"),
     ("seed=-1", "seed=-1: must be 0 or more"),
     ("threads=0", "threads=0: must be 1 or more"),
     ("repeats=0", "repeats=0: must be 1 or more"),
-    ("data.limit=0", "data.limit=0: must be 1 or more images"),
+    ("data.limit=0", "data.limit=0: must be 1 or more"),
     ("workload=synthetic workload.images=0", "workload.images=0: must be 1 or more"),
+    ("gpus=2.0", "gpus=2.0: a whole number is needed"),
+    ("-m gpus=[1,2]", "a whole number is needed; for several cells, sweep it: -m gpus=1,2"),
+    ("-m gpus=1,two", "gpus=two: a whole number is needed"),
+    ("batch=1e2", "batch=1e2: a whole number is needed"),
+    ("batch=null", "batch=null: a whole number is needed"),
+    ("minutes=1:00:00", "minutes=1:00:00: a whole number of minutes is needed"),
+    ("minutes=0.5", "minutes=0.5: a whole number of minutes is needed"),
+    ("evaluate=yes", "evaluate=yes: true or false is needed"),
+    ("evaluate=1", "evaluate=1: true or false is needed"),
+    ("seed=9223372036854775808", "seed=9223372036854775808: must be less than 2^63"),
+    ("cluster.mem_gb_per_gpu=-1", "cluster.mem_gb_per_gpu=-1: must be 1 or more"),
+    ("cluster.array_parallelism=0", "cluster.array_parallelism=0: must be 1 or more"),
+    ("cluster.link_gb_per_s=0", "cluster.link_gb_per_s=0: must be more than 0"),
+    ("cluster.gpu_hours_budget=-1", "cluster.gpu_hours_budget=-1: must be 0 or more"),
+    ("cluster.gpu_types.v100=0", "cluster.gpu_types.v100=0: must be 1 or more"),
+    ("workload.classes=0", "workload.classes=0: must be 1 or more"),
+    (
+        "-m gpus=1,2,4 nodes=1,2",
+        "nodes=2: leave nodes= out for as few nodes as hold the GPUs, or submit one line per "
+        "nodes= to the same study: -m gpus=1,2,4 nodes=1, then -m gpus=2,4 nodes=2",
+    ),
     # ---- more than the cluster has: sbatch would take it and wait for ever ----
     ("gpus=12", "a cell needs 3 nodes with rtx8000 of 4 GPUs each; this cluster has 2 (of"),
     ("gpus=3 nodes=3", "a cell needs 3 nodes with rtx8000"),
@@ -41,6 +64,18 @@ USAGE = [
     ("cluster.mem_gb_per_gpu=999", "of 999 GB of memory each; this cluster has 0"),
     # ---- words that do not exist ----
     ("strategy=fsdp", "strategy=fsdp: choose one of single, dp, ddp"),
+    ("strategy=DDP", "allreduce_flat, gather_scatter; did you mean ddp?"),
+    ("device=CPU", "device=CPU: choose one of cuda, cpu; did you mean cpu?"),
+    ("GPUS=2", "unknown key GPUS: did you mean gpus?"),
+    ("limit=2", "unknown key limit: did you mean data.limit?"),
+    ("workload.optimizer=adam", "unknown key workload.optimizer: hpml-jobs --help lists the keys"),
+    ("-m gpus=1, 2", "cannot read 'gpus=1,': a blank follows the comma; write gpus=1,2 as one"),
+    ("gpus:2", "cannot read 'gpus:2'; write gpus=2"),
+    ("gpus 2", "cannot read 'gpus'; write gpus=2"),
+    ("--gpus 2", "No such option: --gpus Write gpus=2"),
+    ("--loader-workers=2", "Write loader_workers=2"),
+    ("--dry-run gpus=2", "To submit nothing: hpml-jobs plan"),
+    ("outputs=", "outputs=: name the folder of the studies"),
     ("gpu=2", "unknown key gpu: did you mean gpus?"),
     ("cluster.acount=x", "unknown key cluster.acount: did you mean cluster.account?"),
     ("workload=resnet", "workload=resnet: choose one of auto, custom, digits"),
@@ -88,6 +123,7 @@ USAGE = [
     ("study=../../x", "study='../../x' is not a name"),
     ("study=a/b", "study='a/b' is not a name"),
     ("study=..", "study='..' is not a name"),
+    (f"study={'x' * 300}", "has 300 characters: use at most 100"),
     # ---- what a cluster refuses ----
     ("cluster=torch", "cluster=torch needs an account: add cluster.account=torch_pr_"),
     ("cluster=burst", "cluster=burst needs an account: add cluster.account=ece_gy_9143-"),
@@ -98,6 +134,7 @@ USAGE = [
     ("cluster.partition=nope", "partition nope does not exist here: cpu, main"),
     ("cluster=burst cluster.account=a gpu_type=a100 gpus=4 nodes=1", "no partition of 4 a100"),
     ("gpu_type=h200", "gpu_type=h200: cluster=greene has a100, h100, rtx8000, v100"),
+    ("gpu_type=RTX8000", "cluster=greene has a100, h100, rtx8000, v100; did you mean rtx8000?"),
     ("gpu_type=a100", "gpu_type=a100: SLURM has only rtx8000, v100 here"),
     ("gpu_type=a100|h100", "gpu_type=a100|h100: a study on a mix of GPU types compares nothing"),
     ("gpu_type=any", "gpu_type=any: a study on a mix of GPU types"),
@@ -125,6 +162,15 @@ def last_line(capsys):
     return errors[0]
 
 
+def flat(values, prefix=""):
+    """Every key of nested settings, dotted, with its value."""
+    for key, value in values.items():
+        if isinstance(value, dict):
+            yield from flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
 def with_workload(words):
     """The words of a row; the digits unless it names a workload."""
     return [*words.split(), *([] if "workload=" in words else [DIGITS])]
@@ -142,6 +188,33 @@ def test_usage_error_is_one_line_with_exit_code_2(
     assert message in last_line(capsys)
     assert slurm.scripts == []
     assert list(working_folder.iterdir()) == []
+
+
+FLOATS = (
+    *("probe_s", "workload.lr", "workload.momentum", "workload.weight_decay"),
+    *("recipe.warmup_epochs", "quantize.percentile"),
+    *("cluster.link_gb_per_s", "cluster.gpu_hours_budget"),
+)
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
+@pytest.mark.parametrize("key", FLOATS)
+def test_nan_and_inf_are_refused_for_every_number(key, value, slurm, working_folder, capsys):
+    assert run([DIGITS, f"{key}={value}"]) == 2
+    assert last_line(capsys) == f"hpml-jobs: {key}={value}: must be a finite number"
+    assert list(working_folder.iterdir()) == []
+
+
+def test_every_key_with_a_fraction_is_tried_with_nan(slurm):
+    (settings,) = expand([DIGITS], multirun=False).settings
+    keys = {name for name, value in flat(msgspec.to_builtins(settings)) if isinstance(value, float)}
+    unset = {"cluster.link_gb_per_s", "cluster.gpu_hours_budget"}
+    assert keys | unset == set(FLOATS)
+
+
+def test_blanks_around_equals_sign_are_named(slurm, capsys):
+    assert run([DIGITS, "gpus = 2"]) == 2
+    assert last_line(capsys).endswith("write gpus=2, without blanks around =")
 
 
 @pytest.mark.parametrize("words", ["gpus=0", "study=../x", "cluster=torch", "gpus=12"])

@@ -4,9 +4,12 @@ from typing import NamedTuple
 
 import pytest
 
-from hpml_jobs.cli.options import select_study
+from hpml_jobs.cli.main import run
+from hpml_jobs.cli.options import select_study, study_words
 from hpml_jobs.errors import HpmlError, UsageError
+from hpml_jobs.status import watch
 from hpml_jobs.study.study import Study
+from tests.unit.slurm_output import squeue_line
 
 
 class Named(NamedTuple):
@@ -55,3 +58,38 @@ def test_pattern_without_match_lists_at_most_ten_cells():
 def test_two_patterns_are_refused():
     with pytest.raises(UsageError, match="then a pattern"):
         select_study("ddp-*", "dp-*", None)
+
+
+@pytest.mark.parametrize(
+    "word", ["mine", "study=mine", "outputs/mine", "outputs/mine/", "outputs=outputs"]
+)
+def test_study_is_named_as_other_commands_name_it(word, capsys):
+    assert run(["status", word]) == 0
+    assert select_study(word, None, None).study.name == "mine"
+
+
+def test_outputs_one_level_too_deep_are_the_study(outputs, tmp_path, capsys):
+    assert run(["status", "--outputs", str(outputs / "mine")]) == 0
+    outputs.rename(tmp_path / "elsewhere")
+    selection = select_study(str(tmp_path / "elsewhere" / "mine"), None, None)
+    assert study_words(selection.study) == f"mine --outputs {tmp_path / 'elsewhere'}"
+
+
+@pytest.mark.parametrize("words", [["watch"], ["collect", "--wait"]])
+def test_interrupted_wait_says_that_jobs_go_on(words, slurm, monkeypatch, capsys):
+    assert run(["workload=digits", "study=mine"]) == 0
+    slurm.set_output("squeue", squeue_line("101", "PENDING"))
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(watch, "watch_study", interrupt)
+    assert run([*words, "mine"]) == 130
+    shown = capsys.readouterr().err
+    assert "the jobs go on: hpml-jobs watch mine shows them again" in shown
+    assert shown.endswith("interrupted\n")
+
+
+def test_watch_interval_that_is_no_number_is_refused(capsys):
+    assert run(["watch", "mine", "--every", "nan"]) == 2
+    assert "--every nan: must be a finite number of seconds" in capsys.readouterr().err

@@ -203,7 +203,8 @@ def test_user_config_cluster_is_the_default(laptop, user_config_file):
         ("clusters: {greene: {acount: x}}\n", "unknown key cluster.acount: did you mean"),
         ("clusters: {greene: mine}\n", "clusters: must hold NAME: with keys and values"),
         ("clusters: [greene]\n", "clusters: must hold NAME: with keys and values"),
-        ("batch: many\n", "batch=many: expected int"),
+        ("batch: many\n", "config.yaml: batch=many: a whole number is needed"),
+        ("probe_s: .nan\n", "config.yaml: probe_s=nan: must be a finite number"),
         ("outputs: ${nothing}\n", "config.yaml cannot be read"),
     ],
 )

@@ -1,0 +1,159 @@
+"""The type of each key: values checked before they are used, and the words for a wrong one."""
+
+import math
+import types
+import typing
+from collections.abc import Iterator
+from enum import Enum
+from functools import cache
+from typing import Any
+
+import msgspec
+
+from hpml_jobs.core.text import nearest
+from hpml_jobs.errors import UsageError
+from hpml_jobs.plan.settings import Settings
+
+LARGEST = 2**63 - 1
+"""Largest whole number that cell.json and torch's seeds can hold."""
+
+_PLACE = " - at `$"
+"""In msgspec's messages, the text before the path of a key."""
+
+_NEEDS = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "a word",
+    tuple: "a list, e.g. [a,b],",
+}
+
+
+def make_settings(values: dict[str, Any]) -> Settings:
+    """Return the settings of a composed configuration.
+
+    Raises:
+        UsageError: a wrong type, choice or number; the message names the key as it is typed.
+    """
+    for key, number in _numbers(values):
+        _check_number(key, number, _as_yaml(number))
+    try:
+        return msgspec.convert(values, Settings)
+    except msgspec.ValidationError as error:
+        problem, _, path = str(error).partition(_PLACE)
+        key = path.rstrip("`").lstrip(".").partition("[")[0]
+        if type_of(key) is None:  # an unknown key, or the configuration as a whole
+            where = key or "the configuration"
+            problem = f"{problem[0].lower()}{problem[1:].replace('`', '')}"
+            raise UsageError(f"{where}: {problem}") from error
+        value: Any = values
+        for part in key.split("."):
+            value = value.get(part) if isinstance(value, dict) else None
+        raise UsageError(_complaint(key, _as_yaml(value))) from error
+
+
+def checked_value(key: str, value: Any, text: str | None = None) -> Any:
+    """Return a value with the type of its key; `text` is how it was typed.
+
+    A study named 2026_10 is text, although a parser reads a number. The value of an unknown key, or
+    one that refers to other keys (`${gpus}`), is returned unchanged.
+
+    Raises:
+        UsageError: it is not of the key's type; the message quotes `text`.
+    """
+    needed = type_of(key)
+    if text is None:
+        text = _as_yaml(value)
+    is_group = isinstance(needed, type) and issubclass(needed, msgspec.Struct)
+    if needed is None or is_group or "${" in text or text == "???":
+        return value
+    if str in _members(needed) and isinstance(value, int | float):
+        return text
+    try:
+        msgspec.convert(value, needed)
+    except msgspec.ValidationError as error:
+        raise UsageError(_complaint(key, text)) from error
+    for place, number in _numbers({key: value}):
+        _check_number(place, number, text)
+    return value
+
+
+@cache
+def type_of(key: str) -> Any:
+    """Return the type of a dotted key of `Settings`; None for an unknown key."""
+    needed: Any = Settings
+    for part in key.split("."):
+        if typing.get_origin(needed) is dict:
+            needed = typing.get_args(needed)[1]
+        elif isinstance(needed, type) and issubclass(needed, msgspec.Struct):
+            needed = typing.get_type_hints(needed).get(part)
+        else:
+            return None
+    return needed
+
+
+def holds_any_key(key: str) -> bool:
+    """Whether any name may stand below a key, as below cluster.sbatch."""
+    return typing.get_origin(type_of(key)) is dict
+
+
+def nearest_key(key: str, valid: set[str]) -> str | None:
+    """Return the key that was probably meant: alike in its last part, or elsewhere with that."""
+    leaf = key.rpartition(".")[2]
+    alike = {name for name in valid if nearest(leaf, [name.rpartition(".")[2]])}
+    same = sorted(name for name in alike if name.rpartition(".")[2] == leaf)
+    return nearest(key, sorted(alike)) or (same[0] if same else None)
+
+
+def _complaint(key: str, text: str) -> str:
+    """Return what a key needs instead of a wrong value, quoted as it was typed."""
+    members = _members(type_of(key))
+    choices = [str(choice.value) for kind in members if _is_enum(kind) for choice in kind]
+    if choices:
+        near = nearest(text, choices)
+        hint = f"; did you mean {near}?" if near else ""
+        return f"{key}={text}: choose one of {', '.join(choices)}{hint}"
+    kinds = [typing.get_origin(kind) or kind for kind in members]
+    words = " or ".join(_NEEDS.get(kind, "a group of keys and values") for kind in kinds)
+    if key == "minutes":
+        words += " of minutes"
+    hint = ""
+    if text.startswith("[") and tuple not in kinds:
+        hint = f"; for several cells, sweep it: -m {key}={text.strip('[]').replace(' ', '')}"
+    return f"{key}={text}: {words} is needed{hint}"
+
+
+def _members(needed: Any) -> tuple[Any, ...]:
+    """Return the types that a key accepts, apart from null."""
+    members = typing.get_args(needed) if isinstance(needed, types.UnionType) else (needed,)
+    return tuple(member for member in members if member is not type(None))
+
+
+def _is_enum(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Enum)
+
+
+def _numbers(value: Any, key: str = "") -> Iterator[tuple[str, float]]:
+    """Yield each number of nested values with its dotted key."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield from _numbers(inner, f"{key}.{name}" if key else str(name))
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _numbers(inner, key)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield key, value
+
+
+def _check_number(key: str, number: float, text: str) -> None:
+    if not math.isfinite(number):
+        raise UsageError(f"{key}={text}: must be a finite number")
+    if isinstance(number, int) and abs(number) > LARGEST:
+        raise UsageError(f"{key}={text}: must be less than 2^63")
+
+
+def _as_yaml(value: Any) -> str:
+    """Return a value as it is written in a config file or on the command line."""
+    if value is None:
+        return "null"
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,97 @@
+"""The user's defaults with every cluster profile: each applies where the profile has its key."""
+
+from typing import get_args, get_origin
+
+import msgspec
+import pytest
+import yaml
+
+from hpml_jobs.cli.main import run
+from hpml_jobs.core.paths import conf_folder
+from hpml_jobs.errors import UsageError
+from hpml_jobs.plan.key_types import type_of
+from hpml_jobs.plan.sweep import expand
+
+PROFILES = sorted(path.stem for path in (conf_folder() / "cluster").glob("*.yaml"))
+PROFILES.remove("auto")  # becomes one of the others
+
+OF_LOCAL = ("cluster.isolate", "cluster.data_root")
+"""The keys of a cluster that mean something on one machine."""
+
+FREE = {"cluster.sbatch.reservation": "class", "cluster.gpu_types.b300": 2}
+"""Names below a key that holds any."""
+
+DEPENDENT = (
+    *("recipe.", "workload.limit", "grid"),
+    *("cluster.name", "cluster.known_as", "cluster.launcher"),
+)
+"""Keys that no user sets, and recipes, whose values must fit each other."""
+
+
+def flat(values, prefix=""):
+    """Every key of nested settings, dotted, with its value."""
+    for key, value in values.items():
+        if isinstance(value, dict):
+            yield from flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def settings_of(*words):
+    """The values of the settings of one cell, by dotted key."""
+    (settings,) = expand([*words, "workload=digits"], multirun=False).settings
+    return dict(flat(msgspec.to_builtins(settings)))
+
+
+def other_value(key, value):
+    """A value of the key's type that is not its default."""
+    kinds = get_args(type_of(key)) or (type_of(key),)
+    choices = [choice.value for kind in kinds if hasattr(kind, "__members__") for choice in kind]
+    if choices:
+        allowed = ["single", "ddp"] if key == "baseline" else choices
+        return next(choice for choice in allowed if choice not in (value, "imported"))
+    if get_origin(type_of(key)) is tuple:
+        return ("a",)
+    if bool in kinds:
+        return not value
+    return next(other for kind, other in ((int, 31), (float, 0.5), (str, "x")) if kind in kinds)
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_every_default_applies_where_its_key_exists(profile, laptop, user_config_file):
+    keys = settings_of("cluster=slurm")
+    wanted = {k: other_value(k, v) for k, v in keys.items() if not k.startswith(DEPENDENT)} | FREE
+    assert {"cluster.account", "cluster.container.image", "probe_s", "data.root"} <= wanted.keys()
+    file = {}
+    for key, value in wanted.items():
+        *parents, name = key.split(".")
+        group = file
+        for parent in parents:
+            group = group.setdefault(parent, {})
+        group[name] = list(value) if isinstance(value, tuple) else value
+    user_config_file.write_text(yaml.safe_dump(file))
+    got = settings_of(f"cluster={profile}")
+    for key, value in wanted.items():
+        applies = profile != "local" or not key.startswith("cluster.") or key in OF_LOCAL
+        assert (got.get(key) == value) is applies, key
+
+
+def test_account_of_slurm_does_not_stop_local_runs(laptop, user_config_file, capsys):
+    user_config_file.write_text("cluster: {account: foo}\n")
+    words = ["grid=lab", "cluster=local", "device=cpu", "workload=digits"]
+    assert run(["plan", *words]) == 0, capsys.readouterr().err
+    assert run(["plan", "workload=digits", "cluster=greene"]) == 0
+    assert "#SBATCH --account=foo" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_misspelt_default_is_refused_on_every_cluster(profile, laptop, user_config_file):
+    user_config_file.write_text("cluster: {acount: foo}\n")
+    with pytest.raises(UsageError, match=r"config.yaml: unknown key cluster.acount"):
+        expand([f"cluster={profile}", "workload=digits"], multirun=False)
+
+
+def test_default_named_for_a_cluster_without_its_key_is_refused(laptop, user_config_file):
+    user_config_file.write_text("clusters: {local: {account: foo}}\n")
+    with pytest.raises(UsageError, match=r"cluster=local has no key cluster.account"):
+        expand(["cluster=local", "workload=digits"], multirun=False)

@@ -22,7 +22,7 @@ FREE = {"cluster.sbatch.reservation": "class", "cluster.gpu_types.b300": 2}
 """Names below a key that holds any."""
 
 DEPENDENT = (
-    *("recipe.", "workload.limit", "grid"),
+    *("recipe.", "workload.limit", "workload.code", "grid"),
     *("cluster.name", "cluster.known_as", "cluster.launcher"),
 )
 """Keys that no user sets, and recipes, whose values must fit each other."""

@@ -26,7 +26,7 @@ from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.report.merge.statistics import interval
 from hpml_jobs.worker.epochs import instrumented_epoch, train_epoch
-from hpml_jobs.worker.process_group import read_placement
+from hpml_jobs.worker.process_group import COLLECTIVE_TIMEOUT, read_placement
 from hpml_jobs.worker.strategies import STRATEGIES
 from hpml_jobs.worker.training import Training, make_training
 
@@ -51,7 +51,7 @@ def warm_training(workload: Workload, name: Strategy) -> Training:
     )
     strategy = STRATEGIES[name](cell, read_placement(cell), (torch.device("cpu"),))
     if RANKS > 1 and not dist.is_initialized():
-        strategy.setup()
+        strategy.setup(COLLECTIVE_TIMEOUT)
     training = make_training(cell, strategy, Path())
     train_epoch(training, 0, Role.WARMUP)
     return training

@@ -63,7 +63,12 @@ def _unfinished(cells: list[CellState], study: str) -> Iterator[str]:
             "failed",
             f"hpml-jobs logs {study} shows why; {resubmit} --failed resubmits",
         ),
-        ((Outcome.TIMEOUT,), "reached the time limit", f"{resubmit} --timeout --minutes {longer}"),
+        (
+            (Outcome.TIMEOUT,),
+            "reached the time limit",
+            f"hpml-jobs logs {study} shows where each rank was; if they were not stuck, "
+            f"{resubmit} --timeout --minutes {longer}",
+        ),
         ((Outcome.OOM,), "ran out of memory", f"{resubmit} --oom --mem GB"),
         (
             (Outcome.NODE_FAIL, Outcome.PREEMPTED),

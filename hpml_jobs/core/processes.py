@@ -1,12 +1,27 @@
-"""Process lifetime: die with the parent, ignore submitit's USR2, exit without teardown."""
+"""Process lifetime: die with the parent, ask for stacks, exit without teardown."""
 
 import ctypes
 import os
 import signal
 import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
 from typing import NoReturn
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+STACK_SIGNAL = signal.SIGUSR2
+"""The signal at which a rank, or one of its DataLoader workers, writes its Python stacks.
+
+SLURM sends it before the time limit and at preemption, because submitit asks for it.
+"""
+
+STACK_PAUSE_S = 0.02
+"""Time for one process to write its stacks before the next one writes to the same file."""
+
+STACK_SETTLE_S = 0.5
+"""Time for processes that have to wait for a CPU to write theirs."""
 
 
 def die_with_parent(_worker: int = 0) -> None:
@@ -29,7 +44,43 @@ def ignore_submitit_signal() -> None:
 
     SLURM sends it before the time limit and at preemption; the default action ends the process.
     """
-    signal.signal(signal.SIGUSR2, signal.SIG_IGN)
+    signal.signal(STACK_SIGNAL, signal.SIG_IGN)
+
+
+def request_stacks(root: int) -> int:
+    """Ask all processes below `root` that can write their stacks to do so; return their number."""
+    able = [pid for pid in descendants(root) if _catches(pid, STACK_SIGNAL)]
+    for pid in able:
+        try:
+            os.kill(pid, STACK_SIGNAL)
+        except ProcessLookupError:
+            continue
+        time.sleep(STACK_PAUSE_S)
+    if able:
+        time.sleep(STACK_SETTLE_S)
+    return len(able)
+
+
+def descendants(root: int) -> Iterator[int]:
+    """Yield the processes below `root`, parents first; none where /proc does not have them."""
+    for children in Path(f"/proc/{root}/task").glob("*/children"):
+        try:
+            pids = [int(pid) for pid in children.read_text().split()]
+        except OSError:  # the thread has ended
+            continue
+        for pid in pids:
+            yield pid
+            yield from descendants(pid)
+
+
+def _catches(pid: int, number: signal.Signals) -> bool:
+    """Return whether a process has a handler for a signal (SigCgt in proc(5), a bit per signal)."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+    caught = next((line for line in status.splitlines() if line.startswith("SigCgt:")), "SigCgt: 0")
+    return bool(int(caught.split()[1], 16) >> (number - 1) & 1)
 
 
 def leave(code: int) -> NoReturn:

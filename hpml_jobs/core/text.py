@@ -55,3 +55,18 @@ def nearest(word: str, choices: Iterable[str]) -> str | None:
     by_lower = {choice.lower(): choice for choice in choices}
     near = difflib.get_close_matches(word.lower(), by_lower, n=1)
     return by_lower[near[0]] if near else None
+
+
+def ranges_text(numbers: Iterable[int]) -> str:
+    """Return ascending numbers in short.
+
+    >>> ranges_text([0, 2, 3, 4, 7])
+    '0, 2-4, 7'
+    """
+    ranges: list[tuple[int, int]] = []
+    for number in numbers:
+        if ranges and number == ranges[-1][1] + 1:
+            ranges[-1] = (ranges[-1][0], number)
+        else:
+            ranges.append((number, number))
+    return ", ".join(f"{first}-{last}" if last > first else str(first) for first, last in ranges)

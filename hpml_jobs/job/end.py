@@ -46,7 +46,7 @@ def judge(
     errors = paths.rank_errors()
     primary = next((error for error in errors if not _SECONDARY_ERROR.search(error.reason)), None)
     if stopped and primary is None:  # with a primary error, SLURM stopped the other nodes for it
-        return AttemptEnd(attempt=attempt, outcome=Outcome.CANCELLED, reason="received SIGTERM")
+        return stopped_end(attempt, paths)
     if code < 0 and torchrun and not stopped:
         reason = f"torchrun killed by signal {-code}"
         return AttemptEnd(attempt=attempt, outcome=Outcome.FAILED, reason=reason)
@@ -56,18 +56,33 @@ def judge(
         rank, number = (killed_first or killed)[0]
         guess = " (out of memory?)" if number == signal.SIGKILL else ""
         reason = f"rank {rank} killed by signal {number}{guess}"
+        if number == signal.SIGABRT and (activity := paths.activity()):  # NCCL's watchdog
+            reason = f"{reason}: {activity}"
         return AttemptEnd(attempt=attempt, outcome=Outcome.FAILED, reason=reason, rank=rank)
     if errors:
         first = next((error for error in errors if error.oom), None) or primary or errors[0]
+        reason = f"rank {first.rank}: {first.reason}"
+        if first.timed_out and (activity := paths.activity()):
+            reason = f"a collective timed out: {activity}"
         return AttemptEnd(
             attempt=attempt,
             outcome=Outcome.OOM if first.oom else Outcome.FAILED,
-            reason=f"rank {first.rank}: {first.reason}",
+            reason=reason,
             rank=first.rank,
             traceback=first.traceback,
         )
     reason = f"the workers ended with exit code {code}; see the log"
     return AttemptEnd(attempt=attempt, outcome=Outcome.FAILED, reason=reason)
+
+
+def stopped_end(attempt: Attempt, paths: AttemptFolder) -> AttemptEnd:
+    """Return the end of an attempt that received SIGTERM, with where its ranks were."""
+    return AttemptEnd(
+        attempt=attempt,
+        outcome=Outcome.CANCELLED,
+        reason="received SIGTERM",
+        activity=paths.activity(),
+    )
 
 
 def killed_ranks(paths: AttemptFolder) -> list[tuple[int, int]]:
@@ -83,6 +98,8 @@ def apply_time_limit(end: AttemptEnd, file: CellFile, elapsed_s: float) -> Attem
     if end.outcome is not Outcome.CANCELLED or minutes is None or elapsed_s < minutes * 60:
         return end
     reason = f"not finished within its {minutes} minutes (minutes=)"
+    if end.activity:
+        reason = f"{reason}: {end.activity}"
     return msgspec.structs.replace(end, outcome=Outcome.TIMEOUT, reason=reason)
 
 

@@ -8,13 +8,19 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
 
 from hpml_jobs import __version__
 from hpml_jobs.core.cell import Cell, CellFile
-from hpml_jobs.core.processes import die_with_parent, ignore_submitit_signal
+from hpml_jobs.core.processes import (
+    STACK_SIGNAL,
+    die_with_parent,
+    ignore_submitit_signal,
+    request_stacks,
+)
 from hpml_jobs.core.record import Attempt
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.job.end import (
@@ -24,6 +30,7 @@ from hpml_jobs.job.end import (
     judge,
     killed_ranks,
     publish,
+    stopped_end,
 )
 from hpml_jobs.slurm import commands
 from hpml_jobs.slurm.environment import about_allocation, scrubbed
@@ -120,7 +127,16 @@ def _measure(folder: CellFolder, file: CellFile, attempt: Attempt, job: Job) -> 
     """Run the workers of this node to their end, and judge it."""
     started_at = time.monotonic()
     paths = folder.attempt(attempt.id)
-    code, stopped = _run_workers(file.cell, folder, paths, job)
+
+    def report_stop() -> None:
+        """Write a first exit report: SLURM may kill this process before the workers have ended."""
+        if job.node == 0:
+            end = stopped_end(attempt, paths)
+            end = apply_time_limit(end, file, time.monotonic() - started_at)
+            write_whole(paths.end, encode(end))
+
+    code, stopped = _run_workers(file.cell, folder, paths, job, report_stop)
+    paths.remove_empty_stacks()
     if file.cell.nodes > 1 and not stopped:
         _wait_for_other_nodes(paths, code)
     torchrun = file.cell.strategy.under_torchrun
@@ -192,9 +208,17 @@ def worker_environment(cell: Cell) -> dict[str, str]:
 
 
 def _run_workers(
-    cell: Cell, folder: CellFolder, attempt: AttemptFolder, job: Job
+    cell: Cell,
+    folder: CellFolder,
+    attempt: AttemptFolder,
+    job: Job,
+    report_stop: Callable[[], None],
 ) -> tuple[int, bool]:
-    """Run the workers and pass SIGTERM on; return their exit code, and whether SIGTERM came."""
+    """Run the workers and pass SIGTERM on; return their exit code, and whether SIGTERM came.
+
+    Before SIGTERM, and where SLURM announces the time limit, all ranks and DataLoader workers of
+    this node write their stacks.
+    """
     log = attempt.log_of(job.node)
     stopped = False
     command = worker_command(cell, folder.root, attempt, job)
@@ -206,22 +230,38 @@ def _run_workers(
             stdout=output,
             stderr=subprocess.STDOUT,
             env=environment,
-            preexec_fn=die_with_parent,  # noqa: PLW1509  (no threads here yet)
+            preexec_fn=_prepare_process,  # noqa: PLW1509  (no threads here yet)
         )
 
         def pass_on(_signal: int, _frame: FrameType | None) -> None:
             nonlocal stopped
-            stopped = True
-            workers.terminate()
+            if not stopped:
+                stopped = True
+                request_stacks(os.getpid())
+                report_stop()
+                workers.terminate()  # once: a second SIGTERM interrupts torchrun's own shutdown
 
-        before = signal.signal(signal.SIGTERM, pass_on)
+        def write_stacks(_signal: int, _frame: FrameType | None) -> None:
+            request_stacks(os.getpid())
+
+        before = {
+            number: signal.signal(number, handler)
+            for number, handler in ((signal.SIGTERM, pass_on), (STACK_SIGNAL, write_stacks))
+        }
         try:
             return workers.wait(), stopped
         finally:
             if workers.poll() is None:  # interrupted: no process of a cell outlives its job
                 workers.terminate()
                 workers.wait()
-            signal.signal(signal.SIGTERM, before)
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def _prepare_process() -> None:
+    """Prepare torchrun, or a single worker, before it starts; ranks catch STACK_SIGNAL again."""
+    die_with_parent()
+    ignore_submitit_signal()
 
 
 def main() -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.slurm.jobs import is_slurm
+from hpml_jobs.study.attempt import AttemptFolder
 from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.cell_state import CellState
 from hpml_jobs.study.files import tail
@@ -25,17 +26,29 @@ def slurm_logs(study: Study, slug: str, job: str, nodes: int) -> list[Path]:
 
 
 def log_text(study: Study, state: CellState, lines: int) -> str:
-    """Return the first failing rank's traceback, or the last lines of the job's logs."""
+    """Return the first failing rank's traceback, or the last lines of the job's logs.
+
+    Ranks that were stopped follow with where they were, and their stacks.
+    """
     folder = study.cell(state.slug)
     latest = folder.latest_attempt()
     end = latest.read_end() if latest else None
+    stacks = _stacks_text(latest, lines) if latest else ""
     if end and end.traceback:
-        return f"rank {end.rank} failed first:\n{end.traceback}"
+        return f"rank {end.rank} failed first:\n{end.traceback}{stacks}"
     files = latest.logs() if latest else []
     files += slurm_logs(study, folder.slug, state.job or "", _nodes(folder))
     parts = [f"---- {file}\n{text}" for file in files if (text := last_lines(file, lines))]
     empty = ", ".join(str(file) for file in files)
+    parts += [stacks] if stacks else []
     return "\n".join(parts) or (f"the logs are empty ({empty})" if files else "there is no log")
+
+
+def _stacks_text(attempt: AttemptFolder, lines: int) -> str:
+    """Return where the ranks of an attempt were, then their stacks; empty without stacks."""
+    files = attempt.stack_files().values()
+    stacks = [f"---- {file}\n{last_lines(file, lines)}" for file in files]
+    return "\n".join([f"---- {attempt.activity()}", *stacks]) if stacks else ""
 
 
 def _nodes(folder: CellFolder) -> int:

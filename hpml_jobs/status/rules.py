@@ -135,6 +135,8 @@ def _ended(evidence: CellEvidence, job: JobState) -> CellState:
     if evidence.is_shared and not (end.outcome is Outcome.CANCELLED and outcome in _BY_THE_JOB):
         return _by_end(evidence, end)
     rank_reason = end.reason or end.outcome.value
+    if outcome is Outcome.TIMEOUT and end.activity:
+        rank_reason = end.activity
     if outcome in (Outcome.FAILED, Outcome.MISSING) and not end.outcome.finished:
         outcome = end.outcome  # it says more than the job's exit code
     if outcome is not Outcome.OOM:

@@ -1,5 +1,6 @@
 """One attempt of a cell: its folder, its progress, its errors and its exit report."""
 
+import contextlib
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import msgspec
 
 from hpml_jobs.core.measurements import Stage
 from hpml_jobs.core.record import Attempt
+from hpml_jobs.core.stacks import positions_text, rank_position, traceback_position
 from hpml_jobs.core.value import Value
 from hpml_jobs.slurm.states import Outcome
 
@@ -23,13 +25,17 @@ def utc_now() -> str:
 
 
 class AttemptEnd(Value, frozen=True, kw_only=True):
-    """The exit report of the wrapper. It may be missing, and SLURM's state has priority over it."""
+    """The exit report of the wrapper. It may be missing, and SLURM's state has priority over it.
+
+    `activity` says where the ranks were when the job was stopped.
+    """
 
     attempt: Attempt
     outcome: Outcome
     reason: str | None = None
     rank: int | None = None
     traceback: str | None = None
+    activity: str | None = None
 
 
 class Progress(Value, frozen=True, kw_only=True):
@@ -49,10 +55,14 @@ class Progress(Value, frozen=True, kw_only=True):
 
 
 class RankError(Value, frozen=True, kw_only=True):
-    """The error that a worker writes when it raises."""
+    """The error that a worker writes when it raises.
+
+    `timed_out`: a collective waited in vain for another rank.
+    """
 
     rank: int
     oom: bool
+    timed_out: bool = False
     reason: str
     traceback: str
     time_ns: int
@@ -71,6 +81,7 @@ class AttemptFolder:
         self.progress = root / "progress.json"
         self.errors = root / "errors"
         self.ranks = root / "ranks"
+        self.stacks = root / "stacks"
 
     @property
     def job(self) -> str:
@@ -82,6 +93,10 @@ class AttemptFolder:
         """Return how often SLURM had restarted that job."""
         count = self.id.rpartition(".r")[2]
         return int(count) if count.isdigit() else 0
+
+    def stacks_of(self, rank: int) -> Path:
+        """Return the path of the Python stacks of one rank and its DataLoader workers."""
+        return self.stacks / f"rank{rank}.txt"
 
     def trace_of(self, rank: int) -> Path:
         """Return the path of one rank's profiler trace."""
@@ -125,3 +140,26 @@ class AttemptFolder:
             except (OSError, ValueError):
                 continue  # a rank that died while writing; another rank has the reason
         return sorted(errors, key=lambda error: error.time_ns)
+
+    def stack_files(self) -> dict[int, Path]:
+        """Return the files with stacks by rank; ranks that were not asked for them have none."""
+        numbers = {path.stem.removeprefix("rank"): path for path in self.stacks.glob("rank*.txt")}
+        files = {int(number): path for number, path in numbers.items() if number.isdigit()}
+        return {rank: path for rank, path in sorted(files.items()) if path.stat().st_size}
+
+    def remove_empty_stacks(self) -> None:
+        """Remove the files of ranks that were not asked for their stacks."""
+        for path in self.stacks.glob("rank*.txt"):
+            if not path.stat().st_size:
+                path.unlink()
+        with contextlib.suppress(OSError):  # not empty, or never made
+            self.stacks.rmdir()
+
+    def activity(self) -> str | None:
+        """Return where each rank was, by the stacks that it wrote or its error; None if unknown."""
+        positions = {
+            error.rank: traceback_position(error.traceback) for error in self.rank_errors()
+        }
+        for rank, path in self.stack_files().items():
+            positions.setdefault(rank, rank_position(path.read_text(errors="replace")))
+        return positions_text({rank: place for rank, place in positions.items() if place}) or None

@@ -5,20 +5,21 @@ import sys
 from pathlib import Path
 
 from hpml_jobs.core.cell import CellFile
-from hpml_jobs.core.processes import die_with_parent, ignore_submitit_signal, leave
+from hpml_jobs.core.processes import die_with_parent, leave, request_stacks
 from hpml_jobs.core.source_files import changed_files
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.study.attempt import AttemptFolder
 from hpml_jobs.study.cell_folder import CellFolder
-from hpml_jobs.worker.failure import describe, write_report
+from hpml_jobs.worker.failure import describe, is_collective_timeout, write_report
+from hpml_jobs.worker.stacks import write_stacks_on_signals
 
 
 def main(cell_folder: str, attempt_id: str) -> int:
     """Measure; return exit code 0, or 1 with a report in errors/rank<R>.json."""
     die_with_parent()
-    ignore_submitit_signal()
     folder = CellFolder(Path(cell_folder))
     attempt = folder.attempt(attempt_id)
+    write_stacks_on_signals(_rank(), attempt)
     try:
         _measure(folder, attempt)
     except BaseException as error:  # the job's wrapper needs a report of every error
@@ -55,11 +56,17 @@ def _check_code(file: CellFile) -> None:
 
 
 def _report(error: BaseException, attempt: AttemptFolder) -> None:
-    rank_error = describe(error, int(os.environ.get("RANK", "0")))
+    rank_error = describe(error, _rank())
+    if is_collective_timeout(error):
+        request_stacks(os.getppid())  # of all ranks of this node: torchrun ends them next
     write_report(rank_error, attempt)
     is_expected = isinstance(error, HpmlError)
     text = rank_error.reason if is_expected else rank_error.traceback.rstrip()
     sys.stderr.write(f"rank {rank_error.rank}: {text}\n")
+
+
+def _rank() -> int:
+    return int(os.environ.get("RANK", "0"))
 
 
 if __name__ == "__main__":

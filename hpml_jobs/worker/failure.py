@@ -16,6 +16,9 @@ _OUT_OF_MEMORY = re.compile(
 )
 """Messages of torch, CUDA, cuBLAS, numpy and the kernel; none of this program."""
 
+_COLLECTIVE_TIMEOUT = re.compile(r"timed out waiting|timing out|collective.*timeout", re.IGNORECASE)
+"""What gloo and NCCL raise where another rank did not come to a collective."""
+
 _UNUSED_PARAMETERS = "Expected to have finished reduction in the prior iteration"
 _PARAMETER_LIST = "indices"
 _REMEDY = "freeze them with requires_grad_(False) or remove them from the model."
@@ -31,6 +34,7 @@ def describe(error: BaseException, rank: int) -> RankError:
     return RankError(
         rank=rank,
         oom=is_oom(error),
+        timed_out=is_collective_timeout(error),
         reason=reason_of(error),
         traceback=text,
         time_ns=time.time_ns(),
@@ -49,6 +53,14 @@ def write_report(error: RankError, folder: AttemptFolder) -> None:
 def is_oom(error: BaseException) -> bool:
     """Return whether the device or the host ran out of memory, also if the error was wrapped."""
     return any(_is_oom_link(link) for link in _chain(error))
+
+
+def is_collective_timeout(error: BaseException) -> bool:
+    """Return whether a collective waited in vain for another rank."""
+    return any(
+        isinstance(link, RuntimeError) and _COLLECTIVE_TIMEOUT.search(str(link))
+        for link in _chain(error)
+    )
 
 
 def lacks_torch(error: BaseException) -> bool:

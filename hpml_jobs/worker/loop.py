@@ -31,7 +31,7 @@ from hpml_jobs.worker.instruments import facts
 from hpml_jobs.worker.instruments.collectives import fingerprint
 from hpml_jobs.worker.instruments.microbenchmark import all_reduce_times
 from hpml_jobs.worker.instruments.profiler import ProfilerError, profile_iterations
-from hpml_jobs.worker.process_group import read_placement
+from hpml_jobs.worker.process_group import collective_timeout, read_placement
 from hpml_jobs.worker.progress import ProgressWriter
 from hpml_jobs.worker.quantization.replica import quantize_replica
 from hpml_jobs.worker.results import RankResult, SharedResult, write_record
@@ -51,7 +51,7 @@ def measure(file: CellFile, folder: AttemptFolder) -> None:
     placement = read_placement(cell)
     devices = devices_for(cell, placement.local_rank)
     strategy = STRATEGIES[cell.strategy](cell, placement, devices)
-    strategy.setup()
+    strategy.setup(collective_timeout(file.shape.minutes if file.shape else None))
 
     training = make_training(cell, strategy, Path(file.data_root))
     progress = ProgressWriter(folder, placement.rank, cell.epochs)

@@ -15,7 +15,22 @@ from hpml_jobs.worker.instruments.collectives import Ledger
 from hpml_jobs.worker.instruments.timing import Devices
 
 COLLECTIVE_TIMEOUT = timedelta(minutes=10)
-"""How long a collective waits for a rank that is late or gone."""
+"""How long a collective waits, at most, for a rank that is late or gone."""
+
+COLLECTIVE_SHARE = 1 / 3
+"""The share of the cell's time limit that it waits at most: a hang is reported before the limit."""
+
+
+def collective_timeout(minutes: int | None) -> timedelta:
+    """Return how long a collective waits in a cell with a time limit in minutes (None: no limit).
+
+    >>> [collective_timeout(minutes).seconds for minutes in (3, 240, None)]
+    [60, 600, 600]
+    """
+    if minutes is None:
+        return COLLECTIVE_TIMEOUT
+    return min(COLLECTIVE_TIMEOUT, COLLECTIVE_SHARE * timedelta(minutes=minutes))
+
 
 Sampler = DistributedSampler[Any] | None
 
@@ -72,8 +87,8 @@ class ParallelStrategy(Protocol):
     def loader_batch(self) -> int:
         """Images that this process loads per iteration."""
 
-    def setup(self) -> None:
-        """Join the process group."""
+    def setup(self, timeout: timedelta) -> None:
+        """Join the process group, whose collectives wait up to `timeout` for another rank."""
 
     def wrap(self, model: nn.Module, *, instrumented: bool = False) -> nn.Module:
         """Return the model to train; `model` itself stays this rank's replica.
@@ -139,7 +154,7 @@ class _Process:
 class SingleProcess(_Process):
     """One process on one device, without communication: the baseline."""
 
-    def setup(self) -> None:
+    def setup(self, timeout: timedelta) -> None:
         """Do nothing: there is no process group."""
 
     def wrap(self, model: nn.Module, *, instrumented: bool = False) -> nn.Module:
@@ -173,12 +188,12 @@ class ProcessGroup(_Process):
     A strategy that exchanges gradients by hand overrides `reduce_gradients` only.
     """
 
-    def setup(self) -> None:
+    def setup(self, timeout: timedelta) -> None:
         """Join the process group that torchrun's environment describes."""
         device = self.devices[0]
         self.backend = "nccl" if device.type == "cuda" else "gloo"
         device_id = device if device.type == "cuda" else None
-        dist.init_process_group(self.backend, timeout=COLLECTIVE_TIMEOUT, device_id=device_id)
+        dist.init_process_group(self.backend, timeout=timeout, device_id=device_id)
 
     def wrap(self, model: nn.Module, *, instrumented: bool = False) -> nn.Module:
         """Return the model itself with rank 0's parameters; every rank keeps its own buffers."""

@@ -98,7 +98,9 @@ def test_cell_over_time_limit_gives_outcome_timeout(make_study, rig, record_faul
     case.wait_until_blocked(2)
     assert rig.wait_for_state(case.job, {"TIMEOUT"}, timeout_s=300) == ["TIMEOUT"]
     case.wait_until_finished()
-    record_fault("time limit", case, "1 timeout")
+    assert "ranks 0-1 were in " in case.state["reason"]
+    assert "in block" in case.state["reason"]
+    record_fault("time limit", case, "1 timeout", "the line of each rank is named")
 
 
 @pytest.mark.long

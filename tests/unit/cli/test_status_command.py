@@ -49,7 +49,10 @@ def test_status_shows_states_usage_and_next_commands(builder, capsys):
     assert (
         "1 cell failed: hpml-jobs logs mine shows why; hpml-jobs resubmit mine --failed resubmits\n"
     ) in out
-    assert "1 cell reached the time limit: hpml-jobs resubmit mine --timeout --minutes 60\n" in out
+    assert (
+        "1 cell reached the time limit: hpml-jobs logs mine shows where each rank was; if they "
+        "were not stuck, hpml-jobs resubmit mine --timeout --minutes 60\n"
+    ) in out
     assert "1 pending cell needs action from you; hpml-jobs cancel mine" in out
     assert "held; release it with scontrol release JOB (JobHeldUser); you must act" in out
     assert out.endswith("next: hpml-jobs watch mine, then hpml-jobs collect mine\n")

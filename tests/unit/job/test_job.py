@@ -489,3 +489,7 @@ def test_cell_cancelled_after_its_minutes_is_timeout():
         "not finished within its 2 minutes (minutes=)",
     )
     assert apply_time_limit(stopped, msgspec.structs.replace(file, shape=None), 1e9) is stopped
+    stuck = msgspec.structs.replace(stopped, activity="rank 0 was in net.py, line 7, in forward")
+    assert apply_time_limit(stuck, file, 121.0).reason == (
+        "not finished within its 2 minutes (minutes=): rank 0 was in net.py, line 7, in forward"
+    )

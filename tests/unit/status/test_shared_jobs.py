@@ -2,9 +2,11 @@
 
 import os
 
+import msgspec
 import pytest
 
 from hpml_jobs.slurm.states import Outcome
+from hpml_jobs.study.files import encode, write_whole
 from tests.unit.slurm_output import SUBMITTED, sacct_line, squeue_line
 from tests.unit.study_builder import StudyBuilder
 
@@ -97,6 +99,16 @@ def test_job_timeout_outranks_wrapper_report(slurm, pack):
     slurm.set_output("sacct", sacct_line(JOB, "TIMEOUT"))
     pack.end_attempt(32, JOB, Outcome.CANCELLED, "received SIGTERM")
     assert pack.outcomes()[0] is Outcome.TIMEOUT
+
+
+def test_job_timeout_names_the_line_of_each_rank(slurm, pack):
+    slurm.set_output("sacct", sacct_line(JOB, "TIMEOUT"))
+    pack.end_attempt(32, JOB, Outcome.CANCELLED, "received SIGTERM")
+    attempt = pack.folder(32).latest_attempt()
+    activity = "rank 0 was in net.py, line 7, in forward"
+    end = msgspec.structs.replace(attempt.read_end(), activity=activity)
+    write_whole(attempt.end, encode(end))
+    assert pack.states_by_batch()[32].reason.startswith(f"{activity}; TIMEOUT")
 
 
 def test_oom_killer_is_found_in_log_of_the_cells_step(slurm, pack):

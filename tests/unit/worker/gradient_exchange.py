@@ -17,6 +17,7 @@ from hpml_jobs.core.strategies import Device, Strategy, SyncBuffers
 from hpml_jobs.worker.instruments.collectives import Ledger, aggregate, fingerprint
 from hpml_jobs.worker.instruments.timing import HostClock
 from hpml_jobs.worker.process_group import (
+    COLLECTIVE_TIMEOUT,
     ParallelStrategy,
     Placement,
     SingleProcess,
@@ -136,7 +137,7 @@ def main() -> None:
         placement = read_placement(cell)
         strategy = STRATEGIES[name](cell, placement, CPU)
         if number == 0:
-            strategy.setup()
+            strategy.setup(COLLECTIVE_TIMEOUT)
         for instrumented in (False, True):
             label = f"{name.value}{' instrumented' if instrumented else ''}"
             results[label] = gather_all(run_strategy(strategy, instrumented=instrumented))

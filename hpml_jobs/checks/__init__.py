@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hpml_jobs.checks import communication, correctness, disturbance, imported, quality
+from hpml_jobs.checks import communication, correctness, disturbance, imported, quality, waiting
 from hpml_jobs.checks.comparability import COMPARABILITY, check_peers
 from hpml_jobs.checks.concurrency import CONCURRENCY
 from hpml_jobs.checks.result import Check, CheckResult, Level, in_short
@@ -12,12 +12,19 @@ from hpml_jobs.slurm.states import Outcome
 
 __all__ = ["GROUPS", "Check", "CheckResult", "Level", "check_record", "check_study", "in_short"]
 
-MEASURED = (*correctness.CHECKS, *communication.CHECKS, *disturbance.CHECKS, *quality.CHECKS)
+MEASURED = (
+    *correctness.CHECKS,
+    *communication.CHECKS,
+    *waiting.CHECKS,
+    *disturbance.CHECKS,
+    *quality.CHECKS,
+)
 IMPORTED = imported.CHECKS
 
 GROUPS: Mapping[str, tuple[Check[Any], ...]] = {
     "Correctness": correctness.CHECKS,
     "Communication": communication.CHECKS,
+    "Waiting": waiting.CHECKS,
     "Disturbance": disturbance.CHECKS,
     "Data quality": quality.CHECKS,
     "Comparability": COMPARABILITY,

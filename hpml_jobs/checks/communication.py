@@ -95,18 +95,23 @@ def _bytes(sent: Sequence[Message], kind: CollectiveKind) -> int:
 )
 def exposed_exceeds_total(record: Record) -> Observation | None:
     """Fail if exposed communication is longer than all communication."""
-    pairs = [
-        (rank.phases.exposed_s, rank.communication.total_s)
+    times_s = {
+        rank.rank: (rank.phases.exposed_s, rank.communication.total_s)
         for rank in record.ranks
         if rank.phases and rank.communication
-    ]
-    if not pairs:
+    }
+    if not times_s or record.least_waiting is None:
         return None
-    exposed_s, total_s = max(pairs, key=lambda pair: pair[0] - pair[1])
+    number = max(times_s, key=lambda number: times_s[number][0] - times_s[number][1])
+    exposed_s, total_s = times_s[number]
+    holds = exposed_s <= EXPOSED_LIMIT * total_s
+    if holds:  # the same rank as in Table 2, so that the same seconds are shown
+        number = record.least_waiting.rank
+        exposed_s, total_s = times_s[number]
     return Observation(
-        exposed_s <= EXPOSED_LIMIT * total_s,
-        f"{exposed_s:.4g} s of communication are exposed, of {total_s:.4g} s in total "
-        f"(limit {EXPOSED_LIMIT:g} x)",
+        holds,
+        f"{exposed_s:.4g} s of communication are exposed on rank {number}, of {total_s:.4g} s in "
+        f"total (limit {EXPOSED_LIMIT:g} x on every rank)",
     )
 
 

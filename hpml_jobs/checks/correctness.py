@@ -5,6 +5,7 @@ import math
 from hpml_jobs.checks.gpu_peaks import known_flop_per_sample, peak_flop_per_s
 from hpml_jobs.checks.limits import CLOSURE_LIMIT, LOSS_LIMIT, RANKS_LIMIT
 from hpml_jobs.checks.result import REPORT_BUG, Affected, Level, Observation, Tier, check
+from hpml_jobs.checks.waiting import late_rank
 from hpml_jobs.core.formulas import closure, flop_per_s
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.record import Record
@@ -105,20 +106,27 @@ def impossible_loss(record: Record) -> Observation | None:
     "ranks-agree",
     Level.FAIL,
     meaning="Ranks of synchronous training end together. If not, they were not timed between the "
-    "same two points, or did not train together.",
+    "same two points, or did not train together. Passes only if the ranks also compute and load "
+    "equally long; if not, `imbalance` says which rank is late.",
     limit=f"{percent_text(RANKS_LIMIT)} of the epoch, or one iteration if that is longer",
     remedy=f"do not use this cell; {REPORT_BUG}",
     tier=Tier.NUMBER,
     affects={Affected.TIME, Affected.SPLIT},
 )
 def ranks_differ(record: Record) -> Observation | None:
-    """Fail if the timed epochs of the ranks differ by more than 1 % and one iteration."""
+    """Fail if the timed epochs of the ranks differ by more than 1 % and one iteration.
+
+    Equal epochs do not show that ranks agree: in synchronous training the early rank waits for the
+    late one. Where `imbalance` warns, that one line is enough.
+    """
     if len(record.ranks) < 2:
         return None
     times_s = [rank.timed.epoch_s for rank in record.ranks]
     longest = max(times_s)
     spread, step_s = longest - min(times_s), longest / max(1, record.iterations)
     limit = max(RANKS_LIMIT * longest, step_s)
+    if spread <= limit and late_rank(record):
+        return None
     return Observation(
         spread <= limit,
         f"ranks differ by {spread:.3g} s, {percent_text(spread / longest)} of the epoch "

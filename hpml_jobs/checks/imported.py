@@ -2,8 +2,9 @@
 
 from hpml_jobs.checks.correctness import faster_than_peak
 from hpml_jobs.checks.limits import LINK_LIMIT, UNACCOUNTED_LIMIT
-from hpml_jobs.checks.quality import loader_bound, too_few_iterations
+from hpml_jobs.checks.quality import too_few_iterations
 from hpml_jobs.checks.result import Affected, Level, Observation, Tier, check
+from hpml_jobs.checks.waiting import loader_bound
 from hpml_jobs.core.formulas import bus_gb_per_s, expected_bytes, iterations
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import BandwidthKind

@@ -13,8 +13,12 @@ LOSS_LIMIT = 3
 EXPOSED_LIMIT = 1.01
 BUSBW_LIMIT = 1.1
 
-# data quality
+# waiting for data and for late ranks
+IMBALANCE_LIMIT = 0.05
 STALL_LIMIT = 0.05
+START_LIMIT = 0.05
+
+# data quality
 OVERHEAD_LIMIT = 0.05
 OUTLIER_LIMIT = 0.05
 PROFILER_LIMIT = 0.05

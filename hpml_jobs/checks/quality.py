@@ -7,7 +7,6 @@ from hpml_jobs.checks.limits import (
     DRIFT_LIMIT,
     LEAST_ITERATIONS,
     PROFILER_LIMIT,
-    STALL_LIMIT,
 )
 from hpml_jobs.checks.result import Affected, Level, Observation, Tier, check
 from hpml_jobs.core.formulas import FIT_MEDIAN_LIMIT, FIT_WORST_LIMIT, fit_alpha_beta
@@ -21,27 +20,6 @@ LAUNCH_MS = 0.5
 
 HARMLESS = frozenset({"gpu_idle", "applications_clocks_setting", "display_clock_setting"})
 """NVML's reasons for lower clocks that did not slow the work: no work, or clocks set by hand."""
-
-
-@check(
-    "loader-bound",
-    Level.WARN,
-    meaning="The device waits for data during a large part of the epoch: the epoch measures the "
-    "data loader.",
-    limit=f"stall is {percent_text(STALL_LIMIT)} of the epoch",
-    remedy="increase loader_workers= or use faster storage",
-    tier=Tier.TABLE,
-    affects={Affected.TIME},
-)
-def loader_bound(record: Record) -> Observation | None:
-    """Warn if the device waits for data for more than 5 % of the epoch."""
-    if record.train_s is None:
-        return None
-    share = 1 - record.train_s / record.epoch_s
-    return Observation(
-        share <= STALL_LIMIT,
-        f"stall is {percent_text(share)} of the epoch (limit {percent_text(STALL_LIMIT)})",
-    )
 
 
 @check(
@@ -284,7 +262,6 @@ def poor_fit(record: Record) -> Observation | None:
 
 
 CHECKS = (
-    loader_bound,
     too_few_iterations,
     profiler_disagrees,
     speed_drifts,

@@ -113,6 +113,18 @@ class Steps(Value, frozen=True, kw_only=True):
     quartile_width_s: float | None = None
 
 
+class Stalls(Value, frozen=True, kw_only=True):
+    """How the stall of an epoch is spread over its iterations on one rank, in seconds.
+
+    `first_s` is the first iteration's, in which the loader workers start; `p20_s` the 20th
+    percentile over iterations; `last_s` the time after the last iteration.
+    """
+
+    first_s: float
+    p20_s: float
+    last_s: float
+
+
 class Share(Value, frozen=True, kw_only=True):
     """The test result of one rank on its share of the test set; shares are disjoint.
 
@@ -167,8 +179,8 @@ class Epoch(Value, frozen=True, kw_only=True):
     `accuracy` is None if outputs are not class scores. Only the instrumented epoch has `phases` and
     `closure`, |epoch_s - sum of phases| / epoch_s. `order` is a hash of the training images'
     indices in the order of this rank; `lr` has the learning rates of the first and the last
-    iteration. `share` is set with evaluate=true. `scheduling` and `slow` are None in records of
-    versions before 0.6.0; `slow` also in epochs with too few iterations to tell.
+    iteration. `share` is set with evaluate=true. `scheduling`, `slow` and `stalls` are None in
+    records of versions before 0.6.0; `slow` also in epochs with too few iterations to tell.
     """
 
     role: Role
@@ -186,6 +198,7 @@ class Epoch(Value, frozen=True, kw_only=True):
     share: Share | None = None
     scheduling: Scheduling | None = None
     slow: SlowIterations | None = None
+    stalls: Stalls | None = None
 
 
 class Message(Value, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.formulas import closure
-from hpml_jobs.core.measurements import Epoch, Phases, Role, Scheduling, Steps
+from hpml_jobs.core.measurements import Epoch, Phases, Role, Scheduling, Stalls, Steps
 from hpml_jobs.core.outliers import slow_iterations
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.worker.fork_safety import await_idle_threads, frozen_heap
@@ -227,6 +227,11 @@ def summarize_epoch(
         lr=(raw.rates[0], raw.rates[-1]),
         scheduling=raw.scheduling,
         slow=slow_iterations(times.step_s.tolist(), times.stall_s.tolist()),
+        stalls=Stalls(
+            first_s=float(times.stall_s[0]),
+            p20_s=float(np.percentile(times.stall_s, 20)),
+            last_s=times.last_stall_s,
+        ),
     )
 
 

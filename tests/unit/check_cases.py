@@ -123,6 +123,20 @@ def change_phases(**fields: Any) -> Change:
     return change
 
 
+def late_rank(number: int, phase: str, late_s: float) -> Change:
+    """One rank works longer in a phase, and waits as much less after its last gradient."""
+
+    def change(old: Record) -> Record:
+        phases = old.ranks[number].phases
+        fields = {
+            phase: getattr(phases, phase) + late_s,
+            "comm_exposed_s": phases.comm_exposed_s - late_s,
+        }
+        return change_epoch("instrumented", number, phases=replace(phases, **fields))(old)
+
+    return change
+
+
 def change_messages(**fields: Any) -> Change:
     """Rank 1's gradient messages with other fields."""
 

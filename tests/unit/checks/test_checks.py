@@ -9,7 +9,7 @@ from hpml_jobs import checks
 from hpml_jobs.checks import Level, check_record, check_study, in_short
 from hpml_jobs.checks.result import Tier
 from hpml_jobs.core.cell import Cell, Protocol
-from hpml_jobs.core.measurements import SlowIterations
+from hpml_jobs.core.measurements import SlowIterations, Stalls
 from hpml_jobs.core.recipe import Recipe
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.slurm.states import Outcome
@@ -34,6 +34,7 @@ from tests.unit.check_cases import (
     clean_record,
     device_snapshot,
     imported_record,
+    late_rank,
     result_of,
     with_attempt_times,
 )
@@ -98,7 +99,7 @@ ALONE = [
         "exposed",
         FAIL,
         change_communication(total_s=0.6),
-        "0.643 s of communication are exposed, of 0.6 s",
+        "0.6438 s of communication are exposed on rank 1, of 0.6 s",
     ),
     CheckCase(
         "profiler-messages", FAIL, change_trace(messages=21), "20 collectives, the prof", ON_CPU
@@ -116,7 +117,22 @@ ALONE = [
         "flops", FAIL, change_model(flop_per_sample=10**13), "A100-SXM4-80GB has a peak of 156"
     ),
     CheckCase(
-        "loader-bound", WARN, change_epoch("timed", stall_s=0.96), "stall is 12 % of the epoch (lim"
+        "loader-bound",
+        WARN,
+        change_epoch("timed", 1, stall_s=0.96),
+        "waiting for data is 10.5 % of the epoch on rank 1 on gr001 (limit 5 %): increase",
+    ),
+    CheckCase(
+        "loader-start",
+        WARN,
+        change_epoch("timed", 2, stalls=Stalls(first_s=1.92, p20_s=0.0, last_s=0.0)),
+        "short epoch: starting the loaders takes 24 % of it (limit 5 %): use more images or fewer",
+    ),
+    CheckCase(
+        "imbalance",
+        WARN,
+        late_rank(2, "forward_s", 0.5),
+        "rank 2 on gr001 is late by 3.14 ms per iteration, in forward; the other ranks wait for it",
     ),
     CheckCase("short", WARN, lambda old: old, "4 iterations per epoch (at le", a_cell(batch=1280)),
     CheckCase(

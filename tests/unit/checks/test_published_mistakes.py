@@ -49,7 +49,7 @@ def test_e1_loader_time_counted_as_communication_fails():
     phases = clean_record().ranks[2].phases
     misplaced = {"stall_s": 0.0, "comm_exposed_s": phases.comm_exposed_s + 0.3}
     found = result_of(check_record(change_phases(**misplaced)(clean_record())), "exposed")
-    assert fails_with(found, "s of communication are exposed, of")
+    assert fails_with(found, "s of communication are exposed on rank 2, of")
     honest = clean_record()
     loading = replace(honest.phases, stall_s=5.0)
     assert (loading.compute_s, loading.exposed_s) == (

@@ -68,7 +68,9 @@ def test_status_json_has_every_check_result(laptop, capsys):
     answer = next(state for state in cells if state["slug"] == SPOILT.slug)["checks"]
     assert {result["level"] for result in answer} == {level.value for level in Level}
     by_check = {result["check"]: result for result in answer}
-    assert by_check["loader-bound"]["reason"].startswith("stall is 12 % of the epoch (limit 5 %)")
+    assert by_check["loader-bound"]["reason"].startswith(
+        "waiting for data is 10.5 % of the epoch on rank 0 on gr001 (limit 5 %)"
+    )
     assert "efficiency" in by_check  # neighbours are looked at too
 
 

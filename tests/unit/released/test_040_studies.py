@@ -76,6 +76,7 @@ CHANGED_CHECKS = {
     "counts": "reading a record refuses what this check looked for",
     "overhead": "judges a timed epoch that is longer than the instrumented one as well",
     "loader-bound": "judged on the rank with the largest stall",
+    "ranks-agree": "no result where imbalance warns: the same cause in two lines",
 }
 """Checks that are gone or judge otherwise since 0.4.0, with the reason; new checks may be added."""
 

@@ -1,0 +1,152 @@
+"""What the ranks of a cell wait for: their data, or a late rank."""
+
+from hpml_jobs.checks.limits import IMBALANCE_LIMIT, STALL_LIMIT, START_LIMIT
+from hpml_jobs.checks.result import Affected, Level, Observation, Tier, check
+from hpml_jobs.core.formulas import loader_waiting_s
+from hpml_jobs.core.lateness import Lateness, lateness_of
+from hpml_jobs.core.record import Rank, Record
+from hpml_jobs.core.text import percent_text
+
+NO_WORKERS = "set loader_workers=, so that batches are loaded while the device computes"
+
+
+def late_rank(record: Record) -> Lateness | None:
+    """Return the rank that the others wait for during more than 5 % of the epoch, or None."""
+    lateness = lateness_of(record)
+    return lateness if lateness and lateness.share > IMBALANCE_LIMIT else None
+
+
+@check(
+    "imbalance",
+    Level.WARN,
+    meaning="One rank is late in every iteration, and the others wait for it in a collective: the "
+    "epoch is as long as that rank makes it. Table 2 shows the late rank.",
+    limit=f"{percent_text(IMBALANCE_LIMIT)} of the instrumented epoch between the ranks' times "
+    "without exposed communication",
+    remedy="give every rank the same work",
+    tier=Tier.NUMBER,
+    affects={Affected.TIME, Affected.SPLIT},
+)
+def imbalance(record: Record) -> Observation | None:
+    """Warn if one rank computes or loads longer than another by more than 5 % of the epoch."""
+    lateness = lateness_of(record)
+    if lateness is None:
+        return None
+    share = f"{percent_text(lateness.share)} of the epoch"
+    limit = f"limit {percent_text(IMBALANCE_LIMIT)}"
+    if lateness.share <= IMBALANCE_LIMIT:
+        return Observation(True, f"ranks compute and load equally long within {share} ({limit})")
+    more = lateness.late_ranks - 1
+    subject, verb, them = f"{_name(lateness.rank)}", "is", "it"
+    if more:
+        subject, verb, them = f"{subject} and {more} more", "are", "them"
+    return Observation(
+        False,
+        f"{subject} {verb} late by {1e3 * lateness.per_iteration_s:.3g} ms per iteration, in "
+        f"{lateness.phase}; the other ranks wait for {them} ({share}, {limit})",
+        _remedy(record, lateness),
+    )
+
+
+def _name(rank: Rank) -> str:
+    return f"rank {rank.rank} on {rank.host}"
+
+
+def _remedy(record: Record, lateness: Lateness) -> str:
+    host = lateness.rank.host
+    match lateness.phase:
+        case "data loading":
+            return (
+                f"check the storage and CPUs of {host} and the data of that rank, or increase "
+                "loader_workers="
+            )
+        case "copies to the device":
+            return f"check what else uses the memory and the bus of {host}"
+        case "packing gradients":
+            return "use strategy=ddp or allreduce, where all ranks average"
+        case _:
+            device = "CPUs" if record.cell.device == "cpu" else "GPU"
+            return (
+                f"check the {device} of {host} for other programs and low clocks, and give every "
+                "rank the same work"
+            )
+
+
+@check(
+    "loader-bound",
+    Level.WARN,
+    meaning="The device waits for data during a large part of the epoch: the epoch measures the "
+    "data loader. Starting the loader workers and passing batches that are ready are not counted, "
+    "where the record has them apart.",
+    limit=f"waiting is {percent_text(STALL_LIMIT)} of the epoch on every rank; without loader "
+    f"workers, stall is {percent_text(STALL_LIMIT)}",
+    remedy="increase loader_workers= or use faster storage",
+    tier=Tier.TABLE,
+    affects={Affected.TIME},
+)
+def loader_bound(record: Record) -> Observation | None:
+    """Warn if a rank waits for data for more than 5 % of the epoch."""
+    limit = f"(limit {percent_text(STALL_LIMIT)})"
+    if record.imported:
+        if record.train_s is None:
+            return None
+        share = 1 - record.train_s / record.epoch_s
+        return Observation(
+            share <= STALL_LIMIT, f"stall is {percent_text(share)} of the epoch {limit}"
+        )
+    rank = max(record.ranks, key=lambda rank: (_waiting_s(rank), -rank.rank))
+    share = _waiting_s(rank) / record.epoch_s
+    holds = share <= STALL_LIMIT
+    where = f" on {_name(rank)}" if len(record.ranks) > 1 else ""
+    text = f"of the epoch{where} {limit}"
+    if rank.loader_workers == 0:
+        delayed = "" if holds else ", no loader workers: loading delays computing"
+        return Observation(holds, f"stall is {percent_text(share)} {text}{delayed}", NO_WORKERS)
+    what = "waiting for data" if rank.timed.stalls else "stall"
+    return Observation(holds, f"{what} is {percent_text(share)} {text}")
+
+
+def _waiting_s(rank: Rank) -> float:
+    """Return the waiting for data; all of the stall without loader workers or where not split."""
+    timed = rank.timed
+    if timed.stalls is None or rank.loader_workers == 0:
+        return timed.stall_s
+    return loader_waiting_s(
+        timed.stall_s - timed.stalls.last_s,
+        timed.stalls.first_s,
+        timed.stalls.p20_s,
+        timed.iterations,
+    )
+
+
+@check(
+    "loader-start",
+    Level.WARN,
+    meaning="Starting the loader workers, which every epoch does, takes a large part of a short "
+    "epoch: speedups are those of the start. Not checked without loader workers.",
+    limit=f"the first stall is {percent_text(START_LIMIT)} of the epoch on every rank",
+    remedy="use more images or fewer loader workers",
+    tier=Tier.TABLE,
+    affects={Affected.TIME},
+)
+def loaders_start_slowly(record: Record) -> Observation | None:
+    """Warn if waiting for the first batch takes more than 5 % of the epoch."""
+    first_s = [
+        rank.timed.stalls.first_s
+        for rank in record.ranks
+        if rank.timed.stalls and rank.loader_workers
+    ]
+    if not first_s:
+        return None
+    share = max(first_s) / record.epoch_s
+    text = f"starting the loaders takes {percent_text(share)} of it"
+    limit = f"(limit {percent_text(START_LIMIT)})"
+    if share <= START_LIMIT:
+        return Observation(
+            True, f"starting the loaders takes {percent_text(share)} of the epoch {limit}"
+        )
+    return Observation(False, f"short epoch: {text} {limit}")
+
+
+CHECKS = (imbalance, loader_bound, loaders_start_slowly)
+"""In the order of the report."""

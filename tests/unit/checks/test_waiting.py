@@ -1,0 +1,151 @@
+"""Checks of what ranks wait for: a late rank, a slow loader, the start of loaders."""
+
+import pytest
+from msgspec.structs import replace
+
+from hpml_jobs.checks import Level, check_record
+from hpml_jobs.core.cell import Protocol
+from hpml_jobs.core.measurements import Stalls
+from hpml_jobs.core.strategies import Device
+from tests.unit.builders import a_cell
+from tests.unit.check_cases import (
+    change_epoch,
+    change_rank,
+    clean_record,
+    late_rank,
+    result_of,
+)
+
+PAIR = a_cell(gpus=2, batch=32, device=Device.CPU, loader_workers=2)
+
+
+def checked(record):
+    """Results of the checks by name."""
+    return {result.check: result for result in check_record(record)}
+
+
+@pytest.mark.parametrize(
+    ("phase", "words", "remedy"),
+    [
+        ("stall_s", "in data loading", "check the storage and CPUs of gr001"),
+        ("h2d_s", "in copies to the device", "check what else uses the memory and the bus"),
+        ("forward_s", "in forward", "check the CPUs of gr001 for other programs"),
+        ("backward_s", "in backward", "check the CPUs of gr001 for other programs"),
+        ("optimizer_s", "in optimizer", "check the CPUs of gr001 for other programs"),
+    ],
+)
+def test_late_rank_is_named_with_host_and_phase(phase, words, remedy):
+    late = late_rank(1, phase, 0.5)(clean_record(PAIR))
+    assert late.least_waiting.rank == 1
+    result = checked(late)["imbalance"]
+    assert result.level is Level.WARN
+    assert result.reason.startswith("rank 1 on gr001 is late by 1.57 ms per iteration, " + words)
+    assert "the other ranks wait for it (6.24 % of the epoch, limit 5 %)" in result.reason
+    assert result.remedy.startswith(remedy)
+
+
+def test_several_late_ranks_are_counted():
+    late = late_rank(3, "forward_s", 0.52)(late_rank(2, "forward_s", 0.5)(clean_record()))
+    reason = checked(late)["imbalance"].reason
+    assert reason.startswith("rank 3 on gr001 and 1 more are late by 3.27 ms per iteration, in fo")
+    assert "; the other ranks wait for them (" in reason
+
+
+def test_packing_at_root_is_named_as_packing():
+    record = clean_record(PAIR)
+    phases = record.ranks[0].phases
+    moved = replace(
+        phases,
+        pack_s=0.5,
+        backward_s=phases.backward_s + 0.5,
+        comm_exposed_s=phases.comm_exposed_s - 0.5,
+    )
+    reason = checked(change_epoch("instrumented", 0, phases=moved)(record))["imbalance"].reason
+    assert "rank 0 on gr001 is late" in reason
+    assert "in packing gradients" in reason
+
+
+def test_rank_computing_seven_times_as_long_never_agrees():
+    """Equal epochs are what synchronous training gives: they do not show that ranks agree."""
+    record = clean_record(PAIR)
+    for number, forward_s, exposed_s in ((0, 0.9, 6.9), (1, 6.9, 0.9)):
+        phases = replace(
+            record.phases,
+            stall_s=0.1,
+            h2d_s=0.0,
+            forward_s=forward_s,
+            comm_forward_s=0.0,
+            backward_s=0.1,
+            comm_exposed_s=exposed_s,
+            optimizer_s=0.04,
+        )
+        record = change_epoch("instrumented", number, epoch_s=8.04, phases=phases)(record)
+    record = change_epoch("timed", epoch_s=8.0)(record)
+    results = checked(record)
+    assert "ranks-agree" not in results
+    assert results["imbalance"].level is Level.WARN
+    apart = checked(change_epoch("timed", 0, epoch_s=5.0)(record))
+    assert apart["ranks-agree"].level is Level.FAIL
+
+
+def test_balanced_ranks_agree():
+    results = checked(clean_record(PAIR))
+    assert results["ranks-agree"].level is results["imbalance"].level is Level.PASS
+
+
+@pytest.mark.parametrize("protocol", [Protocol.LAB, Protocol.FULL])
+@pytest.mark.parametrize("slow", [0, 1])
+def test_slow_loader_on_any_rank_is_loader_bound(slow, protocol):
+    cell = a_cell(gpus=2, batch=32, protocol=protocol, loader_workers=2)
+    result = checked(change_epoch("timed", slow, stall_s=1.6)(clean_record(cell)))["loader-bound"]
+    assert result.level is Level.WARN
+    assert f"waiting for data is 18.5 % of the epoch on rank {slow} on gr001" in result.reason
+
+
+def test_loader_start_and_hand_over_are_not_waiting():
+    """A short epoch whose stall is a third of it, none of which is waiting for data."""
+    stalls = Stalls(first_s=1.9, p20_s=0.001, last_s=0.2)
+    record = clean_record(PAIR)
+    handed_s = 0.001 * (record.iterations - 1)
+    record = change_epoch("timed", stall_s=1.9 + handed_s + 0.2, stalls=stalls)(record)
+    results = checked(record)
+    assert results["loader-bound"].level is Level.PASS
+    assert "waiting for data is 0 % of the epoch" in results["loader-bound"].reason
+    assert results["loader-start"].level is Level.WARN
+    assert "short epoch: starting the loaders takes 23.75 % of it" in results["loader-start"].reason
+
+
+def test_loader_that_is_always_late_is_loader_bound():
+    """With one worker all stalls are equally long: the 20th percentile is waiting too."""
+    record = clean_record(PAIR)
+    each_s = 0.02
+    stalls = Stalls(first_s=each_s, p20_s=each_s, last_s=0.0)
+    record = change_epoch("timed", stall_s=each_s * record.iterations, stalls=stalls)(record)
+    assert checked(record)["loader-bound"].level is Level.WARN
+
+
+def test_without_loader_workers_all_stall_counts():
+    record = change_epoch("timed", 1, stall_s=0.96)(clean_record(PAIR))
+    for number in range(2):
+        record = change_rank(number, loader_workers=0)(record)
+    results = checked(record)
+    reason = results["loader-bound"].reason
+    assert "stall is 12 % of the epoch on rank 1 on gr001 (limit 5 %), no loader workers" in reason
+    assert "loading delays computing: set loader_workers=" in reason
+    assert "loader-start" not in results
+
+
+def test_records_without_split_stall_are_judged_by_all_of_it():
+    record = change_epoch("timed", stall_s=0.96, stalls=None)(clean_record(PAIR))
+    results = checked(record)
+    assert result_of(tuple(results.values()), "loader-bound").reason.startswith("stall is 12 % of")
+    assert "loader-start" not in results
+
+
+def test_exposed_check_shows_the_seconds_of_table_2():
+    """A report and its checks must not say two different exposed times."""
+    record = clean_record(PAIR)
+    reason = checked(record)["exposed"].reason
+    number = record.least_waiting.rank
+    assert reason.startswith(f"{record.comm_exposed_s:.4g} s of communication are exposed on rank ")
+    assert f"rank {number}, of {record.comm_total_s:.4g} s in total" in reason

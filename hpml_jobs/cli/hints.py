@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from hpml_jobs.checks import Level
 from hpml_jobs.cli.options import study_words
 from hpml_jobs.core.text import counted
 from hpml_jobs.slurm.states import Outcome
@@ -19,6 +20,7 @@ def hints_for(states: Iterable[CellState], study: str) -> list[str]:
     """
     cells = list(states)
     lines = [*_blocked(cells, study), *_unknown(cells, study), *_unfinished(cells, study)]
+    lines += _disturbed(cells, study)
     if any(state.outcome.active for state in cells):
         lines.append(f"next: hpml-jobs watch {study}, then hpml-jobs collect {study}")
     elif any(state.recorded for state in cells):
@@ -83,6 +85,20 @@ def _unfinished(cells: list[CellState], study: str) -> Iterator[str]:
         ended = [s for s in cells if s.outcome in outcomes and not (s.recorded or s.untried)]
         if ended:
             yield f"{counted(len(ended), 'cell')} {words}: {command}"
+
+
+def _disturbed(cells: list[CellState], study: str) -> Iterator[str]:
+    """Yield a hint on measured cells of which the timed epoch was disturbed or has outliers."""
+    names = {"disturbed", "outliers"}
+    hit = [
+        state
+        for state in cells
+        if any(check.check in names and check.level is not Level.PASS for check in state.checks)
+    ]
+    if hit:
+        epochs = "a disturbed timed epoch or slow iterations in it"
+        number, has = counted(len(hit), "cell"), "has" if len(hit) == 1 else "have"
+        yield f"{number} {has} {epochs}: hpml-jobs resubmit {study} --disturbed"
 
 
 def next_commands(plan: "Plan", *, watch: bool) -> str:

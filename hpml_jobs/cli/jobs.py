@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from hpml_jobs.study.cell_state import CellState
     from hpml_jobs.submit.resubmit import Changes
 
+DISTURBED = "disturbed"
+
 Failed = Annotated[
     bool, typer.Option("--failed", help="cells that failed or left an invalid record")
 ]
@@ -25,6 +27,13 @@ Missing = Annotated[bool, typer.Option("--missing", help="cells without a job or
 Cancelled = Annotated[bool, typer.Option("--cancelled", help="cells that were cancelled")]
 Lost = Annotated[
     bool, typer.Option("--lost", help="cells that were lost to a node failure or preemption")
+]
+Disturbed = Annotated[
+    bool,
+    typer.Option(
+        "--disturbed",
+        help="finished cells with an epoch that was disturbed or has slow iterations",
+    ),
 ]
 Minutes = Annotated[
     int | None, typer.Option("--minutes", metavar="N", help="new time limit, minutes")
@@ -79,12 +88,13 @@ def resubmit(
     missing: Missing = False,
     cancelled: Cancelled = False,
     lost: Lost = False,
+    disturbed: Disturbed = False,
     minutes: Minutes = None,
     mem: Memory = None,
     retries: Retries = None,
     json: Json = False,
 ) -> None:
-    """Resubmit cells, selected by outcome or by name; finished cells are skipped.
+    """Resubmit cells, selected by outcome or by name; finished cells only with --disturbed.
 
     Example: hpml-jobs resubmit digits-rig --timeout --minutes 60
     """
@@ -98,6 +108,7 @@ def resubmit(
         "missing": missing,
         "cancelled": cancelled,
         "lost": lost,
+        DISTURBED: disturbed,
     }
     kinds = [kind for kind, wanted in kinds_wanted.items() if wanted]
     changes = Changes(minutes=minutes, mem_gb=mem)
@@ -122,6 +133,7 @@ def _resubmit(
 ) -> None:
     from hpml_jobs.status.states import status_for_submission
     from hpml_jobs.submit.resubmit import (
+        disturbed,
         plan_again,
         resubmittable,
         with_outcomes,
@@ -137,7 +149,14 @@ def _resubmit(
         if state.outcome is Outcome.UNKNOWN:
             print(f"left out: {state.slug}: {state.reason}", file=sys.stderr)
     chosen = resubmittable(in_question)
-    chosen = with_outcomes(chosen, kinds) if kinds else chosen
+    again: list[CellState] = []
+    is_disturbed = DISTURBED in kinds
+    if is_disturbed:
+        kinds = [kind for kind in kinds if kind != DISTURBED]
+        again = disturbed(in_question, status.snapshots)
+        chosen = [*with_outcomes(chosen, kinds), *again]
+    elif kinds:
+        chosen = with_outcomes(chosen, kinds)
     exclude: tuple[str, ...] = ()
     if retries is not None:
         chosen, exclude = within_retries(chosen, status.history, retries)
@@ -145,14 +164,18 @@ def _resubmit(
         if json:
             print_json({"study": study.name, "cells": []})
         else:
+            only_disturbed = is_disturbed and not kinds
             print(
-                "nothing to resubmit: the selected cells are finished, pending or running, or have "
-                "another outcome"
+                "nothing to resubmit: no selected cell has a disturbed epoch"
+                if only_disturbed
+                else "nothing to resubmit: the selected cells are finished, pending or running, or "
+                "have another outcome"
             )
         return
     plan = plan_again(study, chosen, changes)
     plan = plan._replace(exclude=exclude, retries=retries or 0, is_retry=retries is not None)
     reasons = {state.slug: f"{state.outcome.value} before" for state in chosen}
+    reasons |= {state.slug: "disturbed before" for state in again}
     deliver(plan, Selection(plan.cells, reasons, {}, status), json=json)
 
 

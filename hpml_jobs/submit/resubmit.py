@@ -6,6 +6,8 @@ from pathlib import Path
 import msgspec
 
 from hpml_jobs import __version__
+from hpml_jobs.checks import Level, check_record
+from hpml_jobs.checks.disturbance import CHECKS
 from hpml_jobs.core.cell import CellFile
 from hpml_jobs.core.cluster import Launcher, Shape
 from hpml_jobs.core.source_files import changed_files
@@ -17,6 +19,7 @@ from hpml_jobs.plan.shape import check_shape
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.study.cell_state import CellState
 from hpml_jobs.study.manifest import History
+from hpml_jobs.study.snapshot import FolderSnapshot
 from hpml_jobs.study.study import Study
 from hpml_jobs.submit.selection import superseding
 
@@ -61,6 +64,19 @@ def with_outcomes(states: Iterable[CellState], options: Iterable[str]) -> list[C
 def resubmittable(states: Iterable[CellState]) -> list[CellState]:
     """Return the states of cells that are not measured, and whose job is certainly not active."""
     return [state for state in states if not (state.outcome.may_run or state.outcome is Outcome.OK)]
+
+
+def disturbed(states: Iterable[CellState], snapshots: Iterable[FolderSnapshot]) -> list[CellState]:
+    """Return the measured cells with an epoch that was disturbed, or has slow iterations."""
+    names = {check.name for check in CHECKS}
+    slugs = {
+        snapshot.folder.slug
+        for snapshot in snapshots
+        if snapshot.record
+        for result in check_record(snapshot.record)
+        if result.check in names and result.level is not Level.PASS
+    }
+    return [state for state in states if state.outcome is Outcome.OK and state.slug in slugs]
 
 
 def within_retries(

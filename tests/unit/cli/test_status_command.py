@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from hpml_jobs.checks import CheckResult, Level
 from hpml_jobs.cli.console import states_table, usage_line
 from hpml_jobs.cli.hints import hints_for
 from hpml_jobs.cli.main import run
@@ -116,6 +117,13 @@ def test_hint_for_finished_cells_is_collect():
         CellState(slug="c", outcome=Outcome.OOM, untried=True),
     ]
     assert hints_for(cells, "mine") == ["next: hpml-jobs collect mine"]
+
+
+def test_hint_for_disturbed_cells_is_resubmit():
+    check = CheckResult(check="disturbed", level=Level.WARN, reason="other processes")
+    cells = [CellState(slug="a", outcome=Outcome.OK, recorded=True, checks=(check,))]
+    words = "1 cell has a disturbed timed epoch or slow iterations in it: hpml-jobs resubmit mine"
+    assert hints_for(cells, "mine")[0] == f"{words} --disturbed"
 
 
 def test_states_table_too_long_keeps_failed_cells():

@@ -10,9 +10,12 @@ from hpml_jobs.errors import HpmlError
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.status.cancel import active_jobs
 from hpml_jobs.study.cell_state import CellState
+from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.study.manifest import History
 from hpml_jobs.study.study import Study
 from hpml_jobs.submit.resubmit import OUTCOMES, within_retries
+from tests.unit.builders import a_record
+from tests.unit.check_cases import change_scheduling
 from tests.unit.slurm_output import sacct_line, squeue_line
 
 WORDS = ("gpus=2", "workload=digits", "study=mine", "cluster=greene")
@@ -51,6 +54,27 @@ def test_resubmit_failed_cell_keeps_its_settings(finished_study, slurm, capsys):
     assert first - arrays <= again
     assert "qos=mine" in again
     assert finished_study.history().jobs[failed] == "102"
+
+
+def test_resubmit_disturbed_measures_finished_cell_again(finished_study, slurm, capsys):
+    quiet, hit = (slug_of_job(finished_study, job) for job in ("101_0", "101_1"))
+    for slug, job in ((quiet, "101_0"), (hit, "101_1")):
+        folder = finished_study.cell(slug)
+        record = a_record(folder.read().cell, attempt=f"{job}.r0")
+        if slug == hit:
+            record = change_scheduling("timed", continued_s=(2.0,))(record)
+        write_whole(folder.record_json, encode(record))
+    slurm.set_output("sacct", sacct_line("101_0", "COMPLETED") + sacct_line("101_1", "COMPLETED"))
+    assert run(["resubmit", "mine", "--failed"]) == 0
+    assert "nothing to resubmit" in capsys.readouterr().out
+    assert run(["resubmit", "mine", "--disturbed", "--json"]) == 0
+    assert resubmitted(capsys) == {hit: "disturbed before"}
+    assert finished_study.cell(hit).read().supersedes == "101_1.r0"
+
+
+def test_resubmit_disturbed_without_such_cells_says_so(finished_study, capsys):
+    assert run(["resubmit", "mine", "--disturbed"]) == 0
+    assert "no selected cell has a disturbed epoch" in capsys.readouterr().out
 
 
 def test_resubmit_accepts_more_minutes_and_memory(finished_study, slurm, capsys):

@@ -7,6 +7,12 @@ class HpmlError(Exception):
     exit_code = 1
 
 
+class InterruptError(HpmlError):
+    """Ctrl-C ended the command: as HpmlError with what was done until then, exit code 130."""
+
+    exit_code = 130
+
+
 class UsageError(HpmlError):
     """The command line is wrong: as HpmlError, exit code 2."""
 

@@ -1,12 +1,14 @@
 """A plan submitted to SLURM or run on this machine, and what is printed of it."""
 
+import sys
 from typing import TYPE_CHECKING
 
+from hpml_jobs.cli.command_line import repeated
 from hpml_jobs.cli.console import console, print_json, sent_table
 from hpml_jobs.cli.hints import next_commands
 from hpml_jobs.core.cluster import Launcher
 from hpml_jobs.core.text import counted
-from hpml_jobs.errors import HpmlError
+from hpml_jobs.errors import HpmlError, InterruptError
 from hpml_jobs.slurm.jobs import array_ids
 from hpml_jobs.slurm.states import Outcome
 
@@ -14,6 +16,10 @@ if TYPE_CHECKING:
     from hpml_jobs.plan.plan import Plan
     from hpml_jobs.submit.selection import Selection
     from hpml_jobs.submit.submission import Submission
+
+
+NAMED_CELLS = 3
+"""Cells that a message names at most."""
 
 
 def deliver(plan: "Plan", selection: "Selection", *, json: bool) -> None:
@@ -35,23 +41,54 @@ def deliver(plan: "Plan", selection: "Selection", *, json: bool) -> None:
 def submit_jobs(submission: "Submission", *, json: bool) -> None:
     """Submit job requests and the follow-up job; print a line per job, then a summary.
 
+    Ctrl-C takes effect between two sbatch calls.
+
     Raises:
         HpmlError: SLURM refused; what it accepted before is printed all the same.
+        InterruptError: Ctrl-C; the message says what was submitted.
     """
+    from hpml_jobs.submit.interrupts import deferred_interrupts
+    from hpml_jobs.submit.sbatch import RefusedError
     from hpml_jobs.submit.send import send
 
     plan, selection = submission.plan, submission.selection
     jobs: dict[str, str] = {}
     followup = None
     try:
-        for sent in send(plan.study, plan.cluster, submission.requests):
-            jobs |= sent.jobs
-            if not json:
-                print(sent, flush=True)
-        followup = _submit_followup(plan, selection, jobs)
+        with deferred_interrupts(_print_note) as interrupts:
+            for sent in send(plan.study, plan.cluster, submission.requests, interrupts.check):
+                jobs |= sent.jobs
+                if not json:
+                    print(sent, flush=True)
+            followup = _submit_followup(plan, selection, jobs)
+            interrupts.check()
+    except RefusedError:
+        raise
+    except KeyboardInterrupt as fault:
+        raise InterruptError(f"interrupted; {_what_was_sent(submission, jobs)}") from fault
+    except HpmlError as fault:
+        raise HpmlError(f"{fault}; {_what_was_sent(submission, jobs)}") from fault
     finally:
         if jobs or not selection.send:
             (_print_json if json else _print_summary)(submission, jobs, followup)
+
+
+def _print_note(sentence: str) -> None:
+    print(sentence, file=sys.stderr, flush=True)
+
+
+def _what_was_sent(submission: "Submission", jobs: dict[str, str]) -> str:
+    """Return which cells were submitted before a submission broke off, and how to go on."""
+    rest = [p.cell.slug for p in submission.selection.send if p.cell.slug not in jobs]
+    ids = ", ".join(array_ids(jobs.values()))
+    sent = (
+        f"submitted: {counted(len(jobs), 'cell')} (SLURM {ids})" if jobs else "submitted: no cell"
+    )
+    if not rest:
+        return f"{sent}, which is all"
+    more = f" and {len(rest) - NAMED_CELLS} more" if len(rest) > NAMED_CELLS else ""
+    named = f"{', '.join(rest[:NAMED_CELLS])}{more}"
+    return f"{sent}; not submitted: {named}; to submit the rest: {repeated()}"
 
 
 def _submit_followup(plan: "Plan", selection: "Selection", jobs: dict[str, str]) -> str | None:

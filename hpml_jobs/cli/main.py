@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from hpml_jobs import __version__
+from hpml_jobs.cli.command_line import remember
 from hpml_jobs.cli.commands import COMMANDS, COMPLETION_VARIABLE, PROGRAM, UNNAMED, typer_program
 from hpml_jobs.core.paths import conf_folder
 from hpml_jobs.errors import HpmlError, UsageError
@@ -24,6 +25,7 @@ def run(words: list[str]) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a console that cannot show │ shows ?
+    remember(words)
     try:
         return _dispatch(words)
     except HpmlError as error:

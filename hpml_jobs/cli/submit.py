@@ -6,14 +6,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hpml_jobs.cli.command_line import repeated
 from hpml_jobs.cli.console import print_json
 from hpml_jobs.cli.deliver import submit_jobs
 from hpml_jobs.cli.options import ConfigDir, Json, Multirun, Overrides
 from hpml_jobs.core.text import counted
-from hpml_jobs.errors import HpmlError, UsageError
+from hpml_jobs.errors import HpmlError, InterruptError, UsageError
 
 if TYPE_CHECKING:
     from hpml_jobs.plan.plan import Plan, PlannedCell
+    from hpml_jobs.study.study import Study
     from hpml_jobs.submit.explain import Preview
     from hpml_jobs.submit.selection import Selection
 
@@ -43,14 +45,18 @@ def submit(
         _print_notes(selection)
         run_here(plan, selection, json=json)
         return
-    # a new study that would be refused is refused before its folder exists
-    submission = None if plan.study.root.exists() else prepare(plan, select(plan))
-    plan.study.create()
-    with plan.study.submitting():
-        if submission is None or plan.study.cells():  # the study has cells that may be left out
-            submission = prepare(plan, select(plan))
-        _print_notes(submission.selection)
-        submit_jobs(submission, json=json)
+    try:
+        # a new study that would be refused is refused before its folder exists
+        submission = None if plan.study.root.exists() else prepare(plan, select(plan))
+        plan.study.create()
+        with plan.study.submitting():
+            if submission is None or plan.study.cells():  # the study has cells to leave out
+                submission = prepare(plan, select(plan))
+            _print_notes(submission.selection)
+            submit_jobs(submission, json=json)
+    except KeyboardInterrupt as fault:
+        plan.study.remove_empty()
+        raise InterruptError(f"interrupted; nothing was submitted; again: {repeated()}") from fault
 
 
 def plan(
@@ -108,6 +114,10 @@ def run(
             "--index", metavar="N", help="with -m: number of the cell in the sweep, from 0"
         ),
     ] = None,
+    take_over: Annotated[
+        bool,
+        typer.Option("--take-over", help="run the cell although a job of it is pending or running"),
+    ] = False,
     json: Json = False,
 ) -> None:
     """Run one cell here: on a laptop, or inside an allocation (as sbatch/*.sbatch do).
@@ -128,12 +138,37 @@ def run(
     planned = plan.cells[index or 0]
     plan.study.create()
     folder = plan.study.cell(planned.cell.slug)
+    if not take_over:
+        _check_idle(plan.study, folder.slug)
     write_cells(plan.study, [_superseding_if_rerun(plan, planned)])
     end = attempt_cell(folder)
     if json:
         print_json(end)
     if not end.outcome.finished:
         raise HpmlError(f"{folder.slug} {end.outcome.value}: {end.reason}")
+
+
+def _check_idle(study: "Study", slug: str) -> None:
+    """Check that no other job of the cell is pending or running.
+
+    Raises:
+        HpmlError: there is one, or SLURM does not say so.
+    """
+    from hpml_jobs.job.run import Job
+    from hpml_jobs.status.states import study_status
+
+    status = study_status(study)
+    state = next((state for state in status.states if state.slug == slug), None)
+    if state is None or not state.outcome.may_run or state.job == Job.current().id:
+        return
+    if status.slurm.no_squeue and not state.outcome.active:
+        _print_note(f"squeue is not on PATH here: job {state.job} of {slug} may be running")
+        return
+    raise HpmlError(
+        f"{slug} is {state.outcome.value} as job {state.job} ({state.brief}): wait for it, cancel "
+        f"it with hpml-jobs cancel {study.name} {slug}, or add --take-over: then this run's record "
+        "counts, and the job's does not"
+    )
 
 
 def fetch(overrides: Overrides = None, config_dir: ConfigDir = None) -> None:

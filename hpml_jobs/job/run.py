@@ -113,6 +113,7 @@ def attempt_cell(folder: CellFolder) -> AttemptEnd:
         write_whole(folder.current, attempt.id.encode())
     try:
         _check_version(file)
+        _check_identity(file, folder)
         end = _measure(folder, file, attempt, job)
     except HpmlError as fault:
         end = AttemptEnd(attempt=attempt, outcome=Outcome.FAILED, reason=str(fault))
@@ -158,6 +159,14 @@ def _check_version(file: CellFile) -> None:
         raise HpmlError(
             f"submitted by hpml_jobs {file.hpml_jobs}, this job's Python ({sys.executable}) has "
             f"{__version__}: install {file.hpml_jobs} there, or submit again"
+        )
+
+
+def _check_identity(file: CellFile, folder: CellFolder) -> None:
+    if file.cell.slug != folder.slug:
+        raise HpmlError(
+            f"{folder.cell_json} describes another cell, {file.cell.slug}: it was edited after "
+            "submission; repeat the command that submitted the study, which restores it"
         )
 
 

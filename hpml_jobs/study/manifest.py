@@ -85,6 +85,8 @@ def lines(path: Path) -> Iterator[ManifestLine]:
         content = path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         return
+    except IsADirectoryError as fault:
+        raise HpmlError(f"{path} is a folder: remove it, it must be a file") from fault
     for text in content.splitlines():
         try:
             yield msgspec.json.decode(text, type=ManifestLine)

@@ -1,8 +1,8 @@
 """The folder of a study: its paths, its schema, its lock, and finding it by name."""
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import msgspec
@@ -47,6 +47,19 @@ class Study:
         """Return what SLURM and the wrapper print to stderr: of a node, or of a pack's step."""
         return self.slurm / f"{job}_{part}_log.err"
 
+    def pickle(self, batch: str, index: int) -> Path:
+        """Return what a cell of a manifest line's batch runs, before its job has an id."""
+        return self.slurm / f"{batch}_{index}.pkl"
+
+    def name_pickles(self, batch: str, jobs: Iterable[str]) -> None:
+        """Name what the cells of a batch run after their jobs, as submitit expects it.
+
+        A file that is not there belongs to a pack, or was named before.
+        """
+        for index, job in enumerate(jobs):
+            with suppress(OSError):
+                self.pickle(batch, index).replace(self.slurm / f"{job}_submitted.pkl")
+
     def cell(self, slug: str) -> CellFolder:
         """Return the folder of one cell."""
         return CellFolder(self.cells_folder / slug)
@@ -72,6 +85,17 @@ class Study:
             ) from fault
         self.check_schema()
 
+    def remove_empty(self) -> None:
+        """Remove the folder if no cell was written into it; do nothing if it has anything else."""
+        if self.cells() or self.manifest.exists():
+            return
+        with suppress(OSError):
+            self.cells_folder.rmdir()
+            self.slurm.rmdir()
+            self.lock.unlink(missing_ok=True)
+            self.about.unlink()
+            self.root.rmdir()
+
     @contextmanager
     def submitting(self) -> Iterator[None]:
         """Lock the study while cells are selected and submitted: one submission at a time.
@@ -79,14 +103,19 @@ class Study:
         Raises:
             HpmlError: another submission has held the lock for LOCK_S seconds.
         """
-        try:
-            with hold_lock(self.lock, LOCK_S):
-                yield
-        except TimeoutError as fault:
-            raise HpmlError(
-                f"{fault} for {LOCK_S} s: another submission to study {self.name} is running; "
-                "try again when it has ended"
-            ) from fault
+        with ExitStack() as held:
+            try:
+                held.enter_context(hold_lock(self.lock, LOCK_S))
+            except TimeoutError as fault:
+                raise HpmlError(
+                    f"{fault} for {LOCK_S} s: another submission to study {self.name} is running; "
+                    "try again when it has ended"
+                ) from fault
+            except IsADirectoryError as fault:
+                raise HpmlError(f"{self.lock} is a folder: remove it, it must be a file") from fault
+            except OSError as fault:
+                raise HpmlError(f"{self.lock} cannot be written: {fault.strerror}") from fault
+            yield
 
     def check_schema(self) -> None:
         """Raise HpmlError if a newer version wrote the study."""

@@ -1,21 +1,17 @@
-"""Job arrays through submitit: one sbatch call, one array task per cell."""
+"""Job arrays of submitit: one sbatch call, one array task per cell."""
 
-import contextlib
-import io
 import shlex
 import sys
 from typing import Any
 
-import submitit
-from submitit.core.utils import FailedJobError, FailedSubmissionError
+from submitit.core.utils import DelayedSubmission
 from submitit.slurm.slurm import _make_sbatch_string
 
 from hpml_jobs.core.cluster import Cluster, Isolate, Shape, sbatch_options
-from hpml_jobs.errors import HpmlError
 from hpml_jobs.job.run import run_cell
 from hpml_jobs.study.study import Study
 from hpml_jobs.submit.job_requests import JobRequest
-from hpml_jobs.submit.sbatch import RefusedError, clean_environment, slurm_message
+from hpml_jobs.submit.sbatch import writing
 
 
 def job_name(study: Study) -> str:
@@ -37,33 +33,24 @@ def setup(shape: Shape, cluster: Cluster) -> list[str]:
     return lines
 
 
-def submit(study: Study, cluster: Cluster, request: JobRequest) -> list[str]:
-    """Submit an array; return the job of each of its cells.
+def write_pickles(study: Study, request: JobRequest, batch: str) -> None:
+    """Write what each task of an array runs, before its job has an id.
 
     Raises:
-        RefusedError: SLURM refused it.
-        HpmlError: sbatch's answer has no job id.
+        HpmlError: a file cannot be written.
     """
-    folders = [str(study.cell(slug).root) for slug in request.slugs]
-    executor = submitit.SlurmExecutor(folder=study.slurm, python=python(cluster))
-    executor.update_parameters(**_parameters(study, cluster, request))
-    try:
-        # submitit copies sbatch's messages to stderr; they are in our own error
-        with clean_environment(), contextlib.redirect_stderr(io.StringIO()):
-            jobs = executor.map_array(run_cell, folders)
-    except FailedSubmissionError as error:
-        message = slurm_message(str(error))
-        raise HpmlError(f"{message}; check squeue --me before you submit again") from error
-    except FailedJobError as error:
-        raise RefusedError(slurm_message(str(error))) from error
-    return [job.job_id for job in jobs]
+    for index, slug in enumerate(request.slugs):
+        call = DelayedSubmission(run_cell, str(study.cell(slug).root))
+        call.set_timeout(request.shape.minutes, max_num_timeout=0)  # SLURM requeues, submitit never
+        path = study.pickle(batch, index)
+        with writing(path):
+            call.dump(path)
 
 
 def script(study: Study, cluster: Cluster, request: JobRequest) -> str:
     """Return the sbatch script of an array, as submitit writes it.
 
-    submitit has no public dry run, and its executor refuses to exist where srun is missing. A test
-    compares this text with the one that is submitted.
+    submitit has no public dry run, and its executor refuses to exist where srun is missing.
     """
     folder = shlex.quote(str(study.slurm))
     text = _make_sbatch_string(

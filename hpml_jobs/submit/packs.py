@@ -12,7 +12,7 @@ from hpml_jobs.plan.plan import PlannedCell
 from hpml_jobs.study.study import Study
 from hpml_jobs.submit.arrays import job_name, python, setup
 from hpml_jobs.submit.job_requests import JobKind, JobRequest
-from hpml_jobs.submit.sbatch import header, sbatch
+from hpml_jobs.submit.sbatch import header
 
 _STEP_OPTIONS = ("nodes", "cpus-per-task", "gres", "mem", "time", "ntasks")
 
@@ -39,16 +39,6 @@ after() {{  # out of memory ends the ladder with success, any other failure ends
   [ $1 -eq 0 ] || exit 1
 }}""",
 }
-
-
-def submit(study: Study, cluster: Cluster, request: JobRequest) -> list[str]:
-    """Submit a pack or a ladder; return the job of each of its cells, which is the same for all.
-
-    Raises:
-        RefusedError: SLURM refused it.
-        HpmlError: sbatch's answer has no job id.
-    """
-    return [sbatch(study, script(study, cluster, request))] * len(request.cells)
 
 
 def script(study: Study, cluster: Cluster, request: JobRequest) -> str:

@@ -17,6 +17,7 @@ from hpml_jobs.plan import machine
 from hpml_jobs.plan.plan import Plan, PlannedCell
 from hpml_jobs.plan.shape import check_shape
 from hpml_jobs.slurm.states import Outcome
+from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.cell_state import CellState
 from hpml_jobs.study.manifest import History
 from hpml_jobs.study.snapshot import FolderSnapshot
@@ -89,6 +90,20 @@ def within_retries(
     return [state for state in lost if history.retries.get(state.slug, 0) < retries], nodes
 
 
+def check_identity(file: CellFile, folder: CellFolder) -> None:
+    """Check that a cell's file is the file of this cell.
+
+    Raises:
+        HpmlError: it was edited; the message says how to restore it.
+    """
+    if file.cell.slug != folder.slug:
+        raise HpmlError(
+            f"{folder.cell_json} describes another cell, {file.cell.slug}: it was edited after the "
+            "cell was planned; repeat the command that submitted the study, which restores it, or "
+            "submit the other cell to a new study="
+        )
+
+
 def check_code(file: CellFile) -> None:
     """Check that the user's code is what it was when the cell was submitted.
 
@@ -128,6 +143,7 @@ def plan_again(study: Study, states: list[CellState], changes: Changes) -> Plan:
     for state in states:
         folder = study.cell(state.slug)
         file = folder.read()
+        check_identity(file, folder)
         if file.shape is None:
             raise HpmlError(
                 f"{folder.cell_json} does not say what the cell requested: "

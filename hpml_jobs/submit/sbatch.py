@@ -8,6 +8,7 @@ import stat
 import subprocess
 import uuid
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from hpml_jobs.errors import HpmlError
@@ -15,7 +16,7 @@ from hpml_jobs.slurm.environment import scrubbed
 from hpml_jobs.study.files import write_whole
 from hpml_jobs.study.study import Study
 
-_JOB_ID = re.compile(r"job (\d+)")
+_JOB_ID = re.compile(r"job ([0-9]{1,15})")
 """The id in sbatch's `Submitted batch job 17`."""
 
 _PREFIX = "sbatch: "
@@ -24,6 +25,10 @@ _PREFIX = "sbatch: "
 
 class RefusedError(HpmlError):
     """sbatch refused a job; the message has SLURM's reason."""
+
+
+class NoJobIdError(HpmlError):
+    """sbatch ended well without a job id: SLURM may have the job."""
 
 
 @contextlib.contextmanager
@@ -74,21 +79,70 @@ def sbatch(study: Study, script: str) -> str:
 
     Raises:
         RefusedError: SLURM refused it.
-        HpmlError: sbatch's answer has no job id.
+        NoJobIdError: sbatch's answer has no job id.
+        HpmlError: the script cannot be written.
+    """
+    return run_sbatch(study, write_script(study, script))
+
+
+def write_script(study: Study, script: str) -> Path:
+    """Write a script into the study's folder and return its path.
+
+    Raises:
+        HpmlError: it cannot be written.
     """
     path = study.slurm / f"{uuid.uuid4().hex}.sh"
-    write_whole(path, script.encode())
+    with writing(path):
+        write_whole(path, script.encode())
+    return path
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn an error of the file system into one that names the file.
+
+    Raises:
+        HpmlError: the file cannot be written.
+    """
+    try:
+        yield
+    except OSError as fault:
+        raise HpmlError(f"{path} cannot be written: {fault.strerror}") from fault
+
+
+def run_sbatch(study: Study, script: Path) -> str:
+    """Submit the script of a file and return its job id; then the file is named after the job.
+
+    sbatch is in a session of its own: Ctrl-C in the terminal does not end it halfway.
+
+    Raises:
+        RefusedError: SLURM refused it.
+        NoJobIdError: sbatch's answer has no job id.
+    """
     with clean_environment():
-        done = subprocess.run(["sbatch", str(path)], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RefusedError(slurm_message(done.stderr or done.stdout))
-    match = _JOB_ID.search(done.stdout)
-    if match is None:
-        raise HpmlError(
-            f"sbatch printed {done.stdout!r}; check squeue --me before you submit again"
+        process = subprocess.Popen(
+            ["sbatch", str(script)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
+            errors="replace",
+            start_new_session=True,
         )
+    with process:
+        try:
+            out, err = process.communicate()
+        except BaseException:
+            process.kill()
+            process.wait()
+            raise
+    if process.returncode:
+        raise RefusedError(slurm_message(err or out))
+    match = _JOB_ID.search(out)
+    if match is None:
+        raise NoJobIdError(f"sbatch ended with exit code 0, but printed no job id ({out[:200]!r})")
     job = match[1]
-    path.replace(study.slurm / f"{job}_submission.sh")
+    with contextlib.suppress(OSError):  # the name is for people
+        script.replace(study.slurm / f"{job}_submission.sh")
     return job
 
 

@@ -1,7 +1,8 @@
 """Submission of job requests to SLURM, with a manifest line before and after each sbatch call."""
 
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
@@ -11,12 +12,20 @@ from hpml_jobs.core.text import counted
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.plan.plan import PlannedCell
 from hpml_jobs.slurm.jobs import array_ids
+from hpml_jobs.status.recover import read_history
 from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.study.manifest import ManifestEvent, ManifestLine
 from hpml_jobs.study.study import Study
 from hpml_jobs.submit import arrays, packs
 from hpml_jobs.submit.job_requests import JobKind, JobRequest
-from hpml_jobs.submit.sbatch import RefusedError, check_folder
+from hpml_jobs.submit.sbatch import (
+    NoJobIdError,
+    RefusedError,
+    check_folder,
+    run_sbatch,
+    write_script,
+    writing,
+)
 
 
 class SentRequest(NamedTuple):
@@ -31,8 +40,15 @@ class SentRequest(NamedTuple):
         return f"job {job}: {self.request}"
 
 
-def send(study: Study, cluster: Cluster, requests: list[JobRequest]) -> Iterator[SentRequest]:
+def send(
+    study: Study,
+    cluster: Cluster,
+    requests: list[JobRequest],
+    before_each: Callable[[], None] = lambda: None,
+) -> Iterator[SentRequest]:
     """Submit requests one by one; yield each as soon as SLURM accepted it.
+
+    `before_each` may raise, to stop between two sbatch calls.
 
     Raises:
         RefusedError: SLURM refused one; those before it are in the manifest.
@@ -45,6 +61,7 @@ def send(study: Study, cluster: Cluster, requests: list[JobRequest]) -> Iterator
     study.write_cluster(cluster)
     submitted = 0
     for request in requests:
+        before_each()
         yield _send(study, cluster, request, submitted)
         submitted += len(request.cells)
 
@@ -66,6 +83,7 @@ def script(study: Study, cluster: Cluster, request: JobRequest) -> str:
 
 
 def _send(study: Study, cluster: Cluster, request: JobRequest, submitted: int) -> SentRequest:
+    """Submit a request; nothing is submitted unless the disk has room for all that follows."""
     slugs = request.slugs
     line = ManifestLine(
         happening=ManifestEvent.SENDING,
@@ -75,16 +93,64 @@ def _send(study: Study, cluster: Cluster, request: JobRequest, submitted: int) -
         retry=request.is_retry,
         excluded=request.exclude,
     )
+    path = write_script(study, script(study, cluster, request))
+    is_array = request.kind is JobKind.ARRAY
+    if is_array:
+        arrays.write_pickles(study, request, line.batch)
+    reserve = _reserve(study, line)
     study.append(line)  # if sbatch's answer is lost, this line stays open
-    submit = arrays.submit if request.kind is JobKind.ARRAY else packs.submit
     try:
-        jobs = tuple(submit(study, cluster, request))
+        job = run_sbatch(study, path)
     except RefusedError as error:
         message = str(error)
+        reserve.unlink()
         study.append(msgspec.structs.replace(line, happening=ManifestEvent.REFUSED, words=message))
         raise RefusedError(
             f"sbatch refused {counted(len(request.cells), 'cell')} ({request.shape}): {message}; "
             f"submitted before it: {counted(submitted, 'cell')}, see {study.manifest}"
         ) from error
-    study.append(msgspec.structs.replace(line, happening=ManifestEvent.SENT, jobs=jobs))
+    except NoJobIdError as error:
+        reserve.unlink()
+        return SentRequest(request, _recovered_jobs(study, slugs, error))
+    except BaseException:
+        reserve.unlink()
+        raise
+    is_plain = not is_array or len(slugs) == 1
+    jobs = tuple(job if is_plain else f"{job}_{index}" for index in range(len(slugs)))
+    reserve.unlink()
+    study.name_pickles(line.batch, jobs if is_array else ())
+    try:
+        study.append(msgspec.structs.replace(line, happening=ManifestEvent.SENT, jobs=jobs))
+    except HpmlError as error:  # the job is found again by its log path
+        raise HpmlError(f"job {job} was submitted, but {error}") from error
     return SentRequest(request, dict(zip(slugs, jobs, strict=True)))
+
+
+def _reserve(study: Study, line: ManifestLine) -> Path:
+    """Write a file of the size that the manifest needs after sbatch; it is removed then.
+
+    Raises:
+        HpmlError: the disk is full.
+    """
+    path = study.slurm / f"{line.batch}.reserve"
+    with writing(path):
+        write_whole(path, bytes(_RESERVE_BYTES + 2 * len(encode(line))))
+    return path
+
+
+_RESERVE_BYTES = 16_384
+
+
+def _recovered_jobs(study: Study, slugs: tuple[str, ...], error: NoJobIdError) -> dict[str, str]:
+    """Return the jobs of cells whose sbatch printed no id, found by their log paths.
+
+    Raises:
+        HpmlError: SLURM does not list such a job.
+    """
+    history = read_history(study).history
+    if not set(slugs) & set(history.unanswered):
+        return {slug: history.jobs[slug] for slug in slugs}
+    raise HpmlError(
+        f"{error}, and squeue lists no job with this study's log path: run hpml-jobs status "
+        f"{study.name} in a minute, which finds the job if SLURM has it"
+    ) from error

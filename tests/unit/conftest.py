@@ -32,6 +32,7 @@ SQUEUE = """\
 #!/bin/sh
 echo "$@" >> "{slurm}/squeue.asked"
 case "$*" in
+*version*) ;;
 *%T*) echo 'JOBID|STATE|SUBMIT_TIME|START_TIME|TIME|TIME_LIMIT|NODELIST|REASON' ;;
 *) echo JOBID ;;
 esac

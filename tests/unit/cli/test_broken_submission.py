@@ -1,0 +1,163 @@
+"""Submissions that a full disk, Ctrl-C or an odd sbatch breaks off: what was sent is said."""
+
+import errno
+import json
+import os
+
+import pytest
+
+from hpml_jobs.cli.main import run
+from hpml_jobs.study.files import write_whole
+from hpml_jobs.study.manifest import ManifestEvent
+from hpml_jobs.study.study import Study
+from hpml_jobs.submit import sbatch, send
+from tests.unit.slurm_output import squeue_line
+
+WORDS = ["submit", "-m", "gpus=1,2,4", "workload=digits", "study=mine", "cluster=greene"]
+NO_SPACE = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.fixture
+def study(slurm, working_folder):
+    return Study(working_folder / "outputs" / "mine")
+
+
+def last_line(capsys):
+    return capsys.readouterr().err.strip().splitlines()[-1]
+
+
+def queue_all(slurm, study):
+    jobs = study.history().jobs.values()
+    slurm.set_output("squeue", "".join(squeue_line(job, "PENDING", "Priority") for job in jobs))
+
+
+def test_ctrl_c_during_sbatch_says_what_was_sent(slurm, study, capsys):
+    real = slurm.bin / "real-sbatch"
+    (slurm.bin / "sbatch").rename(real)
+    count = f'[ "$(ls "{slurm.folder}" | grep -c "[0-9]*\\.sh$")" = 1 ]'
+    slurm._command("sbatch", f'#!/bin/sh\n{count} && kill -INT {os.getpid()}\nexec {real} "$@"\n')
+    assert run(WORDS) == 130
+    line = last_line(capsys)
+    assert line.startswith("hpml-jobs: interrupted; submitted: 2 cells (SLURM 101, 102)")
+    assert "; not submitted: ddp-4gpu-" in line
+    assert line.endswith(f"to submit the rest: hpml-jobs {' '.join(WORDS)}")
+    assert sorted(study.history().jobs.values()) == ["101", "102"]
+    queue_all(slurm, study)
+    assert run([*WORDS, "--json"]) == 0
+    why = [row["why"] for row in json.loads(capsys.readouterr().out)["cells"]]
+    assert sorted(why) == ["left out: pending", "left out: pending", "not submitted yet"]
+    assert len(slurm.scripts) == 3
+
+
+def test_second_ctrl_c_stops_at_once_and_job_is_found(slurm, study, capsys):
+    kill = f"kill -INT {os.getpid()}"
+    real = slurm.bin / "real-sbatch"
+    (slurm.bin / "sbatch").rename(real)
+    slurm._command(
+        "sbatch", f'#!/bin/sh\n{real} "$@"\n{kill}\nls /\nls /\nls /\n{kill}\nwhile :; do :; done\n'
+    )
+    assert run(WORDS) == 130
+    assert "interrupted; submitted: no cell; not submitted: " in last_line(capsys)
+    assert len(slurm.scripts) == 1
+    assert [line.happening for line in study.lines()] == [ManifestEvent.SENDING]
+    slurm.set_output("squeue", "101\n")
+    slurm.set_output("scontrol", f"   StdOut={study.slurm}/101_0_log.out\n")
+    run(["status", "mine"])
+    assert list(study.history().jobs.values()) == ["101"]
+    assert (study.slurm / "101_submitted.pkl").exists()  # what the job runs
+
+
+def test_ctrl_c_before_sbatch_leaves_nothing_sent(slurm, study, capsys, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Study, "submitting", interrupted)
+    assert run(WORDS) == 130
+    assert f"interrupted; nothing was submitted; again: hpml-jobs {' '.join(WORDS)}" in last_line(
+        capsys
+    )
+    assert slurm.scripts == []
+    assert not study.root.exists()  # no empty study
+
+
+@pytest.mark.parametrize("name", [".sh", ".pkl", ".reserve", "manifest.jsonl"])
+def test_full_disk_during_submission_is_one_line(slurm, study, capsys, monkeypatch, name):
+    calls = []
+
+    def full_from_second_request(path):
+        calls.append(path)
+        if sum(str(path).endswith(name) for path in calls) > 1:
+            raise NO_SPACE
+
+    def writing_whole(path, content):
+        full_from_second_request(path)
+        write_whole(path, content)
+
+    if name == "manifest.jsonl":
+        real = os.open
+
+        def opening(path, flags, *more):
+            if str(path).endswith(name) and len(slurm.scripts) == 1 and flags & os.O_APPEND:
+                sent = study.manifest.read_text().count('"sent"')
+                if sent:
+                    raise NO_SPACE
+            return real(path, flags, *more)
+
+        monkeypatch.setattr(os, "open", opening)
+    else:
+        monkeypatch.setattr(sbatch, "write_whole", writing_whole)
+        monkeypatch.setattr(send, "write_whole", writing_whole)
+        monkeypatch.setattr(
+            send.arrays.DelayedSubmission,
+            "dump",
+            lambda _, path: writing_whole(path, b""),
+        )
+    assert run(WORDS) == 1
+    line = last_line(capsys)
+    assert f"{name} cannot be written: No space left on device" in line
+    assert "; submitted: 1 cell (SLURM 101); not submitted: " in line
+    assert line.endswith(f"to submit the rest: hpml-jobs {' '.join(WORDS)}")
+    assert "Traceback" not in line
+    monkeypatch.undo()
+    assert list(study.history().jobs.values()) == ["101"]
+    assert len(list(study.lines())) == 2
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_sbatch_without_job_id_finds_job_by_its_log(slurm, study, capsys, listed):
+    real = slurm.bin / "real-sbatch"
+    (slurm.bin / "sbatch").rename(real)
+    slurm._command("sbatch", f'#!/bin/sh\n{real} "$@" > /dev/null\nprintf "\\377 hello"\n')
+    if listed:
+        slurm.set_output("squeue", "101\n")
+        slurm.set_output("scontrol", f"StdOut={study.slurm}/101_0_log.out\n")
+    code = run(["submit", "gpus=1", *WORDS[3:]])
+    printed = capsys.readouterr()
+    assert len(slurm.scripts) == 1
+    if listed:
+        assert code == 0
+        assert "submitted 1 cell as 1 job (SLURM 101)" in printed.out
+        assert (study.slurm / "101_submitted.pkl").exists()
+        return
+    assert code == 1
+    assert "sbatch ended with exit code 0, but printed no job id ('\ufffd hello')" in printed.err
+    assert "run hpml-jobs status mine in a minute" in printed.err
+    assert "Could not make sense" not in printed.err
+
+
+@pytest.mark.parametrize("name", ["manifest.jsonl", "lock"])
+@pytest.mark.parametrize("words", [WORDS, ["status", "mine"], ["resubmit", "mine", "--missing"]])
+def test_folder_in_place_of_file_is_one_line(slurm, study, capsys, name, words):
+    assert run(WORDS) == 0
+    (study.root / name).unlink()
+    (study.root / name).mkdir()
+    capsys.readouterr()
+    code = run(words)
+    printed = capsys.readouterr()
+    if (name, words[0]) == ("lock", "status"):
+        assert code == 0
+        return
+    assert code == 1
+    assert f"outputs/mine/{name} is a folder: remove it, it must be a file" in printed.err
+    assert len([line for line in printed.err.splitlines() if "GPU type" not in line]) == 1
+    assert len(slurm.scripts) == 3

@@ -2,7 +2,7 @@
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from math import ceil
+from math import ceil, hypot
 from statistics import median, quantiles
 from typing import NamedTuple
 
@@ -50,23 +50,23 @@ def images_per_s(samples: int, epoch_s: float) -> float:
     return samples / epoch_s
 
 
-def weak_efficiency(
-    baseline_s: float, baseline_iterations: int, time_s: float, iterations_: int
-) -> float:
-    """Return the weak-scaling efficiency: t(1, b) / t(N, b).
+def weak_efficiency(baseline_step_s: float, step_s: float) -> float:
+    """Return the weak-scaling efficiency: step(1, b) / step(N, b).
 
-    t is the time of one iteration; the batch per GPU, b, is the same on 1 and on N GPUs.
+    A step is the median duration of an iteration with a full batch; the batch per GPU, b, is the
+    same on 1 and on N GPUs.
 
-    >>> weak_efficiency(40.0, 400, 12.5, 100)
+    >>> weak_efficiency(0.1, 0.125)
     0.8
     """
-    return (baseline_s / baseline_iterations) / (time_s / iterations_)
+    return baseline_step_s / step_s
 
 
 def karp_flatt(speedup_ratio: float, processes: int) -> float:
     """Return the serial fraction that Amdahl's law needs for a speedup: (1/S - 1/N) / (1 - 1/N).
 
-    Karp & Flatt, CACM 33(5), 1990. Negative for a speedup above N.
+    Karp & Flatt, CACM 33(5), 1990. It is a fraction where the work is the same on 1 and on N GPUs
+    (the same global batch), and the speedup is between 1 and N.
 
     >>> round(karp_flatt(3.2, 4), 4)
     0.0833
@@ -83,35 +83,49 @@ def efficiency(speedup_ratio: float, processes: int) -> float:
     return speedup_ratio / processes
 
 
+def cost_per_compute(efficiency_: float) -> float:
+    """Return the cost of N GPUs per second of computation on one: 1 / efficiency - 1.
+
+    With t the time of an iteration on one GPU and t + c on N, it is c / t. It is 0 for an ideal
+    speedup and negative for one above N.
+
+    >>> cost_per_compute(0.8)
+    0.25
+    """
+    return 1 / efficiency_ - 1
+
+
 def residual_communication_s(
-    train_s: float, processes_iterations: int, baseline_train_s: float, baseline_iterations: int
+    train_s: float, images: float, baseline_train_s: float, baseline_images: int
 ) -> float:
-    """Return the lab's estimate of communication: train_s(N, b) - I_N x train_s(1, b) / I_1.
+    """Return the lab's estimate of communication: train_s(N, b) - train_s(1, b) x ceil(D/N) / D.
 
-    This is the time of an epoch beyond the same number of single-GPU iterations, in seconds. A
-    negative value means noise or a slow baseline; no bandwidth can be derived from it.
+    This is the time of an epoch beyond that in which one GPU trains on as many images (`images` are
+    those of one GPU), in seconds. A negative value means noise or a slow baseline; no bandwidth can
+    be derived from it.
 
-    >>> residual_communication_s(12.0, 200, 20.0, 400)
+    >>> residual_communication_s(12.0, 5_000, 20.0, 10_000)
     2.0
     """
-    return train_s - processes_iterations * baseline_train_s / baseline_iterations
+    return train_s - baseline_train_s * images / baseline_images
 
 
 def computation_s(
-    h2d_s: float, forward_s: float, backward_s: float, optimizer_s: float, comm_forward_s: float
+    h2d_s: float, forward_s: float, backward_s: float, optimizer_s: float, comm_inside_s: float
 ) -> float:
-    """Return the computation of an epoch, with copies to the device, without collectives.
+    """Return the computation of an epoch, with copies to the device, without communication.
 
-    >>> computation_s(0.5, 2.0, 4.0, 1.0, comm_forward_s=0.25)
-    7.25
+    `comm_inside_s` is what the phases contain of it: collectives in forward, and packing by hand,
+    which counts as backward.
+
+    >>> computation_s(0.5, 2.0, 4.0, 1.0, comm_inside_s=0.25 + 0.5)
+    6.75
     """
-    return h2d_s + forward_s + backward_s + optimizer_s - comm_forward_s
+    return h2d_s + forward_s + backward_s + optimizer_s - comm_inside_s
 
 
 def exposed_communication_s(comm_exposed_s: float, comm_forward_s: float) -> float:
     """Return the exposed communication: after the last gradient, and inside forward.
-
-    computation_s + exposed_communication_s = train_s of the same epoch.
 
     >>> exposed_communication_s(1.5, comm_forward_s=0.25)
     1.75
@@ -129,6 +143,17 @@ def waiting_s(exposed_s: float, exchange_s: float) -> float:
     (0.25, 0.0)
     """
     return max(0.0, exposed_s - exchange_s)
+
+
+def communication_s(exposed_s: float, pack_s: float) -> float:
+    """Return the communication of Table 2: exposed, and packing by hand, which exists only for it.
+
+    computation_s + communication_s = train_s of the same epoch.
+
+    >>> communication_s(1.75, pack_s=0.5)
+    2.25
+    """
+    return exposed_s + pack_s
 
 
 def overlap_s(comm_total_s: float, comm_exposed_s: float) -> float:
@@ -167,6 +192,19 @@ def loader_waiting_s(stall_s: float, first_s: float, p20_s: float, iterations_: 
     0.0
     """
     return max(0.0, stall_s - first_s - min(p20_s, HAND_OVER_S) * (iterations_ - 1))
+
+
+def cost_resolution_s(iterations_: int, synced_width_s: float, unsynced_width_s: float) -> float:
+    """Return the resolution of the cost, +- seconds: I x sqrt(w1^2 + w3^2) / 2.
+
+    w is the quartile width of the steps of an epoch (third less first quartile). The steps are
+    taken to deviate together by half of it, because other load on the machine lasts longer than a
+    step; if they were independent, the epochs would differ sqrt(I) times less than they do.
+
+    >>> cost_resolution_s(100, 0.003, 0.004)
+    0.25
+    """
+    return iterations_ * hypot(synced_width_s, unsynced_width_s) / 2
 
 
 def union_s(intervals: Iterable[tuple[float, float]]) -> float:

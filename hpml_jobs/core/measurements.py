@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 
-from hpml_jobs.core.formulas import computation_s, exposed_communication_s
+from hpml_jobs.core.formulas import communication_s, computation_s, exposed_communication_s
 from hpml_jobs.core.value import Value
 
 
@@ -85,15 +85,24 @@ class Phases(Value, frozen=True, kw_only=True):
 
     @property
     def compute_s(self) -> float:
-        """Return the computation, with copies to the device."""
+        """Return the computation, with copies to the device, without packing."""
         return computation_s(
-            self.h2d_s, self.forward_s, self.backward_s, self.optimizer_s, self.comm_forward_s
+            self.h2d_s,
+            self.forward_s,
+            self.backward_s,
+            self.optimizer_s,
+            comm_inside_s=self.comm_forward_s + self.pack_s,
         )
 
     @property
     def exposed_s(self) -> float:
         """Return the exposed communication, with collectives in forward."""
         return exposed_communication_s(self.comm_exposed_s, self.comm_forward_s)
+
+    @property
+    def comm_s(self) -> float:
+        """Return the communication: exposed, and packing by hand."""
+        return communication_s(self.exposed_s, self.pack_s)
 
 
 class Steps(Value, frozen=True, kw_only=True):

@@ -4,6 +4,7 @@ from hpml_jobs import __version__
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.formulas import (
     communication_cost_s,
+    cost_resolution_s,
     iterations,
     overhead,
     samples_processed,
@@ -276,6 +277,23 @@ class Record(Value, frozen=True, kw_only=True):
         return waiting_s(self.phases.exposed_s, self.exchange_s)
 
     @property
+    def comm_s(self) -> float | None:
+        """Seconds of communication in it: exposed, and packing by hand (imported: as reported)."""
+        if self.imported:
+            return self.imported.comm_s
+        return self.phases.comm_s if self.phases else None
+
+    @property
+    def step_s(self) -> float | None:
+        """Median seconds of an iteration with a full batch in the timed epoch, stall included.
+
+        Ranks end each iteration together; it is of the rank with the longest. Before schema 5
+        a smaller last batch is included.
+        """
+        steps = [rank.timed.steps for rank in self.ranks]
+        return max((s.full_median_s or s.median_s for s in steps if s), default=None)
+
+    @property
     def comm_total_s(self) -> float | None:
         """Seconds in which any collective was running."""
         return self.communication.total_s if self.communication else None
@@ -294,6 +312,20 @@ class Record(Value, frozen=True, kw_only=True):
         """The timed epoch less the epoch without gradient exchange."""
         unsynced = self._epoch_s(Role.UNSYNCED)
         return None if unsynced is None else communication_cost_s(self.epoch_s, unsynced)
+
+    @property
+    def comm_cost_resolution_s(self) -> float | None:
+        """The resolution of `comm_cost_s`, +- seconds; None before schema 5."""
+        widths = [self._quartile_width_s(role) for role in (Role.TIMED, Role.UNSYNCED)]
+        if widths[0] is None or widths[1] is None:
+            return None
+        return cost_resolution_s(self.iterations, widths[0], widths[1])
+
+    def _quartile_width_s(self, role: Role) -> float | None:
+        """Return the largest quartile width of an epoch's steps over the ranks."""
+        steps = [epoch.steps for rank in self.ranks if (epoch := rank.epoch(role))]
+        widths = [s.quartile_width_s for s in steps if s and s.quartile_width_s is not None]
+        return max(widths, default=None)
 
     @property
     def overhead(self) -> float | None:

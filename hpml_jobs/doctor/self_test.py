@@ -156,7 +156,7 @@ def _cell(state: CellState, record: Record | None) -> list[str]:
     times = {
         "epoch": record.epoch_s,
         "compute": record.compute_s,
-        "exposed communication": record.comm_exposed_s,
+        "communication": record.comm_s,
         "total communication": record.comm_total_s,
     }
     durations = ", ".join(

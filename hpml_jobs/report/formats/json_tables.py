@@ -20,7 +20,8 @@ SCHEMA = 3
 
 METHOD = (
     "values: medians over runs of E1 and E2, seconds per epoch; "
-    "residual: comm_s = train_s(N,b) - I_N x train_s(1,b) / I_1, not measured; GB = 1e9 bytes"
+    "residual: comm_s = train_s(N,b) - train_s(1,b) x ceil(D/N) / D, not measured; "
+    "GB = 1e9 bytes"
 )
 
 
@@ -76,12 +77,15 @@ def _values(values: RunValues) -> dict[str, float | None]:
         "train_s": epoch.train_s,
         "stall_s": epoch.stall_s,
         "compute_s": values.compute_s,
+        "step_s": epoch.step_s,
+        "comm_s": communication.comm_s,
         "comm_exposed_s": communication.exposed_s,
         "exchange_s": communication.exchange_s,
         "waiting_s": communication.waiting_s,
         "comm_total_s": communication.total_s,
         "comm_forward_s": communication.forward_s,
         "comm_cost_s": communication.cost_s,
+        "comm_cost_resolution_s": communication.cost_resolution_s,
         "skew_s": communication.skew_s,
         "net_s": communication.net_s,
         "gradients_s": gradients.active_s,

@@ -44,14 +44,16 @@ class Place(NamedTuple):
 class Timing(Value, frozen=True, kw_only=True):
     """Medians over the runs of one place: seconds per epoch, with and without data loading.
 
-    `train_s`, `stall_s`, `gradient_bytes` and `loader_workers_total` may be unknown where the
-    timings come from elsewhere.
+    `step_s` is the median duration of an iteration with a full batch. `train_s`, `stall_s`,
+    `step_s`, `gradient_bytes` and `loader_workers_total` may be unknown where the timings come from
+    elsewhere.
     """
 
     runs: int
     epoch_s: float
     train_s: float | None
     stall_s: float | None
+    step_s: float | None
     iterations: int
     samples: int
     gradient_bytes: int | None
@@ -59,11 +61,15 @@ class Timing(Value, frozen=True, kw_only=True):
 
 
 class Scaling(Value, frozen=True, kw_only=True):
-    """Ratios to the baseline at the same batch; Karp-Flatt needs more than one GPU."""
+    """Ratios to the baseline at the same batch.
+
+    `weak_efficiency` is a ratio of steps; None where they are not known. `cost_per_compute` needs
+    more than one GPU.
+    """
 
     efficiency: float
-    weak_efficiency: float
-    karp_flatt: float | None
+    weak_efficiency: float | None
+    cost_per_compute: float | None
 
 
 class Residual(Value, frozen=True, kw_only=True):
@@ -192,6 +198,7 @@ def _timing(records: Sequence[Record], values: RunValues) -> Timing:
         epoch_s=values.epoch.epoch_s,
         train_s=values.epoch.train_s,
         stall_s=values.epoch.stall_s,
+        step_s=values.epoch.step_s,
         iterations=first.iterations,
         samples=first.samples,
         gradient_bytes=gradient_bytes_of(first),
@@ -221,12 +228,13 @@ def _derived(row: Row, baseline: Timing | None) -> Row:
 
 
 def _scaling(timing: Timing, baseline: Timing, gpus: int, speedup: float) -> Scaling:
+    efficiency = formulas.efficiency(speedup, gpus)
     return Scaling(
-        efficiency=formulas.efficiency(speedup, gpus),
-        weak_efficiency=formulas.weak_efficiency(
-            baseline.epoch_s, baseline.iterations, timing.epoch_s, timing.iterations
-        ),
-        karp_flatt=formulas.karp_flatt(speedup, gpus) if gpus > 1 else None,
+        efficiency=efficiency,
+        weak_efficiency=formulas.weak_efficiency(baseline.step_s, timing.step_s)
+        if baseline.step_s and timing.step_s
+        else None,
+        cost_per_compute=formulas.cost_per_compute(efficiency) if gpus > 1 else None,
     )
 
 
@@ -235,9 +243,8 @@ def _residual(row: Row, timing: Timing, baseline: Timing) -> Residual:
     with_loading = row_s is None or base_s is None
     if row_s is None or base_s is None:
         row_s, base_s = timing.epoch_s, baseline.epoch_s
-    comm_s = formulas.residual_communication_s(
-        row_s, timing.iterations, base_s, baseline.iterations
-    )
+    images = timing.samples / row.gpus
+    comm_s = formulas.residual_communication_s(row_s, images, base_s, baseline.samples)
     size = timing.gradient_bytes
     speed = None
     if comm_s > 0 and size is not None:

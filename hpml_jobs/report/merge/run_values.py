@@ -27,11 +27,15 @@ PEAK_FROM_BYTES = 64 * 1024**2
 
 
 class EpochTimes(Value, frozen=True, kw_only=True):
-    """The timed epoch: all of it, without waiting for data, and waiting for data."""
+    """The timed epoch: all of it, without waiting for data, and waiting for data.
+
+    `step_s` is the median of its iterations with a full batch.
+    """
 
     epoch_s: float
     train_s: float | None = None
     stall_s: float | None = None
+    step_s: float | None = None
 
 
 class PhaseTimes(Value, frozen=True, kw_only=True):
@@ -55,15 +59,18 @@ class PhaseTimes(Value, frozen=True, kw_only=True):
 class CommunicationTimes(Value, frozen=True, kw_only=True):
     """Seconds of collectives in the instrumented epoch, by several definitions.
 
-    Of one run, `exposed_s` = `exchange_s` + `waiting_s`.
+    Of one run, `exposed_s` = `exchange_s` + `waiting_s`. `comm_s` is that of Table 2: exposed, and
+    packing by hand. `cost_s` is known to +- `cost_resolution_s`.
     """
 
+    comm_s: float | None = None
     exposed_s: float | None = None
     exchange_s: float | None = None
     waiting_s: float | None = None
     total_s: float | None = None
     forward_s: float | None = None
     cost_s: float | None = None
+    cost_resolution_s: float | None = None
     skew_s: float | None = None
     net_s: float | None = None
 
@@ -108,7 +115,12 @@ class RunValues(Value, frozen=True, kw_only=True):
 def of_record(record: Record) -> RunValues:
     """Return the values of one run."""
     return RunValues(
-        epoch=EpochTimes(epoch_s=record.epoch_s, train_s=record.train_s, stall_s=record.stall_s),
+        epoch=EpochTimes(
+            epoch_s=record.epoch_s,
+            train_s=record.train_s,
+            stall_s=record.stall_s,
+            step_s=record.step_s,
+        ),
         compute_s=record.compute_s,
         communication=_communication(record),
         gradients=_gradients(record),
@@ -120,12 +132,14 @@ def of_record(record: Record) -> RunValues:
 def _communication(record: Record) -> CommunicationTimes:
     phases, exchange = record.phases, record.exchange
     return CommunicationTimes(
+        comm_s=record.comm_s,
         exposed_s=record.comm_exposed_s,
         exchange_s=record.exchange_s,
         waiting_s=record.waiting_s,
         total_s=record.comm_total_s,
         forward_s=phases.comm_forward_s if phases else None,
         cost_s=record.comm_cost_s,
+        cost_resolution_s=record.comm_cost_resolution_s,
         skew_s=exchange.skew_s if exchange else None,
         net_s=exchange.net_s if exchange else None,
     )

@@ -25,10 +25,12 @@ COMMUNICATION = (
     " collective is active. Exposed: the part that no computation hides; forward: the part of "
     "exposed inside forward (ddp: buffers). Overlap: total - exposed, hidden behind backward, in s"
     " and in % of total. Of exposed: exchange is the least of any rank, summed over iterations; "
-    "waiting, the rest, is for a rank that was later in that iteration. "
-    "Over ranks: skew is waiting for late ranks, net is the rest. Cost: E1 - the same epoch "
-    "without gradient exchange (E3), contention and copies included. Residual: the lab's estimate"
-    " (derived, not measured). The columns answer different questions, so they differ."
+    "waiting, the rest, is for a rank that was later in that iteration. Over ranks: skew is "
+    "waiting for late ranks, net is the rest. Pack: flattening, copying back and averaging by "
+    "hand, after backward; Table 2's Comm is exposed + pack. Cost: E1 - the same epoch without "
+    "gradient exchange (E3), contention and copies included; +- its resolution, by the quartiles "
+    "of the steps of both epochs. Residual: the lab's estimate (derived, not measured). The "
+    "columns answer different questions, so they differ."
 )
 
 
@@ -40,7 +42,12 @@ def communication(group: ConditionGroup) -> Table | None:
         return None
     caption = (COMMUNICATION, captions.runs(rows))
     text = TableText("communication", "Communication", "E2", caption, affected=Affected.SPLIT)
-    notes = _not_split(group, rows) + left_out(group, UNMEASURED, rest(parallel, rows))
+    notes = [
+        *_not_split(group, rows),
+        *_negative_costs(group, rows),
+        *_unknown_resolution(group, rows),
+        *left_out(group, UNMEASURED, rest(parallel, rows)),
+    ]
     return row_table(group, text, rows, _HEADS, notes)
 
 
@@ -69,6 +76,42 @@ def _overlap_s(row: Row) -> float | None:
 def _overlap(row: Row) -> float | None:
     hidden_s, total_s = _overlap_s(row), _times(row).total_s
     return hidden_s / total_s if hidden_s is not None and total_s else None
+
+
+def _pack_s(row: Row) -> float | None:
+    return row.values.phases.pack_s if row.values else None
+
+
+def _cost(row: Row) -> str | None:
+    """Return the cost with its resolution; a cost within the resolution is not resolved."""
+    times = _times(row)
+    if times.cost_s is None or times.cost_resolution_s is None:
+        return None if times.cost_s is None else seconds(times.cost_s)
+    resolution = f"±{seconds(times.cost_resolution_s)}"
+    if abs(times.cost_s) <= times.cost_resolution_s:
+        return f"not resolved ({resolution})"
+    return f"{seconds(times.cost_s)} {resolution}"
+
+
+def _negative_costs(group: ConditionGroup, rows: Iterable[Row]) -> list[str]:
+    """Return a note on costs below zero by more than their resolution."""
+    negative = [row for row in rows if (cost_s := _times(row).cost_s) and _is_below(row, cost_s)]
+    why = "the cost is negative beyond its resolution: one of the two epochs was disturbed"
+    return left_out(group, why, negative)
+
+
+def _is_below(row: Row, cost_s: float) -> bool:
+    return cost_s < -(_times(row).cost_resolution_s or 0.0)
+
+
+def _unknown_resolution(group: ConditionGroup, rows: Iterable[Row]) -> list[str]:
+    """Return a note on costs of records that have no quartiles of steps."""
+    unknown = [
+        row
+        for row in rows
+        if _times(row).cost_s is not None and _times(row).cost_resolution_s is None
+    ]
+    return left_out(group, "the resolution of the cost is not recorded before 0.6.0", unknown)
 
 
 def _residual_s(row: Row) -> float | None:
@@ -100,10 +143,19 @@ _HEADS: tuple[Columns[Row], ...] = (
             column("net_s", "net", lambda row: _times(row).net_s, seconds),
         ),
     ),
+    Columns("pack, s", (column("pack_s", "", _pack_s, seconds),)),
+    Columns(
+        "",
+        (
+            column("comm_cost_s", "", lambda row: _times(row).cost_s),
+            column("comm_cost_resolution_s", "", lambda row: _times(row).cost_resolution_s),
+            column("comm_s", "", lambda row: _times(row).comm_s),
+        ),
+    ),
     Columns(
         "other views, s",
         (
-            column("comm_cost_s", "cost", lambda row: _times(row).cost_s, seconds),
+            column("", "cost", _cost, str),
             column("comm_residual_s", "residual", _residual_s, seconds),
         ),
     ),

@@ -26,7 +26,7 @@ PHASES_CAPTION = (
     "ranks and runs if they differ. The six phases add up to the epoch except for closure = "
     "|epoch - sum| / epoch. E2/E1: cost of the instruments. Collectives inside forward (ddp's "
     "buffers) count as forward here and as Comm in Table 2. Pack: the part of backward that copies"
-    " into and out of messages and averages."
+    " into and out of messages and averages by hand; it is Comm in Table 2."
 )
 
 

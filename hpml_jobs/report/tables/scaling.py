@@ -1,5 +1,6 @@
 """Full tables of time and scaling, and of strong scaling where the grid has pairs for it."""
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from hpml_jobs.core import formulas
@@ -20,21 +21,25 @@ from hpml_jobs.report.text import captions
 from hpml_jobs.report.text.numbers import count, ratio, seconds
 
 SCALING = (
-    "{what}; in stall the device waits for a batch. images/s: samples "
-    "processed / epoch. Speedup: epoch(1, b) / epoch(N, b); effic.: speedup / N; weak: seconds "
-    "per iteration on 1 / on N {units} at the same batch per {unit}; Karp-Flatt: serial fraction "
-    "that explains the speedup."
+    "{what}; in stall the device waits for a batch{sum}. images/s: samples processed, padding of "
+    "the sampler included, / epoch. Step: median of the iterations with a full batch. Speedup: "
+    "epoch(1, b) / epoch(N, b); effic.: speedup / N; weak: step(1, b) / step(N, b) at the same "
+    "batch per {unit}; cost/t: 1 / effic. - 1, the cost of N {units} per second of computation on "
+    "1."
 )
 MEASURED = (
     "E1: epoch is the longest of all ranks; train + stall = epoch of the rank with the largest "
     "stall in every run"
 )
 REPORTED = "As reported by the source: epoch = train + stall"
+MEDIANS = " (medians of several runs need not add up)"
 STRONG = (
     "The same global batch G on 1 and on N {units}: speedup = epoch(1, G) / epoch(N, G/N), for "
     "every pair in the grid. Table 1 keeps the batch per {unit} (weak scaling), so its global "
-    "batch grows with N."
+    "batch grows with N. Karp-Flatt: the serial fraction that explains the speedup by Amdahl's law."
 )
+NO_FRACTION = "Karp-Flatt is no fraction ({value}): {reason}"
+NO_STEP = "weak: the duration of an iteration is not reported"
 ONE_RUN = "single run each: strategies at the same place are not comparable; use repeats=6"
 
 
@@ -46,9 +51,21 @@ def scaling(group: ConditionGroup) -> Table | None:
     several = strategies_meet(group) and all(len(row.runs) == 1 for row in group.timed)
     unit = captions.unit(group.device)
     what = REPORTED if group.imported else MEASURED
-    caption = SCALING.format(what=what, unit=unit, units=captions.units(group.device))
+    several_runs = any(len(row.runs) > 1 for row in group.timed)
+    caption = SCALING.format(
+        what=what,
+        sum=MEDIANS if several_runs else "",
+        unit=unit,
+        units=captions.units(group.device),
+    )
     text = TableText("scaling", "Scaling", "E1", (caption, captions.runs(group.rows)))
-    notes = [*without_train(group.timed), *missing, *([ONE_RUN] if several else [])]
+    no_step = any(row.timing and row.timing.step_s is None for row in group.timed)
+    notes = [
+        *without_train(group.timed),
+        *([NO_STEP] if no_step else []),
+        *missing,
+        *([ONE_RUN] if several else []),
+    ]
     return row_table(group, text, group.timed, _HEADS, notes)
 
 
@@ -77,6 +94,9 @@ _HEADS: tuple[Columns[Row], ...] = (
             ),
             column(
                 "stall_s", "stall", lambda row: row.timing.stall_s if row.timing else None, seconds
+            ),
+            column(
+                "step_s", "step", lambda row: row.timing.step_s if row.timing else None, seconds
             ),
         ),
     ),
@@ -108,9 +128,9 @@ _HEADS: tuple[Columns[Row], ...] = (
                 ratio,
             ),
             column(
-                "karp_flatt",
-                "Karp-Flatt",
-                lambda row: row.scaling.karp_flatt if row.scaling else None,
+                "cost_per_compute",
+                "cost/t",
+                lambda row: row.scaling.cost_per_compute if row.scaling else None,
                 ratio,
             ),
         ),
@@ -130,6 +150,16 @@ class Pair(NamedTuple):
     def speedup(self) -> float:
         """strong(N; G) = epoch_s(1, G) / epoch_s(N, G / N)."""
         return formulas.speedup(self.baseline_s, self.parallel_s)
+
+    @property
+    def karp_flatt(self) -> float:
+        """The serial fraction by Karp and Flatt; it may be outside (0, 1)."""
+        return formulas.karp_flatt(self.speedup, self.parallel.gpus)
+
+    @property
+    def serial_fraction(self) -> float | None:
+        """The same; None where it is no fraction."""
+        return self.karp_flatt if 0 < self.karp_flatt < 1 else None
 
 
 def pairs(group: ConditionGroup) -> list[Pair]:
@@ -155,7 +185,21 @@ def strong(group: ConditionGroup) -> Table | None:
         TableText("strong", "Strong scaling", "E1", (caption, runs)),
         ((captions.full_label(pair.parallel.setup, group.device), pair) for pair in shown_pairs),
         _strong_heads(unit),
+        _no_fractions(group, shown_pairs),
     )
+
+
+def _no_fractions(group: ConditionGroup, shown_pairs: Iterable[Pair]) -> list[str]:
+    """Return a note for each pair whose Karp-Flatt value is no fraction."""
+    lines = []
+    for pair in shown_pairs:
+        if pair.serial_fraction is None:
+            slower = f"slower than one {captions.unit(group.device)}"
+            reason = slower if pair.karp_flatt >= 1 else "as fast as ideal, or faster"
+            text = NO_FRACTION.format(value=ratio(pair.karp_flatt), reason=reason)
+            label = captions.full_label(pair.parallel.setup, group.device)
+            lines.append(f"{label} at global batch {pair.baseline.batch_per_gpu}: {text}")
+    return lines
 
 
 def _strong_heads(unit: str) -> tuple[Columns[Pair], ...]:
@@ -167,6 +211,7 @@ def _strong_heads(unit: str) -> tuple[Columns[Pair], ...]:
         Columns(f"N-{unit}, s", (column("epoch_s", "", lambda p: p.parallel_s, seconds),)),
         Columns("speedup", (column("strong_speedup", "", lambda p: p.speedup, ratio),)),
         Columns("efficiency", (column("strong_efficiency", "", _efficiency, ratio),)),
+        Columns("Karp-Flatt", (column("karp_flatt", "", lambda p: p.serial_fraction, ratio),)),
     )
 
 

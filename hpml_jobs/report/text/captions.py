@@ -22,6 +22,11 @@ MEASURED = (
     "table Communication splits it); communication hidden behind backward is in neither. In every "
     "run, Compute + Comm = E2 of that rank without data loading."
 )
+PACKED = "Comm includes packing by hand: flattening, copying back and averaging the gradients."
+HIDDEN_COST = (
+    "Copies into and out of buckets, and what backward loses to collectives that run beside it, "
+    "are in Compute: the cost in the table Communication has them."
+)
 REPORTED = "As reported by the source, not measured here: seconds per epoch of Compute and Comm."
 BUS = (
     "Measured: busbw = 2(N-1)/N x bytes of gradients that one rank all-reduces in E2 / seconds in"
@@ -38,14 +43,14 @@ NOMINAL = (
     " GB = 1e9 bytes."
 )
 RESIDUAL = (
-    "Lab residual: derived, not measured. Comm = train_s(N, b) - I_N x train_s(1, b) / I_1 and "
-    "Compute = train_s - Comm, in seconds per epoch without data loading. Communication hidden "
-    "behind backward is not in Comm."
+    "Lab residual: derived, not measured. Comm = train_s(N, b) - train_s(1, b) x ceil(D/N) / D, "
+    "with D training images, and Compute = train_s - Comm, in seconds per epoch without data "
+    "loading. Communication hidden behind backward is not in Comm."
 )
 RESIDUAL_LOADING = (
     "Lab residual: derived, not measured. It includes data loading because train_s is unknown: "
-    "Comm = epoch_s(N, b) - I_N x epoch_s(1, b) / I_1 and Compute = epoch_s - Comm, in seconds "
-    "per epoch. Communication hidden behind backward is not in Comm."
+    "Comm = epoch_s(N, b) - epoch_s(1, b) x ceil(D/N) / D, with D training images, and Compute = "
+    "epoch_s - Comm, in seconds per epoch. Communication hidden behind backward is not in Comm."
 )
 RESIDUAL_BANDWIDTH = (
     "Bus bandwidth by the lab residual: derived, not measured. 2(N-1)/N x I_N x S / Comm, with "
@@ -199,18 +204,18 @@ def baseline(rows: Sequence[Row], batches: Sequence[int], device: Device) -> str
 
 
 def baseline_train(rows: Sequence[Row], batches: Sequence[int], device: Device) -> str:
-    """Return the baseline with its seconds without data loading, and its iterations."""
+    """Return the baseline with its seconds without data loading."""
 
     has_train_s = [e.timing.train_s is not None for e in rows if e.is_baseline and e.timing]
 
     def words(timing: Timing) -> str:
         shown_s = timing.epoch_s if timing.train_s is None else timing.train_s
-        return f"{seconds(shown_s)} s / {count(timing.iterations)}"
+        return f"{seconds(shown_s)} s"
 
     what = "train_s" if all(has_train_s) else "epoch_s"
     if any(has_train_s) and not all(has_train_s):
         what = "train_s (epoch_s where unknown)"
-    return _baseline(rows, batches, device, words, f", {what} / iterations")
+    return _baseline(rows, batches, device, words, f", {what}")
 
 
 def _baseline(

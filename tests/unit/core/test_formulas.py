@@ -42,7 +42,7 @@ def test_sampler_pads_to_equal_shares():
 
 
 def test_residual_may_be_negative():
-    assert formulas.residual_communication_s(9.0, 200, 20.0, 400) == -1.0
+    assert formulas.residual_communication_s(9.0, 5_000, 20.0, 10_000) == -1.0
 
 
 def test_gpu_hours_count_every_gpu_until_time_limit():

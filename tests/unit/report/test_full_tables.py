@@ -35,12 +35,12 @@ def with_ranks(record, **changes):
 
 
 SCALING = """\
-| E1                | seconds |       |       | images/s | against 1, same batch |        |       |            |
-|:------------------|--------:|------:|------:|---------:|----------------------:|-------:|------:|-----------:|
-|                   |   epoch | train | stall |          |               speedup | effic. |  weak | Karp-Flatt |
-| single 1-GPU b512 |   25.95 | 24.45 | 1.500 |    1,927 |                  1.00 |   1.00 |  1.00 |          – |
-| ddp 2-GPU b512    |   15.66 | 14.16 | 1.500 |    3,192 |                  1.66 |  0.828 | 0.828 |      0.207 |
-| ddp 4-GPU b512    |   15.13 | 13.63 | 1.500 |    3,305 |                  1.72 |  0.429 | 0.438 |      0.444 |"""  # noqa: E501 - as written
+| E1                | seconds |       |       |       | images/s | against 1, same batch |        |       |        |
+|:------------------|--------:|------:|------:|------:|---------:|----------------------:|-------:|------:|-------:|
+|                   |   epoch | train | stall |  step |          |               speedup | effic. |  weak | cost/t |
+| single 1-GPU b512 |   25.95 | 24.45 | 1.500 | 0.265 |    1,927 |                  1.00 |   1.00 |  1.00 |      – |
+| ddp 2-GPU b512    |   15.66 | 14.16 | 1.500 | 0.320 |    3,192 |                  1.66 |  0.828 | 0.828 |  0.207 |
+| ddp 4-GPU b512    |   15.13 | 13.63 | 1.500 | 0.605 |    3,305 |                  1.72 |  0.429 | 0.438 |   1.33 |"""  # noqa: E501 - as written
 
 
 def test_scaling_table_has_all_time_columns(builder):
@@ -53,7 +53,41 @@ def test_scaling_table_has_all_time_columns(builder):
     assert four["images_per_s"] == pytest.approx(50_000 / 15.127)
     assert four["efficiency"] == pytest.approx(speedup / 4)
     assert four["weak_efficiency"] == pytest.approx((25.945 / 98) / (15.127 / 25))
-    assert four["karp_flatt"] == pytest.approx((1 / speedup - 1 / 4) / (1 - 1 / 4))
+    assert four["cost_per_compute"] == pytest.approx(4 / speedup - 1)
+
+
+def with_steps(record, median_s, full_median_s):
+    """A record whose timed epoch has these median steps on every rank."""
+
+    def changed(epoch):
+        if epoch.role != "timed":
+            return epoch
+        steps = msgspec.structs.replace(epoch.steps, median_s=median_s, full_median_s=full_median_s)
+        return msgspec.structs.replace(epoch, steps=steps)
+
+    ranks = tuple(
+        msgspec.structs.replace(rank, epochs=tuple(map(changed, rank.epochs)))
+        for rank in record.ranks
+    )
+    return msgspec.structs.replace(record, ranks=ranks)
+
+
+def test_weak_efficiency_is_of_steps_not_of_the_epoch(builder):
+    """0.4.0 computed it from the epochs: efficiency x N I_N / I_1, never another measurement."""
+    builder.with_record(with_steps(lab_record(lab_cell(1, 512), 25.0), 0.2, 0.25))
+    builder.with_record(with_steps(lab_record(lab_cell(4, 512), 15.0), 0.5, 0.4))
+    four = csv_row(builder, "scaling", gpus=4)
+    assert four["step_s"] == 0.4
+    assert four["weak_efficiency"] == pytest.approx(0.25 / 0.4)
+    assert four["efficiency"] == pytest.approx(25 / 15 / 4)
+
+
+def test_scaling_caption_claims_no_sum_of_medians(builder):
+    for repeat, (epoch_s, stall_s) in enumerate(((10.0, 1.0), (12.0, 4.0), (14.0, 1.5))):
+        builder.with_record(lab_record(lab_cell(1, 512, repeat=repeat), epoch_s, stall_s))
+    row = csv_row(builder, "scaling", gpus=1)
+    assert row["train_s"] + row["stall_s"] != row["epoch_s"]
+    assert "medians of several runs need not add up" in builder.table("scaling").caption[0]
 
 
 def test_strong_scaling_uses_every_pair_of_the_grid(builder):
@@ -65,6 +99,19 @@ def test_strong_scaling_uses_every_pair_of_the_grid(builder):
         (4, 128): pytest.approx(27.224 / 30.822),
         (4, 512): pytest.approx(25.945 / 19.878),
     }
+    speedup = 25.945 / 19.878
+    row = csv_row(builder, "strong", gpus=4, global_batch=512)
+    assert row["karp_flatt"] == pytest.approx((1 / speedup - 1 / 4) / (1 - 1 / 4))
+
+
+def test_karp_flatt_outside_0_and_1_is_a_dash_with_reason(builder):
+    builder.with_published_study()
+    slower = csv_row(builder, "strong", gpus=4, global_batch=128)
+    assert slower["karp_flatt"] is None
+    assert builder.table("strong").lines[0].texts[-1] == "–"
+    assert builder.table("strong").notes == (
+        "ddp 4-GPU at global batch 128: Karp-Flatt is no fraction (1.18): slower than one GPU",
+    )
 
 
 def test_grid_without_pairs_has_no_strong_scaling(builder):
@@ -88,7 +135,81 @@ def test_communication_table_has_all_time_columns(builder):
     assert found["exchange_s"] == pytest.approx(0.075 * whole_s)
     assert found["waiting_s"] == pytest.approx(0.005 * whole_s)
     assert found["comm_cost_s"] == pytest.approx(0.11 * 20.0)
-    assert found["comm_residual_s"] == pytest.approx(20 - 196 * 30 / 391)
+    assert found["comm_residual_s"] == pytest.approx(20 - 30 / 2)
+    assert "the resolution of the cost is not recorded before 0.6.0: ddp 2-GPU at batch 128" in (
+        builder.table("communication").notes
+    )
+
+
+def with_epochs(record, changes):
+    """A record with changes by role on every epoch of its ranks; `width_s` is of the steps."""
+
+    def changed(epoch):
+        epoch_s, width_s = changes.get(epoch.role, (epoch.epoch_s, None))
+        steps = epoch.steps and msgspec.structs.replace(epoch.steps, quartile_width_s=width_s)
+        return msgspec.structs.replace(epoch, epoch_s=epoch_s, steps=steps)
+
+    ranks = tuple(
+        msgspec.structs.replace(rank, epochs=tuple(map(changed, rank.epochs)))
+        for rank in record.ranks
+    )
+    return msgspec.structs.replace(record, ranks=ranks)
+
+
+@pytest.mark.parametrize(
+    ("unsynced_s", "text", "is_noted"),
+    [
+        (18.0, "2.000 ±0.490", False),
+        (20.3, "not resolved (±0.490)", False),
+        (19.7, "not resolved (±0.490)", False),
+        (22.0, "-2.000 ±0.490", True),
+    ],
+)
+def test_cost_is_shown_with_its_resolution(builder, unsynced_s, text, is_noted):
+    builder.with_record(
+        with_epochs(
+            lab_record(lab_cell(2, 128), 20.0),
+            {"timed": (20.0, 0.003), "unsynced": (unsynced_s, 0.004)},
+        )
+    )
+    table = builder.table("communication")
+    row = csv_row(builder, "communication", gpus=2)
+    assert row["comm_cost_resolution_s"] == pytest.approx(196 * 0.0025)
+    assert text in table.lines[0].texts
+    assert any("negative beyond its resolution" in note for note in table.notes) is is_noted
+
+
+def test_packing_by_hand_is_communication_in_table_2(builder):
+    """0.4.0 counted it as computation."""
+    whole = lab_record(lab_cell(2, 128, strategy=Strategy.ALLREDUCE_FLAT), 20.0)
+
+    def packed(epoch):
+        if epoch.phases is None:
+            return epoch
+        return msgspec.structs.replace(
+            epoch, phases=msgspec.structs.replace(epoch.phases, pack_s=1.5)
+        )
+
+    ranks = tuple(
+        msgspec.structs.replace(rank, epochs=tuple(map(packed, rank.epochs)))
+        for rank in whole.ranks
+    )
+    builder.with_record(msgspec.structs.replace(whole, ranks=ranks))
+    table = builder.table("table2-allreduce_flat")
+    instrumented_s, stall_s = 1.005 * 20.0, 0.02 * 1.005 * 20.0
+    (line,) = table.lines
+    exposed_s = 0.08 * instrumented_s
+    assert line.texts == (f"{instrumented_s - stall_s - exposed_s - 1.5:.2f}", "3.108")
+    assert any(text.startswith("Comm includes packing by hand") for text in table.caption)
+    row = csv_row(builder, "communication", gpus=2)
+    assert (row["comm_exposed_s"], row["pack_s"]) == (pytest.approx(exposed_s), 1.5)
+    assert row["comm_s"] == pytest.approx(exposed_s + 1.5)
+
+
+def test_table_2_of_ddp_says_where_backward_pays(builder):
+    builder.with_record(lab_record(lab_cell(2, 128), 20.0))
+    caption = builder.table("table2-ddp").caption
+    assert any("the cost in the table Communication has them" in line for line in caption)
 
 
 def test_bandwidth_table_has_shares_of_peak_and_link(builder):

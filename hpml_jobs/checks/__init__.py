@@ -3,7 +3,17 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hpml_jobs.checks import communication, correctness, disturbance, imported, quality, waiting
+from hpml_jobs.checks import (
+    communication,
+    correctness,
+    cpus,
+    disturbance,
+    imported,
+    profiling,
+    quality,
+    trend,
+    waiting,
+)
 from hpml_jobs.checks.comparability import COMPARABILITY, check_peers
 from hpml_jobs.checks.concurrency import CONCURRENCY
 from hpml_jobs.checks.result import Check, CheckResult, Level, in_short
@@ -12,12 +22,13 @@ from hpml_jobs.slurm.states import Outcome
 
 __all__ = ["GROUPS", "Check", "CheckResult", "Level", "check_record", "check_study", "in_short"]
 
+QUALITY = (*cpus.CHECKS, *quality.CHECKS, *trend.CHECKS, *profiling.CHECKS)
 MEASURED = (
     *correctness.CHECKS,
     *communication.CHECKS,
     *waiting.CHECKS,
     *disturbance.CHECKS,
-    *quality.CHECKS,
+    *QUALITY,
 )
 IMPORTED = imported.CHECKS
 
@@ -26,7 +37,7 @@ GROUPS: Mapping[str, tuple[Check[Any], ...]] = {
     "Communication": communication.CHECKS,
     "Waiting": waiting.CHECKS,
     "Disturbance": disturbance.CHECKS,
-    "Data quality": quality.CHECKS,
+    "Data quality": QUALITY,
     "Comparability": COMPARABILITY,
     "Concurrency": CONCURRENCY,
     "Imported timings": tuple(check for check in IMPORTED if check not in MEASURED),

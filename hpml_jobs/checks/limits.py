@@ -25,6 +25,9 @@ PROFILER_LIMIT = 0.05
 DRIFT_LIMIT = 0.05
 LEAST_ITERATIONS = 10
 DRIFT_ITERATIONS = 30
+DRIFT_S = 27
+LAUNCH_MS = 0.5  # of a library call from Python: entering it, and waking up after it
+LOADER_WAIT_LIMIT = 0.05
 
 # comparability
 EFFICIENCY_LIMIT = 1.05

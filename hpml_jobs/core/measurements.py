@@ -110,7 +110,8 @@ class Steps(Value, frozen=True, kw_only=True):
 
     `first_tenth_s` and `last_tenth_s` are medians over the first and the last tenth, and
     `full_median_s` over the iterations with a full batch; None before schema 5. `quartile_width_s`
-    is the third less the first quartile.
+    is the third less the first quartile. `block_medians_s` are medians of ten consecutive blocks
+    of iterations; None before version 0.6.0 and below ten iterations.
     """
 
     median_s: float
@@ -120,6 +121,7 @@ class Steps(Value, frozen=True, kw_only=True):
     last_tenth_s: float
     full_median_s: float | None = None
     quartile_width_s: float | None = None
+    block_medians_s: tuple[float, ...] | None = None
 
 
 class Stalls(Value, frozen=True, kw_only=True):

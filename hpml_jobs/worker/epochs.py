@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from hpml_jobs.core.cell import Cell
+from hpml_jobs.core.drift import BLOCKS
 from hpml_jobs.core.formulas import closure
 from hpml_jobs.core.measurements import Epoch, Phases, Role, Scheduling, Stalls, Steps
 from hpml_jobs.core.outliers import slow_iterations
@@ -250,4 +251,12 @@ def step_percentiles(step_s: Seconds, samples: Sequence[int]) -> Steps:
         last_tenth_s=float(np.median(step_s[-tenth:])),
         full_median_s=float(np.median(step_s[np.array(samples) == max(samples)])),
         quartile_width_s=float(np.percentile(step_s, 75) - np.percentile(step_s, 25)),
+        block_medians_s=_block_medians_s(step_s),
     )
+
+
+def _block_medians_s(step_s: Seconds) -> tuple[float, ...] | None:
+    """Return the medians of ten consecutive blocks; None with fewer iterations than blocks."""
+    if len(step_s) < BLOCKS:
+        return None
+    return tuple(float(np.median(block)) for block in np.array_split(step_s, BLOCKS))

@@ -151,7 +151,12 @@ def a_rank(of: Cell, number: int, epoch_s: float, model: Model = MODEL) -> Rank:
         loss=1.5,
         accuracy=0.5,
         steps=Steps(
-            median_s=step_s, p10_s=step_s, p90_s=step_s, first_tenth_s=step_s, last_tenth_s=step_s
+            median_s=step_s,
+            p10_s=step_s,
+            p90_s=step_s,
+            first_tenth_s=step_s,
+            last_tenth_s=step_s,
+            block_medians_s=(step_s,) * 10,
         ),
         scheduling=quiet_scheduling(of, epoch_s),
         slow=SlowIterations(count=0, excess_s=0.0, longest_s=step_s, longest_index=0),

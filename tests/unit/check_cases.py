@@ -170,19 +170,6 @@ def change_model(**fields: Any) -> Change:
     return lambda old: replace(old, model=replace(old.model, **fields))
 
 
-def change_microbenchmark(seconds: float) -> Change:
-    """The microbenchmark with one size that took so long."""
-
-    def change(old: Record) -> Record:
-        points = [
-            replace(p, median_s=seconds) if p.bytes == 2**20 else p
-            for p in old.microbenchmark.points
-        ]
-        return replace(old, microbenchmark=replace(old.microbenchmark, points=tuple(points)))
-
-    return change
-
-
 def with_attempt_times(start: str, end: str) -> Change:
     return lambda old: replace(old, attempt=attempt_between(start, end))
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from hpml_jobs.checks.limits import PROFILER_LIMIT
+from hpml_jobs.checks.limits import LAUNCH_MS, PROFILER_LIMIT
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.core.measurements import ProfilerSummary
 from hpml_jobs.core.text import percent_text
@@ -19,15 +19,14 @@ from hpml_jobs.report.tables.builder import (
     rest,
     row_table,
 )
-from hpml_jobs.report.text import captions, marks
+from hpml_jobs.report.text import captions
 from hpml_jobs.report.text.numbers import percent, seconds
 
 PROFILER = (
     "torch.profiler over some iterations of one rank of one run, total seconds: compute + comm - "
     "overlap + idle = window; shares of the window in %. Instruments: communication in the same "
     "iterations by this program's own timers, and its distance from the profiler's (limit "
-    f"{percent_text(PROFILER_LIMIT)}; "
-    "{mark} if larger)."
+    f"{percent_text(PROFILER_LIMIT)}, or {LAUNCH_MS} ms per message)."
 )
 
 
@@ -82,7 +81,7 @@ def profiler(group: ConditionGroup) -> Table | None:
             "instruments",
             (
                 traced("instruments_comm_s", "comm, s", lambda t: t.instruments_comm_s, seconds),
-                traced("disagreement", "off by %", lambda t: t.disagreement, _disagreement),
+                traced("disagreement", "off by %", lambda t: t.disagreement, percent),
             ),
         ),
         Columns(
@@ -95,7 +94,7 @@ def profiler(group: ConditionGroup) -> Table | None:
             ),
         ),
     )
-    caption = (PROFILER.format(mark=marks.MARK), captions.runs(rows))
+    caption = (PROFILER, captions.runs(rows))
     text = TableText(
         "profiler", "Profiler cross-check", "", caption, on_screen=False, affected=Affected.SPLIT
     )
@@ -111,7 +110,3 @@ def trace_of(group: ConditionGroup, row: Row) -> ProfilerSummary | None:
     """Return the trace of the first rank and run that has one."""
     traces = (rank.profiler for record in group.records(row) for rank in record.ranks)
     return next((trace for trace in traces if trace), None)
-
-
-def _disagreement(share: float) -> str:
-    return f"{marks.MARK if share > PROFILER_LIMIT else ''}{percent(share)}"

@@ -1,0 +1,99 @@
+"""Does a cell have a CPU for each of its processes and loader workers?"""
+
+from collections import defaultdict
+from typing import NamedTuple
+
+from hpml_jobs.checks.limits import LOADER_WAIT_LIMIT
+from hpml_jobs.checks.result import Affected, Level, Observation, Tier, check
+from hpml_jobs.core.disturbance import ALLOCATED_CPUS, CauseKind, outside_causes, run_queue_share
+from hpml_jobs.core.record import Record
+from hpml_jobs.core.text import counted, percent_text
+
+
+class HostProcesses(NamedTuple):
+    """A host's CPUs and the cell's processes there; `workers` loader workers belong to each."""
+
+    host: str
+    cpus: int
+    processes: int
+    workers: int
+
+    @property
+    def is_oversubscribed(self) -> bool:
+        """Whether processes have to take turns."""
+        return self.cpus < self.processes
+
+    @property
+    def text(self) -> str:
+        """The figures in words."""
+        word = "CPU" if self.cpus == 1 else "CPUs"
+        return f"{counted(self.processes, 'process')} on {self.cpus} {word} of {self.host}"
+
+
+def busiest_host(record: Record) -> HostProcesses | None:
+    """Return the host with the fewest CPUs per process; None where a rank's CPUs are unknown."""
+    allowed: dict[str, set[int]] = defaultdict(set)
+    processes: dict[str, int] = defaultdict(int)
+    for rank in record.ranks:
+        if not rank.affinity:
+            return None
+        allowed[rank.host] |= {*rank.affinity}
+        processes[rank.host] += 1
+    slurm = record.facts.slurm if record.facts else {}
+    allocated = slurm.get(ALLOCATED_CPUS, "")
+    most = int(allocated) if allocated.isdigit() else None
+    workers = max((rank.loader_workers for rank in record.ranks), default=0)
+    hosts = [
+        HostProcesses(host, min(len(cpus), most or len(cpus)), processes[host], workers)
+        for host, cpus in allowed.items()
+    ]
+    return min(hosts, key=lambda host: (host.cpus / host.processes, host.host), default=None)
+
+
+@check(
+    "oversubscribed",
+    Level.WARN,
+    meaning="Processes take turns on too few CPUs: times and speedups at this number of processes "
+    "measure the operating system's scheduler.",
+    limit="a CPU for each process of a host",
+    remedy="use as many processes as CPUs at most (gpus=), or more CPUs",
+    tier=Tier.NUMBER,
+    affects={Affected.TIME, Affected.SPLIT},
+)
+def oversubscribed(record: Record) -> Observation | None:
+    """Warn if a host has fewer CPUs than processes of the cell."""
+    host = busiest_host(record)
+    if host is None:
+        return None
+    taken = ", so speedups here measure the scheduler" if host.is_oversubscribed else ""
+    return Observation(not host.is_oversubscribed, f"{host.text}{taken}")
+
+
+@check(
+    "loader-cpus",
+    Level.WARN,
+    meaning="Loader workers and processes share CPUs, and the processes waited for a CPU. Not "
+    "judged where the cell is oversubscribed, and where other programs took the CPUs.",
+    limit="a CPU for each process and each of its loader workers, or threads that are ready and "
+    f"without a CPU for {percent_text(LOADER_WAIT_LIMIT)} of the epoch",
+    remedy="decrease loader_workers= or use more CPUs",
+    tier=Tier.TABLE,
+    affects={Affected.TIME},
+)
+def too_few_cpus_for_loading(record: Record) -> Observation | None:
+    """Warn if loader workers have no CPUs and the processes waited for one."""
+    host, share = busiest_host(record), run_queue_share(record)
+    if host is None or share is None or host.is_oversubscribed:
+        return None
+    if any(cause.kind is not CauseKind.RUN_QUEUE for cause in outside_causes(record)):
+        return None
+    needed = host.processes * (host.workers + 1)
+    return Observation(
+        host.cpus >= needed or share <= LOADER_WAIT_LIMIT,
+        f"{host.text} with {counted(host.workers, 'loader worker')} each, and threads waited for "
+        f"a CPU for {percent_text(share)} of the epoch (limit {percent_text(LOADER_WAIT_LIMIT)})",
+    )
+
+
+CHECKS = (oversubscribed, too_few_cpus_for_loading)
+"""In the order of the report."""

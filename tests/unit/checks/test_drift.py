@@ -1,0 +1,114 @@
+"""The check `drift`: rare without a drift, found with one; names a measured cause."""
+
+import random
+
+import pytest
+from msgspec.structs import replace
+
+from hpml_jobs.checks import Level, check_record
+from hpml_jobs.checks.trend import speed_drifts
+from hpml_jobs.worker.epochs import step_percentiles
+from tests.unit.check_cases import change_epoch, clean_record, result_of
+
+CLEAN = clean_record()
+np = pytest.importorskip("numpy")
+
+
+def record_of(*steps_by_rank):
+    """A record whose ranks took these seconds per iteration."""
+    ranks = []
+    for number, step_s in enumerate(steps_by_rank):
+        rank = CLEAN.ranks[number]
+        steps = step_percentiles(np.array(step_s), [1] * len(step_s))
+        epochs = [replace(e, steps=steps, iterations=len(step_s)) for e in rank.epochs]
+        ranks.append(replace(rank, epochs=tuple(epochs)))
+    return replace(CLEAN, ranks=tuple(ranks))
+
+
+def has_drift(*steps_by_rank):
+    observation = speed_drifts.find(record_of(*steps_by_rank))
+    return observation is not None and not observation.holds
+
+
+def lognormal(rng, count, sigma, correlation=0.0):
+    """Iteration times around 10 ms without a drift; correlated ones as AR(1)."""
+    noise, values = rng.gauss(0, sigma), []
+    for _ in range(count):
+        values.append(0.01 * np.exp(noise))
+        fresh = rng.gauss(0, sigma * (1 - correlation**2) ** 0.5)
+        noise = correlation * noise + fresh
+    return values
+
+
+def ramped(steps_s, share):
+    """The same times, slower by up to a share at the end of the epoch."""
+    return [s * (1 + share * at / (len(steps_s) - 1)) for at, s in enumerate(steps_s)]
+
+
+@pytest.mark.parametrize(
+    ("iterations", "sigma", "correlation", "most"),
+    [
+        (40, 0.05, 0.0, 6),
+        (40, 0.2, 0.0, 6),
+        (160, 0.1, 0.0, 4),
+        (640, 0.1, 0.0, 1),
+        (160, 0.1, 0.9, 24),
+    ],
+)
+def test_drift_is_rare_in_steps_without_drift(iterations, sigma, correlation, most):
+    """Of 150 epochs; the rule before fired in 20 to 95 % of such epochs."""
+    rng = random.Random(f"{iterations} {sigma} {correlation}")
+    alarms = sum(has_drift(lognormal(rng, iterations, sigma, correlation)) for _ in range(150))
+    assert alarms <= most
+
+
+@pytest.mark.parametrize(("iterations", "least"), [(160, 35), (640, 48)])
+def test_drift_of_15_percent_is_found(iterations, least):
+    """Of 50 epochs with noise of 10 %."""
+    rng = random.Random(iterations)
+    found = sum(has_drift(ramped(lognormal(rng, iterations, 0.1), 0.15)) for _ in range(50))
+    assert found >= least
+
+
+def test_drift_ignores_a_disturbance_in_the_middle():
+    steps_s = [0.01] * 40 + [0.03] * 20 + [0.01] * 40
+    assert not has_drift(steps_s)
+
+
+def test_drift_needs_30_iterations():
+    steps_s = [0.01 * (1 + 0.01 * at) for at in range(30)]
+    assert has_drift(steps_s)
+    assert speed_drifts.find(record_of(steps_s[:29])) is None
+
+
+def test_drift_of_ranks_is_judged_by_their_median():
+    rising = [0.01 * (1 + 0.005 * at) for at in range(40)]
+    flat = [0.01] * 40
+    assert has_drift(rising, rising, rising, flat)
+    assert not has_drift(rising, flat, flat, flat)
+
+
+def test_drift_is_not_judged_without_blocks():
+    """Records of older versions have no medians of blocks."""
+    steps = replace(CLEAN.ranks[0].timed.steps, block_medians_s=None)
+    assert speed_drifts.find(change_epoch("timed", steps=steps)(CLEAN)) is None
+
+
+def test_drift_names_the_measured_cause():
+    step_s = CLEAN.ranks[0].timed.steps.median_s
+    blocks = tuple(step_s * (1 + 0.05 * at) for at in range(10))
+    timed = CLEAN.ranks[0].timed
+    steps = replace(timed.steps, block_medians_s=blocks)
+    busy = replace(timed.scheduling, busy_s=timed.scheduling.busy_s + 4 * timed.epoch_s)
+    disturbed = change_epoch("timed", steps=steps, scheduling=busy)(CLEAN)
+    result = result_of(check_record(disturbed), "drift")
+    assert result.level is Level.WARN
+    assert "other processes used 4 of 12 CPUs of gr001: repeat the cell on a quiet" in result.reason
+
+
+def test_block_medians_cover_all_iterations():
+    steps_s = np.arange(1.0, 35.0)
+    blocks = step_percentiles(steps_s, [1] * 34).block_medians_s
+    assert len(blocks) == 10
+    assert (blocks[0], blocks[-1]) == (2.5, 33.0)
+    assert step_percentiles(steps_s[:9], [1] * 9).block_medians_s is None

@@ -1,0 +1,72 @@
+"""Known truths, injected as sleeps: each is found in its phase, and Table 2 is of the late rank."""
+
+import pytest
+
+from tests.unit.worker.injections import EVERYWHERE, LATE_RANK, SLOW_LOADER, InjectedStudy
+
+FOUND = 0.97
+"""A phase contains its sleeps; the clocks of the sleep and of the phase differ by less."""
+
+ATTRIBUTION = {
+    "stall_s": ("item",),
+    "forward_s": ("forward", "loss"),
+    "backward_s": ("backward",),
+    "comm_exposed_s": ("all_reduce",),
+    "optimizer_s": ("optimizer",),
+}
+"""The phases, and the injections that belong to each."""
+
+
+def test_injected_sleeps_are_found_in_their_phase(program):
+    """Sleeps in every phase at once: in no phase for another's, so each has its own."""
+    study = InjectedStudy(
+        program,
+        "everywhere",
+        EVERYWHERE,
+        gpus="1,2",
+        strategy="ddp,allreduce,allreduce_flat",
+    )
+    assert len(study.records) == 4
+    for record in study.records:
+        for rank in record.ranks:
+            slept = study.slept_s(record, rank.rank)
+            assert bool(slept["all_reduce"]) == (record.cell.gpus > 1)
+            assert rank.epoch("instrumented").closure < 0.01
+            for phase, injections in ATTRIBUTION.items():
+                truth_s = sum(slept[injection] for injection in injections)
+                found_s = getattr(rank.phases, phase) - (
+                    rank.phases.comm_forward_s if phase == "forward_s" else 0.0
+                )
+                assert found_s >= FOUND * truth_s, (record.slug, rank.rank, phase)
+            asleep_s = sum(slept.values())
+            assert asleep_s > 0.5 * rank.epoch("instrumented").epoch_s, record.slug
+
+
+@pytest.mark.parametrize(
+    ("injected", "where", "phase"),
+    [
+        pytest.param(LATE_RANK, "forward", "forward", id="late-rank"),
+        pytest.param(SLOW_LOADER, "item", "data loading", id="slow-loader"),
+    ],
+)
+def test_table_2_is_of_late_rank_not_of_waiting_one(injected, where, phase, program):
+    """0.4.0 showed either rank: 13 or 83 % of the epoch as communication."""
+    study = InjectedStudy(program, "late", injected, gpus="2")
+    (record,) = study.records
+    truth_s = study.slept_s(record, 1)[where]
+    assert record.least_waiting.rank == 1
+    assert record.comm_exposed_s < 0.5 * truth_s < record.ranks[0].phases.exposed_s
+    checks = study.checks()[record.slug]
+    level, reason = checks["imbalance"]
+    assert level == "warn"
+    assert reason.startswith(f"rank 1 on {record.ranks[1].host} is late by ")
+    assert f"ms per iteration, in {phase}; the other ranks wait for it" in reason
+    assert "ranks-agree" not in checks
+    if where == "item":
+        assert record.phases.stall_s >= FOUND * truth_s
+        assert record.stall_s > 0.5 * record.epoch_s
+        assert checks["loader-bound"][0] == "warn"
+        assert "on rank 1 on" in checks["loader-bound"][1]
+    else:
+        assert record.compute_s >= FOUND * truth_s
+        assert checks["loader-bound"][0] == "pass"

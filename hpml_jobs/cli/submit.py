@@ -100,6 +100,8 @@ def _print_preview(plan: "Plan", selection: "Selection", preview: "Preview") -> 
         f"({len(selection.left_out)} left out), up to {preview.gpu_hours:.3g} GPU-hours, "
         f"study {preview.study} in {plan.study.root}"
     )
+    if preview.overlap:
+        print(preview.overlap)
     if preview.refused:
         print(f"it would be refused: {preview.refused}")
 

@@ -19,7 +19,7 @@ class Usage(Value, frozen=True, kw_only=True):
     """Time that the started jobs of a study requested and have used, by `source`.
 
     `runs` counts SLURM's jobs, or the cells of a local run, which requests nothing. None means not
-    known. Of a requeued job the last run counts.
+    known. Every run of a requeued job counts, if there is accounting.
     """
 
     runs: int
@@ -34,7 +34,7 @@ class Usage(Value, frozen=True, kw_only=True):
 
 
 class _Run(NamedTuple):
-    """One job that started."""
+    """One run of a job that started."""
 
     used_s: float
     requested_s: float | None
@@ -46,7 +46,7 @@ def usage_of(status: StudyStatus) -> Usage | None:
     """Return the usage of a study, its status read with `all_jobs`; None if no job has started."""
     gpus_of = {state.job: state.gpus for state in status.states}
     jobs = [job for job in status.history.sent if is_slurm(job)]
-    runs = [run for job in jobs if (run := _slurm_run(status.slurm, job, gpus_of.get(job)))]
+    runs = [run for job in jobs for run in _slurm_runs(status.slurm, job, gpus_of.get(job))]
     if runs:
         source = "squeue, without accounting" if status.slurm.no_accounts else "sacct"
         return _total(runs, source)
@@ -68,22 +68,23 @@ def committed_gpu_hours(status: StudyStatus) -> float:
         if state is None:
             continue
         minutes = state.minutes if state.outcome.active else (state.elapsed_s or 0) / 60
+        earlier_minutes = sum(state.earlier_s) / 60
         gpus = gpus_of.get(job) if state.gpus is None else state.gpus
-        hours += formulas.gpu_hours(gpus or 0, minutes or 0)
+        hours += formulas.gpu_hours(gpus or 0, (minutes or 0) + earlier_minutes)
     return hours
 
 
-def _slurm_run(slurm: SlurmSnapshot, job: str, gpus: int | None) -> _Run | None:
-    """Return a job as SLURM reports it; None if it has not started."""
+def _slurm_runs(slurm: SlurmSnapshot, job: str, gpus: int | None) -> list[_Run]:
+    """Return the runs of a job as SLURM reports them; none if it has not started."""
     state = slurm.of(job).state
-    if state is None or state.started is None or state.elapsed_s is None:
-        return None
-    return _Run(
-        used_s=state.elapsed_s,
-        requested_s=None if state.minutes is None else state.minutes * 60,
-        gpus=gpus if state.gpus is None else state.gpus,
-        queued_s=state.queued_s,
-    )
+    if state is None:
+        return []
+    requested_s = None if state.minutes is None else state.minutes * 60
+    gpus = gpus if state.gpus is None else state.gpus
+    runs = [_Run(used_s, requested_s, gpus, None) for used_s in state.earlier_s]
+    if state.started is not None and state.elapsed_s is not None:
+        runs.append(_Run(state.elapsed_s, requested_s, gpus, state.queued_s))
+    return runs
 
 
 def _local_run(snapshot: FolderSnapshot, state: CellState) -> _Run | None:

@@ -71,10 +71,13 @@ def test_login_killed_during_sbatch_loses_no_cell(make_study, rig, record_fault)
     assert sending.returncode == -signal.SIGKILL
     assert case.state["outcome"] in ("pending", "running")  # recovered from its log path
     assert {why.partition(":")[0] for why in case.planned_actions().values()} == {"left out"}
-    case.wait_until_finished()  # the job fails: its command file was never written
-    record_fault("login process killed inside sbatch", case, "1 failed", "the job id is recovered")
-    case.submit().wait_until_finished()
-    record_fault("the same command after sbatch was interrupted", case, "1 ok")
+    case.wait_until_finished()
+    record_fault(
+        "login process killed inside sbatch",
+        case,
+        "1 ok",
+        "the job id is recovered, and the job runs",
+    )
 
 
 @pytest.mark.long

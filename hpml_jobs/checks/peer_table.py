@@ -78,13 +78,18 @@ class PeerTable:
 
     def __init__(self, peers: Sequence[Peer]) -> None:
         self.baselines: dict[int, list[Peer]] = {}  # by batch: what speedups divide by
-        self.runs_s: dict[Cell, list[float]] = {}  # by place: seconds per epoch of all its runs
+        self.runs_s: dict[Cell, list[float]] = {}  # by place: seconds of the runs that count
         self._rivals: dict[tuple[int, int, str], list[Peer]] = {}
         self._parallel: dict[int, list[Peer]] = {}  # by batch: more than one GPU
         self._baseline_s: dict[int, tuple[float, float | None]] = {}
         self._efficiencies: dict[int, list[Efficiency]] = {}
+        quiet = {peer.place for peer in peers if not peer.is_disturbed}
         for peer in peers:
-            self.runs_s.setdefault(peer.place, []).append(peer.epoch_s)
+            counts = not peer.is_disturbed or peer.place not in quiet
+            if counts:
+                self.runs_s.setdefault(peer.place, []).append(peer.epoch_s)
+            if peer.is_baseline and not counts:
+                continue
             if peer.is_baseline:
                 self.baselines.setdefault(peer.place.batch, []).append(peer)
             else:

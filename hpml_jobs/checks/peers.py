@@ -7,6 +7,7 @@ import msgspec
 
 from hpml_jobs.core.cell import Cell, Protocol
 from hpml_jobs.core.conditions import Conditions, measured_conditions
+from hpml_jobs.core.disturbance import outside_causes
 from hpml_jobs.core.record import Record
 
 
@@ -26,6 +27,7 @@ class Peer(NamedTuple):
     workers: int
     threads: tuple[int, ...]
     is_baseline: bool  # speedups of its batch divide by it
+    is_disturbed: bool  # its timed epoch, by a measured outside cause
 
     @property
     def slug(self) -> str:
@@ -51,6 +53,7 @@ def peer_of(record: Record) -> Peer:
         workers=sum(rank.loader_workers for rank in record.ranks),
         threads=tuple(sorted({rank.threads for rank in record.ranks})),
         is_baseline=cell.is_baseline,
+        is_disturbed=bool(outside_causes(record)),
     )
 
 

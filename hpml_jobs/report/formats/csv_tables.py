@@ -131,16 +131,28 @@ def _quantities(row: Row) -> dict[str, float | None]:
 def _cells(report: Report) -> Iterator[dict[str, Any]]:
     """Return every cell of each group, then the cells that are in no table."""
     for group in report.groups:
-        yield from ({"group": group.number, **_row(result)} for result in group.source.cells)
+        left_out = {
+            run.slug: "all" if run.whole else "instrumented"
+            for row in group.source.rows
+            for run in row.left_out
+        }
+        yield from (
+            {"group": group.number, **_row(result, left_out.get(result.slug, ""))}
+            for result in group.source.cells
+        )
     yield from (_row(result) for result in report.unplaced)
 
 
-def _row(result: CellResult) -> dict[str, Any]:
-    """Return a cell's outcome, its measured values, its requested settings and all its facts."""
+def _row(result: CellResult, left_out: str = "") -> dict[str, Any]:
+    """Return a cell's outcome, its measured values, its requested settings and all its facts.
+
+    `left_out` says which of its epochs its row's medians do not contain: all, instrumented, none.
+    """
     record = result.record
     row: dict[str, Any] = {"slug": result.slug}
     row |= _place(result.cell)
     row |= {"outcome": result.outcome.value, "reason": result.reason, "warning": result.warning}
+    row["left_out"] = left_out
     if record is not None and result.measured:
         row |= _times(record)
         row |= {"train_loss": record.loss, "train_accuracy": record.accuracy}

@@ -29,13 +29,17 @@ class Cause(NamedTuple):
 
 
 def causes(group: ConditionGroup, tiers: Iterable[Tier] = Tier) -> list[Cause]:
-    """Return the causes of these tiers: failures first, then by the tables that they affect."""
+    """Return the causes of these tiers: failures first, then by the tables that they affect.
+
+    Checks of a run that medians leave out are no cause: a note under the table names the run.
+    """
     shown = {*tiers}
     results: dict[tuple[object, ...], list[tuple[CheckResult, Row, str]]] = {}
     for row in group.rows:
         for slug in row.cells:
             for result in group.checks.get(slug, ()):
-                if result.level is not Level.PASS and result.tier in shown:
+                is_counted = any(row.counts(slug, affected) for affected in result.affects)
+                if result.level is not Level.PASS and result.tier in shown and is_counted:
                     key = (result.check, result.level, result.remedy)
                     results.setdefault(key, []).append((result, row, slug))
     causes_by_fix = [

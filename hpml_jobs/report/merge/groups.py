@@ -76,13 +76,19 @@ class ConditionGroup(Value, frozen=True, kw_only=True, dict=True):
             cell_result.record for cell_result in self.runs(row) if cell_result.record is not None
         ]
 
+    def counted_records(self, row: Row, affected: Affected) -> list[Record]:
+        """Return the records that the row's numbers of this kind are medians of."""
+        return [record for record in self.records(row) if row.counts(record.slug, affected)]
+
     def worst(self, row: Row, affected: Affected) -> Level:
         """Return the worst level of the checks that make these numbers of a row doubtful."""
         levels = {
             result.level
             for slug in row.cells
             for result in self.checks.get(slug, ())
-            if result.tier is Tier.NUMBER and affected in result.affects
+            if result.tier is Tier.NUMBER
+            and affected in result.affects
+            and row.counts(slug, affected)
         }
         return max(levels, key=[*Level].index, default=Level.PASS)
 

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from hpml_jobs.checks.result import Affected
 from hpml_jobs.core import formulas
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.record import Record
@@ -12,7 +13,8 @@ from hpml_jobs.core.strategies import BASELINE, Strategy, is_baseline
 from hpml_jobs.core.value import Value
 from hpml_jobs.report.merge.bandwidth import Bandwidth, bandwidth
 from hpml_jobs.report.merge.cells import CellResult
-from hpml_jobs.report.merge.run_values import RunValues, medians, of_record
+from hpml_jobs.report.merge.left_out import LeftOut, counted_runs
+from hpml_jobs.report.merge.run_values import RunValues, medians
 from hpml_jobs.slurm.states import Outcome
 
 
@@ -88,8 +90,9 @@ class Residual(Value, frozen=True, kw_only=True):
 class Row(Value, frozen=True, kw_only=True):
     """N GPUs with one strategy and treatment at one batch per GPU, made of `cells`.
 
-    `runs` are those with numbers, `values` their medians. Without a valid record there is no
-    timing, without a baseline at the same batch no speedup and no residual.
+    `runs` are those with numbers that count, `values` their medians; `left_out` were disturbed.
+    Without a valid record there is no timing, without a baseline at the same batch no speedup and
+    no residual.
     """
 
     strategy: Strategy
@@ -106,6 +109,11 @@ class Row(Value, frozen=True, kw_only=True):
     values: RunValues | None = None
     runs: tuple[RunValues, ...] = ()
     cells: tuple[str, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
+
+    def counts(self, slug: str, affected: Affected) -> bool:
+        """Return whether the row's numbers of this kind contain a cell's run."""
+        return not any(run.slug == slug and run.holds_for(affected) for run in self.left_out)
 
     @property
     def setup(self) -> Setup:
@@ -166,9 +174,9 @@ def _timed(place: Place, runs: Sequence[CellResult], uncertain: Collection[str])
     """Return the row of one place with its timing; without one, with OOM or the first outcome."""
     setup = place.setup
     records = [run.record for run in runs if run.record is not None and run.measured]
-    measured = tuple(of_record(record) for record in records)
-    values = medians(measured) if measured else None
-    timing = _timing(records, values) if values else None
+    counted = counted_runs(records)
+    values = medians(counted.values) if counted.values else None
+    timing = _timing(counted.records, values) if values else None
     outcomes = [Outcome.UNKNOWN if run.slug in uncertain else run.outcome for run in runs]
     without = Outcome.OOM if Outcome.OOM in outcomes else outcomes[0]
     return Row(
@@ -185,8 +193,9 @@ def _timed(place: Place, runs: Sequence[CellResult], uncertain: Collection[str])
         if values and timing
         else None,
         values=values,
-        runs=measured,
+        runs=counted.values,
         cells=tuple(run.slug for run in runs),
+        left_out=counted.left_out,
     )
 
 

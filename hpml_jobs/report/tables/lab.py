@@ -226,5 +226,6 @@ def absent(group: ConditionGroup, rows: Sequence[Row], places: set[Place]) -> li
     """Return notes on missing numbers, then the warnings of the numbers that are there."""
     return [
         *notes.absences(group, rows, places),
+        *notes.left_out_runs(rows, group.device),
         *notes.warnings(group.cells, places),
     ]

@@ -105,7 +105,7 @@ def _ends(group: ConditionGroup, phase: Phase) -> tuple[Column[Row], Column[Row]
 
 def _by_rank(group: ConditionGroup, row: Row, phase: Phase) -> list[float]:
     """Return the seconds of a phase on every rank of every run."""
-    ranks = [rank for record in group.records(row) for rank in record.ranks]
+    ranks = [rank for record in group.counted_records(row, Affected.SPLIT) for rank in record.ranks]
     times = [phase.seconds(phase_times(rank.phases)) for rank in ranks if rank.phases]
     return [time_s for time_s in times if time_s is not None]
 

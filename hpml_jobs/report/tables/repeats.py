@@ -28,6 +28,7 @@ from hpml_jobs.report.tables.builder import (
 )
 from hpml_jobs.report.text import captions
 from hpml_jobs.report.text.comparisons import comparison_text
+from hpml_jobs.report.text.notes import left_out_runs
 from hpml_jobs.report.text.numbers import count, gb_per_s, percent, ratio, seconds
 
 REPEATS = (
@@ -96,7 +97,8 @@ def repeats(group: ConditionGroup) -> Table | None:
             ),
         ),
         ends("speedup", "", lambda e: _speedup_interval(group, e)),
-        Columns("", (column("all_epoch_s", "", lambda e: " ".join(map(str, epochs_of(e).runs))),)),
+        Columns("", (column("all_epoch_s", "", lambda e: _all_epochs(group, e)),)),
+        Columns("", (column("left_out_epoch_s", "", lambda e: _left_out_epochs(group, e)),)),
     )
     caption = REPEATS.format(
         unit=unit,
@@ -104,11 +106,25 @@ def repeats(group: ConditionGroup) -> Table | None:
         coverage=_coverages(group, _covers),
         bootstrap=_coverages(group, lambda row: _speedup_coverage(group, row)),
     )
-    notes = [*_scattered(group), *left_out(group, ONE_RUN, _single(group))]
+    notes = [
+        *left_out_runs(group.timed, group.device),
+        *_scattered(group),
+        *left_out(group, ONE_RUN, _single(group)),
+    ]
     order = order_of_runs(group)
     lines = (caption, *([ORDER[order].format(units=captions.units(group.device))] if order else []))
     text = TableText("repeats", "Repeats", "E1", lines)
     return row_table(group, text, group.timed, heads, notes)
+
+
+def _all_epochs(group: ConditionGroup, row: Row) -> str:
+    """Return the epochs of all runs in the order of the cells, also of those left out."""
+    return " ".join(str(record.epoch_s) for record in group.records(row))
+
+
+def _left_out_epochs(group: ConditionGroup, row: Row) -> str:
+    left = {run.slug for run in row.left_out if run.whole}
+    return " ".join(str(record.epoch_s) for record in group.records(row) if record.slug in left)
 
 
 def interval_text(

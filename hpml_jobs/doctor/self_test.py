@@ -157,6 +157,7 @@ def _cell(state: CellState, record: Record | None) -> list[str]:
         "epoch": record.epoch_s,
         "compute": record.compute_s,
         "communication": record.comm_s,
+        "exposed communication": record.comm_exposed_s,
         "total communication": record.comm_total_s,
     }
     durations = ", ".join(

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
+from hpml_jobs.checks.limits import IMBALANCE_LIMIT
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.report.merge.groups import ConditionGroup, StrategyRows
 from hpml_jobs.report.merge.rows import BASELINE_SETUP, Place, Row, Setup
@@ -98,8 +99,29 @@ def table2(selection: StrategyRows) -> Table:
             captions.runs(selection.parallel_rows),
         ),
         setting=captions.setting(selection.group),
-        notes=(*_unmeasured(selection, _has_compute), *_below(selection, Affected.SPLIT)),
+        notes=(
+            *_unmeasured(selection, _has_compute),
+            *_waiting(selection),
+            *_below(selection, Affected.SPLIT),
+        ),
     )
+
+
+def _waiting(selection: StrategyRows) -> list[str]:
+    """Return a note on the rows where more than 5 % of the time is waiting for later ranks."""
+    texts = []
+    for row in selection.parallel_rows:
+        times = row.values.communication if row.values else None
+        if times is None or times.waiting_s is None or times.comm_s is None:
+            continue
+        whole_s = times.comm_s + ((row.values and row.values.compute_s) or 0.0)
+        if times.waiting_s > IMBALANCE_LIMIT * whole_s:
+            label = captions.row_label(row.setup, selection.group.device)
+            texts.append(
+                f"{label} at batch {row.batch_per_gpu}: {seconds(times.waiting_s)} of "
+                f"{seconds(times.comm_s)} s"
+            )
+    return [f"waiting for ranks that were later, part of Comm: {'; '.join(texts)}"] if texts else []
 
 
 def _where_packing_counts(selection: StrategyRows) -> tuple[str, ...]:

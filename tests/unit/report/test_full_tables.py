@@ -212,6 +212,16 @@ def test_table_2_of_ddp_says_where_backward_pays(builder):
     assert any("the cost in the table Communication has them" in line for line in caption)
 
 
+def test_exchange_and_waiting_are_dash_with_reason_if_unknown(builder):
+    record = lab_record(lab_cell(2, 128), 20.0)
+    older = msgspec.structs.replace(record.exchange, exchange_s=None)
+    builder.with_record(msgspec.structs.replace(record, exchange=older))
+    found = csv_row(builder, "communication", gpus=2)
+    assert (found["exchange_s"], found["waiting_s"]) == (None, None)
+    reason = "exchange and waiting are not recorded before version 0.6.0"
+    assert f"{reason}: ddp 2-GPU at batch 128" in builder.table("communication").notes
+
+
 def test_bandwidth_table_has_shares_of_peak_and_link(builder):
     facts = msgspec.structs.replace(V100, link_gb_per_s=25.0)
     whole = lab_record(lab_cell(2, 128), 20.0, 0.0, facts)

@@ -42,6 +42,16 @@ def test_bus_bandwidth_is_gradient_bytes_over_collective_time(builder, strategy)
     assert row.bandwidth.algorithm_gb_per_s == pytest.approx(sent / net_s / 1e9)
 
 
+def test_table_2_notes_waiting_for_later_ranks(builder):
+    record = lab_record(lab_cell(2, 128), 20.0)
+    few = msgspec.structs.replace(record.exchange, exchange_s=0.02 * 20.1)
+    builder.with_record(lab_record(lab_cell(2, 32), 20.0))  # 0.5 % of it is waiting
+    builder.with_record(msgspec.structs.replace(record, exchange=few))
+    assert builder.table("table2-ddp").notes[0] == (
+        "waiting for ranks that were later, part of Comm: 2-GPU at batch 128: 1.206 of 1.608 s"
+    )
+
+
 def test_bus_bandwidth_of_four_ranks_uses_ring_factor(builder):
     builder.with_record(lab_record(lab_cell(4, 128), 10.0))
     (row,) = builder.collect().groups[0].source.rows

@@ -21,6 +21,7 @@ class Program:
         self.python = str(python)
         self.environment = dict(environment) | {
             "XDG_CONFIG_HOME": str(folder / "config"),
+            "XDG_CACHE_HOME": str(folder / "cache"),
             "PYTHONWARNINGS": "error::UserWarning:hpml_jobs",
         }
         self.environment.pop("SCRATCH", None)

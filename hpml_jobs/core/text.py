@@ -5,14 +5,13 @@ import time
 from collections.abc import Iterable
 
 
-def counted(number: int, word: str) -> str:
+def counted(number: int, word: str, plural: str | None = None) -> str:
     """Return a number with its noun, in the plural where it is not 1.
 
-    >>> counted(1, "cell"), counted(9, "cell"), counted(2, "process")
-    ('1 cell', '9 cells', '2 processes')
+    >>> counted(1, "cell"), counted(9_000, "cell"), counted(3, "class", "classes")
+    ('1 cell', '9000 cells', '3 classes')
     """
-    ending = "es" if word.endswith("s") else "s"
-    return f"{number} {word}{'' if number == 1 else ending}"
+    return f"{number} {word if number == 1 else plural or f'{word}s'}"
 
 
 def duration_text(seconds: float) -> str:

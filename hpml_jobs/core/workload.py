@@ -70,7 +70,8 @@ class Dataset(NamedTuple):
     """The facts of a data set that are known before it is opened.
 
     `images` are those of one training epoch; None where they are counted (`on_disk`) or given as
-    `workload.images`. `downloaded` names the files below the data root that show that the download
+    `workload.images`. `classes` and `image_size` are None where the data or the user decides.
+    `downloaded` names the files below the data root that show that the download
     is complete; without them nothing is downloaded. `caption` describes `{images}` of it, with
     `{limited}` where a limit cuts it.
     """
@@ -78,6 +79,8 @@ class Dataset(NamedTuple):
     title: str
     caption: str
     images: int | None = None
+    classes: int | None = None
+    image_size: int | None = None
     on_disk: bool = False
     downloaded: tuple[str, ...] = ()
 
@@ -93,6 +96,8 @@ DATASETS: Mapping[str, Dataset] = {
         title="CIFAR-10",
         caption="cifar10, {images} images per epoch{limited}",
         images=CIFAR10_IMAGES,
+        classes=10,
+        image_size=32,
         on_disk=True,
         downloaded=tuple(
             f"cifar-10-batches-py/{name}"
@@ -104,6 +109,8 @@ DATASETS: Mapping[str, Dataset] = {
         caption="{images} presentations of 1,500 real digits images per epoch{limited}, "
         "random shifts",
         images=20_480,
+        classes=10,
+        image_size=32,
     ),
     "folder": Dataset(
         title="a folder of images",
@@ -113,6 +120,32 @@ DATASETS: Mapping[str, Dataset] = {
     "synthetic": Dataset(title="synthetic images", caption="{images} made-up images per epoch"),
 }
 """The built-in data sets, by `workload.data`; `pkg.mod:name` is the user's code."""
+
+
+class ModelSize(NamedTuple):
+    """The size of a built-in model: parameters below the last layer, and of it for each class.
+
+    `image_sizes` are the least and the most height and width that it accepts.
+    """
+
+    body: int
+    per_class: int
+    image_sizes: tuple[float, float] = (1, inf)
+
+    def parameters(self, classes: int) -> int:
+        """Return its number of parameters."""
+        return self.body + self.per_class * classes
+
+
+MODELS: Mapping[str, ModelSize] = {
+    "resnet18_cifar": ModelSize(11_168_832, 513),
+    "resnet18": ModelSize(11_176_512, 513),
+    "vgg11_bn": ModelSize(9_225_984, 513, (32, inf)),
+    "digits_cnn": ModelSize(23_584, 257, (8, inf)),
+    "lenet": ModelSize(60_930, 84, (32, 32)),
+    "lenet_bias": ModelSize(60_930, 85, (32, 32)),
+}
+"""The built-in models, by `workload.model`; a test builds each and counts."""
 
 RESNET18_PARAMETERS = 11_173_962
 """Parameters of the lab's model: ResNet-18 with the CIFAR stem and 10 classes."""

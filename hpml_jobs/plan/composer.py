@@ -31,6 +31,7 @@ class Composer:
     def __init__(self, configs: ConfigFolders, cluster: str, raw_overrides: list[str]) -> None:
         defaults = user_defaults(cluster)
         self._cluster = cluster
+        self._configs = configs
         self._defaults = {key: value for key, value in defaults.items() if key not in GROUPS}
         self._of_cluster = defaults_of_cluster(cluster)  # which are meant for no other
         self._extra = list(raw_overrides)
@@ -67,6 +68,7 @@ class Composer:
         for key, value in self._defaults.items():
             if not (is_placeholder and key.startswith("workload.")):
                 self._set_default(config, key, value)
+        self._default_origins |= self._configs.keys_of_own("workload", workload)
         if not is_placeholder:
             for group, choice in choices.items():
                 composed = self._choices.setdefault(group, [])

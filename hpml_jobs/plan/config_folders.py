@@ -43,6 +43,15 @@ class ConfigFolders:
             hint = f"; did you mean {near}?" if near else ""
             raise UsageError(f"{place or group}={choice}: choose one of {', '.join(choices)}{hint}")
 
+    def keys_of_own(self, group: str, choice: str) -> dict[str, str]:
+        """Return the dotted keys that the user's own file of a choice sets, each with the file."""
+        file = self.choices(group).get(choice)
+        if file is None or self.users is None or not file.is_relative_to(self.users):
+            return {}
+        loaded = OmegaConf.to_container(OmegaConf.load(file))
+        keys = loaded if isinstance(loaded, dict) else {}
+        return {f"{group}.{key!s}": str(file) for key in keys if key != "defaults"}
+
     def cluster_names(self) -> dict[str, tuple[str, ...]]:
         """Return the ClusterNames of SLURM that each cluster profile is for."""
         return {

@@ -4,7 +4,7 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Container, Sequence
 from pathlib import Path
 
 import msgspec
@@ -12,11 +12,20 @@ import msgspec
 from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.paths import resolve_path
 from hpml_jobs.core.source_files import source_files
-from hpml_jobs.core.workload import DATASETS, NO_TORCH_CODE, Counts, Workload
+from hpml_jobs.core.text import nearest
+from hpml_jobs.core.workload import (
+    DATASETS,
+    MODELS,
+    NO_TORCH_CODE,
+    Counts,
+    Dataset,
+    Loss,
+    Workload,
+)
 from hpml_jobs.errors import HpmlError, UsageError
+from hpml_jobs.plan.image_folder import read_image_folder
 from hpml_jobs.plan.settings import Settings
 
-_IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 PREPARE_TIMEOUT_S = 3600
 
 
@@ -27,10 +36,32 @@ def data_root(given: str | None, cluster: Cluster) -> Path:
     return resolve_path(root)
 
 
+def with_facts(
+    workload: Workload, root: Path, given: Container[str], notify: Callable[[str], None]
+) -> Workload:
+    """Return the workload with what its data and its built-in model determine.
+
+    These are the classes and images of a folder, and the number of parameters. `given` are the keys
+    that the user set: they must agree, others follow.
+
+    Raises:
+        HpmlError: the folder is missing or damaged.
+        UsageError: a given number is not that of the data or the model; both are named.
+    """
+    dataset = DATASETS.get(workload.data)
+    _check_names(workload)
+    _check_facts(workload, dataset)
+    if dataset is not None and dataset.on_disk and dataset.images is None:
+        folder = read_image_folder(root, notify)
+        workload = _with_classes(workload, root, folder.classes, given)
+        workload = msgspec.structs.replace(workload, images=folder.images)
+    return _with_parameters(workload, given)
+
+
 def resolve_workload(
     workload: Workload, root: Path, cluster: Cluster, *, fetch: bool, notify: Callable[[str], None]
 ) -> Workload:
-    """Return the workload with its number of images.
+    """Return the workload with its number of images; for the user's code, its parameters too.
 
     With `fetch`, missing data is downloaded by a worker process; else it is announced.
 
@@ -38,16 +69,12 @@ def resolve_workload(
         HpmlError: the data is not there; the message names the command to type.
     """
     dataset = DATASETS.get(workload.data)
+    images = workload.images if dataset is None or dataset.images is None else dataset.images
     if workload.own_code:
         counts = prepare(workload, root, cluster)
-        images: int | None = counts.images
+        images = counts.images
         code = source_files(workload.own_code, Path.cwd())
         workload = msgspec.structs.replace(workload, parameters=counts.parameters, code=code)
-    elif dataset is not None:
-        images = dataset.images or (count_folder(root) if dataset.on_disk else workload.images)
-    else:
-        names = ", ".join(DATASETS)
-        raise UsageError(f"workload.data={workload.data}: choose one of {names}, or pkg.mod:name")
     if dataset is not None and dataset.is_missing(root):
         if fetch:
             notify(f"downloading {dataset.title} into {root}, once (jobs never download)")
@@ -62,6 +89,66 @@ def resolve_workload(
     return msgspec.structs.replace(workload, images=limit or images, limit=limit)
 
 
+def _check_names(workload: Workload) -> None:
+    """Refuse data, models and losses that neither are built in nor refer to the user's code."""
+    for key, names in (("data", DATASETS), ("model", MODELS), ("loss", [*Loss])):
+        name = getattr(workload, key)
+        if ":" not in name and name not in names:
+            near = nearest(name, names)
+            hint = f"; did you mean {near}?" if near else ""
+            raise UsageError(
+                f"workload.{key}={name}: choose one of {', '.join(names)}, or your own pkg.mod:name"
+                f"{hint}"
+            )
+
+
+def _check_facts(workload: Workload, dataset: Dataset | None) -> None:
+    """Refuse classes or image sizes that a built-in data set or model does not have."""
+    facts = () if dataset is None else ("classes", "image_size")
+    for key in facts:
+        given, fact = getattr(workload, key), getattr(dataset, key)
+        if fact is not None and given != fact:
+            raise UsageError(
+                f"workload.{key}={given}: workload.data={workload.data} has {key}={fact}; leave "
+                f"workload.{key}= out"
+            )
+    model = MODELS.get(workload.model)
+    if model is not None:
+        least, most = model.image_sizes
+        if not least <= workload.image_size <= most:
+            accepted = f"{least:g}" if least == most else f"{least:g} or more"
+            raise UsageError(
+                f"workload.image_size={workload.image_size}: workload.model={workload.model} "
+                f"accepts {accepted}"
+            )
+
+
+def _with_classes(
+    workload: Workload, root: Path, classes: Sequence[str], given: Container[str]
+) -> Workload:
+    if "workload.classes" in given and workload.classes != len(classes):
+        raise UsageError(
+            f"workload.classes={workload.classes}: {root / 'train'} has {len(classes)} "
+            f"({', '.join(classes[:5])}{', …' if len(classes) > 5 else ''}); leave "
+            "workload.classes= out"
+        )
+    return msgspec.structs.replace(workload, classes=len(classes))
+
+
+def _with_parameters(workload: Workload, given: Container[str]) -> Workload:
+    """Return the workload with its model's parameters, unless it claims none (null)."""
+    model = MODELS.get(workload.model)
+    if model is None or workload.parameters is None:
+        return workload
+    parameters = model.parameters(workload.classes)
+    if "workload.parameters" in given and workload.parameters != parameters:
+        raise UsageError(
+            f"workload.parameters={workload.parameters:,}: workload.model={workload.model} with "
+            f"{workload.classes} classes has {parameters:,}; leave workload.parameters= out"
+        )
+    return msgspec.structs.replace(workload, parameters=parameters)
+
+
 def fetch(settings: Settings, notify: Callable[[str], None]) -> None:
     """Download the data set of a workload, if it is one to download and is not there."""
     workload = settings.workload
@@ -74,26 +161,6 @@ def fetch(settings: Settings, notify: Callable[[str], None]) -> None:
     else:
         notify(f"downloading {dataset.title} into {root}")
         prepare(workload, root, settings.cluster, download=True)
-
-
-def count_folder(root: Path) -> int:
-    """Return the number of images in root/train/CLASS/**, as torchvision's ImageFolder counts."""
-    train = root / "train"
-    if not train.is_dir():
-        raise HpmlError(
-            f"data.root={root} has no folder train; workload.data=folder needs train/CLASS/IMAGE "
-            "(and test/CLASS/IMAGE)"
-        )
-    classes = [path for path in train.iterdir() if path.is_dir()]
-    count = sum(
-        file.lower().endswith(_IMAGE_ENDINGS)
-        for folder in classes
-        for _, _, files in os.walk(folder, followlinks=True)
-        for file in files
-    )
-    if not count:
-        raise HpmlError(f"data.root={root}: no images in {train}/CLASS")
-    return count
 
 
 def prepare(workload: Workload, root: Path, cluster: Cluster, *, download: bool = False) -> Counts:

@@ -13,7 +13,7 @@ from hpml_jobs.core.workload import Workload
 from hpml_jobs.errors import UsageError
 from hpml_jobs.plan import machine
 from hpml_jobs.plan.cells import ResolvedWorkload, cells_of, device_of, drafts_of, planned_cells
-from hpml_jobs.plan.data import data_root, resolve_workload
+from hpml_jobs.plan.data import data_root, resolve_workload, with_facts
 from hpml_jobs.plan.plan import Plan, PlannedCell
 from hpml_jobs.plan.settings import QuantizeSettings, Settings
 from hpml_jobs.plan.sweep import Sweep
@@ -49,7 +49,7 @@ def make_plan(sweep: Sweep, *, sending: bool = True, fetch: bool = True, notify:
         drafts_of(*combination, cluster, check=sending)
         for combination in zip(sweep.settings, cells, gpu_types, strict=True)
     ]
-    workloads = _workloads(sweep.settings, cluster, fetch=fetch, notify=notify)
+    workloads = _workloads(sweep, cluster, fetch=fetch, notify=notify)
     planned = [
         cell
         for settings, of_settings in zip(sweep.settings, drafts, strict=True)
@@ -60,7 +60,7 @@ def make_plan(sweep: Sweep, *, sending: bool = True, fetch: bool = True, notify:
         cluster=cluster,
         cells=_without_duplicates(planned, notify),
         rerun=first.rerun,
-        origins=sweep.origins,
+        origins=sweep.origins | _derived(workloads),
         pack=first.pack,
         collect_after=first.collect_after,
         retries=first.retries,
@@ -172,15 +172,26 @@ def _data_of(settings: Settings) -> tuple[Workload, Path]:
 
 
 def _workloads(
-    sweep: Iterable[Settings], cluster: Cluster, *, fetch: bool, notify: Notify
+    sweep: Sweep, cluster: Cluster, *, fetch: bool, notify: Notify
 ) -> dict[tuple[Workload, Path], ResolvedWorkload]:
     """Return each workload of the sweep with its images counted; each is looked at once."""
     result = {}
-    for workload, root in dict.fromkeys(_data_of(settings) for settings in sweep):
-        resolved = resolve_workload(workload, root, cluster, fetch=fetch, notify=notify)
+    for workload, root in dict.fromkeys(_data_of(settings) for settings in sweep.settings):
+        known = with_facts(workload, root, sweep.origins, notify)
+        resolved = resolve_workload(known, root, cluster, fetch=fetch, notify=notify)
         tree = working_tree(Path.cwd(), resolved.code)
         result[workload, root] = ResolvedWorkload(resolved, root, tree)
     return result
+
+
+def _derived(workloads: dict[tuple[Workload, Path], ResolvedWorkload]) -> dict[str, str]:
+    """Return the origin of the keys whose values are those of the data and the model."""
+    return {
+        f"workload.{key}": "derived from data and model"
+        for (given, _), resolved in workloads.items()
+        for key in ("classes", "parameters", "images")
+        if getattr(given, key) != getattr(resolved.workload, key)
+    }
 
 
 def _without_duplicates(planned: list[PlannedCell], notify: Notify) -> list[PlannedCell]:

@@ -166,6 +166,7 @@ def working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     monkeypatch.chdir(folder)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setenv("COLUMNS", "200")
     for name in ("SLURM_CONF", "SLURM_JOB_ID", "SCRATCH", "SBATCH_ACCOUNT", "HPML_JOBS_JOB"):
         monkeypatch.delenv(name, raising=False)

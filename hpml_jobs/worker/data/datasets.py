@@ -11,8 +11,10 @@ import torch
 from torch.utils.data import DataLoader, Dataset, Subset, default_collate
 
 from hpml_jobs.core.cell import Cell
+from hpml_jobs.core.image_folder import TRAIN, test_folder
 from hpml_jobs.core.processes import die_with_parent
 from hpml_jobs.core.strategies import Device
+from hpml_jobs.core.text import counted
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.worker.data import user_code
@@ -148,29 +150,27 @@ def _cifar10(_workload: Workload, root: Path) -> tuple[Images, Images]:
 
 def _folder(workload: Workload, root: Path) -> tuple[Images, Images | None]:
     """Open root/train/<class>/*, and root/test or root/val if one of them exists."""
-    from torchvision.datasets import ImageFolder  # noqa: PLC0415 -- a second to import
+    from hpml_jobs.worker.data.image_folder import ImageFiles  # noqa: PLC0415 -- a second to import
 
     size = workload.image_size
     try:
-        train = ImageFolder(root / "train", transform=training_transform(size))
-        test_folder = next(
-            (root / name for name in ("test", "val") if (root / name).is_dir()), None
-        )
-        test = (
-            None
-            if test_folder is None
-            else ImageFolder(test_folder, transform=test_transform(size))
-        )
+        train = ImageFiles(root, root / TRAIN, training_transform(size))
+        folder = test_folder(root)
+        test = None if folder is None else ImageFiles(root, folder, test_transform(size))
     except OSError as error:
         raise HpmlError(
             f"workload.data=folder: {root} must contain train/<class>/<image>: {error}"
         ) from error
-    for part in (train, test):
-        if part is not None and len(part.classes) != workload.classes:
-            raise HpmlError(
-                f"{part.root} has {len(part.classes)} classes, but workload.classes is "
-                f"{workload.classes}: set workload.classes={len(part.classes)}"
-            )
+    if len(train.classes) != workload.classes:
+        raise HpmlError(
+            f"{train.root} has {counted(len(train.classes), 'class', 'classes')}, but "
+            f"workload.classes is {workload.classes}: submit again; the folder has changed"
+        )
+    if test is not None and test.classes != train.classes:
+        raise HpmlError(
+            f"{test.root} has {counted(len(test.classes), 'class', 'classes')} and {train.root} "
+            f"has {len(train.classes)}: they must be the same"
+        )
     return train, test
 
 

@@ -50,6 +50,11 @@ USAGE = [
     ("cluster.link_gb_per_s=0", "cluster.link_gb_per_s=0: must be more than 0"),
     ("cluster.gpu_hours_budget=-1", "cluster.gpu_hours_budget=-1: must be 0 or more"),
     ("cluster.gpu_types.v100=0", "cluster.gpu_types.v100=0: must be 1 or more"),
+    ("workload.classes=2", "workload.classes=2: workload.data=digits has classes=10; leave"),
+    ("workload.image_size=64", "image_size=64: workload.data=digits has image_size=32; leave"),
+    ("workload.parameters=7", "workload.model=digits_cnn with 10 classes has 26,154; leave"),
+    ("workload=synthetic workload.model=lenet workload.image_size=64", "model=lenet accepts 32"),
+    ("workload.model=resnet", "or your own pkg.mod:name; did you mean resnet18?"),
     ("workload.classes=0", "workload.classes=0: must be 1 or more"),
     (
         "-m gpus=1,2,4 nodes=1,2",

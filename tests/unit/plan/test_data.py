@@ -90,27 +90,11 @@ def test_fetch_downloads_only_what_is_missing(monkeypatch, working_folder):
     assert command[-1] == "--download"
 
 
-def test_count_folder_counts_images_of_classes(tmp_path):
-    for name in ("cat/1.png", "cat/deep/2.JPG", "dog/3.jpeg", "dog/notes.txt", "4.png"):
-        path = tmp_path / "train" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch()
-    assert data.count_folder(tmp_path) == 3
-
-
-def test_folder_without_images_is_refused(tmp_path):
-    with pytest.raises(HpmlError, match=r"has no folder train;"):
-        data.count_folder(tmp_path)
-    (tmp_path / "train" / "cat").mkdir(parents=True)
-    with pytest.raises(HpmlError, match=r"no images in .*train/CLASS"):
-        data.count_folder(tmp_path)
-
-
 def test_unknown_or_empty_data_set_is_refused(tmp_path):
-    with pytest.raises(UsageError, match=r"workload.data=mnist: choose one of"):
-        data.resolve_workload(
-            replace(RESNET, data="mnist"), tmp_path, CLUSTER, fetch=False, notify=print
-        )
+    for key, choices in (("data", "cifar10, digits"), ("model", "resnet18"), ("loss", "cross")):
+        unknown = replace(RESNET, **{key: "mnist"})
+        with pytest.raises(UsageError, match=rf"workload.{key}=mnist: choose one of {choices}"):
+            data.with_facts(unknown, tmp_path, (), print)
     synthetic = replace(RESNET, data="synthetic", images=0)
     with pytest.raises(UsageError, match=r"workload.data=synthetic has no training images"):
         data.resolve_workload(synthetic, tmp_path, CLUSTER, fetch=False, notify=print)

@@ -119,7 +119,7 @@ def test_images_are_counted_and_limited_at_planning(slurm, working_folder):
     for number in range(7):
         path = working_folder / "pictures" / "train" / "cats" / "deep" / f"{number}.JPG"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(b"")
+        path.write_bytes(b"P5 1 1 255 .")
     (working_folder / "pictures" / "train" / "cats" / "notes.txt").write_text("no picture")
     overrides = [
         "workload=resnet18_cifar10",

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from hpml_jobs.core.workload import MODELS
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.worker import models
 
@@ -28,6 +29,16 @@ def test_model_has_expected_parameters_and_output(name, classes, parameters):
     model = models.BUILDERS[name](classes)
     assert models.count_parameters(model) == parameters
     assert model(torch.zeros(2, 3, 32, 32)).shape == (2, classes)
+
+
+@pytest.mark.parametrize("name", list(models.BUILDERS))
+@pytest.mark.parametrize("classes", [1, 3, 1000])
+def test_parameters_of_any_classes_are_known_without_torch(name, classes):
+    with torch.device("meta"):
+        model = models.BUILDERS[name](classes)
+    assert MODELS[name].parameters(classes) == models.count_parameters(model)
+    least = int(MODELS[name].image_sizes[0])
+    assert model(torch.zeros(2, 3, least, least, device="meta")).shape == (2, classes)
 
 
 def test_cifar_resnet_gradient_bytes_under_ddp():

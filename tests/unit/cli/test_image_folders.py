@@ -1,0 +1,153 @@
+"""Any folder of images: classes and parameters follow from it, and bad files are named at login."""
+
+import json
+
+import pytest
+from PIL import Image
+
+from hpml_jobs.cli.main import run
+
+WORDS = ["workload=resnet18_torchvision", "workload.data=folder", "data.root=pictures", "batch=2"]
+
+
+def save(path, ending="jpg"):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.effect_noise((40, 36), 60).convert("RGB").save(path.with_suffix(f".{ending}"))
+
+
+@pytest.fixture
+def pictures(slurm, working_folder):
+    """A data set of three classes with four training images and one test image each."""
+    root = working_folder / "pictures"
+    for name in ("cat", "dog", "zebra"):
+        for number in range(4):
+            save(root / "train" / name / str(number), "png" if number == 1 else "jpg")
+        save(root / "test" / name / "5")
+    return root
+
+
+def values_of(*words, capsys):
+    """The values that a plan shows, with the origin of each."""
+    assert run(["plan", *WORDS, *words, "--json"]) == 0, capsys.readouterr().err
+    shown = json.loads(capsys.readouterr().out)
+    return {value["key"]: (value["value"], value["from"]) for value in shown["values"]}
+
+
+def refusal(*words, code, capsys):
+    """The error of a submission that is refused before anything is sent."""
+    assert run([*WORDS, *words]) == code
+    return capsys.readouterr().err.splitlines()[-1]
+
+
+def test_three_classes_need_no_classes_or_parameters(pictures, capsys):
+    derived = "derived from data and model"
+    values = values_of(capsys=capsys)
+    assert values["workload.classes"] == ("3", derived)
+    assert values["workload.parameters"] == ("11178051", derived)
+    assert values["workload.images"] == ("12", derived)
+
+
+def test_right_classes_and_no_claim_on_parameters_are_kept(pictures, capsys):
+    values = values_of("workload.classes=3", "workload.parameters=null", capsys=capsys)
+    assert values["workload.classes"] == ("3", "command line")
+    assert "workload.parameters" not in values
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("workload.classes=10", "train has 3 (cat, dog, zebra); leave workload.classes= out"),
+        (
+            "workload.parameters=11181642",
+            "workload.parameters=11,181,642: workload.model=resnet18 with 3 classes has 11,178,051",
+        ),
+    ],
+)
+def test_given_numbers_that_disagree_are_refused(words, message, pictures, slurm, capsys):
+    assert message in refusal(words, code=2, capsys=capsys)
+    assert slurm.scripts == []
+
+
+def test_classes_of_own_workload_file_must_agree(pictures, working_folder, capsys):
+    (working_folder / "workload").mkdir()
+    (working_folder / "workload" / "mine.yaml").write_text(
+        "defaults: [resnet18_torchvision, _self_]\nname: mine\ndata: folder\nclasses: 4\n"
+    )
+    words = ["plan", "workload=mine", "data.root=pictures", "batch=2", "--config-dir", "."]
+    assert run(words) == 2
+    assert "workload.classes=4: " in capsys.readouterr().err
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[:-400])
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "fault"),
+    [
+        ("train/cat/2.jpg", cut, "truncated image file"),
+        ("train/dog/1.png", cut, "truncated image file"),
+        ("test/dog/5.jpg", cut, "truncated image file"),
+        ("train/dog/3.jpg", lambda path: path.write_bytes(b""), "empty file"),
+        ("train/dog/3.jpg", lambda path: path.write_text("<html>"), "no image (it begins with"),
+        ("train/dog/gone.jpg", lambda path: path.symlink_to("nowhere"), "No such file"),
+    ],
+)
+def test_bad_image_is_named_before_submission(name, damage, fault, pictures, capsys):
+    damage(pictures / name)
+    message = refusal(code=1, capsys=capsys)
+    files = 16 if "gone" in name else 15
+    assert f"{name}: {fault}" in message
+    assert f"(scanned {files} of {files} files): replace or remove them" in message
+
+
+def test_empty_class_is_named_before_submission(pictures, capsys):
+    (pictures / "train" / "lynx").mkdir()
+    assert "no images in train/lynx: each folder is a class" in refusal(code=1, capsys=capsys)
+
+
+def test_other_classes_in_test_are_named_before_submission(pictures, capsys):
+    (pictures / "test" / "dog").rename(pictures / "test" / "wolf")
+    assert "(dog only in train; wolf only in test)" in refusal(code=1, capsys=capsys)
+
+
+def test_link_to_itself_counts_no_image_twice(pictures, capsys):
+    (pictures / "train" / "cat" / "again").symlink_to(pictures / "train" / "cat")
+    assert run(["plan", *WORDS]) == 0
+    shown = capsys.readouterr().err
+    assert "train/cat/again: a link to a folder around it, which is not followed" in shown
+    assert "3 classes, 12 training images, 3 test images; scanned 15 of 15 files" in shown
+
+
+def test_files_are_scanned_again_only_if_one_changed(pictures, capsys):
+    for words in ("scanned 15 of 15 files", "15 of 15 files were checked before"):
+        assert run(["plan", *WORDS]) == 0
+        assert words in capsys.readouterr().err
+    cut(pictures / "train" / "cat" / "0.jpg")
+    assert "train/cat/0.jpg: truncated image file" in refusal(code=1, capsys=capsys)
+
+
+def test_other_formats_and_data_behind_an_image_pass(pictures, capsys):
+    for ending in ("bmp", "tiff", "webp", "ppm"):
+        save(pictures / "train" / "dog" / "more", ending)
+    for name in ("0.jpg", "1.png"):
+        with (pictures / "train" / "dog" / name).open("ab") as file:
+            file.write(b"\0" * 10_000)
+    Image.new("L", (9, 9)).save(pictures / "train" / "dog" / "odd.jpg", "GIF")
+    assert run(["plan", *WORDS]) == 0
+    assert "scanned 20 of 20 files" in capsys.readouterr().err
+
+
+def test_damage_inside_a_file_is_named_by_the_job(program):
+    root = program.folder / "pictures"
+    for name in ("cat", "dog"):
+        for number in range(4):
+            save(root / "train" / name / str(number), "png")
+    damaged = root / "train" / "dog" / "2.png"
+    content = bytearray(damaged.read_bytes())
+    content[200:300] = bytes(100)
+    damaged.write_bytes(content)
+    words = ("workload=digits", "workload.data=folder", "data.root=pictures", "batch=2")
+    shown = program("run", *words, "cluster=local", "device=cpu", "protocol=lab")
+    assert shown.returncode == 1
+    assert "train/dog/2.png: " in shown.stderr.splitlines()[-1]

@@ -116,7 +116,7 @@ def close_previous(folder: CellFolder, attempt: Attempt) -> None:
         about = Attempt(id=previous.id, job=previous.job, restart=previous.restart)
     reason = f"ended without an exit report, before attempt {attempt.id}"
     end = AttemptEnd(attempt=about, outcome=Outcome.UNKNOWN, reason=reason)
-    write_whole(previous.end, encode(end))
+    write_whole(previous.end, encode(end), parents=False)
 
 
 def publish(
@@ -130,7 +130,7 @@ def publish(
     if not end.outcome.finished:
         return end
     if end.outcome is Outcome.OOM:
-        write_whole(paths.record, encode(_oom_record(folder, file, end)))
+        write_whole(paths.record, encode(_oom_record(folder, file, end)), parents=False)
     try:
         content = paths.record.read_bytes()
         decode(content, str(paths.record))
@@ -148,7 +148,8 @@ def publish(
             copy = folder.iterations.with_suffix(".new")
             shutil.copyfile(paths.iterations, copy)
             copy.replace(folder.iterations)
-        write_whole(folder.record_json, content)  # last: a record has its arrays beside it
+        # last: a record has its arrays beside it
+        write_whole(folder.record_json, content, parents=False)
     return end
 
 

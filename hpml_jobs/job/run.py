@@ -13,6 +13,8 @@ from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
 
+import msgspec
+
 from hpml_jobs import __version__
 from hpml_jobs.core.cell import Cell, CellFile
 from hpml_jobs.core.processes import (
@@ -23,6 +25,14 @@ from hpml_jobs.core.processes import (
 )
 from hpml_jobs.core.record import Attempt
 from hpml_jobs.errors import HpmlError
+from hpml_jobs.job.disk import (
+    NoSpaceError,
+    explained,
+    print_safely,
+    release,
+    reserve,
+    with_disk_reason,
+)
 from hpml_jobs.job.end import (
     apply_time_limit,
     close_previous,
@@ -34,7 +44,7 @@ from hpml_jobs.job.end import (
 )
 from hpml_jobs.slurm import commands
 from hpml_jobs.slurm.environment import about_allocation, scrubbed
-from hpml_jobs.slurm.states import Outcome
+from hpml_jobs.slurm.states import NO_SPACE_CODE, Outcome
 from hpml_jobs.study.attempt import (
     HOST_VARIABLE,
     SLURM_VARIABLE,
@@ -87,8 +97,17 @@ def run_cell(folder: str) -> None:
     """Measure the cell in a folder, as submitit's function: exit with 0 if it finished, else 1."""
     die_with_parent()
     ignore_submitit_signal()
-    end = attempt_cell(CellFolder(Path(folder)))
-    sys.exit(0 if end.outcome.finished else 1)
+    outcome = _attempt_to_exit(folder)
+    sys.exit(0 if outcome.finished else 1)
+
+
+def _attempt_to_exit(folder: str) -> Outcome:
+    """Measure the cell in a folder; exit where that cannot be said in the folder itself."""
+    try:
+        return attempt_cell(CellFolder(Path(folder))).outcome
+    except HpmlError as fault:
+        print_safely(f"hpml-jobs: {fault}", error=True)
+        sys.exit(NO_SPACE_CODE if isinstance(fault, NoSpaceError) else 1)
 
 
 def attempt_cell(folder: CellFolder) -> AttemptEnd:
@@ -96,21 +115,34 @@ def attempt_cell(folder: CellFolder) -> AttemptEnd:
 
     A cell that has a valid record is left as it is; a requeued cell starts over. Of several nodes,
     the first one writes the attempt's files and publishes the record.
+
+    Raises:
+        NoSpaceError: the disk is full.
+        HpmlError: the cell cannot be read, or its folder is gone.
     """
+    try:
+        return _attempt(folder)
+    except OSError as fault:
+        raise explained(fault, folder) from fault
+
+
+def _attempt(folder: CellFolder) -> AttemptEnd:
     job = Job.current()
     attempt_id = f"{job.id}.r{job.restart}"
     attempt = Attempt(id=attempt_id, job=job.id, restart=job.restart, started=utc_now())
     file = folder.read()
     record = finished_record(folder, file)
     if record is not None:
-        print(f"{folder.slug}: already measured by attempt {record.attempt.id}, nothing to do")
+        attempt_id = record.attempt.id
+        print_safely(f"{folder.slug}: already measured by attempt {attempt_id}, nothing to do")
         return AttemptEnd(attempt=record.attempt, outcome=record.outcome, reason=record.reason)
     paths = folder.attempt(attempt.id)
     paths.errors.mkdir(parents=True, exist_ok=True)
     if job.node == 0:
         close_previous(folder, attempt)
-        write_whole(paths.about, encode(attempt))
-        write_whole(folder.current, attempt.id.encode())
+        write_whole(paths.about, encode(attempt), parents=False)
+        reserve(paths)
+        write_whole(folder.current, attempt.id.encode(), parents=False)
     try:
         _check_version(file)
         _check_identity(file, folder)
@@ -118,10 +150,25 @@ def attempt_cell(folder: CellFolder) -> AttemptEnd:
     except HpmlError as fault:
         end = AttemptEnd(attempt=attempt, outcome=Outcome.FAILED, reason=str(fault))
     if job.node == 0:
-        end = publish(folder, file, paths, end)
-        write_whole(paths.end, encode(end))
-        print(f"{folder.slug}: {end.outcome.value} {end.reason or ''} (log: {paths.log_of(0)})")
+        end = _publish(folder, file, paths, with_disk_reason(end, folder))
+        release(paths)
+        write_whole(paths.end, encode(end), parents=False)
+        log = paths.log_of(0)
+        print_safely(f"{folder.slug}: {end.outcome.value} {end.reason or ''} (log: {log})")
     return end
+
+
+def _publish(
+    folder: CellFolder, file: CellFile, paths: AttemptFolder, end: AttemptEnd
+) -> AttemptEnd:
+    """Publish the record; a full disk makes the attempt a failed one."""
+    try:
+        return publish(folder, file, paths, end)
+    except OSError as fault:
+        error = explained(fault, folder)
+        if not isinstance(error, NoSpaceError):
+            raise error from fault
+        return msgspec.structs.replace(end, outcome=Outcome.FAILED, reason=str(error))
 
 
 def _measure(folder: CellFolder, file: CellFile, attempt: Attempt, job: Job) -> AttemptEnd:
@@ -134,7 +181,7 @@ def _measure(folder: CellFolder, file: CellFile, attempt: Attempt, job: Job) -> 
         if job.node == 0:
             end = stopped_end(attempt, paths)
             end = apply_time_limit(end, file, time.monotonic() - started_at)
-            write_whole(paths.end, encode(end))
+            write_whole(paths.end, encode(end), parents=False)
 
     code, stopped = _run_workers(file.cell, folder, paths, job, report_stop)
     paths.remove_empty_stacks()
@@ -279,5 +326,5 @@ def main() -> None:
     # Ctrl-C in a local run reaches this process too, but the launcher is to end it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     ignore_submitit_signal()
-    end = attempt_cell(CellFolder(Path(sys.argv[1])))
-    sys.exit({Outcome.OK: 0, Outcome.OOM: OOM_CODE}.get(end.outcome, 1))
+    outcome = _attempt_to_exit(sys.argv[1])
+    sys.exit({Outcome.OK: 0, Outcome.OOM: OOM_CODE}.get(outcome, 1))

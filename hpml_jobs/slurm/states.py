@@ -2,6 +2,9 @@
 
 from enum import StrEnum
 
+NO_SPACE_CODE = 28
+"""Exit code of a job that cannot write its exit report, because the disk is full (ENOSPC)."""
+
 
 class Outcome(StrEnum):
     """The outcome of a cell; until it has one: pending, running, missing or unknown."""

@@ -41,14 +41,16 @@ class SharedJobs(NamedTuple):
 class CellEvidence:
     """The facts of one cell and its job that the rules need.
 
-    `answer` is SLURM's on that job; `attempt` is the cell's latest one if it belongs to that job,
-    and `is_of_this_run` if the job was not requeued since. `is_shared`: the job runs several cells.
+    `study` is the study's folder; `answer` is SLURM's on that job; `attempt` is the cell's latest
+    one if it belongs to that job, and `is_of_this_run` if the job was not requeued since.
+    `is_shared`: the job runs several cells.
     `progress` is read for running cells only, `is_alive` for local runs only, and `is_memory_kill`
     only where a process has failed: the other cells' files need not be opened.
     """
 
     slug: str
     job: str
+    study: Path
     answer: SlurmAnswer
     slurm: SlurmSnapshot
     file: CellFile | None = None
@@ -106,6 +108,7 @@ def evidence_of(
     return CellEvidence(
         slug=snapshot.folder.slug,
         job=job,
+        study=study.root,
         answer=answer,
         slurm=slurm,
         file=snapshot.file,

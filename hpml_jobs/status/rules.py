@@ -6,7 +6,7 @@ from hpml_jobs.core.record import Record
 from hpml_jobs.core.text import duration_text, time_text
 from hpml_jobs.slurm.jobs import JobState, array_ids, canceller, is_slurm
 from hpml_jobs.slurm.pending import why_pending
-from hpml_jobs.slurm.states import Outcome
+from hpml_jobs.slurm.states import NO_SPACE_CODE, Outcome
 from hpml_jobs.status.evidence import CellEvidence, Times, times_of
 from hpml_jobs.status.progress import Pace, pace_of
 from hpml_jobs.study.attempt import AttemptEnd
@@ -120,6 +120,8 @@ def _ended(evidence: CellEvidence, job: JobState) -> CellState:
     who = canceller(job.state)
     has_code = job.exit_code and outcome is not Outcome.CANCELLED  # then it is 0:0
     code = f", exit code {job.exit_code}" if has_code else ""
+    if has_code and end is None and job.exit_code.startswith(f"{NO_SPACE_CODE}:"):
+        code += f" (no space left on device: {evidence.study})"
     reason = in_job(f"{job.state}{f' ({who})' if who else ''}{code}", job.job)
     if evidence.is_shared and evidence.attempt is None:
         if outcome in _BY_THE_JOB:

@@ -78,6 +78,7 @@ class AttemptFolder:
         self.record = root / "record.json"
         self.iterations = root / "iterations.npz"
         self.end = root / "end.json"
+        self.reserve = root / "reserve"  # room on the disk for end.json
         self.progress = root / "progress.json"
         self.errors = root / "errors"
         self.ranks = root / "ranks"

@@ -17,9 +17,13 @@ def encode(value: Any) -> bytes:
     return msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n"
 
 
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file atomically, with fsync and rename: a reader sees all of it or none."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+def write_whole(path: Path, content: bytes, *, parents: bool = True) -> None:
+    """Write a file atomically, with fsync and rename: a reader sees all of it or none.
+
+    Its folder is made if it does not exist; without `parents` that is an error.
+    """
+    if parents:
+        path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:

@@ -47,7 +47,7 @@ def write_report(error: RankError, folder: AttemptFolder) -> None:
     It replaces torch's `@record`, which works under torchrun only and does not distinguish an
     out-of-memory error from a bug.
     """
-    write_whole(folder.errors / f"rank{error.rank}.json", encode(error))
+    write_whole(folder.errors / f"rank{error.rank}.json", encode(error), parents=False)
 
 
 def is_oom(error: BaseException) -> bool:

@@ -49,4 +49,4 @@ class ProgressWriter:
     def _write(self, **changes: Any) -> None:
         self._progress = msgspec.structs.replace(self._progress, **changes)
         if self._file is not None:
-            write_whole(self._file, encode(self._progress))
+            write_whole(self._file, encode(self._progress), parents=False)

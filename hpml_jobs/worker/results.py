@@ -128,8 +128,8 @@ def write_record(
     decode(text, str(folder.record))  # a reader's checks, while the log still shows the reason
     content = io.BytesIO()
     np.savez(content, **arrays)  # type: ignore[arg-type]  # savez has an option that is a bool
-    write_whole(folder.iterations, content.getvalue())
-    write_whole(folder.record, text)
+    write_whole(folder.iterations, content.getvalue(), parents=False)
+    write_whole(folder.record, text, parents=False)
 
 
 def stack_ranks(rank_arrays: Sequence[Arrays]) -> Arrays:

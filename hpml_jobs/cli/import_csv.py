@@ -13,6 +13,7 @@ from hpml_jobs.cli.options import Json, outputs_words
 from hpml_jobs.core.paths import resolve_path
 from hpml_jobs.core.text import counted
 from hpml_jobs.errors import HpmlError, UsageError
+from hpml_jobs.study.reader import read_bytes
 from hpml_jobs.study.study import Study, check_name
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ def _outputs(request: ImportRequest) -> Path:
 
 def _content(file: Path) -> bytes:
     try:
-        return file.expanduser().read_bytes()
+        return read_bytes(file.expanduser())
     except OSError as error:
         raise HpmlError(f"{file} cannot be read: {error.strerror}") from error
 

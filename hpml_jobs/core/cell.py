@@ -3,7 +3,6 @@
 import re
 from enum import StrEnum
 from math import ceil
-from typing import Any
 
 import msgspec
 
@@ -13,7 +12,7 @@ from hpml_jobs.core.cluster import Shape
 from hpml_jobs.core.quantization import QUANTIZABLE, Quantize
 from hpml_jobs.core.recipe import Recipe
 from hpml_jobs.core.strategies import BASELINE, Device, Strategy, SyncBuffers, is_baseline
-from hpml_jobs.core.upgrades import UnreadableSchemaError, Upgrade, upgrade
+from hpml_jobs.core.upgrades import UnreadableSchemaError, Upgrade, decode_document, upgrade
 from hpml_jobs.core.value import Value
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.errors import UsageError
@@ -268,7 +267,7 @@ class CellFile(Value, frozen=True, kw_only=True):
 def decode_cell_file(text: bytes, place: str) -> CellFile:
     """Read cell.json; a wrong file is named with the place of the fault inside it."""
     try:
-        document: dict[str, Any] = msgspec.json.decode(text, type=dict)
+        document = decode_document(text)
     except ValueError as fault:  # not UTF-8, not JSON
         raise UsageError(f"{place} cannot be read: {fault}") from fault
     try:

@@ -4,12 +4,22 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from hpml_jobs import __version__
+from hpml_jobs.core.value import decode_json
 
 Document = dict[str, Any]
 """A decoded JSON file: `schema` is its version, `hpml_jobs` the program that wrote it."""
 
 Upgrade = Callable[[Document], Document]
 """Return a document of the next schema; the argument is not changed."""
+
+
+def decode_document(text: bytes) -> Document:
+    """Return the object of a JSON file.
+
+    Raises:
+        ValueError: it is not UTF-8, not JSON, no object, or nested too deeply.
+    """
+    return decode_json(text, dict)
 
 
 class UnreadableSchemaError(ValueError):

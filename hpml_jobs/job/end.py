@@ -12,7 +12,8 @@ from hpml_jobs.core.validation import InvalidRecordError, decode
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.study.attempt import AttemptEnd, AttemptFolder, utc_now
 from hpml_jobs.study.cell_folder import CellFolder
-from hpml_jobs.study.files import encode, tail, write_whole
+from hpml_jobs.study.files import encode, write_whole
+from hpml_jobs.study.reader import read_bytes, tail
 
 _DIED_OF_SIGNAL = re.compile(r"rank\s*:\s*(\d+)[^\n]*\n[^\n]*exitcode\s*:\s*-(\d+)")
 """A rank that died of a signal, in torchrun's report."""
@@ -132,7 +133,7 @@ def publish(
     if end.outcome is Outcome.OOM:
         write_whole(paths.record, encode(_oom_record(folder, file, end)), parents=False)
     try:
-        content = paths.record.read_bytes()
+        content = read_bytes(paths.record)
         decode(content, str(paths.record))
     except OSError:
         reason = "the workers ended with exit code 0 but wrote no record"

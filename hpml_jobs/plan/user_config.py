@@ -1,10 +1,12 @@
 """The user's defaults: ~/.config/hpml_jobs/config.yaml."""
 
+import io
 import os
 from pathlib import Path
 from typing import Any
 
 from hpml_jobs.errors import UsageError
+from hpml_jobs.study.reader import read_bytes, reason_of
 
 
 def user_config_file() -> Path:
@@ -43,14 +45,18 @@ def defaults_of_cluster(cluster: str | None) -> dict[str, Any]:
 def _load() -> dict[Any, Any]:
     """Return the file's content; empty without a file."""
     path = user_config_file()
-    if not path.exists():
+    try:
+        text = read_bytes(path).decode()
+    except (FileNotFoundError, NotADirectoryError):
         return {}
+    except (OSError, ValueError) as fault:
+        raise UsageError(f"{path} cannot be read: {reason_of(fault)}") from fault
     from omegaconf import OmegaConf  # noqa: PLC0415  (most users have no such file)
     from omegaconf.errors import OmegaConfBaseException  # noqa: PLC0415
 
     try:
-        loaded = OmegaConf.to_container(OmegaConf.load(path), resolve=True)
-    except (OSError, ValueError, OmegaConfBaseException) as error:
+        loaded = OmegaConf.to_container(OmegaConf.load(io.StringIO(text)), resolve=True)
+    except (OSError, ValueError, RecursionError, OmegaConfBaseException) as error:
         raise UsageError(f"{path} cannot be read: {str(error).splitlines()[0]}") from error
     except Exception as error:  # PyYAML's errors have no common public parent but YAMLError
         if type(error).__module__.startswith("yaml"):

@@ -13,6 +13,7 @@ import msgspec
 
 from hpml_jobs.slurm.jobs import JobState
 from hpml_jobs.study.files import encode, write_whole
+from hpml_jobs.study.reader import read_json
 from hpml_jobs.study.study import Study
 
 
@@ -28,7 +29,7 @@ def read_answers(study: Study) -> CachedAnswers:
     path = study.slurm_answers
     try:
         answered = path.stat().st_mtime
-        jobs = msgspec.json.decode(path.read_bytes(), type=dict[str, JobState])
+        jobs = read_json(path, dict[str, JobState])
     except (OSError, ValueError):
         return CachedAnswers({})
     return CachedAnswers(jobs, answered)

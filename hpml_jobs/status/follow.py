@@ -9,7 +9,7 @@ from hpml_jobs.status.logs import END_BYTES
 from hpml_jobs.status.states import cell_states
 from hpml_jobs.study.attempt import AttemptFolder
 from hpml_jobs.study.cell_state import CellState
-from hpml_jobs.study.files import read_from
+from hpml_jobs.study.reader import read_from
 from hpml_jobs.study.study import Study
 
 POLL_S = 0.5

@@ -4,13 +4,12 @@ import contextlib
 from datetime import UTC, datetime
 from pathlib import Path
 
-import msgspec
-
 from hpml_jobs.core.measurements import Stage
 from hpml_jobs.core.record import Attempt
 from hpml_jobs.core.stacks import positions_text, rank_position, traceback_position
 from hpml_jobs.core.value import Value
 from hpml_jobs.slurm.states import Outcome
+from hpml_jobs.study.reader import read_json
 
 SLURM_VARIABLE = "HPML_JOBS_SLURM"
 """Environment variable with the job's SLURM_* variables as JSON; workers do not get these."""
@@ -114,22 +113,22 @@ class AttemptFolder:
     def read_about(self) -> Attempt | None:
         """Return the attempt as the wrapper noted it at the beginning; None if it did not."""
         try:
-            return msgspec.json.decode(self.about.read_bytes(), type=Attempt)
+            return read_json(self.about, Attempt)
         except (OSError, ValueError):
             return None
 
     def read_end(self) -> AttemptEnd | None:
         """Return the exit report; None if the attempt has none, or none that can be read."""
         try:
-            return msgspec.json.decode(self.end.read_bytes(), type=AttemptEnd)
+            return read_json(self.end, AttemptEnd)
         except (OSError, ValueError):
             return None
 
     def read_progress(self) -> Progress | None:
         """Return the last report of rank 0; None before the first one."""
         try:
-            return msgspec.json.decode(self.progress.read_bytes(), type=Progress)
-        except (OSError, msgspec.MsgspecError):
+            return read_json(self.progress, Progress)
+        except (OSError, ValueError):
             return None
 
     def rank_errors(self) -> list[RankError]:
@@ -137,7 +136,7 @@ class AttemptFolder:
         errors = []
         for path in sorted(self.errors.glob("rank*.json")):
             try:
-                errors.append(msgspec.json.decode(path.read_bytes(), type=RankError))
+                errors.append(read_json(path, RankError))
             except (OSError, ValueError):
                 continue  # a rank that died while writing; another rank has the reason
         return sorted(errors, key=lambda error: error.time_ns)

@@ -7,6 +7,7 @@ from hpml_jobs.core.record import Record
 from hpml_jobs.core.validation import InvalidRecordError, decode
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.study.attempt import AttemptEnd, AttemptFolder
+from hpml_jobs.study.reader import NAME_BYTES, is_name, read_bytes
 
 
 class CellFolder:
@@ -28,7 +29,7 @@ class CellFolder:
             HpmlError: it cannot be read, or is not valid.
         """
         try:
-            return decode_cell_file(self.cell_json.read_bytes(), str(self.cell_json))
+            return decode_cell_file(read_bytes(self.cell_json), str(self.cell_json))
         except OSError as fault:
             raise HpmlError(f"{self.cell_json} cannot be read: {fault.strerror}") from fault
 
@@ -39,7 +40,7 @@ class CellFolder:
             InvalidRecordError: it must not be used.
         """
         try:
-            text = self.record_json.read_bytes()
+            text = read_bytes(self.record_json)
         except FileNotFoundError:
             return None
         except OSError as fault:
@@ -54,11 +55,12 @@ class CellFolder:
         return AttemptFolder(self.attempts / attempt_id)
 
     def latest_attempt(self) -> AttemptFolder | None:
-        """Return the attempt that began last; None before the first one."""
+        """Return the attempt that began last; None before the first, or if `current` names none."""
         try:
-            return self.attempt(self.current.read_text().strip())
-        except OSError:
+            attempt_id = read_bytes(self.current, NAME_BYTES).decode().strip()
+        except (OSError, ValueError):
             return None
+        return self.attempt(attempt_id) if is_name(attempt_id) else None
 
     def last_end(self) -> AttemptEnd | None:
         """Return the exit report of the latest attempt; None if there is none."""

@@ -1,4 +1,4 @@
-"""Files: values as JSON, atomic writes, the end of a log, and locks."""
+"""Files: values as JSON, atomic writes, and locks."""
 
 import fcntl
 import os
@@ -35,21 +35,6 @@ def write_whole(path: Path, content: bytes, *, parents: bool = True) -> None:
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
-
-
-def tail(path: Path, size: int) -> str:
-    """Return the last `size` bytes of a file as text; empty where it cannot be read."""
-    return read_from(path, -size).decode(errors="replace")
-
-
-def read_from(path: Path, position: int) -> bytes:
-    """Return a file's bytes from a position, from its end where negative; empty if unreadable."""
-    try:
-        with path.open("rb") as file:
-            file.seek(position if position >= 0 else max(0, path.stat().st_size + position))
-            return file.read()
-    except OSError:
-        return b""
 
 
 @contextmanager

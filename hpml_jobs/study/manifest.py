@@ -10,9 +10,10 @@ from typing import NamedTuple
 import msgspec
 
 from hpml_jobs import __version__
-from hpml_jobs.core.value import Value
+from hpml_jobs.core.value import Value, decode_json
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.study.attempt import utc_now
+from hpml_jobs.study.reader import MANIFEST_BYTES, is_name, read_bytes
 
 
 class ManifestEvent(StrEnum):
@@ -41,6 +42,14 @@ class ManifestLine(Value, frozen=True, kw_only=True):
     excluded: tuple[str, ...] = ()
     time: str = ""
     hpml_jobs: str = __version__
+
+    def __post_init__(self) -> None:
+        """Refuse a line that is damaged: names that lead elsewhere, other jobs than cells."""
+        if not all(is_name(name) for name in (*self.cells, *self.jobs)):
+            raise ValueError("a cell or a job has no valid name")
+        is_sent = self.happening is ManifestEvent.SENT and not self.closing
+        if is_sent and len(self.jobs) != len(self.cells):
+            raise ValueError(f"{len(self.jobs)} jobs for {len(self.cells)} cells")
 
 
 class History(NamedTuple):
@@ -80,16 +89,22 @@ def append(path: Path, line: ManifestLine) -> None:
 
 
 def lines(path: Path) -> Iterator[ManifestLine]:
-    """Yield the manifest's complete lines, oldest first; a line cut off by a crash is skipped."""
+    """Yield the manifest's complete lines, oldest first; a line cut off by a crash is skipped.
+
+    Raises:
+        HpmlError: the manifest cannot be read.
+    """
     try:
-        content = path.read_bytes()
+        content = read_bytes(path, MANIFEST_BYTES)
     except (FileNotFoundError, NotADirectoryError):
         return
     except IsADirectoryError as fault:
         raise HpmlError(f"{path} is a folder: remove it, it must be a file") from fault
+    except OSError as fault:
+        raise HpmlError(f"{path} cannot be read: {fault.strerror}") from fault
     for text in content.splitlines():
         try:
-            yield msgspec.json.decode(text, type=ManifestLine)
+            yield decode_json(text, ManifestLine)
         except ValueError:
             continue
 

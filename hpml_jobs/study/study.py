@@ -5,14 +5,14 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-import msgspec
-
 from hpml_jobs import __version__
 from hpml_jobs.core.cluster import Cluster
+from hpml_jobs.core.upgrades import Document
 from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.files import encode, hold_lock, write_whole
 from hpml_jobs.study.manifest import History, ManifestLine, append, fold, lines
+from hpml_jobs.study.reader import read_json, reason_of
 
 SCHEMA = 1
 """Version of a study's folder. 1: first."""
@@ -120,15 +120,18 @@ class Study:
     def check_schema(self) -> None:
         """Raise HpmlError if a newer version wrote the study."""
         try:
-            about = msgspec.json.decode(self.about.read_bytes(), type=dict)
+            about: Document = read_json(self.about, dict)
         except (FileNotFoundError, NotADirectoryError):
             return
-        except OSError as fault:
-            raise HpmlError(f"{self.about} cannot be read: {fault.strerror}") from fault
-        except ValueError as fault:
-            raise HpmlError(f"{self.about} cannot be read: {fault}") from fault
+        except (OSError, ValueError) as fault:
+            raise HpmlError(f"{self.about} cannot be read: {reason_of(fault)}") from fault
         schema = about.get("schema")
-        if not isinstance(schema, int) or schema > SCHEMA:
+        if isinstance(schema, bool) or not isinstance(schema, int):
+            raise HpmlError(
+                f"{self.about} has no schema number: it is damaged, or not of hpml_jobs; remove it "
+                f"if {self.root} is a study of hpml_jobs"
+            )
+        if schema > SCHEMA:
             raise HpmlError(
                 f"study {self.root} has schema {schema}, this hpml_jobs {__version__} reads up to "
                 f"{SCHEMA}: use hpml_jobs {about.get('hpml_jobs', 'newer')}, or another study="
@@ -148,14 +151,14 @@ class Study:
             HpmlError: nothing was submitted, or this version cannot read the file.
         """
         try:
-            return msgspec.json.decode(self.cluster.read_bytes(), type=Cluster)
+            return read_json(self.cluster, Cluster)
         except FileNotFoundError as fault:
             raise HpmlError(
                 f"study {self.name} was never submitted ({self.cluster} does not exist): "
                 "repeat the command that made it; finished cells are skipped"
             ) from fault
         except (OSError, ValueError) as fault:
-            raise HpmlError(f"{self.cluster} cannot be read: {fault}") from fault
+            raise HpmlError(f"{self.cluster} cannot be read: {reason_of(fault)}") from fault
 
     def append(self, line: ManifestLine) -> None:
         """Append a line to the manifest; it is on disk when this returns."""

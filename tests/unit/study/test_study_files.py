@@ -8,7 +8,8 @@ import pytest
 from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.study import study as study_module
-from hpml_jobs.study.files import hold_lock, read_from
+from hpml_jobs.study.files import hold_lock
+from hpml_jobs.study.reader import read_from
 from hpml_jobs.study.study import Study
 
 

@@ -3,6 +3,7 @@
 import difflib
 import time
 from collections.abc import Iterable
+from datetime import datetime
 
 
 def counted(number: int, word: str, plural: str | None = None) -> str:
@@ -34,6 +35,18 @@ def time_text(moment: float, now: float) -> str:
     """Return a Unix time in this time zone, with its day where that is not today."""
     day = "" if time.localtime(moment)[:3] == time.localtime(now)[:3] else "%Y-%m-%d "
     return time.strftime(f"{day}%H:%M", time.localtime(moment))
+
+
+def unix_time(text: str) -> float | None:
+    """Return an ISO 8601 time as seconds since 1970; None where the text is none.
+
+    >>> unix_time("1970-01-01T00:01:00Z"), unix_time("soon")
+    (60.0, None)
+    """
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError, OSError):  # a year out of range
+        return None
 
 
 def percent_text(share: float) -> str:

@@ -1,13 +1,13 @@
 """Reading a record: incomplete, unknown or impossible ones are refused."""
 
-import math
+from math import ceil
 from typing import Any
 
 import msgspec
 
 from hpml_jobs.core.cell import Cell, Protocol
 from hpml_jobs.core.formulas import closure, iterations, samples_processed
-from hpml_jobs.core.measurements import TRAINING, Epoch, Role
+from hpml_jobs.core.measurements import TRAINING, Epoch, Role, Steps
 from hpml_jobs.core.quantization import QuantizedParts
 from hpml_jobs.core.record import SCHEMA, UPGRADES, Rank, Record
 from hpml_jobs.core.upgrades import UnreadableSchemaError, decode_document, upgrade
@@ -16,6 +16,18 @@ from hpml_jobs.slurm.states import Outcome
 
 SAME_NETWORK = 0.01
 """Largest difference in accuracy of a network between the GPU and the CPU."""
+
+LONGEST_S = 1e9
+"""Longest duration in a record, in seconds (30 years)."""
+
+LARGEST = 1e100
+"""Largest number in a record: sums and products of such numbers do not overflow."""
+
+CLOCKS_APART = 1.01
+"""Iterations and epochs are timed by two clocks, whose ratio is at most this."""
+
+SLACK_S = 0.01
+"""Seconds by which the two may begin and end apart."""
 
 
 class InvalidRecordError(HpmlError):
@@ -53,7 +65,9 @@ def _fault(record: Record) -> str | None:
     if record.model is None or record.facts is None:
         return "outcome ok without model and facts"
     cell = record.cell
-    if [rank.rank for rank in record.ranks] != list(range(cell.processes)):
+    if len(record.ranks) != cell.processes or any(
+        rank.rank != number for number, rank in enumerate(record.ranks)
+    ):
         present = [rank.rank for rank in record.ranks]
         return f"ranks {present} are there, {cell.processes} were expected"
     if cell.workload.images is None:
@@ -113,13 +127,15 @@ def _imported_fault(record: Record) -> str | None:
 
 
 def _impossible(value: Any, place: str) -> str | None:
-    """Return the first number that is not finite, or a negative duration or count."""
+    """Return the first number that is not finite or too large, or a negative duration or count."""
     if isinstance(value, dict):
         pairs = ((f"{place}.{name}" if place else str(name), v) for name, v in value.items())
     elif isinstance(value, list | tuple):
         pairs = ((f"{place}[{index}]", v) for index, v in enumerate(value))
-    elif isinstance(value, float | int) and not math.isfinite(value):
-        return f"{place} is {value}"
+    elif isinstance(value, float | int) and not -LARGEST <= value <= LARGEST:
+        return f"{place} is not a number from {-LARGEST:g} to {LARGEST:g}"
+    elif isinstance(value, float | int) and value > LONGEST_S and place.endswith("_s"):
+        return f"{place} is {value:g} s, more than {LONGEST_S:g} s"
     elif isinstance(value, float | int) and value < 0 and place.endswith(("_s", "bytes", "count")):
         return f"{place} is negative: {value}"
     else:
@@ -153,9 +169,34 @@ def _rank_fault(cell: Cell, rank: Rank) -> str | None:
 def _epoch_fault(epoch: Epoch) -> str | None:
     if epoch.epoch_s <= 0 or not 0 <= epoch.stall_s <= epoch.epoch_s:
         return f"impossible times in the {epoch.role} epoch: {epoch.epoch_s} s, {epoch.stall_s} s"
+    least_s = 0.0 if epoch.steps is None else least_sum_s(epoch.steps, epoch.iterations)
+    if least_s > CLOCKS_APART * epoch.epoch_s + SLACK_S:
+        return (
+            f"impossible times in the {epoch.role} epoch: {epoch.epoch_s} s, but its "
+            f"{epoch.iterations} iterations took at least {least_s:.4g} s"
+        )
     if epoch.role == Role.INSTRUMENTED:
         if epoch.phases is None or epoch.closure is None:
             return "the instrumented epoch has no phases"
         if abs(closure(epoch.epoch_s, epoch.phases.parts_s) - epoch.closure) > 1e-6:
             return f"closure {epoch.closure} is not that of the phases"
     return None
+
+
+def least_sum_s(steps: Steps, iterations: int) -> float:
+    """Return the least seconds that iterations with these percentiles can take together.
+
+    Iterations above a percentile (linear interpolation) take at least as long as it.
+
+    >>> steps = Steps(median_s=2.0, p10_s=1.0, p90_s=4.0, first_tenth_s=2.0, last_tenth_s=2.0)
+    >>> least_sum_s(steps, 11)  # 2 above the 90th percentile, 4 more above the median, 4 more
+    20.0
+    """
+    above_p10, above_median, above_p90 = (
+        iterations - ceil(share * (iterations - 1)) for share in (0.1, 0.5, 0.9)
+    )
+    return (
+        above_p90 * steps.p90_s
+        + (above_median - above_p90) * steps.median_s
+        + (above_p10 - above_median) * steps.p10_s
+    )

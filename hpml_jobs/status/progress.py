@@ -1,15 +1,17 @@
 """Progress of a running cell, extrapolated from its last report."""
 
-from datetime import datetime
 from typing import NamedTuple
 
 from hpml_jobs.core import formulas
 from hpml_jobs.core.measurements import Stage
-from hpml_jobs.core.text import duration_text
+from hpml_jobs.core.text import duration_text, unix_time
 from hpml_jobs.study.attempt import Progress
 
 _AFTER = {Stage.TEST: "testing", Stage.PROBING: "microbenchmark and profiler"}
 """Activities of a cell after training."""
+
+LONGEST_S = 1e9
+"""A longer duration of an epoch (30 years) is not believed."""
 
 
 class Pace(NamedTuple):
@@ -28,15 +30,16 @@ def pace_of(progress: Progress | None, now: float) -> Pace:
     >>> pace_of(last, now=120.0).doing
     'epoch 2 of 3 (timed), ~40 %, ~8 min of training left'
     """
-    if progress is None:
+    if progress is None or not 0 < progress.epoch <= progress.epochs:
         return Pace("starting")
     if progress.role in _AFTER:
         return Pace(_AFTER[progress.role], 1.0, 0.0)
     words = f"epoch {progress.epoch} of {progress.epochs} ({progress.role})"
-    elapsed_s = max(0.0, now - _moment(progress.since, now))
+    since = unix_time(progress.since)
+    elapsed_s = 0.0 if since is None else max(0.0, now - since)
     share = progress.iteration / progress.iterations if progress.iterations else 0.0
-    epoch_s = elapsed_s / share if share else progress.last_s
-    if not epoch_s:
+    epoch_s = elapsed_s / share if share > 0 else progress.last_s
+    if not epoch_s or not 0 < epoch_s <= LONGEST_S:
         return Pace(words, (progress.epoch - 1) / progress.epochs)
     share = formulas.epoch_share(elapsed_s, epoch_s)
     left_s = formulas.training_left_s(elapsed_s, epoch_s, progress.epochs - progress.epoch)
@@ -44,10 +47,3 @@ def pace_of(progress: Progress | None, now: float) -> Pace:
     return Pace(
         f"{words}, ~{100 * share:.0f} %, ~{duration_text(left_s)} of training left", done, left_s
     )
-
-
-def _moment(text: str, otherwise: float) -> float:
-    try:
-        return datetime.fromisoformat(text).timestamp()
-    except ValueError:
-        return otherwise

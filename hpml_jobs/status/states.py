@@ -1,12 +1,13 @@
 """The state of every cell: from the manifest, squeue, sacct and records, each read once."""
 
+import time
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import NamedTuple
 
 import msgspec
 
 from hpml_jobs.checks import check_study
+from hpml_jobs.core.text import unix_time
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.status.evidence import evidence_of, jobs_of_cell, shared_jobs
@@ -98,8 +99,7 @@ def _unanswered(line: ManifestLine, complaint: str) -> tuple[Outcome, str]:
     """Return the state of a cell whose sbatch was called and whose job is not in the manifest."""
     if complaint:
         return Outcome.UNKNOWN, f"sbatch was called, but its answer is lost; {complaint}"
-    age = datetime.now(UTC) - datetime.fromisoformat(line.time)
-    if age.total_seconds() < LOCK_S:
+    if time.time() - (unix_time(line.time) or 0) < LOCK_S:
         return Outcome.PENDING, "being submitted"
     return Outcome.MISSING, "not submitted: sbatch was interrupted, and SLURM has no such job"
 

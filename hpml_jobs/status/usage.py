@@ -1,12 +1,12 @@
 """GPU-hours and times that a study's jobs requested and used."""
 
 import time
-from datetime import datetime
 from statistics import median
 from typing import NamedTuple
 
 from hpml_jobs.core import formulas
 from hpml_jobs.core.strategies import Device
+from hpml_jobs.core.text import unix_time
 from hpml_jobs.core.value import Value
 from hpml_jobs.slurm.jobs import is_slurm
 from hpml_jobs.status.query import SlurmSnapshot
@@ -93,12 +93,9 @@ def _local_run(snapshot: FolderSnapshot, state: CellState) -> _Run | None:
     about = attempt.folder.read_about() if attempt else None
     if attempt is None or about is None or file is None:
         return None
-    try:
-        began = datetime.fromisoformat(about.started).timestamp()
-    except ValueError:
-        return None
+    began = unix_time(about.started)
     until = time.time() if state.outcome.active else attempt.ended
-    if until is None:
+    if began is None or until is None:
         return None
     gpus = file.cell.gpus if file.cell.device is Device.CUDA else 0
     return _Run(max(0.0, until - began), None, gpus, None)

@@ -1,14 +1,15 @@
 """Curves of training: the arrays of a run's iterations.npz, for tables, curves.csv and plots."""
 
-import zipfile
-import zlib
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
-from hpml_jobs.core.measurements import Epoch
+from hpml_jobs.core.measurements import Epoch, Role
 from hpml_jobs.core.record import Record
+from hpml_jobs.core.validation import CLOCKS_APART, SLACK_S
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.report.merge import learning
+from hpml_jobs.report.merge.arrays import NoArraysError, read_arrays
 from hpml_jobs.report.merge.cells import CellResult
 
 if TYPE_CHECKING:
@@ -20,11 +21,8 @@ if TYPE_CHECKING:
 NAMES = ("curve_loss", "curve_step_s", "curve_lr")
 """Arrays of (ranks, iterations of all epochs of training, in order)."""
 
-_DAMAGED = (OSError, KeyError, EOFError, zipfile.BadZipFile, zlib.error)
-"""Exceptions from reading a damaged file."""
-
-_OTHER = (ValueError, TypeError, AttributeError)
-"""Exceptions from reading a file of other content: pickles, text, a single array."""
+LAST_STALL = "last_stall_s"
+"""Array of (ranks): the time after the last iteration of the timed epoch; since schema 5."""
 
 
 class NoCurveError(HpmlError):
@@ -59,45 +57,39 @@ def read(result: CellResult) -> Curve:
     record, path = result.record, result.iterations
     if record is None or path is None or not record.ranks:
         raise NoCurveError("no record of iterations")
-    arrays = _load(path)
     epochs = tuple(learning.training(record.ranks[0]))
-    _check(arrays, record, sum(epoch.iterations for epoch in epochs))
-    loss, step_s, lr = (arrays[name] for name in NAMES)
-    return Curve(loss.mean(axis=0), step_s.max(axis=0), lr[0], epochs)
-
-
-def _load(path: Path) -> dict[str, Any]:
-    """Return the arrays by name, as float64; nothing is unpickled."""
-    import numpy as np  # noqa: PLC0415 - heavy, and only reports with curves need it
-
+    shape = (len(record.ranks), sum(epoch.iterations for epoch in epochs))
+    shapes = dict.fromkeys(NAMES, shape) | {LAST_STALL: shape[:1]}
     try:
-        with path.open("rb") as content, np.load(content, allow_pickle=False) as file:
-            missing = [name for name in NAMES if name not in file]
-            if missing:
-                raise NoCurveError(f"{path.name} has no {', '.join(missing)}")
-            return {name: np.asarray(file[name], dtype=np.float64) for name in NAMES}
-    except FileNotFoundError as fault:
-        raise NoCurveError(f"{path.name} is missing") from fault
-    except _DAMAGED as fault:
-        raise NoCurveError(f"{path.name} cannot be read: {_line(fault)}") from fault
-    except _OTHER as fault:
-        raise NoCurveError(f"{path.name} is not a file of numbers per iteration") from fault
+        arrays = read_arrays(path, shapes, optional=(LAST_STALL,))
+    except NoArraysError as fault:
+        raise NoCurveError(str(fault)) from fault
+    curve = Curve(
+        arrays["curve_loss"].mean(axis=0),
+        arrays["curve_step_s"].max(axis=0),
+        arrays["curve_lr"][0],
+        epochs,
+    )
+    _check_times(arrays, record, curve)
+    return curve
 
 
-def _line(fault: BaseException) -> str:
-    """Return a fault as one short line."""
-    return " ".join(str(fault).split())[:80] or type(fault).__name__
+def _check_times(arrays: Mapping[str, "Values"], record: Record, curve: Curve) -> None:
+    """Compare the iterations of the timed epoch with the time that the record gives for it.
 
-
-def _check(arrays: dict[str, Any], record: Record, iterations: int) -> None:
-    wanted = (len(record.ranks), iterations)
-    for name, values in arrays.items():
-        if values.shape != wanted:
+    Raises:
+        NoCurveError: they take longer, or do not add up to it together with the last stall.
+    """
+    number = next(n for n, epoch in enumerate(curve.epochs) if epoch.role == Role.TIMED)
+    start = curve.starts[number]
+    steps_s = arrays["curve_step_s"][:, start : start + curve.epochs[number].iterations]
+    for rank, of_rank_s in zip(record.ranks, steps_s.sum(axis=1), strict=True):
+        epoch_s, least_s, most_s = rank.timed.epoch_s, of_rank_s, math.inf
+        if LAST_STALL in arrays:
+            least_s = most_s = of_rank_s + arrays[LAST_STALL][rank.rank]
+        slack_s = (CLOCKS_APART - 1) * epoch_s + SLACK_S
+        if not least_s - slack_s <= epoch_s <= most_s + slack_s:
             raise NoCurveError(
-                f"iterations.npz: {name} is {_shape(values.shape)}, "
-                f"its record has {_shape(wanted)} (ranks x iterations)"
+                f"iterations.npz: the iterations of rank {rank.rank} take {least_s:.4g} s in the "
+                f"timed epoch, its record says {epoch_s:.4g} s"
             )
-
-
-def _shape(shape: tuple[int, ...]) -> str:
-    return " x ".join(map(str, shape)) or "one number"

@@ -22,6 +22,7 @@ from hpml_jobs.core.text import counted
 from hpml_jobs.slurm.states import Outcome
 
 if TYPE_CHECKING:
+    from hpml_jobs.report.report import Report
     from hpml_jobs.status.states import StudyStatus
     from hpml_jobs.study.study import Study
 
@@ -35,30 +36,66 @@ def collect(
     wait: Annotated[
         bool, typer.Option("--wait", help="wait until no cell is pending or running")
     ] = False,
+    to: Annotated[
+        Path | None,
+        typer.Option(
+            "--to", metavar="FOLDER", help="folder of the report; default: report/ in the study"
+        ),
+    ] = None,
     strict: Strict = False,
     json: Json = False,
 ) -> None:
     """Write the tables and figures of a study into its report/ folder, and print the tables.
 
-    Formats: md, csv, tex and json; png and svg.
+    Formats: md, csv, tex and json; png and svg. Of a study that you may only read, the tables are
+    printed, and --to writes them elsewhere.
 
     Example: hpml-jobs collect digits-local
     """
     selected = find_study(study, outputs)
     status = _status(selected, wait=wait, out_of_the_way=json)
-    from hpml_jobs.report.collect import make_report, write
+    from hpml_jobs.report.collect import make_report
+    from hpml_jobs.study.snapshot import restore_records
 
+    if status.fault:
+        print(f"warning: {status.fault}; jobs that only it names are not shown", file=sys.stderr)
     report = make_report(selected.name, status.snapshots, status.states)
-    written = write(report, selected.report)
+    restore_records(status.snapshots)
     if json:
-        print(selected.report_tables("json").read_text(), end="")
+        from hpml_jobs.report.formats import json_tables
+
+        print(json_tables.document(report), end="")
     else:
         from hpml_jobs.report.formats.screen import show
 
         show(report, console())
-        print(f"written: {_files(written)} in {selected.report}")
+    _write(report, selected, to, json=json)
     if strict and not all(state.outcome.finished for state in status.states):
         raise typer.Exit(1)
+
+
+def _write(report: "Report", study: "Study", to: Path | None, *, json: bool) -> None:
+    """Write the report; of a study that may only be read, say that it was not written.
+
+    Raises:
+        HpmlError: the folder that was named, or the user's own study, cannot be written.
+    """
+    from hpml_jobs.report.collect import ReadOnlyError, write
+
+    folder = study.report if to is None else to.expanduser()
+    try:
+        written = write(report, folder)
+    except ReadOnlyError as fault:
+        if to is not None:
+            raise
+        print(
+            f"no file was written: {fault}; hpml-jobs collect {study.name} --to FOLDER writes the "
+            "report elsewhere",
+            file=sys.stderr,
+        )
+    else:
+        if not json:
+            print(f"written: {_files(written)} in {folder}")
 
 
 def _status(study: "Study", *, wait: bool, out_of_the_way: bool) -> "StudyStatus":

@@ -9,7 +9,7 @@ from hpml_jobs.cli.console import print_json
 from hpml_jobs.cli.deliver import deliver
 from hpml_jobs.cli.options import Json, Outputs, Pattern, StudyName, StudySelection, select_study
 from hpml_jobs.core.text import counted
-from hpml_jobs.errors import UsageError
+from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.slurm.states import Outcome
 
 if TYPE_CHECKING:
@@ -132,9 +132,11 @@ def _resubmit(
     json: bool,
 ) -> None:
     from hpml_jobs.status.states import status_for_submission
+    from hpml_jobs.study.snapshot import restore_records
     from hpml_jobs.submit.resubmit import (
         disturbed,
         plan_again,
+        restorable,
         resubmittable,
         with_outcomes,
         within_retries,
@@ -144,6 +146,7 @@ def _resubmit(
     study = selection.study
     has_budget = study.read_cluster().gpu_hours_budget is not None
     status = status_for_submission(study, all_jobs=has_budget)
+    restore_records(status.snapshots)
     in_question = selection.chosen(status.states)
     for state in in_question:
         if state.outcome is Outcome.UNKNOWN:
@@ -172,6 +175,11 @@ def _resubmit(
                 "have another outcome"
             )
         return
+    chosen, faults = restorable(study, chosen, status.history)
+    if not chosen:
+        raise HpmlError(f"nothing was resubmitted: {'; '.join(faults)}")
+    for fault in faults:
+        print(f"not resubmitted: {fault}", file=sys.stderr)
     plan = plan_again(study, chosen, changes)
     plan = plan._replace(exclude=exclude, retries=retries or 0, is_retry=retries is not None)
     reasons = {state.slug: f"{state.outcome.value} before" for state in chosen}

@@ -58,6 +58,8 @@ def status(
     states, usage = selection.chosen(current.states), usage_of(current)
     words = study_words(selection.study)
     hints = [*_report_job(current), *hints_for(states, words)]
+    if current.fault:
+        hints.insert(0, f"warning: {current.fault}; jobs that only it names are not shown")
     if any(in_short(state.checks) for state in states):
         hints.insert(0, f"some checks failed or warn: hpml-jobs record {words} shows the reasons")
     if json:

@@ -34,6 +34,7 @@ def submit(
     """
     from hpml_jobs.cli.local_run import run_here
     from hpml_jobs.core.cluster import Launcher
+    from hpml_jobs.study.snapshot import restore_records
     from hpml_jobs.submit.selection import select
     from hpml_jobs.submit.submission import prepare
 
@@ -42,6 +43,7 @@ def submit(
         plan.study.create()
         with plan.study.submitting():
             selection = select(plan)
+            restore_records(selection.status.snapshots)
         _print_notes(selection)
         run_here(plan, selection, json=json)
         return
@@ -52,6 +54,7 @@ def submit(
         with plan.study.submitting():
             if submission is None or plan.study.cells():  # the study has cells to leave out
                 submission = prepare(plan, select(plan))
+            restore_records(submission.selection.status.snapshots)
             _print_notes(submission.selection)
             submit_jobs(submission, json=json)
     except KeyboardInterrupt as fault:

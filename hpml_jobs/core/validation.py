@@ -169,7 +169,8 @@ def _rank_fault(cell: Cell, rank: Rank) -> str | None:
 def _epoch_fault(epoch: Epoch) -> str | None:
     if epoch.epoch_s <= 0 or not 0 <= epoch.stall_s <= epoch.epoch_s:
         return f"impossible times in the {epoch.role} epoch: {epoch.epoch_s} s, {epoch.stall_s} s"
-    least_s = 0.0 if epoch.steps is None else least_sum_s(epoch.steps, epoch.iterations)
+    steps = epoch.steps if epoch.role == Role.TIMED else None
+    least_s = 0.0 if steps is None else least_sum_s(steps, epoch.iterations)
     if least_s > CLOCKS_APART * epoch.epoch_s + SLACK_S:
         return (
             f"impossible times in the {epoch.role} epoch: {epoch.epoch_s} s, but its "
@@ -181,6 +182,27 @@ def _epoch_fault(epoch: Epoch) -> str | None:
         if abs(closure(epoch.epoch_s, epoch.phases.parts_s) - epoch.closure) > 1e-6:
             return f"closure {epoch.closure} is not that of the phases"
     return None
+
+
+def difference(record: Record, other: Record) -> str:
+    """Return the first place at which two records differ, with both values; empty if nowhere."""
+    first, second = (msgspec.json.decode(msgspec.json.encode(r)) for r in (record, other))
+    return _difference(first, second, "")
+
+
+def _difference(value: Any, other: Any, place: str) -> str:
+    if isinstance(value, dict) and isinstance(other, dict) and value.keys() == other.keys():
+        inner = [(f"{place}.{key}" if place else key, value[key], other[key]) for key in value]
+    elif isinstance(value, list) and isinstance(other, list) and len(value) == len(other):
+        pairs = enumerate(zip(value, other, strict=True))
+        inner = [(f"{place}[{index}]", *pair) for index, pair in pairs]
+    else:
+        return "" if value == other else f"{place} is {_short(value)}, not {_short(other)}"
+    return next((text for name, a, b in inner if (text := _difference(a, b, name))), "")
+
+
+def _short(value: Any) -> str:
+    return str(value)[:40]
 
 
 def least_sum_s(steps: Steps, iterations: int) -> float:

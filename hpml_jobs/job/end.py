@@ -1,7 +1,6 @@
 """The end of an attempt: its outcome, by what the workers wrote, and its record, published."""
 
 import re
-import shutil
 import signal
 
 import msgspec
@@ -133,8 +132,7 @@ def publish(
     if end.outcome is Outcome.OOM:
         write_whole(paths.record, encode(_oom_record(folder, file, end)), parents=False)
     try:
-        content = read_bytes(paths.record)
-        decode(content, str(paths.record))
+        decode(read_bytes(paths.record), str(paths.record))
     except OSError:
         reason = "the workers ended with exit code 0 but wrote no record"
         return msgspec.structs.replace(end, outcome=Outcome.MISSING, reason=reason)
@@ -145,12 +143,7 @@ def publish(
         reason = f"superseded by attempt {current.id if current else '?'}; its record is not used"
         return msgspec.structs.replace(end, outcome=Outcome.CANCELLED, reason=reason)
     if finished_record(folder, file) is None:
-        if paths.iterations.exists():
-            copy = folder.iterations.with_suffix(".new")
-            shutil.copyfile(paths.iterations, copy)
-            copy.replace(folder.iterations)
-        # last: a record has its arrays beside it
-        write_whole(folder.record_json, content, parents=False)
+        folder.publish(paths)
     return end
 
 

@@ -11,6 +11,7 @@ The report folder:
     cells.csv               one row per cell, those without numbers too: raw values and facts
 """
 
+import errno
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -22,6 +23,10 @@ from hpml_jobs.report.report import FULL, TOGETHER, Report, merge
 from hpml_jobs.study.cell_state import CellState
 from hpml_jobs.study.files import write_whole
 from hpml_jobs.study.snapshot import FolderSnapshot
+
+
+class ReadOnlyError(HpmlError):
+    """A report cannot be written into a folder that may only be read."""
 
 
 def make_report(
@@ -36,6 +41,7 @@ def write(report: Report, folder: Path) -> list[Path]:
     """Write tables and pictures, each file whole or not at all; the same report, the same bytes.
 
     Raises:
+        ReadOnlyError: the folder may not be written.
         HpmlError: the folder cannot be written.
     """
     curves = curves_csv(report)
@@ -49,16 +55,18 @@ def write(report: Report, folder: Path) -> list[Path]:
         **({"curves.csv": curves} if curves else {}),
         **plots.plots(report),
     }
-    paths = []
-    for name, text in contents.items():
-        path = folder / name
-        try:
-            write_whole(path, text if isinstance(text, bytes) else text.encode())
-        except OSError as fault:
-            raise HpmlError(f"report {path} cannot be written: {fault.strerror}") from fault
-        paths.append(path)
     changing = [*(f"{label}.csv" for label in (*FULL, *TOGETHER, "curves")), *plots.names()]
-    for name in changing:
-        if name not in contents:  # written by an earlier collect, not by this one
-            (folder / name).unlink(missing_ok=True)
-    return paths
+    has_report = (folder / "tables.json").exists()
+    path = folder
+    try:
+        for name, text in contents.items():
+            path = folder / name
+            write_whole(path, text if isinstance(text, bytes) else text.encode())
+        # written by an earlier collect, not by this one
+        for path in (folder / name for name in changing if has_report and name not in contents):
+            path.unlink(missing_ok=True)
+    except OSError as fault:
+        is_read_only = fault.errno in (errno.EROFS, errno.EACCES, errno.EPERM)
+        error = ReadOnlyError if is_read_only else HpmlError
+        raise error(f"report {path} cannot be written: {fault.strerror}") from fault
+    return [folder / name for name in contents]

@@ -11,11 +11,10 @@ from hpml_jobs.core.measurements import Communication, Purpose, Role
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import BandwidthKind
 from hpml_jobs.core.text import percent_text
-from hpml_jobs.core.validation import InvalidRecordError
 from hpml_jobs.core.value import Value
 from hpml_jobs.report.text.numbers import DASH, count, gb_per_s, seconds, significant
 from hpml_jobs.slurm.states import Outcome
-from hpml_jobs.study.cell_folder import CellFolder
+from hpml_jobs.study.snapshot import FolderSnapshot
 
 
 class CellSummary(Value, frozen=True, kw_only=True):
@@ -31,9 +30,9 @@ class CellSummary(Value, frozen=True, kw_only=True):
     checks: tuple[CheckResult, ...] = ()
 
 
-def summarize(folders: Iterable[CellFolder]) -> list[CellSummary]:
-    """Read the record of every cell of a study, and check each one against the others."""
-    records = {folder.slug: _read(folder) for folder in folders}
+def summarize(snapshots: Iterable[FolderSnapshot]) -> list[CellSummary]:
+    """Return the key numbers of every cell of a study; its records are checked with each other."""
+    records = {snapshot.folder.slug: _record_of(snapshot) for snapshot in snapshots}
     checks = check_study([record for record in records.values() if isinstance(record, Record)])
     return [
         record if isinstance(record, CellSummary) else _summary(record, checks[slug])
@@ -41,15 +40,14 @@ def summarize(folders: Iterable[CellFolder]) -> list[CellSummary]:
     ]
 
 
-def _read(folder: CellFolder) -> Record | CellSummary:
-    try:
-        record = folder.read_record()
-    except InvalidRecordError as error:
-        return CellSummary(slug=folder.slug, outcome=Outcome.INVALID, reason=str(error))
-    if record is None:
+def _record_of(snapshot: FolderSnapshot) -> Record | CellSummary:
+    slug = snapshot.folder.slug
+    if snapshot.record_fault:
+        return CellSummary(slug=slug, outcome=Outcome.INVALID, reason=snapshot.record_fault)
+    if snapshot.record is None:
         reason = "no record: hpml-jobs status shows the reason"
-        return CellSummary(slug=folder.slug, outcome=Outcome.MISSING, reason=reason)
-    return record
+        return CellSummary(slug=slug, outcome=Outcome.MISSING, reason=reason)
+    return snapshot.record
 
 
 def _summary(record: Record, checks: tuple[CheckResult, ...]) -> CellSummary:

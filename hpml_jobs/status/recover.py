@@ -26,12 +26,14 @@ _OUTPUT = re.compile(r"^\s*StdOut=(?P<path>.*)$", re.MULTILINE)
 class RecoveredHistory(NamedTuple):
     """The manifest's history with the jobs that were found; SLURM's complaint if it has one.
 
-    `no_squeue`: squeue is not installed, so that a later question would fail too.
+    `no_squeue`: squeue is not installed, so that a later question would fail too. `fault` is why
+    the manifest cannot be read; then the history is empty.
     """
 
     history: History
     complaint: str = ""
     no_squeue: bool = False
+    fault: str = ""
 
 
 def read_history(study: Study) -> RecoveredHistory:
@@ -40,7 +42,10 @@ def read_history(study: Study) -> RecoveredHistory:
     A job is this study's if its output goes into the study's folder, and a line's if it has as
     many tasks as the line has cells, which are in their order.
     """
-    lines = list(study.lines())
+    try:
+        lines = list(study.lines())
+    except HpmlError as fault:
+        return RecoveredHistory(fold(()), fault=str(fault))
     history = fold(lines)
     if not history.unanswered:
         return RecoveredHistory(history)
@@ -94,7 +99,7 @@ def _matched(study: Study, history: History, tasks: dict[str, list[str]]) -> lis
 def _answered(line: ManifestLine, jobs: list[str]) -> ManifestLine:
     ordered = sorted(jobs, key=lambda job: int(job.rpartition("_")[2]))
     shared = ordered * len(line.cells) if len(ordered) == 1 else ordered
-    return msgspec.structs.replace(line, happening=ManifestEvent.SENT, jobs=tuple(shared))
+    return msgspec.structs.replace(line, happening=ManifestEvent.SENT, jobs=tuple(shared), files={})
 
 
 def _is_of(study: Study, line: ManifestLine, array: str, jobs: list[str]) -> bool:

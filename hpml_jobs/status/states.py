@@ -17,7 +17,7 @@ from hpml_jobs.status.recover import RecoveredHistory, read_history
 from hpml_jobs.status.rules import state_of
 from hpml_jobs.study.cell_state import CellState
 from hpml_jobs.study.manifest import History, ManifestLine
-from hpml_jobs.study.snapshot import FolderSnapshot, RecordCache, read_snapshots
+from hpml_jobs.study.snapshot import FolderSnapshot, RecordCache, read_study
 from hpml_jobs.study.study import LOCK_S, Study
 
 
@@ -25,7 +25,8 @@ class StudyStatus(NamedTuple):
     """The state of every cell, by name, and all it was derived from: nothing is read again.
 
     `snapshots` are the cells' folders, `slurm` what SLURM answered, `history` the manifest.
-    `complaint` says why states are unknown that may be known later.
+    `complaint` says why states are unknown that may be known later, `fault` why the manifest cannot
+    be read.
     """
 
     states: list[CellState]
@@ -33,6 +34,7 @@ class StudyStatus(NamedTuple):
     slurm: SlurmSnapshot
     history: History
     complaint: str = ""
+    fault: str = ""
 
 
 def study_status(
@@ -49,7 +51,7 @@ def study_status(
     """
     recovered = read_history(study)
     history = recovered.history
-    snapshots = read_snapshots(study.cells(), cache)
+    snapshots = read_study(study, history, cache)
     jobs = {snapshot.folder.slug: jobs_of_cell(snapshot, history) for snapshot in snapshots}
     more = (*history.sent, *history.closing) if all_jobs else ()
     slurm = query_slurm(
@@ -60,11 +62,12 @@ def study_status(
     for snapshot in snapshots:
         slug = snapshot.folder.slug
         evidence = evidence_of(study, snapshot, jobs[slug], slurm, shared)
-        states[slug] = _unsubmitted(slug, recovered) if evidence is None else state_of(evidence)
+        state = _unsubmitted(slug, recovered) if evidence is None else state_of(evidence)
+        states[slug] = _with_losses(state, snapshot)
     states |= untried_cells(states, {s.folder.slug: s.file for s in snapshots if s.file})
     checked = _with_checks(states, snapshots) if with_checks else list(states.values())
     complaint = slurm.complaint or ("" if recovered.no_squeue else recovered.complaint)
-    return StudyStatus(checked, snapshots, slurm, history, complaint)
+    return StudyStatus(checked, snapshots, slurm, history, complaint, recovered.fault)
 
 
 def cell_states(study: Study, *, with_checks: bool = False) -> list[CellState]:
@@ -76,12 +79,35 @@ def status_for_submission(study: Study, *, all_jobs: bool = False) -> StudyStatu
     """Return the status from which cells are selected for submission.
 
     Raises:
-        HpmlError: squeue does not say which cells have a job.
+        HpmlError: the manifest or squeue does not say which cells have a job.
     """
     status = study_status(study, all_jobs=all_jobs)
+    if status.fault:
+        raise HpmlError(
+            f"{status.fault}: it is unknown which cells have a job; repair or remove it"
+        )
     if complaint := status.slurm.no_queue:
         raise HpmlError(f"{complaint}: it is unknown which cells have a job; try again later")
     return status
+
+
+def _with_losses(state: CellState, snapshot: FolderSnapshot) -> CellState:
+    """Return the state of a cell whose folder or record is lost, with what is left of it."""
+    if snapshot.source is not None and state.recorded:
+        lost = f"record.json is lost, the record of attempt {snapshot.source.id} is used"
+        warning = "; ".join(text for text in (state.warning, lost) if text)
+        return msgspec.structs.replace(state, warning=warning)
+    if not snapshot.is_gone:
+        return state
+    if state.outcome.may_run:
+        reason = f"{state.reason}; its folder is gone, so the job will fail"
+        return msgspec.structs.replace(state, reason=reason)
+    reason = "the folder of this cell is gone; "
+    if snapshot.file is None:
+        reason += "the manifest has no copy of its cell.json: repeat the command that submitted it"
+    else:
+        reason += "the manifest has a copy of its cell.json, so it can be resubmitted"
+    return msgspec.structs.replace(state, outcome=Outcome.MISSING, reason=reason)
 
 
 def _unsubmitted(slug: str, recovered: RecoveredHistory) -> CellState:

@@ -1,12 +1,14 @@
 """The folder of one cell: its paths, and the readers of its files."""
 
+import shutil
 from pathlib import Path
 
 from hpml_jobs.core.cell import CellFile, decode_cell_file
 from hpml_jobs.core.record import Record
-from hpml_jobs.core.validation import InvalidRecordError, decode
+from hpml_jobs.core.validation import InvalidRecordError, decode, difference
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.study.attempt import AttemptEnd, AttemptFolder
+from hpml_jobs.study.files import write_whole
 from hpml_jobs.study.reader import NAME_BYTES, is_name, read_bytes
 
 
@@ -37,7 +39,7 @@ class CellFolder:
         """Read and check the cell's record; None if it does not exist.
 
         Raises:
-            InvalidRecordError: it must not be used.
+            InvalidRecordError: it must not be used, or is not what its attempt has measured.
         """
         try:
             text = read_bytes(self.record_json)
@@ -45,10 +47,58 @@ class CellFolder:
             return None
         except OSError as fault:
             raise InvalidRecordError(f"{self.record_json}: {fault.strerror}") from fault
-        record = decode(text, str(self.record_json))
-        if record.slug != self.slug or record.cell.slug != self.slug:
-            raise InvalidRecordError(f"{self.record_json} is the record of {record.slug}")
+        record = self._decode(text, self.record_json)
+        self._compare_with_attempt(text, record)
         return record
+
+    def read_record_of(self, attempt: AttemptFolder) -> Record:
+        """Read and check the record that an attempt has measured.
+
+        Raises:
+            InvalidRecordError: it must not be used, or is another attempt's.
+            OSError: there is none that can be read.
+        """
+        record = self._decode(read_bytes(attempt.record), attempt.record)
+        if record.attempt.id != attempt.id:
+            raise InvalidRecordError(f"{attempt.record} is of attempt {record.attempt.id}")
+        return record
+
+    def _decode(self, text: bytes, path: Path) -> Record:
+        record = decode(text, str(path))
+        if record.slug != self.slug or record.cell.slug != self.slug:
+            raise InvalidRecordError(f"{path} is the record of {record.slug}")
+        return record
+
+    def _compare_with_attempt(self, text: bytes, record: Record) -> None:
+        """Refuse a record that was changed after its attempt wrote it."""
+        if not is_name(record.attempt.id):
+            return
+        attempt = self.attempt(record.attempt.id)
+        try:
+            if read_bytes(attempt.record) == text:
+                return
+            change = difference(record, self.read_record_of(attempt))
+        except (OSError, InvalidRecordError):  # the attempt has no copy to compare with
+            return
+        if change:
+            raise InvalidRecordError(
+                f"{self.record_json} is not what attempt {attempt.id} measured: {change}; copy "
+                f"{attempt.record} over it, or measure the cell again"
+            )
+
+    def publish(self, attempt: AttemptFolder) -> None:
+        """Copy an attempt's arrays and record into the cell's folder.
+
+        Raises:
+            OSError: a file cannot be read or written.
+        """
+        content = read_bytes(attempt.record)
+        if attempt.iterations.exists():
+            copy = self.iterations.with_suffix(".new")
+            shutil.copyfile(attempt.iterations, copy)
+            copy.replace(self.iterations)
+        # last: a record has its arrays beside it
+        write_whole(self.record_json, content, parents=False)
 
     def attempt(self, attempt_id: str) -> AttemptFolder:
         """Return the folder of one attempt."""

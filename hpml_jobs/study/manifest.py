@@ -10,6 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from hpml_jobs import __version__
+from hpml_jobs.core.cell import CellFile, decode_cell_file
 from hpml_jobs.core.value import Value, decode_json
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.study.attempt import utc_now
@@ -27,6 +28,8 @@ class ManifestEvent(StrEnum):
 class ManifestLine(Value, frozen=True, kw_only=True):
     """One line of manifest.jsonl. `batch` connects the line before an sbatch to the line after it.
 
+    `files` has a copy of cell.json of each cell, in the first line of its submission (since 0.6.0).
+
     `closing` marks the follow-up job, which runs after all cells and measures none; `retry` a
     resubmission by a follow-up job, which avoids the nodes in `excluded`.
     """
@@ -34,6 +37,7 @@ class ManifestLine(Value, frozen=True, kw_only=True):
     happening: ManifestEvent
     batch: str
     cells: tuple[str, ...]
+    files: dict[str, msgspec.Raw] = {}
     jobs: tuple[str, ...] = ()  # for SENT: as many as cells; cells of one allocation share theirs
     shape: str = ""
     words: str = ""  # SLURM's message, for REFUSED
@@ -59,7 +63,8 @@ class History(NamedTuple):
     `unanswered`: the line before an sbatch that has no result; `retries`: how often a follow-up job
     resubmitted each cell; `excluded`: the nodes that resubmissions avoid; `closing`: follow-up
     jobs; `shared`: jobs that were submitted for several cells; `sent`: every job that measures, in
-    the order of submission.
+    the order of submission; `cells`: every cell that was submitted; `files`: the latest copy of
+    cell.json.
     """
 
     jobs: dict[str, str]
@@ -70,6 +75,24 @@ class History(NamedTuple):
     closing: tuple[str, ...] = ()
     shared: frozenset[str] = frozenset()
     sent: tuple[str, ...] = ()
+    cells: tuple[str, ...] = ()
+    files: Mapping[str, msgspec.Raw] = {}
+
+    def copy_of(self, slug: str) -> CellFile | None:
+        """Return the manifest's copy of a cell.json; None without one that can be read."""
+        copy = self.files.get(slug)
+        if copy is None:
+            return None
+        try:
+            file = decode_cell_file(bytes(copy), f"the manifest's copy of {slug}")
+        except HpmlError:
+            return None
+        return file if file.cell.slug == slug else None
+
+
+def copies_of(files: Iterable[CellFile]) -> dict[str, msgspec.Raw]:
+    """Return the copies of cell.json for a manifest's line, by slug."""
+    return {file.cell.slug: msgspec.Raw(msgspec.json.encode(file)) for file in files}
 
 
 def append(path: Path, line: ManifestLine) -> None:
@@ -119,7 +142,11 @@ def fold(lines: Iterable[ManifestLine]) -> History:
     closing: list[str] = []
     shared: set[str] = set()
     sent: list[str] = []
+    submitted: dict[str, None] = {}
+    files: dict[str, msgspec.Raw] = {}
     for line in lines:
+        submitted |= dict.fromkeys(line.cells)
+        files |= line.files
         for slug in line.cells:
             refused.pop(slug, None)
         unanswered.pop(line.batch, None)
@@ -143,6 +170,8 @@ def fold(lines: Iterable[ManifestLine]) -> History:
         closing=tuple(closing),
         shared=frozenset(shared),
         sent=tuple(dict.fromkeys(sent)),
+        cells=tuple(submitted),
+        files=files,
     )
 
 

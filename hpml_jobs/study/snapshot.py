@@ -1,5 +1,6 @@
 """A snapshot of a cell's folder: each file is read and decoded once."""
 
+import contextlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
@@ -10,6 +11,8 @@ from hpml_jobs.core.validation import InvalidRecordError
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.study.attempt import AttemptEnd, AttemptFolder
 from hpml_jobs.study.cell_folder import CellFolder
+from hpml_jobs.study.manifest import History
+from hpml_jobs.study.study import Study, natural
 
 T = TypeVar("T")
 
@@ -27,7 +30,9 @@ class FolderSnapshot(NamedTuple):
     """A cell's file and record, or why they cannot be used, and its latest attempt.
 
     `file_fault` and `record_fault` are empty where the file is valid; a record that does not exist
-    is not a fault.
+    is not a fault. `is_gone`: the manifest names the cell, and its folder does not exist; then
+    `file` is the manifest's copy. `source` is the attempt that `record` was read from, because
+    record.json is lost.
     """
 
     folder: CellFolder
@@ -36,6 +41,8 @@ class FolderSnapshot(NamedTuple):
     record: Record | None = None
     record_fault: str = ""
     latest: AttemptSnapshot | None = None
+    is_gone: bool = False
+    source: AttemptFolder | None = None
 
 
 class _FileIdentity(NamedTuple):
@@ -84,6 +91,33 @@ def _identity(path: Path) -> _FileIdentity | None:
     return _FileIdentity(status.st_mtime_ns, status.st_ino, status.st_size)
 
 
+def read_study(
+    study: Study, history: History, cache: RecordCache | None = None
+) -> list[FolderSnapshot]:
+    """Read every cell of a study, also those that only the manifest names."""
+    here = study.cells()
+    slugs = {folder.slug for folder in here}
+    gone = [
+        FolderSnapshot(study.cell(slug), file=history.copy_of(slug), is_gone=True)
+        for slug in history.cells
+        if slug not in slugs
+    ]
+    return sorted([*read_snapshots(here, cache), *gone], key=lambda s: natural(s.folder.slug))
+
+
+def restore_records(snapshots: Iterable[FolderSnapshot]) -> None:
+    """Write lost records back from their attempts; a study that cannot be written is left as it is.
+
+    An attempt that has begun in the meantime, or a record that it has published, is left alone.
+    """
+    for folder, attempt in ((s.folder, s.source) for s in snapshots if s.source is not None):
+        current = folder.latest_attempt()
+        if current is None or current.id != attempt.id or folder.record_json.exists():
+            continue
+        with contextlib.suppress(OSError):
+            folder.publish(attempt)
+
+
 def read_snapshots(
     folders: Iterable[CellFolder], cache: RecordCache | None = None
 ) -> list[FolderSnapshot]:
@@ -99,7 +133,24 @@ def _read_snapshot(folder: CellFolder, cache: RecordCache) -> FolderSnapshot:
         record = cache.records.read(folder.record_json, folder.read_record)
     except InvalidRecordError as fault:
         record_fault = str(fault)
-    return FolderSnapshot(folder, file, file_fault, record, record_fault, _latest_attempt(folder))
+    latest, source = _latest_attempt(folder), None
+    if record is None and not record_fault:
+        record = _lost_record(folder, latest, cache)
+        source = latest.folder if latest and record else None
+    return FolderSnapshot(folder, file, file_fault, record, record_fault, latest, source=source)
+
+
+def _lost_record(
+    folder: CellFolder, latest: AttemptSnapshot | None, cache: RecordCache
+) -> Record | None:
+    """Return the record that the current attempt has published and that is lost since then."""
+    if latest is None or latest.end is None or not latest.end.outcome.finished:
+        return None
+    attempt = latest.folder
+    try:
+        return cache.records.read(attempt.record, lambda: folder.read_record_of(attempt))
+    except (OSError, InvalidRecordError):
+        return None
 
 
 def _cell_file(folder: CellFolder, cache: RecordCache) -> tuple[CellFile | None, str]:

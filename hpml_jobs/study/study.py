@@ -68,7 +68,7 @@ class Study:
         """Return the folder of every cell, by name; b64 comes before b512."""
         if not self.cells_folder.is_dir():
             return []
-        paths = sorted(self.cells_folder.iterdir(), key=lambda path: _natural(path.name))
+        paths = sorted(self.cells_folder.iterdir(), key=lambda path: natural(path.name))
         return [CellFolder(path) for path in paths if path.is_dir()]
 
     def create(self) -> None:
@@ -173,7 +173,7 @@ class Study:
         return fold(self.lines())
 
 
-def _natural(name: str) -> list[tuple[int, str]]:
+def natural(name: str) -> list[tuple[int, str]]:
     """Return a sort key in which b64 comes before b512."""
     return [(int(part or 0), text) for text, part in re.findall(r"(\D*)(\d*)", name)]
 

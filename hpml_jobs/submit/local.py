@@ -13,7 +13,7 @@ from hpml_jobs.job.run import JOB_VARIABLE
 from hpml_jobs.plan.plan import Plan, PlannedCell
 from hpml_jobs.study.attempt import Progress
 from hpml_jobs.study.cell_folder import CellFolder
-from hpml_jobs.study.manifest import ManifestEvent, ManifestLine
+from hpml_jobs.study.manifest import ManifestEvent, ManifestLine, copies_of
 from hpml_jobs.submit.job_requests import in_rounds, ladder_requests
 from hpml_jobs.submit.send import write_cells
 
@@ -36,7 +36,11 @@ def run_all(
     job = f"local-{os.getpid()}-{int(time.time())}"
     slugs = tuple(planned.cell.slug for planned in cells)
     line = ManifestLine(
-        happening=ManifestEvent.SENT, batch=uuid.uuid4().hex, cells=slugs, jobs=(job,) * len(slugs)
+        happening=ManifestEvent.SENT,
+        batch=uuid.uuid4().hex,
+        cells=slugs,
+        files=copies_of(planned.file for planned in cells),
+        jobs=(job,) * len(slugs),
     )
     write_cells(plan.study, cells)
     plan.study.write_cluster(plan.cluster)

@@ -119,6 +119,40 @@ def check_code(file: CellFile) -> None:
         )
 
 
+def file_of(folder: CellFolder, history: History) -> CellFile:
+    """Return a cell's file; the manifest's copy where it is lost or damaged.
+
+    Raises:
+        HpmlError: the manifest has no copy of it, or it is the file of another cell.
+    """
+    try:
+        file = folder.read()
+    except HpmlError as fault:
+        copy = history.copy_of(folder.slug)
+        if copy is None:
+            raise HpmlError(
+                f"{fault}, and the manifest has no copy of it: repeat the command that submitted it"
+            ) from fault
+        return copy
+    check_identity(file, folder)
+    return file
+
+
+def restorable(
+    study: Study, states: Iterable[CellState], history: History
+) -> tuple[list[CellState], list[str]]:
+    """Return the states of cells whose file exists, or has a copy; and why others have none."""
+    kept, faults = [], []
+    for state in states:
+        try:
+            file_of(study.cell(state.slug), history)
+        except HpmlError as fault:
+            faults.append(str(fault))
+        else:
+            kept.append(state)
+    return kept, faults
+
+
 def plan_again(study: Study, states: list[CellState], changes: Changes) -> Plan:
     """Return a plan of the cells in these states, with changes to what they request.
 
@@ -142,8 +176,7 @@ def plan_again(study: Study, states: list[CellState], changes: Changes) -> Plan:
     )
     for state in states:
         folder = study.cell(state.slug)
-        file = folder.read()
-        check_identity(file, folder)
+        file = file_of(folder, history)
         if file.shape is None:
             raise HpmlError(
                 f"{folder.cell_json} does not say what the cell requested: "

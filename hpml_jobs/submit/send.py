@@ -14,7 +14,7 @@ from hpml_jobs.plan.plan import PlannedCell
 from hpml_jobs.slurm.jobs import array_ids
 from hpml_jobs.status.recover import read_history
 from hpml_jobs.study.files import encode, write_whole
-from hpml_jobs.study.manifest import ManifestEvent, ManifestLine
+from hpml_jobs.study.manifest import ManifestEvent, ManifestLine, copies_of
 from hpml_jobs.study.study import Study
 from hpml_jobs.submit import arrays, packs
 from hpml_jobs.submit.job_requests import JobKind, JobRequest
@@ -89,6 +89,7 @@ def _send(study: Study, cluster: Cluster, request: JobRequest, submitted: int) -
         happening=ManifestEvent.SENDING,
         batch=uuid.uuid4().hex,
         cells=slugs,
+        files=copies_of(planned.file for planned in request.cells),
         shape=str(request.shape),
         retry=request.is_retry,
         excluded=request.exclude,
@@ -99,6 +100,7 @@ def _send(study: Study, cluster: Cluster, request: JobRequest, submitted: int) -
         arrays.write_pickles(study, request, line.batch)
     reserve = _reserve(study, line)
     study.append(line)  # if sbatch's answer is lost, this line stays open
+    line = msgspec.structs.replace(line, files={})
     try:
         job = run_sbatch(study, path)
     except RefusedError as error:

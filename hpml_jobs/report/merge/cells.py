@@ -57,7 +57,8 @@ def _result(snapshot: FolderSnapshot, state: CellState | None) -> CellResult:
     warning = state.warning if state else ""
     iterations = None
     if record is not None:
-        outcome, cell, iterations = record.outcome, record.cell, folder.iterations
+        outcome, cell = record.outcome, record.cell
+        iterations = snapshot.source.iterations if snapshot.source else folder.iterations
         reason = "" if record.outcome is Outcome.OK else _out_of_memory(record)
         warning = _joined(warning, cell_fault)
     elif snapshot.record_fault:

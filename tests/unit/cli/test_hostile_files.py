@@ -1,0 +1,341 @@
+"""A file that waits, never ends, is huge, nested or lies costs its own cell only."""
+
+import io
+import json
+import os
+import signal
+import socket
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hpml_jobs.cli.main import run
+from hpml_jobs.report import plots
+from hpml_jobs.study import reader
+from hpml_jobs.study.files import encode
+from tests.unit.builders import lab_cell, lab_record
+from tests.unit.plans import plan_of
+from tests.unit.study_builder import SHAPE, StudyBuilder
+
+SECONDS = 20
+"""A command that waits for a hostile file is ended after so long."""
+
+
+@pytest.fixture(autouse=True)
+def _no_endless_command():
+    def give_up(*_):
+        raise TimeoutError(f"the command took more than {SECONDS} s")
+
+    before = signal.signal(signal.SIGALRM, give_up)
+    signal.alarm(SECONDS)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.fixture(autouse=True)
+def _no_pictures(monkeypatch):
+    """Without matplotlib a report takes a tenth of the time; its tables read the same files."""
+    monkeypatch.setattr(plots, "plots", lambda _: {})
+
+
+@pytest.fixture
+def builder(slurm, working_folder):
+    """Three measured cells; the hostile file is of the one on 4 GPUs."""
+    builder = StudyBuilder(working_folder / "outputs" / "mine")
+    for gpus, epoch_s in ((1, 10.0), (2, 8.0), (4, 6.0)):
+        builder.with_record(lab_record(lab_cell(gpus, 32), epoch_s))
+    return builder
+
+
+@pytest.fixture
+def victim(builder):
+    """The folder of the cell whose files are hostile."""
+    return builder.study.cell(lab_cell(4, 32).slug)
+
+
+def as_fifo(path):
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+
+
+def as_device(path):
+    path.unlink(missing_ok=True)
+    path.symlink_to("/dev/zero")
+
+
+def as_folder(path):
+    path.unlink(missing_ok=True)
+    path.mkdir()
+
+
+def as_socket(path):
+    path.unlink(missing_ok=True)
+    here = Path.cwd()
+    os.chdir(path.parent)  # the address of a socket is short
+    try:
+        with socket.socket(socket.AF_UNIX) as end:
+            end.bind(path.name)
+    finally:
+        os.chdir(here)
+
+
+def as_nested(path):
+    path.write_bytes(b'{"cell": ' + b'{"a": [' * 100_000)
+
+
+def as_huge(path):
+    path.unlink(missing_ok=True)
+    with path.open("wb") as file:
+        file.truncate(300 * 10**6)  # a sparse file
+
+
+HOSTILE = {
+    "fifo": (as_fifo, "not a regular file (FIFO)"),
+    "device": (as_device, "not a regular file (device)"),
+    "folder": (as_folder, "Is a directory"),
+    "socket": (as_socket, "No such device or address"),
+    "nested": (as_nested, "nested too deeply"),
+    "huge": (as_huge, "300 MB are more than the limit of "),
+}
+
+
+def texts(capsys, *commands):
+    """What commands print; none of them ends in an error or a traceback."""
+    printed = []
+    for command in commands:
+        assert run([command, "mine"]) == 0, capsys.readouterr().err
+        out, err = capsys.readouterr()
+        assert "Traceback" not in out + err
+        printed.append(" ".join(out.split()))
+    return printed
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_hostile_record_costs_its_own_cell_only(builder, victim, kind, capsys):
+    make, words = HOSTILE[kind]
+    make(victim.record_json)
+    status, record, collect = texts(capsys, "status", "record", "collect")
+    assert "3 cells: 2 ok, 1 invalid" in status
+    assert words in record
+    assert "1.25" in collect  # the speedup of 2 GPUs
+    assert words in collect
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_hostile_cell_file_keeps_the_cells_record(builder, victim, kind, capsys):
+    make, words = HOSTILE[kind]
+    make(victim.cell_json)
+    status, _, collect = texts(capsys, "status", "record", "collect")
+    assert "3 cells: 3 ok" in status
+    assert f"{victim.slug}: cell.json cannot be read: {words}" in collect
+
+
+SMALL_FILES = ("attempts/current", "attempts/17_0.r0/end.json", "attempts/17_0.r0/attempt.json")
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_hostile_files_of_a_job_keep_records(builder, victim, kind, capsys):
+    """Of the attempt, of SLURM's answers, of the log: the records are shown all the same."""
+    make, _ = HOSTILE[kind]
+    attempt = victim.attempt("17_0.r0")
+    attempt.errors.mkdir(parents=True)
+    paths = [victim.root / name for name in SMALL_FILES]
+    paths += [builder.study.slurm_answers, attempt.log_of(0), attempt.errors / "rank0.json"]
+    for path in paths:
+        make(path)
+    builder.sent_as("17_0", "17_1", "17_2")
+    status, *_ = texts(capsys, "status", "record", "collect", "logs", "cancel")
+    assert "3 cells: 3 ok" in status
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_hostile_manifest_is_named_and_sends_nothing(builder, slurm, kind, capsys):
+    make, words = HOSTILE[kind]
+    builder.with_cell(lab_cell(8, 32), shape=SHAPE)
+    builder.study.write_cluster(plan_of("cluster=greene", "gpu_type=v100").cluster)
+    make(builder.study.manifest)
+    if kind == "nested":
+        return  # a damaged line is skipped
+    assert run(["status", "mine"]) == 0
+    assert "3 ok, 1 missing" in " ".join(capsys.readouterr().out.split())
+    assert run(["resubmit", "mine", "--missing"]) == 1
+    complaint = capsys.readouterr().err
+    assert words in complaint or "is a folder: remove it" in complaint
+    assert len(complaint.splitlines()) == 1
+    assert slurm.scripts == []
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_hostile_study_file_is_one_line(builder, kind, capsys):
+    make, words = HOSTILE[kind]
+    make(builder.study.about)
+    assert run(["status", "mine"]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"study.json cannot be read: {words}" in line
+
+
+def test_study_file_without_schema_is_called_damaged(builder, capsys):
+    builder.study.about.write_text("{}")
+    assert run(["status", "mine"]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "study.json has no schema number: it is damaged, or not of hpml_jobs; remove it" in line
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_hostile_user_files_are_one_line(working_folder, user_config_file, kind, capsys):
+    make, words = HOSTILE[kind]
+    make(working_folder / "times.csv")
+    assert run(["import", "times.csv", "study=theirs"]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert words in line or kind == "nested"
+    make(user_config_file)
+    assert run(["status"]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_record_with_a_number_that_overflows_is_invalid(builder, victim, capsys):
+    values = json.loads(victim.record_json.read_bytes())
+    values["ranks"][2]["epochs"][1]["epoch_s"] = 1e308
+    victim.record_json.write_bytes(encode(values))
+    status, record, _ = texts(capsys, "status", "record", "collect")
+    assert "3 cells: 2 ok, 1 invalid" in status
+    assert "ranks[2].epochs[1].epoch_s is not a number from -1e+100 to 1e+100" in record
+
+
+def test_edited_epoch_time_is_found_by_its_iterations(builder, victim, capsys):
+    values = json.loads(victim.record_json.read_bytes())
+    for rank in values["ranks"]:
+        rank["epochs"][1].update(epoch_s=3.0, stall_s=0.06)
+    victim.record_json.write_bytes(encode(values))
+    status, record, _ = texts(capsys, "status", "record", "collect")
+    assert "3 cells: 2 ok, 1 invalid" in status
+    assert "timed epoch: 3.0 s, but its 391 iterations took at least 5.3" in record
+
+
+def test_edited_epoch_time_is_found_by_its_attempt(builder, victim, capsys):
+    record = victim.read_record()
+    attempt = victim.attempt(record.attempt.id)
+    attempt.root.mkdir(parents=True)
+    attempt.record.write_bytes(victim.record_json.read_bytes())
+    values = json.loads(victim.record_json.read_bytes())
+    values["ranks"][3]["epochs"][1]["epoch_s"] = 6.5
+    victim.record_json.write_bytes(encode(values))
+    status, shown, _ = texts(capsys, "status", "record", "collect")
+    assert "3 cells: 2 ok, 1 invalid" in status
+    assert (
+        f"is not what attempt {attempt.id} measured: ranks[3].epochs[1].epoch_s is 6.5, not 6.0"
+        in shown
+    )
+
+
+# ---- iterations.npz ----
+
+
+def curves_of(record, **changes):
+    """The arrays of a run whose iterations take as long as its record says."""
+    epochs = [epoch for epoch in record.ranks[0].epochs if epoch.role != "unsynced"]
+    shape = (len(record.ranks), sum(epoch.iterations for epoch in epochs))
+    step_s = record.ranks[0].timed.epoch_s / record.ranks[0].timed.iterations
+    arrays = {name: np.full(shape, step_s) for name in ("curve_loss", "curve_step_s", "curve_lr")}
+    return arrays | changes
+
+
+def saved(arrays, save=np.savez):
+    content = io.BytesIO()
+    save(content, **arrays)
+    return content.getvalue()
+
+
+def with_header(shape, data=b""):
+    """A file of arrays whose header gives a shape, followed by some bytes."""
+    header = io.BytesIO()
+    description = {"descr": "<f8", "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(header, description)
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as file:
+        for name in ("curve_loss", "curve_step_s", "curve_lr"):
+            file.writestr(f"{name}.npy", header.getvalue() + data)
+    return content.getvalue()
+
+
+def long_list(_):
+    """A zip file that says of itself that its list of members has 4 GB."""
+    content = bytearray(saved({"curve_loss": np.zeros(3)}))
+    content[-10:-6] = b"\xfe\xff\xff\xff"
+    return bytes(content)
+
+
+ARRAYS = {
+    "lying header": (lambda _: with_header((10**12,)), "curve_loss is 1000000000000, its record"),
+    "bomb": (lambda _: saved({"x": np.zeros(10**7)}, np.savez_compressed), "has no curve_loss"),
+    "long bomb": (
+        lambda record: with_header((4, sum_of(record)), bytes(10**8)),
+        "has another size than its header says",
+    ),
+    "short": (lambda record: with_header((4, sum_of(record))), "has another size than its header"),
+    "deep header": (lambda _: saved({}) + b"(" * 9000, "cannot be read: its end is missing"),
+    "complex": (
+        lambda record: saved(curves_of(record, curve_lr=np.full((4, sum_of(record)), 1j))),
+        "is not a file of numbers per iteration",
+    ),
+    "nan": (
+        lambda record: saved(curves_of(record, curve_loss=np.full((4, sum_of(record)), np.nan))),
+        "curve_loss has values that are not finite",
+    ),
+    "long list": (long_list, "cannot be read: its list of arrays has 4,294,967,294 bytes"),
+    "other times": (
+        lambda record: saved(curves_of(record, curve_step_s=np.ones((4, sum_of(record))))),
+        "the iterations of rank 0 take 391 s in the timed epoch, its record says 6 s",
+    ),
+    "other sum": (
+        lambda record: saved(curves_of(record, last_stall_s=np.full(4, 3.0))),
+        "the iterations of rank 0 take 9 s in the timed epoch, its record says 6 s",
+    ),
+}
+
+
+def sum_of(record):
+    return sum(epoch.iterations for epoch in record.ranks[0].epochs if epoch.role != "unsynced")
+
+
+def markdown(builder):
+    text = (builder.study.report / "tables.md").read_text()
+    return " ".join(text.replace("\\", "").split())
+
+
+@pytest.mark.parametrize("kind", ARRAYS)
+def test_hostile_arrays_cost_their_curves_only(builder, victim, kind, capsys):
+    make, words = ARRAYS[kind]
+    victim.iterations.write_bytes(make(victim.read_record()))
+    (collect,) = texts(capsys, "collect")
+    assert "1.67" in collect  # the speedup of 4 GPUs
+    note = markdown(builder)
+    assert "no curves: iterations.npz" in note
+    assert words in note
+
+
+@pytest.mark.parametrize("kind", ["fifo", "device", "folder", "huge"])
+def test_hostile_file_of_arrays_costs_its_curves_only(builder, victim, kind, capsys):
+    HOSTILE[kind][0](victim.iterations)
+    (collect,) = texts(capsys, "collect")
+    assert "1.67" in collect
+
+
+def test_arrays_that_agree_with_the_record_are_shown(builder, victim, capsys):
+    victim.iterations.write_bytes(saved(curves_of(victim.read_record(), last_stall_s=np.zeros(4))))
+    texts(capsys, "collect")
+    assert "no curves: iterations.npz is missing: single 1-GPU at batch 32; ddp 2-GPU" in (
+        markdown(builder)
+    )
+    assert "ddp 4-GPU at batch 32" not in markdown(builder).partition("no curves")[2][:100]
+    assert (builder.study.report / "curves.csv").exists()
+
+
+def test_log_that_grows_is_read_in_parts(tmp_path):
+    log = tmp_path / "log.txt"
+    log.write_bytes(b"x" * (reader.LOG_BYTES + 5))
+    assert len(reader.read_from(log, 0)) == reader.LOG_BYTES
+    assert reader.read_from(log, reader.LOG_BYTES) == b"xxxxx"

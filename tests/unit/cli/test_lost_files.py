@@ -1,0 +1,292 @@
+"""Deleted folders and records stay visible, and come back from what is left of them."""
+
+import errno
+import json
+import os
+import shutil
+import tempfile
+
+import pytest
+
+from hpml_jobs.cli.main import run
+from hpml_jobs.core.validation import decode
+from hpml_jobs.report import plots
+from hpml_jobs.slurm.states import Outcome
+from hpml_jobs.study.files import encode, write_whole
+from hpml_jobs.study.manifest import ManifestEvent
+from tests.unit.builders import a_record, lab_cell, lab_record
+from tests.unit.slurm_output import sacct_line, squeue_line
+from tests.unit.study_builder import StudyBuilder
+
+GREENE = ("cluster=greene", "gpu_type=v100", "workload=digits", "gpus=4", "study=mine")
+
+
+@pytest.fixture(autouse=True)
+def _no_pictures(monkeypatch):
+    """Without matplotlib a report takes a tenth of the time."""
+    monkeypatch.setattr(plots, "plots", lambda _: {})
+
+
+def answer(capsys, *words):
+    """The JSON that a command prints."""
+    assert run([*words, "--json"]) == 0, capsys.readouterr().err
+    return json.loads(capsys.readouterr().out)
+
+
+def cells(capsys, command="status"):
+    return {cell["slug"]: cell for cell in answer(capsys, command, "mine")["cells"]}
+
+
+# ---- folders ----
+
+
+@pytest.fixture
+def sent(slurm, working_folder, capsys):
+    """Three cells, submitted as one array; the folder of the second is deleted."""
+    assert run(["-m", "batch=32,64,128", *GREENE]) == 0, capsys.readouterr().err
+    capsys.readouterr()
+    study = working_folder / "outputs" / "mine"
+    (lost,) = study.glob("cells/*b64*")
+    return study, lost
+
+
+def finish(slurm, study, capsys):
+    """Let SLURM say that all jobs of the study have ended."""
+    jobs = [cell["job"] for cell in cells(capsys).values()]
+    slurm.set_output("squeue")
+    slurm.set_output("sacct", "".join(sacct_line(job, "FAILED") for job in jobs))
+
+
+def test_cell_without_folder_is_missing_and_restored(sent, slurm, capsys):
+    study, lost = sent
+    finish(slurm, study, capsys)
+    content = json.loads((lost / "cell.json").read_bytes())
+    shutil.rmtree(lost)
+    states = cells(capsys)
+    assert len(states) == 3
+    assert states[lost.name]["outcome"] == "missing"
+    assert states[lost.name]["reason"].startswith("the folder of this cell is gone; the manifest")
+    assert run(["collect", "mine"]) == 0
+    capsys.readouterr()
+    assert "the folder of this cell is gone" in (study / "report" / "tables.md").read_text()
+    assert cells(capsys, "record")[lost.name]["outcome"] == "missing"
+    assert run(["resubmit", "mine", "--missing"]) == 0
+    assert "submitted 1 cell as 1 job" in capsys.readouterr().out
+    assert json.loads((lost / "cell.json").read_bytes()) == content
+    assert len(slurm.scripts) == 2
+
+
+def test_deleted_folder_of_queued_cell_is_named(sent, slurm, capsys):
+    _, lost = sent
+    job = cells(capsys)[lost.name]["job"]
+    slurm.set_output("squeue", squeue_line(job, "PENDING"))
+    shutil.rmtree(lost)
+    state = cells(capsys)[lost.name]
+    assert state["outcome"] == "pending"
+    assert state["reason"].endswith("its folder is gone, so the job will fail")
+
+
+def test_same_command_submits_cell_without_folder(sent, slurm, capsys):
+    study, lost = sent
+    finish(slurm, study, capsys)
+    shutil.rmtree(lost)
+    assert run(["batch=64", *GREENE]) == 0
+    assert "missing before" in capsys.readouterr().out
+    assert (lost / "cell.json").exists()
+
+
+def test_damaged_cell_file_is_restored_from_the_manifest(sent, slurm, capsys):
+    study, lost = sent
+    finish(slurm, study, capsys)
+    (lost / "cell.json").write_text('{"batch": 32')
+    assert run(["resubmit", "mine", "--failed", lost.name]) == 0, capsys.readouterr().err
+    assert "submitted 1 cell" in capsys.readouterr().out
+    assert json.loads((lost / "cell.json").read_bytes())["cell"]["batch"] == 64
+
+
+def test_cell_without_folder_and_copy_is_named(sent, slurm, capsys):
+    """Manifests of earlier versions have no copies."""
+    study, lost = sent
+    finish(slurm, study, capsys)
+    manifest = study / "manifest.jsonl"
+    lines = [json.loads(line) for line in manifest.read_text().splitlines()]
+    manifest.write_text("".join(json.dumps(line | {"files": {}}) + "\n" for line in lines))
+    shutil.rmtree(lost)
+    reason = cells(capsys)[lost.name]["reason"]
+    assert "has no copy of its cell.json: repeat the command that submitted it" in reason
+    assert run(["resubmit", "mine", "--missing"]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "nothing was resubmitted: " in line
+    assert run(["resubmit", "mine", "--missing", "--failed"]) == 0
+    out, err = capsys.readouterr()
+    assert "submitted 2 cells" in out
+    assert f"not resubmitted: {lost}/cell.json" in err.replace("outputs/mine", str(study))
+
+
+def test_damaged_manifest_lines_are_skipped(sent, slurm, capsys):
+    """Names that lead out of the study, and other jobs than cells."""
+    study, _ = sent
+    before = cells(capsys)
+    first, *_ = (study / "manifest.jsonl").read_text().splitlines()
+    outside = json.loads(first) | {"cells": ["../../x"], "files": {}}
+    unequal = json.loads(first) | {"happening": "sent", "jobs": ["7"], "files": {}}
+    with (study / "manifest.jsonl").open("a") as file:
+        file.write(json.dumps(outside) + "\n" + json.dumps(unequal) + "\n[[[\n\xff\n")
+    assert cells(capsys).keys() == before.keys()
+
+
+# ---- records ----
+
+
+@pytest.fixture
+def builder(slurm, working_folder):
+    """Two measured cells, as attempts that still hold their records; one has lost its own."""
+    builder = StudyBuilder(working_folder / "outputs" / "mine").with_batches(32, 64)
+    builder.sent_as("17_0", "17_1")
+    for batch, job in ((32, "17_0"), (64, "17_1")):
+        builder.end_attempt(batch, job, Outcome.OK)
+        folder = builder.folder(batch)
+        copy = folder.attempt(f"{job}.r0").record
+        copy.write_bytes(folder.record_json.read_bytes())
+    slurm.set_output("sacct", sacct_line("17_0", "COMPLETED") + sacct_line("17_1", "COMPLETED"))
+    builder.folder(64).record_json.unlink()
+    return builder
+
+
+LOST = "record.json is lost, the record of attempt 17_1.r0 is used"
+
+
+def test_lost_record_is_restored_by_collect(builder, capsys):
+    folder = builder.folder(64)
+    state = cells(capsys)[folder.slug]
+    assert (state["outcome"], state["warning"]) == ("ok", LOST)
+    assert not folder.record_json.exists()  # status only reads
+    assert cells(capsys, "record")[folder.slug]["numbers"]["epoch_s"] == pytest.approx(8.0)
+    assert run(["collect", "mine"]) == 0
+    capsys.readouterr()
+    assert LOST in (builder.study.report / "tables.md").read_text().replace("\\", "")
+    copy = folder.attempt("17_1.r0").record
+    assert folder.record_json.read_bytes() == copy.read_bytes()
+    assert cells(capsys)[folder.slug]["warning"] == ""
+
+
+def test_lost_record_is_not_measured_again(builder, slurm, capsys):
+    write_whole(builder.study.cluster, b"")
+    assert run(["resubmit", "mine", builder.folder(64).slug]) == 1
+    assert slurm.scripts == []
+
+
+def spoil_attempt(folder, **changes):
+    """Write another record into the current attempt."""
+    copy = folder.attempt("17_1.r0").record
+    record = decode(copy.read_bytes(), "record.json")
+    copy.write_bytes(encode(a_record(record.cell, **({"attempt": "17_1.r0"} | changes))))
+
+
+NOT_PUBLISHED = {
+    "of another attempt": lambda folder: spoil_attempt(folder, attempt="17_1.r1"),
+    "invalid": lambda folder: folder.attempt("17_1.r0").record.write_bytes(b"{"),
+    "superseded": lambda folder: folder.current.write_text("17_1.r1"),
+    "still running": lambda folder: folder.attempt("17_1.r0").end.unlink(),
+}
+
+
+@pytest.mark.parametrize("kind", NOT_PUBLISHED)
+def test_record_that_was_not_published_is_not_used(builder, kind, capsys):
+    folder = builder.folder(64)
+    NOT_PUBLISHED[kind](folder)
+    assert cells(capsys)[folder.slug]["outcome"] == "missing"
+    assert run(["collect", "mine"]) == 0
+    assert not folder.record_json.exists()
+
+
+# ---- studies that can only be read ----
+
+
+@pytest.fixture
+def measured(slurm, working_folder):
+    """Two measured cells, and one that timed out."""
+    builder = StudyBuilder(working_folder / "outputs" / "mine")
+    builder.with_record(lab_record(lab_cell(1, 32), 10.0))
+    builder.with_record(lab_record(lab_cell(2, 32), 8.0))
+    builder.with_cell(lab_cell(4, 32)).with_event(ManifestEvent.SENT, "17_0", "17_1", "17_2")
+    slurm.set_output("sacct", sacct_line("17_2", "TIMEOUT"))
+    return builder
+
+
+@pytest.fixture
+def read_only(measured, monkeypatch):
+    """A study that nobody can write, as on a file system that is mounted read-only."""
+    refuse_writing(monkeypatch, measured.study.root, errno.EROFS)
+    return measured
+
+
+def refuse_writing(monkeypatch, root, code):
+    """Let every system call that would write below a folder fail, for root too."""
+
+    def inside(path):
+        return isinstance(path, str | os.PathLike) and root in (
+            absolute := (root.parent.parent / os.fspath(path)),
+            *absolute.parents,
+        )
+
+    def refusing(call, is_writing=lambda *_, **__: True, where=lambda path, *_, **__: path):
+        def refuse(*arguments, **options):
+            if inside(where(*arguments, **options)) and is_writing(*arguments, **options):
+                raise OSError(code, os.strerror(code))
+            return call(*arguments, **options)
+
+        return refuse
+
+    def opens_to_write(_path, flags, *_arguments, **_options):
+        return bool(flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT))
+
+    for name in ("mkdir", "unlink", "utime", "replace", "chmod"):
+        monkeypatch.setattr(os, name, refusing(getattr(os, name)))
+    monkeypatch.setattr(os, "open", refusing(os.open, opens_to_write))
+    monkeypatch.setattr(
+        tempfile, "mkstemp", refusing(tempfile.mkstemp, where=lambda **options: options["dir"])
+    )
+
+
+def test_read_only_study_is_collected_to_the_screen(read_only, capsys):
+    assert run(["collect", "mine"]) == 0
+    out, err = capsys.readouterr()
+    assert "1.25" in out
+    (line,) = err.splitlines()
+    assert line.startswith("no file was written: report ")
+    assert "Read-only file system; hpml-jobs collect mine --to FOLDER writes" in line
+    assert answer(capsys, "collect", "mine")["study"] == "mine"
+
+
+def test_read_only_study_is_collected_elsewhere(read_only, working_folder, capsys):
+    target = working_folder / "theirs"
+    target.mkdir()
+    (target / "shuffling.csv").write_text("mine")
+    assert run(["collect", "mine", "--to", str(target)]) == 0
+    assert f"in {target}" in capsys.readouterr().out
+    assert "1.25" in (target / "tables.md").read_text()
+    assert (target / "shuffling.csv").read_text() == "mine"  # not of an earlier report
+    assert run(["collect", "mine", "--to", str(read_only.study.root / "x")]) == 1
+    assert "Read-only file system" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["status", "record", "logs", "cancel"])
+def test_read_only_study_can_be_looked_at(read_only, command, capsys):
+    assert run([command, "mine"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_read_only_study_refuses_submission(read_only, slurm, capsys):
+    assert run(["batch=32", *GREENE]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "cannot be written: Read-only file system" in line
+    assert slurm.scripts == []
+
+
+def test_full_disk_fails_collect_after_its_tables(measured, monkeypatch, capsys):
+    refuse_writing(monkeypatch, measured.study.root, errno.ENOSPC)
+    assert run(["collect", "mine"]) == 1
+    out, err = capsys.readouterr()
+    assert "1.25" in out
+    assert "cannot be written: " in err

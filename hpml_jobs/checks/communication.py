@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from hpml_jobs.checks.limits import BUSBW_LIMIT, EXPOSED_LIMIT
 from hpml_jobs.checks.result import REPORT_BUG, Affected, Level, Observation, Tier, check
 from hpml_jobs.core.cell import Protocol
-from hpml_jobs.core.formulas import bus_gb_per_s, expected_bytes, interpolated_s
+from hpml_jobs.core.formulas import bus_gb_per_s, expected_bytes
 from hpml_jobs.core.measurements import CollectiveKind, Message, Purpose, Role
+from hpml_jobs.core.message_times import interpolated_s
 from hpml_jobs.core.record import Rank, Record
 from hpml_jobs.core.strategies import BandwidthKind, Device
 

@@ -1,10 +1,8 @@
 """Formulas of all derived numbers of a study; names carry the units."""
 
-from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from math import ceil, hypot
-from statistics import median, quantiles
-from typing import NamedTuple
+from statistics import quantiles
 
 HAND_OVER_S = 0.002
 """The longest hand-over of a batch from a loader worker (0.6 to 1.4 ms on busy CPUs)."""
@@ -314,78 +312,6 @@ def gather_scatter_s(
     """
     wire = 2 * (processes - 1) * gradient_bytes_
     return 2 * messages * latency_s + wire / (link_gb_per_s * 1e9)
-
-
-FIT_MEDIAN_LIMIT = 0.10
-FIT_WORST_LIMIT = 0.30
-"""Largest accepted residuals of a fit: their median, and the worst of them."""
-
-
-class AlphaBeta(NamedTuple):
-    """The line T(s) = alpha_s + s x beta_s_per_byte, with the residuals of the measured times.
-
-    Residuals are |fitted - measured| / measured at messages of 64 KiB and more.
-    """
-
-    alpha_s: float
-    beta_s_per_byte: float
-    median_residual: float
-    worst_residual: float
-
-    @property
-    def accepted(self) -> bool:
-        """Whether the line may be used: median residual <= 10 %, worst <= 30 %."""
-        return self.median_residual <= FIT_MEDIAN_LIMIT and self.worst_residual <= FIT_WORST_LIMIT
-
-    def time_s(self, message_bytes: float) -> float:
-        """Return the time of one message by the line."""
-        return self.alpha_s + self.beta_s_per_byte * message_bytes
-
-
-FIT_FROM_BYTES = 64 * 1024
-"""Smallest message whose residual counts: the time of smaller ones is latency."""
-
-
-def fit_alpha_beta(times_s: Mapping[int, float]) -> AlphaBeta:
-    """Fit T = alpha + beta s to {message bytes: seconds} by least squares of relative errors.
-
-    Absolute errors would let the largest messages decide, because sizes span five orders of
-    magnitude. At least two sizes are needed.
-
-    >>> line = fit_alpha_beta({size: 1e-3 + size * 2e-9 for size in (2**16, 2**20, 2**24, 2**28)})
-    >>> round(line.alpha_s, 9), round(line.beta_s_per_byte, 15), line.accepted
-    (0.001, 2e-09, True)
-    """
-    # minimise sum(((a + b s) / t - 1)^2): two normal equations in a and b
-    rows = [(1 / time, size / time) for size, time in times_s.items()]
-    aa, ab, bb = (sum(r[i] * r[j] for r in rows) for i, j in ((0, 0), (0, 1), (1, 1)))
-    a1, b1 = (sum(r[i] for r in rows) for i in (0, 1))
-    determinant = aa * bb - ab * ab
-    alpha = (a1 * bb - b1 * ab) / determinant
-    beta = (aa * b1 - ab * a1) / determinant
-    residuals = [
-        abs((alpha + beta * size) / time - 1)
-        for size, time in times_s.items()
-        if size >= FIT_FROM_BYTES
-    ] or [float("inf")]
-    return AlphaBeta(alpha, beta, median(residuals), max(residuals))
-
-
-def interpolated_s(times_s: Mapping[int, float], message_bytes: int) -> float | None:
-    """Return the time of a message by linear interpolation; None outside the measured sizes.
-
-    >>> interpolated_s({100: 1.0, 300: 2.0}, 200), interpolated_s({100: 1.0, 300: 2.0}, 400)
-    (1.5, None)
-    """
-    sizes: Sequence[int] = sorted(times_s)
-    if not sizes or not sizes[0] <= message_bytes <= sizes[-1]:
-        return None
-    index = bisect_left(sizes, message_bytes)
-    if sizes[index] == message_bytes:
-        return times_s[message_bytes]
-    low, high = sizes[index - 1], sizes[index]
-    share = (message_bytes - low) / (high - low)
-    return times_s[low] + share * (times_s[high] - times_s[low])
 
 
 def flop_per_s(flop_per_sample: float, samples: int, seconds: float) -> float:

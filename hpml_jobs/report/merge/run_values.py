@@ -16,6 +16,7 @@ from hpml_jobs.core.measurements import (
     Purpose,
     Role,
 )
+from hpml_jobs.core.message_times import interpolated_s
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.value import Value
 
@@ -207,24 +208,11 @@ def peak_of(benchmark: Microbenchmark, processes: int) -> Peak | None:
     largest = max(point.bytes for point in benchmark.points)
     least = min(largest, PEAK_FROM_BYTES)
     peaks = [
-        Peak(formulas.bus_gb_per_s(point.bytes, point.median_s, processes), point.bytes)
+        Peak(formulas.bus_gb_per_s(point.bytes, point.typical_s, processes), point.bytes)
         for point in benchmark.points
-        if point.bytes >= least and point.median_s > 0
+        if point.bytes >= least and point.typical_s > 0
     ]
     return max(peaks, default=None)
-
-
-def alone(benchmark: Microbenchmark, size: int) -> float | None:
-    """Return the seconds of one message on idle devices; None beyond the sizes measured.
-
-    Measured at this very size, else by the line if it was accepted, else between two sizes.
-    """
-    times_s = benchmark.times_s
-    between_s = formulas.interpolated_s(times_s, size)
-    if size in times_s or between_s is None:
-        return between_s
-    fit = formulas.fit_alpha_beta(times_s)
-    return fit.time_s(size) if fit.accepted else between_s
 
 
 def _same_sizes_s(
@@ -237,7 +225,7 @@ def _same_sizes_s(
     for message in communication.messages:
         if message.purpose != Purpose.GRADIENTS:
             continue
-        alone_s = alone(benchmark, message.bytes)
+        alone_s = interpolated_s(benchmark.times_s, message.bytes)
         if message.kind != CollectiveKind.ALL_REDUCE or alone_s is None:
             return None
         total += message.count * alone_s

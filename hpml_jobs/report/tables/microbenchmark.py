@@ -1,10 +1,11 @@
-"""Full tables of the all-reduce microbenchmark: every size, and the line through them."""
+"""Full tables of the all-reduce microbenchmark: every size, and a startup with two slopes."""
 
-from statistics import median
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from hpml_jobs.core import formulas
-from hpml_jobs.core.formulas import AlphaBeta, fit_alpha_beta
+from hpml_jobs.core.measurements import MicrobenchmarkPoint
+from hpml_jobs.core.message_times import TwoSlopes, fit_two_slopes, pooled
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.text import counted
 from hpml_jobs.report.merge.groups import ConditionGroup
@@ -15,14 +16,27 @@ from hpml_jobs.report.text import captions
 from hpml_jobs.report.text.numbers import DASH, count, gb_per_s, milliseconds, percent, significant
 
 POINTS = (
-    "All-reduce of one message on idle devices after E3, in each cell's own allocation. ms: "
-    "median of the trials; the slowest rank counts. GB/s (1e9 bytes): busbw = 2(N-1)/N x bytes / "
-    "time. Medians over {cells}. * marks sizes that the cells send."
+    "All-reduce of one message on idle devices after E3, in each cell's own allocation. ms: lower "
+    "quartile of the trials (median in records before 0.6.0), median over {cells}; the slowest "
+    "rank counts. GB/s (1e9 bytes): busbw = 2(N-1)/N x bytes / time. Delayed: trials of more than "
+    "5 times the fastest, which waited for the scheduler of the machine. * marks sizes that the "
+    "cells send."
 )
 FIT = (
-    "T = alpha + bytes / speed: least squares on relative errors over the medians of all sizes. "
-    "Accepted if, from 64 KiB up, the median residual is <= 10 % and the worst <= 30 %."
+    "A description of the times above, of the whole collective: startup + bytes / algbw, with one "
+    "algbw up to the knee and another one for the bytes beyond it, by least squares of logarithms "
+    "over the pooled cells. It describes them if, from 64 KiB up, the median residual is <= 10 % "
+    "and the worst <= 30 %. No other figure uses it."
 )
+RESOLVED = 0.01
+"""A slope that adds less than this share of the startup, up to the knee, is not resolved."""
+
+
+class Delayed(NamedTuple):
+    """The delayed trials of one message size, of all its trials."""
+
+    trials: int
+    of: int
 
 
 class Allocation(NamedTuple):
@@ -33,20 +47,26 @@ class Allocation(NamedTuple):
     records: tuple[Record, ...]
 
     @property
-    def times_s(self) -> dict[int, float]:
-        """Median over cells of their median seconds, by message bytes."""
-        times_by_size: dict[int, list[float]] = {}
+    def points(self) -> Iterator[tuple[Record, MicrobenchmarkPoint]]:
+        """Every point of every cell, with its record."""
         for record in self.records:
-            for size, time_s in (
-                record.microbenchmark.times_s if record.microbenchmark else {}
-            ).items():
-                times_by_size.setdefault(size, []).append(time_s)
-        return {size: median(times) for size, times in sorted(times_by_size.items())}
+            if record.microbenchmark:
+                yield from ((record, point) for point in record.microbenchmark.points)
 
     @property
-    def fit(self) -> AlphaBeta | None:
-        """The line through the medians; None with fewer than two sizes."""
-        return fit_alpha_beta(self.times_s) if len(self.times_s) > 1 else None
+    def times_s(self) -> dict[int, float]:
+        """Median over cells of their typical seconds, by message bytes."""
+        return pooled(
+            record.microbenchmark.times_s for record in self.records if record.microbenchmark
+        )
+
+    def delayed(self, size: int) -> Delayed | None:
+        """Return how many trials of a size were delayed; None where that is not recorded."""
+        of_size = [point for _, point in self.points if point.bytes == size]
+        counts = [point.delayed for point in of_size if point.delayed is not None]
+        if not of_size or len(counts) < len(of_size):
+            return None
+        return Delayed(sum(counts), sum(point.trials for point in of_size))
 
 
 def allocations(group: ConditionGroup) -> list[Allocation]:
@@ -75,8 +95,7 @@ def points(group: ConditionGroup) -> Table | None:
     sent = {
         point.bytes
         for allocation in probed_allocations
-        for record in allocation.records
-        for point in (record.microbenchmark.points if record.microbenchmark else ())
+        for _, point in allocation.points
         if point.sent
     }
     cells = ", ".join(
@@ -88,7 +107,7 @@ def points(group: ConditionGroup) -> Table | None:
         title="Microbenchmark: all-reduce",
         corner="bytes",
         blocks=tuple(
-            Block(head=_label(group, allocation), columns=("ms", "GB/s"))
+            Block(head=_label(group, allocation), columns=("ms", "GB/s", "delayed"))
             for allocation in probed_allocations
         ),
         lines=tuple(
@@ -97,7 +116,7 @@ def points(group: ConditionGroup) -> Table | None:
                 texts=tuple(
                     text
                     for allocation, at in zip(probed_allocations, times, strict=True)
-                    for text in _texts(allocation.gpus, size, at.get(size))
+                    for text in _texts(allocation, size, at.get(size))
                 ),
             )
             for size in sorted({size for by_size in times for size in by_size})
@@ -109,10 +128,15 @@ def points(group: ConditionGroup) -> Table | None:
     )
 
 
-def _texts(gpus: int, size: int, time_s: float | None) -> tuple[str, str]:
+def _texts(allocation: Allocation, size: int, time_s: float | None) -> tuple[str, str, str]:
     if not time_s:
-        return DASH, DASH
-    return milliseconds(time_s), gb_per_s(formulas.bus_gb_per_s(size, time_s, gpus))
+        return DASH, DASH, DASH
+    delayed = allocation.delayed(size)
+    return (
+        milliseconds(time_s),
+        gb_per_s(formulas.bus_gb_per_s(size, time_s, allocation.gpus)),
+        f"{delayed.trials} of {delayed.of}" if delayed else DASH,
+    )
 
 
 def _sheet(group: ConditionGroup) -> Sheet:
@@ -121,60 +145,68 @@ def _sheet(group: ConditionGroup) -> Sheet:
         (
             *(record.slug, record.cell.gpus, record.cell.nodes, point.bytes, point.sent),
             *(point.trials, point.median_s, point.min_s, point.max_s),
-            formulas.bus_gb_per_s(point.bytes, point.median_s, record.cell.gpus)
-            if point.median_s
+            formulas.bus_gb_per_s(point.bytes, point.typical_s, record.cell.gpus)
+            if point.typical_s
             else None,
+            *(point.lower_quartile_s, point.upper_quartile_s, point.delayed),
         )
         for allocation in allocations(group)
-        for record in allocation.records
-        for point in (record.microbenchmark.points if record.microbenchmark else ())
+        for record, point in allocation.points
     ]
     names = "cell gpus nodes bytes sent trials median_s min_s max_s bus_gb_per_s"
-    return Sheet(columns=tuple(names.split()), rows=tuple(rows))
+    quartiles = "lower_quartile_s upper_quartile_s delayed"
+    return Sheet(columns=(*names.split(), *quartiles.split()), rows=tuple(rows))
 
 
 class Fitted(NamedTuple):
-    """An allocation with the line through its points."""
+    """An allocation with the fit to its times."""
 
     allocation: Allocation
-    line: AlphaBeta
+    fit: TwoSlopes
 
     @property
     def result(self) -> str:
-        """Whether the line is accepted, and what is used instead if not."""
-        if self.line.accepted:
-            return "accepted"
-        residuals = (self.line.median_residual, self.line.worst_residual)
-        middle, worst = (percent(share) for share in residuals)
+        """Whether the fit describes the times."""
+        median_residual, worst = self.fit.median_residual, self.fit.worst_residual
+        if median_residual is None or worst is None:
+            return "not judged: no message of 64 KiB or more"
+        if self.fit.describes:
+            return "describes the times"
         return (
-            f"not accepted (median residual {middle} %, worst {worst} %): "
-            "medians are interpolated instead"
+            f"does not describe the times (median residual {percent(median_residual)} %, worst "
+            f"{percent(worst)} %)"
         )
 
 
 def fits(group: ConditionGroup) -> Table | None:
-    """Return latency and speed of the fitted lines; None if no line can be fitted."""
-    fitted_lines = [
-        Fitted(allocation, line) for allocation in allocations(group) if (line := allocation.fit)
+    """Return startup and speeds by the fits; None if nothing can be fitted."""
+    fitted = [
+        Fitted(allocation, fit)
+        for allocation in allocations(group)
+        if (fit := fit_two_slopes(allocation.times_s))
     ]
-    if not fitted_lines:
+    if not fitted:
         return None
     text = TableText("fit", "Microbenchmark: fit", "", (FIT,), on_screen=False)
     return item_table(
-        [group],
-        text,
-        ((_label(group, fitted.allocation), fitted) for fitted in fitted_lines),
-        _FIT_HEADS,
+        [group], text, ((_label(group, item.allocation), item) for item in fitted), _FIT_HEADS
     )
 
 
-def _speed(fitted: Fitted) -> float | None:
-    slope = fitted.line.beta_s_per_byte
-    return 1 / slope / 1e9 if slope > 0 else None
+def _small_gb_per_s(fitted: Fitted) -> float | None:
+    """Return the speed up to the knee; None where its time vanishes in the startup."""
+    fit = fitted.fit
+    if fit.small_s_per_byte * fit.knee_bytes < RESOLVED * fit.startup_s:
+        return None
+    return 1 / fit.small_s_per_byte / 1e9
 
 
-def _residual(share: float) -> float | None:
-    return None if share == float("inf") else share
+def _large_gb_per_s(fitted: Fitted) -> float | None:
+    """Return the speed beyond the knee; None where larger messages take no longer."""
+    fit, largest = fitted.fit, max(fitted.allocation.times_s)
+    if fit.large_s_per_byte * (largest - fit.knee_bytes) < RESOLVED * fit.time_s(fit.knee_bytes):
+        return None
+    return 1 / fit.large_s_per_byte / 1e9
 
 
 _FIT_HEADS: tuple[Columns[Fitted], ...] = (
@@ -183,22 +215,26 @@ _FIT_HEADS: tuple[Columns[Fitted], ...] = (
         (
             column("gpus", "", lambda fitted: fitted.allocation.gpus),
             column("nodes", "", lambda fitted: fitted.allocation.nodes),
-            column("alpha_s", "", lambda fitted: fitted.line.alpha_s),
-            column("beta_s_per_byte", "", lambda fitted: fitted.line.beta_s_per_byte),
+            column("startup_s", "", lambda fitted: fitted.fit.startup_s),
         ),
     ),
     Columns(
-        "alpha, us",
-        (column("", "", lambda f: f.line.alpha_s, lambda s: significant(1e6 * s, 3)),),
+        "startup, us",
+        (column("", "", lambda f: f.fit.startup_s, lambda s: significant(1e6 * s, 3)),),
     ),
-    Columns("1/beta, GB/s", (column("algorithm_gb_per_s", "", _speed, gb_per_s),)),
+    Columns(
+        "algbw, GB/s",
+        (
+            column("small_algorithm_gb_per_s", "to knee", _small_gb_per_s, gb_per_s),
+            column("large_algorithm_gb_per_s", "beyond", _large_gb_per_s, gb_per_s),
+        ),
+    ),
+    Columns("knee, bytes", (column("knee_bytes", "", lambda f: f.fit.knee_bytes, count),)),
     Columns(
         "residual, %",
         (
-            column(
-                "median_residual", "median", lambda f: _residual(f.line.median_residual), percent
-            ),
-            column("worst_residual", "worst", lambda f: _residual(f.line.worst_residual), percent),
+            column("median_residual", "median", lambda f: f.fit.median_residual, percent),
+            column("worst_residual", "worst", lambda f: f.fit.worst_residual, percent),
         ),
     ),
     Columns("result", (column("result", "", lambda f: f.result),), words=True),

@@ -128,6 +128,9 @@ CORRECTED: dict[str, dict[str, str]] = {
 }
 """Columns of each table whose numbers are computed otherwise since 0.4.0, with the reason."""
 
+OTHER_TABLES = {"fit": "a startup and two slopes instead of a line; needs 8 sizes"}
+"""Tables with other columns since 0.4.0, with the reason."""
+
 MOVED = {"scaling": {"karp_flatt": "in strong.csv: a serial fraction needs a fixed global batch"}}
 """Columns of each table that are elsewhere since 0.4.0, with the place and the reason."""
 
@@ -190,6 +193,8 @@ def test_collect_writes_the_same_numbers(desk, name, capsys):
     assert run(["collect", name]) == 0, capsys.readouterr().err
     report = desk / "outputs" / name / "report"
     for label, sheet in expected(name)["sheets"].items():
+        if label in OTHER_TABLES:
+            continue
         with (report / f"{RENAMED_TABLES.get(label, label)}.csv").open() as file:
             head, *rows = csv.reader(file)
         columns = [RENAMED_COLUMNS.get(column, column) for column in sheet["columns"]]

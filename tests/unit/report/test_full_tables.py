@@ -311,7 +311,7 @@ def test_replicas_table_has_accuracy_deviation_over_seeds(builder):
 
 
 def test_microbenchmark_table_has_sizes_and_fit_quality(builder):
-    """The table shows each size and whether the line fit is accepted."""
+    """The table shows each size and whether the fit describes the times."""
     builder.with_record(lab_record(lab_cell(2, 128), 20.0))
     bent = lab_record(lab_cell(4, 128), 20.0)
     points = tuple(
@@ -322,15 +322,61 @@ def test_microbenchmark_table_has_sizes_and_fit_quality(builder):
     builder.with_record(msgspec.structs.replace(bent, microbenchmark=probe))
     lines = {line.label: line.texts for line in builder.table("microbenchmark").lines}
     # alone a message takes 80 % of 0.09 x 20.1 s / 196
-    assert lines["44,695,848 *"][:2] == ("7.38", "6.05")
+    assert lines["44,695,848 *"][:3] == ("7.38", "6.05", "–")
     assert (
-        "Medians over 1 cell on 2-GPU, 1 cell on 4-GPU"
-        in builder.table("microbenchmark").caption[0]
+        "median over 1 cell on 2-GPU, 1 cell on 4-GPU" in builder.table("microbenchmark").caption[0]
     )
     good, bad = builder.table("fit").lines
-    assert good.texts[-1] == "accepted"
-    assert bad.texts[-1].startswith("not accepted (median residual ")
-    assert bad.texts[-1].endswith("medians are interpolated instead")
+    assert good.texts[-1] == "describes the times"
+    assert bad.texts[-1].startswith("does not describe the times (median residual ")
+
+
+def with_points(record, changed):
+    """A record whose microbenchmark has changed points."""
+    points = tuple(map(changed, record.microbenchmark.points))
+    probe = msgspec.structs.replace(record.microbenchmark, points=points)
+    return msgspec.structs.replace(record, microbenchmark=probe)
+
+
+def test_fit_is_of_the_lower_quartiles_pooled_over_cells(builder):
+    """Of three cells one waited for the scheduler in every trial; medians of trials are delayed."""
+
+    def true_s(size):
+        return 1e-4 + min(size, 2**20) / 10e9 + max(0, size - 2**20) / 4e9
+
+    for repeat, slow in enumerate((1.0, 1.0, 30.0)):
+
+        def changed(point, slow=slow):
+            time_s = slow * true_s(point.bytes)
+            return msgspec.structs.replace(
+                point,
+                min_s=time_s,
+                lower_quartile_s=time_s,
+                median_s=true_s(point.bytes) + 3.8e-3,
+                delayed=11,
+            )
+
+        builder.with_record(with_points(lab_record(lab_cell(2, 128, repeat=repeat), 20.0), changed))
+    (row,) = csv_rows(builder, "fit")
+    assert row["startup_s"] == pytest.approx(1e-4, rel=0.01)
+    assert row["small_algorithm_gb_per_s"] == pytest.approx(10.0, rel=0.01)
+    assert row["large_algorithm_gb_per_s"] == pytest.approx(4.0, rel=0.01)
+    assert (row["knee_bytes"], row["result"]) == (2**20, "describes the times")
+    lines = {line.label: line.texts for line in builder.table("microbenchmark").lines}
+    assert lines["1,048,576"] == ("0.205", "5.12", "33 of 60")
+
+
+def test_fit_without_large_messages_is_not_judged(builder):
+    """0.4.0 said that it misses by inf %."""
+    whole = lab_record(lab_cell(2, 128), 20.0)
+    small = tuple(point for point in whole.microbenchmark.points if point.bytes < 2**16)
+    more = tuple(msgspec.structs.replace(point, bytes=point.bytes + 512) for point in small)
+    points = tuple(sorted((*small, *more), key=lambda point: point.bytes))
+    probe = msgspec.structs.replace(whole.microbenchmark, points=points)
+    builder.with_record(msgspec.structs.replace(whole, microbenchmark=probe))
+    (line,) = builder.table("fit").lines
+    assert line.texts[-1] == "not judged: no message of 64 KiB or more"
+    assert "inf" not in " ".join(line.texts)
 
 
 def test_profiler_difference_is_in_percent(builder):

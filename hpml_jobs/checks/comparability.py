@@ -27,7 +27,7 @@ from hpml_jobs.core.conditions import CONDITIONS
 from hpml_jobs.core.formulas import relative_iqr
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Device
-from hpml_jobs.core.text import counted, percent_text
+from hpml_jobs.core.text import percent_text
 
 DAY = timedelta(days=1)
 
@@ -110,9 +110,9 @@ def too_efficient(peer: Peer, table: PeerTable) -> Observation | None:
     reached = table.efficiency(peer)
     if reached is None:
         return None
-    unit = "GPU" if peer.place.device is Device.CUDA else "process"
+    units = "GPUs" if peer.place.device is Device.CUDA else "processes"
     text = (
-        f"efficiency is {reached.with_loading:.3g} over {counted(peer.place.gpus, unit)} (limit "
+        f"efficiency is {reached.with_loading:.3g} over {peer.place.gpus} {units} (limit "
         f"{EFFICIENCY_LIMIT:g})"
     )
     if reached.without_loading is not None:

@@ -26,8 +26,8 @@ class HostProcesses(NamedTuple):
     @property
     def text(self) -> str:
         """The figures in words."""
-        word = "CPU" if self.cpus == 1 else "CPUs"
-        return f"{counted(self.processes, 'process')} on {self.cpus} {word} of {self.host}"
+        processes = counted(self.processes, "process", "processes")
+        return f"{processes} on {counted(self.cpus, 'CPU')} of {self.host}"
 
 
 def busiest_host(record: Record) -> HostProcesses | None:

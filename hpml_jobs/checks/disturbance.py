@@ -3,7 +3,7 @@
 from statistics import median
 
 from hpml_jobs.checks.limits import OUTLIER_LIMIT, OVERHEAD_LIMIT
-from hpml_jobs.checks.result import Affected, Level, Observation, Tier, check
+from hpml_jobs.checks.result import NAMED, Affected, Level, Observation, Tier, check
 from hpml_jobs.core import disturbance
 from hpml_jobs.core.disturbance import FOREIGN_LIMIT, RUN_QUEUE_LIMIT
 from hpml_jobs.core.measurements import Role
@@ -162,11 +162,41 @@ def _step_overhead(record: Record) -> float | None:
     return median(ratios) - 1 if ratios else None
 
 
-CHECKS = (
+@check(
+    "other-jobs",
+    Level.WARN,
+    meaning="Other jobs ran on the cell's nodes when it started or ended: they share memory, "
+    "network and disks with it. `disturbed` says whether they used its CPUs.",
+    limit="no other job on its nodes",
+    remedy="see whether `disturbed` passes, or use whole nodes (cluster.isolate=exclusive)",
+    tier=Tier.LIST,
+    affects={Affected.TIME, Affected.SPLIT, Affected.BANDWIDTH},
+)
+def other_jobs(record: Record) -> Observation | None:
+    """Warn if other jobs ran on the cell's nodes at its start or its end."""
+    neighbours = record.attempt.neighbours
+    if neighbours is None:
+        return None
+    if not neighbours.jobs:
+        return Observation(True, "no other job on its nodes at its start and its end")
+    shown = ", ".join(neighbours.users[:NAMED])
+    more = len(neighbours.users) - NAMED
+    users = f"{shown} and {more} more" if more > 0 else shown
+    return Observation(
+        False,
+        f"{counted(neighbours.jobs, 'other job')} on its nodes at its start or its end, "
+        f"{neighbours.same_user} of them of the same user (users: {users})",
+    )
+
+
+DISTURBANCES = (
     timed_epoch_disturbed,
     instrumented_epoch_disturbed,
     unsynced_epoch_disturbed,
     slow_iterations,
     epochs_differ,
 )
+"""Checks of cells that are worth measuring again."""
+
+CHECKS = (*DISTURBANCES, other_jobs)
 """In the order of the report."""

@@ -57,6 +57,17 @@ UPGRADES: dict[int, Upgrade] = {3: _name_instruments, 4: _add_optional_fields}
 """From each released schema to the next one. Schema 3 is the first that stays readable."""
 
 
+class Neighbours(Value, frozen=True, kw_only=True):
+    """Other jobs that ran on the nodes of a job when it started or when it ended.
+
+    `same_user` of the `jobs` belong to the user of the job itself.
+    """
+
+    jobs: int
+    same_user: int
+    users: tuple[str, ...]
+
+
 class Attempt(Value, frozen=True, kw_only=True):
     """One job for one cell. `id` is unique in the cell: the job's id and its restart count."""
 
@@ -66,6 +77,7 @@ class Attempt(Value, frozen=True, kw_only=True):
     hosts: tuple[str, ...] = ()
     started: str = ""  # UTC, ISO 8601
     ended: str = ""
+    neighbours: Neighbours | None = None  # None where SLURM was not asked or did not answer
 
 
 class Rank(Value, frozen=True, kw_only=True):

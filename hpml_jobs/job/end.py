@@ -132,7 +132,7 @@ def publish(
     if end.outcome is Outcome.OOM:
         write_whole(paths.record, encode(_oom_record(folder, file, end)), parents=False)
     try:
-        decode(read_bytes(paths.record), str(paths.record))
+        record = decode(read_bytes(paths.record), str(paths.record))
     except OSError:
         reason = "the workers ended with exit code 0 but wrote no record"
         return msgspec.structs.replace(end, outcome=Outcome.MISSING, reason=reason)
@@ -143,6 +143,10 @@ def publish(
         reason = f"superseded by attempt {current.id if current else '?'}; its record is not used"
         return msgspec.structs.replace(end, outcome=Outcome.CANCELLED, reason=reason)
     if finished_record(folder, file) is None:
+        if end.attempt.neighbours is not None:
+            about = msgspec.structs.replace(record.attempt, neighbours=end.attempt.neighbours)
+            content = encode(msgspec.structs.replace(record, attempt=about))
+            write_whole(paths.record, content, parents=False)
         folder.publish(paths)
     return end
 

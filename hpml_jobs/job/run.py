@@ -23,7 +23,7 @@ from hpml_jobs.core.processes import (
     ignore_submitit_signal,
     request_stacks,
 )
-from hpml_jobs.core.record import Attempt
+from hpml_jobs.core.record import Attempt, Neighbours
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.job.disk import (
     NoSpaceError,
@@ -44,6 +44,7 @@ from hpml_jobs.job.end import (
 )
 from hpml_jobs.slurm import commands
 from hpml_jobs.slurm.environment import about_allocation, scrubbed
+from hpml_jobs.slurm.neighbours import neighbour_jobs
 from hpml_jobs.slurm.states import NO_SPACE_CODE, Outcome
 from hpml_jobs.study.attempt import (
     HOST_VARIABLE,
@@ -143,6 +144,7 @@ def _attempt(folder: CellFolder) -> AttemptEnd:
         write_whole(paths.about, encode(attempt), parents=False)
         reserve(paths)
         write_whole(folder.current, attempt.id.encode(), parents=False)
+    before = neighbour_jobs() if job.node == 0 else None
     try:
         _check_version(file)
         _check_identity(file, folder)
@@ -150,7 +152,8 @@ def _attempt(folder: CellFolder) -> AttemptEnd:
     except HpmlError as fault:
         end = AttemptEnd(attempt=attempt, outcome=Outcome.FAILED, reason=str(fault))
     if job.node == 0:
-        end = _publish(folder, file, paths, with_disk_reason(end, folder))
+        end = with_disk_reason(_with_neighbours(end, before), folder)
+        end = _publish(folder, file, paths, end)
         release(paths)
         write_whole(paths.end, encode(end), parents=False)
         log = paths.log_of(0)
@@ -169,6 +172,21 @@ def _publish(
         if not isinstance(error, NoSpaceError):
             raise error from fault
         return msgspec.structs.replace(end, outcome=Outcome.FAILED, reason=str(error))
+
+
+def _with_neighbours(end: AttemptEnd, before: dict[str, str] | None) -> AttemptEnd:
+    """Return the end of an attempt with the other jobs on its nodes, before it and now."""
+    after = neighbour_jobs()
+    if before is None and after is None:
+        return end
+    jobs = {**(before or {}), **(after or {})}
+    neighbours = Neighbours(
+        jobs=len(jobs),
+        same_user=sum(user == os.environ.get("SLURM_JOB_USER") for user in jobs.values()),
+        users=tuple(sorted(set(jobs.values()))),
+    )
+    attempt = msgspec.structs.replace(end.attempt, neighbours=neighbours)
+    return msgspec.structs.replace(end, attempt=attempt)
 
 
 def _measure(folder: CellFolder, file: CellFile, attempt: Attempt, job: Job) -> AttemptEnd:

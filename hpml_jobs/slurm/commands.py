@@ -32,7 +32,7 @@ class Answer(NamedTuple):
     absent: bool = False
 
 
-def ask_slurm(*command: str) -> Answer:
+def ask_slurm(*command: str, timeout_s: float = ASK_TIMEOUT_S) -> Answer:
     """Run a SLURM command with a time limit, without the user's own output formats.
 
     It prints times as seconds since 1970.
@@ -50,10 +50,10 @@ def ask_slurm(*command: str) -> Answer:
         return Answer(1, "", str(fault))
     with process:
         try:
-            out, err = _read_bounded(process, time.monotonic() + ASK_TIMEOUT_S)
-            code = process.wait(ASK_TIMEOUT_S)
+            out, err = _read_bounded(process, time.monotonic() + timeout_s)
+            code = process.wait(timeout_s)
         except (TimeoutError, subprocess.TimeoutExpired):
-            return Answer(1, "", f"no answer within {ASK_TIMEOUT_S} s")
+            return Answer(1, "", f"no answer within {timeout_s:g} s")
         except OverflowError as fault:
             return Answer(1, "", str(fault))
         finally:

@@ -17,7 +17,8 @@ class JobState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     Times are seconds since 1970; None is what SLURM did not report. `starts` is when it expects a
     pending job to start; `minutes` is the time limit; `gpus` counts those of all nodes. `earlier_s`
     is the duration of each earlier run of a requeued job. `gone`: the controller has said that it
-    does not know the job any more; `state` is then the last known one, or empty.
+    does not know the job any more; `state` is then the last known one, or empty. `suspended_s` is
+    how long its last run was suspended.
     """
 
     job: str
@@ -32,6 +33,7 @@ class JobState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     elapsed_s: float | None = None
     minutes: float | None = None
     gpus: int | None = None
+    suspended_s: float | None = None
     earlier_s: tuple[float, ...] = ()
     gone: bool = False
 
@@ -126,7 +128,9 @@ def _from_squeue(*row: str) -> JobState:
     return msgspec.structs.replace(in_queue, started=started, ended=ended, elapsed_s=elapsed_s)
 
 
-SACCT_FIELDS = "JobID,State,ExitCode,NodeList,Submit,Start,End,ElapsedRaw,TimelimitRaw,AllocTRES"
+SACCT_FIELDS = (
+    "JobID,State,ExitCode,NodeList,Submit,Start,End,ElapsedRaw,TimelimitRaw,AllocTRES,Suspended"
+)
 
 
 def parse_sacct(text: str) -> dict[str, JobState]:
@@ -144,6 +148,9 @@ def parse_sacct(text: str) -> dict[str, JobState]:
     for row in rows:
         for job in _tasks(row[0]):
             state = _from_sacct(job, *row[1:10])
+            if len(row) > 10:
+                suspended_s = parse_duration_s(row[10])
+                state = msgspec.structs.replace(state, suspended_s=suspended_s)
             jobs[job] = after_run(jobs[job], state) if job in jobs else state
     return jobs
 

@@ -122,7 +122,7 @@ def _completed(state: JobState, other: JobState | None) -> JobState:
         state = msgspec.structs.replace(state, earlier_s=other.earlier_s)
     names: tuple[str, ...] = ("submitted", "minutes")
     if state.outcome is not Outcome.PENDING:  # of a requeued job, sacct reports the run before
-        names += ("node", "started", "elapsed_s", "gpus")
+        names += ("node", "started", "elapsed_s", "gpus", "suspended_s")
     missing = {n: getattr(other, n) for n in names if getattr(state, n) in (None, "")}
     return msgspec.structs.replace(state, **missing)
 

@@ -72,7 +72,8 @@ def _active(evidence: CellEvidence, job: JobState) -> CellState:
         prefix = "" if job.state == "PENDING" else f"{job.state}: "
         reason = in_job(f"{prefix}{words}", job.job)
         return msgspec.structs.replace(_state(evidence, job.outcome, reason), who=pending.who)
-    progress = evidence.progress if evidence.is_of_this_run else None
+    is_going_on = evidence.is_of_this_run and job.state != "SUSPENDED"
+    progress = evidence.progress if is_going_on else None
     prefix = "" if job.state == "RUNNING" else f"{job.state} "
     reason = in_job(f"{prefix}on {job.node or '?'}", job.job)
     return _state(evidence, job.outcome, reason, pace=pace_of(progress, evidence.at))
@@ -101,13 +102,17 @@ def _measured(evidence: CellEvidence, record: Record) -> CellState:
     job, times = evidence.answer.state, times_of(evidence)
     is_other = job is not None and job.over and job.outcome is not Outcome.MISSING
     # the state of a shared job may be due to its other cells
-    warning = f"SLURM's state is {job.state}" if job and is_other and not evidence.is_shared else ""
+    warnings = []
+    if job and is_other and not evidence.is_shared:
+        warnings.append(f"SLURM's state is {job.state}")
+    if job and job.suspended_s:
+        warnings.append(f"SLURM suspended its job for {duration_text(job.suspended_s)}")
     return CellState(
         slug=evidence.slug,
         outcome=record.outcome,
         job=evidence.job,
         reason=record.reason or "",
-        warning=warning,
+        warning="; ".join(warnings),
         recorded=True,
         restarts=record.attempt.restart,
         **times._replace(node=",".join(record.attempt.hosts))._asdict(),

@@ -7,7 +7,7 @@ import msgspec
 
 from hpml_jobs import __version__
 from hpml_jobs.checks import Level, check_record
-from hpml_jobs.checks.disturbance import CHECKS
+from hpml_jobs.checks.disturbance import DISTURBANCES
 from hpml_jobs.core.cell import CellFile
 from hpml_jobs.core.cluster import Launcher, Shape
 from hpml_jobs.core.source_files import changed_files
@@ -69,7 +69,7 @@ def resubmittable(states: Iterable[CellState]) -> list[CellState]:
 
 def disturbed(states: Iterable[CellState], snapshots: Iterable[FolderSnapshot]) -> list[CellState]:
     """Return the measured cells with an epoch that was disturbed, or has slow iterations."""
-    names = {check.name for check in CHECKS}
+    names = {check.name for check in DISTURBANCES}
     slugs = {
         snapshot.folder.slug
         for snapshot in snapshots

@@ -9,7 +9,7 @@ from hpml_jobs.checks import CheckResult
 from hpml_jobs.core.cell import Cell, Protocol
 from hpml_jobs.core.formulas import gradient_bytes
 from hpml_jobs.core.measurements import Card, Imported
-from hpml_jobs.core.record import Attempt, Facts, Model, Record
+from hpml_jobs.core.record import Attempt, Facts, Model, Neighbours, Record
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.slurm.states import Outcome
 from tests.unit.builders import DIGITS, MODEL, a_cell, a_record
@@ -49,7 +49,8 @@ def device_snapshot(number: int, **changes: Any) -> Card:
 
 def attempt_between(start: str = "2026-10-01T10:00", end: str = "2026-10-01T10:05") -> Attempt:
     times = {"started": f"{start}:00+00:00", "ended": f"{end}:00+00:00"}
-    return Attempt(id="101_0.r0", job="101_0", hosts=("gr001",), **times)
+    alone = Neighbours(jobs=0, same_user=0, users=())
+    return Attempt(id="101_0.r0", job="101_0", hosts=("gr001",), neighbours=alone, **times)
 
 
 def clean_record(of: Cell = DDP4, epoch_s: float = 8.0, **changes: Any) -> Record:
@@ -172,6 +173,12 @@ def change_model(**fields: Any) -> Change:
 
 def with_attempt_times(start: str, end: str) -> Change:
     return lambda old: replace(old, attempt=attempt_between(start, end))
+
+
+def with_neighbours(**fields: Any) -> Change:
+    """Other jobs on the cell's nodes."""
+    neighbours = Neighbours(**fields)
+    return lambda old: replace(old, attempt=replace(old.attempt, neighbours=neighbours))
 
 
 RESNET = replace(DIGITS, name="resnet18", images=50_000, parameters=11_173_962)

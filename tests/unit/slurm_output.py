@@ -18,4 +18,5 @@ def sacct_line(job: str, state: str, code: str = "0:0", node: str = "gr001", **m
     else:
         end = more.get("end") or str(SUBMITTED + 90)
         times, tres = f"{SUBMITTED + 30}|{end}|60", "billing=1,cpu=1,gres/gpu:rtx8000=2,gres/gpu=2"
-    return f"{job}|{state}|{code}|{node}|{SUBMITTED}|{times}|30|{tres}\n"
+    suspended = more.get("suspended", "00:00:00")
+    return f"{job}|{state}|{code}|{node}|{SUBMITTED}|{times}|30|{tres}|{suspended}\n"

@@ -36,6 +36,7 @@ from tests.unit.check_cases import (
     late_rank,
     result_of,
     with_attempt_times,
+    with_neighbours,
 )
 
 
@@ -201,6 +202,12 @@ ALONE = [
     ),
     CheckCase(
         "overhead", WARN, change_epoch("instrumented", 3, epoch_s=8.8), "10 % longer than the timed"
+    ),
+    CheckCase(
+        "other-jobs",
+        WARN,
+        with_neighbours(jobs=3, same_user=1, users=("alice", "me")),
+        "3 other jobs on its nodes at its start or its end, 1 of them of the same user (users: al",
     ),
     CheckCase(
         "overhead",

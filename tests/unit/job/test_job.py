@@ -13,7 +13,7 @@ import pytest
 from hpml_jobs import __version__
 from hpml_jobs.core.cell import CellFile
 from hpml_jobs.core.cluster import Shape
-from hpml_jobs.core.record import Attempt
+from hpml_jobs.core.record import Attempt, Neighbours
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.job import run as job_module
@@ -169,6 +169,42 @@ def test_successful_attempt_publishes_its_record(cell_folder, tmp_path, monkeypa
     assert latest is not None
     assert latest.id == "101_0.r0"
     assert latest.read_end() == end
+
+
+SQUEUE = """\
+#!/bin/sh
+echo "$@" >> "$0.asked"
+{answer}
+"""
+
+
+def put_squeue_on_path(folder, monkeypatch, answer):
+    command = folder / "squeue"
+    command.write_text(SQUEUE.format(answer=answer))
+    command.chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder), prepend=":")
+    monkeypatch.setenv("SLURM_JOB_ID", "105")
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "gr[001-002]")
+    monkeypatch.setenv("SLURM_JOB_USER", "me")
+    return folder / "squeue.asked"
+
+
+def test_record_names_other_jobs_on_the_nodes(cell_folder, tmp_path, monkeypatch):
+    record = encode(a_record(cell_folder.read().cell))
+    replace_workers_writing_record(monkeypatch, tmp_path, record)
+    asked = put_squeue_on_path(tmp_path, monkeypatch, "printf '105|me\\n106|me\\n107|alice\\n'")
+    assert attempt_cell(cell_folder).outcome is Outcome.OK
+    neighbours = cell_folder.read_record().attempt.neighbours
+    assert neighbours == Neighbours(jobs=2, same_user=1, users=("alice", "me"))
+    assert asked.read_text().count("-w gr[001-002]") == 2
+
+
+def test_squeue_that_fails_in_a_job_leaves_neighbours_unknown(cell_folder, tmp_path, monkeypatch):
+    record = encode(a_record(cell_folder.read().cell))
+    replace_workers_writing_record(monkeypatch, tmp_path, record)
+    put_squeue_on_path(tmp_path, monkeypatch, "exit 1")
+    assert attempt_cell(cell_folder).outcome is Outcome.OK
+    assert cell_folder.read_record().attempt.neighbours is None
 
 
 @pytest.mark.parametrize(

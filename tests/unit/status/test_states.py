@@ -169,6 +169,24 @@ def test_valid_record_gives_outcome_and_times(slurm, builder):
     assert state.node == "gr001"
 
 
+def test_job_that_was_suspended_says_so_with_its_seconds(slurm, builder, capsys):
+    slurm.set_output("sacct", sacct_line(JOB, "COMPLETED", suspended="00:00:20"))
+    builder.publish_record(BATCH, f"{JOB}.r0")
+    assert builder.state.warning == "SLURM suspended its job for 20 s"
+    slurm.set_output("squeue", err="slurm_load_jobs error: Invalid job id specified", code=1)
+    slurm.set_output("sacct", err="down", code=1)  # the last answer is cached
+    assert builder.state.warning == "SLURM suspended its job for 20 s"
+
+
+def test_suspended_cell_has_no_estimate_of_its_progress(slurm, builder):
+    slurm.set_output("squeue", squeue_line(JOB, "SUSPENDED", node="gr001"))
+    assert (builder.state.outcome, builder.state.done, builder.state.left_s) == (
+        Outcome.RUNNING,
+        None,
+        None,
+    )
+
+
 @pytest.mark.parametrize("job_state", ["TIMEOUT", "CANCELLED by 0", "OUT_OF_MEMORY"])
 def test_valid_record_with_other_job_state_has_warning(slurm, builder, job_state):
     slurm.set_output("sacct", sacct_line(JOB, job_state))

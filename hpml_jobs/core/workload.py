@@ -61,6 +61,11 @@ class Workload(Value, frozen=True, kw_only=True):
             raise UsageError(f"workload.test_batch={self.test_batch}: must be 1 or more")
 
     @property
+    def samples_name(self) -> str:
+        """Return what an item of the data set is called: the user's are not always images."""
+        return "samples" if ":" in self.data else "images"
+
+    @property
     def own_code(self) -> tuple[str, ...]:
         """Return the `pkg.mod:name` references to the user's code."""
         return tuple(text for text in (self.model, self.data, self.loss) if ":" in text)
@@ -154,9 +159,18 @@ NO_TORCH_CODE = 3
 """Exit code of the worker's `prepare` where its Python has no torch or no torchvision."""
 
 
+TRIAL_CODE = 4
+"""Exit code of `prepare` where a batch of the user's code was tried and cannot be trained."""
+
+
 class Counts(Value, frozen=True, kw_only=True):
-    """The answer of `prepare`: training images before and after `limit`, parameters."""
+    """The answer of `prepare`: training images before and after `limit`, parameters.
+
+    `parameters` is None where the model cannot be built without a GPU. `untried` is the reason why
+    no batch was tried, although one should be.
+    """
 
     images: int
     effective: int
-    parameters: int
+    parameters: int | None
+    untried: str | None = None

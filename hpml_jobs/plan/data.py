@@ -6,17 +6,19 @@ import subprocess
 import sys
 from collections.abc import Callable, Container, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
 from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.paths import resolve_path
-from hpml_jobs.core.source_files import source_files
+from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import nearest
 from hpml_jobs.core.workload import (
     DATASETS,
     MODELS,
     NO_TORCH_CODE,
+    TRIAL_CODE,
     Counts,
     Dataset,
     Loss,
@@ -27,6 +29,9 @@ from hpml_jobs.plan.image_folder import read_image_folder
 from hpml_jobs.plan.settings import Settings
 
 PREPARE_TIMEOUT_S = 3600
+
+_NOT_STARTED_CODES = (126, 127, 255)
+"""Exit codes of a shell without the command, and of a container runtime without its image."""
 
 
 def data_root(given: str | None, cluster: Cluster) -> Path:
@@ -58,10 +63,24 @@ def with_facts(
     return _with_parameters(workload, given)
 
 
+class NotStartedError(HpmlError):
+    """The Python of the jobs has no torch on this machine, or cannot be started here."""
+
+
+class TrialRequest(NamedTuple):
+    """The batches of the user's code to try: the device of their cells, and their sizes."""
+
+    device: Device = Device.CPU
+    batches: tuple[int, ...] = ()
+
+
+NO_TRIAL = TrialRequest()
+
+
 def resolve_workload(
     workload: Workload, root: Path, cluster: Cluster, *, fetch: bool, notify: Callable[[str], None]
 ) -> Workload:
-    """Return the workload with its number of images; for the user's code, its parameters too.
+    """Return the workload with its number of images; with the user's code they are counted before.
 
     With `fetch`, missing data is downloaded by a worker process; else it is announced.
 
@@ -71,10 +90,7 @@ def resolve_workload(
     dataset = DATASETS.get(workload.data)
     images = workload.images if dataset is None or dataset.images is None else dataset.images
     if workload.own_code:
-        counts = prepare(workload, root, cluster)
-        images = counts.images
-        code = source_files(workload.own_code, Path.cwd())
-        workload = msgspec.structs.replace(workload, parameters=counts.parameters, code=code)
+        images = workload.images
     if dataset is not None and dataset.is_missing(root):
         if fetch:
             notify(f"downloading {dataset.title} into {root}, once (jobs never download)")
@@ -163,10 +179,18 @@ def fetch(settings: Settings, notify: Callable[[str], None]) -> None:
         prepare(workload, root, settings.cluster, download=True)
 
 
-def prepare(workload: Workload, root: Path, cluster: Cluster, *, download: bool = False) -> Counts:
-    """Let a worker process open or download the data and build the model: it has torch.
+def prepare(
+    workload: Workload,
+    root: Path,
+    cluster: Cluster,
+    *,
+    download: bool = False,
+    trial: TrialRequest = NO_TRIAL,
+) -> Counts:
+    """Let a worker process open or download the data, build the model, and try its batches.
 
     Raises:
+        NotStartedError: the Python of the jobs has no torch here, or cannot be started.
         HpmlError: with the worker's own line, and for a download the command to type.
     """
     command = [
@@ -175,28 +199,49 @@ def prepare(workload: Workload, root: Path, cluster: Cluster, *, download: bool 
         *("--workload", msgspec.json.encode(workload).decode()),
         *("--data-root", str(root), "--code-root", str(Path.cwd())),
         *(["--download"] if download else []),
+        *(["--device", trial.device.value, "--try-batch"] if trial.batches else []),
+        *map(str, trial.batches),
     ]
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=PREPARE_TIMEOUT_S
+            command,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            timeout=PREPARE_TIMEOUT_S,
         )
-    except (OSError, subprocess.TimeoutExpired) as error:
+    except OSError as error:
+        raise NotStartedError(f"{command[0]} could not open the data: {error}") from error
+    except subprocess.TimeoutExpired as error:
         raise HpmlError(f"{command[0]} could not open the data: {error}") from error
     if done.returncode != 0:
+        raise _failure(workload, root, done, download=download)
+    if not done.stdout.strip():
+        raise HpmlError(
+            f"{workload.name}: your code ended the process before a job could train (os._exit?): "
+            "remove the call"
+        )
+    try:
+        return msgspec.json.decode(done.stdout.strip().splitlines()[-1], type=Counts)
+    except msgspec.MsgspecError as error:
+        raise HpmlError(f"{workload.name}: prepare printed {done.stdout!r}") from error
+
+
+def _failure(
+    workload: Workload, root: Path, done: "subprocess.CompletedProcess[str]", *, download: bool
+) -> HpmlError:
+    """Return the error that names why the worker process failed, and what to do."""
+    code = done.returncode
+    lines = [line for line in done.stderr.strip().splitlines() if line.strip()]
+    reason = lines[-1] if lines else f"exit code {code}"
+    if code == NO_TORCH_CODE:
+        reason = "this Python has no torch (set cluster.python= or a container to the jobs' Python)"
+    remedy = {TRIAL_CODE: "; to submit without this trial: try_batch=false"}.get(code, "")
+    if download:
         remedy = (
             "; on a machine with internet and the jobs' Python, run: hpml-jobs fetch "
             f"workload={workload.name} data.root={shlex.quote(str(root))}"
         )
-        reason = _failure_reason(done.returncode, done.stderr)
-        raise HpmlError(f"{workload.name}: {reason}{remedy if download else ''}")
-    try:
-        return msgspec.json.decode(done.stdout.strip().splitlines()[-1], type=Counts)
-    except (IndexError, msgspec.MsgspecError) as error:
-        raise HpmlError(f"{workload.name}: prepare printed {done.stdout!r}") from error
-
-
-def _failure_reason(code: int, stderr: str) -> str:
-    if code == NO_TORCH_CODE:
-        return "this Python has no torch (set cluster.python= or a container to the jobs' Python)"
-    lines = [line for line in stderr.strip().splitlines() if line.strip()]
-    return lines[-1] if lines else f"exit code {code}"
+    kind = NotStartedError if code in (NO_TORCH_CODE, *_NOT_STARTED_CODES) else HpmlError
+    return kind(f"{workload.name}: {reason}{remedy}")

@@ -13,7 +13,8 @@ from hpml_jobs.core.workload import Workload
 from hpml_jobs.errors import UsageError
 from hpml_jobs.plan import machine
 from hpml_jobs.plan.cells import ResolvedWorkload, cells_of, device_of, drafts_of, planned_cells
-from hpml_jobs.plan.data import data_root, resolve_workload, with_facts
+from hpml_jobs.plan.data import NO_TRIAL, TrialRequest, data_root, resolve_workload, with_facts
+from hpml_jobs.plan.own_code import examined
 from hpml_jobs.plan.plan import Plan, PlannedCell
 from hpml_jobs.plan.settings import QuantizeSettings, Settings
 from hpml_jobs.plan.sweep import Sweep
@@ -22,6 +23,9 @@ from hpml_jobs.slurm import commands
 from hpml_jobs.study.study import Study, check_name
 
 Notify = Callable[[str], None]
+
+TRIED_SAMPLES = 2
+"""Samples of a batch that is tried at submission."""
 
 
 def make_plan(sweep: Sweep, *, sending: bool = True, fetch: bool = True, notify: Notify) -> Plan:
@@ -49,7 +53,7 @@ def make_plan(sweep: Sweep, *, sending: bool = True, fetch: bool = True, notify:
         drafts_of(*combination, cluster, check=sending)
         for combination in zip(sweep.settings, cells, gpu_types, strict=True)
     ]
-    workloads = _workloads(sweep, cluster, fetch=fetch, notify=notify)
+    workloads = _workloads(sweep, cluster, fetch=fetch, trial=sending, notify=notify)
     planned = [
         cell
         for settings, of_settings in zip(sweep.settings, drafts, strict=True)
@@ -172,16 +176,32 @@ def _data_of(settings: Settings) -> tuple[Workload, Path]:
 
 
 def _workloads(
-    sweep: Sweep, cluster: Cluster, *, fetch: bool, notify: Notify
+    sweep: Sweep, cluster: Cluster, *, fetch: bool, trial: bool, notify: Notify
 ) -> dict[tuple[Workload, Path], ResolvedWorkload]:
-    """Return each workload of the sweep with its images counted; each is looked at once."""
+    """Return each workload of the sweep with its images counted; each is looked at once.
+
+    With `trial`, a small batch of the user's code is tried for each batch of the sweep.
+    """
     result = {}
     for workload, root in dict.fromkeys(_data_of(settings) for settings in sweep.settings):
-        known = with_facts(workload, root, sweep.origins, notify)
-        resolved = resolve_workload(known, root, cluster, fetch=fetch, notify=notify)
+        counted = with_facts(workload, root, sweep.origins, notify)
+        if workload.own_code:
+            users = [each for each in sweep.settings if _data_of(each) == (workload, root)]
+            request = _trial(users) if trial else NO_TRIAL
+            counted = examined(counted, root, cluster, request, notify)
+        resolved = resolve_workload(counted, root, cluster, fetch=fetch, notify=notify)
         tree = working_tree(Path.cwd(), resolved.code)
         result[workload, root] = ResolvedWorkload(resolved, root, tree)
     return result
+
+
+def _trial(sweep: Iterable[Settings]) -> TrialRequest:
+    """Return the batches to try of one workload: of two samples, where a cell has one, also one."""
+    wanted = [settings for settings in sweep if settings.try_batch]
+    devices = {device_of(settings) for settings in wanted}
+    device = Device.CUDA if Device.CUDA in devices else Device.CPU
+    batches = {min(TRIED_SAMPLES, settings.ladder.start or settings.batch) for settings in wanted}
+    return TrialRequest(device, tuple(sorted(batches)))
 
 
 def _derived(workloads: dict[tuple[Workload, Path], ResolvedWorkload]) -> dict[str, str]:

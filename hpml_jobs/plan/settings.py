@@ -81,6 +81,7 @@ class Settings(Value, frozen=True, kw_only=True):
     retries: int
     trace: bool
     rerun: bool
+    try_batch: bool
     grid: Any = None
 
     def __post_init__(self) -> None:

@@ -139,13 +139,19 @@ def _devices(file: CellFile) -> Finding:
 
 
 def _data(file: CellFile) -> Finding:
-    """Check that the data set opens and the model is built, as in a cell."""
-    from hpml_jobs.worker.prepare import prepare  # noqa: PLC0415
+    """Check that the data set opens, the model is built, and the user's code trains a batch."""
+    from hpml_jobs.worker.prepare import TrialRequest, prepare  # noqa: PLC0415
 
-    workload = file.cell.workload
-    counts = prepare(workload, Path(file.data_root))
-    model = f"its model has {counts.parameters:,} parameters"
-    return ok("node data", f"opened {counts.images:,} images of {workload.name}; {model}")
+    workload, device = file.cell.workload, file.cell.device
+    on = "cuda:0" if device is Device.CUDA else "cpu"
+    batches = (min(2, file.cell.batch),) if workload.own_code else ()
+    counts = prepare(workload, Path(file.data_root), request=TrialRequest(device, batches, on))
+    text = f"opened {counts.images:,} {workload.samples_name} of {workload.name}"
+    if counts.parameters is not None:
+        text += f"; its model has {counts.parameters:,} parameters"
+    if counts.untried:
+        return warning("node data", f"{text}; no batch was tried: {counts.untried}")
+    return ok("node data", f"{text}{', and trained on a batch' if batches else ''}")
 
 
 def _outputs(_file: CellFile) -> Finding:

@@ -1,64 +1,140 @@
 """Count images and parameters before submission: `python -m hpml_jobs.worker.prepare …`.
 
-It imports the user's code, opens the data set (with `--download` after downloading it) and builds
-the model. The login node runs it in a process of its own, with the Python of the jobs. The answer
-is one line of JSON on stdout; an error is one line on stderr.
+It imports the user's code, opens the data set (with `--download` after downloading it), builds
+the model, and with `--try-batch` trains on one small batch. The login node runs it in a process of
+its own, with the Python of the jobs. The answer is one line of JSON on stdout; an error is one line
+on stderr.
 """
 
 import argparse
 import contextlib
+import os
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
-from hpml_jobs.core.workload import NO_TORCH_CODE, Counts, Workload
+from hpml_jobs.core.strategies import Device
+from hpml_jobs.core.workload import NO_TORCH_CODE, TRIAL_CODE, Counts, Workload
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.worker.failure import lacks_torch, reason_of
 
+LIMIT_S = 60
+LIMIT_BYTES = 8 * 10**9
+"""Time and memory that the trial of a batch may take on a login node."""
+
+_THREADS = 4
+
+
+class TrialRequest(NamedTuple):
+    """Batches to try: the device of the cells, sizes, and the device to try them on.
+
+    With `has_bounds` the process prints its answer and ends if the trial reaches a limit.
+    """
+
+    device: Device = Device.CPU
+    batches: tuple[int, ...] = ()
+    on: str = "cpu"
+    has_bounds: bool = False
+
+
+class TrialError(HpmlError):
+    """A batch of the user's code was tried and cannot be trained."""
+
 
 def main(arguments: list[str]) -> int:
-    """Return 0 and print the counts, or return 1 or NO_TORCH_CODE and print one line on stderr."""
+    """Return 0 and print the counts, or return another code and print one line on stderr.
+
+    The codes are 1, NO_TORCH_CODE without torch, TRIAL_CODE if a batch cannot be trained.
+    """
     parser = argparse.ArgumentParser(prog="python -m hpml_jobs.worker.prepare")
     parser.add_argument("--workload", required=True, help="the workload as JSON")
     parser.add_argument("--data-root", required=True, type=Path)
     parser.add_argument("--code-root", required=True, help="folder of the user's code")
     parser.add_argument("--download", action="store_true", help="download the data set first")
+    parser.add_argument("--device", default="cpu", help="the cells' device: cuda or cpu")
+    parser.add_argument("--try-batch", type=int, nargs="*", default=[], help="sizes of batches")
     options = parser.parse_args(arguments)
     sys.path.insert(0, options.code_root)
+    device = Device(options.device)
     try:
         workload = msgspec.json.decode(options.workload, type=Workload)
         # Keep what user code and torchvision print out of the answer.
         with contextlib.redirect_stdout(sys.stderr):
-            counts = prepare(workload, options.data_root, download=options.download)
-    except Exception as error:  # user code may raise anything, and the caller needs one line
+            counts = prepare(
+                workload,
+                options.data_root,
+                download=options.download,
+                request=TrialRequest(device, tuple(options.try_batch), has_bounds=True),
+            )
+    except BaseException as error:  # user code may raise anything, and the caller needs one line
         sys.stderr.write(f"{reason_of(error)}\n")
+        if isinstance(error, TrialError):
+            return TRIAL_CODE
         return NO_TORCH_CODE if lacks_torch(error) else 1
-    sys.stdout.write(msgspec.json.encode(counts).decode() + "\n")
+    sys.stdout.write(_line(counts))
     return 0
 
 
-def prepare(workload: Workload, data_root: Path, *, download: bool = False) -> Counts:
-    """Open the data and build the model as a job does, and count both.
+def _line(counts: Counts) -> str:
+    return msgspec.json.encode(counts).decode() + "\n"
+
+
+def prepare(
+    workload: Workload,
+    data_root: Path,
+    *,
+    download: bool = False,
+    request: TrialRequest | None = None,
+) -> Counts:
+    """Open the data and build the model as a job does, count both, and try the batches asked for.
 
     Raises:
         HpmlError: data or model is missing, or does not fit the workload.
+        TrialError: a batch cannot be trained.
     """
     # Imported late: torch takes seconds to load, and a usage error must not wait for it.
     from hpml_jobs.worker import models  # noqa: PLC0415
     from hpml_jobs.worker.data import datasets  # noqa: PLC0415
+    from hpml_jobs.worker.trial import Trial, UntriedError  # noqa: PLC0415
 
     if download:
         datasets.fetch(workload, data_root)
     data = datasets.open_data(workload, data_root)
     models.build_loss(workload)
+    counts = Counts(images=data.total, effective=datasets.length(data.train), parameters=None)
+    request = request or TrialRequest()
+    trial = Trial(workload, request.device, request.on)
     try:
-        parameters = models.count_parameters(models.build(workload))
-    except HpmlError:
-        raise
-    except Exception as error:
-        raise HpmlError(f"workload.model={workload.model}: {reason_of(error)}") from error
-    return Counts(images=data.total, effective=datasets.length(data.train), parameters=parameters)
+        model = trial.attempt(
+            f"workload.model={workload.model}: building the model", lambda: models.build(workload)
+        )
+    except UntriedError as error:
+        return msgspec.structs.replace(counts, untried=str(error))
+    counts = msgspec.structs.replace(counts, parameters=models.count_parameters(model))
+    try:
+        with _bounds(counts) if request.has_bounds else contextlib.nullcontext():
+            for size in request.batches:
+                trial.run(data, model, size)
+    except UntriedError as error:
+        return msgspec.structs.replace(counts, untried=str(error))
+    except HpmlError as error:
+        raise TrialError(str(error)) from error
+    return counts
+
+
+def _bounds(counts: Counts) -> contextlib.AbstractContextManager[None]:
+    """Limit the trial; when it reaches a limit, the answer says so."""
+    import torch  # noqa: PLC0415
+
+    from hpml_jobs.worker.bounds import bounded  # noqa: PLC0415
+
+    def give_up(reason: str) -> None:
+        os.write(1, _line(msgspec.structs.replace(counts, untried=reason)).encode())
+
+    torch.set_num_threads(min(_THREADS, torch.get_num_threads()))
+    return bounded(LIMIT_S, LIMIT_BYTES, give_up)
 
 
 if __name__ == "__main__":

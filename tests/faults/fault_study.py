@@ -15,6 +15,7 @@ from tests.rig import Rig, processes
 DEFAULTS = (
     "workload=custom",
     "workload.data=blocking_models:dataset",
+    "try_batch=false",
     "protocol=lab",
     "cluster.isolate=off",
 )

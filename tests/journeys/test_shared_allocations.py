@@ -10,6 +10,7 @@ OWN = (
     "batch=16",
     "workload=custom",
     "workload.data=user_code:dataset",
+    "try_batch=false",
     "protocol=lab",
     "minutes=5",
 )

@@ -17,6 +17,10 @@ def load(setting: str, reference: str) -> Callable[..., Any]:
     module_name, _, name = reference.partition(":")
     try:
         module = import_module(module_name)
+    except SystemExit as error:
+        raise HpmlError(
+            f"{setting}={reference}: {module_name} called sys.exit when imported: remove the call"
+        ) from error
     except Exception as error:  # a user's module may raise anything on import
         raise HpmlError(
             f"{setting}={reference}: cannot import {module_name}: {type(error).__name__}: {error}"
@@ -28,7 +32,11 @@ def load(setting: str, reference: str) -> Callable[..., Any]:
 
 
 def call(function: Callable[..., Any], *arguments: Any, **optional: Any) -> Any:
-    """Call with `arguments`, and with those of `optional` that the function has a parameter for."""
+    """Call with `arguments`, and with those of `optional` that the function has a parameter for.
+
+    Raises:
+        HpmlError: the function called sys.exit.
+    """
     parameters = inspect.signature(function).parameters.values()
     accepts_any_name = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
     positional = [
@@ -43,4 +51,8 @@ def call(function: Callable[..., Any], *arguments: Any, **optional: Any) -> Any:
         for name, value in optional.items()
         if name not in filled and (accepts_any_name or name in names)
     }
-    return function(*arguments, **accepted)
+    try:
+        return function(*arguments, **accepted)
+    except SystemExit as error:
+        name = f"{function.__module__}:{getattr(function, '__qualname__', function)}"
+        raise HpmlError(f"your function {name} called sys.exit: remove the call") from error

@@ -36,6 +36,7 @@ def study_with_faulty_model(program, act):
     """A study of one cell whose model does `act` in its first forward."""
     (program.folder / "faulty.py").write_text(CODE.format(act=act))
     words = ("workload=custom", "workload.model=faulty:Faulty", "workload.data=faulty:dataset")
+    words = (*words, "try_batch=false")
     return (*words, "cluster=local", "device=cpu", *QUICK, "batch=8")
 
 

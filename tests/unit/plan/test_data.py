@@ -58,7 +58,7 @@ def test_failed_download_names_command_to_run(monkeypatch, tmp_path):
         data.prepare(DIGITS, tmp_path, CLUSTER, download=True)
 
 
-@pytest.mark.parametrize("stdout", ["", "no JSON", "[]"])
+@pytest.mark.parametrize("stdout", ["no JSON", "[]"])
 def test_unreadable_output_of_prepare_is_shown(monkeypatch, tmp_path, stdout):
     replace_worker(monkeypatch, stdout=stdout)
     with pytest.raises(HpmlError, match=r"digits: prepare printed"):

@@ -259,29 +259,30 @@ LIMITED = """
 import sys
 sys.path.insert(0, sys.argv.pop(1))
 from hpml_jobs.worker import prepare
-prepare.LIMIT_S, prepare.LIMIT_BYTES = 1, 300_000_000
+prepare.LIMIT_S, prepare.LIMIT_BYTES = int(sys.argv.pop(1)), 300_000_000
 sys.exit(prepare.main(sys.argv[1:]))
 """
 
 
 @pytest.mark.parametrize(
-    ("act", "reason"),
+    ("act", "limit_s", "reason"),
     [
-        ("time.sleep(600)", "it took more than 1 s (mygpt.py line 29 in __getitem__)"),
+        ("time.sleep(600)", "1", "it took more than 1 s (mygpt.py line 29 in __getitem__)"),
         (
             "self.kept = [bytes([1]) * 10**7 for _ in range(10**4)]",
+            "90",
             "it took more than 0 GB of memory",
         ),
     ],
     ids=["time", "memory"],
 )
-def test_trial_is_bounded_in_time_and_memory(act, reason, tmp_path):
+def test_trial_is_bounded_in_time_and_memory(act, limit_s, reason, tmp_path):
     change = f"class D(Tokens):\n    def __getitem__(self, i):\n        {act}\n"
     (tmp_path / "mygpt.py").write_text(CODE + change + "def dataset(train):\n    return D()\n")
     workload = '{"name":"gpt","model":"mygpt:build","data":"mygpt:dataset","loss":"mygpt:loss"}'
     done = subprocess.run(
         [
-            *(sys.executable, "-c", LIMITED, str(tmp_path), "--workload", workload),
+            *(sys.executable, "-c", LIMITED, str(tmp_path), limit_s, "--workload", workload),
             *("--data-root", str(tmp_path), "--code-root", str(tmp_path), "--try-batch", "2"),
         ],
         env=os.environ | {"OMP_NUM_THREADS": "1"},

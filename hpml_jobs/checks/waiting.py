@@ -2,8 +2,10 @@
 
 from hpml_jobs.checks.limits import IMBALANCE_LIMIT, STALL_LIMIT, START_LIMIT
 from hpml_jobs.checks.result import Affected, Level, Observation, Tier, check
+from hpml_jobs.core.disturbance import outside_causes
 from hpml_jobs.core.formulas import loader_waiting_s
 from hpml_jobs.core.lateness import Lateness, lateness_of
+from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.record import Rank, Record
 from hpml_jobs.core.text import percent_text
 
@@ -40,12 +42,15 @@ def imbalance(record: Record) -> Observation | None:
     subject, verb, them = f"{_name(lateness.rank)}", "is", "it"
     if more:
         subject, verb, them = f"{subject} and {more} more", "are", "them"
-    return Observation(
-        False,
+    text = (
         f"{subject} {verb} late by {1e3 * lateness.per_iteration_s:.3g} ms per iteration, in "
-        f"{lateness.phase}; the other ranks wait for {them} ({share}, {limit})",
-        _remedy(record, lateness),
+        f"{lateness.phase}; the other ranks wait for {them} ({share}, {limit})"
     )
+    causes = outside_causes(record, Role.INSTRUMENTED)
+    if causes:
+        named = "; ".join(cause.text for cause in causes)
+        return Observation(False, f"{text}; {named}", "repeat the cell on a quiet machine")
+    return Observation(False, text, _remedy(record, lateness))
 
 
 def _name(rank: Rank) -> str:

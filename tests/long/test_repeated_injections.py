@@ -22,8 +22,8 @@ LIMIT = 0.10
 @pytest.mark.parametrize(
     ("name", "injected", "settings"),
     [
-        ("late-rank", LATE_RANK, {"gpus": "2"}),
-        ("slow-loader", SLOW_LOADER, {"gpus": "2"}),
+        ("late-rank", LATE_RANK | {"forward": 50}, {"gpus": "2"}),
+        ("slow-loader", SLOW_LOADER | {"item": 6}, {"gpus": "2"}),
         (
             "everywhere",
             EVERYWHERE,

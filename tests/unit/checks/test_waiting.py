@@ -44,6 +44,14 @@ def test_late_rank_is_named_with_host_and_phase(phase, words, remedy):
     assert result.remedy.startswith(remedy)
 
 
+def test_outside_cause_of_late_rank_is_named_with_it():
+    late = late_rank(1, "forward_s", 0.5)(clean_record(PAIR))
+    stopped = replace(late.ranks[1].timed.scheduling, continued_s=(4.0,))
+    result = checked(change_epoch("instrumented", 1, scheduling=stopped)(late))["imbalance"]
+    assert "limit 5 %); rank 1 on gr001 was stopped" in result.reason
+    assert result.remedy == "repeat the cell on a quiet machine"
+
+
 def test_several_late_ranks_are_counted():
     late = late_rank(3, "forward_s", 0.52)(late_rank(2, "forward_s", 0.5)(clean_record()))
     reason = checked(late)["imbalance"].reason

@@ -248,6 +248,10 @@ class Exchange(Value, frozen=True, kw_only=True):
     """The collectives compared over all ranks: time spent waiting for late ranks, and the rest.
 
     `skew_s` sums (max - min duration over ranks) over the collectives; `net_s` sums the minima.
+    The same of all-reduces alone: `all_reduce_skew_s`, `all_reduce_net_s`; only these end on all
+    ranks together, so that the minimum is what the link needed. `rooted_s` is the root's time in
+    broadcasts, gathers and scatters, from which other ranks return when their part is done. The
+    three are None before schema 5, and where there was no such collective.
     `exchange_s` sums the minima over ranks of each iteration's exposed communication, the part in
     forward included; None before schema 5.
     """
@@ -256,6 +260,14 @@ class Exchange(Value, frozen=True, kw_only=True):
     skew_s: float
     net_s: float
     exchange_s: float | None = None
+    all_reduce_skew_s: float | None = None
+    all_reduce_net_s: float | None = None
+    rooted_s: float | None = None
+
+    @property
+    def tells_kinds(self) -> bool:
+        """Whether all-reduces are apart from rooted collectives."""
+        return self.all_reduce_net_s is not None or self.rooted_s is not None
 
 
 class ProfilerSummary(Value, frozen=True, kw_only=True):

@@ -289,6 +289,25 @@ class Record(Value, frozen=True, kw_only=True):
         return waiting_s(self.phases.exposed_s, self.exchange_s)
 
     @property
+    def skew_s(self) -> float | None:
+        """Seconds of waiting for late ranks in all-reduces; before schema 5 in all collectives."""
+        if self.exchange is None or self.exchange.tells_kinds:
+            return self.exchange.all_reduce_skew_s if self.exchange else None
+        return self.exchange.skew_s
+
+    @property
+    def net_s(self) -> float | None:
+        """Seconds of all-reduces on the rank with the least; before schema 5 of all collectives."""
+        if self.exchange is None or self.exchange.tells_kinds:
+            return self.exchange.all_reduce_net_s if self.exchange else None
+        return self.exchange.net_s
+
+    @property
+    def rooted_s(self) -> float | None:
+        """Seconds of broadcasts, gathers and scatters on their root."""
+        return self.exchange.rooted_s if self.exchange else None
+
+    @property
     def comm_s(self) -> float | None:
         """Seconds of communication in it: exposed, and packing by hand (imported: as reported)."""
         if self.imported:

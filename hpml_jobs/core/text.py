@@ -9,10 +9,11 @@ from datetime import datetime
 def counted(number: int, word: str, plural: str | None = None) -> str:
     """Return a number with its noun, in the plural where it is not 1.
 
-    >>> counted(1, "cell"), counted(9_000, "cell"), counted(3, "class", "classes")
-    ('1 cell', '9000 cells', '3 classes')
+    >>> counted(1, "cell"), counted(9_000, "cell"), counted(3, "process")
+    ('1 cell', '9000 cells', '3 processes')
     """
-    return f"{number} {word if number == 1 else plural or f'{word}s'}"
+    suffix = "es" if word.endswith("s") else "s"
+    return f"{number} {word if number == 1 else plural or f'{word}{suffix}'}"
 
 
 def duration_text(seconds: float) -> str:

@@ -31,6 +31,8 @@ KINDS = tuple(kind.value for kind in CollectiveKind)
 PURPOSES = tuple(purpose.value for purpose in Purpose)
 """The names that `collective_kind` and `collective_purpose` are indices of."""
 
+ALL_REDUCE = KINDS.index(CollectiveKind.ALL_REDUCE)
+
 
 class RankResult(NamedTuple):
     """The results that a rank sends to rank 0: its part of the record, and its arrays by name.
@@ -120,7 +122,9 @@ def write_record(
         model=shared.model,
         facts=shared.facts,
         ranks=ranks,
-        exchange=split_exchange(arrays.get("collective_served_s"), arrays.get("parts_s")),
+        exchange=split_exchange(
+            arrays.get("collective_served_s"), arrays.get("parts_s"), arrays.get("collective_kind")
+        ),
         microbenchmark=shared.microbenchmark,
         quantized=shared.quantized,
     )
@@ -141,12 +145,15 @@ def stack_ranks(rank_arrays: Sequence[Arrays]) -> Arrays:
 
 
 def split_exchange(
-    duration_s: NDArray[np.float64] | None, parts_s: NDArray[np.float64] | None
+    duration_s: NDArray[np.float64] | None,
+    parts_s: NDArray[np.float64] | None,
+    kinds: NDArray[np.int8] | None = None,
 ) -> Exchange | None:
     """Split the time of collectives into waiting for the late rank and the rest.
 
-    `duration_s` has shape (ranks, collectives), `parts_s` (ranks, iterations, fields of
-    `IterationPhases`). Return None without collectives or with a single rank.
+    `duration_s` and `kinds` (indices of `KINDS`) have shape (ranks, collectives), `parts_s` (ranks,
+    iterations, fields of `IterationPhases`). Rank 0 is the root of every rooted collective. Return
+    None without collectives or with a single rank.
     """
     if duration_s is None or len(duration_s) < 2:
         return None
@@ -156,7 +163,22 @@ def split_exchange(
         skew_s=float((most - least).sum()),
         net_s=float(least.sum()),
         exchange_s=None if parts_s is None else exchange_time(parts_s),
+        **({} if kinds is None else _by_kind(duration_s, kinds[0] == ALL_REDUCE)),
     )
+
+
+def _by_kind(
+    duration_s: NDArray[np.float64], is_all_reduce: NDArray[np.bool_]
+) -> dict[str, float | None]:
+    """Return the fields of `Exchange` by kind of collective."""
+    ours, roots = duration_s[:, is_all_reduce], duration_s[0, ~is_all_reduce]
+    has_all_reduce, has_rooted = ours.shape[1] > 0, len(roots) > 0
+    least, most = ours.min(axis=0), ours.max(axis=0)
+    return {
+        "all_reduce_skew_s": float((most - least).sum()) if has_all_reduce else None,
+        "all_reduce_net_s": float(least.sum()) if has_all_reduce else None,
+        "rooted_s": float(roots.sum()) if has_rooted else None,
+    }
 
 
 def exchange_time(parts_s: NDArray[np.float64]) -> float:

@@ -88,6 +88,7 @@ def _values(values: RunValues) -> dict[str, float | None]:
         "comm_cost_resolution_s": communication.cost_resolution_s,
         "skew_s": communication.skew_s,
         "net_s": communication.net_s,
+        "rooted_s": communication.rooted_s,
         "gradients_s": gradients.active_s,
         "gradients_net_s": gradients.net_s,
         "gradients_root_s": gradients.root_s,

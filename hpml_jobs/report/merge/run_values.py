@@ -61,7 +61,8 @@ class CommunicationTimes(Value, frozen=True, kw_only=True):
     """Seconds of collectives in the instrumented epoch, by several definitions.
 
     Of one run, `exposed_s` = `exchange_s` + `waiting_s`. `comm_s` is that of Table 2: exposed, and
-    packing by hand. `cost_s` is known to +- `cost_resolution_s`.
+    packing by hand. `cost_s` is known to +- `cost_resolution_s`. `skew_s` and `net_s` are of
+    all-reduces, `rooted_s` is the root's time in other collectives.
     """
 
     comm_s: float | None = None
@@ -74,6 +75,7 @@ class CommunicationTimes(Value, frozen=True, kw_only=True):
     cost_resolution_s: float | None = None
     skew_s: float | None = None
     net_s: float | None = None
+    rooted_s: float | None = None
 
 
 class GradientTraffic(Value, frozen=True, kw_only=True):
@@ -131,7 +133,7 @@ def of_record(record: Record) -> RunValues:
 
 
 def _communication(record: Record) -> CommunicationTimes:
-    phases, exchange = record.phases, record.exchange
+    phases = record.phases
     return CommunicationTimes(
         comm_s=record.comm_s,
         exposed_s=record.comm_exposed_s,
@@ -141,8 +143,9 @@ def _communication(record: Record) -> CommunicationTimes:
         forward_s=phases.comm_forward_s if phases else None,
         cost_s=record.comm_cost_s,
         cost_resolution_s=record.comm_cost_resolution_s,
-        skew_s=exchange.skew_s if exchange else None,
-        net_s=exchange.net_s if exchange else None,
+        skew_s=record.skew_s,
+        net_s=record.net_s,
+        rooted_s=record.rooted_s,
     )
 
 

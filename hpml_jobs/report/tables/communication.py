@@ -21,16 +21,17 @@ from hpml_jobs.report.text import captions
 from hpml_jobs.report.text.numbers import percent, seconds
 
 COMMUNICATION = (
-    "E2, on the rank that waits least, which the other ranks wait for. Total: seconds in which any"
-    " collective is active. Exposed: the part that no computation hides; forward: the part of "
-    "exposed inside forward (ddp: buffers). Overlap: total - exposed, hidden behind backward, in s"
-    " and in % of total. Of exposed: exchange is the least of any rank, summed over iterations; "
-    "waiting, the rest, is for a rank that was later in that iteration. Over ranks: skew is "
-    "waiting for late ranks, net is the rest. Pack: flattening, copying back and averaging by "
-    "hand, after backward; Table 2's Comm is exposed + pack. Cost: E1 - the same epoch without "
-    "gradient exchange (E3), contention and copies included; +- its resolution, by the quartiles "
-    "of the steps of both epochs. Residual: the lab's estimate (derived, not measured). The "
-    "columns answer different questions, so they differ."
+    "E2, on the rank that waits least, which the other ranks wait for. Total: seconds in which "
+    "any collective is active. Exposed: the part that no computation hides; forward: the part of "
+    "exposed inside forward (ddp: buffers). Overlap: total - exposed, hidden behind backward, in "
+    "s and in % of total. Of exposed: exchange is the least of any rank, summed over iterations; "
+    "waiting, the rest, is for a rank that was later in that iteration. All-reduces: net is the "
+    "least of any rank, skew the waiting beyond it. Rooted: rank 0's time in broadcasts, gathers "
+    "and scatters; in gathers it contains waiting for late ranks. Pack: flattening, copying back "
+    "and averaging by hand, after backward; Table 2's Comm is exposed + pack. Cost: E1 - the same "
+    "epoch without gradient exchange (E3), contention and copies included; +- its resolution, by "
+    "the quartiles of the steps of both epochs. Residual: the lab's estimate (derived, not "
+    "measured). The columns answer different questions, so they differ."
 )
 
 
@@ -58,6 +59,7 @@ def _not_split(group: ConditionGroup, rows: Iterable[Row]) -> list[str]:
     one_process = [row for row in whole if not row.strategy.under_torchrun]
     return [
         *left_out(group, "exchange and waiting are not recorded before version 0.6.0", older),
+        *left_out(group, "skew and net are of all collectives in records before 0.6.0", older),
         *left_out(group, "no exchange and waiting: one process drives all GPUs", one_process),
     ]
 
@@ -137,12 +139,13 @@ _HEADS: tuple[Columns[Row], ...] = (
         ),
     ),
     Columns(
-        "over ranks, s",
+        "all-reduces, s",
         (
             column("skew_s", "skew", lambda row: _times(row).skew_s, seconds),
             column("net_s", "net", lambda row: _times(row).net_s, seconds),
         ),
     ),
+    Columns("rooted, s", (column("rooted_s", "", lambda row: _times(row).rooted_s, seconds),)),
     Columns("pack, s", (column("pack_s", "", _pack_s, seconds),)),
     Columns(
         "",

@@ -34,8 +34,9 @@ BUS = (
 )
 ROOT_WIRE = (
     "Measured on root's wire; not a bus bandwidth. 2(N-1) x S bytes per iteration pass through "
-    "rank 0's link, divided by the seconds in which rank 0 gathers or scatters gradients in E2. 1"
-    " GB = 1e9 bytes."
+    "rank 0's link, divided by the seconds in which rank 0 gathers or scatters gradients in E2. "
+    "These contain waiting for late ranks, which the busbw of all-reduces does not: the two are "
+    "not comparable. 1 GB = 1e9 bytes."
 )
 NOMINAL = (
     "Nominal: DataParallel does not send ring all-reduces. The figure is 2(N-1)/N x I_N x S / "

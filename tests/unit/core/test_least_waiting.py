@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 
 from hpml_jobs.core.cell import Protocol
-from hpml_jobs.core.measurements import Phases
+from hpml_jobs.core.measurements import Exchange, Phases
 from hpml_jobs.core.record import Record
 from hpml_jobs.report.key_numbers import key_numbers
 from hpml_jobs.worker.instruments.phases import IterationPhases
-from hpml_jobs.worker.results import split_exchange
+from hpml_jobs.worker.results import KINDS, split_exchange
 from tests.unit.builders import a_cell, a_record
 
 PAIR = a_cell(gpus=2)
@@ -106,6 +106,7 @@ def test_exchange_is_least_exposed_time_of_each_iteration():
     exchange = split_exchange(collectives, parts([0.3, 0.1], [0.1, 0.2]))
     assert exchange.exchange_s == pytest.approx(0.2)
     assert exchange.net_s == pytest.approx(0.2)
+    assert exchange.tells_kinds is False
     assert split_exchange(collectives, None).exchange_s is None
     assert split_exchange(collectives[:1], parts([0.3, 0.1])) is None
 
@@ -127,3 +128,18 @@ def test_record_without_exchange_says_unknown_not_zero():
     assert (older.exchange_s, older.waiting_s) == (None, None)
     single = a_record(a_cell(gpus=1))
     assert (single.exchange_s, single.waiting_s) == (None, None)
+
+
+def test_minimum_over_ranks_is_taken_of_all_reduces_only():
+    """A leaf returns from a gather when it has sent: its time is not what the link needed."""
+    kinds = np.array([[KINDS.index(kind) for kind in ("all_reduce", "gather", "broadcast")]] * 2)
+    collectives = np.array([[0.30, 0.50, 0.02], [0.10, 0.01, 0.40]])
+    exchange = split_exchange(collectives, None, kinds)
+    assert (exchange.all_reduce_net_s, exchange.all_reduce_skew_s) == pytest.approx((0.10, 0.20))
+    assert exchange.rooted_s == pytest.approx(0.52)
+    only_rooted = split_exchange(collectives[:, 1:], None, kinds[:, 1:])
+    assert (only_rooted.all_reduce_net_s, only_rooted.tells_kinds) == (None, True)
+    record = replace(a_record(a_cell()), exchange=only_rooted)
+    assert (record.net_s, record.skew_s, record.rooted_s) == (None, None, pytest.approx(0.52))
+    before = replace(record, exchange=Exchange(collectives=3, skew_s=0.2, net_s=0.9))
+    assert (before.net_s, before.skew_s, before.rooted_s) == (0.9, 0.2, None)

@@ -22,7 +22,7 @@ test: $(VENV)/ready lint  ## Run all checks and tests, those on a real SLURM inc
 test-unit: $(VENV)/ready lint  ## Run the checks and the tests that need no SLURM.
 	$(BIN)/python -m pytest -m "not long and not journey"
 
-test-long: $(VENV)/ready  ## Run the long tests: both locks of torch, every fault.
+test-long: $(VENV)/ready  ## Run the long tests: both locks, every fault, repeated injections.
 	./tests/install-slurm
 	$(BIN)/python -m pytest -m "long or fault" --capture=no
 

@@ -12,7 +12,7 @@ from hpml_jobs.report.text import captions
 from hpml_jobs.report.text.numbers import count
 
 MESSAGES = (
-    "Counted at each call in E2, on the rank with the longest epoch, in one run per strategy and "
+    "Counted at each call in E2, on the rank that waits least, in one run per strategy and "
     "number of {units} (the batch changes the number of iterations, not what each sends). Bytes "
     "of one message, messages per iteration, bytes per iteration."
 )

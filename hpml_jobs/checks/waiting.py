@@ -21,8 +21,8 @@ def late_rank(record: Record) -> Lateness | None:
 @check(
     "imbalance",
     Level.WARN,
-    meaning="One rank is late in every iteration, and the others wait for it in a collective: the "
-    "epoch is as long as that rank makes it. Table 2 shows the late rank.",
+    meaning="One rank computes or loads longer than the others, which wait for it in a collective: "
+    "the epoch is as long as that rank makes it. Table 2 shows the late rank.",
     limit=f"{percent_text(IMBALANCE_LIMIT)} of the instrumented epoch between the ranks' times "
     "without exposed communication",
     remedy="give every rank the same work",

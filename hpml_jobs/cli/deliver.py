@@ -82,7 +82,7 @@ def _print_note(sentence: str) -> None:
 
 def _what_was_sent(submission: "Submission", jobs: dict[str, str]) -> str:
     """Return which cells were submitted before a submission broke off, and how to go on."""
-    rest = [p.cell.slug for p in submission.selection.send if p.cell.slug not in jobs]
+    rest = [p.slug for p in submission.selection.send if p.slug not in jobs]
     ids = ", ".join(array_ids(jobs.values()))
     sent = (
         f"submitted: {counted(len(jobs), 'cell')} (SLURM {ids})" if jobs else "submitted: no cell"

@@ -142,7 +142,7 @@ def run(
         raise UsageError(f"--index {index}: this sweep has cells 0 to {count - 1}")
     planned = plan.cells[index or 0]
     plan.study.create()
-    folder = plan.study.cell(planned.cell.slug)
+    folder = plan.study.cell(planned.slug)
     if not take_over:
         _check_idle(plan.study, folder.slug)
     write_cells(plan.study, [_superseding_if_rerun(plan, planned)])
@@ -212,7 +212,7 @@ def _superseding_if_rerun(plan: "Plan", planned: "PlannedCell") -> "PlannedCell"
     from hpml_jobs.core.validation import InvalidRecordError
     from hpml_jobs.submit.selection import superseding
 
-    folder = plan.study.cell(planned.cell.slug)
+    folder = plan.study.cell(planned.slug)
     try:
         return superseding(planned, folder.read_record()) if plan.rerun else planned
     except InvalidRecordError:

@@ -1,6 +1,7 @@
 """One measurement: a frozen, checked `Cell`, its readable slug and its hash."""
 
 import re
+from collections.abc import Iterator
 from enum import StrEnum
 from math import ceil
 
@@ -26,6 +27,9 @@ sync_buffers, evaluate, quantize (0.4.0).
 
 UPGRADES: dict[int, Upgrade] = {}
 """From each released schema to the next one. Schema 3 is the first that stays readable."""
+
+SLUG_DIGITS = 6
+"""Digits of the hash in a cell's name, unless another cell of the study has the same."""
 
 SLUG_TEXT = re.compile(r"[^a-z0-9_]+")
 
@@ -213,7 +217,16 @@ class Cell(Value, frozen=True, kw_only=True):
 
     @property
     def slug(self) -> str:
-        """A readable name that is unique in a study, e.g. `ddp-4gpu-b512-digits-1a2b3c`."""
+        """A readable name, e.g. `ddp-4gpu-b512-digits-1a2b3c`; `slug_of` has more digits."""
+        return self.slug_of(SLUG_DIGITS)
+
+    def has_slug(self, slug: str) -> bool:
+        """Return whether a name is this cell's: with 6 digits of its hash, or with more."""
+        digits = len(slug.rpartition("-")[2])
+        return digits >= SLUG_DIGITS and slug == self.slug_of(digits)
+
+    def slug_of(self, digits: int) -> str:
+        """Return the cell's name with this many digits of its hash."""
         unit = "gpu" if self.device is Device.CUDA else "proc"
         parts = [self.strategy.value, f"{self.gpus}{unit}"]
         parts += [f"{self.nodes}nodes"] if self.nodes > 1 else []
@@ -225,7 +238,11 @@ class Cell(Value, frozen=True, kw_only=True):
         parts += ["quantize"] if self.quantize else []
         parts += [f"s{self.seed}"] if self.seed else []
         parts += [f"r{self.repeat}"] if self.repeat else []
-        return "-".join([*parts, self.digest[:6]])
+        return "-".join([*parts, self.digest[:digits]])
+
+    def slugs(self) -> Iterator[str]:
+        """Yield the names it may have in a study, from the shortest."""
+        return (self.slug_of(digits) for digits in range(SLUG_DIGITS, len(self.digest) + 1))
 
 
 _LEAST = {

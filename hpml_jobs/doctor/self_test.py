@@ -82,7 +82,7 @@ class SelfTestResult(NamedTuple):
 
 def self_test_result(plan: Plan, gpus: int) -> SelfTestResult:
     """Read the study's cells and report their checks."""
-    slugs, jobs = {cell.cell.slug for cell in plan.cells}, plan.study.history().jobs
+    slugs, jobs = {cell.slug for cell in plan.cells}, plan.study.history().jobs
     cells = [
         _of_this_run(plan, state, jobs.get(state.slug))
         for state in cell_states(plan.study, with_checks=True)

@@ -4,6 +4,8 @@ import re
 from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 
+import msgspec
+
 from hpml_jobs.core.cell import Cell, Protocol
 from hpml_jobs.core.formulas import gradient_bytes
 from hpml_jobs.core.measurements import Imported
@@ -65,7 +67,18 @@ def read_timings(content: bytes, file: str, rules: Rules) -> list[Record]:
         raise HpmlError(_message(faults, file))
     if not records:
         raise HpmlError(f"{file} has a header and no rows")
-    return records
+    return _with_unique_slugs(records)
+
+
+def _with_unique_slugs(records: list[Record]) -> list[Record]:
+    """Return the records with longer names where two cells have the same."""
+    slugs: set[str] = set()
+    result = []
+    for record in records:
+        slug = next(name for name in record.cell.slugs() if name not in slugs)
+        slugs.add(slug)
+        result.append(msgspec.structs.replace(record, slug=slug))
+    return result
 
 
 def _message(faults: list[Fault], file: str) -> str:

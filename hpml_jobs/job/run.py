@@ -228,7 +228,7 @@ def _check_version(file: CellFile) -> None:
 
 
 def _check_identity(file: CellFile, folder: CellFolder) -> None:
-    if file.cell.slug != folder.slug:
+    if not file.cell.has_slug(folder.slug):
         raise HpmlError(
             f"{folder.cell_json} describes another cell, {file.cell.slug}: it was edited after "
             "submission; repeat the command that submitted the study, which restores it"

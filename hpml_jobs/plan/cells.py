@@ -122,7 +122,7 @@ def planned_cells(
                     code_commit=resolved.tree.commit,
                     code_dirty=resolved.tree.dirty,
                 )
-                yield PlannedCell(file, draft.shape)
+                yield PlannedCell(file, draft.shape, cell.slug)
 
 
 def _batches(settings: Settings, workload: Workload) -> list[int]:

@@ -9,10 +9,11 @@ from hpml_jobs.study.study import Study
 
 
 class PlannedCell(NamedTuple):
-    """One cell as it will be submitted."""
+    """One cell as it will be submitted; `slug` is its name in the study."""
 
     file: CellFile
     shape: Shape
+    slug: str
 
     @property
     def cell(self) -> Cell:

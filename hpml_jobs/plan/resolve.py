@@ -62,7 +62,7 @@ def make_plan(sweep: Sweep, *, sending: bool = True, fetch: bool = True, notify:
     return Plan(
         study=study,
         cluster=cluster,
-        cells=_without_duplicates(planned, notify),
+        cells=named(_without_duplicates(planned, notify), study),
         rerun=first.rerun,
         origins=sweep.origins | _derived(workloads),
         pack=first.pack,
@@ -214,8 +214,32 @@ def _derived(workloads: dict[tuple[Workload, Path], ResolvedWorkload]) -> dict[s
     }
 
 
+def named(planned: list[PlannedCell], study: Study) -> list[PlannedCell]:
+    """Return the cells with names that are unique in the study.
+
+    Where 6 digits of the hash are those of another cell, of this plan or of the study, the later
+    cell has more. The same cells get the same names again, because a study's cells keep theirs.
+    """
+    history = study.history()
+
+    def digest_at(slug: str) -> str | None:
+        copy = history.copy_of(slug)  # a cell without its folder keeps its name
+        return study.cell(slug).digest() or (copy.cell.digest if copy else None)
+
+    digests: dict[str, str | None] = {}  # of the cell that has each name
+    result = []
+    for planned_cell in planned:
+        digest = planned_cell.cell.digest
+        for slug in planned_cell.cell.slugs():
+            if digests.setdefault(slug, digest_at(slug)) in (None, digest):
+                digests[slug] = digest
+                result.append(planned_cell._replace(slug=slug))
+                break
+    return result
+
+
 def _without_duplicates(planned: list[PlannedCell], notify: Notify) -> list[PlannedCell]:
-    unique = {planned_cell.cell.slug: planned_cell for planned_cell in planned}
+    unique = {planned_cell.cell.digest: planned_cell for planned_cell in planned}
     if len(unique) < len(planned):
         notify(
             f"{len(planned)} combinations are {len(unique)} cells: with gpus=1 all strategies "

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from hpml_jobs.core.cell import Cell, CellFile
+from hpml_jobs.core.cell import CellFile
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.study.cell_state import CellState
 
@@ -19,21 +19,21 @@ def untried_cells(
     states: Mapping[str, CellState], files: Mapping[str, CellFile]
 ) -> dict[str, CellState]:
     """Return new states of the cells above the batch at which their ladder ended, by slug."""
-    ladders: dict[str, list[Cell]] = {}
-    for file in files.values():
+    ladders: dict[str, list[tuple[int, str]]] = {}  # batch and slug of each cell
+    for slug, file in files.items():
         if file.ladder:
-            ladders.setdefault(file.cell.ladder, []).append(file.cell)
+            ladders.setdefault(file.cell.ladder, []).append((file.cell.batch, slug))
     untried: dict[str, CellState] = {}
     for cells in ladders.values():
         last: CellState | None = None
         last_batch = 0
-        for cell in sorted(cells, key=lambda cell: cell.batch):
-            state = states[cell.slug]
+        for batch, slug in sorted(cells):
+            state = states[slug]
             if last is not None:
                 if _is_untried(state, last):
                     untried[state.slug] = _untried(state, last, last_batch)
             elif state.outcome not in _LADDER_GOES_ON:
-                last, last_batch = state, cell.batch
+                last, last_batch = state, batch
     return untried
 
 

@@ -73,6 +73,7 @@ class AttemptFolder:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.id = root.name
+        self.cell_folder = root.parent.parent
         self.about = root / "attempt.json"
         self.record = root / "record.json"
         self.iterations = root / "iterations.npz"

@@ -35,6 +35,17 @@ class CellFolder:
         except OSError as fault:
             raise HpmlError(f"{self.cell_json} cannot be read: {fault.strerror}") from fault
 
+    def digest(self) -> str | None:
+        """Return the identity of the cell that has this name; None if the file does not say it.
+
+        A file that describes another cell than its folder's name was edited.
+        """
+        try:
+            cell = self.read().cell
+        except HpmlError:
+            return None
+        return cell.digest if cell.has_slug(self.slug) else None
+
     def read_record(self) -> Record | None:
         """Read and check the cell's record; None if it does not exist.
 
@@ -65,7 +76,7 @@ class CellFolder:
 
     def _decode(self, text: bytes, path: Path) -> Record:
         record = decode(text, str(path))
-        if record.slug != self.slug or record.cell.slug != self.slug:
+        if record.slug != self.slug or not record.cell.has_slug(self.slug):
             raise InvalidRecordError(f"{path} is the record of {record.slug}")
         return record
 

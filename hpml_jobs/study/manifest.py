@@ -87,12 +87,12 @@ class History(NamedTuple):
             file = decode_cell_file(bytes(copy), f"the manifest's copy of {slug}")
         except HpmlError:
             return None
-        return file if file.cell.slug == slug else None
+        return file if file.cell.has_slug(slug) else None
 
 
-def copies_of(files: Iterable[CellFile]) -> dict[str, msgspec.Raw]:
+def copies_of(files: Mapping[str, CellFile]) -> dict[str, msgspec.Raw]:
     """Return the copies of cell.json for a manifest's line, by slug."""
-    return {file.cell.slug: msgspec.Raw(msgspec.json.encode(file)) for file in files}
+    return {slug: msgspec.Raw(msgspec.json.encode(file)) for slug, file in files.items()}
 
 
 def append(path: Path, line: ManifestLine) -> None:

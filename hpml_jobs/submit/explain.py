@@ -84,7 +84,7 @@ def cell_rows(plan: Plan, selection: Selection, jobs: Mapping[str, str]) -> list
     """Return a row per cell of a plan; `jobs` are those of the submitted cells, by slug."""
     rows = []
     for planned in plan.cells:
-        slug = planned.cell.slug
+        slug = planned.slug
         state = selection.left_out.get(slug)
         why = _left_out(state) if state else selection.reasons[slug]
         job = (state.job if state else jobs.get(slug)) or _ABSENT

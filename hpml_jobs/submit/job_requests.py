@@ -45,7 +45,7 @@ class JobRequest(NamedTuple):
     @property
     def slugs(self) -> tuple[str, ...]:
         """The names of the cells, in their order in the job."""
-        return tuple(planned.cell.slug for planned in self.cells)
+        return tuple(planned.slug for planned in self.cells)
 
     @property
     def gpu_hours(self) -> float:

@@ -34,12 +34,12 @@ def run_all(
         return
     cells = _in_order(cells)
     job = f"local-{os.getpid()}-{int(time.time())}"
-    slugs = tuple(planned.cell.slug for planned in cells)
+    slugs = tuple(planned.slug for planned in cells)
     line = ManifestLine(
         happening=ManifestEvent.SENT,
         batch=uuid.uuid4().hex,
         cells=slugs,
-        files=copies_of(planned.file for planned in cells),
+        files=copies_of({planned.slug: planned.file for planned in cells}),
         jobs=(job,) * len(slugs),
     )
     write_cells(plan.study, cells)
@@ -47,7 +47,7 @@ def run_all(
     plan.study.append(line)
     ended_ladders: set[str] = set()
     for index, planned in enumerate(cells):
-        folder = plan.study.cell(planned.cell.slug)
+        folder = plan.study.cell(planned.slug)
         if planned.file.ladder and planned.cell.ladder in ended_ladders:
             continue
         code = _run(folder, job, functools.partial(on_progress, index, folder))

@@ -74,4 +74,4 @@ def _step(cluster: Cluster, planned: PlannedCell) -> str:
     """Return the line that runs one cell: its name, and its share of the allocation."""
     options = sbatch_options(planned.shape, cluster) | {"ntasks": planned.shape.nodes}
     share = [f"--{name}={options[name]}" for name in _STEP_OPTIONS if name in options]
-    return shlex.join(["cell", planned.cell.slug, *share])
+    return shlex.join(["cell", planned.slug, *share])

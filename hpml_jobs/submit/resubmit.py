@@ -96,7 +96,7 @@ def check_identity(file: CellFile, folder: CellFolder) -> None:
     Raises:
         HpmlError: it was edited; the message says how to restore it.
     """
-    if file.cell.slug != folder.slug:
+    if not file.cell.has_slug(folder.slug):
         raise HpmlError(
             f"{folder.cell_json} describes another cell, {file.cell.slug}: it was edited after the "
             "cell was planned; repeat the command that submitted the study, which restores it, or "
@@ -187,7 +187,7 @@ def plan_again(study: Study, states: list[CellState], changes: Changes) -> Plan:
         if uses_slurm:
             check_shape(shape, file.cell, cluster, minutes_option="--minutes ")
         again = msgspec.structs.replace(file, shape=shape, hpml_jobs=__version__, supersedes=None)
-        planned = PlannedCell(again, shape)
+        planned = PlannedCell(again, shape, folder.slug)
         if state.recorded:
             planned = superseding(planned, folder.read_record())
         plan.cells.append(planned)

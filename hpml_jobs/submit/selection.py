@@ -9,6 +9,7 @@ from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.source_files import differing_names
 from hpml_jobs.core.text import counted
+from hpml_jobs.errors import HpmlError
 from hpml_jobs.plan.plan import Plan, PlannedCell
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.status.states import StudyStatus, status_for_submission
@@ -35,18 +36,24 @@ def select(plan: Plan) -> Selection:
     A cell whose state is unknown is left out, because its job may be running.
 
     Raises:
-        HpmlError: squeue does not say which cells have a job.
+        HpmlError: squeue does not say which cells have a job, or a name is another cell's by now.
     """
     has_budget = plan.cluster.gpu_hours_budget is not None  # it counts all jobs of the study
     status = status_for_submission(plan.study, all_jobs=has_budget)
     states = {state.slug: state for state in status.states}
     records = {snapshot.folder.slug: snapshot.record for snapshot in status.snapshots}
+    digests = {s.folder.slug: s.file.cell.digest for s in status.snapshots if s.file is not None}
     send: list[PlannedCell] = []
     reasons: dict[str, str] = {}
     left_out: dict[str, CellState] = {}
     for planned in plan.cells:
-        slug = planned.cell.slug
+        slug = planned.slug
         state = states.get(slug)
+        if digests.get(slug, planned.cell.digest) != planned.cell.digest:
+            raise HpmlError(
+                f"another submission has just given the name {slug} to another cell: repeat the "
+                "command"
+            )
         if state is None:
             reasons[slug] = "new"
             send.append(planned)
@@ -55,7 +62,7 @@ def select(plan: Plan) -> Selection:
         else:
             reasons[slug] = "again (rerun=true)" if state.recorded else _reason(state)
             send.append(superseding(planned, records[slug]) if state.recorded else planned)
-    new = [planned.cell for planned in send if reasons[planned.cell.slug] == "new"]
+    new = [planned.cell for planned in send if reasons[planned.slug] == "new"]
     return Selection(send, reasons, left_out, status, tuple(_notes_on_code(new, status)))
 
 

@@ -69,7 +69,7 @@ def send(
 def write_cells(study: Study, cells: Iterable[PlannedCell]) -> None:
     """Write cell.json of every cell, before any job can read it."""
     for planned in cells:
-        path = study.cell(planned.cell.slug).cell_json
+        path = study.cell(planned.slug).cell_json
         try:
             write_whole(path, encode(planned.file))
         except OSError as error:
@@ -89,7 +89,7 @@ def _send(study: Study, cluster: Cluster, request: JobRequest, submitted: int) -
         happening=ManifestEvent.SENDING,
         batch=uuid.uuid4().hex,
         cells=slugs,
-        files=copies_of(planned.file for planned in request.cells),
+        files=copies_of({planned.slug: planned.file for planned in request.cells}),
         shape=str(request.shape),
         retry=request.is_retry,
         excluded=request.exclude,

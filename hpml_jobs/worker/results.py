@@ -116,7 +116,7 @@ def write_record(
         arrays |= {"kinds": np.array(KINDS), "purposes": np.array(PURPOSES)}
     record = Record(
         cell=cell,
-        slug=cell.slug,
+        slug=folder.cell_folder.name,
         attempt=msgspec.structs.replace(attempt, hosts=hosts, ended=utc_now()),
         outcome=Outcome.OK,
         model=shared.model,

@@ -271,12 +271,12 @@ def test_self_test_on_gpus_includes_dp_with_synthetic_data(slurm):
 def write_measured(plan, job, *, sent_as="101"):
     """The plan's cells sent, each with a record that a job left."""
     plan.study.create()
-    slugs = tuple(cell.cell.slug for cell in plan.cells)
+    slugs = tuple(cell.slug for cell in plan.cells)
     jobs = tuple(f"local-{sent_as}-{index}" for index in range(len(slugs)))
     line = ManifestLine(happening=ManifestEvent.SENT, batch="b", cells=slugs, jobs=jobs)
     plan.study.append(line)
     for index, cell in enumerate(plan.cells):
-        folder = plan.study.cell(cell.cell.slug)
+        folder = plan.study.cell(cell.slug)
         write_whole(folder.cell_json, encode(cell.file))
         left = a_record(cell.cell, attempt=f"local-{job}-{index}.r0")
         write_whole(folder.record_json, encode(left))

@@ -1,0 +1,289 @@
+"""Detection of disturbed epochs: real stops, CPU hogs and slow iterations, and false alarms.
+
+    python benchmarks/disturbance.py [--epochs 1 10] [--iterations 10 100 1000] [--pauses 0.1 1 3]
+                                     [--kinds stop slow hogs] [--quiet 100] [--repeats 1]
+
+A process trains epochs of a given length and number of iterations, each a fixed amount of work, as
+the timed epoch of a cell runs. Per case this script disturbs one epoch: `stop` sends SIGSTOP, and
+SIGCONT after the pause; `slow` lets one iteration sleep; `hogs` runs one busy process per CPU for a
+third of the epoch. The table shows which check found it. Then `--quiet` epochs run undisturbed: all
+that the checks find in them is a false alarm, unless the machine is busy. It takes about eight
+minutes; run it on a quiet machine, or the last count includes what others do.
+"""
+
+import argparse
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import torch
+from torch import Tensor, nn
+
+from hpml_jobs.checks import Level
+from hpml_jobs.checks.disturbance import slow_iterations, timed_epoch_disturbed
+from hpml_jobs.core.cell import Cell
+from hpml_jobs.core.disturbance import foreign_cpu_share, outside_causes
+from hpml_jobs.core.measurements import Epoch, Role
+from hpml_jobs.core.record import Attempt, Rank, Record
+from hpml_jobs.core.strategies import Device, Strategy
+from hpml_jobs.core.workload import Workload
+from hpml_jobs.slurm.states import Outcome
+from hpml_jobs.worker.epochs import train_epoch
+from hpml_jobs.worker.instruments.facts import affinity
+from hpml_jobs.worker.process_group import read_placement
+from hpml_jobs.worker.strategies import STRATEGIES
+from hpml_jobs.worker.training import make_training
+
+BATCH = 4
+CALIBRATION = 200
+BUSY = "while True: pass"
+
+
+class FixedWork(nn.Module):
+    """Multiplies matrices a fixed number of times per forward, and sleeps once where it is told."""
+
+    rounds = CALIBRATION
+    sleep_s = 0.0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3 * 32 * 32, 10)
+        self.matrix = torch.randn(64, 64)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return scores of 10 classes."""
+        product = self.matrix
+        for _ in range(FixedWork.rounds):
+            product = product @ self.matrix / 64
+        if FixedWork.sleep_s:
+            time.sleep(FixedWork.sleep_s)
+            FixedWork.sleep_s = 0.0
+        scores: Tensor = self.layer(images.flatten(1)) + 0 * product.mean()
+        return scores
+
+
+class Case(NamedTuple):
+    """One epoch to disturb: how, and for how long."""
+
+    kind: str
+    pause_s: float
+
+
+class Finding(NamedTuple):
+    """What the checks said of one epoch, and the kinds of outside causes."""
+
+    disturbed: str
+    outliers: str
+    epoch_s: float
+    foreign_share: float | None
+    causes: tuple[str, ...]
+
+    @property
+    def names(self) -> str:
+        """The checks that warned; of `disturbed` also the causes."""
+        causes = f"disturbed ({', '.join(self.causes)})" if self.disturbed else ""
+        return " ".join(filter(None, (causes, "outliers" if self.outliers else "")))
+
+
+# ---- the process that trains ----
+
+
+def train(epoch_s: float, iterations: int) -> None:
+    """Calibrate, then train an epoch for every line on stdin: the seconds to sleep in one step."""
+    torch.set_num_threads(1)
+    workload = Workload(
+        name="fixed", model="disturbance:FixedWork", data="synthetic", images=BATCH * iterations
+    )
+    cell = Cell(
+        gpus=1,
+        batch=BATCH,
+        strategy=Strategy.SINGLE,
+        workload=workload,
+        device=Device.CPU,
+        loader_workers=1,
+    )
+    strategy = STRATEGIES[cell.strategy](cell, read_placement(cell), (torch.device("cpu"),))
+    training = make_training(cell, strategy, Path())
+    # the best of three: a calibration beside other load would make epochs too short
+    best = min(_step_s(training, number) for number in range(3))
+    FixedWork.rounds = max(1, round(CALIBRATION * epoch_s / iterations / best))
+    train_epoch(training, 3, Role.WARMUP)
+    print("ready", flush=True)
+    for number, line in enumerate(sys.stdin, 4):
+        sleep_s = float(line)
+        if sleep_s:
+            hook = training.replica.register_forward_pre_hook(_sleeper(iterations // 2, sleep_s))
+        epoch = train_epoch(training, number, Role.TIMED).epoch
+        if sleep_s:
+            hook.remove()
+        record = Record(
+            cell=cell,
+            slug=cell.slug,
+            attempt=Attempt(id="benchmark", job="benchmark"),
+            outcome=Outcome.OK,
+            ranks=(_rank(epoch),),
+        )
+        print(msgspec.json.encode(record).decode(), flush=True)
+
+
+def _step_s(training: Any, number: int) -> float:
+    steps = train_epoch(training, number, Role.WARMUP).epoch.steps
+    return steps.median_s if steps else 1.0
+
+
+def _sleeper(iteration: int, sleep_s: float) -> Any:
+    calls = iter(range(sys.maxsize))
+
+    def sleep(*_: object) -> None:
+        if next(calls) == iteration:
+            FixedWork.sleep_s = sleep_s
+
+    return sleep
+
+
+def _rank(epoch: Epoch) -> Rank:
+    return Rank(
+        rank=0,
+        local_rank=0,
+        host="here",
+        devices=("cpu",),
+        affinity=affinity(),
+        threads=1,
+        loader_workers=1,
+        epochs=(epoch,),
+    )
+
+
+# ---- the process that disturbs ----
+
+
+class Trainer:
+    """The training process: one epoch at a time, disturbed or not."""
+
+    def __init__(self, epoch_s: float, iterations: int) -> None:
+        self.epoch_s = epoch_s
+        words = ["--train", "--epochs", str(epoch_s), "--iterations", str(iterations)]
+        self._process = subprocess.Popen(
+            [sys.executable, __file__, *words],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"OMP_NUM_THREADS": "1"},
+        )
+        stdin, stdout = self._process.stdin, self._process.stdout
+        if stdin is None or stdout is None or stdout.readline() != "ready\n":
+            raise RuntimeError("the training process did not start")
+        self._stdin, self._stdout = stdin, stdout
+
+    def close(self) -> None:
+        """End the training process."""
+        self._stdin.close()
+        self._process.wait()
+
+    def epoch(self, case: Case | None = None) -> Finding:
+        """Run one epoch and return what the checks say of it."""
+        sleep_s = case.pause_s if case and case.kind == "slow" else 0.0
+        self._stdin.write(f"{sleep_s}\n")
+        self._stdin.flush()
+        if case and case.kind == "stop":
+            self._stop(case.pause_s)
+        if case and case.kind == "hogs":
+            self._run_hogs(case.pause_s)
+        return _judge(msgspec.json.decode(self._stdout.readline(), type=Record))
+
+    def _stop(self, pause_s: float) -> None:
+        time.sleep(self.epoch_s * random.uniform(0.3, 0.6))  # noqa: S311
+        os.kill(self._process.pid, signal.SIGSTOP)
+        time.sleep(pause_s)
+        os.kill(self._process.pid, signal.SIGCONT)
+
+    def _run_hogs(self, seconds: float) -> None:
+        time.sleep(self.epoch_s * 0.3)
+        cpus = os.sched_getaffinity(0)
+        hogs = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in cpus]
+        time.sleep(seconds)
+        for hog in hogs:
+            hog.kill()
+            hog.wait()
+
+
+def _judge(record: Record) -> Finding:
+    disturbed, outliers = timed_epoch_disturbed(record), slow_iterations(record)
+    return Finding(
+        disturbed.reason if disturbed and disturbed.level is not Level.PASS else "",
+        outliers.reason if outliers and outliers.level is not Level.PASS else "",
+        record.epoch_s,
+        foreign_cpu_share(record),
+        tuple(cause.kind.value for cause in outside_causes(record)),
+    )
+
+
+def _cases(kinds: list[str], pauses: list[float], epoch_s: float) -> Iterator[Case]:
+    for kind in kinds:
+        if kind == "hogs":
+            yield Case(kind, epoch_s / 3)
+        else:
+            yield from (Case(kind, pause_s) for pause_s in pauses)
+
+
+def main() -> None:
+    """Print the table of detections, then the count of false alarms."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--epochs", type=float, nargs="+", default=[1.0, 10.0])
+    parser.add_argument("--iterations", type=int, nargs="+", default=[10, 100, 1000])
+    parser.add_argument("--pauses", type=float, nargs="+", default=[0.1, 1.0, 3.0])
+    parser.add_argument("--kinds", nargs="+", default=["stop", "slow", "hogs"])
+    parser.add_argument("--quiet", type=int, default=100, help="undisturbed epochs, of the first")
+    parser.add_argument("--repeats", type=int, default=1)
+    parser.add_argument("--train", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.train:
+        train(options.epochs[0], options.iterations[0])
+        return
+    print(f"{len(os.sched_getaffinity(0))} CPUs; {options.repeats} epoch(s) per case")
+    print(f"{'kind':6} {'epoch s':>8} {'iterations':>10} {'for s':>6} {'share %':>8}  found by")
+    for epoch_s in options.epochs:
+        for iterations in options.iterations:
+            trainer = Trainer(epoch_s, iterations)
+            for case in _cases(options.kinds, options.pauses, epoch_s):
+                findings = [trainer.epoch(case) for _ in range(options.repeats)]
+                names = Counter(finding.names or "-" for finding in findings)
+                counts = ", ".join(f"{name} {n}/{len(findings)}" for name, n in names.items())
+                share = 100 * case.pause_s / (epoch_s + case.pause_s)
+                print(
+                    f"{case.kind:6} {epoch_s:8g} {iterations:10} {case.pause_s:6.2f} {share:8.1f}  "
+                    f"{counts}",
+                    flush=True,
+                )
+            trainer.close()
+    print_false_alarms(options.epochs[0], options.iterations, options.quiet)
+
+
+def print_false_alarms(epoch_s: float, iterations: list[int], quiet: int) -> None:
+    """Run undisturbed epochs, as many of each number of iterations, and count what was found."""
+    findings: list[Finding] = []
+    for number in iterations:
+        trainer = Trainer(epoch_s, number)
+        findings += [trainer.epoch() for _ in range(-(-quiet // len(iterations)))]
+        trainer.close()
+    for name in ("disturbed", "outliers"):
+        alarms = [getattr(finding, name) for finding in findings if getattr(finding, name)]
+        print(f"{name}: {len(alarms)} of {len(findings)} undisturbed epochs of {epoch_s:g} s")
+        for reason in alarms[:5]:
+            print(f"  {reason}")
+    shares = sorted(f.foreign_share for f in findings if f.foreign_share is not None)
+    if shares:
+        median, most = shares[len(shares) // 2], shares[-1]
+        print(f"CPU of others: median {median:.2%}, most {most:.2%} of the CPUs")
+
+
+if __name__ == "__main__":
+    main()

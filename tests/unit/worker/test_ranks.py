@@ -244,6 +244,10 @@ def test_full_protocol_two_processes_measures_communication(run_cell, strategy):
         assert first.test_loss != second.test_loss
     busy_s = min(rank.communication.total_s for rank in record.ranks)
     assert 0 < record.exchange.net_s <= 1.001 * busy_s  # a sum of minima
+    assert (record.net_s is None, record.skew_s is None) == (by_root, by_root)
+    has_root = by_root or strategy is Strategy.DDP  # which broadcasts buffers
+    assert (record.rooted_s is not None) is has_root
+    assert record.comm_cost_resolution_s > 0
     sizes = {point.bytes: point for point in record.microbenchmark.points}
     assert {point.trials for point in sizes.values()} == {20}
     cell_sizes = {m.bytes for m in first.communication.messages if m.kind == "all_reduce"}

@@ -9,7 +9,7 @@ from hpml_jobs.checks.waiting import late_rank
 from hpml_jobs.core.formulas import closure, flop_per_s
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.record import Record
-from hpml_jobs.core.strategies import Device
+from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.text import percent_text
 from hpml_jobs.core.workload import Loss
 
@@ -134,11 +134,22 @@ def ranks_differ(record: Record) -> Observation | None:
     )
 
 
+_OWN_START = (
+    "do not use this cell; your model starts with other parameters on each rank: in "
+    "{model} draw random numbers from torch only, without a seed of your own"
+)
+_OWN_CHANGE = (
+    "do not use this cell; look for parameters that {model} changes outside of the optimizer, for "
+    "example in forward(); if there are none, report it as a fault of hpml_jobs"
+)
+"""Remedies for replicas of the user's own model that differ."""
+
+
 @check(
     "replicas",
     Level.FAIL,
-    meaning="Ranks end training with different parameters: gradients were not synchronized, so "
-    "this was not data-parallel training.",
+    meaning="Ranks end training with different parameters: gradients were not synchronized, or a "
+    "model of your own differs between ranks, so this was not data-parallel training.",
     limit="the same parameters on every rank, by hash",
     remedy=f"do not use this cell; {REPORT_BUG}",
     tier=Tier.NUMBER,
@@ -150,11 +161,16 @@ def replicas_differ(record: Record) -> Observation | None:
     if len(hashes) < 2 or "" in hashes:
         return None
     different, ranks = len(set(hashes)), len(hashes)
-    equal = f"the same parameters on all {ranks} ranks"
-    return Observation(
-        different == 1,
-        equal if different == 1 else f"{different} different replicas on {ranks} ranks",
-    )
+    if different == 1:
+        return Observation(True, f"the same parameters on all {ranks} ranks")
+    text, model = f"{different} different replicas on {ranks} ranks", record.cell.workload.model
+    if ":" not in model:
+        return Observation(False, text)
+    starts = {rank.initial_hash for rank in record.ranks} - {None}
+    # ddp begins with rank 0's parameters on every rank, whatever the model began with.
+    began_different = len(starts) > 1 and record.cell.strategy is not Strategy.DDP
+    remedy = _OWN_START if began_different else _OWN_CHANGE
+    return Observation(False, text, remedy.format(model=model))
 
 
 @check(

@@ -18,7 +18,7 @@ HARMLESS = frozenset({"gpu_idle", "applications_clocks_setting", "display_clock_
     Level.WARN,
     meaning="The epoch has too few iterations: start-up dominates the time.",
     limit=f"at least {LEAST_ITERATIONS} iterations",
-    remedy="use a smaller batch= or more images",
+    remedy="use a smaller batch= or more training samples",
     tier=Tier.NUMBER,
     affects={Affected.TIME, Affected.SPLIT},
 )

@@ -130,7 +130,7 @@ def _waiting_s(rank: Rank) -> float:
     meaning="Starting the loader workers, which every epoch does, takes a large part of a short "
     "epoch: speedups are those of the start. Not checked without loader workers.",
     limit=f"the first stall is {percent_text(START_LIMIT)} of the epoch on every rank",
-    remedy="use more images or fewer loader workers",
+    remedy="use more training samples or fewer loader workers",
     tier=Tier.TABLE,
     affects={Affected.TIME},
 )

@@ -98,7 +98,8 @@ class Cell(Value, frozen=True, kw_only=True):
         if images is not None and share is not None and self.batch > share:
             raise UsageError(
                 f"batch={self.batch} is more than one GPU's share of the data set: "
-                f"{images} images over gpus={self.gpus} are {share} each; take batch<={share}"
+                f"{images} {self.workload.samples_name} over gpus={self.gpus} are {share} each; "
+                f"take batch<={share}"
             )
 
     def _check_strategy(self) -> None:

@@ -102,6 +102,7 @@ class Rank(Value, frozen=True, kw_only=True):
     peak_memory_bytes: int | None = None
     parameters_hash: str = ""  # sha256 of the replica after the last epoch of training
     buffers_hash: str = ""
+    initial_hash: str | None = None  # sha256 of an own model's parameters before training
     communication: Communication | None = None
     profiler: ProfilerSummary | None = None
     cards: tuple[Card, ...] = ()

@@ -144,6 +144,7 @@ def describe_rank(training: Training, results: list[EpochResult]) -> Rank:
         peak_memory_bytes=peak_memory_bytes(training),
         parameters_hash=parameters,
         buffers_hash=buffers,
+        initial_hash=training.initial_hash,
         communication=phases.communication if phases and communicates else None,
         cards=training.cards,
     )

@@ -19,6 +19,7 @@ from hpml_jobs.worker import models
 from hpml_jobs.worker.data import datasets
 from hpml_jobs.worker.data.sampling import RecordedSampler
 from hpml_jobs.worker.fork_safety import load_image_plugins
+from hpml_jobs.worker.instruments.collectives import fingerprint
 from hpml_jobs.worker.instruments.scheduling import SchedulingReader
 from hpml_jobs.worker.optimizer import make_optimizer, make_schedule
 from hpml_jobs.worker.process_group import ParallelStrategy, Sampler
@@ -40,7 +41,8 @@ class Training:
     `order` is the sampler that the loader draws from, and records its order; `sampler` inside it
     is the sharding one, which must know the epoch. `schedule` changes the learning rate after every
     iteration; None keeps it. `reduces_gradients` is false for a copy that trains alone.
-    `scheduling` reads the operating system's accounts of an epoch.
+    `scheduling` reads the operating system's accounts of an epoch. `initial_hash` is the
+    fingerprint of the user's own model before training.
     `last_batch` is the last batch on the device. `cards` is the state of the GPUs at the end of the
     instrumented epoch.
     """
@@ -60,6 +62,7 @@ class Training:
     reduces_gradients: bool = True
     last_batch: Batch | None = None
     cards: tuple[Card, ...] = ()
+    initial_hash: str | None = None
 
     def batches(self, number: int) -> Iterable[Batch]:
         """Return the batches of an epoch; iterating over them starts the loader workers."""
@@ -147,7 +150,9 @@ def make_training(cell: Cell, strategy: ParallelStrategy, data_root: Path) -> Tr
     data = datasets.open_data(workload, data_root)
     datasets.check_length(workload, data)
     datasets.seed_everything(cell.seed)
-    replica = models.build(workload).to(strategy.devices[0])
+    replica = models.build(workload)
+    initial_hash = fingerprint(replica.parameters()) if ":" in workload.model else None
+    replica = replica.to(strategy.devices[0])
     if cell.quantize is not None:  # refuse before training, not after it
         check_layers(replica)
         check_images(cell, data)
@@ -177,6 +182,7 @@ def make_training(cell: Cell, strategy: ParallelStrategy, data_root: Path) -> Tr
         loader=loader,
         sampler=sampler,
         order=order,
+        initial_hash=initial_hash,
         test_images=data.test,
         scheduling=scheduling,
     )

@@ -21,8 +21,8 @@ from hpml_jobs.report.text import captions
 from hpml_jobs.report.text.numbers import count, ratio, seconds
 
 SCALING = (
-    "{what}; in stall the device waits for a batch{sum}. images/s: samples processed, padding of "
-    "the sampler included, / epoch. Step: median of the iterations with a full batch. Speedup: "
+    "{what}; in stall the device waits for a batch{sum}. {samples}/s: samples processed, padding "
+    "of the sampler included, / epoch. Step: median of the iterations with a full batch. Speedup: "
     "epoch(1, b) / epoch(N, b); effic.: speedup / N; weak: step(1, b) / step(N, b) at the same "
     "batch per {unit}; cost/t: 1 / effic. - 1, the cost of N {units} per second of computation on "
     "1."
@@ -57,6 +57,7 @@ def scaling(group: ConditionGroup) -> Table | None:
         sum=MEDIANS if several_runs else "",
         unit=unit,
         units=captions.units(group.device),
+        samples=group.a_cell.workload.samples_name,
     )
     text = TableText("scaling", "Scaling", "E1", (caption, captions.runs(group.rows)))
     no_step = any(row.timing and row.timing.step_s is None for row in group.timed)
@@ -66,7 +67,15 @@ def scaling(group: ConditionGroup) -> Table | None:
         *missing,
         *([ONE_RUN] if several else []),
     ]
-    return row_table(group, text, group.timed, _HEADS, notes)
+    return row_table(group, text, group.timed, _heads(group), notes)
+
+
+def _heads(group: ConditionGroup) -> tuple[Columns[Row], ...]:
+    """Return the columns; the throughput has the name of the group's samples."""
+    throughput = f"{group.a_cell.workload.samples_name}/s"
+    return tuple(
+        head._replace(head=throughput) if head.head == "images/s" else head for head in _HEADS
+    )
 
 
 def strategies_meet(group: ConditionGroup) -> bool:

@@ -45,12 +45,12 @@ NOMINAL = (
 )
 RESIDUAL = (
     "Lab residual: derived, not measured. Comm = train_s(N, b) - train_s(1, b) x ceil(D/N) / D, "
-    "with D training images, and Compute = train_s - Comm, in seconds per epoch without data "
+    "with D training samples, and Compute = train_s - Comm, in seconds per epoch without data "
     "loading. Communication hidden behind backward is not in Comm."
 )
 RESIDUAL_LOADING = (
     "Lab residual: derived, not measured. It includes data loading because train_s is unknown: "
-    "Comm = epoch_s(N, b) - epoch_s(1, b) x ceil(D/N) / D, with D training images, and Compute = "
+    "Comm = epoch_s(N, b) - epoch_s(1, b) x ceil(D/N) / D, with D training samples, and Compute = "
     "epoch_s - Comm, in seconds per epoch. Communication hidden behind backward is not in Comm."
 )
 RESIDUAL_BANDWIDTH = (
@@ -181,7 +181,7 @@ def _data(workload: Workload) -> str:
     limited = ", limited" if workload.limit is not None else ""
     dataset = DATASETS.get(workload.data)
     if dataset is None:
-        return f"{workload.data}, {images} images per epoch{limited}"
+        return f"{workload.data}, {images} {workload.samples_name} per epoch{limited}"
     return dataset.caption.format(images=images, limited=limited)
 
 

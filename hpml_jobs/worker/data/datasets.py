@@ -58,7 +58,7 @@ def open_data(workload: Workload, root: Path) -> Data:
     train, test = opener(workload, root)
     total = length(train)
     if total == 0:
-        raise HpmlError(f"workload.data={workload.data} has no training images")
+        raise HpmlError(f"workload.data={workload.data} has no training {workload.samples_name}")
     limit = workload.limit
     if limit is None or limit >= total:
         return Data(train, test, total)
@@ -103,8 +103,9 @@ def check_length(workload: Workload, data: Data) -> None:
         raise HpmlError("workload.images is unknown: submit with hpml-jobs, which counts them")
     if length(data.train) != workload.images:
         raise HpmlError(
-            f"workload.data={workload.data} has {length(data.train)} training images here, "
-            f"but the cell was submitted with {workload.images}: check data.root="
+            f"workload.data={workload.data} has {length(data.train)} training "
+            f"{workload.samples_name} here, but the cell was submitted with {workload.images}: "
+            "check data.root="
         )
 
 

@@ -73,6 +73,19 @@ def waiting_for_cpus(cpus, share):
     return change
 
 
+def own_replicas(strategy, start):
+    """The user's own model, which differs on rank 2, and may have begun with other parameters."""
+
+    def change(old):
+        workload = replace(old.cell.workload, model="mygpt:build")
+        cell = replace(old.cell, workload=workload, strategy=strategy)
+        ranks = tuple(replace(rank, initial_hash="one start") for rank in old.ranks)
+        of_rank = change_rank(2, parameters_hash="other", initial_hash=start)
+        return of_rank(replace(old, cell=cell, ranks=ranks))
+
+    return change
+
+
 ALONE = [
     CheckCase(
         "closure", FAIL, change_phases(forward_s=2.6), "phases miss the epoch by 2.34 % (limit 2 %)"
@@ -101,6 +114,24 @@ ALONE = [
     ),
     CheckCase(
         "replicas", FAIL, change_rank(2, parameters_hash="other"), "2 different replicas on 4 ranks"
+    ),
+    CheckCase(
+        "replicas",
+        FAIL,
+        own_replicas(Strategy.ALLREDUCE, "other start"),
+        "your model starts with other parameters on each rank: in mygpt:build draw random numbers",
+    ),
+    CheckCase(
+        "replicas",
+        FAIL,
+        own_replicas(Strategy.ALLREDUCE, "one start"),
+        "look for parameters that mygpt:build changes outside of the optimizer",
+    ),
+    CheckCase(
+        "replicas",
+        FAIL,
+        own_replicas(Strategy.DDP, "other start"),
+        "look for parameters that mygpt:build changes outside of the optimizer",
     ),
     CheckCase("messages", FAIL, change_rank(2, communication=None), "rank 2 counted no messages"),
     CheckCase(
@@ -143,7 +174,7 @@ ALONE = [
         "loader-start",
         WARN,
         change_epoch("timed", 2, stalls=Stalls(first_s=1.92, p20_s=0.0, last_s=0.0)),
-        "short epoch: starting the loaders takes 24 % of it (limit 5 %): use more images or fewer",
+        "starting the loaders takes 24 % of it (limit 5 %): use more training samples or fewer",
     ),
     CheckCase(
         "imbalance",

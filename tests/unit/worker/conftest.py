@@ -74,7 +74,9 @@ def write_cell(tmp_path: Path) -> Callable[..., CellFolder]:
         folder = CellFolder(tmp_path / "cells" / cell.slug)
         file = CellFile(cell=cell, data_root=str(tmp_path), code_root=str(tmp_path), **settings)
         write_whole(folder.cell_json, encode(file))
-        write_whole(folder.attempt("17_0").about, encode(Attempt(id="17_0", job="17_0")))
+        attempt = folder.attempt("17_0")
+        attempt.errors.mkdir(parents=True, exist_ok=True)
+        write_whole(attempt.about, encode(Attempt(id="17_0", job="17_0")))
         return folder
 
     return write

@@ -50,10 +50,10 @@ def _judgement(group: ConditionGroup, rows: Sequence[Row], affected: Affected) -
     failed, warned = levels.count(Level.FAIL), levels.count(Level.WARN)
     parts = []
     if failed:
-        where = "" if failed == len(rows) else f" for {failed} of {counted(len(rows), 'cell')}"
+        where = "" if failed == len(rows) else f" for {counted(failed, 'cell')}"
         parts.append(f"cannot be used{where}")
     if warned:
-        where = "all cells" if warned == len(rows) else f"{warned} of {counted(len(rows), 'cell')}"
+        where = "all cells" if warned == len(rows) > 1 else counted(warned, "cell")
         parts.append(f"can be used with a warning for {where}")
     return ", ".join(parts) or CAN
 

@@ -13,6 +13,7 @@ from hpml_jobs.checks.limits import (
 )
 from hpml_jobs.checks.peer_table import Efficiency, PeerTable
 from hpml_jobs.checks.peers import Peer, peer_of
+from hpml_jobs.checks.quality import threads_text
 from hpml_jobs.checks.result import (
     Affected,
     Check,
@@ -27,7 +28,7 @@ from hpml_jobs.core.conditions import CONDITIONS
 from hpml_jobs.core.formulas import relative_iqr
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Device
-from hpml_jobs.core.text import percent_text
+from hpml_jobs.core.text import counted, duration_text, percent_text
 
 DAY = timedelta(days=1)
 
@@ -66,10 +67,8 @@ def other_conditions(peer: Peer, table: PeerTable) -> Observation | None:
         return None
     others = [dict(value) for value in conditions.other_values(peer)]
     if not others:
-        same = len(conditions.peers) - 1
-        return Observation(
-            True, f"the same hardware and software as {same} other cells of the table"
-        )
+        same = counted(len(conditions.peers) - 1, "other cell")
+        return Observation(True, f"the same hardware and software as {same} of the table")
     differing = conditions.differing(peer)
     differences = [
         f"{name} {value} (theirs {_distinct(other[name] for other in others)})"
@@ -160,7 +159,8 @@ def other_loader_workers(peer: Peer, table: PeerTable) -> Observation | None:
     if not peer.record.ranks or len(loaders.peers) < 2:
         return None
     differing = loaders.differing(peer)
-    text = f"{peer.workers} loader workers in total for {peer.place.gpus} GPUs"
+    workers, gpus = counted(peer.workers, "loader worker"), counted(peer.place.gpus, "GPU")
+    text = f"{workers} in total for {gpus}"
     if differing:
         text += f"; {names(f'{other.slug} has {other.workers}' for other in differing)}"
     return Observation(not differing, text)
@@ -182,7 +182,7 @@ def unequal_threads(peer: Peer, table: PeerTable) -> Observation | None:
     if not peer.threads or len(threads.peers) < 2:
         return None
     differing = threads.differing(peer)
-    text = f"{_distinct(peer.threads)} threads per process"
+    text = threads_text(peer.threads)
     if differing:
         theirs = _distinct(count for other in threads.other_values(peer) for count in other)
         text += f", {_names(differing)} had {theirs}"
@@ -227,11 +227,12 @@ def measured_on_another_day(peer: Peer, table: PeerTable) -> Observation | None:
     if peer.started is None or len(starts.peers) < 2:
         return None
     differing = starts.differing(peer)
-    farthest = max(peer.started - starts.starts[0], starts.starts[-1] - peer.started) / DAY
-    limit = f"(limit {APART_LIMIT / DAY:g})"
-    text = f"measured at most {farthest:.1f} days from the other cells {limit}"
+    farthest = max(peer.started - starts.starts[0], starts.starts[-1] - peer.started)
+    apart = duration_text(farthest.total_seconds())
+    limit = f"(limit {APART_LIMIT / DAY:g} day)"
+    text = f"started within {apart} of the other cells {limit}"
     if differing:
-        text = f"measured up to {farthest:.1f} days from {_names(differing)} {limit}"
+        text = f"started up to {apart} from {_names(differing)} {limit}"
     return Observation(not table.is_outlier(peer, differing, len(starts.peers)), text)
 
 

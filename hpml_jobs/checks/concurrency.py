@@ -7,6 +7,7 @@ from typing import NamedTuple
 from hpml_jobs.checks.limits import OVERLAP_LIMIT
 from hpml_jobs.checks.peers import Peer
 from hpml_jobs.checks.result import Affected, Check, Level, Observation, Tier, check, names
+from hpml_jobs.core.text import counted
 
 
 class Concurrent(NamedTuple):
@@ -99,7 +100,8 @@ def shared_devices(peer: Peer, concurrent: Concurrent) -> Observation | None:
         return None
     others = concurrent.on_devices.get(peer.slug)
     if not others:
-        return Observation(True, f"no other cell of the study used its {len(peer.uuids)} GPUs")
+        gpus = counted(len(peer.uuids), "GPU")
+        return Observation(True, f"no other cell of the study used its {gpus}")
     return Observation(
         False, f"{names(other.slug for other in others)} used the same GPUs at the same time"
     )

@@ -96,7 +96,7 @@ def impossible_loss(record: Record) -> Observation | None:
     limit = LOSS_LIMIT * math.log(workload.classes)
     return Observation(
         worst <= limit,
-        f"loss is {worst:.3f} at most (limit {limit:.3f}, {LOSS_LIMIT} x ln {workload.classes})",
+        f"loss is {worst:.4g} at most (limit {limit:.4g}, {LOSS_LIMIT} x ln {workload.classes})",
         "training diverged, so use the times only and lower workload.lr=",
         Level.WARN,
     )

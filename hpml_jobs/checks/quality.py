@@ -1,5 +1,7 @@
 """Data-quality checks of one record that a correct measurement may fail."""
 
+from collections.abc import Sequence
+
 from hpml_jobs.checks.limits import (
     LEAST_ITERATIONS,
 )
@@ -78,7 +80,18 @@ def shared_gpus(record: Record) -> Observation | None:
     if not cards:
         return None
     others = sum(card.other_processes for card in cards)
-    return Observation(others == 0, f"{others} processes of others on the cell's GPUs")
+    processes = counted(others, "process", "processes")
+    return Observation(others == 0, f"{processes} of others on the cell's GPUs")
+
+
+def threads_text(counts: Sequence[int]) -> str:
+    """Return numbers of threads in words.
+
+    >>> threads_text([1]), threads_text([1, 8])
+    ('1 thread per process', '1 or 8 threads per process')
+    """
+    word = "thread" if list(counts) == [1] else "threads"
+    return f"{' or '.join(map(str, counts))} {word} per process"
 
 
 @check(
@@ -99,7 +112,7 @@ def other_threads(record: Record) -> Observation | None:
     requested = record.cell.threads
     return Observation(
         used == [requested],
-        f"{' or '.join(map(str, used))} threads per process, threads={requested}",
+        f"{threads_text(used)}, threads={requested}",
     )
 
 

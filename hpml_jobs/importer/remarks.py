@@ -18,8 +18,8 @@ def remarks(records: Sequence[Record], rules: Rules) -> Iterator[str]:
     total = len(records)
     without = sum(record.imported.train_s is None for record in records if record.imported)
     if without:
-        rows = f"all {total} rows" if without == total else f"{without} of {total} rows"
-        yield f"{rows} have no train_s: their residual communication includes data loading"
+        rows = f"{without} of {total} rows" if without < total else "every row"
+        yield f"train_s is missing in {rows}: residual communication includes data loading there"
     yield from _contradictions(records)
 
 

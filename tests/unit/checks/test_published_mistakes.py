@@ -180,7 +180,7 @@ def test_e13_cells_days_apart_or_overlapping_are_flagged():
     later = with_attempt_times("2026-10-03T11:00", "2026-10-03T11:05")(baseline_record())
     days = result_of(check_study([clean_record(), later])[DDP4.slug], "other-days")
     assert days.level is Level.WARN
-    assert "measured up to 2.0 days from single-1gpu-b32-digits-" in days.reason
+    assert "started up to 2 d 1 h from single-1gpu-b32-digits-" in days.reason
     beside = with_attempt_times("2026-10-01T10:01", "2026-10-01T10:06")(baseline_record())
     together = result_of(check_study([clean_record(), beside])[DDP4.slug], "overlap")
     assert together.level is Level.WARN

@@ -93,7 +93,7 @@ def test_assumptions_and_missing_values_are_reported(working_folder, capsys):
     assert run_import(f"{LAB}2,64,20\n", "images=40000") == 0
     messages = capsys.readouterr().err
     assert "imported: 40,000 images per epoch, 11,173,962 parameters" in messages
-    assert "all 4 rows have no train_s: their residual communication includes data" in messages
+    assert "train_s is missing in every row: residual communication includes data" in messages
     assert "no gpus=1 row of imported at batch 64" in messages
 
 

@@ -18,7 +18,6 @@ from tests.unit.builders import lab_cell, lab_record
 from tests.unit.check_cases import (
     baseline_record,
     change_communication,
-    change_epoch,
     change_messages,
     clean_record,
 )
@@ -219,7 +218,7 @@ def test_collect_strict_ignores_warnings(laptop, capsys):
 
 def test_superlinear_speedup_marks_the_baseline_too(laptop, capsys):
     """Three GPUs' work in less than a third of the time: the baseline may be the disturbed one."""
-    write_study(change_epoch("timed", epoch_s=5.0)(clean_record()), baseline_record())
+    write_study(clean_record(epoch_s=5.0), baseline_record())
     assert run(["collect", "mine"]) == 0
     out = capsys.readouterr().out
     table1 = out[out.index("Table 1: ") : out.index("Table 2: ")]

@@ -9,7 +9,6 @@ from hpml_jobs.report.merge.cells import CellResult
 from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.merge.rows import BASELINE_SETUP, Place, Row, Setup, place_of, setup_order
 from hpml_jobs.report.text.captions import row_label, unit
-from hpml_jobs.report.text.numbers import seconds
 
 
 def absences(group: ConditionGroup, rows: Sequence[Row], places: Collection[Place]) -> list[str]:
@@ -81,13 +80,15 @@ def places_text(places: Iterable[Place], label: Callable[[Setup], str]) -> str:
 
 
 def no_bandwidth(rows: Iterable[Row], device: Device) -> list[str]:
-    """Return a line for every row whose residual is not above zero: it gives no bandwidth."""
-    return [
-        f"{row_label(row.setup, device)} at batch {row.batch_per_gpu}: the residual is "
-        f"{seconds(row.residual.comm_s)} s; a bandwidth needs a residual above zero"
-        for row in rows
-        if row.residual is not None and row.residual.comm_s <= 0
-    ]
+    """Return a line on the rows whose residual is not above zero: it gives no bandwidth."""
+    return by_reason(
+        (
+            ("no bandwidth, since the residual is not above zero", row.place)
+            for row in rows
+            if row.residual is not None and row.residual.comm_s <= 0
+        ),
+        lambda setup: row_label(setup, device),
+    )
 
 
 def left_out_runs(rows: Iterable[Row], device: Device) -> list[str]:

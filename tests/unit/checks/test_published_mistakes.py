@@ -99,7 +99,7 @@ def test_e6_speedup_is_not_multiplied_by_number_of_gpus(builder):
 
 
 def test_e7_global_batch_is_not_taken_as_batch_per_gpu():
-    as_global = change_epoch("timed", iterations=640)(clean_record())
+    as_global = change_epoch("timed", iterations=640, steps=None)(clean_record())
     with pytest.raises(InvalidRecordError, match=r"counted 640 iterations .* not 160"):
         decode(encode(as_global), "record.json")
     result = result_of(

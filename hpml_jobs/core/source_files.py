@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import hpml_jobs
 from hpml_jobs.core.workload import SourceFile
+from hpml_jobs.errors import HpmlError
 
 _INSTALLED = frozenset(("site-packages", "dist-packages"))
 _PACKAGE_FILE = "__init__.py"
@@ -35,6 +36,9 @@ def source_files(references: Iterable[str], root: Path) -> tuple[SourceFile, ...
 
     `root` is the folder that is searched first, before sys.path. A module that is not local has no
     file here.
+
+    Raises:
+        HpmlError: a file cannot be read.
     """
     folders = _import_folders(root)
     waiting = [reference.partition(":")[0] for reference in references]
@@ -47,7 +51,7 @@ def source_files(references: Iterable[str], root: Path) -> tuple[SourceFile, ...
         visited.add(name)
         for module in _modules_of(name, folders):
             if module.file not in files:
-                content = module.path.read_bytes()
+                content = _read(module.path)
                 files[module.file] = _digest(content)
                 waiting += _imports(content, module.package)
     return tuple(SourceFile(name=name, sha256=files[name]) for name in sorted(files))
@@ -61,7 +65,7 @@ def changed_files(files: Iterable[SourceFile], root: Path) -> list[str]:
         path = next((path for folder in folders if (path := folder / file.name).is_file()), None)
         if path is None:
             changed.append(f"{file.name} (missing)")
-        elif _digest(path.read_bytes()) != file.sha256:
+        elif _digest(_read(path)) != file.sha256:
             changed.append(file.name)
     return changed
 
@@ -79,6 +83,13 @@ def differing_names(files: Iterable[SourceFile], others: Iterable[SourceFile]) -
 def _import_folders(root: Path) -> list[Path]:
     entries = [root, *(Path(entry) for entry in sys.path)]
     return [entry for entry in dict.fromkeys(map(Path.resolve, entries)) if entry.is_dir()]
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise HpmlError(f"your code {path} cannot be read: {error.strerror}") from error
 
 
 def _digest(content: bytes) -> str:

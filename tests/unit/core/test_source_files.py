@@ -1,10 +1,12 @@
 """The user's source files: which are found, what changes their hash, where they are looked for."""
 
 import sys
+from pathlib import Path
 
 import pytest
 
 from hpml_jobs.core.source_files import changed_files, source_files
+from hpml_jobs.errors import HpmlError
 
 FILES = {
     "train.py": "import os\nimport torch\nfrom pkg import net, NAME\nimport missing\n",
@@ -72,3 +74,12 @@ def test_files_have_the_same_names_and_hashes_in_another_folder(root, tmp_path_f
     assert changed_files(source_files(["train:build"], copy), copy) == []
     copy.rename(root)
     assert changed_files(source_files(["train:build"], root), root) == []
+
+
+def test_unreadable_source_is_named(root, monkeypatch):
+    def refuse(path):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    with pytest.raises(HpmlError, match=r"your code .*train.py cannot be read: Permission denied"):
+        source_files(["train:build"], root)

@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from hpml_jobs.core.cell import Protocol
+from hpml_jobs.core.workload import SourceFile
 from hpml_jobs.report.formats.markdown import document
 from hpml_jobs.slurm.states import Outcome
 from tests.unit.builders import DIGITS, RESNET, V100, lab_cell, lab_record
@@ -140,3 +141,24 @@ def test_workload_without_records_has_no_hardware_note(builder):
     report = builder.collect()
     assert report.differences == ("workload: digits | resnet18_cifar10",)
     assert report.groups[0].title == "digits on cuda"
+
+
+def own_cell(sha256):
+    """A single-GPU cell with code of the user; without a hash, of a version that kept none."""
+    code = tuple(
+        SourceFile(name=name, sha256=text) for name, text in (("mygpt.py", sha256), ("a.py", "a"))
+    )
+    workload = msgspec.structs.replace(DIGITS, model="mygpt:build", code=code if sha256 else ())
+    return lab_cell(1, 32, workload=workload)
+
+
+def test_changed_code_never_shares_a_table_and_is_named(builder):
+    for epoch_s, sha256 in enumerate(("1" * 64, "2" * 64, None), start=10):
+        builder.with_record(lab_record(own_cell(sha256), float(epoch_s)))
+    report = builder.collect()
+    assert len(report.groups) == 3
+    assert report.differences == (
+        "your code: code not recorded | recorded | recorded",
+        "your code mygpt.py: not recorded | 1111111 | 2222222",
+    )
+    assert report.groups[1].differences.endswith("your code mygpt.py 1111111")

@@ -10,7 +10,7 @@ from hpml_jobs.core.strategies import Device
 from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.worker.node_check import check_node, main, required_torch
 
-from .conftest import cpu_cell
+from .conftest import change_workload, cpu_cell
 
 FILE = CellFile(cell=cpu_cell(), data_root="/nowhere", code_root="/nowhere")
 
@@ -57,3 +57,25 @@ def test_node_check_writes_its_answer_file(tmp_path):
 
 def test_torchvision_without_torch_requirement_is_accepted():
     assert required_torch(["numpy"]) is None
+
+
+def test_own_code_that_cannot_train_is_found_on_the_node(tmp_path, monkeypatch):
+    (tmp_path / "node_code.py").write_text(
+        "import torch\n"
+        "def build(): return torch.nn.Linear(4, 10)\n"
+        "def good(train): return [(torch.zeros(4), 1)] * 64 if train else None\n"
+        "def bad(train): return [{'input': torch.zeros(4)}] * 64 if train else None\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    own = {"name": "own", "model": "node_code:build", "images": 64, "limit": None}
+    for function, level, words in (
+        ("good", Severity.OK, "opened 64 samples of own; its model has 50 parameters, and trained"),
+        ("bad", Severity.PROBLEM, "item 0 of dataset(True) is a dict with input: return a pair"),
+    ):
+        workload = change_workload(
+            FILE.cell.workload, data=f"node_code:{function}", parameters=None, **own
+        )
+        cell = msgspec.structs.replace(FILE.cell, workload=workload)
+        finding = findings_of(msgspec.structs.replace(FILE, cell=cell))["node data"]
+        assert finding.level is level
+        assert words in finding.seen

@@ -22,6 +22,7 @@ from hpml_jobs.slurm.pending import why_pending
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.status.query import query_slurm
 from hpml_jobs.study.files import encode, write_whole
+from hpml_jobs.study.reader import LOG_BYTES, read_json, tail
 from hpml_jobs.study.study import Study
 from hpml_jobs.submit.arrays import python, setup
 from hpml_jobs.submit.sbatch import RefusedError, check_folder, header, sbatch
@@ -53,7 +54,7 @@ class Exchange(NamedTuple):
     def read(self) -> NodeAnswer | None:
         """Return the answer; None until it is complete."""
         try:
-            return msgspec.json.decode(self.answer.read_bytes(), type=NodeAnswer)
+            return read_json(self.answer, NodeAnswer)
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
@@ -216,10 +217,7 @@ def _no_answer(study: Study, last: JobState, patience_s: float) -> Finding:
 
 def _last_line(study: Study, job: str) -> str:
     """Return the last line of the job's error log that is not SLURM's own."""
-    try:
-        text = (study.slurm / f"{job}_{STUDY}_log.err").read_text(errors="replace")
-    except OSError:
-        return ""
+    text = tail(study.slurm / f"{job}_{STUDY}_log.err", LOG_BYTES)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     of_program = [line for line in lines if not line.startswith(_SLURM_PREFIXES)]
     return (of_program or lines or [""])[-1]

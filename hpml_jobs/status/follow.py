@@ -45,7 +45,7 @@ def follow(study: Study, state: CellState, lines: int) -> Iterator[str]:
         added = read_from(attempt.log_of(0), position) if attempt else b""
         position += len(added)
         yield added.decode(errors="replace")
-        if has_ended:
+        if has_ended and not added:  # a long rest is read in parts
             return
         if time.monotonic() - queried_at > ASK_S:
             queried_at = time.monotonic()

@@ -9,7 +9,7 @@ from hpml_jobs.core.record import Attempt
 from hpml_jobs.core.stacks import positions_text, rank_position, traceback_position
 from hpml_jobs.core.value import Value
 from hpml_jobs.slurm.states import Outcome
-from hpml_jobs.study.reader import read_json
+from hpml_jobs.study.reader import LOG_BYTES, read_json, tail
 
 SLURM_VARIABLE = "HPML_JOBS_SLURM"
 """Environment variable with the job's SLURM_* variables as JSON; workers do not get these."""
@@ -162,5 +162,5 @@ class AttemptFolder:
             error.rank: traceback_position(error.traceback) for error in self.rank_errors()
         }
         for rank, path in self.stack_files().items():
-            positions.setdefault(rank, rank_position(path.read_text(errors="replace")))
+            positions.setdefault(rank, rank_position(tail(path, LOG_BYTES)))
         return positions_text({rank: place for rank, place in positions.items() if place}) or None

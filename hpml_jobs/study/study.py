@@ -66,10 +66,13 @@ class Study:
 
     def cells(self) -> list[CellFolder]:
         """Return the folder of every cell, by name; b64 comes before b512."""
-        if not self.cells_folder.is_dir():
-            return []
-        paths = sorted(self.cells_folder.iterdir(), key=lambda path: natural(path.name))
-        return [CellFolder(path) for path in paths if path.is_dir()]
+        try:
+            if not self.cells_folder.is_dir():
+                return []
+            paths = [path for path in self.cells_folder.iterdir() if path.is_dir()]
+        except OSError as fault:
+            raise HpmlError(f"{self.cells_folder} cannot be read: {fault.strerror}") from fault
+        return [CellFolder(path) for path in sorted(paths, key=lambda path: natural(path.name))]
 
     def create(self) -> None:
         """Make the folder, or check that this version may write into an existing one."""

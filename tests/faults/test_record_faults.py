@@ -1,7 +1,13 @@
-"""Faults around a record: full disk, truncated file, wrong clock."""
+"""Faults around a record: full disk, truncated or hostile files, lost folders, wrong clock."""
 
+import io
+import os
+import shutil
+import subprocess
+import zipfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from hpml_jobs.core.validation import InvalidRecordError
@@ -42,6 +48,85 @@ def test_truncated_record_is_invalid_and_rerun(make_study, record_fault):
     record_fault("record truncated", case, "1 invalid", "its numbers are in no table")
     case.submit().wait_until_finished()
     record_fault("the same command after a truncated record", case, "1 ok")
+
+
+def link_to_zeros(path):
+    path.unlink()
+    path.symlink_to("/dev/zero")
+
+
+def make_fifo(path):
+    path.unlink()
+    os.mkfifo(path)
+
+
+def lie_in_header(path):
+    """Give every array a header of 8 TB."""
+    header = io.BytesIO()
+    facts = {"descr": "<f8", "fortran_order": False, "shape": (10**12,)}
+    np.lib.format.write_array_header_1_0(header, facts)
+    with zipfile.ZipFile(path, "w") as file:
+        for name in ("curve_loss", "curve_step_s", "curve_lr"):
+            file.writestr(f"{name}.npy", header.getvalue())
+
+
+def write_bomb(path):
+    """Write 1 GB of zeros as 1 MB."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
+        for name in ("curve_loss", "curve_step_s", "curve_lr"):
+            with file.open(f"{name}.npy", "w", force_zip64=True) as member:
+                for _ in range(340):
+                    member.write(bytes(2**20))
+
+
+HOSTILE_RECORDS = {
+    "a FIFO": make_fifo,
+    "a link to /dev/zero": link_to_zeros,
+    "nested 100,000 deep": lambda path: path.write_bytes(b'{"a":' * 100_000),
+}
+HOSTILE_ARRAYS = {"a lying header": lie_in_header, "a zip bomb": write_bomb}
+
+
+def test_hostile_and_lost_files_cost_their_own_cell(make_study, record_fault):
+    case = make_study("hostile", "-m", "gpus=1", "batch=16,32").submit()
+    slug, _ = sorted(case.wait_until_finished())
+    folder = case.study.cell(slug)
+    for what, damage in HOSTILE_RECORDS.items():
+        damage(folder.record_json)
+        record_fault(
+            f"record.json is {what}", case, "1 invalid, 1 ok", "its numbers are in no table"
+        )
+        folder.record_json.unlink()
+        case.collect()  # it restores the record from its attempt
+    folder.record_json.unlink()
+    record_fault("record.json deleted", case, "2 ok", "restored from its attempt")
+    for what, damage in HOSTILE_ARRAYS.items():
+        damage(folder.iterations)
+        record_fault(f"iterations.npz has {what}", case, "2 ok", "the tables are complete")
+    _collect_read_only(case)
+    record_fault("the study is read-only", case, "2 ok", "collect prints the tables")
+    shutil.rmtree(folder.root)
+    record_fault("a cell's folder deleted", case, "1 missing, 1 ok", "the cell stays in the tables")
+    case.login.ok("resubmit", case.name, "--missing")
+    case.wait_until_finished()
+    record_fault("resubmit after a cell's folder was deleted", case, "2 ok")
+
+
+def _collect_read_only(case):
+    """Print the tables of the study while its file system is read-only."""
+    root = case.study.root
+    collect = f"{case.login.python} -m hpml_jobs collect {case.name}"
+    mount = f"mount --bind {root} {root} && mount -o remount,bind,ro {root}"
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", f"{mount} && {collect}"],
+        cwd=case.login.folder,
+        env=case.login.environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "Read-only file system; hpml-jobs collect hostile --to FOLDER" in done.stderr
+    assert "1-process" in done.stdout
 
 
 @pytest.fixture

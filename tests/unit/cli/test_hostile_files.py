@@ -19,7 +19,7 @@ from tests.unit.builders import lab_cell, lab_record
 from tests.unit.plans import plan_of
 from tests.unit.study_builder import SHAPE, StudyBuilder
 
-SECONDS = 20
+SECONDS = 120
 """A command that waits for a hostile file is ended after so long."""
 
 
@@ -270,9 +270,9 @@ def long_list(_):
 
 ARRAYS = {
     "lying header": (lambda _: with_header((10**12,)), "curve_loss is 1000000000000, its record"),
-    "bomb": (lambda _: saved({"x": np.zeros(10**7)}, np.savez_compressed), "has no curve_loss"),
+    "bomb": (lambda _: saved({"x": np.zeros(10**6)}, np.savez_compressed), "has no curve_loss"),
     "long bomb": (
-        lambda record: with_header((4, sum_of(record)), bytes(10**8)),
+        lambda record: with_header((4, sum_of(record)), bytes(10**7)),
         "has another size than its header says",
     ),
     "short": (lambda record: with_header((4, sum_of(record))), "has another size than its header"),

@@ -1,12 +1,15 @@
 """Full tables of time and scaling, and of strong scaling where the grid has pairs for it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+import msgspec
+
+from hpml_jobs.checks.result import Affected
 from hpml_jobs.core import formulas
 from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.merge.rows import Row
-from hpml_jobs.report.table import Table
+from hpml_jobs.report.table import Line, Table
 from hpml_jobs.report.tables.builder import (
     Columns,
     TableText,
@@ -17,7 +20,7 @@ from hpml_jobs.report.tables.builder import (
     row_table,
 )
 from hpml_jobs.report.tables.lab import without_train
-from hpml_jobs.report.text import captions
+from hpml_jobs.report.text import captions, marks
 from hpml_jobs.report.text.numbers import count, ratio, seconds
 
 SCALING = (
@@ -189,13 +192,29 @@ def strong(group: ConditionGroup) -> Table | None:
     unit = captions.unit(group.device)
     caption = STRONG.format(unit=unit, units=captions.units(group.device))
     runs = captions.runs([pair.parallel for pair in shown_pairs])
-    return item_table(
+    rows = [row for pair in shown_pairs for row in (pair.baseline, pair.parallel)]
+    table = item_table(
         [group],
         TableText("strong", "Strong scaling", "E1", (caption, runs)),
         ((captions.full_label(pair.parallel.setup, group.device), pair) for pair in shown_pairs),
         _strong_heads(unit),
-        _no_fractions(group, shown_pairs),
+        [*marks.explained(group, rows, Affected.TIME), *_no_fractions(group, shown_pairs)],
     )
+    heads = [block.head for block in table.blocks]
+    at = heads.index(f"1-{unit}, s"), heads.index(f"N-{unit}, s")
+    lines = (
+        _marked(group, line, dict(zip(at, (pair.baseline, pair.parallel), strict=True)))
+        for line, pair in zip(table.lines, shown_pairs, strict=True)
+    )
+    return msgspec.structs.replace(table, lines=tuple(lines))
+
+
+def _marked(group: ConditionGroup, line: Line, row_at: Mapping[int, Row]) -> Line:
+    """Return a line with the mark at the time of each row that a check makes doubtful."""
+    texts = list(line.texts)
+    for at, row in row_at.items():
+        (texts[at],) = marks.marked(group, row, (texts[at],), Affected.TIME)
+    return msgspec.structs.replace(line, texts=tuple(texts))
 
 
 def _no_fractions(group: ConditionGroup, shown_pairs: Iterable[Pair]) -> list[str]:

@@ -57,6 +57,15 @@ def test_mark_is_only_in_affected_tables(builder, given_checks, affected, marked
         assert ("! see Data-quality checks" in table.notes) == (table.label in with_mark)
 
 
+def test_strong_scaling_marks_the_time_that_is_doubtful(builder, given_checks):
+    for gpus, batch in ((1, 128), (2, 64), (4, 32)):
+        builder.with_record(lab_record(lab_cell(gpus, batch), 20.0))
+    assert "!" not in "".join(line.texts[3] for line in builder.table("strong").lines)
+    given_checks[lab_cell(4, 32).slug] = (a_result("made-up"),)
+    two, four = builder.table("strong").lines
+    assert (two.texts[2:4], four.texts[2:4]) == (("20.00", "20.00"), ("20.00", "!20.00"))
+
+
 @pytest.mark.parametrize("tier", [Tier.TABLE, Tier.LIST])
 def test_lower_tiers_mark_no_number(builder, given_checks, tier):
     builder.with_published_study()

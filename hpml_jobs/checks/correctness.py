@@ -123,7 +123,7 @@ def ranks_differ(record: Record) -> Observation | None:
         return None
     times_s = [rank.timed.epoch_s for rank in record.ranks]
     longest = max(times_s)
-    spread, step_s = longest - min(times_s), longest / max(1, record.iterations)
+    spread, step_s = longest - min(times_s), longest / max(1, record.ranks[0].timed.iterations)
     limit = max(RANKS_LIMIT * longest, step_s)
     if spread <= limit and late_rank(record):
         return None

@@ -117,6 +117,8 @@ def faster_than_link(record: Record) -> Observation | None:
         return None
     if cell.gpus < 2 or cell.strategy.traffic.bandwidth is not BandwidthKind.BUS:
         return None
+    if record.iterations is None:
+        return None
     sent = expected_bytes(record.iterations, record.model.gradient_bytes)
     reached = bus_gb_per_s(sent, imported.comm_s, cell.gpus)
     return Observation(

@@ -26,7 +26,7 @@ HARMLESS = frozenset({"gpu_idle", "applications_clocks_setting", "display_clock_
 )
 def too_few_iterations(record: Record) -> Observation | None:
     """Warn if an epoch has fewer than 10 iterations."""
-    if record.cell.workload.images is None:
+    if record.iterations is None:
         return None
     return Observation(
         record.iterations >= LEAST_ITERATIONS,

@@ -27,7 +27,7 @@ def speed_drifts(record: Record) -> Observation | None:
     """Warn if iterations become steadily slower or faster, by more than 5 %."""
     steps = [rank.timed.steps for rank in record.ranks]
     blocks = [s.block_medians_s for s in steps if s and s.block_medians_s]
-    if not blocks or record.iterations < DRIFT_ITERATIONS:
+    if not blocks or record.ranks[0].timed.iterations < DRIFT_ITERATIONS:
         return None
     medians_s = over_ranks(blocks)
     change, trend = change_of_ends(medians_s), kendall_s(medians_s)

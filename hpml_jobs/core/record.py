@@ -238,20 +238,25 @@ class Record(Value, frozen=True, kw_only=True):
         return timed.epoch_s - timed.stall_s
 
     @property
-    def iterations(self) -> int:
-        """Iterations of an epoch: counted; where imported without them, computed."""
+    def iterations(self) -> int | None:
+        """Iterations of an epoch: counted; where imported without them, computed.
+
+        None where an imported row has neither them nor the number of images.
+        """
         if self.imported is None:
             return self.ranks[0].timed.iterations
-        cell = self.cell
-        expected = iterations(cell.workload.images or 0, cell.gpus, cell.batch)
-        return self.imported.iterations or expected
+        images = self.cell.workload.images
+        if self.imported.iterations or images is None:
+            return self.imported.iterations
+        return iterations(images, self.cell.gpus, self.cell.batch)
 
     @property
-    def samples(self) -> int:
-        """Samples that one epoch processes over all ranks, padding included."""
+    def samples(self) -> int | None:
+        """Samples that one epoch processes over all ranks, padding included; None: not reported."""
         if self.imported is None:
             return sum(rank.timed.samples for rank in self.ranks)
-        return samples_processed(self.cell.workload.images or 0, self.cell.processes)
+        images = self.cell.workload.images
+        return None if images is None else samples_processed(images, self.cell.processes)
 
     @property
     def phases(self) -> Phases | None:
@@ -351,7 +356,7 @@ class Record(Value, frozen=True, kw_only=True):
         widths = [self._quartile_width_s(role) for role in (Role.TIMED, Role.UNSYNCED)]
         if widths[0] is None or widths[1] is None:
             return None
-        return cost_resolution_s(self.iterations, widths[0], widths[1])
+        return cost_resolution_s(self.ranks[0].timed.iterations, widths[0], widths[1])
 
     def _quartile_width_s(self, role: Role) -> float | None:
         """Return the largest quartile width of an epoch's steps over the ranks."""

@@ -152,6 +152,9 @@ MODELS: Mapping[str, ModelSize] = {
 }
 """The built-in models, by `workload.model`; a test builds each and counts."""
 
+UNREPORTED_MODEL, UNREPORTED_DATA = "model not told", "data not told"
+"""Model and data of imported timings without them: part of the hash, which other words change."""
+
 RESNET18_PARAMETERS = 11_173_962
 """Parameters of the lab's model: ResNet-18 with the CIFAR stem and 10 classes."""
 

@@ -13,7 +13,7 @@ from hpml_jobs.core.record import Attempt, Facts, Model, Record
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.core.text import counted
 from hpml_jobs.core.value import Value
-from hpml_jobs.core.workload import CIFAR10_IMAGES, RESNET18_PARAMETERS, Workload
+from hpml_jobs.core.workload import RESNET18_PARAMETERS, UNREPORTED_DATA, UNREPORTED_MODEL, Workload
 from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.importer.columns import COLUMNS, REQUIRED, Fields, RowError, read_fields
 from hpml_jobs.importer.csv_rows import Fault, Row, read_rows
@@ -27,9 +27,6 @@ PARAMETERS = {
     "vgg11cifar10": 9_231_114,
 }
 """Parameters of models with 10 classes, by the letters and digits of their names."""
-
-_UNKNOWN_MODEL, _UNKNOWN_DATA = "model not told", "data not told"
-"""Part of the hash of imported cells: another text would make them new cells."""
 
 SHOWN_FAULTS = 10
 
@@ -148,7 +145,7 @@ def _cell(fields: Fields, rules: Rules) -> Cell:
         strategy=_strategy(fields.strategy or "", gpus),
         workload=_workload(
             fields.model or "",
-            fields.images or rules.images or CIFAR10_IMAGES,
+            fields.images or rules.images,
             fields.parameters or rules.parameters,
         ),
         protocol=Protocol.IMPORTED,
@@ -161,19 +158,19 @@ def _cell(fields: Fields, rules: Rules) -> Cell:
     )
 
 
-def _workload(model: str, images: int, parameters: int | None) -> Workload:
+def _workload(model: str, images: int | None, parameters: int | None) -> Workload:
     return Workload(
         name=model or "imported",
-        model=model or _UNKNOWN_MODEL,
-        data=_UNKNOWN_DATA,
+        model=model or UNREPORTED_MODEL,
+        data=UNREPORTED_DATA,
         images=images,
-        parameters=parameters or _assumed_parameters(model),
+        parameters=parameters or _known_parameters(model),
     )
 
 
-def _assumed_parameters(model: str) -> int | None:
-    letters = re.sub(r"[^a-z0-9]", "", model.lower())
-    return PARAMETERS.get(letters) if model else RESNET18_PARAMETERS
+def _known_parameters(model: str) -> int | None:
+    """Return the parameters of a model that the file names; None for any other."""
+    return PARAMETERS.get(re.sub(r"[^a-z0-9]", "", model.lower()))
 
 
 def _strategy(text: str, gpus: int) -> Strategy:

@@ -25,7 +25,12 @@ def remarks(records: Sequence[Record], rules: Rules) -> Iterator[str]:
 
 def _assumptions(records: Sequence[Record]) -> Iterator[str]:
     for workload in dict.fromkeys(record.cell.workload for record in records):
-        images = f"{workload.images:,} images per epoch"
+        images = (
+            "an unknown number of images per epoch (no iterations; equal shares of the GPUs are "
+            "assumed)"
+            if workload.images is None
+            else f"{workload.images:,} images per epoch"
+        )
         if workload.parameters is None:
             size = "an unknown number of parameters (no bandwidth is computed)"
         else:
@@ -52,7 +57,9 @@ def _contradictions(records: Sequence[Record]) -> Iterator[str]:
     """Yield rows whose iterations contradict their batch: often it is the global batch."""
     for record in records:
         cell = record.cell
-        expected = iterations(cell.workload.images or 0, cell.gpus, cell.batch)
+        if cell.workload.images is None:
+            continue
+        expected = iterations(cell.workload.images, cell.gpus, cell.batch)
         if record.iterations != expected:
             yield (
                 f"line {line_of(record)}: {record.iterations} iterations, but {cell.gpus} GPUs x "

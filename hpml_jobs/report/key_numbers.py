@@ -134,7 +134,11 @@ KEY_NUMBERS = (
     KeyNumber("train_s", lambda r: r.train_s, Unit.SECONDS),
     KeyNumber("stall_s", lambda r: r.stall_s, Unit.SECONDS),
     KeyNumber("step_s", lambda r: r.step_s, Unit.SECONDS),
-    KeyNumber("images_per_s", lambda r: formulas.images_per_s(r.samples, r.epoch_s), Unit.RATE),
+    KeyNumber(
+        "images_per_s",
+        lambda r: formulas.images_per_s(r.samples, r.epoch_s) if r.samples else None,
+        Unit.RATE,
+    ),
     KeyNumber("iterations", lambda r: r.iterations),
     KeyNumber("samples", lambda r: r.samples),
     KeyNumber("parameters", lambda r: r.model.parameters if r.model else None),

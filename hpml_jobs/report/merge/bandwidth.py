@@ -36,11 +36,15 @@ class Bandwidth(Value, frozen=True, kw_only=True):
 
 
 def bandwidth(
-    values: RunValues, strategy: Strategy, gpus: int, iterations: int, gradient_bytes: int | None
+    values: RunValues,
+    strategy: Strategy,
+    gpus: int,
+    iterations: int | None,
+    gradient_bytes: int | None,
 ) -> Bandwidth | None:
     """Return the bandwidths of one place; None if no gradient was seen on the wire."""
     sent, net_s = values.gradients.sent_bytes, values.gradients.net_s
-    if not sent or not net_s or gpus == 1:
+    if not sent or not net_s or gpus == 1 or iterations is None:
         return None
     fields: dict[str, Any] = {
         "sent_bytes": sent,

@@ -47,8 +47,8 @@ class Timing(Value, frozen=True, kw_only=True):
     """Medians over the runs of one place: seconds per epoch, with and without data loading.
 
     `step_s` is the median duration of an iteration with a full batch. `train_s`, `stall_s`,
-    `step_s`, `gradient_bytes` and `loader_workers_total` may be unknown where the timings come from
-    elsewhere.
+    `step_s`, `iterations`, `samples`, `gradient_bytes` and `loader_workers_total` may be unknown
+    where the timings come from elsewhere.
     """
 
     runs: int
@@ -56,8 +56,8 @@ class Timing(Value, frozen=True, kw_only=True):
     train_s: float | None
     stall_s: float | None
     step_s: float | None
-    iterations: int
-    samples: int
+    iterations: int | None
+    samples: int | None
     gradient_bytes: int | None
     loader_workers_total: int | None
 
@@ -252,11 +252,13 @@ def _residual(row: Row, timing: Timing, baseline: Timing) -> Residual:
     with_loading = row_s is None or base_s is None
     if row_s is None or base_s is None:
         row_s, base_s = timing.epoch_s, baseline.epoch_s
-    images = timing.samples / row.gpus
-    comm_s = formulas.residual_communication_s(row_s, images, base_s, baseline.samples)
+    images, base_images = 1 / row.gpus, 1  # equal shares, where the numbers are not reported
+    if timing.samples is not None and baseline.samples is not None:
+        images, base_images = timing.samples / row.gpus, baseline.samples
+    comm_s = formulas.residual_communication_s(row_s, images, base_s, base_images)
     size = timing.gradient_bytes
     speed = None
-    if comm_s > 0 and size is not None:
+    if comm_s > 0 and size is not None and timing.iterations is not None:
         traffic = row.strategy.traffic
         sent = formulas.expected_bytes(timing.iterations, size, traffic.passes or 1)
         wire_bytes = traffic.bandwidth.wire_bytes(sent, row.gpus)

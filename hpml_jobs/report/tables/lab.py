@@ -37,16 +37,23 @@ def q1(group: ConditionGroup) -> Table:
         notes=(
             *marks.explained(group, baselines, Affected.TIME),
             *without_train(baselines),
+            *_without_iterations(baselines),
             *absent(group, baselines, places),
         ),
     )
+
+
+def _without_iterations(rows: Iterable[Row]) -> list[str]:
+    unknown = any(row.timing and row.timing.iterations is None for row in rows)
+    return ["Iterations: the number of images is not reported."] if unknown else []
 
 
 def _q1(row: Row) -> tuple[str, ...]:
     timing = row.timing
     if timing is None:
         return dash_or_oom(row), DASH, DASH
-    return text_or_dash(timing.train_s, seconds), seconds(timing.epoch_s), count(timing.iterations)
+    iterations = DASH if timing.iterations is None else count(timing.iterations)
+    return text_or_dash(timing.train_s, seconds), seconds(timing.epoch_s), iterations
 
 
 def without_train(rows: Iterable[Row]) -> list[str]:

@@ -72,7 +72,8 @@ def _sent(group: ConditionGroup, row: Row) -> Iterable[Sent]:
             sent_messages = sorted(
                 record.communication.messages, key=lambda m: (m.purpose, -m.bytes, m.kind)
             )
-            return [Sent(row.setup, message, record.iterations) for message in sent_messages]
+            iterations = record.ranks[0].timed.iterations
+            return [Sent(row.setup, message, iterations) for message in sent_messages]
     return []
 
 

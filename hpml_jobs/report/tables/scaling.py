@@ -91,7 +91,9 @@ def strategies_meet(group: ConditionGroup) -> bool:
 
 def _images_per_s(row: Row) -> float | None:
     timing = row.timing
-    return formulas.images_per_s(timing.samples, timing.epoch_s) if timing else None
+    if timing is None or timing.samples is None:
+        return None
+    return formulas.images_per_s(timing.samples, timing.epoch_s)
 
 
 _HEADS: tuple[Columns[Row], ...] = (

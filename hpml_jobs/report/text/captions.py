@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from hpml_jobs.core.conditions import CPU_MODEL, GPU_MODEL, NONE, TORCH
 from hpml_jobs.core.strategies import BASELINE, BandwidthKind, Device
-from hpml_jobs.core.workload import DATASETS, Workload
+from hpml_jobs.core.workload import DATASETS, UNREPORTED_DATA, UNREPORTED_MODEL, Workload
 from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.merge.rows import Place, Row, Setup, Timing, setup_order
 from hpml_jobs.report.text.numbers import count, seconds
@@ -153,7 +153,8 @@ def setting(group: ConditionGroup) -> str:
             "parameters not reported" if claimed is None else f"{count(claimed)} parameters"
         )
         where = f"measured elsewhere on {device or 'hardware that is not reported'}"
-        return f"{workload.model}, {parameters}; {_data(workload)}; {where}."
+        named = "model not reported" if workload.model == UNREPORTED_MODEL else workload.model
+        return f"{named}, {parameters}; {_data(workload)}; {where}."
     parameters = (
         f"{count(model.parameters)} parameters" if model else "parameters unknown (no record yet)"
     )
@@ -175,6 +176,10 @@ def hardware(group: ConditionGroup) -> str:
 
 
 def _data(workload: Workload) -> str:
+    if workload.data == UNREPORTED_DATA:
+        if workload.images is None:
+            return "data and images per epoch not reported"
+        return f"data not reported, {count(workload.images)} images per epoch"
     if workload.images is None:
         return workload.data
     images = count(workload.images)

@@ -80,8 +80,16 @@ def places_text(places: Iterable[Place], label: Callable[[Setup], str]) -> str:
 
 
 def no_bandwidth(rows: Iterable[Row], device: Device) -> list[str]:
-    """Return a line on the rows whose residual is not above zero: it gives no bandwidth."""
-    return by_reason(
+    """Return lines on rows without a bandwidth: a residual of zero or less, or unknown sizes."""
+    rows = list(rows)
+    timings = [row.timing for row in rows if row.residual is not None and row.timing is not None]
+    missing = {
+        "parameters": any(timing.gradient_bytes is None for timing in timings),
+        "images (or iterations)": any(timing.iterations is None for timing in timings),
+    }
+    names = " and ".join(name for name, is_missing in missing.items() if is_missing)
+    unknown = [f"no bandwidth without the number of {names}, which the import does not give"]
+    not_positive = by_reason(
         (
             ("no bandwidth, since the residual is not above zero", row.place)
             for row in rows
@@ -89,6 +97,7 @@ def no_bandwidth(rows: Iterable[Row], device: Device) -> list[str]:
         ),
         lambda setup: row_label(setup, device),
     )
+    return [*(unknown if names else ()), *not_positive]
 
 
 def left_out_runs(rows: Iterable[Row], device: Device) -> list[str]:

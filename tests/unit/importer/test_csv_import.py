@@ -51,9 +51,8 @@ def test_rows_become_cells_with_records_seen_by_status(working_folder):
     single, pair, _ = records_of()
     assert (single.cell.strategy, pair.cell.strategy) == (Strategy.SINGLE, Strategy.DDP)
     assert pair.cell.protocol is Protocol.IMPORTED
-    assert (pair.iterations, pair.samples) == (782, 50_000)
-    assert pair.model is not None
-    assert pair.model.gradient_bytes == 44_695_848
+    assert (pair.iterations, pair.samples, pair.model) == (None, None, None)
+    assert (pair.cell.workload.images, pair.cell.workload.parameters) == (None, None)
     assert (pair.train_s, pair.compute_s, pair.comm_exposed_s, pair.facts) == (None,) * 4
 
 
@@ -92,13 +91,13 @@ def test_global_batch_is_divided_by_gpus_and_reported(working_folder, capsys):
 def test_assumptions_and_missing_values_are_reported(working_folder, capsys):
     assert run_import(f"{LAB}2,64,20\n", "images=40000") == 0
     messages = capsys.readouterr().err
-    assert "imported: 40,000 images per epoch, 11,173,962 parameters" in messages
+    assert "imported: 40,000 images per epoch, an unknown number of parameters" in messages
     assert "train_s is missing in every row: residual communication includes data" in messages
     assert "no gpus=1 row of imported at batch 64" in messages
 
 
 def test_iterations_contradicting_batch_are_kept_and_noted(working_folder, capsys):
-    assert run_import(f"{HEADER},iterations\n4,512,15.127,98\n") == 0
+    assert run_import(f"{HEADER},iterations\n4,512,15.127,98\n", "images=50000") == 0
     assert [record.iterations for record in records_of()] == [98]
     assert "line 2: 98 iterations, but 4 GPUs x batch 512 need 25 for 50000 images; if batch" in (
         capsys.readouterr().err
@@ -110,6 +109,7 @@ def test_iterations_contradicting_batch_are_kept_and_noted(working_folder, capsy
     [
         ("ResNet-18", (), 11_173_962),
         ("resnet18_torchvision", (), 11_181_642),
+        ("", (), None),
         ("my net", (), None),
         ("my net", ("parameters=1000",), 1000),
     ],
@@ -119,6 +119,32 @@ def test_model_size_is_known_given_or_none_never_the_labs(model, words, paramete
     assert run_import(f"{HEADER},model\n2,32,30,{model}\n", *words) == 0
     (record,) = records_of()
     assert (record.model.parameters if record.model else None) == parameters
+
+
+def test_facts_that_are_not_given_stay_unknown(working_folder, capsys):
+    assert run_import(LAB) == 0
+    messages = capsys.readouterr().err
+    assert "imported: an unknown number of images per epoch" in messages
+    assert "an unknown number of parameters (no bandwidth is computed)" in messages
+    assert run(["collect", "lab"]) == 0
+    tables = (working_folder / "outputs" / "lab" / "report" / "tables.md").read_text()
+    assert "model not reported, parameters not reported; data and images per epoch not" in tables
+    assert "no bandwidth without the number of parameters and images (or iterations)" in tables
+    assert "Iterations: the number of images is not reported." in tables
+    for assumed in ("11,173,962", "44,695,848", "50,000", "not told"):
+        assert assumed not in tables
+    (report,) = (working_folder / "outputs" / "lab").glob("report/cells.csv")
+    assert "50000" not in report.read_text()
+    assert run(["record", "lab"]) == 0
+    assert "50,000" not in capsys.readouterr().out
+
+
+def test_given_facts_make_the_bandwidth(working_folder):
+    assert run_import(LAB, "images=50000", "parameters=11173962") == 0
+    assert run(["collect", "lab"]) == 0
+    tables = (working_folder / "outputs" / "lab" / "report" / "tables.md").read_text()
+    assert "model not reported, 11,173,962 parameters; data not reported, 50,000 images" in tables
+    assert "no bandwidth without" not in tables
 
 
 def test_rows_of_two_gpu_models_are_two_cells(working_folder):
@@ -190,7 +216,7 @@ BAD_ROWS = [
 
 @pytest.mark.parametrize(("rows", "message"), BAD_ROWS, ids=[rows for rows, _ in BAD_ROWS])
 def test_invalid_row_is_named_by_line_and_writes_nothing(rows, message, working_folder, capsys):
-    assert run_import(f"{HEADER}\n{rows}\n") == 1
+    assert run_import(f"{HEADER}\n{rows}\n", "images=50000") == 1
     error = last_line(capsys)
     assert "lab.csv: nothing was imported" in error
     assert message in error

@@ -26,7 +26,7 @@ HARMLESS = frozenset({"gpu_idle", "applications_clocks_setting", "display_clock_
 )
 def too_few_iterations(record: Record) -> Observation | None:
     """Warn if an epoch has fewer than 10 iterations."""
-    if record.iterations is None:
+    if record.cell.workload.images is None or record.iterations is None:
         return None
     return Observation(
         record.iterations >= LEAST_ITERATIONS,

@@ -155,4 +155,6 @@ def _check_one_study(sweep: list[Settings]) -> None:
         value_of = operator.attrgetter(name)
         if any(value_of(settings) != value_of(sweep[0]) for settings in sweep):
             key = f"{name}=" if name != "cluster" else "cluster.KEY="
-            raise UsageError(f"a study has one {key}: it cannot be swept; submit one study each")
+            raise UsageError(
+                f"{key} cannot be swept: a study has only one; submit a study for each"
+            )

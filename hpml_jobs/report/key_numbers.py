@@ -78,6 +78,11 @@ class KeyNumber(NamedTuple):
     unit: Unit = Unit.NONE
 
 
+def _images_per_s(record: Record) -> float | None:
+    samples = record.samples
+    return None if samples is None else formulas.images_per_s(samples, record.epoch_s)
+
+
 def _phases(record: Record) -> dict[str, float] | None:
     phases = record.phases
     if phases is None:
@@ -134,11 +139,7 @@ KEY_NUMBERS = (
     KeyNumber("train_s", lambda r: r.train_s, Unit.SECONDS),
     KeyNumber("stall_s", lambda r: r.stall_s, Unit.SECONDS),
     KeyNumber("step_s", lambda r: r.step_s, Unit.SECONDS),
-    KeyNumber(
-        "images_per_s",
-        lambda r: formulas.images_per_s(r.samples, r.epoch_s) if r.samples else None,
-        Unit.RATE,
-    ),
+    KeyNumber("images_per_s", _images_per_s, Unit.RATE),
     KeyNumber("iterations", lambda r: r.iterations),
     KeyNumber("samples", lambda r: r.samples),
     KeyNumber("parameters", lambda r: r.model.parameters if r.model else None),

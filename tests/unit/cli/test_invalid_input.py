@@ -96,8 +96,8 @@ USAGE = [
     ("gpus=1,2", "gpus=1,2 is a sweep: add -m"),
     ("-m gpus=range(3,1)", "no cell: a range is empty"),
     ("-m strategy=glob(*)", "strategy=glob(*): list the values"),
-    ("-m study=a,b", "a study has one study=: it cannot be swept"),
-    ("-m cluster.account=a,b", "a study has one cluster.KEY=: it cannot be swept"),
+    ("-m study=a,b", "study= cannot be swept: a study has only one"),
+    ("-m cluster.account=a,b", "cluster.KEY= cannot be swept: a study has only one"),
     ("-m cluster=greene,torch", "a study runs on one cluster"),
     ("--config-dir nowhere gpus=2", "--config-dir nowhere: there is no such folder"),
     # ---- strategies that would measure something else ----

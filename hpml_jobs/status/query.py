@@ -71,11 +71,6 @@ class SlurmSnapshot(NamedTuple):
     doubts: Mapping[str, str] = {}
 
     @property
-    def is_silent(self) -> bool:
-        """Whether squeue does not answer now, but may later."""
-        return bool(self.no_queue) and not self.no_squeue
-
-    @property
     def complaint(self) -> str:
         """Why states of jobs are unknown that may be known later; empty if there is no reason."""
         if self.no_squeue:
@@ -91,9 +86,9 @@ class SlurmSnapshot(NamedTuple):
         """
         queued, accounted = self.queue.get(job), self.accounts.get(job)
         last, gone = self.cached.jobs.get(job), self.is_gone(job)
-        if queued and not queued.over:
-            return SlurmAnswer(_completed(queued, accounted), last=last)
-        if queued and (not accounted or not accounted.over or _is_later_run(queued, accounted)):
+        if queued and not (
+            queued.over and accounted and accounted.over and not _is_later_run(queued, accounted)
+        ):
             return SlurmAnswer(_completed(queued, accounted), last=last)
         is_final = gone or queued or not (accounted and accounted.outcome in _MAY_RETURN)
         if accounted and accounted.over and is_final:
@@ -116,13 +111,14 @@ def _completed(state: JobState, other: JobState | None) -> JobState:
     """Return a job's state, completed by what only the other command reports."""
     if other is None:
         return state
+    names: tuple[str, ...] = ("submitted", "minutes")
     if _is_later_run(state, other):
         state = after_run(other, state)
-    elif not state.earlier_s:
-        state = msgspec.structs.replace(state, earlier_s=other.earlier_s)
-    names: tuple[str, ...] = ("submitted", "minutes")
-    if state.outcome is not Outcome.PENDING:  # of a requeued job, sacct reports the run before
-        names += ("node", "started", "elapsed_s", "gpus", "suspended_s")
+        names += ("gpus",) if state.started else ()
+    else:
+        state = msgspec.structs.replace(state, earlier_s=state.earlier_s or other.earlier_s)
+        is_pending = state.outcome is Outcome.PENDING
+        names += () if is_pending else ("node", "started", "elapsed_s", "gpus", "suspended_s")
     missing = {n: getattr(other, n) for n in names if getattr(state, n) in (None, "")}
     return msgspec.structs.replace(state, **missing)
 

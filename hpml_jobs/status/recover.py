@@ -11,7 +11,6 @@ from hpml_jobs.slurm.commands import ask_slurm
 from hpml_jobs.slurm.jobs import (
     SACCT_FIELDS,
     array_ids,
-    is_slurm,
     is_unknown_job,
     parse_sacct,
     table_lines,
@@ -19,6 +18,9 @@ from hpml_jobs.slurm.jobs import (
 from hpml_jobs.status.query import NO_TABLE
 from hpml_jobs.study.manifest import History, ManifestEvent, ManifestLine, fold
 from hpml_jobs.study.study import Study
+
+_JOB = re.compile(r"[0-9]{1,15}(_[0-9]{1,9})?")
+"""A job, or a task of an array."""
 
 _OUTPUT = re.compile(r"^\s*StdOut=(?P<path>.*)$", re.MULTILINE)
 
@@ -57,9 +59,10 @@ def read_history(study: Study) -> RecoveredHistory:
         return RecoveredHistory(history, f"squeue: {complaint}", no_squeue=answer.absent)
     noted = {array for line in lines for array in array_ids(line.jobs)}
     tasks: dict[str, list[str]] = {}
-    for job in dict.fromkeys([*queued, *_accounted(name, history)]):
+    listed = dict.fromkeys([*queued, *_accounted(name, history)])
+    for job in filter(_JOB.fullmatch, listed):
         (array,) = array_ids([job])
-        if is_slurm(job) and array not in noted:
+        if array not in noted:
             tasks.setdefault(array, []).append(job)
     try:
         recovered = _matched(study, history, tasks)

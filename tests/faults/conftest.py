@@ -36,6 +36,12 @@ def make_study(login: Program, rig: Rig) -> Callable[..., FaultStudy]:
     return lambda name, *words, **options: FaultStudy(login, rig, name, *words, **options)
 
 
+@pytest.fixture(scope="session")
+def disk(rig: Rig) -> Path:
+    """A file system of 4 MiB."""
+    return rig.small_disk(4)
+
+
 @pytest.fixture(scope="module")
 def breakable_study(
     tmp_path_factory: pytest.TempPathFactory,

@@ -29,10 +29,10 @@ def wait_until(true: Callable[[], object], what: str, timeout_s: float = PATIENC
         time.sleep(0.3)
 
 
-def write_fake_sbatch(folder: Path, lines: str) -> None:
+def write_fake_sbatch(folder: Path, lines: str, name: str = "sbatch") -> None:
     """Write a script named sbatch into a new folder, which a test puts first on PATH."""
     folder.mkdir()
-    script = folder / "sbatch"
+    script = folder / name
     script.write_text(f"#!/bin/sh\n{lines}\n")
     script.chmod(0o755)
 
@@ -59,7 +59,7 @@ class FaultStudy:
         return self
 
     def start_submit(self, **environment: str) -> subprocess.Popen[str]:
-        """Start the submission and return without waiting."""
+        """Start the submission, in a session of its own, and return without waiting."""
         command = [self.login.python, "-m", "hpml_jobs", *self.words]
         return subprocess.Popen(
             command,
@@ -68,6 +68,7 @@ class FaultStudy:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            start_new_session=True,
         )
 
     def planned_actions(self) -> dict[str, str]:

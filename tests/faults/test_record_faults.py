@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from hpml_jobs.core.validation import InvalidRecordError
+from hpml_jobs.study.study import Study
 from tests.conftest import Program
 from tests.faults.fault_study import FaultStudy
 
@@ -20,8 +21,7 @@ ONE = ("gpus=1", "batch=16")
 FAKETIME = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), None)
 
 
-def test_full_disk_writes_no_record_and_gives_reason(make_study, rig, record_fault):
-    disk = rig.small_disk(4)
+def test_full_disk_writes_no_record_and_gives_reason(make_study, disk, record_fault):
     case = make_study("full", *ONE, f"outputs={disk}", model="Blocking").submit()
     case.wait_until_blocked(1)
     filler = disk / "filler"
@@ -31,10 +31,43 @@ def test_full_disk_writes_no_record_and_gives_reason(make_study, rig, record_fau
     case.wait_until_finished()
     filler.unlink()
     assert case.state["outcome"] == "failed"
+    assert "No space left on device: " in case.state["reason"]
     assert not list(case.study.cells_folder.glob("**/record.json"))
-    record_fault("disk full while the record is written", case, "1 failed")
+    record_fault(
+        "disk full while the record is written", case, "1 failed", "the disk is the reason"
+    )
     case.submit().wait_until_finished()
     record_fault("the same command after space was freed", case, "1 ok")
+
+
+def remove_during_run(case, remove):
+    """Remove the folder of a study while its only cell runs; return when its job has failed."""
+    case.submit().wait_until_blocked(1)
+    job = case.job
+    remove(case.study.root)  # with it the file that the rank waits for
+    assert case.rig.wait_for_state(job, {"FAILED"}, timeout_s=120) == ["FAILED"]
+    assert not case.study.root.exists()  # the job has not made it again
+
+
+def test_renamed_study_folder_is_not_made_again(make_study, record_fault):
+    case = make_study("before", *ONE, model="Blocking")
+    after = Study(case.study.root.with_name("after"))
+    remove_during_run(case, lambda root: root.rename(after.root))
+    assert "was deleted or renamed while the cell ran" in case.login.ok("logs", "after")
+    case.study, case.name = after, "after"
+    record_fault("study folder renamed during the run", case, "1 failed", "it is not made again")
+
+
+def test_deleted_study_folder_is_not_made_again(make_study, record_fault):
+    case = make_study("deleted", *ONE, model="Blocking")
+    remove_during_run(case, shutil.rmtree)
+    case.submit().wait_until_finished()
+    record_fault(
+        "study folder deleted during the run",
+        case,
+        "1 ok",
+        "it is not made again; the same command measures the cell",
+    )
 
 
 def test_truncated_record_is_invalid_and_rerun(make_study, record_fault):

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from hpml_jobs.study.manifest import ManifestEvent
+from tests.conftest import Program
 from tests.faults.conftest import login_program
 from tests.faults.fault_study import FaultStudy, wait_until, write_fake_sbatch
 from tests.rig import Accounting, Rig, missing_requirement
@@ -80,6 +81,90 @@ def test_login_killed_during_sbatch_loses_no_cell(make_study, rig, record_fault)
     )
 
 
+def test_ctrl_c_during_submission_submits_no_cell_twice(make_study, rig, record_fault):
+    case = make_study("interrupted", "-m", "gpus=1,2", "batch=16")
+    folder = case.login.folder / "slow-sbatch"
+    real = shutil.which("sbatch", path=rig.env["PATH"])
+    write_fake_sbatch(folder, f'touch {folder}/called; sleep 1; exec {real} "$@"')
+    sending = case.start_submit(PATH=f"{folder}:{rig.env['PATH']}")
+    wait_until((folder / "called").exists, "sbatch is called")
+    os.killpg(sending.pid, signal.SIGINT)  # as a terminal does
+    _, complaint = sending.communicate(timeout=60)
+    assert sending.returncode == 130
+    last = complaint.strip().splitlines()[-1]
+    assert last.startswith("hpml-jobs: interrupted; submitted: 1 cell (SLURM ")
+    assert "not submitted: ddp-2proc-b16" in last
+    assert "to submit the rest: hpml-jobs -m gpus=1,2" in last
+    assert manifest_events(case) == [ManifestEvent.SENDING, ManifestEvent.SENT]
+    case.submit().wait_until_finished()
+    assert attempts_of(case) == [1, 1]
+    record_fault("Ctrl-C during sbatch", case, "2 ok", "the message says what was submitted")
+
+
+def attempts_of(case):
+    """The number of attempts of each cell."""
+    return [len(list(cell.attempts.glob("*.r*"))) for cell in case.study.cells()]
+
+
+@pytest.mark.long
+def test_full_disk_during_submission_loses_no_cell(make_study, rig, disk, record_fault):
+    held = "+cluster.sbatch.hold=true"
+    case = make_study("no-space", "-m", "gpus=1,2", "batch=16", held, f"outputs={disk}")
+    folder, filler = case.login.folder / "filling-sbatch", disk / "filler"
+    real = shutil.which("sbatch", path=rig.env["PATH"])
+    write_fake_sbatch(folder, f'{real} "$@"; dd if=/dev/zero of={filler} bs=512 2> /dev/null; true')
+    sending = case.start_submit(PATH=f"{folder}:{rig.env['PATH']}")
+    _, complaint = sending.communicate(timeout=60)
+    filler.unlink()
+    assert sending.returncode == 1
+    last = complaint.strip().splitlines()[-1]
+    assert "cannot be written: No space left on device; submitted: 1 cell (SLURM " in last
+    assert "not submitted: ddp-2proc-b16" in last
+    assert manifest_events(case) == [ManifestEvent.SENDING, ManifestEvent.SENT]
+    case.submit()
+    for state in case.states().values():
+        rig.run("scontrol", "release", state["job"]).check_returncode()
+    case.wait_until_finished()
+    assert attempts_of(case) == [1, 1]
+    record_fault("disk full during submission", case, "2 ok", "the message says what was submitted")
+
+
+def test_silent_squeue_leaves_running_cell_alone(make_study, rig, record_fault):
+    case = make_study("silent", *ONE, model="Blocking").submit()
+    case.wait_until_blocked(1)
+    folder = case.login.folder / "silent-squeue"
+    write_fake_sbatch(folder, f". {folder}/answer", name="squeue")
+    deaf = FaultStudy(
+        Program(case.login.folder, rig.env | {"PATH": f"{folder}:{rig.env['PATH']}"}),
+        rig,
+        "silent",
+        *ONE,
+        model="Blocking",
+    )
+    answers = {"nothing": "exit 0", "its header only": "echo JOBID", "bytes": "printf '\\377\\n'"}
+    for answer in answers.values():
+        (folder / "answer").write_text(f"{answer}\n")
+        assert deaf.state["outcome"] in ("running", "unknown")  # by sacct, as soon as that knows
+        deaf.login(*deaf.words)
+        assert manifest_events(case) == [ManifestEvent.SENDING, ManifestEvent.SENT]
+    waiting = subprocess.Popen(
+        [deaf.login.python, "-m", "hpml_jobs", "collect", "silent", "--wait"],
+        cwd=deaf.login.folder,
+        env=deaf.login.environment,
+        stdout=subprocess.DEVNULL,
+    )
+    with pytest.raises(subprocess.TimeoutExpired):
+        waiting.wait(3)
+    (folder / "answer").write_text(f'exec {shutil.which("squeue", path=rig.env["PATH"])} "$@"\n')
+    case.wait_until_finished()
+    assert waiting.wait(120) == 0
+    assert attempts_of(case) == [1]
+    for answer in answers:
+        record_fault(
+            f"squeue answers {answer} while a cell runs", case, "1 ok", "no second job; waits"
+        )
+
+
 @pytest.mark.long
 def test_concurrent_submit_and_collect_of_one_study_succeed(make_study, record_fault):
     case = make_study("shared", "-m", "gpus=1", "batch=16,32")
@@ -104,8 +189,7 @@ def test_concurrent_submit_and_collect_of_one_study_succeed(make_study, record_f
         "2 ok",
         "both reports are equal",
     )
-    attempts = [len(list(cell.attempts.glob("*.r*"))) for cell in case.study.cells()]
-    assert attempts == [1, 1]  # no cell is measured twice
+    assert attempts_of(case) == [1, 1]  # no cell is measured twice
 
 
 @pytest.mark.long

@@ -174,3 +174,12 @@ def test_pending_without_reason_is_plain_english(slurm, running_study, capsys):
     assert run(["status", "mine", "--json"]) == 0
     reasons = [cell["reason"] for cell in cells(capsys)]
     assert "not yet considered by SLURM's scheduler, job 101_0" in reasons
+
+
+@pytest.mark.usefixtures("running_study")
+def test_cancel_while_squeue_is_silent_uses_job_ids(slurm, capsys):
+    slurm.set_output("scancel")
+    make_silent(slurm, "empty")
+    assert run(["cancel", "mine"]) == 0
+    assert sorted(slurm.calls("scancel")[0].split()) == ["101_0", "101_1"]
+    assert "cancelled 2 jobs of 2 cells" in capsys.readouterr().out

@@ -295,5 +295,13 @@ def decode_cell_file(text: bytes, place: str) -> CellFile:
             f"{place} has {fault}: use the hpml_jobs that wrote it "
             f"({document.get('hpml_jobs', 'another')}), or submit the cell under another study="
         ) from fault
+    except msgspec.ValidationError as fault:
+        problem, _, key = str(fault).partition(" - at `$.cell.")
+        if problem == "Expected `float`, got `null`":  # JSON has no nan
+            raise UsageError(
+                f"{place}: {key.rstrip('`')} was nan or inf when the cell was submitted: remove "
+                "the cell's folder, and submit the cell again with a number"
+            ) from fault
+        raise UsageError(f"{place} cannot be read: {fault}") from fault
     except (ValueError, UsageError) as fault:  # not a cell's file, not a cell
         raise UsageError(f"{place} cannot be read: {fault}") from fault

@@ -73,3 +73,14 @@ def test_resubmission_keeps_the_longer_name(slurm, working_folder, capsys):
     assert "submitted 1 cell" in capsys.readouterr().out
     names = {folder.slug for folder in Study(working_folder / "outputs" / "mine").cells()}
     assert names == {SHORT, LONG}
+
+
+def test_resubmit_of_a_cell_with_nan_names_the_way_out(slurm, working_folder, capsys):
+    assert run([*WORDS]) == 0
+    (folder,) = Study(working_folder / "outputs" / "mine").cells()
+    folder.cell_json.write_text(folder.cell_json.read_text().replace("20.0", "null"))
+    Study(working_folder / "outputs" / "mine").manifest.unlink()  # it has a copy since 0.6.0
+    capsys.readouterr()
+    assert run(["resubmit", "mine", folder.slug]) != 0
+    shown = capsys.readouterr().err.splitlines()[-1]
+    assert "probe_s was nan or inf when the cell was submitted: remove the cell's" in shown

@@ -167,3 +167,11 @@ def test_every_key_of_a_cell_changes_its_hash():
     assert a_cell(recipe=Recipe(name="mine")).digest != base.digest
     other = msgspec.structs.replace(DIGITS, momentum=0.8)
     assert a_cell(workload=other).digest != base.digest
+
+
+def test_number_that_was_nan_at_submission_is_named():
+    text = encode(CellFile(cell=a_cell(), data_root="", code_root=""))
+    document = msgspec.json.decode(text)
+    document["cell"]["probe_s"] = None
+    with pytest.raises(UsageError, match=r"cell.json: probe_s was nan or inf when the cell was"):
+        decode_cell_file(msgspec.json.encode(document), "cell.json")

@@ -90,8 +90,9 @@ def _run_command(words: list[str]) -> int:
         code: int = program(words, prog_name=PROGRAM, standalone_mode=False) or 0
     except TyperException as error:
         text = error.format_message() if hasattr(error, "format_message") else str(error)
-        remedy = _remedy(words) or f"({PROGRAM} {words[0]} --help)"
-        raise UsageError(f"{text} {remedy}") from error
+        remedy = _remedy(words)
+        hint = f". {remedy}" if remedy else f" ({PROGRAM} {words[0]} --help)"
+        raise UsageError(f"{text.removesuffix('.')}{hint}") from error
     if code == INTERRUPTED:  # typer returns this after Ctrl-C
         raise KeyboardInterrupt
     return code

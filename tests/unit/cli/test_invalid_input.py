@@ -77,7 +77,7 @@ USAGE = [
     ("-m gpus=1, 2", "cannot read 'gpus=1,': a blank follows the comma; write gpus=1,2 as one"),
     ("gpus:2", "cannot read 'gpus:2'; write gpus=2"),
     ("gpus 2", "cannot read 'gpus'; write gpus=2"),
-    ("--gpus 2", "No such option: --gpus Write gpus=2"),
+    ("--gpus 2", "No such option: --gpus. Write gpus=2"),
     ("--loader-workers=2", "Write loader_workers=2"),
     ("--dry-run gpus=2", "To submit nothing: hpml-jobs plan"),
     ("outputs=", "outputs=: name the folder of the studies"),

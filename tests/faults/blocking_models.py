@@ -8,7 +8,14 @@ from pathlib import Path
 from torch import Tensor, nn
 from user_code import build, dataset
 
-__all__ = ["Blocking", "FailsUnlessBatch16", "RaisingRank1", "build", "dataset"]
+__all__ = [
+    "Blocking",
+    "BlockingWhenTimed",
+    "FailsUnlessBatch16",
+    "RaisingRank1",
+    "build",
+    "dataset",
+]
 
 
 class Blocking(nn.Module):
@@ -31,6 +38,24 @@ class Blocking(nn.Module):
         mark.touch()
         while mark.exists():
             time.sleep(0.1)
+
+
+class BlockingWhenTimed(nn.Module):
+    """Every rank blocks like Blocking, in the third iteration of its timed epoch.
+
+    An epoch has 8 iterations: two ranks with batch 16 on the 256 images of `dataset`.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = build()
+        self.iterations = 0
+
+    def forward(self, images: Tensor) -> Tensor:
+        self.iterations += self.training
+        if self.training and self.iterations == 8 + 3:
+            Blocking.block(self)
+        return self.body(images)
 
 
 class RaisingRank1(Blocking):

@@ -1,7 +1,9 @@
 """Faults of jobs: a process, an array task or a job is killed, cancelled or preempted."""
 
+import json
 import os
 import signal
+import time
 
 import pytest
 
@@ -77,6 +79,29 @@ def test_preempted_cell_is_requeued_and_writes_one_record(faulted_studies, rig, 
     record_fault(
         "preemption with requeue", case, "1 ok", "two attempts, the record is the second attempt's"
     )
+
+
+@pytest.mark.long
+def test_suspended_job_is_called_disturbed(make_study, login, rig, record_fault):
+    case = make_study("suspended", *TWO, model="BlockingWhenTimed").submit()
+    case.wait_until_blocked(2)
+    rig.run("scontrol", "suspend", case.job).check_returncode()
+    assert rig.wait_for_state(case.job, {"SUSPENDED"}) == ["SUSPENDED"]
+    assert case.state["left_s"] is None
+    time.sleep(3)
+    rig.run("scontrol", "resume", case.job).check_returncode()
+    ((slug, state),) = case.wait_until_finished().items()
+    assert state["outcome"] == "ok", state["reason"]
+    record = case.study.cell(slug).read_record()
+    assert all(rank.timed.scheduling.continued_s for rank in record.ranks)
+    assert "SLURM suspended its job for" in case.state["warning"]
+    collected = login.ok("collect", "suspended")
+    assert "was stopped" in collected
+    assert "SLURM suspended its job for" in collected
+    again = json.loads(login.ok("resubmit", "suspended", "--disturbed", "--json"))
+    assert [row["cell"] for row in again["cells"]] == [slug]
+    case.wait_until_finished()
+    record_fault("scontrol suspend in the timed epoch", case, "1 ok", "check disturbed, seconds")
 
 
 @pytest.mark.long

@@ -6,6 +6,7 @@ time of the ranks with their loader workers.
 
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
+from math import inf
 from typing import NamedTuple
 
 from hpml_jobs.core.measurements import Epoch, Role, Scheduling
@@ -16,6 +17,9 @@ FOREIGN_LIMIT = 0.05
 
 FOREIGN_LEAST_S = 0.1
 """CPU-seconds of others that are counted at all: /proc/stat counts in ticks of 10 ms per CPU."""
+
+PAUSE_LEAST_S = 0.1
+"""Shortest pause of an iteration that a stopped process shows."""
 
 THROTTLED_LIMIT = 0.05
 """Share of a cell's CPU demand that a CPU quota may withhold."""
@@ -179,12 +183,16 @@ def _total(values: Iterable[float | None]) -> float | None:
 
 
 def _stops(accounts: Iterable[_Account]) -> list[Cause]:
+    """Return the ranks that were stopped: continued by a signal, and with a pause to show for it.
+
+    SLURM sends SIGCONT with other signals to processes that were not stopped.
+    """
     causes = []
     for account in accounts:
         continued_s = account.scheduling.continued_s
-        if not continued_s:
-            continue
         slow, steps = account.epoch.slow, account.epoch.steps
+        if not continued_s or _longest_pause_s(account.epoch) < PAUSE_LEAST_S:
+            continue
         times = "" if len(continued_s) == 1 else f" {len(continued_s)} times"
         lasted = ""
         if slow and steps and slow.longest_s > 2 * steps.median_s:
@@ -193,6 +201,14 @@ def _stops(accounts: Iterable[_Account]) -> list[Cause]:
         text = f"rank {account.rank.rank} on {account.rank.host} was stopped{times}{lasted}"
         causes.append(Cause(CauseKind.STOPPED, text))
     return causes
+
+
+def _longest_pause_s(epoch: Epoch) -> float:
+    """Return the longest time above the median iteration; infinite where it is not known."""
+    if epoch.slow is None or epoch.steps is None:
+        return inf
+    first_s = epoch.stalls.first_s if epoch.stalls else inf
+    return max(epoch.slow.longest_s - epoch.steps.median_s, first_s)
 
 
 def _foreign(hosts: Iterable[HostCpu]) -> list[Cause]:

@@ -8,7 +8,7 @@ import msgspec
 from hpml_jobs.checks import CheckResult
 from hpml_jobs.core.cell import Cell, Protocol
 from hpml_jobs.core.formulas import gradient_bytes
-from hpml_jobs.core.measurements import Card, Imported
+from hpml_jobs.core.measurements import Card, Imported, SlowIterations
 from hpml_jobs.core.record import Attempt, Facts, Model, Neighbours, Record
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.slurm.states import Outcome
@@ -104,12 +104,17 @@ def change_epoch(role: str, number: int | None = None, **fields: Any) -> Change:
     return change
 
 
+PAUSE = SlowIterations(count=1, excess_s=15.0, longest_s=15.05, longest_index=7)
+"""The iteration in which a process was stopped."""
+
+
 def change_scheduling(role: str, **fields: Any) -> Change:
     """The operating system's accounts of an epoch with other fields, on all ranks."""
 
     def change(old: Record) -> Record:
         scheduling = old.ranks[0].epoch(role).scheduling
-        return change_epoch(role, scheduling=replace(scheduling, **fields))(old)
+        pause = {"slow": PAUSE} if fields.get("continued_s") else {}
+        return change_epoch(role, scheduling=replace(scheduling, **fields), **pause)(old)
 
     return change
 

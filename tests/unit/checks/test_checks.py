@@ -9,7 +9,7 @@ from hpml_jobs import checks
 from hpml_jobs.checks import Level, check_record, check_study, in_short
 from hpml_jobs.checks.result import Tier
 from hpml_jobs.core.cell import Cell, Protocol
-from hpml_jobs.core.measurements import SlowIterations, Stalls
+from hpml_jobs.core.measurements import Stalls
 from hpml_jobs.core.recipe import Recipe
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.slurm.states import Outcome
@@ -17,6 +17,7 @@ from tests.unit.builders import DIGITS, a_cell, a_record
 from tests.unit.check_cases import (
     DDP4,
     FACTS,
+    PAUSE,
     Change,
     attempt_an_hour_later,
     attempt_between,
@@ -54,7 +55,6 @@ FAIL, WARN = Level.FAIL, Level.WARN
 ON_CPU = a_cell(batch=32, device=Device.CPU)
 STEPS = clean_record().ranks[0].timed.steps
 STOPPED = replace(clean_record().ranks[0].timed.scheduling, continued_s=(4.0,))
-PAUSE = SlowIterations(count=1, excess_s=15.0, longest_s=15.05, longest_index=7)
 
 RISING = tuple(STEPS.median_s * (1 + 0.02 * number) for number in range(10))
 
@@ -216,14 +216,14 @@ ALONE = [
     CheckCase(
         "disturbed-split",
         WARN,
-        change_epoch("instrumented", 2, scheduling=STOPPED),
-        "rank 2 on gr001 was stopped, during the instrumented epoch",
+        change_epoch("instrumented", 2, scheduling=STOPPED, slow=PAUSE),
+        "rank 2 on gr001 was stopped, for about 15 s, during the instrumented epoch",
     ),
     CheckCase(
         "disturbed-cost",
         WARN,
-        change_epoch("unsynced", 2, scheduling=STOPPED),
-        "rank 2 on gr001 was stopped, during the unsynced epoch",
+        change_epoch("unsynced", 2, scheduling=STOPPED, slow=PAUSE),
+        "rank 2 on gr001 was stopped, for about 15 s, during the unsynced epoch",
     ),
     CheckCase(
         "outliers",

@@ -9,6 +9,7 @@ from hpml_jobs.core.measurements import Stalls
 from hpml_jobs.core.strategies import Device
 from tests.unit.builders import a_cell
 from tests.unit.check_cases import (
+    PAUSE,
     change_epoch,
     change_rank,
     clean_record,
@@ -47,7 +48,9 @@ def test_late_rank_is_named_with_host_and_phase(phase, words, remedy):
 def test_outside_cause_of_late_rank_is_named_with_it():
     late = late_rank(1, "forward_s", 0.5)(clean_record(PAIR))
     stopped = replace(late.ranks[1].timed.scheduling, continued_s=(4.0,))
-    result = checked(change_epoch("instrumented", 1, scheduling=stopped)(late))["imbalance"]
+    result = checked(change_epoch("instrumented", 1, scheduling=stopped, slow=PAUSE)(late))[
+        "imbalance"
+    ]
     assert "limit 5 %); rank 1 on gr001 was stopped" in result.reason
     assert result.remedy == "repeat the cell on a quiet machine"
 

@@ -1,6 +1,7 @@
 """Foreign CPU and outside causes, from the accounts of ranks that share or divide CPUs."""
 
 import pytest
+from msgspec.structs import replace
 
 from hpml_jobs.core.disturbance import (
     CauseKind,
@@ -10,7 +11,13 @@ from hpml_jobs.core.disturbance import (
     run_queue_share,
 )
 from hpml_jobs.core.measurements import Role
-from tests.unit.check_cases import change_facts, change_rank, change_scheduling, clean_record
+from tests.unit.check_cases import (
+    change_epoch,
+    change_facts,
+    change_rank,
+    change_scheduling,
+    clean_record,
+)
 
 
 def kinds(record, role=Role.TIMED):
@@ -91,3 +98,12 @@ def test_stop_is_a_cause_though_nothing_else_was_read():
     record = change(clean_record())
     assert kinds(record) == [CauseKind.STOPPED] * 4
     assert "was stopped 2 times" in outside_causes(record)[0].text
+
+
+def test_continue_signal_without_pause_is_no_stop():
+    """SLURM sends SIGCONT before the time limit to processes that run."""
+    clean = clean_record()
+    scheduling = replace(clean.ranks[0].timed.scheduling, continued_s=(1.0,))
+    stalls = replace(clean.ranks[0].timed.stalls, first_s=0.01)
+    record = change_epoch("timed", scheduling=scheduling, stalls=stalls)(clean)
+    assert kinds(record) == []

@@ -90,11 +90,11 @@ def test_loss_plot_draws_eight_rows_and_names_the_rest(builder):
 
 
 def test_loss_plot_draws_six_panels_and_names_the_rest(builder):
-    for batch in (8, 16, 32, 64, 128, 256, 512):
+    for batch in (32, 64, 128, 256, 512, 1024, 2048):
         with_curves(builder, 2, batch, protocol=Protocol.LAB)
     figure = lines.steps(builder.collect())
     assert len(figure.axes) == 6
-    assert caption_text(figure).endswith("Not drawn, see curves.csv: batch 512 per GPU.")
+    assert caption_text(figure).endswith("Not drawn, see curves.csv: batch 2048 per GPU.")
 
 
 def test_loss_plot_damaged_file_draws_next_run(builder):

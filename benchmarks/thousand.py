@@ -98,11 +98,11 @@ def run_as_job_python(arguments: list[str]) -> None:
     from hpml_jobs.job import run as job  # noqa: PLC0415
     from tests.unit.builders import a_record  # noqa: PLC0415
 
-    def run_workers(cell: Cell, _folder: object, attempt: AttemptFolder, _job: object):  # noqa: ANN202
+    def run_workers(cell: Cell, _folder: object, attempt: AttemptFolder, *_: object):  # noqa: ANN202
         write_whole(attempt.record, encode(a_record(cell, attempt=attempt.id)))
         return 0, False
 
-    job._run_workers = run_workers  # type: ignore[assignment]
+    job.run_workers = run_workers  # type: ignore[assignment]
     module = arguments[arguments.index("-m") + 1]
     sys.argv = [module, *arguments[arguments.index("-m") + 2 :]]
     runpy.run_module(module, run_name="__main__")

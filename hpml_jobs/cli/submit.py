@@ -159,7 +159,7 @@ def _check_idle(study: "Study", slug: str) -> None:
     Raises:
         HpmlError: there is one, or SLURM does not say so.
     """
-    from hpml_jobs.job.run import Job
+    from hpml_jobs.job.workers import Job
     from hpml_jobs.status.states import study_status
 
     status = study_status(study)

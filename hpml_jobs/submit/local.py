@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable
 
 from hpml_jobs.core.processes import die_with_parent
-from hpml_jobs.job.run import JOB_VARIABLE
+from hpml_jobs.job.workers import JOB_VARIABLE
 from hpml_jobs.plan.plan import Plan, PlannedCell
 from hpml_jobs.study.attempt import Progress
 from hpml_jobs.study.cell_folder import CellFolder

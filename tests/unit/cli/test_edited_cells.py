@@ -65,7 +65,7 @@ def test_run_beside_its_job_is_refused(slurm, study, capsys, state):
 
 def test_run_takes_over_with_its_option(slurm, study, monkeypatch):
     slurm.set_output("squeue", squeue_line("101", "RUNNING", node="gr001"))
-    monkeypatch.setattr("hpml_jobs.job.run._run_workers", lambda *_: (1, False))
+    monkeypatch.setattr("hpml_jobs.job.run.run_workers", lambda *_: (1, False))
     assert run(["run", *WORDS, "--take-over"]) == 1
     (folder,) = study.cells()
     latest = folder.latest_attempt()
@@ -75,7 +75,7 @@ def test_run_takes_over_with_its_option(slurm, study, monkeypatch):
 
 def test_run_inside_its_own_job_is_no_second_one(slurm, study, monkeypatch, capsys):
     slurm.set_output("squeue", squeue_line("101", "RUNNING", node="gr001"))
-    monkeypatch.setattr("hpml_jobs.job.run._run_workers", lambda *_: (1, False))
+    monkeypatch.setattr("hpml_jobs.job.run.run_workers", lambda *_: (1, False))
     monkeypatch.setenv("SLURM_JOB_ID", "101")
     assert run(["run", *WORDS]) == 1
     assert "--take-over" not in capsys.readouterr().err

@@ -16,9 +16,10 @@ from hpml_jobs.core.cluster import Shape
 from hpml_jobs.core.record import Attempt, Neighbours
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.errors import HpmlError
-from hpml_jobs.job import run as job_module
+from hpml_jobs.job import workers as job_workers
 from hpml_jobs.job.end import apply_time_limit, judge
-from hpml_jobs.job.run import Job, attempt_cell, worker_command, worker_environment
+from hpml_jobs.job.run import attempt_cell
+from hpml_jobs.job.workers import Job, worker_command, worker_environment
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.study.attempt import AttemptEnd, AttemptFolder, RankError
 from hpml_jobs.study.files import encode, write_whole
@@ -57,7 +58,7 @@ def replace_workers(monkeypatch, code):
     def command(of, root, attempt, job):
         return [sys.executable, "-c", code, str(root), attempt.id]
 
-    monkeypatch.setattr(job_module, "worker_command", command)
+    monkeypatch.setattr(job_workers, "worker_command", command)
 
 
 def replace_workers_writing_record(monkeypatch, tmp_path, content):
@@ -456,8 +457,8 @@ def test_only_first_node_writes_attempt_end(cell_folder, monkeypatch):
 
 STOPPED = """\
 import sys, pathlib
-from hpml_jobs.job import run as job
-job.worker_command = lambda cell, root, attempt, here: [
+from hpml_jobs.job import run as job, workers
+workers.worker_command = lambda cell, root, attempt, here: [
     sys.executable, "-c", "import time, pathlib; pathlib.Path('started').touch(); time.sleep(60)"]
 sys.argv = ["job", sys.argv[1]]
 job.run_cell(sys.argv[1])

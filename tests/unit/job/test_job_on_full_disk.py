@@ -36,7 +36,7 @@ def workers_that(action, monkeypatch, code=1):
         action()
         return code, False
 
-    monkeypatch.setattr(job_run, "_run_workers", act)
+    monkeypatch.setattr(job_run, "run_workers", act)
 
 
 def test_full_disk_during_run_is_the_reason(folder, slurm, capsys, monkeypatch):

@@ -1,6 +1,7 @@
 """Fixtures of all tests: the test SLURM, and the program as a user runs it."""
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -9,6 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.rig.plugin import rig  # noqa: F401  (a fixture)
+
+# Tests interrupt programs; a shell's background processes ignore SIGINT, and so do their children.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class Program:

@@ -15,6 +15,9 @@ from tests.rig import Rig
 
 HERE = Path(__file__).parent
 
+# User code: it imports user_code.py, which lies beside it only in the test's folder.
+collect_ignore = ["hanging_models.py"]
+
 
 @pytest.fixture(scope="session")
 def login(rig: Rig, tmp_path_factory: pytest.TempPathFactory) -> Program:

@@ -44,7 +44,7 @@ def comparison_text(comparison: Comparison) -> str:
     >>> comparison_text(compare([9.0, 9.1, 9.2, 9.3], [8.0, 8.1, 8.2, 8.1]))
     'slower: 1.13 [1.10, 1.16] times the seconds'
     >>> comparison_text(compare([8.0, 8.1, 8.2, 8.1], [16.0, 16.1, 16.2, 16.1]))
-    'faster: 0.503 [0.494, 0.513] times the seconds'
+    'faster: 0.503 [0.494, 0.512] times the seconds'
     >>> comparison_text(compare([9.0, 9.1], [8.0]))
     'too few runs to tell: 9.000 to 9.100 s against 8.000 s (4 runs of each are needed)'
     """

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import shutil
 
 import pytest
 
@@ -49,13 +50,22 @@ def test_ctrl_c_during_sbatch_says_what_was_sent(slurm, study, capsys):
     assert len(slurm.scripts) == 3
 
 
-def test_second_ctrl_c_stops_at_once_and_job_is_found(slurm, study, capsys):
-    kill = f"kill -INT {os.getpid()}"
+@pytest.fixture
+def endless_sbatch(slurm):
+    """An sbatch that submits, interrupts the program twice, and ends after the test."""
+    kill, waiting = f"kill -INT {os.getpid()}", slurm.bin / "waiting"
+    waiting.touch()
     real = slurm.bin / "real-sbatch"
     (slurm.bin / "sbatch").rename(real)
-    slurm._command(
-        "sbatch", f'#!/bin/sh\n{real} "$@"\n{kill}\nls /\nls /\nls /\n{kill}\nwhile :; do :; done\n'
-    )
+    pause = f"{shutil.which('sleep')} 0.2"  # signals that come together count as one
+    wait = f"n=0; while [ -e {waiting} ] && [ $n -lt 100 ]; do {pause}; n=$((n+1)); done"
+    slurm._command("sbatch", f'#!/bin/sh\n{real} "$@"\n{kill}\n{pause}\n{kill}\n{wait}\n')
+    yield
+    waiting.unlink()
+
+
+@pytest.mark.usefixtures("endless_sbatch")
+def test_second_ctrl_c_stops_at_once_and_job_is_found(slurm, study, capsys):
     assert run(WORDS) == 130
     assert "interrupted; submitted: no cell; not submitted: " in last_line(capsys)
     assert len(slurm.scripts) == 1

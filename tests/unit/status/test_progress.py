@@ -14,7 +14,9 @@ BEGAN = "2026-11-21T16:40:47+00:00"  # the same moment
 
 @pytest.fixture
 def folder(tmp_path):
-    return AttemptFolder(tmp_path / "17_0.r0")
+    path = tmp_path / "17_0.r0"
+    path.mkdir()
+    return AttemptFolder(path)
 
 
 def read_progress(folder):

@@ -94,7 +94,7 @@ def test_ladder_grows_to_share_of_data_per_gpu(slurm):
         (("grid=ladder", "batch=64"), "batch= with a ladder"),
         (("ladder.start=0",), "a ladder starts at 1 or more and grows by 2 or more"),
         (("ladder.start=8", "ladder.factor=1"), "grows by 2 or more"),
-        (("ladder.start=8", "pack=true,false"), "a study has one pack="),
+        (("ladder.start=8", "pack=true,false"), "pack= cannot be swept: a study has only one"),
         (("retries=-1",), "retries=-1: must be 0 or more"),
     ],
 )

@@ -96,10 +96,10 @@ class Cell(Value, frozen=True, kw_only=True):
         self._check_treatment()
         images, share = self.workload.images, self.images_per_gpu
         if images is not None and share is not None and self.batch > share:
+            samples = f"{share:,} {self.workload.samples_name}"
             raise UsageError(
-                f"batch={self.batch} is more than one GPU's share of the data set: "
-                f"{images} {self.workload.samples_name} over gpus={self.gpus} are {share} each; "
-                f"take batch<={share}"
+                f"batch={self.batch} is more than the {samples} of one GPU "
+                f"({images:,} over gpus={self.gpus}); take batch<={share}"
             )
 
     def _check_strategy(self) -> None:

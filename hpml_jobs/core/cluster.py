@@ -168,7 +168,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
         nodes = counted(self.nodes, "node")
         gpus = f" x {self.gpus_per_node} {self.gpu_type or 'GPU'}" if self.gpus_per_node else ""
         memory = f", {self.mem_gb_per_node} GB" if self.mem_gb_per_node else ""
-        return f"{nodes}{gpus}, {self.cpus_per_node} CPUs{memory}, {self.minutes} min"
+        return f"{nodes}{gpus}, {counted(self.cpus_per_node, 'CPU')}{memory}, {self.minutes} min"
 
 
 def check_inventory(shape: Shape, cluster: Cluster, nodes: list[Node]) -> None:
@@ -186,10 +186,11 @@ def check_inventory(shape: Shape, cluster: Cluster, nodes: list[Node]) -> None:
         if len(fitting) < shape.nodes:
             largest = max(map(need.available, inside), default=0)
             with_type = f" with {shape.gpu_type}" if shape.gpus_per_node and shape.gpu_type else ""
+            able = f"{len(fitting) or 'none'} of the {counted(len(inside), 'node')} here{with_type}"
             raise UsageError(
                 f"a cell needs {counted(shape.nodes, 'node')}{with_type} of {needed} "
-                f"{need.unit} each; this cluster has {len(fitting)} (of {len(inside)}{with_type}, "
-                f"the largest has {largest:g}), so the job would never start; "
+                f"{need.unit} each; {able} can give that (the largest has {largest:g}), so the job "
+                "would never start; "
                 f"{'use a smaller gpus= or nodes=' if fitting else need.remedy}"
             )
         inside = fitting

@@ -111,7 +111,7 @@ DATASETS: Mapping[str, Dataset] = {
     ),
     "digits": Dataset(
         title="scikit-learn's digits",  # 1,797 of them, less the 297 held out for testing
-        caption="{images} presentations of 1,500 real digits images per epoch{limited}, "
+        caption="{images} samples drawn from 1,500 real digits images per epoch{limited}, "
         "random shifts",
         images=20_480,
         classes=10,

@@ -19,6 +19,7 @@ from hpml_jobs import __version__
 from hpml_jobs.core.cell import CellFile, decode_cell_file
 from hpml_jobs.core.findings import Finding, NodeAnswer, ok, problem, warning
 from hpml_jobs.core.strategies import Device
+from hpml_jobs.core.text import counted
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.worker.failure import reason_of
@@ -102,7 +103,7 @@ def _cpus(file: CellFile) -> Finding:
     """Check that the job may use as many CPUs as it requested."""
     allowed = len(os.sched_getaffinity(0))
     requested = file.shape.cpus_per_node if file.shape else 1
-    text = f"{allowed} CPUs available, {requested} requested"
+    text = f"{counted(allowed, 'CPU')} available, {requested} requested"
     if allowed < requested:
         remedy = "processes share CPUs, which makes times longer: reduce loader_workers= or gpus="
         return warning("cpus", text, remedy)

@@ -22,7 +22,7 @@ WIDE_RANGE = 20
 """If the losses of a panel fall below 1/20, all panels have a logarithmic scale."""
 
 RUN = (
-    "Thin: {{thin}}; thick: {how} over 1/40 of all iterations. All epochs of training in order; "
+    "Thin: {{thin}}; thick: {how} over a fortieth of the run. All epochs of training in order; "
     "first run of each place. {what}."
 )
 LOSS = "Loss: mean over ranks"

@@ -137,7 +137,7 @@ def test_e9_time_in_no_phase_or_wrong_phase_is_flagged():
 
 def test_e10_batch_larger_than_data_set_is_refused():
     for batch in (5_121, 8_192, 16_384):  # one and the same batch, nine rows of it
-        with pytest.raises(UsageError, match=r"20480 images over gpus=4 are 5120 each; take batch"):
+        with pytest.raises(UsageError, match=r"5,120 images of one GPU .20,480 over gpus=4"):
             a_cell(batch=batch)
 
 

@@ -28,7 +28,7 @@ from tests.unit.builders import DIGITS, a_cell
         ({"strategy": Strategy.SINGLE}, "strategy=single with gpus=4"),
         ({"strategy": Strategy.DP, "device": Device.CPU}, "silently runs one replica"),
         ({"strategy": Strategy.DP, "nodes": 2}, "strategy=dp with nodes=2"),
-        ({"batch": 5121}, "20480 images over gpus=4 are 5120 each; take batch<=5120"),
+        ({"batch": 5121}, "5,120 images of one GPU (20,480 over gpus=4); take batch<=5120"),
     ],
 )
 def test_cell_invalid_is_refused_with_arithmetic(changes, words):
@@ -43,7 +43,7 @@ def test_cell_batch_of_exactly_one_share_is_allowed():
 
 def test_cell_with_replaced_workload_rechecks_batch():
     draft = a_cell(batch=9000, workload=msgspec.structs.replace(DIGITS, images=None))
-    with pytest.raises(UsageError, match=r"more than one GPU's share"):
+    with pytest.raises(UsageError, match=r"more than the .* images of one GPU"):
         msgspec.structs.replace(draft, workload=DIGITS)
 
 

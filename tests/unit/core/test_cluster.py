@@ -238,12 +238,15 @@ NODES = [
 @pytest.mark.parametrize(
     ("asks", "words"),
     [
-        (shape_of("rtx8000", 8), "1 node with rtx8000 of 8 GPUs each; this cluster has 0"),
+        (shape_of("rtx8000", 8), "1 node with rtx8000 of 8 GPUs each; none of the"),
         (
             shape_of("rtx8000", 4, nodes=3),
-            "3 nodes with rtx8000 of 4 GPUs each; this cluster has 2",
+            "3 nodes with rtx8000 of 4 GPUs each; 2 of the",
         ),
-        (shape_of("v100", 4), "has 0 (of 1 with v100, the largest has 2)"),
+        (
+            shape_of("v100", 4),
+            "1 node here with v100 can give that (the largest has 2)",
+        ),
         (shape_of("a100", 1), "gpu_type=a100: SLURM has only rtx8000, v100 here"),
         (shape_of("v100", 2, mem_gb_per_node=99), "lower cluster.mem_gb_per_gpu="),
     ],
@@ -270,7 +273,7 @@ def test_fitting_request_is_accepted(cluster, asks):
 def test_only_nodes_of_the_partition_count(cluster):
     short = cluster("slurm", "cluster.partition=short")
     assert check_inventory(shape_of("rtx8000"), short, NODES) is None
-    with pytest.raises(UsageError, match=r"has 1"):
+    with pytest.raises(UsageError, match=r"each; 1 of the "):
         check_inventory(shape_of("rtx8000", nodes=2), short, NODES)
     with pytest.raises(UsageError, match=r"partition nope does not exist here: cpu, main, short"):
         check_inventory(shape_of("rtx8000"), cluster("slurm", "cluster.partition=nope"), NODES)
@@ -288,7 +291,7 @@ def test_burst_derived_partition_must_have_enough_nodes(cluster):
     cloud = [Node("b1", None, 4, 48, 190.0, frozenset({"g2-standard-48"}))]
     burst = cluster("burst", ACCOUNT)
     assert check_inventory(shape_of("l4", mem_gb_per_node=None), burst, cloud) is None
-    with pytest.raises(UsageError, match=r"has 1"):
+    with pytest.raises(UsageError, match=r"each; 1 of the "):
         check_inventory(shape_of("l4", nodes=2, mem_gb_per_node=None), burst, cloud)
     with pytest.raises(UsageError, match=r"partition g2-standard-12 does not exist here"):
         check_inventory(shape_of("l4", 1, mem_gb_per_node=None), burst, cloud)

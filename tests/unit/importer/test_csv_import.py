@@ -207,7 +207,7 @@ BAD_ROWS = [
     ("1,32,48,612", "line 2: 4 fields where the header names 3; for a decimal comma, write 48.612"),
     ('1,32,"48,612"', "line 2: epoch_s=48,612: use a decimal point, not a comma"),
     ("1,32", "line 2: 2 fields where the header names 3"),
-    ("4,12501,9", "50000 images over gpus=4 are 12500 each; take batch<=12500"),
+    ("4,12501,9", "12,500 images of one GPU (50,000 over gpus=4); take batch<=12500"),
     ('1,32,"48', "line 2: cannot be read from here on: unexpected end of data"),
     ("1,32,9\n1,32,9", "line 3: the same cell as line 2 (single gpus=1 nodes=1 batch=32); for "),
     ("2,32,9\n1,32,x\n2,32,9", "line 3: epoch_s=x: expected a number; line 4: the same cell as"),
@@ -233,7 +233,7 @@ def test_invalid_row_is_named_by_line_and_writes_nothing(rows, message, working_
         ("comm_s", "-1", "comm_s=-1: must be 0 or more"),
         ("compute_s", "0", "compute_s=0: must be more than 0"),
         ("repeat", "-1", "repeat=-1: must be 0 or more"),
-        ("images", "30", "batch=32 is more than one GPU's share of the data set: 30 images"),
+        ("images", "30", "batch=32 is more than the 15 images of one GPU (30 over gpus=2)"),
     ],
 )
 def test_invalid_optional_field_is_named_by_line(column, value, message, working_folder, capsys):

@@ -18,6 +18,9 @@ _FRAME = re.compile(r'^ *File "([^"]+)", line (\d+),? in (\S+)', re.MULTILINE)
 _LAST_TRACEBACK = "Traceback (most recent call last):"
 
 _RANK_ENTRY = "/hpml_jobs/worker/__main__.py"
+_REPORTING = "_report"
+"""The function in which a rank writes its own error, which says more than its stack."""
+
 _LOADER_ENTRY = "_worker_loop"
 _LOADER = "/torch/utils/data/"
 _DDP = "/torch/nn/parallel/distributed.py"
@@ -85,7 +88,9 @@ def rank_position(text: str) -> Position | None:
     ranks = [
         stack
         for stack in stacks
-        if stack not in loaders and any(frame.file.endswith(_RANK_ENTRY) for frame in stack)
+        if stack not in loaders
+        and any(frame.file.endswith(_RANK_ENTRY) for frame in stack)
+        and not _innermost_of(stack, _REPORTING)
     ]
     if not ranks:
         return None

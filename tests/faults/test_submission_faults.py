@@ -129,6 +129,7 @@ def test_full_disk_during_submission_loses_no_cell(make_study, rig, disk, record
     record_fault("disk full during submission", case, "2 ok", "the message says what was submitted")
 
 
+@pytest.mark.long
 def test_silent_squeue_leaves_running_cell_alone(make_study, rig, record_fault):
     case = make_study("silent", *ONE, model="Blocking").submit()
     case.wait_until_blocked(1)

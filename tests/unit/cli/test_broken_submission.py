@@ -14,6 +14,7 @@ from hpml_jobs.study.study import Study
 from hpml_jobs.submit import sbatch, send
 from tests.unit.slurm_output import squeue_line
 
+SLEEP = shutil.which("sleep")  # the fake SLURM has a PATH of its own
 WORDS = ["submit", "-m", "gpus=1,2,4", "workload=digits", "study=mine", "cluster=greene"]
 NO_SPACE = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -57,7 +58,7 @@ def endless_sbatch(slurm):
     waiting.touch()
     real = slurm.bin / "real-sbatch"
     (slurm.bin / "sbatch").rename(real)
-    pause = f"{shutil.which('sleep')} 0.2"  # signals that come together count as one
+    pause = f"{SLEEP} 0.2"  # signals that come together count as one
     wait = f"n=0; while [ -e {waiting} ] && [ $n -lt 100 ]; do {pause}; n=$((n+1)); done"
     slurm._command("sbatch", f'#!/bin/sh\n{real} "$@"\n{kill}\n{pause}\n{kill}\n{wait}\n')
     yield

@@ -7,6 +7,8 @@ import subprocess
 import sys
 import time
 
+import pytest
+
 from hpml_jobs.study.study import Study
 from tests.conftest import Program
 from tests.rig.processes import alive_processes_of
@@ -58,6 +60,7 @@ def test_local_study_runs_collects_and_is_not_rerun(program):
     assert "2 cells: 2 ok" in program.ok("watch")
 
 
+@pytest.mark.long
 def test_local_ladder_ends_at_out_of_memory(program):
     words = study_with_faulty_model(
         program, "torch.empty(2**50 if self.training and len(x) > 8 else 1)"

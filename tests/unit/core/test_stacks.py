@@ -86,6 +86,16 @@ def test_last_of_several_dumps_counts():
     assert rank_position(early + late).text.endswith("line 8, in forward")
 
 
+def test_rank_that_writes_its_error_has_no_position():
+    reporting = dump(
+        ("/usr/lib/python3.11/linecache.py", 137, "updatecache"),
+        (ENTRY, 55, "_report"),
+        (ENTRY, 24, "main"),
+    )
+    assert rank_position(reporting) is None
+    assert rank_position(rank(BACKWARD) + reporting).activity is Activity.BACKWARD
+
+
 def test_other_threads_do_not_count():
     thread = dump((NET, 7, "poll"), thread="Thread")
     assert rank_position(thread) is None

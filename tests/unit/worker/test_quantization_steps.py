@@ -203,6 +203,7 @@ def test_missing_scale_error_names_the_layer(trained, change, text):
         quantize_changed(trained, change)
 
 
+@pytest.mark.long
 def test_impossible_scheme_is_reported_and_others_are_kept(trained):
     """A channel of zeros has no scale; its layer has item."""
     result = quantize_changed(trained, lambda model: model.fc1.weight[7].zero_())

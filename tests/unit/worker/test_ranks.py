@@ -120,6 +120,7 @@ def test_evaluation_restores_buffers_of_each_rank(run_cell):
     assert len({rank.test_accuracy for rank in ranks}) == 1
 
 
+@pytest.mark.long
 def test_quantized_network_is_the_evaluated_one(run_cell):
     """Also with protocol=full, where the profiler's iterations train the replica further."""
     lenet = change_workload(SMALL_DIGITS, name="lenet", model="lenet", parameters=61_770)

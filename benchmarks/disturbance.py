@@ -48,7 +48,7 @@ BUSY = "while True: pass"
 
 
 class FixedWork(nn.Module):
-    """Multiplies matrices a fixed number of times per forward, and sleeps once where it is told."""
+    """Multiplies matrices a fixed number of times per forward, and sleeps once on request."""
 
     rounds = CALIBRATION
     sleep_s = 0.0
@@ -61,11 +61,11 @@ class FixedWork(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """Return scores of 10 classes."""
         product = self.matrix
-        for _ in range(FixedWork.rounds):
+        for _ in range(self.rounds):
             product = product @ self.matrix / 64
-        if FixedWork.sleep_s:
-            time.sleep(FixedWork.sleep_s)
-            FixedWork.sleep_s = 0.0
+        if self.sleep_s:
+            time.sleep(self.sleep_s)
+            self.sleep_s = 0.0
         scores: Tensor = self.layer(images.flatten(1)) + 0 * product.mean()
         return scores
 
@@ -114,13 +114,14 @@ def train(epoch_s: float, iterations: int) -> None:
     training = make_training(cell, strategy, Path())
     # the best of three: a calibration beside other load would make epochs too short
     best = min(_step_s(training, number) for number in range(3))
-    FixedWork.rounds = max(1, round(CALIBRATION * epoch_s / iterations / best))
+    training.replica.rounds = max(1, round(CALIBRATION * epoch_s / iterations / best))
     train_epoch(training, 3, Role.WARMUP)
     print("ready", flush=True)
     for number, line in enumerate(sys.stdin, 4):
         sleep_s = float(line)
         if sleep_s:
-            hook = training.replica.register_forward_pre_hook(_sleeper(iterations // 2, sleep_s))
+            sleeper = _sleeper(iterations // 2, sleep_s)
+            hook = training.replica.register_forward_pre_hook(sleeper)
         epoch = train_epoch(training, number, Role.TIMED).epoch
         if sleep_s:
             hook.remove()
@@ -142,9 +143,9 @@ def _step_s(training: Any, number: int) -> float:
 def _sleeper(iteration: int, sleep_s: float) -> Any:
     calls = iter(range(sys.maxsize))
 
-    def sleep(*_: object) -> None:
+    def sleep(model: nn.Module, *_: object) -> None:
         if next(calls) == iteration:
-            FixedWork.sleep_s = sleep_s
+            model.sleep_s = sleep_s
 
     return sleep
 

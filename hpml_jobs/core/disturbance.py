@@ -212,26 +212,23 @@ def _longest_pause_s(epoch: Epoch) -> float:
 
 
 def _foreign(hosts: Iterable[HostCpu]) -> list[Cause]:
-    return [
-        Cause(
-            CauseKind.FOREIGN,
-            f"other processes used {host.foreign_s / host.window_s:.2g} of {host.cpus} CPUs "
-            f"of {host.host}",
-        )
-        for host in hosts
-        if host.foreign_s is not None and _is_excess(host.foreign_s, host)
-    ]
+    losses = [(host, host.foreign_s) for host in hosts]
+    return _excesses(CauseKind.FOREIGN, "other processes used", losses)
 
 
 def _stolen(hosts: Iterable[HostCpu]) -> list[Cause]:
+    losses = [(host, host.stolen_s) for host in hosts]
+    return _excesses(CauseKind.STOLEN, "the hypervisor withheld", losses)
+
+
+def _excesses(
+    kind: CauseKind, words: str, losses: Iterable[tuple[HostCpu, float | None]]
+) -> list[Cause]:
+    """Return the hosts whose CPUs lost too many CPU-seconds to others."""
     return [
-        Cause(
-            CauseKind.STOLEN,
-            f"the hypervisor withheld {host.stolen_s / host.window_s:.2g} of {host.cpus} CPUs "
-            f"of {host.host}",
-        )
-        for host in hosts
-        if host.stolen_s is not None and _is_excess(host.stolen_s, host)
+        Cause(kind, f"{words} {lost_s / host.window_s:.2g} of {host.cpus} CPUs of {host.host}")
+        for host, lost_s in losses
+        if lost_s is not None and _is_excess(lost_s, host)
     ]
 
 

@@ -18,7 +18,7 @@ class WorkingTree(NamedTuple):
 
 
 def working_tree(folder: Path, files: Iterable[SourceFile]) -> WorkingTree:
-    """Return the state of the working tree that a folder is in, as far as its `files` go.
+    """Return the state of the working tree that a folder is in, of its `files` only.
 
     Both values are None without files, without git, and outside of a working tree.
     """

@@ -7,8 +7,8 @@ A process trains epochs of a given length and number of iterations, each a fixed
 the timed epoch of a cell runs. Per case this script disturbs one epoch: `stop` sends SIGSTOP, and
 SIGCONT after the pause; `slow` lets one iteration sleep; `hogs` runs one busy process per CPU for a
 third of the epoch. The table shows which check found it. Then `--quiet` epochs run undisturbed: all
-that the checks find in them is a false alarm, unless the machine is busy. It takes about eight
-minutes; run it on a quiet machine, or the last count includes what others do.
+that the checks find in them is a false alarm, unless the machine is busy or its hypervisor is. It
+takes about twelve minutes; run it on a quiet machine, or the last count includes what others do.
 """
 
 import argparse
@@ -21,6 +21,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import median
 from typing import Any, NamedTuple
 
 import msgspec
@@ -28,9 +29,9 @@ import torch
 from torch import Tensor, nn
 
 from hpml_jobs.checks import Level
-from hpml_jobs.checks.disturbance import slow_iterations, timed_epoch_disturbed
+from hpml_jobs.checks.disturbance import epochs_disturbed, slow_iterations
 from hpml_jobs.core.cell import Cell
-from hpml_jobs.core.disturbance import foreign_cpu_share, outside_causes
+from hpml_jobs.core.disturbance import CauseKind, outside_causes
 from hpml_jobs.core.measurements import Epoch, Role
 from hpml_jobs.core.record import Attempt, Rank, Record
 from hpml_jobs.core.strategies import Device, Strategy
@@ -83,7 +84,6 @@ class Finding(NamedTuple):
     disturbed: str
     outliers: str
     epoch_s: float
-    foreign_share: float | None
     causes: tuple[str, ...]
 
     @property
@@ -217,12 +217,11 @@ class Trainer:
 
 
 def _judge(record: Record) -> Finding:
-    disturbed, outliers = timed_epoch_disturbed(record), slow_iterations(record)
+    disturbed, outliers = epochs_disturbed(record), slow_iterations(record)
     return Finding(
         disturbed.reason if disturbed and disturbed.level is not Level.PASS else "",
         outliers.reason if outliers and outliers.level is not Level.PASS else "",
         record.epoch_s,
-        foreign_cpu_share(record),
         tuple(cause.kind.value for cause in outside_causes(record)),
     )
 
@@ -269,21 +268,34 @@ def main() -> None:
 
 
 def print_false_alarms(epoch_s: float, iterations: list[int], quiet: int) -> None:
-    """Run undisturbed epochs, as many of each number of iterations, and count what was found."""
-    findings: list[Finding] = []
+    """Run epochs that nothing of this script disturbs, and print what was found in them.
+
+    A machine with a hypervisor is quiet only while that withholds no CPU time: those epochs are
+    counted apart, and their length beside the others shows whether they were slowed down.
+    """
+    counts: Counter[str] = Counter()
+    reasons: list[str] = []
+    excesses: list[float] = []
     for number in iterations:
         trainer = Trainer(epoch_s, number)
-        findings += [trainer.epoch() for _ in range(-(-quiet // len(iterations)))]
+        findings = [trainer.epoch() for _ in range(-(-quiet // len(iterations)))]
         trainer.close()
+        stolen = [finding for finding in findings if CauseKind.STOLEN in finding.causes]
+        others = [finding for finding in findings if finding not in stolen]
+        typical_s = median(finding.epoch_s for finding in others or stolen)
+        excesses += [finding.epoch_s / typical_s - 1 for finding in stolen]
+        counts["quiet"] += len(others)
+        for name in ("disturbed", "outliers"):
+            alarms = [getattr(finding, name) for finding in others if getattr(finding, name)]
+            counts[name] += len(alarms)
+            reasons += alarms
+    print(
+        f"in {len(excesses)} of {counts['quiet'] + len(excesses)} epochs the hypervisor withheld "
+        "CPU time" + (f": they are {median(excesses):+.0%} longer (median)" if excesses else "")
+    )
     for name in ("disturbed", "outliers"):
-        alarms = [getattr(finding, name) for finding in findings if getattr(finding, name)]
-        print(f"{name}: {len(alarms)} of {len(findings)} undisturbed epochs of {epoch_s:g} s")
-        for reason in alarms[:5]:
-            print(f"  {reason}")
-    shares = sorted(f.foreign_share for f in findings if f.foreign_share is not None)
-    if shares:
-        median, most = shares[len(shares) // 2], shares[-1]
-        print(f"CPU of others: median {median:.2%}, most {most:.2%} of the CPUs")
+        print(f"{name}: {counts[name]} of the {counts['quiet']} other epochs")
+    print(*(f"  {reason}" for reason in reasons[:10]), sep="\n")
 
 
 if __name__ == "__main__":

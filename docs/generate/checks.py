@@ -28,6 +28,9 @@ What did not pass is shown in one of three places. A failure is always shown bes
 | under the table | It is right, its meaning is limited: one line under the table |
 | in the list | All others: only in `checks.csv`, `hpml-jobs record` and `--json` |
 
+`in the list beside` another check: where a record violates that check too, which explains it for
+the same numbers, its line is enough.
+
 A check that does not apply (one GPU, `protocol=lab`, an unknown fact) gives no result.
 """
 
@@ -66,7 +69,8 @@ def _row(check: Check[...]) -> str:
 def _cells(check: Check[...]) -> Iterator[str]:
     yield f"`{check.name}`"
     yield Level(check.level).value
-    yield PLACES[check.tier]
+    explained = " or ".join(f"`{name}`" for name in sorted(check.explained_by))
+    yield PLACES[check.tier] + (f"; in the list beside {explained}" if explained else "")
     affected = [text for number, text in NUMBERS.items() if number in check.affects]
     yield "all numbers" if len(affected) == len(NUMBERS) else ", ".join(affected)
     for text in (check.meaning, check.limit, check.remedy):

@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from hpml_jobs.checks import (
     communication,
     correctness,
@@ -16,7 +18,7 @@ from hpml_jobs.checks import (
 )
 from hpml_jobs.checks.comparability import COMPARABILITY, check_peers
 from hpml_jobs.checks.concurrency import CONCURRENCY
-from hpml_jobs.checks.result import Check, CheckResult, Level, in_short
+from hpml_jobs.checks.result import Check, CheckResult, Level, Tier, in_short
 from hpml_jobs.core.record import Record
 from hpml_jobs.slurm.states import Outcome
 
@@ -50,7 +52,24 @@ def check_record(record: Record) -> tuple[CheckResult, ...]:
     if record.outcome is not Outcome.OK:
         return ()
     checks = IMPORTED if record.imported else MEASURED
-    return tuple(result for check in checks if (result := check(record)) is not None)
+    results = [(check, result) for check in checks if (result := check(record)) is not None]
+    violated = [result for _, result in results if result.level is not Level.PASS]
+    return tuple(
+        msgspec.structs.replace(result, tier=Tier.LIST)
+        if result.level is Level.WARN and _is_explained(result, check, violated)
+        else result
+        for check, result in results
+    )
+
+
+def _is_explained(
+    result: CheckResult, check: Check[[Record]], violated: Sequence[CheckResult]
+) -> bool:
+    """Return whether the line of another violated check says enough about the same numbers."""
+    return any(
+        other.check in check.explained_by and {*result.affects} <= {*other.affects}
+        for other in violated
+    )
 
 
 def check_study(records: Sequence[Record]) -> dict[str, tuple[CheckResult, ...]]:

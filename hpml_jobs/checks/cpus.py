@@ -50,15 +50,18 @@ def busiest_host(record: Record) -> HostProcesses | None:
     return min(hosts, key=lambda host: (host.cpus / host.processes, host.host), default=None)
 
 
+OVERSUBSCRIBED = "oversubscribed"
+
+
 @check(
-    "oversubscribed",
+    OVERSUBSCRIBED,
     Level.WARN,
     meaning="Processes take turns on too few CPUs: times and speedups at this number of processes "
     "measure the operating system's scheduler.",
     limit="a CPU for each process of a host",
     remedy="use as many processes as CPUs at most (gpus=), or more CPUs",
     tier=Tier.NUMBER,
-    affects={Affected.TIME, Affected.SPLIT},
+    affects={Affected.TIME, Affected.SPLIT, Affected.BANDWIDTH},
 )
 def oversubscribed(record: Record) -> Observation | None:
     """Warn if a host has fewer CPUs than processes of the cell."""

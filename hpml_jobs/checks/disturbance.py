@@ -2,10 +2,11 @@
 
 from statistics import median
 
+from hpml_jobs.checks.cpus import OVERSUBSCRIBED
 from hpml_jobs.checks.limits import OUTLIER_LIMIT, OVERHEAD_LIMIT
 from hpml_jobs.checks.result import NAMED, Affected, Level, Observation, Tier, check
 from hpml_jobs.core import disturbance
-from hpml_jobs.core.disturbance import FOREIGN_LIMIT, RUN_QUEUE_LIMIT
+from hpml_jobs.core.disturbance import FOREIGN_LIMIT, RUN_QUEUE_LIMIT, WITHHELD_LIMIT
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.text import counted, percent_text
@@ -14,72 +15,61 @@ MEASURE_AGAIN = "measure the cell again (hpml-jobs resubmit STUDY --disturbed)"
 
 LIMIT = (
     f"other processes use {percent_text(FOREIGN_LIMIT)} of the CPU time of the cell's CPUs, no "
-    f"process is stopped, CPU quotas withhold {percent_text(disturbance.THROTTLED_LIMIT)}, and a "
-    f"rank waits for a CPU for {percent_text(RUN_QUEUE_LIMIT)} of the epoch where the cell has a "
-    "CPU for each of its threads"
+    "process is stopped, a hypervisor or a CPU quota withholds "
+    f"{percent_text(WITHHELD_LIMIT)} of the CPU time in demand, and a rank waits for a CPU for "
+    f"{percent_text(RUN_QUEUE_LIMIT)} of the epoch where the cell has a CPU for each of its threads"
 )
 
 
+AFFECTED_BY = {
+    Role.TIMED: frozenset({Affected.TIME}),
+    Role.INSTRUMENTED: frozenset({Affected.SPLIT, Affected.BANDWIDTH}),
+    Role.UNSYNCED: frozenset({Affected.SPLIT}),
+}
+"""The numbers that a disturbed epoch makes doubtful; of the last one the cost of communication."""
+
+
+DISTURBED = "disturbed"
+
+
 @check(
-    "disturbed",
+    DISTURBED,
     Level.WARN,
-    meaning="Something outside of the cell slowed down the timed epoch: other processes on its "
-    "CPUs, a stop (SIGSTOP, `scontrol suspend`), a CPU quota, a hypervisor. A row leaves the run "
-    "out of its medians if it has another run.",
+    meaning="Something outside of the cell slowed down an epoch: other processes on its CPUs, a "
+    "stop (SIGSTOP, `scontrol suspend`), a CPU quota, a hypervisor. The reason names the epoch: of "
+    "the timed one Table 1 is doubtful, of the instrumented one Tables 2 and 3, of the unsynced "
+    "one the cost of communication. A row leaves the run out of its medians if it has another run.",
     limit=LIMIT,
     remedy=MEASURE_AGAIN,
     tier=Tier.NUMBER,
-    affects={Affected.TIME},
+    affects={Affected.TIME, Affected.SPLIT, Affected.BANDWIDTH},
 )
-def timed_epoch_disturbed(record: Record) -> Observation | None:
-    """Warn if an outside cause that was measured disturbed the timed epoch."""
-    return _observe(record, Role.TIMED)
-
-
-@check(
-    "disturbed-split",
-    Level.WARN,
-    meaning="Something outside of the cell slowed down the instrumented epoch: its phases contain "
-    "the disturbance.",
-    limit=LIMIT,
-    remedy=MEASURE_AGAIN,
-    tier=Tier.NUMBER,
-    affects={Affected.SPLIT, Affected.BANDWIDTH},
-)
-def instrumented_epoch_disturbed(record: Record) -> Observation | None:
-    """Warn if an outside cause that was measured disturbed the instrumented epoch."""
-    return _observe(record, Role.INSTRUMENTED)
-
-
-@check(
-    "disturbed-cost",
-    Level.WARN,
-    meaning="Something outside of the cell slowed down the epoch without gradient exchange: the "
-    "cost of communication is too low.",
-    limit=LIMIT,
-    remedy=MEASURE_AGAIN,
-    tier=Tier.TABLE,
-    affects={Affected.SPLIT},
-)
-def unsynced_epoch_disturbed(record: Record) -> Observation | None:
-    """Warn if an outside cause that was measured disturbed the epoch without exchange."""
-    return _observe(record, Role.UNSYNCED)
-
-
-def _observe(record: Record, role: Role) -> Observation | None:
-    if not disturbance.is_measured(record, role):
+def epochs_disturbed(record: Record) -> Observation | None:
+    """Warn if an outside cause that was measured disturbed an epoch that gives numbers."""
+    measured = [role for role in AFFECTED_BY if disturbance.is_measured(record, role)]
+    if not measured:
         return None
-    causes = disturbance.outside_causes(record, role)
-    if causes:
-        texts = "; ".join(cause.text for cause in causes)
-        return Observation(False, f"{texts}, during the {role.value} epoch")
-    share = disturbance.foreign_cpu_share(record, role)
-    if share is None:
-        return Observation(True, f"no process was stopped during the {role.value} epoch")
+    causes = {role: disturbance.outside_causes(record, role) for role in measured}
+    disturbed = [role for role in measured if causes[role]]
+    if not disturbed:
+        shares = [disturbance.foreign_cpu_share(record, role) for role in measured]
+        share = max((share for share in shares if share is not None), default=None)
+        if share is None:
+            return Observation(True, "no process was stopped")
+        return Observation(
+            True,
+            f"other processes used {percent_text(max(0.0, share))} of the cell's CPU time at most "
+            f"(limit {percent_text(FOREIGN_LIMIT)})",
+        )
+    texts = (
+        f"{'; '.join(cause.text for cause in causes[role])}, during the {role.value} epoch"
+        for role in disturbed
+    )
     return Observation(
-        True,
-        f"other processes used {percent_text(max(0.0, share))} of the cell's CPU time during the "
-        f"{role.value} epoch (limit {percent_text(FOREIGN_LIMIT)})",
+        False,
+        "; ".join(texts),
+        tier=Tier.TABLE if disturbed == [Role.UNSYNCED] else None,
+        affects=frozenset().union(*(AFFECTED_BY[role] for role in disturbed)),
     )
 
 
@@ -94,6 +84,7 @@ def _observe(record: Record, role: Role) -> Observation | None:
     remedy="look at step_s in iterations.npz, or " + MEASURE_AGAIN,
     tier=Tier.NUMBER,
     affects={Affected.TIME},
+    explained_by={OVERSUBSCRIBED},
 )
 def slow_iterations(record: Record) -> Observation | None:
     """Warn if outlying iterations take more than 5 % of the timed epoch without outside cause."""
@@ -124,6 +115,7 @@ def slow_iterations(record: Record) -> Observation | None:
     remedy=MEASURE_AGAIN,
     tier=Tier.TABLE,
     affects={Affected.TIME, Affected.SPLIT, Affected.BANDWIDTH},
+    explained_by={OVERSUBSCRIBED},
 )
 def epochs_differ(record: Record) -> Observation | None:
     """Warn if the timed and the instrumented epoch differ by more than 5 %, whichever is longer."""
@@ -190,9 +182,7 @@ def other_jobs(record: Record) -> Observation | None:
 
 
 DISTURBANCES = (
-    timed_epoch_disturbed,
-    instrumented_epoch_disturbed,
-    unsynced_epoch_disturbed,
+    epochs_disturbed,
     slow_iterations,
     epochs_differ,
 )

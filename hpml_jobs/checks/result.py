@@ -68,13 +68,15 @@ class CheckResult(Value, frozen=True, kw_only=True):
 class Observation(NamedTuple):
     """What a check observed: the figures in words.
 
-    `remedy` and `level`, where given, replace those of the check.
+    `remedy`, `level`, `tier` and `affects`, where given, replace those of the check.
     """
 
     holds: bool
     text: str
     remedy: str = ""
     level: Level | None = None
+    tier: Tier | None = None
+    affects: frozenset[Affected] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +85,8 @@ class Check(Generic[Subject]):
 
     `find` returns None where the check does not apply. `level` is that of a violation, `limit` the
     condition of a correct number, in words with the constants that the code uses. `affects` names
-    the numbers that a violation makes doubtful, `tier` the place where it is shown.
+    the numbers that a violation makes doubtful, `tier` the place where it is shown: only the list
+    if the same record violates a check of `explained_by` that affects the same numbers.
     """
 
     name: str
@@ -94,13 +97,15 @@ class Check(Generic[Subject]):
     find: Callable[Subject, Observation | None]
     tier: Tier = Tier.NUMBER
     affects: frozenset[Affected] = frozenset(Affected)
+    explained_by: frozenset[str] = frozenset()
 
     def __call__(self, *args: Subject.args, **kwargs: Subject.kwargs) -> CheckResult | None:
         """Return the result of the check; None where it does not apply."""
         observation = self.find(*args, **kwargs)
         if observation is None:
             return None
-        affects = tuple(affected for affected in Affected if affected in self.affects)
+        doubtful = self.affects if observation.affects is None else observation.affects
+        affects = tuple(affected for affected in Affected if affected in doubtful)
         if observation.holds:
             return CheckResult(
                 check=self.name,
@@ -115,7 +120,7 @@ class Check(Generic[Subject]):
             level=level,
             reason=f"{observation.text}: {remedy}",
             remedy=remedy,
-            tier=Tier.NUMBER if level is Level.FAIL else self.tier,
+            tier=Tier.NUMBER if level is Level.FAIL else observation.tier or self.tier,
             affects=affects,
         )
 
@@ -129,6 +134,7 @@ def check(  # noqa: PLR0913  (the fields of a Check)
     remedy: str,
     tier: Tier = Tier.NUMBER,
     affects: Iterable[Affected] = Affected,
+    explained_by: Iterable[str] = (),
 ) -> Callable[[Callable[Subject, Observation | None]], Check[Subject]]:
     """Make a function a check: its name, and what docs/checks.md says of it."""
 
@@ -142,6 +148,7 @@ def check(  # noqa: PLR0913  (the fields of a Check)
             find=find,
             tier=tier,
             affects=frozenset(affects),
+            explained_by=frozenset(explained_by),
         )
 
     return decorate

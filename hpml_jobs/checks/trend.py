@@ -1,5 +1,7 @@
 """Does the speed of a cell change within its epoch, and by what measured cause?"""
 
+from hpml_jobs.checks.cpus import OVERSUBSCRIBED
+from hpml_jobs.checks.disturbance import DISTURBED
 from hpml_jobs.checks.limits import DRIFT_ITERATIONS, DRIFT_LIMIT, DRIFT_S
 from hpml_jobs.checks.result import Affected, Level, Observation, Tier, check
 from hpml_jobs.core.disturbance import outside_causes
@@ -21,7 +23,8 @@ MOST_S = BLOCKS * (BLOCKS - 1) // 2
     "epochs)",
     remedy="repeat the cell after a longer warm-up, and compare clocks and temperature",
     tier=Tier.TABLE,
-    affects={Affected.TIME, Affected.SPLIT},
+    affects={Affected.TIME},
+    explained_by={OVERSUBSCRIBED, DISTURBED},
 )
 def speed_drifts(record: Record) -> Observation | None:
     """Warn if iterations become steadily slower or faster, by more than 5 %."""

@@ -1,10 +1,11 @@
 """What the ranks of a cell wait for: their data, or a late rank."""
 
+from hpml_jobs.checks.cpus import OVERSUBSCRIBED
 from hpml_jobs.checks.limits import IMBALANCE_LIMIT, STALL_LIMIT, START_LIMIT
 from hpml_jobs.checks.result import Affected, Level, Observation, Tier, check
 from hpml_jobs.core.disturbance import outside_causes
 from hpml_jobs.core.formulas import loader_waiting_s
-from hpml_jobs.core.lateness import Lateness, lateness_of
+from hpml_jobs.core.lateness import Lateness, Work, lateness_of
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.record import Rank, Record
 from hpml_jobs.core.text import percent_text
@@ -28,6 +29,7 @@ def late_rank(record: Record) -> Lateness | None:
     remedy="give every rank the same work",
     tier=Tier.NUMBER,
     affects={Affected.TIME, Affected.SPLIT},
+    explained_by={OVERSUBSCRIBED},
 )
 def imbalance(record: Record) -> Observation | None:
     """Warn if one rank computes or loads longer than another by more than 5 % of the epoch."""
@@ -60,14 +62,14 @@ def _name(rank: Rank) -> str:
 def _remedy(record: Record, lateness: Lateness) -> str:
     host = lateness.rank.host
     match lateness.phase:
-        case "data loading":
+        case Work.LOADING:
             return (
                 f"check the storage and CPUs of {host} and the data of that rank, or increase "
                 "loader_workers="
             )
-        case "copies to the device":
+        case Work.COPIES:
             return f"check what else uses the memory and the bus of {host}"
-        case "packing gradients":
+        case Work.PACKING:
             return "use strategy=ddp or allreduce, where all ranks average"
         case _:
             device = "CPUs" if record.cell.device == "cpu" else "GPU"
@@ -88,6 +90,7 @@ def _remedy(record: Record, lateness: Lateness) -> str:
     remedy="increase loader_workers= or use faster storage",
     tier=Tier.TABLE,
     affects={Affected.TIME},
+    explained_by={OVERSUBSCRIBED},
 )
 def loader_bound(record: Record) -> Observation | None:
     """Warn if a rank waits for data for more than 5 % of the epoch."""
@@ -108,7 +111,9 @@ def loader_bound(record: Record) -> Observation | None:
         delayed = "" if holds else ", no loader workers: loading delays computing"
         return Observation(holds, f"stall is {percent_text(share)} {text}{delayed}", NO_WORKERS)
     what = "waiting for data" if rank.timed.stalls else "stall"
-    return Observation(holds, f"{what} is {percent_text(share)} {text}")
+    late = late_rank(record)  # the line of imbalance is enough
+    tier = Tier.LIST if late and late.rank is rank and late.phase is Work.LOADING else None
+    return Observation(holds, f"{what} is {percent_text(share)} {text}", tier=tier)
 
 
 def _waiting_s(rank: Rank) -> float:
@@ -133,6 +138,7 @@ def _waiting_s(rank: Rank) -> float:
     remedy="use more training samples or fewer loader workers",
     tier=Tier.TABLE,
     affects={Affected.TIME},
+    explained_by={OVERSUBSCRIBED},
 )
 def loaders_start_slowly(record: Record) -> Observation | None:
     """Warn if waiting for the first batch takes more than 5 % of the epoch."""

@@ -13,7 +13,7 @@ from hpml_jobs.core.measurements import Epoch, Role, Scheduling
 from hpml_jobs.core.record import Rank, Record
 
 FOREIGN_LIMIT = 0.05
-"""Share of the allocation's CPU time that other processes, or a hypervisor, may use."""
+"""Share of the allocation's CPU time that other processes may use."""
 
 FOREIGN_LEAST_S = 0.1
 """CPU-seconds of others that are counted at all: /proc/stat counts in ticks of 10 ms per CPU."""
@@ -21,8 +21,11 @@ FOREIGN_LEAST_S = 0.1
 PAUSE_LEAST_S = 0.1
 """Shortest pause of an iteration that a stopped process shows."""
 
-THROTTLED_LIMIT = 0.05
-"""Share of a cell's CPU demand that a CPU quota may withhold."""
+WITHHELD_LIMIT = 0.05
+"""Share of the CPU time in demand that a hypervisor or a CPU quota may withhold.
+
+Idle CPUs lose nothing: in the capacity of 64 CPUs with one process the loss would vanish.
+"""
 
 RUN_QUEUE_LIMIT = 0.10
 """Share of an epoch in which the threads of a rank may be ready to run without a CPU."""
@@ -33,12 +36,14 @@ ALLOCATED_CPUS = "SLURM_CPUS_ON_NODE"
 class HostCpu(NamedTuple):
     """The CPUs of one host during one epoch: `cpus` are the cell's, seconds are CPU-seconds.
 
-    `foreign_s` was used by processes of others, `stolen_s` by the hypervisor; None: not reported.
+    `busy_s` was used by all processes, `foreign_s` by those of others; `stolen_s` was withheld by
+    the hypervisor from processes that were ready to run. None: not reported.
     """
 
     host: str
     cpus: int
     window_s: float
+    busy_s: float | None
     foreign_s: float | None
     stolen_s: float | None
 
@@ -151,7 +156,7 @@ def _host_cpu(host: str, accounts: Sequence[_Account], allocated: int | None) ->
         if masked > cpus:  # others may use the CPUs that the job was not given
             foreign_s = max(0.0, foreign_s - (masked - cpus) * window_s)
     stolen_s = _total(account.scheduling.stolen_s for account in holders) if masked else None
-    return HostCpu(host, cpus, window_s, foreign_s, stolen_s)
+    return HostCpu(host, cpus, window_s, busy_s, foreign_s, stolen_s)
 
 
 def _mask_holders(accounts: Sequence[_Account]) -> list[_Account]:
@@ -212,28 +217,30 @@ def _longest_pause_s(epoch: Epoch) -> float:
 
 
 def _foreign(hosts: Iterable[HostCpu]) -> list[Cause]:
-    losses = [(host, host.foreign_s) for host in hosts]
-    return _excesses(CauseKind.FOREIGN, "other processes used", losses)
-
-
-def _stolen(hosts: Iterable[HostCpu]) -> list[Cause]:
-    losses = [(host, host.stolen_s) for host in hosts]
-    return _excesses(CauseKind.STOLEN, "the hypervisor withheld", losses)
-
-
-def _excesses(
-    kind: CauseKind, words: str, losses: Iterable[tuple[HostCpu, float | None]]
-) -> list[Cause]:
-    """Return the hosts whose CPUs lost too many CPU-seconds to others."""
+    """Return the hosts on whose CPUs other processes used too much of the time."""
     return [
-        Cause(kind, f"{words} {lost_s / host.window_s:.2g} of {host.cpus} CPUs of {host.host}")
-        for host, lost_s in losses
-        if lost_s is not None and _is_excess(lost_s, host)
+        _loss(CauseKind.FOREIGN, "other processes used", host, host.foreign_s)
+        for host in hosts
+        if host.foreign_s is not None
+        and host.foreign_s > max(FOREIGN_LEAST_S, FOREIGN_LIMIT * host.capacity_s)
     ]
 
 
-def _is_excess(seconds: float, host: HostCpu) -> bool:
-    return seconds > max(FOREIGN_LEAST_S, FOREIGN_LIMIT * host.capacity_s)
+def _stolen(hosts: Iterable[HostCpu]) -> list[Cause]:
+    """Return the hosts whose hypervisor withheld too much of the time in demand."""
+    return [
+        _loss(CauseKind.STOLEN, "the hypervisor withheld", host, host.stolen_s)
+        for host in hosts
+        if host.stolen_s is not None
+        and host.busy_s is not None
+        and host.stolen_s >= FOREIGN_LEAST_S
+        and host.stolen_s > WITHHELD_LIMIT * (host.busy_s + host.stolen_s)
+    ]
+
+
+def _loss(kind: CauseKind, words: str, host: HostCpu, seconds: float) -> Cause:
+    text = f"{words} {seconds / host.window_s:.2g} of {host.cpus} CPUs of {host.host}"
+    return Cause(kind, text)
 
 
 def _throttled(accounts: Iterable[_Account]) -> list[Cause]:
@@ -246,7 +253,7 @@ def _throttled(accounts: Iterable[_Account]) -> list[Cause]:
     if not withheld:
         return []
     share, throttled_s, account = max(withheld, key=lambda entry: entry[0])
-    if share <= THROTTLED_LIMIT:
+    if share <= WITHHELD_LIMIT:
         return []
     text = (
         f"a CPU quota (cgroup) of rank {account.rank.rank} on {account.rank.host} withheld "

@@ -1,21 +1,34 @@
 """The ranks that the others wait for: how late they are, and in which phase."""
 
 from collections.abc import Callable, Mapping
+from enum import StrEnum
 from statistics import median
 from typing import NamedTuple
 
 from hpml_jobs.core.measurements import Phases, Role
 from hpml_jobs.core.record import Rank, Record
 
-WORK: Mapping[str, Callable[[Phases], float]] = {
-    "data loading": lambda phases: phases.stall_s,
-    "copies to the device": lambda phases: phases.h2d_s,
-    "forward": lambda phases: phases.forward_s - phases.comm_forward_s,
-    "backward": lambda phases: phases.backward_s - phases.pack_s,
-    "packing gradients": lambda phases: phases.pack_s,
-    "optimizer": lambda phases: phases.optimizer_s,
+
+class Work(StrEnum):
+    """A phase in which a rank works: everything but exposed communication."""
+
+    LOADING = "data loading"
+    COPIES = "copies to the device"
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    PACKING = "packing gradients"
+    OPTIMIZER = "optimizer"
+
+
+SECONDS: Mapping[Work, Callable[[Phases], float]] = {
+    Work.LOADING: lambda phases: phases.stall_s,
+    Work.COPIES: lambda phases: phases.h2d_s,
+    Work.FORWARD: lambda phases: phases.forward_s - phases.comm_forward_s,
+    Work.BACKWARD: lambda phases: phases.backward_s - phases.pack_s,
+    Work.PACKING: lambda phases: phases.pack_s,
+    Work.OPTIMIZER: lambda phases: phases.optimizer_s,
 }
-"""Seconds of each phase in which a rank works, by its name: everything but exposed communication.
+"""Seconds of each phase in which a rank works.
 
 Packing is the part of backward that copies gradients into and out of messages, and averages them.
 """
@@ -30,7 +43,7 @@ class Lateness(NamedTuple):
     """
 
     rank: Rank
-    phase: str
+    phase: Work
     late_s: float
     per_iteration_s: float
     share: float
@@ -56,13 +69,13 @@ def lateness_of(record: Record) -> Lateness | None:
     late_s = work_s[late.rank] - least_s
     others = [of_rank for number, of_rank in phases.items() if number != late.rank]
 
-    def excess_s(phase: str) -> float:
-        seconds = WORK[phase]
+    def excess_s(phase: Work) -> float:
+        seconds = SECONDS[phase]
         return seconds(phases[late.rank]) - median(map(seconds, others))
 
     return Lateness(
         rank=late,
-        phase=max(WORK, key=excess_s),
+        phase=max(Work, key=excess_s),
         late_s=late_s,
         per_iteration_s=late_s / iterations,
         share=late_s / longest_s,

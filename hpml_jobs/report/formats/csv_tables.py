@@ -3,12 +3,14 @@
 Numbers are unrounded. A missing number is empty; cells.csv has the reason.
 """
 
+import itertools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from hpml_jobs.core.cell import Cell
+from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.record import Record
 from hpml_jobs.report.merge.cells import CellResult
 from hpml_jobs.report.merge.rows import Row, setup_of
@@ -131,11 +133,10 @@ def _quantities(row: Row) -> dict[str, float | None]:
 def _cells(report: Report) -> Iterator[dict[str, Any]]:
     """Return every cell of each group, then the cells that are in no table."""
     for group in report.groups:
-        left_out = {
-            run.slug: "all" if run.whole else "instrumented"
-            for row in group.source.rows
-            for run in row.left_out
-        }
+        left_out: dict[str, str] = {}
+        for run in itertools.chain.from_iterable(row.left_out for row in group.source.rows):
+            epoch = "all" if run.role is Role.TIMED else run.role.value
+            left_out[run.slug] = " ".join(filter(None, (left_out.get(run.slug), epoch)))
         yield from (
             {"group": group.number, **_row(result, left_out.get(result.slug, ""))}
             for result in group.source.cells
@@ -146,7 +147,8 @@ def _cells(report: Report) -> Iterator[dict[str, Any]]:
 def _row(result: CellResult, left_out: str = "") -> dict[str, Any]:
     """Return a cell's outcome, its measured values, its requested settings and all its facts.
 
-    `left_out` says which of its epochs its row's medians do not contain: all, instrumented, none.
+    `left_out` says which of its epochs its row's medians do not contain: `all`, or `instrumented`,
+    `unsynced` or both.
     """
     record = result.record
     row: dict[str, Any] = {"slug": result.slug}

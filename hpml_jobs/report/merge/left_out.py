@@ -1,6 +1,7 @@
 """Runs with an epoch that something outside of the cell disturbed: left out of a row's medians."""
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -22,19 +23,24 @@ from hpml_jobs.report.merge.run_values import (
 class LeftOut(Value, frozen=True, kw_only=True):
     """A run that medians of its row do not contain, with the outside causes that were measured.
 
-    `whole`: its timed epoch was disturbed, nothing of it counts; otherwise only its instrumented
-    epoch was, and only the values of that one do not count.
+    `role` is the disturbed epoch: of the timed one nothing of the run counts, otherwise only the
+    values of that epoch do not.
     """
 
     slug: str
     reason: str
-    whole: bool
+    role: Role
 
     def holds_for(self, affected: Affected) -> bool:
         """Return whether the row's numbers of this kind do not contain the run."""
-        if affected is Affected.LEARNING:
-            return False
-        return self.whole or affected is not Affected.TIME
+        return affected in _WITHOUT[self.role]
+
+
+_WITHOUT = {
+    Role.TIMED: (Affected.TIME, Affected.SPLIT, Affected.BANDWIDTH),
+    Role.INSTRUMENTED: (Affected.SPLIT, Affected.BANDWIDTH),
+    Role.UNSYNCED: (),  # of Table 2 only the cost of communication
+}
 
 
 class CountedRuns(NamedTuple):
@@ -50,28 +56,29 @@ def counted_runs(records: Sequence[Record]) -> CountedRuns:
 
     Runs with slow iterations alone, without a measured outside cause, always count.
     """
-    reasons = [_reason(record, Role.TIMED) for record in records]
-    if all(reasons):
-        reasons = [""] * len(records)
-    left_out = [
-        LeftOut(slug=record.slug, reason=reason, whole=True)
-        for record, reason in zip(records, reasons, strict=True)
-        if reason
-    ]
-    counted = [record for record, reason in zip(records, reasons, strict=True) if not reason]
-    values = [of_record(record) for record in counted]
-    split = [_reason(record, Role.INSTRUMENTED) for record in counted]
-    if not all(split):
-        for number, reason in enumerate(split):
-            if reason:
-                slug = counted[number].slug
-                left_out.append(LeftOut(slug=slug, reason=reason, whole=False))
-                values[number] = _without_split(values[number])
-    return CountedRuns(tuple(counted), tuple(values), tuple(left_out))
+    reasons = _reasons_to_leave_out(records, Role.TIMED)
+    counted = [record for record in records if record.slug not in reasons]
+    values = {record.slug: of_record(record) for record in counted}
+    left_out = [_left_out(reasons, Role.TIMED)]
+    for role, without in ((Role.INSTRUMENTED, _without_split), (Role.UNSYNCED, _without_cost)):
+        reasons = _reasons_to_leave_out(counted, role)
+        values |= {slug: without(values[slug]) for slug in reasons}
+        left_out.append(_left_out(reasons, role))
+    return CountedRuns(tuple(counted), tuple(values.values()), tuple(itertools.chain(*left_out)))
 
 
-def _reason(record: Record, role: Role) -> str:
-    return "; ".join(cause.text for cause in outside_causes(record, role))
+def _reasons_to_leave_out(records: Sequence[Record], role: Role) -> dict[str, str]:
+    """Return by slug why the disturbed epochs do not count; empty if all of them are disturbed."""
+    reasons = {
+        record.slug: "; ".join(cause.text for cause in causes)
+        for record in records
+        if (causes := outside_causes(record, role))
+    }
+    return reasons if len(reasons) < len(records) else {}
+
+
+def _left_out(reasons: Mapping[str, str], role: Role) -> list[LeftOut]:
+    return [LeftOut(slug=slug, reason=reason, role=role) for slug, reason in reasons.items()]
 
 
 def _without_split(values: RunValues) -> RunValues:
@@ -79,7 +86,18 @@ def _without_split(values: RunValues) -> RunValues:
     return msgspec.structs.replace(
         values,
         compute_s=None,
-        communication=CommunicationTimes(cost_s=values.communication.cost_s),
+        communication=CommunicationTimes(
+            cost_s=values.communication.cost_s,
+            cost_resolution_s=values.communication.cost_resolution_s,
+        ),
         gradients=GradientTraffic(),
         phases=PhaseTimes(),
     )
+
+
+def _without_cost(values: RunValues) -> RunValues:
+    """Return the values of a run without what its epoch without gradient exchange gave."""
+    communication = msgspec.structs.replace(
+        values.communication, cost_s=None, cost_resolution_s=None
+    )
+    return msgspec.structs.replace(values, communication=communication)

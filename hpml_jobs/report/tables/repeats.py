@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from hpml_jobs.checks.limits import SCATTER_LIMIT
 from hpml_jobs.checks.result import Affected
+from hpml_jobs.core.measurements import Role
 from hpml_jobs.report.merge.bandwidth import bandwidth
 from hpml_jobs.report.merge.decision import Comparison, compare
 from hpml_jobs.report.merge.groups import ConditionGroup
@@ -123,7 +124,7 @@ def _all_epochs(group: ConditionGroup, row: Row) -> str:
 
 
 def _left_out_epochs(group: ConditionGroup, row: Row) -> str:
-    left = {run.slug for run in row.left_out if run.whole}
+    left = {run.slug for run in row.left_out if run.role is Role.TIMED}
     return " ".join(str(record.epoch_s) for record in group.records(row) if record.slug in left)
 
 

@@ -3,10 +3,12 @@
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from hpml_jobs.core.cell import Cell
+from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import counted
 from hpml_jobs.report.merge.cells import CellResult
 from hpml_jobs.report.merge.groups import ConditionGroup
+from hpml_jobs.report.merge.left_out import LeftOut
 from hpml_jobs.report.merge.rows import BASELINE_SETUP, Place, Row, Setup, place_of, setup_order
 from hpml_jobs.report.text.captions import row_label, unit
 
@@ -104,16 +106,16 @@ def left_out_runs(rows: Iterable[Row], device: Device) -> list[str]:
     """Return a line for every row that leaves runs out of its medians, with the first reason."""
     lines = []
     for row in rows:
-        left = [run for run in row.left_out if run.whole]
-        split = [run for run in row.left_out if not run.whole]
         where = f"{row_label(row.setup, device)} at batch {row.batch_per_gpu}"
-        total = len(row.runs) + len(left)
-        for runs, epoch in ((left, "timed"), (split, "instrumented")):
-            if runs:
-                lines.append(
-                    f"{where}: {len(runs)} of {counted(total, 'run')} left out of the medians: "
-                    f"the {epoch} epoch was disturbed: {runs[0].reason}"
-                )
+        by_role: dict[Role, list[LeftOut]] = {}
+        for run in row.left_out:
+            by_role.setdefault(run.role, []).append(run)
+        total = len(row.runs) + len(by_role.get(Role.TIMED, ()))
+        lines += [
+            f"{where}: {len(runs)} of {counted(total, 'run')} left out of the medians: "
+            f"the {role.value} epoch was disturbed: {runs[0].reason}"
+            for role, runs in by_role.items()
+        ]
     return lines
 
 

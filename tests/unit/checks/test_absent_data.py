@@ -66,7 +66,7 @@ ABSENT = {
     "no GPU state": (change_every_rank(cards=()), {"throttled", "other-processes"}),
     "no accounts of the system": (
         change_epochs(scheduling=None),
-        {"disturbed", "disturbed-split", "disturbed-cost", "loader-cpus"},
+        {"disturbed", "loader-cpus"},
     ),
     "too few iterations to tell": (change_epochs(slow=None), {"outliers"}),
     "no GPU model": (change_facts(gpu_model=""), {"flops"}),

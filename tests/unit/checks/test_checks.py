@@ -214,13 +214,13 @@ ALONE = [
         "rank 0 on gr001 waited for a CPU for 25 % of it, during the timed epoch",
     ),
     CheckCase(
-        "disturbed-split",
+        "disturbed",
         WARN,
         change_epoch("instrumented", 2, scheduling=STOPPED, slow=PAUSE),
         "rank 2 on gr001 was stopped, for about 15 s, during the instrumented epoch",
     ),
     CheckCase(
-        "disturbed-cost",
+        "disturbed",
         WARN,
         change_epoch("unsynced", 2, scheduling=STOPPED, slow=PAUSE),
         "rank 2 on gr001 was stopped, for about 15 s, during the unsynced epoch",

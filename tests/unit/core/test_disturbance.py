@@ -86,6 +86,16 @@ def test_ticks_of_a_short_epoch_are_no_foreign_cpu():
     assert kinds(noisy) == []
 
 
+def test_hypervisor_is_judged_by_the_cpu_time_in_demand():
+    """One busy CPU of 64 that loses a tenth of its time is disturbed; idle CPUs lose nothing."""
+    record = clean_record()
+    for number in range(4):
+        record = change_rank(number, affinity=tuple(range(64)))(record)
+    busy = change_scheduling("timed", busy_s=7.2, cpu_s=1.8, stolen_s=0.8)
+    assert CauseKind.STOLEN in kinds(busy(record))
+    assert CauseKind.STOLEN not in kinds(change_scheduling("timed", stolen_s=0.3)(busy(record)))
+
+
 @pytest.mark.parametrize("field", ["busy_s", "cpu_s"])
 def test_unreadable_account_gives_no_foreign_cpu(field):
     record = change_scheduling("timed", **{field: None})(clean_record())

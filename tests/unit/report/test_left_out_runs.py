@@ -84,6 +84,16 @@ def test_disturbed_instrumented_epoch_is_left_out_of_table_2():
     assert left.holds_for(Affected.SPLIT)
 
 
+def test_disturbed_unsynced_epoch_is_left_out_of_the_cost_alone():
+    disturbed = change_scheduling("unsynced", continued_s=(2.0,))
+    counted = counted_runs(runs(8.0, 8.0, 8.0, gpus=4, change=disturbed, changed=[1]))
+    costs = [values.communication.cost_s for values in counted.values]
+    assert [cost is None for cost in costs] == [False, True, False]
+    assert all(values.compute_s is not None for values in counted.values)
+    (left,) = counted.left_out
+    assert not any(left.holds_for(affected) for affected in Affected)
+
+
 def test_csv_files_keep_all_runs_and_name_those_left_out(builder, monkeypatch, capsys):
     add(builder, runs(8.0, 9.0, 30.0, change=STOPPED, changed=[2]))
     monkeypatch.chdir(builder.study.root.parent)

@@ -24,6 +24,11 @@ class HostProcesses(NamedTuple):
         return self.cpus < self.processes
 
     @property
+    def is_shared(self) -> bool:
+        """Whether processes and their loader workers have to take turns."""
+        return self.cpus < self.processes * (self.workers + 1)
+
+    @property
     def text(self) -> str:
         """The figures in words."""
         processes = counted(self.processes, "process", "processes")
@@ -90,9 +95,8 @@ def too_few_cpus_for_loading(record: Record) -> Observation | None:
         return None
     if any(cause.kind is not CauseKind.RUN_QUEUE for cause in outside_causes(record)):
         return None
-    needed = host.processes * (host.workers + 1)
     return Observation(
-        host.cpus >= needed or share <= LOADER_WAIT_LIMIT,
+        not host.is_shared or share <= LOADER_WAIT_LIMIT,
         f"{host.text} with {counted(host.workers, 'loader worker')} each, and threads waited for "
         f"a CPU for {percent_text(share)} of the epoch (limit {percent_text(LOADER_WAIT_LIMIT)})",
     )

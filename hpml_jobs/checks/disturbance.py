@@ -109,10 +109,11 @@ def slow_iterations(record: Record) -> Observation | None:
     "overhead",
     Level.WARN,
     meaning="The timed and the instrumented epoch differ. If the median iteration differs as well, "
-    "the instruments slow the cell down: Tables 2 and 3 are of a slower epoch than Table 1. If it "
-    "does not, one of the two epochs was disturbed, the longer one.",
+    "the instruments or a machine of varying speed make the epochs unlike: Tables 2 and 3 are of a "
+    "slower epoch than Table 1. If it does not, one of the two epochs was disturbed, the longer "
+    "one.",
     limit=f"the two epochs, and their median iterations, differ by {percent_text(OVERHEAD_LIMIT)}",
-    remedy=MEASURE_AGAIN,
+    remedy=MEASURE_AGAIN + "; if it stays, use a larger batch= or a larger model",
     tier=Tier.TABLE,
     affects={Affected.TIME, Affected.SPLIT, Affected.BANDWIDTH},
     explained_by={OVERSUBSCRIBED},
@@ -129,7 +130,7 @@ def epochs_differ(record: Record) -> Observation | None:
         return Observation(
             False,
             f"the timed epoch is {percent_text(1 / (1 + share) - 1)} longer than the instrumented "
-            f"one ({limit}): the timed epoch was disturbed",
+            f"one ({limit}): the timed epoch was disturbed, or the machine was slower",
         )
     text = f"the instrumented epoch is {percent_text(share)} longer than the timed one ({limit})"
     if share <= OVERHEAD_LIMIT:
@@ -138,10 +139,9 @@ def epochs_differ(record: Record) -> Observation | None:
         text += (
             f", its median iteration {percent_text(steps)}: the instrumented epoch was disturbed"
         )
-        return Observation(False, text)
-    return Observation(
-        False, text, "use a larger batch= or a larger model: the instruments cost time"
-    )
+    else:
+        text += ", its median iteration too: the instruments take time, or the machine was slower"
+    return Observation(False, text)
 
 
 def _step_overhead(record: Record) -> float | None:

@@ -5,6 +5,7 @@ from hpml_jobs.checks.limits import LAUNCH_MS, PROFILER_LIMIT
 from hpml_jobs.checks.result import Affected, Level, Observation, Tier, check
 from hpml_jobs.core.measurements import ProfilerSummary
 from hpml_jobs.core.record import Record
+from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import percent_text
 
 
@@ -17,8 +18,9 @@ def allowed_gap_s(trace: ProfilerSummary) -> float:
     "profiler",
     Level.WARN,
     meaning="Our instruments and torch.profiler measure another time of communication for the same "
-    "iterations, by more than the launches from Python explain. Not judged where processes take "
-    "turns on too few CPUs (oversubscribed).",
+    "iterations, by more than the launches from Python explain. Not judged where processes, or "
+    "with device=cpu also loader workers, take turns on too few CPUs: a message that is launched "
+    "then waits for a CPU.",
     limit=f"{percent_text(PROFILER_LIMIT)} of the profiler's time, or {LAUNCH_MS} ms per message "
     "if that is longer, on every rank",
     remedy="check the split of Table 2 with trace=true, which keeps the profiler's trace",
@@ -31,7 +33,7 @@ def profiler_disagrees(record: Record) -> Observation | None:
     if not traces or not record.cell.strategy.under_torchrun:  # dp's copies: not collectives
         return None
     host = busiest_host(record)
-    if host and host.is_oversubscribed:
+    if host and (host.is_shared if record.cell.device is Device.CPU else host.is_oversubscribed):
         return None
     worst = max(traces, key=lambda trace: _gap_s(trace) / allowed_gap_s(trace))
     gap_s = _gap_s(worst)

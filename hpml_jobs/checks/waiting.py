@@ -3,7 +3,7 @@
 from hpml_jobs.checks.cpus import OVERSUBSCRIBED
 from hpml_jobs.checks.limits import IMBALANCE_LIMIT, STALL_LIMIT, START_LIMIT
 from hpml_jobs.checks.result import Affected, Level, Observation, Tier, check
-from hpml_jobs.core.disturbance import outside_causes
+from hpml_jobs.core.disturbance import explains, outside_causes
 from hpml_jobs.core.formulas import loader_waiting_s
 from hpml_jobs.core.lateness import Lateness, Work, lateness_of
 from hpml_jobs.core.measurements import Role
@@ -51,7 +51,13 @@ def imbalance(record: Record) -> Observation | None:
     causes = outside_causes(record, Role.INSTRUMENTED)
     if causes:
         named = "; ".join(cause.text for cause in causes)
-        return Observation(False, f"{text}; {named}", "repeat the cell on a quiet machine")
+        explained = explains(record, lateness.share, Role.INSTRUMENTED)  # by the line of disturbed
+        return Observation(
+            False,
+            f"{text}; {named}",
+            "repeat the cell on a quiet machine",
+            tier=Tier.LIST if explained else None,
+        )
     return Observation(False, text, _remedy(record, lateness))
 
 
@@ -111,9 +117,12 @@ def loader_bound(record: Record) -> Observation | None:
         delayed = "" if holds else ", no loader workers: loading delays computing"
         return Observation(holds, f"stall is {percent_text(share)} {text}{delayed}", NO_WORKERS)
     what = "waiting for data" if rank.timed.stalls else "stall"
-    late = late_rank(record)  # the line of imbalance is enough
-    tier = Tier.LIST if late and late.rank is rank and late.phase is Work.LOADING else None
-    return Observation(holds, f"{what} is {percent_text(share)} {text}", tier=tier)
+    late = late_rank(record)
+    is_late = late is not None and late.rank is rank and late.phase is Work.LOADING
+    explained = is_late or explains(record, share)  # by the line of imbalance or disturbed
+    return Observation(
+        holds, f"{what} is {percent_text(share)} {text}", tier=Tier.LIST if explained else None
+    )
 
 
 def _waiting_s(rank: Rank) -> float:

@@ -64,10 +64,15 @@ class CauseKind(StrEnum):
 
 
 class Cause(NamedTuple):
-    """A measured outside cause, and the figures in words."""
+    """A measured outside cause, and the figures in words.
+
+    `share` is the time that it withheld from the cell, as a share of the epoch: CPU-seconds per
+    second, which can exceed 1.
+    """
 
     kind: CauseKind
     text: str
+    share: float
 
 
 class _Account(NamedTuple):
@@ -114,6 +119,11 @@ def outside_causes(record: Record, role: Role = Role.TIMED) -> tuple[Cause, ...]
         *_throttled(accounts),
         *_run_queues(record, accounts, hosts),
     )
+
+
+def explains(record: Record, share: float, role: Role = Role.TIMED) -> bool:
+    """Return whether an outside cause of an epoch withheld at least this share of it."""
+    return any(cause.share >= share for cause in outside_causes(record, role))
 
 
 def is_measured(record: Record, role: Role = Role.TIMED) -> bool:
@@ -199,12 +209,13 @@ def _stops(accounts: Iterable[_Account]) -> list[Cause]:
         if not continued_s or _longest_pause_s(account.epoch) < PAUSE_LEAST_S:
             continue
         times = "" if len(continued_s) == 1 else f" {len(continued_s)} times"
-        lasted = ""
+        lasted, share = "", 0.0
         if slow and steps and slow.longest_s > 2 * steps.median_s:
             longest = "" if len(continued_s) == 1 else "the longest "
             lasted = f", {longest}for about {slow.longest_s - steps.median_s:.2g} s"
+            share = slow.excess_s / account.epoch.epoch_s
         text = f"rank {account.rank.rank} on {account.rank.host} was stopped{times}{lasted}"
-        causes.append(Cause(CauseKind.STOPPED, text))
+        causes.append(Cause(CauseKind.STOPPED, text, share))
     return causes
 
 
@@ -239,8 +250,8 @@ def _stolen(hosts: Iterable[HostCpu]) -> list[Cause]:
 
 
 def _loss(kind: CauseKind, words: str, host: HostCpu, seconds: float) -> Cause:
-    text = f"{words} {seconds / host.window_s:.2g} of {host.cpus} CPUs of {host.host}"
-    return Cause(kind, text)
+    share = seconds / host.window_s
+    return Cause(kind, f"{words} {share:.2g} of {host.cpus} CPUs of {host.host}", share)
 
 
 def _throttled(accounts: Iterable[_Account]) -> list[Cause]:
@@ -259,7 +270,7 @@ def _throttled(accounts: Iterable[_Account]) -> list[Cause]:
         f"a CPU quota (cgroup) of rank {account.rank.rank} on {account.rank.host} withheld "
         f"{throttled_s:.2g} CPU-seconds"
     )
-    return [Cause(CauseKind.THROTTLED, text)]
+    return [Cause(CauseKind.THROTTLED, text, throttled_s / account.scheduling.window_s)]
 
 
 def _run_queues(
@@ -276,8 +287,8 @@ def _run_queues(
         share = scheduling.run_queue_s / scheduling.window_s
         if share > RUN_QUEUE_LIMIT and scheduling.run_queue_s > FOREIGN_LEAST_S:
             text = f"rank {rank.rank} on {rank.host} waited for a CPU for {100 * share:.2g} % of it"
-            causes.append((share, Cause(CauseKind.RUN_QUEUE, text)))
-    return [max(causes, key=lambda entry: entry[0])[1]] if causes else []
+            causes.append(Cause(CauseKind.RUN_QUEUE, text, share))
+    return [max(causes, key=lambda cause: cause.share)] if causes else []
 
 
 def _runnable(rank: Rank) -> int:

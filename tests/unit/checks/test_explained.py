@@ -59,6 +59,21 @@ def test_late_rank_that_waits_for_data_explains_loader_bound():
     assert "loader-bound" in shown(late_rank(0, "stall_s", 4.0)(stalled))
 
 
+def test_cause_of_the_size_of_the_wait_explains_it():
+    """A hypervisor that took 1 s of a CPU explains a rank that is late by 0.8 s, not by 4 s."""
+    for role, change, check in (
+        ("instrumented", lambda late_s: late_rank(1, "forward_s", late_s), "imbalance"),
+        (
+            "timed",
+            lambda late_s: change_epoch("timed", 1, stall_s=late_s, stalls=None),
+            "loader-bound",
+        ),
+    ):
+        steal = change_scheduling(role, stolen_s=1.0)
+        assert {*shown(steal(change(0.8)(clean_record(PAIR))))} == {"disturbed"}
+        assert {"disturbed", check} <= {*shown(steal(change(4.0)(clean_record(PAIR))))}
+
+
 def test_disturbed_epochs_are_one_line_with_what_they_affect():
     def stopped(*roles):
         record = clean_record()

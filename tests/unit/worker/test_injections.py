@@ -20,17 +20,13 @@ ATTRIBUTION = {
 def test_injected_sleeps_are_found_in_their_phase(program):
     """Sleeps in every phase at once: in no phase for another's, so each has its own."""
     study = InjectedStudy(
-        program,
-        "everywhere",
-        EVERYWHERE,
-        gpus="1,2",
-        strategy="ddp,allreduce,allreduce_flat",
+        program, "everywhere", EVERYWHERE, gpus="2", strategy="ddp,allreduce_flat"
     )
-    assert len(study.records) == 4
+    assert len(study.records) == 2
     for record in study.records:
         for rank in record.ranks:
             slept = study.slept_s(record, rank.rank)
-            assert bool(slept["all_reduce"]) == (record.cell.gpus > 1)
+            assert slept["all_reduce"] > 0
             assert rank.epoch("instrumented").closure < 0.01
             for phase, injections in ATTRIBUTION.items():
                 truth_s = sum(slept[injection] for injection in injections)

@@ -130,6 +130,16 @@ class FaultStudy:
         (torchrun,) = [pid for pid, line in commands.items() if b"torch.distributed.run" in line]
         return torchrun
 
+    def rank_pid(self, rank: int) -> int:
+        """Return the pid of a rank, a child of torchrun."""
+        torchrun = self.torchrun_pid()
+        ranks = [pid for pid in self.alive_processes() if processes.parent_of(pid) == torchrun]
+        wanted = f"RANK={rank}".encode()
+        (pid,) = [
+            pid for pid in ranks if wanted in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        ]
+        return pid
+
     def wrapper_pid(self) -> int:
         """Return the pid of the job's wrapper, the parent of torchrun."""
         return processes.parent_of(self.torchrun_pid()) or 0

@@ -105,6 +105,24 @@ def test_suspended_job_is_called_disturbed(make_study, login, rig, record_fault)
 
 
 @pytest.mark.long
+def test_stopped_rank_is_called_disturbed(make_study, login, record_fault):
+    """SIGSTOP and SIGCONT of one rank by hand: SLURM knows nothing of it."""
+    case = make_study("stopped", *TWO, model="BlockingWhenTimed").submit()
+    case.wait_until_blocked(2)
+    rank = case.rank_pid(1)
+    os.kill(rank, signal.SIGSTOP)
+    case.release()
+    time.sleep(2)
+    os.kill(rank, signal.SIGCONT)
+    ((_, state),) = case.wait_until_finished().items()
+    assert state["outcome"] == "ok", state["reason"]
+    collected = login.ok("collect", "stopped")
+    assert "disturbed: rank 1 on" in collected
+    assert "was stopped, for about" in collected
+    record_fault("SIGSTOP of a rank in the timed epoch", case, "1 ok", "check disturbed, seconds")
+
+
+@pytest.mark.long
 def test_failing_cell_gives_outcome_failed_and_reason(make_study, login, rig, record_fault):
     case = make_study("failing", *TWO, model="user_code:RaisingModel").submit()
     case.wait_until_finished()

@@ -27,7 +27,7 @@ LIMIT = 0.10
         (
             "everywhere",
             EVERYWHERE,
-            {"gpus": "1,2", "strategy": "ddp,allreduce,allreduce_flat"},
+            {"gpus": "2", "strategy": "ddp,allreduce,allreduce_flat"},
         ),
     ],
 )

@@ -86,7 +86,7 @@ def oversubscribed(record: Record) -> Observation | None:
     f"without a CPU for {percent_text(LOADER_WAIT_LIMIT)} of the epoch",
     remedy="decrease loader_workers= or use more CPUs",
     tier=Tier.TABLE,
-    affects={Affected.TIME},
+    affects={Affected.TIME, Affected.SPLIT},
 )
 def too_few_cpus_for_loading(record: Record) -> Observation | None:
     """Warn if loader workers have no CPUs and the processes waited for one."""

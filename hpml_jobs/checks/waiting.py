@@ -1,9 +1,9 @@
 """What the ranks of a cell wait for: their data, or a late rank."""
 
-from hpml_jobs.checks.cpus import OVERSUBSCRIBED
+from hpml_jobs.checks.cpus import OVERSUBSCRIBED, too_few_cpus_for_loading
 from hpml_jobs.checks.limits import IMBALANCE_LIMIT, STALL_LIMIT, START_LIMIT
 from hpml_jobs.checks.result import Affected, Level, Observation, Tier, check
-from hpml_jobs.core.disturbance import explains, outside_causes
+from hpml_jobs.core.disturbance import explains, outside_causes, run_queue_share
 from hpml_jobs.core.formulas import loader_waiting_s
 from hpml_jobs.core.lateness import Lateness, Work, lateness_of
 from hpml_jobs.core.measurements import Role
@@ -23,7 +23,9 @@ def late_rank(record: Record) -> Lateness | None:
     "imbalance",
     Level.WARN,
     meaning="One rank computes or loads longer than the others, which wait for it in a collective: "
-    "the epoch is as long as that rank makes it. Table 2 shows the late rank.",
+    "the epoch is as long as that rank makes it. Table 2 shows the late rank. Only in the list "
+    "where an outside cause of the same size, or loader workers that share CPUs with the ranks, "
+    "explain it: `disturbed` or `loader-cpus` is shown.",
     limit=f"{percent_text(IMBALANCE_LIMIT)} of the instrumented epoch between the ranks' times "
     "without exposed communication",
     remedy="give every rank the same work",
@@ -49,16 +51,20 @@ def imbalance(record: Record) -> Observation | None:
         f"{lateness.phase}; the other ranks wait for {them} ({share}, {limit})"
     )
     causes = outside_causes(record, Role.INSTRUMENTED)
+    explained = explains(record, lateness.share, Role.INSTRUMENTED) or _by_loaders(record, lateness)
+    tier = Tier.LIST if explained else None  # the line of disturbed, or loader-cpus, is enough
     if causes:
-        named = "; ".join(cause.text for cause in causes)
-        explained = explains(record, lateness.share, Role.INSTRUMENTED)  # by the line of disturbed
-        return Observation(
-            False,
-            f"{text}; {named}",
-            "repeat the cell on a quiet machine",
-            tier=Tier.LIST if explained else None,
-        )
-    return Observation(False, text, _remedy(record, lateness))
+        text += f"; {'; '.join(cause.text for cause in causes)}"
+        return Observation(False, text, "repeat the cell on a quiet machine", tier=tier)
+    return Observation(False, text, _remedy(record, lateness), tier=tier)
+
+
+def _by_loaders(record: Record, lateness: Lateness) -> bool:
+    """Return whether ranks and loader workers that take turns on CPUs explain a late rank."""
+    crowded = too_few_cpus_for_loading(record)
+    waited = run_queue_share(record, Role.INSTRUMENTED)
+    is_crowded = crowded is not None and crowded.level is not Level.PASS
+    return is_crowded and waited is not None and lateness.share <= waited
 
 
 def _name(rank: Rank) -> str:

@@ -74,6 +74,21 @@ def test_cause_of_the_size_of_the_wait_explains_it():
         assert {"disturbed", check} <= {*shown(steal(change(4.0)(clean_record(PAIR))))}
 
 
+def test_loader_workers_that_share_cpus_explain_a_late_rank():
+    """Ranks that waited 20 % of the epoch for a CPU may differ by 10 %, not by 50 %."""
+
+    def late(late_s):
+        record = late_rank(1, "forward_s", late_s)(clean_record(PAIR))
+        for role in ("timed", "instrumented"):
+            record = change_scheduling(role, run_queue_s=1.6)(record)
+        for number in (0, 1):
+            record = change_rank(number, affinity=(0, 1, 2), loader_workers=2)(record)
+        return {*shown(record)}
+
+    assert late(0.8) == {"loader-cpus"}
+    assert late(4.0) == {"imbalance", "loader-cpus"}
+
+
 def test_disturbed_epochs_are_one_line_with_what_they_affect():
     def stopped(*roles):
         record = clean_record()

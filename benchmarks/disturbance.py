@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from hpml_jobs.checks import Level
 from hpml_jobs.checks.disturbance import epochs_disturbed, slow_iterations
 from hpml_jobs.core.cell import Cell
-from hpml_jobs.core.disturbance import CauseKind, outside_causes
+from hpml_jobs.core.disturbance import host_cpus, outside_causes
 from hpml_jobs.core.measurements import Epoch, Role
 from hpml_jobs.core.record import Attempt, Rank, Record
 from hpml_jobs.core.strategies import Device, Strategy
@@ -45,6 +45,12 @@ from hpml_jobs.worker.training import make_training
 
 BATCH = 4
 CALIBRATION = 200
+QUIET_STEAL = 0.01
+"""Share of the CPU time in demand that a hypervisor may withhold in a quiet epoch."""
+
+TICK_S = 0.01
+"""Resolution of /proc/stat."""
+
 BUSY = "while True: pass"
 
 
@@ -84,6 +90,7 @@ class Finding(NamedTuple):
     disturbed: str
     outliers: str
     epoch_s: float
+    stolen_share: float  # of the CPU time in demand
     causes: tuple[str, ...]
 
     @property
@@ -218,10 +225,13 @@ class Trainer:
 
 def _judge(record: Record) -> Finding:
     disturbed, outliers = epochs_disturbed(record), slow_iterations(record)
+    (host,) = host_cpus(record)
+    stolen_s = host.stolen_s or 0.0
     return Finding(
         disturbed.reason if disturbed and disturbed.level is not Level.PASS else "",
         outliers.reason if outliers and outliers.level is not Level.PASS else "",
         record.epoch_s,
+        stolen_s / (stolen_s + (host.busy_s or 0.0)) if stolen_s > TICK_S else 0.0,
         tuple(cause.kind.value for cause in outside_causes(record)),
     )
 
@@ -270,32 +280,44 @@ def main() -> None:
 def print_false_alarms(epoch_s: float, iterations: list[int], quiet: int) -> None:
     """Run epochs that nothing of this script disturbs, and print what was found in them.
 
-    A machine with a hypervisor is quiet only while that withholds no CPU time: those epochs are
-    counted apart, and their length beside the others shows whether they were slowed down.
+    An epoch is quiet if the hypervisor withheld no more than 1 % of its CPU time in demand, by
+    /proc/stat. Epochs run until there are so many quiet ones, at most four times as many. In the
+    others a warning is right: their length beside that of quiet ones is printed.
     """
     counts: Counter[str] = Counter()
     reasons: list[str] = []
     excesses: list[float] = []
     for number in iterations:
         trainer = Trainer(epoch_s, number)
-        findings = [trainer.epoch() for _ in range(-(-quiet // len(iterations)))]
+        wanted = -(-quiet // len(iterations))
+        findings: list[Finding] = []
+        while sum(map(_is_quiet, findings)) < wanted and len(findings) < 4 * wanted:
+            findings.append(trainer.epoch())
         trainer.close()
-        stolen = [finding for finding in findings if CauseKind.STOLEN in finding.causes]
-        others = [finding for finding in findings if finding not in stolen]
-        typical_s = median(finding.epoch_s for finding in others or stolen)
-        excesses += [finding.epoch_s / typical_s - 1 for finding in stolen]
-        counts["quiet"] += len(others)
+        calm = [finding for finding in findings if _is_quiet(finding)]
+        warned = [finding for finding in findings if not _is_quiet(finding) and finding.names]
+        if calm:
+            typical_s = median(finding.epoch_s for finding in calm)
+            excesses += [finding.epoch_s / typical_s - 1 for finding in warned]
+        counts["all"] += len(findings)
+        counts["quiet"] += len(calm)
         for name in ("disturbed", "outliers"):
-            alarms = [getattr(finding, name) for finding in others if getattr(finding, name)]
+            alarms = [getattr(finding, name) for finding in calm if getattr(finding, name)]
             counts[name] += len(alarms)
             reasons += alarms
-    print(
-        f"in {len(excesses)} of {counts['quiet'] + len(excesses)} epochs the hypervisor withheld "
-        "CPU time" + (f": they are {median(excesses):+.0%} longer (median)" if excesses else "")
-    )
+    print(f"{counts['all']} undisturbed epochs of {epoch_s:g} s, {counts['quiet']} of them quiet")
     for name in ("disturbed", "outliers"):
-        print(f"{name}: {counts[name]} of the {counts['quiet']} other epochs")
+        print(f"{name}: {counts[name]} of the quiet epochs")
     print(*(f"  {reason}" for reason in reasons[:10]), sep="\n")
+    if excesses:
+        print(
+            f"{len(excesses)} epochs warned of in which the hypervisor withheld CPU time: "
+            f"{median(excesses):+.0%} longer than quiet ones (median)"
+        )
+
+
+def _is_quiet(finding: Finding) -> bool:
+    return finding.stolen_share <= QUIET_STEAL
 
 
 if __name__ == "__main__":

@@ -45,22 +45,22 @@ def test_run_controller_outage_loses_no_cell(breakable_study, record_fault):
     case.wait_until_blocked(1)
     assert case.state["outcome"] == "running"
     rig.stop_daemon("slurmctld")
-    stopped = case.state
-    assert stopped["outcome"] == "unknown"
-    assert stopped["reason"]
-    rig.start_daemon("slurmctld")
+    try:
+        stopped = case.state
+        left_out = case.planned_actions()
+    finally:
+        rig.start_daemon("slurmctld")
     wait_until(lambda: case.state["outcome"] == "running", "it is running again")
     os.kill(rig.pids["slurmctld"], signal.SIGSTOP)
     try:
         silent = case.state
     finally:
         os.kill(rig.pids["slurmctld"], signal.SIGCONT)
-    assert silent["outcome"] == "unknown"
-    assert silent["reason"]
+    # sacct's RUNNING is believed; where it has none, the state is unknown
+    assert {stopped["outcome"], silent["outcome"]} <= {"running", "unknown"}
+    assert all(why.startswith(("running", "unknown")) for why in left_out.values())
     case.wait_until_finished()
-    record_fault(
-        "slurmctld silent, then restarted, during the run", case, "1 ok", "unknown until it answers"
-    )
+    record_fault("slurmctld silent, then restarted, during the run", case, "1 ok", "no second job")
 
 
 def test_drained_nodes_finish_running_cells_and_start_none(breakable_study, record_fault):

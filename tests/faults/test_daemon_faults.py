@@ -47,7 +47,7 @@ def test_run_controller_outage_loses_no_cell(breakable_study, record_fault):
     rig.stop_daemon("slurmctld")
     try:
         stopped = case.state
-        left_out = case.planned_actions()
+        refused = case.login(*case.words)
     finally:
         rig.start_daemon("slurmctld")
     wait_until(lambda: case.state["outcome"] == "running", "it is running again")
@@ -58,7 +58,8 @@ def test_run_controller_outage_loses_no_cell(breakable_study, record_fault):
         os.kill(rig.pids["slurmctld"], signal.SIGCONT)
     # sacct's RUNNING is believed; where it has none, the state is unknown
     assert {stopped["outcome"], silent["outcome"]} <= {"running", "unknown"}
-    assert all(why.startswith(("running", "unknown")) for why in left_out.values())
+    assert refused.returncode == 1
+    assert "it is unknown which cells have a job" in refused.stderr
     case.wait_until_finished()
     record_fault("slurmctld silent, then restarted, during the run", case, "1 ok", "no second job")
 

@@ -181,7 +181,8 @@ def skewed_study(login, rig, tmp_path):
 
 def test_clock_an_hour_ahead_changes_no_measurement(skewed_study, record_fault):
     case = skewed_study("skewed", "gpus=2", "nodes=2", "batch=16", "protocol=full", "probe_s=1")
-    (slug,) = case.submit().wait_until_finished()
+    ((slug, state),) = case.submit().wait_until_finished().items()
+    assert state["outcome"] == "ok", state["reason"]
     record = case.study.cell(slug).read_record()
     assert record is not None
     assert len(record.attempt.hosts) == 2

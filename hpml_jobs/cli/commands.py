@@ -18,6 +18,7 @@ COMMANDS = {
     "run": "cli.submit:run",
     "fetch": "cli.submit:fetch",
     "import": "cli.import_csv:import_",
+    "list": "cli.list_studies:list_",
     "status": "cli.status:status",
     "watch": "cli.status:watch",
     "logs": "cli.status:logs",
@@ -25,6 +26,7 @@ COMMANDS = {
     "cancel": "cli.jobs:cancel",
     "resubmit": "cli.jobs:resubmit",
     "collect": "cli.collect:collect",
+    "choose": "cli.choose:choose",
     "doctor": "cli.doctor:doctor",
     "completion": "cli.completion:completion",
 }

@@ -20,12 +20,15 @@ Commands (hpml-jobs COMMAND --help shows all options and an example):
   plan KEY=VALUE...         show cells, job scripts and GPU-hours of a submission; submit nothing
   run KEY=VALUE...          run one cell here: on a laptop or inside an allocation (sbatch/)
   fetch KEY=VALUE...        download the data set, once, on the login node
+  list                      list all studies: cells by state, date, cluster, workload
   status [STUDY] [PATTERN]  show the state of every cell, resources used, suggested next commands
   watch [STUDY] [PATTERN]   show the same, live, until no cell is pending or running
   logs [STUDY] [PATTERN]    show why cells failed: traceback of the rank that failed first; -f
                             follows the log of a running cell
   record [STUDY] [PATTERN]  show the key numbers and data-quality checks of every cell
   collect [STUDY]           write tables and figures to the study's report/ (md, csv, tex, json)
+  choose [STUDY] KEY=VALUE  say which cell to ask for: the most GPUs that are used efficiently, the
+                            fastest, the cheapest; with a budget or a deadline the best that fits
   cancel [STUDY] [PATTERN]  cancel this study's jobs
   resubmit [STUDY] ...      resubmit cells: PATTERN or --failed --oom --timeout --missing
                             --cancelled --lost; change them with --minutes, --mem

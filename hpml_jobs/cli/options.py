@@ -12,6 +12,7 @@ import typer
 from hpml_jobs.cli.completion import keys, studies
 from hpml_jobs.core.paths import resolve_path
 from hpml_jobs.errors import HpmlError, UsageError
+from hpml_jobs.study.manifest import History, fold
 from hpml_jobs.study.study import Study, find
 
 
@@ -164,3 +165,12 @@ def find_study(study: str | None, outputs: Path | None) -> Study:
     if study is None:
         print(f"study {selected.name} (most recently submitted)", file=sys.stderr)
     return selected
+
+
+def history_of(study: Study) -> History:
+    """Return the manifest's history; an empty one, with a line on stderr, if it cannot be read."""
+    try:
+        return study.history()
+    except HpmlError as fault:
+        print(f"warning: {fault}; cells without a folder are not shown", file=sys.stderr)
+        return fold(())

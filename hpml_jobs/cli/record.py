@@ -1,18 +1,20 @@
 """Command record: key numbers and data-quality checks of every cell."""
 
-import sys
-
 from rich.console import Console
 from rich.text import Text
 
 from hpml_jobs.checks.result import Level
 from hpml_jobs.cli.console import console, print_json
-from hpml_jobs.cli.options import Json, Outputs, Pattern, StudyName, select_study
-from hpml_jobs.errors import HpmlError
+from hpml_jobs.cli.options import (
+    Json,
+    Outputs,
+    Pattern,
+    StudyName,
+    history_of,
+    select_study,
+)
 from hpml_jobs.report.key_numbers import CellSummary, lines, summarize
-from hpml_jobs.study.manifest import History, fold
 from hpml_jobs.study.snapshot import read_study
-from hpml_jobs.study.study import Study
 
 COLOURS = {Level.FAIL: "red", Level.WARN: "yellow", Level.PASS: "green"}
 """Levels with their colours, the most serious first."""
@@ -29,22 +31,13 @@ def record(
     Example: hpml-jobs record digits-local 'ddp-4gpu-*'
     """
     selection = select_study(study, pattern, outputs)
-    cells = selection.chosen(summarize(read_study(selection.study, _history(selection.study))))
+    cells = selection.chosen(summarize(read_study(selection.study, history_of(selection.study))))
     if json:
         print_json({"study": selection.study.name, "cells": cells})
         return
     out = console()
     for cell in cells:
         _show(out, cell)
-
-
-def _history(study: Study) -> History:
-    """Return the manifest's history; an empty one, with a line on stderr, if it cannot be read."""
-    try:
-        return study.history()
-    except HpmlError as fault:
-        print(f"warning: {fault}; cells without a folder are not shown", file=sys.stderr)
-        return fold(())
 
 
 def _show(out: Console, cell: CellSummary) -> None:

@@ -44,6 +44,8 @@ def submit(
         with plan.study.submitting():
             selection = select(plan)
             restore_records(selection.status.snapshots)
+            if selection.send:
+                plan.study.add_command(repeated())
         _print_notes(selection)
         run_here(plan, selection, json=json)
         return
@@ -55,6 +57,8 @@ def submit(
             if submission is None or plan.study.cells():  # the study has cells to leave out
                 submission = prepare(plan, select(plan))
             restore_records(submission.selection.status.snapshots)
+            if submission.selection.send:
+                plan.study.add_command(repeated())
             _print_notes(submission.selection)
             submit_jobs(submission, json=json)
     except KeyboardInterrupt as fault:

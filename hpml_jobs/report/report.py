@@ -108,7 +108,7 @@ class Report(Value, frozen=True, kw_only=True):
 
 def merge(study: str, cells: Sequence[CellResult]) -> Report:
     """Return all cells of a study in tables; cells that cannot be read are in none."""
-    groups = _complete(cells)
+    groups = complete_groups(cells)
     differences = grouping.differences(groups)
     together = (make(groups) for make in TOGETHER.values())
     return Report(
@@ -124,8 +124,8 @@ def merge(study: str, cells: Sequence[CellResult]) -> Report:
     )
 
 
-def _complete(cells: Sequence[CellResult]) -> list[ConditionGroup]:
-    """Return the groups with their checks, each with the places that other groups measured."""
+def complete_groups(cells: Sequence[CellResult]) -> list[ConditionGroup]:
+    """Return a study's condition groups with their checks, each with what other groups measured."""
     records = [result.record for result in cells if result.record is not None and result.measured]
     check_results = checks.check_study(records)
     groups = grouping.group(cells)

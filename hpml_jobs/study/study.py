@@ -12,13 +12,16 @@ from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.files import encode, hold_lock, write_whole
 from hpml_jobs.study.manifest import History, ManifestLine, append, fold, lines
-from hpml_jobs.study.reader import read_json, reason_of
+from hpml_jobs.study.reader import read_bytes, read_json, reason_of
 
 SCHEMA = 1
 """Version of a study's folder. 1: first."""
 
 LOCK_S = 60
 """How long a submission waits for another one to the same study, in seconds."""
+
+COMMANDS_BYTES = 1_000_000
+"""The largest file of commands that is read."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _LONGEST_NAME = 100
@@ -34,6 +37,7 @@ class Study:
         self.about = root / "study.json"
         self.lock = root / "lock"
         self.cluster = root / "cluster.json"  # of the latest submission
+        self.commands_file = root / "commands.txt"  # of every submission, one per line
         self.cells_folder = root / "cells"
         self.slurm = root / "slurm"
         self.report = root / "report"
@@ -163,6 +167,26 @@ class Study:
         except (OSError, ValueError) as fault:
             raise HpmlError(f"{self.cluster} cannot be read: {reason_of(fault)}") from fault
 
+    def add_command(self, command: str) -> None:
+        """Note the command of a submission, so that the study can be made again.
+
+        Raises:
+            HpmlError: it cannot be written.
+        """
+        try:
+            with self.commands_file.open("a") as file:
+                file.write(" ".join(command.splitlines()) + "\n")
+        except OSError as fault:
+            raise HpmlError(f"{self.commands_file} cannot be written: {fault.strerror}") from fault
+
+    def commands(self) -> tuple[str, ...]:
+        """Return the commands of the submissions, oldest first; none of a study before 0.7.0."""
+        try:
+            content = read_bytes(self.commands_file, COMMANDS_BYTES)
+        except OSError:
+            return ()
+        return tuple(content.decode(errors="replace").splitlines())
+
     def append(self, line: ManifestLine) -> None:
         """Append a line to the manifest; it is on disk when this returns."""
         append(self.manifest, line)
@@ -199,6 +223,15 @@ def check_name(name: str) -> str:
     return name
 
 
+def all_studies(outputs: Path) -> list[Study]:
+    """Return every study of a folder, the most recently submitted first; none without the folder."""
+    try:
+        roots = [path for path in outputs.iterdir() if (path / "cells").is_dir()]
+    except OSError:
+        return []
+    return [Study(root) for root in sorted(roots, key=submitted_at, reverse=True)]
+
+
 def find(outputs: Path, name: str | None) -> Study:
     """Return the study of a name; without one, the most recently submitted study.
 
@@ -207,10 +240,7 @@ def find(outputs: Path, name: str | None) -> Study:
     """
     if (outputs / "cells").is_dir() and name in (None, outputs.name):  # one level too deep
         outputs, name = outputs.resolve().parent, outputs.resolve().name
-    try:
-        folders = [path for path in outputs.iterdir() if (path / "cells").is_dir()]
-    except OSError:
-        folders = []
+    folders = [study.root for study in all_studies(outputs)]
     names = ", ".join(sorted(path.name for path in folders)) or "none"
     if name is not None:
         root = outputs / check_name(name)
@@ -221,12 +251,13 @@ def find(outputs: Path, name: str | None) -> Study:
             raise HpmlError(
                 f"no study in {outputs}: submit one first, or name the folder with --outputs PATH"
             )
-        root = max(folders, key=_last_submitted)
+        root = folders[0]
     study = Study(root)
     study.check_schema()
     return study
 
 
-def _last_submitted(root: Path) -> float:
+def submitted_at(root: Path) -> float:
+    """Return when a study was last submitted, in seconds since 1970."""
     manifest = root / "manifest.jsonl"
     return (manifest if manifest.exists() else root).stat().st_mtime

@@ -54,6 +54,11 @@ def _show_group(group: ReportGroup, console: Console, *, several: bool) -> None:
     console.print()
 
 
+def show_table(table: Table, console: Console) -> None:
+    """Print one table with its answer, caption and notes."""
+    _show_table(table, console, set())
+
+
 def _show_table(table: Table, console: Console, printed: set[str]) -> None:
     """Print a table, its caption, and the notes that are not yet in `printed`."""
     console.print()

@@ -1,0 +1,99 @@
+"""Command list."""
+
+from collections import Counter
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, NamedTuple
+
+from rich.table import Table
+from rich.text import Text
+
+from hpml_jobs.cli.console import COLOURS, console, print_json
+from hpml_jobs.cli.options import Json, Outputs
+from hpml_jobs.errors import HpmlError
+from hpml_jobs.slurm.states import Outcome
+from hpml_jobs.study.study import Study, all_studies, submitted_at
+
+if TYPE_CHECKING:
+    from hpml_jobs.status.states import StudyStatus
+
+
+class Listed(NamedTuple):
+    """One study in a line: its cells by state, and what they measure; `fault` if unreadable."""
+
+    study: str
+    submitted: str  # local date and time
+    cluster: str
+    workloads: tuple[str, ...]
+    cells: dict[str, int]
+    fault: str = ""
+
+
+def list_(outputs: Outputs = None, json: Json = False) -> None:
+    """List all studies: cells by state, date of the last submission, cluster, workload.
+
+    SLURM is asked only for studies with unfinished cells.
+
+    Example: hpml-jobs list
+    """
+    if outputs is None:
+        from hpml_jobs.plan.user_config import user_outputs
+
+        outputs = user_outputs()
+    listed = [_listed(study) for study in all_studies(outputs.expanduser())]
+    if json:
+        print_json({"outputs": str(outputs), "studies": [one._asdict() for one in listed]})
+        return
+    if not listed:
+        raise HpmlError(
+            f"no study in {outputs}: submit one first, or name the folder with --outputs FOLDER"
+        )
+    console().print(_table(listed))
+
+
+def _listed(study: Study) -> Listed:
+    from hpml_jobs.status.states import study_status
+
+    moment = datetime.fromtimestamp(submitted_at(study.root), UTC).astimezone()
+    submitted = moment.strftime("%Y-%m-%d %H:%M")
+    try:
+        study.check_schema()
+        status = study_status(study)
+    except HpmlError as fault:
+        return Listed(study.name, submitted, _cluster(study), (), {}, str(fault))
+    counts = Counter(state.outcome for state in status.states)
+    cells = {outcome.value: counts[outcome] for outcome in Outcome if counts[outcome]}
+    return Listed(study.name, submitted, _cluster(study), _workloads(status), cells)
+
+
+def _cluster(study: Study) -> str:
+    """Return the cluster of the last submission; empty of imported studies."""
+    try:
+        return study.read_cluster().name
+    except HpmlError:
+        return ""
+
+
+def _workloads(status: "StudyStatus") -> tuple[str, ...]:
+    names = (snapshot.file.cell.workload.name for snapshot in status.snapshots if snapshot.file)
+    return tuple(sorted(set(names)))
+
+
+def _table(listed: list[Listed]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for head in ("study", "submitted", "cluster", "workload"):
+        table.add_column(head, no_wrap=head != "workload")
+    table.add_column("cells")
+    for one in listed:
+        cells = Text(one.fault, style="red") if one.fault else _states(one.cells)
+        workloads = ", ".join(one.workloads) or "\N{EN DASH}"
+        table.add_row(one.study, one.submitted, one.cluster or "\N{EN DASH}", workloads, cells)
+    return table
+
+
+def _states(cells: dict[str, int]) -> Text:
+    """Return the number of cells by state, in the states' colours."""
+    parts = [
+        Text(f"{number} {name}", style=COLOURS.get(Outcome(name), "red"))
+        for name, number in cells.items()
+    ]
+    return Text(", ").join(parts) if parts else Text("none")

@@ -1,0 +1,129 @@
+"""The choice of a cell in every group of a study, in words and as values."""
+
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from hpml_jobs.core.cluster import Cluster, Isolate
+from hpml_jobs.report.merge.cells import cell_results
+from hpml_jobs.report.merge.choice import Candidate, Charged, Choice, Edge, Wish, choose
+from hpml_jobs.report.merge.groups import ConditionGroup
+from hpml_jobs.report.report import complete_groups
+from hpml_jobs.report.table import Table
+from hpml_jobs.report.tables.choice import choice_table
+from hpml_jobs.report.text import captions
+from hpml_jobs.report.text import choice as words
+from hpml_jobs.study.snapshot import FolderSnapshot
+
+REPLACED = ("gpus", "nodes", "batch", "strategy")
+"""Keys of a submission that the command of another cell sets by itself."""
+
+
+class GroupChoice(NamedTuple):
+    """The choice in one group of equal conditions, as a table, and commands of cells beyond it."""
+
+    group: ConditionGroup
+    choice: Choice
+    table: Table
+    next_cells: tuple[str, ...]
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The choice as values for programs."""
+        choice, device = self.choice, self.group.device
+        return {
+            "conditions": self.group.conditions,
+            "answer": self.table.answer,
+            "ask": _values(choice.ask.candidate if choice.ask else None),
+            "fastest": _values(choice.fastest.candidate if choice.fastest else None),
+            "cheapest": _values(choice.cheapest),
+            "reference": _values(choice.reference),
+            "cells": [
+                {**_some_values(candidate), "why": words.why(candidate, choice, device)}
+                for candidate in choice.candidates
+            ],
+            "steps": [
+                {
+                    "from_gpus": step.smaller.row.gpus,
+                    "to_gpus": step.larger.row.gpus,
+                    "saved_s": step.saved_s,
+                    "added_gpu_s": step.added_gpu_s,
+                }
+                for step in choice.steps
+            ],
+            "next_cells": self.next_cells,
+            "notes": self.table.notes,
+        }
+
+
+def choices(
+    snapshots: Iterable[FolderSnapshot],
+    wish: Wish,
+    cluster: Cluster | None,
+    commands: Sequence[str],
+) -> list[GroupChoice]:
+    """Return the choice of every group with a number.
+
+    `cluster` tells which cells are charged whole nodes; `commands` are those of the study.
+    """
+    made = []
+    for group in complete_groups(cell_results(snapshots, {})):
+        choice = choose(group, wish, _charged(group, cluster))
+        if choice:
+            next_cells = tuple(_next_cells(group, choice, commands))
+            made.append(GroupChoice(group, choice, choice_table(group, choice), next_cells))
+    return made
+
+
+def _charged(group: ConditionGroup, cluster: Cluster | None) -> Charged:
+    """Return how many GPUs a setup is charged: those of its nodes if it has them exclusively."""
+    per_node = None
+    if cluster is not None:
+        is_exclusive = cluster.isolate is Isolate.EXCLUSIVE or "exclusive" in cluster.sbatch
+        known = cluster.gpu_types.get(group.a_cell.gpu_type or "")
+        per_node = known if is_exclusive else None
+    return lambda setup: max(setup.gpus, setup.nodes * (per_node or 0))
+
+
+def _next_cells(group: ConditionGroup, choice: Choice, commands: Sequence[str]) -> Iterator[str]:
+    """Yield the cells beyond the edges of the grid, each with its command."""
+    for edge in choice.edges:
+        yield words.edge_text(edge, _command(edge, commands), group.device)
+
+
+def _command(edge: Edge, commands: Sequence[str]) -> str:
+    """Return the last submission's command with the keys of another cell; empty if unknown."""
+    if not commands:
+        return ""
+    program, *given = shlex.split(commands[-1])
+    kept = [
+        word
+        for word in given
+        if word.partition("=")[0] not in REPLACED and word not in ("-m", "--multirun")
+    ]
+    had_strategy = any(word.startswith("strategy=") for word in given)
+    keys = [f"gpus={edge.gpus}", f"batch={edge.batch}"]
+    keys += [f"strategy={edge.strategy.value}"] if had_strategy and edge.gpus > 1 else []
+    return shlex.join([program, *keys, *kept])
+
+
+def _some_values(candidate: Candidate) -> dict[str, Any]:
+    row = candidate.row
+    return {
+        **row.setup._asdict(),
+        "strategy": row.strategy.value,
+        "batch": row.batch_per_gpu,
+        "cells": row.cells,
+        "runs": len(candidate.epochs_s),
+        "epoch_s": candidate.epoch_s,
+        "samples_per_s": candidate.samples_per_s,
+        "efficiency": candidate.efficiency,
+        "charged_gpus": candidate.charged_gpus,
+        "charged_gpu_s": candidate.gpu_s,
+        "charged_gpu_hours": candidate.gpu_hours,
+        "doubtful": candidate.doubtful,
+    }
+
+
+def _values(candidate: Candidate | None) -> dict[str, Any] | None:
+    return None if candidate is None else _some_values(candidate)

@@ -1,0 +1,268 @@
+"""Which cell to ask for: the fastest, the cheapest, and the largest that is efficient enough.
+
+Cells of one group of equal conditions are compared by their epochs. A cell costs the GPUs that it
+is charged for, times its seconds.
+"""
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from enum import StrEnum
+from typing import NamedTuple
+
+import msgspec
+
+from hpml_jobs.checks import Level
+from hpml_jobs.checks.result import Affected
+from hpml_jobs.core import formulas
+from hpml_jobs.core.strategies import BASELINE, Strategy
+from hpml_jobs.core.value import Value
+from hpml_jobs.report.merge.decision import LEAST_GAP, Decision, compare
+from hpml_jobs.report.merge.groups import ConditionGroup
+from hpml_jobs.report.merge.rows import Row, Setup
+from hpml_jobs.slurm.states import Outcome
+
+MIN_EFFICIENCY = 0.7
+"""Least efficiency of a cell to ask for, unless the user says otherwise."""
+
+Charged = Callable[[Setup], int]
+"""The GPUs that a setup is charged for: those of whole nodes where it has them exclusively."""
+
+
+class Wish(Value, frozen=True, kw_only=True):
+    """What a training of `epochs` may cost in GPU-hours and minutes; None: no limit."""
+
+    min_efficiency: float = MIN_EFFICIENCY
+    epochs: int | None = None
+    gpu_hours_budget: float | None = None
+    deadline_min: float | None = None
+
+    @property
+    def has_limit(self) -> bool:
+        """Whether the cost or the time of the training is limited."""
+        return self.gpu_hours_budget is not None or self.deadline_min is not None
+
+
+class Exclusion(StrEnum):
+    """Why a cell is not the one to ask for."""
+
+    FAILED_CHECK = "a data-quality check failed"  # nor the fastest, nor the cheapest
+    OVER_BUDGET = "over the budget"
+    TOO_LATE = "after the deadline"
+    INEFFICIENT = "below the least efficiency"
+
+
+class Candidate(Value, frozen=True, kw_only=True):
+    """A measured cell with what an epoch of it takes and costs: medians over its runs.
+
+    `efficiency` is against the best cell of the smallest size. `doubtful`: a check of its time
+    warns.
+    """
+
+    row: Row
+    epoch_s: float
+    samples_per_s: float | None
+    charged_gpus: int
+    efficiency: float
+    exclusion: Exclusion | None = None
+    doubtful: bool = False
+
+    @property
+    def epochs_s(self) -> tuple[float, ...]:
+        """Seconds of the timed epoch of every run that counts."""
+        return tuple(run.epoch.epoch_s for run in self.row.runs)
+
+    @property
+    def gpu_s(self) -> float:
+        """GPU-seconds that an epoch is charged."""
+        return self.charged_gpus * self.epoch_s
+
+    @property
+    def gpu_hours(self) -> float:
+        """GPU-hours that an epoch is charged."""
+        return formulas.gpu_hours(self.charged_gpus, self.epoch_s / 60)
+
+
+class Winner(NamedTuple):
+    """A chosen cell. `instead_of` are dearer cells that are not faster, as far as the runs show.
+
+    `is_decided`: the runs decided every comparison; with fewer than four runs of a cell, medians
+    were compared.
+    """
+
+    candidate: Candidate
+    instead_of: tuple[Candidate, ...] = ()
+    is_decided: bool = True
+
+
+class Step(NamedTuple):
+    """From the fastest cell of one size to that of the next."""
+
+    smaller: Candidate
+    larger: Candidate
+
+    @property
+    def saved_s(self) -> float:
+        """Seconds by which an epoch becomes shorter."""
+        return self.smaller.epoch_s - self.larger.epoch_s
+
+    @property
+    def added_gpu_s(self) -> float:
+        """GPU-seconds that an epoch costs more."""
+        return self.larger.gpu_s - self.smaller.gpu_s
+
+
+class Edge(NamedTuple):
+    """A cell beyond the edge of the grid that may be better than the one to ask for, and why."""
+
+    gpus: int
+    batch: int
+    strategy: Strategy
+    why: str
+
+
+class Choice(Value, frozen=True, kw_only=True):
+    """The measured cells of a group, the fastest first, and the chosen ones; None: none can be.
+
+    `reference` is the fastest cell of the smallest size, which efficiencies are against.
+    """
+
+    wish: Wish
+    reference: Candidate
+    candidates: tuple[Candidate, ...]
+    fastest: Winner | None
+    cheapest: Candidate | None
+    ask: Winner | None
+    steps: tuple[Step, ...]
+    edges: tuple[Edge, ...]
+
+
+def choose(group: ConditionGroup, wish: Wish, charged: Charged) -> Choice | None:
+    """Return the choice among the cells of a group; None if none has a number."""
+    candidates = _candidates(group, wish, charged)
+    if not candidates:
+        return None
+    sound = [c for c in candidates if c.exclusion is not Exclusion.FAILED_CHECK]
+    ask = _ask([c for c in candidates if c.exclusion is None], wish)
+    return Choice(
+        wish=wish,
+        reference=_reference(candidates),
+        candidates=tuple(candidates),
+        fastest=_winner(sound[0], sound) if sound else None,
+        cheapest=min(sound, key=lambda c: (c.gpu_s, c.epoch_s), default=None),
+        ask=ask,
+        steps=tuple(_steps(sound)),
+        edges=tuple(_edges(group, ask.candidate)) if ask else (),
+    )
+
+
+def _candidates(group: ConditionGroup, wish: Wish, charged: Charged) -> list[Candidate]:
+    """Return the measured cells, the fastest first."""
+    measured = [
+        Candidate(
+            row=row,
+            epoch_s=row.timing.epoch_s,
+            samples_per_s=formulas.images_per_s(row.timing.samples, row.timing.epoch_s)
+            if row.timing.samples
+            else None,
+            charged_gpus=charged(row.setup),
+            efficiency=1.0,
+            exclusion=Exclusion.FAILED_CHECK
+            if group.worst(row, Affected.TIME) is Level.FAIL
+            else None,
+            doubtful=group.doubts(row, Affected.TIME),
+        )
+        for row in group.timed
+        if row.timing
+    ]
+    if not measured:
+        return []
+    reference = _reference(measured)
+    judged = (_judged(candidate, reference, wish) for candidate in measured)
+    return sorted(judged, key=lambda candidate: (candidate.epoch_s, candidate.gpu_s))
+
+
+def _reference(candidates: Sequence[Candidate]) -> Candidate:
+    """Return the fastest cell of the smallest size; one with a failed check only if it is alone."""
+    sound = [c for c in candidates if c.exclusion is not Exclusion.FAILED_CHECK] or candidates
+    return min(sound, key=lambda candidate: (candidate.row.gpus, candidate.epoch_s))
+
+
+def _judged(candidate: Candidate, reference: Candidate, wish: Wish) -> Candidate:
+    """Return a candidate with its efficiency, and why it is not the one to ask for."""
+    speedup = formulas.speedup(reference.epoch_s, candidate.epoch_s)
+    efficiency = formulas.efficiency(speedup, candidate.row.gpus) * reference.row.gpus
+    epochs = wish.epochs or 1
+    exclusion = candidate.exclusion
+    if exclusion is None and wish.gpu_hours_budget is not None:
+        is_over = epochs * candidate.gpu_hours > wish.gpu_hours_budget
+        exclusion = Exclusion.OVER_BUDGET if is_over else None
+    if exclusion is None and wish.deadline_min is not None:
+        is_late = epochs * candidate.epoch_s > 60 * wish.deadline_min
+        exclusion = Exclusion.TOO_LATE if is_late else None
+    if exclusion is None and not wish.has_limit and efficiency < wish.min_efficiency:
+        exclusion = Exclusion.INEFFICIENT
+    return msgspec.structs.replace(candidate, efficiency=efficiency, exclusion=exclusion)
+
+
+def _ask(able: Sequence[Candidate], wish: Wish) -> Winner | None:
+    """Return the cell to ask for among those that nothing excludes.
+
+    With a deadline the cheapest of them, with a budget the fastest, else the fastest of those with
+    the most GPUs.
+    """
+    if not able:
+        return None
+    if wish.deadline_min is not None:
+        return Winner(min(able, key=lambda candidate: (candidate.gpu_s, candidate.epoch_s)))
+    if wish.gpu_hours_budget is not None:
+        return _winner(able[0], able)
+    most = max(candidate.row.gpus for candidate in able)
+    return _winner(next(c for c in able if c.row.gpus == most), able)
+
+
+def _winner(fastest: Candidate, others: Sequence[Candidate]) -> Winner:
+    """Return the cheapest of the fastest cell and those that are as fast, as far as runs show."""
+    decided = True
+    equal = [fastest]
+    for other in others:
+        if other.gpu_s >= fastest.gpu_s:
+            continue
+        decision = compare(fastest.epochs_s, other.epochs_s).decision
+        if decision is Decision.TOO_FEW:
+            decided = False
+            is_equal = other.epoch_s <= (1 + LEAST_GAP) * fastest.epoch_s
+        else:
+            is_equal = decision is not Decision.FASTER
+        equal += [other] if is_equal else []
+    winner = min(equal, key=lambda candidate: (candidate.gpu_s, candidate.epoch_s))
+    return Winner(winner, tuple(c for c in equal if c is not winner), decided)
+
+
+def _steps(sound: Sequence[Candidate]) -> Iterator[Step]:
+    """Yield the steps between the fastest cells of growing sizes."""
+    fastest: dict[int, Candidate] = {}
+    for candidate in sound:
+        fastest.setdefault(candidate.row.gpus, candidate)
+    sizes = sorted(fastest)
+    for smaller, larger in itertools.pairwise(sizes):
+        yield Step(fastest[smaller], fastest[larger])
+
+
+def _edges(group: ConditionGroup, asked: Candidate) -> Iterator[Edge]:
+    """Yield the cells beyond the edges of the grid on which the cell to ask for lies."""
+    row = asked.row
+    strategy = Strategy.DDP if row.is_baseline else row.strategy
+    rows = [other for other in group.rows if other.strategy in (row.strategy, strategy, BASELINE)]
+    samples = group.a_cell.workload.images
+    if row.gpus == max(other.gpus for other in rows):
+        gpus = 2 * row.gpus
+        if samples is None or gpus * row.batch_per_gpu <= samples:
+            yield Edge(gpus, row.batch_per_gpu, strategy, f"{row.gpus} is the most measured")
+    same_size = [other for other in rows if other.gpus == row.gpus]
+    batches = sorted({other.batch_per_gpu for other in same_size})
+    has_oom = any(other.outcome is Outcome.OOM for other in same_size)
+    if row.batch_per_gpu == batches[-1] and len(batches) > 1 and not has_oom:
+        batch = batches[-1] * max(2, batches[-1] // batches[-2])
+        if samples is None or row.gpus * batch <= samples:
+            why = f"{batches[-1]} is the largest batch measured"
+            yield Edge(row.gpus, batch, strategy, why)

@@ -1,0 +1,91 @@
+"""Table of the choice: every measured cell by speed, with its costs and why it was chosen or not.
+
+The rules are in docs/choose.md.
+"""
+
+from collections.abc import Iterator
+
+from hpml_jobs.core.strategies import Device
+from hpml_jobs.report.merge import learning
+from hpml_jobs.report.merge.choice import Candidate, Choice
+from hpml_jobs.report.merge.groups import ConditionGroup
+from hpml_jobs.report.table import Table
+from hpml_jobs.report.tables.builder import Columns, TableText, column, item_table, place_columns
+from hpml_jobs.report.text import captions
+from hpml_jobs.report.text import choice as words
+from hpml_jobs.report.text.numbers import accuracy, count, ratio, seconds, significant
+
+CAPTION = (
+    "Seconds of an epoch, the longest of all ranks, median over runs. Efficiency: {reference} s x "
+    "{size} / ({units} x s), against {cell}, the fastest of the smallest size. {cost}: {units} "
+    "that are charged x s. Equal epochs are not equal training: another global batch may need "
+    "another learning rate and reach another accuracy."
+)
+
+ACCURACY_GAP = 0.005
+"""Difference of test accuracies from which equal epochs are called unequal training."""
+
+
+def choice_table(group: ConditionGroup, choice: Choice) -> Table:
+    """Return the table of a choice, with its answer above and the steps below."""
+    device, reference = group.device, choice.reference
+    caption = CAPTION.format(
+        reference=seconds(reference.epoch_s),
+        size=reference.row.gpus,
+        units=captions.units(device),
+        cell=captions.cell_label(reference.row.place, device),
+        cost=words.cost_unit(device),
+    )
+    text = TableText("choice", "Choice", "E1", (caption, captions.runs(group.timed)))
+    text = text._replace(answer=words.answer(choice, device))
+    items = [
+        (captions.cell_label(candidate.row.place, device), candidate)
+        for candidate in choice.candidates
+    ]
+    notes = [
+        *(words.step_text(step, device) for step in choice.steps),
+        *words.doubts(choice, device),
+        *_accuracies(group, choice),
+    ]
+    return item_table([group], text, items, _heads(choice, device), notes)
+
+
+def _accuracies(group: ConditionGroup, choice: Choice) -> Iterator[str]:
+    """Yield a line if the cell to ask for learned less in its epochs than the reference."""
+    if choice.ask is None or choice.ask.candidate is choice.reference:
+        return
+    rows = (choice.ask.candidate.row, choice.reference.row)
+    asked, reference = (
+        learning.over_seeds(learning.runs(group, row), learning.test_accuracy) for row in rows
+    )
+    if asked and reference and asked.mean < reference.mean - ACCURACY_GAP:
+        names = [captions.cell_label(row.place, group.device) for row in rows]
+        yield (
+            f"equal epochs are not equal training: test accuracy {accuracy(asked.mean)} % of "
+            f"{names[0]}, {accuracy(reference.mean)} % of {names[1]} after as many epochs"
+        )
+
+
+def _heads(choice: Choice, device: Device) -> tuple[Columns[Candidate], ...]:
+    return (
+        Columns("", place_columns(lambda candidate: candidate.row.setup)),
+        Columns("", (column("batch", "", lambda candidate: candidate.row.batch_per_gpu),)),
+        Columns("s", (column("epoch_s", "", lambda c: c.epoch_s, seconds),)),
+        Columns(
+            "samples/s",
+            (column("samples_per_s", "", lambda c: c.samples_per_s, lambda v: count(round(v))),),
+        ),
+        Columns("effic.", (column("efficiency", "", lambda c: c.efficiency, ratio),)),
+        Columns(
+            words.cost_unit(device), (column("charged_gpu_s", "", lambda c: c.gpu_s, words.cost),)
+        ),
+        Columns(
+            words.hours_unit(device),
+            (column("charged_gpu_hours", "", lambda c: c.gpu_hours, lambda v: significant(v, 3)),),
+        ),
+        Columns("", (column("charged_gpus", "", lambda c: c.charged_gpus),)),
+        Columns("", (column("runs", "", lambda c: len(c.epochs_s)),)),
+        Columns(
+            "why", (column("why", "", lambda c: words.why(c, choice, device)),), words=True
+        ),
+    )

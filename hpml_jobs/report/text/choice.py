@@ -1,0 +1,225 @@
+"""The choice of a cell in sentences: which to ask for, what more would bring, what to run next."""
+
+from collections.abc import Iterator
+
+from hpml_jobs.core.strategies import Device
+from hpml_jobs.core.text import counted
+from hpml_jobs.report.merge.choice import (
+    Candidate,
+    Choice,
+    Edge,
+    Exclusion,
+    Step,
+    Winner,
+    Wish,
+)
+from hpml_jobs.report.merge.decision import LEAST_RUNS
+from hpml_jobs.report.text.captions import cell_label, full_label, unit, units
+from hpml_jobs.report.text.numbers import count, percent, ratio, seconds, significant
+
+ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
+
+
+def name(candidate: Candidate, device: Device) -> str:
+    """Return a cell's name in a sentence: `2 GPUs at batch 512 per GPU (ddp)`."""
+    row = candidate.row
+    size = counted(row.gpus, unit(device), units(device))
+    nodes = f" on {row.nodes} nodes" if row.nodes > 1 else ""
+    how = ", ".join(part for part in (row.strategy.value, row.treatment) if part)
+    return f"{size}{nodes} at batch {row.batch_per_gpu} per {unit(device)} ({how})"
+
+
+def cost_unit(device: Device) -> str:
+    """Return the unit of cost: a GPU or a process for a second."""
+    return "GPU-s" if device is Device.CUDA else "process-s"
+
+
+def hours_unit(device: Device) -> str:
+    """Return the unit of budgets: a GPU or a process for an hour."""
+    return "GPU-hours" if device is Device.CUDA else "process-hours"
+
+
+def figures(candidate: Candidate, device: Device) -> str:
+    """Return what an epoch of a cell takes, gives and costs."""
+    parts = [f"{seconds(candidate.epoch_s)} s per epoch"]
+    if candidate.samples_per_s is not None:
+        parts.append(f"{count(round(candidate.samples_per_s))} samples/s")
+    parts += [
+        f"efficiency {ratio(candidate.efficiency)}",
+        f"{cost(candidate.gpu_s)} {cost_unit(device)} per epoch",
+    ]
+    return ", ".join(parts)
+
+
+def cost(gpu_s: float) -> str:
+    """Return GPU-seconds with three digits, and all digits before the point."""
+    return significant(gpu_s, 3, most_decimals=3)
+
+
+def answer(choice: Choice, device: Device) -> str:
+    """Return the one sentence: what to ask for, and what that gives."""
+    if choice.ask is None:
+        return f"No cell can be recommended: {_none(choice, device)}."
+    asked = choice.ask.candidate
+    text = f"Ask for {name(asked, device)}: {figures(asked, device)}"
+    if choice.wish.epochs:
+        text += f"; {training(asked, choice.wish.epochs, device)}"
+    return f"{text}."
+
+
+def training(candidate: Candidate, epochs: int, device: Device) -> str:
+    """Return what a training of so many epochs takes and costs."""
+    minutes, hours = epochs * candidate.epoch_s / 60, epochs * candidate.gpu_hours
+    return (
+        f"{counted(epochs, 'epoch')} take {significant(minutes, 3)} min and cost "
+        f"{significant(hours, 3)} {hours_unit(device)}"
+    )
+
+
+def _none(choice: Choice, device: Device) -> str:
+    """Return why no cell can be chosen: what the nearest one lacks."""
+    sound = [c for c in choice.candidates if c.exclusion is not Exclusion.FAILED_CHECK]
+    if not sound:
+        return "a data-quality check failed for every cell"
+    wish = choice.wish
+    if not wish.has_limit:
+        best = max(sound, key=lambda candidate: candidate.efficiency)
+        return (
+            f"the best efficiency is {ratio(best.efficiency)}, below {ratio(wish.min_efficiency)}"
+        )
+    best = min(sound, key=lambda candidate: candidate.gpu_s)
+    return f"no cell meets {limits(wish, device)}; {name(best, device)}: " + training(
+        best, wish.epochs or 1, device
+    )
+
+
+def limits(wish: Wish, device: Device) -> str:
+    """Return the limits of a training in words."""
+    parts = []
+    if wish.gpu_hours_budget is not None:
+        parts.append(f"the budget of {wish.gpu_hours_budget:g} {hours_unit(device)}")
+    if wish.deadline_min is not None:
+        parts.append(f"the deadline of {wish.deadline_min:g} min")
+    return " and ".join(parts)
+
+
+def rule(choice: Choice, device: Device) -> str:
+    """Return the rule by which the cell to ask for was chosen."""
+    wish = choice.wish
+    if wish.deadline_min is not None:
+        return f"the cheapest that meets {limits(wish, device)}"
+    if wish.gpu_hours_budget is not None:
+        return f"the fastest within {limits(wish, device)}"
+    return f"the most {units(device)} with an efficiency of {ratio(wish.min_efficiency)} or more"
+
+
+def why(candidate: Candidate, choice: Choice, device: Device) -> str:
+    """Return why a cell was chosen, or why not."""
+    roles = list(_roles(candidate, choice, device))
+    if roles:
+        return "; ".join(roles)
+    wish = choice.wish
+    epochs = wish.epochs or 1
+    match candidate.exclusion:
+        case Exclusion.FAILED_CHECK:
+            return "a data-quality check failed: never chosen"
+        case Exclusion.OVER_BUDGET:
+            hours = significant(epochs * candidate.gpu_hours, 3)
+            return f"needs {hours} of {wish.gpu_hours_budget:g} {hours_unit(device)}"
+        case Exclusion.TOO_LATE:
+            minutes = significant(epochs * candidate.epoch_s / 60, 3)
+            return f"needs {minutes} of {wish.deadline_min:g} min"
+        case Exclusion.INEFFICIENT:
+            return f"efficiency below {ratio(wish.min_efficiency)}"
+        case _:
+            return _beaten(candidate, choice, device)
+
+
+def _roles(candidate: Candidate, choice: Choice, device: Device) -> Iterator[str]:
+    if choice.ask and candidate is choice.ask.candidate:
+        yield f"ask for this: {rule(choice, device)}{_instead(choice.ask, device)}"
+    if choice.fastest and candidate is choice.fastest.candidate:
+        yield f"fastest{_instead(choice.fastest, device)}"
+    if candidate is choice.cheapest:
+        yield "cheapest"
+
+
+def _instead(winner: Winner, device: Device) -> str:
+    """Return the dearer cells that are not faster than the winner."""
+    names = [cell_label(other.row.place, device) for other in winner.instead_of]
+    return f", as fast as {', '.join(names)} and cheaper" if names else ""
+
+
+def _beaten(candidate: Candidate, choice: Choice, device: Device) -> str:
+    if choice.ask is None:
+        return ""
+    asked = choice.ask.candidate
+    if candidate in choice.ask.instead_of:
+        return f"no faster than {cell_label(asked.row.place, device)}, and dearer"
+    if candidate.row.gpus < asked.row.gpus and not choice.wish.has_limit:
+        return f"fewer {units(device)} than can be used efficiently"
+    dearer = candidate.gpu_s > asked.gpu_s
+    slower = candidate.epoch_s > asked.epoch_s
+    if slower and dearer:
+        return "slower and dearer"
+    return "slower" if slower else "dearer"
+
+
+def step_text(step: Step, device: Device) -> str:
+    """Return what more GPUs bring: `the second GPU saves 4.2 s per epoch and costs 1.1 GPU-s`."""
+    first, last = step.smaller.row.gpus + 1, step.larger.row.gpus
+    added, is_one = _added(first, last, device), first == last
+    saved, more = step.saved_s, step.added_gpu_s
+    save, cost_word = ("saves", "costs") if is_one else ("save", "cost")
+    if saved > 0:
+        change = f"{save} {seconds(saved)} s per epoch ({percent(saved / step.smaller.epoch_s)} %)"
+    else:
+        lengthen = "lengthens" if is_one else "lengthen"
+        change = f"{lengthen} the epoch by {seconds(-saved)} s"
+    price = f"{cost_word} {cost(more)} {cost_unit(device)} more" if more > 0 else (
+        f"{save} {cost(-more)} {cost_unit(device)}"
+    )
+    where = full_label(step.larger.row.setup, device)
+    return (
+        f"{added} {change} and {price} ({where} b{step.larger.row.batch_per_gpu} against "
+        f"{cell_label(step.smaller.row.place, device)})"
+    )
+
+
+def _added(first: int, last: int, device: Device) -> str:
+    """Return the added GPUs: `the second GPU`, `the third and fourth GPU`, `GPUs 9 to 16`."""
+    if last > len(ORDINALS):
+        return f"{units(device)} {first} to {last}"
+    if last - first > 1:
+        return f"the {ORDINALS[first - 1]} to {ORDINALS[last - 1]} {unit(device)}"
+    words = dict.fromkeys((ORDINALS[first - 1], ORDINALS[last - 1]))
+    return f"the {' and '.join(words)} {unit(device)}"
+
+
+def doubts(choice: Choice, device: Device) -> Iterator[str]:
+    """Yield what limits the choice: too few runs, doubtful times, no single-GPU cell."""
+    winners = [winner for winner in (choice.ask, choice.fastest) if winner]
+    if any(not winner.is_decided for winner in winners):
+        yield (
+            f"too few runs to tell cells apart: medians were compared; {LEAST_RUNS} runs of each "
+            f"decide (repeats={LEAST_RUNS})"
+        )
+    named = dict.fromkeys(
+        cell_label(c.row.place, device)
+        for c in (*(winner.candidate for winner in winners), choice.cheapest)
+        if c and c.doubtful
+    )
+    if named:
+        yield f"a data-quality check warns of the time of {', '.join(named)}: see collect"
+    if choice.reference.row.gpus > 1:
+        yield (
+            f"no single-{unit(device)} cell: efficiencies are against "
+            f"{cell_label(choice.reference.row.place, device)}"
+        )
+
+
+def edge_text(edge: Edge, command: str, device: Device) -> str:
+    """Return the next cell worth a run, with its command if it has one."""
+    size = counted(edge.gpus, unit(device), units(device))
+    run = f": {command}" if command else ""
+    return f"not measured, worth a run: {size} at batch {edge.batch} ({edge.why}){run}"

@@ -1,0 +1,95 @@
+"""Commands choose and list on studies of records, as a user types them."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from hpml_jobs.cli.main import run
+from tests.unit.builders import a_cell, a_record
+from tests.unit.study_builder import StudyBuilder
+
+
+@pytest.fixture
+def study(laptop):
+    """A study of three sizes, of which two GPUs are efficient."""
+    builder = StudyBuilder(Path("outputs") / "mine")
+    for gpus, epoch_s in ((1, 8.0), (2, 4.4), (4, 4.0)):
+        builder.with_record(a_record(a_cell(gpus=gpus, batch=128), f"10{gpus}_0.r0", epoch_s))
+    return builder
+
+
+def output_of(capsys, *words):
+    assert run([*words]) == 0
+    return capsys.readouterr().out
+
+
+def fault_of(capsys, *words):
+    code = run([*words])
+    return code, capsys.readouterr().err.strip()
+
+
+def test_choose_prints_the_answer_first(study, capsys):
+    lines = output_of(capsys, "choose", "mine").splitlines()
+    answer = next(line for line in lines if line.startswith("Ask for 2 GPUs at batch 128"))
+    assert lines.index(answer) < 4
+    assert any("the third and fourth GPU save 0.400 s" in line for line in lines)
+
+
+def test_choose_json_has_every_cell_with_its_reason(study, capsys):
+    document = json.loads(output_of(capsys, "choose", "mine", "min_efficiency=0.4", "--json"))
+    (group,) = document["groups"]
+    assert group["ask"]["gpus"] == 4
+    assert document["wish"]["min_efficiency"] == 0.4
+    assert all(cell["why"] for cell in group["cells"])
+    assert [cell["gpus"] for cell in group["cells"]] == [4, 2, 1]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["min_efficency=0.5"], "did you mean min_efficiency=?"),
+        (["deadline_min=10"], "add epochs=N"),
+        (["epochs=2.5", "deadline_min=10"], "epochs=2.5: must be a whole number"),
+        (["min_efficiency=nan"], "min_efficiency=nan: must be more than 0"),
+        (["gpu_hours_budget=-1", "epochs=3"], "gpu_hours_budget=-1: must be more than 0"),
+        (["mine", "yours"], "choose is for one study"),
+    ],
+)
+def test_choose_refuses_bad_words_in_one_line(words, message, study, capsys):
+    code, err = fault_of(capsys, "choose", *words)
+    assert code == 2
+    assert message in err
+    assert "\n" not in err
+
+
+def test_choose_without_numbers_says_so(laptop, capsys):
+    StudyBuilder(Path("outputs") / "empty").with_cell(a_cell())
+    code, err = fault_of(capsys, "choose", "empty")
+    assert (code, "no cell of study empty has a number" in err) == (1, True)
+
+
+def test_imported_table_is_chosen_from(laptop, capsys):
+    rows = [("gpus", "batch", "epoch_s"), (1, 512, 25.945), (2, 512, 15.664), (4, 512, 15.127)]
+    with Path("table.csv").open("w", newline="") as file:
+        csv.writer(file).writerows(rows)
+    output_of(capsys, "import", "table.csv", "study=published")
+    out = output_of(capsys, "choose", "published")
+    assert "Ask for 2 GPUs at batch 512 per GPU (ddp): 15.66 s per epoch" in out
+
+
+def test_list_counts_cells_by_state(study, capsys):
+    StudyBuilder(Path("outputs") / "other").with_cell(a_cell())
+    out = output_of(capsys, "list")
+    assert [line.split()[0] for line in out.splitlines()][0] == "study"
+    (line,) = [line for line in out.splitlines() if line.startswith("mine")]
+    assert line.rstrip().endswith("3 ok")
+    assert "digits" in line
+    studies = json.loads(output_of(capsys, "list", "--json"))["studies"]
+    assert {one["study"]: one["cells"] for one in studies}["mine"] == {"ok": 3}
+
+
+def test_list_without_studies_says_what_to_do(laptop, capsys):
+    code, err = fault_of(capsys, "list")
+    assert (code, "submit one first" in err) == (1, True)

@@ -28,7 +28,7 @@ def choose(
         list[str] | None,
         typer.Argument(
             metavar="[STUDY] [KEY=VALUE]...",
-            help=f"name of the study, default: the most recently submitted; keys: {', '.join(KEYS)}",
+            help=f"study, default: the most recently submitted; keys: {', '.join(KEYS)}",
             autocompletion=studies,
         ),
     ] = None,
@@ -85,7 +85,9 @@ def _parse(words: list[str]) -> "tuple[str | None, Wish]":
         raise UsageError(f"{' '.join(names)}: choose is for one study")
     wish = Wish(**values)
     if wish.has_limit and wish.epochs is None:
-        raise UsageError("gpu_hours_budget= and deadline_min= are of a whole training: add epochs=N")
+        raise UsageError(
+            "gpu_hours_budget= and deadline_min= are of a whole training: add epochs=N"
+        )
     return (names[0] if names else None), wish
 
 

@@ -11,7 +11,6 @@ from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.report import complete_groups
 from hpml_jobs.report.table import Table
 from hpml_jobs.report.tables.choice import choice_table
-from hpml_jobs.report.text import captions
 from hpml_jobs.report.text import choice as words
 from hpml_jobs.study.snapshot import FolderSnapshot
 

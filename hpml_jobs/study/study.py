@@ -224,7 +224,7 @@ def check_name(name: str) -> str:
 
 
 def all_studies(outputs: Path) -> list[Study]:
-    """Return every study of a folder, the most recently submitted first; none without the folder."""
+    """Return the studies of a folder, the most recently submitted first; none if there is none."""
     try:
         roots = [path for path in outputs.iterdir() if (path / "cells").is_dir()]
     except OSError:

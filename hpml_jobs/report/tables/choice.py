@@ -85,7 +85,5 @@ def _heads(choice: Choice, device: Device) -> tuple[Columns[Candidate], ...]:
         ),
         Columns("", (column("charged_gpus", "", lambda c: c.charged_gpus),)),
         Columns("", (column("runs", "", lambda c: len(c.epochs_s)),)),
-        Columns(
-            "why", (column("why", "", lambda c: words.why(c, choice, device)),), words=True
-        ),
+        Columns("why", (column("why", "", lambda c: words.why(c, choice, device)),), words=True),
     )

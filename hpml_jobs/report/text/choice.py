@@ -176,8 +176,10 @@ def step_text(step: Step, device: Device) -> str:
     else:
         lengthen = "lengthens" if is_one else "lengthen"
         change = f"{lengthen} the epoch by {seconds(-saved)} s"
-    price = f"{cost_word} {cost(more)} {cost_unit(device)} more" if more > 0 else (
-        f"{save} {cost(-more)} {cost_unit(device)}"
+    price = (
+        f"{cost_word} {cost(more)} {cost_unit(device)} more"
+        if more > 0
+        else (f"{save} {cost(-more)} {cost_unit(device)}")
     )
     where = full_label(step.larger.row.setup, device)
     return (

@@ -82,7 +82,7 @@ def test_imported_table_is_chosen_from(laptop, capsys):
 def test_list_counts_cells_by_state(study, capsys):
     StudyBuilder(Path("outputs") / "other").with_cell(a_cell())
     out = output_of(capsys, "list")
-    assert [line.split()[0] for line in out.splitlines()][0] == "study"
+    assert out.startswith("study")
     (line,) = [line for line in out.splitlines() if line.startswith("mine")]
     assert line.rstrip().endswith("3 ok")
     assert "digits" in line

@@ -100,6 +100,7 @@ class Study:
             self.cells_folder.rmdir()
             self.slurm.rmdir()
             self.lock.unlink(missing_ok=True)
+            self.commands_file.unlink(missing_ok=True)
             self.about.unlink()
             self.root.rmdir()
 

@@ -93,3 +93,9 @@ def test_list_counts_cells_by_state(study, capsys):
 def test_list_without_studies_says_what_to_do(laptop, capsys):
     code, err = fault_of(capsys, "list")
     assert (code, "submit one first" in err) == (1, True)
+
+
+def test_next_cell_is_named_with_the_command_of_the_study(study, capsys):
+    study.study.add_command("hpml-jobs -m gpus=1,2,4 batch=128 workload=digits study=mine")
+    out = output_of(capsys, "choose", "mine", "min_efficiency=0.4")
+    assert "hpml-jobs gpus=8 batch=128 workload=digits study=mine" in " ".join(out.split())

@@ -169,16 +169,9 @@ class Study:
             raise HpmlError(f"{self.cluster} cannot be read: {reason_of(fault)}") from fault
 
     def add_command(self, command: str) -> None:
-        """Note the command of a submission, so that the study can be made again.
-
-        Raises:
-            HpmlError: it cannot be written.
-        """
-        try:
-            with self.commands_file.open("a") as file:
-                file.write(" ".join(command.splitlines()) + "\n")
-        except OSError as fault:
-            raise HpmlError(f"{self.commands_file} cannot be written: {fault.strerror}") from fault
+        """Note the command of a submission; a disk that is full is for the submission to report."""
+        with suppress(OSError), self.commands_file.open("a") as file:
+            file.write(" ".join(command.splitlines()) + "\n")
 
     def commands(self) -> tuple[str, ...]:
         """Return the commands of the submissions, oldest first; none of a study before 0.7.0."""

@@ -123,12 +123,13 @@ def loader_bound(record: Record) -> Observation | None:
         delayed = "" if holds else ", no loader workers: loading delays computing"
         return Observation(holds, f"stall is {percent_text(share)} {text}{delayed}", NO_WORKERS)
     what = "waiting for data" if rank.timed.stalls else "stall"
+    text = f"{what} is {percent_text(share)} {text}"
+    if holds:
+        return Observation(True, text)
     late = late_rank(record)
     is_late = late is not None and late.rank is rank and late.phase is Work.LOADING
     explained = is_late or explains(record, share)  # by the line of imbalance or disturbed
-    return Observation(
-        holds, f"{what} is {percent_text(share)} {text}", tier=Tier.LIST if explained else None
-    )
+    return Observation(False, text, tier=Tier.LIST if explained else None)
 
 
 def _waiting_s(rank: Rank) -> float:

@@ -10,15 +10,13 @@ from rich.text import Text
 
 from hpml_jobs.cli.completion import studies
 from hpml_jobs.cli.console import console, print_json
-from hpml_jobs.cli.options import Json, Outputs, find_study, history_of
+from hpml_jobs.cli.options import Json, Outputs, cluster_of, find_study, history_of
 from hpml_jobs.core.text import nearest
 from hpml_jobs.errors import HpmlError, UsageError
 
 if TYPE_CHECKING:
-    from hpml_jobs.core.cluster import Cluster
     from hpml_jobs.report.choice import GroupChoice
     from hpml_jobs.report.merge.choice import Wish
-    from hpml_jobs.study.study import Study
 
 KEYS = ("min_efficiency", "epochs", "gpu_hours_budget", "deadline_min")
 
@@ -48,7 +46,7 @@ def choose(
     name, wish = _parse(words or [])
     study = find_study(name, outputs)
     snapshots = read_study(study, history_of(study))
-    made = choices(snapshots, wish, _cluster(study), study.commands())
+    made = choices(snapshots, wish, cluster_of(study), study.commands())
     if not made:
         raise HpmlError(
             f"no cell of study {study.name} has a number; hpml-jobs status {study.name} shows why"
@@ -100,14 +98,6 @@ def _number(key: str, text: str) -> float | int:
     if not (math.isfinite(value) and value > 0):
         raise UsageError(f"{key}={text}: must be more than 0")
     return value
-
-
-def _cluster(study: "Study") -> "Cluster | None":
-    """Return the cluster of the latest submission; None of imported studies."""
-    try:
-        return study.read_cluster()
-    except HpmlError:
-        return None
 
 
 def _show(out: Console, made: "GroupChoice", *, several: bool) -> None:

@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hpml_jobs.cli.console import COLOURS, console, print_json
-from hpml_jobs.cli.options import Json, Outputs
+from hpml_jobs.cli.options import Json, Outputs, cluster_of
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.study.study import Study, all_studies, submitted_at
@@ -55,22 +55,16 @@ def _listed(study: Study) -> Listed:
 
     moment = datetime.fromtimestamp(submitted_at(study.root), UTC).astimezone()
     submitted = moment.strftime("%Y-%m-%d %H:%M")
+    last = cluster_of(study)
+    cluster = last.name if last else ""
     try:
         study.check_schema()
         status = study_status(study)
     except HpmlError as fault:
-        return Listed(study.name, submitted, _cluster(study), (), {}, str(fault))
+        return Listed(study.name, submitted, cluster, (), {}, str(fault))
     counts = Counter(state.outcome for state in status.states)
     cells = {outcome.value: counts[outcome] for outcome in Outcome if counts[outcome]}
-    return Listed(study.name, submitted, _cluster(study), _workloads(status), cells)
-
-
-def _cluster(study: Study) -> str:
-    """Return the cluster of the last submission; empty of imported studies."""
-    try:
-        return study.read_cluster().name
-    except HpmlError:
-        return ""
+    return Listed(study.name, submitted, cluster, _workloads(status), cells)
 
 
 def _workloads(status: "StudyStatus") -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from typing import Annotated, NamedTuple, Protocol, TypeVar
 import typer
 
 from hpml_jobs.cli.completion import keys, studies
+from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.paths import resolve_path
 from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.study.manifest import History, fold
@@ -165,6 +166,14 @@ def find_study(study: str | None, outputs: Path | None) -> Study:
     if study is None:
         print(f"study {selected.name} (most recently submitted)", file=sys.stderr)
     return selected
+
+
+def cluster_of(study: Study) -> Cluster | None:
+    """Return the cluster of the latest submission; None of imported studies."""
+    try:
+        return study.read_cluster()
+    except HpmlError:
+        return None
 
 
 def history_of(study: Study) -> History:

@@ -63,7 +63,7 @@ def choices(
 ) -> list[GroupChoice]:
     """Return the choice of every group with a number.
 
-    `cluster` tells which cells are charged whole nodes; `commands` are those of the study.
+    `cluster` says which cells are charged whole nodes; `commands` are those of the study.
     """
     made = []
     for group in complete_groups(cell_results(snapshots, {})):

@@ -219,11 +219,7 @@ def check_name(name: str) -> str:
 
 def all_studies(outputs: Path) -> list[Study]:
     """Return the studies of a folder, the most recently submitted first; none if there is none."""
-    try:
-        roots = [path for path in outputs.iterdir() if (path / "cells").is_dir()]
-    except OSError:
-        return []
-    return [Study(root) for root in sorted(roots, key=submitted_at, reverse=True)]
+    return [Study(root) for root in sorted(_roots(outputs), key=submitted_at, reverse=True)]
 
 
 def find(outputs: Path, name: str | None) -> Study:
@@ -234,7 +230,7 @@ def find(outputs: Path, name: str | None) -> Study:
     """
     if (outputs / "cells").is_dir() and name in (None, outputs.name):  # one level too deep
         outputs, name = outputs.resolve().parent, outputs.resolve().name
-    folders = [study.root for study in all_studies(outputs)]
+    folders = _roots(outputs)
     names = ", ".join(sorted(path.name for path in folders)) or "none"
     if name is not None:
         root = outputs / check_name(name)
@@ -245,10 +241,18 @@ def find(outputs: Path, name: str | None) -> Study:
             raise HpmlError(
                 f"no study in {outputs}: submit one first, or name the folder with --outputs PATH"
             )
-        root = folders[0]
+        root = max(folders, key=submitted_at)
     study = Study(root)
     study.check_schema()
     return study
+
+
+def _roots(outputs: Path) -> list[Path]:
+    """Return the folders of the studies in a folder; none if it cannot be read."""
+    try:
+        return [path for path in outputs.iterdir() if (path / "cells").is_dir()]
+    except OSError:
+        return []
 
 
 def submitted_at(root: Path) -> float:

@@ -27,7 +27,7 @@ def await_idle_threads() -> None:
     while threads.is_dir() and time.monotonic() < deadline:
         if not any(_is_running(thread) for thread in threads.iterdir() if thread.name != own_id):
             return
-        select.select((), (), (), POLL_S)  # unlike time.sleep, not until a moment of a clock
+        select.select((), (), (), POLL_S)  # time.sleep fails under a faked clock (EINVAL)
 
 
 @contextmanager

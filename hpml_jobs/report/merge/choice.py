@@ -83,7 +83,7 @@ class Candidate(Value, frozen=True, kw_only=True):
 
 
 class Winner(NamedTuple):
-    """A chosen cell. `instead_of` are dearer cells that are not faster, as far as the runs show.
+    """A chosen cell. `instead_of` are dearer cells that are not faster by their runs.
 
     `is_decided`: the runs decided every comparison; with fewer than four runs of a cell, medians
     were compared.
@@ -221,7 +221,7 @@ def _ask(able: Sequence[Candidate], wish: Wish) -> Winner | None:
 
 
 def _winner(fastest: Candidate, others: Sequence[Candidate]) -> Winner:
-    """Return the cheapest of the fastest cell and those that are as fast, as far as runs show."""
+    """Return the cheapest of the fastest cell and those as fast by their runs."""
     decided = True
     equal = [fastest]
     for other in others:

@@ -179,7 +179,7 @@ def step_text(step: Step, device: Device) -> str:
     price = (
         f"{cost_word} {cost(more)} {cost_unit(device)} more"
         if more > 0
-        else (f"{save} {cost(-more)} {cost_unit(device)}")
+        else f"{save} {cost(-more)} {cost_unit(device)}"
     )
     where = full_label(step.larger.row.setup, device)
     return (

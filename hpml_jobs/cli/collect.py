@@ -15,6 +15,7 @@ from hpml_jobs.cli.options import (
     Strict,
     StudyName,
     StudySelection,
+    cluster_of,
     find_study,
 )
 from hpml_jobs.cli.status import show_until_idle
@@ -59,7 +60,9 @@ def collect(
 
     if status.fault:
         print(f"warning: {status.fault}; jobs that only it names are not shown", file=sys.stderr)
-    report = make_report(selected.name, status.snapshots, status.states)
+    report = make_report(
+        selected.name, status.snapshots, status.states, cluster_of(selected), selected.commands()
+    )
     restore_records(status.snapshots)
     if json:
         from hpml_jobs.report.formats import json_tables

@@ -85,4 +85,7 @@ def _cell_line(folder: CellFolder) -> str:
 def _write_report(study: Study, status: "StudyStatus") -> None:
     from hpml_jobs.report.collect import make_report, write
 
-    write(make_report(study.name, status.snapshots, status.states), study.report)
+    report = make_report(
+        study.name, status.snapshots, status.states, study.read_cluster(), study.commands()
+    )
+    write(report, study.report)

@@ -1,21 +1,17 @@
 """The choice of a cell in every group of a study, in words and as values."""
 
-import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from hpml_jobs.core.cluster import Cluster, Isolate
+from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.report.merge.cells import cell_results
-from hpml_jobs.report.merge.choice import Candidate, Charged, Choice, Edge, Wish, choose
+from hpml_jobs.report.merge.choice import Candidate, Choice, Wish, choose
 from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.report import complete_groups
 from hpml_jobs.report.table import Table
 from hpml_jobs.report.tables.choice import choice_table
 from hpml_jobs.report.text import choice as words
 from hpml_jobs.study.snapshot import FolderSnapshot
-
-REPLACED = ("gpus", "nodes", "batch", "strategy")
-"""Keys of a submission that the command of another cell sets by itself."""
 
 
 class GroupChoice(NamedTuple):
@@ -67,43 +63,11 @@ def choices(
     """
     made = []
     for group in complete_groups(cell_results(snapshots, {})):
-        choice = choose(group, wish, _charged(group, cluster))
+        choice = choose(group, wish, cluster)
         if choice:
-            next_cells = tuple(_next_cells(group, choice, commands))
+            next_cells = words.next_cells(choice, commands, group.device)
             made.append(GroupChoice(group, choice, choice_table(group, choice), next_cells))
     return made
-
-
-def _charged(group: ConditionGroup, cluster: Cluster | None) -> Charged:
-    """Return how many GPUs a setup is charged: those of its nodes if it has them exclusively."""
-    per_node = None
-    if cluster is not None:
-        is_exclusive = cluster.isolate is Isolate.EXCLUSIVE or "exclusive" in cluster.sbatch
-        known = cluster.gpu_types.get(group.a_cell.gpu_type or "")
-        per_node = known if is_exclusive else None
-    return lambda setup: max(setup.gpus, setup.nodes * (per_node or 0))
-
-
-def _next_cells(group: ConditionGroup, choice: Choice, commands: Sequence[str]) -> Iterator[str]:
-    """Yield the cells beyond the edges of the grid, each with its command."""
-    for edge in choice.edges:
-        yield words.edge_text(edge, _command(edge, commands), group.device)
-
-
-def _command(edge: Edge, commands: Sequence[str]) -> str:
-    """Return the last submission's command with the keys of another cell; empty if unknown."""
-    if not commands:
-        return ""
-    program, *given = shlex.split(commands[-1])
-    kept = [
-        word
-        for word in given
-        if word.partition("=")[0] not in REPLACED and word not in ("-m", "--multirun")
-    ]
-    had_strategy = any(word.startswith("strategy=") for word in given)
-    keys = [f"gpus={edge.gpus}", f"batch={edge.batch}"]
-    keys += [f"strategy={edge.strategy.value}"] if had_strategy and edge.gpus > 1 else []
-    return shlex.join([program, *keys, *kept])
 
 
 def _some_values(candidate: Candidate) -> dict[str, Any]:

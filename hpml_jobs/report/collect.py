@@ -12,14 +12,15 @@ The report folder:
 """
 
 import errno
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.report.formats import csv_tables, json_tables, latex, markdown
 from hpml_jobs.report.formats.csv_curves import curves_csv
 from hpml_jobs.report.merge.cells import cell_results
-from hpml_jobs.report.report import FULL, TOGETHER, Report, merge
+from hpml_jobs.report.report import LABELS, TOGETHER, Report, merge
 from hpml_jobs.study.cell_state import CellState
 from hpml_jobs.study.files import write_whole
 from hpml_jobs.study.snapshot import FolderSnapshot
@@ -30,11 +31,18 @@ class ReadOnlyError(HpmlError):
 
 
 def make_report(
-    study: str, snapshots: Iterable[FolderSnapshot], states: Iterable[CellState]
+    study: str,
+    snapshots: Iterable[FolderSnapshot],
+    states: Iterable[CellState],
+    cluster: Cluster | None = None,
+    commands: Sequence[str] = (),
 ) -> Report:
-    """Return the report of a study: `snapshots` hold the records, `states` why one is missing."""
+    """Return the report of a study: `snapshots` hold the records, `states` why one is missing.
+
+    `cluster` and `commands` are those of its submissions, if they are known.
+    """
     by_slug = {state.slug: state for state in states}
-    return merge(study, cell_results(snapshots, by_slug))
+    return merge(study, cell_results(snapshots, by_slug), cluster, commands)
 
 
 def write(report: Report, folder: Path) -> list[Path]:
@@ -55,7 +63,7 @@ def write(report: Report, folder: Path) -> list[Path]:
         **({"curves.csv": curves} if curves else {}),
         **plots.plots(report),
     }
-    changing = [*(f"{label}.csv" for label in (*FULL, *TOGETHER, "curves")), *plots.names()]
+    changing = [*(f"{label}.csv" for label in (*LABELS, *TOGETHER, "curves")), *plots.names()]
     has_report = (folder / "tables.json").exists()
     path = folder
     try:

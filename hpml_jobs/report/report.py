@@ -5,11 +5,13 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from hpml_jobs import checks
+from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.conditions import UNRECORDED, WORKLOAD
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.value import Value
 from hpml_jobs.report.merge import grouping
 from hpml_jobs.report.merge.cells import CellResult
+from hpml_jobs.report.merge.choice import Choice, Wish, choose
 from hpml_jobs.report.merge.groups import ConditionGroup, StrategyRows, strategy_rows
 from hpml_jobs.report.merge.rows import Place, Row
 from hpml_jobs.report.table import Table
@@ -35,6 +37,7 @@ from hpml_jobs.report.tables import (
     strategies,
 )
 from hpml_jobs.report.tables import checks as check_tables
+from hpml_jobs.report.tables.choice import choice_table
 from hpml_jobs.report.text import captions, warnings
 
 
@@ -49,7 +52,7 @@ class StrategyTables(Value, frozen=True, kw_only=True):
 class ReportGroup(Value, frozen=True, kw_only=True):
     """The tables of one condition group; `differences` distinguish it from the other groups.
 
-    `usability` says which tables can be used.
+    `usability` says which tables can be used; `choice` is None if no cell has a number.
     """
 
     number: int
@@ -57,6 +60,7 @@ class ReportGroup(Value, frozen=True, kw_only=True):
     differences: str
     source: ConditionGroup
     usability: str
+    choice: Choice | None
     q1: Table | None
     strategies: tuple[StrategyTables, ...]
     full: tuple[Table, ...]
@@ -82,7 +86,7 @@ class Report(Value, frozen=True, kw_only=True):
 
     `differences` are the conditions in which groups differ; `unplaced` cells are in no table.
     `tables` have rows of all groups: their numbers do not depend on the hardware; `quantized` are
-    the runs that were quantized.
+    the runs that were quantized; `commands` submitted the cells, the latest last.
     """
 
     study: str
@@ -91,6 +95,7 @@ class Report(Value, frozen=True, kw_only=True):
     tables: tuple[Table, ...]
     quantized: tuple[quantization.Runs, ...]
     unplaced: tuple[CellResult, ...]
+    commands: tuple[str, ...] = ()
 
     @property
     def several(self) -> bool:
@@ -106,8 +111,16 @@ class Report(Value, frozen=True, kw_only=True):
         return workload if workloads.count(workload) == 1 else f"group {group.number}"
 
 
-def merge(study: str, cells: Sequence[CellResult]) -> Report:
-    """Return all cells of a study in tables; cells that cannot be read are in none."""
+def merge(
+    study: str,
+    cells: Sequence[CellResult],
+    cluster: Cluster | None = None,
+    commands: Sequence[str] = (),
+) -> Report:
+    """Return all cells of a study in tables; cells that cannot be read are in none.
+
+    `cluster` says which cells are charged whole nodes.
+    """
     groups = complete_groups(cells)
     differences = grouping.differences(groups)
     together = (make(groups) for make in TOGETHER.values())
@@ -115,12 +128,13 @@ def merge(study: str, cells: Sequence[CellResult]) -> Report:
         study=study,
         differences=tuple(f"{what}: {' | '.join(values)}" for what, values in differences.items()),
         groups=tuple(
-            _report_group(number, group, _differences(number, differences))
+            _report_group(number, group, _differences(number, differences), cluster)
             for number, group in enumerate(groups, start=1)
         ),
         tables=tuple(table for table in together if table is not None),
         quantized=tuple(quantization.quantized(groups)),
         unplaced=tuple(result for result in cells if result.cell is None),
+        commands=tuple(commands),
     )
 
 
@@ -154,17 +168,23 @@ def _differences(number: int, differences: Mapping[str, Sequence[str]]) -> str:
     return ", ".join(f"{what} {values[what]}" for what in values if values[what] != UNRECORDED)
 
 
-def _report_group(number: int, group: ConditionGroup, differences: str) -> ReportGroup:
+def _report_group(
+    number: int, group: ConditionGroup, differences: str, cluster: Cluster | None
+) -> ReportGroup:
     cell = group.a_cell
     parallel = {row.strategy for row in group.rows if not row.is_baseline}
     hardware = captions.hardware(group) or cell.gpu_type or cell.device.value
-    full = [table for make in FULL.values() if (table := make(group)) is not None]
+    choice = choose(group, Wish(), cluster)
+    made = {label: make(group) for label, make in FULL.items()}
+    made[CHOICE] = choice_table(group, choice) if choice else None
+    full = [table for label in LABELS if (table := made[label]) is not None]
     without_remarks = ReportGroup(
         number=number,
         title=f"{cell.workload.name} on {hardware}",
         differences=differences,
         source=group,
         usability=warnings.usability(group),
+        choice=choice,
         q1=lab.q1(group) if any(row.is_baseline for row in group.rows) else None,
         strategies=tuple(
             _strategy_tables(strategy_rows(group, strategy))
@@ -247,6 +267,11 @@ FULL: dict[str, Callable[[ConditionGroup], Table | None]] = {
     CHECKS: check_tables.checks,
 }
 """The full tables by label, in the order of reading; a table without rows is None."""
+
+CHOICE = "choice"
+
+LABELS = (CHOICE, *FULL)
+"""The labels of all full tables, in the order of reading."""
 
 TOGETHER: dict[str, Callable[[Sequence[ConditionGroup]], Table | None]] = {
     "quantization": quantization.quantization,

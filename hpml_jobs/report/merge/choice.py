@@ -14,6 +14,7 @@ import msgspec
 from hpml_jobs.checks import Level
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.core import formulas
+from hpml_jobs.core.cluster import Cluster, Isolate
 from hpml_jobs.core.strategies import BASELINE, Strategy
 from hpml_jobs.core.value import Value
 from hpml_jobs.report.merge.decision import LEAST_GAP, Decision, compare
@@ -26,6 +27,16 @@ MIN_EFFICIENCY = 0.7
 
 Charged = Callable[[Setup], int]
 """The GPUs that a setup is charged for: those of whole nodes where it has them exclusively."""
+
+
+def charged_gpus(group: ConditionGroup, cluster: Cluster | None) -> Charged:
+    """Return how many GPUs a setup is charged: those of its nodes if it has them exclusively."""
+    per_node = None
+    if cluster is not None:
+        is_exclusive = cluster.isolate is Isolate.EXCLUSIVE or "exclusive" in cluster.sbatch
+        known = cluster.gpu_types.get(group.a_cell.gpu_type or "")
+        per_node = known if is_exclusive else None
+    return lambda setup: max(setup.gpus, setup.nodes * (per_node or 0))
 
 
 class Wish(Value, frozen=True, kw_only=True):
@@ -136,9 +147,12 @@ class Choice(Value, frozen=True, kw_only=True):
     edges: tuple[Edge, ...]
 
 
-def choose(group: ConditionGroup, wish: Wish, charged: Charged) -> Choice | None:
-    """Return the choice among the cells of a group; None if none has a number."""
-    candidates = _candidates(group, wish, charged)
+def choose(group: ConditionGroup, wish: Wish, cluster: Cluster | None = None) -> Choice | None:
+    """Return the choice among the cells of a group; None if none has a number.
+
+    `cluster` says which cells are charged whole nodes.
+    """
+    candidates = _candidates(group, wish, charged_gpus(group, cluster))
     if not candidates:
         return None
     sound = [c for c in candidates if c.exclusion is not Exclusion.FAILED_CHECK]

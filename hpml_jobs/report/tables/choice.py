@@ -36,7 +36,9 @@ def choice_table(group: ConditionGroup, choice: Choice) -> Table:
         cell=captions.cell_label(reference.row.place, device),
         cost=words.cost_unit(device),
     )
-    text = TableText("choice", "Choice", "E1", (caption, captions.runs(group.timed)))
+    text = TableText(
+        "choice", "Choice", "E1", (caption, captions.runs(group.timed)), on_screen=False
+    )
     text = text._replace(answer=words.answer(choice, device))
     items = [
         (captions.cell_label(candidate.row.place, device), candidate)

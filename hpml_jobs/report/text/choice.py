@@ -1,6 +1,7 @@
 """The choice of a cell in sentences: which to ask for, what more would bring, what to run next."""
 
-from collections.abc import Iterator
+import shlex
+from collections.abc import Iterator, Sequence
 
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import counted
@@ -18,6 +19,9 @@ from hpml_jobs.report.text.captions import cell_label, full_label, unit, units
 from hpml_jobs.report.text.numbers import count, percent, ratio, seconds, significant
 
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
+
+REPLACED = ("gpus", "nodes", "batch", "strategy")
+"""Keys of a submission that the command of another cell sets by itself."""
 
 
 def name(candidate: Candidate, device: Device) -> str:
@@ -220,8 +224,28 @@ def doubts(choice: Choice, device: Device) -> Iterator[str]:
         )
 
 
-def edge_text(edge: Edge, command: str, device: Device) -> str:
-    """Return the next cell worth a run, with its command if it has one."""
+def next_cells(choice: Choice, commands: Sequence[str], device: Device) -> tuple[str, ...]:
+    """Return the cells beyond the edges of the grid, each with its command if it is known."""
+    return tuple(_edge_text(edge, _command(edge, commands), device) for edge in choice.edges)
+
+
+def _command(edge: Edge, commands: Sequence[str]) -> str:
+    """Return the last submission's command with the keys of another cell; empty if unknown."""
+    if not commands:
+        return ""
+    program, *given = shlex.split(commands[-1])
+    kept = [
+        word
+        for word in given
+        if word.partition("=")[0] not in REPLACED and word not in ("-m", "--multirun")
+    ]
+    had_strategy = any(word.startswith("strategy=") for word in given)
+    keys = [f"gpus={edge.gpus}", f"batch={edge.batch}"]
+    keys += [f"strategy={edge.strategy.value}"] if had_strategy and edge.gpus > 1 else []
+    return shlex.join([program, *keys, *kept])
+
+
+def _edge_text(edge: Edge, command: str, device: Device) -> str:
     size = counted(edge.gpus, unit(device), units(device))
     run = f": {command}" if command else ""
     return f"not measured, worth a run: {size} at batch {edge.batch} ({edge.why}){run}"

@@ -323,6 +323,36 @@ def flop_per_s(flop_per_sample: float, samples: int, seconds: float) -> float:
     return flop_per_sample * samples / seconds
 
 
+def utilization(reached_flop_per_s: float, peak_flop_per_s: float) -> float:
+    """Return the model FLOP utilization (MFU): FLOP/s of the model / peak at its precision.
+
+    The FLOP are those of one forward and backward pass; what is computed again to save memory does
+    not count (with it, the share is called HFU). Chowdhery et al., PaLM, appendix B.
+
+    >>> round(utilization(76.9e12, 312e12), 3)
+    0.246
+    """
+    return reached_flop_per_s / peak_flop_per_s
+
+
+def joules(before_mj: int, after_mj: int) -> float:
+    """Return the energy between two readings of a GPU's counter in millijoules.
+
+    >>> joules(1_000_000, 1_350_500)
+    350.5
+    """
+    return (after_mj - before_mj) / 1e3
+
+
+def per_thousand_samples(per_epoch: float, samples: int) -> float:
+    """Return what 1,000 samples cost, from the cost of an epoch of so many samples.
+
+    >>> per_thousand_samples(31.328, 50_000)
+    0.62656
+    """
+    return 1e3 * per_epoch / samples
+
+
 def coverage_of_range(runs: int) -> float:
     """Return the confidence that [min, max] of n runs contains the true median: 1 - 2^(1 - n).
 

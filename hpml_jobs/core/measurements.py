@@ -169,6 +169,17 @@ class Scheduling(Value, frozen=True, kw_only=True):
     continued_s: tuple[float, ...] | None = None
 
 
+class Energy(Value, frozen=True, kw_only=True):
+    """The energy of one GPU in one epoch, by its own counter, in joules of the whole board.
+
+    The two readings are right before and right after the epoch, `window_s` seconds apart.
+    """
+
+    uuid: str
+    joules: float
+    window_s: float
+
+
 class SlowIterations(Value, frozen=True, kw_only=True):
     """The outlying iterations of one epoch on one rank, by `core.outliers.slow_iterations`.
 
@@ -192,6 +203,8 @@ class Epoch(Value, frozen=True, kw_only=True):
     indices in the order of this rank; `lr` has the learning rates of the first and the last
     iteration. `share` is set with evaluate=true. `scheduling`, `slow` and `stalls` are None in
     records of versions before 0.6.0; `slow` also in epochs with too few iterations to tell.
+    `energy` has the GPUs of the rank; None if one of them has no counter, on the CPU, and in
+    records of versions before 0.7.0.
     """
 
     role: Role
@@ -210,6 +223,7 @@ class Epoch(Value, frozen=True, kw_only=True):
     scheduling: Scheduling | None = None
     slow: SlowIterations | None = None
     stalls: Stalls | None = None
+    energy: tuple[Energy, ...] | None = None
 
 
 class Message(Value, frozen=True, kw_only=True):
@@ -297,7 +311,11 @@ class ProfilerSummary(Value, frozen=True, kw_only=True):
 
 
 class Card(Value, frozen=True, kw_only=True):
-    """The state of a GPU right after the timed epoch: clocks, throttling, other processes."""
+    """The state of a GPU right after the instrumented epoch: clocks, throttling, other processes.
+
+    `memory_clock_mhz` and `power_limit_w` (the enforced limit) are None where the driver does not
+    tell, and in records of versions before 0.7.0.
+    """
 
     uuid: str
     sm_clock_mhz: int
@@ -306,6 +324,8 @@ class Card(Value, frozen=True, kw_only=True):
     power_w: float
     throttle_reasons: tuple[str, ...] = ()
     other_processes: int = 0
+    memory_clock_mhz: int | None = None
+    power_limit_w: float | None = None
 
 
 class MicrobenchmarkPoint(Value, frozen=True, kw_only=True):

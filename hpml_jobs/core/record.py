@@ -127,14 +127,19 @@ class Rank(Value, frozen=True, kw_only=True):
 
 
 class Model(Value, frozen=True, kw_only=True):
-    """The model that was trained."""
+    """The model that was trained.
+
+    `flop_per_sample` are the FLOP of one sample's forward and backward pass, 2 per multiply-add:
+    convolutions and matrix products as torch counts them. None if it cannot be counted (the reason
+    is in `Facts.missing`), and in records of versions before 0.7.0 with protocol=lab.
+    """
 
     name: str
     parameters: int
     tensors: int
     gradient_bytes: int
     buffer_bytes: int
-    flop_per_sample: int | None = None  # forward and backward, 2 per multiply-add, counted
+    flop_per_sample: int | None = None
 
 
 class Facts(Value, frozen=True, kw_only=True):
@@ -236,6 +241,20 @@ class Record(Value, frozen=True, kw_only=True):
             return self.imported.train_s
         timed = self.most_stalled.timed
         return timed.epoch_s - timed.stall_s
+
+    @property
+    def joules(self) -> float | None:
+        """Joules of the cell's GPUs in the timed epoch; None unless all of them have a counter.
+
+        A GPU that several ranks share counts once.
+        """
+        energies = [rank.timed.energy for rank in self.ranks]
+        by_gpu = {
+            (rank.host, gpu.uuid): gpu.joules
+            for rank, energy in zip(self.ranks, energies, strict=True)
+            for gpu in energy or ()
+        }
+        return None if None in energies or not by_gpu else sum(by_gpu.values())
 
     @property
     def iterations(self) -> int | None:

@@ -23,6 +23,9 @@ LONGEST_S = 1e9
 LARGEST = 1e100
 """Largest number in a record: sums and products of such numbers do not overflow."""
 
+NOT_NEGATIVE = ("_s", "bytes", "count", "joules")
+"""Ends of the names of durations, sizes, counts and energies."""
+
 CLOCKS_APART = 1.01
 """Iterations and epochs are timed by two clocks, whose ratio is at most this."""
 
@@ -136,7 +139,7 @@ def _impossible(value: Any, place: str) -> str | None:
         return f"{place} is not a number from {-LARGEST:g} to {LARGEST:g}"
     elif isinstance(value, float | int) and value > LONGEST_S and place.endswith("_s"):
         return f"{place} is {value:g} s, more than {LONGEST_S:g} s"
-    elif isinstance(value, float | int) and value < 0 and place.endswith(("_s", "bytes", "count")):
+    elif isinstance(value, float | int) and value < 0 and place.endswith(NOT_NEGATIVE):
         return f"{place} is negative: {value}"
     else:
         return None

@@ -12,7 +12,7 @@ from torch import Tensor
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.drift import BLOCKS
 from hpml_jobs.core.formulas import closure
-from hpml_jobs.core.measurements import Epoch, Phases, Role, Scheduling, Stalls, Steps
+from hpml_jobs.core.measurements import Energy, Epoch, Phases, Role, Scheduling, Stalls, Steps
 from hpml_jobs.core.outliers import slow_iterations
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.worker.fork_safety import await_idle_threads, frozen_heap
@@ -42,7 +42,7 @@ class RawEpoch(NamedTuple):
     `marks` are the stamps of each iteration, `samples` its number of samples, `rates` its learning
     rate. `correct` is the number of correct samples of the epoch, None if outputs are not class
     scores. `order` is the hash of the order of the images. `scheduling` is the operating system's
-    account of the epoch.
+    account of the epoch, `energy` that of the GPUs.
     """
 
     window: Window
@@ -53,6 +53,7 @@ class RawEpoch(NamedTuple):
     rates: list[float]
     order: str
     scheduling: Scheduling | None = None
+    energy: tuple[Energy, ...] | None = None
 
 
 class EpochResult(NamedTuple):
@@ -122,12 +123,17 @@ def _run_accounted(
     recorder: BareRecorder,
     span: AbstractContextManager[None] | None = None,
 ) -> RawEpoch:
-    """Run `count` iterations between two readings of the operating system's accounts."""
+    """Run `count` iterations between two readings of the system's accounts and energy counters.
+
+    Both are read before the barrier at which the epoch starts, and after the one at which it ends.
+    """
     with frozen_heap():
         training.strategy.barrier()
+        energy_before = training.energy.read()
         before = training.scheduling.read()
         raw = _run(training, batches, count, recorder, span)
-        return raw._replace(scheduling=training.scheduling.since(before))
+        scheduling = training.scheduling.since(before)
+        return raw._replace(scheduling=scheduling, energy=training.energy.since(energy_before))
 
 
 def _run(
@@ -233,6 +239,7 @@ def summarize_epoch(
             p20_s=float(np.percentile(times.stall_s, 20)),
             last_s=times.last_stall_s,
         ),
+        energy=raw.energy,
     )
 
 

@@ -1,11 +1,8 @@
 """Loss and accuracy of a rank's replica on the test set."""
 
-import random
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from typing import NamedTuple
 
-import numpy as np
 import torch
 
 from hpml_jobs.core.measurements import Share
@@ -44,18 +41,9 @@ def evaluate_share(training: Training) -> Share | None:
     if images is None:
         return None
     share = datasets.every_nth(images, placement.rank, placement.world_size)
-    with preserved_buffers(training.replica), _preserved_random_state(training):
+    cuda_indices = training.strategy.cuda_indices
+    with preserved_buffers(training.replica), datasets.preserved_random_state(cuda_indices):
         return _evaluate_on(training, share)
-
-
-@contextmanager
-def _preserved_random_state(training: Training) -> Iterator[None]:
-    """Restore the random state of Python, numpy and torch at the end of the block."""
-    python_state, numpy_state = random.getstate(), np.random.get_state()
-    with torch.random.fork_rng(devices=training.strategy.cuda_indices):
-        yield
-    random.setstate(python_state)
-    np.random.set_state(numpy_state)
 
 
 def _batches(training: Training, images: datasets.Images | None) -> Iterable[Batch]:

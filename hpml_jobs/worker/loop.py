@@ -29,6 +29,7 @@ from hpml_jobs.worker.epochs import EpochResult, instrumented_epoch, train_epoch
 from hpml_jobs.worker.evaluation import evaluate, evaluate_share
 from hpml_jobs.worker.instruments import facts
 from hpml_jobs.worker.instruments.collectives import fingerprint
+from hpml_jobs.worker.instruments.flop_counter import FlopCount, count_flop
 from hpml_jobs.worker.instruments.microbenchmark import all_reduce_times
 from hpml_jobs.worker.instruments.profiler import ProfilerError, profile_iterations
 from hpml_jobs.worker.process_group import collective_timeout, read_placement
@@ -64,7 +65,6 @@ def measure(file: CellFile, folder: AttemptFolder) -> None:
         quantized = quantize_replica(training, cell.quantize)
     microbenchmark: Microbenchmark | None = None
     missing: list[str] = []
-    flop: int | None = None
     if cell.protocol is Protocol.FULL:
         progress.begin(Stage.PROBING)
         if strategy.backend is not None and placement.world_size > 1:
@@ -73,13 +73,16 @@ def measure(file: CellFile, folder: AttemptFolder) -> None:
             microbenchmark = run_microbenchmark(training, rank)
         trace, missing = cross_check(training, folder, keep=file.trace)
         rank = msgspec.structs.replace(rank, profiler=trace)
-        flop = models.flop_per_sample(cell.workload, training.loss, training.sample_batch)
 
-    missing += training.scheduling.missing
+    missing += [*training.scheduling.missing, *training.energy.missing]
+    flop = FlopCount(None)
+    if placement.rank == 0:  # the model is the same on all ranks
+        flop = count_flop(cell.workload, training.loss, training.sample_batch)
+        missing += flop.missing
     rank_results = strategy.gather(RankResult.of(rank, results, missing))
     if rank_results is not None:
         all_missing = [reason for result in rank_results for reason in result.missing]
-        model = models.describe(cell.workload.model, training.replica, flop)
+        model = models.describe(cell.workload.model, training.replica, flop.per_sample)
         cell_facts = msgspec.structs.replace(
             facts.read_facts(cell, strategy.backend, file.link_gb_per_s, all_missing),
             code_commit=file.code_commit,

@@ -3,7 +3,6 @@
 from collections import OrderedDict
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -186,23 +185,6 @@ def _user_model(workload: Workload) -> nn.Module:
 def count_parameters(model: nn.Module) -> int:
     """Return the number of trainable parameters (elements)."""
     return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
-
-
-def flop_per_sample(workload: Workload, loss: Loss, batch: Callable[[], Any]) -> int | None:
-    """Return the floating-point operations of one sample's forward and backward pass.
-
-    torch counts them (2 per multiply-add, convolutions and matrix products only) on a new model on
-    the CPU with a small batch. None if torch counts none, or if the model does not run this way.
-    """
-    from torch.utils.flop_counter import FlopCounterMode  # noqa: PLC0415 -- half a second
-
-    try:
-        model, (inputs, targets) = build(workload).train(), batch()
-        with FlopCounterMode(display=False) as counter:
-            loss(model(inputs), targets).backward()  # type: ignore[no-untyped-call]
-    except Exception:  # no count is worth a failed run
-        return None
-    return counter.get_total_flops() // len(targets) or None
 
 
 def describe(name: str, model: nn.Module, flop: int | None = None) -> Model:

@@ -20,6 +20,8 @@ from hpml_jobs.worker.data import datasets
 from hpml_jobs.worker.data.sampling import RecordedSampler
 from hpml_jobs.worker.fork_safety import load_image_plugins
 from hpml_jobs.worker.instruments.collectives import fingerprint
+from hpml_jobs.worker.instruments.energy import EnergyMeter
+from hpml_jobs.worker.instruments.facts import device_uuids
 from hpml_jobs.worker.instruments.scheduling import SchedulingReader
 from hpml_jobs.worker.optimizer import make_optimizer, make_schedule
 from hpml_jobs.worker.process_group import ParallelStrategy, Sampler
@@ -41,7 +43,8 @@ class Training:
     `order` is the sampler that the loader draws from, and records its order; `sampler` inside it
     is the sharding one, which must know the epoch. `schedule` changes the learning rate after every
     iteration; None keeps it. `reduces_gradients` is false for a copy that trains alone.
-    `scheduling` reads the operating system's accounts of an epoch. `initial_hash` is the
+    `scheduling` reads the operating system's accounts of an epoch, `energy` the GPUs' counters.
+    `initial_hash` is the
     fingerprint of the user's own model before training.
     `last_batch` is the last batch on the device. `cards` is the state of the GPUs at the end of the
     instrumented epoch.
@@ -59,6 +62,7 @@ class Training:
     order: RecordedSampler
     test_images: datasets.Images | None
     scheduling: SchedulingReader
+    energy: EnergyMeter
     reduces_gradients: bool = True
     last_batch: Batch | None = None
     cards: tuple[Card, ...] = ()
@@ -185,4 +189,5 @@ def make_training(cell: Cell, strategy: ParallelStrategy, data_root: Path) -> Tr
         initial_hash=initial_hash,
         test_images=data.test,
         scheduling=scheduling,
+        energy=EnergyMeter(device_uuids(strategy.devices)),
     )

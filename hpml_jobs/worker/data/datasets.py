@@ -2,7 +2,8 @@
 
 import random
 import sys
-from collections.abc import Callable, Sized
+from collections.abc import Callable, Iterator, Sequence, Sized
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -256,3 +257,13 @@ def seed_everything(seed: int) -> None:
     torch.manual_seed(seed)
     np.random.seed(seed % 2**32)
     random.seed(seed)
+
+
+@contextmanager
+def preserved_random_state(cuda_indices: Sequence[int] = ()) -> Iterator[None]:
+    """Restore the random state of Python, numpy and torch at the end of the block."""
+    python_state, numpy_state = random.getstate(), np.random.get_state()
+    with torch.random.fork_rng(devices=cuda_indices):
+        yield
+    random.setstate(python_state)
+    np.random.set_state(numpy_state)

@@ -7,7 +7,7 @@ import re
 import subprocess
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -18,6 +18,8 @@ from hpml_jobs.core.record import Facts
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.study.attempt import SLURM_VARIABLE
 from hpml_jobs.worker.instruments.timing import Devices
+
+Number = TypeVar("Number", int, float)
 
 _TIMEOUT_S = 10
 """Seconds after which git or nvidia-smi is given up."""
@@ -119,9 +121,21 @@ def _read_card(uuid: str) -> Card:
             power_w=pynvml.nvmlDeviceGetPowerUsage(handle) / 1000,
             throttle_reasons=throttle_reasons(throttle_bits),
             other_processes=max(0, len(processes) - 1),
+            memory_clock_mhz=_optional(
+                lambda: pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_MEM)
+            ),
+            power_limit_w=_optional(lambda: pynvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1000),
         )
     finally:
         pynvml.nvmlShutdown()
+
+
+def _optional(query: Callable[[], Number]) -> Number | None:
+    """Return what NVML answers; None where the card or the driver does not know the question."""
+    try:
+        return query()
+    except Exception:
+        return None
 
 
 THROTTLE_REASONS = {

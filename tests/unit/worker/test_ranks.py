@@ -25,6 +25,9 @@ from .conftest import SMALL_DIGITS, change_workload, command_for, cpu_cell
 PAGE = Path(__file__).parents[3] / "docs" / "custom.md"
 OWN = Workload(name="own", model="mycode:build", data="mycode:dataset", images=4096, lr=0.05)
 
+DIGITS_FLOP = 14_613_504
+"""FLOP of one sample's forward and backward; test_flop_counter.py counts them by hand."""
+
 
 def example():
     block = re.search(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
@@ -85,6 +88,10 @@ def test_two_processes_split_images_and_end_equal(run_cell):
     record = finished.record
     assert [rank.timed.samples for rank in record.ranks] == [257, 257]  # padded by one
     assert [rank.timed.iterations for rank in record.ranks] == [3, 3]
+    assert [rank.timed.energy for rank in record.ranks] == [None, None]
+    assert record.joules is None
+    assert record.model.flop_per_sample == DIGITS_FLOP
+    assert not [reason for reason in record.facts.missing if "energy" in reason]
     first, second = record.ranks
     assert first.timed.loss != second.timed.loss
     assert first.test_loss == second.test_loss
@@ -191,10 +198,7 @@ def test_full_protocol_single_process_has_no_communication(run_cell):
     assert (rank.profiler.iterations, rank.profiler.messages, rank.profiler.comm_s) == (8, 0, 0)
     assert 0 < rank.profiler.compute_s < rank.profiler.window_s
     assert record.model is not None
-    # conv 3->16 stride 2, 16->32 at 16x16, 32->64 at 8x8, linear 256->10: 2 per multiply-add;
-    # backward is twice that, less the gradient of the images
-    forward = 2 * (432 * 256 + 4_608 * 256 + 18_432 * 64 + 2_560)
-    assert record.model.flop_per_sample == 3 * forward - 2 * 432 * 256
+    assert record.model.flop_per_sample == DIGITS_FLOP
     with gzip.open(finished.attempt.trace_of(0)) as file:
         assert json.load(file)["traceEvents"]
     with np.load(finished.attempt.iterations) as arrays:

@@ -27,6 +27,7 @@ COMMANDS = {
     "resubmit": "cli.jobs:resubmit",
     "collect": "cli.collect:collect",
     "choose": "cli.choose:choose",
+    "init": "cli.init:init",
     "doctor": "cli.doctor:doctor",
     "completion": "cli.completion:completion",
 }

@@ -40,15 +40,29 @@ def parse_sinfo(text: str) -> list[Node]:
         if len(fields) != 5:
             continue
         name, gres, cpus, memory, partition = fields
-        if not (_SIZE.fullmatch(cpus) and _SIZE.fullmatch(memory)):
+        cpu_count, memory_mb = parse_size(cpus), parse_size(memory)
+        if cpu_count is None or memory_mb is None:
             continue
-        gpus = [(m["type"], int(m["count"])) for m in _GPU.finditer(gres)] or [(None, 0)]
-        for gpu_type, count in gpus:
+        for gpu_type, count in parse_gpus(gres):
             earlier = nodes.get((name, gpu_type))
             partitions = frozenset({partition}) | (earlier.partitions if earlier else frozenset())
-            size = int(cpus.rstrip("+")), int(memory.rstrip("+")) / 1000
+            size = cpu_count, memory_mb / 1000
             nodes[name, gpu_type] = Node(name, gpu_type, count, *size, partitions)
     return list(nodes.values())
+
+
+def parse_gpus(gres: str) -> list[tuple[str | None, int]]:
+    """Return the GPU types of a node with their number; (None, 0) without a GPU.
+
+    >>> parse_gpus("gpu:a100:4(S:0-1),gpu:t4:1"), parse_gpus("gpu:2"), parse_gpus("(null)")
+    ([('a100', 4), ('t4', 1)], [(None, 2)], [(None, 0)])
+    """
+    return [(m["type"], int(m["count"])) for m in _GPU.finditer(gres)] or [(None, 0)]
+
+
+def parse_size(text: str) -> int | None:
+    """Return a number of nodes, CPUs or MB, the least where nodes of a line differ (`16+`)."""
+    return int(text.rstrip("+")) if _SIZE.fullmatch(text) else None
 
 
 def parse_limits(text: str) -> dict[str, str]:

@@ -104,6 +104,16 @@ class FakeSlurm:
         (self.folder / f"{name}.out").write_text(out)
         self._command(name, ANSWER.format(slurm=self.folder, name=name, code=0))
 
+    def set_answers(self, name: str, *answers: tuple[str, str]) -> None:
+        """Let a command print the text of the first pattern that its arguments match."""
+        cases = []
+        for number, (pattern, text) in enumerate(answers):
+            path = self.folder / f"{name}.{number}.out"
+            path.write_text(text)
+            cases.append(f'*"{pattern}"*) cat "{path}" ;;')
+        joined = "\n".join(cases)
+        self._command(name, f'#!/bin/sh\ncase "$*" in\n{joined}\nesac\n')
+
     def cut_squeue(self) -> None:
         """Let squeue print the first line of its answer only, with exit code 0."""
         self._command("squeue", "#!/bin/sh\necho 'JOBID|STATE'\n")

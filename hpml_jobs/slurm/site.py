@@ -1,0 +1,142 @@
+"""A site as SLURM describes it: partitions with their GPUs, the user's accounts, and defaults."""
+
+import itertools
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from hpml_jobs.slurm.commands import Answer, ask_slurm, limits
+from hpml_jobs.slurm.jobs import parse_duration_s
+from hpml_jobs.slurm.nodes import parse_gpus, parse_size
+
+SITE_TIMEOUT_S = 5.0
+"""How long each command may take; the user waits for all of them."""
+
+PARTITIONS_FORMAT = "%P|%a|%l|%D|%c|%m|%G|%f"
+
+ASSOCIATIONS_FIELDS = "Cluster,Account,QOS,DefaultQOS"
+
+
+_NAME = re.compile(r"\w[\w.+-]*", re.ASCII)
+"""An account."""
+
+
+class NodeKind(NamedTuple):
+    """Equal nodes of a partition; `gpu_type` is None if SLURM has no type of their GPUs."""
+
+    nodes: int
+    gpu_type: str | None
+    gpus: int
+    cpus: int
+    memory_gb: float
+    features: tuple[str, ...] = ()
+
+
+class Partition(NamedTuple):
+    """A partition; `minutes` is its longest time limit, None without one."""
+
+    name: str
+    is_default: bool
+    is_up: bool
+    minutes: float | None
+    kinds: tuple[NodeKind, ...]
+
+    @property
+    def has_gpus(self) -> bool:
+        """Whether any of its nodes has a GPU."""
+        return any(kind.gpus for kind in self.kinds)
+
+
+class Association(NamedTuple):
+    """An account that the user may charge, and the QOS that jobs of it may have."""
+
+    account: str
+    qos: tuple[str, ...] = ()
+    default_qos: str = ""
+
+
+class Site(NamedTuple):
+    """What SLURM reports about itself and the user; `config` is that of `scontrol show config`.
+
+    `complaints` names each command that did not answer, and why.
+    """
+
+    config: Mapping[str, str] = {}
+    partitions: tuple[Partition, ...] = ()
+    associations: tuple[Association, ...] = ()
+    default_account: str = ""
+    complaints: tuple[str, ...] = ()
+
+
+def read_site(user: str) -> Site:
+    """Ask sinfo, scontrol and sacctmgr; a command that fails costs its own answer only."""
+    config, complaints = limits(), []
+    if not config:
+        complaints.append("scontrol show config: no answer")
+    sinfo = ask_slurm("sinfo", "-h", "-o", PARTITIONS_FORMAT, timeout_s=SITE_TIMEOUT_S)
+    partitions = parse_partitions(sinfo.text) if sinfo.code == 0 else ()
+    if not partitions:
+        complaints.append(_complaint("sinfo", sinfo, "it lists no partition"))
+    show = ("sacctmgr", "-n", "-P", "show")
+    of_user = (f"user={user}", f"format={ASSOCIATIONS_FIELDS}")
+    answer = ask_slurm(*show, "associations", *of_user, timeout_s=SITE_TIMEOUT_S)
+    if answer.code:
+        complaints.append(_complaint("sacctmgr", answer, f"exit code {answer.code}"))
+        return Site(config, partitions, complaints=tuple(complaints))
+    default = ask_slurm(*show, "user", user, "format=DefaultAccount", timeout_s=SITE_TIMEOUT_S)
+    account = default.text.strip()
+    return Site(
+        config,
+        partitions,
+        parse_associations(answer.text, config.get("ClusterName", "")),
+        account if default.code == 0 and _NAME.fullmatch(account) else "",
+        tuple(complaints),
+    )
+
+
+def _complaint(command: str, answer: Answer, otherwise: str) -> str:
+    """Return what is wrong with an answer, with the command's name once."""
+    return f"{command}: {answer.complaint.removeprefix(f'{command}: ') or otherwise}"
+
+
+def parse_partitions(text: str) -> tuple[Partition, ...]:
+    """Parse `sinfo -h -o '%P|%a|%l|%D|%c|%m|%G|%f'`, one line per partition and kind of node.
+
+    >>> parse_partitions("main*|up|1:00:00|2|16|9000|gpu:v100:4|v100,ib\\n")[0][:4]
+    ('main', True, True, 60.0)
+    """
+    kinds: dict[tuple[str, bool, bool, float | None], list[NodeKind]] = {}
+    for line in text.splitlines():
+        fields = line.strip().split("|")
+        if len(fields) != 8:
+            continue
+        name, state, limit, *sizes, gres, features = fields
+        nodes, cpus, memory_mb = map(parse_size, sizes)
+        if nodes is None or cpus is None or memory_mb is None:
+            continue
+        seconds = parse_duration_s(limit)
+        minutes = None if seconds is None else seconds / 60
+        partition = (name.rstrip("*"), name.endswith("*"), state == "up", minutes)
+        named = tuple(word for word in features.split(",") if word != "(null)")
+        kinds.setdefault(partition, []).extend(
+            NodeKind(nodes, gpu_type, gpus, cpus, memory_mb / 1000, named)
+            for gpu_type, gpus in parse_gpus(gres)
+        )
+    return tuple(Partition(*partition, tuple(of_it)) for partition, of_it in kinds.items())
+
+
+def parse_associations(text: str, cluster: str) -> tuple[Association, ...]:
+    """Parse `sacctmgr -n -P show associations` of a user; each account of this cluster once.
+
+    >>> parse_associations("rig|physics|normal,long|normal\\nold|maths||\\n", "rig")
+    (Association(account='physics', qos=('normal', 'long'), default_qos='normal'),)
+    """
+    rows = [line.strip().split("|") for line in text.splitlines()]
+    rows = [row for row in rows if len(row) == 4 and row[0] in (cluster, "")]
+    mine = [row[1:] for row in rows if _NAME.fullmatch(row[1])]
+    accounts: dict[str, Association] = {}
+    for account, qos, default_qos in mine:
+        earlier = accounts.get(account, Association(account))
+        every = dict.fromkeys(itertools.chain(earlier.qos, filter(None, qos.split(","))))
+        accounts[account] = Association(account, tuple(every), earlier.default_qos or default_qos)
+    return tuple(accounts.values())

@@ -1,19 +1,27 @@
-"""The report's pictures as PNG and SVG; the same report gives the same bytes."""
+"""The report's pictures: figures with their words, as PNG and SVG files, or for an HTML page.
+
+A page embeds them with `svg.inline_svg`:
+
+    for picture in plots.pictures(report).values():
+        figure = svg.inline_svg(picture.figure, picture.name, picture.alt)
+
+and its style sheet gives each `style.VARIABLES` a value in the light and in the dark theme.
+"""
 
 import io
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from hpml_jobs.report.plots import bars, histograms, lines
+from hpml_jobs.report.plots import bars, histograms, lines, style, svg
 from hpml_jobs.report.plots import quantization as quantized
 from hpml_jobs.report.plots.accuracy import accuracy
-from hpml_jobs.report.plots.style import STYLE
+from hpml_jobs.report.plots.picture import Picture
 from hpml_jobs.report.report import Report
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-PLOTS: dict[str, Callable[[Report], "Figure | None"]] = {
+PLOTS: dict[str, Callable[[Report], Picture | None]] = {
     "loss": lines.loss,
     "steps": lines.steps,
     "accuracy": accuracy,
@@ -22,43 +30,38 @@ PLOTS: dict[str, Callable[[Report], "Figure | None"]] = {
     "weights": histograms.weights,
     "activations": histograms.activations,
 }
-"""The pictures by name; a picture without data is None."""
+"""The pictures by name, in the order of reading; a picture without data is None."""
+
+
+def pictures(report: Report) -> dict[str, Picture]:
+    """Return the pictures for which the report has data, by name; they are not rendered yet."""
+    with style.applied():
+        drawn = {name: draw(report) for name, draw in PLOTS.items()}
+    return {name: picture._replace(name=name) for name, picture in drawn.items() if picture}
 
 
 def plots(report: Report) -> dict[str, bytes]:
-    """Return the files of all pictures for which the report has data, by file name."""
-    import matplotlib as mpl  # noqa: PLC0415 - heavy, and only writing a report draws
+    """Return the PNG and SVG file of every picture, by file name; the same report, the same bytes.
 
+    They have the heading above the figure, and the caption below it.
+    """
     files: dict[str, bytes] = {}
-    with mpl.rc_context():
-        mpl.rcdefaults()  # independent of the user's matplotlibrc
-        mpl.rcParams.update(STYLE)
-        for name, draw in PLOTS.items():
-            figure = draw(report)
-            if figure is None:
-                continue
-            files |= {f"{name}.png": _png(figure), f"{name}.svg": _svg(figure)}
+    for name, picture in pictures(report).items():
+        with style.applied():
+            style.frame(picture.figure, picture.title, picture.caption)
+            files[f"{name}.png"] = _png(picture.figure)
+            picture.figure.set_layout_engine("none")  # the PNG's layout is that of the SVG
+            files[f"{name}.svg"] = svg.draw(picture.figure).encode()
     return files
 
 
 def _png(figure: "Figure") -> bytes:
     """Draw and lay out the figure once; savefig would do both twice."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415
+    from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415 - heavy
 
     content = io.BytesIO()
     canvas: Any = FigureCanvasAgg(figure)  # its print methods have no types
     canvas.print_png(content, metadata={"Software": None})
-    figure.set_layout_engine("none")
-    return content.getvalue()
-
-
-def _svg(figure: "Figure") -> bytes:
-    """Write the figure with the layout that `_png` computed."""
-    from matplotlib.backends.backend_svg import FigureCanvasSVG  # noqa: PLC0415
-
-    content = io.BytesIO()
-    canvas: Any = FigureCanvasSVG(figure)
-    canvas.print_svg(content, metadata={"Date": None})
     return content.getvalue()
 
 

@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from hpml_jobs.core.measurements import ProfilerSummary
 from hpml_jobs.report.plots import style
+from hpml_jobs.report.plots.picture import Picture, listed, not_drawn, sentences
 from hpml_jobs.report.report import Report, ReportGroup
 from hpml_jobs.report.text.captions import full_label
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 BARS = 24
 """The most bars in a picture."""
@@ -52,15 +52,15 @@ class Look(NamedTuple):
 
 
 LOOKS = (
-    Look("computation", lambda shares: shares.compute, style.COLOURS[0], "white"),
-    Look("overlap", lambda shares: shares.overlap, style.COLOURS[5], "black"),
-    Look("communication", lambda shares: shares.comm, style.COLOURS[1], "white"),
-    Look("idle", lambda shares: shares.idle, style.PALE, "black"),
+    Look("computation", lambda shares: shares.compute, style.BLUE, style.ON_STRONG),
+    Look("overlap", lambda shares: shares.overlap, style.SKY, style.ON_WEAK),
+    Look("communication", lambda shares: shares.comm, style.RED, style.ON_STRONG),
+    Look("idle", lambda shares: shares.idle, style.PALE, style.ON_WEAK),
 )
 """The parts of a bar, from the left."""
 
 
-def profile(report: Report) -> "Figure | None":
+def profile(report: Report) -> Picture | None:
     """Plot the stacked shares of each cell; None if no cell was profiled."""
     all_shares = [shares for group in report.groups for shares in _of_group(report, group)]
     if not all_shares:
@@ -79,10 +79,16 @@ def profile(report: Report) -> "Figure | None":
     axis.set_xlabel("% of the time")
     axis.grid(visible=False)
     names = {look.name: look.colour for look in LOOKS}
-    style.legend(figure, "Time by activity, from the profiler", names)
+    style.legend(figure, names)
     missing = [shares.label for shares in all_shares[BARS:]]
-    style.caption(figure, CAPTION, style.not_drawn(missing, "profiler.csv"))
-    return figure
+    caption = sentences(CAPTION, not_drawn(missing, "profiler.csv"))
+    parts = [
+        f"{shares.label} {100 * shares.compute:.0f} % computation only, "
+        f"{100 * shares.comm:.0f} % communication only"
+        for shares in shown
+    ]
+    alt = f"Time by activity: {listed(parts)}."
+    return Picture("Time by activity, from the profiler", figure, alt, caption)
 
 
 def _of_group(report: Report, group: ReportGroup) -> list[Shares]:

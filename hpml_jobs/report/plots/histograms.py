@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from hpml_jobs.core.quantization import Bound, Spread
 from hpml_jobs.report.plots import style
+from hpml_jobs.report.plots.picture import Picture, listed, not_drawn, sentences
 from hpml_jobs.report.report import Report
 from hpml_jobs.report.tables.quantization import BOUNDS, Runs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 PANELS = 18
 """The most histograms in a picture: three networks of six layers."""
@@ -31,17 +31,17 @@ CAPTION = (
 )
 
 
-def weights(report: Report) -> "Figure | None":
+def weights(report: Report) -> Picture | None:
     """Plot histograms of every layer's weights; None if nothing was quantized."""
-    return _figure(report, "weights", "Weights", logarithmic=False)
+    return _picture(report, "weights", "Weights", logarithmic=False)
 
 
-def activations(report: Report) -> "Figure | None":
+def activations(report: Report) -> Picture | None:
     """Plot the input's and every layer's outputs on a log scale: most are 0 after ReLU."""
-    return _figure(report, "activations", "Activations", logarithmic=True)
+    return _picture(report, "activations", "Activations", logarithmic=True)
 
 
-def _figure(report: Report, what: str, title: str, *, logarithmic: bool) -> "Figure | None":
+def _picture(report: Report, what: str, title: str, *, logarithmic: bool) -> Picture | None:
     spreads = [
         (runs, spread)
         for runs in report.quantized
@@ -60,12 +60,13 @@ def _figure(report: Report, what: str, title: str, *, logarithmic: bool) -> "Fig
         axis.set_ylabel("values")
     for place in set(range(places[-1])) - set(places):
         axes[place].remove()
-    style.legend(figure, title, {BOUNDS[bound]: colour for bound, colour in COLOURS.items()})
+    style.legend(figure, {BOUNDS[bound]: colour for bound, colour in COLOURS.items()})
     scale = ", on a logarithmic scale" if logarithmic else ""
     missing = [_title(report, runs, spread) for runs, spread in spreads[PANELS:]]
     caption = CAPTION.format(bins=len(shown[0][1].counts), scale=scale)
-    style.caption(figure, caption, style.not_drawn(missing, "spreads.csv"))
-    return figure
+    ranges = [f"{_title(report, runs, s)} {s.least:.3g} to {s.most:.3g}" for runs, s in shown]
+    alt = f"Histograms of {what}. Least to most: {listed(ranges)}."
+    return Picture(title, figure, alt, sentences(caption, not_drawn(missing, "spreads.csv")))
 
 
 def _places(names: Sequence[str]) -> list[int]:
@@ -91,7 +92,7 @@ def _histogram(axis: "Axes", spread: Spread, *, logarithmic: bool) -> None:
     edges = [spread.least + number * width for number in range(len(spread.counts) + 1)]
     axis.stairs(spread.counts, edges, fill=True, color=style.COLOURS[5])
     if logarithmic:
-        axis.set_yscale("log")
+        style.by_powers(axis)
     for bound, ends in _ends(spread).items():
         for end in ends:
             axis.axvline(end, color=COLOURS[bound], lw=1.3)

@@ -8,6 +8,8 @@ from hpml_jobs.report.merge import curves
 from hpml_jobs.report.merge.curves import Curve, NoCurveError
 from hpml_jobs.report.merge.rows import Row, Setup, setup_order
 from hpml_jobs.report.plots import style
+from hpml_jobs.report.plots.picture import Picture, listed, not_drawn, sentences
+from hpml_jobs.report.plots.style import Look
 from hpml_jobs.report.report import Report, ReportGroup
 from hpml_jobs.report.text.captions import full_label, unit
 
@@ -22,7 +24,7 @@ WIDE_RANGE = 20
 """If the losses of a panel fall below 1/20, all panels have a logarithmic scale."""
 
 RUN = (
-    "Thin: {{thin}}; thick: {how} over a fortieth of the run. All epochs of training in order; "
+    "Thin: {thin}; thick: {how} over a fortieth of the run. All epochs of training in order; "
     "first run of each place. {what}."
 )
 LOSS = "Loss: mean over ranks"
@@ -37,38 +39,59 @@ class Panel(NamedTuple):
 
 
 class Chosen(NamedTuple):
-    """What is drawn: panels, a colour for each label, and a sentence on what is omitted."""
+    """What is drawn: panels, a look for each label, and a sentence on what is omitted."""
 
     panels: list[Panel]
-    colours: dict[str, str]
+    looks: dict[str, Look]
     left_out: str
 
 
-def loss(report: Report) -> "Figure | None":
+def loss(report: Report) -> Picture | None:
     """Plot the training loss by iteration; None if no run has curves."""
+    chosen = choose(report)
+    if chosen is None:
+        return None
 
-    def line(axis: "Axes", curve: Curve, colour: str) -> None:
-        _line(axis, curve.loss, colour, _mean)
+    def line(axis: "Axes", curve: Curve, look: Look) -> None:
+        _line(axis, curve.loss, look, _mean)
 
-    caption = RUN.format(how="mean", what=LOSS)
-    figure = _figure(report, "Loss by iteration", "training loss", line, caption)
-    if figure:
-        spans = [_span(axis) for axis in figure.axes]
-        wide = any(0 < least < most / WIDE_RANGE for least, most in spans)
-        for axis, (least, most) in zip(figure.axes, spans, strict=True):
-            _fit(axis, least, most, logarithmic=wide and least > 0)
-    return figure
+    figure = _figure(chosen, "training loss", line)
+    spans = [_span(axis) for axis in figure.axes]
+    wide = any(0 < least < most / WIDE_RANGE for least, most in spans)
+    for axis, (least, most) in zip(figure.axes, spans, strict=True):
+        _fit(axis, least, most, logarithmic=wide and least > 0)
+    ends = _by_run(chosen, lambda curve: float(curve.loss[-max(1, len(curve.loss) // 40) :].mean()))
+    alt = f"Training loss by iteration, mean over the last fortieth: {ends}."
+    caption = RUN.format(thin=_thin(chosen), how="mean", what=LOSS)
+    return Picture("Loss by iteration", figure, alt, sentences(caption, chosen.left_out))
 
 
-def steps(report: Report) -> "Figure | None":
+def steps(report: Report) -> Picture | None:
     """Plot the time of each iteration; None if no run has curves."""
+    chosen = choose(report)
+    if chosen is None:
+        return None
 
-    def line(axis: "Axes", curve: Curve, colour: str) -> None:
-        _line(axis, 1e3 * curve.step_s, colour, _median)
+    def line(axis: "Axes", curve: Curve, look: Look) -> None:
+        _line(axis, 1e3 * curve.step_s, look, _median)
         style.by_ratio(axis)
 
-    caption = RUN.format(how="median", what=STEPS)
-    return _figure(report, "Time per iteration", "ms per iteration", line, caption)
+    figure = _figure(chosen, "ms per iteration", line)
+    medians = _by_run(chosen, lambda curve: 1e3 * _median(curve.step_s))
+    alt = f"Time per iteration, median in ms: {medians}."
+    caption = RUN.format(thin=_thin(chosen), how="median", what=STEPS)
+    return Picture("Time per iteration", figure, alt, sentences(caption, chosen.left_out))
+
+
+def _by_run(chosen: Chosen, value: Callable[[Curve], float]) -> str:
+    """Return a number of each run that is drawn, with its panel and label."""
+    return listed(
+        [
+            f"{panel.title} {label} {value(curve):.3g}"
+            for panel in chosen.panels
+            for label, curve in panel.runs.items()
+        ]
+    )
 
 
 def choose(report: Report) -> Chosen | None:
@@ -92,7 +115,7 @@ def choose(report: Report) -> Chosen | None:
             panels.setdefault(title, Panel(title, {})).runs[label] = curve
     if not panels:
         return None
-    return Chosen(list(panels.values()), kept, style.not_drawn(list(omitted), "curves.csv"))
+    return Chosen(list(panels.values()), kept, not_drawn(list(omitted), "curves.csv"))
 
 
 def _title(report: Report, group: ReportGroup, batch: int) -> str:
@@ -114,44 +137,35 @@ def _curve(group: ReportGroup, row: Row) -> Curve | None:
     return None
 
 
-def _kept(setups: dict[str, Setup]) -> dict[str, str]:
-    """Return labels with their colours: all, or the baseline and the rows with the most GPUs."""
+def _kept(setups: dict[str, Setup]) -> dict[str, Look]:
+    """Return labels with their looks: all, or the baseline and the rows with the most GPUs."""
 
     def rank(label: str) -> tuple[bool, int]:
         return not setups[label].is_baseline, -setups[label].gpus
 
-    first = sorted(sorted(setups), key=rank)[: len(style.COLOURS)]
+    first = sorted(sorted(setups), key=rank)[: style.LINES]
     ordered = sorted(first, key=lambda label: setup_order(setups[label]))
-    return dict(zip(ordered, style.COLOURS, strict=False))
+    return style.looks({label: setups[label].strategy.value for label in ordered})
 
 
-def _figure(
-    report: Report,
-    title: str,
-    what: str,
-    line: "Callable[[Axes, Curve, str], None]",
-    caption: str,
-) -> "Figure | None":
-    chosen = choose(report)
-    if chosen is None:
-        return None
+def _figure(chosen: Chosen, what: str, line: "Callable[[Axes, Curve, Look], None]") -> "Figure":
     number = len(chosen.panels)
     figure, axes = style.panels(number, columns=style.even(number, 3))
     for axis, panel in zip(axes, chosen.panels, strict=True):
         axis.set_title(panel.title, loc="left")
         axis.set_xlabel("iteration")
         for label, curve in panel.runs.items():
-            line(axis, curve, chosen.colours[label])
+            line(axis, curve, chosen.looks[label])
     for axis in style.left_ones(axes):
         axis.set_ylabel(what)
-    style.legend(figure, title, {label: chosen.colours[label] for label in _shown(chosen)})
-    style.caption(figure, caption.format(thin=_thin(chosen)), chosen.left_out)
+    shown = {label: chosen.looks[label] for label in _shown(chosen)}
+    style.line_legend(figure, shown, markers=False)
     return figure
 
 
 def _shown(chosen: Chosen) -> Iterator[str]:
     drawn = {label for panel in chosen.panels for label in panel.runs}
-    return (label for label in chosen.colours if label in drawn)
+    return (label for label in chosen.looks if label in drawn)
 
 
 def _thin(chosen: Chosen) -> str:
@@ -169,14 +183,16 @@ def _every(iterations: int) -> int:
     return ceil(iterations / POINTS)
 
 
-def _line(axis: "Axes", values: Any, colour: str, of: Callable[[Any], float]) -> None:
+def _line(axis: "Axes", values: Any, look: Look, of: Callable[[Any], float]) -> None:
     """Draw the values as a thin line, and their moving mean or median (`of`) as a thick one."""
     every = _every(len(values))
-    axis.plot(range(1, len(values) + 1, every), values[::every], color=colour, lw=0.5, alpha=0.3)
+    axis.plot(
+        range(1, len(values) + 1, every), values[::every], color=look.colour, lw=0.5, alpha=0.3
+    )
     half = max(1, len(values) // 80)
     at = range(0, len(values), ceil(len(values) / SMOOTH_POINTS))
     smooth = [of(values[max(0, i - half) : i + half + 1]) for i in at]
-    axis.plot([i + 1 for i in at], smooth, color=colour, lw=1.7)
+    axis.plot([i + 1 for i in at], smooth, color=look.colour, ls=look.dashes, lw=1.7)
 
 
 def _mean(values: Any) -> float:

@@ -1,14 +1,15 @@
 """Picture of the accuracy after each step of quantization."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from hpml_jobs.report.plots import style
+from hpml_jobs.report.plots.picture import Picture, listed, not_drawn, sentences
 from hpml_jobs.report.report import Report
 from hpml_jobs.report.tables.quantization import Result, Runs, results
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 CAPTION = (
     "Accuracy on the whole test set, mean over seeds; bars: one sample standard deviation over "
@@ -17,7 +18,7 @@ CAPTION = (
 )
 
 
-def quantization(report: Report) -> "Figure | None":
+def quantization(report: Report) -> Picture | None:
     """Plot the accuracy by step, a colour per network; None if none was quantized."""
     shown = report.quantized[: len(style.COLOURS)]
     if not shown:
@@ -31,10 +32,22 @@ def quantization(report: Report) -> "Figure | None":
     axis.invert_yaxis()
     axis.set_xlabel("test accuracy, %")
     colours = dict(zip((runs.name for runs in shown), style.COLOURS, strict=False))
-    style.legend(figure, "Accuracy by step of quantization", colours)
+    style.legend(figure, colours)
     omitted = [runs.name for runs in report.quantized[len(shown) :]]
-    style.caption(figure, CAPTION, style.not_drawn(omitted, "quantization.csv"))
-    return figure
+    caption = sentences(CAPTION, not_drawn(omitted, "quantization.csv"))
+    return Picture("Accuracy by step of quantization", figure, _alt(shown), caption)
+
+
+def _alt(shown: Sequence[Runs]) -> str:
+    """Return the first and the worst accuracy of each network."""
+    texts = []
+    for runs in shown:
+        means = [(result, mean.mean) for result in results(runs) if (mean := result.accuracy)]
+        worst, least = min(means, key=lambda pair: pair[1])
+        texts.append(
+            f"{runs.name} {100 * means[0][1]:.2f} %, least {100 * least:.2f} % with {_step(worst)}"
+        )
+    return f"Test accuracy by step of quantization: {listed(texts)}."
 
 
 def _step(result: Result) -> str:

@@ -28,12 +28,8 @@ def with_curves(builder, gpus, batch, **changes):
     )
 
 
-def legend_labels(figure):
-    return [text.get_text() for text in figure.legends[0].get_texts()]
-
-
-def caption_text(figure):
-    return " ".join(figure.get_supxlabel().split())
+def legend_labels(picture):
+    return [text.get_text() for text in picture.figure.legends[0].get_texts()]
 
 
 def thick_lines(axis):
@@ -46,35 +42,33 @@ def test_loss_plot_has_panel_per_batch_and_line_per_row(builder):
             with_curves(builder, gpus, batch)
     with_curves(builder, 2, 512, recipe=Recipe(name="scaled", scaled=True))
     for draw in (lines.loss, lines.steps):
-        figure = draw(builder.collect())
-        titles = [axis.get_title("left") for axis in figure.axes]
+        picture = draw(builder.collect())
+        titles = [axis.get_title("left") for axis in picture.figure.axes]
         assert titles == ["batch 128 per GPU", "batch 512 per GPU"]
-        assert legend_labels(figure) == ["single 1-GPU", "ddp 2-GPU", "ddp 2-GPU (scaled)"]
-        assert [len(thick_lines(axis)) for axis in figure.axes] == [2, 3]
+        assert legend_labels(picture) == ["single 1-GPU", "ddp 2-GPU", "ddp 2-GPU (scaled)"]
+        assert [len(thick_lines(axis)) for axis in picture.figure.axes] == [2, 3]
 
 
 def test_loss_plot_line_is_mean_over_ranks_for_all_epochs(builder):
     with_curves(builder, 2, 512)
-    (axis,) = lines.loss(builder.collect()).axes
+    (axis,) = lines.loss(builder.collect()).figure.axes
     thin, _ = axis.lines
     assert len(thin.get_xdata()) == 147
     assert thin.get_ydata()[0] == pytest.approx(2.5)
-    (axis,) = lines.steps(builder.collect()).axes
+    (axis,) = lines.steps(builder.collect()).figure.axes
     assert axis.lines[0].get_ydata()[0] == pytest.approx(20)  # ms of the slower rank
 
 
 def test_loss_plot_long_run_caption_notes_thinning(builder, monkeypatch):
     with_curves(builder, 2, 512)
-    assert "Thin: every iteration; thick: mean" in caption_text(lines.loss(builder.collect()))
+    assert "Thin: every iteration; thick: mean" in lines.loss(builder.collect()).caption
     monkeypatch.setattr(lines, "POINTS", 50)
-    figure = lines.loss(builder.collect())
-    assert len(figure.axes[0].lines[0].get_xdata()) == 49  # of 147
-    assert "Thin: every iteration, or one in 3 of runs with more than 50; thick" in caption_text(
-        figure
-    )
+    picture = lines.loss(builder.collect())
+    assert len(picture.figure.axes[0].lines[0].get_xdata()) == 49  # of 147
+    assert "Thin: every iteration, or one in 3 of runs with more than 50; thick" in picture.caption
     with_curves(builder, 2, 128)  # 588 iterations
-    assert "one in 3 to 12 of runs with more than 50; thick" in caption_text(
-        lines.loss(builder.collect())
+    assert (
+        "one in 3 to 12 of runs with more than 50; thick" in lines.loss(builder.collect()).caption
     )
 
 
@@ -83,33 +77,33 @@ def test_loss_plot_draws_eight_rows_and_names_the_rest(builder):
         with_curves(builder, gpus, 512)
         for strategy in (Strategy.ALLREDUCE, Strategy.ALLREDUCE_FLAT, Strategy.GATHER_SCATTER):
             with_curves(builder, max(2, gpus), 512, strategy=strategy, repeat=gpus)
-    figure = lines.loss(builder.collect())
-    assert len(legend_labels(figure)) == 8
-    assert {"single 1-GPU", "gather_scatter 4-GPU"} <= set(legend_labels(figure))
-    assert "Not drawn, see curves.csv: " in caption_text(figure)
+    picture = lines.loss(builder.collect())
+    assert len(legend_labels(picture)) == 8
+    assert {"single 1-GPU", "gather_scatter 4-GPU"} <= set(legend_labels(picture))
+    assert "Not drawn, see curves.csv: " in picture.caption
 
 
 def test_loss_plot_draws_six_panels_and_names_the_rest(builder):
     for batch in (32, 64, 128, 256, 512, 1024, 2048):
         with_curves(builder, 2, batch, protocol=Protocol.LAB)
-    figure = lines.steps(builder.collect())
-    assert len(figure.axes) == 6
-    assert caption_text(figure).endswith("Not drawn, see curves.csv: batch 2048 per GPU.")
+    picture = lines.steps(builder.collect())
+    assert len(picture.figure.axes) == 6
+    assert picture.caption.endswith("Not drawn, see curves.csv: batch 2048 per GPU.")
 
 
 def test_loss_plot_damaged_file_draws_next_run(builder):
     bad = with_curves(builder, 2, 512)
     with_curves(builder, 2, 512, seed=1)
     builder.study.cell(bad).iterations.write_bytes(b"no arrays")
-    assert len(lines.loss(builder.collect()).axes) == 1
+    assert len(lines.loss(builder.collect()).figure.axes) == 1
     builder.study.cell(bad).iterations.unlink()
-    assert len(lines.loss(builder.collect()).axes) == 1
+    assert len(lines.loss(builder.collect()).figure.axes) == 1
 
 
 def test_profiler_plot_shares_add_up_to_100_percent(builder):
     builder.with_record(lab_record(lab_cell(2, 128), 20.0))
     builder.with_record(lab_record(lab_cell(4, 128), 20.0))
-    (axis,) = bars.profile(builder.collect()).axes
+    (axis,) = bars.profile(builder.collect()).figure.axes
     assert [label.get_text() for label in axis.get_yticklabels()] == [
         "ddp 2-GPU b128",
         "ddp 4-GPU b128",
@@ -124,9 +118,9 @@ def test_accuracy_plot_has_line_per_row_with_deviations(builder):
         more = {"protocol": Protocol.LAB, "epochs": 5, "evaluate": True, "seed": seed}
         builder.with_record(lab_record(lab_cell(1, 128, **more), 20.0))
         builder.with_record(lab_record(lab_cell(2, 512, **more), 20.0))
-    figure = accuracy(builder.collect())
-    (axis,) = figure.axes
-    assert legend_labels(figure) == ["single 1-GPU b128", "ddp 2-GPU b512"]
+    picture = accuracy(builder.collect())
+    (axis,) = picture.figure.axes
+    assert legend_labels(picture) == ["single 1-GPU b128", "ddp 2-GPU b512"]
     assert list(axis.lines[0].get_ydata()) == pytest.approx([30, 40, 50, 60, 70])
     assert list(axis.get_xticks()) == [1, 2, 3, 4, 5]
 

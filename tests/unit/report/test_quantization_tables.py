@@ -209,7 +209,7 @@ def test_quantization_table_is_in_every_format(builder):
 
 def test_histograms_have_panel_per_layer_and_bound_lines(builder):
     add_quantized(builder, LENET)
-    figure = histograms.activations(builder.collect())
+    figure = histograms.activations(builder.collect()).figure
     assert [axis.get_title("left") for axis in figure.axes] == ["input", "conv1", "fc3"]
     (bars,) = figure.axes[0].patches
     assert len(bars.get_data().values) == BINS
@@ -218,10 +218,10 @@ def test_histograms_have_panel_per_layer_and_bound_lines(builder):
     assert named == ["range", "3-sigma", "percentile"]
     ends = sorted(line.get_xdata()[0] for line in figure.axes[0].lines)
     assert ends == pytest.approx([0.0, 0.7, 0.9, 1.0])
-    assert len(histograms.weights(builder.collect()).axes) == 2
+    assert len(histograms.weights(builder.collect()).figure.axes) == 2
     add_quantized(builder, LENET_BIAS)
     for draw, titles in ((histograms.weights, 4), (histograms.activations, 6)):
-        places = [axis.get_subplotspec() for axis in draw(builder.collect()).axes]
+        places = [axis.get_subplotspec() for axis in draw(builder.collect()).figure.axes]
         assert len(places) == titles
         assert [place.is_first_col() for place in places].count(True) == 2
 
@@ -229,7 +229,7 @@ def test_histograms_have_panel_per_layer_and_bound_lines(builder):
 def test_step_plot_has_row_per_step_and_colour_per_network(builder):
     add_quantized(builder, LENET)
     add_quantized(builder, LENET_BIAS)
-    figure = quantized.quantization(builder.collect())
+    figure = quantized.quantization(builder.collect()).figure
     (axis,) = figure.axes
     steps = [text.get_text() for text in axis.get_yticklabels()]
     assert steps[0] == "fp32"

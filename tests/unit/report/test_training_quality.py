@@ -92,7 +92,7 @@ def test_repeats_of_one_seed_count_once_without_deviation(builder):
     for label in ("table4", "evaluation"):
         assert builder.table(label).notes == ("single seed, no deviation: ddp 2-GPU at batch 128",)
         assert "a single seed has no deviation" in builder.table(label).caption[-1]
-    (axis,) = picture(builder.collect()).axes
+    (axis,) = picture(builder.collect()).figure.axes
     assert len(axis.containers) == 2
 
 
@@ -119,7 +119,7 @@ def test_runs_of_fewer_epochs_are_omitted_and_noted(builder):
 
 def plotted_accuracies(builder):
     """The accuracies that the picture shows of the first place."""
-    return picture(builder.collect()).axes[0].lines[0].get_ydata()
+    return picture(builder.collect()).figure.axes[0].lines[0].get_ydata()
 
 
 def test_outputs_without_classes_show_dash_for_accuracy(builder):

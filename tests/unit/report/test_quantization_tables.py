@@ -97,7 +97,7 @@ def test_quantization_settings_split_rows_and_name_difference(builder):
     for label in ("quantization-layers", "spreads", "latency"):
         assert list(dict.fromkeys(row[0] for row in builder.table(label).sheet.rows)) == named
     assert list(dict.fromkeys(line.label for line in combined_table(builder).lines)) == named
-    titles = [axis.get_title("left") for axis in histograms.weights(report).axes]
+    titles = [axis.get_title("left") for axis in histograms.weights(report).figure.axes]
     assert titles == [f"{name}: {layer}" for name in named for layer in ("conv1", "fc3")]
 
 

@@ -173,6 +173,11 @@ def in_short(results: Iterable[CheckResult]) -> str:
     return "; ".join(parts)
 
 
+def worst_level(results: Iterable[CheckResult]) -> Level:
+    """Return the most serious level of the results; `pass` without any."""
+    return max((result.level for result in results), key=[*Level].index, default=Level.PASS)
+
+
 def names(slugs: Iterable[str], count: int | None = None) -> str:
     """Return the first few cells by name; `count` is their number if not all of them are given.
 

@@ -3,9 +3,8 @@
 import shlex
 import sys
 from collections.abc import Iterable
-from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Annotated, NamedTuple, Protocol, TypeVar
+from typing import Annotated, NamedTuple
 
 import typer
 
@@ -14,6 +13,7 @@ from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.paths import resolve_path
 from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.study.manifest import History, fold
+from hpml_jobs.study.selection import OfCell, matching, name_and_outputs
 from hpml_jobs.study.study import Study, find
 
 
@@ -68,20 +68,7 @@ Outputs = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="print JSON, for programs")]
 Strict = Annotated[bool, typer.Option("--strict", help="exit with 1 unless every cell finished")]
 
-SHOWN_CELLS = 10
-"""Number of cells that an error message lists."""
-
 _WILDCARDS = frozenset("*?[")
-
-
-class _HasSlug(Protocol):
-    """Anything of a cell: a folder, a state, a record."""
-
-    @property
-    def slug(self) -> str: ...
-
-
-OfCell = TypeVar("OfCell", bound=_HasSlug)
 
 
 class StudySelection(NamedTuple):
@@ -96,18 +83,9 @@ class StudySelection(NamedTuple):
         Raises:
             HpmlError: none does; the message lists slugs of the study.
         """
-        candidates = list(items)
         if self.pattern is None:
-            return candidates
-        matching = [item for item in candidates if fnmatchcase(item.slug, self.pattern)]
-        if not matching:
-            names = ", ".join(item.slug for item in candidates[:SHOWN_CELLS]) or "none"
-            more = len(candidates) - SHOWN_CELLS
-            names += f", and {more} more" if more > 0 else ""
-            raise HpmlError(
-                f"no cell of study {self.study.name} matches {self.pattern}; its cells: {names}"
-            )
-        return matching
+            return list(items)
+        return matching(items, self.pattern, self.study.name)
 
 
 def select_study(study: str | None, pattern: str | None, outputs: Path | None) -> StudySelection:
@@ -140,28 +118,12 @@ def study_words(study: Study) -> str:
     return f"{study.name}{outputs_words(None if is_default else folder)}"
 
 
-def _as_name(word: str | None, outputs: Path) -> tuple[str | None, Path]:
-    """Return the study's name and the folder of the studies, of a word in one of their forms.
-
-    It may be a name, study=NAME, a study's folder, or outputs=FOLDER, as other commands take them.
-    """
-    key, is_pair, value = (word or "").partition("=")
-    if is_pair and key == "study":
-        return value, outputs
-    if is_pair and key == "outputs":
-        return None, Path(value)
-    folder = Path(word or "").expanduser()
-    if word and "/" in word and (folder / "cells").is_dir():
-        return folder.resolve().name, folder.resolve().parent
-    return word, outputs
-
-
 def find_study(study: str | None, outputs: Path | None) -> Study:
     """Return the study of that name; without a name the most recently submitted one, and say so."""
     if outputs is None:
         from hpml_jobs.plan.user_config import user_outputs
 
-        study, outputs = _as_name(study, user_outputs())
+        study, outputs = name_and_outputs(study, user_outputs())
     selected = find(outputs.expanduser(), study)
     if study is None:
         print(f"study {selected.name} (most recently submitted)", file=sys.stderr)

@@ -3,12 +3,13 @@
 Numbers are unrounded. A missing number is empty; cells.csv has the reason.
 """
 
-import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from hpml_jobs.checks.result import CheckResult, worst_level
+from hpml_jobs.core import formulas
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.record import Record
@@ -21,30 +22,41 @@ from hpml_jobs.report.text.captions import row_label
 if TYPE_CHECKING:
     import pandas as pd
 
+CELLS = "cells"
+"""The sheet of all cells."""
+
 _PLACE = ["group", "strategy", "row", "gpus", "nodes", "treatment"]
 _SHEETS = {
-    "table1.csv": (1, ["time_s", "speedup"]),
-    "table2.csv": (
+    "table1": (1, ["time_s", "speedup"]),
+    "table2": (
         2,
         ["compute_s", "comm_s", "comm_exposed_s", "compute_residual_s", "comm_residual_s"],
     ),
-    "table3.csv": (2, ["gb_per_s", "bus_residual_gb_per_s"]),
+    "table3": (2, ["gb_per_s", "bus_residual_gb_per_s"]),
 }
-"""The CSV of each table: the least number of GPUs of a row, and the quantities at each batch."""
+"""The sheet of each table: the least number of GPUs of a row, and the quantities at each batch."""
+
+
+def frames(report: Report) -> "dict[str, pd.DataFrame]":
+    """Return the sheets by label: Tables 1 to 3 in the lab's layout, the others by row; `cells`."""
+    import pandas as pd  # noqa: PLC0415 - the slowest import of a report; only writing needs it
+
+    made = {"q1": pd.DataFrame(_q1(report), columns=_Q1, dtype=object)}
+    places = pd.DataFrame(_places(report), columns=[*_PLACE, "batch", *_QUANTITIES], dtype=object)
+    for label, (least, quantities) in _SHEETS.items():
+        made[label] = _wide(places[places["gpus"] >= least], quantities)
+    for label, rows in _full(report).items():
+        made[label] = pd.DataFrame(rows, dtype=object)
+    made[CELLS] = pd.DataFrame(_cells(report), dtype=object)
+    return made
 
 
 def sheets(report: Report) -> dict[str, str]:
-    """Return the CSV files by name: Tables 1 to 3 in the lab's layout, the others by row."""
-    import pandas as pd  # noqa: PLC0415 - the slowest import of a report; only writing needs it
-
-    frames = {"q1.csv": pd.DataFrame(_q1(report), columns=_Q1, dtype=object)}
-    places = pd.DataFrame(_places(report), columns=[*_PLACE, "batch", *_QUANTITIES], dtype=object)
-    for name, (least, quantities) in _SHEETS.items():
-        frames[name] = _wide(places[places["gpus"] >= least], quantities)
-    for name, rows in _full(report).items():
-        frames[name] = pd.DataFrame(rows, dtype=object)
-    frames["cells.csv"] = pd.DataFrame(_cells(report), dtype=object)
-    return {name: frame.to_csv(index=False, lineterminator="\n") for name, frame in frames.items()}
+    """Return the CSV files by name, one per sheet."""
+    return {
+        f"{label}.csv": frame.to_csv(index=False, lineterminator="\n")
+        for label, frame in frames(report).items()
+    }
 
 
 def _wide(places: "pd.DataFrame", quantities: list[str]) -> "pd.DataFrame":
@@ -59,7 +71,7 @@ def _wide(places: "pd.DataFrame", quantities: list[str]) -> "pd.DataFrame":
 
 
 def _full(report: Report) -> dict[str, list[dict[str, Any]]]:
-    """Return the rows of the full tables by file; a table's rows of all groups share one file.
+    """Return the rows of the full tables by label; a table's rows of all groups share one sheet.
 
     Groups may differ in columns: only groups with gather_scatter have the bandwidth of root's link.
     """
@@ -67,7 +79,7 @@ def _full(report: Report) -> dict[str, list[dict[str, Any]]]:
     for group in report.groups:
         for table in group.full:
             if table.sheet is not None:
-                rows = result.setdefault(f"{table.label}.csv", [])
+                rows = result.setdefault(table.label, [])
                 names = table.sheet.columns
                 rows += [
                     {"group": group.number, **dict(zip(names, row, strict=True))}
@@ -76,9 +88,7 @@ def _full(report: Report) -> dict[str, list[dict[str, Any]]]:
     for table in report.tables:
         if table.sheet is not None:
             names = table.sheet.columns
-            result[f"{table.label}.csv"] = [
-                dict(zip(names, row, strict=True)) for row in table.sheet.rows
-            ]
+            result[table.label] = [dict(zip(names, row, strict=True)) for row in table.sheet.rows]
     return result
 
 
@@ -133,45 +143,58 @@ def _quantities(row: Row) -> dict[str, float | None]:
 def _cells(report: Report) -> Iterator[dict[str, Any]]:
     """Return every cell of each group, then the cells that are in no table."""
     for group in report.groups:
-        left_out: dict[str, str] = {}
-        for run in itertools.chain.from_iterable(row.left_out for row in group.source.rows):
-            epoch = "all" if run.role is Role.TIMED else run.role.value
-            left_out[run.slug] = " ".join(filter(None, (left_out.get(run.slug), epoch)))
+        source = group.source
+        rows = {slug: row for row in source.rows for slug in row.cells}
         yield from (
-            {"group": group.number, **_row(result, left_out.get(result.slug, ""))}
-            for result in group.source.cells
+            {"group": group.number, **_row(result, rows.get(result.slug), source.checks)}
+            for result in source.cells
         )
     yield from (_row(result) for result in report.unplaced)
 
 
-def _row(result: CellResult, left_out: str = "") -> dict[str, Any]:
+def _row(
+    result: CellResult, row: Row | None = None, checks: Mapping[str, Sequence[CheckResult]] = {}
+) -> dict[str, Any]:
     """Return a cell's outcome, its measured values, its requested settings and all its facts.
 
-    `left_out` says which of its epochs its row's medians do not contain: `all`, or `instrumented`,
-    `unsynced` or both.
+    `speedup` and `efficiency` are those of its `row`, of medians over runs. `left_out` says which
+    of its epochs these medians do not contain: `all`, or `instrumented`, `unsynced` or both.
+    `checks` is the worst level of its data-quality checks.
     """
     record = result.record
-    row: dict[str, Any] = {"slug": result.slug}
-    row |= _place(result.cell)
-    row |= {"outcome": result.outcome.value, "reason": result.reason, "warning": result.warning}
-    row["left_out"] = left_out
+    values: dict[str, Any] = {"slug": result.slug}
+    values |= _place(result.cell)
+    values |= {"outcome": result.outcome.value, "reason": result.reason, "warning": result.warning}
+    values["left_out"] = _left_out(result.slug, row)
     if record is not None and result.measured:
-        row |= _times(record)
-        row |= {"train_loss": record.loss, "train_accuracy": record.accuracy}
-        row |= {"test_accuracy_rank0": record.ranks[0].test_accuracy if record.ranks else None}
-        row |= {"iterations": record.iterations, "samples": record.samples}
-        row["loader_workers_total"] = sum(rank.loader_workers for rank in record.ranks)
-    row |= _flat(result.cell)
+        values |= _times(record)
+        values["samples_per_s"] = (
+            formulas.images_per_s(record.samples, record.epoch_s) if record.samples else None
+        )
+        values["speedup"] = row.speedup if row else None
+        values["efficiency"] = row.scaling.efficiency if row and row.scaling else None
+        values |= {"train_loss": record.loss, "train_accuracy": record.accuracy}
+        values |= {"test_accuracy_rank0": record.ranks[0].test_accuracy if record.ranks else None}
+        values["checks"] = worst_level(checks.get(result.slug, ())).value
+        values |= {"iterations": record.iterations, "samples": record.samples}
+        values["loader_workers_total"] = sum(rank.loader_workers for rank in record.ranks)
+    values |= _flat(result.cell)
     if result.cell is not None:
-        row["workload_code"] = " ".join(
+        values["workload_code"] = " ".join(
             f"{file.name}:{file.sha256[:12]}" for file in result.cell.workload.code
         )
     if record is not None:
-        row |= {f"model_{name}": value for name, value in _flat(record.model).items()}
-        row |= {f"attempt_{name}": value for name, value in _flat(record.attempt).items()}
-        row |= {f"facts_{name}": value for name, value in _flat(record.facts).items()}
-        row |= {f"imported_{name}": value for name, value in _flat(record.imported).items()}
-    return row
+        values |= {f"model_{name}": value for name, value in _flat(record.model).items()}
+        values |= {f"attempt_{name}": value for name, value in _flat(record.attempt).items()}
+        values |= {f"facts_{name}": value for name, value in _flat(record.facts).items()}
+        values |= {f"imported_{name}": value for name, value in _flat(record.imported).items()}
+    return values
+
+
+def _left_out(slug: str, row: Row | None) -> str:
+    """Return the epochs of a cell that its row's medians do not contain."""
+    runs = [run for run in row.left_out if run.slug == slug] if row else []
+    return " ".join("all" if run.role is Role.TIMED else run.role.value for run in runs)
 
 
 _CELL_COLUMNS = ("strategy", "gpus", "nodes", "batch", "treatment", "seed", "repeat")

@@ -29,8 +29,8 @@ class NoCurveError(HpmlError):
     """A run without curves; the message says why."""
 
 
-class Curve(NamedTuple):
-    """One run by iteration, over all epochs of training: mean loss, most seconds of a rank."""
+class RankCurves(NamedTuple):
+    """One run by rank (rows) and iteration (columns), over all epochs of training."""
 
     loss: "Values"
     step_s: "Values"
@@ -43,6 +43,16 @@ class Curve(NamedTuple):
         return [sum(e.iterations for e in self.epochs[:n]) for n in range(len(self.epochs))]
 
 
+class Curve(NamedTuple):
+    """One run by iteration, over all epochs of training: mean loss, most seconds of a rank."""
+
+    loss: "Values"
+    step_s: "Values"
+    lr: "Values"
+    epochs: tuple[Epoch, ...]
+    starts: list[int]
+
+
 def has_curve(result: CellResult) -> bool:
     """Return whether the run has a file of curves."""
     return result.measured and result.iterations is not None and result.iterations.is_file()
@@ -50,6 +60,22 @@ def has_curve(result: CellResult) -> bool:
 
 def read(result: CellResult) -> Curve:
     """Read the curves of a cell's run.
+
+    Raises:
+        NoCurveError: there are none, or they are not those of its record.
+    """
+    curves = read_ranks(result)
+    return Curve(
+        curves.loss.mean(axis=0),
+        curves.step_s.max(axis=0),
+        curves.lr[0],
+        curves.epochs,
+        curves.starts,
+    )
+
+
+def read_ranks(result: CellResult) -> RankCurves:
+    """Read the curves of every rank of a cell's run.
 
     Raises:
         NoCurveError: there are none, or they are not those of its record.
@@ -64,25 +90,20 @@ def read(result: CellResult) -> Curve:
         arrays = read_arrays(path, shapes, optional=(LAST_STALL,))
     except NoArraysError as fault:
         raise NoCurveError(str(fault)) from fault
-    curve = Curve(
-        arrays["curve_loss"].mean(axis=0),
-        arrays["curve_step_s"].max(axis=0),
-        arrays["curve_lr"][0],
-        epochs,
-    )
-    _check_times(arrays, record, curve)
-    return curve
+    curves = RankCurves(*(arrays[name] for name in NAMES), epochs)
+    _check_times(arrays, record, curves)
+    return curves
 
 
-def _check_times(arrays: Mapping[str, "Values"], record: Record, curve: Curve) -> None:
+def _check_times(arrays: Mapping[str, "Values"], record: Record, curves: RankCurves) -> None:
     """Compare the iterations of the timed epoch with the time that the record gives for it.
 
     Raises:
         NoCurveError: they take longer, or do not add up to it together with the last stall.
     """
-    number = next(n for n, epoch in enumerate(curve.epochs) if epoch.role == Role.TIMED)
-    start = curve.starts[number]
-    steps_s = arrays["curve_step_s"][:, start : start + curve.epochs[number].iterations]
+    number = next(n for n, epoch in enumerate(curves.epochs) if epoch.role == Role.TIMED)
+    start = curves.starts[number]
+    steps_s = arrays["curve_step_s"][:, start : start + curves.epochs[number].iterations]
     for rank, of_rank_s in zip(record.ranks, steps_s.sum(axis=1), strict=True):
         epoch_s, least_s, most_s = rank.timed.epoch_s, of_rank_s, math.inf
         if LAST_STALL in arrays:

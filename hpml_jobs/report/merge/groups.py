@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from functools import cached_property
 
 from hpml_jobs.checks import CheckResult, Level
-from hpml_jobs.checks.result import Affected, Tier
+from hpml_jobs.checks.result import Affected, Tier, worst_level
 from hpml_jobs.core.cell import Cell, Protocol
 from hpml_jobs.core.conditions import Conditions
 from hpml_jobs.core.record import Model, Record
@@ -82,15 +82,14 @@ class ConditionGroup(Value, frozen=True, kw_only=True, dict=True):
 
     def worst(self, row: Row, affected: Affected) -> Level:
         """Return the worst level of the checks that make these numbers of a row doubtful."""
-        levels = {
-            result.level
+        return worst_level(
+            result
             for slug in row.cells
             for result in self.checks.get(slug, ())
             if result.tier is Tier.NUMBER
             and affected in result.affects
             and row.counts(slug, affected)
-        }
-        return max(levels, key=[*Level].index, default=Level.PASS)
+        )
 
     def doubts(self, row: Row, affected: Affected) -> bool:
         """Return whether a check makes these numbers of a row doubtful."""

@@ -1,6 +1,5 @@
 """Command choose."""
 
-import math
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -81,23 +80,15 @@ def _parse(words: list[str]) -> "tuple[str | None, Wish]":
             raise UsageError(f"{word}: choose has the keys {', '.join(KEYS)}{hint}")
     if len(names) > 1:
         raise UsageError(f"{' '.join(names)}: choose is for one study")
-    wish = Wish(**values)
-    if wish.has_limit and wish.epochs is None:
-        raise UsageError(
-            "gpu_hours_budget= and deadline_min= are of a whole training: add epochs=N"
-        )
-    return (names[0] if names else None), wish
+    return (names[0] if names else None), Wish(**values)
 
 
 def _number(key: str, text: str) -> float | int:
     try:
-        value = int(text) if key == "epochs" else float(text)
+        return int(text) if key == "epochs" else float(text)
     except ValueError:
         kind = "a whole number" if key == "epochs" else "a number"
         raise UsageError(f"{key}={text}: must be {kind}") from None
-    if not (math.isfinite(value) and value > 0):
-        raise UsageError(f"{key}={text}: must be more than 0")
-    return value
 
 
 def _show(out: Console, made: "GroupChoice", *, several: bool) -> None:

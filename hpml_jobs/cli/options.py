@@ -132,10 +132,7 @@ def find_study(study: str | None, outputs: Path | None) -> Study:
 
 def cluster_of(study: Study) -> Cluster | None:
     """Return the cluster of the latest submission; None of imported studies."""
-    try:
-        return study.read_cluster()
-    except HpmlError:
-        return None
+    return study.last_cluster()
 
 
 def history_of(study: Study) -> History:

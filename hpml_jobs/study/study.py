@@ -168,6 +168,13 @@ class Study:
         except (OSError, ValueError) as fault:
             raise HpmlError(f"{self.cluster} cannot be read: {reason_of(fault)}") from fault
 
+    def last_cluster(self) -> Cluster | None:
+        """Return the cluster of the latest submission; None of imported studies."""
+        try:
+            return self.read_cluster()
+        except HpmlError:
+            return None
+
     def add_command(self, command: str) -> None:
         """Note the command of a submission; a disk that is full is for the submission to report."""
         with suppress(OSError), self.commands_file.open("a") as file:

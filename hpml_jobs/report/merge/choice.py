@@ -5,6 +5,7 @@ is charged for, times its seconds.
 """
 
 import itertools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
 from typing import NamedTuple
@@ -17,6 +18,7 @@ from hpml_jobs.core import formulas
 from hpml_jobs.core.cluster import Cluster, Isolate
 from hpml_jobs.core.strategies import BASELINE, Strategy
 from hpml_jobs.core.value import Value
+from hpml_jobs.errors import UsageError
 from hpml_jobs.report.merge.decision import LEAST_GAP, Decision, compare
 from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.merge.rows import Row, Setup
@@ -46,6 +48,17 @@ class Wish(Value, frozen=True, kw_only=True):
     epochs: int | None = None
     gpu_hours_budget: float | None = None
     deadline_min: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that are not above zero, and a limit without the number of epochs."""
+        for key in self.__struct_fields__:
+            value = getattr(self, key)
+            if value is not None and not (math.isfinite(value) and value > 0):
+                raise UsageError(f"{key}={value:g}: must be more than 0")
+        if self.has_limit and self.epochs is None:
+            raise UsageError(
+                "gpu_hours_budget= and deadline_min= are of a whole training: add epochs=N"
+            )
 
     @property
     def has_limit(self) -> bool:

@@ -90,7 +90,8 @@ def read_ranks(result: CellResult) -> RankCurves:
         arrays = read_arrays(path, shapes, optional=(LAST_STALL,))
     except NoArraysError as fault:
         raise NoCurveError(str(fault)) from fault
-    curves = RankCurves(*(arrays[name] for name in NAMES), epochs)
+    loss, step_s, lr = (arrays[name] for name in NAMES)
+    curves = RankCurves(loss, step_s, lr, epochs)
     _check_times(arrays, record, curves)
     return curves
 

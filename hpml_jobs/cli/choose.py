@@ -1,6 +1,6 @@
 """Command choose."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -9,15 +9,28 @@ from rich.text import Text
 
 from hpml_jobs.cli.completion import studies
 from hpml_jobs.cli.console import console, print_json
-from hpml_jobs.cli.options import Json, Outputs, cluster_of, find_study, history_of
-from hpml_jobs.core.text import nearest
-from hpml_jobs.errors import HpmlError, UsageError
+from hpml_jobs.cli.options import (
+    Json,
+    Outputs,
+    cluster_of,
+    find_study,
+    history_of,
+    number,
+    parse_words,
+    whole_number,
+)
+from hpml_jobs.errors import HpmlError
 
 if TYPE_CHECKING:
     from hpml_jobs.report.choice import GroupChoice
     from hpml_jobs.report.merge.choice import Wish
 
-KEYS = ("min_efficiency", "epochs", "gpu_hours_budget", "deadline_min")
+KEYS = {
+    "min_efficiency": number,
+    "epochs": whole_number,
+    "gpu_hours_budget": number,
+    "deadline_min": number,
+}
 
 
 def choose(
@@ -42,7 +55,7 @@ def choose(
     from hpml_jobs.report.choice import choices
     from hpml_jobs.study.snapshot import read_study
 
-    name, wish = _parse(words or [])
+    name, wish = _parse(words)
     study = find_study(name, outputs)
     snapshots = read_study(study, history_of(study))
     made = choices(snapshots, wish, cluster_of(study), study.commands())
@@ -58,37 +71,16 @@ def choose(
         _show(out, choice, several=len(made) > 1)
 
 
-def _parse(words: list[str]) -> "tuple[str | None, Wish]":
+def _parse(words: list[str] | None) -> "tuple[str | None, Wish]":
     """Return the study's name and the wish.
 
     Raises:
-        UsageError: an unknown key, a value out of its range, two names.
+        UsageError: the words are not `[STUDY] [KEY=VALUE]...`, or a limit has no `epochs=`.
     """
     from hpml_jobs.report.merge.choice import Wish
 
-    values: dict[str, Any] = {}
-    names = []
-    for word in words:
-        key, is_pair, text = word.partition("=")
-        if not is_pair or key in ("study", "outputs"):
-            names.append(word)
-        elif key in KEYS:
-            values[key] = _number(key, text)
-        else:
-            near = nearest(key, KEYS)
-            hint = f"; did you mean {near}=?" if near else ""
-            raise UsageError(f"{word}: choose has the keys {', '.join(KEYS)}{hint}")
-    if len(names) > 1:
-        raise UsageError(f"{' '.join(names)}: choose is for one study")
-    return (names[0] if names else None), Wish(**values)
-
-
-def _number(key: str, text: str) -> float | int:
-    try:
-        return int(text) if key == "epochs" else float(text)
-    except ValueError:
-        kind = "a whole number" if key == "epochs" else "a number"
-        raise UsageError(f"{key}={text}: must be {kind}") from None
+    parsed = parse_words("choose", words, KEYS)
+    return parsed.study, Wish(**parsed.values)
 
 
 def _show(out: Console, made: "GroupChoice", *, several: bool) -> None:

@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hpml_jobs.cli.completion import studies
 from hpml_jobs.cli.console import console
 from hpml_jobs.cli.options import (
+    REPORT_KEYS,
     Json,
     Outputs,
     Strict,
-    StudyName,
     StudySelection,
     cluster_of,
     find_study,
+    parse_words,
 )
 from hpml_jobs.cli.status import show_until_idle
 from hpml_jobs.core.text import counted
@@ -32,7 +34,14 @@ WATCH_S = 5.0
 
 
 def collect(
-    study: StudyName = None,
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[STUDY] [KEY=VALUE]",
+            help="study, default: the most recently submitted; key: baseline=smallest",
+            autocompletion=studies,
+        ),
+    ] = None,
     outputs: Outputs = None,
     wait: Annotated[
         bool, typer.Option("--wait", help="wait until no cell is pending or running")
@@ -49,19 +58,25 @@ def collect(
     """Write the tables and figures of a study into its report/ folder, and print the tables.
 
     Formats: md, csv, tex and json; png and svg. Of a study that you may only read, the tables are
-    printed, and --to writes them elsewhere.
+    printed, and --to writes them elsewhere. Speedups are against 1 GPU;
+    with baseline=smallest, where there is no single-GPU cell, against the smallest measured size.
 
     Example: hpml-jobs collect digits-local
     """
-    selected = find_study(study, outputs)
+    name, values = parse_words("collect", words, REPORT_KEYS)
+    selected = find_study(name, outputs)
     status = _status(selected, wait=wait, out_of_the_way=json)
     from hpml_jobs.report.collect import make_report
+    from hpml_jobs.report.report import ReportOptions
     from hpml_jobs.study.snapshot import restore_records
 
     if status.fault:
         print(f"warning: {status.fault}; jobs that only it names are not shown", file=sys.stderr)
     report = make_report(
-        selected.name, status.snapshots, status.states, cluster_of(selected), selected.commands()
+        selected.name,
+        status.snapshots,
+        status.states,
+        ReportOptions(cluster_of(selected), selected.commands(), **values),
     )
     restore_records(status.snapshots)
     if json:

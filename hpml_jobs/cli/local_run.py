@@ -84,8 +84,8 @@ def _cell_line(folder: CellFolder) -> str:
 
 def _write_report(study: Study, status: "StudyStatus") -> None:
     from hpml_jobs.report.collect import make_report, write
+    from hpml_jobs.report.report import ReportOptions
 
-    report = make_report(
-        study.name, status.snapshots, status.states, study.read_cluster(), study.commands()
-    )
+    options = ReportOptions(study.read_cluster(), study.commands())
+    report = make_report(study.name, status.snapshots, status.states, options)
     write(report, study.report)

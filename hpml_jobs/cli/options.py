@@ -2,15 +2,18 @@
 
 import shlex
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import typer
 
 from hpml_jobs.cli.completion import keys, studies
 from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.paths import resolve_path
+from hpml_jobs.core.strategies import Baseline
+from hpml_jobs.core.text import nearest
 from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.study.manifest import History, fold
 from hpml_jobs.study.selection import OfCell, matching, name_and_outputs
@@ -116,6 +119,95 @@ def study_words(study: Study) -> str:
     folder = study.root.parent
     is_default = resolve_path(folder) == resolve_path(user_outputs())
     return f"{study.name}{outputs_words(None if is_default else folder)}"
+
+
+class StudyWords(NamedTuple):
+    """The words `[STUDY] [KEY=VALUE]...`: the name of the study, and the value of each key."""
+
+    study: str | None
+    values: dict[str, Any]
+
+
+Reader = Callable[[str], Any]
+"""Reads the value of a key; its UsageError says what the value must be."""
+
+
+def parse_words(
+    command: str, words: Sequence[str] | None, keys: Mapping[str, Reader]
+) -> StudyWords:
+    """Return the study and the values of the keys that a command's words give.
+
+    A study may be named in each of its forms: NAME, study=NAME, its folder, outputs=FOLDER.
+
+    Raises:
+        UsageError: an unknown key, a key that is given twice, a bad value, two studies.
+    """
+    values: dict[str, Any] = {}
+    names = []
+    for word in words or ():
+        key, is_pair, text = word.partition("=")
+        if not is_pair or key in ("study", "outputs"):
+            names.append(word)
+            continue
+        if key not in keys:
+            near = nearest(key, keys)
+            hint = f"; did you mean {near}=?" if near else ""
+            noun = "keys" if len(keys) > 1 else "key"
+            raise UsageError(f"{word}: {command} has the {noun} {', '.join(keys)}{hint}")
+        if key in values:
+            raise UsageError(f"{word}: {key} is given twice")
+        try:
+            values[key] = keys[key](text)
+        except UsageError as fault:
+            raise UsageError(f"{word}: {fault}") from None
+    if len(names) > 1:
+        raise UsageError(f"{' '.join(names)}: {command} is for one study")
+    return StudyWords(names[0] if names else None, values)
+
+
+def number(text: str) -> float:
+    """Read a number.
+
+    Raises:
+        UsageError: it is none.
+    """
+    try:
+        return float(text)
+    except ValueError:
+        raise UsageError("must be a number") from None
+
+
+def whole_number(text: str) -> int:
+    """Read a whole number.
+
+    Raises:
+        UsageError: it is none.
+    """
+    try:
+        return int(text)
+    except ValueError:
+        raise UsageError("must be a whole number") from None
+
+
+Choice = TypeVar("Choice", bound=StrEnum)
+
+
+def choice_of(choices: type[Choice]) -> Callable[[str], Choice]:
+    """Return a reader of one of some words."""
+
+    def read(text: str) -> Choice:
+        listed = [choice.value for choice in choices]
+        if text not in listed:
+            near = nearest(text, listed)
+            hint = f"; did you mean {near}?" if near else ""
+            raise UsageError(f"choose one of {', '.join(listed)}{hint}")
+        return choices(text)
+
+    return read
+
+
+REPORT_KEYS: Mapping[str, Reader] = {"baseline": choice_of(Baseline)}
+"""The keys of a report: `baseline` says what speedups and efficiencies are against."""
 
 
 def find_study(study: str | None, outputs: Path | None) -> Study:

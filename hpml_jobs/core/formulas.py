@@ -72,13 +72,15 @@ def karp_flatt(speedup_ratio: float, processes: int) -> float:
     return (1 / speedup_ratio - 1 / processes) / (1 - 1 / processes)
 
 
-def efficiency(speedup_ratio: float, processes: int) -> float:
-    """Return the parallel efficiency, the share of the ideal speedup: S / N.
+def efficiency(speedup_ratio: float, processes: int, reference_processes: int = 1) -> float:
+    """Return the parallel efficiency, the share of the ideal speedup: S x g0 / N.
 
-    >>> efficiency(3.0, 4)
-    0.75
+    The speedup is against g0 processes.
+
+    >>> efficiency(3.0, 4), efficiency(1.8, 32, reference_processes=16)
+    (0.75, 0.9)
     """
-    return speedup_ratio / processes
+    return speedup_ratio * reference_processes / processes
 
 
 def cost_per_compute(efficiency_: float) -> float:

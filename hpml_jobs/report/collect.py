@@ -12,15 +12,14 @@ The report folder:
 """
 
 import errno
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
-from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.report.formats import csv_tables, json_tables, latex, markdown
 from hpml_jobs.report.formats.csv_curves import curves_csv
 from hpml_jobs.report.merge.cells import cell_results
-from hpml_jobs.report.report import LABELS, TOGETHER, Report, merge
+from hpml_jobs.report.report import DEFAULTS, LABELS, TOGETHER, Report, ReportOptions, merge
 from hpml_jobs.study.cell_state import CellState
 from hpml_jobs.study.files import write_whole
 from hpml_jobs.study.snapshot import FolderSnapshot
@@ -34,15 +33,11 @@ def make_report(
     study: str,
     snapshots: Iterable[FolderSnapshot],
     states: Iterable[CellState],
-    cluster: Cluster | None = None,
-    commands: Sequence[str] = (),
+    options: ReportOptions = DEFAULTS,
 ) -> Report:
-    """Return the report of a study: `snapshots` hold the records, `states` why one is missing.
-
-    `cluster` and `commands` are those of its submissions, if they are known.
-    """
+    """Return the report of a study: `snapshots` hold the records, `states` why one is missing."""
     by_slug = {state.slug: state for state in states}
-    return merge(study, cell_results(snapshots, by_slug), cluster, commands)
+    return merge(study, cell_results(snapshots, by_slug), options)
 
 
 def write(report: Report, folder: Path) -> list[Path]:

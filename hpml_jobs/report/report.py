@@ -1,13 +1,14 @@
 """The report of a study: its cells in groups of equal conditions, each with its tables."""
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
 from hpml_jobs import checks
 from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.conditions import UNRECORDED, WORKLOAD
-from hpml_jobs.core.strategies import Device, Strategy
+from hpml_jobs.core.strategies import Baseline, Device, Strategy
 from hpml_jobs.core.value import Value
 from hpml_jobs.report.merge import grouping
 from hpml_jobs.report.merge.cells import CellResult
@@ -35,10 +36,26 @@ from hpml_jobs.report.tables import (
     scaling,
     shuffling,
     strategies,
+    strong,
 )
 from hpml_jobs.report.tables import checks as check_tables
 from hpml_jobs.report.tables.choice import choice_table
-from hpml_jobs.report.text import captions, warnings
+from hpml_jobs.report.text import captions, references, warnings
+
+
+class ReportOptions(NamedTuple):
+    """What a report takes from outside the records.
+
+    `cluster` says which cells are charged whole nodes, `commands` submitted the study, `baseline`
+    is what speedups and efficiencies are against.
+    """
+
+    cluster: Cluster | None = None
+    commands: Sequence[str] = ()
+    baseline: Baseline = Baseline.SINGLE
+
+
+DEFAULTS = ReportOptions()
 
 
 class StrategyTables(Value, frozen=True, kw_only=True):
@@ -52,7 +69,8 @@ class StrategyTables(Value, frozen=True, kw_only=True):
 class ReportGroup(Value, frozen=True, kw_only=True):
     """The tables of one condition group; `differences` distinguish it from the other groups.
 
-    `usability` says which tables can be used; `choice` is None if no cell has a number.
+    `usability` says which tables can be used; `suggestion` names `baseline=smallest` where ratios
+    are missing without it; `choice` is None if no cell has a number.
     """
 
     number: int
@@ -60,6 +78,7 @@ class ReportGroup(Value, frozen=True, kw_only=True):
     differences: str
     source: ConditionGroup
     usability: str
+    suggestion: str
     choice: Choice | None
     q1: Table | None
     strategies: tuple[StrategyTables, ...]
@@ -111,38 +130,32 @@ class Report(Value, frozen=True, kw_only=True):
         return workload if workloads.count(workload) == 1 else f"group {group.number}"
 
 
-def merge(
-    study: str,
-    cells: Sequence[CellResult],
-    cluster: Cluster | None = None,
-    commands: Sequence[str] = (),
-) -> Report:
-    """Return all cells of a study in tables; cells that cannot be read are in none.
-
-    `cluster` says which cells are charged whole nodes.
-    """
-    groups = complete_groups(cells)
+def merge(study: str, cells: Sequence[CellResult], options: ReportOptions = DEFAULTS) -> Report:
+    """Return all cells of a study in tables; cells that cannot be read are in none."""
+    groups = complete_groups(cells, options.baseline)
     differences = grouping.differences(groups)
     together = (make(groups) for make in TOGETHER.values())
     return Report(
         study=study,
         differences=tuple(f"{what}: {' | '.join(values)}" for what, values in differences.items()),
         groups=tuple(
-            _report_group(number, group, _differences(number, differences), cluster)
+            _report_group(number, group, _differences(number, differences), options.cluster)
             for number, group in enumerate(groups, start=1)
         ),
         tables=tuple(table for table in together if table is not None),
         quantized=tuple(quantization.quantized(groups)),
         unplaced=tuple(result for result in cells if result.cell is None),
-        commands=tuple(commands),
+        commands=tuple(options.commands),
     )
 
 
-def complete_groups(cells: Sequence[CellResult]) -> list[ConditionGroup]:
+def complete_groups(
+    cells: Sequence[CellResult], baseline: Baseline = Baseline.SINGLE
+) -> list[ConditionGroup]:
     """Return a study's condition groups with their checks, each with what other groups measured."""
     records = [result.record for result in cells if result.record is not None and result.measured]
     check_results = checks.check_study(records)
-    groups = grouping.group(cells)
+    groups = grouping.group(cells, baseline)
     return [
         msgspec.structs.replace(group, checks=check_results, elsewhere=_elsewhere(group, groups))
         for group in groups
@@ -184,6 +197,7 @@ def _report_group(
         differences=differences,
         source=group,
         usability=warnings.usability(group),
+        suggestion=references.suggestion(group),
         choice=choice,
         q1=lab.q1(group) if any(row.is_baseline for row in group.rows) else None,
         strategies=tuple(
@@ -229,10 +243,13 @@ def _strategy_tables(selection: StrategyRows) -> StrategyTables:
     tables = [lab.table1(selection)]
     if selection.instrumented:
         tables.append(lab.table2(selection))
-    tables.append(residual.table2r(selection))
+    has_residual = _has_residual(selection)
+    if has_residual:
+        tables.append(residual.table2r(selection))
     if selection.instrumented and not selection.group.imported:
         tables.append(lab.table3(selection))
-    tables.append(residual.table3r(selection))
+    if has_residual:
+        tables.append(residual.table3r(selection))
     return StrategyTables(
         strategy=selection.strategy,
         rows=selection.rows,
@@ -240,11 +257,17 @@ def _strategy_tables(selection: StrategyRows) -> StrategyTables:
     )
 
 
+def _has_residual(selection: StrategyRows) -> bool:
+    """Return whether Tables 2r and 3r are shown: with `baseline=smallest` not if all are dashes."""
+    is_single = selection.group.baseline is Baseline.SINGLE
+    return is_single or any(row.residual for row in selection.rows)
+
+
 CHECKS = "checks"
 
 FULL: dict[str, Callable[[ConditionGroup], Table | None]] = {
     "scaling": scaling.scaling,
-    "strong": scaling.strong,
+    "strong": strong.strong,
     "largest": largest_batch.largest,
     "repeats": repeats.repeats,
     "compared": strategies.compared,

@@ -8,8 +8,9 @@ import msgspec
 from hpml_jobs.core.cell import Cell, CellFile
 from hpml_jobs.core.cluster import Shape
 from hpml_jobs.core.record import Attempt, Facts, Record
+from hpml_jobs.core.strategies import Baseline
 from hpml_jobs.report.collect import make_report
-from hpml_jobs.report.report import Report
+from hpml_jobs.report.report import Report, ReportOptions
 from hpml_jobs.report.table import Table
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.status.states import cell_states
@@ -143,10 +144,11 @@ class StudyBuilder:
         (state,) = cell_states(self.study)
         return state
 
-    def collect(self) -> Report:
+    def collect(self, baseline: Baseline = Baseline.SINGLE) -> Report:
         """The study's report."""
         snapshots = read_snapshots(self.study.cells())
-        return make_report(self.study.name, snapshots, self.report_states.values())
+        options = ReportOptions(baseline=baseline)
+        return make_report(self.study.name, snapshots, self.report_states.values(), options)
 
     def table(self, label: str, group: int = 1) -> Table:
         """One table of the report."""

@@ -45,6 +45,8 @@ def _group(group: ReportGroup) -> dict[str, Any]:
         "title": group.title,
         "apart": group.differences,
         "usability": group.usability,
+        "suggestion": group.suggestion,
+        "ratios_against": group.source.baseline,
         "warnings": [_cause(cause) for cause in causes(group.source)],
         "conditions": group.source.conditions,
         "baseline": [_row(row) for row in group.source.rows if row.is_baseline],
@@ -63,6 +65,7 @@ def _cause(cause: Cause) -> dict[str, Any]:
 def _row(row: Row) -> dict[str, Any]:
     return {
         **msgspec.structs.asdict(row),
+        "reference": row.reference._asdict() if row.reference else None,
         "values": _values(row.values) if row.values else None,
         "runs": [_values(run) for run in row.runs],
     }

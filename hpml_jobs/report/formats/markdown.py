@@ -33,7 +33,7 @@ def _group(group: ReportGroup, *, several: bool) -> list[str]:
     if group.differences:
         parts.append(_escaped(f"Separated because of: {group.differences}."))
     parts.append(_escaped(group.setting))
-    parts += [_escaped(group.usability)] if group.usability else []
+    parts += [_escaped(text) for text in (group.usability, group.suggestion) if text]
     printed = {group.setting}
     return parts + [part for table in group.tables for part in _table(table, printed)]
 

@@ -47,6 +47,8 @@ def _show_group(group: ReportGroup, console: Console, *, several: bool) -> None:
         )
     console.print(Text(group.setting), width=_prose(console))
     console.print(Text(group.usability, style="bold"), width=_prose(console))
+    if group.suggestion:
+        console.print(Text(group.suggestion), width=_prose(console))
     printed: set[str] = set()
     for table in group.tables:
         if table.on_screen:

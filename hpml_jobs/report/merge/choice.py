@@ -217,7 +217,7 @@ def _reference(candidates: Sequence[Candidate]) -> Candidate:
 def _judged(candidate: Candidate, reference: Candidate, wish: Wish) -> Candidate:
     """Return a candidate with its efficiency, and why it is not the one to ask for."""
     speedup = formulas.speedup(reference.epoch_s, candidate.epoch_s)
-    efficiency = formulas.efficiency(speedup, candidate.row.gpus) * reference.row.gpus
+    efficiency = formulas.efficiency(speedup, candidate.row.gpus, reference.row.gpus)
     epochs = wish.epochs or 1
     exclusion = candidate.exclusion
     if exclusion is None and wish.gpu_hours_budget is not None:

@@ -11,12 +11,15 @@ from hpml_jobs.core.conditions import (
     measured_conditions,
     requested_conditions,
 )
+from hpml_jobs.core.strategies import Baseline
 from hpml_jobs.report.merge.cells import CellResult
 from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.merge.rows import make_rows, place_order
 
 
-def group(cells: Iterable[CellResult]) -> list[ConditionGroup]:
+def group(
+    cells: Iterable[CellResult], baseline: Baseline = Baseline.SINGLE
+) -> list[ConditionGroup]:
     """Return the cells whose settings are known in groups that may share tables, in fixed order."""
     measured: dict[tuple[Conditions, Conditions], list[CellResult]] = {}
     others: list[tuple[Conditions, CellResult]] = []
@@ -38,13 +41,17 @@ def group(cells: Iterable[CellResult]) -> list[ConditionGroup]:
         if len(homes) > 1:
             uncertain.add(result.slug)
     return [
-        _condition_group(key, conditions, members, uncertain)
+        _condition_group(key, conditions, members, uncertain, baseline)
         for (key, conditions), members in sorted(measured.items(), key=lambda item: item[0])
     ]
 
 
 def _condition_group(
-    key: Conditions, conditions: Conditions, members: Iterable[CellResult], uncertain: set[str]
+    key: Conditions,
+    conditions: Conditions,
+    members: Iterable[CellResult],
+    uncertain: set[str],
+    baseline: Baseline,
 ) -> ConditionGroup:
     cells = tuple(sorted(members, key=place_order))
     uncertain_here = frozenset(uncertain & {result.slug for result in cells})
@@ -52,8 +59,9 @@ def _condition_group(
         requested=key,
         measured_as=conditions,
         cells=cells,
-        rows=make_rows(cells, uncertain_here),
+        rows=make_rows(cells, uncertain_here, baseline),
         uncertain=uncertain_here,
+        baseline=baseline,
     )
 
 

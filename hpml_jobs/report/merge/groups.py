@@ -8,7 +8,7 @@ from hpml_jobs.checks.result import Affected, Tier, worst_level
 from hpml_jobs.core.cell import Cell, Protocol
 from hpml_jobs.core.conditions import Conditions
 from hpml_jobs.core.record import Model, Record
-from hpml_jobs.core.strategies import Device, Strategy
+from hpml_jobs.core.strategies import Baseline, Device, Strategy
 from hpml_jobs.core.value import Value
 from hpml_jobs.report.merge.cells import CellResult
 from hpml_jobs.report.merge.rows import BASELINE_SETUP, Place, Row, Setup, setup_order
@@ -20,7 +20,8 @@ class ConditionGroup(Value, frozen=True, kw_only=True, dict=True):
     `measured_as` is empty where none of them has a record. A cell that ran under unknown conditions
     is in every group that it may belong to, and `uncertain` names it if there are several.
     `elsewhere` gives for a place the number of another group that measured it under other
-    conditions; `checks` are the data-quality checks by slug.
+    conditions; `checks` are the data-quality checks by slug; `baseline` is what the ratios of the
+    rows are against.
     """
 
     requested: Conditions
@@ -30,6 +31,7 @@ class ConditionGroup(Value, frozen=True, kw_only=True, dict=True):
     uncertain: frozenset[str] = frozenset()
     elsewhere: Mapping[Place, int] = {}
     checks: Mapping[str, tuple[CheckResult, ...]] = {}
+    baseline: Baseline = Baseline.SINGLE
 
     @cached_property
     def conditions(self) -> dict[str, str]:
@@ -96,12 +98,14 @@ class ConditionGroup(Value, frozen=True, kw_only=True, dict=True):
         return self.worst(row, affected) is not Level.PASS
 
     @cached_property
-    def _baselines(self) -> dict[int, Row]:
-        return {row.batch_per_gpu: row for row in self.timed if row.is_baseline}
+    def _by_place(self) -> dict[Place, Row]:
+        return {row.place: row for row in self.timed}
 
-    def baseline(self, batch: int) -> Row | None:
-        """Return the single-GPU row at a batch, if it has numbers."""
-        return self._baselines.get(batch)
+    def reference(self, row: Row) -> Row | None:
+        """Return the row that a row's ratios are against; None where it has no ratios."""
+        if row.reference is None:
+            return None
+        return self._by_place.get(Place(row.reference, row.batch_per_gpu))
 
 
 class StrategyRows(Value, frozen=True, kw_only=True):
@@ -150,11 +154,17 @@ class StrategyRows(Value, frozen=True, kw_only=True):
 
 
 def strategy_rows(group: ConditionGroup, strategy: Strategy) -> StrategyRows:
-    """Return the rows of a group that belong to one strategy."""
+    """Return the rows of a group that belong to one strategy, with those of its baseline.
+
+    With `baseline=smallest` the single-GPU row is shown only where it was requested.
+    """
     rows = [row for row in group.rows if row.strategy is strategy]
+    setups = {row.setup for row in rows}
+    if group.baseline is Baseline.SINGLE or any(row.is_baseline for row in group.rows):
+        setups.add(BASELINE_SETUP)
     return StrategyRows(
         group=group,
         strategy=strategy,
-        setups=tuple(sorted({BASELINE_SETUP, *(row.setup for row in rows)}, key=setup_order)),
+        setups=tuple(sorted(setups, key=setup_order)),
         batches=tuple(sorted({row.batch_per_gpu for row in rows})),
     )

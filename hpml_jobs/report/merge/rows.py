@@ -9,7 +9,7 @@ from hpml_jobs.checks.result import Affected
 from hpml_jobs.core import formulas
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.record import Record
-from hpml_jobs.core.strategies import BASELINE, Strategy, is_baseline
+from hpml_jobs.core.strategies import BASELINE, Baseline, Strategy, is_baseline
 from hpml_jobs.core.value import Value
 from hpml_jobs.report.merge.bandwidth import Bandwidth, bandwidth
 from hpml_jobs.report.merge.cells import CellResult
@@ -63,10 +63,10 @@ class Timing(Value, frozen=True, kw_only=True):
 
 
 class Scaling(Value, frozen=True, kw_only=True):
-    """Ratios to the baseline at the same batch.
+    """Ratios to the reference at the same batch.
 
     `weak_efficiency` is a ratio of steps; None where they are not known. `cost_per_compute` needs
-    more than one GPU.
+    more than one GPU, and the plain loop on one as the reference.
     """
 
     efficiency: float
@@ -91,8 +91,9 @@ class Row(Value, frozen=True, kw_only=True):
     """N GPUs with one strategy and treatment at one batch per GPU, made of `cells`.
 
     `runs` are those with numbers that count, `values` their medians; `left_out` were disturbed.
-    Without a valid record there is no timing, without a baseline at the same batch no speedup and
-    no residual.
+    `reference` is the setup that its ratios are against, at the same batch: the plain loop on one
+    GPU, or with `baseline=smallest` its own smallest size. Without a valid record there is no
+    timing, without a reference no speedup, without the plain loop no residual.
     """
 
     strategy: Strategy
@@ -102,6 +103,7 @@ class Row(Value, frozen=True, kw_only=True):
     batch_per_gpu: int
     outcome: Outcome
     timing: Timing | None = None
+    reference: Setup | None = None
     speedup: float | None = None
     scaling: Scaling | None = None
     residual: Residual | None = None
@@ -154,7 +156,11 @@ def place_order(result: CellResult) -> tuple[object, ...]:
     return (setup_order(setup_of(cell)), cell.batch, cell.seed, cell.repeat, result.slug)
 
 
-def make_rows(cells: Iterable[CellResult], uncertain: Collection[str] = ()) -> tuple[Row, ...]:
+def make_rows(
+    cells: Iterable[CellResult],
+    uncertain: Collection[str] = (),
+    baseline: Baseline = Baseline.SINGLE,
+) -> tuple[Row, ...]:
     """Return a row for every place that was requested, by setup and batch.
 
     `uncertain` cells may belong to other conditions: nothing is claimed of their outcome.
@@ -164,10 +170,32 @@ def make_rows(cells: Iterable[CellResult], uncertain: Collection[str] = ()) -> t
         if result.cell is not None:
             places.setdefault(place_of(result.cell), []).append(result)
     timed = [_timed(place, runs, uncertain) for place, runs in places.items()]
-    baseline = {row.batch_per_gpu: row.timing for row in timed if row.is_baseline}
-    derived = (_derived(row, baseline.get(row.batch_per_gpu)) for row in timed)
-    ordered = sorted(derived, key=lambda row: (setup_order(row.setup), row.batch_per_gpu))
-    return tuple(ordered)
+    timed.sort(key=lambda row: (setup_order(row.setup), row.batch_per_gpu))
+    by_batch: dict[int, list[Row]] = {}
+    for row in timed:
+        if row.timing is not None:
+            by_batch.setdefault(row.batch_per_gpu, []).append(row)
+    return tuple(
+        _derived(row, reference_of(row, by_batch.get(row.batch_per_gpu, ()), baseline))
+        for row in timed
+    )
+
+
+def reference_of(row: Row, timed: Sequence[Row], baseline: Baseline) -> Row | None:
+    """Return the row among `timed` that a row is compared with, if any.
+
+    It is the plain loop on one GPU. Where there is none, `baseline=smallest` takes the smallest
+    size of the same strategy, without treatment or with the same; of equal sizes the one without.
+    """
+    single = next((other for other in timed if other.is_baseline), None)
+    if single is not None or baseline is Baseline.SINGLE:
+        return single
+    same = [
+        other
+        for other in timed
+        if other.strategy is row.strategy and other.treatment in ("", row.treatment)
+    ]
+    return min(same, key=lambda other: setup_order(other.setup), default=None)
 
 
 def _timed(place: Place, runs: Sequence[CellResult], uncertain: Collection[str]) -> Row:
@@ -223,27 +251,30 @@ def gradient_bytes_of(record: Record) -> int | None:
     return None if parameters is None else formulas.gradient_bytes(parameters)
 
 
-def _derived(row: Row, baseline: Timing | None) -> Row:
-    """Return the row with its speedup, and for several GPUs the residual: medians first."""
-    if row.timing is None or baseline is None:
+def _derived(row: Row, reference: Row | None) -> Row:
+    """Return the row with its ratios, and for several GPUs the residual: medians first.
+
+    What compares with computation alone needs the plain loop on one GPU: on more, the reference
+    contains communication too.
+    """
+    if row.timing is None or reference is None or reference.timing is None:
         return row
-    speedup = formulas.speedup(baseline.epoch_s, row.timing.epoch_s)
+    speedup = formulas.speedup(reference.timing.epoch_s, row.timing.epoch_s)
+    efficiency = formulas.efficiency(speedup, row.gpus, reference.gpus)
+    steps = reference.timing.step_s, row.timing.step_s
+    against_plain_loop = row.gpus > 1 and reference.is_baseline
     return msgspec.structs.replace(
         row,
+        reference=reference.setup,
         speedup=speedup,
-        scaling=_scaling(row.timing, baseline, row.gpus, speedup),
-        residual=_residual(row, row.timing, baseline) if row.gpus > 1 else None,
-    )
-
-
-def _scaling(timing: Timing, baseline: Timing, gpus: int, speedup: float) -> Scaling:
-    efficiency = formulas.efficiency(speedup, gpus)
-    return Scaling(
-        efficiency=efficiency,
-        weak_efficiency=formulas.weak_efficiency(baseline.step_s, timing.step_s)
-        if baseline.step_s and timing.step_s
-        else None,
-        cost_per_compute=formulas.cost_per_compute(efficiency) if gpus > 1 else None,
+        scaling=Scaling(
+            efficiency=efficiency,
+            weak_efficiency=formulas.weak_efficiency(steps[0], steps[1])
+            if steps[0] and steps[1]
+            else None,
+            cost_per_compute=formulas.cost_per_compute(efficiency) if against_plain_loop else None,
+        ),
+        residual=_residual(row, row.timing, reference.timing) if against_plain_loop else None,
     )
 
 

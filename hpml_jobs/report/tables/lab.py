@@ -7,7 +7,7 @@ from hpml_jobs.checks.result import Affected
 from hpml_jobs.report.merge.groups import ConditionGroup, StrategyRows
 from hpml_jobs.report.merge.rows import BASELINE_SETUP, Place, Row, Setup
 from hpml_jobs.report.table import Block, Line, Table
-from hpml_jobs.report.text import captions, marks, notes
+from hpml_jobs.report.text import captions, marks, notes, references
 from hpml_jobs.report.text.numbers import DASH, OOM, count, gb_per_s, ratio, seconds
 from hpml_jobs.slurm.states import Outcome
 
@@ -72,7 +72,7 @@ def table1(selection: StrategyRows) -> Table:
         blocks=blocks(selection, "Time(s)", "Speedup"),
         lines=lines(selection, selection.setups, _time_and_speedup, Affected.TIME),
         caption=(
-            f"{captions.TIME} Speedup: Time of 1-{captions.unit(device)} / Time.",
+            f"{captions.TIME} Speedup: Time of {references.size_text(rows, device)} / Time.",
             f"{captions.baseline(rows, selection.batches, device)} {captions.runs(rows)}",
             captions.loader_workers(rows, device),
         ),
@@ -86,7 +86,7 @@ def table1(selection: StrategyRows) -> Table:
 
 def _time_and_speedup(row: Row) -> tuple[str, ...]:
     time = seconds(row.timing.epoch_s) if row.timing else dash_or_oom(row)
-    if row.is_baseline and row.timing:
+    if row.reference == row.setup:
         return time, "1"
     return time, text_or_dash(row.speedup, ratio)
 

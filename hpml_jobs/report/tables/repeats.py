@@ -5,6 +5,7 @@ from collections.abc import Callable
 from hpml_jobs.checks.limits import SCATTER_LIMIT
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.core.measurements import Role
+from hpml_jobs.core.strategies import Baseline
 from hpml_jobs.report.merge.bandwidth import bandwidth
 from hpml_jobs.report.merge.decision import Comparison, compare
 from hpml_jobs.report.merge.groups import ConditionGroup
@@ -27,7 +28,7 @@ from hpml_jobs.report.tables.builder import (
     row_name,
     row_table,
 )
-from hpml_jobs.report.text import captions
+from hpml_jobs.report.text import captions, references
 from hpml_jobs.report.text.comparisons import comparison_text
 from hpml_jobs.report.text.notes import left_out_runs
 from hpml_jobs.report.text.numbers import count, gb_per_s, percent, ratio, seconds
@@ -36,7 +37,7 @@ REPEATS = (
     "A run is a new launch. Interval: order statistics; it contains the true median with a "
     "probability of {coverage}, for any distribution. IQR: % of the median. Speedup: ratio of "
     "medians, with an interval from {resamples} bootstrap resamples of both cells' runs (at least"
-    " {bootstrap}). Against 1 {unit}: the ratio of times (Hodges-Lehmann, 95 % interval); "
+    " {bootstrap}). Against {size}: the ratio of times (Hodges-Lehmann, 95 % interval); "
     "different if an exact Mann-Whitney test gives p <= 5 % and the ratio is more than 2 % from 1."
 )
 ORDER = {
@@ -65,7 +66,8 @@ def repeats(group: ConditionGroup) -> Table | None:
     """Return medians, intervals and spread of every place; None with one run of each."""
     if not several(group):
         return None
-    unit = captions.unit(group.device)
+    size = references.size_text(group.timed, group.device)
+    against = "against_1" if group.baseline is Baseline.SINGLE else "against_reference"
     heads: tuple[Columns[Row], ...] = (
         Columns("runs", (column("runs", "", lambda row: len(row.runs)),)),
         Columns(
@@ -84,8 +86,8 @@ def repeats(group: ConditionGroup) -> Table | None:
             ),
         ),
         Columns(
-            f"against 1 {unit}",
-            (column("against_1", "", lambda e: _against_text(group, e)),),
+            f"against {size}",
+            (column(against, "", lambda e: _against_text(group, e)),),
             words=True,
         ),
         ends("epoch", "_s", lambda e: epochs_of(e).interval),
@@ -93,8 +95,8 @@ def repeats(group: ConditionGroup) -> Table | None:
         Columns(
             "",
             (
-                column("against_1_ratio", "", lambda e: _ratio_to_1(group, e)),
-                column("against_1_p", "", lambda e: _p_against_1(group, e)),
+                column(f"{against}_ratio", "", lambda e: _ratio_to_1(group, e)),
+                column(f"{against}_p", "", lambda e: _p_against_1(group, e)),
             ),
         ),
         ends("speedup", "", lambda e: _speedup_interval(group, e)),
@@ -102,7 +104,7 @@ def repeats(group: ConditionGroup) -> Table | None:
         Columns("", (column("left_out_epoch_s", "", lambda e: _left_out_epochs(group, e)),)),
     )
     caption = REPEATS.format(
-        unit=unit,
+        size=size,
         resamples=count(RESAMPLES),
         coverage=_coverages(group, _covers),
         bootstrap=_coverages(group, lambda row: _speedup_coverage(group, row)),
@@ -174,17 +176,17 @@ def _coverages(group: ConditionGroup, of: Callable[[Row], float | None]) -> str:
 
 
 def _speedup_interval(group: ConditionGroup, row: Row) -> Interval | None:
-    baseline = group.baseline(row.batch_per_gpu)
-    if baseline is None or row.is_baseline:
+    reference = group.reference(row)
+    if reference is None or reference is row:
         return None
-    return ratio_interval(epochs_of(baseline).runs, epochs_of(row).runs)
+    return ratio_interval(epochs_of(reference).runs, epochs_of(row).runs)
 
 
 def _against(group: ConditionGroup, row: Row) -> Comparison | None:
-    baseline = group.baseline(row.batch_per_gpu)
-    if baseline is None or row.is_baseline:
+    reference = group.reference(row)
+    if reference is None or reference is row:
         return None
-    return compare(epochs_of(row).runs, epochs_of(baseline).runs)
+    return compare(epochs_of(row).runs, epochs_of(reference).runs)
 
 
 def _against_text(group: ConditionGroup, row: Row) -> str | None:

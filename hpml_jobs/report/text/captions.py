@@ -5,9 +5,10 @@ from typing import NamedTuple
 
 from hpml_jobs.core.conditions import CPU_MODEL, GPU_MODEL, NONE, TORCH
 from hpml_jobs.core.strategies import BASELINE, BandwidthKind, Device
+from hpml_jobs.core.text import counted
 from hpml_jobs.core.workload import DATASETS, UNREPORTED_DATA, UNREPORTED_MODEL, Workload
 from hpml_jobs.report.merge.groups import ConditionGroup
-from hpml_jobs.report.merge.rows import Place, Row, Setup, Timing, setup_order
+from hpml_jobs.report.merge.rows import BASELINE_SETUP, Place, Row, Setup, Timing, setup_order
 from hpml_jobs.report.text.numbers import count, seconds
 
 TIME = "Time: seconds of one epoch, the longest of all ranks, data loading included."
@@ -112,9 +113,14 @@ def row_label(setup: Setup, device: Device) -> str:
 
 
 def _label(setup: Setup, device: Device, strategy: str = "") -> str:
-    nodes = f"{setup.nodes} nodes" if setup.nodes > 1 else ""
-    asides = ", ".join(aside for aside in (nodes, strategy, setup.treatment) if aside)
+    asides = _asides(setup, strategy)
     return f"{setup.gpus}-{unit(device)}" + (f" ({asides})" if asides else "")
+
+
+def _asides(setup: Setup, strategy: str = "") -> str:
+    """Return what a setup is apart from its GPUs, separated by commas."""
+    nodes = f"{setup.nodes} nodes" if setup.nodes > 1 else ""
+    return ", ".join(aside for aside in (nodes, strategy, setup.treatment) if aside)
 
 
 def full_label(setup: Setup, device: Device) -> str:
@@ -205,14 +211,14 @@ def runs(rows: Iterable[Row]) -> str:
 
 
 def baseline(rows: Sequence[Row], batches: Sequence[int], device: Device) -> str:
-    """Return the baseline with its seconds per epoch at each batch."""
+    """Return what the rows are compared with, and its seconds per epoch at each batch."""
     return _baseline(rows, batches, device, lambda timing: f"{seconds(timing.epoch_s)} s")
 
 
 def baseline_train(rows: Sequence[Row], batches: Sequence[int], device: Device) -> str:
-    """Return the baseline with its seconds without data loading."""
-
-    has_train_s = [e.timing.train_s is not None for e in rows if e.is_baseline and e.timing]
+    """Return the single-GPU baseline with its seconds without data loading."""
+    single = [row for row in rows if row.is_baseline]
+    has_train_s = [row.timing.train_s is not None for row in single if row.timing]
 
     def words(timing: Timing) -> str:
         shown_s = timing.epoch_s if timing.train_s is None else timing.train_s
@@ -221,7 +227,7 @@ def baseline_train(rows: Sequence[Row], batches: Sequence[int], device: Device) 
     what = "train_s" if all(has_train_s) else "epoch_s"
     if any(has_train_s) and not all(has_train_s):
         what = "train_s (epoch_s where unknown)"
-    return _baseline(rows, batches, device, words, f", {what}")
+    return _baseline(single, batches, device, words, f", {what}")
 
 
 def _baseline(
@@ -231,10 +237,24 @@ def _baseline(
     words: Callable[[Timing], str],
     what: str = "",
 ) -> str:
-    timings = {row.batch_per_gpu: row.timing for row in rows if row.is_baseline}
-    values = ((batch, timings.get(batch)) for batch in batches)
-    parts = [f"{words(timing) if timing else 'none'} at batch {batch}" for batch, timing in values]
-    return f"Baseline: strategy single, 1 {unit(device)}{what}: {', '.join(parts)}."
+    """Return each reference with its time at the batches where rows are compared with it."""
+    timings = {row.place: row.timing for row in rows}
+    setups = {row.reference for row in rows if row.reference} or {BASELINE_SETUP}
+    compared = {row.batch_per_gpu for row in rows if row.reference}
+    texts = []
+    for number, setup in enumerate(sorted(setups, key=setup_order)):
+        its_batches = {row.batch_per_gpu for row in rows if row.reference == setup}
+        parts = []
+        for batch in batches:
+            timing = timings.get(Place(setup, batch)) if batch in its_batches else None
+            if timing:
+                parts.append(f"{words(timing)} at batch {batch}")
+            elif batch not in compared and number == 0:
+                parts.append(f"none at batch {batch}")
+        size = counted(setup.gpus, unit(device), units(device))
+        aside = f" ({asides})" if (asides := _asides(setup)) else ""
+        texts.append(f"strategy {setup.strategy.value}, {size}{aside}{what}: {', '.join(parts)}")
+    return f"Baseline: {'; '.join(texts)}."
 
 
 def loader_workers(rows: Iterable[Row], device: Device) -> str:

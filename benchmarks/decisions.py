@@ -13,6 +13,7 @@ from random import Random
 
 from hpml_jobs.core.formulas import coverage_of_range
 from hpml_jobs.report.merge.decision import Decision, compare, compare_all
+from hpml_jobs.report.merge.power import smallest_difference
 from hpml_jobs.report.merge.statistics import interval, ratio_interval
 
 BOOTSTRAPS_PER_DECISION = 8
@@ -98,7 +99,10 @@ def main() -> None:
     settings.append((6, 0.03, True))
     print(table(heads, [_decisions(*setting, simulations) for setting in settings]), "\n")
     heads = ("equal strategies", "6 runs: any called different %", "9 runs: %")
-    print(table(heads, [_families(strategies, simulations) for strategies in (2, 3, 4, 5)]))
+    print(table(heads, [_families(strategies, simulations) for strategies in (2, 3, 4, 5)]), "\n")
+    heads = ("runs", "noise", "smallest difference %", "called different %")
+    settings = [(number, noise) for number in (4, 6, 9, 12) for noise in (0.01, 0.02, 0.05)]
+    print(table(heads, [_smallest(*setting, simulations) for setting in settings]))
 
 
 def _coverage(number: int, simulations: int) -> tuple[object, ...]:
@@ -126,6 +130,13 @@ def _decisions(
 def _families(strategies: int, simulations: int) -> tuple[object, ...]:
     rates = (false_alarms_among(strategies, number, simulations) for number in (6, 9))
     return strategies, *map(_percent, rates)
+
+
+def _smallest(number: int, noise: float, simulations: int) -> tuple[object, ...]:
+    gap = smallest_difference(number, number, noise)
+    assert gap is not None  # noqa: S101  (4 runs and more)
+    rate = decision_rate(number, noise, gap, simulations)
+    return number, f"{100 * noise:.0f} %", _percent(gap), _percent(rate)
 
 
 def _percent(share: float) -> str:

@@ -28,6 +28,8 @@ COMMANDS = {
     "collect": "cli.collect:collect",
     "choose": "cli.choose:choose",
     "init": "cli.init:init",
+    "compare": "cli.compare:compare",
+    "reference": "cli.reference:reference",
     "doctor": "cli.doctor:doctor",
     "completion": "cli.completion:completion",
 }

@@ -112,14 +112,24 @@ def _with_command(typed: list[str]) -> list[str]:
 
 def studies(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return the names of studies that begin so, the most recently submitted first."""
+    roots = [cells.parent for cells in _outputs(ctx).glob("*/cells")]
+    roots.sort(key=lambda root: root.stat().st_mtime, reverse=True)
+    return [root.name for root in roots if root.name.startswith(incomplete)]
+
+
+def compared(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return the names of studies and references that begin so."""
+    references = sorted(file.stem for file in _outputs(ctx).glob("references/*.json"))
+    return studies(ctx, incomplete) + [name for name in references if name.startswith(incomplete)]
+
+
+def _outputs(ctx: typer.Context) -> Path:
     outputs = ctx.params.get("outputs")
     if outputs is None:
         from hpml_jobs.plan.user_config import user_outputs
 
         outputs = user_outputs()
-    roots = [cells.parent for cells in Path(outputs).expanduser().glob("*/cells")]
-    roots.sort(key=lambda root: root.stat().st_mtime, reverse=True)
-    return [root.name for root in roots if root.name.startswith(incomplete)]
+    return Path(outputs).expanduser()
 
 
 def keys(ctx: typer.Context, incomplete: str) -> list[str]:

@@ -29,6 +29,10 @@ Commands (hpml-jobs COMMAND --help shows all options and an example):
   collect [STUDY]           write tables and figures to the study's report/ (md, csv, tex, json)
   choose [STUDY] KEY=VALUE  say which cell to ask for: the most GPUs that are used efficiently, the
                             fastest, the cheapest; with a budget or a deadline the best that fits
+  compare A [B]             say which cells of study B are faster or slower than those of A;
+                            --fail-if-slower 5% for CI
+  reference save NAME [STUDY]
+                            store the numbers of a study, to compare later ones with it
   cancel [STUDY] [PATTERN]  cancel this study's jobs
   resubmit [STUDY] ...      resubmit cells: PATTERN or --failed --oom --timeout --missing
                             --cancelled --lost; change them with --minutes, --mem

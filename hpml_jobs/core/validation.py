@@ -60,7 +60,7 @@ def _fault(record: Record) -> str | None:
         return None
     if record.outcome is not Outcome.OK:
         return f"outcome {record.outcome.value} has no record"
-    impossible = _impossible(msgspec.to_builtins(record), "")
+    impossible = out_of_range(msgspec.to_builtins(record))
     if impossible:
         return impossible
     if record.imported is not None or record.cell.protocol is Protocol.IMPORTED:
@@ -129,7 +129,7 @@ def _imported_fault(record: Record) -> str | None:
     return None if record.imported.epoch_s > 0 else f"epoch_s={record.imported.epoch_s} s"
 
 
-def _impossible(value: Any, place: str) -> str | None:
+def out_of_range(value: Any, place: str = "") -> str | None:
     """Return the first number that is not finite or too large, or a negative duration or count."""
     if isinstance(value, dict):
         pairs = ((f"{place}.{name}" if place else str(name), v) for name, v in value.items())
@@ -143,7 +143,7 @@ def _impossible(value: Any, place: str) -> str | None:
         return f"{place} is negative: {value}"
     else:
         return None
-    return next((text for name, inner in pairs if (text := _impossible(inner, name))), None)
+    return next((text for name, inner in pairs if (text := out_of_range(inner, name))), None)
 
 
 def _rank_fault(cell: Cell, rank: Rank) -> str | None:

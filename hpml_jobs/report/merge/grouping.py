@@ -1,6 +1,6 @@
 """Groups of cells that may share a table: one workload under the same conditions."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from hpml_jobs.core.conditions import (
     CODE,
@@ -66,11 +66,15 @@ def _condition_group(
 
 
 def differences(groups: Sequence[ConditionGroup]) -> dict[str, list[str]]:
-    """Return what sets the groups apart: condition -> each group's value, in their order.
+    """Return what sets the groups apart: condition -> each group's value, in their order."""
+    return differing([group.conditions for group in groups])
+
+
+def differing(tables: Sequence[Mapping[str, str]]) -> dict[str, list[str]]:
+    """Return the conditions that differ between tables of conditions, with each table's value.
 
     Two workloads differ in nearly everything; there the name says enough.
     """
-    tables = [group.conditions for group in groups]
     names = dict.fromkeys(what for table in tables for what in table)
     result = {}
     for what in names:
@@ -80,7 +84,7 @@ def differences(groups: Sequence[ConditionGroup]) -> dict[str, list[str]]:
     return result
 
 
-def _follows_from_name(what: str, tables: Sequence[dict[str, str]]) -> bool:
+def _follows_from_name(what: str, tables: Sequence[Mapping[str, str]]) -> bool:
     """Return whether `what` differs only between workloads of different names."""
     if what not in WORKLOAD_CONDITIONS and not what.startswith(CODE):
         return False

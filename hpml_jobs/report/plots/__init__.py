@@ -46,13 +46,19 @@ def plots(report: Report) -> dict[str, bytes]:
     They have the heading above the figure, and the caption below it.
     """
     files: dict[str, bytes] = {}
-    for name, picture in pictures(report).items():
-        with style.applied():
-            style.frame(picture.figure, picture.title, picture.caption)
-            files[f"{name}.png"] = _png(picture.figure)
-            picture.figure.set_layout_engine("none")  # the PNG's layout is that of the SVG
-            files[f"{name}.svg"] = svg.draw(picture.figure).encode()
+    for picture in pictures(report).values():
+        files |= files_of(picture)
     return files
+
+
+def files_of(picture: Picture) -> dict[str, bytes]:
+    """Return the PNG and SVG file of a picture, by file name."""
+    with style.applied():
+        style.frame(picture.figure, picture.title, picture.caption)
+        png = _png(picture.figure)
+        picture.figure.set_layout_engine("none")  # the PNG's layout is that of the SVG
+        svg_text = svg.draw(picture.figure)
+    return {f"{picture.name}.png": png, f"{picture.name}.svg": svg_text.encode()}
 
 
 def _png(figure: "Figure") -> bytes:

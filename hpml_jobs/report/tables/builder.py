@@ -104,10 +104,26 @@ def item_table(
     notes: Iterable[str] = (),
 ) -> Table:
     """Return a table of one or several groups with a line per item; each comes with its label."""
+    return _table(_of_groups(groups, text), text, _blocks(heads), _body(items, heads, notes))
+
+
+def ungrouped_table(
+    setting: str,
+    text: TableText,
+    items: Iterable[tuple[str, T]],
+    heads: Sequence[Columns[T]],
+    notes: Iterable[str] = (),
+) -> Table:
+    """Return the same of items that belong to no condition group, with their setting in words."""
+    return _table(Top(text.corner, setting), text, _blocks(heads), _body(items, heads, notes))
+
+
+def _body(
+    items: Iterable[tuple[str, T]], heads: Sequence[Columns[T]], notes: Iterable[str]
+) -> "Body":
     listed = list(items)
-    lines = [Line(label=label, texts=_texts(heads, item)) for label, item in listed]
-    sheet = _sheet(heads, (item for _, item in listed))
-    return _table(groups, text, _blocks(heads), Body(tuple(lines), sheet, tuple(notes)))
+    lines = tuple(Line(label=label, texts=_texts(heads, item)) for label, item in listed)
+    return Body(lines, _sheet(heads, (item for _, item in listed)), tuple(notes))
 
 
 def row_table(
@@ -129,7 +145,7 @@ def row_table(
             lines.append(Line(label=text.below, texts=below))
     all_notes = (*marks.explained(group, listed, text.affected), *notes)
     body = Body(tuple(lines), _sheet(heads, listed), all_notes)
-    return _table([group], text, _blocks(heads), body)
+    return _table(_of_groups([group], text), text, _blocks(heads), body)
 
 
 def _row_place(device: Device) -> Columns[Row]:
@@ -155,17 +171,29 @@ class Body(NamedTuple):
     notes: tuple[str, ...]
 
 
-def _table(
-    groups: Sequence[ConditionGroup], text: TableText, blocks: tuple[Block, ...], body: Body
-) -> Table:
+class Top(NamedTuple):
+    """The corner of a table, and its setting: what was trained, on what."""
+
+    corner: str
+    setting: str
+
+
+def _of_groups(groups: Sequence[ConditionGroup], text: TableText) -> Top:
+    return Top(
+        corner="" if all(group.imported for group in groups) else text.corner,
+        setting=" ".join(dict.fromkeys(map(captions.setting, groups))),
+    )
+
+
+def _table(top: Top, text: TableText, blocks: tuple[Block, ...], body: Body) -> Table:
     return Table(
         label=text.label,
         title=text.title,
-        corner="" if all(group.imported for group in groups) else text.corner,
+        corner=top.corner,
         blocks=blocks,
         lines=body.lines,
         caption=text.caption,
-        setting=" ".join(dict.fromkeys(map(captions.setting, groups))),
+        setting=top.setting,
         notes=body.notes,
         on_screen=text.on_screen,
         sheet=body.sheet,

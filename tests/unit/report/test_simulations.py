@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from hpml_jobs.core.formulas import coverage_of_range
+from hpml_jobs.report.merge.power import smallest_difference
 from hpml_jobs.report.merge.statistics import interval
 
 BENCHMARK = Path(__file__).parents[3] / "benchmarks" / "decisions.py"
@@ -59,6 +60,15 @@ def test_true_difference_of_10_percent_is_found_at_6_runs(simulations):
     rate = decisions.decision_rate(6, 0.05, 0.1, simulations)
     assert rate >= 0.78 - band(0.78, simulations)
     assert decisions.decision_rate(6, 0.02, 0.05, simulations) >= 0.9
+
+
+@pytest.mark.parametrize("simulations", SIMULATIONS)
+def test_smallest_difference_is_shown_in_80_percent(simulations):
+    for number in (4, 6, 12):
+        for noise in (0.005, 0.03):
+            gap = smallest_difference(number, number, noise)
+            rate = decisions.decision_rate(number, noise, gap, simulations)
+            assert rate == pytest.approx(0.8, abs=0.03 + band(0.8, simulations)), (number, noise)
 
 
 def test_three_runs_never_decide():

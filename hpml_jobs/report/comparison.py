@@ -1,0 +1,161 @@
+"""The comparison of two studies as text, values and pictures."""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from hpml_jobs.errors import HpmlError
+from hpml_jobs.report.merge.comparison import ComparedCell, StudyComparison, compare_studies
+from hpml_jobs.report.merge.reference import Reference, ReferenceCell
+from hpml_jobs.report.table import Table
+from hpml_jobs.report.tables.comparison import comparison_table, verdict
+from hpml_jobs.report.text import study_comparison as words
+from hpml_jobs.study.files import write_whole
+
+
+class GroupText(NamedTuple):
+    """A compared group: what was trained, the conditions that differ, and the table."""
+
+    setting: str
+    conditions: tuple[str, ...]
+    table: Table
+
+
+class ComparisonText(NamedTuple):
+    """A comparison in words: the answer, a text per group, and the cells of only one study.
+
+    `failure` says why it does not pass the limit; empty if it does, or without a limit.
+    """
+
+    comparison: StudyComparison
+    answer: str
+    groups: tuple[GroupText, ...]
+    only: tuple[str, ...]
+    limit: float | None
+    failure: str
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The comparison as values for programs."""
+        comparison = self.comparison
+        return {
+            "a": comparison.old.study,
+            "b": comparison.new.study,
+            "answer": self.answer,
+            "groups": [
+                {
+                    "setting_a": group.old.setting,
+                    "setting_b": group.new.setting,
+                    "differences": group.differences,
+                    "conditions": text.conditions,
+                    "cells": [_values(cell) for cell in group.measured],
+                    "notes": text.table.notes,
+                }
+                for group, text in zip(comparison.groups, self.groups, strict=True)
+            ],
+            "unlike_hardware": comparison.unlike_hardware,
+            "without_number": [_place(cell.new) for _, cell in comparison.unmeasured],
+            "only_in_a": [_place(cell) for _, cell in comparison.only_old],
+            "only_in_b": [_place(cell) for _, cell in comparison.only_new],
+            "limit": self.limit,
+            "passes": None if self.limit is None else not self.failure,
+            "failure": self.failure,
+        }
+
+
+def make_comparison(old: Reference, new: Reference, limit: float | None) -> ComparisonText:
+    """Compare two studies; with a limit, say whether a cell is slower by more than it.
+
+    Raises:
+        HpmlError: no cell has a number in both.
+    """
+    comparison = compare_studies(old, new)
+    if not comparison.cells and not comparison.unmeasured:
+        raise HpmlError(_nothing_shared(old, new))
+    groups = tuple(
+        GroupText(
+            group.new.setting,
+            tuple(words.conditions(group)),
+            comparison_table(group, limit),
+        )
+        for group in comparison.groups
+    )
+    return ComparisonText(
+        comparison=comparison,
+        answer=words.answer(comparison),
+        groups=groups,
+        only=(
+            *words.only_in("A", comparison.only_old),
+            *words.only_in("B", comparison.only_new),
+        ),
+        limit=limit,
+        failure="" if limit is None else words.gate_failure(comparison, limit),
+    )
+
+
+def _nothing_shared(old: Reference, new: Reference) -> str:
+    """Return why two studies cannot be compared: what each of them measured."""
+    sides = " | ".join(f"{side.study}: {_measured(side)}" for side in (old, new))
+    return f"{old.study} and {new.study} share no cell: {sides}"
+
+
+def _measured(side: Reference) -> str:
+    parts = []
+    for group in side.groups:
+        if any(cell.runs for cell in group.cells):
+            workload, images = group.work
+            parts.append(f"{workload} ({images} samples per epoch): {words.places_text(group)}")
+    return "; ".join(dict.fromkeys(parts))
+
+
+def write_picture(text: ComparisonText, folder: Path) -> list[Path]:
+    """Write compare.png and compare.svg; the same comparison gives the same bytes.
+
+    Raises:
+        OSError: they cannot be written.
+    """
+    from hpml_jobs.report.plots.comparison import picture_files  # noqa: PLC0415 - brings matplotlib
+
+    files = picture_files(text.comparison, text.answer, text.limit)
+    for name, content in files.items():
+        write_whole(folder / name, content)
+    return [folder / name for name in files]
+
+
+def _values(cell: ComparedCell) -> dict[str, Any]:
+    estimate, interval = cell.ratio
+    return {
+        **_place(cell.new),
+        "verdict": verdict(cell),
+        "ratio": estimate,
+        "ratio_low": interval.low if interval else None,
+        "ratio_high": interval.high if interval else None,
+        "p": cell.p,
+        "smallest_difference": cell.smallest_difference,
+        "doubtful": cell.is_doubtful,
+        "a": _side(cell.old),
+        "b": _side(cell.new),
+    }
+
+
+def _side(cell: ReferenceCell) -> dict[str, Any]:
+    medians = {
+        name: cell.median_s(name) for name in ("epoch_s", "stall_s", "compute_s", "comm_exposed_s")
+    }
+    return {
+        **medians,
+        "all_epoch_s": cell.epochs_s,
+        "left_out": cell.left_out,
+        "failed": cell.failed,
+        "warned": cell.warned,
+        "sm_clock_mhz": cell.sm_clock_mhz,
+    }
+
+
+def _place(cell: ReferenceCell) -> dict[str, Any]:
+    return {
+        "strategy": cell.strategy.value,
+        "gpus": cell.gpus,
+        "nodes": cell.nodes,
+        "treatment": cell.treatment,
+        "batch": cell.batch,
+    }

@@ -1,0 +1,171 @@
+"""The numbers of a study that a comparison needs: what a reference file contains."""
+
+from collections.abc import Iterator
+from statistics import median
+
+from hpml_jobs import __version__
+from hpml_jobs.checks import Level
+from hpml_jobs.checks.result import Affected, Tier
+from hpml_jobs.core.conditions import CPU_MODEL, GPU_MODEL, WORKLOAD
+from hpml_jobs.core.measurements import Role
+from hpml_jobs.core.strategies import Device, Strategy
+from hpml_jobs.core.upgrades import Upgrade
+from hpml_jobs.core.value import Value
+from hpml_jobs.report.merge.groups import ConditionGroup
+from hpml_jobs.report.merge.rows import Place, Row, Setup
+from hpml_jobs.report.merge.run_values import RunValues
+from hpml_jobs.slurm.states import Outcome
+
+SCHEMA = 1
+"""Version of a reference file. 1: first."""
+
+UPGRADES: dict[int, Upgrade] = {}
+"""From each released schema to the next one."""
+
+
+class ReferenceRun(Value, frozen=True, kw_only=True, omit_defaults=True):
+    """Seconds of one run.
+
+    Of the timed epoch: all of it, and waiting for data. Of the instrumented epoch: computation and
+    exposed communication. None: not measured, or disturbed.
+    """
+
+    epoch_s: float
+    stall_s: float | None = None
+    compute_s: float | None = None
+    comm_exposed_s: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse an epoch that takes no time."""
+        if self.epoch_s <= 0:
+            raise ValueError(f"epoch_s is {self.epoch_s:g} s")
+
+
+class ReferenceCell(Value, frozen=True, kw_only=True, omit_defaults=True):
+    """The runs of a study at one place.
+
+    `left_out` runs were disturbed; `failed` and `warned` are the checks that make the times wrong
+    or doubtful. `sm_clock_mhz` is the median of the GPUs after the timed epochs.
+    """
+
+    strategy: Strategy
+    gpus: int
+    nodes: int
+    batch: int
+    treatment: str = ""
+    outcome: Outcome = Outcome.OK
+    runs: tuple[ReferenceRun, ...] = ()
+    left_out: int = 0
+    failed: tuple[str, ...] = ()
+    warned: tuple[str, ...] = ()
+    sm_clock_mhz: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a place that no cell has."""
+        for name in ("gpus", "nodes", "batch"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}")
+
+    @property
+    def place(self) -> Place:
+        """Its setup and batch."""
+        return Place(Setup(self.gpus, self.nodes, self.strategy, self.treatment), self.batch)
+
+    @property
+    def epochs_s(self) -> tuple[float, ...]:
+        """Seconds of the timed epoch of every run that counts."""
+        return tuple(run.epoch_s for run in self.runs)
+
+    def median_s(self, name: str) -> float | None:
+        """Return the median over the runs that have this number; None if none has."""
+        values = [value for run in self.runs if (value := getattr(run, name)) is not None]
+        return median(values) if values else None
+
+
+class ReferenceGroup(Value, frozen=True, kw_only=True):
+    """The cells that were measured under the same conditions; `setting` says them in a line."""
+
+    setting: str
+    device: Device
+    imported: bool
+    conditions: dict[str, str]
+    cells: tuple[ReferenceCell, ...]
+
+    @property
+    def work(self) -> tuple[str | None, str | None]:
+        """What an epoch must have in common to be compared: the workload, and its samples."""
+        return self.conditions.get(WORKLOAD), self.conditions.get("images")
+
+    @property
+    def hardware(self) -> str:
+        """The model of the GPUs, or of the CPU."""
+        name = GPU_MODEL if self.device is Device.CUDA else CPU_MODEL
+        return self.conditions.get(name, "")
+
+
+class Reference(Value, frozen=True, kw_only=True):
+    """The numbers of a study; `measured` is when its last run ended, UTC, empty if unknown."""
+
+    study: str
+    measured: str
+    groups: tuple[ReferenceGroup, ...]
+    hpml_jobs: str = __version__
+    schema: int = SCHEMA
+
+    @property
+    def has_numbers(self) -> bool:
+        """Whether any cell has a run that counts."""
+        return any(cell.runs for group in self.groups for cell in group.cells)
+
+
+def reference_group(group: ConditionGroup, setting: str) -> ReferenceGroup:
+    """Return the numbers of a group of cells."""
+    return ReferenceGroup(
+        setting=setting,
+        device=group.device,
+        imported=group.imported,
+        conditions=group.conditions,
+        cells=tuple(_cell(group, row) for row in group.rows),
+    )
+
+
+def _cell(group: ConditionGroup, row: Row) -> ReferenceCell:
+    return ReferenceCell(
+        strategy=row.strategy,
+        gpus=row.gpus,
+        nodes=row.nodes,
+        batch=row.batch_per_gpu,
+        treatment=row.treatment,
+        outcome=row.outcome,
+        runs=tuple(map(_run, row.runs)),
+        left_out=sum(run.role is Role.TIMED for run in row.left_out),
+        failed=tuple(dict.fromkeys(_violated(group, row, Level.FAIL))),
+        warned=tuple(dict.fromkeys(_violated(group, row, Level.WARN))),
+        sm_clock_mhz=_sm_clock_mhz(group, row),
+    )
+
+
+def _run(values: RunValues) -> ReferenceRun:
+    return ReferenceRun(
+        epoch_s=values.epoch.epoch_s,
+        stall_s=values.epoch.stall_s,
+        compute_s=values.compute_s,
+        comm_exposed_s=values.communication.exposed_s,
+    )
+
+
+def _violated(group: ConditionGroup, row: Row, level: Level) -> Iterator[str]:
+    """Yield the checks at this level that make the times of counted runs doubtful."""
+    for slug in row.cells:
+        for result in group.checks.get(slug, ()):
+            is_about = result.tier is Tier.NUMBER and Affected.TIME in result.affects
+            if is_about and result.level is level and row.counts(slug, Affected.TIME):
+                yield result.check
+
+
+def _sm_clock_mhz(group: ConditionGroup, row: Row) -> float | None:
+    records = group.counted_records(row, Affected.TIME)
+    clocks = [
+        card.sm_clock_mhz for record in records for rank in record.ranks for card in rank.cards
+    ]
+    return median(clocks) if clocks else None

@@ -3,7 +3,7 @@
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -43,6 +43,16 @@ _BY_URGENCY = (
     *(Outcome.PENDING, Outcome.OK),
 )
 """Outcomes by urgency: the first ones are shown if not all cells fit on the screen."""
+
+
+MOST_LISTED = 30
+"""Number of cells from which on states and plans are summarized."""
+
+
+def needs_attention(state: CellState) -> bool:
+    """Return whether a cell failed, is blocked or unknown, or a check of it did not pass."""
+    is_sound = state.outcome in (Outcome.OK, Outcome.RUNNING, Outcome.PENDING)
+    return not is_sound or bool(state.who or state.warning or in_short(state.checks))
 
 
 def states_table(states: Iterable[CellState], rows: int | None = None) -> Table:
@@ -124,13 +134,28 @@ def _hours(hours: float) -> str:
     return f"{hours:,.0f}" if hours >= 100 else f"{hours:.3g}"
 
 
-def sent_table(rows: "Iterable[CellRow]") -> Table:
-    """Return a table of the cells of a plan: job, what it requests, why it is submitted or not."""
+def sent_table(rows: "Sequence[CellRow]", *, all_cells: bool) -> Table:
+    """Return a table of the cells of a plan: job, what it requests, why it is submitted or not.
+
+    Large plans are summarized unless `all_cells`.
+    """
+    if len(rows) > MOST_LISTED and not all_cells:
+        return _sent_summary(rows)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("cell", "job", "resources", ""):
         table.add_column(column, no_wrap=column != "")
     for row in rows:
         table.add_row(row.cell, row.job, row.shape, Text(row.why, style="dim"))
+    return table
+
+
+def _sent_summary(rows: "Iterable[CellRow]") -> Table:
+    """Return a table of the cells of a plan by what they request and why: a line per kind."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("cells", "resources", ""):
+        table.add_column(name, justify="right" if name == "cells" else "left")
+    for (shape, why), number in Counter((row.shape, row.why) for row in rows).items():
+        table.add_row(str(number), shape, Text(why, style="dim"))
     return table
 
 

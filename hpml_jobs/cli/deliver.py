@@ -1,7 +1,7 @@
 """A plan submitted to SLURM or run on this machine, and what is printed of it."""
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from hpml_jobs.cli.command_line import repeated
 from hpml_jobs.cli.console import console, print_json, sent_table
@@ -22,10 +22,23 @@ NAMED_CELLS = 3
 """Cells that a message names at most."""
 
 
-def deliver(plan: "Plan", selection: "Selection", *, json: bool) -> None:
+class Manner(NamedTuple):
+    """The manner of a submission: what is printed, and whether it may ask."""
+
+    json: bool = False
+    yes: bool = False
+    all_cells: bool = False
+
+
+class DeclinedError(HpmlError):
+    """The user declined a submission."""
+
+
+def deliver(plan: "Plan", selection: "Selection", manner: Manner) -> None:
     """Submit the selected cells, or run them on this machine.
 
     Raises:
+        DeclinedError: the user was asked and declined.
         HpmlError: SLURM refused, or a cell that ran on this machine did not finish.
         UsageError: the cells exceed the budget, or the follow-up job cannot be submitted.
     """
@@ -33,12 +46,41 @@ def deliver(plan: "Plan", selection: "Selection", *, json: bool) -> None:
     from hpml_jobs.submit.submission import prepare
 
     if plan.cluster.launcher is Launcher.LOCAL:
-        run_here(plan, selection, json=json)
-    else:
-        submit_jobs(prepare(plan, selection), json=json)
+        run_here(plan, selection, json=manner.json)
+        return
+    submission = prepare(plan, selection)
+    announce(submission, manner)
+    submit_jobs(submission, manner)
 
 
-def submit_jobs(submission: "Submission", *, json: bool) -> None:
+def announce(submission: "Submission", manner: Manner) -> None:
+    """Print the GPU-hours and jobs of a submission; on a terminal ask above the limit.
+
+    Raises:
+        DeclinedError: the user declined.
+    """
+    if manner.json or not submission.requests:
+        return
+    cells, jobs = len(submission.selection.send), len(submission.requests)
+    size = f"{counted(cells, 'cell')} as {counted(jobs, 'job')}"
+    hours, limit = submission.gpu_hours, submission.plan.cluster.confirm_gpu_hours
+    print(f"up to {hours:.3g} GPU-hours: {size}", flush=True)
+    if manner.yes or limit is None or hours <= limit or not is_interactive():
+        return
+    try:
+        answer = input(f"more than cluster.confirm_gpu_hours={limit:g}; submit? [y/N] ")
+    except EOFError:
+        answer = ""
+    if answer.strip().lower() not in ("y", "yes"):
+        raise DeclinedError("nothing was submitted; --yes submits without asking")
+
+
+def is_interactive() -> bool:
+    """Return whether a person reads the output and types the input."""
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def submit_jobs(submission: "Submission", manner: Manner) -> None:
     """Submit job requests and the follow-up job; print a line per job, then a summary.
 
     Ctrl-C takes effect between two sbatch calls.
@@ -61,7 +103,7 @@ def submit_jobs(submission: "Submission", *, json: bool) -> None:
         with deferred_interrupts(_print_note) as interrupts:
             for sent in send(plan.study, plan.cluster, submission.requests, interrupts.check):
                 jobs |= sent.jobs
-                if not json:
+                if not manner.json:
                     print(sent, flush=True)
             followup = _submit_followup(plan, selection, jobs)
             interrupts.check()
@@ -73,7 +115,10 @@ def submit_jobs(submission: "Submission", *, json: bool) -> None:
         raise HpmlError(f"{fault}; {_what_was_sent(submission, jobs)}") from fault
     finally:
         if jobs or not selection.send:
-            (_print_json if json else _print_summary)(submission, jobs, followup)
+            if manner.json:
+                _print_json(submission, jobs, followup)
+            else:
+                _print_summary(submission, jobs, followup, all_cells=manner.all_cells)
 
 
 def _print_note(sentence: str) -> None:
@@ -127,17 +172,19 @@ def _print_json(submission: "Submission", jobs: dict[str, str], followup: str | 
     )
 
 
-def _print_summary(submission: "Submission", jobs: dict[str, str], followup: str | None) -> None:
+def _print_summary(
+    submission: "Submission", jobs: dict[str, str], followup: str | None, *, all_cells: bool
+) -> None:
     from hpml_jobs.submit.explain import cell_rows
 
     plan, left_out = submission.plan, submission.selection.left_out
-    console().print(sent_table(cell_rows(plan, submission.selection, jobs)))
+    rows = cell_rows(plan, submission.selection, jobs)
+    console().print(sent_table(rows, all_cells=all_cells))
     left = f", {len(left_out)} left out" if left_out else ""
     if jobs:
         ids = array_ids(jobs.values())
         cells_as_jobs = f"{counted(len(jobs), 'cell')} as {counted(len(ids), 'job')}"
-        hours = f"up to {submission.gpu_hours:.3g} GPU-hours"
-        print(f"submitted {cells_as_jobs} (SLURM {', '.join(ids)}){left}; {hours}")
+        print(f"submitted {cells_as_jobs} (SLURM {', '.join(ids)}){left}")
     else:
         is_unknown = any(state.outcome is Outcome.UNKNOWN for state in left_out.values())
         unknown = ", or its job may be running" if is_unknown else ""

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from hpml_jobs.cli.console import console, print_changes, print_json, totals
-from hpml_jobs.cli.deliver import deliver
+from hpml_jobs.cli.deliver import Manner, deliver
 from hpml_jobs.cli.options import ConfigDir, Json, Overrides
 from hpml_jobs.core.cluster import Launcher
 from hpml_jobs.core.findings import Finding, Severity
@@ -106,7 +106,7 @@ def _run_self_test(words: list[str], config_dir: Path | None, gpus: int, *, json
         plan = self_test_plan(words, gpus, config_dir, notify)
         plan.study.create()
         try:
-            deliver(plan, select(plan), json=False)
+            deliver(plan, select(plan), Manner())
         except HpmlError as error:
             if plan.cluster.launcher is Launcher.SLURM:
                 raise

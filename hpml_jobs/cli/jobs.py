@@ -6,14 +6,26 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hpml_jobs.cli.console import print_json
-from hpml_jobs.cli.deliver import deliver
-from hpml_jobs.cli.options import Json, Outputs, Pattern, StudyName, StudySelection, select_study
+from hpml_jobs.cli.deliver import Manner, deliver
+from hpml_jobs.cli.options import (
+    AllCells,
+    DryRun,
+    Json,
+    Outputs,
+    Pattern,
+    StudyName,
+    StudySelection,
+    Yes,
+    select_study,
+)
+from hpml_jobs.cli.preview import show_preview
 from hpml_jobs.core.text import counted
 from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.slurm.states import Outcome
 
 if TYPE_CHECKING:
     from hpml_jobs.study.cell_state import CellState
+    from hpml_jobs.study.study import Study
     from hpml_jobs.submit.resubmit import Changes
 
 DISTURBED = "disturbed"
@@ -92,6 +104,9 @@ def resubmit(
     minutes: Minutes = None,
     mem: Memory = None,
     retries: Retries = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    all_cells: AllCells = False,
     json: Json = False,
 ) -> None:
     """Resubmit cells, selected by outcome or by name; finished cells only with --disturbed.
@@ -119,8 +134,12 @@ def resubmit(
         options = _useful_options(cell_states(selection.study))
         if options:
             raise UsageError(f"specify what to resubmit: {options}, or a PATTERN")
+    manner = Manner(json=json, yes=yes, all_cells=all_cells)
+    if dry_run:
+        _resubmit(selection, kinds, changes, retries, manner, dry_run=True)
+        return
     with selection.study.submitting():
-        _resubmit(selection, kinds, changes, retries, json=json)
+        _resubmit(selection, kinds, changes, retries, manner)
 
 
 def _resubmit(
@@ -128,8 +147,9 @@ def _resubmit(
     kinds: list[str],
     changes: "Changes",
     retries: int | None,
+    manner: Manner,
     *,
-    json: bool,
+    dry_run: bool = False,
 ) -> None:
     from hpml_jobs.status.states import status_for_submission
     from hpml_jobs.study.snapshot import restore_records
@@ -146,7 +166,8 @@ def _resubmit(
     study = selection.study
     has_budget = study.read_cluster().gpu_hours_budget is not None
     status = status_for_submission(study, all_jobs=has_budget)
-    restore_records(status.snapshots)
+    if not dry_run:
+        restore_records(status.snapshots)
     in_question = selection.chosen(status.states)
     for state in in_question:
         if state.outcome is Outcome.UNKNOWN:
@@ -164,16 +185,7 @@ def _resubmit(
     if retries is not None:
         chosen, exclude = within_retries(chosen, status.history, retries)
     if not chosen:
-        if json:
-            print_json({"study": study.name, "cells": []})
-        else:
-            only_disturbed = is_disturbed and not kinds
-            print(
-                "nothing to resubmit: no selected cell has a disturbed epoch"
-                if only_disturbed
-                else "nothing to resubmit: the selected cells are finished, pending or running, or "
-                "have another outcome"
-            )
+        _print_nothing(study, manner, only_disturbed=is_disturbed and not kinds)
         return
     chosen, faults = restorable(study, chosen, status.history)
     if not chosen:
@@ -184,7 +196,23 @@ def _resubmit(
     plan = plan._replace(exclude=exclude, retries=retries or 0, is_retry=retries is not None)
     reasons = {state.slug: f"{state.outcome.value} before" for state in chosen}
     reasons |= {state.slug: "disturbed before" for state in again}
-    deliver(plan, Selection(plan.cells, reasons, {}, status), json=json)
+    again_selection = Selection(plan.cells, reasons, {}, status)
+    if dry_run:
+        show_preview(plan, again_selection, all_cells=manner.all_cells, json=manner.json)
+    else:
+        deliver(plan, again_selection, manner)
+
+
+def _print_nothing(study: "Study", manner: Manner, *, only_disturbed: bool) -> None:
+    if manner.json:
+        print_json({"study": study.name, "cells": []})
+    elif only_disturbed:
+        print("nothing to resubmit: no selected cell has a disturbed epoch")
+    else:
+        print(
+            "nothing to resubmit: the selected cells are finished, pending or running, or have "
+            "another outcome"
+        )
 
 
 def _useful_options(cells: "list[CellState]") -> str:

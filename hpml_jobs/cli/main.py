@@ -105,8 +105,8 @@ def _remedy(words: list[str]) -> str:
     for word, following in itertools.pairwise([*words, ""]):
         option, is_pair, value = word.partition("=")
         key = option.removeprefix("--").replace("-", "_")
-        if option in ("--dry-run", "--dryrun"):
-            return f"To submit nothing: {PROGRAM} plan …"
+        if option == "--dryrun":
+            return "Write --dry-run"
         if option.startswith("--") and type_of(key) is not None:
             is_value = following and not following.startswith("-")
             return f"Write {key}={value if is_pair else following if is_value else 'VALUE'}"

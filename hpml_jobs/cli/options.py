@@ -68,6 +68,13 @@ Outputs = Annotated[
         help="folder of the studies; default: outputs= of your config",
     ),
 ]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", "-n", help="show what would be done, as plan does; do nothing")
+]
+Yes = Annotated[
+    bool, typer.Option("--yes", "-y", help="do not ask, whatever the number of GPU-hours")
+]
+AllCells = Annotated[bool, typer.Option("--all", help="list every cell, also of large studies")]
 Json = Annotated[bool, typer.Option("--json", help="print JSON, for programs")]
 Strict = Annotated[bool, typer.Option("--strict", help="exit with 1 unless every cell finished")]
 

@@ -9,7 +9,9 @@ import typer
 
 from hpml_jobs.checks.result import in_short
 from hpml_jobs.cli.console import (
+    MOST_LISTED,
     console,
+    needs_attention,
     print_changes,
     print_json,
     states_table,
@@ -18,6 +20,7 @@ from hpml_jobs.cli.console import (
 )
 from hpml_jobs.cli.hints import hints_for
 from hpml_jobs.cli.options import (
+    AllCells,
     Json,
     Outputs,
     Pattern,
@@ -42,10 +45,13 @@ def status(
     study: StudyName = None,
     pattern: Pattern = None,
     outputs: Outputs = None,
+    all_cells: AllCells = False,
     json: Json = False,
     strict: Strict = False,
 ) -> None:
     """Show the state of every cell, the resources used and suggested next commands.
+
+    Of more than 30 cells, only those that need attention are listed.
 
     Example: hpml-jobs status digits-local 'ddp-4gpu-*'
     """
@@ -65,14 +71,26 @@ def status(
     if json:
         print_json({"study": study_name, "cells": states, "usage": usage, "advice": hints})
     else:
-        console().print(states_table(states))
-        print(totals(states))
+        _print_states(states, all_cells=all_cells)
         if usage and selection.pattern is None:
             print(usage_line(usage))
         for hint in hints:
             print(hint)
     if strict and not all(state.outcome.finished for state in states):
         raise typer.Exit(1)
+
+
+def _print_states(states: list[CellState], *, all_cells: bool) -> None:
+    """Print every cell and the totals; of a large study the totals and what needs attention."""
+    if len(states) <= MOST_LISTED or all_cells:
+        console().print(states_table(states))
+        print(totals(states))
+        return
+    print(totals(states))
+    listed = [state for state in states if needs_attention(state)]
+    if listed:
+        console().print(states_table(listed, rows=MOST_LISTED))
+    print(f"{len(states) - len(listed)} cells need no attention; --all lists every cell")
 
 
 def _report_job(current: "StudyStatus") -> list[str]:

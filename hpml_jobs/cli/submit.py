@@ -8,15 +8,14 @@ import typer
 
 from hpml_jobs.cli.command_line import repeated
 from hpml_jobs.cli.console import print_json
-from hpml_jobs.cli.deliver import submit_jobs
-from hpml_jobs.cli.options import ConfigDir, Json, Multirun, Overrides
-from hpml_jobs.core.text import counted
+from hpml_jobs.cli.deliver import DeclinedError, Manner, announce, submit_jobs
+from hpml_jobs.cli.options import AllCells, ConfigDir, DryRun, Json, Multirun, Overrides, Yes
+from hpml_jobs.cli.preview import show_preview
 from hpml_jobs.errors import HpmlError, InterruptError, UsageError
 
 if TYPE_CHECKING:
     from hpml_jobs.plan.plan import Plan, PlannedCell
     from hpml_jobs.study.study import Study
-    from hpml_jobs.submit.explain import Preview
     from hpml_jobs.submit.selection import Selection
 
 
@@ -24,11 +23,15 @@ def submit(
     overrides: Overrides = None,
     multirun: Multirun = False,
     config_dir: ConfigDir = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    all_cells: AllCells = False,
     json: Json = False,
 ) -> None:
     """Submit a study, or run it here if there is no SLURM.
 
-    Finished, pending and running cells are skipped.
+    Finished, pending and running cells are skipped. On a terminal it asks before more than
+    cluster.confirm_gpu_hours GPU-hours are requested.
 
     Example: hpml-jobs -m gpus=1,2,4 batch=32,128,512
     """
@@ -38,6 +41,10 @@ def submit(
     from hpml_jobs.submit.selection import select
     from hpml_jobs.submit.submission import prepare
 
+    if dry_run:
+        _preview(overrides, multirun, config_dir, all_cells=all_cells, json=json)
+        return
+    manner = Manner(json=json, yes=yes, all_cells=all_cells)
     plan = _make_plan(overrides, multirun, config_dir)
     if plan.cluster.launcher is Launcher.LOCAL:
         plan.study.create()
@@ -57,10 +64,14 @@ def submit(
             if submission is None or plan.study.cells():  # the study has cells to leave out
                 submission = prepare(plan, select(plan))
             restore_records(submission.selection.status.snapshots)
+            _print_notes(submission.selection)
+            announce(submission, manner)
             if submission.selection.send:
                 plan.study.add_command(repeated())
-            _print_notes(submission.selection)
-            submit_jobs(submission, json=json)
+            submit_jobs(submission, manner)
+    except DeclinedError:
+        plan.study.remove_empty()
+        raise
     except KeyboardInterrupt as fault:
         plan.study.remove_empty()
         raise InterruptError(f"interrupted; nothing was submitted; again: {repeated()}") from fault
@@ -70,47 +81,30 @@ def plan(
     overrides: Overrides = None,
     multirun: Multirun = False,
     config_dir: ConfigDir = None,
+    all_cells: AllCells = False,
     json: Json = False,
 ) -> None:
     """Show the cells, job scripts, GPU-hours and values of a submission; submit nothing.
 
     Example: hpml-jobs plan -m gpus=1,2,4 batch=32,128,512 cluster=greene
     """
-    from hpml_jobs.submit.explain import preview_of
+    _preview(overrides, multirun, config_dir, all_cells=all_cells, json=json)
+
+
+def _preview(
+    overrides: list[str] | None,
+    multirun: bool,
+    config_dir: Path | None,
+    *,
+    all_cells: bool,
+    json: bool,
+) -> None:
     from hpml_jobs.submit.selection import select
 
     made = _make_plan(overrides, multirun, config_dir, fetch=False)
     selection = select(made)
     _print_notes(selection)
-    preview = preview_of(made, selection)
-    if json:
-        print_json(preview)
-    else:
-        _print_preview(made, selection, preview)
-
-
-def _print_preview(plan: "Plan", selection: "Selection", preview: "Preview") -> None:
-    from hpml_jobs.cli.console import console, sent_table, values_table
-    from hpml_jobs.core.cluster import Launcher
-
-    out = console()
-    for script in preview.scripts:
-        print(f"---- {script.shape}\n{script.script}")
-    out.print(values_table((row.key, row.value, row.origin) for row in preview.values))
-    print()
-    out.print(sent_table(preview.cells))
-    is_local = plan.cluster.launcher is Launcher.LOCAL
-    jobs = counted(len(preview.scripts), "job")
-    how = "on this machine, one after another" if is_local else f"as {jobs}"
-    print(
-        f"nothing was submitted; it would be {counted(len(selection.send), 'cell')} {how} "
-        f"({len(selection.left_out)} left out), up to {preview.gpu_hours:.3g} GPU-hours, "
-        f"study {preview.study} in {plan.study.root}"
-    )
-    if preview.overlap:
-        print(preview.overlap)
-    if preview.refused:
-        print(f"it would be refused: {preview.refused}")
+    show_preview(made, selection, all_cells=all_cells, json=json)
 
 
 def run(
@@ -127,6 +121,7 @@ def run(
         bool,
         typer.Option("--take-over", help="run the cell although a job of it is pending or running"),
     ] = False,
+    dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
     """Run one cell here: on a laptop, or inside an allocation (as sbatch/*.sbatch do).
@@ -145,6 +140,9 @@ def run(
     if index is not None and not 0 <= index < count:
         raise UsageError(f"--index {index}: this sweep has cells 0 to {count - 1}")
     planned = plan.cells[index or 0]
+    if dry_run:
+        _preview_here(plan, planned, json=json)
+        return
     plan.study.create()
     folder = plan.study.cell(planned.slug)
     if not take_over:
@@ -155,6 +153,18 @@ def run(
         print_json(end)
     if not end.outcome.finished:
         raise HpmlError(f"{folder.slug} {end.outcome.value}: {end.reason}")
+
+
+def _preview_here(plan: "Plan", planned: "PlannedCell", *, json: bool) -> None:
+    """Show a cell that would run on this machine, whatever cluster its settings are for."""
+    from msgspec.structs import replace
+
+    from hpml_jobs.core.cluster import Launcher
+    from hpml_jobs.submit.selection import select
+
+    here = replace(plan.cluster, launcher=Launcher.LOCAL)
+    alone = plan._replace(cells=[planned], cluster=here)
+    show_preview(alone, select(alone), json=json)
 
 
 def _check_idle(study: "Study", slug: str) -> None:
@@ -180,7 +190,9 @@ def _check_idle(study: "Study", slug: str) -> None:
     )
 
 
-def fetch(overrides: Overrides = None, config_dir: ConfigDir = None) -> None:
+def fetch(
+    overrides: Overrides = None, config_dir: ConfigDir = None, dry_run: DryRun = False
+) -> None:
     """Download the data set, once, on the login node.
 
     Example: hpml-jobs fetch data.root=/scratch/me/data
@@ -188,9 +200,8 @@ def fetch(overrides: Overrides = None, config_dir: ConfigDir = None) -> None:
     from hpml_jobs.plan.data import fetch as fetch_data
     from hpml_jobs.plan.sweep import expand
 
-    fetch_data(
-        expand(overrides or [], multirun=False, config_dir=config_dir).settings[0], _print_note
-    )
+    settings = expand(overrides or [], multirun=False, config_dir=config_dir).settings[0]
+    fetch_data(settings, _print_note, dry_run=dry_run)
 
 
 def _make_plan(

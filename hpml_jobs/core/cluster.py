@@ -83,6 +83,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     link_gb_per_s: float | None = None
     max_array_size: int | None = None
     gpu_hours_budget: float | None = None
+    confirm_gpu_hours: float | None = 20
     cpu_partition: str | None = None
     wckey: str | None = None
     sbatch: dict[str, Any] = {}

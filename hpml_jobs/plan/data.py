@@ -165,8 +165,11 @@ def _with_parameters(workload: Workload, given: Container[str]) -> Workload:
     return msgspec.structs.replace(workload, parameters=parameters)
 
 
-def fetch(settings: Settings, notify: Callable[[str], None]) -> None:
-    """Download the data set of a workload, if it is one to download and is not there."""
+def fetch(settings: Settings, notify: Callable[[str], None], *, dry_run: bool = False) -> None:
+    """Download the data set of a workload, if it is one to download and is not there.
+
+    With `dry_run`, only say what would be downloaded.
+    """
     workload = settings.workload
     root = data_root(settings.data.root, settings.cluster)
     dataset = DATASETS.get(workload.data)
@@ -174,6 +177,8 @@ def fetch(settings: Settings, notify: Callable[[str], None]) -> None:
         notify(f"workload={workload.name} (data {workload.data}): nothing to download")
     elif not dataset.is_missing(root):
         notify(f"{dataset.title} is already in {root}")
+    elif dry_run:
+        notify(f"{dataset.title} would be downloaded into {root}")
     else:
         notify(f"downloading {dataset.title} into {root}")
         prepare(workload, root, settings.cluster, download=True)

@@ -133,6 +133,7 @@ _LEAST = {
     "cluster.array_parallelism": 1,
     "cluster.max_array_size": 1,
     "cluster.gpu_hours_budget": 0,
+    "cluster.confirm_gpu_hours": 0,
     "cluster.link_gb_per_s": 0,
 }
 """The smallest value of each number that no cell or shape checks; null is always accepted."""

@@ -47,6 +47,7 @@ class Preview(Value, frozen=True, kw_only=True):
     """The output of `hpml-jobs plan`; `refused` is the reason why the plan cannot be submitted.
 
     `overlap` warns of cells that would run at the same time on one node; empty if none would.
+    `values` are empty where their origins are not known, as in a resubmission.
     """
 
     study: str
@@ -75,7 +76,7 @@ def preview_of(plan: Plan, selection: Selection) -> Preview:
         values=[
             ConfigValue(key=key, value=value, origin=_origin(plan.origins, key))
             for key, value in _values(plan)
-            if value != _ABSENT
+            if value != _ABSENT and plan.origins
         ],
     )
 

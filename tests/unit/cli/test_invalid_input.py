@@ -79,7 +79,7 @@ USAGE = [
     ("gpus 2", "cannot read 'gpus'; write gpus=2"),
     ("--gpus 2", "No such option: --gpus. Write gpus=2"),
     ("--loader-workers=2", "Write loader_workers=2"),
-    ("--dry-run gpus=2", "To submit nothing: hpml-jobs plan"),
+    ("--dryrun gpus=2", "Write --dry-run"),
     ("outputs=", "outputs=: name the folder of the studies"),
     ("gpu=2", "unknown key gpu: did you mean gpus?"),
     ("cluster.acount=x", "unknown key cluster.acount: did you mean cluster.account?"),
@@ -198,7 +198,7 @@ def test_usage_error_is_one_line_with_exit_code_2(
 FLOATS = (
     *("probe_s", "workload.lr", "workload.momentum", "workload.weight_decay"),
     *("recipe.warmup_epochs", "quantize.percentile"),
-    *("cluster.link_gb_per_s", "cluster.gpu_hours_budget"),
+    *("cluster.link_gb_per_s", "cluster.gpu_hours_budget", "cluster.confirm_gpu_hours"),
 )
 
 
@@ -213,7 +213,7 @@ def test_nan_and_inf_are_refused_for_every_number(key, value, slurm, working_fol
 def test_every_key_with_a_fraction_is_tried_with_nan(slurm):
     (settings,) = expand([DIGITS], multirun=False).settings
     keys = {name for name, value in flat(msgspec.to_builtins(settings)) if isinstance(value, float)}
-    unset = {"cluster.link_gb_per_s", "cluster.gpu_hours_budget"}
+    unset = {"cluster.link_gb_per_s", "cluster.gpu_hours_budget", "cluster.confirm_gpu_hours"}
     assert keys | unset == set(FLOATS)
 
 

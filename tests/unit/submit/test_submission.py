@@ -55,7 +55,9 @@ def test_each_accepted_job_is_printed_in_a_line(slurm, capsys):
     slurm.accept_then_refuse(1, "sbatch: error: AssocMaxSubmitJobLimit")
     assert run(["submit", *WORDS]) == 1
     printed = capsys.readouterr()
-    assert printed.out.startswith("job 101: 1 x 1 node x 1 rtx8000")
+    first, second, *_ = printed.out.splitlines()
+    assert first == "up to 1.5 GPU-hours: 2 cells as 2 jobs"
+    assert second.startswith("job 101: 1 x 1 node x 1 rtx8000")
     assert "submitted 1 cell as 1 job (SLURM 101)" in printed.out
     assert "submitted before it: 1 cell, see" in printed.err
 

@@ -27,6 +27,8 @@ COMMANDS = {
     "resubmit": "cli.jobs:resubmit",
     "collect": "cli.collect:collect",
     "choose": "cli.choose:choose",
+    "archive": "cli.archive:archive",
+    "unpack": "cli.archive:unpack",
     "init": "cli.init:init",
     "compare": "cli.compare:compare",
     "reference": "cli.reference:reference",

@@ -38,6 +38,8 @@ Commands (hpml-jobs COMMAND --help shows all options and an example):
                             --cancelled --lost; change them with --minutes, --mem
   import FILE.csv study=NAME
                             make a study from timings of another program
+  archive [STUDY]           pack a study into one file for publication, without personal data
+  unpack FILE               make a study from an archive; every hash is checked
   init                      write your defaults (account, partition, GPU type, folders) from what
                             this cluster says: ~/.config/hpml_jobs/config.yaml
   doctor KEY=VALUE...       check the setup, with a short diagnostic job; --gpus 2 runs a small

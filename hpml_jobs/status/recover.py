@@ -49,7 +49,7 @@ def read_history(study: Study) -> RecoveredHistory:
     except HpmlError as fault:
         return RecoveredHistory(fold(()), fault=str(fault))
     history = fold(lines)
-    if not history.unanswered:
+    if not history.unanswered or study.is_unpacked:
         return RecoveredHistory(history)
     name = f"hpml-{study.name}"
     answer = ask_slurm("squeue", "-r", "-t", "all", "-n", name, "-o", "%i")

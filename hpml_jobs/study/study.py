@@ -41,6 +41,7 @@ class Study:
         self.cells_folder = root / "cells"
         self.slurm = root / "slurm"
         self.report = root / "report"
+        self.archive = root / "archive.json"  # of a study that was unpacked from an archive
         self.slurm_answers = root / "seen.json"  # SLURM's last answers, for when it does not answer
 
     def report_tables(self, suffix: str) -> Path:
@@ -78,8 +79,14 @@ class Study:
             raise HpmlError(f"{self.cells_folder} cannot be read: {fault.strerror}") from fault
         return [CellFolder(path) for path in sorted(paths, key=lambda path: natural(path.name))]
 
+    @property
+    def is_unpacked(self) -> bool:
+        """Whether it is from an archive: its jobs may be those of another cluster."""
+        return self.archive.exists()
+
     def create(self) -> None:
         """Make the folder, or check that this version may write into an existing one."""
+        self._refuse_unpacked()
         try:
             self.cells_folder.mkdir(parents=True, exist_ok=True)
             self.slurm.mkdir(mode=0o700, exist_ok=True)
@@ -111,6 +118,7 @@ class Study:
         Raises:
             HpmlError: another submission has held the lock for LOCK_S seconds.
         """
+        self._refuse_unpacked()
         with ExitStack() as held:
             try:
                 held.enter_context(hold_lock(self.lock, LOCK_S))
@@ -124,6 +132,12 @@ class Study:
             except OSError as fault:
                 raise HpmlError(f"{self.lock} cannot be written: {fault.strerror}") from fault
             yield
+
+    def _refuse_unpacked(self) -> None:
+        if self.is_unpacked:
+            raise HpmlError(
+                f"study {self.name} is from an archive and gets no new cells: use another study="
+            )
 
     def check_schema(self) -> None:
         """Raise HpmlError if a newer version wrote the study."""

@@ -1,0 +1,327 @@
+"""The archive of a study, for publication: its files without personal data, with their hashes.
+
+    NAME/README.txt      what it is, how it is read, what was replaced and left out
+    NAME/SHA256SUMS      the hash of every other file, as sha256sum -c reads it
+    NAME/archive.json    `ArchiveNote`
+    NAME/…               study.json, manifest.jsonl, cells/, report/, … as in the study's folder
+
+The same study gives the same bytes: names are sorted, times are those in the records.
+"""
+
+import gzip
+import hashlib
+import io
+import tarfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from hpml_jobs import __version__
+from hpml_jobs.core.text import counted, unix_time
+from hpml_jobs.core.value import Value, decode_json
+from hpml_jobs.errors import HpmlError
+from hpml_jobs.study.files import encode, write_whole
+from hpml_jobs.study.reader import MANIFEST_BYTES, read_bytes, reason_of
+from hpml_jobs.study.redaction import ACCOUNT, EMAIL, HOME, REMOVED, USER, Redactor, names_in
+from hpml_jobs.study.study import Study
+
+SCHEMA = 1
+"""Version of the archive. 1: first."""
+
+README, SUMS = "README.txt", "SHA256SUMS"
+
+_TEXTS = frozenset((".txt", ".md", ".tex", ".csv", ".svg", ".html", ".out", ".err"))
+_BINARIES = frozenset((".png", ".npz", ".gz", ".pdf"))
+
+
+class ArchiveNote(Value, frozen=True, kw_only=True):
+    """archive.json: what an archive contains. `measured` is when the first and last cell ended."""
+
+    study: str
+    cells: int
+    records: int
+    measured: tuple[str, str] | None
+    measured_with: tuple[str, ...]  # versions of hpml_jobs and torch
+    anonymous: bool = False
+    left_out: tuple[str, ...] = ()
+    hpml_jobs: str = __version__
+    schema: int = SCHEMA
+
+
+class PackOptions(NamedTuple):
+    """What goes into an archive beside records, report and commands."""
+
+    anonymous: bool = False
+    logs: bool = False
+    traces: bool = False
+
+
+class Packed(NamedTuple):
+    """An archive that was written: its size, its files, secrets removed by file."""
+
+    size: int
+    files: int
+    note: ArchiveNote
+    secrets: dict[str, int]
+
+
+class _Member(NamedTuple):
+    """A file of the archive; `document` if it is JSON, `lines` if it is JSON Lines."""
+
+    name: str
+    content: bytes
+    document: Any = None
+    lines: tuple[Any, ...] | None = None
+
+
+def pack(study: Study, file: Path, options: PackOptions, report: Path | None = None) -> Packed:
+    """Write the archive of a study; `report` is a folder with the report, by default its own.
+
+    Raises:
+        HpmlError: the study has no cell, a file of it cannot be read or keeps a secret, or `file`
+            exists or cannot be written.
+    """
+    if file.exists():
+        raise HpmlError(f"{file} exists: remove it, or write another with --to FILE")
+    left_out: list[str] = []
+    members = list(_members(study, options, report or study.report, left_out))
+    if not any(member.name.endswith("/cell.json") for member in members):
+        raise HpmlError(f"study {study.name} has no cell to archive")
+    redactor = _redactor(members, options)
+    contents = {member.name: _redacted(member, redactor) for member in members}
+    _refuse_secrets(contents, redactor)
+    note = _note(study, members, options, left_out)
+    contents["archive.json"] = encode(note)
+    contents[README] = _readme(note).encode()
+    contents[SUMS] = sums(contents)
+    packed = _tar(study.name, contents, _times(members, note))
+    try:
+        write_whole(file, packed)
+    except OSError as fault:
+        raise HpmlError(f"{file} cannot be written: {reason_of(fault)}") from fault
+    secrets = {name: count for name, count in redactor.secrets.items() if count}
+    return Packed(len(packed), len(contents), note, secrets)
+
+
+def sums(contents: dict[str, bytes]) -> bytes:
+    """Return the lines of SHA256SUMS."""
+    digests = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
+    return "".join(f"{digests[name]}  {name}\n" for name in sorted(digests)).encode()
+
+
+# ---- the files ----
+
+
+def _members(
+    study: Study, options: PackOptions, report: Path, left_out: list[str]
+) -> Iterator[_Member]:
+    """Yield every file of the archive, read; note in `left_out` what cannot go in."""
+    for name, path in _paths(study, options, report):
+        if path.is_symlink() or not path.is_file():
+            if path.is_symlink():
+                left_out.append(f"{name}: a link")
+            continue
+        try:
+            content = read_bytes(path, MANIFEST_BYTES)
+        except OSError as fault:
+            left_out.append(f"{name}: {reason_of(fault)}")
+            continue
+        member = _parsed(name, content)
+        if member is None:
+            left_out.append(f"{name}: neither JSON, text nor a picture")
+        else:
+            yield member
+
+
+def _paths(study: Study, options: PackOptions, report: Path) -> Iterator[tuple[str, Path]]:
+    """Yield the name in the archive and the path of each file that belongs to it."""
+    for path in (study.about, study.cluster, study.commands_file):
+        yield path.name, path
+    yield study.manifest.name, study.manifest
+    yield study.slurm_answers.name, study.slurm_answers
+    for path in sorted(report.rglob("*")):
+        yield f"report/{path.relative_to(report).as_posix()}", path
+    if options.logs:
+        for path in sorted((*study.slurm.glob("*_log.err"), *study.slurm.glob("*_log.out"))):
+            yield f"slurm/{path.name}", path
+    for cell in study.cells():
+        top = f"cells/{cell.slug}"
+        for path in (cell.cell_json, cell.record_json, cell.iterations):
+            yield f"{top}/{path.name}", path
+        yield f"{top}/attempts/current", cell.current
+        for root in sorted(path for path in cell.attempts.glob("*") if path.is_dir()):
+            attempt = cell.attempt(root.name)
+            files = [attempt.about, attempt.end]
+            files += [] if cell.record_json.exists() else [attempt.record, attempt.iterations]
+            files += attempt.logs() if options.logs else []
+            files += sorted(root.glob("trace-rank*.json.gz")) if options.traces else []
+            for path in files:
+                yield f"{top}/attempts/{attempt.id}/{path.name}", path
+
+
+def _parsed(name: str, content: bytes) -> _Member | None:
+    """Return a file by its kind; JSON that is damaged is a text. None for an unknown kind."""
+    suffix = Path(name).suffix
+    if suffix in _BINARIES:
+        return _Member(name, content)
+    try:
+        if suffix == ".json":
+            return _Member(name, content, document=decode_json(content, dict[str, Any]))
+        if suffix == ".jsonl":
+            lines = tuple(decode_json(line, dict[str, Any]) for line in content.splitlines())
+            return _Member(name, content, lines=lines)
+    except ValueError:
+        return _Member(name, content)
+    return _Member(name, content) if suffix in _TEXTS or name.endswith("/current") else None
+
+
+def _is_text(member: _Member) -> bool:
+    return Path(member.name).suffix not in _BINARIES
+
+
+def _documents(member: _Member) -> tuple[Any, ...]:
+    return member.lines or (() if member.document is None else (member.document,))
+
+
+def _redactor(members: Sequence[_Member], options: PackOptions) -> Redactor:
+    documents = [document for member in members for document in _documents(member)]
+    plain = (member for member in members if not _documents(member) and _is_text(member))
+    texts = (member.content.decode(errors="replace") for member in plain)
+    return Redactor(names_in(documents, texts), anonymous=options.anonymous)
+
+
+def _redacted(member: _Member, redactor: Redactor) -> bytes:
+    """Return a file's content without personal data; unchanged content keeps its bytes."""
+    if not _is_text(member):
+        return member.content
+    if member.lines is not None:
+        lines = [redactor.document(line, member.name) for line in member.lines]
+        same = tuple(lines) == member.lines
+        return member.content if same else b"".join(map(_json_line, lines))
+    if member.document is not None:
+        document = redactor.document(member.document, member.name)
+        return member.content if document == member.document else encode(document)
+    text = member.content.decode(errors="replace")
+    redact = redactor.sheet if member.name.endswith(".csv") else redactor.text
+    return redact(text, member.name).encode()
+
+
+def _json_line(document: Any) -> bytes:
+    return msgspec.json.encode(document) + b"\n"
+
+
+def _refuse_secrets(contents: dict[str, bytes], redactor: Redactor) -> None:
+    """Refuse secrets in what must not change: the settings that a cell is named after."""
+    before = redactor.secrets.copy()
+    for name, content in contents.items():
+        if name.endswith(("/cell.json", "/record.json")):
+            redactor.text(content.decode(errors="replace"), name)
+            if redactor.secrets[name] > before[name]:
+                raise HpmlError(
+                    f"{name}: its settings contain what looks like a password or token, and a cell "
+                    "is named after its settings: measure it under settings without"
+                )
+
+
+# ---- what is said about them ----
+
+
+def _note(
+    study: Study, members: Sequence[_Member], options: PackOptions, left_out: Sequence[str]
+) -> ArchiveNote:
+    records = [m.document for m in members if m.name.endswith("/record.json") and m.document]
+    facts = [facts for record in records if isinstance(facts := record.get("facts"), dict)]
+    versions = {
+        f"{name} {facts[name]}"
+        for facts in facts
+        for name in ("hpml_jobs", "torch")
+        if name in facts
+    }
+    attempts = [a for record in records if isinstance(a := record.get("attempt"), dict)]
+    ended = sorted(str(attempt["ended"]) for attempt in attempts if attempt.get("ended"))
+    return ArchiveNote(
+        study=study.name,
+        cells=sum(member.name.endswith("/cell.json") for member in members),
+        records=len(records),
+        measured=(ended[0], ended[-1]) if ended else None,
+        measured_with=tuple(sorted(versions)),
+        anonymous=options.anonymous,
+        left_out=tuple(left_out),
+    )
+
+
+def _readme(note: ArchiveNote) -> str:
+    dates = (
+        f", measured {note.measured[0][:10]} to {note.measured[1][:10]}" if note.measured else ""
+    )
+    hosts = (
+        "Host names and UUIDs (of GPUs and boots) were replaced as well, each by one of its own."
+        if note.anonymous
+        else "Host names are kept, because figures are compared by host."
+    )
+    left_out = "".join(f"  {line}\n" for line in note.left_out)
+    return f"""\
+Study {note.study} of hpml_jobs
+{"=" * (len(note.study) + 19)}
+
+{counted(note.cells, "cell")}, {note.records} with a record{dates}.
+Measured with: {", ".join(note.measured_with) or "not reported"}.
+Packed by hpml_jobs {note.hpml_jobs}, archive schema {note.schema}.
+
+Files
+  report/              tables and pictures; begin with tables.md
+  cells/*/cell.json    settings of each cell
+  cells/*/record.json  raw values of every rank; iterations.npz has every iteration
+  manifest.jsonl       submissions; commands.txt has their command lines
+  archive.json         this page for programs
+  {SUMS}           SHA-256 of every other file
+
+Use
+  sha256sum -c {SUMS}       (in this folder) checks the files
+  hpml-jobs unpack FILE.tar.gz   makes a study of it, for collect, choose, report and status
+
+Replaced
+  Home folders are {HOME}, login names in paths {USER}, accounts {ACCOUNT}, email
+  addresses {EMAIL}, passwords and tokens {REMOVED}.
+  Of SLURM's environment only what describes the allocation was kept.
+  {hosts}
+  The settings of a cell are not changed, because its name is their hash.
+
+Left out
+  Files of submitit, Python stacks and locks; logs and traces, unless they were asked for.
+{left_out}"""
+
+
+# ---- the file ----
+
+
+def _times(members: Sequence[_Member], note: ArchiveNote) -> dict[str, float]:
+    """Return the time of each file that has one in it; under "" the time of all others."""
+    times = {"": (unix_time(note.measured[1]) if note.measured else None) or 0.0}
+    for member in members:
+        document = member.document if isinstance(member.document, dict) else {}
+        attempt = document.get("attempt", document)
+        key = "started" if member.name.endswith("/attempt.json") else "ended"
+        text = attempt.get(key) if isinstance(attempt, dict) else None
+        moment = unix_time(text) if isinstance(text, str) else None
+        if moment is not None:
+            times[member.name] = moment
+    return times
+
+
+def _tar(top: str, contents: dict[str, bytes], times: dict[str, float]) -> bytes:
+    """Return the compressed archive."""
+    buffer = io.BytesIO()
+    with (
+        gzip.GzipFile(filename="", fileobj=buffer, mode="wb", mtime=0) as compressed,
+        tarfile.open(fileobj=compressed, mode="w", format=tarfile.PAX_FORMAT) as tar,
+    ):
+        for name in sorted(contents):
+            member = tarfile.TarInfo(f"{top}/{name}")
+            member.size = len(contents[name])
+            member.mtime = int(max(0.0, times.get(name, times[""])))
+            member.mode = 0o644
+            tar.addfile(member, io.BytesIO(contents[name]))
+    return buffer.getvalue()

@@ -1,0 +1,208 @@
+"""Personal data and secrets in the texts of a study, and what is written in their place."""
+
+import csv
+import getpass
+import io
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+from uuid import NAMESPACE_URL, uuid5
+
+REMOVED = "[removed]"
+HOME, USER, ACCOUNT, EMAIL = "/home/user", "user", "account", "user@example.org"
+
+IDENTITY_KEY = "cell"
+"""What a cell is named after; a change would make it another cell."""
+
+SLURM_FACTS = re.compile(
+    r"SLURM_(\w*(CPU|GPU|MEM|NTASKS|NNODES|NUM_NODES|TRES|RESTART)\w*"
+    r"|(ARRAY_)?(JOB|TASK)_ID|\w*NODELIST|JOB_PARTITION|JOB_QOS|CLUSTER_NAME|NODEID)"
+)
+"""The variables of SLURM that are kept: what a job was given."""
+
+_SENSITIVE = (
+    r"[\w.-]*(?:passw(?:or)?d|passphrase|secret|token|api[_-]?key|access[_-]?key|credentials?)"
+)
+_SECRETS = (
+    re.compile(
+        rf"(?P<keep>{_SENSITIVE}[\"']?\s*[=:]\s*[\"']?|--{_SENSITIVE}\s+)"
+        r"(?![\d.,]+(?:\s|$)|\[removed\])[^\s\"',;}]{4,}",
+        re.IGNORECASE,
+    ),
+    re.compile(r"(?P<keep>://[^/\s:@]*:)[^@\s/]+(?=@)"),
+    re.compile(
+        r"(?P<keep>)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*-----|\Z)", re.S
+    ),
+    re.compile(
+        r"(?P<keep>)\b(?:hf_\w{20,}|gh[pousr]_\w{20,}|github_pat_\w{20,}|glpat-[\w-]{15,}"
+        r"|sk-[\w-]{20,}|AKIA[0-9A-Z]{16}|xox[abprs]-[\w-]{10,}|eyJ[\w-]{10,}\.eyJ[\w-]+\.[\w-]+)"
+    ),
+)
+"""Passwords, tokens and keys: by the name before them, or by their form."""
+
+_HOMES = re.compile(r"(?P<folder>/(?:home|homes|Users)/)(?P<login>[\w.@-]+)")
+_EMAIL = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
+_UUID = re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", re.IGNORECASE)
+_OTHER_USERS = re.compile(r"(?<=users: )[\w.-]+(?:, [\w.-]+)*")
+_CANCELLER = re.compile(r"(?<=CANCELLED) by \d+(?: \([^)]*\))?")
+_ACCOUNT_OPTION = re.compile(r"(?P<keep>\baccount[=:]\s*|\s-A[ =]?)(?P<account>[\w.+-]+)")
+
+_SLURM_COLUMN = "facts_slurm_"
+_HOST_KEYS = frozenset(("host", "hosts", "node", "excluded"))
+_ACCOUNT_KEYS = frozenset(("account", "wckey", "SLURM_JOB_ACCOUNT"))
+_NO_LOGINS = frozenset(("root", "user", "nobody"))
+
+
+class Names(NamedTuple):
+    """Names of people, accounts and hosts that a study's files contain."""
+
+    logins: frozenset[str]
+    accounts: frozenset[str]
+    hosts: tuple[str, ...]
+
+
+def names_in(documents: Iterable[Any], texts: Iterable[str]) -> Names:
+    """Return the names in JSON documents and texts, and the login name of this process."""
+    logins, accounts, hosts = {getpass.getuser(), os.environ.get("USER", "")}, set(), set()
+    for key, text in (pair for document in documents for pair in _strings(document)):
+        logins |= {match["login"] for match in _HOMES.finditer(text)}
+        accounts |= {text} if key in _ACCOUNT_KEYS else set()
+        hosts |= {text} if key in _HOST_KEYS else set()
+    for text in texts:
+        logins |= {match["login"] for match in _HOMES.finditer(text)}
+        accounts |= {match["account"] for match in _ACCOUNT_OPTION.finditer(text)}
+    return Names(
+        frozenset(name for name in logins - _NO_LOGINS if name),
+        frozenset(name for name in accounts - {ACCOUNT} if name),
+        tuple(sorted(filter(None, hosts))),
+    )
+
+
+def _strings(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
+    """Yield every string of a document with the key it is under."""
+    if isinstance(value, str):
+        yield key, value
+    elif isinstance(value, list):
+        for item in value:
+            yield from _strings(item, key)
+    elif isinstance(value, dict):
+        for name, item in value.items():
+            yield from _strings(item, name)
+
+
+class Redactor:
+    """Replaces personal data and secrets, and counts the secrets that it removed.
+
+    Always: home folders, login names in paths, email addresses, accounts, other users, secrets.
+    If `anonymous` also the names of hosts and every UUID (of GPUs and boots), each by one of its
+    own, so that facts by host and by GPU stay apart.
+    """
+
+    def __init__(self, names: Names, *, anonymous: bool) -> None:
+        self.secrets: Counter[str] = Counter()  # removed, by file
+        self._file = ""
+        self._anonymous = anonymous
+        self._rules = [
+            (_CANCELLER, ""),
+            (_EMAIL, EMAIL),
+            *_path_rules(names.logins),
+            *_account_rules(names.accounts),
+        ]
+        self._hosts = {host: f"host-{number}" for number, host in enumerate(names.hosts, start=1)}
+        longest_first = sorted(self._hosts, key=len, reverse=True)
+        words = "|".join(re.escape(host) for host in longest_first)
+        self._host = re.compile(rf"(?<![\w.-])(?:{words})(?![\w-])") if words else None
+
+    def text(self, text: str, file: str) -> str:
+        """Return a text without personal data and secrets; `file` is where it is from."""
+        self._file = file
+        return self._text(text)
+
+    def document(self, value: Any, file: str) -> Any:
+        """Return a JSON document without them; the identity of a cell is left as it is."""
+        self._file = file
+        return self._value(value, "")
+
+    def sheet(self, text: str, file: str) -> str:
+        """Return a CSV file without them; its columns are named after the keys of records."""
+        self._file = file
+        rows = list(csv.reader(io.StringIO(text)))
+        keys = [_key_of_column(name) for name in rows[0]] if rows else []
+        kept = [n for n, (facts, key) in enumerate(keys) if not facts or self._keeps_fact(key)]
+        changed = [[row[n] for n in kept if n < len(row)] for row in rows[:1]]
+        for row in rows[1:]:
+            changed.append([self._string(row[n], keys[n][1]) for n in kept if n < len(row)])
+        if changed == rows:
+            return text
+        written = io.StringIO()
+        csv.writer(written, lineterminator="\n").writerows(changed)
+        return written.getvalue()
+
+    def _text(self, text: str) -> str:
+        for pattern in _SECRETS:
+            text, count = pattern.subn(rf"\g<keep>{REMOVED}", text)
+            self.secrets[self._file] += count
+        for pattern, replacement in self._rules:
+            text = pattern.sub(replacement, text)
+        text = _OTHER_USERS.sub(lambda match: re.sub(r"[\w.-]+", USER, match[0]), text)
+        if self._anonymous:
+            text = _UUID.sub(lambda match: str(uuid5(NAMESPACE_URL, match[0])), text)
+            if self._host is not None:
+                text = self._host.sub(lambda match: self._hosts[match[0]], text)
+        return text
+
+    def _value(self, value: Any, key: str) -> Any:
+        if isinstance(value, str):
+            return self._string(value, key)
+        if isinstance(value, list):
+            return [self._value(item, key) for item in value]
+        if not isinstance(value, dict):
+            return value
+        if key == "slurm":
+            value = {name: item for name, item in value.items() if self._keeps_fact(name)}
+        return {
+            name: item if name == IDENTITY_KEY else self._value(item, name)
+            for name, item in value.items()
+        }
+
+    def _keeps_fact(self, name: str) -> bool:
+        is_kept = SLURM_FACTS.fullmatch(name) is not None
+        return is_kept and not (self._anonymous and name.endswith("NODELIST"))
+
+    def _string(self, text: str, key: str) -> str:
+        if key in _ACCOUNT_KEYS and text:
+            return ACCOUNT
+        if key == "users":  # of other jobs on the nodes
+            return USER
+        if text and re.fullmatch(_SENSITIVE, key, re.IGNORECASE) and text != REMOVED:
+            self.secrets[self._file] += 1
+            return REMOVED
+        return self._text(text)
+
+
+def _key_of_column(name: str) -> tuple[bool, str]:
+    """Return whether a column is a variable of SLURM, and the key that its values are under."""
+    _, is_fact, variable = name.partition(_SLURM_COLUMN)
+    return bool(is_fact), variable if is_fact else name.rpartition("_")[2]
+
+
+def _path_rules(logins: Iterable[str]) -> Iterator[tuple[re.Pattern[str], str]]:
+    """Yield the rules for home folders and for login names in other paths."""
+    end = r"(?=[/\s\"':;,)\]]|$)"
+    home = str(Path.home())
+    if len(Path(home).parts) > 1:
+        yield re.compile(rf"(?<![\w/.]){re.escape(home)}{end}"), HOME
+    yield _HOMES, rf"\g<folder>{USER}"
+    for login in sorted(logins):
+        yield re.compile(rf"(?<=/){re.escape(login)}{end}"), USER
+
+
+def _account_rules(accounts: Iterable[str]) -> Iterator[tuple[re.Pattern[str], str]]:
+    """Yield the rules for accounts: after `account=`, and wherever a name is no common word."""
+    yield _ACCOUNT_OPTION, rf"\g<keep>{ACCOUNT}"
+    for account in sorted(accounts):
+        if re.search(r"[\d_-]", account):
+            yield re.compile(rf"(?<![\w-]){re.escape(account)}(?![\w-])"), ACCOUNT

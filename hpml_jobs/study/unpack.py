@@ -1,0 +1,209 @@
+"""A study from its archive: every name, size and hash is checked before the study appears."""
+
+import gzip
+import hashlib
+import io
+import os
+import re
+import tarfile
+import tempfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+from hpml_jobs import __version__
+from hpml_jobs.errors import HpmlError, UsageError
+from hpml_jobs.study.archive import README, SCHEMA, SUMS, ArchiveNote
+from hpml_jobs.study.reader import open_regular, read_bytes, read_json, reason_of
+from hpml_jobs.study.study import Study, check_name
+
+MOST_FILES = 200_000
+"""Files of an archive; a cell has about 6."""
+
+MOST_RATIO = 100
+"""Unpacked bytes per byte of the archive; records are packed to a tenth."""
+
+ALWAYS_BYTES = 64 * 2**20
+"""Unpacked bytes that any archive may have."""
+
+_CHUNK = 1 << 20
+_LATEST = 4_102_444_800  # the year 2100, in seconds since 1970
+
+_PART = r"\w[\w.-]{0,254}"
+_NAMES = re.compile(
+    rf"{re.escape(README)}|{SUMS}|archive\.json|study\.json|cluster\.json|seen\.json"
+    rf"|manifest\.jsonl|commands\.txt|report(/{_PART}){{1,3}}|slurm/{_PART}_log\.(err|out)"
+    rf"|cells/{_PART}/(cell\.json|record\.json|iterations\.npz|attempts/current"
+    rf"|attempts/{_PART}/{_PART}\.(json|npz|txt|json\.gz))",
+    re.ASCII,
+)
+"""The files that an archive may have, below the folder of the study."""
+
+
+class _File(NamedTuple):
+    """A file of the archive: its name below the study's folder, and its header."""
+
+    name: str
+    member: tarfile.TarInfo
+
+
+class _BoundedReader(io.RawIOBase):
+    """A decompressed stream that ends with an error after too many bytes."""
+
+    def __init__(self, stream: gzip.GzipFile, most: int) -> None:
+        self._stream, self._left = stream, most
+
+    def readable(self) -> bool:
+        """Return that it can be read."""
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        """Return the next bytes.
+
+        Raises:
+            HpmlError: there are more than allowed.
+        """
+        wanted = self._left + 1 if size < 0 else min(size, self._left + 1)
+        content = self._stream.read(wanted)
+        self._left -= len(content)
+        if self._left < 0:
+            raise HpmlError(f"it unpacks to more than {MOST_RATIO} times its size")
+        return content
+
+
+def unpack(file: Path, outputs: Path) -> tuple[Study, ArchiveNote]:
+    """Make a study in `outputs` from an archive, and return it with what the archive says of it.
+
+    Raises:
+        HpmlError: it is no archive of a study, is damaged or hostile, or a study of its name is
+            there already.
+    """
+    try:
+        outputs.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".unpack-", dir=outputs) as staging:
+            folder = _extracted(file, Path(staging), outputs)
+            note = _verified(folder)
+            target = outputs / folder.name
+            _refuse_existing(target)
+            folder.rename(target)
+    except (tarfile.TarError, zlib.error, gzip.BadGzipFile, EOFError, ValueError) as fault:
+        raise HpmlError(f"{file} is not an archive of a study, or is damaged: {fault}") from fault
+    except OSError as fault:
+        place = fault.filename or file
+        raise HpmlError(f"{place}: {reason_of(fault)}") from fault
+    except HpmlError as fault:
+        raise HpmlError(f"{file} was not unpacked: {fault}") from fault
+    return Study(target), note
+
+
+def _refuse_existing(target: Path) -> None:
+    if target.exists() or target.is_symlink():
+        raise HpmlError(
+            f"{target} exists: rename it, or unpack into another folder with --outputs FOLDER"
+        )
+
+
+def _extracted(file: Path, staging: Path, outputs: Path) -> Path:
+    """Write the files of an archive below `staging`; return the folder of the study."""
+    with open_regular(file) as packed:
+        size = os.fstat(packed.fileno()).st_size
+        stream = _BoundedReader(gzip.GzipFile(fileobj=packed), ALWAYS_BYTES + MOST_RATIO * size)
+        with tarfile.open(fileobj=stream, mode="r|") as tar:
+            top = None
+            for name, member in _files(tar):
+                if top is None:
+                    top = PurePosixPath(member.name).parts[0]
+                    _refuse_existing(outputs / _study_name(top))
+                if not member.name.startswith(f"{top}/"):
+                    raise HpmlError(f"{_shown(member.name)} is not below {top}/")
+                _write(tar, member, staging / top / name)
+    if top is None:
+        raise HpmlError("it has no file")
+    return staging / top
+
+
+def _files(tar: tarfile.TarFile) -> Iterator[_File]:
+    """Yield the files of an archive; only those that a study may have, each once."""
+    names: set[str] = set()
+    for member in tar:
+        if member.isdir():
+            continue
+        if not member.isfile() or member.issparse():
+            raise HpmlError(f"{_shown(member.name)} is a link or a device, not a file")
+        name = member.name.partition("/")[2]
+        if not _NAMES.fullmatch(name):
+            raise HpmlError(f"{_shown(member.name)} is no file of a study")
+        if name in names:
+            raise HpmlError(f"{name} is in it twice")
+        names.add(name)
+        if len(names) > MOST_FILES:
+            raise HpmlError(f"it has more than {MOST_FILES:,} files")
+        yield _File(name, member)
+
+
+def _study_name(text: str) -> str:
+    try:
+        return check_name(text)
+    except UsageError:
+        raise HpmlError(f"{_shown(text)} is not the name of a study") from None
+
+
+def _shown(name: str) -> str:
+    """Return a name that an archive has, as one short printable word."""
+    return ascii(name[:100])
+
+
+def _write(tar: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> None:
+    """Write one file with the time that the archive has for it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    source = tar.extractfile(member)
+    with path.open("xb") as file:
+        while source is not None and (chunk := source.read(_CHUNK)):
+            file.write(chunk)
+    moment = min(max(0.0, float(member.mtime)), _LATEST)
+    os.utime(path, (moment, moment))
+
+
+def _verified(folder: Path) -> ArchiveNote:
+    """Return what the archive says of the study, once every file has its hash.
+
+    Raises:
+        HpmlError: a file is missing, was added or changed, or this version cannot read it.
+    """
+    expected = _expected_hashes(folder / SUMS)
+    present = {
+        path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()
+    }
+    present.pop(SUMS, None)
+    for name in sorted(expected.keys() | present.keys()):
+        if name not in present:
+            raise HpmlError(f"{name} is missing")
+        if name not in expected:
+            raise HpmlError(f"{name} is not in {SUMS}")
+        with present[name].open("rb") as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() != expected[name]:
+                raise HpmlError(f"{name} was changed after it was packed (SHA-256)")
+    return _note(folder)
+
+
+def _expected_hashes(path: Path) -> dict[str, str]:
+    if not path.exists():
+        raise HpmlError(f"it has no {SUMS}: it is no archive of hpml-jobs")
+    lines = read_bytes(path, ALWAYS_BYTES).decode().splitlines()
+    pairs = (line.split("  ", 1) for line in lines if line)
+    return {name: digest for digest, name in pairs}
+
+
+def _note(folder: Path) -> ArchiveNote:
+    path = folder / "archive.json"
+    if not path.exists() or not (folder / "cells").is_dir():
+        raise HpmlError("it has no archive.json or no cell: it is no archive of hpml-jobs")
+    schema = read_json(path, dict).get("schema")
+    if not isinstance(schema, int) or schema > SCHEMA:
+        raise HpmlError(
+            f"its schema is {schema}, this hpml_jobs {__version__} reads up to {SCHEMA}: use a "
+            "newer hpml_jobs"
+        )
+    Study(folder).check_schema()
+    return read_json(path, ArchiveNote)

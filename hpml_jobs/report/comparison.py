@@ -147,7 +147,7 @@ def _side(cell: ReferenceCell) -> dict[str, Any]:
         "left_out": cell.left_out,
         "failed": cell.failed,
         "warned": cell.warned,
-        "sm_clock_mhz": cell.sm_clock_mhz,
+        "clocks": cell.clocks,
     }
 
 

@@ -22,7 +22,7 @@ from hpml_jobs.core.value import Value
 from hpml_jobs.report.merge.decision import LEAST_GAP, Comparison, Decision, Ratio, compare
 from hpml_jobs.report.merge.grouping import differing
 from hpml_jobs.report.merge.power import scatter, smallest_difference
-from hpml_jobs.report.merge.reference import Reference, ReferenceCell, ReferenceGroup
+from hpml_jobs.report.merge.reference import CLOCKS, Reference, ReferenceCell, ReferenceGroup
 from hpml_jobs.report.merge.rows import Place, setup_order
 
 PARTS = {
@@ -175,23 +175,27 @@ class ComparedGroup(NamedTuple):
         return {side: missing for side, missing in absent.items() if missing}
 
     @property
-    def other_clocks(self) -> list[ComparedCell]:
-        """The cells whose GPU clocks differ by more than 2 %."""
-        return [cell for cell in self.measured if _differ(cell.old, cell.new)]
+    def other_clocks(self) -> dict[str, list[ComparedCell]]:
+        """The clocks and limits of GPUs that differ by more than 2 %, with the cells."""
+        cells = {
+            name: [cell for cell in self.measured if _differ(cell.old, cell.new, name)]
+            for name in CLOCKS
+        }
+        return {name: differing_cells for name, differing_cells in cells.items() if differing_cells}
 
     @property
     def without_clocks(self) -> bool:
         """Whether GPUs were measured without their clocks on either side."""
         return self.new.device is Device.CUDA and any(
-            cell.old.sm_clock_mhz is None or cell.new.sm_clock_mhz is None for cell in self.measured
+            not (cell.old.clocks and cell.new.clocks) for cell in self.measured
         )
 
 
-def _differ(old: ReferenceCell, new: ReferenceCell) -> bool:
-    if not old.sm_clock_mhz or not new.sm_clock_mhz:
+def _differ(old: ReferenceCell, new: ReferenceCell, clock: str) -> bool:
+    values = (old.clocks.get(clock), new.clocks.get(clock))
+    if not values[0] or not values[1]:
         return False
-    ratio = new.sm_clock_mhz / old.sm_clock_mhz
-    return max(ratio, 1 / ratio) > 1 + LEAST_GAP
+    return max(values[0] / values[1], values[1] / values[0]) > 1 + LEAST_GAP
 
 
 class StudyComparison(NamedTuple):
@@ -219,7 +223,9 @@ class StudyComparison(NamedTuple):
         names = dict.fromkeys(
             name for group in self.groups for name in group.by_kind.get(Kind.HARDWARE, {})
         )
-        clocks = ["GPU clocks"] if any(group.other_clocks for group in self.groups) else []
+        clocks = dict.fromkeys(
+            name.partition(",")[0] for group in self.groups for name in group.other_clocks
+        )
         return [*names, *clocks]
 
 

@@ -1,13 +1,13 @@
 """The numbers of a study that a comparison needs: what a reference file contains."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from statistics import median
 
 from hpml_jobs import __version__
 from hpml_jobs.checks import Level
 from hpml_jobs.checks.result import Affected, Tier
 from hpml_jobs.core.conditions import CPU_MODEL, GPU_MODEL, WORKLOAD
-from hpml_jobs.core.measurements import Role
+from hpml_jobs.core.measurements import Card, Role
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.upgrades import Upgrade
 from hpml_jobs.core.value import Value
@@ -23,11 +23,19 @@ UPGRADES: dict[int, Upgrade] = {}
 """From each released schema to the next one."""
 
 
+CLOCKS: dict[str, Callable[[Card], float | None]] = {
+    "SM clock, MHz": lambda card: card.sm_clock_mhz,
+    "memory clock, MHz": lambda card: card.memory_clock_mhz,
+    "power limit, W": lambda card: card.power_limit_w,
+}
+"""What the speed of a GPU depends on beside its model, read after the instrumented epoch."""
+
+
 class ReferenceRun(Value, frozen=True, kw_only=True, omit_defaults=True):
     """Seconds of one run.
 
     Of the timed epoch: all of it, and waiting for data. Of the instrumented epoch: computation and
-    exposed communication. None: not measured, or disturbed.
+    exposed communication. None: not measured, disturbed, or no communication on one GPU.
     """
 
     epoch_s: float
@@ -45,7 +53,7 @@ class ReferenceCell(Value, frozen=True, kw_only=True, omit_defaults=True):
     """The runs of a study at one place.
 
     `left_out` runs were disturbed; `failed` and `warned` are the checks that make the times wrong
-    or doubtful. `sm_clock_mhz` is the median of the GPUs after the timed epochs.
+    or doubtful. `clocks` are medians over runs and GPUs, by the names in `CLOCKS`.
     """
 
     strategy: Strategy
@@ -58,7 +66,7 @@ class ReferenceCell(Value, frozen=True, kw_only=True, omit_defaults=True):
     left_out: int = 0
     failed: tuple[str, ...] = ()
     warned: tuple[str, ...] = ()
-    sm_clock_mhz: float | None = None
+    clocks: dict[str, float] = {}
 
     def __post_init__(self) -> None:
         """Refuse a place that no cell has."""
@@ -137,20 +145,20 @@ def _cell(group: ConditionGroup, row: Row) -> ReferenceCell:
         batch=row.batch_per_gpu,
         treatment=row.treatment,
         outcome=row.outcome,
-        runs=tuple(map(_run, row.runs)),
+        runs=tuple(_run(values, row.gpus) for values in row.runs),
         left_out=sum(run.role is Role.TIMED for run in row.left_out),
         failed=tuple(dict.fromkeys(_violated(group, row, Level.FAIL))),
         warned=tuple(dict.fromkeys(_violated(group, row, Level.WARN))),
-        sm_clock_mhz=_sm_clock_mhz(group, row),
+        clocks=_clocks(group, row),
     )
 
 
-def _run(values: RunValues) -> ReferenceRun:
+def _run(values: RunValues, gpus: int) -> ReferenceRun:
     return ReferenceRun(
         epoch_s=values.epoch.epoch_s,
         stall_s=values.epoch.stall_s,
         compute_s=values.compute_s,
-        comm_exposed_s=values.communication.exposed_s,
+        comm_exposed_s=values.communication.exposed_s if gpus > 1 else None,
     )
 
 
@@ -163,9 +171,8 @@ def _violated(group: ConditionGroup, row: Row, level: Level) -> Iterator[str]:
                 yield result.check
 
 
-def _sm_clock_mhz(group: ConditionGroup, row: Row) -> float | None:
+def _clocks(group: ConditionGroup, row: Row) -> dict[str, float]:
     records = group.counted_records(row, Affected.TIME)
-    clocks = [
-        card.sm_clock_mhz for record in records for rank in record.ranks for card in rank.cards
-    ]
-    return median(clocks) if clocks else None
+    cards = [card for record in records for rank in record.ranks for card in rank.cards]
+    values = {name: [value for card in cards if (value := of(card))] for name, of in CLOCKS.items()}
+    return {name: float(median(clocks)) for name, clocks in values.items() if clocks}

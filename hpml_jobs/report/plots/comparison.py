@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from hpml_jobs.core.text import percent_text
-from hpml_jobs.report.merge.comparison import ComparedCell, StudyComparison
+from hpml_jobs.report.merge.comparison import ComparedCell, ComparedGroup, StudyComparison
 from hpml_jobs.report.merge.decision import LEAST_GAP, Decision
 from hpml_jobs.report.plots import files_of, style
 from hpml_jobs.report.plots.picture import Picture, not_drawn, sentences
@@ -18,6 +18,8 @@ NAME = "compare"
 
 CELLS = 40
 """The most cells in a picture."""
+
+DASHES = (0, (4, 3))
 
 SLOWER, FASTER, UNDECIDED = style.RED, style.BLUE, style.MIDDLE_GREY
 
@@ -52,8 +54,8 @@ def comparison_picture(
 ) -> Picture | None:
     """Plot the change of every shared cell; None without one."""
     cells = [
-        (_label(comparison, number, cell), cell)
-        for number, group in enumerate(comparison.groups, start=1)
+        (_label(comparison, group, cell), cell)
+        for group in comparison.groups
         for cell in group.measured
     ]
     if not cells:
@@ -63,7 +65,7 @@ def comparison_picture(
     axis.axvspan(-100 * LEAST_GAP, 100 * LEAST_GAP, color=style.PALE, alpha=0.5, lw=0, zorder=0)
     axis.axvline(0, color=style.BLACK, lw=1)
     if limit is not None:
-        axis.axvline(100 * limit, color=SLOWER, lw=1.2, ls=(0, (4, 3)))
+        axis.axvline(100 * limit, color=SLOWER, lw=1.2, ls=DASHES)
     for row, (_, cell) in enumerate(shown):
         _draw(axis, row, cell)
     axis.set_yticks(range(len(shown)), [label for label, _ in shown])
@@ -72,8 +74,10 @@ def comparison_picture(
     axis.set_xlabel("change of the epoch time, %   (left: B is faster, right: B is slower)")
     colours = {_verdict(cell): COLOURS[_verdict(cell)] for _, cell in shown}
     ordered = {name: colour for name, colour in COLOURS.items() if name in colours}
-    dashed = {f"limit {percent_text(limit)} (dashed)": SLOWER} if limit is not None else {}
-    style.legend(figure, ordered | dashed)
+    looks = {name: style.Look(colour, marker="o") for name, colour in ordered.items()}
+    if limit is not None:
+        looks[f"limit {percent_text(limit)}"] = style.Look(SLOWER, DASHES)
+    style.line_legend(figure, looks)
     old, new = comparison.old.study, comparison.new.study
     missing = [label for label, _ in cells[CELLS:]]
     caption = sentences(
@@ -84,11 +88,11 @@ def comparison_picture(
     return Picture(f"{new} against {old}", figure, answer, caption, NAME)
 
 
-def _label(comparison: StudyComparison, number: int, cell: ComparedCell) -> str:
-    label = cell_label(cell.place, comparison.groups[number - 1].new.device)
+def _label(comparison: StudyComparison, group: ComparedGroup, cell: ComparedCell) -> str:
+    label = cell_label(cell.place, group.new.device)
     mark = f"{MARK} " if cell.is_doubtful else ""
-    several = f" (group {number})" if len(comparison.groups) > 1 else ""
-    return f"{mark}{label}{several}"
+    workload = f"{group.new.work[0]}: " if len(comparison.groups) > 1 else ""
+    return f"{mark}{workload}{label}"
 
 
 def _verdict(cell: ComparedCell) -> str:

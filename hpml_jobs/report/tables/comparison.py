@@ -20,7 +20,7 @@ from hpml_jobs.report.tables.builder import (
 )
 from hpml_jobs.report.text import study_comparison as words
 from hpml_jobs.report.text.captions import cell_label
-from hpml_jobs.report.text.marks import EXPLAINED, MARK
+from hpml_jobs.report.text.marks import MARK
 from hpml_jobs.report.text.numbers import percent, seconds
 
 PARTS = {
@@ -40,10 +40,7 @@ def comparison_table(group: ComparedGroup, limit: float | None) -> Table:
     caption = (words.CAPTION, *((SPLIT,) if any(cell.changes() for cell in cells) else ()))
     text = TableText("compare", "Comparison", "E1", caption)
     items = [(cell_label(cell.place, device), cell) for cell in cells]
-    explained = [EXPLAINED] if any(cell.is_doubtful for cell in cells) else []
-    table = ungrouped_table(
-        group.new.setting, text, items, heads, [*words.notes(group, limit), *explained]
-    )
+    table = ungrouped_table(group.new.setting, text, items, heads, words.notes(group, limit))
     lines = zip(table.lines, cells, strict=True)
     marked = tuple(_marked(line) if cell.is_doubtful else line for line, cell in lines)
     return msgspec.structs.replace(table, lines=marked)

@@ -12,10 +12,10 @@ from hpml_jobs.report.merge.comparison import (
     StudyComparison,
 )
 from hpml_jobs.report.merge.decision import LEAST_RUNS, Decision, Ratio
-from hpml_jobs.report.merge.power import runs_to_show, smallest_difference
+from hpml_jobs.report.merge.power import MOST_RUNS, runs_to_show, smallest_difference
 from hpml_jobs.report.merge.reference import ReferenceCell, ReferenceGroup
 from hpml_jobs.report.text.captions import cell_label
-from hpml_jobs.report.text.numbers import count, percent, seconds
+from hpml_jobs.report.text.numbers import percent, seconds
 
 SHOWN = 0.05
 """The difference for which the needed runs are said, without a limit of the user."""
@@ -162,13 +162,12 @@ def conditions(group: ComparedGroup) -> list[str]:
         values = "; ".join(f"{name}: {old} | {new}" for name, (old, new) in pairs.items())
         mark = "unlike hardware" if kind is Kind.HARDWARE else f"other {kind.value}"
         lines.append(f"{mark} (A | B): {values}")
-    clocks = [
-        f"{_label(cell, group)} {count(round(cell.old.sm_clock_mhz or 0))} | "
-        f"{count(round(cell.new.sm_clock_mhz or 0))} MHz"
-        for cell in group.other_clocks
-    ]
-    if clocks:
-        lines.append(f"other GPU clocks after the timed epoch (A | B): {'; '.join(clocks)}")
+    for clock, cells in group.other_clocks.items():
+        values = "; ".join(
+            f"{_label(cell, group)} {cell.old.clocks[clock]:g} | {cell.new.clocks[clock]:g}"
+            for cell in cells
+        )
+        lines.append(f"other {clock} (A | B): {values}")
     is_same = not lines
     for side, missing in group.unrecorded.items():
         where = "A" if side == "old" else "B"
@@ -214,16 +213,18 @@ def _signed(value_s: float) -> str:
 
 
 def _checks(group: ComparedGroup) -> Iterator[str]:
-    """Yield a line per check and side with its cells: failures first."""
-    for word, field in (("not decided", "failed"), ("doubtful", "warned")):
-        cells: dict[tuple[str, str], list[str]] = {}
+    """Yield a line per check with its cells and sides: failures first."""
+    for word, field, verb in (("not decided", "failed", "failed"), ("doubtful", "warned", "warns")):
+        sides: dict[str, dict[str, list[str]]] = {}
         for cell in group.measured:
             for side, values in (("A", cell.old), ("B", cell.new)):
                 for check in getattr(values, field):
-                    cells.setdefault((check, side), []).append(_label(cell, group))
-        for (check, side), labels in cells.items():
-            verb = "failed" if field == "failed" else "warns"
-            yield f"{word}: check {check} {verb} in {side}: {names(labels)}; see collect"
+                    sides.setdefault(check, {}).setdefault(side, []).append(_label(cell, group))
+        for check, labels in sides.items():
+            same = len({tuple(cells) for cells in labels.values()}) == 1
+            by_side = {" and ".join(labels): next(iter(labels.values()))} if same else labels
+            where = "; ".join(f"in {side}: {names(cells)}" for side, cells in by_side.items())
+            yield f"{word}: check {check} {verb} {where}; see hpml-jobs collect"
 
 
 def _left_out(cell: ComparedCell, group: ComparedGroup) -> Iterator[str]:
@@ -238,34 +239,39 @@ def _left_out(cell: ComparedCell, group: ComparedGroup) -> Iterator[str]:
 
 def _power(group: ComparedGroup, wanted: float) -> Iterator[str]:
     """Yield the runs that undecided cells need to show a difference."""
-    for cell in group.measured:
-        if cell.decision is Decision.TOO_FEW:
-            yield (
-                f"too few runs to tell: {_label(cell, group)} has {_runs(cell)} runs: "
-                f"{_needed(cell.noise, wanted)}"
-            )
-        elif cell.decision is Decision.SAME:
-            shown = cell.smallest_difference
-            if shown is not None and cell.noise is not None and shown > wanted:
-                yield (
-                    f"{_label(cell, group)}: these runs show only differences of "
-                    f"{percent(shown)} % or more: {_needed(cell.noise, wanted)}"
-                )
+    few = [cell for cell in group.measured if cell.decision is Decision.TOO_FEW]
+    if few:
+        yield f"{Decision.TOO_FEW.value}: {_labels(few, group)}: {_needed(few, wanted)}"
+    weak = [
+        cell
+        for cell in group.measured
+        if cell.decision is Decision.SAME and (cell.smallest_difference or 0) > wanted
+    ]
+    if weak:
+        yield (
+            f"a difference of {percent_text(wanted)} could not be shown: {_labels(weak, group)}: "
+            f"{_needed(weak, wanted)}"
+        )
 
 
-def _needed(noise: float | None, wanted: float) -> str:
-    """Return the remedy in runs, for a scatter."""
+def _labels(cells: Sequence[ComparedCell], group: ComparedGroup) -> str:
+    return names(_label(cell, group) for cell in cells)
+
+
+def _needed(cells: Sequence[ComparedCell], wanted: float) -> str:
+    """Return the remedy in runs, for the cell that scatters most."""
+    noise = max((cell.noise for cell in cells if cell.noise is not None), default=None)
     if noise is None:
         return f"{LEAST_RUNS} runs of each are needed (repeats={LEAST_RUNS})"
     runs = runs_to_show(wanted, noise)
-    scatter = f"scatter {percent(noise)} %"
+    scatter = f"{'largest ' if len(cells) > 1 else ''}scatter {percent(noise)} %"
     if runs is None:
-        return f"{percent_text(wanted)} cannot be shown with 50 runs of each ({scatter})"
-    first = smallest_difference(LEAST_RUNS, LEAST_RUNS, noise)
-    by_four = f"{LEAST_RUNS} runs of each show {percent(first or 0)} %"
-    if runs == LEAST_RUNS:
-        return f"{by_four} ({scatter}; repeats={LEAST_RUNS})"
-    return f"{runs} runs of each show {percent_text(wanted)} ({scatter}; repeats={runs})"
+        return (
+            f"{percent_text(wanted)} cannot be shown with {MOST_RUNS} runs of each ({scatter}): "
+            "measure on a quiet machine"
+        )
+    shown = smallest_difference(runs, runs, noise)
+    return f"{runs} runs of each show {percent(shown or wanted)} % ({scatter}; repeats={runs})"
 
 
 def _why_not(cell: ComparedCell) -> str:

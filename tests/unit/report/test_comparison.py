@@ -44,11 +44,6 @@ def compared(studies, limit=None):
     return make_comparison(*map(numbers, studies), limit)
 
 
-def only_cell(studies):
-    (cell,) = compared(studies).comparison.cells
-    return cell
-
-
 @pytest.mark.parametrize(
     ("new", "decision", "answer"),
     [
@@ -79,8 +74,9 @@ def only_cell(studies):
 def test_runs_of_one_cell_decide(new, decision, answer, studies):
     add_runs(studies[0], *OLD)
     add_runs(studies[1], *new)
-    assert only_cell(studies).decision is decision
-    assert compared(studies).answer == answer
+    text = compared(studies)
+    assert [cell.decision for cell in text.comparison.cells] == [decision]
+    assert text.answer == answer
 
 
 def test_answer_counts_cells_and_names_the_largest(studies):
@@ -133,11 +129,11 @@ def test_slower_cell_says_which_part_became_slower(studies):
 def test_too_few_runs_say_how_many_show_5_percent(studies):
     add_runs(studies[0], 8.0, 8.3, 8.1)
     add_runs(studies[1], 8.2, 8.0, 8.4)
-    cell = only_cell(studies)
+    text = compared(studies)
+    (cell,) = text.comparison.cells
     assert (cell.decision, cell.smallest_difference) == (Decision.TOO_FEW, None)
-    assert compared(studies).groups[0].table.notes[0] == (
-        "too few runs to tell: ddp 2-GPU b64 has 3 and 3 runs: 6 runs of each show 5 % (scatter "
-        "2.2 %; repeats=6)"
+    assert text.groups[0].table.notes[0] == (
+        "too few runs to tell: ddp 2-GPU b64: 6 runs of each show 4.3 % (scatter 2.2 %; repeats=6)"
     )
 
 
@@ -148,17 +144,21 @@ def test_single_runs_say_that_4_are_needed(studies):
         compared(studies)
         .groups[0]
         .table.notes[0]
-        .endswith("has 1 and 1 runs: 4 runs of each are needed (repeats=4)")
+        .endswith("too few runs to tell: ddp 2-GPU b64: 4 runs of each are needed (repeats=4)")
     )
 
 
 def test_undecided_cell_says_what_it_could_show(studies):
     add_runs(studies[0], 8.0, 9.0, 8.2, 8.6)
     add_runs(studies[1], 8.1, 8.9, 8.3, 8.5)
-    cell = only_cell(studies)
+    text = compared(studies)
+    (cell,) = text.comparison.cells
     assert cell.decision is Decision.SAME
     assert cell.smallest_difference == pytest.approx(0.14, abs=0.03)
-    assert any("show only differences of" in n for n in compared(studies).groups[0].table.notes)
+    assert any(
+        "a difference of 5 % could not be shown: ddp 2-GPU b64: " in n
+        for n in text.groups[0].table.notes
+    )
 
 
 def test_unlike_hardware_is_shown_and_marked(studies):
@@ -186,10 +186,8 @@ def test_other_clocks_are_unlike_hardware(studies):
     add_runs(studies[0], *OLD, change=at(1980))
     add_runs(studies[1], *SLOWER, change=at(1410))
     text = compared(studies)
-    assert text.answer.startswith("On unlike hardware (GPU clocks): ")
-    assert text.groups[0].conditions == (
-        "other GPU clocks after the timed epoch (A | B): ddp 2-GPU b64 1,980 | 1,410 MHz",
-    )
+    assert text.answer.startswith("On unlike hardware (SM clock): ")
+    assert text.groups[0].conditions == ("other SM clock, MHz (A | B): ddp 2-GPU b64 1980 | 1410",)
 
 
 def test_same_conditions_are_said_in_a_line(studies):
@@ -221,11 +219,12 @@ def test_disturbed_run_is_left_out_and_said(studies):
     add_runs(studies[1], *SAME)
     disturbed = change_scheduling("timed", continued_s=(2.0,))
     add_runs(studies[1], 20.0, repeat=7, change=disturbed)
-    cell = only_cell(studies)
+    text = compared(studies)
+    (cell,) = text.comparison.cells
     assert (cell.decision, len(cell.new.runs), cell.new.left_out) == (Decision.SAME, 4, 1)
     assert (
         "ddp 2-GPU b64: 1 of 5 runs in B left out: the timed epoch was disturbed"
-        in compared(studies).groups[0].table.notes
+        in text.groups[0].table.notes
     )
 
 

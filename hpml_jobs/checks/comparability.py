@@ -277,7 +277,8 @@ def derived_computation(peer: Peer, table: PeerTable) -> Observation | None:
 def whole_seconds(peer: Peer, table: PeerTable) -> Observation | None:
     """Warn if all imported timings are whole seconds."""
     timings, is_whole = len(table.imported_s), table.whole_seconds
-    if peer.record.imported is None or timings < LEAST_TIMINGS:
+    imported = peer.record.imported
+    if imported is None or imported.rate is not None or timings < LEAST_TIMINGS:
         return None
     if not is_whole:
         return Observation(True, f"some of {timings} timings have a fraction of a second")

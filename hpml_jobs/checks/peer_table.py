@@ -100,7 +100,11 @@ class PeerTable:
         self.threads = ByValue(peers, lambda peer: peer.threads)
         self.starts = ByStart(peers)
         self._loaders: dict[tuple[int, int, str], ByValue] = {}
-        self.imported_s = [peer.epoch_s for peer in peers if peer.record.imported]
+        self.imported_s = [
+            peer.epoch_s
+            for peer in peers
+            if peer.record.imported and peer.record.imported.rate is None
+        ]
         self.whole_seconds = all(epoch_s == round(epoch_s) for epoch_s in self.imported_s)
 
     def efficiency(self, peer: Peer) -> Efficiency | None:

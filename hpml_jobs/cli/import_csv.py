@@ -11,23 +11,38 @@ import typer
 from hpml_jobs.cli.console import print_json
 from hpml_jobs.cli.options import Json, outputs_words
 from hpml_jobs.core.paths import resolve_path
+from hpml_jobs.core.strategies import Baseline
 from hpml_jobs.core.text import counted
 from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.study.reader import read_bytes
 from hpml_jobs.study.study import Study, check_name
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hpml_jobs.core.record import Record
     from hpml_jobs.importer.write_study import ImportChanges
 
-KEYS = ("study", "outputs", "batch_is", "images", "parameters")
+KEYS = (
+    "study",
+    "outputs",
+    "batch_is",
+    "rate_of",
+    "unit",
+    "images",
+    "samples",
+    "parameters",
+)
 
-BATCH_IS = ("per_gpu", "global")
+WORDS = {"batch_is": ("per_gpu", "global"), "rate_of": ("all", "gpu")}
+"""The values of keys that are words; the first is the default."""
 
 FileAndKeys = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="FILE.csv study=NAME",
-        help="also: batch_is=per_gpu|global images=N parameters=N outputs=PATH",
+        help="also: batch_is=per_gpu|global rate_of=all|gpu unit=images/s|samples/s|tokens/s|"
+        "s/iteration samples=N parameters=N outputs=PATH",
     ),
 ]
 
@@ -47,11 +62,35 @@ class ImportRequest(NamedTuple):
             raise UsageError(f"{key}={text}: expected a whole number of 1 or more")
         return int(text)
 
+    def word(self, key: str) -> str:
+        """Return the value of a key that is one of some words."""
+        text = self.values.get(key, WORDS[key][0])
+        if text not in WORDS[key]:
+            raise UsageError(f"{key}={text}: choose one of {', '.join(WORDS[key])}")
+        return text
+
+    @property
+    def unit(self) -> str | None:
+        """The unit of rates without a column for it."""
+        from hpml_jobs.importer.rates import read_unit
+
+        text = self.values.get("unit")
+        return None if text is None else read_unit(text).value
+
+    @property
+    def samples(self) -> int | None:
+        """Samples of an epoch, under either of their names."""
+        images, samples = self.positive("images"), self.positive("samples")
+        if images is not None and samples is not None:
+            raise UsageError("images= and samples= are the same: give one of them")
+        return images or samples
+
 
 def import_(words: FileAndKeys = None, json: Json = False) -> None:
-    """Make a study from timings of another program: rows of gpus,batch,epoch_s.
+    """Make a study from timings of another program: rows of gpus,batch,epoch_s or gpus,batch,rate.
 
-    Optional columns: strategy, nodes, train_s, compute_s, comm_s, repeat, parameters, images,
+    The unit of a rate is images/s, samples/s, tokens/s or s/iteration. Optional columns: unit,
+    strategy, nodes, train_s, compute_s, comm_s, repeat, parameters, images (or samples),
     iterations, model, gpu_model, date. Missing values are unknown, and the tables say so. See
     docs/published.md.
 
@@ -63,8 +102,10 @@ def import_(words: FileAndKeys = None, json: Json = False) -> None:
 
     request = _parse(words or [])
     rules = Rules(
-        batch_is_global=_batch_is_global(request.values.get("batch_is", BATCH_IS[0])),
-        images=request.positive("images"),
+        batch_is_global=request.word("batch_is") == "global",
+        rate_is_per_gpu=request.word("rate_of") == "gpu",
+        unit=request.unit,
+        images=request.samples,
         parameters=request.positive("parameters"),
     )
     study = Study(_outputs(request) / check_name(request.values["study"]))
@@ -75,7 +116,7 @@ def import_(words: FileAndKeys = None, json: Json = False) -> None:
     if json:
         print_json({"study": study.name, "folder": str(study.root), **changes._asdict()})
     else:
-        _show(study, request, changes)
+        _show(study, request, changes, Baseline.SMALLEST if _has_no_single(records) else None)
 
 
 def _parse(words: list[str]) -> ImportRequest:
@@ -104,12 +145,6 @@ def _parse(words: list[str]) -> ImportRequest:
     return ImportRequest(Path(files[0]), values)
 
 
-def _batch_is_global(text: str) -> bool:
-    if text not in BATCH_IS:
-        raise UsageError(f"batch_is={text}: choose one of {', '.join(BATCH_IS)}")
-    return text == "global"
-
-
 def _outputs(request: ImportRequest) -> Path:
     from hpml_jobs.plan.user_config import user_outputs
 
@@ -124,7 +159,15 @@ def _content(file: Path) -> bytes:
         raise HpmlError(f"{file} cannot be read: {error.strerror}") from error
 
 
-def _show(study: Study, request: ImportRequest, changes: "ImportChanges") -> None:
+def _has_no_single(records: "Sequence[Record]") -> bool:
+    """Return whether no row has one GPU, and sizes can be compared."""
+    sizes = {record.cell.gpus for record in records}
+    return 1 not in sizes and len(sizes) > 1
+
+
+def _show(
+    study: Study, request: ImportRequest, changes: "ImportChanges", baseline: Baseline | None
+) -> None:
     parts = [f"{len(slugs)} {change}" for change, slugs in changes._asdict().items() if slugs]
     rows = len(changes.new) + len(changes.replaced) + len(changes.unchanged)
     print(f"imported {counted(rows, 'row')} of {request.file.name}: {', '.join(parts)}")
@@ -133,4 +176,5 @@ def _show(study: Study, request: ImportRequest, changes: "ImportChanges") -> Non
     print(f"study {study.name} in {study.root}")
     outputs = request.values.get("outputs")
     where = outputs_words(Path(outputs) if outputs else None)
-    print(f"next: hpml-jobs collect {study.name}{where}")
+    key = f" baseline={baseline.value}" if baseline else ""
+    print(f"next: hpml-jobs collect {study.name}{key}{where}")

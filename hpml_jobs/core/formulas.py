@@ -48,6 +48,24 @@ def images_per_s(samples: int, epoch_s: float) -> float:
     return samples / epoch_s
 
 
+def rate_of_step(processes: int, batch: int, step_s: float) -> float:
+    """Return the throughput of all processes in samples/s, if an iteration takes step_s.
+
+    >>> rate_of_step(4, 128, 0.25)
+    2048.0
+    """
+    return processes * batch / step_s
+
+
+def time_at_rate_s(samples: int, rate: float) -> float:
+    """Return the seconds that so many samples take at a throughput of all processes.
+
+    >>> time_at_rate_s(1_000_000, 2_000.0)
+    500.0
+    """
+    return samples / rate
+
+
 def weak_efficiency(baseline_step_s: float, step_s: float) -> float:
     """Return the weak-scaling efficiency: step(1, b) / step(N, b).
 

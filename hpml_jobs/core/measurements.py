@@ -372,11 +372,21 @@ class Microbenchmark(Value, frozen=True, kw_only=True):
 
 
 class Imported(Value, frozen=True, kw_only=True):
-    """An imported timing, one row of a CSV file; None means not reported."""
+    """An imported timing, one row of a CSV file; None means not reported.
+
+    A row with a `rate` (in `unit`, of all GPUs together or, `rate_is_per_gpu`, of one) has
+    `epoch_s` from it: seconds of an epoch, or of `work_samples` where the samples of an epoch are
+    not reported. `step_s` is then the mean duration of an iteration.
+    """
 
     file: str
     line: int
     epoch_s: float
+    rate: float | None = None
+    unit: str | None = None
+    rate_is_per_gpu: bool = False
+    work_samples: int | None = None
+    step_s: float | None = None
     train_s: float | None = None
     compute_s: float | None = None
     comm_s: float | None = None

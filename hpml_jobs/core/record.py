@@ -260,20 +260,27 @@ class Record(Value, frozen=True, kw_only=True):
     def iterations(self) -> int | None:
         """Iterations of an epoch: counted; where imported without them, computed.
 
-        None where an imported row has neither them nor the number of images.
+        None where an imported row has neither them nor the number of images, and where samples are
+        tokens: a batch counts sequences.
         """
         if self.imported is None:
             return self.ranks[0].timed.iterations
-        images = self.cell.workload.images
-        if self.imported.iterations or images is None:
+        workload = self.cell.workload
+        images = workload.images
+        if self.imported.iterations or images is None or workload.counts_tokens:
             return self.imported.iterations
         return iterations(images, self.cell.gpus, self.cell.batch)
 
     @property
     def samples(self) -> int | None:
-        """Samples that one epoch processes over all ranks, padding included; None: not reported."""
+        """Samples of the timed epoch over all ranks, padding included; None: not reported.
+
+        Where `epoch_s` of an imported row is the time of other samples, it is those.
+        """
         if self.imported is None:
             return sum(rank.timed.samples for rank in self.ranks)
+        if self.imported.work_samples is not None:
+            return self.imported.work_samples
         images = self.cell.workload.images
         return None if images is None else samples_processed(images, self.cell.processes)
 
@@ -344,8 +351,10 @@ class Record(Value, frozen=True, kw_only=True):
         """Median seconds of an iteration with a full batch in the timed epoch, stall included.
 
         Ranks end each iteration together; it is of the rank with the longest. Before schema 5
-        a smaller last batch is included.
+        a smaller last batch is included. Of an imported rate it is the mean.
         """
+        if self.imported:
+            return self.imported.step_s
         steps = [rank.timed.steps for rank in self.ranks]
         return max((s.full_median_s or s.median_s for s in steps if s), default=None)
 

@@ -63,7 +63,12 @@ class Workload(Value, frozen=True, kw_only=True):
     @property
     def samples_name(self) -> str:
         """Return what an item of the data set is called: the user's are not always images."""
-        return "samples" if ":" in self.data else "images"
+        return UNREPORTED.get(self.data, "samples" if ":" in self.data else "images")
+
+    @property
+    def counts_tokens(self) -> bool:
+        """Whether samples are tokens, while a batch counts sequences."""
+        return self.data == UNREPORTED_TOKENS
 
     @property
     def own_code(self) -> tuple[str, ...]:
@@ -154,6 +159,16 @@ MODELS: Mapping[str, ModelSize] = {
 
 UNREPORTED_MODEL, UNREPORTED_DATA = "model not told", "data not told"
 """Model and data of imported timings without them: part of the hash, which other words change."""
+
+UNREPORTED_SAMPLES, UNREPORTED_TOKENS = "samples not told", "tokens not told"
+"""Data of imported rates whose samples are not images."""
+
+UNREPORTED: Mapping[str, str] = {
+    UNREPORTED_DATA: "images",
+    UNREPORTED_SAMPLES: "samples",
+    UNREPORTED_TOKENS: "tokens",
+}
+"""What samples are called, by the data of imported timings."""
 
 RESNET18_PARAMETERS = 11_173_962
 """Parameters of the lab's model: ResNet-18 with the CIFAR stem and 10 classes."""

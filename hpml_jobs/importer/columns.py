@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -27,7 +27,9 @@ class Fields:
 
     gpus: int
     batch: int
-    epoch_s: float
+    epoch_s: float | None = None
+    rate: float | None = None
+    unit: str | None = None
     strategy: str | None = None
     nodes: int | None = None
     train_s: float | None = None
@@ -36,6 +38,7 @@ class Fields:
     repeat: int | None = None
     parameters: int | None = None
     images: int | None = None
+    samples: int | None = None
     iterations: int | None = None
     model: str | None = None
     gpu_model: str | None = None
@@ -54,7 +57,7 @@ def whole(text: str) -> int:
     return int(text)
 
 
-def seconds(text: str) -> float:
+def number(text: str) -> float:
     """Read a finite number.
 
     Raises:
@@ -99,15 +102,18 @@ class ColumnSpec(NamedTuple):
 COLUMNS = {
     "gpus": ColumnSpec(whole, required=True),
     "batch": ColumnSpec(whole, required=True),
-    "epoch_s": ColumnSpec(seconds, required=True),
+    "epoch_s": ColumnSpec(number, required=True),
+    "rate": ColumnSpec(number),
+    "unit": ColumnSpec(str),
     "strategy": ColumnSpec(str),
     "nodes": ColumnSpec(whole),
-    "train_s": ColumnSpec(seconds),
-    "compute_s": ColumnSpec(seconds),
-    "comm_s": ColumnSpec(seconds, may_be_zero=True),
+    "train_s": ColumnSpec(number),
+    "compute_s": ColumnSpec(number),
+    "comm_s": ColumnSpec(number, may_be_zero=True),
     "repeat": ColumnSpec(whole, may_be_zero=True),
     "parameters": ColumnSpec(whole),
     "images": ColumnSpec(whole),
+    "samples": ColumnSpec(whole),
     "iterations": ColumnSpec(whole),
     "model": ColumnSpec(str),
     "gpu_model": ColumnSpec(str),
@@ -116,15 +122,30 @@ COLUMNS = {
 
 REQUIRED = tuple(name for name, column in COLUMNS.items() if column.required)
 
+INSTEAD = {"epoch_s": "rate"}
+"""A column that may be given instead of a required one."""
 
-def read_fields(texts: dict[str, str]) -> Fields:
-    """Read the fields of a row, blank ones left out.
+OF_AN_EPOCH = ("epoch_s", "train_s", "compute_s", "comm_s", "iterations")
+"""Columns that cannot be beside a rate."""
+
+
+def read_fields(texts: dict[str, str], columns: Collection[str]) -> Fields:
+    """Read the fields of a row, blank ones left out, of a file with these columns.
 
     Raises:
-        RowError: required fields are missing, or fields cannot be read; all are named.
+        RowError: required fields are missing, fields cannot be read or contradict each other; all
+            are named.
     """
     values: dict[str, Any] = {}
-    faults = [f"{name} is missing" for name in REQUIRED if name not in texts]
+    faults = []
+    for name in REQUIRED:
+        names = [n for n in (name, INSTEAD.get(name)) if n and (n in columns)]
+        if not any(n in texts for n in names):
+            faults.append(f"{' or '.join(names)} is missing")
+    if "rate" in texts:
+        faults += [f"rate and {name}: give one of them" for name in OF_AN_EPOCH if name in texts]
+    if "images" in texts and "samples" in texts:
+        faults.append("images and samples are the same: give one of them")
     for name, text in texts.items():
         try:
             values[name] = COLUMNS[name].read(text)

@@ -3,7 +3,7 @@
 import csv
 import difflib
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from hpml_jobs.errors import HpmlError
@@ -34,10 +34,17 @@ class Rows(NamedTuple):
     faults: list[Fault]
 
 
-def read_rows(content: bytes, file: str, required: Sequence[str], allowed: Sequence[str]) -> Rows:
+def read_rows(
+    content: bytes,
+    file: str,
+    required: Sequence[str],
+    instead: Mapping[str, str],
+    allowed: Sequence[str],
+) -> Rows:
     """Read a CSV file in UTF-8 with a header; blank lines and blanks around fields are ignored.
 
-    Columns may be in any order, separated by comma, semicolon or tab.
+    Columns may be in any order, separated by comma, semicolon or tab; `instead` of a required one
+    another may be given.
 
     Raises:
         HpmlError: it is not text, is empty, or its header lacks a required column or has an
@@ -56,7 +63,7 @@ def read_rows(content: bytes, file: str, required: Sequence[str], allowed: Seque
     try:
         for line, fields in _records(text, delimiter):
             if columns is None:
-                columns = _columns(fields, f"{file} line {line}", required, allowed)
+                columns = _columns(fields, f"{file} line {line}", required, instead, allowed)
             elif any(fields[len(columns) :]) or len(fields) < len(columns):
                 faults.append(Fault(line, _wrong_width(fields, columns, delimiter)))
             else:
@@ -95,7 +102,11 @@ def _delimiter(text: str, allowed: Sequence[str]) -> str:
 
 
 def _columns(
-    header: list[str], line: str, required: Sequence[str], allowed: Sequence[str]
+    header: list[str],
+    line: str,
+    required: Sequence[str],
+    instead: Mapping[str, str],
+    allowed: Sequence[str],
 ) -> tuple[str, ...]:
     names = [name.lower() for name in header]
     while not names[-1]:
@@ -109,10 +120,11 @@ def _columns(
             )
         if names.count(name) > 1:
             raise HpmlError(f"{line}: column {name} is given {names.count(name)} times")
-    missing = [name for name in required if name not in names]
+    missing = [name for name in required if not {name, instead.get(name)} & {*names}]
     if missing:
+        words = [f"{name} (or {instead[name]})" if name in instead else name for name in required]
         raise HpmlError(
-            f"{line}: column {', '.join(missing)} is missing; required are {', '.join(required)}, "
+            f"{line}: column {', '.join(missing)} is missing; required are {', '.join(words)}, "
             f"the file has {', '.join(names)}"
         )
     return tuple(names)

@@ -1,7 +1,7 @@
 """Conversion of imported timings: rows of a CSV file become cells with records."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from difflib import get_close_matches
 
 import msgspec
@@ -15,8 +15,9 @@ from hpml_jobs.core.text import counted
 from hpml_jobs.core.value import Value
 from hpml_jobs.core.workload import RESNET18_PARAMETERS, UNREPORTED_DATA, UNREPORTED_MODEL, Workload
 from hpml_jobs.errors import HpmlError, UsageError
-from hpml_jobs.importer.columns import COLUMNS, REQUIRED, Fields, RowError, read_fields
+from hpml_jobs.importer.columns import COLUMNS, INSTEAD, REQUIRED, Fields, RowError, read_fields
 from hpml_jobs.importer.csv_rows import Fault, Row, read_rows
+from hpml_jobs.importer.rates import Times, Unit, read_unit, times
 from hpml_jobs.slurm.states import Outcome
 
 PARAMETERS = {
@@ -37,6 +38,8 @@ class Rules(Value, frozen=True, kw_only=True):
     """How the rows of a file are read; a row's own columns take precedence."""
 
     batch_is_global: bool = False
+    rate_is_per_gpu: bool = False
+    unit: str | None = None
     images: int | None = None
     parameters: int | None = None
 
@@ -49,17 +52,18 @@ def read_timings(content: bytes, file: str, rules: Rules) -> list[Record]:
     Raises:
         HpmlError: rows are invalid; one message names all of them by line.
     """
-    table = read_rows(content, file, REQUIRED, tuple(COLUMNS))
+    table = read_rows(content, file, REQUIRED, INSTEAD, tuple(COLUMNS))
     faults = list(table.faults)
     records = []
     for row in table.rows:
         try:
-            records.append(_record(row, file, rules))
+            records.append(_record(row, table.columns, file, rules))
         except RowError as error:
             faults += [Fault(row.line, text) for text in error.faults]
         except UsageError as error:
             faults.append(Fault(row.line, str(error)))
     faults += _duplicates(records, has_repeats="repeat" in table.columns)
+    faults += _mixed_units(records)
     if faults:
         raise HpmlError(_message(faults, file))
     if not records:
@@ -85,18 +89,25 @@ def _message(faults: list[Fault], file: str) -> str:
     return f"{file}: nothing was imported, {counted(len(lines), 'fault')}: {text}"
 
 
-def _record(row: Row, file: str, rules: Rules) -> Record:
+def _record(row: Row, columns: Collection[str], file: str, rules: Rules) -> Record:
     """Return the record of a row.
 
     Raises:
         RowError: fields are missing or cannot be read.
         UsageError: the fields contradict each other.
     """
-    fields = read_fields(row.fields)
-    cell = _cell(fields, rules)
-    if fields.train_s is not None and fields.train_s > fields.epoch_s:
+    fields = read_fields(row.fields, columns)
+    if fields.rate is None and fields.unit is not None:
+        raise UsageError(f"unit={fields.unit} is of a rate: add a column rate")
+    unit = None if fields.rate is None else read_unit(fields.unit or rules.unit)
+    cell = _cell(fields, rules, unit.data if unit else UNREPORTED_DATA)
+    if unit is None or fields.rate is None:
+        timed = Times(fields.epoch_s or 0.0, None, None)
+    else:
+        timed = times(fields.rate, unit, cell, per_gpu=rules.rate_is_per_gpu)
+    if fields.train_s is not None and fields.train_s > timed.epoch_s:
         raise UsageError(
-            f"train_s={fields.train_s} is more than epoch_s={fields.epoch_s}, which contains it"
+            f"train_s={fields.train_s} is more than epoch_s={timed.epoch_s}, which contains it"
         )
     gpu_model = fields.gpu_model
     return Record(
@@ -109,7 +120,12 @@ def _record(row: Row, file: str, rules: Rules) -> Record:
         imported=Imported(
             file=file,
             line=row.line,
-            epoch_s=fields.epoch_s,
+            epoch_s=timed.epoch_s,
+            rate=fields.rate,
+            unit=unit.value if unit else None,
+            rate_is_per_gpu=rules.rate_is_per_gpu and unit not in (None, Unit.ITERATION),
+            work_samples=timed.work_samples,
+            step_s=timed.step_s,
             train_s=fields.train_s,
             compute_s=fields.compute_s,
             comm_s=fields.comm_s,
@@ -128,7 +144,7 @@ def _model(name: str, parameters: int | None) -> Model | None:
     return Model(name=name, parameters=parameters, tensors=0, gradient_bytes=size, buffer_bytes=0)
 
 
-def _cell(fields: Fields, rules: Rules) -> Cell:
+def _cell(fields: Fields, rules: Rules, data: str) -> Cell:
     """Return the cell of a row; loader workers, threads and seed are unknown and get minima."""
     gpus, batch = fields.gpus, fields.batch
     if rules.batch_is_global:
@@ -145,7 +161,8 @@ def _cell(fields: Fields, rules: Rules) -> Cell:
         strategy=_strategy(fields.strategy or "", gpus),
         workload=_workload(
             fields.model or "",
-            fields.images or rules.images,
+            data,
+            fields.images or fields.samples or rules.images,
             fields.parameters or rules.parameters,
         ),
         protocol=Protocol.IMPORTED,
@@ -158,11 +175,11 @@ def _cell(fields: Fields, rules: Rules) -> Cell:
     )
 
 
-def _workload(model: str, images: int | None, parameters: int | None) -> Workload:
+def _workload(model: str, data: str, images: int | None, parameters: int | None) -> Workload:
     return Workload(
         name=model or "imported",
         model=model or UNREPORTED_MODEL,
-        data=UNREPORTED_DATA,
+        data=data,
         images=images,
         parameters=parameters or _known_parameters(model),
     )
@@ -189,6 +206,27 @@ def _strategy(text: str, gpus: int) -> Strategy:
 def line_of(record: Record) -> int:
     """Return the line that a record was read from; 0 if it was measured here."""
     return record.imported.line if record.imported else 0
+
+
+def _mixed_units(records: Iterable[Record]) -> Iterator[Fault]:
+    """Yield a fault for each row whose unit is not that of its series: model and GPU model."""
+    first: dict[tuple[str, str | None], Record] = {}
+    for record in records:
+        cell = record.cell
+        earlier = first.setdefault((cell.workload.name, cell.gpu_type), record)
+        if _unit(earlier) != _unit(record):
+            yield Fault(
+                line_of(record),
+                f"{_unit(record)} where line {line_of(earlier)} of the same series has "
+                f"{_unit(earlier)}: give all rows of a series in one unit, or name other series "
+                "in the column model",
+            )
+
+
+def _unit(record: Record) -> str:
+    """Return the unit of a row's times in words."""
+    imported = record.imported
+    return f"unit={imported.unit}" if imported and imported.unit else "epoch_s"
 
 
 def _duplicates(records: Iterable[Record], *, has_repeats: bool) -> Iterator[Fault]:

@@ -6,6 +6,7 @@ from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.formulas import iterations
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.workload import Workload
+from hpml_jobs.importer.rates import Unit, hardly_growing
 from hpml_jobs.importer.records import Rules, line_of
 
 
@@ -13,6 +14,7 @@ def remarks(records: Sequence[Record], rules: Rules) -> Iterator[str]:
     """Yield a line for each assumption, missing value and contradiction."""
     if rules.batch_is_global:
         yield "batch is the global batch (batch_is=global); it was divided by gpus"
+    yield from _rates(records, rules)
     yield from _assumptions(records)
     yield from _without_baseline(records)
     total = len(records)
@@ -23,19 +25,49 @@ def remarks(records: Sequence[Record], rules: Rules) -> Iterator[str]:
     yield from _contradictions(records)
 
 
-def _assumptions(records: Sequence[Record]) -> Iterator[str]:
-    for workload in dict.fromkeys(record.cell.workload for record in records):
-        images = (
-            "an unknown number of images per epoch (no iterations; equal shares of the GPUs are "
-            "assumed)"
-            if workload.images is None
-            else f"{workload.images:,} images per epoch"
+def _rates(records: Sequence[Record], rules: Rules) -> Iterator[str]:
+    """Yield what rates and their batches are of, and rates that look like those of one GPU."""
+    units = {record.imported.unit for record in records if record.imported}
+    if units - {None, Unit.ITERATION}:
+        yield (
+            "rate is of one GPU (rate_of=gpu); it was multiplied by gpus"
+            if rules.rate_is_per_gpu
+            else "rate is of all GPUs together (rate_of=all); if it is of one GPU, give rate_of=gpu"
         )
+    if units - {None} and not rules.batch_is_global:
+        yield "batch is that of one GPU (batch_is=per_gpu); if it is of all, give batch_is=global"
+    for first, last in hardly_growing(records):
+        name = last.cell.workload.name
+        yield (
+            f"line {line_of(last)}: the rate of {name} on {last.cell.gpus} GPUs is only "
+            f"{first.epoch_s / last.epoch_s:.2f} times that on {first.cell.gpus}: if rates are of "
+            "one GPU, give rate_of=gpu"
+        )
+
+
+def _assumptions(records: Sequence[Record]) -> Iterator[str]:
+    works: dict[Workload, int | None] = {}
+    for record in records:
+        work = record.imported.work_samples if record.imported else None
+        works.setdefault(record.cell.workload, work)
+    for workload, work in works.items():
+        images = _epoch_words(workload, work)
         if workload.parameters is None:
             size = "an unknown number of parameters (no bandwidth is computed)"
         else:
             size = f"{workload.parameters:,} parameters"
-        yield f"{workload.name}: {images}, {size}; change with images=, parameters= or columns"
+        key = "images" if workload.samples_name == "images" else "samples"
+        yield f"{workload.name}: {images}, {size}; change with {key}=, parameters= or columns"
+
+
+def _epoch_words(workload: Workload, work: int | None) -> str:
+    name = workload.samples_name
+    if workload.images is not None:
+        return f"{workload.images:,} {name} per epoch"
+    unknown = f"an unknown number of {name} per epoch"
+    if work is not None:
+        return f"{unknown} (times are those of {work:,} {name})"
+    return f"{unknown} (no iterations; equal shares of the GPUs are assumed)"
 
 
 def _without_baseline(records: Sequence[Record]) -> Iterator[str]:
@@ -46,11 +78,15 @@ def _without_baseline(records: Sequence[Record]) -> Iterator[str]:
         groups.setdefault(key, []).append(record.cell)
     for (workload, gpu_type), cells in groups.items():
         with_baseline = {cell.batch for cell in cells if cell.gpus == 1}
+        smallest = min(cell.gpus for cell in cells)
         without = sorted({cell.batch for cell in cells} - with_baseline)
         if without:
             name = " on ".join(part for part in (workload.name, gpu_type) if part)
             batches = ", ".join(str(batch) for batch in without)
-            yield f"no gpus=1 row of {name} at batch {batches} per GPU: no speedup and no residual"
+            text = f"no gpus=1 row of {name} at batch {batches} per GPU: no speedup and no residual"
+            if not with_baseline and smallest < max(cell.gpus for cell in cells):
+                text += f"; baseline=smallest compares with {smallest} GPUs"
+            yield text
 
 
 def _contradictions(records: Sequence[Record]) -> Iterator[str]:

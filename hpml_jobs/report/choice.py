@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from hpml_jobs.core.cluster import Cluster
+from hpml_jobs.errors import HpmlError
 from hpml_jobs.report.merge.cells import cell_results
 from hpml_jobs.report.merge.choice import Candidate, Choice, Wish, choose
 from hpml_jobs.report.merge.groups import ConditionGroup
@@ -60,9 +61,17 @@ def choices(
     """Return the choice of every group with a number.
 
     `cluster` says which cells are charged whole nodes; `commands` are those of the study.
+
+    Raises:
+        HpmlError: epochs are wished for, and the study has rates without the samples of an epoch.
     """
     made = []
     for group in complete_groups(cell_results(snapshots, {})):
+        if wish.epochs is not None and group.work is not None:
+            raise HpmlError(
+                f"epochs={wish.epochs}: the {group.work.name} of an epoch of "
+                f"{group.a_cell.workload.name} are not reported: import it again with samples=N"
+            )
         choice = choose(group, wish, cluster)
         if choice:
             next_cells = words.next_cells(choice, commands, group.device)

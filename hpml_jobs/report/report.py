@@ -248,7 +248,7 @@ def _strategy_tables(selection: StrategyRows) -> StrategyTables:
         tables.append(residual.table2r(selection))
     if selection.instrumented and not selection.group.imported:
         tables.append(lab.table3(selection))
-    if has_residual:
+    if has_residual and selection.group.work is None:  # the bytes of other work are not known
         tables.append(residual.table3r(selection))
     return StrategyTables(
         strategy=selection.strategy,

@@ -21,7 +21,7 @@ from hpml_jobs.core.value import Value
 from hpml_jobs.errors import UsageError
 from hpml_jobs.report.merge.decision import LEAST_GAP, Decision, compare
 from hpml_jobs.report.merge.groups import ConditionGroup
-from hpml_jobs.report.merge.rows import Row, Setup
+from hpml_jobs.report.merge.rows import Row, Setup, Work
 from hpml_jobs.slurm.states import Outcome
 
 MIN_EFFICIENCY = 0.7
@@ -89,6 +89,11 @@ class Candidate(Value, frozen=True, kw_only=True):
     efficiency: float
     exclusion: Exclusion | None = None
     doubtful: bool = False
+
+    @property
+    def work(self) -> Work | None:
+        """What `epoch_s` is the time of, where that is not an epoch."""
+        return self.row.timing.work if self.row.timing else None
 
     @property
     def epochs_s(self) -> tuple[float, ...]:

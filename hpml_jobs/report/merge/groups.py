@@ -11,7 +11,7 @@ from hpml_jobs.core.record import Model, Record
 from hpml_jobs.core.strategies import Baseline, Device, Strategy
 from hpml_jobs.core.value import Value
 from hpml_jobs.report.merge.cells import CellResult
-from hpml_jobs.report.merge.rows import BASELINE_SETUP, Place, Row, Setup, setup_order
+from hpml_jobs.report.merge.rows import BASELINE_SETUP, Place, Row, Setup, Work, setup_order
 
 
 class ConditionGroup(Value, frozen=True, kw_only=True, dict=True):
@@ -52,6 +52,18 @@ class ConditionGroup(Value, frozen=True, kw_only=True, dict=True):
     def imported(self) -> bool:
         """Whether the timings were imported."""
         return self.a_cell.protocol is Protocol.IMPORTED
+
+    @cached_property
+    def rate_units(self) -> tuple[str, ...]:
+        """The units of imported rates that times were computed from; empty without rates."""
+        records = (cell_result.record for cell_result in self.cells if cell_result.record)
+        units = (record.imported.unit for record in records if record.imported)
+        return tuple(dict.fromkeys(unit for unit in units if unit))
+
+    @cached_property
+    def work(self) -> Work | None:
+        """What the times are of, where that is not an epoch."""
+        return next((row.timing.work for row in self.timed if row.timing), None)
 
     @property
     def model(self) -> Model | None:

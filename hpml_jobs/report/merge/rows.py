@@ -43,12 +43,19 @@ class Place(NamedTuple):
     batch_per_gpu: int
 
 
+class Work(Value, frozen=True, kw_only=True):
+    """What times are of where that is not an epoch: so many samples, by their name."""
+
+    samples: int
+    name: str
+
+
 class Timing(Value, frozen=True, kw_only=True):
     """Medians over the runs of one place: seconds per epoch, with and without data loading.
 
     `step_s` is the median duration of an iteration with a full batch. `train_s`, `stall_s`,
     `step_s`, `iterations`, `samples`, `gradient_bytes` and `loader_workers_total` may be unknown
-    where the timings come from elsewhere.
+    where the timings come from elsewhere. `work` is what the times are of; None: an epoch.
     """
 
     runs: int
@@ -60,6 +67,7 @@ class Timing(Value, frozen=True, kw_only=True):
     samples: int | None
     gradient_bytes: int | None
     loader_workers_total: int | None
+    work: Work | None = None
 
 
 class Scaling(Value, frozen=True, kw_only=True):
@@ -240,7 +248,13 @@ def _timing(records: Sequence[Record], values: RunValues) -> Timing:
         samples=first.samples,
         gradient_bytes=gradient_bytes_of(first),
         loader_workers_total=sum(workers) if workers else None,
+        work=_work(first),
     )
+
+
+def _work(record: Record) -> Work | None:
+    samples = record.imported.work_samples if record.imported else None
+    return Work(samples=samples, name=record.cell.workload.samples_name) if samples else None
 
 
 def gradient_bytes_of(record: Record) -> int | None:

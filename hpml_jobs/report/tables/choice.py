@@ -16,7 +16,7 @@ from hpml_jobs.report.text import choice as words
 from hpml_jobs.report.text.numbers import accuracy, count, ratio, seconds, significant
 
 CAPTION = (
-    "Seconds of an epoch, the longest of all ranks, median over runs. Efficiency: {reference} s x "
+    "Seconds of {what}. Efficiency: {reference} s x "
     "{size} / ({units} x s), against {cell}, the fastest of the smallest size. {cost}: {units} "
     "that are charged x s. Equal epochs are not equal training: another global batch may need "
     "another learning rate and reach another accuracy."
@@ -30,6 +30,9 @@ def choice_table(group: ConditionGroup, choice: Choice) -> Table:
     """Return the table of a choice, with its answer above and the steps below."""
     device, reference = group.device, choice.reference
     caption = CAPTION.format(
+        what="an epoch, the longest of all ranks, median over runs"
+        if group.work is None
+        else captions.work_text(group.work),
         reference=seconds(reference.epoch_s),
         size=reference.row.gpus,
         units=captions.units(device),
@@ -74,7 +77,7 @@ def _heads(choice: Choice, device: Device) -> tuple[Columns[Candidate], ...]:
         Columns("", (column("batch", "", lambda candidate: candidate.row.batch_per_gpu),)),
         Columns("s", (column("epoch_s", "", lambda c: c.epoch_s, seconds),)),
         Columns(
-            "samples/s",
+            f"{choice.reference.work.name if choice.reference.work else 'samples'}/s",
             (column("samples_per_s", "", lambda c: c.samples_per_s, lambda v: count(round(v))),),
         ),
         Columns("effic.", (column("efficiency", "", lambda c: c.efficiency, ratio),)),

@@ -16,12 +16,13 @@ def q1(group: ConditionGroup) -> Table:
     """Return the time of one epoch on one GPU for each batch."""
     baselines = [row for row in group.rows if row.is_baseline]
     places = {row.place for row in baselines}
-    unit = captions.unit(group.device)
+    unit, what = captions.unit(group.device), captions.one_work(group.work)
+    time = captions.time_name(group.work)
     return Table(
         label="q1",
-        title=f"Q1: one epoch on 1 {unit}",
+        title=f"Q1: {what} on 1 {unit}",
         corner="batch",
-        blocks=tuple(Block(head=head) for head in ("train_s", "epoch_s", "iterations")),
+        blocks=tuple(Block(head=head) for head in ("train_s", time, "iterations")),
         lines=tuple(
             Line(
                 label=str(row.batch_per_gpu),
@@ -30,22 +31,23 @@ def q1(group: ConditionGroup) -> Table:
             for row in baselines
         ),
         caption=(
-            captions.Q1.format(unit=unit),
+            captions.Q1.format(unit=unit, what=what, time=time),
             f"{captions.runs(baselines)} {captions.loader_workers(baselines, group.device)}",
         ),
         setting=captions.setting(group),
         notes=(
             *marks.explained(group, baselines, Affected.TIME),
-            *without_train(baselines),
-            *_without_iterations(baselines),
+            *without_train(group, baselines),
+            *_without_iterations(group, baselines),
             *absent(group, baselines, places),
         ),
     )
 
 
-def _without_iterations(rows: Iterable[Row]) -> list[str]:
+def _without_iterations(group: ConditionGroup, rows: Iterable[Row]) -> list[str]:
     unknown = any(row.timing and row.timing.iterations is None for row in rows)
-    return ["Iterations: the number of images is not reported."] if unknown else []
+    name = group.a_cell.workload.samples_name
+    return [f"Iterations: the number of {name} is not reported."] if unknown else []
 
 
 def _q1(row: Row) -> tuple[str, ...]:
@@ -56,10 +58,11 @@ def _q1(row: Row) -> tuple[str, ...]:
     return text_or_dash(timing.train_s, seconds), seconds(timing.epoch_s), iterations
 
 
-def without_train(rows: Iterable[Row]) -> list[str]:
+def without_train(group: ConditionGroup, rows: Iterable[Row]) -> list[str]:
     """Return a note if seconds without data loading are unknown."""
     unknown = any(row.timing and row.timing.train_s is None for row in rows)
-    return [captions.NO_TRAIN] if unknown else []
+    note = captions.NO_TRAIN_OF_RATE if group.rate_units else captions.NO_TRAIN
+    return [note] if unknown else []
 
 
 def table1(selection: StrategyRows) -> Table:
@@ -72,7 +75,8 @@ def table1(selection: StrategyRows) -> Table:
         blocks=blocks(selection, "Time(s)", "Speedup"),
         lines=lines(selection, selection.setups, _time_and_speedup, Affected.TIME),
         caption=(
-            f"{captions.TIME} Speedup: Time of {references.size_text(rows, device)} / Time.",
+            f"{captions.time(selection.group)} Speedup: Time of "
+            f"{references.size_text(rows, device)} / Time.",
             f"{captions.baseline(rows, selection.batches, device)} {captions.runs(rows)}",
             captions.loader_workers(rows, device),
         ),

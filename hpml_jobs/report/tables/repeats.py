@@ -71,7 +71,7 @@ def repeats(group: ConditionGroup) -> Table | None:
     heads: tuple[Columns[Row], ...] = (
         Columns("runs", (column("runs", "", lambda row: len(row.runs)),)),
         Columns(
-            "epoch, s",
+            f"{captions.time_word(group.work)}, s",
             (
                 column("epoch_s", "median", lambda e: epochs_of(e).median, seconds),
                 interval_text(lambda e: epochs_of(e).interval, seconds),

@@ -30,12 +30,18 @@ def table2r(selection: StrategyRows) -> Table:
         blocks=blocks(selection, "Compute", "Comm"),
         lines=lines(selection, selection.parallel_setups, _compute_and_comm, Affected.TIME),
         caption=(
-            captions.RESIDUAL_LOADING if _loading(selection) == {True} else captions.RESIDUAL,
+            _definition(selection),
             *_caption(selection),
         ),
         setting=captions.setting(selection.group),
         notes=tuple(_below(selection)),
     )
+
+
+def _definition(selection: StrategyRows) -> str:
+    work = selection.group.work
+    text = captions.RESIDUAL_LOADING if _loading(selection) == {True} else captions.RESIDUAL
+    return text.format(per=captions.work_text(work), time=captions.time_name(work))
 
 
 def _compute_and_comm(row: Row) -> tuple[str, ...]:

@@ -20,14 +20,18 @@ SCALING = (
     "{what}; in stall the device waits for a batch{sum}. {samples}/s: samples processed, padding "
     "of the sampler included, / epoch. Step: median of the iterations with a full batch. "
 )
+FROM_RATE = (
+    "{samples}/s: as reported, of all {units} together; time: seconds of {what} at this rate. "
+    "Step: the mean duration of an iteration at this rate. "
+)
 AGAINST_1 = (
-    "Speedup: epoch(1, b) / epoch(N, b); effic.: speedup / N; weak: step(1, b) / step(N, b) at the "
-    "same batch per {unit}; cost/t: 1 / effic. - 1, the cost of N {units} per second of "
+    "Speedup: {time}(1, b) / {time}(N, b); effic.: speedup / N; weak: step(1, b) / step(N, b) at "
+    "the same batch per {unit}; cost/t: 1 / effic. - 1, the cost of N {units} per second of "
     "computation on 1."
 )
 AGAINST_SMALLEST = (
-    "Speedup: epoch(g, b) / epoch(N, b), where g is {size}; effic.: speedup x g / N; weak: step(g, "
-    "b) / step(N, b) at the same batch per {unit}."
+    "Speedup: {time}(g, b) / {time}(N, b), where g is {size}; effic.: speedup x g / N; weak: "
+    "step(g, b) / step(N, b) at the same batch per {unit}."
 )
 OWN_SMALLEST = "the smallest size of the strategy at the batch, 1 {unit} where there is such a cell"
 NO_COST = "cost/t: needs a single-{unit} cell; a larger reference communicates, too"
@@ -50,15 +54,20 @@ def scaling(group: ConditionGroup) -> Table | None:
     unit = captions.unit(group.device)
     what = REPORTED if group.imported else MEASURED
     several_runs = any(len(row.runs) > 1 for row in group.timed)
-    caption = SCALING.format(
-        what=what,
-        sum=MEDIANS if several_runs else "",
-        samples=group.a_cell.workload.samples_name,
-    ) + _against(group)
+    samples = group.a_cell.workload.samples_name
+    if group.rate_units:
+        first = FROM_RATE.format(
+            samples=samples,
+            units=captions.units(group.device),
+            what=captions.one_work(group.work),
+        )
+    else:
+        first = SCALING.format(what=what, sum=MEDIANS if several_runs else "", samples=samples)
+    caption = first + _against(group)
     text = TableText("scaling", "Scaling", "E1", (caption, captions.runs(group.rows)))
     no_step = any(row.timing and row.timing.step_s is None for row in group.timed)
     notes = [
-        *without_train(group.timed),
+        *without_train(group, group.timed),
         *([NO_STEP] if no_step else []),
         *([NO_COST.format(unit=unit)] if references.without_plain_loop(group) else []),
         *missing,
@@ -70,11 +79,12 @@ def scaling(group: ConditionGroup) -> Table | None:
 def _against(group: ConditionGroup) -> str:
     """Return how the ratios are defined."""
     unit, units = captions.unit(group.device), captions.units(group.device)
+    time = captions.time_word(group.work)
     if group.baseline is Baseline.SINGLE:
-        return AGAINST_1.format(unit=unit, units=units)
+        return AGAINST_1.format(time=time, unit=unit, units=units)
     numbers = references.sizes(group.timed)
     size = str(numbers[0]) if len(numbers) == 1 else OWN_SMALLEST.format(unit=unit)
-    return AGAINST_SMALLEST.format(size=size, unit=unit)
+    return AGAINST_SMALLEST.format(time=time, size=size, unit=unit)
 
 
 def _heads(group: ConditionGroup) -> tuple[Columns[Row], ...]:
@@ -83,7 +93,17 @@ def _heads(group: ConditionGroup) -> tuple[Columns[Row], ...]:
         "images/s": f"{group.a_cell.workload.samples_name}/s",
         "against 1, same batch": references.head(group.timed, group.device),
     }
-    return tuple(head._replace(head=names.get(head.head, head.head)) for head in _HEADS)
+    time = captions.time_word(group.work)
+    return tuple(
+        head._replace(
+            head=names.get(head.head, head.head),
+            columns=tuple(
+                column._replace(head=time) if column.head == "epoch" else column
+                for column in head.columns
+            ),
+        )
+        for head in _HEADS
+    )
 
 
 def strategies_meet(group: ConditionGroup) -> bool:
@@ -99,6 +119,10 @@ def _images_per_s(row: Row) -> float | None:
     if timing is None or timing.samples is None:
         return None
     return formulas.images_per_s(timing.samples, timing.epoch_s)
+
+
+def _work_samples(row: Row) -> int | None:
+    return row.timing.work.samples if row.timing and row.timing.work else None
 
 
 _HEADS: tuple[Columns[Row], ...] = (
@@ -156,6 +180,9 @@ _HEADS: tuple[Columns[Row], ...] = (
     ),
     Columns(
         "",
-        (column("reference_gpus", "", lambda r: r.reference.gpus if r.reference else None),),
+        (
+            column("reference_gpus", "", lambda r: r.reference.gpus if r.reference else None),
+            column("work_samples", "", _work_samples),
+        ),
     ),
 )

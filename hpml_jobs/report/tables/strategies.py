@@ -14,7 +14,7 @@ from hpml_jobs.report.text.comparisons import comparison_text
 from hpml_jobs.report.text.numbers import seconds
 
 COMPARED = (
-    "Seconds of an epoch, median and interval: the fastest strategy at a place and each other "
+    "Seconds of {what}, median and interval: the fastest strategy at a place and each other "
     "one. Ratio of times: other / fastest, Hodges-Lehmann estimate with its 95 % interval of this "
     "pair alone. Two differ if an exact Mann-Whitney test gives p <= 5 % and the ratio is more "
     "than 2 % from 1; p is corrected (Holm) for all pairs of strategies at the place, because the "
@@ -59,7 +59,9 @@ def compared(group: ConditionGroup) -> Table | None:
     pairs = rivals(group) if several(group) else []
     if not pairs:
         return None
-    text = TableText("compared", "Strategies compared", "E1", (COMPARED,))
+    what = "an epoch" if group.work is None else captions.work_text(group.work)
+    caption = COMPARED.format(what=what)
+    text = TableText("compared", "Strategies compared", "E1", (caption,))
     return item_table([group], text, ((_place(group, pair.other), pair) for pair in pairs), _HEADS)
 
 

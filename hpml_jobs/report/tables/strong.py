@@ -16,8 +16,8 @@ from hpml_jobs.report.text import captions, marks
 from hpml_jobs.report.text.numbers import ratio, seconds
 
 STRONG = (
-    "The same global batch G on {reference} and on N {units}: speedup = epoch({g}, G{per_g}) / "
-    "epoch(N, G/N){efficiency}, for every pair in the grid. Table 1 keeps the batch per {unit} "
+    "The same global batch G on {reference} and on N {units}: speedup = {time}({g}, G{per_g}) / "
+    "{time}(N, G/N){efficiency}, for every pair in the grid. Table 1 keeps the batch per {unit} "
     "(weak scaling), so its global batch grows with N. Karp-Flatt: the serial fraction that "
     "explains the speedup by Amdahl's law."
 )
@@ -113,16 +113,15 @@ def _marked(group: ConditionGroup, line: Line, row_at: Mapping[int, Row]) -> Lin
 
 
 def _caption(group: ConditionGroup) -> str:
-    unit, units = captions.unit(group.device), captions.units(group.device)
-    if group.baseline is Baseline.SINGLE:
-        return STRONG.format(reference="1", g="1", per_g="", efficiency="", unit=unit, units=units)
+    is_single = group.baseline is Baseline.SINGLE
     return STRONG.format(
-        reference="the smallest size g of the strategy",
-        g="g",
-        per_g="/g",
-        efficiency=", efficiency = speedup x g / N",
-        unit=unit,
-        units=units,
+        time=captions.time_word(group.work),
+        reference="1" if is_single else "the smallest size g of the strategy",
+        g="1" if is_single else "g",
+        per_g="" if is_single else "/g",
+        efficiency="" if is_single else ", efficiency = speedup x g / N",
+        unit=captions.unit(group.device),
+        units=captions.units(group.device),
     )
 
 

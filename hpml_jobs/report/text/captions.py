@@ -6,15 +6,16 @@ from typing import NamedTuple
 from hpml_jobs.core.conditions import CPU_MODEL, GPU_MODEL, NONE, TORCH
 from hpml_jobs.core.strategies import BASELINE, BandwidthKind, Device
 from hpml_jobs.core.text import counted
-from hpml_jobs.core.workload import DATASETS, UNREPORTED_DATA, UNREPORTED_MODEL, Workload
+from hpml_jobs.core.workload import DATASETS, UNREPORTED, UNREPORTED_MODEL, Workload
 from hpml_jobs.report.merge.groups import ConditionGroup
-from hpml_jobs.report.merge.rows import BASELINE_SETUP, Place, Row, Setup, Timing, setup_order
+from hpml_jobs.report.merge.rows import BASELINE_SETUP, Place, Row, Setup, Timing, Work, setup_order
 from hpml_jobs.report.text.numbers import count, seconds
 
 TIME = "Time: seconds of one epoch, the longest of all ranks, data loading included."
+RATE = "Time: seconds of {what}, from the rate that the source reports in {units}."
 Q1 = (
-    "Seconds of one epoch on one {unit}. train_s: without data loading; copies to the device, "
-    "gradients and update are included. epoch_s: everything."
+    "Seconds of {what} on one {unit}. train_s: without data loading; copies to the device, "
+    "gradients and update are included. {time}: everything."
 )
 MEASURED = (
     "Measured: seconds of the instrumented epoch (E2) on the rank that waits least, which the "
@@ -46,13 +47,13 @@ NOMINAL = (
 )
 RESIDUAL = (
     "Lab residual: derived, not measured. Comm = train_s(N, b) - train_s(1, b) x ceil(D/N) / D, "
-    "with D training samples, and Compute = train_s - Comm, in seconds per epoch without data "
+    "with D training samples, and Compute = train_s - Comm, in seconds per {per} without data "
     "loading. Communication hidden behind backward is not in Comm."
 )
 RESIDUAL_LOADING = (
     "Lab residual: derived, not measured. It includes data loading because train_s is unknown: "
-    "Comm = epoch_s(N, b) - epoch_s(1, b) x ceil(D/N) / D, with D training samples, and Compute = "
-    "epoch_s - Comm, in seconds per epoch. Communication hidden behind backward is not in Comm."
+    "Comm = {time}(N, b) - {time}(1, b) x ceil(D/N) / D, with D training samples, and Compute = "
+    "{time} - Comm, in seconds per {per}. Communication hidden behind backward is not in Comm."
 )
 RESIDUAL_BANDWIDTH = (
     "Bus bandwidth by the lab residual: derived, not measured. 2(N-1)/N x I_N x S / Comm, with "
@@ -87,6 +88,38 @@ BANDWIDTH = {
 
 WITH_LOADING = "includes data loading: computed from epoch_s because train_s is unknown"
 NO_TRAIN = "train_s is not reported, only whole epochs"
+NO_TRAIN_OF_RATE = "train_s is not reported, only rates"
+
+
+def work_text(work: Work | None) -> str:
+    """Return what times are of: `epoch`, or `1,000,000 tokens`.
+
+    >>> work_text(None), work_text(Work(samples=1_000_000, name="tokens"))
+    ('epoch', '1,000,000 tokens')
+    """
+    return "epoch" if work is None else f"{count(work.samples)} {work.name}"
+
+
+def time_word(work: Work | None) -> str:
+    """Return the short name of a time: `epoch`, or `time` where it is of other work."""
+    return "epoch" if work is None else "time"
+
+
+def time_name(work: Work | None) -> str:
+    """Return the name of a time with its unit: `epoch_s`, or `time_s` where it is of other work."""
+    return f"{time_word(work)}_s"
+
+
+def one_work(work: Work | None) -> str:
+    """Return the same with an article: `one epoch`, or `1,000,000 tokens`."""
+    return "one epoch" if work is None else work_text(work)
+
+
+def time(group: ConditionGroup) -> str:
+    """Return what Time is: of an epoch, or from a rate, and then of which work."""
+    if not group.rate_units:
+        return TIME
+    return RATE.format(what=one_work(group.work), units=" and ".join(group.rate_units))
 
 
 def unit(device: Device) -> str:
@@ -182,10 +215,11 @@ def hardware(group: ConditionGroup) -> str:
 
 
 def _data(workload: Workload) -> str:
-    if workload.data == UNREPORTED_DATA:
+    if workload.data in UNREPORTED:
+        name = workload.samples_name
         if workload.images is None:
-            return "data and images per epoch not reported"
-        return f"data not reported, {count(workload.images)} images per epoch"
+            return f"data and {name} per epoch not reported"
+        return f"data not reported, {count(workload.images)} {name} per epoch"
     if workload.images is None:
         return workload.data
     images = count(workload.images)
@@ -224,9 +258,11 @@ def baseline_train(rows: Sequence[Row], batches: Sequence[int], device: Device) 
         shown_s = timing.epoch_s if timing.train_s is None else timing.train_s
         return f"{seconds(shown_s)} s"
 
-    what = "train_s" if all(has_train_s) else "epoch_s"
+    works = [row.timing.work for row in single if row.timing]
+    time_s = time_name(works[0] if works else None)
+    what = "train_s" if all(has_train_s) else time_s
     if any(has_train_s) and not all(has_train_s):
-        what = "train_s (epoch_s where unknown)"
+        what = f"train_s ({time_s} where unknown)"
     return _baseline(single, batches, device, words, f", {what}")
 
 

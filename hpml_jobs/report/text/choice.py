@@ -15,7 +15,7 @@ from hpml_jobs.report.merge.choice import (
     Wish,
 )
 from hpml_jobs.report.merge.decision import LEAST_RUNS
-from hpml_jobs.report.text.captions import cell_label, full_label, unit, units
+from hpml_jobs.report.text.captions import cell_label, full_label, time_word, unit, units, work_text
 from hpml_jobs.report.text.numbers import count, percent, ratio, seconds, significant
 
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
@@ -44,13 +44,16 @@ def hours_unit(device: Device) -> str:
 
 
 def figures(candidate: Candidate, device: Device) -> str:
-    """Return what an epoch of a cell takes, gives and costs."""
-    parts = [f"{seconds(candidate.epoch_s)} s per epoch"]
+    """Return what an epoch of a cell, or other work, takes, gives and costs."""
+    work = candidate.work
+    per = work_text(work)
+    parts = [f"{seconds(candidate.epoch_s)} s per {per}"]
     if candidate.samples_per_s is not None:
-        parts.append(f"{count(round(candidate.samples_per_s))} samples/s")
+        samples = work.name if work else "samples"
+        parts.append(f"{count(round(candidate.samples_per_s))} {samples}/s")
     parts += [
         f"efficiency {ratio(candidate.efficiency)}",
-        f"{cost(candidate.gpu_s)} {cost_unit(device)} per epoch",
+        f"{cost(candidate.gpu_s)} {cost_unit(device)} per {per}",
     ]
     return ", ".join(parts)
 
@@ -176,10 +179,11 @@ def step_text(step: Step, device: Device) -> str:
     saved, more = step.saved_s, step.added_gpu_s
     save, cost_word = ("saves", "costs") if is_one else ("save", "cost")
     if saved > 0:
-        change = f"{save} {seconds(saved)} s per epoch ({percent(saved / step.smaller.epoch_s)} %)"
+        share = percent(saved / step.smaller.epoch_s)
+        change = f"{save} {seconds(saved)} s per {work_text(step.smaller.work)} ({share} %)"
     else:
         lengthen = "lengthens" if is_one else "lengthen"
-        change = f"{lengthen} the epoch by {seconds(-saved)} s"
+        change = f"{lengthen} the {time_word(step.smaller.work)} by {seconds(-saved)} s"
     price = (
         f"{cost_word} {cost(more)} {cost_unit(device)} more"
         if more > 0

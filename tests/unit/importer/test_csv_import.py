@@ -269,7 +269,7 @@ def test_global_batch_not_divisible_by_gpus_is_named(working_folder, capsys):
         (HEADER.encode(), "lab.csv has a header and no rows"),
         (b"1,32,48.612\n", "line 1: unknown column '1'"),
         (b"gpu,batch,epoch_s\n", "line 1: unknown column 'gpu'; did you mean gpus?"),
-        (b"gpus,batch,time\n", "unknown column 'time'; Columns are gpus, batch, epoch_s, strategy"),
+        (b"gpus,batch,time\n", "unknown column 'time'; Columns are gpus, batch, epoch_s, rate, "),
         (
             b"gpus,batch\n1,32\n",
             "line 1: column epoch_s is missing; required are gpus,",

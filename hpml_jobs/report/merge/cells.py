@@ -9,6 +9,7 @@ from hpml_jobs.core.value import Value
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.cell_state import CellState
+from hpml_jobs.study.reader import is_name
 from hpml_jobs.study.snapshot import FolderSnapshot
 
 
@@ -17,7 +18,8 @@ class CellResult(Value, frozen=True, kw_only=True):
 
     `record` is a valid one (ok or oom); `reason` says why there is no number; `cell` is None where
     neither cell.json nor a record can be read. `ladder`: it is one of growing batches.
-    `iterations` is where arrays by iteration lie beside a record.
+    `iterations` is where arrays by iteration lie beside a record, `attempt` the folder of the
+    attempt that measured it.
     """
 
     slug: str
@@ -28,6 +30,7 @@ class CellResult(Value, frozen=True, kw_only=True):
     warning: str = ""
     ladder: bool = False
     iterations: Path | None = None
+    attempt: Path | None = None
 
     @property
     def measured(self) -> bool:
@@ -55,10 +58,12 @@ def _result(snapshot: FolderSnapshot, state: CellState | None) -> CellResult:
     cell_fault = _short(folder, snapshot.file_fault)
     cell = file.cell if file else None
     warning = state.warning if state else ""
-    iterations = None
+    iterations = attempt = None
     if record is not None:
         outcome, cell = record.outcome, record.cell
         iterations = snapshot.source.iterations if snapshot.source else folder.iterations
+        if is_name(record.attempt.id):
+            attempt = folder.attempt(record.attempt.id).root
         reason = "" if record.outcome is Outcome.OK else _out_of_memory(record)
         warning = _joined(warning, cell_fault)
     elif snapshot.record_fault:
@@ -78,6 +83,7 @@ def _result(snapshot: FolderSnapshot, state: CellState | None) -> CellResult:
         warning=warning,
         ladder=file is not None and file.ladder,
         iterations=iterations,
+        attempt=attempt,
     )
 
 

@@ -15,13 +15,29 @@ from typing import TYPE_CHECKING, Any
 from hpml_jobs.report.plots import bars, histograms, lines, style, svg
 from hpml_jobs.report.plots import quantization as quantized
 from hpml_jobs.report.plots.accuracy import accuracy
+from hpml_jobs.report.plots.bandwidth import bandwidth
+from hpml_jobs.report.plots.communication import communication
+from hpml_jobs.report.plots.pareto import pareto
+from hpml_jobs.report.plots.phases import phases
 from hpml_jobs.report.plots.picture import Picture
+from hpml_jobs.report.plots.ranks import ranks
+from hpml_jobs.report.plots.speedup import speedup
+from hpml_jobs.report.plots.throughput import throughput
+from hpml_jobs.report.plots.timeline import timeline
 from hpml_jobs.report.report import Report
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PLOTS: dict[str, Callable[[Report], Picture | None]] = {
+    "speedup": speedup,
+    "throughput": throughput,
+    "pareto": pareto,
+    "phases": phases,
+    "communication": communication,
+    "bandwidth": bandwidth,
+    "timeline": timeline,
+    "ranks": ranks,
     "loss": lines.loss,
     "steps": lines.steps,
     "accuracy": accuracy,

@@ -25,14 +25,14 @@ class Picture(NamedTuple):
     name: str = ""
 
 
-def listed(items: Sequence[str]) -> str:
+def listed(items: Sequence[str], separator: str = ", ") -> str:
     """Return the first items of a list in words, and how many more there are.
 
     >>> listed(["a", "b"]), listed(list("abcdefgh"))
     ('a, b', 'a, b, c, d, e, f and 2 more')
     """
     more = f" and {len(items) - NAMED} more" if len(items) > NAMED else ""
-    return ", ".join(items[:NAMED]) + more
+    return separator.join(items[:NAMED]) + more
 
 
 def not_drawn(what: Sequence[str], where: str) -> str:

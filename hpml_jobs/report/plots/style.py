@@ -46,15 +46,17 @@ PLAIN = (
     Colour("--plot-grid", "#E6E6E6", "#30353B"),
     Colour("--plot-on-strong", "#FAFAFA", "#141414"),
     Colour("--plot-on-weak", "#202020", "#121212"),
+    Colour("--plot-paper", "#FFFFFF", DARK),
 )
-"""Headings; axes and captions; idle time; grid lines; numbers on strong and on weak colours."""
+"""Headings; axes and captions; idle time; grid lines; numbers on strong and on weak colours; paper.
+"""
 
 VARIABLES = (*PALETTE, *PLAIN)
 """Every colour that a picture is drawn in, for the style sheet of a page with pictures."""
 
 COLOURS = tuple(colour.light for colour in PALETTE)
 BLUE, RED, GREEN, PURPLE, ORANGE, SKY, BLACK, MIDDLE_GREY = COLOURS
-TEXT, GREY, PALE, GRID, ON_STRONG, ON_WEAK = (colour.light for colour in PLAIN)
+TEXT, GREY, PALE, GRID, ON_STRONG, ON_WEAK, PAPER = (colour.light for colour in PLAIN)
 
 STRATEGY_COLOURS = {
     "single": BLACK,
@@ -104,6 +106,24 @@ def looks(strategies: Mapping[str, str]) -> dict[str, Look]:
         dashes, marker = DASHES[number % len(DASHES)], MARKERS[number % len(MARKERS)]
         result[label] = Look(strategy_colour(strategy), dashes, marker)
     return result
+
+
+IDEAL: Any = {"color": GREY, "ls": (0, (4, 3)), "lw": 0.9, "zorder": 1}
+"""The look of ideal lines."""
+
+
+def ideal() -> "Artist":
+    """Return the legend's entry of the ideal line."""
+    from matplotlib.lines import Line2D  # noqa: PLC0415 - heavy
+
+    return Line2D([], [], **IDEAL)
+
+
+def hollow(
+    axis: "Axes", points: Sequence[tuple[float, float]], colour: str, marker: str = "o"
+) -> None:
+    """Draw hollow markers over those of doubtful numbers."""
+    axis.plot(*zip(*points, strict=True), ls="none", marker=marker, ms=4.5, mec=colour, mfc=PAPER)
 
 
 PANELS = 6
@@ -197,10 +217,10 @@ def frame(figure: "Figure", title: str, caption: str) -> None:
 
 
 def legend(figure: "Figure", colours: Mapping[str, str]) -> None:
-    """Write one legend for all panels above them, where it covers no data."""
-    from matplotlib.lines import Line2D  # noqa: PLC0415 - heavy
+    """Write one legend of filled parts above all panels, where it covers no data."""
+    from matplotlib.patches import Patch  # noqa: PLC0415 - heavy
 
-    entries(figure, {name: Line2D([], [], color=colour, lw=2) for name, colour in colours.items()})
+    entries(figure, {name: Patch(color=colour) for name, colour in colours.items()})
 
 
 def line_legend(figure: "Figure", looks: Mapping[str, Look], *, markers: bool = True) -> None:
@@ -237,12 +257,23 @@ def _legend(
     )
 
 
-def by_ratio(axis: "Axes") -> None:
-    """Set a logarithmic y axis with plain numbers at 1, 2 and 5."""
+def by_ratio(axis: "Axes", at: Sequence[float] = (1, 2, 5), *, of_x: bool = False) -> None:
+    """Set a logarithmic y axis (or x axis) with plain numbers, by default at 1, 2 and 5."""
     from matplotlib import ticker  # noqa: PLC0415 - heavy
 
-    axis.set_yscale("log")
-    axis.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+    (axis.set_xscale if of_x else axis.set_yscale)("log")
+    numbers = axis.xaxis if of_x else axis.yaxis
+    numbers.set_major_locator(ticker.LogLocator(subs=at))
+    numbers.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
+    numbers.set_minor_locator(ticker.NullLocator())
+
+
+def by_two(axis: "Axes") -> None:
+    """Set a logarithmic y axis with a tick at every power of two."""
+    from matplotlib import ticker  # noqa: PLC0415 - heavy
+
+    axis.set_yscale("log", base=2)
+    axis.yaxis.set_major_locator(ticker.LogLocator(base=2, numticks=9))
     axis.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
     axis.yaxis.set_minor_locator(ticker.NullLocator())
 

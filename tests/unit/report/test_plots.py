@@ -8,7 +8,7 @@ from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.recipe import Recipe
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.report.collect import write
-from hpml_jobs.report.plots import bars, lines, names, plots
+from hpml_jobs.report.plots import PLOTS, bars, lines, names, plots
 from hpml_jobs.report.plots.accuracy import accuracy
 from tests.unit.builders import lab_cell, lab_record
 from tests.unit.report.test_curves import write_curves
@@ -26,6 +26,13 @@ def with_curves(builder, gpus, batch, **changes):
     return write_curves(
         builder, builder.with_record(lab_record(lab_cell(gpus, batch, **changes), 20.0)).slug
     )
+
+
+@pytest.fixture
+def few(monkeypatch):
+    """Only the pictures of these tests: every other one costs a second."""
+    kept = {name: draw for name, draw in PLOTS.items() if name in PICTURES}
+    monkeypatch.setattr("hpml_jobs.report.plots.PLOTS", kept)
 
 
 def legend_labels(picture):
@@ -125,7 +132,7 @@ def test_accuracy_plot_has_line_per_row_with_deviations(builder):
     assert list(axis.get_xticks()) == [1, 2, 3, 4, 5]
 
 
-def test_plots_are_identical_despite_user_matplotlib_style(builder):
+def test_plots_are_identical_despite_user_matplotlib_style(builder, few):
     with_curves(builder, 2, 512)
     first = plots(builder.collect())
     assert sorted(first) == sorted(f"{name}.{kind}" for name in PICTURES for kind in ("png", "svg"))
@@ -134,7 +141,7 @@ def test_plots_are_identical_despite_user_matplotlib_style(builder):
         assert plots(builder.collect()) == first
 
 
-def test_plots_are_written_and_removed_with_their_data(builder):
+def test_plots_are_written_and_removed_with_their_data(builder, few):
     slug = with_curves(builder, 2, 512)
     folder = builder.study.report
     paths = write(builder.collect(), folder)

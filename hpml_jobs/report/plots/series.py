@@ -1,0 +1,179 @@
+"""Numbers of a group by GPUs as lines: one for each strategy, treatment and batch."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from hpml_jobs.report.merge.statistics import Interval
+from hpml_jobs.report.plots import style
+from hpml_jobs.report.report import Report
+from hpml_jobs.report.text.marks import EXPLAINED
+
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+
+LINES = 24
+"""The most lines in a panel: a colour for each strategy, a marker for each batch."""
+
+
+class Point(NamedTuple):
+    """A number at so many GPUs, with its interval where there is one."""
+
+    gpus: int
+    nodes: int
+    value: float
+    interval: Interval | None = None
+    is_doubtful: bool = False
+
+
+class Series(NamedTuple):
+    """The numbers of one strategy, treatment and batch.
+
+    `points` are joined by a line: growing numbers of GPUs, each on the fewest nodes. `others` are
+    as many GPUs on more nodes.
+    """
+
+    strategy: str
+    treatment: str
+    batch: int
+    points: tuple[Point, ...]
+    others: tuple[Point, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Its strategy with its treatment."""
+        return f"{self.strategy} ({self.treatment})" if self.treatment else self.strategy
+
+    @property
+    def label(self) -> str:
+        """Its name and batch."""
+        return f"{self.name} b{self.batch}"
+
+
+class Keys(NamedTuple):
+    """The marker of every batch and the dashes of every treatment in all pictures of a study."""
+
+    markers: Mapping[int, str]
+    dashes: Mapping[str, Any]
+
+    def look(self, line: Series) -> style.Look:
+        """Return the look of a line."""
+        colour = style.strategy_colour(line.strategy)
+        return style.Look(colour, self.dashes[line.treatment], self.marker(line.batch))
+
+    def marker(self, batch: int) -> str:
+        """Return the marker of a batch; global batches may be larger than any of a cell."""
+        return self.markers.get(batch, style.MARKERS[-1])
+
+
+def keys(report: Report) -> Keys:
+    """Return the looks that tell the lines of one strategy apart."""
+    rows = [row for group in report.groups for row in group.source.timed]
+    batches = sorted({row.batch_per_gpu for row in rows})
+    treatments = ["", *sorted({row.treatment for row in rows if row.treatment})]
+    return Keys(
+        {batch: style.MARKERS[n % len(style.MARKERS)] for n, batch in enumerate(batches)},
+        {name: style.DASHES[n % len(style.DASHES)] for n, name in enumerate(treatments)},
+    )
+
+
+def make(strategy: str, treatment: str, batch: int, points: Iterable[Point]) -> Series:
+    """Return points as a line."""
+    ordered = sorted(points, key=lambda point: point[:2])
+    fewest: dict[int, Point] = {}
+    for point in ordered:
+        fewest.setdefault(point.gpus, point)
+    joined = tuple(fewest.values())
+    others = tuple(point for point in ordered if point not in joined)
+    return Series(strategy, treatment, batch, joined, others)
+
+
+def draw(axis: "Axes", lines: Sequence[Series], keys: Keys) -> None:
+    """Draw lines with their intervals, each a little aside so that intervals do not overlap."""
+    step = min(0.025, 0.15 / max(1, len(lines)))
+    for number, line in enumerate(lines):
+        aside = 1 + step * (number - (len(lines) - 1) / 2)
+        look = keys.look(line)
+        _draw_points(axis, line.points, look, aside)
+        if line.others:
+            _draw_points(axis, line.others, look._replace(dashes="none"), aside)
+            for point in line.others:
+                axis.annotate(
+                    f"{point.nodes} nodes",
+                    (point.gpus * aside, point.value),
+                    xytext=(4, -8),
+                    textcoords="offset points",
+                    size=7,
+                    color=style.TEXT,
+                )
+
+
+def _draw_points(axis: "Axes", points: Sequence[Point], look: style.Look, aside: float) -> None:
+    at = [point.gpus * aside for point in points]
+    values = [point.value for point in points]
+    axis.plot(at, values, color=look.colour, ls=look.dashes, marker=look.marker, ms=4.5, lw=1.4)
+    bars = [
+        (x, interval.low, interval.high)
+        for x, point in zip(at, points, strict=True)
+        if (interval := point.interval) and interval.high > interval.low > 0
+    ]
+    if bars:
+        axis.vlines(*zip(*bars, strict=True), color=look.colour, lw=1)
+    hollow = [(x, p.value) for x, p in zip(at, points, strict=True) if p.is_doubtful]
+    if hollow:
+        style.hollow(axis, hollow, look.colour, look.marker)
+
+
+def beyond(lines: Sequence[Series]) -> Sequence[Series]:
+    """Return the lines that do not fit into a panel."""
+    return lines[LINES:]
+
+
+def legend(lines: Sequence[Series], keys: Keys, batch: str) -> "dict[str, Artist]":
+    """Return the entries of a legend: strategies by colour, batches by marker, doubtful numbers."""
+    from matplotlib.lines import Line2D  # noqa: PLC0415 - heavy
+
+    entries: dict[str, Artist] = {}
+    for line in lines:
+        look = keys.look(line)
+        entries[line.name] = Line2D([], [], color=look.colour, ls=look.dashes, lw=2)
+    plain: dict[str, Any] = {"color": style.GREY, "ls": "none", "ms": 4.5}
+    for size in sorted({line.batch for line in lines}) if batch else ():
+        entries[f"{batch} {size}"] = Line2D([], [], marker=keys.marker(size), **plain)
+    points = [point for line in lines for point in (*line.points, *line.others)]
+    return entries | (doubtful() if any(point.is_doubtful for point in points) else {})
+
+
+def doubtful() -> "dict[str, Artist]":
+    """Return the legend's entry of numbers that a check makes doubtful."""
+    from matplotlib.lines import Line2D  # noqa: PLC0415 - heavy
+
+    words = f"hollow: {EXPLAINED}"
+    marker = Line2D([], [], color=style.GREY, ls="none", ms=4.5, marker="o", mfc=style.PAPER)
+    return {words: marker}
+
+
+def gpu_axis(axis: "Axes", gpus: Iterable[int], units: str) -> None:
+    """Set a logarithmic x axis with a tick at every number of GPUs that has room for a label."""
+    from matplotlib import ticker  # noqa: PLC0415 - heavy
+
+    sizes = sorted(set(gpus))
+    axis.set_xscale("log", base=2)
+    axis.xaxis.set_major_locator(ticker.FixedLocator(_apart(sizes)))
+    axis.xaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.xaxis.set_minor_locator(ticker.NullLocator())
+    axis.set_xlim(sizes[0] / 1.25, sizes[-1] * 1.25)
+    axis.set_xlabel(units)
+
+
+def _apart(sizes: Sequence[int]) -> list[int]:
+    """Return the sizes that are far enough apart for a label each.
+
+    >>> _apart([1, 2, 4, 8, 9])
+    [1, 2, 4, 8]
+    """
+    kept: list[int] = []
+    for size in sizes:
+        if not kept or size >= 1.3 * kept[-1]:
+            kept.append(size)
+    return kept

@@ -1,0 +1,292 @@
+"""Pictures of a study by their data: lines, bars, labels, alt texts and captions."""
+
+import msgspec
+import pytest
+
+from hpml_jobs.core.cell import Protocol
+from hpml_jobs.core.strategies import Device, Strategy
+from hpml_jobs.report import plots
+from hpml_jobs.report.plots import style
+from hpml_jobs.report.plots.bandwidth import bandwidth
+from hpml_jobs.report.plots.communication import communication
+from hpml_jobs.report.plots.pareto import pareto
+from hpml_jobs.report.plots.phases import phases
+from hpml_jobs.report.plots.ranks import ranks
+from hpml_jobs.report.plots.speedup import speedup
+from hpml_jobs.report.plots.throughput import throughput
+from tests.unit.builders import CPU, PUBLISHED_S, lab_cell, lab_record
+from tests.unit.study_builder import StudyBuilder
+
+
+@pytest.fixture(scope="module", autouse=True)
+def fonts():
+    """Let matplotlib find its fonts once, before any test is timed."""
+    import matplotlib.font_manager  # noqa: F401, PLC0415
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory):
+    """The nine cells of the published study, single runs."""
+    return StudyBuilder(tmp_path_factory.mktemp("lab")).with_published_study().collect()
+
+
+@pytest.fixture(scope="module")
+def repeated(tmp_path_factory):
+    """Three runs each of one GPU, of two and four with ddp, and of two with gather_scatter."""
+    study = StudyBuilder(tmp_path_factory.mktemp("repeated"))
+    for repeat, factor in enumerate((1.0, 1.02, 0.98)):
+        for gpus, epoch_s in ((1, 20.0), (2, 12.0), (4, 8.0)):
+            cell = lab_cell(gpus, 128, repeat=repeat)
+            study.with_record(lab_record(cell, epoch_s * factor))
+        cell = lab_cell(2, 128, repeat=repeat, strategy=Strategy.GATHER_SCATTER)
+        study.with_record(lab_record(cell, 16.0 * factor))
+    return study.collect()
+
+
+def legend_labels(picture):
+    return [text.get_text() for text in picture.figure.legends[0].get_texts()]
+
+
+def titles(picture):
+    return [axis.get_title("left") for axis in picture.figure.axes]
+
+
+def texts(axis):
+    return [text.get_text() for text in axis.texts]
+
+
+def lines_of(axis, colour):
+    """Return the (x, y) of the lines in a colour, x rounded to GPUs."""
+    return [
+        ([round(float(x)) for x in line.get_xdata()], [float(y) for y in line.get_ydata()])
+        for line in axis.lines
+        if line.get_color() == colour
+    ]
+
+
+def cell_labels(axis):
+    return [label.get_text() for label in axis.get_yticklabels()]
+
+
+# ---- all of them ----
+
+
+def test_pictures_have_names_words_and_alt_texts(repeated):
+    pictures = plots.pictures(repeated)
+    assert list(pictures) == [
+        *("speedup", "throughput", "pareto", "phases", "communication", "bandwidth"),
+        *("ranks", "profile"),
+    ]
+    for name, picture in pictures.items():
+        assert picture.name == name
+        assert picture.title
+        assert picture.caption.endswith(".")
+        assert picture.alt.endswith(".")
+        assert any(letter.isdigit() for letter in picture.alt)
+
+
+def test_pictures_same_strategy_has_same_colour(repeated):
+    used = {}
+    for picture in plots.pictures(repeated).values():
+        legend = picture.figure.legends[0]
+        for text, handle in zip(legend.get_texts(), legend.legend_handles, strict=True):
+            name = text.get_text().removeprefix("sent by ")
+            if name in style.STRATEGY_COLOURS:
+                used.setdefault(name, set()).add(handle.get_color())
+    assert used == {name: {style.strategy_colour(name)} for name in used}
+    assert {"single", "ddp", "gather_scatter"} <= set(used)
+
+
+def test_pictures_of_one_cell_need_no_other(builder):
+    builder.with_record(lab_record(lab_cell(1, 128), 20.0))
+    assert list(plots.pictures(builder.collect())) == ["phases", "profile"]
+
+
+def test_pictures_of_study_without_numbers_are_none(builder):
+    builder.with_cell(lab_cell(1, 128))
+    assert plots.pictures(builder.collect()) == {}
+
+
+# ---- speedup and throughput ----
+
+
+def test_speedup_has_strong_beside_weak_and_ideal_line(lab):
+    picture = speedup(lab)
+    assert titles(picture)[:2] == [
+        "strong scaling: same global batch",
+        "weak scaling: same batch per GPU",
+    ]
+    assert legend_labels(picture) == ["ddp", "batch 32", "batch 128", "batch 512", "ideal"]
+    strong, weak, _, efficiency = picture.figure.axes
+    by_batch = {batch: PUBLISHED_S[1, batch] / PUBLISHED_S[4, batch] for batch in (32, 128, 512)}
+    drawn = lines_of(weak, style.BLUE)
+    assert [x for x, _ in drawn] == [[1, 2, 4]] * 3
+    assert [y[-1] for _, y in drawn] == pytest.approx([*by_batch.values()])
+    shares = lines_of(efficiency, style.BLUE)
+    assert [y[-1] for _, y in shares] == pytest.approx([of / 4 for of in by_batch.values()])
+    # the same global batch: 128 on 4 GPUs against 512 on 1, 32 on 4 against 128 on 1
+    ends = sorted(y[-1] for _, y in lines_of(strong, style.BLUE))
+    assert ends == pytest.approx([27.224 / 30.822, 25.945 / 19.878])
+    ideal = weak.lines[-1]
+    assert list(ideal.get_xdata()) == pytest.approx(list(ideal.get_ydata()))
+    assert weak.get_ylabel() == "speedup"
+    assert weak.get_xlabel() == "GPUs"
+    assert "ddp b512: 1.72 at 4 (efficiency 42.9 %)" in picture.alt
+
+
+def test_speedup_with_repeats_draws_bootstrap_intervals(repeated):
+    (above, _) = speedup(repeated).figure.axes
+    assert above.get_title("left") == "weak scaling: same batch per GPU"
+    bars = {tuple(c.get_color()[0][:3]): c.get_segments() for c in above.collections}
+    assert sorted(len(segments) for segments in bars.values()) == [1, 2]
+    for segments in bars.values():
+        assert all(low < high for (_, low), (_, high) in segments)
+
+
+def test_speedup_without_single_gpu_cell_is_none(builder):
+    builder.with_published_study(but=tuple((1, batch) for batch in (32, 128, 512)))
+    report = builder.collect()
+    assert speedup(report) is None
+    assert throughput(report) is not None
+
+
+def test_speedup_on_cpu_counts_processes(builder):
+    for gpus, epoch_s in ((1, 20.0), (2, 12.0)):
+        cell = lab_cell(gpus, 128, device=Device.CPU)
+        builder.with_record(lab_record(cell, epoch_s, facts=CPU))
+    picture = speedup(builder.collect())
+    assert picture.figure.axes[0].get_xlabel() == "processes"
+    assert "same batch per process" in titles(picture)[0]
+
+
+def test_speedup_same_gpus_on_more_nodes_are_apart(builder):
+    for gpus, nodes, epoch_s in ((1, 1, 20.0), (2, 1, 12.0), (2, 2, 14.0), (4, 2, 8.0)):
+        builder.with_record(lab_record(lab_cell(gpus, 128, nodes=nodes), epoch_s))
+    above, _ = speedup(builder.collect()).figure.axes
+    joined, alone = lines_of(above, style.BLUE)[:2]
+    assert joined == ([1, 2, 4], pytest.approx([1, 20 / 12, 20 / 8]))
+    assert alone == ([2], pytest.approx([20 / 14]))
+    assert texts(above) == ["2 nodes"]
+
+
+def test_throughput_has_panel_per_batch_with_one_scale(lab):
+    picture = throughput(lab)
+    assert titles(picture) == [f"batch {batch} per GPU" for batch in (32, 128, 512)]
+    axis = picture.figure.axes[2]
+    ((gpus, rates),) = lines_of(axis, style.BLUE)
+    assert gpus == [1, 2, 4]
+    assert rates == pytest.approx([50_000 / PUBLISHED_S[n, 512] for n in (1, 2, 4)])
+    assert len({axis.get_ylim() for axis in picture.figure.axes}) == 1
+    assert axis.get_xlabel() == "GPUs"
+    assert picture.figure.axes[0].get_ylabel() == "images/s"
+
+
+# ---- bars ----
+
+
+def test_phases_are_stacked_and_add_up_to_the_epoch(repeated):
+    picture = phases(repeated)
+    (axis,) = picture.figure.axes
+    labels = [label.removeprefix("! ") for label in cell_labels(axis)]
+    assert labels == [
+        "single 1-GPU b128",
+        "ddp 2-GPU b128",
+        "gather_scatter 2-GPU b128",
+        "ddp 4-GPU b128",
+    ]
+    assert legend_labels(picture) == [
+        *("stall", "copy to device", "forward", "backward"),
+        *("exposed communication", "optimizer"),
+    ]
+    widths = [[bar.get_width() for bar in axis.patches[at::4]] for at in range(4)]
+    assert [sum(of) for of in widths] == pytest.approx([20.1, 12.06, 16.08, 8.04], rel=1e-3)
+    # 2 % of the 12.06 s stall, 1 % copies, 30 % forward, 5 % optimizer
+    assert widths[1][:3] == pytest.approx([0.2412, 0.1206, 3.618])
+    assert axis.get_xlabel() == "seconds per epoch"
+
+
+def test_communication_shows_exposed_and_hidden_with_ends(repeated):
+    picture = communication(repeated)
+    (axis,) = picture.figure.axes
+    labels = [label.removeprefix("! ") for label in cell_labels(axis)]
+    assert labels == ["ddp 2-GPU b128", "gather_scatter 2-GPU b128", "ddp 4-GPU b128"]
+    compute, exposed, hidden = (axis.patches[at : at + 3] for at in (0, 3, 6))
+    row = next(row for row in repeated.groups[0].source.timed if row.gpus == 4)
+    times = row.values.communication
+    assert compute[2].get_width() == pytest.approx(row.values.compute_s)
+    assert exposed[2].get_width() == pytest.approx(times.exposed_s)
+    assert hidden[2].get_width() == pytest.approx(times.total_s - times.exposed_s)
+    (ends,) = axis.collections
+    assert len(ends.get_segments()) == 6  # least and most of computation and of communication
+
+
+def test_bars_mark_doubtful_cells_and_name_the_rest(builder, given_checks, monkeypatch):
+    from hpml_jobs.report.plots import cells  # noqa: PLC0415 - its limit is lowered
+
+    monkeypatch.setattr(cells, "BARS", 2)
+    builder.with_published_study()
+    picture = phases(builder.collect())
+    assert len(cell_labels(picture.figure.axes[0])) == 2
+    assert "Not drawn, see phases.csv: single 1-GPU b512" in picture.caption
+
+
+def test_protocol_lab_has_no_pictures_of_phases(builder):
+    for gpus in (1, 2):
+        cell = lab_cell(gpus, 128, protocol=Protocol.LAB)
+        builder.with_record(lab_record(cell, 20.0 / gpus))
+    assert list(plots.pictures(builder.collect())) == ["speedup", "throughput", "pareto"]
+
+
+# ---- bandwidth, cost, ranks ----
+
+
+def test_bandwidth_marks_sizes_that_strategies_send(repeated):
+    picture = bandwidth(repeated)
+    (axis,) = picture.figure.axes
+    names = legend_labels(picture)
+    assert names[:2] == ["2 GPUs", "4 GPUs"]
+    assert "sent by ddp" in names
+    records = [
+        r
+        for row in repeated.groups[0].source.timed
+        if row.strategy is Strategy.DDP
+        for r in repeated.groups[0].source.records(row)
+    ]
+    sizes = {m.bytes for r in records for m in r.communication.messages if m.kind == "all_reduce"}
+    (marks,) = (line for line in axis.lines if line.get_color() == style.BLUE)
+    assert set(marks.get_xdata()) == sizes
+    assert axis.get_xscale() == axis.get_yscale() == "log"
+    assert axis.get_ylabel() == "bus bandwidth, GB/s"
+
+
+def test_pareto_names_cell_to_ask_for_and_front(repeated):
+    picture = pareto(repeated)
+    (axis,) = picture.figure.axes
+    front = axis.lines[0]
+    assert list(front.get_xdata()) == pytest.approx([8, 12, 20])
+    assert list(front.get_ydata()) == pytest.approx([32, 24, 20])
+    words = texts(axis)
+    assert "ask for:\nddp 2-GPU b128" in words
+    assert "fastest:\nddp 4-GPU b128" in words
+    assert {"1 GPU", "2 GPUs", "4 GPUs"} < set(words)
+    assert "ask for ddp 2-GPU b128; on the Pareto front ddp 4-GPU b128 8.0" in picture.alt
+
+
+def test_ranks_names_slowest_rank_and_host(builder):
+    record = lab_record(lab_cell(4, 128), 20.0)
+    *others, last = record.ranks
+    *before, instrumented, unsynced = last.epochs
+    spent = instrumented.phases
+    spent = msgspec.structs.replace(
+        spent, forward_s=spent.forward_s + 1, comm_exposed_s=spent.comm_exposed_s - 1
+    )
+    epochs = (*before, msgspec.structs.replace(instrumented, phases=spent), unsynced)
+    slow = msgspec.structs.replace(last, host="gr002.cluster.edu", epochs=epochs)
+    builder.with_record(msgspec.structs.replace(record, ranks=(*others, slow)))
+    picture = ranks(builder.collect())
+    (axis,) = picture.figure.axes
+    (named,) = texts(axis)
+    assert named.startswith("rank 3 on gr002, +5.4 %")
+    assert legend_labels(picture) == ["ddp", "gr002", "node1"]
+    assert sum(len(line.get_xdata()) for line in axis.lines[:2]) == 4
+    assert "rank 3 on gr002 +5.4 %" in picture.alt

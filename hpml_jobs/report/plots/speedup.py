@@ -13,7 +13,7 @@ from hpml_jobs.report.plots.picture import Picture, listed, not_drawn, sentences
 from hpml_jobs.report.plots.series import Keys, Point, Series
 from hpml_jobs.report.report import Report
 from hpml_jobs.report.tables.repeats import epochs_of
-from hpml_jobs.report.tables.scaling import pairs
+from hpml_jobs.report.tables.strong import pairs
 from hpml_jobs.report.text import captions
 from hpml_jobs.report.text.numbers import percent, ratio
 
@@ -44,14 +44,14 @@ class Ratio(NamedTuple):
     """A row and the row that it is compared with; `batch` is what both have in common."""
 
     row: Row
-    baseline: Row
+    reference: Row
     batch: int
     speedup: float
 
     @property
     def efficiency(self) -> float:
         """The speedup over the growth in GPUs."""
-        return formulas.efficiency(self.speedup, self.row.gpus) * self.baseline.gpus
+        return formulas.efficiency(self.speedup, self.row.gpus, self.reference.gpus)
 
 
 def speedup(report: Report) -> Picture | None:
@@ -88,7 +88,8 @@ def _kinds(group: ConditionGroup) -> list[Kind]:
     """Return strong and weak scaling, without the one that the grid has no cells for."""
     unit = captions.unit(group.device)
     strong = [
-        Ratio(p.parallel, p.baseline, p.baseline.batch_per_gpu, p.speedup) for p in pairs(group)
+        Ratio(pair.parallel, pair.reference, pair.global_batch, pair.speedup)
+        for pair in pairs(group)
     ]
     kinds = {
         "strong scaling: same global batch": strong,
@@ -99,9 +100,9 @@ def _kinds(group: ConditionGroup) -> list[Kind]:
 
 def _weak(group: ConditionGroup) -> Iterable[Ratio]:
     for row in group.timed:
-        baseline = group.baseline(row.batch_per_gpu)
-        if baseline and row.speedup and not row.is_baseline and row is not baseline:
-            yield Ratio(row, baseline, row.batch_per_gpu, row.speedup)
+        reference = group.reference(row)
+        if reference and reference is not row and row.speedup and row.gpus >= reference.gpus:
+            yield Ratio(row, reference, row.batch_per_gpu, row.speedup)
 
 
 def _kind(group: ConditionGroup, title: str, ratios: Sequence[Ratio]) -> Kind:
@@ -112,7 +113,7 @@ def _kind(group: ConditionGroup, title: str, ratios: Sequence[Ratio]) -> Kind:
         row = ratio_.row
         lines.setdefault((row.strategy.value, row.treatment, ratio_.batch), []).append(ratio_)
     for name, members in lines.items():
-        start = members[0].baseline
+        start = members[0].reference
         has_start = any(r.row.gpus == start.gpus for r in members)
         begins = [] if has_start else [Point(start.gpus, start.nodes, 1.0)]
         points = [_point(group, r, r.speedup) for r in members]
@@ -124,11 +125,11 @@ def _kind(group: ConditionGroup, title: str, ratios: Sequence[Ratio]) -> Kind:
 
 def _point(group: ConditionGroup, of: Ratio, value: float) -> Point:
     """Return a speedup or an efficiency with the interval of the ratio on the same scale."""
-    interval = ratio_interval(epochs_of(of.baseline).runs, epochs_of(of.row).runs)
+    interval = ratio_interval(epochs_of(of.reference).runs, epochs_of(of.row).runs)
     if interval:
         scale = value / of.speedup
         interval = Interval(interval.low * scale, interval.high * scale, interval.coverage)
-    doubtful = any(group.doubts(row, Affected.TIME) for row in (of.row, of.baseline))
+    doubtful = any(group.doubts(row, Affected.TIME) for row in (of.row, of.reference))
     return Point(of.row.gpus, of.row.nodes, value, interval, doubtful)
 
 

@@ -68,10 +68,9 @@ def _panels(report: Report, group: ReportGroup) -> list[Panel]:
         for row in source.timed:
             if row.batch_per_gpu == batch and (point := _point(source, row)):
                 places.setdefault((row.strategy.value, row.treatment), []).append(point)
-        baseline = source.baseline(batch)
-        start = _point(source, baseline) if baseline else None
         lines = [
-            series.make(*name, batch, _from_start(start, points)) for name, points in places.items()
+            series.make(*name, batch, _from_reference(source, batch, points))
+            for name, points in places.items()
         ]
         if any(point.gpus > 1 for line in lines for point in line.points):
             title = f"batch {batch} per {captions.unit(source.device)}"
@@ -81,10 +80,13 @@ def _panels(report: Report, group: ReportGroup) -> list[Panel]:
     return panels
 
 
-def _from_start(start: Point | None, points: list[Point]) -> list[Point]:
-    """Return points with the baseline before them, where they have none of its size."""
-    has_start = start is None or any(point.gpus == start.gpus for point in points)
-    return points if start is None or has_start else [start, *points]
+def _from_reference(group: ConditionGroup, batch: int, points: list[Point]) -> list[Point]:
+    """Return points with the single-GPU cell before them, where they have none of its size."""
+    alone = [row for row in group.timed if row.is_baseline and row.batch_per_gpu == batch]
+    if not alone or any(point.gpus == 1 for point in points):
+        return points
+    start = _point(group, alone[0])
+    return [start, *points] if start else points
 
 
 def _point(group: ConditionGroup, row: Row) -> Point | None:

@@ -29,6 +29,7 @@ COMMANDS = {
     "choose": "cli.choose:choose",
     "archive": "cli.archive:archive",
     "unpack": "cli.archive:unpack",
+    "export": "cli.export:export",
     "init": "cli.init:init",
     "compare": "cli.compare:compare",
     "reference": "cli.reference:reference",

@@ -29,6 +29,7 @@ Commands (hpml-jobs COMMAND --help shows all options and an example):
   collect [STUDY]           write tables and figures to the study's report/ (md, csv, tex, json)
   choose [STUDY] KEY=VALUE  say which cell to ask for: the most GPUs that are used efficiently, the
                             fastest, the cheapest; with a budget or a deadline the best that fits
+  export [STUDY] FORMAT     write it for wandb, mlflow, tensorboard or extrap, offline
   compare A [B]             say which cells of study B are faster or slower than those of A;
                             --fail-if-slower 5% for CI
   reference save NAME [STUDY]

@@ -178,16 +178,16 @@ def _row(
         values["checks"] = worst_level(checks.get(result.slug, ())).value
         values |= {"iterations": record.iterations, "samples": record.samples}
         values["loader_workers_total"] = sum(rank.loader_workers for rank in record.ranks)
-    values |= _flat(result.cell)
+    values |= flat(result.cell)
     if result.cell is not None:
         values["workload_code"] = " ".join(
             f"{file.name}:{file.sha256[:12]}" for file in result.cell.workload.code
         )
     if record is not None:
-        values |= {f"model_{name}": value for name, value in _flat(record.model).items()}
-        values |= {f"attempt_{name}": value for name, value in _flat(record.attempt).items()}
-        values |= {f"facts_{name}": value for name, value in _flat(record.facts).items()}
-        values |= {f"imported_{name}": value for name, value in _flat(record.imported).items()}
+        values |= {f"model_{name}": value for name, value in flat(record.model).items()}
+        values |= {f"attempt_{name}": value for name, value in flat(record.attempt).items()}
+        values |= {f"facts_{name}": value for name, value in flat(record.facts).items()}
+        values |= {f"imported_{name}": value for name, value in flat(record.imported).items()}
     return values
 
 
@@ -225,7 +225,7 @@ def _times(record: Record) -> dict[str, float | None]:
     }
 
 
-def _flat(value: msgspec.Struct | None) -> dict[str, Any]:
+def flat(value: msgspec.Struct | None) -> dict[str, Any]:
     """Return a value's fields as columns: nested names are joined, a list becomes one text."""
     flat: dict[str, Any] = {}
     for name, field in (msgspec.to_builtins(value) or {}).items():

@@ -1,0 +1,137 @@
+"""Extra-P: measurements as JSON, for models of the time against GPUs and batch per GPU.
+
+Extra-P wants every metric of a file at every point of it. So a file has the metrics that all
+points of a strategy have, and a second one those that only several GPUs have: communication.
+"""
+
+import re
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import attrgetter
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from hpml_jobs.core.text import counted
+from hpml_jobs.errors import HpmlError
+from hpml_jobs.exporter.formats import Written
+from hpml_jobs.exporter.runs import ExportedStudy
+from hpml_jobs.report.merge.rows import Row
+from hpml_jobs.report.merge.run_values import RunValues
+from hpml_jobs.study.files import encode, write_whole
+
+METRICS: dict[str, Callable[[RunValues], float | None]] = {
+    "epoch_s": attrgetter("epoch.epoch_s"),
+    "train_s": attrgetter("epoch.train_s"),
+    "stall_s": attrgetter("epoch.stall_s"),
+    "step_s": attrgetter("epoch.step_s"),
+    "compute_s": attrgetter("compute_s"),
+    "comm_s": attrgetter("communication.comm_s"),
+    "comm_exposed_s": attrgetter("communication.exposed_s"),
+    "exchange_s": attrgetter("communication.exchange_s"),
+    "comm_total_s": attrgetter("communication.total_s"),
+    "comm_cost_s": attrgetter("communication.cost_s"),
+}
+"""Seconds per epoch by metric; `step_s` is of one iteration."""
+
+
+class Parameter(NamedTuple):
+    """A parameter of Extra-P's models."""
+
+    name: str
+    value: Callable[[Row], int]
+
+
+PARAMETERS = (Parameter("p", attrgetter("gpus")), Parameter("b", attrgetter("batch_per_gpu")))
+"""p: number of GPUs, b: batch per GPU. One that does not vary in a file is left out."""
+
+
+class Series(NamedTuple):
+    """One strategy and treatment of a group with its baseline: the rows of one callpath."""
+
+    file: str
+    callpath: str
+    rows: list[Row]
+
+
+def write(study: ExportedStudy, folder: Path) -> Written:
+    """Write one or two JSON files per condition group and strategy.
+
+    Raises:
+        HpmlError: no strategy was measured at two points.
+    """
+    notes: list[str] = []
+    files: list[Path] = []
+    for series in _series(study, notes):
+        parallel = [row for row in series.rows if row.gpus > 1]
+        whole = _measured(series.rows)
+        more = [name for name in _measured(parallel) if name not in whole]
+        for suffix, rows, metrics in (("", series.rows, whole), ("-communication", parallel, more)):
+            parameters = [p for p in PARAMETERS if len({p.value(row) for row in rows}) > 1]
+            if parameters and metrics:
+                files.append(folder / f"{series.file}{suffix}.json")
+                document = _document(series.callpath, rows, metrics, parameters)
+                write_whole(files[-1], encode(document))
+    if not files:
+        raise HpmlError(
+            f"study {study.name} has no strategy with two sizes or batches: Extra-P needs them"
+        )
+    command = f"extrap --json {shlex.quote(str(files[0]))}"
+    return Written(counted(len(files), "JSON file"), command, tuple(notes))
+
+
+def _series(study: ExportedStudy, notes: list[str]) -> Iterator[Series]:
+    for group in study.report.groups:
+        prefix = f"group{group.number}-" if study.report.several else ""
+        for of_strategy in group.strategies:
+            timed = [row for row in of_strategy.rows if row.runs]
+            base = [row for row in timed if row.is_baseline]
+            others = [row for row in timed if not row.is_baseline]
+            for treatment in dict.fromkeys(row.treatment for row in others):
+                callpath = " ".join(filter(None, (of_strategy.strategy.value, treatment)))
+                treated = [row for row in others if row.treatment == treatment]
+                rows = list(_fewest_nodes([*base, *treated], notes))
+                yield Series(prefix + re.sub(r"\W+", "_", callpath), callpath, rows)
+
+
+def _fewest_nodes(rows: Iterable[Row], notes: list[str]) -> Iterator[Row]:
+    """Yield one row per point: that on the fewest nodes; note the others."""
+    points: dict[tuple[int, ...], Row] = {}
+    for row in sorted(rows, key=attrgetter("nodes")):
+        point = tuple(parameter.value(row) for parameter in PARAMETERS)
+        if point in points:
+            notes.append(
+                f"left out: {row.strategy.value}, {row.gpus} GPUs on {row.nodes} nodes at batch "
+                f"{row.batch_per_gpu} (the same point on {points[point].nodes} is exported)"
+            )
+        points.setdefault(point, row)
+    yield from points.values()
+
+
+def _measured(rows: Sequence[Row]) -> list[str]:
+    """Return the metrics that every run at every point has; none without rows."""
+    runs = [run for row in rows for run in row.runs]
+    return [
+        name
+        for name, value in METRICS.items()
+        if runs and all(value(run) is not None for run in runs)
+    ]
+
+
+def _document(
+    callpath: str, rows: Sequence[Row], metrics: Sequence[str], parameters: Sequence[Parameter]
+) -> dict[str, Any]:
+    """Return the measurements in Extra-P's JSON format; repeats are the values of a point."""
+    of_callpath = {
+        name: [
+            {
+                "point": [parameter.value(row) for parameter in parameters],
+                "values": [METRICS[name](run) for run in row.runs],
+            }
+            for row in rows
+        ]
+        for name in metrics
+    }
+    return {
+        "parameters": [parameter.name for parameter in parameters],
+        "measurements": {callpath: of_callpath},
+    }

@@ -132,7 +132,8 @@ def _show(name: str, folder: Path, *, json: bool) -> None:
     if json:
         print_json(numbers)
         return
-    print(f"{path}: {_cells(numbers)} of study {numbers.study}, measured {numbers.measured}")
+    day = f", measured {numbers.measured[:10]}" if numbers.measured else ""
+    print(f"{path}: {_cells(numbers)} of study {numbers.study}{day}")
     for group in numbers.groups:
         print(group.setting)
         for cell in group.cells:

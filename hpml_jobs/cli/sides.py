@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
+
 from hpml_jobs.cli.options import find_study, history_of
 from hpml_jobs.core.text import nearest
 from hpml_jobs.errors import HpmlError, UsageError
@@ -29,7 +31,7 @@ class Side(NamedTuple):
         return self.path.resolve()
 
     def numbers(self) -> "Reference":
-        """Return its numbers.
+        """Return its numbers, under the name of the study or of the reference.
 
         Raises:
             HpmlError: it has none, or cannot be read.
@@ -39,7 +41,7 @@ class Side(NamedTuple):
 
         if self.study is not None:
             return reference_of(self.study.name, read_study(self.study, history_of(self.study)))
-        return read_reference(self.path)
+        return msgspec.structs.replace(read_reference(self.path), study=self.path.stem)
 
 
 def of_study(study: Study) -> Side:
@@ -60,11 +62,17 @@ def reference_path(name: str, outputs: Path) -> Path:
     """Return the file of a reference: a path as it is, a name in the folder of references.
 
     Raises:
-        UsageError: the name is none.
+        UsageError: it is no name.
     """
     if is_path(name):
         return Path(name).expanduser()
-    return outputs / FOLDER / f"{check_name(name)}{SUFFIX}"
+    try:
+        return outputs / FOLDER / f"{check_name(name)}{SUFFIX}"
+    except UsageError as fault:
+        raise UsageError(
+            f"{name!r} is not the name of a study or reference: use letters, digits, '.', '_' and "
+            f"'-'; a path has a / or ends in {SUFFIX}"
+        ) from fault
 
 
 def is_path(word: str) -> bool:

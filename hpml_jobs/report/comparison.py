@@ -74,7 +74,7 @@ def make_comparison(old: Reference, new: Reference, limit: float | None) -> Comp
     groups = tuple(
         GroupText(
             group.new.setting,
-            tuple(words.conditions(group)),
+            (*words.conditions(group), *words.days(comparison)),
             comparison_table(group, limit),
         )
         for group in comparison.groups

@@ -9,6 +9,7 @@ from hpml_jobs.report.plots import files_of, style
 from hpml_jobs.report.plots.picture import Picture, not_drawn, sentences
 from hpml_jobs.report.text.captions import cell_label
 from hpml_jobs.report.text.marks import MARK
+from hpml_jobs.report.text.study_comparison import Names
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -78,14 +79,14 @@ def comparison_picture(
     if limit is not None:
         looks[f"limit {percent_text(limit)}"] = style.Look(SLOWER, DASHES)
     style.line_legend(figure, looks)
-    old, new = comparison.old.study, comparison.new.study
+    names = Names(comparison)
     missing = [label for label, _ in cells[CELLS:]]
     caption = sentences(
         answer,
-        CAPTION.format(old=old, new=new, mark=MARK),
+        CAPTION.format(old=names.old, new=names.new, mark=MARK),
         not_drawn(missing, "compare --json"),
     )
-    return Picture(f"{new} against {old}", figure, answer, caption, NAME)
+    return Picture(f"{names.new} against {names.old}", figure, answer, caption, NAME)
 
 
 def _label(comparison: StudyComparison, group: ComparedGroup, cell: ComparedCell) -> str:

@@ -38,7 +38,8 @@ def comparison_table(group: ComparedGroup, limit: float | None) -> Table:
     device, cells = group.new.device, group.measured
     heads = [*_heads(group), *_sheet_heads()]
     caption = (words.CAPTION, *((SPLIT,) if any(cell.changes() for cell in cells) else ()))
-    text = TableText("compare", "Comparison", "E1", caption)
+    is_imported = group.old.imported and group.new.imported
+    text = TableText("compare", "Comparison", "" if is_imported else "E1", caption)
     items = [(cell_label(cell.place, device), cell) for cell in cells]
     table = ungrouped_table(group.new.setting, text, items, heads, words.notes(group, limit))
     lines = zip(table.lines, cells, strict=True)

@@ -155,6 +155,12 @@ def _absent(comparison: StudyComparison) -> str:
     return "".join(f"; {part}" for part in parts)
 
 
+def days(comparison: StudyComparison) -> list[str]:
+    """Return a line if the studies were measured on other days: machines change."""
+    old, new = (side.measured[:10] for side in (comparison.old, comparison.new))
+    return [f"measured on other days (A | B): {old} | {new}"] if old and new and old != new else []
+
+
 def conditions(group: ComparedGroup) -> list[str]:
     """Return the conditions in which two groups differ, a line per kind, the worst first."""
     lines = []
@@ -172,7 +178,11 @@ def conditions(group: ComparedGroup) -> list[str]:
     for side, missing in group.unrecorded.items():
         where = "A" if side == "old" else "B"
         lines.append(f"not recorded in {where}: {', '.join(missing)}")
-    if group.without_clocks:
+    if group.old.imported or group.new.imported:
+        sides = (("A", group.old), ("B", group.new))
+        where = " and ".join(side for side, values in sides if values.imported)
+        lines.append(f"imported in {where}: software and clocks are not known")
+    elif group.without_clocks:
         lines.append("GPU clocks are not recorded for all cells")
     if is_same:
         same = "the same hardware, software and settings"

@@ -10,6 +10,7 @@ from hpml_jobs.core.strategies import Device
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.report.comparison import make_comparison
 from hpml_jobs.report.merge.decision import Decision
+from hpml_jobs.report.plots.comparison import comparison_picture
 from hpml_jobs.report.reference import reference_of
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.study.snapshot import read_snapshots
@@ -202,6 +203,44 @@ def test_other_settings_are_compared_and_listed(studies):
     assert compared(studies).groups[0].conditions == (
         "other settings (A | B): DataLoader workers per process: 2 | 0",
     )
+
+
+def test_other_days_are_said(studies):
+    def later(record):
+        attempt = msgspec.structs.replace(record.attempt, ended="2026-11-22T10:00:00+00:00")
+        return msgspec.structs.replace(record, attempt=attempt)
+
+    add_runs(studies[0], *OLD, device=Device.CPU)
+    add_runs(studies[1], *OLD, device=Device.CPU, change=later)
+    assert compared(studies).groups[0].conditions == (
+        "the same hardware, software and settings",
+        "measured on other days (A | B): 2026-10-01 | 2026-11-22",
+    )
+
+
+def test_picture_has_change_interval_and_limit_of_each_cell(studies):
+    add_runs(studies[0], *OLD)
+    add_runs(studies[1], *SLOWER)
+    add_runs(studies[0], 8.0, batch=128)
+    add_runs(studies[1], 8.8, batch=128)
+    text = compared(studies)
+    picture = comparison_picture(text.comparison, text.answer, 0.05)
+    (axis,) = picture.figure.axes
+    drawn = [(list(line.get_xdata()), list(line.get_ydata())) for line in axis.lines]
+    ratio = text.comparison.cells[0].ratio
+    ends = [100 * (end - 1) for end in ratio.interval[:2]]
+    assert drawn == [
+        ([0, 0], [0, 1]),
+        ([5.0, 5.0], [0, 1]),
+        (ends, [0, 0]),
+        ([100 * (ratio.estimate - 1)], [0]),
+        ([pytest.approx(10.0)], [1]),
+    ]
+    assert [label.get_text() for label in axis.get_yticklabels()] == [
+        "ddp 2-GPU b64",
+        "ddp 2-GPU b128",
+    ]
+    assert picture.title == "after against before"
 
 
 def test_cell_under_two_conditions_meets_the_similar_one(studies):

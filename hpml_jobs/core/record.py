@@ -224,10 +224,18 @@ class Record(Value, frozen=True, kw_only=True):
 
     @property
     def epoch_s(self) -> float:
-        """Seconds of the timed epoch, everything included: the maximum over ranks."""
+        """Seconds of the timed epoch, everything included: the maximum over ranks.
+
+        Of an imported row with `work_samples`, those of this work.
+        """
         if self.imported:
             return self.imported.epoch_s
         return max(rank.timed.epoch_s for rank in self.ranks)
+
+    @property
+    def work_s(self) -> float | None:
+        """Seconds of an imported row where they are not those of an epoch, else None."""
+        return self.epoch_s if self.imported and self.imported.work_samples else None
 
     @property
     def stall_s(self) -> float | None:

@@ -134,7 +134,8 @@ def _all_equal(hashes: list[str]) -> bool | None:
 
 
 KEY_NUMBERS = (
-    KeyNumber("epoch_s", lambda r: r.epoch_s, Unit.SECONDS),
+    KeyNumber("epoch_s", lambda r: None if r.work_s else r.epoch_s, Unit.SECONDS),
+    KeyNumber("time_s", lambda r: r.work_s, Unit.SECONDS),
     KeyNumber("epoch_s_by_rank", lambda r: [k.timed.epoch_s for k in r.ranks], Unit.SECONDS),
     KeyNumber("train_s", lambda r: r.train_s, Unit.SECONDS),
     KeyNumber("stall_s", lambda r: r.stall_s, Unit.SECONDS),

@@ -17,7 +17,7 @@ from hpml_jobs.report.merge.cells import CellResult
 from hpml_jobs.report.merge.rows import Row, setup_of
 from hpml_jobs.report.report import Report
 from hpml_jobs.report.tables.builder import PLACE_COLUMNS, place_values
-from hpml_jobs.report.text.captions import row_label
+from hpml_jobs.report.text.captions import row_label, time_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,7 +41,8 @@ def frames(report: Report) -> "dict[str, pd.DataFrame]":
     """Return the sheets by label: Tables 1 to 3 in the lab's layout, the others by row; `cells`."""
     import pandas as pd  # noqa: PLC0415 - the slowest import of a report; only writing needs it
 
-    made = {"q1": pd.DataFrame(_q1(report), columns=_Q1, dtype=object)}
+    q1 = pd.DataFrame(list(_q1(report)), dtype=object)
+    made = {"q1": q1 if len(q1) else pd.DataFrame(columns=_Q1, dtype=object)}
     places = pd.DataFrame(_places(report), columns=[*_PLACE, "batch", *_QUANTITIES], dtype=object)
     for label, (least, quantities) in _SHEETS.items():
         made[label] = _wide(places[places["gpus"] >= least], quantities)
@@ -95,15 +96,19 @@ def _full(report: Report) -> dict[str, list[dict[str, Any]]]:
 _Q1 = ["group", "batch", "train_s", "epoch_s", "iterations"]
 
 
-def _q1(report: Report) -> Iterator[tuple[object, ...]]:
+def _q1(report: Report) -> Iterator[dict[str, object]]:
     for group in report.groups:
         for row in group.source.rows:
             if row.is_baseline:
                 timing = row.timing
-                values = (
-                    (timing.train_s, timing.epoch_s, timing.iterations) if timing else (None,) * 3
-                )
-                yield group.number, row.batch_per_gpu, *values
+                time = time_name(group.source.work)
+                yield {
+                    "group": group.number,
+                    "batch": row.batch_per_gpu,
+                    "train_s": timing.train_s if timing else None,
+                    time: timing.epoch_s if timing else None,
+                    "iterations": timing.iterations if timing else None,
+                }
 
 
 _QUANTITIES = [quantity for _, quantities in _SHEETS.values() for quantity in quantities]
@@ -210,7 +215,7 @@ def _place(cell: Cell | None) -> dict[str, int | str | None]:
 
 def _times(record: Record) -> dict[str, float | None]:
     return {
-        "epoch_s": record.epoch_s,
+        **({"time_s": record.work_s} if record.work_s else {"epoch_s": record.epoch_s}),
         "stall_s": record.stall_s,
         "train_s": record.train_s,
         "compute_s": record.compute_s,

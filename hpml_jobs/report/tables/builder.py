@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
+import msgspec
+
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.report.merge.groups import ConditionGroup
@@ -172,16 +174,18 @@ class Body(NamedTuple):
 
 
 class Top(NamedTuple):
-    """The corner of a table, and its setting: what was trained, on what."""
+    """The corner of a table, its setting (what was trained, on what), and the name of its times."""
 
     corner: str
     setting: str
+    time: str = "epoch"
 
 
 def _of_groups(groups: Sequence[ConditionGroup], text: TableText) -> Top:
     return Top(
         corner="" if all(group.imported for group in groups) else text.corner,
         setting=" ".join(dict.fromkeys(map(captions.setting, groups))),
+        time=captions.time_word(next((group.work for group in groups if group.work), None)),
     )
 
 
@@ -196,7 +200,7 @@ def _table(top: Top, text: TableText, blocks: tuple[Block, ...], body: Body) -> 
         setting=top.setting,
         notes=body.notes,
         on_screen=text.on_screen,
-        sheet=body.sheet,
+        sheet=_named(body.sheet, top.time),
         answer=text.answer,
     )
 
@@ -229,6 +233,12 @@ def _sheet(heads: Sequence[Columns[T]], items: Iterable[T]) -> Sheet:
         columns=tuple(column.name for column in columns),
         rows=tuple(tuple(column.value(item) for column in columns) for item in items),
     )
+
+
+def _named(sheet: Sheet, time: str) -> Sheet:
+    """Return the sheet with time_s for epoch_s where times are of other work than an epoch."""
+    columns = tuple(name.replace("epoch", time) for name in sheet.columns)
+    return msgspec.structs.replace(sheet, columns=columns)
 
 
 UNMEASURED = "not measured"

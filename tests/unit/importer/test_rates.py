@@ -10,6 +10,7 @@ from hpml_jobs.core.strategies import Baseline
 from hpml_jobs.importer.records import Rules, read_timings
 from hpml_jobs.report.choice import choices
 from hpml_jobs.report.collect import make_report
+from hpml_jobs.report.formats import csv_tables
 from hpml_jobs.report.merge.choice import Wish
 from hpml_jobs.report.report import ReportOptions
 from hpml_jobs.report.text.numbers import DASH
@@ -155,6 +156,24 @@ def test_rate_that_does_not_grow_is_named(working_folder, capsys):
     said = capsys.readouterr().err
     assert "rate is of one GPU (rate_of=gpu); it was multiplied by gpus" in said
     assert "is only" not in said
+
+
+def test_sheets_and_record_name_the_time_not_an_epoch(working_folder, capsys):
+    study = imported(csv_of(RESNET50, 64, "images/s"))
+    report = make_report(study.name, read_snapshots(study.cells()), ())
+    sheets = csv_tables.sheets(report)
+    for name in ("q1.csv", "scaling.csv", "choice.csv", "cells.csv"):
+        header = sheets[name].splitlines()[0].split(",")
+        assert "time_s" in header
+        assert "epoch_s" not in header
+    lines = (line.split(",") for line in sheets["scaling.csv"].splitlines()[:2])
+    row = dict(zip(*lines, strict=True))
+    assert (row["time_s"], row["work_samples"]) == (str(1e6 / 219), "1000000")
+    capsys.readouterr()
+    assert run(["record", "rates", "ddp-2gpu*"]) == 0
+    shown = capsys.readouterr().out
+    assert re.search(r"^ *time_s +2369.7 s$", shown, re.MULTILINE)
+    assert "epoch_s" not in shown
 
 
 # ---- faults ----

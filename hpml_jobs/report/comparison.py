@@ -8,6 +8,7 @@ from hpml_jobs.report.merge.comparison import ComparedCell, StudyComparison, com
 from hpml_jobs.report.merge.reference import Reference, ReferenceCell
 from hpml_jobs.report.table import Table
 from hpml_jobs.report.tables.comparison import comparison_table, verdict
+from hpml_jobs.report.text import comparison_notes
 from hpml_jobs.report.text import study_comparison as words
 from hpml_jobs.study.files import write_whole
 
@@ -74,7 +75,7 @@ def make_comparison(old: Reference, new: Reference, limit: float | None) -> Comp
     groups = tuple(
         GroupText(
             group.new.setting,
-            (*words.conditions(group), *words.days(comparison)),
+            (*comparison_notes.conditions(group), *comparison_notes.days(comparison)),
             comparison_table(group, limit),
         )
         for group in comparison.groups
@@ -84,8 +85,8 @@ def make_comparison(old: Reference, new: Reference, limit: float | None) -> Comp
         answer=words.answer(comparison),
         groups=groups,
         only=(
-            *words.only_in("A", comparison.only_old),
-            *words.only_in("B", comparison.only_new),
+            *comparison_notes.only_in("A", comparison.only_old),
+            *comparison_notes.only_in("B", comparison.only_new),
         ),
         limit=limit,
         failure="" if limit is None else words.gate_failure(comparison, limit),

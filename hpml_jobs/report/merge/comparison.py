@@ -95,7 +95,7 @@ class ComparedCell(Value, frozen=True, kw_only=True, dict=True):
     def _comparison(self) -> Comparison:
         return compare(self.new.epochs_s, self.old.epochs_s)
 
-    @property
+    @cached_property
     def ratio(self) -> Ratio:
         """The ratio of the new times to the old ones; below 4 runs that of the medians."""
         if self.decision is Decision.TOO_FEW:
@@ -107,12 +107,12 @@ class ComparedCell(Value, frozen=True, kw_only=True, dict=True):
         """The p of the test; None with too few runs."""
         return self._comparison.p
 
-    @property
+    @cached_property
     def decision(self) -> Decision | None:
         """What the runs say; None if a check failed."""
         return None if self.failed else self._comparison.decision
 
-    @property
+    @cached_property
     def noise(self) -> float | None:
         """The scatter of both cells' runs; None if neither has two runs."""
         return scatter(self.old.epochs_s, self.new.epochs_s)
@@ -234,16 +234,14 @@ def compare_studies(old: Reference, new: Reference) -> StudyComparison:
 
     A cell that the old study has under several conditions is compared with the most similar ones.
     """
+    places: dict[tuple[Work, Place], list[tuple[int, ReferenceCell]]] = {}
+    for number, cell in _cells(old):
+        places.setdefault((old.groups[number].work, cell.place), []).append((number, cell))
     pairs: dict[tuple[int, int], list[ComparedCell]] = {}
     shared = set()
-    old_cells, new_cells = list(_cells(old)), list(_cells(new))
-    for new_number, cell in new_cells:
+    for new_number, cell in _cells(new):
         group = new.groups[new_number]
-        others = [
-            (number, other)
-            for number, other in old_cells
-            if other.place == cell.place and old.groups[number].work == group.work
-        ]
+        others = places.get((group.work, cell.place))
         if others:
             number, other = min(others, key=lambda pair: _unlikeness(old.groups[pair[0]], group))
             compared = ComparedCell(old=other, new=cell)

@@ -9,7 +9,7 @@ from hpml_jobs.report.plots import files_of, style
 from hpml_jobs.report.plots.picture import Picture, not_drawn, sentences
 from hpml_jobs.report.text.captions import cell_label
 from hpml_jobs.report.text.marks import MARK
-from hpml_jobs.report.text.study_comparison import Names
+from hpml_jobs.report.text.study_comparison import names_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -79,7 +79,7 @@ def comparison_picture(
     if limit is not None:
         looks[f"limit {percent_text(limit)}"] = style.Look(SLOWER, DASHES)
     style.line_legend(figure, looks)
-    names = Names(comparison)
+    names = names_of(comparison)
     missing = [label for label, _ in cells[CELLS:]]
     caption = sentences(
         answer,

@@ -18,6 +18,7 @@ from hpml_jobs.report.tables.builder import (
     place_columns,
     ungrouped_table,
 )
+from hpml_jobs.report.text import comparison_notes
 from hpml_jobs.report.text import study_comparison as words
 from hpml_jobs.report.text.captions import cell_label
 from hpml_jobs.report.text.marks import MARK
@@ -41,7 +42,9 @@ def comparison_table(group: ComparedGroup, limit: float | None) -> Table:
     is_imported = group.old.imported and group.new.imported
     text = TableText("compare", "Comparison", "" if is_imported else "E1", caption)
     items = [(cell_label(cell.place, device), cell) for cell in cells]
-    table = ungrouped_table(group.new.setting, text, items, heads, words.notes(group, limit))
+    table = ungrouped_table(
+        group.new.setting, text, items, heads, comparison_notes.notes(group, limit)
+    )
     lines = zip(table.lines, cells, strict=True)
     marked = tuple(_marked(line) if cell.is_doubtful else line for line, cell in lines)
     return msgspec.structs.replace(table, lines=marked)

@@ -293,8 +293,20 @@ def test_cell_out_of_memory_is_not_compared(studies):
     studies[1].with_out_of_memory(a_cell(gpus=2, batch=512), V100)
     text = compared(studies, limit=0.05)
     assert text.answer.endswith("; 1 shared cell has no number.")
-    assert "not compared: ddp 2-GPU b512: no number in B (oom)" in text.groups[0].table.notes
-    assert text.failure == "no number in B: ddp 2-GPU b512 (oom)"
+    assert "not compared: ddp 2-GPU b512: out of memory in B" in text.groups[0].table.notes
+    assert text.failure == "not measured in B: ddp 2-GPU b512 (out of memory)"
+
+
+def test_only_cell_without_a_number_is_said(studies):
+    add_runs(studies[0], *OLD)
+    add_runs(studies[1], *OLD, batch=128)
+    studies[1].with_cell(a_cell(gpus=2, batch=64), Outcome.FAILED)
+    text = compared(studies, limit=0.05)
+    assert text.answer == (
+        "after against before: no cell has a number in both; 1 cell is in only one of them; 1 "
+        "shared cell has no number."
+    )
+    assert text.failure == "not measured in B: ddp 2-GPU b64 (no number)"
 
 
 @pytest.mark.parametrize(
@@ -325,7 +337,7 @@ def test_several_workloads_are_compared_each(studies):
         add_runs(builder, *OLD, workload=RESNET, protocol=Protocol.LAB)
     text = compared(studies)
     assert len(text.groups) == 2
-    assert text.answer.startswith("after against before: 1 of 2 shared cells are slower")
+    assert text.answer.startswith("after against before: 1 of 2 shared cells is slower")
 
 
 def test_studies_without_a_shared_cell_are_refused(studies):

@@ -52,13 +52,14 @@ def collect(
             "--to", metavar="FOLDER", help="folder of the report; default: report/ in the study"
         ),
     ] = None,
+    all_tables: Annotated[bool, typer.Option("--all", help="print all tables")] = False,
     strict: Strict = False,
     json: Json = False,
 ) -> None:
-    """Write the tables and figures of a study into its report/ folder, and print the tables.
+    """Print what a study says, and write its tables and figures into its report/ folder.
 
-    Formats: md, csv, tex and json; png and svg. Of a study that you may only read, the tables are
-    printed, and --to writes them elsewhere. Speedups are against 1 GPU;
+    Formats: md, csv, tex and json; png and svg. Of a study that you may only read, nothing is
+    written; --to writes elsewhere. Speedups are against 1 GPU;
     with baseline=smallest, where there is no single-GPU cell, against the smallest measured size.
 
     Example: hpml-jobs collect digits-local
@@ -84,9 +85,9 @@ def collect(
 
         print(json_tables.document(report), end="")
     else:
-        from hpml_jobs.report.formats.screen import show
+        from hpml_jobs.report.formats import first_screen, screen
 
-        show(report, console())
+        (screen if all_tables else first_screen).show(report, console())
     _write(report, selected, to, json=json)
     if strict and not all(state.outcome.finished for state in status.states):
         raise typer.Exit(1)

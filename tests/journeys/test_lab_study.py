@@ -70,7 +70,7 @@ def test_second_submit_sends_nothing(lab_study, login, rig):
 
 
 def test_tables_match_records(lab_study, login):
-    shown = login.ok("collect", "lab")
+    shown = login.ok("collect", "lab", "--all")
     for words in ("Table 1", "Table 2", "Table 3", "lab residual", "batch 512 per process"):
         assert words in shown
     for name in ("tables.md", "tables.tex", "tables.json", "table1.csv"):

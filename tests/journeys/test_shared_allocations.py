@@ -106,7 +106,7 @@ def test_ladder_ends_at_first_batch_out_of_memory(studies, login, study, reason)
     states = list(ladder.wait_until_finished(timeout_s=400).values())
     assert [state["outcome"] for state in states] == ["ok", "oom"]
     assert reason in states[1]["reason"]
-    shown = login.ok("collect", ladder.name)
+    shown = login.ok("collect", ladder.name, "--all")
     assert "largest batch" in shown
     assert "128 ran out of memory" in shown
     assert not ladder.alive_processes()

@@ -38,7 +38,7 @@ def test_treated_cells_share_a_table_with_training_quality(studies, login):
         assert [epoch.lr for epoch in record.ranks[0].epochs][-1] == pytest.approx((0.1, 0.1))
         shares = [sum(r.epochs[n].share.samples for r in record.ranks) for n in range(3)]
         assert shares == [102, 102, 102]
-    screen = login.ok("collect", "treated")
+    screen = login.ok("collect", "treated", "--all")
     assert "Table 4" in screen
     assert "1 of 3" in screen
     assert "3 of 3" in screen
@@ -60,7 +60,7 @@ def test_quantized_network_is_measured_by_job_and_collected(studies, login):
     assert quantized.steps[1].bytes < 0.26 * quantized.steps[0].bytes
     answer = json.loads(login.ok("collect", "integers", "--json"))
     assert answer["study"] == "integers"
-    screen = login.ok("collect", "integers")
+    screen = login.ok("collect", "integers", "--all")
     assert "int8" in screen
     report = integers.study.report
     for name in ("quantization.csv", "weights.png", "activations.svg"):

@@ -34,7 +34,7 @@ def test_lock_file_environment_measures_and_collects(lock, torch, tmp_path, caps
     program = Program(tmp_path, os.environ, python=environment / "bin" / "python")
     words = ("-m", "gpus=1,2", "batch=128", "workload=digits", "data.limit=4096", "study=lock")
     program.ok(*words, "cluster=local", "device=cpu", timeout_s=600)
-    tables = program.ok("collect", "lock")
+    tables = program.ok("collect", "lock", "--all")
     assert f"torch {torch}" in tables
     assert "2-process" in tables
     integers = ("grid=quantize", "workload=lenet_bias_cifar10", "workload.data=digits")
@@ -43,7 +43,7 @@ def test_lock_file_environment_measures_and_collects(lock, torch, tmp_path, caps
         *("cluster=local", "device=cpu"),
         timeout_s=600,
     )
-    quantized = program.ok("collect", "integers")
+    quantized = program.ok("collect", "integers", "--all")
     assert "torch's own int8" in quantized
     assert "torchao" in quantized
     with capsys.disabled():

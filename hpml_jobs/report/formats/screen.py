@@ -17,43 +17,63 @@ _STYLES = {DASH: "dim", OOM: "bold red"}
 
 
 def show(report: Report, console: Console) -> None:
-    """Print the report; no table is truncated, whatever the console's width."""
+    """Print all tables of a report; none is truncated, whatever the console's width."""
     if not report.groups and not report.unplaced:
         console.print(Text(f"Study {report.study} has no cells yet."))
-    if report.several:
-        head = f"{len(report.groups)} groups of cells under different conditions; they differ in:"
-        console.print(Text(head, style="bold yellow"))
-        _bullets(report.differences, console)
+    show_differences(report, console)
     for group in report.groups:
         _show_group(group, console, several=report.several)
     for table in report.tables:
         _show_table(table, console, set())
         console.print()
     _show_file_tables(report, console)
+    show_unplaced(report, console)
+
+
+def show_differences(report: Report, console: Console) -> None:
+    """Print the conditions in which groups differ."""
+    if report.several:
+        head = f"{len(report.groups)} groups of cells under different conditions; they differ in:"
+        console.print(Text(head, style="bold yellow"))
+        bullets(report.differences, console)
+
+
+def show_unplaced(report: Report, console: Console, most: int | None = None) -> None:
+    """Print the cells that cannot be read; at most `most` of them."""
     if report.unplaced:
         console.print(Text("Not in any table:", style="bold yellow"))
-        _bullets((f"{result.slug}: {result.reason}" for result in report.unplaced), console)
+        lines = [f"{result.slug}: {result.reason}" for result in report.unplaced]
+        bullets(first_lines(lines, most), console)
+
+
+def first_lines(lines: Sequence[str], most: int | None) -> list[str]:
+    """Return the first lines, and the number of the others; all if `most` is None."""
+    if most is None or len(lines) <= most:
+        return list(lines)
+    return [*lines[:most], f"and {len(lines) - most} more"]
 
 
 def _show_group(group: ReportGroup, console: Console, *, several: bool) -> None:
-    number = f"Group {group.number}: " if several else ""
-    console.print(
-        Rule(Text(f"{number}{group.title}", style="bold"), style="dim"), width=_prose(console)
-    )
-    if group.differences:
-        console.print(
-            Text(f"Separated because of: {group.differences}.", style="yellow"),
-            width=_prose(console),
-        )
-    console.print(Text(group.setting), width=_prose(console))
-    console.print(Text(group.usability, style="bold"), width=_prose(console))
+    show_title(group, console, several=several)
+    console.print(Text(group.setting), width=prose_width(console))
+    console.print(Text(group.usability, style="bold"), width=prose_width(console))
     if group.suggestion:
-        console.print(Text(group.suggestion), width=_prose(console))
+        console.print(Text(group.suggestion), width=prose_width(console))
     printed: set[str] = set()
     for table in group.tables:
         if table.on_screen:
             _show_table(table, console, printed)
     console.print()
+
+
+def show_title(group: ReportGroup, console: Console, *, several: bool) -> None:
+    """Print the title of a group, and what distinguishes it from the others."""
+    number = f"Group {group.number}: " if several else ""
+    title = Rule(Text(f"{number}{group.title}", style="bold"), style="dim")
+    console.print(title, width=prose_width(console))
+    if group.differences:
+        differences = Text(f"Separated because of: {group.differences}.", style="yellow")
+        console.print(differences, width=prose_width(console))
 
 
 def show_table(table: Table, console: Console) -> None:
@@ -66,15 +86,15 @@ def _show_table(table: Table, console: Console, printed: set[str]) -> None:
     console.print()
     console.print(Text(table.title, style="bold cyan"))
     if table.answer:
-        console.print(Text(table.answer), width=_prose(console))
+        console.print(Text(table.answer), width=prose_width(console))
     for text in drawn(table, console.width):
         console.print(text, no_wrap=True, overflow="ignore", crop=False)
     caption = table.caption_after(printed)
     if caption:
-        console.print(Text("\n".join(caption), style="dim"), width=_prose(console))
+        console.print(Text("\n".join(caption), style="dim"), width=prose_width(console))
     notes = table.notes_after(printed)
     if notes:
-        _bullets(notes, console)
+        bullets(notes, console)
 
 
 def _show_file_tables(report: Report, console: Console) -> None:
@@ -83,17 +103,18 @@ def _show_file_tables(report: Report, console: Console) -> None:
     titles = dict.fromkeys(table.title for table in tables if not table.on_screen)
     if titles:
         line = f"Only in tables.md and as CSV: {', '.join(titles)}."
-        console.print(Text(line, style="bold"), width=_prose(console))
+        console.print(Text(line, style="bold"), width=prose_width(console))
 
 
-def _bullets(lines: Iterable[str], console: Console) -> None:
+def bullets(lines: Iterable[str], console: Console) -> None:
+    """Print a line with a bullet each."""
     grid = rich.table.Table.grid(padding=(0, 1))
     for line in lines:
         grid.add_row(Text("•", style="yellow"), Text(line))
-    console.print(grid, width=_prose(console))
+    console.print(grid, width=prose_width(console))
 
 
-def _prose(console: Console) -> int:
+def prose_width(console: Console) -> int:
     """Return the width of running text: at most 110 columns, so that it stays readable."""
     return min(console.width, 110)
 

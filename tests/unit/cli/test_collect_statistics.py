@@ -26,7 +26,7 @@ def with_epochs(record, change):
 
 def collect(builder, capsys, label):
     """What the command prints, as one line, and the rows of a CSV file."""
-    assert run(["collect", "mine"]) == 0, capsys.readouterr().err
+    assert run(["collect", "mine", "--all"]) == 0, capsys.readouterr().err
     with (builder.study.report / f"{label}.csv").open() as file:
         return " ".join(capsys.readouterr().out.split()), list(csv.DictReader(file))
 

@@ -70,7 +70,7 @@ def test_local_ladder_ends_at_out_of_memory(program):
     assert [cell["outcome"] for cell in reported["cells"]] == ["ok", "oom", "oom"]
     assert [cell["untried"] for cell in reported["cells"]] == [False, False, True]
     assert len(list(program.folder.rglob("record.json"))) == 4  # the cell's and its attempt's
-    assert "16 ran out of memory" in program.ok("collect")
+    assert "16 ran out of memory" in program.ok("collect", "--all")
 
 
 def test_template_command_runs_one_cell(program):

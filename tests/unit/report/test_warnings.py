@@ -228,7 +228,7 @@ def test_collect_strict_ignores_warnings(laptop, capsys):
 def test_superlinear_speedup_marks_the_baseline_too(laptop, capsys):
     """Three GPUs' work in less than a third of the time: the baseline may be the disturbed one."""
     write_study(clean_record(epoch_s=5.0), baseline_record())
-    assert run(["collect", "mine"]) == 0
+    assert run(["collect", "mine", "--all"]) == 0
     out = capsys.readouterr().out
     table1 = out[out.index("Table 1: ") : out.index("Table 2: ")]
     assert "!30.00" in table1

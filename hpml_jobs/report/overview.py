@@ -1,0 +1,187 @@
+"""The overview of a group of cells: what was measured, the answer, and what to trust."""
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from hpml_jobs.core.strategies import Device
+from hpml_jobs.core.text import counted
+from hpml_jobs.report.merge.choice import Candidate, Choice
+from hpml_jobs.report.merge.rows import Row, setup_order
+from hpml_jobs.report.report import Report, ReportGroup, StrategyTables
+from hpml_jobs.report.text import captions, warnings
+from hpml_jobs.report.text import choice as words
+from hpml_jobs.report.text.numbers import percent, ratio
+
+LEAST_SHARE = 0.05
+"""The least share of an epoch that the answer names."""
+
+
+class Overview(NamedTuple):
+    """Sentences on a group, in the order of reading.
+
+    `measured`: the workload, the hardware and the cells. `answer`: the fastest cell and the one to
+    ask for. `next_cells`: cells worth a run, with their commands. `trust`: which tables can be
+    used, then a line per cause of wrong, doubtful or limited numbers, the most serious first.
+    """
+
+    measured: tuple[str, ...]
+    answer: tuple[str, ...]
+    next_cells: tuple[str, ...]
+    trust: tuple[str, ...]
+
+
+class Bar(NamedTuple):
+    """The speedup of a size beside the ideal one; both are against the reference's size."""
+
+    label: str
+    speedup: float
+    ideal: float
+
+
+class Bars(NamedTuple):
+    """The speedups of a strategy at one batch per GPU."""
+
+    title: str
+    bars: tuple[Bar, ...]
+
+
+def overview(report: Report, group: ReportGroup) -> Overview:
+    """Return the overview of one group of a report."""
+    choice, device = group.choice, group.source.device
+    remarks = (text for _, text in warnings.remarks(group.source))
+    return Overview(
+        measured=(group.setting, _cells(group)),
+        answer=tuple(_answer(report.study, choice, device)),
+        next_cells=words.next_cells(choice, report.commands, device) if choice else (),
+        trust=(
+            group.usability,
+            *warnings.doubts(group.source),
+            *(words.doubts(choice, device) if choice and _has_rivals(choice) else ()),
+            *([group.suggestion] if group.suggestion else ()),
+            *remarks,
+        ),
+    )
+
+
+def _cells(group: ReportGroup) -> str:
+    """Return how many cells have numbers, their sizes, batches, strategies and runs."""
+    source, device = group.source, group.source.device
+    measured = sum(result.measured for result in source.cells)
+    sizes = _listed(sorted({row.gpus for row in source.rows}))
+    batches = _listed(sorted({row.batch_per_gpu for row in source.rows}))
+    strategies = _listed(dict.fromkeys(row.strategy.value for row in source.rows))
+    most = max(row.gpus for row in source.rows)
+    unit = captions.unit(device) if most == 1 else captions.units(device)
+    return (
+        f"{measured} of {counted(len(source.cells), 'cell')} measured: {sizes} {unit}, batch "
+        f"{batches} per {captions.unit(device)}, {strategies}. {captions.runs(source.timed)}"
+    )
+
+
+def _listed(values: Iterable[object]) -> str:
+    """Return values in a list for people.
+
+    >>> _listed([1, 2, 4]), _listed(["ddp"])
+    ('1, 2 and 4', 'ddp')
+    """
+    *first, last = map(str, values)
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def _answer(study: str, choice: Choice | None, device: Device) -> Iterator[str]:
+    if choice is None:
+        yield f"No cell has a number: hpml-jobs status {study} shows why."
+        return
+    if not _has_rivals(choice):
+        only = choice.reference
+        yield f"One cell has a number: {words.name(only, device)}: {words.figures(only, device)}."
+        return
+    fastest = choice.fastest.candidate if choice.fastest else None
+    if fastest and fastest is not choice.reference:
+        yield _fastest(fastest, choice.reference, device)
+    asked = choice.ask.candidate if choice.ask else None
+    if asked and asked is fastest and fastest is not choice.reference:
+        yield f"Ask for it: it has {words.rule(choice, device)}."
+    else:
+        yield words.answer(choice, device)
+    beyond = (step for step in choice.steps if asked and step.smaller.row.gpus >= asked.row.gpus)
+    for step in beyond:
+        yield f"More would not be efficient: {words.step_text(step, device)}."
+        return
+
+
+def _has_rivals(choice: Choice) -> bool:
+    """Return whether there is more than one cell to choose from."""
+    return len(choice.candidates) > 1
+
+
+def _fastest(fastest: Candidate, reference: Candidate, device: Device) -> str:
+    """Return the speedup of the fastest cell, and what its epoch is spent on."""
+    speedup = fastest.efficiency * fastest.row.gpus / reference.row.gpus
+    against = captions.cell_label(reference.row.place, device)
+    text = (
+        f"Fastest: {words.name(fastest, device)}, {ratio(speedup)} times the speed of {against}: "
+        f"{words.figures(fastest, device)}"
+    )
+    losses = _losses(fastest.row)
+    return f"{text}; {losses}." if losses else f"{text}."
+
+
+def _losses(row: Row) -> str:
+    """Return the shares of the instrumented epoch that are not computation; empty if small."""
+    phases = row.values.phases if row.values else None
+    if phases is None:
+        return ""
+    parts = {
+        "exposed communication": phases.comm_exposed_s,
+        "waiting for data": phases.stall_s,
+        "copies to the device": phases.h2d_s,
+    }
+    known = [phases.forward_s, phases.backward_s, phases.optimizer_s, *parts.values()]
+    total_s = sum(part for part in known if part is not None)
+    if not total_s:
+        return ""
+    shares = {name: part / total_s for name, part in parts.items() if part is not None}
+    large = [
+        f"{percent(share)} % of its epoch is {name}"
+        for name, share in sorted(shares.items(), key=lambda item: -item[1])
+        if share >= LEAST_SHARE
+    ]
+    return _listed(large) if large else ""
+
+
+def main_strategy(group: ReportGroup) -> StrategyTables | None:
+    """Return the tables of the strategy to ask for; else of the first one with several GPUs."""
+    choice = group.choice
+    asked = choice.ask.candidate.row.strategy if choice and choice.ask else None
+    tables = {strategy.strategy: strategy for strategy in group.strategies}
+    return tables.get(asked) if asked in tables else next(iter(group.strategies), None)
+
+
+def speedup_bars(group: ReportGroup) -> Bars | None:
+    """Return the speedups at the batch of the fastest cell; None if there are not two."""
+    tables = main_strategy(group)
+    if tables is None:
+        return None
+    device, choice = group.source.device, group.choice
+    rows = [row for row in tables.rows if row.speedup is not None and not row.treatment]
+    batches = {row.batch_per_gpu for row in rows if row.reference != row.setup}
+    fastest = choice.fastest.candidate.row.batch_per_gpu if choice and choice.fastest else None
+    if not batches:
+        return None
+    batch = fastest if fastest in batches else max(batches)
+    shown = sorted(
+        (row for row in rows if row.batch_per_gpu == batch), key=lambda row: setup_order(row.setup)
+    )
+    bars = tuple(
+        Bar(captions.row_label(row.setup, device), row.speedup, _ideal(row))
+        for row in shown
+        if row.speedup is not None
+    )
+    unit = captions.unit(device)
+    title = f"Speedup at batch {batch} per {unit}, {tables.strategy.value}"
+    return Bars(title, bars) if len(bars) > 1 else None
+
+
+def _ideal(row: Row) -> float:
+    return row.gpus / (row.reference.gpus if row.reference else 1)

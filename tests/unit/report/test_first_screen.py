@@ -1,0 +1,123 @@
+"""The first screen of a report: the answer first, at most 60 lines, everything else named."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from hpml_jobs.core.measurements import Role
+from hpml_jobs.core.strategies import Strategy
+from hpml_jobs.report.formats import first_screen
+from hpml_jobs.report.overview import overview, speedup_bars
+from hpml_jobs.slurm.states import Outcome
+from tests.unit.builders import lab_cell, lab_record
+from tests.unit.check_cases import change_scheduling
+
+
+def screen(report, width=110):
+    console = Console(width=width, file=io.StringIO())
+    first_screen.show(report, console)
+    return console.file.getvalue().splitlines()
+
+
+def test_answer_is_within_the_first_twelve_lines(builder):
+    builder.with_published_study()
+    lines = screen(builder.collect())
+    first = " ".join("\n".join(lines[:12]).split())
+    assert "9 of 9 cells measured: 1, 2 and 4 GPUs, batch 32, 128 and 512 per GPU" in first
+    assert "Fastest: 4 GPUs at batch 512 per GPU (ddp), 1.72 times the speed of" in first
+    assert "Ask for 2 GPUs at batch 512 per GPU (ddp): 15.66 s per epoch" in first
+    assert "the third and fourth GPU save 0.537 s per epoch (3.4 %) and cost 29.2 GPU-s" in first
+
+
+@pytest.mark.parametrize("width", [60, 80, 110, 200])
+def test_first_screen_has_at_most_60_lines(builder, width):
+    builder.with_published_study(but=((4, 512), (1, 32)))
+    for strategy in (Strategy.ALLREDUCE, Strategy.GATHER_SCATTER, Strategy.DP):
+        for batch in (32, 128, 512):
+            builder.with_record(lab_record(lab_cell(2, batch, strategy=strategy), 30.0))
+    builder.with_out_of_memory(lab_cell(4, 512))
+    builder.with_cell(lab_cell(1, 32), Outcome.FAILED, "rank 0: ValueError")
+    for threads in (2, 3, 4):  # groups of other conditions
+        builder.with_record(lab_record(lab_cell(2, 64, threads=threads), 12.0))
+        builder.with_record(lab_record(lab_cell(1, 64, threads=threads), 20.0))
+    lines = screen(builder.collect(), width)
+    assert len(lines) <= first_screen.LINES
+    assert max(map(len, lines)) <= width
+    text = " ".join(" ".join(lines).split())
+    groups = {number for number in "1234" if f"Group {number}:" in text}
+    assert "1" in groups
+    missing = ", ".join(sorted({*"1234"} - groups))
+    assert (f"Not shown: group {missing}." in text) is bool(missing)
+    assert "--all (" in text
+
+
+def test_speedups_are_drawn_against_the_ideal(builder):
+    builder.with_published_study()
+    report = builder.collect()
+    bars = speedup_bars(report.groups[0])
+    assert bars.title == "Speedup at batch 512 per GPU, ddp"
+    assert [(bar.label, round(bar.speedup, 2), bar.ideal) for bar in bars.bars] == [
+        ("1-GPU", 1.0, 1.0),
+        ("2-GPU", 1.66, 2.0),
+        ("4-GPU", 1.72, 4.0),
+    ]
+    drawn = {line.split()[0]: line for line in screen(report) if "█" in line}
+    assert drawn["4-GPU"].index("·") == drawn["4-GPU"].rindex("█") + 2
+    assert {len(line) for line in drawn.values()} == {max(map(len, drawn.values()))}
+    assert drawn["4-GPU"].count("█") + drawn["4-GPU"].count("·") == first_screen.BAR_WIDTH - 1
+
+
+def test_each_cause_is_named_once_most_serious_first(builder):
+    builder.with_published_study(but=((2, 512),))
+    disturb = change_scheduling(Role.TIMED, stolen_s=8.0)
+    builder.with_record(disturb(lab_record(lab_cell(2, 512), 15.66)))
+    report = builder.collect()
+    trust = overview(report, report.groups[0]).trust
+    assert trust[0].startswith("Table 1 can be used with a warning for 1 cell")
+    assert trust[1].startswith("warning: Table 1 of ddp 2-GPU b512: disturbed:")
+    text = " ".join(" ".join(screen(report)).split())
+    assert text.count("disturbed:") == 1
+    assert "see Data-quality checks" not in text
+
+
+def test_fastest_cell_to_ask_for_is_said_once(builder):
+    builder.with_record(lab_record(lab_cell(1, 32), 40.0))
+    builder.with_record(lab_record(lab_cell(2, 32), 21.0))
+    report = builder.collect()
+    fastest, ask = overview(report, report.groups[0]).answer
+    assert fastest.startswith("Fastest: 2 GPUs at batch 32 per GPU (ddp), 1.90 times the speed of")
+    assert ask == "Ask for it: it has the most GPUs with an efficiency of 0.700 or more."
+
+
+def test_time_of_an_epoch_not_spent_on_computation_is_named(builder):
+    builder.with_record(lab_record(lab_cell(1, 32), 40.0))
+    builder.with_record(lab_record(lab_cell(2, 32), 30.0))
+    report = builder.collect()
+    row = report.groups[0].choice.fastest.candidate.row
+    phases = row.values.phases
+    compute_s = phases.h2d_s + phases.forward_s + phases.backward_s + phases.optimizer_s
+    whole_s = phases.stall_s + compute_s + phases.comm_exposed_s
+    answer = overview(report, report.groups[0]).answer[0]
+    assert phases.comm_exposed_s / whole_s == pytest.approx(0.07)
+    assert answer.endswith("; 7.0 % of its epoch is exposed communication.")
+
+
+def test_one_cell_is_not_recommended(builder):
+    builder.with_record(lab_record(lab_cell(1, 32), 40.0))
+    report = builder.collect()
+    (answer,) = overview(report, report.groups[0]).answer
+    assert answer.startswith("One cell has a number: 1 GPU at batch 32 per GPU (single): 40.00 s")
+    assert not any("too few runs" in line for line in screen(report))
+
+
+def test_study_without_numbers_names_status(builder):
+    builder.with_cell(lab_cell(1, 32), Outcome.PENDING, "pending in SLURM as job 17")
+    report = builder.collect()
+    text = " ".join(screen(report))
+    assert f"No cell has a number: hpml-jobs status {report.study} shows why." in text
+
+
+def test_study_without_cells_says_so(builder):
+    report = builder.collect()
+    assert screen(report)[0] == f"Study {report.study} has no cells yet."

@@ -52,14 +52,23 @@ def pareto(report: Report) -> Picture | None:
         axis.set_title(report.name(panel.group), loc="left")
         _draw(axis, panel, keys)
     device = shown[0].group.source.device
-    for axis in style.left_ones(axes):
-        axis.set_ylabel(f"{words.cost_unit(device)} per epoch")
+    works = [captions.work_text(panel.group.source.work) for panel in shown]
+    left = style.left_ones(axes)
+    for axis, work in zip(axes, works, strict=True):
+        if axis in left:
+            axis.set_ylabel(f"{words.cost_unit(device)} per {work}")
     lines = [_series(c) for panel in shown for c in panel.choice.candidates]
     style.entries(figure, series.legend(lines, keys, "batch"))
     missing = [report.name(panel.group) for panel in panels[len(shown) :]]
     caption = CAPTION.format(units=captions.units(device))
     caption = sentences(caption, not_drawn(missing, "choice.csv"))
-    return Picture("Time and cost of an epoch", figure, _alt(report, shown), caption)
+    return Picture(f"Time and cost of {_of_what(shown)}", figure, _alt(report, shown), caption)
+
+
+def _of_what(panels: Sequence[Panel]) -> str:
+    """Return what times and costs are of: `an epoch`, or imported work without one."""
+    works = {panel.group.source.work for panel in panels}
+    return "equal work" if len(works) > 1 else captions.an_epoch(works.pop())
 
 
 def front(candidates: Sequence[Candidate]) -> list[Candidate]:
@@ -103,7 +112,7 @@ def _draw(axis: "Axes", panel: Panel, keys: Keys) -> None:
         if hollow:
             style.hollow(axis, hollow, look.colour, look.marker)
     _intervals(axis, candidates)
-    axis.set_xlabel("seconds per epoch")
+    axis.set_xlabel(f"seconds per {captions.work_text(panel.group.source.work)}")
     style.by_ratio(axis, TICKS)
     style.by_ratio(axis, TICKS, of_x=True)
     axis.margins(0.16, 0.16)
@@ -191,4 +200,4 @@ def _alt(report: Report, panels: Sequence[Panel]) -> str:
         ]
         asked = cell_label(choice.ask.candidate.row.place, device) if choice.ask else "none"
         texts.append(f"{name}ask for {asked}; on the Pareto front {listed(best)}")
-    return f"Time against cost of an epoch. {listed(texts, '; ')}."
+    return f"Time against cost of {_of_what(panels)}. {listed(texts, '; ')}."

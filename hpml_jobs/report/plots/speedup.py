@@ -25,10 +25,10 @@ GROUPS = 3
 
 TITLE = "Speedup and efficiency"
 CAPTION = (
-    "Speedup: epoch of the smallest size / epoch of N {units}, at the same batch per {unit} (weak "
-    "scaling) or the same global batch (strong scaling); efficiency: speedup / growth in {units}. "
-    "E1, the longest of all ranks; medians over runs. Bars: bootstrap intervals of the ratio, none "
-    "with a single run. Dashed: ideal."
+    "Speedup: {time} of the smallest size / {time} of N {units}, at the same batch per {unit} "
+    "(weak scaling) or the same global batch (strong scaling); efficiency: speedup / growth in "
+    "{units}. E1, the longest of all ranks; medians over runs. Bars: bootstrap intervals of the "
+    "ratio, none with a single run. Dashed: ideal."
 )
 
 
@@ -79,7 +79,9 @@ def speedup(report: Report) -> Picture | None:
     missing = [report.name(group) for group, _ in groups[GROUPS:]]
     missing += [line.label for line in series.beyond(lines)]
     device = shown[0][0].source.device
-    caption = CAPTION.format(unit=captions.unit(device), units=captions.units(device))
+    works = {group.source.work for group in report.groups}
+    time = captions.time_word(works.pop()) if len(works) == 1 else "time"
+    caption = CAPTION.format(time=time, unit=captions.unit(device), units=captions.units(device))
     caption = sentences(caption, not_drawn(missing, "scaling.csv"))
     return Picture(TITLE, figure, _alt([kind for _, kinds in shown for kind in kinds]), caption)
 

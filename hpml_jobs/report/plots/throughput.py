@@ -15,9 +15,13 @@ from hpml_jobs.report.tables.repeats import epochs_of
 from hpml_jobs.report.text import captions
 from hpml_jobs.report.text.numbers import count
 
-CAPTION = (
+MEASURED = (
     "Samples of an epoch, padding of the sampler included, / seconds of E1, the longest of all "
-    "ranks; medians over runs. Bars: intervals of the median, none with a single run. Dashed: the "
+    "ranks; medians over runs."
+)
+RATES = "Imported rates are as the source reports them, of all GPUs together."
+CAPTION = (
+    "Bars: intervals of the median, none with a single run. Dashed: the "
     "smallest size of the baseline times its growth. All panels have the same scale."
 )
 
@@ -55,7 +59,9 @@ def throughput(report: Report) -> Picture | None:
     style.entries(figure, series.legend(lines, keys, batch="") | {"ideal": style.ideal()})
     missing = [panel.title for panel in panels[len(shown) :]]
     missing += [line.label for panel in shown for line in series.beyond(panel.lines)]
-    caption = sentences(CAPTION, not_drawn(missing, "scaling.csv"))
+    from_rates = {bool(group.source.rate_units) for group in report.groups}
+    how = [MEASURED] * (False in from_rates) + [RATES] * (True in from_rates)
+    caption = sentences(*how, CAPTION, not_drawn(missing, "scaling.csv"))
     return Picture("Throughput", figure, _alt(shown), caption)
 
 

@@ -16,7 +16,7 @@ from hpml_jobs.report.text import choice as words
 from hpml_jobs.report.text.numbers import accuracy, count, ratio, seconds, significant
 
 CAPTION = (
-    "Seconds of {what}. Efficiency: {reference} s x "
+    "Seconds of {what}{how}. Efficiency: {reference} s x "
     "{size} / ({units} x s), against {cell}, the fastest of the smallest size. {cost}: {units} "
     "that are charged x s. Equal epochs are not equal training: another global batch may need "
     "another learning rate and reach another accuracy."
@@ -30,9 +30,8 @@ def choice_table(group: ConditionGroup, choice: Choice) -> Table:
     """Return the table of a choice, with its answer above and the steps below."""
     device, reference = group.device, choice.reference
     caption = CAPTION.format(
-        what="an epoch, the longest of all ranks, median over runs"
-        if group.work is None
-        else captions.work_text(group.work),
+        what=captions.an_epoch(group.work),
+        how="" if group.rate_units else ", the longest of all ranks, median over runs",
         reference=seconds(reference.epoch_s),
         size=reference.row.gpus,
         units=captions.units(device),

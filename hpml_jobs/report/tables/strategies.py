@@ -59,8 +59,7 @@ def compared(group: ConditionGroup) -> Table | None:
     pairs = rivals(group) if several(group) else []
     if not pairs:
         return None
-    what = "an epoch" if group.work is None else captions.work_text(group.work)
-    caption = COMPARED.format(what=what)
+    caption = COMPARED.format(what=captions.an_epoch(group.work))
     text = TableText("compared", "Strategies compared", "E1", (caption,))
     return item_table([group], text, ((_place(group, pair.other), pair) for pair in pairs), _HEADS)
 

@@ -115,6 +115,11 @@ def one_work(work: Work | None) -> str:
     return "one epoch" if work is None else work_text(work)
 
 
+def an_epoch(work: Work | None) -> str:
+    """Return the same with the other article: `an epoch`, or `1,000,000 tokens`."""
+    return "an epoch" if work is None else work_text(work)
+
+
 def time(group: ConditionGroup) -> str:
     """Return what Time is: of an epoch, or from a rate, and then of which work."""
     if not group.rate_units:

@@ -31,7 +31,7 @@ PARTS = {
 }
 """The parts of an epoch beside it, with their headings."""
 
-SPLIT = "Compute and exposed communication are of the instrumented epoch (E2), stall is of E1."
+SPLIT = "Compute and exposed communication: instrumented epoch (E2). Stall: E1."
 
 
 def comparison_table(group: ComparedGroup, limit: float | None) -> Table:

@@ -17,11 +17,10 @@ from hpml_jobs.report.text.numbers import percent
 from hpml_jobs.slurm.states import Outcome
 
 CAPTION = (
-    "Seconds of an epoch, the longest of all ranks: medians over runs. Change: the ratio of times, "
-    "B to A (Hodges-Lehmann, 95 % interval). Faster or slower: an exact Mann-Whitney test gives p "
-    "<= 5 % and the ratio is more than 2 % from 1; each cell is tested alone, so of 20 equal cells "
-    "one may be called different. Could show: the true difference that these runs show in 80 % of "
-    "cases."
+    "Medians over runs of the seconds of an epoch (longest rank). Change: ratio B to A "
+    "(Hodges-Lehmann) with its 95 % interval. Verdict: an exact Mann-Whitney test gives p <= 5 % "
+    "and the ratio is more than 2 % from 1; each cell is tested alone. Could show: with a power of "
+    "80 %."
 )
 
 

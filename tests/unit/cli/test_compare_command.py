@@ -2,10 +2,12 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from hpml_jobs.cli.compare import parse_limit
+from hpml_jobs.cli.completion import compared
 from hpml_jobs.cli.main import run
 from hpml_jobs.errors import UsageError
 from hpml_jobs.report.merge.reference import Reference
@@ -170,6 +172,12 @@ def test_bad_words_are_one_line(words, code, message, studies, capsys):
     assert shown_code == code
     assert message in err
     assert "\n" not in err
+
+
+def test_completion_has_studies_and_references(studies, capsys):
+    output_of(capsys, "reference", "save", "base", "before")
+    context = SimpleNamespace(params={"outputs": Path("outputs")})
+    assert sorted(compared(context, "b")) == ["base", "before"]
 
 
 def test_reference_is_deleted_by_its_name(studies, capsys):

@@ -7,7 +7,7 @@ The report folder:
     q1.csv, table1.csv, …   the lab's tables as sheets: a column per batch and quantity, unrounded
     scaling.csv, …          a full table each, unrounded, units in the names, all groups in one
     curves.csv              loss, seconds and learning rate of every iteration of every run
-    loss.png, loss.svg, …   pictures of curves, shares of time, accuracy, quantization
+    speedup.png, .svg, …    pictures (docs/pictures.md); .pictures.json says what they show
     cells.csv               one row per cell, those without numbers too: raw values and facts
 """
 
@@ -16,9 +16,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from hpml_jobs.errors import HpmlError
+from hpml_jobs.report import plots
 from hpml_jobs.report.formats import csv_tables, json_tables, latex, markdown
 from hpml_jobs.report.formats.csv_curves import curves_csv
 from hpml_jobs.report.merge.cells import cell_results
+from hpml_jobs.report.plots import unchanged
 from hpml_jobs.report.report import DEFAULTS, LABELS, TOGETHER, Report, ReportOptions, merge
 from hpml_jobs.study.cell_state import CellState
 from hpml_jobs.study.files import write_whole
@@ -43,21 +45,26 @@ def make_report(
 def write(report: Report, folder: Path) -> list[Path]:
     """Write tables and pictures, each file whole or not at all; the same report, the same bytes.
 
+    Pictures that are there and show the same are not drawn again.
+
     Raises:
         ReadOnlyError: the folder may not be written.
         HpmlError: the folder cannot be written.
     """
     curves = curves_csv(report)
-    from hpml_jobs.report import plots  # noqa: PLC0415 - brings matplotlib, only writing needs it
-
+    tables = json_tables.document(report)
+    digest = unchanged.digest(report, tables)
+    kept = unchanged.kept(folder, digest)
+    pictures = plots.plots(report) if kept is None else {}
     contents: dict[str, str | bytes] = {
         "tables.md": markdown.document(report),
         "tables.tex": latex.document(report),
-        "tables.json": json_tables.document(report),
+        "tables.json": tables,
         **csv_tables.sheets(report),
         **({"curves.csv": curves} if curves else {}),
-        **plots.plots(report),
+        **pictures,
     }
+    names = [*contents, *(kept or ())]
     changing = [*(f"{label}.csv" for label in (*LABELS, *TOGETHER, "curves")), *plots.names()]
     has_report = (folder / "tables.json").exists()
     path = folder
@@ -66,10 +73,13 @@ def write(report: Report, folder: Path) -> list[Path]:
             path = folder / name
             write_whole(path, text if isinstance(text, bytes) else text.encode())
         # written by an earlier collect, not by this one
-        for path in (folder / name for name in changing if has_report and name not in contents):
+        for path in (folder / name for name in changing if has_report and name not in names):
             path.unlink(missing_ok=True)
+        if kept is None:
+            path = folder / unchanged.FILE
+            write_whole(path, unchanged.note(digest, pictures))
     except OSError as fault:
         is_read_only = fault.errno in (errno.EROFS, errno.EACCES, errno.EPERM)
         error = ReadOnlyError if is_read_only else HpmlError
         raise error(f"report {path} cannot be written: {fault.strerror}") from fault
-    return [folder / name for name in contents]
+    return [folder / name for name in names]

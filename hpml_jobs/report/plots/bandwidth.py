@@ -23,6 +23,9 @@ CAPTION = (
     "bottom: sizes of the all-reduces that each strategy sends in an epoch. GB = 1e9 bytes."
 )
 
+WIDE_RANGE = 1_000
+"""From this range of speeds on, only powers of 10 have ticks."""
+
 POWERS = ["B", "KiB", "MiB", "GiB", "TiB"]
 
 
@@ -132,7 +135,8 @@ def _draw(axis: "Axes", panel: Panel, looks: Mapping[str, style.Look]) -> None:
     axis.xaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: size_text(value)))
     axis.xaxis.set_minor_locator(ticker.NullLocator())
     axis.set_xlabel("message size")
-    style.by_ratio(axis)
+    ends = [of for curve in panel.curves for of in (*curve.least.values(), *curve.most.values())]
+    style.by_ratio(axis, (1,) if max(ends) > WIDE_RANGE * min(ends) else (1, 2, 5))
     bottom, top = axis.get_ylim()
     axis.set_ylim(bottom / (top / bottom) ** (0.05 * len(panel.sent)), top)
 

@@ -185,6 +185,7 @@ def _names(axis: "Axes", panel: Panel) -> None:
             ha="left" if is_left else "right",
             size=7.5,
             weight="bold" if is_asked else "normal",
+            bbox={"fc": style.PAPER, "lw": 0, "alpha": 0.75, "pad": 1},
         )
 
 

@@ -82,6 +82,7 @@ def ranks(report: Report) -> Picture | None:
         )
     axis.axvline(0, color=style.GREY, lw=0.8, zorder=1)
     cells.label(axis, [spread.bar.label for spread in shown], "% longer than the median rank")
+    axis.locator_params(axis="x", nbins=7)
     _name_slowest(axis, shown)
     style.entries(figure, _legend(shown, markers))
     missing = [spread.bar.label for spread in spreads[len(shown) :]]

@@ -77,13 +77,14 @@ def speedup(report: Report) -> Picture | None:
     entries = series.legend(lines, keys, "batch")
     style.entries(figure, entries | {"ideal": style.ideal()})
     missing = [report.name(group) for group, _ in groups[GROUPS:]]
-    missing += [line.label for line in series.beyond(lines)]
+    kinds_shown = [kind for _, kinds in shown for kind in kinds]
+    missing += [line.label for kind in kinds_shown for line in series.beyond(kind.speedups)]
     device = shown[0][0].source.device
     works = {group.source.work for group in report.groups}
     time = captions.time_word(works.pop()) if len(works) == 1 else "time"
     caption = CAPTION.format(time=time, unit=captions.unit(device), units=captions.units(device))
     caption = sentences(caption, not_drawn(missing, "scaling.csv"))
-    return Picture(TITLE, figure, _alt([kind for _, kinds in shown for kind in kinds]), caption)
+    return Picture(TITLE, figure, _alt(kinds_shown), caption)
 
 
 def _kinds(group: ConditionGroup) -> list[Kind]:

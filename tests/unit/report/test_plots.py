@@ -156,6 +156,28 @@ def test_plots_are_written_and_removed_with_their_data(builder, few):
     assert left == {"profile.png", "profile.svg"}
 
 
+def test_unchanged_pictures_are_not_drawn_again(builder, few, monkeypatch):
+    builder.with_record(lab_record(lab_cell(2, 128), 20.0))
+    folder = builder.study.report
+    drawn = []
+    monkeypatch.setattr(
+        "hpml_jobs.report.plots.plots",
+        lambda report: drawn.append(report) or {"profile.png": b"png", "profile.svg": b"<svg/>"},
+    )
+    first = write(builder.collect(), folder)
+    assert write(builder.collect(), folder) == first
+    assert len(drawn) == 1
+    (folder / "profile.png").unlink()
+    write(builder.collect(), folder)
+    assert len(drawn) == 2
+    builder.with_record(lab_record(lab_cell(4, 128), 10.0))
+    write(builder.collect(), folder)
+    assert len(drawn) == 3
+    (folder / ".pictures.json").write_text("[")
+    write(builder.collect(), folder)
+    assert len(drawn) == 4
+
+
 def test_study_without_plot_data_has_no_plots(builder):
     whole = lab_record(lab_cell(1, 128, protocol=Protocol.LAB), 20.0)
     builder.with_record(msgspec.structs.replace(whole))

@@ -36,8 +36,9 @@ class Iteration(NamedTuple):
 
     @property
     def values(self) -> dict[str, float]:
-        """Its numbers by name."""
-        return {"loss": self.loss, "step_s": self.step_s, "lr": self.lr}
+        """Its numbers by name; key numbers of the run have the same names without the prefix."""
+        numbers = {"loss": self.loss, "step_s": self.step_s, "lr": self.lr}
+        return {f"iteration/{name}": value for name, value in numbers.items()}
 
 
 class Run(Value, frozen=True, kw_only=True):

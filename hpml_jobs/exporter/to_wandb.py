@@ -53,6 +53,7 @@ def _write_run(run: Run, folder: Path) -> None:
         settings=settings,
     ) as offline:
         for row in run.history:
-            offline.log({**row.values, "epoch": row.epoch, "at_s": row.at_s}, step=row.iteration)
+            place = {"iteration/epoch": row.epoch, "iteration/at_s": row.at_s}
+            offline.log({**row.values, **place}, step=row.iteration)
         offline.summary.update(run.summary)
         offline.finish(exit_code=0 if run.outcome is Outcome.OK else 1)

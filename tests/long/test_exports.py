@@ -63,7 +63,7 @@ print(json.dumps({
     run.data.tags["hpml_jobs.id"]: {
         "name": run.info.run_name, "status": run.info.status, "config": run.data.params,
         "summary": run.data.metrics,
-        "history": [m.value for m in client.get_metric_history(run.info.run_id, "loss")],
+        "history": [m.value for m in client.get_metric_history(run.info.run_id, "iteration/loss")],
         "times": len(client.get_metric_history(run.info.run_id, "epoch_s")),
     } for run in runs
 }))
@@ -148,7 +148,8 @@ def test_wandb_and_mlflow_read_back_the_same_runs_after_two_exports(builder, tmp
     assert of_mlflow["config"]["gpus"] == "2"
     assert of_wandb["tags"] == ["mine", "resnet18_cifar10", "ok"]
     assert of_wandb["summary"]["epoch_s"] == of_mlflow["summary"]["epoch_s"] == 20
-    losses = [row["loss"] for row in of_wandb["history"]]
+    assert of_wandb["summary"]["loss"] == of_mlflow["summary"]["loss"] == 1.5
+    losses = [row["iteration/loss"] for row in of_wandb["history"]]
     assert len(losses) == len(of_mlflow["history"]) == 147
     assert losses == pytest.approx(of_mlflow["history"])
     assert of_mlflow["times"] == 1

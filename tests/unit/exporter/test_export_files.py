@@ -66,10 +66,10 @@ def test_tensorboard_reads_history_and_key_numbers(builder, no_network, capsys):
     folder = Path("events") / "mine" / slug
     assert len(list(folder.iterdir())) == 1
     read = EventAccumulator(str(folder)).Reload()
-    loss = read.Scalars("loss")
+    loss = read.Scalars("iteration/loss")
     assert [event.step for event in loss] == list(range(1, 148))
     assert (loss[0].value, loss[-1].value) == (2.5, 1.5)
-    assert read.Scalars("step_s")[0].value == pytest.approx(0.02)
+    assert read.Scalars("iteration/step_s")[0].value == pytest.approx(0.02)
     (epoch_s,) = read.Scalars("summary/epoch_s")
     assert epoch_s.value == 20
 

@@ -2,7 +2,7 @@
 
 import math
 
-from hpml_jobs.checks.gpu_peaks import known_flop_per_sample, peak_flop_per_s
+from hpml_jobs.checks.gpu_peaks import flop_per_sample_of, gpu_model_of, peak_of
 from hpml_jobs.checks.limits import CLOSURE_LIMIT, LOSS_LIMIT, RANKS_LIMIT
 from hpml_jobs.checks.result import REPORT_BUG, Affected, Level, Observation, Tier, check
 from hpml_jobs.checks.waiting import late_rank
@@ -186,22 +186,15 @@ def replicas_differ(record: Record) -> Observation | None:
 )
 def faster_than_peak(record: Record) -> Observation | None:
     """Fail if the device computes faster than its peak."""
-    cell, facts, imported = record.cell, record.facts, record.imported
-    gpu = (facts.gpu_model if facts else None) or (imported.gpu_model if imported else None)
-    trained = record.model.parameters if record.model else cell.workload.parameters
-    counted = record.model.flop_per_sample if record.model else None
-    flop = counted or known_flop_per_sample(trained, cell.workload.image_size)
-    if cell.device is not Device.CUDA or not gpu or not flop or not record.samples:
-        return None
-    without_tf32 = facts is not None and facts.tf32_matmul is False and facts.tf32_cudnn is False
-    peak = peak_flop_per_s(gpu, facts.precision if facts else "fp32", tf32=not without_tf32)
-    if peak is None:
+    flop, peak = flop_per_sample_of(record), peak_of(record)
+    if peak is None or not flop or not record.samples:
         return None
     seconds = record.compute_s or record.train_s or record.epoch_s
-    reached = flop_per_s(flop, record.samples // cell.gpus, seconds)
+    reached = flop_per_s(flop, record.samples // record.cell.gpus, seconds)
     return Observation(
-        reached <= peak,
-        f"{reached / 1e12:.4g} TFLOP/s per GPU, {gpu} has a peak of {peak / 1e12:.4g}",
+        reached <= peak.flop_per_s,
+        f"{reached / 1e12:.4g} TFLOP/s per GPU, {gpu_model_of(record)} has a peak of "
+        f"{peak.flop_per_s / 1e12:.4g}",
     )
 
 

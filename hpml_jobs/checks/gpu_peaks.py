@@ -3,6 +3,8 @@
 import re
 from typing import NamedTuple
 
+from hpml_jobs.core.record import Record
+from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.workload import RESNET18_PARAMETERS
 
 
@@ -20,12 +22,18 @@ class Peak(NamedTuple):
 
 
 _VOLTA = Peak(16.4, None, 130.0, "NVIDIA V100 and V100S datasheets, the fastest of them")
+_HOPPER_NVL = Peak(
+    60.0, 417.5, 835.5, "NVIDIA H100 NVL datasheet, half of its figures with sparsity"
+)
 _HOPPER = Peak(66.9, 494.7, 989.4, "NVIDIA H100 whitepaper, SXM5")
 
 PEAKS = {
+    "k80": Peak(4.37, None, None, "NVIDIA K80 datasheet, one of its two GPUs, with boost"),
     "p100": Peak(10.6, None, 21.2, "NVIDIA P100 datasheet, SXM2"),
     "p40": Peak(12.0, None, None, "NVIDIA P40 datasheet"),
     "v100": _VOLTA,
+    "v100sxm2": Peak(15.7, None, 125.0, "NVIDIA V100 datasheet, SXM2"),
+    "v100pcie": Peak(14.0, None, 112.0, "NVIDIA V100 datasheet, PCIe"),
     "v100s": _VOLTA,
     "t4": Peak(8.1, None, 65.0, "NVIDIA T4 datasheet"),
     "rtx6000": Peak(16.3, None, 130.5, "NVIDIA Quadro RTX 6000 datasheet"),
@@ -43,9 +51,15 @@ PEAKS = {
     "rtx6000ada": Peak(91.1, 182.1, 364.2, "NVIDIA RTX 6000 Ada datasheet"),
     "rtx4090": Peak(82.6, 82.6, 330.3, "NVIDIA Ada GPU architecture whitepaper"),
     "h100": _HOPPER,
+    "h100pcie": Peak(
+        51.0, 378.0, 756.0, "NVIDIA H100 datasheet, PCIe, half of its figures with sparsity"
+    ),
+    "h100nvl": _HOPPER_NVL,
     "h200": _HOPPER,
+    "h200nvl": _HOPPER_NVL,
     "gh200": _HOPPER,
-    "b200": Peak(80.0, 1250.0, 2500.0, "NVIDIA Blackwell architecture technical brief"),
+    "b200": Peak(80.0, 1100.0, 2250.0, "NVIDIA Blackwell architecture technical brief, HGX B200"),
+    "gb200": Peak(90.0, 1250.0, 2500.0, "NVIDIA Blackwell architecture technical brief, GB200"),
     "mi100": Peak(46.1, None, 184.6, "AMD Instinct MI100 datasheet, matrix cores"),
     "mi210": Peak(45.3, None, 181.0, "AMD Instinct MI210 datasheet, matrix cores"),
     "mi250": Peak(45.3, None, 181.0, "AMD Instinct MI250 datasheet, one of its two dies"),
@@ -55,20 +69,28 @@ PEAKS = {
 """By the words of a device's name that name its model, run together; where cards of one name
 differ, the fastest of them, so that no true number is refused."""
 
-FLOP_PER_SAMPLE = {RESNET18_PARAMETERS: 3.329e9, 11_181_642: 2.17e8}
+FLOP_PER_SAMPLE = {RESNET18_PARAMETERS: 3_328_997_376, 11_181_642: 217_282_560}
 """Forward and backward of one 32 x 32 image, 2 per multiply-add, by the model's parameters: the
 ResNet-18 with the CIFAR stem and torchvision's, both with 10 classes."""
 
 KNOWN_IMAGE_SIZE = 32
 
+HALF_PRECISIONS = ("fp16", "bf16", "amp")
 
-def peak_of(gpu_model: str) -> Peak | None:
-    """Return the peak FLOP/s of a GPU by its name; None if the name is unknown.
 
-    >>> [peak_of(name) for name in ("Quadro RTX 8000", "rtx8000")] == 2 * [PEAKS["rtx8000"]]
-    True
-    >>> peak_of("NVIDIA RTX 6000 Ada Generation").tf32, peak_of("NVIDIA GeForce 256")
-    (182.1, None)
+class PeakRate(NamedTuple):
+    """The peak FLOP/s of one device at a precision, dense, and where that is written."""
+
+    flop_per_s: float
+    precision: str
+    source: str
+
+
+def gpu_key(gpu_model: str) -> str:
+    """Return the longest name in `PEAKS` that a GPU's name contains; empty if there is none.
+
+    >>> [gpu_key(name) for name in ("Quadro RTX 8000", "NVIDIA H100 PCIe", "NVIDIA GeForce 256")]
+    ['rtx8000', 'h100pcie', '']
     """
     words = re.findall(r"[a-z0-9]+", gpu_model.lower())
     runs = {
@@ -76,36 +98,68 @@ def peak_of(gpu_model: str) -> Peak | None:
         for start in range(len(words))
         for end in range(start + 1, len(words) + 1)
     }
-    return PEAKS.get(max(sorted(runs & PEAKS.keys()), key=len, default=""))
+    return max(sorted(runs & PEAKS.keys()), key=len, default="")
 
 
-def peak_flop_per_s(gpu_model: str, precision: str, *, tf32: bool = True) -> float | None:
-    """Return the peak FLOP/s of one device; None where the GPU or the precision is not known.
+def peak_rate(gpu_model: str, precision: str, *, tf32: bool = True) -> PeakRate | None:
+    """Return the peak of one device; None where the GPU or the precision is not known.
 
     `tf32`: fp32 values may go through the tensor cores, which is cuDNN's default.
 
-    >>> [peak_flop_per_s("Tesla V100-SXM2-16GB", p) / 1e12 for p in ("fp32", "fp16")]
-    [16.4, 130.0]
-    >>> [peak_flop_per_s("NVIDIA A100-SXM4-80GB", "fp32", tf32=t) / 1e12 for t in (True, False)]
-    [156.0, 19.5]
+    >>> [peak_rate("Tesla V100-SXM2-16GB", p).flop_per_s / 1e12 for p in ("fp32", "fp16")]
+    [15.7, 125.0]
+    >>> [peak_rate("NVIDIA A100-SXM4-80GB", "fp32", tf32=t)[:2] for t in (True, False)]
+    [(156000000000000.0, 'tf32'), (19500000000000.0, 'fp32')]
     """
-    peak = peak_of(gpu_model)
+    peak = PEAKS.get(gpu_key(gpu_model))
     if peak is None:
         return None
-    if precision == "fp32":
-        tflop_per_s = max(peak.fp32, peak.tf32 or 0.0) if tf32 else peak.fp32
-    elif precision in ("fp16", "bf16", "amp"):
-        tflop_per_s = max(peak.fp32, peak.half or 0.0)
-    else:
+    rates = {"fp32": peak.fp32}
+    if precision in HALF_PRECISIONS:
+        rates["half"] = peak.half or 0.0
+    elif precision != "fp32":
         return None
-    return tflop_per_s * 1e12
+    elif tf32:
+        rates["tf32"] = peak.tf32 or 0.0
+    used = max(rates, key=lambda name: rates[name])
+    named = precision if used == "half" else used
+    return PeakRate(rates[used] * 1e12, named, peak.source)
 
 
-def known_flop_per_sample(parameters: int | None, image_size: int) -> float | None:
+def gpu_model_of(record: Record) -> str | None:
+    """Return the GPUs' name, measured or imported; None on the CPU or if not reported."""
+    facts, imported = record.facts, record.imported
+    return (facts.gpu_model if facts else None) or (imported.gpu_model if imported else None)
+
+
+def peak_of(record: Record) -> PeakRate | None:
+    """Return the peak of a record's GPUs at its precision.
+
+    None on the CPU, on GPUs of several models, and where GPU or precision is not known. An imported
+    timing does not say its precision; it has the peak of fp32 values.
+    """
+    facts, gpu = record.facts, gpu_model_of(record)
+    if record.cell.device is not Device.CUDA or not gpu:
+        return None
+    if len({name for rank in record.ranks for name in rank.devices}) > 1:
+        return None
+    without_tf32 = facts is not None and facts.tf32_matmul is False and facts.tf32_cudnn is False
+    return peak_rate(gpu, facts.precision if facts else "fp32", tf32=not without_tf32)
+
+
+def flop_per_sample_of(record: Record) -> int | None:
+    """Return the FLOP of a sample: counted, else those of a model known by its parameters."""
+    model, workload = record.model, record.cell.workload
+    counted = model.flop_per_sample if model else None
+    parameters = model.parameters if model else workload.parameters
+    return counted or known_flop_per_sample(parameters, workload.image_size)
+
+
+def known_flop_per_sample(parameters: int | None, image_size: int) -> int | None:
     """Return the FLOP of one image's forward and backward; None for an unknown model.
 
     >>> known_flop_per_sample(11_173_962, 32), known_flop_per_sample(11_173_962, 224)
-    (3329000000.0, None)
+    (3328997376, None)
     """
     if parameters is None or image_size != KNOWN_IMAGE_SIZE:
         return None

@@ -93,6 +93,8 @@ def _some_values(candidate: Candidate) -> dict[str, Any]:
         "charged_gpus": candidate.charged_gpus,
         "charged_gpu_s": candidate.gpu_s,
         "charged_gpu_hours": candidate.gpu_hours,
+        "joules": candidate.joules,
+        "joules_per_1000_samples": candidate.joules_per_thousand,
         "doubtful": candidate.doubtful,
     }
 

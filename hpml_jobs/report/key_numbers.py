@@ -5,6 +5,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from hpml_jobs.checks import check_study
+from hpml_jobs.checks.gpu_peaks import flop_per_sample_of
 from hpml_jobs.checks.result import CheckResult
 from hpml_jobs.core import formulas
 from hpml_jobs.core.measurements import Communication, Purpose, Role
@@ -12,6 +13,7 @@ from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import BandwidthKind
 from hpml_jobs.core.text import percent_text
 from hpml_jobs.core.value import Value
+from hpml_jobs.report.merge.cost import measured_peak
 from hpml_jobs.report.text.numbers import DASH, count, gb_per_s, seconds, significant
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.study.snapshot import FolderSnapshot
@@ -67,6 +69,8 @@ class Unit(StrEnum):
     SHARE = "%"
     RATE = "per second"
     BANDWIDTH = "GB/s"
+    ENERGY = "J"
+    FLOP_RATE = "TFLOP/s"
     NONE = ""
 
 
@@ -117,6 +121,25 @@ def _messages(communication: Communication | None) -> list[str] | None:
     return texts
 
 
+def _per_thousand_samples(record: Record) -> float | None:
+    joules, samples = record.joules, record.samples
+    return formulas.per_thousand_samples(joules, samples) if joules and samples else None
+
+
+def _flop_per_s(record: Record) -> float | None:
+    """Return the FLOP/s of the model on each GPU in the timed epoch."""
+    flop, samples = flop_per_sample_of(record), record.samples
+    if not flop or not samples:
+        return None
+    return formulas.flop_per_s(flop, samples, record.epoch_s) / record.cell.gpus
+
+
+def _utilization(record: Record) -> float | None:
+    """Return the share of the peak at the cell's precision."""
+    reached, peak = _flop_per_s(record), measured_peak(record)
+    return formulas.utilization(reached, peak.flop_per_s) if reached and peak else None
+
+
 def _closure(record: Record) -> float | None:
     rank = record.least_waiting
     epoch = rank.epoch(Role.INSTRUMENTED) if rank else None
@@ -141,6 +164,11 @@ KEY_NUMBERS = (
     KeyNumber("stall_s", lambda r: r.stall_s, Unit.SECONDS),
     KeyNumber("step_s", lambda r: r.step_s, Unit.SECONDS),
     KeyNumber("images_per_s", _images_per_s, Unit.RATE),
+    KeyNumber("joules", lambda r: r.joules, Unit.ENERGY),
+    KeyNumber("joules_per_1000", _per_thousand_samples, Unit.ENERGY),
+    KeyNumber("flop_per_sample", flop_per_sample_of),
+    KeyNumber("flop_per_s_per_gpu", _flop_per_s, Unit.FLOP_RATE),
+    KeyNumber("share_of_peak", _utilization, Unit.SHARE),
     KeyNumber("iterations", lambda r: r.iterations),
     KeyNumber("samples", lambda r: r.samples),
     KeyNumber("parameters", lambda r: r.model.parameters if r.model else None),
@@ -218,5 +246,9 @@ def _with_unit(value: float, unit: Unit) -> str:
             return f"{significant(value, 4)} per second"
         case Unit.BANDWIDTH:
             return f"{gb_per_s(value)} GB/s"
+        case Unit.ENERGY:
+            return f"{significant(value, 4)} J"
+        case Unit.FLOP_RATE:
+            return f"{significant(value / 1e12, 3)} TFLOP/s"
         case Unit.NONE:
             return significant(value, 4)

@@ -12,7 +12,7 @@ from hpml_jobs.core.strategies import Baseline, Device, Strategy
 from hpml_jobs.core.value import Value
 from hpml_jobs.report.merge import grouping
 from hpml_jobs.report.merge.cells import CellResult
-from hpml_jobs.report.merge.choice import Choice, Wish, choose
+from hpml_jobs.report.merge.choice import Choice, Wish, charged_gpus, choose
 from hpml_jobs.report.merge.groups import ConditionGroup, StrategyRows, strategy_rows
 from hpml_jobs.report.merge.rows import Place, Row
 from hpml_jobs.report.table import Table
@@ -39,6 +39,7 @@ from hpml_jobs.report.tables import (
     strong,
 )
 from hpml_jobs.report.tables import checks as check_tables
+from hpml_jobs.report.tables import cost as cost_table
 from hpml_jobs.report.tables.choice import choice_table
 from hpml_jobs.report.text import captions, references, warnings
 
@@ -190,6 +191,7 @@ def _report_group(
     choice = choose(group, Wish(), cluster)
     made = {label: make(group) for label, make in FULL.items()}
     made[CHOICE] = choice_table(group, choice) if choice else None
+    made[cost_table.LABEL] = cost_table.cost(group, charged_gpus(group, cluster))
     full = [table for label in LABELS if (table := made[label]) is not None]
     without_remarks = ReportGroup(
         number=number,
@@ -293,7 +295,7 @@ FULL: dict[str, Callable[[ConditionGroup], Table | None]] = {
 
 CHOICE = "choice"
 
-LABELS = (CHOICE, *FULL)
+LABELS = (CHOICE, cost_table.LABEL, *FULL)
 """The labels of all full tables, in the order of reading."""
 
 TOGETHER: dict[str, Callable[[Sequence[ConditionGroup]], Table | None]] = {

@@ -81,6 +81,7 @@ def _values(values: RunValues) -> dict[str, float | None]:
         "stall_s": epoch.stall_s,
         "compute_s": values.compute_s,
         "step_s": epoch.step_s,
+        "joules": epoch.joules,
         "comm_s": communication.comm_s,
         "comm_exposed_s": communication.exposed_s,
         "exchange_s": communication.exchange_s,

@@ -110,6 +110,19 @@ class Candidate(Value, frozen=True, kw_only=True):
         """GPU-hours that an epoch is charged."""
         return formulas.gpu_hours(self.charged_gpus, self.epoch_s / 60)
 
+    @property
+    def joules(self) -> float | None:
+        """Joules of the cell's GPUs in an epoch; None without energy counters."""
+        return self.row.values.epoch.joules if self.row.values else None
+
+    @property
+    def joules_per_thousand(self) -> float | None:
+        """Joules of the cell's GPUs for 1,000 samples."""
+        samples = self.row.timing.samples if self.row.timing else None
+        if self.joules is None or not samples:
+            return None
+        return formulas.per_thousand_samples(self.joules, samples)
+
 
 class Winner(NamedTuple):
     """A chosen cell. `instead_of` are dearer cells that are not faster by their runs.

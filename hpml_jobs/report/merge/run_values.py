@@ -30,13 +30,14 @@ PEAK_FROM_BYTES = 64 * 1024**2
 class EpochTimes(Value, frozen=True, kw_only=True):
     """The timed epoch: all of it, without waiting for data, and waiting for data.
 
-    `step_s` is the median of its iterations with a full batch.
+    `step_s` is the median of its iterations with a full batch, `joules` the energy of all GPUs.
     """
 
     epoch_s: float
     train_s: float | None = None
     stall_s: float | None = None
     step_s: float | None = None
+    joules: float | None = None
 
 
 class PhaseTimes(Value, frozen=True, kw_only=True):
@@ -123,6 +124,7 @@ def of_record(record: Record) -> RunValues:
             train_s=record.train_s,
             stall_s=record.stall_s,
             step_s=record.step_s,
+            joules=record.joules,
         ),
         compute_s=record.compute_s,
         communication=_communication(record),

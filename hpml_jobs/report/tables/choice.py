@@ -87,7 +87,28 @@ def _heads(choice: Choice, device: Device) -> tuple[Columns[Candidate], ...]:
             words.hours_unit(device),
             (column("charged_gpu_hours", "", lambda c: c.gpu_hours, lambda v: significant(v, 3)),),
         ),
+        *(_energy_heads() if any(c.joules is not None for c in choice.candidates) else ()),
         Columns("", (column("charged_gpus", "", lambda c: c.charged_gpus),)),
         Columns("", (column("runs", "", lambda c: len(c.epochs_s)),)),
         Columns("why", (column("why", "", lambda c: words.why(c, choice, device)),), words=True),
+    )
+
+
+def _energy_heads() -> tuple[Columns[Candidate], ...]:
+    """Return the joules of the cell's GPUs, where there are energy counters."""
+    return (
+        Columns(
+            "J per epoch", (column("joules", "", lambda c: c.joules, lambda v: significant(v, 3)),)
+        ),
+        Columns(
+            "J per 1,000",
+            (
+                column(
+                    "joules_per_1000_samples",
+                    "",
+                    lambda c: c.joules_per_thousand,
+                    lambda v: significant(v, 3),
+                ),
+            ),
+        ),
     )

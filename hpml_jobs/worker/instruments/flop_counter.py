@@ -1,5 +1,6 @@
 """The floating-point operations of a model, counted by torch."""
 
+import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -47,6 +48,10 @@ def _count(workload: Workload, loss: models.Loss, batch: Any, place: torch.devic
 
     model = models.build(workload).to(place).train()
     inputs, targets = (part.to(place) for part in batch)
-    with FlopCounterMode(display=False) as counter:
+    with (
+        warnings.catch_warnings(action="ignore"),  # torch warns of the counter's own hooks
+        torch.compiler.set_stance("force_eager"),  # compiled operations are not counted
+        FlopCounterMode(display=False) as counter,
+    ):
         loss(model(inputs), targets).backward()  # type: ignore[no-untyped-call]
     return int(counter.get_total_flops()) // len(targets)

@@ -93,6 +93,7 @@ def attention(): return Attention()
 def looks(): return Looks()
 def fails(): return Fails()
 def scale(): return Scale()
+def compiled(): return torch.compile(nn.Sequential(nn.Flatten(), nn.Linear(16 * 64, 10)))
 """
 
 
@@ -118,6 +119,10 @@ def test_attention_is_counted_in_full(own_model):
 
 def test_model_that_needs_values_is_counted_on_the_cpu(own_model):
     assert count(own_model("looks"), sequences).per_sample == 2 * 2 * 64 * 10
+
+
+def test_compiled_model_is_counted_without_compiling(own_model):
+    assert count(own_model("compiled"), sequences).per_sample == 2 * 2 * 16 * 64 * 10
 
 
 @pytest.mark.parametrize(

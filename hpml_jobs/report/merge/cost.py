@@ -1,0 +1,119 @@
+"""What an epoch costs: charged GPUs, energy, and the FLOP/s that are reached for it."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from hpml_jobs.checks.gpu_peaks import PeakRate, flop_per_sample_of, peak_of
+from hpml_jobs.checks.result import Affected
+from hpml_jobs.core import formulas
+from hpml_jobs.core.measurements import Card
+from hpml_jobs.core.record import Record
+from hpml_jobs.core.value import Value
+from hpml_jobs.report.merge.groups import ConditionGroup
+from hpml_jobs.report.merge.rows import Row
+
+T = TypeVar("T")
+
+
+class Cost(Value, frozen=True, kw_only=True):
+    """The cost of an epoch of a row: medians over its runs; None where something is not known.
+
+    `flop_per_sample` and `peak` are those of its first run with them: all runs of a row ran under
+    the same conditions.
+    """
+
+    row: Row
+    charged_gpus: int
+    epoch_s: float
+    train_s: float | None
+    samples: int | None
+    joules: float | None
+    flop_per_sample: float | None
+    peak: PeakRate | None
+
+    @property
+    def gpu_hours(self) -> float:
+        """GPU-hours that an epoch is charged."""
+        return formulas.gpu_hours(self.charged_gpus, self.epoch_s / 60)
+
+    @property
+    def gpu_s_per_thousand(self) -> float | None:
+        """GPU-seconds that 1,000 samples are charged."""
+        return self._per_thousand(self.charged_gpus * self.epoch_s)
+
+    @property
+    def joules_per_thousand(self) -> float | None:
+        """Joules of the cell's GPUs for 1,000 samples."""
+        return None if self.joules is None else self._per_thousand(self.joules)
+
+    def _per_thousand(self, per_epoch: float) -> float | None:
+        return formulas.per_thousand_samples(per_epoch, self.samples) if self.samples else None
+
+    @property
+    def flop_per_s(self) -> float | None:
+        """FLOP/s of the model on each GPU over the whole epoch, data loading included."""
+        return self._flop_per_s(self.epoch_s)
+
+    @property
+    def train_flop_per_s(self) -> float | None:
+        """The same without data loading."""
+        return None if self.train_s is None else self._flop_per_s(self.train_s)
+
+    def _flop_per_s(self, seconds: float) -> float | None:
+        if not self.flop_per_sample or not self.samples:
+            return None
+        return formulas.flop_per_s(self.flop_per_sample, self.samples, seconds) / self.row.gpus
+
+    @property
+    def utilization(self) -> float | None:
+        """The share of the peak at the cell's precision (MFU)."""
+        if self.flop_per_s is None or self.peak is None:
+            return None
+        return formulas.utilization(self.flop_per_s, self.peak.flop_per_s)
+
+    @property
+    def samples_per_gpu_s(self) -> float | None:
+        """Samples per second and GPU."""
+        if not self.samples:
+            return None
+        return formulas.images_per_s(self.samples, self.epoch_s) / self.row.gpus
+
+
+def cost_of(group: ConditionGroup, row: Row, charged_gpus: int) -> Cost | None:
+    """Return the cost of a row; None without a time."""
+    if row.timing is None:
+        return None
+    records = group.counted_records(row, Affected.TIME)
+    return Cost(
+        row=row,
+        charged_gpus=charged_gpus,
+        epoch_s=row.timing.epoch_s,
+        train_s=row.timing.train_s,
+        samples=row.timing.samples,
+        joules=row.values.epoch.joules if row.values else None,
+        flop_per_sample=_first(flop_per_sample_of, records),
+        peak=_first(measured_peak, records),
+    )
+
+
+def _first(value_of: Callable[[Record], T | None], records: list[Record]) -> T | None:
+    return next((value for record in records if (value := value_of(record)) is not None), None)
+
+
+def measured_peak(record: Record) -> PeakRate | None:
+    """Return the peak that a record's FLOP/s are a share of.
+
+    None of an imported timing, whose precision is not known.
+    """
+    return None if record.imported else peak_of(record)
+
+
+def cards(group: ConditionGroup) -> list[Card]:
+    """Return the states of all GPUs of the group's runs."""
+    return [
+        card
+        for row in group.timed
+        for record in group.records(row)
+        for rank in record.ranks
+        for card in rank.cards
+    ]

@@ -1,0 +1,120 @@
+"""Full table of the cost of an epoch: GPU-hours, joules, and the FLOP/s reached for them."""
+
+from collections.abc import Callable
+
+from hpml_jobs.core.strategies import Device
+from hpml_jobs.report.merge.choice import Charged
+from hpml_jobs.report.merge.cost import Cost, cost_of
+from hpml_jobs.report.merge.groups import ConditionGroup
+from hpml_jobs.report.merge.rows import Place, Row
+from hpml_jobs.report.table import Table
+from hpml_jobs.report.tables.builder import (
+    Column,
+    Columns,
+    TableText,
+    column,
+    left_out,
+    rest,
+    row_table,
+)
+from hpml_jobs.report.text import captions
+from hpml_jobs.report.text import choice as choice_words
+from hpml_jobs.report.text import cost as words
+from hpml_jobs.report.text.numbers import percent, significant
+
+LABEL = "cost"
+
+CHARGED = (
+    "{hours}: {units} that are charged x seconds of an epoch / 3600, median over runs. Samples: "
+    "those that an epoch processes, padding included."
+)
+JOULES = (
+    "Joules: NVML's energy counters of the cell's own boards, from right before to right after the "
+    "epoch; hosts are not in it. A counter advances every 20 to 100 ms."
+)
+
+
+def cost(group: ConditionGroup, charged: Charged) -> Table | None:
+    """Return what an epoch of every row costs; None without a time."""
+    by_place = {
+        row.place: made for row in group.timed if (made := cost_of(group, row, charged(row.setup)))
+    }
+    if not by_place:
+        return None
+    costs, device = list(by_place.values()), group.device
+    caption = (
+        CHARGED.format(hours=choice_words.hours_unit(device), units=captions.units(device)),
+        *([JOULES] if any(made.joules is not None for made in costs) else []),
+        words.flop_text(costs),
+        words.peak_text(group, costs),
+        words.clocks_text(group),
+        captions.runs(group.timed),
+    )
+    text = TableText(LABEL, "Cost", "E1", tuple(line for line in caption if line), on_screen=False)
+    notes = [
+        *words.published_notes(group, costs),
+        *left_out(group, "no time", rest(group.rows, group.timed)),
+    ]
+    return row_table(group, text, group.timed, _heads(by_place, device), notes)
+
+
+def _heads(by_place: dict[Place, Cost], device: Device) -> tuple[Columns[Row], ...]:
+    def figure(
+        name: str,
+        value: Callable[[Cost], float | None],
+        text: Callable[[float], str] = _three_digits,
+        head: str = "",
+    ) -> Column[Row]:
+        return column(name, head, lambda row: value(by_place[row.place]), text)
+
+    unit, per_unit = choice_words.cost_unit(device), captions.unit(device)
+    return (
+        Columns("", (figure("charged_gpus", lambda c: c.charged_gpus),)),
+        Columns(
+            choice_words.hours_unit(device),
+            (figure("charged_gpu_hours", lambda c: c.gpu_hours, head="per epoch"),),
+        ),
+        Columns(
+            unit,
+            (
+                figure(
+                    "charged_gpu_s_per_1000_samples",
+                    lambda c: c.gpu_s_per_thousand,
+                    head="1,000 samples",
+                ),
+            ),
+        ),
+        Columns(
+            "J",
+            (
+                figure("joules", lambda c: c.joules, head="per epoch"),
+                figure(
+                    "joules_per_1000_samples",
+                    lambda c: c.joules_per_thousand,
+                    head="1,000 samples",
+                ),
+            ),
+        ),
+        Columns(
+            f"TFLOP/s per {per_unit}",
+            (figure("flop_per_s_per_gpu", lambda c: c.flop_per_s, words.tflop_per_s),),
+        ),
+        Columns("% of peak", (figure("utilization", lambda c: c.utilization, percent),)),
+        Columns(
+            "",
+            (
+                figure("train_flop_per_s_per_gpu", lambda c: c.train_flop_per_s),
+                figure("flop_per_sample", lambda c: c.flop_per_sample),
+                figure("peak_flop_per_s", lambda c: c.peak.flop_per_s if c.peak else None),
+                column("precision", "", lambda row: _precision(by_place[row.place])),
+            ),
+        ),
+    )
+
+
+def _precision(made: Cost) -> str | None:
+    return made.peak.precision if made.peak else None
+
+
+def _three_digits(value: float) -> str:
+    return significant(value, 3)

@@ -45,7 +45,7 @@ def cost(group: ConditionGroup, charged: Charged) -> Table | None:
     caption = (
         CHARGED.format(hours=choice_words.hours_unit(device), units=captions.units(device)),
         *([JOULES] if any(made.joules is not None for made in costs) else []),
-        words.flop_text(costs),
+        words.flop_text(group, costs),
         words.peak_text(group, costs),
         words.clocks_text(group),
         captions.runs(group.timed),

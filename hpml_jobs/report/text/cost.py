@@ -11,7 +11,7 @@ from hpml_jobs.report.merge import published
 from hpml_jobs.report.merge.cost import Cost, cards
 from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.merge.rows import Row
-from hpml_jobs.report.text.captions import cell_label, hardware
+from hpml_jobs.report.text.captions import cell_label, hardware, units
 from hpml_jobs.report.text.numbers import count, gb_per_s, percent, ratio, significant
 
 OTHER_PRECISIONS = {
@@ -30,7 +30,7 @@ def tflop_per_s(flop_per_s: float) -> str:
     return significant(flop_per_s / 1e12, 3)
 
 
-def flop_text(costs: Sequence[Cost]) -> str:
+def flop_text(group: ConditionGroup, costs: Sequence[Cost]) -> str:
     """Return the FLOP of a sample and how the FLOP/s follow from them; empty if not known."""
     known = sorted({cost.flop_per_sample for cost in costs if cost.flop_per_sample})
     if not known:
@@ -38,7 +38,7 @@ def flop_text(costs: Sequence[Cost]) -> str:
     flop = " or ".join(significant(value / 1e9, 4) for value in known)
     return (
         f"TFLOP/s: {flop} GFLOP of a sample (forward and backward of the model, 2 per "
-        "multiply-add) x samples / (GPUs x seconds of the epoch)."
+        f"multiply-add) x samples / ({units(group.device)} x seconds of the epoch)."
     )
 
 

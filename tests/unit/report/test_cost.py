@@ -12,6 +12,7 @@ from hpml_jobs.report.collect import make_report
 from hpml_jobs.report.key_numbers import key_numbers, lines
 from hpml_jobs.report.merge.choice import Wish
 from hpml_jobs.report.merge.published import Kind, nearest, nearest_all_reduce
+from hpml_jobs.report.report import ReportOptions
 from hpml_jobs.study.snapshot import read_snapshots
 from tests.unit.builders import CPU, V100, a_cell, lab_cell, lab_record, texts_by_label
 from tests.unit.check_cases import change_epoch, clean_record
@@ -55,7 +56,7 @@ def test_whole_nodes_are_charged_where_they_are_exclusive(builder):
     exclusive = Cluster(name="c", gpu_types={"v100": 4}, isolate=Isolate.EXCLUSIVE)
     snapshots = read_snapshots(builder.study.cells())
     for cluster, gpus, hours in ((None, 2, 0.02), (exclusive, 4, 0.04)):
-        report = make_report("study", snapshots, (), cluster)
+        report = make_report("study", snapshots, (), ReportOptions(cluster=cluster))
         table = next(table for table in report.groups[0].full if table.label == "cost")
         (values,) = (dict(zip(table.sheet.columns, row, strict=True)) for row in table.sheet.rows)
         assert values["charged_gpus"] == gpus

@@ -11,7 +11,7 @@ from hpml_jobs.cli.console import COLOURS, console, print_json
 from hpml_jobs.cli.options import Json, Outputs, cluster_of
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.slurm.states import Outcome
-from hpml_jobs.study.study import Study, all_studies, submitted_at
+from hpml_jobs.study.study import Study, all_studies, no_study, submitted_at
 
 if TYPE_CHECKING:
     from hpml_jobs.status.states import StudyStatus
@@ -44,9 +44,7 @@ def list_(outputs: Outputs = None, json: Json = False) -> None:
         print_json({"outputs": str(outputs), "studies": [one._asdict() for one in listed]})
         return
     if not listed:
-        raise HpmlError(
-            f"no study in {outputs}: submit one first, or name the folder with --outputs FOLDER"
-        )
+        raise no_study(outputs)
     console().print(_table(listed))
 
 

@@ -243,6 +243,13 @@ def all_studies(outputs: Path) -> list[Study]:
     return [Study(root) for root in sorted(_roots(outputs), key=submitted_at, reverse=True)]
 
 
+def no_study(outputs: Path) -> HpmlError:
+    """Return the error of a folder without studies."""
+    return HpmlError(
+        f"no study in {outputs}: submit one first, or name the folder with --outputs FOLDER"
+    )
+
+
 def find(outputs: Path, name: str | None) -> Study:
     """Return the study of a name; without one, the most recently submitted study.
 
@@ -259,9 +266,7 @@ def find(outputs: Path, name: str | None) -> Study:
             raise HpmlError(f"no study {name} in {outputs} (studies: {names})")
     else:
         if not folders:
-            raise HpmlError(
-                f"no study in {outputs}: submit one first, or name the folder with --outputs PATH"
-            )
+            raise no_study(outputs)
         root = max(folders, key=submitted_at)
     study = Study(root)
     study.check_schema()

@@ -2,6 +2,7 @@
 
 import contextlib
 import csv
+import re
 from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
@@ -69,7 +70,7 @@ class FaultResults:
         outcomes = Counter(state["outcome"] for state in states.values())
         seen = ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items()))
         reasons = dict.fromkeys(
-            state["reason"].replace(str(case.study.root), "STUDY")
+            _without_folders(state["reason"].replace(str(case.study.root), "STUDY"))
             for state in states.values()
             if state["reason"] and state["outcome"] != "ok"
         )
@@ -93,6 +94,15 @@ class FaultResults:
         if failed:
             total += f" {failed} tests of this run failed; their faults may be missing."
         PAGE.write_text(_HEAD + "\n".join(lines) + f"\n\n{total}\n")
+
+
+def _without_folders(reason: str) -> str:
+    """Return a reason that names source files without their folders.
+
+    >>> _without_folders("rank 0 was in /home/me/models.py, line 4")
+    'rank 0 was in models.py, line 4'
+    """
+    return re.sub(r"/\S*/(?=\w+\.py\b)", "", reason)
 
 
 def _lost_cells(state: dict | None, why: str) -> str:

@@ -98,7 +98,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         if self.account_rule is Rule.REQUIRED and not self.account:
             raise UsageError(
                 f"cluster={self.name} needs an account: add cluster.account={self.account_example}"
-                ", or put it into ~/.config/hpml_jobs/config.yaml"
+                ", or put it into ~/.config/hpml_jobs/config.yaml (hpml-jobs init writes that file)"
             )
         if self.partition_rule is Rule.FORBIDDEN and self.partition:
             raise UsageError(

@@ -35,6 +35,9 @@ NO_TABLE = "it printed no table, not even a header"
 PROOF_S = 10.0
 """The controller is asked about no further job that left the queue after so many seconds."""
 
+ARCHIVED = "the study was archived before its end was known"
+"""Why nothing more is known of a job of an unpacked study."""
+
 _MAY_RETURN = (Outcome.PREEMPTED, Outcome.NODE_FAIL)
 """Ends after which SLURM may have requeued the job in the meantime."""
 
@@ -142,7 +145,10 @@ def query_slurm(study: Study, jobs: Iterable[str]) -> SlurmSnapshot:
     an archive only the cached answers count: its jobs are another cluster's.
     """
     if study.is_unpacked:
-        return SlurmSnapshot({}, {}, cached=read_answers(study), at=time.time(), no_squeue=True)
+        answers, at = read_answers(study), time.time()
+        return SlurmSnapshot(
+            {}, {}, answers, no_accounts=ARCHIVED, at=at, no_squeue=True, gone=frozenset(jobs)
+        )
     slurm_jobs = sorted({job for job in jobs if is_slurm(job)})
     ids = array_ids(slurm_jobs)
     if not ids:

@@ -9,10 +9,13 @@ from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import unix_time
 from hpml_jobs.core.value import Value
 from hpml_jobs.slurm.jobs import is_slurm
-from hpml_jobs.status.query import SlurmSnapshot
+from hpml_jobs.status.query import ARCHIVED, SlurmSnapshot
 from hpml_jobs.status.states import StudyStatus
 from hpml_jobs.study.cell_state import CellState
 from hpml_jobs.study.snapshot import FolderSnapshot
+
+_SOURCES = {"": "sacct", ARCHIVED: "the archive"}
+"""Source of the times, by why sacct says nothing; any other reason means squeue."""
 
 
 class Usage(Value, frozen=True, kw_only=True):
@@ -48,7 +51,7 @@ def usage_of(status: StudyStatus) -> Usage | None:
     jobs = [job for job in status.history.sent if is_slurm(job)]
     runs = [run for job in jobs for run in _slurm_runs(status.slurm, job, gpus_of.get(job))]
     if runs:
-        source = "squeue, without accounting" if status.slurm.no_accounts else "sacct"
+        source = _SOURCES.get(status.slurm.no_accounts, "squeue, without accounting")
         return _total(runs, source)
     state_of = {state.slug: state for state in status.states}
     here = (_local_run(snapshot, state_of[snapshot.folder.slug]) for snapshot in status.snapshots)

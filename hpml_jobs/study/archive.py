@@ -98,7 +98,7 @@ def pack(study: Study, file: Path, options: PackOptions, report: Path | None = N
     contents[SUMS] = sums(contents)
     packed = _tar(study.name, contents, _times(members, note))
     try:
-        write_whole(file, packed)
+        write_whole(file, packed, parents=False)
     except OSError as fault:
         raise HpmlError(f"{file} cannot be written: {reason_of(fault)}") from fault
     secrets = {name: count for name, count in redactor.secrets.items() if count}

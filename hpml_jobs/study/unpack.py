@@ -41,6 +41,9 @@ _NAMES = re.compile(
 """The files that an archive may have, below the folder of the study."""
 
 
+_SUM = re.compile(r"(?P<digest>[0-9a-f]{64})  (?P<name>.+)")
+
+
 class _File(NamedTuple):
     """A file of the archive: its name below the study's folder, and its header."""
 
@@ -191,8 +194,10 @@ def _expected_hashes(path: Path) -> dict[str, str]:
     if not path.exists():
         raise HpmlError(f"it has no {SUMS}: it is no archive of hpml-jobs")
     lines = read_bytes(path, ALWAYS_BYTES).decode().splitlines()
-    pairs = (line.split("  ", 1) for line in lines if line)
-    return {name: digest for digest, name in pairs}
+    parsed = [_SUM.fullmatch(line) for line in lines]
+    if None in parsed:
+        raise HpmlError(f"line {parsed.index(None) + 1} of {SUMS} is no hash of a file")
+    return {match["name"]: match["digest"] for match in parsed if match}
 
 
 def _note(folder: Path) -> ArchiveNote:

@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from tests.conftest import Program
 from tests.journeys.conftest import HERE
 
 pytestmark = pytest.mark.journey
@@ -32,6 +33,18 @@ def test_doctor_working_cluster_reports_no_problem(login):
     assert "26,154 parameters" in findings["node data"]["seen"]
     assert findings["clock"]["level"] == "ok"
     assert "seen.json" in {path.name for path in (login.folder / "outputs/doctor").iterdir()}
+
+
+def test_init_profile_plans_the_first_study(rig, tmp_path):
+    """The file that init writes on this cluster is enough to plan a study without other keys."""
+    user = Program(tmp_path, rig.env)
+    shown = user.ok("init")
+    assert "cluster.gpu_type=rtx8000 cluster.partition=main cluster.account=root" in shown
+    assert "most GPUs in partition main (8); others: 2 v100" in shown
+    plan = user.ok("plan", "-m", "gpus=1,2", "batch=32")
+    assert "--gres=gpu:rtx8000:2" in plan
+    assert "--account=root" in plan
+    assert user("init").returncode == 1
 
 
 def test_doctor_sbatch_refusal_reports_slurm_message(login):

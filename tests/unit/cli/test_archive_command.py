@@ -237,6 +237,20 @@ def test_unpacked_study_asks_no_slurm_and_gets_no_cells(archived, slurm, capsys)
     assert "is from an archive and gets no new cells" in fault
 
 
+def test_unpacked_study_that_was_running_is_missing(laptop):
+    builder = StudyBuilder(laptop / "outputs" / "mine").with_batches(32, 64)
+    builder.sent_as("101_0", "101_1").begin_attempt(32, "101_0")
+    write_whole(
+        builder.study.slurm_answers, encode({"101_0": JobState(job="101_0", state="RUNNING")})
+    )
+    write_whole(builder.study.report / "tables.json", b"{}")
+    assert run(["archive", "mine"]) == 0
+    assert run(["unpack", "mine.tar.gz", "--outputs", "other"]) == 0
+    states = cell_states(find(Path("other"), "mine"))
+    assert {state.outcome for state in states} == {Outcome.MISSING}
+    assert "(last known state: running); the study was archived before" in states[0].reason
+
+
 # ---- damaged and hostile archives ----
 
 
@@ -282,6 +296,7 @@ def as_device(member, content):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
+        (lambda m, c: b"x\n" if m.name.endswith("SHA256SUMS") else c, "line 1 of SHA256SUMS"),
         (edited, "was changed after it was packed (SHA-256)"),
         (lambda m, c: None if m.name.endswith("cell.json") else c, "cell.json is missing"),
         (renamed("mine/commands.txt", "/etc/cron.d/x"), "is no file of a study"),

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 FONTS = "'DejaVu Sans', Verdana, Arial, sans-serif"
 
+PIXELS_PER_INCH = 96
+"""The scale of a picture on a wide page: its text is as large as on paper."""
+
 _VARIABLES = {
     colour.light.lower(): f"var({colour.variable}, {colour.light.lower()})"
     for colour in style.VARIABLES
@@ -41,7 +44,7 @@ def draw(figure: "Figure") -> str:
 
 
 def inline_svg(figure: "Figure", name: str, alt: str) -> str:
-    """Return a figure as an <svg> element for an HTML page, as wide as its container.
+    """Return a figure as an <svg> element for an HTML page, as wide as its container allows.
 
     Its ids begin with `name`. Its background is transparent, and every colour of `style.VARIABLES`
     is a CSS variable with the light value as fallback. `alt` is its <title>.
@@ -51,13 +54,14 @@ def inline_svg(figure: "Figure", name: str, alt: str) -> str:
     before = _BEFORE.match(document)
     if before is None:
         raise ValueError("matplotlib wrote an SVG without viewBox")
+    width = round(figure.get_figwidth() * PIXELS_PER_INCH)
     body = _DROPPED.sub("", document[before.end() :])
     used = {reference for _, reference in _REFERENCE.findall(body)}
     body = _TAG.sub(lambda tag: _tag(tag[0], name, used), body)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="plot" viewBox="{before["box"]}" '
         f'role="img" aria-labelledby="{name}-title" '
-        'style="stroke-linejoin: round; stroke-linecap: butt">\n'
+        f'style="max-width: {width}px; stroke-linejoin: round; stroke-linecap: butt">\n'
         f'<title id="{name}-title">{escape(alt)}</title>{body.rstrip()}'
     )
 

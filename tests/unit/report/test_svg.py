@@ -32,6 +32,7 @@ def test_inline_svg_is_one_responsive_labelled_element(root):
     assert root.get("role") == "img"
     assert root.get("viewBox")
     assert (root.get("width"), root.get("height")) == (None, None)
+    assert "max-width: 672px" in root.get("style")  # 7 inches
     title = root.find(f"{SVG}title")
     assert title.text == 'at 2 GPUs <1.5 & "more"'
     assert root.get("aria-labelledby") == title.get("id") == "speedup-title"

@@ -2,9 +2,9 @@
 
 import contextlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -66,20 +66,7 @@ def collect(
     """
     name, values = parse_words("collect", words, REPORT_KEYS)
     selected = find_study(name, outputs)
-    status = _status(selected, wait=wait, out_of_the_way=json)
-    from hpml_jobs.report.collect import make_report
-    from hpml_jobs.report.report import ReportOptions
-    from hpml_jobs.study.snapshot import restore_records
-
-    if status.fault:
-        print(f"warning: {status.fault}; jobs that only it names are not shown", file=sys.stderr)
-    report = make_report(
-        selected.name,
-        status.snapshots,
-        status.states,
-        ReportOptions(cluster_of(selected), selected.commands(), **values),
-    )
-    restore_records(status.snapshots)
+    report, status = current_report(selected, values, wait=wait, out_of_the_way=json)
     if json:
         from hpml_jobs.report.formats import json_tables
 
@@ -88,33 +75,60 @@ def collect(
         from hpml_jobs.report.formats import first_screen, screen
 
         (screen if all_tables else first_screen).show(report, console())
-    _write(report, selected, to, json=json)
+    from hpml_jobs.report.collect import write
+
+    written = write_report("collect", selected, to, lambda folder: write(report, folder))
+    if written and not json:
+        print(f"written: {_files(written)} in {written[0].parent}")
     if strict and not all(state.outcome.finished for state in status.states):
         raise typer.Exit(1)
 
 
-def _write(report: "Report", study: "Study", to: Path | None, *, json: bool) -> None:
-    """Write the report; of a study that may only be read, say that it was not written.
+def current_report(
+    study: "Study", values: dict[str, Any], *, wait: bool = False, out_of_the_way: bool = False
+) -> "tuple[Report, StudyStatus]":
+    """Return the report of a study with the states of its cells, of which SLURM is asked.
+
+    `values` are those of REPORT_KEYS. With `wait`, cells that are pending or running are waited
+    for.
+    """
+    status = _status(study, wait=wait, out_of_the_way=out_of_the_way)
+    from hpml_jobs.report.collect import make_report
+    from hpml_jobs.report.report import ReportOptions
+    from hpml_jobs.study.snapshot import restore_records
+
+    if status.fault:
+        print(f"warning: {status.fault}; jobs that only it names are not shown", file=sys.stderr)
+    options = ReportOptions(cluster_of(study), study.commands(), **values)
+    report = make_report(study.name, status.snapshots, status.states, options)
+    restore_records(status.snapshots)
+    return report, status
+
+
+def write_report(
+    command: str, study: "Study", to: Path | None, write: Callable[[Path], list[Path]]
+) -> list[Path]:
+    """Write files into the folder of the report; of a study that may only be read, say so.
+
+    Returns:
+        the files; none if the study may only be read.
 
     Raises:
         HpmlError: the folder that was named, or the user's own study, cannot be written.
     """
-    from hpml_jobs.report.collect import ReadOnlyError, write
+    from hpml_jobs.report.collect import ReadOnlyError
 
-    folder = study.report if to is None else to.expanduser()
     try:
-        written = write(report, folder)
+        return write(study.report if to is None else to.expanduser())
     except ReadOnlyError as fault:
         if to is not None:
             raise
         print(
-            f"no file was written: {fault}; hpml-jobs collect {study.name} --to FOLDER writes the "
-            "report elsewhere",
+            f"no file was written: {fault}; hpml-jobs {command} {study.name} --to FOLDER writes "
+            "the report elsewhere",
             file=sys.stderr,
         )
-    else:
-        if not json:
-            print(f"written: {_files(written)} in {folder}")
+        return []
 
 
 def _status(study: "Study", *, wait: bool, out_of_the_way: bool) -> "StudyStatus":

@@ -26,6 +26,7 @@ COMMANDS = {
     "cancel": "cli.jobs:cancel",
     "resubmit": "cli.jobs:resubmit",
     "collect": "cli.collect:collect",
+    "report": "cli.report:report",
     "choose": "cli.choose:choose",
     "archive": "cli.archive:archive",
     "unpack": "cli.archive:unpack",

@@ -27,6 +27,7 @@ Commands (hpml-jobs COMMAND --help shows all options and an example):
                             follows the log of a running cell
   record [STUDY] [PATTERN]  show the key numbers and data-quality checks of every cell
   collect [STUDY]           write tables and figures to the study's report/ (md, csv, tex, json)
+  report [STUDY]            write a page to hand in: report.html, and the same as report.md
   choose [STUDY] KEY=VALUE  say which cell to ask for: the most GPUs that are used efficiently, the
                             fastest, the cheapest; with a budget or a deadline the best that fits
   export [STUDY] FORMAT     write it for wandb, mlflow, tensorboard or extrap, offline

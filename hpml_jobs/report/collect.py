@@ -12,7 +12,7 @@ The report folder:
 """
 
 import errno
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from hpml_jobs.errors import HpmlError
@@ -67,19 +67,30 @@ def write(report: Report, folder: Path) -> list[Path]:
     names = [*contents, *(kept or ())]
     changing = [*(f"{label}.csv" for label in (*LABELS, *TOGETHER, "curves")), *plots.names()]
     has_report = (folder / "tables.json").exists()
+    gone = [name for name in changing if has_report and name not in names]
+    note = {unchanged.FILE: unchanged.note(digest, pictures)} if kept is None else {}
+    write_files({**contents, **note}, folder, gone)
+    return [folder / name for name in names]
+
+
+def write_files(
+    contents: Mapping[str, str | bytes], folder: Path, gone: Iterable[str] = ()
+) -> list[Path]:
+    """Write files into a report's folder, each whole or not at all, then remove the `gone` ones.
+
+    Raises:
+        ReadOnlyError: the folder may not be written.
+        HpmlError: the folder cannot be written.
+    """
     path = folder
     try:
         for name, text in contents.items():
             path = folder / name
             write_whole(path, text if isinstance(text, bytes) else text.encode())
-        # written by an earlier collect, not by this one
-        for path in (folder / name for name in changing if has_report and name not in names):
+        for path in (folder / name for name in gone):  # of an earlier collect
             path.unlink(missing_ok=True)
-        if kept is None:
-            path = folder / unchanged.FILE
-            write_whole(path, unchanged.note(digest, pictures))
     except OSError as fault:
         is_read_only = fault.errno in (errno.EROFS, errno.EACCES, errno.EPERM)
         error = ReadOnlyError if is_read_only else HpmlError
         raise error(f"report {path} cannot be written: {fault.strerror}") from fault
-    return [folder / name for name in names]
+    return [folder / name for name in contents]

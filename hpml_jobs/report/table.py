@@ -75,6 +75,11 @@ class Table(Value, frozen=True, kw_only=True):
         """For each column, whether it is aligned to the left."""
         return tuple(block.words for block in self.blocks for _ in block.names)
 
+    @property
+    def firsts(self) -> tuple[bool, ...]:
+        """For each column, whether it is the first of its block."""
+        return tuple(number == 0 for block in self.blocks for number, _ in enumerate(block.names))
+
     def caption_after(self, printed: set[str], extra: Iterable[str] = ()) -> list[str]:
         """Return the caption lines that are not in `printed`, or short; add them to it."""
         lines = [*self.caption, *extra]

@@ -8,14 +8,14 @@ from hpml_jobs.report.table import Table
 
 def document(report: Report) -> str:
     """Return the whole report as one Markdown text."""
-    parts = [f"# {_escaped(report.study)}"]
+    parts = [f"# {escaped(report.study)}"]
     if not report.groups:
         parts.append("No cell of this study can be read." if report.unplaced else "No cells yet.")
     if report.several:
         parts.append(
             f"{len(report.groups)} groups of cells under different conditions; they differ in:"
         )
-        parts.append(_bullets(report.differences))
+        parts.append(bullets(report.differences))
     for group in report.groups:
         parts += _group(group, several=report.several)
     if report.tables and report.several:
@@ -23,17 +23,17 @@ def document(report: Report) -> str:
     parts += [part for table in report.tables for part in _table(table, set())]
     if report.unplaced:
         parts.append("## Not in any table")
-        parts.append(_bullets(f"{result.slug}: {result.reason}" for result in report.unplaced))
+        parts.append(bullets(f"{result.slug}: {result.reason}" for result in report.unplaced))
     return "\n\n".join(parts) + "\n"
 
 
 def _group(group: ReportGroup, *, several: bool) -> list[str]:
     number = f"Group {group.number}: " if several else ""
-    parts = [f"## {number}{_escaped(group.title)}"]
+    parts = [f"## {number}{escaped(group.title)}"]
     if group.differences:
-        parts.append(_escaped(f"Separated because of: {group.differences}."))
-    parts.append(_escaped(group.setting))
-    parts += [_escaped(text) for text in (group.usability, group.suggestion) if text]
+        parts.append(escaped(f"Separated because of: {group.differences}."))
+    parts.append(escaped(group.setting))
+    parts += [escaped(text) for text in (group.usability, group.suggestion) if text]
     printed = {group.setting}
     return parts + [part for table in group.tables for part in _table(table, printed)]
 
@@ -43,11 +43,11 @@ def _table(table: Table, printed: set[str]) -> list[str]:
     caption = table.caption_after(printed, [table.setting])
     notes = table.notes_after(printed)
     return [
-        f"### {_escaped(table.title)}",
-        *([_escaped(table.answer)] if table.answer else []),
+        f"### {escaped(table.title)}",
+        *([escaped(table.answer)] if table.answer else []),
         *([grid(table)] if table.lines else []),
-        *([_escaped("\n".join(caption))] if caption else []),
-        *([_bullets(notes)] if notes else []),
+        *([escaped("\n".join(caption))] if caption else []),
+        *([bullets(notes)] if notes else []),
     ]
 
 
@@ -78,11 +78,12 @@ def _row(texts: Sequence[str], widths: Sequence[int], left: Sequence[bool]) -> s
     return f"| {' | '.join(padded)} |"
 
 
-def _bullets(lines: Iterable[str]) -> str:
-    return "\n".join(f"- {_escaped(line)}" for line in lines)
+def bullets(lines: Iterable[str]) -> str:
+    """Return lines of text as a list."""
+    return "\n".join(f"- {escaped(line)}" for line in lines)
 
 
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
     """Return the text without Markdown emphasis: I_N and resnet18_cifar keep their underscores."""
     for character in "\\_*<>[]|`":
         text = text.replace(character, f"\\{character}")

@@ -39,19 +39,12 @@ class Sent(NamedTuple):
 
 def messages(group: ConditionGroup) -> Table | None:
     """Return every kind of message; None if none was counted."""
-    messages_by_setup = {
-        row.setup: sent_messages
-        for row in group.timed
-        if (sent_messages := list(_sent(group, row)))
-    }
+    messages_by_setup = _messages_by_setup(group)
     if not messages_by_setup:
         return None
-    answers = dict.fromkeys(
-        _answer(setup, sent_messages) for setup, sent_messages in messages_by_setup.items()
-    )
     caption = (
         MESSAGES.format(units=captions.units(group.device)),
-        QUESTION.format(answers="; ".join(answers)),
+        QUESTION.format(answers="; ".join(gradients_only(group))),
     )
     return item_table(
         [group],
@@ -63,6 +56,20 @@ def messages(group: ConditionGroup) -> Table | None:
         ),
         _HEADS,
     )
+
+
+def _messages_by_setup(group: ConditionGroup) -> dict[Setup, list[Sent]]:
+    return {
+        row.setup: sent_messages
+        for row in group.timed
+        if (sent_messages := list(_sent(group, row)))
+    }
+
+
+def gradients_only(group: ConditionGroup) -> list[str]:
+    """Return for each strategy whether it sends gradients only, with the bytes of the others."""
+    answers = (_answer(setup, sent) for setup, sent in _messages_by_setup(group).items())
+    return list(dict.fromkeys(answers))
 
 
 def _sent(group: ConditionGroup, row: Row) -> Iterable[Sent]:

@@ -1,6 +1,6 @@
 """Full table of loss and accuracy, and whether replicas are equal (lab Q7)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.core.record import Rank, Record
@@ -69,7 +69,8 @@ def replicas(group: ConditionGroup) -> Table | None:
         ),
     )
     missing = left_out(group, "not reported", rest(group.rows, rows))
-    answer = _answer(group, rows)
+    comparison = buffer_comparison(group, rows)
+    answer = f"{QUESTION} {comparison}" if comparison else ""
     text = TableText(
         "replicas",
         "Replicas and accuracy",
@@ -141,7 +142,7 @@ def _loss(value: float) -> str:
 QUESTION = "Would gradients alone be enough (lab Q7)?"
 
 
-def _answer(group: ConditionGroup, rows: list[Row]) -> str:
+def buffer_comparison(group: ConditionGroup, rows: Sequence[Row]) -> str:
     """Compare cells with a requested sync_buffers with the other cells at their place."""
     chose = [e for e in rows if group.records(e)[0].cell.sync_buffers is not None]
     places = {(e.gpus, e.nodes, e.strategy, e.batch_per_gpu) for e in chose}
@@ -151,10 +152,13 @@ def _answer(group: ConditionGroup, rows: list[Row]) -> str:
         return ""
     drifted = [e for e in compared if _same(group, e, _buffers) == "differ"]
     kept = all(_same(group, row, _parameters) == "equal" for row in drifted)
-    result = ""
-    if drifted and kept:
-        result = " They keep parameters equal, but not BatchNorm's buffers."
-    return f"{QUESTION}{result} {texts}."
+    result = "They keep parameters equal, but not BatchNorm's buffers. " if drifted and kept else ""
+    return f"{result}{texts}."
+
+
+def parameters_and_buffers(group: ConditionGroup, row: Row) -> tuple[str | None, str | None]:
+    """Return whether parameters, and whether buffers, are equal on all ranks; None if unknown."""
+    return _same(group, row, _parameters), _same(group, row, _buffers)
 
 
 def _replica_text(group: ConditionGroup, row: Row) -> str:

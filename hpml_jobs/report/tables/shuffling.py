@@ -1,5 +1,7 @@
 """Table of the orders in which ranks read their images, and their effect (lab Q5)."""
 
+from collections.abc import Sequence
+
 import msgspec
 
 from hpml_jobs.checks.result import Affected
@@ -46,7 +48,7 @@ def shuffling(group: ConditionGroup) -> Table | None:
         "Shuffling",
         "",
         (SHUFFLING, over_seeds.OVER_SEEDS),
-        answer=" ".join([QUESTION, *_answers(group, rows)]),
+        answer=" ".join([QUESTION, *set_epoch_answers(group, rows)]),
         affected=Affected.LEARNING,
     )
     notes = [*over_seeds.one_seed(group, rows), *over_seeds.shorter(group, rows)]
@@ -78,7 +80,7 @@ def _different(rank: Rank) -> int:
     return len(set(orders)) if all(orders) else 0
 
 
-def _answers(group: ConditionGroup, rows: list[Row]) -> list[str]:
+def set_epoch_answers(group: ConditionGroup, rows: Sequence[Row]) -> list[str]:
     """Return a sentence for every place without set_epoch that has a number."""
     at = {row.place: row for row in rows}
     answers = []

@@ -27,10 +27,15 @@ REPLACED = ("gpus", "nodes", "batch", "strategy")
 def name(candidate: Candidate, device: Device) -> str:
     """Return a cell's name in a sentence: `2 GPUs at batch 512 per GPU (ddp)`."""
     row = candidate.row
-    size = counted(row.gpus, unit(device), units(device))
     nodes = f" on {row.nodes} nodes" if row.nodes > 1 else ""
     how = ", ".join(part for part in (row.strategy.value, row.treatment) if part)
-    return f"{size}{nodes} at batch {row.batch_per_gpu} per {unit(device)} ({how})"
+    batch = f"batch {row.batch_per_gpu} per {unit(device)}"
+    return f"{size(candidate, device)}{nodes} at {batch} ({how})"
+
+
+def size(candidate: Candidate, device: Device) -> str:
+    """Return a cell's number of GPUs in a sentence: `2 GPUs`."""
+    return counted(candidate.row.gpus, unit(device), units(device))
 
 
 def cost_unit(device: Device) -> str:

@@ -97,10 +97,15 @@ def doubts(group: ConditionGroup) -> list[str]:
 
 
 def _doubt(group: ConditionGroup, cause: Cause) -> str:
+    word = "cannot be used" if cause.result.level is Level.FAIL else "warning"
+    return f"{word}: {cause_text(group, cause)}"
+
+
+def cause_text(group: ConditionGroup, cause: Cause) -> str:
+    """Return which numbers of which cells a cause is about, and its figures with the fix."""
     result = cause.result
-    word = "cannot be used" if result.level is Level.FAIL else "warning"
     return (
-        f"{word}: {_tables_of(group, result.affects)} of {_cells(group, cause)}: {result.check}: "
+        f"{_tables_of(group, result.affects)} of {_cells(group, cause)}: {result.check}: "
         f"{result.reason}"
     )
 

@@ -1,0 +1,14 @@
+"""The page of a study: one HTML file, and the same as Markdown."""
+
+from hpml_jobs.report.page.contents import contents
+from hpml_jobs.report.page.html import html_document
+from hpml_jobs.report.page.markdown import markdown_document
+from hpml_jobs.report.report import Report
+
+HTML, MARKDOWN = "report.html", "report.md"
+
+
+def files(report: Report) -> dict[str, str]:
+    """Return the page in both formats, by file name."""
+    page = contents(report)
+    return {HTML: html_document(page), MARKDOWN: markdown_document(page)}

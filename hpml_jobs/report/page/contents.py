@@ -1,0 +1,270 @@
+"""The contents of a study's page in the order of reading: the answer first."""
+
+from collections.abc import Iterable, Iterator
+
+from hpml_jobs import __version__
+from hpml_jobs.checks.result import Level, Tier
+from hpml_jobs.core.text import counted
+from hpml_jobs.report import plots
+from hpml_jobs.report.merge.causes import Cause, causes
+from hpml_jobs.report.merge.choice import Choice
+from hpml_jobs.report.merge.environment import environment
+from hpml_jobs.report.page import method
+from hpml_jobs.report.page.items import (
+    Answers,
+    Bullets,
+    Commands,
+    Consequence,
+    Facts,
+    Figure,
+    Headline,
+    Item,
+    Notices,
+    Page,
+    Quote,
+    Section,
+    Sheet,
+    Text,
+)
+from hpml_jobs.report.plots.picture import Picture
+from hpml_jobs.report.questions import answers
+from hpml_jobs.report.report import CHECKS, Report, ReportGroup
+from hpml_jobs.report.table import Table
+from hpml_jobs.report.tables.sizes import sizes
+from hpml_jobs.report.text import choice as words
+from hpml_jobs.report.text import proposal, warnings
+from hpml_jobs.report.text.numbers import count, ratio, seconds
+
+TRAINING = ("loss", "steps", "accuracy", "quantization", "weights", "activations")
+"""The pictures of training, which are below those of scaling."""
+
+NO_CELLS = "This study has no cells yet."
+UNREADABLE = "No cell of this study can be read."
+NO_NUMBER = "No cell has a number yet: below each table stands why. hpml-jobs status has the rest."
+PROPOSAL = "Paragraph for a proposal"
+
+
+def contents(report: Report) -> Page:
+    """Return the page of a report."""
+    pictures = plots.pictures(report)
+    if report.several:
+        sections = _of_several(report, pictures)
+    elif report.groups:
+        sections = _of_one(report, report.groups[0], pictures)
+    else:
+        text = UNREADABLE if report.unplaced else NO_CELLS
+        answer = Section("answer", "Answer", (Text(text, is_lead=True),))
+        sections = (answer, *_unplaced(report))
+    return Page(
+        title=report.study,
+        subtitle=tuple(_subtitles(report)),
+        sections=tuple(section for section in sections if section.items or section.sections),
+        footer=f"hpml_jobs {__version__}",
+    )
+
+
+def _subtitles(report: Report) -> Iterator[str]:
+    if not report.several:
+        yield from (group.setting for group in report.groups)
+        return
+    yield (
+        f"{len(report.groups)} groups of cells under different conditions, which are never "
+        "compared with each other."
+    )
+
+
+def _of_one(
+    report: Report, group: ReportGroup, pictures: dict[str, Picture]
+) -> tuple[Section, ...]:
+    before, after = _group_sections(report, group, "")
+    scaling, training = _figures(pictures)
+    return (
+        before[0],
+        Section("pictures", "Scaling", scaling),
+        *before[1:],
+        Section("training", "Training", training),
+        *after,
+        *_endings(report, [group]),
+    )
+
+
+def _of_several(report: Report, pictures: dict[str, Picture]) -> tuple[Section, ...]:
+    scaling, training = _figures(pictures)
+    overview = Facts(
+        "Answer of each group",
+        ("group", "answer"),
+        tuple((_group_title(group), _sentence(group)) for group in report.groups),
+    )
+    differences = Bullets(tuple(report.differences))
+    intro = (overview, Text("The groups differ in:"), differences)
+    groups = []
+    for group in report.groups:
+        before, after = _group_sections(report, group, f"group{group.number}-")
+        items = (Text(f"Separated because of: {group.differences}."),) if group.differences else ()
+        shown = [section for section in (*before, *after) if section.items]
+        groups.append(
+            Section(
+                f"group{group.number}",
+                _group_title(group),
+                (Text(group.setting), *items),
+                tuple(shown),
+            )
+        )
+    return (
+        Section("answer", "Answers", intro),
+        Section("pictures", "Scaling", scaling),
+        *groups,
+        Section("training", "Training", training),
+        *_endings(report, report.groups),
+    )
+
+
+def _group_title(group: ReportGroup) -> str:
+    return f"Group {group.number}: {group.title}"
+
+
+def _sentence(group: ReportGroup) -> str:
+    if group.choice is None:
+        return "No cell has a number yet."
+    return words.answer(group.choice, group.source.device)
+
+
+def _figures(pictures: dict[str, Picture]) -> tuple[tuple[Item, ...], tuple[Item, ...]]:
+    """Return the pictures of scaling, and those of training."""
+    scaling = [Figure(picture) for name, picture in pictures.items() if name not in TRAINING]
+    training = [Figure(picture) for name, picture in pictures.items() if name in TRAINING]
+    return tuple(scaling), tuple(training)
+
+
+def _group_sections(
+    report: Report, group: ReportGroup, prefix: str
+) -> tuple[tuple[Section, ...], tuple[Section, ...]]:
+    """Return the sections of a group before and after the pictures of training."""
+    printed = {group.setting}
+    lab = [table for strategy in group.strategies for table in strategy.tables]
+    main = [*([group.q1] if group.q1 else []), *lab]
+    full = [table for table in group.full if table.label != CHECKS]
+    shown = tuple(_sheet(table, printed, is_folded=False) for table in main)
+    folded = tuple(_sheet(table, {group.setting}, is_folded=True) for table in full)
+    before = (
+        Section(f"{prefix}answer", "Answer", tuple(_answer(report, group))),
+        Section(f"{prefix}tables", "Tables 1 to 3", shown),
+        Section(f"{prefix}trust", "What to trust", tuple(_trust(group))),
+        Section(f"{prefix}questions", "Questions of the lab", (Answers(answers(group.source)),)),
+    )
+    after = (
+        Section(f"{prefix}full", "Full tables", folded),
+        Section(f"{prefix}environment", "Environment", tuple(_environment(group))),
+    )
+    return before, after
+
+
+def _sheet(table: Table, printed: set[str], *, is_folded: bool) -> Sheet:
+    caption = tuple(table.caption_after(printed, [table.setting]))
+    return Sheet(table, caption, tuple(table.notes_after(printed)), is_folded)
+
+
+def _answer(report: Report, group: ReportGroup) -> Iterator[Item]:
+    choice, device = group.choice, group.source.device
+    if choice is None:
+        yield Text(NO_NUMBER, is_lead=True)
+        return
+    yield _headline(choice, group)
+    steps = [words.step_text(step, device) for step in choice.steps]
+    lines = [*steps, *words.doubts(choice, device)]
+    lines += words.next_cells(choice, report.commands, device)
+    yield from [Bullets(tuple(f"{line[0].upper()}{line[1:]}." for line in lines))] if lines else []
+    table = sizes(group.source, choice)
+    yield Sheet(table, table.caption, table.notes)
+    yield Quote(PROPOSAL, proposal.proposal(group.source, choice, _version(group)))
+
+
+def _version(group: ReportGroup) -> str:
+    """Return the versions of hpml_jobs that measured the cells."""
+    records = (result.record for result in group.source.cells)
+    versions = {record.facts.hpml_jobs for record in records if record and record.facts}
+    return " and ".join(sorted(versions)) or __version__
+
+
+def _headline(choice: Choice, group: ReportGroup) -> Headline:
+    device = group.source.device
+    if choice.ask is None:
+        return Headline(words.answer(choice, device))
+    asked = choice.ask.candidate
+    figures = [(f"{seconds(asked.epoch_s)} s", "per epoch")]
+    if asked.samples_per_s is not None:
+        figures.append((count(round(asked.samples_per_s)), "samples per second"))
+    if asked is not choice.reference:
+        over = words.size(choice.reference, device)
+        figures.append((ratio(proposal.speedup(choice, asked)), f"speedup over {over}"))
+    figures += [
+        (ratio(asked.efficiency), "parallel efficiency"),
+        (words.cost(asked.gpu_s), f"{words.cost_unit(device)} per epoch"),
+    ]
+    return Headline(f"Ask for {words.name(asked, device)}.", tuple(figures))
+
+
+def _trust(group: ReportGroup) -> Iterator[Item]:
+    """Yield which tables can be used, then the causes of doubt, the most serious first."""
+    if group.usability:
+        yield Text(group.usability, is_lead=True)
+    if group.suggestion:
+        yield Text(group.suggestion)
+    source = group.source
+    notices = [
+        (_consequence(cause), warnings.cause_text(source, cause))
+        for cause in causes(source, [Tier.NUMBER, Tier.TABLE])
+    ]
+    if notices:
+        yield Notices(tuple(notices))
+    checks = next((table for table in group.full if table.label == CHECKS), None)
+    if checks is not None:
+        yield Text(" ".join(checks.caption))
+
+
+def _consequence(cause: Cause) -> Consequence:
+    if cause.result.level is Level.FAIL:
+        return Consequence.UNUSABLE
+    return Consequence.LIMITED if cause.result.tier is Tier.TABLE else Consequence.DOUBTFUL
+
+
+def _environment(group: ReportGroup) -> Iterator[Item]:
+    rows = tuple((fact.name, fact.text) for fact in environment(group.source))
+    if rows:
+        yield Facts("Hardware and software", ("property", "value"), rows)
+
+
+def _endings(report: Report, groups: Iterable[ReportGroup]) -> Iterator[Section]:
+    """Yield the sections that are of all groups together."""
+    tables = tuple(_sheet(table, set(), is_folded=True) for table in report.tables)
+    yield Section("together", "Tables of all groups", tables)
+    imported = [group.source.imported for group in groups]
+    texts = [method.TEXT] if not all(imported) else []
+    texts += [method.IMPORTED] if any(imported) else []
+    formulas = Facts("Formulas", method.HEADS, method.FORMULAS)
+    yield Section("method", "Method", (*map(Text, texts), formulas))
+    yield Section("reproduce", "Reproduction", tuple(_reproduction(report)))
+    yield from _unplaced(report)
+
+
+def _unplaced(report: Report) -> Iterator[Section]:
+    """Yield the section of the cells that are in no table, if there are any."""
+    if report.unplaced:
+        lines = tuple(f"{result.slug}: {result.reason}" for result in report.unplaced)
+        text = f"{counted(len(lines), 'cell')} in no table:"
+        yield Section("unplaced", "Not in any table", (Text(text), Bullets(lines)))
+
+
+def _reproduction(report: Report) -> Iterator[Item]:
+    if report.commands:
+        yield Text("The commands that submitted the cells, and the one that wrote this page:")
+    else:
+        yield Text(
+            "The commands of the submissions are not recorded: the study was imported, or "
+            "submitted by a version before 0.7.0. This page was written by:"
+        )
+    yield Commands((*report.commands, f"hpml-jobs report {report.study}"))
+    yield Text(
+        "Cells that are finished are not submitted again. The raw values are in record.json of "
+        "each cell, the unrounded figures in tables.json and the CSV files of hpml-jobs collect."
+    )

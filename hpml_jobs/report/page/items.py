@@ -1,0 +1,105 @@
+"""What a page is made of, without its format: sections of text, tables, pictures and commands."""
+
+from enum import StrEnum
+from typing import NamedTuple
+
+from hpml_jobs.report.plots.picture import Picture
+from hpml_jobs.report.questions.answer import Answer
+from hpml_jobs.report.table import Table
+
+
+class Consequence(StrEnum):
+    """What a warning means for the numbers that it is about."""
+
+    UNUSABLE = "cannot be used"
+    DOUBTFUL = "warning"
+    LIMITED = "note"
+
+
+class Text(NamedTuple):
+    """A paragraph; a lead is larger."""
+
+    text: str
+    is_lead: bool = False
+
+
+class Headline(NamedTuple):
+    """The answer of a study: what to ask for, and its main figures, each a value and its name."""
+
+    text: str
+    figures: tuple[tuple[str, str], ...] = ()
+
+
+class Quote(NamedTuple):
+    """A paragraph that is ready to be copied."""
+
+    title: str
+    text: str
+
+
+class Bullets(NamedTuple):
+    """A list of sentences."""
+
+    lines: tuple[str, ...]
+
+
+class Notices(NamedTuple):
+    """Warnings, each with its consequence."""
+
+    lines: tuple[tuple[Consequence, str], ...]
+
+
+class Facts(NamedTuple):
+    """A table of words."""
+
+    title: str
+    heads: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+class Commands(NamedTuple):
+    """Lines for a shell."""
+
+    lines: tuple[str, ...]
+
+
+class Answers(NamedTuple):
+    """The lab's questions with their answers."""
+
+    answers: tuple[Answer, ...]
+
+
+class Sheet(NamedTuple):
+    """A table of the report, with the part of its caption and notes that is shown below it."""
+
+    table: Table
+    caption: tuple[str, ...]
+    notes: tuple[str, ...]
+    is_folded: bool = False
+
+
+class Figure(NamedTuple):
+    """A picture of the report."""
+
+    picture: Picture
+
+
+Item = Text | Headline | Quote | Bullets | Notices | Facts | Commands | Answers | Sheet | Figure
+
+
+class Section(NamedTuple):
+    """A heading with what is below it; `anchor` is unique on the page."""
+
+    anchor: str
+    title: str
+    items: tuple[Item, ...] = ()
+    sections: "tuple[Section, ...]" = ()
+
+
+class Page(NamedTuple):
+    """A page; `subtitle` says what ran, `footer` how the page was made."""
+
+    title: str
+    subtitle: tuple[str, ...]
+    sections: tuple[Section, ...]
+    footer: str

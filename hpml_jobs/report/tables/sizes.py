@@ -1,0 +1,44 @@
+"""Table of speedups by size: the fastest cell of every number of GPUs against the smallest one."""
+
+from hpml_jobs.report.merge.choice import Candidate, Choice
+from hpml_jobs.report.merge.groups import ConditionGroup
+from hpml_jobs.report.table import Table
+from hpml_jobs.report.tables.builder import Columns, TableText, column, item_table, place_columns
+from hpml_jobs.report.text import captions, proposal
+from hpml_jobs.report.text import choice as words
+from hpml_jobs.report.text.numbers import count, ratio, seconds, significant
+
+CAPTION = (
+    "The fastest cell of each size. Speedup: seconds of {reference} / seconds; efficiency: "
+    "speedup x {size} / {units}. {hours}: those charged per epoch."
+)
+
+
+def sizes(group: ConditionGroup, choice: Choice) -> Table:
+    """Return the fastest cell of each size with its speedup over the smallest size."""
+    device, reference = group.device, choice.reference
+    caption = CAPTION.format(
+        reference=captions.cell_label(reference.row.place, device),
+        size=reference.row.gpus,
+        units=captions.units(device),
+        hours=words.hours_unit(device),
+    )
+    shown = proposal.by_size(choice) or [reference]
+    runs = captions.runs([candidate.row for candidate in shown])
+    heads: tuple[Columns[Candidate], ...] = (
+        Columns("", place_columns(lambda candidate: candidate.row.setup)),
+        Columns("s per epoch", (column("epoch_s", "", lambda c: c.epoch_s, seconds),)),
+        Columns(
+            "samples/s",
+            (column("samples_per_s", "", lambda c: c.samples_per_s, lambda v: count(round(v))),),
+        ),
+        Columns("speedup", (column("speedup", "", lambda c: proposal.speedup_text(choice, c)),)),
+        Columns("efficiency", (column("efficiency", "", lambda c: c.efficiency, ratio),)),
+        Columns(
+            words.hours_unit(device),
+            (column("charged_gpu_hours", "", lambda c: c.gpu_hours, lambda v: significant(v, 3)),),
+        ),
+    )
+    items = [(captions.cell_label(c.row.place, device), c) for c in shown]
+    text = TableText("sizes", "Speedup against the smallest size", "cell", (caption, runs))
+    return item_table([group], text, items, heads)

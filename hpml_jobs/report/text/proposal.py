@@ -1,0 +1,90 @@
+"""The evidence of scaling as a paragraph that can be copied into a proposal for compute time."""
+
+from hpml_jobs.core.strategies import Device
+from hpml_jobs.report.merge.choice import Candidate, Choice, Exclusion
+from hpml_jobs.report.merge.groups import ConditionGroup
+from hpml_jobs.report.merge.statistics import ratio_interval
+from hpml_jobs.report.text import captions
+from hpml_jobs.report.text import choice as words
+from hpml_jobs.report.text.numbers import count, ratio, seconds, significant
+
+
+def by_size(choice: Choice) -> list[Candidate]:
+    """Return the fastest cell of each size that no check calls wrong, by size."""
+    fastest: dict[int, Candidate] = {}
+    for candidate in choice.candidates:
+        if candidate.exclusion is not Exclusion.FAILED_CHECK:
+            fastest.setdefault(candidate.row.gpus, candidate)
+    return [fastest[gpus] for gpus in sorted(fastest)]
+
+
+def speedup(choice: Choice, candidate: Candidate) -> float:
+    """Return the speedup over the reference: the fastest cell of the smallest size."""
+    return choice.reference.epoch_s / candidate.epoch_s
+
+
+def speedup_text(choice: Choice, candidate: Candidate) -> str:
+    """Return the speedup over the reference with its interval, if both have repeats."""
+    text = ratio(speedup(choice, candidate))
+    interval = ratio_interval(choice.reference.epochs_s, candidate.epochs_s)
+    if interval is None or candidate is choice.reference:
+        return text
+    return f"{text} [{ratio(interval.low)}, {ratio(interval.high)}]"
+
+
+def proposal(group: ConditionGroup, choice: Choice, version: str) -> str:
+    """Return the paragraph: what was measured, the speedups by size, the request, and how."""
+    device = group.device
+    sizes = [candidate for candidate in by_size(choice) if candidate is not choice.reference]
+    parts = [_measured(group, version), _reference(choice, device)]
+    parts += [_size(choice, candidate, device) for candidate in sizes]
+    parts += [_request(choice, device), _how(group, choice)]
+    return " ".join(part for part in parts if part)
+
+
+def _measured(group: ConditionGroup, version: str) -> str:
+    setting = captions.setting(group).removesuffix(".")
+    if group.imported:
+        return f"Evidence of scaling: {setting}."
+    return f"Evidence of scaling, measured with hpml_jobs {version}: {setting}."
+
+
+def _reference(choice: Choice, device: Device) -> str:
+    reference = choice.reference
+    rate = reference.samples_per_s
+    throughput = "" if rate is None else f" ({count(round(rate))} samples/s)"
+    return (
+        f"On {words.size(reference, device)}, the smallest size measured, an epoch takes "
+        f"{seconds(reference.epoch_s)} s at the best batch, {reference.row.batch_per_gpu} per "
+        f"{captions.unit(device)}{throughput}."
+    )
+
+
+def _size(choice: Choice, candidate: Candidate, device: Device) -> str:
+    return (
+        f"On {words.name(candidate, device)} it takes {seconds(candidate.epoch_s)} s: speedup "
+        f"{speedup_text(choice, candidate)}, parallel efficiency {ratio(candidate.efficiency)}, "
+        f"{significant(candidate.gpu_hours, 3)} {words.hours_unit(device)} per epoch."
+    )
+
+
+def _request(choice: Choice, device: Device) -> str:
+    limit = ratio(choice.wish.min_efficiency)
+    if choice.ask is None:
+        return f"No cell reaches the threshold of efficiency, {limit}."
+    asked = choice.ask.candidate
+    return (
+        f"We request {words.size(asked, device)} per job at batch {asked.row.batch_per_gpu} per "
+        f"{captions.unit(device)}: the largest size with a parallel efficiency of {limit} or more."
+    )
+
+
+def _how(group: ConditionGroup, choice: Choice) -> str:
+    rows = [candidate.row for candidate in by_size(choice)]
+    runs = captions.runs(rows)
+    if group.imported:
+        return f"Times are those of whole epochs, as reported by their source. {runs}"
+    return (
+        "Times are of the training loop of one epoch after a warm-up epoch, start-up excluded and "
+        f"data loading included, of the slowest process. {runs}"
+    )

@@ -116,6 +116,8 @@ def _show(out: Console, text: "ComparisonText") -> None:
         show_table(group.table, out)
     for line in text.only:
         out.print(Text(line))
+    if text.passed:
+        out.print(Text(text.passed, style="bold"))
 
 
 def _write(text: "ComparisonText", new: "Side", to: Path | None, *, json: bool) -> None:

@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from hpml_jobs.errors import HpmlError
-from hpml_jobs.report.merge.comparison import ComparedCell, StudyComparison, compare_studies
-from hpml_jobs.report.merge.reference import Reference, ReferenceCell
+from hpml_jobs.report.merge.comparison import PARTS, ComparedCell, StudyComparison, compare_studies
+from hpml_jobs.report.merge.reference import EPOCH, Reference, ReferenceCell
 from hpml_jobs.report.table import Table
 from hpml_jobs.report.tables.comparison import comparison_table, verdict
 from hpml_jobs.report.text import comparison_notes
@@ -35,6 +35,13 @@ class ComparisonText(NamedTuple):
     failure: str
 
     @property
+    def passed(self) -> str:
+        """That it passes the limit, in words; empty if it does not, or without a limit."""
+        if self.limit is None or self.failure:
+            return ""
+        return words.gate_success(self.comparison, self.limit)
+
+    @property
     def document(self) -> dict[str, Any]:
         """The comparison as values for programs."""
         comparison = self.comparison
@@ -44,11 +51,12 @@ class ComparisonText(NamedTuple):
             "answer": self.answer,
             "groups": [
                 {
+                    "timed": group.new.timed,
                     "setting_a": group.old.setting,
                     "setting_b": group.new.setting,
                     "differences": group.differences,
                     "conditions": text.conditions,
-                    "cells": [_values(cell) for cell in group.measured],
+                    "cells": [_values(cell, group.new.time_word) for cell in group.measured],
                     "notes": text.table.notes,
                 }
                 for group, text in zip(comparison.groups, self.groups, strict=True)
@@ -103,8 +111,9 @@ def _measured(side: Reference) -> str:
     parts = []
     for group in side.groups:
         if any(cell.runs for cell in group.cells):
-            workload, images = group.work
-            parts.append(f"{workload} ({images} samples per epoch): {words.places_text(group)}")
+            workload, images, timed = group.work
+            size = f"{images} samples per epoch" if timed == EPOCH else f"times of {timed}"
+            parts.append(f"{workload} ({size}): {words.places_text(group)}")
     return "; ".join(dict.fromkeys(parts))
 
 
@@ -122,7 +131,7 @@ def write_picture(text: ComparisonText, folder: Path) -> list[Path]:
     return [folder / name for name in files]
 
 
-def _values(cell: ComparedCell) -> dict[str, Any]:
+def _values(cell: ComparedCell, time_word: str) -> dict[str, Any]:
     estimate, interval = cell.ratio
     return {
         **_place(cell.new),
@@ -133,18 +142,16 @@ def _values(cell: ComparedCell) -> dict[str, Any]:
         "p": cell.p,
         "smallest_difference": cell.smallest_difference,
         "doubtful": cell.is_doubtful,
-        "a": _side(cell.old),
-        "b": _side(cell.new),
+        "a": _side(cell.old, time_word),
+        "b": _side(cell.new, time_word),
     }
 
 
-def _side(cell: ReferenceCell) -> dict[str, Any]:
-    medians = {
-        name: cell.median_s(name) for name in ("epoch_s", "stall_s", "compute_s", "comm_exposed_s")
-    }
+def _side(cell: ReferenceCell, time_word: str) -> dict[str, Any]:
     return {
-        **medians,
-        "all_epoch_s": cell.epochs_s,
+        f"{time_word}_s": cell.median_s("epoch_s"),
+        **{name: cell.median_s(name) for name in PARTS},
+        f"all_{time_word}_s": cell.epochs_s,
         "left_out": cell.left_out,
         "failed": cell.failed,
         "warned": cell.warned,

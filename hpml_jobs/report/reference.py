@@ -11,7 +11,7 @@ from hpml_jobs.errors import HpmlError
 from hpml_jobs.report.merge.cells import cell_results
 from hpml_jobs.report.merge.reference import SCHEMA, UPGRADES, Reference, reference_group
 from hpml_jobs.report.report import complete_groups
-from hpml_jobs.report.text.captions import setting
+from hpml_jobs.report.text.captions import setting, work_text
 from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.study.reader import read_bytes, reason_of
 from hpml_jobs.study.snapshot import FolderSnapshot
@@ -29,7 +29,9 @@ def reference_of(study: str, snapshots: Iterable[FolderSnapshot]) -> Reference:
     reference = Reference(
         study=study,
         measured=max((record.attempt.ended for record in records), default=""),
-        groups=tuple(reference_group(group, setting(group)) for group in groups),
+        groups=tuple(
+            reference_group(group, setting(group), work_text(group.work)) for group in groups
+        ),
     )
     if not reference.has_numbers:
         raise HpmlError(

@@ -22,7 +22,7 @@ from hpml_jobs.core.value import Value
 from hpml_jobs.report.merge.decision import LEAST_GAP, Comparison, Decision, Ratio, compare
 from hpml_jobs.report.merge.grouping import differing
 from hpml_jobs.report.merge.power import scatter, smallest_difference
-from hpml_jobs.report.merge.reference import CLOCKS, Reference, ReferenceCell, ReferenceGroup
+from hpml_jobs.report.merge.reference import CLOCKS, Reference, ReferenceCell, ReferenceGroup, Work
 from hpml_jobs.report.merge.rows import Place, setup_order
 
 PARTS = {
@@ -31,8 +31,6 @@ PARTS = {
     "stall_s": "waiting for data",
 }
 """The parts of an epoch that say what became slower."""
-
-Work = tuple[str | None, str | None]
 
 
 class Kind(StrEnum):

@@ -6,7 +6,7 @@ from statistics import median
 from hpml_jobs import __version__
 from hpml_jobs.checks import Level
 from hpml_jobs.checks.result import Affected, Tier
-from hpml_jobs.core.conditions import CPU_MODEL, GPU_MODEL, WORKLOAD
+from hpml_jobs.core.conditions import WORKLOAD
 from hpml_jobs.core.measurements import Card, Role
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.upgrades import Upgrade
@@ -22,6 +22,10 @@ SCHEMA = 1
 UPGRADES: dict[int, Upgrade] = {}
 """From each released schema to the next one."""
 
+
+EPOCH = "epoch"
+
+Work = tuple[str | None, str | None, str]
 
 CLOCKS: dict[str, Callable[[Card], float | None]] = {
     "SM clock, MHz": lambda card: card.sm_clock_mhz,
@@ -91,24 +95,27 @@ class ReferenceCell(Value, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ReferenceGroup(Value, frozen=True, kw_only=True):
-    """The cells that were measured under the same conditions; `setting` says them in a line."""
+    """The cells that were measured under the same conditions; `setting` says them in a line.
+
+    `timed` is what the times are of: an epoch, or other work where a rate was imported.
+    """
 
     setting: str
     device: Device
     imported: bool
+    timed: str = EPOCH
     conditions: dict[str, str]
     cells: tuple[ReferenceCell, ...]
 
     @property
-    def work(self) -> tuple[str | None, str | None]:
-        """What an epoch must have in common to be compared: the workload, and its samples."""
-        return self.conditions.get(WORKLOAD), self.conditions.get("images")
+    def work(self) -> Work:
+        """What times must have in common to be compared: workload, samples, what is timed."""
+        return self.conditions.get(WORKLOAD), self.conditions.get("images"), self.timed
 
     @property
-    def hardware(self) -> str:
-        """The model of the GPUs, or of the CPU."""
-        name = GPU_MODEL if self.device is Device.CUDA else CPU_MODEL
-        return self.conditions.get(name, "")
+    def time_word(self) -> str:
+        """The short name of a time: `epoch`, or `time` where it is of other work."""
+        return EPOCH if self.timed == EPOCH else "time"
 
 
 class Reference(Value, frozen=True, kw_only=True):
@@ -126,12 +133,13 @@ class Reference(Value, frozen=True, kw_only=True):
         return any(cell.runs for group in self.groups for cell in group.cells)
 
 
-def reference_group(group: ConditionGroup, setting: str) -> ReferenceGroup:
-    """Return the numbers of a group of cells."""
+def reference_group(group: ConditionGroup, setting: str, timed: str) -> ReferenceGroup:
+    """Return the numbers of a group of cells; `timed` is what their times are of."""
     return ReferenceGroup(
         setting=setting,
         device=group.device,
         imported=group.imported,
+        timed=timed,
         conditions=group.conditions,
         cells=tuple(_cell(group, row) for row in group.rows),
     )

@@ -35,7 +35,7 @@ COLOURS = {
 """The colours of the verdicts."""
 
 CAPTION = (
-    "Change of the epoch time from A ({old}) to B ({new}): ratio of times (Hodges-Lehmann) with "
+    "Change of the time from A ({old}) to B ({new}): ratio of times (Hodges-Lehmann) with "
     "its 95 % interval. Grey band: 2 %, below which no difference is called. Hollow: medians, too "
     "few runs to tell or a failed check. {mark} a check warns."
 )
@@ -72,7 +72,7 @@ def comparison_picture(
     axis.set_yticks(range(len(shown)), [label for label, _ in shown])
     axis.set_ylim(len(shown) - 0.4, -0.6)  # first cell at the top
     axis.grid(visible=False, axis="y")
-    axis.set_xlabel("change of the epoch time, %   (left: B is faster, right: B is slower)")
+    axis.set_xlabel("change of the time, %   (left: B is faster, right: B is slower)")
     colours = {_verdict(cell): COLOURS[_verdict(cell)] for _, cell in shown}
     ordered = {name: colour for name, colour in COLOURS.items() if name in colours}
     looks = {name: style.Look(colour, marker="o") for name, colour in ordered.items()}

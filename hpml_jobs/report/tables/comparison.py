@@ -38,7 +38,10 @@ def comparison_table(group: ComparedGroup, limit: float | None) -> Table:
     """Return the table of a compared group, with what became slower and what limits it below."""
     device, cells = group.new.device, group.measured
     heads = [*_heads(group), *_sheet_heads()]
-    caption = (words.CAPTION, *((SPLIT,) if any(cell.changes() for cell in cells) else ()))
+    caption = (
+        words.caption(group.new),
+        *((SPLIT,) if any(cell.changes() for cell in cells) else ()),
+    )
     is_imported = group.old.imported and group.new.imported
     text = TableText("compare", "Comparison", "" if is_imported else "E1", caption)
     items = [(cell_label(cell.place, device), cell) for cell in cells]
@@ -68,7 +71,7 @@ def verdict(cell: ComparedCell) -> str:
 def _heads(group: ComparedGroup) -> Iterator[Columns[ComparedCell]]:
     yield Columns("", place_columns(lambda cell: cell.place.setup))
     yield Columns("", (column("batch", "", lambda cell: cell.place.batch_per_gpu),))
-    yield _sides("epoch_s", "epoch, s")
+    yield _sides("epoch_s", f"{group.new.time_word}, s", group.new.time_word)
     yield Columns(
         "change, %",
         (
@@ -93,9 +96,9 @@ def _heads(group: ComparedGroup) -> Iterator[Columns[ComparedCell]]:
     )
 
 
-def _sides(name: str, head: str) -> Columns[ComparedCell]:
+def _sides(name: str, head: str, stem: str = "") -> Columns[ComparedCell]:
     """Return the columns of a median in both studies."""
-    stem = name.removesuffix("_s")
+    stem = stem or name.removesuffix("_s")
     return Columns(
         head,
         (

@@ -51,8 +51,11 @@ def conditions(group: ComparedGroup) -> list[str]:
     if group.old.imported or group.new.imported:
         sides = (("A", group.old), ("B", group.new))
         where = " and ".join(side for side, values in sides if values.imported)
-        lines.append(f"imported in {where}: software and clocks are not known")
-    elif group.without_clocks:
+        lines.append(
+            f"imported in {where}: hardware and software are known as far as they are reported"
+        )
+        return lines
+    if group.without_clocks:
         lines.append("GPU clocks are not recorded for all cells")
     if is_same:
         same = "the same hardware, software and settings"
@@ -82,8 +85,9 @@ def _what_changed(cell: ComparedCell, group: ComparedGroup) -> str:
     epoch = (cell.new.median_s("epoch_s") or 0) - (cell.old.median_s("epoch_s") or 0)
     changes = sorted(cell.changes().items(), key=lambda item: -abs(item[1]))
     parts = ", ".join(f"{PARTS[name]} {_signed(change)} s" for name, change in changes)
-    text = f"{cell.decision.value if cell.decision else ''}: {label(cell, group)}: epoch"
-    return f"{text} {_signed(epoch)} s" + (f"; {parts}" if parts else "")
+    decision = cell.decision.value if cell.decision else ""
+    text = f"{decision}: {label(cell, group)}: {group.new.time_word} {_signed(epoch)} s"
+    return text + (f"; {parts}" if parts else "")
 
 
 def _signed(value_s: float) -> str:
@@ -146,7 +150,7 @@ def _needed(cells: Sequence[ComparedCell], wanted: float) -> str:
     scatter = f"{'largest ' if len(cells) > 1 else ''}scatter {percent(noise)} %"
     if runs is None:
         return (
-            f"{percent_text(wanted)} cannot be shown with {MOST_RUNS} runs of each ({scatter}): "
+            f"even {MOST_RUNS} runs of each would not show {percent_text(wanted)} ({scatter}): "
             "measure on a quiet machine"
         )
     shown = smallest_difference(runs, runs, noise)

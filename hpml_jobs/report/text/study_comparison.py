@@ -11,17 +11,23 @@ from hpml_jobs.report.merge.comparison import (
     StudyComparison,
 )
 from hpml_jobs.report.merge.decision import LEAST_RUNS, Decision, Ratio
-from hpml_jobs.report.merge.reference import ReferenceCell, ReferenceGroup
+from hpml_jobs.report.merge.reference import EPOCH, ReferenceCell, ReferenceGroup
 from hpml_jobs.report.text.captions import cell_label
 from hpml_jobs.report.text.numbers import percent
 from hpml_jobs.slurm.states import Outcome
 
 CAPTION = (
-    "Medians over runs of the seconds of an epoch (longest rank). Change: ratio B to A "
+    "Medians over runs of the seconds of {timed}. Change: ratio B to A "
     "(Hodges-Lehmann) with its 95 % interval. Verdict: an exact Mann-Whitney test gives p <= 5 % "
     "and the ratio is more than 2 % from 1; each cell is tested alone. Could show: with a power of "
     "80 %."
 )
+
+
+def caption(group: ReferenceGroup) -> str:
+    """Return how the numbers of a comparison were measured."""
+    timed = "an epoch (longest rank)" if group.timed == EPOCH else group.timed
+    return CAPTION.format(timed=timed)
 
 
 class Names(NamedTuple):
@@ -172,6 +178,14 @@ def places_text(group: ReferenceGroup) -> str:
 def no_number(cell: ReferenceCell) -> str:
     """Return why a cell has no number, if the record says it."""
     return "out of memory" if cell.outcome is Outcome.OOM else "no number"
+
+
+def gate_success(comparison: StudyComparison, limit: float) -> str:
+    """Return that a comparison passes a limit, and how many cells could not have shown it."""
+    weak = sum((cell.smallest_difference or 0) > limit for cell in comparison.cells)
+    text = f"limit {percent_text(limit)}: passed, the runs show no cell that is slower by more"
+    number = f"{weak} of {counted(len(comparison.cells), 'cell')}"
+    return f"{text}; {number} could not have shown it" if weak else text
 
 
 def gate_failure(comparison: StudyComparison, limit: float) -> str:

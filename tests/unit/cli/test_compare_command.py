@@ -79,6 +79,7 @@ def test_slower_cell_fails_above_the_limit(studies, capsys):
 def test_faster_study_passes_the_limit(studies, capsys):
     out = output_of(capsys, "compare", "after", "before", "--fail-if-slower", "5")
     assert out.startswith("before is 6.9 % [5.8, 8.0] faster than after")
+    assert "limit 5 %: passed, the runs show no cell that is slower by more\n" in out
 
 
 @pytest.mark.parametrize(
@@ -172,6 +173,17 @@ def test_bad_words_are_one_line(words, code, message, studies, capsys):
     assert shown_code == code
     assert message in err
     assert "\n" not in err
+
+
+def test_imported_rates_are_compared_by_their_own_work(laptop, capsys):
+    for name, unit, rate in (("old", "tokens/s", 1000), ("new", "tokens/s", 1100)):
+        table = f"gpus,batch,rate\n1,32,{rate}\n2,32,{2 * rate}\n"
+        Path(f"{name}.csv").write_text(table)
+        output_of(capsys, "import", f"{name}.csv", f"unit={unit}", f"study={name}")
+    out = output_of(capsys, "compare", "old", "new")
+    assert "2 of 2 shared cells have too few runs to tell" in out
+    assert "time, s" in out
+    assert "imported in A and B: hardware and software are known as far as they are reported" in out
 
 
 def test_completion_has_studies_and_references(studies, capsys):

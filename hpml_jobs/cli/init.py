@@ -1,6 +1,6 @@
 """Command init: a commented personal profile for this site."""
 
-import getpass
+import os
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
@@ -63,6 +63,7 @@ def init(
 
 def _profile() -> "tuple[Profile, str]":
     """Return the profile of this machine, and its sources; warn of commands without an answer."""
+    from hpml_jobs.core.paths import login_name
     from hpml_jobs.plan.config_folders import ConfigFolders
     from hpml_jobs.plan.machine import detect_cluster, local_gpus
     from hpml_jobs.plan.site_profile import local_profile, slurm_profile
@@ -73,7 +74,7 @@ def _profile() -> "tuple[Profile, str]":
     reason = why.partition(": ")[0]
     if not has_sbatch():
         return local_profile(reason, local_gpus()), "the environment (there is no SLURM)"
-    site = read_site(getpass.getuser())
+    site = read_site(login_name())
     if site.complaints:
         print(
             f"warning: {'; '.join(site.complaints)}; what they would say is a comment in the file",
@@ -93,7 +94,7 @@ def _text(profile: "Profile", sources: str) -> str:
 
 
 def _refuse_existing(path: Path) -> None:
-    if path.exists() or path.is_symlink():
+    if os.path.lexists(path):
         raise HpmlError(
             f"{path} exists and was not changed: write another file with --to FILE, or read the "
             "new one with --print"

@@ -1,6 +1,7 @@
-"""Paths: the configs that come with the program, and paths that a user typed."""
+"""Paths that come with the program or that a user typed, and the user's login name."""
 
 import os
+import pwd
 from pathlib import Path
 
 
@@ -19,3 +20,11 @@ def resolve_path(text: str | Path) -> Path:
     '/scratch/me/runs'
     """
     return Path(os.path.expandvars(text)).expanduser().resolve()
+
+
+def login_name() -> str:
+    """Return the user's login name; empty where the system has none for this user id."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return os.environ.get("USER", "")

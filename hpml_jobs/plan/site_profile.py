@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from omegaconf import OmegaConf
 
 from hpml_jobs.core.cluster import GpuRequest, Rule
-from hpml_jobs.core.paths import conf_folder
+from hpml_jobs.core.paths import conf_folder, login_name
 from hpml_jobs.core.text import counted, duration_text
 from hpml_jobs.plan.profile import Block, Entry
 from hpml_jobs.slurm.site import Association, Partition, Site
@@ -137,9 +137,9 @@ def _large_folders() -> Iterator[tuple[str, str]]:
         folder = os.environ.get(name, "")
         if folder.startswith("/") and Path(folder).is_dir():
             yield folder.rstrip("/"), f"${name}"
-    for folder in (f"/scratch/{os.environ.get('USER', '')}",):
-        if not folder.endswith("/") and os.access(folder, os.W_OK):
-            yield folder, "a folder of yours that exists"
+    folder = f"/scratch/{login_name()}"
+    if not folder.endswith("/") and os.access(folder, os.W_OK):
+        yield folder, "a folder that you can write"
 
 
 # ---- partition, GPU type, account ----

@@ -69,7 +69,7 @@ class Site(NamedTuple):
 
 
 def read_site(user: str) -> Site:
-    """Ask sinfo, scontrol and sacctmgr; a command that fails costs its own answer only."""
+    """Ask sinfo, scontrol and, about the user, sacctmgr; one that fails costs its answer only."""
     config, complaints = limits(), []
     if not config:
         complaints.append("scontrol show config: no answer")
@@ -77,6 +77,9 @@ def read_site(user: str) -> Site:
     partitions = parse_partitions(sinfo.text) if sinfo.code == 0 else ()
     if not partitions:
         complaints.append(_complaint("sinfo", sinfo, "it lists no partition"))
+    if not user:
+        complaints.append("sacctmgr: not asked, this user id has no login name")
+        return Site(config, partitions, complaints=tuple(complaints))
     show = ("sacctmgr", "-n", "-P", "show")
     of_user = (f"user={user}", f"format={ASSOCIATIONS_FIELDS}")
     answer = ask_slurm(*show, "associations", *of_user, timeout_s=SITE_TIMEOUT_S)

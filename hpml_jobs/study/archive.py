@@ -11,6 +11,7 @@ The same study gives the same bytes: names are sorted, times are those in the re
 import gzip
 import hashlib
 import io
+import re
 import tarfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -31,6 +32,16 @@ SCHEMA = 1
 """Version of the archive. 1: first."""
 
 README, SUMS = "README.txt", "SHA256SUMS"
+
+_PART = r"\w[\w.-]{0,254}"
+MEMBERS = re.compile(
+    rf"{re.escape(README)}|{SUMS}|archive\.json|study\.json|cluster\.json|seen\.json"
+    rf"|manifest\.jsonl|commands\.txt|report(/{_PART}){{1,3}}|slurm/{_PART}_log\.(err|out)"
+    rf"|cells/{_PART}/(cell\.json|record\.json|iterations\.npz|attempts/current"
+    rf"|attempts/{_PART}/{_PART}\.(json|npz|txt|json\.gz))",
+    re.ASCII,
+)
+"""The files that an archive may have, below the folder of the study."""
 
 _TEXTS = frozenset((".txt", ".md", ".tex", ".csv", ".svg", ".html", ".out", ".err"))
 _BINARIES = frozenset((".png", ".npz", ".gz", ".pdf"))
@@ -123,6 +134,9 @@ def _members(
             if path.is_symlink():
                 left_out.append(f"{name}: a link")
             continue
+        if not MEMBERS.fullmatch(name):
+            left_out.append(f"{name}: no file of a study")
+            continue
         try:
             content = read_bytes(path, MANIFEST_BYTES)
         except OSError as fault:
@@ -141,7 +155,7 @@ def _paths(study: Study, options: PackOptions, report: Path) -> Iterator[tuple[s
         yield path.name, path
     yield study.manifest.name, study.manifest
     yield study.slurm_answers.name, study.slurm_answers
-    for path in sorted(report.rglob("*")):
+    for path in sorted(path for path in report.rglob("*") if not path.name.startswith(".")):
         yield f"report/{path.relative_to(report).as_posix()}", path
     if options.logs:
         for path in sorted((*study.slurm.glob("*_log.err"), *study.slurm.glob("*_log.out"))):

@@ -1,7 +1,6 @@
 """Personal data and secrets in the texts of a study, and what is written in their place."""
 
 import csv
-import getpass
 import io
 import os
 import re
@@ -11,8 +10,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import NAMESPACE_URL, uuid5
 
+from hpml_jobs.core.paths import login_name
+
 REMOVED = "[removed]"
 HOME, USER, ACCOUNT, EMAIL = "/home/user", "user", "account", "user@example.org"
+NO_ADDRESS = "0.0.0.0"  # noqa: S104 - no socket is bound to it
 
 IDENTITY_KEY = "cell"
 """What a cell is named after; a change would make it another cell."""
@@ -46,9 +48,12 @@ _SECRETS = (
 _HOMES = re.compile(r"(?P<folder>/(?:home|homes|Users)/)(?P<login>[\w.@-]+)")
 _EMAIL = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
 _UUID = re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", re.IGNORECASE)
+_ADDRESS = re.compile(r"\b(?:\d{1,3}\.){3}\d{1,3}\b")
 _OTHER_USERS = re.compile(r"(?<=users: )[\w.-]+(?:, [\w.-]+)*")
 _CANCELLER = re.compile(r"(?<=CANCELLED) by \d+(?: \([^)]*\))?")
-_ACCOUNT_OPTION = re.compile(r"(?P<keep>\baccount[=:]\s*|\s-A[ =]?)(?P<account>[\w.+-]+)")
+_ACCOUNT_OPTION = re.compile(
+    r"(?P<keep>--account[= ]|\baccount[=:]\s*|\s-A[ =]?)(?P<account>[\w.+-]+)"
+)
 
 _SLURM_COLUMN = "facts_slurm_"
 _HOST_KEYS = frozenset(("host", "hosts", "node", "excluded"))
@@ -66,7 +71,7 @@ class Names(NamedTuple):
 
 def names_in(documents: Iterable[Any], texts: Iterable[str]) -> Names:
     """Return the names in JSON documents and texts, and the login name of this process."""
-    logins, accounts, hosts = {getpass.getuser(), os.environ.get("USER", "")}, set(), set()
+    logins, accounts, hosts = {login_name(), os.environ.get("USER", "")}, set(), set()
     for key, text in (pair for document in documents for pair in _strings(document)):
         logins |= {match["login"] for match in _HOMES.finditer(text)}
         accounts |= {text} if key in _ACCOUNT_KEYS else set()
@@ -97,8 +102,8 @@ class Redactor:
     """Replaces personal data and secrets, and counts the secrets that it removed.
 
     Always: home folders, login names in paths, email addresses, accounts, other users, secrets.
-    If `anonymous` also the names of hosts and every UUID (of GPUs and boots), each by one of its
-    own, so that facts by host and by GPU stay apart.
+    If `anonymous` also IPv4 addresses, and the names of hosts and UUIDs (of GPUs and boots), each
+    by one of its own, so that facts by host and by GPU stay apart.
     """
 
     def __init__(self, names: Names, *, anonymous: bool) -> None:
@@ -114,7 +119,7 @@ class Redactor:
         self._hosts = {host: f"host-{number}" for number, host in enumerate(names.hosts, start=1)}
         longest_first = sorted(self._hosts, key=len, reverse=True)
         words = "|".join(re.escape(host) for host in longest_first)
-        self._host = re.compile(rf"(?<![\w.-])(?:{words})(?![\w-])") if words else None
+        self._host = re.compile(rf"(?<![\w.-])({words})(?:\.[\w-]+)*(?![\w-])") if words else None
 
     def text(self, text: str, file: str) -> str:
         """Return a text without personal data and secrets; `file` is where it is from."""
@@ -150,8 +155,9 @@ class Redactor:
         text = _OTHER_USERS.sub(lambda match: re.sub(r"[\w.-]+", USER, match[0]), text)
         if self._anonymous:
             text = _UUID.sub(lambda match: str(uuid5(NAMESPACE_URL, match[0])), text)
+            text = _ADDRESS.sub(NO_ADDRESS, text)
             if self._host is not None:
-                text = self._host.sub(lambda match: self._hosts[match[0]], text)
+                text = self._host.sub(lambda match: self._hosts[match[1]], text)
         return text
 
     def _value(self, value: Any, key: str) -> Any:
@@ -192,12 +198,12 @@ def _key_of_column(name: str) -> tuple[bool, str]:
 def _path_rules(logins: Iterable[str]) -> Iterator[tuple[re.Pattern[str], str]]:
     """Yield the rules for home folders and for login names in other paths."""
     end = r"(?=[/\s\"':;,)\]]|$)"
-    home = str(Path.home())
-    if len(Path(home).parts) > 1:
-        yield re.compile(rf"(?<![\w/.]){re.escape(home)}{end}"), HOME
+    home = Path("~").expanduser() if "HOME" in os.environ else Path("/")
+    if len(home.parts) > 1:
+        yield re.compile(rf"(?<![\w/.]){re.escape(str(home))}{end}"), HOME
     yield _HOMES, rf"\g<folder>{USER}"
     for login in sorted(logins):
-        yield re.compile(rf"(?<=/){re.escape(login)}{end}"), USER
+        yield re.compile(rf"(?<=/){_also_in_latex(login)}{end}"), USER
 
 
 def _account_rules(accounts: Iterable[str]) -> Iterator[tuple[re.Pattern[str], str]]:
@@ -205,4 +211,9 @@ def _account_rules(accounts: Iterable[str]) -> Iterator[tuple[re.Pattern[str], s
     yield _ACCOUNT_OPTION, rf"\g<keep>{ACCOUNT}"
     for account in sorted(accounts):
         if re.search(r"[\d_-]", account):
-            yield re.compile(rf"(?<![\w-]){re.escape(account)}(?![\w-])"), ACCOUNT
+            yield re.compile(rf"(?<![\w-]){_also_in_latex(account)}(?![\w-])"), ACCOUNT
+
+
+def _also_in_latex(name: str) -> str:
+    r"""Return a pattern of a name that may have `\_` for `_`."""
+    return re.escape(name).replace("_", r"\\?_")

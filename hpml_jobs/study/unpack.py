@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from hpml_jobs import __version__
 from hpml_jobs.errors import HpmlError, UsageError
-from hpml_jobs.study.archive import README, SCHEMA, SUMS, ArchiveNote
+from hpml_jobs.study.archive import MEMBERS, SCHEMA, SUMS, ArchiveNote
 from hpml_jobs.study.reader import open_regular, read_bytes, read_json, reason_of
 from hpml_jobs.study.study import Study, check_name
 
@@ -29,17 +29,6 @@ ALWAYS_BYTES = 64 * 2**20
 
 _CHUNK = 1 << 20
 _LATEST = 4_102_444_800  # the year 2100, in seconds since 1970
-
-_PART = r"\w[\w.-]{0,254}"
-_NAMES = re.compile(
-    rf"{re.escape(README)}|{SUMS}|archive\.json|study\.json|cluster\.json|seen\.json"
-    rf"|manifest\.jsonl|commands\.txt|report(/{_PART}){{1,3}}|slurm/{_PART}_log\.(err|out)"
-    rf"|cells/{_PART}/(cell\.json|record\.json|iterations\.npz|attempts/current"
-    rf"|attempts/{_PART}/{_PART}\.(json|npz|txt|json\.gz))",
-    re.ASCII,
-)
-"""The files that an archive may have, below the folder of the study."""
-
 
 _SUM = re.compile(r"(?P<digest>[0-9a-f]{64})  (?P<name>.+)")
 
@@ -135,7 +124,7 @@ def _files(tar: tarfile.TarFile) -> Iterator[_File]:
         if not member.isfile() or member.issparse():
             raise HpmlError(f"{_shown(member.name)} is a link or a device, not a file")
         name = member.name.partition("/")[2]
-        if not _NAMES.fullmatch(name):
+        if not MEMBERS.fullmatch(name):
             raise HpmlError(f"{_shown(member.name)} is no file of a study")
         if name in names:
             raise HpmlError(f"{name} is in it twice")

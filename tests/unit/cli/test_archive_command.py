@@ -183,6 +183,22 @@ def test_archive_of_an_unpacked_study_has_the_same_files(packed, laptop):
     assert (laptop / "again.tar.gz").read_bytes() == packed.read_bytes()
 
 
+def test_archive_leaves_out_what_unpack_would_refuse(laptop, capsys):
+    builder = StudyBuilder(laptop / "outputs" / "mine").with_record(a_record(a_cell(gpus=1)))
+    report = builder.study.report
+    for name in ("tables.json", "notes (old).md", "program.exe", ".cache.json"):
+        write_whole(report / name, b"{}")
+    (report / "link.md").symlink_to("/etc/passwd")
+    assert run(["archive", "mine"]) == 0
+    assert [line for line in capsys.readouterr().err.splitlines() if "left out" in line] == [
+        "left out: report/link.md: a link",
+        "left out: report/notes (old).md: no file of a study",
+        "left out: report/program.exe: neither JSON, text nor a picture",
+    ]
+    assert run(["unpack", "mine.tar.gz", "--outputs", "other"]) == 0
+    assert [path.name for path in Path("other/mine/report").iterdir()] == ["tables.json"]
+
+
 def test_archive_never_overwrites_a_file(packed, original, capsys):
     before = packed.read_bytes()
     code, fault = fault_of(capsys, "archive", "mine", "--outputs", str(original))
@@ -359,6 +375,8 @@ def test_unpack_refuses_a_newer_archive(packed, capsys, monkeypatch):
         ("2 other jobs (users: eve, boris-b); x", "2 other jobs (users: user, user); x"),
         ("CANCELLED by 1002 (eve), job 17", "CANCELLED, job 17"),
         ("Invalid account pr_123", "Invalid account account"),
+        (r"Invalid account pr\_123 in LaTeX", "Invalid account account in LaTeX"),
+        ("sbatch --account physics x.sh", "sbatch --account account x.sh"),
         ("#SBATCH --account=physics", "#SBATCH --account=account"),
     ],
 )
@@ -370,7 +388,8 @@ def test_redactor_replaces_names_and_secrets_only(text, expected):
 
 
 def test_redactor_keeps_the_identity_of_a_cell():
-    names = Names(frozenset(("digits",)), frozenset(), ("digits",))
+    names = Names(frozenset(("digits",)), frozenset(), ("digits", "gr1"))
     document = {"cell": {"workload": {"data": "/home/ada/x"}}, "host": "digits"}
-    redacted = Redactor(names, anonymous=True).document(document, "cell.json")
-    assert redacted == {"cell": document["cell"], "host": "host-1"}
+    redactor = Redactor(names, anonymous=True)
+    assert redactor.document(document, "cell.json") == document | {"host": "host-1"}
+    assert redactor.text("gr1.site.org at 10.1.2.3, gr10", "log") == "host-2 at 0.0.0.0, gr10"

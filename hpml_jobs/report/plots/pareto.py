@@ -199,6 +199,9 @@ def _alt(report: Report, panels: Sequence[Panel]) -> str:
             f"{words.cost_unit(device)}"
             for c in front(choice.candidates)
         ]
-        asked = cell_label(choice.ask.candidate.row.place, device) if choice.ask else "none"
-        texts.append(f"{name}ask for {asked}; on the Pareto front {listed(best)}")
+        if choice.ask:
+            asked = f"ask for {cell_label(choice.ask.candidate.row.place, device)}"
+        else:
+            asked = f"no cell of {len(choice.candidates)} can be recommended"
+        texts.append(f"{name}{asked}; on the Pareto front {listed(best) or 'none'}")
     return f"Time against cost of {_of_what(panels)}. {listed(texts, '; ')}."

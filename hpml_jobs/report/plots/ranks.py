@@ -87,7 +87,7 @@ def ranks(report: Report) -> Picture | None:
     style.entries(figure, _legend(shown, markers))
     missing = [spread.bar.label for spread in spreads[len(shown) :]]
     marked = cells.MARKED if any(spread.bar.is_marked for spread in shown) else ""
-    caption = sentences(CAPTION, marked, not_drawn(missing, "tables.json"))
+    caption = sentences(CAPTION, marked, not_drawn(missing, "record.json of each cell"))
     return Picture("Spread over ranks", figure, _alt(shown), caption)
 
 

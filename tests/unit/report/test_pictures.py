@@ -3,9 +3,11 @@
 import msgspec
 import pytest
 
+from hpml_jobs.checks import CheckResult, Level
 from hpml_jobs.core.cell import Protocol
-from hpml_jobs.core.strategies import Device, Strategy
+from hpml_jobs.core.strategies import Baseline, Device, Strategy
 from hpml_jobs.report import plots
+from hpml_jobs.report.collect import make_report
 from hpml_jobs.report.plots import style
 from hpml_jobs.report.plots.bandwidth import bandwidth
 from hpml_jobs.report.plots.communication import communication
@@ -14,7 +16,9 @@ from hpml_jobs.report.plots.phases import phases
 from hpml_jobs.report.plots.ranks import ranks
 from hpml_jobs.report.plots.speedup import speedup
 from hpml_jobs.report.plots.throughput import throughput
-from tests.unit.builders import CPU, PUBLISHED_S, lab_cell, lab_record
+from hpml_jobs.report.report import ReportOptions
+from hpml_jobs.study.snapshot import read_snapshots
+from tests.unit.builders import CPU, PUBLISHED_S, V100, lab_cell, lab_record
 from tests.unit.study_builder import StudyBuilder
 
 
@@ -290,3 +294,67 @@ def test_ranks_names_slowest_rank_and_host(builder):
     assert legend_labels(picture) == ["ddp", "gr002", "node1"]
     assert sum(len(line.get_xdata()) for line in axis.lines[:2]) == 4
     assert "rank 3 on gr002 +5.4 %" in picture.alt
+
+
+# ---- numbers that a check doubts, other references, several groups ----
+
+
+def a_doubt(level=Level.WARN):
+    return (CheckResult(check="made-up", level=level, reason="of this test"),)
+
+
+def hollow(axis):
+    """Return the numbers of hollow markers."""
+    faces = [line for line in axis.lines if line.get_markerfacecolor() == style.PAPER]
+    return sorted(float(y) for line in faces for y in line.get_ydata())
+
+
+def test_doubtful_numbers_are_hollow_and_explained(builder, given_checks):
+    builder.with_published_study()
+    given_checks[lab_cell(4, 512).slug] = a_doubt()
+    report = builder.collect()
+    picture = speedup(report)
+    assert hollow(picture.figure.axes[1]) == [pytest.approx(25.945 / 15.127)]
+    assert "hollow: ! see Data-quality checks" in legend_labels(picture)
+    assert hollow(throughput(report).figure.axes[2]) == [pytest.approx(50_000 / 15.127)]
+    assert hollow(pareto(report).figure.axes[0]) == [pytest.approx(4 * 15.127)]
+    marked = [label for label in cell_labels(phases(report).figure.axes[0]) if "!" in label]
+    assert marked == ["! ddp 4-GPU b512"]
+    assert "! see Data-quality checks." in phases(report).caption
+
+
+def test_pareto_without_sound_cell_has_no_front(builder, given_checks):
+    for gpus in (1, 2):
+        builder.with_record(lab_record(lab_cell(gpus, 128), 20.0 / gpus))
+        given_checks[builder.slug] = a_doubt(Level.FAIL)
+    picture = pareto(builder.collect())
+    assert len(picture.figure.axes[0].lines[0].get_xdata()) == 0
+    assert "no cell of 2 can be recommended; on the Pareto front none" in picture.alt
+
+
+def test_speedup_against_smallest_size_begins_there(builder):
+    for gpus, epoch_s in ((2, 12.0), (4, 8.0), (8, 6.0)):
+        builder.with_record(lab_record(lab_cell(gpus, 128), epoch_s))
+    snapshots = read_snapshots(builder.study.cells())
+    options = ReportOptions(baseline=Baseline.SMALLEST)
+    picture = speedup(make_report("s", snapshots, builder.report_states.values(), options))
+    above, below = picture.figure.axes
+    assert lines_of(above, style.BLUE) == [([2, 4, 8], pytest.approx([1, 1.5, 2]))]
+    assert lines_of(below, style.BLUE) == [([2, 4, 8], pytest.approx([1, 0.75, 0.5]))]
+    ideal = above.lines[-1]
+    assert [2 * y for y in ideal.get_ydata()] == pytest.approx(list(ideal.get_xdata()))
+
+
+def test_groups_have_panels_of_their_own(builder):
+    other = msgspec.structs.replace(V100, gpu_model="NVIDIA A100-SXM4-40GB")
+    for facts in (V100, other):
+        for gpus in (1, 2):
+            cell = lab_cell(gpus, 128, seed=int(facts is other))
+            builder.with_record(lab_record(cell, 20.0 / gpus, facts=facts))
+    report = builder.collect()
+    assert titles(throughput(report)) == [f"group {n}, batch 128 per GPU" for n in (1, 2)]
+    assert titles(pareto(report)) == ["group 1", "group 2"]
+    assert titles(speedup(report))[::2] == [
+        f"group {n}: weak scaling: same batch per GPU" for n in (1, 2)
+    ]
+    assert cell_labels(phases(report).figure.axes[0])[0].endswith("group 1: single 1-GPU b128")

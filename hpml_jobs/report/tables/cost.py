@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 
-from hpml_jobs.core.strategies import Device
 from hpml_jobs.report.merge.choice import Charged
 from hpml_jobs.report.merge.cost import Cost, cost_of
 from hpml_jobs.report.merge.groups import ConditionGroup
@@ -25,8 +24,8 @@ from hpml_jobs.report.text.numbers import percent, significant
 LABEL = "cost"
 
 CHARGED = (
-    "{hours}: {units} that are charged x seconds of an epoch / 3600, median over runs. Samples: "
-    "those that an epoch processes, padding included."
+    "{hours}: {units} that are charged x seconds of {what} / 3600. {names}: those that are "
+    "processed, padding included."
 )
 JOULES = (
     "Joules: NVML's energy counters of the cell's own boards, from right before to right after the "
@@ -43,7 +42,12 @@ def cost(group: ConditionGroup, charged: Charged) -> Table | None:
         return None
     costs, device = list(by_place.values()), group.device
     caption = (
-        CHARGED.format(hours=choice_words.hours_unit(device), units=captions.units(device)),
+        CHARGED.format(
+            hours=choice_words.hours_unit(device),
+            units=captions.units(device),
+            what=captions.an_epoch(group.work),
+            names=group.a_cell.workload.samples_name.capitalize(),
+        ),
         *([JOULES] if any(made.joules is not None for made in costs) else []),
         words.flop_text(group, costs),
         words.peak_text(group, costs),
@@ -55,10 +59,10 @@ def cost(group: ConditionGroup, charged: Charged) -> Table | None:
         *words.published_notes(group, costs),
         *left_out(group, "no time", rest(group.rows, group.timed)),
     ]
-    return row_table(group, text, group.timed, _heads(by_place, device), notes)
+    return row_table(group, text, group.timed, _heads(group, by_place), notes)
 
 
-def _heads(by_place: dict[Place, Cost], device: Device) -> tuple[Columns[Row], ...]:
+def _heads(group: ConditionGroup, by_place: dict[Place, Cost]) -> tuple[Columns[Row], ...]:
     def figure(
         name: str,
         value: Callable[[Cost], float | None],
@@ -67,36 +71,37 @@ def _heads(by_place: dict[Place, Cost], device: Device) -> tuple[Columns[Row], .
     ) -> Column[Row]:
         return column(name, head, lambda row: value(by_place[row.place]), text)
 
-    unit, per_unit = choice_words.cost_unit(device), captions.unit(device)
+    device, thousand = group.device, f"1,000 {group.a_cell.workload.samples_name}"
+    per_work = f"per {captions.work_text(group.work)}"
     return (
         Columns("", (figure("charged_gpus", lambda c: c.charged_gpus),)),
         Columns(
             choice_words.hours_unit(device),
-            (figure("charged_gpu_hours", lambda c: c.gpu_hours, head="per epoch"),),
+            (figure("charged_gpu_hours", lambda c: c.gpu_hours, head=per_work),),
         ),
         Columns(
-            unit,
+            choice_words.cost_unit(device),
             (
                 figure(
                     "charged_gpu_s_per_1000_samples",
                     lambda c: c.gpu_s_per_thousand,
-                    head="1,000 samples",
+                    head=thousand,
                 ),
             ),
         ),
         Columns(
             "J",
             (
-                figure("joules", lambda c: c.joules, head="per epoch"),
+                figure("joules", lambda c: c.joules, head=per_work),
                 figure(
                     "joules_per_1000_samples",
                     lambda c: c.joules_per_thousand,
-                    head="1,000 samples",
+                    head=thousand,
                 ),
             ),
         ),
         Columns(
-            f"TFLOP/s per {per_unit}",
+            f"TFLOP/s per {captions.unit(device)}",
             (figure("flop_per_s_per_gpu", lambda c: c.flop_per_s, words.tflop_per_s),),
         ),
         Columns("% of peak", (figure("utilization", lambda c: c.utilization, percent),)),

@@ -128,7 +128,7 @@ def _published(figure: published.Published) -> str:
 
 
 def _best(group: ConditionGroup, best: Cost) -> str:
-    rate = f"{count(round(best.samples_per_gpu_s or 0.0))} samples/s per GPU"
+    rate = f"{count(round(best.samples_per_gpu_s or 0.0))} {group.a_cell.workload.samples_name}/s per GPU"
     share = "" if best.utilization is None else f", {percent(best.utilization)} % of peak"
     return f"{rate}{share} ({cell_label(best.row.place, group.device)})"
 
@@ -147,7 +147,11 @@ def _gap(group: ConditionGroup, best: Cost, near: published.Nearest) -> str:
         other.append("the precision here is not known")
     elif precision in OTHER_PRECISIONS:
         other.append(OTHER_PRECISIONS[precision])
-    if near.same_model and near.same_gpu and figure.unit == "images/s":
+    if (
+        near.same_model
+        and near.same_gpu
+        and figure.unit == f"{group.a_cell.workload.samples_name}/s"
+    ):
         times = ratio((best.samples_per_gpu_s or 0.0) / figure.figure)
         return f", {times} of its throughput{_aside(other)}"
     if figure.share is not None and best.utilization is not None:

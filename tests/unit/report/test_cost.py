@@ -4,17 +4,21 @@ import msgspec
 import pytest
 
 from hpml_jobs.checks.gpu_peaks import peak_of, peak_rate
+from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.cluster import Cluster, Isolate
-from hpml_jobs.core.measurements import Energy
+from hpml_jobs.core.measurements import Energy, Imported
+from hpml_jobs.core.record import Attempt, Record
 from hpml_jobs.core.strategies import Device
+from hpml_jobs.core.workload import UNREPORTED_TOKENS
 from hpml_jobs.report.choice import choices
 from hpml_jobs.report.collect import make_report
 from hpml_jobs.report.key_numbers import key_numbers, lines
 from hpml_jobs.report.merge.choice import Wish
 from hpml_jobs.report.merge.published import Kind, nearest, nearest_all_reduce
 from hpml_jobs.report.report import ReportOptions
+from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.study.snapshot import read_snapshots
-from tests.unit.builders import CPU, V100, a_cell, lab_cell, lab_record, texts_by_label
+from tests.unit.builders import CPU, RESNET, V100, a_cell, lab_cell, lab_record, texts_by_label
 from tests.unit.check_cases import change_epoch, clean_record
 
 H200 = msgspec.structs.replace(V100, gpu_model="NVIDIA H200")
@@ -124,12 +128,12 @@ def test_boards_are_printed_with_clocks_and_power_limit(builder):
     [
         (
             A100,
-            "1,927 samples/s per GPU, 4.1 % of peak (single 1-GPU b512), 0.0834 of its throughput "
+            "1,927 images/s per GPU, 4.1 % of peak (single 1-GPU b512), 0.0834 of its throughput "
             "(another precision: tf32 here).",
         ),
         (
             H200,
-            "1,927 samples/s per GPU, 1.3 % of peak (single 1-GPU b512), 0.0519 of its share of "
+            "1,927 images/s per GPU, 1.3 % of peak (single 1-GPU b512), 0.0519 of its share of "
             "peak (another GPU, another precision: tf32 here).",
         ),
     ],
@@ -225,3 +229,41 @@ def test_mixed_gpus_have_no_peak():
         msgspec.structs.replace(rank, devices=(f"GPU {rank.rank % 2}",)) for rank in record.ranks
     ]
     assert peak_of(msgspec.structs.replace(record, ranks=tuple(mixed))) is None
+
+
+def test_imported_tokens_are_compared_with_published_tokens(builder):
+    imported = Imported(
+        file="t.csv",
+        line=2,
+        epoch_s=8.0,
+        rate=125_000.0,
+        unit="tokens/s",
+        work_samples=1_000_000,
+        gpu_model="NVIDIA H100 80GB HBM3",
+    )
+    workload = msgspec.structs.replace(
+        RESNET,
+        name="gpt2",
+        model="GPT-2",
+        data=UNREPORTED_TOKENS,
+        images=None,
+        parameters=124_439_808,
+    )
+    cell = lab_cell(1, 16, workload=workload, protocol=Protocol.IMPORTED, epochs=1)
+    record = Record(
+        cell=cell,
+        slug=cell.slug,
+        attempt=Attempt(id="i", job="i"),
+        outcome=Outcome.OK,
+        imported=imported,
+    )
+    table = builder.with_record(record).table("cost")
+    assert table.blocks[0].names == ("per 1,000,000 tokens",)
+    assert table.blocks[1].names == ("1,000 tokens",)
+    assert "No % of peak: the precision is not reported." in table.caption
+    (note,) = (note for note in table.notes if note.startswith("Nearest"))
+    assert "GPT-2 124M (llm.c), 8 x H100, bf16: 468,000 tokens/s per GPU, 41 % of peak" in note
+    assert note.endswith(
+        "Best here: 125,000 tokens/s per GPU (single 1-GPU b16), 0.267 of its throughput (the "
+        "precision here is not known)."
+    )

@@ -128,7 +128,7 @@ def _published(figure: published.Published) -> str:
 
 
 def _best(group: ConditionGroup, best: Cost) -> str:
-    rate = f"{count(round(best.samples_per_gpu_s or 0.0))} {group.a_cell.workload.samples_name}/s per GPU"
+    rate = f"{count(round(best.samples_per_gpu_s or 0.0))} {_rate_unit(group)} per GPU"
     share = "" if best.utilization is None else f", {percent(best.utilization)} % of peak"
     return f"{rate}{share} ({cell_label(best.row.place, group.device)})"
 

@@ -147,11 +147,7 @@ def _gap(group: ConditionGroup, best: Cost, near: published.Nearest) -> str:
         other.append("the precision here is not known")
     elif precision in OTHER_PRECISIONS:
         other.append(OTHER_PRECISIONS[precision])
-    if (
-        near.same_model
-        and near.same_gpu
-        and figure.unit == f"{group.a_cell.workload.samples_name}/s"
-    ):
+    if near.same_model and near.same_gpu and figure.unit == _rate_unit(group):
         times = ratio((best.samples_per_gpu_s or 0.0) / figure.figure)
         return f", {times} of its throughput{_aside(other)}"
     if figure.share is not None and best.utilization is not None:
@@ -212,6 +208,11 @@ def _ddp(group: ConditionGroup, costs: Sequence[Cost]) -> Iterator[str]:
         f"{figure.gpus} x {figure.gpu} at batch {figure.batch} ({figure.source}; another model). "
         f"Here: {percent(reached)} % ({cell_label(row.place, group.device)})."
     )
+
+
+def _rate_unit(group: ConditionGroup) -> str:
+    """Return the unit of a throughput: images/s, samples/s or tokens/s."""
+    return f"{group.a_cell.workload.samples_name}/s"
 
 
 def _gpu(group: ConditionGroup) -> str:

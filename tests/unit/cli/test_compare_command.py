@@ -19,7 +19,13 @@ TIMES_S = {"before": (8.00, 8.10, 8.05, 8.08), "after": (8.60, 8.70, 8.65, 8.68)
 
 
 @pytest.fixture
-def studies(laptop, given_checks):
+def studies(drawn_studies, monkeypatch):
+    """The same; no picture is drawn, which takes longer than the comparison."""
+    monkeypatch.setattr("hpml_jobs.report.comparison.write_picture", lambda *_: [])
+
+
+@pytest.fixture
+def drawn_studies(laptop, given_checks):
     """Two studies of one cell; the later one is slower by 7 %."""
     for number, (name, times_s) in enumerate(TIMES_S.items()):
         builder = StudyBuilder(Path("outputs") / name)
@@ -45,7 +51,7 @@ def fault_of(capsys, *words):
     return code, capsys.readouterr().err.strip()
 
 
-def test_compare_prints_the_answer_first_and_draws(studies, capsys):
+def test_compare_prints_the_answer_first_and_draws(drawn_studies, capsys):
     out = output_of(capsys, "compare", "before", "after")
     assert out.startswith("after is 7.4 % [6.2, 8.7] slower than before (ddp 2-GPU b64).\n")
     assert "the same hardware, software and settings" in out
@@ -65,7 +71,7 @@ def test_compare_json_has_the_numbers(studies, capsys):
     assert cell["b"]["all_epoch_s"] == list(TIMES_S["after"])
 
 
-def test_slower_cell_fails_above_the_limit(studies, capsys):
+def test_slower_cell_fails_above_the_limit(drawn_studies, capsys):
     code = run(["compare", "before", "after", "--fail-if-slower", "5%", "--to", "pictures"])
     shown = capsys.readouterr()
     assert code == 1
@@ -199,7 +205,7 @@ def test_reference_is_deleted_by_its_name(studies, capsys):
     assert (code, "no reference in outputs" in err) == (1, True)
 
 
-def test_study_that_is_read_only_prints_the_comparison(studies, capsys, monkeypatch):
+def test_study_that_is_read_only_prints_the_comparison(drawn_studies, capsys, monkeypatch):
     def refuse(*_):
         raise PermissionError(13, "Permission denied")
 

@@ -127,12 +127,12 @@ class OpenStudy:
     def iterations(self, cell: str) -> "pd.DataFrame":
         """Return a row per iteration and rank of a cell: slug, rank, epoch, role, iteration, …
 
-        `cell` is its name or a pattern such as `ddp-4gpu-*`; iterations count from 1 over all
-        epochs of training. step_s is the duration in seconds, loss the training loss of the rank,
-        lr the learning rate.
+        `cell` is its name or a pattern such as `ddp-4gpu-*`; of a pattern, cells without numbers
+        are left out. Iterations count from 1 over all epochs of training. step_s is the duration in
+        seconds, loss the training loss of the rank, lr the learning rate.
 
         Raises:
-            HpmlError: no cell matches, or one has no valid iterations.npz.
+            HpmlError: no cell matches, none has numbers, or one has no valid iterations.npz.
         """
         from hpml_jobs.report.formats import frames  # noqa: PLC0415 - tables are for reports
         from hpml_jobs.report.merge.cells import cell_results  # noqa: PLC0415
@@ -167,7 +167,8 @@ class OpenStudy:
         are against the best cell of the smallest size.
 
         Raises:
-            HpmlError: a number is not above zero, or a limit is given without epochs.
+            HpmlError: a number is not above zero, a limit is given without epochs, or no cell has
+                numbers.
         """
         from hpml_jobs.report.choice import choices  # noqa: PLC0415 - tables are for reports
         from hpml_jobs.report.formats import frames  # noqa: PLC0415
@@ -181,6 +182,8 @@ class OpenStudy:
         )
         study = self._study
         made = choices(self._status.snapshots, wish, study.last_cluster(), study.commands())
+        if not made:
+            raise HpmlError(f"no cell of study {self.name} has a number; states() shows why")
         return frames.choice(self._report, (choice.document for choice in made))
 
     @cached_property

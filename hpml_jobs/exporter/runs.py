@@ -80,24 +80,28 @@ class ExportedStudy(NamedTuple):
 
 def exported(study: Study, report: Report) -> ExportedStudy:
     """Return a study's records as runs, in the order of the report."""
-    runs, notes, without = [], [], list(report.unplaced)
+    runs: dict[str, Run] = {}
+    notes, without = [], list(report.unplaced)
     for group in report.groups:
         rows = {slug: row for row in group.source.rows for slug in row.cells}
         for result in group.source.cells:
+            if result.slug in runs:  # it may belong to several groups
+                continue
             if result.record is None:
-                without.append(result)
+                without += [] if result in without else [result]
                 continue
             try:
                 history = tuple(_history(result)) if curves.has_curve(result) else ()
             except curves.NoCurveError as fault:
                 notes.append(f"no history of {result.slug}: {fault}")
                 history = ()
-            runs.append(_run(study, group, rows.get(result.slug), result.record, history))
+            row = rows.get(result.slug)
+            runs[result.slug] = _run(study, group, row, result.record, history)
     if without:
         names = ", ".join(f"{result.slug} ({result.outcome.value})" for result in without[:5])
         more = f" and {len(without) - 5} more" if len(without) > 5 else ""
         notes.append(f"not exported, without a record: {names}{more}")
-    return ExportedStudy(study.name, runs, report, notes)
+    return ExportedStudy(study.name, list(runs.values()), report, notes)
 
 
 def _run(

@@ -46,11 +46,15 @@ PARAMETERS = (Parameter("p", attrgetter("gpus")), Parameter("b", attrgetter("bat
 
 
 class Series(NamedTuple):
-    """One strategy and treatment of a group with its baseline: the rows of one callpath."""
+    """One strategy and treatment of a group with its baseline: the rows of one callpath.
+
+    `whole` names the whole time: that of an epoch, or `time_s` of an imported amount of work.
+    """
 
     file: str
     callpath: str
     rows: list[Row]
+    whole: str
 
 
 def write(study: ExportedStudy, folder: Path) -> Written:
@@ -63,13 +67,16 @@ def write(study: ExportedStudy, folder: Path) -> Written:
     files: list[Path] = []
     for series in _series(study, notes):
         parallel = [row for row in series.rows if row.gpus > 1]
-        whole = _measured(series.rows)
-        more = [name for name in _measured(parallel) if name not in whole]
-        for suffix, rows, metrics in (("", series.rows, whole), ("-communication", parallel, more)):
+        of_all = _measured(series.rows)
+        more = [name for name in _measured(parallel) if name not in of_all]
+        for suffix, rows, metrics in (
+            ("", series.rows, of_all),
+            ("-communication", parallel, more),
+        ):
             parameters = [p for p in PARAMETERS if len({p.value(row) for row in rows}) > 1]
             if parameters and metrics:
                 files.append(folder / f"{series.file}{suffix}.json")
-                document = _document(series.callpath, rows, metrics, parameters)
+                document = _document(series, rows, metrics, parameters)
                 write_whole(files[-1], encode(document))
     if not files:
         raise HpmlError(
@@ -82,6 +89,8 @@ def write(study: ExportedStudy, folder: Path) -> Written:
 def _series(study: ExportedStudy, notes: list[str]) -> Iterator[Series]:
     for group in study.report.groups:
         prefix = f"group{group.number}-" if study.report.several else ""
+        records = [result.record for result in group.source.cells if result.record]
+        whole = "time_s" if any(record.work_s for record in records) else "epoch_s"
         for of_strategy in group.strategies:
             timed = [row for row in of_strategy.rows if row.runs]
             base = [row for row in timed if row.is_baseline]
@@ -90,7 +99,7 @@ def _series(study: ExportedStudy, notes: list[str]) -> Iterator[Series]:
                 callpath = " ".join(filter(None, (of_strategy.strategy.value, treatment)))
                 treated = [row for row in others if row.treatment == treatment]
                 rows = list(_fewest_nodes([*base, *treated], notes))
-                yield Series(prefix + re.sub(r"\W+", "_", callpath), callpath, rows)
+                yield Series(prefix + re.sub(r"\W+", "_", callpath), callpath, rows, whole)
 
 
 def _fewest_nodes(rows: Iterable[Row], notes: list[str]) -> Iterator[Row]:
@@ -118,11 +127,11 @@ def _measured(rows: Sequence[Row]) -> list[str]:
 
 
 def _document(
-    callpath: str, rows: Sequence[Row], metrics: Sequence[str], parameters: Sequence[Parameter]
+    series: Series, rows: Sequence[Row], metrics: Sequence[str], parameters: Sequence[Parameter]
 ) -> dict[str, Any]:
     """Return the measurements in Extra-P's JSON format; repeats are the values of a point."""
     of_callpath = {
-        name: [
+        series.whole if name == "epoch_s" else name: [
             {
                 "point": [parameter.value(row) for parameter in parameters],
                 "values": [METRICS[name](run) for run in row.runs],
@@ -133,5 +142,5 @@ def _document(
     }
     return {
         "parameters": [parameter.name for parameter in parameters],
-        "measurements": {callpath: of_callpath},
+        "measurements": {series.callpath: of_callpath},
     }

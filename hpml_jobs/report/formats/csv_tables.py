@@ -173,16 +173,8 @@ def _row(
     values["left_out"] = _left_out(result.slug, row)
     if record is not None and result.measured:
         values |= _times(record)
-        values["samples_per_s"] = (
-            formulas.images_per_s(record.samples, record.epoch_s) if record.samples else None
-        )
-        values["speedup"] = row.speedup if row else None
-        values["efficiency"] = row.scaling.efficiency if row and row.scaling else None
-        values |= {"train_loss": record.loss, "train_accuracy": record.accuracy}
-        values |= {"test_accuracy_rank0": record.ranks[0].test_accuracy if record.ranks else None}
+        values |= dict(zip(MEASURED, _measured(record, row), strict=True))
         values["checks"] = worst_level(checks.get(result.slug, ())).value
-        values |= {"iterations": record.iterations, "samples": record.samples}
-        values["loader_workers_total"] = sum(rank.loader_workers for rank in record.ranks)
     values |= flat(result.cell)
     if result.cell is not None:
         values["workload_code"] = " ".join(
@@ -194,6 +186,28 @@ def _row(
         values |= {f"facts_{name}": value for name, value in flat(record.facts).items()}
         values |= {f"imported_{name}": value for name, value in flat(record.imported).items()}
     return values
+
+
+MEASURED = (
+    *("samples_per_s", "speedup", "efficiency", "train_loss", "train_accuracy"),
+    *("test_accuracy_rank0", "iterations", "samples", "loader_workers_total"),
+)
+"""Columns of measured cells beside their times."""
+
+
+def _measured(record: Record, row: Row | None) -> tuple[float | None, ...]:
+    rate = formulas.images_per_s(record.samples, record.epoch_s) if record.samples else None
+    return (
+        rate,
+        row.speedup if row else None,
+        row.scaling.efficiency if row and row.scaling else None,
+        record.loss,
+        record.accuracy,
+        record.ranks[0].test_accuracy if record.ranks else None,
+        record.iterations,
+        record.samples,
+        sum(rank.loader_workers for rank in record.ranks),
+    )
 
 
 def _left_out(slug: str, row: Row | None) -> str:
@@ -213,21 +227,16 @@ def _place(cell: Cell | None) -> dict[str, int | str | None]:
     return {name: place[name] for name in _CELL_COLUMNS}
 
 
+TIMES = (
+    *("stall_s", "train_s", "compute_s", "comm_s", "comm_exposed_s", "exchange_s", "waiting_s"),
+    *("comm_total_s", "gradients_net_s", "comm_cost_s", "comm_cost_resolution_s"),
+)
+"""Columns of a record's times beside that of the epoch, by the name of its property."""
+
+
 def _times(record: Record) -> dict[str, float | None]:
-    return {
-        **({"time_s": record.work_s} if record.work_s else {"epoch_s": record.epoch_s}),
-        "stall_s": record.stall_s,
-        "train_s": record.train_s,
-        "compute_s": record.compute_s,
-        "comm_s": record.comm_s,
-        "comm_exposed_s": record.comm_exposed_s,
-        "exchange_s": record.exchange_s,
-        "waiting_s": record.waiting_s,
-        "comm_total_s": record.comm_total_s,
-        "gradients_net_s": record.gradients_net_s,
-        "comm_cost_s": record.comm_cost_s,
-        "comm_cost_resolution_s": record.comm_cost_resolution_s,
-    }
+    whole = {"time_s": record.work_s} if record.work_s else {"epoch_s": record.epoch_s}
+    return {**whole, **{name: getattr(record, name) for name in TIMES}}
 
 
 def flat(value: msgspec.Struct | None) -> dict[str, Any]:

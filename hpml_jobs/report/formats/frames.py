@@ -3,6 +3,7 @@
 Columns are those of the CSV files; a missing number is NaN.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +30,16 @@ STATE_COLUMNS = (
 
 def sheets(report: Report) -> "Frames":
     """Return the sheets of the report by label; `cells` has all cells."""
-    return {label: _typed(frame) for label, frame in csv_tables.frames(report).items()}
+    frames = {label: _typed(frame) for label, frame in csv_tables.frames(report).items()}
+    frames[csv_tables.CELLS] = _with_measured(frames[csv_tables.CELLS])
+    return frames
+
+
+def _with_measured(cells: "pd.DataFrame") -> "pd.DataFrame":
+    """Return the cells with all columns of measured ones, also where no cell has numbers."""
+    names = [*csv_tables.TIMES, *csv_tables.MEASURED, "checks"]
+    names += [] if "time_s" in cells else ["epoch_s"]
+    return cells.assign(**{name: math.nan for name in names if name not in cells})
 
 
 def titles(report: Report, frames: "Frames") -> "pd.DataFrame":
@@ -75,23 +85,24 @@ def table(frames: "Frames", label: str) -> "pd.DataFrame":
     raise HpmlError(f"no table {label}; tables of this study: {labels}")
 
 
-def iterations(results: Iterable[CellResult]) -> "pd.DataFrame":
-    """Return a row per iteration and rank of cells, over all epochs of training.
+def iterations(results: Sequence[CellResult]) -> "pd.DataFrame":
+    """Return a row per iteration and rank of the cells with numbers, over all epochs of training.
 
     Raises:
-        NoCurveError: a cell has no iterations; the message names it.
+        NoCurveError: no cell has numbers, or one has no iterations; the message names it.
     """
     import pandas as pd  # noqa: PLC0415 - heavy, and only notebooks come here
 
-    return pd.concat([_iterations(result) for result in results], ignore_index=True)
+    measured = [result for result in results if result.measured]
+    if not measured:
+        raise curves.NoCurveError(f"{results[0].slug} has no iterations: {results[0].reason}")
+    return pd.concat([_iterations(result) for result in measured], ignore_index=True)
 
 
 def _iterations(result: CellResult) -> "pd.DataFrame":
     import numpy as np  # noqa: PLC0415 - comes with pandas
     import pandas as pd  # noqa: PLC0415
 
-    if not result.measured:
-        raise curves.NoCurveError(f"{result.slug} has no iterations: {result.reason}")
     try:
         of_ranks = curves.read_ranks(result)
     except curves.NoCurveError as fault:

@@ -47,6 +47,16 @@ def test_cells_have_speedup_and_efficiency_of_their_row(builder):
     assert cells["epoch_s"].dtype == cells["compute_s"].dtype == float
 
 
+def test_study_without_numbers_has_the_columns_of_numbers(laptop):
+    StudyBuilder(Path("outputs") / "mine").with_cell(a_cell())
+    study = hpml_jobs.open_study("mine")
+    cells = study.cells()
+    names = ["epoch_s", "train_s", "compute_s", "comm_exposed_s", "samples_per_s", "speedup"]
+    assert cells[[*names, "efficiency", "checks"]].isna().all(axis=None)
+    with pytest.raises(hpml_jobs.HpmlError, match="no cell of study mine has a number"):
+        study.choose()
+
+
 def test_cells_may_be_changed_by_the_caller(builder):
     study = hpml_jobs.open_study("mine")
     for frame in (study.cells(), study.table("scaling")):
@@ -105,6 +115,13 @@ def test_iterations_have_a_row_per_rank_and_iteration(laptop):
 def test_iterations_that_do_not_exist_are_named(pattern, message, builder):
     with pytest.raises(hpml_jobs.HpmlError, match=message):
         hpml_jobs.open_study("mine").iterations(pattern)
+
+
+def test_iterations_of_a_pattern_leave_out_cells_without_numbers(laptop):
+    builder = StudyBuilder(Path("outputs") / "mine").with_cell(lab_cell(2, 256))
+    slug = builder.with_record(lab_record(lab_cell(2, 512), 20.0)).slug
+    write_curves(builder, slug)
+    assert set(hpml_jobs.open_study("mine").iterations("*")["slug"]) == {slug}
 
 
 def test_states_are_those_of_status_after_refresh(builder):

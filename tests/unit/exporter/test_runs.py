@@ -4,6 +4,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from hpml_jobs.core.record import Facts
 from hpml_jobs.exporter import runs
 from hpml_jobs.exporter.runs import exported
 from hpml_jobs.report.key_numbers import key_numbers
@@ -80,6 +81,16 @@ def test_cells_without_numbers_are_noted_or_have_none(builder):
     (run,) = content.runs
     assert (run.outcome, run.summary) == ("oom", {})
     assert run.config["reason"].startswith("CUDA out of memory")
+    assert content.notes == [f"not exported, without a record: {builder.slug} (missing)"]
+
+
+def test_cell_of_several_groups_is_one_run(builder):
+    for gpus, torch in ((1, "2.14.1"), (2, "2.7.1")):
+        builder.with_record(a_record(a_cell(gpus=gpus), "101_0.r0", facts=Facts(torch=torch)))
+    builder.with_out_of_memory(a_cell(gpus=4)).with_cell(a_cell(gpus=8), Outcome.MISSING)
+    content = runs_of(builder)
+    assert len(content.report.groups) == 2
+    assert [run.outcome for run in content.runs] == ["ok", "oom", "ok"]
     assert content.notes == [f"not exported, without a record: {builder.slug} (missing)"]
 
 

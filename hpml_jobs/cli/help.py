@@ -39,7 +39,7 @@ Commands (hpml-jobs COMMAND --help shows all options and an example):
   resubmit [STUDY] ...      resubmit cells: PATTERN or --failed --oom --timeout --missing
                             --cancelled --lost; change them with --minutes, --mem
   import FILE.csv study=NAME
-                            make a study from timings of another program
+                            make a study from timings or rates of another program
   archive [STUDY]           pack a study into one file for publication, without personal data
   unpack FILE               make a study from an archive; every hash is checked
   init                      write your defaults (account, partition, GPU type, folders) from what

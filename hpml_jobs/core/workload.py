@@ -160,11 +160,13 @@ MODELS: Mapping[str, ModelSize] = {
 UNREPORTED_MODEL, UNREPORTED_DATA = "model not told", "data not told"
 """Model and data of imported timings without them: part of the hash, which other words change."""
 
+UNREPORTED_IMAGES = "images not told"
 UNREPORTED_SAMPLES, UNREPORTED_TOKENS = "samples not told", "tokens not told"
-"""Data of imported rates whose samples are not images."""
+"""Data of imported rates: their times are not those of an epoch, or their samples not images."""
 
 UNREPORTED: Mapping[str, str] = {
     UNREPORTED_DATA: "images",
+    UNREPORTED_IMAGES: "images",
     UNREPORTED_SAMPLES: "samples",
     UNREPORTED_TOKENS: "tokens",
 }

@@ -9,7 +9,12 @@ from hpml_jobs.core.formulas import rate_of_step, samples_processed, time_at_rat
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.text import nearest
 from hpml_jobs.core.validation import LONGEST_S
-from hpml_jobs.core.workload import UNREPORTED_DATA, UNREPORTED_SAMPLES, UNREPORTED_TOKENS
+from hpml_jobs.core.workload import (
+    UNREPORTED_DATA,
+    UNREPORTED_IMAGES,
+    UNREPORTED_SAMPLES,
+    UNREPORTED_TOKENS,
+)
 from hpml_jobs.errors import UsageError
 
 WORK_SAMPLES = 1_000_000
@@ -24,12 +29,14 @@ class Unit(StrEnum):
     TOKENS = "tokens/s"
     ITERATION = "s/iteration"
 
-    @property
-    def data(self) -> str:
-        """The data of a workload with such samples."""
+    def data(self, images: int | None) -> str:
+        """Return the data of a workload with such samples, so many in an epoch if that is known.
+
+        Times of other work than an epoch are never those of the same workload as epochs.
+        """
         match self:
             case Unit.IMAGES:
-                return UNREPORTED_DATA
+                return UNREPORTED_IMAGES if images is None else UNREPORTED_DATA
             case Unit.TOKENS:
                 return UNREPORTED_TOKENS
             case _:

@@ -100,7 +100,7 @@ def _record(row: Row, columns: Collection[str], file: str, rules: Rules) -> Reco
     if fields.rate is None and fields.unit is not None:
         raise UsageError(f"unit={fields.unit} is of a rate: add a column rate")
     unit = None if fields.rate is None else read_unit(fields.unit or rules.unit)
-    cell = _cell(fields, rules, unit.data if unit else UNREPORTED_DATA)
+    cell = _cell(fields, rules, unit)
     if unit is None or fields.rate is None:
         timed = Times(fields.epoch_s or 0.0, None, None)
     else:
@@ -144,9 +144,10 @@ def _model(name: str, parameters: int | None) -> Model | None:
     return Model(name=name, parameters=parameters, tensors=0, gradient_bytes=size, buffer_bytes=0)
 
 
-def _cell(fields: Fields, rules: Rules, data: str) -> Cell:
+def _cell(fields: Fields, rules: Rules, unit: Unit | None) -> Cell:
     """Return the cell of a row; loader workers, threads and seed are unknown and get minima."""
     gpus, batch = fields.gpus, fields.batch
+    images = fields.images or fields.samples or rules.images
     if rules.batch_is_global:
         if batch % gpus:
             raise UsageError(
@@ -161,8 +162,8 @@ def _cell(fields: Fields, rules: Rules, data: str) -> Cell:
         strategy=_strategy(fields.strategy or "", gpus),
         workload=_workload(
             fields.model or "",
-            data,
-            fields.images or fields.samples or rules.images,
+            unit.data(images) if unit else UNREPORTED_DATA,
+            images,
             fields.parameters or rules.parameters,
         ),
         protocol=Protocol.IMPORTED,

@@ -105,6 +105,17 @@ def test_seconds_per_iteration_are_those_of_all_gpus():
     assert four.cell.workload.samples_name == "samples"
 
 
+def test_rates_and_epochs_of_a_model_are_other_workloads():
+    """The time of 1,000,000 images is never compared with an epoch."""
+    (rate,) = records_of("gpus,batch,rate\n1,32,200\n", unit="images/s")
+    (epoch,) = records_of("gpus,batch,epoch_s\n1,32,200\n")
+    assert rate.cell.workload != epoch.cell.workload
+    (known,) = records_of("gpus,batch,rate,samples\n1,32,200,50000\n", unit="images/s")
+    (epoch,) = records_of("gpus,batch,epoch_s,images\n1,32,200,50000\n")
+    assert known.cell.workload == epoch.cell.workload
+    assert known.epoch_s == 250.0
+
+
 def test_rate_of_one_gpu_is_multiplied():
     """Ratios are those of 4 x 200 and 210 images/s."""
     text = csv_of({1: 210, 4: 200}, 32, "images/s")

@@ -51,7 +51,7 @@ def smallest_difference(subject_runs: int, other_runs: int, noise: float) -> flo
     """
     if min(subject_runs, other_runs) < LEAST_RUNS:
         return None
-    error = noise * sqrt(pi / 3 * (1 / subject_runs + 1 / other_runs))
+    error = noise * sqrt(pi / 3 * _variance(subject_runs, other_runs))
     above_gap = log(1 + LEAST_GAP) + NormalDist().inv_cdf(POWER) * error
     return exp(max(above_gap, noise * significant_shift(subject_runs, other_runs))) - 1
 
@@ -78,12 +78,16 @@ def significant_shift(first: int, second: int) -> float:
     """
     simulated = (min(first, SIMULATED_RUNS), min(second, SIMULATED_RUNS))
     if simulated != (first, second):
-        variances = [1 / one + 1 / other for one, other in ((first, second), simulated)]
-        return significant_shift(*simulated) * sqrt(variances[0] / variances[1])
+        growth = _variance(first, second) / _variance(*simulated)
+        return significant_shift(*simulated) * sqrt(growth)
     random = Random(100 * first + second)  # noqa: S311 - no secret in it
     k, _ = interval_rank(first, second)
     shifts = sorted(_needed_shift(random, first, second, k) for _ in range(SIMULATIONS))
     return shifts[round(POWER * SIMULATIONS) - 1]
+
+
+def _variance(first: int, second: int) -> float:
+    return 1 / first + 1 / second
 
 
 def _needed_shift(random: Random, first: int, second: int, k: int) -> float:

@@ -127,13 +127,13 @@ def _counts(pairs: Sequence[tuple[ComparedGroup, ComparedCell]]) -> Iterator[str
         None: ("failed a data-quality check", "failed a data-quality check"),
     }
     is_first = True
-    for decision, (one_word, several) in words.items():
+    for decision, (singular, plural) in words.items():
         chosen = [(group, cell) for group, cell in pairs if cell.decision is decision]
         if not chosen:
             continue
         number = len(chosen)
         shared = f" of {counted(len(pairs), 'shared cell')}" if is_first else ""
-        verb = one_word if number == 1 else several
+        verb = singular if number == 1 else plural
         largest = _largest(chosen) if decision in (Decision.SLOWER, Decision.FASTER) else ""
         yield f"{number}{shared} {verb}{largest}"
         is_first = False

@@ -14,6 +14,7 @@ demo: $(VENV)/ready  ## Run nine cells on this machine's CPU, then print the tab
 
 test: $(VENV)/ready lint  ## Run all checks and tests, those on a real SLURM included.
 	./tests/install-slurm
+	./tests/install-browser
 	$(BIN)/coverage erase
 	$(BIN)/coverage run -m pytest -m "not long" -n 2 --dist loadfile --durations=40
 	$(BIN)/coverage combine -q

@@ -9,6 +9,7 @@ from hpml_jobs.report import plots
 from hpml_jobs.report.merge.causes import Cause, causes
 from hpml_jobs.report.merge.choice import Choice
 from hpml_jobs.report.merge.environment import environment
+from hpml_jobs.report.overview import overview
 from hpml_jobs.report.page import method
 from hpml_jobs.report.page.items import (
     Answers,
@@ -42,6 +43,8 @@ NO_CELLS = "This study has no cells yet."
 UNREADABLE = "No cell of this study can be read."
 NO_NUMBER = "No cell has a number yet: below each table stands why. hpml-jobs status has the rest."
 PROPOSAL = "Paragraph for a proposal"
+TRUST = "What to trust: data-quality checks"
+ONE_SIZE = "A paragraph for a proposal needs cells of two sizes: only one has a usable number."
 
 
 def contents(report: Report) -> Page:
@@ -65,7 +68,7 @@ def contents(report: Report) -> Page:
 
 def _subtitles(report: Report) -> Iterator[str]:
     if not report.several:
-        yield from (group.setting for group in report.groups)
+        yield from (line for group in report.groups for line in overview(report, group).measured)
         return
     yield (
         f"{len(report.groups)} groups of cells under different conditions, which are never "
@@ -90,13 +93,13 @@ def _of_one(
 
 def _of_several(report: Report, pictures: dict[str, Picture]) -> tuple[Section, ...]:
     scaling, training = _figures(pictures)
-    overview = Facts(
+    answers_by_group = Facts(
         "Answer of each group",
         ("group", "answer"),
         tuple((_group_title(group), _sentence(group)) for group in report.groups),
     )
     differences = Bullets(tuple(report.differences))
-    intro = (overview, Text("The groups differ in:"), differences)
+    intro = (answers_by_group, Text("The groups differ in:"), differences)
     groups = []
     for group in report.groups:
         before, after = _group_sections(report, group, f"group{group.number}-")
@@ -106,7 +109,7 @@ def _of_several(report: Report, pictures: dict[str, Picture]) -> tuple[Section, 
             Section(
                 f"group{group.number}",
                 _group_title(group),
-                (Text(group.setting), *items),
+                (*map(Text, overview(report, group).measured), *items),
                 tuple(shown),
             )
         )
@@ -149,7 +152,7 @@ def _group_sections(
     before = (
         Section(f"{prefix}answer", "Answer", tuple(_answer(report, group))),
         Section(f"{prefix}tables", "Tables 1 to 3", shown),
-        Section(f"{prefix}trust", "What to trust", tuple(_trust(group))),
+        Section(f"{prefix}trust", TRUST, tuple(_trust(group))),
         Section(f"{prefix}questions", "Questions of the lab", (Answers(answers(group.source)),)),
     )
     after = (
@@ -169,14 +172,18 @@ def _answer(report: Report, group: ReportGroup) -> Iterator[Item]:
     if choice is None:
         yield Text(NO_NUMBER, is_lead=True)
         return
-    yield _headline(choice, group)
-    steps = [words.step_text(step, device) for step in choice.steps]
-    lines = [*steps, *words.doubts(choice, device)]
-    lines += words.next_cells(choice, report.commands, device)
-    yield from [Bullets(tuple(f"{line[0].upper()}{line[1:]}." for line in lines))] if lines else []
+    yield _headline(report, choice, group)
+    sentences = overview(report, group).answer if len(choice.candidates) > 1 else ()
+    lines = [line for line in sentences if line != words.answer(choice, device)]
+    more = [*words.doubts(choice, device), *words.next_cells(choice, report.commands, device)]
+    lines += [f"{line[0].upper()}{line[1:]}." for line in more]
+    yield from [Bullets(tuple(lines))] if lines else []
     table = sizes(group.source, choice)
     yield Sheet(table, table.caption, table.notes)
-    yield Quote(PROPOSAL, proposal.proposal(group.source, choice, _version(group)))
+    if len(table.lines) > 1:
+        yield Quote(PROPOSAL, proposal.proposal(group.source, choice, _version(group)))
+    else:
+        yield Text(ONE_SIZE)
 
 
 def _version(group: ReportGroup) -> str:
@@ -186,8 +193,10 @@ def _version(group: ReportGroup) -> str:
     return " and ".join(sorted(versions)) or __version__
 
 
-def _headline(choice: Choice, group: ReportGroup) -> Headline:
+def _headline(report: Report, choice: Choice, group: ReportGroup) -> Headline:
     device = group.source.device
+    if len(choice.candidates) == 1:
+        return Headline(" ".join(overview(report, group).answer))
     if choice.ask is None:
         return Headline(words.answer(choice, device))
     asked = choice.ask.candidate

@@ -58,7 +58,7 @@ def _hashes(group: ConditionGroup, rows: Sequence[Row]) -> str:
         strategy = full_label(row.setup, group.device).partition(" ")[0]
         texts[
             f"after {epochs} epochs of {strategy} the parameters of all ranks are "
-            f"{_equal(parameters)}, the BatchNorm buffers {_equal(buffers)}"
+            f"{_equal(parameters)}, their BatchNorm buffers are {_equal(buffers)}"
         ] = None
     return "; ".join(texts)
 

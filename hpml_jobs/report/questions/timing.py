@@ -106,10 +106,12 @@ def speedups(group: ConditionGroup) -> Answer:
     compared = [
         row
         for row in usable(group, rows, Affected.TIME)
-        if row.speedup is not None and row.reference != row.setup
+        if row.speedup is not None and row.reference != row.setup and not _is_wrong(group, row)
     ]
     if not compared:
-        return unanswered(*Q2, "no cell has a smaller one to compare with at its batch (gpus=1)")
+        return unanswered(
+            *Q2, "no usable cell has a smaller one to compare with at its batch (gpus=1)"
+        )
     is_single = all(row.reference and row.reference.is_baseline for row in compared)
     over = f"one {one}" if is_single else "the smallest size"
     text = (
@@ -121,6 +123,16 @@ def speedups(group: ConditionGroup) -> Answer:
     return Answer(
         *Q2, text, f"{tables}; {cells(group, compared)}", doubt(group, rows, Affected.TIME)
     )
+
+
+def _is_wrong(group: ConditionGroup, row: Row) -> bool:
+    """Return whether a check calls the time wrong that a row is compared with."""
+    references = [
+        other
+        for other in group.timed
+        if other.setup == row.reference and other.batch_per_gpu == row.batch_per_gpu
+    ]
+    return not usable(group, references, Affected.TIME)
 
 
 def _by_size(group: ConditionGroup, rows: Sequence[Row]) -> str:
@@ -149,7 +161,11 @@ def _more(number: int, what: str, plural: str) -> str:
 def _strong(group: ConditionGroup, compared: Sequence[Row]) -> str:
     """Return what strong scaling gives, by a data point that weak scaling has too."""
     one = unit(group.device)
-    points = [pair for pair in pairs(group) if pair.parallel in compared]
+    points = [
+        pair
+        for pair in pairs(group)
+        if pair.parallel in compared and usable(group, [pair.reference], Affected.TIME)
+    ]
     if not points:
         row = compared[-1]
         return (

@@ -17,7 +17,7 @@ SECTIONS = [
     "Answer",
     "Scaling",
     "Tables 1 to 3",
-    "What to trust",
+    "What to trust: data-quality checks",
     "Questions of the lab",
     "Full tables",
     "Environment",
@@ -133,7 +133,7 @@ def test_page_of_two_groups_has_a_section_each(builder):
     ("cells", "words"),
     [
         ((), "This study has no cells yet."),
-        ((lab_record(lab_cell(1, 128), 27.0),), "Ask for 1 GPU at batch 128"),
+        ((lab_record(lab_cell(1, 128), 27.0),), "One cell has a number: 1 GPU at batch 128"),
         ((lab_record(lab_cell(4, 128), 27.0),), "no single-GPU cell"),
     ],
     ids=["empty", "one-cell", "no-baseline"],

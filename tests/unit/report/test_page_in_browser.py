@@ -1,0 +1,161 @@
+"""The page in a real browser: themes, widths, no console message, no request, print."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from hpml_jobs.report import page
+from tests.unit.builders import lab_cell, lab_record
+from tests.unit.study_builder import StudyBuilder
+
+BROWSER = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), ""
+)
+
+pytestmark = pytest.mark.skipif(
+    not BROWSER, reason="no Chromium: tests/install-browser installs it on Debian, as root"
+)
+
+OPTIONS = [
+    *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"),
+    *("--no-first-run", "--disable-extensions", "--disable-background-networking"),
+    *("--disable-component-update", "--disable-sync", "--disable-default-apps"),
+    *("--host-resolver-rules=MAP * ~NOTFOUND", "--allow-file-access-from-files"),
+    *("--enable-logging=stderr", "--v=0", "--virtual-time-budget=4000"),
+]
+
+WIDTHS = (390, 1200)
+
+VIEWER = """<!DOCTYPE html><title>viewer</title>
+{frames}
+<pre id="seen"></pre>
+<script>
+addEventListener("load", () => {{
+  const seen = {{}};
+  for (const frame of document.querySelectorAll("iframe")) {{
+    const page = frame.contentDocument;
+    const style = frame.contentWindow.getComputedStyle(page.body);
+    seen[frame.width] = {{
+      width: page.documentElement.scrollWidth,
+      background: style.backgroundColor,
+      colour: style.color,
+      pictures: [...page.querySelectorAll("svg.plot")].map((p) => p.getBoundingClientRect().width),
+      mode: page.compatMode,
+      resources: frame.contentWindow.performance.getEntriesByType("resource").map((r) => r.name),
+      headline: page.querySelector(".headline").getBoundingClientRect().bottom,
+      scrolls: [...page.querySelectorAll(".scroll")].some((s) => s.scrollWidth > s.clientWidth),
+    }};
+  }}
+  document.getElementById("seen").textContent = JSON.stringify(seen);
+}});
+</script>
+"""
+
+
+def browse(folder, *options, dark=False):
+    """Run the browser once; return its output and what it logged."""
+    done = subprocess.run(
+        [
+            *(BROWSER, *OPTIONS, f"--user-data-dir={folder / 'profile'}"),
+            f"--blink-settings=preferredColorScheme={0 if dark else 1}",
+            *options,
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+        env={"PATH": os.environ["PATH"], "HOME": str(folder)},
+    )
+    return done.stdout, done.stderr
+
+
+def seen(output):
+    """What the viewer measured, by the width of its window."""
+    text = re.search(r'<pre id="seen">(.*?)</pre>', output, re.S)[1]
+    return {int(width): values for width, values in json.loads(text).items()}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A page with wide tables and pictures, and a page that shows it in two widths."""
+    folder = tmp_path_factory.mktemp("browser")
+    builder = StudyBuilder(folder / "lab-with-a-rather-long-name-of-a-study")
+    builder.with_published_study(stall_s=0.4)
+    for gpus in (1, 2, 4):
+        builder.with_record(lab_record(lab_cell(gpus, 512, repeat=1), 26.0 / gpus))
+    (folder / "report.html").write_text(page.files(builder.collect())["report.html"])
+    frames = "".join(
+        f'<iframe src="report.html" width="{width}" height="800"></iframe>' for width in WIDTHS
+    )
+    (folder / "viewer.html").write_text(VIEWER.format(frames=frames))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def light(folder):
+    """Output and log of the light theme; the log of the network is in net.json."""
+    return browse(folder, f"--log-net-log={folder / 'net.json'}", "--dump-dom", viewer(folder))
+
+
+@pytest.fixture(scope="module")
+def dark(folder):
+    return browse(folder, "--dump-dom", viewer(folder), dark=True)
+
+
+def viewer(folder):
+    return (folder / "viewer.html").as_uri()
+
+
+def test_browser_reports_no_console_message(light, dark):
+    assert [
+        line for _, log in (light, dark) for line in log.splitlines() if "CONSOLE" in line
+    ] == []
+
+
+def test_browser_requests_nothing_but_the_file(light, folder):
+    """The browser asks its own servers too: such requests have no origin."""
+    log = (folder / "net.json").read_text()
+    requests = re.findall(r'"initiator":"([^"]*)".*?"url":"([^"]*)"', log)
+    assert log
+    assert [url for origin, url in requests if origin != "not an origin"] == []
+    assert all(values["resources"] == [] for values in seen(light[0]).values())
+
+
+def test_browser_phone_width_does_not_scroll_sideways(light):
+    for width, values in seen(light[0]).items():
+        assert values["width"] <= width
+        assert values["mode"] == "CSS1Compat"
+    assert seen(light[0])[WIDTHS[0]]["scrolls"]
+
+
+def test_browser_shows_answer_without_scrolling(light):
+    bottoms = [values["headline"] for values in seen(light[0]).values()]
+    assert max(bottoms) < 800
+
+
+def test_browser_draws_pictures_readably_wide(light):
+    for values in seen(light[0]).values():
+        assert values["pictures"]
+        assert min(values["pictures"]) > 500
+
+
+def test_browser_follows_the_theme(light, dark):
+    for output, background, colour in (
+        (light[0], "rgb(255, 255, 255)", "rgb(27, 31, 35)"),
+        (dark[0], "rgb(20, 23, 26)", "rgb(228, 231, 235)"),
+    ):
+        values = seen(output)[WIDTHS[0]]
+        assert (values["background"], values["colour"]) == (background, colour)
+
+
+def test_browser_prints_a_pdf(folder):
+    pdf = folder / "page.pdf"
+    address = (folder / "report.html").as_uri()
+    browse(folder, f"--print-to-pdf={pdf}", "--no-pdf-header-footer", address, dark=True)
+    content = pdf.read_bytes()
+    assert content.startswith(b"%PDF")
+    assert content.count(b"/Type /Page\n") + content.count(b"/Type /Page ") >= 4

@@ -3,18 +3,22 @@
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from omegaconf import OmegaConf
 
-from hpml_jobs.core.cluster import GpuRequest, Rule
 from hpml_jobs.core.paths import conf_folder, login_name
-from hpml_jobs.core.text import counted, duration_text
 from hpml_jobs.plan.profile import Block, Entry
-from hpml_jobs.slurm.site import Association, Partition, Site
+from hpml_jobs.plan.site_choices import (
+    choose_account,
+    choose_gpu_type,
+    choose_partition,
+    qos_entries,
+)
+from hpml_jobs.slurm.site import Site
 
 SCRATCH_VARIABLES = ("SCRATCH", "PSCRATCH", "WORK", "PROJECT")
 """Environment variables in which sites name a user's folders, the most suitable first."""
@@ -31,14 +35,6 @@ class Profile(NamedTuple):
 
     blocks: tuple[Block, ...]
     decisions: tuple[str, ...] = ()
-
-
-class _Choice(NamedTuple):
-    """The entries of one key; `chosen` is the value in effect, `decision` what is left open."""
-
-    entries: tuple[Entry, ...]
-    chosen: str | None = None
-    decision: str = ""
 
 
 def local_profile(why: str, gpus: tuple[str, ...]) -> Profile:
@@ -62,15 +58,15 @@ def slurm_profile(cluster: str, why: str, site: Site) -> Profile:
     SBATCH_ variable names as default is set, the others are comments; so is what is not known.
     """
     known = _known(cluster)
-    partition = _partition(site, known)
-    gpu_type = _gpu_type(site, known, partition.chosen)
-    account = _account(site, known)
+    partition = choose_partition(site, known)
+    gpu_type = choose_gpu_type(site, known, partition.chosen)
+    account = choose_account(site, known)
     choices = (gpu_type, partition, account)
     entries = (
         *gpu_type.entries,
         *partition.entries,
         *account.entries,
-        *_qos(site, account.chosen),
+        *qos_entries(site, account.chosen),
         *_memory(site, partition.chosen),
         _BUDGET,
         *_software(),
@@ -140,167 +136,6 @@ def _large_folders() -> Iterator[tuple[str, str]]:
     folder = f"/scratch/{login_name()}"
     if not folder.endswith("/") and os.access(folder, os.W_OK):
         yield folder, "a folder that you can write"
-
-
-# ---- partition, GPU type, account ----
-
-_IS_DEFAULT = "SLURM's default partition"
-
-
-def _partition(site: Site, known: Mapping[str, Any]) -> _Choice:
-    """Return the partition: SLURM's default if it has GPUs, or the only one that has."""
-    if known["partition_rule"] == Rule.FORBIDDEN:
-        source = f"cluster={known['name']} rejects jobs that name a partition"
-        return _Choice((Entry("partition", "NAME", source, is_set=False),))
-    if not site.partitions:
-        source = "sinfo did not answer; ask the site which partitions have GPUs"
-        return _Choice((Entry("partition", "NAME", source, is_set=False),))
-    able = [each for each in site.partitions if each.is_up and each.has_gpus]
-    able = able or [each for each in site.partitions if each.is_up]
-    default = next((each.name for each in site.partitions if each.is_default), None)
-    chosen, reason, decision = None, "", ""
-    if given := os.environ.get("SBATCH_PARTITION"):
-        chosen, reason = given, "from SBATCH_PARTITION"
-    elif default in [each.name for each in able]:
-        chosen, reason = default, _IS_DEFAULT
-    elif len(able) == 1:
-        chosen = able[0].name
-        reason = f"the only partition with GPUs; SLURM's default is {default or 'not set'}"
-    elif able:
-        names = ", ".join(each.name for each in able)
-        decision = f"cluster.partition: SLURM's default has no GPUs; those that have: {names}"
-    if known["name"] != "slurm" and reason == _IS_DEFAULT:
-        chosen = None  # a site's rules may choose the partition by the GPUs of a job
-    entries = [
-        Entry("partition", each.name, f"{reason}; {_described(each)}")
-        for each in site.partitions
-        if each.name == chosen
-    ] or ([Entry("partition", chosen, reason)] if chosen else [])
-    entries += [
-        Entry(
-            "partition",
-            each.name,
-            f"{_IS_DEFAULT + '; ' if each.is_default else ''}{_described(each)}",
-            is_set=False,
-        )
-        for each in site.partitions
-        if each.name != chosen
-    ]
-    return _Choice(tuple(entries), chosen, decision)
-
-
-def _described(partition: Partition) -> str:
-    """Return a partition's nodes and time limit in words."""
-    nodes = ", ".join(
-        f"{counted(kind.nodes, 'node')} x {_gpus_text(kind.gpu_type, kind.gpus)}"
-        for kind in partition.kinds
-    )
-    limit = partition.minutes
-    words = "no time limit" if limit is None else f"at most {duration_text(60 * limit)}"
-    state = "" if partition.is_up else "; down"
-    return f"{nodes}; {words}{state}"
-
-
-def _gpus_text(gpu_type: str | None, gpus: int) -> str:
-    return f"{gpus} {gpu_type or 'GPUs without a type'}" if gpus else "no GPU"
-
-
-def _gpu_type(site: Site, known: Mapping[str, Any], partition: str | None) -> _Choice:
-    """Return the GPU type: the one with the most GPUs in the partition."""
-    types = known["gpu_types"]
-    if types:
-        others = ", ".join(name for name in types if name != known["gpu_type"])
-        source = f"the default of cluster={known['name']}; others: {others or 'none'}"
-        return _Choice((Entry("gpu_type", known["gpu_type"], source, is_set=False),))
-    within = [each for each in site.partitions if each.name == partition] or site.partitions
-    totals: dict[str, int] = {}
-    has_untyped = False
-    for kind in (kind for each in within for kind in each.kinds if kind.gpus):
-        if kind.gpu_type is None:
-            has_untyped = True
-        else:
-            totals[kind.gpu_type] = totals.get(kind.gpu_type, 0) + kind.nodes * kind.gpus
-    where = f"in partition {partition}" if partition else "by sinfo"
-    if not totals:
-        return _without_types(site, has_untyped=has_untyped)
-    order = sorted(totals, key=lambda name: (-totals[name], name))
-    rest = ", ".join(f"{totals[name]} {name}" for name in order[1:])
-    most = f"most GPUs {where} ({totals[order[0]]}); others: {rest}"
-    reason = most if rest else f"the only type {where}"
-    entries = [Entry("gpu_type", order[0], reason)]
-    entries += [
-        Entry("gpu_type", name, f"{counted(totals[name], 'GPU')} {where}", is_set=False)
-        for name in order[1:]
-    ]
-    decision = f"cluster.gpu_type={order[0]}: {reason}" if rest else ""
-    return _Choice(tuple(entries), order[0], decision)
-
-
-def _without_types(site: Site, *, has_untyped: bool) -> _Choice:
-    """Return what is known of the GPUs where SLURM has no type of them."""
-    if not site.partitions:
-        source = "sinfo did not answer; ask the site which GPU types there are"
-        return _Choice((Entry("gpu_type", "TYPE", source, is_set=False),))
-    if not has_untyped:
-        return _Choice((Entry("device", "cpu", "sinfo lists no GPU"),))
-    kinds = [kind for each in site.partitions for kind in each.kinds if kind.gpus]
-    features = sorted({feature for kind in kinds for feature in kind.features})
-    named = f"node features are {', '.join(features)}" if features else "nodes have no features"
-    source = f"SLURM has no GPU types here; {named}: ask the site which of them names a GPU model"
-    per_node = max(kind.gpus for kind in kinds)
-    return _Choice(
-        (
-            Entry("gpu_request", GpuRequest.GRES_CONSTRAINT.value, source, is_set=False),
-            Entry("gpu_type", "FEATURE", "that feature", is_set=False),
-            Entry("gpu_types.FEATURE", per_node, "GPUs per node", is_set=False),
-        ),
-        decision=f"cluster.gpu_types: {source}",
-    )
-
-
-def _account(site: Site, known: Mapping[str, Any]) -> _Choice:
-    """Return the account: of the environment, SLURM's default, or the only one."""
-    names = [each.account for each in site.associations]
-    if given := os.environ.get("SBATCH_ACCOUNT"):
-        chosen, source = given, "from SBATCH_ACCOUNT"
-    elif site.default_account:
-        chosen, source = site.default_account, "your default account, by sacctmgr"
-    elif len(names) == 1:
-        chosen, source = names[0], "your only account, by sacctmgr"
-    else:
-        chosen, source = None, ""
-    entries = [Entry("account", chosen, source)] if chosen else []
-    entries += [
-        Entry("account", name, "an account of yours, by sacctmgr", is_set=False)
-        for name in names
-        if name != chosen
-    ]
-    decision = ""
-    if not entries:
-        needed = "is required here" if known["account_rule"] == Rule.REQUIRED else "may be needed"
-        source = f"{needed}; sacctmgr names none: ask the site which account you may charge"
-        entries = [Entry("account", known["account_example"], source, is_set=False)]
-        decision = f"cluster.account {source}"
-    elif not chosen:
-        decision = f"cluster.account: SLURM names no default of yours: {', '.join(names)}"
-    return _Choice(tuple(entries), chosen, decision)
-
-
-# ---- the rest ----
-
-
-def _qos(site: Site, account: str | None) -> Iterator[Entry]:
-    """Yield the QOS that jobs of the account may have."""
-    empty = Association(account or "")
-    association = next((each for each in site.associations if each.account == account), empty)
-    given = os.environ.get("SBATCH_QOS")
-    if given:
-        yield Entry("qos", given, "from SBATCH_QOS")
-    for qos in association.qos:
-        if qos != given:
-            is_default = qos == association.default_qos
-            source = "SLURM takes it by itself" if is_default else "also allowed, by sacctmgr"
-            yield Entry("qos", qos, source, is_set=False)
 
 
 def _memory(site: Site, partition: str | None) -> Iterator[Entry]:

@@ -105,12 +105,25 @@ def test_init_takes_the_only_partition_with_gpus(site_without_defaults, user_con
     assert settings["minutes"] == 20
 
 
+def test_init_without_default_partition_chooses_none(
+    site_without_defaults, user_config_file, capsys
+):
+    lines = "".join(f"{name}|up|5:00|1|8|1000|(null)|x\n" for name in "ab")
+    lines += "c|down|5:00|1|8|1000|gpu:a100:4|x\n"
+    site_without_defaults.set_answers("sinfo", ("%P|%a", lines))
+    settings, text, shown = init(capsys, user_config_file)
+    assert "partition" not in settings["clusters"]["slurm"]
+    assert "SLURM has no default; partitions that are up: a, b" in shown.out
+    assert "# partition: c  # 1 node x 4 a100; at most 5 min; down" in text
+
+
 def test_init_chooses_no_partition_among_several(site_without_defaults, user_config_file, capsys):
     lines = ("cpu*|up|infinite|9|48|1|(null)|x", *(f"{p}|up|5|1|8|1|gpu:a100:4|x" for p in "ab"))
     site_without_defaults.set_answers("sinfo", ("%P|%a", "\n".join(lines)))
     settings, _, shown = init(capsys, user_config_file)
     assert settings["clusters"]["slurm"] == {"gpu_type": "a100"}
-    assert "SLURM's default has no GPUs; those that have: a, b" in shown.out
+    reason = "SLURM's default, cpu, has no GPUs; partitions with GPUs that are up: a, b"
+    assert f"check: cluster.partition: {reason}" in shown.out
 
 
 def test_init_gpus_without_type_asks_for_the_feature(

@@ -16,37 +16,48 @@ Submit a study (-m: one cell for every combination of the values):
 Submitted again, a study skips its finished, pending and running cells. On a machine without SLURM
 its cells run immediately. python -m hpml_jobs is the same as hpml-jobs.
 
-Commands (hpml-jobs COMMAND --help shows all options and an example):
+Commands (hpml-jobs COMMAND --help shows all options and an example)
+
+ set up
+  init                      write your defaults (account, partition, GPU type, folders) from what
+                            this cluster says: ~/.config/hpml_jobs/config.yaml
+  doctor KEY=VALUE...       check the setup, with a short diagnostic job; --gpus 2 runs a small
+                            validation study
+  fetch KEY=VALUE...        download the data set, once, on the login node
+  completion SHELL          print the completion script of bash, zsh or fish
+
+ submit (--dry-run shows what would be done, also of run, resubmit and fetch)
   plan KEY=VALUE...         show cells, job scripts and GPU-hours of a submission; submit nothing
   run KEY=VALUE...          run one cell here: on a laptop or inside an allocation (sbatch/)
-  fetch KEY=VALUE...        download the data set, once, on the login node
+  resubmit [STUDY] ...      resubmit cells: PATTERN or --failed --oom --timeout --missing
+                            --cancelled --lost; change them with --minutes, --mem
+  cancel [STUDY] [PATTERN]  cancel this study's jobs
+
+ follow
   list                      list all studies: cells by state, date, cluster, workload
   status [STUDY] [PATTERN]  show the state of every cell, resources used, suggested next commands
   watch [STUDY] [PATTERN]   show the same, live, until no cell is pending or running
   logs [STUDY] [PATTERN]    show why cells failed: traceback of the rank that failed first; -f
                             follows the log of a running cell
-  record [STUDY] [PATTERN]  show the key numbers and data-quality checks of every cell
-  collect [STUDY]           write tables and figures to the study's report/ (md, csv, tex, json)
-  report [STUDY]            write a page to hand in: report.html, and the same as report.md
+
+ results
+  collect [STUDY]           print the answer; write tables and pictures to the study's report/
   choose [STUDY] KEY=VALUE  say which cell to ask for: the most GPUs that are used efficiently, the
                             fastest, the cheapest; with a budget or a deadline the best that fits
-  export [STUDY] FORMAT     write it for wandb, mlflow, tensorboard or extrap, offline
+  report [STUDY]            write a page to hand in: report.html, and the same as report.md
+  record [STUDY] [PATTERN]  show the key numbers and data-quality checks of every cell
   compare A [B]             say which cells of study B are faster or slower than those of A;
                             --fail-if-slower 5% for CI
   reference save NAME [STUDY]
                             store the numbers of a study, to compare later ones with it
-  cancel [STUDY] [PATTERN]  cancel this study's jobs
-  resubmit [STUDY] ...      resubmit cells: PATTERN or --failed --oom --timeout --missing
-                            --cancelled --lost; change them with --minutes, --mem
+
+ in and out
   import FILE.csv study=NAME
                             make a study from timings or rates of another program
+  export [STUDY] FORMAT     write it for wandb, mlflow, tensorboard or extrap, offline
   archive [STUDY]           pack a study into one file for publication, without personal data
   unpack FILE               make a study from an archive; every hash is checked
-  init                      write your defaults (account, partition, GPU type, folders) from what
-                            this cluster says: ~/.config/hpml_jobs/config.yaml
-  doctor KEY=VALUE...       check the setup, with a short diagnostic job; --gpus 2 runs a small
-                            validation study
-  completion SHELL          print the completion script of bash, zsh or fish
+
   --cfg job                 print the composed configuration (Hydra)
   --version                 print the version
 

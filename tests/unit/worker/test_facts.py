@@ -1,6 +1,7 @@
 """Facts never fail a run; those that cannot be read are listed with the reason."""
 
 import json
+import sys
 
 import pytest
 
@@ -44,3 +45,35 @@ def test_commit_of_enclosing_checkout_is_not_reported(monkeypatch, tmp_path):
     monkeypatch.setattr(facts.hpml_jobs, "__file__", str(tmp_path / "__init__.py"))
     with pytest.raises(RuntimeError, match="no checkout of hpml_jobs"):
         facts._commit()
+
+
+class FakeCard:
+    """pynvml with one card whose driver knows no power limit."""
+
+    NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU = "sm", "memory", "gpu"
+
+    def __getattr__(self, name):
+        answers = {
+            "nvmlDeviceGetHandleByUUID": "card",
+            "nvmlDeviceGetCurrentClocksThrottleReasons": 0x4,
+            "nvmlDeviceGetComputeRunningProcesses": ["this"],
+            "nvmlDeviceGetMaxClockInfo": 1980,
+            "nvmlDeviceGetTemperature": 60,
+            "nvmlDeviceGetPowerUsage": 650_000,
+            "nvmlInit": None,
+            "nvmlShutdown": None,
+        }
+        return lambda *_: answers[name]
+
+    def nvmlDeviceGetClockInfo(self, _, kind):  # noqa: N802 -- NVML's names
+        return {"sm": 1755, "memory": 3201}[kind]
+
+    def nvmlDeviceGetEnforcedPowerLimit(self, _):  # noqa: N802
+        raise RuntimeError("Not Supported")
+
+
+def test_card_without_power_limit_keeps_its_other_values(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pynvml", FakeCard())
+    card = facts._read_card("GPU-0")
+    assert (card.sm_clock_mhz, card.memory_clock_mhz, card.power_limit_w) == (1755, 3201, None)
+    assert (card.power_w, card.throttle_reasons) == (650.0, ("sw_power_cap",))

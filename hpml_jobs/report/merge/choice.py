@@ -96,6 +96,11 @@ class Candidate(Value, frozen=True, kw_only=True):
         return self.row.timing.work if self.row.timing else None
 
     @property
+    def samples_name(self) -> str:
+        """What samples are called in rates."""
+        return self.work.name if self.work else "samples"
+
+    @property
     def epochs_s(self) -> tuple[float, ...]:
         """Seconds of the timed epoch of every run that counts."""
         return tuple(run.epoch.epoch_s for run in self.row.runs)

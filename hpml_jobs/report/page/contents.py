@@ -32,8 +32,8 @@ from hpml_jobs.report.questions import answers
 from hpml_jobs.report.report import CHECKS, Report, ReportGroup
 from hpml_jobs.report.table import Table
 from hpml_jobs.report.tables.sizes import sizes
+from hpml_jobs.report.text import captions, proposal, warnings
 from hpml_jobs.report.text import choice as words
-from hpml_jobs.report.text import proposal, warnings
 from hpml_jobs.report.text.numbers import count, ratio, seconds
 
 TRAINING = ("loss", "steps", "accuracy", "quantization", "weights", "activations")
@@ -200,15 +200,16 @@ def _headline(report: Report, choice: Choice, group: ReportGroup) -> Headline:
     if choice.ask is None:
         return Headline(words.answer(choice, device))
     asked = choice.ask.candidate
-    figures = [(f"{seconds(asked.epoch_s)} s", "per epoch")]
+    per_work = f"per {captions.work_text(asked.work)}"
+    figures = [(f"{seconds(asked.epoch_s)} s", per_work)]
     if asked.samples_per_s is not None:
-        figures.append((count(round(asked.samples_per_s)), "samples per second"))
+        figures.append((count(round(asked.samples_per_s)), f"{asked.samples_name} per second"))
     if asked is not choice.reference:
         over = words.size(choice.reference, device)
         figures.append((ratio(proposal.speedup(choice, asked)), f"speedup over {over}"))
     figures += [
         (ratio(asked.efficiency), "parallel efficiency"),
-        (words.cost(asked.gpu_s), f"{words.cost_unit(device)} per epoch"),
+        (words.cost(asked.gpu_s), f"{words.cost_unit(device)} {per_work}"),
     ]
     return Headline(f"Ask for {words.name(asked, device)}.", tuple(figures))
 

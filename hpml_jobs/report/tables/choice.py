@@ -76,7 +76,7 @@ def _heads(choice: Choice, device: Device) -> tuple[Columns[Candidate], ...]:
         Columns("", (column("batch", "", lambda candidate: candidate.row.batch_per_gpu),)),
         Columns("s", (column("epoch_s", "", lambda c: c.epoch_s, seconds),)),
         Columns(
-            f"{choice.reference.work.name if choice.reference.work else 'samples'}/s",
+            f"{choice.reference.samples_name}/s",
             (column("samples_per_s", "", lambda c: c.samples_per_s, lambda v: count(round(v))),),
         ),
         Columns("effic.", (column("efficiency", "", lambda c: c.efficiency, ratio),)),

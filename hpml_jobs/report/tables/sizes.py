@@ -10,7 +10,7 @@ from hpml_jobs.report.text.numbers import count, ratio, seconds, significant
 
 CAPTION = (
     "The fastest cell of each size. Speedup: seconds of {reference} / seconds; efficiency: "
-    "speedup x {size} / {units}. {hours}: those charged per epoch."
+    "speedup x {size} / {units}. {hours}: those charged per {work}."
 )
 
 
@@ -22,14 +22,18 @@ def sizes(group: ConditionGroup, choice: Choice) -> Table:
         size=reference.row.gpus,
         units=captions.units(device),
         hours=words.hours_unit(device),
+        work=captions.work_text(group.work),
     )
     shown = proposal.by_size(choice) or [reference]
     runs = captions.runs([candidate.row for candidate in shown])
     heads: tuple[Columns[Candidate], ...] = (
         Columns("", place_columns(lambda candidate: candidate.row.setup)),
-        Columns("s per epoch", (column("epoch_s", "", lambda c: c.epoch_s, seconds),)),
         Columns(
-            "samples/s",
+            f"s per {captions.work_text(group.work)}",
+            (column("epoch_s", "", lambda c: c.epoch_s, seconds),),
+        ),
+        Columns(
+            f"{reference.samples_name}/s",
             (column("samples_per_s", "", lambda c: c.samples_per_s, lambda v: count(round(v))),),
         ),
         Columns("speedup", (column("speedup", "", lambda c: proposal.speedup_text(choice, c)),)),

@@ -50,12 +50,10 @@ def hours_unit(device: Device) -> str:
 
 def figures(candidate: Candidate, device: Device) -> str:
     """Return what an epoch of a cell, or other work, takes, gives and costs."""
-    work = candidate.work
-    per = work_text(work)
+    per = work_text(candidate.work)
     parts = [f"{seconds(candidate.epoch_s)} s per {per}"]
     if candidate.samples_per_s is not None:
-        samples = work.name if work else "samples"
-        parts.append(f"{count(round(candidate.samples_per_s))} {samples}/s")
+        parts.append(f"{count(round(candidate.samples_per_s))} {candidate.samples_name}/s")
     parts += [
         f"efficiency {ratio(candidate.efficiency)}",
         f"{cost(candidate.gpu_s)} {cost_unit(device)} per {per}",

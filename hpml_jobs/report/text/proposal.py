@@ -52,19 +52,22 @@ def _measured(group: ConditionGroup, version: str) -> str:
 def _reference(choice: Choice, device: Device) -> str:
     reference = choice.reference
     rate = reference.samples_per_s
-    throughput = "" if rate is None else f" ({count(round(rate))} samples/s)"
+    throughput = "" if rate is None else f" ({count(round(rate))} {reference.samples_name}/s)"
     return (
-        f"On {words.size(reference, device)}, the smallest size measured, an epoch takes "
+        f"On {words.size(reference, device)}, the smallest size measured, "
+        f"{captions.an_epoch(reference.work)} {'take' if reference.work else 'takes'} "
         f"{seconds(reference.epoch_s)} s at the best batch, {reference.row.batch_per_gpu} per "
         f"{captions.unit(device)}{throughput}."
     )
 
 
 def _size(choice: Choice, candidate: Candidate, device: Device) -> str:
+    takes = "they take" if candidate.work else "it takes"
     return (
-        f"On {words.name(candidate, device)} it takes {seconds(candidate.epoch_s)} s: speedup "
+        f"On {words.name(candidate, device)} {takes} {seconds(candidate.epoch_s)} s: speedup "
         f"{speedup_text(choice, candidate)}, parallel efficiency {ratio(candidate.efficiency)}, "
-        f"{significant(candidate.gpu_hours, 3)} {words.hours_unit(device)} per epoch."
+        f"{significant(candidate.gpu_hours, 3)} {words.hours_unit(device)} per "
+        f"{captions.work_text(candidate.work)}."
     )
 
 
@@ -82,6 +85,9 @@ def _request(choice: Choice, device: Device) -> str:
 def _how(group: ConditionGroup, choice: Choice) -> str:
     rows = [candidate.row for candidate in by_size(choice)]
     runs = captions.runs(rows)
+    if group.rate_units:
+        units = " and ".join(group.rate_units)
+        return f"Times are computed from rates in {units}, as reported by their source. {runs}"
     if group.imported:
         return f"Times are those of whole epochs, as reported by their source. {runs}"
     return (

@@ -169,6 +169,18 @@ def test_rate_that_does_not_grow_is_named(working_folder, capsys):
     assert "is only" not in said
 
 
+def test_page_claims_no_epoch_either(working_folder, capsys):
+    imported(csv_of(TXL, 4, "tokens/s"))
+    capsys.readouterr()
+    assert run(["report", "rates", "baseline=smallest"]) == 0
+    page = Path("outputs/rates/report/report.md").read_text()
+    answer = page.partition("\n## Answer")[2].partition("\n## Scaling")[0]
+    assert "1.944 s per 1,000,000 tokens, 514,500 tokens per second" in answer
+    assert "1,000,000 tokens take 14.48 s at the best batch" in answer
+    assert "7.45 speedup over 16 GPUs" in answer
+    assert "epoch" not in answer.replace("tokens per epoch not reported", "")
+
+
 def test_sheets_and_record_name_the_time_not_an_epoch(working_folder, capsys):
     study = imported(csv_of(RESNET50, 64, "images/s"))
     report = make_report(study.name, read_snapshots(study.cells()), ())

@@ -123,6 +123,14 @@ def compared(ctx: typer.Context, incomplete: str) -> list[str]:
     return studies(ctx, incomplete) + [name for name in references if name.startswith(incomplete)]
 
 
+def exported(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return the names of studies and the formats of an export that begin so."""
+    from hpml_jobs.exporter.formats import Format
+
+    formats = [form.value for form in Format if form.value.startswith(incomplete)]
+    return studies(ctx, incomplete) + formats
+
+
 def _outputs(ctx: typer.Context) -> Path:
     outputs = ctx.params.get("outputs")
     if outputs is None:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from hpml_jobs.cli.completion import studies
+from hpml_jobs.cli.completion import exported as completed
 from hpml_jobs.cli.options import Outputs, find_study
 from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.exporter.formats import Format, writer
@@ -20,7 +20,7 @@ def export(
         typer.Argument(
             metavar="[STUDY] FORMAT",
             help=f"study, default: the most recently submitted; {', '.join(FORMATS)}",
-            autocompletion=studies,
+            autocompletion=completed,
         ),
     ],
     outputs: Outputs = None,

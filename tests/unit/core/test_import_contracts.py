@@ -9,7 +9,18 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 
-PACKAGES = ("cli", "doctor", "submit", "plan", "status", "importer", "job", "report", "study")
+PACKAGES = (
+    "cli",
+    "exporter",
+    "doctor",
+    "submit",
+    "plan",
+    "status",
+    "importer",
+    "job",
+    "report",
+    "study",
+)
 WITHOUT_TORCH = (*PACKAGES, "checks", "core", "slurm")
 
 

@@ -9,11 +9,13 @@ import re
 import socket
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams import metadata
 
+from hpml_jobs.cli.completion import exported
 from hpml_jobs.cli.main import run
 from hpml_jobs.exporter.to_extrap import METRICS
 from hpml_jobs.report.key_numbers import KEY_NUMBERS
@@ -172,6 +174,12 @@ def test_export_refuses_in_one_line(words, code, message, builder, capsys):
     found, err = fault_of(capsys, *words)
     assert (found, message in err) == (code, True), err
     assert "\n" not in err
+
+
+def test_words_are_completed_with_studies_and_formats(builder):
+    context = SimpleNamespace(params={"outputs": Path("outputs")})
+    assert exported(context, "m") == ["mine", "mlflow"]
+    assert exported(context, "t") == ["tensorboard"]
 
 
 def test_page_names_every_exported_number():

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from hpml_jobs.plan import machine
+from hpml_jobs.report import plots
 from hpml_jobs.slurm import commands
 
 SBATCH = """\
@@ -166,6 +167,21 @@ class FakeSlurm:
 def _clear_slurm_caches() -> None:
     for asked_once in (commands.limits, commands.inventory, commands.partition_minutes):
         asked_once.cache_clear()
+
+
+ALL_PICTURES = dict(plots.PLOTS)
+
+
+@pytest.fixture(autouse=True)
+def one_picture(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A report has one picture, since drawing all of them takes longer than most tests."""
+    monkeypatch.setattr(plots, "PLOTS", {"profile": ALL_PICTURES["profile"]})
+
+
+@pytest.fixture
+def all_pictures(one_picture: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A report has all its pictures."""
+    monkeypatch.setattr(plots, "PLOTS", ALL_PICTURES)
 
 
 @pytest.fixture

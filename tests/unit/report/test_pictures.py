@@ -21,6 +21,8 @@ from hpml_jobs.study.snapshot import read_snapshots
 from tests.unit.builders import CPU, PUBLISHED_S, V100, lab_cell, lab_record
 from tests.unit.study_builder import StudyBuilder
 
+pytestmark = pytest.mark.usefixtures("all_pictures")
+
 
 @pytest.fixture(scope="module", autouse=True)
 def fonts():

@@ -188,7 +188,7 @@ def test_study_without_quantization_has_no_such_tables(builder):
     assert histograms.weights(report) is None
 
 
-def test_quantization_table_is_in_every_format(builder):
+def test_quantization_table_is_in_every_format(builder, all_pictures):
     add_quantized(builder, LENET)
     add_quantized(builder, LENET_BIAS)
     report = builder.collect()

@@ -67,7 +67,7 @@ def test_collect_twice_writes_identical_bytes(incomplete_study):
     assert [path.name for path in paths] == FILES
     first = [path.read_bytes() for path in paths]
     assert [path.read_bytes() for path in write(incomplete_study.collect(), folder)] == first
-    assert sorted(path.name for path in folder.iterdir()) == sorted(FILES)
+    assert {path.name for path in folder.iterdir()} == {*FILES, ".pictures.json"}
 
 
 def test_collect_removes_files_of_dropped_tables(builder):

@@ -26,7 +26,7 @@ def write(study: ExportedStudy, folder: Path) -> Written:
     names = sorted({name for run in runs for name in run.config})
     metrics = sorted({name for run in runs for name in run.summary})
     experiment = hparams.hparams_config_pb(
-        hparams=[hparams.HParam(name) for name in names],
+        hparams=[hparams.HParam(name, _domain(name, runs)) for name in names],
         metrics=[hparams.Metric(f"{SUMMARY}/{name}") for name in metrics],
         time_created_secs=min(run.started_s for run in runs),
     )
@@ -35,6 +35,14 @@ def write(study: ExportedStudy, folder: Path) -> Written:
         _write_events(folder / study.name / run.name, _events(run))
     command = f"tensorboard --logdir {shlex.quote(str(folder))}"
     return Written(f"{len(runs)} runs as event files", command)
+
+
+def _domain(name: str, runs: Iterable[Run]) -> hparams.Discrete:
+    """Return the values of a setting in all runs: TensorBoard offers them as filters."""
+    values = {run.config[name] for run in runs if name in run.config}
+    if not all(isinstance(value, bool | str) for value in values):
+        values = {float(value) for value in values}
+    return hparams.Discrete(sorted(values))
 
 
 def _write_events(folder: Path, events: Iterable[Event]) -> None:

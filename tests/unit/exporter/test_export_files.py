@@ -89,6 +89,8 @@ def test_tensorboard_has_settings_as_hyperparameters(builder, capsys):
         whole[metadata.EXPERIMENT_TAG].plugin_data.content
     )
     assert "summary/epoch_s" in {info.name.tag for info in experiment.metric_infos}
+    (gpus,) = [info for info in experiment.hparam_infos if info.name == "gpus"]
+    assert [value.number_value for value in gpus.domain_discrete.values] == [1, 2, 4]
 
 
 def test_extrap_has_repeats_as_values(builder, no_network, capsys):

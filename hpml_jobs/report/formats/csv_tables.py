@@ -190,7 +190,7 @@ def _row(
 
 MEASURED = (
     *("samples_per_s", "speedup", "efficiency", "train_loss", "train_accuracy"),
-    *("test_accuracy_rank0", "iterations", "samples", "loader_workers_total"),
+    *("test_accuracy_rank0", "iterations", "samples", "loader_workers_total", "joules"),
 )
 """Columns of measured cells beside their times."""
 
@@ -207,6 +207,7 @@ def _measured(record: Record, row: Row | None) -> tuple[float | None, ...]:
         record.iterations,
         record.samples,
         sum(rank.loader_workers for rank in record.ranks),
+        record.joules,
     )
 
 

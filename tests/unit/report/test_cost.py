@@ -12,6 +12,7 @@ from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.workload import UNREPORTED_TOKENS
 from hpml_jobs.report.choice import choices
 from hpml_jobs.report.collect import make_report
+from hpml_jobs.report.formats.csv_tables import sheets
 from hpml_jobs.report.key_numbers import key_numbers, lines
 from hpml_jobs.report.merge.choice import Wish
 from hpml_jobs.report.merge.published import Kind, nearest, nearest_all_reduce
@@ -78,6 +79,7 @@ def test_energy_of_all_gpus_is_summed_everywhere(builder):
     assert {"J per epoch", "J per 1,000"} <= set(columns(made.table))
     assert made.document["cells"][0]["joules"] == 2000.0
     assert made.document["cells"][0]["joules_per_1000_samples"] == pytest.approx(97.65625)
+    assert ",2000.0," in sheets(builder.collect())["cells.csv"]
     numbers = key_numbers(record)
     assert numbers["joules"] == 2000.0
     assert "joules_per_1000        97.66 J" in lines(numbers)

@@ -77,7 +77,7 @@ def table1(selection: StrategyRows) -> Table:
         caption=(
             f"{captions.time(selection.group)} Speedup: Time of "
             f"{references.size_text(rows, device)} / Time.",
-            f"{captions.baseline(rows, selection.batches, device)} {captions.runs(rows)}",
+            f"{references.baseline(rows, selection.batches, device)} {captions.runs(rows)}",
             captions.loader_workers(rows, device),
         ),
         setting=captions.setting(selection.group),

@@ -11,7 +11,7 @@ from hpml_jobs.report.tables.lab import (
     lines,
     text_or_dash,
 )
-from hpml_jobs.report.text import captions, marks, notes
+from hpml_jobs.report.text import captions, marks, notes, references
 from hpml_jobs.report.text.numbers import DASH, count, gb_per_s, seconds
 
 NOT_MEASURED = (
@@ -79,7 +79,7 @@ def _bandwidth(row: Row) -> tuple[str, ...]:
 
 def _caption(selection: StrategyRows) -> tuple[str, ...]:
     device, rows = selection.group.device, selection.rows
-    baseline = captions.baseline_train(rows, selection.batches, device)
+    baseline = references.baseline_train(rows, selection.batches, device)
     beside = () if selection.instrumented or selection.group.imported else (NOT_MEASURED,)
     return (f"{baseline} {captions.runs(rows)}", *beside)
 

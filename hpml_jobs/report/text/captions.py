@@ -1,15 +1,14 @@
 """Captions of tables: workload, hardware, baseline, and how values were measured."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from hpml_jobs.core.conditions import CPU_MODEL, GPU_MODEL, NONE, TORCH
 from hpml_jobs.core.strategies import BASELINE, BandwidthKind, Device
-from hpml_jobs.core.text import counted
 from hpml_jobs.core.workload import DATASETS, UNREPORTED, UNREPORTED_MODEL, Workload
 from hpml_jobs.report.merge.groups import ConditionGroup
-from hpml_jobs.report.merge.rows import BASELINE_SETUP, Place, Row, Setup, Timing, Work, setup_order
-from hpml_jobs.report.text.numbers import count, seconds
+from hpml_jobs.report.merge.rows import Place, Row, Setup, Work, setup_order
+from hpml_jobs.report.text.numbers import count
 
 TIME = "Time: seconds of one epoch, the longest of all ranks, data loading included."
 RATE = "Time: seconds of {what}, from the rate that the source reports in {units}."
@@ -151,11 +150,11 @@ def row_label(setup: Setup, device: Device) -> str:
 
 
 def _label(setup: Setup, device: Device, strategy: str = "") -> str:
-    asides = _asides(setup, strategy)
-    return f"{setup.gpus}-{unit(device)}" + (f" ({asides})" if asides else "")
+    text = asides(setup, strategy)
+    return f"{setup.gpus}-{unit(device)}" + (f" ({text})" if text else "")
 
 
-def _asides(setup: Setup, strategy: str = "") -> str:
+def asides(setup: Setup, strategy: str = "") -> str:
     """Return what a setup is apart from its GPUs, separated by commas."""
     nodes = f"{setup.nodes} nodes" if setup.nodes > 1 else ""
     return ", ".join(aside for aside in (nodes, strategy, setup.treatment) if aside)
@@ -247,55 +246,6 @@ def runs(rows: Iterable[Row]) -> str:
         return "One run."
     least, most = numbers[0], numbers[-1]
     return f"Median of {least} runs." if least == most else f"Median of {least} to {most} runs."
-
-
-def baseline(rows: Sequence[Row], batches: Sequence[int], device: Device) -> str:
-    """Return what the rows are compared with, and its seconds per epoch at each batch."""
-    return _baseline(rows, batches, device, lambda timing: f"{seconds(timing.epoch_s)} s")
-
-
-def baseline_train(rows: Sequence[Row], batches: Sequence[int], device: Device) -> str:
-    """Return the single-GPU baseline with its seconds without data loading."""
-    single = [row for row in rows if row.is_baseline]
-    has_train_s = [row.timing.train_s is not None for row in single if row.timing]
-
-    def words(timing: Timing) -> str:
-        shown_s = timing.epoch_s if timing.train_s is None else timing.train_s
-        return f"{seconds(shown_s)} s"
-
-    works = [row.timing.work for row in single if row.timing]
-    time_s = time_name(works[0] if works else None)
-    what = "train_s" if all(has_train_s) else time_s
-    if any(has_train_s) and not all(has_train_s):
-        what = f"train_s ({time_s} where unknown)"
-    return _baseline(single, batches, device, words, f", {what}")
-
-
-def _baseline(
-    rows: Sequence[Row],
-    batches: Sequence[int],
-    device: Device,
-    words: Callable[[Timing], str],
-    what: str = "",
-) -> str:
-    """Return each reference with its time at the batches where rows are compared with it."""
-    timings = {row.place: row.timing for row in rows}
-    setups = {row.reference for row in rows if row.reference} or {BASELINE_SETUP}
-    compared = {row.batch_per_gpu for row in rows if row.reference}
-    texts = []
-    for number, setup in enumerate(sorted(setups, key=setup_order)):
-        its_batches = {row.batch_per_gpu for row in rows if row.reference == setup}
-        parts = []
-        for batch in batches:
-            timing = timings.get(Place(setup, batch)) if batch in its_batches else None
-            if timing:
-                parts.append(f"{words(timing)} at batch {batch}")
-            elif batch not in compared and number == 0:
-                parts.append(f"none at batch {batch}")
-        size = counted(setup.gpus, unit(device), units(device))
-        aside = f" ({asides})" if (asides := _asides(setup)) else ""
-        texts.append(f"strategy {setup.strategy.value}, {size}{aside}{what}: {', '.join(parts)}")
-    return f"Baseline: {'; '.join(texts)}."
 
 
 def loader_workers(rows: Iterable[Row], device: Device) -> str:

@@ -1,12 +1,20 @@
 """What speedups and efficiencies are against, in words: one GPU, or the smallest size."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from hpml_jobs.core.strategies import Baseline, Device
 from hpml_jobs.core.text import counted
 from hpml_jobs.report.merge.groups import ConditionGroup
-from hpml_jobs.report.merge.rows import BASELINE_SETUP, Row, reference_of
-from hpml_jobs.report.text.captions import unit, units
+from hpml_jobs.report.merge.rows import (
+    BASELINE_SETUP,
+    Place,
+    Row,
+    Timing,
+    reference_of,
+    setup_order,
+)
+from hpml_jobs.report.text.captions import asides, time_name, unit, units
+from hpml_jobs.report.text.numbers import seconds
 from hpml_jobs.slurm.states import Outcome
 
 SMALLEST = "the smallest size"
@@ -31,6 +39,55 @@ def head(rows: Iterable[Row], device: Device) -> str:
     """Return the heading of columns of ratios: `against 16 GPUs, same batch`."""
     text = size_text(rows, device)
     return f"against {text.removesuffix(f' {unit(device)}')}, same batch"
+
+
+def baseline(rows: Sequence[Row], batches: Sequence[int], device: Device) -> str:
+    """Return what the rows are compared with, and its seconds per epoch at each batch."""
+    return _baseline(rows, batches, device, lambda timing: f"{seconds(timing.epoch_s)} s")
+
+
+def baseline_train(rows: Sequence[Row], batches: Sequence[int], device: Device) -> str:
+    """Return the single-GPU baseline with its seconds without data loading."""
+    single = [row for row in rows if row.is_baseline]
+    has_train_s = [row.timing.train_s is not None for row in single if row.timing]
+
+    def words(timing: Timing) -> str:
+        shown_s = timing.epoch_s if timing.train_s is None else timing.train_s
+        return f"{seconds(shown_s)} s"
+
+    works = [row.timing.work for row in single if row.timing]
+    time_s = time_name(works[0] if works else None)
+    what = "train_s" if all(has_train_s) else time_s
+    if any(has_train_s) and not all(has_train_s):
+        what = f"train_s ({time_s} where unknown)"
+    return _baseline(single, batches, device, words, f", {what}")
+
+
+def _baseline(
+    rows: Sequence[Row],
+    batches: Sequence[int],
+    device: Device,
+    words: Callable[[Timing], str],
+    what: str = "",
+) -> str:
+    """Return each reference with its time at the batches where rows are compared with it."""
+    timings = {row.place: row.timing for row in rows}
+    setups = {row.reference for row in rows if row.reference} or {BASELINE_SETUP}
+    compared = {row.batch_per_gpu for row in rows if row.reference}
+    texts = []
+    for number, setup in enumerate(sorted(setups, key=setup_order)):
+        its_batches = {row.batch_per_gpu for row in rows if row.reference == setup}
+        parts = []
+        for batch in batches:
+            timing = timings.get(Place(setup, batch)) if batch in its_batches else None
+            if timing:
+                parts.append(f"{words(timing)} at batch {batch}")
+            elif batch not in compared and number == 0:
+                parts.append(f"none at batch {batch}")
+        size = counted(setup.gpus, unit(device), units(device))
+        aside = f" ({text})" if (text := asides(setup)) else ""
+        texts.append(f"strategy {setup.strategy.value}, {size}{aside}{what}: {', '.join(parts)}")
+    return f"Baseline: {'; '.join(texts)}."
 
 
 def without_plain_loop(group: ConditionGroup) -> bool:

@@ -14,6 +14,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hpml_jobs.core.strategies import Baseline
 from hpml_jobs.core.text import counted
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.slurm.states import Outcome
@@ -30,17 +31,23 @@ __all__ = ["OpenStudy", "open_study"]
 
 
 def open_study(
-    study: str | PathLike[str] | None = None, outputs: str | PathLike[str] | None = None
+    study: str | PathLike[str] | None = None,
+    outputs: str | PathLike[str] | None = None,
+    baseline: str = Baseline.SINGLE,
 ) -> "OpenStudy":
     """Open a study and read it: its records, and SLURM's answers for its unfinished cells.
 
     `study` is a name or the path of a study's folder; without it, the most recently submitted one
-    is opened. `outputs` is the folder of the studies; by default that of the commands.
+    is opened. `outputs` is the folder of the studies; by default that of the commands. Speedups are
+    against one GPU; with `baseline="smallest"`, where there is no such cell, against the smallest
+    measured size.
 
     Raises:
-        HpmlError: there is no such study, or it cannot be read; the message is that of the
-            commands.
+        HpmlError: there is no such study, it cannot be read, or there is no such baseline; the
+            message is that of the commands.
     """
+    if baseline not in set(Baseline):
+        raise HpmlError(f"baseline={baseline}: choose one of {', '.join(Baseline)}")
     word = None if study is None else str(study)
     if isinstance(study, PathLike) and "/" not in str(study):
         word = f"./{study}"
@@ -53,7 +60,7 @@ def open_study(
     name, folder = name_and_outputs(word, folder)
     if name is not None and "/" in name:
         raise HpmlError(f"no study in {name}: it has no folder cells/")
-    return OpenStudy(find(folder.expanduser(), name))
+    return OpenStudy(find(folder.expanduser(), name), Baseline(baseline))
 
 
 class OpenStudy:
@@ -63,8 +70,9 @@ class OpenStudy:
     and are explained in docs/python.md; a number that is not known is NaN.
     """
 
-    def __init__(self, study: Study) -> None:
+    def __init__(self, study: Study, baseline: Baseline = Baseline.SINGLE) -> None:
         self._study = study
+        self._baseline = baseline
         self._cache = RecordCache()
         self.refresh()
 
@@ -189,8 +197,11 @@ class OpenStudy:
     @cached_property
     def _report(self) -> "Report":
         from hpml_jobs.report.collect import make_report  # noqa: PLC0415 - tables are for reports
+        from hpml_jobs.report.report import ReportOptions  # noqa: PLC0415
 
-        return make_report(self.name, self._status.snapshots, self._status.states)
+        study = self._study
+        options = ReportOptions(study.last_cluster(), study.commands(), self._baseline)
+        return make_report(self.name, self._status.snapshots, self._status.states, options)
 
     @cached_property
     def _sheets(self) -> "dict[str, pd.DataFrame]":

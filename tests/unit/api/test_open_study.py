@@ -208,3 +208,15 @@ def test_import_is_light_and_pandas_comes_with_a_table(builder):
     heavy = {"pandas", "numpy", "matplotlib", "jinja2", "torch", "typer", "rich", "submitit"}
     assert not heavy & set(opened)
     assert has_pandas
+
+
+def test_baseline_is_that_of_collect(laptop):
+    builder = StudyBuilder(Path("outputs") / "large")
+    for gpus, epoch_s in ((2, 8.0), (4, 5.0)):
+        builder.with_record(a_record(a_cell(gpus=gpus, batch=128), f"10{gpus}_0.r0", epoch_s))
+    default = hpml_jobs.open_study("large").table("scaling")
+    assert default["speedup"].isna().all()
+    against_two = hpml_jobs.open_study("large", baseline="smallest").table("scaling")
+    assert list(against_two["speedup"]) == [1.0, 1.6]
+    with pytest.raises(hpml_jobs.HpmlError, match="baseline=tiny: choose one of single, smallest"):
+        hpml_jobs.open_study("large", baseline="tiny")

@@ -161,6 +161,8 @@ def _parsed(name: str, content: bytes) -> _Member | None:
     suffix = Path(name).suffix
     if suffix in _BINARIES:
         return _Member(name, content)
+    if suffix.startswith(".json") and not _is_utf8(content):
+        return None
     try:
         if suffix == ".json":
             return _Member(name, content, document=decode_json(content, dict[str, Any]))
@@ -170,6 +172,14 @@ def _parsed(name: str, content: bytes) -> _Member | None:
     except ValueError:
         return _Member(name, content)
     return _Member(name, content) if suffix in _TEXTS or name.endswith("/current") else None
+
+
+def _is_utf8(content: bytes) -> bool:
+    try:
+        content.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _is_text(member: _Member) -> bool:

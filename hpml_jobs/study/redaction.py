@@ -25,12 +25,12 @@ SLURM_FACTS = re.compile(
 )
 """The variables of SLURM that are kept: what a job was given."""
 
-_SENSITIVE = (
-    r"[\w.-]*(?:passw(?:or)?d|passphrase|secret|token|api[_-]?key|access[_-]?key|credentials?)"
-)
+_SENSITIVE = r"(?:passw(?:or)?d|passphrase|secret|token|api[_-]?key|access[_-]?key|credentials?)"
+_SENSITIVE_KEY = re.compile(rf".*{_SENSITIVE}", re.IGNORECASE)
 _SECRETS = (
     re.compile(
-        rf"(?P<keep>{_SENSITIVE}[\"']?\s*[=:]\s*[\"']?|--{_SENSITIVE}\s+)"
+        rf"(?P<keep>{_SENSITIVE}[\"']?\s*(?:=\s*|:\s*(?=[\s\"']))\s*[\"']?"
+        rf"|--[\w-]{{0,40}}{_SENSITIVE}\s+)"
         r"(?![\d.,]+(?:\s|$)|\[removed\])[^\s\"',;}]{4,}",
         re.IGNORECASE,
     ),
@@ -46,7 +46,7 @@ _SECRETS = (
 """Passwords, tokens and keys: by the name before them, or by their form."""
 
 _HOMES = re.compile(r"(?P<folder>/(?:home|homes|Users)/)(?P<login>[\w.@-]+)")
-_EMAIL = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
+_EMAIL = re.compile(r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]+(?:\.[\w-]+)+")
 _UUID = re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", re.IGNORECASE)
 _ADDRESS = re.compile(r"\b(?:\d{1,3}\.){3}\d{1,3}\b")
 _OTHER_USERS = re.compile(r"(?<=users: )[\w.-]+(?:, [\w.-]+)*")
@@ -183,7 +183,7 @@ class Redactor:
             return ACCOUNT
         if key == "users":  # of other jobs on the nodes
             return USER
-        if text and re.fullmatch(_SENSITIVE, key, re.IGNORECASE) and text != REMOVED:
+        if text and _SENSITIVE_KEY.fullmatch(key) and text != REMOVED:
             self.secrets[self._file] += 1
             return REMOVED
         return self._text(text)

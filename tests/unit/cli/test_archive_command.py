@@ -189,8 +189,10 @@ def test_archive_leaves_out_what_unpack_would_refuse(laptop, capsys):
     for name in ("tables.json", "notes (old).md", "program.exe", ".cache.json"):
         write_whole(report / name, b"{}")
     (report / "link.md").symlink_to("/etc/passwd")
+    write_whole(builder.study.slurm_answers, b'{"\xff": 1}')
     assert run(["archive", "mine"]) == 0
     assert [line for line in capsys.readouterr().err.splitlines() if "left out" in line] == [
+        "left out: seen.json: neither JSON, text nor a picture",
         "left out: report/link.md: a link",
         "left out: report/notes (old).md: no file of a study",
         "left out: report/program.exe: neither JSON, text nor a picture",
@@ -370,6 +372,10 @@ def test_unpack_refuses_a_newer_archive(packed, capsys, monkeypatch):
         ("/vast/ada17x/data", "/vast/ada17x/data"),
         ("export HF_TOKEN=abcd1234", "export HF_TOKEN=[removed]"),
         ("curl https://me:pass@host/x", "curl https://me:[removed]@host/x"),
+        pytest.param("." * 10**5 + "a" * 10**5, "." * 10**5 + "a" * 10**5, id="long words"),
+        ("workload.model=my_token:build", "workload.model=my_token:build"),
+        ("password: 'hunter2hunter2'", "password: '[removed]'"),
+        ('{"api_key":"hunter2hunter2"}', '{"api_key":"[removed]"}'),
         ("--api-key abcdefgh --gpus 2", "--api-key [removed] --gpus 2"),
         ("1,200 tokens/s; token: 4,096 per GPU", "1,200 tokens/s; token: 4,096 per GPU"),
         ("2 other jobs (users: eve, boris-b); x", "2 other jobs (users: user, user); x"),

@@ -60,6 +60,9 @@ def report(
     if not written:
         return
     print(f"written: {', '.join(path.name for path in written)} in {written[0].parent}")
+    folder = written[0].parent
+    if any(not (folder / name).exists() for name in page.linked(files)):
+        print(f"report.md shows pictures that hpml-jobs collect {study.name} writes beside it")
     if is_opened:
         _open(written[0], os.environ)
 

@@ -1,7 +1,5 @@
 """Answers about training quality: large batches (Q4.1), remedies (Q4.2), shuffling (Q5)."""
 
-from collections.abc import Sequence
-
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.report.merge import learning
 from hpml_jobs.report.merge.groups import ConditionGroup
@@ -46,7 +44,7 @@ def large_batch(group: ConditionGroup) -> Answer:
     if len(usual) < 2:
         return unanswered(*QUALITY, "a check failed for the loss or accuracy of these cells")
     parts = [_compared(group, most, one, what) for what in ("loss", "accuracy")]
-    text = f"{EPOCH}th epoch, {', '.join(parts)}."
+    text = f"In the {EPOCH}th epoch, {', '.join(parts)}."
     if one.batch_per_gpu != SMALL_BATCH:
         text += f" There is no cell of batch {SMALL_BATCH} on one {unit(group.device)}."
     evidence = f"Table 4, table Accuracy and loss by epoch; {cells(group, [most, one])}"
@@ -131,5 +129,4 @@ def shuffling(group: ConditionGroup) -> Answer:
 
 
 def _skips_set_epoch(group: ConditionGroup, row: Row) -> bool:
-    records: Sequence[object] = group.records(row)
-    return bool(records) and not group.records(row)[0].cell.set_epoch
+    return any(not record.cell.set_epoch for record in group.records(row))

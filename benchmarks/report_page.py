@@ -1,0 +1,75 @@
+"""Seconds of collect and of report on studies of 9 and 45 cells, and their ratio.
+
+    python benchmarks/report_page.py [--runs 3]
+
+The studies are hand-made records of the full protocol, three runs of each place. Times are of
+whole processes, the minimum of the runs; each starts without an earlier report.
+"""
+
+import argparse
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from hpml_jobs.core.strategies import Strategy  # noqa: E402  (needs the root on the path)
+from tests.unit.builders import a_cell, a_record  # noqa: E402
+from tests.unit.study_builder import StudyBuilder  # noqa: E402
+
+REPEATS = 3
+SIZES = (1, 2, 4)
+BATCHES = {9: (32,), 45: (16, 32, 64, 128, 256)}
+"""Batches per GPU, by the number of cells."""
+
+
+def study_of(cells: int, outputs: Path) -> StudyBuilder:
+    """Write a study of so many cells: sizes x batches x repeats."""
+    builder = StudyBuilder(outputs / f"cells{cells}")
+    for batch in BATCHES[cells]:
+        for gpus in SIZES:
+            for repeat in range(REPEATS):
+                strategy = Strategy.SINGLE if gpus == 1 else Strategy.DDP
+                cell = a_cell(gpus=gpus, batch=batch, repeat=repeat, strategy=strategy)
+                epoch_s = (8.0 + repeat / 10) / gpus**0.8
+                builder.with_record(a_record(cell, f"1{gpus}{repeat}_0.r0", epoch_s))
+    return builder
+
+
+def seconds_of(command: str, builder: StudyBuilder, runs: int) -> float:
+    """Return the least seconds of a command on a study without a report."""
+    least = float("inf")
+    words = [command, builder.study.name, "--outputs", str(builder.study.root.parent)]
+    for _ in range(runs):
+        shutil.rmtree(builder.study.report, ignore_errors=True)
+        start = time.perf_counter()
+        subprocess.run(
+            [sys.executable, "-m", "hpml_jobs", *words],
+            cwd=ROOT,
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
+        least = min(least, time.perf_counter() - start)
+    return least
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--runs", type=int, default=3)
+    runs = parser.parse_args().runs
+    print(f"{'cells':>6}{'collect, s':>12}{'report, s':>11}{'ratio':>7}{'page, KiB':>11}")
+    with tempfile.TemporaryDirectory() as folder:
+        for cells in BATCHES:
+            builder = study_of(cells, Path(folder))
+            collect_s, report_s = (seconds_of(c, builder, runs) for c in ("collect", "report"))
+            size = (builder.study.report / "report.html").stat().st_size / 1024
+            ratio = report_s / collect_s
+            print(f"{cells:6}{collect_s:12.2f}{report_s:11.2f}{ratio:7.2f}{size:11.0f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""The command report: where it writes, what it says, and a browser that is not there."""
+
+import errno
+
+import pytest
+
+from hpml_jobs.cli import report as report_command
+from hpml_jobs.cli.main import run
+from tests.unit.study_builder import StudyBuilder
+
+
+@pytest.fixture(autouse=True)
+def _no_pictures(monkeypatch):
+    """Pictures take most of the time, and are tested by themselves."""
+    monkeypatch.setattr("hpml_jobs.report.plots.pictures", lambda report: {})
+
+
+@pytest.fixture
+def study(tmp_path):
+    return StudyBuilder(tmp_path / "outputs" / "lab").with_published_study().study
+
+
+def report(study, *words):
+    return run(["report", study.name, "--outputs", str(study.root.parent), *words])
+
+
+def test_report_writes_both_files_and_says_the_answer(study, capsys):
+    assert report(study) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("Ask for 2 GPUs at batch 512 per GPU (ddp): 15.66 s per epoch")
+    assert f"written: report.html, report.md in {study.report}" in shown
+    assert {path.name for path in study.report.iterdir()} == {"report.html", "report.md"}
+
+
+def test_report_writes_into_the_folder_that_is_named(study, tmp_path, capsys):
+    assert report(study, "--to", str(tmp_path / "handin")) == 0
+    assert (tmp_path / "handin" / "report.html").exists()
+    assert not (study.report / "report.html").exists()
+
+
+def test_report_without_display_names_the_file(study, capsys, monkeypatch):
+    for name in report_command.DISPLAYS:
+        monkeypatch.delenv(name, raising=False)
+    assert report(study, "--open") == 0
+    shown = capsys.readouterr().out
+    assert f"no browser here: copy {study.report / 'report.html'}" in shown
+
+
+def test_report_opens_the_file_in_a_browser(study, monkeypatch):
+    opened = []
+    monkeypatch.setenv("DISPLAY", ":0")
+    monkeypatch.setattr(report_command.webbrowser, "open", lambda url: opened.append(url) or True)
+    assert report(study, "--open") == 0
+    assert opened == [(study.report / "report.html").as_uri()]
+
+
+def test_report_with_misspelt_key_is_wrong_usage(study, capsys):
+    assert report(study, "basline=smallest") == 2
+    assert "did you mean baseline=?" in capsys.readouterr().err
+
+
+def test_report_of_read_only_study_says_how(study, capsys, monkeypatch):
+    def refuse(*_):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr("hpml_jobs.report.collect.write_whole", refuse)
+    assert report(study) == 0
+    captured = capsys.readouterr()
+    assert f"hpml-jobs report {study.name} --to FOLDER writes" in captured.err
+    assert captured.out.startswith("Ask for 2 GPUs")
+    assert report(study, "--to", str(study.root / "x")) == 1

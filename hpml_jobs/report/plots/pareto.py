@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from hpml_jobs.core.text import counted
 from hpml_jobs.report.merge.choice import Candidate, Choice, Exclusion
+from hpml_jobs.report.merge.rows import setup_order
 from hpml_jobs.report.merge.statistics import interval
 from hpml_jobs.report.plots import series, style
 from hpml_jobs.report.plots.picture import Picture, listed, not_drawn, sentences
@@ -57,7 +58,8 @@ def pareto(report: Report) -> Picture | None:
     for axis, work in zip(axes, works, strict=True):
         if axis in left:
             axis.set_ylabel(f"{words.cost_unit(device)} per {work}")
-    lines = [_series(c) for panel in shown for c in panel.choice.candidates]
+    candidates = [c for panel in shown for c in panel.choice.candidates]
+    lines = [_series(c) for c in sorted(candidates, key=lambda c: setup_order(c.row.setup)[2:])]
     style.entries(figure, series.legend(lines, keys, "batch"))
     missing = [report.name(panel.group) for panel in panels[len(shown) :]]
     caption = CAPTION.format(units=captions.units(device))

@@ -10,9 +10,10 @@ from hpml_jobs.core.workload import Workload
 from hpml_jobs.worker import models
 from hpml_jobs.worker.data import datasets
 
-PLACES = ("meta", "cpu")
-"""Where the model runs for the count: first without any computation, which also sees the matrix
-products of attention that fused CPU kernels hide; then on the CPU, for code that needs values."""
+PLACES = (("meta", "meta"), ("cpu", "meta"), ("cpu", "cpu"))
+"""Where the model is built and runs for the count: first without memory and computation, which also
+sees the matrix products of attention that fused CPU kernels hide; last on the CPU, for code that
+needs values."""
 
 
 class FlopCount(NamedTuple):
@@ -31,9 +32,9 @@ def count_flop(workload: Workload, loss: models.Loss, batch: Callable[[], Any]) 
     """
     reason = ""
     with datasets.preserved_random_state():
-        for place in PLACES:
+        for built, place in PLACES:
             try:
-                flop = _count(workload, loss, batch(), torch.device(place))
+                flop = _count(workload, loss, batch(), torch.device(built), torch.device(place))
             except Exception as error:  # no count is worth a failed run
                 reason = f"{type(error).__name__}: {error}".splitlines()[0]
             else:
@@ -43,12 +44,16 @@ def count_flop(workload: Workload, loss: models.Loss, batch: Callable[[], Any]) 
     return FlopCount(None, (f"flop_per_sample: {reason}",))
 
 
-def _count(workload: Workload, loss: models.Loss, batch: Any, place: torch.device) -> int:
+def _count(
+    workload: Workload, loss: models.Loss, batch: Any, built: torch.device, place: torch.device
+) -> int:
     from torch.utils.flop_counter import FlopCounterMode  # noqa: PLC0415 -- not fast
 
-    model = models.build(workload).to(place).train()
+    with built:
+        model = models.build(workload).to(place).train()
     inputs, targets = (part.to(place) for part in batch)
     with (
+        place,  # tensors that the model makes in forward
         warnings.catch_warnings(action="ignore"),  # torch warns of the counter's own hooks
         torch.compiler.set_stance("force_eager"),  # compiled operations are not counted
         FlopCounterMode(display=False) as counter,

@@ -78,6 +78,13 @@ class Looks(nn.Module):
     def forward(self, x):
         return self.head(x.mean(1)) * (2 if x.sum().item() > 0 else 1)
 
+class Makes(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.places, self.head = nn.Embedding(16, 64), nn.Linear(64, 10)
+    def forward(self, x):
+        return self.head((x + self.places(torch.arange(16))).mean(1))
+
 class Fails(Looks):
     def forward(self, x):
         raise ValueError("needs a GPU\\nof some kind")
@@ -93,6 +100,11 @@ def attention(): return Attention()
 def looks(): return Looks()
 def fails(): return Fails()
 def scale(): return Scale()
+def makes(): return Makes()
+def loaded():
+    model = Makes()
+    model.head.bias.data.copy_(torch.tensor(model.head.bias.detach().numpy()))
+    return model
 def compiled(): return torch.compile(nn.Sequential(nn.Flatten(), nn.Linear(16 * 64, 10)))
 """
 
@@ -117,8 +129,16 @@ def test_attention_is_counted_in_full(own_model):
     assert flop.per_sample == 2 * linear + 3 * products
 
 
-def test_model_that_needs_values_is_counted_on_the_cpu(own_model):
-    assert count(own_model("looks"), sequences).per_sample == 2 * 2 * 64 * 10
+@pytest.mark.parametrize(
+    ("name", "passes"),
+    [
+        ("looks", 2),  # needs values in forward: on the CPU
+        ("makes", 3),  # makes a tensor in forward
+        ("loaded", 3),  # needs values where it is built
+    ],
+)
+def test_models_of_any_kind_are_counted(own_model, name, passes):
+    assert count(own_model(name), sequences).per_sample == passes * 2 * 64 * 10
 
 
 def test_compiled_model_is_counted_without_compiling(own_model):

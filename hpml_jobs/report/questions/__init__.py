@@ -19,7 +19,17 @@ QUESTIONS: tuple[Callable[[ConditionGroup], Answer], ...] = (
 )
 """The questions in their order."""
 
+TIMES_ONLY = "Not known: the timings were imported, and their file does not have it."
+
 
 def answers(group: ConditionGroup) -> tuple[Answer, ...]:
     """Return an answer to each question, or one line on what it would need."""
-    return tuple(answer(group) for answer in QUESTIONS)
+    made = tuple(answer(group) for answer in QUESTIONS)
+    return tuple(map(_of_times_only, made)) if group.imported else made
+
+
+def _of_times_only(answer: Answer) -> Answer:
+    """Return the answer for imported timings, of which no other cell can be measured here."""
+    if answer.is_answered or answer.evidence:
+        return answer
+    return answer._replace(text=TIMES_ONLY)

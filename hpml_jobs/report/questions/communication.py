@@ -8,7 +8,7 @@ from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.merge.rows import Row
 from hpml_jobs.report.questions.answer import Answer, cells, doubt, unanswered, usable
 from hpml_jobs.report.questions.timing import main_strategy
-from hpml_jobs.report.text.captions import cell_label
+from hpml_jobs.report.text.captions import cell_label, work_text
 from hpml_jobs.report.text.numbers import count, gb_per_s, percent, seconds
 
 SECONDS = ("Q3.1", "Computation and communication")
@@ -22,6 +22,7 @@ HOW = (
     "the rest without data loading."
 )
 FULL = "needs an instrumented epoch (protocol=full)"
+NOT_REPORTED = "the imported file does not report it"
 FORMULA = (
     "A ring all-reduce (Patarasuk and Yuan, 2009) takes T = 2(N-1) x (alpha + (S/N) / B), and "
     "each rank sends 2(N-1)/N x S bytes; S = {size} bytes of gradients. The bandwidth is "
@@ -77,9 +78,15 @@ def _listed(group: ConditionGroup, rows: Sequence[Row]) -> str:
     return f"{'; '.join(texts)}{more}"
 
 
+def _why_missing(group: ConditionGroup, has_failed: bool) -> str:
+    if has_failed:
+        return "a check failed for every cell"
+    return NOT_REPORTED if group.imported else FULL
+
+
 def _by_residual(group: ConditionGroup, rows: Sequence[Row], has_failed: bool) -> Answer:
     """Return the lab's residual estimate, which is derived and not measured, if there is one."""
-    why = "a check failed for every cell" if has_failed else FULL
+    why = _why_missing(group, has_failed)
     derived = [(row, row.residual) for row in rows if row.residual is not None]
     if not derived:
         return unanswered(*SECONDS, why)
@@ -90,9 +97,10 @@ def _by_residual(group: ConditionGroup, rows: Sequence[Row], has_failed: bool) -
     )
     more = f" and {len(derived) - SHOWN} more" if len(derived) > SHOWN else ""
     text = (
-        f"Not measured: {why}. The lab's residual estimate, derived from epoch times, in seconds "
-        f"per epoch, computation + communication: {texts}{more}. It counts everything that slows "
-        "down several processes as communication, and nothing that is hidden behind computation."
+        f"Not measured: {why}. The lab's residual estimate, derived from whole times, in seconds "
+        f"per {work_text(group.work)}, computation + communication: {texts}{more}. It counts "
+        "everything that slows down several processes as communication, and nothing that is "
+        "hidden behind computation."
     )
     listed = [row for row, _ in derived]
     evidence = f"Table 2r of {listed[0].strategy.value}; {cells(group, listed)}"
@@ -104,8 +112,7 @@ def bandwidths(group: ConditionGroup) -> Answer:
     rows = [row for row in _parallel(group) if row.bandwidth and row.bandwidth.lab_gb_per_s]
     shown = usable(group, rows, Affected.BANDWIDTH)
     if not shown:
-        why = "a check failed for every cell" if rows else FULL
-        return unanswered(*BANDWIDTH, why)
+        return unanswered(*BANDWIDTH, _why_missing(group, bool(rows)))
     texts = "; ".join(
         f"{cell_label(row.place, group.device)} {gb_per_s(row.bandwidth.lab_gb_per_s)} GB/s"
         for row in shown[:SHOWN]

@@ -9,11 +9,11 @@ from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.merge.rows import Row
 from hpml_jobs.report.questions.answer import Answer, cells, doubt, unanswered, usable
 from hpml_jobs.report.tables.strong import Pair, pairs
-from hpml_jobs.report.text.captions import cell_label, unit, units
+from hpml_jobs.report.text.captions import cell_label, one_work, unit, units
 from hpml_jobs.report.text.numbers import count, milliseconds, ratio, seconds
 from hpml_jobs.slurm.states import Outcome
 
-Q1 = ("Q1", "Epoch time on one {unit} by batch")
+Q1 = ("Q1", "Time on one {unit} by batch")
 Q2 = ("Q2", "Speedup, weak and strong scaling")
 
 SIZES = 4
@@ -28,7 +28,8 @@ def epoch_by_batch(group: ConditionGroup) -> Answer:
     timed = usable(group, [row for row in rows if row.timing], Affected.TIME)
     if not timed:
         return unanswered(question, title, f"needs single-{one} cells (gpus=1 batch=32,128,512)")
-    parts = [_times(timed, one), *_change(timed), _limit(rows, timed, one)]
+    limit = [] if group.imported else [_limit(rows, timed, one)]
+    parts = [_times(group, timed), *_change(timed), *limit]
     return Answer(
         question,
         title,
@@ -38,7 +39,7 @@ def epoch_by_batch(group: ConditionGroup) -> Answer:
     )
 
 
-def _times(timed: Sequence[Row], one: str) -> str:
+def _times(group: ConditionGroup, timed: Sequence[Row]) -> str:
     has_train = all(row.timing and row.timing.train_s is not None for row in timed)
     texts = []
     for row in timed:
@@ -50,7 +51,10 @@ def _times(timed: Sequence[Row], one: str) -> str:
         if has_train
         else "data loading included: the time without it is not reported"
     )
-    return f"One epoch on one {one} takes {', '.join(texts)} ({what})."
+    work = one_work(group.work)
+    verb = "takes" if group.work is None else "take"
+    size = f"one {unit(group.device)}"
+    return f"{work[0].upper()}{work[1:]} on {size} {verb} {', '.join(texts)} ({what})."
 
 
 def _change(timed: Sequence[Row]) -> list[str]:
@@ -61,7 +65,7 @@ def _change(timed: Sequence[Row]) -> list[str]:
     factor = first.timing.epoch_s / last.timing.epoch_s
     word = "shorter" if factor >= 1 else "longer"
     text = (
-        f"From batch {first.batch_per_gpu} to {last.batch_per_gpu} it becomes "
+        f"From batch {first.batch_per_gpu} to {last.batch_per_gpu} the time becomes "
         f"{ratio(max(factor, 1 / factor))} times {word}"
     )
     if first.timing.iterations and last.timing.iterations:

@@ -5,9 +5,10 @@ import pytest
 
 from hpml_jobs.checks.result import Affected, CheckResult, Level
 from hpml_jobs.core.cell import Protocol
+from hpml_jobs.core.measurements import Imported
 from hpml_jobs.core.recipe import Recipe
 from hpml_jobs.core.strategies import SyncBuffers
-from hpml_jobs.report.questions import answers
+from hpml_jobs.report.questions import TIMES_ONLY, answers
 from tests.unit.builders import lab_cell, lab_record
 
 pytestmark = pytest.mark.usefixtures("no_checks")
@@ -25,9 +26,9 @@ def test_published_study_answers_time_and_communication(builder):
     assert by_question["Q1"].text == (
         "One epoch on one GPU takes 48.21 s at batch 32, 26.82 s at batch 128, 25.55 s at batch "
         "512 (without data loading, with copies to the device, gradients and update). From batch "
-        "32 to 512 it becomes 1.87 times shorter, with 98 instead of 1,563 iterations; a sample "
-        "takes 0.519 instead of 0.972 ms. No batch ran out of memory up to 512: where the limit "
-        "is was not measured (grid=ladder)."
+        "32 to 512 the time becomes 1.87 times shorter, with 98 instead of 1,563 iterations; a "
+        "sample takes 0.519 instead of 0.972 ms. No batch ran out of memory up to 512: where "
+        "the limit is was not measured (grid=ladder)."
     )
     assert by_question["Q2"].text == (
         "Speedup over one GPU at the same batch per GPU, ddp: 2 GPUs: 1.58 at batch 32 (30.82 s), "
@@ -138,8 +139,25 @@ def test_q5_and_q7_use_the_cells_that_leave_something_out(builder):
     assert by_question["Q7"].text.startswith("They keep parameters equal, but not BatchNorm's")
 
 
-def test_unknown_model_has_every_question_without_a_fault(builder):
-    record = lab_record(lab_cell(2, 32), 30.0)
-    bare = msgspec.structs.replace(record, model=None)
-    builder.with_record(bare)
-    assert len(answers_of(builder)) == 9
+@pytest.mark.parametrize(
+    ("rate", "words"),
+    [
+        ({}, "One epoch on one GPU takes 27.20 s at batch 128 (data loading included"),
+        (
+            {"rate": 36_765.0, "unit": "images/s", "work_samples": 1_000_000},
+            "1,000,000 images on one GPU take 27.20 s",
+        ),
+    ],
+)
+def test_imported_times_answer_only_what_they_can(builder, rate, words):
+    for gpus, epoch_s in ((1, 27.2), (2, 20.9)):
+        cell = lab_cell(gpus, 128, protocol=Protocol.IMPORTED, epochs=1)
+        imported = Imported(file="them.csv", line=gpus, epoch_s=epoch_s, **rate)
+        whole = lab_record(cell, epoch_s)
+        bare = {"model": None, "facts": None, "ranks": (), "exchange": None, "microbenchmark": None}
+        builder.with_record(msgspec.structs.replace(whole, imported=imported, **bare))
+    by_question = answers_of(builder)
+    assert by_question["Q1"].text.startswith(words)
+    assert "the imported file does not report it" in by_question["Q3.1"].text
+    for question in ("Q3.2", "Q4.1", "Q4.2", "Q5", "Q6", "Q7"):
+        assert by_question[question].text == TIMES_ONLY

@@ -15,8 +15,8 @@ import pytest
 from hpml_jobs.cli.main import run
 from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.record import Attempt, Neighbours
-from hpml_jobs.report.collect import make_report, write
-from hpml_jobs.report.formats import json_tables
+from hpml_jobs.report.collect import make_report
+from hpml_jobs.report.formats import csv_tables, json_tables, latex, markdown
 from hpml_jobs.slurm.jobs import JobState
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.status.states import cell_states
@@ -82,7 +82,11 @@ def original(tmp_path_factory):
     """The folder of a study with its report; tests only read it."""
     outputs = tmp_path_factory.mktemp("original")
     builder = build(outputs)
-    write(builder.collect(), builder.study.report)
+    report = builder.collect()
+    texts = {"tables.md": markdown.document(report), "tables.tex": latex.document(report)}
+    texts |= {"tables.json": json_tables.document(report), **csv_tables.sheets(report)}
+    for name, text in texts.items():  # without pictures, which have no names in them
+        write_whole(builder.study.report / name, text.encode())
     return outputs
 
 

@@ -55,9 +55,9 @@ def overview(report: Report, group: ReportGroup) -> Overview:
         next_cells=words.next_cells(choice, report.commands, device) if choice else (),
         trust=(
             group.usability,
+            *([group.suggestion] if group.suggestion else ()),
             *warnings.doubts(group.source),
             *(words.doubts(choice, device) if choice and _has_rivals(choice) else ()),
-            *([group.suggestion] if group.suggestion else ()),
             *remarks,
         ),
     )

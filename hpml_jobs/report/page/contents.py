@@ -34,7 +34,7 @@ from hpml_jobs.report.table import Table
 from hpml_jobs.report.tables.sizes import sizes
 from hpml_jobs.report.text import captions, proposal, warnings
 from hpml_jobs.report.text import choice as words
-from hpml_jobs.report.text.numbers import count, ratio, seconds
+from hpml_jobs.report.text.numbers import per_second, ratio, seconds
 
 TRAINING = ("loss", "steps", "accuracy", "quantization", "weights", "activations")
 """The pictures of training, which are below those of scaling."""
@@ -203,7 +203,7 @@ def _headline(report: Report, choice: Choice, group: ReportGroup) -> Headline:
     per_work = f"per {captions.work_text(asked.work)}"
     figures = [(f"{seconds(asked.epoch_s)} s", per_work)]
     if asked.samples_per_s is not None:
-        figures.append((count(round(asked.samples_per_s)), f"{asked.samples_name} per second"))
+        figures.append((per_second(asked.samples_per_s), f"{asked.samples_name} per second"))
     if asked is not choice.reference:
         over = words.size(choice.reference, device)
         figures.append((ratio(proposal.speedup(choice, asked)), f"speedup over {over}"))

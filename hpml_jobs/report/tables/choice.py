@@ -13,7 +13,7 @@ from hpml_jobs.report.table import Table
 from hpml_jobs.report.tables.builder import Columns, TableText, column, item_table, place_columns
 from hpml_jobs.report.text import captions
 from hpml_jobs.report.text import choice as words
-from hpml_jobs.report.text.numbers import accuracy, count, ratio, seconds, significant
+from hpml_jobs.report.text.numbers import accuracy, per_second, ratio, seconds, significant
 
 CAPTION = (
     "Seconds of {what}{how}. Efficiency: {reference} s x "
@@ -77,7 +77,7 @@ def _heads(choice: Choice, device: Device) -> tuple[Columns[Candidate], ...]:
         Columns("s", (column("epoch_s", "", lambda c: c.epoch_s, seconds),)),
         Columns(
             f"{choice.reference.samples_name}/s",
-            (column("samples_per_s", "", lambda c: c.samples_per_s, lambda v: count(round(v))),),
+            (column("samples_per_s", "", lambda c: c.samples_per_s, per_second),),
         ),
         Columns("effic.", (column("efficiency", "", lambda c: c.efficiency, ratio),)),
         Columns(

@@ -14,7 +14,7 @@ from hpml_jobs.report.tables.builder import (
 )
 from hpml_jobs.report.tables.lab import without_train
 from hpml_jobs.report.text import captions, references
-from hpml_jobs.report.text.numbers import count, ratio, seconds
+from hpml_jobs.report.text.numbers import per_second, ratio, seconds
 
 SCALING = (
     "{what}; in stall the device waits for a batch{sum}. {samples}/s: samples processed, padding "
@@ -150,7 +150,7 @@ _HEADS: tuple[Columns[Row], ...] = (
                 "images_per_s",
                 "",
                 _images_per_s,
-                lambda value: count(round(value)),
+                per_second,
             ),
         ),
     ),

@@ -6,7 +6,7 @@ from hpml_jobs.report.table import Table
 from hpml_jobs.report.tables.builder import Columns, TableText, column, item_table, place_columns
 from hpml_jobs.report.text import captions, proposal
 from hpml_jobs.report.text import choice as words
-from hpml_jobs.report.text.numbers import count, ratio, seconds, significant
+from hpml_jobs.report.text.numbers import per_second, ratio, seconds, significant
 
 CAPTION = (
     "The fastest cell of each size. Speedup: seconds of {reference} / seconds; efficiency: "
@@ -34,7 +34,7 @@ def sizes(group: ConditionGroup, choice: Choice) -> Table:
         ),
         Columns(
             f"{reference.samples_name}/s",
-            (column("samples_per_s", "", lambda c: c.samples_per_s, lambda v: count(round(v))),),
+            (column("samples_per_s", "", lambda c: c.samples_per_s, per_second),),
         ),
         Columns("speedup", (column("speedup", "", lambda c: proposal.speedup_text(choice, c)),)),
         Columns("efficiency", (column("efficiency", "", lambda c: c.efficiency, ratio),)),

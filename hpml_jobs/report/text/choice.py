@@ -16,7 +16,7 @@ from hpml_jobs.report.merge.choice import (
 )
 from hpml_jobs.report.merge.decision import LEAST_RUNS
 from hpml_jobs.report.text.captions import cell_label, full_label, time_word, unit, units, work_text
-from hpml_jobs.report.text.numbers import count, percent, ratio, seconds, significant
+from hpml_jobs.report.text.numbers import per_second, percent, ratio, seconds, significant
 
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
 
@@ -53,7 +53,7 @@ def figures(candidate: Candidate, device: Device) -> str:
     per = work_text(candidate.work)
     parts = [f"{seconds(candidate.epoch_s)} s per {per}"]
     if candidate.samples_per_s is not None:
-        parts.append(f"{count(round(candidate.samples_per_s))} {candidate.samples_name}/s")
+        parts.append(f"{per_second(candidate.samples_per_s)} {candidate.samples_name}/s")
     parts += [
         f"efficiency {ratio(candidate.efficiency)}",
         f"{cost(candidate.gpu_s)} {cost_unit(device)} per {per}",

@@ -63,6 +63,15 @@ def count(value: int) -> str:
     return f"{value:,}"
 
 
+def per_second(value: float) -> str:
+    """Return a throughput as a whole number; below 100 with three significant digits.
+
+    >>> per_second(69_070.4), per_second(142.0), per_second(29.7), per_second(3.2)
+    ('69,070', '142', '29.7', '3.20')
+    """
+    return count(round(value)) if value >= 100 else significant(value, 3)
+
+
 def percent(share: float) -> str:
     """Return a share as a number of percent: one decimal, two below 1 %.
 

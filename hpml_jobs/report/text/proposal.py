@@ -6,7 +6,7 @@ from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.merge.statistics import ratio_interval
 from hpml_jobs.report.text import captions
 from hpml_jobs.report.text import choice as words
-from hpml_jobs.report.text.numbers import count, ratio, seconds, significant
+from hpml_jobs.report.text.numbers import per_second, ratio, seconds, significant
 
 
 def by_size(choice: Choice) -> list[Candidate]:
@@ -52,7 +52,7 @@ def _measured(group: ConditionGroup, version: str) -> str:
 def _reference(choice: Choice, device: Device) -> str:
     reference = choice.reference
     rate = reference.samples_per_s
-    throughput = "" if rate is None else f" ({count(round(rate))} {reference.samples_name}/s)"
+    throughput = "" if rate is None else f" ({per_second(rate)} {reference.samples_name}/s)"
     return (
         f"On {words.size(reference, device)}, the smallest size measured, "
         f"{captions.an_epoch(reference.work)} {'take' if reference.work else 'takes'} "

@@ -48,5 +48,5 @@ def test_collect_compares_with_the_smallest_size(laptop, capsys):
     assert "baseline=other: choose one of single, smallest" in capsys.readouterr().err
     assert run(["collect", "mine", "baseline=smallest"]) == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert "against 2 GPUs, same batch" in out
+    assert "Speedup: Time of 2 GPUs / Time." in out
     assert "baseline=smallest compares" not in out

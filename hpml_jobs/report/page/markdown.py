@@ -88,7 +88,7 @@ def _sheet(sheet: Sheet, head: str) -> list[str]:
 
 def _grid(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     """Return a table of words."""
-    cells = [tuple(text.replace("|", "\\|") for text in row) for row in rows]
+    cells = [tuple(map(escaped, row)) for row in rows]
     table = Table(
         label="",
         title="",

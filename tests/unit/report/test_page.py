@@ -103,6 +103,15 @@ def test_page_escapes_every_text(files, root):
     assert any(HOSTILE in item.text for item in root.every("li"))
 
 
+def test_page_escapes_names_of_hosts(builder):
+    record = lab_record(lab_cell(1, 128), 27.0)
+    ranks = tuple(msgspec.structs.replace(rank, host=HOSTILE) for rank in record.ranks)
+    builder.with_record(msgspec.structs.replace(record, ranks=ranks))
+    html = html_of(builder)
+    assert faults(html) == []
+    assert HOSTILE in [cell.text for cell in parse(html)[0].every("td")]
+
+
 def test_markdown_has_the_same_headings_and_answers(files, root):
     text = files["report.md"]
     assert re.findall(r"^## (.*)$", text, re.M) == SECTIONS

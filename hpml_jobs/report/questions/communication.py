@@ -39,11 +39,12 @@ def communication_seconds(group: ConditionGroup) -> Answer:
         return _by_residual(group, usable(group, rows, Affected.TIME), bool(split))
     least, most = (of(shown, key=_comm_share) for of in (min, max))
     text = f"Seconds per epoch, computation + communication: {_listed(group, shown)}."
-    if least is not most:
-        text += (
-            f" Communication is {percent(_comm_share(least))} to {percent(_comm_share(most))} % of "
-            f"the two, most in {cell_label(most.place, group.device)}."
-        )
+    shares = [percent(_comm_share(row)) for row in (least, most)]
+    if shares[0] == shares[1]:
+        text += f" Communication is {shares[0]} % of the two."
+    else:
+        where = cell_label(most.place, group.device)
+        text += f" Communication is {' to '.join(shares)} % of the two, most in {where}."
     text += " As the imported file reports them." if group.imported else f" {HOW}"
     evidence = f"Table 2 of {shown[0].strategy.value}; {cells(group, shown)}"
     return Answer(*SECONDS, text, evidence, doubt(group, split, Affected.SPLIT))

@@ -38,6 +38,7 @@ def test_killed_worker_fails_cell_and_names_rank(faulted_studies, rig, record_fa
     record_fault("kill -9 of a worker", case, "1 failed", "rank and signal are named")
 
 
+@pytest.mark.long
 def test_scancel_gives_outcome_cancelled(faulted_studies, rig, record_fault):
     case = faulted_studies["cancelled"]
     case.wait_until_blocked(2)

@@ -43,6 +43,7 @@ def test_refused_sbatch_reports_slurm_message(make_study, record_fault):
     ]  # without the fault it would be submitted
 
 
+@pytest.mark.long
 def test_login_killed_before_manifest_line_loses_no_cell(make_study, record_fault):
     case = make_study("orphan", *ONE, model="Blocking")
     command = [case.login.python, str(KILLED_LOGIN), *case.words]

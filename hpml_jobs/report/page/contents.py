@@ -7,10 +7,10 @@ from hpml_jobs.checks.result import Level, Tier
 from hpml_jobs.core.text import counted
 from hpml_jobs.report import plots
 from hpml_jobs.report.merge.causes import Cause, causes
-from hpml_jobs.report.merge.choice import Choice
 from hpml_jobs.report.merge.environment import environment
 from hpml_jobs.report.overview import overview
 from hpml_jobs.report.page import method
+from hpml_jobs.report.page.answer import answer_items
 from hpml_jobs.report.page.items import (
     Answers,
     Bullets,
@@ -18,11 +18,9 @@ from hpml_jobs.report.page.items import (
     Consequence,
     Facts,
     Figure,
-    Headline,
     Item,
     Notices,
     Page,
-    Quote,
     Section,
     Sheet,
     Text,
@@ -31,20 +29,15 @@ from hpml_jobs.report.plots.picture import Picture
 from hpml_jobs.report.questions import answers
 from hpml_jobs.report.report import CHECKS, Report, ReportGroup
 from hpml_jobs.report.table import Table
-from hpml_jobs.report.tables.sizes import sizes
-from hpml_jobs.report.text import captions, proposal, warnings
 from hpml_jobs.report.text import choice as words
-from hpml_jobs.report.text.numbers import per_second, ratio, seconds
+from hpml_jobs.report.text import warnings
 
 TRAINING = ("loss", "steps", "accuracy", "quantization", "weights", "activations")
 """The pictures of training, which are below those of scaling."""
 
 NO_CELLS = "This study has no cells yet."
 UNREADABLE = "No cell of this study can be read."
-NO_NUMBER = "No cell has a number yet: below each table stands why. hpml-jobs status has the rest."
-PROPOSAL = "Paragraph for a proposal"
 TRUST = "What to trust: data-quality checks"
-ONE_SIZE = "A paragraph for a proposal needs cells of two sizes: only one has a usable number."
 
 
 def contents(report: Report) -> Page:
@@ -150,7 +143,7 @@ def _group_sections(
     shown = tuple(_sheet(table, printed, is_folded=False) for table in main)
     folded = tuple(_sheet(table, {group.setting}, is_folded=True) for table in full)
     before = (
-        Section(f"{prefix}answer", "Answer", tuple(_answer(report, group))),
+        Section(f"{prefix}answer", "Answer", tuple(answer_items(report, group))),
         Section(f"{prefix}tables", "Tables 1 to 3", shown),
         Section(f"{prefix}trust", TRUST, tuple(_trust(group))),
         Section(f"{prefix}questions", "Questions of the lab", (Answers(answers(group.source)),)),
@@ -165,53 +158,6 @@ def _group_sections(
 def _sheet(table: Table, printed: set[str], *, is_folded: bool) -> Sheet:
     caption = tuple(table.caption_after(printed, [table.setting]))
     return Sheet(table, caption, tuple(table.notes_after(printed)), is_folded)
-
-
-def _answer(report: Report, group: ReportGroup) -> Iterator[Item]:
-    choice, device = group.choice, group.source.device
-    if choice is None:
-        yield Text(NO_NUMBER, is_lead=True)
-        return
-    yield _headline(report, choice, group)
-    sentences = overview(report, group).answer if len(choice.candidates) > 1 else ()
-    lines = [line for line in sentences if line != words.answer(choice, device)]
-    more = [*words.doubts(choice, device), *words.next_cells(choice, report.commands, device)]
-    lines += [f"{line[0].upper()}{line[1:]}." for line in more]
-    yield from [Bullets(tuple(lines))] if lines else []
-    table = sizes(group.source, choice)
-    yield Sheet(table, table.caption, table.notes)
-    if len(table.lines) > 1:
-        yield Quote(PROPOSAL, proposal.proposal(group.source, choice, _version(group)))
-    else:
-        yield Text(ONE_SIZE)
-
-
-def _version(group: ReportGroup) -> str:
-    """Return the versions of hpml_jobs that measured the cells."""
-    records = (result.record for result in group.source.cells)
-    versions = {record.facts.hpml_jobs for record in records if record and record.facts}
-    return " and ".join(sorted(versions)) or __version__
-
-
-def _headline(report: Report, choice: Choice, group: ReportGroup) -> Headline:
-    device = group.source.device
-    if len(choice.candidates) == 1:
-        return Headline(" ".join(overview(report, group).answer))
-    if choice.ask is None:
-        return Headline(words.answer(choice, device))
-    asked = choice.ask.candidate
-    per_work = f"per {captions.work_text(asked.work)}"
-    figures = [(f"{seconds(asked.epoch_s)} s", per_work)]
-    if asked.samples_per_s is not None:
-        figures.append((per_second(asked.samples_per_s), f"{asked.samples_name} per second"))
-    if asked is not choice.reference:
-        over = words.size(choice.reference, device)
-        figures.append((ratio(proposal.speedup(choice, asked)), f"speedup over {over}"))
-    figures += [
-        (ratio(asked.efficiency), "parallel efficiency"),
-        (words.cost(asked.gpu_s), f"{words.cost_unit(device)} {per_work}"),
-    ]
-    return Headline(f"Ask for {words.name(asked, device)}.", tuple(figures))
 
 
 def _trust(group: ReportGroup) -> Iterator[Item]:

@@ -1,0 +1,65 @@
+"""The section Answer of a page: what to ask for, the speedup by size, a paragraph to copy."""
+
+from collections.abc import Iterator
+
+from hpml_jobs import __version__
+from hpml_jobs.report.merge.choice import Choice
+from hpml_jobs.report.overview import overview
+from hpml_jobs.report.page.items import Bullets, Headline, Item, Quote, Sheet, Text
+from hpml_jobs.report.report import Report, ReportGroup
+from hpml_jobs.report.tables.sizes import sizes
+from hpml_jobs.report.text import captions, proposal
+from hpml_jobs.report.text import choice as words
+from hpml_jobs.report.text.numbers import per_second, ratio, seconds
+
+NO_NUMBER = "No cell has a number yet: the notes under the tables, and hpml-jobs status, say why."
+PROPOSAL = "Paragraph for a proposal"
+ONE_SIZE = "A paragraph for a proposal needs usable numbers of two sizes."
+
+
+def answer_items(report: Report, group: ReportGroup) -> Iterator[Item]:
+    """Yield the answer, what limits it, the speedup by size, and the paragraph for a proposal."""
+    choice, device = group.choice, group.source.device
+    if choice is None:
+        yield Text(NO_NUMBER, is_lead=True)
+        return
+    yield _headline(report, choice, group)
+    sentences = overview(report, group).answer if len(choice.candidates) > 1 else ()
+    lines = [line for line in sentences if line != words.answer(choice, device)]
+    more = [*words.doubts(choice, device), *words.next_cells(choice, report.commands, device)]
+    lines += [f"{line[0].upper()}{line[1:]}." for line in more]
+    yield from [Bullets(tuple(lines))] if lines else []
+    table = sizes(group.source, choice)
+    yield Sheet(table, table.caption, table.notes)
+    if len(table.lines) > 1:
+        yield Quote(PROPOSAL, proposal.proposal(group.source, choice, _version(group)))
+    else:
+        yield Text(ONE_SIZE)
+
+
+def _version(group: ReportGroup) -> str:
+    """Return the versions of hpml_jobs that measured the cells."""
+    records = (result.record for result in group.source.cells)
+    versions = {record.facts.hpml_jobs for record in records if record and record.facts}
+    return " and ".join(sorted(versions)) or __version__
+
+
+def _headline(report: Report, choice: Choice, group: ReportGroup) -> Headline:
+    device = group.source.device
+    if len(choice.candidates) == 1:
+        return Headline(" ".join(overview(report, group).answer))
+    if choice.ask is None:
+        return Headline(words.answer(choice, device))
+    asked = choice.ask.candidate
+    per_work = f"per {captions.work_text(asked.work)}"
+    figures = [(f"{seconds(asked.epoch_s)} s", per_work)]
+    if asked.samples_per_s is not None:
+        figures.append((per_second(asked.samples_per_s), f"{asked.samples_name} per second"))
+    if asked is not choice.reference:
+        over = words.size(choice.reference, device)
+        figures.append((ratio(proposal.speedup(choice, asked)), f"speedup over {over}"))
+    figures += [
+        (ratio(asked.efficiency), "parallel efficiency"),
+        (words.cost(asked.gpu_s), f"{words.cost_unit(device)} {per_work}"),
+    ]
+    return Headline(f"Ask for {words.name(asked, device)}.", tuple(figures))

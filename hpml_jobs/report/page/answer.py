@@ -26,8 +26,9 @@ def answer_items(report: Report, group: ReportGroup) -> Iterator[Item]:
     yield _headline(report, choice, group)
     sentences = overview(report, group).answer if len(choice.candidates) > 1 else ()
     lines = [line for line in sentences if line != words.answer(choice, device)]
-    more = [*words.doubts(choice, device), *words.next_cells(choice, report.commands, device)]
-    lines += [f"{line[0].upper()}{line[1:]}." for line in more]
+    lines += [f"{line[0].upper()}{line[1:]}." for line in words.doubts(choice, device)]
+    next_cells = words.next_cells(choice, report.commands, device)  # no full stop after a command
+    lines += [f"{line[0].upper()}{line[1:]}" for line in next_cells]
     yield from [Bullets(tuple(lines))] if lines else []
     table = sizes(group.source, choice)
     yield Sheet(table, table.caption, table.notes)

@@ -17,6 +17,7 @@ CODE = "your code"
 """Whether the source of the user's functions is recorded; a file of it is `your code NAME`."""
 
 WORKLOAD, GPU_MODEL, CPU_MODEL, TORCH = "workload", "GPU model", "CPU model", "torch"
+CPU_COUNT = "CPUs per host"
 PARAMETERS = "trainable parameters"
 """Conditions that are looked up by their name."""
 
@@ -59,7 +60,7 @@ CONDITIONS = (
     Condition(PARAMETERS, _parameters, imported=True),
     Condition(GPU_MODEL, _gpu_model, imported=True),
     Condition(CPU_MODEL, lambda _, facts: facts.cpu_model),
-    Condition("CPUs per host", lambda _, facts: facts.cpu_count),
+    Condition(CPU_COUNT, lambda _, facts: facts.cpu_count),
     Condition("driver", lambda _, facts: facts.driver),
     Condition(TORCH, lambda _, facts: facts.torch),
     Condition("CUDA", lambda _, facts: facts.cuda),

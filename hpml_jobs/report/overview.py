@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from hpml_jobs.core.conditions import CPU_COUNT
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import counted
 from hpml_jobs.report.merge.choice import Candidate, Choice
@@ -48,18 +49,18 @@ class Bars(NamedTuple):
 def overview(report: Report, group: ReportGroup) -> Overview:
     """Return the overview of one group of a report."""
     choice, device = group.choice, group.source.device
-    remarks = (text for _, text in warnings.remarks(group.source))
+    trust = (
+        group.usability,
+        *warnings.doubts(group.source),
+        *(words.doubts(choice, device) if choice and _has_rivals(choice) else ()),
+        *([group.suggestion] if group.suggestion else ()),
+        *(text for _, text in warnings.remarks(group.source)),
+    )
     return Overview(
         measured=(group.setting, _cells(group)),
         answer=tuple(_answer(report.study, choice, device)),
         next_cells=words.next_cells(choice, report.commands, device) if choice else (),
-        trust=(
-            group.usability,
-            *([group.suggestion] if group.suggestion else ()),
-            *warnings.doubts(group.source),
-            *(words.doubts(choice, device) if choice and _has_rivals(choice) else ()),
-            *remarks,
-        ),
+        trust=tuple(text.replace("resubmit STUDY", f"resubmit {report.study}") for text in trust),
     )
 
 
@@ -72,9 +73,11 @@ def _cells(group: ReportGroup) -> str:
     strategies = _listed(dict.fromkeys(row.strategy.value for row in source.rows))
     most = max(row.gpus for row in source.rows)
     unit = captions.unit(device) if most == 1 else captions.units(device)
+    cpus = source.conditions.get(CPU_COUNT, "") if device is Device.CPU else ""
+    hosts = f" {cpus} CPUs per host." if cpus else ""
     return (
         f"{measured} of {counted(len(source.cells), 'cell')} measured: {sizes} {unit}, batch "
-        f"{batches} per {captions.unit(device)}, {strategies}. {captions.runs(source.timed)}"
+        f"{batches} per {captions.unit(device)}, {strategies}. {captions.runs(source.timed)}{hosts}"
     )
 
 
@@ -101,7 +104,7 @@ def _answer(study: str, choice: Choice | None, device: Device) -> Iterator[str]:
         yield _fastest(fastest, choice.reference, device)
     asked = choice.ask.candidate if choice.ask else None
     if asked and asked is fastest and fastest is not choice.reference:
-        yield f"Ask for it: it has {words.rule(choice, device)}."
+        yield f"{words.ask_words(choice)} it: it has {words.rule(choice, device)}."
     else:
         yield words.answer(choice, device)
     beyond = (step for step in choice.steps if asked and step.smaller.row.gpus >= asked.row.gpus)

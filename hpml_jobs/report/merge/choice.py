@@ -16,7 +16,8 @@ from hpml_jobs.checks import Level
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.core import formulas
 from hpml_jobs.core.cluster import Cluster, Isolate
-from hpml_jobs.core.strategies import BASELINE, Strategy
+from hpml_jobs.core.conditions import CPU_COUNT
+from hpml_jobs.core.strategies import BASELINE, Device, Strategy
 from hpml_jobs.core.value import Value
 from hpml_jobs.errors import UsageError
 from hpml_jobs.report.merge.decision import LEAST_GAP, Decision, compare
@@ -306,13 +307,22 @@ def _edges(group: ConditionGroup, asked: Candidate) -> Iterator[Edge]:
     samples = group.a_cell.workload.images
     if row.gpus == max(other.gpus for other in rows):
         gpus = 2 * row.gpus
-        if samples is None or gpus * row.batch_per_gpu <= samples:
+        fits = samples is None or gpus * row.batch_per_gpu <= samples
+        if fits and not _oversubscribes(group, row, gpus):
             yield Edge(gpus, row.batch_per_gpu, strategy, f"{row.gpus} is the most measured")
     same_size = [other for other in rows if other.gpus == row.gpus]
     batches = sorted({other.batch_per_gpu for other in same_size})
     has_oom = any(other.outcome is Outcome.OOM for other in same_size)
-    if row.batch_per_gpu == batches[-1] and len(batches) > 1 and not has_oom:
-        batch = batches[-1] * max(2, batches[-1] // batches[-2])
+    if row.batch_per_gpu == batches[-1] and not has_oom:
+        step = batches[-1] // batches[-2] if len(batches) > 1 else 2
+        batch = batches[-1] * max(2, step)
         if samples is None or row.gpus * batch <= samples:
-            why = f"{batches[-1]} is the largest batch measured"
+            largest = "largest" if len(batches) > 1 else "only"
+            why = f"{batches[-1]} is the {largest} batch measured"
             yield Edge(row.gpus, batch, strategy, why)
+
+
+def _oversubscribes(group: ConditionGroup, row: Row, processes: int) -> bool:
+    """Return whether so many processes on CPUs are more than the CPUs of the cell's hosts."""
+    cpus = group.conditions.get(CPU_COUNT, "")
+    return group.device is Device.CPU and cpus.isdecimal() and processes > row.nodes * int(cpus)

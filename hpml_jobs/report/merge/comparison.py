@@ -12,6 +12,7 @@ from typing import NamedTuple
 from hpml_jobs.core.conditions import (
     CODE,
     CONDITIONS,
+    CPU_COUNT,
     CPU_MODEL,
     GPU_MODEL,
     PARAMETERS,
@@ -42,7 +43,7 @@ class Kind(StrEnum):
     SETTING = "settings"
 
 
-_HARDWARE = frozenset({"device", GPU_MODEL, CPU_MODEL, "CPUs per host"})
+_HARDWARE = frozenset({"device", GPU_MODEL, CPU_MODEL, CPU_COUNT})
 _SETTINGS = frozenset(
     {"requested GPU type", "measured", "epochs", "threads per process"}
     | {"DataLoader workers per process"}

@@ -63,4 +63,4 @@ def _headline(report: Report, choice: Choice, group: ReportGroup) -> Headline:
         (ratio(asked.efficiency), "parallel efficiency"),
         (words.cost(asked.gpu_s), f"{words.cost_unit(device)} {per_work}"),
     ]
-    return Headline(f"Ask for {words.name(asked, device)}.", tuple(figures))
+    return Headline(f"{words.ask_words(choice)} {words.name(asked, device)}.", tuple(figures))

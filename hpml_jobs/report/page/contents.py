@@ -38,6 +38,12 @@ TRAINING = ("loss", "steps", "accuracy", "quantization", "weights", "activations
 NO_CELLS = "This study has no cells yet."
 UNREADABLE = "No cell of this study can be read."
 TRUST = "What to trust: data-quality checks"
+GLOSSARY = (
+    "A cell is one measured configuration. E1 is its timed epoch, E2 the instrumented epoch, E3 "
+    "the epoch without gradient exchange. Exposed communication is what no computation hides; "
+    "stall is waiting for data. A number with ! is doubtful: see What to trust."
+)
+"""The words of the tables, above the first one."""
 
 
 def contents(report: Report) -> Page:
@@ -144,7 +150,7 @@ def _group_sections(
     folded = tuple(_sheet(table, {group.setting}, is_folded=True) for table in full)
     before = (
         Section(f"{prefix}answer", "Answer", tuple(answer_items(report, group))),
-        Section(f"{prefix}tables", "Tables 1 to 3", shown),
+        Section(f"{prefix}tables", "Tables 1 to 3", (Text(GLOSSARY), *shown) if shown else ()),
         Section(f"{prefix}trust", TRUST, tuple(_trust(group))),
         Section(f"{prefix}questions", "Questions of the lab", (Answers(answers(group.source)),)),
     )

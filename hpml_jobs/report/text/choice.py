@@ -71,10 +71,29 @@ def answer(choice: Choice, device: Device) -> str:
     if choice.ask is None:
         return f"No cell can be recommended: {_none(choice, device)}."
     asked = choice.ask.candidate
-    text = f"Ask for {name(asked, device)}: {figures(asked, device)}"
+    text = f"{ask_words(choice)} {name(asked, device)}: {figures(asked, device)}"
     if choice.wish.epochs:
         text += f"; {training(asked, choice.wish.epochs, device)}"
     return f"{text}."
+
+
+def ask_words(choice: Choice) -> str:
+    """Return `Ask for`, or that this is provisional: a check warns of a time behind it."""
+    return "Provisional: ask for" if is_provisional(choice) else "Ask for"
+
+
+def is_provisional(choice: Choice) -> bool:
+    """Return whether a check warns of the cell to ask for or of what it is compared with."""
+    asked = choice.ask.candidate if choice.ask else None
+    return any(candidate.doubtful for candidate in (asked, choice.reference) if candidate)
+
+
+def doubtful_names(choice: Choice, device: Device) -> list[str]:
+    """Return the cells behind the choice of whose times a check warns."""
+    winners = [winner.candidate for winner in (choice.ask, choice.fastest) if winner]
+    candidates = (choice.reference, *winners, choice.cheapest)
+    labels = (cell_label(c.row.place, device) for c in candidates if c and c.doubtful)
+    return list(dict.fromkeys(labels))
 
 
 def training(candidate: Candidate, epochs: int, device: Device) -> str:
@@ -217,13 +236,12 @@ def doubts(choice: Choice, device: Device) -> Iterator[str]:
             f"too few runs to tell cells apart: medians were compared; {LEAST_RUNS} runs of each "
             f"decide (repeats={LEAST_RUNS})"
         )
-    named = dict.fromkeys(
-        cell_label(c.row.place, device)
-        for c in (*(winner.candidate for winner in winners), choice.cheapest)
-        if c and c.doubtful
-    )
-    if named:
-        yield f"a data-quality check warns of the time of {', '.join(named)}: see collect"
+    names = doubtful_names(choice, device)
+    if names:
+        yield (
+            f"a data-quality check warns of the time of {', '.join(names)}: hpml-jobs record shows "
+            "the reason"
+        )
     if choice.reference.row.gpus > 1:
         yield (
             f"no single-{unit(device)} cell: efficiencies are against "

@@ -36,10 +36,21 @@ def proposal(group: ConditionGroup, choice: Choice, version: str) -> str:
     """Return the paragraph: what was measured, the speedups by size, the request, and how."""
     device = group.device
     sizes = [candidate for candidate in by_size(choice) if candidate is not choice.reference]
-    parts = [_measured(group, version), _reference(choice, device)]
+    parts = [_preliminary(choice, device), _measured(group, version), _reference(choice, device)]
     parts += [_size(choice, candidate, device) for candidate in sizes]
     parts += [_request(choice, device), _how(group, choice)]
     return " ".join(part for part in parts if part)
+
+
+def _preliminary(choice: Choice, device: Device) -> str:
+    """Return that figures are doubtful; empty if no check warns of a time behind the choice."""
+    names = words.doubtful_names(choice, device)
+    if not names:
+        return ""
+    return (
+        f"Preliminary: a data-quality check warns of the time of {', '.join(names)}, which should "
+        "be measured again before this is submitted."
+    )
 
 
 def _measured(group: ConditionGroup, version: str) -> str:
@@ -53,10 +64,12 @@ def _reference(choice: Choice, device: Device) -> str:
     reference = choice.reference
     rate = reference.samples_per_s
     throughput = "" if rate is None else f" ({per_second(rate)} {reference.samples_name}/s)"
+    batches = {c.row.batch_per_gpu for c in choice.candidates if c.row.gpus == reference.row.gpus}
+    best = "the best of the measured batches, " if len(batches) > 1 else ""
     return (
         f"On {words.size(reference, device)}, the smallest size measured, "
         f"{captions.an_epoch(reference.work)} {'take' if reference.work else 'takes'} "
-        f"{seconds(reference.epoch_s)} s at the best batch, {reference.row.batch_per_gpu} per "
+        f"{seconds(reference.epoch_s)} s at {best}batch {reference.row.batch_per_gpu} per "
         f"{captions.unit(device)}{throughput}."
     )
 

@@ -32,7 +32,7 @@ def fault_of(capsys, *words):
 
 def test_choose_prints_the_answer_first(study, capsys):
     lines = output_of(capsys, "choose", "mine").splitlines()
-    answer = next(line for line in lines if line.startswith("Ask for 2 GPUs at batch 128"))
+    answer = next(line for line in lines if "sk for 2 GPUs at batch 128" in line)
     assert lines.index(answer) < 4
     assert any("the third and fourth GPU save 0.400 s" in line for line in lines)
 

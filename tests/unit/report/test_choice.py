@@ -1,6 +1,7 @@
 """The rules of choose as golden cases: which cell to ask for, and why not another one."""
 
 import pytest
+from msgspec.structs import replace
 
 from hpml_jobs.core.cluster import Cluster, Isolate
 from hpml_jobs.core.strategies import Device, Strategy
@@ -156,9 +157,22 @@ def test_cell_at_the_edge_names_the_next_command(builder):
     assert made.next_cells == (
         "not measured, worth a run: 4 GPUs at batch 128 (2 is the most measured): hpml-jobs gpus=4 "
         "batch=128 workload=digits study=lab-greene-v100",
+        "not measured, worth a run: 2 GPUs at batch 256 (128 is the only batch measured): "
+        "hpml-jobs gpus=2 batch=256 workload=digits study=lab-greene-v100",
     )
     add_runs(builder, 4, 4.1)
+    add_runs(builder, 2, 4.1, batch=256)
+    add_runs(builder, 2, 4.3, batch=512)
     assert chosen(builder).next_cells == ()
+
+
+def test_processes_beyond_the_cpus_are_not_suggested(builder):
+    facts = replace(a_record(a_cell()).facts, cpu_count=2)
+    for gpus, epoch_s in ((1, 8.0), (2, 4.2)):
+        strategy = Strategy.SINGLE if gpus == 1 else Strategy.DDP
+        cell = a_cell(gpus=gpus, device=Device.CPU, strategy=strategy)
+        builder.with_record(a_record(cell, f"1{gpus}_0.r0", epoch_s, facts=facts))
+    assert [edge.gpus for edge in chosen(builder).choice.edges] == [2]
 
 
 def test_batch_at_the_edge_is_worth_a_run_unless_memory_ended(builder):

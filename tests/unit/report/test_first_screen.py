@@ -9,6 +9,7 @@ from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.report.formats import first_screen
 from hpml_jobs.report.overview import overview, speedup_bars
+from hpml_jobs.report.text.proposal import proposal
 from hpml_jobs.slurm.states import Outcome
 from tests.unit.builders import lab_cell, lab_record
 from tests.unit.check_cases import change_scheduling
@@ -79,6 +80,21 @@ def test_each_cause_is_named_once_most_serious_first(builder):
     text = " ".join(" ".join(screen(report)).split())
     assert text.count("disturbed:") == 1
     assert "see Data-quality checks" not in text
+
+
+def test_answer_is_provisional_if_the_reference_is_doubtful(builder):
+    disturb = change_scheduling(Role.TIMED, stolen_s=8.0)
+    builder.with_record(disturb(lab_record(lab_cell(1, 128), 30.0)))
+    builder.with_record(lab_record(lab_cell(2, 128), 16.0))
+    builder.with_record(lab_record(lab_cell(4, 128), 14.0))
+    report = builder.collect()
+    group = report.groups[0]
+    _, ask, _ = overview(report, group).answer
+    assert ask.startswith("Provisional: ask for 2 GPUs at batch 128 per GPU (ddp)")
+    warning = "a data-quality check warns of the time of single 1-GPU b128"
+    assert any(line.startswith(warning) for line in overview(report, group).trust)
+    paragraph = proposal(group.source, group.choice, "0.7.0")
+    assert paragraph.startswith(f"Preliminary: {warning}, which should be measured again")
 
 
 def test_fastest_cell_to_ask_for_is_said_once(builder):

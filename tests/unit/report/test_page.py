@@ -177,7 +177,7 @@ def test_page_of_cpu_study_says_processes(builder):
     for gpus, epoch_s in ((1, 8.0), (2, 5.0)):
         cell = a_cell(gpus=gpus, batch=64, device=Device.CPU, strategy=_strategy(gpus))
         builder.with_record(a_record(cell, f"1{gpus}_0.r0", epoch_s, facts=CPU))
-    assert "Ask for 2 processes" in parse(html_of(builder))[0].text
+    assert "sk for 2 processes" in parse(html_of(builder))[0].text
 
 
 def _strategy(gpus):

@@ -3,6 +3,7 @@
 import io
 import json
 import re
+import shutil
 import subprocess
 import sys
 
@@ -13,6 +14,7 @@ from rich.console import Console
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.report.collect import write
+from hpml_jobs.report.formats import latex
 from hpml_jobs.report.formats.screen import drawn, show
 from hpml_jobs.slurm.states import Outcome
 from tests.unit.builders import lab_cell, lab_record
@@ -148,6 +150,24 @@ def test_latex_tables_are_complete_and_escaped(incomplete_study):
         for row in re.findall(r"^(.*) \\\\$", body, re.M):
             spans = sum(int(span) - 1 for span in re.findall(r"\\multicolumn\{(\d)\}", row))
             assert row.count(" & ") + row.startswith("& ") + spans == len(columns), row
+
+
+DOCUMENT = r"""\documentclass{article}
+\usepackage{booktabs}
+\begin{document}
+\input{tables}
+\end{document}
+"""
+
+
+@pytest.mark.skipif(not shutil.which("pdflatex"), reason="pdflatex is not installed")
+def test_latex_tables_compile(incomplete_study, tmp_path):
+    (tmp_path / "tables.tex").write_text(latex.document(incomplete_study.collect()))
+    (tmp_path / "document.tex").write_text(DOCUMENT)
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "document.tex"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert (tmp_path / "document.pdf").stat().st_size > 10_000
 
 
 def _captions(text):

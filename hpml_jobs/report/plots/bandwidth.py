@@ -26,7 +26,7 @@ CAPTION = (
 WIDE_RANGE = 1_000
 """From this range of speeds on, only powers of 10 have ticks."""
 
-POWERS = ["B", "KiB", "MiB", "GiB", "TiB"]
+POWERS = ["B", "KiB", "MiB"]
 
 
 class Curve(NamedTuple):
@@ -144,13 +144,13 @@ def _draw(axis: "Axes", panel: Panel, looks: Mapping[str, style.Look]) -> None:
 def size_text(size: float) -> str:
     """Return a number of bytes in powers of 1,024.
 
-    >>> [size_text(size) for size in (512, 65_536, 1_048_576, 104_616)]
-    ['512 B', '64 KiB', '1 MiB', '102 KiB']
+    >>> [size_text(size) for size in (512, 65_536, 104_616, 1_048_576 * 2048)]
+    ['512 B', '64 KiB', '102 KiB', '2048 MiB']
     """
     power = 0
     while size >= 1024 and power < len(POWERS) - 1:
         size, power = size / 1024, power + 1
-    return f"{size:.3g} {POWERS[power]}"
+    return f"{size:.3g} {POWERS[power]}" if size < 1000 else f"{size:.0f} {POWERS[power]}"
 
 
 def _legend(panels: Sequence[Panel], looks: Mapping[str, style.Look]) -> "dict[str, Artist]":

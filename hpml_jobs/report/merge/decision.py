@@ -144,13 +144,24 @@ def _doubled_ranks(values: Sequence[float]) -> list[int]:
 
 @cache
 def _rank_sums(doubled_ranks: tuple[int, ...], chosen: int) -> dict[int, int]:
-    """Return how many choices of so many ranks have each sum."""
-    sums: list[dict[int, int]] = [{0: 1}] + [{} for _ in range(chosen)]
+    """Return how many choices of so many ranks have each sum.
+
+    They are the coefficients of polynomials, one per number of chosen ranks. Each polynomial is one
+    integer with a field of bits per coefficient, so that adding a rank is a shift and an addition
+    (Kronecker substitution).
+    """
+    field = len(doubled_ranks) // 8 + 1  # bytes: no count exceeds 2^(number of ranks)
+    sums = [1] + [0] * chosen
     for rank in doubled_ranks:
         for size in range(chosen, 0, -1):
-            for total, count in sums[size - 1].items():
-                sums[size][total + rank] = sums[size].get(total + rank, 0) + count
-    return sums[chosen]
+            sums[size] += sums[size - 1] << (8 * field * rank)
+    content = sums[chosen].to_bytes((sum(doubled_ranks) + 1) * field, "little")
+    counts = (content[at : at + field] for at in range(0, len(content), field))
+    return {
+        total: count
+        for total, part in enumerate(counts)
+        if (count := int.from_bytes(part, "little"))
+    }
 
 
 def hodges_lehmann(subject: Sequence[float], other: Sequence[float]) -> Ratio:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hpml_jobs.cli.completion import studies
 from hpml_jobs.cli.console import console
 from hpml_jobs.cli.options import (
     REPORT_KEYS,
     Json,
     Outputs,
+    ReportWords,
     Strict,
     StudySelection,
     cluster_of,
@@ -34,14 +34,7 @@ WATCH_S = 5.0
 
 
 def collect(
-    words: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[STUDY] [KEY=VALUE]",
-            help="study, default: the most recently submitted; key: baseline=smallest",
-            autocompletion=studies,
-        ),
-    ] = None,
+    words: ReportWords = None,
     outputs: Outputs = None,
     wait: Annotated[
         bool, typer.Option("--wait", help="wait until no cell is pending or running")

@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hpml_jobs.cli.console import COLOURS, console, print_json
-from hpml_jobs.cli.options import Json, Outputs, cluster_of
+from hpml_jobs.cli.options import Json, Outputs, cluster_of, outputs_of
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.study.study import Study, all_studies, no_study, submitted_at
@@ -35,16 +35,13 @@ def list_(outputs: Outputs = None, json: Json = False) -> None:
 
     Example: hpml-jobs list
     """
-    if outputs is None:
-        from hpml_jobs.plan.user_config import user_outputs
-
-        outputs = user_outputs()
-    listed = [_listed(study) for study in all_studies(outputs.expanduser())]
+    folder = outputs_of(outputs)
+    listed = [_listed(study) for study in all_studies(folder)]
     if json:
-        print_json({"outputs": str(outputs), "studies": [one._asdict() for one in listed]})
+        print_json({"outputs": str(folder), "studies": [one._asdict() for one in listed]})
         return
     if not listed:
-        raise no_study(outputs)
+        raise no_study(folder)
     console().print(_table(listed))
 
 

@@ -60,6 +60,14 @@ Pattern = Annotated[
         metavar="PATTERN", help="only cells whose name matches, e.g. 'ddp-4gpu-*'; default: all"
     ),
 ]
+ReportWords = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[STUDY] [KEY=VALUE]",
+        help="study, default: the most recently submitted; key: baseline=smallest",
+        autocompletion=studies,
+    ),
+]
 Outputs = Annotated[
     Path | None,
     typer.Option(
@@ -112,6 +120,15 @@ def select_study(study: str | None, pattern: str | None, outputs: Path | None) -
             )
         study, pattern = None, study
     return StudySelection(find_study(study, outputs), pattern)
+
+
+def outputs_of(outputs: Path | None) -> Path:
+    """Return the folder of the studies: the option's, else that of the user's config."""
+    if outputs is None:
+        from hpml_jobs.plan.user_config import user_outputs
+
+        outputs = user_outputs()
+    return outputs.expanduser()
 
 
 def outputs_words(outputs: Path | None) -> str:

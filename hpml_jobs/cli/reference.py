@@ -10,7 +10,7 @@ from rich.text import Text
 
 from hpml_jobs.cli.completion import studies
 from hpml_jobs.cli.console import console, print_json
-from hpml_jobs.cli.options import Json, Outputs, find_study
+from hpml_jobs.cli.options import Json, Outputs, find_study, outputs_of
 from hpml_jobs.core.text import counted
 from hpml_jobs.errors import HpmlError, UsageError
 
@@ -54,8 +54,6 @@ def reference(
 
     Example: hpml-jobs reference save before digits-local
     """
-    from hpml_jobs.cli.sides import outputs_of
-
     folder = outputs_of(outputs)
     if study is not None and action is not Action.SAVE:
         raise UsageError(f"{study}: reference {action.value} has no study")
@@ -76,7 +74,7 @@ def reference(
 
 
 def _save(name: str, study: str | None, outputs: Path | None, *, replace: bool) -> None:
-    from hpml_jobs.cli.sides import of_study, outputs_of, reference_path
+    from hpml_jobs.cli.sides import of_study, reference_path
     from hpml_jobs.report.reference import write_reference
 
     folder = outputs_of(outputs)

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hpml_jobs.cli.collect import current_report, write_report
-from hpml_jobs.cli.completion import studies
-from hpml_jobs.cli.options import REPORT_KEYS, Outputs, find_study, parse_words
+from hpml_jobs.cli.options import REPORT_KEYS, Outputs, ReportWords, find_study, parse_words
 
 if TYPE_CHECKING:
     from hpml_jobs.report.report import Report
@@ -22,14 +21,7 @@ browser, which takes the terminal."""
 
 
 def report(
-    words: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[STUDY] [KEY=VALUE]",
-            help="study, default: the most recently submitted; key: baseline=smallest",
-            autocompletion=studies,
-        ),
-    ] = None,
+    words: ReportWords = None,
     outputs: Outputs = None,
     to: Annotated[
         Path | None,

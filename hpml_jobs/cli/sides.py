@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from hpml_jobs.cli.options import find_study, history_of
+from hpml_jobs.cli.options import find_study, history_of, outputs_of
 from hpml_jobs.core.text import nearest
 from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.study.study import Study, all_studies, check_name
@@ -47,15 +47,6 @@ class Side(NamedTuple):
 def of_study(study: Study) -> Side:
     """Return a study as a side."""
     return Side(study.root, study)
-
-
-def outputs_of(outputs: Path | None) -> Path:
-    """Return the folder of the studies."""
-    if outputs is None:
-        from hpml_jobs.plan.user_config import user_outputs
-
-        outputs = user_outputs()
-    return outputs.expanduser()
 
 
 def reference_path(name: str, outputs: Path) -> Path:

@@ -16,6 +16,16 @@ def counted(number: int, word: str, plural: str | None = None) -> str:
     return f"{number} {word if number == 1 else plural or f'{word}{suffix}'}"
 
 
+def listed(values: Iterable[object]) -> str:
+    """Return one value or more as a list for people.
+
+    >>> listed([1, 2, 4]), listed(["ddp"])
+    ('1, 2 and 4', 'ddp')
+    """
+    *first, last = map(str, values)
+    return f"{', '.join(first)} and {last}" if first else last
+
+
 def duration_text(seconds: float) -> str:
     """Return a duration in one or two units.
 

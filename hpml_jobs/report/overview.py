@@ -1,11 +1,11 @@
 """The overview of a group of cells: what was measured, the answer, and what to trust."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from hpml_jobs.core.conditions import CPU_COUNT
 from hpml_jobs.core.strategies import Device
-from hpml_jobs.core.text import counted
+from hpml_jobs.core.text import counted, listed
 from hpml_jobs.report.merge.choice import Candidate, Choice
 from hpml_jobs.report.merge.rows import Row, setup_order
 from hpml_jobs.report.report import Report, ReportGroup, StrategyTables
@@ -68,9 +68,9 @@ def _cells(group: ReportGroup) -> str:
     """Return how many cells have numbers, their sizes, batches, strategies and runs."""
     source, device = group.source, group.source.device
     measured = sum(result.measured for result in source.cells)
-    sizes = _listed(sorted({row.gpus for row in source.rows}))
-    batches = _listed(sorted({row.batch_per_gpu for row in source.rows}))
-    strategies = _listed(dict.fromkeys(row.strategy.value for row in source.rows))
+    sizes = listed(sorted({row.gpus for row in source.rows}))
+    batches = listed(sorted({row.batch_per_gpu for row in source.rows}))
+    strategies = listed(dict.fromkeys(row.strategy.value for row in source.rows))
     most = max(row.gpus for row in source.rows)
     unit = captions.unit(device) if most == 1 else captions.units(device)
     cpus = source.conditions.get(CPU_COUNT, "") if device is Device.CPU else ""
@@ -79,16 +79,6 @@ def _cells(group: ReportGroup) -> str:
         f"{measured} of {counted(len(source.cells), 'cell')} measured: {sizes} {unit}, batch "
         f"{batches} per {captions.unit(device)}, {strategies}. {captions.runs(source.timed)}{hosts}"
     )
-
-
-def _listed(values: Iterable[object]) -> str:
-    """Return values in a list for people.
-
-    >>> _listed([1, 2, 4]), _listed(["ddp"])
-    ('1, 2 and 4', 'ddp')
-    """
-    *first, last = map(str, values)
-    return f"{', '.join(first)} and {last}" if first else last
 
 
 def _answer(study: str, choice: Choice | None, device: Device) -> Iterator[str]:
@@ -101,16 +91,15 @@ def _answer(study: str, choice: Choice | None, device: Device) -> Iterator[str]:
         return
     fastest = choice.fastest.candidate if choice.fastest else None
     if fastest and fastest is not choice.reference:
-        yield _fastest(fastest, choice.reference, device)
+        yield _fastest(fastest, choice, device)
     asked = choice.ask.candidate if choice.ask else None
     if asked and asked is fastest and fastest is not choice.reference:
         yield f"{words.ask_words(choice)} it: it has {words.rule(choice, device)}."
     else:
         yield words.answer(choice, device)
     beyond = (step for step in choice.steps if asked and step.smaller.row.gpus >= asked.row.gpus)
-    for step in beyond:
+    if step := next(beyond, None):
         yield f"More would not be efficient: {words.step_text(step, device)}."
-        return
 
 
 def _has_rivals(choice: Choice) -> bool:
@@ -118,13 +107,12 @@ def _has_rivals(choice: Choice) -> bool:
     return len(choice.candidates) > 1
 
 
-def _fastest(fastest: Candidate, reference: Candidate, device: Device) -> str:
+def _fastest(fastest: Candidate, choice: Choice, device: Device) -> str:
     """Return the speedup of the fastest cell, and what its epoch is spent on."""
-    speedup = fastest.efficiency * fastest.row.gpus / reference.row.gpus
-    against = captions.cell_label(reference.row.place, device)
+    against = captions.cell_label(choice.reference.row.place, device)
     text = (
-        f"Fastest: {words.name(fastest, device)}, {ratio(speedup)} times the speed of {against}: "
-        f"{words.figures(fastest, device)}"
+        f"Fastest: {words.name(fastest, device)}, {ratio(choice.speedup(fastest))} times the speed "
+        f"of {against}: {words.figures(fastest, device)}"
     )
     losses = _losses(fastest.row)
     return f"{text}; {losses}." if losses else f"{text}."
@@ -150,7 +138,7 @@ def _losses(row: Row) -> str:
         for name, share in sorted(shares.items(), key=lambda item: -item[1])
         if share >= LEAST_SHARE
     ]
-    return _listed(large) if large else ""
+    return listed(large) if large else ""
 
 
 def main_strategy(group: ReportGroup) -> StrategyTables | None:

@@ -183,6 +183,15 @@ class Choice(Value, frozen=True, kw_only=True):
     steps: tuple[Step, ...]
     edges: tuple[Edge, ...]
 
+    @property
+    def by_size(self) -> list[Candidate]:
+        """The fastest cell of each size that no check calls wrong, by size."""
+        return _by_size(_sound(self.candidates))
+
+    def speedup(self, candidate: Candidate) -> float:
+        """Return the speedup of a cell over the reference."""
+        return formulas.speedup(self.reference.epoch_s, candidate.epoch_s)
+
 
 def choose(group: ConditionGroup, wish: Wish, cluster: Cluster | None = None) -> Choice | None:
     """Return the choice among the cells of a group; None if none has a number.
@@ -192,7 +201,7 @@ def choose(group: ConditionGroup, wish: Wish, cluster: Cluster | None = None) ->
     candidates = _candidates(group, wish, charged_gpus(group, cluster))
     if not candidates:
         return None
-    sound = [c for c in candidates if c.exclusion is not Exclusion.FAILED_CHECK]
+    sound = _sound(candidates)
     ask = _ask([c for c in candidates if c.exclusion is None], wish)
     return Choice(
         wish=wish,
@@ -234,7 +243,7 @@ def _candidates(group: ConditionGroup, wish: Wish, charged: Charged) -> list[Can
 
 def _reference(candidates: Sequence[Candidate]) -> Candidate:
     """Return the fastest cell of the smallest size; one with a failed check only if it is alone."""
-    sound = [c for c in candidates if c.exclusion is not Exclusion.FAILED_CHECK] or candidates
+    sound = _sound(candidates) or candidates
     return min(sound, key=lambda candidate: (candidate.row.gpus, candidate.epoch_s))
 
 
@@ -291,12 +300,21 @@ def _winner(fastest: Candidate, others: Sequence[Candidate]) -> Winner:
 
 def _steps(sound: Sequence[Candidate]) -> Iterator[Step]:
     """Yield the steps between the fastest cells of growing sizes."""
+    for smaller, larger in itertools.pairwise(_by_size(sound)):
+        yield Step(smaller, larger)
+
+
+def _sound(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Return the cells that no check calls wrong."""
+    return [c for c in candidates if c.exclusion is not Exclusion.FAILED_CHECK]
+
+
+def _by_size(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Return the first cell of each size, by size; `candidates` are the fastest first."""
     fastest: dict[int, Candidate] = {}
-    for candidate in sound:
+    for candidate in candidates:
         fastest.setdefault(candidate.row.gpus, candidate)
-    sizes = sorted(fastest)
-    for smaller, larger in itertools.pairwise(sizes):
-        yield Step(fastest[smaller], fastest[larger])
+    return [fastest[gpus] for gpus in sorted(fastest)]
 
 
 def _edges(group: ConditionGroup, asked: Candidate) -> Iterator[Edge]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from hpml_jobs import __version__
 from hpml_jobs.report.merge.choice import Choice
-from hpml_jobs.report.overview import overview
+from hpml_jobs.report.overview import Overview, overview
 from hpml_jobs.report.page.items import Bullets, Headline, Item, Quote, Sheet, Text
 from hpml_jobs.report.report import Report, ReportGroup
 from hpml_jobs.report.tables.sizes import sizes
@@ -23,12 +23,13 @@ def answer_items(report: Report, group: ReportGroup) -> Iterator[Item]:
     if choice is None:
         yield Text(NO_NUMBER, is_lead=True)
         return
-    yield _headline(report, choice, group)
-    sentences = overview(report, group).answer if len(choice.candidates) > 1 else ()
+    summary = overview(report, group)
+    yield _headline(choice, group, summary)
+    sentences = summary.answer if len(choice.candidates) > 1 else ()
     lines = [line for line in sentences if line != words.answer(choice, device)]
     lines += [f"{line[0].upper()}{line[1:]}." for line in words.doubts(choice, device)]
-    next_cells = words.next_cells(choice, report.commands, device)  # no full stop after a command
-    lines += [f"{line[0].upper()}{line[1:]}" for line in next_cells]
+    # no full stop after a command
+    lines += [f"{line[0].upper()}{line[1:]}" for line in summary.next_cells]
     yield from [Bullets(tuple(lines))] if lines else []
     table = sizes(group.source, choice)
     yield Sheet(table, table.caption, table.notes)
@@ -45,10 +46,10 @@ def _version(group: ReportGroup) -> str:
     return " and ".join(sorted(versions)) or __version__
 
 
-def _headline(report: Report, choice: Choice, group: ReportGroup) -> Headline:
+def _headline(choice: Choice, group: ReportGroup, summary: Overview) -> Headline:
     device = group.source.device
     if len(choice.candidates) == 1:
-        return Headline(" ".join(overview(report, group).answer))
+        return Headline(" ".join(summary.answer))
     if choice.ask is None:
         return Headline(words.answer(choice, device))
     asked = choice.ask.candidate
@@ -58,7 +59,7 @@ def _headline(report: Report, choice: Choice, group: ReportGroup) -> Headline:
         figures.append((per_second(asked.samples_per_s), f"{asked.samples_name} per second"))
     if asked is not choice.reference:
         over = words.size(choice.reference, device)
-        figures.append((ratio(proposal.speedup(choice, asked)), f"speedup over {over}"))
+        figures.append((ratio(choice.speedup(asked)), f"speedup over {over}"))
     figures += [
         (ratio(asked.efficiency), "parallel efficiency"),
         (words.cost(asked.gpu_s), f"{words.cost_unit(device)} {per_work}"),

@@ -24,7 +24,7 @@ def sizes(group: ConditionGroup, choice: Choice) -> Table:
         hours=words.hours_unit(device),
         work=captions.work_text(group.work),
     )
-    shown = proposal.by_size(choice) or [reference]
+    shown = choice.by_size or [reference]
     runs = captions.runs([candidate.row for candidate in shown])
     heads: tuple[Columns[Candidate], ...] = (
         Columns("", place_columns(lambda candidate: candidate.row.setup)),

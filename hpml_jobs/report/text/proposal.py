@@ -1,7 +1,7 @@
 """The evidence of scaling as a paragraph that can be copied into a proposal for compute time."""
 
 from hpml_jobs.core.strategies import Device
-from hpml_jobs.report.merge.choice import Candidate, Choice, Exclusion
+from hpml_jobs.report.merge.choice import Candidate, Choice
 from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.merge.statistics import ratio_interval
 from hpml_jobs.report.text import captions
@@ -9,23 +9,9 @@ from hpml_jobs.report.text import choice as words
 from hpml_jobs.report.text.numbers import per_second, ratio, seconds, significant
 
 
-def by_size(choice: Choice) -> list[Candidate]:
-    """Return the fastest cell of each size that no check calls wrong, by size."""
-    fastest: dict[int, Candidate] = {}
-    for candidate in choice.candidates:
-        if candidate.exclusion is not Exclusion.FAILED_CHECK:
-            fastest.setdefault(candidate.row.gpus, candidate)
-    return [fastest[gpus] for gpus in sorted(fastest)]
-
-
-def speedup(choice: Choice, candidate: Candidate) -> float:
-    """Return the speedup over the reference: the fastest cell of the smallest size."""
-    return choice.reference.epoch_s / candidate.epoch_s
-
-
 def speedup_text(choice: Choice, candidate: Candidate) -> str:
     """Return the speedup over the reference with its interval, if both have repeats."""
-    text = ratio(speedup(choice, candidate))
+    text = ratio(choice.speedup(candidate))
     interval = ratio_interval(choice.reference.epochs_s, candidate.epochs_s)
     if interval is None or candidate is choice.reference:
         return text
@@ -35,7 +21,7 @@ def speedup_text(choice: Choice, candidate: Candidate) -> str:
 def proposal(group: ConditionGroup, choice: Choice, version: str) -> str:
     """Return the paragraph: what was measured, the speedups by size, the request, and how."""
     device = group.device
-    sizes = [candidate for candidate in by_size(choice) if candidate is not choice.reference]
+    sizes = [candidate for candidate in choice.by_size if candidate is not choice.reference]
     parts = [_preliminary(choice, device), _measured(group, version), _reference(choice, device)]
     parts += [_size(choice, candidate, device) for candidate in sizes]
     parts += [_request(choice, device), _how(group, choice)]
@@ -96,7 +82,7 @@ def _request(choice: Choice, device: Device) -> str:
 
 
 def _how(group: ConditionGroup, choice: Choice) -> str:
-    rows = [candidate.row for candidate in by_size(choice)]
+    rows = [candidate.row for candidate in choice.by_size]
     runs = captions.runs(rows)
     if group.rate_units:
         units = " and ".join(group.rate_units)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from hpml_jobs.checks import Level
 from hpml_jobs.checks.result import Affected, Tier, names
-from hpml_jobs.core.text import counted
+from hpml_jobs.core.text import counted, listed
 from hpml_jobs.report.merge.causes import Cause, causes
 from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.merge.rows import Row
@@ -77,13 +77,14 @@ def tables_text(affects: Iterable[Affected], *, has_table1: bool = True) -> str:
     >>> tables_text(Affected), tables_text(Affected, has_table1=False)
     ('Tables 1, 2 and 3, loss and accuracy', 'Q1, loss and accuracy')
     """
-    listed = list(affects)
-    numbers = [str(number) for affected, number in TABLE_NUMBERS.items() if affected in listed]
-    learning = ["loss and accuracy"] if Affected.LEARNING in listed else []
+    affected_kinds = list(affects)
+    numbers = [
+        str(number) for affected, number in TABLE_NUMBERS.items() if affected in affected_kinds
+    ]
+    learning = ["loss and accuracy"] if Affected.LEARNING in affected_kinds else []
     if not numbers:
         return "".join(learning)
-    joined = " and ".join(filter(None, (", ".join(numbers[:-1]), numbers[-1])))
-    tables = f"Table{'s' if len(numbers) > 1 else ''} {joined}" if has_table1 else "Q1"
+    tables = f"Table{'s' if len(numbers) > 1 else ''} {listed(numbers)}" if has_table1 else "Q1"
     return ", ".join([tables, *learning])
 
 

@@ -1,6 +1,6 @@
 """Checks for cells of a study that ran on the same node at the same time."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -70,18 +70,22 @@ def overlapping_cells(peer: Peer, concurrent: Concurrent) -> Observation | None:
     others = concurrent.on_hosts.get(peer.slug)
     if not others:
         return Observation(True, f"no other cell of the study ran on {names(sorted(peer.hosts))}")
-    seconds = max(_together(peer, other) for other in others).total_seconds()
-    where = names(sorted(peer.hosts & frozenset.union(*(other.hosts for other in others))))
+    seconds = _longest(peer.started, peer.ended, others).total_seconds()
+    where = names(host for host in sorted(peer.hosts) if any(host in o.hosts for o in others))
     return Observation(
         False, f"{names(o.slug for o in others)} ran on {where} for up to {seconds:.0f} s of it"
     )
 
 
-def _together(peer: Peer, other: Peer) -> timedelta:
-    """Return how long two attempts ran at the same time; 0 where it is not known."""
-    if not (peer.started and peer.ended and other.started and other.ended):
-        return timedelta(0)
-    return min(peer.ended, other.ended) - max(peer.started, other.started)
+def _longest(started: datetime, ended: datetime, others: Iterable[Peer]) -> timedelta:
+    """Return the longest time that one of the others ran between two times."""
+    longest = timedelta(0)
+    for other in others:
+        if other.started and other.ended:
+            longest = max(longest, min(ended, other.ended) - max(started, other.started))
+        if longest == ended - started:
+            break
+    return longest
 
 
 @check(

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 SUFFIX = ".tar.gz"
 
+PAGE = "report.html"
+
 
 def archive(
     study: StudyName = None,
@@ -67,14 +69,15 @@ def archive(
 
 
 def _new_report(study: "Study", folder: Path) -> Path | None:
-    """Make the study's report in `folder` if it has none; None if it has one."""
-    if (study.report / "tables.json").is_file():
+    """Make the study's report in `folder` if it has no page; None if it has one."""
+    if (study.report / PAGE).is_file():
         return None
-    from hpml_jobs.report.collect import make_report, write
+    from hpml_jobs.report.collect import make_report
+    from hpml_jobs.report.folder import write_all
     from hpml_jobs.status.states import study_status
 
     status = study_status(study)
-    write(make_report(study.name, status.snapshots, status.states), folder)
+    write_all(make_report(study.name, status.snapshots, status.states), folder)
     return folder
 
 
@@ -89,7 +92,7 @@ def _warn(
         print(f"left out: {line}", file=sys.stderr)
     if not is_new and _is_older(study):
         print(
-            f"warning: the report is older than the records: hpml-jobs collect {study.name} writes "
+            f"warning: the report is older than the records: hpml-jobs report {study.name} writes "
             "it again",
             file=sys.stderr,
         )
@@ -97,7 +100,7 @@ def _warn(
 
 def _is_older(study: "Study") -> bool:
     """Return whether a record was written after the report."""
-    written = (study.report / "tables.json").stat().st_mtime
+    written = (study.report / PAGE).stat().st_mtime
     records = (cell.record_json for cell in study.cells())
     return any(path.stat().st_mtime > written for path in records if path.exists())
 

@@ -49,10 +49,10 @@ def collect(
     strict: Strict = False,
     json: Json = False,
 ) -> None:
-    """Print what a study says, and write its tables and figures into its report/ folder.
+    """Print what a study says, and write its tables into its report/ folder.
 
-    Formats: md, csv, tex and json; png and svg. Of a study that you may only read, nothing is
-    written; --to writes elsewhere. Speedups are against 1 GPU;
+    Formats: md, csv, tex and json; hpml-jobs report draws the pictures. Of a study that you may
+    only read, nothing is written; --to writes elsewhere. Speedups are against 1 GPU;
     with baseline=smallest, where there is no single-GPU cell, against the smallest measured size.
 
     Example: hpml-jobs collect digits-local
@@ -68,11 +68,14 @@ def collect(
         from hpml_jobs.report.formats import first_screen, screen
 
         (screen if all_tables else first_screen).show(report, console())
-    from hpml_jobs.report.collect import write
+    from hpml_jobs.report.folder import is_outdated, write_tables
 
-    written = write_report("collect", selected, to, lambda folder: write(report, folder))
+    written = write_report("collect", selected, to, lambda folder: write_tables(report, folder))
     if written and not json:
-        print(f"written: {_files(written)} in {written[0].parent}")
+        folder = written[0].parent
+        print(f"written: {_files(written)} in {folder}")
+        if is_outdated(folder):
+            print(f"the page in it is of older numbers: hpml-jobs report {selected.name}")
     if strict and not all(state.outcome.finished for state in status.states):
         raise typer.Exit(1)
 
@@ -109,7 +112,7 @@ def write_report(
     Raises:
         HpmlError: the folder that was named, or the user's own study, cannot be written.
     """
-    from hpml_jobs.report.collect import ReadOnlyError
+    from hpml_jobs.report.folder import ReadOnlyError
 
     try:
         return write(study.report if to is None else to.expanduser())
@@ -142,10 +145,7 @@ def _status(study: "Study", *, wait: bool, out_of_the_way: bool) -> "StudyStatus
 
 
 def _files(written: Sequence[Path]) -> str:
-    """Return the report's files in short: tables by name, CSV files counted, pictures by name."""
-    tables = [path.name for path in written if path.stem == "tables"]
-    pictures = [path.stem for path in written if path.suffix == ".png"]
+    """Return the files of tables in short: those of all tables by name, CSV files counted."""
+    names = [path.name for path in written if path.stem == "tables"]
     sheets = sum(path.suffix == ".csv" for path in written)
-    parts = [*tables, counted(sheets, "CSV file")]
-    parts += [f"pictures of {', '.join(pictures)} (PNG, SVG)"] if pictures else []
-    return ", ".join(parts)
+    return ", ".join([*names, counted(sheets, "CSV file")])

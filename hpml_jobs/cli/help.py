@@ -41,10 +41,10 @@ Commands (hpml-jobs COMMAND --help shows all options and an example)
                             follows the log of a running cell
 
  results
-  collect [STUDY]           print the answer; write tables and pictures to the study's report/
+  collect [STUDY]           print the answer; write the tables to the study's report/
   choose [STUDY] KEY=VALUE  say which cell to ask for: the most GPUs that are used efficiently, the
                             fastest, the cheapest; with a budget or a deadline the best that fits
-  report [STUDY]            write a page to hand in: report.html, and the same as report.md
+  report [STUDY]            write a page to hand in (report.html, report.md), and its pictures
   record [STUDY] [PATTERN]  show the key numbers and data-quality checks of every cell
   compare A [B]             say which cells of study B are faster or slower than those of A;
                             --fail-if-slower 5% for CI

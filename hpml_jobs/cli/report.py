@@ -34,29 +34,30 @@ def report(
     """Write a page that can be handed in: report.html, and the same as report.md.
 
     It begins with the answer and a paragraph for a proposal; pictures, tables, what to trust,
-    answers to the questions of the lab, the method and the environment follow. The file is
-    complete: it loads nothing, and can be sent as it is.
+    answers to the questions of the lab, the method and the environment follow. The HTML file is
+    complete: it loads nothing, and can be sent as it is. The pictures are written as png and svg,
+    too, and the tables as hpml-jobs collect does.
 
     Example: hpml-jobs report digits-local --open
     """
     name, values = parse_words("report", words, REPORT_KEYS)
     study = find_study(name, outputs)
     made, _ = current_report(study, values)
-    from hpml_jobs.report import page
-    from hpml_jobs.report.collect import write_files
+    from hpml_jobs.report.folder import write_all
+    from hpml_jobs.report.page import HTML, MARKDOWN
 
-    files = page.files(made)
-    written = write_report("report", study, to, lambda folder: write_files(files, folder))
+    written = write_report("report", study, to, lambda folder: write_all(made, folder))
     for line in _answers(made):
         print(line)
     if not written:
         return
-    print(f"written: {', '.join(path.name for path in written)} in {written[0].parent}")
+    pictures = [path.stem for path in written if path.suffix == ".png"]
+    files = [HTML, MARKDOWN, "all tables"]
+    files += [f"pictures of {', '.join(pictures)} (PNG, SVG)"] if pictures else []
     folder = written[0].parent
-    if any(not (folder / name).exists() for name in page.linked(files)):
-        print(f"report.md shows pictures that hpml-jobs collect {study.name} writes beside it")
+    print(f"written: {', '.join(files)} in {folder}")
     if is_opened:
-        _open(written[0], os.environ)
+        _open(folder / HTML, os.environ)
 
 
 def _answers(made: "Report") -> list[str]:

@@ -129,21 +129,30 @@ def _imported_fault(record: Record) -> str | None:
     return None if record.imported.epoch_s > 0 else f"epoch_s={record.imported.epoch_s} s"
 
 
-def out_of_range(value: Any, place: str = "") -> str | None:
+def out_of_range(value: Any) -> str | None:
     """Return the first number that is not finite or too large, or a negative duration or count."""
+    fault = _out_of_range(value, "")
+    return fault and fault.removeprefix(".")
+
+
+def _out_of_range(value: Any, name: str) -> str | None:
+    """Return the fault of a value after its place in it; `name` is the value's own."""
     if isinstance(value, dict):
-        pairs = ((f"{place}.{name}" if place else str(name), v) for name, v in value.items())
+        for key, inner in value.items():
+            if fault := _out_of_range(inner, str(key)):
+                return f".{key}{fault}"
     elif isinstance(value, list | tuple):
-        pairs = ((f"{place}[{index}]", v) for index, v in enumerate(value))
-    elif isinstance(value, float | int) and not -LARGEST <= value <= LARGEST:
-        return f"{place} is not a number from {-LARGEST:g} to {LARGEST:g}"
-    elif isinstance(value, float | int) and value > LONGEST_S and place.endswith("_s"):
-        return f"{place} is {value:g} s, more than {LONGEST_S:g} s"
-    elif isinstance(value, float | int) and value < 0 and place.endswith(NOT_NEGATIVE):
-        return f"{place} is negative: {value}"
-    else:
-        return None
-    return next((text for name, inner in pairs if (text := out_of_range(inner, name))), None)
+        for index, inner in enumerate(value):
+            if fault := _out_of_range(inner, ""):
+                return f"[{index}]{fault}"
+    elif isinstance(value, float | int):
+        if not -LARGEST <= value <= LARGEST:
+            return f" is not a number from {-LARGEST:g} to {LARGEST:g}"
+        if value > LONGEST_S and name.endswith("_s"):
+            return f" is {value:g} s, more than {LONGEST_S:g} s"
+        if value < 0 and name.endswith(NOT_NEGATIVE):
+            return f" is negative: {value}"
+    return None
 
 
 def _rank_fault(cell: Cell, rank: Rank) -> str | None:

@@ -45,7 +45,7 @@ Measured with: {", ".join(note.measured_with) or "not reported"}.
 Packed by hpml_jobs {note.hpml_jobs}, archive schema {note.schema}.
 
 Files
-  report/              tables and pictures; begin with tables.md
+  report/              page, pictures and tables; begin with report.html
   cells/*/cell.json    settings of each cell
   cells/*/record.json  raw values of every rank; iterations.npz has every iteration
   manifest.jsonl       submissions; commands.txt has their command lines

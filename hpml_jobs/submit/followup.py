@@ -54,7 +54,7 @@ def check_followup(plan: Plan) -> None:
 
 
 def script(plan: Plan, jobs: Iterable[str]) -> str:
-    """Return a script of two commands (resubmit, collect) that a user could also type."""
+    """Return a script of two commands (resubmit, report) that a user could also type."""
     cluster, study = plan.cluster, plan.study
     logs = study.slurm / "%j_closing_log"
     options = {
@@ -78,5 +78,5 @@ def script(plan: Plan, jobs: Iterable[str]) -> str:
     resubmit = [*program, "resubmit", *arguments, "--lost", "--retries", str(plan.retries)]
     lines = [*header(options), "", *cluster.setup]
     lines += [shlex.join(resubmit)] if plan.retries else []
-    lines += [shlex.join([*program, "collect", *arguments])]
+    lines += [shlex.join([*program, "report", *arguments])]
     return "\n".join(lines) + "\n"

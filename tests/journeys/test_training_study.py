@@ -42,6 +42,7 @@ def test_treated_cells_share_a_table_with_training_quality(studies, login):
     assert "Table 4" in screen
     assert "1 of 3" in screen
     assert "3 of 3" in screen
+    login.ok("report", "treated")
     report = treated.study.report
     for name in ("table4.csv", "shuffling.csv", "curves.csv", "loss.png", "accuracy.svg"):
         assert (report / name).stat().st_size > 0, name
@@ -62,6 +63,7 @@ def test_quantized_network_is_measured_by_job_and_collected(studies, login):
     assert answer["study"] == "integers"
     screen = login.ok("collect", "integers", "--all")
     assert "int8" in screen
+    login.ok("report", "integers")
     report = integers.study.report
     for name in ("quantization.csv", "weights.png", "activations.svg"):
         assert (report / name).stat().st_size > 0, name

@@ -1,8 +1,6 @@
-"""The page of a study: one HTML file, and the same as Markdown."""
+"""The page of a study: one HTML file, and the same as Markdown with files of its pictures."""
 
-import re
-from collections.abc import Mapping
-
+from hpml_jobs.report import plots
 from hpml_jobs.report.page.contents import contents
 from hpml_jobs.report.page.html import html_document
 from hpml_jobs.report.page.markdown import markdown_document
@@ -11,12 +9,9 @@ from hpml_jobs.report.report import Report
 HTML, MARKDOWN = "report.html", "report.md"
 
 
-def files(report: Report) -> dict[str, str]:
-    """Return the page in both formats, by file name."""
-    page = contents(report)
-    return {HTML: html_document(page), MARKDOWN: markdown_document(page)}
-
-
-def linked(files: Mapping[str, str]) -> list[str]:
-    """Return the names of the pictures that the Markdown file links; the HTML file has its own."""
-    return re.findall(r"^!\[.*\]\((\w+\.svg)\)$", files[MARKDOWN], re.MULTILINE)
+def files(report: Report) -> dict[str, str | bytes]:
+    """Return the page in both formats and its pictures as PNG and SVG, by file name."""
+    pictures = plots.pictures(report)
+    page = contents(report, pictures)
+    html = html_document(page)  # first: in the files, a picture has its heading and caption inside
+    return {HTML: html, MARKDOWN: markdown_document(page), **plots.files(pictures.values())}

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Iterator
 from hpml_jobs import __version__
 from hpml_jobs.checks.result import Level, Tier
 from hpml_jobs.core.text import counted
-from hpml_jobs.report import plots
 from hpml_jobs.report.merge.causes import Cause, causes
 from hpml_jobs.report.merge.environment import environment
 from hpml_jobs.report.overview import overview
@@ -46,9 +45,8 @@ GLOSSARY = (
 """The words of the tables, above the first one."""
 
 
-def contents(report: Report) -> Page:
-    """Return the page of a report."""
-    pictures = plots.pictures(report)
+def contents(report: Report, pictures: dict[str, Picture]) -> Page:
+    """Return the page of a report with its pictures, by name."""
     if report.several:
         sections = _of_several(report, pictures)
     elif report.groups:

@@ -9,7 +9,7 @@ and its style sheet gives each `style.VARIABLES` a value in the light and in the
 """
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from hpml_jobs.report.plots import bars, histograms, lines, style, svg
@@ -56,15 +56,12 @@ def pictures(report: Report) -> dict[str, Picture]:
     return {name: picture._replace(name=name) for name, picture in drawn.items() if picture}
 
 
-def plots(report: Report) -> dict[str, bytes]:
-    """Return the PNG and SVG file of every picture, by file name; the same report, the same bytes.
+def files(drawn: Iterable[Picture]) -> dict[str, bytes]:
+    """Return the PNG and SVG file of every picture, by file name; the same picture, the same bytes.
 
-    They have the heading above the figure, and the caption below it.
+    They have the heading above the figure, and the caption below it: the figures are changed.
     """
-    files: dict[str, bytes] = {}
-    for picture in pictures(report).values():
-        files |= files_of(picture)
-    return files
+    return {name: file for picture in drawn for name, file in files_of(picture).items()}
 
 
 def files_of(picture: Picture) -> dict[str, bytes]:

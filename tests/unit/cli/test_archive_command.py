@@ -17,6 +17,8 @@ from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.record import Attempt, Neighbours
 from hpml_jobs.report.collect import make_report
 from hpml_jobs.report.formats import csv_tables, json_tables, latex, markdown
+from hpml_jobs.report.page.contents import contents as contents_of_page
+from hpml_jobs.report.page.html import html_document
 from hpml_jobs.slurm.jobs import JobState
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.status.states import cell_states
@@ -85,6 +87,7 @@ def original(tmp_path_factory):
     report = builder.collect()
     texts = {"tables.md": markdown.document(report), "tables.tex": latex.document(report)}
     texts |= {"tables.json": json_tables.document(report), **csv_tables.sheets(report)}
+    texts |= {"report.html": html_document(contents_of_page(report, {}))}
     for name, text in texts.items():  # without pictures, which have no names in them
         write_whole(builder.study.report / name, text.encode())
     return outputs
@@ -190,7 +193,7 @@ def test_archive_of_an_unpacked_study_has_the_same_files(packed, laptop):
 def test_archive_leaves_out_what_unpack_would_refuse(laptop, capsys):
     builder = StudyBuilder(laptop / "outputs" / "mine").with_record(a_record(a_cell(gpus=1)))
     report = builder.study.report
-    for name in ("tables.json", "notes (old).md", "program.exe", ".cache.json"):
+    for name in ("report.html", "notes (old).md", "program.exe", ".cache.json"):
         write_whole(report / name, b"{}")
     (report / "link.md").symlink_to("/etc/passwd")
     write_whole(builder.study.slurm_answers, b'{"\xff": 1}')
@@ -202,7 +205,7 @@ def test_archive_leaves_out_what_unpack_would_refuse(laptop, capsys):
         "left out: report/program.exe: neither JSON, text nor a picture",
     ]
     assert run(["unpack", "mine.tar.gz", "--outputs", "other"]) == 0
-    assert [path.name for path in Path("other/mine/report").iterdir()] == ["tables.json"]
+    assert [path.name for path in Path("other/mine/report").iterdir()] == ["report.html"]
 
 
 def test_archive_never_overwrites_a_file(packed, original, capsys):

@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from hpml_jobs.cli import jobs as resubmission
 from hpml_jobs.cli.main import run
-from hpml_jobs.report import plots
 from hpml_jobs.slurm import commands
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.status import cancel, query, recover
@@ -51,7 +50,6 @@ def template(slurm, working_folder, tmp_path, monkeypatch):
     configuration.set_hypothesis_home_dir(tmp_path / "hypothesis")
     for module in (cancel, query, recover):
         monkeypatch.setattr(module, "ask_slurm", without_processes)
-    monkeypatch.setattr(plots, "plots", lambda _: {})
     monkeypatch.setattr(resubmission, "deliver", lambda *_, **__: None)  # the plan was made
     builder = StudyBuilder(working_folder / "outputs" / "mine").with_batches(32, 64, 128, 256)
     builder.with_cell(a_cell(gpus=1, batch=32), shape=SHAPE)

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from hpml_jobs.cli.main import run
-from hpml_jobs.report import plots
 from hpml_jobs.study import reader
 from hpml_jobs.study.files import encode
 from tests.unit.builders import lab_cell, lab_record
@@ -33,12 +32,6 @@ def _no_endless_command():
     yield
     signal.alarm(0)
     signal.signal(signal.SIGALRM, before)
-
-
-@pytest.fixture(autouse=True)
-def _no_pictures(monkeypatch):
-    """Without matplotlib a report takes a tenth of the time; its tables read the same files."""
-    monkeypatch.setattr(plots, "plots", lambda _: {})
 
 
 @pytest.fixture

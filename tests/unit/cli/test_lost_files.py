@@ -10,7 +10,6 @@ import pytest
 
 from hpml_jobs.cli.main import run
 from hpml_jobs.core.validation import decode
-from hpml_jobs.report import plots
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.study.manifest import ManifestEvent
@@ -19,12 +18,6 @@ from tests.unit.slurm_output import sacct_line, squeue_line
 from tests.unit.study_builder import StudyBuilder
 
 GREENE = ("cluster=greene", "gpu_type=v100", "workload=digits", "gpus=4", "study=mine")
-
-
-@pytest.fixture(autouse=True)
-def _no_pictures(monkeypatch):
-    """Without matplotlib a report takes a tenth of the time."""
-    monkeypatch.setattr(plots, "plots", lambda _: {})
 
 
 def answer(capsys, *words):

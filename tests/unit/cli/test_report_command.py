@@ -28,8 +28,9 @@ def test_report_writes_both_files_and_says_the_answer(study, capsys):
     assert report(study) == 0
     shown = capsys.readouterr().out
     assert shown.startswith("Ask for 2 GPUs at batch 512 per GPU (ddp): 15.66 s per epoch")
-    assert f"written: report.html, report.md in {study.report}" in shown
-    assert {path.name for path in study.report.iterdir()} == {"report.html", "report.md"}
+    assert f"written: report.html, report.md, all tables in {study.report}" in shown
+    written = {path.name for path in study.report.iterdir()}
+    assert written >= {"report.html", "report.md", "tables.json", "table1.csv"}
 
 
 def test_report_writes_into_the_folder_that_is_named(study, tmp_path, capsys):
@@ -63,7 +64,7 @@ def test_report_of_read_only_study_says_how(study, capsys, monkeypatch):
     def refuse(*_):
         raise PermissionError(errno.EACCES, "Permission denied")
 
-    monkeypatch.setattr("hpml_jobs.report.collect.write_whole", refuse)
+    monkeypatch.setattr("hpml_jobs.report.folder.write_whole", refuse)
     assert report(study) == 0
     captured = capsys.readouterr()
     assert f"hpml-jobs report {study.name} --to FOLDER writes" in captured.err

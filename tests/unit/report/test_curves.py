@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from hpml_jobs.core.cell import Protocol
-from hpml_jobs.report.collect import write
+from hpml_jobs.report.folder import write_tables
 from hpml_jobs.report.formats.csv_curves import curves_csv
 from hpml_jobs.report.formats.markdown import grid
 from tests.unit.builders import lab_cell, lab_record
@@ -150,8 +150,8 @@ def test_study_without_curves_has_no_table_or_csv(builder):
 
 def test_collect_removes_csv_of_deleted_curves(builder):
     slug = two_gpu_cell_with_curves(builder, protocol=Protocol.LAB)
-    write(builder.collect(), builder.study.report)
+    write_tables(builder.collect(), builder.study.report)
     assert (builder.study.report / "curves.csv").read_text().count("\n") == 1 + 98
     builder.study.cell(slug).iterations.unlink()
-    write(builder.collect(), builder.study.report)
+    write_tables(builder.collect(), builder.study.report)
     assert not (builder.study.report / "curves.csv").exists()

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.strategies import Strategy
-from hpml_jobs.report.collect import write
+from hpml_jobs.report.folder import write_tables
 from hpml_jobs.report.formats.markdown import grid
 from hpml_jobs.report.formats.screen import show
 from tests.unit.builders import V100, lab_cell, lab_record
@@ -412,7 +412,7 @@ def test_csv_holds_all_groups_with_differing_columns(builder):
     for strategy in (Strategy.GATHER_SCATTER, Strategy.DDP):
         cell = lab_cell(2, 64, strategy=strategy, threads=4)
         builder.with_record(lab_record(cell, 12.0))
-    write(builder.collect(), builder.study.report)
+    write_tables(builder.collect(), builder.study.report)
     frame = pd.read_csv(builder.study.report / "bandwidth.csv")
     assert sorted(frame["group"].unique()) == [1, 2]
     assert frame["root_wire_gb_per_s"].notna().sum() == 1

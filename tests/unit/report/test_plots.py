@@ -7,8 +7,8 @@ import pytest
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.recipe import Recipe
 from hpml_jobs.core.strategies import Strategy
-from hpml_jobs.report.collect import write
-from hpml_jobs.report.plots import PLOTS, bars, lines, names, plots
+from hpml_jobs.report.folder import write_all
+from hpml_jobs.report.plots import PLOTS, bars, files, lines, names, pictures
 from hpml_jobs.report.plots.accuracy import accuracy
 from tests.unit.builders import lab_cell, lab_record
 from tests.unit.report.test_curves import write_curves
@@ -134,51 +134,28 @@ def test_accuracy_plot_has_line_per_row_with_deviations(builder):
 
 def test_plots_are_identical_despite_user_matplotlib_style(builder, few):
     with_curves(builder, 2, 512)
-    first = plots(builder.collect())
+    first = files(pictures(builder.collect()).values())
     assert sorted(first) == sorted(f"{name}.{kind}" for name in PICTURES for kind in ("png", "svg"))
     assert all(first.values())
     with mpl.rc_context({"font.size": 30, "lines.linewidth": 9, "svg.hashsalt": None}):
-        assert plots(builder.collect()) == first
+        assert files(pictures(builder.collect()).values()) == first
 
 
 def test_plots_are_written_and_removed_with_their_data(builder, few):
     slug = with_curves(builder, 2, 512)
     folder = builder.study.report
-    paths = write(builder.collect(), folder)
-    assert [path.name for path in paths][-6:] == [
-        f"{name}.{kind}" for name in PICTURES for kind in ("png", "svg")
-    ]
+    paths = write_all(builder.collect(), folder)
+    drawn = [f"{name}.{kind}" for name in PICTURES for kind in ("png", "svg")]
+    assert [path.name for path in paths][-8:] == ["report.html", "report.md", *drawn]
     assert (folder / "loss.png").read_bytes().startswith(b"\x89PNG")
     assert (folder / "loss.svg").read_bytes().startswith(b"<?xml")
     builder.study.cell(slug).iterations.unlink()
-    write(builder.collect(), folder)
+    write_all(builder.collect(), folder)
     left = {path.name for path in folder.iterdir()} & set(names())
     assert left == {"profile.png", "profile.svg"}
-
-
-def test_unchanged_pictures_are_not_drawn_again(builder, few, monkeypatch):
-    builder.with_record(lab_record(lab_cell(2, 128), 20.0))
-    folder = builder.study.report
-    drawn = []
-    monkeypatch.setattr(
-        "hpml_jobs.report.plots.plots",
-        lambda report: drawn.append(report) or {"profile.png": b"png", "profile.svg": b"<svg/>"},
-    )
-    first = write(builder.collect(), folder)
-    assert write(builder.collect(), folder) == first
-    assert len(drawn) == 1
-    (folder / "profile.png").unlink()
-    write(builder.collect(), folder)
-    assert len(drawn) == 2
-    builder.with_record(lab_record(lab_cell(4, 128), 10.0))
-    write(builder.collect(), folder)
-    assert len(drawn) == 3
-    (folder / ".pictures.json").write_text("[")
-    write(builder.collect(), folder)
-    assert len(drawn) == 4
 
 
 def test_study_without_plot_data_has_no_plots(builder):
     whole = lab_record(lab_cell(1, 128, protocol=Protocol.LAB), 20.0)
     builder.with_record(msgspec.structs.replace(whole))
-    assert plots(builder.collect()) == {}
+    assert pictures(builder.collect()) == {}

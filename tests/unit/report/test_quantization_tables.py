@@ -10,7 +10,7 @@ from rich.console import Console
 
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.quantization import BINS, Quantize
-from hpml_jobs.report.collect import write
+from hpml_jobs.report.folder import write_all
 from hpml_jobs.report.formats import latex, markdown
 from hpml_jobs.report.formats.markdown import grid
 from hpml_jobs.report.formats.screen import show
@@ -197,7 +197,7 @@ def test_quantization_table_is_in_every_format(builder, all_pictures):
     assert "## All groups together\n\n### Quantization\n" in markdown.document(report)
     assert "lenet_bias_cifar10 │ int8 weights + activations, int32 bias" in console.file.getvalue()
     assert r"\label{tab:quantization}" in latex.document(report)
-    write(report, builder.study.report)
+    write_all(report, builder.study.report)
     folder = builder.study.report
     frame = pd.read_csv(folder / "quantization.csv")
     assert list(frame["network"].unique()) == ["lenet_cifar10", "lenet_bias_cifar10"]

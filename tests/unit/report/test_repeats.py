@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from hpml_jobs.core.strategies import Strategy
-from hpml_jobs.report.collect import write
+from hpml_jobs.report.folder import write_tables
 from tests.unit.builders import lab_cell, lab_record, texts_by_label
 
 
@@ -32,7 +32,7 @@ def test_repeats_table_has_medians_with_intervals(builder):
         "faster: 0.403 [0.399, 0.408] times the seconds"
     )
     assert "96.9 % (6 runs)" in table.caption[0]
-    write(builder.collect(), builder.study.report)
+    write_tables(builder.collect(), builder.study.report)
     frame = pd.read_csv(builder.study.report / "repeats.csv").set_index("row")
     two = frame.loc["2-GPU"]
     assert (two["epoch_low_s"], two["epoch_high_s"], two["epoch_covers"]) == (8.0, 8.2, 0.96875)

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.errors import HpmlError
-from hpml_jobs.report.collect import write
+from hpml_jobs.report.folder import is_outdated, write_all, write_tables
 from hpml_jobs.report.formats import latex
 from hpml_jobs.report.formats.screen import drawn, show
 from hpml_jobs.slurm.states import Outcome
@@ -42,8 +42,6 @@ FILES = [
     "profiler.csv",
     "checks.csv",
     "cells.csv",
-    "profile.png",
-    "profile.svg",
 ]
 
 
@@ -65,36 +63,36 @@ def screen_text(report, width):
 
 def test_collect_twice_writes_identical_bytes(incomplete_study):
     folder = incomplete_study.study.report
-    paths = write(incomplete_study.collect(), folder)
+    paths = write_tables(incomplete_study.collect(), folder)
     assert [path.name for path in paths] == FILES
     first = [path.read_bytes() for path in paths]
-    assert [path.read_bytes() for path in write(incomplete_study.collect(), folder)] == first
-    assert {path.name for path in folder.iterdir()} == {*FILES, ".pictures.json"}
+    assert [path.read_bytes() for path in write_tables(incomplete_study.collect(), folder)] == first
+    assert {path.name for path in folder.iterdir()} == set(FILES)
 
 
 def test_collect_removes_files_of_dropped_tables(builder):
     builder.with_published_study()
     slug = builder.with_record(lab_record(lab_cell(2, 32, repeat=1), 30.0)).slug
-    write(builder.collect(), builder.study.report)
+    write_tables(builder.collect(), builder.study.report)
     assert (builder.study.report / "repeats.csv").exists()
     builder.study.cell(slug).record_json.unlink()
-    write(builder.collect(), builder.study.report)
+    write_tables(builder.collect(), builder.study.report)
     assert not (builder.study.report / "repeats.csv").exists()
 
 
 def test_empty_study_can_be_written_and_shown(builder):
-    write(builder.collect(), builder.study.report)
+    write_tables(builder.collect(), builder.study.report)
     assert "has no cells yet" in screen_text(builder.collect(), 80)
 
 
 def test_unwritable_report_folder_is_one_line_error(builder, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(HpmlError, match="cannot be written"):
-        write(builder.collect(), tmp_path / "file")
+        write_tables(builder.collect(), tmp_path / "file")
 
 
 def test_json_has_unrounded_numbers_baseline_and_missing_cells(incomplete_study):
-    write(incomplete_study.collect(), incomplete_study.study.report)
+    write_tables(incomplete_study.collect(), incomplete_study.study.report)
     (group,) = json.loads((incomplete_study.study.report / "tables.json").read_text())["groups"]
     two = next(e for e in group["entries"] if (e["gpus"], e["batch_per_gpu"]) == (2, 512))
     assert two["speedup"] == 25.945 / 15.664
@@ -112,7 +110,7 @@ def test_json_has_unrounded_numbers_baseline_and_missing_cells(incomplete_study)
 def test_table_csv_has_all_columns_unrounded(builder):
     builder.with_published_study(stall_s=1.5)
     builder.with_record(lab_record(lab_cell(2, 32, strategy=Strategy.DP), 40.0))
-    write(builder.collect(), builder.study.report)
+    write_tables(builder.collect(), builder.study.report)
     frame = pd.read_csv(builder.study.report / "table1.csv")
     assert list(frame["strategy"]) == ["dp", "dp", "ddp", "ddp", "ddp"]
     assert list(frame["row"]) == ["1-GPU", "2-GPU", "1-GPU", "2-GPU", "4-GPU"]
@@ -126,7 +124,7 @@ def test_table_csv_has_all_columns_unrounded(builder):
 def test_cells_csv_has_every_cell_with_its_outcome(incomplete_study):
     slug = incomplete_study.with_cell(lab_cell(8, 32)).slug
     incomplete_study.study.cell(slug).cell_json.write_bytes(b"{")
-    write(incomplete_study.collect(), incomplete_study.study.report)
+    write_tables(incomplete_study.collect(), incomplete_study.study.report)
     frame = pd.read_csv(incomplete_study.study.report / "cells.csv")
     assert len(frame) == 10
     assert sorted(frame["outcome"].unique()) == ["failed", "missing", "ok", "oom", "pending"]
@@ -136,7 +134,7 @@ def test_cells_csv_has_every_cell_with_its_outcome(incomplete_study):
 
 
 def test_latex_tables_are_complete_and_escaped(incomplete_study):
-    write(incomplete_study.collect(), incomplete_study.study.report)
+    write_tables(incomplete_study.collect(), incomplete_study.study.report)
     text = (incomplete_study.study.report / "tables.tex").read_text()
     assert text.isascii()
     assert text.count(r"\begin{table}") == text.count(r"\end{table}") == 20
@@ -217,3 +215,34 @@ def test_report_package_import_does_not_load_pandas():
     code = f"{room}; print('pandas' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+def test_unchanged_tables_are_not_written_again(builder):
+    builder.with_published_study()
+    folder = builder.study.report
+    paths = write_tables(builder.collect(), folder)
+    first = [path.stat().st_mtime_ns for path in paths]
+    write_tables(builder.collect(), folder)
+    assert [path.stat().st_mtime_ns for path in paths] == first
+
+
+def test_page_is_outdated_once_tables_change(builder):
+    builder.with_published_study()
+    folder = builder.study.report
+    assert not is_outdated(folder)
+    write_all(builder.collect(), folder)
+    write_tables(builder.collect(), folder)
+    assert not is_outdated(folder)
+    builder.with_record(lab_record(lab_cell(2, 32, repeat=1), 30.0))
+    write_tables(builder.collect(), folder)
+    assert is_outdated(folder)
+    write_all(builder.collect(), folder)
+    assert not is_outdated(folder)
+
+
+def test_named_folder_keeps_files_of_its_owner(builder, tmp_path):
+    builder.with_published_study()
+    own = tmp_path / "loss.png"
+    own.write_bytes(b"mine")
+    write_all(builder.collect(), tmp_path)
+    assert own.read_bytes() == b"mine"

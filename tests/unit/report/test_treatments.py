@@ -6,7 +6,7 @@ import pandas as pd
 
 from hpml_jobs.core.recipe import Recipe
 from hpml_jobs.core.strategies import Strategy, SyncBuffers
-from hpml_jobs.report.collect import write
+from hpml_jobs.report.folder import write_tables
 from hpml_jobs.report.formats.markdown import grid
 from tests.unit.builders import lab_cell, lab_record
 
@@ -71,7 +71,7 @@ def test_strategies_are_compared_within_one_treatment(builder):
 
 def test_csv_tables_and_json_name_the_treatment(builder):
     add_batch_512_cells(builder)
-    write(builder.collect(), builder.study.report)
+    write_tables(builder.collect(), builder.study.report)
     for name in ("table1", "table2", "table3", "scaling", "messages", "replicas", "cells"):
         found = pd.read_csv(builder.study.report / f"{name}.csv", keep_default_na=False)
         assert "warmup 2" in set(found["treatment"]), name

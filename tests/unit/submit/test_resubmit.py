@@ -175,7 +175,7 @@ def test_followup_job_waits_for_all_and_requests_no_gpu(slurm, working_folder, c
     assert not [line for line in options if line.startswith("gres")]
     commands = [line for line in slurm.scripts[2].splitlines() if "-m hpml_jobs" in line]
     assert [line.split("-m hpml_jobs ")[1] for line in commands] == [
-        f"collect mine --outputs {working_folder / 'outputs'}"
+        f"report mine --outputs {working_folder / 'outputs'}"
     ]
 
 

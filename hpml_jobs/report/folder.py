@@ -1,0 +1,97 @@
+"""Write a report into its folder.
+
+`collect` writes the tables, `report` everything:
+
+    tables.md, tables.tex   the tables as they are read, caption and notes under each
+    tables.json             unrounded numbers, units in their names; notes and missing cells
+    q1.csv, table1.csv, …   the lab's tables as sheets: a column per batch and quantity, unrounded
+    scaling.csv, …          a full table each, unrounded, units in the names, all groups in one
+    curves.csv              loss, seconds and learning rate of every iteration of every run
+    cells.csv               one row per cell, those without numbers too: raw values and facts
+    report.html, report.md  the page (docs/report.md)
+    speedup.png, .svg, …    its pictures (docs/pictures.md)
+
+A file that would not change is not written: `is_outdated` compares times.
+"""
+
+import errno
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TypeAlias
+
+from hpml_jobs.errors import HpmlError
+from hpml_jobs.report import page, plots
+from hpml_jobs.report.formats import csv_tables, json_tables, latex, markdown
+from hpml_jobs.report.formats.csv_curves import curves_csv
+from hpml_jobs.report.report import LABELS, TOGETHER, Report
+from hpml_jobs.study.files import write_whole
+
+TABLES = "tables.json"
+
+Contents: TypeAlias = Mapping[str, str | bytes]
+"""The contents of files by name."""
+
+
+_SHEETS = tuple(f"{name}.csv" for name in (*LABELS, *TOGETHER, "curves"))
+"""The names of the tables' files that not every report has."""
+
+
+class ReadOnlyError(HpmlError):
+    """A report cannot be written into a folder that may only be read."""
+
+
+def write_tables(report: Report, folder: Path) -> list[Path]:
+    """Write the tables, each file whole or not at all; the same report, the same bytes.
+
+    Raises:
+        ReadOnlyError: the folder may not be written.
+        HpmlError: the folder cannot be written.
+    """
+    return _write(_tables(report), folder, _SHEETS)
+
+
+def write_all(report: Report, folder: Path) -> list[Path]:
+    """Write the page, its pictures and the tables as `write_tables` does."""
+    contents = {**_tables(report), **page.files(report)}
+    written = _write(contents, folder, (*_SHEETS, *plots.names()))
+    (folder / page.HTML).touch()  # also if it is the same: it is of the tables that are there now
+    return written
+
+
+def is_outdated(folder: Path) -> bool:
+    """Return whether a folder has a page that is older than the tables beside it."""
+    try:
+        return (folder / page.HTML).stat().st_mtime_ns < (folder / TABLES).stat().st_mtime_ns
+    except OSError:
+        return False
+
+
+def _tables(report: Report) -> Contents:
+    curves = curves_csv(report)
+    return {
+        "tables.md": markdown.document(report),
+        "tables.tex": latex.document(report),
+        TABLES: json_tables.document(report),
+        **csv_tables.sheets(report),
+        **({"curves.csv": curves} if curves else {}),
+    }
+
+
+def _write(contents: Contents, folder: Path, changing: Iterable[str]) -> list[Path]:
+    """Write files; of the `changing` names, remove those that an earlier report wrote."""
+    path = folder
+    has_report = (folder / TABLES).exists()
+    try:
+        for name, text in contents.items():
+            path = folder / name
+            content = text if isinstance(text, bytes) else text.encode()
+            if not (path.is_file() and path.read_bytes() == content):
+                write_whole(path, content)
+        gone = [folder / name for name in changing if has_report and name not in contents]
+        for path in gone:
+            path.unlink(missing_ok=True)
+    except OSError as fault:
+        is_read_only = fault.errno in (errno.EROFS, errno.EACCES, errno.EPERM)
+        error = ReadOnlyError if is_read_only else HpmlError
+        raise error(f"report {path} cannot be written: {fault.strerror}") from fault
+    return [folder / name for name in contents]

@@ -68,6 +68,7 @@ class Traffic:
 
     `gradients` maps each kind of collective that carries gradients to how often a rank passes all
     of them through it in one iteration; None where the number of bytes is not known beforehand.
+    `forward_in_new_threads` says that each forward pass starts threads of its own.
     `sync_buffers` is what it does with BatchNorm buffers by itself, and `may_sync_buffers` whether
     a cell may ask for another way. `refusal` says why `devices`, `max_gpus` or `max_nodes` are
     limited; None is no limit.
@@ -78,6 +79,7 @@ class Traffic:
     bandwidth: BandwidthKind = BandwidthKind.BUS
     overlaps_backward: bool = False
     under_torchrun: bool = True
+    forward_in_new_threads: bool = False
     sync_buffers: SyncBuffers = SyncBuffers.OFF
     may_sync_buffers: bool = False
     devices: frozenset[Device] = frozenset(Device)
@@ -108,6 +110,7 @@ TRAFFIC: Mapping[Strategy, Traffic] = {
         gradients={CollectiveKind.REDUCE: None},
         bandwidth=BandwidthKind.NOMINAL,
         under_torchrun=False,
+        forward_in_new_threads=True,
         sync_buffers=SyncBuffers.ON,
         devices=frozenset({Device.CUDA}),
         max_nodes=1,

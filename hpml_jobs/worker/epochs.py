@@ -24,13 +24,12 @@ from hpml_jobs.worker.instruments.timing import (
     Seconds,
     Stamp,
     Window,
-    clock_for,
     read_times,
 )
 from hpml_jobs.worker.training import Training
 
-EVENTS_PER_ITERATION = 24
-"""CUDA events allocated before an instrumented epoch; more are allocated when they are needed."""
+OUTSIDE = 2
+"""Stamps of an epoch outside of its iterations: the ends of its window."""
 
 BatchCounter = Callable[[Iterable[Any], int], Iterable[Any]]
 """Passes on the batches of an epoch, given their number, and reports how many have gone through."""
@@ -75,7 +74,7 @@ def train_epoch(
     `count_batches` may report progress where that does not disturb a measurement.
     """
     iterations = len(training.loader)
-    clock = clock_for(training.strategy.devices, 2 * iterations + 2)
+    clock = training.strategy.clock(BareRecorder.STAMPS * iterations + OUTSIDE)
     batches = training.batches(number)
     if count_batches:
         batches = count_batches(batches, iterations)
@@ -102,7 +101,8 @@ def instrumented_epoch(
     role = Role.PLAIN if iterations else Role.INSTRUMENTED
     strategy, count = training.strategy, len(training.loader)
     count = min(iterations or count, count)
-    clock = clock_for(strategy.devices, EVENTS_PER_ITERATION * count + 2)
+    per_iteration = PhaseRecorder.STAMPS + strategy.stamps_of_messages(training.replica)
+    clock = strategy.clock(per_iteration * count + OUTSIDE)
     batches = training.batches(number) if batches is None else batches
     strategy.ledger = ledger = Ledger(clock)
     try:
@@ -156,7 +156,7 @@ def _run(
     if count != len(training.loader):
         batches = itertools.islice(batches, count)
     await_idle_threads()
-    window = Window(strategy.devices, recorder.clock, strategy.barrier)
+    window = Window(recorder.clock, strategy.barrier)
     with window, span or nullcontext():
         for index, (images, targets) in enumerate(batches):
             recorder.begin(index)

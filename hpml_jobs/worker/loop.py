@@ -21,7 +21,6 @@ from hpml_jobs.core.measurements import (
 )
 from hpml_jobs.core.quantization import Quantized
 from hpml_jobs.core.record import Rank
-from hpml_jobs.core.strategies import Device
 from hpml_jobs.study.attempt import HOST_VARIABLE, AttemptFolder
 from hpml_jobs.worker import models
 from hpml_jobs.worker.devices import devices_for
@@ -182,6 +181,7 @@ def cross_check(
 
 def peak_memory_bytes(training: Training) -> int:
     """Return the peak memory: of tensors on the fullest CUDA device, else of this process."""
-    if training.cell.device is Device.CUDA:
-        return max(torch.cuda.max_memory_allocated(device) for device in training.strategy.devices)
+    indices = training.strategy.cuda_indices
+    if indices:
+        return max(torch.cuda.max_memory_allocated(index) for index in indices)
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -12,13 +12,16 @@ from torch.utils.data import Dataset, DistributedSampler
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.worker.instruments.collectives import Ledger
-from hpml_jobs.worker.instruments.timing import Devices
+from hpml_jobs.worker.instruments.timing import Clock, Devices, clock_for
 
 COLLECTIVE_TIMEOUT = timedelta(minutes=10)
 """How long a collective waits, at most, for a rank that is late or gone."""
 
 COLLECTIVE_SHARE = 1 / 3
 """The share of the cell's time limit that it waits at most: a hang is reported before the limit."""
+
+STAMPS_OF_FEW_MESSAGES = 24
+"""Stamps of an iteration's messages where they are not one by one those of the gradients."""
 
 
 def collective_timeout(minutes: int | None) -> timedelta:
@@ -90,6 +93,12 @@ class ParallelStrategy(Protocol):
     def setup(self, timeout: timedelta) -> None:
         """Join the process group, whose collectives wait up to `timeout` for another rank."""
 
+    def clock(self, stamps: int) -> Clock:
+        """Return the clock of all epochs of this process, ready for a number of stamps."""
+
+    def stamps_of_messages(self, replica: nn.Module) -> int:
+        """Return how many stamps the messages of an iteration need; some more do no harm."""
+
     def wrap(self, model: nn.Module, *, instrumented: bool = False) -> nn.Module:
         """Return the model to train; `model` itself stays this rank's replica.
 
@@ -128,6 +137,21 @@ class _Process:
         self.placement = placement
         self.devices = devices
         self.ledger: Ledger | None = None
+        self._clock = self.make_clock()
+
+    def make_clock(self) -> Clock:
+        """Return the clock that measures what the process's devices compute."""
+        return clock_for(self.devices)
+
+    def clock(self, stamps: int) -> Clock:
+        """Return the clock of all epochs of this process, ready for a number of stamps."""
+        self._clock.prepare(stamps)
+        return self._clock
+
+    def stamps_of_messages(self, replica: nn.Module) -> int:
+        """Return the stamps of a few messages: those of buckets, of buffers, of dp's four calls."""
+        del replica
+        return STAMPS_OF_FEW_MESSAGES
 
     @property
     def overlaps(self) -> bool:

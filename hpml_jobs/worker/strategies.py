@@ -11,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.measurements import CollectiveKind, Purpose
-from hpml_jobs.core.strategies import Device, Strategy
+from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.worker.instruments.collectives import group_by_dtype, recorded
 from hpml_jobs.worker.instruments.timing import Devices
 from hpml_jobs.worker.instruments.wrappers import InstrumentedDataParallel, InstrumentedDDP
@@ -51,9 +51,7 @@ class DDP(ProcessGroup):
 
     def wrap(self, model: nn.Module, *, instrumented: bool = False) -> nn.Module:
         """Return the model in DDP, which broadcasts rank 0's parameters."""
-        options: dict[str, Any] = {"device_ids": None}
-        if self.cell.device is Device.CUDA:
-            options["device_ids"] = [self.devices[0]]
+        options: dict[str, Any] = {"device_ids": self.cuda_indices or None}
         if not self.cell.replicas_share_buffers:
             options[_SYNC_BUFFERS] = False
         if instrumented:
@@ -70,6 +68,10 @@ class DDP(ProcessGroup):
 
 class Allreduce(ProcessGroup):
     """By hand: after backward() one all-reduce for each gradient, one after another."""
+
+    def stamps_of_messages(self, replica: nn.Module) -> int:
+        """Return two stamps for each gradient."""
+        return 2 * len(list(replica.parameters()))
 
     def reduce_gradients(self, replica: nn.Module) -> None:
         """Sum every gradient over the ranks, then divide by the number of ranks."""
@@ -100,6 +102,10 @@ class AllreduceFlat(ProcessGroup):
 
 class GatherScatter(ProcessGroup):
     """By hand: rank 0 gathers every gradient, averages it, and scatters the mean."""
+
+    def stamps_of_messages(self, replica: nn.Module) -> int:
+        """Return two stamps for each of two messages of a gradient."""
+        return 4 * len(list(replica.parameters()))
 
     def reduce_gradients(self, replica: nn.Module) -> None:
         """Gather and scatter each gradient."""

@@ -141,15 +141,22 @@ def preserved_buffers(replica: nn.Module) -> Iterator[None]:
             buffer.copy_(content)
 
 
+def searches_kernels(cell: Cell) -> bool:
+    """Return whether cuDNN searches its fastest kernels, which the warm-up epoch pays for.
+
+    Not under dp: the kernels that were chosen are kept by thread, and DataParallel starts new
+    threads in every forward, which would all search again (0.2 to 0.5 s per iteration).
+    """
+    return cell.device is Device.CUDA and not cell.strategy.traffic.forward_in_new_threads
+
+
 def make_training(cell: Cell, strategy: ParallelStrategy, data_root: Path) -> Training:
     """Open the data, build the model (equal on all ranks), wrap it, and make the optimizer.
 
     Raises:
         HpmlError: the data set or the model is missing, or is not what the cell needs.
     """
-    if cell.device is Device.CUDA:
-        # Shapes repeat, so the search for the fastest kernel is done in the warm-up epoch.
-        torch.backends.cudnn.benchmark = True
+    torch.backends.cudnn.benchmark = searches_kernels(cell)
     workload = cell.workload
     data = datasets.open_data(workload, data_root)
     datasets.check_length(workload, data)

@@ -235,9 +235,14 @@ def train_loader(
         batch_size=batch,
         sampler=order,
         num_workers=cell.loader_workers,
-        pin_memory=cell.device is Device.CUDA,
+        pin_memory=is_pinned(cell),
         worker_init_fn=start_worker,
     )
+
+
+def is_pinned(cell: Cell) -> bool:
+    """Return whether batches are in pinned memory, from which a GPU copies while the host runs."""
+    return cell.device is Device.CUDA and torch.cuda.is_available()
 
 
 def test_loader(images: Images, cell: Cell) -> Loader:
@@ -247,7 +252,7 @@ def test_loader(images: Images, cell: Cell) -> Loader:
         generator=torch.Generator(),
         batch_size=cell.workload.test_batch,
         num_workers=cell.loader_workers,
-        pin_memory=cell.device is Device.CUDA,
+        pin_memory=is_pinned(cell),
         worker_init_fn=die_with_parent,
     )
 

@@ -23,6 +23,8 @@ class IterationMarks(NamedTuple):
 class BareRecorder:
     """Records the first and the last stamp of each iteration: batch returned, step done."""
 
+    STAMPS = 2
+
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.marks: list[list[Stamp]] = []
@@ -45,6 +47,8 @@ class BareRecorder:
 
 class PhaseRecorder(BareRecorder):
     """Records all of `IterationMarks`, and sets the ledger's current iteration."""
+
+    STAMPS = len(IterationMarks._fields)
 
     def __init__(self, clock: Clock, ledger: Ledger) -> None:
         super().__init__(clock)

@@ -1,8 +1,8 @@
 """Clocks that never wait for the device, and the window of an epoch between two barriers."""
 
-import time
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from time import perf_counter_ns
 from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
@@ -16,19 +16,34 @@ Stamp = Any
 
 
 class Clock(Protocol):
-    """A source of stamps. Taking a stamp never waits for the device."""
+    """A source of stamps. Taking a stamp never waits for the device.
+
+    A strategy has one clock for all of its epochs (`ParallelStrategy.clock`).
+    """
+
+    def prepare(self, stamps: int) -> None:
+        """Make ready for this number of stamps; those taken before must not be read any more."""
 
     def stamp(self) -> Stamp:
         """Return a stamp of this point in the device's queue of work."""
 
+    def synchronize(self) -> None:
+        """Wait until the devices have finished their queued work."""
+
     def seconds(self, first: Stamp, second: Stamp) -> float:
-        """Return the seconds between two stamps; call it after the device was synchronized."""
+        """Return the seconds between two stamps; call it after `synchronize`."""
 
 
 class HostClock:
     """The host's monotonic clock, for work that the host itself computes."""
 
-    stamp = staticmethod(time.perf_counter_ns)
+    stamp = staticmethod(perf_counter_ns)
+
+    def prepare(self, stamps: int) -> None:
+        """Do nothing: the host's clock needs no preparation."""
+
+    def synchronize(self) -> None:
+        """Do nothing: the CPU has no queue."""
 
     def seconds(self, first: int, second: int) -> float:
         """Return the seconds between two stamps."""
@@ -36,34 +51,55 @@ class HostClock:
 
 
 class CudaClock:
-    """CUDA events, allocated before the epoch and read after it.
+    """CUDA events, created before an epoch, read after it, and used again in the next one.
 
     The device passes an event once it has finished all work queued before it, so the time between
     two events is the time that the device needed for the work between them. The resolution is about
     0.5 microseconds (CUDA's reference of cudaEventElapsedTime).
     """
 
-    def __init__(self, events: int) -> None:
-        self._unused = [self._event() for _ in range(events)]
+    def __init__(self, devices: Devices) -> None:
+        self._devices = devices
+        self._events: list[torch.cuda.Event] = []
+        self._taken = 0
 
-    @staticmethod
-    def _event() -> torch.cuda.Event:
-        return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+    def prepare(self, stamps: int) -> None:
+        """Create events until there are as many, and make all of them available again.
+
+        torch creates the event of CUDA at the first record, so that is done here, outside of the
+        measured loop.
+        """
+        while len(self._events) < stamps:
+            self._add_event().record()
+        self._taken = 0
+
+    def _add_event(self) -> torch.cuda.Event:
+        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        self._events.append(event)
+        return event
 
     def stamp(self) -> torch.cuda.Event:
         """Record the next event in the current stream of the current device."""
-        event = self._unused.pop() if self._unused else self._event()
+        is_left = self._taken < len(self._events)
+        event = self._events[self._taken] if is_left else self._add_event()
+        self._taken += 1
         event.record()
         return event
+
+    def synchronize(self) -> None:
+        """Wait until every device has finished its queued work, in all of its streams."""
+        synchronize(self._devices)
 
     def seconds(self, first: torch.cuda.Event, second: torch.cuda.Event) -> float:
         """Return the seconds between two events; the device must have passed both."""
         return float(first.elapsed_time(second)) / 1e3
 
 
-def clock_for(devices: Devices, events: int) -> Clock:
-    """Return the clock for a rank's devices; `events` CUDA events are allocated in advance."""
-    return CudaClock(events) if devices[0].type == "cuda" else HostClock()
+def clock_for(devices: Devices, stamps: int = 0) -> Clock:
+    """Return a clock for these devices, ready for a number of stamps."""
+    clock: Clock = CudaClock(devices) if devices[0].type == "cuda" else HostClock()
+    clock.prepare(stamps)
+    return clock
 
 
 class Window:
@@ -73,8 +109,7 @@ class Window:
     `start` and `end` are stamps of the same two points on the devices' clock.
     """
 
-    def __init__(self, devices: Devices, clock: Clock, barrier: Callable[[], None]) -> None:
-        self._devices = devices
+    def __init__(self, clock: Clock, barrier: Callable[[], None]) -> None:
         self._clock = clock
         self._barrier = barrier
         self._t0 = self._t1 = 0
@@ -83,8 +118,8 @@ class Window:
 
     def __enter__(self) -> Self:
         self._barrier()
-        synchronize(self._devices)
-        self._t0 = time.perf_counter_ns()
+        self._clock.synchronize()
+        self._t0 = perf_counter_ns()
         self.start = self._clock.stamp()
         return self
 
@@ -92,8 +127,8 @@ class Window:
         if failure:
             return  # the other ranks will not come to the barrier either
         self.end = self._clock.stamp()
-        synchronize(self._devices)
-        self._t1 = time.perf_counter_ns()
+        self._clock.synchronize()
+        self._t1 = perf_counter_ns()
         self._barrier()
 
     @property

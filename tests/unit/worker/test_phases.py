@@ -9,7 +9,6 @@ from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.measurements import CollectiveKind, Purpose
 from hpml_jobs.core.validation import InvalidRecordError, decode
 from hpml_jobs.study.files import encode
-from hpml_jobs.worker import epochs
 from hpml_jobs.worker.epochs import instrumented_epoch
 from hpml_jobs.worker.instruments.collectives import Ledger
 from hpml_jobs.worker.instruments.phases import split_phases
@@ -31,7 +30,7 @@ def marks_at(*at_ms):
 
 
 def window_until(end_ms):
-    window = Window(CPU, HostClock(), lambda: None)
+    window = Window(HostClock(), lambda: None)
     window.start, window.end = 0, MS * end_ms
     return window
 
@@ -131,7 +130,7 @@ def test_wrong_clock_fails_closure(training, monkeypatch):
         def seconds(self, first, then):
             return 0.9 * super().seconds(first, then)
 
-    monkeypatch.setattr(epochs, "clock_for", lambda devices, events: SlowClock())
+    monkeypatch.setattr(training.strategy, "clock", lambda stamps: SlowClock())
     wrong = instrumented_epoch(training, 0).epoch
     assert wrong.closure == pytest.approx(0.1, abs=0.01)
     assert "closure" in failed(with_instrumented(wrong))

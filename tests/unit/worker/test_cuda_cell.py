@@ -1,0 +1,111 @@
+"""A whole cell with device=cuda on CPU tensors: its record has the times of a scripted GPU."""
+
+import msgspec
+import numpy as np
+import pytest
+import torch
+
+from hpml_jobs import checks
+from hpml_jobs.core.cell import Protocol
+from hpml_jobs.core.measurements import Role
+from hpml_jobs.core.strategies import Device, Strategy
+from hpml_jobs.core.validation import decode
+from hpml_jobs.worker import loop
+from hpml_jobs.worker.instruments.timing import CudaClock
+
+from .conftest import SMALL_DIGITS, change_workload, cpu_cell
+from .scripted_gpu import GPU, Script, ScriptedSingle, scripted_gpu
+
+CPU = (torch.device("cpu"),)
+ITERATIONS = 8
+
+
+def cuda_cell(**settings):
+    workload = change_workload(SMALL_DIGITS, images=32 * ITERATIONS, limit=32 * ITERATIONS)
+    values = {"device": Device.CUDA, "protocol": Protocol.FULL, "loader_workers": 0, "probe_s": 0.0}
+    return cpu_cell(workload, batch=32, **(values | settings))
+
+
+@pytest.fixture
+def measure(write_cell, monkeypatch):
+    """Return a function that runs a cell in this process on a scripted GPU: attempt, record."""
+    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    threads = torch.get_num_threads()
+    monkeypatch.setattr(torch, "set_num_interop_threads", lambda threads: None)  # only once
+    monkeypatch.setattr(loop, "devices_for", lambda cell, local_rank: CPU)
+    monkeypatch.setitem(loop.STRATEGIES, Strategy.SINGLE, ScriptedSingle)
+
+    def run(cell, script):
+        attempt = write_cell(cell).attempt("17_0")
+        with scripted_gpu(monkeypatch, script):
+            loop.measure(write_cell(cell).read(), attempt)
+        return attempt, decode(attempt.record.read_bytes(), "record")
+
+    yield run
+    torch.set_num_threads(threads)
+
+
+def test_phases_are_those_of_the_scripted_gpu(measure):
+    script = Script()
+    attempt, record = measure(cuda_cell(), script)
+    (rank,) = record.ranks
+    parts = msgspec.structs.asdict(rank.phases)
+    assert {name: round(1e3 * seconds, 6) for name, seconds in parts.items()} == {
+        "stall_s": script.load,  # of the first batch: later ones are loaded while the GPU computes
+        "h2d_s": ITERATIONS * script.copy,
+        "forward_s": ITERATIONS * script.forward,
+        "backward_s": ITERATIONS * script.backward,
+        "comm_exposed_s": 0,
+        "optimizer_s": ITERATIONS * script.optimizer,
+        "comm_forward_s": 0,
+        "pack_s": 0,
+    }
+    epoch_s = 1e-3 * (script.load + ITERATIONS * script.device)
+    for role in (Role.WARMUP, Role.TIMED, Role.INSTRUMENTED):
+        assert rank.epoch(role).epoch_s == pytest.approx(epoch_s)
+        assert rank.epoch(role).stall_s == pytest.approx(1e-3 * script.load)
+    assert rank.epoch(Role.INSTRUMENTED).closure == pytest.approx(0, abs=1e-9)
+    with np.load(attempt.iterations) as arrays:
+        assert arrays["step_s"][0, 1:] == pytest.approx(1e-3 * script.device)
+    failed = [r.check for r in checks.check_record(record) if r.level is checks.Level.FAIL]
+    assert failed == []
+    assert record.facts.cudnn_benchmark is True
+
+
+def test_slow_loader_is_the_stall_of_the_device(measure):
+    script = Script(load=30.0)
+    _, record = measure(cuda_cell(), script)
+    (rank,) = record.ranks
+    late = script.load + 4 * script.launch - script.device  # the host runs ahead while it launches
+    assert rank.timed.stall_s == pytest.approx(1e-3 * (script.load + (ITERATIONS - 1) * late))
+    assert rank.timed.stalls.first_s == pytest.approx(1e-3 * script.load)
+    assert rank.phases.stall_s == rank.timed.stall_s
+    assert "loader-bound" in {
+        r.check for r in checks.check_record(record) if r.level is checks.Level.WARN
+    }
+
+
+def test_event_read_before_synchronize_is_refused(monkeypatch):
+    with scripted_gpu(monkeypatch, Script()) as gpu:
+        clock = CudaClock(GPU)
+        start = clock.stamp()
+        gpu.launch(5.0)
+        end = clock.stamp()
+        with pytest.raises(RuntimeError, match="before a synchronize"):
+            clock.seconds(start, end)
+        clock.synchronize()
+        assert clock.seconds(start, end) == pytest.approx(0.005)
+
+
+def test_events_are_created_before_the_epoch_and_used_again(monkeypatch):
+    with scripted_gpu(monkeypatch, Script()) as gpu:
+        clock = CudaClock(GPU)
+        clock.prepare(3)
+        first = [clock.stamp() for _ in range(3)]
+        assert gpu.events == 3
+        extra = clock.stamp()  # more messages than were expected
+        assert gpu.events == 4
+        clock.prepare(4)
+        assert [clock.stamp() for _ in range(4)] == [*first, extra]
+        assert gpu.events == 4

@@ -59,7 +59,9 @@ class Phases(Value, frozen=True, kw_only=True):
 
     `comm_forward_s` is the part of `forward_s` spent in collectives (ddp's buffer broadcasts; dp's
     scatter, broadcast and gather). `pack_s` is the part of `backward_s` spent on copies into and
-    out of messages, and on averaging by hand.
+    out of messages, and on averaging by hand. `replicas_s` is the part of `forward_s` and
+    `backward_s` in which dp's first GPU waits until the replicas on the others have computed; None
+    under other strategies, and before version 0.8.0, which counted it as communication.
     """
 
     stall_s: float  # the device waits for a batch
@@ -70,6 +72,7 @@ class Phases(Value, frozen=True, kw_only=True):
     optimizer_s: float  # step and zero_grad
     comm_forward_s: float = 0.0
     pack_s: float = 0.0
+    replicas_s: float | None = None
 
     @property
     def parts_s(self) -> tuple[float, ...]:
@@ -245,12 +248,14 @@ class Message(Value, frozen=True, kw_only=True):
 class Communication(Value, frozen=True, kw_only=True):
     """The collectives of the instrumented epoch on one rank.
 
-    Seconds are lengths of unions of busy intervals (overlaps count once): of all collectives, and
-    of those that carry gradients.
+    Seconds are lengths of unions of busy intervals (overlaps count once): of all collectives, of
+    those that carry gradients, and of those that carry buffers. `buffers_s` has the copies of every
+    buffer into and out of its message in it; None in records of versions before 0.8.0.
     """
 
     total_s: float
     gradients_s: float
+    buffers_s: float | None = None
     messages: tuple[Message, ...] = ()
 
     def bytes_of(self, purpose: Purpose) -> int:

@@ -20,6 +20,8 @@ COLLECTIVE_TIMEOUT = timedelta(minutes=10)
 COLLECTIVE_SHARE = 1 / 3
 """The share of the cell's time limit that it waits at most: a hang is reported before the limit."""
 
+SETTLING_PASSES = 2
+
 STAMPS_OF_FEW_MESSAGES = 24
 """Stamps of an iteration's messages where they are not one by one those of the gradients."""
 
@@ -81,6 +83,10 @@ class ParallelStrategy(Protocol):
     @property
     def overlaps(self) -> bool:
         """Whether collectives start before backward() returns."""
+
+    @property
+    def settling_passes(self) -> int:
+        """Forward and backward passes after which a new wrapper works as in every later one."""
 
     @property
     def cuda_indices(self) -> list[int]:
@@ -157,6 +163,11 @@ class _Process:
     def overlaps(self) -> bool:
         """Whether collectives start before backward() returns."""
         return self.cell.strategy.traffic.overlaps_backward
+
+    @property
+    def settling_passes(self) -> int:
+        """Forward and backward passes after which DDP has replaced its initial buckets."""
+        return SETTLING_PASSES
 
     @property
     def cuda_indices(self) -> list[int]:

@@ -46,6 +46,13 @@ _SYNC_BUFFERS = next(
 """Name of DDP's option for broadcasting buffers in every forward; it depends on torch's version."""
 
 
+NEVER = 10**9
+"""Iterations between two in which DDP times itself; on CUDA it then waits for the device."""
+
+CUDA_SETTLING_PASSES = 11
+"""DDP times each of its first 10 iterations (c10d, `should_collect_runtime_stats`)."""
+
+
 class DDP(ProcessGroup):
     """`DistributedDataParallel`: all-reduces gradients in buckets during backward()."""
 
@@ -54,9 +61,18 @@ class DDP(ProcessGroup):
         options: dict[str, Any] = {"device_ids": self.cuda_indices or None}
         if not self.cell.replicas_share_buffers:
             options[_SYNC_BUFFERS] = False
-        if instrumented:
-            return InstrumentedDDP(model, self, **options)
-        return DistributedDataParallel(model, **options)
+        wrapper = (
+            InstrumentedDDP(model, self, **options)
+            if instrumented
+            else DistributedDataParallel(model, **options)
+        )
+        wrapper._set_ddp_runtime_logging_sample_rate(NEVER)  # type: ignore[no-untyped-call]
+        return wrapper
+
+    @property
+    def settling_passes(self) -> int:
+        """Passes after which DDP has its final buckets and, on CUDA, no longer times itself."""
+        return CUDA_SETTLING_PASSES if self.cuda_indices else super().settling_passes
 
     def sync_buffers(self, replica: nn.Module) -> None:
         """Broadcast rank 0's buffers; between two iterations they differ between ranks."""

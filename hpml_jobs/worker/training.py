@@ -29,9 +29,6 @@ from hpml_jobs.worker.quantization.images import check_images
 from hpml_jobs.worker.quantization.layers import check_layers
 from hpml_jobs.worker.syncbn import convert_sync_batchnorm
 
-REBUILD_PASSES = 2
-"""Forward and backward passes after which DDP has replaced its initial buckets."""
-
 Batch = tuple[Any, Any]
 """Inputs and targets."""
 
@@ -87,13 +84,13 @@ class Training:
         with preserved_buffers(self.replica):  # DDP broadcasts rank 0's when built and in forward
             self.model = self.strategy.wrap(self.replica, instrumented=instrumented)
             if self.strategy.overlaps and self.last_batch is not None:
-                self._rebuild_buckets(self.last_batch)
+                self._settle(self.last_batch)
 
-    def _rebuild_buckets(self, batch: Batch) -> None:
-        """Run forward and backward without a step until DDP has its final buckets."""
+    def _settle(self, batch: Batch) -> None:
+        """Run forward and backward without a step until the wrapper has its final buckets."""
         self.model.train()  # an evaluation may have come in between
         with torch.random.fork_rng(devices=self.strategy.cuda_indices):
-            for _ in range(REBUILD_PASSES):
+            for _ in range(self.strategy.settling_passes):
                 self.loss(self.model(batch[0]), batch[1]).backward()  # type: ignore[no-untyped-call]
                 self.optimizer.zero_grad()
 

@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -26,31 +27,65 @@ class Collective:
     end: Stamp = None
 
 
+class ReplicaWait(NamedTuple):
+    """A wait of dp's first device until the replicas on the others have computed."""
+
+    iteration: int
+    start: Stamp
+    end: Stamp
+
+
 class Ledger:
-    """The collectives of one epoch on one rank, in the order of their calls."""
+    """The collectives of one epoch on one rank, in the order of their calls, and dp's waits."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.iteration = 0
         self.collectives: list[Collective] = []
+        self.replica_waits: list[ReplicaWait] = []
 
     def begin(self, kind: CollectiveKind, purpose: Purpose, *tensors: Tensor) -> Collective:
-        """Record a message of these tensors, of one dtype, right before its call.
+        """Record a message of these tensors, of one dtype, right before its call."""
+        collective = self._message(kind, purpose, tensors, self.clock.stamp())
+        self.collectives.append(collective)
+        return collective
 
-        Its bytes are the number of elements times the size of an element.
-        """
+    def _message(
+        self,
+        kind: CollectiveKind,
+        purpose: Purpose,
+        tensors: Sequence[Tensor],
+        start: Stamp,
+        end: Stamp = None,
+    ) -> Collective:
+        """Return a message; its bytes are the number of elements times the size of an element."""
         elements = sum(tensor.numel() for tensor in tensors)
-        collective = Collective(
+        return Collective(
             iteration=self.iteration,
             kind=kind,
             purpose=purpose,
             dtype=str(tensors[0].dtype).removeprefix("torch."),
             elements=elements,
             bytes=elements * tensors[0].element_size(),
-            start=self.clock.stamp(),
+            start=start,
+            end=end,
         )
-        self.collectives.append(collective)
-        return collective
+
+    def record_call(
+        self, kind: CollectiveKind, purpose: Purpose, tensors: Iterable[Tensor], start: Stamp
+    ) -> None:
+        """Record one call of torch that is complete: a message of each dtype, with its interval."""
+        end = self.clock.stamp()
+        for group in group_by_dtype(tensors):
+            self.collectives.append(self._message(kind, purpose, group, start, end))
+
+    def wait_for_replicas(self) -> Stamp:
+        """Let the first device wait for the others; return the stamp of the end of the wait."""
+        start = self.clock.stamp()
+        self.clock.join_devices()
+        end = self.clock.stamp()
+        self.replica_waits.append(ReplicaWait(self.iteration, start, end))
+        return end
 
     def end(self, collective: Collective) -> None:
         """Record that the collective is complete."""

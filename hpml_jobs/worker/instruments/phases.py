@@ -8,7 +8,12 @@ import numpy as np
 
 from hpml_jobs.core.formulas import union_s
 from hpml_jobs.core.measurements import Communication, Phases, Purpose
-from hpml_jobs.worker.instruments.collectives import Collective, Ledger, aggregate
+from hpml_jobs.worker.instruments.collectives import (
+    Collective,
+    Ledger,
+    ReplicaWait,
+    aggregate,
+)
 from hpml_jobs.worker.instruments.recorder import IterationMarks
 from hpml_jobs.worker.instruments.timing import Clock, Seconds, Stamp, Window
 
@@ -17,7 +22,10 @@ Interval = tuple[float, float]
 
 
 class IterationPhases(NamedTuple):
-    """Phases of one iteration in seconds; the first six add up to the iteration."""
+    """Phases of one iteration in seconds; the first six add up to the iteration.
+
+    The others are parts of them: see `Phases` and `Communication`.
+    """
 
     stall_s: float
     h2d_s: float
@@ -29,6 +37,9 @@ class IterationPhases(NamedTuple):
     pack_s: float
     comm_total_s: float
     gradients_s: float
+    replicas_forward_s: float
+    replicas_backward_s: float
+    buffers_s: float
 
 
 class EpochPhases(NamedTuple):
@@ -60,11 +71,13 @@ def split_phases(
     collectives: dict[int, list[Collective]] = defaultdict(list)
     for entry in ledger.collectives:
         collectives[entry.iteration].append(entry)
+    waits: dict[int, list[ReplicaWait]] = defaultdict(list)
+    for wait in ledger.replica_waits:
+        waits[wait.iteration].append(wait)
     previous_end, rows = window.start, []
     for index, iteration in enumerate(marks):
-        rows.append(
-            _split_iteration(clock, previous_end, iteration, collectives[index], overlaps=overlaps)
-        )
+        events = _Events(collectives[index], waits[index])
+        rows.append(_split_iteration(clock, previous_end, iteration, events, overlaps=overlaps))
         previous_end = iteration.stepped
     iterations_s = np.array(rows)
     total = IterationPhases(*iterations_s.sum(axis=0).tolist())
@@ -81,10 +94,12 @@ def split_phases(
             optimizer_s=total.optimizer_s,
             comm_forward_s=total.comm_forward_s,
             pack_s=total.pack_s,
+            replicas_s=_replicas_s(total) if ledger.replica_waits else None,
         ),
         communication=Communication(
             total_s=total.comm_total_s,
             gradients_s=total.gradients_s,
+            buffers_s=total.buffers_s,
             messages=aggregate(ledger.collectives, durations_s),
         ),
         iterations_s=iterations_s,
@@ -113,11 +128,22 @@ def served_durations(
     return served_s
 
 
+def _replicas_s(total: IterationPhases) -> float:
+    return total.replicas_forward_s + total.replicas_backward_s
+
+
+class _Events(NamedTuple):
+    """What was recorded inside one iteration."""
+
+    collectives: Sequence[Collective]
+    waits: Sequence[ReplicaWait]
+
+
 def _split_iteration(
     clock: Clock,
     previous_end: Stamp,
     marks: IterationMarks,
-    collectives: Sequence[Collective],
+    events: _Events,
     *,
     overlaps: bool,
 ) -> IterationPhases:
@@ -128,7 +154,8 @@ def _split_iteration(
 
     copied, forward, backward = at(marks.copied), at(marks.forward), at(marks.backward)
     exchanged, stepped = at(marks.exchanged), at(marks.stepped)
-    gradients, others = _intervals(collectives, at)
+    gradients, others, buffers = _intervals(events.collectives, at)
+    waits = [(at(wait.start), at(wait.end)) for wait in events.waits]
     exposed_s = 0.0
     if gradients:
         starts = [start for start, _ in gradients]
@@ -147,19 +174,25 @@ def _split_iteration(
         pack_s=pack_s if gradients else 0.0,
         comm_total_s=union_s([*gradients, *others]),
         gradients_s=union_s(gradients),
+        replicas_forward_s=_within(waits, copied, forward),
+        replicas_backward_s=_within(waits, forward, exchanged),
+        buffers_s=union_s(buffers),
     )
 
 
 def _intervals(
     collectives: Sequence[Collective], at: Callable[[Stamp], float]
-) -> tuple[list[Interval], list[Interval]]:
-    """Return the busy intervals of the collectives that carry gradients, and of all others."""
+) -> tuple[list[Interval], list[Interval], list[Interval]]:
+    """Return the busy intervals of gradients, of all other messages, and of buffers among them."""
     gradients: list[Interval] = []
     others: list[Interval] = []
+    buffers: list[Interval] = []
     for entry in collectives:
         interval = (at(entry.start), at(entry.end))
         (gradients if entry.purpose is Purpose.GRADIENTS else others).append(interval)
-    return gradients, others
+        if entry.purpose is Purpose.BUFFERS:
+            buffers.append(interval)
+    return gradients, others, buffers
 
 
 def _within(intervals: Sequence[Interval], start: float, end: float) -> float:

@@ -27,6 +27,9 @@ class Clock(Protocol):
     def stamp(self) -> Stamp:
         """Return a stamp of this point in the device's queue of work."""
 
+    def join_devices(self) -> None:
+        """Let the first device wait for what is queued on the others; the host goes on."""
+
     def synchronize(self) -> None:
         """Wait until the devices have finished their queued work."""
 
@@ -41,6 +44,9 @@ class HostClock:
 
     def prepare(self, stamps: int) -> None:
         """Do nothing: the host's clock needs no preparation."""
+
+    def join_devices(self) -> None:
+        """Do nothing: the host itself computes."""
 
     def synchronize(self) -> None:
         """Do nothing: the CPU has no queue."""
@@ -62,6 +68,7 @@ class CudaClock:
         self._devices = devices
         self._events: list[torch.cuda.Event] = []
         self._taken = 0
+        self._ends = {device: torch.cuda.Event() for device in devices[1:]}  # type: ignore[no-untyped-call]
 
     def prepare(self, stamps: int) -> None:
         """Create events until there are as many, and make all of them available again.
@@ -85,6 +92,13 @@ class CudaClock:
         self._taken += 1
         event.record()
         return event
+
+    def join_devices(self) -> None:
+        """Let the first device's stream wait for the present streams of the others."""
+        first = torch.cuda.current_stream(self._devices[0])
+        for device, end in self._ends.items():
+            end.record(torch.cuda.current_stream(device))
+            first.wait_event(end)
 
     def synchronize(self) -> None:
         """Wait until every device has finished its queued work, in all of its streams."""

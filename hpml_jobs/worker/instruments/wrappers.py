@@ -11,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils._pytree import tree_leaves
 
 from hpml_jobs.core.measurements import CollectiveKind, Purpose
-from hpml_jobs.worker.instruments.collectives import Ledger, group_by_dtype, recorded
+from hpml_jobs.worker.instruments.collectives import Ledger
 from hpml_jobs.worker.instruments.timing import Stamp
 
 
@@ -41,7 +41,8 @@ class InstrumentedDDP(DistributedDataParallel):
         def complete(future: torch.futures.Future[list[Tensor]]) -> Tensor:
             if ledger and collective:
                 ledger.end(collective)
-            return future.value()[0]
+            future.value()  # raises what the all-reduce raised
+            return tensor
 
         mean: torch.futures.Future[Tensor] = work.get_future().then(complete)
         return mean
@@ -49,19 +50,25 @@ class InstrumentedDDP(DistributedDataParallel):
     def _distributed_broadcast_coalesced(
         self, tensors: list[Tensor], buffer_size: int, authoritative_rank: int = 0
     ) -> None:
-        """Broadcast the buffers with one call per dtype, because DDP sends a message for each."""
-        for group in group_by_dtype(tensors):
-            with recorded(self._strategy.ledger, CollectiveKind.BROADCAST, Purpose.BUFFERS, *group):
-                super()._distributed_broadcast_coalesced(  # type: ignore[no-untyped-call]
-                    group, buffer_size, authoritative_rank
-                )
+        """Broadcast the buffers in one call, as DDP does: it has a message of each dtype in flight.
+
+        The interval of the call has the copies into and out of the messages in it.
+        """
+        ledger = self._strategy.ledger
+        start = ledger.clock.stamp() if ledger else None
+        super()._distributed_broadcast_coalesced(  # type: ignore[no-untyped-call]
+            tensors, buffer_size, authoritative_rank
+        )
+        if ledger:
+            ledger.record_call(CollectiveKind.BROADCAST, Purpose.BUFFERS, tensors, start)
 
 
 class InstrumentedDataParallel(nn.DataParallel[nn.Module]):
     """DataParallel that records its scatter, broadcast, gather and reduce.
 
     Bytes are those that go to or come from another device. There is no ring: everything passes
-    through device 0, in every iteration.
+    through device 0, in every iteration. Before gather and reduce device 0 waits until the other
+    replicas have computed: that wait is recorded apart from the communication.
     """
 
     def __init__(self, model: nn.Module, device_ids: Sequence[int], strategy: HasLedger) -> None:
@@ -90,7 +97,7 @@ class InstrumentedDataParallel(nn.DataParallel[nn.Module]):
 
     def gather(self, outputs: Any, output_device: Any) -> Any:
         """Collect every other device's outputs on device 0."""
-        start = self._stamp()
+        start = self._wait_for_replicas()
         gathered = super().gather(outputs, output_device)
         self._record(CollectiveKind.GATHER, Purpose.OUTPUTS, flatten_tensors(outputs[1:]), start)
         return gathered
@@ -102,7 +109,7 @@ class InstrumentedDataParallel(nn.DataParallel[nn.Module]):
             return
         gradients = [p for p in module.parameters() if p.requires_grad] * others
         starts: list[Stamp] = []
-        node.register_prehook(lambda _: starts.append(self._stamp()))
+        node.register_prehook(lambda _: starts.append(self._wait_for_replicas()))
         node.register_hook(
             lambda *_: self._record(
                 CollectiveKind.REDUCE, Purpose.GRADIENTS, gradients, starts.pop()
@@ -113,17 +120,17 @@ class InstrumentedDataParallel(nn.DataParallel[nn.Module]):
         ledger = self._strategy.ledger
         return ledger.clock.stamp() if ledger else None
 
+    def _wait_for_replicas(self) -> Stamp:
+        """Let device 0 wait for the others, as the next call does; return the end of the wait."""
+        ledger = self._strategy.ledger
+        return ledger.wait_for_replicas() if ledger else None
+
     def _record(
         self, kind: CollectiveKind, purpose: Purpose, tensors: Sequence[Tensor], start: Stamp
     ) -> None:
-        """Record one call of torch: a message per dtype, each with the interval of the call."""
         ledger = self._strategy.ledger
-        if ledger is None:
-            return
-        end = ledger.clock.stamp()
-        for group in group_by_dtype(tensors):
-            collective = ledger.begin(kind, purpose, *group)
-            collective.start, collective.end = start, end
+        if ledger:
+            ledger.record_call(kind, purpose, tensors, start)
 
 
 def flatten_tensors(values: Any) -> list[Tensor]:

@@ -183,6 +183,21 @@ class Energy(Value, frozen=True, kw_only=True):
     window_s: float
 
 
+class Memory(Value, frozen=True, kw_only=True):
+    """The memory of one rank's GPUs in one epoch, by torch's allocator.
+
+    Bytes are the peaks of the fullest GPU: `allocated_bytes` of tensors, `reserved_bytes` of what
+    the allocator holds. Memory of the CUDA context, NCCL and library handles is not in them.
+    `retries` are allocations for which cached memory had to be freed, which waits for the device;
+    `ooms` those that failed; both are sums over the GPUs.
+    """
+
+    allocated_bytes: int
+    reserved_bytes: int
+    retries: int
+    ooms: int
+
+
 class SlowIterations(Value, frozen=True, kw_only=True):
     """The outlying iterations of one epoch on one rank, by `core.outliers.slow_iterations`.
 
@@ -207,7 +222,9 @@ class Epoch(Value, frozen=True, kw_only=True):
     iteration. `share` is set with evaluate=true. `scheduling`, `slow` and `stalls` are None in
     records of versions before 0.6.0; `slow` also in epochs with too few iterations to tell.
     `energy` has the GPUs of the rank; None if one of them has no counter, on the CPU, and in
-    records of versions before 0.7.0.
+    records of versions before 0.7.0. `memory` is None on the CPU, and `launch_s` too: the least
+    time in which the host queued an iteration, from the return of its batch. Both are None in
+    records of versions before 0.8.0.
     """
 
     role: Role
@@ -227,6 +244,8 @@ class Epoch(Value, frozen=True, kw_only=True):
     slow: SlowIterations | None = None
     stalls: Stalls | None = None
     energy: tuple[Energy, ...] | None = None
+    memory: Memory | None = None
+    launch_s: float | None = None
 
 
 class Message(Value, frozen=True, kw_only=True):

@@ -99,7 +99,7 @@ class Rank(Value, frozen=True, kw_only=True):
     test_loss: float | None = None
     test_accuracy: float | None = None
     test_samples: int = 0
-    peak_memory_bytes: int | None = None
+    peak_memory_bytes: int | None = None  # of the timed epoch; before 0.8.0 on GPUs of the process
     parameters_hash: str = ""  # sha256 of the replica after the last epoch of training
     buffers_hash: str = ""
     initial_hash: str | None = None  # sha256 of an own model's parameters before training

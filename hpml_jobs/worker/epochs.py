@@ -12,7 +12,16 @@ from torch import Tensor
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.drift import BLOCKS
 from hpml_jobs.core.formulas import closure
-from hpml_jobs.core.measurements import Energy, Epoch, Phases, Role, Scheduling, Stalls, Steps
+from hpml_jobs.core.measurements import (
+    Energy,
+    Epoch,
+    Memory,
+    Phases,
+    Role,
+    Scheduling,
+    Stalls,
+    Steps,
+)
 from hpml_jobs.core.outliers import slow_iterations
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.worker.fork_safety import await_idle_threads, frozen_heap
@@ -41,7 +50,7 @@ class RawEpoch(NamedTuple):
     `marks` are the stamps of each iteration, `samples` its number of samples, `rates` its learning
     rate. `correct` is the number of correct samples of the epoch, None if outputs are not class
     scores. `order` is the hash of the order of the images. `scheduling` is the operating system's
-    account of the epoch, `energy` that of the GPUs.
+    account of the epoch, `energy` and `memory` are of the GPUs.
     """
 
     window: Window
@@ -53,6 +62,7 @@ class RawEpoch(NamedTuple):
     order: str
     scheduling: Scheduling | None = None
     energy: tuple[Energy, ...] | None = None
+    memory: Memory | None = None
 
 
 class EpochResult(NamedTuple):
@@ -123,17 +133,20 @@ def _run_accounted(
     recorder: BareRecorder,
     span: AbstractContextManager[None] | None = None,
 ) -> RawEpoch:
-    """Run `count` iterations between two readings of the system's accounts and energy counters.
+    """Run `count` iterations between two readings of the system's and the GPUs' counters.
 
     Both are read before the barrier at which the epoch starts, and after the one at which it ends.
     """
     with frozen_heap():
         training.strategy.barrier()
+        training.memory.start()
         energy_before = training.energy.read()
         before = training.scheduling.read()
         raw = _run(training, batches, count, recorder, span)
         scheduling = training.scheduling.since(before)
-        return raw._replace(scheduling=scheduling, energy=training.energy.since(energy_before))
+        energy = training.energy.since(energy_before)
+        memory = training.memory.since_start()
+        return raw._replace(scheduling=scheduling, energy=energy, memory=memory)
 
 
 def _run(
@@ -240,6 +253,7 @@ def summarize_epoch(
             last_s=times.last_stall_s,
         ),
         energy=raw.energy,
+        memory=raw.memory,
     )
 
 

@@ -143,7 +143,7 @@ def describe_rank(training: Training, results: list[EpochResult]) -> Rank:
         test_loss=evaluation.loss,
         test_accuracy=evaluation.accuracy,
         test_samples=evaluation.samples,
-        peak_memory_bytes=peak_memory_bytes(training),
+        peak_memory_bytes=peak_memory_bytes(results),
         parameters_hash=parameters,
         buffers_hash=buffers,
         initial_hash=training.initial_hash,
@@ -179,9 +179,12 @@ def cross_check(
         return None, [f"trace: {error}"]
 
 
-def peak_memory_bytes(training: Training) -> int:
-    """Return the peak memory: of tensors on the fullest CUDA device, else of this process."""
-    indices = training.strategy.cuda_indices
-    if indices:
-        return max(torch.cuda.max_memory_allocated(index) for index in indices)
+def peak_memory_bytes(results: list[EpochResult]) -> int:
+    """Return the peak memory: of tensors on the fullest GPU in the timed epoch, or of the process.
+
+    On the CPU the process is not measured by epoch.
+    """
+    timed = next(result.epoch for result in results if result.epoch.role is Role.TIMED)
+    if timed.memory:
+        return timed.memory.allocated_bytes
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -22,6 +22,7 @@ from hpml_jobs.worker.fork_safety import load_image_plugins
 from hpml_jobs.worker.instruments.collectives import fingerprint
 from hpml_jobs.worker.instruments.energy import EnergyMeter
 from hpml_jobs.worker.instruments.facts import device_uuids
+from hpml_jobs.worker.instruments.memory import MemoryMeter
 from hpml_jobs.worker.instruments.scheduling import SchedulingReader
 from hpml_jobs.worker.optimizer import make_optimizer, make_schedule
 from hpml_jobs.worker.process_group import ParallelStrategy, Sampler
@@ -40,7 +41,8 @@ class Training:
     `order` is the sampler that the loader draws from, and records its order; `sampler` inside it
     is the sharding one, which must know the epoch. `schedule` changes the learning rate after every
     iteration; None keeps it. `reduces_gradients` is false for a copy that trains alone.
-    `scheduling` reads the operating system's accounts of an epoch, `energy` the GPUs' counters.
+    `scheduling` reads the operating system's accounts of an epoch, `energy` the GPUs' counters,
+    `memory` torch's allocator.
     `initial_hash` is the
     fingerprint of the user's own model before training.
     `last_batch` is the last batch on the device. `cards` is the state of the GPUs at the end of the
@@ -60,6 +62,7 @@ class Training:
     test_images: datasets.Images | None
     scheduling: SchedulingReader
     energy: EnergyMeter
+    memory: MemoryMeter
     reduces_gradients: bool = True
     last_batch: Batch | None = None
     cards: tuple[Card, ...] = ()
@@ -194,4 +197,5 @@ def make_training(cell: Cell, strategy: ParallelStrategy, data_root: Path) -> Tr
         test_images=data.test,
         scheduling=scheduling,
         energy=EnergyMeter(device_uuids(strategy.devices)),
+        memory=MemoryMeter(strategy.cuda_indices),
     )

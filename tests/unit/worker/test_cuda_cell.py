@@ -50,8 +50,8 @@ def test_phases_are_those_of_the_scripted_gpu(measure):
     script = Script()
     attempt, record = measure(cuda_cell(), script)
     (rank,) = record.ranks
-    parts = msgspec.structs.asdict(rank.phases)
-    assert {name: round(1e3 * seconds, 6) for name, seconds in parts.items()} == {
+    parts = msgspec.structs.asdict(rank.phases).items()
+    assert {name: round(1e3 * seconds, 6) for name, seconds in parts if seconds is not None} == {
         "stall_s": script.load,  # of the first batch: later ones are loaded while the GPU computes
         "h2d_s": ITERATIONS * script.copy,
         "forward_s": ITERATIONS * script.forward,
@@ -75,12 +75,11 @@ def test_phases_are_those_of_the_scripted_gpu(measure):
 
 def test_slow_loader_is_the_stall_of_the_device(measure):
     script = Script(load=30.0)
-    _, record = measure(cuda_cell(), script)
+    _, record = measure(cuda_cell(protocol=Protocol.LAB, epochs=2), script)
     (rank,) = record.ranks
     late = script.load + 4 * script.launch - script.device  # the host runs ahead while it launches
     assert rank.timed.stall_s == pytest.approx(1e-3 * (script.load + (ITERATIONS - 1) * late))
     assert rank.timed.stalls.first_s == pytest.approx(1e-3 * script.load)
-    assert rank.phases.stall_s == rank.timed.stall_s
     assert "loader-bound" in {
         r.check for r in checks.check_record(record) if r.level is checks.Level.WARN
     }

@@ -7,6 +7,7 @@ import torch
 
 from hpml_jobs.worker import epochs
 from hpml_jobs.worker.instruments.energy import EnergyMeter
+from hpml_jobs.worker.instruments.memory import MemoryMeter
 
 UUIDS = ("GPU-a", "GPU-b")
 
@@ -110,6 +111,7 @@ def test_counters_are_read_outside_of_the_epoch(monkeypatch):
 
     monkeypatch.setattr(epochs, "_run", run)
     strategy = SimpleNamespace(barrier=lambda: log.append("barrier"))
-    training = SimpleNamespace(strategy=strategy, energy=log, scheduling=log)
+    memory = MemoryMeter([])
+    training = SimpleNamespace(strategy=strategy, energy=log, scheduling=log, memory=memory)
     epochs._run_accounted(training, [], 0, None)
     assert log == ["barrier", "read", "read", "epoch", "read", "read"]

@@ -18,7 +18,8 @@ from statistics import median
 import torch
 import torch.distributed as dist
 
-from hpml_jobs.worker.instruments.microbenchmark import all_reduce_times
+from hpml_jobs.core.measurements import CollectiveKind
+from hpml_jobs.worker.instruments.microbenchmark import collective_times
 
 SIZES = (2**16, 2**20, 2**22, 9_461_800, 2**24, 26_494_976, 44_695_848, 2**26)
 REPETITIONS = 20
@@ -46,7 +47,8 @@ def run_rank(rounds: int) -> None:
     times: dict[int, list[tuple[float, float]]] = {size: [] for size in SIZES}
     for _ in range(rounds):
         for size in SIZES:
-            probe = all_reduce_times((torch.device("cpu"),), [size], 600, sizes=())
+            sent = {CollectiveKind.ALL_REDUCE: [size]}
+            probe = collective_times((torch.device("cpu"),), sent, 600, sizes=())
             ours_s = probe.times_s[size] if probe else float("nan")
             times[size].append((ours_s, plain_time_s(size)))
     if dist.get_rank() == 0:

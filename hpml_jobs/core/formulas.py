@@ -285,6 +285,29 @@ def ring_factor(processes: int) -> float:
     return 2 * (processes - 1) / processes
 
 
+def bus_factor(collective: str, processes: int) -> float:
+    """Return nccl-tests' ratio of bus bandwidth to algorithm bandwidth (doc/PERFORMANCE.md).
+
+    The bytes of an all-gather are those of the gathered tensor, the bytes of a reduce-scatter those
+    of the tensor that is reduced.
+
+    Raises:
+        KeyError: nccl-tests' definition does not fit the bytes that are recorded of the collective.
+
+    >>> [bus_factor("all_reduce", n) for n in (2, 4, 8)]
+    [1.0, 1.5, 1.75]
+    >>> [bus_factor(kind, 4) for kind in ("all_gather", "reduce_scatter", "broadcast")]
+    [0.75, 0.75, 1.0]
+    """
+    share = (processes - 1) / processes
+    return {
+        "all_reduce": ring_factor(processes),
+        "all_gather": share,
+        "reduce_scatter": share,
+        "broadcast": 1.0,
+    }[collective]
+
+
 def algorithm_gb_per_s(message_bytes: float, communication_s: float) -> float:
     """Return the algorithm bandwidth in GB/s: message bytes / time / 1e9 (nccl-tests' algbw).
 
@@ -294,13 +317,17 @@ def algorithm_gb_per_s(message_bytes: float, communication_s: float) -> float:
     return message_bytes / communication_s / 1e9
 
 
-def bus_gb_per_s(message_bytes: float, communication_s: float, processes: int) -> float:
-    """Return the bus bandwidth of all-reduces in GB/s: ring factor x algbw (nccl-tests' busbw).
+def bus_gb_per_s(
+    message_bytes: float, communication_s: float, processes: int, collective: str = "all_reduce"
+) -> float:
+    """Return the bus bandwidth in GB/s: bus factor x algbw (nccl-tests' busbw).
 
     >>> bus_gb_per_s(196 * 44_695_848, 2.0, 4)
     6.570289656
+    >>> bus_gb_per_s(196 * 44_695_848, 1.0, 4, "reduce_scatter")
+    6.570289656
     """
-    return ring_factor(processes) * message_bytes / communication_s / 1e9
+    return bus_factor(collective, processes) * message_bytes / communication_s / 1e9
 
 
 def ring_all_reduce_s(

@@ -42,6 +42,13 @@ class CollectiveKind(StrEnum):
     GATHER = "gather"
     SCATTER = "scatter"
     REDUCE = "reduce"
+    ALL_GATHER = "all_gather"
+    REDUCE_SCATTER = "reduce_scatter"
+
+    @property
+    def words(self) -> str:
+        """Its name in a sentence: `all-reduce`."""
+        return self.value.replace("_", "-")
 
 
 class Purpose(StrEnum):
@@ -281,6 +288,12 @@ class Communication(Value, frozen=True, kw_only=True):
         """Return the bytes of all messages of one purpose in the epoch."""
         return sum(m.bytes * m.count for m in self.messages if m.purpose == purpose)
 
+    @property
+    def gradient_kind(self) -> CollectiveKind | None:
+        """The collective that carries the gradients; None without one, or with several."""
+        kinds = {m.kind for m in self.messages if m.purpose == Purpose.GRADIENTS}
+        return kinds.pop() if len(kinds) == 1 else None
+
 
 class Exchange(Value, frozen=True, kw_only=True):
     """The collectives compared over all ranks: time spent waiting for late ranks, and the rest.
@@ -353,13 +366,17 @@ class Card(Value, frozen=True, kw_only=True):
 
 
 class MicrobenchmarkPoint(Value, frozen=True, kw_only=True):
-    """All-reduces of one size: median, minimum and maximum seconds of the trials.
+    """Collectives of one kind and size: median, minimum and maximum seconds of the trials.
 
-    A trial counts as its slowest rank. `sent` marks a size that the cell sends in training.
-    `delayed` trials took more than 5 times the minimum: they waited for the scheduler, not for the
-    link. Quartiles and `delayed` are None before schema 5.
+    `bytes` are counted as in `formulas.bus_factor`. A trial counts as its slowest rank. `sent`
+    marks a size that the cell sends in training. `delayed` trials took more than 5 times the
+    minimum: they waited for the scheduler, not for the link. Quartiles and `delayed` are None
+    before schema 5. Of `launched_late` trials the time contains the launch, because a device
+    reached its start before the host had queued the collective; they are left out, unless all
+    trials are late. None where nothing is queued (device=cpu), and before version 0.8.0.
     """
 
+    kind: CollectiveKind = CollectiveKind.ALL_REDUCE
     bytes: int
     trials: int
     median_s: float
@@ -369,6 +386,12 @@ class MicrobenchmarkPoint(Value, frozen=True, kw_only=True):
     lower_quartile_s: float | None = None
     upper_quartile_s: float | None = None
     delayed: int | None = None
+    launched_late: int | None = None
+
+    @property
+    def contains_launch(self) -> bool:
+        """Whether every trial was launched late, so that the times contain the launch."""
+        return self.launched_late is not None and self.launched_late >= self.trials
 
     @property
     def typical_s(self) -> float:
@@ -380,7 +403,7 @@ class MicrobenchmarkPoint(Value, frozen=True, kw_only=True):
 
 
 class Microbenchmark(Value, frozen=True, kw_only=True):
-    """The all-reduce microbenchmark on idle devices: its points by size, and its duration.
+    """The microbenchmark on idle devices: its points by collective and size, and its duration.
 
     `largest_asked_bytes` is the requested size; the largest point is smaller if time ran out.
     """
@@ -390,9 +413,22 @@ class Microbenchmark(Value, frozen=True, kw_only=True):
     seconds: float
 
     @property
-    def times_s(self) -> dict[int, float]:
+    def kinds(self) -> tuple[CollectiveKind, ...]:
+        """The collectives that were measured, in the order of their points."""
+        return tuple(dict.fromkeys(point.kind for point in self.points))
+
+    def points_of(self, kind: CollectiveKind) -> tuple[MicrobenchmarkPoint, ...]:
+        """Return the points of one collective, by size."""
+        return tuple(point for point in self.points if point.kind is kind)
+
+    def times_of(self, kind: CollectiveKind) -> dict[int, float]:
         """Return the typical seconds by message bytes: lower quartiles of the trials."""
-        return {point.bytes: point.typical_s for point in self.points}
+        return {point.bytes: point.typical_s for point in self.points_of(kind)}
+
+    @property
+    def times_s(self) -> dict[int, float]:
+        """The typical seconds of all-reduces by message bytes."""
+        return self.times_of(CollectiveKind.ALL_REDUCE)
 
 
 class Imported(Value, frozen=True, kw_only=True):

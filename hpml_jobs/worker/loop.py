@@ -13,7 +13,6 @@ import torch
 from hpml_jobs.core.cell import CellFile, Protocol
 from hpml_jobs.core.measurements import (
     TRAINING,
-    CollectiveKind,
     Microbenchmark,
     ProfilerSummary,
     Role,
@@ -29,7 +28,7 @@ from hpml_jobs.worker.evaluation import evaluate, evaluate_share
 from hpml_jobs.worker.instruments import facts
 from hpml_jobs.worker.instruments.collectives import fingerprint
 from hpml_jobs.worker.instruments.flop_counter import FlopCount, count_flop
-from hpml_jobs.worker.instruments.microbenchmark import all_reduce_times
+from hpml_jobs.worker.instruments.microbenchmark import collective_times, sizes_sent
 from hpml_jobs.worker.instruments.profiler import ProfilerError, profile_iterations
 from hpml_jobs.worker.process_group import collective_timeout, read_placement
 from hpml_jobs.worker.progress import ProgressWriter
@@ -153,12 +152,9 @@ def describe_rank(training: Training, results: list[EpochResult]) -> Rank:
 
 
 def run_microbenchmark(training: Training, rank: Rank) -> Microbenchmark | None:
-    """Time all-reduces of the sizes that the cell itself sends, then of a range of sizes."""
-    messages = rank.communication.messages if rank.communication else ()
-    cell_sizes = [
-        message.bytes for message in messages if message.kind is CollectiveKind.ALL_REDUCE
-    ]
-    return all_reduce_times(training.strategy.devices, cell_sizes, training.cell.probe_s)
+    """Time the cell's collectives at the sizes that it sends, then at a range of sizes."""
+    sent = sizes_sent(rank.communication)
+    return collective_times(training.strategy.devices, sent, training.cell.probe_s)
 
 
 def cross_check(

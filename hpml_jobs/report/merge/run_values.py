@@ -163,9 +163,15 @@ def _gradients(record: Record) -> GradientTraffic:
 
 
 def _links(record: Record) -> LinkSpeeds:
-    peak = peak_of(record.microbenchmark, record.cell.gpus) if record.microbenchmark else None
+    communication, benchmark = record.communication, record.microbenchmark
+    kind = communication.gradient_kind if communication else None
+    peak = (
+        peak_of(benchmark, record.cell.gpus, kind or CollectiveKind.ALL_REDUCE)
+        if benchmark
+        else None
+    )
     return LinkSpeeds(
-        same_sizes_s=_same_sizes_s(record.microbenchmark, record.communication),
+        same_sizes_s=_same_sizes_s(benchmark, communication),
         peak_gb_per_s=peak.gb_per_s if peak else None,
         peak_bytes=peak.bytes if peak else None,
         link_gb_per_s=record.facts.link_gb_per_s if record.facts else None,
@@ -203,18 +209,21 @@ class Peak(NamedTuple):
     bytes: int
 
 
-def peak_of(benchmark: Microbenchmark, processes: int) -> Peak | None:
-    """Return the best bus bandwidth in messages of 64 MiB and more.
+def peak_of(
+    benchmark: Microbenchmark, processes: int, kind: CollectiveKind = CollectiveKind.ALL_REDUCE
+) -> Peak | None:
+    """Return a collective's best bus bandwidth in messages of 64 MiB and more.
 
     If there are no such messages, of the largest.
     """
-    if not benchmark.points:
+    points = benchmark.points_of(kind)
+    if not points:
         return None
-    largest = max(point.bytes for point in benchmark.points)
+    largest = max(point.bytes for point in points)
     least = min(largest, PEAK_FROM_BYTES)
     peaks = [
-        Peak(formulas.bus_gb_per_s(point.bytes, point.typical_s, processes), point.bytes)
-        for point in benchmark.points
+        Peak(formulas.bus_gb_per_s(point.bytes, point.typical_s, processes, kind), point.bytes)
+        for point in points
         if point.bytes >= least and point.typical_s > 0
     ]
     return max(peaks, default=None)
@@ -223,15 +232,15 @@ def peak_of(benchmark: Microbenchmark, processes: int) -> Peak | None:
 def _same_sizes_s(
     benchmark: Microbenchmark | None, communication: Communication | None
 ) -> float | None:
-    """Return the seconds of the epoch's gradient all-reduces on idle devices; None if unknown."""
+    """Return the seconds of the epoch's gradient messages on idle devices; None if unknown."""
     if benchmark is None or communication is None:
         return None
     total = 0.0
     for message in communication.messages:
         if message.purpose != Purpose.GRADIENTS:
             continue
-        alone_s = interpolated_s(benchmark.times_s, message.bytes)
-        if message.kind != CollectiveKind.ALL_REDUCE or alone_s is None:
+        alone_s = interpolated_s(benchmark.times_of(message.kind), message.bytes)
+        if alone_s is None:
             return None
         total += message.count * alone_s
     return total or None

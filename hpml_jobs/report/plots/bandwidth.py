@@ -1,15 +1,19 @@
-"""Picture of the all-reduce microbenchmark: bus bandwidth by size, with the sizes that are sent."""
+"""Picture of the microbenchmark: bus bandwidth by size, with the sizes that are sent."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from hpml_jobs.core import formulas
 from hpml_jobs.core.measurements import CollectiveKind
 from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.plots import style
 from hpml_jobs.report.plots.picture import Picture, listed, not_drawn, sentences
 from hpml_jobs.report.report import Report
-from hpml_jobs.report.tables.microbenchmark import Allocation, allocations
+from hpml_jobs.report.tables.microbenchmark import (
+    Allocation,
+    allocations,
+    factors_text,
+    kinds_of,
+)
 from hpml_jobs.report.text import captions
 from hpml_jobs.report.text.numbers import gb_per_s
 
@@ -18,9 +22,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 CAPTION = (
-    "All-reduce of one message on idle devices after E3: busbw = 2(N-1)/N x bytes / time, lower "
+    "{Kinds} of one message on idle devices after E3: busbw = {factors} x bytes / time, lower "
     "quartile of the trials, median over cells; bands: least and most of the cells. Marks at the "
-    "bottom: sizes of the all-reduces that each strategy sends in an epoch. GB = 1e9 bytes."
+    "bottom: sizes of these messages that each strategy sends in an epoch. GB = 1e9 bytes."
 )
 
 WIDE_RANGE = 1_000
@@ -49,9 +53,10 @@ class Panel(NamedTuple):
 def bandwidth(report: Report) -> Picture | None:
     """Plot the bus bandwidth by message size; None without a microbenchmark."""
     panels = [
-        Panel(report.name(group), curves, _sent(group.source))
+        Panel(report.name(group), curves, _sent(group.source, kinds_of(places)))
         for group in report.groups
-        if (curves := [_curve(group.source, place) for place in allocations(group.source)])
+        if (places := allocations(group.source))
+        and (curves := [_curve(group.source, place, kinds_of(places)) for place in places])
     ]
     if not panels:
         return None
@@ -66,8 +71,11 @@ def bandwidth(report: Report) -> Picture | None:
         axis.set_ylabel("bus bandwidth, GB/s")
     style.entries(figure, _legend(shown, looks))
     missing = [panel.title for panel in panels[len(shown) :]]
-    caption = sentences(CAPTION, not_drawn(missing, "microbenchmark.csv"))
-    return Picture("Bus bandwidth by message size", figure, _alt(shown), caption)
+    kinds = kinds_of(place for group in report.groups for place in allocations(group.source))
+    words = listed([kind.words for kind in kinds])
+    text = CAPTION.format(Kinds=words.capitalize(), factors=factors_text(kinds))
+    caption = sentences(text, not_drawn(missing, "microbenchmark.csv"))
+    return Picture("Bus bandwidth by message size", figure, _alt(shown, words), caption)
 
 
 def _looks(names: Sequence[str]) -> list[style.Look]:
@@ -78,31 +86,29 @@ def _looks(names: Sequence[str]) -> list[style.Look]:
     ]
 
 
-def _curve(group: ConditionGroup, place: Allocation) -> Curve:
+def _curve(group: ConditionGroup, place: Allocation, kinds: Collection[CollectiveKind]) -> Curve:
     nodes = f" on {place.nodes} nodes" if place.nodes > 1 else ""
+    collective = f", {place.kind.words}" if len(kinds) > 1 else ""
     speeds: dict[int, list[float]] = {}
     for _, point in place.points:
         if point.typical_s > 0:
-            speed = formulas.bus_gb_per_s(point.bytes, point.typical_s, place.gpus)
+            speed = place.bus_gb_per_s(point.bytes, point.typical_s)
             speeds.setdefault(point.bytes, []).append(speed)
     return Curve(
-        f"{place.gpus} {captions.units(group.device)}{nodes}",
-        {
-            size: formulas.bus_gb_per_s(size, time_s, place.gpus)
-            for size, time_s in place.times_s.items()
-        },
+        f"{place.gpus} {captions.units(group.device)}{nodes}{collective}",
+        {size: place.bus_gb_per_s(size, time_s) for size, time_s in place.times_s.items()},
         {size: min(values) for size, values in sorted(speeds.items())},
         {size: max(values) for size, values in sorted(speeds.items())},
     )
 
 
-def _sent(group: ConditionGroup) -> dict[str, list[int]]:
-    """Return the sizes of the all-reduces that each strategy sends."""
+def _sent(group: ConditionGroup, kinds: Collection[CollectiveKind]) -> dict[str, list[int]]:
+    """Return the sizes of the messages of some collectives that each strategy sends."""
     sizes: dict[str, set[int]] = {}
     for row in group.timed:
         for record in group.records(row):
             for message in record.communication.messages if record.communication else ():
-                if message.kind is CollectiveKind.ALL_REDUCE and message.bytes > 0:
+                if message.kind in kinds and message.bytes > 0:
                     sizes.setdefault(row.strategy.value, set()).add(message.bytes)
     return {strategy: sorted(of) for strategy, of in sizes.items()}
 
@@ -168,7 +174,7 @@ def _legend(panels: Sequence[Panel], looks: Mapping[str, style.Look]) -> "dict[s
     return entries
 
 
-def _alt(panels: Sequence[Panel]) -> str:
+def _alt(panels: Sequence[Panel], collectives: str) -> str:
     texts = []
     for panel in panels:
         for curve in panel.curves:
@@ -177,4 +183,4 @@ def _alt(panels: Sequence[Panel]) -> str:
             texts.append(f"{panel.title} {curve.name} {speed} GB/s at {size_text(size)}".strip())
         for strategy, sizes in panel.sent.items():
             texts.append(f"{strategy} sends {size_text(sizes[0])} to {size_text(sizes[-1])}")
-    return f"Bus bandwidth of all-reduce, most: {listed(texts, '; ')}."
+    return f"Bus bandwidth of {collectives}, most: {listed(texts, '; ')}."

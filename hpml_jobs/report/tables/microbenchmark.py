@@ -1,10 +1,10 @@
-"""Full tables of the all-reduce microbenchmark: every size, and a startup with two slopes."""
+"""Full tables of the microbenchmark: every collective and size, a startup with two slopes."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from hpml_jobs.core import formulas
-from hpml_jobs.core.measurements import MicrobenchmarkPoint
+from hpml_jobs.core.measurements import CollectiveKind, MicrobenchmarkPoint
 from hpml_jobs.core.message_times import TwoSlopes, fit_two_slopes, pooled
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.text import counted
@@ -16,11 +16,23 @@ from hpml_jobs.report.text import captions
 from hpml_jobs.report.text.numbers import DASH, count, gb_per_s, milliseconds, percent, significant
 
 POINTS = (
-    "All-reduce of one message on idle devices after E3, in each cell's own allocation. ms: lower "
-    "quartile of the trials (median in records before 0.6.0), median over {cells}; the slowest "
-    "rank counts. GB/s (1e9 bytes): busbw = 2(N-1)/N x bytes / time. Delayed: trials of more than "
-    "5 times the fastest, which waited for the scheduler of the machine. * marks sizes that the "
-    "cells send."
+    "One message on idle devices after E3, in each cell's own allocation. ms: lower quartile of "
+    "the trials (median in records before 0.6.0), median over {cells}; the slowest rank counts. "
+    "GB/s (1e9 bytes): busbw = {factors} x bytes / time. Delayed: trials of more than 5 times the "
+    "fastest, which waited for the scheduler of the machine. * marks sizes that the cells send."
+)
+FACTORS = {
+    CollectiveKind.ALL_REDUCE: "2(N-1)/N",
+    CollectiveKind.ALL_GATHER: "(N-1)/N",
+    CollectiveKind.REDUCE_SCATTER: "(N-1)/N",
+    CollectiveKind.BROADCAST: "1",
+}
+"""The bus factors of `formulas.bus_factor` in words."""
+
+LATE = (
+    "Launched late: a device reached the start of the trial before the host had queued the "
+    "collective, so that its launch from Python is in the time; such trials are left out where "
+    "others exist."
 )
 FIT = (
     "A description of the times above, of the whole collective: startup + bytes / algbw, with one "
@@ -40,10 +52,11 @@ class Delayed(NamedTuple):
 
 
 class Allocation(NamedTuple):
-    """GPUs on nodes, and the records of all cells that ran the microbenchmark there."""
+    """GPUs on nodes, a collective, and the records of all cells that measured it there."""
 
     gpus: int
     nodes: int
+    kind: CollectiveKind
     records: tuple[Record, ...]
 
     @property
@@ -51,14 +64,21 @@ class Allocation(NamedTuple):
         """Every point of every cell, with its record."""
         for record in self.records:
             if record.microbenchmark:
-                yield from ((record, point) for point in record.microbenchmark.points)
+                points_of_kind = record.microbenchmark.points_of(self.kind)
+                yield from ((record, point) for point in points_of_kind)
 
     @property
     def times_s(self) -> dict[int, float]:
         """Median over cells of their typical seconds, by message bytes."""
         return pooled(
-            record.microbenchmark.times_s for record in self.records if record.microbenchmark
+            record.microbenchmark.times_of(self.kind)
+            for record in self.records
+            if record.microbenchmark
         )
+
+    def bus_gb_per_s(self, size: int, seconds: float) -> float:
+        """Return the bus bandwidth of a message of this collective."""
+        return formulas.bus_gb_per_s(size, seconds, self.gpus, self.kind)
 
     def delayed(self, size: int) -> Delayed | None:
         """Return how many trials of a size were delayed; None where that is not recorded."""
@@ -70,20 +90,31 @@ class Allocation(NamedTuple):
 
 
 def allocations(group: ConditionGroup) -> list[Allocation]:
-    """Return every allocation with a microbenchmark, by GPUs and nodes."""
-    records_by_place: dict[tuple[int, int], list[Record]] = {}
+    """Return every allocation with a microbenchmark, by collective, GPUs and nodes."""
+    records_by_place: dict[tuple[CollectiveKind, int, int], list[Record]] = {}
     for row in group.timed:
         for record in group.records(row):
-            if record.microbenchmark and record.microbenchmark.points:
-                records_by_place.setdefault((row.gpus, row.nodes), []).append(record)
+            for kind in record.microbenchmark.kinds if record.microbenchmark else ():
+                records_by_place.setdefault((kind, row.gpus, row.nodes), []).append(record)
+    order = [*CollectiveKind]
     return [
-        Allocation(*place, tuple(records)) for place, records in sorted(records_by_place.items())
+        Allocation(gpus, nodes, kind, tuple(records))
+        for (kind, gpus, nodes), records in sorted(
+            records_by_place.items(), key=lambda item: (order.index(item[0][0]), *item[0][1:])
+        )
     ]
 
 
-def _label(group: ConditionGroup, allocation: Allocation) -> str:
+def kinds_of(places: Iterable[Allocation]) -> list[CollectiveKind]:
+    """Return the collectives of some allocations."""
+    return list(dict.fromkeys(place.kind for place in places))
+
+
+def _label(group: ConditionGroup, allocation: Allocation, kinds: Collection[CollectiveKind]) -> str:
+    """Return the name of an allocation, with its collective where there are several."""
     setup = Setup(allocation.gpus, allocation.nodes, allocation.records[0].cell.strategy)
-    return captions.place_label(setup, group.device)
+    place = captions.place_label(setup, group.device)
+    return f"{place} {allocation.kind.words}" if len(kinds) > 1 else place
 
 
 def points(group: ConditionGroup) -> Table | None:
@@ -91,6 +122,7 @@ def points(group: ConditionGroup) -> Table | None:
     probed_allocations = allocations(group)
     if not probed_allocations:
         return None
+    kinds = kinds_of(probed_allocations)
     times = [allocation.times_s for allocation in probed_allocations]
     sent = {
         point.bytes
@@ -99,15 +131,15 @@ def points(group: ConditionGroup) -> Table | None:
         if point.sent
     }
     cells = ", ".join(
-        f"{counted(len(allocation.records), 'cell')} on {_label(group, allocation)}"
+        f"{counted(len(allocation.records), 'cell')} on {_label(group, allocation, kinds)}"
         for allocation in probed_allocations
     )
     return Table(
         label="microbenchmark",
-        title="Microbenchmark: all-reduce",
+        title=f"Microbenchmark: {', '.join(kind.words for kind in kinds)}",
         corner="bytes",
         blocks=tuple(
-            Block(head=_label(group, allocation), columns=("ms", "GB/s", "delayed"))
+            Block(head=_label(group, allocation, kinds), columns=("ms", "GB/s", "delayed"))
             for allocation in probed_allocations
         ),
         lines=tuple(
@@ -121,11 +153,42 @@ def points(group: ConditionGroup) -> Table | None:
             )
             for size in sorted({size for by_size in times for size in by_size})
         ),
-        caption=(POINTS.format(cells=cells),),
+        caption=(
+            POINTS.format(cells=cells, factors=factors_text(kinds)),
+            *_late(probed_allocations),
+        ),
         setting=captions.setting(group),
         on_screen=False,
         sheet=_sheet(group),
     )
+
+
+def factors_text(kinds: Sequence[CollectiveKind]) -> str:
+    """Return the bus factors in words.
+
+    >>> factors_text([CollectiveKind.ALL_REDUCE])
+    '2(N-1)/N'
+    >>> factors_text([CollectiveKind.ALL_GATHER, CollectiveKind.BROADCAST])
+    'factor (all-gather: (N-1)/N of the gathered bytes; broadcast: 1)'
+    """
+    if len(kinds) == 1:
+        return FACTORS[kinds[0]]
+    bytes_of = {
+        CollectiveKind.ALL_GATHER: " of the gathered bytes",
+        CollectiveKind.REDUCE_SCATTER: " of the reduced bytes",
+    }
+    factors = (f"{kind.words}: {FACTORS[kind]}{bytes_of.get(kind, '')}" for kind in kinds)
+    return f"factor ({'; '.join(factors)})"
+
+
+def _late(places: Iterable[Allocation]) -> Iterator[str]:
+    """Yield what late launches are, with their number, where there were any."""
+    points = [point for place in places for _, point in place.points]
+    late = sum(point.launched_late or 0 for point in points)
+    if late:
+        whole = sum(point.contains_launch for point in points)
+        only = f", and all trials of {counted(whole, 'size')}" if whole else ""
+        yield f"{LATE} Here: {counted(late, 'trial')}{only}."
 
 
 def _texts(allocation: Allocation, size: int, time_s: float | None) -> tuple[str, str, str]:
@@ -134,7 +197,7 @@ def _texts(allocation: Allocation, size: int, time_s: float | None) -> tuple[str
     delayed = allocation.delayed(size)
     return (
         milliseconds(time_s),
-        gb_per_s(formulas.bus_gb_per_s(size, time_s, allocation.gpus)),
+        gb_per_s(allocation.bus_gb_per_s(size, time_s)),
         f"{delayed.trials} of {delayed.of}" if delayed else DASH,
     )
 
@@ -145,17 +208,18 @@ def _sheet(group: ConditionGroup) -> Sheet:
         (
             *(record.slug, record.cell.gpus, record.cell.nodes, point.bytes, point.sent),
             *(point.trials, point.median_s, point.min_s, point.max_s),
-            formulas.bus_gb_per_s(point.bytes, point.typical_s, record.cell.gpus)
-            if point.typical_s
-            else None,
+            allocation.bus_gb_per_s(point.bytes, point.typical_s) if point.typical_s else None,
             *(point.lower_quartile_s, point.upper_quartile_s, point.delayed),
+            *(point.kind.value, point.launched_late),
         )
         for allocation in allocations(group)
         for record, point in allocation.points
     ]
     names = "cell gpus nodes bytes sent trials median_s min_s max_s bus_gb_per_s"
     quartiles = "lower_quartile_s upper_quartile_s delayed"
-    return Sheet(columns=(*names.split(), *quartiles.split()), rows=tuple(rows))
+    more = "collective launched_late"
+    columns = (*names.split(), *quartiles.split(), *more.split())
+    return Sheet(columns=columns, rows=tuple(rows))
 
 
 class Fitted(NamedTuple):
@@ -180,16 +244,21 @@ class Fitted(NamedTuple):
 
 def fits(group: ConditionGroup) -> Table | None:
     """Return startup and speeds by the fits; None if nothing can be fitted."""
+    places = allocations(group)
+    kinds = kinds_of(places)
     fitted = [
         Fitted(allocation, fit)
-        for allocation in allocations(group)
+        for allocation in places
         if (fit := fit_two_slopes(allocation.times_s))
     ]
     if not fitted:
         return None
     text = TableText("fit", "Microbenchmark: fit", "", (FIT,), on_screen=False)
     return item_table(
-        [group], text, ((_label(group, item.allocation), item) for item in fitted), _FIT_HEADS
+        [group],
+        text,
+        ((_label(group, item.allocation, kinds), item) for item in fitted),
+        _FIT_HEADS,
     )
 
 
@@ -215,6 +284,7 @@ _FIT_HEADS: tuple[Columns[Fitted], ...] = (
         (
             column("gpus", "", lambda fitted: fitted.allocation.gpus),
             column("nodes", "", lambda fitted: fitted.allocation.nodes),
+            column("collective", "", lambda fitted: fitted.allocation.kind.value),
             column("startup_s", "", lambda fitted: fitted.fit.startup_s),
         ),
     ),

@@ -1,15 +1,23 @@
-"""The all-reduce microbenchmark: time by message size while the devices do nothing else."""
+"""The microbenchmark: time of a collective by message size while the devices do nothing else."""
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from statistics import median
+from typing import NamedTuple
 
 import numpy as np
 import torch
 import torch.distributed as dist
+from torch import Tensor
 
-from hpml_jobs.core.measurements import Microbenchmark, MicrobenchmarkPoint
-from hpml_jobs.worker.instruments.timing import Devices, clock_for, synchronize
+from hpml_jobs.core.measurements import (
+    CollectiveKind,
+    Communication,
+    Microbenchmark,
+    MicrobenchmarkPoint,
+    Purpose,
+)
+from hpml_jobs.worker.instruments.timing import Clock, Devices, clock_for, synchronize
 
 WARMUPS, TRIALS = 5, 20
 DELAYED = 5
@@ -18,78 +26,195 @@ DELAYED = 5
 SIZES = tuple(2**power for power in range(10, 29))
 """1 KiB to 256 MiB."""
 
+ELEMENT_BYTES = 4
+"""Messages are of fp32 values."""
 
-def all_reduce_times(
-    devices: Devices, cell_sizes: Iterable[int], budget_s: float, sizes: Sequence[int] = SIZES
+AHEAD_S, AHEAD_LIMIT_S = 1e-3, 32e-3
+"""Work queued ahead of a trial, so that the host has queued the collective before its start: at
+first, and at most."""
+
+KINDS = (
+    CollectiveKind.ALL_REDUCE,
+    CollectiveKind.ALL_GATHER,
+    CollectiveKind.REDUCE_SCATTER,
+    CollectiveKind.BROADCAST,
+)
+"""The collectives that can be measured."""
+
+
+def sizes_sent(communication: Communication | None) -> dict[CollectiveKind, set[int]]:
+    """Return the collectives to measure, each with the sizes in bytes that a cell sends.
+
+    They are those that carry gradients or parameters; without any, the all-reduce.
+    """
+    sizes: dict[CollectiveKind, set[int]] = {}
+    for message in communication.messages if communication else ():
+        if message.kind in KINDS and message.purpose is not Purpose.BUFFERS:
+            sizes.setdefault(message.kind, set()).add(message.bytes)
+    return sizes or {CollectiveKind.ALL_REDUCE: set()}
+
+
+def collective_times(
+    devices: Devices,
+    sent: Mapping[CollectiveKind, Collection[int]],
+    budget_s: float,
+    sizes: Sequence[int] = SIZES,
+    *,
+    clock_of: Callable[[int], Clock] | None = None,
 ) -> Microbenchmark | None:
-    """Time all-reduces of the sizes that the cell sends, then of `sizes`; bytes, in that order.
+    """Time each collective of `sent` at the sizes that the cell sends, then at `sizes`, in bytes.
 
-    The first of `sizes` that would not fit into the rest of `budget_s` ends the benchmark. Every
-    rank must call this: all decisions are made on values that are equal on all ranks.
+    The first of `sizes` that would not fit into the rest of `budget_s` ends the benchmark of its
+    collective. Every rank must call this: all decisions are made on values that are equal on all
+    ranks. `clock_of` makes the clock for a number of stamps; by default that of the devices.
     """
     if budget_s <= 0:
         return None
     start = time.perf_counter()
-    sent = sorted(set(cell_sizes))
+    timer = _Timer(devices, clock_of or (lambda events: clock_for(devices, events)))
     points: list[MicrobenchmarkPoint] = []
-    for size in [*sent, *(size for size in sizes if size not in sent)]:
-        buffer = torch.empty(-(-size // 4), device=devices[0])
-        remaining_s = budget_s - _max_over_ranks(time.perf_counter() - start, devices)
-        pilot_s = _max_over_ranks(_time_all_reduce(buffer, devices), devices)
+    ended: set[CollectiveKind] = set()
+    for kind, size in _messages(sent, sizes):
+        if kind in ended:
+            continue
+        is_sent = size in sent[kind]
+        call = prepare(kind, size, devices[0])
+        timer.time(call)  # the first use of a size: NCCL connects its algorithm, gloo its buffers
+        remaining_s = budget_s - timer.max_over_ranks(time.perf_counter() - start)
+        pilot_s = timer.max_over_ranks(timer.time(call).seconds)
         if points and pilot_s * (WARMUPS + TRIALS) > remaining_s:
-            if size in sent:
-                continue
-            break
-        points.append(_measure(buffer, size, devices, sent=size in sent))
+            ended |= set() if is_sent else {kind}
+            continue
+        trials = timer.trials(call)
+        points.append(summarize_trials(kind, size, trials, sent=is_sent))
+    order = {kind: index for index, kind in enumerate(sent)}
     return Microbenchmark(
-        points=tuple(sorted(points, key=lambda point: point.bytes)),
-        largest_asked_bytes=max([*sent, *sizes]),
+        points=tuple(sorted(points, key=lambda point: (order[point.kind], point.bytes))),
+        largest_asked_bytes=max(size for _, size in _messages(sent, sizes)),
         seconds=time.perf_counter() - start,
     )
 
 
-def _measure(
-    buffer: torch.Tensor, size: int, devices: Devices, *, sent: bool
-) -> MicrobenchmarkPoint:
-    """Time the warm-ups and trials of one size in bytes; a trial counts as its slowest rank."""
-    for _ in range(WARMUPS):
-        _time_all_reduce(buffer, devices)
-    durations_s = [_time_all_reduce(buffer, devices) for _ in range(TRIALS)]
-    slowest = torch.tensor(durations_s, dtype=torch.float64).to(devices[0])
-    dist.all_reduce(slowest, dist.ReduceOp.MAX)
-    trials = slowest.tolist()
-    return MicrobenchmarkPoint(
-        bytes=size,
-        trials=len(trials),
-        median_s=median(trials),
-        min_s=min(trials),
-        max_s=max(trials),
-        sent=sent,
-        lower_quartile_s=float(np.percentile(trials, 25)),
-        upper_quartile_s=float(np.percentile(trials, 75)),
-        delayed=sum(trial > DELAYED * min(trials) for trial in trials),
-    )
+def _messages(
+    sent: Mapping[CollectiveKind, Collection[int]], sizes: Iterable[int]
+) -> Iterator[tuple[CollectiveKind, int]]:
+    """Yield collectives and sizes: those that are sent, then each size of each collective."""
+    for kind, of_kind in sent.items():
+        yield from ((kind, size) for size in sorted({*of_kind}))
+    for size in sizes:
+        yield from ((kind, size) for kind, of_kind in sent.items() if size not in of_kind)
 
 
-def _time_all_reduce(buffer: torch.Tensor, devices: Devices) -> float:
-    """Return the seconds of one all-reduce on this rank, started once all ranks are ready.
+class Call(NamedTuple):
+    """A collective of some bytes: its input and output on this rank, and the call."""
 
-    It uses the same clock as the collectives of an epoch: on CUDA the time excludes the launch.
+    inputs: Tensor
+    output: Tensor
+    run: Callable[[], object]
+
+
+def prepare(kind: CollectiveKind, size: int, device: torch.device) -> Call:
+    """Return the call of a collective of `size` bytes, counted as in `formulas.bus_factor`.
+
+    The bytes are rounded up to whole elements, for each rank where ranks have shares.
+
+    Raises:
+        ValueError: this collective cannot be measured.
     """
-    clock = clock_for(devices, 2)
-    buffer.fill_(1.0)
-    synchronize(devices)
-    dist.barrier()
-    synchronize(devices)
-    start = clock.stamp()
-    dist.all_reduce(buffer)
-    end = clock.stamp()
-    synchronize(devices)
-    return clock.seconds(start, end)
+    if kind not in KINDS:
+        raise ValueError(f"no microbenchmark of {kind.words}")
+    elements, ranks = -(-size // ELEMENT_BYTES), dist.get_world_size()
+    if kind in (CollectiveKind.ALL_REDUCE, CollectiveKind.BROADCAST):
+        whole = torch.ones(elements, device=device)
+        if kind is CollectiveKind.ALL_REDUCE:
+            return Call(whole, whole, lambda: dist.all_reduce(whole))
+        return Call(whole, whole, lambda: dist.broadcast(whole, src=0))
+    share = torch.ones(-(-elements // ranks), device=device)
+    whole = torch.ones(ranks * share.numel(), device=device)
+    if kind is CollectiveKind.ALL_GATHER:
+        return Call(share, whole, lambda: dist.all_gather_into_tensor(whole, share))
+    return Call(whole, share, lambda: dist.reduce_scatter_tensor(share, whole))
 
 
-def _max_over_ranks(value: float, devices: Devices) -> float:
-    """Return the maximum over all ranks, on every rank."""
-    largest = torch.tensor([value], dtype=torch.float64, device=devices[0])
-    dist.all_reduce(largest, dist.ReduceOp.MAX)
-    return float(largest.item())
+class Trial(NamedTuple):
+    """The seconds of one collective; late if its launch is in them, None if nothing is queued."""
+
+    seconds: float
+    is_late: bool | None
+
+
+class _Timer:
+    """Times collectives with the clock of an epoch's collectives.
+
+    On CUDA a device works through a queue. A collective that is launched on an idle device would be
+    timed with its launch from Python (20 to 50 us), which no collective of an epoch has in its
+    time. So each trial is queued behind work of about a millisecond and a small all-reduce, after
+    which all devices start the trial together.
+    """
+
+    def __init__(self, devices: Devices, clock_of: Callable[[int], Clock]) -> None:
+        self._devices = devices
+        self._clock_of = clock_of
+        self._ahead_s = AHEAD_S
+        self._small = torch.ones(1, device=devices[0])
+
+    def time(self, call: Call) -> Trial:
+        """Return one trial on this rank, started when all ranks are ready."""
+        clock = self._clock_of(2)
+        call.inputs.fill_(1.0)
+        self._small.fill_(1.0)
+        synchronize(self._devices)
+        dist.barrier()
+        synchronize(self._devices)
+        is_queued = clock.occupy(self._ahead_s)
+        if is_queued:
+            dist.all_reduce(self._small)
+        start = clock.stamp()
+        call.run()
+        end = clock.stamp()
+        is_late = clock.is_passed(start) if is_queued else None
+        if is_late:
+            self._ahead_s = min(2 * self._ahead_s, AHEAD_LIMIT_S)
+        synchronize(self._devices)
+        return Trial(clock.seconds(start, end), is_late)
+
+    def trials(self, call: Call) -> list[Trial]:
+        """Return the trials of a call after the warm-ups; a trial counts as its slowest rank."""
+        for _ in range(WARMUPS):
+            self.time(call)
+        trials = [self.time(call) for _ in range(TRIALS)]
+        values = [[trial.seconds, float(trial.is_late or 0)] for trial in trials]
+        slowest = torch.tensor(values, dtype=torch.float64).to(self._devices[0])
+        dist.all_reduce(slowest, dist.ReduceOp.MAX)
+        return [
+            Trial(seconds, None if trial.is_late is None else late > 0)
+            for (seconds, late), trial in zip(slowest.tolist(), trials, strict=True)
+        ]
+
+    def max_over_ranks(self, value: float) -> float:
+        """Return the maximum over all ranks, on every rank."""
+        largest = torch.tensor([value], dtype=torch.float64, device=self._devices[0])
+        dist.all_reduce(largest, dist.ReduceOp.MAX)
+        return float(largest.item())
+
+
+def summarize_trials(
+    kind: CollectiveKind, size: int, trials: Sequence[Trial], *, sent: bool
+) -> MicrobenchmarkPoint:
+    """Return the point of one size; late trials are left out, unless all are late."""
+    in_time = [trial.seconds for trial in trials if not trial.is_late]
+    seconds = in_time or [trial.seconds for trial in trials]
+    are_queued = any(trial.is_late is not None for trial in trials)
+    return MicrobenchmarkPoint(
+        kind=kind,
+        bytes=size,
+        trials=len(seconds),
+        median_s=median(seconds),
+        min_s=min(seconds),
+        max_s=max(seconds),
+        sent=sent,
+        lower_quartile_s=float(np.percentile(seconds, 25)),
+        upper_quartile_s=float(np.percentile(seconds, 75)),
+        delayed=sum(second > DELAYED * min(seconds) for second in seconds),
+        launched_late=len(trials) - len(in_time) if are_queued else None,
+    )

@@ -15,6 +15,10 @@ Stamp = Any
 """A point in time: nanoseconds of the host's clock, or a CUDA event in the current stream."""
 
 
+CYCLES_PER_S = 2e9
+"""Clock of the fastest GPUs."""
+
+
 class Clock(Protocol):
     """A source of stamps. Taking a stamp never waits for the device.
 
@@ -36,6 +40,12 @@ class Clock(Protocol):
     def seconds(self, first: Stamp, second: Stamp) -> float:
         """Return the seconds between two stamps; call it after `synchronize`."""
 
+    def occupy(self, seconds: float) -> bool:
+        """Queue work of about this length before the next stamp; False if there is no queue."""
+
+    def is_passed(self, stamp: Stamp) -> bool:
+        """Return whether the device has reached the stamp."""
+
 
 class HostClock:
     """The host's monotonic clock, for work that the host itself computes."""
@@ -54,6 +64,16 @@ class HostClock:
     def seconds(self, first: int, second: int) -> float:
         """Return the seconds between two stamps."""
         return (second - first) / 1e9
+
+    def occupy(self, seconds: float) -> bool:
+        """Return False: what the host is told to do, it does at once."""
+        del seconds
+        return False
+
+    def is_passed(self, stamp: int) -> bool:
+        """Return True: a stamp of the host is in the past."""
+        del stamp
+        return True
 
 
 class CudaClock:
@@ -107,6 +127,15 @@ class CudaClock:
     def seconds(self, first: torch.cuda.Event, second: torch.cuda.Event) -> float:
         """Return the seconds between two events; the device must have passed both."""
         return float(first.elapsed_time(second)) / 1e3
+
+    def occupy(self, seconds: float) -> bool:
+        """Let the current stream count clock cycles: about this long at 2 GHz, else longer."""
+        torch.cuda._sleep(round(seconds * CYCLES_PER_S))  # type: ignore[no-untyped-call]
+        return True
+
+    def is_passed(self, stamp: torch.cuda.Event) -> bool:
+        """Return whether the device has finished all work queued before the event."""
+        return bool(stamp.query())
 
 
 def clock_for(devices: Devices, stamps: int = 0) -> Clock:

@@ -8,6 +8,7 @@ parameters. A second model has BatchNorm, to compare buffers.
 import json
 import os
 
+import msgspec
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -15,6 +16,7 @@ from torch import nn
 from hpml_jobs.core.processes import leave
 from hpml_jobs.core.strategies import Device, Strategy, SyncBuffers
 from hpml_jobs.worker.instruments.collectives import Ledger, aggregate, fingerprint
+from hpml_jobs.worker.instruments.microbenchmark import KINDS, collective_times, prepare
 from hpml_jobs.worker.instruments.timing import HostClock
 from hpml_jobs.worker.process_group import (
     COLLECTIVE_TIMEOUT,
@@ -122,6 +124,18 @@ def buffer_hashes(strategy: ParallelStrategy) -> dict:
     return {"buffers": after, "buffers_after_forward": fingerprint(replica.buffers())}
 
 
+def run_microbenchmark(placement: Placement) -> dict:
+    """Return what each measurable collective gives on this rank, and its microbenchmark."""
+    results = {}
+    for kind in KINDS:
+        call = prepare(kind, 4 * 3 * placement.world_size, CPU[0])
+        call.inputs.copy_(torch.arange(call.inputs.numel()) + 100.0 * placement.rank)
+        call.run()
+        results[kind.value] = call.output.tolist()
+    benchmark = collective_times(CPU, {kind: [4_000] for kind in KINDS}, 60.0, sizes=(1_024,))
+    return {"results": results, "microbenchmark": msgspec.to_builtins(benchmark)}
+
+
 def gather_all(value: dict) -> list:
     values = [None] * dist.get_world_size()
     dist.all_gather_object(values, value)
@@ -144,6 +158,7 @@ def main() -> None:
     cell = cpu_cell(gpus=processes, sync_buffers=SyncBuffers.SYNCBN)
     strategy = STRATEGIES[cell.strategy](cell, placement, CPU)
     results["SyncBatchNorm"] = gather_all(run_sync_batchnorm(strategy))
+    results["microbenchmark"] = gather_all(run_microbenchmark(placement))
     if dist.get_rank() == 0:
         print(json.dumps(results))  # noqa: T201  (the test reads it)
     dist.destroy_process_group()

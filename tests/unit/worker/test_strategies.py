@@ -69,7 +69,8 @@ def results(request):
 def strategy_results(results):
     """Results of the strategies only."""
     processes, labels = results
-    return processes, {name: ranks for name, ranks in labels.items() if name != "SyncBatchNorm"}
+    others = ("SyncBatchNorm", "microbenchmark")
+    return processes, {name: ranks for name, ranks in labels.items() if name not in others}
 
 
 def test_syncbn_equals_one_process_on_global_batch(results):
@@ -119,3 +120,30 @@ def test_messages_are_those_the_strategy_must_send(strategy_results):
         kinds = [[kind, "gradients", *rest] for rest in each for kind in ("gather", "scatter")]
         assert rank["sent"] == kinds
         assert 0 < rank["longest_s"] < 60
+
+
+def test_each_measured_collective_gives_its_result(results):
+    processes, labels = results
+    whole, share = torch.arange(3.0 * processes), torch.arange(3.0)
+    total = processes * whole + 100 * sum(range(processes))
+    gathered = torch.cat([share + 100 * rank for rank in range(processes)])
+    for rank, of_rank in enumerate(labels["microbenchmark"]):
+        assert of_rank["results"] == {
+            "all_reduce": total.tolist(),
+            "all_gather": gathered.tolist(),
+            "reduce_scatter": total[3 * rank : 3 * rank + 3].tolist(),
+            "broadcast": whole.tolist(),
+        }
+
+
+def test_microbenchmark_times_every_collective_alike(results):
+    """All ranks have the same times; on the CPU no launch can be late."""
+    processes, labels = results
+    benchmarks = [of_rank["microbenchmark"] for of_rank in labels["microbenchmark"]]
+    points = benchmarks[0]["points"]
+    kinds = ("all_reduce", "all_gather", "reduce_scatter", "broadcast")
+    expected = [(kind, size, sent) for kind in kinds for size, sent in ((1024, 0), (4000, 1))]
+    assert [(point["kind"], point["bytes"], point["sent"]) for point in points] == expected
+    assert [benchmark["points"] for benchmark in benchmarks] == processes * [points]
+    assert {(point["trials"], point["launched_late"]) for point in points} == {(20, None)}
+    assert all(0 < point["min_s"] <= point["median_s"] for point in points)

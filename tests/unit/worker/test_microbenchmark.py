@@ -1,0 +1,155 @@
+"""The microbenchmark on a scripted device: launches are hidden, first uses are not judged."""
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+from hpml_jobs.core.measurements import CollectiveKind, Communication, Message, Purpose
+from hpml_jobs.worker.instruments import microbenchmark
+from hpml_jobs.worker.instruments.microbenchmark import KINDS, collective_times, sizes_sent
+from hpml_jobs.worker.instruments.timing import HostClock
+
+CPU = (torch.device("cpu"),)
+ALL_REDUCE = CollectiveKind.ALL_REDUCE
+KERNEL_S = 12e-6
+
+
+class ScriptedDevice:
+    """A device with a queue, its clock, and a host that takes `launch_s` for each call.
+
+    All times are virtual. The first collective of a size takes `first_s` longer. Reading a stamp
+    before the host has waited for the device is an error.
+    """
+
+    def __init__(self, launch_s, first_s=0.0):
+        self.launch_s, self.first_s = launch_s, first_s
+        self.host_s = self.device_s = 0.0
+        self.connected = set()
+
+    def launch(self, seconds):
+        self.host_s += self.launch_s
+        self.device_s = max(self.device_s, self.host_s) + seconds
+
+    def collective(self, tensor, *_):
+        is_first = tensor.numel() not in self.connected
+        self.connected.add(tensor.numel())
+        self.launch(KERNEL_S + (self.first_s if is_first else 0.0))
+
+    def synchronize(self, _):
+        self.host_s = max(self.host_s, self.device_s)
+
+    def occupy(self, seconds):
+        self.launch(seconds)
+        return True
+
+    def stamp(self):
+        return max(self.host_s, self.device_s)
+
+    def is_passed(self, stamp):
+        return stamp <= self.host_s
+
+    def seconds(self, first, second):
+        assert self.host_s >= self.device_s, "a stamp was read before the device was synchronized"
+        return second - first
+
+
+@pytest.fixture(scope="module")
+def eight_ranks():
+    """Rank 0 of 8, whose collectives do nothing."""
+    dist.init_process_group("fake", rank=0, world_size=8, store=FakeStore())
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.fixture
+def measure(eight_ranks, monkeypatch):
+    def run(device, sizes=(1024, 2048), budget_s=5.0):
+        monkeypatch.setattr(microbenchmark, "synchronize", device.synchronize)
+        monkeypatch.setattr(dist, "all_reduce", device.collective)
+        sent = {ALL_REDUCE: []}
+        return collective_times(CPU, sent, budget_s, sizes, clock_of=lambda _: device)
+
+    return run
+
+
+def test_launch_is_not_in_the_time_of_a_collective(measure):
+    """A launch of 40 us would make a collective of 12 us 4 times too slow."""
+    for point in measure(ScriptedDevice(launch_s=40e-6)).points:
+        assert point.median_s == point.min_s == pytest.approx(KERNEL_S)
+        assert (point.trials, point.launched_late, point.contains_launch) == (20, 0, False)
+
+
+def test_slow_host_gets_more_work_ahead(measure):
+    """At first a launch of 3 ms is late; soon the work ahead is long enough."""
+    small, large = measure(ScriptedDevice(launch_s=3e-3)).points
+    assert small.median_s == large.median_s == pytest.approx(KERNEL_S)
+    assert (small.launched_late, large.launched_late) == (0, 0)
+
+
+def test_launch_that_is_always_late_is_recorded(measure):
+    (point,) = measure(ScriptedDevice(launch_s=0.1), sizes=(1024,), budget_s=50.0).points
+    assert point.median_s == pytest.approx(0.1 + KERNEL_S)
+    assert (point.trials, point.launched_late, point.contains_launch) == (20, 20, True)
+
+
+def test_first_use_of_a_size_does_not_end_the_sizes(measure):
+    """NCCL connects an algorithm in 0.1 to 1 s at its first use."""
+    benchmark = measure(ScriptedDevice(launch_s=40e-6, first_s=1.0), sizes=(1024, 2048, 4096))
+    assert [point.bytes for point in benchmark.points] == [1024, 2048, 4096]
+    assert max(point.max_s for point in benchmark.points) == pytest.approx(KERNEL_S)
+
+
+def test_late_trials_are_left_out_of_the_times():
+    trials = [microbenchmark.Trial(1e-3, is_late=False), microbenchmark.Trial(9e-3, is_late=True)]
+    point = microbenchmark.summarize_trials(ALL_REDUCE, 1024, trials, sent=False)
+    assert (point.trials, point.launched_late, point.max_s) == (1, 1, 1e-3)
+
+
+def test_messages_have_the_bytes_of_the_whole_tensor(eight_ranks):
+    sizes = {}
+    for kind in KINDS:
+        call = microbenchmark.prepare(kind, 1000, CPU[0])
+        sizes[kind.value] = (call.inputs.nbytes, call.output.nbytes)
+    assert sizes == {
+        "all_reduce": (1000, 1000),
+        "all_gather": (128, 1024),  # whole elements on each of 8 ranks
+        "reduce_scatter": (1024, 128),
+        "broadcast": (1000, 1000),
+    }
+    with pytest.raises(ValueError, match="no microbenchmark of gather"):
+        microbenchmark.prepare(CollectiveKind.GATHER, 1000, CPU[0])
+
+
+def test_host_clock_queues_nothing():
+    clock = HostClock()
+    assert not clock.occupy(1.0)
+    assert clock.is_passed(clock.stamp())
+
+
+def message(kind, purpose, size):
+    return Message(
+        kind=kind, purpose=purpose, dtype="float32", elements=size, bytes=size, count=1, busy_s=1.0
+    )
+
+
+def test_collectives_of_gradients_and_parameters_are_measured():
+    sent = Communication(
+        total_s=1.0,
+        gradients_s=1.0,
+        messages=(
+            message(CollectiveKind.REDUCE_SCATTER, Purpose.GRADIENTS, 800),
+            message(CollectiveKind.ALL_GATHER, Purpose.PARAMETERS, 1600),
+            message(CollectiveKind.BROADCAST, Purpose.BUFFERS, 16),
+        ),
+    )
+    assert sizes_sent(sent) == {
+        CollectiveKind.REDUCE_SCATTER: {800},
+        CollectiveKind.ALL_GATHER: {1600},
+    }
+    assert sent.gradient_kind is CollectiveKind.REDUCE_SCATTER
+    by_root = (message(CollectiveKind.GATHER, Purpose.GRADIENTS, 8),)
+    assert sizes_sent(Communication(total_s=1.0, gradients_s=1.0, messages=by_root)) == {
+        ALL_REDUCE: set()
+    }
+    assert sizes_sent(None) == {ALL_REDUCE: set()}

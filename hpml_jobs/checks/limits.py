@@ -12,6 +12,7 @@ LOSS_LIMIT = 3
 # communication
 EXPOSED_LIMIT = 1.01
 BUSBW_LIMIT = 1.1
+LARGE_MESSAGE = 1024**2  # bytes; on a GPU the time of smaller ones is mostly latency
 
 # waiting for data and for late ranks
 IMBALANCE_LIMIT = 0.05
@@ -26,7 +27,11 @@ DRIFT_LIMIT = 0.05
 LEAST_ITERATIONS = 10
 DRIFT_ITERATIONS = 30
 DRIFT_S = 27
-LAUNCH_MS = 0.5  # of a library call from Python: entering it, and waking up after it
+LAUNCH_MS = {Device.CPU: 0.5, Device.CUDA: 0.05}
+"""Of one message: entering the library from Python and waking up after it; on a GPU, where launches
+are queued, the events around it and the way to another stream and back."""
+PHASES_LIMIT = 0.05
+COPIES_LIMIT = 0.05
 LOADER_WAIT_LIMIT = 0.05
 
 # comparability

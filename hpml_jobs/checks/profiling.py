@@ -1,53 +1,210 @@
-"""Do the instruments and torch.profiler measure the same time of communication?"""
+"""Do the instruments and torch.profiler measure the same times?"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from hpml_jobs.checks.cpus import busiest_host
-from hpml_jobs.checks.limits import LAUNCH_MS, PROFILER_LIMIT
+from hpml_jobs.checks.limits import COPIES_LIMIT, LAUNCH_MS, PHASES_LIMIT, PROFILER_LIMIT
 from hpml_jobs.checks.result import Affected, Level, Observation, Tier, check
-from hpml_jobs.core.measurements import ProfilerSummary
+from hpml_jobs.core.measurements import CollectiveKind, ProfiledCollective, ProfilerSummary
 from hpml_jobs.core.record import Record
-from hpml_jobs.core.strategies import Device
+from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.text import percent_text
 
 
-def allowed_gap_s(trace: ProfilerSummary) -> float:
-    """Return the allowed difference of communication: 5 %, or the launches of the messages."""
-    return max(PROFILER_LIMIT * trace.comm_s, 1e-3 * LAUNCH_MS * trace.messages)
+class Gap(NamedTuple):
+    """A time of communication by the profiler and by the instruments, and what may differ.
+
+    On a GPU it is that of one kind of collective, on the CPU of all together.
+    """
+
+    what: str
+    seconds: float
+    instruments_s: float
+    messages: int
+    device: Device
+
+    @property
+    def gap_s(self) -> float:
+        """The difference."""
+        return abs(self.instruments_s - self.seconds)
+
+    @property
+    def allowed_s(self) -> float:
+        """The allowed difference: 5 %, or the launches of the messages."""
+        return max(PROFILER_LIMIT * self.seconds, 1e-3 * LAUNCH_MS[self.device] * self.messages)
+
+
+def communication_gaps(trace: ProfilerSummary, device: Device) -> Iterator[Gap]:
+    """Yield the times of communication to compare.
+
+    Not those of broadcasts on a GPU: around NCCL's kernel DDP copies every buffer, which our time
+    contains and the kernel's does not.
+    """
+    if trace.collectives is None:
+        if trace.comm_s > 0:
+            ours_s = trace.instruments_comm_s
+            yield Gap("communication", trace.comm_s, ours_s, trace.messages, device)
+        return
+    for c in trace.collectives:
+        if c.kind is not CollectiveKind.BROADCAST and c.seconds > 0:
+            yield Gap(f"time of {c.kind.words}s", c.seconds, c.instruments_s, c.messages, device)
 
 
 @check(
     "profiler",
     Level.WARN,
     meaning="Our instruments and torch.profiler measure another time of communication for the same "
-    "iterations, by more than the launches from Python explain. Not judged where processes, or "
-    "with device=cpu also loader workers, take turns on too few CPUs: a message that is launched "
-    "then waits for a CPU.",
-    limit=f"{percent_text(PROFILER_LIMIT)} of the profiler's time, or {LAUNCH_MS} ms per message "
-    "if that is longer, on every rank",
+    "iterations, by more than the launches from Python explain. On a GPU all-reduces (all-gathers, "
+    "reduce-scatters) are compared with NCCL's kernels of the same kind; broadcasts of buffers are "
+    "judged by `buffer-copies`. Not judged where processes, or with device=cpu also loader "
+    "workers, take turns on too few CPUs: a message that is launched then waits for a CPU.",
+    limit=f"{percent_text(PROFILER_LIMIT)} of the profiler's time, or {LAUNCH_MS[Device.CPU]} ms "
+    f"per message ({LAUNCH_MS[Device.CUDA]} ms with device=cuda) if that is longer, on every rank",
     remedy="check the split of Table 2 with trace=true, which keeps the profiler's trace",
     tier=Tier.TABLE,
     affects={Affected.SPLIT},
 )
 def profiler_disagrees(record: Record) -> Observation | None:
     """Warn if our communication time is further from the profiler's than launches explain."""
-    traces = [rank.profiler for rank in record.ranks if rank.profiler and rank.profiler.comm_s > 0]
-    if not traces or not record.cell.strategy.under_torchrun:  # dp's copies: not collectives
+    device = record.cell.device
+    if not record.cell.strategy.under_torchrun:  # dp's copies: not collectives
+        return None
+    gaps = [
+        gap
+        for rank in record.ranks
+        if rank.profiler
+        for gap in communication_gaps(rank.profiler, device)
+    ]
+    if not gaps:
         return None
     host = busiest_host(record)
-    if host and (host.is_shared if record.cell.device is Device.CPU else host.is_oversubscribed):
+    if host and (host.is_shared if device is Device.CPU else host.is_oversubscribed):
         return None
-    worst = max(traces, key=lambda trace: _gap_s(trace) / allowed_gap_s(trace))
-    gap_s = _gap_s(worst)
+    worst = max(gaps, key=lambda gap: gap.gap_s / gap.allowed_s)
     return Observation(
-        gap_s <= allowed_gap_s(worst),
-        f"communication differs by {percent_text(gap_s / worst.comm_s)} from the profiler's (limit "
-        f"{percent_text(PROFILER_LIMIT)}), {1e3 * gap_s / max(1, worst.messages):.2g} ms per "
-        f"message (limit {LAUNCH_MS} ms)",
+        worst.gap_s <= worst.allowed_s,
+        f"{worst.what} differs by {percent_text(worst.gap_s / worst.seconds)} from the profiler's "
+        f"(limit {percent_text(PROFILER_LIMIT)}), "
+        f"{1e3 * worst.gap_s / max(1, worst.messages):.2g} ms per message (limit "
+        f"{LAUNCH_MS[device]} ms)",
     )
 
 
-def _gap_s(trace: ProfilerSummary) -> float:
-    return abs(trace.instruments_comm_s - trace.comm_s)
+def _copies_s(broadcasts: ProfiledCollective | None) -> float:
+    """Return our time of broadcasts without NCCL's kernels: copies of buffers, and launches."""
+    return broadcasts.instruments_s - broadcasts.seconds if broadcasts else 0.0
 
 
-CHECKS = (profiler_disagrees,)
+@check(
+    "buffer-copies",
+    Level.WARN,
+    meaning="Copies of BatchNorm's buffers around their broadcasts take a large part of the "
+    "iterations. DDP copies each buffer with a kernel of its own, so small batches spend more time "
+    "in copies than in the broadcast. The time is in exposed communication.",
+    limit=f"{percent_text(COPIES_LIMIT)} of the profiler's window, on every rank",
+    remedy="use a larger batch=, or sync_buffers=off",
+    tier=Tier.TABLE,
+    affects={Affected.SPLIT},
+)
+def buffers_are_copied(record: Record) -> Observation | None:
+    """Warn if the copies around broadcasts take more than 5 % of the iterations."""
+    traces = [
+        (trace, broadcasts)
+        for rank in record.ranks
+        if (trace := rank.profiler)
+        and (broadcasts := trace.collective(CollectiveKind.BROADCAST))
+        and broadcasts.messages
+        and broadcasts.instruments_messages
+    ]
+    if not traces or not record.cell.replicas_share_buffers:
+        return None
+    trace, broadcasts = max(traces, key=lambda pair: _copies_s(pair[1]) / pair[0].window_s)
+    copies_s = _copies_s(broadcasts)
+    per_iteration_ms = 1e3 / max(1, trace.iterations)
+    return Observation(
+        copies_s <= COPIES_LIMIT * trace.window_s,
+        f"buffers take {per_iteration_ms * broadcasts.instruments_s:.3g} ms per iteration, "
+        f"{per_iteration_ms * broadcasts.seconds:.3g} ms of it in NCCL's broadcasts; the copies "
+        f"are {percent_text(max(0.0, copies_s) / trace.window_s)} of the iterations (limit "
+        f"{percent_text(COPIES_LIMIT)})",
+    )
+
+
+@check(
+    "profiler-phases",
+    Level.WARN,
+    meaning="The phases of a GPU disagree with the profiler: the GPU was busy for longer than we "
+    "count as computation, idle for less time than we count as stall, or both leave different "
+    "launch gaps between kernels. A stamp is in the wrong place. `closure` cannot show that, "
+    "because phases that follow each other always add up. Not judged under dp, where one process "
+    "has several GPUs.",
+    limit=f"{percent_text(PHASES_LIMIT)} of the profiler's window, on every rank",
+    remedy="check the split of Table 2 with trace=true, which keeps the profiler's trace",
+    tier=Tier.TABLE,
+    affects={Affected.SPLIT},
+)
+def phases_disagree(record: Record) -> Observation | None:
+    """Warn if computation and stall cannot be what the profiler saw in the same iterations.
+
+    Launch gaps are idle times inside computation. They are our computation less the profiler's, and
+    also the profiler's idle time less our stall; both must agree, and neither is negative.
+    """
+    if record.cell.device is not Device.CUDA or record.cell.strategy is Strategy.DP:
+        return None
+    differences = [
+        difference
+        for rank in record.ranks
+        if rank.profiler and (difference := _phase_difference(rank.profiler))
+    ]
+    if not differences:
+        return None
+    worst = max(differences)
+    return Observation(
+        worst.share <= PHASES_LIMIT,
+        f"{worst.text} ({percent_text(max(0.0, worst.share))} of the profiler's window, limit "
+        f"{percent_text(PHASES_LIMIT)})",
+    )
+
+
+class Difference(NamedTuple):
+    """How far phases are from what the profiler saw: share of its window, and in words."""
+
+    share: float
+    text: str
+
+
+def _phase_difference(trace: ProfilerSummary) -> Difference | None:
+    """Return the first difference above the limit, else the largest; None if not measured."""
+    if not trace.window_s or trace.instruments_busy_s is None or trace.instruments_stall_s is None:
+        return None
+    differences = list(
+        _phase_differences(trace, trace.instruments_busy_s, trace.instruments_stall_s)
+    )
+    above = (difference for difference in differences if difference.share > PHASES_LIMIT)
+    return next(above, max(differences))
+
+
+def _phase_differences(
+    trace: ProfilerSummary, busy_s: float, stall_s: float
+) -> Iterator[Difference]:
+    """Yield what is impossible, then what is inconsistent."""
+    busy_s += max(0.0, _copies_s(trace.collective(CollectiveKind.BROADCAST)))
+    gaps_s, idle_gaps_s = busy_s - trace.compute_s, trace.idle_s - stall_s
+    yield Difference(
+        -gaps_s / trace.window_s,
+        f"computation takes {busy_s:.3g} s, the GPU computed for {trace.compute_s:.3g} s",
+    )
+    yield Difference(
+        -idle_gaps_s / trace.window_s,
+        f"stall is {stall_s:.3g} s, the GPU was idle for {trace.idle_s:.3g} s",
+    )
+    yield Difference(
+        abs(gaps_s - idle_gaps_s) / trace.window_s,
+        f"launch gaps are {max(0.0, gaps_s):.3g} s by computation and {max(0.0, idle_gaps_s):.3g} "
+        "s by idle time",
+    )
+
+
+CHECKS = (profiler_disagrees, buffers_are_copied, phases_disagree)
 """In the order of the report."""

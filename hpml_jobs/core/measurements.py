@@ -321,12 +321,30 @@ class Exchange(Value, frozen=True, kw_only=True):
         return self.all_reduce_net_s is not None or self.rooted_s is not None
 
 
+class ProfiledCollective(Value, frozen=True, kw_only=True):
+    """The collectives of one kind in the profiler's iterations, by the profiler and by instruments.
+
+    Seconds are lengths of unions. `message_bytes` is None where the profiler has not the bytes of
+    every message.
+    """
+
+    kind: CollectiveKind
+    seconds: float
+    messages: int
+    message_bytes: int | None
+    instruments_s: float
+    instruments_messages: int
+    instruments_bytes: int
+
+
 class ProfilerSummary(Value, frozen=True, kw_only=True):
     """The profiler's times of some iterations of one rank, summed, in seconds.
 
     compute + comm - overlap + idle = window. `instruments_comm_s` is the communication that the
     instruments measured in the same iterations. The profiler counts `messages` and `message_bytes`
-    (bytes only if it reports shapes).
+    (bytes only if it reports them). By the instruments are also `instruments_busy_s` (computation,
+    with packing) and `instruments_stall_s`. On GPUs `collectives` has NCCL's kernels by kind; it is
+    None on the CPU. The last three are None in records of versions before 0.8.0.
     """
 
     iterations: int
@@ -340,6 +358,13 @@ class ProfilerSummary(Value, frozen=True, kw_only=True):
     message_bytes: int | None = None
     instruments_messages: int
     instruments_bytes: int
+    instruments_busy_s: float | None = None
+    instruments_stall_s: float | None = None
+    collectives: tuple[ProfiledCollective, ...] | None = None
+
+    def collective(self, kind: CollectiveKind) -> ProfiledCollective | None:
+        """Return the collectives of one kind; None without them."""
+        return next((c for c in self.collectives or () if c.kind is kind), None)
 
     @property
     def disagreement(self) -> float | None:
@@ -402,15 +427,43 @@ class MicrobenchmarkPoint(Value, frozen=True, kw_only=True):
         return self.median_s if self.lower_quartile_s is None else self.lower_quartile_s
 
 
+class NcclChoice(Value, frozen=True, kw_only=True):
+    """NCCL's choice for a collective of some bytes, as it wrote it to its own log.
+
+    `protocol` is the kernel where `algorithm` is one on symmetric memory.
+    """
+
+    kind: CollectiveKind
+    bytes: int
+    algorithm: str  # TREE, RING, NVLS, NVLS_TREE, COLLNET_DIRECT, COLLNET_CHAIN, PAT, Symmetric, …
+    protocol: str | None = None  # LL, LL128, SIMPLE
+    channels: int | None = None
+
+    @property
+    def name(self) -> str:
+        """Algorithm and protocol."""
+        return f"{self.algorithm}/{self.protocol}" if self.protocol else self.algorithm
+
+    @property
+    def text(self) -> str:
+        """The choice in words."""
+        if self.channels is None:
+            return self.name
+        return f"{self.name}, {self.channels} channel{'s' if self.channels > 1 else ''}"
+
+
 class Microbenchmark(Value, frozen=True, kw_only=True):
     """The microbenchmark on idle devices: its points by collective and size, and its duration.
 
     `largest_asked_bytes` is the requested size; the largest point is smaller if time ran out.
+    `nccl` are NCCL's choices for the same messages; None without NCCL, where its log could not be
+    read, and in records of versions before 0.8.0.
     """
 
     points: tuple[MicrobenchmarkPoint, ...]
     largest_asked_bytes: int
     seconds: float
+    nccl: tuple[NcclChoice, ...] | None = None
 
     @property
     def kinds(self) -> tuple[CollectiveKind, ...]:

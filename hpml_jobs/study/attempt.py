@@ -83,6 +83,7 @@ class AttemptFolder:
         self.errors = root / "errors"
         self.ranks = root / "ranks"
         self.stacks = root / "stacks"
+        self.nccl_log = root / "nccl.log"  # of the microbenchmark on rank 0
 
     @property
     def job(self) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from hpml_jobs.core.cell import CellFile
 from hpml_jobs.core.processes import die_with_parent, leave, request_stacks
 from hpml_jobs.core.source_files import changed_files
+from hpml_jobs.core.strategies import Device
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.study.attempt import AttemptFolder
 from hpml_jobs.study.cell_folder import CellFolder
@@ -32,8 +33,10 @@ def _measure(folder: CellFolder, attempt: AttemptFolder) -> None:
     file = folder.read()
     sys.path.insert(0, file.code_root)
     _check_code(file)
-    # Keep the profiler's messages (no CUDA, start, stop) out of the cell's log.
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+    if file.cell.device is Device.CPU:
+        # Keep the profiler's messages (no CUDA) out of the cell's log. With CUDA they say why a
+        # trace has no events of the GPU.
+        os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     try:
         # Imported last: torch takes seconds to load, and a failure to load must be reported.
         from hpml_jobs.worker.loop import measure  # noqa: PLC0415

@@ -28,7 +28,11 @@ from hpml_jobs.worker.evaluation import evaluate, evaluate_share
 from hpml_jobs.worker.instruments import facts
 from hpml_jobs.worker.instruments.collectives import fingerprint
 from hpml_jobs.worker.instruments.flop_counter import FlopCount, count_flop
-from hpml_jobs.worker.instruments.microbenchmark import collective_times, sizes_sent
+from hpml_jobs.worker.instruments.microbenchmark import (
+    collective_times,
+    sizes_sent,
+    with_nccl_choices,
+)
 from hpml_jobs.worker.instruments.profiler import ProfilerError, profile_iterations
 from hpml_jobs.worker.process_group import collective_timeout, read_placement
 from hpml_jobs.worker.progress import ProgressWriter
@@ -68,8 +72,9 @@ def measure(file: CellFile, folder: AttemptFolder) -> None:
         if strategy.backend is not None and placement.world_size > 1:
             unsynced = train_epoch(training.without_exchange(), cell.epochs, Role.UNSYNCED)
             rank = msgspec.structs.replace(rank, epochs=(*rank.epochs, unsynced.epoch))
-            microbenchmark = run_microbenchmark(training, rank)
-        trace, missing = cross_check(training, folder, keep=file.trace)
+            microbenchmark, missing = run_microbenchmark(training, rank, folder)
+        trace, reasons = cross_check(training, folder, keep=file.trace)
+        missing += reasons
         rank = msgspec.structs.replace(rank, profiler=trace)
 
     missing += [*training.scheduling.missing, *training.energy.missing]
@@ -151,10 +156,21 @@ def describe_rank(training: Training, results: list[EpochResult]) -> Rank:
     )
 
 
-def run_microbenchmark(training: Training, rank: Rank) -> Microbenchmark | None:
-    """Time the cell's collectives at the sizes that it sends, then at a range of sizes."""
-    sent = sizes_sent(rank.communication)
-    return collective_times(training.strategy.devices, sent, training.cell.probe_s)
+def run_microbenchmark(
+    training: Training, rank: Rank, folder: AttemptFolder
+) -> tuple[Microbenchmark | None, list[str]]:
+    """Time the cell's collectives at the sizes that it sends, then at a range of sizes.
+
+    Return also what is missing in the result.
+    """
+    strategy = training.strategy
+    benchmark = collective_times(
+        strategy.devices, sizes_sent(rank.communication), training.cell.probe_s
+    )
+    if benchmark is None or strategy.backend != "nccl":
+        return benchmark, []
+    benchmark, reason = with_nccl_choices(benchmark, strategy.devices, folder.nccl_log)
+    return benchmark, [reason] if reason else []
 
 
 def cross_check(

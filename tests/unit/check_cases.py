@@ -8,7 +8,7 @@ import msgspec
 from hpml_jobs.checks import CheckResult
 from hpml_jobs.core.cell import Cell, Protocol
 from hpml_jobs.core.formulas import gradient_bytes
-from hpml_jobs.core.measurements import Card, Imported, SlowIterations
+from hpml_jobs.core.measurements import Card, CollectiveKind, Imported, SlowIterations
 from hpml_jobs.core.record import Attempt, Facts, Model, Neighbours, Record
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.slurm.states import Outcome
@@ -164,6 +164,17 @@ def change_communication(**fields: Any) -> Change:
 def change_trace(**fields: Any) -> Change:
     def change(old: Record) -> Record:
         return change_rank(3, profiler=replace(old.ranks[3].profiler, **fields))(old)
+
+    return change
+
+
+def change_kernels(kind: CollectiveKind, **fields: Any) -> Change:
+    """NCCL's kernels of one kind in rank 3's trace with other fields."""
+
+    def change(old: Record) -> Record:
+        kernels = old.ranks[3].profiler.collectives
+        changed = tuple(replace(k, **fields) if k.kind is kind else k for k in kernels)
+        return change_trace(collectives=changed)(old)
 
     return change
 

@@ -3,14 +3,16 @@
 from hpml_jobs.core.cell import Cell, Protocol
 from hpml_jobs.core.formulas import iterations
 from hpml_jobs.core.measurements import (
+    CollectiveKind,
     Communication,
     Message,
     Microbenchmark,
     MicrobenchmarkPoint,
+    ProfiledCollective,
     ProfilerSummary,
 )
 from hpml_jobs.core.record import Model
-from hpml_jobs.core.strategies import SyncBuffers
+from hpml_jobs.core.strategies import Device, SyncBuffers
 
 
 def has_communication(of: Cell) -> bool:
@@ -62,7 +64,8 @@ def communication_of(of: Cell, epoch_s: float, model: Model) -> Communication:
     )
 
 
-def a_trace() -> ProfilerSummary:
+def a_trace(of: Cell) -> ProfilerSummary:
+    """A trace of 10 iterations; on a GPU with what the profiler knows of NCCL's kernels."""
     return ProfilerSummary(
         iterations=10,
         window_s=2.0,
@@ -75,6 +78,29 @@ def a_trace() -> ProfilerSummary:
         message_bytes=2_000,
         instruments_messages=20,
         instruments_bytes=2_000,
+        instruments_busy_s=1.81,
+        instruments_stall_s=0.04,
+        collectives=nccl_kernels() if of.device is Device.CUDA else None,
+    )
+
+
+def nccl_kernels() -> tuple[ProfiledCollective, ...]:
+    """All-reduces of gradients and broadcasts of buffers, by both instruments."""
+    gradients = {"seconds": 0.18, "instruments_s": 0.182}
+    buffers = {"seconds": 0.02, "instruments_s": 0.03}
+    return tuple(
+        ProfiledCollective(
+            kind=kind,
+            messages=10,
+            message_bytes=1_000,
+            instruments_messages=10,
+            instruments_bytes=1_000,
+            **times,
+        )
+        for kind, times in (
+            (CollectiveKind.ALL_REDUCE, gradients),
+            (CollectiveKind.BROADCAST, buffers),
+        )
     )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from hpml_jobs.core import formulas
-from hpml_jobs.core.measurements import CollectiveKind, MicrobenchmarkPoint
+from hpml_jobs.core.measurements import CollectiveKind, MicrobenchmarkPoint, NcclChoice
 from hpml_jobs.core.message_times import TwoSlopes, fit_two_slopes, pooled
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.text import counted
@@ -29,6 +29,10 @@ FACTORS = {
 }
 """The bus factors of `formulas.bus_factor` in words."""
 
+NVLS = (
+    "NVLS: the switch adds, so a GPU sends about half of a ring's bytes and busbw may exceed the "
+    "speed of its links."
+)
 LATE = (
     "Launched late: a device reached the start of the trial before the host had queued the "
     "collective, so that its launch from Python is in the time; such trials are left out where "
@@ -156,6 +160,7 @@ def points(group: ConditionGroup) -> Table | None:
         caption=(
             POINTS.format(cells=cells, factors=factors_text(kinds)),
             *_late(probed_allocations),
+            *_choices(group, probed_allocations),
         ),
         setting=captions.setting(group),
         on_screen=False,
@@ -202,6 +207,48 @@ def _texts(allocation: Allocation, size: int, time_s: float | None) -> tuple[str
     )
 
 
+def _choice_of(
+    record: Record, point: MicrobenchmarkPoint
+) -> tuple[str | None, str | None, int | None]:
+    """Return NCCL's algorithm, protocol and number of channels of a point; None if not known."""
+    choices = (record.microbenchmark and record.microbenchmark.nccl) or ()
+    for choice in choices:
+        if (choice.kind, choice.bytes) == (point.kind, point.bytes):
+            return choice.algorithm, choice.protocol, choice.channels
+    return None, None, None
+
+
+def choices_text(choices: Iterable[NcclChoice]) -> str:
+    """Return algorithms and protocols by size, the first size of each.
+
+    >>> sizes = ((1024, "TREE", "LL"), (2048, "TREE", "LL"), (4096, "RING", "SIMPLE"))
+    >>> kind = CollectiveKind.ALL_REDUCE
+    >>> choices_text(NcclChoice(kind=kind, bytes=n, algorithm=a, protocol=p) for n, a, p in sizes)
+    'TREE/LL from 1,024 bytes, RING/SIMPLE from 4,096'
+    """
+    parts: list[str] = []
+    name = ""
+    for choice in sorted(choices, key=lambda choice: choice.bytes):
+        if choice.name != name:
+            unit = "" if parts else " bytes"
+            parts.append(f"{choice.name} from {count(choice.bytes)}{unit}")
+            name = choice.name
+    return ", ".join(parts)
+
+
+def _choices(group: ConditionGroup, places: Sequence[Allocation]) -> Iterator[str]:
+    """Yield what NCCL chose in each allocation, by its first record that has it."""
+    kinds, has_nvls = kinds_of(places), False
+    for place in places:
+        of_records = (r.microbenchmark.nccl for r in place.records if r.microbenchmark)
+        choices = [c for c in next(filter(None, of_records), ()) if c.kind is place.kind]
+        if choices:
+            yield f"NCCL's choice on {_label(group, place, kinds)}: {choices_text(choices)}."
+            has_nvls = has_nvls or any(c.algorithm.startswith("NVLS") for c in choices)
+    if has_nvls:
+        yield NVLS
+
+
 def _sheet(group: ConditionGroup) -> Sheet:
     """Return every point of every cell."""
     rows = [
@@ -211,13 +258,14 @@ def _sheet(group: ConditionGroup) -> Sheet:
             allocation.bus_gb_per_s(point.bytes, point.typical_s) if point.typical_s else None,
             *(point.lower_quartile_s, point.upper_quartile_s, point.delayed),
             *(point.kind.value, point.launched_late),
+            *_choice_of(record, point),
         )
         for allocation in allocations(group)
         for record, point in allocation.points
     ]
     names = "cell gpus nodes bytes sent trials median_s min_s max_s bus_gb_per_s"
     quartiles = "lower_quartile_s upper_quartile_s delayed"
-    more = "collective launched_late"
+    more = "collective launched_late algorithm protocol channels"
     columns = (*names.split(), *quartiles.split(), *more.split())
     return Sheet(columns=columns, rows=tuple(rows))
 

@@ -26,7 +26,7 @@ PROFILER = (
     "torch.profiler over some iterations of one rank of one run, total seconds: compute + comm - "
     "overlap + idle = window; shares of the window in %. Instruments: communication in the same "
     "iterations by this program's own timers, and its distance from the profiler's (limit "
-    f"{percent_text(PROFILER_LIMIT)}, or {LAUNCH_MS} ms per message)."
+    f"{percent_text(PROFILER_LIMIT)}, or {{launch_ms}} ms per message)."
 )
 
 
@@ -94,7 +94,8 @@ def profiler(group: ConditionGroup) -> Table | None:
             ),
         ),
     )
-    caption = (PROFILER, captions.runs(rows))
+    profiler_text = PROFILER.format(launch_ms=LAUNCH_MS[group.device])
+    caption = (profiler_text, captions.runs(rows))
     text = TableText(
         "profiler", "Profiler cross-check", "", caption, on_screen=False, affected=Affected.SPLIT
     )

@@ -2,9 +2,12 @@
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, nullcontext
+from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 import torch
 import torch.distributed as dist
@@ -17,6 +20,7 @@ from hpml_jobs.core.measurements import (
     MicrobenchmarkPoint,
     Purpose,
 )
+from hpml_jobs.worker.instruments.nccl_log import NcclLogError, nccl_log, parse_choices
 from hpml_jobs.worker.instruments.timing import Clock, Devices, clock_for, synchronize
 
 WARMUPS, TRIALS = 5, 20
@@ -218,3 +222,28 @@ def summarize_trials(
         delayed=sum(second > DELAYED * min(seconds) for second in seconds),
         launched_late=len(trials) - len(in_time) if are_queued else None,
     )
+
+
+def with_nccl_choices(
+    benchmark: Microbenchmark, devices: Devices, path: Path
+) -> tuple[Microbenchmark, str | None]:
+    """Return the benchmark with NCCL's choices, and the reason if they are not known.
+
+    Each message is sent once more while NCCL of rank 0 writes its log to `path`. Every rank must
+    call this; the choices are known on rank 0.
+    """
+    writes, reason = dist.get_rank() == 0, None
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(nccl_log(path) if writes else nullcontext())
+        except NcclLogError as error:
+            writes, reason = False, str(error)
+        for point in benchmark.points:
+            prepare(point.kind, point.bytes, devices[0]).run()
+            synchronize(devices)
+    if not writes:
+        return benchmark, reason
+    choices = parse_choices(path.read_text(errors="replace").splitlines()) if path.exists() else ()
+    if not choices:
+        return benchmark, f"NCCL's algorithm: no choice in its log {path.name}"
+    return msgspec.structs.replace(benchmark, nccl=choices), None

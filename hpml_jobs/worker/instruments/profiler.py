@@ -1,7 +1,8 @@
-"""Cross-check of our communication times against torch.profiler."""
+"""Cross-check of our phases and communication times against torch.profiler."""
 
 import gzip
 import math
+import re
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,10 +13,12 @@ import msgspec
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from hpml_jobs.core.formulas import union_s
-from hpml_jobs.core.measurements import ProfilerSummary
+from hpml_jobs.core.measurements import CollectiveKind, ProfiledCollective, ProfilerSummary
+from hpml_jobs.core.strategies import Device
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.worker.epochs import EpochResult, instrumented_epoch
 from hpml_jobs.worker.fork_safety import await_idle_threads
+from hpml_jobs.worker.instruments.collectives import Ledger
 from hpml_jobs.worker.instruments.timing import Devices, synchronize
 from hpml_jobs.worker.training import Training
 
@@ -32,12 +35,34 @@ _ELEMENT_BYTES = {
     "int": 4,
     "long int": 8,
     "long": 8,
-    "c10::Half": 2,
-    "c10::BFloat16": 2,
+    "c10::half": 2,
+    "c10::bfloat16": 2,
+    "half": 2,
+    "bfloat16": 2,
+    "short": 2,
     "unsigned char": 1,
+    "byte": 1,
+    "char": 1,
     "bool": 1,
 }
-"""Bytes per element by the dtype names that the profiler writes."""
+"""Bytes per element by the dtypes that the profiler writes, in lower case: those of operators
+("c10::Half") and of NCCL's kernels ("Half")."""
+
+_KINDS = {
+    "allreduce": CollectiveKind.ALL_REDUCE,
+    "allgather": CollectiveKind.ALL_GATHER,
+    "reducescatter": CollectiveKind.REDUCE_SCATTER,
+    "broadcast": CollectiveKind.BROADCAST,
+    "gather": CollectiveKind.GATHER,
+    "scatter": CollectiveKind.SCATTER,
+    "reduce": CollectiveKind.REDUCE,
+}
+"""Collectives by a part of their names, without signs; a part of another name comes after it."""
+
+NO_DEVICE_EVENTS = (
+    "CUPTI gave no events of the GPU: it is missing, not allowed for this user or container, or in "
+    "use by another tool (nsys, ncu); run the cell with KINETO_LOG_LEVEL=0 to see why"
+)
 
 
 class Event(NamedTuple):
@@ -60,6 +85,16 @@ class Event(NamedTuple):
         if self.on_device:
             return _NCCL in self.name.lower()
         return self.name.startswith(_GLOO)
+
+    @property
+    def kind(self) -> CollectiveKind | None:
+        """The collective, as torch named it, else by the name of the kernel; None if unknown.
+
+        Of a kernel's name only the collective is true, not algorithm or protocol (NCCL issue 1595).
+        """
+        name = str(self.details.get("Collective name") or self.name)
+        letters = re.sub("[^a-z]", "", name.lower())
+        return next((kind for part, kind in _KINDS.items() if part in letters), None)
 
 
 class ProfilerError(HpmlError):
@@ -87,7 +122,8 @@ def profile_iterations(training: Training, number: int, keep: Path | None) -> Pr
             profiler.export_chrome_trace(str(path))
             with gzip.open(path) as file:
                 content = msgspec.json.decode(file.read())
-        return summarize_trace(events_in_window(content["traceEvents"]), result)
+        on_cuda = training.cell.device is Device.CUDA
+        return summarize_trace(events_in_window(content["traceEvents"]), result, on_cuda=on_cuda)
     except (OSError, RuntimeError, ValueError, KeyError) as error:
         raise ProfilerError(f"{type(error).__name__}: {error}") from error
 
@@ -119,11 +155,16 @@ def _measured_window(devices: Devices) -> Iterator[None]:
 def events_in_window(raw: Iterable[dict[str, Any]]) -> list[Event]:
     """Return a trace's complete events, clipped to the window; the first one is the window.
 
+    On CUDA the window is in the trace twice. The other one (gpu_user_annotation) extends from its
+    first to its last kernel, without the idle time at its ends.
+
     Raises:
         ValueError: the window is not in the trace.
     """
     complete = [event for event in raw if event.get("ph") == "X"]
-    window = next((event for event in complete if event["name"] == _WINDOW), None)
+    window = next(
+        (e for e in complete if e["name"] == _WINDOW and e.get("cat") == "user_annotation"), None
+    )
     if window is None:
         raise ValueError("the profiler's trace has no window")
     start, end = window["ts"], window["ts"] + window["dur"]
@@ -137,25 +178,32 @@ def events_in_window(raw: Iterable[dict[str, Any]]) -> list[Event]:
     return events
 
 
-def summarize_trace(events: Sequence[Event], result: EpochResult) -> ProfilerSummary:
+def summarize_trace(
+    events: Sequence[Event], result: EpochResult, *, on_cuda: bool
+) -> ProfilerSummary:
     """Return computation, communication, overlap and idle time of the profiler, beside ours.
 
     On a GPU computation is every kernel and copy that is not NCCL's; on a CPU every operator of
     torch (aten), in any thread.
+
+    Raises:
+        ProfilerError: the trace of a GPU has no kernels. The host's operators are not the GPU's
+            work, so they do not replace them.
     """
-    on_device = any(event.on_device for event in events)
-    collectives = [e for e in events if e.is_collective and e.on_device == on_device]
+    if on_cuda and not any(event.category == "kernel" for event in events):
+        raise ProfilerError(NO_DEVICE_EVENTS)
+    collectives = [e for e in events if e.is_collective and e.on_device == on_cuda]
     comm = [(event.start_s, event.end_s) for event in collectives]
     compute = [
         (event.start_s, event.end_s)
         for event in events
         if not event.is_collective
-        and (event.on_device if on_device else event.name.startswith(_OPERATOR))
+        and (event.on_device if on_cuda else event.name.startswith(_OPERATOR))
     ]
     window_s = events[0].end_s
     comm_s, compute_s, busy_s = union_s(comm), union_s(compute), union_s([*comm, *compute])
-    sizes = [_message_bytes(event) for event in collectives]
     recorded = result.ledger.collectives if result.ledger else []
+    phases = result.phases.phases if result.phases else None
     return ProfilerSummary(
         iterations=result.epoch.iterations,
         window_s=window_s,
@@ -165,16 +213,57 @@ def summarize_trace(events: Sequence[Event], result: EpochResult) -> ProfilerSum
         idle_s=max(0.0, window_s - busy_s),
         instruments_comm_s=result.phases.communication.total_s if result.phases else 0.0,
         messages=len(collectives),
-        message_bytes=None if None in sizes else sum(size for size in sizes if size),
+        message_bytes=_total_bytes(collectives),
         instruments_messages=len(recorded),
         instruments_bytes=sum(collective.bytes for collective in recorded),
+        instruments_busy_s=phases.compute_s + phases.pack_s if phases else None,
+        instruments_stall_s=phases.stall_s if phases else None,
+        collectives=tuple(_by_kind(collectives, result.ledger)) if on_cuda else None,
     )
 
 
+def _by_kind(collectives: Sequence[Event], ledger: Ledger | None) -> Iterator[ProfiledCollective]:
+    """Yield the kinds of collectives that the profiler or the instruments have."""
+    recorded = ledger.collectives if ledger else []
+    intervals = ledger.intervals() if ledger else []
+    for kind in CollectiveKind:
+        kernels = [event for event in collectives if event.kind is kind]
+        ours = [
+            (entry, interval)
+            for entry, interval in zip(recorded, intervals, strict=True)
+            if entry.kind is kind
+        ]
+        if kernels or ours:
+            yield ProfiledCollective(
+                kind=kind,
+                seconds=union_s((event.start_s, event.end_s) for event in kernels),
+                messages=len(kernels),
+                message_bytes=_total_bytes(kernels),
+                instruments_s=union_s(interval for _, interval in ours),
+                instruments_messages=len(ours),
+                instruments_bytes=sum(entry.bytes for entry, _ in ours),
+            )
+
+
+def _total_bytes(collectives: Sequence[Event]) -> int | None:
+    """Return the bytes of some collectives; None if the profiler has not those of each."""
+    sizes = [_message_bytes(event) for event in collectives]
+    return None if None in sizes else sum(size for size in sizes if size)
+
+
 def _message_bytes(event: Event) -> int | None:
-    """Return the bytes of a collective's first tensor; None if the profiler has not its shape."""
-    shapes, dtypes = event.details.get("Input Dims"), event.details.get("Input type")
-    if not shapes or not dtypes or dtypes[0] not in _ELEMENT_BYTES:
-        return None
-    elements: int = math.prod(shapes[0])
-    return elements * _ELEMENT_BYTES[dtypes[0]]
+    """Return the bytes of a collective's message; None if the profiler does not report them.
+
+    A call of gloo has the shapes of its tensors, a kernel of NCCL torch's numbers of elements.
+    """
+    details = event.details
+    if event.on_device:
+        is_output = event.kind in (CollectiveKind.ALL_GATHER, CollectiveKind.SCATTER)
+        elements = details.get("Out msg nelems" if is_output else "In msg nelems")
+        dtype = details.get("dtype")
+    else:
+        shapes, dtypes = details.get("Input Dims"), details.get("Input type")
+        elements = math.prod(shapes[0]) if shapes else None
+        dtype = dtypes[0] if dtypes else None
+    size = _ELEMENT_BYTES.get(str(dtype).lower())
+    return elements * size if elements and size else None

@@ -47,7 +47,10 @@ def change_record(**fields):
 
 
 ABSENT = {
-    "no trace": (change_every_rank(profiler=None), {"profiler", "profiler-messages"}),
+    "no trace": (
+        change_every_rank(profiler=None),
+        {"profiler", "profiler-messages", "profiler-phases", "buffer-copies"},
+    ),
     "no communication": (
         change_every_rank(communication=None),
         {"exposed", "bus-bandwidth"},

@@ -9,7 +9,7 @@ from hpml_jobs import checks
 from hpml_jobs.checks import Level, check_record, check_study, in_short
 from hpml_jobs.checks.result import Tier
 from hpml_jobs.core.cell import Cell, Protocol
-from hpml_jobs.core.measurements import Stalls
+from hpml_jobs.core.measurements import CollectiveKind, Stalls
 from hpml_jobs.core.recipe import Recipe
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.slurm.states import Outcome
@@ -25,6 +25,7 @@ from tests.unit.check_cases import (
     change_communication,
     change_epoch,
     change_facts,
+    change_kernels,
     change_messages,
     change_model,
     change_phases,
@@ -52,6 +53,7 @@ class CheckCase(NamedTuple):
 
 
 FAIL, WARN = Level.FAIL, Level.WARN
+ALL_REDUCE, BROADCAST = CollectiveKind.ALL_REDUCE, CollectiveKind.BROADCAST
 ON_CPU = a_cell(batch=32, device=Device.CPU)
 STEPS = clean_record().ranks[0].timed.steps
 STOPPED = replace(clean_record().ranks[0].timed.scheduling, continued_s=(4.0,))
@@ -84,6 +86,12 @@ def own_replicas(strategy, start):
         return of_rank(replace(old, cell=cell, ranks=ranks))
 
     return change
+
+
+def large_messages(old):
+    """Rank 1 sends 4 MiB at once in the time of 100 kB."""
+    changed = change_messages(bytes=2**22, elements=2**20)(old)
+    return change_communication(gradients_s=0.99 * old.ranks[1].communication.gradients_s)(changed)
 
 
 ALONE = [
@@ -156,10 +164,35 @@ ALONE = [
         "profiler-messages", FAIL, change_trace(message_bytes=500), "the profiler 500", ON_CPU
     ),
     CheckCase(
-        "profiler-messages", WARN, change_trace(messages=21), "counted 20 collectives, the prof"
+        "profiler-messages",
+        WARN,
+        change_kernels(ALL_REDUCE, messages=11),
+        "counted 10 all-reduces, the profiler 11",
     ),
     CheckCase(
-        "bus-bandwidth", FAIL, change_communication(gradients_s=0.3), "the microbenchmark reached"
+        "profiler-messages",
+        WARN,
+        change_kernels(BROADCAST, message_bytes=900),
+        "counted 1,000 bytes of broadcasts, the profiler 900",
+    ),
+    CheckCase(
+        "bus-bandwidth",
+        WARN,
+        change_communication(gradients_s=0.3),
+        "the microbenchmark reached",
+    ),
+    CheckCase(
+        "bus-bandwidth",
+        FAIL,
+        change_communication(gradients_s=0.3),
+        "the microbenchmark reached",
+        ON_CPU,
+    ),
+    CheckCase(
+        "bus-bandwidth",
+        FAIL,
+        large_messages,
+        "at these sizes (limit 1.1 x)",
     ),
     CheckCase(
         "flops", FAIL, change_model(flop_per_sample=10**13), "A100-SXM4-80GB has a peak of 156"
@@ -253,7 +286,41 @@ ALONE = [
         "1 of 4 GPUs throttled by sw_power_cap (1410 of 1410 MHz, 60 °C)",
     ),
     CheckCase(
-        "profiler", WARN, change_trace(instruments_comm_s=0.22), "10 % from the profiler's (limit 5"
+        "profiler",
+        WARN,
+        change_trace(instruments_comm_s=0.22),
+        "communication differs by 10 % from the profiler's (limit 5",
+        ON_CPU,
+    ),
+    CheckCase(
+        "profiler",
+        WARN,
+        change_kernels(ALL_REDUCE, instruments_s=0.198),
+        "time of all-reduces differs by 10 % from the profiler's (limit 5 %), 1.8 ms per message",
+    ),
+    CheckCase(
+        "buffer-copies",
+        WARN,
+        change_kernels(BROADCAST, instruments_s=0.14),
+        "14 ms per iteration, 2 ms of it in NCCL's broadcasts; the copies are 6 % of the iterati",
+    ),
+    CheckCase(
+        "profiler-phases",
+        WARN,
+        change_trace(instruments_busy_s=1.55),
+        "computation takes 1.56 s, the GPU computed for 1.7 s (7 % of the profiler's window",
+    ),
+    CheckCase(
+        "profiler-phases",
+        WARN,
+        change_trace(instruments_stall_s=0.4),
+        "stall is 0.4 s, the GPU was idle for 0.15 s (12.5 % of the profiler's window",
+    ),
+    CheckCase(
+        "profiler-phases",
+        WARN,
+        change_trace(instruments_busy_s=1.99),
+        "launch gaps are 0.3 s by computation and 0.11 s by idle time (9.5 % of the profiler's",
     ),
     CheckCase(
         "drift",
@@ -588,7 +655,9 @@ def test_failed_checks_have_a_short_summary():
 
 
 def test_short_summary_leaves_out_lower_tiers():
-    both = change_trace(messages=21)(change_epoch("timed", stall_s=0.96)(clean_record()))
+    both = change_kernels(ALL_REDUCE, messages=11)(
+        change_epoch("timed", stall_s=0.96)(clean_record())
+    )
     results = [r for r in check_record(both) if r.level is Level.WARN]
     assert {r.tier for r in results} == {Tier.TABLE, Tier.LIST}
     assert in_short(results) == ""

@@ -76,20 +76,20 @@ def measure(eight_ranks, monkeypatch):
 def test_launch_is_not_in_the_time_of_a_collective(measure):
     """A launch of 40 us would make a collective of 12 us 4 times too slow."""
     for point in measure(ScriptedDevice(launch_s=40e-6)).points:
-        assert point.median_s == point.min_s == pytest.approx(KERNEL_S)
+        assert (point.median_s, point.max_s) == (pytest.approx(KERNEL_S), pytest.approx(KERNEL_S))
         assert (point.trials, point.launched_late, point.contains_launch) == (20, 0, False)
 
 
 def test_slow_host_gets_more_work_ahead(measure):
     """At first a launch of 3 ms is late; soon the work ahead is long enough."""
     small, large = measure(ScriptedDevice(launch_s=3e-3)).points
-    assert small.median_s == large.median_s == pytest.approx(KERNEL_S)
+    assert small.max_s == pytest.approx(KERNEL_S)
     assert (small.launched_late, large.launched_late) == (0, 0)
 
 
 def test_launch_that_is_always_late_is_recorded(measure):
     (point,) = measure(ScriptedDevice(launch_s=0.1), sizes=(1024,), budget_s=50.0).points
-    assert point.median_s == pytest.approx(0.1 + KERNEL_S)
+    assert point.median_s == pytest.approx(0.1, rel=1e-3)
     assert (point.trials, point.launched_late, point.contains_launch) == (20, 20, True)
 
 

@@ -42,7 +42,7 @@ def test_cpu_trace_splits_operators_and_gloo_communication():
         event("c10d::allreduce_", 2000, 9000),
         {"ph": "i", "name": "mark", "ts": 5},
     ]
-    summary = summarize_trace(events_in_window(trace), epoch_result(1000, 10))
+    summary = summarize_trace(events_in_window(trace), epoch_result(1000, 10), on_cuda=False)
     assert summary.window_s == pytest.approx(0.010)
     assert summary.compute_s == pytest.approx(0.0025)
     assert summary.comm_s == pytest.approx(0.005)
@@ -63,7 +63,7 @@ def test_gpu_trace_counts_device_events_only():
         event("Memcpy HtoD", 1500, 2000, "gpu_memcpy"),
         event("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 3000, 6000, "kernel"),
     ]
-    summary = summarize_trace(events_in_window(trace), epoch_result(7))
+    summary = summarize_trace(events_in_window(trace), epoch_result(7), on_cuda=True)
     assert summary.compute_s == pytest.approx(0.0025)
     assert summary.comm_s == pytest.approx(0.003)
     assert summary.overlap_s == pytest.approx(0.001)

@@ -10,6 +10,7 @@ import msgspec
 from hpml_jobs import __version__
 from hpml_jobs.core.cell_hash import digest_of
 from hpml_jobs.core.cluster import Shape
+from hpml_jobs.core.loader import Loader
 from hpml_jobs.core.quantization import QUANTIZABLE, Quantize
 from hpml_jobs.core.recipe import Recipe
 from hpml_jobs.core.strategies import BASELINE, Device, Strategy, SyncBuffers, is_baseline
@@ -80,6 +81,7 @@ class Cell(Value, frozen=True, kw_only=True):
     sync_buffers: SyncBuffers | None = None
     evaluate: bool = False
     quantize: Quantize | None = None
+    loader: Loader = Loader.WORKERS
 
     def __post_init__(self) -> None:
         """Refuse cells that cannot be measured, and show the arithmetic."""
@@ -91,6 +93,11 @@ class Cell(Value, frozen=True, kw_only=True):
             least = self.protocol.epochs
             raise UsageError(
                 f"epochs={self.epochs}: protocol={self.protocol.value} needs {least} or more"
+            )
+        if self.loader is Loader.DEVICE and self.loader_workers:
+            raise UsageError(
+                f"loader_workers={self.loader_workers} with loader=device: no worker loads images; "
+                "leave loader_workers= out"
             )
         self._check_strategy()
         self._check_treatment()
@@ -237,6 +244,7 @@ class Cell(Value, frozen=True, kw_only=True):
         parts += [] if self.set_epoch else ["no_set_epoch"]
         parts += [f"sync_{self.sync_buffers.value}"] if self.sync_buffers else []
         parts += ["quantize"] if self.quantize else []
+        parts += ["loader_device"] if self.loader is Loader.DEVICE else []
         parts += [f"s{self.seed}"] if self.seed else []
         parts += [f"r{self.repeat}"] if self.repeat else []
         return "-".join([*parts, self.digest[:digits]])

@@ -115,6 +115,7 @@ def requested_conditions(cell: Cell) -> Conditions:
         ("measured", "elsewhere" if cell.protocol is Protocol.IMPORTED else "here"),
         ("epochs", cell.epochs if cell.epochs > cell.protocol.epochs else "as the protocol needs"),
         ("threads per process", cell.threads),
+        ("loader", cell.loader.value),
         ("DataLoader workers per process", cell.loader_workers),
     ]
     return tuple((name, in_words(value)) for name, value in [*workload, *others]) + _code(cell)

@@ -146,6 +146,17 @@ class Stalls(Value, frozen=True, kw_only=True):
     last_s: float
 
 
+class StoredImages(Value, frozen=True, kw_only=True):
+    """The images that a rank's device holds with loader=device, training and test set.
+
+    `load_s` is the time before the first epoch in which they were read, decoded and copied.
+    """
+
+    images: int
+    bytes: int
+    load_s: float
+
+
 class Share(Value, frozen=True, kw_only=True):
     """The test result of one rank on its share of the test set; shares are disjoint.
 

@@ -20,6 +20,7 @@ from hpml_jobs.core.measurements import (
     Phases,
     ProfilerSummary,
     Role,
+    StoredImages,
 )
 from hpml_jobs.core.quantization import Quantized
 from hpml_jobs.core.upgrades import Document, Upgrade
@@ -106,6 +107,7 @@ class Rank(Value, frozen=True, kw_only=True):
     communication: Communication | None = None
     profiler: ProfilerSummary | None = None
     cards: tuple[Card, ...] = ()
+    stored_images: StoredImages | None = None  # with loader=device
     pid: int | None = None
     boot_id: str | None = None
     started_ticks: int | None = None

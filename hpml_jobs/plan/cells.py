@@ -9,9 +9,11 @@ import msgspec
 
 from hpml_jobs.core.cell import Cell, CellFile
 from hpml_jobs.core.cluster import Cluster, Shape
+from hpml_jobs.core.loader import Loader
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.plan import machine
+from hpml_jobs.plan.loader_workers import DEFAULT_WORKERS
 from hpml_jobs.plan.plan import PlannedCell
 from hpml_jobs.plan.settings import Settings
 from hpml_jobs.plan.shape import check_shape, make_shape
@@ -65,7 +67,8 @@ def _cell(settings: Settings, strategy: Strategy) -> Cell:
         probe_s=settings.probe_s,
         device=device_of(settings),
         threads=settings.threads,
-        loader_workers=settings.loader_workers,
+        loader=settings.loader,
+        loader_workers=_given_workers(settings),
         seed=settings.seed,
         recipe=settings.recipe.at(settings.gpus * settings.batch),
         set_epoch=settings.set_epoch or not has_ranks,
@@ -73,6 +76,13 @@ def _cell(settings: Settings, strategy: Strategy) -> Cell:
         evaluate=settings.evaluate,
         quantize=settings.quantize.for_cell,
     )
+
+
+def _given_workers(settings: Settings) -> int:
+    """Return the loader workers of a cell before its GPU is known."""
+    if settings.loader is Loader.DEVICE:
+        return 0
+    return DEFAULT_WORKERS if settings.loader_workers is None else settings.loader_workers
 
 
 def device_of(settings: Settings) -> Device:

@@ -7,6 +7,7 @@ import msgspec
 
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.cluster import Cluster, Launcher
+from hpml_jobs.core.loader import Loader
 from hpml_jobs.core.paths import resolve_path
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.workload import Workload
@@ -14,6 +15,8 @@ from hpml_jobs.errors import UsageError
 from hpml_jobs.plan import machine
 from hpml_jobs.plan.cells import ResolvedWorkload, cells_of, device_of, drafts_of, planned_cells
 from hpml_jobs.plan.data import NO_TRIAL, TrialRequest, data_root, resolve_workload, with_facts
+from hpml_jobs.plan.feed import least_fed
+from hpml_jobs.plan.loader_workers import chooser, gpu_name, with_workers
 from hpml_jobs.plan.own_code import examined
 from hpml_jobs.plan.plan import Plan, PlannedCell
 from hpml_jobs.plan.settings import QuantizeSettings, Settings
@@ -49,9 +52,10 @@ def make_plan(sweep: Sweep, *, sending: bool = True, fetch: bool = True, notify:
     outputs = resolve_path(first.outputs)
     study = Study(outputs / _study_name(sweep.settings, gpu_types))
     study.check_schema()
+    choose = chooser(cluster, study, notify)
     drafts = [
-        drafts_of(*combination, cluster, check=sending)
-        for combination in zip(sweep.settings, cells, gpu_types, strict=True)
+        drafts_of(s, with_workers(s, of_s, gpu_type, choose), gpu_type, cluster, check=sending)
+        for s, of_s, gpu_type in zip(sweep.settings, cells, gpu_types, strict=True)
     ]
     workloads = _workloads(sweep, cluster, fetch=fetch, trial=sending, notify=notify)
     planned = [
@@ -59,6 +63,9 @@ def make_plan(sweep: Sweep, *, sending: bool = True, fetch: bool = True, notify:
         for settings, of_settings in zip(sweep.settings, drafts, strict=True)
         for cell in planned_cells(settings, of_settings, workloads[_data_of(settings)], cluster)
     ]
+    feed = least_fed((each.cell for each in planned), gpu_name(None, cluster))
+    if feed and (feed.is_limit or not fetch):
+        notify(str(feed))
     return Plan(
         study=study,
         cluster=cluster,
@@ -100,6 +107,12 @@ def refuse_unused(sweep: Sequence[Settings], cells: Iterable[Cell]) -> None:
         buffers = next((s.sync_buffers for s in sweep if s.sync_buffers is not None), None)
         if buffers is not None:
             raise UsageError(f"sync_buffers={buffers.value}: no cell has several ranks; {remedy}")
+    workers = next((s.loader_workers for s in sweep if s.loader_workers), None)
+    if workers is not None and all(s.loader is Loader.DEVICE for s in sweep):
+        raise UsageError(
+            f"loader_workers={workers} with loader=device: the device makes the batches; leave "
+            "loader_workers= out"
+        )
     default = QuantizeSettings()
     for settings in sweep:
         quantize = settings.quantize

@@ -5,6 +5,7 @@ from typing import Any
 
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.cluster import Cluster
+from hpml_jobs.core.loader import Loader
 from hpml_jobs.core.quantization import Quantize
 from hpml_jobs.core.recipe import Recipe
 from hpml_jobs.core.strategies import Device, Strategy, SyncBuffers
@@ -59,7 +60,8 @@ class Settings(Value, frozen=True, kw_only=True):
     gpu_type: str | None
     device: Device | None
     threads: int
-    loader_workers: int
+    loader: Loader
+    loader_workers: int | None
     protocol: Protocol
     epochs: int | None
     probe_s: float

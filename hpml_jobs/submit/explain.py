@@ -171,6 +171,7 @@ _DERIVED = {
     "nodes": "from gpus and the cluster's GPUs per node",
     "device": "the cluster's device",
     "gpu_type": "the cluster's default type",
+    "loader_workers": "by kind of GPU",
     "repeat": "from repeats",
     "strategy": "conf/config.yaml; gpus=1 is single",
     "data.root": "the cluster's, else $SCRATCH/data, else ./data",

@@ -171,10 +171,9 @@ def _run(
     await_idle_threads()
     window = Window(recorder.clock, strategy.barrier)
     with window, span or nullcontext():
-        for index, (images, targets) in enumerate(batches):
+        for index, batch in enumerate(batches):
             recorder.begin(index)
-            inputs = images.to(device, non_blocking=True)
-            labels = targets.to(device, non_blocking=True)
+            inputs, labels = training.to_device(batch)
             recorder.mark()  # copied
             outputs = training.model(inputs)
             loss = training.loss(outputs, labels)
@@ -191,7 +190,7 @@ def _run(
                 training.schedule.step()
             losses[index] = loss.detach()
             correct += count_correct(outputs, labels)
-            samples.append(len(targets))
+            samples.append(len(labels))
             recorder.end()
     training.last_batch = (inputs, labels)
     hits = int(correct.item()) if are_class_scores(outputs, labels) else None

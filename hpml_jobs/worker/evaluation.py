@@ -1,15 +1,15 @@
 """Loss and accuracy of a rank's replica on the test set."""
 
-from collections.abc import Iterable
 from typing import NamedTuple
 
 import torch
 
 from hpml_jobs.core.measurements import Share
 from hpml_jobs.worker.data import datasets
+from hpml_jobs.worker.data.loaders import BatchLoader
 from hpml_jobs.worker.epochs import are_class_scores, count_correct
 from hpml_jobs.worker.fork_safety import await_idle_threads
-from hpml_jobs.worker.training import Batch, Training, preserved_buffers
+from hpml_jobs.worker.training import Training, preserved_buffers
 
 
 class Evaluation(NamedTuple):
@@ -25,7 +25,10 @@ class Evaluation(NamedTuple):
 
 def evaluate(training: Training) -> Evaluation:
     """Evaluate this rank's replica on the whole test set."""
-    total = _evaluate_on(training, training.test_images)
+    images = training.loading.test_loader()
+    if images is None:
+        return Evaluation()
+    total = _evaluate_on(training, images)
     if not total.samples:
         return Evaluation()
     accuracy = None if total.correct is None else total.correct / total.samples
@@ -37,21 +40,17 @@ def evaluate_share(training: Training) -> Share | None:
 
     Training is not affected: buffers and random state are restored.
     """
-    images, placement = training.test_images, training.strategy.placement
-    if images is None:
+    rank, _, world_size = training.strategy.placement
+    share = training.loading.test_loader(rank, world_size)
+    if share is None:
         return None
-    share = datasets.every_nth(images, placement.rank, placement.world_size)
     cuda_indices = training.strategy.cuda_indices
     with preserved_buffers(training.replica), datasets.preserved_random_state(cuda_indices):
         return _evaluate_on(training, share)
 
 
-def _batches(training: Training, images: datasets.Images | None) -> Iterable[Batch]:
-    return () if images is None else datasets.test_loader(images, training.cell)
-
-
 @torch.no_grad()
-def _evaluate_on(training: Training, images: datasets.Images | None) -> Share:
+def _evaluate_on(training: Training, images: BatchLoader) -> Share:
     """Return summed loss and correct samples of the replica; 0 samples without images."""
     training.strategy.sync_buffers(training.replica)
     device = training.strategy.devices[0]
@@ -60,12 +59,12 @@ def _evaluate_on(training: Training, images: datasets.Images | None) -> Share:
     samples, classifies = 0, True
     training.replica.eval()
     await_idle_threads()
-    for inputs, targets in _batches(training, images):
-        labels = targets.to(device, non_blocking=True)
-        outputs = training.replica(inputs.to(device, non_blocking=True))
-        loss_sum += training.loss(outputs, labels) * len(targets)
+    for batch in images:
+        inputs, labels = images.to_device(batch)
+        outputs = training.replica(inputs)
+        loss_sum += training.loss(outputs, labels) * len(labels)
         correct += count_correct(outputs, labels)
-        samples += len(targets)
+        samples += len(labels)
         classifies = classifies and are_class_scores(outputs, labels)
     return Share(
         loss_sum=loss_sum.item(),

@@ -153,6 +153,7 @@ def describe_rank(training: Training, results: list[EpochResult]) -> Rank:
         initial_hash=training.initial_hash,
         communication=phases.communication if phases and communicates else None,
         cards=training.cards,
+        stored_images=training.loading.stored,
     )
 
 

@@ -13,10 +13,13 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import RandomSampler
 
 from hpml_jobs.core.cell import Cell
+from hpml_jobs.core.loader import Loader
 from hpml_jobs.core.measurements import Card
 from hpml_jobs.core.strategies import Device, SyncBuffers
 from hpml_jobs.worker import models
 from hpml_jobs.worker.data import datasets
+from hpml_jobs.worker.data.device_loader import DeviceLoading
+from hpml_jobs.worker.data.loaders import Batch, BatchLoader, Loading, WorkerLoading
 from hpml_jobs.worker.data.sampling import RecordedSampler
 from hpml_jobs.worker.fork_safety import load_image_plugins
 from hpml_jobs.worker.instruments.collectives import fingerprint
@@ -30,15 +33,13 @@ from hpml_jobs.worker.quantization.images import check_images
 from hpml_jobs.worker.quantization.layers import check_layers
 from hpml_jobs.worker.syncbn import convert_sync_batchnorm
 
-Batch = tuple[Any, Any]
-"""Inputs and targets."""
-
 
 @dataclass
 class Training:
     """All that an epoch needs. `replica` is this rank's model, `model` is the wrapped replica.
 
-    `order` is the sampler that the loader draws from, and records its order; `sampler` inside it
+    `loading` makes loaders, of which `loader` has the training images. `order` is the sampler that
+    it draws from, and records its order; `sampler` inside it
     is the sharding one, which must know the epoch. `schedule` changes the learning rate after every
     iteration; None keeps it. `reduces_gradients` is false for a copy that trains alone.
     `scheduling` reads the operating system's accounts of an epoch, `energy` the GPUs' counters,
@@ -56,7 +57,8 @@ class Training:
     optimizer: torch.optim.Optimizer
     schedule: LRScheduler | None
     loss: models.Loss
-    loader: datasets.Loader
+    loading: Loading
+    loader: BatchLoader
     sampler: Sampler
     order: RecordedSampler
     test_images: datasets.Images | None
@@ -68,12 +70,16 @@ class Training:
     cards: tuple[Card, ...] = ()
     initial_hash: str | None = None
 
-    def batches(self, number: int) -> Iterable[Batch]:
-        """Return the batches of an epoch; iterating over them starts the loader workers."""
+    def batches(self, number: int) -> Iterable[Any]:
+        """Return the batches of an epoch for `to_device`; the first pass starts loader workers."""
         if self.sampler is not None:
             # Without set_epoch every epoch has the order and the shards of epoch 0 (lab Q5).
             self.sampler.set_epoch(number if self.cell.set_epoch else 0)
         return self.loader
+
+    def to_device(self, batch: Any) -> Batch:
+        """Return the inputs and targets of a batch on the device; the host does not wait."""
+        return self.loader.to_device(batch)
 
     def rewrap(self, *, instrumented: bool) -> None:
         """Wrap the model anew, instrumented or bare, without changing what has been trained.
@@ -179,7 +185,13 @@ def make_training(cell: Cell, strategy: ParallelStrategy, data_root: Path) -> Tr
     )
     scheduling = SchedulingReader(cell.loader_workers)
     start_worker = scheduling.loader_waits.start_worker
-    loader = datasets.train_loader(data.train, strategy.loader_batch, cell, order, start_worker)
+    device = strategy.devices[0]
+    loading: Loading = (
+        DeviceLoading(cell, data, device)
+        if cell.loader is Loader.DEVICE
+        else WorkerLoading(cell, data, device, start_worker)
+    )
+    loader = loading.train_loader(strategy.loader_batch, order)
     load_image_plugins()
     optimizer = make_optimizer(cell, model)
     return Training(
@@ -190,6 +202,7 @@ def make_training(cell: Cell, strategy: ParallelStrategy, data_root: Path) -> Tr
         optimizer=optimizer,
         schedule=make_schedule(cell, optimizer, len(loader)),
         loss=loss,
+        loading=loading,
         loader=loader,
         sampler=sampler,
         order=order,

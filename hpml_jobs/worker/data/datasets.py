@@ -1,4 +1,4 @@
-"""The data sets: training and test images of a workload, cut to `limit`, and their loaders."""
+"""The data sets: training and test images of a workload, cut to `limit`."""
 
 import random
 import sys
@@ -9,12 +9,9 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, Dataset, Subset, default_collate
+from torch.utils.data import Dataset, Subset, default_collate
 
-from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.image_folder import TRAIN, test_folder
-from hpml_jobs.core.processes import die_with_parent
-from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import counted
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.errors import HpmlError
@@ -25,10 +22,8 @@ from hpml_jobs.worker.data.images import (
     test_transform,
     training_transform,
 )
-from hpml_jobs.worker.data.sampling import RecordedSampler
 
 Images = Dataset[Any]
-Loader = DataLoader[Any]
 Opener = Callable[[Workload, Path], tuple[Images, Images | None]]
 
 
@@ -156,9 +151,9 @@ def _folder(workload: Workload, root: Path) -> tuple[Images, Images | None]:
 
     size = workload.image_size
     try:
-        train = ImageFiles(root, root / TRAIN, training_transform(size))
+        train = ImageFiles(root, root / TRAIN, training_transform(size), size)
         folder = test_folder(root)
-        test = None if folder is None else ImageFiles(root, folder, test_transform(size))
+        test = None if folder is None else ImageFiles(root, folder, test_transform(size), size)
     except OSError as error:
         raise HpmlError(
             f"workload.data=folder: {root} must contain train/<class>/<image>: {error}"
@@ -217,44 +212,6 @@ def _user_data(workload: Workload, root: Path) -> tuple[Images, Images | None]:
                 "__len__ or no __getitem__: return a map-style data set"
             )
     return train, test
-
-
-def train_loader(
-    images: Images,
-    batch: int,
-    cell: Cell,
-    order: RecordedSampler,
-    start_worker: Callable[[int], None],
-) -> Loader:
-    """Return the batches of one epoch in the order of the sampler, a partial last one included.
-
-    `start_worker` runs first in every loader worker, with its number.
-    """
-    return DataLoader(
-        images,
-        batch_size=batch,
-        sampler=order,
-        num_workers=cell.loader_workers,
-        pin_memory=is_pinned(cell),
-        worker_init_fn=start_worker,
-    )
-
-
-def is_pinned(cell: Cell) -> bool:
-    """Return whether batches are in pinned memory, from which a GPU copies while the host runs."""
-    return cell.device is Device.CUDA and torch.cuda.is_available()
-
-
-def test_loader(images: Images, cell: Cell) -> Loader:
-    """Return the images in order, in batches; the random state of training does not change."""
-    return DataLoader(
-        images,
-        generator=torch.Generator(),
-        batch_size=cell.workload.test_batch,
-        num_workers=cell.loader_workers,
-        pin_memory=is_pinned(cell),
-        worker_init_fn=die_with_parent,
-    )
 
 
 def seed_everything(seed: int) -> None:

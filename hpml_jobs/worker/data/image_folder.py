@@ -1,20 +1,33 @@
 """A folder of images as a data set: torchvision's, with the file's name in every error."""
 
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
+from torch import Tensor
 from torchvision.datasets import ImageFolder
 
 from hpml_jobs.core.image_folder import images_of
 from hpml_jobs.errors import HpmlError
+from hpml_jobs.worker.data.images import ResizeAndCrop
 
 
 class ImageFiles(ImageFolder):  # type: ignore[misc]  # torchvision has no types
-    """The images of folder/CLASS/**, in ImageFolder's order; links that loop are not followed."""
+    """The images of folder/CLASS/**, in ImageFolder's order; links that loop are not followed.
 
-    def __init__(self, root: Path, folder: Path, transform: Any) -> None:
+    `shape` is that of an image of the right size: channels, height, width.
+    """
+
+    def __init__(self, root: Path, folder: Path, transform: Any, size: int) -> None:
         super().__init__(folder, transform=transform)
         self._data_root = root
+        self._resize = ResizeAndCrop(size)
+        self.shape = (3, size, size)
 
     @staticmethod
     def make_dataset(
@@ -39,12 +52,32 @@ class ImageFiles(ImageFolder):  # type: ignore[misc]  # torchvision has no types
         Raises:
             HpmlError: the file cannot be read; the message names it.
         """
-        try:
+        with self._named(index):
             image, label = super().__getitem__(index)
+        return image, label
+
+    def read(self, numbers: Sequence[int]) -> Tensor:
+        """Return the pixels of some images as uint8 (n, 3, size, size), without augmentation.
+
+        Raises:
+            HpmlError: a file cannot be read; the message names it.
+        """
+        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+            return torch.stack(list(pool.map(self._pixels, numbers)))
+
+    def _pixels(self, index: int) -> Tensor:
+        with self._named(index):
+            image = self._resize(self.loader(self.samples[index][0]))
+            return torch.from_numpy(np.array(image)).permute(2, 0, 1)
+
+    @contextmanager
+    def _named(self, index: int) -> Iterator[None]:
+        """Name the file of an image in the errors of the block."""
+        try:
+            yield
         except MemoryError:
             raise
         except Exception as error:  # Pillow's readers raise many types for a damaged file
             file = Path(self.samples[index][0]).relative_to(self._data_root)
             reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
             raise HpmlError(f"{file}: {reason} (data.root={self._data_root})") from error
-        return image, label

@@ -2,7 +2,7 @@
 
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -17,6 +17,9 @@ from hpml_jobs.errors import HpmlError
 MEAN = (0.4914, 0.4822, 0.4465)
 STD = (0.2023, 0.1994, 0.2010)
 """Mean and standard deviation per channel of CIFAR-10's training images."""
+
+PADDING = 4
+"""Border of zeros around an image, in pixels, in which its random crop lies."""
 
 DIGITS_HELD_OUT = 297
 DIGITS_PRESENTATIONS = DATASETS["digits"].images or 0
@@ -50,7 +53,7 @@ def training_transform(size: int) -> Any:
     """Return random crop (padding 4), flip (p = 0.5), normalization: PIL to (3, size, size)."""
     from torchvision import transforms  # noqa: PLC0415 -- a second to import
 
-    augmentation = [transforms.RandomCrop(size, padding=4), transforms.RandomHorizontalFlip()]
+    augmentation = [transforms.RandomCrop(size, padding=PADDING), transforms.RandomHorizontalFlip()]
     return transforms.Compose(
         [ResizeAndCrop(size), *augmentation, transforms.ToTensor(), transforms.Normalize(MEAN, STD)]
     )
@@ -63,6 +66,42 @@ def test_transform(size: int) -> Any:
     return transforms.Compose(
         [ResizeAndCrop(size), transforms.ToTensor(), transforms.Normalize(MEAN, STD)]
     )
+
+
+class Transform(NamedTuple):
+    """What is done to a batch of images: random crop and flip, conversion, normalization.
+
+    `padding` is the border of zeros, in pixels, in which the crop lies. `divisor` converts pixels
+    to float32 fractions of it; None leaves them as they are. `mean` and `std` are per channel;
+    without them nothing is normalized.
+    """
+
+    padding: int = 0
+    flip: bool = False
+    divisor: float | None = None
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+
+    @property
+    def is_random(self) -> bool:
+        """Whether it is another one in every epoch."""
+        return self.padding > 0 or self.flip
+
+    def converted(self, images: Tensor) -> Tensor:
+        """Return images (n, channels, height, width) converted and normalized."""
+        if self.divisor is not None:
+            images = images.to(torch.float32).div_(self.divisor)
+        if self.mean:
+            per_channel = (len(self.mean), 1, 1)
+            mean = images.new_tensor(self.mean).view(per_channel)
+            images = images.sub(mean).div_(images.new_tensor(self.std).view(per_channel))
+        return images
+
+
+def photo_transform(*, train: bool) -> Transform:
+    """Return `training_transform` or `test_transform` of images that have the right size."""
+    whole = Transform(divisor=255.0, mean=MEAN, std=STD)
+    return whole._replace(padding=PADDING, flip=True) if train else whole
 
 
 def read_digits() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
@@ -85,6 +124,7 @@ class DigitImages(Dataset[tuple[Tensor, int]]):
     """scikit-learn's 1,797 real 8x8 digits, enlarged to 3x32x32; 297 of them are the test set.
 
     A training epoch has 20,480 images: every digit about 14 times, each time shifted at random.
+    `images`, `targets` and `transform` are those of `image_tensors`.
     """
 
     def __init__(self, *, train: bool) -> None:
@@ -95,6 +135,10 @@ class DigitImages(Dataset[tuple[Tensor, int]]):
         large = interpolate(small, size=(32, 32), mode="bilinear", align_corners=False)
         self._train = train
         self._labels: list[int] = labels[indices].tolist()
+        self.images = large.expand(-1, 3, -1, -1)
+        self.targets = torch.tensor(self._labels)
+        mean, std = (DIGITS_MEAN,) * 3, (DIGITS_STD,) * 3
+        self.transform = Transform(padding=MAX_SHIFT if train else 0, mean=mean, std=std)
         # With a margin, so that a shifted image is a view and costs no computation.
         padded = (pad(large, (MAX_SHIFT,) * 4) - DIGITS_MEAN) / DIGITS_STD
         self._padded = padded.expand(-1, 3, -1, -1)
@@ -118,13 +162,19 @@ class DigitImages(Dataset[tuple[Tensor, int]]):
 
 
 class SyntheticImages(Dataset[tuple[Tensor, int]]):
-    """Seeded noise of any size, to measure training without the cost of reading data."""
+    """Seeded noise of any size, to measure training without the cost of reading data.
+
+    `images`, `targets` and `transform` are those of `image_tensors`.
+    """
+
+    transform = Transform()
 
     def __init__(self, number: int, size: int, classes: int) -> None:
         generator = torch.Generator().manual_seed(0)
         distinct = min(number, DISTINCT_IMAGES)
-        self._images = torch.randn(distinct, 3, size, size, generator=generator)
-        self._labels = torch.randint(classes, (distinct,), generator=generator).tolist()
+        self.images = torch.randn(distinct, 3, size, size, generator=generator)
+        self.targets = torch.randint(classes, (distinct,), generator=generator)
+        self._labels: list[int] = self.targets.tolist()
         self._number = number
 
     def __len__(self) -> int:
@@ -132,4 +182,4 @@ class SyntheticImages(Dataset[tuple[Tensor, int]]):
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
         image = index % len(self._labels)
-        return self._images[image], self._labels[image]
+        return self.images[image], self._labels[image]

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from multiprocessing.sharedctypes import RawArray
-from multiprocessing.util import Finalize
 from pathlib import Path
 from types import FrameType
 from typing import NamedTuple, TypeVar
@@ -50,27 +49,23 @@ class Reading(NamedTuple):
 
 
 class LoaderWaits:
-    """The run-queue waits of loader workers, which they report themselves when they end.
-
-    A worker ends inside the epoch, and the kernel keeps no such sum of ended processes.
-    """
+    """The run-queue waits of loader workers, which live from the first epoch to the last."""
 
     def __init__(self, workers: int) -> None:
-        self._waits_s = RawArray("d", max(1, workers))
+        self._processes = RawArray("i", max(1, workers))
 
     def start_worker(self, number: int) -> None:
-        """Set up a loader worker (worker_init_fn): it ends with its parent and reports its wait."""
+        """Set up a loader worker (worker_init_fn): it ends with its parent and can be read."""
         die_with_parent()
-        Finalize(None, self._report, (number,), exitpriority=0)
+        self._processes[number] = os.getpid()
 
-    def _report(self, number: int) -> None:
-        with suppress(UnreadableError):
-            self._waits_s[number] += sum(thread_waits_s(os.getpid()).values())
+    def read_s(self) -> float:
+        """Return the sum over all workers since their start; 0 before they are started.
 
-    @property
-    def total_s(self) -> float:
-        """Return the sum over all workers that have ended so far."""
-        return float(sum(self._waits_s))
+        Raises:
+            UnreadableError: the kernel does not keep scheduling statistics.
+        """
+        return sum(sum(thread_waits_s(process).values()) for process in self._processes if process)
 
 
 class ContinueSignals:
@@ -118,7 +113,7 @@ class SchedulingReader:
         return Reading(
             at_s=time.monotonic(),
             thread_waits_s=waits_s,
-            loader_wait_s=None if waits_s is None else self.loader_waits.total_s,
+            loader_wait_s=self._try("run-queue wait of loader workers", self.loader_waits.read_s),
             cpu_s=self._try("CPU time of child processes", cpu_s),
             cpus=self._try("CPU time of other processes", busy_times),
             throttled_s=self._try("CPU quota", throttled_s),

@@ -6,6 +6,7 @@ from torch.utils.data import Subset
 
 from hpml_jobs.core.quantization import Quantize, Quantized
 from hpml_jobs.worker.data import datasets
+from hpml_jobs.worker.data.loaders import test_loader
 from hpml_jobs.worker.fork_safety import await_idle_threads
 from hpml_jobs.worker.quantization.steps import quantize
 from hpml_jobs.worker.training import Training
@@ -33,4 +34,5 @@ def quantize_replica(training: Training, settings: Quantize) -> Quantized:
 def _batches(training: Training, images: datasets.Images) -> list[tuple[Tensor, Tensor]]:
     """Load all images into memory, because every step needs them."""
     await_idle_threads()
-    return [(inputs, targets) for inputs, targets in datasets.test_loader(images, training.cell)]
+    loader = test_loader(images, training.cell, training.strategy.devices[0])
+    return [(inputs, targets) for inputs, targets in loader]

@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from hpml_jobs.core.cell import Cell, CellFile, Protocol, decode_cell_file
+from hpml_jobs.core.loader import Loader
 from hpml_jobs.core.recipe import Recipe
 from hpml_jobs.core.strategies import Device, Strategy, SyncBuffers
 from hpml_jobs.core.workload import Workload
@@ -94,6 +95,7 @@ def test_slug_and_hash_are_stable_across_versions():
         {"set_epoch": False},
         {"sync_buffers": SyncBuffers.OFF},
         {"evaluate": True},
+        {"loader": Loader.DEVICE, "loader_workers": 0},
     ],
 )
 def test_settings_that_affect_results_change_the_hash(change):
@@ -105,7 +107,7 @@ def test_hash_covers_every_field_and_no_limit_or_path():
     assert set(Cell.__struct_fields__) == {
         *("gpus", "nodes", "batch", "strategy", "workload", "protocol", "device", "gpu_type"),
         *("threads", "loader_workers", "seed", "repeat", "epochs", "probe_s"),
-        *("recipe", "set_epoch", "sync_buffers", "evaluate", "quantize"),
+        *("recipe", "set_epoch", "sync_buffers", "evaluate", "quantize", "loader"),
     }
 
 

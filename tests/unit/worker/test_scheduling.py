@@ -91,23 +91,30 @@ def test_replaced_handler_of_sigcont_is_reported_missing():
     assert reader.missing == ["SIGCONT: other code has replaced the handler"]
 
 
-def test_loader_workers_report_their_wait_when_they_end(one_cpu):
+def test_waits_of_living_loader_workers_are_read(one_cpu):
     reader = SchedulingReader(2)
     before = reader.read()
     context = multiprocessing.get_context("fork")
-    workers = [context.Process(target=_work, args=(reader.loader_waits, n)) for n in range(2)]
+    done, end = context.Semaphore(0), context.Event()
+    args = (reader.loader_waits, done, end)
+    workers = [context.Process(target=_work, args=(number, *args)) for number in range(2)]
     for worker in workers:
         worker.start()
+    for _ in workers:
+        done.acquire()
+    account = reader.since(before)
+    end.set()
     for worker in workers:
         worker.join()
-    account = reader.since(before)
     assert [worker.exitcode for worker in workers] == [0, 0]
     assert account.loader_run_queue_s > 0.05
 
 
-def _work(waits, number):
+def _work(number, waits, done, end):
     waits.start_worker(number)
     spin(0.3)
+    done.release()
+    end.wait()
 
 
 def test_system_without_accounts_gives_none_with_reason(tmp_path, monkeypatch):

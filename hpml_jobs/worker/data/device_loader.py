@@ -1,0 +1,223 @@
+"""Loading with loader=device: the images lie on the device, which augments whole batches."""
+
+import time
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from math import ceil
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from hpml_jobs.core.cell import Cell
+from hpml_jobs.core.measurements import StoredImages
+from hpml_jobs.errors import HpmlError
+from hpml_jobs.worker.data.datasets import Data, Images
+from hpml_jobs.worker.data.image_tensors import ImageTensors, below_subsets, tensors_of
+from hpml_jobs.worker.data.loaders import Batch, BatchLoader
+from hpml_jobs.worker.data.sampling import RecordedSampler
+
+FREE_SHARE = 0.5
+"""The share of the free memory that the images may take; the rest is for training."""
+
+CHUNK = 1024
+"""Images that are read at a time."""
+
+MEMINFO = Path("/proc/meminfo")
+
+
+class DeviceImages:
+    """The images of one data set in the memory of a device: each once, with the border of crops.
+
+    `rows` has the row of each item of the data set, `targets` the target of each row.
+    """
+
+    def __init__(self, images: Images, tensors: ImageTensors, items: Tensor) -> None:
+        self.dataset = images
+        self.transform = tensors.transform
+        self._tensors = tensors
+        self._numbers, self.rows = torch.unique(items % len(tensors.targets), return_inverse=True)
+        self.targets = tensors.targets[self._numbers]
+        self.pixels = torch.empty(0)
+
+    @property
+    def bytes(self) -> int:
+        """Memory that the images take."""
+        return self._tensors.bytes_of(len(self._numbers))
+
+    @property
+    def number(self) -> int:
+        """Number of images."""
+        return len(self._numbers)
+
+    def store(self, device: torch.device) -> None:
+        """Read all images and keep them on the device."""
+        shape, border = self._tensors.stored_shape, self.transform.padding
+        self.pixels = torch.zeros((self.number, *shape), dtype=self._tensors.dtype, device=device)
+        for start in range(0, self.number, CHUNK):
+            part = self._tensors.read(self._numbers[start : start + CHUNK].tolist())
+            stored = self.pixels[start : start + CHUNK]
+            if border:
+                stored = stored[..., border:-border, border:-border]
+            stored.copy_(part)
+        self.targets, self.rows = self.targets.to(device), self.rows.to(device)
+
+    @cached_property
+    def crops(self) -> Tensor:
+        """All crops of all images, a view (n, channels, offsets, offsets, height, width)."""
+        *_, height, width = self._tensors.shape
+        return self.pixels.unfold(2, height, 1).unfold(3, width, 1)
+
+
+class Draws(NamedTuple):
+    """The order of the images of an epoch and their random draws, on the device.
+
+    `rows` and `flip` have one value for each image, `offsets` (2, n) its crop's first line and
+    column. `flip` and `offsets` are None without such augmentation.
+    """
+
+    rows: Tensor
+    offsets: Tensor | None
+    flip: Tensor | None
+
+
+class Pass:
+    """One pass over images in an order; the random draws are made on the device when first used."""
+
+    def __init__(
+        self, images: DeviceImages, order: Sequence[int], generator: torch.Generator | None
+    ) -> None:
+        self._images = images
+        self._order = order
+        self._generator = generator
+
+    @cached_property
+    def draws(self) -> Draws:
+        """The draws of all images, each image its own, from the distributions of torchvision.
+
+        RandomCrop draws both offsets from 0 to 2 x padding, RandomHorizontalFlip flips every other
+        image.
+        """
+        device, transform = self._images.pixels.device, self._images.transform
+        order = torch.tensor(self._order, dtype=torch.int64)
+        if device.type == "cuda":
+            order = order.pin_memory()
+        rows = self._images.rows[order.to(device, non_blocking=True)]
+        number, offsets, flip = len(self._order), None, None
+        if transform.padding:
+            most = 2 * transform.padding
+            offsets = torch.randint(most + 1, (2, number), generator=self._generator, device=device)
+        if transform.flip:
+            flip = torch.rand(number, generator=self._generator, device=device) < 0.5
+        return Draws(rows, offsets, flip)
+
+    def batch(self, start: int, stop: int) -> Batch:
+        """Return the inputs and targets from `start` up to `stop`, augmented by the device."""
+        rows, offsets, flip = self.draws
+        rows = rows[start:stop]
+        if offsets is None:
+            images = self._images.pixels[rows]
+        else:
+            top, left = offsets[:, start:stop]
+            images = self._images.crops[rows, :, top, left]
+        if flip is not None:
+            images = torch.where(flip[start:stop, None, None, None], images.flip(-1), images)
+        return self._images.transform.converted(images), self._images.targets[rows]
+
+
+class DeviceBatch(NamedTuple):
+    """The place of a batch in a pass."""
+
+    of: Pass
+    start: int
+    stop: int
+
+
+class DeviceLoader:
+    """Yields places of batches; `to_device` makes the batch, after the stamp that ends stall."""
+
+    def __init__(self, images: DeviceImages, batch: int, order: RecordedSampler | range) -> None:
+        self.dataset = images.dataset
+        self._images = images
+        self._batch = batch
+        self._order = order
+        self._generator: torch.Generator | None = None
+
+    def __len__(self) -> int:
+        return ceil(len(self._order) / self._batch)
+
+    def __iter__(self) -> Iterator[DeviceBatch]:
+        if self._generator is None and self._images.transform.is_random:
+            # Drawn where a DataLoader draws the seed of its workers, so the order is the same.
+            seed = int(torch.empty((), dtype=torch.int64).random_().item())
+            self._generator = torch.Generator(self._images.pixels.device).manual_seed(seed)
+        order = list(self._order)
+        new_pass = Pass(self._images, order, self._generator)
+        for start in range(0, len(order), self._batch):
+            yield DeviceBatch(new_pass, start, min(start + self._batch, len(order)))
+
+    def to_device(self, batch: DeviceBatch) -> Batch:
+        """Return the inputs and targets of a batch; the host does not wait."""
+        return batch.of.batch(batch.start, batch.stop)
+
+
+class DeviceLoading:
+    """Loading with loader=device; all images are stored when it is made.
+
+    `stored` says how many they are, and how long that took.
+    """
+
+    def __init__(self, cell: Cell, data: Data, device: torch.device) -> None:
+        self._cell = cell
+        self._train = _images_of(data.train, cell, train=True)
+        self._test = None if data.test is None else _images_of(data.test, cell, train=False)
+        sets = [images for images in (self._train, self._test) if images is not None]
+        number, needed = sum(each.number for each in sets), sum(each.bytes for each in sets)
+        check_memory(cell, number, needed, free_bytes(cell, device))
+        start = time.perf_counter()
+        for images in sets:
+            images.store(device)
+        load_s = time.perf_counter() - start
+        self.stored: StoredImages | None = StoredImages(images=number, bytes=needed, load_s=load_s)
+
+    def train_loader(self, batch: int, order: RecordedSampler) -> BatchLoader:
+        """Return the training batches in the order of the sampler, a partial last one included."""
+        return DeviceLoader(self._train, batch, order)
+
+    def test_loader(self, start: int = 0, step: int = 1) -> BatchLoader | None:
+        """Return the batches of every `step`-th test image from `start` on; None without any."""
+        if self._test is None:
+            return None
+        order = range(start, len(self._test.rows), step)
+        return DeviceLoader(self._test, self._cell.workload.test_batch, order)
+
+
+def _images_of(images: Images, cell: Cell, *, train: bool) -> DeviceImages:
+    below, items = below_subsets(images)
+    return DeviceImages(images, tensors_of(below, cell.workload, train=train), items)
+
+
+def free_bytes(cell: Cell, device: torch.device) -> float:
+    """Return the free memory of a device; of the host's, this process's part."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    lines = dict(line.split(":", 1) for line in MEMINFO.read_text().splitlines())
+    processes = cell.gpus_per_node if cell.strategy.under_torchrun else 1
+    return int(lines["MemAvailable"].split()[0]) * 1024 / processes
+
+
+def check_memory(cell: Cell, images: int, needed_bytes: int, free: float) -> None:
+    """Check that the images leave memory for training.
+
+    Raises:
+        HpmlError: they take more than `FREE_SHARE` of the free memory.
+    """
+    if needed_bytes <= FREE_SHARE * free:
+        return
+    what = cell.workload.samples_name
+    raise HpmlError(
+        f"loader=device: {images:,} {what} take {needed_bytes / 1e9:.3g} GB on every device, more "
+        f"than {FREE_SHARE:.0%} of the {free / 1e9:.3g} GB that are free: use loader=workers, or "
+        f"fewer {what} (data.limit=)"
+    )

@@ -1,0 +1,119 @@
+"""The loaders of a rank: batches of training and test images, and their way to the device."""
+
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+import torch
+from torch.utils.data import DataLoader
+
+from hpml_jobs.core.cell import Cell
+from hpml_jobs.core.measurements import StoredImages
+from hpml_jobs.core.processes import die_with_parent
+from hpml_jobs.core.strategies import Device
+from hpml_jobs.worker.data.datasets import Data, Images, every_nth
+from hpml_jobs.worker.data.sampling import RecordedSampler
+
+Batch = tuple[Any, Any]
+"""Inputs and targets."""
+
+
+class BatchLoader(Protocol):
+    """The batches of one pass over a data set; iterating over it starts the pass."""
+
+    dataset: Images
+
+    def __len__(self) -> int:
+        """Return the number of batches."""
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield the batches as `to_device` takes them."""
+
+    def to_device(self, batch: Any) -> Batch:
+        """Return the inputs and targets of a batch on the device; the host does not wait."""
+
+
+class WorkerLoader(DataLoader[Any]):
+    """Batches that worker processes make on the CPU; they are copied to the device."""
+
+    def __init__(self, images: Images, device: torch.device, **options: Any) -> None:
+        super().__init__(images, **options)
+        self._device = device
+
+    def to_device(self, batch: Batch) -> Batch:
+        """Return inputs and targets on the device; from pinned memory they are copied by it."""
+        inputs, targets = batch
+        return (
+            inputs.to(self._device, non_blocking=True),
+            targets.to(self._device, non_blocking=True),
+        )
+
+
+class Loading(Protocol):
+    """How a rank loads its images; `stored` describes those that its device holds, if any."""
+
+    stored: StoredImages | None
+
+    def train_loader(self, batch: int, order: RecordedSampler) -> BatchLoader:
+        """Return the training batches in the order of the sampler, a partial last one included."""
+
+    def test_loader(self, start: int = 0, step: int = 1) -> BatchLoader | None:
+        """Return the batches of every `step`-th test image from `start` on; None without any.
+
+        The random state of training does not change.
+        """
+
+
+class WorkerLoading:
+    """Loading with loader=workers. `start_worker` runs first in every worker, with its number."""
+
+    stored: StoredImages | None = None
+
+    def __init__(
+        self, cell: Cell, data: Data, device: torch.device, start_worker: Callable[[int], None]
+    ) -> None:
+        self._cell = cell
+        self._data = data
+        self._device = device
+        self._start_worker = start_worker
+
+    def train_loader(self, batch: int, order: RecordedSampler) -> BatchLoader:
+        """Return the training batches; the first pass starts the workers, which then stay.
+
+        So no epoch after the warm-up starts or ends a process. A worker's random numbers go on from
+        epoch to epoch: every epoch augments anew.
+        """
+        return WorkerLoader(
+            self._data.train,
+            self._device,
+            batch_size=batch,
+            sampler=order,
+            num_workers=self._cell.loader_workers,
+            persistent_workers=self._cell.loader_workers > 0,
+            pin_memory=is_pinned(self._cell),
+            worker_init_fn=self._start_worker,
+        )
+
+    def test_loader(self, start: int = 0, step: int = 1) -> BatchLoader | None:
+        """Return the batches of every `step`-th test image from `start` on; None without any."""
+        images = self._data.test
+        if images is None:
+            return None
+        return test_loader(every_nth(images, start, step), self._cell, self._device)
+
+
+def is_pinned(cell: Cell) -> bool:
+    """Return whether batches are in pinned memory, from which a GPU copies while the host runs."""
+    return cell.device is Device.CUDA and torch.cuda.is_available()
+
+
+def test_loader(images: Images, cell: Cell, device: torch.device) -> WorkerLoader:
+    """Return the images in order, in batches; the random state of training does not change."""
+    return WorkerLoader(
+        images,
+        device,
+        generator=torch.Generator(),
+        batch_size=cell.workload.test_batch,
+        num_workers=cell.loader_workers,
+        pin_memory=is_pinned(cell),
+        worker_init_fn=die_with_parent,
+    )

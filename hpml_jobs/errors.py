@@ -7,6 +7,10 @@ class HpmlError(Exception):
     exit_code = 1
 
 
+class NodeFaultError(HpmlError):
+    """This node cannot run the cell, another one may: as HpmlError, and the node is avoided."""
+
+
 class InterruptError(HpmlError):
     """Ctrl-C ended the command: as HpmlError with what was done until then, exit code 130."""
 

@@ -10,6 +10,7 @@ from hpml_jobs.checks import (
     correctness,
     cpus,
     disturbance,
+    gpus,
     imported,
     profiling,
     quality,
@@ -24,7 +25,7 @@ from hpml_jobs.slurm.states import Outcome
 
 __all__ = ["GROUPS", "Check", "CheckResult", "Level", "check_record", "check_study", "in_short"]
 
-QUALITY = (*cpus.CHECKS, *quality.CHECKS, *trend.CHECKS, *profiling.CHECKS)
+QUALITY = (*cpus.CHECKS, *gpus.CHECKS, *quality.CHECKS, *trend.CHECKS, *profiling.CHECKS)
 MEASURED = (
     *correctness.CHECKS,
     *communication.CHECKS,

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from datetime import timedelta
 
 from hpml_jobs.checks.concurrency import CONCURRENCY, concurrent_cells
+from hpml_jobs.checks.gpus import slow_by_power
 from hpml_jobs.checks.limits import (
     APART_LIMIT,
     EFFICIENCY_LIMIT,
@@ -295,6 +296,7 @@ COMPARABILITY: tuple[Check[[Peer, PeerTable]], ...] = (
     other_loader_workers,
     unequal_threads,
     scattered_repeats,
+    slow_by_power,
     measured_on_another_day,
     derived_computation,
     whole_seconds,

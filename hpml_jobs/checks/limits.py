@@ -36,6 +36,7 @@ LOADER_WAIT_LIMIT = 0.05
 
 # comparability
 EFFICIENCY_LIMIT = 1.05
+POWER_CLOCK_LIMIT = 0.9
 SCATTER_LIMIT = 0.10
 APART_LIMIT = timedelta(hours=24)
 OVERLAP_LIMIT = timedelta(seconds=1)

@@ -105,6 +105,10 @@ class PeerTable:
             for peer in peers
             if peer.record.imported and peer.record.imported.rate is None
         ]
+        clocks = {peer.slug: _clocks_mhz(peer) for peer in peers}
+        self.clocked = [slug for slug, of_cell in clocks.items() if of_cell]
+        medians = [median(of_cell) for of_cell in clocks.values() if of_cell]
+        self.median_clock_mhz = median(medians) if len(medians) > 1 else None
         self.whole_seconds = all(epoch_s == round(epoch_s) for epoch_s in self.imported_s)
 
     def efficiency(self, peer: Peer) -> Efficiency | None:
@@ -147,6 +151,12 @@ class PeerTable:
         if any(other.is_baseline and other.place.batch == peer.place.batch for other in differing):
             return True
         return bool(differing) and 2 * len(differing) >= count - 1
+
+
+def _clocks_mhz(peer: Peer) -> list[int]:
+    """Return the SM clocks of a cell's GPUs in its timed epoch."""
+    cards = (card for rank in peer.record.ranks for card in rank.cards)
+    return [clock for card in cards if (clock := card.clock_mhz) is not None]
 
 
 def _rivalry(peer: Peer) -> tuple[int, int, str]:

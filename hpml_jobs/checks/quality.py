@@ -6,13 +6,9 @@ from hpml_jobs.checks.limits import (
     LEAST_ITERATIONS,
 )
 from hpml_jobs.checks.result import Affected, Level, Observation, Tier, check
-from hpml_jobs.core.measurements import Card
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import SyncBuffers
 from hpml_jobs.core.text import counted
-
-HARMLESS = frozenset({"gpu_idle", "applications_clocks_setting", "display_clock_setting"})
-"""NVML's reasons for lower clocks that did not slow the work: no work, or clocks set by hand."""
 
 
 @check(
@@ -32,56 +28,6 @@ def too_few_iterations(record: Record) -> Observation | None:
         record.iterations >= LEAST_ITERATIONS,
         f"{counted(record.iterations, 'iteration')} per epoch (at least {LEAST_ITERATIONS})",
     )
-
-
-def _cards(record: Record) -> list[Card]:
-    return [card for rank in record.ranks for card in rank.cards]
-
-
-@check(
-    "throttled",
-    Level.WARN,
-    meaning="The driver lowered the clocks of a GPU (power, heat): this is not the GPU's own "
-    "speed.",
-    limit=f"no reason for lower clocks after the timed epoch but {', '.join(sorted(HARMLESS))}",
-    remedy="compare with equally throttled cells only, or use another node",
-    tier=Tier.TABLE,
-    affects={Affected.TIME, Affected.SPLIT},
-)
-def throttled(record: Record) -> Observation | None:
-    """Warn if a GPU was throttled after the timed epoch."""
-    cards = _cards(record)
-    if not cards:
-        return None
-    with_reasons = [(card, sorted({*card.throttle_reasons} - HARMLESS)) for card in cards]
-    slowed = [(card, reasons) for card, reasons in with_reasons if reasons]
-    if not slowed:
-        return Observation(True, f"0 of {counted(len(cards), 'GPU')} throttled")
-    card, reasons = slowed[0]
-    return Observation(
-        False,
-        f"{len(slowed)} of {counted(len(cards), 'GPU')} throttled by {', '.join(reasons)} "
-        f"({card.sm_clock_mhz} of {card.max_sm_clock_mhz} MHz, {card.temperature_c} °C)",
-    )
-
-
-@check(
-    "other-processes",
-    Level.WARN,
-    meaning="Other programs used the cell's GPUs: the times are not the cell's alone.",
-    limit="no process of others on the GPUs",
-    remedy="request whole GPUs, or resubmit the cell (rerun=true)",
-    tier=Tier.NUMBER,
-    affects={Affected.TIME, Affected.SPLIT, Affected.BANDWIDTH},
-)
-def shared_gpus(record: Record) -> Observation | None:
-    """Warn if other processes were on the cell's GPUs."""
-    cards = _cards(record)
-    if not cards:
-        return None
-    others = sum(card.other_processes for card in cards)
-    processes = counted(others, "process", "processes")
-    return Observation(others == 0, f"{processes} of others on the cell's GPUs")
 
 
 def threads_text(counts: Sequence[int]) -> str:
@@ -155,8 +101,6 @@ def buffers_differ(record: Record) -> Observation | None:
 
 CHECKS = (
     too_few_iterations,
-    throttled,
-    shared_gpus,
     other_threads,
     buffers_differ,
 )

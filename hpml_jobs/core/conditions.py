@@ -5,7 +5,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from hpml_jobs.core import environment
 from hpml_jobs.core.cell import Cell, Protocol
+from hpml_jobs.core.measurements import Card
 from hpml_jobs.core.record import Facts, Record
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.workload import Workload
@@ -56,6 +58,23 @@ def _gpu_model(record: Record, facts: Facts) -> str | None:
     return " + ".join(models) if len(models) > 1 else facts.gpu_model
 
 
+def _of_cards(value: Callable[[Card], float | None], unit: str) -> Callable[..., str | None]:
+    """Return a value of the GPUs in words; all values where the GPUs differ."""
+
+    def in_words_of(record: Record, _facts: Facts) -> str | None:
+        values = {value(card) for rank in record.ranks for card in rank.cards} - {None}
+        numbers = sorted(number for number in values if number is not None)
+        return f"{' + '.join(f'{number:.0f}' for number in numbers)} {unit}" if numbers else None
+
+    return in_words_of
+
+
+def _memory_clock_mhz(card: Card) -> int | None:
+    """Return the highest memory clock that was read: between epochs a GPU may lower it."""
+    clocks = [card.memory_clock_mhz, card.samples.memory_clock_mhz[2] if card.samples else None]
+    return max((clock for clock in clocks if clock is not None), default=None)
+
+
 CONDITIONS = (
     Condition(PARAMETERS, _parameters, imported=True),
     Condition(GPU_MODEL, _gpu_model, imported=True),
@@ -70,6 +89,12 @@ CONDITIONS = (
     Condition("TF32 in cuDNN", lambda _, facts: facts.tf32_cudnn),
     Condition("cuDNN benchmark", lambda _, facts: facts.cudnn_benchmark),
     Condition("cuDNN deterministic", lambda _, facts: facts.cudnn_deterministic),
+    Condition("power limit", _of_cards(lambda card: card.power_limit_w, "W")),
+    Condition("memory clock", _of_cards(_memory_clock_mhz, "MHz")),
+    Condition(
+        "environment",
+        lambda _, facts: environment.compared(facts.nccl_environment, facts.environment) or None,
+    ),
     Condition("hpml_jobs", lambda _, facts: facts.hpml_jobs),
     Condition("commit", lambda _, facts: facts.commit),
     Condition("uncommitted changes", lambda _, facts: facts.dirty),

@@ -241,8 +241,8 @@ class Epoch(Value, frozen=True, kw_only=True):
     records of versions before 0.6.0; `slow` also in epochs with too few iterations to tell.
     `energy` has the GPUs of the rank; None if one of them has no counter, on the CPU, and in
     records of versions before 0.7.0. `memory` is None on the CPU, and `launch_s` too: the least
-    time in which the host queued an iteration, from the return of its batch. Both are None in
-    records of versions before 0.8.0.
+    time in which the host queued an iteration, from the return of its batch. `started_s` is its
+    beginning on the node's monotonic clock. The three are None in records of versions before 0.8.0.
     """
 
     role: Role
@@ -264,6 +264,7 @@ class Epoch(Value, frozen=True, kw_only=True):
     energy: tuple[Energy, ...] | None = None
     memory: Memory | None = None
     launch_s: float | None = None
+    started_s: float | None = None
 
 
 class Message(Value, frozen=True, kw_only=True):
@@ -383,22 +384,70 @@ class ProfilerSummary(Value, frozen=True, kw_only=True):
         return abs(self.instruments_comm_s / self.comm_s - 1) if self.comm_s > 0 else None
 
 
-class Card(Value, frozen=True, kw_only=True):
-    """The state of a GPU right after the instrumented epoch: clocks, throttling, other processes.
+class CardSamples(Value, frozen=True, kw_only=True):
+    """A GPU over the timed epoch, sampled `count` times by the job's wrapper.
 
-    `memory_clock_mhz` and `power_limit_w` (the enforced limit) are None where the driver does not
-    tell, and in records of versions before 0.7.0.
+    Clocks are the least, the median and the most of the samples, in MHz; power the least, the mean
+    and the most, in W. `throttle_reasons` has the share of the samples in which each one held.
+    """
+
+    count: int
+    sm_clock_mhz: tuple[int, int, int]
+    memory_clock_mhz: tuple[int, int, int]
+    power_w: tuple[float, float, float]
+    temperature_c: int
+    throttle_reasons: dict[str, float] = {}
+
+
+class Card(Value, frozen=True, kw_only=True):
+    """A GPU right after the timed epoch by NVML, and `samples` of it over that epoch.
+
+    Before version 0.8.0 it is the state right after the instrumented epoch. None: the driver does
+    not tell, or a version before 0.8.0. `index` and `bus_id` are those of nvidia-smi; `mig`: it is
+    an instance of a divided GPU, whose values are those of the whole board. `other_processes` are
+    those beside this rank. `power_limit_w` is the enforced limit. `pcie_*` are the link's present
+    and highest possible generation and width; `nvlink_to` has the end of each active NVLink, the
+    bus id of a GPU or `switch`, `nvlink_version` NVML's number for its version. ECC errors are
+    counted since the driver was loaded; `row_remapping` is done, pending or failed. `near_cpus` are
+    the CPUs of the GPU's NUMA node.
     """
 
     uuid: str
-    sm_clock_mhz: int
-    max_sm_clock_mhz: int
-    temperature_c: int
-    power_w: float
-    throttle_reasons: tuple[str, ...] = ()
-    other_processes: int = 0
+    sm_clock_mhz: int | None = None
+    max_sm_clock_mhz: int | None = None
+    temperature_c: int | None = None
+    power_w: float | None = None
+    throttle_reasons: tuple[str, ...] | None = None
+    other_processes: int | None = None
     memory_clock_mhz: int | None = None
     power_limit_w: float | None = None
+    index: int | None = None
+    bus_id: str | None = None
+    mig: bool = False
+    pcie_generation: int | None = None
+    pcie_width: int | None = None
+    max_pcie_generation: int | None = None
+    max_pcie_width: int | None = None
+    nvlink_to: tuple[str, ...] | None = None
+    nvlink_version: int | None = None
+    ecc_corrected: int | None = None
+    ecc_uncorrected: int | None = None
+    remapped_rows: int | None = None
+    row_remapping: str | None = None
+    near_cpus: tuple[int, ...] = ()
+    samples: CardSamples | None = None
+
+    @property
+    def reasons(self) -> frozenset[str]:
+        """The reasons for lower clocks in the timed epoch; of records without samples after it."""
+        return frozenset(
+            self.samples.throttle_reasons if self.samples else self.throttle_reasons or ()
+        )
+
+    @property
+    def clock_mhz(self) -> int | None:
+        """The median SM clock in the timed epoch; of records without samples the one after it."""
+        return self.samples.sm_clock_mhz[1] if self.samples else self.sm_clock_mhz
 
 
 class MicrobenchmarkPoint(Value, frozen=True, kw_only=True):

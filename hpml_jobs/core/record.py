@@ -170,7 +170,9 @@ class Facts(Value, frozen=True, kw_only=True):
     cudnn_deterministic: bool | None = None
     container: str | None = None
     slurm: dict[str, str] = {}
+    compute_capability: str | None = None  # of the first GPU, e.g. 8.0; None before 0.8.0
     nccl_environment: dict[str, str] = {}
+    environment: dict[str, str] = {}  # other variables that may change numbers (core.environment)
     nccl_algorithm: str | None = None  # NCCL_ALGO where it was set, not NCCL's own choice
     link_gb_per_s: float | None = None  # the link's specified one-way speed (cluster config)
     code_commit: str | None = None  # of the working tree of the user's functions, at submission

@@ -2,14 +2,17 @@
 
 import re
 import signal
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from hpml_jobs.core.cell import CellFile
+from hpml_jobs.core.node_faults import node_fault
 from hpml_jobs.core.record import Attempt, Record
+from hpml_jobs.core.text import counted
 from hpml_jobs.core.validation import InvalidRecordError, decode
 from hpml_jobs.slurm.states import Outcome
-from hpml_jobs.study.attempt import AttemptEnd, AttemptFolder, utc_now
+from hpml_jobs.study.attempt import AttemptEnd, AttemptFolder, RankError, utc_now
 from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.study.reader import read_bytes, tail
@@ -19,6 +22,24 @@ _DIED_OF_SIGNAL = re.compile(r"rank\s*:\s*(\d+)[^\n]*\n[^\n]*exitcode\s*:\s*-(\d
 
 REPORT_BYTES = 20_000
 """torchrun's report is among so many last bytes of a log."""
+
+_WATCHDOG = re.compile(
+    r"\[Rank (\d+)\] Watchdog caught collective operation timeout: WorkNCCL\(SeqNum=(\d+), "
+    r"OpType=(\w+)(?:, NumelIn=(\d+))?.{0,200}? ran for (\d+) milliseconds"
+)
+"""The line of NCCL's watchdog (torch's ProcessGroupNCCL.cpp), which then aborts the process."""
+
+NAMED_RANKS = 8
+"""Number of ranks that a reason names; more are counted."""
+
+WATCHDOG_BYTES = 1_000_000
+"""Its line is among so many last bytes of a log: long stacks of every rank follow it."""
+
+_GUESSES: dict[int, str] = {
+    signal.SIGKILL: " (out of memory?)",
+    signal.SIGBUS: " (shared memory, /dev/shm, full?)",
+}
+"""The likely cause of a signal that nobody explains."""
 
 _SECONDARY_SIGNALS = (signal.SIGTERM, signal.SIGABRT)
 """Signals that ranks die of because another one failed: torchrun's own, and NCCL's watchdog's."""
@@ -52,27 +73,74 @@ def judge(
         return AttemptEnd(attempt=attempt, outcome=Outcome.FAILED, reason=reason)
     killed = [(0, -code)] if code < 0 else killed_ranks(paths)
     killed_first = [(rank, number) for rank, number in killed if number not in _SECONDARY_SIGNALS]
-    if killed_first or (killed and not errors):  # a rank that is killed makes the others raise
-        rank, number = (killed_first or killed)[0]
-        guess = " (out of memory?)" if number == signal.SIGKILL else ""
-        reason = f"rank {rank} killed by signal {number}{guess}"
-        if number == signal.SIGABRT and (activity := paths.activity()):  # NCCL's watchdog
-            reason = f"{reason}: {activity}"
-        return AttemptEnd(attempt=attempt, outcome=Outcome.FAILED, reason=reason, rank=rank)
+    is_lost = any(error.node_fault for error in errors)
+    if (killed_first or (killed and not errors)) and not is_lost:  # it makes the others raise
+        return _killed_end(attempt, paths, *(killed_first or killed)[0])
     if errors:
-        first = next((error for error in errors if error.oom), None) or primary or errors[0]
-        reason = f"rank {first.rank}: {first.reason}"
-        if first.timed_out and (activity := paths.activity()):
-            reason = f"a collective timed out: {activity}"
-        return AttemptEnd(
-            attempt=attempt,
-            outcome=Outcome.OOM if first.oom else Outcome.FAILED,
-            reason=reason,
-            rank=first.rank,
-            traceback=first.traceback,
-        )
+        return _raised_end(attempt, paths, errors, primary)
     reason = f"the workers ended with exit code {code}; see the log"
     return AttemptEnd(attempt=attempt, outcome=Outcome.FAILED, reason=reason)
+
+
+def _killed_end(attempt: Attempt, paths: AttemptFolder, rank: int, number: int) -> AttemptEnd:
+    """Return the end of an attempt of which a signal killed a rank."""
+    reason = f"rank {rank} killed by signal {number}{_GUESSES.get(number, '')}"
+    if number == signal.SIGABRT:
+        logs = _log_tails(paths)
+        fault = next(filter(None, map(node_fault, logs)), "")
+        if fault:  # NCCL's watchdog met the error before the rank's own code
+            reason = f"{reason}: {fault}"
+            return AttemptEnd(attempt=attempt, outcome=Outcome.NODE_FAIL, reason=reason, rank=rank)
+        reason = ": ".join(filter(None, (watchdog_text(logs) or reason, paths.activity())))
+    return AttemptEnd(attempt=attempt, outcome=Outcome.FAILED, reason=reason, rank=rank)
+
+
+def _raised_end(
+    attempt: Attempt, paths: AttemptFolder, errors: Sequence[RankError], primary: RankError | None
+) -> AttemptEnd:
+    """Return the end of an attempt of which a rank raised an error; `primary` caused the others."""
+    lost = next((error for error in errors if error.node_fault), None)
+    first = lost or next((error for error in errors if error.oom), None) or primary or errors[0]
+    reason = f"rank {first.rank}: {first.reason}"
+    watchdog = "" if primary or first.oom or lost else watchdog_text(_log_tails(paths))
+    if watchdog or first.timed_out:
+        words = watchdog or "a collective timed out"
+        activity = paths.activity()
+        reason = f"{words}: {activity}" if activity else watchdog or reason
+    outcome = Outcome.OOM if first.oom else Outcome.FAILED
+    return AttemptEnd(
+        attempt=attempt,
+        outcome=Outcome.NODE_FAIL if lost else outcome,
+        reason=reason,
+        rank=first.rank,
+        traceback=first.traceback,
+        node=lost.host or None if lost else None,
+    )
+
+
+def _log_tails(paths: AttemptFolder) -> list[str]:
+    return [tail(log, WATCHDOG_BYTES) for log in paths.logs()]
+
+
+def watchdog_text(logs: Iterable[str]) -> str:
+    """Return which collective NCCL's watchdog gave up, by the logs; empty if it did not."""
+    lines = [match.groups() for text in logs for match in _WATCHDOG.finditer(text)]
+    if not lines:
+        return ""
+    _, number, kind, elements, waited_ms = lines[0]
+    ranks = sorted({int(line[0]) for line in lines if line[1] == number})
+    size = f" of {int(elements):,} elements" if elements else ""
+    waiting = counted(len(ranks), "rank") if len(ranks) > NAMED_RANKS else _ranks_text(ranks)
+    return f"a collective timed out: {waiting} waited {int(waited_ms) / 1e3:.0f} s in {kind}{size}"
+
+
+def _ranks_text(ranks: Sequence[int]) -> str:
+    """Return numbers of ranks in words.
+
+    >>> _ranks_text([3]), _ranks_text([0, 2])
+    ('rank 3', 'ranks 0, 2')
+    """
+    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
 
 
 def stopped_end(attempt: Attempt, paths: AttemptFolder) -> AttemptEnd:

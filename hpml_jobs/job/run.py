@@ -16,6 +16,7 @@ from hpml_jobs.core.processes import (
 )
 from hpml_jobs.core.record import Attempt, Neighbours
 from hpml_jobs.errors import HpmlError
+from hpml_jobs.job.card_samples import CardSampler, add_samples, write_samples
 from hpml_jobs.job.disk import (
     NoSpaceError,
     explained,
@@ -33,7 +34,7 @@ from hpml_jobs.job.end import (
     publish,
     stopped_end,
 )
-from hpml_jobs.job.workers import Job, run_workers
+from hpml_jobs.job.workers import Callbacks, Job, run_workers
 from hpml_jobs.slurm.neighbours import neighbour_jobs
 from hpml_jobs.slurm.states import NO_SPACE_CODE, Outcome
 from hpml_jobs.study.attempt import (
@@ -158,7 +159,15 @@ def _measure(folder: CellFolder, file: CellFile, attempt: Attempt, job: Job) -> 
             end = apply_time_limit(end, file, time.monotonic() - started_at)
             write_whole(paths.end, encode(end), parents=False)
 
-    code, stopped = run_workers(file.cell, folder, paths, job, report_stop)
+    sampler = CardSampler(file.cell.device)
+    callbacks = Callbacks(sampler.start, report_stop)
+    code, stopped = run_workers(file.cell, folder, paths, job, callbacks)
+    samples = sampler.stop()
+    if samples.by_uuid and code == 0:
+        if job.node == 0:
+            add_samples(paths, file.cell.nodes, samples)
+        else:
+            write_samples(paths, job.node, samples)
     paths.remove_empty_stacks()
     if file.cell.nodes > 1 and not stopped:
         _wait_for_other_nodes(paths, code)

@@ -103,12 +103,22 @@ def worker_environment(cell: Cell) -> dict[str, str]:
     }
 
 
+class Callbacks(NamedTuple):
+    """What `run_workers` calls: after the fork of the workers, and when SIGTERM comes.
+
+    Before `on_start` this process must not have threads, since a child runs Python after the fork.
+    """
+
+    on_start: Callable[[], None]
+    on_stop: Callable[[], None]
+
+
 def run_workers(
     cell: Cell,
     folder: CellFolder,
     attempt: AttemptFolder,
     job: Job,
-    report_stop: Callable[[], None],
+    callbacks: Callbacks,
 ) -> tuple[int, bool]:
     """Run the workers and pass SIGTERM on; return their exit code, and whether SIGTERM came.
 
@@ -134,7 +144,7 @@ def run_workers(
             if not stopped:
                 stopped = True
                 request_stacks(os.getpid())
-                report_stop()
+                callbacks.on_stop()
                 workers.terminate()  # once: a second SIGTERM interrupts torchrun's own shutdown
 
         def write_stacks(_signal: int, _frame: FrameType | None) -> None:
@@ -145,6 +155,7 @@ def run_workers(
             for number, handler in ((signal.SIGTERM, pass_on), (STACK_SIGNAL, write_stacks))
         }
         try:
+            callbacks.on_start()
             return workers.wait(), stopped
         finally:
             if workers.poll() is None:  # interrupted: no process of a cell outlives its job

@@ -148,7 +148,13 @@ def _ended(evidence: CellEvidence, job: JobState) -> CellState:
         outcome = end.outcome  # it says more than the job's exit code
     if outcome is not Outcome.OOM:
         reason = f"{rank_reason}; {reason}"
-    return _state(evidence, outcome, reason)
+    return _state(evidence, outcome, reason, times=_times_at(evidence, end, outcome))
+
+
+def _times_at(evidence: CellEvidence, end: AttemptEnd, outcome: Outcome) -> Times:
+    """Return the times of the cell's job, with the node at fault where the attempt names it."""
+    times = times_of(evidence)
+    return times._replace(node=end.node) if outcome is Outcome.NODE_FAIL and end.node else times
 
 
 def _completed_without_record(evidence: CellEvidence, job: JobState) -> CellState:
@@ -164,7 +170,8 @@ def _by_end(evidence: CellEvidence, end: AttemptEnd) -> CellState:
     """Return the state by the exit report, which does not say why a process was killed."""
     if end.outcome is Outcome.FAILED and evidence.is_memory_kill:
         return _out_of_memory(evidence)
-    return _state(evidence, end.outcome, end.reason or "")
+    times = _times_at(evidence, end, end.outcome)
+    return _state(evidence, end.outcome, end.reason or "", times=times)
 
 
 def _out_of_memory(evidence: CellEvidence) -> CellState:

@@ -26,7 +26,7 @@ def utc_now() -> str:
 class AttemptEnd(Value, frozen=True, kw_only=True):
     """The exit report of the wrapper. It may be missing, and SLURM's state has priority over it.
 
-    `activity` says where the ranks were when the job was stopped.
+    `activity` says where the ranks were when the job was stopped. `node` is the node at fault.
     """
 
     attempt: Attempt
@@ -35,6 +35,7 @@ class AttemptEnd(Value, frozen=True, kw_only=True):
     rank: int | None = None
     traceback: str | None = None
     activity: str | None = None
+    node: str | None = None
 
 
 class Progress(Value, frozen=True, kw_only=True):
@@ -56,12 +57,15 @@ class Progress(Value, frozen=True, kw_only=True):
 class RankError(Value, frozen=True, kw_only=True):
     """The error that a worker writes when it raises.
 
-    `timed_out`: a collective waited in vain for another rank.
+    `timed_out`: a collective waited in vain for another rank. `node_fault`: the node `host` is the
+    cause, not the cell.
     """
 
     rank: int
     oom: bool
     timed_out: bool = False
+    node_fault: bool = False
+    host: str = ""
     reason: str
     traceback: str
     time_ns: int
@@ -107,6 +111,10 @@ class AttemptFolder:
     def log_of(self, node: int) -> Path:
         """Return the path of the log of one node's workers."""
         return self.root / ("log.txt" if node == 0 else f"log-node{node}.txt")
+
+    def samples_of(self, node: int) -> Path:
+        """Return the path of the readings of one node's GPUs, for the first node."""
+        return self.root / f"card-samples-node{node}.json"
 
     def logs(self) -> list[Path]:
         """Return the existing logs, the first node's first."""

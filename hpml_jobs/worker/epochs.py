@@ -253,6 +253,7 @@ def summarize_epoch(
         ),
         energy=raw.energy,
         memory=raw.memory,
+        started_s=raw.window.started_s,
     )
 
 

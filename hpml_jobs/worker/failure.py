@@ -1,20 +1,31 @@
-"""The error report of a rank: a one-line reason, out of memory or not, and the traceback."""
+"""The error report of a rank: a one-line reason, the kind of the error, and the traceback."""
 
+import os
 import re
+import socket
+import sys
 import time
 import traceback
 from collections.abc import Iterator
 
-from hpml_jobs.errors import HpmlError
-from hpml_jobs.study.attempt import AttemptFolder, RankError
+from hpml_jobs.core.node_faults import node_fault
+from hpml_jobs.errors import HpmlError, NodeFaultError
+from hpml_jobs.study.attempt import HOST_VARIABLE, AttemptFolder, RankError
 from hpml_jobs.study.files import encode, write_whole
 
 _OUT_OF_MEMORY = re.compile(
     r"out of memory|can't allocate memory|not enough memory|cannot allocate memory"
-    r"|unable to allocate|CUBLAS_STATUS_ALLOC_FAILED|std::bad_alloc",
+    r"|unable to allocate|CU\w+_STATUS_ALLOC_FAILED|CUDNN_STATUS_\w*DEVICE_ALLOCATION_FAILED"
+    r"|Cuda failure 2\b|std::bad_alloc",
     re.IGNORECASE,
 )
-"""Messages of torch, CUDA, cuBLAS, numpy and the kernel; none of this program."""
+"""Messages of torch, CUDA and its libraries, NCCL, numpy and the kernel; none of this program."""
+
+_NO_ENGINE = re.compile(r"(FIND|GET) was unable to find an engine to execute this computation")
+"""cuDNN's search for an algorithm skips those whose workspace does not fit (torch's Conv_v8.cpp).
+
+If none fits it says this, as it does of a computation that it cannot do at all.
+"""
 
 _COLLECTIVE_TIMEOUT = re.compile(r"timed out waiting|timing out|collective.*timeout", re.IGNORECASE)
 """What gloo and NCCL raise where another rank did not come to a collective."""
@@ -31,11 +42,15 @@ _REWRAPPED = "Caught "
 def describe(error: BaseException, rank: int) -> RankError:
     """Return the report of an exception, with the current time."""
     text = "".join(traceback.format_exception(error))
+    refused = refused_allocations() if lacks_engine(error) else ""
+    reason = reason_of(error)
     return RankError(
         rank=rank,
-        oom=is_oom(error),
+        oom=is_oom(error) or bool(refused),
         timed_out=is_collective_timeout(error),
-        reason=reason_of(error),
+        node_fault=is_node_fault(error),
+        host=os.environ.get(HOST_VARIABLE) or socket.gethostname(),
+        reason=f"out of memory: {refused} ({reason})" if refused else reason,
         traceback=text,
         time_ns=time.time_ns(),
     )
@@ -55,10 +70,44 @@ def is_oom(error: BaseException) -> bool:
     return any(_is_oom_link(link) for link in _chain(error))
 
 
+def lacks_engine(error: BaseException) -> bool:
+    """Return whether cuDNN found no algorithm, which may be for lack of memory."""
+    return _says(_NO_ENGINE, error)
+
+
+def refused_allocations() -> str:
+    """Return the allocator's figures if it refused memory in this process; empty if it did not."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return ""
+    for number in range(torch.cuda.device_count()):
+        refused = torch.cuda.memory_stats(number).get("num_ooms", 0)
+        if refused:
+            reserved = torch.cuda.max_memory_reserved(number) / 1e9
+            total = torch.cuda.get_device_properties(number).total_memory / 1e9
+            times = "once" if refused == 1 else f"{refused} times"
+            return f"GPU {number} refused memory {times} at {reserved:.1f} of {total:.1f} GB"
+    return ""
+
+
+def is_node_fault(error: BaseException) -> bool:
+    """Return whether the node's hardware, or a GPU that others hold, is the cause."""
+    return any(
+        isinstance(link, NodeFaultError)
+        or (isinstance(link, RuntimeError) and node_fault(str(link)) != "")
+        for link in _chain(error)
+    )
+
+
 def is_collective_timeout(error: BaseException) -> bool:
     """Return whether a collective waited in vain for another rank."""
+    return _says(_COLLECTIVE_TIMEOUT, error)
+
+
+def _says(words: re.Pattern[str], error: BaseException) -> bool:
+    """Return whether a library's error has these words, also if it was wrapped."""
     return any(
-        isinstance(link, RuntimeError) and _COLLECTIVE_TIMEOUT.search(str(link))
+        isinstance(link, RuntimeError) and words.search(str(link)) is not None
         for link in _chain(error)
     )
 

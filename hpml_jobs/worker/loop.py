@@ -3,8 +3,6 @@
 import os
 import resource
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -78,6 +76,7 @@ def measure(file: CellFile, folder: AttemptFolder) -> None:
         rank = msgspec.structs.replace(rank, profiler=trace)
 
     missing += [*training.scheduling.missing, *training.energy.missing]
+    missing += training.cards.missing
     flop = FlopCount(None)
     if placement.rank == 0:  # the model is the same on all ranks
         flop = count_flop(cell.workload, training.loss, training.sample_batch)
@@ -105,24 +104,21 @@ def train(training: Training, progress: ProgressWriter) -> list[EpochResult]:
         progress.begin(Stage(role), number + 1, results[-1].epoch.epoch_s if results else None)
         if role is Role.INSTRUMENTED:
             training.rewrap(instrumented=True)
-            results.append(instrumented_epoch(training, number, span=card_snapshot(training)))
+            results.append(instrumented_epoch(training, number))
             if number + 1 < cell.epochs:
                 training.rewrap(instrumented=False)
         else:
             counter = progress.count_batches if role is Role.WARMUP else None
             results.append(train_epoch(training, number, role, count_batches=counter))
+        if role is Role.WARMUP:
+            training.strategy.shorten_timeout()
+        if role is Role.TIMED:  # between two epochs: it costs none of them
+            training.cards.read()
         if cell.evaluate:
             share = evaluate_share(training)
             epoch = msgspec.structs.replace(results[-1].epoch, share=share)
             results[-1] = results[-1]._replace(epoch=epoch)
     return results
-
-
-@contextmanager
-def card_snapshot(training: Training) -> Iterator[None]:
-    """Read the GPUs' state at the end of the block, while they still work on what was queued."""
-    yield
-    training.cards = facts.read_cards(training.strategy.devices)
 
 
 def describe_rank(training: Training, results: list[EpochResult]) -> Rank:
@@ -152,8 +148,8 @@ def describe_rank(training: Training, results: list[EpochResult]) -> Rank:
         buffers_hash=buffers,
         initial_hash=training.initial_hash,
         communication=phases.communication if phases and communicates else None,
-        cards=training.cards,
         stored_images=training.loading.stored,
+        cards=training.cards.state,
     )
 
 

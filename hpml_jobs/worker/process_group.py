@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed import distributed_c10d
 from torch.utils.data import Dataset, DistributedSampler
 
 from hpml_jobs.core.cell import Cell
@@ -16,6 +17,9 @@ from hpml_jobs.worker.instruments.timing import Clock, Devices, clock_for
 
 COLLECTIVE_TIMEOUT = timedelta(minutes=10)
 """How long a collective waits, at most, for a rank that is late or gone."""
+
+SETTLED_TIMEOUT = timedelta(minutes=3)
+"""The same after the warm-up epoch, in which ranks search for kernels, compile and read files."""
 
 COLLECTIVE_SHARE = 1 / 3
 """The share of the cell's time limit that it waits at most: a hang is reported before the limit."""
@@ -105,6 +109,9 @@ class ParallelStrategy(Protocol):
     def stamps_of_messages(self, replica: nn.Module) -> int:
         """Return how many stamps the messages of an iteration need; some more do no harm."""
 
+    def shorten_timeout(self) -> None:
+        """Let collectives wait no longer than ranks that have warmed up may differ."""
+
     def wrap(self, model: nn.Module, *, instrumented: bool = False) -> nn.Module:
         """Return the model to train; `model` itself stays this rank's replica.
 
@@ -192,6 +199,9 @@ class SingleProcess(_Process):
     def setup(self, timeout: timedelta) -> None:
         """Do nothing: there is no process group."""
 
+    def shorten_timeout(self) -> None:
+        """Do nothing: there is no process group."""
+
     def wrap(self, model: nn.Module, *, instrumented: bool = False) -> nn.Module:
         """Return the model itself."""
         del instrumented
@@ -228,7 +238,14 @@ class ProcessGroup(_Process):
         device = self.devices[0]
         self.backend = "nccl" if device.type == "cuda" else "gloo"
         device_id = device if device.type == "cuda" else None
+        self._timeout = timeout
         dist.init_process_group(self.backend, timeout=timeout, device_id=device_id)
+
+    def shorten_timeout(self) -> None:
+        """Let collectives wait no longer than ranks that have warmed up may differ."""
+        # torch before 2.14 has it under the other name only.
+        set_timeout = getattr(dist, "set_timeout", None) or distributed_c10d._set_pg_timeout
+        set_timeout(min(self._timeout, SETTLED_TIMEOUT))
 
     def wrap(self, model: nn.Module, *, instrumented: bool = False) -> nn.Module:
         """Return the model itself with rank 0's parameters; every rank keeps its own buffers."""

@@ -14,7 +14,6 @@ from torch.utils.data import RandomSampler
 
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.loader import Loader
-from hpml_jobs.core.measurements import Card
 from hpml_jobs.core.strategies import Device, SyncBuffers
 from hpml_jobs.worker import models
 from hpml_jobs.worker.data import datasets
@@ -22,6 +21,7 @@ from hpml_jobs.worker.data.device_loader import DeviceLoading
 from hpml_jobs.worker.data.loaders import Batch, BatchLoader, Loading, WorkerLoading
 from hpml_jobs.worker.data.sampling import RecordedSampler
 from hpml_jobs.worker.fork_safety import load_image_plugins
+from hpml_jobs.worker.instruments.cards import CardReader
 from hpml_jobs.worker.instruments.collectives import fingerprint
 from hpml_jobs.worker.instruments.energy import EnergyMeter
 from hpml_jobs.worker.instruments.facts import device_uuids
@@ -43,11 +43,9 @@ class Training:
     is the sharding one, which must know the epoch. `schedule` changes the learning rate after every
     iteration; None keeps it. `reduces_gradients` is false for a copy that trains alone.
     `scheduling` reads the operating system's accounts of an epoch, `energy` the GPUs' counters,
-    `memory` torch's allocator.
-    `initial_hash` is the
-    fingerprint of the user's own model before training.
-    `last_batch` is the last batch on the device. `cards` is the state of the GPUs at the end of the
-    instrumented epoch.
+    `memory` torch's allocator,
+    `cards` the GPUs' state after an epoch. `initial_hash` is the fingerprint of the user's own
+    model before training. `last_batch` is the last batch on the device.
     """
 
     cell: Cell
@@ -65,9 +63,9 @@ class Training:
     scheduling: SchedulingReader
     energy: EnergyMeter
     memory: MemoryMeter
+    cards: CardReader
     reduces_gradients: bool = True
     last_batch: Batch | None = None
-    cards: tuple[Card, ...] = ()
     initial_hash: str | None = None
 
     def batches(self, number: int) -> Iterable[Any]:
@@ -211,4 +209,5 @@ def make_training(cell: Cell, strategy: ParallelStrategy, data_root: Path) -> Tr
         scheduling=scheduling,
         energy=EnergyMeter(device_uuids(strategy.devices)),
         memory=MemoryMeter(strategy.cuda_indices),
+        cards=CardReader(device_uuids(strategy.devices)),
     )

@@ -8,7 +8,7 @@ import msgspec
 from hpml_jobs.checks import CheckResult
 from hpml_jobs.core.cell import Cell, Protocol
 from hpml_jobs.core.formulas import gradient_bytes
-from hpml_jobs.core.measurements import Card, CollectiveKind, Imported, SlowIterations
+from hpml_jobs.core.measurements import Card, CardSamples, CollectiveKind, Imported, SlowIterations
 from hpml_jobs.core.record import Attempt, Facts, Model, Neighbours, Record
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.slurm.states import Outcome
@@ -30,6 +30,8 @@ FACTS = Facts(
     tf32_cudnn=True,
     cudnn_benchmark=True,
     cudnn_deterministic=False,
+    gpus_visible=4,
+    slurm={"SLURM_GPUS_ON_NODE": "4"},
 )
 DDP4 = a_cell(batch=32)
 SINGLE = a_cell(batch=32, gpus=1, strategy=Strategy.SINGLE)
@@ -43,6 +45,13 @@ def device_snapshot(number: int, **changes: Any) -> Card:
         "temperature_c": 60,
         "power_w": 250.0,
         "throttle_reasons": ("gpu_idle",),
+        "other_processes": 0,
+        "bus_id": f"0000:{number}B:00.0",
+        "pcie_width": 16,
+        "max_pcie_width": 16,
+        "ecc_uncorrected": 0,
+        "row_remapping": "done",
+        "near_cpus": tuple(range(64)),
     }
     return Card(**(values | changes))
 
@@ -81,6 +90,23 @@ def change_rank(number: int, **fields: Any) -> Change:
         return replace(old, ranks=tuple(ranks))
 
     return change
+
+
+def change_card(number: int = 1, **fields: Any) -> Change:
+    """The GPU of one rank in another state."""
+    return change_rank(number, cards=(device_snapshot(number, **fields),))
+
+
+def samples_at(clock_mhz: int, reason: str) -> CardSamples:
+    """A GPU that has a low clock through all of the timed epoch."""
+    return CardSamples(
+        count=8,
+        sm_clock_mhz=(clock_mhz,) * 3,
+        memory_clock_mhz=(1215,) * 3,
+        power_w=(240.0, 245.0, 250.0),
+        temperature_c=75,
+        throttle_reasons={reason: 1.0},
+    )
 
 
 def change_epoch(role: str, number: int | None = None, **fields: Any) -> Change:

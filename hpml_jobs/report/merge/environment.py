@@ -4,7 +4,10 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from hpml_jobs.core.conditions import in_words
+from hpml_jobs.core.environment import compared
+from hpml_jobs.core.gpus import link_text
 from hpml_jobs.core.measurements import Card
+from hpml_jobs.core.precision import precision_of
 from hpml_jobs.core.record import Facts, Record
 from hpml_jobs.report.merge.groups import ConditionGroup
 
@@ -42,20 +45,32 @@ _OF_FACTS: dict[str, Callable[[Facts], object]] = {
     "Python": lambda facts: facts.python,
     "torch": lambda facts: facts.torch,
     "torchvision": lambda facts: facts.torchvision,
-    "precision": lambda facts: facts.precision,
     "TF32 in matmul": lambda facts: facts.tf32_matmul,
     "TF32 in cuDNN": lambda facts: facts.tf32_cudnn,
     "hpml_jobs": lambda facts: facts.hpml_jobs,
     "commit": lambda facts: facts.commit,
     "uncommitted changes": lambda facts: facts.dirty,
     "your code, commit": lambda facts: facts.code_commit,
+    "environment variables": lambda facts: compared(facts.nccl_environment, facts.environment),
 }
 
+
+def _power_text(card: Card) -> str | None:
+    """Return the mean power in the timed epoch, where it was sampled, and the limit."""
+    watts = card.samples.power_w[1] if card.samples else card.power_w
+    limit = "" if card.power_limit_w is None else f" ({card.power_limit_w:.0f})"
+    return None if watts is None else f"{watts:.0f}{limit}"
+
+
 _OF_CARDS: dict[str, Callable[[Card], object]] = {
-    "SM clock, MHz (of at most)": lambda card: f"{card.sm_clock_mhz} ({card.max_sm_clock_mhz})",
+    "SM clock, MHz (of at most)": lambda card: (
+        f"{card.clock_mhz} ({card.max_sm_clock_mhz})" if card.clock_mhz else None
+    ),
     "memory clock, MHz": lambda card: card.memory_clock_mhz,
-    "power limit, W": lambda card: card.power_limit_w,
-    "throttled by": lambda card: ", ".join(card.throttle_reasons) or None,
+    "power, W (of at most)": _power_text,
+    "reasons for lower clocks": lambda card: ", ".join(sorted(card.reasons)),
+    "links of a GPU": link_text,
+    "GPU, index and bus": lambda card: f"{card.index} {card.bus_id}" if card.bus_id else None,
 }
 
 
@@ -67,6 +82,7 @@ def environment(group: ConditionGroup) -> list[Fact]:
     listed = [
         Fact("hosts", _distinct(host for record in records for host in _hosts(record))),
         *(Fact(name, _distinct(map(of, facts))) for name, of in _OF_FACTS.items()),
+        Fact("precision", _distinct(precision_of(r) for r in records if r.facts)),
         *(Fact(name, _distinct(map(of, cards))) for name, of in _OF_CARDS.items()),
         Fact("measured", _span(records)),
         Fact("imported from", _distinct(r.imported.file for r in records if r.imported)),

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from hpml_jobs.core.conditions import CPU_MODEL, GPU_MODEL, NONE, TORCH
+from hpml_jobs.core.precision import UNKNOWN, precision_of
 from hpml_jobs.core.strategies import BASELINE, BandwidthKind, Device
 from hpml_jobs.core.workload import DATASETS, UNREPORTED, UNREPORTED_MODEL, Workload
 from hpml_jobs.report.merge.groups import ConditionGroup
@@ -205,8 +206,17 @@ def setting(group: ConditionGroup) -> str:
     torch = f"torch {version}" if version is not None else "torch unknown (no record yet)"
     return (
         f"{workload.model}, {parameters}; {_data(workload)}; "
-        f"{device or 'hardware unknown (no record yet)'}, {torch}."
+        f"{device or 'hardware unknown (no record yet)'}, {torch}{_precision(group)}."
     )
+
+
+def _precision(group: ConditionGroup) -> str:
+    """Return the number format of the cells' computing; on the CPU only where it is not fp32."""
+    records = (result.record for result in group.cells)
+    words = dict.fromkeys(precision_of(record) for record in records if record and record.facts)
+    if group.device is Device.CPU:
+        words.pop("fp32", None)
+    return "".join(f", precision {word}" if word == UNKNOWN else f", {word}" for word in words)
 
 
 def hardware(group: ConditionGroup) -> str:

@@ -64,16 +64,18 @@ def clocks_text(group: ConditionGroup) -> str:
     boards = cards(group)
     if not boards:
         return ""
+    clock = _optional_span("SM clock {}", [card.clock_mhz for card in boards])
+    highest = _optional_span(" of {} MHz", [card.max_sm_clock_mhz for card in boards])
     parts = [
-        f"SM clock {_span(card.sm_clock_mhz for card in boards)} of "
-        f"{_span(card.max_sm_clock_mhz for card in boards)} MHz",
+        clock and clock + (highest or " MHz"),
         _optional_span("memory clock {} MHz", [card.memory_clock_mhz for card in boards]),
         _optional_span("power limit {} W", [card.power_limit_w for card in boards]),
     ]
-    return f"Boards at the end of E2: {', '.join(part for part in parts if part)}."
+    when = "in E1" if all(card.samples for card in boards) else "after an epoch"
+    return f"Boards {when}: {', '.join(part for part in parts if part)}."
 
 
-def _span(values: Iterator[float] | Sequence[float]) -> str:
+def _span(values: Sequence[float]) -> str:
     """Return the least and the most of some values.
 
     >>> _span([1980, 1755, 1980]), _span([700.0])

@@ -7,19 +7,18 @@ import re
 import subprocess
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 
 import hpml_jobs
+from hpml_jobs.core import environment
 from hpml_jobs.core.cell import Cell
-from hpml_jobs.core.measurements import Card
+from hpml_jobs.core.gpus import is_mig
 from hpml_jobs.core.record import Facts
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.study.attempt import SLURM_VARIABLE
 from hpml_jobs.worker.instruments.timing import Devices
-
-Number = TypeVar("Number", int, float)
 
 _TIMEOUT_S = 10
 """Seconds after which git or nvidia-smi is given up."""
@@ -45,6 +44,7 @@ def read_facts(
             "cudnn": torch.backends.cudnn.version,
             "gpu_model": torch.cuda.get_device_name,
             "gpus_visible": torch.cuda.device_count,
+            "compute_capability": _compute_capability,
             "topology": _topology,
         }
     values: dict[str, Any] = {}
@@ -65,7 +65,7 @@ def read_facts(
 
 def _always_known(cell: Cell) -> dict[str, Any]:
     """Return the facts that cannot fail."""
-    environment = os.environ
+    variables = os.environ
     return {
         "python": platform.python_version(),
         "precision": "unknown" if cell.workload.own_code else "fp32",
@@ -75,12 +75,10 @@ def _always_known(cell: Cell) -> dict[str, Any]:
         "os": platform.platform(),
         "cudnn_benchmark": torch.backends.cudnn.benchmark,
         "cudnn_deterministic": torch.backends.cudnn.deterministic,
-        "container": environment.get("APPTAINER_CONTAINER")
-        or environment.get("SINGULARITY_CONTAINER"),
-        "nccl_algorithm": environment.get("NCCL_ALGO"),
-        "nccl_environment": {
-            name: value for name, value in sorted(environment.items()) if name.startswith("NCCL_")
-        },
+        "container": variables.get("APPTAINER_CONTAINER") or variables.get("SINGULARITY_CONTAINER"),
+        "nccl_algorithm": variables.get("NCCL_ALGO"),
+        "nccl_environment": environment.nccl(variables),
+        "environment": environment.recorded(variables),
     }
 
 
@@ -92,73 +90,14 @@ def device_names(devices: Devices) -> tuple[str, ...]:
 
 
 def device_uuids(devices: Devices) -> tuple[str, ...]:
-    """Return the GPUs' UUIDs as nvidia-smi shows them; empty if torch does not report them."""
-    gpus = [torch.cuda.get_device_properties(d) for d in devices if d.type == "cuda"]
-    return tuple(f"GPU-{gpu.uuid}" for gpu in gpus if hasattr(gpu, "uuid"))
+    """Return the GPUs' UUIDs as nvidia-smi shows them; empty if torch does not report them.
 
-
-def read_cards(devices: Devices) -> tuple[Card, ...]:
-    """Return the current state of this rank's GPUs; empty on the CPU or without NVML."""
-    try:
-        return tuple(_read_card(uuid) for uuid in device_uuids(devices))
-    except Exception:  # no NVML, no permission, a value not supported: not worth a failed run
-        return ()
-
-
-def _read_card(uuid: str) -> Card:
-    import pynvml  # noqa: PLC0415 -- only on nodes with NVIDIA GPUs
-
-    pynvml.nvmlInit()
-    try:
-        handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
-        throttle_bits = int(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
-        processes = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
-        return Card(
-            uuid=uuid,
-            sm_clock_mhz=pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM),
-            max_sm_clock_mhz=pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_SM),
-            temperature_c=pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU),
-            power_w=pynvml.nvmlDeviceGetPowerUsage(handle) / 1000,
-            throttle_reasons=throttle_reasons(throttle_bits),
-            other_processes=max(0, len(processes) - 1),
-            memory_clock_mhz=_optional(
-                lambda: pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_MEM)
-            ),
-            power_limit_w=_optional(lambda: pynvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1000),
-        )
-    finally:
-        pynvml.nvmlShutdown()
-
-
-def _optional(query: Callable[[], Number]) -> Number | None:
-    """Return what NVML answers; None where the card or the driver does not know the question."""
-    try:
-        return query()
-    except Exception:
-        return None
-
-
-THROTTLE_REASONS = {
-    0x1: "gpu_idle",
-    0x2: "applications_clocks_setting",
-    0x4: "sw_power_cap",
-    0x8: "hw_slowdown",
-    0x10: "sync_boost",
-    0x20: "sw_thermal_slowdown",
-    0x40: "hw_thermal_slowdown",
-    0x80: "hw_power_brake_slowdown",
-    0x100: "display_clock_setting",
-}
-"""Bits of nvmlClocksThrottleReasons (NVML API reference)."""
-
-
-def throttle_reasons(bits: int) -> tuple[str, ...]:
-    """Return the names of the reasons in NVML's bit mask.
-
-    >>> throttle_reasons(0x24)
-    ('sw_power_cap', 'sw_thermal_slowdown')
+    That of a MIG instance is its own.
     """
-    return tuple(name for bit, name in THROTTLE_REASONS.items() if bits & bit)
+    gpus = [torch.cuda.get_device_properties(d) for d in devices if d.type == "cuda"]
+    return tuple(
+        f"{'MIG' if is_mig(gpu.name) else 'GPU'}-{gpu.uuid}" for gpu in gpus if hasattr(gpu, "uuid")
+    )
 
 
 def process_identity() -> dict[str, Any]:
@@ -248,6 +187,11 @@ def _topology() -> str:
         check=True,
     )
     return re.sub(r"\x1b\[[0-9;]*m", "", process.stdout).strip()
+
+
+def _compute_capability() -> str:
+    major, minor = torch.cuda.get_device_capability()
+    return f"{major}.{minor}"
 
 
 def _nccl() -> str:

@@ -179,6 +179,14 @@ class Window:
         """Seconds between the two synchronization points."""
         return (self._t1 - self._t0) / 1e9
 
+    @property
+    def started_s(self) -> float:
+        """The first synchronization point on the monotonic clock, which a node's processes share.
+
+        On Linux perf_counter is that clock (CLOCK_MONOTONIC).
+        """
+        return self._t0 / 1e9
+
 
 class IterationTimes(NamedTuple):
     """Times of one epoch on one rank, in seconds; arrays have one value per iteration.

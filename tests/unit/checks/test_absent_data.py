@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from hpml_jobs.checks import Level, check_record
-from hpml_jobs.core.measurements import Microbenchmark
+from hpml_jobs.core.measurements import Card, Microbenchmark
 from tests.unit.check_cases import (
     change_communication,
     change_facts,
@@ -66,7 +66,15 @@ ABSENT = {
     "other loss": (change_workload(loss="mse"), {"loss"}),
     "images unknown": (change_workload(images=None), {"short"}),
     "no affinity": (change_rank(2, affinity=()), {"oversubscribed", "loader-cpus"}),
-    "no GPU state": (change_every_rank(cards=()), {"throttled", "other-processes"}),
+    "no GPU state": (
+        change_every_rank(cards=()),
+        {"throttled", "other-processes", "gpu-health", "pcie-width", "gpu-cpus"},
+    ),
+    "GPU that tells nothing": (
+        change_every_rank(cards=(Card(uuid="GPU-0"),)),
+        {"throttled", "other-processes", "gpu-health", "pcie-width", "gpu-cpus"},
+    ),
+    "GPUs given unknown": (change_facts(slurm={}), {"visible-gpus"}),
     "no accounts of the system": (
         change_epochs(scheduling=None),
         {"disturbed", "loader-cpus"},

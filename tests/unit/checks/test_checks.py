@@ -22,6 +22,7 @@ from tests.unit.check_cases import (
     attempt_an_hour_later,
     attempt_between,
     baseline_record,
+    change_card,
     change_communication,
     change_epoch,
     change_facts,
@@ -33,10 +34,10 @@ from tests.unit.check_cases import (
     change_scheduling,
     change_trace,
     clean_record,
-    device_snapshot,
     imported_record,
     late_rank,
     result_of,
+    samples_at,
     with_attempt_times,
     with_neighbours,
 )
@@ -282,8 +283,31 @@ ALONE = [
     CheckCase(
         "throttled",
         WARN,
-        change_rank(1, cards=(device_snapshot(1, throttle_reasons=("gpu_idle", "sw_power_cap")),)),
-        "1 of 4 GPUs throttled by sw_power_cap (1410 of 1410 MHz, 60 °C)",
+        change_card(throttle_reasons=("gpu_idle", "hw_slowdown", "sw_power_cap")),
+        "1 of 4 GPUs throttled by hw_slowdown (1410 of 1410 MHz, 60 °C)",
+    ),
+    CheckCase(
+        "throttled",
+        WARN,
+        change_card(samples=samples_at(1200, "reason_0x1000")),
+        "1 of 4 GPUs throttled by reason_0x1000 (1200 of 1410 MHz, 75 °C)",
+    ),
+    CheckCase("visible-gpus", WARN, change_facts(gpus_visible=8), "8 GPUs visible, 4 given: ask"),
+    CheckCase(
+        "gpu-health",
+        WARN,
+        change_card(ecc_uncorrected=2),
+        "2 uncorrected ECC errors on GPU 0000:1B:00.0: report the node",
+    ),
+    CheckCase(
+        "gpu-health", WARN, change_card(row_remapping="pending"), "row remapping is pending on GPU"
+    ),
+    CheckCase("pcie-width", WARN, change_card(pcie_width=8), "x8 of x16 lanes on GPU 0000:1B:00.0"),
+    CheckCase(
+        "gpu-cpus",
+        WARN,
+        change_card(near_cpus=(64, 65)),
+        "1 of 4 ranks without CPUs near the GPU (rank 1 on gr001, GPU 0000:1B:00.0): let SLURM",
     ),
     CheckCase(
         "profiler",
@@ -344,7 +368,7 @@ ALONE = [
     CheckCase(
         "other-processes",
         WARN,
-        change_rank(1, cards=(device_snapshot(1, other_processes=2),)),
+        change_card(other_processes=2),
         "2 processes of",
     ),
     CheckCase("threads", WARN, change_rank(1, threads=8), "1 or 8 threads per process, threads=1"),
@@ -368,6 +392,12 @@ BESIDE = [
         WARN,
         lambda old: replace(old, ranks=old.ranks[:1]),
         "2 loader workers in total for 4 GPUs; single-1gpu-b32-digits-",
+    ),
+    CheckCase(
+        "power-cap",
+        WARN,
+        change_card(samples=samples_at(1100, "sw_power_cap")),
+        "1 GPU at the power limit, at 1100 MHz or more; the median of ddp-4gpu",
     ),
     CheckCase(
         "equal-threads",

@@ -346,6 +346,52 @@ def test_oom_on_any_rank_writes_oom_record(cell_folder, monkeypatch):
     assert (left.outcome, left.reason, left.ranks) == (Outcome.OOM, "rank 1: out of memory", ())
 
 
+def test_fault_of_the_hardware_is_the_nodes(cell_folder, monkeypatch):
+    echo = rank_error(0, 10, "DistBackendError: NCCL error")
+    fault = msgspec.structs.replace(
+        rank_error(2, 20, "RuntimeError: CUDA error: uncorrectable ECC error encountered"),
+        node_fault=True,
+        host="gr002",
+    )
+    replace_workers_raising(monkeypatch, echo, fault, report=TORCHRUN.replace("-9", "-6"))
+    end = attempt_cell(cell_folder)
+    assert (end.outcome, end.node, end.rank) == (Outcome.NODE_FAIL, "gr002", 2)
+    assert end.reason == "rank 2: RuntimeError: CUDA error: uncorrectable ECC error encountered"
+    assert cell_folder.read_record() is None
+
+
+WATCHDOG = """\
+[rank{0}]:[E1122 17:00:00.1 ProcessGroupNCCL.cpp:683] [Rank {0}] \
+Watchdog caught collective operation \
+timeout: WorkNCCL(SeqNum={1}, OpType=ALLREDUCE, NumelIn=2359296, NumelOut=2359296, \
+Timeout(ms)=180000) ran for 180032 milliseconds before timing out.
+"""
+
+
+def test_timed_out_collective_is_read_from_the_log(cell_folder, monkeypatch):
+    lines = WATCHDOG.format(3, 41) + WATCHDOG.format(0, 41) + WATCHDOG.format(1, 40)
+    report = lines + "  frame #9\n" * 9_000 + TORCHRUN.replace("-9", "-6")
+    replace_workers(monkeypatch, f"print({report!r}); raise SystemExit(1)")
+    end = attempt_cell(cell_folder)
+    expected = "a collective timed out: ranks 0, 3 waited 180 s in ALLREDUCE of 2,359,296 elements"
+    assert (end.outcome, end.reason) == (Outcome.FAILED, expected)
+    echo = rank_error(1, 10, "DistBackendError: NCCL communicator was aborted")
+    replace_workers_raising(monkeypatch, echo, report=report)
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
+    assert attempt_cell(cell_folder).reason == expected
+
+
+def test_watchdog_that_meets_a_broken_gpu_is_the_nodes_fault(cell_folder, monkeypatch):
+    report = (
+        "Process group watchdog thread terminated with exception: CUDA error: uncorrectable ECC "
+        f"error encountered\n{TORCHRUN.replace('-9', '-6')}"
+    )
+    replace_workers(monkeypatch, f"print({report!r}); raise SystemExit(1)")
+    end = attempt_cell(cell_folder)
+    assert (end.outcome, end.node) == (Outcome.NODE_FAIL, None)
+    assert end.reason == "rank 2 killed by signal 6: uncorrectable ECC error"
+
+
 def test_truncated_worker_record_is_invalid_and_unpublished(cell_folder, tmp_path, monkeypatch):
     replace_workers_writing_record(monkeypatch, tmp_path, encode(a_record(a_cell()))[:300])
     end = attempt_cell(cell_folder)

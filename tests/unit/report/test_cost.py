@@ -120,7 +120,7 @@ def test_boards_are_printed_with_clocks_and_power_limit(builder):
     ranks = (msgspec.structs.replace(record.ranks[0], cards=cards),)
     builder.with_record(msgspec.structs.replace(record, ranks=ranks))
     assert (
-        "Boards at the end of E2: SM clock 1,410 of 1,410 MHz, memory clock 1,593 MHz, "
+        "Boards after an epoch: SM clock 1,410 of 1,410 MHz, memory clock 1,593 MHz, "
         "power limit 400 W."
     ) in builder.table("cost").caption
 

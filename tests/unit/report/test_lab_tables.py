@@ -105,7 +105,7 @@ def test_caption_has_baseline_model_data_and_conditions(builder):
         text = "\n".join([*table.caption, table.setting])
         assert "resnet18_cifar, 11,173,962 parameters" in text
         assert "cifar10, 50,000 images per epoch" in text
-        assert "Tesla V100-SXM2-16GB, torch 2.7.1+cu126" in text
+        assert "Tesla V100-SXM2-16GB, torch 2.7.1+cu126, fp32." in text
         assert "One run." in text
         assert "GiB" not in text
     one, two, three = (builder.table(f"table{number}-ddp") for number in ("1", "2r", "3r"))

@@ -1,9 +1,10 @@
 """Facts never fail a run; those that cannot be read are listed with the reason."""
 
 import json
-import sys
+from types import SimpleNamespace
 
 import pytest
+import torch
 
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.worker.instruments import facts
@@ -47,33 +48,29 @@ def test_commit_of_enclosing_checkout_is_not_reported(monkeypatch, tmp_path):
         facts._commit()
 
 
-class FakeCard:
-    """pynvml with one card whose driver knows no power limit."""
-
-    NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU = "sm", "memory", "gpu"
-
-    def __getattr__(self, name):
-        answers = {
-            "nvmlDeviceGetHandleByUUID": "card",
-            "nvmlDeviceGetCurrentClocksThrottleReasons": 0x4,
-            "nvmlDeviceGetComputeRunningProcesses": ["this"],
-            "nvmlDeviceGetMaxClockInfo": 1980,
-            "nvmlDeviceGetTemperature": 60,
-            "nvmlDeviceGetPowerUsage": 650_000,
-            "nvmlInit": None,
-            "nvmlShutdown": None,
-        }
-        return lambda *_: answers[name]
-
-    def nvmlDeviceGetClockInfo(self, _, kind):  # noqa: N802 -- NVML's names
-        return {"sm": 1755, "memory": 3201}[kind]
-
-    def nvmlDeviceGetEnforcedPowerLimit(self, _):  # noqa: N802
-        raise RuntimeError("Not Supported")
+def test_environment_is_kept_by_prefix_without_secrets(monkeypatch):
+    for name, value in {
+        "CUDA_MODULE_LOADING": "EAGER",
+        "PYTORCH_ALLOC_CONF": "expandable_segments:True",
+        "NVIDIA_TF32_OVERRIDE": "0",
+        "TORCH_HUB_TOKEN": "hf_1",
+        "NCCL_AUTH_SECRET": "x",
+        "NVIDIA_REQUIRE_CUDA": "x" * 999,
+        "EDITOR": "vi",
+    }.items():
+        monkeypatch.setenv(name, value)
+    cell_facts = facts.read_facts(cpu_cell(), "gloo", None)
+    kept = cell_facts.environment
+    assert kept["CUDA_MODULE_LOADING"] == "EAGER"
+    assert kept["NVIDIA_TF32_OVERRIDE"] == "0"
+    assert len(kept["NVIDIA_REQUIRE_CUDA"]) == 200
+    assert not {"TORCH_HUB_TOKEN", "EDITOR", "NCCL_DEBUG"} & kept.keys()
+    assert "NCCL_AUTH_SECRET" not in cell_facts.nccl_environment
 
 
-def test_card_without_power_limit_keeps_its_other_values(monkeypatch):
-    monkeypatch.setitem(sys.modules, "pynvml", FakeCard())
-    card = facts._read_card("GPU-0")
-    assert (card.sm_clock_mhz, card.memory_clock_mhz, card.power_limit_w) == (1755, 3201, None)
-    assert (card.power_w, card.throttle_reasons) == (650.0, ("sw_power_cap",))
+def test_mig_instance_has_a_uuid_of_its_own(monkeypatch):
+    names = {0: "NVIDIA A100-SXM4-40GB MIG 1g.5gb", 1: "NVIDIA A100-SXM4-40GB"}
+    properties = lambda device: SimpleNamespace(name=names[device.index], uuid=device.index)  # noqa: E731
+    monkeypatch.setattr(torch.cuda, "get_device_properties", properties)
+    devices = (torch.device("cuda", 0), torch.device("cuda", 1))
+    assert facts.device_uuids(devices) == ("MIG-0", "GPU-1")

@@ -5,11 +5,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
-from hpml_jobs.errors import HpmlError
+from hpml_jobs.errors import HpmlError, NodeFaultError
 from hpml_jobs.worker.failure import describe, is_oom, lacks_torch, reason_of
 
 
@@ -31,6 +32,12 @@ def wrapped(error):
         RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried …"),
         RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 4 bytes"),
         RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+        RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"),
+        RuntimeError("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED"),
+        RuntimeError(
+            "NCCL error: unhandled cuda error … Last error:\nCuda failure 2 'out of memory'"
+        ),
+        RuntimeError("ncclUnhandledCudaError: Last error:\nCuda failure 2"),
         OSError(12, "Cannot allocate memory"),
     ],
 )
@@ -60,6 +67,62 @@ def test_missing_torch_is_recognized_by_module_name(error, expected):
 )
 def test_other_errors_are_not_out_of_memory(error):
     assert not is_oom(error)
+
+
+NO_ENGINE = "{} was unable to find an engine to execute this computation"
+
+
+@pytest.fixture
+def allocator(monkeypatch):
+    """CUDA's allocator with the statistics that a test puts in."""
+    statistics = {}
+    for name, value in {
+        "is_initialized": lambda: True,
+        "device_count": lambda: 2,
+        "memory_stats": lambda number: statistics if number == 1 else {},
+        "max_memory_reserved": lambda _: 15.2e9,
+        "get_device_properties": lambda _: SimpleNamespace(total_memory=15.9e9),
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, value)
+    return statistics
+
+
+@pytest.mark.parametrize("search", ["FIND", "GET"])
+def test_cudnn_without_engine_is_oom_if_memory_was_refused(allocator, search):
+    error = RuntimeError(NO_ENGINE.format(search))
+    assert not describe(error, 0).oom  # a computation that cuDNN does not know
+    allocator["num_ooms"] = 3
+    report = describe(wrapped(error), 0)
+    assert report.oom
+    assert report.reason.startswith(
+        "out of memory: GPU 1 refused memory 3 times at 15.2 of 15.9 GB (ValueError: the trainer"
+    )
+    assert not describe(RuntimeError("shape mismatch"), 0).oom
+
+
+def test_cudnn_without_engine_on_cpu_is_no_oom(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
+    assert not describe(RuntimeError(NO_ENGINE.format("FIND")), 0).oom
+
+
+@pytest.mark.parametrize(
+    ("error", "is_fault"),
+    [
+        (RuntimeError("CUDA error: uncorrectable ECC error encountered\nCUDA kernel"), True),
+        (RuntimeError("CUDA error: CUDA-capable device(s) is/are busy or unavailable"), True),
+        (RuntimeError("uncorrectable NVLink error detected during the execution"), True),
+        (NodeFaultError("other processes use 44 GB of GPU 3"), True),
+        (RuntimeError("CUDA error: unspecified launch failure"), False),  # a kernel's pointer
+        (RuntimeError("CUDA error: an illegal memory access was encountered"), False),
+        (ValueError("uncorrectable ECC error encountered"), False),
+        (HpmlError("GPU is lost"), False),
+    ],
+)
+def test_error_of_the_hardware_is_the_nodes_fault(monkeypatch, error, is_fault):
+    monkeypatch.setenv("HPML_JOBS_HOST", "gr007")
+    for raised in (error, wrapped(error)):
+        report = describe(raised, 2)
+        assert (report.node_fault, report.host) == (is_fault, "gr007")
 
 
 def test_torch_allocator_error_is_recognized_as_oom():

@@ -1,0 +1,83 @@
+"""Environment variables that change what is measured: recorded, compared, or refused."""
+
+import re
+from collections.abc import Mapping
+
+from hpml_jobs.core.strategies import Device
+
+_RECORDED = re.compile(
+    r"(CUDA|CUDNN|CUBLAS|CUBLASLT|NVIDIA|TORCH|TORCHINDUCTOR|PYTORCH|GLOO|UCX|FI"
+    r"|OMP|MKL|KMP|GOMP|OPENBLAS|DNNL|ONEDNN|ATEN|MALLOC)_\w+|LD_PRELOAD"
+)
+"""Variables of CUDA, torch, their libraries, the network and the threads."""
+
+_SENSITIVE = re.compile(r"passw|passphrase|secret|token|_key|credential|auth", re.IGNORECASE)
+
+LONGEST_VALUE = 200
+"""Characters of a value that are kept: container images set lists of requirements."""
+
+_COMPARED = re.compile(
+    r"NVIDIA_TF32_OVERRIDE|TORCH_ALLOW_TF32_CUBLAS_OVERRIDE|CUDA_DEVICE_MAX_CONNECTIONS"
+    r"|CUDA_MODULE_LOADING|CUDA_FORCE_PTX_JIT|CUBLAS_WORKSPACE_CONFIG|CUBLASLT_WORKSPACE_SIZE"
+    r"|PYTORCH(_CUDA)?_ALLOC_CONF|PYTORCH_NO_CUDA_MEMORY_CACHING|TORCH_NCCL_(?!ASYNC_ERROR)\w+"
+    r"|TORCH_CUDNN_\w+|CUDNN_(?!LOG)\w+|TORCHINDUCTOR_(?!CACHE)\w+|UCX_(?!LOG)\w+|FI_(?!LOG)\w+"
+    r"|NCCL_(?!DEBUG)\w+"
+)
+"""Those of which it is known that they change numbers, as far as they are set by hand.
+
+torchrun sets TORCH_NCCL_ASYNC_ERROR_HANDLING, for some strategies only.
+"""
+
+
+def recorded(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables for the record, without secrets; NCCL's are apart.
+
+    >>> recorded({"CUDA_MODULE_LOADING": "LAZY", "TORCH_HUB_TOKEN": "x", "HOME": "/root"})
+    {'CUDA_MODULE_LOADING': 'LAZY'}
+    """
+    return {
+        name: value[:LONGEST_VALUE]
+        for name, value in sorted(environment.items())
+        if _RECORDED.fullmatch(name) and not _SENSITIVE.search(name)
+    }
+
+
+def nccl(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return NCCL's variables for the record, without secrets."""
+    return {
+        name: value[:LONGEST_VALUE]
+        for name, value in sorted(environment.items())
+        if name.startswith("NCCL_") and not _SENSITIVE.search(name)
+    }
+
+
+def compared(*environments: Mapping[str, str]) -> str:
+    """Return the variables that cells of a table must share, in words.
+
+    >>> compared({"NCCL_P2P_DISABLE": "1", "NCCL_DEBUG": "INFO"}, {"CUDA_HOME": "/opt/cuda"})
+    'NCCL_P2P_DISABLE=1'
+    """
+    variables = {name: value for variables in environments for name, value in variables.items()}
+    return " ".join(
+        f"{name}={value}" for name, value in sorted(variables.items()) if _COMPARED.fullmatch(name)
+    )
+
+
+def refusal(environment: Mapping[str, str], device: Device, *, communicates: bool) -> str:
+    """Return why a cell must not be measured with these variables; empty if it may.
+
+    >>> refusal({"CUDA_LAUNCH_BLOCKING": "1"}, Device.CUDA, communicates=False)
+    'CUDA_LAUNCH_BLOCKING=1: every kernel waits for the one before: unset it'
+    >>> refusal({"CUDA_LAUNCH_BLOCKING": "1"}, Device.CPU, communicates=False)
+    ''
+    """
+    blocking = environment.get("CUDA_LAUNCH_BLOCKING", "")
+    if device is Device.CUDA and blocking not in ("", "0"):
+        return f"CUDA_LAUNCH_BLOCKING={blocking}: every kernel waits for the one before: unset it"
+    detail = environment.get("TORCH_DISTRIBUTED_DEBUG", "")
+    if communicates and detail.upper() == "DETAIL":
+        return (
+            f"TORCH_DISTRIBUTED_DEBUG={detail}: every collective is checked by another one before: "
+            "unset it, or set it to INFO"
+        )
+    return ""

@@ -1,0 +1,109 @@
+"""What NVML's numbers about a GPU mean: reasons for lower clocks, links and their speeds."""
+
+from collections.abc import Sequence
+
+from hpml_jobs.core.measurements import Card
+
+THROTTLE_REASONS = {
+    0x1: "gpu_idle",
+    0x2: "applications_clocks_setting",
+    0x4: "sw_power_cap",
+    0x8: "hw_slowdown",
+    0x10: "sync_boost",
+    0x20: "sw_thermal_slowdown",
+    0x40: "hw_thermal_slowdown",
+    0x80: "hw_power_brake_slowdown",
+    0x100: "display_clock_setting",
+    0x200: "board_limit",
+    0x400: "reliability",
+}
+"""Bits of nvmlClocksThrottleReasons (NVML API reference)."""
+
+SWITCH = "switch"
+"""The end of an NVLink that leads to an NVSwitch, through which every GPU is reached."""
+
+NVLINK_GB_PER_S = {1: 20.0, 2: 25.0, 3: 25.0, 4: 25.0, 5: 25.0, 6: 25.0, 7: 50.0}
+"""Specified one-way speed of one link by NVML's number of the version: 1.0 is 1, 2.0 and 2.2 are
+2 and 3, 3.0 and 3.1 are 4 and 5, 4.0 is 6, 5.0 is 7 (NVIDIA P100, V100, A100, H100 and Blackwell
+architecture papers: 160, 300, 600, 900 and 1,800 GB/s of 4, 6, 12, 18 and 18 links, both ways)."""
+
+PCIE_LANE_GB_PER_S = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
+"""Specified one-way speed of a lane by the generation, after line coding (PCI-SIG)."""
+
+
+def is_mig(gpu_name: str) -> bool:
+    """Return whether a device is an instance of a divided GPU (MIG), by CUDA's name of it.
+
+    >>> is_mig("NVIDIA A100-SXM4-40GB MIG 1g.5gb"), is_mig("NVIDIA A100-SXM4-40GB")
+    (True, False)
+    """
+    return " MIG " in gpu_name
+
+
+def throttle_reasons(bits: int) -> tuple[str, ...]:
+    """Return the names of the reasons in NVML's bit mask.
+
+    >>> throttle_reasons(0x24), throttle_reasons(0x401), throttle_reasons(0x1800)
+    (('sw_power_cap', 'sw_thermal_slowdown'), ('gpu_idle', 'reliability'), ('reason_0x800', \
+'reason_0x1000'))
+    """
+    names = []
+    bit = 1
+    while bit <= bits:
+        if bits & bit:
+            names.append(THROTTLE_REASONS.get(bit, f"reason_{bit:#x}"))
+        bit <<= 1
+    return tuple(names)
+
+
+def link_text(card: Card) -> str:
+    """Return a GPU's links in words: `NVLink 12 x 25 GB/s, PCIe 4 x16`; empty if not known."""
+    parts = []
+    speed = NVLINK_GB_PER_S.get(card.nvlink_version or 0)
+    if card.nvlink_to:
+        parts.append(f"NVLink {len(card.nvlink_to)}" + (f" x {speed:g} GB/s" if speed else ""))
+    if card.pcie_generation and card.pcie_width:
+        parts.append(f"PCIe {card.pcie_generation} x{card.pcie_width}")
+    return ", ".join(parts)
+
+
+def link_gb_per_s(cards: Sequence[Card]) -> float | None:
+    """Return the specified one-way speed between GPUs of one node, in GB/s (1e9 bytes).
+
+    By NVLink if it connects each GPU with each other one, of the GPU with the least; by PCIe, with
+    the highest generation and width that GPU and slot have, if no link leads to another of these
+    GPUs. None for one GPU, where some are linked and others are not, and where NVML does not say.
+    """
+    if len(cards) < 2:
+        return None
+    buses = {_bus(card.bus_id or "") for card in cards}
+    speeds, is_linked = [], []
+    for card in cards:
+        if card.nvlink_to is None or card.bus_id is None:
+            return None
+        others = buses - {_bus(card.bus_id)}
+        through_switch = SWITCH in card.nvlink_to
+        ends = [end for end in map(_bus, card.nvlink_to) if end in others or end == SWITCH]
+        is_linked.append(bool(ends))
+        if ends and not (through_switch or others <= set(ends)):
+            return None
+        speed = NVLINK_GB_PER_S.get(card.nvlink_version or 0) if ends else _pcie_gb_per_s(card)
+        if speed is None:
+            return None
+        speeds.append(len(ends) * speed if ends else speed)
+    return min(speeds) if len(set(is_linked)) == 1 else None
+
+
+def _pcie_gb_per_s(card: Card) -> float | None:
+    lane = PCIE_LANE_GB_PER_S.get(card.max_pcie_generation or 0)
+    return lane * card.max_pcie_width if lane and card.max_pcie_width else None
+
+
+def _bus(bus_id: str) -> str:
+    """Return a bus id without its domain, which NVML writes with 4 or 8 digits.
+
+    >>> _bus("00000000:3B:00.0") == _bus("0000:3b:00.0"), _bus("switch")
+    (True, 'switch')
+    """
+    domain, _, rest = bus_id.lower().partition(":")
+    return f"{int(domain, 16):x}:{rest}" if rest else bus_id

@@ -1,0 +1,189 @@
+"""The state of this rank's GPUs by NVML, read between two epochs, and each value for itself.
+
+NVML is initialized once, before training, because that may take seconds.
+"""
+
+import os
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+from hpml_jobs.core.gpus import SWITCH, throttle_reasons
+from hpml_jobs.core.measurements import Card
+
+Query = Callable[[Any, Any], dict[str, Any]]
+"""Returns fields of a `Card`, given NVML and the handle of a GPU."""
+
+CPU_WORDS = 64
+"""Words of 64 CPUs in NVML's mask: more CPUs than a node has."""
+
+
+class CardReader:
+    """Reads the state of GPUs into `state`; `missing` has the reason for each value left out."""
+
+    def __init__(self, uuids: tuple[str, ...], nvml: Any = None) -> None:
+        """Look up the GPUs with these UUIDs; none on the CPU."""
+        self.state: tuple[Card, ...] = ()
+        self.missing: list[str] = []
+        self._nvml = nvml
+        self._uuids = uuids
+        self._handles: dict[str, Any] = {}
+        if not uuids:
+            return
+        try:
+            if self._nvml is None:
+                import pynvml  # noqa: PLC0415 -- only on nodes with NVIDIA GPUs
+
+                self._nvml = pynvml
+            self._nvml.nvmlInit()
+        except Exception as error:  # no NVML, no permission: not worth a failed run
+            self._note(f"cards: {_reason(error)}")
+            return
+        for uuid in uuids:
+            try:
+                self._handles[uuid] = self._nvml.nvmlDeviceGetHandleByUUID(uuid)
+            except Exception as error:
+                self._note(f"card {uuid}: {_reason(error)}")
+
+    def read(self) -> None:
+        """Read the state of every GPU that NVML knows, which takes some milliseconds."""
+        self.state = tuple(self._card(uuid, handle) for uuid, handle in self._handles.items())
+
+    def _card(self, uuid: str, handle: Any) -> Card:
+        fields: dict[str, Any] = {}
+        unread: dict[str, list[str]] = defaultdict(list)
+        board = self._board(uuid, handle)
+        for name, query in QUERIES.items():
+            try:
+                fields |= query(self._nvml, handle if name == "processes" else board)
+            except Exception as error:  # an older driver or GPU does not know the question
+                unread[_reason(error)].append(name)
+        for reason, names in unread.items():
+            self._note(f"card {uuid}: {', '.join(names)}: {reason}")
+        return Card(uuid=uuid, mig=uuid.startswith("MIG-"), **fields)
+
+    def _board(self, uuid: str, handle: Any) -> Any:
+        """Return the handle of the whole GPU, which a MIG instance is a part of."""
+        if not uuid.startswith("MIG-"):
+            return handle
+        try:
+            return self._nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle)
+        except Exception:
+            return handle
+
+    def _note(self, reason: str) -> None:
+        if reason not in self.missing:
+            self.missing.append(reason)
+
+
+def _reason(error: Exception) -> str:
+    return str(error) or type(error).__name__
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def _processes(nvml: Any, handle: Any) -> dict[str, Any]:
+    """Return how many processes use the GPU beside this one.
+
+    Raises:
+        RuntimeError: this process is not listed, so others may not be either.
+    """
+    numbers = {process.pid for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle)}
+    if os.getpid() not in numbers:
+        raise RuntimeError("the driver does not list this process (another PID namespace)")
+    return {"other_processes": len(numbers) - 1}
+
+
+def _ecc(nvml: Any, handle: Any) -> dict[str, Any]:
+    kinds = (nvml.NVML_MEMORY_ERROR_TYPE_CORRECTED, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED)
+    corrected, uncorrected = (
+        int(nvml.nvmlDeviceGetTotalEccErrors(handle, kind, nvml.NVML_VOLATILE_ECC))
+        for kind in kinds
+    )
+    return {"ecc_corrected": corrected, "ecc_uncorrected": uncorrected}
+
+
+def _remapped_rows(nvml: Any, handle: Any) -> dict[str, Any]:
+    corrected, uncorrected, is_pending, has_failed = nvml.nvmlDeviceGetRemappedRows(handle)
+    return {
+        "remapped_rows": int(corrected) + int(uncorrected),
+        "row_remapping": "failed" if has_failed else "pending" if is_pending else "done",
+    }
+
+
+def _nvlinks(nvml: Any, handle: Any) -> dict[str, Any]:
+    """Return the active links, and what each of them leads to."""
+    ends = []
+    version = 0
+    for link in range(nvml.NVML_NVLINK_MAX_LINKS):
+        try:
+            is_active = nvml.nvmlDeviceGetNvLinkState(handle, link)
+        except nvml.NVMLError:  # the GPU has no more links, or none at all
+            break
+        if is_active:
+            version = int(nvml.nvmlDeviceGetNvLinkVersion(handle, link))
+            ends.append(_link_end(nvml, handle, link))
+    return {"nvlink_to": tuple(ends), "nvlink_version": version or None}
+
+
+def _link_end(nvml: Any, handle: Any, link: int) -> str:
+    kind = nvml.nvmlDeviceGetNvLinkRemoteDeviceType(handle, link)
+    if kind == nvml.NVML_NVLINK_DEVICE_TYPE_SWITCH:
+        return SWITCH
+    return _text(nvml.nvmlDeviceGetNvLinkRemotePciInfo(handle, link).busId)
+
+
+def _near_cpus(nvml: Any, handle: Any) -> dict[str, Any]:
+    words = nvml.nvmlDeviceGetCpuAffinity(handle, CPU_WORDS)
+    cpus = [64 * n + bit for n, word in enumerate(words) for bit in range(64) if word >> bit & 1]
+    return {"near_cpus": tuple(cpus)}
+
+
+def _one(name: str, value: Callable[[Any, Any], Any]) -> Query:
+    """Return a query of one field."""
+    return lambda nvml, handle: {name: value(nvml, handle)}
+
+
+QUERIES: dict[str, Query] = {
+    "index": _one("index", lambda nvml, h: int(nvml.nvmlDeviceGetIndex(h))),
+    "bus id": _one("bus_id", lambda nvml, h: _text(nvml.nvmlDeviceGetPciInfo(h).busId)),
+    "SM clock": _one(
+        "sm_clock_mhz", lambda nvml, h: nvml.nvmlDeviceGetClockInfo(h, nvml.NVML_CLOCK_SM)
+    ),
+    "highest SM clock": _one(
+        "max_sm_clock_mhz", lambda nvml, h: nvml.nvmlDeviceGetMaxClockInfo(h, nvml.NVML_CLOCK_SM)
+    ),
+    "memory clock": _one(
+        "memory_clock_mhz", lambda nvml, h: nvml.nvmlDeviceGetClockInfo(h, nvml.NVML_CLOCK_MEM)
+    ),
+    "temperature": _one(
+        "temperature_c",
+        lambda nvml, h: nvml.nvmlDeviceGetTemperature(h, nvml.NVML_TEMPERATURE_GPU),
+    ),
+    "power": _one("power_w", lambda nvml, h: nvml.nvmlDeviceGetPowerUsage(h) / 1000),
+    "power limit": _one(
+        "power_limit_w", lambda nvml, h: nvml.nvmlDeviceGetEnforcedPowerLimit(h) / 1000
+    ),
+    "throttle reasons": _one(
+        "throttle_reasons",
+        lambda nvml, h: throttle_reasons(int(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(h))),
+    ),
+    "processes": _processes,
+    "PCIe generation": _one(
+        "pcie_generation", lambda nvml, h: int(nvml.nvmlDeviceGetCurrPcieLinkGeneration(h))
+    ),
+    "PCIe width": _one("pcie_width", lambda nvml, h: int(nvml.nvmlDeviceGetCurrPcieLinkWidth(h))),
+    "highest PCIe generation": _one(
+        "max_pcie_generation", lambda nvml, h: int(nvml.nvmlDeviceGetMaxPcieLinkGeneration(h))
+    ),
+    "highest PCIe width": _one(
+        "max_pcie_width", lambda nvml, h: int(nvml.nvmlDeviceGetMaxPcieLinkWidth(h))
+    ),
+    "NVLink": _nvlinks,
+    "ECC errors": _ecc,
+    "remapped rows": _remapped_rows,
+    "CPU affinity": _near_cpus,
+}
+"""What is asked of a GPU, by its name in `missing`."""

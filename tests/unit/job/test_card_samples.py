@@ -1,0 +1,126 @@
+"""The readings of GPUs by the job's wrapper: which of them belong to the timed epoch."""
+
+import sys
+import threading
+
+import msgspec
+import pytest
+
+from hpml_jobs.core.measurements import Card, CardSamples
+from hpml_jobs.core.strategies import Device
+from hpml_jobs.core.validation import decode
+from hpml_jobs.job import card_samples
+from hpml_jobs.job.card_samples import (
+    CardSampler,
+    NodeSamples,
+    Sample,
+    add_samples,
+    summarize,
+    write_samples,
+)
+from hpml_jobs.study.attempt import AttemptFolder
+from hpml_jobs.study.files import encode
+from tests.unit.builders import a_cell, a_record
+from tests.unit.fake_nvml import FakeGpu, FakeNvml
+
+
+def sample(at_s, **changes):
+    values = {"sm_clock_mhz": 1400, "memory_clock_mhz": 1200, "power_w": 300.0}
+    return Sample(**({"at_s": at_s, "temperature_c": 60, "reasons": 0, **values} | changes))
+
+
+def test_summary_has_spread_and_share_of_reasons():
+    samples = [
+        sample(1.0, sm_clock_mhz=1000, reasons=0x4),
+        sample(2.0, power_w=600.0, reasons=0x24, temperature_c=80),
+        sample(3.0),
+        sample(4.0),
+    ]
+    assert summarize(samples) == CardSamples(
+        count=4,
+        sm_clock_mhz=(1000, 1400, 1400),
+        memory_clock_mhz=(1200, 1200, 1200),
+        power_w=(300.0, 375.0, 600.0),
+        temperature_c=80,
+        throttle_reasons={"sw_power_cap": 0.5, "sw_thermal_slowdown": 0.25},
+    )
+    assert summarize([]) is None
+
+
+@pytest.fixture
+def attempt(tmp_path):
+    """An attempt with the record of two ranks whose timed epochs start at 100 s and 500 s."""
+    of = a_cell(gpus=2, nodes=2)
+    record = a_record(of)
+    ranks = []
+    for rank, started_s in zip(record.ranks, (100.0, 500.0), strict=True):
+        epochs = [
+            msgspec.structs.replace(epoch, started_s=started_s if epoch.role == "timed" else None)
+            for epoch in rank.epochs
+        ]
+        card = Card(uuid=f"GPU-{rank.rank}")
+        ranks.append(msgspec.structs.replace(rank, epochs=tuple(epochs), cards=(card,)))
+    paths = AttemptFolder(tmp_path)
+    paths.record.write_bytes(encode(msgspec.structs.replace(record, ranks=tuple(ranks))))
+    return paths
+
+
+def test_readings_inside_of_the_timed_epoch_count(attempt):
+    times = {"GPU-0": (99.0, 101.0, 107.0, 109.0), "GPU-1": (101.0, 501.0)}
+    by_uuid = {uuid: tuple(map(sample, at)) for uuid, at in times.items()}
+    write_samples(attempt, 1, NodeSamples(by_uuid={"GPU-1": by_uuid.pop("GPU-1")}))
+    add_samples(attempt, 2, NodeSamples(by_uuid=by_uuid))
+    ranks = decode(attempt.record.read_bytes(), "record").ranks
+    assert [rank.cards[0].samples.count for rank in ranks] == [2, 1]
+
+
+def test_missing_file_of_another_node_leaves_its_cards(attempt, monkeypatch):
+    monkeypatch.setattr(card_samples, "OTHER_NODES_S", 0.0)
+    add_samples(attempt, 2, NodeSamples(by_uuid={"GPU-0": (sample(101.0),)}))
+    ranks = decode(attempt.record.read_bytes(), "record").ranks
+    assert [rank.cards[0].samples is None for rank in ranks] == [False, True]
+
+
+def test_invalid_record_is_left_as_it_is(attempt):
+    attempt.record.write_bytes(b'{"schema": 5')
+    add_samples(attempt, 1, NodeSamples(by_uuid={"GPU-0": (sample(101.0),)}))
+    assert attempt.record.read_bytes() == b'{"schema": 5'
+
+
+class StopAfter(threading.Event):
+    """An event that is set after so many waits."""
+
+    def __init__(self, waits):
+        super().__init__()
+        self.waits = waits
+
+    def wait(self, timeout=None):
+        self.waits -= 1
+        return self.waits < 0
+
+
+def samples_after(waits, *gpus, device=Device.CUDA):
+    sampler = CardSampler(device)
+    sampler._stop = StopAfter(waits)
+    sampler.start()
+    if device is Device.CUDA:
+        sampler._thread.join(10)
+    return sampler.stop().by_uuid
+
+
+def test_gpu_that_is_lost_keeps_its_readings(monkeypatch):
+    lost, whole = FakeGpu(uuid="GPU-0", power_mw=None), FakeGpu(uuid="GPU-1")
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(lost, whole))
+    by_uuid = samples_after(3)
+    assert {uuid: len(samples) for uuid, samples in by_uuid.items()} == {"GPU-0": 0, "GPU-1": 3}
+    assert by_uuid["GPU-1"][0].power_w == 650.0
+    assert lost.calls.count("nvmlDeviceGetPowerUsage") == 1  # not asked again
+
+
+def test_cpu_and_machine_without_nvml_have_no_readings(monkeypatch):
+    nvml = FakeNvml(FakeGpu())
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    assert samples_after(1, device=Device.CPU) == {}
+    assert nvml.initialized == 0
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert samples_after(1) == {}

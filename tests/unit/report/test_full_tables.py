@@ -8,6 +8,7 @@ import pytest
 from rich.console import Console
 
 from hpml_jobs.core.cell import Protocol
+from hpml_jobs.core.measurements import CollectiveKind, NcclChoice
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.report.folder import write_tables
 from hpml_jobs.report.formats.markdown import grid
@@ -329,6 +330,42 @@ def test_microbenchmark_table_has_sizes_and_fit_quality(builder):
     good, bad = builder.table("fit").lines
     assert good.texts[-1] == "describes the times"
     assert bad.texts[-1].startswith("does not describe the times (median residual ")
+
+
+def test_microbenchmark_names_collectives_and_nccl_choices(builder):
+    """All-gathers of sharded strategies have half the bus factor of all-reduces."""
+    whole = lab_record(lab_cell(4, 128), 20.0)
+    points = whole.microbenchmark.points
+    gathers = tuple(
+        msgspec.structs.replace(point, kind=CollectiveKind.ALL_GATHER, launched_late=1)
+        for point in points
+    )
+    chosen = tuple(
+        NcclChoice(kind=kind, bytes=size, algorithm=algorithm, protocol="SIMPLE", channels=8)
+        for kind, size, algorithm in (
+            (CollectiveKind.ALL_REDUCE, 1024, "RING"),
+            (CollectiveKind.ALL_REDUCE, 2**20, "NVLS"),
+            (CollectiveKind.ALL_GATHER, 1024, "RING"),
+        )
+    )
+    probe = msgspec.structs.replace(whole.microbenchmark, points=points + gathers, nccl=chosen)
+    builder.with_record(msgspec.structs.replace(whole, microbenchmark=probe))
+    table = builder.table("microbenchmark")
+    assert table.title == "Microbenchmark: all-reduce, all-gather"
+    assert [block.head for block in table.blocks] == ["4-GPU all-reduce", "4-GPU all-gather"]
+    reduced, gathered = (table.lines[-1].texts[at : at + 2] for at in (0, 3))
+    assert reduced[0] == gathered[0]
+    assert float(reduced[1]) == pytest.approx(2 * float(gathered[1]), rel=0.01)
+    text = " ".join(table.caption)
+    assert "busbw = factor (all-reduce: 2(N-1)/N; all-gather: (N-1)/N of the gathered" in text
+    assert "on 4-GPU all-reduce: RING/SIMPLE from 1,024 bytes, NVLS/SIMPLE from 1,048,576." in text
+    assert "NVLS: the switch adds, so a GPU sends about half of a ring's bytes" in text
+    assert "Here: 20 trials." in text
+    rows = csv_rows(builder, "microbenchmark")
+    assert {row["collective"] for row in rows} == {"all_reduce", "all_gather"}
+    nvls = next(row for row in rows if row["bytes"] == 2**20 and row["collective"] == "all_reduce")
+    assert (nvls["algorithm"], nvls["protocol"], nvls["channels"]) == ("NVLS", "SIMPLE", 8)
+    assert {row["collective"] for row in csv_rows(builder, "fit")} == {"all_reduce", "all_gather"}
 
 
 def with_points(record, changed):

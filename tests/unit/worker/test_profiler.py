@@ -1,12 +1,20 @@
 """Computation, communication, overlap and idle time in the profiler's trace."""
 
+import json
+from pathlib import Path
+
 import pytest
 import torch
 
 from hpml_jobs.core.measurements import CollectiveKind, Epoch, Purpose, Role
 from hpml_jobs.worker.epochs import EpochResult
 from hpml_jobs.worker.instruments.collectives import Ledger
-from hpml_jobs.worker.instruments.profiler import events_in_window, summarize_trace
+from hpml_jobs.worker.instruments.profiler import (
+    Event,
+    ProfilerError,
+    events_in_window,
+    summarize_trace,
+)
 from hpml_jobs.worker.instruments.timing import HostClock, IterationTimes
 
 
@@ -69,6 +77,94 @@ def test_gpu_trace_counts_device_events_only():
     assert summary.overlap_s == pytest.approx(0.001)
     assert summary.idle_s == pytest.approx(0.0055)
     assert (summary.messages, summary.message_bytes) == (1, None)
+
+
+TRACES = Path(__file__).parents[2] / "data" / "traces"
+
+
+def trace_events(name):
+    """Return the events of a trace that was made by hand after Kineto's format."""
+    return json.loads((TRACES / name).read_text())["traceEvents"]
+
+
+def ddp_epoch():
+    """Return two iterations of ddp on a GPU: each call is 20 us longer than NCCL's kernels."""
+    ledger = Ledger(HostClock())
+    for shift in (0, 4_500):
+        for kind, purpose, elements, dtype, start, end in (
+            (CollectiveKind.BROADCAST, Purpose.BUFFERS, 9_600, torch.float32, 1_795, 1_850),
+            (CollectiveKind.BROADCAST, Purpose.BUFFERS, 20, torch.int64, 1_850, 1_890),
+            (CollectiveKind.ALL_REDUCE, Purpose.GRADIENTS, 2_365_450, torch.float32, 4_480, 5_200),
+            (CollectiveKind.ALL_REDUCE, Purpose.GRADIENTS, 8_808_512, torch.float32, 5_480, 5_900),
+        ):
+            tensor = torch.empty(elements, dtype=dtype, device="meta")
+            collective = ledger.begin(kind, purpose, tensor)
+            collective.start, collective.end = 1_000 * (start + shift), 1_000 * (end + shift)
+    return epoch_result()._replace(ledger=ledger)
+
+
+def test_gpu_trace_has_time_count_and_bytes_by_collective():
+    events = events_in_window(trace_events("cuda-ddp.json"))
+    summary = summarize_trace(events, ddp_epoch(), on_cuda=True)
+    times_s = (summary.compute_s, summary.comm_s, summary.overlap_s, summary.idle_s)
+    assert times_s == pytest.approx((7.6e-3, 2.27e-3, 1.4e-3, 1.53e-3))
+    reduced, sent = summary.collectives
+    assert (reduced.kind, sent.kind) == ("all_reduce", "broadcast")
+    assert (reduced.seconds, reduced.instruments_s) == pytest.approx((2.2e-3, 2.28e-3))
+    assert (sent.seconds, sent.instruments_s) == pytest.approx((70e-6, 190e-6))
+    assert reduced.message_bytes == reduced.instruments_bytes == 2 * 44_695_848
+    assert sent.message_bytes == sent.instruments_bytes == 2 * 38_560
+    assert (reduced.messages, sent.messages) == (4, 4)
+    assert summary.message_bytes == 2 * (44_695_848 + 38_560)
+
+
+def test_gpu_window_is_the_host_s_not_from_first_to_last_kernel():
+    """The same name is in the trace as gpu_user_annotation, here before the host's."""
+    window = events_in_window(trace_events("cuda-ddp.json"))[0]
+    assert window.end_s == pytest.approx(0.010)
+    with pytest.raises(ValueError, match="no window"):
+        events_in_window([event("hpml_jobs iterations", 0, 9, "gpu_user_annotation")])
+
+
+def test_gpu_trace_without_kernels_is_missing_not_the_host_s():
+    events = events_in_window(trace_events("cuda-no-device-events.json"))
+    with pytest.raises(ProfilerError, match="CUPTI gave no events of the GPU: it is missing, not"):
+        summarize_trace(events, ddp_epoch(), on_cuda=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "details", "kind"),
+    [
+        ("gloo:all_reduce", {}, "all_reduce"),
+        ("ncclDevKernel_ReduceScatter_Sum_f32_RING_LL(x)", {}, "reduce_scatter"),
+        (
+            "ncclDevKernel_AllGather_RING_LL(x)",
+            {"Collective name": "_allgather_base"},
+            "all_gather",
+        ),
+        ("ncclSymkDevKernel_AllReduce_AGxLL_R_sum_bf16(x)", {}, "all_reduce"),
+        ("ncclDevKernel_SendRecv(x)", {"Collective name": "scatter"}, "scatter"),
+        ("ncclDevKernel_SendRecv(x)", {}, None),
+    ],
+)
+def test_event_kind_is_by_torch_then_by_kernel(name, details, kind):
+    assert Event("kernel", name, 0.0, 1.0, details).kind == kind
+
+
+@pytest.mark.parametrize(
+    ("collective", "dtype", "size"),
+    [("_allgather_base", "BFloat16", 4_000), ("_reduce_scatter_base", "Half", 2_000)],
+)
+def test_message_has_the_bytes_of_the_whole_tensor(collective, dtype, size):
+    """torch reports the share of a rank and the whole; here the output is the larger one."""
+    details = {"Collective name": collective, "dtype": dtype}
+    details |= {"In msg nelems": 1_000, "Out msg nelems": 2_000}
+    events = [
+        event("hpml_jobs iterations", 0, 9, "user_annotation"),
+        event("ncclDevKernel", 1, 2, "kernel", **details),
+    ]
+    summary = summarize_trace(events_in_window(events), epoch_result(), on_cuda=True)
+    assert summary.message_bytes == size
 
 
 def test_trace_without_measured_window_is_refused():

@@ -169,7 +169,8 @@ def _run(
     if count != len(training.loader):
         batches = itertools.islice(batches, count)
     await_idle_threads()
-    window = Window(recorder.clock, strategy.barrier)
+    alone = not training.reduces_gradients
+    window = Window(recorder.clock, strategy.barrier, ranks_are_alone=alone)
     with window, span or nullcontext():
         for index, batch in enumerate(batches):
             recorder.begin(index)

@@ -11,13 +11,14 @@ import torch
 from hpml_jobs.core.cell import CellFile, Protocol
 from hpml_jobs.core.measurements import (
     TRAINING,
+    Epoch,
     Microbenchmark,
     ProfilerSummary,
     Role,
     Stage,
 )
 from hpml_jobs.core.quantization import Quantized
-from hpml_jobs.core.record import Rank
+from hpml_jobs.core.record import Facts, Rank
 from hpml_jobs.study.attempt import HOST_VARIABLE, AttemptFolder
 from hpml_jobs.worker import models
 from hpml_jobs.worker.devices import devices_for
@@ -27,11 +28,13 @@ from hpml_jobs.worker.instruments import facts
 from hpml_jobs.worker.instruments.collectives import fingerprint
 from hpml_jobs.worker.instruments.flop_counter import FlopCount, count_flop
 from hpml_jobs.worker.instruments.microbenchmark import (
+    SIZES,
     collective_times,
     sizes_sent,
     with_nccl_choices,
 )
-from hpml_jobs.worker.instruments.profiler import ProfilerError, profile_iterations
+from hpml_jobs.worker.instruments.profiler import profile_iterations
+from hpml_jobs.worker.optional_steps import OptionalSteps
 from hpml_jobs.worker.process_group import collective_timeout, read_placement
 from hpml_jobs.worker.progress import ProgressWriter
 from hpml_jobs.worker.quantization.replica import quantize_replica
@@ -55,6 +58,13 @@ def measure(file: CellFile, folder: AttemptFolder) -> None:
     strategy.setup(collective_timeout(file.shape.minutes if file.shape else None))
 
     training = make_training(cell, strategy, Path(file.data_root))
+    cell_facts = Facts()
+    if placement.rank == 0:  # before training: after it all GPUs would wait for git
+        cell_facts = msgspec.structs.replace(
+            facts.read_facts(cell, strategy.backend, file.link_gb_per_s),
+            code_commit=file.code_commit,
+            code_dirty=file.code_dirty,
+        )
     progress = ProgressWriter(folder, placement.rank, cell.epochs)
     results = train(training, progress)
     progress.begin(Stage.TEST)
@@ -65,17 +75,21 @@ def measure(file: CellFile, folder: AttemptFolder) -> None:
         quantized = quantize_replica(training, cell.quantize)
     microbenchmark: Microbenchmark | None = None
     missing: list[str] = []
+    optional = OptionalSteps(strategy)
     if cell.protocol is Protocol.FULL:
         progress.begin(Stage.PROBING)
         if strategy.backend is not None and placement.world_size > 1:
-            unsynced = train_epoch(training.without_exchange(), cell.epochs, Role.UNSYNCED)
-            rank = msgspec.structs.replace(rank, epochs=(*rank.epochs, unsynced.epoch))
-            microbenchmark, missing = run_microbenchmark(training, rank, folder)
-        trace, reasons = cross_check(training, folder, keep=file.trace)
-        missing += reasons
+            rank = msgspec.structs.replace(
+                rank, epochs=(*rank.epochs, *unsynced_epoch(training, optional))
+            )
+            if optional.attempt("microbenchmark", lambda: allocate_messages(training)):
+                microbenchmark, missing = optional.attempt(
+                    "microbenchmark", lambda: run_microbenchmark(training, rank, folder)
+                ) or (None, [])
+        trace = optional.attempt("trace", lambda: cross_check(training, folder, keep=file.trace))
         rank = msgspec.structs.replace(rank, profiler=trace)
 
-    missing += [*training.scheduling.missing, *training.energy.missing]
+    missing += [*optional.missing, *training.scheduling.missing, *training.energy.missing]
     missing += training.cards.missing
     flop = FlopCount(None)
     if placement.rank == 0:  # the model is the same on all ranks
@@ -86,9 +100,7 @@ def measure(file: CellFile, folder: AttemptFolder) -> None:
         all_missing = [reason for result in rank_results for reason in result.missing]
         model = models.describe(cell.workload.model, training.replica, flop.per_sample)
         cell_facts = msgspec.structs.replace(
-            facts.read_facts(cell, strategy.backend, file.link_gb_per_s, all_missing),
-            code_commit=file.code_commit,
-            code_dirty=file.code_dirty,
+            cell_facts, missing=(*cell_facts.missing, *all_missing)
         )
         shared = SharedResult(model, cell_facts, microbenchmark, quantized)
         write_record(folder, file, rank_results, shared)
@@ -170,22 +182,34 @@ def run_microbenchmark(
     return benchmark, [reason] if reason else []
 
 
-def cross_check(
-    training: Training, folder: AttemptFolder, *, keep: bool
-) -> tuple[ProfilerSummary | None, list[str]]:
-    """Return the profiler's measurement of some more iterations, or the reason why it is missing.
+def allocate_messages(training: Training) -> bool:
+    """Return whether there is memory for the largest message, received and sent; or raise."""
+    size = (2, max(SIZES))
+    return torch.empty(size, dtype=torch.uint8, device=training.strategy.devices[0]).numel() > 0
 
-    With `keep` the trace file stays in the attempt's folder.
+
+def unsynced_epoch(training: Training, optional: OptionalSteps) -> tuple[Epoch, ...]:
+    """Train an epoch without gradient exchange; return nothing if a rank has no room for it."""
+    what = "epoch without gradient exchange"
+    alone = optional.attempt(what, training.without_exchange)
+    if alone is None:
+        return ()
+    result = optional.attempt(what, lambda: train_epoch(alone, training.cell.epochs, Role.UNSYNCED))
+    return (result.epoch,) if result else ()
+
+
+def cross_check(training: Training, folder: AttemptFolder, *, keep: bool) -> ProfilerSummary:
+    """Return the profiler's measurement of some more iterations.
+
+    With `keep` the trace file stays in the attempt's folder. CUPTI is not allowed everywhere.
+
+    Raises:
+        ProfilerError: the profiler gave no result.
     """
     path = folder.trace_of(training.strategy.placement.rank) if keep else None
     if training.cell.epochs > training.cell.protocol.epochs:  # the plain epochs ran a bare wrapper
         training.rewrap(instrumented=True)
-    try:
-        return profile_iterations(training, training.cell.epochs, path), []
-    except (
-        ProfilerError
-    ) as error:  # CUPTI is not allowed everywhere; the cell does not depend on it
-        return None, [f"trace: {error}"]
+    return profile_iterations(training, training.cell.epochs, path)
 
 
 def peak_memory_bytes(results: list[EpochResult]) -> int:

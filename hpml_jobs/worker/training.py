@@ -91,13 +91,13 @@ class Training:
         with preserved_buffers(self.replica):  # DDP broadcasts rank 0's when built and in forward
             self.model = self.strategy.wrap(self.replica, instrumented=instrumented)
             if self.strategy.overlaps and self.last_batch is not None:
-                self._settle(self.last_batch)
+                self._run_passes(self.last_batch, self.strategy.settling_passes)
 
-    def _settle(self, batch: Batch) -> None:
-        """Run forward and backward without a step until the wrapper has its final buckets."""
+    def _run_passes(self, batch: Batch, number: int) -> None:
+        """Run forward and backward without a step."""
         self.model.train()  # an evaluation may have come in between
         with torch.random.fork_rng(devices=self.strategy.cuda_indices):
-            for _ in range(self.strategy.settling_passes):
+            for _ in range(number):
                 self.loss(self.model(batch[0]), batch[1]).backward()  # type: ignore[no-untyped-call]
                 self.optimizer.zero_grad()
 
@@ -119,13 +119,13 @@ class Training:
         """Return a training of a copy of the replica, without wrapper and gradient exchange.
 
         Its learning rate is zero: ranks that train alone could diverge, and the work of an
-        iteration is the same.
+        iteration is the same. A first pass shows whether there is memory for it.
         """
         replica = self.copy_replica().to(self.strategy.devices[0])
         optimizer = make_optimizer(self.cell, replica)
         for group in optimizer.param_groups:
             group["lr"] = 0.0
-        return replace(
+        alone = replace(
             self,
             replica=replica,
             model=replica,
@@ -133,6 +133,9 @@ class Training:
             schedule=None,
             reduces_gradients=False,
         )
+        if self.last_batch is not None:
+            alone._run_passes(self.last_batch, 1)
+        return alone
 
 
 @contextmanager

@@ -149,12 +149,17 @@ class Window:
     """One epoch: barrier, synchronize, t0 … synchronize, t1, barrier.
 
     `epoch_s` is measured by this rank's own host clock; clocks of two nodes are never compared.
-    `start` and `end` are stamps of the same two points on the devices' clock.
+    `start` and `end` are stamps of the same two points on the devices' clock. After a failure the
+    barrier is left out, since the other ranks wait for this one elsewhere; `ranks_are_alone` if
+    they do not, because nothing is exchanged inside the window.
     """
 
-    def __init__(self, clock: Clock, barrier: Callable[[], None]) -> None:
+    def __init__(
+        self, clock: Clock, barrier: Callable[[], None], *, ranks_are_alone: bool = False
+    ) -> None:
         self._clock = clock
         self._barrier = barrier
+        self._ranks_are_alone = ranks_are_alone
         self._t0 = self._t1 = 0
         self.start: Stamp = None
         self.end: Stamp = None
@@ -168,7 +173,9 @@ class Window:
 
     def __exit__(self, failure: type[BaseException] | None, *_: object) -> None:
         if failure:
-            return  # the other ranks will not come to the barrier either
+            if self._ranks_are_alone:
+                self._barrier()
+            return
         self.end = self._clock.stamp()
         self._clock.synchronize()
         self._t1 = perf_counter_ns()

@@ -108,3 +108,13 @@ def test_events_are_created_before_the_epoch_and_used_again(monkeypatch):
         clock.prepare(4)
         assert [clock.stamp() for _ in range(4)] == [*first, extra]
         assert gpu.events == 4
+
+
+def test_profiler_out_of_memory_leaves_the_record(measure, monkeypatch):
+    def full(*_):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+    monkeypatch.setattr(loop, "profile_iterations", full)
+    _, record = measure(cuda_cell(), Script())
+    assert record.ranks[0].profiler is None
+    assert "rank 0: trace: CUDA out of memory. Tried to allocate 2.00 GiB" in record.facts.missing

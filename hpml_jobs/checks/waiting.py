@@ -6,10 +6,12 @@ from hpml_jobs.checks.result import Affected, Level, Observation, Tier, check
 from hpml_jobs.core.disturbance import explains, outside_causes, run_queue_share
 from hpml_jobs.core.formulas import loader_waiting_s
 from hpml_jobs.core.lateness import Lateness, Work, lateness_of
+from hpml_jobs.core.loader import Loader
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.record import Rank, Record
 from hpml_jobs.core.text import percent_text
 
+LARGER_BATCH = "use a larger batch=: the device waits for the host, no batch is loaded"
 NO_WORKERS = "set loader_workers=, so that batches are loaded while the device computes"
 
 
@@ -95,11 +97,11 @@ def _remedy(record: Record, lateness: Lateness) -> str:
     "loader-bound",
     Level.WARN,
     meaning="The device waits for data during a large part of the epoch: the epoch measures the "
-    "data loader. Starting the loader workers and passing batches that are ready are not counted, "
+    "data loader. Waiting for the first batch and passing batches that are ready are not counted, "
     "where the record has them apart.",
     limit=f"waiting is {percent_text(STALL_LIMIT)} of the epoch on every rank; without loader "
     f"workers, stall is {percent_text(STALL_LIMIT)}",
-    remedy="increase loader_workers= or use faster storage",
+    remedy="increase loader_workers=, or use loader=device or faster storage",
     tier=Tier.TABLE,
     affects={Affected.TIME},
     explained_by={OVERSUBSCRIBED},
@@ -119,6 +121,8 @@ def loader_bound(record: Record) -> Observation | None:
     holds = share <= STALL_LIMIT
     where = f" on {_name(rank)}" if len(record.ranks) > 1 else ""
     text = f"of the epoch{where} {limit}"
+    if record.cell.loader is Loader.DEVICE:
+        return Observation(holds, f"stall is {percent_text(share)} {text}", LARGER_BATCH)
     if rank.loader_workers == 0:
         delayed = "" if holds else ", no loader workers: loading delays computing"
         return Observation(holds, f"stall is {percent_text(share)} {text}{delayed}", NO_WORKERS)
@@ -148,10 +152,11 @@ def _waiting_s(rank: Rank) -> float:
 @check(
     "loader-start",
     Level.WARN,
-    meaning="Starting the loader workers, which every epoch does, takes a large part of a short "
-    "epoch: speedups are those of the start. Not checked without loader workers.",
+    meaning="Waiting for the first batch, which no computing hides, takes a large part of a short "
+    "epoch: speedups are those of the start. In records of versions before 0.8.0 every epoch also "
+    "started its loader workers. Not checked without loader workers.",
     limit=f"the first stall is {percent_text(START_LIMIT)} of the epoch on every rank",
-    remedy="use more training samples or fewer loader workers",
+    remedy="use more training samples, or loader=device",
     tier=Tier.TABLE,
     affects={Affected.TIME},
     explained_by={OVERSUBSCRIBED},
@@ -166,11 +171,11 @@ def loaders_start_slowly(record: Record) -> Observation | None:
     if not first_s:
         return None
     share = max(first_s) / record.epoch_s
-    text = f"starting the loaders takes {percent_text(share)} of it"
+    text = f"waiting for the first batch takes {percent_text(share)} of it"
     limit = f"(limit {percent_text(START_LIMIT)})"
     if share <= START_LIMIT:
         return Observation(
-            True, f"starting the loaders takes {percent_text(share)} of the epoch {limit}"
+            True, f"waiting for the first batch takes {percent_text(share)} of the epoch {limit}"
         )
     return Observation(False, f"short epoch: {text} {limit}")
 

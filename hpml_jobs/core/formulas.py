@@ -198,9 +198,9 @@ def communication_cost_s(synced_epoch_s: float, unsynced_epoch_s: float) -> floa
 def loader_waiting_s(stall_s: float, first_s: float, p20_s: float, iterations_: int) -> float:
     """Return the part of an epoch's stall in which batches were not ready.
 
-    The first stall starts the loader workers. Each other iteration has a hand-over, the time of
-    passing a batch that is ready: the 20th percentile of the stalls, but at most `HAND_OVER_S`,
-    since a loader that is always late makes all stalls equally long.
+    The first stall is that of the first batch, which nothing hides. Each other iteration has a
+    hand-over, the time of passing a batch that is ready: the 20th percentile of the stalls, but at
+    most `HAND_OVER_S`, since a loader that is always late makes all stalls equally long.
 
     >>> round(loader_waiting_s(2.0, first_s=0.5, p20_s=0.001, iterations_=101), 3)
     1.4

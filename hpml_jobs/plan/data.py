@@ -68,10 +68,14 @@ class NotStartedError(HpmlError):
 
 
 class TrialRequest(NamedTuple):
-    """The batches of the user's code to try: the device of their cells, and their sizes."""
+    """The batches of the user's code to try: the device of their cells, and their sizes.
+
+    `as_tensors`: the data set must offer its images as tensors (loader=device).
+    """
 
     device: Device = Device.CPU
     batches: tuple[int, ...] = ()
+    as_tensors: bool = False
 
 
 NO_TRIAL = TrialRequest()
@@ -204,6 +208,7 @@ def prepare(
         *("--workload", msgspec.json.encode(workload).decode()),
         *("--data-root", str(root), "--code-root", str(Path.cwd())),
         *(["--download"] if download else []),
+        *(["--as-tensors"] if trial.as_tensors else []),
         *(["--device", trial.device.value, "--try-batch"] if trial.batches else []),
         *map(str, trial.batches),
     ]

@@ -32,7 +32,7 @@ def examined(
     code = source_files(workload.own_code, Path.cwd())
     workload = msgspec.structs.replace(workload, code=code)
     key = tried_batches.key(workload, root, cluster.python_command(sys.executable), trial)
-    wanted = TrialRequest(trial.device) if tried_batches.has(key) else trial
+    wanted = trial._replace(batches=()) if tried_batches.has(key) else trial
     try:
         counts = data.prepare(workload, root, cluster, trial=wanted)
     except NotStartedError as error:

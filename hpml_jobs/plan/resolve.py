@@ -208,13 +208,14 @@ def _workloads(
     return result
 
 
-def _trial(sweep: Iterable[Settings]) -> TrialRequest:
+def _trial(sweep: Sequence[Settings]) -> TrialRequest:
     """Return the batches to try of one workload: of two samples, where a cell has one, also one."""
     wanted = [settings for settings in sweep if settings.try_batch]
     devices = {device_of(settings) for settings in wanted}
     device = Device.CUDA if Device.CUDA in devices else Device.CPU
     batches = {min(TRIED_SAMPLES, settings.ladder.start or settings.batch) for settings in wanted}
-    return TrialRequest(device, tuple(sorted(batches)))
+    as_tensors = any(settings.loader is Loader.DEVICE for settings in sweep)
+    return TrialRequest(device, tuple(sorted(batches)), as_tensors)
 
 
 def _derived(workloads: dict[tuple[Workload, Path], ResolvedWorkload]) -> dict[str, str]:

@@ -18,6 +18,7 @@ from pathlib import Path
 from hpml_jobs import __version__
 from hpml_jobs.core.cell import CellFile, decode_cell_file
 from hpml_jobs.core.findings import Finding, NodeAnswer, ok, problem, warning
+from hpml_jobs.core.loader import Loader
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import counted
 from hpml_jobs.errors import HpmlError
@@ -146,7 +147,9 @@ def _data(file: CellFile) -> Finding:
     workload, device = file.cell.workload, file.cell.device
     on = "cuda:0" if device is Device.CUDA else "cpu"
     batches = (min(2, file.cell.batch),) if workload.own_code else ()
-    counts = prepare(workload, Path(file.data_root), request=TrialRequest(device, batches, on))
+    on_device = file.cell.loader is Loader.DEVICE
+    request = TrialRequest(device, batches, on, as_tensors=on_device)
+    counts = prepare(workload, Path(file.data_root), request=request)
     text = f"opened {counts.images:,} {workload.samples_name} of {workload.name}"
     if counts.parameters is not None:
         text += f"; its model has {counts.parameters:,} parameters"

@@ -31,12 +31,14 @@ class TrialRequest(NamedTuple):
     """Batches to try: the device of the cells, sizes, and the device to try them on.
 
     With `has_bounds` the process prints its answer and ends if the trial reaches a limit.
+    `as_tensors`: the data set must offer its images as tensors (loader=device).
     """
 
     device: Device = Device.CPU
     batches: tuple[int, ...] = ()
     on: str = "cpu"
     has_bounds: bool = False
+    as_tensors: bool = False
 
 
 class TrialError(HpmlError):
@@ -53,6 +55,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--data-root", required=True, type=Path)
     parser.add_argument("--code-root", required=True, help="folder of the user's code")
     parser.add_argument("--download", action="store_true", help="download the data set first")
+    parser.add_argument("--as-tensors", action="store_true", help="check for loader=device")
     parser.add_argument("--device", default="cpu", help="the cells' device: cuda or cpu")
     parser.add_argument("--try-batch", type=int, nargs="*", default=[], help="sizes of batches")
     options = parser.parse_args(arguments)
@@ -66,7 +69,12 @@ def main(arguments: list[str]) -> int:
                 workload,
                 options.data_root,
                 download=options.download,
-                request=TrialRequest(device, tuple(options.try_batch), has_bounds=True),
+                request=TrialRequest(
+                    device,
+                    tuple(options.try_batch),
+                    has_bounds=True,
+                    as_tensors=options.as_tensors,
+                ),
             )
     except BaseException as error:  # user code may raise anything, and the caller needs one line
         sys.stderr.write(f"{reason_of(error)}\n")
@@ -97,6 +105,7 @@ def prepare(
     # Imported late: torch takes seconds to load, and a usage error must not wait for it.
     from hpml_jobs.worker import models  # noqa: PLC0415
     from hpml_jobs.worker.data import datasets  # noqa: PLC0415
+    from hpml_jobs.worker.data.image_tensors import check_tensors  # noqa: PLC0415
     from hpml_jobs.worker.trial import Trial, UntriedError  # noqa: PLC0415
 
     if download:
@@ -105,6 +114,8 @@ def prepare(
     models.build_loss(workload)
     counts = Counts(images=data.total, effective=datasets.length(data.train), parameters=None)
     request = request or TrialRequest()
+    if request.as_tensors:
+        check_tensors(data, workload)
     trial = Trial(workload, request.device, request.on)
     try:
         model = trial.attempt(

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from hpml_jobs.core.conditions import CPU_MODEL, GPU_MODEL, NONE, TORCH
+from hpml_jobs.core.loader import Loader
 from hpml_jobs.core.precision import UNKNOWN, precision_of
 from hpml_jobs.core.strategies import BASELINE, BandwidthKind, Device
 from hpml_jobs.core.workload import DATASETS, UNREPORTED, UNREPORTED_MODEL, Workload
@@ -202,10 +203,11 @@ def setting(group: ConditionGroup) -> str:
     parameters = (
         f"{count(model.parameters)} parameters" if model else "parameters unknown (no record yet)"
     )
+    on_device = "; images on the device" if group.a_cell.loader is Loader.DEVICE else ""
     version = group.conditions.get(TORCH)
     torch = f"torch {version}" if version is not None else "torch unknown (no record yet)"
     return (
-        f"{workload.model}, {parameters}; {_data(workload)}; "
+        f"{workload.model}, {parameters}; {_data(workload)}{on_device}; "
         f"{device or 'hardware unknown (no record yet)'}, {torch}{_precision(group)}."
     )
 

@@ -11,7 +11,7 @@ from torch.utils.data import Subset, TensorDataset
 
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.errors import HpmlError
-from hpml_jobs.worker.data.datasets import Images, length
+from hpml_jobs.worker.data.datasets import Data, Images, length
 from hpml_jobs.worker.data.images import Transform, photo_transform
 
 ACCEPTED = (
@@ -68,6 +68,17 @@ def tensors_of(images: Images, workload: Workload, *, train: bool) -> ImageTenso
     if ":" in workload.data:
         return _of_user(images, f"loader=device with workload.data={workload.data}")
     return _READERS[workload.data](images, train)
+
+
+def check_tensors(data: Data, workload: Workload) -> None:
+    """Check that loader=device can load a workload's training and test images.
+
+    Raises:
+        HpmlError: as `tensors_of`.
+    """
+    for images, train in ((data.train, True), (data.test, False)):
+        if images is not None:
+            tensors_of(below_subsets(images)[0], workload, train=train)
 
 
 def _of_cifar10(images: Any, train: bool) -> ImageTensors:

@@ -208,7 +208,7 @@ ALONE = [
         "loader-start",
         WARN,
         change_epoch("timed", 2, stalls=Stalls(first_s=1.92, p20_s=0.0, last_s=0.0)),
-        "starting the loaders takes 24 % of it (limit 5 %): use more training samples or fewer",
+        "waiting for the first batch takes 24 % of it (limit 5 %): use more training samples, or",
     ),
     CheckCase(
         "imbalance",

@@ -5,6 +5,7 @@ from msgspec.structs import replace
 
 from hpml_jobs.checks import Level, check_record
 from hpml_jobs.core.cell import Protocol
+from hpml_jobs.core.loader import Loader
 from hpml_jobs.core.measurements import Stalls
 from hpml_jobs.core.strategies import Device
 from tests.unit.builders import a_cell
@@ -123,7 +124,10 @@ def test_loader_start_and_hand_over_are_not_waiting():
     assert results["loader-bound"].level is Level.PASS
     assert "waiting for data is 0 % of the epoch" in results["loader-bound"].reason
     assert results["loader-start"].level is Level.WARN
-    assert "short epoch: starting the loaders takes 23.75 % of it" in results["loader-start"].reason
+    assert (
+        "short epoch: waiting for the first batch takes 23.75 % of it"
+        in results["loader-start"].reason
+    )
 
 
 def test_loader_that_is_always_late_is_loader_bound():
@@ -143,6 +147,17 @@ def test_without_loader_workers_all_stall_counts():
     reason = results["loader-bound"].reason
     assert "stall is 12 % of the epoch on rank 1 on gr001 (limit 5 %), no loader workers" in reason
     assert "loading delays computing: set loader_workers=" in reason
+    assert "loader-start" not in results
+
+
+def test_stall_of_images_on_the_device_is_not_loading():
+    cell = a_cell(gpus=2, batch=32, loader=Loader.DEVICE, loader_workers=0)
+    record = change_epoch("timed", 1, stall_s=0.96)(clean_record(cell))
+    results = checked(record)
+    reason = results["loader-bound"].reason
+    assert reason.startswith(
+        "stall is 12 % of the epoch on rank 1 on gr001 (limit 5 %): use a larg"
+    )
     assert "loader-start" not in results
 
 

@@ -294,3 +294,14 @@ def test_trial_is_bounded_in_time_and_memory(act, limit_s, reason, tmp_path):
     assert done.returncode == 0, done.stderr
     assert '"parameters":4352' in done.stdout
     assert reason in done.stdout
+
+
+def test_own_data_that_is_no_tensor_is_refused_for_loader_device(try_code, capsys):
+    assert try_code("", "loader=device") == 1
+    assert "loader=device with workload.data=" in capsys.readouterr().err
+    tensors = (
+        "def rows(train):\n"
+        "    tokens = torch.arange(65).repeat(64, 1)\n"
+        "    return torch.utils.data.TensorDataset(tokens[:, :-1], tokens[:, 1:])\n"
+    )
+    assert try_code(tensors, "loader=device", function="rows") == 0

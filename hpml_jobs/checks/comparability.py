@@ -102,11 +102,10 @@ def _distinct(values: Iterable[object]) -> str:
 )
 def too_efficient(peer: Peer, table: PeerTable) -> Observation | None:
     """Fail if N GPUs are more than 1.05 N times as fast as one; warn if loading explains it."""
-    batch = peer.place.batch
-    if batch not in table.baselines:
+    if not table.baselines(peer):
         return None
     if peer.is_baseline:
-        return _slow_baseline(table.efficiencies(batch))
+        return _slow_baseline(table.efficiencies(peer))
     reached = table.efficiency(peer)
     if reached is None:
         return None
@@ -250,7 +249,7 @@ def measured_on_another_day(peer: Peer, table: PeerTable) -> Observation | None:
 def derived_computation(peer: Peer, table: PeerTable) -> Observation | None:
     """Warn if imported computation is the baseline's time divided by N."""
     imported, gpus = peer.record.imported, peer.place.gpus
-    baselines = [other.record.imported for other in table.baselines.get(peer.place.batch, ())]
+    baselines = [other.record.imported for other in table.baselines(peer)]
     if imported is None or imported.compute_s is None or imported.comm_s is None:
         return None
     if gpus < 2 or not baselines:

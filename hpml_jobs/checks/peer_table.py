@@ -77,12 +77,12 @@ class PeerTable:
     """The peers of one table, in the study's order."""
 
     def __init__(self, peers: Sequence[Peer]) -> None:
-        self.baselines: dict[int, list[Peer]] = {}  # by batch: what speedups divide by
+        self._baselines: dict[tuple[int, str], list[Peer]] = {}  # what speedups divide by
         self.runs_s: dict[Cell, list[float]] = {}  # by place: seconds of the runs that count
         self._rivals: dict[tuple[int, int, str], list[Peer]] = {}
-        self._parallel: dict[int, list[Peer]] = {}  # by batch: more than one GPU
-        self._baseline_s: dict[int, tuple[float, float | None]] = {}
-        self._efficiencies: dict[int, list[Efficiency]] = {}
+        self._parallel: dict[tuple[int, str], list[Peer]] = {}  # more than one GPU
+        self._baseline_s: dict[tuple[int, str], tuple[float, float | None]] = {}
+        self._efficiencies: dict[tuple[int, str], list[Efficiency]] = {}
         quiet = {peer.place for peer in peers if not peer.is_disturbed}
         for peer in peers:
             counts = not peer.is_disturbed or peer.place not in quiet
@@ -91,11 +91,11 @@ class PeerTable:
             if peer.is_baseline and not counts:
                 continue
             if peer.is_baseline:
-                self.baselines.setdefault(peer.place.batch, []).append(peer)
+                self._baselines.setdefault(_comparison(peer), []).append(peer)
             else:
                 self._rivals.setdefault(_rivalry(peer), []).append(peer)
             if peer.place.gpus > 1:
-                self._parallel.setdefault(peer.place.batch, []).append(peer)
+                self._parallel.setdefault(_comparison(peer), []).append(peer)
         self.conditions = ByValue(peers, lambda peer: peer.conditions)
         self.threads = ByValue(peers, lambda peer: peer.threads)
         self.starts = ByStart(peers)
@@ -111,33 +111,38 @@ class PeerTable:
         self.median_clock_mhz = median(medians) if len(medians) > 1 else None
         self.whole_seconds = all(epoch_s == round(epoch_s) for epoch_s in self.imported_s)
 
+    def baselines(self, peer: Peer) -> Sequence[Peer]:
+        """Return the cells that a peer's speedup divides by, at its batch and training path."""
+        return self._baselines.get(_comparison(peer), ())
+
     def efficiency(self, peer: Peer) -> Efficiency | None:
         """Return a peer's efficiency; None on one GPU and without a baseline at its batch."""
-        gpus, batch = peer.place.gpus, peer.place.batch
-        if gpus < 2 or batch not in self.baselines:
+        gpus, key, baselines = peer.place.gpus, _comparison(peer), self.baselines(peer)
+        if gpus < 2 or not baselines:
             return None
-        if batch not in self._baseline_s:
-            trained_s = [b.train_s for b in self.baselines[batch] if b.train_s is not None]
-            epoch_s = median(baseline.epoch_s for baseline in self.baselines[batch])
-            self._baseline_s[batch] = epoch_s, median(trained_s) if trained_s else None
-        epoch_s, train_s = self._baseline_s[batch]
+        if key not in self._baseline_s:
+            trained_s = [b.train_s for b in baselines if b.train_s is not None]
+            epoch_s = median(baseline.epoch_s for baseline in baselines)
+            self._baseline_s[key] = epoch_s, median(trained_s) if trained_s else None
+        epoch_s, train_s = self._baseline_s[key]
         without = (
             efficiency(speedup(train_s, peer.train_s), gpus) if train_s and peer.train_s else None
         )
         return Efficiency(peer, efficiency(speedup(epoch_s, peer.epoch_s), gpus), without)
 
-    def efficiencies(self, batch: int) -> list[Efficiency]:
-        """Return the efficiencies of all peers with more than one GPU at a batch."""
-        if batch not in self._efficiencies:
-            reached = map(self.efficiency, self._parallel.get(batch, ()))
-            self._efficiencies[batch] = [value for value in reached if value]
-        return self._efficiencies[batch]
+    def efficiencies(self, baseline: Peer) -> list[Efficiency]:
+        """Return the efficiencies of all peers with more than one GPU that divide by a peer."""
+        key = _comparison(baseline)
+        if key not in self._efficiencies:
+            reached = map(self.efficiency, self._parallel.get(key, ()))
+            self._efficiencies[key] = [value for value in reached if value]
+        return self._efficiencies[key]
 
     def loaders(self, peer: Peer) -> ByValue:
         """Return a peer's baselines and its rivals, by their loader workers per GPU."""
         key = _rivalry(peer)
         if key not in self._loaders:
-            compared = [*self.baselines.get(key[0], ()), *self._rivals.get(key, ())]
+            compared = [*self.baselines(peer), *self._rivals.get(key, ())]
             self._loaders[key] = ByValue(compared, _workers_per_gpu)
         return self._loaders[key]
 
@@ -148,7 +153,9 @@ class PeerTable:
         `count` is the number of all peers, this one included. The rule names one outlier instead
         of all the others.
         """
-        if any(other.is_baseline and other.place.batch == peer.place.batch for other in differing):
+        if any(
+            other.is_baseline and _comparison(other) == _comparison(peer) for other in differing
+        ):
             return True
         return bool(differing) and 2 * len(differing) >= count - 1
 
@@ -157,6 +164,11 @@ def _clocks_mhz(peer: Peer) -> list[int]:
     """Return the SM clocks of a cell's GPUs in its timed epoch."""
     cards = (card for rank in peer.record.ranks for card in rank.cards)
     return [clock for card in cards if (clock := card.clock_mhz) is not None]
+
+
+def _comparison(peer: Peer) -> tuple[int, str]:
+    """Batch, training path: speedups are ratios of cells that have the same."""
+    return peer.place.batch, peer.place.path.label
 
 
 def _rivalry(peer: Peer) -> tuple[int, int, str]:

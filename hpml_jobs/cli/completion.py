@@ -19,6 +19,7 @@ from hpml_jobs.core.config_docs import KeyDoc
 from hpml_jobs.core.config_docs import keys as keys_of_config
 from hpml_jobs.core.paths import conf_folder
 from hpml_jobs.core.strategies import Device, Strategy, SyncBuffers
+from hpml_jobs.core.training_path import Precision
 
 GROUPS = {"cluster": "slurm", "workload": "resnet18_cifar10", "recipe": "plain", "grid": None}
 """Every group of configs, with the file that has all its keys."""
@@ -28,6 +29,8 @@ CHOICES = {
     "device": tuple(device.value for device in Device),
     "protocol": tuple(p.value for p in Protocol if p is not Protocol.IMPORTED),
     "sync_buffers": tuple(buffers.value for buffers in SyncBuffers),
+    "precision": tuple(precision.value for precision in Precision),
+    "cudnn_benchmark": ("true", "false"),
     "baseline": (Strategy.SINGLE.value, Strategy.DDP.value),
 }
 

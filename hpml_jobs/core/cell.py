@@ -14,6 +14,7 @@ from hpml_jobs.core.loader import Loader
 from hpml_jobs.core.quantization import QUANTIZABLE, Quantize
 from hpml_jobs.core.recipe import Recipe
 from hpml_jobs.core.strategies import BASELINE, Device, Strategy, SyncBuffers, is_baseline
+from hpml_jobs.core.training_path import TrainingPath
 from hpml_jobs.core.upgrades import UnreadableSchemaError, Upgrade, decode_document, upgrade
 from hpml_jobs.core.value import Value
 from hpml_jobs.core.workload import Workload
@@ -59,7 +60,8 @@ class Cell(Value, frozen=True, kw_only=True):
     `batch` is per GPU (per process with `device=cpu`); `threads` and `loader_workers` are per
     process. `epochs` are those of training; `probe_s` is what the microbenchmark may take.
     Without `set_epoch` every epoch of a rank has the same images in the same order.
-    `sync_buffers` None is the strategy's default. `evaluate` tests after every epoch.
+    `sync_buffers` None is the strategy's default. `evaluate` tests after every epoch. `path` is how
+    an iteration computes.
     """
 
     gpus: int
@@ -82,6 +84,7 @@ class Cell(Value, frozen=True, kw_only=True):
     evaluate: bool = False
     quantize: Quantize | None = None
     loader: Loader = Loader.WORKERS
+    path: TrainingPath = TrainingPath()
 
     def __post_init__(self) -> None:
         """Refuse cells that cannot be measured, and show the arithmetic."""
@@ -101,6 +104,7 @@ class Cell(Value, frozen=True, kw_only=True):
             )
         self._check_strategy()
         self._check_treatment()
+        self.path.check(self.device, self.gpu_type)
         images, share = self.workload.images, self.images_per_gpu
         if images is not None and share is not None and self.batch > share:
             samples = f"{share:,} {self.workload.samples_name}"
@@ -175,8 +179,11 @@ class Cell(Value, frozen=True, kw_only=True):
 
     @property
     def treatment(self) -> str:
-        """Return the settings that differ from the default, apart from the place, in words."""
-        parts = [self.recipe.label] if self.recipe.label else []
+        """Return the settings that differ from the default, apart from the place, in words.
+
+        Those of the training path come first.
+        """
+        parts = [label for label in (self.path.label, self.recipe.label) if label]
         parts += [] if self.set_epoch else ["no set_epoch"]
         if self.sync_buffers is not None:
             syncbn = self.sync_buffers is SyncBuffers.SYNCBN
@@ -185,8 +192,20 @@ class Cell(Value, frozen=True, kw_only=True):
 
     @property
     def is_baseline(self) -> bool:
-        """Whether it is the baseline of speedups: the plain loop on one GPU, without treatment."""
-        return is_baseline(self.strategy, self.treatment)
+        """Whether it is the baseline of its training path: the plain loop on one GPU."""
+        return is_baseline(self.strategy, self.treatment, self.path.label)
+
+    @property
+    def searches_kernels(self) -> bool:
+        """Whether cuDNN searches its fastest kernels, which the warm-up epoch pays for.
+
+        Not under dp by itself: the kernels that were chosen are kept by thread, and DataParallel
+        starts new threads in every forward, which would all search again (0.2 to 0.5 s per
+        iteration).
+        """
+        if self.path.cudnn_benchmark is not None:
+            return self.path.cudnn_benchmark
+        return self.device is Device.CUDA and not self.strategy.traffic.forward_in_new_threads
 
     @property
     def replicas_share_buffers(self) -> bool:
@@ -245,6 +264,7 @@ class Cell(Value, frozen=True, kw_only=True):
         parts += [f"sync_{self.sync_buffers.value}"] if self.sync_buffers else []
         parts += ["quantize"] if self.quantize else []
         parts += ["loader_device"] if self.loader is Loader.DEVICE else []
+        parts += self.path.slug_parts
         parts += [f"s{self.seed}"] if self.seed else []
         parts += [f"r{self.repeat}"] if self.repeat else []
         return "-".join([*parts, self.digest[:digits]])

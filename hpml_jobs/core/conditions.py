@@ -10,6 +10,7 @@ from hpml_jobs.core.cell import Cell, Protocol
 from hpml_jobs.core.measurements import Card
 from hpml_jobs.core.record import Facts, Record
 from hpml_jobs.core.strategies import Device
+from hpml_jobs.core.training_path import TORCH_TF32
 from hpml_jobs.core.workload import Workload
 
 Conditions = tuple[tuple[str, str], ...]
@@ -75,6 +76,22 @@ def _memory_clock_mhz(card: Card) -> int | None:
     return max((clock for clock in clocks if clock is not None), default=None)
 
 
+def _tf32_in_matmul(record: Record, facts: Facts) -> bool | None:
+    requested = record.cell.path.tf32.matmul
+    return TORCH_TF32.matmul if facts.tf32_matmul is requested else facts.tf32_matmul
+
+
+def _tf32_in_cudnn(record: Record, facts: Facts) -> bool | None:
+    requested = record.cell.path.tf32.cudnn
+    return TORCH_TF32.cudnn if facts.tf32_cudnn is requested else facts.tf32_cudnn
+
+
+def _cudnn_benchmark(record: Record, facts: Facts) -> bool | None:
+    is_cuda = record.cell.device is Device.CUDA
+    is_requested = facts.cudnn_benchmark is record.cell.searches_kernels
+    return is_cuda if is_requested else facts.cudnn_benchmark
+
+
 CONDITIONS = (
     Condition(PARAMETERS, _parameters, imported=True),
     Condition(GPU_MODEL, _gpu_model, imported=True),
@@ -85,9 +102,9 @@ CONDITIONS = (
     Condition("CUDA", lambda _, facts: facts.cuda),
     Condition("cuDNN", lambda _, facts: facts.cudnn),
     Condition("NCCL", lambda _, facts: facts.nccl),
-    Condition("TF32 in matmul", lambda _, facts: facts.tf32_matmul),
-    Condition("TF32 in cuDNN", lambda _, facts: facts.tf32_cudnn),
-    Condition("cuDNN benchmark", lambda _, facts: facts.cudnn_benchmark),
+    Condition("TF32 in matmul", _tf32_in_matmul),
+    Condition("TF32 in cuDNN", _tf32_in_cudnn),
+    Condition("cuDNN benchmark", _cudnn_benchmark),
     Condition("cuDNN deterministic", lambda _, facts: facts.cudnn_deterministic),
     Condition("power limit", _of_cards(lambda card: card.power_limit_w, "W")),
     Condition("memory clock", _of_cards(_memory_clock_mhz, "MHz")),
@@ -102,7 +119,8 @@ CONDITIONS = (
 """Conditions that two measurements must share before their ratio is a speedup.
 
 The backend is not included (a single process has none), nor the host: two nodes of one kind may
-share a table.
+share a table. A setting that a key of the training path, or the strategy, makes is part of the row:
+here it is that of a cell of the plain path.
 """
 
 
@@ -125,9 +143,9 @@ def requested_conditions(cell: Cell) -> Conditions:
     """Return what a cell requests apart from its place in the tables (row, batch, seed, repeat).
 
     `gpu_type` is included, so all cells at one place are runs of the same thing. Not included:
-    the treatment (it belongs to the row), seed (other seeds are other runs), `probe_s`,
-    `evaluate` and `quantize` (they come after an epoch), and the protocol, since the timed epoch is
-    the same in both; epochs beyond those a protocol needs change what is learned.
+    training path and treatment (they belong to the row), seed (other seeds are other runs),
+    `probe_s`, `evaluate` and `quantize` (they come after an epoch), and the protocol, since the
+    timed epoch is the same in both; epochs beyond those a protocol needs change what is learned.
     """
     workload = [
         (WORKLOAD if field.name == "name" else field.name, getattr(cell.workload, field.name))

@@ -152,6 +152,9 @@ BASELINE = Strategy.SINGLE
 """The strategy that others are compared with."""
 
 
-def is_baseline(strategy: Strategy, treatment: str) -> bool:
-    """Return whether such a cell is a baseline: the plain loop on one GPU, without changes."""
-    return strategy is BASELINE and not treatment
+def is_baseline(strategy: Strategy, treatment: str, path: str = "") -> bool:
+    """Return whether such a cell is a baseline: the plain loop on one GPU.
+
+    Nothing is changed in it but its training path: each path has its own baseline.
+    """
+    return strategy is BASELINE and treatment == path

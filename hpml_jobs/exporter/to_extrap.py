@@ -93,10 +93,10 @@ def _series(study: ExportedStudy, notes: list[str]) -> Iterator[Series]:
         whole = "time_s" if any(record.work_s for record in records) else "epoch_s"
         for of_strategy in group.strategies:
             timed = [row for row in of_strategy.rows if row.runs]
-            base = [row for row in timed if row.is_baseline]
             others = [row for row in timed if not row.is_baseline]
-            for treatment in dict.fromkeys(row.treatment for row in others):
+            for treatment, path in dict.fromkeys((row.treatment, row.path) for row in others):
                 callpath = " ".join(filter(None, (of_strategy.strategy.value, treatment)))
+                base = [row for row in timed if row.is_baseline and row.path == path]
                 treated = [row for row in others if row.treatment == treatment]
                 rows = list(_fewest_nodes([*base, *treated], notes))
                 yield Series(prefix + re.sub(r"\W+", "_", callpath), callpath, rows, whole)

@@ -75,6 +75,7 @@ def _cell(settings: Settings, strategy: Strategy) -> Cell:
         sync_buffers=None if buffers is strategy.traffic.sync_buffers else buffers,
         evaluate=settings.evaluate,
         quantize=settings.quantize.for_cell,
+        path=settings.path_on(device_of(settings)),
     )
 
 

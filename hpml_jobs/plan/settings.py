@@ -9,6 +9,7 @@ from hpml_jobs.core.loader import Loader
 from hpml_jobs.core.quantization import Quantize
 from hpml_jobs.core.recipe import Recipe
 from hpml_jobs.core.strategies import Device, Strategy, SyncBuffers
+from hpml_jobs.core.training_path import Precision, TrainingPath
 from hpml_jobs.core.value import Value
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.errors import UsageError
@@ -72,6 +73,9 @@ class Settings(Value, frozen=True, kw_only=True):
     evaluate: bool
     quantize: QuantizeSettings
     baseline: Strategy
+    precision: Precision | None
+    channels_last: bool
+    cudnn_benchmark: bool | None
     data: Data
     study: str | None
     outputs: str
@@ -117,6 +121,15 @@ class Settings(Value, frozen=True, kw_only=True):
             raise UsageError("protocol=imported: use lab or full; hpml-jobs import reads a CSV")
         if self.workload.code:
             raise UsageError("workload.code is read from the files of your functions: leave it out")
+
+    def path_on(self, device: Device) -> TrainingPath:
+        """Return the training path of a cell on a device; on the CPU, fp32 is the default."""
+        is_default = device is Device.CPU and self.precision is Precision.FP32
+        return TrainingPath(
+            precision=None if is_default else self.precision,
+            channels_last=self.channels_last,
+            cudnn_benchmark=self.cudnn_benchmark,
+        )
 
 
 _LEAST = {

@@ -155,7 +155,11 @@ def speedup_bars(group: ReportGroup) -> Bars | None:
     if tables is None:
         return None
     device, choice = group.source.device, group.choice
-    rows = [row for row in tables.rows if row.speedup is not None and not row.treatment]
+    rows = [
+        row
+        for row in tables.rows
+        if row.speedup is not None and row.treatment == group.source.main_path
+    ]
     batches = {row.batch_per_gpu for row in rows if row.reference != row.setup}
     fastest = choice.fastest.candidate.row.batch_per_gpu if choice and choice.fastest else None
     if not batches:

@@ -176,16 +176,17 @@ def _run(
             recorder.begin(index)
             inputs, labels = training.to_device(batch)
             recorder.mark()  # copied
-            outputs = training.model(inputs)
-            loss = training.loss(outputs, labels)
+            with training.steps.forward():
+                outputs = training.model(inputs)
+                loss = training.loss(outputs, labels)
             recorder.mark()  # forward
-            loss.backward()  # type: ignore[no-untyped-call]
+            training.steps.backward(loss)
             recorder.mark()  # backward
             if training.reduces_gradients:
                 strategy.reduce_gradients(training.replica)
             recorder.mark()  # exchanged
             rates.append(training.optimizer.param_groups[0]["lr"])
-            training.optimizer.step()
+            training.steps.step(training.optimizer)
             training.optimizer.zero_grad()
             if training.schedule:
                 training.schedule.step()

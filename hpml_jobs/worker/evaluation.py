@@ -61,8 +61,10 @@ def _evaluate_on(training: Training, images: BatchLoader) -> Share:
     await_idle_threads()
     for batch in images:
         inputs, labels = images.to_device(batch)
-        outputs = training.replica(inputs)
-        loss_sum += training.loss(outputs, labels) * len(labels)
+        with training.steps.forward():
+            outputs = training.replica(training.steps.in_layout(inputs))
+            loss = training.loss(outputs, labels)
+        loss_sum += loss * len(labels)
         correct += count_correct(outputs, labels)
         samples += len(labels)
         classifies = classifies and are_class_scores(outputs, labels)

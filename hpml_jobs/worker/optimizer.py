@@ -8,6 +8,7 @@ from torch.optim import SGD
 from torch.optim.lr_scheduler import ChainedScheduler, LinearLR, LRScheduler, MultiStepLR
 
 from hpml_jobs.core.cell import Cell
+from hpml_jobs.core.training_path import Precision
 
 
 def make_optimizer(cell: Cell, model: nn.Module) -> SGD:
@@ -25,7 +26,10 @@ def make_optimizer(cell: Cell, model: nn.Module) -> SGD:
         {"params": undecayed, "weight_decay": 0.0},
     ]
     rate = workload.lr * recipe.factor(cell.global_batch)
-    return SGD([group for group in groups if group["params"]], rate, workload.momentum)
+    # The fused step skips an overflow on the device; the others would wait for its answer.
+    fused = True if cell.path.precision is Precision.FP16 else None
+    used = [group for group in groups if group["params"]]
+    return SGD(used, rate, workload.momentum, fused=fused)
 
 
 def norm_parameters(model: nn.Module) -> list[nn.Parameter]:

@@ -15,6 +15,7 @@ from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.worker.instruments.collectives import group_by_dtype, recorded
 from hpml_jobs.worker.instruments.timing import Devices
 from hpml_jobs.worker.instruments.wrappers import InstrumentedDataParallel, InstrumentedDDP
+from hpml_jobs.worker.path_steps import with_autocast
 from hpml_jobs.worker.process_group import (
     ParallelStrategy,
     Placement,
@@ -34,6 +35,7 @@ class DP(SingleProcess):
     def wrap(self, model: nn.Module, *, instrumented: bool = False) -> nn.Module:
         """Return the model in a wrapper that replicates it in every forward."""
         device_ids = [device.index for device in self.devices]
+        model = with_autocast(model, self.cell.path)
         if instrumented:
             return InstrumentedDataParallel(model, device_ids, self)
         return nn.DataParallel(model, device_ids=device_ids)
@@ -140,15 +142,23 @@ class GatherScatter(ProcessGroup):
 def gradients_of(replica: nn.Module) -> list[Tensor]:
     """Return the gradients of all trainable parameters; zeros where backward() set none.
 
-    If ranks left out different parameters, they would wait for each other forever.
+    If ranks left out different parameters, they would wait for each other forever. Those of a
+    channels_last layer are flat views in the order of their memory, because collectives send
+    contiguous tensors.
     """
     gradients = []
     for parameter in replica.parameters():
         if parameter.requires_grad:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
-            gradients.append(parameter.grad)
+            gradients.append(_contiguous(parameter.grad))
     return gradients
+
+
+def _contiguous(gradient: Tensor) -> Tensor:
+    if gradient.is_contiguous() or not gradient.is_contiguous(memory_format=torch.channels_last):
+        return gradient
+    return gradient.as_strided((gradient.numel(),), (1,), gradient.storage_offset())
 
 
 STRATEGIES: dict[Strategy, Callable[[Cell, Placement, Devices], ParallelStrategy]] = {

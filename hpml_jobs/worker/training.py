@@ -14,7 +14,7 @@ from torch.utils.data import RandomSampler
 
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.loader import Loader
-from hpml_jobs.core.strategies import Device, SyncBuffers
+from hpml_jobs.core.strategies import SyncBuffers
 from hpml_jobs.worker import models
 from hpml_jobs.worker.data import datasets
 from hpml_jobs.worker.data.device_loader import DeviceLoading
@@ -28,6 +28,7 @@ from hpml_jobs.worker.instruments.facts import device_uuids
 from hpml_jobs.worker.instruments.memory import MemoryMeter
 from hpml_jobs.worker.instruments.scheduling import SchedulingReader
 from hpml_jobs.worker.optimizer import make_optimizer, make_schedule
+from hpml_jobs.worker.path_steps import PathSteps, check_channels_last, set_modes
 from hpml_jobs.worker.process_group import ParallelStrategy, Sampler
 from hpml_jobs.worker.quantization.images import check_images
 from hpml_jobs.worker.quantization.layers import check_layers
@@ -39,13 +40,13 @@ class Training:
     """All that an epoch needs. `replica` is this rank's model, `model` is the wrapped replica.
 
     `loading` makes loaders, of which `loader` has the training images. `order` is the sampler that
-    it draws from, and records its order; `sampler` inside it
-    is the sharding one, which must know the epoch. `schedule` changes the learning rate after every
-    iteration; None keeps it. `reduces_gradients` is false for a copy that trains alone.
-    `scheduling` reads the operating system's accounts of an epoch, `energy` the GPUs' counters,
-    `memory` torch's allocator,
-    `cards` the GPUs' state after an epoch. `initial_hash` is the fingerprint of the user's own
-    model before training. `last_batch` is the last batch on the device.
+    it draws from, and records its order; `sampler` inside it is the sharding one, which must know
+    the epoch. `steps` are those of an iteration that depend on the training path. `schedule`
+    changes the learning rate after every iteration; None keeps it. `reduces_gradients` is false for
+    a copy that trains alone. `scheduling` reads the operating system's accounts of an epoch,
+    `energy` the GPUs' counters, `memory` torch's allocator, `cards` the GPUs' state after an epoch.
+    `initial_hash` is the fingerprint of the user's own model before training. `last_batch` is the
+    last batch on the device.
     """
 
     cell: Cell
@@ -55,6 +56,7 @@ class Training:
     optimizer: torch.optim.Optimizer
     schedule: LRScheduler | None
     loss: models.Loss
+    steps: PathSteps
     loading: Loading
     loader: BatchLoader
     sampler: Sampler
@@ -77,7 +79,8 @@ class Training:
 
     def to_device(self, batch: Any) -> Batch:
         """Return the inputs and targets of a batch on the device; the host does not wait."""
-        return self.loader.to_device(batch)
+        inputs, targets = self.loader.to_device(batch)
+        return self.steps.in_layout(inputs), targets
 
     def rewrap(self, *, instrumented: bool) -> None:
         """Wrap the model anew, instrumented or bare, without changing what has been trained.
@@ -98,7 +101,9 @@ class Training:
         self.model.train()  # an evaluation may have come in between
         with torch.random.fork_rng(devices=self.strategy.cuda_indices):
             for _ in range(number):
-                self.loss(self.model(batch[0]), batch[1]).backward()  # type: ignore[no-untyped-call]
+                with self.steps.forward():
+                    loss = self.loss(self.model(batch[0]), batch[1])
+                loss.backward()  # type: ignore[no-untyped-call]
                 self.optimizer.zero_grad()
 
     def sample_batch(self) -> Batch:
@@ -121,7 +126,8 @@ class Training:
         Its learning rate is zero: ranks that train alone could diverge, and the work of an
         iteration is the same. A first pass shows whether there is memory for it.
         """
-        replica = self.copy_replica().to(self.strategy.devices[0])
+        steps = PathSteps(self.cell.path, self.strategy.devices[0])
+        replica = steps.place(self.copy_replica())
         optimizer = make_optimizer(self.cell, replica)
         for group in optimizer.param_groups:
             group["lr"] = 0.0
@@ -130,6 +136,7 @@ class Training:
             replica=replica,
             model=replica,
             optimizer=optimizer,
+            steps=steps,
             schedule=None,
             reduces_gradients=False,
         )
@@ -148,29 +155,23 @@ def preserved_buffers(replica: nn.Module) -> Iterator[None]:
             buffer.copy_(content)
 
 
-def searches_kernels(cell: Cell) -> bool:
-    """Return whether cuDNN searches its fastest kernels, which the warm-up epoch pays for.
-
-    Not under dp: the kernels that were chosen are kept by thread, and DataParallel starts new
-    threads in every forward, which would all search again (0.2 to 0.5 s per iteration).
-    """
-    return cell.device is Device.CUDA and not cell.strategy.traffic.forward_in_new_threads
-
-
 def make_training(cell: Cell, strategy: ParallelStrategy, data_root: Path) -> Training:
     """Open the data, build the model (equal on all ranks), wrap it, and make the optimizer.
 
     Raises:
         HpmlError: the data set or the model is missing, or is not what the cell needs.
     """
-    torch.backends.cudnn.benchmark = searches_kernels(cell)
+    set_modes(cell, strategy.devices)
     workload = cell.workload
     data = datasets.open_data(workload, data_root)
     datasets.check_length(workload, data)
+    steps = PathSteps(cell.path, strategy.devices[0])
+    if cell.path.channels_last:
+        check_channels_last(datasets.first_batch(data.train, 1)[0])
     datasets.seed_everything(cell.seed)
     replica = models.build(workload)
     initial_hash = fingerprint(replica.parameters()) if ":" in workload.model else None
-    replica = replica.to(strategy.devices[0])
+    replica = steps.place(replica)
     if cell.quantize is not None:  # refuse before training, not after it
         check_layers(replica)
         check_images(cell, data)
@@ -203,6 +204,7 @@ def make_training(cell: Cell, strategy: ParallelStrategy, data_root: Path) -> Tr
         optimizer=optimizer,
         schedule=make_schedule(cell, optimizer, len(loader)),
         loss=loss,
+        steps=steps,
         loading=loading,
         loader=loader,
         sampler=sampler,

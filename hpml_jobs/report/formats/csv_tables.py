@@ -93,7 +93,7 @@ def _full(report: Report) -> dict[str, list[dict[str, Any]]]:
     return result
 
 
-_Q1 = ["group", "batch", "train_s", "epoch_s", "iterations"]
+_Q1 = ["group", "batch", "treatment", "train_s", "epoch_s", "iterations"]
 
 
 def _q1(report: Report) -> Iterator[dict[str, object]]:
@@ -105,6 +105,7 @@ def _q1(report: Report) -> Iterator[dict[str, object]]:
                 yield {
                     "group": group.number,
                     "batch": row.batch_per_gpu,
+                    "treatment": row.treatment,
                     "train_s": timing.train_s if timing else None,
                     time: timing.epoch_s if timing else None,
                     "iterations": timing.iterations if timing else None,

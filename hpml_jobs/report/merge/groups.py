@@ -11,7 +11,7 @@ from hpml_jobs.core.record import Model, Record
 from hpml_jobs.core.strategies import Baseline, Device, Strategy
 from hpml_jobs.core.value import Value
 from hpml_jobs.report.merge.cells import CellResult
-from hpml_jobs.report.merge.rows import BASELINE_SETUP, Place, Row, Setup, Work, setup_order
+from hpml_jobs.report.merge.rows import Place, Row, Setup, Work, baseline_setup, setup_order
 
 
 class ConditionGroup(Value, frozen=True, kw_only=True, dict=True):
@@ -113,6 +113,12 @@ class ConditionGroup(Value, frozen=True, kw_only=True, dict=True):
     def _by_place(self) -> dict[Place, Row]:
         return {row.place: row for row in self.timed}
 
+    @cached_property
+    def main_path(self) -> str:
+        """The training path that answers of one number are about: the plain one, or the first."""
+        paths = [row.path for row in self.timed]
+        return "" if "" in paths else next(iter(paths), "")
+
     def reference(self, row: Row) -> Row | None:
         """Return the row that a row's ratios are against; None where it has no ratios."""
         if row.reference is None:
@@ -173,7 +179,7 @@ def strategy_rows(group: ConditionGroup, strategy: Strategy) -> StrategyRows:
     rows = [row for row in group.rows if row.strategy is strategy]
     setups = {row.setup for row in rows}
     if group.baseline is Baseline.SINGLE or any(row.is_baseline for row in group.rows):
-        setups.add(BASELINE_SETUP)
+        setups |= {baseline_setup(path) for path in {setup.path for setup in setups}}
     return StrategyRows(
         group=group,
         strategy=strategy,

@@ -65,6 +65,7 @@ class ReferenceCell(Value, frozen=True, kw_only=True, omit_defaults=True):
     nodes: int
     batch: int
     treatment: str = ""
+    path: str = ""
     outcome: Outcome = Outcome.OK
     runs: tuple[ReferenceRun, ...] = ()
     left_out: int = 0
@@ -81,7 +82,8 @@ class ReferenceCell(Value, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def place(self) -> Place:
         """Its setup and batch."""
-        return Place(Setup(self.gpus, self.nodes, self.strategy, self.treatment), self.batch)
+        setup = Setup(self.gpus, self.nodes, self.strategy, self.treatment, self.path)
+        return Place(setup, self.batch)
 
     @property
     def epochs_s(self) -> tuple[float, ...]:
@@ -152,6 +154,7 @@ def _cell(group: ConditionGroup, row: Row) -> ReferenceCell:
         nodes=row.nodes,
         batch=row.batch_per_gpu,
         treatment=row.treatment,
+        path=row.path,
         outcome=row.outcome,
         runs=tuple(_run(values, row.gpus) for values in row.runs),
         left_out=sum(run.role is Role.TIMED for run in row.left_out),

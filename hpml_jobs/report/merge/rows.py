@@ -19,21 +19,32 @@ from hpml_jobs.slurm.states import Outcome
 
 
 class Setup(NamedTuple):
-    """A row of a table; `treatment` is what was done to its cells, in words, empty if nothing."""
+    """A row of a table; `treatment` is what was done to its cells, in words, empty if nothing.
+
+    `path` is the part of it that a cell on one GPU has too, the training path: rows are compared
+    within their path.
+    """
 
     gpus: int
     nodes: int
     strategy: Strategy
     treatment: str = ""
+    path: str = ""
 
     @property
     def is_baseline(self) -> bool:
-        """Whether others are compared with it: the plain loop on one GPU, nothing done to it."""
-        return is_baseline(self.strategy, self.treatment)
+        """Whether others of its path are compared with it: the plain loop on one GPU."""
+        return is_baseline(self.strategy, self.treatment, self.path)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether nothing but its training path was done to it."""
+        return self.treatment == self.path
 
 
-BASELINE_SETUP = Setup(1, 1, BASELINE)
-"""The setup that all others are compared with."""
+def baseline_setup(path: str = "") -> Setup:
+    """Return the setup that all others of a training path are compared with."""
+    return Setup(1, 1, BASELINE, path, path)
 
 
 class Place(NamedTuple):
@@ -110,6 +121,7 @@ class Row(Value, frozen=True, kw_only=True):
     treatment: str
     batch_per_gpu: int
     outcome: Outcome
+    path: str = ""
     timing: Timing | None = None
     reference: Setup | None = None
     speedup: float | None = None
@@ -128,7 +140,7 @@ class Row(Value, frozen=True, kw_only=True):
     @property
     def setup(self) -> Setup:
         """The row of its table."""
-        return Setup(self.gpus, self.nodes, self.strategy, self.treatment)
+        return Setup(self.gpus, self.nodes, self.strategy, self.treatment, self.path)
 
     @property
     def place(self) -> Place:
@@ -143,7 +155,7 @@ class Row(Value, frozen=True, kw_only=True):
 
 def setup_of(cell: Cell) -> Setup:
     """Return the setup that a cell measures."""
-    return Setup(cell.gpus, cell.nodes, cell.strategy, cell.treatment)
+    return Setup(cell.gpus, cell.nodes, cell.strategy, cell.treatment, cell.path.label)
 
 
 def place_of(cell: Cell) -> Place:
@@ -192,16 +204,18 @@ def make_rows(
 def reference_of(row: Row, timed: Sequence[Row], baseline: Baseline) -> Row | None:
     """Return the row among `timed` that a row is compared with, if any.
 
-    It is the plain loop on one GPU. Where there is none, `baseline=smallest` takes the smallest
-    size of the same strategy, without treatment or with the same; of equal sizes the one without.
+    It is the plain loop on one GPU with the same training path. Where there is none,
+    `baseline=smallest` takes the smallest size of the same strategy and path, without treatment or
+    with the same; of equal sizes the one without.
     """
+    timed = [other for other in timed if other.path == row.path]
     single = next((other for other in timed if other.is_baseline), None)
     if single is not None or baseline is Baseline.SINGLE:
         return single
     same = [
         other
         for other in timed
-        if other.strategy is row.strategy and other.treatment in ("", row.treatment)
+        if other.strategy is row.strategy and other.treatment in (row.path, row.treatment)
     ]
     return min(same, key=lambda other: setup_order(other.setup), default=None)
 
@@ -220,6 +234,7 @@ def _timed(place: Place, runs: Sequence[CellResult], uncertain: Collection[str])
         gpus=setup.gpus,
         nodes=setup.nodes,
         treatment=setup.treatment,
+        path=setup.path,
         batch_per_gpu=place.batch_per_gpu,
         outcome=Outcome.OK if timing else without,
         timing=timing,

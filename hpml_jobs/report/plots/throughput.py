@@ -5,7 +5,7 @@ from typing import NamedTuple
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.core import formulas
 from hpml_jobs.report.merge.groups import ConditionGroup
-from hpml_jobs.report.merge.rows import Row
+from hpml_jobs.report.merge.rows import Place, Row, baseline_setup
 from hpml_jobs.report.merge.statistics import Interval
 from hpml_jobs.report.plots import series, style
 from hpml_jobs.report.plots.picture import Picture, listed, not_drawn, sentences
@@ -70,13 +70,19 @@ def _panels(report: Report, group: ReportGroup) -> list[Panel]:
     source = group.source
     panels = []
     for batch in sorted({row.batch_per_gpu for row in source.timed}):
-        places: dict[tuple[str, str], list[Point]] = {}
+        places: dict[tuple[str, str, str], list[Point]] = {}
         for row in source.timed:
             if row.batch_per_gpu == batch and (point := _point(source, row)):
-                places.setdefault((row.strategy.value, row.treatment), []).append(point)
+                name = row.strategy.value, row.treatment, row.path
+                places.setdefault(name, []).append(point)
         lines = [
-            series.make(*name, batch, _from_reference(source, batch, points))
-            for name, points in places.items()
+            series.make(
+                strategy,
+                treatment,
+                batch,
+                _from_reference(source, Place(baseline_setup(path), batch), points),
+            )
+            for (strategy, treatment, path), points in places.items()
         ]
         if any(point.gpus > 1 for line in lines for point in line.points):
             title = f"batch {batch} per {captions.unit(source.device)}"
@@ -86,9 +92,9 @@ def _panels(report: Report, group: ReportGroup) -> list[Panel]:
     return panels
 
 
-def _from_reference(group: ConditionGroup, batch: int, points: list[Point]) -> list[Point]:
+def _from_reference(group: ConditionGroup, place: Place, points: list[Point]) -> list[Point]:
     """Return points with the single-GPU cell before them, where they have none of its size."""
-    alone = [row for row in group.timed if row.is_baseline and row.batch_per_gpu == batch]
+    alone = [row for row in group.timed if row.place == place]
     if not alone or any(point.gpus == 1 for point in points):
         return points
     start = _point(group, alone[0])

@@ -28,7 +28,11 @@ GOYAL = (
 
 def large_batch(group: ConditionGroup) -> Answer:
     """Answer Q4.1: loss and accuracy of the fifth epoch, the largest batch against one GPU's."""
-    trained = [row for row in group.timed if _trained_enough(group, row) and not row.treatment]
+    trained = [
+        row
+        for row in group.timed
+        if _trained_enough(group, row) and row.treatment == group.main_path
+    ]
     strategy = main_strategy(group)
     large = [row for row in trained if row.gpus > 1 and row.strategy is strategy]
     small = [row for row in trained if row.is_baseline]
@@ -76,11 +80,11 @@ def remedies(group: ConditionGroup) -> Answer:
     strategy = main_strategy(group)
     rows = [row for row in group.timed if row.gpus > 1 and row.strategy is strategy]
     tried = [row for row in rows if _has_recipe(group, row)]
-    plain = {row.place: row for row in rows if not row.treatment}
+    plain = {row.place: row for row in rows if row.setup.is_plain}
     compared = [
         (row, beside)
         for row in usable(group, tried, Affected.LEARNING)
-        if (beside := plain.get(row.place._replace(setup=row.setup._replace(treatment=""))))
+        if (beside := plain.get(row.place._replace(setup=row.setup._replace(treatment=row.path))))
     ]
     texts = [text for row, beside in compared if (text := _effect(group, row, beside))]
     if not texts:

@@ -24,7 +24,7 @@ def epoch_by_batch(group: ConditionGroup) -> Answer:
     """Answer Q1: the time of one epoch on one GPU for every batch, up to the memory's limit."""
     one = unit(group.device)
     question, title = Q1[0], Q1[1].format(unit=one)
-    rows = [row for row in group.rows if row.is_baseline]
+    rows = [row for row in group.rows if row.is_baseline and row.path == group.main_path]
     timed = usable(group, [row for row in rows if row.timing], Affected.TIME)
     if not timed:
         return unanswered(question, title, f"needs single-{one} cells (gpus=1 batch=32,128,512)")

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from hpml_jobs.checks.limits import IMBALANCE_LIMIT
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.report.merge.groups import ConditionGroup, StrategyRows
-from hpml_jobs.report.merge.rows import BASELINE_SETUP, Place, Row, Setup
+from hpml_jobs.report.merge.rows import Place, Row, Setup
 from hpml_jobs.report.table import Block, Line, Table
 from hpml_jobs.report.text import captions, marks, notes, references
 from hpml_jobs.report.text.numbers import DASH, OOM, count, gb_per_s, ratio, seconds
@@ -25,7 +25,7 @@ def q1(group: ConditionGroup) -> Table:
         blocks=tuple(Block(head=head) for head in ("train_s", time, "iterations")),
         lines=tuple(
             Line(
-                label=str(row.batch_per_gpu),
+                label=f"{row.batch_per_gpu} ({row.path})" if row.path else str(row.batch_per_gpu),
                 texts=marks.marked(group, row, _q1(row), Affected.TIME),
             )
             for row in baselines
@@ -207,7 +207,7 @@ def _why_unmeasured(selection: StrategyRows, row: Row) -> str:
 
 def _below(selection: StrategyRows, affected: Affected) -> list[str]:
     rows, group = selection.parallel_rows, selection.group
-    places = {place for place in selection.places if place.setup != BASELINE_SETUP}
+    places = {place for place in selection.places if not place.setup.is_baseline}
     return marks.explained(group, rows, affected) + absent(group, rows, places)
 
 

@@ -9,7 +9,7 @@ from hpml_jobs.core.text import counted
 from hpml_jobs.report.merge.cells import CellResult
 from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.merge.left_out import LeftOut
-from hpml_jobs.report.merge.rows import BASELINE_SETUP, Place, Row, Setup, place_of, setup_order
+from hpml_jobs.report.merge.rows import Place, Row, Setup, place_of, setup_order
 from hpml_jobs.report.text.captions import row_label, unit
 
 
@@ -37,15 +37,16 @@ def absences(group: ConditionGroup, rows: Sequence[Row], places: Collection[Plac
 
 def _subject(cell: Cell, device: Device, *, has_other_runs: bool) -> str:
     setup = place_of(cell).setup
-    if setup == BASELINE_SETUP and not has_other_runs:
-        return _no_baseline(cell.batch, device)
+    if setup.is_baseline and not has_other_runs:
+        return _no_baseline(place_of(cell), device)
     seed = f", seed {cell.seed}" if cell.seed else ""
     repeat = f", repeat {cell.repeat}" if cell.repeat or (has_other_runs and not seed) else ""
     return f"{row_label(setup, device)} at batch {cell.batch}{seed}{repeat}"
 
 
-def _no_baseline(batch: int, device: Device) -> str:
-    return f"no single-{unit(device)} cell at batch {batch}"
+def _no_baseline(place: Place, device: Device) -> str:
+    path = f" ({place.setup.path})" if place.setup.path else ""
+    return f"no single-{unit(device)} cell{path} at batch {place.batch_per_gpu}"
 
 
 def _not_requested(
@@ -56,8 +57,8 @@ def _not_requested(
     for place in sorted(places, key=lambda place: (setup_order(place.setup), place.batch_per_gpu)):
         group = elsewhere.get(place)
         why = f"measured under other conditions (group {group})" if group else "not requested"
-        if place.setup == BASELINE_SETUP:
-            lines.append(f"{_no_baseline(place.batch_per_gpu, device)}: {why}")
+        if place.setup.is_baseline:
+            lines.append(f"{_no_baseline(place, device)}: {why}")
         else:
             others.append((why, place))
     return lines + by_reason(others, lambda setup: row_label(setup, device))

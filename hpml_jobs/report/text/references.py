@@ -6,10 +6,10 @@ from hpml_jobs.core.strategies import Baseline, Device
 from hpml_jobs.core.text import counted
 from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.merge.rows import (
-    BASELINE_SETUP,
     Place,
     Row,
     Timing,
+    baseline_setup,
     reference_of,
     setup_order,
 )
@@ -72,7 +72,7 @@ def _baseline(
 ) -> str:
     """Return each reference with its time at the batches where rows are compared with it."""
     timings = {row.place: row.timing for row in rows}
-    setups = {row.reference for row in rows if row.reference} or {BASELINE_SETUP}
+    setups = {row.reference for row in rows if row.reference} or {baseline_setup()}
     compared = {row.batch_per_gpu for row in rows if row.reference}
     texts = []
     for number, setup in enumerate(sorted(setups, key=setup_order)):
@@ -92,7 +92,7 @@ def _baseline(
 
 def without_plain_loop(group: ConditionGroup) -> bool:
     """Return whether ratios of the group are against more than the plain loop on one GPU."""
-    return any(row.reference not in (None, BASELINE_SETUP) for row in group.timed)
+    return any(row.reference and not row.reference.is_baseline for row in group.timed)
 
 
 def suggestion(group: ConditionGroup) -> str:
@@ -104,13 +104,13 @@ def suggestion(group: ConditionGroup) -> str:
     if group.baseline is not Baseline.SINGLE:
         return ""
     awaited = {
-        row.batch_per_gpu
+        (row.path, row.batch_per_gpu)
         for row in group.rows
         if row.is_baseline and row.outcome is not Outcome.OOM
     }
     sizes_at: dict[int, set[int]] = {}
     for row in group.timed:
-        if row.reference is None and row.batch_per_gpu not in awaited:
+        if row.reference is None and (row.path, row.batch_per_gpu) not in awaited:
             same_batch = [r for r in group.timed if r.batch_per_gpu == row.batch_per_gpu]
             smallest = reference_of(row, same_batch, Baseline.SMALLEST)
             if smallest and smallest.gpus < row.gpus:

@@ -68,7 +68,7 @@ def _always_known(cell: Cell) -> dict[str, Any]:
     variables = os.environ
     return {
         "python": platform.python_version(),
-        "precision": "unknown" if cell.workload.own_code else "fp32",
+        "precision": _precision(cell),
         "torch": str(torch.__version__),
         "cuda": torch.version.cuda,
         "cpu_count": os.cpu_count() or 0,
@@ -80,6 +80,14 @@ def _always_known(cell: Cell) -> dict[str, Any]:
         "nccl_environment": environment.nccl(variables),
         "environment": environment.recorded(variables),
     }
+
+
+def _precision(cell: Cell) -> str:
+    """Return the precision of the model's products; unknown if an own model may choose it."""
+    precision = cell.path.precision
+    if precision is not None and precision.is_autocast:
+        return precision.value
+    return "unknown" if cell.workload.own_code else "fp32"
 
 
 def device_names(devices: Devices) -> tuple[str, ...]:

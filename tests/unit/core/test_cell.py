@@ -107,7 +107,7 @@ def test_hash_covers_every_field_and_no_limit_or_path():
     assert set(Cell.__struct_fields__) == {
         *("gpus", "nodes", "batch", "strategy", "workload", "protocol", "device", "gpu_type"),
         *("threads", "loader_workers", "seed", "repeat", "epochs", "probe_s"),
-        *("recipe", "set_epoch", "sync_buffers", "evaluate", "quantize", "loader"),
+        *("recipe", "set_epoch", "sync_buffers", "evaluate", "quantize", "loader", "path"),
     }
 
 

@@ -1,0 +1,111 @@
+"""The training path of a cell: how an iteration computes, apart from what it computes."""
+
+import re
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import NamedTuple
+
+from hpml_jobs.core.strategies import Device
+from hpml_jobs.core.value import Value
+from hpml_jobs.errors import UsageError
+
+
+class Precision(StrEnum):
+    """The precision of the operations that a lower one makes faster; weights are always fp32."""
+
+    FP32 = "fp32"  # 32-bit floating point, TF32 off
+    TF32 = "tf32"  # the tensor cores' 19-bit products in convolutions and matrix products
+    BF16 = "bf16"  # torch.autocast in bfloat16
+    FP16 = "fp16"  # torch.autocast in float16, with loss scaling
+
+    @property
+    def is_autocast(self) -> bool:
+        """Whether forward and loss run under torch.autocast."""
+        return self in (Precision.BF16, Precision.FP16)
+
+
+class Tf32(NamedTuple):
+    """Whether TF32 is allowed in matrix products and in cuDNN's convolutions."""
+
+    matmul: bool
+    cudnn: bool
+
+
+TORCH_TF32 = Tf32(matmul=False, cudnn=True)
+"""torch's defaults, which every precision keeps that does not set TF32 itself."""
+
+AMPERE = "compute capability 8.0 or higher (A100, L4, L40S, H100, H200)"
+
+_BEFORE_AMPERE = re.compile(r"p4|p40|p100|v100s?|t4|(quadro_?)?rtx_?8000|(rtx_?)?2080(_?ti)?")
+"""GPU types, as SLURM names them, without TF32 and without bf16 in their tensor cores."""
+
+
+class TrainingPath(Value, frozen=True, kw_only=True):
+    """The keys of the training path; at their defaults a cell trains as versions before 0.8.0 did.
+
+    `precision` None is fp32 with torch's own settings: on GPUs that have TF32, convolutions use it
+    and matrix products do not. `cudnn_benchmark` None searches for the fastest kernels, except with
+    dp. `channels_last` keeps images and convolutions in memory as (N, H, W, C).
+    """
+
+    precision: Precision | None = None
+    channels_last: bool = False
+    cudnn_benchmark: bool | None = None
+
+    def check(self, device: Device, gpu_type: str | None) -> None:
+        """Refuse a path that the device cannot compute, as far as the GPU's type says it.
+
+        Raises:
+            UsageError: with the key, the reason and the remedy.
+        """
+        if device is Device.CPU:
+            self._check_cpu()
+        newer = self.precision in (Precision.TF32, Precision.BF16)
+        if newer and gpu_type and _BEFORE_AMPERE.fullmatch(gpu_type.lower()):
+            raise UsageError(
+                f"precision={self.precision} with gpu_type={gpu_type}: it needs {AMPERE}; "
+                "use precision=fp16"
+            )
+
+    def _check_cpu(self) -> None:
+        if self.precision is Precision.FP16:
+            raise UsageError(
+                "precision=fp16 with device=cpu: CPUs train in bf16; use precision=bf16"
+            )
+        if self.precision is Precision.TF32:
+            raise UsageError(
+                "precision=tf32 with device=cpu: TF32 is a mode of NVIDIA's tensor cores; "
+                "use precision=bf16"
+            )
+        if self.cudnn_benchmark is not None:
+            raise UsageError(
+                "cudnn_benchmark with device=cpu: cuDNN runs on GPUs; leave the key out"
+            )
+
+    @property
+    def tf32(self) -> Tf32:
+        """Where TF32 is allowed on a GPU that has it."""
+        if self.precision in (Precision.FP32, Precision.TF32):
+            allowed = self.precision is Precision.TF32
+            return Tf32(allowed, allowed)
+        return TORCH_TF32
+
+    @property
+    def label(self) -> str:
+        """The keys that are not at their default, in words; empty at the defaults."""
+        return ", ".join(words for words, _ in self._parts())
+
+    @property
+    def slug_parts(self) -> list[str]:
+        """The same for the name of a cell."""
+        return [part for _, part in self._parts()]
+
+    def _parts(self) -> Iterator[tuple[str, str]]:
+        """Yield words and the part of a slug for each key that is not at its default."""
+        if self.precision is not None:
+            yield self.precision.value, self.precision.value
+        if self.channels_last:
+            yield "channels_last", "channels_last"
+        if self.cudnn_benchmark is not None:
+            state = "on" if self.cudnn_benchmark else "off"
+            yield f"cudnn_benchmark {state}", f"cudnn_benchmark_{state}"

@@ -1,0 +1,125 @@
+"""The steps of an iteration that depend on the training path (docs/training_path.md)."""
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from hpml_jobs.core.cell import Cell
+from hpml_jobs.core.training_path import AMPERE, Precision, TrainingPath
+from hpml_jobs.errors import HpmlError
+from hpml_jobs.worker.instruments.timing import Devices
+
+AUTOCAST = {Precision.BF16: torch.bfloat16, Precision.FP16: torch.float16}
+"""The dtype of torch.autocast."""
+
+CHANNELS_LAST_DIMENSIONS = 4
+"""Dimensions of a batch of images (N, C, H, W)."""
+
+
+class PathSteps:
+    """Autocast around forward and loss, loss scaling around backward and the optimizer's step.
+
+    Without autocast they are the plain steps. Weights, gradients and their messages are fp32 in
+    every precision. Every optimizer needs steps of its own, since the scale of the loss follows it.
+    """
+
+    def __init__(self, path: TrainingPath, device: torch.device) -> None:
+        dtype = autocast_dtype(path)
+        self._device = device
+        self._channels_last = path.channels_last
+        self._autocast: AbstractContextManager[Any] = (
+            nullcontext() if dtype is None else torch.autocast(device.type, dtype)
+        )
+        self._scaler = torch.amp.GradScaler(device.type) if dtype is torch.float16 else None
+
+    def place(self, model: nn.Module) -> nn.Module:
+        """Return a model on the device, its convolutions in the layout of the path."""
+        model = model.to(self._device)
+        return model.to(memory_format=torch.channels_last) if self._channels_last else model
+
+    def in_layout(self, inputs: Any) -> Any:
+        """Return inputs on the device in the layout of the path."""
+        return inputs.to(memory_format=torch.channels_last) if self._channels_last else inputs
+
+    def forward(self) -> AbstractContextManager[Any]:
+        """Return the context of forward and loss."""
+        return self._autocast
+
+    def backward(self, loss: Tensor) -> None:
+        """Add the gradients of a loss, scaled with fp16 so that small ones are not lost."""
+        (self._scaler.scale(loss) if self._scaler else loss).backward()  # type: ignore[no-untyped-call]
+
+    def step(self, optimizer: Optimizer) -> None:
+        """Change the weights; with fp16 not in an iteration whose gradients overflow."""
+        if self._scaler:
+            self._scaler.step(optimizer)
+            self._scaler.update()
+        else:
+            optimizer.step()
+
+
+class AutocastReplica(nn.Module):
+    """A model whose forward enters autocast itself.
+
+    DataParallel runs each replica in a new thread, and torch passes on to it that autocast is
+    enabled, but not in which dtype: there it would be float16 whatever was chosen.
+    """
+
+    def __init__(self, model: nn.Module, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.model = model
+        self._dtype = dtype
+
+    def forward(self, inputs: Tensor) -> Any:
+        """Return the model's outputs, computed under autocast."""
+        with torch.autocast(inputs.device.type, self._dtype):
+            return self.model(inputs)
+
+
+def autocast_dtype(path: TrainingPath) -> torch.dtype | None:
+    """Return the dtype of autocast; None without it."""
+    return None if path.precision is None else AUTOCAST.get(path.precision)
+
+
+def with_autocast(model: nn.Module, path: TrainingPath) -> nn.Module:
+    """Return a model that enters autocast in every thread; the model itself without autocast."""
+    dtype = autocast_dtype(path)
+    return model if dtype is None else AutocastReplica(model, dtype)
+
+
+def set_modes(cell: Cell, devices: Devices) -> None:
+    """Set torch's modes of a cell's training path for the whole process.
+
+    Raises:
+        HpmlError: a GPU has no tensor cores for the precision.
+    """
+    path = cell.path
+    torch.backends.cudnn.benchmark = cell.searches_kernels
+    if devices[0].type != "cuda":
+        return
+    if path.precision in (Precision.TF32, Precision.BF16):
+        for device in devices:
+            if torch.cuda.get_device_capability(device) < (8, 0):
+                raise HpmlError(
+                    f"precision={path.precision} on a {torch.cuda.get_device_name(device)}: it "
+                    f"needs {AMPERE}; use precision=fp16"
+                )
+    if path.precision in (Precision.FP32, Precision.TF32):
+        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = path.tf32
+
+
+def check_channels_last(inputs: Any) -> None:
+    """Refuse a batch that has no channels.
+
+    Raises:
+        HpmlError: it is not a tensor of shape (N, C, H, W).
+    """
+    shape = tuple(inputs.shape) if isinstance(inputs, Tensor) else type(inputs).__name__
+    if not isinstance(inputs, Tensor) or inputs.ndim != CHANNELS_LAST_DIMENSIONS:
+        raise HpmlError(
+            f"channels_last=true: a batch of the data is {shape}, not images of shape "
+            "(N, C, H, W); leave channels_last out"
+        )

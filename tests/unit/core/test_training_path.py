@@ -1,0 +1,88 @@
+"""The keys of the training path: identity of a cell, words, refusals, conditions."""
+
+import msgspec
+import pytest
+
+from hpml_jobs.core.cell import Cell
+from hpml_jobs.core.conditions import measured_conditions, requested_conditions
+from hpml_jobs.core.strategies import Device, Strategy
+from hpml_jobs.core.training_path import Precision, TrainingPath
+from hpml_jobs.errors import UsageError
+from tests.unit.builders import V100, a_cell, a_record
+
+PATHS = {
+    "bf16": TrainingPath(precision=Precision.BF16),
+    "channels_last": TrainingPath(channels_last=True),
+    "cudnn_benchmark off": TrainingPath(cudnn_benchmark=False),
+}
+
+
+def test_default_path_leaves_hash_and_slug_unchanged():
+    assert a_cell(path=TrainingPath()) == a_cell()
+    assert a_cell().slug == "ddp-4gpu-b512-digits-1d254a"
+
+
+@pytest.mark.parametrize("label", PATHS)
+def test_path_is_in_hash_slug_and_treatment(label):
+    plain, cell = a_cell(), a_cell(path=PATHS[label])
+    assert cell.digest != plain.digest
+    assert f"-{label.replace(' ', '_')}-" in cell.slug
+    assert cell.treatment == label
+    assert requested_conditions(cell) == requested_conditions(plain)
+
+
+def test_single_cell_is_the_baseline_of_its_path():
+    assert all(a_cell(gpus=1, path=path).is_baseline for path in PATHS.values())
+    assert not a_cell(path=PATHS["bf16"]).is_baseline
+
+
+@pytest.mark.parametrize(
+    ("path", "place", "words"),
+    [
+        ({"precision": Precision.FP16}, {"device": Device.CPU}, "precision=fp16 with device=cpu"),
+        ({"precision": Precision.TF32}, {"device": Device.CPU}, "precision=tf32 with device=cpu"),
+        ({"cudnn_benchmark": False}, {"device": Device.CPU}, "cudnn_benchmark with device=cpu"),
+        ({"precision": Precision.BF16}, {"gpu_type": "rtx8000"}, "precision=bf16 with gpu_type="),
+        ({"precision": Precision.TF32}, {"gpu_type": "V100"}, "capability 8.0 or higher"),
+    ],
+)
+def test_path_that_the_device_cannot_compute_is_refused(path, place, words):
+    with pytest.raises(UsageError, match=words):
+        a_cell(path=TrainingPath(**path), **place)
+
+
+def test_newer_gpu_types_compute_in_bf16():
+    for gpu_type in ("a100", "l4", "rtx_6000_ada", "h200", None):
+        assert a_cell(path=PATHS["bf16"], gpu_type=gpu_type).path == PATHS["bf16"]
+
+
+def conditions_of(cell: Cell, **facts):
+    record = a_record(cell, facts=msgspec.structs.replace(V100, **facts))
+    return measured_conditions(record)
+
+
+def test_modes_that_a_path_sets_are_no_other_conditions():
+    plain = conditions_of(a_cell())
+    fp32 = a_cell(path=TrainingPath(precision=Precision.FP32))
+    assert conditions_of(fp32, tf32_cudnn=False) == plain
+    tf32 = a_cell(path=TrainingPath(precision=Precision.TF32))
+    assert conditions_of(tf32, tf32_matmul=True) == plain
+    assert conditions_of(a_cell(path=PATHS["cudnn_benchmark off"]), cudnn_benchmark=False) == plain
+
+
+def test_modes_that_no_key_set_are_other_conditions():
+    plain = conditions_of(a_cell())
+    assert conditions_of(a_cell(), tf32_matmul=True) != plain
+    assert conditions_of(a_cell(), cudnn_benchmark=False) != plain
+    fp32 = a_cell(path=TrainingPath(precision=Precision.FP32))
+    assert conditions_of(fp32, tf32_matmul=True) != plain
+
+
+def test_dp_searches_no_kernels_unless_asked():
+    dp = a_cell(strategy=Strategy.DP)
+    assert not dp.searches_kernels
+    assert a_cell().searches_kernels
+    assert not a_cell(device=Device.CPU).searches_kernels
+    asked = a_cell(strategy=Strategy.DP, path=TrainingPath(cudnn_benchmark=True))
+    assert asked.searches_kernels
+    assert conditions_of(dp, cudnn_benchmark=False) == conditions_of(a_cell())

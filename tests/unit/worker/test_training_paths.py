@@ -1,0 +1,158 @@
+"""Every training path trains the weights that the plain path trains, on 1, 2 and 4 processes."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from hpml_jobs.core.strategies import Device, Strategy
+from hpml_jobs.core.training_path import TORCH_TF32, Precision, TrainingPath
+from hpml_jobs.errors import HpmlError
+from hpml_jobs.worker import path_steps
+from hpml_jobs.worker.optimizer import make_optimizer
+from hpml_jobs.worker.strategies import gradients_of
+
+from .conftest import cpu_cell
+
+TOLERANCE = {"bf16": 0.1, "channels_last": 1e-5, "bf16 channels_last": 0.1}
+"""The largest difference of weights relative to the change that training made; bf16 has 8 bits."""
+
+
+def cuda_cell(path):
+    return cpu_cell(device=Device.CUDA, path=path)
+
+
+def test_fp16_scales_the_loss_and_skips_overflows():
+    """float16 on the CPU, which no cell uses, has the same steps as on a GPU."""
+    model = nn.Linear(4, 2)
+    cell = cuda_cell(TrainingPath(precision=Precision.FP16))
+    optimizer = make_optimizer(cell, model)
+    steps = path_steps.PathSteps(cell.path, torch.device("cpu"))
+    before = model.weight.detach().clone()
+    with steps.forward():
+        outputs = model(torch.ones(3, 4))
+        loss = outputs.float().square().mean()
+    assert outputs.dtype is torch.float16
+    loss = loss / 100  # whose scaled gradients are below float16's largest number
+    (plain,) = torch.autograd.grad(loss, model.weight, retain_graph=True)
+    steps.backward(loss)
+    assert torch.allclose(model.weight.grad, 2.0**16 * plain, rtol=1e-2)
+    steps.step(optimizer)
+    changed = model.weight.detach().clone()
+    decayed = plain + cell.workload.weight_decay * before
+    assert torch.allclose(before - changed, cell.workload.lr * decayed, rtol=1e-2, atol=1e-6)
+    model.weight.grad.fill_(float("inf"))
+    steps.step(optimizer)
+    assert torch.equal(model.weight, changed)
+
+
+def test_replicas_in_new_threads_compute_in_bf16():
+    """torch starts a replica's thread with autocast enabled, in float16."""
+    model = path_steps.with_autocast(nn.Linear(4, 2), TrainingPath(precision=Precision.BF16))
+    dtypes = []
+
+    def replica():
+        with torch.autocast("cpu", torch.float16):
+            dtypes.append(model(torch.ones(1, 4)).dtype)
+
+    thread = threading.Thread(target=replica)
+    thread.start()
+    thread.join()
+    assert dtypes == [torch.bfloat16]
+    plain = nn.Linear(4, 2)
+    assert path_steps.with_autocast(plain, TrainingPath()) is plain
+
+
+@pytest.fixture
+def modes():
+    """torch's modes, which are restored after the test."""
+    cuda, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = cuda.allow_tf32, cudnn.allow_tf32, cudnn.benchmark
+    yield cuda, cudnn
+    cuda.allow_tf32, cudnn.allow_tf32, cudnn.benchmark = before
+
+
+def test_modes_of_a_path_are_set_on_gpus_only(modes, monkeypatch):
+    cuda, cudnn = modes
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (8, 0))
+    gpu, set_to = (torch.device("cuda", 0),), {}
+    for value in (None, *Precision):
+        path_steps.set_modes(cuda_cell(TrainingPath(precision=value)), gpu)
+        set_to[value] = cuda.allow_tf32, cudnn.allow_tf32, cudnn.benchmark
+        cuda.allow_tf32, cudnn.allow_tf32 = TORCH_TF32
+    assert set_to[Precision.FP32] == (False, False, True)
+    assert set_to[Precision.TF32] == (True, True, True)
+    assert {set_to[p] for p in (None, Precision.BF16, Precision.FP16)} == {(False, True, True)}
+    cpu = (torch.device("cpu"),)
+    path_steps.set_modes(cpu_cell(path=TrainingPath(precision=Precision.FP32)), cpu)
+    assert (cudnn.allow_tf32, cudnn.benchmark) == (True, False)
+
+
+def test_gpu_without_tensor_cores_for_bf16_is_refused(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (7, 5))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "Quadro RTX 8000")
+    path = TrainingPath(precision=Precision.BF16)
+    with pytest.raises(HpmlError, match=r"bf16 on a Quadro RTX 8000: .* use precision=fp16"):
+        path_steps.set_modes(cuda_cell(path), (torch.device("cuda", 0),))
+
+
+def test_channels_last_needs_images():
+    path_steps.check_channels_last(torch.ones(1, 3, 8, 8))
+    for batch, words in ((torch.ones(1, 16), r"is \(1, 16\), not images"), ([1], "is list, not")):
+        with pytest.raises(HpmlError, match=words):
+            path_steps.check_channels_last(batch)
+
+
+def test_channels_last_gradients_are_sent_in_memory_order():
+    model = nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)
+    model(torch.ones(1, 3, 5, 5)).sum().backward()
+    weight, bias = gradients_of(model)
+    assert (weight.shape, weight.data_ptr()) == ((108,), model.weight.grad.data_ptr())
+    assert bias is model.bias.grad
+
+
+@pytest.fixture(scope="module", params=[pytest.param(2, marks=pytest.mark.long), 4])
+def results(request):
+    """Differences from the plain path: by strategy, rank and path."""
+    torchrun = ["torch.distributed.run", "--standalone", "--local-addr=127.0.0.1"]
+    command = [sys.executable, "-m", *torchrun, f"--nproc-per-node={request.param}"]
+    process = subprocess.run(
+        [*command, "-m", "tests.unit.worker.path_training"],
+        cwd=Path(__file__).parents[3],
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert process.returncode == 0, process.stderr
+    return json.loads(process.stdout)
+
+
+def test_paths_train_the_weights_of_the_plain_path(results):
+    assert set(results) == {strategy.value for strategy in Strategy} - {"dp"}
+    for strategy, ranks in results.items():
+        for rank in ranks:
+            assert set(rank) == set(TOLERANCE)
+            for path, result in rank.items():
+                assert result["difference"] <= TOLERANCE[path], (strategy, path)
+                assert ("bf16" in path) == (result["difference"] > 1e-4), (strategy, path)
+
+
+def test_ranks_of_a_path_have_equal_weights(results):
+    for strategy, ranks in results.items():
+        for path in TOLERANCE:
+            assert len({rank[path]["hash"] for rank in ranks}) == 1, (strategy, path)
+
+
+def test_instruments_do_not_change_a_path(results):
+    for strategy, ranks in results.items():
+        for rank in ranks:
+            for path, result in rank.items():
+                assert result["instrumented"] <= TOLERANCE[path], (strategy, path)

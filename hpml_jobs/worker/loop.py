@@ -173,12 +173,11 @@ def run_microbenchmark(
     Return also what is missing in the result.
     """
     strategy = training.strategy
-    benchmark = collective_times(
-        strategy.devices, sizes_sent(rank.communication), training.cell.probe_s
-    )
+    devices, sent = strategy.devices, sizes_sent(rank.communication)
+    benchmark = collective_times(devices, sent, training.cell.probe_s, clock_of=strategy.clock)
     if benchmark is None or strategy.backend != "nccl":
         return benchmark, []
-    benchmark, reason = with_nccl_choices(benchmark, strategy.devices, folder.nccl_log)
+    benchmark, reason = with_nccl_choices(benchmark, devices, folder.nccl_log)
     return benchmark, [reason] if reason else []
 
 

@@ -21,7 +21,7 @@ from hpml_jobs.core.measurements import (
     Purpose,
 )
 from hpml_jobs.worker.instruments.nccl_log import NcclLogError, nccl_log, parse_choices
-from hpml_jobs.worker.instruments.timing import Clock, Devices, clock_for, synchronize
+from hpml_jobs.worker.instruments.timing import Clock, Devices, clock_for
 
 WARMUPS, TRIALS = 5, 20
 DELAYED = 5
@@ -70,19 +70,20 @@ def collective_times(
 
     The first of `sizes` that would not fit into the rest of `budget_s` ends the benchmark of its
     collective. Every rank must call this: all decisions are made on values that are equal on all
-    ranks. `clock_of` makes the clock for a number of stamps; by default that of the devices.
+    ranks. `clock_of` returns a clock that is ready for a number of stamps, by default that of the
+    devices.
     """
     if budget_s <= 0:
         return None
-    start = time.perf_counter()
-    timer = _Timer(devices, clock_of or (lambda events: clock_for(devices, events)))
+    start, device = time.perf_counter(), devices[0]
+    timer = _Timer(device, clock_of(2) if clock_of else clock_for(devices, 2))
     points: list[MicrobenchmarkPoint] = []
     ended: set[CollectiveKind] = set()
     for kind, size in _messages(sent, sizes):
         if kind in ended:
             continue
         is_sent = size in sent[kind]
-        call = prepare(kind, size, devices[0])
+        call = prepare(kind, size, device)
         timer.time(call)  # the first use of a size: NCCL connects its algorithm, gloo its buffers
         remaining_s = budget_s - timer.max_over_ranks(time.perf_counter() - start)
         pilot_s = timer.max_over_ranks(timer.time(call).seconds)
@@ -156,20 +157,21 @@ class _Timer:
     which all devices start the trial together.
     """
 
-    def __init__(self, devices: Devices, clock_of: Callable[[int], Clock]) -> None:
-        self._devices = devices
-        self._clock_of = clock_of
+    def __init__(self, device: torch.device, clock: Clock) -> None:
+        self._device = device
+        self._clock = clock
         self._ahead_s = AHEAD_S
-        self._small = torch.ones(1, device=devices[0])
+        self._small = torch.ones(1, device=device)
 
     def time(self, call: Call) -> Trial:
         """Return one trial on this rank, started when all ranks are ready."""
-        clock = self._clock_of(2)
+        clock = self._clock
+        clock.prepare(2)
         call.inputs.fill_(1.0)
         self._small.fill_(1.0)
-        synchronize(self._devices)
+        clock.synchronize()
         dist.barrier()
-        synchronize(self._devices)
+        clock.synchronize()
         is_queued = clock.occupy(self._ahead_s)
         if is_queued:
             dist.all_reduce(self._small)
@@ -179,7 +181,7 @@ class _Timer:
         is_late = clock.is_passed(start) if is_queued else None
         if is_late:
             self._ahead_s = min(2 * self._ahead_s, AHEAD_LIMIT_S)
-        synchronize(self._devices)
+        clock.synchronize()
         return Trial(clock.seconds(start, end), is_late)
 
     def trials(self, call: Call) -> list[Trial]:
@@ -188,7 +190,7 @@ class _Timer:
             self.time(call)
         trials = [self.time(call) for _ in range(TRIALS)]
         values = [[trial.seconds, float(trial.is_late or 0)] for trial in trials]
-        slowest = torch.tensor(values, dtype=torch.float64).to(self._devices[0])
+        slowest = torch.tensor(values, dtype=torch.float64).to(self._device)
         dist.all_reduce(slowest, dist.ReduceOp.MAX)
         return [
             Trial(seconds, None if trial.is_late is None else late > 0)
@@ -197,7 +199,7 @@ class _Timer:
 
     def max_over_ranks(self, value: float) -> float:
         """Return the maximum over all ranks, on every rank."""
-        largest = torch.tensor([value], dtype=torch.float64, device=self._devices[0])
+        largest = torch.tensor([value], dtype=torch.float64, device=self._device)
         dist.all_reduce(largest, dist.ReduceOp.MAX)
         return float(largest.item())
 
@@ -239,8 +241,7 @@ def with_nccl_choices(
         except NcclLogError as error:
             writes, reason = False, str(error)
         for point in benchmark.points:
-            prepare(point.kind, point.bytes, devices[0]).run()
-            synchronize(devices)
+            prepare(point.kind, point.bytes, devices[0]).run()  # NCCL writes at the call
     if not writes:
         return benchmark, reason
     choices = parse_choices(path.read_text(errors="replace").splitlines()) if path.exists() else ()

@@ -19,7 +19,7 @@ from hpml_jobs.worker.instruments.microbenchmark import KINDS, collective_times,
 from hpml_jobs.worker.instruments.nccl_log import NcclLogError
 from hpml_jobs.worker.instruments.timing import HostClock
 
-CPU = (torch.device("cpu"),)
+CPU = torch.device("cpu")
 ALL_REDUCE = CollectiveKind.ALL_REDUCE
 KERNEL_S = 12e-6
 
@@ -36,6 +36,10 @@ class ScriptedDevice:
         self.host_s = self.device_s = 0.0
         self.connected = set()
 
+    def clock(self, stamps):
+        assert stamps == 2
+        return self
+
     def launch(self, seconds):
         self.host_s += self.launch_s
         self.device_s = max(self.device_s, self.host_s) + seconds
@@ -45,7 +49,10 @@ class ScriptedDevice:
         self.connected.add(tensor.numel())
         self.launch(KERNEL_S + (self.first_s if is_first else 0.0))
 
-    def synchronize(self, _):
+    def prepare(self, stamps):
+        assert stamps == 2
+
+    def synchronize(self):
         self.host_s = max(self.host_s, self.device_s)
 
     def occupy(self, seconds):
@@ -74,10 +81,8 @@ def eight_ranks():
 @pytest.fixture
 def measure(eight_ranks, monkeypatch):
     def run(device, sizes=(1024, 2048), budget_s=5.0):
-        monkeypatch.setattr(microbenchmark, "synchronize", device.synchronize)
         monkeypatch.setattr(dist, "all_reduce", device.collective)
-        sent = {ALL_REDUCE: []}
-        return collective_times(CPU, sent, budget_s, sizes, clock_of=lambda _: device)
+        return collective_times((CPU,), {ALL_REDUCE: []}, budget_s, sizes, clock_of=device.clock)
 
     return run
 
@@ -118,7 +123,7 @@ def test_late_trials_are_left_out_of_the_times():
 def test_messages_have_the_bytes_of_the_whole_tensor(eight_ranks):
     sizes = {}
     for kind in KINDS:
-        call = microbenchmark.prepare(kind, 1000, CPU[0])
+        call = microbenchmark.prepare(kind, 1000, CPU)
         sizes[kind.value] = (call.inputs.nbytes, call.output.nbytes)
     assert sizes == {
         "all_reduce": (1000, 1000),
@@ -127,7 +132,7 @@ def test_messages_have_the_bytes_of_the_whole_tensor(eight_ranks):
         "broadcast": (1000, 1000),
     }
     with pytest.raises(ValueError, match="no microbenchmark of gather"):
-        microbenchmark.prepare(CollectiveKind.GATHER, 1000, CPU[0])
+        microbenchmark.prepare(CollectiveKind.GATHER, 1000, CPU)
 
 
 def test_host_clock_queues_nothing():
@@ -181,7 +186,7 @@ def choices_with(eight_ranks, monkeypatch, tmp_path):
         )
         benchmark = Microbenchmark(points=(point,), largest_asked_bytes=1024, seconds=1.0)
         path = tmp_path / "nccl.log"
-        return microbenchmark.with_nccl_choices(benchmark, CPU, path)
+        return microbenchmark.with_nccl_choices(benchmark, (CPU,), path)
 
     return run
 

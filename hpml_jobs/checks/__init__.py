@@ -10,6 +10,7 @@ from hpml_jobs.checks import (
     correctness,
     cpus,
     disturbance,
+    gpu_memory,
     gpus,
     imported,
     profiling,
@@ -26,8 +27,9 @@ from hpml_jobs.slurm.states import Outcome
 __all__ = ["GROUPS", "Check", "CheckResult", "Level", "check_record", "check_study", "in_short"]
 
 QUALITY = (*cpus.CHECKS, *gpus.CHECKS, *quality.CHECKS, *trend.CHECKS, *profiling.CHECKS)
+CORRECTNESS = (*correctness.CHECKS, *gpu_memory.CHECKS)
 MEASURED = (
-    *correctness.CHECKS,
+    *CORRECTNESS,
     *communication.CHECKS,
     *waiting.CHECKS,
     *disturbance.CHECKS,
@@ -36,7 +38,7 @@ MEASURED = (
 IMPORTED = imported.CHECKS
 
 GROUPS: Mapping[str, tuple[Check[Any], ...]] = {
-    "Correctness": correctness.CHECKS,
+    "Correctness": CORRECTNESS,
     "Communication": communication.CHECKS,
     "Waiting": waiting.CHECKS,
     "Disturbance": disturbance.CHECKS,

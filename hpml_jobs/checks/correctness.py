@@ -2,7 +2,13 @@
 
 import math
 
-from hpml_jobs.checks.gpu_peaks import flop_per_sample_of, gpu_model_of, peak_of
+from hpml_jobs.checks.gpu_peaks import (
+    TF32_SHARE,
+    WINOGRAD,
+    flop_per_sample_of,
+    gpu_model_of,
+    peak_of,
+)
 from hpml_jobs.checks.limits import CLOSURE_LIMIT, LOSS_LIMIT, RANKS_LIMIT
 from hpml_jobs.checks.result import REPORT_BUG, Affected, Level, Observation, Tier, check
 from hpml_jobs.checks.waiting import late_rank
@@ -177,25 +183,42 @@ def replicas_differ(record: Record) -> Observation | None:
     "flops",
     Level.FAIL,
     meaning="The GPU would have computed faster than it can: the epoch was timed without "
-    "synchronization, or another model than the one named was trained.",
-    limit="the peak of the GPU model at its precision (hpml_jobs/checks/gpu_peaks.py); not checked "
-    "for an unknown GPU or model",
+    "synchronization, or another model than the one named was trained. A warning where it is "
+    "possible, but only with Winograd's convolutions (fp32), or at an unusual share of TF32's "
+    "peak.",
+    limit="the peak of the GPU model at its precision (hpml_jobs/checks/gpu_peaks.py). On ordinary "
+    f"cores {WINOGRAD:g} times it, because Winograd's 3 x 3 convolutions need fewer "
+    "multiplications than are counted, and a warning above the peak; with TF32 a warning above "
+    f"{percent_text(TF32_SHARE)} of it. Not checked for an unknown GPU or model",
     remedy="time with synchronization, and name the model that was trained",
     tier=Tier.NUMBER,
     affects={Affected.TIME, Affected.SPLIT},
 )
 def faster_than_peak(record: Record) -> Observation | None:
-    """Fail if the device computes faster than its peak."""
+    """Fail if the device computes faster than it can, warn if that needs an explanation."""
     flop, peak = flop_per_sample_of(record), peak_of(record)
     if peak is None or not flop or not record.samples:
         return None
     seconds = record.compute_s or record.train_s or record.epoch_s
     reached = flop_per_s(flop, record.samples // record.cell.gpus, seconds)
-    return Observation(
-        reached <= peak.flop_per_s,
+    text = (
         f"{reached / 1e12:.4g} TFLOP/s per GPU, {gpu_model_of(record)} has a peak of "
-        f"{peak.flop_per_s / 1e12:.4g}",
+        f"{peak.flop_per_s / 1e12:.4g} ({peak.precision}"
     )
+    if reached > peak.impossible:
+        limit = (
+            f"; with Winograd {peak.impossible / 1e12:.4g}"
+            if peak.impossible > peak.flop_per_s
+            else ""
+        )
+        return Observation(False, f"{text}{limit})")
+    if reached <= peak.doubtful:
+        return Observation(True, f"{text})")
+    share = percent_text(reached / peak.flop_per_s)
+    remedy = "check the time and the model; if both are right, it is Winograd"
+    if peak.precision == "tf32":
+        remedy = "check the time and the model, or compare with another cell of this GPU"
+    return Observation(False, f"{text}), {share} of it", remedy, Level.WARN)
 
 
 CHECKS = (

@@ -30,19 +30,25 @@ _HOPPER = Peak(66.9, 494.7, 989.4, "NVIDIA H100 whitepaper, SXM5")
 PEAKS = {
     "k80": Peak(4.37, None, None, "NVIDIA K80 datasheet, one of its two GPUs, with boost"),
     "p100": Peak(10.6, None, 21.2, "NVIDIA P100 datasheet, SXM2"),
+    "gtx1080ti": Peak(11.3, None, None, "NVIDIA GeForce GTX 1080 Ti product page"),
     "p40": Peak(12.0, None, None, "NVIDIA P40 datasheet"),
     "v100": _VOLTA,
     "v100sxm2": Peak(15.7, None, 125.0, "NVIDIA V100 datasheet, SXM2"),
     "v100pcie": Peak(14.0, None, 112.0, "NVIDIA V100 datasheet, PCIe"),
     "v100s": _VOLTA,
+    "titanv": Peak(14.9, None, 110.0, "NVIDIA TITAN V product page"),
     "t4": Peak(8.1, None, 65.0, "NVIDIA T4 datasheet"),
     "rtx6000": Peak(16.3, None, 130.5, "NVIDIA Quadro RTX 6000 datasheet"),
     "rtx8000": Peak(16.3, None, 130.5, "NVIDIA Quadro RTX 8000 datasheet"),
+    "titanrtx": Peak(16.3, None, 130.5, "NVIDIA Turing whitepaper, TITAN RTX"),
     "rtx2080ti": Peak(14.2, None, 113.8, "NVIDIA Turing whitepaper, Founders Edition"),
     "a100": Peak(19.5, 156.0, 312.0, "NVIDIA A100 datasheet"),
+    "a800": Peak(19.5, 156.0, 312.0, "NVIDIA A800 datasheet: as A100"),
     "a30": Peak(10.3, 82.0, 165.0, "NVIDIA A30 datasheet"),
     "a10": Peak(31.2, 62.5, 125.0, "NVIDIA A10 datasheet"),
     "a40": Peak(37.4, 74.8, 149.7, "NVIDIA A40 datasheet"),
+    "rtxa4000": Peak(19.2, 38.3, 76.7, "NVIDIA RTX A4000 datasheet, half of its tensor figure"),
+    "rtxa5000": Peak(27.8, 55.6, 111.1, "NVIDIA RTX A5000 datasheet, half of its tensor figure"),
     "rtxa6000": Peak(38.7, 77.4, 154.8, "NVIDIA RTX A6000 datasheet"),
     "rtx3090": Peak(35.6, 35.6, 142.3, "NVIDIA Ampere GA102 whitepaper"),
     "l4": Peak(30.3, 60.0, 121.0, "NVIDIA L4 datasheet, half of its figures with sparsity"),
@@ -50,6 +56,12 @@ PEAKS = {
     "l40s": Peak(91.6, 183.0, 362.0, "NVIDIA L40S datasheet"),
     "rtx6000ada": Peak(91.1, 182.1, 364.2, "NVIDIA RTX 6000 Ada datasheet"),
     "rtx4090": Peak(82.6, 82.6, 330.3, "NVIDIA Ada GPU architecture whitepaper"),
+    "rtx5090": Peak(104.8, 104.8, 419.0, "NVIDIA RTX Blackwell GPU architecture whitepaper"),
+    "rtxpro6000": Peak(
+        126.0, 251.9, 503.8, "NVIDIA RTX PRO 6000 Blackwell datasheet, Workstation Edition"
+    ),
+    "h20": Peak(44.0, 74.0, 148.0, "NVIDIA H20 datasheet"),
+    "h800": _HOPPER,
     "h100": _HOPPER,
     "h100pcie": Peak(
         51.0, 378.0, 756.0, "NVIDIA H100 datasheet, PCIe, half of its figures with sparsity"
@@ -77,13 +89,25 @@ KNOWN_IMAGE_SIZE = 32
 
 HALF_PRECISIONS = ("fp16", "bf16", "amp")
 
+WINOGRAD = 2.25
+"""Winograd's F(2x2, 3x3) needs so many times fewer multiplications than are counted for 3 x 3
+convolutions (Lavin & Gray, CVPR 2016). cuDNN uses it on the ordinary cores."""
+
+TF32_SHARE = 0.6
+"""Training does not reach more of the peak of TF32."""
+
 
 class PeakRate(NamedTuple):
-    """The peak FLOP/s of one device at a precision, dense, and where that is written."""
+    """The peak FLOP/s of one device at a precision, dense, and where that is written.
+
+    Counted FLOP/s above `doubtful` need an explanation, those above `impossible` were not computed.
+    """
 
     flop_per_s: float
     precision: str
     source: str
+    doubtful: float
+    impossible: float
 
 
 def gpu_key(gpu_model: str) -> str:
@@ -114,16 +138,22 @@ def peak_rate(gpu_model: str, precision: str, *, tf32: bool = True) -> PeakRate 
     peak = PEAKS.get(gpu_key(gpu_model))
     if peak is None:
         return None
-    rates = {"fp32": peak.fp32}
-    if precision in HALF_PRECISIONS:
-        rates["half"] = peak.half or 0.0
-    elif precision != "fp32":
+    if precision in HALF_PRECISIONS and peak.half:
+        rate = 1e12 * peak.half
+        return PeakRate(rate, precision, peak.source, doubtful=rate, impossible=rate)
+    if precision not in ("fp32", "tf32", *HALF_PRECISIONS):
         return None
-    elif tf32:
-        rates["tf32"] = peak.tf32 or 0.0
-    used = max(rates, key=lambda name: rates[name])
-    named = precision if used == "half" else used
-    return PeakRate(rates[used] * 1e12, named, peak.source)
+    fp32 = 1e12 * peak.fp32
+    if precision in HALF_PRECISIONS or not tf32 or peak.tf32 is None:
+        return PeakRate(fp32, "fp32", peak.source, doubtful=fp32, impossible=WINOGRAD * fp32)
+    rate = 1e12 * peak.tf32
+    return PeakRate(
+        rate,
+        "tf32",
+        peak.source,
+        doubtful=max(TF32_SHARE * rate, fp32),
+        impossible=max(rate, WINOGRAD * fp32),
+    )
 
 
 def gpu_model_of(record: Record) -> str | None:

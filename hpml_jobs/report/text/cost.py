@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from hpml_jobs.checks import Level
-from hpml_jobs.checks.gpu_peaks import gpu_key
+from hpml_jobs.checks.gpu_peaks import WINOGRAD, PeakRate, gpu_key
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.core.conditions import GPU_MODEL
 from hpml_jobs.core.strategies import Device, Strategy
@@ -48,7 +48,7 @@ def peak_text(group: ConditionGroup, costs: Sequence[Cost]) -> str:
     if peak is not None:
         return (
             f"% of peak (MFU): TFLOP/s / {significant(peak.flop_per_s / 1e12, 4)} TFLOP/s dense "
-            f"{peak.precision}, {hardware(group)} ({peak.source})."
+            f"{peak.precision}, {hardware(group)} ({peak.source}).{_winograd(costs, peak)}"
         )
     if group.device is Device.CPU:
         return "No % of peak: the peak of a CPU is not known."
@@ -57,6 +57,17 @@ def peak_text(group: ConditionGroup, costs: Sequence[Cost]) -> str:
     if group.a_cell.workload.own_code:
         return "No % of peak: the precision of your own code is not known."
     return "No % of peak: the peak of this GPU is not known."
+
+
+def _winograd(costs: Sequence[Cost], peak: PeakRate) -> str:
+    """Return why a share may be high, where one is above the doubtful rate of ordinary cores."""
+    reached = max((cost.train_flop_per_s or cost.flop_per_s or 0.0 for cost in costs), default=0.0)
+    if peak.impossible <= peak.flop_per_s or reached <= 0.5 * peak.flop_per_s:
+        return ""
+    return (
+        f" Winograd's 3 x 3 convolutions on ordinary cores need up to {WINOGRAD:g} times fewer "
+        "multiplications than are counted, so a share may exceed 100 %."
+    )
 
 
 def clocks_text(group: ConditionGroup) -> str:

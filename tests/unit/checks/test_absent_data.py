@@ -62,7 +62,10 @@ ABSENT = {
     ),
     "no time of gradients": (change_communication(gradients_s=0.0), {"bus-bandwidth"}),
     "parameters not claimed": (change_workload(parameters=None), {"parameters"}),
-    "no model": (change_record(model=None), {"parameters", "messages", "flops", "buffers"}),
+    "no model": (
+        change_record(model=None),
+        {"parameters", "messages", "flops", "memory-bandwidth", "buffers"},
+    ),
     "other loss": (change_workload(loss="mse"), {"loss"}),
     "images unknown": (change_workload(images=None), {"short"}),
     "no affinity": (change_rank(2, affinity=()), {"oversubscribed", "loader-cpus"}),
@@ -80,7 +83,7 @@ ABSENT = {
         {"disturbed", "loader-cpus"},
     ),
     "too few iterations to tell": (change_epochs(slow=None), {"outliers"}),
-    "no GPU model": (change_facts(gpu_model=""), {"flops"}),
+    "no GPU model": (change_facts(gpu_model=""), {"flops", "memory-bandwidth"}),
 }
 
 

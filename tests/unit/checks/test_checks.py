@@ -95,6 +95,29 @@ def large_messages(old):
     return change_communication(gradients_s=0.99 * old.ranks[1].communication.gradients_s)(changed)
 
 
+def with_speed(flop_per_s):
+    """Each GPU computes so many FLOP/s."""
+
+    def change(old):
+        flop = round(flop_per_s * old.compute_s * old.cell.gpus / old.samples)
+        return change_model(flop_per_sample=flop)(old)
+
+    return change
+
+
+def without_tf32(flop_per_s):
+    """A V100, which has no TF32, computes so many FLOP/s."""
+    on_v100 = change_facts(gpu_model="Tesla V100-SXM2-16GB")
+    return lambda old: with_speed(flop_per_s)(on_v100(old))
+
+
+def large_model(old):
+    """Gradients of 1 GB."""
+    phases = replace(old.ranks[2].phases, optimizer_s=0.32)
+    large = change_model(gradient_bytes=10**9)(old)
+    return change_epoch("instrumented", phases=phases)(large)
+
+
 ALONE = [
     CheckCase(
         "closure", FAIL, change_phases(forward_s=2.6), "phases miss the epoch by 2.34 % (limit 2 %)"
@@ -196,7 +219,35 @@ ALONE = [
         "at these sizes (limit 1.1 x)",
     ),
     CheckCase(
-        "flops", FAIL, change_model(flop_per_sample=10**13), "A100-SXM4-80GB has a peak of 156"
+        "flops",
+        FAIL,
+        change_model(flop_per_sample=10**13),
+        "A100-SXM4-80GB has a peak of 156 (tf32): time with synchronization",
+    ),
+    CheckCase(
+        "flops",
+        WARN,
+        with_speed(98e12),
+        "98 TFLOP/s per GPU, NVIDIA A100-SXM4-80GB has a peak of 156 (tf32), 62.",
+    ),
+    CheckCase(
+        "flops",
+        WARN,
+        without_tf32(17e12),
+        "has a peak of 15.7 (fp32), 108",
+    ),
+    CheckCase(
+        "flops",
+        FAIL,
+        without_tf32(40e12),
+        "40 TFLOP/s per GPU, Tesla V100-SXM2-16GB has a peak of 15.7 (fp32; with Winograd 35.33)",
+    ),
+    CheckCase(
+        "memory-bandwidth",
+        FAIL,
+        large_model,
+        "the optimizer takes 2e+03 us per iteration, the memory of NVIDIA A100-SXM4-80GB (2,039 "
+        "GB/s) needs at least 2.41e+03 us for its bytes",
     ),
     CheckCase(
         "loader-bound",

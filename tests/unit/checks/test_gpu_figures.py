@@ -1,0 +1,54 @@
+"""Peaks and memories of GPUs: found by the names that drivers report, with plausible bounds."""
+
+import pytest
+
+from hpml_jobs.checks.gpu_memory import MEMORY, least_step_s
+from hpml_jobs.checks.gpu_peaks import PEAKS, gpu_key, peak_rate
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("NVIDIA GB200", "gb200"),
+        ("NVIDIA B200", "b200"),
+        ("NVIDIA GeForce RTX 5090", "rtx5090"),
+        ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "rtxpro6000"),
+        ("NVIDIA A800-SXM4-80GB", "a800"),
+        ("NVIDIA H800", "h800"),
+        ("NVIDIA H20", "h20"),
+        ("NVIDIA TITAN RTX", "titanrtx"),
+        ("NVIDIA TITAN V", "titanv"),
+        ("NVIDIA GeForce GTX 1080 Ti", "gtx1080ti"),
+        ("NVIDIA RTX A4000", "rtxa4000"),
+        ("NVIDIA RTX A5000", "rtxa5000"),
+    ],
+)
+def test_gpu_has_figures_by_the_driver_s_name(name, key):
+    assert gpu_key(name) == key
+
+
+def test_every_nvidia_gpu_with_a_peak_has_a_memory():
+    assert PEAKS.keys() - MEMORY.keys() == {"mi100", "mi210", "mi250", "mi250x", "mi300x"}
+    assert MEMORY.keys() <= PEAKS.keys()
+
+
+@pytest.mark.parametrize(
+    ("gpu", "precision", "tf32", "bounds"),
+    [
+        ("Tesla V100-SXM2-16GB", "fp32", True, (15.7, 35.325)),
+        ("Quadro RTX 8000", "fp32", True, (16.3, 36.675)),
+        ("NVIDIA A100-SXM4-80GB", "fp32", False, (19.5, 43.875)),
+        ("NVIDIA A100-SXM4-80GB", "tf32", True, (93.6, 156.0)),
+        ("NVIDIA GeForce RTX 3090", "fp32", True, (35.6, 80.1)),
+        ("NVIDIA H200", "bf16", True, (989.4, 989.4)),
+    ],
+)
+def test_bounds_allow_winograd_and_doubt_full_tensor_cores(gpu, precision, tf32, bounds):
+    peak = peak_rate(gpu, precision, tf32=tf32)
+    assert (peak.doubtful / 1e12, peak.impossible / 1e12) == pytest.approx(bounds)
+
+
+def test_optimizer_step_needs_the_bytes_beyond_the_cache():
+    """5 passes over 1 GB less twice the cache of an A100, at 2,039 GB/s."""
+    assert least_step_s(10**9, 0.9, MEMORY["a100"]) == pytest.approx((5e9 - 84e6) / 2.039e12)
+    assert least_step_s(10**9, 0.0, MEMORY["a100"]) == pytest.approx((3e9 - 84e6) / 2.039e12)

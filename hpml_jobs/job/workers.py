@@ -76,11 +76,13 @@ def _rendezvous(cell: Cell, job: Job) -> list[str]:
     if cell.nodes == 1:
         return ["--standalone", "--local-addr=127.0.0.1"]
     first_host = commands.hosts_of_job()[0]
+    # SLURM's name of this node is one that the others resolve; getfqdn's need not be.
+    name = os.environ.get("SLURMD_NODENAME")
     job_number = int(re.sub(r"\D", "", os.environ.get("SLURM_JOB_ID", "0")) or 0)
     port = RENDEZVOUS_PORTS[job_number % len(RENDEZVOUS_PORTS)]
     return [
         f"--nnodes={cell.nodes}",
-        f"--node-rank={job.node}",
+        *([f"--local-addr={name}"] if name else []),
         "--rdzv-backend=c10d",
         f"--rdzv-endpoint={first_host}:{port}",
         f"--rdzv-id={job.id}_{job.restart}",

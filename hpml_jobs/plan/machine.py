@@ -3,6 +3,7 @@
 import functools
 import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 from hpml_jobs.core.cluster import Cluster, Shape, sbatch_options
@@ -67,7 +68,7 @@ def detect_cluster(profiles: dict[str, tuple[str, ...]]) -> tuple[str, str]:
 
 @functools.cache
 def local_gpus() -> tuple[str, ...]:
-    """Return the names of this machine's NVIDIA GPUs, without torch."""
+    """Return the names of the NVIDIA GPUs that a process of this machine sees, without torch."""
     import pynvml  # noqa: PLC0415  (only where the local machine is asked)
 
     try:
@@ -77,6 +78,41 @@ def local_gpus() -> tuple[str, ...]:
     try:
         count = pynvml.nvmlDeviceGetCount()
         handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(count)]
-        return tuple(str(pynvml.nvmlDeviceGetName(handle)) for handle in handles)
+        uuids = [_text(pynvml.nvmlDeviceGetUUID(handle)) for handle in handles]
+        shown = visible_gpus(os.environ.get("CUDA_VISIBLE_DEVICES"), uuids)
+        return tuple(_text(pynvml.nvmlDeviceGetName(handles[number])) for number in shown)
     finally:
         pynvml.nvmlShutdown()
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def visible_gpus(setting: str | None, uuids: Sequence[str]) -> list[int]:
+    """Return the numbers of the GPUs that CUDA_VISIBLE_DEVICES leaves; None: not set.
+
+    CUDA stops at the first word that names none (CUDA's programming guide). Beginnings of UUIDs
+    are names, too; an instance of a divided GPU counts as its first GPU.
+
+    >>> visible_gpus("1,GPU-a", ["GPU-a1", "GPU-b1"]), visible_gpus("0,-1,1", ["GPU-a", "GPU-b"])
+    ([1, 0], [0])
+    >>> visible_gpus("", ["GPU-a"]), visible_gpus(None, ["GPU-a"]), visible_gpus("MIG-5", ["GPU-a"])
+    ([], [0], [0])
+    """
+    if setting is None:
+        return [*range(len(uuids))]
+    numbers: list[int] = []
+    for word in (word.strip() for word in setting.split(",")):
+        if word.isdigit() and int(word) < len(uuids):
+            number = int(word)
+        elif word.startswith("GPU-") and any(uuid.startswith(word) for uuid in uuids):
+            number = next(n for n, uuid in enumerate(uuids) if uuid.startswith(word))
+        elif word.startswith("MIG-") and uuids and not numbers:
+            number = 0
+        else:
+            break
+        if number in numbers:  # CUDA then shows none
+            return []
+        numbers.append(number)
+    return numbers

@@ -1,5 +1,6 @@
 """From settings to a `Plan`: defaults resolved and every cell checked; nothing is written."""
 
+import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import msgspec
 
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.cluster import Cluster, Launcher
+from hpml_jobs.core.environment import refusal
 from hpml_jobs.core.loader import Loader
 from hpml_jobs.core.paths import resolve_path
 from hpml_jobs.core.strategies import Device
@@ -46,6 +48,7 @@ def make_plan(sweep: Sweep, *, sending: bool = True, fetch: bool = True, notify:
         raise UsageError("batch= with a ladder: it chooses the batches; use ladder.start=N instead")
     _refuse_uneven_nodes(sweep.settings)
     cells = [cells_of(settings) for settings in sweep.settings]
+    _check_this_machine(sweep.settings, cells, sending=sending, notify=notify)
     refuse_unused(sweep.settings, [cell for of_settings in cells for cell in of_settings])
     cluster = _checked_cluster(first.cluster, can_submit=fetch) if sending else first.cluster
     gpu_types = [_gpu_type(settings, cluster, notify) for settings in sweep.settings]
@@ -76,6 +79,25 @@ def make_plan(sweep: Sweep, *, sending: bool = True, fetch: bool = True, notify:
         collect_after=first.collect_after,
         retries=first.retries,
     )
+
+
+def _check_this_machine(
+    sweep: Sequence[Settings], cells: Sequence[Sequence[Cell]], *, sending: bool, notify: Notify
+) -> None:
+    """Say where a machine without GPUs decides the device; refuse variables that its cells inherit.
+
+    What the jobs of a cluster inherit is not known here: they refuse the variables themselves.
+    """
+    for settings, of_settings in zip(sweep, cells, strict=True):
+        if settings.cluster.launcher is not Launcher.LOCAL:
+            continue
+        is_default = settings.device is None and settings.cluster.device is None
+        for cell in of_settings:
+            if is_default and cell.device is Device.CPU:
+                notify("no NVIDIA GPU answers here: device=cpu")
+            refused = refusal(os.environ, cell.device, communicates=cell.processes > 1)
+            if sending and refused:
+                raise UsageError(refused)
 
 
 def _refuse_uneven_nodes(sweep: Sequence[Settings]) -> None:

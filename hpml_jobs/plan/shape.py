@@ -17,10 +17,26 @@ def make_shape(cell: Cell, cluster: Cluster, gpu_type: str | None, minutes: int)
         nodes=cell.nodes,
         gpus_per_node=per_node if requests_gpus else 0,
         gpu_type=gpu_type,
-        cpus_per_node=per_node * (cell.loader_workers + cell.threads),
+        cpus_per_node=_cpus(cell, gpu_type),
         mem_gb_per_node=memory * per_node if memory else None,
         minutes=minutes,
     )
+
+
+def _cpus(cell: Cell, gpu_type: str | None) -> int:
+    """Return the CPUs on each node: of loader workers and threads, and of what else CUDA needs.
+
+    Beside the training loop, autograd and the thread that pins batches work, and between nodes
+    NCCL's proxy, which polls. No node need have CPUs for these.
+    """
+    least = cell.gpus_per_node * (cell.loader_workers + cell.threads)
+    if cell.device is Device.CPU:
+        return least
+    wanted = least + cell.gpus_per_node * (2 if cell.nodes > 1 else 1)
+    nodes = [node for node in commands.inventory() if node.gpus >= cell.gpus_per_node]
+    typed = [node for node in nodes if gpu_type in (None, node.gpu_type)] or nodes
+    largest = max((node.cpus for node in typed), default=wanted)
+    return min(wanted, max(least, largest))
 
 
 def check_shape(

@@ -1,15 +1,21 @@
 """The devices of a rank: exactly those that the cell needs, or an error."""
 
+import json
+import os
 import re
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import torch
 
 from hpml_jobs.core.cell import Cell
+from hpml_jobs.core.environment import refusal
+from hpml_jobs.core.gpus import is_mig
+from hpml_jobs.core.node_faults import node_fault
 from hpml_jobs.core.strategies import Device
-from hpml_jobs.errors import HpmlError
+from hpml_jobs.errors import HpmlError, NodeFaultError
+from hpml_jobs.study.attempt import SLURM_VARIABLE
 from hpml_jobs.worker.instruments.timing import Devices
 
 NEWER_LOCK = "locks/worker.txt"
@@ -27,24 +33,70 @@ def devices_for(cell: Cell, local_rank: int) -> Devices:
     """Return this rank's devices: all of the cell with dp, else one.
 
     Raises:
-        HpmlError: no CUDA, too few GPUs, another GPU type, or a GPU in use. There is no fallback.
+        HpmlError: no CUDA, too few GPUs or those of others, another GPU type, a GPU in use, or an
+            environment that changes what is measured. There is no fallback.
     """
+    refused = refusal(os.environ, cell.device, communicates=cell.processes > 1)
+    if refused:
+        raise HpmlError(refused)
     if cell.device is Device.CPU:
         return (torch.device("cpu"),)
     if not torch.cuda.is_available():
         raise HpmlError(f"device=cuda, but torch sees no CUDA device: {why_no_cuda()}")
-    visible = torch.cuda.device_count()
-    if visible < cell.gpus_per_node:
-        raise HpmlError(
-            f"the cell needs {cell.gpus_per_node} GPU(s) on this node, but torch sees {visible}: "
-            "check the job's GPUs (scontrol show job) and CUDA_VISIBLE_DEVICES"
-        )
+    check_number(cell.gpus_per_node, torch.cuda.device_count(), _allocation())
     numbers = (local_rank,) if cell.strategy.under_torchrun else range(cell.gpus)
     for number in numbers:
         _check_gpu(number, cell.gpu_type)
         await_free(number)
     torch.cuda.set_device(numbers[0])
     return tuple(torch.device("cuda", number) for number in numbers)
+
+
+def _allocation() -> dict[str, str]:
+    """Return SLURM's variables of the job, which its wrapper passes on; none without SLURM."""
+    try:
+        return {
+            name: str(v) for name, v in json.loads(os.environ.get(SLURM_VARIABLE, "{}")).items()
+        }
+    except (ValueError, AttributeError):
+        return {}
+
+
+def check_number(needed: int, visible: int, allocation: Mapping[str, str]) -> None:
+    """Refuse fewer GPUs on this node than a cell needs, and GPUs that were given to others.
+
+    Torch numbers the visible GPUs from 0, and the cell takes the first ones. That they are the
+    job's own is certain only if SLURM hides the others.
+
+    Raises:
+        HpmlError: with the numbers, and what to do.
+    """
+    first = torch.cuda.get_device_name(0) if visible else ""
+    if needed > 1 and is_mig(first):
+        raise HpmlError(
+            f"the cell needs {needed} GPU(s) on this node, but has instances of a divided one "
+            f"({first}), of which a process sees one: use gpus=1, or request whole GPUs"
+        )
+    if visible < needed:
+        raise HpmlError(
+            f"the cell needs {needed} GPU(s) on this node, but torch sees {visible}: "
+            "check the job's GPUs (scontrol show job) and CUDA_VISIBLE_DEVICES"
+        )
+    number = allocation.get("SLURM_GPUS_ON_NODE", "")
+    given = int(number) if number.isdigit() else None
+    if given is not None and given < needed:
+        raise HpmlError(
+            f"the cell needs {needed} GPU(s) on this node, but SLURM gave {given} of the {visible} "
+            "that torch sees: check the job's GPUs (scontrol show job)"
+        )
+    ids = allocation.get("SLURM_STEP_GPUS") or allocation.get("SLURM_JOB_GPUS") or ""
+    own = [int(word) for word in ids.split(",") if word.isdigit()]
+    if given is not None and visible > given and own and not {*range(needed)} <= {*own}:
+        raise HpmlError(
+            f"SLURM gave GPU {ids} of this node, but nothing hides the others: torch sees "
+            f"{visible}, and the cell would use 0 to {needed - 1}; add "
+            "cluster.setup=['export CUDA_VISIBLE_DEVICES=${SLURM_STEP_GPUS:-$SLURM_JOB_GPUS}']"
+        )
 
 
 def await_free(
@@ -57,20 +109,28 @@ def await_free(
     `memory` returns a GPU's free and total bytes; the default asks CUDA.
 
     Raises:
-        HpmlError: it is still in use after `timeout_s`, so that times would be wrong.
+        NodeFaultError: it is still in use after `timeout_s`, so that times would be wrong.
     """
     deadline = time.monotonic() + timeout_s
-    while True:
-        free, total = (memory or torch.cuda.mem_get_info)(number)
-        used = total - free
-        if used <= IDLE_BYTES:
-            return
+    while used := _use(number, memory or torch.cuda.mem_get_info):
         if time.monotonic() >= deadline:
-            raise HpmlError(
-                f"other processes use {used / 1e9:.1f} GB of GPU {number}, still after "
-                f"{timeout_s:g} s: find them with nvidia-smi on the node, then resubmit"
+            raise NodeFaultError(
+                f"{used}, still after {timeout_s:g} s: find them with nvidia-smi on the node, then "
+                "resubmit"
             )
         time.sleep(min(1.0, timeout_s))
+
+
+def _use(number: int, memory: Callable[[int], tuple[int, int]]) -> str:
+    """Return how other processes use a GPU, in words; empty if they do not."""
+    try:
+        free, total = memory(number)
+    except RuntimeError as error:  # a GPU in the mode for one process has another one
+        if not node_fault(str(error)):
+            raise
+        return f"other processes hold GPU {number} ({str(error).splitlines()[0]})"
+    used = total - free
+    return f"other processes use {used / 1e9:.1f} GB of GPU {number}" if used > IDLE_BYTES else ""
 
 
 def _check_gpu(number: int, gpu_type: str | None) -> None:

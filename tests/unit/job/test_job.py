@@ -121,18 +121,19 @@ def test_ddp_on_one_node_uses_standalone_torchrun():
 @pytest.mark.parametrize("node", [0, 1])
 def test_ddp_on_two_nodes_uses_first_host_as_rendezvous(node, monkeypatch):
     monkeypatch.setenv("HPML_JOBS_HOSTS", "gr007 gr009 ")
+    monkeypatch.setenv("SLURMD_NODENAME", "gr007" if node == 0 else "gr009")
     attempt = AttemptFolder(Path("/s/c/attempts/101_0.r1"))
     command = worker_command(a_cell(nodes=2), Path("/s/c"), attempt, Job("101_0", 1, node))
     assert {
         "--nnodes=2",
-        f"--node-rank={node}",
+        f"--local-addr={('gr007', 'gr009')[node]}",
         "--rdzv-backend=c10d",
         "--rdzv-endpoint=gr007:20105",
         "--rdzv-id=101_0_1",
         f"--rdzv-conf=is_host={1 - node},read_timeout=300,join_timeout=900",
     } <= set(command)
     assert command[command.index("--nproc-per-node") + 1] == "2"
-    assert "--standalone" not in command
+    assert not any(word.startswith(("--standalone", "--node-rank")) for word in command)
 
 
 def test_two_nodes_without_host_list_are_an_error():

@@ -43,7 +43,7 @@ def test_fast_gpu_gets_more_workers_and_says_so(fast_cards):
     notes = []
     plan = plan_of("gpus=1,4", "gpu_type=h100", notify=notes.append)
     assert workers(plan) == {8}
-    assert plan.cells[1].shape.cpus_per_node == 4 * 9
+    assert plan.cells[1].shape.cpus_per_node == 4 * (8 + 1 + 1)
     assert "loader_workers=8: the default for h100 (change it: loader_workers=)" in notes
     assert workers(plan_of("gpu_type=h100", "loader_workers=3")) == {3}
 
@@ -78,7 +78,7 @@ def test_loader_device_has_no_workers_and_its_own_name(slurm):
     assert (by_workers.loader_workers, on_device.loader_workers) == (4, 0)
     assert "-loader_device-" in on_device.slug
     assert "loader" not in by_workers.slug
-    assert plan.cells[1].shape.cpus_per_node == 1
+    assert plan.cells[1].shape.cpus_per_node == 2
     values = {row.key: row.value for row in preview_of(plan, select(plan)).values}
     assert values["loader"] == "workers, device"
 

@@ -1,10 +1,14 @@
 """What this machine is; on something that looks like a cluster nothing is trained by mistake."""
 
+import sys
+
 import pytest
 
 from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.plan import machine
 from hpml_jobs.slurm import commands
+from tests.unit.fake_nvml import FakeGpu, FakeNvml
+from tests.unit.plans import plan_of
 
 PROFILES = {"greene": ("greene",), "torch": ("torch",)}
 
@@ -79,3 +83,53 @@ def test_unknown_hosts_are_an_error(slurm, monkeypatch):
     monkeypatch.setenv("HPML_JOBS_HOSTS", "gr001;reboot")
     with pytest.raises(HpmlError, match=r"these are not host names"):
         commands.hosts_of_job()
+
+
+@pytest.mark.parametrize(
+    ("setting", "names"),
+    [
+        (None, ("A100", "A100", "T4")),
+        ("2", ("T4",)),
+        ("GPU-2,0", ("T4", "A100")),
+        ("0,9,1", ("A100",)),
+        ("0,0", ()),
+        ("NoDevFiles", ()),
+    ],
+)
+def test_local_gpus_are_those_that_cuda_sees(monkeypatch, setting, names):
+    gpus = [FakeGpu(uuid=f"GPU-{n}", name="A100" if n < 2 else "T4") for n in range(3)]
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(*gpus))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if setting is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", setting)
+    assert machine.local_gpus.__wrapped__() == names
+
+
+def test_machine_without_gpus_says_why_device_is_cpu(laptop):
+    notes = []
+    plan_of("cluster=local", notify=notes.append)
+    assert "no NVIDIA GPU answers here: device=cpu" in notes
+    notes.clear()
+    plan_of("cluster=local", "device=cpu", notify=notes.append)
+    assert not any("NVIDIA" in note for note in notes)
+
+
+@pytest.mark.parametrize(
+    ("variable", "gpus", "is_refused"),
+    [
+        ("CUDA_LAUNCH_BLOCKING=1", 1, False),  # with device=cpu nothing is launched
+        ("TORCH_DISTRIBUTED_DEBUG=DETAIL", 1, False),
+        ("TORCH_DISTRIBUTED_DEBUG=INFO", 2, False),
+        ("TORCH_DISTRIBUTED_DEBUG=detail", 2, True),
+    ],
+)
+def test_local_cells_refuse_variables_that_slow_them(
+    laptop, monkeypatch, variable, gpus, is_refused
+):
+    name, _, value = variable.partition("=")
+    monkeypatch.setenv(name, value)
+    if is_refused:
+        with pytest.raises(UsageError, match=f"{variable}: every collective .* unset it"):
+            plan_of("cluster=local", f"gpus={gpus}")
+    else:
+        plan_of("cluster=local", f"gpus={gpus}")

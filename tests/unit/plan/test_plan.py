@@ -96,9 +96,25 @@ def test_gpus_above_node_size_are_refused_without_sinfo(
 
 def test_cpus_cover_processes_and_loader_workers(slurm):
     (planned,) = plan_of("gpus=4", "loader_workers=3", "threads=2").cells
-    assert planned.shape.cpus_per_node == 4 * (3 + 2)
+    assert planned.shape.cpus_per_node == 4 * (3 + 2 + 1)
     assert planned.shape.mem_gb_per_node == 4 * 32
-    assert str(planned.shape) == "1 node x 4 rtx8000, 20 CPUs, 128 GB, 30 min"
+    assert str(planned.shape) == "1 node x 4 rtx8000, 24 CPUs, 128 GB, 30 min"
+
+
+@pytest.mark.parametrize(
+    ("words", "cpus_of_node", "cpus"),
+    [
+        (("gpus=4",), 48, 4 * (2 + 1 + 1)),
+        (("gpus=4", "nodes=2"), 48, 2 * (2 + 1 + 2)),  # NCCL's proxy polls the network
+        (("gpus=4", "device=cpu"), 48, 4 * (2 + 1)),
+        (("gpus=4",), 13, 13),  # what the node has
+        (("gpus=4",), 12, 12),
+    ],
+)
+def test_cpus_for_threads_of_cuda_are_optional(slurm, words, cpus_of_node, cpus):
+    slurm.set_output("sinfo", NODES.replace("|48|", f"|{cpus_of_node}|"))
+    (planned,) = plan_of(*words).cells
+    assert planned.shape.cpus_per_node == cpus
 
 
 def test_gpu_type_is_in_cell_only_for_gpu_device(slurm):

@@ -32,7 +32,7 @@ def test_pack_of_nine_cells_is_one_job_of_largest_shape(slurm):
     assert (request.shape.nodes, request.shape.gpus_per_node, request.shape.cpus_per_node) == (
         1,
         4,
-        12,
+        16,
     )
     assert request.shape.minutes == 9 * (20 + 1)
     jobs = send_cells(plan)
@@ -50,7 +50,7 @@ def test_pack_runs_each_cell_as_step_with_its_share(slurm):
     for planned in plan.cells:
         gpus = planned.cell.gpus
         assert by_name[planned.cell.slug] == [
-            *("--nodes=1", f"--cpus-per-task={3 * gpus}", f"--gres=gpu:v100:{gpus}"),
+            *("--nodes=1", f"--cpus-per-task={4 * gpus}", f"--gres=gpu:v100:{gpus}"),
             *(f"--mem={32 * gpus}G", "--time=30", "--ntasks=1"),
         ]
 

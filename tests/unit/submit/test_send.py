@@ -69,7 +69,7 @@ def test_greene_script_requests_resources_of_cells(slurm):
     options = sbatch_lines(script_of(plan, array))
     assert {
         *("job-name=hpml-mine", "gres=gpu:v100:4", "nodes=1", "ntasks-per-node=1", "time=30"),
-        *("cpus-per-task=12", "mem=128G", "requeue", "array=0-1%2", "signal=USR2@90"),
+        *("cpus-per-task=16", "mem=128G", "requeue", "array=0-1%2", "signal=USR2@90"),
     } <= options
     assert not {line for line in options if line.startswith(("partition", "account", "wckey"))}
     assert f"output={plan.study.slurm}/%A_%a_0_log.out" in options
@@ -79,7 +79,7 @@ def test_srun_step_has_cpus_and_kill_on_bad_exit(slurm):
     plan = plan_with_folder("gpus=2")
     (array,) = requests_of(plan)
     (step,) = [line for line in script_of(plan, array).splitlines() if line.startswith("srun ")]
-    assert "--cpus-per-task=6 --kill-on-bad-exit=1" in step
+    assert "--cpus-per-task=8 --kill-on-bad-exit=1" in step
     assert "-u -m submitit.core._submit" in step
 
 

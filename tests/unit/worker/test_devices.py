@@ -1,11 +1,13 @@
 """GPU types and device names, torch builds and GPUs, and what a rank refuses."""
 
+import json
+
 import pytest
 import torch
 
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.strategies import Device, Strategy
-from hpml_jobs.errors import HpmlError
+from hpml_jobs.errors import HpmlError, NodeFaultError
 from hpml_jobs.worker import devices
 from hpml_jobs.worker.devices import await_free, devices_for, matches_gpu_type, supports
 
@@ -179,5 +181,83 @@ def test_gpu_still_held_by_previous_cell_is_awaited():
 
 
 def test_occupied_gpu_is_refused_with_its_memory_use():
-    with pytest.raises(HpmlError, match=r"other processes use 44\.0 GB of GPU 3, still after 0 s"):
+    with pytest.raises(
+        NodeFaultError, match=r"other processes use 44\.0 GB of GPU 3, still after 0 s"
+    ):
         await_free(3, lambda _: (4 * 10**9, 48 * 10**9), timeout_s=0)
+
+
+BUSY = "CUDA error: CUDA-capable device(s) is/are busy or unavailable\nCUDA kernel errors might"
+
+
+def test_gpu_of_one_process_is_awaited_then_refused():
+    def held(_):
+        raise RuntimeError(BUSY)
+
+    with pytest.raises(NodeFaultError, match=r"hold GPU 3 \(CUDA error: .* unavailable\), still"):
+        await_free(3, held, timeout_s=0)
+    memory = iter([RuntimeError(BUSY), (47 * 10**9, 48 * 10**9)])
+
+    def free_later(_):
+        answer = next(memory)
+        if isinstance(answer, RuntimeError):
+            raise answer
+        return answer
+
+    await_free(3, free_later, timeout_s=0.01)
+    assert list(memory) == []
+
+    def broken(_):
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    with pytest.raises(RuntimeError, match="illegal memory access"):
+        await_free(3, broken, timeout_s=0)
+
+
+def allocated(monkeypatch, **variables):
+    monkeypatch.setenv("HPML_JOBS_SLURM", json.dumps(variables))
+
+
+@pytest.mark.parametrize("variable", ["SLURM_STEP_GPUS", "SLURM_JOB_GPUS"])
+def test_gpus_of_others_are_refused(monkeypatch, variable):
+    FakeCuda(count=4).install(monkeypatch)
+    allocated(monkeypatch, SLURM_GPUS_ON_NODE="2", **{variable: "2,3"})
+    with pytest.raises(HpmlError, match=r"SLURM gave GPU 2,3 .* sees 4, .* use 0 to 1; add clu"):
+        devices_for(gpu_cell(), 0)
+    allocated(monkeypatch, SLURM_GPUS_ON_NODE="2", **{variable: "0,1"})
+    assert devices_for(gpu_cell(), 1) == (torch.device("cuda", 1),)
+
+
+def test_fewer_gpus_given_than_needed_are_refused(monkeypatch):
+    FakeCuda(count=4).install(monkeypatch)
+    allocated(monkeypatch, SLURM_GPUS_ON_NODE="1")
+    with pytest.raises(HpmlError, match=r"needs 2 GPU\(s\) .* SLURM gave 1 of the 4"):
+        devices_for(gpu_cell(), 0)
+
+
+@pytest.mark.parametrize("text", ["{half", "[]", '{"SLURM_GPUS_ON_NODE": "gpu:2"}'])
+def test_allocation_that_says_nothing_is_no_refusal(monkeypatch, text):
+    FakeCuda().install(monkeypatch)
+    monkeypatch.setenv("HPML_JOBS_SLURM", text)
+    assert devices_for(gpu_cell(), 0) == (torch.device("cuda", 0),)
+
+
+def test_mig_instance_is_refused_for_several_gpus(monkeypatch):
+    name = "NVIDIA A100-SXM4-40GB MIG 1g.5gb"
+    FakeCuda(name=name, capability=(8, 0), count=1).install(monkeypatch)
+    with pytest.raises(HpmlError, match=r"a divided one \(.*MIG 1g.*\), .* use gpus=1"):
+        devices_for(gpu_cell(gpu_type="a100"), 0)
+    single = gpu_cell(gpus=1, strategy=Strategy.SINGLE, gpu_type="a100")
+    assert devices_for(single, 0) == (torch.device("cuda", 0),)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("CUDA_LAUNCH_BLOCKING", "1"), ("TORCH_DISTRIBUTED_DEBUG", "DETAIL")]
+)
+def test_variable_that_slows_a_cell_is_refused(monkeypatch, name, value):
+    FakeCuda().install(monkeypatch)
+    monkeypatch.setenv(name, value)
+    with pytest.raises(HpmlError, match=f"{name}={value}: every .* unset it"):
+        devices_for(gpu_cell(), 0)
+    monkeypatch.setenv(name, "0")
+    devices_for(gpu_cell(), 0)

@@ -80,7 +80,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     mem_gb_per_gpu: int | None = None
     isolate: Isolate = Isolate.OFF
     array_parallelism: int = 64
-    link_gb_per_s: float | None = None
+    link_gb_per_s: float | dict[str, float] | None = None
     max_array_size: int | None = None
     gpu_hours_budget: float | None = None
     confirm_gpu_hours: float | None = 20
@@ -127,6 +127,12 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             hint = f"; did you mean {near}?" if near else ""
             raise UsageError(f"gpu_type={gpu_type}: cluster={self.name} has {types}{hint}")
         return gpu_type
+
+    def link_of(self, gpu_type: str | None) -> float | None:
+        """Return the specified speed of a GPU type's link; None where it is not given."""
+        if isinstance(self.link_gb_per_s, dict):
+            return self.link_gb_per_s.get(gpu_type or "")
+        return self.link_gb_per_s
 
     def nodes_for(self, gpus: int, gpu_type: str | None) -> int:
         """Return the fewest nodes for `gpus` GPUs of a type, which must divide over them."""

@@ -10,6 +10,7 @@ from hpml_jobs.core.formulas import (
     samples_processed,
     waiting_s,
 )
+from hpml_jobs.core.gpus import link_gb_per_s
 from hpml_jobs.core.measurements import (
     Card,
     Communication,
@@ -267,6 +268,17 @@ class Record(Value, frozen=True, kw_only=True):
             for gpu in energy or ()
         }
         return None if None in energies or not by_gpu else sum(by_gpu.values())
+
+    @property
+    def link_gb_per_s(self) -> float | None:
+        """Specified one-way speed between the GPUs, in GB/s: by the cluster's config, else by NVML.
+
+        None between nodes unless the config has it: NVML does not know the network.
+        """
+        if self.facts is None or self.facts.link_gb_per_s is not None:
+            return self.facts.link_gb_per_s if self.facts else None
+        cards = [card for rank in self.ranks for card in rank.cards]
+        return link_gb_per_s(cards) if self.cell.nodes == 1 else None
 
     @property
     def iterations(self) -> int | None:

@@ -127,7 +127,7 @@ def planned_cells(
                     data_root=str(resolved.root),
                     code_root=str(Path.cwd()),
                     trace=settings.trace,
-                    link_gb_per_s=cluster.link_gb_per_s,
+                    link_gb_per_s=cluster.link_of(draft.shape.gpu_type),
                     shape=draft.shape,
                     ladder=bool(settings.ladder.start),
                     code_commit=resolved.tree.commit,

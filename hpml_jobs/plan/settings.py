@@ -96,8 +96,11 @@ class Settings(Value, frozen=True, kw_only=True):
             number = operator.attrgetter(key)(self)
             if number is not None and number < least:
                 raise UsageError(f"{key}={number:g}: must be {least} or more")
-        if self.cluster.link_gb_per_s == 0:
-            raise UsageError("cluster.link_gb_per_s=0: must be more than 0; null: unknown")
+        links = self.cluster.link_gb_per_s
+        for kind, speed in (links if isinstance(links, dict) else {"": links}).items():
+            if speed is not None and speed <= 0:
+                key = f"cluster.link_gb_per_s{'.' if kind else ''}{kind}={speed:g}"
+                raise UsageError(f"{key}: must be more than 0; null: by NVML")
         for gpu_type, gpus in self.cluster.gpu_types.items():
             if gpus < 1:
                 raise UsageError(f"cluster.gpu_types.{gpu_type}={gpus}: must be 1 or more")
@@ -149,6 +152,5 @@ _LEAST = {
     "cluster.max_array_size": 1,
     "cluster.gpu_hours_budget": 0,
     "cluster.confirm_gpu_hours": 0,
-    "cluster.link_gb_per_s": 0,
 }
 """The smallest value of each number that no cell or shape checks; null is always accepted."""

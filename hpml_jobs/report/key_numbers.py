@@ -14,6 +14,7 @@ from hpml_jobs.core.strategies import BandwidthKind
 from hpml_jobs.core.text import percent_text
 from hpml_jobs.core.value import Value
 from hpml_jobs.report.merge.cost import measured_peak
+from hpml_jobs.report.merge.gpu_figures import gpu_figures
 from hpml_jobs.report.text.numbers import DASH, count, gb_per_s, seconds, significant
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.study.snapshot import FolderSnapshot
@@ -70,6 +71,8 @@ class Unit(StrEnum):
     RATE = "per second"
     BANDWIDTH = "GB/s"
     ENERGY = "J"
+    POWER = "W"
+    CLOCK = "MHz"
     FLOP_RATE = "TFLOP/s"
     NONE = ""
 
@@ -105,6 +108,12 @@ def _bus_gb_per_s(record: Record) -> float | None:
     if not (is_bus and cell.gpus > 1 and sent_bytes and net_s):
         return None
     return formulas.bus_gb_per_s(sent_bytes, net_s, cell.gpus)
+
+
+def _share_of_link(record: Record) -> float | None:
+    """Return the bus bandwidth as a share of the specified speed of the link."""
+    bus, link = _bus_gb_per_s(record), record.link_gb_per_s
+    return bus / link if bus and link else None
 
 
 def _messages(communication: Communication | None) -> list[str] | None:
@@ -166,6 +175,13 @@ KEY_NUMBERS = (
     KeyNumber("images_per_s", _images_per_s, Unit.RATE),
     KeyNumber("joules", lambda r: r.joules, Unit.ENERGY),
     KeyNumber("joules_per_1000", _per_thousand_samples, Unit.ENERGY),
+    KeyNumber("precision", lambda r: gpu_figures(r).precision),
+    KeyNumber("sm_clock_mhz", lambda r: gpu_figures(r).sm_clock_mhz, Unit.CLOCK),
+    KeyNumber("least_sm_clock_mhz", lambda r: gpu_figures(r).least_sm_clock_mhz),
+    KeyNumber("power_w", lambda r: gpu_figures(r).power_w, Unit.POWER),
+    KeyNumber("throttle_reasons", lambda r: gpu_figures(r).throttle_reasons),
+    KeyNumber("gpu_bus_ids", lambda r: gpu_figures(r).bus_ids),
+    KeyNumber("gpu_links", lambda r: gpu_figures(r).links),
     KeyNumber("flop_per_sample", flop_per_sample_of),
     KeyNumber("flop_per_s_per_gpu", _flop_per_s, Unit.FLOP_RATE),
     KeyNumber("share_of_peak", _utilization, Unit.SHARE),
@@ -189,6 +205,8 @@ KEY_NUMBERS = (
     KeyNumber("gradient_bytes", _gradient_bytes),
     KeyNumber("messages", lambda r: _messages(r.communication)),
     KeyNumber("bus_gb_per_s", _bus_gb_per_s, Unit.BANDWIDTH),
+    KeyNumber("link_gb_per_s", lambda r: r.link_gb_per_s, Unit.BANDWIDTH),
+    KeyNumber("share_of_link", _share_of_link, Unit.SHARE),
     KeyNumber("closure", _closure, Unit.SHARE),
     KeyNumber("overhead", lambda r: r.overhead, Unit.SHARE),
     KeyNumber("profiler_disagreement", _profiler_disagreement, Unit.SHARE),
@@ -248,6 +266,8 @@ def _with_unit(value: float, unit: Unit) -> str:
             return f"{gb_per_s(value)} GB/s"
         case Unit.ENERGY:
             return f"{significant(value, 4)} J"
+        case Unit.POWER | Unit.CLOCK:
+            return f"{significant(value, 4)} {unit}"
         case Unit.FLOP_RATE:
             return f"{significant(value / 1e12, 3)} TFLOP/s"
         case Unit.NONE:

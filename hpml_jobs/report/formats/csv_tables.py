@@ -14,6 +14,7 @@ from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.record import Record
 from hpml_jobs.report.merge.cells import CellResult
+from hpml_jobs.report.merge.gpu_figures import gpu_figures
 from hpml_jobs.report.merge.rows import Row, setup_of
 from hpml_jobs.report.report import Report
 from hpml_jobs.report.tables.builder import PLACE_COLUMNS, place_values
@@ -175,6 +176,7 @@ def _row(
     if record is not None and result.measured:
         values |= _times(record)
         values |= dict(zip(MEASURED, _measured(record, row), strict=True))
+        values |= gpu_figures(record)._asdict()
         values["checks"] = worst_level(checks.get(result.slug, ())).value
     values |= flat(result.cell)
     if result.cell is not None:

@@ -32,7 +32,6 @@ _OF_FACTS: dict[str, Callable[[Facts], object]] = {
     "GPU": lambda facts: facts.gpu_model,
     "GPUs visible": lambda facts: facts.gpus_visible or None,
     "topology": lambda facts: facts.topology,
-    "specified link, GB/s": lambda facts: facts.link_gb_per_s,
     "CPU": lambda facts: facts.cpu_model,
     "CPUs of a host": lambda facts: facts.cpu_count or None,
     "operating system": lambda facts: facts.os,
@@ -82,6 +81,7 @@ def environment(group: ConditionGroup) -> list[Fact]:
     listed = [
         Fact("hosts", _distinct(host for record in records for host in _hosts(record))),
         *(Fact(name, _distinct(map(of, facts))) for name, of in _OF_FACTS.items()),
+        Fact("specified link, GB/s", _distinct(record.link_gb_per_s for record in records)),
         Fact("precision", _distinct(precision_of(r) for r in records if r.facts)),
         *(Fact(name, _distinct(map(of, cards))) for name, of in _OF_CARDS.items()),
         Fact("measured", _span(records)),

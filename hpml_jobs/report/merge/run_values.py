@@ -174,7 +174,7 @@ def _links(record: Record) -> LinkSpeeds:
         same_sizes_s=_same_sizes_s(benchmark, communication),
         peak_gb_per_s=peak.gb_per_s if peak else None,
         peak_bytes=peak.bytes if peak else None,
-        link_gb_per_s=record.facts.link_gb_per_s if record.facts else None,
+        link_gb_per_s=record.link_gb_per_s,
     )
 
 

@@ -104,7 +104,7 @@ def _limits(group: ConditionGroup, rows: list[Row]) -> list[str]:
         why = f"the peak is of the largest message measured, {count(size)} bytes (below 64 MiB)"
         notes += left_out(group, why, rows_of_size)
     if rows and not any(row.values and row.values.links.link_gb_per_s for row in rows):
-        notes.append("link: the cluster's config does not specify its speed")
+        notes.append("link: neither NVML nor cluster.link_gb_per_s says its speed")
     return notes
 
 

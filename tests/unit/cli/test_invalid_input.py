@@ -48,6 +48,7 @@ USAGE = [
     ("cluster.mem_gb_per_gpu=-1", "cluster.mem_gb_per_gpu=-1: must be 1 or more"),
     ("cluster.array_parallelism=0", "cluster.array_parallelism=0: must be 1 or more"),
     ("cluster.link_gb_per_s=0", "cluster.link_gb_per_s=0: must be more than 0"),
+    ("cluster.link_gb_per_s={h200:0}", "cluster.link_gb_per_s.h200=0: must be more than 0; null"),
     ("cluster.gpu_hours_budget=-1", "cluster.gpu_hours_budget=-1: must be 0 or more"),
     ("cluster.gpu_types.v100=0", "cluster.gpu_types.v100=0: must be 1 or more"),
     ("workload.classes=2", "workload.classes=2: workload.data=digits has classes=10; leave"),

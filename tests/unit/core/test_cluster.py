@@ -295,3 +295,13 @@ def test_burst_derived_partition_must_have_enough_nodes(cluster):
         check_inventory(shape_of("l4", nodes=2, mem_gb_per_node=None), burst, cloud)
     with pytest.raises(UsageError, match=r"partition g2-standard-12 does not exist here"):
         check_inventory(shape_of("l4", 1, mem_gb_per_node=None), burst, cloud)
+
+
+def test_link_is_one_speed_or_one_by_gpu_type():
+    cluster = Cluster(name="hal", link_gb_per_s={"h200": 450.0})
+    assert (cluster.link_of("h200"), cluster.link_of("l40s"), cluster.link_of(None)) == (
+        450.0,
+        None,
+        None,
+    )
+    assert msgspec.structs.replace(cluster, link_gb_per_s=25.0).link_of("l40s") == 25.0

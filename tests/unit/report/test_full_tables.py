@@ -252,7 +252,7 @@ def test_bandwidth_table_notes_unknown_peak_and_link(builder):
     assert builder.table("bandwidth").notes == (
         "the peak is of the largest message measured, 16,777,216 bytes (below 64 MiB): "
         "ddp 2-GPU at batch 128",
-        "link: the cluster's config does not specify its speed",
+        "link: neither NVML nor cluster.link_gb_per_s says its speed",
     )
 
 

@@ -5,8 +5,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV := 0.13.8
 LOCK ?= locks/worker.txt
+FOLDER ?= wheelhouse
+# On a GPU machine without internet there may be no .venv/: then the Python that has torch.
+TEST_PYTHON = $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON))
 
-.PHONY: demo test test-unit test-long lint docs env lock clean
+.PHONY: demo test test-unit test-long test-gpu lint docs env lock wheelhouse clean
 
 demo: $(VENV)/ready  ## Run nine cells on this machine's CPU, then print the tables.
 	$(BIN)/hpml-jobs grid=lab cluster=local device=cpu workload=digits probe_s=5
@@ -16,16 +19,19 @@ test: $(VENV)/ready lint  ## Run all checks and tests, those on a real SLURM inc
 	./tests/install-slurm
 	./tests/install-browser
 	$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest -m "not long" -n 2 --dist loadfile --durations=40
+	$(BIN)/coverage run -m pytest -m "not long and not gpu" -n 2 --dist loadfile --durations=40
 	$(BIN)/coverage combine -q
 	$(BIN)/coverage report
 
 test-unit: $(VENV)/ready lint  ## Run the checks and the tests that need no SLURM.
-	$(BIN)/python -m pytest -m "not long and not journey"
+	$(BIN)/python -m pytest -m "not long and not gpu and not journey"
 
 test-long: $(VENV)/ready  ## Run the long tests: both locks, every fault, repeated injections.
 	./tests/install-slurm
 	$(BIN)/python -m pytest -m "long or fault" --capture=no
+
+test-gpu:  ## Measure on this machine's GPU and write docs/gpu.md. PARTS="events threads": some parts.
+	$(TEST_PYTHON) -m tests.gpu $(PARTS)
 
 lint: $(VENV)/ready  ## Run ruff, mypy and the import contracts.
 	$(BIN)/ruff check .
@@ -54,6 +60,10 @@ lock:  ## Write the lock files from pyproject.toml (see locks/README.md).
 	  -c locks/worker.txt -o locks/login.txt
 	$(BIN)/uv pip compile -q --no-header --no-annotate --extra dev pyproject.toml \
 	  -c locks/worker.txt -o locks/dev.txt
+
+wheelhouse:  ## Download wheels for machines without internet: [PYTHON=3.12] [FOLDER=wheelhouse] [OWN_TORCH=1].
+	$(or $(wildcard $(BIN)/python),python3) locks/wheelhouse.py --folder $(FOLDER) --lock $(LOCK) \
+	  $(if $(filter 3.%,$(PYTHON)),--python $(PYTHON)) $(if $(OWN_TORCH),--own-torch)
 
 clean:  ## Remove the environment and all caches.
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache

@@ -1,12 +1,15 @@
-"""Overhead of the instruments: bare and instrumented epochs in turn, in one process group.
+"""Overhead of the instruments: bare, timed and instrumented epochs in turn, in one process.
 
-    python benchmarks/overhead.py [--rounds 20] [--ranks 1 2]
+    python benchmarks/overhead.py [--device cpu|cuda] [--rounds 20] [--ranks 1 2]
+        [--batches 32 512] [--models digits_cnn resnet18] [--strategies ddp allreduce]
+        [--iterations 32] [--json FILE]
 
-A round is three epochs of one model: bare (as in the timed epoch: plain DDP, two stamps per
-iteration), instrumented, and bare again; every other round runs them in reverse order. The ratio of
-the two bare epochs shows what could be resolved at all. The table shows medians of the ratios with
-an interval that contains the true median with at least 95 % (order statistics). There are never
-more ranks than cores.
+A round is some epochs of one model on the same batches, which are in the device's memory before:
+timed (as in a cell: plain DDP, two stamps per iteration), instrumented, timed again; with one
+process also a bare loop in plain PyTorch. Every other round runs them in reverse order. The ratio
+of the two timed epochs shows what could be resolved at all. The table shows medians of the ratios
+with an interval that contains the true median with at least 95 % (order statistics). On the CPU
+there are never more ranks than cores, on CUDA never more than GPUs.
 """
 
 import argparse
@@ -14,8 +17,11 @@ import json
 import os
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -26,33 +32,35 @@ from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.report.merge.statistics import interval
 from hpml_jobs.worker.epochs import instrumented_epoch, train_epoch
+from hpml_jobs.worker.instruments.timing import synchronize
 from hpml_jobs.worker.process_group import COLLECTIVE_TIMEOUT, read_placement
 from hpml_jobs.worker.strategies import STRATEGIES
 from hpml_jobs.worker.training import Training, make_training
 
-BATCH = 32
-WORKLOADS = {
-    "digits_cnn": Workload(name="digits_cnn", model="digits_cnn", data="synthetic", images=2_048),
-    "resnet18": Workload(name="resnet18", model="resnet18", data="synthetic", images=256),
-}
-DISTRIBUTED = (Strategy.DDP, Strategy.ALLREDUCE)
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from tests.gpu.bench import ResidentBatches
+
 RANKS = int(os.environ.get("WORLD_SIZE", "1"))
 
+Ratios = dict[str, list[float]]
+"""One value per round: `instrumented` and `again` (both / timed), with one process `bare`."""
 
-def warm_training(workload: Workload, name: Strategy) -> Training:
-    """Return a training after its warm-up epoch."""
-    cell = Cell(
-        gpus=RANKS,
-        batch=BATCH,
-        strategy=name,
-        workload=workload,
-        device=Device.CPU,
-        loader_workers=0,
-    )
-    strategy = STRATEGIES[name](cell, read_placement(cell), (torch.device("cpu"),))
-    if RANKS > 1 and not dist.is_initialized():
+
+def warm_training(cell: Cell, iterations: int) -> Training:
+    """Return a training on batches in the device's memory, after its warm-up epoch."""
+    local_rank = int(os.environ.get("LOCAL_RANK", "0"))
+    device = torch.device("cuda", local_rank) if cell.device is Device.CUDA else torch.device("cpu")
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    strategy = STRATEGIES[cell.strategy](cell, read_placement(cell), (device,))
+    if cell.strategy.under_torchrun and not dist.is_initialized():
         strategy.setup(COLLECTIVE_TIMEOUT)
     training = make_training(cell, strategy, Path())
+    size = cell.workload.image_size
+    images = torch.randn((cell.batch, 3, size, size), device=device)
+    targets = torch.randint(cell.workload.classes, (cell.batch,), device=device)
+    training.loader = ResidentBatches([(images, targets)] * iterations)
     train_epoch(training, 0, Role.WARMUP)
     return training
 
@@ -64,40 +72,100 @@ def epoch_s(training: Training, number: int, *, instrumented: bool) -> float:
         result = instrumented_epoch(training, number)
     else:
         result = train_epoch(training, number, Role.PLAIN)
-    slowest = torch.tensor([result.epoch.epoch_s])
+    slowest = torch.tensor([result.epoch.epoch_s], device=training.strategy.devices[0])
     if RANKS > 1:
         dist.all_reduce(slowest, dist.ReduceOp.MAX)
     return float(slowest)
 
 
-def measure_ratios(workload: Workload, name: Strategy, rounds: int) -> dict[str, list[float]]:
-    """Return for every round the ratios instrumented / bare and bare / bare."""
-    training = warm_training(workload, name)
-    ratios: dict[str, list[float]] = {"instrumented": [], "bare again": []}
+def bare_epoch_s(training: Training) -> float:
+    """Return the seconds of one epoch of a loop in plain PyTorch on the same batches."""
+    model, optimizer, devices = training.model, training.optimizer, training.strategy.devices
+    loss_of = torch.nn.CrossEntropyLoss()
+    model.train()
+    synchronize(devices)
+    begin = time.perf_counter()
+    for images, targets in training.loader:
+        loss_of(model(images), targets).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    synchronize(devices)
+    return time.perf_counter() - begin
+
+
+def measure_ratios(training: Training, rounds: int) -> Ratios:
+    """Return the ratios of every round."""
+    actions: dict[str, Callable[[int], float]] = {
+        "timed": lambda number: epoch_s(training, number, instrumented=False),
+        "instrumented": lambda number: epoch_s(training, number, instrumented=True),
+        "again": lambda number: epoch_s(training, number, instrumented=False),
+    }
+    if training.cell.strategy is Strategy.SINGLE:
+        actions["bare"] = lambda _number: bare_epoch_s(training)
+    ratios: Ratios = {name: [] for name in actions if name != "timed"}
     for number in range(1, rounds + 1):
-        order = ["bare", "instrumented", "bare again"][:: 1 if number % 2 else -1]
-        times = {
-            label: epoch_s(training, number, instrumented=label == "instrumented")
-            for label in order
-        }
-        for label, values in ratios.items():
-            values.append(times[label] / times["bare"])
+        order = [*actions][:: 1 if number % 2 else -1]
+        seconds = {name: actions[name](number) for name in order}
+        for name, values in ratios.items():
+            value = seconds[name] / seconds["timed"]
+            values.append(1 / value if name == "bare" else value)
     return ratios
 
 
-def run_rank(rounds: int) -> None:
-    """Run one rank: all workloads and strategies; rank 0 prints the ratios as JSON."""
+def measure_cases(options: argparse.Namespace, ranks: int) -> list[Any]:
+    """Return model, strategy, batch and ratios of every case, as this rank measured them."""
     torch.set_num_threads(1)
-    names = DISTRIBUTED if RANKS > 1 else (Strategy.SINGLE,)
-    ratios = [
-        [workload_name, name.value, measure_ratios(workload, name, rounds)]
-        for workload_name, workload in WORKLOADS.items()
+    results = []
+    for model, name, batch in cases(options, ranks):
+        images = options.iterations * batch * ranks
+        workload = Workload(name=model, model=model, data="synthetic", images=images)
+        cell = Cell(
+            gpus=ranks,
+            batch=batch,
+            strategy=name,
+            workload=workload,
+            device=Device(options.device),
+            loader_workers=0,
+        )
+        training = warm_training(cell, options.iterations)
+        ratios = measure_ratios(training, options.rounds)
+        results.append([model, name.value, batch, ratios])
+    return results
+
+
+def run_rank(options: argparse.Namespace) -> None:
+    """Run one rank; rank 0 prints the ratios as JSON."""
+    results = measure_cases(options, RANKS)
+    if int(os.environ.get("RANK", "0")) == 0:
+        print(json.dumps(results))
+    sys.stdout.flush()
+    os._exit(0)  # gloo's threads may abort a process that tears down
+
+
+def cases(options: argparse.Namespace, ranks: int) -> list[tuple[str, Strategy, int]]:
+    """Return models, strategies and batches; several ranks need one that exchanges gradients."""
+    names = [Strategy(name) for name in options.strategies]
+    names = [name for name in names if name.under_torchrun or ranks == 1]
+    return [
+        (model, name, batch)
+        for model in options.models
+        for batch in options.batches
         for name in names
     ]
-    if int(os.environ.get("RANK", "0")) == 0:
-        print(json.dumps(ratios))
-    if RANKS > 1:
-        dist.destroy_process_group()
+
+
+def launch(options: argparse.Namespace, ranks: int) -> list[Any]:
+    """Run the ranks in processes of their own; return the ratios of every case."""
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1"]
+    words = ["--as-rank", *sys.argv[1:]]
+    process = subprocess.run(
+        [sys.executable, *torchrun, f"--nproc-per-node={ranks}", __file__, *words],
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        check=True,
+        stdout=subprocess.PIPE,
+    )
+    results: list[Any] = json.loads(process.stdout)
+    return results
 
 
 def median_with_interval(values: list[float]) -> str:
@@ -106,42 +174,59 @@ def median_with_interval(values: list[float]) -> str:
     return f"{median(values):.4f}" + (f" [{bounds.low:.4f}, {bounds.high:.4f}]" if bounds else "")
 
 
-def main() -> None:
-    """Start the ranks and print the table."""
+def figures_of(name: str, batch: int, ratios: Ratios) -> dict[str, dict[str, Any]]:
+    """Return the figures of one case for --json."""
+    keys = {f"{name}_{batch}": ratios["instrumented"]}
+    if "bare" in ratios:
+        keys[f"bare_{batch}"] = ratios["bare"]
+    return {
+        key: {"value": median(values), "note": median_with_interval(values)}
+        for key, values in keys.items()
+    }
+
+
+def parse_options() -> argparse.Namespace:
+    """Return the options of the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--device", choices=[*Device], default="cpu")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--batches", type=int, nargs="+", default=[32, 512])
+    parser.add_argument("--models", nargs="+", default=["digits_cnn"])
+    parser.add_argument("--strategies", nargs="+", default=["single", "ddp", "allreduce"])
+    parser.add_argument("--iterations", type=int, default=32)
+    parser.add_argument("--json", type=Path)
     parser.add_argument("--as-rank", action="store_true")
-    options = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Start the ranks and print the table."""
+    options = parse_options()
     if options.as_rank:
-        run_rank(options.rounds)
+        run_rank(options)
         return
-    cores = len(os.sched_getaffinity(0))
-    print(
-        f"{options.rounds} rounds on {cores} cores; batch {BATCH}; ratios of epochs, slowest rank"
+    on_cuda = options.device == "cuda"
+    places = torch.cuda.device_count() if on_cuda else len(os.sched_getaffinity(0))
+    unit = "GPU(s)" if on_cuda else "core(s)"
+    print(f"{options.rounds} rounds on {places} {unit}; medians of ratios, slowest rank")
+    headings = "".join(
+        f"{text:>27}" for text in ("instrumented / timed", "timed / timed", "timed / bare")
     )
-    headings = f"{'instrumented / bare':>26} {'bare / bare':>26}"
-    print(f"{'model':11} {'ranks':>5} {'strategy':10} {headings}")
+    print(f"{'model':15} {'batch':>5} {'ranks':>5} {'strategy':10}{headings}")
+    figures: dict[str, dict[str, Any]] = {}
     for ranks in options.ranks:
-        if ranks > cores:
-            print(f"{ranks} ranks on {cores} cores would measure the scheduler: skipped")
+        if ranks > places:
+            print(f"{ranks} ranks on {places} {unit} would measure something else: skipped")
             continue
-        torchrun = ["-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1"]
-        launcher = [*torchrun, f"--nproc-per-node={ranks}"] if ranks > 1 else []
-        command = [sys.executable, *launcher, __file__, "--as-rank"]
-        process = subprocess.run(
-            [*command, "--rounds", str(options.rounds)],
-            env=os.environ | {"OMP_NUM_THREADS": "1"},
-            check=True,
-            stdout=subprocess.PIPE,
-        )
-        for workload_name, strategy, ratios in json.loads(process.stdout):
-            instrumented = median_with_interval(ratios["instrumented"])
-            bare = median_with_interval(ratios["bare again"])
-            print(
-                f"{workload_name:11} {ranks:5} {strategy:10} {instrumented:>26} {bare:>26}",
-                flush=True,
-            )
+        for model, name, batch, ratios in launch(options, ranks):
+            texts = [median_with_interval(ratios[key]) for key in ("instrumented", "again")]
+            texts += [median_with_interval(ratios["bare"])] if "bare" in ratios else ["–"]
+            columns = "".join(f"{text:>27}" for text in texts)
+            print(f"{model:15} {batch:5} {ranks:5} {name:10}{columns}", flush=True)
+            figures |= figures_of(name, batch, ratios)
+    if options.json:
+        options.json.write_text(json.dumps(figures))
 
 
 if __name__ == "__main__":

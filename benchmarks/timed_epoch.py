@@ -1,13 +1,17 @@
 """The timed epoch compared with a bare loop: fresh launches in turn, on a folder of images.
 
     python benchmarks/timed_epoch.py [--images FOLDER] [--pairs 20] [--ranks 1 2] [--limit 512]
+        [--device cpu|cuda] [--batch 32] [--workers 2] [--model resnet18] [--ddp]
+        [--ours worker|job] [--json FILE]
 
 FOLDER holds train/<class>/<image>; without it, one of JPEG images of scikit-learn's digits is made.
-A pair is one launch of a loop in plain PyTorch and one of ours, in alternating order: torchvision's
-ResNet-18, the same images, augmentation, loader, sampler, batch and threads, DDP on gloo from two
-ranks on. Each launch runs a warm-up epoch and a timed one. The table shows the median of the ratios
-with an interval that contains the true median with at least 95 % (order statistics), and the same
-ratio for the wait for the first batch and for the median iteration. Never more ranks than cores.
+A pair is one launch of a loop in plain PyTorch and one of ours, in alternating order: the same
+model, images, augmentation, loader, sampler, batch and threads; DDP (gloo, with CUDA NCCL) from two
+ranks on, with --ddp also with one. Ours is the worker's functions under the same launcher, or
+(--ours job) a cell as its job runs it: the wrapper, the worker, the record. Each launch runs a
+warm-up epoch and a timed one. The table shows the median of the ratios with an interval that
+contains the true median with at least 95 % (order statistics), and the same ratio for the wait for
+the first batch and for the median iteration. Never more ranks than cores, or than GPUs.
 """
 
 import argparse
@@ -25,8 +29,6 @@ from typing import Any
 
 # Nothing of hpml_jobs, and no torch, is imported here: the bare loop must not contain it.
 
-BATCH = 32
-WORKERS = 2
 RANKS = int(os.environ.get("WORLD_SIZE", "1"))
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
 
@@ -34,7 +36,7 @@ Times = dict[str, float]
 """Seconds of the timed epoch: `epoch`, `first` batch, median `step` without its first."""
 
 
-def bare_epochs(root: Path, limit: int) -> Times:
+def bare_epochs(options: argparse.Namespace) -> Times:
     """Train two epochs in plain PyTorch; return the times of the second on this rank."""
     import torch  # noqa: PLC0415
     import torch.distributed as dist  # noqa: PLC0415
@@ -43,8 +45,13 @@ def bare_epochs(root: Path, limit: int) -> Times:
     from torchvision import datasets, models, transforms  # noqa: PLC0415
 
     torch.set_num_threads(1)
-    if RANKS > 1:
-        dist.init_process_group("gloo")
+    device, on_cuda = torch.device(options.device), options.device == "cuda"
+    if on_cuda:
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        torch.cuda.set_device(device)
+        torch.backends.cudnn.benchmark = True
+    if options.ddp:
+        dist.init_process_group("nccl" if on_cuda else "gloo")
     transform = transforms.Compose(
         [
             transforms.Resize(32),
@@ -54,16 +61,27 @@ def bare_epochs(root: Path, limit: int) -> Times:
             transforms.Normalize(MEAN, STD),
         ]
     )
-    images = datasets.ImageFolder(root / "train", transform)
-    chosen = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))[:limit]
+    images = datasets.ImageFolder(options.images / "train", transform)
+    generator = torch.Generator().manual_seed(0)
+    chosen = torch.randperm(len(images), generator=generator)[: options.limit]
     subset = Subset(images, chosen.tolist())
-    sampler: Any = DistributedSampler(subset) if RANKS > 1 else None
+    sampler: Any = DistributedSampler(subset) if options.ddp else None
     loader: Any = DataLoader(
-        subset, batch_size=BATCH, sampler=sampler, shuffle=sampler is None, num_workers=WORKERS
+        subset,
+        batch_size=options.batch,
+        sampler=sampler,
+        shuffle=sampler is None,
+        num_workers=options.workers,
+        pin_memory=on_cuda,
     )
     torch.manual_seed(0)
     model: Any = models.resnet18(num_classes=len(images.classes))
-    model = DistributedDataParallel(model) if RANKS > 1 else model
+    if options.model == "resnet18_cifar":  # the stem for small images
+        model.conv1 = torch.nn.Conv2d(3, 64, 3, padding=1, bias=False)
+        model.maxpool = torch.nn.Identity()
+    model = model.to(device)
+    if options.ddp:
+        model = DistributedDataParallel(model, device_ids=[device] if on_cuda else None)
     optimizer = torch.optim.SGD(model.parameters(), 0.1, 0.9, weight_decay=5e-4)
     loss_of = torch.nn.CrossEntropyLoss()
     model.train()
@@ -71,50 +89,69 @@ def bare_epochs(root: Path, limit: int) -> Times:
         if sampler is not None:
             sampler.set_epoch(number)
             dist.barrier()
+        if on_cuda:
+            torch.cuda.synchronize()
         ends = [time.perf_counter()]
         first = 0.0
         for inputs, labels in loader:
             first = first or time.perf_counter() - ends[0]
-            loss = loss_of(model(inputs), labels)
+            outputs = model(inputs.to(device, non_blocking=True))
+            loss = loss_of(outputs, labels.to(device, non_blocking=True))
             loss.backward()
             optimizer.step()
             optimizer.zero_grad()
             ends.append(time.perf_counter())
+        if on_cuda:
+            torch.cuda.synchronize()
         epoch = time.perf_counter() - ends[0]
     steps = [after - before for before, after in itertools.pairwise(ends[1:])]
     return {"epoch": epoch, "first": first, "step": median(steps)}
 
 
-def our_epochs(root: Path, limit: int) -> Times:
+def our_cell(options: argparse.Namespace, ranks: int) -> Any:
+    """Return the cell that does the same as the bare loop."""
+    from hpml_jobs.core.cell import Cell, Protocol  # noqa: PLC0415
+    from hpml_jobs.core.strategies import Device, Strategy  # noqa: PLC0415
+    from hpml_jobs.core.workload import Workload  # noqa: PLC0415
+
+    classes = len([path for path in (options.images / "train").iterdir() if path.is_dir()])
+    return Cell(
+        gpus=ranks,
+        batch=options.batch,
+        strategy=Strategy.DDP if options.ddp else Strategy.SINGLE,
+        workload=Workload(
+            name=options.model,
+            model=options.model,
+            data="folder",
+            images=options.limit,
+            limit=options.limit,
+            classes=classes,
+        ),
+        device=Device(options.device),
+        loader_workers=options.workers,
+        protocol=Protocol.LAB,
+        epochs=2,
+    )
+
+
+def our_epochs(options: argparse.Namespace) -> Times:
     """Train a warm-up and a timed epoch as a cell does; return the times on this rank."""
     import torch  # noqa: PLC0415
 
-    from hpml_jobs.core.cell import Cell  # noqa: PLC0415
     from hpml_jobs.core.measurements import Role  # noqa: PLC0415
-    from hpml_jobs.core.strategies import Device, Strategy  # noqa: PLC0415
-    from hpml_jobs.core.workload import Workload  # noqa: PLC0415
+    from hpml_jobs.worker.devices import devices_for  # noqa: PLC0415
     from hpml_jobs.worker.epochs import train_epoch  # noqa: PLC0415
     from hpml_jobs.worker.process_group import read_placement  # noqa: PLC0415
     from hpml_jobs.worker.strategies import STRATEGIES  # noqa: PLC0415
     from hpml_jobs.worker.training import make_training  # noqa: PLC0415
 
     torch.set_num_threads(1)
-    classes = len([path for path in (root / "train").iterdir() if path.is_dir()])
-    workload = Workload(
-        name="resnet18", model="resnet18", data="folder", images=limit, limit=limit, classes=classes
-    )
-    name = Strategy.DDP if RANKS > 1 else Strategy.SINGLE
-    cell = Cell(
-        gpus=RANKS,
-        batch=BATCH,
-        strategy=name,
-        workload=workload,
-        device=Device.CPU,
-        loader_workers=WORKERS,
-    )
-    strategy = STRATEGIES[name](cell, read_placement(cell), (torch.device("cpu"),))
+    cell = our_cell(options, RANKS)
+    placement = read_placement(cell)
+    devices = devices_for(cell, placement.local_rank)
+    strategy = STRATEGIES[cell.strategy](cell, placement, devices)
     strategy.setup(timedelta(minutes=5))
-    training = make_training(cell, strategy, root)
+    training = make_training(cell, strategy, options.images)
     train_epoch(training, 0, Role.WARMUP)
     result = train_epoch(training, 1, Role.TIMED)
     times = result.times
@@ -125,26 +162,28 @@ def our_epochs(root: Path, limit: int) -> Times:
     }
 
 
-def write_digits(root: Path) -> None:
-    """Write scikit-learn's digits as JPEG files, enlarged to 32x32."""
-    import numpy as np  # noqa: PLC0415
-    from PIL import Image  # noqa: PLC0415
-    from sklearn.datasets import load_digits  # noqa: PLC0415
+def job_epochs(options: argparse.Namespace, ranks: int) -> Times:
+    """Run the cell through its job's wrapper; return the times of its record."""
+    from jobs import run_job  # noqa: PLC0415
 
-    digits = load_digits()
-    for number, (pixels, label) in enumerate(zip(digits.images, digits.target, strict=True)):
-        folder = root / "train" / str(label)
-        folder.mkdir(parents=True, exist_ok=True)
-        image = Image.fromarray((pixels * 15.9).astype(np.uint8)).resize((32, 32))
-        image.convert("RGB").save(folder / f"{number:04}.jpg")
+    record = run_job(our_cell(options, ranks), options.images)
+    timed = [rank.timed for rank in record.ranks]
+    return {
+        "epoch": record.epoch_s,
+        "first": max(epoch.stalls.first_s for epoch in timed if epoch.stalls),
+        "step": max(epoch.steps.median_s for epoch in timed if epoch.steps),
+    }
 
 
-def launch(which: str, ranks: int, root: Path, limit: int) -> Times:
-    """Run one of the two loops in new processes; return the slowest rank's times."""
+def launch(which: str, ranks: int, options: argparse.Namespace) -> Times:
+    """Run one of the loops in new processes; return the slowest rank's times."""
+    if which == "job":
+        return job_epochs(options, ranks)
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1"]
-    launcher = [*torchrun, f"--nproc-per-node={ranks}"] if ranks > 1 else []
+    launcher = [*torchrun, f"--nproc-per-node={ranks}"] if options.ddp else []
     with tempfile.TemporaryDirectory() as folder:
-        words = ["--as-rank", which, "--out", folder, "--images", str(root), "--limit", str(limit)]
+        words = [*sys.argv[1:], "--as-rank", which, "--out", folder]
+        words += ["--images", str(options.images), *(["--ddp"] if options.ddp else [])]
         subprocess.run(
             [sys.executable, *launcher, __file__, *words],
             env=os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
@@ -155,10 +194,10 @@ def launch(which: str, ranks: int, root: Path, limit: int) -> Times:
     return {name: max(times[name] for times in of_ranks) for name in of_ranks[0]}
 
 
-def run_rank(which: str, root: Path, limit: int, out: Path) -> None:
+def run_rank(options: argparse.Namespace) -> None:
     """Run one rank of one launch and write its times."""
-    times = bare_epochs(root, limit) if which == "bare" else our_epochs(root, limit)
-    path = out / os.environ.get("RANK", "0")
+    times = bare_epochs(options) if options.as_rank == "bare" else our_epochs(options)
+    path = options.out / os.environ.get("RANK", "0")
     path.write_text(json.dumps(times))
     sys.stdout.flush()
     os._exit(0)  # gloo's threads may abort a process that tears down
@@ -172,47 +211,83 @@ def with_interval(values: list[float]) -> str:
     return f"{median(values):.3f}" + (f" [{bounds.low:.3f}, {bounds.high:.3f}]" if bounds else "")
 
 
-def compare(ranks: int, pairs: int, root: Path, limit: int) -> None:
-    """Run the pairs of one number of ranks and print their line."""
-    launches: dict[str, list[Times]] = {"bare": [], "ours": []}
-    for number in range(pairs):
-        for which in ("bare", "ours")[:: 1 if number % 2 else -1]:
-            launches[which].append(launch(which, ranks, root, limit))
-    texts = []
-    for name in ("epoch", "step"):
-        both = zip(launches["ours"], launches["bare"], strict=True)
-        texts.append(with_interval([ours[name] / bare[name] for ours, bare in both]))
-    firsts = (median(times["first"] for times in launches[which]) for which in launches)
-    waits = " / ".join(f"{1e3 * first:.0f}" for first in firsts)
-    best = min(t["epoch"] for t in launches["ours"]) / min(t["epoch"] for t in launches["bare"])
-    print(f"{ranks:5} {texts[0]:>22} {best:14.3f} {texts[1]:>22} {waits:>22}", flush=True)
+def compare(ranks: int, options: argparse.Namespace) -> list[float]:
+    """Run the pairs of one number of ranks and print their line; return the epochs' ratios."""
+    launches: dict[str, list[Times]] = {"bare": [], options.ours: []}
+    for number in range(options.pairs):
+        for which in [*launches][:: 1 if number % 2 else -1]:
+            launches[which].append(launch(which, ranks, options))
+    bare, ours = launches.values()
+    ratios = {
+        name: [our[name] / their[name] for our, their in zip(ours, bare, strict=True)]
+        for name in ("epoch", "step")
+    }
+    texts = {name: with_interval(values) for name, values in ratios.items()}
+    waits = " / ".join(f"{1e3 * median(t['first'] for t in times):.0f}" for times in (bare, ours))
+    best = min(times["epoch"] for times in ours) / min(times["epoch"] for times in bare)
+    line = f"{ranks:5} {texts['epoch']:>22} {best:14.3f} {texts['step']:>22} {waits:>22}"
+    print(line, flush=True)
+    return ratios["epoch"]
 
 
-def main() -> None:
-    """Run the pairs for every number of ranks and print the table."""
+def parse_options() -> argparse.Namespace:
+    """Return the options of the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--images", type=Path)
     parser.add_argument("--pairs", type=int, default=20)
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--limit", type=int, default=512)
-    parser.add_argument("--as-rank", choices=("bare", "ours"), help=argparse.SUPPRESS)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--model", choices=("resnet18", "resnet18_cifar"), default="resnet18")
+    parser.add_argument("--ddp", action="store_true")
+    parser.add_argument("--ours", choices=("worker", "job"), default="worker")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--as-rank", choices=("bare", "worker"), help=argparse.SUPPRESS)
     parser.add_argument("--out", type=Path, help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    return parser.parse_args()
+
+
+def number_of_places(device: str) -> int:
+    """Return the cores or the GPUs of this machine."""
+    if device == "cpu":
+        return len(os.sched_getaffinity(0))
+    import torch  # noqa: PLC0415
+
+    return torch.cuda.device_count()
+
+
+def main() -> None:
+    """Run the pairs for every number of ranks and print the table."""
+    options = parse_options()
     if options.as_rank:
-        run_rank(options.as_rank, options.images, options.limit, options.out)
-    cores = len(os.sched_getaffinity(0))
+        run_rank(options)
+        return
+    places = number_of_places(options.device)
+    unit = "cores" if options.device == "cpu" else "GPU(s)"
+    figures = {}
     with tempfile.TemporaryDirectory() as folder:
-        root = options.images or Path(folder)
         if options.images is None:
-            write_digits(root)
-        print(f"{options.pairs} pairs on {cores} cores; batch {BATCH}, {options.limit} images")
+            from jobs import write_digits  # noqa: PLC0415
+
+            options.images = Path(folder)
+            write_digits(options.images, max(options.limit, 1_797))
+        about = f"batch {options.batch}, {options.limit} images"
+        print(f"{options.pairs} pairs on {places} {unit}; {about}")
         columns = ("epoch, ours / bare", "ratio of minima", "median step", "first batch, ms b / o")
         print(f"ranks {columns[0]:>22} {columns[1]:>14} {columns[2]:>22} {columns[3]:>22}")
+        always_ddp = options.ddp
         for ranks in options.ranks:
-            if ranks > cores:
-                print(f"{ranks} ranks on {cores} cores would measure the scheduler: skipped")
-            else:
-                compare(ranks, options.pairs, root, options.limit)
+            if ranks > places:
+                print(f"{ranks} ranks on {places} {unit} would measure the scheduler: skipped")
+                continue
+            options.ddp = always_ddp or ranks > 1
+            ratios = compare(ranks, options)
+            key = f"{'ddp' if options.ddp else 'single'}_{options.ours}"
+            figures[key] = {"value": median(ratios), "note": with_interval(ratios)}
+    if options.json:
+        options.json.write_text(json.dumps(figures))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,105 @@
+"""Download the wheels of a lock into a folder that can be copied, for machines without internet.
+
+    python3 locks/wheelhouse.py [--folder wheelhouse] [--python 3.12] [--lock locks/worker.txt]
+        [--machine x86_64] [--glibc 2.28] [--own-torch]
+
+The folder gets the wheels for that Python, processor and C library, this project's own wheel, and
+requirements.txt, the lock without comments. With --own-torch torch and what belongs to it (CUDA's
+libraries, torchvision, torchao) are left out, for machines that have their own.
+"""
+
+import argparse
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterable
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+SOURCE_ONLY = ("antlr4-python3-runtime",)
+"""Packages without a wheel on the package index; built here, they run anywhere (pure Python)."""
+
+OF_TORCH = re.compile(r"(torch|torchvision|torchao|triton|cuda-.*|nvidia-(?!ml-py).*)==")
+"""Lines of a lock that belong to torch."""
+
+OLDEST_GLIBC = 5
+"""The minor version of the oldest glibc (2.5) that wheels are tagged with."""
+
+
+def requirements(lock: Path, *, own_torch: bool) -> list[str]:
+    """Return the lines of a lock, without torch's own if the machine has its torch."""
+    lines = (line.partition("#")[0].strip() for line in lock.read_text().splitlines())
+    return [line for line in lines if line and not (own_torch and OF_TORCH.match(line))]
+
+
+def platforms(machine: str, glibc: str) -> list[str]:
+    """Return the platform tags that a machine accepts; pip compares them literally.
+
+    >>> platforms("x86_64", "2.17")[:2]
+    ['manylinux_2_17_x86_64', 'manylinux_2_16_x86_64']
+    """
+    newest = int(glibc.partition(".")[2])
+    names = [f"manylinux_2_{minor}" for minor in range(newest, OLDEST_GLIBC - 1, -1)]
+    names += ["manylinux2014", "manylinux2010", "manylinux1", "linux"]
+    return [f"{name}_{machine}" for name in names]
+
+
+def run_pip(*words: str) -> None:
+    """Run pip of this Python; its error is the end of this program."""
+    process = subprocess.run([sys.executable, "-m", "pip", *words], check=False)
+    if process.returncode:
+        sys.exit(f"{sys.executable} -m pip {words[0]} failed: see above")
+
+
+def download(lines: Iterable[str], options: argparse.Namespace) -> None:
+    """Download the wheels of the lines, and build those that exist as sources only."""
+    lines = list(lines)
+    is_source = [line.partition("==")[0] in SOURCE_ONLY for line in lines]
+    sources = [line for line, source in zip(lines, is_source, strict=True) if source]
+    wheels = [line for line, source in zip(lines, is_source, strict=True) if not source]
+    target = ["--python-version", options.python, "--implementation", "cp"]
+    for name in platforms(options.machine, options.glibc):
+        target += ["--platform", name]
+    quiet = ["--quiet", "--disable-pip-version-check", "--no-deps"]
+    folder = str(options.folder)
+    run_pip("download", *quiet, "--only-binary=:all:", *target, "--dest", folder, *wheels)
+    run_pip("wheel", *quiet, "--wheel-dir", folder, *sources, str(ROOT))
+
+
+def main() -> None:
+    """Fill the folder; print its size and how to install from it."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    here = f"{sys.version_info.major}.{sys.version_info.minor}"
+    parser.add_argument("--folder", type=Path, default=Path("wheelhouse"))
+    parser.add_argument("--python", default=here)
+    parser.add_argument("--lock", type=Path, default=ROOT / "locks" / "worker.txt")
+    parser.add_argument("--machine", default="x86_64")
+    parser.add_argument("--glibc", default="2.28")
+    parser.add_argument("--own-torch", action="store_true")
+    options = parser.parse_args()
+    if not re.fullmatch(r"3\.\d+", options.python):
+        parser.error(f"--python {options.python}: a version such as 3.12 is needed")
+    if not re.fullmatch(r"2\.\d+", options.glibc):
+        parser.error(f"--glibc {options.glibc}: a version such as 2.28 is needed")
+    if not options.lock.is_file():
+        parser.error(f"--lock {options.lock}: there is no such file")
+    lines = requirements(options.lock, own_torch=options.own_torch)
+    options.folder.mkdir(parents=True, exist_ok=True)
+    download(lines, options)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    lines.append(f"{project['name']}=={project['version']}")
+    (options.folder / "requirements.txt").write_text("\n".join(lines) + "\n")
+    sizes = [path.stat().st_size for path in options.folder.glob("*.whl")]
+    print(f"{len(sizes)} wheels for Python {options.python}, {sum(sizes) / 1e6:,.0f} MB")
+    print(f"copy {options.folder}, then on the other machine, in its Python {options.python}:")
+    folder = options.folder.name
+    words = f"--no-index --no-deps --find-links {folder} -r {folder}/requirements.txt"
+    print(f"  python -m pip install {words}")
+
+
+if __name__ == "__main__":
+    main()

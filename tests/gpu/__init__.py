@@ -1,0 +1,1 @@
+"""Measurements that need a GPU: what a card shows of the program, part by part."""

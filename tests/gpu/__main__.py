@@ -1,0 +1,171 @@
+"""Measure on a GPU: `python -m tests.gpu [PART...]`, then write docs/gpu.json and docs/gpu.md.
+
+Each part is a process of its own with a time limit: parts in this process would hold memory of the
+card that the cells of other parts are refused for. Figures are kept as they come, so that a part
+that is stopped at its limit keeps those it has measured.
+"""
+
+import argparse
+import importlib
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from tests.gpu.catalog import PARTS, part_named
+from tests.gpu.figures import (
+    RESULTS,
+    Figure,
+    Machine,
+    Part,
+    PartResult,
+    Results,
+    findings,
+    number_text,
+)
+from tests.gpu.page import page
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "gpu.md"
+NO_CARD = 3
+"""Exit code of a part's process on a machine without a GPU."""
+
+
+def run_part(part: Part, *, rehearse: bool = False) -> PartResult:
+    """Run a part in a process of its own, to its end or its time limit."""
+    begin, date = time.monotonic(), datetime.now(UTC).isoformat(timespec="seconds")
+    failure: str | None = None
+    with tempfile.TemporaryDirectory(prefix="hpml-gpu-") as name:
+        lines = Path(name) / "figures.jsonl"
+        words = [sys.executable, "-m", "tests.gpu", part.name, "--as-part", name]
+        words += ["--rehearse"] if rehearse else []
+        environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+        with (Path(name) / "log").open("wb") as log:
+            process = subprocess.Popen(
+                words, cwd=ROOT, env=environment, stdout=log, stderr=log, start_new_session=True
+            )
+            try:
+                code = process.wait(60 * part.minutes)
+            except subprocess.TimeoutExpired:
+                failure = f"stopped after {part.minutes:g} minutes"
+                _end(process)
+            except BaseException:
+                _end(process)
+                raise
+            else:
+                tail = (Path(name) / "log").read_text(errors="replace").strip()
+                failure = f"exit code {code}: {tail.rpartition(chr(10))[2][:300]}" if code else None
+        machine, figures = _read(lines)
+    return PartResult(
+        part=part.name,
+        date=date,
+        seconds=time.monotonic() - begin,
+        machine=machine,
+        figures=figures,
+        failure=failure,
+    )
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    """End a part's process; the jobs of its cells end with it."""
+    process.terminate()
+    try:
+        process.wait(15)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _read(path: Path) -> tuple[Machine, tuple[Figure, ...]]:
+    """Read the lines of a part: the machine, then its figures."""
+    lines = path.read_bytes().splitlines() if path.exists() else []
+    if not lines:
+        return Machine(card=None), ()
+    machine = msgspec.json.decode(lines[0], type=Machine)
+    return machine, tuple(msgspec.json.decode(line, type=Figure) for line in lines[1:])
+
+
+def measure_part(part: Part, folder: Path, *, rehearse: bool) -> None:
+    """Measure a part in this process; write the machine and each figure as a line."""
+    from tests.gpu.bench import Bench  # noqa: PLC0415 -- torch, in a part's process only
+    from tests.gpu.machine import read_machine, why_no_card  # noqa: PLC0415
+    from tests.gpu.rehearsal import rehearsal  # noqa: PLC0415
+
+    reason = why_no_card()
+    if reason and not rehearse:
+        sys.stderr.write(reason + "\n")
+        sys.exit(NO_CARD)
+    module = importlib.import_module(f"tests.gpu.parts.{part.name}")
+    machine = read_machine()
+    with (folder / "figures.jsonl").open("ab", buffering=0) as lines:
+        if rehearse:
+            lines.write(msgspec.json.encode(msgspec.structs.replace(machine, card=None)) + b"\n")
+            with rehearsal(folder) as bench:
+                for figure in module.measure(bench):
+                    lines.write(msgspec.json.encode(figure) + b"\n")
+            return
+        lines.write(msgspec.json.encode(machine) + b"\n")
+        for figure in module.measure(Bench(folder)):
+            lines.write(msgspec.json.encode(figure) + b"\n")
+
+
+def print_part(part: Part, result: PartResult) -> None:
+    """Print the figures of a part beside their ranges, and its findings."""
+    print(f"\n{part.name}: {result.seconds:.0f} s", flush=True)
+    for expected in part.expected:
+        figure = result.figure(expected.key)
+        value = number_text(figure.value if figure else None)
+        print(f"  {expected.text:62} {value:>10}  expected: {expected.range_text}")
+    for line in findings(part, result):
+        print(f"  finding: {line}")
+
+
+def keep(result: PartResult, path: Path = RESULTS) -> None:
+    """Add a result to the file of results and write the page."""
+    results = Results.read(path).with_part(result)
+    results.write(path)
+    if path == RESULTS:
+        PAGE.write_text(page(results))
+
+
+def main() -> None:
+    """Run the parts; exit with 1 if one of them failed or gave a finding, 2 for a wrong name."""
+    names = [part.name for part in PARTS]
+    parser = argparse.ArgumentParser(prog="python -m tests.gpu", description=__doc__)
+    parser.add_argument(
+        "parts", nargs="*", metavar="PART", help=f"{', '.join(names)}; default: all"
+    )
+    parser.add_argument("--results", type=Path, default=RESULTS, help="file of results")
+    parser.add_argument(
+        "--rehearse", action="store_true", help="on the CPU with stand-ins; nothing is kept"
+    )
+    parser.add_argument("--as-part", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if unknown := [name for name in options.parts if name not in names]:
+        parser.error(f"no such part: {', '.join(unknown)}; use {', '.join(names)}")
+    parts = [part_named(name) for name in options.parts or names]
+    if options.as_part:
+        measure_part(parts[0], options.as_part, rehearse=options.rehearse)
+        return
+    if not options.rehearse:
+        from tests.gpu.machine import why_no_card  # noqa: PLC0415 -- imports torch
+
+        if reason := why_no_card():
+            sys.exit(f"{reason}; python -m tests.gpu --rehearse runs the parts on the CPU")
+    has_findings = False
+    for part in parts:
+        result = run_part(part, rehearse=options.rehearse)
+        print_part(part, result)
+        has_findings |= bool(findings(part, result))
+        if not options.rehearse and result.machine.card is not None:
+            keep(result, options.results)
+    sys.exit(1 if has_findings else 0)
+
+
+if __name__ == "__main__":
+    main()

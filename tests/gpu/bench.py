@@ -1,0 +1,239 @@
+"""What the parts share: the device, sizes, warm trainings in this process, cells as jobs."""
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import torch
+import torch.distributed as dist
+
+from hpml_jobs.core.cell import Cell, CellFile, Protocol
+from hpml_jobs.core.measurements import Role
+from hpml_jobs.core.record import Record
+from hpml_jobs.core.strategies import Device, Strategy
+from hpml_jobs.core.workload import Workload
+from hpml_jobs.errors import HpmlError
+from hpml_jobs.job.workers import JOB_VARIABLE
+from hpml_jobs.study.attempt import AttemptEnd
+from hpml_jobs.study.cell_folder import CellFolder
+from hpml_jobs.study.files import encode, write_whole
+from hpml_jobs.worker.devices import devices_for
+from hpml_jobs.worker.epochs import train_epoch
+from hpml_jobs.worker.instruments.timing import synchronize
+from hpml_jobs.worker.process_group import Placement
+from hpml_jobs.worker.strategies import STRATEGIES
+from hpml_jobs.worker.training import Training, make_training
+
+ROOT = Path(__file__).parents[2]
+
+RESNET = Workload(
+    name="synthetic",
+    model="resnet18_cifar",
+    data="synthetic",
+    images=50_000,
+    parameters=11_173_962,
+)
+
+
+class Sizes(NamedTuple):
+    """How much the parts do; `iterations` are those of an epoch in this process."""
+
+    workload: Workload = RESNET
+    batch: int = 128
+    iterations: int = 100
+    stamps: int = 20_000
+    late_s: float = 0.03
+    repeats: int = 4
+    probe_s: float = 5.0
+    largest_batch: int = 16_384
+    batch_step: int = 256
+    cell_epoch_images: int = 50_000
+    hold_bytes: int = 3 * 10**9
+    accuracy_seeds: int = 6
+    accuracy_epochs: int = 8
+    rounds: int = 8
+    pairs: int = 6
+    launched_images: int = 25_600
+    launched_workers: int = 8
+    launched_model: str = "resnet18_cifar"
+    loader_images: int = 20_480
+
+
+class Finished(NamedTuple):
+    """A process that has ended: its exit code, seconds, and the end of its output."""
+
+    code: int
+    seconds: float
+    output: str
+
+
+Command = Callable[[Sequence[str], Mapping[str, str], float], Finished]
+
+
+def run_command(words: Sequence[str], variables: Mapping[str, str], limit_s: float) -> Finished:
+    """Run a command with more environment variables; past the limit it is killed, code 124."""
+    begin = time.monotonic()
+    try:
+        process = subprocess.run(
+            words,
+            env=os.environ | {"PYTHONPATH": str(ROOT)} | variables,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=limit_s,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return Finished(124, time.monotonic() - begin, f"stopped after {limit_s:g} s")
+    return Finished(process.returncode, time.monotonic() - begin, process.stdout[-4000:])
+
+
+class CellRun(NamedTuple):
+    """A cell that was run as a job; `record` is None if it left none that can be used."""
+
+    end: AttemptEnd | None
+    record: Record | None
+    seconds: float
+
+    @property
+    def is_ok(self) -> bool:
+        """Whether it left a record with numbers."""
+        return self.record is not None and bool(self.record.ranks)
+
+    @property
+    def reason(self) -> str:
+        """How it ended, in one line."""
+        if self.end is None:
+            return "no exit report"
+        return f"{self.end.outcome.value}: {self.end.reason or ''}".strip(": ")
+
+
+class ResidentBatches(list[Any]):
+    """Batches that are on the device before the epoch, in place of a loader."""
+
+    def to_device(self, batch: Any) -> Any:
+        """Return the batch, which is there already."""
+        return batch
+
+
+class Bench:
+    """The device, the folder for files, the sizes, and the way to run commands."""
+
+    def __init__(
+        self,
+        folder: Path,
+        device: Device = Device.CUDA,
+        sizes: Sizes | None = None,
+        command: Command = run_command,
+    ) -> None:
+        self.folder = folder
+        self.device = device
+        self.sizes = sizes or Sizes()
+        self.command = command
+
+    @property
+    def torch_device(self) -> torch.device:
+        """The device that this process measures on."""
+        return torch.device("cuda", 0) if self.device is Device.CUDA else torch.device("cpu")
+
+    def cell(self, **settings: Any) -> Cell:
+        """Return a cell of one process; the default is the plain loop and the whole protocol."""
+        protocol = settings.get("protocol", Protocol.FULL)
+        values = {
+            "gpus": 1,
+            "batch": self.sizes.batch,
+            "strategy": Strategy.SINGLE,
+            "workload": self.sizes.workload,
+            "protocol": protocol,
+            "epochs": protocol.epochs,
+            "probe_s": self.sizes.probe_s,
+            "device": self.device,
+        }
+        return Cell(**(values | settings))
+
+    # Cells as users run them: cell.json, the job's wrapper, workers, record.json.
+
+    def cell_folder(self, label: str, cell: Cell, *, root: Path, trace: bool) -> CellFolder:
+        """Write the file of a cell into a folder of its own."""
+        place = self.folder / "cells" / re.sub(r"\W+", "_", label) / cell.slug
+        file = CellFile(cell=cell, data_root=str(root), code_root=str(ROOT), trace=trace)
+        folder = CellFolder(place)
+        write_whole(folder.cell_json, encode(file))
+        return folder
+
+    def run_cell(
+        self,
+        label: str,
+        *,
+        root: Path | None = None,
+        trace: bool = False,
+        limit_s: float = 300,
+        **settings: Any,
+    ) -> CellRun:
+        """Run a cell through the job's wrapper, to its end."""
+        folder = self.cell_folder(
+            label, self.cell(**settings), root=root or self.folder, trace=trace
+        )
+        finished = self.command(job_command(folder), {JOB_VARIABLE: "gpu"}, limit_s)
+        end = folder.last_end()
+        try:
+            return CellRun(end, folder.read_record(), finished.seconds)
+        except HpmlError:
+            return CellRun(end, None, finished.seconds)
+
+    # Trainings in this process, for what a cell cannot show of itself.
+
+    def training(self, cell: Cell, batches: ResidentBatches | None = None) -> Training:
+        """Return a warm training; `batches` on the device stand for a loader that costs nothing."""
+        torch.set_num_threads(1)
+        on_cuda = self.device is Device.CUDA and not torch.cuda.is_initialized()
+        devices = devices_for(cell, 0) if on_cuda else (self.torch_device,)
+        strategy = STRATEGIES[cell.strategy](cell, Placement(0, 0, 1), devices)
+        if cell.strategy.under_torchrun and not dist.is_initialized():
+            os.environ |= {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
+            os.environ["MASTER_PORT"] = "0"
+            strategy.setup(timedelta(minutes=2))
+        training = make_training(cell, strategy, self.folder)
+        if batches is not None:
+            training.loader = batches
+        train_epoch(training, 0, Role.WARMUP)
+        return training
+
+    def resident_batches(
+        self, count: int, kind: type[ResidentBatches] = ResidentBatches
+    ) -> ResidentBatches:
+        """Return `count` references to one batch on the device."""
+        workload, device = self.sizes.workload, self.torch_device
+        shape = (self.sizes.batch, 3, workload.image_size, workload.image_size)
+        images = torch.randn(shape, device=device)
+        targets = torch.randint(workload.classes, (self.sizes.batch,), device=device)
+        return kind([(images, targets)] * count)
+
+    def workload_of(self, images: int) -> Workload:
+        """Return the workload with another number of images."""
+        return msgspec.structs.replace(self.sizes.workload, images=images)
+
+    def synchronize(self) -> None:
+        """Wait for the device."""
+        synchronize((self.torch_device,))
+
+    def seconds(self, action: Callable[[], object]) -> float:
+        """Return the seconds of an action on the host's clock, the device's work included."""
+        self.synchronize()
+        begin = time.perf_counter()
+        action()
+        self.synchronize()
+        return time.perf_counter() - begin
+
+
+def job_command(folder: CellFolder) -> list[str]:
+    """Return the command that runs a cell as its job does."""
+    return [sys.executable, "-m", "hpml_jobs.job", str(folder.root)]

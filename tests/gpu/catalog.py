@@ -1,0 +1,274 @@
+"""The parts and the range that each of their figures is expected in."""
+
+from collections.abc import Iterator
+
+from tests.gpu.figures import Expected, Part
+
+H200 = "H200"
+
+CELLS = {
+    "single": "single, batch 128",
+    "single_b32": "single, batch 32",
+    "single_b512": "single, batch 512",
+    "ddp": "ddp, 1 process",
+    "allreduce": "allreduce, 1 process",
+    "allreduce_flat": "allreduce_flat, 1 process",
+    "gather_scatter": "gather_scatter, 1 process",
+    "dp": "dp on one card",
+}
+"""The cells that one GPU can hold, by the name of their figures."""
+
+TWO_RANKS = ("ddp", "allreduce", "allreduce_flat")
+"""Strategies that two ranks on one card run under gloo."""
+
+SPIN_MS = (0.2, 1.0, 3.0)
+"""Milliseconds of the stand-ins for a collective."""
+
+OVERHEAD_BATCHES = (32, 128, 512)
+OVERHEAD_STRATEGIES = ("single", "ddp", "allreduce")
+OVERHEAD_LIMIT = {32: 1.05, 128: 1.05, 512: 1.01}
+"""The goal for an instrumented epoch / a timed one, by batch."""
+
+CEILING_BATCHES = (128, 512, 2048)
+CEILING_MODES = ("fp32", "tf32", "tf32 nhwc", "bf16 nhwc", "bf16 nhwc compiled")
+CEILING_RANGES = {
+    (512, "tf32"): (12_000, 25_000),
+    (512, "bf16 nhwc"): (41_000, None),
+    (512, "bf16 nhwc compiled"): (41_000, None),
+}
+"""Images/s on an H200, by batch and mode; 41,000 is the goal, 50,000 is aimed for."""
+
+PATHS = ("fp32", "tf32", "tf32 nhwc", "bf16", "bf16 nhwc")
+"""Training paths of cells with their images on the device."""
+
+LOADER_WORKERS = (0, 2, 4, 8, 14)
+
+
+def _events() -> Iterator[Expected]:
+    yield Expected("first_us", "first record of a CUDA event, us", 2, 4)
+    yield Expected("again_us", "recording an event again, us", 1, 2)
+    yield Expected("stamp_us", "a stamp of the clock in an epoch, us", None, 2)
+    yield Expected("read_us", "reading the time between two events, us")
+    yield Expected("stall_timed", "stall made / stall in the timed epoch", 0.99, 1.01)
+    yield Expected("stall_split", "stall made / stall in the phases", 0.99, 1.01)
+    yield Expected("clocks", "epoch on the host's clock / on the device's", 0.999, 1.001)
+
+
+def _threads() -> Iterator[Expected]:
+    for search, words in (("on", "with cudnn.benchmark"), ("off", "without")):
+        yield Expected(f"same_{search}_ms", f"forward in the same thread {words}, ms")
+        limits = (100, 500) if search == "on" else (None, 20)
+        yield Expected(f"new_{search}_ms", f"forward in a new thread {words}, ms", *limits)
+    yield Expected("dp_searches", "dp trains with cudnn.benchmark (1: yes)", 0, 0)
+
+
+def _probe() -> Iterator[Expected]:
+    yield Expected("alone_us", "all-reduce of 1 KiB on an idle device, one rank, us", 20, 50)
+    yield Expected("queued_us", "the same behind other work, us", None, 10)
+    yield Expected("ours_us", "the microbenchmark's median at 1 KiB, us", None, 10)
+    yield Expected("ours_1m_us", "the microbenchmark's median at 1 MiB, us")
+
+
+def _comm() -> Iterator[Expected]:
+    for ms in SPIN_MS:
+        words = f"stand-in of {ms:g} ms"
+        yield Expected(f"served_{ms:g}", f"{words}: served / its length", 0.98, 1.05)
+        yield Expected(f"total_{ms:g}", f"{words}: gradients' total / sum of lengths", 0.98, 1.05)
+        yield Expected(f"exposed_{ms:g}", f"{words}: exposed / the last one's length", 0.98, None)
+    yield Expected("profiler", "communication in the profiler / ours", 0.95, 1.05)
+
+
+def _nvml() -> Iterator[Expected]:
+    yield Expected("open_ms", "opening NVML and looking up the card, ms")
+    yield Expected("card_first_ms", "state of the card, first reading, ms")
+    yield Expected("card_again_ms", "state of the card, later readings, ms", None, 50)
+    yield Expected("energy_us", "energy counter, one reading, us", None, 1000)
+    yield Expected("cards", "cards whose state was read", 1, 1)
+    yield Expected("missing", "reasons for values that could not be read", None, 2)
+
+
+def _cells() -> Iterator[Expected]:
+    for key, words in CELLS.items():
+        yield Expected(f"{key}_ok", f"{words}: ends ok (1: yes)", 1, 1)
+        yield Expected(f"{key}_rate", f"{words}: images/s")
+        yield Expected(f"{key}_overhead", f"{words}: instrumented / timed epoch", None, 1.05)
+        yield Expected(f"{key}_closure", f"{words}: phases - epoch, % of it", -0.1, 0.1)
+        yield Expected(f"{key}_failed", f"{words}: checks that fail", 0, 0)
+        yield Expected(f"{key}_warned", f"{words}: checks that warn")
+    for name in TWO_RANKS:
+        words = f"{name}, 2 ranks on one card (gloo)"
+        yield Expected(f"two_{name}_equal", f"{words}: replicas are equal (1: yes)", 1, 1)
+        yield Expected(f"two_{name}_bytes", f"{words}: gradient bytes / expected", 1, 1)
+
+
+def _endings() -> Iterator[Expected]:
+    yield Expected("largest", "largest batch that fits, searched to 256")
+    yield Expected("edge_oom", "cells beyond it that end out of memory / all of them", 1, 1)
+    yield Expected("edge_full", "whole protocol at the largest batch ends ok (1: yes)", 1, 1)
+    yield Expected("held", "a card that another process holds is refused (1: yes)", 1, 1)
+    for key, words in (("killed", "a rank is killed"), ("stopped", "the job gets SIGTERM")):
+        yield Expected(f"{key}_s", f"{words}: seconds to the end", None, 10)
+        yield Expected(f"{key}_left", f"{words}: ranks left", 0, 0)
+        yield Expected(f"{key}_gb", f"{words}: GB of the card not given back", None, 0.2)
+
+
+def _overhead() -> Iterator[Expected]:
+    for batch in OVERHEAD_BATCHES:
+        for name in OVERHEAD_STRATEGIES:
+            words = f"{name}, batch {batch}"
+            limit = OVERHEAD_LIMIT[batch]
+            yield Expected(f"{name}_{batch}", f"{words}: instrumented / timed", None, limit)
+        yield Expected(f"bare_{batch}", f"single, batch {batch}: timed / bare loop", None, 1.01)
+
+
+def _launched() -> Iterator[Expected]:
+    yield Expected("ddp_job", "ddp, 1 process: timed epoch of our job / plain torchrun", None, 1.01)
+
+
+def _ceilings() -> Iterator[Expected]:
+    for batch in CEILING_BATCHES:
+        for mode in CEILING_MODES:
+            low, high = CEILING_RANGES.get((batch, mode), (None, None))
+            card = H200 if low else ""
+            yield Expected(f"{mode} {batch}", f"{mode}, batch {batch}, images/s", low, high, card)
+
+
+def _paths() -> Iterator[Expected]:
+    for path in PATHS:
+        low = 41_000 if path == "bf16 nhwc" else None
+        words = f"cell, {path}, batch 512"
+        yield Expected(f"{path} rate", f"{words}: images/s", low, None, H200 if low else "")
+        yield Expected(f"{path} stall", f"{words}: stall, % of the epoch", None, 5)
+        yield Expected(f"{path} failed", f"{words}: checks that fail", 0, 0)
+
+
+def _loaders() -> Iterator[Expected]:
+    for workers in LOADER_WORKERS:
+        words = f"JPEG files, {workers} workers"
+        rate, stall = ((6_000, 16_000), (40, 75)) if workers == 2 else ((None, None),) * 2
+        card = H200 if workers == 2 else ""
+        yield Expected(f"rate_{workers}", f"{words}: images/s", *rate, card)
+        yield Expected(f"stall_{workers}", f"{words}: stall, % of the epoch", *stall, card)
+        yield Expected(f"first_{workers}", f"{words}: wait for the first batch, ms")
+        yield Expected(f"last_{workers}", f"{words}: end of the loader, ms")
+    yield Expected("rate_device", "images on the device: images/s")
+    yield Expected("stall_device", "images on the device: stall, % of the epoch", None, 5)
+    yield Expected("first_device", "images on the device: wait for the first batch, ms")
+    yield Expected("last_device", "images on the device: end of the loader, ms")
+
+
+def _accuracy() -> Iterator[Expected]:
+    yield Expected("fp32", "test accuracy in fp32, median over seeds")
+    yield Expected("bf16", "test accuracy in bf16, median over seeds")
+    yield Expected("difference", "bf16 - fp32, mean of pairs of a seed")
+    yield Expected("noise", "that difference / its standard error", -3, 3)
+
+
+def _front_door() -> Iterator[Expected]:
+    for key, words in (("submit", "hpml-jobs -m gpus=1 …"), ("collect", "hpml-jobs collect")):
+        yield Expected(f"{key}_code", f"{words}: exit code", 0, 0)
+        yield Expected(f"{key}_s", f"{words}: seconds")
+    yield Expected("cells", "cells that end ok", 2, 2)
+    yield Expected("doctor_code", "hpml-jobs doctor --gpus 1: exit code", 0, 0)
+    yield Expected("doctor_s", "hpml-jobs doctor --gpus 1: seconds")
+
+
+PARTS = (
+    Part(
+        "events",
+        "What a stamp costs; whether a stall of known length is measured; whether the device's "
+        "clock and the host's agree.",
+        3,
+        tuple(_events()),
+    ),
+    Part(
+        "threads",
+        "Whether a new thread searches cuDNN's algorithms again. DataParallel starts new threads "
+        "in every forward.",
+        2,
+        tuple(_threads()),
+    ),
+    Part(
+        "probe",
+        "What the microbenchmark shows where nothing is sent: the launch from Python, or not.",
+        2,
+        tuple(_probe()),
+    ),
+    Part(
+        "comm",
+        "Whether served, total and exposed are what they say, with kernels of known length on a "
+        "side stream in place of NCCL's all-reduce; whether the profiler agrees.",
+        3,
+        tuple(_comm()),
+    ),
+    Part("nvml", "What it costs to read the state and the energy of a card.", 1, tuple(_nvml())),
+    Part(
+        "cells",
+        "Every strategy on one GPU through the job's wrapper: phases, overhead of the "
+        "instruments, checks of a correct cell; two ranks on one card.",
+        9,
+        tuple(_cells()),
+    ),
+    Part(
+        "endings",
+        "The largest batch and what lies beyond it; a card that is held; a killed rank; a job "
+        "that is stopped.",
+        9,
+        tuple(_endings()),
+    ),
+    Part(
+        "overhead",
+        "The timed epoch against a bare loop, the instrumented epoch against the timed one "
+        "(benchmarks/overhead.py).",
+        6,
+        tuple(_overhead()),
+    ),
+    Part(
+        "launched",
+        "A job of ddp against torchrun of a script without our code (benchmarks/timed_epoch.py).",
+        6,
+        tuple(_launched()),
+    ),
+    Part(
+        "ceilings",
+        "Images/s of a bare loop on data in the card's memory, by precision, memory format and "
+        "compilation (benchmarks/ceilings.py).",
+        6,
+        tuple(_ceilings()),
+    ),
+    Part(
+        "paths",
+        "Images/s of whole cells by training path, with their images on the device.",
+        8,
+        tuple(_paths()),
+    ),
+    Part(
+        "loaders",
+        "Real JPEG files by number of loader workers, and images on the device "
+        "(benchmarks/loaders.py).",
+        8,
+        tuple(_loaders()),
+    ),
+    Part(
+        "accuracy",
+        "Test accuracy in bf16 and in fp32 with the same seeds, after a short training.",
+        8,
+        tuple(_accuracy()),
+    ),
+    Part(
+        "front_door",
+        "The commands of a user on a machine without SLURM: submission, tables, doctor.",
+        8,
+        tuple(_front_door()),
+    ),
+)
+"""All parts, in the order of worth for a short visit."""
+
+
+def part_named(name: str) -> Part:
+    """Return a part.
+
+    Raises:
+        KeyError: there is none of that name.
+    """
+    return {part.name: part for part in PARTS}[name]

@@ -1,0 +1,170 @@
+"""Figures measured on a GPU, the file that keeps them, and their verdicts."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import NamedTuple, Self
+
+import msgspec
+
+from hpml_jobs.core.value import Value
+
+RESULTS = Path(__file__).parents[2] / "docs" / "gpu.json"
+SCHEMA = 1
+
+
+class Figure(Value, frozen=True, kw_only=True):
+    """One measured value; None if it could not be measured, with the reason in `note`."""
+
+    key: str
+    value: float | None
+    note: str = ""
+
+
+class Machine(Value, frozen=True, kw_only=True):
+    """The card and the versions that figures belong to; `card` is None without a GPU."""
+
+    card: str | None
+    driver: str | None = None
+    torch: str = ""
+    cuda: str | None = None
+    cudnn: str | None = None
+    nccl: str | None = None
+    python: str = ""
+    commit: str | None = None
+
+
+class PartResult(Value, frozen=True, kw_only=True):
+    """One run of one part. `date` is UTC, ISO 8601; `failure` says why the part did not end."""
+
+    part: str
+    date: str
+    seconds: float
+    machine: Machine
+    figures: tuple[Figure, ...] = ()
+    failure: str | None = None
+
+    def figure(self, key: str) -> Figure | None:
+        """Return a figure, if the part came to it."""
+        return next((figure for figure in self.figures if figure.key == key), None)
+
+
+class Results(Value, frozen=True, kw_only=True):
+    """The latest run of each part on each card, from any number of visits."""
+
+    parts: tuple[PartResult, ...] = ()
+    schema: int = SCHEMA
+
+    @classmethod
+    def read(cls, path: Path = RESULTS) -> Self:
+        """Read the results of earlier visits; none if the file does not exist."""
+        return msgspec.json.decode(path.read_bytes(), type=cls) if path.exists() else cls()
+
+    def with_part(self, result: PartResult) -> Self:
+        """Return the results with one more; it replaces an earlier one of its part and card.
+
+        Raises:
+            ValueError: it was not measured on a GPU.
+        """
+        if result.machine.card is None:
+            raise ValueError(f"part {result.part} was not measured on a GPU: it is not kept")
+        place = (result.part, result.machine.card)
+        others = [part for part in self.parts if (part.part, part.machine.card) != place]
+        return msgspec.structs.replace(self, parts=(*others, result))
+
+    def write(self, path: Path = RESULTS) -> None:
+        """Write the results, to be read by people as well."""
+        path.write_bytes(msgspec.json.format(msgspec.json.encode(self), indent=1) + b"\n")
+
+    @property
+    def cards(self) -> tuple[str, ...]:
+        """The names of the cards, in alphabetical order."""
+        return tuple(sorted({part.machine.card or "" for part in self.parts}))
+
+    def of(self, part: str, card: str) -> PartResult | None:
+        """Return the run of a part on a card."""
+        runs = (run for run in self.parts if (run.part, run.machine.card) == (part, card))
+        return next(runs, None)
+
+
+class Expected(NamedTuple):
+    """A figure's name and the range that it is expected in; None: no limit on that side.
+
+    The range holds on cards with the word `card` in their name; empty: on all of them.
+    """
+
+    key: str
+    text: str
+    low: float | None = None
+    high: float | None = None
+    card: str = ""
+
+    @property
+    def range_text(self) -> str:
+        """The range in words; a dash without one."""
+        on_card = f" ({self.card})" if self.card else ""
+        if self.low is None and self.high is None:
+            return "–"
+        if self.low is None:
+            return f"at most {number_text(self.high)}{on_card}"
+        if self.high is None:
+            return f"at least {number_text(self.low)}{on_card}"
+        if self.low == self.high:
+            return f"{number_text(self.low)}{on_card}"
+        return f"{number_text(self.low)} to {number_text(self.high)}{on_card}"
+
+    def judge(self, figure: Figure | None, card: str) -> "Verdict":
+        """Compare a measured figure with the range."""
+        if figure is None or figure.value is None:
+            return Verdict.NOT_MEASURED
+        if (self.low is None and self.high is None) or self.card not in card:
+            return Verdict.NOT_JUDGED
+        low = float("-inf") if self.low is None else self.low
+        high = float("inf") if self.high is None else self.high
+        return Verdict.EXPECTED if low <= figure.value <= high else Verdict.FINDING
+
+
+class Verdict(StrEnum):
+    """A figure compared with its expected range."""
+
+    EXPECTED = "as expected"
+    FINDING = "finding"
+    NOT_JUDGED = "not judged"
+    NOT_MEASURED = "not measured"
+
+
+class Part(NamedTuple):
+    """A part: what it decides, the minutes it may take, and its figures."""
+
+    name: str
+    decides: str
+    minutes: float
+    expected: tuple[Expected, ...]
+
+
+def findings(part: Part, result: PartResult) -> list[str]:
+    """Return a line for each figure outside its range or not measured, and for a failed part."""
+    card = result.machine.card or ""
+    lines = [f"{part.name}: {result.failure}"] if result.failure else []
+    for expected in part.expected:
+        figure = result.figure(expected.key)
+        verdict = expected.judge(figure, card)
+        if verdict is Verdict.FINDING and figure is not None:
+            lines.append(
+                f"{part.name}: {expected.text} is {number_text(figure.value)}, expected "
+                f"{expected.range_text}" + (f" ({figure.note})" if figure.note else "")
+            )
+        elif verdict is Verdict.NOT_MEASURED and not result.failure:
+            reason = figure.note if figure else "the part did not come to it"
+            lines.append(f"{part.name}: {expected.text} was not measured: {reason}")
+    return lines
+
+
+def number_text(value: float | None) -> str:
+    """Return a number with four digits, or whole with separators from 1,000 on.
+
+    >>> number_text(0.012345), number_text(41234.5), number_text(1.0), number_text(None)
+    ('0.01235', '41,234', '1', '–')
+    """
+    if value is None:
+        return "–"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"

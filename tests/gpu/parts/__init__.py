@@ -1,0 +1,1 @@
+"""The parts: each module measures its figures with `measure(bench)`."""

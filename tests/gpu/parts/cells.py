@@ -1,0 +1,75 @@
+"""Cells of every strategy on one GPU, through the job's wrapper; two ranks on one card."""
+
+import json
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from hpml_jobs.checks import Level, check_record
+from hpml_jobs.core.measurements import Role
+from hpml_jobs.core.record import Record
+from hpml_jobs.core.strategies import Device, Strategy
+from tests.gpu.bench import Bench, CellRun
+from tests.gpu.catalog import CELLS, TWO_RANKS
+from tests.gpu.figures import Figure
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "single": {},
+    "single_b32": {"batch": 32},
+    "single_b512": {"batch": 512, "loader_workers": 8},
+    **{name.value: {"strategy": name} for name in Strategy if name.under_torchrun},
+    "dp": {"strategy": Strategy.DP},
+}
+"""The settings of each cell of the catalog."""
+
+
+def measure(bench: Bench) -> Iterator[Figure]:
+    """Run every cell, then the two ranks."""
+    for key in CELLS:
+        settings = SETTINGS[key]
+        if bench.device is Device.CPU and settings.get("strategy") is Strategy.DP:
+            yield Figure(key=f"{key}_ok", value=None, note="dp needs a GPU")
+            continue
+        workload = bench.workload_of(bench.sizes.cell_epoch_images)
+        yield from figures_of(key, bench.run_cell(key, workload=workload, **settings))
+    yield from _two_ranks(bench)
+
+
+def figures_of(key: str, run: CellRun) -> Iterator[Figure]:
+    """Return the figures of one cell."""
+    yield Figure(key=f"{key}_ok", value=float(run.is_ok), note="" if run.is_ok else run.reason)
+    record = run.record
+    if record is None or not run.is_ok:
+        return
+    if record.samples:
+        yield Figure(key=f"{key}_rate", value=record.samples / record.epoch_s)
+    instrumented = record.ranks[0].epoch(Role.INSTRUMENTED)
+    if instrumented is not None:
+        ratio = instrumented.epoch_s / record.ranks[0].timed.epoch_s
+        yield Figure(key=f"{key}_overhead", value=ratio)
+        closure = instrumented.closure
+        value = None if closure is None else 100 * closure
+        yield Figure(key=f"{key}_closure", value=value)
+    for word, level in (("failed", Level.FAIL), ("warned", Level.WARN)):
+        names = checks_of(record, level)
+        yield Figure(key=f"{key}_{word}", value=float(len(names)), note=", ".join(names))
+
+
+def checks_of(record: Record, level: Level) -> list[str]:
+    """Return the names of the checks that gave this result."""
+    return [result.check for result in check_record(record) if result.level is level]
+
+
+def _two_ranks(bench: Bench) -> Iterator[Figure]:
+    """Run two ranks under torchrun on one card; gloo, because NCCL refuses two on one card."""
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1"]
+    path = bench.folder / "two_ranks.json"
+    words = [*torchrun, "--nproc-per-node=2", "-m", "tests.gpu.two_ranks", bench.device.value]
+    finished = bench.command([sys.executable, *words, str(path)], {"OMP_NUM_THREADS": "1"}, 120)
+    results = json.loads(path.read_text()) if path.exists() else {}
+    for name in TWO_RANKS:
+        result = results.get(name)
+        note = "" if result else finished.output.strip().rpartition("\n")[2][-200:]
+        for word in ("equal", "bytes"):
+            value = result[word] if result else None
+            yield Figure(key=f"two_{name}_{word}", value=value, note=note)

@@ -1,0 +1,84 @@
+"""CUDA events: their cost, a stall of known length, the device's clock against the host's."""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from hpml_jobs.core.measurements import Role
+from hpml_jobs.worker.epochs import EpochResult, instrumented_epoch, train_epoch
+from tests.gpu.bench import Bench, ResidentBatches
+from tests.gpu.figures import Figure
+
+LATE_EVERY = 10
+"""One batch of so many comes late."""
+
+
+def measure(bench: Bench) -> Iterator[Figure]:
+    """Measure single events, then epochs with and without late batches."""
+    yield from _costs(bench)
+    yield from _stalls(bench)
+
+
+def _costs(bench: Bench) -> Iterator[Figure]:
+    number = bench.sizes.stamps
+    events = [torch.cuda.Event(enable_timing=True) for _ in range(number)]
+
+    def record_all() -> None:
+        for event in events:
+            event.record()
+
+    for key in ("first_us", "again_us"):
+        bench.synchronize()
+        begin = time.perf_counter()
+        record_all()
+        yield Figure(key=key, value=1e6 * (time.perf_counter() - begin) / number)
+    bench.synchronize()
+    begin = time.perf_counter()
+    for event in events[1:]:
+        events[0].elapsed_time(event)
+    read_s = time.perf_counter() - begin
+    strategy = bench.training(_small(bench), bench.resident_batches(2)).strategy
+    clock = strategy.clock(number)
+    bench.synchronize()
+    begin = time.perf_counter()
+    for _ in range(number):
+        clock.stamp()
+    yield Figure(key="stamp_us", value=1e6 * (time.perf_counter() - begin) / number)
+    bench.synchronize()
+    yield Figure(key="read_us", value=1e6 * read_s / number)
+
+
+def _small(bench: Bench, iterations: int = 2) -> Any:
+    return bench.cell(workload=bench.workload_of(iterations * bench.sizes.batch))
+
+
+def _stalls(bench: Bench) -> Iterator[Figure]:
+    count, late_s = bench.sizes.iterations, bench.sizes.late_s
+
+    class LateBatches(ResidentBatches):
+        """Batches of which one in `LATE_EVERY` comes late, once the device has no work left."""
+
+        def __iter__(self) -> Iterator[Any]:
+            for index, batch in enumerate(super().__iter__()):
+                if index % LATE_EVERY == 0:
+                    bench.synchronize()
+                    time.sleep(late_s)
+                yield batch
+
+    training = bench.training(_small(bench, count), bench.resident_batches(count))
+    prompt = (train_epoch(training, 1, Role.PLAIN), instrumented_epoch(training, 2))
+    training.loader = bench.resident_batches(count, LateBatches)
+    late = (train_epoch(training, 3, Role.PLAIN), instrumented_epoch(training, 4))
+    made_s = late_s * -(-count // LATE_EVERY)
+    for key, before, after in zip(("stall_timed", "stall_split"), prompt, late, strict=True):
+        yield Figure(key=key, value=made_s / (_stall_s(after) - _stall_s(before)))
+    timed = prompt[0]
+    device_s = float(timed.times.step_s.sum()) + timed.times.last_stall_s
+    yield Figure(key="clocks", value=timed.epoch.epoch_s / device_s)
+
+
+def _stall_s(result: EpochResult) -> float:
+    phases = result.epoch.phases
+    return phases.stall_s if phases else result.epoch.stall_s

@@ -1,0 +1,47 @@
+"""Cells by training path, with their images on the device: what a card gives to whole cells."""
+
+from collections.abc import Iterator
+
+from hpml_jobs.checks import Level
+from hpml_jobs.core.cell import Protocol
+from hpml_jobs.core.loader import Loader
+from hpml_jobs.core.strategies import Device
+from hpml_jobs.core.training_path import Precision, TrainingPath
+from tests.gpu.bench import Bench
+from tests.gpu.catalog import PATHS
+from tests.gpu.figures import Figure
+from tests.gpu.parts.cells import checks_of
+
+BATCH = 512
+
+
+def path_of(words: str) -> TrainingPath:
+    """Return the training path of a name of the catalog: a precision, and nhwc if channels_last."""
+    precision, _, layout = words.partition(" ")
+    return TrainingPath(precision=Precision(precision), channels_last=layout == "nhwc")
+
+
+def measure(bench: Bench) -> Iterator[Figure]:
+    """Run a warm-up epoch and a timed one of each path."""
+    for words in PATHS:
+        if "tf32" in words and bench.device is Device.CPU:
+            yield Figure(key=f"{words} rate", value=None, note="TF32 is a mode of GPUs")
+            continue
+        run = bench.run_cell(
+            words,
+            workload=bench.workload_of(bench.sizes.cell_epoch_images),
+            batch=BATCH,
+            path=path_of(words),
+            protocol=Protocol.LAB,
+            epochs=2,
+            loader=Loader.DEVICE,
+            loader_workers=0,
+        )
+        if run.record is None or not run.is_ok:
+            yield Figure(key=f"{words} rate", value=None, note=run.reason)
+            continue
+        timed = run.record.ranks[0].timed
+        yield Figure(key=f"{words} rate", value=timed.samples / timed.epoch_s)
+        yield Figure(key=f"{words} stall", value=100 * timed.stall_s / timed.epoch_s)
+        failed = checks_of(run.record, Level.FAIL)
+        yield Figure(key=f"{words} failed", value=float(len(failed)), note=", ".join(failed))

@@ -1,0 +1,149 @@
+"""Stand-ins for CUDA and NVML, with which every part runs on the CPU; the figures mean nothing."""
+
+import contextlib
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import torch
+
+from hpml_jobs.core.strategies import Device
+from hpml_jobs.core.workload import Workload
+from tests.gpu.bench import Bench, Command, Sizes, run_command
+
+SMALL = Sizes(
+    workload=Workload(name="digits_cnn", model="digits_cnn", data="synthetic", images=64, lr=0.01),
+    batch=4,
+    iterations=12,
+    stamps=50,
+    late_s=0.005,
+    repeats=2,
+    probe_s=0.2,
+    largest_batch=2048,
+    batch_step=1024,
+    cell_epoch_images=2_048,
+    hold_bytes=1_000,
+    accuracy_seeds=2,
+    accuracy_epochs=2,
+    rounds=2,
+    pairs=1,
+    launched_images=8,
+    launched_workers=0,
+    launched_model="resnet18",
+    loader_images=40,
+)
+
+CYCLES_PER_S = 1e9
+
+
+class HostEvent:
+    """A CUDA event on the host's clock: all work is done when it is queued."""
+
+    def __init__(self, enable_timing: bool = False) -> None:
+        assert enable_timing, "an event without timing cannot be read"
+        self._at_s: float | None = None
+
+    def record(self, _stream: object = None) -> None:
+        self._at_s = time.perf_counter()
+
+    def wait(self, _stream: object = None) -> None:
+        assert self._at_s is not None
+
+    def synchronize(self) -> None:
+        assert self._at_s is not None
+
+    def query(self) -> bool:
+        return False  # a device would still be at the work queued before it
+
+    def elapsed_time(self, other: "HostEvent") -> float:
+        assert self._at_s is not None, "an event was read before it was recorded"
+        assert other._at_s is not None, "an event was read before it was recorded"
+        return 1e3 * (other._at_s - self._at_s)
+
+
+class HostStream:
+    """A CUDA stream whose work is done when it is queued."""
+
+    def __init__(self, *_arguments: object, **_options: object) -> None:
+        """Take a stream's arguments."""
+
+    def wait_stream(self, _other: object) -> None:
+        """Return at once."""
+
+    def wait_event(self, _event: object) -> None:
+        """Return at once."""
+
+
+class Nvml:
+    """The calls of pynvml that read one card's state."""
+
+    NVMLError = RuntimeError
+
+    def __init__(self) -> None:
+        self._millijoules = 0
+
+    def nvmlDeviceGetTotalEnergyConsumption(self, _handle: object) -> int:  # noqa: N802
+        self._millijoules += 100
+        return self._millijoules
+
+    def nvmlDeviceGetMigMode(self, _handle: object) -> tuple[int, int]:  # noqa: N802
+        return 0, 0
+
+    def nvmlDeviceGetMemoryInfo(self, _handle: object) -> Any:  # noqa: N802
+        return SimpleNamespace(used=1, free=9, total=10)
+
+    def nvmlDeviceGetComputeRunningProcesses(self, _handle: object) -> list[Any]:  # noqa: N802
+        return []
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("NVML_"):
+            return 0
+        if not name.startswith("nvml"):
+            raise AttributeError(name)
+        return lambda *_arguments: 0
+
+
+def host_sleep(cycles: int) -> None:
+    """Take as long as a kernel of these cycles would at 1 GHz."""
+    time.sleep(cycles / CYCLES_PER_S)
+
+
+@contextlib.contextmanager
+def replaced_module(name: str, module: Any) -> Iterator[None]:
+    """Put another module in place; modules that are imported meanwhile stay."""
+    before = sys.modules.get(name)
+    sys.modules[name] = module
+    try:
+        yield
+    finally:
+        del sys.modules[name]
+        if before is not None:
+            sys.modules[name] = before
+
+
+@contextlib.contextmanager
+def rehearsal(folder: Path, command: Command = run_command) -> Iterator[Bench]:
+    """Put the stand-ins in place; the bench is on the CPU, and small."""
+    from hpml_jobs.worker.instruments import facts  # noqa: PLC0415
+    from hpml_jobs.worker.instruments.timing import CudaClock  # noqa: PLC0415
+    from hpml_jobs.worker.process_group import _Process  # noqa: PLC0415
+
+    bench = Bench(folder, Device.CPU, SMALL, command)
+    with contextlib.ExitStack() as stack:
+        for name, value in (
+            ("Event", HostEvent),
+            ("Stream", HostStream),
+            ("current_stream", HostStream),
+            ("stream", lambda _stream: contextlib.nullcontext()),
+            ("_sleep", host_sleep),
+        ):
+            stack.enter_context(mock.patch.object(torch.cuda, name, value))
+        stack.enter_context(replaced_module("pynvml", Nvml()))
+        stack.enter_context(mock.patch.object(facts, "device_uuids", lambda _devices: ("GPU-0",)))
+        clock = lambda strategy: CudaClock(strategy.devices)  # noqa: E731
+        stack.enter_context(mock.patch.object(_Process, "make_clock", clock))
+        yield bench

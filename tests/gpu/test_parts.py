@@ -1,0 +1,21 @@
+"""Every part on this machine's GPU: its figures are in their expected ranges."""
+
+import pytest
+
+from tests.gpu.__main__ import keep, print_part, run_part
+from tests.gpu.catalog import PARTS
+from tests.gpu.figures import findings
+from tests.gpu.machine import why_no_card
+
+REASON = why_no_card()
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(REASON is not None, reason=str(REASON))]
+
+
+@pytest.mark.parametrize("part", PARTS, ids=lambda part: part.name)
+def test_part_gives_expected_figures(part, capsys):
+    result = run_part(part)
+    with capsys.disabled():
+        print_part(part, result)
+    keep(result)
+    assert findings(part, result) == []

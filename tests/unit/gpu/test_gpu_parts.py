@@ -1,0 +1,80 @@
+"""Every part for the GPU runs here: stand-ins for CUDA and NVML, hand-made records of jobs."""
+
+import importlib
+import math
+import sys
+
+import pytest
+import torch.distributed as dist
+
+from hpml_jobs.core.measurements import Stage
+from hpml_jobs.slurm.states import Outcome
+from hpml_jobs.study.attempt import Progress
+from hpml_jobs.study.files import encode, write_whole
+from hpml_jobs.worker.process_group import Placement
+from tests.gpu.catalog import PARTS, PATHS, TWO_RANKS
+from tests.gpu.parts import accuracy, endings
+from tests.gpu.rehearsal import rehearsal
+from tests.gpu.two_ranks import measure as measure_ranks
+from tests.unit.gpu.conftest import finish
+
+pytestmark = pytest.mark.usefixtures("lone_process_group")
+
+RANKS = {f"two_{name}_{word}" for name in TWO_RANKS for word in ("equal", "bytes")}
+DP = {f"dp_{name}" for name in ("ok", "rate", "overhead", "closure", "failed", "warned")}
+
+TF32 = {
+    f"{path} {name}" for path in PATHS if "tf32" in path for name in ("rate", "stall", "failed")
+}
+
+NOT_MEASURED_HERE = {
+    "paths": TF32,
+    "threads": {"dp_searches"},
+    "comm": {"profiler"},
+    "cells": DP | RANKS,
+}
+"""Figures that need a GPU or a second process."""
+
+
+@pytest.fixture
+def without_processes(monkeypatch):
+    """A program that is killed at once in place of the job and of the holder."""
+    monkeypatch.setattr(endings, "job_command", started_job)
+    monkeypatch.setattr(endings, "HOLDER", "import time; print('held', flush=True); time.sleep(60)")
+    monkeypatch.setattr(endings, "SETTLE_S", 0.0)
+
+
+def started_job(folder):
+    finish(folder, Outcome.CANCELLED, "received SIGTERM")
+    progress = Progress(role=Stage.TIMED, epochs=20)
+    write_whole(folder.attempt("gpu.r0").progress, encode(progress))
+    return [sys.executable, "-S", "-c", "import time; time.sleep(60)"]
+
+
+@pytest.mark.parametrize("part", PARTS, ids=lambda part: part.name)
+def test_part_measures_all_of_its_figures(part, tmp_path, commands, without_processes):
+    module = importlib.import_module(f"tests.gpu.parts.{part.name}")
+    with rehearsal(tmp_path, commands) as bench:
+        figures = list(module.measure(bench))
+    measured = {figure.key for figure in figures if figure.value is not None}
+    expected = {expected.key for expected in part.expected}
+    assert measured == expected - NOT_MEASURED_HERE.get(part.name, set())
+    assert all(figure.note for figure in figures if figure.value is None)
+    assert all(math.isfinite(figure.value or 0) for figure in figures)
+
+
+def test_rank_counts_gradient_bytes_and_compares_replicas(tmp_path):
+    with rehearsal(tmp_path) as bench:
+        dist.init_process_group("gloo")
+        results = measure_ranks(bench, Placement(0, 0, 1))
+    assert {name: result["bytes"] for name, result in results.items()} == dict.fromkeys(
+        TWO_RANKS, 1
+    )
+    assert all(result["equal"] == 1 for result in results.values())
+
+
+def test_noise_is_difference_in_standard_errors():
+    figures = accuracy.differences([0.60, 0.62, 0.64], [0.61, 0.62, 0.66])
+    difference, noise = (figure.value for figure in figures)
+    assert difference == pytest.approx(0.01)
+    assert noise == pytest.approx(0.01 / (0.01 / math.sqrt(3)))

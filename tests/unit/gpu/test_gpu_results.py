@@ -1,0 +1,95 @@
+"""Results of GPUs: merged over visits, judged by their ranges, never from a machine without one."""
+
+import pytest
+
+from tests.gpu.catalog import PARTS, part_named
+from tests.gpu.figures import (
+    Expected,
+    Figure,
+    Machine,
+    PartResult,
+    Results,
+    Verdict,
+    findings,
+)
+from tests.gpu.page import page
+
+H200 = Machine(card="NVIDIA H200", torch="2.14.1+cu130", cuda="13.0", driver="580.1")
+THREADS = part_named("threads")
+
+
+def a_result(part="threads", machine=H200, date="2026-11-01T10:00:00+00:00", **values):
+    figures = tuple(Figure(key=key, value=value) for key, value in values.items())
+    return PartResult(part=part, date=date, seconds=12.0, machine=machine, figures=figures)
+
+
+def test_result_replaces_that_of_its_part_and_card():
+    old, other = a_result(new_off_ms=30.0), a_result(machine=Machine(card="NVIDIA L4"))
+    new = a_result(date="2026-11-02T10:00:00+00:00", new_off_ms=3.0)
+    results = Results()
+    for result in (old, other, a_result("events"), new):
+        results = results.with_part(result)
+    assert results.of("threads", "NVIDIA H200") == new
+    assert results.cards == ("NVIDIA H200", "NVIDIA L4")
+    assert len(results.parts) == 3
+
+
+def test_result_without_a_card_is_refused():
+    with pytest.raises(ValueError, match="not measured on a GPU"):
+        Results().with_part(a_result(machine=Machine(card=None)))
+
+
+def test_results_survive_their_file(tmp_path):
+    path = tmp_path / "gpu.json"
+    assert Results.read(path) == Results()
+    results = Results().with_part(a_result(new_off_ms=3.0))
+    results.write(path)
+    assert Results.read(path) == results
+
+
+@pytest.mark.parametrize(
+    ("value", "card", "verdict"),
+    [
+        (3.0, "NVIDIA H200", Verdict.EXPECTED),
+        (5.0, "NVIDIA H200", Verdict.FINDING),
+        (5.0, "NVIDIA L4", Verdict.NOT_JUDGED),
+        (None, "NVIDIA H200", Verdict.NOT_MEASURED),
+    ],
+)
+def test_figure_is_judged_by_range_on_its_card(value, card, verdict):
+    expected = Expected("key", "text", 2, 4, "H200")
+    assert expected.judge(Figure(key="key", value=value), card) is verdict
+
+
+def test_findings_name_the_figure_its_range_and_what_is_missing():
+    result = a_result(new_off_ms=48.2, same_on_ms=1.0, same_off_ms=1.0, new_on_ms=200.0)
+    assert findings(THREADS, result) == [
+        "threads: forward in a new thread without, ms is 48.2, expected at most 20",
+        "threads: dp trains with cudnn.benchmark (1: yes) was not measured: the part did not come "
+        "to it",
+    ]
+
+
+def test_page_without_results_says_that_nothing_was_run():
+    text = page(Results())
+    assert "**Not yet run on hardware.**" in text
+    assert "| forward in a new thread without, ms | at most 20 |" in text
+    assert "## Runs" not in text
+
+
+def test_page_shows_figures_runs_findings_and_parts_to_come():
+    text = page(Results().with_part(a_result(new_off_ms=48.2, new_on_ms=200.0)))
+    assert "**NVIDIA H200**: 1 of" in text
+    assert "Not yet run: events" in text
+    assert "| forward in a new thread without, ms | at most 20 | **48.2** |" in text
+    assert "| threads | NVIDIA H200 | 2026-11-01 10:00 | 12 | 2.14.1+cu130 | 13.0 |" in text
+    assert "- threads: forward in a new thread without, ms is 48.2, expected at most 20" in text
+
+
+@pytest.mark.parametrize("part", PARTS, ids=lambda part: part.name)
+def test_part_has_each_figure_once_and_a_limit(part):
+    keys = [expected.key for expected in part.expected]
+    texts = [expected.text for expected in part.expected]
+    assert len({*keys}) == len(keys)
+    assert len({*texts}) == len(texts)
+    assert 0 < part.minutes <= 10

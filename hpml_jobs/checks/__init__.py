@@ -11,6 +11,7 @@ from hpml_jobs.checks import (
     cpus,
     disturbance,
     gpu_memory,
+    gpu_use,
     gpus,
     imported,
     profiling,
@@ -26,7 +27,14 @@ from hpml_jobs.slurm.states import Outcome
 
 __all__ = ["GROUPS", "Check", "CheckResult", "Level", "check_record", "check_study", "in_short"]
 
-QUALITY = (*cpus.CHECKS, *gpus.CHECKS, *quality.CHECKS, *trend.CHECKS, *profiling.CHECKS)
+QUALITY = (
+    *cpus.CHECKS,
+    *gpus.CHECKS,
+    *gpu_use.CHECKS,
+    *quality.CHECKS,
+    *trend.CHECKS,
+    *profiling.CHECKS,
+)
 CORRECTNESS = (*correctness.CHECKS, *gpu_memory.CHECKS)
 MEASURED = (
     *CORRECTNESS,

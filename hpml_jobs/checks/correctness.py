@@ -13,7 +13,7 @@ from hpml_jobs.checks.limits import CLOSURE_LIMIT, LOSS_LIMIT, RANKS_LIMIT
 from hpml_jobs.checks.result import REPORT_BUG, Affected, Level, Observation, Tier, check
 from hpml_jobs.checks.waiting import late_rank
 from hpml_jobs.core.formulas import closure, flop_per_s
-from hpml_jobs.core.measurements import Role
+from hpml_jobs.core.measurements import Epoch, Role
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.text import percent_text
@@ -111,9 +111,10 @@ def impossible_loss(record: Record) -> Observation | None:
 @check(
     "ranks-agree",
     Level.FAIL,
-    meaning="Ranks of synchronous training end together. If not, they were not timed between the "
-    "same two points, or did not train together. Passes only if the ranks also compute and load "
-    "equally long; if not, `imbalance` says which rank is late.",
+    meaning="Ranks of synchronous training end their last iteration together. If not, they were "
+    "not timed between the same two points, or did not train together. Passes only if the ranks "
+    "also compute and load equally long; if not, `imbalance` says which rank is late. The end of "
+    "the loader workers, which comes after the last iteration, is not counted.",
     limit=f"{percent_text(RANKS_LIMIT)} of the epoch, or one iteration if that is longer",
     remedy=f"do not use this cell; {REPORT_BUG}",
     tier=Tier.NUMBER,
@@ -127,7 +128,7 @@ def ranks_differ(record: Record) -> Observation | None:
     """
     if len(record.ranks) < 2:
         return None
-    times_s = [rank.timed.epoch_s for rank in record.ranks]
+    times_s = [_until_last_iteration_s(rank.timed) for rank in record.ranks]
     longest = max(times_s)
     spread, step_s = longest - min(times_s), longest / max(1, record.ranks[0].timed.iterations)
     limit = max(RANKS_LIMIT * longest, step_s)
@@ -138,6 +139,11 @@ def ranks_differ(record: Record) -> Observation | None:
         f"ranks differ by {spread:.3g} s, {percent_text(spread / longest)} of the epoch "
         f"(limit {percent_text(RANKS_LIMIT)} or one iteration, {limit:.3g} s)",
     )
+
+
+def _until_last_iteration_s(epoch: Epoch) -> float:
+    """Return the epoch without the loader's end; all of it in records of versions before 0.6.0."""
+    return epoch.epoch_s - (epoch.stalls.last_s if epoch.stalls else 0.0)
 
 
 _OWN_START = (

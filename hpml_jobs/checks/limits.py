@@ -33,6 +33,7 @@ are queued, the events around it and the way to another stream and back."""
 PHASES_LIMIT = 0.05
 COPIES_LIMIT = 0.05
 LOADER_WAIT_LIMIT = 0.05
+LAUNCH_LIMIT = 0.9
 
 # comparability
 EFFICIENCY_LIMIT = 1.05

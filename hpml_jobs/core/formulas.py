@@ -238,6 +238,17 @@ def union_s(intervals: Iterable[tuple[float, float]]) -> float:
     return total
 
 
+def launch_share(launch_s: float, step_s: float, stall_s: float) -> float | None:
+    """Return the share of an iteration without stall that the host needs to launch its kernels.
+
+    Near 1 the device waits for the host: the iteration is launch-bound. None without iteration.
+
+    >>> launch_share(0.0045, step_s=0.006, stall_s=0.001)
+    0.9
+    """
+    return launch_s / (step_s - stall_s) if step_s > stall_s else None
+
+
 def closure(epoch_s: float, phases_s: Iterable[float]) -> float:
     """Return the relative gap between the epoch and its phases: |epoch - sum| / epoch.
 

@@ -314,7 +314,10 @@ class Exchange(Value, frozen=True, kw_only=True):
     The same of all-reduces alone: `all_reduce_skew_s`, `all_reduce_net_s`; only these end on all
     ranks together, so that the minimum is what the link needed. `rooted_s` is the root's time in
     broadcasts, gathers and scatters, from which other ranks return when their part is done. The
-    three are None before schema 5, and where there was no such collective.
+    three are None before schema 5, and where there was no such collective. The root of a broadcast
+    or scatter returns when its data has left, so there `rooted_s` is a lower bound; `received_s`,
+    with the time of the slowest receiver instead, is an upper one, since a receiver also waits
+    until the root comes. It is None before version 0.8.0.
     `exchange_s` sums the minima over ranks of each iteration's exposed communication, the part in
     forward included; None before schema 5.
     """
@@ -326,6 +329,7 @@ class Exchange(Value, frozen=True, kw_only=True):
     all_reduce_skew_s: float | None = None
     all_reduce_net_s: float | None = None
     rooted_s: float | None = None
+    received_s: float | None = None
 
     @property
     def tells_kinds(self) -> bool:

@@ -50,7 +50,8 @@ class RawEpoch(NamedTuple):
     `marks` are the stamps of each iteration, `samples` its number of samples, `rates` its learning
     rate. `correct` is the number of correct samples of the epoch, None if outputs are not class
     scores. `order` is the hash of the order of the images. `scheduling` is the operating system's
-    account of the epoch, `energy` and `memory` are of the GPUs.
+    account of the epoch, `energy` and `memory` are of the GPUs. `launch_s` is the least time in
+    which the host launched an iteration.
     """
 
     window: Window
@@ -63,6 +64,7 @@ class RawEpoch(NamedTuple):
     scheduling: Scheduling | None = None
     energy: tuple[Energy, ...] | None = None
     memory: Memory | None = None
+    launch_s: float | None = None
 
 
 class EpochResult(NamedTuple):
@@ -146,7 +148,9 @@ def _run_accounted(
         scheduling = training.scheduling.since(before)
         energy = training.energy.since(energy_before)
         memory = training.memory.since_start()
-        return raw._replace(scheduling=scheduling, energy=energy, memory=memory)
+        return raw._replace(
+            scheduling=scheduling, energy=energy, memory=memory, launch_s=recorder.launch_s
+        )
 
 
 def _run(
@@ -255,6 +259,7 @@ def summarize_epoch(
         ),
         energy=raw.energy,
         memory=raw.memory,
+        launch_s=raw.launch_s,
         started_s=raw.window.started_s,
     )
 

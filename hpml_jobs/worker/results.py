@@ -32,6 +32,7 @@ PURPOSES = tuple(purpose.value for purpose in Purpose)
 """The names that `collective_kind` and `collective_purpose` are indices of."""
 
 ALL_REDUCE = KINDS.index(CollectiveKind.ALL_REDUCE)
+SENT_BY_ROOT = [KINDS.index(kind) for kind in (CollectiveKind.BROADCAST, CollectiveKind.SCATTER)]
 
 
 class RankResult(NamedTuple):
@@ -163,21 +164,23 @@ def split_exchange(
         skew_s=float((most - least).sum()),
         net_s=float(least.sum()),
         exchange_s=None if parts_s is None else exchange_time(parts_s),
-        **({} if kinds is None else _by_kind(duration_s, kinds[0] == ALL_REDUCE)),
+        **({} if kinds is None else _by_kind(duration_s, kinds[0])),
     )
 
 
-def _by_kind(
-    duration_s: NDArray[np.float64], is_all_reduce: NDArray[np.bool_]
-) -> dict[str, float | None]:
-    """Return the fields of `Exchange` by kind of collective."""
+def _by_kind(duration_s: NDArray[np.float64], kinds: NDArray[np.int8]) -> dict[str, float | None]:
+    """Return the fields of `Exchange` by kind of collective; `kinds` has one index for each."""
+    is_all_reduce, is_sent_by_root = kinds == ALL_REDUCE, np.isin(kinds, SENT_BY_ROOT)
     ours, roots = duration_s[:, is_all_reduce], duration_s[0, ~is_all_reduce]
     has_all_reduce, has_rooted = ours.shape[1] > 0, len(roots) > 0
+    slowest_receiver = duration_s[1:].max(axis=0)
+    received = np.where(is_sent_by_root, slowest_receiver, duration_s[0])[~is_all_reduce]
     least, most = ours.min(axis=0), ours.max(axis=0)
     return {
         "all_reduce_skew_s": float((most - least).sum()) if has_all_reduce else None,
         "all_reduce_net_s": float(least.sum()) if has_all_reduce else None,
         "rooted_s": float(roots.sum()) if has_rooted else None,
+        "received_s": float(received.sum()) if has_rooted else None,
     }
 
 

@@ -1,13 +1,16 @@
 """Clocks that never wait for the device, and the window of an epoch between two barriers."""
 
+import time
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from time import perf_counter_ns
 from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+
+perf_counter_ns = time.perf_counter_ns
+"""The host's monotonic clock in nanoseconds."""
 
 Devices = tuple[torch.device, ...]
 Seconds = NDArray[np.float64]
@@ -22,8 +25,11 @@ CYCLES_PER_S = 2e9
 class Clock(Protocol):
     """A source of stamps. Taking a stamp never waits for the device.
 
-    A strategy has one clock for all of its epochs (`ParallelStrategy.clock`).
+    A strategy has one clock for all of its epochs (`ParallelStrategy.clock`). `runs_behind_host`
+    says that the host queues work, which a device does later.
     """
+
+    runs_behind_host: bool
 
     def prepare(self, stamps: int) -> None:
         """Make ready for this number of stamps; those taken before must not be read any more."""
@@ -50,6 +56,7 @@ class Clock(Protocol):
 class HostClock:
     """The host's monotonic clock, for work that the host itself computes."""
 
+    runs_behind_host = False
     stamp = staticmethod(perf_counter_ns)
 
     def prepare(self, stamps: int) -> None:
@@ -83,6 +90,8 @@ class CudaClock:
     two events is the time that the device needed for the work between them. The resolution is about
     0.5 microseconds (CUDA's reference of cudaEventElapsedTime).
     """
+
+    runs_behind_host = True
 
     def __init__(self, devices: Devices) -> None:
         self._devices = devices

@@ -201,6 +201,43 @@ class Energy(Value, frozen=True, kw_only=True):
     window_s: float
 
 
+class Startup(Value, frozen=True, kw_only=True):
+    """The time of one rank from the start of its job to its first iteration, in seconds.
+
+    The parts follow each other. `launch_s` is from the start of the job's wrapper to that of this
+    process, torchrun included; `imports_s` is Python, torch and this program; `process_group_s` the
+    device and the process group; `data_s` the data set; `model_s` the model, its wrapper, the
+    loader and the optimizer; `facts_s` the facts of the machine, which rank 0 reads. The last two
+    are of the warm-up epoch: `first_batch_s` until its first batch is there, `first_iteration_s`
+    until that iteration is done. A part is None where the system does not report it.
+    """
+
+    launch_s: float | None = None
+    imports_s: float | None = None
+    process_group_s: float | None = None
+    data_s: float | None = None
+    model_s: float | None = None
+    facts_s: float | None = None
+    first_batch_s: float | None = None
+    first_iteration_s: float | None = None
+
+    @property
+    def total_s(self) -> float | None:
+        """Seconds from the start of the job until the first iteration is done."""
+        parts_s = (
+            self.launch_s,
+            self.imports_s,
+            self.process_group_s,
+            self.data_s,
+            self.model_s,
+            self.facts_s,
+            self.first_batch_s,
+            self.first_iteration_s,
+        )
+        known_s = [part_s for part_s in parts_s if part_s is not None]
+        return sum(known_s) if len(known_s) == len(parts_s) else None
+
+
 class Memory(Value, frozen=True, kw_only=True):
     """The memory of one rank's GPUs in one epoch, by torch's allocator.
 

@@ -21,6 +21,7 @@ from hpml_jobs.core.measurements import (
     Phases,
     ProfilerSummary,
     Role,
+    Startup,
     StoredImages,
 )
 from hpml_jobs.core.quantization import Quantized
@@ -112,6 +113,7 @@ class Rank(Value, frozen=True, kw_only=True):
     pid: int | None = None
     boot_id: str | None = None
     started_ticks: int | None = None
+    startup: Startup | None = None  # None before version 0.8.0
 
     def epoch(self, role: Role) -> Epoch | None:
         """The first epoch of a role, if it was run."""
@@ -369,6 +371,12 @@ class Record(Value, frozen=True, kw_only=True):
         if self.imported:
             return self.imported.comm_s
         return self.phases.comm_s if self.phases else None
+
+    @property
+    def startup(self) -> Startup | None:
+        """The start of the rank that needed the longest to its first iteration."""
+        starts = [rank.startup for rank in self.ranks if rank.startup]
+        return max(starts, key=lambda start: start.total_s or 0.0, default=None)
 
     @property
     def step_s(self) -> float | None:

@@ -14,6 +14,7 @@ from types import FrameType
 from typing import NamedTuple
 
 from hpml_jobs.core.cell import Cell
+from hpml_jobs.core.process_times import process_started_s
 from hpml_jobs.core.processes import (
     STACK_SIGNAL,
     die_with_parent,
@@ -22,7 +23,12 @@ from hpml_jobs.core.processes import (
 )
 from hpml_jobs.slurm import commands
 from hpml_jobs.slurm.environment import about_allocation, scrubbed
-from hpml_jobs.study.attempt import HOST_VARIABLE, SLURM_VARIABLE, AttemptFolder
+from hpml_jobs.study.attempt import (
+    HOST_VARIABLE,
+    JOB_STARTED_VARIABLE,
+    SLURM_VARIABLE,
+    AttemptFolder,
+)
 from hpml_jobs.study.cell_folder import CellFolder
 
 JOB_VARIABLE = "HPML_JOBS_JOB"
@@ -101,6 +107,7 @@ def worker_environment(cell: Cell) -> dict[str, str]:
         "MKL_NUM_THREADS": str(cell.threads),
         "PYTHONUNBUFFERED": "1",
         SLURM_VARIABLE: json.dumps(about_allocation(os.environ)),
+        JOB_STARTED_VARIABLE: str(process_started_s() or ""),
         HOST_VARIABLE: os.environ.get("SLURMD_NODENAME") or socket.gethostname(),
     }
 

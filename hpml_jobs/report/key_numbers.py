@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+import msgspec
+
 from hpml_jobs.checks import check_study
 from hpml_jobs.checks.gpu_peaks import flop_per_sample_of
 from hpml_jobs.checks.result import CheckResult
@@ -91,10 +93,7 @@ def _images_per_s(record: Record) -> float | None:
 
 
 def _phases(record: Record) -> dict[str, float] | None:
-    phases = record.phases
-    if phases is None:
-        return None
-    return {name.removesuffix("_s"): getattr(phases, name) for name in phases.__struct_fields__}
+    return _known_parts(msgspec.structs.asdict(record.phases)) if record.phases else None
 
 
 def _gradient_bytes(record: Record) -> int | None:
@@ -160,6 +159,19 @@ def _profiler_disagreement(record: Record) -> float | None:
     return max((t.disagreement for t in traces if t.disagreement is not None), default=None)
 
 
+def _startup(record: Record) -> dict[str, float] | None:
+    """Return the known parts of the time to the first iteration, with their sum."""
+    start = record.startup
+    if start is None:
+        return None
+    return _known_parts({"total_s": start.total_s, **msgspec.structs.asdict(start)})
+
+
+def _known_parts(parts_s: Mapping[str, float | None]) -> dict[str, float]:
+    """Return the parts that are known, by their name without unit."""
+    return {name.removesuffix("_s"): part for name, part in parts_s.items() if part is not None}
+
+
 def _all_equal(hashes: list[str]) -> bool | None:
     """Return whether all ranks have the same hash; None for one rank or if a hash is missing."""
     return None if len(hashes) < 2 or "" in hashes else len(set(hashes)) == 1
@@ -173,6 +185,12 @@ KEY_NUMBERS = (
     KeyNumber("stall_s", lambda r: r.stall_s, Unit.SECONDS),
     KeyNumber("step_s", lambda r: r.step_s, Unit.SECONDS),
     KeyNumber("images_per_s", _images_per_s, Unit.RATE),
+    KeyNumber(
+        "launch_s",
+        lambda r: max((k.timed.launch_s for k in r.ranks if k.timed.launch_s), default=None),
+        Unit.SECONDS,
+    ),
+    KeyNumber("startup", _startup, Unit.SECONDS),
     KeyNumber("joules", lambda r: r.joules, Unit.ENERGY),
     KeyNumber("joules_per_1000", _per_thousand_samples, Unit.ENERGY),
     KeyNumber("precision", lambda r: gpu_figures(r).precision),

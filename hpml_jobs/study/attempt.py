@@ -17,6 +17,9 @@ SLURM_VARIABLE = "HPML_JOBS_SLURM"
 HOST_VARIABLE = "HPML_JOBS_HOST"
 """Environment variable with SLURM's name of the node."""
 
+JOB_STARTED_VARIABLE = "HPML_JOBS_JOB_STARTED"
+"""Environment variable with the start of the job's wrapper, in seconds since boot."""
+
 
 def utc_now() -> str:
     """Return the present time: UTC, ISO 8601 with microseconds."""

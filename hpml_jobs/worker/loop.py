@@ -34,6 +34,7 @@ from hpml_jobs.worker.instruments.microbenchmark import (
     with_nccl_choices,
 )
 from hpml_jobs.worker.instruments.profiler import profile_iterations
+from hpml_jobs.worker.instruments.startup import StartupTimer
 from hpml_jobs.worker.optional_steps import OptionalSteps
 from hpml_jobs.worker.process_group import collective_timeout, read_placement
 from hpml_jobs.worker.progress import ProgressWriter
@@ -49,7 +50,8 @@ def measure(file: CellFile, folder: AttemptFolder) -> None:
     Raises:
         HpmlError: the devices, the data, the model or the measured values are not valid.
     """
-    cell = file.cell
+    cell, startup = file.cell, StartupTimer()
+    startup.end("imports_s")
     torch.set_num_threads(cell.threads)
     torch.set_num_interop_threads(cell.threads)
     placement = read_placement(cell)
@@ -57,7 +59,9 @@ def measure(file: CellFile, folder: AttemptFolder) -> None:
     strategy = STRATEGIES[cell.strategy](cell, placement, devices)
     strategy.setup(collective_timeout(file.shape.minutes if file.shape else None))
 
-    training = make_training(cell, strategy, Path(file.data_root))
+    startup.end("process_group_s")
+    training = make_training(cell, strategy, Path(file.data_root), startup)
+    startup.end("model_s")
     cell_facts = Facts()
     if placement.rank == 0:  # before training: after it all GPUs would wait for git
         cell_facts = msgspec.structs.replace(
@@ -65,10 +69,12 @@ def measure(file: CellFile, folder: AttemptFolder) -> None:
             code_commit=file.code_commit,
             code_dirty=file.code_dirty,
         )
+    startup.end("facts_s")
     progress = ProgressWriter(folder, placement.rank, cell.epochs)
     results = train(training, progress)
     progress.begin(Stage.TEST)
     rank = describe_rank(training, results)
+    rank = msgspec.structs.replace(rank, startup=startup.summary(results[0].times))
     quantized: Quantized | None = None
     if cell.quantize is not None:  # one process; before the profiler trains the replica further
         progress.begin(Stage.QUANTIZING)

@@ -27,6 +27,7 @@ from hpml_jobs.worker.instruments.energy import EnergyMeter
 from hpml_jobs.worker.instruments.facts import device_uuids
 from hpml_jobs.worker.instruments.memory import MemoryMeter
 from hpml_jobs.worker.instruments.scheduling import SchedulingReader
+from hpml_jobs.worker.instruments.startup import StartupTimer
 from hpml_jobs.worker.optimizer import make_optimizer, make_schedule
 from hpml_jobs.worker.path_steps import PathSteps, check_channels_last, set_modes
 from hpml_jobs.worker.process_group import ParallelStrategy, Sampler
@@ -155,8 +156,12 @@ def preserved_buffers(replica: nn.Module) -> Iterator[None]:
             buffer.copy_(content)
 
 
-def make_training(cell: Cell, strategy: ParallelStrategy, data_root: Path) -> Training:
+def make_training(
+    cell: Cell, strategy: ParallelStrategy, data_root: Path, startup: StartupTimer | None = None
+) -> Training:
     """Open the data, build the model (equal on all ranks), wrap it, and make the optimizer.
+
+    `startup` notes when the data are open.
 
     Raises:
         HpmlError: the data set or the model is missing, or is not what the cell needs.
@@ -165,6 +170,8 @@ def make_training(cell: Cell, strategy: ParallelStrategy, data_root: Path) -> Tr
     workload = cell.workload
     data = datasets.open_data(workload, data_root)
     datasets.check_length(workload, data)
+    startup = startup or StartupTimer()
+    startup.end("data_s")
     steps = PathSteps(cell.path, strategy.devices[0])
     if cell.path.channels_last:
         check_channels_last(datasets.first_batch(data.train, 1)[0])

@@ -15,6 +15,7 @@ import hpml_jobs
 from hpml_jobs.core import environment
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.gpus import is_mig
+from hpml_jobs.core.process_times import started_ticks
 from hpml_jobs.core.record import Facts
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.study.attempt import SLURM_VARIABLE
@@ -115,8 +116,7 @@ def process_identity() -> dict[str, Any]:
     """
     try:
         boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        after_name = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
-        return {"pid": os.getpid(), "boot_id": boot_id, "started_ticks": int(after_name[19])}
+        return {"pid": os.getpid(), "boot_id": boot_id, "started_ticks": started_ticks()}
     except OSError:
         return {}
 

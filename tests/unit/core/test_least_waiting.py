@@ -137,6 +137,7 @@ def test_minimum_over_ranks_is_taken_of_all_reduces_only():
     exchange = split_exchange(collectives, None, kinds)
     assert (exchange.all_reduce_net_s, exchange.all_reduce_skew_s) == pytest.approx((0.10, 0.20))
     assert exchange.rooted_s == pytest.approx(0.52)
+    assert exchange.received_s == pytest.approx(0.50 + 0.40)  # gather's root, broadcast's receiver
     only_rooted = split_exchange(collectives[:, 1:], None, kinds[:, 1:])
     assert (only_rooted.all_reduce_net_s, only_rooted.tells_kinds) == (None, True)
     record = replace(a_record(a_cell()), exchange=only_rooted)

@@ -71,6 +71,10 @@ def test_phases_are_those_of_the_scripted_gpu(measure):
     failed = [r.check for r in checks.check_record(record) if r.level is checks.Level.FAIL]
     assert failed == []
     assert record.facts.cudnn_benchmark is True
+    assert rank.timed.launch_s == pytest.approx(1e-3 * 4 * script.launch)
+    assert rank.startup.imports_s > 0
+    assert rank.startup.first_batch_s == pytest.approx(1e-3 * script.load)
+    assert rank.startup.first_iteration_s == pytest.approx(1e-3 * script.device)
 
 
 def test_slow_loader_is_the_stall_of_the_device(measure):
@@ -83,6 +87,15 @@ def test_slow_loader_is_the_stall_of_the_device(measure):
     assert "loader-bound" in {
         r.check for r in checks.check_record(record) if r.level is checks.Level.WARN
     }
+
+
+def test_slow_host_is_launch_bound(measure):
+    script = Script(launch=8.0)
+    _, record = measure(cuda_cell(protocol=Protocol.LAB, epochs=2), script)
+    assert record.ranks[0].timed.launch_s == pytest.approx(1e-3 * 4 * script.launch)
+    (result,) = [r for r in checks.check_record(record) if r.check == "launch-bound"]
+    assert result.level is checks.Level.WARN
+    assert "takes 32 ms to launch an iteration on rank 0, 100 % of its time" in result.reason
 
 
 def test_event_read_before_synchronize_is_refused(monkeypatch):

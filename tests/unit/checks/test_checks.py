@@ -9,7 +9,7 @@ from hpml_jobs import checks
 from hpml_jobs.checks import Level, check_record, check_study, in_short
 from hpml_jobs.checks.result import Tier
 from hpml_jobs.core.cell import Cell, Protocol
-from hpml_jobs.core.measurements import CollectiveKind, Stalls
+from hpml_jobs.core.measurements import CollectiveKind, Memory, Stalls
 from hpml_jobs.core.recipe import Recipe
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.slurm.states import Outcome
@@ -58,6 +58,10 @@ ALL_REDUCE, BROADCAST = CollectiveKind.ALL_REDUCE, CollectiveKind.BROADCAST
 ON_CPU = a_cell(batch=32, device=Device.CPU)
 STEPS = clean_record().ranks[0].timed.steps
 STOPPED = replace(clean_record().ranks[0].timed.scheduling, continued_s=(4.0,))
+
+FULL_MEMORY = Memory(
+    allocated_bytes=15_000_000_000, reserved_bytes=15_900_000_000, retries=3, ooms=0
+)
 
 RISING = tuple(STEPS.median_s * (1 + 0.02 * number) for number in range(10))
 
@@ -422,6 +426,18 @@ ALONE = [
         change_card(other_processes=2),
         "2 processes of",
     ),
+    CheckCase(
+        "launch-bound",
+        WARN,
+        change_epoch("timed", 1, launch_s=0.78),
+        "the host takes 780 ms to launch an iteration on rank 1, 98",
+    ),
+    CheckCase(
+        "memory-retries",
+        WARN,
+        change_epoch("timed", 1, memory=FULL_MEMORY),
+        "3 allocations freed cached memory first, at 15.9 GB",
+    ),
     CheckCase("threads", WARN, change_rank(1, threads=8), "1 or 8 threads per process, threads=1"),
     CheckCase(
         "buffers",
@@ -552,6 +568,15 @@ def test_inapplicable_checks_give_no_result(strategy, protocol):
     if gpus == 1:
         assert not names & {"ranks-agree", "replicas", "buffers", "bus-bandwidth"}
     assert {v.check for v in results if v.level is not Level.PASS} <= {"buffers"}
+
+
+def test_end_of_loader_workers_is_not_time_between_ranks():
+    """Ranks end their last iteration together; their loader workers end one after another."""
+    old = clean_record()
+    timed = old.ranks[2].timed
+    stalls = replace(timed.stalls, last_s=timed.epoch_s)
+    late = change_epoch("timed", 2, epoch_s=2 * timed.epoch_s, stalls=stalls)(old)
+    assert result_of(check_record(late), "ranks-agree").level is Level.PASS
 
 
 def test_out_of_memory_record_is_not_checked():

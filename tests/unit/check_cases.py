@@ -8,9 +8,16 @@ import msgspec
 from hpml_jobs.checks import CheckResult
 from hpml_jobs.core.cell import Cell, Protocol
 from hpml_jobs.core.formulas import gradient_bytes
-from hpml_jobs.core.measurements import Card, CardSamples, CollectiveKind, Imported, SlowIterations
+from hpml_jobs.core.measurements import (
+    Card,
+    CardSamples,
+    CollectiveKind,
+    Imported,
+    Memory,
+    SlowIterations,
+)
 from hpml_jobs.core.record import Attempt, Facts, Model, Neighbours, Record
-from hpml_jobs.core.strategies import Strategy
+from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.slurm.states import Outcome
 from tests.unit.builders import DIGITS, MODEL, a_cell, a_record
 
@@ -70,7 +77,11 @@ def clean_record(of: Cell = DDP4, epoch_s: float = 8.0, **changes: Any) -> Recor
         replace(rank, device_uuids=(f"GPU-{rank.rank}",), cards=(device_snapshot(rank.rank),))
         for rank in made.ranks
     )
-    return replace(made, **({"ranks": ranks, "attempt": attempt_between()} | changes))
+    clean = replace(made, ranks=ranks, attempt=attempt_between())
+    if of.device is Device.CUDA:
+        memory = Memory(allocated_bytes=2**30, reserved_bytes=2**31, retries=0, ooms=0)
+        clean = change_epoch("timed", launch_s=0.01, memory=memory)(clean)
+    return replace(clean, **changes)
 
 
 def baseline_record(**changes: Any) -> Record:

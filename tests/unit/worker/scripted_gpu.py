@@ -6,17 +6,23 @@ script says, so every stamp of an epoch is known beforehand.
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any, NamedTuple
 
+import msgspec
 import pytest
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from hpml_jobs.worker import models
 from hpml_jobs.worker.instruments import timing
 from hpml_jobs.worker.instruments.timing import Clock, CudaClock
 from hpml_jobs.worker.process_group import SingleProcess
+from hpml_jobs.worker.results import RankResult
+from hpml_jobs.worker.strategies import DDP
 from hpml_jobs.worker.training import Training
 
 GPU = (torch.device("cuda", 0),)
@@ -31,10 +37,12 @@ class Script(NamedTuple):
     forward: float = 7.0
     backward: float = 11.0
     optimizer: float = 3.0
+    all_reduce: float = 5.0  # of a bucket, in NCCL's stream
+    buffers: float = 2.0  # of a broadcast of all buffers
 
     @property
     def device(self) -> float:
-        """Milliseconds of the device in an iteration."""
+        """Milliseconds of the device in an iteration without communication."""
         return self.copy + self.forward + self.backward + self.optimizer
 
 
@@ -45,6 +53,7 @@ class ScriptedGpu:
         self.script = script
         self.host_ms = 0.0
         self.queued_until_ms = 0.0
+        self.nccl_until_ms = 0.0
         self.synchronizations = 0
         self.events = 0
 
@@ -57,8 +66,27 @@ class ScriptedGpu:
         self.queued_until_ms = max(self.queued_until_ms, self.host_ms) + work_ms
         self.host_ms += self.script.launch
 
+    def all_reduce(self) -> None:
+        """Queue an all-reduce in NCCL's stream, behind the work so far; other work may go on."""
+        begin_ms = max(self.nccl_until_ms, self.queued_until_ms, self.host_ms)
+        self.nccl_until_ms = begin_ms + self.script.all_reduce
+        self.host_ms += self.script.launch
+
+    def wait_for_nccl(self) -> None:
+        """Let the work that comes wait for NCCL's stream."""
+        self.queued_until_ms = max(self.queued_until_ms, self.nccl_until_ms)
+
+    @contextmanager
+    def behind_nccl(self) -> Iterator[None]:
+        """Record events behind NCCL's stream, as in the callback of its future."""
+        queued_until_ms = self.queued_until_ms
+        self.queued_until_ms = max(queued_until_ms, self.nccl_until_ms)
+        yield
+        self.queued_until_ms = queued_until_ms
+
     def synchronize(self, _device: object = None) -> None:
-        """Let the host wait for the device."""
+        """Let the host wait for all streams of the device."""
+        self.wait_for_nccl()
         self.host_ms = max(self.host_ms, self.queued_until_ms)
         self.synchronizations += 1
 
@@ -97,6 +125,58 @@ class ScriptedSingle(SingleProcess):
         return CudaClock(GPU)
 
 
+class ScriptedFuture(torch.futures.Future[Any]):
+    """NCCL's future: complete for the host at once, with callbacks in a stream behind NCCL's."""
+
+    gpu: ScriptedGpu
+
+    def then(self, callback: Any) -> Any:
+        """Run the callback."""
+        with self.gpu.behind_nccl():
+            return super().then(callback)
+
+
+class ScriptedWork(NamedTuple):
+    """A collective that NCCL will do."""
+
+    tensor: Tensor
+    gpu: ScriptedGpu
+
+    def get_future(self) -> ScriptedFuture:
+        """Return its future."""
+        future = ScriptedFuture()
+        future.gpu = self.gpu
+        future.set_result([self.tensor])
+        return future
+
+
+class ScriptedDDP(DDP):
+    """Rank 0 of two under ddp, on CPU tensors; the other rank does the same."""
+
+    gpu: ScriptedGpu
+
+    def make_clock(self) -> Clock:
+        """Return the clock of a GPU, whose events are scripted."""
+        return CudaClock(GPU)
+
+    def setup(self, timeout: timedelta) -> None:
+        """Make a group of this process alone."""
+        self.backend = "gloo"
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+
+    def shorten_timeout(self) -> None:
+        """Do nothing: no other process can be late."""
+
+    def reduce_gradients(self, replica: nn.Module) -> None:
+        """Wait for NCCL, as DDP does at the end of backward()."""
+        self.gpu.wait_for_nccl()
+
+    def gather(self, value: RankResult) -> list[Any]:
+        """Return this rank's result, and the same as the other rank's."""
+        other = msgspec.structs.replace(value.rank, rank=1, local_rank=1, pid=1)
+        return [value, value._replace(rank=other)]
+
+
 class ScriptedImages(NamedTuple):
     """The images of a batch, whose copy takes time of the device."""
 
@@ -116,6 +196,8 @@ def scripted_gpu(monkeypatch: pytest.MonkeyPatch, script: Script) -> Iterator[Sc
     monkeypatch.setattr(torch.cuda, "Event", lambda enable_timing: ScriptedEvent(gpu))
     monkeypatch.setattr(torch.cuda, "synchronize", gpu.synchronize)
     monkeypatch.setattr(timing, "perf_counter_ns", gpu.perf_counter_ns)
+    monkeypatch.setattr(ScriptedDDP, "gpu", gpu, raising=False)
+    _script_collectives(monkeypatch, gpu)
     build, batches = models.build, Training.batches
 
     def scripted_build(*arguments: Any) -> nn.Module:
@@ -137,6 +219,25 @@ def scripted_gpu(monkeypatch: pytest.MonkeyPatch, script: Script) -> Iterator[Sc
     finally:
         handle.remove()
         torch.backends.cudnn.benchmark = benchmark
+
+
+def _script_collectives(monkeypatch: pytest.MonkeyPatch, gpu: ScriptedGpu) -> None:
+    """Give the collectives of an instrumented DDP, and the broadcasts of any, their times."""
+    all_reduce = dist.all_reduce
+
+    def scripted_all_reduce(tensor: Tensor, *arguments: Any, async_op: bool = False) -> Any:
+        if not async_op:
+            return all_reduce(tensor, *arguments)
+        gpu.all_reduce()
+        return ScriptedWork(tensor, gpu)
+
+    def scripted_broadcast(*_: Any) -> None:
+        gpu.launch(gpu.script.buffers)
+
+    monkeypatch.setattr(dist, "all_reduce", scripted_all_reduce)
+    monkeypatch.setattr(
+        DistributedDataParallel, "_distributed_broadcast_coalesced", scripted_broadcast
+    )
 
 
 def _launch_passes(gpu: ScriptedGpu) -> Any:

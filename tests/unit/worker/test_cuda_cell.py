@@ -14,14 +14,14 @@ from hpml_jobs.worker import loop
 from hpml_jobs.worker.instruments.timing import CudaClock
 
 from .conftest import SMALL_DIGITS, change_workload, cpu_cell
-from .scripted_gpu import GPU, Script, ScriptedSingle, scripted_gpu
+from .scripted_gpu import GPU, Script, ScriptedDDP, ScriptedSingle, scripted_gpu
 
 CPU = (torch.device("cpu"),)
 ITERATIONS = 8
 
 
-def cuda_cell(**settings):
-    workload = change_workload(SMALL_DIGITS, images=32 * ITERATIONS, limit=32 * ITERATIONS)
+def cuda_cell(images=32 * ITERATIONS, **settings):
+    workload = change_workload(SMALL_DIGITS, images=images, limit=images)
     values = {"device": Device.CUDA, "protocol": Protocol.FULL, "loader_workers": 0, "probe_s": 0.0}
     return cpu_cell(workload, batch=32, **(values | settings))
 
@@ -35,6 +35,7 @@ def measure(write_cell, monkeypatch):
     monkeypatch.setattr(torch, "set_num_interop_threads", lambda threads: None)  # only once
     monkeypatch.setattr(loop, "devices_for", lambda cell, local_rank: CPU)
     monkeypatch.setitem(loop.STRATEGIES, Strategy.SINGLE, ScriptedSingle)
+    monkeypatch.setitem(loop.STRATEGIES, Strategy.DDP, ScriptedDDP)
 
     def run(cell, script):
         attempt = write_cell(cell).attempt("17_0")
@@ -75,6 +76,37 @@ def test_phases_are_those_of_the_scripted_gpu(measure):
     assert rank.startup.imports_s > 0
     assert rank.startup.first_batch_s == pytest.approx(1e-3 * script.load)
     assert rank.startup.first_iteration_s == pytest.approx(1e-3 * script.device)
+
+
+def test_ddp_phases_are_those_of_the_scripted_gpu(measure, monkeypatch):
+    for name, value in {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+    script = Script()
+    _, record = measure(cuda_cell(gpus=2, images=64 * ITERATIONS), script)
+    phases, communication = record.phases, record.communication
+    in_all = {
+        "h2d_s": script.copy,
+        "forward_s": script.buffers + script.forward,
+        "backward_s": script.backward,
+        "comm_exposed_s": script.all_reduce,  # one bucket, sent when backward is done
+        "optimizer_s": script.optimizer,
+        "comm_forward_s": script.buffers,
+    }
+    for name, milliseconds in in_all.items():
+        assert getattr(phases, name) == pytest.approx(1e-3 * ITERATIONS * milliseconds), name
+    assert phases.stall_s == pytest.approx(1e-3 * script.load)
+    assert communication.buffers_s == pytest.approx(1e-3 * ITERATIONS * script.buffers)
+    assert communication.gradients_s == pytest.approx(1e-3 * ITERATIONS * script.all_reduce)
+    assert {(m.purpose.value, m.dtype, m.count) for m in communication.messages} == {
+        ("gradients", "float32", ITERATIONS),
+        ("buffers", "float32", ITERATIONS),
+        ("buffers", "int64", ITERATIONS),  # of the same call, so their time counts once
+    }
+    unsynced = record.ranks[0].epoch(Role.UNSYNCED)
+    assert unsynced.epoch_s == pytest.approx(1e-3 * (script.load + ITERATIONS * script.device))
+    assert record.comm_cost_s == pytest.approx(1e-3 * ITERATIONS * script.buffers)
+    failed = [r.check for r in checks.check_record(record) if r.level is checks.Level.FAIL]
+    assert failed == []
 
 
 def test_slow_loader_is_the_stall_of_the_device(measure):

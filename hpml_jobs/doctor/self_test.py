@@ -7,15 +7,20 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
+
 from hpml_jobs import __version__
 from hpml_jobs.checks import Level
 from hpml_jobs.core.cluster import Launcher
 from hpml_jobs.core.record import Facts, Record
-from hpml_jobs.core.strategies import Device
+from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.text import counted
+from hpml_jobs.core.workload import Workload
 from hpml_jobs.doctor.node_job import STUDY
 from hpml_jobs.errors import UsageError
-from hpml_jobs.plan.plan import Plan
+from hpml_jobs.plan.feed import images_taken_s
+from hpml_jobs.plan.loader_workers import gpu_name
+from hpml_jobs.plan.plan import Plan, PlannedCell
 from hpml_jobs.plan.resolve import make_plan
 from hpml_jobs.plan.sweep import expand
 from hpml_jobs.slurm import commands
@@ -25,8 +30,17 @@ from hpml_jobs.status.states import cell_states
 from hpml_jobs.study.cell_state import CellState
 
 BATCH = 64
-ITERATIONS = {Device.CPU: 20, Device.CUDA: 60}
-"""Iterations per epoch: enough that start-up is negligible, few enough for a minute."""
+CPU_ITERATIONS = 20
+"""Iterations of an epoch with device=cpu: few enough for a minute."""
+
+EPOCH_S = 5.0
+"""What an epoch on GPUs takes, about: long enough that starting it is less than a check's limit."""
+
+LEAST_ITERATION_S = 0.006
+"""The least time in which a host queues the kernels of an iteration of ResNet-18."""
+
+UNKNOWN_GPU_IMAGES_S = 3_000
+"""Images/s of a GPU that `plan.feed` does not know: as of a V100."""
 
 STRATEGIES = {
     Device.CPU: "ddp,allreduce_flat",
@@ -41,6 +55,8 @@ def self_test_plan(
 ) -> Plan:
     """Plan the validation study: overlapping and single all-reduce; with GPUs also dp.
 
+    On one GPU: the plain loop, and ddp and dp with one replica.
+
     Raises:
         UsageError: the words are wrong, or cannot be measured here.
     """
@@ -49,12 +65,52 @@ def self_test_plan(
     common = {"study": STUDY, "gpus": str(gpus), "protocol": "full", "minutes": "15"}
     common |= {"probe_s": "5", "rerun": "true", "batch": str(BATCH)}
     trial_words = _with_defaults(words, common | {"workload": "synthetic"})
-    trial = expand(trial_words, multirun=True, config_dir=config_dir)
-    device = make_plan(trial, fetch=False, notify=_ignore).cells[0].cell.device
-    defaults = common | {"workload": WORKLOADS[device], "strategy": STRATEGIES[device]}
-    defaults["data.limit"] = str(ITERATIONS[device] * BATCH * gpus)
+    trial = make_plan(
+        expand(trial_words, multirun=True, config_dir=config_dir), fetch=False, notify=_ignore
+    )
+    cell = trial.cells[0].cell
+    defaults = common | {"workload": WORKLOADS[cell.device], "strategy": STRATEGIES[cell.device]}
+    if cell.device is Device.CPU:
+        defaults["data.limit"] = str(CPU_ITERATIONS * BATCH * gpus)
+    else:
+        gpu = gpu_name(cell.gpu_type, trial.cluster)
+        defaults["workload.images"] = str(iterations_on(gpu, cell.workload) * BATCH * gpus)
+    is_one_gpu = gpus == 1 and cell.device is Device.CUDA
+    adds_strategies = is_one_gpu and not any(word.startswith("strategy=") for word in words)
+    if adds_strategies:
+        defaults |= {"strategy": "ddp", "baseline": "ddp"}
     sweep = expand(_with_defaults(words, defaults), multirun=True, config_dir=config_dir)
-    return make_plan(sweep, notify=notify)
+    plan = make_plan(sweep, notify=notify)
+    return plan._replace(cells=[*plan.cells, _dp_on_one_gpu(plan)]) if adds_strategies else plan
+
+
+def iterations_on(gpu: str | None, workload: Workload) -> int:
+    """Return how many iterations of a batch of 64 a GPU does in about 5 s, by published figures.
+
+    An estimate, because a measurement would wait in the queue for a job of its own first.
+
+    >>> from hpml_jobs.core.workload import RESNET18_PARAMETERS
+    >>> synthetic = Workload(
+    ...     name="synthetic", model="resnet18_cifar", data="synthetic",
+    ...     parameters=RESNET18_PARAMETERS
+    ... )
+    >>> [iterations_on(gpu, synthetic) for gpu in ("v100", "a100", "h200", "riva128")]
+    [219, 549, 833, 234]
+    """
+    rate = images_taken_s(gpu, workload.parameters, workload.image_size) if gpu else None
+    iteration_s = max(LEAST_ITERATION_S, BATCH / (rate or UNKNOWN_GPU_IMAGES_S))
+    return int(EPOCH_S / iteration_s)
+
+
+def _dp_on_one_gpu(plan: Plan) -> PlannedCell:
+    """Return the first cell of a plan with strategy=dp, which a submission leaves out on one GPU.
+
+    It shows whether DataParallel works, and how its replicas' threads start.
+    """
+    first = plan.cells[0]
+    cell = msgspec.structs.replace(first.cell, strategy=Strategy.DP)
+    file = msgspec.structs.replace(first.file, cell=cell)
+    return PlannedCell(file, first.shape, cell.slug)
 
 
 def _with_defaults(words: list[str], defaults: dict[str, str]) -> list[str]:

@@ -20,6 +20,7 @@ from hpml_jobs.study.manifest import ManifestEvent, ManifestLine
 from hpml_jobs.study.study import Study
 from tests.unit.builders import a_record
 from tests.unit.cli.test_lazy_imports import login_node as run_on_login_node
+from tests.unit.conftest import NODES
 from tests.unit.plans import requests_of
 
 GREENE = Cluster(name="greene", gpu_types={"rtx8000": 4, "v100": 4})
@@ -266,6 +267,25 @@ def test_self_test_on_gpus_includes_dp_with_synthetic_data(slurm):
     assert {cell.cell.strategy.value for cell in plan.cells} == {"ddp", "allreduce_flat", "dp"}
     assert {cell.cell.workload.data for cell in plan.cells} == {"synthetic"}
     assert {cell.shape.gpus_per_node for cell in plan.cells} == {4}
+
+
+@pytest.mark.parametrize(("gpu_type", "iterations"), [("rtx8000", 218), ("h100", 833)])
+def test_self_test_epoch_takes_about_five_seconds(slurm, gpu_type, iterations):
+    slurm.set_output("sinfo", NODES.replace("rtx8000", gpu_type))
+    (cell, *_) = plan_self_test("cluster=greene", f"gpu_type={gpu_type}", gpus=4).cells
+    assert cell.cell.workload.images == iterations * 64 * 4
+    words = ("cluster=greene", f"gpu_type={gpu_type}", "workload.images=6400")
+    (cell, *_) = plan_self_test(*words, gpus=4).cells
+    assert cell.cell.workload.images == 6400
+
+
+def test_self_test_on_one_gpu_adds_ddp_and_dp(slurm):
+    plan = plan_self_test("cluster=greene", gpus=1)
+    assert [cell.cell.strategy.value for cell in plan.cells] == ["single", "ddp", "dp"]
+    assert len({cell.slug for cell in plan.cells}) == 3
+    assert {(cell.cell.gpus, cell.cell.processes) for cell in plan.cells} == {(1, 1)}
+    chosen = plan_self_test("cluster=greene", "strategy=ddp", gpus=1)
+    assert [cell.cell.strategy.value for cell in chosen.cells] == ["single"]
 
 
 def write_measured(plan, job, *, sent_as="101"):

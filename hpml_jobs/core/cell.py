@@ -13,8 +13,15 @@ from hpml_jobs.core.cluster import Shape
 from hpml_jobs.core.loader import Loader
 from hpml_jobs.core.quantization import QUANTIZABLE, Quantize
 from hpml_jobs.core.recipe import Recipe
-from hpml_jobs.core.strategies import BASELINE, Device, Strategy, SyncBuffers, is_baseline
-from hpml_jobs.core.training_path import TrainingPath
+from hpml_jobs.core.strategies import (
+    BASELINE,
+    Device,
+    Sharded,
+    Strategy,
+    SyncBuffers,
+    is_baseline,
+)
+from hpml_jobs.core.training_path import Precision, TrainingPath
 from hpml_jobs.core.upgrades import UnreadableSchemaError, Upgrade, decode_document, upgrade
 from hpml_jobs.core.value import Value
 from hpml_jobs.core.workload import Workload
@@ -61,7 +68,8 @@ class Cell(Value, frozen=True, kw_only=True):
     process. `epochs` are those of training; `probe_s` is what the microbenchmark may take.
     Without `set_epoch` every epoch of a rank has the same images in the same order.
     `sync_buffers` None is the strategy's default. `evaluate` tests after every epoch. `path` is how
-    an iteration computes.
+    an iteration computes. With `reshard` fsdp frees the gathered parameters after forward and
+    gathers them again in backward.
     """
 
     gpus: int
@@ -85,6 +93,7 @@ class Cell(Value, frozen=True, kw_only=True):
     quantize: Quantize | None = None
     loader: Loader = Loader.WORKERS
     path: TrainingPath = TrainingPath()
+    reshard: bool = True
 
     def __post_init__(self) -> None:
         """Refuse cells that cannot be measured, and show the arithmetic."""
@@ -120,6 +129,18 @@ class Cell(Value, frozen=True, kw_only=True):
                 f"take gpus={ceil(self.gpus / self.nodes) * self.nodes} or another nodes="
             )
         traffic = self.strategy.traffic
+        if self.gpus < traffic.min_gpus and self.protocol is not Protocol.IMPORTED:
+            raise UsageError(
+                f"strategy={self.strategy.value} with gpus={self.gpus}: {traffic.refusal}; use "
+                f"gpus={traffic.min_gpus} or more, or strategy=single"
+            )
+        if not self.reshard and traffic.shards is not Sharded.PARAMETERS:
+            raise UsageError(
+                f"reshard=false with strategy={self.strategy.value}: only fsdp gathers parameters; "
+                "leave reshard= out, or use strategy=fsdp with gpus=2 or more"
+            )
+        if traffic.shards is not Sharded.NOTHING:
+            self._check_sharded_path()
         allowed = {
             "gpus": traffic.max_gpus is None or self.gpus <= traffic.max_gpus,
             "device": self.device in traffic.devices,
@@ -136,6 +157,19 @@ class Cell(Value, frozen=True, kw_only=True):
                     f"strategy={self.strategy.value} with {key}={getattr(self, key)}: "
                     f"{traffic.refusal}; use {remedy[key]}, or strategy=ddp"
                 )
+
+    def _check_sharded_path(self) -> None:
+        strategy = f"strategy={self.strategy.value}"
+        if self.path.channels_last:
+            raise UsageError(
+                f"channels_last=true with {strategy}: torch keeps the shards in the plain layout; "
+                "leave channels_last out, or use strategy=ddp"
+            )
+        if self.path.precision is Precision.FP16:
+            raise UsageError(
+                f"precision=fp16 with {strategy}: an overflow in the gradients of one rank's shard "
+                "is not known to the others; use precision=bf16"
+            )
 
     def _check_treatment(self) -> None:
         strategy, buffers = self.strategy, self.sync_buffers
@@ -188,6 +222,7 @@ class Cell(Value, frozen=True, kw_only=True):
         if self.sync_buffers is not None:
             syncbn = self.sync_buffers is SyncBuffers.SYNCBN
             parts.append("SyncBatchNorm" if syncbn else f"buffers {self.sync_buffers.value}")
+        parts += [] if self.reshard else ["no reshard"]
         return ", ".join(parts)
 
     @property
@@ -262,6 +297,7 @@ class Cell(Value, frozen=True, kw_only=True):
         parts += [SLUG_TEXT.sub("_", treated.lower())[:20]] if treated else []
         parts += [] if self.set_epoch else ["no_set_epoch"]
         parts += [f"sync_{self.sync_buffers.value}"] if self.sync_buffers else []
+        parts += [] if self.reshard else ["no_reshard"]
         parts += ["quantize"] if self.quantize else []
         parts += ["loader_device"] if self.loader is Loader.DEVICE else []
         parts += self.path.slug_parts

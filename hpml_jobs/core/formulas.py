@@ -133,8 +133,8 @@ def computation_s(
 ) -> float:
     """Return the computation of an epoch, with copies to the device, without communication.
 
-    `comm_inside_s` is what the phases contain of it: collectives in forward, and packing by hand,
-    which counts as backward.
+    `comm_inside_s` is what the phases contain of it: collectives in forward and in the optimizer's
+    step, and packing by hand, which counts as backward.
 
     >>> computation_s(0.5, 2.0, 4.0, 1.0, comm_inside_s=0.25 + 0.5)
     6.75
@@ -142,13 +142,15 @@ def computation_s(
     return h2d_s + forward_s + backward_s + optimizer_s - comm_inside_s
 
 
-def exposed_communication_s(comm_exposed_s: float, comm_forward_s: float) -> float:
-    """Return the exposed communication: after the last gradient, and inside forward.
+def exposed_communication_s(
+    comm_exposed_s: float, comm_forward_s: float, comm_optimizer_s: float = 0.0
+) -> float:
+    """Return the exposed communication: in and after backward, inside forward and the optimizer.
 
-    >>> exposed_communication_s(1.5, comm_forward_s=0.25)
-    1.75
+    >>> exposed_communication_s(1.5, comm_forward_s=0.25, comm_optimizer_s=0.5)
+    2.25
     """
-    return comm_exposed_s + comm_forward_s
+    return comm_exposed_s + comm_forward_s + comm_optimizer_s
 
 
 def waiting_s(exposed_s: float, exchange_s: float) -> float:

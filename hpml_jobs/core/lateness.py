@@ -26,7 +26,7 @@ SECONDS: Mapping[Work, Callable[[Phases], float]] = {
     Work.FORWARD: lambda phases: phases.forward_s - phases.comm_forward_s,
     Work.BACKWARD: lambda phases: phases.backward_s - phases.pack_s,
     Work.PACKING: lambda phases: phases.pack_s,
-    Work.OPTIMIZER: lambda phases: phases.optimizer_s,
+    Work.OPTIMIZER: lambda phases: phases.optimizer_s - phases.comm_optimizer_s,
 }
 """Seconds of each phase in which a rank works.
 

@@ -2,7 +2,11 @@
 
 from enum import StrEnum
 
-from hpml_jobs.core.formulas import communication_s, computation_s, exposed_communication_s
+from hpml_jobs.core.formulas import (
+    communication_s,
+    computation_s,
+    exposed_communication_s,
+)
 from hpml_jobs.core.value import Value
 
 
@@ -50,6 +54,18 @@ class CollectiveKind(StrEnum):
         """Its name in a sentence: `all-reduce`."""
         return self.value.replace("_", "-")
 
+    @property
+    def is_rooted(self) -> bool:
+        """Whether one rank is the source or the destination; in the others all ranks end together.
+
+        >>> [kind.value for kind in CollectiveKind if not kind.is_rooted]
+        ['all_reduce', 'all_gather', 'reduce_scatter']
+        """
+        return self not in _UNROOTED
+
+
+_UNROOTED = (CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER)
+
 
 class Purpose(StrEnum):
     """The content of a message."""
@@ -65,8 +81,9 @@ class Phases(Value, frozen=True, kw_only=True):
     """The phases of the instrumented epoch of one rank; the first six add up to it (seconds).
 
     `comm_forward_s` is the part of `forward_s` spent in collectives (ddp's buffer broadcasts; dp's
-    scatter, broadcast and gather). `pack_s` is the part of `backward_s` spent on copies into and
-    out of messages, and on averaging by hand. `replicas_s` is the part of `forward_s` and
+    scatter, broadcast and gather) or waiting for them (fsdp's all-gathers), `comm_optimizer_s` that
+    of `optimizer_s` (zero1's broadcasts). `pack_s` is the part of `backward_s` spent on copies into
+    and out of messages, and on averaging by hand. `replicas_s` is the part of `forward_s` and
     `backward_s` in which dp's first GPU waits until the replicas on the others have computed; None
     under other strategies, and before version 0.8.0, which counted it as communication.
     """
@@ -75,11 +92,13 @@ class Phases(Value, frozen=True, kw_only=True):
     h2d_s: float  # host-to-device copy
     forward_s: float  # forward and loss
     backward_s: float  # until the last gradient is accumulated, and copying buckets back
-    comm_exposed_s: float  # from the last gradient until the last collective is complete
+    comm_exposed_s: float  # from the last gradient until the last collective is complete, and
+    # under fsdp waiting for all-gathers and reduce-scatters during backward
     optimizer_s: float  # step and zero_grad
     comm_forward_s: float = 0.0
     pack_s: float = 0.0
     replicas_s: float | None = None
+    comm_optimizer_s: float = 0.0
 
     @property
     def parts_s(self) -> tuple[float, ...]:
@@ -101,13 +120,15 @@ class Phases(Value, frozen=True, kw_only=True):
             self.forward_s,
             self.backward_s,
             self.optimizer_s,
-            comm_inside_s=self.comm_forward_s + self.pack_s,
+            comm_inside_s=self.comm_forward_s + self.pack_s + self.comm_optimizer_s,
         )
 
     @property
     def exposed_s(self) -> float:
-        """Return the exposed communication, with collectives in forward."""
-        return exposed_communication_s(self.comm_exposed_s, self.comm_forward_s)
+        """Return the exposed communication, with collectives in forward and in the optimizer."""
+        return exposed_communication_s(
+            self.comm_exposed_s, self.comm_forward_s, self.comm_optimizer_s
+        )
 
     @property
     def comm_s(self) -> float:
@@ -307,8 +328,9 @@ class Epoch(Value, frozen=True, kw_only=True):
 class Message(Value, frozen=True, kw_only=True):
     """Messages of one kind and size that a rank sent or received in one epoch.
 
-    They are counted at the call. `bytes` and `elements` are those of one message; `busy_s` is the
-    sum of the durations of all `count` messages.
+    They are counted at the call. `bytes` and `elements` are those of one message: of an all-gather
+    the gathered tensor, of a reduce-scatter the tensor before it (nccl-tests' size), of a gather or
+    scatter one rank's part. `busy_s` is the sum of the durations of all `count` messages.
     """
 
     kind: CollectiveKind
@@ -344,17 +366,26 @@ class Communication(Value, frozen=True, kw_only=True):
         return kinds.pop() if len(kinds) == 1 else None
 
 
+class Volume(Value, frozen=True, kw_only=True):
+    """The bytes per iteration that a rank must pass through collectives of a kind and purpose."""
+
+    kind: CollectiveKind
+    purpose: Purpose
+    bytes: int
+
+
 class Exchange(Value, frozen=True, kw_only=True):
     """The collectives compared over all ranks: time spent waiting for late ranks, and the rest.
 
     `skew_s` sums (max - min duration over ranks) over the collectives; `net_s` sums the minima.
-    The same of all-reduces alone: `all_reduce_skew_s`, `all_reduce_net_s`; only these end on all
-    ranks together, so that the minimum is what the link needed. `rooted_s` is the root's time in
-    broadcasts, gathers and scatters, from which other ranks return when their part is done. The
-    three are None before schema 5, and where there was no such collective. The root of a broadcast
-    or scatter returns when its data has left, so there `rooted_s` is a lower bound; `received_s`,
-    with the time of the slowest receiver instead, is an upper one, since a receiver also waits
-    until the root comes. It is None before version 0.8.0.
+    The same of all-reduces, all-gathers and reduce-scatters alone: `all_reduce_skew_s`,
+    `all_reduce_net_s`; only these end on all ranks together, so that the minimum is what the link
+    needed. `rooted_s` is the time of rank 0, which is their root except for zero1's, in broadcasts,
+    gathers and scatters, from which other ranks return when their part is done. The three are None
+    before schema 5, and where there was no such collective. The root of a broadcast or scatter
+    returns when its data has left, so there `rooted_s` is a lower bound; `received_s`, with the
+    time of the slowest receiver instead, is an upper one, since a receiver also waits until the
+    root comes. It is None before version 0.8.0.
     `exchange_s` sums the minima over ranks of each iteration's exposed communication, the part in
     forward included; None before schema 5.
     """

@@ -23,6 +23,7 @@ from hpml_jobs.core.measurements import (
     Role,
     Startup,
     StoredImages,
+    Volume,
 )
 from hpml_jobs.core.quantization import Quantized
 from hpml_jobs.core.upgrades import Document, Upgrade
@@ -87,7 +88,9 @@ class Rank(Value, frozen=True, kw_only=True):
     """The measurements of one process; dp is one process that drives several devices.
 
     `pid`, `boot_id` and `started_ticks` (the process's start after boot, /proc/self/stat) name the
-    process: no two cells and no two ranks have the same. None before schema 5.
+    process: no two cells and no two ranks have the same. None before schema 5. `held_elements` are
+    the elements of the parameters that it alone keeps (fsdp) or whose optimizer state it alone
+    keeps (zero1); None where every rank keeps all.
     """
 
     rank: int
@@ -103,6 +106,7 @@ class Rank(Value, frozen=True, kw_only=True):
     test_accuracy: float | None = None
     test_samples: int = 0
     peak_memory_bytes: int | None = None  # of the timed epoch; before 0.8.0 on GPUs of the process
+    held_elements: int | None = None
     parameters_hash: str = ""  # sha256 of the replica after the last epoch of training
     buffers_hash: str = ""
     initial_hash: str | None = None  # sha256 of an own model's parameters before training
@@ -136,7 +140,9 @@ class Model(Value, frozen=True, kw_only=True):
 
     `flop_per_sample` are the FLOP of one sample's forward and backward pass, 2 per multiply-add:
     convolutions and matrix products as torch counts them. None if it cannot be counted (the reason
-    is in `Facts.missing`), and in records of versions before 0.7.0 with protocol=lab.
+    is in `Facts.missing`), and in records of versions before 0.7.0 with protocol=lab. `expected`
+    are the messages that follow from the shapes of the parameters: those of fsdp and zero1. Under
+    fsdp the model is sharded in `shard_groups` groups.
     """
 
     name: str
@@ -145,6 +151,8 @@ class Model(Value, frozen=True, kw_only=True):
     gradient_bytes: int
     buffer_bytes: int
     flop_per_sample: int | None = None
+    expected: tuple[Volume, ...] = ()
+    shard_groups: int | None = None
 
 
 class Facts(Value, frozen=True, kw_only=True):

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from hpml_jobs.core.formulas import ring_factor
+from hpml_jobs.core.formulas import bus_factor, ring_factor
 from hpml_jobs.core.measurements import CollectiveKind
 
 
@@ -29,16 +29,31 @@ class BandwidthKind(StrEnum):
     BUS = "bus"  # nccl-tests' busbw of all-reduces
     NOMINAL = "nominal"  # the busbw of a ring all-reduce that takes the time of its messages
     ROOT_WIRE = "root_wire"  # what passes through the network link of rank 0
+    SHARDED = "sharded"  # nccl-tests' busbw of reduce-scatters
 
     def wire_bytes(self, sent_bytes: float, processes: int) -> float:
         """Return the bytes that the bandwidth divides by time, for bytes counted on one rank.
 
         >>> [kind.wire_bytes(100.0, 4) for kind in BandwidthKind]
-        [150.0, 150.0, 300.0]
+        [150.0, 150.0, 300.0, 75.0]
         """
         if self is BandwidthKind.ROOT_WIRE:
             return (processes - 1) * sent_bytes
+        if self is BandwidthKind.SHARDED:
+            return bus_factor(CollectiveKind.REDUCE_SCATTER, processes) * sent_bytes
         return ring_factor(processes) * sent_bytes
+
+
+BUS_BANDWIDTHS = (BandwidthKind.BUS, BandwidthKind.SHARDED)
+"""The kinds that are bus bandwidths: one collective compares with another."""
+
+
+class Sharded(StrEnum):
+    """What each rank keeps only its part of, between two iterations."""
+
+    NOTHING = "nothing"
+    OPTIMIZER = "optimizer"  # the state of the optimizer
+    PARAMETERS = "parameters"  # parameters, gradients and the state of the optimizer
 
 
 class Strategy(StrEnum):
@@ -50,6 +65,8 @@ class Strategy(StrEnum):
     ALLREDUCE = "allreduce"
     ALLREDUCE_FLAT = "allreduce_flat"
     GATHER_SCATTER = "gather_scatter"
+    ZERO1 = "zero1"
+    FSDP = "fsdp"
 
     @property
     def traffic(self) -> "Traffic":
@@ -70,8 +87,8 @@ class Traffic:
     of them through it in one iteration; None where the number of bytes is not known beforehand.
     `forward_in_new_threads` says that each forward pass starts threads of its own.
     `sync_buffers` is what it does with BatchNorm buffers by itself, and `may_sync_buffers` whether
-    a cell may ask for another way. `refusal` says why `devices`, `max_gpus` or `max_nodes` are
-    limited; None is no limit.
+    a cell may ask for another way. `shards` is what a rank keeps a part of. `refusal` says why
+    `devices`, `min_gpus`, `max_gpus` or `max_nodes` are limited; None is no limit.
     """
 
     meaning: str
@@ -82,7 +99,9 @@ class Traffic:
     forward_in_new_threads: bool = False
     sync_buffers: SyncBuffers = SyncBuffers.OFF
     may_sync_buffers: bool = False
+    shards: Sharded = Sharded.NOTHING
     devices: frozenset[Device] = frozenset(Device)
+    min_gpus: int = 1
     max_gpus: int | None = None
     max_nodes: int | None = None
     refusal: str = ""
@@ -136,6 +155,24 @@ TRAFFIC: Mapping[Strategy, Traffic] = {
         meaning="rank 0 gathers every gradient and scatters the mean, after backward",
         gradients={CollectiveKind.GATHER: 1, CollectiveKind.SCATTER: 1},
         bandwidth=BandwidthKind.ROOT_WIRE,
+    ),
+    Strategy.ZERO1: Traffic(
+        meaning="ZeRO-1: ddp with ZeroRedundancyOptimizer, which shards the optimizer's state",
+        gradients={CollectiveKind.ALL_REDUCE: 1},
+        overlaps_backward=True,
+        sync_buffers=SyncBuffers.ON,
+        shards=Sharded.OPTIMIZER,
+        min_gpus=2,
+        refusal="one process has nobody to share the optimizer's state with",
+    ),
+    Strategy.FSDP: Traffic(
+        meaning="FSDP2 (fully_shard): ZeRO-3, with reshard=false ZeRO-2",
+        gradients={CollectiveKind.REDUCE_SCATTER: None},
+        bandwidth=BandwidthKind.SHARDED,
+        overlaps_backward=True,
+        shards=Sharded.PARAMETERS,
+        min_gpus=2,
+        refusal="one process has nobody to share the parameters with",
     ),
 }
 """The description of every strategy; a new one needs no other branch outside the worker."""

@@ -10,7 +10,7 @@ import msgspec
 from hpml_jobs.core.cell import Cell, CellFile
 from hpml_jobs.core.cluster import Cluster, Shape
 from hpml_jobs.core.loader import Loader
-from hpml_jobs.core.strategies import Device, Strategy
+from hpml_jobs.core.strategies import Device, Sharded, Strategy
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.plan import machine
 from hpml_jobs.plan.loader_workers import DEFAULT_WORKERS
@@ -76,6 +76,7 @@ def _cell(settings: Settings, strategy: Strategy) -> Cell:
         evaluate=settings.evaluate,
         quantize=settings.quantize.for_cell,
         path=settings.path_on(device_of(settings)),
+        reshard=settings.reshard or strategy.traffic.shards is not Sharded.PARAMETERS,
     )
 
 

@@ -116,7 +116,7 @@ def _refuse_uneven_nodes(sweep: Sequence[Settings]) -> None:
     raise UsageError(f"gpus={uneven.gpus} does not divide over nodes={uneven.nodes}: {remedy}")
 
 
-def refuse_unused(sweep: Sequence[Settings], cells: Iterable[Cell]) -> None:
+def refuse_unused(sweep: Sequence[Settings], cells: Sequence[Cell]) -> None:
     """Refuse options that no cell would use: choices for ranks, or quantization without images.
 
     In a sweep, cells of one GPU share the baseline: one cell that uses the key is enough.
@@ -129,6 +129,10 @@ def refuse_unused(sweep: Sequence[Settings], cells: Iterable[Cell]) -> None:
         buffers = next((s.sync_buffers for s in sweep if s.sync_buffers is not None), None)
         if buffers is not None:
             raise UsageError(f"sync_buffers={buffers.value}: no cell has several ranks; {remedy}")
+    if all(cell.reshard for cell in cells) and not all(s.reshard for s in sweep):
+        raise UsageError(
+            "reshard=false: no cell gathers parameters; use strategy=fsdp with gpus=2 or more"
+        )
     workers = next((s.loader_workers for s in sweep if s.loader_workers), None)
     if workers is not None and all(s.loader is Loader.DEVICE for s in sweep):
         raise UsageError(

@@ -70,6 +70,7 @@ class Settings(Value, frozen=True, kw_only=True):
     repeats: int
     set_epoch: bool
     sync_buffers: SyncBuffers | None
+    reshard: bool
     evaluate: bool
     quantize: QuantizeSettings
     baseline: Strategy

@@ -12,7 +12,7 @@ from hpml_jobs.checks.result import CheckResult
 from hpml_jobs.core import formulas
 from hpml_jobs.core.measurements import Communication, Purpose, Role
 from hpml_jobs.core.record import Record
-from hpml_jobs.core.strategies import BandwidthKind
+from hpml_jobs.core.strategies import BUS_BANDWIDTHS
 from hpml_jobs.core.text import percent_text
 from hpml_jobs.core.value import Value
 from hpml_jobs.report.merge.cost import measured_peak
@@ -101,12 +101,12 @@ def _gradient_bytes(record: Record) -> int | None:
 
 
 def _bus_gb_per_s(record: Record) -> float | None:
-    """Return the bus bandwidth of strategies that average gradients by all-reduce."""
+    """Return the bus bandwidth of strategies that all-reduce or reduce-scatter gradients."""
     cell, sent_bytes, net_s = record.cell, _gradient_bytes(record), record.gradients_net_s
-    is_bus = cell.strategy.traffic.bandwidth is BandwidthKind.BUS
-    if not (is_bus and cell.gpus > 1 and sent_bytes and net_s):
+    kind = cell.strategy.traffic.bandwidth
+    if not (kind in BUS_BANDWIDTHS and cell.gpus > 1 and sent_bytes and net_s):
         return None
-    return formulas.bus_gb_per_s(sent_bytes, net_s, cell.gpus)
+    return formulas.algorithm_gb_per_s(kind.wire_bytes(sent_bytes, cell.gpus), net_s)
 
 
 def _share_of_link(record: Record) -> float | None:

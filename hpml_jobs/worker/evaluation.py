@@ -49,9 +49,16 @@ def evaluate_share(training: Training) -> Share | None:
         return _evaluate_on(training, share)
 
 
-@torch.no_grad()
 def _evaluate_on(training: Training, images: BatchLoader) -> Share:
-    """Return summed loss and correct samples of the replica; 0 samples without images."""
+    """Return summed loss and correct samples of the replica; 0 samples without images.
+
+    Ranks may have different numbers of batches: no rank waits for another one in forward.
+    """
+    with torch.no_grad(), training.strategy.whole(training.replica):
+        return _evaluate_whole(training, images)
+
+
+def _evaluate_whole(training: Training, images: BatchLoader) -> Share:
     training.strategy.sync_buffers(training.replica)
     device = training.strategy.devices[0]
     loss_sum = torch.zeros((), dtype=torch.float64, device=device)

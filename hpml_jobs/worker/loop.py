@@ -18,7 +18,7 @@ from hpml_jobs.core.measurements import (
     Stage,
 )
 from hpml_jobs.core.quantization import Quantized
-from hpml_jobs.core.record import Facts, Rank
+from hpml_jobs.core.record import Facts, Model, Rank
 from hpml_jobs.study.attempt import HOST_VARIABLE, AttemptFolder
 from hpml_jobs.worker import models
 from hpml_jobs.worker.devices import devices_for
@@ -104,7 +104,7 @@ def measure(file: CellFile, folder: AttemptFolder) -> None:
     rank_results = strategy.gather(RankResult.of(rank, results, missing))
     if rank_results is not None:
         all_missing = [reason for result in rank_results for reason in result.missing]
-        model = models.describe(cell.workload.model, training.replica, flop.per_sample)
+        model = describe_model(training, flop.per_sample)
         cell_facts = msgspec.structs.replace(
             cell_facts, missing=(*cell_facts.missing, *all_missing)
         )
@@ -144,8 +144,10 @@ def describe_rank(training: Training, results: list[EpochResult]) -> Rank:
     cell, strategy, replica = training.cell, training.strategy, training.replica
     phases = next((result.phases for result in results if result.phases), None)
     communicates = phases is not None and bool(phases.communication.messages)
+    shards = strategy.shard_facts(replica, training.optimizer)
     # Before the evaluation: under ddp buffers differ between two iterations.
-    parameters, buffers = fingerprint(replica.parameters()), fingerprint(replica.buffers())
+    parameters = fingerprint(strategy.full_parameters(replica))
+    buffers = fingerprint(replica.buffers())
     evaluation = evaluate(training)
     return Rank(
         rank=strategy.placement.rank,
@@ -162,6 +164,7 @@ def describe_rank(training: Training, results: list[EpochResult]) -> Rank:
         test_accuracy=evaluation.accuracy,
         test_samples=evaluation.samples,
         peak_memory_bytes=peak_memory_bytes(results),
+        held_elements=shards.held_elements,
         parameters_hash=parameters,
         buffers_hash=buffers,
         initial_hash=training.initial_hash,
@@ -169,6 +172,13 @@ def describe_rank(training: Training, results: list[EpochResult]) -> Rank:
         stored_images=training.loading.stored,
         cards=training.cards.state,
     )
+
+
+def describe_model(training: Training, flop_per_sample: int | None) -> Model:
+    """Return the facts of the trained model, with what the strategy must send of it."""
+    model = models.describe(training.cell.workload.model, training.replica, flop_per_sample)
+    shards = training.strategy.shard_facts(training.replica, training.optimizer)
+    return msgspec.structs.replace(model, expected=shards.expected, shard_groups=shards.groups)
 
 
 def run_microbenchmark(

@@ -1,18 +1,21 @@
 """The optimizer and the learning-rate schedule of a recipe (docs/large_batch.md)."""
 
+from collections.abc import Callable
 from math import ceil
 
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.optim import SGD
+from torch.optim import SGD, Optimizer
 from torch.optim.lr_scheduler import ChainedScheduler, LinearLR, LRScheduler, MultiStepLR
 
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.training_path import Precision
 
 
-def make_optimizer(cell: Cell, model: nn.Module) -> SGD:
+def make_optimizer(cell: Cell, model: nn.Module, make: Callable[..., Optimizer] = SGD) -> Optimizer:
     """Return SGD with the workload's learning rate times the recipe's factor k.
+
+    `make` is SGD, or the strategy's optimizer around it.
 
     torch keeps u = m u + g and steps by lr x u: the learning rate is not part of the momentum
     buffer, so changing it needs no momentum correction (Goyal et al. 2017, remark 2).
@@ -29,7 +32,7 @@ def make_optimizer(cell: Cell, model: nn.Module) -> SGD:
     # The fused step skips an overflow on the device; the others would wait for its answer.
     fused = True if cell.path.precision is Precision.FP16 else None
     used = [group for group in groups if group["params"]]
-    return SGD(used, rate, workload.momentum, fused=fused)
+    return make(used, lr=rate, momentum=workload.momentum, fused=fused)
 
 
 def norm_parameters(model: nn.Module) -> list[nn.Parameter]:
@@ -42,7 +45,7 @@ def norm_parameters(model: nn.Module) -> list[nn.Parameter]:
     ]
 
 
-def make_schedule(cell: Cell, optimizer: SGD, iterations: int) -> LRScheduler | None:
+def make_schedule(cell: Cell, optimizer: Optimizer, iterations: int) -> LRScheduler | None:
     """Return the schedule to step after every iteration; None keeps the learning rate.
 
     `iterations` is the number per epoch. Warm-up starts at the workload's learning rate and adds

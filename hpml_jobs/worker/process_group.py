@@ -1,16 +1,20 @@
 """The interface of a strategy and its two bases: a single process and a process group."""
 
 import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 from typing import Any, NamedTuple, Protocol
 
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 from torch.distributed import distributed_c10d
+from torch.optim import SGD, Optimizer
 from torch.utils.data import Dataset, DistributedSampler
 
 from hpml_jobs.core.cell import Cell
+from hpml_jobs.core.measurements import Volume
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.worker.instruments.collectives import Ledger
 from hpml_jobs.worker.instruments.timing import Clock, Devices, clock_for
@@ -71,6 +75,26 @@ def read_placement(cell: Cell) -> Placement:
     return Placement(rank, local_rank, world_size)
 
 
+class ShardFacts(NamedTuple):
+    """What a rank of a sharded model keeps, and what it must send per iteration.
+
+    `held_elements` are elements of parameters; None where every rank keeps everything. `groups` is
+    the number of groups that fsdp gathers.
+    """
+
+    held_elements: int | None = None
+    expected: tuple[Volume, ...] = ()
+    groups: int | None = None
+
+
+MakeOptimizer = Callable[..., Optimizer]
+"""An optimizer's class: parameter groups and `lr=`, `momentum=` to an optimizer."""
+
+
+Move = Callable[[nn.Module], nn.Module]
+"""Takes a model to the device, in the layout of its training path."""
+
+
 class ParallelStrategy(Protocol):
     """How the processes of a cell train one model together. Every rank calls every method.
 
@@ -111,6 +135,24 @@ class ParallelStrategy(Protocol):
 
     def shorten_timeout(self) -> None:
         """Let collectives wait no longer than ranks that have warmed up may differ."""
+
+    def place(self, model: nn.Module, move: Move) -> nn.Module:
+        """Return a new model where `wrap` takes it from; `move` takes it to the device."""
+
+    def optimizer_class(self) -> MakeOptimizer:
+        """Return the optimizer to make; it is SGD with the cell's learning rate and momentum."""
+
+    def whole(self, replica: nn.Module) -> AbstractContextManager[None]:
+        """Hold all parameters on this rank in the block, whose forward passes send nothing."""
+
+    def full_parameters(self, replica: nn.Module) -> Iterable[Tensor]:
+        """Yield every parameter whole, gathered from all ranks if it is sharded."""
+
+    def state(self, replica: nn.Module) -> dict[str, Tensor]:
+        """Return the whole state of the replica, gathered from all ranks if it is sharded."""
+
+    def shard_facts(self, replica: nn.Module, optimizer: Optimizer) -> ShardFacts:
+        """Return what this rank keeps and must send; nothing where every rank keeps everything."""
 
     def wrap(self, model: nn.Module, *, instrumented: bool = False) -> nn.Module:
         """Return the model to train; `model` itself stays this rank's replica.
@@ -185,6 +227,33 @@ class _Process:
     def loader_batch(self) -> int:
         """Images that this process loads per iteration."""
         return self.cell.batch
+
+    def place(self, model: nn.Module, move: Move) -> nn.Module:
+        """Return the model on this rank's first device."""
+        return move(model)
+
+    def optimizer_class(self) -> MakeOptimizer:
+        """Return SGD: every rank updates all parameters."""
+        return SGD
+
+    @contextmanager
+    def whole(self, replica: nn.Module) -> Iterator[None]:
+        """Do nothing: every rank holds all parameters."""
+        del replica
+        yield
+
+    def full_parameters(self, replica: nn.Module) -> Iterable[Tensor]:
+        """Return the parameters: every rank holds all of them."""
+        return replica.parameters()
+
+    def state(self, replica: nn.Module) -> dict[str, Tensor]:
+        """Return the state of the replica: every rank has all of it."""
+        return replica.state_dict()
+
+    def shard_facts(self, replica: nn.Module, optimizer: Optimizer) -> ShardFacts:
+        """Return nothing: every rank keeps everything."""
+        del replica, optimizer
+        return ShardFacts()
 
     def reduce_gradients(self, replica: nn.Module) -> None:
         """Do nothing: there is one replica, or the wrapper has averaged the gradients."""

@@ -31,7 +31,7 @@ KINDS = tuple(kind.value for kind in CollectiveKind)
 PURPOSES = tuple(purpose.value for purpose in Purpose)
 """The names that `collective_kind` and `collective_purpose` are indices of."""
 
-ALL_REDUCE = KINDS.index(CollectiveKind.ALL_REDUCE)
+UNROOTED = [KINDS.index(kind) for kind in CollectiveKind if not kind.is_rooted]
 SENT_BY_ROOT = [KINDS.index(kind) for kind in (CollectiveKind.BROADCAST, CollectiveKind.SCATTER)]
 
 
@@ -170,11 +170,11 @@ def split_exchange(
 
 def _by_kind(duration_s: NDArray[np.float64], kinds: NDArray[np.int8]) -> dict[str, float | None]:
     """Return the fields of `Exchange` by kind of collective; `kinds` has one index for each."""
-    is_all_reduce, is_sent_by_root = kinds == ALL_REDUCE, np.isin(kinds, SENT_BY_ROOT)
-    ours, roots = duration_s[:, is_all_reduce], duration_s[0, ~is_all_reduce]
+    is_unrooted, is_sent_by_root = np.isin(kinds, UNROOTED), np.isin(kinds, SENT_BY_ROOT)
+    ours, roots = duration_s[:, is_unrooted], duration_s[0, ~is_unrooted]
     has_all_reduce, has_rooted = ours.shape[1] > 0, len(roots) > 0
     slowest_receiver = duration_s[1:].max(axis=0)
-    received = np.where(is_sent_by_root, slowest_receiver, duration_s[0])[~is_all_reduce]
+    received = np.where(is_sent_by_root, slowest_receiver, duration_s[0])[~is_unrooted]
     least, most = ours.min(axis=0), ours.max(axis=0)
     return {
         "all_reduce_skew_s": float((most - least).sum()) if has_all_reduce else None,
@@ -190,5 +190,5 @@ def exchange_time(parts_s: NDArray[np.float64]) -> float:
     What a rank has beyond it is waiting for a rank that was later in that iteration.
     """
     parts = IterationPhases(*np.moveaxis(parts_s, -1, 0))  # each of shape (ranks, iterations)
-    exposed_s = np.add(parts.comm_exposed_s, parts.comm_forward_s)
+    exposed_s = np.add(parts.comm_exposed_s, parts.comm_forward_s) + parts.comm_optimizer_s
     return float(exposed_s.min(axis=0).sum())

@@ -2,24 +2,28 @@
 
 import inspect
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
 
 from hpml_jobs.core.cell import Cell
-from hpml_jobs.core.measurements import CollectiveKind, Purpose
+from hpml_jobs.core.measurements import CollectiveKind, Purpose, Volume
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.worker.instruments.collectives import group_by_dtype, recorded
 from hpml_jobs.worker.instruments.timing import Devices
 from hpml_jobs.worker.instruments.wrappers import InstrumentedDataParallel, InstrumentedDDP
 from hpml_jobs.worker.path_steps import with_autocast
 from hpml_jobs.worker.process_group import (
+    MakeOptimizer,
     ParallelStrategy,
     Placement,
     ProcessGroup,
+    ShardFacts,
     SingleProcess,
 )
 
@@ -82,6 +86,27 @@ class DDP(ProcessGroup):
             return
         for buffer in replica.buffers():
             dist.broadcast(buffer, src=0)
+
+
+class ZeRO1(DDP):
+    """DDP whose optimizer keeps a part of its state on each rank, and sends what it updates."""
+
+    def optimizer_class(self) -> MakeOptimizer:
+        """Return SGD in a ZeroRedundancyOptimizer."""
+        from hpml_jobs.worker.sharding.zero import ShardedSGD  # noqa: PLC0415 -- slow to import
+
+        return partial(ShardedSGD, strategy=self)
+
+    def shard_facts(self, replica: nn.Module, optimizer: Optimizer) -> ShardFacts:
+        """Return the elements whose state this rank keeps, and the parameters that a step sends."""
+        messages = getattr(optimizer, "messages", [])
+        volume = Volume(
+            kind=CollectiveKind.BROADCAST,
+            purpose=Purpose.PARAMETERS,
+            bytes=sum(tensor.numel() * tensor.element_size() for tensor in messages),
+        )
+        held: int | None = getattr(optimizer, "held_elements", None)
+        return ShardFacts(held, (volume,))
 
 
 class Allreduce(ProcessGroup):
@@ -161,6 +186,12 @@ def _contiguous(gradient: Tensor) -> Tensor:
     return gradient.as_strided((gradient.numel(),), (1,), gradient.storage_offset())
 
 
+def _fsdp(cell: Cell, placement: Placement, devices: Devices) -> ParallelStrategy:
+    from hpml_jobs.worker.sharding.fsdp import FSDP  # noqa: PLC0415 -- slow to import
+
+    return FSDP(cell, placement, devices)
+
+
 STRATEGIES: dict[Strategy, Callable[[Cell, Placement, Devices], ParallelStrategy]] = {
     Strategy.SINGLE: SingleProcess,
     Strategy.DP: DP,
@@ -168,4 +199,6 @@ STRATEGIES: dict[Strategy, Callable[[Cell, Placement, Devices], ParallelStrategy
     Strategy.ALLREDUCE: Allreduce,
     Strategy.ALLREDUCE_FLAT: AllreduceFlat,
     Strategy.GATHER_SCATTER: GatherScatter,
+    Strategy.ZERO1: ZeRO1,
+    Strategy.FSDP: _fsdp,
 }

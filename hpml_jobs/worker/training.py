@@ -118,7 +118,7 @@ class Training:
         It is built anew: a trained model may hold objects that cannot be copied.
         """
         replica = models.build(self.cell.workload)
-        replica.load_state_dict(self.replica.state_dict())
+        replica.load_state_dict(self.strategy.state(self.replica))
         return replica
 
     def without_exchange(self) -> "Training":
@@ -178,7 +178,7 @@ def make_training(
     datasets.seed_everything(cell.seed)
     replica = models.build(workload)
     initial_hash = fingerprint(replica.parameters()) if ":" in workload.model else None
-    replica = steps.place(replica)
+    replica = strategy.place(replica, steps.place)
     if cell.quantize is not None:  # refuse before training, not after it
         check_layers(replica)
         check_images(cell, data)
@@ -202,7 +202,7 @@ def make_training(
     )
     loader = loading.train_loader(strategy.loader_batch, order)
     load_image_plugins()
-    optimizer = make_optimizer(cell, model)
+    optimizer = make_optimizer(cell, model, strategy.optimizer_class())
     return Training(
         cell=cell,
         strategy=strategy,

@@ -56,8 +56,8 @@ def bandwidth(
             fields |= _nominal(net_s, gpus, iterations, gradient_bytes)
         case BandwidthKind.ROOT_WIRE:
             fields |= _by_root(values, sent, gpus)
-        case BandwidthKind.BUS:
-            fields |= _by_all_reduce(values, sent, net_s, gpus)
+        case BandwidthKind.BUS | BandwidthKind.SHARDED as kind:
+            fields |= _by_bus(values, kind.wire_bytes(sent, gpus), net_s)
     return Bandwidth(**fields)
 
 
@@ -92,14 +92,14 @@ def _by_root(values: RunValues, sent: float, gpus: int) -> dict[str, float | Non
     }
 
 
-def _by_all_reduce(
-    values: RunValues, sent: float, net_s: float, gpus: int
-) -> dict[str, float | None]:
-    bus = formulas.bus_gb_per_s(sent, net_s, gpus)
+def _by_bus(values: RunValues, wire_bytes: float, net_s: float) -> dict[str, float | None]:
+    bus = formulas.algorithm_gb_per_s(wire_bytes, net_s)
     plain_s, alone_s = values.gradients.active_s, values.links.same_sizes_s
     return {
         "bus_gb_per_s": bus,
-        "bus_plain_gb_per_s": formulas.bus_gb_per_s(sent, plain_s, gpus) if plain_s else None,
+        "bus_plain_gb_per_s": (
+            formulas.algorithm_gb_per_s(wire_bytes, plain_s) if plain_s else None
+        ),
         "of_peak": bus / values.links.peak_gb_per_s if values.links.peak_gb_per_s else None,
         "of_same_sizes": alone_s / net_s if alone_s else None,
         "of_link": bus / values.links.link_gb_per_s if values.links.link_gb_per_s else None,

@@ -99,7 +99,7 @@ def _dots(group: ConditionGroup, row: Row) -> list[Dot]:
 def _of_run(record: Record) -> list[Dot]:
     """Return the ranks of one run; none where a rank alone drives all devices."""
     busy_s = {
-        (rank.rank, rank.host): sum(phases.parts_s) - phases.comm_exposed_s - phases.comm_forward_s
+        (rank.rank, rank.host): sum(phases.parts_s) - phases.exposed_s
         for rank in record.ranks
         if (phases := rank.phases)
     }

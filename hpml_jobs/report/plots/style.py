@@ -33,8 +33,9 @@ PALETTE = (
     Colour("--plot-sky", "#3E97D1", "#8FD0F5"),
     Colour("--plot-black", "#111111", "#F0F0F0"),
     Colour("--plot-grey", "#8C8C8C", "#9AA0A8"),
+    Colour("--plot-wine", "#882255", "#C9558A"),
 )
-"""Okabe and Ito's palette for all kinds of colour vision, grey in place of yellow.
+"""Okabe and Ito's palette for all kinds of colour vision, grey in place of yellow, and Tol's wine.
 
 Orange and sky blue are darker than theirs: every colour has a contrast of 3:1 or more.
 """
@@ -55,7 +56,7 @@ VARIABLES = (*PALETTE, *PLAIN)
 """Every colour that a picture is drawn in, for the style sheet of a page with pictures."""
 
 COLOURS = tuple(colour.light for colour in PALETTE)
-BLUE, RED, GREEN, PURPLE, ORANGE, SKY, BLACK, MIDDLE_GREY = COLOURS
+BLUE, RED, GREEN, PURPLE, ORANGE, SKY, BLACK, MIDDLE_GREY, WINE = COLOURS
 TEXT, GREY, PALE, GRID, ON_STRONG, ON_WEAK, PAPER = (colour.light for colour in PLAIN)
 
 STRATEGY_COLOURS = {
@@ -65,8 +66,10 @@ STRATEGY_COLOURS = {
     "allreduce": RED,
     "allreduce_flat": PURPLE,
     "gather_scatter": GREEN,
+    "zero1": SKY,
+    "fsdp": WINE,
 }
-"""The colour of each strategy in all pictures; others share the two that are left."""
+"""The colour of each strategy in all pictures; others are grey."""
 
 
 def strategy_colour(strategy: str) -> str:
@@ -75,7 +78,7 @@ def strategy_colour(strategy: str) -> str:
     >>> strategy_colour("ddp")
     '#0072B2'
     """
-    return STRATEGY_COLOURS.get(strategy, (SKY, MIDDLE_GREY)[sum(strategy.encode()) % 2])
+    return STRATEGY_COLOURS.get(strategy, MIDDLE_GREY)
 
 
 class Look(NamedTuple):

@@ -28,6 +28,13 @@ FORMULA = (
     "each rank sends 2(N-1)/N x S bytes; S = {size} bytes of gradients. The bandwidth is "
     "2(N-1)/N x bytes of gradients / seconds in which they are being sent: "
 )
+SHARDED_FORMULA = (
+    "A ring reduce-scatter is the first half of a ring all-reduce (Patarasuk and Yuan, 2009): "
+    "T = (N-1) x (alpha + (S/N) / B), and each rank sends (N-1)/N x S bytes; S = {size} bytes of "
+    "gradients. The bandwidth is (N-1)/N x bytes of gradients / seconds in which they are being "
+    "sent: "
+)
+FORMULAS = {BandwidthKind.BUS: FORMULA, BandwidthKind.SHARDED: SHARDED_FORMULA}
 
 
 def communication_seconds(group: ConditionGroup) -> Answer:
@@ -120,10 +127,11 @@ def bandwidths(group: ConditionGroup) -> Answer:
         if row.bandwidth and row.bandwidth.lab_gb_per_s
     )
     more = f" and {len(shown) - SHOWN} more" if len(shown) > SHOWN else ""
-    is_ring = shown[0].strategy.traffic.bandwidth is BandwidthKind.BUS
+    kind = shown[0].strategy.traffic.bandwidth
     timing = shown[0].timing
     size = "?" if timing is None or timing.gradient_bytes is None else count(timing.gradient_bytes)
-    before = FORMULA.format(size=size) if is_ring else "Not a bus bandwidth (see Table 3): "
+    formula = FORMULAS.get(kind, "Not a bus bandwidth (see Table 3): ")
+    before = formula.format(size=size)
     evidence = f"Table 3 of {shown[0].strategy.value}; {cells(group, shown)}"
     text = f"{before}{texts}{more}. 1 GB = 1e9 bytes."
     return Answer(*BANDWIDTH, text, evidence, doubt(group, rows, Affected.BANDWIDTH))

@@ -35,6 +35,11 @@ BUS = (
     "Measured: busbw = 2(N-1)/N x bytes of gradients that one rank all-reduces in E2 / seconds in"
     " which such a message is active, on the rank with the least. 1 GB = 1e9 bytes."
 )
+SHARDED = (
+    "Measured: busbw = (N-1)/N x bytes of gradients that one rank reduce-scatters in E2 / seconds "
+    "in which such a message is active, on the rank with the least. The all-gathers of parameters "
+    "are in the table Messages. 1 GB = 1e9 bytes."
+)
 ROOT_WIRE = (
     "Measured on root's wire; not a bus bandwidth. 2(N-1) x S bytes per iteration pass through "
     "rank 0's link, divided by the seconds in which rank 0 gathers or scatters gradients in E2. "
@@ -65,6 +70,11 @@ RESIDUAL_ROOT_WIRE = (
     "x I_N x S / Comm, with Comm of Table 2r and S = {gradient_bytes} bytes of gradients. 1 GB = "
     "1e9 bytes."
 )
+RESIDUAL_SHARDED = (
+    "Bus bandwidth by the lab residual: derived, not measured; a lower bound. (N-1)/N x I_N x S / "
+    "Comm, with Comm of Table 2r and S = {gradient_bytes} bytes of gradients: Comm has the "
+    "all-gathers of parameters too. 1 GB = 1e9 bytes."
+)
 RESIDUAL_NOMINAL = "Nominal: DataParallel does not send ring all-reduces."
 
 
@@ -84,6 +94,9 @@ BANDWIDTH = {
     ),
     BandwidthKind.ROOT_WIRE: BandwidthWords(
         "bandwidth on root's wire, measured", ", root's wire", ROOT_WIRE, (RESIDUAL_ROOT_WIRE,)
+    ),
+    BandwidthKind.SHARDED: BandwidthWords(
+        "bus bandwidth of reduce-scatters, measured", "", SHARDED, (RESIDUAL_SHARDED,)
     ),
 }
 

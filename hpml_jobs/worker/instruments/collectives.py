@@ -27,6 +27,14 @@ class Collective:
     end: Stamp = None
 
 
+class Wait(NamedTuple):
+    """Two stamps of the computing stream between which it may have waited for a collective."""
+
+    iteration: int
+    start: Stamp
+    end: Stamp
+
+
 class ReplicaWait(NamedTuple):
     """A wait of dp's first device until the replicas on the others have computed."""
 
@@ -36,13 +44,18 @@ class ReplicaWait(NamedTuple):
 
 
 class Ledger:
-    """The collectives of one epoch on one rank, in the order of their calls, and dp's waits."""
+    """The collectives of one epoch on one rank, in the order of their calls, and dp's waits.
+
+    `waits` are kept where collectives run beside computation in forward as well (fsdp); elsewhere
+    it is empty.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.iteration = 0
         self.collectives: list[Collective] = []
         self.replica_waits: list[ReplicaWait] = []
+        self.waits: list[Wait] = []
 
     def begin(self, kind: CollectiveKind, purpose: Purpose, *tensors: Tensor) -> Collective:
         """Record a message of these tensors, of one dtype, right before its call."""
@@ -90,6 +103,10 @@ class Ledger:
     def end(self, collective: Collective) -> None:
         """Record that the collective is complete."""
         collective.end = self.clock.stamp()
+
+    def wait(self, start: Stamp, end: Stamp) -> None:
+        """Record that the computing stream may have waited between two stamps."""
+        self.waits.append(Wait(self.iteration, start, end))
 
     def durations_s(self) -> list[float]:
         """Return the seconds of each collective, from its call until it was complete."""

@@ -12,6 +12,7 @@ from hpml_jobs.worker.instruments.collectives import (
     Collective,
     Ledger,
     ReplicaWait,
+    Wait,
     aggregate,
 )
 from hpml_jobs.worker.instruments.recorder import IterationMarks
@@ -40,6 +41,7 @@ class IterationPhases(NamedTuple):
     replicas_forward_s: float
     replicas_backward_s: float
     buffers_s: float
+    comm_optimizer_s: float
 
 
 class EpochPhases(NamedTuple):
@@ -69,15 +71,21 @@ def split_phases(
     """
     clock = ledger.clock
     collectives: dict[int, list[Collective]] = defaultdict(list)
+    waits: dict[int, list[Wait]] = defaultdict(list)
     for entry in ledger.collectives:
         collectives[entry.iteration].append(entry)
-    waits: dict[int, list[ReplicaWait]] = defaultdict(list)
-    for wait in ledger.replica_waits:
+    replica_waits: dict[int, list[ReplicaWait]] = defaultdict(list)
+    for replica_wait in ledger.replica_waits:
+        replica_waits[replica_wait.iteration].append(replica_wait)
+    for wait in ledger.waits:
         waits[wait.iteration].append(wait)
     previous_end, rows = window.start, []
     for index, iteration in enumerate(marks):
-        events = _Events(collectives[index], waits[index])
-        rows.append(_split_iteration(clock, previous_end, iteration, events, overlaps=overlaps))
+        events = _Events(collectives[index], replica_waits[index])
+        row = _split_iteration(clock, previous_end, iteration, events, overlaps=overlaps)
+        if waits[index]:
+            row = _exposed_in_waits(clock, iteration, row, collectives[index], waits[index])
+        rows.append(row)
         previous_end = iteration.stepped
     iterations_s = np.array(rows)
     total = IterationPhases(*iterations_s.sum(axis=0).tolist())
@@ -95,6 +103,7 @@ def split_phases(
             comm_forward_s=total.comm_forward_s,
             pack_s=total.pack_s,
             replicas_s=_replicas_s(total) if ledger.replica_waits else None,
+            comm_optimizer_s=total.comm_optimizer_s,
         ),
         communication=Communication(
             total_s=total.comm_total_s,
@@ -177,6 +186,44 @@ def _split_iteration(
         replicas_forward_s=_within(waits, copied, forward),
         replicas_backward_s=_within(waits, forward, exchanged),
         buffers_s=union_s(buffers),
+        comm_optimizer_s=_within(others, exchanged, stepped),
+    )
+
+
+def _exposed_in_waits(
+    clock: Clock,
+    marks: IterationMarks,
+    row: IterationPhases,
+    collectives: Sequence[Collective],
+    waits: Sequence[Wait],
+) -> IterationPhases:
+    """Return the phases where collectives run beside forward and backward (fsdp).
+
+    A collective is exposed while the computing stream waits for one: inside the recorded waits, and
+    after the last gradient, whose reduce-scatter begins as soon as it is ready.
+    """
+
+    def at(stamp: Stamp) -> float:
+        return clock.seconds(marks.batch, stamp)
+
+    gradients, others = _intervals(collectives, at)
+    running = [*gradients, *others]
+    exposed = [
+        (max(start, at(wait.start)), min(end, at(wait.end)))
+        for wait in waits
+        for start, end in running
+    ]
+    copied, forward, exchanged = at(marks.copied), at(marks.forward), at(marks.exchanged)
+    if gradients:
+        last_start, last_end = max(gradients)
+        exposed.append((max(last_start, forward), min(last_end, exchanged)))
+    exposed = [(start, end) for start, end in exposed if start < end]
+    exposed_s = _within(exposed, forward, exchanged)
+    return row._replace(
+        comm_forward_s=_within(exposed, copied, forward),
+        comm_exposed_s=exposed_s,
+        backward_s=max(0.0, exchanged - forward - exposed_s),
+        pack_s=0.0,
     )
 
 

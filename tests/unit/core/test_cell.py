@@ -108,6 +108,7 @@ def test_hash_covers_every_field_and_no_limit_or_path():
         *("gpus", "nodes", "batch", "strategy", "workload", "protocol", "device", "gpu_type"),
         *("threads", "loader_workers", "seed", "repeat", "epochs", "probe_s"),
         *("recipe", "set_epoch", "sync_buffers", "evaluate", "quantize", "loader", "path"),
+        "reshard",
     }
 
 

@@ -54,15 +54,19 @@ def batch_of(ranks: range) -> tuple[torch.Tensor, torch.Tensor]:
     return images[rows], (images.sum(1).long() % 4).abs()[rows]
 
 
-def train(strategy: ParallelStrategy, model: nn.Module, replica: nn.Module, ranks: range) -> None:
+def train(
+    strategy: ParallelStrategy, model: nn.Module, replica: nn.Module, ranks: range
+) -> torch.optim.Optimizer:
     """Make two steps on the batch of these ranks."""
-    optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9, weight_decay=5e-4)
+    make, settings = strategy.optimizer_class(), {"momentum": 0.9, "weight_decay": 5e-4}
+    optimizer = make([{"params": list(model.parameters())}], lr=0.1, **settings)
     images, targets = batch_of(ranks)
     for _ in range(2):
         nn.functional.cross_entropy(model(images), targets).backward()
         strategy.reduce_gradients(replica)
         optimizer.step()
         optimizer.zero_grad()
+    return optimizer
 
 
 def train_single_process(processes: int, *, batchnorm: bool = False) -> nn.Module:
@@ -82,15 +86,19 @@ def run_strategy(strategy: ParallelStrategy, *, instrumented: bool) -> dict:
     replica = make_model(seed=placement.rank)  # ranks start differently: the strategy must fix it
     model = strategy.wrap(replica, instrumented=instrumented)
     strategy.ledger = Ledger(HostClock()) if instrumented else None
-    train(strategy, model, replica, own_batch(strategy))
+    optimizer = train(strategy, model, replica, own_batch(strategy))
     expected = train_single_process(placement.world_size).parameters()
+    shards = strategy.shard_facts(replica, optimizer)
     result = {
-        "parameters": fingerprint(replica.parameters()),
-        "error": max(
-            float((parameter - reference).detach().abs().max())
-            for parameter, reference in zip(replica.parameters(), expected, strict=True)
-        ),
+        "held": shards.held_elements,
+        "expected": [[volume.kind, volume.purpose, volume.bytes] for volume in shards.expected],
+        "state": fingerprint(strategy.state(replica).values()),
     }
+    result["parameters"] = fingerprint(strategy.full_parameters(replica))
+    result["error"] = max(
+        float((parameter - reference).detach().abs().max())
+        for parameter, reference in zip(strategy.full_parameters(replica), expected, strict=True)
+    )
     if strategy.ledger:
         collectives, durations_s = strategy.ledger.collectives, strategy.ledger.durations_s()
         messages = aggregate(collectives, durations_s)

@@ -108,6 +108,40 @@ def test_two_iterations_are_counted_separately():
     assert sum(split.phases.parts_s) == pytest.approx(0.022)
 
 
+def test_gathers_are_exposed_only_while_computing_waits():
+    # batch 0, copied 1, forward 20, backward returned 50, exchanged 50, stepped 55
+    marks = [marks_at(0, 1, 20, 50, 50, 55)]
+    collectives = ledger(
+        (0, "all_gather", "parameters", 1, 5),  # waited for from 2 to 6: 3 ms exposed
+        (0, "all_gather", "parameters", 7, 12),  # behind forward; from 11 to 13: 1 ms exposed
+        (0, "all_gather", "parameters", 20, 24),  # in backward, from 21 to 25: 3 ms exposed
+        (0, "reduce_scatter", "gradients", 30, 38),  # from 36 to 38: 2 ms exposed
+        (0, "reduce_scatter", "gradients", 44, 49),  # after the last gradient: 5 ms exposed
+    )
+    for start, end in ((2, 6), (11, 13), (21, 25), (36, 39)):
+        collectives.wait(MS * start, MS * end)
+    collectives.waits = [wait._replace(iteration=0) for wait in collectives.waits]
+    split = split_phases(window_until(55), marks, collectives, overlaps=True)
+    phases = split.phases
+    assert phases.comm_forward_s == pytest.approx(0.004)
+    assert phases.comm_exposed_s == pytest.approx(0.010)
+    assert phases.backward_s == pytest.approx(0.020)
+    assert split.communication.total_s == pytest.approx(0.026)
+    assert sum(phases.parts_s) == pytest.approx(0.055)
+
+
+def test_broadcasts_of_the_optimizer_are_exposed():
+    marks = [marks_at(0, 1, 20, 45, 50, 60)]
+    collectives = ledger(
+        (0, "all_reduce", "gradients", 40, 48), (0, "broadcast", "parameters", 53, 59)
+    )
+    phases = split_phases(window_until(60), marks, collectives, overlaps=True).phases
+    assert phases.optimizer_s == pytest.approx(0.010)
+    assert phases.comm_optimizer_s == pytest.approx(0.006)
+    assert phases.exposed_s == pytest.approx(0.014)
+    assert phases.compute_s + phases.comm_s == pytest.approx(0.060)
+
+
 @pytest.fixture
 def training(tmp_path, monkeypatch):
     for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"):

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,7 @@ def test_dp_loads_batches_for_all_its_devices():
 
 
 BY_HAND = {"allreduce", "allreduce_flat", "gather_scatter"}
+TORCHS = {"ddp", "zero1", "fsdp"}
 PARAMETERS = {"0.weight": 128, "0.bias": 16, "2.weight": 64, "2.bias": 4}
 ELEMENTS = sum(PARAMETERS.values())
 
@@ -81,7 +83,7 @@ def test_syncbn_equals_one_process_on_global_batch(results):
 
 def test_parameters_equal_on_all_ranks_and_in_one_process(strategy_results):
     processes, labels = strategy_results
-    assert {name.removesuffix(" instrumented") for name in labels} == BY_HAND | {"ddp"}
+    assert {name.removesuffix(" instrumented") for name in labels} == BY_HAND | TORCHS
     for name, ranks in labels.items():
         assert len(ranks) == processes
         assert len({rank["parameters"] for rank in ranks}) == 1, name
@@ -90,19 +92,19 @@ def test_parameters_equal_on_all_ranks_and_in_one_process(strategy_results):
 
 def test_instrumentation_does_not_change_parameters(strategy_results):
     _, labels = strategy_results
-    for name in (*BY_HAND, "ddp"):
+    for name in (*BY_HAND, *TORCHS):
         instrumented = labels[f"{name} instrumented"][0]["parameters"]
         assert instrumented == labels[name][0]["parameters"], name
 
 
 def test_buffers_differ_by_rank_until_ddp_broadcasts_them(strategy_results):
-    """Each rank keeps its own buffers; ddp broadcasts them at the next forward."""
+    """Each rank keeps its own buffers; ddp and zero1 broadcast them at the next forward."""
     processes, labels = strategy_results
     for name, ranks in labels.items():
         after = {rank["buffers"] for rank in ranks}
         assert len(after) == processes, name
         later = {rank["buffers_after_forward"] for rank in ranks}
-        assert len(later) == (1 if name.startswith("ddp") else processes), name
+        assert len(later) == (1 if name.startswith(("ddp", "zero1")) else processes), name
 
 
 def test_messages_are_those_the_strategy_must_send(strategy_results):
@@ -147,3 +149,33 @@ def test_microbenchmark_times_every_collective_alike(results):
     assert [benchmark["points"] for benchmark in benchmarks] == processes * [points]
     assert {(point["trials"], point["launched_late"]) for point in points} == {(20, None)}
     assert all(0 < point["min_s"] <= point["median_s"] for point in points)
+
+
+def test_sharded_messages_are_exactly_those_of_shapes(strategy_results):
+    processes, labels = strategy_results
+    steps = 2
+    for name in ("zero1", "fsdp"):
+        for rank in labels[f"{name} instrumented"]:
+            sent = Counter()
+            for kind, purpose, _, size, count in rank["sent"]:
+                sent[kind, purpose] += size * count
+            for kind, purpose, size in rank["expected"]:
+                assert sent[kind, purpose] == steps * size, (name, kind)
+    # both linear layers divide by 2 and 4: no padding, gathered in forward and in backward
+    expected = {tuple(volume) for volume in labels["fsdp"][0]["expected"]}
+    gathered, reduced = 2 * 8 * ELEMENTS, 8 * ELEMENTS
+    assert expected == {
+        ("all_gather", "parameters", gathered),
+        ("reduce_scatter", "gradients", reduced),
+    }
+    messages = labels["zero1 instrumented"][0]["sent"]
+    assert sum(count for kind, *_, count in messages if kind == "broadcast") == steps * processes
+
+
+def test_sharded_ranks_keep_parts_that_add_up(strategy_results):
+    processes, labels = strategy_results
+    assert sum(rank["held"] for rank in labels["zero1"]) == ELEMENTS
+    assert [rank["held"] for rank in labels["fsdp"]] == [ELEMENTS / processes] * processes
+    assert [rank["held"] for rank in labels["ddp"]] == [None] * processes
+    for name in TORCHS:  # the whole state is gathered on every rank
+        assert len({rank["state"] for rank in labels[name]}) == 1, name

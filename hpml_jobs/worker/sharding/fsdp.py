@@ -1,0 +1,177 @@
+"""`strategy=fsdp`: FSDP2 shards parameters, gradients and the optimizer's state."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from math import prod
+from typing import NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.tensor import DTensor
+
+from hpml_jobs.core.cell import Cell
+from hpml_jobs.core.measurements import CollectiveKind, Purpose, Volume
+from hpml_jobs.errors import HpmlError
+from hpml_jobs.worker.instruments.timing import Devices
+from hpml_jobs.worker.process_group import Move, Placement, ProcessGroup, ShardFacts
+from hpml_jobs.worker.sharding.groups import shard_groups
+
+
+class Group(NamedTuple):
+    """The bytes of one group: of its parameters, and of those that have gradients.
+
+    Each parameter is padded along its first dimension, so that all ranks have equal parts.
+    `is_root` is the group of what no other group has.
+    """
+
+    gathered_bytes: int
+    reduced_bytes: int
+    is_root: bool
+
+
+class FSDP(ProcessGroup):
+    """`fully_shard` on every group of `shard_groups`, then on the model, in place."""
+
+    def __init__(self, cell: Cell, placement: Placement, devices: Devices) -> None:
+        super().__init__(cell, placement, devices)
+        self.groups: list[Group] = []
+        self.is_instrumented = False
+
+    def setup(self, timeout: timedelta) -> None:
+        """Join the process group.
+
+        Raises:
+            HpmlError: this torch does not let us count what FSDP2 sends.
+        """
+        if not hasattr(FSDPModule, "set_custom_all_gather"):
+            raise HpmlError(
+                f"strategy=fsdp with torch {torch.__version__}: its messages can be counted from "
+                "torch 2.9 on (FSDPModule.set_custom_all_gather): install locks/worker.txt, or "
+                "use strategy=zero1 or ddp"
+            )
+        super().setup(timeout)
+
+    def place(self, model: nn.Module, move: Move) -> nn.Module:
+        """Return the model where it is: `wrap` moves one group after another to the device."""
+        del move
+        return model
+
+    def wrap(self, model: nn.Module, *, instrumented: bool = False) -> nn.Module:
+        """Shard the model in place, with rank 0's parameters and buffers; return it.
+
+        It cannot be undone, so wrapping again changes nothing but adds the instruments. They stay,
+        and without a ledger they pass every call on.
+        """
+        if not isinstance(model, FSDPModule):
+            self._send_from_rank_0(model)
+            self._shard(model)
+        if instrumented and not self.is_instrumented:
+            self.is_instrumented = True
+            # not at the top: it needs a torch that has passed `setup`
+            from hpml_jobs.worker.instruments.sharded import instrument  # noqa: PLC0415
+
+            instrument(model, self)
+        return model
+
+    def _send_from_rank_0(self, model: nn.Module) -> None:
+        """Give every rank the parameters and buffers of rank 0, one after another."""
+        with torch.no_grad():
+            for tensor in (*model.parameters(), *model.buffers()):
+                on_device = tensor.to(self.devices[0])
+                dist.broadcast(on_device, src=0)
+                tensor.copy_(on_device)
+
+    def _shard(self, model: nn.Module) -> None:
+        inner = shard_groups(model)
+        taken: set[int] = set()
+        self.groups, self.is_instrumented = [], False
+        for module in (*inner, model):
+            parameters = [p for p in module.parameters() if id(p) not in taken]
+            taken |= {id(parameter) for parameter in parameters}
+            self.groups.append(_group(parameters, self.placement.world_size, module is model))
+        # None: torch keeps the root's parameters gathered until backward, which begins with them
+        reshard = None if self.cell.reshard else False
+        for module in inner:
+            fully_shard(module, reshard_after_forward=reshard)
+        fully_shard(model, reshard_after_forward=reshard)
+
+    @contextmanager
+    def whole(self, replica: nn.Module) -> Iterator[None]:
+        """Gather all parameters and keep them in the block, so that forward sends nothing."""
+        modules = [module for module in replica.modules() if isinstance(module, FSDPModule)]
+        for module in modules:
+            module.set_reshard_after_forward(False, recurse=False)
+            module.unshard()
+        try:
+            yield
+        finally:
+            for module in modules:
+                module.reshard()
+                is_kept = module is replica or not self.cell.reshard
+                module.set_reshard_after_forward(not is_kept, recurse=False)
+            # Forward passes without backward would be prefetched in the next backward.
+            if reset := getattr(replica, "reset_iter_state", None):  # from torch 2.14 on
+                reset()
+
+    def full_parameters(self, replica: nn.Module) -> Iterator[Tensor]:
+        """Yield every parameter whole, gathered when it is asked for."""
+        for parameter in replica.parameters():
+            yield _whole(parameter.detach())
+
+    def state(self, replica: nn.Module) -> dict[str, Tensor]:
+        """Return the whole state of the model on the CPU, gathered tensor by tensor."""
+        return {name: _whole(value).cpu() for name, value in replica.state_dict().items()}
+
+    def shard_facts(self, replica: nn.Module, optimizer: torch.optim.Optimizer) -> ShardFacts:
+        """Return the elements of this rank's shards, and what an iteration must send."""
+        del optimizer
+        shards = [
+            parameter.to_local()
+            for parameter in replica.parameters()
+            if isinstance(parameter, DTensor) and parameter.requires_grad
+        ]
+        gathered = sum(group.gathered_bytes * self._gathers(group) for group in self.groups)
+        reduced = sum(group.reduced_bytes for group in self.groups)
+        return ShardFacts(
+            held_elements=sum(shard.numel() for shard in shards),
+            expected=(
+                Volume(kind=CollectiveKind.ALL_GATHER, purpose=Purpose.PARAMETERS, bytes=gathered),
+                Volume(
+                    kind=CollectiveKind.REDUCE_SCATTER, purpose=Purpose.GRADIENTS, bytes=reduced
+                ),
+            ),
+            groups=sum(group.gathered_bytes > 0 for group in self.groups),
+        )
+
+    def _gathers(self, group: Group) -> int:
+        """Return how often an iteration gathers a group: in forward, and again in backward."""
+        return 2 if self.cell.reshard and not group.is_root else 1
+
+
+def _whole(tensor: Tensor) -> Tensor:
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def _group(parameters: Sequence[nn.Parameter], ranks: int, is_root: bool) -> Group:
+    sizes = {
+        parameter: _padded_elements(parameter.shape, ranks) * parameter.element_size()
+        for parameter in parameters
+    }
+    return Group(
+        gathered_bytes=sum(sizes.values()),
+        reduced_bytes=sum(size for parameter, size in sizes.items() if parameter.requires_grad),
+        is_root=is_root,
+    )
+
+
+def _padded_elements(shape: Sequence[int], ranks: int) -> int:
+    """Return the elements of a tensor whose first dimension is padded to a multiple of the ranks.
+
+    >>> _padded_elements((10, 3), 4), _padded_elements((8,), 4)
+    (36, 8)
+    """
+    rows, *rest = shape
+    return -(-rows // ranks) * ranks * prod(rest)

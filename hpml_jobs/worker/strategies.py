@@ -91,6 +91,10 @@ class DDP(ProcessGroup):
 class ZeRO1(DDP):
     """DDP whose optimizer keeps a part of its state on each rank, and sends what it updates."""
 
+    def stamps_of_messages(self, replica: nn.Module) -> int:
+        """Return those of DDP, and two for each rank's broadcast."""
+        return super().stamps_of_messages(replica) + 2 * self.placement.world_size
+
     def optimizer_class(self) -> MakeOptimizer:
         """Return SGD in a ZeroRedundancyOptimizer."""
         from hpml_jobs.worker.sharding.zero import ShardedSGD  # noqa: PLC0415 -- slow to import

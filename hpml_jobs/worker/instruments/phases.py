@@ -206,7 +206,7 @@ def _exposed_in_waits(
     def at(stamp: Stamp) -> float:
         return clock.seconds(marks.batch, stamp)
 
-    gradients, others = _intervals(collectives, at)
+    gradients, others, _ = _intervals(collectives, at)
     running = [*gradients, *others]
     exposed = [
         (max(start, at(wait.start)), min(end, at(wait.end)))

@@ -28,7 +28,7 @@ EPOCH = "epoch"
 Work = tuple[str | None, str | None, str]
 
 CLOCKS: dict[str, Callable[[Card], float | None]] = {
-    "SM clock, MHz": lambda card: card.sm_clock_mhz,
+    "SM clock, MHz": lambda card: card.clock_mhz,
     "memory clock, MHz": lambda card: card.memory_clock_mhz,
     "power limit, W": lambda card: card.power_limit_w,
 }

@@ -73,6 +73,7 @@ def bare_epochs(options: argparse.Namespace) -> Times:
         shuffle=sampler is None,
         num_workers=options.workers,
         pin_memory=on_cuda,
+        persistent_workers=options.workers > 0,
     )
     torch.manual_seed(0)
     model: Any = models.resnet18(num_classes=len(images.classes))

@@ -13,10 +13,10 @@ from hpml_jobs.core.loader import Loader
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import counted
 
-IMAGES_PER_WORKER_S = {"cifar10": 5_000, "digits": 40_000}
-"""32x32 images per second that one loader worker makes of each data set: measured by
-benchmarks/device_loader.py on a virtual machine's CPU (AMD EPYC) of 2026; JPEG files in a folder.
-Other CPUs differ by a factor of 2."""
+IMAGES_PER_WORKER_S = {"cifar10": 3_000, "digits": 50_000}
+"""32x32 images per second that one loader worker makes of each data set, by
+benchmarks/device_loader.py on a virtual machine with an AMD EPYC. Other CPUs differ by a factor of
+2 to 3."""
 
 KNOWN_IMAGE_SIZE = 32
 

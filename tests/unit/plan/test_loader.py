@@ -100,9 +100,9 @@ def feed_line(*words):
 def test_plan_says_whether_the_loader_keeps_up(fast_cards):
     slow = feed_line("gpu_type=h100", "loader_workers=1")
     assert slow.startswith(
-        "1 loader worker feeds about 5,000 images/s, 1 x h100 takes about 20,000"
+        "1 loader worker feeds about 3,000 images/s, 1 x h100 takes about 20,000"
     )
-    assert slow.endswith("the loader is the limit; use loader=device, or about loader_workers=5")
+    assert slow.endswith("the loader is the limit; use loader=device, or about loader_workers=8")
     assert feed_line("gpu_type=h100").endswith("the loader keeps up")
     assert "4 x h100 take about 90,000" in feed_line("gpus=1,4", "strategy=dp", "gpu_type=h100")
     assert feed_line("gpu_type=h100", "loader=device") is None

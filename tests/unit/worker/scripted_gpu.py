@@ -18,6 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from hpml_jobs.worker import models
+from hpml_jobs.worker.data.device_loader import DeviceBatch, DeviceLoader
 from hpml_jobs.worker.instruments import timing
 from hpml_jobs.worker.instruments.timing import Clock, CudaClock
 from hpml_jobs.worker.process_group import SingleProcess
@@ -198,7 +199,7 @@ def scripted_gpu(monkeypatch: pytest.MonkeyPatch, script: Script) -> Iterator[Sc
     monkeypatch.setattr(timing, "perf_counter_ns", gpu.perf_counter_ns)
     monkeypatch.setattr(ScriptedDDP, "gpu", gpu, raising=False)
     _script_collectives(monkeypatch, gpu)
-    build, batches = models.build, Training.batches
+    build, batches, to_device = models.build, Training.batches, DeviceLoader.to_device
 
     def scripted_build(*arguments: Any) -> nn.Module:
         model = build(*arguments)
@@ -206,12 +207,20 @@ def scripted_gpu(monkeypatch: pytest.MonkeyPatch, script: Script) -> Iterator[Sc
         return model
 
     def scripted_batches(training: Training, number: int) -> Iterable[Any]:
-        for images, targets in batches(training, number):
+        for batch in batches(training, number):
             gpu.load()
-            yield ScriptedImages(images, gpu), targets
+            if isinstance(batch, DeviceBatch):  # its place only; DeviceLoader.to_device makes it
+                yield batch
+            else:
+                yield ScriptedImages(batch[0], gpu), batch[1]
+
+    def scripted_to_device(loader: DeviceLoader, batch: DeviceBatch) -> Any:
+        gpu.launch(script.copy)
+        return to_device(loader, batch)
 
     monkeypatch.setattr(models, "build", scripted_build)
     monkeypatch.setattr(Training, "batches", scripted_batches)
+    monkeypatch.setattr(DeviceLoader, "to_device", scripted_to_device)
     handle = register_optimizer_step_post_hook(lambda *_: gpu.launch(script.optimizer))
     benchmark = torch.backends.cudnn.benchmark
     try:

@@ -7,6 +7,7 @@ import torch
 
 from hpml_jobs import checks
 from hpml_jobs.core.cell import Protocol
+from hpml_jobs.core.loader import Loader
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.validation import decode
@@ -128,6 +129,17 @@ def test_slow_host_is_launch_bound(measure):
     (result,) = [r for r in checks.check_record(record) if r.check == "launch-bound"]
     assert result.level is checks.Level.WARN
     assert "takes 32 ms to launch an iteration on rank 0, 100 % of its time" in result.reason
+
+
+def test_images_of_the_device_are_made_after_the_stall(measure):
+    script = Script(load=0.0, copy=5.0)
+    _, record = measure(cuda_cell(loader=Loader.DEVICE), script)
+    (rank,) = record.ranks
+    assert rank.phases.stall_s == rank.timed.stall_s == 0
+    assert rank.phases.h2d_s == pytest.approx(1e-3 * ITERATIONS * script.copy)
+    stored = rank.stored_images
+    assert 256 < stored.images <= 256 + 51  # training images of 1,500 digits, and the test images
+    assert stored.load_s > 0
 
 
 def test_event_read_before_synchronize_is_refused(monkeypatch):

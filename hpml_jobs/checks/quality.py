@@ -7,7 +7,7 @@ from hpml_jobs.checks.limits import (
 )
 from hpml_jobs.checks.result import Affected, Level, Observation, Tier, check
 from hpml_jobs.core.record import Record
-from hpml_jobs.core.strategies import SyncBuffers
+from hpml_jobs.core.strategies import Device, SyncBuffers
 from hpml_jobs.core.text import counted
 
 
@@ -99,9 +99,35 @@ def buffers_differ(record: Record) -> Observation | None:
     )
 
 
+@check(
+    "host-waits",
+    Level.WARN,
+    meaning="SyncBatchNorm lets the host wait for the GPU in every layer of every forward (torch "
+    "picks out the ranks with images by a mask, whose size the host must know), so that kernels "
+    "are not launched ahead. A comparison with BatchNorm contains this wait.",
+    limit="no sync_buffers=syncbn with device=cuda",
+    remedy="compare the times with other SyncBatchNorm cells",
+    tier=Tier.TABLE,
+    affects={Affected.TIME},
+)
+def host_waits_in_syncbn(record: Record) -> Observation | None:
+    """Warn if torch's SyncBatchNorm synchronizes host and GPU (pytorch issue 78549)."""
+    cell = record.cell
+    if cell.device is not Device.CUDA or not (record.model and record.model.buffer_bytes):
+        return None
+    waits = cell.sync_buffers is SyncBuffers.SYNCBN
+    return Observation(
+        not waits,
+        "SyncBatchNorm waits for the GPU in every layer of every forward"
+        if waits
+        else "no layer waits for the GPU in forward",
+    )
+
+
 CHECKS = (
     too_few_iterations,
     other_threads,
     buffers_differ,
+    host_waits_in_syncbn,
 )
 """In the order of the report."""

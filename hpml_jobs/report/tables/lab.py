@@ -79,6 +79,7 @@ def table1(selection: StrategyRows) -> Table:
             f"{references.size_text(rows, device)} / Time.",
             f"{references.baseline(rows, selection.batches, device)} {captions.runs(rows)}",
             captions.loader_workers(rows, device),
+            *captions.kernels_of_one_run(selection.group, rows),
         ),
         setting=captions.setting(selection.group),
         notes=(

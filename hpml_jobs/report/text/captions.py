@@ -273,6 +273,24 @@ def runs(rows: Iterable[Row]) -> str:
     return f"Median of {least} runs." if least == most else f"Median of {least} to {most} runs."
 
 
+KERNELS_OF_ONE_RUN = (
+    "One run: cuDNN timed each of its kernels once to choose the fastest. Another run may choose "
+    "others and differ by several percent: use repeats=6 to compare cells, or "
+    "cudnn_benchmark=false."
+)
+
+
+def kernels_of_one_run(group: ConditionGroup, rows: Iterable[Row]) -> list[str]:
+    """Return a note if cuDNN searched its kernels in cells of one run."""
+    single = [row for row in rows if row.timing and row.timing.runs == 1]
+    searched = any(
+        record.facts and record.facts.cudnn_benchmark
+        for row in single
+        for record in group.records(row)
+    )
+    return [KERNELS_OF_ONE_RUN] if searched and group.device is Device.CUDA else []
+
+
 def loader_workers(rows: Iterable[Row], device: Device) -> str:
     """Return the DataLoader workers of all processes together, per row if rows differ."""
     totals = {row.setup: row.timing.loader_workers_total for row in rows if row.timing}

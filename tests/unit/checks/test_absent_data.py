@@ -64,7 +64,7 @@ ABSENT = {
     "parameters not claimed": (change_workload(parameters=None), {"parameters"}),
     "no model": (
         change_record(model=None),
-        {"parameters", "messages", "flops", "memory-bandwidth", "buffers"},
+        {"parameters", "messages", "flops", "memory-bandwidth", "buffers", "host-waits"},
     ),
     "other loss": (change_workload(loss="mse"), {"loss"}),
     "images unknown": (change_workload(images=None), {"short"}),

@@ -7,6 +7,7 @@ import pytest
 
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.report.formats.markdown import grid
+from hpml_jobs.report.text import captions
 from hpml_jobs.slurm.states import Outcome
 from tests.unit.builders import CPU, DIGITS, PUBLISHED_S, lab_cell, lab_record
 
@@ -201,3 +202,20 @@ def test_rows_are_sorted_numerically(builder):
     table = builder.table("table1-ddp")
     assert [block.head.split()[1] for block in table.blocks] == ["32", "128", "512", "1024"]
     assert [line.label for line in table.lines] == ["1-GPU", "2-GPU", "16-GPU"]
+
+
+def test_single_runs_of_searched_kernels_are_noted(builder):
+    """cuDNN samples each plan once, so launches of one cell may choose other kernels."""
+    for gpus in (1, 2):
+        record = lab_record(lab_cell(gpus, 32), 10.0)
+        facts = msgspec.structs.replace(record.facts, cudnn_benchmark=True)
+        builder.with_record(msgspec.structs.replace(record, facts=facts))
+    assert captions.KERNELS_OF_ONE_RUN in builder.table("table1-ddp").caption
+
+
+def test_single_runs_without_search_have_no_note(builder):
+    for gpus in (1, 2):
+        record = lab_record(lab_cell(gpus, 32), 10.0)
+        facts = msgspec.structs.replace(record.facts, cudnn_benchmark=False)
+        builder.with_record(msgspec.structs.replace(record, facts=facts))
+    assert captions.KERNELS_OF_ONE_RUN not in builder.table("table1-ddp").caption

@@ -13,7 +13,7 @@ import torch
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.worker.process_group import Placement, SingleProcess, read_placement
-from hpml_jobs.worker.strategies import DP, STRATEGIES
+from hpml_jobs.worker.strategies import DDP, DP, STRATEGIES
 
 from .conftest import cpu_cell
 
@@ -41,6 +41,14 @@ def test_dp_loads_batches_for_all_its_devices():
     cell = cpu_cell(gpus=4, strategy=Strategy.DP, device=Device.CUDA)
     assert DP(cell, Placement(0, 0, 1), gpus).loader_batch == 256
     assert SingleProcess(cpu_cell(), Placement(0, 0, 1), gpus[:1]).loader_batch == 64
+
+
+def test_ddp_on_gpus_settles_until_it_no_longer_times_itself():
+    """In its first 10 iterations DDP waits for the device to time itself."""
+    placement = Placement(0, 0, 2)
+    gpu = DDP(cpu_cell(gpus=2, device=Device.CUDA), placement, (torch.device("cuda", 0),))
+    cpu = DDP(cpu_cell(gpus=2), placement, (torch.device("cpu"),))
+    assert (gpu.settling_passes, cpu.settling_passes) == (11, 2)
 
 
 BY_HAND = {"allreduce", "allreduce_flat", "gather_scatter"}

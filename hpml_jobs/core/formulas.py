@@ -245,8 +245,8 @@ def launch_share(launch_s: float, step_s: float, stall_s: float) -> float | None
 
     Near 1 the device waits for the host: the iteration is launch-bound. None without iteration.
 
-    >>> launch_share(0.0045, step_s=0.006, stall_s=0.001)
-    0.9
+    >>> launch_share(0.75, step_s=1.25, stall_s=0.25)
+    0.75
     """
     return launch_s / (step_s - stall_s) if step_s > stall_s else None
 

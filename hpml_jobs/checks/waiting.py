@@ -145,7 +145,7 @@ def _waiting_s(rank: Rank) -> float:
         timed.stall_s - timed.stalls.last_s,
         timed.stalls.first_s,
         timed.stalls.p20_s,
-        timed.iterations,
+        timed.stalls.batches or timed.iterations,
     )
 
 

@@ -10,6 +10,7 @@ import msgspec
 from hpml_jobs import __version__
 from hpml_jobs.core.cell_hash import digest_of
 from hpml_jobs.core.cluster import Shape
+from hpml_jobs.core.formulas import iterations
 from hpml_jobs.core.loader import Loader
 from hpml_jobs.core.quantization import QUANTIZABLE, Quantize
 from hpml_jobs.core.recipe import Recipe
@@ -114,6 +115,7 @@ class Cell(Value, frozen=True, kw_only=True):
         self._check_strategy()
         self._check_treatment()
         self.path.check(self.device, self.gpu_type)
+        self._check_path()
         images, share = self.workload.images, self.images_per_gpu
         if images is not None and share is not None and self.batch > share:
             samples = f"{share:,} {self.workload.samples_name}"
@@ -171,6 +173,28 @@ class Cell(Value, frozen=True, kw_only=True):
                 "is not known to the others; use precision=bf16"
             )
 
+    def _check_path(self) -> None:
+        """Refuse a path that the strategy or the number of images does not allow."""
+        path, traffic, strategy = self.path, self.strategy.traffic, self.strategy.value
+        if path.accumulate > 1 and not traffic.defers_exchange:
+            raise UsageError(
+                f"accumulate={path.accumulate} with strategy={strategy}: it exchanges gradients in "
+                "every backward; use strategy=ddp, or a larger batch="
+            )
+        if path.buckets_label and not traffic.has_buckets:
+            raise UsageError(
+                f"bucket_cap_mb, gradient_as_bucket_view and static_graph with strategy={strategy}:"
+                " only ddp has buckets; use strategy=ddp, or leave them out"
+            )
+        images = self.workload.images
+        batches = None if images is None else iterations(images, self.gpus, self.batch)
+        if batches is not None and path.accumulate > batches:
+            raise UsageError(
+                f"accumulate={path.accumulate} is more than the {batches} batches of an epoch "
+                f"(batch={self.batch} on gpus={self.gpus}); use accumulate<={batches} or a smaller "
+                "batch="
+            )
+
     def _check_treatment(self) -> None:
         strategy, buffers = self.strategy, self.sync_buffers
         if self.protocol is not Protocol.IMPORTED:
@@ -223,6 +247,7 @@ class Cell(Value, frozen=True, kw_only=True):
             syncbn = self.sync_buffers is SyncBuffers.SYNCBN
             parts.append("SyncBatchNorm" if syncbn else f"buffers {self.sync_buffers.value}")
         parts += [] if self.reshard else ["no reshard"]
+        parts += [self.path.buckets_label] if self.path.buckets_label else []
         return ", ".join(parts)
 
     @property
@@ -260,7 +285,7 @@ class Cell(Value, frozen=True, kw_only=True):
     @property
     def global_batch(self) -> int:
         """Images of one iteration over all GPUs."""
-        return self.gpus * self.batch
+        return self.gpus * self.batch * self.path.accumulate
 
     @property
     def images_per_gpu(self) -> int | None:

@@ -8,15 +8,18 @@ HAND_OVER_S = 0.002
 """The longest hand-over of a batch from a loader worker (0.6 to 1.4 ms on busy CPUs)."""
 
 
-def iterations(images: int, processes: int, batch: int) -> int:
+def iterations(images: int, processes: int, batch: int, accumulate: int = 1) -> int:
     """Return the iterations of one epoch: I(N, b) = ceil(ceil(D / N) / b).
 
-    The sampler pads the data set to N equal shares.
+    The sampler pads the data set to N equal shares. An iteration ends with a step of the optimizer:
+    with K accumulated batches there are I = ceil(ceil(ceil(D / N) / b) / K).
 
     >>> [iterations(50_000, n, 128) for n in (1, 2, 4)]
     [391, 196, 98]
+    >>> iterations(50_000, 4, 128, accumulate=4)
+    25
     """
-    return ceil(ceil(images / processes) / batch)
+    return ceil(ceil(ceil(images / processes) / batch) / accumulate)
 
 
 def samples_processed(images: int, processes: int) -> int:

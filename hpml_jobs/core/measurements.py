@@ -156,15 +156,17 @@ class Steps(Value, frozen=True, kw_only=True):
 
 
 class Stalls(Value, frozen=True, kw_only=True):
-    """How the stall of an epoch is spread over its iterations on one rank, in seconds.
+    """How the stall of an epoch is spread over its batches on one rank, in seconds.
 
-    `first_s` is the first iteration's, in which the loader workers start; `p20_s` the 20th
-    percentile over iterations; `last_s` the time after the last iteration.
+    `first_s` is the first batch's; `p20_s` the 20th percentile over batches; `last_s` the time
+    after the last iteration. `batches` are more than the iterations with accumulate=; None before
+    version 0.8.0, where they are the same.
     """
 
     first_s: float
     p20_s: float
     last_s: float
+    batches: int | None = None
 
 
 class StoredImages(Value, frozen=True, kw_only=True):

@@ -87,8 +87,10 @@ class Traffic:
     of them through it in one iteration; None where the number of bytes is not known beforehand.
     `forward_in_new_threads` says that each forward pass starts threads of its own.
     `sync_buffers` is what it does with BatchNorm buffers by itself, and `may_sync_buffers` whether
-    a cell may ask for another way. `shards` is what a rank keeps a part of. `refusal` says why
-    `devices`, `min_gpus`, `max_gpus` or `max_nodes` are limited; None is no limit.
+    a cell may ask for another way. `shards` is what a rank keeps a part of. `defers_exchange` says
+    whether gradients of several backwards can be exchanged once, `has_buckets` whether the options
+    of DDP's buckets apply. `refusal` says why `devices`, `min_gpus`, `max_gpus` or `max_nodes` are
+    limited; None is no limit.
     """
 
     meaning: str
@@ -100,6 +102,8 @@ class Traffic:
     sync_buffers: SyncBuffers = SyncBuffers.OFF
     may_sync_buffers: bool = False
     shards: Sharded = Sharded.NOTHING
+    defers_exchange: bool = True
+    has_buckets: bool = False
     devices: frozenset[Device] = frozenset(Device)
     min_gpus: int = 1
     max_gpus: int | None = None
@@ -125,6 +129,7 @@ TRAFFIC: Mapping[Strategy, Traffic] = {
         refusal="single is one process on one GPU",
     ),
     Strategy.DP: Traffic(
+        defers_exchange=False,
         meaning="torch.nn.DataParallel: one process drives all GPUs of a node",
         gradients={CollectiveKind.REDUCE: None},
         bandwidth=BandwidthKind.NOMINAL,
@@ -142,6 +147,7 @@ TRAFFIC: Mapping[Strategy, Traffic] = {
         overlaps_backward=True,
         sync_buffers=SyncBuffers.ON,
         may_sync_buffers=True,
+        has_buckets=True,
     ),
     Strategy.ALLREDUCE: Traffic(
         meaning="an all-reduce of every gradient, after backward",
@@ -170,6 +176,7 @@ TRAFFIC: Mapping[Strategy, Traffic] = {
         gradients={CollectiveKind.REDUCE_SCATTER: None},
         bandwidth=BandwidthKind.SHARDED,
         overlaps_backward=True,
+        defers_exchange=False,
         shards=Sharded.PARAMETERS,
         min_gpus=2,
         refusal="one process has nobody to share the parameters with",

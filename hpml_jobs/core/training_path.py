@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import NamedTuple
 
+import msgspec
+
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.value import Value
 from hpml_jobs.errors import UsageError
@@ -45,12 +47,30 @@ class TrainingPath(Value, frozen=True, kw_only=True):
 
     `precision` None is fp32 with torch's own settings: on GPUs that have TF32, convolutions use it
     and matrix products do not. `cudnn_benchmark` None searches for the fastest kernels, except with
-    dp. `channels_last` keeps images and convolutions in memory as (N, H, W, C).
+    dp. `channels_last` keeps images and convolutions in memory as (N, H, W, C). `accumulate`
+    batches make one iteration. The last three are options of DistributedDataParallel;
+    `bucket_cap_mb` None is its default size of a bucket (1 MB = 2^20 bytes).
     """
 
     precision: Precision | None = None
     channels_last: bool = False
     cudnn_benchmark: bool | None = None
+    accumulate: int = 1
+    bucket_cap_mb: float | None = None
+    gradient_as_bucket_view: bool = False
+    static_graph: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse numbers out of range."""
+        if self.accumulate < 1:
+            raise UsageError(f"accumulate={self.accumulate}: must be 1 or more")
+        if self.bucket_cap_mb is not None and self.bucket_cap_mb <= 0:
+            raise UsageError(f"bucket_cap_mb={self.bucket_cap_mb:g}: must be more than 0")
+        if self.static_graph and self.accumulate > 1:
+            raise UsageError(
+                f"static_graph with accumulate={self.accumulate}: DDP learns the graph in its "
+                "first backward, which must exchange gradients; leave one of them out"
+            )
 
     def check(self, device: Device, gpu_type: str | None) -> None:
         """Refuse a path that the device cannot compute, as far as the GPU's type says it.
@@ -92,13 +112,25 @@ class TrainingPath(Value, frozen=True, kw_only=True):
 
     @property
     def label(self) -> str:
-        """The keys that are not at their default, in words; empty at the defaults."""
+        """The keys that are not at their default, in words, without those of DDP's buckets."""
         return ", ".join(words for words, _ in self._parts())
 
     @property
+    def buckets_label(self) -> str:
+        """The same of DDP's buckets, which a cell on one GPU does not have."""
+        return ", ".join(words for words, _ in self._bucket_parts())
+
+    @property
     def slug_parts(self) -> list[str]:
-        """The same for the name of a cell."""
-        return [part for _, part in self._parts()]
+        """The keys that are not at their default, for the name of a cell."""
+        return [part for _, part in (*self._parts(), *self._bucket_parts())]
+
+    @property
+    def without_buckets(self) -> "TrainingPath":
+        """The path of a cell without buckets."""
+        return msgspec.structs.replace(
+            self, bucket_cap_mb=None, gradient_as_bucket_view=False, static_graph=False
+        )
 
     def _parts(self) -> Iterator[tuple[str, str]]:
         """Yield words and the part of a slug for each key that is not at its default."""
@@ -109,3 +141,19 @@ class TrainingPath(Value, frozen=True, kw_only=True):
         if self.cudnn_benchmark is not None:
             state = "on" if self.cudnn_benchmark else "off"
             yield f"cudnn_benchmark {state}", f"cudnn_benchmark_{state}"
+        if self.accumulate > 1:
+            yield accumulation(self.accumulate), f"accumulate{self.accumulate}"
+
+    def _bucket_parts(self) -> Iterator[tuple[str, str]]:
+        if self.bucket_cap_mb is not None:
+            size = f"{self.bucket_cap_mb:g}"
+            yield f"buckets of {size} MB", f"bucket{size.replace('.', '_')}"
+        if self.gradient_as_bucket_view:
+            yield "gradients as bucket views", "bucket_view"
+        if self.static_graph:
+            yield "static graph", "static_graph"
+
+
+def accumulation(batches: int) -> str:
+    """Return the number of accumulated batches in words, the end of a path's label."""
+    return f"accumulate {batches}" if batches > 1 else ""

@@ -164,7 +164,7 @@ def _rank_fault(cell: Cell, rank: Rank) -> str | None:
         named = {"warmup": "warm-up"}
         words = " and ".join(named.get(role, role) for role in wanted)
         return f"rank {rank.rank} has no {words} epoch"
-    expected = iterations(images, cell.gpus, cell.batch)
+    expected = iterations(images, cell.gpus, cell.batch, cell.path.accumulate)
     share = samples_processed(images, cell.processes) // cell.processes
     for epoch in rank.epochs:
         fault = _epoch_fault(epoch)

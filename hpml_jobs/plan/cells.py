@@ -56,6 +56,7 @@ def _strategies(settings: Settings) -> list[Strategy]:
 def _cell(settings: Settings, strategy: Strategy) -> Cell:
     has_ranks = strategy.under_torchrun and settings.gpus > 1  # else there is nothing to choose
     buffers = settings.sync_buffers if has_ranks else None
+    path = settings.path_on(device_of(settings))
     return Cell(
         gpus=settings.gpus,
         nodes=settings.nodes or 1,
@@ -70,12 +71,12 @@ def _cell(settings: Settings, strategy: Strategy) -> Cell:
         loader=settings.loader,
         loader_workers=_given_workers(settings),
         seed=settings.seed,
-        recipe=settings.recipe.at(settings.gpus * settings.batch),
+        recipe=settings.recipe.at(settings.gpus * settings.batch * settings.accumulate),
         set_epoch=settings.set_epoch or not has_ranks,
         sync_buffers=None if buffers is strategy.traffic.sync_buffers else buffers,
         evaluate=settings.evaluate,
         quantize=settings.quantize.for_cell,
-        path=settings.path_on(device_of(settings)),
+        path=path if has_ranks else path.without_buckets,
         reshard=settings.reshard or strategy.traffic.shards is not Sharded.PARAMETERS,
     )
 
@@ -117,7 +118,7 @@ def planned_cells(
     """Yield the cells of one combination: per batch of a ladder, per strategy, per repeat."""
     workload = resolved.workload
     for batch in _batches(settings, workload):
-        recipe = settings.recipe.at(settings.gpus * batch)
+        recipe = settings.recipe.at(settings.gpus * batch * settings.accumulate)
         for draft in drafts:
             for repeat in range(settings.repeats):
                 cell = msgspec.structs.replace(

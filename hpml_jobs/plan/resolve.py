@@ -46,6 +46,11 @@ def make_plan(sweep: Sweep, *, sending: bool = True, fetch: bool = True, notify:
     first = sweep.settings[0]
     if first.ladder.start and "batch" in sweep.origins:
         raise UsageError("batch= with a ladder: it chooses the batches; use ladder.start=N instead")
+    if first.global_batch is not None and "batch" in sweep.origins:
+        raise UsageError(
+            f"batch= with global_batch=: the batch per GPU follows from it ({first.batch} on "
+            f"gpus={first.gpus}); leave batch= out ({sweep.origins['batch']})"
+        )
     _refuse_uneven_nodes(sweep.settings)
     cells = [cells_of(settings) for settings in sweep.settings]
     _check_this_machine(sweep.settings, cells, sending=sending, notify=notify)
@@ -74,7 +79,7 @@ def make_plan(sweep: Sweep, *, sending: bool = True, fetch: bool = True, notify:
         cluster=cluster,
         cells=named(_without_duplicates(planned, notify), study),
         rerun=first.rerun,
-        origins=sweep.origins | _derived(workloads),
+        origins=sweep.origins | _derived(workloads) | _of_batch(first),
         pack=first.pack,
         collect_after=first.collect_after,
         retries=first.retries,
@@ -129,6 +134,11 @@ def refuse_unused(sweep: Sequence[Settings], cells: Sequence[Cell]) -> None:
         buffers = next((s.sync_buffers for s in sweep if s.sync_buffers is not None), None)
         if buffers is not None:
             raise UsageError(f"sync_buffers={buffers.value}: no cell has several ranks; {remedy}")
+        if any(settings.path_on(Device.CPU).buckets_label for settings in sweep):
+            raise UsageError(
+                "bucket_cap_mb, gradient_as_bucket_view and static_graph: no cell has several "
+                f"ranks; {remedy}"
+            )
     if all(cell.reshard for cell in cells) and not all(s.reshard for s in sweep):
         raise UsageError(
             "reshard=false: no cell gathers parameters; use strategy=fsdp with gpus=2 or more"
@@ -252,6 +262,13 @@ def _derived(workloads: dict[tuple[Workload, Path], ResolvedWorkload]) -> dict[s
         for key in ("classes", "parameters", "images")
         if getattr(given, key) != getattr(resolved.workload, key)
     }
+
+
+def _of_batch(settings: Settings) -> dict[str, str]:
+    """Return the origin of a batch that follows from the global one."""
+    if settings.global_batch is None:
+        return {}
+    return {"batch": "global_batch / gpus / accumulate"}
 
 
 def named(planned: list[PlannedCell], study: Study) -> list[PlannedCell]:

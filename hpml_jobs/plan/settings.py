@@ -3,6 +3,8 @@
 import operator
 from typing import Any
 
+import msgspec
+
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.loader import Loader
@@ -77,6 +79,11 @@ class Settings(Value, frozen=True, kw_only=True):
     precision: Precision | None
     channels_last: bool
     cudnn_benchmark: bool | None
+    accumulate: int
+    global_batch: int | None
+    bucket_cap_mb: float | None
+    gradient_as_bucket_view: bool
+    static_graph: bool
     data: Data
     study: str | None
     outputs: str
@@ -97,21 +104,9 @@ class Settings(Value, frozen=True, kw_only=True):
             number = operator.attrgetter(key)(self)
             if number is not None and number < least:
                 raise UsageError(f"{key}={number:g}: must be {least} or more")
-        links = self.cluster.link_gb_per_s
-        for kind, speed in (links if isinstance(links, dict) else {"": links}).items():
-            if speed is not None and speed <= 0:
-                key = f"cluster.link_gb_per_s{'.' if kind else ''}{kind}={speed:g}"
-                raise UsageError(f"{key}: must be more than 0; null: by NVML")
-        for gpu_type, gpus in self.cluster.gpu_types.items():
-            if gpus < 1:
-                raise UsageError(f"cluster.gpu_types.{gpu_type}={gpus}: must be 1 or more")
+        self._check_cluster()
         if not self.outputs.strip():
             raise UsageError("outputs=: name the folder of the studies, e.g. outputs=outputs")
-        if self.cluster.max_minutes and self.minutes > self.cluster.max_minutes:
-            raise UsageError(
-                f"minutes={self.minutes}: cluster={self.cluster.name} allows at most "
-                f"{self.cluster.max_minutes} (cluster.max_minutes)"
-            )
         if self.ladder.start is not None and (self.ladder.start < 1 or self.ladder.factor < 2):
             raise UsageError(
                 f"ladder.start={self.ladder.start} ladder.factor={self.ladder.factor}: a ladder "
@@ -125,6 +120,42 @@ class Settings(Value, frozen=True, kw_only=True):
             raise UsageError("protocol=imported: use lab or full; hpml-jobs import reads a CSV")
         if self.workload.code:
             raise UsageError("workload.code is read from the files of your functions: leave it out")
+        if self.global_batch is not None:
+            msgspec.structs.force_setattr(self, "batch", self._share(self.global_batch))
+
+    def _check_cluster(self) -> None:
+        links = self.cluster.link_gb_per_s
+        for kind, speed in (links if isinstance(links, dict) else {"": links}).items():
+            if speed is not None and speed <= 0:
+                key = f"cluster.link_gb_per_s{'.' if kind else ''}{kind}={speed:g}"
+                raise UsageError(f"{key}: must be more than 0; null: by NVML")
+        for gpu_type, gpus in self.cluster.gpu_types.items():
+            if gpus < 1:
+                raise UsageError(f"cluster.gpu_types.{gpu_type}={gpus}: must be 1 or more")
+        if self.cluster.max_minutes and self.minutes > self.cluster.max_minutes:
+            raise UsageError(
+                f"minutes={self.minutes}: cluster={self.cluster.name} allows at most "
+                f"{self.cluster.max_minutes} (cluster.max_minutes)"
+            )
+
+    def _share(self, global_batch: int) -> int:
+        """Return the batch per GPU of a global batch.
+
+        Raises:
+            UsageError: it does not divide over the GPUs and the accumulated batches.
+        """
+        parts = max(1, self.gpus) * max(1, self.accumulate)
+        if self.ladder.start is not None:
+            raise UsageError(
+                f"global_batch={global_batch} with a ladder: it chooses the batches; leave one out"
+            )
+        if global_batch < 1 or global_batch % parts:
+            near = max(1, global_batch // parts) * parts
+            raise UsageError(
+                f"global_batch={global_batch} does not divide over gpus={self.gpus} x "
+                f"accumulate={self.accumulate}; use global_batch={near} or {near + parts}"
+            )
+        return global_batch // parts
 
     def path_on(self, device: Device) -> TrainingPath:
         """Return the training path of a cell on a device; on the CPU, fp32 is the default."""
@@ -133,6 +164,10 @@ class Settings(Value, frozen=True, kw_only=True):
             precision=None if is_default else self.precision,
             channels_last=self.channels_last,
             cudnn_benchmark=self.cudnn_benchmark,
+            accumulate=self.accumulate,
+            bucket_cap_mb=self.bucket_cap_mb,
+            gradient_as_bucket_view=self.gradient_as_bucket_view,
+            static_graph=self.static_graph,
         )
 
 

@@ -35,6 +35,7 @@ from hpml_jobs.worker.instruments.timing import (
     Window,
     read_times,
 )
+from hpml_jobs.worker.micro_steps import MicroSteps
 from hpml_jobs.worker.training import Training
 
 OUTSIDE = 2
@@ -85,16 +86,15 @@ def train_epoch(
 
     `count_batches` may report progress where that does not disturb a measurement.
     """
-    iterations = len(training.loader)
-    clock = training.strategy.clock(BareRecorder.STAMPS * iterations + OUTSIDE)
+    micro_steps = training.micro_steps()
+    clock = training.strategy.clock(BareRecorder.STAMPS * micro_steps.count + OUTSIDE)
     batches = training.batches(number)
     if count_batches:
-        batches = count_batches(batches, iterations)
-    raw = _run_accounted(training, batches, iterations, BareRecorder(clock))
-    times = read_times(clock, raw.window, raw.marks)
-    return EpochResult(
-        summarize_epoch(training.cell, role, raw, times), times, raw.losses, raw.rates
-    )
+        batches = count_batches(batches, micro_steps.count)
+    raw = _run_accounted(training, batches, micro_steps, BareRecorder(clock))
+    times = micro_steps.times(read_times(clock, raw.window, raw.marks))
+    epoch = summarize_epoch(training.cell, role, raw, times)
+    return EpochResult(epoch, times, raw.losses, raw.rates)
 
 
 def instrumented_epoch(
@@ -111,19 +111,21 @@ def instrumented_epoch(
     that already run; by default the epoch starts its own. A partial epoch has the role `plain`.
     """
     role = Role.PLAIN if iterations else Role.INSTRUMENTED
-    strategy, count = training.strategy, len(training.loader)
-    count = min(iterations or count, count)
-    per_iteration = PhaseRecorder.STAMPS + strategy.stamps_of_messages(training.replica)
-    clock = strategy.clock(per_iteration * count + OUTSIDE)
+    strategy, micro_steps = training.strategy, training.micro_steps(iterations)
+    per_step = PhaseRecorder.STAMPS + strategy.stamps_of_messages(training.replica)
+    clock = strategy.clock(per_step * micro_steps.count + OUTSIDE)
     batches = training.batches(number) if batches is None else batches
     strategy.ledger = ledger = Ledger(clock)
     try:
-        raw = _run_accounted(training, batches, count, PhaseRecorder(clock, ledger), span)
+        raw = _run_accounted(training, batches, micro_steps, PhaseRecorder(clock, ledger), span)
     finally:
         strategy.ledger = None
-    times = read_times(clock, raw.window, raw.marks)
-    marks = [IterationMarks(*iteration) for iteration in raw.marks]
-    phases = split_phases(raw.window, marks, ledger, overlaps=strategy.overlaps)
+    times = micro_steps.times(read_times(clock, raw.window, raw.marks))
+    marks = [IterationMarks(*step) for step in raw.marks]
+    accumulate = training.cell.path.accumulate
+    phases = split_phases(
+        raw.window, marks, ledger, overlaps=strategy.overlaps, accumulate=accumulate
+    )
     epoch = summarize_epoch(training.cell, role, raw, times, phases.phases)
     return EpochResult(epoch, times, raw.losses, raw.rates, phases, ledger)
 
@@ -131,11 +133,11 @@ def instrumented_epoch(
 def _run_accounted(
     training: Training,
     batches: Iterable[Any],
-    count: int,
+    micro_steps: MicroSteps,
     recorder: BareRecorder,
     span: AbstractContextManager[None] | None = None,
 ) -> RawEpoch:
-    """Run `count` iterations between two readings of the system's and the GPUs' counters.
+    """Run the micro-steps between two readings of the system's and the GPUs' counters.
 
     Both are read before the barrier at which the epoch starts, and after the one at which it ends.
     """
@@ -144,7 +146,7 @@ def _run_accounted(
         training.memory.start()
         energy_before = training.energy.read()
         before = training.scheduling.read()
-        raw = _run(training, batches, count, recorder, span)
+        raw = _run(training, batches, micro_steps, recorder, span)
         scheduling = training.scheduling.since(before)
         energy = training.energy.since(energy_before)
         memory = training.memory.since_start()
@@ -156,14 +158,16 @@ def _run_accounted(
 def _run(
     training: Training,
     batches: Iterable[Any],
-    count: int,
+    micro_steps: MicroSteps,
     recorder: BareRecorder,
     span: AbstractContextManager[None] | None = None,
 ) -> RawEpoch:
-    """Run `count` iterations; nothing in the loop waits for the device.
+    """Run the micro-steps; nothing in the loop waits for the device.
 
-    Each mark ends a phase of `IterationMarks`; in a bare epoch it does nothing.
+    Each mark ends a phase of `IterationMarks`; in a bare epoch it does nothing. Without
+    accumulation a micro-step is an iteration.
     """
+    count = micro_steps.count
     strategy, device = training.strategy, training.strategy.devices[0]
     training.model.train()
     losses = torch.zeros(count, device=device)
@@ -180,20 +184,22 @@ def _run(
             recorder.begin(index)
             inputs, labels = training.to_device(batch)
             recorder.mark()  # copied
-            with training.steps.forward():
+            is_last = micro_steps.ends_iteration(index)
+            with strategy.exchange(training.model, in_backward=is_last), training.steps.forward():
                 outputs = training.model(inputs)
                 loss = training.loss(outputs, labels)
             recorder.mark()  # forward
-            training.steps.backward(loss)
+            training.steps.backward(loss, micro_steps.weight(index, len(labels)))
             recorder.mark()  # backward
-            if training.reduces_gradients:
+            if is_last and training.reduces_gradients:
                 strategy.reduce_gradients(training.replica)
             recorder.mark()  # exchanged
-            rates.append(training.optimizer.param_groups[0]["lr"])
-            training.steps.step(training.optimizer)
-            training.optimizer.zero_grad()
-            if training.schedule:
-                training.schedule.step()
+            if is_last:
+                rates.append(training.optimizer.param_groups[0]["lr"])
+                training.steps.step(training.optimizer)
+                training.optimizer.zero_grad()
+                if training.schedule:
+                    training.schedule.step()
             losses[index] = loss.detach()
             correct += count_correct(outputs, labels)
             samples.append(len(labels))
@@ -201,7 +207,10 @@ def _run(
     training.last_batch = (inputs, labels)
     hits = int(correct.item()) if are_class_scores(outputs, labels) else None
     order = training.order.digest()
-    return RawEpoch(window, recorder.marks, losses.cpu(), hits, samples, rates, order)
+    mean_losses = micro_steps.mean_losses(losses.cpu(), samples)
+    return RawEpoch(
+        window, recorder.marks, mean_losses, hits, micro_steps.sample_sums(samples), rates, order
+    )
 
 
 def count_correct(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -252,15 +261,22 @@ def summarize_epoch(
         lr=(raw.rates[0], raw.rates[-1]),
         scheduling=raw.scheduling,
         slow=slow_iterations(times.step_s.tolist(), times.stall_s.tolist()),
-        stalls=Stalls(
-            first_s=float(times.stall_s[0]),
-            p20_s=float(np.percentile(times.stall_s, 20)),
-            last_s=times.last_stall_s,
-        ),
+        stalls=spread_stalls(times),
         energy=raw.energy,
         memory=raw.memory,
         launch_s=raw.launch_s,
         started_s=raw.window.started_s,
+    )
+
+
+def spread_stalls(times: IterationTimes) -> Stalls:
+    """Return how the stall is spread over the batches of an epoch."""
+    stall_s = times.stall_s if times.batch_stall_s is None else times.batch_stall_s
+    return Stalls(
+        first_s=float(stall_s[0]),
+        p20_s=float(np.percentile(stall_s, 20)),
+        last_s=times.last_stall_s,
+        batches=len(stall_s),
     )
 
 

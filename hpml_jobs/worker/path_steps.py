@@ -48,8 +48,13 @@ class PathSteps:
         """Return the context of forward and loss."""
         return self._autocast
 
-    def backward(self, loss: Tensor) -> None:
-        """Add the gradients of a loss, scaled with fp16 so that small ones are not lost."""
+    def backward(self, loss: Tensor, weight: float = 1.0) -> None:
+        """Add the gradients of a loss times its weight in the iteration.
+
+        With fp16 they are scaled so that small ones are not lost.
+        """
+        if weight != 1.0:
+            loss = loss * weight
         (self._scaler.scale(loss) if self._scaler else loss).backward()  # type: ignore[no-untyped-call]
 
     def step(self, optimizer: Optimizer) -> None:

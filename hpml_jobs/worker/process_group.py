@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
 from typing import Any, NamedTuple, Protocol
 
@@ -163,6 +163,9 @@ class ParallelStrategy(Protocol):
     def sampler(self, images: Dataset[Any]) -> Sampler:
         """Return the sampler of this rank's shard; None if the process takes all images."""
 
+    def exchange(self, model: nn.Module, *, in_backward: bool) -> AbstractContextManager[Any]:
+        """Return the context of a forward; without `in_backward` its backward exchanges nothing."""
+
     def reduce_gradients(self, replica: nn.Module) -> None:
         """Average the gradients over all ranks after backward(), unless the wrapper has done it."""
 
@@ -180,6 +183,9 @@ class ParallelStrategy(Protocol):
 
     def close(self) -> None:
         """Leave the process group."""
+
+
+_NO_CONTEXT = nullcontext()
 
 
 class _Process:
@@ -254,6 +260,11 @@ class _Process:
         """Return nothing: every rank keeps everything."""
         del replica, optimizer
         return ShardFacts()
+
+    def exchange(self, model: nn.Module, *, in_backward: bool) -> AbstractContextManager[Any]:
+        """Return no context: gradients are exchanged after backward, if at all."""
+        del model, in_backward
+        return _NO_CONTEXT
 
     def reduce_gradients(self, replica: nn.Module) -> None:
         """Do nothing: there is one replica, or the wrapper has averaged the gradients."""

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
@@ -67,6 +68,11 @@ class DDP(ProcessGroup):
         options: dict[str, Any] = {"device_ids": self.cuda_indices or None}
         if not self.cell.replicas_share_buffers:
             options[_SYNC_BUFFERS] = False
+        path = self.cell.path
+        if path.bucket_cap_mb is not None:
+            options["bucket_cap_mb"] = path.bucket_cap_mb
+        options["gradient_as_bucket_view"] = path.gradient_as_bucket_view
+        options["static_graph"] = path.static_graph
         wrapper = (
             InstrumentedDDP(model, self, **options)
             if instrumented
@@ -74,6 +80,16 @@ class DDP(ProcessGroup):
         )
         wrapper._set_ddp_runtime_logging_sample_rate(NEVER)  # type: ignore[no-untyped-call]
         return wrapper
+
+    def exchange(self, model: nn.Module, *, in_backward: bool) -> AbstractContextManager[Any]:
+        """Return the context of a forward; without `in_backward` its gradients stay on this rank.
+
+        A replica that trains alone has no wrapper, and nothing to keep.
+        """
+        if in_backward or not isinstance(model, DistributedDataParallel):
+            return super().exchange(model, in_backward=in_backward)
+        context: AbstractContextManager[Any] = model.no_sync()
+        return context
 
     @property
     def settling_passes(self) -> int:

@@ -4,6 +4,7 @@ import gc
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from hpml_jobs.worker.instruments.facts import device_uuids
 from hpml_jobs.worker.instruments.memory import MemoryMeter
 from hpml_jobs.worker.instruments.scheduling import SchedulingReader
 from hpml_jobs.worker.instruments.startup import StartupTimer
+from hpml_jobs.worker.micro_steps import MicroSteps
 from hpml_jobs.worker.optimizer import make_optimizer, make_schedule
 from hpml_jobs.worker.path_steps import PathSteps, check_channels_last, set_modes
 from hpml_jobs.worker.process_group import ParallelStrategy, Sampler
@@ -82,6 +84,13 @@ class Training:
         """Return the inputs and targets of a batch on the device; the host does not wait."""
         inputs, targets = self.loader.to_device(batch)
         return self.steps.in_layout(inputs), targets
+
+    def micro_steps(self, iterations: int | None = None) -> MicroSteps:
+        """Return the micro-steps of an epoch, or of its first iterations."""
+        accumulate, count = self.cell.path.accumulate, len(self.loader)
+        if iterations:
+            count = min(iterations * accumulate, count)
+        return MicroSteps(accumulate, count, self.strategy.loader_batch, len(self.order))
 
     def rewrap(self, *, instrumented: bool) -> None:
         """Wrap the model anew, instrumented or bare, without changing what has been trained.
@@ -209,7 +218,7 @@ def make_training(
         replica=replica,
         model=model,
         optimizer=optimizer,
-        schedule=make_schedule(cell, optimizer, len(loader)),
+        schedule=make_schedule(cell, optimizer, ceil(len(loader) / cell.path.accumulate)),
         loss=loss,
         steps=steps,
         loading=loading,

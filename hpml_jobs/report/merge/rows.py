@@ -10,6 +10,7 @@ from hpml_jobs.core import formulas
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import BASELINE, Baseline, Strategy, is_baseline
+from hpml_jobs.core.training_path import accumulation
 from hpml_jobs.core.value import Value
 from hpml_jobs.report.merge.bandwidth import Bandwidth, bandwidth
 from hpml_jobs.report.merge.cells import CellResult
@@ -109,7 +110,8 @@ class Residual(Value, frozen=True, kw_only=True):
 class Row(Value, frozen=True, kw_only=True):
     """N GPUs with one strategy and treatment at one batch per GPU, made of `cells`.
 
-    `runs` are those with numbers that count, `values` their medians; `left_out` were disturbed.
+    An iteration has `accumulate` batches. `runs` are those with numbers that count, `values` their
+    medians; `left_out` were disturbed.
     `reference` is the setup that its ratios are against, at the same batch: the plain loop on one
     GPU, or with `baseline=smallest` its own smallest size. Without a valid record there is no
     timing, without a reference no speedup, without the plain loop no residual.
@@ -122,6 +124,7 @@ class Row(Value, frozen=True, kw_only=True):
     batch_per_gpu: int
     outcome: Outcome
     path: str = ""
+    accumulate: int = 1
     timing: Timing | None = None
     reference: Setup | None = None
     speedup: float | None = None
@@ -141,6 +144,16 @@ class Row(Value, frozen=True, kw_only=True):
     def setup(self) -> Setup:
         """The row of its table."""
         return Setup(self.gpus, self.nodes, self.strategy, self.treatment, self.path)
+
+    @property
+    def global_batch(self) -> int:
+        """Samples of an iteration on all GPUs."""
+        return self.gpus * self.batch_per_gpu * self.accumulate
+
+    @property
+    def path_of_batch(self) -> str:
+        """Its training path without accumulation, on which a batch is computed."""
+        return self.path.removesuffix(accumulation(self.accumulate)).removesuffix(", ")
 
     @property
     def place(self) -> Place:
@@ -208,14 +221,19 @@ def reference_of(row: Row, timed: Sequence[Row], baseline: Baseline) -> Row | No
     `baseline=smallest` takes the smallest size of the same strategy and path, without treatment or
     with the same; of equal sizes the one without.
     """
-    timed = [other for other in timed if other.path == row.path]
-    single = next((other for other in timed if other.is_baseline), None)
+    return reference_among(row, [o for o in timed if o.path == row.path], baseline)
+
+
+def reference_among(row: Row, comparable: Sequence[Row], baseline: Baseline) -> Row | None:
+    """Return the same among the rows that a row may be compared with, the first preferred."""
+    single = next((other for other in comparable if other.is_baseline), None)
     if single is not None or baseline is Baseline.SINGLE:
         return single
     same = [
         other
-        for other in timed
-        if other.strategy is row.strategy and other.treatment in (row.path, row.treatment)
+        for other in comparable
+        if other.strategy is row.strategy
+        and (other.setup.is_plain or other.treatment == row.treatment)
     ]
     return min(same, key=lambda other: setup_order(other.setup), default=None)
 
@@ -235,6 +253,7 @@ def _timed(place: Place, runs: Sequence[CellResult], uncertain: Collection[str])
         nodes=setup.nodes,
         treatment=setup.treatment,
         path=setup.path,
+        accumulate=next((run.cell.path.accumulate for run in runs if run.cell), 1),
         batch_per_gpu=place.batch_per_gpu,
         outcome=Outcome.OK if timing else without,
         timing=timing,

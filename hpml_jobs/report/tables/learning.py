@@ -46,7 +46,7 @@ def table4(group: ConditionGroup) -> Table | None:
     if not shown_rows:
         return None
     heads: tuple[Columns[Row], ...] = (
-        Columns("global batch", (column("global_batch", "", _global_batch, count),)),
+        Columns("global batch", (column("global_batch", "", lambda e: e.global_batch, count),)),
         Columns("lr", (column("lr", "", lambda e: _lr(learning.runs(group, e)[0]), _rate),)),
         Columns("epochs", (column("epochs", "", lambda e: learning.epochs_of(group, e)),)),
         Columns("seeds", (column("seeds", "", lambda e: learning.seeds(group, e)),)),
@@ -81,10 +81,6 @@ def table4(group: ConditionGroup) -> Table | None:
 
 def _learns(cell: Cell) -> bool:
     return cell.evaluate or cell.epochs > cell.protocol.epochs
-
-
-def _global_batch(row: Row) -> int:
-    return row.gpus * row.batch_per_gpu
 
 
 def _lr(record: Record) -> float | None:

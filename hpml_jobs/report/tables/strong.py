@@ -9,7 +9,7 @@ from hpml_jobs.checks.result import Affected
 from hpml_jobs.core import formulas
 from hpml_jobs.core.strategies import Baseline
 from hpml_jobs.report.merge.groups import ConditionGroup
-from hpml_jobs.report.merge.rows import Row, reference_of
+from hpml_jobs.report.merge.rows import Row, reference_among
 from hpml_jobs.report.table import Line, Table
 from hpml_jobs.report.tables.builder import Columns, TableText, column, item_table, place_columns
 from hpml_jobs.report.text import captions, marks
@@ -36,7 +36,7 @@ class Pair(NamedTuple):
     @property
     def global_batch(self) -> int:
         """Images of an iteration on all GPUs."""
-        return self.parallel.gpus * self.parallel.batch_per_gpu
+        return self.parallel.global_batch
 
     @property
     def speedup(self) -> float:
@@ -67,13 +67,15 @@ class Pair(NamedTuple):
 
 def pairs(group: ConditionGroup) -> list[Pair]:
     """Return every pair with the same global batch in the grid."""
-    by_global_batch: dict[int, list[Row]] = {}
+    by_global_batch: dict[tuple[int, str], list[Row]] = {}
     for row in group.timed:
-        by_global_batch.setdefault(row.gpus * row.batch_per_gpu, []).append(row)
+        by_global_batch.setdefault((row.global_batch, row.path_of_batch), []).append(row)
     same_batch = []
     for row in group.timed:
-        others = by_global_batch[row.gpus * row.batch_per_gpu]
-        reference = reference_of(row, others, group.baseline)
+        others = by_global_batch[row.global_batch, row.path_of_batch]
+        # The same global batch may be a batch on N GPUs and N accumulated batches on one.
+        others.sort(key=lambda other: other.path != row.path)
+        reference = reference_among(row, others, group.baseline)
         if row.gpus > 1 and reference and reference.gpus < row.gpus:
             times_s = [r.timing.epoch_s for r in (reference, row) if r.timing]
             same_batch.append(Pair(reference, row, *times_s))

@@ -63,11 +63,18 @@ class EpochPhases(NamedTuple):
 
 
 def split_phases(
-    window: Window, marks: Sequence[IterationMarks], ledger: Ledger, *, overlaps: bool
+    window: Window,
+    marks: Sequence[IterationMarks],
+    ledger: Ledger,
+    *,
+    overlaps: bool,
+    accumulate: int = 1,
 ) -> EpochPhases:
     """Split an epoch into phases and communication.
 
-    `overlaps` says whether collectives start before backward() returns.
+    `overlaps` says whether collectives start before backward() returns. `marks`, and the iterations
+    in the ledger, are those of micro-steps, `accumulate` of which are an iteration; their phases
+    are summed, and the ledger has the iterations afterwards.
     """
     clock = ledger.clock
     collectives: dict[int, list[Collective]] = defaultdict(list)
@@ -87,11 +94,14 @@ def split_phases(
             row = _exposed_in_waits(clock, iteration, row, collectives[index], waits[index])
         rows.append(row)
         previous_end = iteration.stepped
-    iterations_s = np.array(rows)
+    iterations_s = np.add.reduceat(np.array(rows), np.arange(0, len(rows), accumulate), axis=0)
     total = IterationPhases(*iterations_s.sum(axis=0).tolist())
     last_stall_s = clock.seconds(previous_end, window.end)
     durations_s = ledger.durations_s()
-    starts_s = [clock.seconds(marks[e.iteration].batch, e.start) for e in ledger.collectives]
+    for entry in ledger.collectives:
+        entry.iteration //= accumulate
+    first_of = marks[::accumulate]
+    starts_s = [clock.seconds(first_of[e.iteration].batch, e.start) for e in ledger.collectives]
     return EpochPhases(
         phases=Phases(
             stall_s=total.stall_s + last_stall_s,

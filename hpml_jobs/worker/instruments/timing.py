@@ -208,13 +208,15 @@ class IterationTimes(NamedTuple):
     """Times of one epoch on one rank, in seconds; arrays have one value per iteration.
 
     `step_s` is from the end of the previous iteration to the end of this one. `stall_s` is the part
-    of it in which the device waited for its batch. `last_stall_s` is the time after the last
+    of it in which the device waited for its batch; `batch_stall_s` has one value per batch where an
+    iteration has several. `last_stall_s` is the time after the last
     iteration, in which the loader reports that there are no more batches.
     """
 
     step_s: Seconds
     stall_s: Seconds
     last_stall_s: float
+    batch_stall_s: Seconds | None = None
 
 
 def read_times(clock: Clock, window: Window, marks: Sequence[Sequence[Stamp]]) -> IterationTimes:

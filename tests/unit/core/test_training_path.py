@@ -14,6 +14,12 @@ PATHS = {
     "bf16": TrainingPath(precision=Precision.BF16),
     "channels_last": TrainingPath(channels_last=True),
     "cudnn_benchmark off": TrainingPath(cudnn_benchmark=False),
+    "accumulate 4": TrainingPath(accumulate=4),
+}
+BUCKETS = {
+    "buckets of 0.5 MB": ("bucket0_5", TrainingPath(bucket_cap_mb=0.5)),
+    "gradients as bucket views": ("bucket_view", TrainingPath(gradient_as_bucket_view=True)),
+    "static graph": ("static_graph", TrainingPath(static_graph=True)),
 }
 
 
@@ -26,9 +32,41 @@ def test_default_path_leaves_hash_and_slug_unchanged():
 def test_path_is_in_hash_slug_and_treatment(label):
     plain, cell = a_cell(), a_cell(path=PATHS[label])
     assert cell.digest != plain.digest
-    assert f"-{label.replace(' ', '_')}-" in cell.slug
+    assert f"-{label.replace(' ', '_').replace('e_4', 'e4')}-" in cell.slug
     assert cell.treatment == label
     assert requested_conditions(cell) == requested_conditions(plain)
+
+
+@pytest.mark.parametrize("treatment", BUCKETS)
+def test_buckets_are_a_treatment_of_ddp(treatment):
+    part, path = BUCKETS[treatment]
+    cell = a_cell(path=path)
+    assert (cell.treatment, cell.path.label) == (treatment, "")
+    assert f"-{part}-" in cell.slug
+    assert path.without_buckets == TrainingPath()
+    with pytest.raises(UsageError, match="only ddp has buckets"):
+        a_cell(strategy=Strategy.ALLREDUCE, path=path)
+
+
+def test_accumulated_batches_make_the_global_batch():
+    cell = a_cell(gpus=2, batch=64, path=TrainingPath(accumulate=4))
+    assert cell.global_batch == 512
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"path": {"accumulate": 0}}, "accumulate=0: must be 1 or more"),
+        ({"path": {"bucket_cap_mb": 0.0}}, "bucket_cap_mb=0: must be more than 0"),
+        ({"path": {"accumulate": 2, "static_graph": True}}, "static_graph with accumulate=2"),
+        ({"path": {"accumulate": 2}, "strategy": Strategy.DP}, "accumulate=2 with strategy=dp"),
+        ({"path": {"accumulate": 11}}, r"more than the 10 batches of an epoch .* accumulate<=10"),
+    ],
+)
+def test_path_that_cannot_train_is_refused(values, words):
+    values = dict(values)
+    with pytest.raises(UsageError, match=words):
+        a_cell(path=TrainingPath(**values.pop("path")), **values)
 
 
 def test_single_cell_is_the_baseline_of_its_path():

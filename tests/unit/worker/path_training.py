@@ -9,6 +9,7 @@ import os
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -16,13 +17,13 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 from hpml_jobs.core.cell import Cell
-from hpml_jobs.core.measurements import Role
+from hpml_jobs.core.measurements import Purpose, Role
 from hpml_jobs.core.processes import leave
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.core.training_path import Precision, TrainingPath
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.worker import epochs
-from hpml_jobs.worker.epochs import instrumented_epoch, train_epoch
+from hpml_jobs.worker.epochs import EpochResult, instrumented_epoch, train_epoch
 from hpml_jobs.worker.instruments.collectives import fingerprint
 from hpml_jobs.worker.process_group import COLLECTIVE_TIMEOUT, Placement, read_placement
 from hpml_jobs.worker.strategies import STRATEGIES
@@ -30,7 +31,7 @@ from hpml_jobs.worker.training import Training, make_training
 
 from .conftest import cpu_cell
 
-IMAGES, BATCH = 96, 8
+IMAGES, BATCH = 92, 6
 HERE = "tests.unit.worker.path_training"
 WORKLOAD = Workload(
     name="paths", model=f"{HERE}:build", data=f"{HERE}:dataset", images=IMAGES, classes=4, lr=0.1
@@ -41,6 +42,16 @@ PATHS = {
     "bf16": TrainingPath(precision=Precision.BF16),
     "channels_last": TrainingPath(channels_last=True),
     "bf16 channels_last": TrainingPath(precision=Precision.BF16, channels_last=True),
+    "accumulate": TrainingPath(accumulate=3),
+    "bf16 accumulate": TrainingPath(precision=Precision.BF16, accumulate=3),
+}
+BUCKETS = {
+    "small buckets": TrainingPath(bucket_cap_mb=0.001),
+    "bucket views": TrainingPath(gradient_as_bucket_view=True),
+    "static graph": TrainingPath(static_graph=True),
+    "buckets accumulate": TrainingPath(
+        bucket_cap_mb=0.001, gradient_as_bucket_view=True, accumulate=3
+    ),
 }
 
 
@@ -70,14 +81,19 @@ def training_of(cell: Cell, *, instrumented: bool = False) -> Training:
     return make_training(cell, strategy, Path.cwd())
 
 
-def trained(cell: Cell, *, instrumented: bool = False) -> list[Tensor]:
-    """Return the weights after one epoch."""
+class Trained(NamedTuple):
+    weights: list[Tensor]
+    result: EpochResult
+
+
+def trained(cell: Cell, *, instrumented: bool = False) -> Trained:
+    """Return the weights after one epoch, and the epoch."""
     training = training_of(cell, instrumented=instrumented)
     if instrumented:
-        instrumented_epoch(training, 0)
+        result = instrumented_epoch(training, 0)
     else:
-        train_epoch(training, 0, Role.TIMED)
-    return [parameter.detach() for parameter in training.replica.parameters()]
+        result = train_epoch(training, 0, Role.TIMED)
+    return Trained([parameter.detach() for parameter in training.replica.parameters()], result)
 
 
 def difference(weights: list[Tensor], others: list[Tensor]) -> float:
@@ -90,18 +106,34 @@ def difference(weights: list[Tensor], others: list[Tensor]) -> float:
 
 
 def compare(strategy: Strategy, processes: int) -> dict:
-    """Return the difference of every path from the plain one, and whether ranks are equal."""
-    settings = {"workload": WORKLOAD, "batch": BATCH, "loader_workers": 0, "strategy": strategy}
-    plain = trained(cpu_cell(gpus=processes, **settings))
+    """Return the difference of every path from the plain one at the same batch per iteration."""
+    settings = {"workload": WORKLOAD, "loader_workers": 0, "strategy": strategy, "gpus": processes}
+    plain = trained(cpu_cell(batch=BATCH, **settings)).weights
     results = {}
-    for name, path in PATHS.items():
-        cell = cpu_cell(gpus=processes, path=path, **settings)
-        weights = trained(cell)
-        again = trained(cell, instrumented=True)
+    paths = PATHS | (BUCKETS if strategy is Strategy.DDP else {})
+    if strategy is Strategy.ZERO1:
+        paths = {name: path for name, path in paths.items() if not path.channels_last}
+    for name, path in paths.items():
+        cell = cpu_cell(batch=BATCH // path.accumulate, path=path, **settings)
+        bare = trained(cell)
+        instrumented = trained(cell, instrumented=True)
+        phases, ledger = instrumented.result.phases, instrumented.result.ledger
+        runs = (bare.result, instrumented.result)
         results[name] = {
-            "difference": difference(weights, plain),
-            "instrumented": difference(again, weights),
-            "hash": fingerprint(weights),
+            "difference": difference(bare.weights, plain),
+            "instrumented": difference(instrumented.weights, bare.weights),
+            "hash": fingerprint(bare.weights),
+            "counted": [
+                [run.epoch.iterations, run.epoch.samples, run.epoch.stalls.batches] for run in runs
+            ],
+            "lengths": [
+                *map(len, (bare.result.times.step_s, bare.result.losses, bare.result.rates)),
+                len(phases.iterations_s),
+            ],
+            "closure": instrumented.result.epoch.closure,
+            "sent": phases.communication.bytes_of(Purpose.GRADIENTS),
+            "messages": len(ledger.collectives),
+            "iterations": sorted({entry.iteration for entry in ledger.collectives}),
         }
     return results
 
@@ -114,7 +146,7 @@ def main() -> None:
     STRATEGIES[Strategy.DDP](cell, read_placement(cell), CPU).setup(COLLECTIVE_TIMEOUT)
     results = {"single": [compare(Strategy.SINGLE, 1)]}
     for strategy in Strategy:
-        if strategy.under_torchrun:
+        if strategy.under_torchrun and strategy is not Strategy.FSDP:
             of_ranks = [None] * processes
             dist.all_gather_object(of_ranks, compare(strategy, processes))
             results[strategy.value] = of_ranks

@@ -1,0 +1,54 @@
+"""The keys of the training path on the command line."""
+
+import pytest
+
+from hpml_jobs.core.training_path import Precision
+from hpml_jobs.errors import UsageError
+from tests.unit.plans import plan_of
+
+LOCAL = ("cluster=local", "device=cpu")
+
+
+def cells_of(*words):
+    return [planned.cell for planned in plan_of(*LOCAL, *words).cells]
+
+
+def test_swept_path_gives_cells_of_each(working_folder):
+    cells = cells_of("gpus=1,2", "batch=64", "precision=fp32,bf16", "accumulate=1,2")
+    assert [cell.path.label for cell in cells] == [
+        *("", "accumulate 2", "bf16", "bf16, accumulate 2"),
+        *("", "accumulate 2", "bf16", "bf16, accumulate 2"),
+    ]
+    assert {cell.path.precision for cell in cells} == {None, Precision.BF16}  # fp32 is the default
+
+
+def test_keys_of_buckets_are_left_out_on_one_process(working_folder):
+    cells = cells_of("gpus=1,2", "batch=64", "bucket_cap_mb=1", "static_graph=true")
+    assert [cell.treatment for cell in cells] == ["", "buckets of 1 MB, static graph"]
+    with pytest.raises(UsageError, match="static_graph: no cell has several ranks"):
+        cells_of("gpus=1", "static_graph=true")
+
+
+def test_global_batch_gives_the_batch_of_each_size(working_folder):
+    cells = cells_of("gpus=1,2,4", "global_batch=256", "accumulate=1,2")
+    assert [(cell.gpus, cell.batch) for cell in cells] == [
+        *((1, 256), (1, 128), (2, 128), (2, 64), (4, 64), (4, 32)),
+    ]
+    assert {cell.global_batch for cell in cells} == {256}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("global_batch=256", "gpus=3"), "over gpus=3 x accumulate=1; use global_batch=255 or 258"),
+        (("global_batch=0",), "global_batch=0 does not divide"),
+        (("global_batch=256", "batch=64"), "batch= with global_batch=: the batch per GPU follows"),
+        (("global_batch=256", "ladder.start=32"), "global_batch=256 with a ladder"),
+        (("precision=fp16",), "precision=fp16 with device=cpu: .* use precision=bf16"),
+        (("precision=int8",), "precision=int8: choose one of fp32, tf32, bf16, fp16"),
+        (("gpus=2", "accumulate=200"), "accumulate=200 is more than the 80 batches of an epoch"),
+    ],
+)
+def test_path_that_cannot_be_measured_is_refused(working_folder, words, message):
+    with pytest.raises(UsageError, match=message):
+        cells_of(*words)

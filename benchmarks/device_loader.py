@@ -19,8 +19,9 @@ from statistics import median
 from typing import Any
 
 import torch
+from jobs import write_digits
 from PIL import Image
-from timed_epoch import with_interval, write_digits
+from timed_epoch import with_interval
 from torch.utils.data import DataLoader, Dataset
 
 from hpml_jobs.core.cell import Cell
@@ -117,8 +118,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         root = options.images or Path(folder)
         if options.images is None:
-            write_digits(root)
-            options.limit = min(options.limit, 1_797)
+            write_digits(root, options.limit)
         trainings = {loader: training_of(options, root, loader) for loader in Loader}
         stored = trainings[Loader.DEVICE].loading.stored
         print(

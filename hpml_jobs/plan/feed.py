@@ -12,34 +12,31 @@ from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.loader import Loader
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import counted
+from hpml_jobs.core.training_path import Precision
 
 IMAGES_PER_WORKER_S = {"cifar10": 3_000, "digits": 50_000}
 """32x32 images per second that one loader worker makes of each data set, by
 benchmarks/device_loader.py on a virtual machine with an AMD EPYC. Other CPUs differ by a factor of
 2 to 3."""
 
-KNOWN_IMAGE_SIZE = 32
-
 FP32_SHARE = 0.57
 TF32_SHARE = 0.15
+HALF_SHARE = 0.2
 FP32_SHARE_BESIDE_TF32 = 0.3
 """The share of the peak FLOP/s that training a ResNet reaches. ResNet-50 in
-NVIDIA/DeepLearningExamples, 24.5e9 FLOP per image: V100 in fp32 367 images/s, A100 in TF32 938.
-Of cards that have little more in TF32 than in fp32 (GA102, AD102) that share would be too low."""
+NVIDIA/DeepLearningExamples, 24.5e9 FLOP per image: V100 in fp32 367 images/s, A100 in TF32 938 and
+with autocast 2,470. Of cards that have little more in TF32 than in fp32 (GA102, AD102) the share of
+TF32 would be too low."""
 
 
 class Feed(NamedTuple):
-    """A process of a cell: images/s of its loader workers, and what its GPUs take."""
+    """A process of a cell: images/s of its loader workers, and what its `gpus` take."""
 
     cell: Cell
     gpu: str
+    gpus: int
     made: float
     taken: float
-
-    @property
-    def gpus(self) -> int:
-        """GPUs that the process feeds."""
-        return 1 if self.cell.strategy.under_torchrun else self.cell.gpus
 
     @property
     def is_limit(self) -> bool:
@@ -51,9 +48,11 @@ class Feed(NamedTuple):
         workers = counted(self.cell.loader_workers, "loader worker")
         feeds = "feeds" if self.cell.loader_workers == 1 else "feed"
         takes = "takes" if self.gpus == 1 else "take"
+        precision = self.cell.path.precision
+        how = f" in {precision.value}" if precision else ""
         text = (
             f"{workers} {feeds} about {rounded(self.made)} images/s, {self.gpus} x {self.gpu} "
-            f"{takes} about {rounded(self.taken)} at a large batch (estimates, docs/data.md)"
+            f"{takes} about {rounded(self.taken)}{how} at a large batch (estimates, docs/data.md)"
         )
         if not self.is_limit:
             return f"{text}: the loader keeps up"
@@ -73,18 +72,35 @@ def rounded(rate: float) -> str:
     return f"{float(f'{rate:.0e}') if f'{rate:e}'[0] != '1' else float(f'{rate:.1e}'):,.0f}"
 
 
-def images_taken_s(gpu: str, parameters: int | None, image_size: int) -> float | None:
-    """Return the images/s that a GPU trains in fp32 with TF32 at a large batch; None if unknown.
+def flop_per_s(gpu: str, precision: Precision | None) -> float | None:
+    """Return the FLOP/s that a GPU reaches in training a ResNet; None for unknown cards.
+
+    >>> cards = ("v100", "a100", "h200", "l40s")
+    >>> [round(flop_per_s(gpu, None) / 1e12) for gpu in cards]
+    [9, 23, 74, 27]
+    >>> [round(flop_per_s("a100", precision) / 1e12) for precision in ("fp32", "bf16")]
+    [11, 62]
+    """
+    peak = PEAKS.get(gpu_key(gpu))
+    if peak is None:
+        return None
+    if precision in (Precision.BF16, Precision.FP16):
+        return HALF_SHARE * peak.half * 1e12 if peak.half else None
+    if peak.tf32 is None or precision == Precision.FP32:
+        return FP32_SHARE * peak.fp32 * 1e12
+    return max(TF32_SHARE * peak.tf32, FP32_SHARE_BESIDE_TF32 * peak.fp32) * 1e12
+
+
+def images_taken_s(
+    gpu: str, parameters: int | None, image_size: int, precision: Precision | None = None
+) -> float | None:
+    """Return the images/s that a GPU trains at a large batch; None for unknown cards and models.
 
     >>> [rounded(images_taken_s(gpu, 11_173_962, 32)) for gpu in ("v100", "a100", "h200", "l40s")]
     ['3,000', '7,000', '20,000', '8,000']
     """
-    peak, flop = PEAKS.get(gpu_key(gpu)), known_flop_per_sample(parameters, image_size)
-    if peak is None or flop is None:
-        return None
-    if peak.tf32 is None:
-        return FP32_SHARE * peak.fp32 * 1e12 / flop
-    return max(TF32_SHARE * peak.tf32, FP32_SHARE_BESIDE_TF32 * peak.fp32) * 1e12 / flop
+    flop, reached = known_flop_per_sample(parameters, image_size), flop_per_s(gpu, precision)
+    return None if flop is None or reached is None else reached / flop
 
 
 def feed_of(cell: Cell, gpu: str | None) -> Feed | None:
@@ -93,11 +109,12 @@ def feed_of(cell: Cell, gpu: str | None) -> Feed | None:
     per_worker_s = IMAGES_PER_WORKER_S.get(workload.data)
     if cell.device is not Device.CUDA or cell.loader is not Loader.WORKERS or gpu is None:
         return None
-    taken = images_taken_s(gpu, workload.parameters, workload.image_size)
-    if per_worker_s is None or taken is None or workload.image_size != KNOWN_IMAGE_SIZE:
+    size = workload.parameters, workload.image_size
+    taken = images_taken_s(gpu, *size, cell.path.precision)
+    if per_worker_s is None or taken is None:
         return None
-    feed = Feed(cell, gpu, max(1, cell.loader_workers) * per_worker_s, taken)
-    return feed._replace(taken=taken * feed.gpus)
+    gpus = 1 if cell.strategy.under_torchrun else cell.gpus
+    return Feed(cell, gpu, gpus, max(1, cell.loader_workers) * per_worker_s, gpus * taken)
 
 
 def least_fed(cells: Iterable[Cell], gpu: str | None) -> Feed | None:

@@ -106,6 +106,7 @@ def test_plan_says_whether_the_loader_keeps_up(fast_cards):
     assert feed_line("gpu_type=h100").endswith("the loader keeps up")
     assert "4 x h100 take about 90,000" in feed_line("gpus=1,4", "strategy=dp", "gpu_type=h100")
     assert feed_line("gpu_type=h100", "loader=device") is None
+    assert "takes about 60,000 in bf16" in feed_line("gpu_type=h100", "precision=bf16")
 
 
 def test_feed_of_unknown_card_model_or_data_is_none():

@@ -11,6 +11,9 @@ _RECORDED = re.compile(
 )
 """Variables of CUDA, torch, their libraries, the network and the threads."""
 
+_PLACE = re.compile(r".*_(DIR|HOME|PATH|PREFIX|FILE|ROOT)")
+"""Places of files, which change no number and may contain a login name."""
+
 _SENSITIVE = re.compile(r"passw|passphrase|secret|token|_key|credential|auth", re.IGNORECASE)
 
 LONGEST_VALUE = 200
@@ -20,7 +23,7 @@ _COMPARED = re.compile(
     r"NVIDIA_TF32_OVERRIDE|TORCH_ALLOW_TF32_CUBLAS_OVERRIDE|CUDA_DEVICE_MAX_CONNECTIONS"
     r"|CUDA_MODULE_LOADING|CUDA_FORCE_PTX_JIT|CUBLAS_WORKSPACE_CONFIG|CUBLASLT_WORKSPACE_SIZE"
     r"|PYTORCH(_CUDA)?_ALLOC_CONF|PYTORCH_NO_CUDA_MEMORY_CACHING|TORCH_NCCL_(?!ASYNC_ERROR)\w+"
-    r"|TORCH_CUDNN_\w+|CUDNN_(?!LOG)\w+|TORCHINDUCTOR_(?!CACHE)\w+|UCX_(?!LOG)\w+|FI_(?!LOG)\w+"
+    r"|TORCH_CUDNN_\w+|CUDNN_(?!LOG)\w+|TORCHINDUCTOR_\w+|UCX_(?!LOG)\w+|FI_(?!LOG)\w+"
     r"|NCCL_(?!DEBUG)\w+"
 )
 """Those of which it is known that they change numbers, as far as they are set by hand.
@@ -30,7 +33,7 @@ torchrun sets TORCH_NCCL_ASYNC_ERROR_HANDLING, for some strategies only.
 
 
 def recorded(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables for the record, without secrets; NCCL's are apart.
+    """Return the variables for the record, without secrets and places; NCCL's are apart.
 
     >>> recorded({"CUDA_MODULE_LOADING": "LAZY", "TORCH_HUB_TOKEN": "x", "HOME": "/root"})
     {'CUDA_MODULE_LOADING': 'LAZY'}
@@ -38,7 +41,7 @@ def recorded(environment: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value[:LONGEST_VALUE]
         for name, value in sorted(environment.items())
-        if _RECORDED.fullmatch(name) and not _SENSITIVE.search(name)
+        if _RECORDED.fullmatch(name) and not (_SENSITIVE.search(name) or _PLACE.fullmatch(name))
     }
 
 

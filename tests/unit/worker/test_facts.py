@@ -56,6 +56,7 @@ def test_environment_is_kept_by_prefix_without_secrets(monkeypatch):
         "TORCH_HUB_TOKEN": "hf_1",
         "NCCL_AUTH_SECRET": "x",
         "NVIDIA_REQUIRE_CUDA": "x" * 999,
+        "TORCHINDUCTOR_CACHE_DIR": "/tmp/torchinductor_alice",
         "EDITOR": "vi",
     }.items():
         monkeypatch.setenv(name, value)
@@ -64,7 +65,7 @@ def test_environment_is_kept_by_prefix_without_secrets(monkeypatch):
     assert kept["CUDA_MODULE_LOADING"] == "EAGER"
     assert kept["NVIDIA_TF32_OVERRIDE"] == "0"
     assert len(kept["NVIDIA_REQUIRE_CUDA"]) == 200
-    assert not {"TORCH_HUB_TOKEN", "EDITOR", "NCCL_DEBUG"} & kept.keys()
+    assert not {"TORCH_HUB_TOKEN", "EDITOR", "NCCL_DEBUG", "TORCHINDUCTOR_CACHE_DIR"} & kept.keys()
     assert "NCCL_AUTH_SECRET" not in cell_facts.nccl_environment
 
 

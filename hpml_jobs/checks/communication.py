@@ -16,7 +16,7 @@ from hpml_jobs.core.measurements import (
 )
 from hpml_jobs.core.message_times import interpolated_s
 from hpml_jobs.core.record import Rank, Record
-from hpml_jobs.core.strategies import BandwidthKind, Device
+from hpml_jobs.core.strategies import BUS_BANDWIDTHS, Device
 
 OVERLAPPED = 1.05
 """Messages whose durations sum to more than this times their union overlap each other."""
@@ -39,16 +39,17 @@ ELEMENT_BYTES = {
 @check(
     "messages",
     Level.FAIL,
-    meaning="A rank counted other bytes of gradients than its strategy must send: the bandwidths "
-    "of this cell are wrong.",
+    meaning="A rank counted other bytes of gradients, or of sharded parameters, than its strategy "
+    "must send: the bandwidths of this cell are wrong.",
     limit="exactly iterations x bytes of the gradients, by each collective of the strategy "
-    "(hpml_jobs/core/strategies.py)",
+    "(hpml_jobs/core/strategies.py); under fsdp and zero1 also of the parameters, with the padding "
+    "to equal shards",
     remedy=f"do not use Table 3 of this cell; {REPORT_BUG}",
     tier=Tier.NUMBER,
     affects={Affected.BANDWIDTH},
 )
 def wrong_message_bytes(record: Record) -> Observation | None:
-    """Fail if a rank did not count exactly the bytes of gradients that its strategy must send."""
+    """Fail if a rank did not count exactly the bytes that its strategy must send."""
     cell = record.cell
     if cell.protocol is not Protocol.FULL or cell.gpus < 2 or record.model is None:
         return None
@@ -83,6 +84,14 @@ def _message_fault(record: Record, rank: Rank) -> str | None:
                 f"rank {rank.rank} counted {counted:,} bytes of gradients by {kind}, not "
                 f"{expected:,} ({epoch.iterations} iterations x {record.model.gradient_bytes:,} "
                 "bytes)"
+            )
+    for volume in record.model.expected:
+        of_purpose = [m for m in communication.messages if m.purpose == volume.purpose]
+        counted, expected = _bytes(of_purpose, volume.kind), epoch.iterations * volume.bytes
+        if counted != expected:
+            return (
+                f"rank {rank.rank} counted {counted:,} bytes of {volume.purpose} by {volume.kind}, "
+                f"not {expected:,} ({epoch.iterations} iterations x {volume.bytes:,} bytes)"
             )
     return None
 
@@ -200,7 +209,7 @@ def faster_than_microbenchmark(record: Record) -> Observation | None:
     """
     cell, benchmark = record.cell, record.microbenchmark
     of_ranks = [rank.communication for rank in record.ranks if rank.communication]
-    by_all_ranks = cell.strategy.traffic.bandwidth is BandwidthKind.BUS
+    by_all_ranks = cell.strategy.traffic.bandwidth in BUS_BANDWIDTHS
     if benchmark is None or not of_ranks or not by_all_ranks or cell.gpus < 2:
         return None
     communication = min(of_ranks, key=lambda of_rank: of_rank.gradients_s)

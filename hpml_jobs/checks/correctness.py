@@ -15,7 +15,7 @@ from hpml_jobs.checks.waiting import late_rank
 from hpml_jobs.core.formulas import closure, flop_per_s
 from hpml_jobs.core.measurements import Epoch, Role
 from hpml_jobs.core.record import Record
-from hpml_jobs.core.strategies import Device, Strategy
+from hpml_jobs.core.strategies import Device, Sharded, Strategy
 from hpml_jobs.core.text import percent_text
 from hpml_jobs.core.workload import Loss
 
@@ -168,8 +168,13 @@ _OWN_CHANGE = (
     affects=Affected,
 )
 def replicas_differ(record: Record) -> Observation | None:
-    """Fail if ranks have different parameters after the last epoch of training."""
+    """Fail if ranks have different parameters after the last epoch of training.
+
+    Under fsdp there is one model, gathered for its hash: `shards` looks at the parts.
+    """
     hashes = [rank.parameters_hash for rank in record.ranks]
+    if record.cell.strategy.traffic.shards is Sharded.PARAMETERS:
+        return None
     if len(hashes) < 2 or "" in hashes:
         return None
     different, ranks = len(set(hashes)), len(hashes)
@@ -183,6 +188,27 @@ def replicas_differ(record: Record) -> Observation | None:
     began_different = len(starts) > 1 and record.cell.strategy is not Strategy.DDP
     remedy = _OWN_START if began_different else _OWN_CHANGE
     return Observation(False, text, remedy.format(model=model))
+
+
+@check(
+    "shards",
+    Level.FAIL,
+    meaning="The parts that the ranks keep do not add up to the model: parameters or optimizer "
+    "state are kept twice, and no memory is saved, or by no rank.",
+    limit="exactly the trainable parameters of the model, summed over the ranks (fsdp: parameters; "
+    "zero1: the optimizer's state)",
+    remedy=f"do not use the memory of this cell; {REPORT_BUG}",
+    tier=Tier.NUMBER,
+    affects=Affected,
+)
+def shards_do_not_add_up(record: Record) -> Observation | None:
+    """Fail if the shards of all ranks have more or fewer elements than the model."""
+    held = [rank.held_elements for rank in record.ranks if rank.held_elements is not None]
+    if record.model is None or not held or len(held) < len(record.ranks):
+        return None
+    total, parameters = sum(held), record.model.parameters
+    text = f"the ranks keep {total:,} of {parameters:,} elements, at most {max(held):,} each"
+    return Observation(total == parameters, text)
 
 
 @check(
@@ -233,6 +259,7 @@ CHECKS = (
     impossible_loss,
     ranks_differ,
     replicas_differ,
+    shards_do_not_add_up,
     faster_than_peak,
 )
 """Of measured records, in the order of the report."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
+import torch.distributed as dist
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from hpml_jobs.core.formulas import union_s
@@ -264,6 +265,8 @@ def _message_bytes(event: Event) -> int | None:
     else:
         shapes, dtypes = details.get("Input Dims"), details.get("Input type")
         elements = math.prod(shapes[0]) if shapes else None
+        if elements and event.kind is CollectiveKind.ALL_GATHER:  # the shape of this rank's part
+            elements *= dist.get_world_size()
         dtype = dtypes[0] if dtypes else None
     size = _ELEMENT_BYTES.get(str(dtype).lower())
     return elements * size if elements and size else None

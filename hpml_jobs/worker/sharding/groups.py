@@ -8,9 +8,11 @@ from torch import nn
 
 from hpml_jobs.errors import HpmlError
 
-LEAST_SHARE = 0.005
+LEAST_SHARE = 0.001
+LEAST_LAYER_SHARE = 0.01
 LEAST_ELEMENTS = 1_000_000
-"""A group has this share of the parameters or more, or this many elements."""
+"""A group has this share of the parameters or more, a single layer the second one, or this many
+elements."""
 
 MOST_SHARE = 0.5
 """A module with more than this share of the parameters is divided, if it has parts."""
@@ -24,8 +26,9 @@ _CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 def shard_groups(model: nn.Module) -> list[nn.Module]:
     """Return the modules that are one group each; what they leave belongs to the model's own group.
 
-    A group is a block: the first module below the containers that has 0.5 to 50 % of the
-    parameters; docs/sharding.md has the rule. Children come before their parents.
+    A group is a block: the first module below the containers that has 0.1 to 50 % of the
+    parameters, or a layer with 1 % or more; docs/sharding.md has the rule. Children come before
+    their parents.
 
     Raises:
         HpmlError: the model names groups that are not modules inside it.
@@ -33,22 +36,21 @@ def shard_groups(model: nn.Module) -> list[nn.Module]:
     own = getattr(model, OWN_GROUPS, None)
     if own is not None:
         return _own_groups(model, own)
-    total = _elements(model)
-    least = min(LEAST_SHARE * total, LEAST_ELEMENTS)
-    candidates = list(_blocks(model, least, MOST_SHARE * total))
+    candidates = list(_blocks(model, _elements(model)))
     owners = _owners(model)
     return [module for module in candidates if not _shares_parameters(module, owners)]
 
 
-def _blocks(parent: nn.Module, least: float, most: float) -> Iterator[nn.Module]:
-    """Yield the groups below a module that is none itself."""
+def _blocks(parent: nn.Module, total: int) -> Iterator[nn.Module]:
+    """Yield the groups below a module that is none itself; `total` are the model's elements."""
     for child in parent.children():
         elements = _elements(child)
-        if elements < least:
-            continue
         has_parts = any(_elements(part) for part in child.children())
-        if has_parts and (isinstance(child, _CONTAINERS) or elements > most):
-            yield from _blocks(child, least, most)
+        least = LEAST_SHARE if has_parts else LEAST_LAYER_SHARE
+        if elements < min(least * total, LEAST_ELEMENTS):
+            continue
+        if has_parts and (isinstance(child, _CONTAINERS) or elements > MOST_SHARE * total):
+            yield from _blocks(child, total)
         else:
             yield child
 

@@ -9,7 +9,7 @@ from hpml_jobs import checks
 from hpml_jobs.checks import Level, check_record, check_study, in_short
 from hpml_jobs.checks.result import Tier
 from hpml_jobs.core.cell import Cell, Protocol
-from hpml_jobs.core.measurements import CollectiveKind, Memory, Stalls
+from hpml_jobs.core.measurements import CollectiveKind, Memory, Stalls, Volume
 from hpml_jobs.core.recipe import Recipe
 from hpml_jobs.core.strategies import Device, Strategy, SyncBuffers
 from hpml_jobs.slurm.states import Outcome
@@ -122,6 +122,24 @@ def large_model(old):
     return change_epoch("instrumented", phases=phases)(large)
 
 
+FSDP4 = a_cell(batch=32, strategy=Strategy.FSDP)
+REDUCED = Volume(kind="reduce_scatter", purpose="gradients", bytes=104_616)
+GATHERED = Volume(kind="all_gather", purpose="parameters", bytes=209_232)
+
+
+OF_SHARDS = {"shards"}
+"""Checks that do not apply to the clean record, which is of ddp."""
+
+
+def keeps(elements):
+    """Every rank keeps so many elements of the parameters."""
+
+    def change(old):
+        return replace(old, ranks=tuple(replace(r, held_elements=elements) for r in old.ranks))
+
+    return change
+
+
 ALONE = [
     CheckCase(
         "closure", FAIL, change_phases(forward_s=2.6), "phases miss the epoch by 2.34 % (limit 2 %)"
@@ -178,6 +196,27 @@ ALONE = [
     ),
     CheckCase(
         "messages", FAIL, change_messages(bytes=26_154), "26,154 float32 elements is 104,616 bytes"
+    ),
+    CheckCase(
+        "messages",
+        FAIL,
+        change_model(expected=(GATHERED, REDUCED)),
+        "rank 0 counted 0 bytes of parameters by all_gather, not",
+        FSDP4,
+    ),
+    CheckCase(
+        "messages",
+        FAIL,
+        change_model(expected=(replace(REDUCED, bytes=REDUCED.bytes + 4),)),
+        "rank 0 counted 16,738,560 bytes of gradients by reduce_scatter, not 16,739,200 (160 iter",
+        FSDP4,
+    ),
+    CheckCase(
+        "shards",
+        FAIL,
+        keeps(6_539),
+        "the ranks keep 26,156 of 26,154 elements, at most 6,539 each",
+        FSDP4,
     ),
     CheckCase(
         "exposed",
@@ -538,7 +577,7 @@ def test_buffers_check_passes_without_batchnorm_buffers():
 
 def test_clean_record_passes_every_check():
     results = check_record(clean_record())
-    assert len(results) == len(checks.MEASURED)  # every one of them could be applied
+    assert len(results) == len(checks.MEASURED) - len(OF_SHARDS)  # all others could be applied
     assert {result.level for result in results} == {Level.PASS}
     assert in_short(results) == ""
 
@@ -558,8 +597,9 @@ def test_clean_study_passes_and_every_check_has_a_case():
             for check in group
         }
         - of_imported
+        - OF_SHARDS
     )
-    assert names == {case.check for case in [*ALONE, *BESIDE]} | {"scatter"}
+    assert names | OF_SHARDS == {case.check for case in [*ALONE, *BESIDE]} | {"scatter"}
 
 
 @pytest.mark.parametrize("strategy", list(Strategy))

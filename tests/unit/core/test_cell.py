@@ -7,6 +7,7 @@ from hpml_jobs.core.cell import Cell, CellFile, Protocol, decode_cell_file
 from hpml_jobs.core.loader import Loader
 from hpml_jobs.core.recipe import Recipe
 from hpml_jobs.core.strategies import Device, Strategy, SyncBuffers
+from hpml_jobs.core.training_path import Precision, TrainingPath
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.errors import UsageError
 from hpml_jobs.study.files import encode
@@ -29,6 +30,17 @@ from tests.unit.builders import DIGITS, a_cell
         ({"strategy": Strategy.SINGLE}, "strategy=single with gpus=4"),
         ({"strategy": Strategy.DP, "device": Device.CPU}, "silently runs one replica"),
         ({"strategy": Strategy.DP, "nodes": 2}, "strategy=dp with nodes=2"),
+        ({"strategy": Strategy.FSDP, "gpus": 1}, "use gpus=2 or more, or strategy=single"),
+        ({"strategy": Strategy.ZERO1, "gpus": 1}, "nobody to share the optimizer's state with"),
+        ({"reshard": False}, "reshard=false with strategy=ddp: only fsdp gathers parameters"),
+        (
+            {"strategy": Strategy.FSDP, "path": TrainingPath(channels_last=True)},
+            "channels_last=true with strategy=fsdp",
+        ),
+        (
+            {"strategy": Strategy.ZERO1, "path": TrainingPath(precision=Precision.FP16)},
+            "precision=fp16 with strategy=zero1",
+        ),
         ({"batch": 5121}, "5,120 images of one GPU (20,480 over gpus=4); take batch<=5120"),
     ],
 )
@@ -36,6 +48,14 @@ def test_cell_invalid_is_refused_with_arithmetic(changes, words):
     with pytest.raises(UsageError, match=r"^[^\n]*$") as refused:
         a_cell(**changes)
     assert words in str(refused.value)
+
+
+def test_reshard_is_part_of_row_slug_and_hash():
+    gathered_twice = a_cell(strategy=Strategy.FSDP)
+    gathered_once = a_cell(strategy=Strategy.FSDP, reshard=False)
+    assert (gathered_twice.treatment, gathered_once.treatment) == ("", "no reshard")
+    assert "-no_reshard-" in gathered_once.slug
+    assert gathered_once.digest != gathered_twice.digest
 
 
 def test_cell_batch_of_exactly_one_share_is_allowed():

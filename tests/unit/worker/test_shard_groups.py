@@ -1,0 +1,60 @@
+"""Which modules fsdp gathers as a group, on the models of the project and on a transformer."""
+
+import pytest
+from torch import nn
+
+from hpml_jobs.errors import HpmlError
+from hpml_jobs.worker import models
+from hpml_jobs.worker.sharding.groups import shard_groups
+
+
+class Block(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.attention = nn.Linear(width, 3 * width)
+        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.Linear(4 * width, width))
+
+
+class Transformer(nn.Module):
+    """A decoder whose output layer shares the embedding's weight."""
+
+    def __init__(self, layers=4, width=32, words=256):
+        super().__init__()
+        self.embedding = nn.Embedding(words, width)
+        self.blocks = nn.ModuleList(Block(width) for _ in range(layers))
+        self.norm = nn.LayerNorm(width)
+        self.head = nn.Linear(width, words, bias=False)
+        self.head.weight = self.embedding.weight
+
+
+def test_resnets_are_divided_into_their_blocks():
+    for build in (models.resnet18_cifar, models.resnet18):
+        groups = shard_groups(build(10))
+        assert len(groups) == 8
+        assert {type(group).__name__ for group in groups} <= {"_Block", "BasicBlock"}
+
+
+def test_plain_layers_of_a_size_are_groups():
+    model = models.vgg11_bn(10)
+    groups = shard_groups(model)
+    assert {type(group) for group in groups} == {nn.Conv2d}
+    assert len(groups) == 6  # all convolutions but the first two, with 0.02 and 0.8 %
+
+
+def test_transformer_blocks_are_groups_and_tied_weights_are_not():
+    model = Transformer()
+    assert shard_groups(model) == list(model.blocks)
+
+
+def test_large_part_is_divided_and_deep_models_have_groups():
+    model = nn.ModuleDict({"body": Transformer(layers=300, width=64), "head": nn.Linear(8, 8)})
+    assert shard_groups(model) == list(model["body"].blocks)
+
+
+def test_model_names_its_own_groups():
+    model = Transformer()
+    model.fsdp_groups = lambda: [model.blocks[0], model.blocks[0].mlp]
+    assert shard_groups(model) == [model.blocks[0].mlp, model.blocks[0]]  # parts come first
+    model.fsdp_groups = [model]
+    with pytest.raises(HpmlError, match=r"Transformer\.fsdp_groups names Transformer, which is"):
+        shard_groups(model)

@@ -6,7 +6,12 @@ from typing import NamedTuple
 from hpml_jobs.checks.cpus import busiest_host
 from hpml_jobs.checks.limits import COPIES_LIMIT, LAUNCH_MS, PHASES_LIMIT, PROFILER_LIMIT
 from hpml_jobs.checks.result import Affected, Level, Observation, Tier, check
-from hpml_jobs.core.measurements import CollectiveKind, ProfiledCollective, ProfilerSummary
+from hpml_jobs.core.measurements import (
+    CollectiveKind,
+    ProfiledCollective,
+    ProfilerSummary,
+    Purpose,
+)
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.text import percent_text
@@ -117,7 +122,13 @@ def buffers_are_copied(record: Record) -> Observation | None:
         and broadcasts.messages
         and broadcasts.instruments_messages
     ]
-    if not traces or not record.cell.replicas_share_buffers:
+    talk = record.communication
+    broadcasts_are_buffers = talk is not None and all(
+        message.purpose == Purpose.BUFFERS
+        for message in talk.messages
+        if message.kind is CollectiveKind.BROADCAST
+    )
+    if not traces or not broadcasts_are_buffers:
         return None
     trace, broadcasts = max(traces, key=lambda pair: _copies_s(pair[1]) / pair[0].window_s)
     copies_s = _copies_s(broadcasts)

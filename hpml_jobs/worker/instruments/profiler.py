@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
-import torch.distributed as dist
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from hpml_jobs.core.formulas import union_s
@@ -67,13 +66,17 @@ NO_DEVICE_EVENTS = (
 
 
 class Event(NamedTuple):
-    """One event of a trace; times are in seconds since the start of the window."""
+    """One event of a trace; times are in seconds since the start of the window.
+
+    `processes` is the number of ranks of a collective.
+    """
 
     category: str
     name: str
     start_s: float
     end_s: float
     details: dict[str, Any]
+    processes: int = 1
 
     @property
     def on_device(self) -> bool:
@@ -123,8 +126,8 @@ def profile_iterations(training: Training, number: int, keep: Path | None) -> Pr
             profiler.export_chrome_trace(str(path))
             with gzip.open(path) as file:
                 content = msgspec.json.decode(file.read())
-        on_cuda = training.cell.device is Device.CUDA
-        return summarize_trace(events_in_window(content["traceEvents"]), result, on_cuda=on_cuda)
+        events = events_in_window(content["traceEvents"], training.cell.processes)
+        return summarize_trace(events, result, on_cuda=training.cell.device is Device.CUDA)
     except (OSError, RuntimeError, ValueError, KeyError) as error:
         raise ProfilerError(f"{type(error).__name__}: {error}") from error
 
@@ -153,7 +156,7 @@ def _measured_window(devices: Devices) -> Iterator[None]:
         synchronize(devices)
 
 
-def events_in_window(raw: Iterable[dict[str, Any]]) -> list[Event]:
+def events_in_window(raw: Iterable[dict[str, Any]], processes: int = 1) -> list[Event]:
     """Return a trace's complete events, clipped to the window; the first one is the window.
 
     On CUDA the window is in the trace twice. The other one (gpu_user_annotation) extends from its
@@ -175,7 +178,8 @@ def events_in_window(raw: Iterable[dict[str, Any]]) -> list[Event]:
         if event is not window and first <= last:
             times = ((first - start) / 1e6, (last - start) / 1e6)
             details = event.get("args", {})
-            events.append(Event(event.get("cat", ""), event["name"], *times, details))
+            category, name = event.get("cat", ""), event["name"]
+            events.append(Event(category, name, *times, details, processes))
     return events
 
 
@@ -255,7 +259,8 @@ def _total_bytes(collectives: Sequence[Event]) -> int | None:
 def _message_bytes(event: Event) -> int | None:
     """Return the bytes of a collective's message; None if the profiler does not report them.
 
-    A call of gloo has the shapes of its tensors, a kernel of NCCL torch's numbers of elements.
+    A call of gloo has the shapes of its inputs (of an all-gather the share of a rank), a kernel of
+    NCCL torch's numbers of elements.
     """
     details = event.details
     if event.on_device:
@@ -264,9 +269,8 @@ def _message_bytes(event: Event) -> int | None:
         dtype = details.get("dtype")
     else:
         shapes, dtypes = details.get("Input Dims"), details.get("Input type")
-        elements = math.prod(shapes[0]) if shapes else None
-        if elements and event.kind is CollectiveKind.ALL_GATHER:  # the shape of this rank's part
-            elements *= dist.get_world_size()
+        shares = event.processes if event.kind is CollectiveKind.ALL_GATHER else 1
+        elements = shares * math.prod(shapes[0]) if shapes else None
         dtype = dtypes[0] if dtypes else None
     size = _ELEMENT_BYTES.get(str(dtype).lower())
     return elements * size if elements and size else None

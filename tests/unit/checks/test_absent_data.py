@@ -53,7 +53,7 @@ ABSENT = {
     ),
     "no communication": (
         change_every_rank(communication=None),
-        {"exposed", "bus-bandwidth"},
+        {"exposed", "bus-bandwidth", "buffer-copies"},
     ),
     "no microbenchmark": (change_record(microbenchmark=None), {"bus-bandwidth"}),
     "empty microbenchmark": (

@@ -167,6 +167,12 @@ def test_message_has_the_bytes_of_the_whole_tensor(collective, dtype, size):
     assert summary.message_bytes == size
 
 
+def test_gloo_all_gather_has_the_bytes_of_all_shares():
+    events = [WINDOW, event("gloo:all_gather", 2000, 3000, **shapes(1000))]
+    summary = summarize_trace(events_in_window(events, 4), epoch_result(), on_cuda=False)
+    assert summary.message_bytes == 16_000
+
+
 def test_trace_without_measured_window_is_refused():
     with pytest.raises(ValueError, match="no window"):
         events_in_window([event("aten::mm", 0, 1)])

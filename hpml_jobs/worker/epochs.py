@@ -150,9 +150,7 @@ def _run_accounted(
         scheduling = training.scheduling.since(before)
         energy = training.energy.since(energy_before)
         memory = training.memory.since_start()
-        return raw._replace(
-            scheduling=scheduling, energy=energy, memory=memory, launch_s=recorder.launch_s
-        )
+        return raw._replace(scheduling=scheduling, energy=energy, memory=memory)
 
 
 def _run(
@@ -208,8 +206,18 @@ def _run(
     hits = int(correct.item()) if are_class_scores(outputs, labels) else None
     order = training.order.digest()
     mean_losses = micro_steps.mean_losses(losses.cpu(), samples)
+    launch_s = (
+        micro_steps.least_sum(recorder.launches_s) if recorder.clock.runs_behind_host else None
+    )
     return RawEpoch(
-        window, recorder.marks, mean_losses, hits, micro_steps.sample_sums(samples), rates, order
+        window,
+        recorder.marks,
+        mean_losses,
+        hits,
+        micro_steps.sample_sums(samples),
+        rates,
+        order,
+        launch_s=launch_s,
     )
 
 

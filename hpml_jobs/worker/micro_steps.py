@@ -46,6 +46,14 @@ class MicroSteps:
         sums: NDArray[np.float64] = np.add.reduceat(values, starts, axis=0)
         return sums
 
+    def least_sum(self, values: Sequence[float]) -> float:
+        """Return the least sum of an iteration; one with fewer micro-steps counts if it is alone.
+
+        Of the host's times the least is taken, since a host far ahead of the device waits for it.
+        """
+        whole = max(1, len(values) // self._accumulate)
+        return float(self.sums(np.array(values))[:whole].min())
+
     def sample_sums(self, samples: Sequence[int]) -> list[int]:
         """Return the number of samples of each iteration."""
         width = self._accumulate

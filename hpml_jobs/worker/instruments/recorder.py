@@ -24,7 +24,7 @@ class IterationMarks(NamedTuple):
 class BareRecorder:
     """Records the first and the last stamp of each iteration: batch returned, step done.
 
-    `launches_ns` are the times of the host between the two, in which it launches the work.
+    `launches_s` are the times of the host between the two, in which it launches the work.
     """
 
     STAMPS = 2
@@ -32,7 +32,7 @@ class BareRecorder:
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.marks: list[list[Stamp]] = []
-        self.launches_ns: list[int] = []
+        self.launches_s: list[float] = []
         self._began_ns = 0
         self._stamp = clock.stamp
         self._iteration: list[Stamp] = []
@@ -50,15 +50,7 @@ class BareRecorder:
         """Record that the iteration is done."""
         self._iteration.append(self._stamp())
         self.marks.append(self._iteration)
-        self.launches_ns.append(timing.perf_counter_ns() - self._began_ns)
-
-    @property
-    def launch_s(self) -> float | None:
-        """The least time in which the host launched an iteration; None where it computes itself.
-
-        It is the least because a host that is far ahead of the device must wait for it.
-        """
-        return min(self.launches_ns) / 1e9 if self.clock.runs_behind_host else None
+        self.launches_s.append((timing.perf_counter_ns() - self._began_ns) / 1e9)
 
 
 class PhaseRecorder(BareRecorder):

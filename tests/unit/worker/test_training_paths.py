@@ -205,6 +205,7 @@ def test_micro_steps_group_batches_of_uneven_size():
     losses = micro_steps.mean_losses(torch.tensor([1.0, 3.0, 2.0, 2.0, 7.0]), samples)
     assert losses.tolist() == [2.0, 2.0, 7.0]
     step_s = np.array([1.0, 2.0, 1.0, 1.0, 0.5])
+    assert micro_steps.least_sum(step_s) == 2.0  # the last iteration has a micro-step less
     times = micro_steps.times(IterationTimes(step_s, step_s / 10, 0.1))
     assert times.step_s.tolist() == [3.0, 2.0, 0.5]
     assert times.stall_s.sum() == pytest.approx(0.55)

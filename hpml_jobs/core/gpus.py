@@ -1,5 +1,6 @@
 """What NVML's numbers about a GPU mean: reasons for lower clocks, links and their speeds."""
 
+import re
 from collections.abc import Sequence
 
 from hpml_jobs.core.measurements import Card
@@ -38,6 +39,15 @@ def is_mig(gpu_name: str) -> bool:
     (True, False)
     """
     return " MIG " in gpu_name
+
+
+def is_mig_type(gpu_type: str) -> bool:
+    """Return whether SLURM's name of a GPU type is that of an instance (MIG's profile).
+
+    >>> [is_mig_type(name) for name in ("1g.5gb", "a100_3g.20gb", "a100-80gb")]
+    [True, True, False]
+    """
+    return re.search(r"(?<![a-z0-9])\d+g\.\d+gb", gpu_type.lower()) is not None
 
 
 def throttle_reasons(bits: int) -> tuple[str, ...]:

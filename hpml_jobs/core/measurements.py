@@ -458,6 +458,10 @@ class ProfilerSummary(Value, frozen=True, kw_only=True):
         return abs(self.instruments_comm_s / self.comm_s - 1) if self.comm_s > 0 else None
 
 
+REASON_SHARE = 0.05
+"""The least share of an epoch in which a reason for lower clocks held that counts."""
+
+
 class CardSamples(Value, frozen=True, kw_only=True):
     """A GPU over the timed epoch, sampled `count` times by the job's wrapper.
 
@@ -513,10 +517,14 @@ class Card(Value, frozen=True, kw_only=True):
 
     @property
     def reasons(self) -> frozenset[str]:
-        """The reasons for lower clocks in the timed epoch; of records without samples after it."""
-        return frozenset(
-            self.samples.throttle_reasons if self.samples else self.throttle_reasons or ()
-        )
+        """The reasons for lower clocks in the timed epoch; of records without samples after it.
+
+        Those that held in less than 5 % of the samples are left out.
+        """
+        if self.samples is None:
+            return frozenset(self.throttle_reasons or ())
+        shares = self.samples.throttle_reasons
+        return frozenset(reason for reason, share in shares.items() if share >= REASON_SHARE)
 
     @property
     def clock_mhz(self) -> int | None:

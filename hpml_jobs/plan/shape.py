@@ -2,6 +2,7 @@
 
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.cluster import Cluster, Launcher, Shape, check_inventory, sbatch_options
+from hpml_jobs.core.gpus import is_mig_type
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.errors import UsageError
 from hpml_jobs.plan import machine
@@ -52,6 +53,11 @@ def check_shape(
     if cluster.launcher is Launcher.LOCAL:
         _check_local(cell)
         return
+    if shape.gpus_per_node > 1 and is_mig_type(shape.gpu_type or ""):
+        raise UsageError(
+            f"gpus={cell.gpus} with gpu_type={shape.gpu_type}: of the instances of a divided GPU "
+            "(MIG) a process sees one; use gpus=1, or a whole GPU"
+        )
     sbatch_options(shape, cluster)  # refuses what the cluster has no options for
     longest = machine.longest_minutes(shape, cluster)
     if longest is not None and shape.minutes > longest:

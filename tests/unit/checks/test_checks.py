@@ -626,6 +626,12 @@ def test_end_of_loader_workers_is_not_time_between_ranks():
     assert result_of(check_record(late), "ranks-agree").level is Level.PASS
 
 
+def test_reason_of_few_samples_does_not_count():
+    samples = replace(samples_at(1400, "x"), throttle_reasons={"hw_slowdown": 0.04})
+    record = change_card(samples=samples)(clean_record())
+    assert result_of(check_record(record), "throttled").level is Level.PASS
+
+
 def test_out_of_memory_record_is_not_checked():
     oom = a_record(a_cell(), outcome=Outcome.OOM, reason="out of memory", ranks=(), model=None)
     assert check_record(oom) == ()

@@ -117,6 +117,14 @@ def test_cpus_for_threads_of_cuda_are_optional(slurm, words, cpus_of_node, cpus)
     assert planned.shape.cpus_per_node == cpus
 
 
+def test_instances_of_a_divided_gpu_are_refused_for_several(slurm):
+    slurm.set_output("sinfo", NODES.replace("rtx8000", "1g.5gb"))
+    words = ("cluster=slurm", "gpu_type=1g.5gb")
+    assert plan_of(*words, "gpus=1").cells[0].cell.gpu_type == "1g.5gb"
+    with pytest.raises(UsageError, match=r"gpus=2 with gpu_type=1g\.5gb: of the instances"):
+        plan_of(*words, "gpus=2")
+
+
 def test_gpu_type_is_in_cell_only_for_gpu_device(slurm):
     notes = []
     assert plan_of(notify=notes.append).cells[0].cell.gpu_type == "rtx8000"

@@ -41,7 +41,10 @@ def peer_of(record: Record) -> Peer:
     date = record.imported.date if record.imported else None
     return Peer(
         record=record,
-        table=(cell.workload, cell.device, cell.gpu_type, cell.protocol is Protocol.IMPORTED),
+        table=(
+            *(cell.workload, cell.device, cell.gpu_type, cell.loader),
+            cell.protocol is Protocol.IMPORTED,
+        ),
         place=msgspec.structs.replace(cell, repeat=0, seed=0),
         epoch_s=record.epoch_s,
         train_s=record.train_s,

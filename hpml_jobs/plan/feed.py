@@ -4,20 +4,28 @@ Both are estimates from published figures and from measurements on other machine
 before anything is submitted; the record has the measured stall.
 """
 
+import functools
 from collections.abc import Iterable
+from pathlib import Path
 from typing import NamedTuple
 
 from hpml_jobs.checks.gpu_peaks import PEAKS, gpu_key, known_flop_per_sample
 from hpml_jobs.core.cell import Cell
+from hpml_jobs.core.image_folder import TRAIN, class_folders, images_of
 from hpml_jobs.core.loader import Loader
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import counted
 from hpml_jobs.core.training_path import Precision
+from hpml_jobs.plan.plan import PlannedCell
 
-IMAGES_PER_WORKER_S = {"cifar10": 3_000, "digits": 50_000}
+IMAGES_PER_WORKER_S = {"cifar10": 3_000, "folder": 1_300, "digits": 50_000}
 """32x32 images per second that one loader worker makes of each data set, by
-benchmarks/device_loader.py on a virtual machine with an AMD EPYC. Other CPUs differ by a factor of
-2 to 3."""
+benchmarks/device_loader.py on a virtual machine with an AMD EPYC; in a folder, JPEG files of about
+1 kB. Other CPUs differ by a factor of 2 to 3."""
+
+SMALL_FILE_BYTES = 4_000
+SAMPLED_FILES = 50
+"""Nothing is said of a folder whose first files are larger on average: decoding takes longer."""
 
 FP32_SHARE = 0.57
 TF32_SHARE = 0.15
@@ -117,7 +125,27 @@ def feed_of(cell: Cell, gpu: str | None) -> Feed | None:
     return Feed(cell, gpu, gpus, max(1, cell.loader_workers) * per_worker_s, gpus * taken)
 
 
-def least_fed(cells: Iterable[Cell], gpu: str | None) -> Feed | None:
-    """Return the feed of the cell whose loader keeps up least; None where none is known."""
-    feeds = [feed for cell in cells if (feed := feed_of(cell, cell.gpu_type or gpu))]
+def least_fed(cells: Iterable[PlannedCell], gpu: str | None) -> Feed | None:
+    """Return the feed of the cell whose loader keeps up least; None where none is known.
+
+    `gpu` is the GPU of cells that do not name theirs.
+    """
+    feeds = [
+        feed
+        for planned in cells
+        if (feed := feed_of(planned.cell, planned.cell.gpu_type or gpu))
+        and (planned.cell.workload.data != "folder" or _are_small(planned.file.data_root))
+    ]
     return min(feeds, key=lambda feed: feed.made / feed.taken, default=None)
+
+
+@functools.cache
+def _are_small(root: str) -> bool:
+    """Return whether the first images of a folder are about as large as those of the estimate."""
+    try:
+        folders = class_folders(Path(root, TRAIN))
+        files = [file for folder in folders[:1] for file in images_of(folder)[:SAMPLED_FILES]]
+        sizes = [file.stat().st_size for file in files]
+    except OSError:
+        return False
+    return bool(sizes) and sum(sizes) / len(sizes) <= SMALL_FILE_BYTES

@@ -71,7 +71,7 @@ def make_plan(sweep: Sweep, *, sending: bool = True, fetch: bool = True, notify:
         for settings, of_settings in zip(sweep.settings, drafts, strict=True)
         for cell in planned_cells(settings, of_settings, workloads[_data_of(settings)], cluster)
     ]
-    feed = least_fed((each.cell for each in planned), gpu_name(None, cluster))
+    feed = least_fed(planned, gpu_name(None, cluster))
     if feed and (feed.is_limit or not fetch):
         notify(str(feed))
     return Plan(

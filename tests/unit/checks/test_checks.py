@@ -9,6 +9,7 @@ from hpml_jobs import checks
 from hpml_jobs.checks import Level, check_record, check_study, in_short
 from hpml_jobs.checks.result import Tier
 from hpml_jobs.core.cell import Cell, Protocol
+from hpml_jobs.core.loader import Loader
 from hpml_jobs.core.measurements import CollectiveKind, Memory, Stalls, Volume
 from hpml_jobs.core.recipe import Recipe
 from hpml_jobs.core.strategies import Device, Strategy, SyncBuffers
@@ -701,6 +702,15 @@ def test_differing_loader_workers_of_dp_and_ddp_warn():
     assert result.level is Level.WARN
     assert f"8 loader workers in total for 4 GPUs; {dp.slug} has 2" in result.reason
     assert result_of(by_slug[dp.slug], "loader-workers").level is Level.WARN
+
+
+def test_cells_of_both_loaders_are_not_compared():
+    settings = {"loader": Loader.DEVICE, "loader_workers": 0}
+    one = clean_record(a_cell(gpus=1, batch=32, strategy=Strategy.SINGLE, **settings), epoch_s=99.0)
+    results = check_study([clean_record(), one])[DDP4.slug]
+    assert not {"efficiency", "loader-workers"} & {result.check for result in results}
+    both = check_study([clean_record(a_cell(batch=32, **settings)), one])
+    assert result_of(both[one.slug], "efficiency").level is Level.FAIL
 
 
 def test_comparisons_need_plain_baseline_and_same_treatment():

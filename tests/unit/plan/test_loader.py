@@ -5,7 +5,7 @@ import pytest
 
 from hpml_jobs.core.loader import Loader
 from hpml_jobs.errors import UsageError
-from hpml_jobs.plan import machine
+from hpml_jobs.plan import feed, machine
 from hpml_jobs.plan.feed import IMAGES_PER_WORKER_S, feed_of
 from hpml_jobs.plan.resolve import make_plan
 from hpml_jobs.plan.sweep import expand
@@ -119,3 +119,15 @@ def test_feed_of_unknown_card_model_or_data_is_none():
     for change in ({"parameters": 5}, {"data": "own:data"}, {"image_size": 64}):
         other = msgspec.structs.replace(workload, **change)
         assert feed_of(msgspec.structs.replace(cell, workload=other), "h200") is None
+
+
+def test_feed_of_a_folder_is_of_small_files(fast_cards, tmp_path):
+    images = [tmp_path / "train" / str(number) / "1.png" for number in range(10)]
+    words = ("workload.data=folder", f"data.root={tmp_path}", "batch=1", "gpu_type=h100")
+    for size, line in ((1_000, "8 loader workers feed about 10,000 images/s"), (90_000, None)):
+        for image in images:
+            image.parent.mkdir(parents=True, exist_ok=True)
+            image.write_bytes(b"GIF8" + bytes(size))
+        feed._are_small.cache_clear()
+        said = feed_line(*words)
+        assert said is None if line is None else said.startswith(line)

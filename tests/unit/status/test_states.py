@@ -13,6 +13,7 @@ from hpml_jobs.status.states import cell_states, status_for_submission
 from hpml_jobs.study.attempt import utc_now
 from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.study.manifest import ManifestEvent, ManifestLine
+from hpml_jobs.submit.resubmit import within_retries
 from hpml_jobs.submit.selection import select
 from tests.unit.builders import a_cell, a_record
 from tests.unit.plans import plan_of
@@ -144,6 +145,23 @@ def test_oom_killer_line_in_log_turns_failed_into_oom(slurm, builder):
         "SLURM ended job 101_0: memory limit exceeded; "
         "request more with hpml-jobs resubmit --oom --mem GB"
     )
+
+
+@pytest.mark.parametrize("answers", [True, False])
+@pytest.mark.parametrize(("node", "avoided"), [("gr002", "gr002"), (None, "gr[001-002]")])
+def test_fault_of_hardware_avoids_the_node(slurm, builder, answers, node, avoided):
+    """SLURM says FAILED, or nothing; the exit report says that it was the node."""
+    line = sacct_line(JOB, "FAILED", "1:0", node="gr[001-002]")
+    slurm.set_output("sacct", line if answers else "", code=0 if answers else 1)
+    reason = "rank 3: RuntimeError: CUDA error: uncorrectable ECC error encountered"
+    builder.end_attempt(BATCH, JOB, Outcome.NODE_FAIL, reason, node=node)
+    state = builder.state
+    assert state.outcome is Outcome.NODE_FAIL
+    assert state.reason.startswith(reason)
+    if answers or node:
+        assert state.node == avoided
+        lost, nodes = within_retries([state], builder.study.history(), 2)
+        assert (lost, nodes) == ([state], (avoided,))
 
 
 def test_rank_error_precedes_slurm_reason(slurm, builder):

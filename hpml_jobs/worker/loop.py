@@ -198,9 +198,13 @@ def run_microbenchmark(
 
 
 def allocate_messages(training: Training) -> bool:
-    """Return whether there is memory for the largest message, received and sent; or raise."""
-    size = (2, max(SIZES))
-    return torch.empty(size, dtype=torch.uint8, device=training.strategy.devices[0]).numel() > 0
+    """Allocate the largest message, received and sent, and release it; raise if it does not fit.
+
+    It is not tried on the CPU, where memory is taken when it is written.
+    """
+    for index in training.strategy.cuda_indices:
+        torch.empty((2, max(SIZES)), dtype=torch.uint8, device=f"cuda:{index}")
+    return True
 
 
 def unsynced_epoch(training: Training, optional: OptionalSteps) -> tuple[Epoch, ...]:

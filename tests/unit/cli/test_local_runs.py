@@ -75,6 +75,10 @@ def test_local_ladder_ends_at_out_of_memory(program):
 
 def test_template_command_runs_one_cell(program):
     program.ok("run", "gpus=1", "batch=64", *HERE)
+    (path,) = program.folder.glob("**/cells/*/record.json")
+    startup = json.loads(path.read_bytes())["ranks"][0]["startup"]
+    assert startup["launch_s"] > 0  # from the wrapper's start to the worker's
+    assert startup["imports_s"] > startup["process_group_s"] > 0
     again = program.ok("run", "-m", "--index", "0", "gpus=1", "batch=64,128", *HERE)
     assert "already measured" in again
 

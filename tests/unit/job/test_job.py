@@ -160,6 +160,7 @@ def test_worker_environment_has_equal_threads_and_no_slurm(
     assert not {"RANK", "SLURM_JOB_ID"} & environment.keys()
     assert json.loads(environment["HPML_JOBS_SLURM"])["SLURM_JOB_ID"] == "105"
     assert environment["HPML_JOBS_HOST"] == "gr001"
+    assert 0 < float(environment["HPML_JOBS_JOB_STARTED"]) < time.clock_gettime(time.CLOCK_BOOTTIME)
     assert "SLURMD_NODENAME" not in environment
 
 

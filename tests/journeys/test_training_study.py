@@ -11,12 +11,16 @@ SMALL = ("workload.data=digits", "data.limit=512", "loader_workers=0", "minutes=
 
 @pytest.fixture(scope="module")
 def studies(submit):
-    """Two studies submitted together."""
+    """Three studies submitted together."""
     return {
         "treated": submit(
             *("treated", *SMALL, "-m", "workload=digits", "gpus=2", "batch=64", "protocol=lab"),
             *("epochs=3", "evaluate=true", "recipe=warmup", "recipe.reference_batch=64"),
             *("set_epoch=true,false", "cluster.isolate=off"),
+        ),
+        "sharded": submit(
+            *("sharded", *SMALL, "-m", "workload=digits", "gpus=2", "batch=64", "protocol=lab"),
+            *("strategy=ddp,zero1,fsdp", "cluster.isolate=off"),
         ),
         "integers": submit(
             *("integers", *SMALL, "grid=quantize", "workload=lenet_bias_cifar10", "batch=32"),
@@ -46,6 +50,18 @@ def test_treated_cells_share_a_table_with_training_quality(studies, login):
     report = treated.study.report
     for name in ("table4.csv", "shuffling.csv", "curves.csv", "loss.png", "accuracy.svg"):
         assert (report / name).stat().st_size > 0, name
+
+
+def test_sharded_cells_train_as_ddp_and_share_a_table(studies, login):
+    sharded = studies["sharded"]
+    assert {state["outcome"] for state in sharded.wait_until_finished().values()} == {"ok"}
+    records = {record.cell.strategy.value: record for record in sharded.records().values()}
+    assert set(records) == {"ddp", "zero1", "fsdp"}
+    for name, record in records.items():
+        assert record.loss == pytest.approx(records["ddp"].loss, rel=1e-3), name
+        held = [rank.held_elements for rank in record.ranks]
+        assert held == [None, None] or sum(held) == record.model.parameters
+    assert "Sharding: memory" in login.ok("collect", "sharded", "--all")
 
 
 def test_quantized_network_is_measured_by_job_and_collected(studies, login):

@@ -25,8 +25,9 @@ PHASES_CAPTION = (
     "E2, seconds per epoch on the rank that waits least for others; below, least..most over all "
     "ranks and runs if they differ. The six phases add up to the epoch except for closure = "
     "|epoch - sum| / epoch. E2/E1: cost of the instruments. Collectives inside forward (ddp's "
-    "buffers) count as forward here and as Comm in Table 2. Pack: the part of backward that copies"
-    " into and out of messages and averages by hand; it is Comm in Table 2."
+    "buffers, fsdp's parameters) and inside the optimizer (zero1's parameters) count there here, "
+    "and as Comm in Table 2. Pack: the part of backward that copies into and out of messages and "
+    "averages by hand; it is Comm in Table 2."
 )
 
 

@@ -14,9 +14,10 @@ import pytest
 
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.formulas import expected_bytes
+from hpml_jobs.core.measurements import CollectiveKind
 from hpml_jobs.core.quantization import Quantize
 from hpml_jobs.core.recipe import Recipe
-from hpml_jobs.core.strategies import Device, Strategy, SyncBuffers
+from hpml_jobs.core.strategies import Device, Sharded, Strategy, SyncBuffers
 from hpml_jobs.core.workload import SourceFile, Workload
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.worker.instruments.phases import IterationPhases
@@ -223,6 +224,7 @@ def test_full_protocol_two_processes_measures_communication(run_cell, strategy):
     finished = run_cell(cell)
     assert finished.code == 0, finished.stderr
     record, by_root = finished.record, strategy is Strategy.GATHER_SCATTER
+    sends_buffers = strategy.traffic.sync_buffers is SyncBuffers.ON
     assert record.model is not None
     for rank in record.ranks:
         roles = [epoch.role for epoch in rank.epochs]
@@ -237,7 +239,7 @@ def test_full_protocol_two_processes_measures_communication(run_cell, strategy):
     assert len({rank.parameters_hash for rank in record.ranks}) == 1
     assert len({rank.buffers_hash for rank in record.ranks}) == 2
     first, second = record.ranks
-    if strategy is Strategy.DDP:
+    if sends_buffers:
         buffers = [m for m in first.communication.messages if m.purpose == "buffers"]
         assert [(m.kind, m.dtype, m.elements, m.count) for m in buffers] == [
             ("broadcast", "float32", 224, 4),
@@ -251,12 +253,13 @@ def test_full_protocol_two_processes_measures_communication(run_cell, strategy):
     busy_s = min(rank.communication.total_s for rank in record.ranks)
     assert 0 < record.exchange.net_s <= 1.001 * busy_s  # a sum of minima
     assert (record.net_s is None, record.skew_s is None) == (by_root, by_root)
-    has_root = by_root or strategy is Strategy.DDP  # which broadcasts buffers
-    assert (record.rooted_s is not None) is has_root
+    assert (record.rooted_s is not None) is (by_root or sends_buffers)
+    assert_shards(record)
     assert record.comm_cost_resolution_s > 0
-    sizes = {point.bytes: point for point in record.microbenchmark.points}
+    kind = first.communication.gradient_kind or CollectiveKind.ALL_REDUCE
+    sizes = {point.bytes: point for point in record.microbenchmark.points_of(kind)}
     assert {point.trials for point in sizes.values()} == {20}
-    cell_sizes = {m.bytes for m in first.communication.messages if m.kind == "all_reduce"}
+    cell_sizes = {m.bytes for m in first.communication.messages if m.kind is kind}
     assert {size for size, point in sizes.items() if point.sent} == cell_sizes
     assert 1024 in sizes
     assert (
@@ -271,6 +274,20 @@ def test_full_protocol_two_processes_measures_communication(run_cell, strategy):
     assert point.min_s <= point.lower_quartile_s <= point.median_s <= point.upper_quartile_s
     assert 0 <= point.delayed <= 20
     assert len({(rank.boot_id, rank.pid, rank.started_ticks) for rank in record.ranks}) == 2
+
+
+def assert_shards(record):
+    """Ranks of fsdp and zero1 keep parts of the model, and send what follows from its shapes."""
+    held = [rank.held_elements for rank in record.ranks]
+    if record.cell.strategy.traffic.shards is Sharded.NOTHING:
+        assert (held, record.model.expected) == ([None, None], ())
+        return
+    assert sum(held) == record.model.parameters
+    for rank in record.ranks:
+        for volume in record.model.expected:
+            sent = [m for m in rank.communication.messages if m.kind is volume.kind]
+            of_purpose = [m.bytes * m.count for m in sent if m.purpose is volume.purpose]
+            assert sum(of_purpose) == 4 * volume.bytes > 0
 
 
 def assert_recomputed(rank, arrays):

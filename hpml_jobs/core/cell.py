@@ -48,7 +48,7 @@ class Protocol(StrEnum):
     """The epochs and instruments of a measurement.
 
     `lab`: a warm-up epoch and a timed epoch. `full`: then an instrumented epoch, one without
-    gradient exchange, a profiler cross-check, and the all-reduce microbenchmark. `imported`:
+    gradient exchange, a profiler cross-check, and the microbenchmark of collectives. `imported`:
     nothing; the timings come from a CSV file.
     """
 

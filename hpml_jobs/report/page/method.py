@@ -48,9 +48,10 @@ FORMULAS: tuple[tuple[str, str, str], ...] = (
 
 TEXT = (
     "Each cell is a new launch: a warm-up epoch, a timed epoch, and with protocol=full an epoch "
-    "with instruments, one without gradient exchange, and a microbenchmark of all-reduce. Records "
-    "hold raw values; every figure is derived from them when the report is made. Nothing is "
-    "simulated, and no run is dropped because of its time. docs/formulas.md derives each formula."
+    "with instruments, one without gradient exchange, and a microbenchmark of its collectives. "
+    "Records hold raw values; every figure is derived from them when the report is made. Nothing "
+    "is simulated, and no run is dropped because of its time. docs/formulas.md derives each "
+    "formula."
 )
 
 IMPORTED = (

@@ -6,14 +6,17 @@ that is stopped at its limit keeps those it has measured.
 """
 
 import argparse
+import contextlib
 import importlib
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from datetime import UTC, datetime
 from pathlib import Path
+from types import FrameType
 
 import msgspec
 
@@ -72,13 +75,12 @@ def run_part(part: Part, *, rehearse: bool = False) -> PartResult:
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
-    """End a part's process; the jobs of its cells end with it."""
-    process.terminate()
-    try:
-        process.wait(15)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+    """End a part's process and those that it started; the ranks of a job end with their parent."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)  # it has a session of its own
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(15)
 
 
 def _read(path: Path) -> tuple[Machine, tuple[Figure, ...]]:
@@ -114,14 +116,19 @@ def measure_part(part: Part, folder: Path, *, rehearse: bool) -> None:
             lines.write(msgspec.json.encode(figure) + b"\n")
 
 
-def print_part(part: Part, result: PartResult) -> None:
-    """Print the figures of a part beside their ranges, and its findings."""
+def _stop(_signal: int, _frame: FrameType | None) -> None:
+    """Leave as after Ctrl-C, so that the present part is ended first."""
+    raise KeyboardInterrupt
+
+
+def print_part(part: Part, result: PartResult, lines: list[str]) -> None:
+    """Print the figures of a part beside their ranges, then lines on them."""
     print(f"\n{part.name}: {result.seconds:.0f} s", flush=True)
     for expected in part.expected:
         figure = result.figure(expected.key)
         value = number_text(figure.value if figure else None)
         print(f"  {expected.text:62} {value:>10}  expected: {expected.range_text}")
-    for line in findings(part, result):
+    for line in lines:
         print(f"  finding: {line}")
 
 
@@ -134,7 +141,7 @@ def keep(result: PartResult, path: Path = RESULTS) -> None:
 
 
 def main() -> None:
-    """Run the parts; exit with 1 if one of them failed or gave a finding, 2 for a wrong name."""
+    """Run the parts; exit with 1 if one failed or gave a finding, 2 for a wrong name."""
     names = [part.name for part in PARTS]
     parser = argparse.ArgumentParser(prog="python -m tests.gpu", description=__doc__)
     parser.add_argument(
@@ -152,20 +159,30 @@ def main() -> None:
     if options.as_part:
         measure_part(parts[0], options.as_part, rehearse=options.rehearse)
         return
+    signal.signal(signal.SIGTERM, _stop)
     if not options.rehearse:
         from tests.gpu.machine import why_no_card  # noqa: PLC0415 -- imports torch
 
         if reason := why_no_card():
             sys.exit(f"{reason}; python -m tests.gpu --rehearse runs the parts on the CPU")
+    else:
+        print("a rehearsal on the CPU with stand-ins: the figures mean nothing, and are not kept")
     has_findings = False
     for part in parts:
         result = run_part(part, rehearse=options.rehearse)
-        print_part(part, result)
-        has_findings |= bool(findings(part, result))
+        if options.rehearse:
+            lines = [f"{part.name}: {result.failure}"] if result.failure else []
+        else:
+            lines = findings(part, result)
+        print_part(part, result, lines)
+        has_findings |= bool(lines)
         if not options.rehearse and result.machine.card is not None:
             keep(result, options.results)
     sys.exit(1 if has_findings else 0)
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit(130)

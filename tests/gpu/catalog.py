@@ -49,8 +49,8 @@ def _events() -> Iterator[Expected]:
     yield Expected("again_us", "recording an event again, us", 1, 2)
     yield Expected("stamp_us", "a stamp of the clock in an epoch, us", None, 2)
     yield Expected("read_us", "reading the time between two events, us")
-    yield Expected("stall_timed", "stall made / stall in the timed epoch", 0.99, 1.01)
-    yield Expected("stall_split", "stall made / stall in the phases", 0.99, 1.01)
+    yield Expected("stall_timed", "stall in the timed epoch / stall made", 0.99, 1.01)
+    yield Expected("stall_split", "stall in the phases / stall made", 0.99, 1.01)
     yield Expected("clocks", "epoch on the host's clock / on the device's", 0.999, 1.001)
 
 

@@ -73,7 +73,7 @@ def _stalls(bench: Bench) -> Iterator[Figure]:
     late = (train_epoch(training, 3, Role.PLAIN), instrumented_epoch(training, 4))
     made_s = late_s * -(-count // LATE_EVERY)
     for key, before, after in zip(("stall_timed", "stall_split"), prompt, late, strict=True):
-        yield Figure(key=key, value=made_s / (_stall_s(after) - _stall_s(before)))
+        yield Figure(key=key, value=(_stall_s(after) - _stall_s(before)) / made_s)
     timed = prompt[0]
     device_s = float(timed.times.step_s.sum()) + timed.times.last_stall_s
     yield Figure(key="clocks", value=timed.epoch.epoch_s / device_s)

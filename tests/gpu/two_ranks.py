@@ -22,6 +22,7 @@ from hpml_jobs.worker.strategies import STRATEGIES
 from hpml_jobs.worker.training import make_training
 from tests.gpu.bench import Bench
 from tests.gpu.catalog import TWO_RANKS
+from tests.gpu.rehearsal import SMALL
 
 IMAGES, BATCH = 512, 64
 
@@ -61,7 +62,8 @@ def main() -> None:
     if device is Device.CUDA:
         torch.cuda.set_device(0)
     dist.init_process_group("gloo")
-    result = measure(Bench(path.parent, device), Placement(rank, rank, world))
+    sizes = SMALL if device is Device.CPU else None
+    result = measure(Bench(path.parent, device, sizes), Placement(rank, rank, world))
     if rank == 0:
         path.write_text(json.dumps(result))
     dist.barrier()

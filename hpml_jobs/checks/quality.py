@@ -6,6 +6,7 @@ from hpml_jobs.checks.limits import (
     LEAST_ITERATIONS,
 )
 from hpml_jobs.checks.result import Affected, Level, Observation, Tier, check
+from hpml_jobs.core.measurements import Epoch, Role
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Device, SyncBuffers
 from hpml_jobs.core.text import counted
@@ -28,6 +29,37 @@ def too_few_iterations(record: Record) -> Observation | None:
         record.iterations >= LEAST_ITERATIONS,
         f"{counted(record.iterations, 'iteration')} per epoch (at least {LEAST_ITERATIONS})",
     )
+
+
+@check(
+    "compiled",
+    Level.FAIL,
+    meaning="torch compiled a graph inside a measured epoch: its time contains the compiler. It "
+    "compiles in the warm-up epoch, unless batches have other shapes later. Checked with compile=.",
+    limit="no graph, in the timed and the instrumented epoch of every rank",
+    remedy="give every epoch the same shapes of batches, or use compile=false",
+    tier=Tier.NUMBER,
+    affects={Affected.TIME, Affected.SPLIT},
+)
+def compiled_inside(record: Record) -> Observation | None:
+    """Fail if a measured epoch contains compilation."""
+    graphs = {
+        role: max((epoch.compiled_graphs or 0 for epoch in _epochs(record, role)), default=0)
+        for role in (Role.TIMED, Role.INSTRUMENTED)
+    }
+    summaries = [rank.compilation for rank in record.ranks if rank.compilation]
+    if not summaries:
+        return None
+    longest = max(summaries, key=lambda summary: summary.seconds)
+    text = f"{counted(longest.graphs, 'graph')} compiled in {longest.seconds:.3g} s before"
+    if longest.graph_breaks:
+        text += f", with {counted(sum(longest.graph_breaks.values()), 'graph break')}"
+    inside = [f"{counted(n, 'graph')} in the {role} epoch" for role, n in graphs.items() if n]
+    return Observation(not inside, f"compiled {' and '.join(inside)}" if inside else text)
+
+
+def _epochs(record: Record, role: Role) -> list[Epoch]:
+    return [epoch for rank in record.ranks if (epoch := rank.epoch(role))]
 
 
 def threads_text(counts: Sequence[int]) -> str:
@@ -125,6 +157,7 @@ def host_waits_in_syncbn(record: Record) -> Observation | None:
 
 
 CHECKS = (
+    compiled_inside,
     too_few_iterations,
     other_threads,
     buffers_differ,

@@ -19,7 +19,7 @@ from hpml_jobs.core.config_docs import KeyDoc
 from hpml_jobs.core.config_docs import keys as keys_of_config
 from hpml_jobs.core.paths import conf_folder
 from hpml_jobs.core.strategies import Device, Strategy, SyncBuffers
-from hpml_jobs.core.training_path import Precision
+from hpml_jobs.core.training_path import CompileMode, Precision
 
 GROUPS = {"cluster": "slurm", "workload": "resnet18_cifar10", "recipe": "plain", "grid": None}
 """Every group of configs, with the file that has all its keys."""
@@ -31,6 +31,7 @@ CHOICES = {
     "sync_buffers": tuple(buffers.value for buffers in SyncBuffers),
     "precision": tuple(precision.value for precision in Precision),
     "cudnn_benchmark": ("true", "false"),
+    "compile": ("true", "false", *(mode.value for mode in CompileMode)),
     "baseline": (Strategy.SINGLE.value, Strategy.DDP.value),
 }
 
@@ -170,4 +171,4 @@ def _choices(key: str, config_dir: Path | None) -> Sequence[str]:
         folders = [conf_folder(), *([Path(config_dir)] if config_dir else [])]
         return sorted({file.stem for folder in folders for file in (folder / key).glob("*.yaml")})
     switches = {doc.key for doc in _key_docs() if doc.value in TRUE_OR_FALSE}
-    return TRUE_OR_FALSE if key in switches else CHOICES.get(key, ())
+    return CHOICES.get(key, TRUE_OR_FALSE if key in switches else ())

@@ -186,6 +186,11 @@ class Cell(Value, frozen=True, kw_only=True):
                 f"bucket_cap_mb, gradient_as_bucket_view and static_graph with strategy={strategy}:"
                 " only ddp has buckets; use strategy=ddp, or leave them out"
             )
+        if path.compile is not None and not traffic.may_compile:
+            raise UsageError(
+                f"compile={path.compile} with strategy={strategy}: its replicas cannot be compiled "
+                "as one; use strategy=ddp, or compile=false"
+            )
         images = self.workload.images
         batches = None if images is None else iterations(images, self.gpus, self.batch)
         if batches is not None and path.accumulate > batches:

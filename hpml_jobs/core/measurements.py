@@ -180,6 +180,18 @@ class StoredImages(Value, frozen=True, kw_only=True):
     load_s: float
 
 
+class Compilation(Value, frozen=True, kw_only=True):
+    """What torch.compile took on one rank, from its start until the last epoch of training.
+
+    `seconds` of the host, backward included; with torch's cache on disk they are fewer.
+    `graph_breaks` counts by reason where torch could not compile a model into one graph.
+    """
+
+    seconds: float
+    graphs: int
+    graph_breaks: dict[str, int] = {}
+
+
 class Share(Value, frozen=True, kw_only=True):
     """The test result of one rank on its share of the test set; shares are disjoint.
 
@@ -300,7 +312,8 @@ class Epoch(Value, frozen=True, kw_only=True):
     iteration. `share` is set with evaluate=true. `scheduling`, `slow` and `stalls` are None in
     records of versions before 0.6.0; `slow` also in epochs with too few iterations to tell.
     `energy` has the GPUs of the rank; None if one of them has no counter, on the CPU, and in
-    records of versions before 0.7.0. `memory` is None on the CPU, and `launch_s` too: the least
+    records of versions before 0.7.0. `compiled_graphs` are those that torch compiled inside the
+    epoch; None without compile=. `memory` is None on the CPU, and `launch_s` too: the least
     time in which the host queued an iteration, from the return of its batch. `started_s` is its
     beginning on the node's monotonic clock. The three are None in records of versions before 0.8.0.
     """
@@ -324,6 +337,7 @@ class Epoch(Value, frozen=True, kw_only=True):
     energy: tuple[Energy, ...] | None = None
     memory: Memory | None = None
     launch_s: float | None = None
+    compiled_graphs: int | None = None
     started_s: float | None = None
 
 

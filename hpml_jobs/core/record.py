@@ -14,6 +14,7 @@ from hpml_jobs.core.gpus import link_gb_per_s
 from hpml_jobs.core.measurements import (
     Card,
     Communication,
+    Compilation,
     Epoch,
     Exchange,
     Imported,
@@ -110,6 +111,7 @@ class Rank(Value, frozen=True, kw_only=True):
     parameters_hash: str = ""  # sha256 of the replica after the last epoch of training
     buffers_hash: str = ""
     initial_hash: str | None = None  # sha256 of an own model's parameters before training
+    compilation: Compilation | None = None  # by torch.compile; None without compile=
     communication: Communication | None = None
     profiler: ProfilerSummary | None = None
     cards: tuple[Card, ...] = ()

@@ -89,8 +89,8 @@ class Traffic:
     `sync_buffers` is what it does with BatchNorm buffers by itself, and `may_sync_buffers` whether
     a cell may ask for another way. `shards` is what a rank keeps a part of. `defers_exchange` says
     whether gradients of several backwards can be exchanged once, `has_buckets` whether the options
-    of DDP's buckets apply. `refusal` says why `devices`, `min_gpus`, `max_gpus` or `max_nodes` are
-    limited; None is no limit.
+    of DDP's buckets apply, `may_compile` whether compile= does. `refusal` says why `devices`,
+    `min_gpus`, `max_gpus` or `max_nodes` are limited; None is no limit.
     """
 
     meaning: str
@@ -104,6 +104,7 @@ class Traffic:
     shards: Sharded = Sharded.NOTHING
     defers_exchange: bool = True
     has_buckets: bool = False
+    may_compile: bool = True
     devices: frozenset[Device] = frozenset(Device)
     min_gpus: int = 1
     max_gpus: int | None = None
@@ -130,6 +131,7 @@ TRAFFIC: Mapping[Strategy, Traffic] = {
     ),
     Strategy.DP: Traffic(
         defers_exchange=False,
+        may_compile=False,
         meaning="torch.nn.DataParallel: one process drives all GPUs of a node",
         gradients={CollectiveKind.REDUCE: None},
         bandwidth=BandwidthKind.NOMINAL,
@@ -177,6 +179,7 @@ TRAFFIC: Mapping[Strategy, Traffic] = {
         bandwidth=BandwidthKind.SHARDED,
         overlaps_backward=True,
         defers_exchange=False,
+        may_compile=False,
         shards=Sharded.PARAMETERS,
         min_gpus=2,
         refusal="one process has nobody to share the parameters with",

@@ -26,6 +26,14 @@ class Precision(StrEnum):
         return self in (Precision.BF16, Precision.FP16)
 
 
+class CompileMode(StrEnum):
+    """The modes of torch.compile."""
+
+    DEFAULT = "default"
+    REDUCE_OVERHEAD = "reduce-overhead"  # CUDA graphs: one launch for many kernels
+    MAX_AUTOTUNE = "max-autotune"  # times several kernels for each operation
+
+
 class Tf32(NamedTuple):
     """Whether TF32 is allowed in matrix products and in cuDNN's convolutions."""
 
@@ -35,6 +43,9 @@ class Tf32(NamedTuple):
 
 TORCH_TF32 = Tf32(matmul=False, cudnn=True)
 """torch's defaults, which every precision keeps that does not set TF32 itself."""
+
+FIRST_BUCKET_MB = 1
+"""The size of DDP's first bucket, which it sends early, in MB."""
 
 AMPERE = "compute capability 8.0 or higher (A100, L4, L40S, H100, H200)"
 
@@ -47,14 +58,16 @@ class TrainingPath(Value, frozen=True, kw_only=True):
 
     `precision` None is fp32 with torch's own settings: on GPUs that have TF32, convolutions use it
     and matrix products do not. `cudnn_benchmark` None searches for the fastest kernels, except with
-    dp. `channels_last` keeps images and convolutions in memory as (N, H, W, C). `accumulate`
-    batches make one iteration. The last three are options of DistributedDataParallel;
+    dp. `channels_last` keeps images and convolutions in memory as (N, H, W, C). `compile`
+    is the mode of torch.compile, None runs the model as it is. `accumulate` batches make one
+    iteration. The last three are options of DistributedDataParallel;
     `bucket_cap_mb` None is its default size of a bucket (1 MB = 2^20 bytes).
     """
 
     precision: Precision | None = None
     channels_last: bool = False
     cudnn_benchmark: bool | None = None
+    compile: CompileMode | None = None
     accumulate: int = 1
     bucket_cap_mb: float | None = None
     gradient_as_bucket_view: bool = False
@@ -66,6 +79,12 @@ class TrainingPath(Value, frozen=True, kw_only=True):
             raise UsageError(f"accumulate={self.accumulate}: must be 1 or more")
         if self.bucket_cap_mb is not None and self.bucket_cap_mb <= 0:
             raise UsageError(f"bucket_cap_mb={self.bucket_cap_mb:g}: must be more than 0")
+        if self.compile and self.bucket_cap_mb is not None and self.bucket_cap_mb < FIRST_BUCKET_MB:
+            raise UsageError(
+                f"bucket_cap_mb={self.bucket_cap_mb:g} with compile={self.compile}: torch splits "
+                "the graph at DDP's buckets, none smaller than the first of "
+                f"{FIRST_BUCKET_MB} MB; use bucket_cap_mb={FIRST_BUCKET_MB} or more"
+            )
         if self.static_graph and self.accumulate > 1:
             raise UsageError(
                 f"static_graph with accumulate={self.accumulate}: DDP learns the graph in its "
@@ -100,6 +119,11 @@ class TrainingPath(Value, frozen=True, kw_only=True):
         if self.cudnn_benchmark is not None:
             raise UsageError(
                 "cudnn_benchmark with device=cpu: cuDNN runs on GPUs; leave the key out"
+            )
+        if self.compile is CompileMode.REDUCE_OVERHEAD:
+            raise UsageError(
+                "compile=reduce-overhead with device=cpu: its CUDA graphs run on GPUs; "
+                "use compile=true"
             )
 
     @property
@@ -141,6 +165,10 @@ class TrainingPath(Value, frozen=True, kw_only=True):
         if self.cudnn_benchmark is not None:
             state = "on" if self.cudnn_benchmark else "off"
             yield f"cudnn_benchmark {state}", f"cudnn_benchmark_{state}"
+        if self.compile is not None:
+            is_default = self.compile is CompileMode.DEFAULT
+            mode = "" if is_default else self.compile.value
+            yield f"compiled {mode}".strip(), f"compile_{mode}".strip("_").replace("-", "_")
         if self.accumulate > 1:
             yield accumulation(self.accumulate), f"accumulate{self.accumulate}"
 

@@ -110,6 +110,7 @@ def _complaint(key: str, text: str) -> str:
     members = _members(type_of(key))
     choices = [str(choice.value) for kind in members if _is_enum(kind) for choice in kind]
     if choices:
+        choices += ["true", "false"] if bool in members else []
         near = nearest(text, choices)
         hint = f"; did you mean {near}?" if near else ""
         return f"{key}={text}: choose one of {', '.join(choices)}{hint}"

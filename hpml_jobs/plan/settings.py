@@ -11,7 +11,7 @@ from hpml_jobs.core.loader import Loader
 from hpml_jobs.core.quantization import Quantize
 from hpml_jobs.core.recipe import Recipe
 from hpml_jobs.core.strategies import Device, Strategy, SyncBuffers
-from hpml_jobs.core.training_path import Precision, TrainingPath
+from hpml_jobs.core.training_path import CompileMode, Precision, TrainingPath
 from hpml_jobs.core.value import Value
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.errors import UsageError
@@ -79,6 +79,7 @@ class Settings(Value, frozen=True, kw_only=True):
     precision: Precision | None
     channels_last: bool
     cudnn_benchmark: bool | None
+    compile: bool | CompileMode
     accumulate: int
     global_batch: int | None
     bucket_cap_mb: float | None
@@ -138,6 +139,12 @@ class Settings(Value, frozen=True, kw_only=True):
                 f"{self.cluster.max_minutes} (cluster.max_minutes)"
             )
 
+    @property
+    def _compile_mode(self) -> CompileMode | None:
+        if isinstance(self.compile, CompileMode):
+            return self.compile
+        return CompileMode.DEFAULT if self.compile else None
+
     def _share(self, global_batch: int) -> int:
         """Return the batch per GPU of a global batch.
 
@@ -164,6 +171,7 @@ class Settings(Value, frozen=True, kw_only=True):
             precision=None if is_default else self.precision,
             channels_last=self.channels_last,
             cudnn_benchmark=self.cudnn_benchmark,
+            compile=self._compile_mode,
             accumulate=self.accumulate,
             bucket_cap_mb=self.bucket_cap_mb,
             gradient_as_bucket_view=self.gradient_as_bucket_view,

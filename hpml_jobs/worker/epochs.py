@@ -65,6 +65,7 @@ class RawEpoch(NamedTuple):
     scheduling: Scheduling | None = None
     energy: tuple[Energy, ...] | None = None
     memory: Memory | None = None
+    compiled_graphs: int | None = None
     launch_s: float | None = None
 
 
@@ -146,11 +147,17 @@ def _run_accounted(
         training.memory.start()
         energy_before = training.energy.read()
         before = training.scheduling.read()
+        graphs_before = training.compiler.graphs
         raw = _run(training, batches, micro_steps, recorder, span)
         scheduling = training.scheduling.since(before)
         energy = training.energy.since(energy_before)
         memory = training.memory.since_start()
-        return raw._replace(scheduling=scheduling, energy=energy, memory=memory)
+        return raw._replace(
+            scheduling=scheduling,
+            energy=energy,
+            memory=memory,
+            compiled_graphs=training.compiler.graphs_since(graphs_before),
+        )
 
 
 def _run(
@@ -272,6 +279,7 @@ def summarize_epoch(
         stalls=spread_stalls(times),
         energy=raw.energy,
         memory=raw.memory,
+        compiled_graphs=raw.compiled_graphs,
         launch_s=raw.launch_s,
         started_s=raw.window.started_s,
     )

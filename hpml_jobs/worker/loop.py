@@ -168,6 +168,7 @@ def describe_rank(training: Training, results: list[EpochResult]) -> Rank:
         parameters_hash=parameters,
         buffers_hash=buffers,
         initial_hash=training.initial_hash,
+        compilation=training.compiler.summary(),
         communication=phases.communication if phases and communicates else None,
         stored_images=training.loading.stored,
         cards=training.cards.state,

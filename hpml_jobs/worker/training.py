@@ -17,6 +17,7 @@ from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.loader import Loader
 from hpml_jobs.core.strategies import SyncBuffers
 from hpml_jobs.worker import models
+from hpml_jobs.worker.compilation import Compiler
 from hpml_jobs.worker.data import datasets
 from hpml_jobs.worker.data.device_loader import DeviceLoading
 from hpml_jobs.worker.data.loaders import Batch, BatchLoader, Loading, WorkerLoading
@@ -42,6 +43,7 @@ from hpml_jobs.worker.syncbn import convert_sync_batchnorm
 class Training:
     """All that an epoch needs. `replica` is this rank's model, `model` is the wrapped replica.
 
+    `compiled` runs the replica in `model`, compiled by `compiler` where the cell asks for it.
     `loading` makes loaders, of which `loader` has the training images. `order` is the sampler that
     it draws from, and records its order; `sampler` inside it is the sharding one, which must know
     the epoch. `steps` are those of an iteration that depend on the training path. `schedule`
@@ -55,11 +57,13 @@ class Training:
     cell: Cell
     strategy: ParallelStrategy
     replica: nn.Module
+    compiled: nn.Module
     model: nn.Module
     optimizer: torch.optim.Optimizer
     schedule: LRScheduler | None
     loss: models.Loss
     steps: PathSteps
+    compiler: Compiler
     loading: Loading
     loader: BatchLoader
     sampler: Sampler
@@ -102,7 +106,7 @@ class Training:
         self.model = self.replica
         gc.collect()  # the old wrapper goes, and with it its hooks on the parameters
         with preserved_buffers(self.replica):  # DDP broadcasts rank 0's when built and in forward
-            self.model = self.strategy.wrap(self.replica, instrumented=instrumented)
+            self.model = self.strategy.wrap(self.compiled, instrumented=instrumented)
             if self.strategy.overlaps and self.last_batch is not None:
                 self._run_passes(self.last_batch, self.strategy.settling_passes)
 
@@ -138,13 +142,15 @@ class Training:
         """
         steps = PathSteps(self.cell.path, self.strategy.devices[0])
         replica = steps.place(self.copy_replica())
+        compiled = self.compiler.compiled(replica)
         optimizer = make_optimizer(self.cell, replica)
         for group in optimizer.param_groups:
             group["lr"] = 0.0
         alone = replace(
             self,
             replica=replica,
-            model=replica,
+            compiled=compiled,
+            model=compiled,
             optimizer=optimizer,
             steps=steps,
             schedule=None,
@@ -193,7 +199,9 @@ def make_training(
         check_images(cell, data)
     if cell.sync_buffers is SyncBuffers.SYNCBN:
         replica = convert_sync_batchnorm(replica, cell.device)
-    model = strategy.wrap(replica)
+    compiler = Compiler(cell.path.compile, strategy.devices[0])
+    compiled = compiler.compiled(replica)
+    model = strategy.wrap(compiled)
     loss = models.build_loss(workload)
     # From here on ranks differ: each shuffles and augments its own images.
     datasets.seed_everything(1_000 * cell.seed + strategy.placement.rank)
@@ -216,11 +224,13 @@ def make_training(
         cell=cell,
         strategy=strategy,
         replica=replica,
+        compiled=compiled,
         model=model,
         optimizer=optimizer,
         schedule=make_schedule(cell, optimizer, ceil(len(loader) / cell.path.accumulate)),
         loss=loss,
         steps=steps,
+        compiler=compiler,
         loading=loading,
         loader=loader,
         sampler=sampler,

@@ -10,7 +10,7 @@ from hpml_jobs.checks import Level, check_record, check_study, in_short
 from hpml_jobs.checks.result import Tier
 from hpml_jobs.core.cell import Cell, Protocol
 from hpml_jobs.core.loader import Loader
-from hpml_jobs.core.measurements import CollectiveKind, Memory, Stalls, Volume
+from hpml_jobs.core.measurements import CollectiveKind, Compilation, Memory, Stalls, Volume
 from hpml_jobs.core.recipe import Recipe
 from hpml_jobs.core.strategies import Device, Strategy, SyncBuffers
 from hpml_jobs.slurm.states import Outcome
@@ -128,8 +128,8 @@ REDUCED = Volume(kind="reduce_scatter", purpose="gradients", bytes=104_616)
 GATHERED = Volume(kind="all_gather", purpose="parameters", bytes=209_232)
 
 
-OF_SHARDS = {"shards"}
-"""Checks that do not apply to the clean record, which is of ddp."""
+OF_OTHERS = {"shards", "compiled"}
+"""Checks that do not apply to the clean record, which is of ddp, without compile=."""
 
 
 def keeps(elements):
@@ -317,6 +317,14 @@ ALONE = [
         WARN,
         late_rank(2, "forward_s", 0.5),
         "rank 2 on gr001 is late by 3.14 ms per iteration, in forward; the other ranks wait for it",
+    ),
+    CheckCase(
+        "compiled",
+        FAIL,
+        lambda old: change_rank(1, compilation=Compilation(seconds=9.0, graphs=2))(
+            change_epoch("timed", 1, compiled_graphs=1)(old)
+        ),
+        "compiled 1 graph in the timed epoch",
     ),
     CheckCase("short", WARN, lambda old: old, "4 iterations per epoch (at le", a_cell(batch=1280)),
     CheckCase(
@@ -578,7 +586,7 @@ def test_buffers_check_passes_without_batchnorm_buffers():
 
 def test_clean_record_passes_every_check():
     results = check_record(clean_record())
-    assert len(results) == len(checks.MEASURED) - len(OF_SHARDS)  # all others could be applied
+    assert len(results) == len(checks.MEASURED) - len(OF_OTHERS)  # all others could be applied
     assert {result.level for result in results} == {Level.PASS}
     assert in_short(results) == ""
 
@@ -598,9 +606,9 @@ def test_clean_study_passes_and_every_check_has_a_case():
             for check in group
         }
         - of_imported
-        - OF_SHARDS
+        - OF_OTHERS
     )
-    assert names | OF_SHARDS == {case.check for case in [*ALONE, *BESIDE]} | {"scatter"}
+    assert names | OF_OTHERS == {case.check for case in [*ALONE, *BESIDE]} | {"scatter"}
 
 
 @pytest.mark.parametrize("strategy", list(Strategy))

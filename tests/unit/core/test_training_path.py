@@ -1,12 +1,14 @@
 """The keys of the training path: identity of a cell, words, refusals, conditions."""
 
+import re
+
 import msgspec
 import pytest
 
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.conditions import measured_conditions, requested_conditions
 from hpml_jobs.core.strategies import Device, Strategy
-from hpml_jobs.core.training_path import Precision, TrainingPath
+from hpml_jobs.core.training_path import CompileMode, Precision, TrainingPath
 from hpml_jobs.errors import UsageError
 from tests.unit.builders import V100, a_cell, a_record
 
@@ -15,6 +17,7 @@ PATHS = {
     "channels_last": TrainingPath(channels_last=True),
     "cudnn_benchmark off": TrainingPath(cudnn_benchmark=False),
     "accumulate 4": TrainingPath(accumulate=4),
+    "compiled max-autotune": TrainingPath(compile=CompileMode.MAX_AUTOTUNE),
 }
 BUCKETS = {
     "buckets of 0.5 MB": ("bucket0_5", TrainingPath(bucket_cap_mb=0.5)),
@@ -32,7 +35,8 @@ def test_default_path_leaves_hash_and_slug_unchanged():
 def test_path_is_in_hash_slug_and_treatment(label):
     plain, cell = a_cell(), a_cell(path=PATHS[label])
     assert cell.digest != plain.digest
-    assert f"-{label.replace(' ', '_').replace('e_4', 'e4')}-" in cell.slug
+    part = re.sub(r"[ -]", "_", label).replace("e_4", "e4").replace("compiled", "compile")
+    assert f"-{part}-" in cell.slug
     assert cell.treatment == label
     assert requested_conditions(cell) == requested_conditions(plain)
 
@@ -59,6 +63,15 @@ def test_accumulated_batches_make_the_global_batch():
         ({"path": {"accumulate": 0}}, "accumulate=0: must be 1 or more"),
         ({"path": {"bucket_cap_mb": 0.0}}, "bucket_cap_mb=0: must be more than 0"),
         ({"path": {"accumulate": 2, "static_graph": True}}, "static_graph with accumulate=2"),
+        (
+            {"path": {"compile": CompileMode.DEFAULT, "bucket_cap_mb": 0.5}},
+            "bucket_cap_mb=0.5 with compile=default: .* use bucket_cap_mb=1 or more",
+        ),
+        ({"path": {"compile": CompileMode.DEFAULT}, "strategy": Strategy.DP}, "compile=default w"),
+        (
+            {"path": {"compile": CompileMode.REDUCE_OVERHEAD}, "device": Device.CPU},
+            "compile=reduce-overhead with device=cpu",
+        ),
         ({"path": {"accumulate": 2}, "strategy": Strategy.DP}, "accumulate=2 with strategy=dp"),
         ({"path": {"accumulate": 11}}, r"more than the 10 batches of an epoch .* accumulate<=10"),
     ],

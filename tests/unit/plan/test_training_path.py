@@ -2,7 +2,7 @@
 
 import pytest
 
-from hpml_jobs.core.training_path import Precision
+from hpml_jobs.core.training_path import CompileMode, Precision
 from hpml_jobs.errors import UsageError
 from tests.unit.plans import plan_of
 
@@ -20,6 +20,14 @@ def test_swept_path_gives_cells_of_each(working_folder):
         *("", "accumulate 2", "bf16", "bf16, accumulate 2"),
     ]
     assert {cell.path.precision for cell in cells} == {None, Precision.BF16}  # fp32 is the default
+
+
+def test_compile_is_a_switch_or_a_mode(working_folder):
+    cells = cells_of("compile=false,true,default,max-autotune")
+    modes = [None, CompileMode.DEFAULT, CompileMode.MAX_AUTOTUNE]
+    assert [cell.path.compile for cell in cells] == modes  # true is default
+    with pytest.raises(UsageError, match=r"choose one of default, .*, true, false"):
+        cells_of("compile=maybe")
 
 
 def test_keys_of_buckets_are_left_out_on_one_process(working_folder):

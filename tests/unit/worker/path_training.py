@@ -20,9 +20,9 @@ from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.measurements import Purpose, Role
 from hpml_jobs.core.processes import leave
 from hpml_jobs.core.strategies import Strategy
-from hpml_jobs.core.training_path import Precision, TrainingPath
+from hpml_jobs.core.training_path import CompileMode, Precision, TrainingPath
 from hpml_jobs.core.workload import Workload
-from hpml_jobs.worker import epochs
+from hpml_jobs.worker import compilation, epochs
 from hpml_jobs.worker.epochs import EpochResult, instrumented_epoch, train_epoch
 from hpml_jobs.worker.instruments.collectives import fingerprint
 from hpml_jobs.worker.process_group import COLLECTIVE_TIMEOUT, Placement, read_placement
@@ -44,6 +44,8 @@ PATHS = {
     "bf16 channels_last": TrainingPath(precision=Precision.BF16, channels_last=True),
     "accumulate": TrainingPath(accumulate=3),
     "bf16 accumulate": TrainingPath(precision=Precision.BF16, accumulate=3),
+    "compiled": TrainingPath(compile=CompileMode.DEFAULT),
+    "compiled accumulate": TrainingPath(compile=CompileMode.DEFAULT, accumulate=3),
 }
 BUCKETS = {
     "small buckets": TrainingPath(bucket_cap_mb=0.001),
@@ -133,6 +135,7 @@ def compare(strategy: Strategy, processes: int) -> dict:
             "closure": instrumented.result.epoch.closure,
             "sent": phases.communication.bytes_of(Purpose.GRADIENTS),
             "messages": len(ledger.collectives),
+            "compiled": [run.epoch.compiled_graphs for run in runs],
             "iterations": sorted({entry.iteration for entry in ledger.collectives}),
         }
     return results
@@ -140,6 +143,7 @@ def compare(strategy: Strategy, processes: int) -> dict:
 
 def main() -> None:
     torch.set_num_threads(1)
+    compilation.BACKEND = "aot_eager"  # graphs as for inductor, but no C++ compiler, for speed
     epochs.frozen_heap = nullcontext  # there are no loader workers, and it collects all garbage
     processes = int(os.environ["WORLD_SIZE"])
     cell = cpu_cell(gpus=processes)

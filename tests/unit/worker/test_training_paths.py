@@ -14,9 +14,10 @@ import torch
 from torch import nn
 
 from hpml_jobs.core.strategies import Device, Strategy
-from hpml_jobs.core.training_path import TORCH_TF32, Precision, TrainingPath
+from hpml_jobs.core.training_path import TORCH_TF32, CompileMode, Precision, TrainingPath
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.worker import path_steps
+from hpml_jobs.worker.compilation import Compiler
 from hpml_jobs.worker.instruments.timing import IterationTimes
 from hpml_jobs.worker.micro_steps import MicroSteps
 from hpml_jobs.worker.optimizer import make_optimizer
@@ -28,7 +29,10 @@ TOLERANCE = {True: 0.1, False: 1e-5}
 """The largest difference of weights relative to the change that training made, with bf16 or not;
 bf16 has 8 bits."""
 
-PATHS = {"bf16", "channels_last", "bf16 channels_last", "accumulate", "bf16 accumulate"}
+PATHS = {
+    *("bf16", "channels_last", "bf16 channels_last", "accumulate", "bf16 accumulate"),
+    *("compiled", "compiled accumulate"),
+}
 BUCKETS = {"small buckets", "bucket views", "static graph", "buckets accumulate"}
 
 IMAGES, BATCH, ACCUMULATED = 92, 6, 3
@@ -186,6 +190,21 @@ def test_gradients_are_exchanged_once_per_iteration(results):
         for path, result in ranks[0].items():
             assert result["sent"] == passes * steps * GRADIENT_BYTES, (strategy, path)
             assert result["iterations"] == (list(range(steps)) if passes else []), (strategy, path)
+
+
+def test_a_new_wrapper_compiles_nothing_again(results):
+    """The instrumented epoch has a wrapper of its own around the same model."""
+    for strategy, ranks in results.items():
+        for path, result in ranks[0].items():
+            bare, instrumented = result["compiled"]
+            assert instrumented == (0 if "compiled" in path else None), (strategy, path)
+            assert (bare is None) == ("compiled" not in path), (strategy, path)
+
+
+def test_compile_without_a_compiler_is_refused(monkeypatch):
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.raises(HpmlError, match=r"compile=default: no C\+\+ compiler \(no-such-compiler"):
+        Compiler(CompileMode.DEFAULT, torch.device("cpu"))
 
 
 def test_smaller_buckets_are_more_messages(results):

@@ -108,8 +108,8 @@ def instrumented_epoch(
 ) -> EpochResult:
     """Train one epoch, or its first `iterations`, with all phases stamped and collectives recorded.
 
-    `span` is held open from the first to the last iteration. `batches` come from loader workers
-    that already run; by default the epoch starts its own. A partial epoch has the role `plain`.
+    `span` is held open from the first to the last iteration. `batches` are those of
+    a pass that has begun; by default the epoch begins its own. A partial one has the role `plain`.
     """
     role = Role.PLAIN if iterations else Role.INSTRUMENTED
     strategy, micro_steps = training.strategy, training.micro_steps(iterations)

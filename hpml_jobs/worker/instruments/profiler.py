@@ -115,7 +115,7 @@ def profile_iterations(training: Training, number: int, keep: Path | None) -> Pr
         ProfilerError: the profiler did not start on every rank, or wrote no readable trace.
     """
     await_idle_threads()
-    batches = iter(training.batches(number))  # loader workers are forked before the profiler starts
+    batches = iter(training.batches(number))  # loads the first ones before the profiler
     profiler = _start_on_all_ranks(training)
     span = _measured_window(training.strategy.devices)
     result = instrumented_epoch(training, number, iterations=ITERATIONS, span=span, batches=batches)

@@ -6,7 +6,7 @@ from hpml_jobs.checks import Level
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.loader import Loader
 from hpml_jobs.core.strategies import Device
-from hpml_jobs.core.training_path import Precision, TrainingPath
+from hpml_jobs.core.training_path import CompileMode, Precision, TrainingPath
 from tests.gpu.bench import Bench
 from tests.gpu.catalog import PATHS
 from tests.gpu.figures import Figure
@@ -16,9 +16,13 @@ BATCH = 512
 
 
 def path_of(words: str) -> TrainingPath:
-    """Return the training path of a name of the catalog: a precision, and nhwc if channels_last."""
-    precision, _, layout = words.partition(" ")
-    return TrainingPath(precision=Precision(precision), channels_last=layout == "nhwc")
+    """Return the training path of a name of the catalog: a precision, nhwc, compiled."""
+    precision, *others = words.split()
+    return TrainingPath(
+        precision=Precision(precision),
+        channels_last="nhwc" in others,
+        compile=CompileMode.DEFAULT if "compiled" in others else None,
+    )
 
 
 def measure(bench: Bench) -> Iterator[Figure]:

@@ -21,7 +21,7 @@ def has_communication(of: Cell) -> bool:
 
 
 def iterations_per_epoch(of: Cell) -> int:
-    return iterations(of.workload.images or 0, of.gpus, of.batch)
+    return iterations(of.workload.images or 0, of.gpus, of.batch, of.path.accumulate)
 
 
 def sends_buffers(of: Cell) -> bool:

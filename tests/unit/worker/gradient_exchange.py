@@ -104,6 +104,12 @@ def run_strategy(strategy: ParallelStrategy, *, instrumented: bool) -> dict:
         messages = aggregate(collectives, durations_s)
         result["sent"] = [[m.kind, m.purpose, m.elements, m.bytes, m.count] for m in messages]
         result["longest_s"] = max(durations_s)
+        waits = strategy.ledger.waits
+        result["waits"] = len(waits)
+        result["waited_for"] = [
+            any(wait.start <= entry.start and entry.end <= wait.end for wait in waits)
+            for entry in collectives
+        ]
     strategy.ledger = None
     return result | buffer_hashes(strategy)
 

@@ -1,11 +1,18 @@
-"""Which modules fsdp gathers as a group, on the models of the project and on a transformer."""
+"""Which modules fsdp gathers as a group, and the torch that it needs."""
 
 import pytest
+import torch
 from torch import nn
+from torch.distributed.fsdp import FSDPModule
 
+from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.worker import models
+from hpml_jobs.worker.process_group import COLLECTIVE_TIMEOUT, Placement
 from hpml_jobs.worker.sharding.groups import shard_groups
+from hpml_jobs.worker.strategies import STRATEGIES
+
+from .conftest import cpu_cell
 
 
 class Block(nn.Module):
@@ -58,3 +65,11 @@ def test_model_names_its_own_groups():
     model.fsdp_groups = [model]
     with pytest.raises(HpmlError, match=r"Transformer\.fsdp_groups names Transformer, which is"):
         shard_groups(model)
+
+
+def test_torch_without_countable_messages_is_refused(monkeypatch):
+    monkeypatch.delattr(FSDPModule, "set_custom_all_gather")  # as before torch 2.9
+    cell = cpu_cell(gpus=2, strategy=Strategy.FSDP)
+    fsdp = STRATEGIES[Strategy.FSDP](cell, Placement(0, 0, 2), (torch.device("cpu"),))
+    with pytest.raises(HpmlError, match=r"torch 2\.9 on .*use strategy=zero1 or ddp"):
+        fsdp.setup(COLLECTIVE_TIMEOUT)

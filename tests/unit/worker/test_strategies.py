@@ -180,6 +180,17 @@ def test_sharded_messages_are_exactly_those_of_shapes(strategy_results):
     assert sum(count for kind, *_, count in messages if kind == "broadcast") == steps * processes
 
 
+def test_gloo_ranks_wait_for_every_collective_of_fsdp(strategy_results):
+    """gloo blocks the computing thread: each collective is inside a stamped wait."""
+    _, labels = strategy_results
+    for rank in labels["fsdp instrumented"]:
+        # 2 steps: before forward and before backward of two layers and the model, their 2
+        # reduce-scatters, and before that of the second (the first one's input has no gradient)
+        assert rank["waits"] == 2 * (3 + 3 + 2 + 1)
+        assert all(rank["waited_for"])
+    assert {rank["waits"] for rank in labels["zero1 instrumented"]} == {0}
+
+
 def test_sharded_ranks_keep_parts_that_add_up(strategy_results):
     processes, labels = strategy_results
     assert sum(rank["held"] for rank in labels["zero1"]) == ELEMENTS

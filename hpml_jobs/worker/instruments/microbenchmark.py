@@ -37,6 +37,14 @@ AHEAD_S, AHEAD_LIMIT_S = 1e-3, 32e-3
 """Work queued ahead of a trial, so that the host has queued the collective before its start: at
 first, and at most."""
 
+_ALL_GATHER: Callable[[Tensor, Tensor], object] = (
+    getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+)
+_REDUCE_SCATTER: Callable[[Tensor, Tensor], object] = (
+    getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+)
+"""Collectives of (output, input); torch 2.14 has new names for them."""
+
 KINDS = (
     CollectiveKind.ALL_REDUCE,
     CollectiveKind.ALL_GATHER,
@@ -68,10 +76,10 @@ def collective_times(
 ) -> Microbenchmark | None:
     """Time each collective of `sent` at the sizes that the cell sends, then at `sizes`, in bytes.
 
-    The first of `sizes` that would not fit into the rest of `budget_s` ends the benchmark of its
-    collective. Every rank must call this: all decisions are made on values that are equal on all
-    ranks. `clock_of` returns a clock that is ready for a number of stamps, by default that of the
-    devices.
+    At least one size of each is measured. The first of `sizes` that would not fit into the rest of
+    `budget_s` ends the benchmark of its collective. Every rank must call this: all decisions are
+    made on values that are equal on all ranks. `clock_of` returns a clock that is ready for a
+    number of stamps, by default that of the devices.
     """
     if budget_s <= 0:
         return None
@@ -87,7 +95,8 @@ def collective_times(
         timer.time(call)  # the first use of a size: NCCL connects its algorithm, gloo its buffers
         remaining_s = budget_s - timer.max_over_ranks(time.perf_counter() - start)
         pilot_s = timer.max_over_ranks(timer.time(call).seconds)
-        if points and pilot_s * (WARMUPS + TRIALS) > remaining_s:
+        is_measured = any(point.kind is kind for point in points)
+        if is_measured and pilot_s * (WARMUPS + TRIALS) > remaining_s:
             ended |= set() if is_sent else {kind}
             continue
         trials = timer.trials(call)
@@ -103,9 +112,13 @@ def collective_times(
 def _messages(
     sent: Mapping[CollectiveKind, Collection[int]], sizes: Iterable[int]
 ) -> Iterator[tuple[CollectiveKind, int]]:
-    """Yield collectives and sizes: those that are sent, then each size of each collective."""
-    for kind, of_kind in sent.items():
-        yield from ((kind, size) for size in sorted({*of_kind}))
+    """Yield collectives and sizes in turn: those that are sent, then each of the other sizes."""
+    ranked = [
+        (rank, kind, size)
+        for kind, of_kind in sent.items()
+        for rank, size in enumerate(sorted({*of_kind}))
+    ]
+    yield from ((kind, size) for _, kind, size in sorted(ranked, key=lambda message: message[0]))
     for size in sizes:
         yield from ((kind, size) for kind, of_kind in sent.items() if size not in of_kind)
 
@@ -137,8 +150,8 @@ def prepare(kind: CollectiveKind, size: int, device: torch.device) -> Call:
     share = torch.ones(-(-elements // ranks), device=device)
     whole = torch.ones(ranks * share.numel(), device=device)
     if kind is CollectiveKind.ALL_GATHER:
-        return Call(share, whole, lambda: dist.all_gather_into_tensor(whole, share))
-    return Call(whole, share, lambda: dist.reduce_scatter_tensor(share, whole))
+        return Call(share, whole, lambda: _ALL_GATHER(whole, share))
+    return Call(whole, share, lambda: _REDUCE_SCATTER(share, whole))
 
 
 class Trial(NamedTuple):

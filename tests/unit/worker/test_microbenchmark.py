@@ -114,6 +114,15 @@ def test_first_use_of_a_size_does_not_end_the_sizes(measure):
     assert max(point.max_s for point in benchmark.points) == pytest.approx(KERNEL_S)
 
 
+def test_every_collective_is_measured_within_any_budget(eight_ranks):
+    sent = {CollectiveKind.ALL_GATHER: [512, 2048], CollectiveKind.REDUCE_SCATTER: [4096]}
+    benchmark = collective_times((CPU,), sent, 1e-9, sizes=())
+    assert [(point.kind, point.bytes) for point in benchmark.points] == [
+        (CollectiveKind.ALL_GATHER, 512),
+        (CollectiveKind.REDUCE_SCATTER, 4096),
+    ]
+
+
 def test_late_trials_are_left_out_of_the_times():
     trials = [microbenchmark.Trial(1e-3, is_late=False), microbenchmark.Trial(9e-3, is_late=True)]
     point = microbenchmark.summarize_trials(ALL_REDUCE, 1024, trials, sent=False)

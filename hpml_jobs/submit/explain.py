@@ -111,8 +111,10 @@ def _values(plan: Plan) -> list[tuple[str, str]]:
     cells = [planned.cell for planned in plan.cells]
     rows = [("study", plan.study.name), ("outputs", str(plan.study.root.parent))]
     for name in cells[0].__struct_fields__:
-        if name not in ("workload", "recipe", "quantize"):
+        if name not in ("workload", "recipe", "quantize", "path"):
             rows.append((name, _distinct(getattr(cell, name) for cell in cells)))
+    for key in cells[0].path.__struct_fields__:
+        rows.append((key, _distinct(getattr(cell.path, key) for cell in cells)))
     rows.append(("minutes", _distinct(planned.shape.minutes for planned in plan.cells)))
     rows.append(("data.root", _distinct(planned.file.data_root for planned in plan.cells)))
     for field in cells[0].workload.__struct_fields__:

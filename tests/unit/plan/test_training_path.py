@@ -4,6 +4,8 @@ import pytest
 
 from hpml_jobs.core.training_path import CompileMode, Precision
 from hpml_jobs.errors import UsageError
+from hpml_jobs.submit.explain import preview_of
+from hpml_jobs.submit.selection import select
 from tests.unit.plans import plan_of
 
 LOCAL = ("cluster=local", "device=cpu")
@@ -60,3 +62,12 @@ def test_global_batch_gives_the_batch_of_each_size(working_folder):
 def test_path_that_cannot_be_measured_is_refused(working_folder, words, message):
     with pytest.raises(UsageError, match=message):
         cells_of(*words)
+
+
+def test_plan_lists_every_key_of_the_path_with_its_origin(working_folder):
+    plan = plan_of(*LOCAL, "gpus=1,2", "global_batch=256", "precision=bf16")
+    rows = {row.key: (row.value, row.origin) for row in preview_of(plan, select(plan)).values}
+    assert rows["precision"] == ("bf16", "command line")
+    assert rows["batch"] == ("256, 128", "global_batch / gpus / accumulate")
+    assert rows["accumulate"] == ("1", "conf/config.yaml")
+    assert "path" not in rows

@@ -133,7 +133,7 @@ def test_channels_last_gradients_are_sent_in_memory_order():
     assert bias is model.bias.grad
 
 
-@pytest.fixture(scope="module", params=[pytest.param(2, marks=pytest.mark.long), 4])
+@pytest.fixture(scope="module", params=[2, pytest.param(4, marks=pytest.mark.long)])
 def results(request):
     """Differences from the plain path: by strategy, rank and path."""
     torchrun = ["torch.distributed.run", "--standalone", "--local-addr=127.0.0.1"]

@@ -84,6 +84,7 @@ def environment(group: ConditionGroup) -> list[Fact]:
         Fact("specified link, GB/s", _distinct(record.link_gb_per_s for record in records)),
         Fact("precision", _distinct(precision_of(r) for r in records if r.facts)),
         *(Fact(name, _distinct(map(of, cards))) for name, of in _OF_CARDS.items()),
+        Fact("start of the job to the first iteration, s", _startups(records)),
         Fact("measured", _span(records)),
         Fact("imported from", _distinct(r.imported.file for r in records if r.imported)),
         Fact("GPU, as reported", _distinct(r.imported.gpu_model for r in records if r.imported)),
@@ -98,6 +99,15 @@ def _hosts(record: Record) -> Iterable[str]:
 def _distinct(values: Iterable[object]) -> tuple[str, ...]:
     """Return the different values in words, without those that are not known."""
     return tuple(dict.fromkeys(in_words(value) for value in values if value not in (None, "")))
+
+
+def _startups(records: Iterable[Record]) -> tuple[str, ...]:
+    """Return the least and the most seconds of a cell before its first iteration was done."""
+    totals_s = sorted(r.startup.total_s for r in records if r.startup and r.startup.total_s)
+    if not totals_s:
+        return ()
+    ends = (f"{total_s:.1f}" for total_s in (totals_s[0], totals_s[-1]))
+    return (" to ".join(dict.fromkeys(ends)),)
 
 
 def _span(records: Iterable[Record]) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from hpml_jobs.core.measurements import Card
+from hpml_jobs.core.measurements import Card, Startup
 from hpml_jobs.report.formats.csv_tables import flat
 from hpml_jobs.report.key_numbers import key_numbers, lines
 from hpml_jobs.report.merge.cells import CellResult
@@ -78,13 +78,26 @@ def test_record_command_shows_clocks_power_and_link():
     assert numbers["share_of_link"] == pytest.approx(numbers["bus_gb_per_s"] / 300)
 
 
+def test_environment_of_the_page_has_the_time_to_start():
+    record = measured()
+    starts = [Startup(**dict.fromkeys(Startup.__struct_fields__, s)) for s in (0.5, 0.75)]
+    ranks = zip(record.ranks, starts, strict=True)
+    ranks = tuple(replace(rank, startup=start) for rank, start in ranks)
+    facts = environment_of(replace(record, ranks=ranks))
+    assert facts["start of the job to the first iteration, s"] == "6.0"
+
+
+def environment_of(record):
+    result = CellResult(slug=record.slug, outcome=Outcome.OK, cell=record.cell, record=record)
+    (one,) = group([result])
+    return {fact.name: fact.text for fact in environment(one)}
+
+
 def test_environment_of_the_page_has_gpus_and_variables():
     record = measured()
     facts = replace(record.facts, nccl_environment={"NCCL_P2P_DISABLE": "1"})
     record = replace(record, facts=facts)
-    result = CellResult(slug=record.slug, outcome=Outcome.OK, cell=record.cell, record=record)
-    (one,) = group([result])
-    shown = {fact.name: fact.text for fact in environment(one)}
+    shown = environment_of(record)
     assert shown["SM clock, MHz (of at most)"] == "1410 (1410), 1310 (1410)"
     assert shown["power, W (of at most)"] == "245 (400)"
     assert shown["precision"] == "tf32 (convolutions)"

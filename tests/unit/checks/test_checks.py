@@ -840,6 +840,13 @@ def test_short_summary_leaves_out_lower_tiers():
     assert in_short(results) == ""
 
 
+def test_profiler_is_not_compared_with_one_process_on_a_gpu():
+    record = change_trace(messages=21)(clean_record())
+    alone = replace(record, cell=a_cell(gpus=1, strategy=Strategy.DDP))
+    assert "profiler-messages" in {result.check for result in check_record(record)}
+    assert "profiler-messages" not in {result.check for result in check_record(alone)}
+
+
 def test_failure_is_shown_beside_the_number_in_any_tier():
     on_cpu = change_trace(messages=21)(clean_record(ON_CPU))
     on_gpu = change_trace(messages=21)(clean_record())

@@ -4,6 +4,7 @@ import msgspec
 import numpy as np
 import pytest
 import torch
+from torch.nn.parallel import DistributedDataParallel
 
 from hpml_jobs import checks
 from hpml_jobs.core.cell import Protocol
@@ -79,8 +80,11 @@ def test_phases_are_those_of_the_scripted_gpu(measure):
 def test_ddp_phases_are_those_of_the_scripted_gpu(measure, monkeypatch):
     for name, value in {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2"}.items():
         monkeypatch.setenv(name, value)
-    script = Script()
+    script, rates = Script(), []
+    set_rate = "_set_ddp_runtime_logging_sample_rate"
+    monkeypatch.setattr(DistributedDataParallel, set_rate, lambda _, rate: rates.append(rate))
     _, record = measure(cuda_cell(gpus=2, images=64 * ITERATIONS), script)
+    assert set(rates) == {10**9}  # no wrapper of DDP waits for the device to time itself
     phases, communication = record.phases, record.communication
     in_all = {
         "h2d_s": script.copy,
@@ -105,6 +109,17 @@ def test_ddp_phases_are_those_of_the_scripted_gpu(measure, monkeypatch):
     assert record.comm_cost_s == pytest.approx(1e-3 * ITERATIONS * script.buffers)
     failed = [r.check for r in checks.check_record(record) if r.level is checks.Level.FAIL]
     assert failed == []
+
+
+def test_facts_are_read_before_training(measure, monkeypatch):
+    order = []
+    for place, name in ((loop.facts, "read_facts"), (loop, "train")):
+        original = getattr(place, name)
+        monkeypatch.setattr(
+            place, name, lambda *a, of=original, n=name, **k: order.append(n) or of(*a, **k)
+        )
+    measure(cuda_cell(protocol=Protocol.LAB, epochs=2), Script())
+    assert order == ["read_facts", "train"]
 
 
 def test_slow_loader_is_the_stall_of_the_device(measure):

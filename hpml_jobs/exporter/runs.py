@@ -142,14 +142,18 @@ def _config(study: Study, group: ReportGroup, record: Record) -> dict[str, Setti
 
 
 def _summary(record: Record, row: Row | None) -> dict[str, float]:
-    """Return the key numbers that are one number, the phases, and the row's speedup."""
+    """Return the key numbers that are one number, phases, parts of the start, and the speedup."""
     numbers = key_numbers(record)
-    phases = {f"phase_{name}_s": seconds for name, seconds in (numbers["phases"] or {}).items()}
+    parts = {
+        f"{prefix}_{name}_s": seconds
+        for prefix, of in (("phase", "phases"), ("startup", "startup"))
+        for name, seconds in (numbers[of] or {}).items()
+    }
     of_row: dict[str, Any] = {
         "speedup": row.speedup if row else None,
         "efficiency": row.scaling.efficiency if row and row.scaling else None,
     }
-    return dict(_finite({**numbers, **phases, **of_row}))
+    return dict(_finite({**numbers, **parts, **of_row}))
 
 
 def _finite(values: Mapping[str, Any]) -> Iterator[tuple[str, float]]:

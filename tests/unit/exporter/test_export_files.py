@@ -186,6 +186,7 @@ def test_words_are_completed_with_studies_and_formats(builder):
 
 def test_page_names_every_exported_number():
     listed = set(re.findall(r"`(\w+)`", PAGE.read_text()))
-    lists = {"epoch_s_by_rank", "phases", "messages", "test_accuracy_by_rank"}
-    assert {number.name for number in KEY_NUMBERS} - lists - listed == set()
+    lists = {"epoch_s_by_rank", "phases", "startup", "messages", "test_accuracy_by_rank"}
+    texts = {"precision", "throttle_reasons", "gpu_bus_ids", "gpu_links"}
+    assert {number.name for number in KEY_NUMBERS} - lists - texts - listed == set()
     assert set(METRICS) - listed == set()

@@ -163,6 +163,15 @@ def end_process_group() -> None:
         dist.destroy_process_group()
 
 
+@pytest.fixture(autouse=True)
+def _restored_modes() -> Iterator[None]:
+    """torch's modes as they were: benchmarks set them for their whole process."""
+    cuda, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = cuda.allow_tf32, cudnn.allow_tf32, cudnn.benchmark
+    yield
+    cuda.allow_tf32, cudnn.allow_tf32, cudnn.benchmark = before
+
+
 @pytest.fixture
 def lone_process_group() -> Iterator[None]:
     """Environment of a process group of one, which is left after the test."""

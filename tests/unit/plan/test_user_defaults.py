@@ -24,8 +24,9 @@ FREE = {"cluster.sbatch.reservation": "class", "cluster.gpu_types.b300": 2}
 DEPENDENT = (
     *("recipe.", "workload.limit", "workload.code", "grid"),
     *("cluster.name", "cluster.known_as", "cluster.launcher"),
+    "global_batch",
 )
-"""Keys that no user sets, and recipes, whose values must fit each other."""
+"""Keys that no user sets, recipes, whose values must fit each other, and what excludes a ladder."""
 
 
 def flat(values, prefix=""):

@@ -120,7 +120,8 @@ def compare(strategy: Strategy, processes: int) -> dict:
         bare = trained(cell)
         instrumented = trained(cell, instrumented=True)
         phases, ledger = instrumented.result.phases, instrumented.result.ledger
-        runs = (bare.result, instrumented.result)
+        runs, times = (bare.result, instrumented.result), instrumented.result.times
+        parts_s = sum(phases.phases.parts_s)
         results[name] = {
             "difference": difference(bare.weights, plain),
             "instrumented": difference(instrumented.weights, bare.weights),
@@ -132,7 +133,7 @@ def compare(strategy: Strategy, processes: int) -> dict:
                 *map(len, (bare.result.times.step_s, bare.result.losses, bare.result.rates)),
                 len(phases.iterations_s),
             ],
-            "closure": instrumented.result.epoch.closure,
+            "parts": parts_s / (float(times.step_s.sum()) + times.last_stall_s),
             "sent": phases.communication.bytes_of(Purpose.GRADIENTS),
             "messages": len(ledger.collectives),
             "compiled": [run.epoch.compiled_graphs for run in runs],

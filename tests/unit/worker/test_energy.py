@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from hpml_jobs.worker import epochs
+from hpml_jobs.worker.compilation import Compiler
 from hpml_jobs.worker.instruments.energy import EnergyMeter
 from hpml_jobs.worker.instruments.memory import MemoryMeter
 
@@ -112,6 +113,12 @@ def test_counters_are_read_outside_of_the_epoch(monkeypatch):
     monkeypatch.setattr(epochs, "_run", run)
     strategy = SimpleNamespace(barrier=lambda: log.append("barrier"))
     memory = MemoryMeter([])
-    training = SimpleNamespace(strategy=strategy, energy=log, scheduling=log, memory=memory)
+    training = SimpleNamespace(
+        strategy=strategy,
+        energy=log,
+        scheduling=log,
+        memory=memory,
+        compiler=Compiler(None, torch.device("cpu")),
+    )
     epochs._run_accounted(training, [], 0, None)
     assert log == ["barrier", "read", "read", "epoch", "read", "read"]

@@ -34,12 +34,14 @@ _FAMILY = re.compile(r"font-family: [^;\"]*")
 
 
 def draw(figure: "Figure") -> str:
-    """Return a figure as an SVG document."""
+    """Return a figure as an SVG document; the figure keeps its resolution."""
     from matplotlib.backends.backend_svg import FigureCanvasSVG  # noqa: PLC0415 - heavy
 
     content = io.BytesIO()
     canvas: Any = FigureCanvasSVG(figure)  # its print methods have no types
-    canvas.print_svg(content, metadata={"Date": None})
+    before = figure.dpi
+    canvas.print_svg(content, metadata={"Date": None})  # it sets 72 dpi
+    figure.set_dpi(before)
     return content.getvalue().decode()
 
 

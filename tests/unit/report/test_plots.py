@@ -7,6 +7,7 @@ import pytest
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.recipe import Recipe
 from hpml_jobs.core.strategies import Strategy
+from hpml_jobs.report import page
 from hpml_jobs.report.folder import write_all
 from hpml_jobs.report.plots import PLOTS, bars, files, lines, names, pictures
 from hpml_jobs.report.plots.accuracy import accuracy
@@ -139,6 +140,15 @@ def test_plots_are_identical_despite_user_matplotlib_style(builder, few):
     assert all(first.values())
     with mpl.rc_context({"font.size": 30, "lines.linewidth": 9, "svg.hashsalt": None}):
         assert files(pictures(builder.collect()).values()) == first
+
+
+def test_png_beside_a_page_has_the_full_resolution(builder, few):
+    with_curves(builder, 2, 512)
+    alone = files(pictures(builder.collect()).values())
+    beside = page.files(builder.collect())
+    pngs = [name for name in alone if name.endswith(".png")]
+    assert pngs
+    assert all(beside[name] == alone[name] for name in pngs)
 
 
 def test_plots_are_written_and_removed_with_their_data(builder, few):

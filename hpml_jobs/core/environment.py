@@ -26,7 +26,7 @@ _COMPARED = re.compile(
     r"|TORCH_CUDNN_\w+|CUDNN_(?!LOG)\w+|TORCHINDUCTOR_\w+|UCX_(?!LOG)\w+|FI_(?!LOG)\w+"
     r"|NCCL_(?!DEBUG)\w+"
 )
-"""Those of which it is known that they change numbers, as far as they are set by hand.
+"""Those of which it is known that they change numbers, if they are set by hand.
 
 torchrun sets TORCH_NCCL_ASYNC_ERROR_HANDLING, for some strategies only.
 """

@@ -92,7 +92,7 @@ class TrainingPath(Value, frozen=True, kw_only=True):
             )
 
     def check(self, device: Device, gpu_type: str | None) -> None:
-        """Refuse a path that the device cannot compute, as far as the GPU's type says it.
+        """Refuse a path that the device, or a GPU of this type, cannot compute.
 
         Raises:
             UsageError: with the key, the reason and the remedy.

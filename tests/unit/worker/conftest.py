@@ -1,11 +1,12 @@
 """Fixtures: a cell's folder, and one rank or a torchrun of it as a process."""
 
+import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import pytest
@@ -19,6 +20,24 @@ from hpml_jobs.study.attempt import AttemptFolder, RankError
 from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.files import encode, write_whole
 from tests.unit.builders import DIGITS
+
+
+def results_of_ranks(module: str, processes: int) -> Any:
+    """Run a module of this folder under torchrun on gloo; return the JSON that rank 0 prints."""
+    torchrun = ["torch.distributed.run", "--standalone", "--local-addr=127.0.0.1"]
+    command = [sys.executable, "-m", *torchrun, f"--nproc-per-node={processes}"]
+    process = subprocess.run(
+        [*command, "-m", f"tests.unit.worker.{module}"],
+        cwd=Path(__file__).parents[3],
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert process.returncode == 0, process.stderr
+    return json.loads(process.stdout)
+
 
 SMALL_DIGITS = msgspec.structs.replace(DIGITS, images=512, limit=512)
 

@@ -1,11 +1,6 @@
 """Placement, loader batch, and the gradient exchange of every strategy."""
 
-import json
-import os
-import subprocess
-import sys
 from collections import Counter
-from pathlib import Path
 
 import pytest
 import torch
@@ -15,7 +10,7 @@ from hpml_jobs.errors import HpmlError
 from hpml_jobs.worker.process_group import Placement, SingleProcess, read_placement
 from hpml_jobs.worker.strategies import DDP, DP, STRATEGIES
 
-from .conftest import cpu_cell
+from .conftest import cpu_cell, results_of_ranks
 
 
 def test_every_strategy_has_a_class():
@@ -60,19 +55,7 @@ ELEMENTS = sum(PARAMETERS.values())
 @pytest.fixture(scope="module", params=[pytest.param(2, marks=pytest.mark.long), 4])
 def results(request):
     """Results of every strategy and of SyncBatchNorm with 2 and with 4 processes under gloo."""
-    torchrun = ["torch.distributed.run", "--standalone", "--local-addr=127.0.0.1"]
-    command = [sys.executable, "-m", *torchrun, f"--nproc-per-node={request.param}"]
-    process = subprocess.run(
-        [*command, "-m", "tests.unit.worker.gradient_exchange"],
-        cwd=Path(__file__).parents[3],
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    assert process.returncode == 0, process.stderr
-    return request.param, json.loads(process.stdout)
+    return request.param, results_of_ranks("gradient_exchange", request.param)
 
 
 @pytest.fixture(scope="module")

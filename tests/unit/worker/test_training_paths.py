@@ -1,12 +1,7 @@
 """Every training path trains the weights that the plain path trains, on 1, 2 and 4 processes."""
 
-import json
-import os
-import subprocess
-import sys
 import threading
 from math import ceil
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,7 +18,7 @@ from hpml_jobs.worker.micro_steps import MicroSteps
 from hpml_jobs.worker.optimizer import make_optimizer
 from hpml_jobs.worker.strategies import gradients_of
 
-from .conftest import cpu_cell
+from .conftest import cpu_cell, results_of_ranks
 
 TOLERANCE = {True: 0.1, False: 1e-5}
 """The largest difference of weights relative to the change that training made, with bf16 or not;
@@ -138,19 +133,7 @@ def test_channels_last_gradients_are_sent_in_memory_order():
 @pytest.fixture(scope="module", params=[2, pytest.param(4, marks=pytest.mark.long)])
 def results(request):
     """Differences from the plain path: by strategy, rank and path."""
-    torchrun = ["torch.distributed.run", "--standalone", "--local-addr=127.0.0.1"]
-    command = [sys.executable, "-m", *torchrun, f"--nproc-per-node={request.param}"]
-    process = subprocess.run(
-        [*command, "-m", "tests.unit.worker.path_training"],
-        cwd=Path(__file__).parents[3],
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    assert process.returncode == 0, process.stderr
-    return json.loads(process.stdout)
+    return results_of_ranks("path_training", request.param)
 
 
 def test_paths_train_the_weights_of_the_plain_path(results):

@@ -62,13 +62,15 @@ class Place(Value, frozen=True, kw_only=True):
 class Observation(Place, frozen=True, kw_only=True):
     """A measured place: medians over its runs, in seconds per iteration.
 
-    Of a rate alone there is nothing but `step_s`. `unsynced_s` is an iteration without exchange on
-    the same GPUs (E3); the other times are those of the instrumented epoch, on the rank that waits
-    least. `messages` are those of gradients and parameters; `sweeps` are the microbenchmark's.
+    Of a rate alone there is nothing but `step_s`. `stall_s` is the part of it in which the device
+    waited for a batch; `unsynced_s` is an iteration without exchange on the same GPUs (E3); the
+    other times are those of the instrumented epoch, on the rank that waits least. `messages` are
+    those of gradients and parameters; `sweeps` are the microbenchmark's.
     """
 
     step_s: float
     runs: int = 1
+    stall_s: float | None = None
     unsynced_s: float | None = None
     backward_s: float | None = None
     optimizer_s: float | None = None
@@ -92,6 +94,7 @@ class Axis(StrEnum):
     GPUS = "GPUs"
     NODES = "nodes"
     BATCH = "batch"
+    TRANSFER = "batch, measured on fewer GPUs"
     ACCUMULATE = "accumulation"
 
 
@@ -232,4 +235,4 @@ class Forecast(Value, frozen=True, kw_only=True):
 def changed(value: Place, **fields: object) -> Target:
     """Return the target that differs from a place in some fields."""
     names = [field.name for field in msgspec.structs.fields(Place)]
-    return Target(**{name: getattr(value, name) for name in names} | fields)  # type: ignore[arg-type]
+    return Target(**{name: getattr(value, name) for name in names} | fields)

@@ -1,0 +1,346 @@
+"""The model of measured cells: t = compute(batch) + exposed communication + interference.
+
+A target is predicted from its anchor, the largest measured size that is not larger: the anchor's
+time at that batch, plus the difference of the exposed communication. What a measured cell takes
+beyond compute and exposed communication is interference, one constant per iteration, and stays.
+docs/predict.md derives it.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from math import fsum, log
+from typing import NamedTuple
+
+from hpml_jobs.core.strategies import is_baseline
+from hpml_jobs.predict import least_squares
+from hpml_jobs.predict.curves import BatchCurve, batch_curve, nearest_batch
+from hpml_jobs.predict.exposure import hiding_of, messages_at
+from hpml_jobs.predict.network import Network, Size, UnknownPriceError, size_of
+from hpml_jobs.predict.values import Observation, Parts, Place, Target, changed
+
+
+class CannotPredictError(Exception):
+    """Why a target cannot be predicted, and the place whose cell would make it possible."""
+
+    def __init__(self, reason: str, wanted: Place | None = None) -> None:
+        """Keep the reason, and the place that a cell should measure."""
+        super().__init__(reason)
+        self.wanted = wanted
+
+
+class Estimate(NamedTuple):
+    """The model's time of an iteration, its parts where they are known, and the measured place that it starts from.
+
+    `link_s` are seconds that rest on what the user says of the network.
+    """
+
+    step_s: float
+    parts: Parts | None
+    anchor: Observation
+    link_s: float
+    remarks: tuple[str, ...]
+
+
+class Kind(NamedTuple):
+    """What all observations of a series share: strategy, training path and treatment."""
+
+    strategy: str
+    path: str
+    treatment: str
+
+
+def kind_of(place: Place) -> Kind:
+    """Return the kind of a place."""
+    return Kind(place.strategy.value, place.path, place.treatment)
+
+
+class Model:
+    """The model of one series: a strategy on several GPUs, and the plain loop of the same path."""
+
+    def __init__(
+        self, series: Sequence[Observation], single: Sequence[Observation], network: Network
+    ) -> None:
+        """Take the measured cells: `series` on several GPUs, `single` on one; none is needed."""
+        self.network = network
+        self.single = {cell.batch: cell for cell in single if cell.accumulate == 1}
+        self.series = list(series)
+
+    @cached_property
+    def sizes(self) -> list[Size]:
+        """The measured sizes, from the smallest."""
+        return sorted({size_of(cell) for cell in self.series})
+
+    @cached_property
+    def single_curve(self) -> BatchCurve | None:
+        """An iteration of the plain loop by batch."""
+        times_s = {batch: cell.step_s for batch, cell in self.single.items()}
+        return batch_curve(times_s) if times_s else None
+
+    def estimate(self, target: Target) -> Estimate:
+        """Return the time of a target.
+
+        Raises:
+            CannotPredictError: what it needs was not measured.
+        """
+        goal = size_of(target)
+        size = self._anchor_size(goal)
+        cells = self._cells(size, target.accumulate)
+        anchor = cells[nearest_batch(target.batch, cells)]
+        base_s, remarks = self._at_batch(size, cells, target.batch)
+        if target.accumulate != anchor.accumulate:
+            further = target.accumulate - anchor.accumulate
+            base_s += further * self._micro_step_s(size, target)
+        change = self._change(anchor, target)
+        return Estimate(
+            step_s=base_s + change.added_s,
+            parts=self._parts(anchor, target, base_s + change.added_s, change.exposed_s),
+            anchor=anchor,
+            link_s=change.link_s,
+            remarks=(*remarks, *change.remarks),
+        )
+
+    def _change(self, anchor: Observation, target: Target) -> "_Change":
+        """Return how the exposed communication changes from the anchor's size to the target's.
+
+        Raises:
+            CannotPredictError: the exchange has no price at one of them.
+        """
+        goal, size = size_of(target), size_of(anchor)
+        stays = goal == size and not self.network.is_other
+        try:
+            here = self._exposed(anchor, size, target.batch, of_target=False)
+            there = self._exposed(anchor, goal, target.batch, of_target=True)
+        except UnknownPriceError as missing:
+            if stays:
+                return _Change(0.0, None)
+            raise CannotPredictError(str(missing), self._wanted(missing, target)) from missing
+        added_s = there.seconds - here.seconds
+        is_given = self.network.is_other or not self.network.crosses_nodes
+        rests_on_link = goal.crosses_nodes and self.network.describes_links and is_given
+        return _Change(
+            added_s=added_s,
+            exposed_s=there.seconds,
+            link_s=max(0.0, added_s) if rests_on_link else 0.0,
+            remarks=there.remarks,
+        )
+
+    def _wanted(self, missing: UnknownPriceError, target: Target) -> Place | None:
+        """Return the place whose cell would give the missing price: two nodes like the target's."""
+        if not missing.across_nodes:
+            return None
+        return changed(target, gpus=2 * target.gpus_per_node, nodes=2, accumulate=1)
+
+    def _anchor_size(self, goal: Size) -> Size:
+        """Return the largest measured size that is not larger, across nodes where the goal is."""
+        smaller = [s for s in self.sizes if s.gpus <= goal.gpus and s.nodes <= goal.nodes]
+        if not smaller:
+            least = self.sizes[0]
+            raise CannotPredictError(f"the smallest measured size is {least.text}")
+        crossing = [size for size in smaller if size.crosses_nodes]
+        return max(crossing or smaller, key=lambda size: (size.gpus, size.nodes))
+
+    def _cells(self, size: Size, accumulate: int) -> dict[int, Observation]:
+        """Return a size's cells by batch, of the measured accumulation nearest to one."""
+        cells = [cell for cell in self.series if size_of(cell) == size]
+        nearest = min(
+            {cell.accumulate for cell in cells},
+            key=lambda measured: (abs(log(measured / accumulate)), measured),
+        )
+        return {cell.batch: cell for cell in cells if cell.accumulate == nearest}
+
+    # ---- the time of a measured size at any batch ----
+
+    def _at_batch(
+        self, size: Size, cells: Mapping[int, Observation], batch: int
+    ) -> tuple[float, tuple[str, ...]]:
+        """Return an iteration of a measured size, and remarks: as measured, else transferred."""
+        if batch in cells:
+            return cells[batch].step_s, ()
+        for smaller in self._smaller(size, next(iter(cells.values())).accumulate):
+            common = [b for b in cells if b in smaller]
+            if batch in smaller and common:
+                return self._transferred(size, cells, smaller, common, batch), ()
+        curve = self._curve(cells)
+        if curve is None:
+            batches = ", ".join(map(str, sorted(cells)))
+            return batch_curve({b: cell.step_s for b, cell in cells.items()}).at(batch), (
+                f"only batch {batches} was measured: time is taken in proportion to the batch",
+            )
+        return curve.at(batch), ()
+
+    def _smaller(self, size: Size, accumulate: int) -> list[dict[int, Observation]]:
+        """Return the cells of smaller sizes by batch, the largest size first, then one GPU."""
+        smaller = [s for s in self.sizes if s.gpus < size.gpus and s.nodes <= size.nodes]
+        cells = [
+            {
+                cell.batch: cell
+                for cell in self.series
+                if size_of(cell) == other and cell.accumulate == accumulate
+            }
+            for other in reversed(smaller)
+        ]
+        return [*cells, self.single] if accumulate == 1 else cells
+
+    def _transferred(
+        self,
+        size: Size,
+        cells: Mapping[int, Observation],
+        smaller: Mapping[int, Observation],
+        common: Sequence[int],
+        batch: int,
+    ) -> float:
+        """Return t(N, b) = t(n, b) + [t(N, b') - t(n, b')], with the exposed communication of each.
+
+        What the batches b' = `common` have in common besides is fitted by one constant, which is
+        zero or more against one GPU: interference.
+        """
+        added_s = {b: self._added_s(cells[b], smaller[b], b) for b in common}
+        rests = [cells[b].step_s - smaller[b].step_s - added_s[b] for b in common]
+        weights = [1 / cells[b].step_s for b in common]
+        if smaller[batch].gpus == 1:
+            constant_s = least_squares.fit([(1.0,)] * len(rests), rests, weights).coefficients[0]
+        else:
+            squares = [weight * weight for weight in weights]
+            constant_s = fsum(w * r for w, r in zip(squares, rests, strict=True)) / fsum(squares)
+        near = nearest_batch(batch, {b: cells[b] for b in common})
+        return (
+            smaller[batch].step_s + self._added_s(cells[near], smaller[batch], batch) + constant_s
+        )
+
+    def _added_s(self, cell: Observation, smaller: Observation, batch: int) -> float:
+        """Return a cell's exposed communication less that of a smaller size; 0 if unknown."""
+        try:
+            here = self._exposed(cell, size_of(cell), batch, of_target=False)
+            if smaller.gpus == 1:
+                return here.seconds
+            below = self._exposed(smaller, size_of(smaller), batch, of_target=False)
+        except UnknownPriceError:
+            return 0.0
+        return here.seconds - below.seconds
+
+    def _curve(self, cells: Mapping[int, Observation]) -> BatchCurve | None:
+        """Return the time of a size by batch; None where nothing tells how it depends on it."""
+        if len(cells) > 1:
+            return batch_curve({batch: cell.step_s for batch, cell in cells.items()})
+        if self.single_curve is None or len(self.single) < 2:
+            return None
+        ((batch, cell),) = cells.items()
+        rest_s = max(0.0, cell.step_s - cell.accumulate * self.single_curve.at(batch))
+        times_s = {b: cell.accumulate * s.step_s + rest_s for b, s in self.single.items()}
+        return batch_curve(times_s | {batch: cell.step_s})
+
+    # ---- the parts ----
+
+    def _exposed(self, cell: Observation, size: Size, batch: int, *, of_target: bool) -> "_Exposed":
+        """Return the exposed communication of a cell's messages at a size and batch.
+
+        Raises:
+            UnknownPriceError: the cell has no messages, or they have no price there.
+        """
+        if not cell.messages:
+            raise UnknownPriceError(
+                f"no cell of strategy={cell.strategy.value} on several GPUs has its messages "
+                "(protocol=full records them)"
+            )
+        measured = self.network.price(cell.messages, size_of(cell), of_target=False)
+        price = self.network.price(messages_at(cell, size.gpus), size, of_target=of_target)
+        hiding = hiding_of(cell, measured)
+        if batch != cell.batch:
+            hiding = hiding.scaled(self._compute_ratio(cell, batch))
+        return _Exposed(hiding.exposed_s(price.total_s), price.remarks)
+
+    def _compute_ratio(self, cell: Observation, batch: int) -> float:
+        """Return how much longer an iteration computes at another batch than in a cell."""
+        curve = self.single_curve
+        if curve is None or len(self.single) < 2:
+            return batch / cell.batch
+        return curve.at(batch) / curve.at(cell.batch)
+
+    def _micro_step_s(self, size: Size, target: Target) -> float:
+        """Return the time of a micro-step without exchange, which further accumulation adds.
+
+        It is t0 of t0 x micro-steps + c where a batch was measured with several numbers of
+        micro-steps, else the iteration without exchange less its optimizer.
+
+        Raises:
+            CannotPredictError: neither was measured.
+        """
+        cells = [cell for cell in self.series if size_of(cell) == size]
+        by_batch: dict[int, list[Observation]] = {}
+        for cell in cells:
+            by_batch.setdefault(cell.batch, []).append(cell)
+        several = {b: of_b for b, of_b in by_batch.items() if len({c.accumulate for c in of_b}) > 1}
+        if several:
+            batch = nearest_batch(target.batch, several)
+            rows = [(float(cell.accumulate), 1.0) for cell in several[batch]]
+            times_s = [cell.step_s for cell in several[batch]]
+            step_s = least_squares.fit(rows, times_s, [1 / t for t in times_s]).coefficients[0]
+            return step_s * self._compute_ratio(several[batch][0], target.batch)
+        plain = {c.batch: c for c in cells if c.unsynced_s is not None}
+        if plain:
+            cell = plain[nearest_batch(target.batch, plain)]
+            alone_s = ((cell.unsynced_s or 0.0) - (cell.optimizer_s or 0.0)) / cell.accumulate
+            return alone_s * self._compute_ratio(cell, target.batch)
+        raise CannotPredictError(
+            f"accumulate={target.accumulate}: neither another accumulation nor an iteration "
+            "without exchange was measured",
+            changed(cells[0], accumulate=target.accumulate),
+        )
+
+    def _parts(
+        self, anchor: Observation, target: Target, step_s: float, exposed_s: float | None
+    ) -> Parts | None:
+        """Return the parts of a time; None where they are not known by themselves."""
+        ratio = self._compute_ratio(anchor, target.batch)
+        compute_s = anchor.unsynced_s
+        if compute_s is None and target.batch in self.single and target.accumulate == 1:
+            compute_s, ratio = self.single[target.batch].step_s, 1.0
+        if compute_s is None or exposed_s is None:
+            return None
+        compute_s *= ratio * target.accumulate / anchor.accumulate
+        exposed_s = min(exposed_s, step_s)
+        interference_s = max(0.0, step_s - exposed_s - compute_s)
+        return Parts(
+            compute_s=step_s - exposed_s - interference_s,
+            exposed_s=exposed_s,
+            interference_s=interference_s,
+        )
+
+
+class _Exposed(NamedTuple):
+    """Exposed communication of an iteration, and what its figure does not rest on."""
+
+    seconds: float
+    remarks: tuple[str, ...]
+
+
+class _Change(NamedTuple):
+    """How exposed communication changes, what it is at the target, and what of it is not measured.
+
+    `exposed_s` is None where messages have no price.
+    """
+
+    added_s: float
+    exposed_s: float | None
+    link_s: float = 0.0
+    remarks: tuple[str, ...] = ()
+
+
+def series_of(observations: Sequence[Observation]) -> dict[Kind, list[Observation]]:
+    """Return the measured cells on several GPUs by strategy, path and treatment."""
+    series: dict[Kind, list[Observation]] = {}
+    for cell in observations:
+        if cell.gpus > 1:
+            series.setdefault(kind_of(cell), []).append(cell)
+    return series
+
+
+def singles_of(observations: Sequence[Observation], path: str) -> list[Observation]:
+    """Return the plain loop on one GPU with a training path."""
+    return [
+        cell
+        for cell in observations
+        if cell.gpus == 1
+        and cell.path == path
+        and is_baseline(cell.strategy, cell.treatment, cell.path)
+    ]

@@ -1,0 +1,269 @@
+"""Seconds of an iteration's messages on idle devices, for GPUs and nodes that were not measured.
+
+A collective's time is interpolated in its measured sweep, straight in the logarithms of bytes and
+seconds. The sweep of one size stands for another size of the same kind (one node, or several) by
+the bus factors of nccl-tests; its startup, the time of its fastest message, grows with log2 of the
+processes, as in a tree. Where only a link's speed is given, an exchange across nodes is that inside
+a node plus `bus factor x bytes / speed of the links of a node`.
+"""
+
+import math
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from hpml_jobs.core.formulas import bus_factor
+from hpml_jobs.core.measurements import CollectiveKind
+from hpml_jobs.core.text import counted
+from hpml_jobs.predict.values import Observation, Place, SentMessages
+
+SWEPT = frozenset(
+    {
+        CollectiveKind.ALL_REDUCE,
+        CollectiveKind.ALL_GATHER,
+        CollectiveKind.REDUCE_SCATTER,
+        CollectiveKind.BROADCAST,
+    }
+)
+"""The collectives of the microbenchmark, which have bus factors."""
+
+GAP = 32
+"""Neighbouring sizes of a sweep that differ by more than this factor are a gap."""
+
+
+class Size(NamedTuple):
+    """A number of processes on a number of nodes."""
+
+    nodes: int
+    gpus: int
+
+    @property
+    def crosses_nodes(self) -> bool:
+        """Whether messages leave a node."""
+        return self.nodes > 1
+
+    @property
+    def gpus_per_node(self) -> int:
+        """GPUs on each node."""
+        return math.ceil(self.gpus / self.nodes)
+
+    @property
+    def text(self) -> str:
+        """Its words: `16 GPUs on 2 nodes`."""
+        return f"{self.gpus} on {counted(self.nodes, 'node')}"
+
+
+def size_of(place: Place) -> Size:
+    """Return the size of a place."""
+    return Size(place.nodes, place.gpus)
+
+
+class Link(NamedTuple):
+    """The links that leave a node: one-way speed of one of them, and their number."""
+
+    gb_per_s: float
+    per_node: int = 1
+
+    @property
+    def node_gb_per_s(self) -> float:
+        """The one-way speed of all links of a node, in GB/s."""
+        return self.gb_per_s * self.per_node
+
+
+class BusSweep(NamedTuple):
+    """A sweep from elsewhere: bus bandwidth in GB/s by message bytes, inside or across nodes."""
+
+    name: str
+    gb_per_s: Mapping[int, float]
+    crosses_nodes: bool = True
+
+    def times_s(self, kind: CollectiveKind, gpus: int) -> dict[int, float]:
+        """Return the seconds of a collective by message bytes on so many GPUs."""
+        factor = bus_factor(kind, gpus)
+        return {size: factor * size / (1e9 * speed) for size, speed in self.gb_per_s.items()}
+
+
+class Priced(NamedTuple):
+    """Seconds of an iteration's messages one after another, and of the longest of them.
+
+    `remarks` say what the figure does not rest on.
+    """
+
+    total_s: float
+    longest_s: float
+    remarks: tuple[str, ...] = ()
+
+
+class UnknownPriceError(Exception):
+    """The time of messages at a size cannot be known; the message says what is missing.
+
+    `across_nodes`: a cell on two nodes would make it known.
+    """
+
+    def __init__(self, reason: str, *, across_nodes: bool = False) -> None:
+        """Keep the reason, and whether nodes are what is missing."""
+        super().__init__(reason)
+        self.across_nodes = across_nodes
+
+
+class Network(NamedTuple):
+    """The measured sweeps by size and collective, and what the user says of the links.
+
+    `link` and `given` are used across nodes where nothing was measured there, and for every target
+    with `is_other`: then they describe another network than the measured one. A `given` sweep
+    inside a node is used where nothing was measured inside a node.
+    """
+
+    sweeps: Mapping[tuple[Size, CollectiveKind], Mapping[int, float]]
+    link: Link | None = None
+    given: BusSweep | None = None
+    is_other: bool = False
+
+    @property
+    def crosses_nodes(self) -> bool:
+        """Whether any sweep was measured across nodes."""
+        return any(size.crosses_nodes for size, _ in self.sweeps)
+
+    @property
+    def describes_links(self) -> bool:
+        """Whether the user says how fast nodes exchange messages."""
+        return self.link is not None or (self.given is not None and self.given.crosses_nodes)
+
+    def price(
+        self, messages: Sequence[SentMessages], size: Size, *, of_target: bool = True
+    ) -> Priced:
+        """Return the seconds of the messages of one iteration.
+
+        `of_target` false: on the network that was measured, whatever the user says of another one.
+
+        Raises:
+            UnknownPriceError: there is no sweep of one of their collectives.
+        """
+        total_s = longest_s = 0.0
+        remarks: dict[str, None] = {}
+        for message in messages:
+            seconds, said = self._message(message, size, of_target=of_target)
+            total_s += message.per_iteration * seconds
+            longest_s = max(longest_s, seconds)
+            remarks |= dict.fromkeys(said)
+        return Priced(total_s, longest_s, tuple(remarks))
+
+    def _message(
+        self, message: SentMessages, size: Size, *, of_target: bool
+    ) -> tuple[float, tuple[str, ...]]:
+        """Return the seconds of one message, and remarks."""
+        if message.kind not in SWEPT:
+            raise UnknownPriceError(f"the microbenchmark has no {message.kind.words}")
+        if not size.crosses_nodes:
+            return self._inside(message, size.gpus)
+        measured = self._measured(message.kind, size)
+        if measured is not None and not (self.is_other and of_target):
+            return _at(measured, message.bytes)
+        if self.given is not None and self.given.crosses_nodes:
+            return _at(self.given.times_s(message.kind, size.gpus), message.bytes)
+        if self.link is None:
+            raise UnknownPriceError(
+                f"no {message.kind.words} was measured across nodes", across_nodes=True
+            )
+        inside, remarks = 0.0, tuple[str, ...]()
+        if size.gpus_per_node > 1:
+            inside, remarks = self._inside(message, size.gpus_per_node)
+        factor = bus_factor(message.kind, size.gpus)
+        return inside + factor * message.bytes / (1e9 * self.link.node_gb_per_s), remarks
+
+    def _inside(self, message: SentMessages, gpus: int) -> tuple[float, tuple[str, ...]]:
+        """Return the seconds of one message inside a node."""
+        times_s = self._measured(message.kind, Size(1, gpus))
+        if times_s is None and self.given is not None and not self.given.crosses_nodes:
+            times_s = self.given.times_s(message.kind, gpus)
+        if times_s is None:
+            raise UnknownPriceError(f"no {message.kind.words} was measured inside a node")
+        return _at(times_s, message.bytes)
+
+    def _measured(self, kind: CollectiveKind, size: Size) -> Mapping[int, float] | None:
+        """Return the sweep of the nearest measured size, scaled to a size; None without one."""
+        nearest = [
+            (abs(math.log(other.gpus / size.gpus)), -other.gpus, other)
+            for other, of_kind in self.sweeps
+            if of_kind is kind and other.crosses_nodes == size.crosses_nodes
+        ]
+        if not nearest:
+            return None
+        other = min(nearest)[-1]
+        return scaled(self.sweeps[other, kind], kind, other.gpus, size.gpus)
+
+
+def measured_sweeps(
+    observations: Iterable[Observation],
+) -> dict[tuple[Size, CollectiveKind], Mapping[int, float]]:
+    """Return the sweeps by size and collective: of several cells the one with the most sizes."""
+    sweeps: dict[tuple[Size, CollectiveKind], Mapping[int, float]] = {}
+    for observation in observations:
+        for sweep in observation.sweeps:
+            key = (size_of(observation), sweep.kind)
+            times_s = {size: time_s for size, time_s in sweep.times_s.items() if time_s > 0}
+            if times_s and len(times_s) > len(sweeps.get(key, ())):
+                sweeps[key] = times_s
+    return sweeps
+
+
+def scaled(
+    times_s: Mapping[int, float], kind: CollectiveKind, gpus: int, to_gpus: int
+) -> Mapping[int, float]:
+    """Return a sweep on `gpus` processes as one on `to_gpus`: startup by log2, the rest by bytes.
+
+    >>> sweep = {1_000: 1e-5, 1_000_000: 2e-5}
+    >>> {n: round(s, 9) for n, s in scaled(sweep, CollectiveKind.ALL_REDUCE, 2, 4).items()}
+    {1000: 2e-05, 1000000: 3.5e-05}
+    """
+    if gpus == to_gpus:
+        return times_s
+    startup_s = min(times_s.values())
+    by_startup = math.log2(to_gpus) / math.log2(gpus)
+    by_bytes = bus_factor(kind, to_gpus) / bus_factor(kind, gpus)
+    return {
+        size: by_startup * startup_s + by_bytes * (time_s - startup_s)
+        for size, time_s in times_s.items()
+    }
+
+
+def sweep_s(times_s: Mapping[int, float], message_bytes: int) -> float:
+    """Return the time of a message: interpolated in logarithms between two measured sizes.
+
+    Below the smallest size it is that of the smallest. Above the largest it grows with the bytes:
+    no bandwidth is assumed that was not reached.
+
+    >>> sweep = {1_000: 1e-5, 4_000: 2e-5, 16_000: 4e-5}
+    >>> [round(1e6 * sweep_s(sweep, n), 6) for n in (500, 4_000, 8_000, 32_000)]
+    [10.0, 20.0, 28.284271, 80.0]
+    """
+    sizes = sorted(times_s)
+    if message_bytes <= sizes[0]:
+        return times_s[sizes[0]]
+    if message_bytes >= sizes[-1]:
+        return times_s[sizes[-1]] * message_bytes / sizes[-1]
+    index = bisect_left(sizes, message_bytes)
+    low, high = sizes[index - 1], sizes[index]
+    share = math.log(message_bytes / low) / math.log(high / low)
+    return float(times_s[low] * (times_s[high] / times_s[low]) ** share)
+
+
+def _at(times_s: Mapping[int, float], message_bytes: int) -> tuple[float, tuple[str, ...]]:
+    """Return the time of a message with a remark where the sweep does not reach it."""
+    return sweep_s(times_s, message_bytes), tuple(_remarks(times_s, message_bytes))
+
+
+def _remarks(times_s: Mapping[int, float], message_bytes: int) -> Iterable[str]:
+    sizes = sorted(times_s)
+    if message_bytes > sizes[-1]:
+        yield (
+            f"the sweep ends at {sizes[-1]:,} bytes: messages of {message_bytes:,} are taken at "
+            "its last bandwidth"
+        )
+    elif message_bytes > sizes[0]:
+        index = bisect_left(sizes, message_bytes)
+        if sizes[index] != message_bytes and sizes[index] > GAP * sizes[index - 1]:
+            yield (
+                f"the sweep has nothing between {sizes[index - 1]:,} and {sizes[index]:,} bytes: "
+                f"messages of {message_bytes:,} are interpolated over this gap"
+            )

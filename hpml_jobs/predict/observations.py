@@ -1,0 +1,117 @@
+"""Records at one place as an observation: medians over its runs, in seconds per iteration."""
+
+from collections.abc import Callable, Sequence
+from statistics import median
+
+import msgspec
+
+from hpml_jobs.core.cell import Cell
+from hpml_jobs.core.measurements import CollectiveKind, Purpose, Role
+from hpml_jobs.core.message_times import pooled
+from hpml_jobs.core.record import Record
+from hpml_jobs.predict.values import Observation, Place, SentMessages, Sweep
+
+
+def observation(records: Sequence[Record]) -> Observation | None:
+    """Return what records of one place measured; None without a duration of an iteration.
+
+    `records` are one or more runs that count; they differ in nothing but seed and repeat.
+    """
+    step_s = _median(records, lambda record: record.step_s)
+    if step_s is None:
+        return None
+    place = place_of(records[0].cell)
+    return Observation(
+        **msgspec.structs.asdict(place),
+        step_s=step_s,
+        runs=len(records),
+        stall_s=_median(records, _stall_s),
+        unsynced_s=_median(records, _unsynced_s),
+        backward_s=_per_iteration(records, lambda r: r.phases.backward_s if r.phases else None),
+        optimizer_s=_per_iteration(
+            records,
+            lambda r: r.phases.optimizer_s - r.phases.comm_optimizer_s if r.phases else None,
+        ),
+        exposed_s=_per_iteration(records, _exposed_s),
+        messages=_messages(records),
+        sweeps=_sweeps(records),
+        cells=tuple(record.slug for record in records),
+    )
+
+
+def place_of(cell: Cell) -> Place:
+    """Return the place that a cell measures; accumulation is in neither path nor treatment."""
+    path = msgspec.structs.replace(cell.path, accumulate=1)
+    once = msgspec.structs.replace(cell, path=path)
+    return Place(
+        gpus=cell.gpus,
+        nodes=cell.nodes,
+        batch=cell.batch,
+        accumulate=cell.path.accumulate,
+        strategy=cell.strategy,
+        path=path.label,
+        treatment=once.treatment,
+    )
+
+
+Reader = Callable[[Record], float | None]
+
+
+def _median(records: Sequence[Record], value: Reader) -> float | None:
+    """Return the median over the runs that have a value."""
+    values = [of_run for record in records if (of_run := value(record)) is not None]
+    return median(values) if values else None
+
+
+def _per_iteration(records: Sequence[Record], value: Reader) -> float | None:
+    """Return the median of a value of the instrumented epoch, by its iterations."""
+
+    def of_run(record: Record) -> float | None:
+        total_s, iterations = value(record), _instrumented_iterations(record)
+        return None if total_s is None or not iterations else total_s / iterations
+
+    return _median(records, of_run)
+
+
+def _instrumented_iterations(record: Record) -> int | None:
+    rank = record.least_waiting
+    epoch = rank.epoch(Role.INSTRUMENTED) if rank else None
+    return epoch.iterations if epoch else None
+
+
+def _stall_s(record: Record) -> float | None:
+    return record.stall_s / record.iterations if record.stall_s and record.iterations else None
+
+
+def _unsynced_s(record: Record) -> float | None:
+    """Return the median of a full iteration without exchange, on the rank with the longest."""
+    epochs = [rank.epoch(Role.UNSYNCED) for rank in record.ranks]
+    steps = [epoch.steps for epoch in epochs if epoch and epoch.steps]
+    return max((s.full_median_s or s.median_s for s in steps), default=None)
+
+
+def _exposed_s(record: Record) -> float | None:
+    """Return the exposed exchange of the epoch, without waiting for late ranks where known."""
+    return record.comm_exposed_s if record.exchange_s is None else record.exchange_s
+
+
+def _messages(records: Sequence[Record]) -> tuple[SentMessages, ...]:
+    """Return what the first run with messages sent: all runs of a place send the same."""
+    for record in records:
+        iterations = _instrumented_iterations(record)
+        if record.communication and iterations:
+            return tuple(
+                SentMessages(kind=m.kind, bytes=m.bytes, per_iteration=m.count / iterations)
+                for m in record.communication.messages
+                if m.purpose in (Purpose.GRADIENTS, Purpose.PARAMETERS)
+            )
+    return ()
+
+
+def _sweeps(records: Sequence[Record]) -> tuple[Sweep, ...]:
+    benchmarks = [record.microbenchmark for record in records if record.microbenchmark]
+    kinds = dict.fromkeys(kind for benchmark in benchmarks for kind in benchmark.kinds)
+    return tuple(
+        Sweep(kind=CollectiveKind(kind), times_s=pooled(b.times_of(kind) for b in benchmarks))
+        for kind in kinds
+    )

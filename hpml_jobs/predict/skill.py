@@ -1,0 +1,154 @@
+"""The errors of the model and of the null on a study's own cells, each left out and predicted."""
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from hpml_jobs.predict.band import distance
+from hpml_jobs.predict.exposure import unmeasured_hiding
+from hpml_jobs.predict.model import CannotPredictError, Model
+from hpml_jobs.predict.network import Network, UnknownPriceError, measured_sweeps, size_of
+from hpml_jobs.predict.null import null_s
+from hpml_jobs.predict.values import Axis, LeftOut, Observation, Place, Skill, changed
+
+HOW = {
+    Axis.GPUS: "each size from the smaller ones",
+    Axis.NODES: "each number of nodes from fewer",
+    Axis.BATCH: "each batch from the others",
+    Axis.TRANSFER: "each batch of a size from its others and from smaller sizes",
+    Axis.ACCUMULATE: "each accumulation from the others",
+}
+"""What was left out and what it was predicted from, in words."""
+
+FROM_ONE = "the smallest size from one GPU and the microbenchmark, without interference"
+"""The same where only one size of several GPUs was measured."""
+
+
+class Cells(NamedTuple):
+    """The measured cells of a series, and those of the plain loop on one GPU."""
+
+    series: tuple[Observation, ...]
+    single: tuple[Observation, ...]
+
+    def without(self, is_left_out: Callable[[Observation], bool]) -> "Cells":
+        """Return the cells without some of them."""
+        return Cells(
+            tuple(cell for cell in self.series if not is_left_out(cell)),
+            tuple(cell for cell in self.single if not is_left_out(cell)),
+        )
+
+    @property
+    def all(self) -> tuple[Observation, ...]:
+        """Both."""
+        return (*self.single, *self.series)
+
+
+def model_of(cells: Cells, network: Network) -> Model:
+    """Return the model of some cells, with no other measured sweep than theirs."""
+    own = network._replace(sweeps=measured_sweeps(cells.series))
+    return Model(cells.series, cells.single, own)
+
+
+def left_out(axis: Axis, cells: Cells, network: Network) -> list[LeftOut]:
+    """Return every cell of the series that the others can predict along an axis.
+
+    `network` is the one that the cells were measured on.
+    """
+    points = []
+    for cell in cells.series:
+        rest = cells.without(_left_out_with(axis, cell))
+        if any(_can_anchor(axis, cell, other) for other in rest.series):
+            point = _point(cell, rest, network)
+            points += [point] if point else []
+    return points
+
+
+def skill(axes: Iterable[Axis], cells: Cells, network: Network) -> Skill | None:
+    """Return the errors along some axes together; None where nothing can be left out."""
+    by_axis = {axis: left_out(axis, cells, network) for axis in axes}
+    how = [HOW[axis] for axis, points in by_axis.items() if points]
+    if by_axis.get(Axis.GPUS) == []:
+        by_axis[Axis.GPUS] = _from_one(cells, network)
+        how += [FROM_ONE] if by_axis[Axis.GPUS] else []
+    points = tuple(point for of_axis in by_axis.values() for point in of_axis)
+    return Skill(how="; ".join(how), points=points) if points else None
+
+
+def axes_of(target: Place, anchor: Observation, cells: Cells) -> list[Axis]:
+    """Return what a target changes against the place that its prediction starts from."""
+    is_new = all(cell.batch != target.batch for cell in cells.all)
+    changes = {
+        Axis.GPUS: target.gpus != anchor.gpus and target.nodes == anchor.nodes,
+        Axis.NODES: target.nodes != anchor.nodes,
+        Axis.BATCH: target.batch != anchor.batch and is_new,
+        Axis.TRANSFER: target.batch != anchor.batch and not is_new,
+        Axis.ACCUMULATE: target.accumulate != anchor.accumulate,
+    }
+    return [axis for axis, is_changed in changes.items() if is_changed]
+
+
+def _left_out_with(axis: Axis, cell: Observation) -> Callable[[Observation], bool]:
+    """Return which cells may not predict a cell along an axis."""
+    match axis:
+        case Axis.GPUS:
+            return lambda o: o.gpus > 1 and (o.gpus >= cell.gpus or o.nodes != cell.nodes)
+        case Axis.NODES:
+            return lambda o: o.gpus > 1 and o.nodes >= cell.nodes
+        case Axis.BATCH:
+            return lambda o: o.batch == cell.batch
+        case Axis.TRANSFER:
+            return lambda o: o.batch == cell.batch and size_of(o) >= size_of(cell)
+        case Axis.ACCUMULATE:
+            return lambda o: o.gpus > 1 and o.accumulate == cell.accumulate
+
+
+def _can_anchor(axis: Axis, cell: Observation, other: Observation) -> bool:
+    """Return whether a prediction of a cell from another one changes nothing but the axis."""
+    same_size = size_of(other) == size_of(cell)
+    match axis:
+        case Axis.GPUS | Axis.NODES:
+            return (other.batch, other.accumulate) == (cell.batch, cell.accumulate)
+        case Axis.BATCH | Axis.TRANSFER:
+            return same_size and other.accumulate == cell.accumulate
+        case Axis.ACCUMULATE:
+            return same_size and other.batch == cell.batch
+
+
+def _point(cell: Observation, rest: Cells, network: Network) -> LeftOut | None:
+    """Return a cell with its errors; None where the rest does not predict it."""
+    target = changed(cell)
+    try:
+        estimate = model_of(rest, network).estimate(target)
+    except CannotPredictError:
+        return None
+    alike_s = null_s(target, rest.all)
+    if alike_s is None or estimate.step_s <= 0:
+        return None
+    steps = distance(target, estimate.anchor)
+    return LeftOut(observation=cell, model_s=estimate.step_s, null_s=alike_s, distance=steps)
+
+
+def _from_one(cells: Cells, network: Network) -> list[LeftOut]:
+    """Return the cells of the smallest size, predicted from those on one GPU at their batch."""
+    if not cells.series:
+        return []
+    single = {cell.batch: cell for cell in cells.single if cell.accumulate == 1}
+    smallest = min(size_of(cell) for cell in cells.series)
+    at_size = [
+        cell
+        for cell in cells.series
+        if size_of(cell) == smallest and cell.batch in single and cell.accumulate == 1
+    ]
+    priced = network._replace(sweeps=measured_sweeps(cells.series))
+    points = []
+    for cell in at_size:
+        alone = single[cell.batch]
+        try:
+            price = priced.price(cell.messages, smallest, of_target=False)
+        except UnknownPriceError:
+            continue
+        model_s = alone.step_s + unmeasured_hiding(cell, price).exposed_s(price.total_s)
+        steps = distance(cell, alone)
+        points.append(
+            LeftOut(observation=cell, model_s=model_s, null_s=alone.step_s, distance=steps)
+        )
+    return points

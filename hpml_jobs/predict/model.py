@@ -29,7 +29,7 @@ class CannotPredictError(Exception):
 
 
 class Estimate(NamedTuple):
-    """The model's time of an iteration, its parts where they are known, and the measured place that it starts from.
+    """The model's time of an iteration, its parts where known, and the measured place behind it.
 
     `link_s` are seconds that rest on what the user says of the network.
     """

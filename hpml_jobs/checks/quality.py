@@ -6,6 +6,7 @@ from hpml_jobs.checks.limits import (
     LEAST_ITERATIONS,
 )
 from hpml_jobs.checks.result import Affected, Level, Observation, Tier, check
+from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.measurements import Epoch, Role
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Device, SyncBuffers
@@ -156,11 +157,33 @@ def host_waits_in_syncbn(record: Record) -> Observation | None:
     )
 
 
+@check(
+    "incomplete",
+    Level.WARN,
+    meaning="The job ended after the measured epochs, in a step that follows them (the epoch "
+    "without gradient exchange, the microbenchmark, the profiler): times and phases are right, "
+    "what these steps measure may be missing.",
+    limit="all steps after training finished",
+    remedy="see hpml-jobs logs, then measure the cell again (rerun=true)",
+    tier=Tier.TABLE,
+    affects={Affected.SPLIT, Affected.BANDWIDTH},
+)
+def ended_after_training(record: Record) -> Observation | None:
+    """Warn if the workers ended before all steps after training."""
+    if record.cell.protocol is not Protocol.FULL:
+        return None
+    reason = record.attempt.incomplete
+    if reason is None:
+        return Observation(holds=True, text="all steps after training finished")
+    return Observation(holds=False, text=f"a step after training did not finish: {reason}")
+
+
 CHECKS = (
     compiled_inside,
     too_few_iterations,
     other_threads,
     buffers_differ,
     host_waits_in_syncbn,
+    ended_after_training,
 )
 """In the order of the report."""

@@ -74,7 +74,11 @@ class Neighbours(Value, frozen=True, kw_only=True):
 
 
 class Attempt(Value, frozen=True, kw_only=True):
-    """One job for one cell. `id` is unique in the cell: the job's id and its restart count."""
+    """One job for one cell. `id` is unique in the cell: the job's id and its restart count.
+
+    `incomplete` is the reason why the workers ended before all steps after training; None if they
+    finished.
+    """
 
     id: str
     job: str
@@ -83,6 +87,7 @@ class Attempt(Value, frozen=True, kw_only=True):
     started: str = ""  # UTC, ISO 8601
     ended: str = ""
     neighbours: Neighbours | None = None  # None where SLURM was not asked or did not answer
+    incomplete: str | None = None
 
 
 class Rank(Value, frozen=True, kw_only=True):

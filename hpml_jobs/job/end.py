@@ -41,6 +41,9 @@ _GUESSES: dict[int, str] = {
 }
 """The likely cause of a signal that nobody explains."""
 
+_KEPT_OUTCOMES = (Outcome.FAILED, Outcome.OOM, Outcome.TIMEOUT)
+"""Ends after which epochs that were measured before count."""
+
 _SECONDARY_SIGNALS = (signal.SIGTERM, signal.SIGABRT)
 """Signals that ranks die of because another one failed: torchrun's own, and NCCL's watchdog's."""
 
@@ -169,6 +172,24 @@ def apply_time_limit(end: AttemptEnd, file: CellFile, elapsed_s: float) -> Attem
     if end.activity:
         reason = f"{reason}: {end.activity}"
     return msgspec.structs.replace(end, outcome=Outcome.TIMEOUT, reason=reason)
+
+
+def keep_measured(end: AttemptEnd, paths: AttemptFolder) -> AttemptEnd:
+    """Return an ok end if the workers failed only after they had written the measured epochs.
+
+    The record names the reason. A cell that was cancelled, and one on a faulty node, is to be
+    measured again.
+    """
+    if end.outcome not in _KEPT_OUTCOMES:
+        return end
+    try:
+        record = decode(read_bytes(paths.record), str(paths.record))
+    except (OSError, InvalidRecordError):
+        return end
+    attempt = msgspec.structs.replace(record.attempt, incomplete=end.reason)
+    content = encode(msgspec.structs.replace(record, attempt=attempt))
+    write_whole(paths.record, content, parents=False)
+    return msgspec.structs.replace(end, outcome=Outcome.OK)
 
 
 def close_previous(folder: CellFolder, attempt: Attempt) -> None:

@@ -30,6 +30,7 @@ from hpml_jobs.job.end import (
     close_previous,
     finished_record,
     judge,
+    keep_measured,
     killed_ranks,
     publish,
     stopped_end,
@@ -173,7 +174,8 @@ def _measure(folder: CellFolder, file: CellFile, attempt: Attempt, job: Job) -> 
         _wait_for_other_nodes(paths, code)
     torchrun = file.cell.strategy.under_torchrun
     end = judge(attempt, paths, code, stopped=stopped, torchrun=torchrun)
-    return apply_time_limit(end, file, time.monotonic() - started_at)
+    end = apply_time_limit(end, file, time.monotonic() - started_at)
+    return keep_measured(end, paths) if job.node == 0 else end
 
 
 def _wait_for_other_nodes(paths: AttemptFolder, code: int) -> None:

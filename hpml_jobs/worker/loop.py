@@ -36,7 +36,11 @@ from hpml_jobs.worker.instruments.microbenchmark import (
 from hpml_jobs.worker.instruments.profiler import profile_iterations
 from hpml_jobs.worker.instruments.startup import StartupTimer
 from hpml_jobs.worker.optional_steps import OptionalSteps
-from hpml_jobs.worker.process_group import collective_timeout, read_placement
+from hpml_jobs.worker.process_group import (
+    ParallelStrategy,
+    collective_timeout,
+    read_placement,
+)
 from hpml_jobs.worker.progress import ProgressWriter
 from hpml_jobs.worker.quantization.replica import quantize_replica
 from hpml_jobs.worker.results import RankResult, SharedResult, write_record
@@ -79,38 +83,70 @@ def measure(file: CellFile, folder: AttemptFolder) -> None:
     if cell.quantize is not None:  # one process; before the profiler trains the replica further
         progress.begin(Stage.QUANTIZING)
         quantized = quantize_replica(training, cell.quantize)
-    microbenchmark: Microbenchmark | None = None
-    missing: list[str] = []
-    optional = OptionalSteps(strategy)
-    if cell.protocol is Protocol.FULL:
-        progress.begin(Stage.PROBING)
-        if strategy.backend is not None and placement.world_size > 1:
-            rank = msgspec.structs.replace(
-                rank, epochs=(*rank.epochs, *unsynced_epoch(training, optional))
-            )
-            if optional.attempt("microbenchmark", lambda: allocate_messages(training)):
-                microbenchmark, missing = optional.attempt(
-                    "microbenchmark", lambda: run_microbenchmark(training, rank, folder)
-                ) or (None, [])
-        trace = optional.attempt("trace", lambda: cross_check(training, folder, keep=file.trace))
-        rank = msgspec.structs.replace(rank, profiler=trace)
-
-    missing += [*optional.missing, *training.scheduling.missing, *training.energy.missing]
-    missing += training.cards.missing
     flop = FlopCount(None)
     if placement.rank == 0:  # the model is the same on all ranks
         flop = count_flop(cell.workload, training.loss, training.sample_batch)
-        missing += flop.missing
-    rank_results = strategy.gather(RankResult.of(rank, results, missing))
-    if rank_results is not None:
-        all_missing = [reason for result in rank_results for reason in result.missing]
-        model = describe_model(training, flop.per_sample)
-        cell_facts = msgspec.structs.replace(
-            cell_facts, missing=(*cell_facts.missing, *all_missing)
-        )
-        shared = SharedResult(model, cell_facts, microbenchmark, quantized)
-        write_record(folder, file, rank_results, shared)
+    model = describe_model(training, flop.per_sample)
+    shared = SharedResult(model, cell_facts, None, quantized)
+    reasons = list(flop.missing)
+    if cell.protocol is Protocol.FULL:
+        # If the job ends in the steps that follow, the measured epochs are not lost.
+        result = RankResult.of(rank, results, [*reasons, *unread(training)])
+        write_results(strategy, folder, file, result, shared)
+        progress.begin(Stage.PROBING)
+        rank, microbenchmark, not_measured = probe(training, rank, folder, keep_trace=file.trace)
+        shared = shared._replace(microbenchmark=microbenchmark)
+        reasons += not_measured
+    result = RankResult.of(rank, results, [*reasons, *unread(training)])
+    write_results(strategy, folder, file, result, shared)
     strategy.close()
+
+
+def probe(
+    training: Training, rank: Rank, folder: AttemptFolder, *, keep_trace: bool
+) -> tuple[Rank, Microbenchmark | None, list[str]]:
+    """Run the steps after training, each of which may fail.
+
+    Return the rank's part of the record with their results, the microbenchmark, and the reasons of
+    what is missing.
+    """
+    strategy = training.strategy
+    optional = OptionalSteps(strategy)
+    microbenchmark: Microbenchmark | None = None
+    reasons: list[str] = []
+    if strategy.backend is not None and strategy.placement.world_size > 1:
+        epochs = (*rank.epochs, *unsynced_epoch(training, optional))
+        rank = msgspec.structs.replace(rank, epochs=epochs)
+        if optional.attempt("microbenchmark", lambda: allocate_messages(training)):
+            microbenchmark, reasons = optional.attempt(
+                "microbenchmark", lambda: run_microbenchmark(training, rank, folder)
+            ) or (None, [])
+    trace = optional.attempt("trace", lambda: cross_check(training, folder, keep=keep_trace))
+    rank = msgspec.structs.replace(rank, profiler=trace)
+    return rank, microbenchmark, [*reasons, *optional.missing]
+
+
+def unread(training: Training) -> list[str]:
+    """Return one reason for each value of the machine that could not be read."""
+    return [*training.scheduling.missing, *training.energy.missing, *training.cards.missing]
+
+
+def write_results(
+    strategy: ParallelStrategy,
+    folder: AttemptFolder,
+    file: CellFile,
+    result: RankResult,
+    shared: SharedResult,
+) -> None:
+    """Gather the ranks' results; rank 0 writes the record to the attempt's folder."""
+    results = strategy.gather(result)
+    if results is None:
+        return
+    missing = [reason for result in results for reason in result.missing]
+    facts_and_missing = msgspec.structs.replace(
+        shared.facts, missing=(*shared.facts.missing, *missing)
+    )
+    write_record(folder, file, results, shared._replace(facts=facts_and_missing))
 
 
 def train(training: Training, progress: ProgressWriter) -> list[EpochResult]:

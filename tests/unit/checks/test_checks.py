@@ -326,6 +326,12 @@ ALONE = [
         ),
         "compiled 1 graph in the timed epoch",
     ),
+    CheckCase(
+        "incomplete",
+        WARN,
+        lambda old: replace(old, attempt=replace(old.attempt, incomplete="rank 1 killed")),
+        "a step after training did not finish: rank 1 killed: see hpml-jobs logs",
+    ),
     CheckCase("short", WARN, lambda old: old, "4 iterations per epoch (at le", a_cell(batch=1280)),
     CheckCase(
         "disturbed",

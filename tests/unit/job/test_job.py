@@ -17,10 +17,11 @@ from hpml_jobs.core.cluster import Shape
 from hpml_jobs.core.measurements import Card
 from hpml_jobs.core.record import Attempt, Neighbours
 from hpml_jobs.core.strategies import Strategy
+from hpml_jobs.core.validation import decode
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.job import card_samples
 from hpml_jobs.job import workers as job_workers
-from hpml_jobs.job.end import apply_time_limit, judge
+from hpml_jobs.job.end import apply_time_limit, judge, keep_measured
 from hpml_jobs.job.run import attempt_cell
 from hpml_jobs.job.workers import Job, worker_command, worker_environment
 from hpml_jobs.slurm.states import Outcome
@@ -387,6 +388,40 @@ def test_fault_of_the_hardware_is_the_nodes(cell_folder, monkeypatch):
     assert (end.outcome, end.node, end.rank) == (Outcome.NODE_FAIL, "gr002", 2)
     assert end.reason == "rank 2: RuntimeError: CUDA error: uncorrectable ECC error encountered"
     assert cell_folder.read_record() is None
+
+
+def test_failure_after_training_keeps_measured_record(cell_folder, tmp_path, monkeypatch):
+    (tmp_path / "left").write_bytes(encode(a_record(a_cell())))
+    replace_workers(
+        monkeypatch,
+        "import sys, shutil; root, attempt = sys.argv[1:]\n"
+        f"shutil.copy({str(tmp_path / 'left')!r}, f'{{root}}/attempts/{{attempt}}/record.json')\n"
+        "raise SystemExit(3)",
+    )
+    end = attempt_cell(cell_folder)
+    reason = "the workers ended with exit code 3; see the log"
+    assert (end.outcome, end.reason) == (Outcome.OK, reason)
+    record = cell_folder.read_record()
+    assert record.attempt.incomplete == reason
+    assert record.ranks == a_record(a_cell()).ranks
+
+
+@pytest.mark.parametrize(
+    ("outcome", "expected"),
+    [
+        (Outcome.TIMEOUT, Outcome.OK),
+        (Outcome.OOM, Outcome.OK),
+        (Outcome.CANCELLED, Outcome.CANCELLED),
+        (Outcome.NODE_FAIL, Outcome.NODE_FAIL),
+    ],
+)
+def test_record_written_before_the_end_counts_unless_stopped(cell_folder, outcome, expected):
+    paths = cell_folder.attempt("101_0.r0")
+    write_whole(paths.record, encode(a_record(a_cell())))
+    end = AttemptEnd(attempt=Attempt(id=paths.id, job="101_0"), outcome=outcome, reason="why")
+    assert keep_measured(end, paths).outcome is expected
+    kept = expected is Outcome.OK
+    assert decode(paths.record.read_bytes(), "").attempt.incomplete == ("why" if kept else None)
 
 
 WATCHDOG = """\

@@ -111,6 +111,19 @@ def test_ddp_phases_are_those_of_the_scripted_gpu(measure, monkeypatch):
     assert failed == []
 
 
+def test_process_killed_after_training_leaves_the_record(measure, write_cell, monkeypatch):
+    def die(*_args, **_options):
+        raise SystemExit
+
+    monkeypatch.setattr(loop, "cross_check", die)
+    cell = cuda_cell()
+    with pytest.raises(SystemExit):
+        measure(cell, Script())
+    record = decode(write_cell(cell).attempt("17_0").record.read_bytes(), "record")
+    assert record.ranks[0].phases is not None
+    assert record.ranks[0].profiler is None
+
+
 def test_facts_are_read_before_training(measure, monkeypatch):
     order = []
     for place, name in ((loop.facts, "read_facts"), (loop, "train")):

@@ -32,6 +32,7 @@ KEYS = (
     "images",
     "samples",
     "parameters",
+    "gpus_per_node",
 )
 
 WORDS = {"batch_is": ("per_gpu", "global"), "rate_of": ("all", "gpu")}
@@ -42,7 +43,7 @@ FileAndKeys = Annotated[
     typer.Argument(
         metavar="FILE.csv study=NAME",
         help="also: batch_is=per_gpu|global rate_of=all|gpu unit=images/s|samples/s|tokens/s|"
-        "s/iteration samples=N parameters=N outputs=PATH",
+        "s/iteration samples=N parameters=N gpus_per_node=N outputs=PATH",
     ),
 ]
 
@@ -90,9 +91,9 @@ def import_(words: FileAndKeys = None, json: Json = False) -> None:
     """Make a study from timings of another program: rows of gpus,batch,epoch_s or gpus,batch,rate.
 
     The unit of a rate is images/s, samples/s, tokens/s or s/iteration. Optional columns: unit,
-    strategy, nodes, train_s, compute_s, comm_s, repeat, parameters, images (or samples),
-    iterations, model, gpu_model, date. Missing values are unknown, and the tables say so. See
-    docs/published.md.
+    strategy, nodes, gpus_per_node, train_s, compute_s, comm_s, repeat, parameters, images (or
+    samples), iterations, model, gpu_model, date. Missing values are unknown, and the tables say so.
+    See docs/published.md.
 
     Example: hpml-jobs import docs/published.csv study=published
     """
@@ -107,6 +108,7 @@ def import_(words: FileAndKeys = None, json: Json = False) -> None:
         unit=request.unit,
         images=request.samples,
         parameters=request.positive("parameters"),
+        gpus_per_node=request.positive("gpus_per_node"),
     )
     study = Study(_outputs(request) / check_name(request.values["study"]))
     records = read_timings(_content(request.file), request.file.name, rules)

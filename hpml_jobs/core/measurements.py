@@ -645,7 +645,8 @@ class Imported(Value, frozen=True, kw_only=True):
 
     A row with a `rate` (in `unit`, of all GPUs together or, `rate_is_per_gpu`, of one) has
     `epoch_s` from it: seconds of an epoch, or of `work_samples` where the samples of an epoch are
-    not reported. `step_s` is then the mean duration of an iteration.
+    not reported. `step_s` is then the mean duration of an iteration. `gpus_per_node` is how many
+    GPUs a node of the machine has, also where the row used fewer.
     """
 
     file: str
@@ -661,4 +662,5 @@ class Imported(Value, frozen=True, kw_only=True):
     comm_s: float | None = None
     iterations: int | None = None
     gpu_model: str | None = None
+    gpus_per_node: int | None = None
     date: str | None = None

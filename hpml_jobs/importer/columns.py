@@ -32,6 +32,7 @@ class Fields:
     unit: str | None = None
     strategy: str | None = None
     nodes: int | None = None
+    gpus_per_node: int | None = None
     train_s: float | None = None
     compute_s: float | None = None
     comm_s: float | None = None
@@ -107,6 +108,7 @@ COLUMNS = {
     "unit": ColumnSpec(str),
     "strategy": ColumnSpec(str),
     "nodes": ColumnSpec(whole),
+    "gpus_per_node": ColumnSpec(whole),
     "train_s": ColumnSpec(number),
     "compute_s": ColumnSpec(number),
     "comm_s": ColumnSpec(number, may_be_zero=True),

@@ -1,5 +1,6 @@
 """Conversion of imported timings: rows of a CSV file become cells with records."""
 
+import math
 import re
 from collections.abc import Collection, Iterable, Iterator
 from difflib import get_close_matches
@@ -42,6 +43,7 @@ class Rules(Value, frozen=True, kw_only=True):
     unit: str | None = None
     images: int | None = None
     parameters: int | None = None
+    gpus_per_node: int | None = None
 
 
 def read_timings(content: bytes, file: str, rules: Rules) -> list[Record]:
@@ -131,6 +133,7 @@ def _record(row: Row, columns: Collection[str], file: str, rules: Rules) -> Reco
             comm_s=fields.comm_s,
             iterations=fields.iterations,
             gpu_model=gpu_model,
+            gpus_per_node=fields.gpus_per_node or rules.gpus_per_node,
             date=fields.date,
         ),
     )
@@ -157,7 +160,7 @@ def _cell(fields: Fields, rules: Rules, unit: Unit | None) -> Cell:
         batch //= gpus
     return Cell(
         gpus=gpus,
-        nodes=fields.nodes or 1,
+        nodes=_nodes(fields, rules),
         batch=batch,
         strategy=_strategy(fields.strategy or "", gpus),
         workload=_workload(
@@ -174,6 +177,24 @@ def _cell(fields: Fields, rules: Rules, unit: Unit | None) -> Cell:
         loader_workers=0,
         repeat=fields.repeat or 0,
     )
+
+
+def _nodes(fields: Fields, rules: Rules) -> int:
+    """Return the nodes of a row: as given, as few as hold its GPUs, or one where nothing is given.
+
+    Raises:
+        UsageError: they do not hold its GPUs.
+    """
+    each = fields.gpus_per_node or rules.gpus_per_node
+    if each is None:
+        return fields.nodes or 1
+    if fields.nodes is None:
+        return math.ceil(fields.gpus / each)
+    if fields.gpus > fields.nodes * each:
+        raise UsageError(
+            f"gpus={fields.gpus} do not fit on nodes={fields.nodes} with gpus_per_node={each}"
+        )
+    return fields.nodes
 
 
 def _workload(model: str, data: str, images: int | None, parameters: int | None) -> Workload:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.formulas import iterations
 from hpml_jobs.core.record import Record
+from hpml_jobs.core.text import counted
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.importer.rates import Unit, hardly_growing
 from hpml_jobs.importer.records import Rules, line_of
@@ -16,6 +17,7 @@ def remarks(records: Sequence[Record], rules: Rules) -> Iterator[str]:
         yield "batch is the global batch (batch_is=global); it was divided by gpus"
     yield from _rates(records, rules)
     yield from _assumptions(records)
+    yield from _without_nodes(records)
     yield from _without_baseline(records)
     total = len(records)
     without = sum(record.imported.train_s is None for record in records if record.imported)
@@ -58,6 +60,21 @@ def _assumptions(records: Sequence[Record]) -> Iterator[str]:
             size = f"{workload.parameters:,} parameters"
         key = "images" if workload.samples_name == "images" else "samples"
         yield f"{workload.name}: {images}, {size}; change with {key}=, parameters= or columns"
+
+
+LARGEST_NODE = 16
+"""The most GPUs of one node that is sold (DGX-2)."""
+
+
+def _without_nodes(records: Sequence[Record]) -> Iterator[str]:
+    """Yield the row with the most GPUs on one node, if no node is that large."""
+    largest = max(records, key=lambda record: record.cell.gpus_per_node)
+    gpus, nodes = largest.cell.gpus, largest.cell.nodes
+    if largest.cell.gpus_per_node > LARGEST_NODE:
+        yield (
+            f"line {line_of(largest)}: {gpus} GPUs count as {counted(nodes, 'node')}; give "
+            "gpus_per_node= or a column nodes"
+        )
 
 
 def _epoch_words(workload: Workload, work: int | None) -> str:

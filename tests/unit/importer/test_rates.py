@@ -125,7 +125,24 @@ def test_rate_of_one_gpu_is_multiplied():
     assert (four.imported.rate, four.imported.rate_is_per_gpu) == (200, True)
 
 
+def test_gpus_per_node_make_the_nodes_of_a_row():
+    text = "gpus,batch,rate,gpus_per_node\n4,32,400,8\n16,32,1500,8\n24,32,1600,8\n"
+    records = records_of(text, unit="images/s")
+    assert [record.cell.nodes for record in records] == [1, 2, 3]
+    assert [record.imported.gpus_per_node for record in records] == [8, 8, 8]
+    assert records == records_of(text.replace(",8\n", ",\n"), unit="images/s", gpus_per_node=8)
+
+
 # ---- words ----
+
+
+def test_more_gpus_than_a_node_has_are_named(working_folder, capsys):
+    imported(csv_of(TXL, 4, "tokens/s"))
+    assert "line 5: 128 GPUs count as 1 node; give gpus_per_node= or a column nodes" in (
+        capsys.readouterr().err
+    )
+    imported(csv_of(TXL, 4, "tokens/s"), "gpus_per_node=16")
+    assert "count as" not in capsys.readouterr().err
 
 
 def test_no_table_claims_an_epoch_that_nobody_measured(working_folder):
@@ -226,6 +243,15 @@ def test_sheets_and_record_name_the_time_not_an_epoch(working_folder, capsys):
         (
             "gpus,batch,epoch_s,rate,unit\n1,32,9,,\n2,32,,17,images/s",
             "line 3: unit=images/s where line 2 of the same series has epoch_s",
+        ),
+        (
+            "gpus,batch,rate,unit,nodes,gpus_per_node\n16,32,9,images/s,1,8",
+            "line 2: gpus=16 do not fit on nodes=1 with gpus_per_node=8",
+        ),
+        ("gpus,batch,rate,unit\n1,32,-9,images/s", "line 2: rate=-9: must be more than 0"),
+        (
+            "gpus,batch,rate,unit,gpus_per_node\n1,32,9,images/s,0",
+            "line 2: gpus_per_node=0: must be more than 0",
         ),
         ("gpus,batch\n1,32", "column epoch_s is missing; required are gpus, batch, epoch_s (or r"),
     ],

@@ -1,7 +1,8 @@
-"""Extra-P: measurements as JSON, for models of the time against GPUs and batch per GPU.
+"""Extra-P: measurements as JSON and as text, for models of the time against GPUs and batch per GPU.
 
 Extra-P wants every metric of a file at every point of it. So a file has the metrics that all
-points of a strategy have, and a second one those that only several GPUs have: communication.
+points of a strategy have, and a second one those that only several GPUs have: communication. The
+text has the same values, in a format that other programs and people read.
 """
 
 import re
@@ -58,7 +59,7 @@ class Series(NamedTuple):
 
 
 def write(study: ExportedStudy, folder: Path) -> Written:
-    """Write one or two JSON files per condition group and strategy.
+    """Write one or two JSON files per condition group and strategy, each with its text file.
 
     Raises:
         HpmlError: no strategy was measured at two points.
@@ -78,12 +79,14 @@ def write(study: ExportedStudy, folder: Path) -> Written:
                 files.append(folder / f"{series.file}{suffix}.json")
                 document = _document(series, rows, metrics, parameters)
                 write_whole(files[-1], encode(document))
+                write_whole(files[-1].with_suffix(".txt"), text_of(document).encode())
     if not files:
         raise HpmlError(
             f"study {study.name} has no strategy with two sizes or batches: Extra-P needs them"
         )
     command = f"extrap --json {shlex.quote(str(files[0]))}"
-    return Written(counted(len(files), "JSON file"), command, tuple(notes))
+    what = f"{counted(len(files), 'JSON file')} and {counted(len(files), 'text file')}"
+    return Written(what, command, tuple(notes))
 
 
 def _series(study: ExportedStudy, notes: list[str]) -> Iterator[Series]:
@@ -144,3 +147,33 @@ def _document(
         "parameters": [parameter.name for parameter in parameters],
         "measurements": {series.callpath: of_callpath},
     }
+
+
+def text_of(document: dict[str, Any]) -> str:
+    """Return a document of one callpath in Extra-P's text format.
+
+    A line of DATA has the values of one point, in the order of POINTS.
+
+    >>> entries = [{"point": [1, 32], "values": [8.0]}, {"point": [2, 32], "values": [4.4, 4.6]}]
+    >>> print(text_of({"parameters": ["p", "b"], "measurements": {"ddp": {"step_s": entries}}}))
+    PARAMETER p
+    PARAMETER b
+    POINTS (1 32) (2 32)
+    REGION ddp
+    METRIC step_s
+    DATA 8.0
+    DATA 4.4 4.6
+    <BLANKLINE>
+    """
+    ((callpath, of_callpath),) = document["measurements"].items()
+    points = [entry["point"] for entry in next(iter(of_callpath.values()))]
+    lines = [f"PARAMETER {name}" for name in document["parameters"]]
+    lines += [f"POINTS {' '.join(f'({_spaced(point)})' for point in points)}"]
+    lines += [f"REGION {callpath}"]
+    for metric, entries in of_callpath.items():
+        lines += [f"METRIC {metric}", *(f"DATA {_spaced(entry['values'])}" for entry in entries)]
+    return "\n".join([*lines, ""])
+
+
+def _spaced(values: Iterable[object]) -> str:
+    return " ".join(map(str, values))

@@ -72,7 +72,9 @@ print(json.dumps({
 READ_EXTRAP = """\
 import json, sys
 from extrap.fileio.file_reader.json_file_reader import JsonFileReader
-read = JsonFileReader().read_experiment(sys.argv[1])
+from extrap.fileio.file_reader.text_file_reader import TextFileReader
+reader = TextFileReader if sys.argv[1].endswith(".txt") else JsonFileReader
+read = reader().read_experiment(sys.argv[1])
 print(json.dumps({
     "parameters": [p.name for p in read.parameters],
     "points": [list(c.as_tuple()) for c in read.coordinates],
@@ -168,3 +170,9 @@ def test_extrap_reads_both_files(builder, tmp_path):
     parallel = read_by(python, READ_EXTRAP, tmp_path / "files" / "group1-ddp-communication.json")
     assert parallel["points"] == [[2], [4]]
     assert "exchange_s" in parallel["means"]
+    for name in ("group1-ddp", "group1-ddp-communication"):
+        of_json, of_text = (
+            read_by(python, READ_EXTRAP, tmp_path / "files" / f"{name}.{kind}")
+            for kind in ("json", "txt")
+        )
+        assert of_text == of_json

@@ -96,7 +96,7 @@ def test_tensorboard_has_settings_as_hyperparameters(builder, capsys):
 def test_extrap_has_repeats_as_values(builder, no_network, capsys):
     text = export(capsys, "mine", "extrap")
     folder = Path("outputs/mine/export/extrap")
-    assert "exported 2 JSON files of study mine" in text.out
+    assert "exported 2 JSON files and 2 text files of study mine" in text.out
     document = json.loads((folder / "ddp.json").read_text())
     assert document["parameters"] == ["p"]
     assert document["measurements"]["ddp"]["epoch_s"] == [
@@ -112,6 +112,26 @@ def test_extrap_has_repeats_as_values(builder, no_network, capsys):
     assert points["exchange_s"] == [[2], [4]]
 
 
+def test_extrap_text_has_the_values_of_the_json(builder, capsys):
+    builder.with_record(a_record(a_cell(gpus=2, batch=64), "106_0.r0", 5.0))
+    export(capsys, "mine", "extrap", "--to", "files")
+    document = json.loads(Path("files/ddp.json").read_text())["measurements"]["ddp"]
+    lines = Path("files/ddp.txt").read_text().splitlines()
+    assert lines[:4] == [
+        "PARAMETER p",
+        "PARAMETER b",
+        "POINTS (1 128) (2 64) (2 128) (4 128)",
+        "REGION ddp",
+    ]
+    for metric, entries in document.items():
+        start = lines.index(f"METRIC {metric}") + 1
+        data = [line.split() for line in lines[start : start + len(entries)]]
+        assert [word for word, *_ in data] == ["DATA"] * len(entries)
+        assert [[float(v) for v in values] for _, *values in data] == [
+            entry["values"] for entry in entries
+        ]
+
+
 def test_extrap_batches_are_a_parameter_and_groups_are_files(builder, capsys):
     for gpus, batch in ((1, 32), (2, 32), (4, 32)):
         builder.with_record(a_record(a_cell(gpus=gpus, batch=batch), "110_0.r0", 9.0 / gpus))
@@ -119,7 +139,7 @@ def test_extrap_batches_are_a_parameter_and_groups_are_files(builder, capsys):
         of_resnet = a_cell(gpus=gpus, batch=128, workload=RESNET)
         builder.with_record(a_record(of_resnet, "111_0.r0", 30.0 / gpus))
     export(capsys, "mine", "extrap", "--to", "files")
-    names = {path.name for path in Path("files").iterdir()}
+    names = {path.name for path in Path("files").glob("*.json")}
     assert {"group1-ddp.json", "group2-ddp.json"} < names
     documents = [json.loads(Path("files", name).read_text()) for name in sorted(names)]
     assert ["p", "b"] in [document["parameters"] for document in documents]

@@ -62,18 +62,37 @@ def left_out(axis: Axis, cells: Cells, network: Network) -> list[LeftOut]:
     return points
 
 
-def skill(axes: Iterable[Axis], cells: Cells, network: Network) -> Skill | None:
-    """Return the errors along some axes together; None where nothing can be left out."""
-    by_axis = {axis: left_out(axis, cells, network) for axis in axes}
-    how = [HOW[axis] for axis, points in by_axis.items() if points]
-    if by_axis.get(Axis.GPUS) == []:
-        by_axis[Axis.GPUS] = _from_one(cells, network)
-        how += [FROM_ONE] if by_axis[Axis.GPUS] else []
-    points = tuple(point for of_axis in by_axis.values() for point in of_axis)
-    return Skill(how="; ".join(how), points=points) if points else None
+class Tried(NamedTuple):
+    """The errors that stand for a prediction; `untried` axes of it have no left-out cell.
+
+    Where none of its axes has one, they are those of the first other axis that has.
+    """
+
+    skill: Skill | None
+    untried: tuple[Axis, ...]
 
 
-def axes_of(target: Place, anchor: Observation, cells: Cells) -> list[Axis]:
+def tried(axes: Iterable[Axis], cells: Cells, network: Network) -> Tried:
+    """Return the errors along some axes together."""
+    by_axis = {axis: _along(axis, cells, network) for axis in axes}
+    untried = tuple(axis for axis, along in by_axis.items() if along is None)
+    skills = [along for along in by_axis.values() if along]
+    if not skills:
+        others = (_along(axis, cells, network) for axis in HOW if axis not in by_axis)
+        return Tried(next((along for along in others if along), None), untried)
+    how = "; ".join(along.how for along in skills)
+    return Tried(Skill(how=how, points=tuple(p for s in skills for p in s.points)), untried)
+
+
+def _along(axis: Axis, cells: Cells, network: Network) -> Skill | None:
+    """Return the errors along one axis; None where nothing can be left out."""
+    points, how = left_out(axis, cells, network), HOW[axis]
+    if not points and axis is Axis.GPUS:
+        points, how = _from_one(cells, network), FROM_ONE
+    return Skill(how=how, points=tuple(points)) if points else None
+
+
+def axes_of(target: Place, anchor: Observation, cells: Cells) -> tuple[Axis, ...]:
     """Return what a target changes against the place that its prediction starts from."""
     is_new = all(cell.batch != target.batch for cell in cells.all)
     changes = {
@@ -83,7 +102,7 @@ def axes_of(target: Place, anchor: Observation, cells: Cells) -> list[Axis]:
         Axis.TRANSFER: target.batch != anchor.batch and not is_new,
         Axis.ACCUMULATE: target.accumulate != anchor.accumulate,
     }
-    return [axis for axis, is_changed in changes.items() if is_changed]
+    return tuple(axis for axis, is_changed in changes.items() if is_changed)
 
 
 def _left_out_with(axis: Axis, cell: Observation) -> Callable[[Observation], bool]:

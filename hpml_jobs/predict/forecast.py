@@ -1,0 +1,153 @@
+"""Predictions of targets, each with band, skill and remarks; or the reason why there is none."""
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+
+from hpml_jobs.core.text import listed
+from hpml_jobs.predict.band import Band, band, distance, log_errors_per_step
+from hpml_jobs.predict.model import (
+    CannotPredictError,
+    Estimate,
+    Kind,
+    Model,
+    kind_of,
+    series_of,
+    singles_of,
+)
+from hpml_jobs.predict.network import Network
+from hpml_jobs.predict.null import null_s
+from hpml_jobs.predict.skill import FROM_ONE, Cells, Tried, axes_of, tried
+from hpml_jobs.predict.values import (
+    Axis,
+    Method,
+    Observation,
+    Place,
+    Prediction,
+    Refusal,
+    Skill,
+    Target,
+)
+
+CommandOf = Callable[[Place], str | None]
+"""Returns the command that submits the cell of a place; None where it is not known."""
+
+STALL_SHARE = 0.05
+"""Share of an iteration in which waiting for data is remarked on."""
+
+GIVEN_NETWORK = (
+    "the network is as given, not measured: half to twice the time that it adds is in the band"
+)
+NO_LEFT_OUT = "too few cells to leave one out: neither error nor band is known"
+ONE_SIZE = (
+    "only one size of several GPUs was measured: the error is that of a model without "
+    "interference, and the band is wide; a cell of another size makes it narrower"
+)
+
+
+def predict_cells(
+    observations: Sequence[Observation],
+    targets: Iterable[Target],
+    network: Network,
+    command_of: CommandOf = lambda _: None,
+) -> list[Prediction | Refusal]:
+    """Return a prediction or a refusal of each target, in their order.
+
+    `observations` are cells of equal conditions with their phases and messages; `network` has
+    their sweeps and what the user says of the links.
+    """
+    series = series_of(observations)
+    as_measured = network._replace(link=None, given=None) if network.is_other else network
+
+    @cache
+    def cells_of(kind: Kind) -> Cells:
+        single = singles_of(observations, kind.path)
+        return Cells(tuple(series.get(kind, ())), tuple(single))
+
+    @cache
+    def model_of_kind(kind: Kind) -> Model:
+        return Model(cells_of(kind).series, cells_of(kind).single, network)
+
+    @cache
+    def tried_along(kind: Kind, axes: tuple[Axis, ...]) -> Tried:
+        return tried(axes, cells_of(kind), as_measured)
+
+    def predicted(target: Target) -> Prediction | Refusal:
+        kind = kind_of(target)
+        try:
+            estimate = model_of_kind(kind).estimate(target)
+        except CannotPredictError as fault:
+            command = command_of(fault.wanted) if fault.wanted else None
+            return Refusal(target=target, reason=str(fault), command=command)
+        cells = cells_of(kind)
+        errors = tried_along(kind, axes_of(target, estimate.anchor, cells))
+        return _prediction(target, estimate, cells, errors, is_other=network.is_other)
+
+    return [predicted(target) for target in targets]
+
+
+def _prediction(
+    target: Target, estimate: Estimate, cells: Cells, errors: Tried, *, is_other: bool
+) -> Prediction:
+    """Return an estimate with its null, band, skill and remarks.
+
+    That the null is as good inside a node says nothing of nodes, or of another network.
+    """
+    skill = errors.skill
+    alike_s = null_s(target, cells.all) or estimate.step_s
+    is_tried = Axis.NODES not in errors.untried and not is_other
+    is_null = skill is not None and skill.is_null_as_good and is_tried
+    step_s = alike_s if is_null else estimate.step_s
+    ends = _band(target, estimate, step_s, skill, of_null=is_null)
+    return Prediction(
+        target=target,
+        method=Method.NULL if is_null else Method.MODEL,
+        step_s=step_s,
+        model_s=estimate.step_s,
+        null_s=alike_s,
+        low_s=ends.low_s if ends else None,
+        high_s=ends.high_s if ends else None,
+        skill=skill,
+        parts=estimate.parts,
+        remarks=tuple(_remarks(target, estimate, errors)),
+    )
+
+
+def _band(
+    target: Target, estimate: Estimate, step_s: float, skill: Skill | None, *, of_null: bool
+) -> Band | None:
+    """Return the band: by left-out errors, and half to twice the time of a link that is given."""
+    if skill is None:
+        return None
+    errors = log_errors_per_step(skill.points, of_null=of_null)
+    low_s, high_s = step_s, step_s
+    if not of_null:
+        low_s, high_s = step_s - estimate.link_s / 2, step_s + estimate.link_s
+    steps = distance(target, estimate.anchor)
+    return Band(band(low_s, steps, errors).low_s, band(high_s, steps, errors).high_s)
+
+
+def _remarks(target: Target, estimate: Estimate, errors: Tried) -> Iterable[str]:
+    """Yield what a prediction does not rest on."""
+    yield from estimate.remarks
+    skill = errors.skill
+    if skill is None:
+        yield NO_LEFT_OUT
+    elif FROM_ONE in skill.how:
+        yield ONE_SIZE
+    if estimate.link_s:
+        yield GIVEN_NETWORK
+    if errors.untried and skill is not None:
+        axes = listed(axis.value for axis in errors.untried)
+        yield f"no measured cell tries this: {axes}; the error is that of leaving out {skill.how}"
+    anchor = estimate.anchor
+    if min(target.nodes, anchor.nodes) > 1 and target.gpus_per_node != anchor.gpus_per_node:
+        yield (
+            f"measured across nodes with {anchor.gpus_per_node} on each: another number on a node "
+            "may share its links differently"
+        )
+    stall_s = anchor.stall_s or 0.0
+    if stall_s > STALL_SHARE * anchor.step_s:
+        yield (
+            f"{100 * stall_s / anchor.step_s:.0f} % of the measured iteration is waiting for data, "
+            "which is taken to stay"
+        )

@@ -1,0 +1,157 @@
+"""What to predict: the keys of `hpml-jobs predict`, and the targets that they name."""
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from hpml_jobs.core.strategies import Strategy
+from hpml_jobs.core.value import Value
+from hpml_jobs.errors import UsageError
+from hpml_jobs.predict.model import series_of
+from hpml_jobs.predict.network import size_of
+from hpml_jobs.predict.values import Observation, Target, changed
+
+MOST_GPUS = 1024
+"""The largest number of GPUs that is predicted."""
+
+DOUBLINGS = 2
+"""Sizes beyond the largest measured one that are predicted where none is asked for."""
+
+
+class Question(Value, frozen=True, kw_only=True):
+    """What to predict; empty or None: as measured, and the next sizes.
+
+    `link_gb_per_s` is the one-way speed of each of the `links_per_node` links that leave a node,
+    `sweep` a file with the times of messages; with `other_network` they describe another network
+    than the one that was measured.
+    """
+
+    gpus: tuple[int, ...] = ()
+    batch: tuple[int, ...] = ()
+    accumulate: tuple[int, ...] = ()
+    strategy: tuple[Strategy, ...] = ()
+    nodes: int | None = None
+    gpus_per_node: int | None = None
+    link_gb_per_s: float | None = None
+    links_per_node: int = 1
+    sweep: Path | None = None
+    other_network: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that no cell can have."""
+        for key in ("gpus", "batch", "accumulate"):
+            for value in getattr(self, key):
+                if value < 1:
+                    raise UsageError(f"{key}={value}: must be 1 or more")
+        for key in ("nodes", "gpus_per_node", "links_per_node"):
+            value = getattr(self, key)
+            if value is not None and value < 1:
+                prefix = "cluster." if key == "gpus_per_node" else ""
+                raise UsageError(f"{prefix}{key}={value}: must be 1 or more")
+        for gpus in self.gpus:
+            if gpus > MOST_GPUS:
+                raise UsageError(f"gpus={gpus}: at most {MOST_GPUS} are predicted")
+            if self.nodes is not None and gpus % self.nodes:
+                raise UsageError(
+                    f"gpus={gpus} does not divide over nodes={self.nodes}; "
+                    f"use gpus={self.nodes * math.ceil(gpus / self.nodes)} or another nodes="
+                )
+        speed = self.link_gb_per_s
+        if speed is not None and not (math.isfinite(speed) and speed > 0):
+            raise UsageError(f"link_gb_per_s={speed:g}: must be more than 0")
+        if self.other_network and speed is None and self.sweep is None:
+            raise UsageError(
+                "other_network=true: describe that network with link_gb_per_s= or sweep=FILE"
+            )
+        if self.links_per_node > 1 and speed is None:
+            raise UsageError(f"links_per_node={self.links_per_node}: add link_gb_per_s=")
+
+
+def nodes_for(gpus: int, question: Question, gpus_per_node: int | None) -> int:
+    """Return the nodes of a target: as asked for, else the fewest that hold its GPUs.
+
+    Raises:
+        UsageError: they cannot hold them, or it is not known how many a node has.
+    """
+    if question.nodes is not None:
+        on_each = math.ceil(gpus / question.nodes)
+        if gpus_per_node is not None and on_each > gpus_per_node:
+            raise UsageError(
+                f"gpus={gpus} on nodes={question.nodes}: a node has {gpus_per_node}; "
+                f"use nodes={math.ceil(gpus / gpus_per_node)}, or give cluster.gpus_per_node="
+            )
+        return question.nodes
+    if gpus_per_node is None:
+        raise UsageError(
+            f"gpus={gpus}: it is not known how many GPUs a node has; "
+            "add cluster.gpus_per_node=N or nodes=N"
+        )
+    nodes = math.ceil(gpus / gpus_per_node)
+    if gpus % nodes:
+        raise UsageError(
+            f"gpus={gpus} does not divide over {nodes} nodes of {gpus_per_node}; "
+            f"use gpus={nodes * gpus_per_node}, or give nodes= yourself"
+        )
+    return nodes
+
+
+def targets_of(
+    question: Question, observations: Sequence[Observation], gpus_per_node: int | None
+) -> list[Target]:
+    """Return the targets that a question names of each measured strategy, in reading order.
+
+    A place that was measured is no target.
+
+    Raises:
+        UsageError: a strategy that was not measured, or GPUs that the nodes cannot hold.
+    """
+    series = series_of(observations)
+    strategies = list(dict.fromkeys(kind.strategy for kind in series))
+    for strategy in question.strategy:
+        if strategy not in strategies:
+            measured = ", ".join(strategies) or "none"
+            raise UsageError(
+                f"strategy={strategy.value} was not measured on several GPUs (measured: "
+                f"{measured}): submit a cell of it first"
+            )
+    chosen = [
+        cells
+        for kind, cells in series.items()
+        if not question.strategy or kind.strategy in question.strategy
+    ]
+    return [target for cells in chosen for target in _of_series(question, cells, gpus_per_node)]
+
+
+def _of_series(
+    question: Question, cells: Sequence[Observation], gpus_per_node: int | None
+) -> Iterator[Target]:
+    """Yield the targets of a series by size, batch and accumulation."""
+    measured = {(size_of(cell), cell.batch, cell.accumulate) for cell in cells}
+    batches = question.batch or sorted({cell.batch for cell in cells})
+    accumulations = question.accumulate or sorted({cell.accumulate for cell in cells})
+    sizes = _sizes(question, cells, gpus_per_node)
+    for (gpus, nodes), batch, accumulate in itertools.product(sizes, batches, accumulations):
+        target = changed(cells[0], gpus=gpus, nodes=nodes, batch=batch, accumulate=accumulate)
+        if (size_of(target), batch, accumulate) not in measured:
+            yield target
+
+
+def _sizes(
+    question: Question, cells: Iterable[Observation], gpus_per_node: int | None
+) -> list[tuple[int, int]]:
+    """Return the GPUs and nodes of the targets."""
+    sizes = {(cell.gpus, cell.nodes) for cell in cells}
+    if question.gpus:
+        return [
+            (gpus, nodes_for(gpus, question, gpus_per_node))
+            for gpus in dict.fromkeys(question.gpus)
+        ]
+    if question.nodes is not None:
+        return sorted(size for size in sizes if size[1] == question.nodes)
+    if question.batch or question.accumulate:
+        return sorted(sizes)
+    largest, nodes = max(sizes)
+    beyond = [largest * 2**step for step in range(1, DOUBLINGS + 1)]
+    per_node = gpus_per_node or math.ceil(largest / nodes)
+    return [(gpus, max(nodes, math.ceil(gpus / per_node))) for gpus in beyond if gpus <= MOST_GPUS]

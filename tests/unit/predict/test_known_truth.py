@@ -1,0 +1,146 @@
+"""Predictions of machines whose compute, links and interference are known."""
+
+import msgspec
+import pytest
+
+from hpml_jobs.core.strategies import Strategy
+from hpml_jobs.predict.forecast import predict_cells
+from hpml_jobs.predict.network import Link, Size
+from hpml_jobs.predict.values import Method, Prediction, Refusal, Target
+from tests.unit.predict.truth import Machine, network_of
+
+ONE_NODE = ((1, 1), (2, 1), (4, 1))
+
+
+def predicted(cells, gpus, batch, nodes=1, accumulate=1, **network):
+    target = Target(
+        gpus=gpus, batch=batch, nodes=nodes, accumulate=accumulate, strategy=Strategy.DDP
+    )
+    (made,) = predict_cells(cells, [target], network_of(cells, **network))
+    return made
+
+
+@pytest.mark.parametrize("batch", [8, 32, 128])
+def test_larger_size_in_a_node_recovers_the_truth(batch):
+    machine = Machine()
+    made = predicted(machine.cells(ONE_NODE, (8, 32, 128)), 8, batch)
+    assert made.step_s == pytest.approx(machine.step_s(batch, Size(1, 8)), rel=0.01)
+    assert made.low_s < machine.step_s(batch, Size(1, 8)) < made.high_s
+
+
+def test_parts_of_a_prediction_are_those_of_the_machine():
+    machine = Machine()
+    made = predicted(machine.cells(ONE_NODE, (8, 32)), 8, 32)
+    assert made.parts.compute_s == pytest.approx(machine.compute_s(32), rel=1e-6)
+    assert made.parts.exposed_s == pytest.approx(machine.exposed_s(32, Size(1, 8)), rel=0.02)
+    assert made.parts.interference_s == pytest.approx(machine.interference_s, rel=0.02)
+    assert made.step_s == pytest.approx(sum(msgspec.structs.astuple(made.parts)))
+
+
+def test_interference_is_learnt_from_one_size_of_several_gpus():
+    machine = Machine(interference_s=0.02)
+    made = predicted(machine.cells(((1, 1), (2, 1)), (8, 32)), 4, 32)
+    assert made.step_s == pytest.approx(machine.step_s(32, Size(1, 4)), rel=0.01)
+    assert any("only one size" in remark for remark in made.remarks)
+
+
+@pytest.mark.parametrize("batch", [16, 64, 512])
+def test_batch_that_was_not_measured_recovers_the_truth(batch):
+    machine = Machine(share=1.0)
+    made = predicted(machine.cells(ONE_NODE, (8, 32, 128)), 4, batch)
+    assert made.step_s == pytest.approx(machine.step_s(batch, Size(1, 4)), rel=0.02)
+
+
+def test_batch_of_one_two_node_cell_transfers_to_others():
+    machine = Machine(node_gb_per_s=3.0)
+    cells = machine.cells(((1, 1), (8, 1)), (16, 64, 256))
+    cells.append(machine.observation(16, 64, 2))
+    for batch in (16, 256):
+        made = predicted(cells, 16, batch, 2)
+        assert made.step_s == pytest.approx(machine.step_s(batch, Size(2, 16)), rel=0.03)
+
+
+def test_slow_link_exposes_what_backward_cannot_hide():
+    machine = Machine(node_gb_per_s=0.8, share=0.1)
+    cells = machine.cells(((1, 1), (4, 1), (8, 1)), (32, 64))
+    cells += [machine.observation(16, batch, 2) for batch in (32, 64)]
+    made = predicted(cells, 256, 64, 32)
+    truth_s = machine.step_s(64, Size(32, 256))
+    assert truth_s > 1.03 * machine.step_s(64, Size(2, 16))
+    assert made.model_s == pytest.approx(truth_s, rel=0.02)
+
+
+def test_accumulation_without_such_a_cell_adds_micro_steps():
+    machine = Machine()
+    made = predicted(machine.cells(ONE_NODE, (8, 32)), 4, 32, accumulate=8)
+    assert made.step_s == pytest.approx(machine.step_s(32, Size(1, 4), 8), rel=1e-6)
+
+
+def test_accumulation_from_measured_ones_follows_them():
+    machine = Machine()
+    cells = machine.cells(ONE_NODE, (32,))
+    cells += [machine.observation(4, 32, accumulate=a, unsynced_s=None) for a in (2, 4)]
+    made = predicted(cells, 4, 32, accumulate=16)
+    assert made.step_s == pytest.approx(machine.step_s(32, Size(1, 4), 16), rel=1e-6)
+
+
+def test_link_of_a_spec_replaces_a_two_node_cell():
+    machine = Machine(share=1.0)
+    cells = machine.cells(((1, 1), (4, 1), (8, 1)), (32,))
+    made = predicted(cells, 32, 32, 4, link=Link(machine.node_gb_per_s / 4, 4))
+    inside_s = machine.exchange_s(Size(1, 8))
+    truth_s = machine.step_s(32, Size(4, 32)) + inside_s - 3 * 5 * machine.startup_s
+    assert made.step_s == pytest.approx(truth_s, rel=0.01)
+    assert any("the network is as given" in remark for remark in made.remarks)
+    assert made.high_s - made.step_s > machine.exchange_s(Size(4, 32)) / 2
+
+
+def test_other_network_changes_only_the_exchange():
+    machine, faster = Machine(share=1.0), Machine(share=1.0, node_gb_per_s=50.0)
+    cells = [*machine.cells(((1, 1), (8, 1)), (32,)), machine.observation(16, 32, 2)]
+    made = predicted(cells, 16, 32, 2, link=Link(50.0), is_other=True)
+    assert made.method is Method.MODEL
+    assert made.step_s < machine.step_s(32, Size(2, 16))
+    inside_s = machine.exchange_s(Size(1, 8))
+    assert made.step_s == pytest.approx(faster.step_s(32, Size(2, 16)) + inside_s, rel=0.02)
+
+
+def test_null_is_shown_where_it_is_as_good():
+    machine = Machine(in_node_gb_per_s=1e6, startup_s=0.0, interference_s=0.0)
+    cells = machine.cells((*ONE_NODE, (8, 1)), (32,))
+    worse = [msgspec.structs.replace(c, exposed_s=0.01) if c.gpus > 1 else c for c in cells]
+    made = predicted(worse, 16, 32)
+    assert made.skill.null.mean <= made.skill.model.mean
+    assert (made.method, made.step_s) == (Method.NULL, made.null_s)
+
+
+def test_node_border_without_a_fact_of_it_is_refused():
+    cells = Machine().cells((*ONE_NODE, (8, 1)), (32,))
+    wanted = []
+    target = Target(gpus=64, batch=32, nodes=8, strategy=Strategy.DDP)
+    (made,) = predict_cells(cells, [target], network_of(cells), lambda p: wanted.append(p) or "run")
+    assert isinstance(made, Refusal)
+    assert made.command == "run"
+    assert [(p.gpus, p.nodes, p.batch) for p in wanted] == [(16, 2, 32)]
+
+
+def test_band_is_wider_further_away():
+    cells = Machine().cells((*ONE_NODE, (8, 1)), (32,))
+    near, far = (predicted(cells, gpus, 32) for gpus in (16, 128))
+    assert isinstance(near, Prediction)
+    assert far.high_s / far.low_s > near.high_s / near.low_s > 1
+
+
+def test_cells_without_messages_are_refused_for_other_sizes():
+    cells = [
+        msgspec.structs.replace(cell, messages=(), sweeps=())
+        for cell in Machine().cells(ONE_NODE, (8, 32))
+    ]
+    made = predicted(cells, 8, 32)
+    assert "messages" in made.reason
+    assert isinstance(predicted(cells, 4, 16), Prediction)
+
+
+def test_size_below_the_measured_ones_is_refused():
+    cells = Machine().cells(((1, 1), (4, 1), (8, 1)), (32,))
+    assert "smallest measured" in predicted(cells, 2, 32).reason

@@ -7,6 +7,7 @@ from hpml_jobs.checks.result import REPORT_BUG, Affected, Level, Observation, Ti
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Device, Strategy
+from hpml_jobs.core.workload import Optimizer, Workload
 
 
 class Memory(NamedTuple):
@@ -74,20 +75,28 @@ REPLICATED = frozenset(
 """Strategies in which a GPU updates all parameters."""
 
 
-def least_step_s(gradient_bytes: int, momentum: float, memory: Memory) -> float:
-    """Return the least seconds of a step of SGD, by the bytes that must pass through memory.
+def passes_of(workload: Workload) -> int:
+    """Return how often a step reads or writes as many bytes as the gradients have.
 
     It reads gradients and parameters and writes parameters; with momentum it also reads and writes
-    the momentum. At the start the cache may hold a part of what is read, at the end a part of what
-    is written.
+    the momentum, and AdamW two moments.
+    """
+    if workload.optimizer == Optimizer.ADAMW:
+        return 7
+    return 5 if workload.momentum else 3
+
+
+def least_step_s(gradient_bytes: int, passes: int, memory: Memory) -> float:
+    """Return the least seconds of an optimizer's step, by the bytes that pass through memory.
+
+    At the start the cache may hold a part of what is read, at the end a part of what is written.
 
     >>> h200 = MEMORY["h200"]
-    >>> [round(1e6 * least_step_s(44_695_848, m, h200), 1) for m in (0.9, 0.0)]
-    [24.5, 5.9]
-    >>> least_step_s(104_616, 0.9, h200)
+    >>> [round(1e6 * least_step_s(44_695_848, passes, h200), 1) for passes in (7, 5, 3)]
+    [43.1, 24.5, 5.9]
+    >>> least_step_s(104_616, 5, h200)
     0.0
     """
-    passes = 5 if momentum else 3
     through = passes * gradient_bytes - 2e6 * memory.cache_mb
     return max(0.0, through / (memory.gb_per_s * 1e9))
 
@@ -99,8 +108,9 @@ def least_step_s(gradient_bytes: int, momentum: float, memory: Memory) -> float:
     "can: a stamp is in the wrong place, or the device was not waited for. A model that fits into "
     "the cache passes. Not checked for unknown GPUs, for models of your own (they may leave "
     "parameters out of a step), and where ranks update a part of the parameters.",
-    limit="the bytes of gradients, parameters and momentum (5 passes of SGD; 3 without momentum), "
-    "less what the cache may hold, through the GPU's memory (hpml_jobs/checks/gpu_memory.py)",
+    limit="the bytes of gradients, parameters and optimizer state (5 passes of SGD, 3 without "
+    "momentum, 7 of AdamW), less what the cache may hold, through the GPU's memory "
+    "(hpml_jobs/checks/gpu_memory.py)",
     remedy=f"do not use Table 2 of this cell; {REPORT_BUG}",
     tier=Tier.NUMBER,
     affects={Affected.SPLIT},
@@ -115,7 +125,7 @@ def faster_than_memory(record: Record) -> Observation | None:
         return None
     epochs = [rank.epoch(Role.INSTRUMENTED) for rank in record.ranks]
     steps_s = [e.phases.optimizer_s / e.iterations for e in epochs if e and e.phases]
-    least_s = least_step_s(record.model.gradient_bytes, cell.workload.momentum, memory)
+    least_s = least_step_s(record.model.gradient_bytes, passes_of(cell.workload), memory)
     if not steps_s:
         return None
     return Observation(

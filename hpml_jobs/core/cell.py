@@ -25,7 +25,7 @@ from hpml_jobs.core.strategies import (
 from hpml_jobs.core.training_path import Precision, TrainingPath
 from hpml_jobs.core.upgrades import UnreadableSchemaError, Upgrade, decode_document, upgrade
 from hpml_jobs.core.value import Value
-from hpml_jobs.core.workload import Workload
+from hpml_jobs.core.workload import Optimizer, Workload, arg_text
 from hpml_jobs.errors import UsageError
 
 SCHEMA = 3
@@ -204,6 +204,7 @@ class Cell(Value, frozen=True, kw_only=True):
         strategy, buffers = self.strategy, self.sync_buffers
         if self.protocol is not Protocol.IMPORTED:
             self.recipe.check(self.epochs)
+        self._check_own_optimizer()
         if not self.set_epoch and not strategy.under_torchrun:
             raise UsageError(
                 f"set_epoch=false with strategy={strategy.value}: one process shuffles its images "
@@ -222,6 +223,28 @@ class Cell(Value, frozen=True, kw_only=True):
             )
         if self.quantize is not None:
             self._check_quantize(self.quantize)
+
+    def _check_own_optimizer(self) -> None:
+        """Refuse what the user's own optimizer or schedule decides itself."""
+        workload, recipe = self.workload, self.recipe
+        if workload.schedule is not None and recipe.changes_rate:
+            raise UsageError(
+                f"recipe={recipe.name} with workload.schedule={workload.schedule}: both change the "
+                "learning rate; use recipe=plain (or scaled), or leave workload.schedule= out"
+            )
+        if ":" not in workload.optimizer:
+            return
+        if self.strategy.traffic.shards is Sharded.OPTIMIZER:
+            raise UsageError(
+                f"strategy={self.strategy.value} with workload.optimizer={workload.optimizer}: "
+                "ZeroRedundancyOptimizer makes the optimizer of each rank's share by itself; use "
+                "strategy=fsdp or ddp, or workload.optimizer=adamw or sgd"
+            )
+        if not recipe.decay_norm:
+            raise UsageError(
+                f"recipe={recipe.name} with workload.optimizer={workload.optimizer}: your own "
+                "optimizer decides what decays; use recipe.decay_norm=true"
+            )
 
     def _check_quantize(self, quantize: Quantize) -> None:
         model, images = self.workload.model, self.workload.images
@@ -246,7 +269,7 @@ class Cell(Value, frozen=True, kw_only=True):
 
         Those of the training path come first.
         """
-        parts = [label for label in (self.path.label, self.recipe.label) if label]
+        parts = [label for label in (self.path.label, self.recipe_label) if label]
         parts += [] if self.set_epoch else ["no set_epoch"]
         if self.sync_buffers is not None:
             syncbn = self.sync_buffers is SyncBuffers.SYNCBN
@@ -254,6 +277,13 @@ class Cell(Value, frozen=True, kw_only=True):
         parts += [] if self.reshard else ["no reshard"]
         parts += [self.path.buckets_label] if self.path.buckets_label else []
         return ", ".join(parts)
+
+    @property
+    def recipe_label(self) -> str:
+        """Return the recipe in words; empty where the workload usually has it."""
+        if self.recipe.is_usual(self.workload):
+            return ""
+        return self.recipe.label or self.recipe.name
 
     @property
     def is_baseline(self) -> bool:
@@ -322,9 +352,10 @@ class Cell(Value, frozen=True, kw_only=True):
         unit = "gpu" if self.device is Device.CUDA else "proc"
         parts = [self.strategy.value, f"{self.gpus}{unit}"]
         parts += [f"{self.nodes}nodes"] if self.nodes > 1 else []
-        parts += [f"b{self.batch}", SLUG_TEXT.sub("_", self.workload.name.lower())[:40]]
-        treated = "" if self.recipe == Recipe() else self.recipe.name
-        parts += [SLUG_TEXT.sub("_", treated.lower())[:20]] if treated else []
+        parts += [f"b{self.batch}", _slug_text(self.workload.name, 40)]
+        parts += _slug_parts(self.workload)
+        is_default = self.recipe == Recipe() and self.recipe.is_usual(self.workload)
+        parts += [] if is_default else [_slug_text(self.recipe.name, 20)]
         parts += [] if self.set_epoch else ["no_set_epoch"]
         parts += [f"sync_{self.sync_buffers.value}"] if self.sync_buffers else []
         parts += [] if self.reshard else ["no_reshard"]
@@ -338,6 +369,19 @@ class Cell(Value, frozen=True, kw_only=True):
     def slugs(self) -> Iterator[str]:
         """Yield the names it may have in a study, from the shortest."""
         return (self.slug_of(digits) for digits in range(SLUG_DIGITS, len(self.digest) + 1))
+
+
+def _slug_text(text: str, most: int) -> str:
+    return SLUG_TEXT.sub("_", text.lower())[:most]
+
+
+def _slug_parts(workload: Workload) -> list[str]:
+    """Return the workload's args and, where they are not the default, optimizer and schedule."""
+    own = [workload.optimizer] if workload.optimizer != Optimizer.SGD else []
+    own += [workload.schedule] if workload.schedule is not None else []
+    args = (f"{name}{arg_text(value)}" for name, value in workload.args.items())
+    parts = [*(reference.rpartition(":")[2] for reference in own), *args]
+    return [_slug_text(part, 20) for part in parts][:6]
 
 
 _LEAST = {

@@ -8,6 +8,7 @@ import msgspec
 from hpml_jobs.core import environment
 from hpml_jobs.core.cell import Cell, Protocol
 from hpml_jobs.core.measurements import Card
+from hpml_jobs.core.recipe import COSINE, usual_recipe
 from hpml_jobs.core.record import Facts, Record
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.training_path import TORCH_TF32
@@ -19,6 +20,7 @@ Conditions = tuple[tuple[str, str], ...]
 CODE = "your code"
 """Whether the source of the user's functions is recorded; a file of it is `your code NAME`."""
 
+RECIPE = "learning-rate recipe"
 WORKLOAD, GPU_MODEL, CPU_MODEL, TORCH = "workload", "GPU model", "CPU model", "torch"
 CPU_COUNT = "CPUs per host"
 PARAMETERS = "trainable parameters"
@@ -150,9 +152,11 @@ def requested_conditions(cell: Cell) -> Conditions:
     workload = [
         (WORKLOAD if field.name == "name" else field.name, getattr(cell.workload, field.name))
         for field in msgspec.structs.fields(Workload)
-        if field.name != "code"
+        if field.name not in ("args", "code")
     ]
+    workload.append(("args", cell.workload.args_text or None))
     others = [
+        (RECIPE, _usual_recipe(cell)),
         ("device", cell.device.value),
         ("requested GPU type", cell.gpu_type),
         ("measured", "elsewhere" if cell.protocol is Protocol.IMPORTED else "here"),
@@ -162,6 +166,17 @@ def requested_conditions(cell: Cell) -> Conditions:
         ("DataLoader workers per process", cell.loader_workers),
     ]
     return tuple((name, in_words(value)) for name, value in [*workload, *others]) + _code(cell)
+
+
+def _usual_recipe(cell: Cell) -> str | None:
+    """Return the cosine that the workload usually has; of a cell with another recipe, our own.
+
+    So cells with another recipe share the table of those with the default one.
+    """
+    workload, recipe = cell.workload, cell.recipe
+    if usual_recipe(workload.optimizer, workload.schedule) != COSINE.name:
+        return None
+    return (recipe if recipe.is_usual(workload) else COSINE).label
 
 
 def _code(cell: Cell) -> Conditions:

@@ -96,7 +96,9 @@ class Rank(Value, frozen=True, kw_only=True):
     `pid`, `boot_id` and `started_ticks` (the process's start after boot, /proc/self/stat) name the
     process: no two cells and no two ranks have the same. None before schema 5. `held_elements` are
     the elements of the parameters that it alone keeps (fsdp) or whose optimizer state it alone
-    keeps (zero1); None where every rank keeps all.
+    keeps (zero1); None where every rank keeps all. `optimizer_state_bytes` are those of the tensors
+    that the optimizer keeps between two iterations: of SGD with momentum one value for each element
+    that this rank updates, of AdamW two and a count for each tensor; None before version 0.8.0.
     """
 
     rank: int
@@ -113,6 +115,7 @@ class Rank(Value, frozen=True, kw_only=True):
     test_samples: int = 0
     peak_memory_bytes: int | None = None  # of the timed epoch; before 0.8.0 on GPUs of the process
     held_elements: int | None = None
+    optimizer_state_bytes: int | None = None
     parameters_hash: str = ""  # sha256 of the replica after the last epoch of training
     buffers_hash: str = ""
     initial_hash: str | None = None  # sha256 of an own model's parameters before training

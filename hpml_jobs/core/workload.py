@@ -6,6 +6,8 @@ from math import inf
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
+
 from hpml_jobs.core.value import Value
 from hpml_jobs.errors import UsageError
 
@@ -14,6 +16,25 @@ class Loss(StrEnum):
     """The built-in losses; any other loss is the user's `pkg.mod:loss`."""
 
     CROSS_ENTROPY = "cross_entropy"
+
+
+class Optimizer(StrEnum):
+    """The built-in optimizers; any other one is the user's `pkg.mod:build`."""
+
+    SGD = "sgd"
+    ADAMW = "adamw"
+
+
+Arg = bool | int | float | str
+"""A value of `workload.args`."""
+
+RESERVED_ARGS: Mapping[str, str] = {
+    **{name: f"workload.{name}=" for name in ("classes", "lr", "momentum", "weight_decay")},
+    "root": "data.root=",
+    "epochs": "epochs=",
+    "iterations": "epochs= and batch=",
+}
+"""Parameters of the user's functions that other keys fill."""
 
 
 class SourceFile(Value, frozen=True, kw_only=True):
@@ -33,7 +54,8 @@ class Workload(Value, frozen=True, kw_only=True):
     `images` is the number of training images of one epoch, after `limit`; None until it is known.
     `parameters` is the count the model must have; None where nothing is claimed. `code` has the
     local source files of the user's functions (`source_files`); it is empty without such code, and
-    in cells of versions before 0.6.0.
+    in cells of versions before 0.6.0. `momentum` is also the first beta of AdamW. `schedule` is the
+    user's; None: the recipe's. `args` are passed to those of the user's functions that take them.
     """
 
     name: str
@@ -48,6 +70,9 @@ class Workload(Value, frozen=True, kw_only=True):
     lr: float = 0.1
     momentum: float = 0.9
     weight_decay: float = 5e-4
+    optimizer: str = Optimizer.SGD.value
+    schedule: str | None = None
+    args: dict[str, Arg] = {}
     test_batch: int = 100
     code: tuple[SourceFile, ...] = ()
 
@@ -59,6 +84,42 @@ class Workload(Value, frozen=True, kw_only=True):
                 raise UsageError(f"workload.{name}={value:g}: must be 0 or more")
         if self.test_batch < 1:
             raise UsageError(f"workload.test_batch={self.test_batch}: must be 1 or more")
+        if self.optimizer == Optimizer.ADAMW and self.momentum >= 1:
+            raise UsageError(
+                f"workload.momentum={self.momentum:g} with workload.optimizer=adamw: it is the "
+                "first beta, which must be below 1"
+            )
+        if self.schedule is not None and ":" not in self.schedule:
+            raise UsageError(
+                f"workload.schedule={self.schedule}: name your own pkg.mod:build; built-in "
+                "schedules are recipes, e.g. recipe=cosine"
+            )
+        self._check_args()
+
+    def __hash__(self) -> int:
+        """Return a hash; a mapping has none, so the args take part by their items."""
+        own = tuple(self.args.items())
+        return hash((self.name, self.model, self.data, self.optimizer, self.lr, own, self.code))
+
+    def _check_args(self) -> None:
+        """Refuse args that no function can take, and put them in the order of their names."""
+        for name in self.args:
+            if not name.isidentifier():
+                raise UsageError(f"workload.args.{name}: {name!r} is no name of a parameter")
+            if name in RESERVED_ARGS:
+                raise UsageError(f"workload.args.{name}: use {RESERVED_ARGS[name]} instead")
+        if self.args and not self.own_code:
+            raise UsageError(
+                f"workload.args.{next(iter(self.args))}: only your own functions take args, and "
+                f"workload={self.name} has none; leave it out"
+            )
+        if list(self.args) != sorted(self.args):
+            msgspec.structs.force_setattr(self, "args", dict(sorted(self.args.items())))
+
+    @property
+    def args_text(self) -> str:
+        """Return the args in words: `layers 4, width 256`."""
+        return ", ".join(f"{name} {arg_text(value)}" for name, value in self.args.items())
 
     @property
     def samples_name(self) -> str:
@@ -73,7 +134,17 @@ class Workload(Value, frozen=True, kw_only=True):
     @property
     def own_code(self) -> tuple[str, ...]:
         """Return the `pkg.mod:name` references to the user's code."""
-        return tuple(text for text in (self.model, self.data, self.loss) if ":" in text)
+        references = (self.model, self.data, self.loss, self.optimizer, self.schedule)
+        return tuple(text for text in references if text is not None and ":" in text)
+
+
+def arg_text(value: Arg) -> str:
+    """Return an arg as it is written on the command line.
+
+    >>> [arg_text(value) for value in (True, 4, 0.001, "relu")]
+    ['true', '4', '0.001', 'relu']
+    """
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 class Dataset(NamedTuple):

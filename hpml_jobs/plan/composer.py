@@ -8,6 +8,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
+from hpml_jobs.core.recipe import PLAIN
 from hpml_jobs.errors import UsageError
 from hpml_jobs.plan.config_folders import GROUPS, ConfigFolders
 from hpml_jobs.plan.key_types import (
@@ -19,6 +20,9 @@ from hpml_jobs.plan.key_types import (
 )
 from hpml_jobs.plan.settings import Settings
 from hpml_jobs.plan.user_config import defaults_of_cluster, user_config_file, user_defaults
+
+AUTO = "auto"
+"""The choice of a workload or a recipe that depends on other keys."""
 
 
 class Composer:
@@ -64,16 +68,25 @@ class Composer:
             config = compose("config", overrides=[*overrides, *self._extra])
         except (HydraException, OmegaConfBaseException) as error:
             raise UsageError(f"configuration: {_first_line(error)}") from error
-        is_placeholder = workload == "auto"  # composed only to learn the device
+        is_placeholder = workload == AUTO  # composed only to learn the device
         for key, value in self._defaults.items():
             if not (is_placeholder and key.startswith("workload.")):
                 self._set_default(config, key, value)
         self._default_origins |= self._configs.keys_of_own("workload", workload)
         if not is_placeholder:
             for group, choice in choices.items():
-                composed = self._choices.setdefault(group, [])
-                composed += [] if choice in composed else [choice]
+                if (group, choice) != ("recipe", AUTO):  # which becomes another one
+                    self._note_choice(group, choice)
         return config
+
+    def with_recipe(self, config: DictConfig, workload: str, recipe: str) -> DictConfig:
+        """Return a configuration that was composed with `recipe=auto` with what that becomes."""
+        self._note_choice("recipe", recipe)
+        return config if recipe == PLAIN.name else self.compose(workload, recipe)
+
+    def _note_choice(self, group: str, choice: str) -> None:
+        composed = self._choices.setdefault(group, [])
+        composed += [] if choice in composed else [choice]
 
     def _set_default(self, config: DictConfig, key: str, value: Any) -> None:
         """Set one of the user's defaults, where this configuration has its key.
@@ -82,8 +95,7 @@ class Composer:
         """
         file = user_config_file()
         valid = _dotted_keys(OmegaConf.to_container(config, resolve=False))
-        parent = key.rpartition(".")[0]
-        is_free = parent in valid and holds_any_key(parent)
+        is_free = _is_free(config, key)
         if key not in valid and not is_free:
             if type_of(key) is None:
                 check_keys(config, [key], place=f"{file}: ")
@@ -103,10 +115,16 @@ def check_keys(config: DictConfig, keys: Iterable[str], place: str = "") -> None
     """Refuse keys that a configuration does not have; `place` begins the message."""
     valid = _dotted_keys(OmegaConf.to_container(config, resolve=False))
     for key in keys:
-        if key not in valid:
+        if key not in valid and not _is_free(config, key):
             near = nearest_key(key, valid)
             hint = f"did you mean {near}?" if near else "hpml-jobs --help lists the keys"
             raise UsageError(f"{place}unknown key {key}: {hint}")
+
+
+def _is_free(config: DictConfig, key: str) -> bool:
+    """Return whether a key may have any name, as below workload.args and cluster.sbatch."""
+    parent = key.rpartition(".")[0]
+    return holds_any_key(parent) and OmegaConf.select(config, parent) is not None
 
 
 def settings_with(config: DictConfig, values: dict[str, Any]) -> Settings:
@@ -117,7 +135,7 @@ def settings_with(config: DictConfig, values: dict[str, Any]) -> Settings:
     """
     try:
         for key, value in values.items():
-            OmegaConf.update(config, key, value)
+            OmegaConf.update(config, key, value, force_add=_is_free(config, key))
         composed = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
     except OmegaConfBaseException as error:
         raise UsageError(f"configuration: {_first_line(error)}") from error

@@ -22,6 +22,7 @@ from hpml_jobs.core.workload import (
     Counts,
     Dataset,
     Loss,
+    Optimizer,
     Workload,
 )
 from hpml_jobs.errors import HpmlError, UsageError
@@ -110,8 +111,9 @@ def resolve_workload(
 
 
 def _check_names(workload: Workload) -> None:
-    """Refuse data, models and losses that neither are built in nor refer to the user's code."""
-    for key, names in (("data", DATASETS), ("model", MODELS), ("loss", [*Loss])):
+    """Refuse data, models and so on that neither are built in nor refer to the user's code."""
+    choices = {"data": DATASETS, "model": MODELS, "loss": [*Loss], "optimizer": [*Optimizer]}
+    for key, names in choices.items():
         name = getattr(workload, key)
         if ":" not in name and name not in names:
             near = nearest(name, names)

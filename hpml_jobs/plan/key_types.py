@@ -49,6 +49,7 @@ def make_settings(values: dict[str, Any]) -> Settings:
         value: Any = values
         for part in key.split("."):
             value = value.get(part) if isinstance(value, dict) else None
+        _check_inner(key, value)
         raise UsageError(_complaint(key, _as_yaml(value))) from error
 
 
@@ -67,8 +68,10 @@ def checked_value(key: str, value: Any, text: str | None = None) -> Any:
     is_group = isinstance(needed, type) and issubclass(needed, msgspec.Struct)
     if needed is None or is_group or "${" in text or text == "???":
         return value
-    if str in _members(needed) and isinstance(value, int | float):
+    members = _members(needed)
+    if str in members and isinstance(value, int | float) and type(value) not in members:
         return text
+    _check_inner(key, value)
     try:
         msgspec.convert(value, needed)
     except msgspec.ValidationError as error:
@@ -76,6 +79,13 @@ def checked_value(key: str, value: Any, text: str | None = None) -> Any:
     for place, number in _numbers({key: value}):
         _check_number(place, number, text)
     return value
+
+
+def _check_inner(key: str, value: Any) -> None:
+    """Check each value below a key that holds any, so that a message names the wrong one."""
+    if holds_any_key(key) and isinstance(value, dict):
+        for name, inner in value.items():
+            checked_value(f"{key}.{name}", inner)
 
 
 @cache

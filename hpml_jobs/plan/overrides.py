@@ -8,7 +8,7 @@ from hydra.core.override_parser.types import Override, OverrideType, ValueType
 from hydra.errors import HydraException
 
 from hpml_jobs.errors import UsageError
-from hpml_jobs.plan.key_types import checked_value, type_of
+from hpml_jobs.plan.key_types import checked_value, holds_any_key, type_of
 
 
 class Overrides(NamedTuple):
@@ -39,13 +39,19 @@ def parse_overrides(overrides: list[str], *, multirun: bool) -> Overrides:
             raise UsageError(
                 f"{text}: hpml_jobs submits the jobs itself, without a Hydra launcher; leave it out"
             )
-        if override.type is not OverrideType.CHANGE:
+        if override.type is not OverrideType.CHANGE and not _adds_to_free_keys(override):
             raw.append(text)
             continue
         if key in values:
             raise UsageError(f"{key} is given twice")
         values[key] = _values(override, multirun=multirun)
     return Overrides(values, raw)
+
+
+def _adds_to_free_keys(override: Override) -> bool:
+    """Return whether it is `+key=value` below a key that holds any, as `+workload.args.width=8`."""
+    parent = override.key_or_group.rpartition(".")[0]
+    return override.type is OverrideType.ADD and holds_any_key(parent)
 
 
 def _parse(text: str, following: str) -> Override:

@@ -7,12 +7,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from hydra import initialize_config_dir
+from omegaconf import DictConfig, OmegaConf
 
 from hpml_jobs.core.cluster import Launcher
+from hpml_jobs.core.recipe import usual_recipe
 from hpml_jobs.core.strategies import Device
+from hpml_jobs.core.workload import Optimizer
 from hpml_jobs.errors import UsageError
 from hpml_jobs.plan import machine
-from hpml_jobs.plan.composer import Composer, check_keys, settings_with
+from hpml_jobs.plan.composer import AUTO, Composer, check_keys, settings_with
 from hpml_jobs.plan.config_folders import GROUPS, ConfigFolders
 from hpml_jobs.plan.overrides import Overrides, parse_overrides
 from hpml_jobs.plan.settings import Settings
@@ -51,7 +54,7 @@ def expand(overrides: list[str], *, multirun: bool, config_dir: Path | None = No
 def _expand(overrides: Overrides, configs: ConfigFolders) -> Sweep:
     user_groups = _user_groups(overrides, configs)
     choices = user_groups | {k: v for k, v in overrides.values.items() if k in GROUPS}
-    cluster, detected = _choose_cluster(choices.get("cluster", ["auto"]), configs)
+    cluster, detected = _choose_cluster(choices.get("cluster", [AUTO]), configs)
     notes = [detected] if detected else []
     origins = dict.fromkeys(user_groups, str(user_config_file()))
     blocks = _blocks(overrides, choices.get("grid", [None]), user_groups, configs, origins)
@@ -59,11 +62,11 @@ def _expand(overrides: Overrides, configs: ConfigFolders) -> Sweep:
     settings: list[Settings] = []
     for block in blocks:
         values = {key: options for key, options in block.items() if key not in GROUPS}
-        workloads, recipes = block.get("workload", ["auto"]), block.get("recipe", ["plain"])
+        workloads, recipes = block.get("workload", [AUTO]), block.get("recipe", [AUTO])
         for workload, recipe in itertools.product(workloads, recipes):
             configs.check_choice("recipe", recipe)
             configs.check_choice("workload", workload)
-            if workload == "auto":
+            if workload == AUTO:
                 workload, note, origin = _default_workload(composer, values)  # noqa: PLW2901
                 notes += [] if note in notes else [note]
                 origins.setdefault("workload", origin)
@@ -120,7 +123,7 @@ def _blocks(
 
 def _default_workload(composer: Composer, values: Ranges) -> tuple[str, str, str]:
     """Return what `workload=auto` becomes by the device, the sentence that says so, and why."""
-    config = composer.compose("auto", "plain")
+    config = composer.compose(AUTO, AUTO)
     devices = values.get("device") or [config.device]
     if len(devices) != 1:
         raise UsageError("workload=auto depends on the device: name a workload= to sweep both")
@@ -138,9 +141,45 @@ def _combinations(
     """Yield the settings of the product of `values`, with one choice of groups."""
     config = composer.compose(workload, recipe)
     check_keys(config, values)
+    _check_rate(config, workload, values)
+    if recipe != AUTO:
+        yield from _product(config, values)
+        return
+    for name, part in _by_usual_recipe(config, values):
+        yield from _product(composer.with_recipe(config, workload, name), part)
+
+
+def _product(config: DictConfig, values: Ranges) -> Iterator[Settings]:
     for combination in itertools.product(*values.values()):
         # every combination sets the same keys, so the configuration is updated in place
         yield settings_with(config, dict(zip(values, combination, strict=True)))
+
+
+def _by_usual_recipe(config: DictConfig, values: Ranges) -> Iterator[tuple[str, Ranges]]:
+    """Yield what `recipe=auto` becomes, with the values of the sweep that it is for."""
+    keys = ("workload.optimizer", "workload.schedule")
+    optimizers, schedules = (values.get(key, [OmegaConf.select(config, key)]) for key in keys)
+    for optimizer, schedule in itertools.product(optimizers, schedules):
+        chosen = {keys[0]: [optimizer], keys[1]: [schedule]}
+        part = values | {key: choice for key, choice in chosen.items() if key in values}
+        yield usual_recipe(str(optimizer), schedule), part
+
+
+def _check_rate(config: DictConfig, workload: str, values: Ranges) -> None:
+    """Refuse a built-in optimizer at the learning rate that was chosen for the other one."""
+    usual, built_in = str(config.workload.get("optimizer")), [*Optimizer]
+    for optimizer in values.get("workload.optimizer", []):
+        is_other = optimizer in built_in and usual in built_in and optimizer != usual
+        if is_other and "workload.lr" not in values:
+            raise UsageError(
+                f"workload.optimizer={optimizer}: workload.lr={config.workload.lr:g} of "
+                f"workload={workload} is for {usual}; give workload.lr= too, e.g. "
+                f"workload.lr={_USUAL_LR[Optimizer(optimizer)]:g}"
+            )
+
+
+_USUAL_LR = {Optimizer.SGD: 0.1, Optimizer.ADAMW: 0.001}
+"""Learning rates to begin with, by optimizer."""
 
 
 _ONE_PER_STUDY = (

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.cluster import Launcher
 from hpml_jobs.core.value import Value
 from hpml_jobs.core.workload import Workload
@@ -119,7 +120,9 @@ def _values(plan: Plan) -> list[tuple[str, str]]:
     rows.append(("data.root", _distinct(planned.file.data_root for planned in plan.cells)))
     for field in cells[0].workload.__struct_fields__:
         key = "data.limit" if field == "limit" else f"workload.{field}"
-        if field == "code":
+        if field == "args":
+            rows += _args(cells)
+        elif field == "code":
             rows.append((key, _distinct(_source_text(cell.workload) for cell in cells)))
         else:
             rows.append((key, _distinct(getattr(cell.workload, field) for cell in cells)))
@@ -127,6 +130,15 @@ def _values(plan: Plan) -> list[tuple[str, str]]:
     rows += _fields("quantize", [cell.quantize for cell in cells if cell.quantize is not None])
     rows += [(f"cluster.{name}", _text(value)) for name, value in _cluster_values(plan)]
     return rows
+
+
+def _args(cells: Sequence[Cell]) -> list[tuple[str, str]]:
+    """Return a row per arg of the user's functions."""
+    names = sorted({name for cell in cells for name in cell.workload.args})
+    return [
+        (f"workload.args.{name}", _distinct(cell.workload.args.get(name) for cell in cells))
+        for name in names
+    ]
 
 
 def _source_text(workload: Workload) -> str | None:

@@ -35,6 +35,7 @@ from hpml_jobs.worker.instruments.microbenchmark import (
 )
 from hpml_jobs.worker.instruments.profiler import profile_iterations
 from hpml_jobs.worker.instruments.startup import StartupTimer
+from hpml_jobs.worker.optimizer import state_bytes
 from hpml_jobs.worker.optional_steps import OptionalSteps
 from hpml_jobs.worker.process_group import (
     ParallelStrategy,
@@ -201,6 +202,7 @@ def describe_rank(training: Training, results: list[EpochResult]) -> Rank:
         test_samples=evaluation.samples,
         peak_memory_bytes=peak_memory_bytes(results),
         held_elements=shards.held_elements,
+        optimizer_state_bytes=state_bytes(training.optimizer),
         parameters_hash=parameters,
         buffers_hash=buffers,
         initial_hash=training.initial_hash,

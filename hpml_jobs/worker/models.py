@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 
 import torch
@@ -171,7 +172,7 @@ def build(workload: Workload) -> nn.Module:
 
 def _user_model(workload: Workload) -> nn.Module:
     builder = user_code.load("workload.model", workload.model)
-    model = user_code.call(builder, classes=workload.classes)
+    model = user_code.call(builder, classes=workload.classes, **workload.args)
     if not isinstance(model, nn.Module):
         raise HpmlError(
             f"workload.model={workload.model} returned {type(model).__name__}: return a "
@@ -207,7 +208,9 @@ def build_loss(workload: Workload) -> Loss:
         HpmlError: no such loss, or user code that cannot be imported.
     """
     if ":" in workload.loss:
-        return user_code.load("workload.loss", workload.loss)
+        function = user_code.load("workload.loss", workload.loss)
+        args = user_code.accepted(function, 2, workload.args)
+        return partial(function, **args) if args else function
     if workload.loss != "cross_entropy":
         raise HpmlError(
             f"workload.loss={workload.loss} does not exist: use cross_entropy, or your own "

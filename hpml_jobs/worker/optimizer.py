@@ -1,38 +1,71 @@
-"""The optimizer and the learning-rate schedule of a recipe (docs/large_batch.md)."""
+"""The optimizer of a cell: SGD, AdamW, or the user's own one."""
 
-from collections.abc import Callable
-from math import ceil
+from collections.abc import Callable, Iterator
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.optim import SGD, Optimizer
-from torch.optim.lr_scheduler import ChainedScheduler, LinearLR, LRScheduler, MultiStepLR
+from torch.optim import SGD, AdamW, Optimizer
 
+from hpml_jobs.core import workload as core
 from hpml_jobs.core.cell import Cell
+from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.training_path import Precision
+from hpml_jobs.core.workload import Workload
+from hpml_jobs.errors import HpmlError
+from hpml_jobs.worker.data import user_code
+from hpml_jobs.worker.process_group import MakeOptimizer
+
+ADAMW_BETA2 = 0.95
+"""The second beta of AdamW, as GPTs are trained with (nanoGPT; Brown et al. 2020); torch: 0.999."""
+
+MATRIX_DIMENSIONS = 2
+"""AdamW decays tensors of as many dimensions or more: weights of layers, not biases or norms."""
 
 
-def make_optimizer(cell: Cell, model: nn.Module, make: Callable[..., Optimizer] = SGD) -> Optimizer:
-    """Return SGD with the workload's learning rate times the recipe's factor k.
+def make_optimizer(
+    cell: Cell, model: nn.Module, sharded: Callable[[type[Optimizer]], MakeOptimizer] | None = None
+) -> Optimizer:
+    """Return the workload's optimizer with its learning rate times the recipe's factor k.
 
-    `make` is SGD, or the strategy's optimizer around it.
+    `sharded` is the strategy's, which may keep a part of the state on each rank.
 
-    torch keeps u = m u + g and steps by lr x u: the learning rate is not part of the momentum
+    torch's SGD keeps u = m u + g and steps by lr x u: the learning rate is not part of the momentum
     buffer, so changing it needs no momentum correction (Goyal et al. 2017, remark 2).
+
+    Raises:
+        HpmlError: the user's function returns no optimizer of the model.
     """
-    workload, recipe = cell.workload, cell.recipe
-    undecayed = [] if recipe.decay_norm else norm_parameters(model)
-    undecayed_ids = {id(parameter) for parameter in undecayed}
-    decayed = [parameter for parameter in model.parameters() if id(parameter) not in undecayed_ids]
-    groups = [
-        {"params": decayed, "weight_decay": workload.weight_decay},
+    workload = cell.workload
+    rate = workload.lr * cell.recipe.factor(cell.global_batch)
+    if ":" in workload.optimizer:
+        return own_optimizer(workload, model, rate)
+    is_adamw = workload.optimizer == core.Optimizer.ADAMW
+    kind: type[Optimizer] = AdamW if is_adamw else SGD
+    make: MakeOptimizer = sharded(kind) if sharded else kind
+    groups = _groups(cell, model, only_matrices=is_adamw)
+    # The fused step skips an overflow on the device; the others would wait for its answer.
+    is_fused = cell.path.precision is Precision.FP16
+    if is_adamw:
+        fused = is_fused or cell.device is Device.CUDA  # as nanoGPT and torchtitan train
+        betas = (workload.momentum, ADAMW_BETA2)
+        return make(groups, lr=rate, betas=betas, fused=fused or None)
+    return make(groups, lr=rate, momentum=workload.momentum, fused=is_fused or None)
+
+
+def _groups(cell: Cell, model: nn.Module, *, only_matrices: bool) -> list[dict[str, object]]:
+    """Return the parameters with and without weight decay; a group without any is left out."""
+    norms = {} if cell.recipe.decay_norm else {id(p): p for p in norm_parameters(model)}
+    decayed: list[nn.Parameter] = []
+    undecayed: list[nn.Parameter] = []
+    for parameter in model.parameters():
+        is_small = only_matrices and parameter.ndim < MATRIX_DIMENSIONS
+        (undecayed if is_small or id(parameter) in norms else decayed).append(parameter)
+    groups: list[dict[str, object]] = [
+        {"params": decayed, "weight_decay": cell.workload.weight_decay},
         {"params": undecayed, "weight_decay": 0.0},
     ]
-    rate = workload.lr * recipe.factor(cell.global_batch)
-    # The fused step skips an overflow on the device; the others would wait for its answer.
-    fused = True if cell.path.precision is Precision.FP16 else None
-    used = [group for group in groups if group["params"]]
-    return make(used, lr=rate, momentum=workload.momentum, fused=fused)
+    return [group for group in groups if group["params"]]
 
 
 def norm_parameters(model: nn.Module) -> list[nn.Parameter]:
@@ -45,18 +78,51 @@ def norm_parameters(model: nn.Module) -> list[nn.Parameter]:
     ]
 
 
-def make_schedule(cell: Cell, optimizer: Optimizer, iterations: int) -> LRScheduler | None:
-    """Return the schedule to step after every iteration; None keeps the learning rate.
+def own_optimizer(workload: Workload, model: nn.Module, lr: float) -> Optimizer:
+    """Return the user's optimizer of a model.
 
-    `iterations` is the number per epoch. Warm-up starts at the workload's learning rate and adds
-    the same amount in every iteration; there is none if the factor k is 1 or less.
+    Raises:
+        HpmlError: the function cannot be imported, or returns no optimizer of the model.
     """
-    recipe, factor = cell.recipe, cell.recipe.factor(cell.global_batch)
-    schedules: list[LRScheduler] = []
-    warmup_iterations = ceil(recipe.warmup_epochs * iterations)
-    if warmup_iterations and factor > 1:
-        schedules.append(LinearLR(optimizer, 1 / factor, 1.0, total_iters=warmup_iterations))
-    if recipe.drop_epochs:
-        drops = [epoch * iterations for epoch in recipe.drop_epochs]
-        schedules.append(MultiStepLR(optimizer, drops, gamma=0.1))
-    return ChainedScheduler(schedules) if schedules else None
+    what = f"workload.optimizer={workload.optimizer}"
+    optimizer = user_code.call(
+        user_code.load("workload.optimizer", workload.optimizer),
+        model,
+        lr=lr,
+        momentum=workload.momentum,
+        weight_decay=workload.weight_decay,
+        **workload.args,
+    )
+    if not isinstance(optimizer, Optimizer):
+        raise HpmlError(
+            f"{what} returned {type(optimizer).__name__}: return a torch.optim.Optimizer"
+        )
+    if any("lr" not in group for group in optimizer.param_groups):
+        raise HpmlError(
+            f"{what} returned {type(optimizer).__name__}, whose param_groups have no 'lr': the "
+            "schedule sets it; give every group an lr"
+        )
+    trained = {id(parameter) for parameter in model.parameters()}
+    held = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    if not any(id(parameter) in trained for parameter in held):
+        raise HpmlError(
+            f"{what} returned {type(optimizer).__name__} without a parameter of the model: pass it "
+            "model.parameters()"
+        )
+    return optimizer
+
+
+def state_bytes(optimizer: Optimizer) -> int:
+    """Return the bytes of the tensors that an optimizer keeps for its parameters on this rank.
+
+    SGD with momentum keeps one value for each element, AdamW two (and a count for each tensor).
+    """
+    kept = getattr(optimizer, "optim", optimizer)  # of ZeroRedundancyOptimizer, this rank's share
+    return sum(tensor.numel() * tensor.element_size() for tensor in _tensors(kept))
+
+
+def _tensors(optimizer: Optimizer) -> Iterator[Tensor]:
+    for state in optimizer.state.values():
+        for value in state.values():
+            if isinstance(value, torch.Tensor):
+                yield value.to_local() if hasattr(value, "to_local") else value  # fsdp's shards

@@ -106,10 +106,12 @@ def prepare(
     from hpml_jobs.worker import models  # noqa: PLC0415
     from hpml_jobs.worker.data import datasets  # noqa: PLC0415
     from hpml_jobs.worker.data.image_tensors import check_tensors  # noqa: PLC0415
+    from hpml_jobs.worker.data.user_code import check_args  # noqa: PLC0415
     from hpml_jobs.worker.trial import Trial, UntriedError  # noqa: PLC0415
 
     if download:
         datasets.fetch(workload, data_root)
+    check_args(workload)
     data = datasets.open_data(workload, data_root)
     models.build_loss(workload)
     counts = Counts(images=data.total, effective=datasets.length(data.train), parameters=None)
@@ -121,6 +123,9 @@ def prepare(
         model = trial.attempt(
             f"workload.model={workload.model}: building the model", lambda: models.build(workload)
         )
+        if ":" in workload.optimizer:
+            trial.optimizer(model)
+        trial.try_schedule()
     except UntriedError as error:
         return msgspec.structs.replace(counts, untried=str(error))
     counts = msgspec.structs.replace(counts, parameters=models.count_parameters(model))

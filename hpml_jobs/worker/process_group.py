@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed import distributed_c10d
-from torch.optim import SGD, Optimizer
+from torch.optim import Optimizer
 from torch.utils.data import Dataset, DistributedSampler
 
 from hpml_jobs.core.cell import Cell
@@ -88,7 +88,7 @@ class ShardFacts(NamedTuple):
 
 
 MakeOptimizer = Callable[..., Optimizer]
-"""An optimizer's class: parameter groups and `lr=`, `momentum=` to an optimizer."""
+"""An optimizer's class: parameter groups, `lr=` and its other options to an optimizer."""
 
 
 Move = Callable[[nn.Module], nn.Module]
@@ -139,8 +139,8 @@ class ParallelStrategy(Protocol):
     def place(self, model: nn.Module, move: Move) -> nn.Module:
         """Return a new model where `wrap` takes it from; `move` takes it to the device."""
 
-    def optimizer_class(self) -> MakeOptimizer:
-        """Return the optimizer to make; it is SGD with the cell's learning rate and momentum."""
+    def sharded(self, optimizer: type[Optimizer]) -> MakeOptimizer:
+        """Return what makes an optimizer of this class, perhaps with a part of its state."""
 
     def whole(self, replica: nn.Module) -> AbstractContextManager[None]:
         """Hold all parameters on this rank in the block, whose forward passes send nothing."""
@@ -238,9 +238,9 @@ class _Process:
         """Return the model on this rank's first device."""
         return move(model)
 
-    def optimizer_class(self) -> MakeOptimizer:
-        """Return SGD: every rank updates all parameters."""
-        return SGD
+    def sharded(self, optimizer: type[Optimizer]) -> MakeOptimizer:
+        """Return the optimizer itself: it updates all parameters that this rank has."""
+        return optimizer
 
     @contextmanager
     def whole(self, replica: nn.Module) -> Iterator[None]:

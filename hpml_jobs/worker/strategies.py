@@ -111,11 +111,11 @@ class ZeRO1(DDP):
         """Return those of DDP, and two for each rank's broadcast."""
         return super().stamps_of_messages(replica) + 2 * self.placement.world_size
 
-    def optimizer_class(self) -> MakeOptimizer:
-        """Return SGD in a ZeroRedundancyOptimizer."""
-        from hpml_jobs.worker.sharding.zero import ShardedSGD  # noqa: PLC0415 -- slow to import
+    def sharded(self, optimizer: type[Optimizer]) -> MakeOptimizer:
+        """Return the optimizer in a ZeroRedundancyOptimizer."""
+        from hpml_jobs.worker.sharding.zero import ShardedOptimizer  # noqa: PLC0415 -- slow
 
-        return partial(ShardedSGD, strategy=self)
+        return partial(ShardedOptimizer, optimizer_class=optimizer, strategy=self)
 
     def shard_facts(self, replica: nn.Module, optimizer: Optimizer) -> ShardFacts:
         """Return the elements whose state this rank keeps, and the parameters that a step sends."""

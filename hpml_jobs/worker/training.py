@@ -22,6 +22,7 @@ from hpml_jobs.worker.data import datasets
 from hpml_jobs.worker.data.device_loader import DeviceLoading
 from hpml_jobs.worker.data.loaders import Batch, BatchLoader, Loading, WorkerLoading
 from hpml_jobs.worker.data.sampling import RecordedSampler
+from hpml_jobs.worker.data.user_code import check_args
 from hpml_jobs.worker.fork_safety import load_image_plugins
 from hpml_jobs.worker.instruments.cards import CardReader
 from hpml_jobs.worker.instruments.collectives import fingerprint
@@ -31,11 +32,12 @@ from hpml_jobs.worker.instruments.memory import MemoryMeter
 from hpml_jobs.worker.instruments.scheduling import SchedulingReader
 from hpml_jobs.worker.instruments.startup import StartupTimer
 from hpml_jobs.worker.micro_steps import MicroSteps
-from hpml_jobs.worker.optimizer import make_optimizer, make_schedule
+from hpml_jobs.worker.optimizer import make_optimizer
 from hpml_jobs.worker.path_steps import PathSteps, check_channels_last, set_modes
 from hpml_jobs.worker.process_group import ParallelStrategy, Sampler
 from hpml_jobs.worker.quantization.images import check_images
 from hpml_jobs.worker.quantization.layers import check_layers
+from hpml_jobs.worker.schedule import make_schedule
 from hpml_jobs.worker.syncbn import convert_sync_batchnorm
 
 
@@ -183,6 +185,7 @@ def make_training(
     """
     set_modes(cell, strategy.devices)
     workload = cell.workload
+    check_args(workload)
     data = datasets.open_data(workload, data_root)
     datasets.check_length(workload, data)
     startup = startup or StartupTimer()
@@ -219,7 +222,7 @@ def make_training(
     )
     loader = loading.train_loader(strategy.loader_batch, order)
     load_image_plugins()
-    optimizer = make_optimizer(cell, model, strategy.optimizer_class())
+    optimizer = make_optimizer(cell, replica, strategy.sharded)
     return Training(
         cell=cell,
         strategy=strategy,

@@ -1,4 +1,4 @@
-"""One small batch of the user's code, tried: items, collation, forward pass, loss, backward pass.
+"""One small batch of the user's code, tried: items, collation, forward, loss, backward, step.
 
 What a job cannot train is refused with a sentence about the user's function. What this machine
 cannot compute, though a job may, is only reported as not tried.
@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 from torch.utils.data import default_collate
 
 import hpml_jobs
@@ -24,9 +25,14 @@ from hpml_jobs.errors import HpmlError
 from hpml_jobs.worker import models
 from hpml_jobs.worker.data import datasets
 from hpml_jobs.worker.failure import is_oom, reason_of
+from hpml_jobs.worker.optimizer import own_optimizer
+from hpml_jobs.worker.schedule import own_schedule
 
 ITEMS = 16
 """Items that are collated, spread over the data set, so that unequal shapes show."""
+
+TRIED_ITERATIONS, TRIED_EPOCHS = 1_000, 3
+"""What the user's schedule is made for at submission; a job makes it for the cell's iterations."""
 
 _NEEDS_GPU = re.compile(
     r"cuda|nvidia|triton|gpu|not implemented for|same device|_cpu|active drivers", re.IGNORECASE
@@ -67,10 +73,34 @@ class Trial:
                 "parameter: remove detach(), item() and no_grad() between parameters and loss"
             )
         self.attempt(f"{what}: the backward pass", value.backward)
+        if ":" in self.workload.optimizer:
+            optimizer = self.optimizer(model)
+            self.attempt(f"workload.optimizer={self.workload.optimizer}: step()", optimizer.step)
         if data.test is not None:
             inputs, targets = self._batch(data.test, "dataset(False)", size)
             with torch.no_grad():
                 self._loss(self._outputs(model.eval(), inputs), targets)
+
+    def optimizer(self, model: nn.Module) -> Optimizer:
+        """Return the user's own optimizer of a model.
+
+        Raises:
+            HpmlError: the function raises or returns something else.
+            UntriedError: this machine cannot make it.
+        """
+        what = f"workload.optimizer={self.workload.optimizer}"
+        return self.attempt(what, lambda: own_optimizer(self.workload, model, self.workload.lr))
+
+    def try_schedule(self) -> None:
+        """Make the user's own schedule, of so many iterations, if there is one.
+
+        Raises:
+            HpmlError: the function raises, or returns no factors of the learning rate.
+        """
+        workload = self.workload
+        if workload.schedule is not None:
+            what = f"workload.schedule={workload.schedule}"
+            self.attempt(what, lambda: own_schedule(workload, TRIED_ITERATIONS, TRIED_EPOCHS))
 
     def attempt(self, what: str, function: Callable[[], T]) -> T:
         """Call a function of the user.

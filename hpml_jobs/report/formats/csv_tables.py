@@ -257,4 +257,6 @@ def flat(value: msgspec.Struct | None) -> dict[str, Any]:
 
 
 def _in_one(field: Any) -> Any:
+    if isinstance(field, dict):
+        return " ".join(f"{name}={value}" for name, value in field.items())
     return " ".join(map(str, field)) if isinstance(field, list | tuple) else field

@@ -96,7 +96,7 @@ def remedies(group: ConditionGroup) -> Answer:
 
 
 def _has_recipe(group: ConditionGroup, row: Row) -> bool:
-    return any(record.cell.recipe.label for record in group.records(row))
+    return any(record.cell.recipe_label for record in group.records(row))
 
 
 def _effect(group: ConditionGroup, row: Row, beside: Row) -> str:

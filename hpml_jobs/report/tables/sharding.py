@@ -19,8 +19,9 @@ CAPTION = (
     "Peak memory: the most of any rank in E1, median over the runs (GB = 1e9 bytes). Of ddp: "
     "divided by that of ddp at the same place and batch. Kept: elements that the rank with the "
     "most keeps, in % of the model (fsdp: parameters and their optimizer state; zero1: optimizer "
-    "state). MB per iteration: bytes of all messages of a kind that one rank passes on in E2 (1e6 "
-    "bytes). Exposed: communication that no computation hides, seconds of E2."
+    "state). Optimizer state: of the rank with the most, after training. MB per iteration: bytes "
+    "of all messages of a kind that one rank passes on in E2 (1e6 bytes). Exposed: communication "
+    "that no computation hides, seconds of E2."
 )
 WHOLE_PROCESS = (
     "with device=cpu memory is that of the whole process, with Python and its libraries: compare "
@@ -65,6 +66,10 @@ class _Numbers:
     def kept(self, row: Row) -> float | None:
         """Return the largest share of the model that a rank keeps for itself."""
         return self._median(row, _kept_share)
+
+    def state_bytes(self, row: Row) -> float | None:
+        """Return the bytes of the optimizer's state on the rank with the most."""
+        return self._median(row, _state_bytes)
 
     def sent_bytes(self, row: Row, kind: CollectiveKind) -> float | None:
         """Return the bytes of all messages of a kind per iteration of one rank."""
@@ -111,6 +116,10 @@ def _heads(numbers: _Numbers) -> Iterator[Columns[Row]]:
         ),
     )
     yield Columns("kept, %", (column("kept", "", numbers.kept, percent),))
+    yield Columns(
+        "optimizer state, MB",
+        (column("optimizer_state_bytes", "", numbers.state_bytes, _megabytes),),
+    )
     yield Columns("MB per iteration", tuple(_sent(numbers, *kind) for kind in KINDS))
     yield Columns(
         "epoch",
@@ -140,6 +149,12 @@ def _peak_bytes(record: Record) -> float | None:
     peaks = [rank.peak_memory_bytes for rank in record.ranks]
     known = [peak for peak in peaks if peak is not None]
     return max(known) if known and len(known) == len(peaks) else None
+
+
+def _state_bytes(record: Record) -> float | None:
+    states = [rank.optimizer_state_bytes for rank in record.ranks]
+    known = [state for state in states if state is not None]
+    return max(known, default=None) if len(known) == len(states) else None
 
 
 def _kept_share(record: Record) -> float | None:

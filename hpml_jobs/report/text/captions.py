@@ -3,11 +3,11 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from hpml_jobs.core.conditions import CPU_MODEL, GPU_MODEL, NONE, TORCH
+from hpml_jobs.core.conditions import CPU_MODEL, GPU_MODEL, NONE, RECIPE, TORCH
 from hpml_jobs.core.loader import Loader
 from hpml_jobs.core.precision import UNKNOWN, precision_of
 from hpml_jobs.core.strategies import BASELINE, BandwidthKind, Device
-from hpml_jobs.core.workload import DATASETS, UNREPORTED, UNREPORTED_MODEL, Workload
+from hpml_jobs.core.workload import DATASETS, UNREPORTED, UNREPORTED_MODEL, Optimizer, Workload
 from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.merge.rows import Place, Row, Setup, Work, setup_order
 from hpml_jobs.report.text.numbers import count
@@ -220,9 +220,25 @@ def setting(group: ConditionGroup) -> str:
     version = group.conditions.get(TORCH)
     torch = f"torch {version}" if version is not None else "torch unknown (no record yet)"
     return (
-        f"{workload.model}, {parameters}; {_data(workload)}{on_device}; "
+        f"{workload.model}, {parameters}; {_optimizer(group)}{_data(workload)}{on_device}; "
         f"{device or 'hardware unknown (no record yet)'}, {torch}{_precision(group)}."
     )
+
+
+def _optimizer(group: ConditionGroup) -> str:
+    """Return optimizer, recipe or schedule, and args, where they are not those of plain SGD."""
+    workload = group.a_cell.workload
+    parts = []
+    if workload.optimizer == Optimizer.ADAMW:
+        parts.append("AdamW")
+    elif workload.optimizer != Optimizer.SGD:
+        parts.append(f"optimizer {workload.optimizer}")
+    if workload.schedule is not None:
+        parts.append(f"schedule {workload.schedule}")
+    elif (recipe := group.conditions.get(RECIPE, NONE)) != NONE:
+        parts.append(recipe)
+    texts = [", ".join(parts), workload.args_text]
+    return "".join(f"{text}; " for text in texts if text)
 
 
 def _precision(group: ConditionGroup) -> str:

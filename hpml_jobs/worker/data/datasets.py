@@ -204,7 +204,9 @@ SOURCES = {
 
 def _user_data(workload: Workload, root: Path) -> tuple[Images, Images | None]:
     function = user_code.load("workload.data", workload.data)
-    train, test = (user_code.call(function, part, root=root) for part in (True, False))
+    train, test = (
+        user_code.call(function, part, root=root, **workload.args) for part in (True, False)
+    )
     for part in (train, [] if test is None else test):
         if not hasattr(part, "__getitem__") or not hasattr(part, "__len__"):
             raise HpmlError(

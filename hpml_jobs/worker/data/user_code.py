@@ -1,10 +1,12 @@
 """User code by reference, `pkg.mod:name`: imported, and called with the arguments it accepts."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
+from hpml_jobs.core.text import nearest
+from hpml_jobs.core.workload import RESERVED_ARGS, Workload
 from hpml_jobs.errors import HpmlError
 
 
@@ -35,24 +37,88 @@ def call(function: Callable[..., Any], *arguments: Any, **optional: Any) -> Any:
     """Call with `arguments`, and with those of `optional` that the function has a parameter for.
 
     Raises:
-        HpmlError: the function called sys.exit.
+        HpmlError: the function needs a value that it does not get, or called sys.exit.
     """
-    parameters = inspect.signature(function).parameters.values()
-    accepts_any_name = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
-    positional = [
-        parameter.name
+    passed = accepted(function, len(arguments), optional)
+    named = f"{function.__module__}:{getattr(function, '__qualname__', function)}"
+    missing = [
+        name
+        for name, parameter in _named(function, len(arguments)).items()
+        if parameter.default is parameter.empty and name not in passed
+    ]
+    if missing:
+        is_passed_elsewhere = missing[0] in RESERVED_ARGS
+        added = "" if is_passed_elsewhere else f"add +workload.args.{missing[0]}=VALUE, or "
+        raise HpmlError(
+            f"your function {named} gets no value for {missing[0]}: {added}give it a default"
+        )
+    try:
+        return function(*arguments, **passed)
+    except SystemExit as error:
+        raise HpmlError(f"your function {named} called sys.exit: remove the call") from error
+
+
+def accepted(
+    function: Callable[..., Any], positional: int, values: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the values that the function takes by name, after its first `positional` ones.
+
+    >>> accepted(lambda model, lr, width=8: ..., 1, {"model": 0, "lr": 0.1, "depth": 2})
+    {'lr': 0.1}
+    """
+    names = _named(function, positional)
+    taken = {*inspect.signature(function).parameters} - {*names}  # filled by position
+    if _takes_any_name(function):
+        return {name: value for name, value in values.items() if name not in taken}
+    return {name: value for name, value in values.items() if name in names}
+
+
+def check_args(workload: Workload) -> None:
+    """Refuse `workload.args` that none of the user's functions takes.
+
+    Raises:
+        HpmlError: with the parameter that was probably meant.
+    """
+    if not workload.args:
+        return
+    names: set[str] = set()
+    for key, positional in POSITIONAL.items():
+        reference = getattr(workload, key)
+        if reference is not None and ":" in reference:
+            function = load(f"workload.{key}", reference)
+            if _takes_any_name(function):
+                return
+            names |= {*_named(function, positional)}
+    choices = sorted(names - {*RESERVED_ARGS})
+    for name in workload.args:
+        if name not in names:
+            near = nearest(name, choices)
+            takes = f"they take {', '.join(choices)}" if choices else "they take no args"
+            hint = f"did you mean {near}?" if near else takes
+            raise HpmlError(f"workload.args.{name}: none of your functions takes {name}; {hint}")
+
+
+POSITIONAL = {"model": 0, "data": 1, "loss": 2, "optimizer": 1, "schedule": 0}
+"""The user's functions by key, with the number of arguments that they get by position."""
+
+
+def _named(function: Callable[..., Any], positional: int) -> dict[str, inspect.Parameter]:
+    """Return the parameters that take a value by name, after those that are filled by position."""
+    parameters = list(inspect.signature(function).parameters.values())
+    by_position = [
+        parameter
         for parameter in parameters
         if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
     ]
-    filled = positional[: len(arguments)]
-    names = {parameter.name for parameter in parameters}
-    accepted = {
-        name: value
-        for name, value in optional.items()
-        if name not in filled and (accepts_any_name or name in names)
+    filled = {parameter.name for parameter in by_position[:positional]}
+    return {
+        parameter.name: parameter
+        for parameter in parameters
+        if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+        and parameter.name not in filled
     }
-    try:
-        return function(*arguments, **accepted)
-    except SystemExit as error:
-        name = f"{function.__module__}:{getattr(function, '__qualname__', function)}"
-        raise HpmlError(f"your function {name} called sys.exit: remove the call") from error
+
+
+def _takes_any_name(function: Callable[..., Any]) -> bool:
+    parameters = inspect.signature(function).parameters.values()
+    return any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)

@@ -5,21 +5,23 @@ from typing import Any
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.optim import ZeroRedundancyOptimizer
-from torch.optim import SGD
+from torch.optim import Optimizer
 
 from hpml_jobs.core.measurements import CollectiveKind, Purpose
 from hpml_jobs.worker.instruments.wrappers import HasLedger
 
 
-class ShardedSGD(ZeroRedundancyOptimizer):
-    """SGD that updates this rank's parameters, and then sends them: one broadcast from each rank.
+class ShardedOptimizer(ZeroRedundancyOptimizer):
+    """An optimizer that updates this rank's parameters and sends them: each rank one broadcast.
 
     With `parameters_as_bucket_view` the parameters of a rank are one tensor and one message.
     """
 
-    def __init__(self, groups: Any, strategy: HasLedger, **options: Any) -> None:
+    def __init__(
+        self, groups: Any, optimizer_class: type[Optimizer], strategy: HasLedger, **options: Any
+    ) -> None:
         self._strategy = strategy
-        super().__init__(groups, optimizer_class=SGD, parameters_as_bucket_view=True, **options)
+        super().__init__(groups, optimizer_class, parameters_as_bucket_view=True, **options)
 
     @property
     def messages(self) -> list[Tensor]:

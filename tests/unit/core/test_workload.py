@@ -2,10 +2,15 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 import yaml
 
-from hpml_jobs.core.workload import DATASETS, RESNET18_PARAMETERS
+from hpml_jobs.core.cell import Cell
+from hpml_jobs.core.conditions import requested_conditions
+from hpml_jobs.core.strategies import Strategy
+from hpml_jobs.core.workload import DATASETS, RESNET18_PARAMETERS, Workload
+from hpml_jobs.errors import UsageError
 from hpml_jobs.worker.data.datasets import SOURCES
 
 CONF = Path(__file__).parents[3] / "conf" / "workload"
@@ -36,3 +41,71 @@ def test_downloaded_data_set_is_missing_until_every_file_is_there(name, tmp_path
         (tmp_path / file).parent.mkdir(exist_ok=True)
         (tmp_path / file).touch()
     assert not dataset.is_missing(tmp_path)
+
+
+def own(**changes):
+    values = {"name": "gpt", "model": "mygpt:build", "data": "mygpt:dataset", "images": 100}
+    return Workload(**(values | changes))
+
+
+def cell_of(workload):
+    return Cell(gpus=2, batch=8, strategy=Strategy.DDP, workload=workload)
+
+
+def test_order_of_args_does_not_make_another_cell():
+    first = own(args={"width": 256, "layers": 4, "dropout": 0.1, "tied": True})
+    second = own(args={"tied": True, "dropout": 0.1, "layers": 4, "width": 256})
+    assert first == second
+    assert hash(first) == hash(second)
+    assert cell_of(first).digest == cell_of(second).digest
+    assert msgspec.json.decode(msgspec.json.encode(first), type=Workload) == first
+    assert first.args_text == "dropout 0.1, layers 4, tied true, width 256"
+
+
+def test_args_optimizer_and_schedule_make_another_cell():
+    changes = (
+        *({}, {"args": {"width": 1}}, {"args": {"width": 2}}, {"optimizer": "adamw"}),
+        *({"optimizer": "mygpt:lion"}, {"schedule": "mygpt:decay"}),
+    )
+    cells = [cell_of(own(**each)) for each in changes]
+    assert len({cell.digest for cell in cells}) == len(cells)
+    assert len({requested_conditions(cell) for cell in cells}) == len(cells)
+    assert [cell.slug.rpartition("-")[0].removeprefix("ddp-2gpu-b8-gpt") for cell in cells] == [
+        *("", "-width1", "-width2", "-adamw-plain", "-lion", "-decay")
+    ]
+
+
+def test_defaults_of_new_keys_keep_the_hash_of_released_cells():
+    """The hash of a cell of version 0.7.0."""
+    assert cell_of(own()).digest.startswith(DIGEST_OF_070)
+
+
+DIGEST_OF_070 = "1bb46a8d6892"
+
+
+def test_slug_has_short_args():
+    args = {f"a_rather_long_name_{letter}": 0.0001 for letter in "abcdefgh"}
+    slug = cell_of(own(args=args)).slug
+    assert len(slug) < 200
+    assert "-a_rather_long_name_a-" in slug
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"args": {"classes": 4}}, "workload.args.classes: use workload.classes= instead"),
+        ({"args": {"a-b": 4}}, "workload.args.a-b: 'a-b' is no name of a parameter"),
+        (
+            {"args": {"width": 4}, "model": "lenet", "data": "digits"},
+            "workload.args.width: only your own functions take args, and workload=gpt has none",
+        ),
+        ({"schedule": "cosine"}, "workload.schedule=cosine: .*, e.g. recipe=cosine"),
+        (
+            {"optimizer": "adamw", "momentum": 1.0},
+            "workload.momentum=1 with workload.optimizer=adamw: it is the first beta",
+        ),
+    ],
+)
+def test_args_and_schedules_that_nothing_takes_are_refused(changes, words):
+    with pytest.raises(UsageError, match=rf"^{words}[^\n]*$"):
+        own(**changes)

@@ -1,5 +1,7 @@
 """Combinations of the command line, grids, the user's configs and the user's defaults."""
 
+import re
+
 import pytest
 
 from hpml_jobs.core.strategies import Device, Strategy
@@ -218,3 +220,71 @@ def test_invalid_user_config_is_named(working_folder, user_config_file, text, me
 def test_empty_user_config_changes_nothing(working_folder, user_config_file):
     user_config_file.write_text("")
     assert sweep_of(multirun=False).settings[0].batch == 128
+
+
+OWN = ("workload=custom", "workload.model=mygpt:build", "workload.data=mygpt:dataset")
+
+
+def recipes(*words):
+    """Recipe, optimizer and schedule of each combination."""
+    return [
+        (settings.recipe.name, settings.workload.optimizer, settings.workload.schedule)
+        for settings in sweep_of(*words).settings
+    ]
+
+
+def test_recipe_follows_the_optimizer_of_each_combination(working_folder):
+    rate = "workload.lr=0.01"
+    assert recipes() == [("plain", "sgd", None)]
+    assert recipes("workload.optimizer=sgd,adamw", rate) == [
+        ("plain", "sgd", None),
+        ("cosine", "adamw", None),
+    ]
+    assert recipes("workload.optimizer=adamw", rate, "recipe=plain") == [("plain", "adamw", None)]
+    assert recipes("workload.optimizer=adamw", rate, "workload.schedule=null,m:decay") == [
+        ("cosine", "adamw", None),
+        ("plain", "adamw", "m:decay"),
+    ]
+    assert recipes("workload.optimizer=m:lion", "recipe=auto,cosine") == [
+        ("plain", "m:lion", None),
+        ("cosine", "m:lion", None),
+    ]
+
+
+def test_recipe_keys_change_what_auto_becomes(working_folder):
+    words = ("workload.optimizer=adamw", "workload.lr=0.01", "recipe.warmup_epochs=0.5,1")
+    sweep = sweep_of(*words)
+    assert [settings.recipe.label for settings in sweep.settings] == [
+        "cosine warm-up 0.5",
+        "cosine warm-up 1",
+    ]
+    assert sweep.origins["recipe."] == "conf/recipe/cosine.yaml"
+    assert sweep_of().origins["recipe."] == "conf/recipe/plain.yaml"
+
+
+@pytest.mark.parametrize("mark", ["", "+"])
+def test_args_are_swept_with_their_types(working_folder, mark):
+    words = [f"{mark}workload.args.width=8,0.5,true,wide", f"{mark}workload.args.tied=false"]
+    args = [settings.workload.args for settings in sweep_of(*OWN, *words).settings]
+    assert args == [{"tied": False, "width": width} for width in (8, 0.5, True, "wide")]
+    assert [type(each["width"]) for each in args] == [int, float, bool, str]
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("workload.args.width=[1,2]", "sweep it: -m workload.args.width=1,2"),
+        ("+workload.args.width=null", "workload.args.width=null: true or false or a whole number"),
+        ("+workload.args.width={a: 1}", "workload.args.width={a: 1}: true or false or"),
+        ("workload.args={width: [1]}", "workload.args.width=[1]: true or false or"),
+        ("workload.args.width.x=1", "unknown key workload.args.width.x"),
+        ("workload.arg.width=1", "unknown key workload.arg.width"),
+        ("workload.optimizer=adamw", "workload.lr=0.1 of workload=custom is for sgd; give workl"),
+        ("recipe=cosin", "recipe=cosin: choose one of auto, cosine, .*; did you mean cosine"),
+    ],
+)
+def test_wrong_arg_or_optimizer_is_refused(working_folder, word, message):
+    with pytest.raises(UsageError) as refused:
+        sweep_of(*OWN, word)
+    assert re.search(message if ".*" in message else re.escape(message), str(refused.value))
+    assert "\n" not in str(refused.value)

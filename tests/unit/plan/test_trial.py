@@ -159,17 +159,52 @@ REFUSED = {
         "def loss(outputs, targets):\n    return outputs.mean()\n",
         ":build: the backward pass raised RuntimeError: one of the variables needed",
     ),
+    "raising_optimizer": (
+        "def build_optimizer(model):\n    return torch.optim.SGD([], 0.1)\n",
+        ":build_optimizer raised ValueError: optimizer got an empty parameter list (mygpt_",
+    ),
+    "step_with_closure": (
+        "def build_optimizer(model):\n    return torch.optim.LBFGS(model.parameters())\n",
+        ":build_optimizer: step() raised TypeError: ",
+    ),
+    "no_schedule": (
+        "def build_schedule():\n    return 0.5\n",
+        ":build_schedule returned float: return a function from the iteration (0, 1,",
+    ),
+    "raising_schedule": (
+        "def build_schedule(iterations):\n    return lambda i: 1 / (i - iterations + 1)\n",
+        ":build_schedule: its function, for iteration 0, returned -0.001001: the factor must be",
+    ),
+    "misspelt_arg": (
+        "def build(depth=1):\n    return GPT()\n",
+        "workload.args.deph: none of your functions takes deph; did you mean depth?",
+    ),
+    "missing_arg": (
+        "def build(depth):\n    return GPT()\n",
+        ":build gets no value for depth: add +workload.args.depth=VALUE, or give it a default",
+    ),
 }
+OWN_KEYS = {
+    "raising_optimizer": "workload.optimizer={}:build_optimizer",
+    "step_with_closure": "workload.optimizer={}:build_optimizer",
+    "no_schedule": "workload.schedule={}:build_schedule",
+    "raising_schedule": "workload.schedule={}:build_schedule",
+    "misspelt_arg": "+workload.args.deph=2",
+}
+BEFORE_TRIAL = {*OWN_KEYS, "missing_arg"} - {"step_with_closure"}
+"""The keys that a case needs beside those of every case."""
 
 
-@pytest.mark.parametrize(("change", "message"), REFUSED.values(), ids=REFUSED.keys())
-def test_code_that_cannot_train_is_refused_at_submission(change, message, try_code, slurm, capsys):
-    assert try_code(change) == 1
+@pytest.mark.parametrize("case", REFUSED)
+def test_code_that_cannot_train_is_refused_at_submission(case, try_code, slurm, capsys):
+    change, message = REFUSED[case]
+    words = [OWN_KEYS[case].format(try_code.name)] if case in OWN_KEYS else []
+    assert try_code(change, *words) == 1
     error = capsys.readouterr().err.splitlines()[-1]
     assert message in error
     assert error.startswith("hpml-jobs: gpt: ")
     assert ("try_batch=false" in error) == (
-        "called sys.exit: " not in error and "Module" not in error
+        "called sys.exit: " not in error and "Module" not in error and case not in BEFORE_TRIAL
     )
     assert slurm.scripts == []
     assert not (try_code.folder / "outputs").exists()

@@ -9,7 +9,7 @@ from tests.unit.builders import lab_cell, lab_record
 GB = 10**9
 
 
-def sharded_record(strategy, epoch_s, peak_bytes, *, held=None, **changes):
+def sharded_record(strategy, epoch_s, peak_bytes, *, held=None, state=None, **changes):
     record = lab_record(lab_cell(4, 128, strategy=strategy, **changes), epoch_s)
     talk = record.ranks[0].communication
     gathered = Message(
@@ -24,7 +24,13 @@ def sharded_record(strategy, epoch_s, peak_bytes, *, held=None, **changes):
     if strategy is Strategy.FSDP:
         talk = replace(talk, messages=(*talk.messages, gathered))
     ranks = tuple(
-        replace(rank, peak_memory_bytes=peak_bytes, held_elements=held, communication=talk)
+        replace(
+            rank,
+            peak_memory_bytes=peak_bytes,
+            held_elements=held,
+            optimizer_state_bytes=None if state is None else state - rank.rank,
+            communication=talk,
+        )
         for rank in record.ranks
     )
     return replace(record, ranks=ranks)
@@ -33,7 +39,9 @@ def sharded_record(strategy, epoch_s, peak_bytes, *, held=None, **changes):
 def test_sharding_compares_with_ddp_at_the_same_batch(builder):
     parameters = 11_173_962
     builder.with_record(sharded_record(Strategy.DDP, 20.0, 4 * GB))
-    builder.with_record(sharded_record(Strategy.ZERO1, 22.0, 3 * GB, held=parameters // 2))
+    builder.with_record(
+        sharded_record(Strategy.ZERO1, 22.0, 3 * GB, held=parameters // 2, state=2 * GB)
+    )
     builder.with_record(sharded_record(Strategy.FSDP, 30.0, GB, held=parameters // 4))
     builder.with_record(lab_record(lab_cell(4, 32), 40.0))  # nothing is sharded at this batch
     table = builder.table("sharding")
@@ -42,6 +50,7 @@ def test_sharding_compares_with_ddp_at_the_same_batch(builder):
     assert [row["peak_memory_of_ddp"] for row in rows] == [1.0, 0.75, 0.25]
     assert [row["epoch_of_ddp"] for row in rows] == [1.0, 1.1, 1.5]
     assert rows[0]["kept"] is None
+    assert [row["optimizer_state_bytes"] for row in rows] == [None, 2 * GB, None]
     assert rows[2]["kept"] == (parameters // 4) / parameters
     assert rows[2]["all_gather_bytes_per_iteration"] == 8000
     assert rows[1]["all_gather_bytes_per_iteration"] is None

@@ -18,6 +18,7 @@ from hpml_jobs.core.strategies import Device, Strategy, SyncBuffers
 from hpml_jobs.worker.instruments.collectives import Ledger, aggregate, fingerprint
 from hpml_jobs.worker.instruments.microbenchmark import KINDS, collective_times, prepare
 from hpml_jobs.worker.instruments.timing import HostClock
+from hpml_jobs.worker.optimizer import make_optimizer, state_bytes
 from hpml_jobs.worker.process_group import (
     COLLECTIVE_TIMEOUT,
     ParallelStrategy,
@@ -28,7 +29,9 @@ from hpml_jobs.worker.process_group import (
 from hpml_jobs.worker.strategies import STRATEGIES
 from hpml_jobs.worker.syncbn import convert_sync_batchnorm
 
-from .conftest import cpu_cell
+from .conftest import SMALL_DIGITS, cpu_cell
+
+ADAMW = msgspec.structs.replace(SMALL_DIGITS, optimizer="adamw", lr=0.01, weight_decay=0.1)
 
 SHARE = 6
 """Images per rank and step."""
@@ -58,8 +61,7 @@ def train(
     strategy: ParallelStrategy, model: nn.Module, replica: nn.Module, ranks: range
 ) -> torch.optim.Optimizer:
     """Make two steps on the batch of these ranks."""
-    make, settings = strategy.optimizer_class(), {"momentum": 0.9, "weight_decay": 5e-4}
-    optimizer = make([{"params": list(model.parameters())}], lr=0.1, **settings)
+    optimizer = make_optimizer(strategy.cell, replica, strategy.sharded)
     images, targets = batch_of(ranks)
     for _ in range(2):
         nn.functional.cross_entropy(model(images), targets).backward()
@@ -69,10 +71,11 @@ def train(
     return optimizer
 
 
-def train_single_process(processes: int, *, batchnorm: bool = False) -> nn.Module:
-    """Train one process on the global batch, from rank 0's parameters."""
+def train_single_process(strategy: ParallelStrategy, *, batchnorm: bool = False) -> nn.Module:
+    """Train one process on the global batch, from rank 0's parameters, as a strategy's cell."""
     model = make_model(seed=0, batchnorm=batchnorm)
-    train(SingleProcess(cpu_cell(), Placement(0, 0, 1), CPU), model, model, range(processes))
+    single = SingleProcess(cpu_cell(strategy.cell.workload), Placement(0, 0, 1), CPU)
+    train(single, model, model, range(strategy.placement.world_size))
     return model
 
 
@@ -87,12 +90,13 @@ def run_strategy(strategy: ParallelStrategy, *, instrumented: bool) -> dict:
     model = strategy.wrap(replica, instrumented=instrumented)
     strategy.ledger = Ledger(HostClock()) if instrumented else None
     optimizer = train(strategy, model, replica, own_batch(strategy))
-    expected = train_single_process(placement.world_size).parameters()
+    expected = train_single_process(strategy).parameters()
     shards = strategy.shard_facts(replica, optimizer)
     result = {
         "held": shards.held_elements,
         "expected": [[volume.kind, volume.purpose, volume.bytes] for volume in shards.expected],
         "state": fingerprint(strategy.state(replica).values()),
+        "optimizer_bytes": state_bytes(optimizer),
     }
     result["parameters"] = fingerprint(strategy.full_parameters(replica))
     result["error"] = max(
@@ -114,11 +118,21 @@ def run_strategy(strategy: ParallelStrategy, *, instrumented: bool) -> dict:
     return result | buffer_hashes(strategy)
 
 
+def run_adamw(processes: int, placement: Placement) -> dict:
+    """Return what each of torch's strategies did with AdamW on this rank."""
+    results = {}
+    for name in (Strategy.DDP, Strategy.ZERO1, Strategy.FSDP):
+        cell = cpu_cell(ADAMW, gpus=processes, strategy=name)
+        strategy = STRATEGIES[name](cell, placement, CPU)
+        results[name.value] = run_strategy(strategy, instrumented=False)
+    return results
+
+
 def run_sync_batchnorm(strategy: ParallelStrategy) -> dict:
     """Compare SyncBatchNorm on every rank's share with one process on the global batch."""
     replica = convert_sync_batchnorm(make_model(seed=0, batchnorm=True), Device.CPU)
     train(strategy, strategy.wrap(replica), replica, own_batch(strategy))
-    expected = train_single_process(strategy.placement.world_size, batchnorm=True).state_dict()
+    expected = train_single_process(strategy, batchnorm=True).state_dict()
     state = replica.state_dict()
     assert list(state) == list(expected)
     return {
@@ -172,6 +186,7 @@ def main() -> None:
     cell = cpu_cell(gpus=processes, sync_buffers=SyncBuffers.SYNCBN)
     strategy = STRATEGIES[cell.strategy](cell, placement, CPU)
     results["SyncBatchNorm"] = gather_all(run_sync_batchnorm(strategy))
+    results["adamw"] = gather_all(run_adamw(processes, placement))
     results["microbenchmark"] = gather_all(run_microbenchmark(placement))
     if dist.get_rank() == 0:
         print(json.dumps(results))  # noqa: T201  (the test reads it)

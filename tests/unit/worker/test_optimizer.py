@@ -1,14 +1,22 @@
 """Learning rates step by step, compared with the formulas of Goyal et al. 2017."""
 
+import sys
+from math import ceil
+
 import pytest
 import torch
+from msgspec.structs import replace
 from torch import nn
+from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, SequentialLR
 
 from hpml_jobs.core.recipe import Recipe
 from hpml_jobs.core.strategies import Strategy
-from hpml_jobs.worker.optimizer import make_optimizer, make_schedule, norm_parameters
+from hpml_jobs.errors import HpmlError
+from hpml_jobs.worker.data.user_code import check_args
+from hpml_jobs.worker.optimizer import make_optimizer, norm_parameters
+from hpml_jobs.worker.schedule import make_schedule
 
-from .conftest import cpu_cell
+from .conftest import SMALL_DIGITS, cpu_cell
 
 ITERATIONS = 10
 LR = 0.05  # of the digits
@@ -78,6 +86,37 @@ def test_rate_drops_to_a_tenth_after_given_epochs():
     assert ends == pytest.approx([4 * LR, 4 * LR, 0.4 * LR, 0.04 * LR])
 
 
+def torchs_rates(warmup, total, final_share):
+    """The factors of torch's own schedulers, one after the other."""
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)
+    parts = [
+        LinearLR(optimizer, 1 / (warmup + 1), total_iters=warmup),
+        CosineAnnealingLR(optimizer, total - warmup, eta_min=final_share),
+    ]
+    schedule = SequentialLR(optimizer, parts, milestones=[warmup])
+    values = []
+    for _ in range(total):
+        values.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        schedule.step()
+    return values
+
+
+@pytest.mark.parametrize(("warmup_epochs", "final_share"), [(0.1, 0.1), (0.75, 0.0), (2, 0.5)])
+def test_cosine_has_the_rates_of_torchs_schedulers(warmup_epochs, final_share):
+    recipe = Recipe(name="cosine", warmup_epochs=warmup_epochs, final_share=final_share)
+    warmup = ceil(warmup_epochs * ITERATIONS)
+    expected = [LR * factor for factor in torchs_rates(warmup, 5 * ITERATIONS, final_share)]
+    assert rates(recipe) == pytest.approx(expected, rel=1e-9)
+
+
+def test_scaled_cosine_has_a_peak_of_k_times_the_rate():
+    recipe = Recipe(name="cosine", scaled=True, warmup_epochs=1, final_share=0.1)
+    values = rates(recipe)
+    assert values[0] == pytest.approx(4 * LR / (ITERATIONS + 1))
+    assert max(values) == values[ITERATIONS] == pytest.approx(4 * LR)
+
+
 def network():
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2))
@@ -100,6 +139,135 @@ def test_no_norm_decay_leaves_batchnorm_parameters_unshrunk(decay):
     for parameter, old in zip(model.parameters(), before, strict=True):
         is_kept = id(parameter) in undecayed and not decay
         torch.testing.assert_close(parameter.detach(), old if is_kept else old * shrink)
+
+
+def test_adamw_decays_matrices_only():
+    """With zero gradients the first step only decays: by lr x decay, as SGD."""
+    model = network()
+    workload = replace(SMALL_DIGITS, optimizer="adamw", weight_decay=0.1)
+    optimizer = make_optimizer(cpu_cell(workload), model)
+    assert {group["betas"] for group in optimizer.param_groups} == {(0.9, 0.95)}
+    before = [parameter.detach().clone() for parameter in model.parameters()]
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    for parameter, old in zip(model.parameters(), before, strict=True):
+        shrink = 1 - LR * 0.1 if parameter.ndim == 2 else 1
+        torch.testing.assert_close(parameter.detach(), old * shrink)
+
+
+OWN = """
+import torch
+from torch.optim.lr_scheduler import StepLR
+
+def lion(model, lr, momentum, heavy=1, nesterov=False):
+    return torch.optim.SGD(model.parameters(), lr * heavy, momentum, nesterov=nesterov)
+
+def decay(iterations, epochs, start=1.0):
+    return lambda iteration: start * (1 - iteration / iterations)
+
+def closure(model):
+    return torch.optim.LBFGS([torch.zeros(1)])
+
+def no_rate(model):
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    del optimizer.param_groups[0]["lr"]
+    return optimizer
+
+def parameters(model):
+    return model.parameters()
+
+def constant(iterations):
+    return 0.5
+
+def scheduler():
+    return StepLR(torch.optim.SGD([torch.zeros(1)], 0.1), 1)
+
+def growing():
+    return lambda iteration: 0.5 - iteration
+
+def worded():
+    return lambda iteration: "half"
+
+def broken():
+    return lambda iteration: 1 / iteration
+"""
+
+
+@pytest.fixture(scope="module")
+def own_code(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("own")
+    (folder / "own_steps.py").write_text(OWN)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(folder)
+        yield
+    sys.modules.pop("own_steps", None)
+
+
+def own_cell(optimizer="lion", schedule="decay", **args):
+    workload = replace(
+        SMALL_DIGITS,
+        optimizer=f"own_steps:{optimizer}",
+        schedule=f"own_steps:{schedule}",
+        args=args,
+    )
+    return cpu_cell(workload, epochs=2)
+
+
+def test_own_optimizer_and_schedule_get_their_args(own_code):
+    cell = own_cell(heavy=2, nesterov=True, start=0.8)
+    optimizer = make_optimizer(cell, nn.Linear(2, 2))
+    schedule = make_schedule(cell, optimizer, iterations=5)
+    values = []
+    for _ in range(12):  # two more than the cell trains
+        values.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        schedule.step()
+    factors = [0.8 * (1 - min(number, 9) / 10) for number in range(12)]
+    assert values == pytest.approx([2 * LR * factor for factor in factors])
+    assert optimizer.defaults["nesterov"] is True
+    assert optimizer.defaults["momentum"] == 0.9
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        ("closure", "returned LBFGS without a parameter of the model"),
+        ("no_rate", "returned SGD, whose param_groups have no 'lr'"),
+        ("parameters", "returned generator: return a torch.optim.Optimizer"),
+        ("decay", "own_steps:decay gets no value for epochs: give it a default"),
+    ],
+)
+def test_own_function_that_returns_no_optimizer_is_refused(own_code, function, message):
+    with pytest.raises(HpmlError, match=message) as refused:
+        make_optimizer(own_cell(optimizer=function), nn.Linear(2, 2))
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        ("constant", "returned float: return a function from the iteration"),
+        ("scheduler", "returned StepLR: return a function from the iteration"),
+        ("growing", "for iteration 5, returned -4.5: the factor must be 0 or more"),
+        ("worded", "for iteration 0, returned str: return a number"),
+        ("broken", "for iteration 0, raised ZeroDivisionError: division by zero"),
+    ],
+)
+def test_own_function_that_returns_no_schedule_is_refused(own_code, function, message):
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], 0.1)
+    with pytest.raises(HpmlError, match=message) as refused:
+        make_schedule(own_cell(schedule=function), optimizer, iterations=5)
+    assert str(refused.value).startswith(f"workload.schedule=own_steps:{function}")
+
+
+def test_arg_that_no_function_takes_is_refused_with_the_nearest(own_code):
+    workload = own_cell(heavi=2).workload
+    with pytest.raises(HpmlError, match=r"workload\.args\.heavi: none .* did you mean heavy\?"):
+        check_args(workload)
+    with pytest.raises(HpmlError, match=r"takes depth; they take heavy, nesterov, start"):
+        check_args(own_cell(depth=2).workload)
+    check_args(own_cell(heavy=2, start=0.5).workload)
 
 
 def test_momentum_needs_no_correction_at_rate_changes():

@@ -62,7 +62,7 @@ def results(request):
 def strategy_results(results):
     """Results of the strategies only."""
     processes, labels = results
-    others = ("SyncBatchNorm", "microbenchmark")
+    others = ("SyncBatchNorm", "microbenchmark", "adamw")
     return processes, {name: ranks for name, ranks in labels.items() if name not in others}
 
 
@@ -79,6 +79,29 @@ def test_parameters_equal_on_all_ranks_and_in_one_process(strategy_results):
         assert len(ranks) == processes
         assert len({rank["parameters"] for rank in ranks}) == 1, name
         assert max(rank["error"] for rank in ranks) < 1e-12, name
+
+
+def test_adamw_steps_equal_one_process_under_every_strategy(results):
+    processes, labels = results
+    ranks = labels["adamw"]
+    for name in TORCHS:
+        assert max(rank[name]["error"] for rank in ranks) < 1e-9, name
+        assert len({rank[name]["parameters"] for rank in ranks}) == 1, name
+    assert len(ranks) == processes
+
+
+def test_optimizer_state_has_two_moments_of_what_a_rank_updates(results):
+    """SGD keeps one value (8 bytes here) for each element, AdamW two and a count (4 bytes)."""
+    processes, labels = results
+    sgd = {name: [rank["optimizer_bytes"] for rank in labels[name]] for name in TORCHS}
+    adamw = {name: [rank[name]["optimizer_bytes"] for rank in labels["adamw"]] for name in TORCHS}
+    whole, counts = 8 * ELEMENTS, 4 * len(PARAMETERS)
+    assert sgd["ddp"] == [whole] * processes
+    assert adamw["ddp"] == [2 * whole + counts] * processes
+    assert sum(sgd["zero1"]) == whole
+    assert sum(adamw["zero1"]) == 2 * whole + counts
+    assert sgd["fsdp"] == [whole / processes] * processes
+    assert adamw["fsdp"] == [2 * whole / processes + counts] * processes
 
 
 def test_instrumentation_does_not_change_parameters(strategy_results):

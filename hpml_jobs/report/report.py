@@ -23,6 +23,7 @@ from hpml_jobs.report.tables import (
     lab,
     largest_batch,
     latency,
+    laws,
     learning,
     messages,
     microbenchmark,
@@ -271,6 +272,7 @@ CHECKS = "checks"
 FULL: dict[str, Callable[[ConditionGroup], Table | None]] = {
     "scaling": scaling.scaling,
     "strong": strong.strong,
+    "laws": laws.laws,
     "largest": largest_batch.largest,
     "repeats": repeats.repeats,
     "compared": strategies.compared,

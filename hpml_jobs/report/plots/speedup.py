@@ -1,19 +1,18 @@
 """Picture of speedup and efficiency by GPUs: strong and weak scaling beside the ideal line."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from hpml_jobs.checks.result import Affected
-from hpml_jobs.core import formulas
 from hpml_jobs.report.merge.groups import ConditionGroup
-from hpml_jobs.report.merge.rows import Row
 from hpml_jobs.report.merge.statistics import Interval, ratio_interval
 from hpml_jobs.report.plots import series, style
 from hpml_jobs.report.plots.picture import Picture, listed, not_drawn, sentences
 from hpml_jobs.report.plots.series import Keys, Point, Series
 from hpml_jobs.report.report import Report
+from hpml_jobs.report.tables import ratios
+from hpml_jobs.report.tables.ratios import Ratio
 from hpml_jobs.report.tables.repeats import epochs_of
-from hpml_jobs.report.tables.strong import pairs
 from hpml_jobs.report.text import captions
 from hpml_jobs.report.text.numbers import percent, ratio
 
@@ -38,20 +37,6 @@ class Kind(NamedTuple):
     title: str
     speedups: list[Series]
     efficiencies: list[Series]
-
-
-class Ratio(NamedTuple):
-    """A row and the row that it is compared with; `batch` is what both have in common."""
-
-    row: Row
-    reference: Row
-    batch: int
-    speedup: float
-
-    @property
-    def efficiency(self) -> float:
-        """The speedup over the growth in GPUs."""
-        return formulas.efficiency(self.speedup, self.row.gpus, self.reference.gpus)
 
 
 def speedup(report: Report) -> Picture | None:
@@ -90,32 +75,17 @@ def speedup(report: Report) -> Picture | None:
 def _kinds(group: ConditionGroup) -> list[Kind]:
     """Return strong and weak scaling, without the one that the grid has no cells for."""
     unit = captions.unit(group.device)
-    strong = [
-        Ratio(pair.parallel, pair.reference, pair.global_batch, pair.speedup)
-        for pair in pairs(group)
-    ]
     kinds = {
-        "strong scaling: same global batch": strong,
-        f"weak scaling: same batch per {unit}": list(_weak(group)),
+        "strong scaling: same global batch": ratios.strong(group),
+        f"weak scaling: same batch per {unit}": ratios.weak(group),
     }
-    return [_kind(group, title, ratios) for title, ratios in kinds.items() if ratios]
+    return [_kind(group, title, members) for title, members in kinds.items() if members]
 
 
-def _weak(group: ConditionGroup) -> Iterable[Ratio]:
-    for row in group.timed:
-        reference = group.reference(row)
-        if reference and reference is not row and row.speedup and row.gpus >= reference.gpus:
-            yield Ratio(row, reference, row.batch_per_gpu, row.speedup)
-
-
-def _kind(group: ConditionGroup, title: str, ratios: Sequence[Ratio]) -> Kind:
+def _kind(group: ConditionGroup, title: str, of_kind: Sequence[Ratio]) -> Kind:
     """Return ratios as lines that begin at their baseline."""
     speedups, efficiencies = [], []
-    lines: dict[tuple[str, str, int], list[Ratio]] = {}
-    for ratio_ in ratios:
-        row = ratio_.row
-        lines.setdefault((row.strategy.value, row.treatment, ratio_.batch), []).append(ratio_)
-    for name, members in lines.items():
+    for name, members in ratios.lines(of_kind).items():
         start = members[0].reference
         has_start = any(r.row.gpus == start.gpus for r in members)
         begins = [] if has_start else [Point(start.gpus, start.nodes, 1.0)]

@@ -433,7 +433,7 @@ def test_protocol_lab_omits_empty_tables(builder):
     builder.with_record(lab_record(lab_cell(1, 128, protocol=Protocol.LAB), 30.0))
     builder.with_record(lab_record(lab_cell(2, 128, protocol=Protocol.LAB), 20.0))
     labels = [table.label for table in builder.collect().groups[0].full]
-    assert labels == ["choice", "cost", "scaling", "replicas", "checks"]
+    assert labels == ["choice", "cost", "scaling", "laws", "replicas", "checks"]
 
 
 def test_mixed_study_names_cells_not_measured(builder):
@@ -472,7 +472,8 @@ def test_screen_shows_main_tables_and_names_the_others(builder):
     assert "\nPhases of the instrumented epoch\n" not in text
     last = " ".join(text.split("Only in tables.md ")[1].split())
     assert last == (
-        "and as CSV: Choice, Cost, Bandwidth, Phases of the instrumented epoch, Messages, "
+        "and as CSV: Choice, Cost, Scaling laws: descriptions, not forecasts, Bandwidth, Phases of "
+        "the instrumented epoch, Messages, "
         "Replicas and accuracy, Microbenchmark: all-reduce, Microbenchmark: fit, "
         "Profiler cross-check."
     )

@@ -11,12 +11,16 @@ from functools import cached_property
 from math import fsum, log
 from typing import NamedTuple
 
-from hpml_jobs.core.strategies import is_baseline
+from hpml_jobs.core.strategies import BASELINE, is_baseline
 from hpml_jobs.predict import least_squares
 from hpml_jobs.predict.curves import BatchCurve, batch_curve, nearest_batch
 from hpml_jobs.predict.exposure import hiding_of, messages_at
 from hpml_jobs.predict.network import Network, Size, UnknownPriceError, size_of
 from hpml_jobs.predict.values import Observation, Parts, Place, Target, changed
+
+
+LEAST_SIZES = 2
+"""Sizes that a prediction of another size needs, one GPU included."""
 
 
 class CannotPredictError(Exception):
@@ -83,7 +87,13 @@ class Model:
             CannotPredictError: what it needs was not measured.
         """
         goal = size_of(target)
-        size = self._anchor_size(goal)
+        size = self._anchor_size(target)
+        if goal != size and len(self.sizes) + bool(self.single) < LEAST_SIZES:
+            alone = changed(target, gpus=1, nodes=1, strategy=BASELINE, treatment=target.path)
+            raise CannotPredictError(
+                f"only one size was measured ({size.text}): a second one shows what more cost",
+                alone,
+            )
         cells = self._cells(size, target.accumulate)
         anchor = cells[nearest_batch(target.batch, cells)]
         base_s, remarks = self._at_batch(size, cells, target.batch)
@@ -130,12 +140,13 @@ class Model:
             return None
         return changed(target, gpus=2 * target.gpus_per_node, nodes=2, accumulate=1)
 
-    def _anchor_size(self, goal: Size) -> Size:
+    def _anchor_size(self, target: Target) -> Size:
         """Return the largest measured size that is not larger, across nodes where the goal is."""
+        goal = size_of(target)
         smaller = [s for s in self.sizes if s.gpus <= goal.gpus and s.nodes <= goal.nodes]
         if not smaller:
             least = self.sizes[0]
-            raise CannotPredictError(f"the smallest measured size is {least.text}")
+            raise CannotPredictError(f"the smallest measured size is {least.text}", target)
         crossing = [size for size in smaller if size.crosses_nodes]
         return max(crossing or smaller, key=lambda size: (size.gpus, size.nodes))
 

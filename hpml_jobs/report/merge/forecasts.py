@@ -1,0 +1,155 @@
+"""The forecast of a condition group: its cells as observations, its network, its targets."""
+
+from collections.abc import Iterator, Sequence
+
+from hpml_jobs.checks import Level
+from hpml_jobs.checks.result import Affected
+from hpml_jobs.core.cluster import Cluster, Launcher
+from hpml_jobs.core.conditions import CPU_COUNT
+from hpml_jobs.core.strategies import Device, Strategy
+from hpml_jobs.errors import UsageError
+from hpml_jobs.predict.forecast import predict_cells
+from hpml_jobs.predict.model import series_of
+from hpml_jobs.predict.network import BusSweep, Link, Network, check_links, measured_sweeps
+from hpml_jobs.predict.observations import observation
+from hpml_jobs.predict.question import Question, targets_of
+from hpml_jobs.predict.values import (
+    Forecast,
+    Observation,
+    Place,
+    Prediction,
+    Refusal,
+    changed,
+)
+from hpml_jobs.report.merge.groups import ConditionGroup
+from hpml_jobs.study.commands import command_with
+
+EVERYTHING = Question()
+"""The next sizes beyond the measured ones, at the measured batches."""
+
+
+def forecast(
+    group: ConditionGroup,
+    cluster: Cluster | None = None,
+    commands: Sequence[str] = (),
+    question: Question = EVERYTHING,
+    sweep: BusSweep | None = None,
+) -> Forecast:
+    """Return what a group's cells say of places that were not measured.
+
+    `cluster` says how many GPUs a node has, `commands` submitted the study, `sweep` is the content
+    of the question's file.
+
+    Raises:
+        UsageError: the question does not fit the group.
+    """
+    measured = observations(group)
+    conditions = group.conditions
+    notes = tuple(_notes(group, measured))
+    if not series_of(measured):
+        refusal = _without_series(measured, cluster, commands)
+        refusals = (refusal,) if refusal else ()
+        return Forecast(
+            conditions=conditions, observations=measured, refusals=refusals, notes=notes
+        )
+    network = _network(measured, question, sweep)
+    targets = targets_of(question, measured, gpus_per_node(group, measured, question, cluster))
+    made = predict_cells(
+        measured, targets, network, lambda place: command_of(place, cluster, commands)
+    )
+    return Forecast(
+        conditions=conditions,
+        observations=measured,
+        predictions=tuple(item for item in made if isinstance(item, Prediction)),
+        refusals=tuple(item for item in made if isinstance(item, Refusal)),
+        notes=(*notes, *check_links(network)),
+    )
+
+
+def observations(group: ConditionGroup) -> tuple[Observation, ...]:
+    """Return the rows of a group whose times no check calls wrong, as observations."""
+    rows = [row for row in group.timed if group.worst(row, Affected.TIME) is not Level.FAIL]
+    made = (observation(group.counted_records(row, Affected.TIME)) for row in rows)
+    return tuple(item for item in made if item is not None)
+
+
+def gpus_per_node(
+    group: ConditionGroup,
+    measured: Sequence[Observation],
+    question: Question,
+    cluster: Cluster | None,
+) -> int | None:
+    """Return how many GPUs a node has; None where neither question, cluster nor cells say it.
+
+    Of processes on CPUs it is as many as have CPUs of their own.
+
+    Raises:
+        UsageError: the question says fewer than a node had.
+    """
+    most = max((cell.gpus_per_node for cell in measured), default=1)
+    if question.gpus_per_node is not None:
+        if question.gpus_per_node < most:
+            raise UsageError(
+                f"cluster.gpus_per_node={question.gpus_per_node}: {most} on a node were measured"
+            )
+        return question.gpus_per_node
+    cell = group.a_cell
+    if cell.device is Device.CPU:
+        cpus = group.conditions.get(CPU_COUNT, "")
+        return max(most, int(cpus) // cell.threads) if cpus.isdecimal() else None
+    of_type = cluster.gpu_types.get(cell.gpu_type or "") if cluster else None
+    if of_type is not None:
+        return max(most, of_type)
+    return most if any(cell.nodes > 1 for cell in measured) else None
+
+
+def command_of(place: Place, cluster: Cluster | None, commands: Sequence[str]) -> str | None:
+    """Return the command that submits the cell of a place; None where nothing can."""
+    if place.nodes > 1 and cluster is not None and cluster.launcher is Launcher.LOCAL:
+        return None
+    keys: dict[str, object] = {"gpus": place.gpus, "batch": place.batch}
+    keys |= {"nodes": place.nodes} if place.nodes > 1 else {}
+    keys |= {"accumulate": place.accumulate} if place.accumulate > 1 else {}
+    default = Strategy.DDP if place.gpus > 1 else Strategy.SINGLE
+    keys |= {"strategy": place.strategy.value} if place.strategy is not default else {}
+    return command_with(commands, keys)
+
+
+def _network(
+    measured: Sequence[Observation], question: Question, sweep: BusSweep | None
+) -> Network:
+    speed = question.link_gb_per_s
+    return Network(
+        sweeps=measured_sweeps(measured),
+        link=None if speed is None else Link(speed, question.links_per_node),
+        given=sweep,
+        is_other=question.other_network,
+    )
+
+
+def _notes(group: ConditionGroup, measured: Sequence[Observation]) -> Iterator[str]:
+    """Yield what of the group is not in its observations, and what a check doubts."""
+    used = {slug for cell in measured for slug in cell.cells}
+    failed = [row for row in group.timed if not used & {*row.cells}]
+    if failed:
+        cells = ", ".join(slug for row in failed for slug in row.cells)
+        yield f"not used, because a data-quality check failed or no iteration was timed: {cells}"
+    doubtful = [row for row in group.timed if group.doubts(row, Affected.TIME)]
+    doubtful = [row for row in doubtful if row not in failed]
+    if doubtful:
+        cells = ", ".join(slug for row in doubtful for slug in row.cells)
+        yield f"a data-quality check warns of the time of {cells}: hpml-jobs record shows the reason"
+
+
+def _without_series(
+    measured: Sequence[Observation], cluster: Cluster | None, commands: Sequence[str]
+) -> Refusal | None:
+    """Return why nothing can be predicted without a cell on several GPUs; None without any cell."""
+    if not measured:
+        return None
+    target = changed(measured[0], gpus=2, strategy=Strategy.DDP, treatment=measured[0].path)
+    return Refusal(
+        target=target,
+        reason="no cell on several GPUs has a number: what the exchange costs is not known",
+        command=command_of(target, cluster, commands),
+    )

@@ -18,7 +18,6 @@ from hpml_jobs.predict.exposure import hiding_of, messages_at
 from hpml_jobs.predict.network import Network, Size, UnknownPriceError, size_of
 from hpml_jobs.predict.values import Observation, Parts, Place, Target, changed
 
-
 LEAST_SIZES = 2
 """Sizes that a prediction of another size needs, one GPU included."""
 

@@ -138,7 +138,7 @@ def _notes(group: ConditionGroup, measured: Sequence[Observation]) -> Iterator[s
     doubtful = [row for row in doubtful if row not in failed]
     if doubtful:
         cells = ", ".join(slug for row in doubtful for slug in row.cells)
-        yield f"a data-quality check warns of the time of {cells}: hpml-jobs record shows the reason"
+        yield f"a data-quality check warns of the time of {cells}: hpml-jobs record shows why"
 
 
 def _without_series(

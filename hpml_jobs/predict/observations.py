@@ -9,6 +9,7 @@ from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.measurements import CollectiveKind, Purpose, Role
 from hpml_jobs.core.message_times import pooled
 from hpml_jobs.core.record import Record
+from hpml_jobs.predict.imported import imported_step_s
 from hpml_jobs.predict.values import Observation, Place, SentMessages, Sweep
 
 
@@ -17,7 +18,7 @@ def observation(records: Sequence[Record]) -> Observation | None:
 
     `records` are one or more runs that count; they differ in nothing but seed and repeat.
     """
-    step_s = _median(records, lambda record: record.step_s)
+    step_s = _median(records, _step_s)
     if step_s is None:
         return None
     place = place_of(records[0].cell)
@@ -61,6 +62,10 @@ def _median(records: Sequence[Record], value: Reader) -> float | None:
     """Return the median over the runs that have a value."""
     values = [of_run for record in records if (of_run := value(record)) is not None]
     return median(values) if values else None
+
+
+def _step_s(record: Record) -> float | None:
+    return imported_step_s(record) if record.imported else record.step_s
 
 
 def _per_iteration(records: Sequence[Record], value: Reader) -> float | None:

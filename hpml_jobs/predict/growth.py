@@ -1,0 +1,123 @@
+"""How the time of an iteration grows: with the GPUs of a node, with nodes, and at another batch.
+
+These fits need nothing but the time of an iteration at some sizes, as a published rate gives it.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from hpml_jobs.core.text import percent_text
+from hpml_jobs.predict import least_squares
+
+FEWEST_SIZES = 3
+"""Sizes that a fit of three coefficients needs before it may extrapolate."""
+
+NOISE = 0.01
+"""What two runs of one cell differ by."""
+
+GROWTH = 0.015
+"""Growth of an iteration with each doubling of nodes, where nothing was measured.
+
+Two of the three models of Horovod's benchmark reach 90 % efficiency on 512 P100 in 128 nodes:
+ln(1 / 0.9) / log2(128) = 1.5 % (the third one, VGG-16, 5.5 %).
+"""
+
+
+class Growth(NamedTuple):
+    """A time of an iteration, and the relative residuals of its fit, one per degree of freedom."""
+
+    step_s: float
+    residuals: tuple[float, ...] = ()
+    remarks: tuple[str, ...] = ()
+    is_null: bool = False
+
+
+def in_node(times_s: Mapping[int, float], gpus: int) -> Growth:
+    """Return the time on `gpus` GPUs of one node from those on other numbers of them.
+
+    t(N) = c + a (N - 1) / N + d (N - 1): computation, and a ring all-reduce whose bytes and
+    messages grow like this (alpha-beta model; traffic through one shared link grows like the last
+    term too). Two sizes cannot tell these terms apart: beyond them the last time stays.
+    """
+    sizes = sorted(times_s)
+    beyond = gpus > sizes[-1]
+    if beyond and len(sizes) < FEWEST_SIZES:
+        last = sizes[-1]
+        remark = (
+            f"{len(sizes)} sizes in a node are measured, a fit needs {FEWEST_SIZES}: this is the "
+            f"time on {last} GPUs"
+        )
+        return Growth(times_s[last], remarks=(remark,), is_null=True)
+    width = min(len(sizes), FEWEST_SIZES)
+    fit = least_squares.fit(
+        [_ring(size)[:width] for size in sizes],
+        [times_s[size] for size in sizes],
+        [1 / times_s[size] for size in sizes],
+    )
+    step_s = fit.at(_ring(gpus)[:width])
+    remarks = []
+    if beyond:
+        last_s = fit.at(_ring(sizes[-1])[:width])
+        linear_s = fit.coefficients[-1] * (gpus - sizes[-1])
+        if linear_s > NOISE * last_s:
+            remarks.append(_no_levelling(linear_s / step_s, sizes[-1], gpus))
+    return Growth(step_s, _residuals(fit, len(sizes)), tuple(remarks))
+
+
+def _ring(gpus: int) -> tuple[float, float, float]:
+    return 1.0, (gpus - 1) / gpus, gpus - 1.0
+
+
+def _no_levelling(share: float, last: int, gpus: int) -> str:
+    return (
+        f"the time of an iteration does not level off up to {last} GPUs: {percent_text(share)} of "
+        f"this time is extrapolated in proportion to the GPUs, and a full link costs more: "
+        f"measure {gpus} GPUs"
+    )
+
+
+def _residuals(fit: least_squares.Fit, points: int) -> tuple[float, ...]:
+    """Return residuals whose mean square is that of a fit of relative errors."""
+    free = points - sum(c > 0 for c in fit.coefficients)
+    return (math.sqrt(fit.squares / free),) * free if free > 0 else ()
+
+
+def over_nodes(times_s: Mapping[int, float], nodes: int) -> Growth:
+    """Return the time on `nodes` whole nodes from those on other numbers of nodes.
+
+    t(n) = c + s [n > 1] + b log2 n: computation with the exchange inside a node, the step to a
+    network, and trees and late nodes. That b is `GROWTH` of the time counts as one more measured
+    point: it decides where two numbers of nodes are measured, and little where five are.
+    """
+    counts = sorted(times_s)
+    last_s = times_s[counts[-1]]
+    fit = least_squares.fit(
+        [*(_border(count) for count in counts), (0.0, 0.0, 1.0)],
+        [*(times_s[count] for count in counts), GROWTH * last_s],
+        [*(1 / (NOISE * times_s[count]) for count in counts), 1 / (GROWTH * last_s)],
+    )
+    remarks = []
+    if nodes > counts[-1] and len(counts) < FEWEST_SIZES:
+        remarks.append(
+            f"growth beyond {counts[-1]} nodes is that of published benchmarks, "
+            f"{percent_text(GROWTH)} per doubling, because {len(counts)} numbers of nodes are "
+            f"measured: measure {2 * counts[-1]} nodes"
+        )
+    return Growth(fit.at(_border(nodes)), remarks=tuple(remarks))
+
+
+def _border(nodes: int) -> tuple[float, float, float]:
+    return 1.0, float(nodes > 1), math.log2(nodes)
+
+
+def at_batch(base_s: float, other_base_s: float, other_s: float) -> float:
+    """Return the time at a batch from that of fewer GPUs and what more GPUs cost at another batch.
+
+    t(N, b) = t(g, b) + [t(N, b') - t(g, b')]. It holds while the exchange is as exposed at both
+    batches. More GPUs never cost less.
+
+    >>> round(at_batch(0.20, 0.40, 0.43), 9)
+    0.23
+    """
+    return base_s + max(0.0, other_s - other_base_s)

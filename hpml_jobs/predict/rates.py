@@ -1,0 +1,262 @@
+"""Predictions from times of iterations alone, as rates give them: no phases were measured.
+
+A target inside a node needs sizes inside a node, one across nodes a cell on two of them. At a batch
+of which only smaller sizes are measured, what more GPUs cost is taken from another batch.
+"""
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import NamedTuple
+
+from hpml_jobs.predict.band import Band, band, log_errors_per_step
+from hpml_jobs.predict.growth import NOISE, at_batch, in_node, over_nodes
+from hpml_jobs.predict.skill import HOW
+from hpml_jobs.predict.values import (
+    Axis,
+    LeftOut,
+    Method,
+    Observation,
+    Prediction,
+    Refusal,
+    Skill,
+    Target,
+    changed,
+)
+
+SPREAD: Mapping[Axis, float] = {Axis.GPUS: 0.03, Axis.NODES: 0.05, Axis.TRANSFER: 0.02}
+"""The error per doubling before any place of a study was left out.
+
+In a node and across nodes that of published tables, at another batch that of three measured times
+(docs/predict_validation.md).
+"""
+
+PRIOR_POINTS = 8
+"""Left-out places that `SPREAD` counts as."""
+
+FEWEST_POINTS = 3
+"""Left-out places from which on no change per GPU can be called as good as the model."""
+
+LARGE_STEP = 4
+"""Ratio to the largest measured size from which on a prediction is marked."""
+
+
+class Step(NamedTuple):
+    """A part of the way from the measured places to a target."""
+
+    axis: Axis
+    doublings: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """A time of an iteration with what it rests on: the way to it, and the residuals of its fit."""
+
+    step_s: float
+    null_s: float
+    steps: tuple[Step, ...]
+    residuals: tuple[float, ...] = ()
+    remarks: tuple[str, ...] = ()
+    is_null: bool = False
+
+
+LeftOuts = Mapping[Axis, Sequence[LeftOut]]
+
+
+def predict_rates(
+    observations: Sequence[Observation], targets: Iterable[Target]
+) -> list[Prediction | Refusal]:
+    """Return a prediction or a refusal of each target, in their order.
+
+    `observations` differ in GPUs, nodes, batch and accumulation only, but for the plain loop on one
+    GPU. No two are at one place.
+    """
+    by_accumulation: dict[int, list[Observation]] = {}
+    for observation in observations:
+        by_accumulation.setdefault(observation.accumulate, []).append(observation)
+
+    @cache
+    def errors_at(accumulate: int) -> LeftOuts:
+        return {axis: left_out(by_accumulation.get(accumulate, ()), axis) for axis in SPREAD}
+
+    return [
+        _predicted(by_accumulation.get(target.accumulate, ()), target, errors_at(target.accumulate))
+        for target in targets
+    ]
+
+
+def _predicted(
+    observations: Sequence[Observation], target: Target, errors: LeftOuts
+) -> Prediction | Refusal:
+    estimate = estimated(observations, target)
+    if isinstance(estimate, str):
+        return Refusal(target=target, reason=estimate)
+    axes = [step.axis for step in estimate.steps if errors[step.axis]]
+    points = tuple(point for axis in axes for point in errors[axis])
+    skill = Skill(how="; ".join(HOW[axis] for axis in axes), points=points) if points else None
+    as_good = skill is not None and len(points) >= FEWEST_POINTS and skill.is_null_as_good
+    is_null = estimate.is_null or as_good
+    step_s = estimate.null_s if is_null else estimate.step_s
+    ends = _band(step_s, estimate, errors, of_null=is_null)
+    return Prediction(
+        target=target,
+        method=Method.NULL if is_null else Method.MODEL,
+        step_s=step_s,
+        model_s=estimate.step_s,
+        null_s=estimate.null_s,
+        low_s=ends.low_s,
+        high_s=ends.high_s,
+        skill=skill,
+        remarks=estimate.remarks,
+    )
+
+
+def _band(step_s: float, estimate: Estimate, errors: LeftOuts, *, of_null: bool) -> Band:
+    """Return the band of a prediction: those of its steps, independent of each other."""
+    square = 0.0
+    for axis, doublings in estimate.steps:
+        spread = log_errors_per_step(errors[axis], of_null=of_null)
+        if axis is not Axis.TRANSFER:
+            spread += estimate.residuals
+        ends = band(1.0, doublings, [*spread, *[SPREAD[axis]] * PRIOR_POINTS])
+        square += math.log(ends.high_s) ** 2
+    factor = math.exp(math.sqrt(square))
+    return Band(step_s / factor, step_s * factor)
+
+
+def left_out(observations: Sequence[Observation], axis: Axis) -> tuple[LeftOut, ...]:
+    """Return the measured places that can be predicted along an axis, from smaller ones."""
+    return tuple(_left_out(observations, axis))
+
+
+def _left_out(observations: Sequence[Observation], axis: Axis) -> Iterator[LeftOut]:
+    for observation in observations:
+        others = [
+            other
+            for other in observations
+            if (other.batch != observation.batch and axis is Axis.TRANSFER)
+            or (other.batch == observation.batch and other.gpus < observation.gpus)
+        ]
+        estimate = estimated(others, changed(observation))
+        if isinstance(estimate, Estimate) and [s.axis for s in estimate.steps] == [axis]:
+            yield LeftOut(
+                observation=observation,
+                model_s=estimate.step_s,
+                null_s=estimate.null_s,
+                distance=estimate.steps[0].doublings,
+            )
+
+
+def estimated(observations: Sequence[Observation], target: Target) -> Estimate | str:
+    """Return the time of a target, or the reason why there is none."""
+    if target.gpus % target.nodes:
+        return f"{target.gpus} GPUs cannot be shared equally by {target.nodes} nodes"
+    smaller = _smaller(observations, target)
+    if not smaller:
+        times = "" if target.accumulate == 1 else f" and accumulate={target.accumulate}"
+        return (
+            f"nothing smaller than {target.gpus} GPUs is measured at batch {target.batch}{times}: "
+            f"measure gpus=1 batch={target.batch}"
+        )
+    grown = _grown([o for o in observations if o.batch == target.batch], target)
+    transferred = _from_another_batch(observations, target, smaller)
+    if transferred and (isinstance(grown, str) or len(transferred.steps) == 1):
+        return transferred
+    return grown
+
+
+def _smaller(observations: Iterable[Observation], target: Target) -> list[Observation]:
+    """Return the observations at the batch of the target on fewer GPUs, the largest last."""
+    fewer = [o for o in observations if o.batch == target.batch and o.gpus < target.gpus]
+    return sorted(fewer, key=lambda o: o.gpus)
+
+
+def _from_another_batch(
+    observations: Sequence[Observation], target: Target, smaller: Sequence[Observation]
+) -> Estimate | None:
+    """Return the time from the nearest other batch that has, or lets predict, the target's size.
+
+    A batch at which this size is measured is preferred.
+    """
+    by_batch: dict[int, list[Observation]] = {}
+    for observation in observations:
+        by_batch.setdefault(observation.batch, []).append(observation)
+    by_batch.pop(target.batch)
+    ways = []
+    for batch in sorted(by_batch, key=lambda b: (abs(math.log(b / target.batch)), -b)):
+        sizes = {(o.gpus, o.nodes): o.step_s for o in by_batch[batch]}
+        base = next((o for o in reversed(smaller) if (o.gpus, o.nodes) in sizes), None)
+        measured_s = sizes.get((target.gpus, target.nodes))
+        if measured_s is None:
+            there = _grown(by_batch[batch], changed(target, batch=batch))
+        else:
+            there = Estimate(step_s=measured_s, null_s=measured_s, steps=())
+        if base and isinstance(there, Estimate):
+            step = Step(Axis.TRANSFER, abs(math.log2(target.batch / batch)))
+            other_base_s = sizes[base.gpus, base.nodes]
+            way = replace(
+                there,
+                step_s=at_batch(base.step_s, other_base_s, there.step_s),
+                null_s=smaller[-1].step_s,
+                steps=(*there.steps, step),
+            )
+            ways.append(way)
+    return min(ways, key=lambda way: len(way.steps), default=None)
+
+
+def _grown(series: Sequence[Observation], target: Target) -> Estimate | str:
+    """Return the time from other sizes at the batch of the target, or why there is none."""
+    across = target.nodes > 1
+    alike = [
+        o for o in series if (o.gpus_per_node == target.gpus_per_node if across else o.nodes == 1)
+    ]
+    times_s = {(o.nodes if across else o.gpus): o.step_s for o in alike}
+    size = target.nodes if across else target.gpus
+    reason = _cannot_grow(series, target, sorted(times_s))
+    if reason:
+        return reason
+    grown = (over_nodes if across else in_node)(times_s, size)
+    below = max((count for count in times_s if count < size), default=min(times_s))
+    return Estimate(
+        step_s=grown.step_s,
+        null_s=times_s[below],
+        steps=(Step(Axis.NODES if across else Axis.GPUS, abs(math.log2(size / below))),),
+        residuals=grown.residuals,
+        remarks=(*grown.remarks, *_remarks(times_s, size, "nodes" if across else "GPUs")),
+        is_null=grown.is_null,
+    )
+
+
+def _cannot_grow(
+    series: Sequence[Observation], target: Target, counts: Sequence[int]
+) -> str | None:
+    """Return why the measured sizes do not reach the target; None if they do."""
+    each = target.gpus_per_node
+    if target.nodes > 1 and (not counts or counts[-1] == 1):
+        alike = f" with {each} GPUs on each" if any(o.nodes > 1 for o in series) else ""
+        return (
+            f"no cell on two nodes{alike} is measured, and one node says nothing about a network: "
+            f"measure gpus={2 * each} nodes=2 batch={target.batch}"
+        )
+    if len(counts) > 1:
+        return None
+    smaller = f"gpus={each} nodes=1" if target.nodes > 1 else "gpus=1 and gpus=2"
+    return (
+        f"one size is measured at batch {target.batch}, which does not show how time grows: "
+        f"measure {smaller} batch={target.batch}"
+    )
+
+
+def _remarks(times_s: Mapping[int, float], size: int, unit: str) -> Iterator[str]:
+    """Yield where measured times contradict the model, and long steps."""
+    counts = sorted(times_s)
+    for fewer, more in itertools.pairwise(counts):
+        fall = 1 - times_s[more] / times_s[fewer]
+        if fall > 3 * NOISE:
+            yield (
+                f"an iteration on {more} {unit} took {fall:.1%} less than on {fewer}: repeat both"
+            )
+    if size >= LARGE_STEP * counts[-1]:
+        yield f"{size / counts[-1]:g} times the largest measured number of {unit}"

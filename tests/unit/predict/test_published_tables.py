@@ -1,0 +1,65 @@
+"""Predictions of published tables: better than no change per GPU, and honest about their error.
+
+The figures are those of benchmarks/predictions.py, which docs/predict_validation.md shows.
+"""
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+from hpml_jobs.predict.values import errors_of
+
+ROOT = Path(__file__).parents[3]
+_spec = importlib.util.spec_from_file_location("predictions", ROOT / "benchmarks/predictions.py")
+predictions = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(predictions)
+
+
+@pytest.fixture(scope="module")
+def points():
+    files = [predictions.PUBLISHED / name for name in predictions.TABLES]
+    return [point for s in predictions.all_series(files) for point in predictions.points(s)]
+
+
+def errors(points, *groups):
+    of_groups = [p for p in points if p.group in groups]
+    model = errors_of([abs(p.error) for p in of_groups])
+    return model, errors_of([abs(p.null_error) for p in of_groups])
+
+
+def test_published_points_are_all_there(points):
+    numbers = [sum(p.group == group for p in points) for group in predictions.GROUPS]
+    assert numbers == [24, 4, 12, 14]
+
+
+@pytest.mark.parametrize("group", predictions.GROUPS)
+def test_published_group_is_predicted_better_than_by_null(group, points):
+    model, null = errors(points, group)
+    assert model.mean < null.mean
+    assert model.p90 < null.p90
+    assert model.worst < null.worst
+
+
+def test_published_nodes_have_a_quarter_less_error_than_null(points):
+    model, null = errors(points, predictions.IN_NODE, predictions.IN_LARGE_NODE)
+    assert model.mean <= 0.75 * null.mean
+
+
+def test_published_large_errors_are_marked(points):
+    large = [p for p in points if abs(p.error) > predictions.LARGE_ERROR]
+    assert [(p.series, p.observation.batch) for p in large] == [("VGG-16 on P100", 32)]
+    assert all(p.prediction.remarks for p in large)
+
+
+def test_published_times_are_in_the_bands_as_often_as_meant(points):
+    assert 0.80 <= sum(p.is_in_band for p in points) / len(points) <= 0.97
+
+
+def test_validation_page_shows_the_tables_of_the_benchmark(points):
+    page = (ROOT / "docs/predict_validation.md").read_text()
+    tables = re.findall(r"(?:^\|.*\n)+", page, re.MULTILINE)
+    assert predictions.group_table(points) + "\n" in tables
+    for group in predictions.GROUPS:
+        assert predictions.series_table([p for p in points if p.group == group]) + "\n" in tables

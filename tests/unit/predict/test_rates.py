@@ -1,0 +1,208 @@
+"""Predictions from times of iterations alone: known truths, marks, refusals."""
+
+import math
+
+import pytest
+
+from hpml_jobs.core.strategies import Strategy
+from hpml_jobs.importer.records import Rules, read_timings
+from hpml_jobs.predict.growth import GROWTH, in_node, over_nodes
+from hpml_jobs.predict.observations import observation
+from hpml_jobs.predict.rates import predict_rates
+from hpml_jobs.predict.values import Method, Observation, Prediction, Refusal, Target
+
+
+def place(kind, gpus, batch=32, nodes=1, accumulate=1, **fields):
+    strategy = Strategy.DDP if gpus > 1 else Strategy.SINGLE
+    return kind(
+        gpus=gpus, batch=batch, nodes=nodes, accumulate=accumulate, strategy=strategy, **fields
+    )
+
+
+def measured(gpus, step_s, **fields):
+    return place(Observation, gpus, step_s=step_s, **fields)
+
+
+def series(times_s, **fields):
+    """Return observations in a node by GPUs."""
+    return [measured(gpus, step_s, **fields) for gpus, step_s in times_s.items()]
+
+
+def predicted(observations, gpus, **fields):
+    (result,) = predict_rates(observations, [place(Target, gpus, **fields)])
+    assert isinstance(result, Prediction), result.reason
+    assert result.low_s < result.step_s < result.high_s
+    return result
+
+
+def refusal(observations, gpus, **fields):
+    (result,) = predict_rates(observations, [place(Target, gpus, **fields)])
+    assert isinstance(result, Refusal)
+    return result.reason
+
+
+def ring(gpus, latency_s=0.0):
+    """Return 100 ms of computation with the all-reduce of a ring, in seconds."""
+    return 0.1 + 0.02 * (gpus - 1) / gpus + latency_s * (gpus - 1)
+
+
+RING = {gpus: ring(gpus) for gpus in (1, 2, 4)}
+
+
+# ---- in a node ----
+
+
+@pytest.mark.parametrize("latency_s", [0.0, 0.0004, 0.003])
+def test_ring_in_a_node_is_recovered(latency_s):
+    prediction = predicted(series({n: ring(n, latency_s) for n in (1, 2, 4)}), 8)
+    assert prediction.step_s == pytest.approx(ring(8, latency_s))
+    assert prediction.null_s == ring(4, latency_s)
+    assert prediction.method is Method.MODEL
+
+
+def test_size_between_measured_ones_is_between_their_times():
+    assert RING[2] < in_node(RING, 3).step_s < RING[4]
+    assert 0.1 < in_node({1: 0.1, 8: 0.12}, 4).step_s < 0.12
+
+
+def test_time_that_does_not_level_off_is_marked():
+    (remark,) = predicted(series({1: 1.0, 2: 1.025, 4: 1.049}), 8).remarks
+    assert "does not level off up to 4 GPUs: 2.83 % of this time" in remark
+    assert predicted(series(RING), 8).remarks == ()
+
+
+def test_time_that_falls_is_marked_and_its_band_wider():
+    prediction = predicted(series({1: 1.0, 2: 1.2, 4: 1.14}), 8)
+    assert prediction.remarks == ("an iteration on 4 GPUs took 5.0% less than on 2: repeat both",)
+    quiet = predicted(series(RING), 8)
+    assert prediction.high_s / prediction.step_s > quiet.high_s / quiet.step_s
+
+
+def test_two_sizes_give_no_change_and_say_so():
+    prediction = predicted(series({1: 1.0, 2: 1.2}), 8)
+    assert (prediction.method, prediction.step_s) == (Method.NULL, 1.2)
+    assert prediction.remarks == (
+        "2 sizes in a node are measured, a fit needs 3: this is the time on 2 GPUs",
+        "4 times the largest measured number of GPUs",
+    )
+
+
+def test_null_is_shown_where_it_is_as_good_on_three_places():
+    flat = {n: 0.1 if n == 1 else 0.11 for n in (1, 2, 4, 8, 16, 32)}
+    observations = [o for b in (8, 16) for o in series(flat, batch=b)]
+    prediction = predicted(observations, 64, batch=8)
+    assert prediction.skill.is_null_as_good
+    assert (prediction.method, prediction.step_s) == (Method.NULL, 0.11)
+    assert prediction.model_s > 0.11
+
+
+# ---- across nodes ----
+
+
+def whole_nodes(times_s, **fields):
+    return [measured(8 * n, step_s, nodes=n, **fields) for n, step_s in times_s.items()]
+
+
+def test_two_nodes_grow_as_published_and_say_so():
+    prediction = predicted(whole_nodes({1: 1.0, 2: 1.3}), 32, nodes=4)
+    assert prediction.step_s == pytest.approx(1.3 * (1 + GROWTH))
+    assert "growth beyond 2 nodes is that of published benchmarks" in prediction.remarks[0]
+
+
+def test_many_node_counts_outweigh_the_published_growth():
+    times_s = {n: 1.0 + 0.06 * math.log2(n) for n in (1, 2, 4, 8, 16)}
+    assert over_nodes(times_s, 32).step_s == pytest.approx(1.3, rel=0.02)
+    assert over_nodes(times_s, 32).remarks == ()
+
+
+def test_band_widens_with_the_distance():
+    observations = whole_nodes({1: 1.0, 2: 1.1})
+    factors = [
+        math.log(p.high_s / p.step_s)
+        for p in (predicted(observations, 8 * n, nodes=n) for n in (4, 8, 32))
+    ]
+    assert factors[1] == pytest.approx(math.sqrt(2) * factors[0])
+    assert factors[2] == pytest.approx(2 * factors[0])
+    assert "4 times the largest measured number of nodes" in (
+        predicted(observations, 64, nodes=8).remarks
+    )
+
+
+def test_node_border_without_two_nodes_is_refused():
+    assert refusal(series({1: 1.0, 2: 1.1, 4: 1.1, 8: 1.1}), 16, nodes=2) == (
+        "no cell on two nodes is measured, and one node says nothing about a network: "
+        "measure gpus=16 nodes=2 batch=32"
+    )
+    assert "no cell on two nodes with 4 GPUs on each is measured" in (
+        refusal(whole_nodes({1: 1.0, 2: 1.1}), 16, nodes=4)
+    )
+
+
+# ---- another batch ----
+
+
+def test_another_batch_adds_what_more_gpus_cost_there():
+    observations = [
+        measured(8, 0.20, batch=32),
+        *whole_nodes({1: 0.40, 2: 0.43}, batch=64),
+    ]
+    prediction = predicted(observations, 16, nodes=2)
+    assert prediction.step_s == pytest.approx(0.23)
+    assert prediction.null_s == 0.20
+
+
+def test_nearest_batch_with_the_size_is_taken():
+    observations = [measured(8, 0.2, batch=32)]
+    for batch, cost_s in ((16, 0.05), (64, 0.03), (256, 0.0)):
+        observations += whole_nodes({1: batch / 160, 2: batch / 160 + cost_s}, batch=batch)
+    assert predicted(observations, 16, nodes=2).step_s == pytest.approx(0.23)
+
+
+def test_more_nodes_at_another_batch_take_two_steps():
+    observations = [measured(8, 0.20), *whole_nodes({1: 0.40, 2: 0.44}, batch=64)]
+    far = predicted(observations, 32, nodes=4)
+    assert far.step_s == pytest.approx(0.20 + 0.44 * (1 + GROWTH) - 0.40)
+    near = predicted(observations, 16, nodes=2)
+    assert far.high_s / far.step_s > near.high_s / near.step_s
+
+
+def test_skill_is_of_places_left_out_along_the_same_way():
+    observations = [o for b in (32, 64) for o in whole_nodes({1: b, 2: b + 1, 4: b + 2}, batch=b)]
+    skill = predicted(observations[:-1], 32, batch=64, nodes=4).skill
+    assert [(p.observation.gpus, p.observation.batch) for p in skill.points] == [(16, 32), (16, 64)]
+    assert skill.model.worst == pytest.approx(0)
+    assert skill.null.worst == pytest.approx(1 / 33)
+
+
+# ---- what cannot be predicted ----
+
+
+def test_one_size_is_refused():
+    assert refusal(series({1: 1.0}), 8) == (
+        "one size is measured at batch 32, which does not show how time grows: "
+        "measure gpus=1 and gpus=2 batch=32"
+    )
+
+
+def test_batch_and_accumulation_without_a_smaller_size_are_refused():
+    assert "nothing smaller than 8 GPUs is measured at batch 48: measure gpus=1 batch=48" in (
+        refusal(series(RING), 8, batch=48)
+    )
+    assert "at batch 32 and accumulate=4" in refusal(series(RING), 8, accumulate=4)
+    assert "12 GPUs cannot be shared equally by 5 nodes" in refusal(series(RING), 12, nodes=5)
+
+
+# ---- imported rows ----
+
+
+def steps_of(text, **rules):
+    records = read_timings(text.encode(), "rates.csv", Rules(**rules))
+    return [o and o.step_s for o in (observation([record]) for record in records)]
+
+
+def test_imported_rates_and_epochs_are_times_of_an_iteration():
+    assert steps_of("gpus,batch,rate\n4,32,640\n", unit="images/s") == [0.2]
+    assert steps_of("gpus,batch,rate\n4,32,640\n", unit="tokens/s") == [pytest.approx(0.2)]
+    assert steps_of("gpus,batch,rate\n4,32,0.2\n", unit="s/iteration") == [0.2]
+    assert steps_of("gpus,batch,epoch_s\n4,32,2\n", images=1280) == [pytest.approx(0.2)]
+    assert steps_of("gpus,batch,epoch_s\n4,32,2\n") == [None]

@@ -87,7 +87,7 @@ def impossible_loss(record: Record) -> Observation | None:
     for epoch in epochs:
         if not 0 <= (epoch.accuracy or 0) <= 1:
             return Observation(False, f"accuracy is {epoch.accuracy:.4g} in the {epoch.role} epoch")
-    if workload.loss != Loss.CROSS_ENTROPY or workload.classes < 2:
+    if workload.loss != Loss.CROSS_ENTROPY or workload.targets < 2:
         return None
     for epoch in epochs:
         share = epoch.accuracy or 1.0  # nothing right, or not classes: nothing follows from it
@@ -99,10 +99,10 @@ def impossible_loss(record: Record) -> Observation | None:
                 f"epoch (at least {least:.4g}), so it is not a mean over samples",
             )
     worst = max((epoch.loss for epoch in epochs), default=0.0)
-    limit = LOSS_LIMIT * math.log(workload.classes)
+    limit = LOSS_LIMIT * math.log(workload.targets)
     return Observation(
         worst <= limit,
-        f"loss is {worst:.4g} at most (limit {limit:.4g}, {LOSS_LIMIT} x ln {workload.classes})",
+        f"loss is {worst:.4g} at most (limit {limit:.4g}, {LOSS_LIMIT} x ln {workload.targets})",
         "training diverged, so use the times only and lower workload.lr=",
         Level.WARN,
     )

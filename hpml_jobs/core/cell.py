@@ -199,6 +199,11 @@ class Cell(Value, frozen=True, kw_only=True):
                 f"(batch={self.batch} on gpus={self.gpus}); use accumulate<={batches} or a smaller "
                 "batch="
             )
+        if path.channels_last and self.workload.has_tokens:
+            raise UsageError(
+                f"channels_last=true with workload.data={self.workload.data}: tokens have no "
+                "channels; leave channels_last out"
+            )
 
     def _check_treatment(self) -> None:
         strategy, buffers = self.strategy, self.sync_buffers
@@ -257,6 +262,11 @@ class Cell(Value, frozen=True, kw_only=True):
             raise UsageError(
                 f"quantize with workload.model={model}: it understands {', '.join(QUANTIZABLE)}, "
                 "or your own pkg.mod:build that returns a torch.nn.Sequential"
+            )
+        if self.workload.has_tokens:
+            raise UsageError(
+                f"quantize with workload.data={self.workload.data}: it calibrates on images; leave "
+                "quantize. out"
             )
         if images is not None and quantize.calibration > images:
             raise UsageError(

@@ -99,6 +99,7 @@ CONDITIONS = (
     Condition(GPU_MODEL, _gpu_model, imported=True),
     Condition(CPU_MODEL, lambda _, facts: facts.cpu_model),
     Condition(CPU_COUNT, lambda _, facts: facts.cpu_count),
+    Condition("text", lambda _, facts: facts.text.sha256[:12] if facts.text else None),
     Condition("driver", lambda _, facts: facts.driver),
     Condition(TORCH, lambda _, facts: facts.torch),
     Condition("CUDA", lambda _, facts: facts.cuda),

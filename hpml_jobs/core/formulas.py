@@ -1,7 +1,7 @@
 """Formulas of all derived numbers of a study; names carry the units."""
 
 from collections.abc import Iterable, Sequence
-from math import ceil, hypot
+from math import ceil, hypot, log, log2
 from statistics import quantiles
 
 HAND_OVER_S = 0.002
@@ -29,6 +29,31 @@ def samples_processed(images: int, processes: int) -> int:
     (1500, 1504)
     """
     return processes * ceil(images / processes)
+
+
+def bits_per_byte(nats_per_token: float, bytes_per_token: float) -> float:
+    """Return a cross entropy in bits per byte of text: loss / (ln 2 x bytes per token).
+
+    Losses of models with different tokens can be compared in it.
+
+    >>> bits_per_byte(log(256), 1)
+    8.0
+    """
+    return nats_per_token / (log(2) * bytes_per_token)
+
+
+def entropy_bits(counts: Iterable[int]) -> float:
+    """Return the entropy of frequencies in bits: - sum p log2 p (Shannon 1948).
+
+    Of the bytes of a text, it is the least loss of a model that knows how frequent each byte is,
+    and nothing of the bytes before it: the unigram entropy.
+
+    >>> entropy_bits([5, 5, 5, 5, 0]), entropy_bits([7])
+    (2.0, 0.0)
+    """
+    present = [count for count in counts if count]
+    total = sum(present)
+    return abs(sum(count / total * log2(count / total) for count in present))
 
 
 def speedup(baseline_s: float, time_s: float) -> float:

@@ -180,6 +180,19 @@ class StoredImages(Value, frozen=True, kw_only=True):
     load_s: float
 
 
+class Text(Value, frozen=True, kw_only=True):
+    """The text of a workload, before `data.limit`: `sha256` of training and then held-out bytes.
+
+    `unigram_bits_per_byte` is the entropy of the frequencies of the held-out bytes that are tested:
+    the loss of a model that knows only these. None without held-out text.
+    """
+
+    sha256: str
+    train_bytes: int
+    test_bytes: int
+    unigram_bits_per_byte: float | None = None
+
+
 class Compilation(Value, frozen=True, kw_only=True):
     """What torch.compile took on one rank, from its start until the last epoch of training.
 

@@ -1,8 +1,11 @@
 """The record of a finished cell: raw values only, written once, atomically."""
 
+from statistics import fmean
+
 from hpml_jobs import __version__
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.formulas import (
+    bits_per_byte,
     communication_cost_s,
     cost_resolution_s,
     iterations,
@@ -24,11 +27,13 @@ from hpml_jobs.core.measurements import (
     Role,
     Startup,
     StoredImages,
+    Text,
     Volume,
 )
 from hpml_jobs.core.quantization import Quantized
 from hpml_jobs.core.upgrades import Document, Upgrade
 from hpml_jobs.core.value import Value
+from hpml_jobs.core.workload import Loss
 from hpml_jobs.slurm.states import Outcome
 
 SCHEMA = 5
@@ -199,6 +204,7 @@ class Facts(Value, frozen=True, kw_only=True):
     code_commit: str | None = None  # of the working tree of the user's functions, at submission
     code_dirty: bool | None = None  # whether their source files differed from it
     precision: str = "fp32"  # unknown for own models: they may compute in another one
+    text: Text | None = None  # of byte data
     missing: tuple[str, ...] = ()  # facts that could not be read, with the reason
 
 
@@ -452,6 +458,28 @@ class Record(Value, frozen=True, kw_only=True):
     def loss(self) -> float | None:
         """Mean training loss of the timed epoch over all samples of all ranks."""
         return self._mean("loss")
+
+    @property
+    def test_loss(self) -> float | None:
+        """Mean loss on the whole test set after the last epoch: the mean over ranks."""
+        losses = [rank.test_loss for rank in self.ranks if rank.test_loss is not None]
+        return fmean(losses) if losses else None
+
+    def bits_per_byte(self, loss: float | None) -> float | None:
+        """Return a loss of this record in bits per byte; None unless the tokens are of text.
+
+        Another loss than cross entropy has no bits.
+        """
+        workload = self.cell.workload
+        size = workload.bytes_per_token
+        if loss is None or size is None or workload.loss != Loss.CROSS_ENTROPY:
+            return None
+        return bits_per_byte(loss, size)
+
+    @property
+    def unigram_bits_per_byte(self) -> float | None:
+        """The unigram entropy of the held-out text; None without text."""
+        return self.facts.text.unigram_bits_per_byte if self.facts and self.facts.text else None
 
     @property
     def accuracy(self) -> float | None:

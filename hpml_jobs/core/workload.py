@@ -8,6 +8,10 @@ from typing import NamedTuple
 
 import msgspec
 
+from hpml_jobs.core import text_files
+from hpml_jobs.core.text_files import BYTE_DATA, BYTES
+from hpml_jobs.core.transformer import MODEL as GPT
+from hpml_jobs.core.transformer import SHAPE_KEYS, TransformerShape, check_heads
 from hpml_jobs.core.value import Value
 from hpml_jobs.errors import UsageError
 
@@ -56,6 +60,8 @@ class Workload(Value, frozen=True, kw_only=True):
     local source files of the user's functions (`source_files`); it is empty without such code, and
     in cells of versions before 0.6.0. `momentum` is also the first beta of AdamW. `schedule` is the
     user's; None: the recipe's. `args` are passed to those of the user's functions that take them.
+    `layers`, `heads` and `width` are those of the transformer, `context` the tokens of a window,
+    `vocab` the number of different tokens.
     """
 
     name: str
@@ -75,9 +81,14 @@ class Workload(Value, frozen=True, kw_only=True):
     args: dict[str, Arg] = {}
     test_batch: int = 100
     code: tuple[SourceFile, ...] = ()
+    layers: int | None = None
+    heads: int | None = None
+    width: int | None = None
+    context: int | None = None
+    vocab: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuse values that no optimizer accepts."""
+        """Refuse values that no optimizer or no transformer accepts."""
         for name in ("lr", "momentum", "weight_decay"):
             value = getattr(self, name)
             if not 0 <= value < inf:
@@ -95,6 +106,7 @@ class Workload(Value, frozen=True, kw_only=True):
                 "schedules are recipes, e.g. recipe=cosine"
             )
         self._check_args()
+        self._check_shape()
 
     def __hash__(self) -> int:
         """Return a hash; a mapping has none, so the args take part by their items."""
@@ -121,10 +133,53 @@ class Workload(Value, frozen=True, kw_only=True):
         """Return the args in words: `layers 4, width 256`."""
         return ", ".join(f"{name} {arg_text(value)}" for name, value in self.args.items())
 
+    def _check_shape(self) -> None:
+        for key in SHAPE_KEYS:
+            value = getattr(self, key)
+            if value is not None and value < 1:
+                raise UsageError(f"workload.{key}={value}: must be 1 or more")
+        check_heads(self.width, self.heads)
+        if self.model == GPT and self.data in BYTE_DATA and self.vocab and self.vocab < BYTES:
+            raise UsageError(
+                f"workload.vocab={self.vocab}: the tokens of workload.data={self.data} are bytes; "
+                f"use workload.vocab={BYTES} or more"
+            )
+
     @property
     def samples_name(self) -> str:
         """Return what an item of the data set is called: the user's are not always images."""
+        if self.data in TOKEN_DATA:
+            return "windows"
         return UNREPORTED.get(self.data, "samples" if ":" in self.data else "images")
+
+    @property
+    def has_tokens(self) -> bool:
+        """Whether a sample is a window of tokens, each with the next one as its target."""
+        return self.data in TOKEN_DATA or self.model == GPT
+
+    @property
+    def bytes_per_token(self) -> int | None:
+        """Return the bytes of text that a token stands for; None where that is not known."""
+        return 1 if self.data in BYTE_DATA else None
+
+    @property
+    def targets(self) -> int:
+        """Return how many values a target may have: classes, or tokens."""
+        return self.vocab if self.has_tokens and self.vocab else self.classes
+
+    @property
+    def shape(self) -> TransformerShape | None:
+        """Return the shape of the transformer; None unless it is given whole."""
+        values = [getattr(self, key) for key in SHAPE_KEYS]
+        return None if None in values else TransformerShape(*values)
+
+    @property
+    def built_in_parameters(self) -> int | None:
+        """Return the parameters of a built-in model of this size; None for other models."""
+        if self.model == GPT:
+            return self.shape.parameters if self.shape else None
+        size = MODELS.get(self.model)
+        return size.parameters(self.classes) if size else None
 
     @property
     def counts_tokens(self) -> bool:
@@ -154,7 +209,7 @@ class Dataset(NamedTuple):
     `workload.images`. `classes` and `image_size` are None where the data or the user decides.
     `downloaded` names the files below the data root that show that the download
     is complete; without them nothing is downloaded. `caption` describes `{images}` of it, with
-    `{limited}` where a limit cuts it.
+    `{limited}` where a limit cuts it; `{samples}` names them where they are no images.
     """
 
     title: str
@@ -199,8 +254,23 @@ DATASETS: Mapping[str, Dataset] = {
         on_disk=True,
     ),
     "synthetic": Dataset(title="synthetic images", caption="{images} made-up images per epoch"),
+    text_files.TEXT: Dataset(
+        title="source of Python's standard library",
+        caption="bytes of Python's standard library, {images} {samples} per epoch{limited}",
+    ),
+    text_files.FOLDER: Dataset(
+        title="a folder of text",
+        caption="bytes of a folder of text, {images} {samples} per epoch{limited}",
+        on_disk=True,
+    ),
+    text_files.TOKENS: Dataset(
+        title="synthetic tokens", caption="{images} made-up {samples} per epoch{limited}"
+    ),
 }
 """The built-in data sets, by `workload.data`; `pkg.mod:name` is the user's code."""
+
+TOKEN_DATA = (*BYTE_DATA, text_files.TOKENS)
+"""The data sets whose samples are windows of tokens."""
 
 
 class ModelSize(NamedTuple):
@@ -226,7 +296,10 @@ MODELS: Mapping[str, ModelSize] = {
     "lenet": ModelSize(60_930, 84, (32, 32)),
     "lenet_bias": ModelSize(60_930, 85, (32, 32)),
 }
-"""The built-in models, by `workload.model`; a test builds each and counts."""
+"""The built-in models of images, by `workload.model`; a test builds each and counts."""
+
+MODEL_NAMES = (*MODELS, GPT)
+"""All built-in models."""
 
 UNREPORTED_MODEL, UNREPORTED_DATA = "model not told", "data not told"
 """Model and data of imported timings without them: part of the hash, which other words change."""

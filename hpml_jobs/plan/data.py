@@ -14,8 +14,10 @@ from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.paths import resolve_path
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import nearest
+from hpml_jobs.core.text_files import BYTE_DATA, FOLDER
 from hpml_jobs.core.workload import (
     DATASETS,
+    MODEL_NAMES,
     MODELS,
     NO_TORCH_CODE,
     TRIAL_CODE,
@@ -28,6 +30,7 @@ from hpml_jobs.core.workload import (
 from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.plan.image_folder import read_image_folder
 from hpml_jobs.plan.settings import Settings
+from hpml_jobs.plan.text import check_shape, count_windows
 
 PREPARE_TIMEOUT_S = 3600
 
@@ -43,12 +46,16 @@ def data_root(given: str | None, cluster: Cluster) -> Path:
 
 
 def with_facts(
-    workload: Workload, root: Path, given: Container[str], notify: Callable[[str], None]
+    workload: Workload,
+    root: Path,
+    cluster: Cluster,
+    given: Container[str],
+    notify: Callable[[str], None],
 ) -> Workload:
     """Return the workload with what its data and its built-in model determine.
 
-    These are the classes and images of a folder, and the number of parameters. `given` are the keys
-    that the user set: they must agree, others follow.
+    These are the classes and images of a folder, the windows of a text, and the number of
+    parameters. `given` are the keys that the user set: they must agree, others follow.
 
     Raises:
         HpmlError: the folder is missing or damaged.
@@ -57,6 +64,9 @@ def with_facts(
     dataset = DATASETS.get(workload.data)
     _check_names(workload)
     _check_facts(workload, dataset)
+    check_shape(workload, given)
+    if workload.data in BYTE_DATA:
+        return _with_parameters(_with_windows(workload, root, cluster, given, notify), given)
     if dataset is not None and dataset.on_disk and dataset.images is None:
         folder = read_image_folder(root, notify)
         workload = _with_classes(workload, root, folder.classes, given)
@@ -112,7 +122,7 @@ def resolve_workload(
 
 def _check_names(workload: Workload) -> None:
     """Refuse data, models and so on that neither are built in nor refer to the user's code."""
-    choices = {"data": DATASETS, "model": MODELS, "loss": [*Loss], "optimizer": [*Optimizer]}
+    choices = {"data": DATASETS, "model": MODEL_NAMES, "loss": [*Loss], "optimizer": [*Optimizer]}
     for key, names in choices.items():
         name = getattr(workload, key)
         if ":" not in name and name not in names:
@@ -157,16 +167,46 @@ def _with_classes(
     return msgspec.structs.replace(workload, classes=len(classes))
 
 
+def _with_windows(
+    workload: Workload,
+    root: Path,
+    cluster: Cluster,
+    given: Container[str],
+    notify: Callable[[str], None],
+) -> Workload:
+    """Return the workload with the windows of its text; the library is that of the jobs' Python."""
+    is_here = cluster.python_command(sys.executable) == [sys.executable]
+    if is_here or workload.data == FOLDER:
+        images = count_windows(workload, root, notify)
+    else:
+        images = _windows_in_jobs(workload, root, cluster)
+    if "workload.images" in given and workload.images not in (None, images):
+        raise UsageError(
+            f"workload.images={workload.images}: workload.data={workload.data} has {images:,} "
+            "windows; use data.limit= to train on fewer"
+        )
+    return msgspec.structs.replace(workload, images=images)
+
+
+def _windows_in_jobs(workload: Workload, root: Path, cluster: Cluster) -> int:
+    try:
+        return prepare(workload, root, cluster).images
+    except NotStartedError as error:
+        if workload.images is None:
+            raise NotStartedError(f"{error}, or give workload.images=") from error
+        return workload.images
+
+
 def _with_parameters(workload: Workload, given: Container[str]) -> Workload:
     """Return the workload with its model's parameters, unless it claims none (null)."""
-    model = MODELS.get(workload.model)
-    if model is None or workload.parameters is None:
+    parameters = workload.built_in_parameters
+    if parameters is None or workload.parameters is None:
         return workload
-    parameters = model.parameters(workload.classes)
     if "workload.parameters" in given and workload.parameters != parameters:
+        size = "of this shape" if workload.shape else f"with {workload.classes} classes"
         raise UsageError(
-            f"workload.parameters={workload.parameters:,}: workload.model={workload.model} with "
-            f"{workload.classes} classes has {parameters:,}; leave workload.parameters= out"
+            f"workload.parameters={workload.parameters:,}: workload.model={workload.model} {size} "
+            f"has {parameters:,}; leave workload.parameters= out"
         )
     return msgspec.structs.replace(workload, parameters=parameters)
 

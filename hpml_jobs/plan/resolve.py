@@ -233,7 +233,7 @@ def _workloads(
     """
     result = {}
     for workload, root in dict.fromkeys(_data_of(settings) for settings in sweep.settings):
-        counted = with_facts(workload, root, sweep.origins, notify)
+        counted = with_facts(workload, root, cluster, sweep.origins, notify)
         if workload.own_code:
             users = [each for each in sweep.settings if _data_of(each) == (workload, root)]
             request = _trial(users) if trial else NO_TRIAL

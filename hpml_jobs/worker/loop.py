@@ -21,6 +21,7 @@ from hpml_jobs.core.quantization import Quantized
 from hpml_jobs.core.record import Facts, Model, Rank
 from hpml_jobs.study.attempt import HOST_VARIABLE, AttemptFolder
 from hpml_jobs.worker import models
+from hpml_jobs.worker.data.text import describe_text
 from hpml_jobs.worker.devices import devices_for
 from hpml_jobs.worker.epochs import EpochResult, instrumented_epoch, train_epoch
 from hpml_jobs.worker.evaluation import evaluate, evaluate_share
@@ -73,6 +74,7 @@ def measure(file: CellFile, folder: AttemptFolder) -> None:
             facts.read_facts(cell, strategy.backend, file.link_gb_per_s),
             code_commit=file.code_commit,
             code_dirty=file.code_dirty,
+            text=describe_text(cell.workload, training.loader.dataset, training.test_images),
         )
     startup.end("facts_s")
     progress = ProgressWriter(folder, placement.rank, cell.epochs)

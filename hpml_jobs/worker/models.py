@@ -9,8 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from hpml_jobs.core.record import Model
-from hpml_jobs.core.workload import Workload
+from hpml_jobs.core.transformer import MODEL as GPT
+from hpml_jobs.core.transformer import SHAPE_KEYS
+from hpml_jobs.core.workload import MODEL_NAMES, Workload
 from hpml_jobs.errors import HpmlError
+from hpml_jobs.worker import gpt
 from hpml_jobs.worker.data import user_code
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -155,8 +158,10 @@ def build(workload: Workload) -> nn.Module:
         model = _user_model(workload)
     elif workload.model in BUILDERS:
         model = BUILDERS[workload.model](workload.classes)
+    elif workload.model == GPT:
+        model = _transformer(workload)
     else:
-        names = ", ".join(BUILDERS)
+        names = ", ".join(MODEL_NAMES)
         raise HpmlError(
             f"workload.model={workload.model} does not exist: use {names}, or your own "
             "pkg.mod:build"
@@ -168,6 +173,13 @@ def build(workload: Workload) -> nn.Module:
             f"workload.parameters is {workload.parameters:,}: correct one of them"
         )
     return model
+
+
+def _transformer(workload: Workload) -> nn.Module:
+    if workload.shape is None:
+        missing = [f"workload.{key}=" for key in SHAPE_KEYS if getattr(workload, key) is None]
+        raise HpmlError(f"workload.model={GPT} needs {', '.join(missing)}")
+    return gpt.GPT(workload.shape)
 
 
 def _user_model(workload: Workload) -> nn.Module:
@@ -216,4 +228,9 @@ def build_loss(workload: Workload) -> Loss:
             f"workload.loss={workload.loss} does not exist: use cross_entropy, or your own "
             "pkg.mod:loss"
         )
-    return nn.functional.cross_entropy
+    return token_cross_entropy if workload.has_tokens else nn.functional.cross_entropy
+
+
+def token_cross_entropy(scores: Tensor, targets: Tensor) -> Tensor:
+    """Return the mean over all positions, from scores (n, positions, vocab)."""
+    return nn.functional.cross_entropy(scores.flatten(0, -2), targets.flatten())

@@ -103,6 +103,8 @@ def prepare(
         TrialError: a batch cannot be trained.
     """
     # Imported late: torch takes seconds to load, and a usage error must not wait for it.
+    import torch  # noqa: PLC0415
+
     from hpml_jobs.worker import models  # noqa: PLC0415
     from hpml_jobs.worker.data import datasets  # noqa: PLC0415
     from hpml_jobs.worker.data.image_tensors import check_tensors  # noqa: PLC0415
@@ -119,10 +121,13 @@ def prepare(
     if request.as_tensors:
         check_tensors(data, workload)
     trial = Trial(workload, request.device, request.on)
+    takes_memory = request.batches or workload.own_code
     try:
-        model = trial.attempt(
-            f"workload.model={workload.model}: building the model", lambda: models.build(workload)
-        )
+        with contextlib.nullcontext() if takes_memory else torch.device("meta"):
+            model = trial.attempt(
+                f"workload.model={workload.model}: building the model",
+                lambda: models.build(workload),
+            )
         if ":" in workload.optimizer:
             trial.optimizer(model)
         trial.try_schedule()

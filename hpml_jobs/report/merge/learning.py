@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from statistics import fmean, stdev
 from typing import NamedTuple
 
-from hpml_jobs.core.measurements import Epoch
+from hpml_jobs.core.measurements import Epoch, Share
 from hpml_jobs.core.record import Rank, Record
 from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.merge.rows import Row
@@ -114,6 +114,16 @@ def test_accuracy(record: Record) -> float | None:
     return fmean(accuracies) if accuracies else None
 
 
+def test_loss(record: Record) -> float | None:
+    """Return the loss on the whole test set after the last epoch, where there is no accuracy."""
+    return None if test_accuracy(record) is not None else record.test_loss
+
+
+def bits_per_byte(record: Record) -> float | None:
+    """Return the loss on the held-out text in bits per byte; None without text."""
+    return record.bits_per_byte(record.test_loss)
+
+
 def was_evaluated(record: Record) -> bool:
     """Return whether the run was tested after its epochs of training."""
     return any(epoch.share for rank in record.ranks for epoch in training(rank))
@@ -121,19 +131,25 @@ def was_evaluated(record: Record) -> bool:
 
 def evaluated(number: int) -> OfRun:
     """Return the accuracy after an epoch (from 0), over all ranks' shares of the test set."""
+    return _over_shares(number, lambda share: share.correct)
 
+
+def evaluated_bits_per_byte(number: int) -> OfRun:
+    """Return the loss after an epoch (from 0) in bits per byte, over all ranks' shares."""
+    loss = _over_shares(number, lambda share: share.loss_sum)
+    return lambda record: record.bits_per_byte(loss(record))
+
+
+def _over_shares(number: int, total: Callable[[Share], float | None]) -> OfRun:
     def value(record: Record) -> float | None:
         shares = [
             epochs_of_rank[number].share
             for rank in record.ranks
             if (epochs_of_rank := training(rank))[number:]
         ]
-        counted = [
-            (share.correct, share.samples)
-            for share in shares
-            if share and share.correct is not None
-        ]
-        samples = sum(tested for _, tested in counted)
-        return sum(correct for correct, _ in counted) / samples if samples else None
+        totals = [(total(share), share.samples) for share in shares if share]
+        known = [(of_share, tested) for of_share, tested in totals if of_share is not None]
+        samples = sum(tested for _, tested in known)
+        return sum(of_share for of_share, _ in known) / samples if samples else None
 
     return value

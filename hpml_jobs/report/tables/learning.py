@@ -1,6 +1,6 @@
 """Tables of training quality: after the last epoch (lab Q4, Table 4), and by epoch."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.core.cell import Cell
@@ -21,16 +21,24 @@ from hpml_jobs.report.tables.builder import (
 from hpml_jobs.report.text import captions
 from hpml_jobs.report.text.captions import units
 from hpml_jobs.report.text.comparisons import mean_text
-from hpml_jobs.report.text.numbers import DASH, accuracy, count, loss
+from hpml_jobs.report.text.numbers import DASH, accuracy, bits, count, loss
 
 TABLE_4 = (
     "After the last epoch: average training loss, training accuracy (during training), and "
     "accuracy on the whole test set, mean over ranks. Global batch: of all {units}. lr: of the "
     "last iteration."
 )
+TEXT = (
+    "Bits per byte: test loss / ln 2, on held-out text. Unigram: entropy of the frequencies of its "
+    "bytes, the loss of a model that knows nothing else."
+)
 EVALUATION = (
     "Accuracy on the whole test set after each epoch; every rank tests its share, and the counts "
     "are exact. Average training loss of the epoch."
+)
+EVALUATION_OF_TEXT = (
+    "Loss on the held-out text after each epoch in bits per byte (loss / ln 2); every rank tests "
+    "its share. Average training loss of the epoch."
 )
 COLUMNS, ABREAST = 8, 3
 """The most epochs with a column on a page (the CSV has all), and columns per block."""
@@ -61,8 +69,13 @@ def table4(group: ConditionGroup) -> Table | None:
         *over_seeds.columns(
             group, "test_accuracy", "test acc., %", learning.test_accuracy, accuracy
         ),
+        *_text_columns(group, shown_rows),
     )
-    caption = (TABLE_4.format(units=units(group.device)), over_seeds.OVER_SEEDS)
+    caption = (
+        TABLE_4.format(units=units(group.device)),
+        over_seeds.OVER_SEEDS,
+        *([TEXT] if _has_text(group, shown_rows) else []),
+    )
     text = TableText(
         "table4",
         "Table 4: training quality, last epoch",
@@ -79,8 +92,33 @@ def table4(group: ConditionGroup) -> Table | None:
     return row_table(group, text, shown_rows, heads, notes)
 
 
+def _has_text(group: ConditionGroup, rows: Iterable[Row]) -> bool:
+    return any(
+        learning.bits_per_byte(record) is not None for row in rows for record in group.records(row)
+    )
+
+
+def _text_columns(group: ConditionGroup, rows: Sequence[Row]) -> tuple[Columns[Row], ...]:
+    """Return the columns of held-out text; none without text."""
+    if not _has_text(group, rows):
+        return ()
+
+    def unigram(row: Row) -> float | None:
+        records = learning.runs(group, row)
+        return records[0].unigram_bits_per_byte if records else None
+
+    return (
+        *over_seeds.columns(group, "test_loss", "test loss", learning.test_loss, loss),
+        *over_seeds.columns(
+            group, "test_bits_per_byte", "test bits/byte", learning.bits_per_byte, bits
+        ),
+        Columns("unigram bits/byte", (column("unigram_bits_per_byte", "", unigram, bits),)),
+    )
+
+
 def _learns(cell: Cell) -> bool:
-    return cell.evaluate or cell.epochs > cell.protocol.epochs
+    has_text = cell.workload.bytes_per_token is not None  # its bits per byte are always shown
+    return cell.evaluate or has_text or cell.epochs > cell.protocol.epochs
 
 
 def _lr(record: Record) -> float | None:
@@ -99,6 +137,8 @@ def evaluation(group: ConditionGroup) -> Table | None:
         return None
     most = max(learning.epochs_of(group, row) for row in shown_rows)
     shown = shown_epochs(most)
+    is_text = _has_text(group, shown_rows)
+    tested = learning.evaluated_bits_per_byte if is_text else learning.evaluated
     heads = [
         tuple(str(n + 1) for n in shown[i : i + ABREAST]) for i in range(0, len(shown), ABREAST)
     ]
@@ -108,20 +148,23 @@ def evaluation(group: ConditionGroup) -> Table | None:
         corner="after epoch",
         blocks=tuple(
             Block(head=head, columns=columns)
-            for head in ("test accuracy, %", "training loss")
+            for head in ("test bits/byte" if is_text else "test accuracy, %", "training loss")
             for columns in heads
         ),
         lines=tuple(
             Line(
                 label=row_name(group, row),
                 texts=(
-                    *(_mean_text(group, row, learning.evaluated(n), accuracy) for n in shown),
+                    *(
+                        _mean_text(group, row, tested(n), bits if is_text else accuracy)
+                        for n in shown
+                    ),
                     *(_mean_text(group, row, learning.training_loss(n), loss) for n in shown),
                 ),
             )
             for row in shown_rows
         ),
-        caption=(EVALUATION, over_seeds.OVER_SEEDS),
+        caption=(EVALUATION_OF_TEXT if is_text else EVALUATION, over_seeds.OVER_SEEDS),
         setting=captions.setting(group),
         notes=(*over_seeds.one_seed(group, shown_rows), *over_seeds.shorter(group, shown_rows)),
         sheet=_sheet(group, shown_rows),
@@ -149,6 +192,7 @@ def _mean_text(
 _SHEET = (
     *("strategy", "gpus", "nodes", "treatment", "batch", "epoch", "runs", "seeds"),
     *("test_accuracy", "test_accuracy_deviation", "train_loss", "train_loss_deviation"),
+    *("test_bits_per_byte", "test_bits_per_byte_deviation"),
 )
 
 
@@ -161,11 +205,13 @@ def _sheet(group: ConditionGroup, shown_rows: Sequence[Row]) -> Sheet:
         for number in range(learning.epochs_of(group, row)):
             tested = learning.over_seeds(runs, learning.evaluated(number))
             trained = learning.over_seeds(runs, learning.training_loss(number))
+            bits_of_epoch = learning.over_seeds(runs, learning.evaluated_bits_per_byte(number))
             rows.append(
                 (
                     *(*place, row.batch_per_gpu, number + 1, len(runs), seeds),
                     *(tested or (None, None)),
                     *(trained or (None, None)),
+                    *(bits_of_epoch or (None, None)),
                 )
             )
     return Sheet(columns=_SHEET, rows=tuple(rows))

@@ -272,7 +272,8 @@ def _data(workload: Workload) -> str:
     dataset = DATASETS.get(workload.data)
     if dataset is None:
         return f"{workload.data}, {images} {workload.samples_name} per epoch{limited}"
-    return dataset.caption.format(images=images, limited=limited)
+    samples = f"{workload.samples_name} of {workload.context} tokens"
+    return dataset.caption.format(images=images, samples=samples, limited=limited)
 
 
 def runs(rows: Iterable[Row]) -> str:

@@ -100,6 +100,15 @@ def loss(value: float) -> str:
     return f"{value:.4f}"
 
 
+def bits(value: float) -> str:
+    """Return bits per byte with three decimals.
+
+    >>> bits(2.34567)
+    '2.346'
+    """
+    return f"{value:.3f}"
+
+
 def milliseconds(value_s: float) -> str:
     """Return seconds as milliseconds, without the unit.
 

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset, Subset, default_collate
 
+from hpml_jobs.core import text_files
 from hpml_jobs.core.image_folder import TRAIN, test_folder
 from hpml_jobs.core.text import counted
 from hpml_jobs.core.workload import Workload
@@ -22,6 +23,7 @@ from hpml_jobs.worker.data.images import (
     test_transform,
     training_transform,
 )
+from hpml_jobs.worker.data.text import open_text, open_tokens
 
 Images = Dataset[Any]
 Opener = Callable[[Workload, Path], tuple[Images, Images | None]]
@@ -101,8 +103,14 @@ def check_length(workload: Workload, data: Data) -> None:
         raise HpmlError(
             f"workload.data={workload.data} has {length(data.train)} training "
             f"{workload.samples_name} here, but the cell was submitted with {workload.images}: "
-            "check data.root="
+            f"{_remedy_of_length(workload)}"
         )
+
+
+def _remedy_of_length(workload: Workload) -> str:
+    if workload.data == text_files.TEXT:
+        return "another Python has other text; submit with the Python of the jobs"
+    return "check data.root="
 
 
 def first_batch(images: Images, number: int) -> Any:
@@ -199,6 +207,9 @@ SOURCES = {
     "folder": Source(_folder),
     "digits": Source(_digits),
     "synthetic": Source(_synthetic),
+    text_files.TEXT: Source(open_text),
+    text_files.FOLDER: Source(open_text),
+    text_files.TOKENS: Source(open_tokens),
 }
 
 

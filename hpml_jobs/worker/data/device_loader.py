@@ -148,8 +148,9 @@ class DeviceLoader:
         return ceil(len(self._order) / self._batch)
 
     def __iter__(self) -> Iterator[DeviceBatch]:
-        if self._generator is None and self._images.transform.is_random:
-            # Drawn where a DataLoader draws the seed of its workers, so the order is the same.
+        if self._generator is None and isinstance(self._order, RecordedSampler):
+            # Drawn where a DataLoader draws the seed of its workers, so the order is the same,
+            # also of images that nothing augments.
             seed = int(torch.empty((), dtype=torch.int64).random_().item())
             self._generator = torch.Generator(self._images.pixels.device).manual_seed(seed)
         order = list(self._order)

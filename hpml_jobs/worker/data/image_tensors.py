@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Subset, TensorDataset
 
-from hpml_jobs.core.workload import Workload
+from hpml_jobs.core.workload import TOKEN_DATA, Workload
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.worker.data.datasets import Data, Images, length
 from hpml_jobs.worker.data.images import Transform, photo_transform
@@ -46,8 +46,9 @@ class ImageTensors:
         return (*channels, height + border, width + border)
 
     def bytes_of(self, images: int) -> int:
-        """Return the memory of some stored images."""
-        return images * prod(self.stored_shape) * self.dtype.itemsize
+        """Return the memory of some stored images, with targets of several values each."""
+        targets = self.targets[0].nbytes if self.targets.ndim > 1 and len(self.targets) else 0
+        return images * (prod(self.stored_shape) * self.dtype.itemsize + targets)
 
 
 def below_subsets(images: Images) -> tuple[Images, Tensor]:
@@ -105,6 +106,7 @@ _READERS: Mapping[str, Callable[[Any, bool], ImageTensors]] = {
     "folder": _of_folder,
     "digits": _of_tensors,
     "synthetic": _of_tensors,
+    **dict.fromkeys(TOKEN_DATA, _of_tensors),
 }
 
 

@@ -94,7 +94,7 @@ def test_unknown_or_empty_data_set_is_refused(tmp_path):
     for key, choices in (("data", "cifar10, digits"), ("model", "resnet18"), ("loss", "cross")):
         unknown = replace(RESNET, **{key: "mnist"})
         with pytest.raises(UsageError, match=rf"workload.{key}=mnist: choose one of {choices}"):
-            data.with_facts(unknown, tmp_path, (), print)
+            data.with_facts(unknown, tmp_path, CLUSTER, (), print)
     synthetic = replace(RESNET, data="synthetic", images=0)
     with pytest.raises(UsageError, match=r"workload.data=synthetic has no training images"):
         data.resolve_workload(synthetic, tmp_path, CLUSTER, fetch=False, notify=print)

@@ -1,14 +1,17 @@
 """What was learnt: Table 4, accuracy by epoch, shuffling and buffers, with their deviations."""
 
 import io
+from math import log
 
 import msgspec
 import pytest
 from rich.console import Console
 
 from hpml_jobs.core.cell import Protocol
+from hpml_jobs.core.measurements import Text
 from hpml_jobs.core.recipe import Recipe
 from hpml_jobs.core.strategies import Strategy, SyncBuffers
+from hpml_jobs.core.workload import Workload
 from hpml_jobs.report.formats import latex, markdown
 from hpml_jobs.report.formats.markdown import grid
 from hpml_jobs.report.formats.screen import show
@@ -274,3 +277,69 @@ def test_many_epochs_fit_console_width(builder, width):
     console = Console(width=width, file=io.StringIO())
     show(builder.collect(), console)
     assert max(map(len, console.file.getvalue().splitlines())) <= width
+
+
+GPT = Workload(
+    name="gpt_nano",
+    model="gpt",
+    data="text",
+    images=8_192,
+    **{"layers": 4, "heads": 4, "width": 64, "context": 128, "vocab": 256},
+    parameters=224_640,
+)
+
+
+def text_record(gpus, *, digest="5eed", **settings):
+    """A record of text: loss 1.2 on the held-out text, whose unigram entropy is 4.5 bits."""
+    record = lab_record(lab_cell(gpus, 64, workload=GPT, **settings), 20.0)
+    ranks = tuple(
+        msgspec.structs.replace(
+            rank,
+            test_accuracy=None,
+            epochs=tuple(
+                msgspec.structs.replace(
+                    epoch,
+                    accuracy=None,
+                    share=epoch.share and msgspec.structs.replace(epoch.share, correct=None),
+                )
+                for epoch in rank.epochs
+            ),
+        )
+        for rank in record.ranks
+    )
+    text = Text(sha256=digest, train_bytes=1_000_000, test_bytes=10**5, unigram_bits_per_byte=4.5)
+    facts = msgspec.structs.replace(record.facts, text=text)
+    return msgspec.structs.replace(record, ranks=ranks, facts=facts)
+
+
+def test_text_has_bits_per_byte_beside_the_unigram_entropy(builder):
+    """1.2 nats are 1.731 bits; a study of text always has the table."""
+    for gpus in (1, 2):
+        builder.with_record(text_record(gpus))
+    table = builder.table("table4")
+    assert [block.head for block in table.blocks][-3:] == [
+        *("test loss", "test bits/byte", "unigram bits/byte"),
+    ]
+    assert {line.texts[-5:] for line in table.lines} == {("–", "–", "1.2000", "1.731", "4.500")}
+    assert "Bits per byte: test loss / ln 2" in " ".join(table.caption)
+    row = dict(zip(table.sheet.columns, table.sheet.rows[1], strict=True))
+    assert row["test_bits_per_byte"] == pytest.approx(1.2 / log(2))
+
+
+def test_text_is_evaluated_in_bits_per_byte(builder):
+    for gpus in (1, 2):
+        builder.with_record(text_record(gpus, evaluate=True))
+    table = builder.table("evaluation")
+    assert table.blocks[0].head == "test bits/byte"
+    assert {line.texts[:3] for line in table.lines} == {("1.731",) * 3}
+    assert "of text" not in " ".join(table.caption)
+    columns = table.sheet.columns
+    assert [dict(zip(columns, row, strict=True))["test_accuracy"] for row in table.sheet.rows] == [
+        None
+    ] * 6
+
+
+def test_cells_of_other_text_are_in_another_table(builder):
+    builder.with_record(text_record(1))
+    builder.with_record(text_record(2, digest="other"))
+    assert len(builder.collect().groups) == 2

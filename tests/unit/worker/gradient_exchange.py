@@ -2,7 +2,7 @@
 
 Each rank takes its share of one global batch and makes two steps; rank 0 prints the results of all
 ranks as JSON. The model has no BatchNorm, so one process on the global batch must end with the same
-parameters. A second model has BatchNorm, to compare buffers.
+parameters. A second model has BatchNorm, to compare buffers; a third one is a transformer.
 """
 
 import json
@@ -15,9 +15,12 @@ from torch import nn
 
 from hpml_jobs.core.processes import leave
 from hpml_jobs.core.strategies import Device, Strategy, SyncBuffers
+from hpml_jobs.core.transformer import TransformerShape
+from hpml_jobs.worker.gpt import GPT
 from hpml_jobs.worker.instruments.collectives import Ledger, aggregate, fingerprint
 from hpml_jobs.worker.instruments.microbenchmark import KINDS, collective_times, prepare
 from hpml_jobs.worker.instruments.timing import HostClock
+from hpml_jobs.worker.models import token_cross_entropy
 from hpml_jobs.worker.optimizer import make_optimizer, state_bytes
 from hpml_jobs.worker.process_group import (
     COLLECTIVE_TIMEOUT,
@@ -37,6 +40,8 @@ SHARE = 6
 """Images per rank and step."""
 
 CPU = (torch.device("cpu"),)
+
+SHAPE = TransformerShape(layers=2, heads=2, width=8, context=6, vocab=11)
 
 
 def make_model(seed: int, *, batchnorm: bool = False) -> nn.Module:
@@ -152,6 +157,41 @@ def buffer_hashes(strategy: ParallelStrategy) -> dict:
     return {"buffers": after, "buffers_after_forward": fingerprint(replica.buffers())}
 
 
+def gpt_losses(strategy: ParallelStrategy, ranks: range, micro_steps: int) -> list[float]:
+    """Return the losses of four steps of a transformer on the windows of these ranks."""
+    torch.manual_seed(0)
+    replica = GPT(SHAPE).double()
+    model = strategy.wrap(replica)
+    optimizer = make_optimizer(strategy.cell, replica, strategy.sharded)
+    generator = torch.Generator().manual_seed(1)
+    windows = torch.randint(SHAPE.vocab, (SHARE * 8, SHAPE.context + 1), generator=generator)
+    parts = windows[ranks.start * SHARE : ranks.stop * SHARE].chunk(micro_steps)
+    losses = []
+    for _ in range(4):
+        of_step = 0.0
+        for number, part in enumerate(parts, 1):
+            with strategy.exchange(model, in_backward=number == micro_steps):
+                loss = token_cross_entropy(model(part[:, :-1]), part[:, 1:]) / micro_steps
+            loss.backward()
+            of_step += loss.item()
+        losses.append(of_step)
+        strategy.reduce_gradients(replica)
+        optimizer.step()
+        optimizer.zero_grad()
+    return losses
+
+
+def run_gpt(strategy: ParallelStrategy) -> dict:
+    """Return the losses of a transformer on this rank, and of one process on the global batch."""
+    single = SingleProcess(cpu_cell(), Placement(0, 0, 1), CPU)
+    own, whole = own_batch(strategy), range(strategy.placement.world_size)
+    return {
+        "plain": gpt_losses(strategy, own, 1),
+        "accumulated": gpt_losses(strategy, own, 2),
+        "expected": gpt_losses(single, whole, 1),
+    }
+
+
 def run_microbenchmark(placement: Placement) -> dict:
     """Return what each measurable collective gives on this rank, and its microbenchmark."""
     results = {}
@@ -183,6 +223,7 @@ def main() -> None:
         for instrumented in (False, True):
             label = f"{name.value}{' instrumented' if instrumented else ''}"
             results[label] = gather_all(run_strategy(strategy, instrumented=instrumented))
+        results[f"gpt {name.value}"] = gather_all(run_gpt(strategy))
     cell = cpu_cell(gpus=processes, sync_buffers=SyncBuffers.SYNCBN)
     strategy = STRATEGIES[cell.strategy](cell, placement, CPU)
     results["SyncBatchNorm"] = gather_all(run_sync_batchnorm(strategy))

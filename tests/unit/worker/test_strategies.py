@@ -1,6 +1,7 @@
 """Placement, loader batch, and the gradient exchange of every strategy."""
 
 from collections import Counter
+from statistics import fmean
 
 import pytest
 import torch
@@ -62,8 +63,8 @@ def results(request):
 def strategy_results(results):
     """Results of the strategies only."""
     processes, labels = results
-    others = ("SyncBatchNorm", "microbenchmark", "adamw")
-    return processes, {name: ranks for name, ranks in labels.items() if name not in others}
+    others = ("SyncBatchNorm", "microbenchmark", "adamw", "gpt ")
+    return processes, {name: of for name, of in labels.items() if not name.startswith(others)}
 
 
 def test_syncbn_equals_one_process_on_global_batch(results):
@@ -136,6 +137,18 @@ def test_messages_are_those_the_strategy_must_send(strategy_results):
         kinds = [[kind, "gradients", *rest] for rest in each for kind in ("gather", "scatter")]
         assert rank["sent"] == kinds
         assert 0 < rank["longest_s"] < 60
+
+
+def test_gpt_loss_equals_one_process_on_global_batch(results):
+    """Of every strategy, with and without accumulation."""
+    _, labels = results
+    for name in BY_HAND | TORCHS:
+        ranks = labels[f"gpt {name}"]
+        expected = ranks[0]["expected"]
+        assert expected[-1] < expected[0]
+        for path in ("plain", "accumulated"):
+            means = [fmean(losses) for losses in zip(*(r[path] for r in ranks), strict=True)]
+            assert means == pytest.approx(expected, rel=1e-12), (name, path)
 
 
 def test_each_measured_collective_gives_its_result(results):

@@ -37,6 +37,10 @@ STALL_SHARE = 0.05
 GIVEN_NETWORK = (
     "the network is as given, not measured: half to twice the time that it adds is in the band"
 )
+WAITING = (
+    "more than 5 % of the measured iteration is waiting for data, which is taken to stay: a faster "
+    "loader makes it shorter"
+)
 NO_LEFT_OUT = "too few cells to leave one out: neither error nor band is known"
 ONE_SIZE = (
     "only one size of several GPUs was measured: the error is that of a model without "
@@ -145,9 +149,5 @@ def _remarks(target: Target, estimate: Estimate, errors: Tried) -> Iterable[str]
             f"measured across nodes with {anchor.gpus_per_node} on each: another number on a node "
             "may share its links differently"
         )
-    stall_s = anchor.stall_s or 0.0
-    if stall_s > STALL_SHARE * anchor.step_s:
-        yield (
-            f"{100 * stall_s / anchor.step_s:.0f} % of the measured iteration is waiting for data, "
-            "which is taken to stay"
-        )
+    if (anchor.stall_s or 0.0) > STALL_SHARE * anchor.step_s:
+        yield WAITING

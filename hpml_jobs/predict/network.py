@@ -167,7 +167,9 @@ class Network(NamedTuple):
             return _at(self.given.times_s(message.kind, size.gpus), message.bytes)
         if self.link is None:
             raise UnknownPriceError(
-                f"no {message.kind.words} was measured across nodes", across_nodes=True
+                f"no {message.kind.words} was measured across nodes: a cell on two nodes, "
+                "link_gb_per_s= or sweep=FILE is needed",
+                across_nodes=True,
             )
         inside, remarks = 0.0, tuple[str, ...]()
         if size.gpus_per_node > 1:

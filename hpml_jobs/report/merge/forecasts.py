@@ -2,27 +2,40 @@
 
 from collections.abc import Iterator, Sequence
 
+import msgspec
+
 from hpml_jobs.checks import Level
-from hpml_jobs.checks.result import Affected
+from hpml_jobs.checks.cpus import OVERSUBSCRIBED
+from hpml_jobs.checks.result import NAMED, Affected
 from hpml_jobs.core.cluster import Cluster, Launcher
 from hpml_jobs.core.conditions import CPU_COUNT
 from hpml_jobs.core.strategies import Device, Strategy
+from hpml_jobs.core.text import counted
 from hpml_jobs.errors import UsageError
-from hpml_jobs.predict.forecast import predict_cells
-from hpml_jobs.predict.model import series_of
+from hpml_jobs.predict.forecast import CommandOf, predict_cells
+from hpml_jobs.predict.imported import gpus_per_node as imported_gpus_per_node
+from hpml_jobs.predict.model import Kind, kind_of, series_of, singles_of
 from hpml_jobs.predict.network import BusSweep, Link, Network, check_links, measured_sweeps
 from hpml_jobs.predict.observations import observation
 from hpml_jobs.predict.question import Question, targets_of
+from hpml_jobs.predict.rates import predict_rates
 from hpml_jobs.predict.values import (
     Forecast,
     Observation,
     Place,
     Prediction,
     Refusal,
+    Target,
     changed,
 )
 from hpml_jobs.report.merge.groups import ConditionGroup
+from hpml_jobs.report.merge.rows import Row
 from hpml_jobs.study.commands import command_with
+
+RATES_ONLY = (
+    "what is given of the network is not used: these cells have no messages (protocol=full records "
+    "them)"
+)
 
 EVERYTHING = Question()
 """The next sizes beyond the measured ones, at the measured batches."""
@@ -53,24 +66,50 @@ def forecast(
             conditions=conditions, observations=measured, refusals=refusals, notes=notes
         )
     network = _network(measured, question, sweep)
-    targets = targets_of(question, measured, gpus_per_node(group, measured, question, cluster))
-    made = predict_cells(
-        measured, targets, network, lambda place: command_of(place, cluster, commands)
-    )
+    notes += tuple(check_links(network))
+    per_node = gpus_per_node(group, measured, question, cluster)
+    by_kind: dict[Kind, list[Target]] = {}
+    for target in targets_of(question, measured, per_node):
+        by_kind.setdefault(kind_of(target), []).append(target)
+
+    def command(place: Place) -> str | None:
+        return command_of(place, cluster, commands)
+
+    made: list[Prediction | Refusal] = []
+    for kind, targets in by_kind.items():
+        cells = [cell for cell in measured if kind_of(cell) == kind]
+        if any(cell.messages for cell in cells):
+            made += predict_cells(measured, targets, network, command)
+        else:
+            rates = [*singles_of(measured, kind.path), *cells]
+            made += [_with_command(item, rates, command) for item in predict_rates(rates, targets)]
+            notes += (RATES_ONLY,) if network.describes_links else ()
     return Forecast(
         conditions=conditions,
         observations=measured,
         predictions=tuple(item for item in made if isinstance(item, Prediction)),
         refusals=tuple(item for item in made if isinstance(item, Refusal)),
-        notes=(*notes, *check_links(network)),
+        notes=tuple(dict.fromkeys(notes)),
     )
 
 
 def observations(group: ConditionGroup) -> tuple[Observation, ...]:
-    """Return the rows of a group whose times no check calls wrong, as observations."""
-    rows = [row for row in group.timed if group.worst(row, Affected.TIME) is not Level.FAIL]
+    """Return the rows of a group as observations.
+
+    Left out are those whose times a check calls wrong, and processes that took turns on CPUs.
+    """
+    rows = (row for row in group.timed if _is_usable(group, row))
     made = (observation(group.counted_records(row, Affected.TIME)) for row in rows)
     return tuple(item for item in made if item is not None)
+
+
+def _is_usable(group: ConditionGroup, row: Row) -> bool:
+    if group.worst(row, Affected.TIME) is Level.FAIL:
+        return False
+    checks = (result for slug in row.cells for result in group.checks.get(slug, ()))
+    return not any(
+        result.check == OVERSUBSCRIBED and result.level is not Level.PASS for result in checks
+    )
 
 
 def gpus_per_node(
@@ -86,6 +125,8 @@ def gpus_per_node(
     Raises:
         UsageError: the question says fewer than a node had.
     """
+    records = [result.record for result in group.cells if result.record is not None]
+    of_rows = imported_gpus_per_node(records) or 1
     most = max((cell.gpus_per_node for cell in measured), default=1)
     if question.gpus_per_node is not None:
         if question.gpus_per_node < most:
@@ -94,12 +135,14 @@ def gpus_per_node(
             )
         return question.gpus_per_node
     cell = group.a_cell
-    if cell.device is Device.CPU:
+    if cell.device is Device.CPU and not group.imported:
         cpus = group.conditions.get(CPU_COUNT, "")
         return max(most, int(cpus) // cell.threads) if cpus.isdecimal() else None
     of_type = cluster.gpu_types.get(cell.gpu_type or "") if cluster else None
     if of_type is not None:
         return max(most, of_type)
+    if of_rows > 1:
+        return max(most, of_rows)
     return most if any(cell.nodes > 1 for cell in measured) else None
 
 
@@ -128,17 +171,41 @@ def _network(
 
 
 def _notes(group: ConditionGroup, measured: Sequence[Observation]) -> Iterator[str]:
-    """Yield what of the group is not in its observations, and what a check doubts."""
+    """Yield which cells of the group are not used, and which a check doubts."""
     used = {slug for cell in measured for slug in cell.cells}
     failed = [row for row in group.timed if not used & {*row.cells}]
     if failed:
-        cells = ", ".join(slug for row in failed for slug in row.cells)
-        yield f"not used, because a data-quality check failed or no iteration was timed: {cells}"
-    doubtful = [row for row in group.timed if group.doubts(row, Affected.TIME)]
-    doubtful = [row for row in doubtful if row not in failed]
+        yield (
+            "not used, because a data-quality check failed, processes shared CPUs, or no iteration "
+            f"was timed: {_named(failed)}"
+        )
+    doubtful = [
+        row for row in group.timed if row not in failed and group.doubts(row, Affected.TIME)
+    ]
     if doubtful:
-        cells = ", ".join(slug for row in doubtful for slug in row.cells)
-        yield f"a data-quality check warns of the time of {cells}: hpml-jobs record shows why"
+        yield (
+            f"a data-quality check warns of the time of {_named(doubtful)}: hpml-jobs record shows "
+            "the reason"
+        )
+
+
+def _named(rows: Sequence[Row]) -> str:
+    """Return the cells of rows; of many the first, and the number of others."""
+    slugs = [slug for row in rows for slug in row.cells]
+    others = len(slugs) - NAMED
+    return ", ".join(slugs[:NAMED]) + (f" and {counted(others, 'other')}" if others > 0 else "")
+
+
+def _with_command(
+    item: Prediction | Refusal, cells: Sequence[Observation], command: CommandOf
+) -> Prediction | Refusal:
+    """Return a refusal across nodes with the command of a cell on two nodes, if there is none."""
+    if isinstance(item, Prediction) or item.target.nodes == 1:
+        return item
+    if any(cell.nodes > 1 for cell in cells):
+        return item
+    two = changed(item.target, gpus=2 * item.target.gpus_per_node, nodes=2)
+    return msgspec.structs.replace(item, command=command(two))
 
 
 def _without_series(

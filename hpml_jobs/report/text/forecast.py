@@ -1,0 +1,63 @@
+"""A forecast in sentences: the answer above its table, and the errors below it."""
+
+from collections.abc import Iterator
+
+from hpml_jobs.core.strategies import Device
+from hpml_jobs.core.text import counted
+from hpml_jobs.predict.values import Errors, Forecast, Method, Prediction, Skill
+from hpml_jobs.report.text.captions import unit, units
+from hpml_jobs.report.text.numbers import per_second, percent
+
+NULL_SHOWN = (
+    "no change per {unit} has no larger mean error than the model on left-out cells: where the "
+    "figure is of it, the model adds nothing"
+)
+
+
+def answer(forecast: Forecast, device: Device, samples_name: str) -> str:
+    """Return the fastest prediction with the most GPUs; empty without predictions."""
+    if not forecast.predictions:
+        return ""
+    most = max(p.target.gpus for p in forecast.predictions)
+    best = max(
+        (p for p in forecast.predictions if p.target.gpus == most), key=lambda p: p.samples_per_s
+    )
+    target = best.target
+    size = counted(target.gpus, unit(device), units(device))
+    nodes = f" on {target.nodes} nodes" if target.nodes > 1 else ""
+    text = (
+        f"{size}{nodes} at batch {target.batch} per {unit(device)} ({target.strategy.value}): "
+        f"{per_second(best.samples_per_s)} {samples_name}/s"
+    )
+    if best.low_s is not None and best.high_s is not None:
+        ends = (per_second(target.samples / end_s) for end_s in (best.high_s, best.low_s))
+        text += f", 90 % band {' to '.join(ends)}"
+    if best.method is Method.NULL:
+        text += f", by no change per {unit(device)}"
+    return f"{text}. {_mean_errors(best)}"
+
+
+def _mean_errors(prediction: Prediction) -> str:
+    skill = prediction.skill
+    if skill is None:
+        return "No cell could be left out to measure its error."
+    return (
+        f"Mean error on {counted(len(skill.points), 'left-out cell')}: model "
+        f"{percent(skill.model.mean)} %, no change {percent(skill.null.mean)} %."
+    )
+
+
+def errors(forecast: Forecast, device: Device) -> Iterator[str]:
+    """Yield the errors on left-out cells, one line for each way of leaving out."""
+    skills: dict[str, Skill] = {p.skill.how: p.skill for p in forecast.predictions if p.skill}
+    for skill in skills.values():
+        yield (
+            f"error on {counted(len(skill.points), 'left-out cell')} ({skill.how}), mean / 90th "
+            f"percentile / worst: model {_three(skill.model)} %, no change {_three(skill.null)} %"
+        )
+    if any(p.method is Method.NULL for p in forecast.predictions):
+        yield NULL_SHOWN.format(unit=unit(device))
+
+
+def _three(of: Errors) -> str:
+    return " / ".join(percent(error) for error in (of.mean, of.p90, of.worst))

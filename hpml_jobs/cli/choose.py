@@ -43,12 +43,19 @@ def choose(
         ),
     ] = None,
     outputs: Outputs = None,
+    predicted: Annotated[
+        bool,
+        typer.Option(
+            "--predicted", help="Show predicted cells too, in a table and an answer of their own."
+        ),
+    ] = False,
     json: Json = False,
 ) -> None:
     """Say which of the measured cells to ask for, which is fastest and which is cheapest.
 
     It is the one with the most GPUs and an efficiency of min_efficiency=0.7 or more. With epochs=N
     and deadline_min= it is the cheapest in time, with gpu_hours_budget= the fastest within it.
+    Predictions (docs/predict.md) count only with --predicted, and never change this answer.
 
     Example: hpml-jobs choose digits-local min_efficiency=0.6
     """
@@ -58,7 +65,8 @@ def choose(
     name, wish = _parse(words)
     study = find_study(name, outputs)
     snapshots = read_study(study, history_of(study))
-    made = choices(snapshots, wish, cluster_of(study), study.commands())
+    cluster, commands = cluster_of(study), study.commands()
+    made = choices(snapshots, wish, cluster, commands, predicted=predicted)
     if not made:
         raise HpmlError(
             f"no cell of study {study.name} has a number; hpml-jobs status {study.name} shows why"
@@ -94,3 +102,6 @@ def _show(out: Console, made: "GroupChoice", *, several: bool) -> None:
     show_table(made.table, out)
     for line in made.next_cells:
         out.print(Text(line))
+    if made.predicted:
+        out.print()
+        show_table(made.predicted.table, out)

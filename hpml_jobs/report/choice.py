@@ -5,23 +5,43 @@ from typing import Any, NamedTuple
 
 from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.errors import HpmlError
+from hpml_jobs.report.merge import forecasts
 from hpml_jobs.report.merge.cells import cell_results
-from hpml_jobs.report.merge.choice import Candidate, Choice, Wish, choose
+from hpml_jobs.report.merge.choice import Candidate, Choice, Wish, charged_gpus, choose
 from hpml_jobs.report.merge.groups import ConditionGroup
+from hpml_jobs.report.merge.outlook import setup_of
+from hpml_jobs.report.merge.predicted_choice import (
+    PredictedCell,
+    PredictedChoice,
+    with_predictions,
+)
 from hpml_jobs.report.report import complete_groups
 from hpml_jobs.report.table import Table
 from hpml_jobs.report.tables.choice import choice_table
+from hpml_jobs.report.tables.predicted_choice import predicted_table
 from hpml_jobs.report.text import choice as words
+from hpml_jobs.report.text.predicted_choice import why
 from hpml_jobs.study.snapshot import FolderSnapshot
 
 
+class Predicted(NamedTuple):
+    """The choice with predicted cells, and its table."""
+
+    choice: PredictedChoice
+    table: Table
+
+
 class GroupChoice(NamedTuple):
-    """The choice in one group of equal conditions, as a table, and commands of cells beyond it."""
+    """The choice in one group of equal conditions, as a table, and commands of cells beyond it.
+
+    `predicted` is the choice with predicted cells, only where it was requested.
+    """
 
     group: ConditionGroup
     choice: Choice
     table: Table
     next_cells: tuple[str, ...]
+    predicted: Predicted | None = None
 
     @property
     def document(self) -> dict[str, Any]:
@@ -49,6 +69,34 @@ class GroupChoice(NamedTuple):
             ],
             "next_cells": self.next_cells,
             "notes": self.table.notes,
+            "predicted": self._predicted,
+        }
+
+    @property
+    def _predicted(self) -> dict[str, Any] | None:
+        """The predicted cells as values, apart from the measured ones; None: not requested."""
+        if self.predicted is None:
+            return None
+        predicted, table = self.predicted
+        choice, device = self.choice, self.group.device
+        return {
+            "answer": table.answer,
+            "ask": _predicted_values(predicted.ask) if predicted.ask else None,
+            "cells": [
+                {**_predicted_values(cell), "why": why(cell, predicted, choice, device)}
+                for cell in predicted.cells
+            ],
+            "not_predicted": [
+                {
+                    **setup_of(refusal.target)._asdict(),
+                    "strategy": refusal.target.strategy.value,
+                    "batch": refusal.target.batch,
+                    "reason": refusal.reason,
+                    "command": refusal.command,
+                }
+                for refusal in predicted.refusals
+            ],
+            "notes": table.notes,
         }
 
 
@@ -57,8 +105,10 @@ def choices(
     wish: Wish,
     cluster: Cluster | None,
     commands: Sequence[str],
+    *,
+    predicted: bool = False,
 ) -> list[GroupChoice]:
-    """Return the choice of every group with a number.
+    """Return the choice of every group with a number; `predicted`: with that of predictions beside.
 
     `cluster` says which cells are charged whole nodes; `commands` are those of the study.
 
@@ -75,8 +125,33 @@ def choices(
         choice = choose(group, wish, cluster)
         if choice:
             next_cells = words.next_cells(choice, commands, group.device)
-            made.append(GroupChoice(group, choice, choice_table(group, choice), next_cells))
+            table = choice_table(group, choice)
+            beside = _with_predictions(group, choice, cluster, commands) if predicted else None
+            made.append(GroupChoice(group, choice, table, next_cells, beside))
     return made
+
+
+def _with_predictions(
+    group: ConditionGroup, choice: Choice, cluster: Cluster | None, commands: Sequence[str]
+) -> Predicted:
+    outlook = forecasts.forecast(group, cluster, commands)
+    predicted = with_predictions(group, choice, outlook, charged_gpus(group, cluster))
+    return Predicted(predicted, predicted_table(group, choice, outlook, predicted, commands))
+
+
+def _predicted_values(cell: PredictedCell) -> dict[str, Any]:
+    """Return a predicted cell as values: what only measured cells have is not in it."""
+    values = _some_values(cell.candidate)
+    for name in ("cells", "runs", "joules", "joules_per_1000_samples", "doubtful"):
+        values.pop(name, None)
+    skill = cell.prediction.skill
+    return {
+        **values,
+        "low_s": cell.low_s,
+        "high_s": cell.high_s,
+        "model_error": skill.model.mean if skill else None,
+        "null_error": skill.null.mean if skill else None,
+    }
 
 
 def _some_values(candidate: Candidate) -> dict[str, Any]:

@@ -10,9 +10,11 @@ from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.conditions import UNRECORDED, WORKLOAD
 from hpml_jobs.core.strategies import Baseline, Device, Strategy
 from hpml_jobs.core.value import Value
+from hpml_jobs.predict.values import Forecast
 from hpml_jobs.report.merge import grouping
 from hpml_jobs.report.merge.cells import CellResult
 from hpml_jobs.report.merge.choice import Choice, Wish, charged_gpus, choose
+from hpml_jobs.report.merge.forecasts import forecast
 from hpml_jobs.report.merge.groups import ConditionGroup, StrategyRows, strategy_rows
 from hpml_jobs.report.merge.rows import Place, Row
 from hpml_jobs.report.table import Table
@@ -28,6 +30,7 @@ from hpml_jobs.report.tables import (
     messages,
     microbenchmark,
     phases,
+    predictions,
     profiler,
     quantization,
     quantization_layers,
@@ -73,7 +76,8 @@ class ReportGroup(Value, frozen=True, kw_only=True):
     """The tables of one condition group; `differences` distinguish it from the other groups.
 
     `usability` says which tables can be used; `suggestion` names `baseline=smallest` where ratios
-    are missing without it; `choice` is None if no cell has a number.
+    are missing without it; `choice` is None if no cell has a number; `forecast` is of the next
+    two doublings of GPUs.
     """
 
     number: int
@@ -83,6 +87,7 @@ class ReportGroup(Value, frozen=True, kw_only=True):
     usability: str
     suggestion: str
     choice: Choice | None
+    forecast: Forecast
     q1: Table | None
     strategies: tuple[StrategyTables, ...]
     full: tuple[Table, ...]
@@ -142,7 +147,7 @@ def merge(study: str, cells: Sequence[CellResult], options: ReportOptions = DEFA
         study=study,
         differences=tuple(f"{what}: {' | '.join(values)}" for what, values in differences.items()),
         groups=tuple(
-            _report_group(number, group, _differences(number, differences), options.cluster)
+            _report_group(number, group, _differences(number, differences), options)
             for number, group in enumerate(groups, start=1)
         ),
         tables=tuple(table for table in together if table is not None),
@@ -185,16 +190,19 @@ def _differences(number: int, differences: Mapping[str, Sequence[str]]) -> str:
 
 
 def _report_group(
-    number: int, group: ConditionGroup, differences: str, cluster: Cluster | None
+    number: int, group: ConditionGroup, differences: str, options: ReportOptions
 ) -> ReportGroup:
-    cell = group.a_cell
+    cell, cluster = group.a_cell, options.cluster
     parallel = {row.strategy for row in group.rows if not row.is_baseline}
     hardware = captions.hardware(group) or cell.gpu_type or cell.device.value
     choice = choose(group, Wish(), cluster)
     made = {label: make(group) for label, make in FULL.items()}
     made[CHOICE] = choice_table(group, choice) if choice else None
+    outlook = forecast(group, cluster, options.commands)
+    if outlook.predictions:
+        made[PREDICTIONS] = predictions.predictions(group, outlook)
     made[cost_table.LABEL] = cost_table.cost(group, charged_gpus(group, cluster))
-    full = [table for label in LABELS if (table := made[label]) is not None]
+    full = [table for label in LABELS if (table := made.get(label)) is not None]
     without_remarks = ReportGroup(
         number=number,
         title=f"{cell.workload.name} on {hardware}",
@@ -203,6 +211,7 @@ def _report_group(
         usability=warnings.usability(group),
         suggestion=references.suggestion(group),
         choice=choice,
+        forecast=outlook,
         q1=lab.q1(group) if any(row.is_baseline for row in group.rows) else None,
         strategies=tuple(
             _strategy_tables(strategy_rows(group, strategy))
@@ -297,9 +306,9 @@ FULL: dict[str, Callable[[ConditionGroup], Table | None]] = {
 }
 """The full tables by label, in the order of reading; a table without rows is None."""
 
-CHOICE = "choice"
+CHOICE, PREDICTIONS = "choice", "predictions"
 
-LABELS = (CHOICE, cost_table.LABEL, *FULL)
+LABELS = (CHOICE, PREDICTIONS, cost_table.LABEL, *FULL)
 """The labels of all full tables, in the order of reading."""
 
 TOGETHER: dict[str, Callable[[Sequence[ConditionGroup]], Table | None]] = {

@@ -237,8 +237,8 @@ def _candidates(group: ConditionGroup, wish: Wish, charged: Charged) -> list[Can
     if not measured:
         return []
     reference = _reference(measured)
-    judged = (_judged(candidate, reference, wish) for candidate in measured)
-    return sorted(judged, key=lambda candidate: (candidate.epoch_s, candidate.gpu_s))
+    candidates = (judged(candidate, reference, wish) for candidate in measured)
+    return sorted(candidates, key=lambda candidate: (candidate.epoch_s, candidate.gpu_s))
 
 
 def _reference(candidates: Sequence[Candidate]) -> Candidate:
@@ -247,7 +247,7 @@ def _reference(candidates: Sequence[Candidate]) -> Candidate:
     return min(sound, key=lambda candidate: (candidate.row.gpus, candidate.epoch_s))
 
 
-def _judged(candidate: Candidate, reference: Candidate, wish: Wish) -> Candidate:
+def judged(candidate: Candidate, reference: Candidate, wish: Wish) -> Candidate:
     """Return a candidate with its efficiency, and why it is not the one to ask for."""
     speedup = formulas.speedup(reference.epoch_s, candidate.epoch_s)
     efficiency = formulas.efficiency(speedup, candidate.row.gpus, reference.row.gpus)

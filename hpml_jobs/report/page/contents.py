@@ -29,7 +29,7 @@ from hpml_jobs.report.questions import answers
 from hpml_jobs.report.report import CHECKS, Report, ReportGroup
 from hpml_jobs.report.table import Table
 from hpml_jobs.report.text import choice as words
-from hpml_jobs.report.text import warnings
+from hpml_jobs.report.text import predictions, warnings
 
 TRAINING = ("loss", "steps", "accuracy", "quantization", "weights", "activations")
 """The pictures of training, which are below those of scaling."""
@@ -80,7 +80,7 @@ def _of_one(
     scaling, training = _figures(pictures)
     return (
         before[0],
-        Section("pictures", "Scaling", scaling),
+        Section("pictures", "Scaling", (*scaling, *_not_predicted(report, [group]))),
         *before[1:],
         Section("training", "Training", training),
         *after,
@@ -112,7 +112,7 @@ def _of_several(report: Report, pictures: dict[str, Picture]) -> tuple[Section, 
         )
     return (
         Section("answer", "Answers", intro),
-        Section("pictures", "Scaling", scaling),
+        Section("pictures", "Scaling", (*scaling, *_not_predicted(report, report.groups))),
         *groups,
         Section("training", "Training", training),
         *_endings(report, report.groups),
@@ -134,6 +134,15 @@ def _figures(pictures: dict[str, Picture]) -> tuple[tuple[Item, ...], tuple[Item
     scaling = [Figure(picture) for name, picture in pictures.items() if name not in TRAINING]
     training = [Figure(picture) for name, picture in pictures.items() if name in TRAINING]
     return tuple(scaling), tuple(training)
+
+
+def _not_predicted(report: Report, groups: Iterable[ReportGroup]) -> Iterator[Item]:
+    """Yield why nothing is predicted of a group, in one line each."""
+    for group in groups:
+        lines = predictions.refused(group.forecast.refusals, group.source.device)
+        if not group.forecast.predictions and (line := next(lines, "")):
+            name = f"{report.name(group)}: " if report.several else ""
+            yield Text(f"{name}{line[0].upper()}{line[1:]}")
 
 
 def _group_sections(

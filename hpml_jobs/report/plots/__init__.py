@@ -20,6 +20,7 @@ from hpml_jobs.report.plots.communication import communication
 from hpml_jobs.report.plots.pareto import pareto
 from hpml_jobs.report.plots.phases import phases
 from hpml_jobs.report.plots.picture import Picture
+from hpml_jobs.report.plots.prediction import prediction
 from hpml_jobs.report.plots.ranks import ranks
 from hpml_jobs.report.plots.speedup import speedup
 from hpml_jobs.report.plots.throughput import throughput
@@ -33,6 +34,7 @@ PLOTS: dict[str, Callable[[Report], Picture | None]] = {
     "speedup": speedup,
     "throughput": throughput,
     "pareto": pareto,
+    "prediction": prediction,
     "phases": phases,
     "communication": communication,
     "bandwidth": bandwidth,

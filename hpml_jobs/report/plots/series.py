@@ -59,7 +59,7 @@ class Keys(NamedTuple):
     def look(self, line: Series) -> style.Look:
         """Return the look of a line."""
         colour = style.strategy_colour(line.strategy)
-        return style.Look(colour, self.dashes[line.treatment], self.marker(line.batch))
+        return style.Look(colour, self.dashes.get(line.treatment, "-"), self.marker(line.batch))
 
     def marker(self, batch: int) -> str:
         """Return the marker of a batch; global batches may be larger than any of a cell."""

@@ -251,10 +251,10 @@ def doubts(choice: Choice, device: Device) -> Iterator[str]:
 
 def next_cells(choice: Choice, commands: Sequence[str], device: Device) -> tuple[str, ...]:
     """Return the cells beyond the edges of the grid, each with its command if it is known."""
-    return tuple(_edge_text(edge, _command(edge, commands), device) for edge in choice.edges)
+    return tuple(_edge_text(edge, command_of(edge, commands), device) for edge in choice.edges)
 
 
-def _command(edge: Edge, commands: Sequence[str]) -> str:
+def command_of(edge: Edge, commands: Sequence[str]) -> str:
     """Return the last submission's command with the keys of another cell; empty if unknown."""
     if not commands:
         return ""

@@ -1,0 +1,182 @@
+"""Picture of predicted iterations: measured points, prediction, band, and no change per GPU."""
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from hpml_jobs.checks.result import Affected
+from hpml_jobs.core.strategies import BASELINE
+from hpml_jobs.predict.values import Observation, Place, Prediction
+from hpml_jobs.report.merge import outlook
+from hpml_jobs.report.merge.groups import ConditionGroup
+from hpml_jobs.report.plots import series, style
+from hpml_jobs.report.plots.picture import Picture, listed, not_drawn, sentences
+from hpml_jobs.report.plots.series import Keys, Point, Series
+from hpml_jobs.report.report import Report, ReportGroup
+from hpml_jobs.report.text import captions
+from hpml_jobs.report.text.numbers import percent, seconds
+
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+
+CAPTION = (
+    "Seconds of an iteration of E1, medians over runs. Dashed: predicted, not measured; shaded: "
+    "its band, meant to contain 90 % of measurements; dotted: no change per {unit}."
+)
+ERRORS = "Mean error on left-out points, model and no change: {listed}."
+NULL: Any = {"color": style.GREY, "ls": (0, (1, 2)), "lw": 1.2, "zorder": 1}
+"""The look of the lines of no change per GPU."""
+
+PREDICTED = (0, (5, 1.8))
+"""The dashes of predicted lines."""
+
+
+class Line(NamedTuple):
+    """The measured and the predicted iterations of a strategy at one batch, by GPUs."""
+
+    measured: Series
+    predicted: tuple[Prediction, ...]
+
+
+class Panel(NamedTuple):
+    """The lines of one batch in one group."""
+
+    title: str
+    units: str
+    lines: list[Line]
+
+
+def prediction(report: Report) -> Picture | None:
+    """Plot what is predicted beside what was measured; None where nothing is predicted."""
+    panels = [panel for group in report.groups for panel in _panels(report, group)]
+    if not panels:
+        return None
+    shown, keys = panels[: style.PANELS], series.keys(report)
+    figure, axes = style.panels(len(shown), columns=style.even(len(shown), 3), height=3.0)
+    for axis, panel in zip(axes, shown, strict=True):
+        axis.set_title(panel.title, loc="left")
+        for line in panel.lines[: series.LINES]:
+            _draw(axis, line, keys)
+        sizes = [p.gpus for line in panel.lines for p in line.measured.points]
+        sizes += [p.target.gpus for line in panel.lines for p in line.predicted]
+        series.gpu_axis(axis, sizes, panel.units)
+        axis.set_ylim(bottom=0)
+    for axis in style.left_ones(axes):
+        axis.set_ylabel("seconds per iteration")
+    lines = [line for panel in shown for line in panel.lines]
+    entries = series.legend([line.measured for line in lines], keys, batch="")
+    style.entries(figure, entries | _entries())
+    missing = [panel.title for panel in panels[len(shown) :]]
+    missing += [line.measured.label for panel in shown for line in panel.lines[series.LINES :]]
+    device = report.groups[0].source.device
+    caption = sentences(
+        CAPTION.format(unit=captions.unit(device)),
+        _errors(lines),
+        not_drawn(missing, "predictions.csv"),
+    )
+    return Picture("Predicted iterations", figure, _alt(shown), caption)
+
+
+def _panels(report: Report, group: ReportGroup) -> list[Panel]:
+    """Return a panel for each batch of which something is predicted."""
+    forecast, source = group.forecast, group.source
+    panels = []
+    for batch in sorted({p.target.batch for p in forecast.predictions}):
+        by_line: dict[tuple[str, str], list[Prediction]] = {}
+        for predicted in forecast.predictions:
+            if predicted.target.batch == batch:
+                by_line.setdefault(_line_key(predicted.target), []).append(predicted)
+        lines = [
+            Line(
+                _measured(source, members[0].target, forecast.observations),
+                tuple(sorted(members, key=lambda p: p.target.gpus)),
+            )
+            for members in by_line.values()
+        ]
+        unit = captions.unit(source.device)
+        title = f"batch {batch} per {unit}"
+        title = f"{report.name(group)}, {title}" if report.several else title
+        panels.append(Panel(title, captions.units(source.device), lines))
+    return panels
+
+
+def _line_key(place: Place) -> tuple[str, str]:
+    """Return what tells the lines of a batch apart: strategy and treatment."""
+    return place.strategy.value, outlook.setup_of(place).treatment
+
+
+def _measured(group: ConditionGroup, of: Place, observations: Iterable[Observation]) -> Series:
+    """Return the measured places of a line, the plain loop on one GPU before them."""
+    treatment = outlook.setup_of(of).treatment
+    members = [
+        o
+        for o in observations
+        if o.batch == of.batch
+        and (o.strategy is of.strategy or (o.strategy is BASELINE and o.gpus == 1))
+        and outlook.setup_of(o).treatment == treatment
+    ]
+    doubtful = {
+        slug for row in group.timed if group.doubts(row, Affected.TIME) for slug in row.cells
+    }
+    points = [
+        Point(o.gpus, o.nodes, o.step_s, None, not doubtful.isdisjoint(o.cells)) for o in members
+    ]
+    return series.make(of.strategy.value, treatment, of.batch, points)
+
+
+def _draw(axis: "Axes", line: Line, keys: Keys) -> None:
+    look = keys.look(line.measured)
+    series.draw(axis, [line.measured], keys)
+    last = [p for p in line.measured.points if p.gpus < line.predicted[0].target.gpus][-1:]
+    sizes = [*(p.gpus for p in last), *(p.target.gpus for p in line.predicted)]
+    values = [*(p.value for p in last), *(p.step_s for p in line.predicted)]
+    axis.plot(sizes, values, color=look.colour, ls=PREDICTED, lw=1.4, marker="_", ms=7)
+    nulls = [p.null_s for p in line.predicted]
+    axis.plot([*(p.gpus for p in last), *sizes[len(last) :]], [*nulls[: len(last)], *nulls], **NULL)
+    ends = [
+        *((p.gpus, p.value, p.value) for p in last),
+        *((p.target.gpus, p.low_s, p.high_s) for p in line.predicted if p.low_s and p.high_s),
+    ]
+    if len(ends) > len(last):
+        at, lows, highs = zip(*ends, strict=True)
+        axis.fill_between(at, lows, highs, color=look.colour, alpha=0.16, lw=0)
+
+
+def _entries() -> "dict[str, Artist]":
+    """Return the legend's entries of what is not measured."""
+    from matplotlib.lines import Line2D  # noqa: PLC0415 - heavy
+    from matplotlib.patches import Patch  # noqa: PLC0415 - heavy
+
+    return {
+        "predicted": Line2D([], [], color=style.GREY, ls=PREDICTED, lw=1.4),
+        "90 % band": Patch(color=style.GREY, alpha=0.25, lw=0),
+        "no change per GPU": Line2D([], [], **NULL),
+    }
+
+
+def _errors(lines: Sequence[Line]) -> str:
+    """Return the errors on left-out points of each line that has them."""
+    texts = [
+        f"{line.measured.label} {percent(skill.model.mean)} % and {percent(skill.null.mean)} %"
+        for line in lines
+        if (skill := line.predicted[-1].skill)
+    ]
+    return ERRORS.format(listed=listed(texts)) if texts else ""
+
+
+def _alt(panels: Sequence[Panel]) -> str:
+    """Return the predicted iteration of every line at its largest size."""
+    texts = [
+        f"{line.measured.label}: {_figures(line.predicted[-1])} on "
+        f"{line.predicted[-1].target.gpus} {panel.units}"
+        for panel in panels
+        for line in panel.lines
+    ]
+    return f"Predicted seconds per iteration, {listed(texts, '; ')}."
+
+
+def _figures(predicted: Prediction) -> str:
+    """Return a predicted time with its band."""
+    if predicted.low_s is None or predicted.high_s is None:
+        return f"{seconds(predicted.step_s)} without a band"
+    return f"{seconds(predicted.step_s)} [{seconds(predicted.low_s)}, {seconds(predicted.high_s)}]"

@@ -1,0 +1,69 @@
+"""Full table of predicted iterations: what was not measured, with its band and its skill."""
+
+from hpml_jobs.predict.values import Forecast, Method, Prediction
+from hpml_jobs.report.merge import outlook
+from hpml_jobs.report.merge.groups import ConditionGroup
+from hpml_jobs.report.table import Table
+from hpml_jobs.report.tables.builder import Columns, TableText, column, item_table, place_columns
+from hpml_jobs.report.text import predictions as words
+from hpml_jobs.report.text.numbers import per_second, percent, seconds
+
+CAPTION = (
+    "Predicted, not measured: seconds of an iteration, and {samples}/s from them. Band: meant "
+    "to contain 90 % of measurements. No change: an iteration takes as long as at the largest "
+    "measured size. Errors: mean |predicted / measured - 1| of the model and of no change on "
+    "measured cells that were left out; where no change is as good, it is the figure. What a "
+    "prediction cannot know is in docs/predict.md."
+)
+
+
+def predictions(group: ConditionGroup, forecast: Forecast) -> Table | None:
+    """Return the table of a group's predictions; its notes say what is not predicted, and why."""
+    if not (forecast.predictions or forecast.refusals):
+        return None
+    caption = CAPTION.format(samples=group.a_cell.workload.samples_name)
+    text = TableText("predictions", "Predictions", "", (caption,), on_screen=False)
+    items = [(words.label(p, group.device), p) for p in forecast.predictions]
+    notes = [
+        *forecast.notes,
+        *words.remarks(forecast, group.device),
+        *words.refused(forecast.refusals, group.device),
+    ]
+    return item_table([group], text, items, _heads(group), notes)
+
+
+def _heads(group: ConditionGroup) -> tuple[Columns[Prediction], ...]:
+    def error(of: str, prediction: Prediction) -> float | None:
+        skill = prediction.skill
+        return None if skill is None else getattr(skill, of).mean
+
+    return (
+        Columns("", place_columns(lambda p: outlook.setup_of(p.target))),
+        Columns("", (column("batch", "", lambda p: p.target.batch),)),
+        Columns(
+            "s per iteration",
+            (
+                column("predicted_step_s", "predicted", lambda p: p.step_s, seconds),
+                column("low_s", "band from", lambda p: p.low_s, seconds),
+                column("high_s", "to", lambda p: p.high_s, seconds),
+                column("null_s", "no change", lambda p: p.null_s, seconds),
+                column("model_s", "model", lambda p: p.model_s, seconds),
+            ),
+        ),
+        Columns(
+            f"{group.a_cell.workload.samples_name}/s",
+            (column("samples_per_s", "", lambda p: p.samples_per_s, per_second),),
+        ),
+        Columns(
+            "error, %",
+            (
+                column("model_error", "model", lambda p: error("model", p), percent),
+                column("null_error", "no change", lambda p: error("null", p), percent),
+            ),
+        ),
+        Columns(
+            "figure of",
+            (column("method", "", lambda p: p.method, lambda method: Method(method).value),),
+            words=True,
+        ),
+    )

@@ -1,0 +1,118 @@
+"""Predictions in a report: the table, the picture, and what is not predicted, by a given forecast.
+
+Whether a forecast is right is tested in tests/unit/predict.
+"""
+
+import msgspec
+import pytest
+
+from hpml_jobs.core.strategies import Strategy
+from hpml_jobs.predict.values import (
+    Forecast,
+    LeftOut,
+    Method,
+    Observation,
+    Prediction,
+    Refusal,
+    Skill,
+    Target,
+)
+from hpml_jobs.report.plots.prediction import prediction
+from hpml_jobs.report.report import Report
+from hpml_jobs.report.tables.predictions import predictions
+from tests.unit.builders import lab_cell, lab_record
+from tests.unit.study_builder import StudyBuilder
+
+STEPS_S = {1: 0.10, 2: 0.11, 4: 0.12}
+
+
+def observed(gpus: int, step_s: float, cells: tuple[str, ...] = ()) -> Observation:
+    strategy = Strategy.SINGLE if gpus == 1 else Strategy.DDP
+    return Observation(gpus=gpus, batch=128, strategy=strategy, step_s=step_s, cells=cells)
+
+
+def target(gpus: int, nodes: int = 1) -> Target:
+    return Target(gpus=gpus, nodes=nodes, batch=128, strategy=Strategy.DDP)
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory) -> Report:
+    """Three measured sizes; 8 GPUs predicted, 16 refused."""
+    builder = StudyBuilder(tmp_path_factory.mktemp("predicted"))
+    for gpus, step_s in STEPS_S.items():
+        builder.with_record(lab_record(lab_cell(gpus, 128), 391 * step_s / gpus))
+    slugs = {cell.gpus: cell.slug for cell in builder.cells}
+    places = tuple(observed(gpus, step_s, (slugs[gpus],)) for gpus, step_s in STEPS_S.items())
+    left_out = LeftOut(observation=places[2], model_s=0.117, null_s=0.11)
+    eight = Prediction(
+        target=target(8),
+        method=Method.MODEL,
+        step_s=0.126,
+        model_s=0.126,
+        null_s=0.12,
+        low_s=0.114,
+        high_s=0.139,
+        skill=Skill(how="the largest", points=(left_out,)),
+        remarks=("the band rests on one cell",),
+    )
+    refusal = Refusal(
+        target=target(16, 2),
+        reason="no cell on two nodes",
+        command="hpml-jobs gpus=16 nodes=2 batch=128",
+    )
+    forecast = Forecast(
+        conditions={}, observations=places, predictions=(eight,), refusals=(refusal,)
+    )
+    collected = builder.collect()
+    (group,) = collected.groups
+    given = msgspec.structs.replace(group, forecast=forecast)
+    return msgspec.structs.replace(collected, groups=(given,))
+
+
+def test_prediction_picture_has_points_curve_band_and_null(report):
+    picture = prediction(report)
+    (axis,) = picture.figure.axes
+    lines = [
+        ([round(float(x)) for x in line.get_xdata()], [float(y) for y in line.get_ydata()])
+        for line in axis.lines
+    ]
+    assert ([1, 2, 4], list(STEPS_S.values())) in lines
+    assert ([4, 8], [0.12, 0.126]) in lines
+    assert ([4, 8], [0.12, 0.12]) in lines
+    (band,) = axis.collections
+    corners = band.get_paths()[0].vertices
+    assert {round(float(y), 3) for x, y in corners if x == 8} == {0.114, 0.139}
+    assert axis.get_xscale() == "log"
+    assert axis.get_ylim()[0] == 0
+    names = [text.get_text() for text in picture.figure.legends[0].get_texts()]
+    assert names == ["ddp", "predicted", "90 % band", "no change per GPU"]
+
+
+def test_prediction_picture_says_both_errors(report):
+    picture = prediction(report)
+    assert "not measured" in picture.caption
+    assert "ddp b128 2.5 % and 8.3 %" in picture.caption
+    assert picture.alt == (
+        "Predicted seconds per iteration, ddp b128: 0.126 [0.114, 0.139] on 8 GPUs."
+    )
+
+
+def test_predictions_table_has_band_skill_and_reason(report):
+    (group,) = report.groups
+    table = predictions(group.source, group.forecast)
+    (line,) = table.lines
+    assert line.label == "ddp 8-GPU b128"
+    assert line.texts[:4] == ("0.126", "0.114", "0.139", "0.120")
+    assert table.sheet.columns[:5] == ("strategy", "gpus", "nodes", "treatment", "batch")
+    assert table.notes == (
+        "the band rests on one cell",
+        "not predicted: ddp 16-GPU (2 nodes) at batch 128: no cell on two nodes: hpml-jobs gpus=16 "
+        "nodes=2 batch=128",
+    )
+
+
+def test_group_without_prediction_has_no_picture(report):
+    (group,) = report.groups
+    refused = msgspec.structs.replace(group.forecast, predictions=())
+    without = msgspec.structs.replace(group, forecast=refused)
+    assert prediction(msgspec.structs.replace(report, groups=(without,))) is None

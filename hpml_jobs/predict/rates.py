@@ -12,7 +12,9 @@ from functools import cache
 from typing import NamedTuple
 
 from hpml_jobs.predict.band import Band, band, log_errors_per_step
+from hpml_jobs.predict.forecast import CommandOf
 from hpml_jobs.predict.growth import NOISE, at_batch, in_node, over_nodes
+from hpml_jobs.predict.model import CannotPredictError
 from hpml_jobs.predict.skill import HOW
 from hpml_jobs.predict.values import (
     Axis,
@@ -66,12 +68,14 @@ LeftOuts = Mapping[Axis, Sequence[LeftOut]]
 
 
 def predict_rates(
-    observations: Sequence[Observation], targets: Iterable[Target]
+    observations: Sequence[Observation],
+    targets: Iterable[Target],
+    command_of: CommandOf = lambda _: None,
 ) -> list[Prediction | Refusal]:
     """Return a prediction or a refusal of each target, in their order.
 
     `observations` differ in GPUs, nodes, batch and accumulation only, but for the plain loop on one
-    GPU. No two are at one place.
+    GPU. No two are at one place. A refusal says what to measure, by a command where there is one.
     """
     by_accumulation: dict[int, list[Observation]] = {}
     for observation in observations:
@@ -81,18 +85,28 @@ def predict_rates(
     def errors_at(accumulate: int) -> LeftOuts:
         return {axis: left_out(by_accumulation.get(accumulate, ()), axis) for axis in SPREAD}
 
-    return [
-        _predicted(by_accumulation.get(target.accumulate, ()), target, errors_at(target.accumulate))
-        for target in targets
-    ]
+    def predicted(target: Target) -> Prediction | Refusal:
+        here = by_accumulation.get(target.accumulate, ())
+        try:
+            return _predicted(here, target, errors_at(target.accumulate))
+        except CannotPredictError as fault:
+            return _refused(target, fault, command_of)
+
+    return [predicted(target) for target in targets]
 
 
-def _predicted(
-    observations: Sequence[Observation], target: Target, errors: LeftOuts
-) -> Prediction | Refusal:
+def _refused(target: Target, fault: CannotPredictError, command_of: CommandOf) -> Refusal:
+    """Return the refusal of a target; without a command its reason names the row to add."""
+    reason, wanted = str(fault), fault.wanted
+    command = command_of(wanted) if wanted else None
+    if wanted and command is None:
+        nodes = f" nodes={wanted.nodes}" if wanted.nodes > 1 else ""
+        reason = f"{reason}: measure gpus={wanted.gpus}{nodes} batch={wanted.batch}"
+    return Refusal(target=target, reason=reason, command=command)
+
+
+def _predicted(observations: Sequence[Observation], target: Target, errors: LeftOuts) -> Prediction:
     estimate = estimated(observations, target)
-    if isinstance(estimate, str):
-        return Refusal(target=target, reason=estimate)
     axes = [step.axis for step in estimate.steps if errors[step.axis]]
     points = tuple(point for axis in axes for point in errors[axis])
     skill = Skill(how="; ".join(HOW[axis] for axis in axes), points=points) if points else None
@@ -139,8 +153,11 @@ def _left_out(observations: Sequence[Observation], axis: Axis) -> Iterator[LeftO
             if (other.batch != observation.batch and axis is Axis.TRANSFER)
             or (other.batch == observation.batch and other.gpus < observation.gpus)
         ]
-        estimate = estimated(others, changed(observation))
-        if isinstance(estimate, Estimate) and [s.axis for s in estimate.steps] == [axis]:
+        try:
+            estimate = estimated(others, changed(observation))
+        except CannotPredictError:
+            continue
+        if [s.axis for s in estimate.steps] == [axis]:
             yield LeftOut(
                 observation=observation,
                 model_s=estimate.step_s,
@@ -149,22 +166,32 @@ def _left_out(observations: Sequence[Observation], axis: Axis) -> Iterator[LeftO
             )
 
 
-def estimated(observations: Sequence[Observation], target: Target) -> Estimate | str:
-    """Return the time of a target, or the reason why there is none."""
+def estimated(observations: Sequence[Observation], target: Target) -> Estimate:
+    """Return the time of a target.
+
+    Raises:
+        CannotPredictError: what it needs was not measured.
+    """
     if target.gpus % target.nodes:
-        return f"{target.gpus} GPUs cannot be shared equally by {target.nodes} nodes"
+        raise CannotPredictError(
+            f"{target.gpus} GPUs cannot be shared equally by {target.nodes} nodes"
+        )
     smaller = _smaller(observations, target)
     if not smaller:
         times = "" if target.accumulate == 1 else f" and accumulate={target.accumulate}"
-        return (
-            f"nothing smaller than {target.gpus} GPUs is measured at batch {target.batch}{times}: "
-            f"measure gpus=1 batch={target.batch}"
+        raise CannotPredictError(
+            f"nothing smaller than {target.gpus} GPUs is measured at batch {target.batch}{times}",
+            changed(target, gpus=1, nodes=1),
         )
-    grown = _grown([o for o in observations if o.batch == target.batch], target)
     transferred = _from_another_batch(observations, target, smaller)
-    if transferred and (isinstance(grown, str) or len(transferred.steps) == 1):
+    if transferred and len(transferred.steps) == 1:
         return transferred
-    return grown
+    try:
+        return _grown([o for o in observations if o.batch == target.batch], target)
+    except CannotPredictError:
+        if transferred:
+            return transferred
+        raise
 
 
 def _smaller(observations: Iterable[Observation], target: Target) -> list[Observation]:
@@ -188,12 +215,8 @@ def _from_another_batch(
     for batch in sorted(by_batch, key=lambda b: (abs(math.log(b / target.batch)), -b)):
         sizes = {(o.gpus, o.nodes): o.step_s for o in by_batch[batch]}
         base = next((o for o in reversed(smaller) if (o.gpus, o.nodes) in sizes), None)
-        measured_s = sizes.get((target.gpus, target.nodes))
-        if measured_s is None:
-            there = _grown(by_batch[batch], changed(target, batch=batch))
-        else:
-            there = Estimate(step_s=measured_s, null_s=measured_s, steps=())
-        if base and isinstance(there, Estimate):
+        there = _there(by_batch[batch], changed(target, batch=batch))
+        if base and there:
             step = Step(Axis.TRANSFER, abs(math.log2(target.batch / batch)))
             other_base_s = sizes[base.gpus, base.nodes]
             way = replace(
@@ -206,17 +229,30 @@ def _from_another_batch(
     return min(ways, key=lambda way: len(way.steps), default=None)
 
 
-def _grown(series: Sequence[Observation], target: Target) -> Estimate | str:
-    """Return the time from other sizes at the batch of the target, or why there is none."""
+def _there(series: Sequence[Observation], target: Target) -> Estimate | None:
+    """Return the time of a target at its batch: as measured, or from other sizes."""
+    for observation in series:
+        if (observation.gpus, observation.nodes) == (target.gpus, target.nodes):
+            return Estimate(step_s=observation.step_s, null_s=observation.step_s, steps=())
+    try:
+        return _grown(series, target)
+    except CannotPredictError:
+        return None
+
+
+def _grown(series: Sequence[Observation], target: Target) -> Estimate:
+    """Return the time from other sizes at the batch of the target.
+
+    Raises:
+        CannotPredictError: they do not reach it.
+    """
     across = target.nodes > 1
     alike = [
         o for o in series if (o.gpus_per_node == target.gpus_per_node if across else o.nodes == 1)
     ]
     times_s = {(o.nodes if across else o.gpus): o.step_s for o in alike}
     size = target.nodes if across else target.gpus
-    reason = _cannot_grow(series, target, sorted(times_s))
-    if reason:
-        return reason
+    _check_sizes(series, target, sorted(times_s))
     grown = (over_nodes if across else in_node)(times_s, size)
     below = max((count for count in times_s if count < size), default=min(times_s))
     return Estimate(
@@ -229,24 +265,21 @@ def _grown(series: Sequence[Observation], target: Target) -> Estimate | str:
     )
 
 
-def _cannot_grow(
-    series: Sequence[Observation], target: Target, counts: Sequence[int]
-) -> str | None:
-    """Return why the measured sizes do not reach the target; None if they do."""
+def _check_sizes(series: Sequence[Observation], target: Target, counts: Sequence[int]) -> None:
+    """Refuse a target that the measured numbers of GPUs, or of nodes, do not reach."""
     each = target.gpus_per_node
     if target.nodes > 1 and (not counts or counts[-1] == 1):
         alike = f" with {each} GPUs on each" if any(o.nodes > 1 for o in series) else ""
-        return (
-            f"no cell on two nodes{alike} is measured, and one node says nothing about a network: "
-            f"measure gpus={2 * each} nodes=2 batch={target.batch}"
+        raise CannotPredictError(
+            f"no cell on two nodes{alike} is measured, and one node says nothing about a network",
+            changed(target, gpus=2 * each, nodes=2),
         )
-    if len(counts) > 1:
-        return None
-    smaller = f"gpus={each} nodes=1" if target.nodes > 1 else "gpus=1 and gpus=2"
-    return (
-        f"one size is measured at batch {target.batch}, which does not show how time grows: "
-        f"measure {smaller} batch={target.batch}"
-    )
+    if len(counts) < 2:
+        gpus = each if target.nodes > 1 else 2 if counts == [1] else 1
+        raise CannotPredictError(
+            f"one size is measured at batch {target.batch}, which does not show how time grows",
+            changed(target, gpus=gpus, nodes=1),
+        )
 
 
 def _remarks(times_s: Mapping[int, float], size: int, unit: str) -> Iterator[str]:

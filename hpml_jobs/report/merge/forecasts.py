@@ -2,8 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 
-import msgspec
-
 from hpml_jobs.checks import Level
 from hpml_jobs.checks.cpus import OVERSUBSCRIBED
 from hpml_jobs.checks.result import NAMED, Affected
@@ -12,7 +10,7 @@ from hpml_jobs.core.conditions import CPU_COUNT
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.text import counted
 from hpml_jobs.errors import UsageError
-from hpml_jobs.predict.forecast import CommandOf, predict_cells
+from hpml_jobs.predict.forecast import predict_cells
 from hpml_jobs.predict.imported import gpus_per_node as imported_gpus_per_node
 from hpml_jobs.predict.model import Kind, kind_of, series_of, singles_of
 from hpml_jobs.predict.network import BusSweep, Link, Network, check_links, measured_sweeps
@@ -82,7 +80,7 @@ def forecast(
             made += predict_cells(measured, targets, network, command)
         else:
             rates = [*singles_of(measured, kind.path), *cells]
-            made += [_with_command(item, rates, command) for item in predict_rates(rates, targets)]
+            made += predict_rates(rates, targets, command)
             notes += (RATES_ONLY,) if network.describes_links else ()
     return Forecast(
         conditions=conditions,
@@ -194,18 +192,6 @@ def _named(rows: Sequence[Row]) -> str:
     slugs = [slug for row in rows for slug in row.cells]
     others = len(slugs) - NAMED
     return ", ".join(slugs[:NAMED]) + (f" and {counted(others, 'other')}" if others > 0 else "")
-
-
-def _with_command(
-    item: Prediction | Refusal, cells: Sequence[Observation], command: CommandOf
-) -> Prediction | Refusal:
-    """Return a refusal across nodes with the command of a cell on two nodes, if there is none."""
-    if isinstance(item, Prediction) or item.target.nodes == 1:
-        return item
-    if any(cell.nodes > 1 for cell in cells):
-        return item
-    two = changed(item.target, gpus=2 * item.target.gpus_per_node, nodes=2)
-    return msgspec.structs.replace(item, command=command(two))
 
 
 def _without_series(

@@ -1,15 +1,23 @@
 """Predictions from times of iterations alone: known truths, marks, refusals."""
 
 import math
+from pathlib import Path
 
 import pytest
 
+from hpml_jobs.cli.main import run
 from hpml_jobs.core.strategies import Strategy
+from hpml_jobs.errors import UsageError
 from hpml_jobs.importer.records import Rules, read_timings
 from hpml_jobs.predict.growth import GROWTH, in_node, over_nodes
 from hpml_jobs.predict.observations import observation
+from hpml_jobs.predict.question import Question
 from hpml_jobs.predict.rates import predict_rates
 from hpml_jobs.predict.values import Method, Observation, Prediction, Refusal, Target
+from hpml_jobs.report.collect import make_report
+from hpml_jobs.report.merge.forecasts import forecast
+from hpml_jobs.study.snapshot import read_snapshots
+from hpml_jobs.study.study import Study
 
 
 def place(kind, gpus, batch=32, nodes=1, accumulate=1, **fields):
@@ -180,7 +188,7 @@ def test_skill_is_of_places_left_out_along_the_same_way():
 def test_one_size_is_refused():
     assert refusal(series({1: 1.0}), 8) == (
         "one size is measured at batch 32, which does not show how time grows: "
-        "measure gpus=1 and gpus=2 batch=32"
+        "measure gpus=2 batch=32"
     )
 
 
@@ -206,3 +214,43 @@ def test_imported_rates_and_epochs_are_times_of_an_iteration():
     assert steps_of("gpus,batch,rate\n4,32,0.2\n", unit="s/iteration") == [0.2]
     assert steps_of("gpus,batch,epoch_s\n4,32,2\n", images=1280) == [pytest.approx(0.2)]
     assert steps_of("gpus,batch,epoch_s\n4,32,2\n") == [None]
+
+
+# ---- a study of imported rows ----
+
+TXL = "gpus,gpus_per_node,batch,rate\n8,8,4,40000\n16,8,4,78000\n32,8,4,150000\n8,8,8,60000\n"
+
+
+def forecast_of(text, **question):
+    Path("rates.csv").write_text(text)
+    assert run(["import", "rates.csv", "study=rates", "unit=tokens/s"]) == 0
+    study = Study(Path("outputs") / "rates")
+    (group,) = make_report(study.name, read_snapshots(study.cells()), ()).groups
+    return forecast(group.source, question=Question(**question))
+
+
+def test_imported_study_is_predicted_from_its_rates(working_folder):
+    made = forecast_of(TXL, gpus=(64,))
+    by_batch = {p.target.batch: p for p in made.predictions}
+    assert [(p.target.gpus, p.target.nodes) for p in by_batch.values()] == [(64, 8)] * 2
+    expected = over_nodes({1: 8 * 4 / 40e3, 2: 16 * 4 / 78e3, 4: 32 * 4 / 150e3}, 8)
+    assert by_batch[4].step_s == pytest.approx(expected.step_s)
+    assert by_batch[4].samples_per_s == pytest.approx(64 * 4 / expected.step_s)
+    assert by_batch[8].null_s == pytest.approx(8 * 8 / 60e3)
+    assert made.refusals == ()
+
+
+def test_imported_study_in_one_node_is_refused_across_nodes(working_folder):
+    made = forecast_of("gpus,gpus_per_node,batch,rate\n1,8,4,1000\n2,8,4,1900\n", gpus=(4, 16))
+    assert [p.target.gpus for p in made.predictions] == [4]
+    (refused,) = made.refusals
+    assert refused.reason.endswith(
+        "one node says nothing about a network: measure gpus=16 nodes=2 batch=4"
+    )
+
+
+def test_imported_study_without_gpus_of_a_node_asks_for_them(working_folder):
+    rows = "gpus,batch,rate\n1,4,1000\n2,4,1900\n4,4,3700\n"
+    with pytest.raises(UsageError, match="not known how many GPUs a node has; add cluster"):
+        forecast_of(rows, gpus=(8,))
+    assert forecast_of(rows, gpus=(8,), gpus_per_node=8).predictions

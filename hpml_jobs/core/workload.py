@@ -118,8 +118,9 @@ class Workload(Value, frozen=True, kw_only=True):
         for name in self.args:
             if not name.isidentifier():
                 raise UsageError(f"workload.args.{name}: {name!r} is no name of a parameter")
-            if name in RESERVED_ARGS:
-                raise UsageError(f"workload.args.{name}: use {RESERVED_ARGS[name]} instead")
+            if name in RESERVED_ARGS or name in self.sizes:
+                key = RESERVED_ARGS.get(name, f"workload.{name}=")
+                raise UsageError(f"workload.args.{name}: use {key} instead")
         if self.args and not self.own_code:
             raise UsageError(
                 f"workload.args.{next(iter(self.args))}: only your own functions take args, and "
@@ -127,6 +128,12 @@ class Workload(Value, frozen=True, kw_only=True):
             )
         if list(self.args) != sorted(self.args):
             msgspec.structs.force_setattr(self, "args", dict(sorted(self.args.items())))
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Return what the user's functions for model and data get by name beside the args."""
+        sizes = {key: getattr(self, key) for key in ("classes", *SHAPE_KEYS)}
+        return {key: size for key, size in sizes.items() if size is not None}
 
     @property
     def args_text(self) -> str:

@@ -184,7 +184,7 @@ def _transformer(workload: Workload) -> nn.Module:
 
 def _user_model(workload: Workload) -> nn.Module:
     builder = user_code.load("workload.model", workload.model)
-    model = user_code.call(builder, classes=workload.classes, **workload.args)
+    model = user_code.call(builder, **workload.sizes, **workload.args)
     if not isinstance(model, nn.Module):
         raise HpmlError(
             f"workload.model={workload.model} returned {type(model).__name__}: return a "

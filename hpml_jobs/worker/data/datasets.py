@@ -216,7 +216,8 @@ SOURCES = {
 def _user_data(workload: Workload, root: Path) -> tuple[Images, Images | None]:
     function = user_code.load("workload.data", workload.data)
     train, test = (
-        user_code.call(function, part, root=root, **workload.args) for part in (True, False)
+        user_code.call(function, part, root=root, **workload.sizes, **workload.args)
+        for part in (True, False)
     )
     for part in (train, [] if test is None else test):
         if not hasattr(part, "__getitem__") or not hasattr(part, "__len__"):

@@ -47,11 +47,10 @@ def call(function: Callable[..., Any], *arguments: Any, **optional: Any) -> Any:
         if parameter.default is parameter.empty and name not in passed
     ]
     if missing:
-        is_passed_elsewhere = missing[0] in RESERVED_ARGS
-        added = "" if is_passed_elsewhere else f"add +workload.args.{missing[0]}=VALUE, or "
-        raise HpmlError(
-            f"your function {named} gets no value for {missing[0]}: {added}give it a default"
-        )
+        name = missing[0]
+        key = "workload.context" if name == "context" else f"+workload.args.{name}"
+        added = "" if name in RESERVED_ARGS else f"add {key}=VALUE, or "
+        raise HpmlError(f"your function {named} gets no value for {name}: {added}give it a default")
     try:
         return function(*arguments, **passed)
     except SystemExit as error:
@@ -89,7 +88,7 @@ def check_args(workload: Workload) -> None:
             if _takes_any_name(function):
                 return
             names |= {*_named(function, positional)}
-    choices = sorted(names - {*RESERVED_ARGS})
+    choices = sorted(names - {*RESERVED_ARGS, *workload.sizes})
     for name in workload.args:
         if name not in names:
             near = nearest(name, choices)

@@ -94,6 +94,10 @@ def test_slug_has_short_args():
     ("changes", "words"),
     [
         ({"args": {"classes": 4}}, "workload.args.classes: use workload.classes= instead"),
+        (
+            {"args": {"context": 4}, "context": 8},
+            "workload.args.context: use workload.context= instead",
+        ),
         ({"args": {"a-b": 4}}, "workload.args.a-b: 'a-b' is no name of a parameter"),
         (
             {"args": {"width": 4}, "model": "lenet", "data": "digits"},

@@ -28,6 +28,7 @@ COMMANDS = {
     "collect": "cli.collect:collect",
     "report": "cli.report:report",
     "choose": "cli.choose:choose",
+    "predict": "cli.predict:predict",
     "archive": "cli.archive:archive",
     "unpack": "cli.archive:unpack",
     "export": "cli.export:export",

@@ -44,6 +44,8 @@ Commands (hpml-jobs COMMAND --help shows all options and an example)
   collect [STUDY]           print the answer; write the tables to the study's report/
   choose [STUDY] KEY=VALUE  say which cell to ask for: the most GPUs that are used efficiently, the
                             fastest, the cheapest; with a budget or a deadline the best that fits
+  predict [STUDY] KEY=VALUE predict more GPUs, other batches, another network, each with its band
+                            and its error on cells that were left out
   report [STUDY]            write a page to hand in (report.html, report.md), and its pictures
   record [STUDY] [PATTERN]  show the key numbers and data-quality checks of every cell
   compare A [B]             say which cells of study B are faster or slower than those of A;

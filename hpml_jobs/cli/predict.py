@@ -1,0 +1,162 @@
+"""Command predict."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.rule import Rule
+from rich.text import Text
+
+from hpml_jobs.cli.completion import studies
+from hpml_jobs.cli.console import console, print_json
+from hpml_jobs.cli.options import (
+    Json,
+    Outputs,
+    choice_of,
+    cluster_of,
+    find_study,
+    history_of,
+    number,
+    parse_words,
+    whole_number,
+)
+from hpml_jobs.core.strategies import Strategy
+from hpml_jobs.errors import HpmlError, UsageError
+
+if TYPE_CHECKING:
+    from hpml_jobs.predict.network import BusSweep
+    from hpml_jobs.predict.question import Question
+    from hpml_jobs.report.prediction import GroupForecast
+
+SWEEP_BYTES = 2**20
+"""The longest file of a sweep that is read."""
+
+
+def whole_numbers(text: str) -> tuple[int, ...]:
+    """Read whole numbers, separated by commas.
+
+    Raises:
+        UsageError: they are none.
+    """
+    return tuple(dict.fromkeys(whole_number(part) for part in text.split(",")))
+
+
+def strategies(text: str) -> tuple[Strategy, ...]:
+    """Read strategies, separated by commas.
+
+    Raises:
+        UsageError: one of them is none.
+    """
+    return tuple(dict.fromkeys(map(choice_of(Strategy), text.split(","))))
+
+
+def yes_or_no(text: str) -> bool:
+    """Read true or false.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    if text.lower() not in ("true", "false"):
+        raise UsageError("must be true or false")
+    return text.lower() == "true"
+
+
+KEYS = {
+    "gpus": whole_numbers,
+    "batch": whole_numbers,
+    "accumulate": whole_numbers,
+    "strategy": strategies,
+    "nodes": whole_number,
+    "cluster.gpus_per_node": whole_number,
+    "link_gb_per_s": number,
+    "links_per_node": whole_number,
+    "sweep": Path,
+    "other_network": yes_or_no,
+}
+
+
+def predict(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[STUDY] [KEY=VALUE]...",
+            help=f"study, default: the most recently submitted; keys: {', '.join(KEYS)}",
+            autocompletion=studies,
+        ),
+    ] = None,
+    outputs: Outputs = None,
+    json: Json = False,
+) -> None:
+    """Predict iterations that were not measured: more GPUs, other batches, another network.
+
+    Without keys, the next two doublings of the largest size at the measured batches. Beside each
+    prediction are a band, its error on measured cells that were left out, and that of no change per
+    GPU. link_gb_per_s= is the one-way speed of each of the links_per_node=1 links that leave a
+    node; sweep= is a CSV file of bytes,gb_per_s or bytes,seconds,gpus. See docs/predict.md.
+
+    Example: hpml-jobs predict digits-local gpus=4,8 cluster.gpus_per_node=8
+    """
+    from hpml_jobs.report.prediction import forecasts
+    from hpml_jobs.study.snapshot import read_study
+
+    name, question = _parse(words)
+    study = find_study(name, outputs)
+    snapshots = read_study(study, history_of(study))
+    made = forecasts(snapshots, question, _sweep(question), cluster_of(study), study.commands())
+    if not made:
+        raise HpmlError(
+            f"no cell of study {study.name} has a number; hpml-jobs status {study.name} shows why"
+        )
+    if json:
+        print_json({"study": study.name, "groups": [forecast.document for forecast in made]})
+    else:
+        out = console()
+        for forecast in made:
+            _show(out, forecast, several=len(made) > 1)
+    if not any(forecast.forecast.predictions for forecast in made):
+        raise typer.Exit(1)
+
+
+def _parse(words: list[str] | None) -> "tuple[str | None, Question]":
+    """Return the study's name and the question.
+
+    Raises:
+        UsageError: the words are not `[STUDY] [KEY=VALUE]...`, or no cell can be like this.
+    """
+    from hpml_jobs.predict.question import Question
+
+    parsed = parse_words("predict", words, KEYS)
+    values: dict[str, Any] = {
+        key.removeprefix("cluster."): value for key, value in parsed.values.items()
+    }
+    return parsed.study, Question(**values)
+
+
+def _sweep(question: "Question") -> "BusSweep | None":
+    """Return the content of the question's file; None without one.
+
+    Raises:
+        HpmlError: it cannot be read.
+    """
+    if question.sweep is None:
+        return None
+    from hpml_jobs.importer.sweep_file import read_sweep
+    from hpml_jobs.study.reader import read_bytes, reason_of
+
+    try:
+        content = read_bytes(question.sweep.expanduser(), SWEEP_BYTES)
+    except OSError as fault:
+        raise HpmlError(f"sweep={question.sweep} cannot be read: {reason_of(fault)}") from fault
+    return read_sweep(content, question.sweep.name)
+
+
+def _show(out: Console, made: "GroupForecast", *, several: bool) -> None:
+    """Print the answer, the table of predictions, and why others are not made."""
+    from hpml_jobs.report.formats.screen import show_table
+    from hpml_jobs.report.text.captions import setting
+
+    if several:
+        out.print(Rule(style="dim"))
+    out.print(Text(setting(made.group), style="dim"))
+    show_table(made.table, out)

@@ -1,0 +1,138 @@
+"""The predictions of every group of a study, as a table and as values for programs."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from hpml_jobs.core.cluster import Cluster
+from hpml_jobs.predict.network import BusSweep
+from hpml_jobs.predict.question import Question
+from hpml_jobs.predict.values import (
+    COVERAGE,
+    Forecast,
+    LeftOut,
+    Observation,
+    Place,
+    Prediction,
+    Skill,
+)
+from hpml_jobs.report.merge.cells import cell_results
+from hpml_jobs.report.merge.forecasts import forecast
+from hpml_jobs.report.merge.groups import ConditionGroup
+from hpml_jobs.report.report import complete_groups
+from hpml_jobs.report.table import Table
+from hpml_jobs.report.tables.predictions import predictions
+from hpml_jobs.report.text import forecast as words
+from hpml_jobs.study.snapshot import FolderSnapshot
+
+
+class GroupForecast(NamedTuple):
+    """The forecast of one group of equal conditions, and its table."""
+
+    group: ConditionGroup
+    forecast: Forecast
+    table: Table
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The forecast as values for programs; docs/predict.md has the schema."""
+        made = self.forecast
+        return {
+            "conditions": made.conditions,
+            "answer": self.table.answer,
+            "predictions": [_prediction(prediction) for prediction in made.predictions],
+            "not_predicted": [
+                {**_place(refusal.target), "reason": refusal.reason, "command": refusal.command}
+                for refusal in made.refusals
+            ],
+            "measured": [_measured(observation) for observation in made.observations],
+            "notes": made.notes,
+        }
+
+
+def forecasts(
+    snapshots: Iterable[FolderSnapshot],
+    question: Question,
+    sweep: BusSweep | None,
+    cluster: Cluster | None,
+    commands: Sequence[str],
+) -> list[GroupForecast]:
+    """Return the forecast of every group with a number.
+
+    `sweep` is the content of the question's file, `cluster` says how many GPUs a node has,
+    `commands` are those of the study.
+
+    Raises:
+        UsageError: the question does not fit a group.
+    """
+    made = []
+    for group in complete_groups(cell_results(snapshots, {})):
+        if not group.timed:
+            continue
+        of_group = forecast(group, cluster, commands, question, sweep)
+        table = predictions(group, of_group)
+        if table is not None:
+            made.append(GroupForecast(group, of_group, _with_words(table, group, of_group)))
+    return made
+
+
+def _with_words(table: Table, group: ConditionGroup, of_group: Forecast) -> Table:
+    """Return a table with its answer above, and the errors on left-out cells below."""
+    samples = group.a_cell.workload.samples_name
+    return msgspec.structs.replace(
+        table,
+        answer=words.answer(of_group, group.device, samples),
+        notes=(*words.errors(of_group, group.device), *table.notes),
+    )
+
+
+def _place(place: Place) -> dict[str, Any]:
+    names = [field.name for field in msgspec.structs.fields(Place)]
+    return {name: getattr(place, name) for name in names}
+
+
+def _measured(observation: Observation) -> dict[str, Any]:
+    return {
+        **_place(observation),
+        "step_s": observation.step_s,
+        "samples_per_s": observation.samples / observation.step_s,
+        "runs": observation.runs,
+        "cells": observation.cells,
+    }
+
+
+def _prediction(prediction: Prediction) -> dict[str, Any]:
+    return {
+        **_place(prediction.target),
+        "step_s": prediction.step_s,
+        "low_s": prediction.low_s,
+        "high_s": prediction.high_s,
+        "coverage": COVERAGE,
+        "samples_per_s": prediction.samples_per_s,
+        "method": prediction.method.value,
+        "model_s": prediction.model_s,
+        "null_s": prediction.null_s,
+        "parts": prediction.parts,
+        "error": _error(prediction.skill) if prediction.skill else None,
+        "remarks": prediction.remarks,
+    }
+
+
+def _error(skill: Skill) -> dict[str, Any]:
+    return {
+        "left_out": skill.how,
+        "model": skill.model,
+        "null": skill.null,
+        "points": [_left_out(point) for point in skill.points],
+    }
+
+
+def _left_out(point: LeftOut) -> dict[str, Any]:
+    return {
+        **_place(point.observation),
+        "step_s": point.observation.step_s,
+        "model_s": point.model_s,
+        "null_s": point.null_s,
+        "distance": point.distance,
+    }

@@ -1,0 +1,165 @@
+"""Command predict on studies of records, as a user types it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hpml_jobs.cli.main import run
+from hpml_jobs.core.record import Facts
+from tests.unit.builders import a_cell, a_record
+from tests.unit.study_builder import StudyBuilder
+
+PER_NODE = "cluster.gpus_per_node=8"
+
+
+@pytest.fixture
+def study(laptop):
+    """A study of three sizes at two batches, inside a node."""
+    builder = StudyBuilder(Path("outputs") / "mine")
+    for gpus, epoch_s in ((1, 8.0), (2, 4.4), (4, 2.3)):
+        for batch in (64, 128):
+            cell = a_cell(gpus=gpus, batch=batch)
+            builder.with_record(a_record(cell, f"10{gpus}_{batch}.r0", epoch_s))
+    builder.study.add_command("hpml-jobs -m gpus=1,2,4 batch=64,128 study=mine")
+    return builder
+
+
+def output_of(capsys, *words):
+    assert run([*words]) == 0
+    return capsys.readouterr().out
+
+
+def document_of(capsys, *words):
+    return json.loads(output_of(capsys, *words, "--json"))
+
+
+def fault_of(capsys, *words):
+    code = run([*words])
+    return code, capsys.readouterr().err.strip()
+
+
+def test_predict_prints_answer_errors_and_null(study, capsys):
+    shown = " ".join(output_of(capsys, "predict", "mine", "gpus=8", PER_NODE).split())
+    assert "8 GPUs at batch 128 per GPU (ddp):" in shown
+    assert "no change" in shown
+    assert "error on 2 left-out cells (each size from the smaller ones)" in shown
+
+
+def test_predict_json_has_bands_parts_and_left_out_cells(study, capsys):
+    (group,) = document_of(capsys, "predict", "mine", "gpus=8", PER_NODE)["groups"]
+    assert [(p["gpus"], p["batch"]) for p in group["predictions"]] == [(8, 64), (8, 128)]
+    for prediction in group["predictions"]:
+        assert prediction["low_s"] < prediction["step_s"] < prediction["high_s"]
+        parts = prediction["parts"]
+        assert sum(parts.values()) == pytest.approx(prediction["model_s"])
+        points = prediction["error"]["points"]
+        assert {point["gpus"] for point in points} == {4}
+        errors = [abs(p["model_s"] / p["step_s"] - 1) for p in points]
+        assert prediction["error"]["model"]["mean"] == pytest.approx(sum(errors) / len(errors))
+    assert len(group["measured"]) == 6
+
+
+def test_predict_across_nodes_prints_the_command_of_one_cell(study, capsys):
+    code = run(["predict", "mine", "gpus=32", "batch=64", PER_NODE, "--json"])
+    (group,) = json.loads(capsys.readouterr().out)["groups"]
+    (refusal,) = group["not_predicted"]
+    assert (code, group["predictions"]) == (1, [])
+    assert refusal["command"] == "hpml-jobs gpus=16 batch=64 nodes=2 study=mine"
+    assert "no all-reduce was measured across nodes" in refusal["reason"]
+
+
+def test_predict_across_nodes_with_a_link_says_what_it_rests_on(study, capsys):
+    words = ("predict", "mine", "gpus=32", "link_gb_per_s=25", "links_per_node=8", PER_NODE)
+    (group,) = document_of(capsys, *words)["groups"]
+    assert {p["nodes"] for p in group["predictions"]} == {4}
+    for prediction in group["predictions"]:
+        assert any("network is as given" in remark for remark in prediction["remarks"])
+
+
+def test_predict_with_a_sweep_file_uses_its_bandwidth(study, capsys):
+    fast, slow = Path("fast.csv"), Path("slow.csv")
+    fast.write_text("bytes,gb_per_s\n1024,1\n1048576,50\n1073741824,100\n")
+    slow.write_text("bytes,seconds,gpus,nodes\n1024,0.01,16,2\n1073741824,20,16,2\n")
+    steps = [
+        document_of(capsys, "predict", "mine", "gpus=16", f"sweep={file}", PER_NODE)
+        for file in (fast, slow)
+    ]
+    times = [document["groups"][0]["predictions"][0]["model_s"] for document in steps]
+    assert times[0] < times[1]
+
+
+def test_predict_of_two_hardware_groups_predicts_each(study, capsys):
+    for gpus, epoch_s in ((1, 4.0), (2, 2.2)):
+        cell = a_cell(gpus=gpus, batch=64, gpu_type="h200")
+        facts = Facts(torch="2.14.1", gpu_model="NVIDIA H200")
+        study.with_record(a_record(cell, f"20{gpus}_0.r0", epoch_s, facts=facts))
+    groups = document_of(capsys, "predict", "mine", "gpus=8", PER_NODE)["groups"]
+    assert sorted(len(group["predictions"]) for group in groups) == [1, 2]
+    assert len({group["conditions"]["GPU model"] for group in groups}) == 2
+
+
+def test_predict_without_several_gpus_names_the_cell_it_needs(laptop, capsys):
+    builder = StudyBuilder(Path("outputs") / "mine").with_record(a_record(a_cell(gpus=1)))
+    builder.study.add_command("hpml-jobs gpus=1 batch=512 study=mine")
+    assert run(["predict", "mine"]) == 1
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "hpml-jobs gpus=2 batch=512 study=mine" in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["gpu=8"], "did you mean gpus=?"),
+        (["gpus=8,0"], "gpus=0: must be 1 or more"),
+        (["batch=-32"], "batch=-32: must be 1 or more"),
+        (["gpus=2048"], "gpus=2048: at most 1024 are predicted"),
+        (["gpus=8"], "add cluster.gpus_per_node=N or nodes=N"),
+        (["gpus=20", "nodes=3"], "does not divide over nodes=3; use gpus=21"),
+        (["gpus=32", "nodes=2", PER_NODE], "a node has 8; use nodes=4"),
+        (["cluster.gpus_per_node=2", "gpus=8"], "4 on a node were measured"),
+        (["strategy=fsdp"], "strategy=fsdp was not measured on several GPUs"),
+        (["strategy=dpp"], "did you mean d"),
+        (["link_gb_per_s=0"], "link_gb_per_s=0: must be more than 0"),
+        (["links_per_node=8"], "add link_gb_per_s="),
+        (["other_network=true"], "describe that network"),
+    ],
+)
+def test_predict_refuses_bad_words_in_one_line(words, message, study, capsys):
+    code, fault = fault_of(capsys, "predict", "mine", *words)
+    assert code == 2
+    assert message in fault
+    assert len(fault.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("bytes,gb_per_s\n1024,1\n", "a sweep needs 2 or more"),
+        ("bytes,gb_per_s\n1024,1\n1024,2\n", "bytes=1024 is given twice"),
+        ("bytes,gb_per_s\n1024,-1\n4096,2\n", "gb_per_s=-1: must be more than 0"),
+        ("bytes,seconds\n1024,1\n4096,2\n", "needs a column gpus"),
+        ("size,gb_per_s\n1024,1\n", "unknown column 'size'"),
+        ("bytes,gb_per_s,nodes\n1024,1,1\n4096,2,2\n", "differ in gpus or nodes"),
+        ("bytes,gb_per_s\n1024,x\n4096,2\n", "expected a number"),
+    ],
+)
+def test_predict_names_faults_of_a_sweep_file(content, message, study, capsys):
+    Path("sweep.csv").write_text(content)
+    code, fault = fault_of(capsys, "predict", "mine", "gpus=16", "sweep=sweep.csv", PER_NODE)
+    assert code == 1
+    assert message in fault
+    assert len(fault.splitlines()) == 1
+
+
+def test_predict_without_the_sweep_file_says_why(study, capsys):
+    code, fault = fault_of(capsys, "predict", "mine", "gpus=16", "sweep=no.csv", PER_NODE)
+    assert (code, "No such file" in fault) == (1, True)
+
+
+def test_predict_refuses_a_link_that_contradicts_a_sweep(study, capsys):
+    Path("sweep.csv").write_text("bytes,gb_per_s\n1024,1\n1073741824,90\n")
+    words = ("gpus=16", "sweep=sweep.csv", "link_gb_per_s=25", PER_NODE)
+    code, fault = fault_of(capsys, "predict", "mine", *words)
+    assert code == 2
+    assert "link_gb_per_s=25 is less than what sweep=sweep.csv reached (90 GB/s)" in fault

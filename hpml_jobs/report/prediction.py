@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from hpml_jobs.core.cluster import Cluster
+from hpml_jobs.errors import HpmlError
 from hpml_jobs.predict.network import BusSweep
 from hpml_jobs.predict.question import Question
 from hpml_jobs.predict.values import (
@@ -65,15 +66,19 @@ def forecasts(
 
     Raises:
         UsageError: the question does not fit a group.
+        HpmlError: a check calls the times of all cells wrong.
     """
-    made = []
+    made, notes = [], list[str]()
     for group in complete_groups(cell_results(snapshots, {})):
         if not group.timed:
             continue
         of_group = forecast(group, cluster, commands, question, sweep)
         table = predictions(group, of_group)
+        notes += of_group.notes
         if table is not None:
             made.append(GroupForecast(group, of_group, _with_words(table, group, of_group)))
+    if not made and notes:
+        raise HpmlError("; ".join(notes))
     return made
 
 

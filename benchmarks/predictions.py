@@ -1,6 +1,6 @@
 """Predictions from rates, compared with what published tables measured.
 
-    python benchmarks/predictions.py [FILE.csv …] [--series] [--nested]
+    python benchmarks/predictions.py [FILE.csv …] [--series] [--nested] [--sweep]
 
 Each file has the columns of `hpml-jobs import`, `gpus_per_node` included. Without files, those of
 tests/data/published. A part of each series is predicted from another part:
@@ -18,14 +18,18 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from hpml_jobs.core.measurements import CollectiveKind
 from hpml_jobs.importer.records import Rules, read_timings
+from hpml_jobs.importer.sweep_file import read_sweep
 from hpml_jobs.predict import least_squares
+from hpml_jobs.predict.network import BusSweep, sweep_s
 from hpml_jobs.predict.observations import observation as observation_of
 from hpml_jobs.predict.rates import predict_rates
 from hpml_jobs.predict.values import Observation, Prediction, changed, errors_of
 
 PUBLISHED = Path(__file__).parents[1] / "tests" / "data" / "published"
 TABLES = ("transformer_xl.csv", "tf_benchmarks.csv")
+SWEEP = "nccl_all_reduce_8xh200.csv"
 
 IN_NODE, IN_LARGE_NODE, BATCH, NODES = (
     "1, 2, 4 -> 8 GPUs in a node",
@@ -171,6 +175,31 @@ def series_table(all_points: Sequence[Point]) -> str:
     return "\n".join(lines)
 
 
+# ---- a sweep of messages: each size but the ends from the others ----
+
+
+def sweep_table(sweep: BusSweep) -> str:
+    """Return a Markdown table: errors of times interpolated between neighbours, and of a line."""
+    times_s = sweep.times_s(CollectiveKind.ALL_REDUCE, 8)
+    inner = sorted(times_s)[1:-1]
+    ways: dict[str, list[float]] = {"interpolated": [], "alpha + beta x bytes": []}
+    for size in inner:
+        others = {other: time_s for other, time_s in times_s.items() if other != size}
+        line = least_squares.fit(
+            [(1.0, float(other)) for other in others],
+            list(others.values()),
+            [1 / time_s for time_s in others.values()],
+        )
+        for way, made_s in zip(ways, (sweep_s(others, size), line.at((1.0, size))), strict=True):
+            ways[way].append(abs(made_s / times_s[size] - 1))
+    lines = ["| time of a message | sizes | mean | p90 | worst |", "|:--|--:|--:|--:|--:|"]
+    for way, errors in ways.items():
+        figures = errors_of(errors)
+        texts = (f"{100 * f:.1f}" for f in (figures.mean, figures.p90, figures.worst))
+        lines.append(f"| {way} | {len(errors)} | {' | '.join(texts)} |")
+    return "\n".join(lines)
+
+
 # ---- nested validation: a form is chosen without the hardware that it is judged on ----
 
 Columns = Callable[[int], tuple[float, ...]]
@@ -260,6 +289,7 @@ def main() -> None:
     parser.add_argument("files", nargs="*", type=Path)
     parser.add_argument("--series", action="store_true", help="print every point")
     parser.add_argument("--nested", action="store_true", help="print forms chosen elsewhere")
+    parser.add_argument("--sweep", action="store_true", help="print errors within a sweep of NCCL")
     arguments = parser.parse_args()
     some = all_series(arguments.files or [PUBLISHED / name for name in TABLES])
     all_points = [point for series in some for point in points(series)]
@@ -269,6 +299,8 @@ def main() -> None:
             of_group = [point for point in all_points if point.group == group]
             if of_group:
                 print(f"\n{group}\n\n{series_table(of_group)}")
+    if arguments.sweep:
+        print(f"\n{sweep_table(read_sweep((PUBLISHED / SWEEP).read_bytes(), SWEEP))}")
     if arguments.nested:
         print(f"\n{nested_table([task for series in some for task in tasks(series)])}")
     large = [p for p in all_points if abs(p.error) > LARGE_ERROR and not p.prediction.remarks]

@@ -35,6 +35,11 @@ RATES_ONLY = (
     "them)"
 )
 
+FROM_RATES = (
+    "predicted from rates alone: docs/predict_validation.md has the error of this on published "
+    "tables (mean 3 % in a node, 5 % across nodes)"
+)
+
 EVERYTHING = Question()
 """The next sizes beyond the measured ones, at the measured batches."""
 
@@ -81,6 +86,7 @@ def forecast(
         else:
             rates = [*singles_of(measured, kind.path), *cells]
             made += predict_rates(rates, targets, command)
+            notes += (FROM_RATES,)
             notes += (RATES_ONLY,) if network.describes_links else ()
     return Forecast(
         conditions=conditions,

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from hpml_jobs.importer.sweep_file import read_sweep
 from hpml_jobs.predict.values import errors_of
 
 ROOT = Path(__file__).parents[3]
@@ -57,9 +58,29 @@ def test_published_times_are_in_the_bands_as_often_as_meant(points):
     assert 0.80 <= sum(p.is_in_band for p in points) / len(points) <= 0.97
 
 
-def test_validation_page_shows_the_tables_of_the_benchmark(points):
+def figures_of(line):
+    return [float(figure) for figure in line.split("|")[3:6]]
+
+
+@pytest.fixture(scope="module")
+def sweep_table():
+    file = predictions.PUBLISHED / predictions.SWEEP
+    sweep = read_sweep(file.read_bytes(), file.name)
+    assert (len(sweep.gb_per_s), sweep.crosses_nodes) == (20, False)
+    return predictions.sweep_table(sweep)
+
+
+def test_published_sweep_is_interpolated_better_than_by_a_line(sweep_table):
+    interpolated, line = (figures_of(text) for text in sweep_table.splitlines()[2:])
+    assert interpolated[0] < 3
+    assert line[0] > 9
+    assert all(left < right for left, right in zip(interpolated, line, strict=True))
+
+
+def test_validation_page_shows_the_tables_of_the_benchmark(points, sweep_table):
     page = (ROOT / "docs/predict_validation.md").read_text()
     tables = re.findall(r"(?:^\|.*\n)+", page, re.MULTILINE)
     assert predictions.group_table(points) + "\n" in tables
+    assert sweep_table + "\n" in tables
     for group in predictions.GROUPS:
         assert predictions.series_table([p for p in points if p.group == group]) + "\n" in tables

@@ -43,7 +43,7 @@ ELEMENT_BYTES = {
     "must send: the bandwidths of this cell are wrong.",
     limit="exactly iterations x bytes of the gradients, by each collective of the strategy "
     "(hpml_jobs/core/strategies.py); under fsdp and zero1 also of the parameters, with the padding "
-    "to equal shards",
+    "to equal shards, and with reshard for each batch of accumulate=",
     remedy=f"do not use Table 3 of this cell; {REPORT_BUG}",
     tier=Tier.NUMBER,
     affects={Affected.BANDWIDTH},
@@ -87,11 +87,15 @@ def _message_fault(record: Record, rank: Rank) -> str | None:
             )
     for volume in record.model.expected:
         of_purpose = [m for m in communication.messages if m.purpose == volume.purpose]
-        counted, expected = _bytes(of_purpose, volume.kind), epoch.iterations * volume.bytes
+        counted, expected = _bytes(of_purpose, volume.kind), volume.of_epoch(epoch)
         if counted != expected:
+            of_batch = volume.each_batch
+            unit, count = (
+                ("batches", epoch.batches) if of_batch else ("iterations", epoch.iterations)
+            )
             return (
                 f"rank {rank.rank} counted {counted:,} bytes of {volume.purpose} by {volume.kind}, "
-                f"not {expected:,} ({epoch.iterations} iterations x {volume.bytes:,} bytes)"
+                f"not {expected:,} ({count} {unit} x {volume.bytes:,} bytes)"
             )
     return None
 

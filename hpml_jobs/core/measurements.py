@@ -353,6 +353,12 @@ class Epoch(Value, frozen=True, kw_only=True):
     compiled_graphs: int | None = None
     started_s: float | None = None
 
+    @property
+    def batches(self) -> int:
+        """Batches of the epoch, which are more than its iterations with accumulate=."""
+        counted = self.stalls.batches if self.stalls else None
+        return self.iterations if counted is None else counted
+
 
 class Message(Value, frozen=True, kw_only=True):
     """Messages of one kind and size that a rank sent or received in one epoch.
@@ -396,11 +402,19 @@ class Communication(Value, frozen=True, kw_only=True):
 
 
 class Volume(Value, frozen=True, kw_only=True):
-    """The bytes per iteration that a rank must pass through collectives of a kind and purpose."""
+    """The bytes per iteration that a rank must pass through collectives of a kind and purpose.
+
+    With `each_batch` they are those of one of the accumulated batches, not of the iteration.
+    """
 
     kind: CollectiveKind
     purpose: Purpose
     bytes: int
+    each_batch: bool = False
+
+    def of_epoch(self, epoch: Epoch) -> int:
+        """Return the bytes of an epoch."""
+        return self.bytes * (epoch.batches if self.each_batch else epoch.iterations)
 
 
 class Exchange(Value, frozen=True, kw_only=True):

@@ -178,7 +178,6 @@ TRAFFIC: Mapping[Strategy, Traffic] = {
         gradients={CollectiveKind.REDUCE_SCATTER: None},
         bandwidth=BandwidthKind.SHARDED,
         overlaps_backward=True,
-        defers_exchange=False,
         may_compile=False,
         shards=Sharded.PARAMETERS,
         min_gpus=2,

@@ -1,10 +1,10 @@
 """`strategy=fsdp`: FSDP2 shards parameters, gradients and the optimizer's state."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -98,6 +98,17 @@ class FSDP(ProcessGroup):
             fully_shard(module, reshard_after_forward=reshard)
         fully_shard(model, reshard_after_forward=reshard)
 
+    def exchange(self, model: nn.Module, *, in_backward: bool) -> AbstractContextManager[Any]:
+        """Let the next backward reduce gradients, or keep them whole on this rank.
+
+        With reshard=false it then keeps the gathered parameters too, for the next forward.
+        """
+        if self.cell.path.accumulate > 1 and isinstance(model, FSDPModule):
+            model.set_requires_gradient_sync(in_backward)
+            if not self.cell.reshard:
+                model.set_reshard_after_backward(in_backward)
+        return super().exchange(model, in_backward=in_backward)
+
     def stamps_of_messages(self, replica: nn.Module) -> int:
         """Return two stamps for each of three messages of a group, and three pairs of waits."""
         del replica
@@ -143,7 +154,12 @@ class FSDP(ProcessGroup):
         return ShardFacts(
             held_elements=sum(shard.numel() for shard in shards),
             expected=(
-                Volume(kind=CollectiveKind.ALL_GATHER, purpose=Purpose.PARAMETERS, bytes=gathered),
+                Volume(
+                    kind=CollectiveKind.ALL_GATHER,
+                    purpose=Purpose.PARAMETERS,
+                    bytes=gathered,
+                    each_batch=self.cell.reshard,
+                ),
                 Volume(
                     kind=CollectiveKind.REDUCE_SCATTER, purpose=Purpose.GRADIENTS, bytes=reduced
                 ),
@@ -152,7 +168,7 @@ class FSDP(ProcessGroup):
         )
 
     def _gathers(self, group: Group) -> int:
-        """Return how often an iteration gathers a group: in forward, and again in backward."""
+        """Return how often a group is gathered: in forward, and with reshard again in backward."""
         return 2 if self.cell.reshard and not group.is_root else 1
 
 

@@ -132,6 +132,13 @@ OF_OTHERS = {"shards", "compiled"}
 """Checks that do not apply to the clean record, which is of ddp, without compile=."""
 
 
+def gathered_for_batches(old):
+    """160 iterations of 3 accumulated batches, each of which gathers the parameters."""
+    volume = replace(GATHERED, each_batch=True)
+    stalls = replace(old.ranks[0].timed.stalls, batches=480)
+    return change_epoch("instrumented", stalls=stalls)(change_model(expected=(volume,))(old))
+
+
 def keeps(elements):
     """Every rank keeps so many elements of the parameters."""
 
@@ -210,6 +217,13 @@ ALONE = [
         FAIL,
         change_model(expected=(replace(REDUCED, bytes=REDUCED.bytes + 4),)),
         "rank 0 counted 16,738,560 bytes of gradients by reduce_scatter, not 16,739,200 (160 iter",
+        FSDP4,
+    ),
+    CheckCase(
+        "messages",
+        FAIL,
+        gathered_for_batches,
+        "by all_gather, not 100,431,360 (480 batches x 209,232 bytes)",
         FSDP4,
     ),
     CheckCase(

@@ -95,7 +95,8 @@ def trained(cell: Cell, *, instrumented: bool = False) -> Trained:
         result = instrumented_epoch(training, 0)
     else:
         result = train_epoch(training, 0, Role.TIMED)
-    return Trained([parameter.detach() for parameter in training.replica.parameters()], result)
+    weights = training.strategy.full_parameters(training.replica)
+    return Trained([parameter.detach() for parameter in weights], result)
 
 
 def difference(weights: list[Tensor], others: list[Tensor]) -> float:
@@ -107,14 +108,17 @@ def difference(weights: list[Tensor], others: list[Tensor]) -> float:
     return largest / max(float((weight - start).abs().max()) for weight, start in initial)
 
 
-def compare(strategy: Strategy, processes: int) -> dict:
+def compare(strategy: Strategy, processes: int, *, reshard: bool = True) -> dict:
     """Return the difference of every path from the plain one at the same batch per iteration."""
     settings = {"workload": WORKLOAD, "loader_workers": 0, "strategy": strategy, "gpus": processes}
+    settings["reshard"] = reshard
     plain = trained(cpu_cell(batch=BATCH, **settings)).weights
     results = {}
     paths = PATHS | (BUCKETS if strategy is Strategy.DDP else {})
-    if strategy is Strategy.ZERO1:
+    if strategy in (Strategy.ZERO1, Strategy.FSDP):
         paths = {name: path for name, path in paths.items() if not path.channels_last}
+    if not strategy.traffic.may_compile:
+        paths = {name: path for name, path in paths.items() if not path.compile}
     for name, path in paths.items():
         cell = cpu_cell(batch=BATCH // path.accumulate, path=path, **settings)
         bare = trained(cell)
@@ -135,10 +139,17 @@ def compare(strategy: Strategy, processes: int) -> dict:
             ],
             "parts": parts_s / (float(times.step_s.sum()) + times.last_stall_s),
             "sent": phases.communication.bytes_of(Purpose.GRADIENTS),
+            "gathered": phases.communication.bytes_of(Purpose.PARAMETERS),
             "messages": len(ledger.collectives),
             "compiled": [run.epoch.compiled_graphs for run in runs],
             "iterations": sorted({entry.iteration for entry in ledger.collectives}),
         }
+    return results
+
+
+def of_all_ranks(result: dict) -> list:
+    results = [None] * dist.get_world_size()
+    dist.all_gather_object(results, result)
     return results
 
 
@@ -151,10 +162,10 @@ def main() -> None:
     STRATEGIES[Strategy.DDP](cell, read_placement(cell), CPU).setup(COLLECTIVE_TIMEOUT)
     results = {"single": [compare(Strategy.SINGLE, 1)]}
     for strategy in Strategy:
-        if strategy.under_torchrun and strategy is not Strategy.FSDP:
-            of_ranks = [None] * processes
-            dist.all_gather_object(of_ranks, compare(strategy, processes))
-            results[strategy.value] = of_ranks
+        if strategy.under_torchrun:
+            results[strategy.value] = of_all_ranks(compare(strategy, processes))
+    without = compare(Strategy.FSDP, processes, reshard=False)
+    results["fsdp no reshard"] = of_all_ranks(without)
     if dist.get_rank() == 0:
         print(json.dumps(results))  # noqa: T201  (the test reads it)
     dist.destroy_process_group()

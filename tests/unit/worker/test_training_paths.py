@@ -32,6 +32,7 @@ BUCKETS = {"small buckets", "bucket views", "static graph", "buckets accumulate"
 
 IMAGES, BATCH, ACCUMULATED = 92, 6, 3
 GRADIENT_BYTES = 4 * 940
+SHARDED = {"zero1", "fsdp", "fsdp no reshard"}
 PASSES = {"single": 0, "gather_scatter": 2}
 
 
@@ -137,12 +138,15 @@ def results(request):
 
 
 def test_paths_train_the_weights_of_the_plain_path(results):
-    assert set(results) == {strategy.value for strategy in Strategy} - {"dp", "fsdp"}
+    assert set(results) == {strategy.value for strategy in Strategy} - {"dp"} | SHARDED
     for strategy, ranks in results.items():
         for rank in ranks:
             paths = PATHS | (BUCKETS if strategy == "ddp" else set())
-            has_layout = strategy != "zero1"  # whose shards have the plain one
-            assert set(rank) == {path for path in paths if has_layout or "last" not in path}
+            if strategy in SHARDED:  # the shards have the plain layout
+                paths = {path for path in paths if "last" not in path}
+            if strategy.startswith("fsdp"):
+                paths = {path for path in paths if "compiled" not in path}
+            assert set(rank) == paths
             for path, result in rank.items():
                 half = "bf16" in path
                 assert result["difference"] <= TOLERANCE[half], (strategy, path)
@@ -175,6 +179,15 @@ def test_gradients_are_exchanged_once_per_iteration(results):
         for path, result in ranks[0].items():
             assert result["sent"] == passes * steps * GRADIENT_BYTES, (strategy, path)
             assert result["iterations"] == (list(range(steps)) if passes else []), (strategy, path)
+
+
+def test_fsdp_gathers_for_every_batch_or_for_an_iteration(results):
+    """With reshard in forward and backward of each batch; without, parameters stay gathered."""
+    for strategy, of_batch in (("fsdp", True), ("fsdp no reshard", False)):
+        for path, result in results[strategy][0].items():
+            _, (steps, _, batches) = result["counted"]
+            gathers = 2 * batches if of_batch else steps
+            assert result["gathered"] == gathers * GRADIENT_BYTES, (strategy, path)
 
 
 def test_a_new_wrapper_compiles_nothing_again(results):

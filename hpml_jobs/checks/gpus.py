@@ -4,15 +4,10 @@ from hpml_jobs.checks.limits import POWER_CLOCK_LIMIT
 from hpml_jobs.checks.peer_table import PeerTable
 from hpml_jobs.checks.peers import Peer
 from hpml_jobs.checks.result import Affected, Level, Observation, Tier, check, names
+from hpml_jobs.core.gpus import HARMLESS, POWER_CAP, lane_fault, memory_fault, slowing_reasons
 from hpml_jobs.core.measurements import Card
 from hpml_jobs.core.record import Rank, Record
 from hpml_jobs.core.text import counted, percent_text
-
-POWER_CAP = "sw_power_cap"
-"""The reason under which a GPU stays below its power limit: normal under load."""
-
-HARMLESS = frozenset({"gpu_idle", "applications_clocks_setting", "display_clock_setting"})
-"""NVML's reasons for lower clocks that did not slow the work: no work, or clocks set by hand."""
 
 GIVEN_GPUS = "SLURM_GPUS_ON_NODE"
 """The number of GPUs that SLURM gave the cell on its node."""
@@ -38,7 +33,7 @@ def throttled(record: Record) -> Observation | None:
     cards = [card for card in _cards(record) if card.samples or card.throttle_reasons is not None]
     if not cards:
         return None
-    with_reasons = [(card, sorted(card.reasons - HARMLESS - {POWER_CAP})) for card in cards]
+    with_reasons = [(card, slowing_reasons(card)) for card in cards]
     slowed = [(card, reasons) for card, reasons in with_reasons if reasons]
     if not slowed:
         return Observation(True, f"0 of {counted(len(cards), 'GPU')} throttled")
@@ -109,11 +104,8 @@ def unhealthy(record: Record) -> Observation | None:
     if not cards:
         return None
     for card in cards:
-        if card.ecc_uncorrected:
-            errors = counted(card.ecc_uncorrected, "uncorrected ECC error")
-            return Observation(False, f"{errors} on {_place(card)}")
-        if card.row_remapping in ("pending", "failed"):
-            return Observation(False, f"row remapping is {card.row_remapping} on {_place(card)}")
+        if fault := memory_fault(card):
+            return Observation(False, f"{fault} on {_place(card)}")
     return Observation(True, f"no uncorrected ECC error on {counted(len(cards), 'GPU')}")
 
 
@@ -133,18 +125,13 @@ def _place(card: Card) -> str:
 )
 def few_lanes(record: Record) -> Observation | None:
     """Warn if a PCIe link is narrower than it could be."""
-    links = [
-        (card, card.pcie_width, card.max_pcie_width)
-        for card in _cards(record)
-        if card.pcie_width and card.max_pcie_width
-    ]
-    if not links:
+    cards = [card for card in _cards(record) if card.pcie_width and card.max_pcie_width]
+    if not cards:
         return None
-    narrow = [link for link in links if link[1] < link[2]]
-    if not narrow:
-        return Observation(True, f"x{links[0][1]} on {counted(len(links), 'GPU')}")
-    card, width, highest = narrow[0]
-    return Observation(False, f"x{width} of x{highest} lanes on {_place(card)}")
+    narrow = next((card for card in cards if lane_fault(card)), None)
+    if narrow is None:
+        return Observation(True, f"x{cards[0].pcie_width} on {counted(len(cards), 'GPU')}")
+    return Observation(False, f"{lane_fault(narrow)} on {_place(narrow)}")
 
 
 @check(

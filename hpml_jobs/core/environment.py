@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 
+from hpml_jobs.core.secret_names import SECRET_VARIABLE
 from hpml_jobs.core.strategies import Device
 
 _RECORDED = re.compile(
@@ -13,8 +14,6 @@ _RECORDED = re.compile(
 
 _PLACE = re.compile(r".*_(DIR|HOME|PATH|PREFIX|FILE|ROOT)")
 """Places of files, which change no number and may contain a login name."""
-
-_SENSITIVE = re.compile(r"passw|passphrase|secret|token|_key|credential|auth", re.IGNORECASE)
 
 LONGEST_VALUE = 200
 """Characters of a value that are kept: container images set lists of requirements."""
@@ -41,7 +40,8 @@ def recorded(environment: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value[:LONGEST_VALUE]
         for name, value in sorted(environment.items())
-        if _RECORDED.fullmatch(name) and not (_SENSITIVE.search(name) or _PLACE.fullmatch(name))
+        if _RECORDED.fullmatch(name)
+        and not (SECRET_VARIABLE.search(name) or _PLACE.fullmatch(name))
     }
 
 
@@ -50,7 +50,7 @@ def nccl(environment: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value[:LONGEST_VALUE]
         for name, value in sorted(environment.items())
-        if name.startswith("NCCL_") and not _SENSITIVE.search(name)
+        if name.startswith("NCCL_") and not SECRET_VARIABLE.search(name)
     }
 
 

@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 
 from hpml_jobs.core.measurements import Card
+from hpml_jobs.core.text import counted
 
 THROTTLE_REASONS = {
     0x1: "gpu_idle",
@@ -19,6 +20,12 @@ THROTTLE_REASONS = {
     0x400: "reliability",
 }
 """Bits of nvmlClocksThrottleReasons (NVML API reference)."""
+
+POWER_CAP = "sw_power_cap"
+"""The reason under which a GPU stays below its power limit: normal under load."""
+
+HARMLESS = frozenset({"gpu_idle", "applications_clocks_setting", "display_clock_setting"})
+"""NVML's reasons for lower clocks that did not slow the work: no work, or clocks set by hand."""
 
 SWITCH = "switch"
 """The end of an NVLink that leads to an NVSwitch, through which every GPU is reached."""
@@ -64,6 +71,34 @@ def throttle_reasons(bits: int) -> tuple[str, ...]:
             names.append(THROTTLE_REASONS.get(bit, f"reason_{bit:#x}"))
         bit <<= 1
     return tuple(names)
+
+
+def slowing_reasons(card: Card) -> list[str]:
+    """Return the reasons for lower clocks that are a fault of the GPU or its node, sorted."""
+    return sorted(card.reasons - HARMLESS - {POWER_CAP})
+
+
+def memory_fault(card: Card) -> str:
+    """Return what is wrong with a GPU's memory, in words; empty if nothing, or if not known.
+
+    >>> memory_fault(Card(uuid="GPU-0", ecc_uncorrected=2, row_remapping="pending"))
+    '2 uncorrected ECC errors'
+    """
+    if card.ecc_uncorrected:
+        return counted(card.ecc_uncorrected, "uncorrected ECC error")
+    if card.row_remapping in ("pending", "failed"):
+        return f"row remapping is {card.row_remapping}"
+    return ""
+
+
+def lane_fault(card: Card) -> str:
+    """Return the PCIe lanes of a GPU with fewer than possible; empty otherwise.
+
+    >>> lane_fault(Card(uuid="GPU-0", pcie_width=8, max_pcie_width=16))
+    'x8 of x16 lanes'
+    """
+    width, highest = card.pcie_width, card.max_pcie_width
+    return f"x{width} of x{highest} lanes" if width and highest and width < highest else ""
 
 
 def link_text(card: Card) -> str:

@@ -17,6 +17,7 @@ import msgspec
 
 from hpml_jobs.core.gpus import throttle_reasons
 from hpml_jobs.core.measurements import CardSamples
+from hpml_jobs.core.nvml import gpus_by_uuid, open_nvml
 from hpml_jobs.core.record import Rank, Record
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.validation import InvalidRecordError, decode
@@ -79,28 +80,16 @@ class CardSampler:
 
     def _run(self) -> None:
         try:
-            import pynvml  # noqa: PLC0415 -- only on nodes with NVIDIA GPUs
-
-            pynvml.nvmlInit()
-            handles = _handles(pynvml)
+            nvml = open_nvml()
+            handles = gpus_by_uuid(nvml)
         except Exception:  # no NVML: the worker's record says why
             return
         while handles and not self._stop.wait(INTERVAL_S):
             for uuid, handle in [*handles.items()]:
                 try:
-                    self._samples.setdefault(uuid, []).append(_sample(pynvml, handle))
+                    self._samples.setdefault(uuid, []).append(_sample(nvml, handle))
                 except Exception:  # the GPU does not know a question, or is lost
                     del handles[uuid]
-
-
-def _handles(nvml: Any) -> dict[str, Any]:
-    """Return the handles of all GPUs that NVML shows, by UUID."""
-    handles = [nvml.nvmlDeviceGetHandleByIndex(n) for n in range(nvml.nvmlDeviceGetCount())]
-    return {_uuid(nvml.nvmlDeviceGetUUID(handle)): handle for handle in handles}
-
-
-def _uuid(value: str | bytes) -> str:
-    return value.decode() if isinstance(value, bytes) else value
 
 
 def _sample(nvml: Any, handle: Any) -> Sample:

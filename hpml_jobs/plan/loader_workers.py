@@ -26,6 +26,18 @@ WORKERS_BY_PEAK = ((300e12, 8), (30e12, 4))
 on 32x32 images takes more per second than 2 workers make there (docs/data.md)."""
 
 
+def cpus_per_gpu(loader_workers: int, threads: int, *, several_nodes: bool = False) -> int:
+    """Return the CPUs that a process on a GPU keeps busy.
+
+    Beside loader workers and the threads of the training loop, autograd and the thread that pins
+    batches work, and between nodes NCCL's proxy, which polls.
+
+    >>> cpus_per_gpu(8, 1), cpus_per_gpu(2, 1, several_nodes=True)
+    (10, 5)
+    """
+    return loader_workers + threads + (2 if several_nodes else 1)
+
+
 class Workers(NamedTuple):
     """A chosen number, and why; no reason for the default."""
 
@@ -33,10 +45,8 @@ class Workers(NamedTuple):
     reason: str = ""
 
 
-def workers_for(gpu: str | None, cpus_per_gpu: int | None, threads: int) -> Workers:
-    """Return the number for a GPU by its name, as many as have a CPU.
-
-    A process needs CPUs for its threads and for the one that feeds the device.
+def workers_for(gpu: str | None, cpus: int | None, threads: int) -> Workers:
+    """Return the number for a GPU by its name, as many as have one of its node's `cpus` per GPU.
 
     >>> workers_for("h200", None, 1).number, workers_for("h200", 6, 1).number
     (8, 4)
@@ -47,11 +57,11 @@ def workers_for(gpu: str | None, cpus_per_gpu: int | None, threads: int) -> Work
     if peak is None:
         return Workers(DEFAULT_WORKERS)
     wanted = next((n for least, n in WORKERS_BY_PEAK if peak.flop_per_s >= least), DEFAULT_WORKERS)
-    able = wanted if cpus_per_gpu is None else max(DEFAULT_WORKERS, cpus_per_gpu - threads - 1)
+    able = wanted if cpus is None else max(DEFAULT_WORKERS, cpus - cpus_per_gpu(0, threads))
     if DEFAULT_WORKERS in (wanted, able):
         return Workers(DEFAULT_WORKERS)
     if able < wanted:
-        return Workers(able, f"there are {cpus_per_gpu} CPUs for each {gpu}")
+        return Workers(able, f"there are {cpus} CPUs for each {gpu}")
     return Workers(wanted, f"the default for {gpu}")
 
 

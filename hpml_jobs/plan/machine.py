@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hpml_jobs.core.cluster import Cluster, Shape, sbatch_options
+from hpml_jobs.core.nvml import NvmlError, gpus_by_uuid, nvml_session, nvml_text
 from hpml_jobs.errors import UsageError
 from hpml_jobs.slurm.commands import has_sbatch, limits, partition_minutes
 
@@ -69,24 +70,14 @@ def detect_cluster(profiles: dict[str, tuple[str, ...]]) -> tuple[str, str]:
 @functools.cache
 def local_gpus() -> tuple[str, ...]:
     """Return the names of the NVIDIA GPUs that a process of this machine sees, without torch."""
-    import pynvml  # noqa: PLC0415  (only where the local machine is asked)
-
     try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
+        with nvml_session() as nvml:
+            gpus = gpus_by_uuid(nvml)
+            shown = visible_gpus(os.environ.get("CUDA_VISIBLE_DEVICES"), [*gpus])
+            names = [nvml_text(nvml.nvmlDeviceGetName(handle)) for handle in gpus.values()]
+    except NvmlError:
         return ()
-    try:
-        count = pynvml.nvmlDeviceGetCount()
-        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(count)]
-        uuids = [_text(pynvml.nvmlDeviceGetUUID(handle)) for handle in handles]
-        shown = visible_gpus(os.environ.get("CUDA_VISIBLE_DEVICES"), uuids)
-        return tuple(_text(pynvml.nvmlDeviceGetName(handles[number])) for number in shown)
-    finally:
-        pynvml.nvmlShutdown()
-
-
-def _text(value: str | bytes) -> str:
-    return value.decode() if isinstance(value, bytes) else value
+    return tuple(names[number] for number in shown)
 
 
 def visible_gpus(setting: str | None, uuids: Sequence[str]) -> list[int]:

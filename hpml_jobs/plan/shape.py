@@ -6,6 +6,7 @@ from hpml_jobs.core.gpus import is_mig_type
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.errors import UsageError
 from hpml_jobs.plan import machine
+from hpml_jobs.plan.loader_workers import cpus_per_gpu
 from hpml_jobs.slurm import commands
 
 
@@ -27,13 +28,14 @@ def make_shape(cell: Cell, cluster: Cluster, gpu_type: str | None, minutes: int)
 def _cpus(cell: Cell, gpu_type: str | None) -> int:
     """Return the CPUs on each node: of loader workers and threads, and of what else CUDA needs.
 
-    Beside the training loop, autograd and the thread that pins batches work, and between nodes
-    NCCL's proxy, which polls. No node need have CPUs for these.
+    No node need have CPUs for the latter.
     """
     least = cell.gpus_per_node * (cell.loader_workers + cell.threads)
     if cell.device is Device.CPU:
         return least
-    wanted = least + cell.gpus_per_node * (2 if cell.nodes > 1 else 1)
+    wanted = cell.gpus_per_node * cpus_per_gpu(
+        cell.loader_workers, cell.threads, several_nodes=cell.nodes > 1
+    )
     nodes = [node for node in commands.inventory() if node.gpus >= cell.gpus_per_node]
     typed = [node for node in nodes if gpu_type in (None, node.gpu_type)] or nodes
     largest = max((node.cpus for node in typed), default=wanted)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from omegaconf import OmegaConf
 
 from hpml_jobs.core.paths import conf_folder, login_name
+from hpml_jobs.plan.loader_workers import cpus_per_gpu, workers_for
 from hpml_jobs.plan.profile import Block, Entry
 from hpml_jobs.plan.site_choices import (
     choose_account,
@@ -26,8 +27,8 @@ SCRATCH_VARIABLES = ("SCRATCH", "PSCRATCH", "WORK", "PROJECT")
 MINUTES = 30
 """The default time limit of a cell, conf/config.yaml."""
 
-CPUS_PER_GPU = 3
-"""CPUs of a cell per GPU with the default loader_workers=2."""
+THREADS = 1
+"""The default number of CPU threads per process, conf/config.yaml."""
 
 
 class Profile(NamedTuple):
@@ -46,7 +47,7 @@ def local_profile(why: str, gpus: tuple[str, ...]) -> Profile:
     entries = (
         Entry("cluster", "local", f"detected: {why}", is_set=False),
         Entry("device", "cuda" if gpus else "cpu", f"NVIDIA GPUs: {devices}", is_set=False),
-        Entry("threads", 1, f"CPU threads per process; CPUs: {os.cpu_count()}", is_set=False),
+        Entry("threads", THREADS, f"CPU threads per process; CPUs: {os.cpu_count()}", is_set=False),
     )
     return Profile((_files(None), Block("this machine, without SLURM", entries)))
 
@@ -67,7 +68,7 @@ def slurm_profile(cluster: str, why: str, site: Site) -> Profile:
         *partition.entries,
         *account.entries,
         *qos_entries(site, account.chosen),
-        *_memory(site, partition.chosen),
+        *_memory(site, partition.chosen, gpu_type.chosen or known["gpu_type"]),
         _BUDGET,
         *_software(),
     )
@@ -138,8 +139,12 @@ def _large_folders() -> Iterator[tuple[str, str]]:
         yield folder, "a folder that you can write"
 
 
-def _memory(site: Site, partition: str | None) -> Iterator[Entry]:
-    """Yield the memory that a node has per GPU, and what SLURM gives by default."""
+def _memory(site: Site, partition: str | None, gpu_type: str | None) -> Iterator[Entry]:
+    """Yield the memory that a node has per GPU, and what SLURM gives by default.
+
+    The latter is by CPU: a cell requests one for each loader worker, whose number depends on the
+    GPU, and some more.
+    """
     within = [each for each in site.partitions if each.name == partition] or site.partitions
     kinds = [kind for each in within for kind in each.kinds if kind.gpus]
     if not kinds:
@@ -148,8 +153,10 @@ def _memory(site: Site, partition: str | None) -> Iterator[Entry]:
     per_cpu = site.config.get("DefMemPerCPU", "")
     default = "SLURM's default memory is not known"
     if per_cpu.isdigit():
-        gives_gb = CPUS_PER_GPU * int(per_cpu) / 1000
-        default = f"SLURM gives {gives_gb:g} GB per GPU ({CPUS_PER_GPU} CPUs) by default"
+        typed = [kind for kind in kinds if kind.gpu_type == gpu_type] or kinds
+        workers = workers_for(gpu_type, min(kind.cpus // kind.gpus for kind in typed), THREADS)
+        cpus = cpus_per_gpu(workers.number, THREADS)
+        default = f"SLURM gives {cpus * int(per_cpu) / 1000:g} GB per GPU ({cpus} CPUs) by default"
     source = f"a node's memory per GPU; {default}"
     yield Entry("mem_gb_per_gpu", max(1, share_gb), source, is_set=False)
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from uuid import NAMESPACE_URL, uuid5
 
 from hpml_jobs.core.paths import login_name
+from hpml_jobs.core.secret_names import IN_NAMES, SECRET_KEY
 
 REMOVED = "[removed]"
 HOME, USER, ACCOUNT, EMAIL = "/home/user", "user", "account", "user@example.org"
@@ -25,12 +26,10 @@ SLURM_FACTS = re.compile(
 )
 """The variables of SLURM that are kept: what a job was given."""
 
-_SENSITIVE = r"(?:passw(?:or)?d|passphrase|secret|token|api[_-]?key|access[_-]?key|credentials?)"
-_SENSITIVE_KEY = re.compile(rf".*{_SENSITIVE}", re.IGNORECASE)
 _SECRETS = (
     re.compile(
-        rf"(?P<keep>{_SENSITIVE}[\"']?\s*(?:=\s*|:\s*(?=[\s\"']))\s*[\"']?"
-        rf"|--[\w-]{{0,40}}{_SENSITIVE}\s+)"
+        rf"(?P<keep>{IN_NAMES}[\"']?\s*(?:=\s*|:\s*(?=[\s\"']))\s*[\"']?"
+        rf"|--[\w-]{{0,40}}{IN_NAMES}\s+)"
         r"(?![\d.,]+(?:\s|$)|\[removed\])[^\s\"',;}]{4,}",
         re.IGNORECASE,
     ),
@@ -183,7 +182,7 @@ class Redactor:
             return ACCOUNT
         if key == "users":  # of other jobs on the nodes
             return USER
-        if text and _SENSITIVE_KEY.fullmatch(key) and text != REMOVED:
+        if text and SECRET_KEY.fullmatch(key) and text != REMOVED:
             self.secrets[self._file] += 1
             return REMOVED
         return self._text(text)

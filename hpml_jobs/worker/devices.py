@@ -13,6 +13,7 @@ from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.environment import refusal
 from hpml_jobs.core.gpus import is_mig
 from hpml_jobs.core.node_faults import node_fault
+from hpml_jobs.core.nvml import nvml_text, open_nvml
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.errors import HpmlError, NodeFaultError
 from hpml_jobs.study.attempt import SLURM_VARIABLE
@@ -208,12 +209,10 @@ def why_no_cuda() -> str:
     if torch_cuda is None:
         return f"torch {torch.__version__} is a build without CUDA: install {NEWER_LOCK}"
     try:
-        import pynvml  # noqa: PLC0415 -- only to explain a failure
-
-        pynvml.nvmlInit()
-        driver = str(pynvml.nvmlSystemGetDriverVersion())
-        version = int(pynvml.nvmlSystemGetCudaDriverVersion_v2())
-        gpus = int(pynvml.nvmlDeviceGetCount())
+        nvml = open_nvml()
+        driver = nvml_text(nvml.nvmlSystemGetDriverVersion())
+        version = int(nvml.nvmlSystemGetCudaDriverVersion_v2())
+        gpus = int(nvml.nvmlDeviceGetCount())
     except Exception as error:  # any error of the driver is the reason
         return (
             f"the NVIDIA driver of this node does not respond ({error}): check that the job "

@@ -14,16 +14,20 @@ import time
 from collections.abc import Callable, Iterator
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hpml_jobs import __version__
-from hpml_jobs.core.cell import CellFile, decode_cell_file
-from hpml_jobs.core.findings import Finding, NodeAnswer, ok, problem, warning
+from hpml_jobs.core.cell import Cell, CellFile, decode_cell_file
+from hpml_jobs.core.findings import Finding, NodeAnswer, Severity, ok, problem, warning
 from hpml_jobs.core.loader import Loader
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import counted
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.worker.failure import reason_of
+
+if TYPE_CHECKING:
+    from hpml_jobs.worker.instruments.timing import Devices
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  (loader workers pass batches through it)
 MIN_SHARED_GB = 1.0
@@ -53,11 +57,14 @@ def check_node(file: CellFile) -> Iterator[Finding]:
     )
     for about, check in checks:
         try:
-            yield check(file)
+            finding = check(file)
         except HpmlError as error:
-            yield problem(about, str(error))
+            finding = problem(about, str(error))
         except Exception as error:  # any error is a finding
-            yield problem(about, reason_of(error))
+            finding = problem(about, reason_of(error))
+        yield finding
+        if check is _devices and finding.level is Severity.OK:
+            yield from _cards(file)
 
 
 def _node(_file: CellFile) -> Finding:
@@ -116,13 +123,10 @@ def _devices(file: CellFile) -> Finding:
     import torch  # noqa: PLC0415
     from torch import distributed  # noqa: PLC0415
 
-    from hpml_jobs.worker.devices import devices_for  # noqa: PLC0415
     from hpml_jobs.worker.instruments.facts import read_facts  # noqa: PLC0415
 
     cell = file.cell
-    local_ranks = range(cell.gpus_per_node)
-    # With dp every rank would have all devices.
-    devices = list(dict.fromkeys(d for rank in local_ranks for d in devices_for(cell, rank)))
+    devices = _devices_of(cell)
     for device in devices:
         ones = torch.ones(256, 256, device=device)
         if float((ones @ ones).sum()) != 256.0**3:
@@ -138,6 +142,24 @@ def _devices(file: CellFile) -> Finding:
     names = ", ".join(dict.fromkeys(f"{gpu.name} (sm_{gpu.major}{gpu.minor})" for gpu in gpus))
     software = f"driver {facts.driver}, torch built for CUDA {facts.cuda}, NCCL {facts.nccl}"
     return ok("devices", f"{len(gpus)} x {names} computes; {software}")
+
+
+def _devices_of(cell: Cell) -> "Devices":
+    """Return the devices of all ranks on this node; with dp every rank has all of them."""
+    from hpml_jobs.worker.devices import devices_for  # noqa: PLC0415
+
+    local_ranks = range(cell.gpus_per_node)
+    return tuple(dict.fromkeys(d for rank in local_ranks for d in devices_for(cell, rank)))
+
+
+def _cards(file: CellFile) -> Iterator[Finding]:
+    """Yield the health of each GPU of the cell; nothing on the CPU."""
+    from hpml_jobs.worker.card_health import card_findings  # noqa: PLC0415
+    from hpml_jobs.worker.instruments.cards import CardReader  # noqa: PLC0415
+    from hpml_jobs.worker.instruments.facts import device_uuids  # noqa: PLC0415
+
+    if file.cell.device is Device.CUDA:
+        yield from card_findings(CardReader(device_uuids(_devices_of(file.cell))))
 
 
 def _data(file: CellFile) -> Finding:

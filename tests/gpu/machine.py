@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+from hpml_jobs.core.nvml import nvml_text, open_nvml
 from tests.gpu.figures import Machine
 
 ROOT = Path(__file__).parents[2]
@@ -48,10 +49,7 @@ def _or_none(read: Callable[[], str]) -> str | None:
 
 
 def _driver() -> str:
-    import pynvml  # noqa: PLC0415 -- only on machines with NVIDIA GPUs
-
-    pynvml.nvmlInit()
-    return str(pynvml.nvmlSystemGetDriverVersion())
+    return nvml_text(open_nvml().nvmlSystemGetDriverVersion())
 
 
 def _nccl() -> str:

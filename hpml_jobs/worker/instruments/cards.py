@@ -10,6 +10,7 @@ from typing import Any
 
 from hpml_jobs.core.gpus import SWITCH, throttle_reasons
 from hpml_jobs.core.measurements import Card
+from hpml_jobs.core.nvml import NvmlError, nvml_text, open_nvml
 
 Query = Callable[[Any, Any], dict[str, Any]]
 """Returns fields of a `Card`, given NVML and the handle of a GPU."""
@@ -25,19 +26,15 @@ class CardReader:
         """Look up the GPUs with these UUIDs; none on the CPU."""
         self.state: tuple[Card, ...] = ()
         self.missing: list[str] = []
-        self._nvml = nvml
+        self._nvml: Any = None
         self._uuids = uuids
         self._handles: dict[str, Any] = {}
         if not uuids:
             return
         try:
-            if self._nvml is None:
-                import pynvml  # noqa: PLC0415 -- only on nodes with NVIDIA GPUs
-
-                self._nvml = pynvml
-            self._nvml.nvmlInit()
-        except Exception as error:  # no NVML, no permission: not worth a failed run
-            self._note(f"cards: {_reason(error)}")
+            self._nvml = open_nvml(nvml)
+        except NvmlError as error:
+            self._note(f"cards: {error}")
             return
         for uuid in uuids:
             try:
@@ -78,10 +75,6 @@ class CardReader:
 
 def _reason(error: Exception) -> str:
     return str(error) or type(error).__name__
-
-
-def _text(value: str | bytes) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)
 
 
 def _processes(nvml: Any, handle: Any) -> dict[str, Any]:
@@ -132,7 +125,7 @@ def _link_end(nvml: Any, handle: Any, link: int) -> str:
     kind = nvml.nvmlDeviceGetNvLinkRemoteDeviceType(handle, link)
     if kind == nvml.NVML_NVLINK_DEVICE_TYPE_SWITCH:
         return SWITCH
-    return _text(nvml.nvmlDeviceGetNvLinkRemotePciInfo(handle, link).busId)
+    return nvml_text(nvml.nvmlDeviceGetNvLinkRemotePciInfo(handle, link).busId)
 
 
 def _near_cpus(nvml: Any, handle: Any) -> dict[str, Any]:
@@ -148,7 +141,7 @@ def _one(name: str, value: Callable[[Any, Any], Any]) -> Query:
 
 QUERIES: dict[str, Query] = {
     "index": _one("index", lambda nvml, h: int(nvml.nvmlDeviceGetIndex(h))),
-    "bus id": _one("bus_id", lambda nvml, h: _text(nvml.nvmlDeviceGetPciInfo(h).busId)),
+    "bus id": _one("bus_id", lambda nvml, h: nvml_text(nvml.nvmlDeviceGetPciInfo(h).busId)),
     "SM clock": _one(
         "sm_clock_mhz", lambda nvml, h: nvml.nvmlDeviceGetClockInfo(h, nvml.NVML_CLOCK_SM)
     ),

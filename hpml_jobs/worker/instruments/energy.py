@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from hpml_jobs.core.formulas import joules
 from hpml_jobs.core.measurements import Energy
+from hpml_jobs.core.nvml import open_nvml
 
 NO_MIG = 0
 """NVML_DEVICE_MIG_DISABLE: the whole GPU belongs to whoever uses it."""
@@ -35,22 +36,18 @@ class EnergyMeter:
     def __init__(self, uuids: tuple[str, ...], nvml: Any = None) -> None:
         """Open the counters of the GPUs with these UUIDs; none on the CPU."""
         self.missing: list[str] = []
-        self._nvml = nvml
+        self._nvml: Any = None
         self._handles: dict[str, Any] = {}
         if not uuids:
             return
         try:
+            self._nvml = open_nvml(nvml)
             self._open(uuids)
             self.read()
         except Exception as error:  # no NVML, no permission, no counter: not worth a failed run
             self._give_up(error)
 
     def _open(self, uuids: tuple[str, ...]) -> None:
-        if self._nvml is None:
-            import pynvml  # noqa: PLC0415 -- only on nodes with NVIDIA GPUs
-
-            self._nvml = pynvml
-        self._nvml.nvmlInit()
         for uuid in uuids:
             handle = self._nvml.nvmlDeviceGetHandleByUUID(uuid)
             if self._is_shared(handle):

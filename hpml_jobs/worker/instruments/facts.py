@@ -15,6 +15,7 @@ import hpml_jobs
 from hpml_jobs.core import environment
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.gpus import is_mig
+from hpml_jobs.core.nvml import nvml_session, nvml_text
 from hpml_jobs.core.process_times import started_ticks
 from hpml_jobs.core.record import Facts
 from hpml_jobs.core.strategies import Device
@@ -176,13 +177,8 @@ def _slurm() -> dict[str, str]:
 
 
 def _driver() -> str:
-    import pynvml  # noqa: PLC0415 -- only on nodes with NVIDIA GPUs
-
-    pynvml.nvmlInit()
-    try:
-        return str(pynvml.nvmlSystemGetDriverVersion())
-    finally:
-        pynvml.nvmlShutdown()
+    with nvml_session() as nvml:
+        return nvml_text(nvml.nvmlSystemGetDriverVersion())
 
 
 def _topology() -> str:

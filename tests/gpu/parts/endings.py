@@ -11,6 +11,7 @@ from typing import Any
 
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.measurements import Stage
+from hpml_jobs.core.nvml import open_nvml
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.job.workers import JOB_VARIABLE
 from hpml_jobs.slurm.states import Outcome
@@ -165,8 +166,6 @@ def processes_of(folder: Path) -> list[int]:
 
 def _gigabytes_in_use() -> float:
     """Return what NVML says is in use on the first card; this process has no context on it."""
-    import pynvml  # noqa: PLC0415 -- only on machines with NVIDIA GPUs
-
-    pynvml.nvmlInit()
-    memory = pynvml.nvmlDeviceGetMemoryInfo(pynvml.nvmlDeviceGetHandleByIndex(0))
+    nvml = open_nvml()
+    memory = nvml.nvmlDeviceGetMemoryInfo(nvml.nvmlDeviceGetHandleByIndex(0))
     return float(memory.used) / 1e9

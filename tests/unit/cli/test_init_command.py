@@ -105,6 +105,20 @@ def test_init_takes_the_only_partition_with_gpus(site_without_defaults, user_con
     assert settings["minutes"] == 20
 
 
+def test_init_counts_cpus_of_a_gpu_as_plan_does(site_without_defaults, user_config_file, capsys):
+    """8 loader workers of an H100, its process, and one more; 2 workers where it has few CPUs."""
+    slurm = site_without_defaults
+    slurm.set_output("scontrol", "ClusterName = hpc1\nDefMemPerCPU = 4000\n")
+    for cpus, words in (
+        (48, "SLURM gives 40 GB per GPU (10 CPUs)"),
+        (8, "SLURM gives 16 GB per GPU (4 CPUs)"),
+    ):
+        nodes = f"gpu*|up|1:00:00|2|{cpus}|190000|gpu:h100:4|x\n"
+        slurm.set_answers("sinfo", ("%P|%a", nodes))
+        user_config_file.unlink(missing_ok=True)
+        assert words in init(capsys, user_config_file)[1]
+
+
 def test_init_without_default_partition_chooses_none(
     site_without_defaults, user_config_file, capsys
 ):

@@ -1,14 +1,20 @@
 """The checks of a compute node for doctor, with a cell's file."""
 
 import json
+import sys
 
 import msgspec
 
 from hpml_jobs.core.cell import CellFile
-from hpml_jobs.core.findings import NodeAnswer, Severity
+from hpml_jobs.core.findings import NodeAnswer, Severity, ok
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.study.files import encode, write_whole
+from hpml_jobs.worker import node_check
+from hpml_jobs.worker.card_health import card_findings
+from hpml_jobs.worker.instruments import facts
+from hpml_jobs.worker.instruments.cards import CardReader
 from hpml_jobs.worker.node_check import check_node, main, required_torch
+from tests.unit.fake_nvml import FakeGpu, FakeNvml
 
 from .conftest import change_workload, cpu_cell
 
@@ -79,3 +85,40 @@ def test_own_code_that_cannot_train_is_found_on_the_node(tmp_path, monkeypatch):
         finding = findings_of(msgspec.structs.replace(FILE, cell=cell))["node data"]
         assert finding.level is level
         assert words in finding.seen
+
+
+def test_health_of_each_gpu_is_one_line():
+    gpus = (
+        FakeGpu(uuid="GPU-0", reasons=0x1),
+        FakeGpu(uuid="GPU-1", index=1, ecc=(0, 2), remapped=(0, 1, 1, 0)),
+        FakeGpu(uuid="GPU-2", index=2, pcie=(4, 8, 4, 16)),
+        FakeGpu(uuid="GPU-3", index=3, reasons=0x44, ecc=None, remapped=None),
+    )
+    uuids = tuple(gpu.uuid for gpu in gpus)
+    findings = list(card_findings(CardReader(uuids, FakeNvml(*gpus))))
+    place = "00000000:3B:00.0"
+    health = "0 uncorrected ECC errors, 0 remapped rows"
+    assert [finding.seen for finding in findings] == [
+        f"GPU 0 {place}: {health}, clocks not lowered, PCIe x16, 60 °C",
+        f"GPU 1 {place}: 2 uncorrected ECC errors, 1 remapped row (remapping is pending), "
+        "clocks not lowered, PCIe x16, 60 °C",
+        f"GPU 2 {place}: {health}, clocks not lowered, x8 of x16 lanes, 60 °C",
+        f"GPU 3 {place}: clocks lowered by hw_thermal_slowdown, PCIe x16, 60 °C",
+    ]
+    assert [finding.level for finding in findings] == [Severity.OK] + 3 * [Severity.WARNING]
+    assert findings[2].remedy == "report the node to the cluster's support"
+
+
+def test_health_without_nvml_says_why(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    (finding,) = card_findings(CardReader(("GPU-0",)))
+    assert (finding.level, finding.seen[:16]) == (Severity.OK, "not read: cards:")
+
+
+def test_gpus_that_compute_are_looked_at(monkeypatch):
+    cell = msgspec.structs.replace(FILE.cell, device=Device.CUDA)
+    monkeypatch.setattr(node_check, "_devices", lambda _: ok("devices", "1 x A100 computes"))
+    monkeypatch.setattr(node_check, "_devices_of", lambda _: ())
+    monkeypatch.setattr(facts, "device_uuids", lambda _: ("GPU-0",))
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(FakeGpu()))
+    assert findings_of(msgspec.structs.replace(FILE, cell=cell))["gpu health"].level is Severity.OK

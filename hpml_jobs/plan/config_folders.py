@@ -6,11 +6,16 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from hpml_jobs.core.paths import conf_folder
+from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import nearest
 from hpml_jobs.errors import UsageError
 
 GROUPS = ("cluster", "workload", "recipe", "grid")
 """Config groups: folders whose files are the choices of `cluster=NAME` and so on."""
+
+
+ONLY_ON = "only_on"
+"""The key of a grid's block that names the device which it is for: cuda or cpu."""
 
 
 class ConfigFolders:
@@ -63,7 +68,8 @@ class ConfigFolders:
         """Return the blocks of a grid: each maps keys to the values they take.
 
         Raises:
-            UsageError: the file is not a list of blocks, or one chooses the cluster or a grid.
+            UsageError: the file is not a list of blocks, one chooses the cluster or a grid, or is
+                for a device that does not exist.
         """
         path = self.choices("grid")[name]
         loaded = OmegaConf.to_container(OmegaConf.load(path))
@@ -73,6 +79,9 @@ class ConfigFolders:
         for group in ("cluster", "grid"):
             if any(group in block for block in blocks):
                 raise UsageError(f"{path}: a block cannot choose the {group}; use {group}=NAME")
+        devices = [block[ONLY_ON] for block in blocks if ONLY_ON in block]
+        if not all(device in [*Device] for device in devices):
+            raise UsageError(f"{path}: {ONLY_ON} is one of {', '.join(Device)}")
         return [
             {key: value if isinstance(value, list) else [value] for key, value in block.items()}
             for block in blocks

@@ -16,7 +16,7 @@ from hpml_jobs.core.workload import Optimizer
 from hpml_jobs.errors import UsageError
 from hpml_jobs.plan import machine
 from hpml_jobs.plan.composer import AUTO, Composer, check_keys, settings_with
-from hpml_jobs.plan.config_folders import GROUPS, ConfigFolders
+from hpml_jobs.plan.config_folders import GROUPS, ONLY_ON, ConfigFolders
 from hpml_jobs.plan.overrides import Overrides, parse_overrides
 from hpml_jobs.plan.settings import Settings
 from hpml_jobs.plan.user_config import user_clusters, user_config_file, user_defaults
@@ -59,6 +59,8 @@ def _expand(overrides: Overrides, configs: ConfigFolders) -> Sweep:
     origins = dict.fromkeys(user_groups, str(user_config_file()))
     blocks = _blocks(overrides, choices.get("grid", [None]), user_groups, configs, origins)
     composer = Composer(configs, cluster, overrides.raw)
+    blocks, left_out = _blocks_of_device(composer, blocks)
+    notes += left_out
     settings: list[Settings] = []
     for block in blocks:
         values = {key: options for key, options in block.items() if key not in GROUPS}
@@ -115,24 +117,71 @@ def _blocks(
     configs.check_choice("grid", grid)
     given = {k: v for k, v in overrides.values.items() if k not in ("cluster", "grid")}
     blocks = [{}] if grid is None else configs.grid_blocks(grid)
-    origins |= {key: f"grid={grid}" for block in blocks for key in block}
+    origins |= {key: f"grid={grid}" for block in blocks for key in block if key != ONLY_ON}
     origins |= dict.fromkeys(given, "command line")
     defaults = {k: v for k, v in user_groups.items() if k in ("workload", "recipe")}
     return [defaults | block | given for block in blocks]
 
 
+def _blocks_of_device(composer: Composer, blocks: list[Ranges]) -> tuple[list[Ranges], list[str]]:
+    """Return the blocks that are for the device, each once, and sentences on those left out.
+
+    Raises:
+        UsageError: a block is for one device, and both are swept; or none is for this device.
+    """
+    if not any(ONLY_ON in block for block in blocks):
+        return blocks, []
+    device = Device.CUDA
+    kept: list[Ranges] = []
+    left_out: list[tuple[Device, Ranges]] = []
+    for block in blocks:
+        values = {key: options for key, options in block.items() if key != ONLY_ON}
+        device = _device(composer, values, "this grid depends on the device: name one device=")
+        if block.get(ONLY_ON, [device]) != [device]:
+            left_out.append((Device(block[ONLY_ON][0]), values))
+        elif values not in kept:  # the command line may have replaced all in which they differ
+            kept.append(values)
+    if not kept:
+        raise UsageError(f"this grid has no block for device={device}: choose another grid=")
+    return kept, [
+        f"left out: {_text_of(values, kept[0])} (only with device={needed})"
+        for needed, values in left_out
+        if values not in kept
+    ]
+
+
+def _text_of(block: Ranges, other: Ranges) -> str:
+    """Return in words the values of a block that another one does not have."""
+    different = {key: options for key, options in block.items() if other.get(key) != options}
+    return " ".join(f"{key}={','.join(map(str, options))}" for key, options in different.items())
+
+
 def _default_workload(composer: Composer, values: Ranges) -> tuple[str, str, str]:
     """Return what `workload=auto` becomes by the device, the sentence that says so, and why."""
+    remedy = "workload=auto depends on the device: name a workload= to sweep both"
+    device = _device(composer, values, remedy)
+    workload = "digits" if device is Device.CPU else "resnet18_cifar10"
+    return (
+        workload,
+        f"workload=auto: {workload} with device={device}",
+        f"workload=auto with device={device}",
+    )
+
+
+def _device(composer: Composer, values: Ranges, remedy: str) -> Device:
+    """Return the device of a block: as given, else the cluster's; on a local machine, what it has.
+
+    Raises:
+        UsageError: with the remedy, both devices are swept.
+    """
     config = composer.compose(AUTO, AUTO)
     devices = values.get("device") or [config.device]
     if len(devices) != 1:
-        raise UsageError("workload=auto depends on the device: name a workload= to sweep both")
+        raise UsageError(remedy)
     device = devices[0] or values.get("cluster.device", [config.cluster.get("device")])[0]
     if device is None and config.cluster.get("launcher") == Launcher.LOCAL:
-        device = Device.CUDA if machine.local_gpus() else Device.CPU
-    workload = "digits" if device == Device.CPU else "resnet18_cifar10"
-    note = f"workload=auto: {workload} with device={device or Device.CUDA}"
-    return workload, note, f"workload=auto with device={device}"
+        return Device.CUDA if machine.local_gpus() else Device.CPU
+    return Device.CPU if device == Device.CPU else Device.CUDA
 
 
 def _combinations(

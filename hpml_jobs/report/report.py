@@ -42,6 +42,7 @@ from hpml_jobs.report.tables import (
     shuffling,
     strategies,
     strong,
+    training_paths,
 )
 from hpml_jobs.report.tables import checks as check_tables
 from hpml_jobs.report.tables import cost as cost_table
@@ -286,6 +287,7 @@ FULL: dict[str, Callable[[ConditionGroup], Table | None]] = {
     "repeats": repeats.repeats,
     "compared": strategies.compared,
     "sharding": sharding.sharding,
+    "paths": training_paths.training_paths,
     "table4": learning.table4,
     "evaluation": learning.evaluation,
     "shuffling": shuffling.shuffling,

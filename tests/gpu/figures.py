@@ -89,7 +89,8 @@ class Results(Value, frozen=True, kw_only=True):
 class Expected(NamedTuple):
     """A figure's name and the range that it is expected in; None: no limit on that side.
 
-    The range holds on cards with the word `card` in their name; empty: on all of them.
+    The range holds on cards with the word `card` in their name; empty: on all of them. `published`
+    is what others reach, with the card and the source; empty where no such figure is at hand.
     """
 
     key: str
@@ -97,6 +98,7 @@ class Expected(NamedTuple):
     low: float | None = None
     high: float | None = None
     card: str = ""
+    published: str = ""
 
     @property
     def range_text(self) -> str:
@@ -139,6 +141,11 @@ class Part(NamedTuple):
     decides: str
     minutes: float
     expected: tuple[Expected, ...]
+
+    @property
+    def has_published(self) -> bool:
+        """Whether a published figure is beside one of its own."""
+        return any(expected.published for expected in self.expected)
 
 
 def findings(part: Part, result: PartResult) -> list[str]:

@@ -75,8 +75,9 @@ def _runs(results: Results) -> Iterator[str]:
 
 def _section(part: Part, results: Results) -> str:
     cards = results.cards
-    head = "| figure | expected |" + "".join(f" {card} |" for card in cards)
-    rule = "|---|---|" + "---:|" * len(cards)
+    published = " published |" if part.has_published else ""
+    head = f"| figure | expected |{published}" + "".join(f" {card} |" for card in cards)
+    rule = "|---|---|" + "---|" * part.has_published + "---:|" * len(cards)
     rows = [_row(part, expected, results) for expected in part.expected]
     words = textwrap.fill(f"{part.decides} (at most {part.minutes:g} minutes)", 100)
     return "\n".join([f"## {part.name}\n", f"{words}\n", head, rule, *rows, ""])
@@ -84,7 +85,8 @@ def _section(part: Part, results: Results) -> str:
 
 def _row(part: Part, expected: Expected, results: Results) -> str:
     values = [_value(expected, results.of(part.name, card), card) for card in results.cards]
-    return "| " + " | ".join([expected.text, expected.range_text, *values]) + " |"
+    published = [expected.published or "–"] if part.has_published else []
+    return "| " + " | ".join([expected.text, expected.range_text, *published, *values]) + " |"
 
 
 def _value(expected: Expected, run: PartResult | None, card: str) -> str:

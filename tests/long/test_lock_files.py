@@ -1,5 +1,6 @@
-"""Both lock files of torch: a fresh environment of each measures, collects and quantizes."""
+"""Both lock files of torch: a fresh environment of each measures, collects, shards, quantizes."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -46,5 +47,24 @@ def test_lock_file_environment_measures_and_collects(lock, torch, tmp_path, caps
     quantized = program.ok("collect", "integers", "--all")
     assert "torch's own int8" in quantized
     assert "torchao" in quantized
+    sharded = sharded_cells(program, has_fsdp=not torch.startswith("2.7"))
     with capsys.disabled():
-        print(f"\n{lock}: installed in {installed_s:.0f} s\n{tables}\n{quantized}")
+        print(f"\n{lock}: installed in {installed_s:.0f} s\n{tables}\n{sharded}\n{quantized}")
+
+
+def sharded_cells(program, *, has_fsdp):
+    """Run zero1, and fsdp, which an older torch refuses; return the tables."""
+    words = ("gpus=2", "batch=128", "workload=digits", "data.limit=1024", "probe_s=2")
+    place = ("study=sharded", "cluster=local", "device=cpu")
+    program.ok(*words, *place, "strategy=zero1", timeout_s=600)
+    fsdp = program(*words, *place, "strategy=fsdp", timeout_s=600)
+    records = {
+        path.parent.name.partition("-")[0]: json.loads(path.read_text())
+        for path in (program.folder / "outputs" / "sharded").glob("cells/*/record.json")
+    }
+    held = sum(rank["held_elements"] for rank in records["zero1"]["ranks"])
+    assert held == records["zero1"]["model"]["parameters"]
+    assert set(records) == {"zero1", "fsdp"} if has_fsdp else {"zero1"}
+    refusal = "its messages can be counted from torch 2.9 on"
+    assert (refusal in fsdp.stdout + fsdp.stderr) == (not has_fsdp)
+    return program.ok("collect", "sharded", "--all")

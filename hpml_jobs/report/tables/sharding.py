@@ -17,11 +17,11 @@ from hpml_jobs.report.text.numbers import percent, ratio, seconds, significant
 
 CAPTION = (
     "Peak memory: the most of any rank in E1, median over the runs (GB = 1e9 bytes). Of ddp: "
-    "divided by that of ddp at the same place and batch. Kept: elements that the rank with the "
-    "most keeps, in % of the model (fsdp: parameters and their optimizer state; zero1: optimizer "
-    "state). Optimizer state: of the rank with the most, after training. MB per iteration: bytes "
-    "of all messages of a kind that one rank passes on in E2 (1e6 bytes). Exposed: communication "
-    "that no computation hides, seconds of E2."
+    "divided by that of ddp at the same place, batch and training path. Kept: elements that the "
+    "rank with the most keeps, in % of the model (fsdp: parameters and their optimizer state; "
+    "zero1: optimizer state). Optimizer state: of the rank with the most, after training. MB per "
+    "iteration: bytes of all messages of a kind that one rank passes on in E2 (1e6 bytes). "
+    "Exposed: communication that no computation hides, seconds of E2."
 )
 WHOLE_PROCESS = (
     "with device=cpu memory is that of the whole process, with Python and its libraries: compare "
@@ -37,11 +37,12 @@ KINDS = (
 
 
 class Site(NamedTuple):
-    """GPUs, nodes and batch per GPU, at which strategies are compared."""
+    """GPUs, nodes, batch per GPU and training path, at which strategies are compared."""
 
     gpus: int
     nodes: int
     batch: int
+    path: str
 
 
 class _Numbers:
@@ -52,12 +53,12 @@ class _Numbers:
         self._ddp = {
             _site(row): row
             for row in group.timed
-            if row.strategy is Strategy.DDP and not row.treatment
+            if row.strategy is Strategy.DDP and row.setup.is_plain
         }
 
     def memory_bytes(self, row: Row) -> float | None:
         """Return the peak memory of the rank with the most; None if a rank did not report it."""
-        return self._median(row, _peak_bytes)
+        return self._median(row, peak_bytes)
 
     def memory_of_ddp(self, row: Row) -> float | None:
         """Return the same divided by ddp's."""
@@ -111,14 +112,14 @@ def _heads(numbers: _Numbers) -> Iterator[Columns[Row]]:
     yield Columns(
         "peak memory",
         (
-            column("peak_memory_bytes", "GB", numbers.memory_bytes, _gigabytes),
+            column("peak_memory_bytes", "GB", numbers.memory_bytes, gigabytes),
             column("peak_memory_of_ddp", "of ddp", numbers.memory_of_ddp, ratio),
         ),
     )
     yield Columns("kept, %", (column("kept", "", numbers.kept, percent),))
     yield Columns(
         "optimizer state, MB",
-        (column("optimizer_state_bytes", "", numbers.state_bytes, _megabytes),),
+        (column("optimizer_state_bytes", "", numbers.state_bytes, megabytes),),
     )
     yield Columns("MB per iteration", tuple(_sent(numbers, *kind) for kind in KINDS))
     yield Columns(
@@ -133,19 +134,20 @@ def _heads(numbers: _Numbers) -> Iterator[Columns[Row]]:
 
 def _sent(numbers: _Numbers, kind: CollectiveKind, words: str) -> Column[Row]:
     return column(
-        f"{kind}_bytes_per_iteration", words, lambda row: numbers.sent_bytes(row, kind), _megabytes
+        f"{kind}_bytes_per_iteration", words, lambda row: numbers.sent_bytes(row, kind), megabytes
     )
 
 
 def _site(row: Row) -> Site:
-    return Site(row.gpus, row.nodes, row.batch_per_gpu)
+    return Site(row.gpus, row.nodes, row.batch_per_gpu, row.path)
 
 
 def _shards(row: Row) -> bool:
     return row.strategy.traffic.shards is not Sharded.NOTHING
 
 
-def _peak_bytes(record: Record) -> float | None:
+def peak_bytes(record: Record) -> float | None:
+    """Return the peak memory of the rank with the most; None if a rank did not report it."""
     peaks = [rank.peak_memory_bytes for rank in record.ranks]
     known = [peak for peak in peaks if peak is not None]
     return max(known) if known and len(known) == len(peaks) else None
@@ -178,9 +180,11 @@ def _exposed_s(row: Row) -> float | None:
     return row.values.communication.exposed_s if row.values else None
 
 
-def _gigabytes(value: float) -> str:
+def gigabytes(value: float) -> str:
+    """Return bytes as GB (1e9 bytes) with three digits."""
     return significant(value / 1e9, 3)
 
 
-def _megabytes(value: float) -> str:
+def megabytes(value: float) -> str:
+    """Return bytes as MB (1e6 bytes) with three digits."""
     return significant(value / 1e6, 3)

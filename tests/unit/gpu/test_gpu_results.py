@@ -86,6 +86,13 @@ def test_page_shows_figures_runs_findings_and_parts_to_come():
     assert "- threads: forward in a new thread without, ms is 48.2, expected at most 20" in text
 
 
+def test_page_has_published_figures_beside_ours():
+    text = page(Results())
+    row = "| bf16 nhwc, batch 512, images/s | at least 41,000 (H200) | 23,100 on an A100 (Keller"
+    assert row in text
+    assert text.count("| figure | expected | published |") == 2
+
+
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: part.name)
 def test_part_has_each_figure_once_and_a_limit(part):
     keys = [expected.key for expected in part.expected]

@@ -4,6 +4,7 @@ from msgspec.structs import replace
 
 from hpml_jobs.core.measurements import Message
 from hpml_jobs.core.strategies import Device, Strategy
+from hpml_jobs.core.training_path import TrainingPath
 from tests.unit.builders import lab_cell, lab_record
 
 GB = 10**9
@@ -54,6 +55,19 @@ def test_sharding_compares_with_ddp_at_the_same_batch(builder):
     assert rows[2]["kept"] == (parameters // 4) / parameters
     assert rows[2]["all_gather_bytes_per_iteration"] == 8000
     assert rows[1]["all_gather_bytes_per_iteration"] is None
+
+
+def test_sharding_compares_with_ddp_on_the_same_path(builder):
+    accumulated = {"path": TrainingPath(accumulate=2)}
+    builder.with_record(sharded_record(Strategy.DDP, 20.0, 4 * GB))
+    builder.with_record(sharded_record(Strategy.DDP, 16.0, 4 * GB, **accumulated))
+    builder.with_record(sharded_record(Strategy.FSDP, 32.0, GB, **accumulated))
+    table = builder.table("sharding")
+    assert [line.label for line in table.lines] == [
+        f"{strategy} 4-GPU (accumulate 2) b128" for strategy in ("ddp", "fsdp")
+    ]
+    (*_, row) = table.sheet.rows
+    assert dict(zip(table.sheet.columns, row, strict=True))["epoch_of_ddp"] == 2.0
 
 
 def test_sharding_without_ddp_or_on_a_cpu_says_so(builder):

@@ -1,0 +1,77 @@
+"""Grids whose blocks are for one device, and the training paths that grids sweep."""
+
+import pytest
+
+from hpml_jobs.errors import UsageError
+from hpml_jobs.plan.sweep import expand
+
+
+def swept(*words, key, config_dir=None):
+    """The values of a key over the sweep, and the sentences on the way."""
+    sweep = expand([*words, "cluster=local"], multirun=False, config_dir=config_dir)
+    return [getattr(settings, key) for settings in sweep.settings], sweep.notes
+
+
+PRECISION = ("grid=precision", "gpus=2", "workload=digits")
+
+
+def test_precisions_that_a_cpu_lacks_are_left_out():
+    values, notes = swept(*PRECISION, "device=cpu", key="precision")
+    assert values == ["fp32", "bf16"]
+    assert notes == ["left out: precision=tf32,fp16 (only with device=cuda)"]
+    values, notes = swept(*PRECISION, "device=cuda", key="precision")
+    assert values == ["fp32", "bf16", "tf32", "fp16"]
+    assert notes == []
+
+
+def test_size_of_the_transformer_depends_on_the_device():
+    for device, name in (("cpu", "gpt_nano"), ("cuda", "gpt2_124m")):
+        workloads, _ = swept("grid=gpt", f"device={device}", "gpus=2", key="workload")
+        assert {workload.name for workload in workloads} == {name}
+        assert len(workloads) == 6  # 2 batches of 3 strategies
+    workloads, _ = swept("grid=gpt", "device=cpu", "workload=digits", key="workload")
+    assert {workload.name for workload in workloads} == {"digits"}
+
+
+def test_values_on_the_command_line_make_blocks_equal():
+    for device in ("cpu", "cuda"):
+        words = (*PRECISION, f"device={device}", "precision=bf16")
+        assert swept(*words, key="precision") == (["bf16"], [])
+
+
+def test_accumulate_keeps_the_global_batch():
+    words = ("grid=accumulate", "gpus=2", "global_batch=64", "device=cpu", "workload=digits")
+    values, _ = swept(*words, key="batch")
+    assert values == [32, 16, 8, 4]
+
+
+def test_buckets_begin_with_the_default_of_torch():
+    values, _ = swept("grid=buckets", "device=cpu", key="bucket_cap_mb")
+    assert values == [None, None, 1, 5, 25, 100]
+
+
+@pytest.fixture
+def grids(tmp_path):
+    """A folder of a user's own grids: write(TEXT) makes grid=own."""
+    (tmp_path / "grid").mkdir()
+
+    def write(text):
+        (tmp_path / "grid" / "own.yaml").write_text(text)
+        return tmp_path
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("block", "device", "words"),
+    [
+        ("only_on: cuda", "cpu", "this grid has no block for device=cpu"),
+        ("only_on: cuda", "cpu,cuda", "this grid depends on the device: name one device="),
+        ("only_on: tpu", "cpu", r"own.yaml: only_on is one of cuda, cpu"),
+        ("only_on: [cuda]", "cpu", r"own.yaml: only_on is one of cuda, cpu"),
+    ],
+)
+def test_blocks_of_a_device_are_checked(grids, block, device, words):
+    folder = grids(f"blocks: [{{gpus: [1, 2], {block}}}]\n")
+    with pytest.raises(UsageError, match=words):
+        swept("grid=own", f"device={device}", key="gpus", config_dir=folder)

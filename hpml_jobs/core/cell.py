@@ -67,7 +67,7 @@ class Cell(Value, frozen=True, kw_only=True):
 
     `batch` is per GPU (per process with `device=cpu`); `threads` and `loader_workers` are per
     process. `epochs` are those of training; `probe_s` is what the microbenchmark may take.
-    Without `set_epoch` every epoch of a rank has the same images in the same order.
+    Without `set_epoch` every epoch of a rank has the same samples in the same order.
     `sync_buffers` None is the strategy's default. `evaluate` tests after every epoch. `path` is how
     an iteration computes. With `reshard` fsdp frees the gathered parameters after forward and
     gathers them again in backward.
@@ -109,8 +109,8 @@ class Cell(Value, frozen=True, kw_only=True):
             )
         if self.loader is Loader.DEVICE and self.loader_workers:
             raise UsageError(
-                f"loader_workers={self.loader_workers} with loader=device: no worker loads images; "
-                "leave loader_workers= out"
+                f"loader_workers={self.loader_workers} with loader=device: no worker loads "
+                f"{self.workload.samples_name}; leave loader_workers= out"
             )
         self._check_strategy()
         self._check_treatment()
@@ -212,8 +212,9 @@ class Cell(Value, frozen=True, kw_only=True):
         self._check_own_optimizer()
         if not self.set_epoch and not strategy.under_torchrun:
             raise UsageError(
-                f"set_epoch=false with strategy={strategy.value}: one process shuffles its images "
-                "anew by itself; take strategy=ddp with gpus=2 or more"
+                f"set_epoch=false with strategy={strategy.value}: one process shuffles its "
+                f"{self.workload.samples_name} anew by itself; take strategy=ddp with gpus=2 or "
+                "more"
             )
         default = strategy.traffic.sync_buffers
         if buffers not in (None, default) and not strategy.traffic.may_sync_buffers:
@@ -329,7 +330,7 @@ class Cell(Value, frozen=True, kw_only=True):
 
     @property
     def global_batch(self) -> int:
-        """Images of one iteration over all GPUs."""
+        """Samples of one iteration over all GPUs."""
         return self.gpus * self.batch * self.path.accumulate
 
     @property

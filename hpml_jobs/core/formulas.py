@@ -67,13 +67,15 @@ def speedup(baseline_s: float, time_s: float) -> float:
     return baseline_s / time_s
 
 
-def images_per_s(samples: int, epoch_s: float) -> float:
-    """Return the throughput of all processes: samples processed (with padding) / epoch_s.
+def units_per_s(units: int, epoch_s: float) -> float:
+    """Return the throughput of all processes: units processed (with padding) / epoch_s.
 
-    >>> images_per_s(50_000, 20.0)
-    2500.0
+    Units are images, samples, or tokens: those of a sample x samples.
+
+    >>> units_per_s(50_000, 20.0), units_per_s(8_192 * 128, 20.0)
+    (2500.0, 52428.8)
     """
-    return samples / epoch_s
+    return units / epoch_s
 
 
 def rate_of_step(processes: int, batch: int, step_s: float) -> float:
@@ -432,13 +434,13 @@ def joules(before_mj: int, after_mj: int) -> float:
     return (after_mj - before_mj) / 1e3
 
 
-def per_thousand_samples(per_epoch: float, samples: int) -> float:
-    """Return what 1,000 samples cost, from the cost of an epoch of so many samples.
+def per_thousand(per_epoch: float, units: int) -> float:
+    """Return what 1,000 units cost, from the cost of an epoch of so many units.
 
-    >>> per_thousand_samples(31.328, 50_000)
+    >>> per_thousand(31.328, 50_000)
     0.62656
     """
-    return 1e3 * per_epoch / samples
+    return 1e3 * per_epoch / units
 
 
 def coverage_of_range(runs: int) -> float:

@@ -317,7 +317,7 @@ class Record(Value, frozen=True, kw_only=True):
             return self.ranks[0].timed.iterations
         workload = self.cell.workload
         images = workload.images
-        if self.imported.iterations or images is None or workload.counts_tokens:
+        if self.imported.iterations or images is None or workload.samples_are_tokens:
             return self.imported.iterations
         return iterations(images, self.cell.gpus, self.cell.batch)
 
@@ -333,6 +333,14 @@ class Record(Value, frozen=True, kw_only=True):
             return self.imported.work_samples
         images = self.cell.workload.images
         return None if images is None else samples_processed(images, self.cell.processes)
+
+    @property
+    def units(self) -> int | None:
+        """Images, tokens or samples of the same: what throughput counts; None: not known."""
+        per_sample = self.cell.workload.units_per_sample
+        if self.samples is None or per_sample is None:
+            return None
+        return self.samples * per_sample
 
     @property
     def phases(self) -> Phases | None:

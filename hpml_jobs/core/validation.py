@@ -74,7 +74,7 @@ def _fault(record: Record) -> str | None:
         present = [rank.rank for rank in record.ranks]
         return f"ranks {present} are there, {cell.processes} were expected"
     if cell.workload.images is None:
-        return "the number of training images is missing"
+        return f"the number of training {cell.workload.samples_name} is missing"
     of_rank = next((text for rank in record.ranks if (text := _rank_fault(cell, rank))), None)
     return of_rank or _share_fault(record) or _quantized_fault(record)
 
@@ -96,12 +96,14 @@ def _share_fault(record: Record) -> str | None:
             continue
         tested, whole = sum(share.samples for share in tested_shares), record.ranks[0].test_samples
         if len(tested_shares) < len(record.ranks) or tested != whole:
-            return f"all ranks together tested {tested} images after epoch {number}, not {whole}"
+            name = record.cell.workload.samples_name
+            return f"all ranks together tested {tested} {name} after epoch {number}, not {whole}"
         right = [
             (share.correct, share.samples) for share in tested_shares if share.correct is not None
         ]
         if any(not 0 <= correct <= samples for correct, samples in right):
-            return f"more images are right than were tested after epoch {number}"
+            name = record.cell.workload.samples_name
+            return f"more {name} are right than were tested after epoch {number}"
     return None
 
 

@@ -41,6 +41,14 @@ RESERVED_ARGS: Mapping[str, str] = {
 """Parameters of the user's functions that other keys fill."""
 
 
+class Unit(StrEnum):
+    """What throughput counts; a batch counts samples, which may be windows of several tokens."""
+
+    IMAGES = "images"
+    TOKENS = "tokens"
+    SAMPLES = "samples"
+
+
 class SourceFile(Value, frozen=True, kw_only=True):
     """A module file of the user: its path below its import root, and the sha256 of its text."""
 
@@ -60,8 +68,9 @@ class Workload(Value, frozen=True, kw_only=True):
     local source files of the user's functions (`source_files`); it is empty without such code, and
     in cells of versions before 0.6.0. `momentum` is also the first beta of AdamW. `schedule` is the
     user's; None: the recipe's. `args` are passed to those of the user's functions that take them.
-    `layers`, `heads` and `width` are those of the transformer, `context` the tokens of a window,
-    `vocab` the number of different tokens.
+    `layers`, `heads` and `width` are those of the transformer, `context` the tokens of a sample,
+    `vocab` the number of different tokens. `unit` is what throughput counts; None: by the data
+    (`throughput_unit`).
     """
 
     name: str
@@ -86,6 +95,7 @@ class Workload(Value, frozen=True, kw_only=True):
     width: int | None = None
     context: int | None = None
     vocab: int | None = None
+    unit: Unit | None = None
 
     def __post_init__(self) -> None:
         """Refuse values that no optimizer or no transformer accepts."""
@@ -153,16 +163,14 @@ class Workload(Value, frozen=True, kw_only=True):
             )
 
     @property
-    def samples_name(self) -> str:
-        """Return what an item of the data set is called: the user's are not always images."""
-        if self.data in TOKEN_DATA:
-            return "windows"
-        return UNREPORTED.get(self.data, "samples" if ":" in self.data else "images")
-
-    @property
     def has_tokens(self) -> bool:
         """Whether a sample is a window of tokens, each with the next one as its target."""
         return self.data in TOKEN_DATA or self.model == GPT
+
+    @property
+    def has_convolutions(self) -> bool:
+        """Whether the model may have convolutions: the built-in transformer has none."""
+        return self.model != GPT
 
     @property
     def bytes_per_token(self) -> int | None:
@@ -189,9 +197,44 @@ class Workload(Value, frozen=True, kw_only=True):
         return size.parameters(self.classes) if size else None
 
     @property
-    def counts_tokens(self) -> bool:
-        """Whether samples are tokens, while a batch counts sequences."""
+    def throughput_unit(self) -> Unit:
+        """Return what throughput counts: as given, else by the data; the user's are samples."""
+        if self.unit is not None:
+            return self.unit
+        if self.data in UNREPORTED:
+            return UNREPORTED[self.data]
+        if self.has_tokens:
+            return Unit.TOKENS
+        if ":" in self.data:
+            return Unit.SAMPLES
+        dataset = DATASETS.get(self.data)
+        return dataset.unit if dataset else Unit.IMAGES
+
+    @property
+    def samples_are_tokens(self) -> bool:
+        """Whether the samples of an imported rate are tokens, while a batch counts sequences."""
         return self.data == UNREPORTED_TOKENS
+
+    @property
+    def units_per_sample(self) -> int | None:
+        """Return the units of a sample: the tokens of its context, else 1; None: not known."""
+        if self.throughput_unit is not Unit.TOKENS or self.samples_are_tokens:
+            return 1
+        return self.context
+
+    @property
+    def samples_name(self) -> str:
+        """Return what an item of the data set is called: images, windows of text, or samples."""
+        if self.throughput_unit is not Unit.TOKENS or self.samples_are_tokens:
+            return self.throughput_unit.value
+        return "windows" if self.data in DATASETS else "samples"
+
+    @property
+    def samples_text(self) -> str:
+        """Return the same with the size of a sample: `windows of 128 tokens`."""
+        if self.units_per_sample in (None, 1):
+            return self.samples_name
+        return f"{self.samples_name} of {self.units_per_sample:,} {self.throughput_unit.value}"
 
     @property
     def own_code(self) -> tuple[str, ...]:
@@ -216,7 +259,8 @@ class Dataset(NamedTuple):
     `workload.images`. `classes` and `image_size` are None where the data or the user decides.
     `downloaded` names the files below the data root that show that the download
     is complete; without them nothing is downloaded. `caption` describes `{images}` of it, with
-    `{limited}` where a limit cuts it; `{samples}` names them where they are no images.
+    `{limited}` where a limit cuts it; `{samples}` names them where they are no images. `unit` is
+    what throughput counts of it.
     """
 
     title: str
@@ -226,6 +270,7 @@ class Dataset(NamedTuple):
     image_size: int | None = None
     on_disk: bool = False
     downloaded: tuple[str, ...] = ()
+    unit: Unit = Unit.IMAGES
 
     def is_missing(self, root: Path) -> bool:
         """Whether it has to be downloaded into `root` first (its contents are checked in a job)."""
@@ -264,14 +309,18 @@ DATASETS: Mapping[str, Dataset] = {
     text_files.TEXT: Dataset(
         title="source of Python's standard library",
         caption="bytes of Python's standard library, {images} {samples} per epoch{limited}",
+        unit=Unit.TOKENS,
     ),
     text_files.FOLDER: Dataset(
         title="a folder of text",
         caption="bytes of a folder of text, {images} {samples} per epoch{limited}",
         on_disk=True,
+        unit=Unit.TOKENS,
     ),
     text_files.TOKENS: Dataset(
-        title="synthetic tokens", caption="{images} made-up {samples} per epoch{limited}"
+        title="synthetic tokens",
+        caption="{images} made-up {samples} per epoch{limited}",
+        unit=Unit.TOKENS,
     ),
 }
 """The built-in data sets, by `workload.data`; `pkg.mod:name` is the user's code."""
@@ -315,13 +364,13 @@ UNREPORTED_IMAGES = "images not told"
 UNREPORTED_SAMPLES, UNREPORTED_TOKENS = "samples not told", "tokens not told"
 """Data of imported rates: their times are not those of an epoch, or their samples not images."""
 
-UNREPORTED: Mapping[str, str] = {
-    UNREPORTED_DATA: "images",
-    UNREPORTED_IMAGES: "images",
-    UNREPORTED_SAMPLES: "samples",
-    UNREPORTED_TOKENS: "tokens",
+UNREPORTED: Mapping[str, Unit] = {
+    UNREPORTED_DATA: Unit.IMAGES,
+    UNREPORTED_IMAGES: Unit.IMAGES,
+    UNREPORTED_SAMPLES: Unit.SAMPLES,
+    UNREPORTED_TOKENS: Unit.TOKENS,
 }
-"""What samples are called, by the data of imported timings."""
+"""What throughput counts, by the data of imported timings."""
 
 RESNET18_PARAMETERS = 11_173_962
 """Parameters of the lab's model: ResNet-18 with the CIFAR stem and 10 classes."""
@@ -337,11 +386,13 @@ TRIAL_CODE = 4
 class Counts(Value, frozen=True, kw_only=True):
     """The answer of `prepare`: training images before and after `limit`, parameters.
 
-    `parameters` is None where the model cannot be built without a GPU. `untried` is the reason why
-    no batch was tried, although one should be.
+    `parameters` is None where the model cannot be built without a GPU. `tokens` is the length of an
+    input, where tokens are counted and it has one dimension. `untried` is the reason why no batch
+    was tried, although one should be.
     """
 
     images: int
     effective: int
     parameters: int | None
+    tokens: int | None = None
     untried: str | None = None

@@ -133,4 +133,7 @@ def _check_data(plan: Plan) -> Finding:
             return warning("data", f"{dataset.title} is not in {root}", remedy)
     dataset = DATASETS.get(workload.data)
     where = f" in {file.data_root}" if dataset is not None and dataset.on_disk else ""
-    return ok("data", f"workload={workload.name}: {workload.images:,} training images{where}")
+    return ok(
+        "data",
+        f"workload={workload.name}: {workload.images:,} training {workload.samples_text}{where}",
+    )

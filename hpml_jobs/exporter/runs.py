@@ -135,6 +135,7 @@ def _config(study: Study, group: ReportGroup, record: Record) -> dict[str, Setti
         "attempt": record.attempt.id,
         "hosts": " ".join(record.attempt.hosts),
         "reason": record.reason,
+        "unit": record.cell.workload.throughput_unit.value,
         **flat(record.cell),
         **conditions,
     }

@@ -21,7 +21,7 @@ WORK_SAMPLES = 1_000_000
 """Samples whose time a row has where the samples of an epoch are not reported."""
 
 
-class Unit(StrEnum):
+class RateUnit(StrEnum):
     """Units of a rate: of a throughput, or of an iteration of all GPUs together."""
 
     IMAGES = "images/s"
@@ -35,28 +35,28 @@ class Unit(StrEnum):
         Times of other work than an epoch are never those of the same workload as epochs.
         """
         match self:
-            case Unit.IMAGES:
+            case RateUnit.IMAGES:
                 return UNREPORTED_IMAGES if images is None else UNREPORTED_DATA
-            case Unit.TOKENS:
+            case RateUnit.TOKENS:
                 return UNREPORTED_TOKENS
             case _:
                 return UNREPORTED_SAMPLES
 
 
-def read_unit(text: str | None) -> Unit:
+def read_unit(text: str | None) -> RateUnit:
     """Return the unit of that name.
 
     Raises:
         UsageError: there is none.
     """
-    units = [unit.value for unit in Unit]
+    units = [unit.value for unit in RateUnit]
     if text is None:
         raise UsageError(f"unit is missing: add a column unit or unit= ({', '.join(units)})")
     if text not in units:
         near = nearest(text, units)
         hint = f"; did you mean {near}?" if near else ""
         raise UsageError(f"unit={text}: choose one of {', '.join(units)}{hint}")
-    return Unit(text)
+    return RateUnit(text)
 
 
 class Times(NamedTuple):
@@ -67,7 +67,7 @@ class Times(NamedTuple):
     step_s: float | None
 
 
-def times(rate: float, unit: Unit, cell: Cell, *, per_gpu: bool) -> Times:
+def times(rate: float, unit: RateUnit, cell: Cell, *, per_gpu: bool) -> Times:
     """Return the times that follow from a rate.
 
     A rate in samples is divided by the samples of a batch; a batch counts sequences where samples
@@ -76,12 +76,12 @@ def times(rate: float, unit: Unit, cell: Cell, *, per_gpu: bool) -> Times:
     Raises:
         UsageError: the rate is that of no training.
     """
-    if unit is Unit.ITERATION:
+    if unit is RateUnit.ITERATION:
         step_s: float | None = rate
         in_all = rate_of_step(cell.gpus, cell.batch, rate)
     else:
         in_all = rate * cell.gpus if per_gpu else rate
-        step_s = None if unit is Unit.TOKENS else time_at_rate_s(cell.gpus * cell.batch, in_all)
+        step_s = None if unit is RateUnit.TOKENS else time_at_rate_s(cell.gpus * cell.batch, in_all)
     images = cell.workload.images
     work = None if images is not None else WORK_SAMPLES
     samples = work or samples_processed(images or 0, cell.processes)
@@ -107,7 +107,7 @@ def hardly_growing(records: Iterable[Record]) -> Iterator[tuple[Record, Record]]
         imported, cell = record.imported, record.cell
         if (
             imported
-            and imported.unit not in (None, Unit.ITERATION)
+            and imported.unit not in (None, RateUnit.ITERATION)
             and not imported.rate_is_per_gpu
         ):
             key = cell.workload, cell.gpu_type, cell.batch, cell.repeat

@@ -18,7 +18,7 @@ from hpml_jobs.core.workload import RESNET18_PARAMETERS, UNREPORTED_DATA, UNREPO
 from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.importer.columns import COLUMNS, INSTEAD, REQUIRED, Fields, RowError, read_fields
 from hpml_jobs.importer.csv_rows import Fault, Row, read_rows
-from hpml_jobs.importer.rates import Times, Unit, read_unit, times
+from hpml_jobs.importer.rates import RateUnit, Times, read_unit, times
 from hpml_jobs.slurm.states import Outcome
 
 PARAMETERS = {
@@ -125,7 +125,7 @@ def _record(row: Row, columns: Collection[str], file: str, rules: Rules) -> Reco
             epoch_s=timed.epoch_s,
             rate=fields.rate,
             unit=unit.value if unit else None,
-            rate_is_per_gpu=rules.rate_is_per_gpu and unit not in (None, Unit.ITERATION),
+            rate_is_per_gpu=rules.rate_is_per_gpu and unit not in (None, RateUnit.ITERATION),
             work_samples=timed.work_samples,
             step_s=timed.step_s,
             train_s=fields.train_s,
@@ -147,7 +147,7 @@ def _model(name: str, parameters: int | None) -> Model | None:
     return Model(name=name, parameters=parameters, tensors=0, gradient_bytes=size, buffer_bytes=0)
 
 
-def _cell(fields: Fields, rules: Rules, unit: Unit | None) -> Cell:
+def _cell(fields: Fields, rules: Rules, unit: RateUnit | None) -> Cell:
     """Return the cell of a row; loader workers, threads and seed are unknown and get minima."""
     gpus, batch = fields.gpus, fields.batch
     images = fields.images or fields.samples or rules.images

@@ -7,7 +7,7 @@ from hpml_jobs.core.formulas import iterations
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.text import counted
 from hpml_jobs.core.workload import Workload
-from hpml_jobs.importer.rates import Unit, hardly_growing
+from hpml_jobs.importer.rates import RateUnit, hardly_growing
 from hpml_jobs.importer.records import Rules, line_of
 
 
@@ -30,7 +30,7 @@ def remarks(records: Sequence[Record], rules: Rules) -> Iterator[str]:
 def _rates(records: Sequence[Record], rules: Rules) -> Iterator[str]:
     """Yield what rates and their batches are of, and rates that look like those of one GPU."""
     units = {record.imported.unit for record in records if record.imported}
-    if units - {None, Unit.ITERATION}:
+    if units - {None, RateUnit.ITERATION}:
         yield (
             "rate is of one GPU (rate_of=gpu); it was multiplied by gpus"
             if rules.rate_is_per_gpu

@@ -114,7 +114,13 @@ def resolve_workload(
             notify(f"{dataset.title} is not in {root}: it would be downloaded before submission")
     if images is None or images < 1:
         raise UsageError(
-            f"workload.data={workload.data} has no training images; set workload.images="
+            f"workload.data={workload.data} has no training {workload.samples_name}; set "
+            "workload.images="
+        )
+    if workload.units_per_sample is None:
+        raise UsageError(
+            "workload.unit=tokens: the number of tokens of a sample is not known; set "
+            "workload.context="
         )
     limit = workload.limit if workload.limit and workload.limit < images else None
     return msgspec.structs.replace(workload, images=limit or images, limit=limit)
@@ -135,7 +141,12 @@ def _check_names(workload: Workload) -> None:
 
 
 def _check_facts(workload: Workload, dataset: Dataset | None) -> None:
-    """Refuse classes or image sizes that a built-in data set or model does not have."""
+    """Refuse classes, image sizes or units that a built-in data set or model does not have."""
+    if dataset is not None and workload.throughput_unit is not dataset.unit:
+        raise UsageError(
+            f"workload.unit={workload.throughput_unit.value}: workload.data={workload.data} has "
+            f"{dataset.unit.value}; leave workload.unit= out"
+        )
     facts = () if dataset is None else ("classes", "image_size")
     for key in facts:
         given, fact = getattr(workload, key), getattr(dataset, key)

@@ -8,7 +8,8 @@ import msgspec
 
 from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.source_files import source_files
-from hpml_jobs.core.workload import DATASETS, Counts, Workload
+from hpml_jobs.core.workload import DATASETS, Counts, Unit, Workload
+from hpml_jobs.errors import UsageError
 from hpml_jobs.plan import data, tried_batches
 from hpml_jobs.plan.data import NotStartedError, TrialRequest
 
@@ -42,7 +43,29 @@ def examined(
         notify(f"{workload.name}: no batch was tried here: {counts.untried}; {_ON_A_NODE}")
     elif wanted.batches and counts.parameters is not None:
         tried_batches.add(key)
-    return msgspec.structs.replace(workload, images=counts.images, parameters=counts.parameters)
+    return msgspec.structs.replace(
+        workload,
+        images=counts.images,
+        parameters=counts.parameters,
+        context=_context(workload, counts),
+    )
+
+
+def _context(workload: Workload, counts: Counts) -> int | None:
+    """Return the tokens of a sample, where it has tokens.
+
+    Raises:
+        UsageError: the user gave another number than the data has.
+    """
+    counted, given = counts.tokens, workload.context
+    if workload.throughput_unit is not Unit.TOKENS or counted is None:
+        return given
+    if given not in (None, counted):
+        raise UsageError(
+            f"workload.context={given}: an input of workload.data={workload.data} has {counted} "
+            f"tokens; leave workload.context= out, or use workload.context={counted}"
+        )
+    return counted
 
 
 def _given_counts(workload: Workload, error: NotStartedError) -> Counts:

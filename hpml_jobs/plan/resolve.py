@@ -130,7 +130,7 @@ def refuse_unused(sweep: Sequence[Settings], cells: Sequence[Cell]) -> None:
     remedy = "use strategy=ddp with gpus=2 or more"
     if not distributed:
         if any(not settings.set_epoch for settings in sweep):
-            raise UsageError(f"set_epoch=false: no cell has ranks that share the images; {remedy}")
+            raise UsageError(f"set_epoch=false: no cell has ranks that share the data; {remedy}")
         buffers = next((s.sync_buffers for s in sweep if s.sync_buffers is not None), None)
         if buffers is not None:
             raise UsageError(f"sync_buffers={buffers.value}: no cell has several ranks; {remedy}")

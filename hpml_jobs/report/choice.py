@@ -163,13 +163,16 @@ def _some_values(candidate: Candidate) -> dict[str, Any]:
         "cells": row.cells,
         "runs": len(candidate.epochs_s),
         "epoch_s": candidate.epoch_s,
+        "units_per_s": candidate.units_per_s,
+        "unit": candidate.unit.value,
         "samples_per_s": candidate.samples_per_s,
         "efficiency": candidate.efficiency,
         "charged_gpus": candidate.charged_gpus,
         "charged_gpu_s": candidate.gpu_s,
         "charged_gpu_hours": candidate.gpu_hours,
         "joules": candidate.joules,
-        "joules_per_1000_samples": candidate.joules_per_thousand,
+        "joules_per_1000_units": candidate.joules_per_thousand,
+        "joules_per_1000_samples": candidate.joules_per_thousand_samples,
         "doubtful": candidate.doubtful,
     }
 

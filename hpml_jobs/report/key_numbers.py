@@ -15,6 +15,7 @@ from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import BUS_BANDWIDTHS
 from hpml_jobs.core.text import percent_text
 from hpml_jobs.core.value import Value
+from hpml_jobs.core.workload import Unit
 from hpml_jobs.report.merge.cost import measured_peak
 from hpml_jobs.report.merge.gpu_figures import gpu_figures
 from hpml_jobs.report.text.numbers import DASH, count, gb_per_s, seconds, significant
@@ -65,8 +66,8 @@ def _summary(record: Record, checks: tuple[CheckResult, ...]) -> CellSummary:
     )
 
 
-class Unit(StrEnum):
-    """Unit of a key number with a fraction."""
+class Measure(StrEnum):
+    """What a key number with a fraction is measured in."""
 
     SECONDS = "s"
     SHARE = "%"
@@ -80,16 +81,25 @@ class Unit(StrEnum):
 
 
 class KeyNumber(NamedTuple):
-    """A key number: its name, its value in a record (None: not known), its unit."""
+    """A key number: its name, its value in a record (None: not known), its measure.
+
+    Those with `is_alias` are another number under a second name, for programs only.
+    """
 
     name: str
     value: Callable[[Record], Any]
-    unit: Unit = Unit.NONE
+    measure: Measure = Measure.NONE
+    is_alias: bool = False
+
+
+def _units_per_s(record: Record) -> float | None:
+    units = record.units
+    return None if units is None else formulas.units_per_s(units, record.epoch_s)
 
 
 def _images_per_s(record: Record) -> float | None:
-    samples = record.samples
-    return None if samples is None else formulas.images_per_s(samples, record.epoch_s)
+    is_images = record.cell.workload.throughput_unit is Unit.IMAGES
+    return _units_per_s(record) if is_images else None
 
 
 def _phases(record: Record) -> dict[str, float] | None:
@@ -129,9 +139,9 @@ def _messages(communication: Communication | None) -> list[str] | None:
     return texts
 
 
-def _per_thousand_samples(record: Record) -> float | None:
-    joules, samples = record.joules, record.samples
-    return formulas.per_thousand_samples(joules, samples) if joules and samples else None
+def _joules_per_thousand(record: Record) -> float | None:
+    joules, units = record.joules, record.units
+    return formulas.per_thousand(joules, units) if joules and units else None
 
 
 def _flop_per_s(record: Record) -> float | None:
@@ -178,59 +188,61 @@ def _all_equal(hashes: list[str]) -> bool | None:
 
 
 KEY_NUMBERS = (
-    KeyNumber("epoch_s", lambda r: None if r.work_s else r.epoch_s, Unit.SECONDS),
-    KeyNumber("time_s", lambda r: r.work_s, Unit.SECONDS),
-    KeyNumber("epoch_s_by_rank", lambda r: [k.timed.epoch_s for k in r.ranks], Unit.SECONDS),
-    KeyNumber("train_s", lambda r: r.train_s, Unit.SECONDS),
-    KeyNumber("stall_s", lambda r: r.stall_s, Unit.SECONDS),
-    KeyNumber("step_s", lambda r: r.step_s, Unit.SECONDS),
-    KeyNumber("images_per_s", _images_per_s, Unit.RATE),
+    KeyNumber("epoch_s", lambda r: None if r.work_s else r.epoch_s, Measure.SECONDS),
+    KeyNumber("time_s", lambda r: r.work_s, Measure.SECONDS),
+    KeyNumber("epoch_s_by_rank", lambda r: [k.timed.epoch_s for k in r.ranks], Measure.SECONDS),
+    KeyNumber("train_s", lambda r: r.train_s, Measure.SECONDS),
+    KeyNumber("stall_s", lambda r: r.stall_s, Measure.SECONDS),
+    KeyNumber("step_s", lambda r: r.step_s, Measure.SECONDS),
+    KeyNumber("units_per_s", _units_per_s, Measure.RATE),
+    KeyNumber("unit", lambda r: r.cell.workload.throughput_unit.value, is_alias=True),
+    KeyNumber("images_per_s", _images_per_s, Measure.RATE, is_alias=True),
     KeyNumber(
         "launch_s",
         lambda r: max((k.timed.launch_s for k in r.ranks if k.timed.launch_s), default=None),
-        Unit.SECONDS,
+        Measure.SECONDS,
     ),
-    KeyNumber("startup", _startup, Unit.SECONDS),
-    KeyNumber("joules", lambda r: r.joules, Unit.ENERGY),
-    KeyNumber("joules_per_1000", _per_thousand_samples, Unit.ENERGY),
+    KeyNumber("startup", _startup, Measure.SECONDS),
+    KeyNumber("joules", lambda r: r.joules, Measure.ENERGY),
+    KeyNumber("joules_per_1000", _joules_per_thousand, Measure.ENERGY),
     KeyNumber("precision", lambda r: gpu_figures(r).precision),
-    KeyNumber("sm_clock_mhz", lambda r: gpu_figures(r).sm_clock_mhz, Unit.CLOCK),
+    KeyNumber("sm_clock_mhz", lambda r: gpu_figures(r).sm_clock_mhz, Measure.CLOCK),
     KeyNumber("least_sm_clock_mhz", lambda r: gpu_figures(r).least_sm_clock_mhz),
-    KeyNumber("power_w", lambda r: gpu_figures(r).power_w, Unit.POWER),
+    KeyNumber("power_w", lambda r: gpu_figures(r).power_w, Measure.POWER),
     KeyNumber("throttle_reasons", lambda r: gpu_figures(r).throttle_reasons),
     KeyNumber("gpu_bus_ids", lambda r: gpu_figures(r).bus_ids),
     KeyNumber("gpu_links", lambda r: gpu_figures(r).links),
     KeyNumber("flop_per_sample", flop_per_sample_of),
-    KeyNumber("flop_per_s_per_gpu", _flop_per_s, Unit.FLOP_RATE),
-    KeyNumber("share_of_peak", _utilization, Unit.SHARE),
+    KeyNumber("flop_per_s_per_gpu", _flop_per_s, Measure.FLOP_RATE),
+    KeyNumber("share_of_peak", _utilization, Measure.SHARE),
     KeyNumber("iterations", lambda r: r.iterations),
     KeyNumber("samples", lambda r: r.samples),
     KeyNumber("parameters", lambda r: r.model.parameters if r.model else None),
     KeyNumber("least_waiting_rank", lambda r: r.least_waiting.rank if r.least_waiting else None),
-    KeyNumber("phases", _phases, Unit.SECONDS),
-    KeyNumber("compute_s", lambda r: r.compute_s, Unit.SECONDS),
-    KeyNumber("comm_s", lambda r: r.comm_s, Unit.SECONDS),
-    KeyNumber("comm_exposed_s", lambda r: r.comm_exposed_s, Unit.SECONDS),
-    KeyNumber("exchange_s", lambda r: r.exchange_s, Unit.SECONDS),
-    KeyNumber("waiting_s", lambda r: r.waiting_s, Unit.SECONDS),
-    KeyNumber("comm_total_s", lambda r: r.comm_total_s, Unit.SECONDS),
-    KeyNumber("comm_cost_s", lambda r: r.comm_cost_s, Unit.SECONDS),
-    KeyNumber("comm_cost_resolution_s", lambda r: r.comm_cost_resolution_s, Unit.SECONDS),
-    KeyNumber("gradients_net_s", lambda r: r.gradients_net_s, Unit.SECONDS),
-    KeyNumber("skew_s", lambda r: r.skew_s, Unit.SECONDS),
-    KeyNumber("net_s", lambda r: r.net_s, Unit.SECONDS),
-    KeyNumber("rooted_s", lambda r: r.rooted_s, Unit.SECONDS),
+    KeyNumber("phases", _phases, Measure.SECONDS),
+    KeyNumber("compute_s", lambda r: r.compute_s, Measure.SECONDS),
+    KeyNumber("comm_s", lambda r: r.comm_s, Measure.SECONDS),
+    KeyNumber("comm_exposed_s", lambda r: r.comm_exposed_s, Measure.SECONDS),
+    KeyNumber("exchange_s", lambda r: r.exchange_s, Measure.SECONDS),
+    KeyNumber("waiting_s", lambda r: r.waiting_s, Measure.SECONDS),
+    KeyNumber("comm_total_s", lambda r: r.comm_total_s, Measure.SECONDS),
+    KeyNumber("comm_cost_s", lambda r: r.comm_cost_s, Measure.SECONDS),
+    KeyNumber("comm_cost_resolution_s", lambda r: r.comm_cost_resolution_s, Measure.SECONDS),
+    KeyNumber("gradients_net_s", lambda r: r.gradients_net_s, Measure.SECONDS),
+    KeyNumber("skew_s", lambda r: r.skew_s, Measure.SECONDS),
+    KeyNumber("net_s", lambda r: r.net_s, Measure.SECONDS),
+    KeyNumber("rooted_s", lambda r: r.rooted_s, Measure.SECONDS),
     KeyNumber("gradient_bytes", _gradient_bytes),
     KeyNumber("messages", lambda r: _messages(r.communication)),
-    KeyNumber("bus_gb_per_s", _bus_gb_per_s, Unit.BANDWIDTH),
-    KeyNumber("link_gb_per_s", lambda r: r.link_gb_per_s, Unit.BANDWIDTH),
-    KeyNumber("share_of_link", _share_of_link, Unit.SHARE),
-    KeyNumber("closure", _closure, Unit.SHARE),
-    KeyNumber("overhead", lambda r: r.overhead, Unit.SHARE),
-    KeyNumber("profiler_disagreement", _profiler_disagreement, Unit.SHARE),
+    KeyNumber("bus_gb_per_s", _bus_gb_per_s, Measure.BANDWIDTH),
+    KeyNumber("link_gb_per_s", lambda r: r.link_gb_per_s, Measure.BANDWIDTH),
+    KeyNumber("share_of_link", _share_of_link, Measure.SHARE),
+    KeyNumber("closure", _closure, Measure.SHARE),
+    KeyNumber("overhead", lambda r: r.overhead, Measure.SHARE),
+    KeyNumber("profiler_disagreement", _profiler_disagreement, Measure.SHARE),
     KeyNumber("loss", lambda r: r.loss),
-    KeyNumber("accuracy", lambda r: r.accuracy, Unit.SHARE),
-    KeyNumber("test_accuracy_by_rank", lambda r: [k.test_accuracy for k in r.ranks], Unit.SHARE),
+    KeyNumber("accuracy", lambda r: r.accuracy, Measure.SHARE),
+    KeyNumber("test_accuracy_by_rank", lambda r: [k.test_accuracy for k in r.ranks], Measure.SHARE),
     KeyNumber("parameters_equal", lambda r: _all_equal([k.parameters_hash for k in r.ranks])),
     KeyNumber("buffers_equal", lambda r: _all_equal([k.buffers_hash for k in r.ranks])),
 )
@@ -242,17 +254,22 @@ def key_numbers(record: Record) -> dict[str, Any]:
 
 
 def lines(numbers: Mapping[str, Any]) -> list[str]:
-    """Return a line per key number that is known."""
-    texts = {number.name: as_text(numbers.get(number.name), number.unit) for number in KEY_NUMBERS}
+    """Return a line per key number that is known; the throughput is named by its unit."""
+    names = {"units_per_s": f"{numbers.get('unit', 'units')}_per_s"}
+    texts = {
+        names.get(number.name, number.name): as_text(numbers.get(number.name), number.measure)
+        for number in KEY_NUMBERS
+        if not number.is_alias
+    }
     return [f"{name:22} {text}" for name, text in texts.items() if text]
 
 
-def as_text(value: Any, unit: Unit = Unit.NONE) -> str:
+def as_text(value: Any, measure: Measure = Measure.NONE) -> str:
     """Return a value as people read it; empty if it is not known.
 
-    >>> as_text(8.0, Unit.SECONDS), as_text(0.002, Unit.SHARE), as_text(20_480)
+    >>> as_text(8.0, Measure.SECONDS), as_text(0.002, Measure.SHARE), as_text(20_480)
     ('8.000 s', '0.2 %', '20,480')
-    >>> as_text(True), as_text({"stall": 0.16, "h2d": 0.08}, Unit.SECONDS)
+    >>> as_text(True), as_text({"stall": 0.16, "h2d": 0.08}, Measure.SECONDS)
     ('yes', 'stall 0.160 s, h2d 0.0800 s')
     """
     match value:
@@ -261,32 +278,32 @@ def as_text(value: Any, unit: Unit = Unit.NONE) -> str:
         case bool():
             return "yes" if value else "no"
         case Mapping():
-            return ", ".join(f"{key} {as_text(part, unit)}" for key, part in value.items())
+            return ", ".join(f"{key} {as_text(part, measure)}" for key, part in value.items())
         case list():
-            return ", ".join(as_text(part, unit) or DASH for part in value)
+            return ", ".join(as_text(part, measure) or DASH for part in value)
         case int():
             return count(value)
         case float():
-            return _with_unit(value, unit)
+            return _with_unit(value, measure)
         case _:
             return str(value)
 
 
-def _with_unit(value: float, unit: Unit) -> str:
-    match unit:
-        case Unit.SECONDS:
+def _with_unit(value: float, measure: Measure) -> str:
+    match measure:
+        case Measure.SECONDS:
             return f"{seconds(value)} s"
-        case Unit.SHARE:
+        case Measure.SHARE:
             return percent_text(value)
-        case Unit.RATE:
+        case Measure.RATE:
             return f"{significant(value, 4)} per second"
-        case Unit.BANDWIDTH:
+        case Measure.BANDWIDTH:
             return f"{gb_per_s(value)} GB/s"
-        case Unit.ENERGY:
+        case Measure.ENERGY:
             return f"{significant(value, 4)} J"
-        case Unit.POWER | Unit.CLOCK:
-            return f"{significant(value, 4)} {unit}"
-        case Unit.FLOP_RATE:
+        case Measure.POWER | Measure.CLOCK:
+            return f"{significant(value, 4)} {measure}"
+        case Measure.FLOP_RATE:
             return f"{significant(value / 1e12, 3)} TFLOP/s"
-        case Unit.NONE:
+        case Measure.NONE:
             return significant(value, 4)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from hpml_jobs.core.strategies import Device
-from hpml_jobs.core.workload import NO_TORCH_CODE, TRIAL_CODE, Counts, Workload
+from hpml_jobs.core.workload import NO_TORCH_CODE, TRIAL_CODE, Counts, Unit, Workload
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.worker.failure import lacks_torch, reason_of
 
@@ -123,6 +123,12 @@ def prepare(
     trial = Trial(workload, request.device, request.on)
     takes_memory = request.batches or workload.own_code
     try:
+        if workload.throughput_unit is Unit.TOKENS:
+            tokens = trial.attempt(
+                f"workload.data={workload.data}: item 0 of dataset(True)",
+                lambda: datasets.tokens_of_input(data.train),
+            )
+            counts = msgspec.structs.replace(counts, tokens=tokens)
         with contextlib.nullcontext() if takes_memory else torch.device("meta"):
             model = trial.attempt(
                 f"workload.model={workload.model}: building the model",

@@ -192,16 +192,26 @@ def _row(
 
 
 MEASURED = (
-    *("samples_per_s", "speedup", "efficiency", "train_loss", "train_accuracy"),
+    *(
+        "samples_per_s",
+        "units_per_s",
+        "unit",
+        "speedup",
+        "efficiency",
+        "train_loss",
+        "train_accuracy",
+    ),
     *("test_accuracy_rank0", "iterations", "samples", "loader_workers_total", "joules"),
 )
 """Columns of measured cells beside their times."""
 
 
-def _measured(record: Record, row: Row | None) -> tuple[float | None, ...]:
-    rate = formulas.images_per_s(record.samples, record.epoch_s) if record.samples else None
+def _measured(record: Record, row: Row | None) -> tuple[float | str | None, ...]:
+    samples, units = record.samples, record.units
     return (
-        rate,
+        formulas.units_per_s(samples, record.epoch_s) if samples else None,
+        formulas.units_per_s(units, record.epoch_s) if units else None,
+        record.cell.workload.throughput_unit.value,
         row.speedup if row else None,
         row.scaling.efficiency if row and row.scaling else None,
         record.loss,

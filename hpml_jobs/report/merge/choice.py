@@ -19,6 +19,7 @@ from hpml_jobs.core.cluster import Cluster, Isolate
 from hpml_jobs.core.conditions import CPU_COUNT
 from hpml_jobs.core.strategies import BASELINE, Device, Strategy
 from hpml_jobs.core.value import Value
+from hpml_jobs.core.workload import Unit
 from hpml_jobs.errors import UsageError
 from hpml_jobs.report.merge.decision import LEAST_GAP, Decision, compare
 from hpml_jobs.report.merge.groups import ConditionGroup
@@ -86,6 +87,8 @@ class Candidate(Value, frozen=True, kw_only=True):
     row: Row
     epoch_s: float
     samples_per_s: float | None
+    units_per_s: float | None
+    unit: Unit
     charged_gpus: int
     efficiency: float
     exclusion: Exclusion | None = None
@@ -95,11 +98,6 @@ class Candidate(Value, frozen=True, kw_only=True):
     def work(self) -> Work | None:
         """What `epoch_s` is the time of, where that is not an epoch."""
         return self.row.timing.work if self.row.timing else None
-
-    @property
-    def samples_name(self) -> str:
-        """What samples are called in rates."""
-        return self.work.name if self.work else "samples"
 
     @property
     def epochs_s(self) -> tuple[float, ...]:
@@ -123,11 +121,15 @@ class Candidate(Value, frozen=True, kw_only=True):
 
     @property
     def joules_per_thousand(self) -> float | None:
-        """Joules of the cell's GPUs for 1,000 samples."""
-        samples = self.row.timing.samples if self.row.timing else None
-        if self.joules is None or not samples:
-            return None
-        return formulas.per_thousand_samples(self.joules, samples)
+        """Joules of the cell's GPUs for 1,000 units."""
+        timing = self.row.timing
+        return timing.per_thousand_units(self.joules) if timing else None
+
+    @property
+    def joules_per_thousand_samples(self) -> float | None:
+        """The same for 1,000 samples."""
+        timing = self.row.timing
+        return timing.per_thousand_samples(self.joules) if timing else None
 
 
 class Winner(NamedTuple):
@@ -221,9 +223,11 @@ def _candidates(group: ConditionGroup, wish: Wish, charged: Charged) -> list[Can
         Candidate(
             row=row,
             epoch_s=row.timing.epoch_s,
-            samples_per_s=formulas.images_per_s(row.timing.samples, row.timing.epoch_s)
+            samples_per_s=formulas.units_per_s(row.timing.samples, row.timing.epoch_s)
             if row.timing.samples
             else None,
+            units_per_s=row.timing.units_per_s,
+            unit=row.timing.unit,
             charged_gpus=charged(row.setup),
             efficiency=1.0,
             exclusion=Exclusion.FAILED_CHECK

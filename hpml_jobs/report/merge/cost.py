@@ -10,7 +10,7 @@ from hpml_jobs.core.measurements import Card
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.value import Value
 from hpml_jobs.report.merge.groups import ConditionGroup
-from hpml_jobs.report.merge.rows import Row
+from hpml_jobs.report.merge.rows import Row, Timing
 
 T = TypeVar("T")
 
@@ -23,10 +23,8 @@ class Cost(Value, frozen=True, kw_only=True):
     """
 
     row: Row
+    timing: Timing
     charged_gpus: int
-    epoch_s: float
-    train_s: float | None
-    samples: int | None
     joules: float | None
     flop_per_sample: float | None
     peak: PeakRate | None
@@ -34,35 +32,29 @@ class Cost(Value, frozen=True, kw_only=True):
     @property
     def gpu_hours(self) -> float:
         """GPU-hours that an epoch is charged."""
-        return formulas.gpu_hours(self.charged_gpus, self.epoch_s / 60)
+        return formulas.gpu_hours(self.charged_gpus, self.timing.epoch_s / 60)
 
     @property
-    def gpu_s_per_thousand(self) -> float | None:
-        """GPU-seconds that 1,000 samples are charged."""
-        return self._per_thousand(self.charged_gpus * self.epoch_s)
-
-    @property
-    def joules_per_thousand(self) -> float | None:
-        """Joules of the cell's GPUs for 1,000 samples."""
-        return None if self.joules is None else self._per_thousand(self.joules)
-
-    def _per_thousand(self, per_epoch: float) -> float | None:
-        return formulas.per_thousand_samples(per_epoch, self.samples) if self.samples else None
+    def gpu_s(self) -> float:
+        """GPU-seconds that an epoch is charged."""
+        return self.charged_gpus * self.timing.epoch_s
 
     @property
     def flop_per_s(self) -> float | None:
         """FLOP/s of the model on each GPU over the whole epoch, data loading included."""
-        return self._flop_per_s(self.epoch_s)
+        return self._flop_per_s(self.timing.epoch_s)
 
     @property
     def train_flop_per_s(self) -> float | None:
         """The same without data loading."""
-        return None if self.train_s is None else self._flop_per_s(self.train_s)
+        train_s = self.timing.train_s
+        return None if train_s is None else self._flop_per_s(train_s)
 
     def _flop_per_s(self, seconds: float) -> float | None:
-        if not self.flop_per_sample or not self.samples:
+        if not self.flop_per_sample or not self.timing.samples:
             return None
-        return formulas.flop_per_s(self.flop_per_sample, self.samples, seconds) / self.row.gpus
+        in_all = formulas.flop_per_s(self.flop_per_sample, self.timing.samples, seconds)
+        return in_all / self.row.gpus
 
     @property
     def utilization(self) -> float | None:
@@ -72,11 +64,10 @@ class Cost(Value, frozen=True, kw_only=True):
         return formulas.utilization(self.flop_per_s, self.peak.flop_per_s)
 
     @property
-    def samples_per_gpu_s(self) -> float | None:
-        """Samples per second and GPU."""
-        if not self.samples:
-            return None
-        return formulas.images_per_s(self.samples, self.epoch_s) / self.row.gpus
+    def units_per_gpu_s(self) -> float | None:
+        """Images, tokens or samples per second and GPU."""
+        rate = self.timing.units_per_s
+        return rate / self.row.gpus if rate else None
 
 
 def cost_of(group: ConditionGroup, row: Row, charged_gpus: int) -> Cost | None:
@@ -86,10 +77,8 @@ def cost_of(group: ConditionGroup, row: Row, charged_gpus: int) -> Cost | None:
     records = group.counted_records(row, Affected.TIME)
     return Cost(
         row=row,
+        timing=row.timing,
         charged_gpus=charged_gpus,
-        epoch_s=row.timing.epoch_s,
-        train_s=row.timing.train_s,
-        samples=row.timing.samples,
         joules=row.values.epoch.joules if row.values else None,
         flop_per_sample=_first(flop_per_sample_of, records),
         peak=_first(measured_peak, records),

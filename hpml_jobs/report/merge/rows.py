@@ -12,6 +12,7 @@ from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import BASELINE, Baseline, Strategy, is_baseline
 from hpml_jobs.core.training_path import accumulation
 from hpml_jobs.core.value import Value
+from hpml_jobs.core.workload import Unit
 from hpml_jobs.report.merge.bandwidth import Bandwidth, bandwidth
 from hpml_jobs.report.merge.cells import CellResult
 from hpml_jobs.report.merge.left_out import LeftOut, counted_runs
@@ -67,7 +68,8 @@ class Timing(Value, frozen=True, kw_only=True):
 
     `step_s` is the median duration of an iteration with a full batch. `train_s`, `stall_s`,
     `step_s`, `iterations`, `samples`, `gradient_bytes` and `loader_workers_total` may be unknown
-    where the timings come from elsewhere. `work` is what the times are of; None: an epoch.
+    where the timings come from elsewhere. `units` are what throughput counts, in `unit`: those of
+    all samples. `work` is what the times are of; None: an epoch.
     """
 
     runs: int
@@ -79,7 +81,26 @@ class Timing(Value, frozen=True, kw_only=True):
     samples: int | None
     gradient_bytes: int | None
     loader_workers_total: int | None
+    unit: Unit
+    units: int | None
     work: Work | None = None
+
+    @property
+    def units_per_s(self) -> float | None:
+        """The throughput of all processes, in units per second."""
+        return None if self.units is None else formulas.units_per_s(self.units, self.epoch_s)
+
+    def per_thousand_units(self, per_epoch: float | None) -> float | None:
+        """Return what 1,000 units cost, from the cost of an epoch; None: not known."""
+        return None if per_epoch is None else _per_thousand(per_epoch, self.units)
+
+    def per_thousand_samples(self, per_epoch: float | None) -> float | None:
+        """Return the same of 1,000 samples."""
+        return None if per_epoch is None else _per_thousand(per_epoch, self.samples)
+
+
+def _per_thousand(per_epoch: float, count: int | None) -> float | None:
+    return formulas.per_thousand(per_epoch, count) if count else None
 
 
 class Scaling(Value, frozen=True, kw_only=True):
@@ -282,6 +303,8 @@ def _timing(records: Sequence[Record], values: RunValues) -> Timing:
         samples=first.samples,
         gradient_bytes=gradient_bytes_of(first),
         loader_workers_total=sum(workers) if workers else None,
+        unit=first.cell.workload.throughput_unit,
+        units=first.units,
         work=_work(first),
     )
 

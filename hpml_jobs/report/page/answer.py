@@ -55,8 +55,8 @@ def _headline(choice: Choice, group: ReportGroup, summary: Overview) -> Headline
     asked = choice.ask.candidate
     per_work = f"per {captions.work_text(asked.work)}"
     figures = [(f"{seconds(asked.epoch_s)} s", per_work)]
-    if asked.samples_per_s is not None:
-        figures.append((per_second(asked.samples_per_s), f"{asked.samples_name} per second"))
+    if asked.units_per_s is not None:
+        figures.append((per_second(asked.units_per_s), f"{asked.unit.value} per second"))
     if asked is not choice.reference:
         over = words.size(choice.reference, device)
         figures.append((ratio(choice.speedup(asked)), f"speedup over {over}"))

@@ -9,7 +9,11 @@ FORMULAS: tuple[tuple[str, str, str], ...] = (
         "the second epoch, without instruments, after a warm-up epoch; from a barrier to the last "
         "synchronization of the device; data loading included",
     ),
-    ("throughput", "samples / epoch time", "of all processes, padding of the sampler included"),
+    (
+        "throughput",
+        "images, tokens or samples / epoch time",
+        "of all processes, padding of the sampler included",
+    ),
     ("speedup", "T(1, b) / T(N, b)", "the same batch b per GPU: weak scaling per epoch"),
     ("strong scaling", "T(1, G) / T(N, G/N)", "the same global batch G"),
     ("efficiency", "speedup / N", "1 is ideal; above 1.05 needs an explanation"),

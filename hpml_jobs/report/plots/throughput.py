@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.core import formulas
+from hpml_jobs.core.workload import Unit
 from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.merge.rows import Place, Row, baseline_setup
 from hpml_jobs.report.merge.statistics import Interval
@@ -16,7 +17,7 @@ from hpml_jobs.report.text import captions
 from hpml_jobs.report.text.numbers import count
 
 MEASURED = (
-    "Samples of an epoch, padding of the sampler included, / seconds of E1, the longest of all "
+    "{counted} of an epoch, padding of the sampler included, / seconds of E1, the longest of all "
     "ranks; medians over runs."
 )
 RATES = "Imported rates are as the source reports them, of all GPUs together."
@@ -31,12 +32,12 @@ class Panel(NamedTuple):
 
     title: str
     units: str
-    samples: str
+    unit: Unit
     lines: list[Series]
 
 
 def throughput(report: Report) -> Picture | None:
-    """Plot samples per second; None if no cell of several GPUs has them."""
+    """Plot the throughput; None if no cell of several GPUs has one."""
     panels = [panel for group in report.groups for panel in _panels(report, group)]
     if not panels:
         return None
@@ -54,13 +55,14 @@ def throughput(report: Report) -> Picture | None:
         style.by_ratio(axis)
         axis.set_ylim(min(values) / 1.4, max(values) * 1.4)
     for axis in style.left_ones(axes):
-        axis.set_ylabel(f"{shown[0].samples}/s")
+        axis.set_ylabel(_unit_text(shown))
     lines = [line for panel in shown for line in panel.lines]
     style.entries(figure, series.legend(lines, keys, batch="") | {"ideal": style.ideal()})
     missing = [panel.title for panel in panels[len(shown) :]]
     missing += [line.label for panel in shown for line in series.beyond(panel.lines)]
     from_rates = {bool(group.source.rate_units) for group in report.groups}
-    how = [MEASURED] * (False in from_rates) + [RATES] * (True in from_rates)
+    measured = MEASURED.format(counted=_counted(shown))
+    how = [measured] * (False in from_rates) + [RATES] * (True in from_rates)
     caption = sentences(*how, CAPTION, not_drawn(missing, "scaling.csv"))
     return Picture("Throughput", figure, _alt(shown), caption)
 
@@ -88,7 +90,7 @@ def _panels(report: Report, group: ReportGroup) -> list[Panel]:
             title = f"batch {batch} per {captions.unit(source.device)}"
             title = f"{report.name(group)}, {title}" if report.several else title
             units = captions.units(source.device)
-            panels.append(Panel(title, units, source.a_cell.workload.samples_name, lines))
+            panels.append(Panel(title, units, source.a_cell.workload.throughput_unit, lines))
     return panels
 
 
@@ -102,14 +104,14 @@ def _from_reference(group: ConditionGroup, place: Place, points: list[Point]) ->
 
 
 def _point(group: ConditionGroup, row: Row) -> Point | None:
-    if row.timing is None or row.timing.samples is None:
+    if row.timing is None or row.timing.units is None:
         return None
-    samples = row.timing.samples
+    units = row.timing.units
     interval = epochs_of(row).interval
     if interval:
-        ends = (formulas.images_per_s(samples, end) for end in (interval.high, interval.low))
+        ends = (formulas.units_per_s(units, end) for end in (interval.high, interval.low))
         interval = Interval(next(ends), next(ends), interval.coverage)
-    value = formulas.images_per_s(samples, row.timing.epoch_s)
+    value = formulas.units_per_s(units, row.timing.epoch_s)
     return Point(row.gpus, row.nodes, value, interval, group.doubts(row, Affected.TIME))
 
 
@@ -121,4 +123,17 @@ def _alt(panels: list[Panel]) -> str:
         for panel in panels
         for line in panel.lines
     ]
-    return f"Throughput in {panels[0].samples}/s, {listed(texts, '; ')}."
+    return f"Throughput in {_unit_text(panels)}, {listed(texts, '; ')}."
+
+
+def _unit_text(panels: list[Panel]) -> str:
+    """Return the unit of all panels, `images/s`, or `images/s or tokens/s`."""
+    return " or ".join(dict.fromkeys(f"{panel.unit.value}/s" for panel in panels))
+
+
+def _counted(panels: list[Panel]) -> str:
+    """Return what is divided by the seconds of an epoch."""
+    units = {panel.unit for panel in panels}
+    if units == {Unit.TOKENS}:
+        return "Tokens of the samples"
+    return "Samples, or their tokens," if Unit.TOKENS in units else "Samples"

@@ -76,8 +76,15 @@ def _heads(choice: Choice, device: Device) -> tuple[Columns[Candidate], ...]:
         Columns("", (column("batch", "", lambda candidate: candidate.row.batch_per_gpu),)),
         Columns("s", (column("epoch_s", "", lambda c: c.epoch_s, seconds),)),
         Columns(
-            f"{choice.reference.samples_name}/s",
-            (column("samples_per_s", "", lambda c: c.samples_per_s, per_second),),
+            f"{choice.reference.unit.value}/s",
+            (column("units_per_s", "", lambda c: c.units_per_s, per_second),),
+        ),
+        Columns(
+            "",
+            (
+                column("unit", "", lambda c: c.unit.value),
+                column("samples_per_s", "", lambda c: c.samples_per_s),
+            ),
         ),
         Columns("effic.", (column("efficiency", "", lambda c: c.efficiency, ratio),)),
         Columns(
@@ -104,11 +111,14 @@ def _energy_heads() -> tuple[Columns[Candidate], ...]:
             "J per 1,000",
             (
                 column(
-                    "joules_per_1000_samples",
+                    "joules_per_1000_units",
                     "",
                     lambda c: c.joules_per_thousand,
                     lambda v: significant(v, 3),
                 ),
             ),
+        ),
+        Columns(
+            "", (column("joules_per_1000_samples", "", lambda c: c.joules_per_thousand_samples),)
         ),
     )

@@ -46,7 +46,7 @@ def cost(group: ConditionGroup, charged: Charged) -> Table | None:
             hours=choice_words.hours_unit(device),
             units=captions.units(device),
             what=captions.an_epoch(group.work),
-            names=group.a_cell.workload.samples_name.capitalize(),
+            names=group.a_cell.workload.throughput_unit.value.capitalize(),
         ),
         *([JOULES] if any(made.joules is not None for made in costs) else []),
         words.flop_text(group, costs),
@@ -71,7 +71,7 @@ def _heads(group: ConditionGroup, by_place: dict[Place, Cost]) -> tuple[Columns[
     ) -> Column[Row]:
         return column(name, head, lambda row: value(by_place[row.place]), text)
 
-    device, thousand = group.device, f"1,000 {group.a_cell.workload.samples_name}"
+    device, thousand = group.device, f"1,000 {group.a_cell.workload.throughput_unit.value}"
     per_work = f"per {captions.work_text(group.work)}"
     return (
         Columns("", (figure("charged_gpus", lambda c: c.charged_gpus),)),
@@ -83,8 +83,8 @@ def _heads(group: ConditionGroup, by_place: dict[Place, Cost]) -> tuple[Columns[
             choice_words.cost_unit(device),
             (
                 figure(
-                    "charged_gpu_s_per_1000_samples",
-                    lambda c: c.gpu_s_per_thousand,
+                    "charged_gpu_s_per_1000_units",
+                    lambda c: c.timing.per_thousand_units(c.gpu_s),
                     head=thousand,
                 ),
             ),
@@ -94,8 +94,8 @@ def _heads(group: ConditionGroup, by_place: dict[Place, Cost]) -> tuple[Columns[
             (
                 figure("joules", lambda c: c.joules, head=per_work),
                 figure(
-                    "joules_per_1000_samples",
-                    lambda c: c.joules_per_thousand,
+                    "joules_per_1000_units",
+                    lambda c: c.timing.per_thousand_units(c.joules),
                     head=thousand,
                 ),
             ),
@@ -108,6 +108,14 @@ def _heads(group: ConditionGroup, by_place: dict[Place, Cost]) -> tuple[Columns[
         Columns(
             "",
             (
+                figure(
+                    "charged_gpu_s_per_1000_samples",
+                    lambda c: c.timing.per_thousand_samples(c.gpu_s),
+                ),
+                figure(
+                    "joules_per_1000_samples", lambda c: c.timing.per_thousand_samples(c.joules)
+                ),
+                column("unit", "", lambda row: by_place[row.place].timing.unit.value),
                 figure("train_flop_per_s_per_gpu", lambda c: c.train_flop_per_s),
                 figure("flop_per_sample", lambda c: c.flop_per_sample),
                 figure("peak_flop_per_s", lambda c: c.peak.flop_per_s if c.peak else None),

@@ -1,7 +1,7 @@
 """Full table of time, throughput and scaling."""
 
-from hpml_jobs.core import formulas
 from hpml_jobs.core.strategies import Baseline
+from hpml_jobs.core.workload import Unit
 from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.merge.rows import Row
 from hpml_jobs.report.table import Table
@@ -17,11 +17,12 @@ from hpml_jobs.report.text import captions, references
 from hpml_jobs.report.text.numbers import per_second, ratio, seconds
 
 SCALING = (
-    "{what}; in stall the device waits for a batch{sum}. {samples}/s: samples processed, padding "
+    "{what}; in stall the device waits for a batch{sum}. {unit}/s: {processed} processed, padding "
     "of the sampler included, / epoch. Step: median of the iterations with a full batch. "
 )
+TOKENS = "tokens of the samples"
 FROM_RATE = (
-    "{samples}/s: as reported, of all {units} together; time: seconds of {what} at this rate. "
+    "{unit}/s: as reported, of all {units} together; time: seconds of {what} at this rate. "
     "Step: the mean duration of an iteration at this rate. "
 )
 AGAINST_1 = (
@@ -54,15 +55,20 @@ def scaling(group: ConditionGroup) -> Table | None:
     unit = captions.unit(group.device)
     what = REPORTED if group.imported else MEASURED
     several_runs = any(len(row.runs) > 1 for row in group.timed)
-    samples = group.a_cell.workload.samples_name
+    counted = group.a_cell.workload.throughput_unit
     if group.rate_units:
         first = FROM_RATE.format(
-            samples=samples,
+            unit=counted.value,
             units=captions.units(group.device),
             what=captions.one_work(group.work),
         )
     else:
-        first = SCALING.format(what=what, sum=MEDIANS if several_runs else "", samples=samples)
+        first = SCALING.format(
+            what=what,
+            sum=MEDIANS if several_runs else "",
+            unit=counted.value,
+            processed=TOKENS if counted is Unit.TOKENS else "samples",
+        )
     caption = first + _against(group)
     text = TableText("scaling", "Scaling", "E1", (caption, captions.runs(group.rows)))
     no_step = any(row.timing and row.timing.step_s is None for row in group.timed)
@@ -88,9 +94,10 @@ def _against(group: ConditionGroup) -> str:
 
 
 def _heads(group: ConditionGroup) -> tuple[Columns[Row], ...]:
-    """Return the columns, with the name of the group's samples and what the ratios are against."""
+    """Return the columns, with the unit of the throughput and what the ratios are against."""
+    unit = group.a_cell.workload.throughput_unit
     names = {
-        "images/s": f"{group.a_cell.workload.samples_name}/s",
+        "units/s": f"{unit.value}/s",
         "against 1, same batch": references.head(group.timed, group.device),
     }
     time = captions.time_word(group.work)
@@ -100,6 +107,7 @@ def _heads(group: ConditionGroup) -> tuple[Columns[Row], ...]:
             columns=tuple(
                 column._replace(head=time) if column.head == "epoch" else column
                 for column in head.columns
+                if column.name != "images_per_s" or unit is Unit.IMAGES
             ),
         )
         for head in _HEADS
@@ -114,11 +122,8 @@ def strategies_meet(group: ConditionGroup) -> bool:
     return len(set(places)) < len(places)
 
 
-def _images_per_s(row: Row) -> float | None:
-    timing = row.timing
-    if timing is None or timing.samples is None:
-        return None
-    return formulas.images_per_s(timing.samples, timing.epoch_s)
+def _units_per_s(row: Row) -> float | None:
+    return row.timing.units_per_s if row.timing else None
 
 
 def _work_samples(row: Row) -> int | None:
@@ -143,15 +148,12 @@ _HEADS: tuple[Columns[Row], ...] = (
             ),
         ),
     ),
+    Columns("units/s", (column("units_per_s", "", _units_per_s, per_second),)),
     Columns(
-        "images/s",
+        "",
         (
-            column(
-                "images_per_s",
-                "",
-                _images_per_s,
-                per_second,
-            ),
+            column("unit", "", lambda row: row.timing.unit.value if row.timing else None),
+            column("images_per_s", "", _units_per_s),
         ),
     ),
     Columns(

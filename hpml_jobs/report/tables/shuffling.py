@@ -1,4 +1,4 @@
-"""Table of the orders in which ranks read their images, and their effect (lab Q5)."""
+"""Table of the orders in which ranks read their samples, and their effect (lab Q5)."""
 
 from collections.abc import Sequence
 
@@ -16,11 +16,11 @@ from hpml_jobs.report.text.comparisons import compare_means, mean_text
 from hpml_jobs.report.text.numbers import accuracy, loss
 
 SHUFFLING = (
-    "Orders: different sequences of training images among the epochs of a rank, by their hashes. "
-    "DistributedSampler shuffles by seed + epoch, and only set_epoch gives it the epoch: without "
-    "it, a rank has the same images and batches in every epoch. A single process (single, dp) "
-    "reshuffles by itself. Training loss of the last epoch; test accuracy after it, mean over "
-    "ranks."
+    "Orders: different sequences of training {samples} among the epochs of a rank, by their "
+    "hashes. DistributedSampler shuffles by seed + epoch, and only set_epoch gives it the epoch: "
+    "without it, a rank has the same {samples} and batches in every epoch. A single process "
+    "(single, dp) reshuffles by itself. Training loss of the last epoch; test accuracy after it, "
+    "mean over ranks."
 )
 QUESTION = "Why does ddp need set_epoch (lab Q5)?"
 
@@ -47,7 +47,10 @@ def shuffling(group: ConditionGroup) -> Table | None:
         "shuffling",
         "Shuffling",
         "",
-        (SHUFFLING, over_seeds.OVER_SEEDS),
+        (
+            SHUFFLING.format(samples=group.a_cell.workload.samples_name),
+            over_seeds.OVER_SEEDS,
+        ),
         answer=" ".join([QUESTION, *set_epoch_answers(group, rows)]),
         affected=Affected.LEARNING,
     )

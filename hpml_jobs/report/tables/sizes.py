@@ -33,8 +33,15 @@ def sizes(group: ConditionGroup, choice: Choice) -> Table:
             (column("epoch_s", "", lambda c: c.epoch_s, seconds),),
         ),
         Columns(
-            f"{reference.samples_name}/s",
-            (column("samples_per_s", "", lambda c: c.samples_per_s, per_second),),
+            f"{reference.unit.value}/s",
+            (column("units_per_s", "", lambda c: c.units_per_s, per_second),),
+        ),
+        Columns(
+            "",
+            (
+                column("unit", "", lambda c: c.unit.value),
+                column("samples_per_s", "", lambda c: c.samples_per_s),
+            ),
         ),
         Columns("speedup", (column("speedup", "", lambda c: proposal.speedup_text(choice, c)),)),
         Columns("efficiency", (column("efficiency", "", lambda c: c.efficiency, ratio),)),

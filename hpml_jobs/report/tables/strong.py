@@ -35,7 +35,7 @@ class Pair(NamedTuple):
 
     @property
     def global_batch(self) -> int:
-        """Images of an iteration on all GPUs."""
+        """Samples of an iteration on all GPUs."""
         return self.parallel.global_batch
 
     @property

@@ -216,7 +216,9 @@ def setting(group: ConditionGroup) -> str:
     parameters = (
         f"{count(model.parameters)} parameters" if model else "parameters unknown (no record yet)"
     )
-    on_device = "; images on the device" if group.a_cell.loader is Loader.DEVICE else ""
+    on_device = (
+        f"; {workload.samples_name} on the device" if group.a_cell.loader is Loader.DEVICE else ""
+    )
     version = group.conditions.get(TORCH)
     torch = f"torch {version}" if version is not None else "torch unknown (no record yet)"
     return (
@@ -271,9 +273,8 @@ def _data(workload: Workload) -> str:
     limited = ", limited" if workload.limit is not None else ""
     dataset = DATASETS.get(workload.data)
     if dataset is None:
-        return f"{workload.data}, {images} {workload.samples_name} per epoch{limited}"
-    samples = f"{workload.samples_name} of {workload.context} tokens"
-    return dataset.caption.format(images=images, samples=samples, limited=limited)
+        return f"{workload.data}, {images} {workload.samples_text} per epoch{limited}"
+    return dataset.caption.format(images=images, limited=limited, samples=workload.samples_text)
 
 
 def runs(rows: Iterable[Row]) -> str:

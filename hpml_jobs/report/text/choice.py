@@ -52,8 +52,8 @@ def figures(candidate: Candidate, device: Device) -> str:
     """Return what an epoch of a cell, or other work, takes, gives and costs."""
     per = work_text(candidate.work)
     parts = [f"{seconds(candidate.epoch_s)} s per {per}"]
-    if candidate.samples_per_s is not None:
-        parts.append(f"{per_second(candidate.samples_per_s)} {candidate.samples_name}/s")
+    if candidate.units_per_s is not None:
+        parts.append(f"{per_second(candidate.units_per_s)} {candidate.unit.value}/s")
     parts += [
         f"efficiency {ratio(candidate.efficiency)}",
         f"{cost(candidate.gpu_s)} {cost_unit(device)} per {per}",

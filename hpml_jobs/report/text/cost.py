@@ -116,13 +116,13 @@ def published_notes(group: ConditionGroup, costs: Sequence[Cost]) -> Iterator[st
 
 def _training(group: ConditionGroup, costs: Sequence[Cost]) -> Iterator[str]:
     """Yield the nearest published training beside the fastest cell per GPU."""
-    workload, measured = group.a_cell.workload, [c for c in costs if c.samples_per_gpu_s]
+    workload, measured = group.a_cell.workload, [c for c in costs if c.units_per_gpu_s]
     parameters = group.model.parameters if group.model else workload.parameters
     kind = published.kind_of([workload.model])
     near = published.nearest(kind, parameters, gpu_key(_gpu(group)))
     if near is None or not measured:
         return
-    best = max(measured, key=lambda cost: cost.samples_per_gpu_s or 0.0)
+    best = max(measured, key=lambda cost: cost.units_per_gpu_s or 0.0)
     yield (
         f"Nearest published figure: {_published(near.published)}. Best here: "
         f"{_best(group, best)}{_gap(group, best, near)}."
@@ -141,7 +141,7 @@ def _published(figure: published.Published) -> str:
 
 
 def _best(group: ConditionGroup, best: Cost) -> str:
-    rate = f"{count(round(best.samples_per_gpu_s or 0.0))} {_rate_unit(group)} per GPU"
+    rate = f"{count(round(best.units_per_gpu_s or 0.0))} {_rate_unit(group)} per GPU"
     share = "" if best.utilization is None else f", {percent(best.utilization)} % of peak"
     return f"{rate}{share} ({cell_label(best.row.place, group.device)})"
 
@@ -161,7 +161,7 @@ def _gap(group: ConditionGroup, best: Cost, near: published.Nearest) -> str:
     elif precision in OTHER_PRECISIONS:
         other.append(OTHER_PRECISIONS[precision])
     if near.same_model and near.same_gpu and figure.unit == _rate_unit(group):
-        times = ratio((best.samples_per_gpu_s or 0.0) / figure.figure)
+        times = ratio((best.units_per_gpu_s or 0.0) / figure.figure)
         return f", {times} of its throughput{_aside(other)}"
     if figure.share is not None and best.utilization is not None:
         return f", {ratio(best.utilization / figure.share)} of its share of peak{_aside(other)}"
@@ -225,7 +225,7 @@ def _ddp(group: ConditionGroup, costs: Sequence[Cost]) -> Iterator[str]:
 
 def _rate_unit(group: ConditionGroup) -> str:
     """Return the unit of a throughput: images/s, samples/s or tokens/s."""
-    return f"{group.a_cell.workload.samples_name}/s"
+    return f"{group.a_cell.workload.throughput_unit.value}/s"
 
 
 def _gpu(group: ConditionGroup) -> str:

@@ -48,8 +48,8 @@ def _measured(group: ConditionGroup, version: str) -> str:
 
 def _reference(choice: Choice, device: Device) -> str:
     reference = choice.reference
-    rate = reference.samples_per_s
-    throughput = "" if rate is None else f" ({per_second(rate)} {reference.samples_name}/s)"
+    rate = reference.units_per_s
+    throughput = "" if rate is None else f" ({per_second(rate)} {reference.unit.value}/s)"
     batches = {c.row.batch_per_gpu for c in choice.candidates if c.row.gpus == reference.row.gpus}
     best = "the best of the measured batches, " if len(batches) > 1 else ""
     return (

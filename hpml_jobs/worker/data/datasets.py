@@ -123,6 +123,13 @@ def every_nth(images: Images, start: int, step: int) -> Images:
     return Subset(images, range(start, length(images), step))
 
 
+def tokens_of_input(samples: Images) -> int | None:
+    """Return the length of the first input; None if it does not have one dimension."""
+    inputs, _ = samples[0]
+    shape = getattr(inputs, "shape", ())
+    return int(shape[0]) if len(shape) == 1 else None
+
+
 def length(images: Images) -> int:
     """Return the number of images in a data set."""
     return len(sized(images))

@@ -126,7 +126,7 @@ USAGE = [
     ("quantize.calibration=8", "it understands lenet, lenet_bias, or your own pkg.mod:build"),
     ("quantize.calibration=0", "quantize.calibration=0: activations are profiled on 1 training"),
     ("quantize.percentile=0 quantize.calibration=1", "quantize.percentile=0: must be above 0"),
-    ("gpus=1 set_epoch=false", "set_epoch=false: no cell has ranks that share the images"),
+    ("gpus=1 set_epoch=false", "set_epoch=false: no cell has ranks that share the data"),
     ("gpus=1 sync_buffers=off", "sync_buffers=off: no cell has several ranks; use strategy=ddp"),
     ("quantize.per_channel=true", "quantize.per_channel without quantize.calibration"),
     # ---- names that are paths ----

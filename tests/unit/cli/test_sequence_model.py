@@ -3,6 +3,8 @@
 import csv
 import json
 
+import pytest
+
 CODE = """
 import torch
 from torch import nn
@@ -41,7 +43,7 @@ def loss(outputs, targets):
 OWN = (
     *("workload=custom", "workload.name=gpt", "workload.model=mygpt:build"),
     *("workload.data=mygpt:dataset", "workload.loss=mygpt:loss", "cluster=local", "device=cpu"),
-    *("batch=8", "loader_workers=0", "protocol=lab", "study=gpt"),
+    *("workload.unit=tokens", "batch=8", "loader_workers=0", "protocol=lab", "study=gpt"),
 )
 
 
@@ -49,11 +51,13 @@ def test_sequences_without_test_set_are_trained_and_collected(program):
     (program.folder / "mygpt.py").write_text(CODE)
     program.ok(*OWN, "gpus=1", "epochs=3", "evaluate=true")
     shown = program.ok("collect", "gpt")
-    assert "mygpt:dataset, 160 samples per epoch" in shown
-    assert "samples/s" in shown
+    assert "mygpt:dataset, 160 samples of 64 tokens per epoch" in shown
+    assert "tokens/s" in shown
     assert "images" not in shown
     cells = json.loads(program.ok("record", "gpt", "--json"))["cells"]
-    assert [cell["numbers"]["accuracy"] for cell in cells] == [None]
+    (numbers,) = [cell["numbers"] for cell in cells]
+    assert numbers["accuracy"] is None
+    assert numbers["units_per_s"] == pytest.approx(160 * 64 / numbers["epoch_s"])
     report = program.folder / "outputs" / "gpt" / "report"
     with (report / "table4.csv").open() as file:
         rows = list(csv.DictReader(file))

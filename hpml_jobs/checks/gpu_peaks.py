@@ -3,6 +3,7 @@
 import re
 from typing import NamedTuple
 
+from hpml_jobs.core.formulas import transformer_flop_per_token
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.workload import RESNET18_PARAMETERS
@@ -173,7 +174,11 @@ def peak_of(record: Record) -> PeakRate | None:
         return None
     if len({name for rank in record.ranks for name in rank.devices}) > 1:
         return None
-    without_tf32 = facts is not None and facts.tf32_matmul is False and facts.tf32_cudnn is False
+    without_tf32 = (
+        facts is not None
+        and facts.tf32_matmul is False
+        and (facts.tf32_cudnn is False or not record.cell.workload.has_convolutions)
+    )
     return peak_rate(gpu, facts.precision if facts else "fp32", tf32=not without_tf32)
 
 
@@ -183,6 +188,34 @@ def flop_per_sample_of(record: Record) -> int | None:
     counted = model.flop_per_sample if model else None
     parameters = model.parameters if model else workload.parameters
     return counted or known_flop_per_sample(parameters, workload.image_size)
+
+
+class FlopPerSample(NamedTuple):
+    """FLOP of one sample's forward and backward pass; None where that is not known.
+
+    `counted` is torch's count. `by_formula` is that of a transformer, 6 N + 12 L H Q T for each of
+    its tokens, where N are `weights`: without position embeddings, if the model is built in.
+    """
+
+    counted: int | None
+    by_formula: int | None = None
+    weights: int | None = None
+
+    @property
+    def figure(self) -> int | None:
+        """What FLOP/s and MFU are computed from: by the formula, where there is one."""
+        return self.counted if self.by_formula is None else self.by_formula
+
+
+def flop_of(record: Record) -> FlopPerSample:
+    """Return the FLOP of a sample, counted and by the formula for transformers."""
+    counted, shape, model = flop_per_sample_of(record), record.cell.workload.shape, record.model
+    if shape is None or model is None:
+        return FlopPerSample(counted)
+    positions = 0 if record.cell.workload.own_code else shape.context * shape.width
+    weights = model.parameters - positions
+    per_token = transformer_flop_per_token(weights, shape.layers, shape.width, shape.context)
+    return FlopPerSample(counted, per_token * shape.context, weights)
 
 
 def known_flop_per_sample(parameters: int | None, image_size: int) -> int | None:

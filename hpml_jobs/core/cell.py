@@ -411,7 +411,8 @@ class CellFile(Value, frozen=True, kw_only=True):
     """The content of cell.json: the cell, and where its data and the user's code are.
 
     `supersedes` is the attempt whose record a `rerun=true` may replace. `trace` keeps the
-    profiler's trace; `link_gb_per_s` is the link's specified one-way speed, where it is known.
+    profiler's trace; `link_gb_per_s` is the link's specified one-way speed, `peak_tflop_per_s`
+    the peak of a device at the precision of the cell, where they are given.
     `shape` is what the cell requests of SLURM. A cell of a `ladder` is tried only if smaller ones
     fit. `code_commit` is the commit of the working tree of the user's code, `code_dirty` whether
     its source files differ from it; both are None where that is unknown.
@@ -422,6 +423,7 @@ class CellFile(Value, frozen=True, kw_only=True):
     code_root: str
     trace: bool = False
     link_gb_per_s: float | None = None
+    peak_tflop_per_s: float | None = None
     supersedes: str | None = None
     shape: Shape | None = None
     ladder: bool = False

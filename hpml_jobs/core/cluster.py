@@ -81,6 +81,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     isolate: Isolate = Isolate.OFF
     array_parallelism: int = 64
     link_gb_per_s: float | dict[str, float] | None = None
+    peak_tflop_per_s: float | dict[str, float] | None = None
     max_array_size: int | None = None
     gpu_hours_budget: float | None = None
     confirm_gpu_hours: float | None = 20
@@ -130,9 +131,11 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     def link_of(self, gpu_type: str | None) -> float | None:
         """Return the specified speed of a GPU type's link; None where it is not given."""
-        if isinstance(self.link_gb_per_s, dict):
-            return self.link_gb_per_s.get(gpu_type or "")
-        return self.link_gb_per_s
+        return _of_type(self.link_gb_per_s, gpu_type)
+
+    def peak_of(self, gpu_type: str | None) -> float | None:
+        """Return the peak of a GPU of a type, or of a process, in TFLOP/s; None: not given."""
+        return _of_type(self.peak_tflop_per_s, gpu_type)
 
     def nodes_for(self, gpus: int, gpu_type: str | None) -> int:
         """Return the fewest nodes for `gpus` GPUs of a type, which must divide over them."""
@@ -158,6 +161,11 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         command += [word for bind in box.binds for word in ("--bind", bind)]
         start = f'{box.setup}; exec {shlex.quote(self.python or "python")} "$@"'
         return [*command, box.image or "", "/bin/bash", "-c", start, "python"]
+
+
+def _of_type(given: float | dict[str, float] | None, gpu_type: str | None) -> float | None:
+    """Return what is given for a GPU type, or for all."""
+    return given.get(gpu_type or "") if isinstance(given, dict) else given
 
 
 class Shape(msgspec.Struct, frozen=True, kw_only=True):

@@ -413,6 +413,20 @@ def flop_per_s(flop_per_sample: float, samples: int, seconds: float) -> float:
     return flop_per_sample * samples / seconds
 
 
+def transformer_flop_per_token(weights: int, layers: int, width: int, context: int) -> int:
+    """Return the FLOP of a token's forward and backward pass: 6 N + 12 L H Q T.
+
+    N are the parameters that take part in matrix products: all but the position embeddings (and the
+    token embeddings, unless they are the output weights as well). Attention over T tokens of
+    context has L layers of H heads of size Q; H x Q is the width. Chowdhery et al., PaLM,
+    appendix B; N as in nanoGPT's get_num_params and estimate_mfu.
+
+    >>> transformer_flop_per_token(124_439_808 - 1_024 * 768, 12, 768, 1_024)
+    855166464
+    """
+    return 6 * weights + 12 * layers * width * context
+
+
 def utilization(reached_flop_per_s: float, peak_flop_per_s: float) -> float:
     """Return the model FLOP utilization (MFU): FLOP/s of the model / peak at its precision.
 

@@ -2,6 +2,8 @@
 
 import re
 
+import msgspec
+
 from hpml_jobs.core.record import Facts, Record
 from hpml_jobs.core.strategies import Device
 
@@ -26,6 +28,8 @@ def precision_of(record: Record) -> str:
         return facts.precision if facts and not record.imported else UNKNOWN
     if record.cell.device is Device.CPU:
         return "fp32"
+    if not record.cell.workload.has_convolutions:
+        facts = msgspec.structs.replace(facts, tf32_cudnn=facts.tf32_matmul)
     return fp32_words(facts)
 
 

@@ -130,6 +130,7 @@ def planned_cells(
                     code_root=str(Path.cwd()),
                     trace=settings.trace,
                     link_gb_per_s=cluster.link_of(draft.shape.gpu_type),
+                    peak_tflop_per_s=cluster.peak_of(draft.shape.gpu_type),
                     shape=draft.shape,
                     ladder=bool(settings.ladder.start),
                     code_commit=resolved.tree.commit,

@@ -125,11 +125,15 @@ class Settings(Value, frozen=True, kw_only=True):
             msgspec.structs.force_setattr(self, "batch", self._share(self.global_batch))
 
     def _check_cluster(self) -> None:
-        links = self.cluster.link_gb_per_s
-        for kind, speed in (links if isinstance(links, dict) else {"": links}).items():
-            if speed is not None and speed <= 0:
-                key = f"cluster.link_gb_per_s{'.' if kind else ''}{kind}={speed:g}"
-                raise UsageError(f"{key}: must be more than 0; null: by NVML")
+        cluster = self.cluster
+        for name, given, unset in (
+            ("link_gb_per_s", cluster.link_gb_per_s, "by NVML"),
+            ("peak_tflop_per_s", cluster.peak_tflop_per_s, "by GPU and precision"),
+        ):
+            for kind, value in (given if isinstance(given, dict) else {"": given}).items():
+                if value is not None and value <= 0:
+                    key = f"cluster.{name}{'.' if kind else ''}{kind}={value:g}"
+                    raise UsageError(f"{key}: must be more than 0; null: {unset}")
         for gpu_type, gpus in self.cluster.gpu_types.items():
             if gpus < 1:
                 raise UsageError(f"cluster.gpu_types.{gpu_type}={gpus}: must be 1 or more")

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from hpml_jobs.checks import check_study
-from hpml_jobs.checks.gpu_peaks import flop_per_sample_of
+from hpml_jobs.checks.gpu_peaks import flop_of
 from hpml_jobs.checks.result import CheckResult
 from hpml_jobs.core import formulas
 from hpml_jobs.core.measurements import Communication, Purpose, Role
@@ -98,8 +98,9 @@ def _units_per_s(record: Record) -> float | None:
 
 
 def _images_per_s(record: Record) -> float | None:
-    is_images = record.cell.workload.throughput_unit is Unit.IMAGES
-    return _units_per_s(record) if is_images else None
+    """Return the throughput under its older name; None if it is in tokens."""
+    is_tokens = record.cell.workload.throughput_unit is Unit.TOKENS
+    return None if is_tokens else _units_per_s(record)
 
 
 def _phases(record: Record) -> dict[str, float] | None:
@@ -146,10 +147,26 @@ def _joules_per_thousand(record: Record) -> float | None:
 
 def _flop_per_s(record: Record) -> float | None:
     """Return the FLOP/s of the model on each GPU in the timed epoch."""
-    flop, samples = flop_per_sample_of(record), record.samples
+    flop, samples = flop_of(record).figure, record.samples
     if not flop or not samples:
         return None
     return formulas.flop_per_s(flop, samples, record.epoch_s) / record.cell.gpus
+
+
+def _formula_flop_per_token(record: Record) -> float | None:
+    return _per_token(record, flop_of(record).by_formula)
+
+
+def _counted_flop_per_token(record: Record) -> float | None:
+    return _per_token(record, flop_of(record).counted)
+
+
+def _per_token(record: Record, flop_per_sample: int | None) -> float | None:
+    """Return the FLOP of a token; None where samples have no tokens."""
+    workload = record.cell.workload
+    if not flop_per_sample or workload.throughput_unit is not Unit.TOKENS:
+        return None
+    return flop_per_sample / workload.units_per_sample if workload.units_per_sample else None
 
 
 def _utilization(record: Record) -> float | None:
@@ -212,7 +229,9 @@ KEY_NUMBERS = (
     KeyNumber("throttle_reasons", lambda r: gpu_figures(r).throttle_reasons),
     KeyNumber("gpu_bus_ids", lambda r: gpu_figures(r).bus_ids),
     KeyNumber("gpu_links", lambda r: gpu_figures(r).links),
-    KeyNumber("flop_per_sample", flop_per_sample_of),
+    KeyNumber("flop_per_sample", lambda r: flop_of(r).figure),
+    KeyNumber("formula_flop_per_token", _formula_flop_per_token),
+    KeyNumber("counted_flop_per_token", _counted_flop_per_token),
     KeyNumber("flop_per_s_per_gpu", _flop_per_s, Measure.FLOP_RATE),
     KeyNumber("share_of_peak", _utilization, Measure.SHARE),
     KeyNumber("iterations", lambda r: r.iterations),

@@ -72,6 +72,7 @@ def measure(file: CellFile, folder: AttemptFolder) -> None:
     if placement.rank == 0:  # before training: after it all GPUs would wait for git
         cell_facts = msgspec.structs.replace(
             facts.read_facts(cell, strategy.backend, file.link_gb_per_s),
+            peak_tflop_per_s=file.peak_tflop_per_s,
             code_commit=file.code_commit,
             code_dirty=file.code_dirty,
             text=describe_text(cell.workload, training.loader.dataset, training.test_images),

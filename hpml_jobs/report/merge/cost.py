@@ -3,10 +3,11 @@
 from collections.abc import Callable
 from typing import TypeVar
 
-from hpml_jobs.checks.gpu_peaks import PeakRate, flop_per_sample_of, peak_of
+from hpml_jobs.checks.gpu_peaks import FlopPerSample, PeakRate, flop_of, peak_of
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.core import formulas
 from hpml_jobs.core.measurements import Card
+from hpml_jobs.core.precision import precision_of
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.value import Value
 from hpml_jobs.report.merge.groups import ConditionGroup
@@ -14,11 +15,14 @@ from hpml_jobs.report.merge.rows import Row, Timing
 
 T = TypeVar("T")
 
+GIVEN = "given as cluster.peak_tflop_per_s"
+"""The source of a peak that is not one of a data sheet."""
+
 
 class Cost(Value, frozen=True, kw_only=True):
     """The cost of an epoch of a row: medians over its runs; None where something is not known.
 
-    `flop_per_sample` and `peak` are those of its first run with them: all runs of a row ran under
+    `flop` and `peak` are those of its first run with them: all runs of a row ran under
     the same conditions.
     """
 
@@ -26,7 +30,7 @@ class Cost(Value, frozen=True, kw_only=True):
     timing: Timing
     charged_gpus: int
     joules: float | None
-    flop_per_sample: float | None
+    flop: FlopPerSample
     peak: PeakRate | None
 
     @property
@@ -51,9 +55,9 @@ class Cost(Value, frozen=True, kw_only=True):
         return None if train_s is None else self._flop_per_s(train_s)
 
     def _flop_per_s(self, seconds: float) -> float | None:
-        if not self.flop_per_sample or not self.timing.samples:
+        if not self.flop.figure or not self.timing.samples:
             return None
-        in_all = formulas.flop_per_s(self.flop_per_sample, self.timing.samples, seconds)
+        in_all = formulas.flop_per_s(self.flop.figure, self.timing.samples, seconds)
         return in_all / self.row.gpus
 
     @property
@@ -80,7 +84,7 @@ def cost_of(group: ConditionGroup, row: Row, charged_gpus: int) -> Cost | None:
         timing=row.timing,
         charged_gpus=charged_gpus,
         joules=row.values.epoch.joules if row.values else None,
-        flop_per_sample=_first(flop_per_sample_of, records),
+        flop=_first(_known_flop, records) or FlopPerSample(None),
         peak=_first(measured_peak, records),
     )
 
@@ -89,12 +93,24 @@ def _first(value_of: Callable[[Record], T | None], records: list[Record]) -> T |
     return next((value for record in records if (value := value_of(record)) is not None), None)
 
 
+def _known_flop(record: Record) -> FlopPerSample | None:
+    flop = flop_of(record)
+    return flop if flop.figure else None
+
+
 def measured_peak(record: Record) -> PeakRate | None:
     """Return the peak that a record's FLOP/s are a share of.
 
-    None of an imported timing, whose precision is not known.
+    It is that of the cluster's config, else of the GPU at the precision of the cell. None of an
+    imported timing, whose precision is not known.
     """
-    return None if record.imported else peak_of(record)
+    if record.imported or record.facts is None:
+        return None
+    given = record.facts.peak_tflop_per_s
+    if given is None:
+        return peak_of(record)
+    rate = 1e12 * given
+    return PeakRate(rate, precision_of(record), GIVEN, doubtful=rate, impossible=rate)
 
 
 def cards(group: ConditionGroup) -> list[Card]:

@@ -107,7 +107,7 @@ def _heads(group: ConditionGroup) -> tuple[Columns[Row], ...]:
             columns=tuple(
                 column._replace(head=time) if column.head == "epoch" else column
                 for column in head.columns
-                if column.name != "images_per_s" or unit is Unit.IMAGES
+                if column.name != "images_per_s" or unit is not Unit.TOKENS
             ),
         )
         for head in _HEADS

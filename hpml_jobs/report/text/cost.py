@@ -3,10 +3,11 @@
 from collections.abc import Iterator, Sequence
 
 from hpml_jobs.checks import Level
-from hpml_jobs.checks.gpu_peaks import WINOGRAD, PeakRate, gpu_key
+from hpml_jobs.checks.gpu_peaks import WINOGRAD, FlopPerSample, PeakRate, gpu_key
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.core.conditions import GPU_MODEL
 from hpml_jobs.core.strategies import Device, Strategy
+from hpml_jobs.core.transformer import TransformerShape
 from hpml_jobs.report.merge import published
 from hpml_jobs.report.merge.cost import Cost, cards
 from hpml_jobs.report.merge.groups import ConditionGroup
@@ -32,13 +33,35 @@ def tflop_per_s(flop_per_s: float) -> str:
 
 def flop_text(group: ConditionGroup, costs: Sequence[Cost]) -> str:
     """Return the FLOP of a sample and how the FLOP/s follow from them; empty if not known."""
-    known = sorted({cost.flop_per_sample for cost in costs if cost.flop_per_sample})
+    shape = group.a_cell.workload.shape
+    flop_of_shape = next((cost.flop for cost in costs if cost.flop.by_formula), None)
+    if shape is not None and flop_of_shape is not None:
+        return _formula_text(group, shape, flop_of_shape)
+    known = sorted({cost.flop.figure for cost in costs if cost.flop.figure})
     if not known:
         return ""
     flop = " or ".join(significant(value / 1e9, 4) for value in known)
     return (
         f"TFLOP/s: {flop} GFLOP of a sample (forward and backward of the model, 2 per "
         f"multiply-add) x samples / ({units(group.device)} x seconds of the epoch)."
+    )
+
+
+def _formula_text(group: ConditionGroup, shape: TransformerShape, flop: FlopPerSample) -> str:
+    """Return the FLOP of a transformer's token, by the formula and beside it as torch counts."""
+    per_token, weights = (flop.by_formula or 0) / shape.context, count(flop.weights or 0)
+    positions = "" if group.a_cell.workload.own_code else " without position embeddings"
+    counted = (
+        f"torch counts {significant(flop.counted / shape.context / 1e6, 4)}"
+        if flop.counted
+        else "torch's count is not known"
+    )
+    return (
+        f"FLOP of a token: 6 N + 12 L H Q T = {significant(per_token / 1e6, 4)} MFLOP (N = "
+        f"{weights} parameters{positions}, L = {shape.layers}, H Q = "
+        f"{count(shape.width)}, T = {count(shape.context)}; Chowdhery et al., PaLM, appendix B; N "
+        f"as in nanoGPT); {counted}. TFLOP/s: the formula's x tokens / ({units(group.device)} x "
+        "seconds of the epoch); what is computed again to save memory does not count (no HFU)."
     )
 
 
@@ -51,7 +74,7 @@ def peak_text(group: ConditionGroup, costs: Sequence[Cost]) -> str:
             f"{peak.precision}, {hardware(group)} ({peak.source}).{_winograd(costs, peak)}"
         )
     if group.device is Device.CPU:
-        return "No % of peak: the peak of a CPU is not known."
+        return "No % of peak: the peak of a CPU is not known (cluster.peak_tflop_per_s= gives it)."
     if group.imported:
         return "No % of peak: the precision is not reported."
     if group.a_cell.workload.own_code:

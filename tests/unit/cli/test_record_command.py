@@ -78,7 +78,7 @@ def test_fractional_key_numbers_but_the_loss_have_a_unit():
     numbers = key_numbers(SPOILT)
     fractions = {name for name, value in numbers.items() if _has_fraction(value)}
     assert len(fractions) > 10
-    assert fractions <= {number.name for number in KEY_NUMBERS if number.unit} | {"loss"}
+    assert fractions <= {number.name for number in KEY_NUMBERS if number.measure} | {"loss"}
 
 
 def _has_fraction(value):

@@ -71,7 +71,7 @@ def test_page_begins_with_the_answer(root):
     figures = {node.children[0].text: node.children[1].text for node in headline.every("div")}
     assert figures == {
         "per epoch": "15.66 s",
-        "samples per second": "3,192",
+        "images per second": "3,192",
         "speedup over 1 GPU": "1.66",
         "parallel efficiency": "0.828",
         "GPU-s per epoch": "31.3",

@@ -212,7 +212,7 @@ def flop_of(record: Record) -> FlopPerSample:
     counted, shape, model = flop_per_sample_of(record), record.cell.workload.shape, record.model
     if shape is None or model is None:
         return FlopPerSample(counted)
-    positions = 0 if record.cell.workload.own_code else shape.context * shape.width
+    positions = 0 if ":" in record.cell.workload.model else shape.context * shape.width
     weights = model.parameters - positions
     per_token = transformer_flop_per_token(weights, shape.layers, shape.width, shape.context)
     return FlopPerSample(counted, per_token * shape.context, weights)

@@ -50,7 +50,7 @@ def flop_text(group: ConditionGroup, costs: Sequence[Cost]) -> str:
 def _formula_text(group: ConditionGroup, shape: TransformerShape, flop: FlopPerSample) -> str:
     """Return the FLOP of a transformer's token, by the formula and beside it as torch counts."""
     per_token, weights = (flop.by_formula or 0) / shape.context, count(flop.weights or 0)
-    positions = "" if group.a_cell.workload.own_code else " without position embeddings"
+    positions = "" if ":" in group.a_cell.workload.model else " without position embeddings"
     counted = (
         f"torch counts {significant(flop.counted / shape.context / 1e6, 4)}"
         if flop.counted

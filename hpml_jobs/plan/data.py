@@ -142,9 +142,9 @@ def _check_names(workload: Workload) -> None:
 
 def _check_facts(workload: Workload, dataset: Dataset | None) -> None:
     """Refuse classes, image sizes or units that a built-in data set or model does not have."""
-    if dataset is not None and workload.throughput_unit is not dataset.unit:
+    if dataset is not None and workload.unit not in (None, dataset.unit):
         raise UsageError(
-            f"workload.unit={workload.throughput_unit.value}: workload.data={workload.data} has "
+            f"workload.unit={workload.unit}: workload.data={workload.data} has "
             f"{dataset.unit.value}; leave workload.unit= out"
         )
     facts = () if dataset is None else ("classes", "image_size")

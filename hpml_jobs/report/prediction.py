@@ -38,11 +38,18 @@ class GroupForecast(NamedTuple):
     @property
     def document(self) -> dict[str, Any]:
         """The forecast as values for programs; docs/predict.md has the schema."""
-        made = self.forecast
+        made, workload = self.forecast, self.group.a_cell.workload
         return {
             "conditions": made.conditions,
             "answer": self.table.answer,
-            "predictions": [_prediction(prediction) for prediction in made.predictions],
+            "predictions": [
+                {
+                    **_prediction(prediction),
+                    "unit": workload.throughput_unit.value,
+                    "units_per_s": workload.units_of(prediction.samples_per_s),
+                }
+                for prediction in made.predictions
+            ],
             "not_predicted": [
                 {**_place(refusal.target), "reason": refusal.reason, "command": refusal.command}
                 for refusal in made.refusals
@@ -84,10 +91,9 @@ def forecasts(
 
 def _with_words(table: Table, group: ConditionGroup, of_group: Forecast) -> Table:
     """Return a table with its answer above, and the errors on left-out cells below."""
-    samples = group.a_cell.workload.samples_name
     return msgspec.structs.replace(
         table,
-        answer=words.answer(of_group, group.device, samples),
+        answer=words.answer(of_group, group.device, group.a_cell.workload),
         notes=(*words.errors(of_group, group.device), *table.notes),
     )
 

@@ -86,9 +86,6 @@ class Candidate(Value, frozen=True, kw_only=True):
 
     row: Row
     epoch_s: float
-    samples_per_s: float | None
-    units_per_s: float | None
-    unit: Unit
     charged_gpus: int
     efficiency: float
     exclusion: Exclusion | None = None
@@ -98,6 +95,23 @@ class Candidate(Value, frozen=True, kw_only=True):
     def work(self) -> Work | None:
         """What `epoch_s` is the time of, where that is not an epoch."""
         return self.row.timing.work if self.row.timing else None
+
+    @property
+    def unit(self) -> Unit:
+        """What throughput counts."""
+        return self.row.timing.unit if self.row.timing else Unit.SAMPLES
+
+    @property
+    def units_per_s(self) -> float | None:
+        """Throughput of all GPUs, in units per second."""
+        units = self.row.timing.units if self.row.timing else None
+        return formulas.units_per_s(units, self.epoch_s) if units else None
+
+    @property
+    def samples_per_s(self) -> float | None:
+        """The same in samples per second."""
+        samples = self.row.timing.samples if self.row.timing else None
+        return formulas.units_per_s(samples, self.epoch_s) if samples else None
 
     @property
     def epochs_s(self) -> tuple[float, ...]:
@@ -223,11 +237,6 @@ def _candidates(group: ConditionGroup, wish: Wish, charged: Charged) -> list[Can
         Candidate(
             row=row,
             epoch_s=row.timing.epoch_s,
-            samples_per_s=formulas.units_per_s(row.timing.samples, row.timing.epoch_s)
-            if row.timing.samples
-            else None,
-            units_per_s=row.timing.units_per_s,
-            unit=row.timing.unit,
             charged_gpus=charged(row.setup),
             efficiency=1.0,
             exclusion=Exclusion.FAILED_CHECK

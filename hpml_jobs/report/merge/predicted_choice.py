@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from hpml_jobs.core import formulas
 from hpml_jobs.predict import band
 from hpml_jobs.predict.values import Forecast, Observation, Prediction, Refusal
 from hpml_jobs.report.merge import choice as measured
@@ -89,9 +88,6 @@ def _cell(
             timing=_timing(row.timing, epoch_s),
         ),
         epoch_s=epoch_s,
-        samples_per_s=formulas.images_per_s(row.timing.samples, epoch_s)
-        if row.timing.samples
-        else None,
         charged_gpus=charged(setup),
         efficiency=1.0,
     )

@@ -14,7 +14,7 @@ from hpml_jobs.report.text.numbers import percent, ratio, seconds, significant
 
 CAPTION = (
     "Predicted, not measured: seconds of {what}, that of the nearest measured cell times the ratio "
-    "of their predicted and measured {samples}/s. Band: meant to contain 90 % of measurements. "
+    "of their predicted and measured {counted}/s. Band: meant to contain 90 % of measurements. "
     "Errors: mean of the model, and of no change per {unit}, on cells that were left out. "
     "Efficiency and costs as in the table above."
 )
@@ -31,7 +31,7 @@ def predicted_table(
     device = group.device
     caption = CAPTION.format(
         what=captions.an_epoch(group.work),
-        samples=group.a_cell.workload.samples_name,
+        counted=group.a_cell.workload.throughput_unit.value,
         unit=captions.unit(device),
     )
     text = TableText("predicted", "Predicted cells", "", (caption,), on_screen=False)

@@ -9,7 +9,7 @@ from hpml_jobs.report.text import predictions as words
 from hpml_jobs.report.text.numbers import per_second, percent, seconds
 
 CAPTION = (
-    "Predicted, not measured: seconds of an iteration, and {samples}/s from them. Band: meant "
+    "Predicted, not measured: seconds of an iteration, and {unit}/s from them. Band: meant "
     "to contain 90 % of measurements. No change: an iteration takes as long as at the largest "
     "measured size. Errors: mean |predicted / measured - 1| of the model and of no change on "
     "measured cells that were left out; where no change is as good, it is the figure. What a "
@@ -21,7 +21,7 @@ def predictions(group: ConditionGroup, forecast: Forecast) -> Table | None:
     """Return the table of a group's predictions; its notes say what is not predicted, and why."""
     if not (forecast.predictions or forecast.refusals):
         return None
-    caption = CAPTION.format(samples=group.a_cell.workload.samples_name)
+    caption = CAPTION.format(unit=group.a_cell.workload.throughput_unit.value)
     text = TableText("predictions", "Predictions", "", (caption,), on_screen=False)
     items = [(words.label(p, group.device), p) for p in forecast.predictions]
     notes = [
@@ -33,6 +33,8 @@ def predictions(group: ConditionGroup, forecast: Forecast) -> Table | None:
 
 
 def _heads(group: ConditionGroup) -> tuple[Columns[Prediction], ...]:
+    workload = group.a_cell.workload
+
     def error(of: str, prediction: Prediction) -> float | None:
         skill = prediction.skill
         return None if skill is None else getattr(skill, of).mean
@@ -51,8 +53,15 @@ def _heads(group: ConditionGroup) -> tuple[Columns[Prediction], ...]:
             ),
         ),
         Columns(
-            f"{group.a_cell.workload.samples_name}/s",
-            (column("samples_per_s", "", lambda p: p.samples_per_s, per_second),),
+            f"{workload.throughput_unit.value}/s",
+            (column("units_per_s", "", lambda p: workload.units_of(p.samples_per_s), per_second),),
+        ),
+        Columns(
+            "",
+            (
+                column("unit", "", lambda _: workload.throughput_unit.value),
+                column("samples_per_s", "", lambda p: p.samples_per_s),
+            ),
         ),
         Columns(
             "error, %",

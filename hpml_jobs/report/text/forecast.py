@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import counted
+from hpml_jobs.core.workload import Workload
 from hpml_jobs.predict.values import Errors, Forecast, Method, Prediction, Skill
 from hpml_jobs.report.text.captions import unit, units
 from hpml_jobs.report.text.numbers import per_second, percent
@@ -14,7 +15,7 @@ NULL_SHOWN = (
 )
 
 
-def answer(forecast: Forecast, device: Device, samples_name: str) -> str:
+def answer(forecast: Forecast, device: Device, workload: Workload) -> str:
     """Return the fastest prediction with the most GPUs; empty without predictions."""
     if not forecast.predictions:
         return ""
@@ -27,14 +28,25 @@ def answer(forecast: Forecast, device: Device, samples_name: str) -> str:
     nodes = f" on {target.nodes} nodes" if target.nodes > 1 else ""
     text = (
         f"{size}{nodes} at batch {target.batch} per {unit(device)} ({target.strategy.value}): "
-        f"{per_second(best.samples_per_s)} {samples_name}/s"
+        f"{_rate(best.samples_per_s, workload)} {_unit(workload)}/s"
     )
     if best.low_s is not None and best.high_s is not None:
-        ends = (per_second(target.samples / end_s) for end_s in (best.high_s, best.low_s))
+        ends = (_rate(target.samples / end_s, workload) for end_s in (best.high_s, best.low_s))
         text += f", 90 % band {' to '.join(ends)}"
     if best.method is Method.NULL:
         text += f", by no change per {unit(device)}"
     return f"{text}. {_mean_errors(best)}"
+
+
+def _rate(samples_per_s: float, workload: Workload) -> str:
+    """Return a throughput in units per second; in samples where a sample's units are not known."""
+    units_per_s = workload.units_of(samples_per_s)
+    return per_second(samples_per_s if units_per_s is None else units_per_s)
+
+
+def _unit(workload: Workload) -> str:
+    unknown = workload.units_per_sample is None
+    return workload.samples_name if unknown else workload.throughput_unit.value
 
 
 def _mean_errors(prediction: Prediction) -> str:

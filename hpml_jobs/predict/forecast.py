@@ -37,6 +37,9 @@ STALL_SHARE = 0.05
 GIVEN_NETWORK = (
     "the network is as given, not measured: half to twice the time that it adds is in the band"
 )
+FAR = 4
+"""Ratio to the measured size from which on a prediction is marked."""
+
 WAITING = (
     "more than 5 % of the measured iteration is waiting for data, which is taken to stay: a faster "
     "loader makes it shorter"
@@ -149,5 +152,7 @@ def _remarks(target: Target, estimate: Estimate, errors: Tried) -> Iterable[str]
             f"measured across nodes with {anchor.gpus_per_node} on each: another number on a node "
             "may share its links differently"
         )
+    if target.gpus >= FAR * anchor.gpus:
+        yield f"{target.gpus / anchor.gpus:g} times the largest measured size that it starts from"
     if (anchor.stall_s or 0.0) > STALL_SHARE * anchor.step_s:
         yield WAITING

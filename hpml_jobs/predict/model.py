@@ -9,6 +9,7 @@ docs/predict.md derives it.
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from math import fsum, log
+from statistics import geometric_mean
 from typing import NamedTuple
 
 from hpml_jobs.core.strategies import BASELINE, is_baseline
@@ -169,7 +170,7 @@ class Model:
         for smaller in self._smaller(size, next(iter(cells.values())).accumulate):
             common = [b for b in cells if b in smaller]
             if batch in smaller and common:
-                return self._transferred(size, cells, smaller, common, batch), ()
+                return self._transferred(cells, smaller, common, batch), ()
         curve = self._curve(cells)
         if curve is None:
             batches = ", ".join(map(str, sorted(cells)))
@@ -193,19 +194,20 @@ class Model:
 
     def _transferred(
         self,
-        size: Size,
         cells: Mapping[int, Observation],
         smaller: Mapping[int, Observation],
         common: Sequence[int],
         batch: int,
     ) -> float:
-        """Return t(N, b) = t(n, b) + [t(N, b') - t(n, b')], with the exposed communication of each.
+        """Return t(N, b) = h t(n, b) + [t(N, b') - h t(n, b')] + the change of exposed exchange.
 
-        What the batches b' = `common` have in common besides is fitted by one constant, which is
-        zero or more against one GPU: interference.
+        h is how much longer an iteration without exchange takes on the larger size, where more of
+        its processes share a node. What the batches b' = `common` have in common besides is one
+        constant: against one GPU it is interference, which is zero or more.
         """
+        slowdown = _slowdown([cells[b] for b in common], [smaller[b] for b in common])
         added_s = {b: self._added_s(cells[b], smaller[b], b) for b in common}
-        rests = [cells[b].step_s - smaller[b].step_s - added_s[b] for b in common]
+        rests = [cells[b].step_s - slowdown * smaller[b].step_s - added_s[b] for b in common]
         weights = [1 / cells[b].step_s for b in common]
         if smaller[batch].gpus == 1:
             constant_s = least_squares.fit([(1.0,)] * len(rests), rests, weights).coefficients[0]
@@ -213,9 +215,8 @@ class Model:
             squares = [weight * weight for weight in weights]
             constant_s = fsum(w * r for w, r in zip(squares, rests, strict=True)) / fsum(squares)
         near = nearest_batch(batch, {b: cells[b] for b in common})
-        return (
-            smaller[batch].step_s + self._added_s(cells[near], smaller[batch], batch) + constant_s
-        )
+        added_here_s = self._added_s(cells[near], smaller[batch], batch)
+        return slowdown * smaller[batch].step_s + added_here_s + constant_s
 
     def _added_s(self, cell: Observation, smaller: Observation, batch: int) -> float:
         """Return a cell's exposed communication less that of a smaller size; 0 if unknown."""
@@ -334,6 +335,22 @@ class _Change(NamedTuple):
     exposed_s: float | None
     link_s: float = 0.0
     remarks: tuple[str, ...] = ()
+
+
+def _slowdown(larger: Sequence[Observation], smaller: Sequence[Observation]) -> float:
+    """Return how much longer iterations without exchange take on a larger size, at equal batches.
+
+    It is 1 where as many processes share a node, and where it was not measured.
+    """
+    if larger[0].gpus_per_node == smaller[0].gpus_per_node:
+        return 1.0
+    ratios = []
+    for more, fewer in zip(larger, smaller, strict=True):
+        alone_s = fewer.step_s if fewer.gpus == 1 else fewer.unsynced_s
+        if more.unsynced_s is None or alone_s is None:
+            return 1.0
+        ratios.append(more.unsynced_s / alone_s)
+    return geometric_mean(ratios)
 
 
 def series_of(observations: Sequence[Observation]) -> dict[Kind, list[Observation]]:

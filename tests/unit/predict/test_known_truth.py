@@ -60,6 +60,20 @@ def test_batch_of_one_two_node_cell_transfers_to_others():
         assert made.step_s == pytest.approx(machine.step_s(batch, Size(2, 16)), rel=0.03)
 
 
+def test_batch_transfer_follows_compute_that_shares_a_node():
+    machine = Machine(share=1.0)
+    cells = machine.cells(((1, 1),), (16, 64, 256))
+    for batch in (64, 256):
+        lost_s = 0.25 * machine.compute_s(batch)  # memory bandwidth that two processes share
+        slower = {
+            "step_s": machine.step_s(batch, Size(1, 2)) + lost_s,
+            "unsynced_s": machine.compute_s(batch) + lost_s,
+        }
+        cells.append(machine.observation(2, batch, **slower))
+    truth_s = machine.step_s(16, Size(1, 2)) + 0.25 * machine.compute_s(16)
+    assert predicted(cells, 2, 16).step_s == pytest.approx(truth_s, rel=1e-6)
+
+
 def test_slow_link_exposes_what_backward_cannot_hide():
     machine = Machine(node_gb_per_s=0.8, share=0.1)
     cells = machine.cells(((1, 1), (4, 1), (8, 1)), (32, 64))

@@ -196,6 +196,7 @@ def _report_group(
     cell, cluster = group.a_cell, options.cluster
     parallel = {row.strategy for row in group.rows if not row.is_baseline}
     hardware = captions.hardware(group) or cell.gpu_type or cell.device.value
+    args = f" ({cell.workload.args_text})" if cell.workload.args else ""
     choice = choose(group, Wish(), cluster)
     made = {label: make(group) for label, make in FULL.items()}
     made[CHOICE] = choice_table(group, choice) if choice else None
@@ -206,7 +207,7 @@ def _report_group(
     full = [table for label in LABELS if (table := made.get(label)) is not None]
     without_remarks = ReportGroup(
         number=number,
-        title=f"{cell.workload.name} on {hardware}",
+        title=f"{cell.workload.name}{args} on {hardware}",
         differences=differences,
         source=group,
         usability=warnings.usability(group),

@@ -138,11 +138,13 @@ def _figures(pictures: dict[str, Picture]) -> tuple[tuple[Item, ...], tuple[Item
 
 def _not_predicted(report: Report, groups: Iterable[ReportGroup]) -> Iterator[Item]:
     """Yield why nothing is predicted of a group, in one line each."""
+    lines = []
     for group in groups:
-        lines = predictions.refused(group.forecast.refusals, group.source.device)
-        if not group.forecast.predictions and (line := next(lines, "")):
-            name = f"{report.name(group)}: " if report.several else ""
-            yield Text(f"{name}{line[0].upper()}{line[1:]}")
+        reasons = predictions.refused(group.forecast.refusals, group.source.device)
+        if not group.forecast.predictions and (reason := next(reasons, "")):
+            lines.append(f"{report.name(group)}: {reason}" if report.several else reason)
+    if lines:
+        yield Bullets(tuple(f"{line[0].upper()}{line[1:]}" for line in lines))
 
 
 def _group_sections(

@@ -1,4 +1,4 @@
-"""Picture of predicted iterations: measured points, prediction, band, and no change per GPU."""
+"""Picture of predicted throughput: measured points, prediction, band, and no change per GPU."""
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -13,17 +13,18 @@ from hpml_jobs.report.plots.picture import Picture, listed, not_drawn, sentences
 from hpml_jobs.report.plots.series import Keys, Point, Series
 from hpml_jobs.report.report import Report, ReportGroup
 from hpml_jobs.report.text import captions
-from hpml_jobs.report.text.numbers import percent, seconds
+from hpml_jobs.report.text.numbers import per_second, percent
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
 
 CAPTION = (
-    "Seconds of an iteration of E1, medians over runs. Dashed: predicted, not measured; shaded: "
-    "its band, meant to contain 90 % of measurements; dotted: no change per {unit}."
+    "{what} per {unit} in an iteration of median length, on N {units}: level is ideal. Dashed: "
+    "predicted, not measured; shaded: its band, meant to contain 90 % of measurements; dotted: no "
+    "change per {unit}."
 )
-ERRORS = "Mean error on left-out points, model and no change: {listed}."
+ERRORS = "Mean error on left-out cells, model and no change: {listed}."
 NULL: Any = {"color": style.GREY, "ls": (0, (1, 2)), "lw": 1.2, "zorder": 1}
 """The look of the lines of no change per GPU."""
 
@@ -43,6 +44,7 @@ class Panel(NamedTuple):
 
     title: str
     units: str
+    samples: str
     lines: list[Line]
 
 
@@ -61,20 +63,22 @@ def prediction(report: Report) -> Picture | None:
         sizes += [p.target.gpus for line in panel.lines for p in line.predicted]
         series.gpu_axis(axis, sizes, panel.units)
         axis.set_ylim(bottom=0)
+    device = report.groups[0].source.device
+    unit = captions.unit(device)
     for axis in style.left_ones(axes):
-        axis.set_ylabel("seconds per iteration")
+        axis.set_ylabel(f"{shown[0].samples}/s per {unit}")
     lines = [line for panel in shown for line in panel.lines]
     entries = series.legend([line.measured for line in lines], keys, batch="")
     style.entries(figure, entries | _entries())
     missing = [panel.title for panel in panels[len(shown) :]]
     missing += [line.measured.label for panel in shown for line in panel.lines[series.LINES :]]
-    device = report.groups[0].source.device
+    what = f"{shown[0].samples.capitalize()}/s"
     caption = sentences(
-        CAPTION.format(unit=captions.unit(device)),
-        _errors(lines),
+        CAPTION.format(what=what, unit=unit, units=captions.units(device)),
+        _errors(shown),
         not_drawn(missing, "predictions.csv"),
     )
-    return Picture("Predicted iterations", figure, _alt(shown), caption)
+    return Picture("Predicted throughput", figure, _alt(shown, unit), caption)
 
 
 def _panels(report: Report, group: ReportGroup) -> list[Panel]:
@@ -96,7 +100,8 @@ def _panels(report: Report, group: ReportGroup) -> list[Panel]:
         unit = captions.unit(source.device)
         title = f"batch {batch} per {unit}"
         title = f"{report.name(group)}, {title}" if report.several else title
-        panels.append(Panel(title, captions.units(source.device), lines))
+        samples = source.a_cell.workload.samples_name
+        panels.append(Panel(title, captions.units(source.device), samples, lines))
     return panels
 
 
@@ -119,9 +124,15 @@ def _measured(group: ConditionGroup, of: Place, observations: Iterable[Observati
         slug for row in group.timed if group.doubts(row, Affected.TIME) for slug in row.cells
     }
     points = [
-        Point(o.gpus, o.nodes, o.step_s, None, not doubtful.isdisjoint(o.cells)) for o in members
+        Point(o.gpus, o.nodes, per_gpu(o, o.step_s), None, not doubtful.isdisjoint(o.cells))
+        for o in members
     ]
     return series.make(of.strategy.value, treatment, of.batch, points)
+
+
+def per_gpu(place: Place, step_s: float) -> float:
+    """Return the samples per second of one GPU, if an iteration takes step_s."""
+    return place.batch * place.accumulate / step_s
 
 
 def _draw(axis: "Axes", line: Line, keys: Keys) -> None:
@@ -129,13 +140,17 @@ def _draw(axis: "Axes", line: Line, keys: Keys) -> None:
     series.draw(axis, [line.measured], keys)
     last = [p for p in line.measured.points if p.gpus < line.predicted[0].target.gpus][-1:]
     sizes = [*(p.gpus for p in last), *(p.target.gpus for p in line.predicted)]
-    values = [*(p.value for p in last), *(p.step_s for p in line.predicted)]
-    axis.plot(sizes, values, color=look.colour, ls=PREDICTED, lw=1.4, marker="_", ms=7)
-    nulls = [p.null_s for p in line.predicted]
+    values = [*(p.value for p in last), *(per_gpu(p.target, p.step_s) for p in line.predicted)]
+    axis.plot(sizes, values, color=look.colour, ls=PREDICTED, lw=1.4, marker="x", ms=4.5)
+    nulls = [per_gpu(p.target, p.null_s) for p in line.predicted]
     axis.plot([*(p.gpus for p in last), *sizes[len(last) :]], [*nulls[: len(last)], *nulls], **NULL)
     ends = [
         *((p.gpus, p.value, p.value) for p in last),
-        *((p.target.gpus, p.low_s, p.high_s) for p in line.predicted if p.low_s and p.high_s),
+        *(
+            (p.target.gpus, per_gpu(p.target, p.high_s), per_gpu(p.target, p.low_s))
+            for p in line.predicted
+            if p.low_s and p.high_s
+        ),
     ]
     if len(ends) > len(last):
         at, lows, highs = zip(*ends, strict=True)
@@ -154,29 +169,33 @@ def _entries() -> "dict[str, Artist]":
     }
 
 
-def _errors(lines: Sequence[Line]) -> str:
-    """Return the errors on left-out points of each line that has them."""
+def _errors(panels: Sequence[Panel]) -> str:
+    """Return the errors on left-out cells of each line that has them."""
     texts = [
-        f"{line.measured.label} {percent(skill.model.mean)} % and {percent(skill.null.mean)} %"
-        for line in lines
+        f"{panel.title}, {line.measured.name} {percent(skill.model.mean)} % and "
+        f"{percent(skill.null.mean)} %"
+        for panel in panels
+        for line in panel.lines
         if (skill := line.predicted[-1].skill)
     ]
-    return ERRORS.format(listed=listed(texts)) if texts else ""
+    return ERRORS.format(listed=listed(texts, "; ")) if texts else ""
 
 
-def _alt(panels: Sequence[Panel]) -> str:
-    """Return the predicted iteration of every line at its largest size."""
+def _alt(panels: Sequence[Panel], unit: str) -> str:
+    """Return the predicted throughput of every line at its largest size."""
     texts = [
-        f"{line.measured.label}: {_figures(line.predicted[-1])} on "
+        f"{panel.title}, {line.measured.name}: {_figures(line.predicted[-1])} on "
         f"{line.predicted[-1].target.gpus} {panel.units}"
         for panel in panels
         for line in panel.lines
     ]
-    return f"Predicted seconds per iteration, {listed(texts, '; ')}."
+    return f"Predicted {panels[0].samples}/s per {unit}; {listed(texts, '; ')}."
 
 
 def _figures(predicted: Prediction) -> str:
-    """Return a predicted time with its band."""
-    if predicted.low_s is None or predicted.high_s is None:
-        return f"{seconds(predicted.step_s)} without a band"
-    return f"{seconds(predicted.step_s)} [{seconds(predicted.low_s)}, {seconds(predicted.high_s)}]"
+    """Return a predicted throughput per GPU with its band."""
+    target, low_s, high_s = predicted.target, predicted.low_s, predicted.high_s
+    text = per_second(per_gpu(target, predicted.step_s))
+    if low_s is None or high_s is None:
+        return f"{text} without a band"
+    return f"{text} [{per_second(per_gpu(target, high_s))}, {per_second(per_gpu(target, low_s))}]"

@@ -34,7 +34,8 @@ def predicted_table(
         counted=group.a_cell.workload.throughput_unit.value,
         unit=captions.unit(device),
     )
-    text = TableText("predicted", "Predicted cells", "", (caption,), on_screen=False)
+    shown = (caption,) if predicted.cells else ()
+    text = TableText("predicted", "Predicted cells", "", shown, on_screen=False)
     text = text._replace(answer=predicted_choice.answer(predicted, choice, device))
     items = [
         (captions.cell_label(cell.candidate.row.place, device), cell) for cell in predicted.cells

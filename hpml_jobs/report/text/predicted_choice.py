@@ -2,8 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 
+import msgspec
+
 from hpml_jobs.core.strategies import Device
-from hpml_jobs.report.merge.choice import Choice, Edge
+from hpml_jobs.report.merge.choice import Choice, Edge, Winner
 from hpml_jobs.report.merge.predicted_choice import PredictedCell, PredictedChoice
 from hpml_jobs.report.text import choice as words
 from hpml_jobs.report.text.captions import work_text
@@ -43,6 +45,8 @@ def why(cell: PredictedCell, predicted: PredictedChoice, choice: Choice, device:
     """Return why a predicted cell replaces the measured choice, or why not."""
     if cell is predicted.ask:
         return f"instead of the measured choice: {words.rule(choice, device)}"
+    if predicted.ask is not None:
+        choice = msgspec.structs.replace(choice, ask=Winner(predicted.ask.candidate))
     return words.why(cell.candidate, choice, device)
 
 

@@ -73,15 +73,15 @@ def test_prediction_picture_has_points_curve_band_and_null(report):
     picture = prediction(report)
     (axis,) = picture.figure.axes
     lines = [
-        ([round(float(x)) for x in line.get_xdata()], [float(y) for y in line.get_ydata()])
+        ([round(float(x)) for x in line.get_xdata()], [round(float(y)) for y in line.get_ydata()])
         for line in axis.lines
     ]
-    assert ([1, 2, 4], list(STEPS_S.values())) in lines
-    assert ([4, 8], [0.12, 0.126]) in lines
-    assert ([4, 8], [0.12, 0.12]) in lines
+    assert ([1, 2, 4], [1280, 1164, 1067]) in lines  # 128 images / step
+    assert ([4, 8], [1067, 1016]) in lines
+    assert ([4, 8], [1067, 1067]) in lines
     (band,) = axis.collections
     corners = band.get_paths()[0].vertices
-    assert {round(float(y), 3) for x, y in corners if x == 8} == {0.114, 0.139}
+    assert {round(float(y)) for x, y in corners if x == 8} == {921, 1123}
     assert axis.get_xscale() == "log"
     assert axis.get_ylim()[0] == 0
     names = [text.get_text() for text in picture.figure.legends[0].get_texts()]
@@ -91,9 +91,9 @@ def test_prediction_picture_has_points_curve_band_and_null(report):
 def test_prediction_picture_says_both_errors(report):
     picture = prediction(report)
     assert "not measured" in picture.caption
-    assert "ddp b128 2.5 % and 8.3 %" in picture.caption
+    assert "batch 128 per GPU, ddp 2.5 % and 8.3 %" in picture.caption
     assert picture.alt == (
-        "Predicted seconds per iteration, ddp b128: 0.126 [0.114, 0.139] on 8 GPUs."
+        "Predicted images/s per GPU; batch 128 per GPU, ddp: 1,016 [921, 1,123] on 8 GPUs."
     )
 
 

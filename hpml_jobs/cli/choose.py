@@ -1,6 +1,6 @@
 """Command choose."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 from rich.console import Console
@@ -19,10 +19,12 @@ from hpml_jobs.cli.options import (
     parse_words,
     whole_number,
 )
-from hpml_jobs.errors import HpmlError
+from hpml_jobs.cli.predict import KEYS as PREDICTED_KEYS
+from hpml_jobs.cli.predict import question_of, sweep_of
+from hpml_jobs.errors import HpmlError, UsageError
 
 if TYPE_CHECKING:
-    from hpml_jobs.report.choice import GroupChoice
+    from hpml_jobs.report.choice import Asked, GroupChoice
     from hpml_jobs.report.merge.choice import Wish
 
 KEYS = {
@@ -46,7 +48,9 @@ def choose(
     predicted: Annotated[
         bool,
         typer.Option(
-            "--predicted", help="Show predicted cells too, in a table and an answer of their own."
+            "--predicted",
+            help="Show predicted cells too, in a table and an answer of their own; "
+            f"with the keys of predict: {', '.join(PREDICTED_KEYS)}",
         ),
     ] = False,
     json: Json = False,
@@ -62,11 +66,11 @@ def choose(
     from hpml_jobs.report.choice import choices
     from hpml_jobs.study.snapshot import read_study
 
-    name, wish = _parse(words)
+    name, wish, question = _parse(words, predicted=predicted)
     study = find_study(name, outputs)
     snapshots = read_study(study, history_of(study))
     cluster, commands = cluster_of(study), study.commands()
-    made = choices(snapshots, wish, cluster, commands, predicted=predicted)
+    made = choices(snapshots, wish, cluster, commands, question)
     if not made:
         raise HpmlError(
             f"no cell of study {study.name} has a number; hpml-jobs status {study.name} shows why"
@@ -79,16 +83,36 @@ def choose(
         _show(out, choice, several=len(made) > 1)
 
 
-def _parse(words: list[str] | None) -> "tuple[str | None, Wish]":
-    """Return the study's name and the wish.
+class Words(NamedTuple):
+    """The study's name, the wish, and what to predict; None: nothing."""
+
+    study: str | None
+    wish: "Wish"
+    asked: "Asked | None"
+
+
+def _parse(words: list[str] | None, *, predicted: bool) -> Words:
+    """Return what the words ask for.
 
     Raises:
-        UsageError: the words are not `[STUDY] [KEY=VALUE]...`, or a limit has no `epochs=`.
+        UsageError: the words are not `[STUDY] [KEY=VALUE]...`, a limit has no `epochs=`, or a key
+            is of predictions, which were not requested.
     """
+    from hpml_jobs.report.choice import Asked
     from hpml_jobs.report.merge.choice import Wish
 
-    parsed = parse_words("choose", words, KEYS)
-    return parsed.study, Wish(**parsed.values)
+    parsed = parse_words("choose", words, {**KEYS, **PREDICTED_KEYS})
+    of_wish = {key: value for key, value in parsed.values.items() if key in KEYS}
+    of_question = {key: value for key, value in parsed.values.items() if key not in KEYS}
+    wish = Wish(**of_wish)
+    if not predicted:
+        for key in of_question:
+            raise UsageError(
+                f"{key}=: only predictions have sizes that were not measured: add --predicted"
+            )
+        return Words(parsed.study, wish, None)
+    question = question_of(of_question)
+    return Words(parsed.study, wish, Asked(question, sweep_of(question)))
 
 
 def _show(out: Console, made: "GroupChoice", *, several: bool) -> None:

@@ -1,5 +1,6 @@
 """Command predict."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -103,7 +104,7 @@ def predict(
     name, question = _parse(words)
     study = find_study(name, outputs)
     snapshots = read_study(study, history_of(study))
-    made = forecasts(snapshots, question, _sweep(question), cluster_of(study), study.commands())
+    made = forecasts(snapshots, question, sweep_of(question), cluster_of(study), study.commands())
     if not made:
         raise HpmlError(
             f"no cell of study {study.name} has a number; hpml-jobs status {study.name} shows why"
@@ -124,16 +125,22 @@ def _parse(words: list[str] | None) -> "tuple[str | None, Question]":
     Raises:
         UsageError: the words are not `[STUDY] [KEY=VALUE]...`, or no cell can be like this.
     """
+    parsed = parse_words("predict", words, KEYS)
+    return parsed.study, question_of(parsed.values)
+
+
+def question_of(values: Mapping[str, Any]) -> "Question":
+    """Return the question that the values of keys ask.
+
+    Raises:
+        UsageError: no cell can be like this.
+    """
     from hpml_jobs.predict.question import Question
 
-    parsed = parse_words("predict", words, KEYS)
-    values: dict[str, Any] = {
-        key.removeprefix("cluster."): value for key, value in parsed.values.items()
-    }
-    return parsed.study, Question(**values)
+    return Question(**{key.removeprefix("cluster."): value for key, value in values.items()})
 
 
-def _sweep(question: "Question") -> "BusSweep | None":
+def sweep_of(question: "Question") -> "BusSweep | None":
     """Return the content of the question's file; None without one.
 
     Raises:

@@ -5,6 +5,8 @@ from typing import Any, NamedTuple
 
 from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.errors import HpmlError
+from hpml_jobs.predict.network import BusSweep
+from hpml_jobs.predict.question import Question
 from hpml_jobs.report.merge import forecasts
 from hpml_jobs.report.merge.cells import cell_results
 from hpml_jobs.report.merge.choice import Candidate, Choice, Wish, charged_gpus, choose
@@ -22,6 +24,13 @@ from hpml_jobs.report.tables.predicted_choice import predicted_table
 from hpml_jobs.report.text import choice as words
 from hpml_jobs.report.text.predicted_choice import why
 from hpml_jobs.study.snapshot import FolderSnapshot
+
+
+class Asked(NamedTuple):
+    """What to predict, and the content of the question's file."""
+
+    question: Question
+    sweep: BusSweep | None = None
 
 
 class Predicted(NamedTuple):
@@ -105,10 +114,9 @@ def choices(
     wish: Wish,
     cluster: Cluster | None,
     commands: Sequence[str],
-    *,
-    predicted: bool = False,
+    asked: Asked | None = None,
 ) -> list[GroupChoice]:
-    """Return the choice of every group with a number; `predicted`: with that of predictions beside.
+    """Return the choice of every group with a number; with `asked` that of predictions beside it.
 
     `cluster` says which cells are charged whole nodes; `commands` are those of the study.
 
@@ -126,15 +134,19 @@ def choices(
         if choice:
             next_cells = words.next_cells(choice, commands, group.device)
             table = choice_table(group, choice)
-            beside = _with_predictions(group, choice, cluster, commands) if predicted else None
+            beside = _with_predictions(group, choice, cluster, commands, asked) if asked else None
             made.append(GroupChoice(group, choice, table, next_cells, beside))
     return made
 
 
 def _with_predictions(
-    group: ConditionGroup, choice: Choice, cluster: Cluster | None, commands: Sequence[str]
+    group: ConditionGroup,
+    choice: Choice,
+    cluster: Cluster | None,
+    commands: Sequence[str],
+    asked: Asked,
 ) -> Predicted:
-    outlook = forecasts.forecast(group, cluster, commands)
+    outlook = forecasts.forecast(group, cluster, commands, *asked)
     predicted = with_predictions(group, choice, outlook, charged_gpus(group, cluster))
     return Predicted(predicted, predicted_table(group, choice, outlook, predicted, commands))
 

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from hpml_jobs.core.strategies import Strategy
+from hpml_jobs.predict.question import Question
 from hpml_jobs.predict.values import (
     Forecast,
     LeftOut,
@@ -17,7 +18,7 @@ from hpml_jobs.predict.values import (
     Skill,
     Target,
 )
-from hpml_jobs.report.choice import choices
+from hpml_jobs.report.choice import Asked, choices
 from hpml_jobs.report.merge import forecasts
 from hpml_jobs.report.merge.choice import Wish
 from hpml_jobs.study.snapshot import read_snapshots
@@ -80,7 +81,8 @@ def study(builder, monkeypatch):
 def chosen(builder, *, predicted=True, **wish):
     snapshots = read_snapshots(builder.study.cells())
     commands = ("hpml-jobs -m gpus=1,2,4 batch=128 workload=digits",)
-    (made,) = choices(snapshots, Wish(**wish), None, commands, predicted=predicted)
+    asked = Asked(Question()) if predicted else None
+    (made,) = choices(snapshots, Wish(**wish), None, commands, asked)
     return made
 
 

@@ -23,6 +23,7 @@ from hpml_jobs.core.strategies import (
     is_baseline,
 )
 from hpml_jobs.core.training_path import Precision, TrainingPath
+from hpml_jobs.core.transformer import MODEL as GPT
 from hpml_jobs.core.upgrades import UnreadableSchemaError, Upgrade, decode_document, upgrade
 from hpml_jobs.core.value import Value
 from hpml_jobs.core.workload import Optimizer, Workload, arg_text
@@ -221,6 +222,11 @@ class Cell(Value, frozen=True, kw_only=True):
             raise UsageError(
                 f"sync_buffers={buffers} with strategy={strategy.value}: only ddp can choose, "
                 f"{strategy.value} is sync_buffers={default.value}"
+            )
+        if buffers is not None and self.workload.model == GPT:
+            raise UsageError(
+                f"sync_buffers={buffers} with workload.model={GPT}: it has no BatchNorm and no "
+                "buffers; leave sync_buffers= out"
             )
         if buffers is SyncBuffers.SYNCBN and self.protocol is Protocol.FULL:
             raise UsageError(

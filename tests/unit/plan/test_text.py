@@ -1,11 +1,14 @@
 """Workloads of tokens before submission: windows, parameters, and keys that do not fit."""
 
 import pytest
+from msgspec.structs import replace
 
 from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.text_files import text_files, total_bytes, windows
 from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.plan import data
+from hpml_jobs.plan.text import check_shape
+from tests.unit.builders import DIGITS
 from tests.unit.plans import plan_of
 
 NANO = ("workload=gpt_nano", "cluster=local", "device=cpu")
@@ -67,12 +70,27 @@ def test_folder_of_text_is_counted_by_size(working_folder):
         (["workload.model=lenet"], r"model=lenet with workload.data=text: it reads images"),
         (["channels_last=true"], r"channels_last=true with workload.data=text: tokens have no"),
         (["quantize.calibration=5"], r"quantize with workload.model=gpt: it understands lenet"),
+        (["workload.data=tokens"], r"workload.data=tokens has no training windows; set .*images="),
+        (["sync_buffers=off", "gpus=2"], r"sync_buffers=off with workload.model=gpt: it has no Ba"),
         (["workload.data=tokens", "workload.vocab=null"], r"model=gpt needs workload.vocab="),
     ],
 )
 def test_keys_that_do_not_fit_are_refused(working_folder, overrides, words):
     with pytest.raises(UsageError, match=words):
         workload_of(*overrides)
+
+
+def test_image_keys_and_keys_of_the_shape_are_kept_apart(working_folder):
+    """In a config of one's own a workload has both."""
+    text = workload_of()
+    with pytest.raises(UsageError, match=r"classes= with workload.data=text: tokens have no clas"):
+        check_shape(replace(text, classes=5), {"workload.classes"})
+    with pytest.raises(UsageError, match=r"workload.data=text needs workload.context="):
+        check_shape(replace(text, model="own:build", context=None), ())
+    with pytest.raises(UsageError, match=r"workload.width=8 with workload.model=digits_cnn: only"):
+        check_shape(replace(DIGITS, width=8), ())
+    own = replace(text, data="own:dataset", model="own:build", layers=None)
+    check_shape(own, {"workload.classes"})
 
 
 def test_jobs_with_another_python_count_themselves(working_folder, monkeypatch):

@@ -141,7 +141,7 @@ def _band(step_s: float, estimate: Estimate, errors: LeftOuts, *, of_null: bool)
 
 
 def left_out(observations: Sequence[Observation], axis: Axis) -> tuple[LeftOut, ...]:
-    """Return the measured places that can be predicted along an axis, from smaller ones."""
+    """Return the measured places that the model predicts along an axis, from smaller ones."""
     return tuple(_left_out(observations, axis))
 
 
@@ -157,7 +157,7 @@ def _left_out(observations: Sequence[Observation], axis: Axis) -> Iterator[LeftO
             estimate = estimated(others, changed(observation))
         except CannotPredictError:
             continue
-        if [s.axis for s in estimate.steps] == [axis]:
+        if [s.axis for s in estimate.steps] == [axis] and not estimate.is_null:
             yield LeftOut(
                 observation=observation,
                 model_s=estimate.step_s,

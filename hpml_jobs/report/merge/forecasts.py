@@ -40,6 +40,11 @@ FROM_RATES = (
     "tables (mean 3 % in a node, 5 % across nodes)"
 )
 
+OF_TOKENS = (
+    "a batch counts sequences of unreported length: seconds are those of GPUs x batch tokens, in "
+    "proportion to an iteration"
+)
+
 EVERYTHING = Question()
 """The next sizes beyond the measured ones, at the measured batches."""
 
@@ -87,6 +92,7 @@ def forecast(
             rates = [*singles_of(measured, kind.path), *cells]
             made += predict_rates(rates, targets, command)
             notes += (FROM_RATES,)
+            notes += (OF_TOKENS,) if group.a_cell.workload.samples_are_tokens else ()
             notes += (RATES_ONLY,) if network.describes_links else ()
     return Forecast(
         conditions=conditions,

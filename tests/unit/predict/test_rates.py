@@ -95,6 +95,15 @@ def test_two_sizes_give_no_change_and_say_so():
     )
 
 
+def test_left_out_sizes_are_those_that_the_model_predicts():
+    """4 GPUs from 1 and 2 are no test of a fit that needs three sizes."""
+    observations = [o for batch in (8, 16, 32) for o in series(RING, batch=batch)]
+    prediction = predicted(observations, 8)
+    assert (prediction.method, prediction.skill) == (Method.MODEL, None)
+    larger = [*observations, measured(8, ring(8), batch=8)]
+    assert [p.observation.gpus for p in predicted(larger, 16, batch=8).skill.points] == [8]
+
+
 def test_null_is_shown_where_it_is_as_good_on_three_places():
     flat = {n: 0.1 if n == 1 else 0.11 for n in (1, 2, 4, 8, 16, 32)}
     observations = [o for b in (8, 16) for o in series(flat, batch=b)]
@@ -237,6 +246,7 @@ def test_imported_study_is_predicted_from_its_rates(working_folder):
     assert by_batch[4].step_s == pytest.approx(expected.step_s)
     assert by_batch[4].samples_per_s == pytest.approx(64 * 4 / expected.step_s)
     assert by_batch[8].null_s == pytest.approx(8 * 8 / 60e3)
+    assert "seconds are those of GPUs x batch tokens" in made.notes[-1]
     assert made.refusals == ()
 
 

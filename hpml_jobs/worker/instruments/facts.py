@@ -89,7 +89,9 @@ def _precision(cell: Cell) -> str:
     precision = cell.path.precision
     if precision is not None and precision.is_autocast:
         return precision.value
-    return "unknown" if cell.workload.own_code else "fp32"
+    workload = cell.workload
+    computing = (workload.model, workload.data, workload.loss)  # not optimizer and schedule
+    return "unknown" if any(":" in name for name in computing) else "fp32"
 
 
 def device_names(devices: Devices) -> tuple[str, ...]:

@@ -75,6 +75,13 @@ def test_args_optimizer_and_schedule_make_another_cell():
     ]
 
 
+def test_files_of_own_optimizer_and_schedule_are_part_of_the_code():
+    workload = Workload(
+        name="digits", model="lenet", data="digits", optimizer="opt:lion", schedule="rates:decay"
+    )
+    assert workload.own_code == ("opt:lion", "rates:decay")
+
+
 def test_defaults_of_new_keys_keep_the_hash_of_released_cells():
     """The hash of a cell of version 0.7.0."""
     assert cell_of(own()).digest.startswith(DIGEST_OF_070)

@@ -6,8 +6,10 @@ from math import ceil
 import numpy as np
 import pytest
 import torch
+from msgspec.structs import replace
 from torch import nn
 
+from hpml_jobs.core.recipe import COSINE
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.training_path import TORCH_TF32, CompileMode, Precision, TrainingPath
 from hpml_jobs.errors import HpmlError
@@ -18,7 +20,7 @@ from hpml_jobs.worker.micro_steps import MicroSteps
 from hpml_jobs.worker.optimizer import make_optimizer
 from hpml_jobs.worker.strategies import gradients_of
 
-from .conftest import cpu_cell, results_of_ranks
+from .conftest import SMALL_DIGITS, cpu_cell, results_of_ranks
 
 TOLERANCE = {True: 0.1, False: 1e-5}
 """The largest difference of weights relative to the change that training made, with bf16 or not;
@@ -59,6 +61,26 @@ def test_fp16_scales_the_loss_and_skips_overflows():
     changed = model.weight.detach().clone()
     decayed = plain + cell.workload.weight_decay * before
     assert torch.allclose(before - changed, cell.workload.lr * decayed, rtol=1e-2, atol=1e-6)
+    model.weight.grad.fill_(float("inf"))
+    steps.step(optimizer)
+    assert torch.equal(model.weight, changed)
+
+
+def test_fp16_skips_overflows_of_adamw():
+    """The first step of AdamW is lr in the direction of each gradient, and lr x decay."""
+    model = nn.Linear(4, 2)
+    workload = replace(SMALL_DIGITS, optimizer="adamw")
+    cell = cpu_cell(
+        workload, device=Device.CUDA, path=TrainingPath(precision=Precision.FP16), recipe=COSINE
+    )
+    optimizer = make_optimizer(cell, model)
+    steps = path_steps.PathSteps(cell.path, torch.device("cpu"))
+    before = model.weight.detach().clone()
+    steps.backward((model.weight.sum() - model.bias.sum()) / 100)
+    steps.step(optimizer)
+    changed = model.weight.detach().clone()
+    moved = workload.lr * (1 + workload.weight_decay * before)
+    assert torch.allclose(before - changed, moved, rtol=1e-4)
     model.weight.grad.fill_(float("inf"))
     steps.step(optimizer)
     assert torch.equal(model.weight, changed)

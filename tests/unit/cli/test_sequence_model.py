@@ -1,57 +1,48 @@
-"""A small language model of the user, without a test set, from submission to report."""
+"""The transformer of docs/custom.md, without a test set, from submission to report."""
 
 import csv
 import json
+import re
+import shlex
+from pathlib import Path
 
 import pytest
 
-CODE = """
-import torch
-from torch import nn
+PAGE = (Path(__file__).parents[3] / "docs" / "custom.md").read_text()
+_, CODE = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+_, COMMAND = re.findall(r"```\n(python -m hpml_jobs .*?)```", PAGE, re.DOTALL)
 
-class GPT(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.tokens, self.places = nn.Embedding(256, 32), nn.Embedding(64, 32)
-        self.block = nn.TransformerEncoderLayer(32, 2, 64, dropout=0.0, batch_first=True)
-        self.head = nn.Linear(32, 256)
-
-    def forward(self, tokens):
-        mask = nn.Transformer.generate_square_subsequent_mask(tokens.shape[1])
-        embedded = self.tokens(tokens) + self.places.weight
-        return self.head(self.block(embedded, src_mask=mask, is_causal=True))
-
-class Tokens(torch.utils.data.Dataset):
-    def __len__(self):
-        return 160
-
-    def __getitem__(self, index):
-        start = torch.randint(256, (1,), generator=torch.Generator().manual_seed(index))
-        tokens = (start + torch.arange(65)) % 256
-        return tokens[:-1], tokens[1:]
-
-def build():
-    return GPT()
-
-def dataset(train):
-    return Tokens() if train else None
-
-def loss(outputs, targets):
-    return nn.functional.cross_entropy(outputs.flatten(0, 1), targets.flatten())
+NO_TEST_SET = """
+def train_only(train: bool, context: int):
+    return dataset(train, context) if train else None
 """
 
-OWN = (
-    *("workload=custom", "workload.name=gpt", "workload.model=mygpt:build"),
-    *("workload.data=mygpt:dataset", "workload.loss=mygpt:loss", "cluster=local", "device=cpu"),
-    *("workload.unit=tokens", "batch=8", "loader_workers=0", "protocol=lab", "study=gpt"),
-)
+CHANGES = {
+    "workload.data": "mygpt:train_only",
+    "workload.name": "gpt",
+    "+workload.args.width": "16",
+    **{"gpus": "1", "batch": "8", "data.limit": "160", "epochs": "3", "evaluate": "true"},
+    **{"cluster": "local", "device": "cpu", "loader_workers": "0", "protocol": "lab"},
+    "study": "gpt",
+}
+"""Keys of the page's command that a short test changes, and those that it adds."""
+
+
+def command():
+    """The words of the page's command with these changes."""
+    words = shlex.split(COMMAND.replace("\\\n", ""))
+    keys = dict(word.split("=", 1) for word in words if "=" in word)
+    assert keys["+workload.args.width"] == "64,128"
+    return [f"{key}={value}" for key, value in (keys | CHANGES).items()]
 
 
 def test_sequences_without_test_set_are_trained_and_collected(program):
-    (program.folder / "mygpt.py").write_text(CODE)
-    program.ok(*OWN, "gpus=1", "epochs=3", "evaluate=true")
+    (program.folder / "mygpt.py").write_text(CODE + NO_TEST_SET)
+    program.ok(*command())
     shown = program.ok("collect", "gpt")
-    assert "mygpt:dataset, 160 samples of 64 tokens per epoch" in shown
+    shown = " ".join(shown.split())
+    assert "mygpt:train_only, 160 samples of 64 tokens per epoch" in shown
+    assert "optimizer mygpt:clipped_adamw, schedule mygpt:warmup_decay; width 16;" in shown
     assert "tokens/s" in shown
     assert "images" not in shown
     cells = json.loads(program.ok("record", "gpt", "--json"))["cells"]
@@ -69,3 +60,8 @@ def test_sequences_without_test_set_are_trained_and_collected(program):
         assert {row["workload_code"].partition(":")[0] for row in csv.DictReader(file)} == {
             "mygpt.py"
         }
+    (folder,) = (program.folder / "outputs" / "gpt" / "cells").iterdir()
+    assert "-b8-gpt-clipped_adamw-warmup_decay-width16-" in folder.name
+    (rank,) = json.loads((folder / "record.json").read_bytes())["ranks"]
+    rates = [epoch["lr"] for epoch in rank["epochs"]]
+    assert [rates[0][0], rates[-1][1]] == pytest.approx([0.001 / 21, 0.001 / 40])

@@ -13,24 +13,19 @@ import msgspec
 from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.paths import resolve_path
 from hpml_jobs.core.strategies import Device
-from hpml_jobs.core.text import nearest
 from hpml_jobs.core.text_files import BYTE_DATA, FOLDER
 from hpml_jobs.core.workload import (
     DATASETS,
-    MODEL_NAMES,
-    MODELS,
     NO_TORCH_CODE,
     TRIAL_CODE,
     Counts,
-    Dataset,
-    Loss,
-    Optimizer,
     Workload,
 )
 from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.plan.image_folder import read_image_folder
 from hpml_jobs.plan.settings import Settings
 from hpml_jobs.plan.text import check_shape, count_windows
+from hpml_jobs.plan.workload_checks import check_facts, check_names
 
 PREPARE_TIMEOUT_S = 3600
 
@@ -62,8 +57,8 @@ def with_facts(
         UsageError: a given number is not that of the data or the model; both are named.
     """
     dataset = DATASETS.get(workload.data)
-    _check_names(workload)
-    _check_facts(workload, dataset)
+    check_names(workload)
+    check_facts(workload, dataset)
     check_shape(workload, given)
     if workload.data in BYTE_DATA:
         return _with_parameters(_with_windows(workload, root, cluster, given, notify), given)
@@ -124,46 +119,6 @@ def resolve_workload(
         )
     limit = workload.limit if workload.limit and workload.limit < images else None
     return msgspec.structs.replace(workload, images=limit or images, limit=limit)
-
-
-def _check_names(workload: Workload) -> None:
-    """Refuse data, models and so on that neither are built in nor refer to the user's code."""
-    choices = {"data": DATASETS, "model": MODEL_NAMES, "loss": [*Loss], "optimizer": [*Optimizer]}
-    for key, names in choices.items():
-        name = getattr(workload, key)
-        if ":" not in name and name not in names:
-            near = nearest(name, names)
-            hint = f"; did you mean {near}?" if near else ""
-            raise UsageError(
-                f"workload.{key}={name}: choose one of {', '.join(names)}, or your own pkg.mod:name"
-                f"{hint}"
-            )
-
-
-def _check_facts(workload: Workload, dataset: Dataset | None) -> None:
-    """Refuse classes, image sizes or units that a built-in data set or model does not have."""
-    if dataset is not None and workload.unit not in (None, dataset.unit):
-        raise UsageError(
-            f"workload.unit={workload.unit}: workload.data={workload.data} has "
-            f"{dataset.unit.value}; leave workload.unit= out"
-        )
-    facts = () if dataset is None else ("classes", "image_size")
-    for key in facts:
-        given, fact = getattr(workload, key), getattr(dataset, key)
-        if fact is not None and given != fact:
-            raise UsageError(
-                f"workload.{key}={given}: workload.data={workload.data} has {key}={fact}; leave "
-                f"workload.{key}= out"
-            )
-    model = MODELS.get(workload.model)
-    if model is not None:
-        least, most = model.image_sizes
-        if not least <= workload.image_size <= most:
-            accepted = f"{least:g}" if least == most else f"{least:g} or more"
-            raise UsageError(
-                f"workload.image_size={workload.image_size}: workload.model={workload.model} "
-                f"accepts {accepted}"
-            )
 
 
 def _with_classes(

@@ -10,7 +10,8 @@ from hpml_jobs.core.transformer import SHAPE_KEYS
 from hpml_jobs.core.workload import MODELS, TOKEN_DATA, Workload
 from hpml_jobs.errors import UsageError
 
-_IMAGE_KEYS = ("classes", "image_size")
+IMAGE_KEYS = ("classes", "image_size")
+"""The keys of a workload that nothing reads where the data are tokens."""
 
 
 def check_shape(workload: Workload, given: Container[str]) -> None:
@@ -43,7 +44,7 @@ def check_shape(workload: Workload, given: Container[str]) -> None:
             )
     if workload.data in TOKEN_DATA:
         _require(workload, ("context", "vocab") if workload.data == TOKENS else ("context",), data)
-        image_key = next((key for key in _IMAGE_KEYS if f"workload.{key}" in given), None)
+        image_key = next((key for key in IMAGE_KEYS if f"workload.{key}" in given), None)
         if image_key:
             raise UsageError(
                 f"workload.{image_key}= with {data}: tokens have no {image_key}; leave it out"

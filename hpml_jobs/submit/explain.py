@@ -8,9 +8,10 @@ import msgspec
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.cluster import Launcher
 from hpml_jobs.core.value import Value
-from hpml_jobs.core.workload import Workload
+from hpml_jobs.core.workload import TOKEN_DATA, Workload
 from hpml_jobs.errors import UsageError
 from hpml_jobs.plan.plan import Plan
+from hpml_jobs.plan.text import IMAGE_KEYS
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.study.cell_state import CellState
 from hpml_jobs.submit.job_requests import JobRequest, make_requests
@@ -118,7 +119,9 @@ def _values(plan: Plan) -> list[tuple[str, str]]:
         rows.append((key, _distinct(getattr(cell.path, key) for cell in cells)))
     rows.append(("minutes", _distinct(planned.shape.minutes for planned in plan.cells)))
     rows.append(("data.root", _distinct(planned.file.data_root for planned in plan.cells)))
-    for field in cells[0].workload.__struct_fields__:
+    has_images = any(cell.workload.data not in TOKEN_DATA for cell in cells)
+    unread = () if has_images else IMAGE_KEYS
+    for field in (name for name in cells[0].workload.__struct_fields__ if name not in unread):
         key = "data.limit" if field == "limit" else f"workload.{field}"
         if field == "args":
             rows += _args(cells)

@@ -8,6 +8,8 @@ from hpml_jobs.core.text_files import text_files, total_bytes, windows
 from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.plan import data
 from hpml_jobs.plan.text import check_shape
+from hpml_jobs.submit.explain import preview_of
+from hpml_jobs.submit.selection import select
 from tests.unit.builders import DIGITS
 from tests.unit.plans import plan_of
 
@@ -113,3 +115,10 @@ def test_jobs_with_another_python_count_themselves(working_folder, monkeypatch):
     with pytest.raises(HpmlError, match=r"no such Python, or give workload.images="):
         workload_of()
     assert workload_of("workload.images=500").images == 500
+
+
+def test_preview_leaves_out_the_keys_of_images(working_folder):
+    plan = plan_of(*NANO, "batch=16")
+    values = {value.key: value.value for value in preview_of(plan, select(plan)).values}
+    assert values["workload.context"] == "128"
+    assert not {"workload.classes", "workload.image_size"} & set(values)

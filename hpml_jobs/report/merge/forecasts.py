@@ -45,6 +45,11 @@ OF_TOKENS = (
     "proportion to an iteration"
 )
 
+UNKNOWN_NODES = (
+    "it is not known how many GPUs a node has: {most} are assumed, the most that were measured; "
+    "give predict cluster.gpus_per_node=N, or the imported file a column gpus_per_node"
+)
+
 EVERYTHING = Question()
 """The next sizes beyond the measured ones, at the measured batches."""
 
@@ -76,6 +81,9 @@ def forecast(
     network = _network(measured, question, sweep)
     notes += tuple(check_links(network))
     per_node = gpus_per_node(group, measured, question, cluster)
+    if per_node is None and question.nodes is None:
+        most = max(cell.gpus_per_node for cell in measured)
+        notes += (UNKNOWN_NODES.format(most=most),)
     by_kind: dict[Kind, list[Target]] = {}
     for target in targets_of(question, measured, per_node):
         by_kind.setdefault(kind_of(target), []).append(target)

@@ -23,11 +23,11 @@ CAPTION = (
     "Residual: its root mean square; a dash where as many coefficients as points leave none."
 )
 NO_FORECAST = (
-    "These laws describe the points and forecast nothing. Fitted on 1, 2 and 4 GPUs of 24 "
-    "published series, they miss the time on 8 GPUs by 10.7 % (Amdahl), 3.5 % (Gustafson) and "
-    "10.7 % (USL) on average, and no change per GPU misses it by 4.1 %; beyond one node, Amdahl "
-    "misses by 24.7 %, at worst by 84.2 % (docs/predict_validation.md). hpml-jobs predict states "
-    "the error of its figures."
+    "The laws describe these points. They are no forecasts, because they know neither nodes nor "
+    "links: fitted on 1, 2 and 4 GPUs of 24 published series, they miss the time on 8 GPUs by "
+    "10.7 % (Amdahl), 3.5 % (Gustafson) and 10.7 % (USL) on average, and no change per GPU misses "
+    "it by 4.1 %; beyond one node, Amdahl misses by 24.7 %, at worst by 84.2 % "
+    "(docs/predict_validation.md). hpml-jobs predict states the error of its figures."
 )
 
 

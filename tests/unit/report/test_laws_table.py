@@ -37,10 +37,10 @@ def test_laws_are_least_squares_of_each_line(builder):
     assert weak["usl_residual"] > 0
 
 
-def test_laws_say_that_they_forecast_nothing(builder):
+def test_laws_say_that_they_are_no_forecasts(builder):
     table = builder.with_published_study().table("laws")
     assert table.title == "Scaling laws: descriptions, not forecasts"
-    assert any("forecast nothing" in part for part in table.caption)
+    assert any("They are no forecasts" in part for part in table.caption)
     assert not table.on_screen
 
 

@@ -7,6 +7,7 @@ from hpml_jobs.checks.cpus import OVERSUBSCRIBED
 from hpml_jobs.checks.result import NAMED, Affected
 from hpml_jobs.core.cluster import Cluster, Launcher
 from hpml_jobs.core.conditions import CPU_COUNT
+from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.text import counted
 from hpml_jobs.errors import UsageError
@@ -112,13 +113,18 @@ def forecast(
 
 
 def observations(group: ConditionGroup) -> tuple[Observation, ...]:
-    """Return the rows of a group as observations.
+    """Return the rows of a group as observations."""
+    made = (observation(records) for records in usable_records(group))
+    return tuple(item for item in made if item is not None)
+
+
+def usable_records(group: ConditionGroup) -> list[list[Record]]:
+    """Return the records of each row that predictions may rest on.
 
     Left out are those whose times a check calls wrong, and processes that took turns on CPUs.
     """
     rows = (row for row in group.timed if _is_usable(group, row))
-    made = (observation(group.counted_records(row, Affected.TIME)) for row in rows)
-    return tuple(item for item in made if item is not None)
+    return [group.counted_records(row, Affected.TIME) for row in rows]
 
 
 def _is_usable(group: ConditionGroup, row: Row) -> bool:

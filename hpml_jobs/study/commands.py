@@ -1,14 +1,21 @@
 """Commands of submissions with other keys: what to type for a cell that is missing."""
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
-PLACE_KEYS = ("gpus", "nodes", "batch", "strategy", "accumulate", "grid")
+PLACE_KEYS = frozenset({"gpus", "nodes", "batch", "strategy"})
 """Keys of a submission that the command of another cell sets by itself."""
 
+MULTIRUN = ("-m", "--multirun")
 
-def command_with(commands: Sequence[str], keys: Mapping[str, object]) -> str | None:
+
+def command_with(
+    commands: Sequence[str], keys: Mapping[str, object], without: Collection[str] = ()
+) -> str | None:
     """Return the last submission's command with the keys of another cell; None if unknown.
+
+    `without` are more keys that it shall not have. Another key with several values stays as it is,
+    with `-m`.
 
     >>> commands = ["hpml-jobs -m gpus=1,2 batch=32,64 study=mine strategy=ddp,fsdp"]
     >>> command_with(commands, {"gpus": 16, "nodes": 2, "batch": 32})
@@ -16,13 +23,12 @@ def command_with(commands: Sequence[str], keys: Mapping[str, object]) -> str | N
     """
     if not commands:
         return None
-    try:
-        program, *given = shlex.split(commands[-1])
-    except ValueError:
-        return None
+    program, *given = shlex.split(commands[-1])
+    replaced = PLACE_KEYS | {*keys} | {*without}
     kept = [
-        word
-        for word in given
-        if word.partition("=")[0].lstrip("+") not in PLACE_KEYS and word not in ("-m", "--multirun")
+        word for word in given if word.partition("=")[0] not in replaced and word not in MULTIRUN
     ]
-    return shlex.join([program, *(f"{key}={value}" for key, value in keys.items()), *kept])
+    several = ["-m"] if any("," in word for word in kept) and {*given} & {*MULTIRUN} else []
+    return shlex.join(
+        [program, *several, *(f"{key}={value}" for key, value in keys.items()), *kept]
+    )

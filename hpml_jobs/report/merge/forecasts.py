@@ -179,7 +179,7 @@ def command_of(place: Place, cluster: Cluster | None, commands: Sequence[str]) -
     keys |= {"accumulate": place.accumulate} if place.accumulate > 1 else {}
     default = Strategy.DDP if place.gpus > 1 else Strategy.SINGLE
     keys |= {"strategy": place.strategy.value} if place.strategy is not default else {}
-    return command_with(commands, keys)
+    return command_with(commands, keys, without=("accumulate", "grid"))
 
 
 def _network(

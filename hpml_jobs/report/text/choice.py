@@ -1,6 +1,5 @@
 """The choice of a cell in sentences: which to ask for, what more would bring, what to run next."""
 
-import shlex
 from collections.abc import Iterator, Sequence
 
 from hpml_jobs.core.strategies import Device
@@ -17,11 +16,9 @@ from hpml_jobs.report.merge.choice import (
 from hpml_jobs.report.merge.decision import LEAST_RUNS
 from hpml_jobs.report.text.captions import cell_label, full_label, time_word, unit, units, work_text
 from hpml_jobs.report.text.numbers import per_second, percent, ratio, seconds, significant
+from hpml_jobs.study.commands import command_with
 
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
-
-REPLACED = ("gpus", "nodes", "batch", "strategy")
-"""Keys of a submission that the command of another cell sets by itself."""
 
 
 def name(candidate: Candidate, device: Device) -> str:
@@ -256,18 +253,10 @@ def next_cells(choice: Choice, commands: Sequence[str], device: Device) -> tuple
 
 def command_of(edge: Edge, commands: Sequence[str]) -> str:
     """Return the last submission's command with the keys of another cell; empty if unknown."""
-    if not commands:
-        return ""
-    program, *given = shlex.split(commands[-1])
-    kept = [
-        word
-        for word in given
-        if word.partition("=")[0] not in REPLACED and word not in ("-m", "--multirun")
-    ]
-    had_strategy = any(word.startswith("strategy=") for word in given)
-    keys = [f"gpus={edge.gpus}", f"batch={edge.batch}"]
-    keys += [f"strategy={edge.strategy.value}"] if had_strategy and edge.gpus > 1 else []
-    return shlex.join([program, *keys, *kept])
+    keys: dict[str, object] = {"gpus": edge.gpus, "batch": edge.batch}
+    if edge.gpus > 1 and any("strategy=" in command for command in commands[-1:]):
+        keys["strategy"] = edge.strategy.value
+    return command_with(commands, keys) or ""
 
 
 def _edge_text(edge: Edge, command: str, device: Device) -> str:

@@ -11,7 +11,14 @@ from hpml_jobs.core.text import percent_text
 from hpml_jobs.predict import least_squares
 
 FEWEST_SIZES = 3
-"""Sizes that a fit of three coefficients needs before it may extrapolate."""
+"""Sizes that a fit of three coefficients needs."""
+
+LEAST_OF_TWO = 4
+"""GPUs of the larger of two sizes from which on a ring may be extrapolated.
+
+On 4 GPUs a ring passes 3/4 of the bytes that it can ever pass. On 2 it is half, and most of what
+was added is the step from no exchange to one.
+"""
 
 NOISE = 0.01
 """What two runs of one cell differ by."""
@@ -38,16 +45,14 @@ def in_node(times_s: Mapping[int, float], gpus: int) -> Growth:
 
     t(N) = c + a (N - 1) / N + d (N - 1): computation, and a ring all-reduce whose bytes and
     messages grow like this (alpha-beta model; traffic through one shared link grows like the last
-    term too). Two sizes cannot tell these terms apart: beyond them the last time stays.
+    term too). Two sizes cannot tell the last two apart: d is 0, and beyond 2 GPUs the last time
+    stays.
     """
     sizes = sorted(times_s)
-    beyond = gpus > sizes[-1]
-    if beyond and len(sizes) < FEWEST_SIZES:
-        last = sizes[-1]
-        remark = (
-            f"{len(sizes)} sizes in a node are measured, a fit needs {FEWEST_SIZES}: this is the "
-            f"time on {last} GPUs"
-        )
+    last = sizes[-1]
+    beyond, is_short = gpus > last, len(sizes) < FEWEST_SIZES
+    if beyond and is_short and last < LEAST_OF_TWO:
+        remark = f"two sizes up to {last} GPUs show no trend: this is the time on {last} GPUs"
         return Growth(times_s[last], remarks=(remark,), is_null=True)
     width = min(len(sizes), FEWEST_SIZES)
     fit = least_squares.fit(
@@ -57,11 +62,14 @@ def in_node(times_s: Mapping[int, float], gpus: int) -> Growth:
     )
     step_s = fit.at(_ring(gpus)[:width])
     remarks = []
-    if beyond:
-        last_s = fit.at(_ring(sizes[-1])[:width])
-        linear_s = fit.coefficients[-1] * (gpus - sizes[-1])
-        if linear_s > NOISE * last_s:
-            remarks.append(_no_levelling(linear_s / step_s, sizes[-1], gpus))
+    if beyond and is_short:
+        remarks.append(
+            "two sizes cannot show whether the time levels off, as it is taken to: measure a third"
+        )
+    elif beyond:
+        linear_s = fit.coefficients[-1] * (gpus - last)
+        if linear_s > NOISE * fit.at(_ring(last)):
+            remarks.append(_no_levelling(linear_s / step_s, last, gpus))
     return Growth(step_s, _residuals(fit, len(sizes)), tuple(remarks))
 
 

@@ -86,11 +86,19 @@ def test_time_that_falls_is_marked_and_its_band_wider():
     assert prediction.high_s / prediction.step_s > quiet.high_s / quiet.step_s
 
 
-def test_two_sizes_give_no_change_and_say_so():
+def test_two_sizes_up_to_four_gpus_follow_a_ring_and_say_so():
+    prediction = predicted(series({1: ring(1), 4: ring(4)}), 8)
+    assert prediction.step_s == pytest.approx(ring(8))
+    assert prediction.remarks == (
+        "two sizes cannot show whether the time levels off, as it is taken to: measure a third",
+    )
+
+
+def test_two_sizes_up_to_two_gpus_give_no_change_and_say_so():
     prediction = predicted(series({1: 1.0, 2: 1.2}), 8)
     assert (prediction.method, prediction.step_s) == (Method.NULL, 1.2)
     assert prediction.remarks == (
-        "2 sizes in a node are measured, a fit needs 3: this is the time on 2 GPUs",
+        "two sizes up to 2 GPUs show no trend: this is the time on 2 GPUs",
         "4 times the largest measured number of GPUs",
     )
 

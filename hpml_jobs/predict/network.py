@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 from hpml_jobs.core.formulas import bus_factor, bus_gb_per_s
 from hpml_jobs.core.measurements import CollectiveKind
-from hpml_jobs.core.text import counted
 from hpml_jobs.errors import UsageError
 from hpml_jobs.predict.values import Observation, Place, SentMessages
 
@@ -53,8 +52,8 @@ class Size(NamedTuple):
 
     @property
     def text(self) -> str:
-        """Its words: `16 GPUs on 2 nodes`."""
-        return f"{self.gpus} on {counted(self.nodes, 'node')}"
+        """Its keys: `gpus=16 nodes=2`."""
+        return f"gpus={self.gpus}" + (f" nodes={self.nodes}" if self.crosses_nodes else "")
 
 
 def size_of(place: Place) -> Size:

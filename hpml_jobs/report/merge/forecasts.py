@@ -31,6 +31,11 @@ from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.merge.rows import Row
 from hpml_jobs.study.commands import command_with
 
+ALL_MEASURED = (
+    "every place of the question was measured: hpml-jobs collect shows it; ask for another gpus=, "
+    "batch= or accumulate="
+)
+
 RATES_ONLY = (
     "what is given of the network is not used: these cells have no messages (protocol=full records "
     "them)"
@@ -88,6 +93,8 @@ def forecast(
     by_kind: dict[Kind, list[Target]] = {}
     for target in targets_of(question, measured, per_node):
         by_kind.setdefault(kind_of(target), []).append(target)
+    if not by_kind:
+        notes = (ALL_MEASURED, *notes)
 
     def command(place: Place) -> str | None:
         return command_of(place, cluster, commands)

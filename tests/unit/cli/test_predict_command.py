@@ -3,10 +3,12 @@
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from hpml_jobs.cli.main import run
 from hpml_jobs.core.record import Facts
+from hpml_jobs.core.strategies import Device
 from tests.unit.builders import a_cell, a_record
 from tests.unit.study_builder import StudyBuilder
 
@@ -163,3 +165,30 @@ def test_predict_refuses_a_link_that_contradicts_a_sweep(study, capsys):
     code, fault = fault_of(capsys, "predict", "mine", *words)
     assert code == 2
     assert "link_gb_per_s=25 is less than what sweep=sweep.csv reached (90 GB/s)" in fault
+
+
+def test_predict_of_measured_places_says_so(study, capsys):
+    code, fault = fault_of(capsys, "predict", "mine", "gpus=4", "batch=64", PER_NODE)
+    assert code == 1
+    assert "every place of the question was measured" in fault
+
+
+def test_predict_of_one_size_only_names_a_second_one(laptop, capsys):
+    builder = StudyBuilder(Path("outputs") / "mine").with_record(a_record(a_cell(gpus=4)))
+    builder.study.add_command("hpml-jobs gpus=4 batch=512 study=mine")
+    assert run(["predict", "mine", "gpus=8", PER_NODE]) == 1
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "only one size was measured (gpus=4)" in shown
+    assert "hpml-jobs gpus=1 batch=512 study=mine" in shown
+
+
+def test_predict_leaves_out_processes_that_shared_cpus(laptop, capsys):
+    builder = StudyBuilder(Path("outputs") / "mine")
+    for gpus, epoch_s in ((1, 8.0), (2, 4.4), (4, 4.4)):
+        record = a_record(a_cell(gpus=gpus, batch=128, device=Device.CPU), f"1{gpus}.r0", epoch_s)
+        cpus = tuple(range(3))
+        ranks = [msgspec.structs.replace(rank, affinity=cpus) for rank in record.ranks]
+        builder.with_record(msgspec.structs.replace(record, ranks=tuple(ranks)))
+    (group,) = document_of(capsys, "predict", "mine", "gpus=8", PER_NODE)["groups"]
+    assert {place["gpus"] for place in group["measured"]} == {1, 2}
+    assert any("processes shared CPUs" in note for note in group["notes"])

@@ -7,7 +7,7 @@ text has the same values, in a format that other programs and people read.
 
 import re
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -34,6 +34,8 @@ METRICS: dict[str, Callable[[RunValues], float | None]] = {
 }
 """Seconds per epoch by metric; `step_s` is of one iteration."""
 
+STEP = "step_s"
+
 
 class Parameter(NamedTuple):
     """A parameter of Extra-P's models."""
@@ -50,12 +52,26 @@ class Series(NamedTuple):
     """One strategy and treatment of a group with its baseline: the rows of one callpath.
 
     `whole` names the whole time: that of an epoch, or `time_s` of an imported amount of work.
+    `steps_s` are the seconds of an iteration that predictions start from, by cell.
     """
 
     file: str
     callpath: str
     rows: list[Row]
     whole: str
+    steps_s: Mapping[str, float]
+
+    def values(self, metric: str, row: Row) -> list[float]:
+        """Return a metric of every run of a row; empty if one does not have it.
+
+        Of imported timings without iterations, that which predictions take from their rate.
+        """
+        values = [METRICS[metric](run) for run in row.runs]
+        known = [value for value in values if value is not None]
+        if len(known) == len(values):
+            return known
+        step_s = self.steps_s.get(row.cells[0]) if metric == STEP and not known else None
+        return [] if step_s is None else [step_s]
 
 
 def write(study: ExportedStudy, folder: Path) -> Written:
@@ -68,8 +84,8 @@ def write(study: ExportedStudy, folder: Path) -> Written:
     files: list[Path] = []
     for series in _series(study, notes):
         parallel = [row for row in series.rows if row.gpus > 1]
-        of_all = _measured(series.rows)
-        more = [name for name in _measured(parallel) if name not in of_all]
+        of_all = _measured(series, series.rows)
+        more = [name for name in _measured(series, parallel) if name not in of_all]
         for suffix, rows, metrics in (
             ("", series.rows, of_all),
             ("-communication", parallel, more),
@@ -93,6 +109,7 @@ def _series(study: ExportedStudy, notes: list[str]) -> Iterator[Series]:
     for group in study.report.groups:
         prefix = f"group{group.number}-" if study.report.several else ""
         records = [result.record for result in group.source.cells if result.record]
+        steps_s = {slug: o.step_s for o in group.forecast.observations for slug in o.cells}
         whole = "time_s" if any(record.work_s for record in records) else "epoch_s"
         for of_strategy in group.strategies:
             timed = [row for row in of_strategy.rows if row.runs]
@@ -102,7 +119,8 @@ def _series(study: ExportedStudy, notes: list[str]) -> Iterator[Series]:
                 base = [row for row in timed if row.is_baseline and row.path == path]
                 treated = [row for row in others if row.treatment == treatment]
                 rows = list(_fewest_nodes([*base, *treated], notes))
-                yield Series(prefix + re.sub(r"\W+", "_", callpath), callpath, rows, whole)
+                file = prefix + re.sub(r"\W+", "_", callpath)
+                yield Series(file, callpath, rows, whole, steps_s)
 
 
 def _fewest_nodes(rows: Iterable[Row], notes: list[str]) -> Iterator[Row]:
@@ -119,14 +137,9 @@ def _fewest_nodes(rows: Iterable[Row], notes: list[str]) -> Iterator[Row]:
     yield from points.values()
 
 
-def _measured(rows: Sequence[Row]) -> list[str]:
+def _measured(series: Series, rows: Sequence[Row]) -> list[str]:
     """Return the metrics that every run at every point has; none without rows."""
-    runs = [run for row in rows for run in row.runs]
-    return [
-        name
-        for name, value in METRICS.items()
-        if runs and all(value(run) is not None for run in runs)
-    ]
+    return [name for name in METRICS if rows and all(series.values(name, row) for row in rows)]
 
 
 def _document(
@@ -137,7 +150,7 @@ def _document(
         series.whole if name == "epoch_s" else name: [
             {
                 "point": [parameter.value(row) for parameter in parameters],
-                "values": [METRICS[name](run) for run in row.runs],
+                "values": series.values(name, row),
             }
             for row in rows
         ]

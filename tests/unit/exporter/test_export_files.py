@@ -132,6 +132,16 @@ def test_extrap_text_has_the_values_of_the_json(builder, capsys):
         ]
 
 
+def test_extrap_has_the_iterations_that_predict_takes_from_rates(laptop, capsys):
+    Path("rates.csv").write_text("gpus,batch,rate,unit\n1,64,142,images/s\n2,64,284,images/s\n")
+    assert run(["import", "rates.csv", "study=rates"]) == 0
+    export(capsys, "rates", "extrap", "--to", "files")
+    lines = Path("files/ddp.txt").read_text().splitlines()
+    start = lines.index("METRIC step_s")
+    steps_s = [float(line.removeprefix("DATA ")) for line in lines[start + 1 : start + 3]]
+    assert steps_s == pytest.approx([64 / 142, 128 / 284])
+
+
 def test_extrap_batches_are_a_parameter_and_groups_are_files(builder, capsys):
     for gpus, batch in ((1, 32), (2, 32), (4, 32)):
         builder.with_record(a_record(a_cell(gpus=gpus, batch=batch), "110_0.r0", 9.0 / gpus))

@@ -33,10 +33,14 @@ PREDICTED = (0, (5, 1.8))
 
 
 class Line(NamedTuple):
-    """The measured and the predicted iterations of a strategy at one batch, by GPUs."""
+    """The measured and the predicted throughput of a strategy at one batch, by GPUs.
+
+    `per_sample` are the units of a sample.
+    """
 
     measured: Series
     predicted: tuple[Prediction, ...]
+    per_sample: int
 
 
 class Panel(NamedTuple):
@@ -44,7 +48,7 @@ class Panel(NamedTuple):
 
     title: str
     units: str
-    samples: str
+    unit: str
     lines: list[Line]
 
 
@@ -66,13 +70,13 @@ def prediction(report: Report) -> Picture | None:
     device = report.groups[0].source.device
     unit = captions.unit(device)
     for axis in style.left_ones(axes):
-        axis.set_ylabel(f"{shown[0].samples}/s per {unit}")
+        axis.set_ylabel(f"{shown[0].unit}/s per {unit}")
     lines = [line for panel in shown for line in panel.lines]
     entries = series.legend([line.measured for line in lines], keys, batch="")
     style.entries(figure, entries | _entries())
     missing = [panel.title for panel in panels[len(shown) :]]
     missing += [line.measured.label for panel in shown for line in panel.lines[series.LINES :]]
-    what = f"{shown[0].samples.capitalize()}/s"
+    what = f"{shown[0].unit.capitalize()}/s"
     caption = sentences(
         CAPTION.format(what=what, unit=unit, units=captions.units(device)),
         _errors(shown),
@@ -84,6 +88,10 @@ def prediction(report: Report) -> Picture | None:
 def _panels(report: Report, group: ReportGroup) -> list[Panel]:
     """Return a panel for each batch of which something is predicted."""
     forecast, source = group.forecast, group.source
+    workload = source.a_cell.workload
+    known = workload.units_per_sample  # of a custom workload of tokens it may not be
+    counted = workload.samples_name if known is None else workload.throughput_unit.value
+    per_sample = known or 1
     panels = []
     for batch in sorted({p.target.batch for p in forecast.predictions}):
         by_line: dict[tuple[str, str], list[Prediction]] = {}
@@ -92,16 +100,16 @@ def _panels(report: Report, group: ReportGroup) -> list[Panel]:
                 by_line.setdefault(_line_key(predicted.target), []).append(predicted)
         lines = [
             Line(
-                _measured(source, members[0].target, forecast.observations),
+                _measured(source, members[0].target, forecast.observations, per_sample),
                 tuple(sorted(members, key=lambda p: p.target.gpus)),
+                per_sample,
             )
             for members in by_line.values()
         ]
         unit = captions.unit(source.device)
         title = f"batch {batch} per {unit}"
         title = f"{report.name(group)}, {title}" if report.several else title
-        samples = source.a_cell.workload.samples_name
-        panels.append(Panel(title, captions.units(source.device), samples, lines))
+        panels.append(Panel(title, captions.units(source.device), counted, lines))
     return panels
 
 
@@ -110,7 +118,9 @@ def _line_key(place: Place) -> tuple[str, str]:
     return place.strategy.value, outlook.setup_of(place).treatment
 
 
-def _measured(group: ConditionGroup, of: Place, observations: Iterable[Observation]) -> Series:
+def _measured(
+    group: ConditionGroup, of: Place, observations: Iterable[Observation], per_sample: int
+) -> Series:
     """Return the measured places of a line, the plain loop on one GPU before them."""
     treatment = outlook.setup_of(of).treatment
     members = [
@@ -124,15 +134,21 @@ def _measured(group: ConditionGroup, of: Place, observations: Iterable[Observati
         slug for row in group.timed if group.doubts(row, Affected.TIME) for slug in row.cells
     }
     points = [
-        Point(o.gpus, o.nodes, per_gpu(o, o.step_s), None, not doubtful.isdisjoint(o.cells))
+        Point(
+            o.gpus,
+            o.nodes,
+            per_gpu(o, o.step_s, per_sample),
+            None,
+            not doubtful.isdisjoint(o.cells),
+        )
         for o in members
     ]
     return series.make(of.strategy.value, treatment, of.batch, points)
 
 
-def per_gpu(place: Place, step_s: float) -> float:
-    """Return the samples per second of one GPU, if an iteration takes step_s."""
-    return place.batch * place.accumulate / step_s
+def per_gpu(place: Place, step_s: float, per_sample: int) -> float:
+    """Return the units per second of one GPU, if an iteration takes step_s."""
+    return place.batch * place.accumulate * per_sample / step_s
 
 
 def _draw(axis: "Axes", line: Line, keys: Keys) -> None:
@@ -140,14 +156,21 @@ def _draw(axis: "Axes", line: Line, keys: Keys) -> None:
     series.draw(axis, [line.measured], keys)
     last = [p for p in line.measured.points if p.gpus < line.predicted[0].target.gpus][-1:]
     sizes = [*(p.gpus for p in last), *(p.target.gpus for p in line.predicted)]
-    values = [*(p.value for p in last), *(per_gpu(p.target, p.step_s) for p in line.predicted)]
+    values = [
+        *(p.value for p in last),
+        *(per_gpu(p.target, p.step_s, line.per_sample) for p in line.predicted),
+    ]
     axis.plot(sizes, values, color=look.colour, ls=PREDICTED, lw=1.4, marker="x", ms=4.5)
-    nulls = [per_gpu(p.target, p.null_s) for p in line.predicted]
+    nulls = [per_gpu(p.target, p.null_s, line.per_sample) for p in line.predicted]
     axis.plot([*(p.gpus for p in last), *sizes[len(last) :]], [*nulls[: len(last)], *nulls], **NULL)
     ends = [
         *((p.gpus, p.value, p.value) for p in last),
         *(
-            (p.target.gpus, per_gpu(p.target, p.high_s), per_gpu(p.target, p.low_s))
+            (
+                p.target.gpus,
+                per_gpu(p.target, p.high_s, line.per_sample),
+                per_gpu(p.target, p.low_s, line.per_sample),
+            )
             for p in line.predicted
             if p.low_s and p.high_s
         ),
@@ -184,18 +207,21 @@ def _errors(panels: Sequence[Panel]) -> str:
 def _alt(panels: Sequence[Panel], unit: str) -> str:
     """Return the predicted throughput of every line at its largest size."""
     texts = [
-        f"{panel.title}, {line.measured.name}: {_figures(line.predicted[-1])} on "
+        f"{panel.title}, {line.measured.name}: {_figures(line)} on "
         f"{line.predicted[-1].target.gpus} {panel.units}"
         for panel in panels
         for line in panel.lines
     ]
-    return f"Predicted {panels[0].samples}/s per {unit}; {listed(texts, '; ')}."
+    return f"Predicted {panels[0].unit}/s per {unit}; {listed(texts, '; ')}."
 
 
-def _figures(predicted: Prediction) -> str:
-    """Return a predicted throughput per GPU with its band."""
-    target, low_s, high_s = predicted.target, predicted.low_s, predicted.high_s
-    text = per_second(per_gpu(target, predicted.step_s))
-    if low_s is None or high_s is None:
-        return f"{text} without a band"
-    return f"{text} [{per_second(per_gpu(target, high_s))}, {per_second(per_gpu(target, low_s))}]"
+def _figures(line: Line) -> str:
+    """Return the last predicted throughput per GPU of a line with its band."""
+    predicted = line.predicted[-1]
+    ends_s = (predicted.step_s, predicted.high_s, predicted.low_s)
+    figures = [
+        per_second(per_gpu(predicted.target, end_s, line.per_sample)) for end_s in ends_s if end_s
+    ]
+    if len(figures) < len(ends_s):
+        return f"{figures[0]} without a band"
+    return f"{figures[0]} [{figures[1]}, {figures[2]}]"

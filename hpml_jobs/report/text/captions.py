@@ -222,9 +222,18 @@ def setting(group: ConditionGroup) -> str:
     version = group.conditions.get(TORCH)
     torch = f"torch {version}" if version is not None else "torch unknown (no record yet)"
     return (
-        f"{workload.model}, {parameters}; {_optimizer(group)}{_data(workload)}{on_device}; "
+        f"{_model(workload)}, {parameters}; {_optimizer(group)}{_data(workload)}{on_device}; "
         f"{device or 'hardware unknown (no record yet)'}, {torch}{_precision(group)}."
     )
+
+
+def _model(workload: Workload) -> str:
+    """Return the model, of a transformer with its shape (its context is said of the data)."""
+    shape = workload.shape
+    if shape is None:
+        return workload.model
+    blocks = f"{shape.layers} layers, {shape.heads} heads, width {shape.width}"
+    return f"{workload.model} ({blocks}, vocabulary {count(shape.vocab)})"
 
 
 def _optimizer(group: ConditionGroup) -> str:

@@ -322,6 +322,10 @@ def test_text_has_bits_per_byte_beside_the_unigram_entropy(builder):
     ]
     assert {line.texts[-5:] for line in table.lines} == {("–", "–", "1.2000", "1.731", "4.500")}
     assert "Bits per byte: test loss / ln 2" in " ".join(table.caption)
+    assert table.setting.startswith(
+        "gpt (4 layers, 4 heads, width 64, vocabulary 256), 11,173,962 parameters; bytes of "
+        "Python's standard library, 8,192 windows of 128 tokens per epoch"
+    )
     row = dict(zip(table.sheet.columns, table.sheet.rows[1], strict=True))
     assert row["test_bits_per_byte"] == pytest.approx(1.2 / log(2))
 

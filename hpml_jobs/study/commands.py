@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Collection, Mapping, Sequence
 
-PLACE_KEYS = frozenset({"gpus", "nodes", "batch", "strategy"})
+PLACE_KEYS = frozenset({"gpus", "nodes", "batch", "global_batch", "strategy"})
 """Keys of a submission that the command of another cell sets by itself."""
 
 MULTIRUN = ("-m", "--multirun")
@@ -17,7 +17,7 @@ def command_with(
     `without` are more keys that it shall not have. Another key with several values stays as it is,
     with `-m`.
 
-    >>> commands = ["hpml-jobs -m gpus=1,2 batch=32,64 study=mine strategy=ddp,fsdp"]
+    >>> commands = ["hpml-jobs -m gpus=1,2 global_batch=64 study=mine strategy=ddp,fsdp"]
     >>> command_with(commands, {"gpus": 16, "nodes": 2, "batch": 32})
     'hpml-jobs gpus=16 nodes=2 batch=32 study=mine'
     """

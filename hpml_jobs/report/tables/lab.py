@@ -7,6 +7,7 @@ from hpml_jobs.checks.result import Affected
 from hpml_jobs.report.merge.groups import ConditionGroup, StrategyRows
 from hpml_jobs.report.merge.rows import Place, Row, Setup
 from hpml_jobs.report.table import Block, Line, Table
+from hpml_jobs.report.tables.strong import pairs
 from hpml_jobs.report.text import captions, marks, notes, references
 from hpml_jobs.report.text.numbers import DASH, OOM, count, gb_per_s, ratio, seconds
 from hpml_jobs.slurm.states import Outcome
@@ -85,8 +86,19 @@ def table1(selection: StrategyRows) -> Table:
         notes=(
             *marks.explained(selection.group, rows, Affected.TIME),
             *absent(selection.group, rows, selection.places),
+            *_elsewhere(selection),
         ),
     )
+
+
+SAME_GLOBAL_BATCH = "speedups at the same global batch are in the table Strong scaling"
+
+
+def _elsewhere(selection: StrategyRows) -> list[str]:
+    """Return where the speedups are of rows that have one at the same global batch only."""
+    in_strong = {pair.parallel.place for pair in pairs(selection.group)}
+    without = [row for row in selection.rows if row.timing and row.speedup is None]
+    return [SAME_GLOBAL_BATCH] if any(row.place in in_strong for row in without) else []
 
 
 def _time_and_speedup(row: Row) -> tuple[str, ...]:

@@ -254,7 +254,10 @@ def next_cells(choice: Choice, commands: Sequence[str], device: Device) -> tuple
 def command_of(edge: Edge, commands: Sequence[str]) -> str:
     """Return the last submission's command with the keys of another cell; empty if unknown."""
     keys: dict[str, object] = {"gpus": edge.gpus, "batch": edge.batch}
-    if edge.gpus > 1 and any("strategy=" in command for command in commands[-1:]):
+    has_strategies = any(
+        key in command for key in ("strategy=", "grid=") for command in commands[-1:]
+    )
+    if edge.gpus > 1 and has_strategies:
         keys["strategy"] = edge.strategy.value
     return command_with(commands, keys) or ""
 

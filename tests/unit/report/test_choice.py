@@ -148,11 +148,12 @@ def test_reference_is_the_smallest_size_where_one_gpu_is_missing(builder):
     assert any(note.startswith("no single-GPU cell: effic") for note in made.table.notes)
 
 
-def test_cell_at_the_edge_names_the_next_command(builder):
+@pytest.mark.parametrize("batch", ["batch=128", "global_batch=256"])
+def test_cell_at_the_edge_names_the_next_command(builder, batch):
     """The largest size is efficient: the next one is worth a run, with the study's other keys."""
     add_runs(builder, 1, 8.0)
     add_runs(builder, 2, 4.2)
-    command = "hpml-jobs -m gpus=1,2 batch=128 workload=digits study=lab-greene-v100"
+    command = f"hpml-jobs -m gpus=1,2 {batch} workload=digits study=lab-greene-v100"
     made = chosen(builder, commands=("hpml-jobs gpus=1", command))
     assert made.next_cells == (
         "not measured, worth a run: 4 GPUs at batch 128 (2 is the most measured): hpml-jobs gpus=4 "

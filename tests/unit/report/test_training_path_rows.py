@@ -49,6 +49,15 @@ def test_buckets_are_compared_with_the_plain_gpu(builder):
     assert (row.treatment, row.speedup) == ("buckets of 50 MB", pytest.approx(2.0, rel=1e-3))
 
 
+def test_table_1_of_one_global_batch_leads_to_strong_scaling(builder):
+    note = "speedups at the same global batch are in the table Strong scaling"
+    add(builder, 1, 40.0, batch=512)
+    add(builder, 2, 25.0, batch=256)
+    assert note in builder.table("table1-ddp").notes
+    add(builder, 1, 42.0, batch=256)
+    assert note not in builder.table("table1-ddp").notes
+
+
 def test_strong_scaling_pairs_accumulated_batches_with_more_gpus(builder):
     add(builder, 1, 40.0, batch=128, accumulate=4)
     add(builder, 4, 11.0, batch=128)

@@ -95,10 +95,12 @@ SAME_GLOBAL_BATCH = "speedups at the same global batch are in the table Strong s
 
 
 def _elsewhere(selection: StrategyRows) -> list[str]:
-    """Return where the speedups are of rows that have one at the same global batch only."""
+    """Return where the speedups are of a strategy that has them at the same global batch only."""
     in_strong = {pair.parallel.place for pair in pairs(selection.group)}
-    without = [row for row in selection.rows if row.timing and row.speedup is None]
-    return [SAME_GLOBAL_BATCH] if any(row.place in in_strong for row in without) else []
+    parallel = [row for row in selection.parallel_rows if row.timing]
+    if any(row.speedup is not None for row in parallel):
+        return []
+    return [SAME_GLOBAL_BATCH] if any(row.place in in_strong for row in parallel) else []
 
 
 def _time_and_speedup(row: Row) -> tuple[str, ...]:

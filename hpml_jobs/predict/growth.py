@@ -32,10 +32,14 @@ ln(1 / 0.9) / log2(128) = 1.5 % (the third one, VGG-16, 5.5 %).
 
 
 class Growth(NamedTuple):
-    """A time of an iteration, and the relative residuals of its fit, one per degree of freedom."""
+    """A time of an iteration, and the relative residuals of its fit, one per degree of freedom.
+
+    `doubt` is |log| of the ratio to the time of another form that the sizes do not rule out.
+    """
 
     step_s: float
     residuals: tuple[float, ...] = ()
+    doubt: float = 0.0
     remarks: tuple[str, ...] = ()
     is_null: bool = False
 
@@ -61,7 +65,7 @@ def in_node(times_s: Mapping[int, float], gpus: int) -> Growth:
         [1 / times_s[size] for size in sizes],
     )
     step_s = fit.at(_ring(gpus)[:width])
-    remarks = []
+    remarks, doubt = [], 0.0
     if beyond and is_short:
         remarks.append(
             "two sizes cannot show whether the time levels off, as it is taken to: measure a third"
@@ -70,7 +74,18 @@ def in_node(times_s: Mapping[int, float], gpus: int) -> Growth:
         linear_s = fit.coefficients[-1] * (gpus - last)
         if linear_s > NOISE * fit.at(_ring(last)):
             remarks.append(_no_levelling(linear_s / step_s, last, gpus))
-    return Growth(step_s, _residuals(fit, len(sizes)), tuple(remarks))
+            doubt = abs(math.log(step_s / _by_doublings(times_s, gpus)))
+    return Growth(step_s, _residuals(fit, len(sizes)), doubt, tuple(remarks))
+
+
+def _by_doublings(times_s: Mapping[int, float], count: int) -> float:
+    """Return the time on a number of GPUs or nodes by a constant and growth with each doubling."""
+    fit = least_squares.fit(
+        [(1.0, math.log2(size)) for size in times_s],
+        list(times_s.values()),
+        [1 / step_s for step_s in times_s.values()],
+    )
+    return fit.at((1.0, math.log2(count)))
 
 
 def _ring(gpus: int) -> tuple[float, float, float]:
@@ -105,14 +120,16 @@ def over_nodes(times_s: Mapping[int, float], nodes: int) -> Growth:
         [*(times_s[count] for count in counts), GROWTH * last_s],
         [*(1 / (NOISE * times_s[count]) for count in counts), 1 / (GROWTH * last_s)],
     )
-    remarks = []
+    step_s = fit.at(_border(nodes))
+    remarks, doubt = [], 0.0
     if nodes > counts[-1] and len(counts) < FEWEST_SIZES:
+        doubt = abs(math.log(step_s / _by_doublings(times_s, nodes)))
         remarks.append(
             f"growth beyond {counts[-1]} nodes is that of published benchmarks, "
             f"{percent_text(GROWTH)} per doubling, because {len(counts)} numbers of nodes are "
             f"measured: measure {2 * counts[-1]} nodes"
         )
-    return Growth(fit.at(_border(nodes)), remarks=tuple(remarks))
+    return Growth(step_s, doubt=doubt, remarks=tuple(remarks))
 
 
 def _border(nodes: int) -> tuple[float, float, float]:

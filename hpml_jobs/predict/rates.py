@@ -54,12 +54,13 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """A time of an iteration with what it rests on: the way to it, and the residuals of its fit."""
+    """A time of an iteration with what it rests on: the way to it, and its fit (see `Growth`)."""
 
     step_s: float
     null_s: float
     steps: tuple[Step, ...]
     residuals: tuple[float, ...] = ()
+    doubt: float = 0.0
     remarks: tuple[str, ...] = ()
     is_null: bool = False
 
@@ -128,8 +129,8 @@ def _predicted(observations: Sequence[Observation], target: Target, errors: Left
 
 
 def _band(step_s: float, estimate: Estimate, errors: LeftOuts, *, of_null: bool) -> Band:
-    """Return the band of a prediction: those of its steps, independent of each other."""
-    square = 0.0
+    """Return the band of a prediction: those of its steps and doubt, independent of each other."""
+    square = estimate.doubt**2
     for axis, doublings in estimate.steps:
         spread = log_errors_per_step(errors[axis], of_null=of_null)
         if axis is not Axis.TRANSFER:
@@ -260,6 +261,7 @@ def _grown(series: Sequence[Observation], target: Target) -> Estimate:
         null_s=times_s[below],
         steps=(Step(Axis.NODES if across else Axis.GPUS, abs(math.log2(size / below))),),
         residuals=grown.residuals,
+        doubt=grown.doubt,
         remarks=(*grown.remarks, *_remarks(times_s, size, "nodes" if across else "GPUs")),
         is_null=grown.is_null,
     )

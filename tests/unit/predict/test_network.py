@@ -1,0 +1,112 @@
+"""Prices of messages: interpolation, scaling to other sizes, and what a sweep does not reach."""
+
+import pytest
+
+from hpml_jobs.core.measurements import CollectiveKind
+from hpml_jobs.core.strategies import Strategy
+from hpml_jobs.errors import UsageError
+from hpml_jobs.predict.exposure import messages_at
+from hpml_jobs.predict.network import (
+    BusSweep,
+    Link,
+    Network,
+    Size,
+    UnknownPriceError,
+    check_links,
+    sweep_s,
+)
+from hpml_jobs.predict.values import Observation, SentMessages
+
+ALL_REDUCE = CollectiveKind.ALL_REDUCE
+H200_GB_PER_S = (
+    *(1.44, 2.93, 5.73, 11.74, 23.94, 39.93, 64.53, 107.16, 155.53, 219.89),
+    *(275.84, 346.51, 401.93, 436.15, 450.29, 463.58, 469.17, 473.10, 477.45, 482.26),
+)
+"""Bus bandwidth of NCCL's all-reduce on 8 H200 from 32 KiB to 16 GiB in powers of two; Stas
+Bekman, ml-engineering, network/comms."""
+
+
+def of_bytes(size, kind=ALL_REDUCE, per_iteration=1.0):
+    return SentMessages(kind=kind, bytes=size, per_iteration=per_iteration)
+
+
+def test_sweep_of_h200_is_interpolated_within_a_few_percent():
+    sizes = [2**15 * 2**step for step in range(len(H200_GB_PER_S))]
+    times_s = {size: size / speed for size, speed in zip(sizes, H200_GB_PER_S, strict=True)}
+    errors = []
+    for left_out in sizes[1:-1]:
+        rest = {size: time_s for size, time_s in times_s.items() if size != left_out}
+        errors.append(abs(sweep_s(rest, left_out) / times_s[left_out] - 1))
+    assert sum(errors) / len(errors) < 0.05
+
+
+def test_message_beyond_the_sweep_has_its_last_bandwidth_and_says_so():
+    network = Network({(Size(1, 2), ALL_REDUCE): {1_000: 1e-5, 1_000_000: 1e-3}})
+    price = network.price([of_bytes(4_000_000)], Size(1, 2))
+    assert price.total_s == pytest.approx(4e-3)
+    assert any("the sweep ends at 1,000,000 bytes" in remark for remark in price.remarks)
+
+
+def test_message_in_a_gap_of_the_sweep_says_so():
+    network = Network({(Size(1, 2), ALL_REDUCE): {1_000: 1e-5, 1_000_000: 1e-3}})
+    price = network.price([of_bytes(30_000)], Size(1, 2))
+    assert 1e-5 < price.total_s < 1e-3
+    assert any("nothing between 1,000 and 1,000,000 bytes" in said for said in price.remarks)
+
+
+def test_messages_of_an_iteration_add_up():
+    network = Network({(Size(1, 4), ALL_REDUCE): {1_000: 1e-5, 1_000_000: 1e-3}})
+    price = network.price([of_bytes(1_000, per_iteration=3.0), of_bytes(1_000_000)], Size(1, 4))
+    assert price.total_s == pytest.approx(3e-5 + 1e-3)
+    assert price.longest_s == 1e-3
+
+
+def test_link_of_a_node_is_shared_by_its_gpus():
+    inside = {(Size(1, 8), ALL_REDUCE): {1_000: 1e-5, 1_000_000_000: 1e-2}}
+    prices = [
+        Network(inside, link=link).price([of_bytes(1_000_000_000)], Size(2, 16)).total_s
+        for link in (Link(25.0), Link(25.0, 8))
+    ]
+    assert prices == pytest.approx([1e-2 + 1.875 / 25, 1e-2 + 1.875 / 200])
+
+
+def test_measured_sweep_across_nodes_is_used_before_a_given_link():
+    sweeps = {(Size(2, 16), ALL_REDUCE): {1_000: 1e-4, 1_000_000_000: 0.1}}
+    network = Network(sweeps, link=Link(30.0))
+    assert network.price([of_bytes(1_000_000_000)], Size(2, 16)).total_s == 0.1
+    assert any("link_gb_per_s=30 is not used" in note for note in check_links(network))
+
+
+@pytest.mark.parametrize(("speed", "words"), [(10.0, "is less than"), (100.0, "more than 4 times")])
+def test_link_that_contradicts_the_measured_sweep_is_refused(speed, words):
+    sweeps = {(Size(2, 16), ALL_REDUCE): {1_000: 1e-4, 1_000_000_000: 0.1}}  # 18.75 GB/s
+    with pytest.raises(UsageError, match=words):
+        check_links(Network(sweeps, link=Link(speed)))
+    assert check_links(Network(sweeps, link=Link(speed), is_other=True)) == []
+
+
+def test_collective_without_a_sweep_has_no_price():
+    network = Network({(Size(1, 2), ALL_REDUCE): {1_000: 1e-5, 1_000_000: 1e-3}})
+    for kind in (CollectiveKind.ALL_GATHER, CollectiveKind.GATHER):
+        with pytest.raises(UnknownPriceError, match=kind.words):
+            network.price([of_bytes(1_000, kind)], Size(1, 2))
+
+
+def test_given_sweep_applies_to_every_number_of_gpus():
+    network = Network({}, given=BusSweep("s.csv", {1_000: 1.0, 1_000_000_000: 100.0}))
+    for gpus in (16, 1024):
+        price = network.price([of_bytes(1_000_000_000)], Size(gpus // 8, gpus))
+        assert price.total_s == pytest.approx(2 * (gpus - 1) / gpus / 100)
+
+
+def test_broadcasts_of_zero1_are_one_of_each_rank():
+    cell = Observation(
+        gpus=2,
+        batch=32,
+        strategy=Strategy.ZERO1,
+        step_s=0.1,
+        messages=(of_bytes(1_000), of_bytes(500, CollectiveKind.BROADCAST, 2.0)),
+    )
+    reduced, sent = messages_at(cell, 8)
+    assert (reduced.bytes, reduced.per_iteration) == (1_000, 1.0)
+    assert (sent.bytes, sent.per_iteration) == (125, 8.0)

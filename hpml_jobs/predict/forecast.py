@@ -6,7 +6,6 @@ from functools import cache
 from hpml_jobs.core.text import listed
 from hpml_jobs.predict.band import Band, band, distance, log_errors_per_step
 from hpml_jobs.predict.model import (
-    CannotPredictError,
     Estimate,
     Kind,
     Model,
@@ -19,6 +18,7 @@ from hpml_jobs.predict.null import null_s
 from hpml_jobs.predict.skill import FROM_ONE, Cells, Tried, axes_of, tried
 from hpml_jobs.predict.values import (
     Axis,
+    CannotPredictError,
     Method,
     Observation,
     Place,

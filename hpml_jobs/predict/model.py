@@ -9,27 +9,25 @@ docs/predict.md derives it.
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from math import fsum, log
-from statistics import geometric_mean
 from typing import NamedTuple
 
 from hpml_jobs.core.strategies import BASELINE, is_baseline
 from hpml_jobs.predict import least_squares
-from hpml_jobs.predict.curves import BatchCurve, batch_curve, nearest_batch
+from hpml_jobs.predict.compute import Compute, slowdown
+from hpml_jobs.predict.curves import batch_curve, nearest_batch
 from hpml_jobs.predict.exposure import hiding_of, messages_at
 from hpml_jobs.predict.network import Network, Size, UnknownPriceError, size_of
-from hpml_jobs.predict.values import Observation, Parts, Place, Target, changed
+from hpml_jobs.predict.values import (
+    CannotPredictError,
+    Observation,
+    Parts,
+    Place,
+    Target,
+    changed,
+)
 
 LEAST_SIZES = 2
 """Sizes that a prediction of another size needs, one GPU included."""
-
-
-class CannotPredictError(Exception):
-    """Why a target cannot be predicted, and the place whose cell would make it possible."""
-
-    def __init__(self, reason: str, wanted: Place | None = None) -> None:
-        """Keep the reason, and the place that a cell should measure."""
-        super().__init__(reason)
-        self.wanted = wanted
 
 
 class Estimate(NamedTuple):
@@ -67,18 +65,13 @@ class Model:
         """Take the measured cells: `series` on several GPUs, `single` on one; none is needed."""
         self.network = network
         self.single = {cell.batch: cell for cell in single if cell.accumulate == 1}
+        self.compute = Compute(self.single)
         self.series = list(series)
 
     @cached_property
     def sizes(self) -> list[Size]:
         """The measured sizes, from the smallest."""
         return sorted({size_of(cell) for cell in self.series})
-
-    @cached_property
-    def single_curve(self) -> BatchCurve | None:
-        """An iteration of the plain loop by batch."""
-        times_s = {batch: cell.step_s for batch, cell in self.single.items()}
-        return batch_curve(times_s) if times_s else None
 
     def estimate(self, target: Target) -> Estimate:
         """Return the time of a target.
@@ -99,7 +92,8 @@ class Model:
         base_s, remarks = self._at_batch(size, cells, target.batch)
         if target.accumulate != anchor.accumulate:
             further = target.accumulate - anchor.accumulate
-            base_s += further * self._micro_step_s(size, target)
+            at_size = [cell for cell in self.series if size_of(cell) == size]
+            base_s += further * self.compute.micro_step_s(at_size, target)
         change = self._change(anchor, target)
         return Estimate(
             step_s=base_s + change.added_s,
@@ -141,14 +135,21 @@ class Model:
         return changed(target, gpus=2 * target.gpus_per_node, nodes=2, accumulate=1)
 
     def _anchor_size(self, target: Target) -> Size:
-        """Return the largest measured size that is not larger, across nodes where the goal is."""
+        """Return the largest measured size that is not larger.
+
+        Across nodes, one with as many GPUs on a node is preferred, and one across nodes.
+        """
         goal = size_of(target)
         smaller = [s for s in self.sizes if s.gpus <= goal.gpus and s.nodes <= goal.nodes]
         if not smaller:
             least = self.sizes[0]
             raise CannotPredictError(f"the smallest measured size is {least.text}", target)
+        alike = [size for size in smaller if size.gpus_per_node == goal.gpus_per_node]
         crossing = [size for size in smaller if size.crosses_nodes]
-        return max(crossing or smaller, key=lambda size: (size.gpus, size.nodes))
+        crossing_alike = [size for size in alike if size.crosses_nodes]
+        return max(
+            crossing_alike or alike or crossing or smaller, key=lambda size: (size.gpus, size.nodes)
+        )
 
     def _cells(self, size: Size, accumulate: int) -> dict[int, Observation]:
         """Return a size's cells by batch, of the measured accumulation nearest to one."""
@@ -171,7 +172,7 @@ class Model:
             common = [b for b in cells if b in smaller]
             if batch in smaller and common:
                 return self._transferred(cells, smaller, common, batch), ()
-        curve = self._curve(cells)
+        curve = self.compute.curve_of(cells)
         if curve is None:
             batches = ", ".join(map(str, sorted(cells)))
             return batch_curve({b: cell.step_s for b, cell in cells.items()}).at(batch), (
@@ -205,9 +206,9 @@ class Model:
         its processes share a node. What the batches b' = `common` have in common besides is one
         constant: against one GPU it is interference, which is zero or more.
         """
-        slowdown = _slowdown([cells[b] for b in common], [smaller[b] for b in common])
+        slower = slowdown([cells[b] for b in common], [smaller[b] for b in common])
         added_s = {b: self._added_s(cells[b], smaller[b], b) for b in common}
-        rests = [cells[b].step_s - slowdown * smaller[b].step_s - added_s[b] for b in common]
+        rests = [cells[b].step_s - slower * smaller[b].step_s - added_s[b] for b in common]
         weights = [1 / cells[b].step_s for b in common]
         if smaller[batch].gpus == 1:
             constant_s = least_squares.fit([(1.0,)] * len(rests), rests, weights).coefficients[0]
@@ -216,7 +217,7 @@ class Model:
             constant_s = fsum(w * r for w, r in zip(squares, rests, strict=True)) / fsum(squares)
         near = nearest_batch(batch, {b: cells[b] for b in common})
         added_here_s = self._added_s(cells[near], smaller[batch], batch)
-        return slowdown * smaller[batch].step_s + added_here_s + constant_s
+        return slower * smaller[batch].step_s + added_here_s + constant_s
 
     def _added_s(self, cell: Observation, smaller: Observation, batch: int) -> float:
         """Return a cell's exposed communication less that of a smaller size; 0 if unknown."""
@@ -228,17 +229,6 @@ class Model:
         except UnknownPriceError:
             return 0.0
         return here.seconds - below.seconds
-
-    def _curve(self, cells: Mapping[int, Observation]) -> BatchCurve | None:
-        """Return the time of a size by batch; None where nothing tells how it depends on it."""
-        if len(cells) > 1:
-            return batch_curve({batch: cell.step_s for batch, cell in cells.items()})
-        if self.single_curve is None or len(self.single) < 2:
-            return None
-        ((batch, cell),) = cells.items()
-        rest_s = max(0.0, cell.step_s - cell.accumulate * self.single_curve.at(batch))
-        times_s = {b: cell.accumulate * s.step_s + rest_s for b, s in self.single.items()}
-        return batch_curve(times_s | {batch: cell.step_s})
 
     # ---- the parts ----
 
@@ -257,52 +247,14 @@ class Model:
         price = self.network.price(messages_at(cell, size.gpus), size, of_target=of_target)
         hiding = hiding_of(cell, measured)
         if batch != cell.batch:
-            hiding = hiding.scaled(self._compute_ratio(cell, batch))
+            hiding = hiding.scaled(self.compute.ratio(cell, batch))
         return _Exposed(hiding.exposed_s(price.total_s), price.remarks)
-
-    def _compute_ratio(self, cell: Observation, batch: int) -> float:
-        """Return how much longer an iteration computes at another batch than in a cell."""
-        curve = self.single_curve
-        if curve is None or len(self.single) < 2:
-            return batch / cell.batch
-        return curve.at(batch) / curve.at(cell.batch)
-
-    def _micro_step_s(self, size: Size, target: Target) -> float:
-        """Return the time of a micro-step without exchange, which further accumulation adds.
-
-        It is t0 of t0 x micro-steps + c where a batch was measured with several numbers of
-        micro-steps, else the iteration without exchange less its optimizer.
-
-        Raises:
-            CannotPredictError: neither was measured.
-        """
-        cells = [cell for cell in self.series if size_of(cell) == size]
-        by_batch: dict[int, list[Observation]] = {}
-        for cell in cells:
-            by_batch.setdefault(cell.batch, []).append(cell)
-        several = {b: of_b for b, of_b in by_batch.items() if len({c.accumulate for c in of_b}) > 1}
-        if several:
-            batch = nearest_batch(target.batch, several)
-            rows = [(float(cell.accumulate), 1.0) for cell in several[batch]]
-            times_s = [cell.step_s for cell in several[batch]]
-            step_s = least_squares.fit(rows, times_s, [1 / t for t in times_s]).coefficients[0]
-            return step_s * self._compute_ratio(several[batch][0], target.batch)
-        plain = {c.batch: c for c in cells if c.unsynced_s is not None}
-        if plain:
-            cell = plain[nearest_batch(target.batch, plain)]
-            alone_s = ((cell.unsynced_s or 0.0) - (cell.optimizer_s or 0.0)) / cell.accumulate
-            return alone_s * self._compute_ratio(cell, target.batch)
-        raise CannotPredictError(
-            f"accumulate={target.accumulate}: neither another accumulation nor an iteration "
-            "without exchange was measured",
-            changed(cells[0], accumulate=target.accumulate),
-        )
 
     def _parts(
         self, anchor: Observation, target: Target, step_s: float, exposed_s: float | None
     ) -> Parts | None:
         """Return the parts of a time; None where they are not known by themselves."""
-        ratio = self._compute_ratio(anchor, target.batch)
+        ratio = self.compute.ratio(anchor, target.batch)
         compute_s = anchor.unsynced_s
         if compute_s is None and target.batch in self.single and target.accumulate == 1:
             compute_s, ratio = self.single[target.batch].step_s, 1.0
@@ -335,22 +287,6 @@ class _Change(NamedTuple):
     exposed_s: float | None
     link_s: float = 0.0
     remarks: tuple[str, ...] = ()
-
-
-def _slowdown(larger: Sequence[Observation], smaller: Sequence[Observation]) -> float:
-    """Return how much longer iterations without exchange take on a larger size, at equal batches.
-
-    It is 1 where as many processes share a node, and where it was not measured.
-    """
-    if larger[0].gpus_per_node == smaller[0].gpus_per_node:
-        return 1.0
-    ratios = []
-    for more, fewer in zip(larger, smaller, strict=True):
-        alone_s = fewer.step_s if fewer.gpus == 1 else fewer.unsynced_s
-        if more.unsynced_s is None or alone_s is None:
-            return 1.0
-        ratios.append(more.unsynced_s / alone_s)
-    return geometric_mean(ratios)
 
 
 def series_of(observations: Sequence[Observation]) -> dict[Kind, list[Observation]]:

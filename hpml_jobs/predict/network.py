@@ -12,9 +12,8 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from hpml_jobs.core.formulas import bus_factor, bus_gb_per_s
+from hpml_jobs.core.formulas import bus_factor
 from hpml_jobs.core.measurements import CollectiveKind
-from hpml_jobs.errors import UsageError
 from hpml_jobs.predict.values import Observation, Place, SentMessages
 
 SWEPT = frozenset(
@@ -26,9 +25,6 @@ SWEPT = frozenset(
     }
 )
 """The collectives of the microbenchmark, which have bus factors."""
-
-TOLERANCE, MOST_ABOVE = 1.1, 4.0
-"""A sweep may exceed the speed of its links by 10 %, and reach a quarter of it."""
 
 GAP = 32
 """Neighbouring sizes of a sweep that differ by more than this factor are a gap."""
@@ -196,56 +192,6 @@ class Network(NamedTuple):
             return None
         other = min(nearest)[-1]
         return scaled(self.sweeps[other, kind], kind, other.gpus, size.gpus)
-
-
-def check_links(network: Network) -> list[str]:
-    """Return notes on facts of the links that are not used.
-
-    Raises:
-        UsageError: the speed of the links contradicts a sweep across nodes.
-    """
-    link, given = network.link, network.given
-    if link is not None and given is not None and given.crosses_nodes:
-        _check_speed(link, max(given.gb_per_s.values()), f"sweep={given.name}")
-    if network.is_other or not network.crosses_nodes:
-        return []
-    peak = _measured_peak(network)
-    notes = []
-    if link is not None and peak is not None:
-        _check_speed(link, peak, "the microbenchmark across nodes")
-        notes.append(
-            f"link_gb_per_s={link.gb_per_s:g} is not used: messages were measured across nodes "
-            f"(up to {peak:.3g} GB/s); other_network=true predicts for another network"
-        )
-    if given is not None and given.crosses_nodes:
-        notes.append(
-            f"sweep={given.name} is not used: messages were measured across nodes; "
-            "other_network=true predicts for another network"
-        )
-    return notes
-
-
-def _check_speed(link: Link, peak_gb_per_s: float, of: str) -> None:
-    """Refuse links that are slower than what passed through them, or many times faster."""
-    speed, peak = link.node_gb_per_s, peak_gb_per_s
-    if speed * TOLERANCE < peak or speed > MOST_ABOVE * peak:
-        each = f" x links_per_node={link.per_node}" if link.per_node > 1 else ""
-        verb = "less than" if speed < peak else f"more than {MOST_ABOVE:g} times"
-        raise UsageError(
-            f"link_gb_per_s={link.gb_per_s:g}{each} is {verb} what {of} reached ({peak:.3g} GB/s): "
-            "correct one of them, or add other_network=true for a network that was not measured"
-        )
-
-
-def _measured_peak(network: Network) -> float | None:
-    """Return the highest bus bandwidth of an all-reduce across nodes; None without one."""
-    speeds = [
-        bus_gb_per_s(size, time_s, place.gpus, kind)
-        for (place, kind), times_s in network.sweeps.items()
-        if place.crosses_nodes and kind is CollectiveKind.ALL_REDUCE
-        for size, time_s in times_s.items()
-    ]
-    return max(speeds, default=None)
 
 
 def measured_sweeps(

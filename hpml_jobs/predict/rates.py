@@ -14,10 +14,10 @@ from typing import NamedTuple
 from hpml_jobs.predict.band import Band, band, log_errors_per_step
 from hpml_jobs.predict.forecast import CommandOf
 from hpml_jobs.predict.growth import NOISE, at_batch, in_node, over_nodes
-from hpml_jobs.predict.model import CannotPredictError
 from hpml_jobs.predict.skill import HOW
 from hpml_jobs.predict.values import (
     Axis,
+    CannotPredictError,
     LeftOut,
     Method,
     Observation,

@@ -5,10 +5,18 @@ from typing import NamedTuple
 
 from hpml_jobs.predict.band import distance
 from hpml_jobs.predict.exposure import unmeasured_hiding
-from hpml_jobs.predict.model import CannotPredictError, Model
+from hpml_jobs.predict.model import Model
 from hpml_jobs.predict.network import Network, UnknownPriceError, measured_sweeps, size_of
 from hpml_jobs.predict.null import null_s
-from hpml_jobs.predict.values import Axis, LeftOut, Observation, Place, Skill, changed
+from hpml_jobs.predict.values import (
+    Axis,
+    CannotPredictError,
+    LeftOut,
+    Observation,
+    Place,
+    Skill,
+    changed,
+)
 
 HOW = {
     Axis.GPUS: "each size from the smaller ones",

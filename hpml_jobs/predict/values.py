@@ -219,6 +219,15 @@ class Refusal(Value, frozen=True, kw_only=True):
     command: str | None = None
 
 
+class CannotPredictError(Exception):
+    """Why a target cannot be predicted, and the place whose cell would make it possible."""
+
+    def __init__(self, reason: str, wanted: Place | None = None) -> None:
+        """Keep the reason, and the place that a cell should measure."""
+        super().__init__(reason)
+        self.wanted = wanted
+
+
 class Forecast(Value, frozen=True, kw_only=True):
     """The predictions and refusals of one group of equal conditions, in the order of the targets.
 

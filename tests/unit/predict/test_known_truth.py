@@ -158,3 +158,11 @@ def test_cells_without_messages_are_refused_for_other_sizes():
 def test_size_below_the_measured_ones_is_refused():
     cells = Machine().cells(((1, 1), (4, 1), (8, 1)), (32,))
     assert "smallest measured" in predicted(cells, 2, 32).reason
+
+
+def test_cheap_two_node_cell_prices_whole_nodes_from_one_node():
+    machine = Machine(share=1.0, node_gb_per_s=3.0)
+    cells = machine.cells(((1, 1), (4, 1), (8, 1)), (32,))
+    cells.append(machine.observation(2, 32, 2))  # one GPU on each of two nodes
+    made = predicted(cells, 16, 32, 2)
+    assert made.step_s == pytest.approx(machine.step_s(32, Size(2, 16)), rel=0.02)

@@ -6,13 +6,13 @@ from hpml_jobs.core.measurements import CollectiveKind
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.errors import UsageError
 from hpml_jobs.predict.exposure import messages_at
+from hpml_jobs.predict.link_checks import check_links
 from hpml_jobs.predict.network import (
     BusSweep,
     Link,
     Network,
     Size,
     UnknownPriceError,
-    check_links,
     sweep_s,
 )
 from hpml_jobs.predict.values import Observation, SentMessages

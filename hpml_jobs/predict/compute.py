@@ -1,0 +1,87 @@
+"""Computation by batch: of the plain loop, of a size, of micro-steps, and of shared nodes."""
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from statistics import geometric_mean
+
+from hpml_jobs.predict import least_squares
+from hpml_jobs.predict.curves import BatchCurve, batch_curve, nearest_batch
+from hpml_jobs.predict.values import CannotPredictError, Observation, Target, changed
+
+
+class Compute:
+    """How long iterations compute, by the plain loop on one GPU where it was measured."""
+
+    def __init__(self, single: Mapping[int, Observation]) -> None:
+        """Take the plain loop by batch; it may be empty."""
+        self.single = single
+
+    @cached_property
+    def single_curve(self) -> BatchCurve | None:
+        """An iteration of the plain loop by batch; None without two batches of it."""
+        times_s = {batch: cell.step_s for batch, cell in self.single.items()}
+        return batch_curve(times_s) if len(times_s) > 1 else None
+
+    def ratio(self, cell: Observation, batch: int) -> float:
+        """Return how much longer an iteration computes at another batch than in a cell."""
+        curve = self.single_curve
+        if curve is None:
+            return batch / cell.batch
+        return curve.at(batch) / curve.at(cell.batch)
+
+    def curve_of(self, cells: Mapping[int, Observation]) -> BatchCurve | None:
+        """Return the time of a size by batch; None where nothing tells how it depends on it."""
+        if len(cells) > 1:
+            return batch_curve({batch: cell.step_s for batch, cell in cells.items()})
+        if self.single_curve is None:
+            return None
+        ((batch, cell),) = cells.items()
+        rest_s = max(0.0, cell.step_s - cell.accumulate * self.single_curve.at(batch))
+        times_s = {b: cell.accumulate * s.step_s + rest_s for b, s in self.single.items()}
+        return batch_curve(times_s | {batch: cell.step_s})
+
+    def micro_step_s(self, cells: Sequence[Observation], target: Target) -> float:
+        """Return the time of a micro-step without exchange, which further accumulation adds.
+
+        `cells` are those of one size. It is t0 of t0 x micro-steps + c where a batch was measured
+        with several numbers of micro-steps, else the iteration without exchange less its optimizer.
+
+        Raises:
+            CannotPredictError: neither was measured.
+        """
+        by_batch: dict[int, list[Observation]] = {}
+        for cell in cells:
+            by_batch.setdefault(cell.batch, []).append(cell)
+        several = {b: of_b for b, of_b in by_batch.items() if len({c.accumulate for c in of_b}) > 1}
+        if several:
+            batch = nearest_batch(target.batch, several)
+            rows = [(float(cell.accumulate), 1.0) for cell in several[batch]]
+            times_s = [cell.step_s for cell in several[batch]]
+            step_s = least_squares.fit(rows, times_s, [1 / t for t in times_s]).coefficients[0]
+            return step_s * self.ratio(several[batch][0], target.batch)
+        plain = {c.batch: c for c in cells if c.unsynced_s is not None}
+        if plain:
+            cell = plain[nearest_batch(target.batch, plain)]
+            alone_s = ((cell.unsynced_s or 0.0) - (cell.optimizer_s or 0.0)) / cell.accumulate
+            return alone_s * self.ratio(cell, target.batch)
+        raise CannotPredictError(
+            f"accumulate={target.accumulate}: neither another accumulation nor an iteration "
+            "without exchange was measured",
+            changed(cells[0], accumulate=target.accumulate),
+        )
+
+
+def slowdown(larger: Sequence[Observation], smaller: Sequence[Observation]) -> float:
+    """Return how much longer iterations without exchange take on a larger size, at equal batches.
+
+    It is 1 where as many processes share a node, and where it was not measured.
+    """
+    if larger[0].gpus_per_node == smaller[0].gpus_per_node:
+        return 1.0
+    ratios = []
+    for more, fewer in zip(larger, smaller, strict=True):
+        alone_s = fewer.step_s if fewer.gpus == 1 else fewer.unsynced_s
+        if more.unsynced_s is None or alone_s is None:
+            return 1.0
+        ratios.append(more.unsynced_s / alone_s)
+    return geometric_mean(ratios)

@@ -39,17 +39,16 @@ def test_gpt_nano_is_a_bit_per_byte_below_the_unigram_entropy(program):
         (),
         ("precision=bf16",),
         ("compile=true",),
-        ("compile=true", "precision=bf16", "loader=device", "loader_workers=null"),
+        ("compile=true", "precision=bf16", "loader=device"),
     ],
     ids=" ".join,
 )
 def test_strategies_learn_alike_on_every_path(program, path):
-    """Of 1,024 windows, so that a path of 8 cells takes a minute or two."""
-    strategies = "strategy=ddp,allreduce,zero1,fsdp"
-    words = ("gpus=2", strategies, "global_batch=32", "data.limit=1024", *path)
-    records = records_of(program, "paths", *words)
+    """All draw the same 512 windows in the same order."""
+    words = ("gpus=2", "global_batch=32", "data.limit=512", *path)
+    records = records_of(program, "paths", *words, "strategy=ddp,allreduce,zero1,fsdp")
     records += records_of(program, "accumulated", *words, "accumulate=2", "strategy=ddp")
     assert len(records) == 5
-    losses = [record.ranks[0].timed.loss for record in records]
+    losses = [record.loss for record in records]
     assert max(losses) - min(losses) < 0.02 * max(losses)
-    assert max(losses) < 4.5  # bytes at random have 5.5 nats
+    assert max(losses) < 5  # bytes at random have 5.5 nats

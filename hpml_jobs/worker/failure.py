@@ -35,6 +35,9 @@ _PARAMETER_LIST = "indices"
 _REMEDY = "freeze them with requires_grad_(False) or remove them from the model."
 """DDP's message on parameters that backward() does not reach, its line with their list, the fix."""
 
+_MIXED_TENSORS = "got mixed torch.Tensor and DTensor"
+"""torch's message on a shard of fsdp that is used as if it were the whole parameter."""
+
 _REWRAPPED = "Caught "
 """Start of torch's message for an error in a DataLoader worker; the last line has the error."""
 
@@ -147,6 +150,12 @@ def reason_of(error: BaseException) -> str:
         parameters = next((line.strip() for line in lines if _PARAMETER_LIST in line), "")
         problem = "strategy=ddp: some parameters get no gradient in backward():"
         return f"{problem} {_REMEDY} {parameters}".strip()
+    if _MIXED_TENSORS in lines[0]:
+        return (
+            "strategy=fsdp: the model reads a parameter of a module that it does not call (as "
+            "self.places.weight): call the module, or name a group around both in fsdp_groups "
+            f"({lines[0]})"
+        )
     if isinstance(error, HpmlError):
         return " ".join(lines)
     if lines[0].startswith(_REWRAPPED):

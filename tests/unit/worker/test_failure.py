@@ -149,6 +149,11 @@ def test_ddp_unused_parameters_are_reported_with_fix():
     assert reason.endswith("Parameter indices which did not receive grad for rank 0: 2 3")
 
 
+def test_shard_that_is_read_as_a_parameter_is_reported_with_fix():
+    error = RuntimeError("aten.add.Tensor got mixed torch.Tensor and DTensor, need to convert")
+    assert reason_of(error).startswith("strategy=fsdp: the model reads a parameter of a module")
+
+
 def test_reason_is_one_line_and_own_errors_have_no_prefix():
     assert reason_of(HpmlError("a\nb")) == "a b"
     assert reason_of(KeyError()) == "KeyError"

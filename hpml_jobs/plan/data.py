@@ -60,6 +60,7 @@ def with_facts(
     check_names(workload)
     check_facts(workload, dataset)
     check_shape(workload, given)
+    workload = _without_derived_unit(workload)
     if workload.data in BYTE_DATA:
         return _with_parameters(_with_windows(workload, root, cluster, given, notify), given)
     if dataset is not None and dataset.on_disk and dataset.images is None:
@@ -67,6 +68,12 @@ def with_facts(
         workload = _with_classes(workload, root, folder.classes, given)
         workload = msgspec.structs.replace(workload, images=folder.images)
     return _with_parameters(workload, given)
+
+
+def _without_derived_unit(workload: Workload) -> Workload:
+    """Return the workload without a unit that follows from its data: it is the same cell."""
+    derived = msgspec.structs.replace(workload, unit=None)
+    return derived if derived.throughput_unit is workload.unit else workload
 
 
 class NotStartedError(HpmlError):

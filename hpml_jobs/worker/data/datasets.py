@@ -125,7 +125,8 @@ def every_nth(images: Images, start: int, step: int) -> Images:
 
 def tokens_of_input(samples: Images) -> int | None:
     """Return the length of the first input; None if it does not have one dimension."""
-    inputs, _ = samples[0]
+    item = samples[0]
+    inputs = item[0] if isinstance(item, tuple | list) and item else None
     shape: Sequence[int] = getattr(inputs, "shape", ())
     return int(shape[0]) if len(shape) == 1 else None
 

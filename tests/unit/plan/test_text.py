@@ -39,6 +39,13 @@ def test_shape_determines_the_parameters(working_folder):
         workload_of("workload.parameters=7")
 
 
+def test_unit_of_the_data_is_the_same_cell_and_another_is_refused(working_folder):
+    assert workload_of("+workload.unit=tokens") == workload_of()
+    assert workload_of().units_per_sample == 128
+    with pytest.raises(UsageError, match=r"unit=images: workload.data=text has tokens; leave"):
+        workload_of("+workload.unit=images")
+
+
 def test_limit_counts_windows(working_folder):
     workload = workload_of("data.limit=100")
     assert (workload.images, workload.limit) == (100, 100)

@@ -240,6 +240,30 @@ def test_good_code_is_submitted_and_tried_once(try_code, slurm, monkeypatch, cap
     assert ["--try-batch" in command for command in started] == [False, True]
 
 
+@pytest.mark.parametrize(
+    ("change", "keys", "message"),
+    [
+        (
+            "",
+            ["workload.context=99"],
+            ":dataset has 64 tokens; leave workload.context= out, or use workload.context=64",
+        ),
+        (
+            "class Tokens(Tokens):\n"
+            "    def __getitem__(self, index):\n"
+            "        return [part.view(8, 8) for part in super().__getitem__(index)]\n",
+            ["try_batch=false"],
+            "workload.unit=tokens: the number of tokens of a sample is not known; set "
+            "workload.context=",
+        ),
+    ],
+    ids=["other-number", "two-dimensions"],
+)
+def test_tokens_of_an_input_are_counted_and_compared(change, keys, message, try_code, capsys):
+    assert try_code(change, "workload.unit=tokens", *keys) == 2
+    assert message in capsys.readouterr().err
+
+
 def test_trial_is_skipped_by_key(try_code, slurm):
     change = REFUSED["vector_loss"][0]
     assert try_code(change) == 1

@@ -235,8 +235,10 @@ def _without_series(
     if not measured:
         return None
     target = changed(measured[0], gpus=2, strategy=Strategy.DDP, treatment=measured[0].path)
+    command = command_of(target, cluster, commands)
+    remedy = "" if command else f": measure gpus=2 batch={target.batch}"
     return Refusal(
         target=target,
-        reason="no cell on several GPUs has a number: what the exchange costs is not known",
-        command=command_of(target, cluster, commands),
+        reason=f"no cell on several GPUs has a number, so no exchange is known{remedy}",
+        command=command,
     )

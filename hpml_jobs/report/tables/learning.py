@@ -59,16 +59,7 @@ def table4(group: ConditionGroup) -> Table | None:
         Columns("epochs", (column("epochs", "", lambda e: learning.epochs_of(group, e)),)),
         Columns("seeds", (column("seeds", "", lambda e: learning.seeds(group, e)),)),
         *over_seeds.columns(group, "train_loss", "training loss", learning.training_loss(-1), loss),
-        *over_seeds.columns(
-            group,
-            "train_accuracy",
-            "training acc., %",
-            learning.training_accuracy(-1),
-            accuracy,
-        ),
-        *over_seeds.columns(
-            group, "test_accuracy", "test acc., %", learning.test_accuracy, accuracy
-        ),
+        *_accuracy_columns(group, shown_rows),
         *_text_columns(group, shown_rows),
     )
     caption = (
@@ -96,6 +87,18 @@ def _has_text(group: ConditionGroup, rows: Iterable[Row]) -> bool:
     return any(
         learning.bits_per_byte(record) is not None for row in rows for record in group.records(row)
     )
+
+
+def _accuracy_columns(group: ConditionGroup, rows: Sequence[Row]) -> tuple[Columns[Row], ...]:
+    """Return the columns of accuracy; of text, which has none, they are in the CSV only."""
+    of_training = over_seeds.columns(
+        group, "train_accuracy", "training acc., %", learning.training_accuracy(-1), accuracy
+    )
+    of_test = over_seeds.columns(
+        group, "test_accuracy", "test acc., %", learning.test_accuracy, accuracy
+    )
+    both = (*of_training, *of_test)
+    return tuple(c for c in both if not c.head) if _has_text(group, rows) else both
 
 
 def _text_columns(group: ConditionGroup, rows: Sequence[Row]) -> tuple[Columns[Row], ...]:

@@ -320,7 +320,7 @@ def test_text_has_bits_per_byte_beside_the_unigram_entropy(builder):
     assert [block.head for block in table.blocks][-3:] == [
         *("test loss", "test bits/byte", "unigram bits/byte"),
     ]
-    assert {line.texts[-5:] for line in table.lines} == {("–", "–", "1.2000", "1.731", "4.500")}
+    assert {line.texts[-4:] for line in table.lines} == {("1.5000", "1.2000", "1.731", "4.500")}
     assert "Bits per byte: test loss / ln 2" in " ".join(table.caption)
     assert table.setting.startswith(
         "gpt (4 layers, 4 heads, width 64, vocabulary 256), 11,173,962 parameters; bytes of "

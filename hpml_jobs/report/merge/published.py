@@ -3,10 +3,10 @@
 Each figure has the source that states it; `derived` ones were computed from what it states.
 """
 
-from collections.abc import Iterable
 from enum import StrEnum
 from typing import NamedTuple
 
+from hpml_jobs.core.transformer import MODEL as GPT
 from hpml_jobs.core.workload import RESNET18_PARAMETERS
 
 SAME_MODEL = 0.003
@@ -185,6 +185,13 @@ def _alike(nodes: int, others: int) -> bool:
     return (nodes > 1) == (others > 1)
 
 
-def kind_of(models: Iterable[str]) -> Kind | None:
-    """Return the kind of built-in models that are worth a comparison; None for others."""
-    return Kind.IMAGES if set(models) <= {"resnet18_cifar", "resnet18", "vgg11_bn"} else None
+KINDS = {
+    **dict.fromkeys(("resnet18_cifar", "resnet18", "vgg11_bn"), Kind.IMAGES),
+    GPT: Kind.LANGUAGE,
+}
+"""The built-in models that are worth a comparison."""
+
+
+def kind_of(model: str) -> Kind | None:
+    """Return the kind of a built-in model; None of other models."""
+    return KINDS.get(model)

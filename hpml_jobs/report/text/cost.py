@@ -141,7 +141,7 @@ def _training(group: ConditionGroup, costs: Sequence[Cost]) -> Iterator[str]:
     """Yield the nearest published training beside the fastest cell per GPU."""
     workload, measured = group.a_cell.workload, [c for c in costs if c.units_per_gpu_s]
     parameters = group.model.parameters if group.model else workload.parameters
-    kind = published.kind_of([workload.model])
+    kind = published.kind_of(workload.model)
     near = published.nearest(kind, parameters, gpu_key(_gpu(group)))
     if near is None or not measured:
         return

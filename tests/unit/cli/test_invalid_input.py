@@ -74,7 +74,7 @@ USAGE = [
     ("device=CPU", "device=CPU: choose one of cuda, cpu; did you mean cpu?"),
     ("GPUS=2", "unknown key GPUS: did you mean gpus?"),
     ("limit=2", "unknown key limit: did you mean data.limit?"),
-    ("workload.optimizer=adam", "unknown key workload.optimizer: hpml-jobs --help lists the keys"),
+    ("workload.optimizer=adam", "workload.optimizer=adam: choose one of sgd, adamw, or your own"),
     ("-m gpus=1, 2", "cannot read 'gpus=1,': a blank follows the comma; write gpus=1,2 as one"),
     ("gpus:2", "cannot read 'gpus:2'; write gpus=2"),
     ("gpus 2", "cannot read 'gpus'; write gpus=2"),
@@ -109,7 +109,7 @@ USAGE = [
     ("baseline=dp", "baseline=dp: the baseline is single (the plain loop) or ddp"),
     # ---- what is learnt ----
     ("workload.lr=-1", "workload.lr=-1: must be 0 or more"),
-    ("recipe=goyall", "recipe=goyall: choose one of goyal, plain, scaled, warmup; did you mean"),
+    ("recipe=goyall", "recipe=goyall: choose one of auto, cosine, goyal, plain, scaled, warmup; "),
     (
         "gpus=2 recipe=warmup recipe.warmup_epochs=9",
         "warming up takes 9 epochs, the cell trains epochs=3",

@@ -162,9 +162,9 @@ def gpus_per_node(
     most = max((cell.gpus_per_node for cell in measured), default=1)
     if question.gpus_per_node is not None:
         if question.gpus_per_node < most:
-            raise UsageError(
-                f"cluster.gpus_per_node={question.gpus_per_node}: {most} on a node were measured"
-            )
+            given = f"gpus_per_node={question.gpus_per_node}"
+            remedy = f": import the file again with {given}" if group.imported else ""
+            raise UsageError(f"cluster.{given}: {most} on a node were measured{remedy}")
         return question.gpus_per_node
     cell = group.a_cell
     if cell.device is Device.CPU and not group.imported:

@@ -284,6 +284,8 @@ def test_imported_study_without_gpus_of_a_node_asks_for_them(working_folder):
     with pytest.raises(UsageError, match="not known how many GPUs a node has; add cluster"):
         forecast_of(rows, gpus=(8,))
     assert forecast_of(rows, gpus=(8,), gpus_per_node=8).predictions
+    with pytest.raises(UsageError, match="import the file again with gpus_per_node=2"):
+        forecast_of(rows, gpus=(8,), gpus_per_node=2)
 
 
 def test_imported_study_of_one_gpu_is_refused_with_the_row_to_add(working_folder):

@@ -25,6 +25,14 @@ from hpml_jobs.report.text import choice as words
 from hpml_jobs.report.text.predicted_choice import why
 from hpml_jobs.study.snapshot import FolderSnapshot
 
+MEASURED_ONLY = frozenset(
+    {
+        *("cells", "runs", "doubtful"),
+        *("joules", "joules_per_1000_units", "joules_per_1000_samples"),
+    }
+)
+"""Values that a predicted cell does not have."""
+
 
 class Asked(NamedTuple):
     """What to predict, and the content of the question's file."""
@@ -154,11 +162,9 @@ def _with_predictions(
 def _predicted_values(cell: PredictedCell) -> dict[str, Any]:
     """Return a predicted cell as values: what only measured cells have is not in it."""
     values = _some_values(cell.candidate)
-    for name in ("cells", "runs", "joules", "joules_per_1000_samples", "doubtful"):
-        values.pop(name, None)
     skill = cell.prediction.skill
     return {
-        **values,
+        **{name: value for name, value in values.items() if name not in MEASURED_ONLY},
         "low_s": cell.low_s,
         "high_s": cell.high_s,
         "model_error": skill.model.mean if skill else None,

@@ -22,7 +22,8 @@ def predictions(group: ConditionGroup, forecast: Forecast) -> Table | None:
     if not (forecast.predictions or forecast.refusals):
         return None
     caption = CAPTION.format(unit=group.a_cell.workload.throughput_unit.value)
-    text = TableText("predictions", "Predictions", "", (caption,), on_screen=False)
+    shown = (caption,) if forecast.predictions else ()
+    text = TableText("predictions", "Predictions", "", shown, on_screen=False)
     items = [(words.label(p, group.device), p) for p in forecast.predictions]
     notes = [
         *forecast.notes,

@@ -49,6 +49,7 @@ USAGE = [
     ("cluster.array_parallelism=0", "cluster.array_parallelism=0: must be 1 or more"),
     ("cluster.link_gb_per_s=0", "cluster.link_gb_per_s=0: must be more than 0"),
     ("cluster.link_gb_per_s={h200:0}", "cluster.link_gb_per_s.h200=0: must be more than 0; null"),
+    ("cluster.peak_tflop_per_s=0", "peak_tflop_per_s=0: must be more than 0; null: by GPU and"),
     ("cluster.gpu_hours_budget=-1", "cluster.gpu_hours_budget=-1: must be 0 or more"),
     ("cluster.gpu_types.v100=0", "cluster.gpu_types.v100=0: must be 1 or more"),
     ("workload.classes=2", "workload.classes=2: workload.data=digits has classes=10; leave"),
@@ -203,7 +204,8 @@ def test_usage_error_is_one_line_with_exit_code_2(
 FLOATS = (
     *("probe_s", "workload.lr", "workload.momentum", "workload.weight_decay"),
     *("recipe.warmup_epochs", "quantize.percentile"),
-    *("cluster.link_gb_per_s", "cluster.gpu_hours_budget", "cluster.confirm_gpu_hours"),
+    *("cluster.link_gb_per_s", "cluster.peak_tflop_per_s"),
+    *("cluster.gpu_hours_budget", "cluster.confirm_gpu_hours"),
 )
 
 
@@ -218,7 +220,8 @@ def test_nan_and_inf_are_refused_for_every_number(key, value, slurm, working_fol
 def test_every_key_with_a_fraction_is_tried_with_nan(slurm):
     (settings,) = expand([DIGITS], multirun=False).settings
     keys = {name for name, value in flat(msgspec.to_builtins(settings)) if isinstance(value, float)}
-    unset = {"cluster.link_gb_per_s", "cluster.gpu_hours_budget", "cluster.confirm_gpu_hours"}
+    unset = {"cluster.link_gb_per_s", "cluster.peak_tflop_per_s"}
+    unset |= {"cluster.gpu_hours_budget", "cluster.confirm_gpu_hours"}
     assert keys | unset == set(FLOATS)
 
 

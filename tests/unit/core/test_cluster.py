@@ -9,6 +9,7 @@ from hpml_jobs.core.cluster import Cluster, Container, Shape, check_inventory, s
 from hpml_jobs.errors import UsageError
 from hpml_jobs.plan.sweep import expand
 from hpml_jobs.slurm.nodes import Node
+from tests.unit.plans import plan_of
 
 ACCOUNT = "cluster.account=mine"
 
@@ -305,3 +306,12 @@ def test_link_is_one_speed_or_one_by_gpu_type():
         None,
     )
     assert msgspec.structs.replace(cluster, link_gb_per_s=25.0).link_of("l40s") == 25.0
+
+
+def test_peak_reaches_the_file_of_the_cell(working_folder):
+    keys = ("workload=gpt_nano", "cluster=local", "device=cpu", "batch=16")
+    for given, peak in (("0.5", 0.5), ("null", None)):
+        (planned,) = plan_of(*keys, f"cluster.peak_tflop_per_s={given}").cells
+        assert planned.file.peak_tflop_per_s == peak
+    cluster = Cluster(name="hal", peak_tflop_per_s={"h200": 989.0})
+    assert (cluster.peak_of("h200"), cluster.peak_of("l40s")) == (989.0, None)

@@ -3,9 +3,12 @@
 Whether a forecast is right is tested in tests/unit/predict.
 """
 
+from pathlib import Path
+
 import msgspec
 import pytest
 
+from hpml_jobs.cli.main import run
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.predict.values import (
     Forecast,
@@ -17,9 +20,13 @@ from hpml_jobs.predict.values import (
     Skill,
     Target,
 )
+from hpml_jobs.report import plots
+from hpml_jobs.report.collect import make_report
 from hpml_jobs.report.plots.prediction import prediction
 from hpml_jobs.report.report import Report
 from hpml_jobs.report.tables.predictions import predictions
+from hpml_jobs.study.snapshot import read_snapshots
+from hpml_jobs.study.study import Study
 from tests.unit.builders import lab_cell, lab_record
 from tests.unit.study_builder import StudyBuilder
 
@@ -116,3 +123,21 @@ def test_group_without_prediction_has_no_picture(report):
     refused = msgspec.structs.replace(group.forecast, predictions=())
     without = msgspec.structs.replace(group, forecast=refused)
     assert prediction(msgspec.structs.replace(report, groups=(without,))) is None
+
+
+def test_imported_rates_are_predicted_for_the_next_doublings(laptop, capsys):
+    rates = ["1,1,8,64,29.7", "8,1,8,64,229", "16,2,8,64,459"]
+    Path("rates.csv").write_text("\n".join(["gpus,nodes,gpus_per_node,batch,rate", *rates]))
+    assert run(["import", "rates.csv", "study=k80", "unit=images/s"]) == 0
+    study = Study(Path("outputs/k80"))
+    collected = make_report(study.name, read_snapshots(study.cells()), states=())
+    (axis,) = prediction(collected).figure.axes
+    curves = [
+        ([round(float(x)) for x in line.get_xdata()], list(line.get_ydata()))
+        for line in axis.lines
+        if line.get_marker() == "x"
+    ]
+    ((sizes, per_gpu),) = curves
+    assert sizes == [16, 32, 64]
+    assert per_gpu == pytest.approx([459 / 16, 28.4, 28.2], abs=0.1)
+    assert "prediction" in plots.pictures(collected)

@@ -4,12 +4,13 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 import pytest
+import torch
 
 from hpml_jobs.core.cell import Cell, CellFile, Protocol
 from hpml_jobs.core.record import Attempt, Record
@@ -85,6 +86,15 @@ def command_for(folder: CellFolder, cell: Cell) -> list[str]:
         *(torchrun if cell.strategy.under_torchrun else []),
         *("hpml_jobs.worker", str(folder.root), "17_0"),
     ]
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Compute in one thread: more are slower where tests share the CPUs."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture

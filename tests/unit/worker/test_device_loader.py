@@ -34,17 +34,10 @@ from hpml_jobs.worker.training import make_training
 
 from .conftest import SMALL_DIGITS, change_workload, cpu_cell
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 CPU = torch.device("cpu")
 CIFAR = change_workload(SMALL_DIGITS, data="cifar10", images=40, limit=None)
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Compute in one thread: more are slower where tests share the CPUs."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 class FakeCifar:

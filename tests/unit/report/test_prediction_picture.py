@@ -20,7 +20,6 @@ from hpml_jobs.predict.values import (
     Skill,
     Target,
 )
-from hpml_jobs.report import plots
 from hpml_jobs.report.collect import make_report
 from hpml_jobs.report.plots.prediction import prediction
 from hpml_jobs.report.report import Report
@@ -140,4 +139,3 @@ def test_imported_rates_are_predicted_for_the_next_doublings(laptop, capsys):
     ((sizes, per_gpu),) = curves
     assert sizes == [16, 32, 64]
     assert per_gpu == pytest.approx([459 / 16, 28.4, 28.2], abs=0.1)
-    assert "prediction" in plots.pictures(collected)

@@ -41,6 +41,8 @@ def throughput(report: Report) -> Picture | None:
     panels = [panel for group in report.groups for panel in _panels(report, group)]
     if not panels:
         return None
+    if len({panel.unit for panel in panels}) > 1:
+        panels = [panel._replace(title=f"{panel.title}, {panel.unit}/s") for panel in panels]
     shown, keys = panels[: style.PANELS], series.keys(report)
     figure, axes = style.panels(len(shown), columns=style.even(len(shown), 3))
     values = [p.value for panel in shown for line in panel.lines for p in line.points]

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from hpml_jobs.core.measurements import Epoch, Role, Scheduling
 from hpml_jobs.core.record import Rank, Record
+from hpml_jobs.core.text import percent_text
 
 FOREIGN_LIMIT = 0.05
 """Share of the allocation's CPU time that other processes may use."""
@@ -286,7 +287,8 @@ def _run_queues(
             continue
         share = scheduling.run_queue_s / scheduling.window_s
         if share > RUN_QUEUE_LIMIT and scheduling.run_queue_s > FOREIGN_LEAST_S:
-            text = f"rank {rank.rank} on {rank.host} waited for a CPU for {100 * share:.2g} % of it"
+            part = percent_text(round(share, 2))
+            text = f"rank {rank.rank} on {rank.host} waited for a CPU for {part} of it"
             causes.append(Cause(CauseKind.RUN_QUEUE, text, share))
     return [max(causes, key=lambda cause: cause.share)] if causes else []
 

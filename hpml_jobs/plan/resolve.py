@@ -298,8 +298,10 @@ def named(planned: list[PlannedCell], study: Study) -> list[PlannedCell]:
 def _without_duplicates(planned: list[PlannedCell], notify: Notify) -> list[PlannedCell]:
     unique = {planned_cell.cell.digest: planned_cell for planned_cell in planned}
     if len(unique) < len(planned):
+        reason = ": with gpus=1 all strategies share one baseline (single)"
+        shares = any(planned_cell.cell.gpus == 1 for planned_cell in planned)
         notify(
-            f"{len(planned)} combinations are {len(unique)} cells: with gpus=1 all strategies "
-            "share one baseline (single), duplicates are left out"
+            f"{len(planned)} combinations are {len(unique)} cells{reason if shares else ''}, "
+            "duplicates are left out"
         )
     return list(unique.values())

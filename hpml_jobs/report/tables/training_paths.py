@@ -126,7 +126,6 @@ def _heads(numbers: _Numbers) -> Iterator[Columns[Row]]:
     def memory_of_default(row: Row) -> float | None:
         return numbers.of_default(row, numbers.memory_bytes)
 
-    yield Columns("global batch", (column("global_batch", "", lambda row: row.global_batch),))
     yield Columns(
         "epoch",
         (
@@ -136,6 +135,7 @@ def _heads(numbers: _Numbers) -> Iterator[Columns[Row]]:
             ),
         ),
     )
+    yield Columns("global batch", (column("global_batch", "", lambda row: row.global_batch),))
     yield Columns(
         "per iteration",
         (

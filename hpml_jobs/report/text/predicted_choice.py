@@ -13,6 +13,7 @@ from hpml_jobs.report.text.numbers import ratio, seconds
 from hpml_jobs.report.text.predictions import errors
 
 PREDICTED = "Predicted, not measured"
+NO_ERROR = "no cell could be left out to measure its error"
 
 
 def answer(predicted: PredictedChoice, choice: Choice, device: Device) -> str:
@@ -31,7 +32,7 @@ def answer(predicted: PredictedChoice, choice: Choice, device: Device) -> str:
     text = f"{PREDICTED}: {words.name(asked, device)}: {figures}"
     if choice.wish.epochs:
         text += f"; {words.training(asked, choice.wish.epochs, device)}"
-    return f"{text}; {errors(skill) if skill else 'its error is not known'}."
+    return f"{text}; {errors(skill) if skill else NO_ERROR}."
 
 
 def band(cell: PredictedCell) -> str:

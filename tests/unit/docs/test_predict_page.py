@@ -7,7 +7,8 @@ import pytest
 
 from hpml_jobs.cli.main import run
 
-PAGE = (Path(__file__).parents[3] / "docs" / "predict.md").read_text()
+DOCS = Path(__file__).parents[3] / "docs"
+PAGE = (DOCS / "predict.md").read_text()
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 RATES, PRINTED, REFUSED, DOUBTED = [text for kind, text in BLOCKS if not kind][:4]
 VGG = "gpus,gpus_per_node,batch,rate,unit\n" + "".join(
@@ -36,3 +37,15 @@ def test_predict_page_shows_what_predict_prints(rates, gpus, shown, laptop, caps
     printed = words(capsys.readouterr().out)
     for part in re.split(r"\n(?=•|ddp| )", shown.strip()):
         assert words(part) in printed
+
+
+def test_choose_page_shows_the_predicted_answer(laptop, capsys):
+    Path("rates.csv").write_text(RATES)
+    assert run(["import", "rates.csv", "study=k80"]) == 0
+    capsys.readouterr()
+    assert run(["choose", "k80", "--predicted", "gpus=64"]) == 0
+    printed = words(capsys.readouterr().out)
+    (shown,) = re.findall(
+        r"^Predicted, not.*?(?=^```)", (DOCS / "choose.md").read_text(), re.M | re.S
+    )
+    assert words(shown) in printed

@@ -253,11 +253,11 @@ def _optimizer(group: ConditionGroup) -> str:
 
 
 def _precision(group: ConditionGroup) -> str:
-    """Return the number format of the cells' computing; on the CPU only where it is not fp32."""
+    """Return the number formats of the cells' computing; on the CPU not if all are fp32."""
     records = (result.record for result in group.cells)
     words = dict.fromkeys(precision_of(record) for record in records if record and record.facts)
-    if group.device is Device.CPU:
-        words.pop("fp32", None)
+    if group.device is Device.CPU and [*words] == ["fp32"]:
+        return ""
     return "".join(f", precision {word}" if word == UNKNOWN else f", {word}" for word in words)
 
 

@@ -1,7 +1,9 @@
 """Training paths of the same site side by side: accumulated batches, buckets, precisions."""
 
 import pytest
+from msgspec.structs import replace
 
+from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.training_path import Precision, TrainingPath
 from tests.unit.builders import lab_cell, lab_record
 
@@ -54,3 +56,12 @@ def test_no_table_without_two_paths_at_a_site(builder):
     add(builder, 20.0)
     add(builder, 30.0, batch=32, precision=Precision.BF16)
     assert "paths" not in [table.label for table in builder.collect().groups[0].full]
+
+
+def test_setting_names_all_precisions_of_a_cpu(builder):
+    cpu = {"device": Device.CPU}
+    for precision, words in ((None, "fp32"), (Precision.BF16, "bf16")):
+        cell = lab_cell(4, 128, path=TrainingPath(precision=precision), **cpu)
+        facts = replace(lab_record(cell, 20.0).facts, precision=words)
+        builder.with_record(replace(lab_record(cell, 20.0), facts=facts))
+    assert builder.table("paths").setting.endswith(", fp32, bf16.")

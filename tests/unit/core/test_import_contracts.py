@@ -19,6 +19,7 @@ PACKAGES = (
     "importer",
     "job",
     "report",
+    "predict",
     "study",
 )
 WITHOUT_TORCH = (*PACKAGES, "checks", "core", "slurm")

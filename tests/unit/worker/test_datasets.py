@@ -139,7 +139,7 @@ def test_cifar10_is_downloaded_once(little_cifar, tmp_path, capsys):
         open_data(CIFAR, tmp_path / "data")
     assert run_prepare({"data": "cifar10", "limit": 20}, tmp_path / "data", "--download") == 0
     out, err = capsys.readouterr()
-    counts = {"images": 50, "effective": 20, "parameters": 26_154, "untried": None}
+    counts = {"images": 50, "effective": 20, "parameters": 26_154, "tokens": None, "untried": None}
     assert json.loads(out) == counts
     assert err.startswith(f"downloading CIFAR-10 from {CIFAR10.url}")
     data = open_data(CIFAR, tmp_path / "data")
@@ -219,7 +219,7 @@ def own_data(tmp_path):
 def test_prepare_counts_user_data_and_separates_its_prints(own_data, capsys):
     assert run_prepare({"data": "own_data:dataset", "limit": 12}, own_data) == 0
     out, err = capsys.readouterr()
-    counts = {"images": 30, "effective": 12, "parameters": 26_154, "untried": None}
+    counts = {"images": 30, "effective": 12, "parameters": 26_154, "tokens": None, "untried": None}
     assert json.loads(out) == counts
     assert f"reading {own_data}" in err
 
@@ -238,7 +238,7 @@ def test_prepare_without_torch_has_its_own_exit_code(tmp_path, monkeypatch, caps
     [
         ({"data": "own_data:stream"}, "has no __len__ or no __getitem__"),
         ({"data": "no_such_module:dataset"}, "cannot import no_such_module"),
-        ({"model": "own_data:dataset"}, "workload.model=own_data:dataset"),
+        ({"model": "own_data:dataset"}, "function own_data:dataset gets no value for train: add"),
         ({"parameters": 5}, "digits_cnn has 26,154 parameters, but workload.parameters is 5"),
         ({"data": "folder"}, "must contain train/<class>/<image>"),
     ],

@@ -119,6 +119,8 @@ def compare(strategy: Strategy, processes: int, *, reshard: bool = True) -> dict
         paths = {name: path for name, path in paths.items() if not path.channels_last}
     if not strategy.traffic.may_compile:
         paths = {name: path for name, path in paths.items() if not path.compile}
+    if not reshard:
+        paths = {"accumulate": PATHS["accumulate"]}
     for name, path in paths.items():
         cell = cpu_cell(batch=BATCH // path.accumulate, path=path, **settings)
         bare = trained(cell)

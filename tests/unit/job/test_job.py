@@ -478,22 +478,6 @@ def test_other_package_version_in_job_is_refused(working_folder, monkeypatch):
 # ---- whose record counts ----
 
 
-def test_job_queued_by_040_is_refused_by_version(working_folder):
-    """Packs of 0.4.0 run this module by its old path."""
-    folder = planned_cell(working_folder, a_cell(), hpml_jobs="0.4.0")
-    ended = subprocess.run(
-        [sys.executable, "-m", "hpml_jobs.submit.job", str(folder.root)],
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ended.returncode == 1, ended.stderr
-    end = folder.last_end()
-    assert end is not None
-    assert "submitted by hpml_jobs 0.4.0" in str(end.reason)
-
-
 def test_valid_record_is_kept(cell_folder, monkeypatch):
     old = encode(a_record(a_cell(), attempt="99.r0"))
     write_whole(cell_folder.record_json, old)

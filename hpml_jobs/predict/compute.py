@@ -8,23 +8,33 @@ from hpml_jobs.predict import least_squares
 from hpml_jobs.predict.curves import BatchCurve, batch_curve, nearest_batch
 from hpml_jobs.predict.values import CannotPredictError, Observation, Target, changed
 
+LEAST_BATCHES = 2
+"""Batches that show how long an iteration computes at others."""
+
 
 class Compute:
     """How long iterations compute, by the plain loop on one GPU where it was measured."""
 
-    def __init__(self, single: Mapping[int, Observation]) -> None:
-        """Take the plain loop by batch; it may be empty."""
-        self.single = single
+    def __init__(
+        self, single: Mapping[int, Observation], series: Sequence[Observation] = ()
+    ) -> None:
+        """Take the plain loop by batch, and the cells on several GPUs; both may be empty."""
+        self.alone_s = {batch: cell.step_s for batch, cell in single.items()}
+        if len(self.alone_s) < LEAST_BATCHES:
+            self.alone_s = _unsynced_s(series) | self.alone_s
 
     @cached_property
-    def single_curve(self) -> BatchCurve | None:
-        """An iteration of the plain loop by batch; None without two batches of it."""
-        times_s = {batch: cell.step_s for batch, cell in self.single.items()}
-        return batch_curve(times_s) if len(times_s) > 1 else None
+    def curve(self) -> BatchCurve | None:
+        """An iteration without exchange by batch; None without two batches of it.
+
+        It is the plain loop, or where that was measured at fewer batches, as with a fixed global
+        batch, also E3 on several GPUs.
+        """
+        return batch_curve(self.alone_s) if len(self.alone_s) >= LEAST_BATCHES else None
 
     def ratio(self, cell: Observation, batch: int) -> float:
         """Return how much longer an iteration computes at another batch than in a cell."""
-        curve = self.single_curve
+        curve = self.curve
         if curve is None:
             return batch / cell.batch
         return curve.at(batch) / curve.at(cell.batch)
@@ -33,11 +43,11 @@ class Compute:
         """Return the time of a size by batch; None where nothing tells how it depends on it."""
         if len(cells) > 1:
             return batch_curve({batch: cell.step_s for batch, cell in cells.items()})
-        if self.single_curve is None:
+        if self.curve is None:
             return None
         ((batch, cell),) = cells.items()
-        rest_s = max(0.0, cell.step_s - cell.accumulate * self.single_curve.at(batch))
-        times_s = {b: cell.accumulate * s.step_s + rest_s for b, s in self.single.items()}
+        rest_s = max(0.0, cell.step_s - cell.accumulate * self.curve.at(batch))
+        times_s = {b: cell.accumulate * s + rest_s for b, s in self.alone_s.items()}
         return batch_curve(times_s | {batch: cell.step_s})
 
     def micro_step_s(self, cells: Sequence[Observation], target: Target) -> float:
@@ -69,6 +79,16 @@ class Compute:
             "without exchange was measured",
             changed(cells[0], accumulate=target.accumulate),
         )
+
+
+def _unsynced_s(series: Sequence[Observation]) -> dict[int, float]:
+    """Return iterations without exchange by batch, of the smallest size that has the batch."""
+    largest_first = sorted(series, key=lambda cell: cell.gpus, reverse=True)
+    return {
+        cell.batch: cell.unsynced_s
+        for cell in largest_first
+        if cell.unsynced_s is not None and cell.accumulate == 1
+    }
 
 
 def slowdown(larger: Sequence[Observation], smaller: Sequence[Observation]) -> float:

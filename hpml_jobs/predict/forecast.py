@@ -13,7 +13,7 @@ from hpml_jobs.predict.model import (
     series_of,
     singles_of,
 )
-from hpml_jobs.predict.network import Network
+from hpml_jobs.predict.network import Network, Size, size_of
 from hpml_jobs.predict.null import null_s
 from hpml_jobs.predict.skill import FROM_ONE, Cells, Tried, axes_of, tried
 from hpml_jobs.predict.values import (
@@ -35,7 +35,7 @@ STALL_SHARE = 0.05
 """Share of an iteration in which waiting for data is remarked on."""
 
 GIVEN_NETWORK = (
-    "the network is as given, not measured: half to twice the time that it adds is in the band"
+    "the network is as given, not measured: the band holds links that take half to twice the time"
 )
 FAR = 4
 """Ratio to the measured size from which on a prediction is marked."""
@@ -78,13 +78,20 @@ def predict_cells(
     def tried_along(kind: Kind, axes: tuple[Axis, ...]) -> Tried:
         return tried(axes, cells_of(kind), as_measured)
 
+    first: dict[tuple[Kind, str, Size], Place] = {}
+
+    def command(kind: Kind, fault: CannotPredictError) -> str | None:
+        """Return one command for all batches: a cell at one of them is enough for the others."""
+        if fault.wanted is None:
+            return None
+        return command_of(first.setdefault((kind, str(fault), size_of(fault.wanted)), fault.wanted))
+
     def predicted(target: Target) -> Prediction | Refusal:
         kind = kind_of(target)
         try:
             estimate = model_of_kind(kind).estimate(target)
         except CannotPredictError as fault:
-            command = command_of(fault.wanted) if fault.wanted else None
-            return Refusal(target=target, reason=str(fault), command=command)
+            return Refusal(target=target, reason=str(fault), command=command(kind, fault))
         cells = cells_of(kind)
         errors = tried_along(kind, axes_of(target, estimate.anchor, cells))
         return _prediction(target, estimate, cells, errors, is_other=network.is_other)
@@ -97,11 +104,11 @@ def _prediction(
 ) -> Prediction:
     """Return an estimate with its null, band, skill and remarks.
 
-    That the null is as good inside a node says nothing of nodes, or of another network.
+    That the null is as good along one axis says nothing of another, or of another network.
     """
     skill = errors.skill
     alike_s = null_s(target, cells.all) or estimate.step_s
-    is_tried = Axis.NODES not in errors.untried and not is_other
+    is_tried = not errors.untried and not is_other
     is_null = skill is not None and skill.is_null_as_good and is_tried
     step_s = alike_s if is_null else estimate.step_s
     ends = _band(target, estimate, step_s, skill, of_null=is_null)
@@ -122,13 +129,13 @@ def _prediction(
 def _band(
     target: Target, estimate: Estimate, step_s: float, skill: Skill | None, *, of_null: bool
 ) -> Band | None:
-    """Return the band: by left-out errors, and half to twice the time of a link that is given."""
+    """Return the band: by left-out errors, from half to twice the time on links that are given."""
     if skill is None:
         return None
     errors = log_errors_per_step(skill.points, of_null=of_null)
     low_s, high_s = step_s, step_s
-    if not of_null:
-        low_s, high_s = step_s - estimate.link_s / 2, step_s + estimate.link_s
+    if estimate.given and not of_null:
+        low_s, high_s = estimate.given
     steps = distance(target, estimate.anchor)
     return Band(band(low_s, steps, errors).low_s, band(high_s, steps, errors).high_s)
 
@@ -141,7 +148,7 @@ def _remarks(target: Target, estimate: Estimate, errors: Tried) -> Iterable[str]
         yield NO_LEFT_OUT
     elif FROM_ONE in skill.how:
         yield ONE_SIZE
-    if estimate.link_s:
+    if estimate.given:
         yield GIVEN_NETWORK
     if errors.untried and skill is not None:
         axes = listed(axis.value for axis in errors.untried)

@@ -3,7 +3,7 @@
 from hpml_jobs.core.formulas import bus_gb_per_s
 from hpml_jobs.core.measurements import CollectiveKind
 from hpml_jobs.errors import UsageError
-from hpml_jobs.predict.network import Link, Network
+from hpml_jobs.predict.network import BusSweep, Link, Network
 
 TOLERANCE, MOST_ABOVE = 1.1, 4.0
 """A sweep may exceed the speed of its links by 10 %, and reach a quarter of it."""
@@ -13,15 +13,16 @@ def check_links(network: Network) -> list[str]:
     """Return notes on facts of the links that are not used.
 
     Raises:
-        UsageError: the speed of the links contradicts a sweep across nodes.
+        UsageError: the speed of the links contradicts a sweep across nodes, or a sweep inside a
+            node is to describe another network.
     """
     link, given = network.link, network.given
     if link is not None and given is not None and given.crosses_nodes:
         _check_speed(link, max(given.gb_per_s.values()), f"sweep={given.name}")
+    notes = _of_one_node(network, given) if given and not given.crosses_nodes else []
     if network.is_other or not network.crosses_nodes:
-        return []
+        return notes
     peak = _measured_peak(network)
-    notes = []
     if link is not None and peak is not None:
         _check_speed(link, peak, "the microbenchmark across nodes")
         notes.append(
@@ -34,6 +35,18 @@ def check_links(network: Network) -> list[str]:
             "other_network=true predicts for another network"
         )
     return notes
+
+
+def _of_one_node(network: Network, given: BusSweep) -> list[str]:
+    """Return a note where a sweep inside a node is not used; refuse it as another network."""
+    if network.is_other and network.link is None:
+        raise UsageError(
+            f"other_network=true: sweep={given.name} is of one node; "
+            "give one across nodes, or link_gb_per_s="
+        )
+    if not any(place.nodes == 1 for place, _ in network.sweeps):
+        return []
+    return [f"sweep={given.name} is not used for collectives that the study measured inside a node"]
 
 
 def _check_speed(link: Link, peak_gb_per_s: float, of: str) -> None:

@@ -30,16 +30,23 @@ LEAST_SIZES = 2
 """Sizes that a prediction of another size needs, one GPU included."""
 
 
+class Ends(NamedTuple):
+    """An iteration where messages on the links that are given take half and twice their time."""
+
+    low_s: float
+    high_s: float
+
+
 class Estimate(NamedTuple):
     """The model's time of an iteration, its parts where known, and the measured place behind it.
 
-    `link_s` are seconds that rest on what the user says of the network.
+    `given` is None where no time rests on what the user says of the network.
     """
 
     step_s: float
     parts: Parts | None
     anchor: Observation
-    link_s: float
+    given: Ends | None
     remarks: tuple[str, ...]
 
 
@@ -65,7 +72,7 @@ class Model:
         """Take the measured cells: `series` on several GPUs, `single` on one; none is needed."""
         self.network = network
         self.single = {cell.batch: cell for cell in single if cell.accumulate == 1}
-        self.compute = Compute(self.single)
+        self.compute = Compute(self.single, series)
         self.series = list(series)
 
     @cached_property
@@ -84,7 +91,7 @@ class Model:
         if goal != size and len(self.sizes) + bool(self.single) < LEAST_SIZES:
             alone = changed(target, gpus=1, nodes=1, strategy=BASELINE, treatment=target.path)
             raise CannotPredictError(
-                f"only one size was measured ({size.text}): a second one shows what more cost",
+                f"only one size was measured ({size.text}): a second one shows what more GPUs cost",
                 alone,
             )
         cells = self._cells(size, target.accumulate)
@@ -95,11 +102,17 @@ class Model:
             at_size = [cell for cell in self.series if size_of(cell) == size]
             base_s += further * self.compute.micro_step_s(at_size, target)
         change = self._change(anchor, target)
+        step_s = base_s + change.added_s
+        ends = Ends(base_s + change.low_s, base_s + change.high_s) if change.is_given else None
+        if min(step_s, ends.low_s if ends else step_s) <= 0:
+            raise CannotPredictError(
+                f"the parts measured on {size.text} are longer than its iteration: repeat this cell"
+            )
         return Estimate(
-            step_s=base_s + change.added_s,
-            parts=self._parts(anchor, target, base_s + change.added_s, change.exposed_s),
+            step_s=step_s,
+            parts=self._parts(anchor, target, step_s, change.exposed_s),
             anchor=anchor,
-            link_s=change.link_s,
+            given=ends,
             remarks=(*remarks, *change.remarks),
         )
 
@@ -116,15 +129,14 @@ class Model:
             there = self._exposed(anchor, goal, target.batch, of_target=True)
         except UnknownPriceError as missing:
             if stays:
-                return _Change(0.0, None)
+                return _Change(0.0)
             raise CannotPredictError(str(missing), self._wanted(missing, target)) from missing
-        added_s = there.seconds - here.seconds
-        is_given = self.network.is_other or not self.network.crosses_nodes
-        rests_on_link = goal.crosses_nodes and self.network.describes_links and is_given
         return _Change(
-            added_s=added_s,
+            added_s=there.seconds - here.seconds,
             exposed_s=there.seconds,
-            link_s=max(0.0, added_s) if rests_on_link else 0.0,
+            low_s=there.low_s - here.low_s,
+            high_s=there.high_s - here.high_s,
+            is_given=there.is_given and not stays,
             remarks=there.remarks,
         )
 
@@ -137,19 +149,31 @@ class Model:
     def _anchor_size(self, target: Target) -> Size:
         """Return the largest measured size that is not larger.
 
-        Across nodes, one with as many GPUs on a node is preferred, and one across nodes.
+        Across nodes, one with as many GPUs on a node is preferred, and one across nodes; of these
+        the largest one at which the batch was measured, or follows from measured ones.
         """
         goal = size_of(target)
         smaller = [s for s in self.sizes if s.gpus <= goal.gpus and s.nodes <= goal.nodes]
         if not smaller:
             least = self.sizes[0]
-            raise CannotPredictError(f"the smallest measured size is {least.text}", target)
-        alike = [size for size in smaller if size.gpus_per_node == goal.gpus_per_node]
-        crossing = [size for size in smaller if size.crosses_nodes]
-        crossing_alike = [size for size in alike if size.crosses_nodes]
-        return max(
-            crossing_alike or alike or crossing or smaller, key=lambda size: (size.gpus, size.nodes)
-        )
+            raise CannotPredictError(
+                f"nothing as small as {goal.text} was measured: the smallest measured size is "
+                f"{least.text}",
+                target,
+            )
+        preferred = smaller
+        if goal.crosses_nodes:
+            alike = [size for size in smaller if size.gpus_per_node == goal.gpus_per_node]
+            crossing = [size for size in smaller if size.crosses_nodes]
+            crossing_alike = [size for size in alike if size.crosses_nodes]
+            preferred = crossing_alike or alike or crossing or smaller
+        ranked = sorted(preferred, key=lambda size: (size.gpus, size.nodes), reverse=True)
+
+        def has_batch(size: Size) -> bool:
+            cells = self._cells(size, target.accumulate)
+            return self._time_at(size, cells, target.batch) is not None
+
+        return next(filter(has_batch, ranked), ranked[0])
 
     def _cells(self, size: Size, accumulate: int) -> dict[int, Observation]:
         """Return a size's cells by batch, of the measured accumulation nearest to one."""
@@ -165,20 +189,28 @@ class Model:
     def _at_batch(
         self, size: Size, cells: Mapping[int, Observation], batch: int
     ) -> tuple[float, tuple[str, ...]]:
-        """Return an iteration of a measured size, and remarks: as measured, else transferred."""
+        """Return an iteration of a measured size, and remarks where nothing tells its batch."""
+        step_s = self._time_at(size, cells, batch)
+        if step_s is not None:
+            return step_s, ()
+        batches = ", ".join(map(str, sorted(cells)))
+        return batch_curve({b: cell.step_s for b, cell in cells.items()}).at(batch), (
+            f"only batch {batches} was measured: time is taken in proportion to the batch",
+        )
+
+    def _time_at(self, size: Size, cells: Mapping[int, Observation], batch: int) -> float | None:
+        """Return an iteration of a measured size: as measured, else by other sizes or batches.
+
+        None where nothing that was measured tells how it depends on the batch.
+        """
         if batch in cells:
-            return cells[batch].step_s, ()
+            return cells[batch].step_s
         for smaller in self._smaller(size, next(iter(cells.values())).accumulate):
             common = [b for b in cells if b in smaller]
             if batch in smaller and common:
-                return self._transferred(cells, smaller, common, batch), ()
+                return self._transferred(cells, smaller, common, batch)
         curve = self.compute.curve_of(cells)
-        if curve is None:
-            batches = ", ".join(map(str, sorted(cells)))
-            return batch_curve({b: cell.step_s for b, cell in cells.items()}).at(batch), (
-                f"only batch {batches} was measured: time is taken in proportion to the batch",
-            )
-        return curve.at(batch), ()
+        return curve.at(batch) if curve else None
 
     def _smaller(self, size: Size, accumulate: int) -> list[dict[int, Observation]]:
         """Return the cells of smaller sizes by batch, the largest size first, then one GPU."""
@@ -248,7 +280,13 @@ class Model:
         hiding = hiding_of(cell, measured)
         if batch != cell.batch:
             hiding = hiding.scaled(self.compute.ratio(cell, batch))
-        return _Exposed(hiding.exposed_s(price.total_s), price.remarks)
+        return _Exposed(
+            seconds=hiding.exposed_s(price.total_s),
+            low_s=hiding.exposed_s(price.total_s - price.given_s / 2),
+            high_s=hiding.exposed_s(price.total_s + price.given_s),
+            is_given=price.given_s > 0,
+            remarks=price.remarks,
+        )
 
     def _parts(
         self, anchor: Observation, target: Target, step_s: float, exposed_s: float | None
@@ -271,21 +309,30 @@ class Model:
 
 
 class _Exposed(NamedTuple):
-    """Exposed communication of an iteration, and what its figure does not rest on."""
+    """Exposed communication of an iteration, and what its figure does not rest on.
+
+    `low_s` and `high_s` are of given links that take half and twice the time.
+    """
 
     seconds: float
+    low_s: float
+    high_s: float
+    is_given: bool
     remarks: tuple[str, ...]
 
 
 class _Change(NamedTuple):
     """How exposed communication changes, what it is at the target, and what of it is not measured.
 
-    `exposed_s` is None where messages have no price.
+    `exposed_s` is None where messages have no price. `low_s` and `high_s` are `added_s` where given
+    links take half and twice the time.
     """
 
     added_s: float
-    exposed_s: float | None
-    link_s: float = 0.0
+    exposed_s: float | None = None
+    low_s: float = 0.0
+    high_s: float = 0.0
+    is_given: bool = False
     remarks: tuple[str, ...] = ()
 
 

@@ -26,8 +26,11 @@ SWEPT = frozenset(
 )
 """The collectives of the microbenchmark, which have bus factors."""
 
-GAP = 32
+GAP = 10
 """Neighbouring sizes of a sweep that differ by more than this factor are a gap."""
+
+STARTUP_BYTES = 64 * 1024
+"""Up to this many bytes a message takes hardly longer than its startup."""
 
 
 class Size(NamedTuple):
@@ -85,11 +88,21 @@ class BusSweep(NamedTuple):
 class Priced(NamedTuple):
     """Seconds of an iteration's messages one after another, and of the longest of them.
 
-    `remarks` say what the figure does not rest on.
+    `given_s` of the total rest on what the user says of the links; `remarks` say what the figure
+    does not rest on.
     """
 
     total_s: float
     longest_s: float
+    given_s: float = 0.0
+    remarks: tuple[str, ...] = ()
+
+
+class _Message(NamedTuple):
+    """Seconds of one message, those of them that rest on given links, and remarks."""
+
+    seconds: float
+    given_s: float = 0.0
     remarks: tuple[str, ...] = ()
 
 
@@ -138,19 +151,18 @@ class Network(NamedTuple):
         Raises:
             UnknownPriceError: there is no sweep of one of their collectives.
         """
-        total_s = longest_s = 0.0
+        total_s = longest_s = given_s = 0.0
         remarks: dict[str, None] = {}
         for message in messages:
-            seconds, said = self._message(message, size, of_target=of_target)
-            total_s += message.per_iteration * seconds
-            longest_s = max(longest_s, seconds)
-            remarks |= dict.fromkeys(said)
-        return Priced(total_s, longest_s, tuple(remarks))
+            timed = self._message(message, size, of_target=of_target)
+            total_s += message.per_iteration * timed.seconds
+            given_s += message.per_iteration * timed.given_s
+            longest_s = max(longest_s, timed.seconds)
+            remarks |= dict.fromkeys(timed.remarks)
+        return Priced(total_s, longest_s, given_s, tuple(remarks))
 
-    def _message(
-        self, message: SentMessages, size: Size, *, of_target: bool
-    ) -> tuple[float, tuple[str, ...]]:
-        """Return the seconds of one message, and remarks."""
+    def _message(self, message: SentMessages, size: Size, *, of_target: bool) -> _Message:
+        """Return the time of one message."""
         if message.kind not in SWEPT:
             raise UnknownPriceError(f"the microbenchmark has no {message.kind.words}")
         if not size.crosses_nodes:
@@ -159,26 +171,31 @@ class Network(NamedTuple):
         if measured is not None and not (self.is_other and of_target):
             return _at(measured, message.bytes)
         if self.given is not None and self.given.crosses_nodes:
-            return _at(self.given.times_s(message.kind, size.gpus), message.bytes)
+            timed = _at(self.given.times_s(message.kind, size.gpus), message.bytes)
+            return timed._replace(given_s=timed.seconds)
         if self.link is None:
             raise UnknownPriceError(
                 f"no {message.kind.words} was measured across nodes: a cell on two nodes, "
                 "link_gb_per_s= or sweep=FILE is needed",
                 across_nodes=True,
             )
-        inside, remarks = 0.0, tuple[str, ...]()
+        inside = _Message(0.0)
         if size.gpus_per_node > 1:
-            inside, remarks = self._inside(message, size.gpus_per_node)
+            inside = self._inside(message, size.gpus_per_node)
         factor = bus_factor(message.kind, size.gpus)
-        return inside + factor * message.bytes / (1e9 * self.link.node_gb_per_s), remarks
+        between_s = factor * message.bytes / (1e9 * self.link.node_gb_per_s)
+        return _Message(inside.seconds + between_s, between_s, inside.remarks)
 
-    def _inside(self, message: SentMessages, gpus: int) -> tuple[float, tuple[str, ...]]:
-        """Return the seconds of one message inside a node."""
+    def _inside(self, message: SentMessages, gpus: int) -> _Message:
+        """Return the time of one message inside a node."""
         times_s = self._measured(message.kind, Size(1, gpus))
         if times_s is None and self.given is not None and not self.given.crosses_nodes:
             times_s = self.given.times_s(message.kind, gpus)
         if times_s is None:
-            raise UnknownPriceError(f"no {message.kind.words} was measured inside a node")
+            raise UnknownPriceError(
+                f"no {message.kind.words} was measured inside a node: protocol=full with probe_s= "
+                "above 0 measures it, or give sweep=FILE with a column nodes of 1"
+            )
         return _at(times_s, message.bytes)
 
     def _measured(self, kind: CollectiveKind, size: Size) -> Mapping[int, float] | None:
@@ -197,10 +214,13 @@ class Network(NamedTuple):
 def measured_sweeps(
     observations: Iterable[Observation],
 ) -> dict[tuple[Size, CollectiveKind], Mapping[int, float]]:
-    """Return the sweeps by size and collective: of several cells the one with the most sizes."""
+    """Return the sweeps by size and collective: of several cells the one with the most sizes.
+
+    One GPU alone sends nothing: its sweep is of no network.
+    """
     sweeps: dict[tuple[Size, CollectiveKind], Mapping[int, float]] = {}
     for observation in observations:
-        for sweep in observation.sweeps:
+        for sweep in observation.sweeps if observation.gpus > 1 else ():
             key = (size_of(observation), sweep.kind)
             times_s = {size: time_s for size, time_s in sweep.times_s.items() if time_s > 0}
             if times_s and len(times_s) > len(sweeps.get(key, ())):
@@ -249,9 +269,10 @@ def sweep_s(times_s: Mapping[int, float], message_bytes: int) -> float:
     return float(times_s[low] * (times_s[high] / times_s[low]) ** share)
 
 
-def _at(times_s: Mapping[int, float], message_bytes: int) -> tuple[float, tuple[str, ...]]:
+def _at(times_s: Mapping[int, float], message_bytes: int) -> _Message:
     """Return the time of a message with a remark where the sweep does not reach it."""
-    return sweep_s(times_s, message_bytes), tuple(_remarks(times_s, message_bytes))
+    remarks = tuple(_remarks(times_s, message_bytes))
+    return _Message(sweep_s(times_s, message_bytes), remarks=remarks)
 
 
 def _remarks(times_s: Mapping[int, float], message_bytes: int) -> Iterable[str]:
@@ -260,6 +281,11 @@ def _remarks(times_s: Mapping[int, float], message_bytes: int) -> Iterable[str]:
         yield (
             f"the sweep ends at {sizes[-1]:,} bytes: messages of {message_bytes:,} are taken at "
             "its last bandwidth"
+        )
+    elif message_bytes < sizes[0] and sizes[0] > STARTUP_BYTES:
+        yield (
+            f"the sweep begins at {sizes[0]:,} bytes: messages of {message_bytes:,} are taken to "
+            "last as long as these"
         )
     elif message_bytes > sizes[0]:
         index = bisect_left(sizes, message_bytes)

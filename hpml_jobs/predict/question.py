@@ -50,6 +50,8 @@ class Question(Value, frozen=True, kw_only=True):
                 prefix = "cluster." if key == "gpus_per_node" else ""
                 raise UsageError(f"{prefix}{key}={value}: must be 1 or more")
         for gpus in self.gpus:
+            if gpus == 1:
+                raise UsageError("gpus=1: 2 or more are predicted; measure one: hpml-jobs gpus=1")
             if gpus > MOST_GPUS:
                 raise UsageError(f"gpus={gpus}: at most {MOST_GPUS} are predicted")
             if self.nodes is not None and gpus % self.nodes:
@@ -140,7 +142,11 @@ def _of_series(
 def _sizes(
     question: Question, cells: Iterable[Observation], gpus_per_node: int | None
 ) -> list[tuple[int, int]]:
-    """Return the GPUs and nodes of the targets."""
+    """Return the GPUs and nodes of the targets.
+
+    Raises:
+        UsageError: nodes are given alone, and no cell was measured on so many.
+    """
     sizes = {(cell.gpus, cell.nodes) for cell in cells}
     if question.gpus:
         return [
@@ -148,10 +154,28 @@ def _sizes(
             for gpus in dict.fromkeys(question.gpus)
         ]
     if question.nodes is not None:
-        return sorted(size for size in sizes if size[1] == question.nodes)
+        on_nodes = sorted(size for size in sizes if size[1] == question.nodes)
+        if not on_nodes:
+            raise UsageError(
+                f"nodes={question.nodes}: no cell on so many nodes was measured; add gpus="
+            )
+        return on_nodes
     if question.batch or question.accumulate:
         return sorted(sizes)
     largest, nodes = max(sizes)
     beyond = [largest * 2**step for step in range(1, DOUBLINGS + 1)]
     per_node = gpus_per_node or math.ceil(largest / nodes)
-    return [(gpus, max(nodes, math.ceil(gpus / per_node))) for gpus in beyond if gpus <= MOST_GPUS]
+    return [
+        (gpus, _equal_nodes(gpus, max(nodes, math.ceil(gpus / per_node))))
+        for gpus in beyond
+        if gpus <= MOST_GPUS
+    ]
+
+
+def _equal_nodes(gpus: int, least: int) -> int:
+    """Return the fewest nodes from some number on that share the GPUs equally.
+
+    >>> [_equal_nodes(20, least) for least in (2, 3)]
+    [2, 4]
+    """
+    return next(nodes for nodes in range(least, gpus + 1) if gpus % nodes == 0)

@@ -4,9 +4,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from hpml_jobs.core.cluster import Cluster
-from hpml_jobs.errors import HpmlError
+from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.predict.network import BusSweep
 from hpml_jobs.predict.question import Question
+from hpml_jobs.predict.values import Forecast
 from hpml_jobs.report.merge import forecasts
 from hpml_jobs.report.merge.cells import cell_results
 from hpml_jobs.report.merge.choice import Candidate, Choice, Wish, charged_gpus, choose
@@ -130,8 +131,9 @@ def choices(
 
     Raises:
         HpmlError: epochs are wished for, and the study has rates without the samples of an epoch.
+        UsageError: what is asked of predictions fits no group.
     """
-    made = []
+    made, faults = list[GroupChoice](), list[UsageError]()
     for group in complete_groups(cell_results(snapshots, {})):
         if wish.epochs is not None and group.work is not None:
             raise HpmlError(
@@ -142,8 +144,14 @@ def choices(
         if choice:
             next_cells = words.next_cells(choice, commands, group.device)
             table = choice_table(group, choice)
-            beside = _with_predictions(group, choice, cluster, commands, asked) if asked else None
+            beside = None
+            if asked:
+                outlook, fault = forecasts.answer(group, cluster, commands, *asked)
+                faults += [fault] if fault else []
+                beside = _with_predictions(group, choice, cluster, commands, outlook)
             made.append(GroupChoice(group, choice, table, next_cells, beside))
+    if faults and len(faults) == len(made):
+        raise faults[0]
     return made
 
 
@@ -152,9 +160,8 @@ def _with_predictions(
     choice: Choice,
     cluster: Cluster | None,
     commands: Sequence[str],
-    asked: Asked,
+    outlook: Forecast,
 ) -> Predicted:
-    outlook = forecasts.forecast(group, cluster, commands, *asked)
     predicted = with_predictions(group, choice, outlook, charged_gpus(group, cluster))
     return Predicted(predicted, predicted_table(group, choice, outlook, predicted, commands))
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from hpml_jobs.core.cluster import Cluster
-from hpml_jobs.errors import HpmlError
+from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.predict.network import BusSweep
 from hpml_jobs.predict.question import Question
 from hpml_jobs.predict.values import (
@@ -19,7 +19,7 @@ from hpml_jobs.predict.values import (
     Skill,
 )
 from hpml_jobs.report.merge.cells import cell_results
-from hpml_jobs.report.merge.forecasts import forecast
+from hpml_jobs.report.merge.forecasts import answer
 from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.report import complete_groups
 from hpml_jobs.report.table import Table
@@ -68,25 +68,32 @@ def forecasts(
 ) -> list[GroupForecast]:
     """Return the forecast of every group with a number.
 
-    `sweep` is the content of the question's file, `cluster` says how many GPUs a node has,
-    `commands` are those of the study.
+    A group that the question does not fit has a note why, where another one has an answer. `sweep`
+    is the content of the question's file, `cluster` says how many GPUs a node has, `commands` are
+    those of the study.
 
     Raises:
-        UsageError: the question does not fit a group.
-        HpmlError: a check calls the times of all cells wrong.
+        UsageError: the question fits no group.
+        HpmlError: a check calls the times of all cells wrong, or all places were measured.
     """
-    made, notes = [], list[str]()
+    made, faults = list[GroupForecast](), list[UsageError]()
     for group in complete_groups(cell_results(snapshots, {})):
         if not group.timed:
             continue
-        of_group = forecast(group, cluster, commands, question, sweep)
+        of_group, fault = answer(group, cluster, commands, question, sweep)
+        faults += [fault] if fault else []
         table = predictions(group, of_group)
-        notes += of_group.notes
         if table is not None:
             made.append(GroupForecast(group, of_group, _with_words(table, group, of_group)))
-    if not made and notes:
+    forecasts_made = [of_group.forecast for of_group in made]
+    if any(each.predictions or each.refusals for each in forecasts_made):
+        return made
+    if faults:
+        raise faults[0]
+    if made:
+        notes = dict.fromkeys(note for each in forecasts_made for note in each.notes)
         raise HpmlError("; ".join(notes))
-    return made
+    return []
 
 
 def _with_words(table: Table, group: ConditionGroup, of_group: Forecast) -> Table:

@@ -1,6 +1,7 @@
 """The forecast of a condition group: its cells as observations, its network, its targets."""
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from hpml_jobs.checks import Level
 from hpml_jobs.checks.cpus import OVERSUBSCRIBED
@@ -52,6 +53,8 @@ OF_TOKENS = (
     "proportion to an iteration"
 )
 
+IN_NODE_ONLY = "link_gb_per_s= and a sweep across nodes are not used: no prediction is across nodes"
+
 UNKNOWN_NODES = (
     "it is not known how many GPUs a node has: {most} are assumed, the most that were measured; "
     "give predict cluster.gpus_per_node=N, or the imported file a column gpus_per_node"
@@ -96,6 +99,8 @@ def forecast(
         by_kind.setdefault(kind_of(target), []).append(target)
     if not by_kind:
         notes = (ALL_MEASURED, *notes)
+    elif network.describes_links and all(t.nodes == 1 for ts in by_kind.values() for t in ts):
+        notes += (IN_NODE_ONLY,)
 
     def command(place: Place) -> str | None:
         return command_of(place, cluster, commands)
@@ -118,6 +123,28 @@ def forecast(
         refusals=tuple(item for item in made if isinstance(item, Refusal)),
         notes=tuple(dict.fromkeys(notes)),
     )
+
+
+class Answer(NamedTuple):
+    """The forecast of a group; where the question does not fit it, a note alone, and the fault."""
+
+    forecast: Forecast
+    fault: UsageError | None = None
+
+
+def answer(
+    group: ConditionGroup,
+    cluster: Cluster | None,
+    commands: Sequence[str],
+    question: Question,
+    sweep: BusSweep | None,
+) -> Answer:
+    """Return the forecast of one group of several, which need not all fit the question."""
+    try:
+        return Answer(forecast(group, cluster, commands, question, sweep))
+    except UsageError as fault:
+        notes = (f"not predicted: {fault}",)
+        return Answer(Forecast(conditions=group.conditions, observations=(), notes=notes), fault)
 
 
 def observations(group: ConditionGroup) -> tuple[Observation, ...]:

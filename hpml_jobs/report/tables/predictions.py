@@ -19,7 +19,7 @@ CAPTION = (
 
 def predictions(group: ConditionGroup, forecast: Forecast) -> Table | None:
     """Return the table of a group's predictions; its notes say what is not predicted, and why."""
-    if not (forecast.predictions or forecast.refusals):
+    if not (forecast.predictions or forecast.refusals or forecast.notes):
         return None
     caption = CAPTION.format(unit=group.a_cell.workload.throughput_unit.value)
     shown = (caption,) if forecast.predictions else ()

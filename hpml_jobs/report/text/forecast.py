@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import counted
 from hpml_jobs.core.workload import Workload
-from hpml_jobs.predict.values import Errors, Forecast, Method, Prediction, Skill
+from hpml_jobs.predict.values import Errors, Forecast, Method, Prediction
 from hpml_jobs.report.text.captions import unit, units
 from hpml_jobs.report.text.numbers import per_second, percent
 
@@ -60,15 +60,23 @@ def _mean_errors(prediction: Prediction) -> str:
 
 
 def errors(forecast: Forecast, device: Device) -> Iterator[str]:
-    """Yield the errors on left-out cells, one line for each way of leaving out."""
-    skills: dict[str, Skill] = {p.skill.how: p.skill for p in forecast.predictions if p.skill}
-    for skill in skills.values():
+    """Yield the errors on left-out cells, a line for each series and way of leaving out."""
+    series = {_series(p): None for p in forecast.predictions}
+    skills = {(_series(p), p.skill.how): p.skill for p in forecast.predictions if p.skill}
+    for (name, how), skill in skills.items():
         yield (
-            f"error on {counted(len(skill.points), 'left-out cell')} ({skill.how}), mean / 90th "
+            f"{name + ': ' if len(series) > 1 else ''}error on "
+            f"{counted(len(skill.points), 'left-out cell')} ({how}), mean / 90th "
             f"percentile / worst: model {_three(skill.model)} %, no change {_three(skill.null)} %"
         )
     if any(p.method is Method.NULL for p in forecast.predictions):
         yield NULL_SHOWN.format(unit=unit(device))
+
+
+def _series(prediction: Prediction) -> str:
+    """Return the strategy and treatment of a prediction."""
+    target = prediction.target
+    return ", ".join(filter(None, (target.strategy.value, target.treatment)))
 
 
 def _three(of: Errors) -> str:

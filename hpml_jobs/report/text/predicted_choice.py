@@ -5,7 +5,8 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from hpml_jobs.core.strategies import Device
-from hpml_jobs.report.merge.choice import Choice, Edge, Winner
+from hpml_jobs.report.merge import forecasts
+from hpml_jobs.report.merge.choice import Choice, Winner
 from hpml_jobs.report.merge.predicted_choice import PredictedCell, PredictedChoice
 from hpml_jobs.report.text import choice as words
 from hpml_jobs.report.text.captions import work_text
@@ -63,7 +64,5 @@ def doubts(
             f"at the upper end of its band it is {slower.exclusion.value}: "
             f"{seconds(slower.epoch_s)} s, efficiency {ratio(slower.efficiency)}"
         )
-    row = predicted.ask.candidate.row
-    edge = Edge(row.gpus, row.batch_per_gpu, row.strategy, "")
-    command = words.command_of(edge, commands)
+    command = forecasts.command_of(predicted.ask.prediction.target, None, commands)
     yield f"measure it before you ask for it{f': {command}' if command else ''}"

@@ -1,6 +1,7 @@
 """Command predict on studies of records, as a user types it."""
 
 import json
+import shutil
 from pathlib import Path
 
 import msgspec
@@ -15,16 +16,23 @@ from tests.unit.study_builder import StudyBuilder
 PER_NODE = "cluster.gpus_per_node=8"
 
 
-@pytest.fixture
-def study(laptop):
+@pytest.fixture(scope="module")
+def outputs(tmp_path_factory):
     """A study of three sizes at two batches, inside a node."""
-    builder = StudyBuilder(Path("outputs") / "mine")
+    folder = tmp_path_factory.mktemp("outputs")
+    builder = StudyBuilder(folder / "mine")
     for gpus, epoch_s in ((1, 8.0), (2, 4.4), (4, 2.3)):
         for batch in (64, 128):
             cell = a_cell(gpus=gpus, batch=batch)
             builder.with_record(a_record(cell, f"10{gpus}_{batch}.r0", epoch_s))
     builder.study.add_command("hpml-jobs -m gpus=1,2,4 batch=64,128 study=mine")
-    return builder
+    return folder
+
+
+@pytest.fixture
+def study(laptop, outputs):
+    """The study in the current folder, to be read only."""
+    Path("outputs").symlink_to(outputs)
 
 
 def output_of(capsys, *words):
@@ -91,7 +99,9 @@ def test_predict_with_a_sweep_file_uses_its_bandwidth(study, capsys):
     assert times[0] < times[1]
 
 
-def test_predict_of_two_hardware_groups_predicts_each(study, capsys):
+def test_predict_of_two_hardware_groups_predicts_each(laptop, outputs, capsys):
+    shutil.copytree(outputs, "outputs")
+    study = StudyBuilder(Path("outputs") / "mine")
     for gpus, epoch_s in ((1, 4.0), (2, 2.2)):
         cell = a_cell(gpus=gpus, batch=64, gpu_type="h200")
         facts = Facts(torch="2.14.1", gpu_model="NVIDIA H200")
@@ -99,6 +109,18 @@ def test_predict_of_two_hardware_groups_predicts_each(study, capsys):
     groups = document_of(capsys, "predict", "mine", "gpus=8", PER_NODE)["groups"]
     assert sorted(len(group["predictions"]) for group in groups) == [1, 2]
     assert len({group["conditions"]["GPU model"] for group in groups}) == 2
+
+    words = ("gpus=4", "cluster.gpus_per_node=2", "link_gb_per_s=25")  # of one group only
+    groups = document_of(capsys, "predict", "mine", *words)["groups"]
+    predicted = {len(group["predictions"]): group for group in groups}
+    assert predicted[1]["predictions"][0]["nodes"] == 2
+    assert predicted[0]["notes"] == [
+        "not predicted: cluster.gpus_per_node=2: 4 on a node were measured"
+    ]
+
+    assert run(["choose", "mine", "--predicted", *words, "--json"]) == 0
+    groups = json.loads(capsys.readouterr().out)["groups"]
+    assert sorted(len(group["predicted"]["cells"]) for group in groups) == [0, 1]
 
 
 def test_predict_without_several_gpus_names_the_cell_it_needs(laptop, capsys):
@@ -109,25 +131,24 @@ def test_predict_without_several_gpus_names_the_cell_it_needs(laptop, capsys):
     assert "hpml-jobs gpus=2 batch=512 study=mine" in shown
 
 
+def test_predict_says_that_links_between_nodes_are_not_used(study, capsys):
+    words = ("gpus=8", "link_gb_per_s=25", PER_NODE)
+    (group,) = document_of(capsys, "predict", "mine", *words)["groups"]
+    assert any("no prediction is across nodes" in note for note in group["notes"])
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["gpu=8"], "did you mean gpus=?"),
-        (["gpus=8,0"], "gpus=0: must be 1 or more"),
-        (["batch=-32"], "batch=-32: must be 1 or more"),
-        (["gpus=2048"], "gpus=2048: at most 1024 are predicted"),
         (["gpus=8"], "add cluster.gpus_per_node=N or nodes=N"),
-        (["gpus=20", "nodes=3"], "does not divide over nodes=3; use gpus=21"),
+        (["gpus=20", PER_NODE], "does not divide over 3 nodes of 8; use gpus=24"),
         (["gpus=32", "nodes=2", PER_NODE], "a node has 8; use nodes=4"),
+        (["nodes=4", PER_NODE], "nodes=4: no cell on so many nodes was measured; add gpus="),
         (["cluster.gpus_per_node=2", "gpus=8"], "4 on a node were measured"),
         (["strategy=fsdp"], "strategy=fsdp was not measured on several GPUs"),
-        (["strategy=dpp"], "did you mean d"),
-        (["link_gb_per_s=0"], "link_gb_per_s=0: must be more than 0"),
-        (["links_per_node=8"], "add link_gb_per_s="),
-        (["other_network=true"], "describe that network"),
     ],
 )
-def test_predict_refuses_bad_words_in_one_line(words, message, study, capsys):
+def test_predict_refuses_what_no_cell_can_be(words, message, study, capsys):
     code, fault = fault_of(capsys, "predict", "mine", *words)
     assert code == 2
     assert message in fault
@@ -135,22 +156,32 @@ def test_predict_refuses_bad_words_in_one_line(words, message, study, capsys):
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("words", "message"),
     [
-        ("bytes,gb_per_s\n1024,1\n", "a sweep needs 2 or more"),
-        ("bytes,gb_per_s\n1024,1\n1024,2\n", "bytes=1024 is given twice"),
-        ("bytes,gb_per_s\n1024,-1\n4096,2\n", "gb_per_s=-1: must be more than 0"),
-        ("bytes,seconds\n1024,1\n4096,2\n", "needs a column gpus"),
-        ("size,gb_per_s\n1024,1\n", "unknown column 'size'"),
-        ("bytes,gb_per_s,nodes\n1024,1,1\n4096,2,2\n", "differ in gpus or nodes"),
-        ("bytes,gb_per_s\n1024,x\n4096,2\n", "expected a number"),
+        (["gpu=8"], "did you mean gpus=?"),
+        (["gpus=8,0"], "gpus=0: must be 1 or more"),
+        (["gpus=1,8"], "gpus=1: 2 or more are predicted; measure one: hpml-jobs gpus=1"),
+        (["batch=-32"], "batch=-32: must be 1 or more"),
+        (["gpus=2048"], "gpus=2048: at most 1024 are predicted"),
+        (["gpus=20", "nodes=3"], "does not divide over nodes=3; use gpus=21"),
+        (["strategy=dpp"], "did you mean d"),
+        (["link_gb_per_s=0"], "link_gb_per_s=0: must be more than 0"),
+        (["links_per_node=8"], "add link_gb_per_s="),
+        (["other_network=true"], "describe that network"),
     ],
 )
-def test_predict_names_faults_of_a_sweep_file(content, message, study, capsys):
-    Path("sweep.csv").write_text(content)
+def test_predict_refuses_bad_words_in_one_line(words, message, laptop, capsys):
+    code, fault = fault_of(capsys, "predict", "mine", *words)
+    assert code == 2
+    assert message in fault
+    assert len(fault.splitlines()) == 1
+
+
+def test_predict_names_faults_of_a_sweep_file(study, capsys):
+    Path("sweep.csv").write_text("bytes,gb_per_s\n1024,1\n1024,2\n4096,-1\n")
     code, fault = fault_of(capsys, "predict", "mine", "gpus=16", "sweep=sweep.csv", PER_NODE)
     assert code == 1
-    assert message in fault
+    assert "line 3: bytes=1024 is given twice; line 4: gb_per_s=-1: must be more than 0" in fault
     assert len(fault.splitlines()) == 1
 
 

@@ -114,18 +114,69 @@ def test_other_network_changes_only_the_exchange():
     cells = [*machine.cells(((1, 1), (8, 1)), (32,)), machine.observation(16, 32, 2)]
     made = predicted(cells, 16, 32, 2, link=Link(50.0), is_other=True)
     assert made.method is Method.MODEL
+    assert any("the network is as given" in remark for remark in made.remarks)
     assert made.step_s < machine.step_s(32, Size(2, 16))
     inside_s = machine.exchange_s(Size(1, 8))
     assert made.step_s == pytest.approx(faster.step_s(32, Size(2, 16)) + inside_s, rel=0.02)
 
 
+def test_band_has_what_a_slower_given_link_would_expose():
+    machine = Machine(share=0.05)
+    cells = machine.cells(((1, 1), (4, 1), (8, 1)), (32,))
+    made, half = (predicted(cells, 16, 32, 2, link=Link(speed)) for speed in (20.0, 10.0))
+    hidden_s = machine.exchange_s(Size(1, 8)) + 2 * 15 / 16 * sum(machine.buckets) / 20e9
+    assert hidden_s < machine.backward_s(32) * 2 / 3 < half.parts.exposed_s / 0.05
+    assert any("the network is as given" in remark for remark in made.remarks)
+    assert made.low_s < made.step_s < half.step_s < made.high_s
+
+
+def with_wrong_exposure(cells):
+    """The cells with so much exposed that the model is worse than no change."""
+    return [msgspec.structs.replace(c, exposed_s=0.01) if c.gpus > 1 else c for c in cells]
+
+
 def test_null_is_shown_where_it_is_as_good():
     machine = Machine(in_node_gb_per_s=1e6, startup_s=0.0, interference_s=0.0)
-    cells = machine.cells((*ONE_NODE, (8, 1)), (32,))
-    worse = [msgspec.structs.replace(c, exposed_s=0.01) if c.gpus > 1 else c for c in cells]
-    made = predicted(worse, 16, 32)
+    made = predicted(with_wrong_exposure(machine.cells((*ONE_NODE, (8, 1)), (32,))), 16, 32)
     assert made.skill.null.mean <= made.skill.model.mean
     assert (made.method, made.step_s) == (Method.NULL, made.null_s)
+
+
+def test_null_that_was_not_tried_at_other_batches_is_not_shown():
+    machine = Machine(in_node_gb_per_s=1e6, startup_s=0.0, interference_s=0.0)
+    made = predicted(with_wrong_exposure(machine.cells((*ONE_NODE, (8, 1)), (32,))), 16, 64)
+    assert made.skill.is_null_as_good
+    assert made.method is Method.MODEL
+    assert any("no measured cell tries this: batch" in remark for remark in made.remarks)
+
+
+def test_fixed_global_batch_is_predicted_from_all_its_batches():
+    machine = Machine(share=1.0)
+    cells = [machine.observation(gpus, 512 // gpus) for gpus in (1, 2, 4)]
+    for batch in (64, 256):
+        made = predicted(cells, 8, batch)
+        assert made.step_s == pytest.approx(machine.step_s(batch, Size(1, 8)), rel=0.01)
+        assert not any("in proportion" in remark for remark in made.remarks)
+
+
+def test_size_with_the_batch_comes_before_a_larger_one_without():
+    machine = Machine(share=1.0)
+    cells = [machine.observation(gpus, 512 // gpus) for gpus in (1, 2, 4)]
+    timed = [msgspec.structs.replace(cell, unsynced_s=None) for cell in cells]
+    made = predicted(timed, 8, 256)
+    assert made.step_s == pytest.approx(machine.step_s(256, Size(1, 8)), rel=0.01)
+
+
+def test_parts_longer_than_their_iteration_are_refused():
+    machine = Machine()
+    cells = [*machine.cells(((1, 1),), (32,)), machine.observation(4, 32, accumulate=8)]
+    disturbed = [
+        msgspec.structs.replace(cell, unsynced_s=100.0) if cell.gpus > 1 else cell for cell in cells
+    ]
+    made = predicted(disturbed, 4, 32)
+    assert made.reason == (
+        "the parts measured on gpus=4 are longer than its iteration: repeat this cell"
+    )
 
 
 def test_node_border_without_a_fact_of_it_is_refused():
@@ -136,6 +187,22 @@ def test_node_border_without_a_fact_of_it_is_refused():
     assert isinstance(made, Refusal)
     assert made.command == "run"
     assert [(p.gpus, p.nodes, p.batch) for p in wanted] == [(16, 2, 32)]
+
+
+def test_one_command_serves_all_batches():
+    cells = Machine().cells((*ONE_NODE, (8, 1)), (32, 64))
+    targets = [
+        Target(gpus=gpus, batch=batch, nodes=gpus // 8, strategy=Strategy.DDP)
+        for gpus in (16, 32)
+        for batch in (32, 64)
+    ]
+    made = predict_cells(
+        cells, targets, network_of(cells), lambda p: f"gpus={p.gpus} batch={p.batch}"
+    )
+    assert [refusal.command for refusal in made] == ["gpus=16 batch=32"] * 4
+    cells.append(Machine().observation(16, 32, 2))
+    after = predict_cells(cells, [t for t in targets if t.batch == 64], network_of(cells))
+    assert all(isinstance(prediction, Prediction) for prediction in after)
 
 
 def test_band_is_wider_further_away():

@@ -13,9 +13,10 @@ from hpml_jobs.predict.network import (
     Network,
     Size,
     UnknownPriceError,
+    measured_sweeps,
     sweep_s,
 )
-from hpml_jobs.predict.values import Observation, SentMessages
+from hpml_jobs.predict.values import Observation, SentMessages, Sweep
 
 ALL_REDUCE = CollectiveKind.ALL_REDUCE
 H200_GB_PER_S = (
@@ -54,6 +55,21 @@ def test_message_in_a_gap_of_the_sweep_says_so():
     assert any("nothing between 1,000 and 1,000,000 bytes" in said for said in price.remarks)
 
 
+def test_message_below_a_sweep_of_large_ones_says_so():
+    slow = {(Size(1, 2), ALL_REDUCE): {1_000_000_000: 0.1, 2_000_000_000: 0.2}}
+    price = Network(slow).price([of_bytes(30_000)], Size(1, 2))
+    assert price.total_s == 0.1
+    assert any("the sweep begins at 1,000,000,000 bytes" in said for said in price.remarks)
+    small = Network({(Size(1, 2), ALL_REDUCE): {1_000: 1e-5, 1_000_000: 1e-3}})
+    assert small.price([of_bytes(100)], Size(1, 2)).remarks == ()
+
+
+def test_sweep_of_one_gpu_prices_nothing():
+    sweep = Sweep(kind=ALL_REDUCE, times_s={1_000: 1e-6, 1_000_000: 1e-5})
+    alone = Observation(gpus=1, batch=32, strategy=Strategy.DDP, step_s=0.1, sweeps=(sweep,))
+    assert measured_sweeps([alone]) == {}
+
+
 def test_messages_of_an_iteration_add_up():
     network = Network({(Size(1, 4), ALL_REDUCE): {1_000: 1e-5, 1_000_000: 1e-3}})
     price = network.price([of_bytes(1_000, per_iteration=3.0), of_bytes(1_000_000)], Size(1, 4))
@@ -70,6 +86,17 @@ def test_link_of_a_node_is_shared_by_its_gpus():
     assert prices == pytest.approx([1e-2 + 1.875 / 25, 1e-2 + 1.875 / 200])
 
 
+def test_seconds_on_given_links_are_a_part_of_the_price():
+    inside = {(Size(1, 8), ALL_REDUCE): {1_000: 1e-5, 1_000_000_000: 1e-2}}
+    message = [of_bytes(1_000_000_000, per_iteration=2.0)]
+    price = Network(inside, link=Link(25.0)).price(message, Size(2, 16))
+    assert price.given_s == pytest.approx(2 * 1.875 / 25)
+    swept = Network(inside, given=BusSweep("s.csv", {1_000: 1.0, 1_000_000_000: 25.0}))
+    price = swept.price(message, Size(2, 16))
+    assert price.given_s == price.total_s == pytest.approx(2 * 1.875 / 25)
+    assert swept.price(message, Size(1, 8)).given_s == 0
+
+
 def test_measured_sweep_across_nodes_is_used_before_a_given_link():
     sweeps = {(Size(2, 16), ALL_REDUCE): {1_000: 1e-4, 1_000_000_000: 0.1}}
     network = Network(sweeps, link=Link(30.0))
@@ -83,6 +110,16 @@ def test_link_that_contradicts_the_measured_sweep_is_refused(speed, words):
     with pytest.raises(UsageError, match=words):
         check_links(Network(sweeps, link=Link(speed)))
     assert check_links(Network(sweeps, link=Link(speed), is_other=True)) == []
+
+
+def test_given_sweep_inside_a_measured_node_is_not_used():
+    sweeps = {(Size(1, 2), ALL_REDUCE): {1_000: 1e-4, 1_000_000_000: 0.1}}
+    given = BusSweep("in.csv", {1_000: 1.0, 1_000_000_000: 100.0}, crosses_nodes=False)
+    (note,) = check_links(Network(sweeps, given=given))
+    assert note == "sweep=in.csv is not used for collectives that the study measured inside a node"
+    assert check_links(Network({}, given=given)) == []
+    with pytest.raises(UsageError, match=r"sweep=in.csv is of one node; give one across nodes"):
+        check_links(Network(sweeps, given=given, is_other=True))
 
 
 def test_collective_without_a_sweep_has_no_price():

@@ -107,6 +107,19 @@ def test_predicted_choice_names_doubt_command_and_refusal(study):
     )
 
 
+def test_predicted_cell_on_nodes_is_measured_on_them(study, monkeypatch):
+    given = forecasts.forecast()
+    (on_one_node,) = given.predictions
+    target = msgspec.structs.replace(on_one_node.target, nodes=2, accumulate=2)
+    moved = msgspec.structs.replace(on_one_node, target=target, step_s=0.115, low_s=None)
+    changed = msgspec.structs.replace(given, predictions=(moved,))
+    monkeypatch.setattr(forecasts, "forecast", lambda *_: changed)
+    assert (
+        "measure it before you ask for it: hpml-jobs gpus=8 batch=128 nodes=2 accumulate=2 "
+        "workload=digits"
+    ) in chosen(study).predicted.table.notes
+
+
 def test_predicted_cell_must_be_better_by_the_rule(study):
     made = chosen(study, min_efficiency=0.9)
     assert made.predicted.choice.ask is None

@@ -24,6 +24,7 @@ from hpml_jobs.report.collect import make_report
 from hpml_jobs.report.plots.prediction import prediction
 from hpml_jobs.report.report import Report
 from hpml_jobs.report.tables.predictions import predictions
+from hpml_jobs.report.text.forecast import errors
 from hpml_jobs.study.snapshot import read_snapshots
 from hpml_jobs.study.study import Study
 from tests.unit.builders import lab_cell, lab_record
@@ -115,6 +116,23 @@ def test_predictions_table_has_band_skill_and_reason(report):
         "not predicted: ddp 16-GPU (2 nodes) at batch 128: no cell on two nodes: hpml-jobs gpus=16 "
         "nodes=2 batch=128",
     )
+
+
+def test_errors_of_each_strategy_are_said(report):
+    (group,) = report.groups
+    (ddp,) = group.forecast.predictions
+    skill = msgspec.structs.replace(
+        ddp.skill, points=(msgspec.structs.replace(ddp.skill.points[0], model_s=0.12),)
+    )
+    of_zero1 = msgspec.structs.replace(ddp.target, strategy=Strategy.ZERO1)
+    zero1 = msgspec.structs.replace(ddp, target=of_zero1, skill=skill)
+    both = msgspec.structs.replace(group.forecast, predictions=(ddp, zero1))
+    said = "error on 1 left-out cell (the largest), mean / 90th percentile / worst: model"
+    first, second = errors(both, group.source.device)
+    assert first.startswith(f"ddp: {said} 2.5 / 2.5 / 2.5 %")
+    assert second.startswith(f"zero1: {said} 0.00 / 0.00 / 0.00 %")
+    (alone,) = errors(group.forecast, group.source.device)
+    assert alone.startswith(said)
 
 
 def test_group_without_prediction_has_no_picture(report):

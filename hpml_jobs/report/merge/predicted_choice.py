@@ -70,7 +70,7 @@ def _cell(
 ) -> PredictedCell | None:
     """Return a prediction as a cell; None where no measured epoch is near it."""
     target = prediction.target
-    alike = [o for o in observations if o.cells and setup_of(o).path == setup_of(target).path]
+    alike = [o for o in observations if o.cells and o.path == target.path]
     alike = [o for o in alike if o.strategy is target.strategy] or alike
     near = band.nearest(target, alike)
     row = rows.get(near.cells[0]) if isinstance(near, Observation) else None

@@ -2,18 +2,23 @@
 
     python benchmarks/predictions.py [FILE.csv …] [--series] [--nested] [--sweep]
 
-Each file has the columns of `hpml-jobs import`, `gpus_per_node` included. Without files, those of
-tests/data/published. A part of each series is predicted from another part:
+Each file has the columns of `hpml-jobs import`, `gpus_per_node` included. Without files, those that
+the results of docs/predict_validation.md rest on; tests/data/published has more, held_back*.csv. A
+part of each series is predicted from another part:
 
     in a node    8 GPUs from 1, 2 and 4 (16 from 1, 2, 4 and 8)
     batch        more nodes at a batch, from one node at this batch and all of another batch
     nodes        more nodes from one and two
+
+Tables without a time on 2 GPUs, or without one on a single node, make groups of their own. What the
+program refuses to predict is printed with the reason and is in no group.
 
 The null is no change per GPU: the time of an iteration on the largest size that was given.
 """
 
 import argparse
 import math
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -38,6 +43,14 @@ IN_NODE, IN_LARGE_NODE, BATCH, NODES = (
     "1, 2 nodes -> more nodes",
 )
 GROUPS = (IN_NODE, IN_LARGE_NODE, BATCH, NODES)
+
+SHORT_NODE, SHORT_LARGE_NODE, SHORT_NODES = (
+    "1, 4 -> 8 GPUs in a node",
+    "1, 4, 8 -> 16 GPUs in a node",
+    "2, 4 or 4, 8 nodes -> more nodes",
+)
+SHORT_GROUPS = (SHORT_NODE, SHORT_LARGE_NODE, SHORT_NODES)
+"""Series without 2 GPUs, or without one whole node."""
 
 LARGE_ERROR = 0.15
 """An error that must be marked."""
@@ -97,15 +110,16 @@ def points(series: Series) -> Iterator[Point]:
     for batch in batches:
         alike = [o for o in series.observations if o.batch == batch]
         in_node = {o.gpus: o for o in alike if o.nodes == 1}
-        for group, given, gpus in (
-            (IN_NODE, (1, 2, 4), 8),
-            (IN_LARGE_NODE, (1, 2, 4, 8), 16),
-        ):
+        full, short = (IN_NODE, IN_LARGE_NODE), (SHORT_NODE, SHORT_LARGE_NODE)
+        for group, gpus in zip(full if 2 in in_node else short, (8, 16), strict=True):
+            given = [size for size in (1, 2, 4, 8) if size < gpus and (2 in in_node or size != 2)]
             if gpus in in_node and all(size in in_node for size in given):
-                yield _point(group, series, [in_node[size] for size in given], in_node[gpus])
+                yield from _point(group, series, [in_node[n] for n in given], in_node[gpus])
         nodes = {o.nodes: o for o in _whole_nodes(alike)}
-        for more in [count for count in nodes if count > 2 and {1, 2} <= nodes.keys()]:
-            yield _point(NODES, series, [nodes[1], nodes[2]], nodes[more])
+        group, starts = (NODES, (1,)) if 1 in nodes else (SHORT_NODES, (2, 4))
+        for start in [n for n in starts if {n, 2 * n} <= nodes.keys()][:1]:
+            for more in [count for count in nodes if count > 2 * start]:
+                yield from _point(group, series, [nodes[start], nodes[2 * start]], nodes[more])
         for other in batches:
             yield from _from_batch(series, alike, other)
 
@@ -124,16 +138,18 @@ def _from_batch(series: Series, alike: Sequence[Observation], other: int) -> Ite
     for observation in alike:
         there = others.get((observation.gpus, observation.nodes))
         if observation.nodes > 1 and observation.batch != other and there:
-            yield _point(BATCH, series, [*single, there], observation)
+            yield from _point(BATCH, series, [*single, there], observation)
 
 
 def _point(
     group: str, series: Series, given: Sequence[Observation], observation: Observation
-) -> Point:
+) -> Iterator[Point]:
+    """Yield a place with its prediction; print the reason where it is refused."""
     (prediction,) = predict_rates(given, [changed(observation)])
-    if not isinstance(prediction, Prediction):
-        raise SystemExit(f"{series.name}: {prediction.reason}")
-    return Point(group, series.name, observation, prediction)
+    if isinstance(prediction, Prediction):
+        yield Point(group, series.name, observation, prediction)
+    else:
+        print(f"{series.name}, {observation.gpus} GPUs: {prediction.reason}", file=sys.stderr)
 
 
 def group_table(all_points: Sequence[Point]) -> str:
@@ -142,7 +158,7 @@ def group_table(all_points: Sequence[Point]) -> str:
         "| group | points | mean | p90 | worst | null: mean | p90 | worst | in the band | marked |",
         "|:--|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
     ]
-    for group in (*GROUPS, "all"):
+    for group in (*GROUPS, *SHORT_GROUPS, "all"):
         of_group = [p for p in all_points if group in (p.group, "all")]
         if not of_group:
             continue
@@ -295,7 +311,7 @@ def main() -> None:
     all_points = [point for series in some for point in points(series)]
     print(group_table(all_points))
     if arguments.series:
-        for group in GROUPS:
+        for group in (*GROUPS, *SHORT_GROUPS):
             of_group = [point for point in all_points if point.group == group]
             if of_group:
                 print(f"\n{group}\n\n{series_table(of_group)}")

@@ -136,13 +136,16 @@ def _border(nodes: int) -> tuple[float, float, float]:
     return 1.0, float(nodes > 1), math.log2(nodes)
 
 
-def at_batch(base_s: float, other_base_s: float, other_s: float) -> float:
+def at_batch(base_s: float, other_base_s: float, other_s: float) -> Growth:
     """Return the time at a batch from that of fewer GPUs and what more GPUs cost at another batch.
 
     t(N, b) = t(g, b) + [t(N, b') - t(g, b')]. It holds while the exchange is as exposed at both
-    batches. More GPUs never cost less.
+    batches. More GPUs never cost less. Where more GPUs slow computation or its input down, the cost
+    is proportional to the batch instead, t(N, b) = t(g, b) t(N, b') / t(g, b'): that is the doubt.
 
-    >>> round(at_batch(0.20, 0.40, 0.43), 9)
+    >>> round(at_batch(0.20, 0.40, 0.43).step_s, 9)
     0.23
     """
-    return base_s + max(0.0, other_s - other_base_s)
+    step_s = base_s + max(0.0, other_s - other_base_s)
+    in_proportion_s = base_s * max(1.0, other_s / other_base_s)
+    return Growth(step_s, doubt=abs(math.log(step_s / in_proportion_s)))

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import NamedTuple
 
+from hpml_jobs.core.text import percent_text
 from hpml_jobs.predict.band import Band, band, log_errors_per_step
 from hpml_jobs.predict.forecast import CommandOf
 from hpml_jobs.predict.growth import NOISE, at_batch, in_node, over_nodes
@@ -219,15 +220,29 @@ def _from_another_batch(
         there = _there(by_batch[batch], changed(target, batch=batch))
         if base and there:
             step = Step(Axis.TRANSFER, abs(math.log2(target.batch / batch)))
-            other_base_s = sizes[base.gpus, base.nodes]
+            grown = at_batch(base.step_s, sizes[base.gpus, base.nodes], there.step_s)
             way = replace(
                 there,
-                step_s=at_batch(base.step_s, other_base_s, there.step_s),
+                step_s=grown.step_s,
                 null_s=smaller[-1].step_s,
                 steps=(*there.steps, step),
+                doubt=math.hypot(there.doubt, grown.doubt),
+                remarks=(*there.remarks, *_transfer_remarks(target, batch, step, grown.doubt)),
             )
             ways.append(way)
     return min(ways, key=lambda way: len(way.steps), default=None)
+
+
+def _transfer_remarks(target: Target, batch: int, step: Step, doubt: float) -> Iterator[str]:
+    """Yield that the cost of another batch decides, where the other form is outside the band."""
+    if doubt > math.log(band(1.0, step.doublings, [SPREAD[step.axis]] * PRIOR_POINTS).high_s):
+        share = percent_text(-math.expm1(-doubt) if target.batch < batch else math.expm1(doubt))
+        yield (
+            f"what more GPUs cost is taken over from batch {batch} in seconds: if it is in "
+            f"proportion to the batch, this time is {share} "
+            f"{'shorter' if target.batch < batch else 'longer'}: "
+            f"measure {target.gpus} GPUs at batch {target.batch}"
+        )
 
 
 def _there(series: Sequence[Observation], target: Target) -> Estimate | None:

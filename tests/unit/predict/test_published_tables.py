@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.importer.sweep_file import read_sweep
-from hpml_jobs.predict.values import errors_of
+from hpml_jobs.predict.values import Observation, errors_of
 
 ROOT = Path(__file__).parents[3]
 _spec = importlib.util.spec_from_file_location("predictions", ROOT / "benchmarks/predictions.py")
@@ -77,10 +78,32 @@ def test_published_sweep_is_interpolated_better_than_by_a_line(sweep_table):
     assert all(left < right for left, right in zip(interpolated, line, strict=True))
 
 
-def test_validation_page_shows_the_tables_of_the_benchmark(points, sweep_table):
+def tables_of_the_page():
     page = (ROOT / "docs/predict_validation.md").read_text()
-    tables = re.findall(r"(?:^\|.*\n)+", page, re.MULTILINE)
+    return re.findall(r"(?:^\|.*\n)+", page, re.MULTILINE)
+
+
+def test_validation_page_shows_the_tables_of_the_benchmark(points, sweep_table):
+    tables = tables_of_the_page()
     assert predictions.group_table(points) + "\n" in tables
     assert sweep_table + "\n" in tables
     for group in predictions.GROUPS:
         assert predictions.series_table([p for p in points if p.group == group]) + "\n" in tables
+
+
+def test_validation_page_shows_the_tables_that_were_not_used(capsys):
+    """They have no bars: a bar would make them tables that were used."""
+    files = sorted(predictions.PUBLISHED.glob("held_back*.csv"))
+    points = [point for s in predictions.all_series(files) for point in predictions.points(s)]
+    assert predictions.group_table(points) + "\n" in tables_of_the_page()
+    assert capsys.readouterr().err == ""
+
+
+def test_series_that_cannot_be_predicted_is_printed_and_left_out(capsys):
+    observations = [
+        Observation(gpus=8 * nodes, nodes=nodes, batch=batch, strategy=Strategy.DDP, step_s=1.0)
+        for nodes, batch in ((2, 32), (2, 64))
+    ]
+    series = predictions.Series("ResNet-50 on V100", tuple(observations))
+    assert list(predictions.points(series)) == []
+    assert "ResNet-50 on V100, 16 GPUs: nothing smaller than 16" in capsys.readouterr().err

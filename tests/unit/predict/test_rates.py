@@ -188,6 +188,27 @@ def test_another_batch_adds_what_more_gpus_cost_there():
     assert prediction.null_s == 0.20
 
 
+def test_large_cost_of_another_batch_is_marked_and_its_band_wider():
+    """A cost that is in proportion to the batch is outside the fit, but in the band."""
+    large = [measured(8, 0.20), *whole_nodes({1: 0.40, 2: 0.56}, batch=64)]
+    prediction = predicted(large, 16, nodes=2)
+    assert prediction.step_s == pytest.approx(0.36)
+    assert prediction.low_s < 0.20 * 0.56 / 0.40
+    assert prediction.remarks == (
+        "what more GPUs cost is taken over from batch 64 in seconds: if it is in proportion to the "
+        "batch, this time is 22.22 % shorter: measure 16 GPUs at batch 32",
+    )
+    small = [measured(8, 0.20), *whole_nodes({1: 0.40, 2: 0.41}, batch=64)]
+    assert predicted(small, 16, nodes=2).remarks == ()
+
+
+def test_large_cost_of_a_smaller_batch_may_be_longer():
+    observations = [measured(8, 0.40, batch=64), *whole_nodes({1: 0.20, 2: 0.28})]
+    prediction = predicted(observations, 16, batch=64, nodes=2)
+    assert prediction.high_s > 0.40 * 0.28 / 0.20
+    assert "this time is 16.67 % longer: measure 16 GPUs at batch 64" in prediction.remarks[0]
+
+
 def test_nearest_batch_with_the_size_is_taken():
     observations = [measured(8, 0.2, batch=32)]
     for batch, cost_s in ((16, 0.05), (64, 0.03), (256, 0.0)):

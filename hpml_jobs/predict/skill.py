@@ -30,6 +30,9 @@ HOW = {
 FROM_ONE = "the smallest size from one GPU and the microbenchmark, without interference"
 """The same where only one size of several GPUs was measured."""
 
+AT_OTHER_BATCHES = "each size from smaller ones at other batches"
+"""The same where no two sizes have a batch in common, as with a fixed global batch."""
+
 
 class Cells(NamedTuple):
     """The measured cells of a series, and those of the plain loop on one GPU."""
@@ -56,15 +59,18 @@ def model_of(cells: Cells, network: Network) -> Model:
     return Model(cells.series, cells.single, own)
 
 
-def left_out(axis: Axis, cells: Cells, network: Network) -> list[LeftOut]:
+def left_out(
+    axis: Axis, cells: Cells, network: Network, *, any_batch: bool = False
+) -> list[LeftOut]:
     """Return every cell of the series that the others can predict along an axis.
 
-    `network` is the one that the cells were measured on.
+    `network` is the one that the cells were measured on. With `any_batch` the others need not have
+    the cell's batch.
     """
     points = []
     for cell in cells.series:
         rest = cells.without(_left_out_with(axis, cell))
-        if any(_can_anchor(axis, cell, other) for other in rest.series):
+        if any(_can_anchor(axis, cell, other, any_batch=any_batch) for other in rest.series):
             point = _point(cell, rest, network)
             points += [point] if point else []
     return points
@@ -83,8 +89,13 @@ class Tried(NamedTuple):
 def tried(axes: Iterable[Axis], cells: Cells, network: Network) -> Tried:
     """Return the errors along some axes together."""
     by_axis = {axis: _along(axis, cells, network) for axis in axes}
-    untried = tuple(axis for axis, along in by_axis.items() if along is None)
     skills = [along for along in by_axis.values() if along]
+    with_batch = any(along.how == AT_OTHER_BATCHES for along in skills)
+    untried = tuple(
+        axis
+        for axis, along in by_axis.items()
+        if along is None and not (with_batch and axis in (Axis.BATCH, Axis.TRANSFER))
+    )
     if not skills:
         others = (_along(axis, cells, network) for axis in HOW if axis not in by_axis)
         return Tried(next((along for along in others if along), None), untried)
@@ -97,6 +108,8 @@ def _along(axis: Axis, cells: Cells, network: Network) -> Skill | None:
     points, how = left_out(axis, cells, network), HOW[axis]
     if not points and axis is Axis.GPUS:
         points, how = _from_one(cells, network), FROM_ONE
+    if not points and axis in (Axis.GPUS, Axis.NODES):
+        points, how = left_out(axis, cells, network, any_batch=True), AT_OTHER_BATCHES
     return Skill(how=how, points=tuple(points)) if points else None
 
 
@@ -128,12 +141,18 @@ def _left_out_with(axis: Axis, cell: Observation) -> Callable[[Observation], boo
             return lambda o: o.gpus > 1 and o.accumulate == cell.accumulate
 
 
-def _can_anchor(axis: Axis, cell: Observation, other: Observation) -> bool:
-    """Return whether a prediction of a cell from another one changes nothing but the axis."""
+def _can_anchor(
+    axis: Axis, cell: Observation, other: Observation, *, any_batch: bool = False
+) -> bool:
+    """Return whether a prediction of a cell from another one changes nothing but the axis.
+
+    With `any_batch` it may change the batch, too.
+    """
     same_size = size_of(other) == size_of(cell)
     match axis:
         case Axis.GPUS | Axis.NODES:
-            return (other.batch, other.accumulate) == (cell.batch, cell.accumulate)
+            same_batch = any_batch or other.batch == cell.batch
+            return same_batch and other.accumulate == cell.accumulate
         case Axis.BATCH | Axis.TRANSFER:
             return same_size and other.accumulate == cell.accumulate
         case Axis.ACCUMULATE:

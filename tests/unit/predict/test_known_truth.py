@@ -156,7 +156,10 @@ def test_fixed_global_batch_is_predicted_from_all_its_batches():
     for batch in (64, 256):
         made = predicted(cells, 8, batch)
         assert made.step_s == pytest.approx(machine.step_s(batch, Size(1, 8)), rel=0.01)
-        assert not any("in proportion" in remark for remark in made.remarks)
+        assert [p.observation.gpus for p in made.skill.points] == [4]
+        assert made.skill.model.worst < 0.01 < made.skill.null.worst
+        assert made.low_s < made.step_s < made.high_s
+        assert made.remarks == ()
 
 
 def test_size_with_the_batch_comes_before_a_larger_one_without():

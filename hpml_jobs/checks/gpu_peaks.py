@@ -3,10 +3,10 @@
 import re
 from typing import NamedTuple
 
+from hpml_jobs.core.built_in import RESNET18_PARAMETERS
 from hpml_jobs.core.formulas import transformer_flop_per_token
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Device
-from hpml_jobs.core.workload import RESNET18_PARAMETERS
 
 
 class Peak(NamedTuple):

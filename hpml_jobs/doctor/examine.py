@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from hpml_jobs.core.built_in import DATASETS
 from hpml_jobs.core.cluster import Launcher, Rule
 from hpml_jobs.core.findings import Finding, Severity, ok, problem, warning
 from hpml_jobs.core.paths import resolve_path
-from hpml_jobs.core.workload import DATASETS
 from hpml_jobs.doctor import controller, login_node, node_job, nodes, sbatch_check
 from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.plan import machine

@@ -4,17 +4,17 @@ from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from typing import NamedTuple
 
-from hpml_jobs.core.cell import Cell
-from hpml_jobs.core.formulas import rate_of_step, samples_processed, time_at_rate_s
-from hpml_jobs.core.record import Record
-from hpml_jobs.core.text import nearest
-from hpml_jobs.core.validation import LONGEST_S
-from hpml_jobs.core.workload import (
+from hpml_jobs.core.built_in import (
     UNREPORTED_DATA,
     UNREPORTED_IMAGES,
     UNREPORTED_SAMPLES,
     UNREPORTED_TOKENS,
 )
+from hpml_jobs.core.cell import Cell
+from hpml_jobs.core.formulas import rate_of_step, samples_processed, time_at_rate_s
+from hpml_jobs.core.record import Record
+from hpml_jobs.core.text import nearest
+from hpml_jobs.core.validation import LONGEST_S
 from hpml_jobs.errors import UsageError
 
 WORK_SAMPLES = 1_000_000

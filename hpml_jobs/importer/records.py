@@ -7,6 +7,7 @@ from difflib import get_close_matches
 
 import msgspec
 
+from hpml_jobs.core.built_in import RESNET18_PARAMETERS, UNREPORTED_DATA, UNREPORTED_MODEL
 from hpml_jobs.core.cell import Cell, Protocol
 from hpml_jobs.core.formulas import gradient_bytes
 from hpml_jobs.core.measurements import Imported
@@ -14,7 +15,7 @@ from hpml_jobs.core.record import Attempt, Facts, Model, Record
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.core.text import counted
 from hpml_jobs.core.value import Value
-from hpml_jobs.core.workload import RESNET18_PARAMETERS, UNREPORTED_DATA, UNREPORTED_MODEL, Workload
+from hpml_jobs.core.workload import Workload
 from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.importer.columns import COLUMNS, INSTEAD, REQUIRED, Fields, RowError, read_fields
 from hpml_jobs.importer.csv_rows import Fault, Row, read_rows

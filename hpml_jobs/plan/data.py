@@ -10,17 +10,13 @@ from typing import NamedTuple
 
 import msgspec
 
+from hpml_jobs.core.built_in import DATASETS
 from hpml_jobs.core.cluster import Cluster
+from hpml_jobs.core.counts import NO_TORCH_CODE, TRIAL_CODE, Counts
 from hpml_jobs.core.paths import resolve_path
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text_files import BYTE_DATA, FOLDER
-from hpml_jobs.core.workload import (
-    DATASETS,
-    NO_TORCH_CODE,
-    TRIAL_CODE,
-    Counts,
-    Workload,
-)
+from hpml_jobs.core.workload import Workload
 from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.plan.image_folder import read_image_folder
 from hpml_jobs.plan.settings import Settings

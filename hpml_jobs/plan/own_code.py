@@ -6,9 +6,11 @@ from pathlib import Path
 
 import msgspec
 
+from hpml_jobs.core.built_in import DATASETS, Unit
 from hpml_jobs.core.cluster import Cluster
+from hpml_jobs.core.counts import Counts
 from hpml_jobs.core.source_files import source_files
-from hpml_jobs.core.workload import DATASETS, Counts, Unit, Workload
+from hpml_jobs.core.workload import Workload
 from hpml_jobs.errors import UsageError
 from hpml_jobs.plan import data, tried_batches
 from hpml_jobs.plan.data import NotStartedError, TrialRequest

@@ -4,10 +4,11 @@ import platform
 from collections.abc import Callable, Container, Sequence
 from pathlib import Path
 
+from hpml_jobs.core.built_in import MODELS, TOKEN_DATA
 from hpml_jobs.core.text_files import BYTE_DATA, TEXT, TOKENS, text_files, total_bytes, windows
 from hpml_jobs.core.transformer import MODEL as GPT
 from hpml_jobs.core.transformer import SHAPE_KEYS
-from hpml_jobs.core.workload import MODELS, TOKEN_DATA, Workload
+from hpml_jobs.core.workload import Workload
 from hpml_jobs.errors import UsageError
 
 IMAGE_KEYS = ("classes", "image_size")

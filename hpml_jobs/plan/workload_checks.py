@@ -1,15 +1,8 @@
 """Checks of a workload's keys against the built-in data sets, models, losses and optimizers."""
 
+from hpml_jobs.core.built_in import DATASETS, MODEL_NAMES, MODELS, Dataset
 from hpml_jobs.core.text import nearest
-from hpml_jobs.core.workload import (
-    DATASETS,
-    MODEL_NAMES,
-    MODELS,
-    Dataset,
-    Loss,
-    Optimizer,
-    Workload,
-)
+from hpml_jobs.core.workload import Loss, Optimizer, Workload
 from hpml_jobs.errors import UsageError
 
 

@@ -10,12 +10,12 @@ from hpml_jobs.checks import check_study
 from hpml_jobs.checks.gpu_peaks import flop_of
 from hpml_jobs.checks.result import CheckResult
 from hpml_jobs.core import formulas
+from hpml_jobs.core.built_in import Unit
 from hpml_jobs.core.measurements import Communication, Purpose, Role
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import BUS_BANDWIDTHS
 from hpml_jobs.core.text import percent_text
 from hpml_jobs.core.value import Value
-from hpml_jobs.core.workload import Unit
 from hpml_jobs.report.merge.cost import measured_peak
 from hpml_jobs.report.merge.gpu_figures import gpu_figures
 from hpml_jobs.report.text.numbers import DASH, count, gb_per_s, seconds, significant

@@ -5,10 +5,11 @@ from typing import Any
 
 import msgspec
 
+from hpml_jobs.core.built_in import TOKEN_DATA
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.cluster import Launcher
 from hpml_jobs.core.value import Value
-from hpml_jobs.core.workload import TOKEN_DATA, Workload
+from hpml_jobs.core.workload import Workload
 from hpml_jobs.errors import UsageError
 from hpml_jobs.plan.plan import Plan
 from hpml_jobs.plan.text import IMAGE_KEYS

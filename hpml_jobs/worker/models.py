@@ -8,10 +8,11 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
+from hpml_jobs.core.built_in import MODEL_NAMES
 from hpml_jobs.core.record import Model
 from hpml_jobs.core.transformer import MODEL as GPT
 from hpml_jobs.core.transformer import SHAPE_KEYS
-from hpml_jobs.core.workload import MODEL_NAMES, Workload
+from hpml_jobs.core.workload import Workload
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.worker import gpt
 from hpml_jobs.worker.data import user_code

@@ -15,8 +15,10 @@ from typing import NamedTuple
 
 import msgspec
 
+from hpml_jobs.core.built_in import Unit
+from hpml_jobs.core.counts import NO_TORCH_CODE, TRIAL_CODE, Counts
 from hpml_jobs.core.strategies import Device
-from hpml_jobs.core.workload import NO_TORCH_CODE, TRIAL_CODE, Counts, Unit, Workload
+from hpml_jobs.core.workload import Workload
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.worker.failure import lacks_torch, reason_of
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from hpml_jobs.core.workload import RESNET18_PARAMETERS
+from hpml_jobs.core.built_in import RESNET18_PARAMETERS
 from hpml_jobs.report.merge.published import TRAINING
 from tests.gpu.figures import Expected, Part
 

@@ -15,11 +15,11 @@ import msgspec
 from hpml_jobs.checks import Level
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.core import formulas
+from hpml_jobs.core.built_in import Unit
 from hpml_jobs.core.cluster import Cluster, Isolate
 from hpml_jobs.core.conditions import CPU_COUNT
 from hpml_jobs.core.strategies import BASELINE, Device, Strategy
 from hpml_jobs.core.value import Value
-from hpml_jobs.core.workload import Unit
 from hpml_jobs.errors import UsageError
 from hpml_jobs.report.merge.decision import LEAST_GAP, Decision, compare
 from hpml_jobs.report.merge.groups import ConditionGroup

@@ -7,12 +7,12 @@ import msgspec
 
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.core import formulas
+from hpml_jobs.core.built_in import Unit
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import BASELINE, Baseline, Strategy, is_baseline
 from hpml_jobs.core.training_path import accumulation
 from hpml_jobs.core.value import Value
-from hpml_jobs.core.workload import Unit
 from hpml_jobs.report.merge.bandwidth import Bandwidth, bandwidth
 from hpml_jobs.report.merge.cells import CellResult
 from hpml_jobs.report.merge.left_out import LeftOut, counted_runs

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.core import formulas
-from hpml_jobs.core.workload import Unit
+from hpml_jobs.core.built_in import Unit
 from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.merge.rows import Place, Row, baseline_setup
 from hpml_jobs.report.merge.statistics import Interval

@@ -1,7 +1,7 @@
 """Full table of time, throughput and scaling."""
 
+from hpml_jobs.core.built_in import Unit
 from hpml_jobs.core.strategies import Baseline
-from hpml_jobs.core.workload import Unit
 from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.merge.rows import Row
 from hpml_jobs.report.table import Table

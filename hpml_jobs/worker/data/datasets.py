@@ -204,7 +204,7 @@ def _synthetic(workload: Workload, _root: Path) -> tuple[Images, Images]:
 
 
 class Source(NamedTuple):
-    """How to open a data set of core.workload.DATASETS, and how to download it if possible."""
+    """How to open a data set of core.built_in.DATASETS, and how to download it if possible."""
 
     open: Opener
     fetch: Callable[[Path], None] | None = None

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import Subset, TensorDataset
 
-from hpml_jobs.core.workload import TOKEN_DATA, Workload
+from hpml_jobs.core.built_in import TOKEN_DATA
+from hpml_jobs.core.workload import Workload
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.worker.data.datasets import Data, Images, length
 from hpml_jobs.worker.data.images import Transform, photo_transform

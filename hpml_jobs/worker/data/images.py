@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import interpolate, pad
 from torch.utils.data import Dataset
 
-from hpml_jobs.core.workload import DATASETS
+from hpml_jobs.core.built_in import DATASETS
 from hpml_jobs.errors import HpmlError
 
 MEAN = (0.4914, 0.4822, 0.4465)

@@ -4,12 +4,12 @@ import msgspec
 import pytest
 
 from hpml_jobs.checks.gpu_peaks import peak_of, peak_rate
+from hpml_jobs.core.built_in import UNREPORTED_TOKENS
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.cluster import Cluster, Isolate
 from hpml_jobs.core.measurements import Energy, Imported
 from hpml_jobs.core.record import Attempt, Record
 from hpml_jobs.core.strategies import Device
-from hpml_jobs.core.workload import UNREPORTED_TOKENS
 from hpml_jobs.report.choice import choices
 from hpml_jobs.report.collect import make_report
 from hpml_jobs.report.formats.csv_tables import sheets

@@ -7,8 +7,9 @@ import msgspec
 import pytest
 from rich.console import Console
 
+from hpml_jobs.core.built_in import DATASETS, UNREPORTED, Unit
 from hpml_jobs.core.cell import Protocol
-from hpml_jobs.core.workload import DATASETS, UNREPORTED, Unit, Workload
+from hpml_jobs.core.workload import Workload
 from hpml_jobs.report import page
 from hpml_jobs.report.choice import choices
 from hpml_jobs.report.folder import write_tables

@@ -6,8 +6,8 @@ import subprocess
 import pytest
 
 from hpml_jobs.cli.main import run
+from hpml_jobs.core.counts import Counts
 from hpml_jobs.core.source_files import source_files
-from hpml_jobs.core.workload import Counts
 from hpml_jobs.plan import data
 from hpml_jobs.plan.working_tree import working_tree
 from hpml_jobs.study.study import Study

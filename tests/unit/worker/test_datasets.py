@@ -14,7 +14,8 @@ import torch
 from PIL import Image
 from torchvision.datasets import CIFAR10, ImageFolder
 
-from hpml_jobs.core.workload import NO_TORCH_CODE, Workload
+from hpml_jobs.core.counts import NO_TORCH_CODE
+from hpml_jobs.core.workload import Workload
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.worker import prepare
 from hpml_jobs.worker.data.datasets import check_length, length, open_data

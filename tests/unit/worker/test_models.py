@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from hpml_jobs.core.workload import MODELS
+from hpml_jobs.core.built_in import MODELS
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.worker import models
 

@@ -1,0 +1,143 @@
+"""The built-in data sets and models: what is known of them before they are opened or built."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from math import inf
+from pathlib import Path
+from typing import NamedTuple
+
+from hpml_jobs.core import text_files
+from hpml_jobs.core.text_files import BYTE_DATA
+from hpml_jobs.core.transformer import MODEL as GPT
+
+
+class Unit(StrEnum):
+    """What throughput counts; a batch counts samples, which may be windows of several tokens."""
+
+    IMAGES = "images"
+    TOKENS = "tokens"
+    SAMPLES = "samples"
+
+
+class Dataset(NamedTuple):
+    """The facts of a data set that are known before it is opened.
+
+    `images` are those of one training epoch; None where they are counted (`on_disk`) or given as
+    `workload.images`. `classes` and `image_size` are None where the data or the user decides.
+    `downloaded` names the files below the data root that show that the download
+    is complete; without them nothing is downloaded. `caption` describes `{images}` of it, with
+    `{limited}` where a limit cuts it; `{samples}` names them where they are no images. `unit` is
+    what throughput counts of it.
+    """
+
+    title: str
+    caption: str
+    images: int | None = None
+    classes: int | None = None
+    image_size: int | None = None
+    on_disk: bool = False
+    downloaded: tuple[str, ...] = ()
+    unit: Unit = Unit.IMAGES
+
+    def is_missing(self, root: Path) -> bool:
+        """Whether it has to be downloaded into `root` first (its contents are checked in a job)."""
+        return not all((root / file).is_file() for file in self.downloaded)
+
+
+CIFAR10_IMAGES = 50_000
+
+DATASETS: Mapping[str, Dataset] = {
+    "cifar10": Dataset(
+        title="CIFAR-10",
+        caption="cifar10, {images} images per epoch{limited}",
+        images=CIFAR10_IMAGES,
+        classes=10,
+        image_size=32,
+        on_disk=True,
+        downloaded=tuple(
+            f"cifar-10-batches-py/{name}"
+            for name in (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch")
+        ),
+    ),
+    "digits": Dataset(
+        title="scikit-learn's digits",  # 1,797 of them, less the 297 held out for testing
+        caption="{images} samples drawn from 1,500 real digits images per epoch{limited}, "
+        "random shifts",
+        images=20_480,
+        classes=10,
+        image_size=32,
+    ),
+    "folder": Dataset(
+        title="a folder of images",
+        caption="folder, {images} images per epoch{limited}",
+        on_disk=True,
+    ),
+    "synthetic": Dataset(title="synthetic images", caption="{images} made-up images per epoch"),
+    text_files.TEXT: Dataset(
+        title="source of Python's standard library",
+        caption="bytes of Python's standard library, {images} {samples} per epoch{limited}",
+        unit=Unit.TOKENS,
+    ),
+    text_files.FOLDER: Dataset(
+        title="a folder of text",
+        caption="bytes of a folder of text, {images} {samples} per epoch{limited}",
+        on_disk=True,
+        unit=Unit.TOKENS,
+    ),
+    text_files.TOKENS: Dataset(
+        title="synthetic tokens",
+        caption="{images} made-up {samples} per epoch{limited}",
+        unit=Unit.TOKENS,
+    ),
+}
+"""The built-in data sets, by `workload.data`; `pkg.mod:name` is the user's code."""
+
+TOKEN_DATA = (*BYTE_DATA, text_files.TOKENS)
+"""The data sets whose samples are windows of tokens."""
+
+
+class ModelSize(NamedTuple):
+    """The size of a built-in model: parameters below the last layer, and of it for each class.
+
+    `image_sizes` are the least and the most height and width that it accepts.
+    """
+
+    body: int
+    per_class: int
+    image_sizes: tuple[float, float] = (1, inf)
+
+    def parameters(self, classes: int) -> int:
+        """Return its number of parameters."""
+        return self.body + self.per_class * classes
+
+
+MODELS: Mapping[str, ModelSize] = {
+    "resnet18_cifar": ModelSize(11_168_832, 513),
+    "resnet18": ModelSize(11_176_512, 513),
+    "vgg11_bn": ModelSize(9_225_984, 513, (32, inf)),
+    "digits_cnn": ModelSize(23_584, 257, (8, inf)),
+    "lenet": ModelSize(60_930, 84, (32, 32)),
+    "lenet_bias": ModelSize(60_930, 85, (32, 32)),
+}
+"""The built-in models of images, by `workload.model`; a test builds each and counts."""
+
+MODEL_NAMES = (*MODELS, GPT)
+"""All built-in models."""
+
+UNREPORTED_MODEL, UNREPORTED_DATA = "model not told", "data not told"
+"""Model and data of imported timings without them: part of the hash, which other words change."""
+
+UNREPORTED_IMAGES = "images not told"
+UNREPORTED_SAMPLES, UNREPORTED_TOKENS = "samples not told", "tokens not told"
+"""Data of imported rates: their times are not those of an epoch, or their samples not images."""
+
+UNREPORTED: Mapping[str, Unit] = {
+    UNREPORTED_DATA: Unit.IMAGES,
+    UNREPORTED_IMAGES: Unit.IMAGES,
+    UNREPORTED_SAMPLES: Unit.SAMPLES,
+    UNREPORTED_TOKENS: Unit.TOKENS,
+}
+"""What throughput counts, by the data of imported timings."""
+
+RESNET18_PARAMETERS = 11_173_962
+"""Parameters of the lab's model: ResNet-18 with the CIFAR stem and 10 classes."""

@@ -117,10 +117,16 @@ def _blocks(
     configs.check_choice("grid", grid)
     given = {k: v for k, v in overrides.values.items() if k not in ("cluster", "grid")}
     blocks = [{}] if grid is None else configs.grid_blocks(grid)
+    excluded = {other for key, other in _EXCLUSIVE.items() if given.get(key, [None]) != [None]}
+    blocks = [{k: v for k, v in block.items() if k not in excluded} for block in blocks]
     origins |= {key: f"grid={grid}" for block in blocks for key in block if key != ONLY_ON}
     origins |= dict.fromkeys(given, "command line")
     defaults = {k: v for k, v in user_groups.items() if k in ("workload", "recipe")}
     return [defaults | block | given for block in blocks]
+
+
+_EXCLUSIVE = {"batch": "global_batch", "global_batch": "batch"}
+"""Keys, each with the one of a grid's blocks that it replaces."""
 
 
 def _blocks_of_device(composer: Composer, blocks: list[Ranges]) -> tuple[list[Ranges], list[str]]:

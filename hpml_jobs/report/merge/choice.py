@@ -176,12 +176,16 @@ class Step(NamedTuple):
 
 
 class Edge(NamedTuple):
-    """A cell beyond the edge of the grid that may be better than the one to ask for, and why."""
+    """A cell beyond the edge of the grid that may be better than the one to ask for, and why.
+
+    `accumulate` is None where no cell accumulates batches.
+    """
 
     gpus: int
     batch: int
     strategy: Strategy
     why: str
+    accumulate: int | None = None
 
 
 class Choice(Value, frozen=True, kw_only=True):
@@ -336,11 +340,13 @@ def _edges(group: ConditionGroup, asked: Candidate) -> Iterator[Edge]:
     strategy = Strategy.DDP if row.is_baseline else row.strategy
     rows = [other for other in group.rows if other.strategy in (row.strategy, strategy, BASELINE)]
     samples = group.a_cell.workload.images
+    accumulate = row.accumulate if any(other.accumulate > 1 for other in group.rows) else None
     if row.gpus == max(other.gpus for other in rows):
         gpus = 2 * row.gpus
         fits = samples is None or gpus * row.batch_per_gpu <= samples
         if fits and not _oversubscribes(group, row, gpus):
-            yield Edge(gpus, row.batch_per_gpu, strategy, f"{row.gpus} is the most measured")
+            why = f"{row.gpus} is the most measured"
+            yield Edge(gpus, row.batch_per_gpu, strategy, why, accumulate)
     same_size = [other for other in rows if other.gpus == row.gpus]
     batches = sorted({other.batch_per_gpu for other in same_size})
     has_oom = any(other.outcome is Outcome.OOM for other in same_size)
@@ -350,7 +356,7 @@ def _edges(group: ConditionGroup, asked: Candidate) -> Iterator[Edge]:
         if samples is None or row.gpus * batch <= samples:
             largest = "largest" if len(batches) > 1 else "only"
             why = f"{batches[-1]} is the {largest} batch measured"
-            yield Edge(row.gpus, batch, strategy, why)
+            yield Edge(row.gpus, batch, strategy, why, accumulate)
 
 
 def _oversubscribes(group: ConditionGroup, row: Row, processes: int) -> bool:

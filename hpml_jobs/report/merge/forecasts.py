@@ -31,7 +31,7 @@ from hpml_jobs.predict.values import (
 )
 from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.merge.rows import Row
-from hpml_jobs.study.commands import command_with
+from hpml_jobs.study.commands import command_with, has_grid
 
 ALL_MEASURED = (
     "every place of the question was measured: hpml-jobs collect shows it; ask for another gpus=, "
@@ -211,10 +211,12 @@ def command_of(place: Place, cluster: Cluster | None, commands: Sequence[str]) -
         return None
     keys: dict[str, object] = {"gpus": place.gpus, "batch": place.batch}
     keys |= {"nodes": place.nodes} if place.nodes > 1 else {}
-    keys |= {"accumulate": place.accumulate} if place.accumulate > 1 else {}
+    of_grid = has_grid(commands)  # which may sweep both
+    keys |= {"accumulate": place.accumulate} if place.accumulate > 1 or of_grid else {}
     default = Strategy.DDP if place.gpus > 1 else Strategy.SINGLE
-    keys |= {"strategy": place.strategy.value} if place.strategy is not default else {}
-    return command_with(commands, keys, without=("accumulate", "grid"))
+    is_usual = place.strategy is default and not (of_grid and place.gpus > 1)
+    keys |= {} if is_usual else {"strategy": place.strategy.value}
+    return command_with(commands, keys, without=("accumulate",))
 
 
 def _network(

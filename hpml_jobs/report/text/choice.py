@@ -259,6 +259,8 @@ def command_of(edge: Edge, commands: Sequence[str]) -> str:
     )
     if edge.gpus > 1 and has_strategies:
         keys["strategy"] = edge.strategy.value
+    if edge.accumulate is not None:
+        keys["accumulate"] = edge.accumulate
     return command_with(commands, keys) or ""
 
 

@@ -213,6 +213,14 @@ def test_predict_of_one_size_only_names_a_second_one(laptop, capsys):
     assert "hpml-jobs gpus=1 batch=512 study=mine" in shown
 
 
+def test_predict_keeps_the_grid_that_chose_the_workload(laptop, capsys):
+    builder = StudyBuilder(Path("outputs") / "mine").with_record(a_record(a_cell(gpus=1)))
+    builder.study.add_command("hpml-jobs grid=gpt gpus=1,2 study=mine")
+    assert run(["predict", "mine"]) == 1
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "gpus=2 batch=512 accumulate=1 strategy=ddp grid=gpt study=mine" in shown
+
+
 def test_predict_leaves_out_processes_that_shared_cpus(laptop, capsys):
     builder = StudyBuilder(Path("outputs") / "mine")
     for gpus, epoch_s in ((1, 8.0), (2, 4.4), (4, 4.4)):

@@ -45,6 +45,17 @@ def test_accumulate_keeps_the_global_batch():
     assert values == [32, 16, 8, 4]
 
 
+def test_batch_replaces_the_global_batch_of_a_grid():
+    words = ("device=cpu", "workload=digits", "gpus=2")
+    sweep = expand(["grid=accumulate", "batch=8", *words, "cluster=local"], multirun=False)
+    assert {settings.batch for settings in sweep.settings} == {8}
+    assert {settings.global_batch for settings in sweep.settings} == {None}
+    assert "global_batch" not in sweep.origins
+    sweep = expand(["grid=buckets", "global_batch=64", *words, "cluster=local"], multirun=False)
+    assert {settings.batch for settings in sweep.settings} == {32}
+    assert "batch" not in sweep.origins
+
+
 def test_buckets_begin_with_the_default_of_torch():
     values, _ = swept("grid=buckets", "device=cpu", key="bucket_cap_mb")
     assert values == [None, None, 1, 5, 25, 100]

@@ -5,6 +5,7 @@ from msgspec.structs import replace
 
 from hpml_jobs.core.cluster import Cluster, Isolate
 from hpml_jobs.core.strategies import Device, Strategy
+from hpml_jobs.core.training_path import TrainingPath
 from hpml_jobs.report.choice import choices
 from hpml_jobs.report.merge.choice import Exclusion, Wish
 from hpml_jobs.study.snapshot import read_snapshots
@@ -165,6 +166,18 @@ def test_cell_at_the_edge_names_the_next_command(builder, batch):
     add_runs(builder, 2, 4.1, batch=256)
     add_runs(builder, 2, 4.3, batch=512)
     assert chosen(builder).next_cells == ()
+
+
+def test_command_of_a_grid_that_accumulates_has_one_cell(builder):
+    """The block's global batch and its other numbers of accumulated batches are replaced."""
+    for batch, accumulate, epoch_s in ((128, 1, 8.0), (64, 2, 7.0)):
+        for gpus in (1, 2):
+            path = TrainingPath(accumulate=accumulate)
+            add_runs(builder, gpus, epoch_s / gpus, batch=batch, path=path)
+    made = chosen(builder, commands=("hpml-jobs grid=accumulate gpus=1,2 global_batch=256",))
+    assert made.next_cells[0].endswith(
+        "hpml-jobs gpus=4 batch=64 strategy=ddp accumulate=2 grid=accumulate"
+    )
 
 
 def test_processes_beyond_the_cpus_are_not_suggested(builder):

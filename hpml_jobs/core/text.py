@@ -1,6 +1,7 @@
 """Numbers, durations, times and shares as text for people."""
 
 import difflib
+import re
 import time
 from collections.abc import Iterable
 from datetime import datetime
@@ -78,6 +79,23 @@ def nearest(word: str, choices: Iterable[str]) -> str | None:
     by_lower = {choice.lower(): choice for choice in choices}
     near = difflib.get_close_matches(word.lower(), by_lower, n=1)
     return by_lower[near[0]] if near else None
+
+
+_NUMBER = re.compile(r"([0-9]+[.][0-9]+(?![.0-9])|[0-9]+)")
+
+NaturalKey = tuple[tuple[float | str, ...], str]
+
+
+def natural_key(text: str) -> NaturalKey:
+    """Return the key to sort a text by, in which numbers count by their size.
+
+    >>> sorted(["buckets of 100 MB", "buckets of 25 MB", "width 64"], key=natural_key)
+    ['buckets of 25 MB', 'buckets of 100 MB', 'width 64']
+    >>> sorted(["0.1", "0.003", "2.14.1", "2.7.1"], key=natural_key)
+    ['0.003', '0.1', '2.7.1', '2.14.1']
+    """
+    words = _NUMBER.split(text)  # every second one is a number
+    return tuple(float(word) if n % 2 else word for n, word in enumerate(words)), text
 
 
 def ranges_text(numbers: Iterable[int]) -> str:

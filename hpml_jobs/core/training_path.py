@@ -77,6 +77,8 @@ class TrainingPath(Value, frozen=True, kw_only=True):
         """Refuse numbers out of range."""
         if self.accumulate < 1:
             raise UsageError(f"accumulate={self.accumulate}: must be 1 or more")
+        if self.bucket_cap_mb is not None:  # 100 and 100.0 are one cell
+            msgspec.structs.force_setattr(self, "bucket_cap_mb", float(self.bucket_cap_mb))
         if self.bucket_cap_mb is not None and self.bucket_cap_mb <= 0:
             raise UsageError(f"bucket_cap_mb={self.bucket_cap_mb:g}: must be more than 0")
         if self.compile and self.bucket_cap_mb is not None and self.bucket_cap_mb < FIRST_BUCKET_MB:

@@ -12,6 +12,7 @@ from hpml_jobs.core.conditions import (
     requested_conditions,
 )
 from hpml_jobs.core.strategies import Baseline
+from hpml_jobs.core.text import NaturalKey, natural_key
 from hpml_jobs.report.merge.cells import CellResult
 from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.merge.rows import make_rows, place_order
@@ -42,8 +43,13 @@ def group(
             uncertain.add(result.slug)
     return [
         _condition_group(key, conditions, members, uncertain, baseline)
-        for (key, conditions), members in sorted(measured.items(), key=lambda item: item[0])
+        for (key, conditions), members in sorted(measured.items(), key=lambda item: _order(item[0]))
     ]
+
+
+def _order(pair: tuple[Conditions, Conditions]) -> list[list[tuple[str, NaturalKey]]]:
+    """Return the order of groups: by the conditions' values, numbers by their size."""
+    return [[(name, natural_key(value)) for name, value in conditions] for conditions in pair]
 
 
 def _condition_group(

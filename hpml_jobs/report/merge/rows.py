@@ -11,6 +11,7 @@ from hpml_jobs.core.built_in import Unit
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import BASELINE, Baseline, Strategy, is_baseline
+from hpml_jobs.core.text import NaturalKey, natural_key
 from hpml_jobs.core.training_path import accumulation
 from hpml_jobs.core.value import Value
 from hpml_jobs.report.merge.bandwidth import Bandwidth, bandwidth
@@ -197,9 +198,10 @@ def place_of(cell: Cell) -> Place:
     return Place(setup_of(cell), cell.batch)
 
 
-def setup_order(setup: Setup) -> tuple[int, int, int, str]:
+def setup_order(setup: Setup) -> tuple[int, int, int, NaturalKey]:
     """Return the order of rows: GPUs, nodes, strategy (`single` first), treatment (none first)."""
-    return setup.gpus, setup.nodes, list(Strategy).index(setup.strategy), setup.treatment
+    strategy = list(Strategy).index(setup.strategy)
+    return setup.gpus, setup.nodes, strategy, natural_key(setup.treatment)
 
 
 def place_order(result: CellResult) -> tuple[object, ...]:

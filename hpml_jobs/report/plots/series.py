@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from hpml_jobs.core.text import natural_key
 from hpml_jobs.report.merge.statistics import Interval
 from hpml_jobs.report.plots import style
 from hpml_jobs.report.report import Report
@@ -70,7 +71,7 @@ def keys(report: Report) -> Keys:
     """Return the looks that tell the lines of one strategy apart."""
     rows = [row for group in report.groups for row in group.source.timed]
     batches = sorted({row.batch_per_gpu for row in rows})
-    treatments = ["", *sorted({row.treatment for row in rows if row.treatment})]
+    treatments = sorted({"", *(row.treatment for row in rows)}, key=natural_key)
     return Keys(
         {batch: style.MARKERS[n % len(style.MARKERS)] for n, batch in enumerate(batches)},
         {name: style.DASHES[n % len(style.DASHES)] for n, name in enumerate(treatments)},

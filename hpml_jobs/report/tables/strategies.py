@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from hpml_jobs.core.text import NaturalKey, natural_key
 from hpml_jobs.report.merge.decision import Comparison, compare_all
 from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.merge.rows import Row, Setup
@@ -37,10 +38,10 @@ class Rivals(NamedTuple):
 
 def rivals(group: ConditionGroup) -> list[Rivals]:
     """Return the fastest strategy of each place, paired with each other strategy there."""
-    rows_by_place: dict[tuple[int, int, str, int], list[Row]] = {}
+    rows_by_place: dict[tuple[int, int, NaturalKey, int], list[Row]] = {}
     for row in group.timed:
         if not row.is_baseline:
-            place = (row.gpus, row.nodes, row.treatment, row.batch_per_gpu)
+            place = (row.gpus, row.nodes, natural_key(row.treatment), row.batch_per_gpu)
             rows_by_place.setdefault(place, []).append(row)
     pairs = []
     for _, rows in sorted(rows_by_place.items()):

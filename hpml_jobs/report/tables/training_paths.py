@@ -11,6 +11,7 @@ from hpml_jobs.checks.result import Affected
 from hpml_jobs.core.measurements import Message
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Device, Strategy
+from hpml_jobs.core.text import natural_key
 from hpml_jobs.core.training_path import Precision, TrainingPath
 from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.merge.rows import Row
@@ -112,7 +113,8 @@ def _order(path_row: _PathRow) -> tuple[object, ...]:
     path = path_row.path
     precisions = [None, *Precision]
     return (
-        path_row.site,
+        path_row.site[:-1],
+        natural_key(path_row.site.treatment),
         precisions.index(path.precision),
         path.channels_last,
         path.compile or "",

@@ -1,6 +1,7 @@
 """A training path has rows of its own, which are compared with one GPU on the same path."""
 
 import pytest
+from msgspec.structs import replace
 
 from hpml_jobs.core.training_path import Precision, TrainingPath
 from hpml_jobs.report.formats.markdown import grid
@@ -67,3 +68,15 @@ def test_strong_scaling_pairs_accumulated_batches_with_more_gpus(builder):
     assert line.label == "ddp 4-GPU"
     assert line.texts[0] == "512"
     assert "3.64" in line.texts
+
+
+def test_rows_and_tables_are_in_the_order_of_numbers(builder):
+    for size in (100.0, 5.0, 25.0):
+        add(builder, 2, 10.0, bucket_cap_mb=size)
+    rows = builder.collect().groups[0].source.rows
+    assert [row.treatment for row in rows] == [f"buckets of {n} MB" for n in (5, 25, 100)]
+    for rate in (0.5, 0.0625, 10.0):
+        workload = replace(lab_cell(1, 512).workload, lr=rate)
+        builder.with_record(lab_record(lab_cell(1, 512, workload=workload), 40.0))
+    rates = [float(group.source.conditions["lr"]) for group in builder.collect().groups]
+    assert rates == sorted(rates)

@@ -193,8 +193,8 @@ def flop_per_sample_of(record: Record) -> int | None:
 class FlopPerSample(NamedTuple):
     """FLOP of one sample's forward and backward pass; None where that is not known.
 
-    `counted` is torch's count. `by_formula` is that of a transformer, 6 N + 12 L H Q T for each of
-    its tokens, where N are `weights`: without position embeddings, if the model is built in.
+    `counted` is torch's count. `by_formula` is that of the built-in transformer, 6 N + 12 L H Q T
+    for each of its tokens, where N are `weights`: its parameters without position embeddings.
     """
 
     counted: int | None
@@ -208,12 +208,15 @@ class FlopPerSample(NamedTuple):
 
 
 def flop_of(record: Record) -> FlopPerSample:
-    """Return the FLOP of a sample, counted and by the formula for transformers."""
-    counted, shape, model = flop_per_sample_of(record), record.cell.workload.shape, record.model
+    """Return the FLOP of a sample, counted and by the formula for transformers.
+
+    A model of the user's may ignore the shape, or have other embeddings: its FLOP are counted.
+    """
+    counted, model = flop_per_sample_of(record), record.model
+    shape = record.cell.workload.built_in_shape
     if shape is None or model is None:
         return FlopPerSample(counted)
-    positions = 0 if ":" in record.cell.workload.model else shape.context * shape.width
-    weights = model.parameters - positions
+    weights = model.parameters - shape.context * shape.width
     per_token = transformer_flop_per_token(weights, shape.layers, shape.width, shape.context)
     return FlopPerSample(counted, per_token * shape.context, weights)
 

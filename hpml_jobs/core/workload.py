@@ -186,6 +186,11 @@ class Workload(Value, frozen=True, kw_only=True):
         return None if None in values else TransformerShape(*values)
 
     @property
+    def built_in_shape(self) -> TransformerShape | None:
+        """Return the shape of the built-in transformer; None for other models."""
+        return self.shape if self.model == GPT else None
+
+    @property
     def built_in_parameters(self) -> int | None:
         """Return the parameters of a built-in model of this size; None for other models."""
         if self.model == GPT:

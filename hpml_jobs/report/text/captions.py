@@ -229,8 +229,8 @@ def setting(group: ConditionGroup) -> str:
 
 
 def _model(workload: Workload) -> str:
-    """Return the model, of a transformer with its shape (its context is said of the data)."""
-    shape = workload.shape
+    """Return the model, of the transformer with its shape (its context is said of the data)."""
+    shape = workload.built_in_shape
     if shape is None:
         return workload.model
     blocks = f"{shape.layers} layers, {shape.heads} heads, width {shape.width}"

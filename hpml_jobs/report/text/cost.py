@@ -33,10 +33,10 @@ def tflop_per_s(flop_per_s: float) -> str:
 
 def flop_text(group: ConditionGroup, costs: Sequence[Cost]) -> str:
     """Return the FLOP of a sample and how the FLOP/s follow from them; empty if not known."""
-    shape = group.a_cell.workload.shape
+    shape = group.a_cell.workload.built_in_shape
     flop_of_shape = next((cost.flop for cost in costs if cost.flop.by_formula), None)
     if shape is not None and flop_of_shape is not None:
-        return _formula_text(group, shape, flop_of_shape)
+        return _formula_text(group.device, shape, flop_of_shape)
     known = sorted({cost.flop.figure for cost in costs if cost.flop.figure})
     if not known:
         return ""
@@ -47,10 +47,9 @@ def flop_text(group: ConditionGroup, costs: Sequence[Cost]) -> str:
     )
 
 
-def _formula_text(group: ConditionGroup, shape: TransformerShape, flop: FlopPerSample) -> str:
+def _formula_text(device: Device, shape: TransformerShape, flop: FlopPerSample) -> str:
     """Return the FLOP of a transformer's token, by the formula and beside it as torch counts."""
     per_token, weights = (flop.by_formula or 0) / shape.context, count(flop.weights or 0)
-    positions = "" if ":" in group.a_cell.workload.model else " without position embeddings"
     counted = (
         f"torch counts {significant(flop.counted / shape.context / 1e6, 4)}"
         if flop.counted
@@ -58,9 +57,9 @@ def _formula_text(group: ConditionGroup, shape: TransformerShape, flop: FlopPerS
     )
     return (
         f"FLOP of a token: 6 N + 12 L H Q T = {significant(per_token / 1e6, 4)} MFLOP (N = "
-        f"{weights} parameters{positions}, L = {shape.layers}, H Q = "
+        f"{weights} parameters without position embeddings, L = {shape.layers}, H Q = "
         f"{count(shape.width)}, T = {count(shape.context)}; Chowdhery et al., PaLM, appendix B; N "
-        f"as in nanoGPT); {counted}. TFLOP/s: the formula's x tokens / ({units(group.device)} x "
+        f"as in nanoGPT); {counted}. TFLOP/s: the formula's x tokens / ({units(device)} x "
         "seconds of the epoch); what is computed again to save memory does not count (no HFU)."
     )
 

@@ -41,12 +41,12 @@ def test_path_is_in_hash_slug_and_treatment(label):
     assert requested_conditions(cell) == requested_conditions(plain)
 
 
-@pytest.mark.parametrize("treatment", BUCKETS)
 def test_whole_number_of_mb_is_the_same_cell():
     whole, decimal = (a_cell(path=TrainingPath(bucket_cap_mb=size)) for size in (100, 100.0))
     assert whole.digest == decimal.digest
 
 
+@pytest.mark.parametrize("treatment", BUCKETS)
 def test_buckets_are_a_treatment_of_ddp(treatment):
     part, path = BUCKETS[treatment]
     cell = a_cell(path=path)

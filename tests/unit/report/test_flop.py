@@ -31,9 +31,9 @@ COUNTED = 854_438_400
 H100 = msgspec.structs.replace(V100, gpu_model="NVIDIA H100 80GB HBM3", precision="bf16")
 
 
-def gpt2_record(facts=H100, epoch_s=0.14, **changes):
+def gpt2_record(facts=H100, epoch_s=0.14, workload=GPT2, **changes):
     """64 windows of 1,024 tokens on one GPU in 0.14 s: llm.c's 524,288 tokens on eight."""
-    cell = a_cell(gpus=1, batch=32, workload=GPT2, protocol=Protocol.LAB, **changes)
+    cell = a_cell(gpus=1, batch=32, workload=workload, protocol=Protocol.LAB, **changes)
     model = Model(
         name="gpt",
         parameters=124_439_808,
@@ -57,6 +57,13 @@ def test_image_models_have_only_the_count():
     flop = flop_of(a_record(a_cell(workload=DIGITS)))
     assert (flop.by_formula, flop.weights) == (None, None)
     assert flop.figure == flop.counted
+
+
+def test_own_model_with_the_keys_of_a_shape_has_only_the_count(builder):
+    """It may ignore layers and width, or have other embeddings."""
+    record = gpt2_record(workload=msgspec.structs.replace(GPT2, model="mygpt:build"))
+    assert flop_of(record) == (1_024 * COUNTED, None, None)
+    assert "12 layers" not in builder.with_record(record).table("cost").setting
 
 
 def test_mfu_of_gpt2_by_hand(builder):

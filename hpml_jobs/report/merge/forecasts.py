@@ -49,8 +49,8 @@ FROM_RATES = (
 )
 
 OF_TOKENS = (
-    "a batch counts sequences of unreported length: seconds are those of GPUs x batch tokens, in "
-    "proportion to an iteration"
+    "a batch counts sequences of unreported length, so the time of an iteration is not known; "
+    "seconds of --json are those of GPUs x batch tokens"
 )
 
 IN_NODE_ONLY = "link_gb_per_s= and a sweep across nodes are not used: no prediction is across nodes"

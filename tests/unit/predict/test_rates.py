@@ -16,6 +16,7 @@ from hpml_jobs.predict.rates import predict_rates
 from hpml_jobs.predict.values import Method, Observation, Prediction, Refusal, Target
 from hpml_jobs.report.collect import make_report
 from hpml_jobs.report.merge.forecasts import forecast
+from hpml_jobs.report.tables.predictions import predictions
 from hpml_jobs.study.snapshot import read_snapshots
 from hpml_jobs.study.study import Study
 
@@ -287,8 +288,23 @@ def test_imported_study_is_predicted_from_its_rates(working_folder):
     assert by_batch[4].step_s == pytest.approx(expected.step_s)
     assert by_batch[4].samples_per_s == pytest.approx(64 * 4 / expected.step_s)
     assert by_batch[8].null_s == pytest.approx(8 * 8 / 60e3)
-    assert "seconds are those of GPUs x batch tokens" in made.notes[-1]
+    assert "the time of an iteration is not known" in made.notes[-1]
     assert made.refusals == ()
+
+
+def test_imported_tokens_are_predicted_without_seconds(working_folder):
+    """A batch counts sequences of unreported length: only rates are known."""
+    made = forecast_of(TXL, gpus=(64,), batch=(4,))
+    study = Study(Path("outputs") / "rates")
+    (group,) = make_report(study.name, read_snapshots(study.cells()), ()).groups
+    table = predictions(group.source, made)
+    assert "seconds" not in " ".join(table.caption)
+    (row,) = (dict(zip(table.sheet.columns, row, strict=True)) for row in table.sheet.rows)
+    assert not {"predicted_step_s", "low_s", "null_s"} & {*row}
+    (prediction,) = made.predictions
+    assert row["units_per_s"] == pytest.approx(256 / prediction.step_s)
+    assert row["low_units_per_s"] == pytest.approx(256 / prediction.high_s)
+    assert row["null_units_per_s"] == pytest.approx(2 * 150_000)
 
 
 def test_imported_study_in_one_node_is_refused_across_nodes(working_folder):

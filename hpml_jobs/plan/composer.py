@@ -1,6 +1,7 @@
 """Composition of one choice of config groups with Hydra, and the user's defaults on top."""
 
-from collections.abc import Iterable
+import re
+from collections.abc import Container, Iterable
 from typing import Any
 
 from hydra import compose
@@ -55,6 +56,15 @@ class Composer:
             names = ",".join(choices)
             files[f"{group}."] = f"conf/{group}/{f'{{{names}}}' if ',' in names else names}.yaml"
         return self._default_origins | files
+
+    def with_place(self, error: UsageError, given: Container[str]) -> UsageError:
+        """Return a refusal with the user's file before it where the key's value is a default of it.
+
+        `given` are the keys of the command line and the grid, which go over the defaults.
+        """
+        key = re.split(r"[=:\s]", str(error), maxsplit=1)[0]
+        file = self._default_origins.get(key)
+        return error if file is None or key in given else UsageError(f"{file}: {error}")
 
     def compose(self, workload: str, recipe: str) -> DictConfig:
         """Return the configuration of one choice of groups, with the user's defaults.

@@ -259,7 +259,7 @@ def _derived(workloads: dict[tuple[Workload, Path], ResolvedWorkload]) -> dict[s
     return {
         f"workload.{key}": "derived from data and model"
         for (given, _), resolved in workloads.items()
-        for key in ("classes", "parameters", "images")
+        for key in ("classes", "parameters", "images", "context")
         if getattr(given, key) != getattr(resolved.workload, key)
     }
 

@@ -197,17 +197,21 @@ def _combinations(
     config = composer.compose(workload, recipe)
     check_keys(config, values)
     _check_rate(config, workload, values)
-    if recipe != AUTO:
-        yield from _product(config, values)
-        return
-    for name, part in _by_usual_recipe(config, values):
-        yield from _product(composer.with_recipe(config, workload, name), part)
+    parts = [(recipe, values)] if recipe != AUTO else _by_usual_recipe(config, values)
+    for name, part in parts:
+        composed = composer.with_recipe(config, workload, name) if recipe == AUTO else config
+        try:
+            yield from _product(composed, part)
+        except UsageError as error:
+            raise composer.with_place(error, part) from error
 
 
-def _product(config: DictConfig, values: Ranges) -> Iterator[Settings]:
-    for combination in itertools.product(*values.values()):
+def _product(config: DictConfig, values: Ranges) -> list[Settings]:
+    return [
         # every combination sets the same keys, so the configuration is updated in place
-        yield settings_with(config, dict(zip(values, combination, strict=True)))
+        settings_with(config, dict(zip(values, combination, strict=True)))
+        for combination in itertools.product(*values.values())
+    ]
 
 
 def _by_usual_recipe(config: DictConfig, values: Ranges) -> Iterator[tuple[str, Ranges]]:

@@ -25,7 +25,7 @@ def check_shape(workload: Workload, given: Container[str]) -> None:
     """
     model, data = f"workload.model={workload.model}", f"workload.data={workload.data}"
     if workload.model == GPT:
-        _require(workload, SHAPE_KEYS, model)
+        _require(workload, SHAPE_KEYS, model, "workload=gpt_nano has them")
         if workload.data not in TOKEN_DATA and ":" not in workload.data:
             raise UsageError(
                 f"{model} with {data}: it reads tokens; use workload.data={', '.join(BYTE_DATA)}, "
@@ -67,8 +67,7 @@ def count_windows(workload: Workload, root: Path, notify: Callable[[str], None])
         if windows(size, context) < 1:
             raise UsageError(
                 f"workload.context={context} is longer than the {name} text of "
-                f"workload.data={workload.data} ({size:,} bytes); use workload.context={size - 1} "
-                "or less"
+                f"workload.data={workload.data} ({size:,} bytes); {_shorter(size)}"
             )
     is_library = workload.data == TEXT
     where = f"Python {platform.python_version()}'s standard library" if is_library else str(root)
@@ -78,7 +77,12 @@ def count_windows(workload: Workload, root: Path, notify: Callable[[str], None])
     return number
 
 
-def _require(workload: Workload, keys: Sequence[str], what: str) -> None:
+def _shorter(size: int) -> str:
+    """Return the remedy for a text of so many bytes that no window fits in."""
+    return f"use workload.context={size - 1} or less" if size > 1 else "add text"
+
+
+def _require(workload: Workload, keys: Sequence[str], what: str, remedy: str = "") -> None:
     missing = [f"workload.{key}=" for key in keys if getattr(workload, key) is None]
     if missing:
-        raise UsageError(f"{what} needs {', '.join(missing)}")
+        raise UsageError(f"{what} needs {', '.join(missing)}" + (f"; {remedy}" if remedy else ""))

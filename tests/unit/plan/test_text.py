@@ -12,6 +12,7 @@ from hpml_jobs.core.transformer import TransformerShape
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.plan import data
+from hpml_jobs.plan.sweep import expand
 from hpml_jobs.plan.text import check_shape
 from hpml_jobs.submit.explain import preview_of
 from hpml_jobs.submit.selection import select
@@ -52,6 +53,23 @@ def test_windows_of_the_standard_library_are_counted(tmp_path):
     assert workload.images == windows(size, 128)
     assert f"{workload.images:,} windows of 128 tokens per epoch" in notes[0]
     assert with_facts(tmp_path, context=64).images == windows(size, 64)
+
+
+def test_synthetic_tokens_train_a_model_of_ones_own(working_folder):
+    words = ("workload=custom", "workload.model=mygpt:build", "workload.data=tokens", "batch=2")
+    size = ("workload.vocab=50", "workload.context=8", "workload.images=64")
+    (settings,) = expand([*words, *size, "cluster=local", "device=cpu"], multirun=False).settings
+    check_shape(settings.workload, ())
+    assert (settings.workload.vocab, settings.workload.units_per_sample) == (50, 8)
+    with pytest.raises(UsageError, match=r"needs workload.layers=, .*; workload=gpt_nano has them"):
+        check_shape(replace(settings.workload, model="gpt"), ())
+
+
+def test_text_without_a_window_asks_for_text(tmp_path):
+    (tmp_path / "train").mkdir()
+    (tmp_path / "train" / "a.txt").write_text("x")
+    with pytest.raises(UsageError, match=r"training text of .* \(1 bytes\); add text"):
+        with_facts(tmp_path, data="text_folder", context=1)
 
 
 def test_parameters_that_are_given_must_be_those_of_the_shape(tmp_path):

@@ -107,3 +107,14 @@ def test_default_named_for_a_cluster_without_its_key_is_refused(laptop, user_con
     user_config_file.write_text("clusters: {local: {account: foo}}\n")
     with pytest.raises(UsageError, match=r"cluster=local has no key cluster.account"):
         expand(["cluster=local", "workload=digits"], multirun=False)
+
+
+def test_default_that_a_workload_refuses_names_the_file(laptop, user_config_file):
+    user_config_file.write_text("workload: {args: {width: 8}}\n")
+    refusal = (
+        r"workload.args.width: only your own functions take args, and workload=digits has none"
+    )
+    with pytest.raises(UsageError, match=f"config.yaml: {refusal}"):
+        settings_of("cluster=local")
+    with pytest.raises(UsageError, match=f"^{refusal}"):
+        settings_of("cluster=local", "+workload.args.width=9")

@@ -115,6 +115,13 @@ class Workload(Value, frozen=True, kw_only=True):
         self._check_args()
         self._check_shape()
 
+    def __eq__(self, other: object) -> bool:
+        """Return whether all is equal, also the types of the args: 1, 1.0 and true differ."""
+        if not isinstance(other, Workload):
+            return NotImplemented
+        types, others = ([*map(type, workload.args.values())] for workload in (self, other))
+        return types == others and super().__eq__(other)
+
     def __hash__(self) -> int:
         """Return a hash; a mapping has none, so the args take part by their items."""
         own = tuple(self.args.items())

@@ -63,6 +63,13 @@ def test_order_of_args_does_not_make_another_cell():
     assert first.args_text == "dropout 0.1, layers 4, tied true, width 256"
 
 
+def test_args_of_other_types_are_other_workloads():
+    """Python's 1, 1.0 and True are equal; a sweep over them has a cell for each."""
+    workloads = [own(args={"width": value}) for value in (1, 1.0, True)]
+    assert len({*workloads}) == len({cell_of(workload).digest for workload in workloads}) == 3
+    assert workloads[0] == own(args={"width": 1})
+
+
 def test_args_optimizer_and_schedule_make_another_cell():
     changes = (
         *({}, {"args": {"width": 1}}, {"args": {"width": 2}}, {"optimizer": "adamw"}),

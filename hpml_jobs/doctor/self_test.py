@@ -89,7 +89,7 @@ def iterations_on(gpu: str | None, workload: Workload) -> int:
 
     An estimate, because a measurement would wait in the queue for a job of its own first.
 
-    >>> from hpml_jobs.core.workload import RESNET18_PARAMETERS
+    >>> from hpml_jobs.core.built_in import RESNET18_PARAMETERS
     >>> synthetic = Workload(
     ...     name="synthetic", model="resnet18_cifar", data="synthetic",
     ...     parameters=RESNET18_PARAMETERS

@@ -48,8 +48,11 @@ def group(
 
 
 def _order(pair: tuple[Conditions, Conditions]) -> list[list[tuple[str, NaturalKey]]]:
-    """Return the order of groups: by the conditions' values, numbers by their size."""
-    return [[(name, natural_key(value)) for name, value in conditions] for conditions in pair]
+    """Return the order of groups: by the conditions' values, numbers in `args` by their size."""
+    return [
+        [(name, natural_key(value) if name == "args" else ((), value)) for name, value in part]
+        for part in pair
+    ]
 
 
 def _condition_group(

@@ -75,8 +75,8 @@ def test_rows_and_tables_are_in_the_order_of_numbers(builder):
         add(builder, 2, 10.0, bucket_cap_mb=size)
     rows = builder.collect().groups[0].source.rows
     assert [row.treatment for row in rows] == [f"buckets of {n} MB" for n in (5, 25, 100)]
-    for rate in (0.5, 0.0625, 10.0):
-        workload = replace(lab_cell(1, 512).workload, lr=rate)
-        builder.with_record(lab_record(lab_cell(1, 512, workload=workload), 40.0))
-    rates = [float(group.source.conditions["lr"]) for group in builder.collect().groups]
-    assert rates == sorted(rates)
+    for width in (1024, 64, 256):
+        of = replace(lab_cell(1, 512).workload, model="mine:build", args={"width": width})
+        builder.with_record(lab_record(lab_cell(1, 512, workload=of), 40.0))
+    widths = [group.source.conditions["args"] for group in builder.collect().groups]
+    assert [text for text in widths if text != "none"] == ["width 64", "width 256", "width 1024"]

@@ -44,11 +44,12 @@ def test_gpt_nano_is_a_bit_per_byte_below_the_unigram_entropy(program):
     ids=" ".join,
 )
 def test_strategies_learn_alike_on_every_path(program, path):
-    """All draw the same 512 windows in the same order."""
+    """All draw the same 512 windows in the same order; fsdp cannot be compiled."""
     words = ("gpus=2", "global_batch=32", "data.limit=512", *path)
-    records = records_of(program, "paths", *words, "strategy=ddp,allreduce,zero1,fsdp")
+    strategies = ["ddp", "allreduce", "zero1", *([] if "compile=true" in path else ["fsdp"])]
+    records = records_of(program, "paths", *words, f"strategy={','.join(strategies)}")
     records += records_of(program, "accumulated", *words, "accumulate=2", "strategy=ddp")
-    assert len(records) == 5
+    assert len(records) == len(strategies) + 1
     losses = [record.loss for record in records]
     assert max(losses) - min(losses) < 0.02 * max(losses)
     assert max(losses) < 5  # bytes at random have 5.5 nats

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from hpml_jobs.core.text import percent_text
 from hpml_jobs.predict.band import Band, band, log_errors_per_step
-from hpml_jobs.predict.forecast import CommandOf
+from hpml_jobs.predict.forecast import FAR, CommandOf
 from hpml_jobs.predict.growth import NOISE, at_batch, in_node, over_nodes
 from hpml_jobs.predict.skill import HOW
 from hpml_jobs.predict.values import (
@@ -41,9 +41,6 @@ PRIOR_POINTS = 8
 
 FEWEST_POINTS = 3
 """Left-out places from which on no change per GPU can be called as good as the model."""
-
-LARGE_STEP = 4
-"""Ratio to the largest measured size from which on a prediction is marked."""
 
 
 class Step(NamedTuple):
@@ -308,5 +305,5 @@ def _remarks(times_s: Mapping[int, float], size: int, unit: str) -> Iterator[str
             yield (
                 f"an iteration on {more} {unit} took {fall:.1%} less than on {fewer}: repeat both"
             )
-    if size >= LARGE_STEP * counts[-1]:
+    if size >= FAR * counts[-1]:
         yield f"{size / counts[-1]:g} times the largest measured number of {unit}"

@@ -7,6 +7,7 @@ relative, |predicted / measured - 1|: 0.05 is 5 %.
 import math
 from collections.abc import Sequence
 from enum import StrEnum
+from typing import Any
 
 import msgspec
 
@@ -241,7 +242,11 @@ class Forecast(Value, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
+def place_of(value: Place) -> dict[str, Any]:
+    """Return the fields that an observation or a target has as a place, by name."""
+    return {field.name: getattr(value, field.name) for field in msgspec.structs.fields(Place)}
+
+
 def changed(value: Place, **fields: object) -> Target:
     """Return the target that differs from a place in some fields."""
-    names = [field.name for field in msgspec.structs.fields(Place)]
-    return Target(**{name: getattr(value, name) for name in names} | fields)
+    return Target(**place_of(value) | fields)

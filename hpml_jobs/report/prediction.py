@@ -14,9 +14,9 @@ from hpml_jobs.predict.values import (
     Forecast,
     LeftOut,
     Observation,
-    Place,
     Prediction,
     Skill,
+    place_of,
 )
 from hpml_jobs.report.merge.cells import cell_results
 from hpml_jobs.report.merge.forecasts import answer
@@ -51,7 +51,7 @@ class GroupForecast(NamedTuple):
                 for prediction in made.predictions
             ],
             "not_predicted": [
-                {**_place(refusal.target), "reason": refusal.reason, "command": refusal.command}
+                {**place_of(refusal.target), "reason": refusal.reason, "command": refusal.command}
                 for refusal in made.refusals
             ],
             "measured": [_measured(observation) for observation in made.observations],
@@ -105,14 +105,9 @@ def _with_words(table: Table, group: ConditionGroup, of_group: Forecast) -> Tabl
     )
 
 
-def _place(place: Place) -> dict[str, Any]:
-    names = [field.name for field in msgspec.structs.fields(Place)]
-    return {name: getattr(place, name) for name in names}
-
-
 def _measured(observation: Observation) -> dict[str, Any]:
     return {
-        **_place(observation),
+        **place_of(observation),
         "step_s": observation.step_s,
         "samples_per_s": observation.samples / observation.step_s,
         "runs": observation.runs,
@@ -122,7 +117,7 @@ def _measured(observation: Observation) -> dict[str, Any]:
 
 def _prediction(prediction: Prediction) -> dict[str, Any]:
     return {
-        **_place(prediction.target),
+        **place_of(prediction.target),
         "step_s": prediction.step_s,
         "low_s": prediction.low_s,
         "high_s": prediction.high_s,
@@ -148,7 +143,7 @@ def _error(skill: Skill) -> dict[str, Any]:
 
 def _left_out(point: LeftOut) -> dict[str, Any]:
     return {
-        **_place(point.observation),
+        **place_of(point.observation),
         "step_s": point.observation.step_s,
         "model_s": point.model_s,
         "null_s": point.null_s,

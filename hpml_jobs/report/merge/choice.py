@@ -282,19 +282,24 @@ def judged(candidate: Candidate, reference: Candidate, wish: Wish) -> Candidate:
 
 
 def _ask(able: Sequence[Candidate], wish: Wish) -> Winner | None:
-    """Return the cell to ask for among those that nothing excludes.
+    """Return the cell to ask for among those that nothing excludes, by their runs where it can."""
+    if not able:
+        return None
+    best = preferred(able, wish)
+    return Winner(best) if wish.deadline_min is not None else _winner(best, able)
+
+
+def preferred(able: Sequence[Candidate], wish: Wish) -> Candidate:
+    """Return the cell to ask for by its medians, among one or more that nothing excludes.
 
     With a deadline the cheapest of them, with a budget the fastest, else the fastest of those with
     the most GPUs.
     """
-    if not able:
-        return None
     if wish.deadline_min is not None:
-        return Winner(min(able, key=lambda candidate: (candidate.gpu_s, candidate.epoch_s)))
+        return min(able, key=lambda c: (c.gpu_s, c.epoch_s))
     if wish.gpu_hours_budget is not None:
-        return _winner(able[0], able)
-    most = max(candidate.row.gpus for candidate in able)
-    return _winner(next(c for c in able if c.row.gpus == most), able)
+        return min(able, key=lambda c: (c.epoch_s, c.gpu_s))
+    return min(able, key=lambda c: (-c.row.gpus, c.epoch_s, c.gpu_s))
 
 
 def _winner(fastest: Candidate, others: Sequence[Candidate]) -> Winner:

@@ -1,16 +1,15 @@
 """The forecast of a condition group: its cells as observations, its network, its targets."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from hpml_jobs.checks import Level
 from hpml_jobs.checks.cpus import OVERSUBSCRIBED
-from hpml_jobs.checks.result import NAMED, Affected
+from hpml_jobs.checks.result import Affected, names
 from hpml_jobs.core.cluster import Cluster, Launcher
 from hpml_jobs.core.conditions import CPU_COUNT
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Device, Strategy
-from hpml_jobs.core.text import counted
 from hpml_jobs.errors import UsageError
 from hpml_jobs.predict.forecast import predict_cells
 from hpml_jobs.predict.imported import gpus_per_node as imported_gpus_per_node
@@ -238,23 +237,20 @@ def _notes(group: ConditionGroup, measured: Sequence[Observation]) -> Iterator[s
     if failed:
         yield (
             "not used, because a data-quality check failed, processes shared CPUs, or no iteration "
-            f"was timed: {_named(failed)}"
+            f"was timed: {names(_slugs(failed))}"
         )
     doubtful = [
         row for row in group.timed if row not in failed and group.doubts(row, Affected.TIME)
     ]
     if doubtful:
         yield (
-            f"a data-quality check warns of the time of {_named(doubtful)}: hpml-jobs record shows "
-            "the reason"
+            f"a data-quality check warns of the time of {names(_slugs(doubtful))}: "
+            "hpml-jobs record shows the reason"
         )
 
 
-def _named(rows: Sequence[Row]) -> str:
-    """Return the cells of rows; of many the first, and the number of others."""
-    slugs = [slug for row in rows for slug in row.cells]
-    others = len(slugs) - NAMED
-    return ", ".join(slugs[:NAMED]) + (f" and {counted(others, 'other')}" if others > 0 else "")
+def _slugs(rows: Iterable[Row]) -> Iterator[str]:
+    return (slug for row in rows for slug in row.cells)
 
 
 def _without_series(

@@ -113,11 +113,5 @@ def _ask(cells: Sequence[PredictedCell], choice: Choice) -> PredictedCell | None
         return None
     rivals = [cell.candidate for cell in able]
     rivals += [choice.ask.candidate] if choice.ask else []
-    wish = choice.wish
-    if wish.deadline_min is not None:
-        best = min(rivals, key=lambda c: (c.gpu_s, c.epoch_s))
-    elif wish.gpu_hours_budget is not None:
-        best = min(rivals, key=lambda c: (c.epoch_s, c.gpu_s))
-    else:
-        best = min(rivals, key=lambda c: (-c.row.gpus, c.epoch_s))
+    best = measured.preferred(rivals, choice.wish)
     return next((cell for cell in able if cell.candidate is best), None)

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from hpml_jobs.api import OpenStudy, open_study
     from hpml_jobs.errors import HpmlError
 
-__version__ = "0.8.0"
+__version__ = "0.9.0"
 
 __all__ = ["HpmlError", "OpenStudy", "__version__", "open_study"]
 

@@ -36,13 +36,13 @@ from hpml_jobs.core.value import Value
 from hpml_jobs.core.workload import Loss
 from hpml_jobs.slurm.states import Outcome
 
-SCHEMA = 5
+SCHEMA = 6
 """Version of record.json.
 
 1: first. 2: the full protocol: phases, communication, messages, hashes, profiler, microbenchmark;
 imported timings. 3: learning rates, order of images, evaluation by epoch, quantization
 (0.4.0). 4: `probe` is `microbenchmark`, a rank's `trace` is `profiler` (0.5.0).
-5: more measured fields, all of them optional (0.6.0).
+5: more measured fields, all of them optional (0.6.0). 6: more of them (0.9.0).
 """
 
 
@@ -59,11 +59,15 @@ def _name_instruments(record: Document) -> Document:
 
 
 def _add_optional_fields(record: Document) -> Document:
-    """Upgrade schema 4 to 5: the new fields are None where they were not measured."""
+    """Upgrade schema 4 to 5, and 5 to 6: new fields are None where they were not measured."""
     return record
 
 
-UPGRADES: dict[int, Upgrade] = {3: _name_instruments, 4: _add_optional_fields}
+UPGRADES: dict[int, Upgrade] = {
+    3: _name_instruments,
+    4: _add_optional_fields,
+    5: _add_optional_fields,
+}
 """From each released schema to the next one. Schema 3 is the first that stays readable."""
 
 

@@ -83,7 +83,7 @@ def test_truncated_record_is_refused(share):
         (b'{"slug": "\xff"}', "is not a whole record"),
         (b"{}", "has record schema None"),
         (change_record(schema=1), "has record schema 1, this hpml_jobs"),
-        (change_record(schema=6), "has record schema 6, this hpml_jobs"),
+        (change_record(schema=7), "has record schema 7, this hpml_jobs"),
         (change_record().replace(b'"slug"', b'"slag"'), "unknown field `slag`"),
         (change_record().replace(b'"gpus": 4', b'"gpus": 0', 1), "gpus=0: must be 1 or more"),
         (

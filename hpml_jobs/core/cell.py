@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from enum import StrEnum
+from functools import cached_property
 from math import ceil
 
 import msgspec
@@ -63,7 +64,7 @@ class Protocol(StrEnum):
         return {"lab": 2, "full": 3}.get(self.value, 0)
 
 
-class Cell(Value, frozen=True, kw_only=True):
+class Cell(Value, frozen=True, kw_only=True, dict=True):
     """One point of a study: everything that can change its result, and nothing else.
 
     `batch` is per GPU (per process with `device=cpu`); `threads` and `loader_workers` are per
@@ -344,7 +345,7 @@ class Cell(Value, frozen=True, kw_only=True):
         """One GPU's share of an epoch, ceil(D / N); None while the data set's size is unknown."""
         return None if self.workload.images is None else ceil(self.workload.images / self.gpus)
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """Hash (64 hex digits) of everything that can change the result; see `cell_hash`."""
         return digest_of(self)

@@ -1,7 +1,10 @@
 """Composition of one choice of config groups with Hydra, and the user's defaults on top."""
 
+import functools
+import itertools
+import operator
 import re
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from hydra import compose
@@ -137,19 +140,41 @@ def _is_free(config: DictConfig, key: str) -> bool:
     return holds_any_key(parent) and OmegaConf.select(config, parent) is not None
 
 
-def settings_with(config: DictConfig, values: dict[str, Any]) -> Settings:
-    """Return the settings of a configuration with some values set, which change it in place.
+def settings_of(config: DictConfig, values: Mapping[str, Sequence[Any]]) -> Iterator[Settings]:
+    """Yield the settings of each combination of values, which change the configuration in place.
 
     Raises:
         UsageError: a value is missing or has the wrong type.
     """
+    composed: dict[str, Any] = {}
+    is_plain = False
+    for combination in itertools.product(*values.values()):
+        chosen = dict(zip(values, combination, strict=True))
+        if is_plain:
+            for key, value in chosen.items():
+                *parents, name = key.split(".")
+                functools.reduce(operator.getitem, parents, composed)[name] = value
+        else:
+            composed = _resolved(config, chosen)
+            # resolving takes longer than the rest of a plan: once, if no value refers to another
+            # one and no mapping is merged
+            texts = str((OmegaConf.to_container(config), values))
+            is_plain = "${" not in texts and "???" not in texts and not _has_mapping(values)
+        yield make_settings(composed)
+
+
+def _has_mapping(values: Mapping[str, Sequence[Any]]) -> bool:
+    return any(isinstance(option, Mapping) for options in values.values() for option in options)
+
+
+def _resolved(config: DictConfig, values: Mapping[str, Any]) -> dict[str, Any]:
     try:
         for key, value in values.items():
             OmegaConf.update(config, key, value, force_add=_is_free(config, key))
         composed = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
     except OmegaConfBaseException as error:
         raise UsageError(f"configuration: {_first_line(error)}") from error
-    return make_settings(dict(composed))  # type: ignore[arg-type]
+    return dict(composed)  # type: ignore[arg-type]
 
 
 def _first_line(error: Exception) -> str:

@@ -15,7 +15,7 @@ from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.workload import Optimizer
 from hpml_jobs.errors import UsageError
 from hpml_jobs.plan import machine
-from hpml_jobs.plan.composer import AUTO, Composer, check_keys, settings_with
+from hpml_jobs.plan.composer import AUTO, Composer, check_keys, settings_of
 from hpml_jobs.plan.config_folders import GROUPS, ONLY_ON, ConfigFolders
 from hpml_jobs.plan.overrides import Overrides, parse_overrides
 from hpml_jobs.plan.settings import Settings
@@ -201,17 +201,9 @@ def _combinations(
     for name, part in parts:
         composed = composer.with_recipe(config, workload, name) if recipe == AUTO else config
         try:
-            yield from _product(composed, part)
+            yield from settings_of(composed, part)
         except UsageError as error:
             raise composer.with_place(error, part) from error
-
-
-def _product(config: DictConfig, values: Ranges) -> list[Settings]:
-    return [
-        # every combination sets the same keys, so the configuration is updated in place
-        settings_with(config, dict(zip(values, combination, strict=True)))
-        for combination in itertools.product(*values.values())
-    ]
 
 
 def _by_usual_recipe(config: DictConfig, values: Ranges) -> Iterator[tuple[str, Ranges]]:

@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,6 +27,9 @@ from hpml_jobs.submit.sbatch import (
     write_script,
     writing,
 )
+
+WRITERS = 16
+"""Files that are written at the same time: each waits until the disk has it."""
 
 
 class SentRequest(NamedTuple):
@@ -68,12 +72,15 @@ def send(
 
 def write_cells(study: Study, cells: Iterable[PlannedCell]) -> None:
     """Write cell.json of every cell, before any job can read it."""
-    for planned in cells:
+
+    def write(planned: PlannedCell) -> None:
         path = study.cell(planned.slug).cell_json
-        try:
+        with writing(path):
             write_whole(path, encode(planned.file))
-        except OSError as error:
-            raise HpmlError(f"{path} cannot be written: {error.strerror}") from error
+
+    with ThreadPoolExecutor(WRITERS) as writers:
+        for _ in writers.map(write, cells):
+            pass
 
 
 def script(study: Study, cluster: Cluster, request: JobRequest) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 from typing import Generic, NamedTuple, ParamSpec
 
 from hpml_jobs.core.text import counted
@@ -104,8 +105,7 @@ class Check(Generic[Subject]):
         observation = self.find(*args, **kwargs)
         if observation is None:
             return None
-        doubtful = self.affects if observation.affects is None else observation.affects
-        affects = tuple(affected for affected in Affected if affected in doubtful)
+        affects = _in_order(self.affects if observation.affects is None else observation.affects)
         if observation.holds:
             return CheckResult(
                 check=self.name,
@@ -123,6 +123,11 @@ class Check(Generic[Subject]):
             tier=Tier.NUMBER if level is Level.FAIL else observation.tier or self.tier,
             affects=affects,
         )
+
+
+@cache
+def _in_order(affects: frozenset[Affected]) -> tuple[Affected, ...]:
+    return tuple(affected for affected in Affected if affected in affects)
 
 
 def check(  # noqa: PLR0913  (the fields of a Check)

@@ -1,5 +1,6 @@
 """Entry of the command line: run a command; a line that names none submits a study."""
 
+import gc
 import io
 import itertools
 import os
@@ -15,6 +16,9 @@ from hpml_jobs.errors import HpmlError, UsageError
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as in shells."""
 
+ALLOCATIONS = 200_000
+"""Objects between two garbage collections: records have no cycles, and there may be thousands."""
+
 HELP = ("-h", "--help", "help")
 
 HYDRA_PAGES = ("--cfg", "-c", "--info", "-i", "--shell-completion", "-sc")
@@ -26,6 +30,7 @@ def run(words: list[str]) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a console that cannot show │ shows ?
     remember(words)
+    gc.set_threshold(ALLOCATIONS)
     try:
         return _dispatch(words)
     except HpmlError as error:

@@ -140,7 +140,10 @@ class Rank(Value, frozen=True, kw_only=True):
 
     def epoch(self, role: Role) -> Epoch | None:
         """The first epoch of a role, if it was run."""
-        return next((epoch for epoch in self.epochs if epoch.role == role), None)
+        for epoch in self.epochs:  # many times for each record, so no generator
+            if epoch.role == role:
+                return epoch
+        return None
 
     @property
     def timed(self) -> Epoch:

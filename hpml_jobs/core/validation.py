@@ -133,28 +133,31 @@ def _imported_fault(record: Record) -> str | None:
 
 def out_of_range(value: Any) -> str | None:
     """Return the first number that is not finite or too large, or a negative duration or count."""
-    fault = _out_of_range(value, "")
+    fault = _out_of_range(value)
     return fault and fault.removeprefix(".")
 
 
-def _out_of_range(value: Any, name: str) -> str | None:
-    """Return the fault of a value after its place in it; `name` is the value's own."""
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            if fault := _out_of_range(inner, str(key)):
-                return f".{key}{fault}"
-    elif isinstance(value, list | tuple):
-        for index, inner in enumerate(value):
-            if fault := _out_of_range(inner, ""):
-                return f"[{index}]{fault}"
-    elif isinstance(value, float | int):
-        if not -LARGEST <= value <= LARGEST:
-            return f" is not a number from {-LARGEST:g} to {LARGEST:g}"
-        if value > LONGEST_S and name.endswith("_s"):
-            return f" is {value:g} s, more than {LONGEST_S:g} s"
-        if value < 0 and name.endswith(NOT_NEGATIVE):
-            return f" is negative: {value}"
+def _out_of_range(value: Any) -> str | None:
+    """Return the fault of nested values after its place; most of a record's reading is here."""
+    is_mapping = isinstance(value, dict)
+    for key, inner in value.items() if is_mapping else enumerate(value):
+        kind, fault = type(inner), None
+        if kind is float or kind is int:
+            if inner < 0 or not inner <= LONGEST_S:  # rarely
+                fault = _number_fault(inner, str(key))
+        elif kind is dict or kind is list or kind is tuple:
+            fault = _out_of_range(inner)
+        if fault:
+            return f".{key}{fault}" if is_mapping else f"[{key}]{fault}"
     return None
+
+
+def _number_fault(number: float, name: str) -> str | None:
+    if not -LARGEST <= number <= LARGEST:
+        return f" is not a number from {-LARGEST:g} to {LARGEST:g}"
+    if number > LONGEST_S and name.endswith("_s"):
+        return f" is {number:g} s, more than {LONGEST_S:g} s"
+    return f" is negative: {number}" if number < 0 and name.endswith(NOT_NEGATIVE) else None
 
 
 def _rank_fault(cell: Cell, rank: Rank) -> str | None:

@@ -58,7 +58,7 @@ def read_bytes(path: Path, limit: int = JSON_BYTES) -> bytes:
     """
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
-        content = b"" if size > limit else file.read(limit + 1)
+        content = b"" if size > limit else file.read()
     if size > limit or len(content) > limit:
         megabytes, most = max(size, len(content)) / 1e6, limit / 1e6
         raise OSError(errno.EFBIG, f"{megabytes:.3g} MB are more than the limit of {most:.3g} MB")

@@ -1,5 +1,6 @@
 """Tables and lines of states, usage and plans for the screen; JSON for programs."""
 
+import os
 import sys
 import time
 from collections import Counter
@@ -173,6 +174,18 @@ def console() -> Console:
     """Return a console on standard output, 200 columns wide if it is no terminal."""
     out = Console(highlight=False)
     return out if out.is_terminal else Console(highlight=False, width=200)
+
+
+def say(text: object, *, note: bool = False) -> None:
+    """Print a line now, on standard error if it is a note; a reader that has left is no error.
+
+    So a closed pipe (`| head -1`) does not end a submission between two jobs.
+    """
+    stream = sys.stderr if note else sys.stdout
+    try:
+        print(text, file=stream, flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def print_json(value: Any) -> None:

@@ -1,10 +1,11 @@
 """A plan submitted to SLURM or run on this machine, and what is printed of it."""
 
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from hpml_jobs.cli.command_line import repeated
-from hpml_jobs.cli.console import console, print_json, sent_table
+from hpml_jobs.cli.console import console, print_json, say, sent_table
 from hpml_jobs.cli.hints import next_commands
 from hpml_jobs.core.cluster import Launcher
 from hpml_jobs.core.text import counted
@@ -64,7 +65,7 @@ def announce(submission: "Submission", manner: Manner) -> None:
     cells, jobs = len(submission.selection.send), len(submission.requests)
     size = f"{counted(cells, 'cell')} as {counted(jobs, 'job')}"
     hours, limit = submission.gpu_hours, submission.plan.cluster.confirm_gpu_hours
-    print(f"up to {hours:.3g} GPU-hours: {size}", flush=True)
+    say(f"up to {hours:.3g} GPU-hours: {size}")
     if manner.yes or limit is None or hours <= limit or not is_interactive():
         return
     try:
@@ -96,15 +97,15 @@ def submit_jobs(submission: "Submission", manner: Manner) -> None:
 
     plan, selection = submission.plan, submission.selection
     if note := overlap_note(plan.cluster, submission.requests):
-        _print_note(note)
+        say(note, note=True)
     jobs: dict[str, str] = {}
     followup = None
     try:
-        with deferred_interrupts(_print_note) as interrupts:
+        with deferred_interrupts(partial(say, note=True)) as interrupts:
             for sent in send(plan.study, plan.cluster, submission.requests, interrupts.check):
                 jobs |= sent.jobs
                 if not manner.json:
-                    print(sent, flush=True)
+                    say(sent)
             followup = _submit_followup(plan, selection, jobs)
             interrupts.check()
     except RefusedError:
@@ -119,10 +120,6 @@ def submit_jobs(submission: "Submission", manner: Manner) -> None:
                 _print_json(submission, jobs, followup)
             else:
                 _print_summary(submission, jobs, followup, all_cells=manner.all_cells)
-
-
-def _print_note(sentence: str) -> None:
-    print(sentence, file=sys.stderr, flush=True)
 
 
 def _what_was_sent(submission: "Submission", jobs: dict[str, str]) -> str:

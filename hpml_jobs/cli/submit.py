@@ -1,13 +1,12 @@
 """Commands that submit or run cells: submit, plan, run, fetch."""
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hpml_jobs.cli.command_line import repeated
-from hpml_jobs.cli.console import print_json
+from hpml_jobs.cli.console import print_json, say
 from hpml_jobs.cli.deliver import DeclinedError, Manner, announce, submit_jobs
 from hpml_jobs.cli.options import AllCells, ConfigDir, DryRun, Json, Multirun, Overrides, Yes
 from hpml_jobs.cli.preview import show_preview
@@ -48,7 +47,8 @@ def submit(
     plan = _make_plan(overrides, multirun, config_dir)
     if plan.cluster.launcher is Launcher.LOCAL:
         plan.study.create()
-        with plan.study.submitting():
+        with plan.study.submitting() as lock_note:
+            _print_note(lock_note)
             selection = select(plan)
             restore_records(selection.status.snapshots)
             if selection.send:
@@ -60,7 +60,8 @@ def submit(
         # a new study that would be refused is refused before its folder exists
         submission = None if plan.study.root.exists() else prepare(plan, select(plan))
         plan.study.create()
-        with plan.study.submitting():
+        with plan.study.submitting() as lock_note:
+            _print_note(lock_note)
             if submission is None or plan.study.cells():  # the study has cells to leave out
                 submission = prepare(plan, select(plan))
             restore_records(submission.selection.status.snapshots)
@@ -220,7 +221,8 @@ def _print_notes(selection: "Selection") -> None:
 
 
 def _print_note(sentence: str) -> None:
-    print(sentence, file=sys.stderr)
+    if sentence:
+        say(sentence, note=True)
 
 
 def _superseding_if_rerun(plan: "Plan", planned: "PlannedCell") -> "PlannedCell":

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import msgspec
 
 from hpml_jobs.checks import check_study
-from hpml_jobs.core.text import unix_time
+from hpml_jobs.core.text import duration_text, unix_time
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.status.evidence import evidence_of, jobs_of_cell, shared_jobs
@@ -19,6 +19,9 @@ from hpml_jobs.study.cell_state import CellState
 from hpml_jobs.study.manifest import History, ManifestLine
 from hpml_jobs.study.snapshot import FolderSnapshot, RecordCache, read_study
 from hpml_jobs.study.study import LOCK_S, Study
+
+LONGEST_SBATCH_S = 3600
+"""How long an sbatch on another login node, which cannot be asked, is taken to run."""
 
 
 class StudyStatus(NamedTuple):
@@ -125,8 +128,15 @@ def _unanswered(line: ManifestLine, complaint: str) -> tuple[Outcome, str]:
     """Return the state of a cell whose sbatch was called and whose job is not in the manifest."""
     if complaint:
         return Outcome.UNKNOWN, f"sbatch was called, but its answer is lost; {complaint}"
-    if time.time() - (unix_time(line.time) or 0) < LOCK_S:
+    age_s = time.time() - (unix_time(line.time) or 0)
+    if age_s < LOCK_S:
         return Outcome.PENDING, "being submitted"
+    if line.sbatch and line.sbatch.runs:
+        waits = f"sbatch (PID {line.sbatch.pid}) has waited for SLURM for {duration_text(age_s)}"
+        return Outcome.PENDING, f"being submitted: {waits}"
+    if line.sbatch and not line.sbatch.is_here and age_s < LONGEST_SBATCH_S:
+        where = f"PID {line.sbatch.pid} on {line.sbatch.host}"
+        return Outcome.UNKNOWN, f"sbatch may still be running ({where}): ask for the status there"
     return Outcome.MISSING, "not submitted: sbatch was interrupted, and SLURM has no such job"
 
 

@@ -1,5 +1,6 @@
 """Files: values as JSON, atomic writes, and locks."""
 
+import contextlib
 import fcntl
 import os
 import tempfile
@@ -10,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+
+from hpml_jobs.core.process_times import Process
 
 
 def encode(value: Any) -> bytes:
@@ -38,31 +41,63 @@ def write_whole(path: Path, content: bytes, *, parents: bool = True) -> None:
 
 
 @contextmanager
-def hold_lock(path: Path, patience_s: float) -> Iterator[None]:
+def hold_lock(path: Path, patience_s: float) -> Iterator[Path | None]:
     """Hold a lock file for the `with` block, after waiting for it up to `patience_s` seconds.
 
+    Where the file system has no flock (some NFS, Lustre without `-o flock`), the lock is the
+    existence of another file, which is yielded: a link to it is made once, on any file system.
+
     Raises:
-        TimeoutError: another program holds it all that time.
+        TimeoutError: another program holds it all that time, or has left that file.
         OSError: the file cannot be made.
     """
     handle = os.open(path, os.O_RDONLY | os.O_CREAT, 0o644)
+    held = path.with_name(f"{path.name}.held")
+    deadline = time.monotonic() + patience_s
     try:
-        deadline = time.monotonic() + patience_s
-        while not _try_lock(handle):
+        has_flock, is_locked = _try_flock(handle), False
+        while not (is_locked := has_flock or (has_flock is None and _try_link(held))):
             if time.monotonic() > deadline:
-                raise TimeoutError(f"{path} is held by another program")
+                raise TimeoutError(f"{path} is held by another program{_holder(held)}")
             time.sleep(0.1)
-        yield
+            has_flock = _try_flock(handle)
+        yield None if has_flock else held
     finally:
         os.close(handle)  # releases the lock too
+        if is_locked and not has_flock:
+            held.unlink(missing_ok=True)
 
 
-def _try_lock(handle: int) -> bool:
-    """Try to take the lock; on a file system without locks this always succeeds."""
+def _try_flock(handle: int) -> bool | None:
+    """Try to take the lock; None where the file system has no locks."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except OSError:
-        return True
+        return None
     return True
+
+
+def _try_link(held: Path) -> bool:
+    """Make the file that is the lock, with this process in it; return whether it is ours."""
+    handle, name = tempfile.mkstemp(prefix=f".{held.name}.", dir=held.parent)
+    own = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(msgspec.json.encode(Process.of(os.getpid())))
+        with contextlib.suppress(OSError):  # over NFS an error may hide that it was made
+            held.hardlink_to(own)
+        return own.stat().st_nlink == 2
+    finally:
+        own.unlink()
+
+
+def _holder(held: Path) -> str:
+    """Return which process made the file that is the lock, and what to do if it has ended."""
+    try:
+        holder = msgspec.json.decode(held.read_bytes(), type=Process)
+    except (OSError, ValueError):
+        return ""
+    remedy = f"; remove {held} if it has ended" if not holder.runs else ""
+    return f" (PID {holder.pid} on {holder.host}{remedy})"

@@ -11,10 +11,15 @@ import msgspec
 
 from hpml_jobs import __version__
 from hpml_jobs.core.cell import CellFile, decode_cell_file
+from hpml_jobs.core.process_times import Process
+from hpml_jobs.core.text import unix_time
 from hpml_jobs.core.value import Value, decode_json
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.study.attempt import utc_now
 from hpml_jobs.study.reader import MANIFEST_BYTES, is_name, read_bytes
+
+LATEST_S = 1e11
+"""A time after the year 5000 is damage: calendars end in the year 9999."""
 
 
 class ManifestEvent(StrEnum):
@@ -31,7 +36,8 @@ class ManifestLine(Value, frozen=True, kw_only=True):
     `files` has a copy of cell.json of each cell, in the first line of its submission (since 0.6.0).
 
     `closing` marks the follow-up job, which runs after all cells and measures none; `retry` a
-    resubmission by a follow-up job, which avoids the nodes in `excluded`.
+    resubmission by a follow-up job, which avoids the nodes in `excluded`. `sbatch` is the process
+    that a line before an sbatch belongs to; None before version 0.9.0.
     """
 
     happening: ManifestEvent
@@ -44,13 +50,16 @@ class ManifestLine(Value, frozen=True, kw_only=True):
     closing: bool = False
     retry: bool = False
     excluded: tuple[str, ...] = ()
+    sbatch: Process | None = None
     time: str = ""
     hpml_jobs: str = __version__
 
     def __post_init__(self) -> None:
-        """Refuse a line that is damaged: names that lead elsewhere, other jobs than cells."""
+        """Refuse a line that is damaged: its names, its time, other jobs than cells."""
         if not all(is_name(name) for name in (*self.cells, *self.jobs)):
             raise ValueError("a cell or a job has no valid name")
+        if self.time and not 0 <= (unix_time(self.time) or -1) <= LATEST_S:
+            raise ValueError(f"{self.time!r} is no time of a submission")
         is_sent = self.happening is ManifestEvent.SENT and not self.closing
         if is_sent and len(self.jobs) != len(self.cells):
             raise ValueError(f"{len(self.jobs)} jobs for {len(self.cells)} cells")

@@ -112,8 +112,10 @@ class Study:
             self.root.rmdir()
 
     @contextmanager
-    def submitting(self) -> Iterator[None]:
+    def submitting(self) -> Iterator[str]:
         """Lock the study while cells are selected and submitted: one submission at a time.
+
+        Yield a sentence where the lock is a file because the file system has no flock.
 
         Raises:
             HpmlError: another submission has held the lock for LOCK_S seconds.
@@ -121,7 +123,7 @@ class Study:
         self._refuse_unpacked()
         with ExitStack() as held:
             try:
-                held.enter_context(hold_lock(self.lock, LOCK_S))
+                file = held.enter_context(hold_lock(self.lock, LOCK_S))
             except TimeoutError as fault:
                 raise HpmlError(
                     f"{fault} for {LOCK_S} s: another submission to study {self.name} is running; "
@@ -131,7 +133,7 @@ class Study:
                 raise HpmlError(f"{self.lock} is a folder: remove it, it must be a file") from fault
             except OSError as fault:
                 raise HpmlError(f"{self.lock} cannot be written: {fault.strerror}") from fault
-            yield
+            yield f"the file system of {self.root} has no flock: {file} is the lock" if file else ""
 
     def _refuse_unpacked(self) -> None:
         if self.is_unpacked:

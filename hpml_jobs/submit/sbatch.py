@@ -82,7 +82,8 @@ def sbatch(study: Study, script: str) -> str:
         NoJobIdError: sbatch's answer has no job id.
         HpmlError: the script cannot be written.
     """
-    return run_sbatch(study, write_script(study, script))
+    path = write_script(study, script)
+    return answer_of(start_sbatch(path), study, path)
 
 
 def write_script(study: Study, script: str) -> Path:
@@ -110,27 +111,34 @@ def writing(path: Path) -> Iterator[None]:
         raise HpmlError(f"{path} cannot be written: {fault.strerror}") from fault
 
 
-def run_sbatch(study: Study, script: Path) -> str:
-    """Submit the script of a file and return its job id; then the file is named after the job.
+def start_sbatch(script: Path) -> subprocess.Popen[str]:
+    """Start the sbatch of a script; it waits for `answer_of`, so that its PID can be noted before.
 
-    sbatch is in a session of its own: Ctrl-C in the terminal does not end it halfway.
-
-    Raises:
-        RefusedError: SLURM refused it.
-        NoJobIdError: sbatch's answer has no job id.
+    If this program ends before, sbatch does not run. It is in a session of its own: Ctrl-C in the
+    terminal does not end it halfway.
     """
     with clean_environment():
-        process = subprocess.Popen(
-            ["sbatch", str(script)],
+        return subprocess.Popen(
+            ["/bin/sh", "-c", 'read -r _ && exec sbatch "$1" < /dev/null', "sh", str(script)],
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             encoding="utf-8",
             errors="replace",
             start_new_session=True,
         )
+
+
+def answer_of(process: subprocess.Popen[str], study: Study, script: Path) -> str:
+    """Let sbatch submit and return the job's id; then the script is named after the job.
+
+    Raises:
+        RefusedError: SLURM refused it.
+        NoJobIdError: sbatch's answer has no job id.
+    """
     with process:
         try:
-            out, err = process.communicate()
+            out, err = process.communicate("submit\n")
         except BaseException:
             process.kill()
             process.wait()

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from hpml_jobs.core.cluster import Cluster
+from hpml_jobs.core.process_times import Process
 from hpml_jobs.core.text import counted
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.plan.plan import PlannedCell
@@ -22,8 +23,9 @@ from hpml_jobs.submit.job_requests import JobKind, JobRequest
 from hpml_jobs.submit.sbatch import (
     NoJobIdError,
     RefusedError,
+    answer_of,
     check_folder,
-    run_sbatch,
+    start_sbatch,
     write_script,
     writing,
 )
@@ -106,10 +108,18 @@ def _send(study: Study, cluster: Cluster, request: JobRequest, submitted: int) -
     if is_array:
         arrays.write_pickles(study, request, line.batch)
     reserve = _reserve(study, line)
-    study.append(line)  # if sbatch's answer is lost, this line stays open
+    process = start_sbatch(path)
+    try:
+        # if sbatch's answer is lost, this line stays open
+        study.append(msgspec.structs.replace(line, sbatch=Process.of(process.pid)))
+    except BaseException:
+        process.kill()
+        process.communicate()
+        reserve.unlink()
+        raise
     line = msgspec.structs.replace(line, files={})
     try:
-        job = run_sbatch(study, path)
+        job = answer_of(process, study, path)
     except RefusedError as error:
         message = str(error)
         reserve.unlink()

@@ -95,11 +95,11 @@ class StudyBuilder:
         return self.with_event(ManifestEvent.SENT, *jobs, batches=batches)
 
     def with_event(
-        self, event: ManifestEvent, *jobs: str, batches: tuple[int, ...] = (), words: str = ""
+        self, event: ManifestEvent, *jobs: str, batches: tuple[int, ...] = (), **fields: Any
     ) -> Self:
         """Append a line to the manifest."""
         slugs = tuple(cell.slug for cell in self.cells if not batches or cell.batch in batches)
-        line = ManifestLine(happening=event, batch="b1", cells=slugs, jobs=jobs, words=words)
+        line = ManifestLine(happening=event, batch="b1", cells=slugs, jobs=jobs, **fields)
         self.study.append(line)
         return self
 

@@ -16,7 +16,7 @@ from hpml_jobs.core import environment
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.gpus import is_mig
 from hpml_jobs.core.nvml import nvml_session, nvml_text
-from hpml_jobs.core.process_times import started_ticks
+from hpml_jobs.core.process_times import Process
 from hpml_jobs.core.record import Facts
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.study.attempt import SLURM_VARIABLE
@@ -117,11 +117,10 @@ def process_identity() -> dict[str, Any]:
 
     A pid alone is not unique: every container has a process 1.
     """
-    try:
-        boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return {"pid": os.getpid(), "boot_id": boot_id, "started_ticks": started_ticks()}
-    except OSError:
+    process = Process.of(os.getpid())
+    if process.boot_id is None:
         return {}
+    return {name: getattr(process, name) for name in ("pid", "boot_id", "started_ticks")}
 
 
 def affinity() -> tuple[int, ...]:

@@ -4,9 +4,13 @@ import errno
 import json
 import os
 import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
+import hpml_jobs
 from hpml_jobs.cli.main import run
 from hpml_jobs.study.files import write_whole
 from hpml_jobs.study.manifest import ManifestEvent
@@ -173,3 +177,19 @@ def test_folder_in_place_of_file_is_one_line(slurm, study, capsys, name, words):
     assert f"outputs/mine/{name} is a folder: remove it, it must be a file" in printed.err
     assert len([line for line in printed.err.splitlines() if "GPU type" not in line]) == 1
     assert len(slurm.scripts) == 3
+
+
+@pytest.mark.parametrize("streams", ["stdout", "both"])
+def test_closed_pipe_does_not_end_a_submission(slurm, study, streams):
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    ended = subprocess.run(
+        [sys.executable, "-m", "hpml_jobs", *WORDS],
+        stdout=write_end,
+        stderr=write_end if streams == "both" else subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": str(Path(hpml_jobs.__file__).parents[1])},
+        check=False,
+    )
+    os.close(write_end)
+    assert ended.returncode == 0
+    assert sorted(study.history().jobs.values()) == ["101", "102", "103"]

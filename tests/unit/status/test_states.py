@@ -1,10 +1,15 @@
 """States of cells by every rule, from recorded SLURM output; and which cells are resubmitted."""
 
+import json
+import os
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
 
+import msgspec
 import pytest
 
+from hpml_jobs.core.process_times import Process
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.slurm.jobs import SACCT_FIELDS, SQUEUE_FORMAT
 from hpml_jobs.slurm.states import Outcome
@@ -313,6 +318,29 @@ def test_sender_killed_before_sbatch_leaves_cell_missing(slurm, unsent_study):
     unsent_study.study.manifest.write_text(text.replace(f'"time":"{utc_now()[:4]}', '"time":"2020'))
     assert unsent_study.state.outcome is Outcome.MISSING
     assert "not submitted: sbatch was interrupted" in unsent_study.state.reason
+
+
+HERE = Process.of(os.getpid())
+ELSEWHERE = msgspec.structs.replace(HERE, host="login2")
+
+
+@pytest.mark.parametrize(
+    ("sbatch", "minutes", "expected"),
+    [
+        (HERE, 10, ("pending", f"sbatch (PID {HERE.pid}) has waited for SLURM for 10 min")),
+        (ELSEWHERE, 10, ("unknown", f"may still be running (PID {HERE.pid} on login2)")),
+        (ELSEWHERE, 61, ("missing", "sbatch was interrupted")),
+        (msgspec.structs.replace(HERE, started_ticks=1), 10, ("missing", "was interrupted")),
+    ],
+)
+def test_sbatch_is_dead_only_when_it_is(slurm, unsent_study, sbatch, minutes, expected):
+    unsent_study.with_event(ManifestEvent.SENDING, sbatch=sbatch)
+    manifest = unsent_study.study.manifest
+    line = json.loads(manifest.read_text())
+    line["time"] = (datetime.now(UTC) - timedelta(minutes=minutes)).isoformat()
+    manifest.write_text(json.dumps(line) + "\n")
+    outcome, reason = expected
+    assert (unsent_study.state.outcome, reason in unsent_study.state.reason) == (outcome, True)
 
 
 def test_lost_job_id_is_recovered_from_its_log_path(slurm, unsent_study):

@@ -2,10 +2,14 @@
 
 import errno
 import fcntl
+import os
+import socket
 
+import msgspec
 import pytest
 
 from hpml_jobs.core.cluster import Cluster
+from hpml_jobs.core.process_times import Process
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.study import study as study_module
 from hpml_jobs.study.files import hold_lock
@@ -47,13 +51,40 @@ def test_lock_waits_until_it_is_free(tmp_path):
             assert len(attempts) == 2
 
 
-def test_file_system_without_locks_locks_nothing(tmp_path, monkeypatch):
+@pytest.fixture
+def no_flock(monkeypatch):
     def unsupported(*_):
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr(fcntl, "flock", unsupported)
-    with hold_lock(tmp_path / "lock", 0), hold_lock(tmp_path / "lock", 0):
-        assert (tmp_path / "lock").exists()
+
+
+def test_file_system_without_flock_is_locked_by_a_link(tmp_path, no_flock):
+    path = tmp_path / "lock"
+    with hold_lock(path, 0) as held:
+        assert held == tmp_path / "lock.held"
+        with pytest.raises(TimeoutError, match=rf"\(PID {os.getpid()} on {socket.gethostname()}\)"):
+            hold_lock(path, 0).__enter__()
+        assert held.exists()
+    with hold_lock(path, 0):
+        pass
+    assert [file.name for file in tmp_path.iterdir()] == ["lock"]
+
+
+def test_link_of_an_ended_program_is_named_with_its_remedy(tmp_path, no_flock):
+    held = tmp_path / "lock.held"
+    ended = msgspec.structs.replace(Process.of(os.getpid()), started_ticks=1)
+    held.write_bytes(msgspec.json.encode(ended))
+    with pytest.raises(TimeoutError, match=rf"; remove {held} if it has ended\)"):
+        hold_lock(tmp_path / "lock", 0).__enter__()
+    assert held.exists()
+
+
+def test_submission_says_which_file_is_the_lock(study, no_flock):
+    with study.submitting() as note:
+        assert (
+            note == f"the file system of {study.root} has no flock: {study.lock}.held is the lock"
+        )
 
 
 def test_concurrent_submission_is_refused_with_reason(study, monkeypatch):

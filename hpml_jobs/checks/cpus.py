@@ -7,7 +7,7 @@ from hpml_jobs.checks.limits import LOADER_WAIT_LIMIT
 from hpml_jobs.checks.result import Affected, Level, Observation, Tier, check
 from hpml_jobs.core.disturbance import ALLOCATED_CPUS, CauseKind, outside_causes, run_queue_share
 from hpml_jobs.core.record import Record
-from hpml_jobs.core.text import counted, percent_text
+from hpml_jobs.core.text import counted, percent_text, whole_number
 
 
 class HostProcesses(NamedTuple):
@@ -45,8 +45,7 @@ def busiest_host(record: Record) -> HostProcesses | None:
         allowed[rank.host] |= {*rank.affinity}
         processes[rank.host] += 1
     slurm = record.facts.slurm if record.facts else {}
-    allocated = slurm.get(ALLOCATED_CPUS, "")
-    most = int(allocated) if allocated.isdigit() else None
+    most = whole_number(slurm.get(ALLOCATED_CPUS, ""))
     workers = max((rank.loader_workers for rank in record.ranks), default=0)
     hosts = [
         HostProcesses(host, min(len(cpus), most or len(cpus)), processes[host], workers)

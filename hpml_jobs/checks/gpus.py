@@ -7,7 +7,7 @@ from hpml_jobs.checks.result import Affected, Level, Observation, Tier, check, n
 from hpml_jobs.core.gpus import HARMLESS, POWER_CAP, lane_fault, memory_fault, slowing_reasons
 from hpml_jobs.core.measurements import Card
 from hpml_jobs.core.record import Rank, Record
-from hpml_jobs.core.text import counted, percent_text
+from hpml_jobs.core.text import counted, percent_text, whole_number
 
 GIVEN_GPUS = "SLURM_GPUS_ON_NODE"
 """The number of GPUs that SLURM gave the cell on its node."""
@@ -82,11 +82,11 @@ def shared_gpus(record: Record) -> Observation | None:
 def more_gpus_visible(record: Record) -> Observation | None:
     """Warn if more GPUs were visible than SLURM gave."""
     facts = record.facts
-    given = facts.slurm.get(GIVEN_GPUS, "") if facts else ""
-    if facts is None or not facts.gpus_visible or not given.isdigit():
+    given = whole_number(facts.slurm.get(GIVEN_GPUS, "")) if facts else None
+    if facts is None or not facts.gpus_visible or given is None:
         return None
     visible = counted(facts.gpus_visible, "GPU")
-    return Observation(facts.gpus_visible <= int(given), f"{visible} visible, {given} given")
+    return Observation(facts.gpus_visible <= given, f"{visible} visible, {given} given")
 
 
 @check(

@@ -65,4 +65,6 @@ def _moment(text: str) -> datetime | None:
         moment = datetime.fromisoformat(text)
     except ValueError:
         return None
+    if not 1970 < moment.year < 9000:  # a clock, or a file, that is wrong
+        return None
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

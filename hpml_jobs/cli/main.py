@@ -1,5 +1,6 @@
 """Entry of the command line: run a command; a line that names none submits a study."""
 
+import errno
 import gc
 import io
 import itertools
@@ -32,7 +33,10 @@ def run(words: list[str]) -> int:
     remember(words)
     gc.set_threshold(ALLOCATIONS)
     try:
-        return _dispatch(words)
+        _check_folder()
+        code = _dispatch(words)
+        sys.stdout.flush()
+        return code
     except HpmlError as error:
         print(f"{PROGRAM}: {' '.join(str(error).split())}", file=sys.stderr)
         return error.exit_code
@@ -42,8 +46,21 @@ def run(words: list[str]) -> int:
     except BrokenPipeError:  # the reader of a pipe has left
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        print(f"{PROGRAM}: {error.filename or 'the output'}: {error.strerror}", file=sys.stderr)
+        return 1
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 1
+
+
+def _check_folder() -> None:
+    try:
+        Path.cwd()
+    except FileNotFoundError as fault:
+        raise HpmlError("the current folder was removed: cd to another one") from fault
 
 
 def _dispatch(words: list[str]) -> int:

@@ -50,7 +50,7 @@ def report(
     for line in _answers(made):
         print(line)
     if not written:
-        return
+        raise typer.Exit(1)
     pictures = [path.stem for path in written if path.suffix == ".png"]
     files = [HTML, MARKDOWN, "all tables"]
     files += [f"pictures of {', '.join(pictures)} (PNG, SVG)"] if pictures else []

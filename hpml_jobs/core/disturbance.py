@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from hpml_jobs.core.measurements import Epoch, Role, Scheduling
 from hpml_jobs.core.record import Rank, Record
-from hpml_jobs.core.text import percent_text
+from hpml_jobs.core.text import percent_text, whole_number
 
 FOREIGN_LIMIT = 0.05
 """Share of the allocation's CPU time that other processes may use."""
@@ -140,8 +140,7 @@ def host_cpus(record: Record, role: Role = Role.TIMED) -> list[HostCpu]:
     slurm = record.facts.slurm if record.facts else {}
     allocated = slurm.get(ALLOCATED_CPUS, "")
     return [
-        _host_cpu(host, accounts, int(allocated) if allocated.isdigit() else None)
-        for host, accounts in by_host.items()
+        _host_cpu(host, accounts, whole_number(allocated)) for host, accounts in by_host.items()
     ]
 
 

@@ -4,6 +4,8 @@ import os
 import pwd
 from pathlib import Path
 
+from hpml_jobs.errors import UsageError
+
 
 def conf_folder() -> Path:
     """Return conf/: beside the package in a checkout, inside it in a wheel."""
@@ -19,7 +21,22 @@ def resolve_path(text: str | Path) -> Path:
     >>> str(resolve_path("$SCRATCH/data/../runs"))
     '/scratch/me/runs'
     """
-    return Path(os.path.expandvars(text)).expanduser().resolve()
+    path = Path(os.path.expandvars(text))
+    try:
+        return path.expanduser().resolve()
+    except RuntimeError as fault:
+        raise UsageError(f"{path}: there is no such home folder; write the whole path") from fault
+
+
+def user_folder(variable: str, default: str) -> Path:
+    """Return the program's folder below $VARIABLE or a default below the home folder.
+
+    A user without a home folder has no such files: nothing can be read or written there.
+    """
+    try:
+        return Path(os.environ.get(variable) or default).expanduser() / "hpml_jobs"
+    except RuntimeError:
+        return Path(os.devnull, "hpml_jobs")
 
 
 def login_name() -> str:

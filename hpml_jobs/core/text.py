@@ -6,6 +6,9 @@ import time
 from collections.abc import Iterable
 from datetime import datetime
 
+MOST_DIGITS = 18
+"""Digits of a number that is read from a text; Python itself refuses more than 4,300."""
+
 
 def counted(number: int, word: str, plural: str | None = None) -> str:
     """Return a number with its noun, in the plural where it is not 1.
@@ -59,6 +62,15 @@ def unix_time(text: str) -> float | None:
         return datetime.fromisoformat(text).timestamp()
     except (ValueError, OverflowError, OSError):  # a year out of range
         return None
+
+
+def whole_number(text: str) -> int | None:
+    """Return the number of a text of digits; None where it is none, or none of this world.
+
+    >>> [whole_number(text) for text in ("17", "²", "", "-1", "9" * 5000)]
+    [17, None, None, None, None]
+    """
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= MOST_DIGITS else None
 
 
 def percent_text(share: float) -> str:

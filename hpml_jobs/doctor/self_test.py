@@ -1,6 +1,7 @@
 """Validation of the measurement: a small study, and a report of its checks for a bug report."""
 
 import getpass
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -231,7 +232,7 @@ def _private_words(plan: Plan, cells: Iterable[CellState]) -> dict[str, str]:
     slurm = plan.cluster.launcher is Launcher.SLURM
     words = dict.fromkeys((node.name for node in (commands.inventory() if slurm else ())), "NODE")
     words |= {host: "NODE" for state in cells for host in state.node.split(",")}
-    words |= {str(plan.study.root.parent): "OUTPUTS", str(Path.home()): "HOME"}
+    words |= {str(plan.study.root.parent): "OUTPUTS", os.environ.get("HOME", ""): "HOME"}
     words |= {getpass.getuser(): "USER", plan.cluster.account or "": "ACCOUNT"}
     return {word: name for word, name in words.items() if word}
 

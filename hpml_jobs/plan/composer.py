@@ -180,7 +180,7 @@ def _resolved(config: DictConfig, values: Mapping[str, Any]) -> dict[str, Any]:
 def _first_line(error: Exception) -> str:
     if isinstance(error, MissingMandatoryValue):
         return f"{error.full_key} has no value; add {error.full_key}=VALUE"
-    return str(error).strip().splitlines()[0]
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
 def _dotted_keys(values: Any, prefix: str = "") -> set[str]:

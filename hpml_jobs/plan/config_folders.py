@@ -3,12 +3,11 @@
 from pathlib import Path
 from typing import Any
 
-from omegaconf import OmegaConf
-
 from hpml_jobs.core.paths import conf_folder
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import nearest
 from hpml_jobs.errors import UsageError
+from hpml_jobs.plan.yaml_files import read_yaml
 
 GROUPS = ("cluster", "workload", "recipe", "grid")
 """Config groups: folders whose files are the choices of `cluster=NAME` and so on."""
@@ -47,20 +46,22 @@ class ConfigFolders:
             near = nearest(str(choice), choices)
             hint = f"; did you mean {near}?" if near else ""
             raise UsageError(f"{place or group}={choice}: choose one of {', '.join(choices)}{hint}")
+        if choice is not None and self.users is not None:
+            read_yaml(choices[choice])  # Hydra's own complaints do not name the line
 
     def keys_of_own(self, group: str, choice: str) -> dict[str, str]:
         """Return the dotted keys that the user's own file of a choice sets, each with the file."""
         file = self.choices(group).get(choice)
         if file is None or self.users is None or not file.is_relative_to(self.users):
             return {}
-        loaded = OmegaConf.to_container(OmegaConf.load(file))
+        loaded = read_yaml(file)
         keys = loaded if isinstance(loaded, dict) else {}
         return {f"{group}.{key!s}": str(file) for key in keys if key != "defaults"}
 
     def cluster_names(self) -> dict[str, tuple[str, ...]]:
         """Return the ClusterNames of SLURM that each cluster profile is for."""
         return {
-            profile: tuple(OmegaConf.select(OmegaConf.load(path), "known_as") or ())
+            profile: tuple((read_yaml(path) or {}).get("known_as") or ())
             for profile, path in self.choices("cluster").items()
         }
 
@@ -72,7 +73,7 @@ class ConfigFolders:
                 for a device that does not exist.
         """
         path = self.choices("grid")[name]
-        loaded = OmegaConf.to_container(OmegaConf.load(path))
+        loaded = read_yaml(path)
         blocks = loaded.get("blocks") if isinstance(loaded, dict) else None
         if not isinstance(blocks, list) or not all(isinstance(block, dict) for block in blocks):
             raise UsageError(f"{path}: a grid is `blocks:`, a list of `key: [values]`")

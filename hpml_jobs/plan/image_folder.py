@@ -1,7 +1,6 @@
 """A folder of images on the login node: classes, number of images, and a scan for bad files."""
 
 import hashlib
-import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hpml_jobs.core.image_folder import TRAIN, class_folders, fault_of, images_of, test_folder
+from hpml_jobs.core.paths import user_folder
 from hpml_jobs.core.text import counted
 from hpml_jobs.errors import HpmlError
 
@@ -129,8 +129,7 @@ def _mark(root: Path, sample: list[Path]) -> Path:
         with suppress(OSError):
             status = file.stat()
             digest.update(f"{file}|{status.st_size}|{status.st_mtime_ns}".encode(errors="replace"))
-    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(cache).expanduser() / "hpml_jobs" / "scanned" / digest.hexdigest()[:32]
+    return user_folder("XDG_CACHE_HOME", "~/.cache") / "scanned" / digest.hexdigest()[:32]
 
 
 def _names(root: Path, paths: list[Path]) -> str:

@@ -1,6 +1,8 @@
 """Hydra overrides of the command line (`key=value`), parsed: the values of each key."""
 
 import itertools
+import re
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -8,7 +10,11 @@ from hydra.core.override_parser.types import Override, OverrideType, ValueType
 from hydra.errors import HydraException
 
 from hpml_jobs.errors import UsageError
+from hpml_jobs.plan.config_folders import GROUPS
 from hpml_jobs.plan.key_types import checked_value, holds_any_key, type_of
+
+MOST_VALUES = 100_000
+"""Values of one key in a sweep: range(1,1000000000) would fill the memory."""
 
 
 class Overrides(NamedTuple):
@@ -39,6 +45,8 @@ def parse_overrides(overrides: list[str], *, multirun: bool) -> Overrides:
             raise UsageError(
                 f"{text}: hpml_jobs submits the jobs itself, without a Hydra launcher; leave it out"
             )
+        if override.is_delete() and key in GROUPS:
+            raise UsageError(f"{text}: a study needs one; name it, {key}=NAME")
         if override.type is not OverrideType.CHANGE and not _adds_to_free_keys(override):
             raw.append(text)
             continue
@@ -56,10 +64,19 @@ def _adds_to_free_keys(override: Override) -> bool:
 
 def _parse(text: str, following: str) -> Override:
     """Parse one word; `following` is the next one, for a value that a blank cut in two."""
+    parse = OverridesParser.create().parse_override
     try:
-        return OverridesParser.create().parse_override(text)
+        return parse(text)
     except HydraException as error:
+        key, mark, value = text.partition("=")
+        if mark and _WORD.fullmatch(value):
+            with suppress(HydraException):
+                return parse(f"{key}='{value}'")
         raise UsageError(f"cannot read {text!r}{_remedy(text, following)}") from error
+
+
+_WORD = re.compile(r"[^\s,'\"\\\[\](){}]+")
+"""A value that can stand in quotes as it is: ~ and accents need them in Hydra's grammar."""
 
 
 def _remedy(text: str, following: str) -> str:
@@ -87,7 +104,9 @@ def _values(override: Override, *, multirun: bool) -> list[Any]:
     if not multirun:
         raise UsageError(f"{override.input_line} is a sweep: add -m")
     # sweep_string_iterator is for Hydra's own multirun; here the values keep their types
-    values = list(override.sweep_iterator())
+    values = list(itertools.islice(override.sweep_iterator(), MOST_VALUES + 1))
+    if len(values) > MOST_VALUES:
+        raise UsageError(f"{override.input_line} has more than {MOST_VALUES:,} values: give fewer")
     texts: list[str | None] = list(text.split(","))
     if override.value_type is not ValueType.SIMPLE_CHOICE_SWEEP or len(texts) != len(values):
         texts = [None] * len(values)  # range(1,4), or commas inside the values

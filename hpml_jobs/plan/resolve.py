@@ -1,6 +1,7 @@
 """From settings to a `Plan`: defaults resolved and every cell checked; nothing is written."""
 
 import os
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
@@ -41,6 +42,7 @@ def make_plan(sweep: Sweep, *, sending: bool = True, fetch: bool = True, notify:
     downloading it. `notify` gets each decision as a sentence, once.
     """
     notify = _without_repeats(notify)
+    _refuse_shadows(Path.cwd())
     for note in sweep.notes:
         notify(note)
     first = sweep.settings[0]
@@ -103,6 +105,18 @@ def _check_this_machine(
             refused = refusal(os.environ, cell.device, communicates=cell.processes > 1)
             if sending and refused:
                 raise UsageError(refused)
+
+
+def _refuse_shadows(folder: Path) -> None:
+    """Refuse to submit from a folder in which jobs would find a file instead of Python's module."""
+    packages = (path.parent for path in folder.glob("*/__init__.py"))
+    python_own = sys.stdlib_module_names - {"test"}  # which no program imports
+    files = [path for path in [*folder.glob("*.py"), *packages] if path.stem in python_own]
+    if files:
+        raise UsageError(
+            f"{files[0]} has the name of a module of Python, and jobs would import it instead: "
+            "rename it, or submit from another folder"
+        )
 
 
 def _refuse_uneven_nodes(sweep: Sequence[Settings]) -> None:

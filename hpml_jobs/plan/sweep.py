@@ -1,6 +1,7 @@
 """From the command line to one checked `Settings` per combination of a sweep."""
 
 import itertools
+import math
 import operator
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +24,10 @@ from hpml_jobs.plan.user_config import user_clusters, user_config_file, user_def
 
 Ranges = dict[str, list[Any]]
 """Keys and config groups with the values that each takes: their product is swept."""
+
+
+MOST_CELLS = 100_000
+"""Cells of one command line; 10,000 take 10 s to plan."""
 
 
 class Sweep(NamedTuple):
@@ -72,11 +77,18 @@ def _expand(overrides: Overrides, configs: ConfigFolders) -> Sweep:
                 workload, note, origin = _default_workload(composer, values)  # noqa: PLW2901
                 notes += [] if note in notes else [note]
                 origins.setdefault("workload", origin)
+            _check_size(len(settings) + math.prod(map(len, values.values())))
             settings += _combinations(composer, str(workload), str(recipe), values)
     if not settings:
         raise UsageError("no cell: a range is empty")
+    _check_size(sum(combination.repeats for combination in settings))
     _check_one_study(settings)
     return Sweep(settings, notes, composer.origins | origins, detected)
+
+
+def _check_size(cells: int) -> None:
+    if cells > MOST_CELLS:
+        raise UsageError(f"{cells:,} cells are more than {MOST_CELLS:,}: submit fewer at a time")
 
 
 def _user_groups(overrides: Overrides, configs: ConfigFolders) -> Ranges:

@@ -1,12 +1,12 @@
 """Batches of the user's code that were tried before and can be trained, kept by their hash."""
 
 import hashlib
-import os
 from pathlib import Path
 
 import msgspec
 
 from hpml_jobs import __version__
+from hpml_jobs.core.paths import user_folder
 from hpml_jobs.core.workload import Workload
 
 
@@ -35,5 +35,4 @@ def add(key: str | None) -> None:
 
 
 def _folder() -> Path:
-    home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(home).expanduser() / "hpml_jobs" / "tried"
+    return user_folder("XDG_CACHE_HOME", "~/.cache") / "tried"

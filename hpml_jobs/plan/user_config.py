@@ -1,18 +1,16 @@
 """The user's defaults: ~/.config/hpml_jobs/config.yaml."""
 
-import io
 import os
 from pathlib import Path
 from typing import Any
 
+from hpml_jobs.core.paths import user_folder
 from hpml_jobs.errors import UsageError
-from hpml_jobs.study.reader import read_bytes, reason_of
 
 
 def user_config_file() -> Path:
     """Return the path of the user's defaults."""
-    home = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
-    return Path(home).expanduser() / "hpml_jobs" / "config.yaml"
+    return user_folder("XDG_CONFIG_HOME", "~/.config") / "config.yaml"
 
 
 def user_clusters() -> list[str]:
@@ -45,26 +43,11 @@ def defaults_of_cluster(cluster: str | None) -> dict[str, Any]:
 def _load() -> dict[Any, Any]:
     """Return the file's content; empty without a file."""
     path = user_config_file()
-    try:
-        text = read_bytes(path).decode()
-    except (FileNotFoundError, NotADirectoryError):
+    if not path.exists():
         return {}
-    except (OSError, ValueError) as fault:
-        raise UsageError(f"{path} cannot be read: {reason_of(fault)}") from fault
-    from omegaconf import OmegaConf  # noqa: PLC0415  (most users have no such file)
-    from omegaconf.errors import OmegaConfBaseException  # noqa: PLC0415
+    from hpml_jobs.plan.yaml_files import read_yaml  # noqa: PLC0415  (most users have no such file)
 
-    try:
-        loaded = OmegaConf.to_container(OmegaConf.load(io.StringIO(text)), resolve=True)
-    except (OSError, ValueError, RecursionError, OmegaConfBaseException) as error:
-        raise UsageError(f"{path} cannot be read: {str(error).splitlines()[0]}") from error
-    except Exception as error:  # PyYAML's errors have no common public parent but YAMLError
-        if type(error).__module__.startswith("yaml"):
-            mark = getattr(error, "problem_mark", None)
-            place = f" line {mark.line + 1}" if mark else ""
-            problem = getattr(error, "problem", None) or str(error).splitlines()[0]
-            raise UsageError(f"{path}{place} is not YAML: {problem}") from error
-        raise
+    loaded = read_yaml(path, resolve=True)
     if not isinstance(loaded, dict):
         raise UsageError(f"{path} must hold keys and values, e.g. 'outputs: /scratch/me/studies'")
     return loaded

@@ -7,6 +7,7 @@ from pathlib import Path
 from hpml_jobs.core.measurements import Stage
 from hpml_jobs.core.record import Attempt
 from hpml_jobs.core.stacks import positions_text, rank_position, traceback_position
+from hpml_jobs.core.text import whole_number
 from hpml_jobs.core.value import Value
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.study.reader import LOG_BYTES, read_json, tail
@@ -100,8 +101,7 @@ class AttemptFolder:
     @property
     def restart(self) -> int:
         """Return how often SLURM had restarted that job."""
-        count = self.id.rpartition(".r")[2]
-        return int(count) if count.isdigit() else 0
+        return whole_number(self.id.rpartition(".r")[2]) or 0
 
     def stacks_of(self, rank: int) -> Path:
         """Return the path of the Python stacks of one rank and its DataLoader workers."""
@@ -156,8 +156,9 @@ class AttemptFolder:
 
     def stack_files(self) -> dict[int, Path]:
         """Return the files with stacks by rank; ranks that were not asked for them have none."""
-        numbers = {path.stem.removeprefix("rank"): path for path in self.stacks.glob("rank*.txt")}
-        files = {int(number): path for number, path in numbers.items() if number.isdigit()}
+        paths = self.stacks.glob("rank*.txt")
+        numbers = {path: whole_number(path.stem.removeprefix("rank")) for path in paths}
+        files = {number: path for path, number in numbers.items() if number is not None}
         return {rank: path for rank, path in sorted(files.items()) if path.stat().st_size}
 
     def remove_empty_stacks(self) -> None:

@@ -1,5 +1,6 @@
 """The folder of a study: its paths, its schema, its lock, and finding it by name."""
 
+import os
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -12,7 +13,7 @@ from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.files import encode, hold_lock, write_whole
 from hpml_jobs.study.manifest import History, ManifestLine, append, fold, lines
-from hpml_jobs.study.reader import read_bytes, read_json, reason_of
+from hpml_jobs.study.reader import is_name, read_bytes, read_json, reason_of
 
 SCHEMA = 1
 """Version of a study's folder. 1: first."""
@@ -74,7 +75,9 @@ class Study:
         try:
             if not self.cells_folder.is_dir():
                 return []
-            paths = [path for path in self.cells_folder.iterdir() if path.is_dir()]
+            paths = [
+                path for path in self.cells_folder.iterdir() if is_name(path.name) and path.is_dir()
+            ]
         except OSError as fault:
             raise HpmlError(f"{self.cells_folder} cannot be read: {fault.strerror}") from fault
         return [CellFolder(path) for path in sorted(paths, key=lambda path: natural(path.name))]
@@ -269,21 +272,36 @@ def find(outputs: Path, name: str | None) -> Study:
     else:
         if not folders:
             raise no_study(outputs)
-        root = max(folders, key=submitted_at)
+        root = max(folders, key=lambda folder: (os.access(folder, os.X_OK), submitted_at(folder)))
     study = Study(root)
     study.check_schema()
     return study
 
 
 def _roots(outputs: Path) -> list[Path]:
-    """Return the folders of the studies in a folder; none if it cannot be read."""
+    """Return the folders of the studies in a folder; one that may not be entered is a study too.
+
+    Raises:
+        HpmlError: the folder exists and cannot be read.
+    """
     try:
-        return [path for path in outputs.iterdir() if (path / "cells").is_dir()]
-    except OSError:
+        return [path for path in outputs.iterdir() if _is_study(path)]
+    except (FileNotFoundError, NotADirectoryError):
         return []
+    except OSError as fault:
+        raise HpmlError(f"{outputs} cannot be read: {fault.strerror}") from fault
+
+
+def _is_study(path: Path) -> bool:
+    try:
+        return (path / "cells").is_dir()
+    except OSError:
+        return path.is_dir() and not path.name.startswith(".")
 
 
 def submitted_at(root: Path) -> float:
     """Return when a study was last submitted, in seconds since 1970."""
-    manifest = root / "manifest.jsonl"
-    return (manifest if manifest.exists() else root).stat().st_mtime
+    try:
+        return (root / "manifest.jsonl").stat().st_mtime
+    except OSError:  # imported, or a study that may not be entered
+        return root.stat().st_mtime

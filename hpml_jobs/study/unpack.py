@@ -10,7 +10,7 @@ import tempfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from hpml_jobs import __version__
 from hpml_jobs.errors import HpmlError, UsageError
@@ -27,6 +27,14 @@ MOST_RATIO = 100
 
 ALWAYS_BYTES = 64 * 2**20
 """Unpacked bytes that any archive may have."""
+
+HEADER_BYTES = 16_384
+"""The longest header with a name, a link or times; a path has 4,096 bytes at most."""
+
+_LONG_HEADERS = (
+    *(tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE),
+    *(tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK),
+)
 
 _CHUNK = 1 << 20
 _LATEST = 4_102_444_800  # the year 2100, in seconds since 1970
@@ -63,6 +71,22 @@ class _BoundedReader(io.RawIOBase):
         if self._left < 0:
             raise HpmlError(f"it unpacks to more than {MOST_RATIO} times its size")
         return content
+
+
+class _BoundedHeader(tarfile.TarInfo):
+    """A header of an archive; Python before 3.11.10 and 3.12.6 reads long ones for minutes."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        """Return the header in a block.
+
+        Raises:
+            HpmlError: it announces a header of names and times that is too long.
+        """
+        header = super().frombuf(buf, encoding, errors)
+        if header.type in _LONG_HEADERS and header.size > HEADER_BYTES:
+            raise HpmlError(f"a header has {header.size:,} bytes, more than {HEADER_BYTES:,}")
+        return header
 
 
 def unpack(file: Path, outputs: Path) -> tuple[Study, ArchiveNote]:
@@ -102,7 +126,7 @@ def _extracted(file: Path, staging: Path, outputs: Path) -> Path:
     with open_regular(file) as packed:
         size = os.fstat(packed.fileno()).st_size
         stream = _BoundedReader(gzip.GzipFile(fileobj=packed), ALWAYS_BYTES + MOST_RATIO * size)
-        with tarfile.open(fileobj=stream, mode="r|") as tar:
+        with tarfile.open(fileobj=stream, mode="r|", tarinfo=_BoundedHeader) as tar:
             top = None
             for name, member in _files(tar):
                 if top is None:

@@ -23,6 +23,9 @@ UPGRADES: dict[int, Upgrade] = {}
 """From each released schema to the next one."""
 
 
+SHORTEST_S = 1e-9
+"""The shortest epoch that is read: the ratio of a shorter one may be no number."""
+
 EPOCH = "epoch"
 
 Work = tuple[str | None, str | None, str]
@@ -49,7 +52,7 @@ class ReferenceRun(Value, frozen=True, kw_only=True, omit_defaults=True):
 
     def __post_init__(self) -> None:
         """Refuse an epoch that takes no time."""
-        if self.epoch_s <= 0:
+        if self.epoch_s < SHORTEST_S:
             raise ValueError(f"epoch_s is {self.epoch_s:g} s")
 
 

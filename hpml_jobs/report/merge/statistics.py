@@ -67,7 +67,7 @@ def interval(runs: Sequence[float]) -> Interval | None:
 def _coverage(runs: int, outside: int) -> float:
     """Return the coverage of the interval that leaves `outside` runs out at either end."""
     tail: int = sum(comb(runs, k) for k in range(outside + 1))
-    return 1 - 2 * tail / 2.0**runs
+    return 1 - 2 * tail / (1 << runs)
 
 
 @cache

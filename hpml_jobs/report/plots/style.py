@@ -6,6 +6,8 @@ from contextlib import contextmanager
 from math import ceil
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from hpml_jobs.errors import HpmlError
+
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
@@ -165,8 +167,10 @@ STYLE: Any = {
 @contextmanager
 def applied() -> Iterator[None]:
     """Draw in this style within the `with` block, whatever matplotlibrc the user has."""
-    import matplotlib as mpl  # noqa: PLC0415 - heavy, and only writing a report draws
-
+    try:
+        import matplotlib as mpl  # noqa: PLC0415 - heavy, and only writing a report draws
+    except ValueError as fault:
+        raise HpmlError(f"matplotlib does not start ({fault}): unset MPLBACKEND") from fault
     with mpl.rc_context():
         mpl.rcdefaults()
         mpl.rcParams.update(STYLE)

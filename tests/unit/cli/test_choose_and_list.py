@@ -1,7 +1,9 @@
 """Commands choose and list on studies of records, as a user types them."""
 
 import csv
+import errno
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -117,3 +119,26 @@ def test_next_cell_is_named_with_the_command_of_the_study(study, capsys):
     study.study.add_command("hpml-jobs -m gpus=1,2,4 batch=128 workload=digits study=mine")
     out = output_of(capsys, "choose", "mine", "min_efficiency=0.4")
     assert "hpml-jobs gpus=8 batch=128 workload=digits study=mine" in " ".join(out.split())
+
+
+def test_study_that_may_not_be_read_hides_itself_only(study, monkeypatch, capsys):
+    private = StudyBuilder(Path("outputs") / "private").study.root.resolve()
+    real_stat, real_open = os.stat, os.open
+
+    def refusing(call):
+        def guarded(path, *args, **options):
+            if isinstance(path, str | Path) and private in Path(path).absolute().parents:
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+            return call(path, *args, **options)
+
+        return guarded
+
+    monkeypatch.setattr(os, "stat", refusing(real_stat))
+    monkeypatch.setattr(os, "open", refusing(real_open))
+    listed = output_of(capsys, "list")
+    assert [line.split()[0] for line in listed.splitlines()[1:]] == ["private", "mine"]
+    assert "Permission denied" in listed
+    assert "3 ok" in listed
+    assert "2 GPUs" in output_of(capsys, "collect", "mine")
+    assert run(["collect", "private"]) == 1
+    assert "private/study.json cannot be read: Permission denied" in capsys.readouterr().err

@@ -3,18 +3,20 @@
 import io
 import json
 import os
+import re
 import signal
 import socket
 import zipfile
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
 from hpml_jobs.cli.main import run
 from hpml_jobs.study import reader
 from hpml_jobs.study.files import encode
-from tests.unit.builders import lab_cell, lab_record
+from tests.unit.builders import V100, lab_cell, lab_record
 from tests.unit.plans import plan_of
 from tests.unit.study_builder import SHAPE, StudyBuilder
 
@@ -332,3 +334,32 @@ def test_log_that_grows_is_read_in_parts(tmp_path):
     log.write_bytes(b"x" * (reader.LOG_BYTES + 5))
     assert len(reader.read_from(log, 0)) == reader.LOG_BYTES
     assert reader.read_from(log, reader.LOG_BYTES) == b"xxxxx"
+
+
+def test_values_that_python_cannot_count_cost_nothing(builder, victim, capsys):
+    """Digits that are none, a date without a next day, names that are no text, a line of 9999."""
+    text = victim.record_json.read_text()
+    for number, slurm in enumerate(
+        ({"SLURM_CPUS_ON_NODE": "²"}, {"SLURM_GPUS_ON_NODE": "9" * 5000})
+    ):
+        cell = lab_cell(8, 32 + number)
+        facts = msgspec.structs.replace(V100, slurm=slurm, gpus_visible=8)
+        builder.with_record(lab_record(cell, 6.0, 0.0, facts))
+    year_9999 = re.sub(r'"started": "[^"]*"', '"started": "9999-12-31T23:59:59Z"', text)
+    victim.record_json.write_text(year_9999)
+    os.mkdir(os.fsencode(builder.study.cells_folder) + b"/\xff\xfe")
+    with builder.study.manifest.open("a") as manifest:
+        for moment in ("not a time", "0001-01-01T00:00:00Z"):
+            line = {"happening": "sending", "batch": "b9", "cells": [victim.slug], "time": moment}
+            manifest.write(json.dumps(line) + "\n")
+    status, _, collect = texts(capsys, "status", "record", "collect")
+    assert "5 cells: 5 ok" in status
+    assert "1.25" in collect
+
+
+def test_two_thousand_runs_of_a_cell_are_reported(builder, capsys):
+    rows = "".join(f"1,32,10.{number:04},{number}\n" for number in range(1_030))
+    Path("many.csv").write_text("gpus,batch,epoch_s,repeat\n" + rows)
+    assert run(["import", "many.csv", "study=many"]) == 0
+    assert run(["collect", "many"]) == 0
+    assert "10.05" in capsys.readouterr().out

@@ -1,11 +1,16 @@
 """Invalid input: one line that names it, exit code 1 or 2, nothing submitted or changed."""
 
+import os
+import pwd
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import msgspec
 import pytest
 
+import hpml_jobs
 from hpml_jobs.cli.main import run
 from hpml_jobs.core.counts import NO_TORCH_CODE
 from hpml_jobs.plan.sweep import expand
@@ -159,6 +164,14 @@ USAGE = [
         "hydra.launcher.gpus_per_node=4",
         "submits the jobs itself, without a Hydra launcher",
     ),
+    # ---- sizes without end ----
+    ("-m batch=range(1,1000000000)", "batch=range(1,1000000000) has more than 100,000 values"),
+    ("-m gpus=1,2 seed=range(0,60000)", "120,000 cells are more than 100,000"),
+    ("repeats=1000000000", "1,000,000,000 cells are more than 100,000: submit fewer"),
+    # ---- words that Hydra's grammar does not have ----
+    ("~workload", "~workload: a study needs one; name it, workload=NAME"),
+    ("study=étude", "study='étude' is not a name: use letters, digits"),
+    ("gpus=~1", "gpus='~1': a whole number is needed"),
     # ---- own code without its names ----
     ("workload=custom", "workload.model has no value; add workload.model="),
 ]
@@ -423,3 +436,53 @@ def test_truncated_record_is_shown_and_cell_resubmitted(slurm, working_folder, c
     assert "submitted 1 cell" in shown
     assert len(slurm.scripts) == 3
     assert list(study.history().jobs) == [whole.slug, half.slug]
+
+
+def test_home_folder_is_expanded_without_quotes(laptop, monkeypatch, capsys):
+    monkeypatch.setenv("HOME", str(laptop))
+    assert run(["plan", DIGITS, "cluster=local", "outputs=~/runs"]) == 0
+    assert f"in {laptop}/runs/digits-local" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["random.py", "select/__init__.py"])
+def test_file_named_as_a_module_of_python_is_refused(name, laptop, capsys):
+    write_whole(laptop / name, b"")
+    assert run([DIGITS, "cluster=local"]) == 2
+    assert f"{laptop}/{name.partition('/')[0]} has the name of a module of Python" in last_line(
+        capsys
+    )
+
+
+def test_folder_that_was_removed_is_named(laptop, capsys):
+    gone = laptop / "gone"
+    gone.mkdir()
+    os.chdir(gone)
+    gone.rmdir()
+    assert run(["status"]) == 1
+    assert last_line(capsys) == "hpml-jobs: the current folder was removed: cd to another one"
+
+
+def test_full_device_for_the_output_is_one_line(laptop):
+    program = "import sys; from hpml_jobs.cli.main import run; sys.exit(run(['--help']))"
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run(
+            [sys.executable, "-c", program],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            env=os.environ | {"PYTHONPATH": str(Path(hpml_jobs.__file__).parents[1])},
+            text=True,
+            check=False,
+        )
+    assert (ended.returncode, ended.stderr) == (
+        1,
+        "hpml-jobs: the output: No space left on device\n",
+    )
+
+
+def test_user_without_home_folder_has_no_defaults(laptop, monkeypatch, capsys):
+    for name in ("HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", lambda uid: {}[uid])
+    assert run(["plan", DIGITS, "cluster=local"]) == 0
+    assert run(["plan", DIGITS, "cluster=local", "outputs=~/x"]) == 2
+    assert "~/x: there is no such home folder; write the whole path" in last_line(capsys)

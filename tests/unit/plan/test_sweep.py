@@ -195,6 +195,12 @@ def test_user_config_cluster_is_the_default(laptop, user_config_file):
     assert (settings.cluster.name, settings.workload.name) == ("greene", "digits")
 
 
+ALIASES = "a0: &a0 [1, 1]\n" + "".join(
+    f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 9)
+)
+"""Nine lines that are 10^8 values."""
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -208,12 +214,32 @@ def test_user_config_cluster_is_the_default(laptop, user_config_file):
         ("batch: many\n", "config.yaml: batch=many: a whole number is needed"),
         ("probe_s: .nan\n", "config.yaml: probe_s=nan: must be a finite number"),
         ("outputs: ${nothing}\n", "config.yaml cannot be read"),
+        ("a: &a [*a]\n", "config.yaml cannot be read: nested too deeply, or in itself"),
+        (ALIASES, "config.yaml has more than 100,000 values: remove its aliases"),
     ],
 )
 def test_invalid_user_config_is_named(working_folder, user_config_file, text, message):
     user_config_file.write_text(text)
     with pytest.raises(UsageError, match=r"^[^\n]*$") as refused:
         sweep_of(multirun=False)
+    assert message in str(refused.value)
+
+
+@pytest.mark.parametrize("group", ["workload", "recipe", "cluster", "grid"])
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("lr: 1\nlr: 2\n", "own.yaml line 2 is not YAML: found duplicate key lr"),
+        ("x: !!python/object:os.system 1\n", "own.yaml line 1 is not YAML: could not determine"),
+        ("[" * 2000, "own.yaml cannot be read: nested too deeply"),
+        (ALIASES, "own.yaml has more than 100,000 values"),
+    ],
+)
+def test_invalid_file_of_config_dir_is_named(laptop, group, text, message):
+    (laptop / "own" / group).mkdir(parents=True)
+    (laptop / "own" / group / "own.yaml").write_text(text)
+    with pytest.raises(UsageError) as refused:
+        expand([f"{group}=own"], multirun=False, config_dir=laptop / "own")
     assert message in str(refused.value)
 
 

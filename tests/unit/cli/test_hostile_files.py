@@ -339,15 +339,13 @@ def test_log_that_grows_is_read_in_parts(tmp_path):
 def test_values_that_python_cannot_count_cost_nothing(builder, victim, capsys):
     """Digits that are none, a date without a next day, names that are no text, a line of 9999."""
     text = victim.record_json.read_text()
-    for number, slurm in enumerate(
-        ({"SLURM_CPUS_ON_NODE": "²"}, {"SLURM_GPUS_ON_NODE": "9" * 5000})
-    ):
-        cell = lab_cell(8, 32 + number)
+    for batch, variables in ((33, {"CPUS": "²"}), (34, {"GPUS": "9" * 5000})):
+        slurm = {f"SLURM_{name}_ON_NODE": number for name, number in variables.items()}
         facts = msgspec.structs.replace(V100, slurm=slurm, gpus_visible=8)
-        builder.with_record(lab_record(cell, 6.0, 0.0, facts))
+        builder.with_record(lab_record(lab_cell(8, batch), 6.0, 0.0, facts))
     year_9999 = re.sub(r'"started": "[^"]*"', '"started": "9999-12-31T23:59:59Z"', text)
     victim.record_json.write_text(year_9999)
-    os.mkdir(os.fsencode(builder.study.cells_folder) + b"/\xff\xfe")
+    builder.study.cell(os.fsdecode(b"\xff\xfe")).root.mkdir()
     with builder.study.manifest.open("a") as manifest:
         for moment in ("not a time", "0001-01-01T00:00:00Z"):
             line = {"happening": "sending", "batch": "b9", "cells": [victim.slug], "time": moment}

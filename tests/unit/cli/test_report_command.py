@@ -65,7 +65,7 @@ def test_report_of_read_only_study_says_how(study, capsys, monkeypatch):
         raise PermissionError(errno.EACCES, "Permission denied")
 
     monkeypatch.setattr("hpml_jobs.report.folder.write_whole", refuse)
-    assert report(study) == 0
+    assert report(study) == 1
     captured = capsys.readouterr()
     assert f"hpml-jobs report {study.name} --to FOLDER writes" in captured.err
     assert captured.out.startswith("Ask for 2 GPUs")

@@ -12,9 +12,9 @@ from math import log
 from random import Random
 
 from hpml_jobs.core.formulas import coverage_of_range
+from hpml_jobs.core.statistics import interval, ratio_interval
 from hpml_jobs.report.merge.decision import Decision, compare, compare_all
 from hpml_jobs.report.merge.power import smallest_difference
-from hpml_jobs.report.merge.statistics import interval, ratio_interval
 
 BOOTSTRAPS_PER_DECISION = 8
 """A bootstrap takes 2,000 resamples, so so many fewer of them are simulated."""

@@ -206,7 +206,7 @@ def run_rank(options: argparse.Namespace) -> None:
 
 def with_interval(values: list[float]) -> str:
     """Return the median and its interval as text."""
-    from hpml_jobs.report.merge.statistics import interval  # noqa: PLC0415
+    from hpml_jobs.core.statistics import interval  # noqa: PLC0415
 
     bounds = interval(values)
     return f"{median(values):.3f}" + (f" [{bounds.low:.3f}, {bounds.high:.3f}]" if bounds else "")

@@ -18,7 +18,7 @@ figures; `checks.csv` lists all of them.
 |---|---|
 | pass | The check applies, and the number is within the limit. |
 | warn | The number is true, but may not mean what it seems to. |
-| fail | The number is wrong, or this program is. |
+| fail | The number cannot be used: it, what it is compared with, or this program is wrong. |
 
 What did not pass is shown in one of three places. A failure is always shown beside the number.
 

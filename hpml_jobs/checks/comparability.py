@@ -94,14 +94,16 @@ def _distinct(values: Iterable[object]) -> str:
     "efficiency",
     Level.FAIL,
     meaning="N GPUs are more than N times as fast as one: the baseline was disturbed, or the "
-    "batches differ. If data loading of the baseline explains it: a warning.",
+    "batches differ. Medians over the runs of a row and of its baseline are compared. A warning "
+    "if data loading of the baseline explains it, with a single run, and if the bootstrap interval "
+    "of the efficiency reaches below the limit: the scatter of the runs may explain it.",
     limit=f"an efficiency of {EFFICIENCY_LIMIT:g}",
     remedy="measure the cell and its baseline again (rerun=true)",
     tier=Tier.NUMBER,
     affects={Affected.TIME},
 )
 def too_efficient(peer: Peer, table: PeerTable) -> Observation | None:
-    """Fail if N GPUs are more than 1.05 N times as fast as one; warn if loading explains it."""
+    """Fail if N GPUs are more than 1.05 N times as fast as one; warn if that may be explained."""
     if not table.baselines(peer):
         return None
     if peer.is_baseline:
@@ -110,10 +112,7 @@ def too_efficient(peer: Peer, table: PeerTable) -> Observation | None:
     if reached is None:
         return None
     units = "GPUs" if peer.place.device is Device.CUDA else "processes"
-    text = (
-        f"efficiency is {reached.with_loading:.3g} over {peer.place.gpus} {units} (limit "
-        f"{EFFICIENCY_LIMIT:g})"
-    )
+    text = f"efficiency is {_reached(reached)} over {peer.place.gpus} {units} {_EFFICIENCY}"
     if reached.without_loading is not None:
         text += f", {reached.without_loading:.3g} without data loading"
     return _efficient([reached], text)
@@ -126,10 +125,20 @@ def _slow_baseline(efficiencies: Sequence[Efficiency]) -> Observation | None:
     greatest = max(efficiencies, key=lambda reached: reached.with_loading)
     above = [reached for reached in efficiencies if reached.is_too_high]
     text = (
-        f"{greatest.peer.slug} reaches an efficiency of {greatest.with_loading:.3g} against it "
-        f"(limit {EFFICIENCY_LIMIT:g})"
+        f"{greatest.peer.slug} reaches an efficiency of {_reached(greatest)} against it "
+        f"{_EFFICIENCY}"
     )
     return _efficient(above, text)
+
+
+_EFFICIENCY = f"(limit {EFFICIENCY_LIMIT:g})"
+
+
+def _reached(reached: Efficiency) -> str:
+    """Return an efficiency with its interval, where it has one."""
+    interval = reached.interval
+    between = f" [{interval.low:.3g}, {interval.high:.3g}]" if interval else ""
+    return f"{reached.with_loading:.3g}{between}"
 
 
 def _efficient(above: Sequence[Efficiency], text: str) -> Observation:
@@ -139,7 +148,7 @@ def _efficient(above: Sequence[Efficiency], text: str) -> Observation:
         not any(reached.is_too_high for reached in above),
         text,
         "increase loader_workers=, the baseline waits for its data" if is_explained else "",
-        Level.WARN if is_explained else None,
+        None if any(reached.is_certain for reached in above) else Level.WARN,
     )
 
 
@@ -200,7 +209,7 @@ def unequal_threads(peer: Peer, table: PeerTable) -> Observation | None:
 )
 def scattered_repeats(peer: Peer, table: PeerTable) -> Observation | None:
     """Warn if the inter-quartile range of repeats exceeds 10 % of their median."""
-    times_s = table.runs_s[peer.place]
+    times_s = table.runs_s(peer)
     if len(times_s) < 2:
         return None
     spread = relative_iqr(times_s)

@@ -10,19 +10,30 @@ from hpml_jobs.checks.limits import APART_LIMIT, EFFICIENCY_LIMIT
 from hpml_jobs.checks.peers import Peer
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.formulas import efficiency, speedup
+from hpml_jobs.core.statistics import Interval, ratio_interval
 
 
 class Efficiency(NamedTuple):
-    """The parallel efficiency of a peer, with data loading and without (None: not known)."""
+    """The parallel efficiency of a row, with data loading and without (None: not known).
+
+    `peer` is one of its runs. `interval` is the bootstrap interval; None: below the limit, or a
+    single run of the row or of its baseline.
+    """
 
     peer: Peer
     with_loading: float
     without_loading: float | None
+    interval: Interval | None = None
 
     @property
     def is_too_high(self) -> bool:
-        """Whether N GPUs are more than N times as fast as one."""
+        """Whether N GPUs are more than N times as fast as one, by medians."""
         return self.with_loading > EFFICIENCY_LIMIT
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether the interval is above the limit too."""
+        return self.interval is not None and self.interval.low > EFFICIENCY_LIMIT
 
     @property
     def is_explained(self) -> bool:
@@ -78,16 +89,15 @@ class PeerTable:
 
     def __init__(self, peers: Sequence[Peer]) -> None:
         self._baselines: dict[tuple[int, str], list[Peer]] = {}  # what speedups divide by
-        self.runs_s: dict[Cell, list[float]] = {}  # by place: seconds of the runs that count
+        self._runs: dict[Cell, list[Peer]] = {}  # by place: the runs that count
         self._rivals: dict[tuple[int, int, str], list[Peer]] = {}
-        self._parallel: dict[tuple[int, str], list[Peer]] = {}  # more than one GPU
-        self._baseline_s: dict[tuple[int, str], tuple[float, float | None]] = {}
-        self._efficiencies: dict[tuple[int, str], list[Efficiency]] = {}
+        self._parallel: dict[tuple[int, str], dict[Cell, Peer]] = {}  # more than one GPU
+        self._efficiencies: dict[Cell, Efficiency | None] = {}
         quiet = {peer.place for peer in peers if not peer.is_disturbed}
         for peer in peers:
             counts = not peer.is_disturbed or peer.place not in quiet
             if counts:
-                self.runs_s.setdefault(peer.place, []).append(peer.epoch_s)
+                self._runs.setdefault(peer.place, []).append(peer)
             if peer.is_baseline and not counts:
                 continue
             if peer.is_baseline:
@@ -95,7 +105,7 @@ class PeerTable:
             else:
                 self._rivals.setdefault(_rivalry(peer), []).append(peer)
             if peer.place.gpus > 1:
-                self._parallel.setdefault(_comparison(peer), []).append(peer)
+                self._parallel.setdefault(_comparison(peer), {}).setdefault(peer.place, peer)
         self.conditions = ByValue(peers, lambda peer: peer.conditions)
         self.threads = ByValue(peers, lambda peer: peer.threads)
         self.starts = ByStart(peers)
@@ -115,28 +125,43 @@ class PeerTable:
         """Return the cells that a peer's speedup divides by, at its batch and training path."""
         return self._baselines.get(_comparison(peer), ())
 
+    def runs_s(self, peer: Peer) -> tuple[float, ...]:
+        """Return the seconds of the runs of a peer's row that count."""
+        return tuple(run.epoch_s for run in self._runs[peer.place])
+
     def efficiency(self, peer: Peer) -> Efficiency | None:
-        """Return a peer's efficiency; None on one GPU and without a baseline at its batch."""
-        gpus, key, baselines = peer.place.gpus, _comparison(peer), self.baselines(peer)
+        """Return the efficiency of a peer's row: median over its runs against the median baseline.
+
+        None on one GPU and without a baseline at its batch.
+        """
+        if peer.place not in self._efficiencies:
+            self._efficiencies[peer.place] = self._efficiency(peer)
+        return self._efficiencies[peer.place]
+
+    def _efficiency(self, peer: Peer) -> Efficiency | None:
+        gpus, baselines = peer.place.gpus, self.baselines(peer)
         if gpus < 2 or not baselines:
             return None
-        if key not in self._baseline_s:
-            trained_s = [b.train_s for b in baselines if b.train_s is not None]
-            epoch_s = median(baseline.epoch_s for baseline in baselines)
-            self._baseline_s[key] = epoch_s, median(trained_s) if trained_s else None
-        epoch_s, train_s = self._baseline_s[key]
-        without = (
-            efficiency(speedup(train_s, peer.train_s), gpus) if train_s and peer.train_s else None
+        base_s, row_s = tuple(baseline.epoch_s for baseline in baselines), self.runs_s(peer)
+        times_s = [
+            [run.train_s for run in runs if run.train_s]
+            for runs in (baselines, self._runs[peer.place])
+        ]
+        trained = [median(of_runs) for of_runs in times_s if of_runs]
+        reached = Efficiency(
+            peer,
+            efficiency(speedup(median(base_s), median(row_s)), gpus),
+            efficiency(speedup(*trained), gpus) if len(trained) > 1 else None,
         )
-        return Efficiency(peer, efficiency(speedup(epoch_s, peer.epoch_s), gpus), without)
+        if not reached.is_too_high or reached.is_explained:
+            return reached
+        of_speedup = ratio_interval(base_s, row_s)
+        return reached._replace(interval=of_speedup and of_speedup.divided_by(gpus))
 
     def efficiencies(self, baseline: Peer) -> list[Efficiency]:
-        """Return the efficiencies of all peers with more than one GPU that divide by a peer."""
-        key = _comparison(baseline)
-        if key not in self._efficiencies:
-            reached = map(self.efficiency, self._parallel.get(key, ()))
-            self._efficiencies[key] = [value for value in reached if value]
-        return self._efficiencies[key]
+        """Return the efficiencies of all rows with more than one GPU that divide by a peer."""
+        rows = self._parallel.get(_comparison(baseline), {}).values()
+        return [reached for peer in rows if (reached := self.efficiency(peer))]
 
     def loaders(self, peer: Peer) -> ByValue:
         """Return a peer's baselines and its rivals, by their loader workers per GPU."""

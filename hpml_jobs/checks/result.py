@@ -20,8 +20,8 @@ Subject = ParamSpec("Subject")
 class Level(StrEnum):
     """The level of a result.
 
-    `warn`: the number is true, but may not mean what it seems to. `fail`: the number is wrong, or
-    this program is.
+    `warn`: the number is true, but may not mean what it seems to. `fail`: the number cannot be
+    used: it is wrong, or what it is compared with is, or this program is.
     """
 
     PASS = "pass"  # noqa: S105  (a level, not a password)

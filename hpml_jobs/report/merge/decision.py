@@ -8,7 +8,7 @@ from math import comb
 from statistics import median
 from typing import NamedTuple
 
-from hpml_jobs.report.merge.statistics import CONFIDENCE, Interval
+from hpml_jobs.core.statistics import CONFIDENCE, Interval
 
 LEAST_RUNS = 4
 """Runs of each cell that a decision needs: with 3 and 3 the smallest possible p is 10 %."""

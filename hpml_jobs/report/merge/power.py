@@ -6,10 +6,11 @@ The derivation is in docs/formulas.md.
 from collections.abc import Sequence
 from functools import cache
 from itertools import product
-from math import exp, log, pi, sqrt
+from math import ceil, exp, log, pi, sqrt
 from random import Random
 from statistics import NormalDist, variance
 
+from hpml_jobs.core.statistics import CONFIDENCE
 from hpml_jobs.report.merge.decision import LEAST_GAP, LEAST_RUNS, interval_rank
 
 POWER = 0.8
@@ -67,6 +68,21 @@ def runs_to_show(difference: float, noise: float) -> int | None:
         if shown is not None and shown <= difference:
             return runs
     return None
+
+
+def runs_to_exclude(difference: float, noise: float) -> int | None:
+    """Return the runs of each cell whose interval excludes a ratio that far away; None above 50.
+
+    So many of the bootstrap intervals of the ratio of two medians do as the power is. The error of
+    the median of n normal values is sqrt(pi / 2n) times theirs.
+
+    >>> [runs_to_exclude(0.05, noise) for noise in (0.01, 0.02, 0.05)], runs_to_exclude(0.01, 0.05)
+    ([4, 5, 26], None)
+    """
+    normal = NormalDist()
+    errors = normal.inv_cdf((1 + CONFIDENCE) / 2) + normal.inv_cdf(POWER)
+    runs = max(LEAST_RUNS, ceil(pi * (errors * noise / log(1 + difference)) ** 2))
+    return runs if runs <= MOST_RUNS else None
 
 
 @cache

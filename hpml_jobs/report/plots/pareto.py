@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from hpml_jobs.core.statistics import interval
 from hpml_jobs.core.text import counted
 from hpml_jobs.report.merge.choice import Candidate, Choice, Exclusion
 from hpml_jobs.report.merge.rows import setup_order
-from hpml_jobs.report.merge.statistics import interval
 from hpml_jobs.report.plots import series, style
 from hpml_jobs.report.plots.picture import Picture, listed, not_drawn, sentences
 from hpml_jobs.report.plots.series import Keys, Point, Series

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from hpml_jobs.core.statistics import Interval
 from hpml_jobs.core.text import natural_key
-from hpml_jobs.report.merge.statistics import Interval
 from hpml_jobs.report.plots import style
 from hpml_jobs.report.report import Report
 from hpml_jobs.report.text.marks import EXPLAINED

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from hpml_jobs.checks.result import Affected
+from hpml_jobs.core.statistics import Interval, ratio_interval
 from hpml_jobs.report.merge.groups import ConditionGroup
-from hpml_jobs.report.merge.statistics import Interval, ratio_interval
 from hpml_jobs.report.plots import series, style
 from hpml_jobs.report.plots.picture import Picture, listed, not_drawn, sentences
 from hpml_jobs.report.plots.series import Keys, Point, Series

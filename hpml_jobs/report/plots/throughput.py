@@ -5,9 +5,9 @@ from typing import NamedTuple
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.core import formulas
 from hpml_jobs.core.built_in import Unit
+from hpml_jobs.core.statistics import Interval
 from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.merge.rows import Place, Row, baseline_setup
-from hpml_jobs.report.merge.statistics import Interval
 from hpml_jobs.report.plots import series, style
 from hpml_jobs.report.plots.picture import Picture, listed, not_drawn, sentences
 from hpml_jobs.report.plots.series import Point, Series

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
+from hpml_jobs.core.statistics import Interval
 from hpml_jobs.report.merge.comparison import ComparedCell, ComparedGroup
 from hpml_jobs.report.merge.decision import Decision
-from hpml_jobs.report.merge.statistics import Interval
 from hpml_jobs.report.table import Line, Table
 from hpml_jobs.report.tables.builder import (
     Columns,

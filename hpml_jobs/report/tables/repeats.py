@@ -5,6 +5,12 @@ from collections.abc import Callable
 from hpml_jobs.checks.limits import SCATTER_LIMIT
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.core.measurements import Role
+from hpml_jobs.core.statistics import (
+    RESAMPLES,
+    Interval,
+    Sample,
+    ratio_interval,
+)
 from hpml_jobs.core.strategies import Baseline
 from hpml_jobs.report.merge.bandwidth import bandwidth
 from hpml_jobs.report.merge.decision import Comparison, compare
@@ -12,12 +18,6 @@ from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.merge.rounds import Order, order_of_runs
 from hpml_jobs.report.merge.rows import Row
 from hpml_jobs.report.merge.run_values import RunValues
-from hpml_jobs.report.merge.statistics import (
-    RESAMPLES,
-    Interval,
-    Sample,
-    ratio_interval,
-)
 from hpml_jobs.report.table import Table
 from hpml_jobs.report.tables.builder import (
     Column,

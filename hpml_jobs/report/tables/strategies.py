@@ -2,11 +2,11 @@
 
 from typing import NamedTuple
 
+from hpml_jobs.core.statistics import Interval
 from hpml_jobs.core.text import NaturalKey, natural_key
 from hpml_jobs.report.merge.decision import Comparison, compare_all
 from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.merge.rows import Row, Setup
-from hpml_jobs.report.merge.statistics import Interval
 from hpml_jobs.report.table import Table
 from hpml_jobs.report.tables.builder import Columns, TableText, column, item_table, place_columns
 from hpml_jobs.report.tables.repeats import epochs_of, several

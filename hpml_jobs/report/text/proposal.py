@@ -1,9 +1,9 @@
 """The evidence of scaling as a paragraph that can be copied into a proposal for compute time."""
 
+from hpml_jobs.core.statistics import ratio_interval
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.report.merge.choice import Candidate, Choice
 from hpml_jobs.report.merge.groups import ConditionGroup
-from hpml_jobs.report.merge.statistics import ratio_interval
 from hpml_jobs.report.text import captions
 from hpml_jobs.report.text import choice as words
 from hpml_jobs.report.text.numbers import per_second, ratio, seconds, significant

@@ -69,7 +69,7 @@ def interval_text(ratio: Ratio) -> str:
 def amount_text(ratio: Ratio) -> str:
     """Return how much faster or slower: `3.1 % [2.0, 4.4] slower`.
 
-    >>> from hpml_jobs.report.merge.statistics import Interval
+    >>> from hpml_jobs.core.statistics import Interval
     >>> amount_text(Ratio(0.97, Interval(0.95, 0.99, 0.95)))
     '3.0 % [1.0, 5.0] faster'
     """

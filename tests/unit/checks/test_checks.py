@@ -527,7 +527,7 @@ BESIDE = [
     CheckCase("conditions", WARN, change_facts(driver="535.1"), "driver 535.1 (theirs 550.54.15)"),
     CheckCase("conditions", WARN, change_facts(tf32_cudnn=False), "TF32 in cuDNN no (theirs yes)"),
     CheckCase(
-        "efficiency", FAIL, change_epoch("timed", epoch_s=5.0), "efficiency is 1.5 over 4 GPUs"
+        "efficiency", WARN, change_epoch("timed", epoch_s=5.0), "efficiency is 1.5 over 4 GPUs"
     ),
     CheckCase(
         "loader-workers",
@@ -738,7 +738,7 @@ def test_cells_of_both_loaders_are_not_compared():
     results = check_study([clean_record(), one])[DDP4.slug]
     assert not {"efficiency", "loader-workers"} & {result.check for result in results}
     both = check_study([clean_record(a_cell(batch=32, **settings)), one])
-    assert result_of(both[one.slug], "efficiency").level is Level.FAIL
+    assert result_of(both[one.slug], "efficiency").level is Level.WARN
 
 
 def test_comparisons_need_plain_baseline_and_same_treatment():

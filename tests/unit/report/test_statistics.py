@@ -5,6 +5,7 @@ from random import Random
 
 import pytest
 
+from hpml_jobs.core.statistics import Sample, interval, ratio_interval
 from hpml_jobs.report.merge.decision import (
     Decision,
     compare,
@@ -12,7 +13,6 @@ from hpml_jobs.report.merge.decision import (
     hodges_lehmann,
     mann_whitney_p,
 )
-from hpml_jobs.report.merge.statistics import Sample, interval, ratio_interval
 from hpml_jobs.report.text.comparisons import comparison_text
 
 

@@ -20,6 +20,10 @@ class Interval(NamedTuple):
     high: float
     coverage: float
 
+    def divided_by(self, number: float) -> "Interval":
+        """Return the interval of the value divided by a number above zero."""
+        return self._replace(low=self.low / number, high=self.high / number)
+
 
 class Sample(NamedTuple):
     """The runs of one place in one unit, with their median, and their interval if it exists."""

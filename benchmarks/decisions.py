@@ -7,17 +7,29 @@ tests/unit/report/test_simulations.py runs the same functions with fewer simulat
 """
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import log
 from random import Random
+from typing import NamedTuple
 
+from hpml_jobs.checks import Level
 from hpml_jobs.core.formulas import coverage_of_range
 from hpml_jobs.core.statistics import interval, ratio_interval
+from hpml_jobs.core.strategies import Device
+from hpml_jobs.importer.records import Rules, read_timings
+from hpml_jobs.report.merge.cells import CellResult
+from hpml_jobs.report.merge.choice import Wish, choose
 from hpml_jobs.report.merge.decision import Decision, compare, compare_all
+from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.merge.power import smallest_difference
+from hpml_jobs.report.report import complete_groups
+from hpml_jobs.report.text import choice as words
 
 BOOTSTRAPS_PER_DECISION = 8
 """A bootstrap takes 2,000 resamples, so so many fewer of them are simulated."""
+
+STUDIES_PER_DECISION = 10
+"""A study is as much slower to simulate."""
 
 
 def runs(random: Random, number: int, noise: float, median_s: float = 10.0) -> tuple[float, ...]:
@@ -80,6 +92,79 @@ def false_alarms_among(
     return different / simulations
 
 
+Grid = Mapping[tuple[int, int, str], float]
+"""The true seconds of cells, by GPUs, batch and strategy."""
+
+
+def a_study(random: Random, true_s: Grid, number: int, noise: float) -> ConditionGroup:
+    """Return the imported study of some runs of each cell, with its checks."""
+    rows = ["gpus,batch,strategy,repeat,epoch_s"]
+    for (gpus, batch, strategy), median_s in true_s.items():
+        of_cell = runs(random, number, noise, median_s)
+        rows += [f"{gpus},{batch},{strategy},{n},{time_s}" for n, time_s in enumerate(of_cell)]
+    records = read_timings("\n".join(rows).encode(), "simulated.csv", Rules())
+    results = [
+        CellResult(slug=record.slug, cell=record.cell, record=record, outcome=record.outcome)
+        for record in records
+    ]
+    (group,) = complete_groups(results)
+    return group
+
+
+def false_failures(
+    efficiency: float, noise: float, number: int, strategies: int, simulations: int
+) -> float:
+    """Return in how many studies the check `efficiency` fails without a cause."""
+    random, failed = Random(number), 0  # noqa: S311  (no secret in it)
+    names = ("ddp", "allreduce", "gather_scatter", "zero1")[:strategies]
+    true_s = {(1, 128, "single"): 10.0} | {(4, 128, name): 10.0 / 4 / efficiency for name in names}
+    for _ in range(simulations):
+        checks = a_study(random, true_s, number, noise).checks.values()
+        failed += any(
+            result.check == "efficiency" and result.level is Level.FAIL
+            for results in checks
+            for result in results
+        )
+    return failed / simulations
+
+
+class Mistakes(NamedTuple):
+    """The share of studies in which `choose` asks for another size than the true times do.
+
+    Of those `unmarked` are neither provisional nor called undecided. `other_batch`: unmarked, the
+    right size at the batch that is 4 % slower, without a word that the two are not told apart.
+    """
+
+    wrong: float
+    unmarked: float
+    other_batch: float
+
+
+def mistakes(efficiency: float, noise: float, number: int, simulations: int) -> Mistakes:
+    """Return how often the wrong cell is asked for; `efficiency` is the true one on 8 GPUs."""
+    random, counts = Random(number), [0, 0, 0]  # noqa: S311  (no secret in it)
+    efficiencies = {1: 1.0, 2: 0.95, 4: 0.85, 8: efficiency}
+    true_s = {
+        (gpus, batch, "single" if gpus == 1 else "ddp"): factor * 10.0 / gpus / share
+        for gpus, share in efficiencies.items()
+        for batch, factor in ((128, 1.0), (64, 1.04))
+    }
+    right = 8 if efficiency >= Wish().min_efficiency else 4
+    for _ in range(simulations):
+        group = a_study(random, true_s, number, noise)
+        choice = choose(group, Wish())
+        assert choice and choice.ask  # noqa: S101  (one GPU is always efficient enough)
+        asked = choice.ask.candidate.row
+        text = " ".join([words.answer(choice, Device.CUDA), *words.doubts(choice, Device.CUDA)])
+        is_marked = any(mark in text for mark in ("Provisional", "not decided", "too few runs"))
+        others = [c.row.batch_per_gpu for c in choice.ask.instead_of if c.row.gpus == asked.gpus]
+        counts[0] += asked.gpus != right
+        counts[1] += asked.gpus != right and not is_marked
+        is_slower = asked.gpus == right and asked.batch_per_gpu == 64 and 128 not in others
+        counts[2] += is_slower and not is_marked
+    return Mistakes(*(count / simulations for count in counts))
+
+
 def table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     """Return a Markdown table."""
     lines = [heads, ["---:"] * len(heads), *rows]
@@ -102,7 +187,14 @@ def main() -> None:
     print(table(heads, [_families(strategies, simulations) for strategies in (2, 3, 4, 5)]), "\n")
     heads = ("runs", "noise", "smallest difference %", "called different %")
     settings = [(number, noise) for number in (4, 6, 9, 12) for noise in (0.01, 0.02, 0.05)]
-    print(table(heads, [_smallest(*setting, simulations) for setting in settings]))
+    print(table(heads, [_smallest(*setting, simulations) for setting in settings]), "\n")
+    studies = simulations // STUDIES_PER_DECISION
+    heads = ("true efficiency", "noise", "1 run: %", "6 runs", "6 runs of 4 strategies", "12 of 4")
+    settings = [(0.98, 0.03), (0.98, 0.05), (0.97, 0.05), (0.95, 0.05)]
+    print(table(heads, [_failures(*setting, studies) for setting in settings]), "\n")
+    heads = ("true efficiency", "noise", *(f"{n} runs: wrong, unmarked %" for n in (1, 4, 6)))
+    settings = [(share, n) for share in (0.6, 0.65, 0.68, 0.72, 0.75, 0.8) for n in (0.02, 0.05)]
+    print(table(heads, [_mistakes(*setting, studies) for setting in settings]))
 
 
 def _coverage(number: int, simulations: int) -> tuple[object, ...]:
@@ -137,6 +229,20 @@ def _smallest(number: int, noise: float, simulations: int) -> tuple[object, ...]
     assert gap is not None  # noqa: S101  (4 runs and more)
     rate = decision_rate(number, noise, gap, simulations)
     return number, f"{100 * noise:.0f} %", _percent(gap), _percent(rate)
+
+
+def _failures(efficiency: float, noise: float, studies: int) -> tuple[object, ...]:
+    rates = (
+        false_failures(efficiency, noise, number, strategies, studies)
+        for number, strategies in ((1, 1), (6, 1), (6, 4), (12, 4))
+    )
+    return efficiency, f"{100 * noise:.0f} %", *map(_percent, rates)
+
+
+def _mistakes(efficiency: float, noise: float, studies: int) -> tuple[object, ...]:
+    made = (mistakes(efficiency, noise, number, studies) for number in (1, 4, 6))
+    texts = (f"{_percent(m.wrong)}, {_percent(m.unmarked)}" for m in made)
+    return efficiency, f"{100 * noise:.0f} %", *texts
 
 
 def _percent(share: float) -> str:

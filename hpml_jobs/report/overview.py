@@ -87,19 +87,24 @@ def _answer(study: str, choice: Choice | None, device: Device) -> Iterator[str]:
         return
     if not _has_rivals(choice):
         only = choice.reference
-        yield f"One cell has a number: {words.name(only, device)}: {words.figures(only, device)}."
+        figures = words.figures(only, choice, device)
+        yield f"One cell has a number: {words.name(only, device)}: {figures}."
         return
     fastest = choice.fastest.candidate if choice.fastest else None
     if fastest and fastest is not choice.reference:
         yield _fastest(fastest, choice, device)
     asked = choice.ask.candidate if choice.ask else None
     if asked and asked is fastest and fastest is not choice.reference:
-        yield f"{words.ask_words(choice)} it: it has {words.rule(choice, device)}."
+        yield (
+            f"{words.ask_words(choice, device)} it: it has {words.rule(choice, device)}"
+            f"{words.undecided(choice, device)}."
+        )
     else:
         yield words.answer(choice, device)
     beyond = (step for step in choice.steps if asked and step.smaller.row.gpus >= asked.row.gpus)
     if step := next(beyond, None):
-        yield f"More would not be efficient: {words.step_text(step, device)}."
+        would = "may" if choice.undecided else "would"
+        yield f"More {would} not be efficient: {words.step_text(step, device)}."
 
 
 def _has_rivals(choice: Choice) -> bool:
@@ -112,7 +117,7 @@ def _fastest(fastest: Candidate, choice: Choice, device: Device) -> str:
     against = captions.cell_label(choice.reference.row.place, device)
     text = (
         f"Fastest: {words.name(fastest, device)}, {ratio(choice.speedup(fastest))} times the speed "
-        f"of {against}: {words.figures(fastest, device)}"
+        f"of {against}: {words.figures(fastest, choice, device)}"
     )
     losses = _losses(fastest.row)
     return f"{text}; {losses}." if losses else f"{text}."

@@ -18,16 +18,21 @@ from hpml_jobs.core import formulas
 from hpml_jobs.core.built_in import Unit
 from hpml_jobs.core.cluster import Cluster, Isolate
 from hpml_jobs.core.conditions import CPU_COUNT
+from hpml_jobs.core.statistics import Interval, ratio_interval
 from hpml_jobs.core.strategies import BASELINE, Device, Strategy
 from hpml_jobs.core.value import Value
 from hpml_jobs.errors import UsageError
 from hpml_jobs.report.merge.decision import LEAST_GAP, Decision, compare
 from hpml_jobs.report.merge.groups import ConditionGroup
+from hpml_jobs.report.merge.power import runs_to_exclude, scatter
 from hpml_jobs.report.merge.rows import Row, Setup, Work
 from hpml_jobs.slurm.states import Outcome
 
 MIN_EFFICIENCY = 0.7
 """Least efficiency of a cell to ask for, unless the user says otherwise."""
+
+USUAL = (BASELINE, Strategy.DDP)
+"""The strategies that are preferred among cells that the runs do not tell apart."""
 
 Charged = Callable[[Setup], int]
 """The GPUs that a setup is charged for: those of whole nodes where it has them exclusively."""
@@ -147,7 +152,7 @@ class Candidate(Value, frozen=True, kw_only=True):
 
 
 class Winner(NamedTuple):
-    """A chosen cell. `instead_of` are dearer cells that are not faster by their runs.
+    """A chosen cell. `instead_of` are dearer cells, or of the same size, that are not faster.
 
     `is_decided`: the runs decided every comparison; with fewer than four runs of a cell, medians
     were compared.
@@ -175,6 +180,18 @@ class Step(NamedTuple):
         return self.larger.gpu_s - self.smaller.gpu_s
 
 
+class Undecided(NamedTuple):
+    """A cell of which the runs do not tell on which side of the least efficiency it is.
+
+    `interval` is that of its efficiency; so many `runs` of it and of the reference would tell,
+    None: more than are suggested.
+    """
+
+    candidate: Candidate
+    interval: Interval
+    runs: int | None
+
+
 class Edge(NamedTuple):
     """A cell beyond the edge of the grid that may be better than the one to ask for, and why.
 
@@ -191,7 +208,8 @@ class Edge(NamedTuple):
 class Choice(Value, frozen=True, kw_only=True):
     """The measured cells of a group, the fastest first, and the chosen ones; None: none can be.
 
-    `reference` is the fastest cell of the smallest size, which efficiencies are against.
+    `reference` is the fastest cell of the smallest size, which efficiencies are against, also with
+    a failed check. `undecided` may change the size to ask for.
     """
 
     wish: Wish
@@ -200,6 +218,7 @@ class Choice(Value, frozen=True, kw_only=True):
     fastest: Winner | None
     cheapest: Candidate | None
     ask: Winner | None
+    undecided: Undecided | None
     steps: tuple[Step, ...]
     edges: tuple[Edge, ...]
 
@@ -221,15 +240,16 @@ def choose(group: ConditionGroup, wish: Wish, cluster: Cluster | None = None) ->
     candidates = _candidates(group, wish, charged_gpus(group, cluster))
     if not candidates:
         return None
-    sound = _sound(candidates)
+    sound, reference = _sound(candidates), _reference(candidates)
     ask = _ask([c for c in candidates if c.exclusion is None], wish)
     return Choice(
         wish=wish,
-        reference=_reference(candidates),
+        reference=reference,
         candidates=tuple(candidates),
         fastest=_winner(sound[0], sound) if sound else None,
         cheapest=min(sound, key=lambda c: (c.gpu_s, c.epoch_s), default=None),
         ask=ask,
+        undecided=_undecided(ask.candidate, sound, reference, wish) if ask else None,
         steps=tuple(_steps(sound)),
         edges=tuple(_edges(group, ask.candidate)) if ask else (),
     )
@@ -259,9 +279,8 @@ def _candidates(group: ConditionGroup, wish: Wish, charged: Charged) -> list[Can
 
 
 def _reference(candidates: Sequence[Candidate]) -> Candidate:
-    """Return the fastest cell of the smallest size; one with a failed check only if it is alone."""
-    sound = _sound(candidates) or candidates
-    return min(sound, key=lambda candidate: (candidate.row.gpus, candidate.epoch_s))
+    """Return the fastest cell of the smallest size, whatever a check says of it."""
+    return min(candidates, key=lambda candidate: (candidate.row.gpus, candidate.epoch_s))
 
 
 def judged(candidate: Candidate, reference: Candidate, wish: Wish) -> Candidate:
@@ -303,21 +322,61 @@ def preferred(able: Sequence[Candidate], wish: Wish) -> Candidate:
 
 
 def _winner(fastest: Candidate, others: Sequence[Candidate]) -> Winner:
-    """Return the cheapest of the fastest cell and those as fast by their runs."""
+    """Return the cheapest of the fastest cell and those as fast by their runs.
+
+    Among equal ones of its size it is one with ddp or the plain loop, if there is one.
+    """
     decided = True
     equal = [fastest]
     for other in others:
-        if other.gpu_s >= fastest.gpu_s:
+        is_same_size = other.row.gpus == fastest.row.gpus
+        if other is fastest or not (is_same_size or other.gpu_s < fastest.gpu_s):
             continue
-        decision = compare(fastest.epochs_s, other.epochs_s).decision
-        if decision is Decision.TOO_FEW:
-            decided = False
-            is_equal = other.epoch_s <= (1 + LEAST_GAP) * fastest.epoch_s
-        else:
-            is_equal = decision is not Decision.FASTER
-        equal += [other] if is_equal else []
-    winner = min(equal, key=lambda candidate: (candidate.gpu_s, candidate.epoch_s))
+        is_faster, has_enough_runs = _is_faster(fastest, other)
+        equal += [] if is_faster else [other]
+        decided &= has_enough_runs or (is_same_size and is_faster)
+    cheapest = min(equal, key=lambda candidate: (candidate.gpu_s, candidate.epoch_s))
+    winner = min(
+        (c for c in equal if c.row.gpus == cheapest.row.gpus),
+        key=lambda c: (c.row.strategy not in USUAL, c.gpu_s, c.epoch_s),
+    )
     return Winner(winner, tuple(c for c in equal if c is not winner), decided)
+
+
+def _is_faster(subject: Candidate, other: Candidate) -> tuple[bool, bool]:
+    """Return whether a cell is faster than another, and whether there are enough runs to tell.
+
+    Too few runs are compared by their medians. Between two strategies at one place they tell
+    nothing if a check warns of their times.
+    """
+    decision = compare(subject.epochs_s, other.epochs_s).decision
+    if decision is not Decision.TOO_FEW:
+        return decision is Decision.FASTER, True
+    place, others = (c.row.setup._replace(strategy=BASELINE) for c in (subject, other))
+    is_one_place = place == others and subject.row.batch_per_gpu == other.row.batch_per_gpu
+    is_doubtful = is_one_place and (subject.doubtful or other.doubtful)
+    return not is_doubtful and other.epoch_s > (1 + LEAST_GAP) * subject.epoch_s, False
+
+
+def _undecided(
+    asked: Candidate, sound: Sequence[Candidate], reference: Candidate, wish: Wish
+) -> Undecided | None:
+    """Return the cell to ask for, or of the next larger size, if its interval has the limit."""
+    limit = wish.min_efficiency
+    larger = [c for c in _by_size(sound) if c.row.gpus > asked.row.gpus]
+    for candidate in () if wish.has_limit else (asked, *larger[:1]):
+        runs_s = reference.epochs_s, candidate.epochs_s
+        of_speedup = None if candidate is reference else ratio_interval(*runs_s)
+        if of_speedup is None:
+            continue
+        interval = of_speedup.divided_by(candidate.row.gpus / reference.row.gpus)
+        if interval.low < limit <= interval.high:
+            distance = max(candidate.efficiency / limit, limit / candidate.efficiency) - 1
+            noise = scatter(*runs_s)
+            runs = runs_to_exclude(distance, noise) if distance and noise else None
+            least = 1 + min(map(len, runs_s))
+            return Undecided(candidate, interval, runs and max(runs, least))
+    return None
 
 
 def _steps(sound: Sequence[Candidate]) -> Iterator[Step]:

@@ -60,8 +60,13 @@ def _headline(choice: Choice, group: ReportGroup, summary: Overview) -> Headline
     if asked is not choice.reference:
         over = words.size(choice.reference, device)
         figures.append((ratio(choice.speedup(asked)), f"speedup over {over}"))
+    efficiency, gap, against = words.efficiency(asked, choice, device).partition(" ")
     figures += [
-        (ratio(asked.efficiency), "parallel efficiency"),
+        (efficiency, f"parallel efficiency{gap}{against}"),
         (words.cost(asked.gpu_s), f"{words.cost_unit(device)} {per_work}"),
     ]
-    return Headline(f"{words.ask_words(choice)} {words.name(asked, device)}.", tuple(figures))
+    return Headline(
+        f"{words.ask_words(choice, device)} {words.name(asked, device)}"
+        f"{words.undecided(choice, device)}.",
+        tuple(figures),
+    )

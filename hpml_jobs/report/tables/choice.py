@@ -86,7 +86,11 @@ def _heads(choice: Choice, device: Device) -> tuple[Columns[Candidate], ...]:
                 column("samples_per_s", "", lambda c: c.samples_per_s),
             ),
         ),
-        Columns("effic.", (column("efficiency", "", lambda c: c.efficiency, ratio),)),
+        Columns(
+            f"effic.{words.against(choice, device)}",
+            (column("efficiency", "", lambda c: c.efficiency, ratio),),
+        ),
+        reference_columns(choice),
         Columns(
             words.cost_unit(device), (column("charged_gpu_s", "", lambda c: c.gpu_s, words.cost),)
         ),
@@ -98,6 +102,18 @@ def _heads(choice: Choice, device: Device) -> tuple[Columns[Candidate], ...]:
         Columns("", (column("charged_gpus", "", lambda c: c.charged_gpus),)),
         Columns("", (column("runs", "", lambda c: len(c.epochs_s)),)),
         Columns("why", (column("why", "", lambda c: words.why(c, choice, device)),), words=True),
+    )
+
+
+def reference_columns(choice: Choice) -> Columns[Candidate]:
+    """Return what efficiencies are against, for the CSV."""
+    reference = choice.reference.row
+    return Columns(
+        "",
+        (
+            column("reference_gpus", "", lambda _: reference.gpus),
+            column("reference_batch", "", lambda _: reference.batch_per_gpu),
+        ),
     )
 
 

@@ -71,7 +71,10 @@ def _heads(
                 column("high_s", "to", lambda cell: cell.high_s, seconds),
             ),
         ),
-        Columns("effic.", (column("efficiency", "", lambda c: c.candidate.efficiency, ratio),)),
+        Columns(
+            f"effic.{words.against(choice, device)}",
+            (column("efficiency", "", lambda c: c.candidate.efficiency, ratio),),
+        ),
         Columns(
             words.cost_unit(device),
             (column("charged_gpu_s", "", lambda c: c.candidate.gpu_s, words.cost),),

@@ -4,6 +4,7 @@ from hpml_jobs.report.merge.choice import Candidate, Choice
 from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.table import Table
 from hpml_jobs.report.tables.builder import Columns, TableText, column, item_table, place_columns
+from hpml_jobs.report.tables.choice import reference_columns
 from hpml_jobs.report.text import captions, proposal
 from hpml_jobs.report.text import choice as words
 from hpml_jobs.report.text.numbers import per_second, ratio, seconds, significant
@@ -44,7 +45,11 @@ def sizes(group: ConditionGroup, choice: Choice) -> Table:
             ),
         ),
         Columns("speedup", (column("speedup", "", lambda c: proposal.speedup_text(choice, c)),)),
-        Columns("efficiency", (column("efficiency", "", lambda c: c.efficiency, ratio),)),
+        Columns(
+            f"efficiency{words.against(choice, device)}",
+            (column("efficiency", "", lambda c: c.efficiency, ratio),),
+        ),
+        reference_columns(choice),
         Columns(
             words.hours_unit(device),
             (column("charged_gpu_hours", "", lambda c: c.gpu_hours, lambda v: significant(v, 3)),),

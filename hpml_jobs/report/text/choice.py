@@ -14,6 +14,7 @@ from hpml_jobs.report.merge.choice import (
     Wish,
 )
 from hpml_jobs.report.merge.decision import LEAST_RUNS
+from hpml_jobs.report.merge.power import MOST_RUNS
 from hpml_jobs.report.text.captions import cell_label, full_label, time_word, unit, units, work_text
 from hpml_jobs.report.text.numbers import per_second, percent, ratio, seconds, significant
 from hpml_jobs.study.commands import command_with
@@ -45,14 +46,28 @@ def hours_unit(device: Device) -> str:
     return "GPU-hours" if device is Device.CUDA else "process-hours"
 
 
-def figures(candidate: Candidate, device: Device) -> str:
+def efficiency(candidate: Candidate, choice: Choice, device: Device) -> str:
+    """Return an efficiency, with what it is against unless that is its batch on a single GPU."""
+    batch = choice.reference.row.batch_per_gpu
+    is_same = batch == candidate.row.batch_per_gpu
+    other = against(choice, device) or ("" if is_same else f" (against batch {batch})")
+    return f"{ratio(candidate.efficiency)}{other}"
+
+
+def against(choice: Choice, device: Device) -> str:
+    """Return ` (against 2 GPUs)` where efficiencies are not against a single GPU, else nothing."""
+    reference = choice.reference
+    return f" (against {size(reference, device)})" if reference.row.gpus > 1 else ""
+
+
+def figures(candidate: Candidate, choice: Choice, device: Device) -> str:
     """Return what an epoch of a cell, or other work, takes, gives and costs."""
     per = work_text(candidate.work)
     parts = [f"{seconds(candidate.epoch_s)} s per {per}"]
     if candidate.units_per_s is not None:
         parts.append(f"{per_second(candidate.units_per_s)} {candidate.unit.value}/s")
     parts += [
-        f"efficiency {ratio(candidate.efficiency)}",
+        f"efficiency {efficiency(candidate, choice, device)}",
         f"{cost(candidate.gpu_s)} {cost_unit(device)} per {per}",
     ]
     return ", ".join(parts)
@@ -68,15 +83,34 @@ def answer(choice: Choice, device: Device) -> str:
     if choice.ask is None:
         return f"No cell can be recommended: {_none(choice, device)}."
     asked = choice.ask.candidate
-    text = f"{ask_words(choice)} {name(asked, device)}: {figures(asked, device)}"
+    text = f"{ask_words(choice, device)} {name(asked, device)}: {figures(asked, choice, device)}"
     if choice.wish.epochs:
         text += f"; {training(asked, choice.wish.epochs, device)}"
-    return f"{text}."
+    return f"{text}{undecided(choice, device)}."
 
 
-def ask_words(choice: Choice) -> str:
+def undecided(choice: Choice, device: Device) -> str:
+    """Return the clause on a cell that may be efficient enough or not; empty without one."""
+    if choice.undecided is None:
+        return ""
+    candidate, interval, runs = choice.undecided
+    have = "has" if candidate.row.gpus == 1 else "have"
+    needed = f"{runs} runs of each would decide" if runs else f"{MOST_RUNS} runs do not decide"
+    return (
+        f"; {size(candidate, device)} {have} {ratio(candidate.efficiency)} [{ratio(interval.low)}, "
+        f"{ratio(interval.high)}]: not decided, {needed}"
+    )
+
+
+def ask_words(choice: Choice, device: Device) -> str:
     """Return `Ask for`, or that this is provisional: a check warns of a time behind it."""
-    return "Provisional: ask for" if is_provisional(choice) else "Ask for"
+    if not is_provisional(choice):
+        return "Ask for"
+    reference, reason = choice.reference, ""
+    if reference.exclusion is Exclusion.FAILED_CHECK:
+        number = "single" if reference.row.gpus == 1 else reference.row.gpus
+        reason = f" (the {number}-{unit(device)} time is doubtful)"
+    return f"Provisional{reason}: ask for"
 
 
 def is_provisional(choice: Choice) -> bool:
@@ -111,7 +145,8 @@ def _none(choice: Choice, device: Device) -> str:
     if not wish.has_limit:
         best = max(sound, key=lambda candidate: candidate.efficiency)
         return (
-            f"the best efficiency is {ratio(best.efficiency)}, below {ratio(wish.min_efficiency)}"
+            f"the best efficiency is {efficiency(best, choice, device)}, below "
+            f"{ratio(wish.min_efficiency)}"
         )
     best = min(sound, key=lambda candidate: candidate.gpu_s)
     return f"no cell meets {limits(wish, device)}; {name(best, device)}: " + training(
@@ -171,9 +206,13 @@ def _roles(candidate: Candidate, choice: Choice, device: Device) -> Iterator[str
 
 
 def _instead(winner: Winner, device: Device) -> str:
-    """Return the dearer cells that are not faster than the winner."""
-    names = [cell_label(other.row.place, device) for other in winner.instead_of]
-    return f", as fast as {', '.join(names)} and cheaper" if names else ""
+    """Return the cells that are not faster than the winner: dearer ones, and of its size."""
+    names: dict[bool, list[str]] = {False: [], True: []}
+    for other in winner.instead_of:
+        is_same_size = other.row.gpus == winner.candidate.row.gpus
+        names[is_same_size].append(cell_label(other.row.place, device))
+    text = f", as fast as {', '.join(names[False])} and cheaper" if names[False] else ""
+    return text + (f", not told apart from {', '.join(names[True])}" if names[True] else "")
 
 
 def _beaten(candidate: Candidate, choice: Choice, device: Device) -> str:
@@ -181,7 +220,10 @@ def _beaten(candidate: Candidate, choice: Choice, device: Device) -> str:
         return ""
     asked = choice.ask.candidate
     if candidate in choice.ask.instead_of:
-        return f"no faster than {cell_label(asked.row.place, device)}, and dearer"
+        label = cell_label(asked.row.place, device)
+        if candidate.row.gpus == asked.row.gpus:
+            return f"not told apart from {label}"
+        return f"no faster than {label}, and dearer"
     if candidate.row.gpus < asked.row.gpus and not choice.wish.has_limit:
         return f"fewer {units(device)} than can be used efficiently"
     dearer = candidate.gpu_s > asked.gpu_s

@@ -10,7 +10,7 @@ from hpml_jobs.report.merge.choice import Choice, Winner
 from hpml_jobs.report.merge.predicted_choice import PredictedCell, PredictedChoice
 from hpml_jobs.report.text import choice as words
 from hpml_jobs.report.text.captions import work_text
-from hpml_jobs.report.text.numbers import ratio, seconds
+from hpml_jobs.report.text.numbers import seconds
 from hpml_jobs.report.text.predictions import errors
 
 PREDICTED = "Predicted, not measured"
@@ -28,7 +28,8 @@ def answer(predicted: PredictedChoice, choice: Choice, device: Device) -> str:
     per = work_text(asked.work)
     figures = (
         f"{seconds(asked.epoch_s)} s{band(predicted.ask)} per {per}, efficiency "
-        f"{ratio(asked.efficiency)}, {words.cost(asked.gpu_s)} {words.cost_unit(device)} per {per}"
+        f"{words.efficiency(asked, choice, device)}, {words.cost(asked.gpu_s)} "
+        f"{words.cost_unit(device)} per {per}"
     )
     text = f"{PREDICTED}: {words.name(asked, device)}: {figures}"
     if choice.wish.epochs:
@@ -62,7 +63,7 @@ def doubts(
     if slower is not None and slower.exclusion is not None:
         yield (
             f"at the upper end of its band it is {slower.exclusion.value}: "
-            f"{seconds(slower.epoch_s)} s, efficiency {ratio(slower.efficiency)}"
+            f"{seconds(slower.epoch_s)} s, efficiency {words.efficiency(slower, choice, device)}"
         )
     command = forecasts.command_of(predicted.ask.prediction.target, None, commands)
     yield f"measure it before you ask for it{f': {command}' if command else ''}"

@@ -64,9 +64,9 @@ def _size(choice: Choice, candidate: Candidate, device: Device) -> str:
     takes = "they take" if candidate.work else "it takes"
     return (
         f"On {words.name(candidate, device)} {takes} {seconds(candidate.epoch_s)} s: speedup "
-        f"{speedup_text(choice, candidate)}, parallel efficiency {ratio(candidate.efficiency)}, "
-        f"{significant(candidate.gpu_hours, 3)} {words.hours_unit(device)} per "
-        f"{captions.work_text(candidate.work)}."
+        f"{speedup_text(choice, candidate)}, parallel efficiency "
+        f"{words.efficiency(candidate, choice, device)}, {significant(candidate.gpu_hours, 3)} "
+        f"{words.hours_unit(device)} per {captions.work_text(candidate.work)}."
     )
 
 

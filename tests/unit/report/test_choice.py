@@ -3,6 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
+from hpml_jobs.checks import CheckResult, Level
 from hpml_jobs.core.cluster import Cluster, Isolate
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.training_path import TrainingPath
@@ -147,6 +148,81 @@ def test_reference_is_the_smallest_size_where_one_gpu_is_missing(builder):
     assert place(made.choice.reference) == (2, 128)
     assert [round(c.efficiency, 3) for c in made.choice.candidates] == [0.8, 1.0]
     assert any(note.startswith("no single-GPU cell: effic") for note in made.table.notes)
+
+
+def test_efficiency_says_what_it_is_against(builder):
+    """Unless that is the single GPU at the same batch."""
+    add_runs(builder, 2, 8.0)
+    add_runs(builder, 4, 5.0)
+    made = chosen(builder)
+    assert "efficiency 0.800 (against 2 GPUs)," in made.table.answer
+    assert "effic. (against 2 GPUs)" in [block.head for block in made.table.blocks]
+    sheet = made.table.sheet
+    row = dict(zip(sheet.columns, sheet.rows[0], strict=True))
+    assert (row["reference_gpus"], row["reference_batch"]) == (2, 128)
+    add_runs(builder, 1, 15.0, batch=64)
+    assert "efficiency 0.750 (against batch 64)," in chosen(builder).table.answer
+
+
+def test_failed_baseline_stays_the_reference(builder, given_checks):
+    """Against a larger cell, or itself, the efficiency of an answer looks better than it is."""
+    for gpus, epoch_s in ((1, 8.0), (2, 4.4), (4, 2.4)):
+        add_runs(builder, gpus, epoch_s)
+    slug = a_cell(gpus=1, batch=128).slug
+    given_checks[slug] = (CheckResult(check="efficiency", level=Level.FAIL, reason="wrong"),)
+    made = chosen(builder)
+    assert place(made.choice.reference) == (1, 128)
+    assert made.table.answer.startswith(
+        "Provisional (the single-GPU time is doubtful): ask for 4 GPUs"
+    )
+    assert "efficiency 0.833," in made.table.answer
+    assert not any("no single-GPU cell" in note for note in made.table.notes)
+
+
+@pytest.mark.parametrize(
+    ("four_s", "clause"),
+    [
+        ((2.9, 2.8, 3.0, 2.95), "4 GPUs have 0.688 [0.671, 0.719]: not decided, 39 runs of each"),
+        ((2.8, 2.7, 2.9, 2.85), "4 GPUs have 0.712 [0.694, 0.745]: not decided, 40 runs of each"),
+        ((2.4, 2.5, 2.4, 2.5), ""),
+        ((4.0, 4.1, 4.0, 4.1), ""),
+    ],
+)
+def test_efficiency_near_the_limit_is_called_not_decided(four_s, clause, builder):
+    add_runs(builder, 1, 8.0, 8.1, 8.0, 8.1)
+    add_runs(builder, 2, 4.5, 4.6, 4.4, 4.5)
+    add_runs(builder, 4, *four_s)
+    answer = chosen(builder).table.answer
+    assert ("not decided" in answer) == bool(clause)
+    assert clause in answer
+    assert "not decided" not in chosen(builder, epochs=90, deadline_min=24).table.answer
+
+
+def test_equal_cells_of_one_size_are_not_called_different(builder):
+    """By their runs; the one with ddp is named, although the other's median is less."""
+    add_runs(builder, 1, 8.0, 8.1, 8.0, 8.1)
+    add_runs(builder, 2, 4.5, 4.6, 4.4, 4.5)
+    add_runs(builder, 2, 4.4, 4.5, 4.3, 4.5, strategy=Strategy.ALLREDUCE)
+    add_runs(builder, 2, 4.9, 5.0, 4.9, 5.0, batch=64)
+    made = chosen(builder)
+    assert made.choice.ask.candidate.row.strategy is Strategy.DDP
+    why = {cell["strategy"]: cell["why"] for cell in made.document["cells"] if cell["batch"] == 128}
+    assert why["allreduce"] == "not told apart from ddp 2-GPU b128"
+    assert "not told apart from allreduce 2-GPU b128" in why["ddp"]
+    assert why_of(made, 2, 64) == "slower and dearer"
+
+
+@pytest.mark.parametrize(("is_disturbed", "asked"), [(True, Strategy.DDP), (False, Strategy.DP)])
+def test_doubtful_single_runs_do_not_prefer_another_strategy(
+    is_disturbed, asked, builder, given_checks
+):
+    add_runs(builder, 1, 8.0)
+    add_runs(builder, 2, 4.6)
+    add_runs(builder, 2, 4.4, strategy=Strategy.DP)
+    if is_disturbed:
+        warning = CheckResult(check="disturbed", level=Level.WARN, reason="others")
+        given_checks[a_cell(gpus=2, batch=128, strategy=Strategy.DP).slug] = (warning,)
+    assert chosen(builder).choice.ask.candidate.row.strategy is asked
 
 
 @pytest.mark.parametrize("batch", ["batch=128", "global_batch=256"])

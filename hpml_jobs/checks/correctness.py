@@ -11,7 +11,7 @@ from hpml_jobs.checks.gpu_peaks import (
 )
 from hpml_jobs.checks.limits import CLOSURE_LIMIT, LOSS_LIMIT, RANKS_LIMIT
 from hpml_jobs.checks.result import REPORT_BUG, Affected, Level, Observation, Tier, check
-from hpml_jobs.checks.waiting import late_rank
+from hpml_jobs.checks.waiting import late_ranks
 from hpml_jobs.core.formulas import closure, flop_per_s
 from hpml_jobs.core.measurements import Epoch, Role
 from hpml_jobs.core.record import Record
@@ -132,7 +132,7 @@ def ranks_differ(record: Record) -> Observation | None:
     longest = max(times_s)
     spread, step_s = longest - min(times_s), longest / max(1, record.ranks[0].timed.iterations)
     limit = max(RANKS_LIMIT * longest, step_s)
-    if spread <= limit and late_rank(record):
+    if spread <= limit and late_ranks(record):
         return None
     return Observation(
         spread <= limit,

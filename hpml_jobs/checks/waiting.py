@@ -5,7 +5,7 @@ from hpml_jobs.checks.limits import IMBALANCE_LIMIT, STALL_LIMIT, START_LIMIT
 from hpml_jobs.checks.result import Affected, Level, Observation, Tier, check
 from hpml_jobs.core.disturbance import explains, outside_causes, run_queue_share
 from hpml_jobs.core.formulas import loader_waiting_s
-from hpml_jobs.core.lateness import Lateness, Work, lateness_of
+from hpml_jobs.core.lateness import Late, Lateness, Work, lateness_of
 from hpml_jobs.core.loader import Loader
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.record import Rank, Record
@@ -15,9 +15,9 @@ LARGER_BATCH = "use a larger batch=: the device waits for the host, no batch is 
 NO_WORKERS = "set loader_workers=, so that batches are loaded while the device computes"
 
 
-def late_rank(record: Record) -> Lateness | None:
-    """Return the rank that the others wait for during more than 5 % of the epoch, or None."""
-    lateness = lateness_of(record)
+def late_ranks(record: Record) -> Lateness | None:
+    """Return the ranks that others wait for during more than 5 % of the epoch, or None."""
+    lateness = lateness_of(record, IMBALANCE_LIMIT)
     return lateness if lateness and lateness.share > IMBALANCE_LIMIT else None
 
 
@@ -25,11 +25,12 @@ def late_rank(record: Record) -> Lateness | None:
     "imbalance",
     Level.WARN,
     meaning="One rank computes or loads longer than the others, which wait for it in a collective: "
-    "the epoch is as long as that rank makes it. Table 2 shows the late rank. Only in the list "
+    "the epoch is as long as that rank makes it. Table 2 shows the late rank. Ranks that are late "
+    "in different phases wait for each other, and each is named with its phase. Only in the list "
     "where an outside cause of the same size, or loader workers that share CPUs with the ranks, "
     "explain it: `disturbed` or `loader-cpus` is shown.",
     limit=f"{percent_text(IMBALANCE_LIMIT)} of the instrumented epoch between the ranks' times "
-    "without exposed communication",
+    "without exposed communication, or in one phase where ranks wait for each other",
     remedy="give every rank the same work",
     tier=Tier.NUMBER,
     affects={Affected.TIME, Affected.SPLIT},
@@ -37,28 +38,40 @@ def late_rank(record: Record) -> Lateness | None:
 )
 def imbalance(record: Record) -> Observation | None:
     """Warn if one rank computes or loads longer than another by more than 5 % of the epoch."""
-    lateness = lateness_of(record)
+    lateness = lateness_of(record, IMBALANCE_LIMIT)
     if lateness is None:
         return None
     share = f"{percent_text(lateness.share)} of the epoch"
     limit = f"limit {percent_text(IMBALANCE_LIMIT)}"
     if lateness.share <= IMBALANCE_LIMIT:
         return Observation(True, f"ranks compute and load equally long within {share} ({limit})")
-    more = lateness.late_ranks - 1
-    subject, verb, them = f"{_name(lateness.rank)}", "is", "it"
-    if more:
-        subject, verb, them = f"{subject} and {more} more", "are", "them"
-    text = (
-        f"{subject} {verb} late by {1e3 * lateness.per_iteration_s:.3g} ms per iteration, in "
-        f"{lateness.phase}; the other ranks wait for {them} ({share}, {limit})"
-    )
+    text = f"{_late_text(lateness)} ({share}, {limit})"
     causes = outside_causes(record, Role.INSTRUMENTED)
     explained = explains(record, lateness.share, Role.INSTRUMENTED) or _by_loaders(record, lateness)
     tier = Tier.LIST if explained else None  # the line of disturbed, or loader-cpus, is enough
     if causes:
         text += f"; {'; '.join(cause.text for cause in causes)}"
         return Observation(False, text, "repeat the cell on a quiet machine", tier=tier)
-    return Observation(False, text, _remedy(record, lateness), tier=tier)
+    remedies = dict.fromkeys(_remedy(record, late) for late in lateness.late)
+    return Observation(False, text, "; ".join(remedies), tier=tier)
+
+
+def _late_text(lateness: Lateness) -> str:
+    times_ms = [f"{1e3 * late.late_s / lateness.iterations:.3g} ms" for late in lateness.late]
+    if len(lateness.late) > 1:
+        each = [
+            f"{_name(late.rank)}: {late.phase} {time_ms}"
+            for late, time_ms in zip(lateness.late, times_ms, strict=True)
+        ]
+        return f"late per iteration, each in a phase: {'; '.join(each)}; ranks wait for each other"
+    (late,), (time_ms,) = lateness.late, times_ms
+    subject, verb, them = _name(late.rank), "is", "it"
+    if lateness.late_ranks > 1:
+        subject, verb, them = f"{subject} and {lateness.late_ranks - 1} more", "are", "them"
+    return (
+        f"{subject} {verb} late by {time_ms} per iteration, in {late.phase}; the other ranks wait "
+        f"for {them}"
+    )
 
 
 def _by_loaders(record: Record, lateness: Lateness) -> bool:
@@ -73,9 +86,9 @@ def _name(rank: Rank) -> str:
     return f"rank {rank.rank} on {rank.host}"
 
 
-def _remedy(record: Record, lateness: Lateness) -> str:
-    host = lateness.rank.host
-    match lateness.phase:
+def _remedy(record: Record, late: Late) -> str:
+    host = late.rank.host
+    match late.phase:
         case Work.LOADING:
             return (
                 f"check the storage and CPUs of {host} and the data of that rank, or increase "
@@ -130,8 +143,10 @@ def loader_bound(record: Record) -> Observation | None:
     text = f"{what} is {percent_text(share)} {text}"
     if holds:
         return Observation(True, text)
-    late = late_rank(record)
-    is_late = late is not None and late.rank is rank and late.phase is Work.LOADING
+    lateness = late_ranks(record)
+    is_late = lateness is not None and any(
+        late.rank is rank and late.phase is Work.LOADING for late in lateness.late
+    )
     explained = is_late or explains(record, share)  # by the line of imbalance or disturbed
     return Observation(False, text, tier=Tier.LIST if explained else None)
 

@@ -429,8 +429,10 @@ class Exchange(Value, frozen=True, kw_only=True):
     returns when its data has left, so there `rooted_s` is a lower bound; `received_s`, with the
     time of the slowest receiver instead, is an upper one, since a receiver also waits until the
     root comes. It is None before version 0.8.0.
-    `exchange_s` sums the minima over ranks of each iteration's exposed communication, the part in
-    forward included; None before schema 5.
+    `exchange_s` sums the minima over ranks of each collective's exposed part; the rank that comes
+    last to a collective waits for nobody in it. Before version 0.9.0 the minima are those of each
+    iteration's exposed communication, which is at least as much; None before schema 5.
+    `gradients_net_s` is the part of `all_reduce_net_s` that carries gradients; None before 0.9.0.
     """
 
     collectives: int
@@ -439,6 +441,7 @@ class Exchange(Value, frozen=True, kw_only=True):
     exchange_s: float | None = None
     all_reduce_skew_s: float | None = None
     all_reduce_net_s: float | None = None
+    gradients_net_s: float | None = None
     rooted_s: float | None = None
     received_s: float | None = None
 

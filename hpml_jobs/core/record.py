@@ -1,6 +1,7 @@
 """The record of a finished cell: raw values only, written once, atomically."""
 
-from statistics import fmean
+from collections.abc import Sequence
+from statistics import fmean, median
 
 from hpml_jobs import __version__
 from hpml_jobs.core.cell import Cell
@@ -62,6 +63,13 @@ def _add_optional_fields(record: Document) -> Document:
     """Upgrade schema 4 to 5, and 5 to 6: new fields are None where they were not measured."""
     return record
 
+
+EQUAL_WAITING = 0.02
+"""Ranks whose exposed communication differs by at most this share of the epoch wait equally.
+
+More than balanced ranks differ by, and less than half of the limit of the check `imbalance`: of
+ranks that wait for each other in turn, microseconds must not decide which one is shown.
+"""
 
 UPGRADES: dict[int, Upgrade] = {
     3: _name_instruments,
@@ -241,15 +249,15 @@ class Record(Value, frozen=True, kw_only=True):
     def least_waiting(self) -> Rank | None:
         """The rank that waits least in the instrumented epoch; the cell's phases are its own.
 
-        It has the smallest exposed communication, the part in forward included (ties: the smallest
-        number). Ranks of synchronous training end together, so the longest epoch is a coin flip;
-        the rank that waits least is the one the others wait for. Its phases add up to its epoch,
-        and its communication belongs to the same epoch.
+        Ranks of synchronous training end together, so the longest epoch is a coin flip; the rank
+        that waits least is the one the others wait for. Its phases add up to its epoch, and its
+        communication belongs to the same epoch.
         """
-        waits_s = [
-            (phases.exposed_s, rank.rank, rank) for rank in self.ranks if (phases := rank.phases)
-        ]
-        return min(waits_s)[-1] if waits_s else None
+        return self.rank_of(least_waiting([self]))
+
+    def rank_of(self, number: int | None) -> Rank | None:
+        """Return the rank with a number."""
+        return next((rank for rank in self.ranks if rank.rank == number), None)
 
     @property
     def most_stalled(self) -> Rank:
@@ -376,7 +384,10 @@ class Record(Value, frozen=True, kw_only=True):
 
     @property
     def exchange_s(self) -> float | None:
-        """Seconds of exposed communication that no rank can avoid: the least of each iteration."""
+        """Seconds of exposed communication that are not waiting: each collective's least rank.
+
+        Before version 0.9.0 the least rank of each iteration, which may contain waiting.
+        """
         return self.exchange.exchange_s if self.exchange else None
 
     @property
@@ -437,10 +448,13 @@ class Record(Value, frozen=True, kw_only=True):
 
     @property
     def gradients_net_s(self) -> float | None:
-        """Seconds in which a gradient collective was running, on the rank with the least.
+        """Seconds that the gradient collectives needed: of each, on the rank with the least.
 
-        A collective's duration on an early rank contains waiting for the late one.
+        A collective's duration on an early rank contains waiting for the late one. Where gradients
+        have a root, and before version 0.9.0, all of them on the rank with the least.
         """
+        if self.exchange and self.exchange.gradients_net_s is not None:
+            return self.exchange.gradients_net_s
         of_ranks = [rank.communication.gradients_s for rank in self.ranks if rank.communication]
         return min(of_ranks, default=None)
 
@@ -510,3 +524,20 @@ class Record(Value, frozen=True, kw_only=True):
             return None
         pairs = zip(values, epochs, strict=True)
         return float(sum(value * epoch.samples for value, epoch in pairs) / total)
+
+
+def least_waiting(runs: Sequence[Record]) -> int | None:
+    """Return the number of the rank that waits least in the instrumented epochs of a cell's runs.
+
+    It has the smallest exposed communication, the part in forward included, by the median over the
+    runs; of ranks that wait equally, the smallest number. None without phases.
+    """
+    shares: dict[int, list[float]] = {}
+    for run in runs:
+        epoch_s = run._epoch_s(Role.INSTRUMENTED)
+        for rank in run.ranks:
+            if rank.phases and epoch_s:
+                shares.setdefault(rank.rank, []).append(rank.phases.exposed_s / epoch_s)
+    waits = {number: median(of_runs) for number, of_runs in shares.items()}
+    least = min(waits.values(), default=0.0) + EQUAL_WAITING
+    return min((number for number, wait in waits.items() if wait <= least), default=None)

@@ -23,7 +23,6 @@ from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.study.attempt import AttemptFolder, utc_now
 from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.worker.epochs import EpochResult
-from hpml_jobs.worker.instruments.phases import IterationPhases
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -79,6 +78,7 @@ def _instrumented_arrays(result: EpochResult) -> Arrays:
             "collective_start_s": phases.start_s,
             "collective_s": phases.duration_s,
             "collective_served_s": phases.served_s,
+            "collective_exposed_s": phases.exposed_s,
             "collective_iteration": np.array([entry.iteration for entry in entries], np.int32),
             "collective_bytes": np.array([entry.bytes for entry in entries], np.int64),
             "collective_kind": _indices(KINDS, [entry.kind for entry in entries]),
@@ -123,9 +123,7 @@ def write_record(
         model=shared.model,
         facts=shared.facts,
         ranks=ranks,
-        exchange=split_exchange(
-            arrays.get("collective_served_s"), arrays.get("parts_s"), arrays.get("collective_kind")
-        ),
+        exchange=split_exchange(arrays),
         microbenchmark=shared.microbenchmark,
         quantized=shared.quantized,
     )
@@ -145,50 +143,35 @@ def stack_ranks(rank_arrays: Sequence[Arrays]) -> Arrays:
     return {name: np.stack([arrays[name] for arrays in rank_arrays]) for name in names}
 
 
-def split_exchange(
-    duration_s: NDArray[np.float64] | None,
-    parts_s: NDArray[np.float64] | None,
-    kinds: NDArray[np.int8] | None = None,
-) -> Exchange | None:
-    """Split the time of collectives into waiting for the late rank and the rest.
+def split_exchange(arrays: Arrays) -> Exchange | None:
+    """Split the time of collectives into waiting for late ranks and the rest.
 
-    `duration_s` and `kinds` (indices of `KINDS`) have shape (ranks, collectives), `parts_s` (ranks,
-    iterations, fields of `IterationPhases`). Rank 0 is the root of every rooted collective. Return
-    None without collectives or with a single rank.
+    `arrays` are those of all ranks, of shape (ranks, collectives): `collective_served_s` and
+    `collective_exposed_s`, `collective_kind` and `collective_purpose` (indices of `KINDS` and
+    `PURPOSES`). Rank 0 is the root of every rooted collective. Return None without collectives or
+    with a single rank.
     """
-    if duration_s is None or len(duration_s) < 2:
+    served_s = arrays.get("collective_served_s")
+    if served_s is None or len(served_s) < 2:
         return None
-    least, most = duration_s.min(axis=0), duration_s.max(axis=0)
+    kinds, purposes = arrays["collective_kind"][0], arrays["collective_purpose"][0]
+    least, most = served_s.min(axis=0), served_s.max(axis=0)
+    is_unrooted, is_sent_by_root = np.isin(kinds, UNROOTED), np.isin(kinds, SENT_BY_ROOT)
+    is_gradient = is_unrooted & (purposes == PURPOSES.index(Purpose.GRADIENTS))
+    slowest_receiver = served_s[1:].max(axis=0)
+    received_s = np.where(is_sent_by_root, slowest_receiver, served_s[0])
+
+    def total(seconds: NDArray[np.float64], where: NDArray[np.bool_]) -> float | None:
+        return float(seconds[where].sum()) if where.any() else None
+
     return Exchange(
-        collectives=duration_s.shape[1],
+        collectives=served_s.shape[1],
         skew_s=float((most - least).sum()),
         net_s=float(least.sum()),
-        exchange_s=None if parts_s is None else exchange_time(parts_s),
-        **({} if kinds is None else _by_kind(duration_s, kinds[0])),
+        exchange_s=float(arrays["collective_exposed_s"].min(axis=0).sum()),
+        all_reduce_skew_s=total(most - least, is_unrooted),
+        all_reduce_net_s=total(least, is_unrooted),
+        gradients_net_s=total(least, is_gradient),
+        rooted_s=total(served_s[0], ~is_unrooted),
+        received_s=total(received_s, ~is_unrooted),
     )
-
-
-def _by_kind(duration_s: NDArray[np.float64], kinds: NDArray[np.int8]) -> dict[str, float | None]:
-    """Return the fields of `Exchange` by kind of collective; `kinds` has one index for each."""
-    is_unrooted, is_sent_by_root = np.isin(kinds, UNROOTED), np.isin(kinds, SENT_BY_ROOT)
-    ours, roots = duration_s[:, is_unrooted], duration_s[0, ~is_unrooted]
-    has_all_reduce, has_rooted = ours.shape[1] > 0, len(roots) > 0
-    slowest_receiver = duration_s[1:].max(axis=0)
-    received = np.where(is_sent_by_root, slowest_receiver, duration_s[0])[~is_unrooted]
-    least, most = ours.min(axis=0), ours.max(axis=0)
-    return {
-        "all_reduce_skew_s": float((most - least).sum()) if has_all_reduce else None,
-        "all_reduce_net_s": float(least.sum()) if has_all_reduce else None,
-        "rooted_s": float(roots.sum()) if has_rooted else None,
-        "received_s": float(received.sum()) if has_rooted else None,
-    }
-
-
-def exchange_time(parts_s: NDArray[np.float64]) -> float:
-    """Return the sum over iterations of the least exposed communication of any rank.
-
-    What a rank has beyond it is waiting for a rank that was later in that iteration.
-    """
-    parts = IterationPhases(*np.moveaxis(parts_s, -1, 0))  # each of shape (ranks, iterations)
-    exposed_s = np.add(parts.comm_exposed_s, parts.comm_forward_s) + parts.comm_optimizer_s
-    return float(exposed_s.min(axis=0).sum())

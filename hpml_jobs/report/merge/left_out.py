@@ -9,7 +9,7 @@ import msgspec
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.core.disturbance import outside_causes
 from hpml_jobs.core.measurements import Role
-from hpml_jobs.core.record import Record
+from hpml_jobs.core.record import Record, least_waiting
 from hpml_jobs.core.value import Value
 from hpml_jobs.report.merge.run_values import (
     CommunicationTimes,
@@ -58,7 +58,9 @@ def counted_runs(records: Sequence[Record]) -> CountedRuns:
     """
     reasons = _reasons_to_leave_out(records, Role.TIMED)
     counted = [record for record in records if record.slug not in reasons]
-    values = {record.slug: of_record(record) for record in counted}
+    without_split = _reasons_to_leave_out(counted, Role.INSTRUMENTED)
+    number = least_waiting([record for record in counted if record.slug not in without_split])
+    values = {record.slug: of_record(record, number) for record in counted}
     left_out = [_left_out(reasons, Role.TIMED)]
     for role, without in ((Role.INSTRUMENTED, _without_split), (Role.UNSYNCED, _without_cost)):
         reasons = _reasons_to_leave_out(counted, role)

@@ -17,7 +17,7 @@ from hpml_jobs.core.measurements import (
     Role,
 )
 from hpml_jobs.core.message_times import interpolated_s
-from hpml_jobs.core.record import Record
+from hpml_jobs.core.record import Rank, Record
 from hpml_jobs.core.value import Value
 
 TRAINED = (*TRAINING, "plain")
@@ -82,8 +82,8 @@ class CommunicationTimes(Value, frozen=True, kw_only=True):
 class GradientTraffic(Value, frozen=True, kw_only=True):
     """Bytes of gradients that one rank sent, and the seconds in which such a message was active.
 
-    `active_s`: on the rank that waits least; `net_s`: on the rank with the least; `root_s`: on
-    rank 0.
+    `active_s`: on the rank that waits least; `net_s`: of each message on the rank with the least
+    (`Record.gradients_net_s`); `root_s`: on rank 0.
     """
 
     sent_bytes: float | None = None
@@ -116,8 +116,13 @@ class RunValues(Value, frozen=True, kw_only=True):
     phases: PhaseTimes = PhaseTimes()
 
 
-def of_record(record: Record) -> RunValues:
-    """Return the values of one run."""
+def of_record(record: Record, number: int | None = None) -> RunValues:
+    """Return the values of one run; those of the instrumented epoch are of the rank `number`.
+
+    That is the rank that waits least in all runs of the row, by default in this run.
+    """
+    rank = record.least_waiting if number is None else record.rank_of(number)
+    phases = rank.phases if rank else None
     return RunValues(
         epoch=EpochTimes(
             epoch_s=record.epoch_s,
@@ -126,22 +131,25 @@ def of_record(record: Record) -> RunValues:
             step_s=record.step_s,
             joules=record.joules,
         ),
-        compute_s=record.compute_s,
-        communication=_communication(record),
-        gradients=_gradients(record),
+        compute_s=phases.compute_s if phases else record.compute_s,
+        communication=_communication(record, rank),
+        gradients=_gradients(record, rank),
         links=_links(record),
-        phases=_phases(record),
+        phases=_phases(record, rank),
     )
 
 
-def _communication(record: Record) -> CommunicationTimes:
-    phases = record.phases
+def _communication(record: Record, rank: Rank | None) -> CommunicationTimes:
+    phases = rank.phases if rank else None
+    exposed_s = phases.exposed_s if phases else record.comm_exposed_s
     return CommunicationTimes(
-        comm_s=record.comm_s,
-        exposed_s=record.comm_exposed_s,
+        comm_s=phases.comm_s if phases else record.comm_s,
+        exposed_s=exposed_s,
         exchange_s=record.exchange_s,
-        waiting_s=record.waiting_s,
-        total_s=record.comm_total_s,
+        waiting_s=formulas.waiting_s(exposed_s, record.exchange_s)
+        if exposed_s is not None and record.exchange_s is not None
+        else None,
+        total_s=rank.communication.total_s if rank and rank.communication else None,
         forward_s=phases.comm_forward_s if phases else None,
         cost_s=record.comm_cost_s,
         cost_resolution_s=record.comm_cost_resolution_s,
@@ -151,8 +159,8 @@ def _communication(record: Record) -> CommunicationTimes:
     )
 
 
-def _gradients(record: Record) -> GradientTraffic:
-    communication = record.communication
+def _gradients(record: Record, rank: Rank | None) -> GradientTraffic:
+    communication = rank.communication if rank else None
     root = record.ranks[0].communication if record.ranks else None
     return GradientTraffic(
         sent_bytes=communication.bytes_of(Purpose.GRADIENTS) if communication else None,
@@ -178,9 +186,8 @@ def _links(record: Record) -> LinkSpeeds:
     )
 
 
-def _phases(record: Record) -> PhaseTimes:
-    phases = record.phases
-    rank = record.least_waiting
+def _phases(record: Record, rank: Rank | None) -> PhaseTimes:
+    phases = rank.phases if rank else None
     epoch = rank.epoch(Role.INSTRUMENTED) if rank else None
     return msgspec.structs.replace(
         phase_times(phases) if phases else PhaseTimes(),

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from hpml_jobs.checks.limits import IMBALANCE_LIMIT
 from hpml_jobs.checks.result import Affected
+from hpml_jobs.core.record import least_waiting
 from hpml_jobs.report.merge.groups import ConditionGroup, StrategyRows
 from hpml_jobs.report.merge.rows import Place, Row, Setup
 from hpml_jobs.report.table import Block, Line, Table
@@ -128,6 +129,7 @@ def table2(selection: StrategyRows) -> Table:
         notes=(
             *_unmeasured(selection, _has_compute),
             *_waiting(selection),
+            *_changing_ranks(selection),
             *_below(selection, Affected.SPLIT),
         ),
     )
@@ -148,6 +150,22 @@ def _waiting(selection: StrategyRows) -> list[str]:
                 f"{seconds(times.comm_s)} s"
             )
     return [f"waiting for ranks that were later, part of Comm: {'; '.join(texts)}"] if texts else []
+
+
+def _changing_ranks(selection: StrategyRows) -> list[str]:
+    """Return a note on rows in some of whose runs another rank than the shown one waits least."""
+    texts = []
+    for row in selection.parallel_rows:
+        records = selection.group.counted_records(row, Affected.SPLIT)
+        shown = least_waiting(records)
+        others = sum(record.least_waiting != record.rank_of(shown) for record in records)
+        if others:
+            label = captions.row_label(row.setup, selection.group.device)
+            texts.append(
+                f"{label} at batch {row.batch_per_gpu}: rank {shown} is shown, another one waits "
+                f"least in {others} of {len(records)}"
+            )
+    return [f"runs whose late ranks differ: {'; '.join(texts)}"] if texts else []
 
 
 def _where_packing_counts(selection: StrategyRows) -> tuple[str, ...]:

@@ -21,10 +21,11 @@ Q1 = (
 )
 MEASURED = (
     "Measured: seconds of the instrumented epoch (E2) on the rank that waits least, which the "
-    "other ranks wait for. Compute: copies to the device, forward, backward, optimizer. Comm: "
+    "other ranks wait for; one rank for all runs of a row. Compute: copies to the device, forward, "
+    "backward, optimizer. Comm: "
     "exposed communication, which no computation hides, waiting for later ranks included (the "
     "table Communication splits it); communication hidden behind backward is in neither. In every "
-    "run, Compute + Comm = E2 of that rank without data loading."
+    "run, Compute + Comm + stall = E2 of that rank; medians are of each alone."
 )
 PACKED = "Comm includes packing by hand: flattening, copying back and averaging the gradients."
 HIDDEN_COST = (
@@ -33,13 +34,14 @@ HIDDEN_COST = (
 )
 REPORTED = "As reported by the source, not measured here: seconds per epoch of Compute and Comm."
 BUS = (
-    "Measured: busbw = 2(N-1)/N x bytes of gradients that one rank all-reduces in E2 / seconds in"
-    " which such a message is active, on the rank with the least. 1 GB = 1e9 bytes."
+    "Measured: busbw = 2(N-1)/N x bytes of gradients that one rank all-reduces in E2 / seconds of"
+    " these messages, each on the rank with the least. 1 GB = 1e9 bytes."
 )
 SHARDED = (
     "Measured: busbw = (N-1)/N x bytes of gradients that one rank reduce-scatters in E2 / seconds "
-    "in which such a message is active, on the rank with the least. The all-gathers of parameters "
-    "are in the table Messages. 1 GB = 1e9 bytes."
+    "of these messages, each on the rank with the least. On CPUs gloo moves the whole tensor, so "
+    "half of a link's speed is the most. The all-gathers of parameters are in the table Messages. "
+    "1 GB = 1e9 bytes."
 )
 ROOT_WIRE = (
     "Measured on root's wire; not a bus bandwidth. 2(N-1) x S bytes per iteration pass through "

@@ -1,7 +1,7 @@
 """Phases of an instrumented epoch from its stamps, and its communication from the collectives."""
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -49,7 +49,8 @@ class EpochPhases(NamedTuple):
 
     `iterations_s` has shape (iterations, fields of `IterationPhases`). `start_s` and `duration_s`
     have one value per collective; starts count from the `batch` mark of the iteration. `served_s`
-    are durations without the time queued behind earlier collectives of the same iteration.
+    are durations without the time queued behind earlier collectives of the same iteration;
+    `exposed_s` the parts of these that are exposed, which add up to the exposed communication.
     `last_stall_s` is the time after the last iteration.
     """
 
@@ -59,6 +60,7 @@ class EpochPhases(NamedTuple):
     start_s: Seconds
     duration_s: Seconds
     served_s: Seconds
+    exposed_s: Seconds
     last_stall_s: float
 
 
@@ -87,12 +89,12 @@ def split_phases(
     for wait in ledger.waits:
         waits[wait.iteration].append(wait)
     previous_end, rows = window.start, []
+    exposed_s: list[float] = []
     for index, iteration in enumerate(marks):
-        events = _Events(collectives[index], replica_waits[index])
-        row = _split_iteration(clock, previous_end, iteration, events, overlaps=overlaps)
-        if waits[index]:
-            row = _exposed_in_waits(clock, iteration, row, collectives[index], waits[index])
+        events = _Events(collectives[index], replica_waits[index], waits[index])
+        row, parts_s = _split_iteration(clock, previous_end, iteration, events, overlaps=overlaps)
         rows.append(row)
+        exposed_s += parts_s
         previous_end = iteration.stepped
     iterations_s = np.add.reduceat(np.array(rows), np.arange(0, len(rows), accumulate), axis=0)
     total = IterationPhases(*iterations_s.sum(axis=0).tolist())
@@ -125,6 +127,7 @@ def split_phases(
         start_s=np.array(starts_s),
         duration_s=np.array(durations_s),
         served_s=np.array(served_durations(ledger.collectives, starts_s, durations_s)),
+        exposed_s=np.array(exposed_s),
         last_stall_s=last_stall_s,
     )
 
@@ -147,6 +150,19 @@ def served_durations(
     return served_s
 
 
+def _exposed_parts(
+    clock: Clock, marks: IterationMarks, collectives: Sequence[Collective], exposed: "_Exposed"
+) -> list[float]:
+    """Return the seconds of each collective that are exposed and not queued behind earlier ones."""
+    intervals = [interval for part in exposed for interval in part]
+    parts_s, busy_until = [], float("-inf")
+    for entry in collectives:
+        start, end = clock.seconds(marks.batch, entry.start), clock.seconds(marks.batch, entry.end)
+        parts_s.append(union_s(_clipped(intervals, max(start, busy_until), end)))
+        busy_until = max(busy_until, end)
+    return parts_s
+
+
 def _replicas_s(total: IterationPhases) -> float:
     return total.replicas_forward_s + total.replicas_backward_s
 
@@ -155,7 +171,53 @@ class _Events(NamedTuple):
     """What was recorded inside one iteration."""
 
     collectives: Sequence[Collective]
-    waits: Sequence[ReplicaWait]
+    replica_waits: Sequence[ReplicaWait]
+    waits: Sequence[Wait]
+
+
+class _Exposed(NamedTuple):
+    """The intervals of exposed communication of one iteration, by the phase that contains them."""
+
+    forward: list[Interval]
+    exchange: list[Interval]
+    optimizer: list[Interval]
+
+
+def _exposed(clock: Clock, marks: IterationMarks, events: _Events, *, overlaps: bool) -> _Exposed:
+    """Return when communication is exposed, on a time axis that starts at the `batch` mark.
+
+    Gradients are from the last gradient on, other messages in forward and in the optimizer. Where
+    collectives run beside forward and backward (fsdp), they are exposed while the computing stream
+    waits for one: inside the recorded waits, and after the last gradient, whose reduce-scatter
+    begins as soon as it is ready.
+    """
+
+    def at(stamp: Stamp) -> float:
+        return clock.seconds(marks.batch, stamp)
+
+    copied, forward, exchanged = at(marks.copied), at(marks.forward), at(marks.exchanged)
+    gradients, others, _ = _intervals(events.collectives, at)
+    optimizer = _clipped(others, exchanged, at(marks.stepped))
+    if events.waits:
+        running = [*gradients, *others]
+        waiting = [
+            part
+            for wait in events.waits
+            for part in _clipped(running, at(wait.start), at(wait.end))
+        ]
+        if gradients:
+            last_start, last_end = max(gradients)
+            waiting += _clipped([(last_start, last_end)], forward, exchanged)
+        return _Exposed(
+            _clipped(waiting, copied, forward), _clipped(waiting, forward, exchanged), optimizer
+        )
+    exchange: list[Interval] = []
+    if gradients:
+        starts = [start for start, _ in gradients]
+        # With overlap the last bucket is sent as soon as the last gradient is ready.
+        last_gradient = max(starts) if overlaps else min(starts)
+        exchange = _clipped(gradients, max(last_gradient, forward), exchanged)
+    return _Exposed(_clipped(others, copied, forward), exchange, optimizer)
 
 
 def _split_iteration(
@@ -165,8 +227,8 @@ def _split_iteration(
     events: _Events,
     *,
     overlaps: bool,
-) -> IterationPhases:
-    """Split one iteration, on a time axis that starts at its `batch` mark."""
+) -> tuple[IterationPhases, list[float]]:
+    """Split one iteration; return its phases, and the exposed part of each collective."""
 
     def at(stamp: Stamp) -> float:
         return clock.seconds(marks.batch, stamp)
@@ -174,67 +236,27 @@ def _split_iteration(
     copied, forward, backward = at(marks.copied), at(marks.forward), at(marks.backward)
     exchanged, stepped = at(marks.exchanged), at(marks.stepped)
     gradients, others, buffers = _intervals(events.collectives, at)
-    waits = [(at(wait.start), at(wait.end)) for wait in events.waits]
-    exposed_s = 0.0
-    if gradients:
-        starts = [start for start, _ in gradients]
-        # With overlap the last bucket is sent as soon as the last gradient is ready.
-        last_gradient = max(starts) if overlaps else min(starts)
-        exposed_s = _within(gradients, max(last_gradient, forward), exchanged)
-    pack_s = 0.0 if overlaps else max(0.0, exchanged - backward - exposed_s)
-    return IterationPhases(
+    waits = [(at(wait.start), at(wait.end)) for wait in events.replica_waits]
+    exposed = _exposed(clock, marks, events, overlaps=overlaps)
+    exposed_s = union_s(exposed.exchange)
+    packs = gradients and not overlaps and not events.waits
+    phases = IterationPhases(
         stall_s=clock.seconds(previous_end, marks.batch),
         h2d_s=copied,
         forward_s=forward - copied,
         backward_s=max(0.0, exchanged - forward - exposed_s),
         comm_exposed_s=exposed_s,
         optimizer_s=stepped - exchanged,
-        comm_forward_s=_within(others, copied, forward),
-        pack_s=pack_s if gradients else 0.0,
+        comm_forward_s=union_s(exposed.forward),
+        pack_s=max(0.0, exchanged - backward - exposed_s) if packs else 0.0,
         comm_total_s=union_s([*gradients, *others]),
         gradients_s=union_s(gradients),
-        replicas_forward_s=_within(waits, copied, forward),
-        replicas_backward_s=_within(waits, forward, exchanged),
+        replicas_forward_s=union_s(_clipped(waits, copied, forward)),
+        replicas_backward_s=union_s(_clipped(waits, forward, exchanged)),
         buffers_s=union_s(buffers),
-        comm_optimizer_s=_within(others, exchanged, stepped),
+        comm_optimizer_s=union_s(exposed.optimizer),
     )
-
-
-def _exposed_in_waits(
-    clock: Clock,
-    marks: IterationMarks,
-    row: IterationPhases,
-    collectives: Sequence[Collective],
-    waits: Sequence[Wait],
-) -> IterationPhases:
-    """Return the phases where collectives run beside forward and backward (fsdp).
-
-    A collective is exposed while the computing stream waits for one: inside the recorded waits, and
-    after the last gradient, whose reduce-scatter begins as soon as it is ready.
-    """
-
-    def at(stamp: Stamp) -> float:
-        return clock.seconds(marks.batch, stamp)
-
-    gradients, others, _ = _intervals(collectives, at)
-    running = [*gradients, *others]
-    exposed = [
-        (max(start, at(wait.start)), min(end, at(wait.end)))
-        for wait in waits
-        for start, end in running
-    ]
-    copied, forward, exchanged = at(marks.copied), at(marks.forward), at(marks.exchanged)
-    if gradients:
-        last_start, last_end = max(gradients)
-        exposed.append((max(last_start, forward), min(last_end, exchanged)))
-    exposed = [(start, end) for start, end in exposed if start < end]
-    exposed_s = _within(exposed, forward, exchanged)
-    return row._replace(
-        comm_forward_s=_within(exposed, copied, forward),
-        comm_exposed_s=exposed_s,
-        backward_s=max(0.0, exchanged - forward - exposed_s),
-        pack_s=0.0,
-    )
+    return phases, _exposed_parts(clock, marks, events.collectives, exposed)
 
 
 def _intervals(
@@ -252,7 +274,7 @@ def _intervals(
     return gradients, others, buffers
 
 
-def _within(intervals: Sequence[Interval], start: float, end: float) -> float:
-    """Return the length of the union of intervals inside [start, end]."""
+def _clipped(intervals: Iterable[Interval], start: float, end: float) -> list[Interval]:
+    """Return the parts of intervals inside [start, end]."""
     clipped = ((max(first, start), min(last, end)) for first, last in intervals)
-    return union_s((first, last) for first, last in clipped if first < last)
+    return [(first, last) for first, last in clipped if first < last]

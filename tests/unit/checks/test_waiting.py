@@ -41,8 +41,8 @@ def test_late_rank_is_named_with_host_and_phase(phase, words, remedy):
     assert late.least_waiting.rank == 1
     result = checked(late)["imbalance"]
     assert result.level is Level.WARN
-    assert result.reason.startswith("rank 1 on gr001 is late by 1.57 ms per iteration, " + words)
-    assert "the other ranks wait for it (6.24 % of the epoch, limit 5 %)" in result.reason
+    assert result.reason.startswith("rank 1 on gr001 is late by 1.56 ms per iteration, " + words)
+    assert "the other ranks wait for it (6.21 % of the epoch, limit 5 %)" in result.reason
     assert result.remedy.startswith(remedy)
 
 
@@ -59,8 +59,27 @@ def test_outside_cause_of_late_rank_is_named_with_it():
 def test_several_late_ranks_are_counted():
     late = late_rank(3, "forward_s", 0.52)(late_rank(2, "forward_s", 0.5)(clean_record()))
     reason = checked(late)["imbalance"].reason
-    assert reason.startswith("rank 3 on gr001 and 1 more are late by 3.27 ms per iteration, in fo")
+    assert reason.startswith("rank 3 on gr001 and 1 more are late by 3.25 ms per iteration, in fo")
     assert "; the other ranks wait for them (" in reason
+
+
+@pytest.mark.parametrize(("exchange_s", "are_named"), [(0.02, True), (0.6, False)])
+def test_ranks_late_in_different_phases_are_both_named(exchange_s, are_named):
+    """Their work is equal. If they do not wait, there is no collective between the two phases."""
+    record = clean_record(PAIR)
+    for number, phase in enumerate(("stall_s", "forward_s")):
+        phases = record.ranks[number].phases
+        longer = replace(phases, **{phase: getattr(phases, phase) + 0.608})
+        record = change_epoch("instrumented", number, phases=longer)(record)
+    record = replace(record, exchange=replace(record.exchange, exchange_s=exchange_s))
+    result = checked(record)["imbalance"]
+    assert result.level is (Level.WARN if are_named else Level.PASS)
+    if are_named:
+        assert result.reason.startswith(
+            "late per iteration, each in a phase: rank 0 on gr001: data loading 1.9 ms; "
+            "rank 1 on gr001: forward 1.9 ms; ranks wait for each other (7.56 % of the epoch, "
+        )
+        assert "loader_workers=; check the CPUs of gr001 for other programs" in result.remedy
 
 
 def test_packing_at_root_is_named_as_packing():

@@ -258,17 +258,17 @@ def test_bandwidth_table_notes_unknown_peak_and_link(builder):
 
 def test_phases_add_up_and_show_range_over_ranks(builder):
     whole = lab_record(lab_cell(2, 128), 20.0)
-    early, late = whole.ranks
-    own = early.phases
+    shown, other = whole.ranks
+    own = other.phases
     moved = msgspec.structs.replace(
         own, forward_s=3.0, backward_s=own.backward_s + own.forward_s - 3.0
     )
     epochs = tuple(
         msgspec.structs.replace(epoch, phases=moved) if epoch.phases else epoch
-        for epoch in early.epochs
+        for epoch in other.epochs
     )
-    odd = msgspec.structs.replace(early, epochs=epochs)
-    builder.with_record(msgspec.structs.replace(whole, ranks=(odd, late)))
+    odd = msgspec.structs.replace(other, epochs=epochs)
+    builder.with_record(msgspec.structs.replace(whole, ranks=(shown, odd)))
     first, second = builder.table("phases").lines
     # of 20.1 s: stall 2 %, h2d 1 %, forward 30 %, backward 55 %, comm 7 %, optimizer 5 %
     assert first.label == "ddp 2-GPU b128"

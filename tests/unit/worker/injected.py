@@ -1,7 +1,8 @@
 """A user's model and data that sleep where `INJECTED` says, and keep the measured sleeps.
 
 `INJECTED` is a JSON object: milliseconds of `item`, `forward`, `loss`, `backward`, `optimizer` and
-`all_reduce`; with `rank`, only that rank sleeps. Each training iteration adds a line with the
+`all_reduce`, on all ranks or, below the number of a rank, on this one. `backward` is between the
+gradients of the second layer and those of the first. Each training iteration adds a line with the
 seconds slept in it to `truth/<cell>.rank<R>.jsonl` beside this file.
 """
 
@@ -24,7 +25,7 @@ SLEEPING_MESSAGES = (0, 3, 6)
 
 _INJECTED = json.loads(os.environ.get("INJECTED", "{}"))
 _RANK = int(os.environ.get("RANK", "0"))
-_SLEEPS = _INJECTED.pop("rank", _RANK) == _RANK
+_INJECTED |= _INJECTED.pop(str(_RANK), {})
 
 
 class Iteration:
@@ -42,7 +43,7 @@ class Iteration:
     def sleep(self, where: str) -> None:
         """Sleep as long as is injected here, and keep the measured time."""
         begun = time.perf_counter()
-        if _SLEEPS and where in _INJECTED:
+        if where in _INJECTED:
             time.sleep(_INJECTED[where] / 1000)
         (self.items if where == "item" else self.slept)[where] += time.perf_counter() - begun
 
@@ -79,18 +80,19 @@ class SleepInBackward(torch.autograd.Function):
 
 
 class SleepingModel(nn.Module):
-    """Four layers, so eight tensors of parameters."""
+    """Four layers, so eight tensors of parameters; the buffers of a norm, which ddp broadcasts."""
 
     def __init__(self) -> None:
         super().__init__()
         self.first = nn.Linear(16, 16)
+        self.norm = nn.BatchNorm1d(16, affine=False)
         self.rest = nn.Sequential(nn.Linear(16, 16), nn.Linear(16, 16), nn.Linear(16, 10))
 
     def forward(self, images: Tensor) -> Tensor:
         if self.training:
             ITERATION.begin()
             ITERATION.sleep("forward")
-        hidden: Tensor = SleepInBackward.apply(self.first(images))
+        hidden: Tensor = SleepInBackward.apply(self.norm(self.first(images)))
         outputs: Tensor = self.rest(hidden)
         return outputs
 

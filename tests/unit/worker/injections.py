@@ -5,7 +5,7 @@ import shutil
 from collections import Counter
 from pathlib import Path
 from statistics import median
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hpml_jobs.core.record import Record
 from hpml_jobs.study.study import Study
@@ -16,15 +16,19 @@ USER_CODE = Path(__file__).with_name("injected.py")
 EVERYWHERE = {"item": 0.5, "forward": 4, "loss": 2, "backward": 5, "optimizer": 3, "all_reduce": 6}
 """Milliseconds, in every phase at once, on all ranks."""
 
-LATE_RANK = {"forward": 25, "rank": 1}
-SLOW_LOADER = {"item": 3, "rank": 1}
+LATE_RANK = {"1": {"forward": 25}}
+SLOW_LOADER = {"1": {"item": 3}}
+CROSSED = {"0": {"item": 3}, "1": {"forward": 24}}
+"""Rank 0 loads longer, then rank 1 computes as much longer: ddp's broadcast comes between."""
+THREE_LATE = {"0": {"item": 3}, "1": {"forward": 24}, "2": {"backward": 24}}
+LATE_BUCKET = {"1": {"backward": 25}}
 
 
 class InjectedStudy:
     """A study on this machine; `injected` are the sleeps in milliseconds."""
 
     def __init__(
-        self, program: Program, name: str, injected: dict[str, float], *words: str, **settings: str
+        self, program: Program, name: str, injected: dict[str, Any], *words: str, **settings: str
     ) -> None:
         shutil.copy(USER_CODE, program.folder / USER_CODE.name)
         program.environment["INJECTED"] = json.dumps(injected)

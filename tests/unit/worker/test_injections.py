@@ -2,7 +2,16 @@
 
 import pytest
 
-from tests.unit.worker.injections import EVERYWHERE, LATE_RANK, SLOW_LOADER, InjectedStudy
+from hpml_jobs.core.lateness import SECONDS, Work
+from tests.unit.worker.injections import (
+    CROSSED,
+    EVERYWHERE,
+    LATE_BUCKET,
+    LATE_RANK,
+    SLOW_LOADER,
+    THREE_LATE,
+    InjectedStudy,
+)
 
 FOUND = 0.97
 """A phase contains its sleeps; the clocks of the sleep and of the phase differ by less."""
@@ -43,11 +52,12 @@ def test_injected_sleeps_are_found_in_their_phase(program):
     [
         pytest.param(LATE_RANK, "forward", "forward", id="late-rank"),
         pytest.param(SLOW_LOADER, "item", "data loading", id="slow-loader"),
+        pytest.param(LATE_BUCKET, "backward", "backward", id="late-bucket"),
     ],
 )
 def test_table_2_is_of_late_rank_not_of_waiting_one(injected, where, phase, program):
     """0.4.0 showed either rank: 13 or 83 % of the epoch as communication."""
-    study = InjectedStudy(program, "late", injected, gpus="2")
+    study = InjectedStudy(program, "late", injected, gpus="2", bucket_cap_mb="0.002")
     (record,) = study.records
     truth_s = study.slept_s(record, 1)[where]
     assert record.least_waiting.rank == 1
@@ -66,3 +76,26 @@ def test_table_2_is_of_late_rank_not_of_waiting_one(injected, where, phase, prog
     else:
         assert record.compute_s >= FOUND * truth_s
         assert checks["loader-bound"][0] == "pass"
+
+
+MUTUAL = (("item", Work.LOADING), ("forward", Work.FORWARD), ("backward", Work.BACKWARD))
+"""The sleep and the phase of each late rank, in the order of their numbers."""
+
+
+@pytest.mark.parametrize("injected", [CROSSED, THREE_LATE], ids=["crossed", "three-late"])
+def test_ranks_late_in_different_phases_are_named_and_wait_for_each_other(injected, program):
+    """Until 0.8.0 their waiting was exchange, either rank was shown, and no check warned."""
+    study = InjectedStudy(program, "mutual", injected, gpus=str(len(injected)))
+    (record,) = study.records
+    limit_s = 0.1 * record.ranks[0].epoch("instrumented").epoch_s
+    level, reason = study.checks()[record.slug]["imbalance"]
+    assert level == "warn"
+    assert "; ranks wait for each other (" in reason
+    truths_s = []
+    for rank, (where, phase) in zip(record.ranks, MUTUAL, strict=False):
+        truths_s.append(study.slept_s(record, rank.rank)[where])
+        assert f"rank {rank.rank} on {rank.host}: {phase} " in reason
+        assert SECONDS[phase](rank.phases) == pytest.approx(truths_s[-1], abs=limit_s)
+    assert record.least_waiting.rank == 0  # all wait equally
+    assert record.exchange_s < limit_s
+    assert record.waiting_s == pytest.approx(max(truths_s[1:]), abs=limit_s)

@@ -72,6 +72,7 @@ def test_overlapped_buckets_count_once_and_only_tail_is_exposed():
     assert split.start_s.tolist() == pytest.approx([0.003, 0.030, 0.040, 0.052])
     # the second bucket was queued until 55: a late rank must not count twice in the skew
     assert split.served_s.tolist() == pytest.approx([0.003, 0.015, 0.005, 0.008])
+    assert split.exposed_s.tolist() == pytest.approx([0.003, 0.0, 0.0, 0.008])
 
 
 def test_earlier_bucket_that_ends_last_is_exposed():
@@ -81,6 +82,7 @@ def test_earlier_bucket_that_ends_last_is_exposed():
     )
     split = split_phases(window_until(50), marks, collectives, overlaps=True)
     assert split.phases.comm_exposed_s == pytest.approx(0.018)
+    assert split.exposed_s.tolist() == pytest.approx([0.018, 0.0])  # the other one is queued
 
 
 def test_no_overlap_exposes_all_and_separates_packing():
@@ -127,6 +129,7 @@ def test_gathers_are_exposed_only_while_computing_waits():
     assert phases.comm_exposed_s == pytest.approx(0.010)
     assert phases.backward_s == pytest.approx(0.020)
     assert split.communication.total_s == pytest.approx(0.026)
+    assert split.exposed_s.tolist() == pytest.approx([0.003, 0.001, 0.003, 0.002, 0.005])
     assert sum(phases.parts_s) == pytest.approx(0.055)
 
 
@@ -135,7 +138,9 @@ def test_broadcasts_of_the_optimizer_are_exposed():
     collectives = ledger(
         (0, "all_reduce", "gradients", 40, 48), (0, "broadcast", "parameters", 53, 59)
     )
-    phases = split_phases(window_until(60), marks, collectives, overlaps=True).phases
+    split = split_phases(window_until(60), marks, collectives, overlaps=True)
+    phases = split.phases
+    assert split.exposed_s.tolist() == pytest.approx([0.008, 0.006])
     assert phases.optimizer_s == pytest.approx(0.010)
     assert phases.comm_optimizer_s == pytest.approx(0.006)
     assert phases.exposed_s == pytest.approx(0.014)

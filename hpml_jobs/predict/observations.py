@@ -6,9 +6,9 @@ from statistics import median
 import msgspec
 
 from hpml_jobs.core.cell import Cell
-from hpml_jobs.core.measurements import CollectiveKind, Purpose, Role
+from hpml_jobs.core.measurements import CollectiveKind, Phases, Purpose, Role
 from hpml_jobs.core.message_times import pooled
-from hpml_jobs.core.record import Record
+from hpml_jobs.core.record import Record, least_waiting
 from hpml_jobs.predict.imported import imported_step_s
 from hpml_jobs.predict.values import Observation, Place, SentMessages, Sweep
 
@@ -21,17 +21,24 @@ def observation(records: Sequence[Record]) -> Observation | None:
     step_s = _median(records, _step_s)
     if step_s is None:
         return None
-    place = place_of(records[0].cell)
+    place, number = place_of(records[0].cell), least_waiting(records)
+
+    def of_phases(value: Callable[[Phases], float]) -> Reader:
+        def read(record: Record) -> float | None:
+            rank = record.rank_of(number)
+            return value(rank.phases) if rank and rank.phases else None
+
+        return read
+
     return Observation(
         **msgspec.structs.asdict(place),
         step_s=step_s,
         runs=len(records),
         stall_s=_median(records, _stall_s),
         unsynced_s=_median(records, _unsynced_s),
-        backward_s=_per_iteration(records, lambda r: r.phases.backward_s if r.phases else None),
+        backward_s=_per_iteration(records, of_phases(lambda p: p.backward_s)),
         optimizer_s=_per_iteration(
-            records,
-            lambda r: r.phases.optimizer_s - r.phases.comm_optimizer_s if r.phases else None,
+            records, of_phases(lambda p: p.optimizer_s - p.comm_optimizer_s)
         ),
         exposed_s=_per_iteration(records, _exposed_s),
         messages=_messages(records),

@@ -1,12 +1,13 @@
-"""Ten launches of each injection give the same Table 2."""
+"""Ten launches of each injection give the same Table 2 and the same exchange."""
 
 import pytest
 
 from hpml_jobs.core.record import Record
 from tests.unit.worker.injections import (
+    CROSSED,
     EVERYWHERE,
-    LATE_RANK,
-    SLOW_LOADER,
+    LATE_BUCKET,
+    THREE_LATE,
     InjectedStudy,
     farthest,
     table2,
@@ -16,14 +17,17 @@ pytestmark = pytest.mark.long
 
 LAUNCHES = 10
 LIMIT = 0.10
-"""Largest distance of Compute or Comm from the median of the launches, of the epoch."""
+"""Largest distance of Compute, Comm or exchange from the median of the launches, of the epoch."""
 
 
 @pytest.mark.parametrize(
     ("name", "injected", "settings"),
     [
-        ("late-rank", LATE_RANK | {"forward": 50}, {"gpus": "2"}),
-        ("slow-loader", SLOW_LOADER | {"item": 6}, {"gpus": "2"}),
+        ("late-rank", {"1": {"forward": 50}}, {"gpus": "2"}),
+        ("slow-loader", {"1": {"item": 6}}, {"gpus": "2"}),
+        ("late-bucket", LATE_BUCKET, {"gpus": "2", "bucket_cap_mb": "0.002"}),
+        ("crossed", CROSSED, {"gpus": "2"}),
+        ("three-late", THREE_LATE, {"gpus": "3"}),
         (
             "everywhere",
             EVERYWHERE,
@@ -44,6 +48,7 @@ def test_ten_launches_give_the_same_table_2(name, injected, settings, program, c
             print(f"\n{name}: {strategy}, {gpus} processes, shares of the epoch")
             print("  Compute", " ".join(f"{100 * run.compute:.1f}" for run in runs))
             print("  Comm   ", " ".join(f"{100 * run.comm:.1f}" for run in runs))
+            print("  exchange", " ".join(f"{100 * run.exchange:.1f}" for run in runs))
             shown = [record.least_waiting.rank for record in records]
             print("  rank   ", *shown, "farthest", *(f"{100 * x:.1f} %" for x in farthest(runs)))
         if max(farthest(runs)) > LIMIT:

@@ -74,10 +74,11 @@ class InjectedStudy:
 
 
 class Table2(NamedTuple):
-    """Both numbers of Table 2 of one run, as shares of its instrumented epoch."""
+    """Both numbers of Table 2 of one run, and the exchange, as shares of its instrumented epoch."""
 
     compute: float
     comm: float
+    exchange: float
 
 
 def table2(record: Record) -> Table2:
@@ -85,7 +86,8 @@ def table2(record: Record) -> Table2:
     assert rank is not None
     assert rank.phases is not None
     epoch_s = max(r.epochs[2].epoch_s for r in record.ranks)
-    return Table2(rank.phases.compute_s / epoch_s, rank.phases.exposed_s / epoch_s)
+    times_s = rank.phases.compute_s, rank.phases.exposed_s, record.exchange_s
+    return Table2(*(time_s / epoch_s for time_s in times_s))
 
 
 def farthest(runs: list[Table2]) -> Table2:

@@ -1,0 +1,62 @@
+"""On a link of known speed, training has the bus bandwidth of the microbenchmark."""
+
+import os
+import shutil
+import sys
+
+import numpy as np
+import pytest
+
+from hpml_jobs.core.formulas import bus_gb_per_s
+from hpml_jobs.core.measurements import CollectiveKind
+from hpml_jobs.core.message_times import interpolated_s
+from hpml_jobs.study.study import Study
+from tests.conftest import Program
+
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(
+        os.geteuid() != 0 or not all(map(shutil.which, ("unshare", "ip", "tc"))),
+        reason="needs root, util-linux and iproute2, for a network namespace",
+    ),
+]
+
+LINK_GB_PER_S = 0.040 / 8 / 2 * 1448 / 1514
+"""The processes share lo; of a packet of 1,514 bytes, 1,448 are data."""
+
+ON_LINK = f"""#!/bin/sh
+exec unshare -n sh -c 'ip link set lo up mtu 1500 &&
+    tc qdisc add dev lo root tbf rate 40mbit burst 32kbit latency 400ms && exec "$0" "$@"' \
+    {sys.executable} "$@"
+"""
+
+
+def test_table_3_is_the_speed_of_the_link(program, tmp_path, capsys):
+    python = tmp_path / "python-on-link"
+    python.write_text(ON_LINK)
+    python.chmod(0o755)
+    words = ("cluster=local", "device=cpu", "gpus=2", "batch=128", "data.limit=2560", "probe_s=4")
+    Program(tmp_path, program.environment, python).ok(
+        *("-m", *words, "strategy=allreduce_flat,ddp,fsdp", "workload=digits", "study=link"),
+        timeout_s=1200,
+    )
+    for cell in Study(tmp_path / "outputs" / "link").cells():
+        record, arrays = cell.read_record(), np.load(cell.iterations)
+        least_s, sent = arrays["collective_served_s"].min(axis=0), arrays["collective_bytes"][0]
+        for kind in record.microbenchmark.kinds:
+            of_kind = arrays["collective_kind"][0] == list(arrays["kinds"]).index(kind)
+            alone = record.microbenchmark.times_of(kind)
+            alone_s = sum(interpolated_s(alone, size) for size in sent[of_kind].tolist())
+            trained_s = least_s[of_kind].sum()
+            with capsys.disabled():
+                speeds = [
+                    bus_gb_per_s(sent[of_kind].sum(), t, 2, kind) for t in (trained_s, alone_s)
+                ]
+                print(
+                    f"\n{record.cell.strategy} {kind}: {speeds[0]:.5f} GB/s, alone {speeds[1]:.5f}"
+                )
+            assert trained_s == pytest.approx(alone_s, rel=0.1)
+            if kind == record.communication.gradient_kind:
+                assert record.gradients_net_s == pytest.approx(trained_s)
+            if kind is CollectiveKind.ALL_REDUCE:
+                assert speeds[0] == pytest.approx(LINK_GB_PER_S, rel=0.1)

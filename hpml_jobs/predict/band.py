@@ -1,9 +1,11 @@
 """The band of a prediction: how wide the errors on left-out places say it must be.
 
 Relative errors are taken as log(measured / predicted). They are assumed to grow with the square
-root of the distance, as the sum of independent errors per step does: one doubling of GPUs, nodes,
-batch or micro-steps is a distance of 1. So each left-out place gives one estimate of the error per
-step, error / sqrt(distance), and the band of a target at distance d is
+root of the distance, as the sum of independent errors per step does: one doubling of GPUs, batch or
+micro-steps is a distance of 1. What is missing beyond the measured nodes (the latency of a ring, a
+spine) is no independent error: it grows in proportion to the doublings of nodes or faster. So n of
+them, with those of the GPUs on them, are a distance of 2 n^2. Each left-out place gives one
+estimate of the error per step, error / sqrt(distance), and the band of a target at distance d is
 
     predicted x exp(+- t x s x sqrt(d)),    s = max(root mean square of the estimates, FLOOR),
 
@@ -38,20 +40,20 @@ class Band(NamedTuple):
 def distance(target: Place, nearest: Place) -> float:
     """Return how far a target is from a measured place: the sum of doublings and halvings.
 
-    Doublings of GPUs, of nodes, of the batch and of micro-steps count alike.
+    Doublings of GPUs, of the batch and of micro-steps count alike; beyond one doubling of nodes,
+    those of nodes and GPUs count as often as nodes double.
 
     >>> from hpml_jobs.core.strategies import Strategy
     >>> eight = Place(gpus=8, batch=32, strategy=Strategy.DDP)
     >>> distance(Place(gpus=32, batch=64, strategy=Strategy.DDP, nodes=4), eight)
-    5.0
+    9.0
     """
-    ratios = (
-        target.gpus / nearest.gpus,
-        target.nodes / nearest.nodes,
-        target.batch / nearest.batch,
-        target.accumulate / nearest.accumulate,
+    ratios = (target.batch / nearest.batch, target.accumulate / nearest.accumulate)
+    gpus, nodes, *others = (
+        abs(math.log2(ratio))
+        for ratio in (target.gpus / nearest.gpus, target.nodes / nearest.nodes, *ratios)
     )
-    return sum(abs(math.log2(ratio)) for ratio in ratios)
+    return (gpus + nodes) * max(nodes, 1.0) + sum(others)
 
 
 def nearest(target: Place, places: Iterable[Place]) -> Place | None:

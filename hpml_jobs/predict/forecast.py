@@ -1,5 +1,6 @@
 """Predictions of targets, each with band, skill and remarks; or the reason why there is none."""
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 
@@ -37,9 +38,17 @@ STALL_SHARE = 0.05
 GIVEN_NETWORK = (
     "the network is as given, not measured: the band holds links that take half to twice the time"
 )
+BEYOND_NODES = (
+    "links that more than {nodes} nodes share (a spine) may be slower than the measured ones: no "
+    "band contains that"
+)
 FAR = 4
 """Ratio to the measured size from which on a prediction is marked."""
 
+TOO_FEW = (
+    "without the left-out cell the rest show no more than no change per GPU: the error is that of "
+    "no change, and the band is wide; a third batch or size makes it narrower"
+)
 WAITING = (
     "more than 5 % of the measured iteration is waiting for data, which is taken to stay: a faster "
     "loader makes it shorter"
@@ -104,12 +113,12 @@ def _prediction(
 ) -> Prediction:
     """Return an estimate with its null, band, skill and remarks.
 
-    That the null is as good along one axis says nothing of another, or of another network.
+    That the null is better along one axis says nothing of another, or of another network.
     """
     skill = errors.skill
     alike_s = null_s(target, cells.all) or estimate.step_s
     is_tried = not errors.untried and not is_other
-    is_null = skill is not None and skill.is_null_as_good and is_tried
+    is_null = skill is not None and skill.is_null_better and is_tried
     step_s = alike_s if is_null else estimate.step_s
     ends = _band(target, estimate, step_s, skill, of_null=is_null)
     return Prediction(
@@ -129,15 +138,19 @@ def _prediction(
 def _band(
     target: Target, estimate: Estimate, step_s: float, skill: Skill | None, *, of_null: bool
 ) -> Band | None:
-    """Return the band: by left-out errors, from half to twice the time on links that are given."""
+    """Return the band: by left-out errors, from half to twice the time on links that are given.
+
+    Where messages may grow as in rings over nodes, that is added as an independent error.
+    """
     if skill is None:
         return None
     errors = log_errors_per_step(skill.points, of_null=of_null)
     low_s, high_s = step_s, step_s
     if estimate.given and not of_null:
         low_s, high_s = estimate.given
-    steps = distance(target, estimate.anchor)
-    return Band(band(low_s, steps, errors).low_s, band(high_s, steps, errors).high_s)
+    ends = band(1.0, distance(target, estimate.anchor), errors)
+    factor = math.exp(math.hypot(math.log(ends.high_s), estimate.doubt))
+    return Band(low_s / factor, high_s * factor)
 
 
 def _remarks(target: Target, estimate: Estimate, errors: Tried) -> Iterable[str]:
@@ -148,6 +161,8 @@ def _remarks(target: Target, estimate: Estimate, errors: Tried) -> Iterable[str]
         yield NO_LEFT_OUT
     elif FROM_ONE in skill.how:
         yield ONE_SIZE
+    elif skill.is_null:
+        yield TOO_FEW
     if estimate.given:
         yield GIVEN_NETWORK
     if errors.untried and skill is not None:
@@ -159,6 +174,8 @@ def _remarks(target: Target, estimate: Estimate, errors: Tried) -> Iterable[str]
             f"measured across nodes with {anchor.gpus_per_node} on each: another number on a node "
             "may share its links differently"
         )
+    if target.nodes > anchor.nodes > 1:
+        yield BEYOND_NODES.format(nodes=anchor.nodes)
     if target.gpus >= FAR * anchor.gpus:
         yield f"{target.gpus / anchor.gpus:g} times the largest measured size that it starts from"
     if (anchor.stall_s or 0.0) > STALL_SHARE * anchor.step_s:

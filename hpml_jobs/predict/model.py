@@ -40,7 +40,8 @@ class Ends(NamedTuple):
 class Estimate(NamedTuple):
     """The model's time of an iteration, its parts where known, and the measured place behind it.
 
-    `given` is None where no time rests on what the user says of the network.
+    `given` is None where no time rests on what the user says of the network. `doubt` is |log| of
+    the ratio to the time where messages grow as in rings over nodes (`Network.as_rings`).
     """
 
     step_s: float
@@ -48,6 +49,7 @@ class Estimate(NamedTuple):
     anchor: Observation
     given: Ends | None
     remarks: tuple[str, ...]
+    doubt: float = 0.0
 
 
 class Kind(NamedTuple):
@@ -114,6 +116,7 @@ class Model:
             anchor=anchor,
             given=ends,
             remarks=(*remarks, *change.remarks),
+            doubt=abs(log((base_s + change.as_rings_s) / step_s)),
         )
 
     def _change(self, anchor: Observation, target: Target) -> "_Change":
@@ -133,6 +136,7 @@ class Model:
             raise CannotPredictError(str(missing), self._wanted(missing, target)) from missing
         return _Change(
             added_s=there.seconds - here.seconds,
+            as_rings_s=there.as_rings_s - here.seconds,
             exposed_s=there.seconds,
             low_s=there.low_s - here.low_s,
             high_s=there.high_s - here.high_s,
@@ -276,12 +280,15 @@ class Model:
                 "(protocol=full records them)"
             )
         measured = self.network.price(cell.messages, size_of(cell), of_target=False)
-        price = self.network.price(messages_at(cell, size.gpus), size, of_target=of_target)
+        messages = messages_at(cell, size.gpus)
+        price = self.network.price(messages, size, of_target=of_target)
+        as_rings = self.network._replace(as_rings=True).price(messages, size, of_target=of_target)
         hiding = hiding_of(cell, measured)
         if batch != cell.batch:
             hiding = hiding.scaled(self.compute.ratio(cell, batch))
         return _Exposed(
             seconds=hiding.exposed_s(price.total_s),
+            as_rings_s=hiding.exposed_s(as_rings.total_s),
             low_s=hiding.exposed_s(price.total_s - price.given_s / 2),
             high_s=hiding.exposed_s(price.total_s + price.given_s),
             is_given=price.given_s > 0,
@@ -311,10 +318,12 @@ class Model:
 class _Exposed(NamedTuple):
     """Exposed communication of an iteration, and what its figure does not rest on.
 
-    `low_s` and `high_s` are of given links that take half and twice the time.
+    `low_s` and `high_s` are of given links that take half and twice the time, `as_rings_s` of
+    messages that grow as in rings over nodes.
     """
 
     seconds: float
+    as_rings_s: float
     low_s: float
     high_s: float
     is_given: bool
@@ -325,10 +334,11 @@ class _Change(NamedTuple):
     """How exposed communication changes, what it is at the target, and what of it is not measured.
 
     `exposed_s` is None where messages have no price. `low_s` and `high_s` are `added_s` where given
-    links take half and twice the time.
+    links take half and twice the time, `as_rings_s` where messages grow as in rings over nodes.
     """
 
     added_s: float
+    as_rings_s: float = 0.0
     exposed_s: float | None = None
     low_s: float = 0.0
     high_s: float = 0.0

@@ -123,13 +123,15 @@ class Network(NamedTuple):
 
     `link` and `given` are used across nodes where nothing was measured there, and for every target
     with `is_other`: then they describe another network than the measured one. A `given` sweep
-    inside a node is used where nothing was measured inside a node.
+    inside a node is used where nothing was measured inside a node. `as_rings`: beyond the measured
+    nodes startup grows with the processes, as in a ring, and bytes as in a ring over nodes.
     """
 
     sweeps: Mapping[tuple[Size, CollectiveKind], Mapping[int, float]]
     link: Link | None = None
     given: BusSweep | None = None
     is_other: bool = False
+    as_rings: bool = False
 
     @property
     def crosses_nodes(self) -> bool:
@@ -208,6 +210,10 @@ class Network(NamedTuple):
         if not nearest:
             return None
         other = min(nearest)[-1]
+        if self.as_rings and size.nodes > other.nodes > 1:
+            by_startup = (size.gpus - 1) / (other.gpus - 1)
+            by_bytes = (1 - 1 / size.nodes) / (1 - 1 / other.nodes)
+            return _grown(self.sweeps[other, kind], by_startup, by_bytes)
         return scaled(self.sweeps[other, kind], kind, other.gpus, size.gpus)
 
 
@@ -239,9 +245,13 @@ def scaled(
     """
     if gpus == to_gpus:
         return times_s
-    startup_s = min(times_s.values())
     by_startup = math.log2(to_gpus) / math.log2(gpus)
-    by_bytes = bus_factor(kind, to_gpus) / bus_factor(kind, gpus)
+    return _grown(times_s, by_startup, bus_factor(kind, to_gpus) / bus_factor(kind, gpus))
+
+
+def _grown(times_s: Mapping[int, float], by_startup: float, by_bytes: float) -> Mapping[int, float]:
+    """Return a sweep whose startup, the time of its fastest message, and rest take longer."""
+    startup_s = min(times_s.values())
     return {
         size: by_startup * startup_s + by_bytes * (time_s - startup_s)
         for size, time_s in times_s.items()

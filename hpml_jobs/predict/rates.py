@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from hpml_jobs.core.text import percent_text
 from hpml_jobs.predict.band import Band, band, log_errors_per_step
-from hpml_jobs.predict.forecast import FAR, CommandOf
+from hpml_jobs.predict.forecast import BEYOND_NODES, FAR, CommandOf
 from hpml_jobs.predict.growth import NOISE, at_batch, in_node, over_nodes
 from hpml_jobs.predict.skill import HOW
 from hpml_jobs.predict.values import (
@@ -48,6 +48,11 @@ class Step(NamedTuple):
 
     axis: Axis
     doublings: float
+
+    @property
+    def distance(self) -> float:
+        """The distance whose root the band grows with: across nodes it grows with doublings."""
+        return self.doublings**2 if self.axis is Axis.NODES else self.doublings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +114,7 @@ def _predicted(observations: Sequence[Observation], target: Target, errors: Left
     axes = [step.axis for step in estimate.steps if errors[step.axis]]
     points = tuple(point for axis in axes for point in errors[axis])
     skill = Skill(how="; ".join(HOW[axis] for axis in axes), points=points) if points else None
-    as_good = skill is not None and len(points) >= FEWEST_POINTS and skill.is_null_as_good
+    as_good = skill is not None and len(points) >= FEWEST_POINTS and skill.is_null_better
     is_null = estimate.is_null or as_good
     step_s = estimate.null_s if is_null else estimate.step_s
     ends = _band(step_s, estimate, errors, of_null=is_null)
@@ -129,11 +134,11 @@ def _predicted(observations: Sequence[Observation], target: Target, errors: Left
 def _band(step_s: float, estimate: Estimate, errors: LeftOuts, *, of_null: bool) -> Band:
     """Return the band of a prediction: those of its steps and doubt, independent of each other."""
     square = estimate.doubt**2
-    for axis, doublings in estimate.steps:
-        spread = log_errors_per_step(errors[axis], of_null=of_null)
-        if axis is not Axis.TRANSFER:
+    for step in estimate.steps:
+        spread = log_errors_per_step(errors[step.axis], of_null=of_null)
+        if step.axis is not Axis.TRANSFER:
             spread += estimate.residuals
-        ends = band(1.0, doublings, [*spread, *[SPREAD[axis]] * PRIOR_POINTS])
+        ends = band(1.0, step.distance, [*spread, *[SPREAD[step.axis]] * PRIOR_POINTS])
         square += math.log(ends.high_s) ** 2
     factor = math.exp(math.sqrt(square))
     return Band(step_s / factor, step_s * factor)
@@ -161,7 +166,7 @@ def _left_out(observations: Sequence[Observation], axis: Axis) -> Iterator[LeftO
                 observation=observation,
                 model_s=estimate.step_s,
                 null_s=estimate.null_s,
-                distance=estimate.steps[0].doublings,
+                distance=estimate.steps[0].distance,
             )
 
 
@@ -305,5 +310,7 @@ def _remarks(times_s: Mapping[int, float], size: int, unit: str) -> Iterator[str
             yield (
                 f"an iteration on {more} {unit} took {fall:.1%} less than on {fewer}: repeat both"
             )
+    if unit == "nodes" and size > counts[-1]:
+        yield BEYOND_NODES.format(nodes=counts[-1])
     if size >= FAR * counts[-1]:
         yield f"{size / counts[-1]:g} times the largest measured number of {unit}"

@@ -165,9 +165,18 @@ class Skill(Value, frozen=True, kw_only=True):
         return errors_of([point.null_error for point in self.points])
 
     @property
-    def is_null_as_good(self) -> bool:
-        """Whether no change per GPU has no larger mean error than the model."""
-        return self.null.mean <= self.model.mean
+    def is_null(self) -> bool:
+        """Whether the model had too little left to predict anything but no change per GPU."""
+        return all(math.isclose(p.model_s, p.null_s) for p in self.points)
+
+    @property
+    def is_null_better(self) -> bool:
+        """Whether no change per GPU has a smaller mean error than the model; a tie decides nothing.
+
+        Two batches show how time depends on the batch. Of the one that is left when the other is
+        left out, the model knows no more than no change, and has the same error.
+        """
+        return not self.is_null and self.null.mean < self.model.mean
 
 
 class Method(StrEnum):
@@ -186,7 +195,7 @@ class Parts(Value, frozen=True, kw_only=True):
 
 
 class Prediction(Value, frozen=True, kw_only=True):
-    """A predicted iteration: `step_s` is the model's time, or the null's where that is as good.
+    """A predicted iteration: `step_s` is the model's time, or the null's where that is better.
 
     `low_s` to `high_s` is meant to contain 90 % of measurements; None where nothing could be left
     out. `remarks` say what the figure does not rest on, each a sentence without its full stop.

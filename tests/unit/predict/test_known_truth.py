@@ -142,10 +142,19 @@ def test_null_is_shown_where_it_is_as_good():
     assert (made.method, made.step_s) == (Method.NULL, made.null_s)
 
 
+def test_third_batch_from_two_is_of_the_model():
+    """Without one of the two the model has no more than no change: that tie decides nothing."""
+    machine = Machine(fixed_s=0.2, share=1.0)
+    made = predicted(machine.cells(ONE_NODE, (32, 128)), 4, 64)
+    assert made.method is Method.MODEL
+    assert made.step_s == pytest.approx(machine.step_s(64, Size(1, 4)), rel=0.02)
+    assert made.null_s > 1.3 * made.step_s
+
+
 def test_null_that_was_not_tried_at_other_batches_is_not_shown():
     machine = Machine(in_node_gb_per_s=1e6, startup_s=0.0, interference_s=0.0)
     made = predicted(with_wrong_exposure(machine.cells((*ONE_NODE, (8, 1)), (32,))), 16, 64)
-    assert made.skill.is_null_as_good
+    assert made.skill.is_null_better
     assert made.method is Method.MODEL
     assert any("no measured cell tries this: batch" in remark for remark in made.remarks)
 

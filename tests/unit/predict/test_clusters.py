@@ -1,0 +1,35 @@
+"""Bands of predictions across nodes contain the times of simulated clusters as often as is meant.
+
+The functions are those of benchmarks/clusters.py, which prints the table of
+docs/predict_validation.md.
+"""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+FILE = Path(__file__).parents[3] / "benchmarks" / "clusters.py"
+_spec = importlib.util.spec_from_file_location("clusters", FILE)
+clusters = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(clusters)
+
+
+@pytest.mark.parametrize("rates", [False, True], ids=["cells", "rates"])
+@pytest.mark.parametrize("asked", [32, 64, 128])
+def test_bands_from_one_and_two_nodes_hold_up_to_sixteen(asked, rates):
+    simulated = [
+        clusters.a_cluster(seed, flat=flat) for seed in range(40) for flat in (False, True)
+    ]
+    of = clusters.coverage(simulated, (1, 8, 16), asked, rates=rates)
+    assert of.inside >= 0.85
+    assert of.width < 1
+
+
+def test_spine_beyond_the_measured_nodes_is_remarked():
+    """No band knows it."""
+    simulated = [clusters.a_cluster(seed, flat=False, spine=True) for seed in range(20)]
+    for rates in (False, True):
+        of = clusters.coverage(simulated, (1, 8, 16), 128, rates=rates)
+        assert of.inside < 0.85
+        assert of.remarked == 1

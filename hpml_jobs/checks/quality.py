@@ -36,14 +36,15 @@ def too_few_iterations(record: Record) -> Observation | None:
     "compiled",
     Level.FAIL,
     meaning="torch compiled a graph inside a measured epoch: its time contains the compiler. It "
-    "compiles in the warm-up epoch, unless batches have other shapes later. Checked with compile=.",
-    limit="no graph, in the timed and the instrumented epoch of every rank",
+    "compiles in the warm-up epoch, unless batches have other shapes later. Or it compiled no "
+    "graph at all, so the model ran as without compile=. Checked with compile=.",
+    limit="no graph in the timed and the instrumented epoch of every rank, one or more before",
     remedy="give every epoch the same shapes of batches, or use compile=false",
     tier=Tier.NUMBER,
     affects={Affected.TIME, Affected.SPLIT},
 )
 def compiled_inside(record: Record) -> Observation | None:
-    """Fail if a measured epoch contains compilation."""
+    """Fail if a measured epoch contains compilation, or if a rank compiled nothing."""
     graphs = {
         role: max((epoch.compiled_graphs or 0 for epoch in _epochs(record, role)), default=0)
         for role in (Role.TIMED, Role.INSTRUMENTED)
@@ -51,6 +52,13 @@ def compiled_inside(record: Record) -> Observation | None:
     summaries = [rank.compilation for rank in record.ranks if rank.compilation]
     if not summaries:
         return None
+    if not all(summary.graphs for summary in summaries):
+        return Observation(
+            False,
+            "torch compiled no graph, so the model ran as without compile=",
+            "unset TORCHDYNAMO_DISABLE, remove torch.compiler.disable from the model, or use "
+            "compile=false",
+        )
     longest = max(summaries, key=lambda summary: summary.seconds)
     text = f"{counted(longest.graphs, 'graph')} compiled in {longest.seconds:.3g} s before"
     if longest.graph_breaks:

@@ -81,20 +81,28 @@ class CellFolder:
         return record
 
     def _compare_with_attempt(self, text: bytes, record: Record) -> None:
-        """Refuse a record that was changed after its attempt wrote it."""
-        if not is_name(record.attempt.id):
+        """Refuse a record that no attempt of the cell wrote, or that was changed afterwards."""
+        if record.imported is not None:
             return
         attempt = self.attempt(record.attempt.id)
+        if not is_name(attempt.id) or not attempt.root.is_dir():
+            raise InvalidRecordError(
+                f"{self.record_json} is of attempt {record.attempt.id}, which this cell does not "
+                f"have: restore {attempt.root}, or measure the cell again"
+            )
         try:
             if read_bytes(attempt.record) == text:
                 return
             change = difference(record, self.read_record_of(attempt))
-        except (OSError, InvalidRecordError):  # the attempt has no copy to compare with
-            return
+            remedy = f"copy {attempt.record} over it, or "
+        except (OSError, InvalidRecordError):  # the attempt has no copy, as in an archive
+            about, started = attempt.read_about(), record.attempt.started
+            is_other = about is not None and about.started and about.started != started
+            change, remedy = f"it started at {started}" if is_other else "", ""
         if change:
             raise InvalidRecordError(
-                f"{self.record_json} is not what attempt {attempt.id} measured: {change}; copy "
-                f"{attempt.record} over it, or measure the cell again"
+                f"{self.record_json} is not what attempt {attempt.id} measured: {change}; {remedy}"
+                "measure the cell again"
             )
 
     def publish(self, attempt: AttemptFolder) -> None:

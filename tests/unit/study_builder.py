@@ -28,6 +28,14 @@ SHAPE = Shape(
 )
 
 
+def write_record(folder: CellFolder, record: Record) -> None:
+    """Write a cell's record.json, and the attempt.json of the attempt that measured it."""
+    about = folder.attempt(record.attempt.id).about
+    if not about.exists():
+        write_whole(about, encode(record.attempt))
+    write_whole(folder.record_json, encode(record))
+
+
 class StudyBuilder:
     """StudyBuilder(folder).with_batches(32, 64).sent_as("101_0", "101_1")."""
 
@@ -58,7 +66,7 @@ class StudyBuilder:
     def with_record(self, record: Record) -> Self:
         """A finished cell with its record."""
         self.with_cell(record.cell)
-        write_whole(self.study.cell(record.slug).record_json, encode(record))
+        write_record(self.study.cell(record.slug), record)
         return self
 
     def with_published_study(
@@ -125,7 +133,7 @@ class StudyBuilder:
         """Write a cell's record.json, as the job's wrapper does."""
         folder = self.folder(batch)
         record = a_record(folder.read().cell, attempt=attempt, **changes)
-        write_whole(folder.record_json, encode(record))
+        write_record(folder, record)
 
     # ---- what the program makes of it ----
 

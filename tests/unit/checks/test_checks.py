@@ -341,6 +341,12 @@ ALONE = [
         "compiled 1 graph in the timed epoch",
     ),
     CheckCase(
+        "compiled",
+        FAIL,
+        change_rank(1, compilation=Compilation(seconds=0.0, graphs=0)),
+        "torch compiled no graph, so the model ran as without compile=: unset TORCHDYNAMO_DISABLE",
+    ),
+    CheckCase(
         "incomplete",
         WARN,
         lambda old: replace(old, attempt=replace(old.attempt, incomplete="rank 1 killed")),

@@ -11,6 +11,7 @@ from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.study.study import Study
 from tests.unit.builders import a_record
 from tests.unit.slurm_output import squeue_line
+from tests.unit.study_builder import write_record
 
 WORDS = ["cluster=greene", "device=cpu", "workload=digits", "study=mine", "gpus=1", "batch=32"]
 FIRST, SECOND = "workload.lr=0.0391", "workload.lr=0.07556"
@@ -58,7 +59,7 @@ def test_record_with_a_longer_name_is_read(slurm, working_folder, capsys):
     study = Study(working_folder / "outputs" / "mine")
     folder = study.cell(LONG)
     record = msgspec.structs.replace(a_record(folder.read().cell), slug=LONG)
-    write_whole(folder.record_json, encode(record))
+    write_record(folder, record)
     assert folder.read_record() == record
     assert planned(both, "-m", capsys=capsys)[LONG] == "left out: ok"
     write_whole(study.cell(SHORT).record_json, encode(record))

@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 
 from hpml_jobs.cli.main import run
+from hpml_jobs.core.record import Attempt
 from hpml_jobs.study import reader
-from hpml_jobs.study.files import encode
+from hpml_jobs.study.files import encode, write_whole
 from tests.unit.builders import V100, lab_cell, lab_record
 from tests.unit.plans import plan_of
 from tests.unit.study_builder import SHAPE, StudyBuilder
@@ -210,10 +211,27 @@ def test_edited_epoch_time_is_found_by_its_iterations(builder, victim, capsys):
     assert "timed epoch: 3.0 s, but its 391 iterations took at least 5.3" in record
 
 
+@pytest.mark.parametrize("case", ["no attempt", "another attempt of this name"])
+def test_record_that_no_attempt_of_the_cell_wrote_is_invalid(builder, victim, capsys, case):
+    """A record with another attempt's name, and one of another study copied over the cell's."""
+    values = json.loads(victim.record_json.read_bytes())
+    if case == "no attempt":
+        values["attempt"]["id"] = "nosuch.r0"
+        reason = "is of attempt nosuch.r0, which this cell does not have"
+    else:
+        about = Attempt(id=values["attempt"]["id"], job="1", started="2026-01-01T00:00:00+00:00")
+        write_whole(victim.attempt(about.id).about, encode(about))
+        values["attempt"]["started"] = "2026-02-02T00:00:00+00:00"
+        reason = f"is not what attempt {about.id} measured: it started at 2026-02-02T00:00:00"
+    victim.record_json.write_bytes(encode(values))
+    status, shown, _ = texts(capsys, "status", "record", "collect")
+    assert "3 cells: 2 ok, 1 invalid" in status
+    assert reason in shown
+
+
 def test_edited_epoch_time_is_found_by_its_attempt(builder, victim, capsys):
     record = victim.read_record()
     attempt = victim.attempt(record.attempt.id)
-    attempt.root.mkdir(parents=True)
     attempt.record.write_bytes(victim.record_json.read_bytes())
     values = json.loads(victim.record_json.read_bytes())
     values["ranks"][3]["epochs"][1]["epoch_s"] = 6.5

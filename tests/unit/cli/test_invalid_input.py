@@ -14,9 +14,10 @@ import hpml_jobs
 from hpml_jobs.cli.main import run
 from hpml_jobs.core.counts import NO_TORCH_CODE
 from hpml_jobs.plan.sweep import expand
-from hpml_jobs.study.files import encode, write_whole
+from hpml_jobs.study.files import encode
 from hpml_jobs.study.study import Study
 from tests.unit.builders import a_record
+from tests.unit.study_builder import write_record
 
 DIGITS = "workload=digits"
 
@@ -417,7 +418,7 @@ def test_truncated_record_is_shown_and_cell_resubmitted(slurm, working_folder, c
     assert run(words) == 0
     study = Study(working_folder / "outputs" / "mine")
     whole, half = study.cells()
-    write_whole(whole.record_json, encode(a_record(whole.read().cell)))
+    write_record(whole, a_record(whole.read().cell))
     text = encode(a_record(half.read().cell))
     half.record_json.write_bytes(text[: len(text) // 2])
     capsys.readouterr()

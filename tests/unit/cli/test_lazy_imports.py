@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from hpml_jobs.cli.commands import COMMANDS
-from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.study.study import Study
 from tests.unit.builders import a_record
+from tests.unit.study_builder import write_record
 
 ROOT = Path(__file__).parents[3]
 
@@ -76,7 +76,7 @@ def test_plan_submit_status_and_collect_work_without_torch(slurm, working_folder
 
     study = Study(working_folder / "outputs" / "mine")
     for folder in study.cells():
-        write_whole(folder.record_json, encode(a_record(folder.read().cell, attempt="103.r0")))
+        write_record(folder, a_record(folder.read().cell, attempt="103.r0"))
 
     shown, end = login_node("status", "mine")
     assert "2 cells: 2 ok" in shown

@@ -21,6 +21,7 @@ from tests.unit.check_cases import (
     clean_record,
     imported_record,
 )
+from tests.unit.study_builder import write_record
 
 SPOILT = change_messages(count=1)(change_epoch("timed", stall_s=0.96)(clean_record()))
 
@@ -33,7 +34,7 @@ def write_study(*records):
         folder = study.cell(record.slug)
         file = CellFile(cell=record.cell, data_root="", code_root="")
         write_whole(folder.cell_json, encode(file))
-        write_whole(folder.record_json, encode(record))
+        write_record(folder, record)
     return study
 
 

@@ -22,6 +22,7 @@ from tests.unit.builders import a_record
 from tests.unit.cli.test_lazy_imports import login_node as run_on_login_node
 from tests.unit.conftest import NODES
 from tests.unit.plans import requests_of
+from tests.unit.study_builder import write_record
 
 GREENE = Cluster(name="greene", gpu_types={"rtx8000": 4, "v100": 4})
 LAB = Association("lab", "", ("normal",), {"MaxJobs": "8", "MaxSubmit": "4"})
@@ -299,7 +300,7 @@ def write_measured(plan, job, *, sent_as="101"):
         folder = plan.study.cell(cell.slug)
         write_whole(folder.cell_json, encode(cell.file))
         left = a_record(cell.cell, attempt=f"local-{job}-{index}.r0")
-        write_whole(folder.record_json, encode(left))
+        write_record(folder, left)
 
 
 def test_self_test_report_lists_checks_without_private_names(laptop):

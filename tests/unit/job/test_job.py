@@ -30,6 +30,7 @@ from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.study.study import Study
 from tests.unit.builders import a_cell, a_record
 from tests.unit.fake_nvml import FakeGpu, FakeNvml
+from tests.unit.study_builder import write_record
 
 ONE = Job(id="101_0", restart=0, node=0)
 
@@ -479,13 +480,13 @@ def test_other_package_version_in_job_is_refused(working_folder, monkeypatch):
 
 
 def test_valid_record_is_kept(cell_folder, monkeypatch):
-    old = encode(a_record(a_cell(), attempt="99.r0"))
-    write_whole(cell_folder.record_json, old)
+    write_record(cell_folder, a_record(a_cell(), attempt="99.r0"))
+    old = cell_folder.record_json.read_bytes()
     replace_workers(monkeypatch, "raise SystemExit('must not start')")
     end = attempt_cell(cell_folder)
     assert (end.outcome, end.attempt.id) == (Outcome.OK, "99.r0")
     assert cell_folder.record_json.read_bytes() == old
-    assert not cell_folder.attempts.exists()
+    assert [path.name for path in cell_folder.attempts.iterdir()] == ["99.r0"]
 
 
 def test_invalid_record_is_replaced(cell_folder, tmp_path, monkeypatch):
@@ -497,7 +498,7 @@ def test_invalid_record_is_replaced(cell_folder, tmp_path, monkeypatch):
 
 def test_rerun_replaces_only_the_superseded_record(working_folder, tmp_path, monkeypatch):
     folder = planned_cell(working_folder, a_cell(), supersedes="99.r0")
-    write_whole(folder.record_json, encode(a_record(a_cell(), attempt="99.r0")))
+    write_record(folder, a_record(a_cell(), attempt="99.r0"))
     replace_workers_writing_record(monkeypatch, tmp_path, encode(a_record(a_cell(), epoch_s=5.0)))
     assert attempt_cell(folder).outcome is Outcome.OK
     new = folder.read_record()
@@ -510,6 +511,7 @@ def test_rerun_replaces_only_the_superseded_record(working_folder, tmp_path, mon
 
 
 def test_record_published_meanwhile_is_not_overwritten(cell_folder, tmp_path, monkeypatch):
+    cell_folder.attempt("99.r0").root.mkdir(parents=True)
     other = encode(a_record(a_cell(), attempt="99.r0"))
     (tmp_path / "other").write_bytes(other)
     (tmp_path / "mine").write_bytes(encode(a_record(a_cell())))

@@ -23,7 +23,7 @@ from hpml_jobs.submit.selection import select
 from tests.unit.builders import a_cell, a_record
 from tests.unit.plans import plan_of
 from tests.unit.slurm_output import sacct_line, squeue_line
-from tests.unit.study_builder import StudyBuilder
+from tests.unit.study_builder import StudyBuilder, write_record
 
 JOB = "101_0"
 BATCH = 512
@@ -476,7 +476,7 @@ def test_selection_for_rerun_omits_pending_and_running(slurm, planned_study, job
 def test_selection_omits_finished_and_oom_cells(slurm, planned_study, outcome):
     _, folder = planned_study
     left = a_record(folder.read().cell, outcome=outcome, reason="rank 0: out of memory")
-    write_whole(folder.record_json, encode(left))
+    write_record(folder, left)
     assert select(plan_of_cell()).send == []
     again = select(plan_of_cell("rerun=true"))
     assert again.reasons == {folder.slug: "again (rerun=true)"}

@@ -6,10 +6,11 @@ import pytest
 
 from hpml_jobs.core.validation import InvalidRecordError
 from hpml_jobs.errors import HpmlError, UsageError
-from hpml_jobs.study.files import encode, write_whole
+from hpml_jobs.study.files import write_whole
 from hpml_jobs.study.manifest import ManifestEvent, ManifestLine
 from hpml_jobs.study.study import Study, check_name, find
 from tests.unit.builders import a_cell, a_record
+from tests.unit.study_builder import write_record
 
 
 def manifest_line(happening, *cells, batch="b1", jobs=()):
@@ -112,10 +113,10 @@ def test_cells_are_sorted_numerically(study):
 def test_record_of_another_cell_is_rejected(study):
     folder = study.cell(a_cell().slug)
     assert folder.read_record() is None
-    write_whole(folder.record_json, encode(a_record(a_cell(batch=128))))
+    write_record(folder, a_record(a_cell(batch=128)))
     with pytest.raises(InvalidRecordError, match=r"is the record of ddp-4gpu-b128"):
         folder.read_record()
-    write_whole(folder.record_json, encode(a_record(a_cell())))
+    write_record(folder, a_record(a_cell()))
     assert folder.read_record() == a_record(a_cell())
 
 

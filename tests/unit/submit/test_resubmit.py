@@ -10,13 +10,13 @@ from hpml_jobs.errors import HpmlError
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.status.cancel import active_jobs
 from hpml_jobs.study.cell_state import CellState
-from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.study.manifest import History
 from hpml_jobs.study.study import Study
 from hpml_jobs.submit.resubmit import OUTCOMES, within_retries
 from tests.unit.builders import a_record
 from tests.unit.check_cases import change_scheduling
 from tests.unit.slurm_output import sacct_line, squeue_line
+from tests.unit.study_builder import write_record
 
 WORDS = ("gpus=2", "workload=digits", "study=mine", "cluster=greene")
 ALL_BUT = {Outcome.OK, Outcome.PENDING, Outcome.RUNNING, Outcome.UNKNOWN}
@@ -63,7 +63,7 @@ def test_resubmit_disturbed_measures_finished_cell_again(finished_study, slurm, 
         record = a_record(folder.read().cell, attempt=f"{job}.r0")
         if slug == hit:
             record = change_scheduling("timed", continued_s=(2.0,))(record)
-        write_whole(folder.record_json, encode(record))
+        write_record(folder, record)
     slurm.set_output("sacct", sacct_line("101_0", "COMPLETED") + sacct_line("101_1", "COMPLETED"))
     assert run(["resubmit", "mine", "--failed"]) == 0
     assert "nothing to resubmit" in capsys.readouterr().out

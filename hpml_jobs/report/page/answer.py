@@ -65,8 +65,5 @@ def _headline(choice: Choice, group: ReportGroup, summary: Overview) -> Headline
         (efficiency, f"parallel efficiency{gap}{against}"),
         (words.cost(asked.gpu_s), f"{words.cost_unit(device)} {per_work}"),
     ]
-    return Headline(
-        f"{words.ask_words(choice, device)} {words.name(asked, device)}"
-        f"{words.undecided(choice, device)}.",
-        tuple(figures),
-    )
+    asking = f"{words.ask_words(choice, device)} {words.name(asked, device)}."
+    return Headline(asking, tuple(figures))

@@ -80,6 +80,7 @@ CHANGED_CHECKS = {
     "cpus": "oversubscribed and loader-cpus judge processes and loader workers apart",
     "all-reduce-fit": "said once for each allocation, in the table of the fit",
     "loader-bound": "judged on the rank with the largest stall",
+    "efficiency": "a warning with single runs: their scatter may explain it",
     "ranks-agree": "no result where imbalance warns: the same cause in two lines",
 }
 """Checks that are gone or judge otherwise since 0.4.0, with the reason; new checks may be added."""

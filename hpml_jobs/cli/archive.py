@@ -63,7 +63,7 @@ def archive(
         return
     cells = f"{counted(packed.note.cells, 'cell')}, {packed.note.records} with a record"
     print(f"written: {file} ({packed.size / 1e6:.3g} MB, {packed.files} files; {cells})")
-    if not anonymous:
+    if not anonymous and selected.manifest.exists():  # else it was imported
         print("host names are in it: --anonymous replaces them, too")
     print(f"to read it: hpml-jobs unpack {file} --outputs FOLDER")
 

@@ -17,6 +17,7 @@ from hpml_jobs.cli.options import (
     history_of,
     number,
     parse_words,
+    share,
     whole_number,
 )
 from hpml_jobs.cli.predict import KEYS as PREDICTED_KEYS
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from hpml_jobs.report.merge.choice import Wish
 
 KEYS = {
-    "min_efficiency": number,
+    "min_efficiency": share,
     "epochs": whole_number,
     "gpu_hours_budget": number,
     "deadline_min": number,

@@ -55,7 +55,11 @@ def typer_program(names: Iterable[str] = COMMANDS) -> "typer.Typer":
     """Return a typer program with these commands."""
     import typer
 
-    program = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode=None)
+    program = typer.Typer(
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
     program.callback()(_no_options)
     for name in names:
         program.command(name, hidden=name == UNNAMED)(function_of(name))

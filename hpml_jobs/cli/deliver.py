@@ -91,12 +91,12 @@ def submit_jobs(submission: "Submission", manner: Manner) -> None:
         InterruptError: Ctrl-C; the message says what was submitted.
     """
     from hpml_jobs.submit.interrupts import deferred_interrupts
-    from hpml_jobs.submit.overlap import overlap_note
+    from hpml_jobs.submit.overlap import isolation_note
     from hpml_jobs.submit.sbatch import RefusedError
     from hpml_jobs.submit.send import send
 
     plan, selection = submission.plan, submission.selection
-    if note := overlap_note(plan.cluster, submission.requests):
+    if note := isolation_note(plan.cluster, submission.requests):
         say(note, note=True)
     jobs: dict[str, str] = {}
     followup = None

@@ -1,31 +1,48 @@
 """Suggested next commands for a study, from the states of its cells."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpml_jobs.checks import Level
-from hpml_jobs.cli.options import study_words
+from hpml_jobs.cli.options import StudySelection, study_words
+from hpml_jobs.core.source_files import changed_files
 from hpml_jobs.core.text import counted
+from hpml_jobs.core.workload import SourceFile
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.study.cell_state import CellState
 
 if TYPE_CHECKING:
     from hpml_jobs.plan.plan import Plan
+    from hpml_jobs.status.states import StudyStatus
 
 
-def hints_for(states: Iterable[CellState], study: str) -> list[str]:
-    """Return a line per thing to do, with complete commands.
+def hints_of(selection: StudySelection, status: "StudyStatus") -> list[str]:
+    """Return a line per thing to do for the selected cells, with complete commands."""
+    cells, study = selection.chosen(status.states), study_words(selection.study)
+    if selection.study.is_unpacked:  # it gets no new cells
+        return _next(cells, study)
+    return hints_for(cells, study, _with_changed_code(status))
+
+
+def hints_for(
+    cells: list[CellState], study: str, changed: frozenset[str] = frozenset()
+) -> list[str]:
+    """Return a line per thing to do; `changed` are cells whose code is not that of now.
 
     `study` is the study's name with the option that commands need to find it.
     """
-    cells = list(states)
-    lines = [*_blocked(cells, study), *_unknown(cells, study), *_unfinished(cells, study)]
-    lines += _disturbed(cells, study)
+    lines = [*_blocked(cells, study), *_unknown(cells, study)]
+    lines += [*_unfinished(cells, study, changed), *_disturbed(cells, study)]
+    return [*lines, *_next(cells, study)]
+
+
+def _next(cells: list[CellState], study: str) -> list[str]:
     if any(state.outcome.active for state in cells):
-        lines.append(f"next: hpml-jobs watch {study}, then hpml-jobs collect {study}")
-    elif any(state.recorded for state in cells):
-        lines.append(f"next: hpml-jobs collect {study}")
-    return lines
+        return [f"next: hpml-jobs watch {study}, then hpml-jobs collect {study}"]
+    has_record = any(state.recorded for state in cells)
+    return [f"next: hpml-jobs collect {study}"] if has_record else []
 
 
 def _blocked(cells: list[CellState], study: str) -> Iterator[str]:
@@ -54,8 +71,27 @@ def _unknown(cells: list[CellState], study: str) -> Iterator[str]:
         yield "SLURM does not say how the unknown cells are: try again later; no data is lost"
 
 
-def _unfinished(cells: list[CellState], study: str) -> Iterator[str]:
+def _with_changed_code(status: "StudyStatus") -> frozenset[str]:
+    """Return the cells without a record whose user's code is not what they were submitted with."""
+
+    @cache
+    def has_changed(code: tuple[SourceFile, ...], root: str) -> bool:
+        return bool(changed_files(code, Path(root)))
+
+    files = {s.folder.slug: s.file for s in status.snapshots if s.file and s.record is None}
+    return frozenset(
+        slug for slug, f in files.items() if has_changed(f.cell.workload.code, f.code_root)
+    )
+
+
+def _unfinished(cells: list[CellState], study: str, changed: frozenset[str]) -> Iterator[str]:
     """Yield a hint for each way in which cells ended without a result."""
+    old = [s for s in cells if s.slug in changed and not (s.recorded or s.outcome.may_run)]
+    if old:
+        yield (
+            f"{counted(len(old), 'cell')} of older code without a record: repeat the command that "
+            "submitted the study, it sends your code of now"
+        )
     resubmit = f"hpml-jobs resubmit {study}"
     minutes = max((s.minutes or 0 for s in cells if s.outcome is Outcome.TIMEOUT), default=0)
     longer = f"{2 * minutes:.0f}" if minutes else "N"
@@ -83,6 +119,7 @@ def _unfinished(cells: list[CellState], study: str) -> Iterator[str]:
     for outcomes, words, command in ends:
         # an untried batch of a ladder is a result, too
         ended = [s for s in cells if s.outcome in outcomes and not (s.recorded or s.untried)]
+        ended = [s for s in ended if s.slug not in changed]
         if ended:
             yield f"{counted(len(ended), 'cell')} {words}: {command}"
 

@@ -135,6 +135,7 @@ def resubmit(
         if options:
             raise UsageError(f"specify what to resubmit: {options}, or a PATTERN")
     manner = Manner(json=json, yes=yes, all_cells=all_cells)
+    selection.study.refuse_unpacked()
     if dry_run:
         _resubmit(selection, kinds, changes, retries, manner, dry_run=True)
         return

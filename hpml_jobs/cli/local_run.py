@@ -38,8 +38,9 @@ def run_here(plan: "Plan", selection: "Selection", *, json: bool) -> None:
     if plan.collect_after:
         _write_report(plan.study, status)
         print(f"the report is in {plan.study.report}", file=out)
-    print(next_commands(plan, watch=False), file=out)
     failed = sum(not state.outcome.finished for state in ended_states)
+    if failed < max(1, total):
+        print(next_commands(plan, watch=False), file=out)
     if failed:
         raise HpmlError(
             f"{failed} of {total} cells did not finish; see hpml-jobs logs {plan.study.name}"

@@ -5,6 +5,7 @@ import gc
 import io
 import itertools
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -74,7 +75,7 @@ def _dispatch(words: list[str]) -> int:
 
         print(page(__version__, [conf_folder(), *_config_dirs(words)]), end="")
         return 0
-    if words[0] in ("-V", "--version"):
+    if words[0] in ("-V", "--version", "version"):
         print(f"hpml_jobs {__version__}")
         return 0
     if any(word in HYDRA_PAGES for word in words):
@@ -112,12 +113,17 @@ def _run_command(words: list[str]) -> int:
         code: int = program(words, prog_name=PROGRAM, standalone_mode=False) or 0
     except TyperException as error:
         text = error.format_message() if hasattr(error, "format_message") else str(error)
-        remedy = _remedy(words)
+        text = _PYDANTIC.sub("a whole number is needed", text)
+        remedy = _remedy(words) if "No such option" in text else ""
         hint = f". {remedy}" if remedy else f" ({PROGRAM} {words[0]} --help)"
         raise UsageError(f"{text.removesuffix('.')}{hint}") from error
     if code == INTERRUPTED:  # typer returns this after Ctrl-C
         raise KeyboardInterrupt
     return code
+
+
+_PYDANTIC = re.compile(r"Input should be a valid integer.*")
+"""The words of typer's own dependency."""
 
 
 def _remedy(words: list[str]) -> str:

@@ -201,6 +201,18 @@ def number(text: str) -> float:
         raise UsageError("must be a number") from None
 
 
+def share(text: str) -> float:
+    """Read a share of 1; `70%` is 0.7.
+
+    Raises:
+        UsageError: it is none, or above 1.
+    """
+    value = number(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    if value > 1:
+        raise UsageError(f"must be 1 or less; write {value / 100:g} or {value:g}%")
+    return value
+
+
 def whole_number(text: str) -> int:
     """Read a whole number.
 

@@ -22,11 +22,6 @@ def show_preview(
         print_json(preview)
         return
     out = console()
-    for script in preview.scripts:
-        print(f"---- {script.shape}\n{script.script}")
-    if preview.values:
-        out.print(values_table((row.key, row.value, row.origin) for row in preview.values))
-        print()
     out.print(sent_table(preview.cells, all_cells=all_cells))
     is_local = plan.cluster.launcher is Launcher.LOCAL
     jobs = counted(len(preview.scripts), "job")
@@ -40,3 +35,11 @@ def show_preview(
         print(preview.overlap)
     if preview.refused:
         print(f"it would be refused: {preview.refused}")
+    shown = [row for row in preview.values if all_cells or not row.origin.startswith("conf/")]
+    if shown:
+        print()
+        out.print(values_table((row.key, row.value, row.origin) for row in shown))
+        if hidden := len(preview.values) - len(shown):
+            print(f"{counted(hidden, 'other value')} are defaults: --all shows them")
+    for script in preview.scripts:
+        print(f"\n---- {script.shape}\n{script.script}", end="")

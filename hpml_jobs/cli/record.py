@@ -14,6 +14,7 @@ from hpml_jobs.cli.options import (
     select_study,
 )
 from hpml_jobs.report.key_numbers import CellSummary, lines, summarize
+from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.study.snapshot import read_study
 
 COLOURS = {Level.FAIL: "red", Level.WARN: "yellow", Level.PASS: "green"}
@@ -41,7 +42,9 @@ def record(
 
 
 def _show(out: Console, cell: CellSummary) -> None:
-    out.print(Text(f"==== {cell.slug}: {cell.outcome.value} {cell.reason}".rstrip(), "bold"))
+    has_state = cell.outcome is not Outcome.MISSING  # else it may be pending
+    state = f"{cell.outcome.value} " if has_state else ""
+    out.print(Text(f"==== {cell.slug}: {state}{cell.reason}".rstrip(), "bold"))
     for line in lines(cell.numbers):
         out.print(Text(f"  {line}"))
     for level, colour in COLOURS.items():

@@ -18,7 +18,7 @@ from hpml_jobs.cli.console import (
     totals,
     usage_line,
 )
-from hpml_jobs.cli.hints import hints_for
+from hpml_jobs.cli.hints import hints_of
 from hpml_jobs.cli.options import (
     AllCells,
     Json,
@@ -63,7 +63,7 @@ def status(
     current = study_status(selection.study, all_jobs=True, with_checks=True)
     states, usage = selection.chosen(current.states), usage_of(current)
     words = study_words(selection.study)
-    hints = [*_report_job(current), *hints_for(states, words)]
+    hints = [*_report_job(current), *hints_of(selection, current)]
     if current.fault:
         hints.insert(0, f"warning: {current.fault}; jobs that only it names are not shown")
     if any(in_short(state.checks) for state in states):
@@ -120,8 +120,7 @@ def watch(
     selection = select_study(study, pattern, outputs)
     last = show_until_idle(selection, every, json=json)
     if not json and console().is_terminal:
-        words = study_words(selection.study)
-        print("\n".join(hints_for(selection.chosen(last.states), words)))
+        print("\n".join(hints_of(selection, last)))
 
 
 def show_until_idle(

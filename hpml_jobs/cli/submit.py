@@ -45,6 +45,12 @@ def submit(
         return
     manner = Manner(json=json, yes=yes, all_cells=all_cells)
     plan = _make_plan(overrides, multirun, config_dir)
+    if [word.partition("=")[0] for word in overrides or ()] == ["study"] and plan.study.cells():
+        name = plan.study.name
+        raise UsageError(
+            f"study {name} exists: hpml-jobs status {name} shows it; to add a cell to it, name the "
+            f"cell, e.g. gpus=1 study={name}"
+        )
     if plan.cluster.launcher is Launcher.LOCAL:
         plan.study.create()
         with plan.study.submitting() as lock_note:

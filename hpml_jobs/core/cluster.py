@@ -78,7 +78,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     requeue: bool = True
     max_minutes: int | None = None
     mem_gb_per_gpu: int | None = None
-    isolate: Isolate = Isolate.OFF
+    isolate: Isolate = Isolate.SERIAL
     array_parallelism: int = 64
     link_gb_per_s: float | dict[str, float] | None = None
     peak_tflop_per_s: float | dict[str, float] | None = None

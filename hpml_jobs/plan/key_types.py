@@ -1,6 +1,7 @@
 """The type of each key: values checked before they are used, and the words for a wrong one."""
 
 import math
+import re
 import types
 import typing
 from collections.abc import Iterator
@@ -29,6 +30,9 @@ _NEEDS = {
 }
 
 
+_UNKNOWN = re.compile(r"unknown field `([^`]*)`")
+
+
 def make_settings(values: dict[str, Any]) -> Settings:
     """Return the settings of a composed configuration.
 
@@ -43,6 +47,10 @@ def make_settings(values: dict[str, Any]) -> Settings:
         problem, _, path = str(error).partition(_PLACE)
         key = path.rstrip("`").lstrip(".").partition("[")[0]
         if type_of(key) is None:  # an unknown key, or the configuration as a whole
+            unknown = _UNKNOWN.search(problem)
+            if unknown:
+                name = f"{key}.{unknown[1]}" if key else unknown[1]
+                raise UsageError(f"unknown key {name}: hpml-jobs --help lists the keys") from error
             where = key or "the configuration"
             problem = f"{problem[0].lower()}{problem[1:].replace('`', '')}"
             raise UsageError(f"{where}: {problem}") from error

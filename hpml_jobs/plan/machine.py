@@ -3,7 +3,9 @@
 import functools
 import os
 import shutil
+import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 from hpml_jobs.core.cluster import Cluster, Shape, sbatch_options
@@ -12,13 +14,18 @@ from hpml_jobs.errors import UsageError
 from hpml_jobs.slurm.commands import has_sbatch, limits, partition_minutes
 
 
-def check_can_submit(cluster: str) -> None:
-    """Refuse a cluster's profile on a machine that cannot submit jobs."""
+def check_can_submit(cluster: Cluster) -> None:
+    """Refuse a cluster's profile on a machine that cannot submit jobs that run."""
     missing = [command for command in ("sbatch", "srun") if shutil.which(command) is None]
     if missing:
         raise UsageError(
-            f"cluster={cluster}: {' and '.join(missing)} not on PATH; submit from a login node "
-            "of the cluster (on this machine, use hpml-jobs plan for a preview, or cluster=local)"
+            f"cluster={cluster.name}: {' and '.join(missing)} not on PATH; submit from a login "
+            "node of the cluster (on this machine, use hpml-jobs plan for a preview, or cluster=local)"
+        )
+    if cluster.python is None and cluster.container.image is None and find_spec("torch") is None:
+        raise UsageError(
+            f"torch is not installed for {sys.executable}, which the jobs would run: name the "
+            "Python that has it, cluster.python=PATH, or a container (cluster.container.image=)"
         )
 
 

@@ -99,9 +99,15 @@ def _check_this_machine(
         if settings.cluster.launcher is not Launcher.LOCAL:
             continue
         is_default = settings.device is None and settings.cluster.device is None
+        cpus = len(os.sched_getaffinity(0))
         for cell in of_settings:
             if is_default and cell.device is Device.CPU:
                 notify("no NVIDIA GPU answers here: device=cpu")
+            if cell.device is Device.CPU and cell.processes * cell.threads > cpus:
+                notify(
+                    f"more processes than the {cpus} CPUs of this machine: speedups of such cells "
+                    "measure the scheduler"
+                )
             refused = refusal(os.environ, cell.device, communicates=cell.processes > 1)
             if sending and refused:
                 raise UsageError(refused)
@@ -194,7 +200,7 @@ def _checked_cluster(cluster: Cluster, *, can_submit: bool) -> Cluster:
         cluster = msgspec.structs.replace(cluster, gpu_types=_listed_gpu_types())
     cluster.check()
     if can_submit and cluster.launcher is Launcher.SLURM:
-        machine.check_can_submit(cluster.name)
+        machine.check_can_submit(cluster)
     return cluster
 
 

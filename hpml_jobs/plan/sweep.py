@@ -30,6 +30,10 @@ MOST_CELLS = 100_000
 """Cells of one command line; 10,000 take 10 s to plan."""
 
 
+OWN_CODE = ("model", "data", "loss", "optimizer", "schedule")
+"""Keys of a workload that may name a function of the user."""
+
+
 class Sweep(NamedTuple):
     """All combinations, the decisions made on the way as sentences, and the origin of each value.
 
@@ -208,6 +212,12 @@ def _combinations(
     """Yield the settings of the product of `values`, with one choice of groups."""
     config = composer.compose(workload, recipe)
     check_keys(config, values)
+    for key in (key for key in values if key.removeprefix("workload.") in OWN_CODE):
+        for file in (value for value in values[key] if str(value).endswith(".py")):
+            name = file.removesuffix(".py").replace("/", ".")
+            raise UsageError(
+                f"{key}={file}: name a function of the module, e.g. {key}={name}:build"
+            )
     _check_rate(config, workload, values)
     parts = [(recipe, values)] if recipe != AUTO else _by_usual_recipe(config, values)
     for name, part in parts:

@@ -14,6 +14,10 @@ LONGEST_S = 1e9
 """A longer duration of an epoch (30 years) is not believed."""
 
 
+LATE, LATE_S = 2, 60
+"""An epoch so many times as long as the last one, and so many seconds: its end is not predicted."""
+
+
 class Pace(NamedTuple):
     """The progress of a cell: as text, as a share of training, and seconds of training left."""
 
@@ -41,6 +45,9 @@ def pace_of(progress: Progress | None, now: float) -> Pace:
     epoch_s = elapsed_s / share if share > 0 else progress.last_s
     if not epoch_s or not 0 < epoch_s <= LONGEST_S:
         return Pace(words, (progress.epoch - 1) / progress.epochs)
+    if elapsed_s > LATE * epoch_s and elapsed_s > LATE_S:
+        times = f"{duration_text(elapsed_s)}, the last one took {duration_text(epoch_s)}"
+        return Pace(f"{words}: for {times}", (progress.epoch - 1) / progress.epochs)
     share = formulas.epoch_share(elapsed_s, epoch_s)
     left_s = formulas.training_left_s(elapsed_s, epoch_s, progress.epochs - progress.epoch)
     done = (progress.epoch - 1 + share) / progress.epochs

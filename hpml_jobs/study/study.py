@@ -89,7 +89,7 @@ class Study:
 
     def create(self) -> None:
         """Make the folder, or check that this version may write into an existing one."""
-        self._refuse_unpacked()
+        self.refuse_unpacked()
         try:
             self.cells_folder.mkdir(parents=True, exist_ok=True)
             self.slurm.mkdir(mode=0o700, exist_ok=True)
@@ -123,7 +123,7 @@ class Study:
         Raises:
             HpmlError: another submission has held the lock for LOCK_S seconds.
         """
-        self._refuse_unpacked()
+        self.refuse_unpacked()
         with ExitStack() as held:
             try:
                 file = held.enter_context(hold_lock(self.lock, LOCK_S))
@@ -138,7 +138,8 @@ class Study:
                 raise HpmlError(f"{self.lock} cannot be written: {fault.strerror}") from fault
             yield f"the file system of {self.root} has no flock: {file} is the lock" if file else ""
 
-    def _refuse_unpacked(self) -> None:
+    def refuse_unpacked(self) -> None:
+        """Raise HpmlError if the study is from an archive."""
         if self.is_unpacked:
             raise HpmlError(
                 f"study {self.name} is from an archive and gets no new cells: use another study="

@@ -16,7 +16,7 @@ from hpml_jobs.plan.text import IMAGE_KEYS
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.study.cell_state import CellState
 from hpml_jobs.submit.job_requests import JobRequest, make_requests
-from hpml_jobs.submit.overlap import overlap_note
+from hpml_jobs.submit.overlap import isolation_note
 from hpml_jobs.submit.selection import Selection
 from hpml_jobs.submit.send import script
 from hpml_jobs.submit.submission import check_submission
@@ -49,7 +49,7 @@ class ConfigValue(Value, frozen=True, kw_only=True):
 class Preview(Value, frozen=True, kw_only=True):
     """The output of `hpml-jobs plan`; `refused` is the reason why the plan cannot be submitted.
 
-    `overlap` warns of cells that would run at the same time on one node; empty if none would.
+    `overlap` says how long the cells take one by one, or that several would share a node.
     `values` are empty where their origins are not known, as in a resubmission.
     """
 
@@ -70,7 +70,7 @@ def preview_of(plan: Plan, selection: Selection) -> Preview:
         study=plan.study.name,
         gpu_hours=sum(request.gpu_hours for request in requests),
         refused="" if is_local else _refusal(plan, selection, requests),
-        overlap=overlap_note(plan.cluster, requests),
+        overlap=isolation_note(plan.cluster, requests),
         cells=cell_rows(plan, selection, {}),
         scripts=[
             Script(shape=str(request), script=script(plan.study, plan.cluster, request))

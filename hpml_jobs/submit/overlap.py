@@ -1,12 +1,19 @@
-"""Whether cells would run at the same time on one node, and slow each other down."""
+"""What isolation costs: time where cells run one by one, else cells that share a node."""
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from hpml_jobs.core.cluster import Cluster, Isolate, Launcher, Shape
+from hpml_jobs.core.text import duration_text
 from hpml_jobs.slurm import commands
 from hpml_jobs.submit.job_requests import JobKind, JobRequest
+
+SERIAL = "one cell at a time (cluster.isolate=serial)"
+REMEDY = (
+    "waiting in the queue apart; cluster.isolate=off is faster, but cells that share a node slow "
+    "each other down"
+)
 
 
 class _Room(NamedTuple):
@@ -18,10 +25,14 @@ class _Room(NamedTuple):
     memory_gb: float
 
 
-def overlap_note(cluster: Cluster, requests: Iterable[JobRequest]) -> str:
-    """Return a warning if several cells fit on a node at the same time; empty if they cannot."""
-    if cluster.isolate is not Isolate.OFF or cluster.launcher is Launcher.LOCAL:
+def isolation_note(cluster: Cluster, requests: Sequence[JobRequest]) -> str:
+    """Return how long cells take one by one, or that several fit on a node; else nothing."""
+    if cluster.isolate is Isolate.EXCLUSIVE or cluster.launcher is Launcher.LOCAL:
         return ""
+    if cluster.isolate is Isolate.SERIAL:
+        jobs = [len(r.cells) if r.kind is JobKind.ARRAY else 1 for r in requests]
+        minutes = sum(r.shape.minutes * n for r, n in zip(requests, jobs, strict=True))
+        return "" if sum(jobs) < 2 else f"{SERIAL}: up to {duration_text(60 * minutes)}, {REMEDY}"
     shapes = [shape for request in requests for shape in _at_once(request, cluster)]
     most = max((_count_fitting(shapes, room) for room in _rooms(cluster)), default=0)
     if most < 2:

@@ -165,7 +165,7 @@ def plan_again(study: Study, states: list[CellState], changes: Changes) -> Plan:
     cluster = study.read_cluster()
     uses_slurm = cluster.launcher is Launcher.SLURM
     if uses_slurm:
-        machine.check_can_submit(cluster.name)
+        machine.check_can_submit(cluster)
     history = study.history()
     plan = Plan(
         Study(study.root.resolve()),  # jobs start in any folder

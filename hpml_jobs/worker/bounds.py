@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from hpml_jobs.core.text import duration_text
-from hpml_jobs.worker.trial import place_of
+from hpml_jobs.worker.data.user_code import place_of
 
 _POLL_S = 0.05
 _STATM = Path("/proc/self/statm")

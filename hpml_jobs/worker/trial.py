@@ -5,28 +5,27 @@ cannot compute, though a job may, is only reported as not tried.
 """
 
 import re
-import sysconfig
 import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
 from operator import getitem
-from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import default_collate
 
-import hpml_jobs
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.workload import Loss, Workload
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.worker import models
 from hpml_jobs.worker.data import datasets
+from hpml_jobs.worker.data.user_code import place_of
 from hpml_jobs.worker.failure import is_oom, reason_of
 from hpml_jobs.worker.optimizer import own_optimizer
-from hpml_jobs.worker.schedule import own_schedule
+from hpml_jobs.worker.schedule import Factor, own_schedule
 
 ITEMS = 16
 """Items that are collated, spread over the data set, so that unequal shapes show."""
@@ -75,11 +74,22 @@ class Trial:
         self.attempt(f"{what}: the backward pass", value.backward)
         if ":" in self.workload.optimizer:
             optimizer = self.optimizer(model)
-            self.attempt(f"workload.optimizer={self.workload.optimizer}: step()", optimizer.step)
+            step = f"workload.optimizer={self.workload.optimizer}: step() under a schedule"
+            self.attempt(step, lambda: self._step(optimizer))
         if data.test is not None:
             inputs, targets = self._batch(data.test, "dataset(False)", size)
             with torch.no_grad():
                 self._loss(self._outputs(model.eval(), inputs), targets)
+
+    def _step(self, optimizer: Optimizer) -> None:
+        """Make one step of an optimizer and of its schedule; schedules wrap `step`."""
+        has_own = self.workload.schedule is not None
+        schedule = LambdaLR(optimizer, self._schedule() if has_own else lambda _: 1.0)
+        optimizer.step()
+        schedule.step()
+
+    def _schedule(self) -> Factor:
+        return own_schedule(self.workload, TRIED_ITERATIONS, TRIED_EPOCHS)
 
     def optimizer(self, model: nn.Module) -> Optimizer:
         """Return the user's own optimizer of a model.
@@ -100,7 +110,7 @@ class Trial:
         workload = self.workload
         if workload.schedule is not None:
             what = f"workload.schedule={workload.schedule}"
-            self.attempt(what, lambda: own_schedule(workload, TRIED_ITERATIONS, TRIED_EPOCHS))
+            self.attempt(what, self._schedule)
 
     def attempt(self, what: str, function: Callable[[], T]) -> T:
         """Call a function of the user.
@@ -171,20 +181,6 @@ class Trial:
                 "batch, a scalar tensor (reduction='mean')"
             )
         return value
-
-
-def place_of(frames: Sequence[traceback.FrameSummary]) -> str:
-    """Return the innermost line of the user's own files, e.g. ` (mygpt.py line 12 in forward)`."""
-    for frame in reversed(frames):
-        if _is_users(Path(frame.filename)):
-            return f" ({Path(frame.filename).name} line {frame.lineno} in {frame.name})"
-    return ""
-
-
-def _is_users(path: Path) -> bool:
-    folders = (sysconfig.get_path("stdlib"), str(Path(hpml_jobs.__file__).parent))
-    is_installed = "site-packages" in path.parts or not path.is_absolute()
-    return not is_installed and not any(path.is_relative_to(folder) for folder in folders)
 
 
 def _collated(what: str, numbers: Sequence[int], values: Sequence[Any]) -> Tensor:

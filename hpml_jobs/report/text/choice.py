@@ -1,5 +1,6 @@
 """The choice of a cell in sentences: which to ask for, what more would bring, what to run next."""
 
+import math
 from collections.abc import Iterator, Sequence
 
 from hpml_jobs.core.strategies import Device
@@ -148,9 +149,16 @@ def _none(choice: Choice, device: Device) -> str:
             f"the best efficiency is {efficiency(best, choice, device)}, below "
             f"{ratio(wish.min_efficiency)}"
         )
-    best = min(sound, key=lambda candidate: candidate.gpu_s)
-    return f"no cell meets {limits(wish, device)}; {name(best, device)}: " + training(
-        best, wish.epochs or 1, device
+    epochs = wish.epochs or 1
+
+    def excess(candidate: Candidate) -> float:
+        late = epochs * candidate.epoch_s / 60 / (wish.deadline_min or math.inf)
+        return max(late, epochs * candidate.gpu_hours / (wish.gpu_hours_budget or math.inf))
+
+    best = min(sound, key=excess)
+    return (
+        f"no cell meets {limits(wish, device)}; the nearest is {name(best, device)}: "
+        f"{training(best, epochs, device)}"
     )
 
 
@@ -177,8 +185,12 @@ def rule(choice: Choice, device: Device) -> str:
 def why(candidate: Candidate, choice: Choice, device: Device) -> str:
     """Return why a cell was chosen, or why not."""
     roles = list(_roles(candidate, choice, device))
-    if roles:
+    if roles and candidate.exclusion not in (Exclusion.OVER_BUDGET, Exclusion.TOO_LATE):
         return "; ".join(roles)
+    return "; ".join([*roles, _exclusion(candidate, choice, device)])
+
+
+def _exclusion(candidate: Candidate, choice: Choice, device: Device) -> str:
     wish = choice.wish
     epochs = wish.epochs or 1
     match candidate.exclusion:

@@ -1,10 +1,14 @@
 """User code by reference, `pkg.mod:name`: imported, and called with the arguments it accepts."""
 
 import inspect
-from collections.abc import Callable, Mapping
+import sysconfig
+import traceback
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
+import hpml_jobs
 from hpml_jobs.core.text import nearest
 from hpml_jobs.core.workload import RESERVED_ARGS, Workload
 from hpml_jobs.errors import HpmlError
@@ -26,10 +30,16 @@ def load(setting: str, reference: str) -> Callable[..., Any]:
     except Exception as error:  # a user's module may raise anything on import
         raise HpmlError(
             f"{setting}={reference}: cannot import {module_name}: {type(error).__name__}: {error}"
+            f"{place_of(traceback.extract_tb(error.__traceback__))}"
         ) from error
     function = getattr(module, name, None)
-    if not callable(function):
+    if function is None:
         raise HpmlError(f"{setting}={reference}: {module_name} has no function {name!r}")
+    if not callable(function):
+        raise HpmlError(
+            f"{setting}={reference}: {name} is {type(function).__name__}, not a function: write "
+            "one that returns it"
+        )
     return function  # type: ignore[no-any-return]  # callable() is all that can be checked
 
 
@@ -121,3 +131,17 @@ def _named(function: Callable[..., Any], positional: int) -> dict[str, inspect.P
 def _takes_any_name(function: Callable[..., Any]) -> bool:
     parameters = inspect.signature(function).parameters.values()
     return any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
+
+
+def place_of(frames: Sequence[traceback.FrameSummary]) -> str:
+    """Return the innermost line of the user's own files, e.g. ` (mygpt.py line 12 in forward)`."""
+    for frame in reversed(frames):
+        if _is_users(Path(frame.filename)):
+            return f" ({Path(frame.filename).name} line {frame.lineno} in {frame.name})"
+    return ""
+
+
+def _is_users(path: Path) -> bool:
+    folders = (sysconfig.get_path("stdlib"), str(Path(hpml_jobs.__file__).parent))
+    is_installed = "site-packages" in path.parts or not path.is_absolute()
+    return not is_installed and not any(path.is_relative_to(folder) for folder in folders)

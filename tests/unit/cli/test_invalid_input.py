@@ -16,8 +16,8 @@ from hpml_jobs.core.counts import NO_TORCH_CODE
 from hpml_jobs.plan.sweep import expand
 from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.study.study import Study
-from tests.unit.builders import a_record
-from tests.unit.study_builder import write_record
+from tests.unit.builders import a_cell, a_record
+from tests.unit.study_builder import StudyBuilder, write_record
 
 DIGITS = "workload=digits"
 
@@ -173,7 +173,10 @@ USAGE = [
     ("~workload", "~workload: a study needs one; name it, workload=NAME"),
     ("study=étude", "study='étude' is not a name: use letters, digits"),
     ("gpus=~1", "gpus='~1': a whole number is needed"),
+    ("+foo=1", "unknown key foo: hpml-jobs --help lists the keys"),
+    ("+cluster.foo=1", "unknown key cluster.foo: hpml-jobs --help lists the keys"),
     # ---- own code without its names ----
+    ("workload=custom workload.model=main.py", "workload.model=main.py: name a function of it, e."),
     ("workload=custom", "workload.model has no value; add workload.model="),
 ]
 
@@ -487,3 +490,31 @@ def test_user_without_home_folder_has_no_defaults(laptop, monkeypatch, capsys):
     assert run(["plan", DIGITS, "cluster=local"]) == 0
     assert run(["plan", DIGITS, "cluster=local", "outputs=~/x"]) == 2
     assert "~/x: there is no such home folder; write the whole path" in last_line(capsys)
+
+
+def test_name_of_a_study_alone_submits_nothing_into_it(slurm, working_folder, capsys):
+    StudyBuilder(working_folder / "outputs" / "mine").with_record(a_record(a_cell()))
+    assert run(["study=mine"]) == 2
+    assert "study mine exists: hpml-jobs status mine shows it; to add a cell" in last_line(capsys)
+    assert slurm.scripts == []
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (["resubmit", "mine", "--failed", "--minutes=abc"], "'abc': a whole number is needed"),
+        (["choose", "mine", "min_efficiency=70"], "must be 1 or less; write 0.7 or 70%"),
+    ],
+)
+def test_values_of_options_are_named_in_our_words(words, shown, slurm, working_folder, capsys):
+    StudyBuilder(working_folder / "outputs" / "mine").with_record(a_record(a_cell()))
+    assert run(words) == 2
+    message = last_line(capsys)
+    assert "a whole number is needed" in message or shown in message
+    assert "Write minutes" not in message
+
+
+@pytest.mark.parametrize("words", [["collect", "-h"], ["version"], ["choose", "-h"]])
+def test_usual_words_for_help_and_version_work(words, laptop, capsys):
+    assert run(words) == 0
+    assert capsys.readouterr().out

@@ -67,6 +67,9 @@ def test_plan_submit_status_and_collect_work_without_torch(slurm, working_folder
     assert list(working_folder.iterdir()) == []
 
     shown, end = login_node(*words)
+    assert (end["code"], len(slurm.scripts)) == (2, 0)  # its own Python could not run the jobs
+    words += ("cluster.python=/opt/torch/bin/python",)
+    shown, end = login_node(*words)
     assert (end["code"], len(slurm.scripts)) == (0, 2)
     assert "submitted 2 cells" in shown
     assert "101, 102" in shown

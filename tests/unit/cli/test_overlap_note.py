@@ -1,4 +1,4 @@
-"""Cells that would share a node at the same time are announced before they are submitted."""
+"""What isolation costs is announced before cells are submitted: time, or shared nodes."""
 
 import json
 
@@ -10,7 +10,9 @@ KEY = "add cluster.isolate=serial (one cell at a time)"
 
 
 def note(words, capsys):
-    assert run(["plan", *words, "workload=digits", "study=mine", "cluster=greene", "--json"]) == 0
+    isolate = [] if any("isolate" in word for word in words) else ["cluster.isolate=off"]
+    words = ["plan", *words, *isolate, "workload=digits", "study=mine", "cluster=greene", "--json"]
+    assert run(words) == 0
     return json.loads(capsys.readouterr().out)["overlap"]
 
 
@@ -35,7 +37,7 @@ def test_cells_that_fit_on_a_node_are_announced(slurm, working_folder, capsys, w
         ["gpus=1"],
         ["-m", "gpus=4", "batch=32,64"],
         ["-m", "gpus=4,8"],
-        ["-m", "gpus=1", "batch=32,64", "cluster.isolate=serial"],
+        ["gpus=1", "cluster.isolate=serial"],
         ["-m", "gpus=1", "batch=32,64", "cluster.isolate=exclusive"],
         ["-m", "gpus=1", "batch=32,64", "cluster.array_parallelism=1"],
         ["-m", "gpus=1", "batch=32,64", "pack=true"],
@@ -47,9 +49,19 @@ def test_cells_that_cannot_share_a_node_are_not(slurm, working_folder, capsys, w
     assert note(words, capsys) == ""
 
 
-def test_plan_and_submission_print_the_note_once(slurm, working_folder, capsys):
-    words = ["-m", "gpus=1,2", "workload=digits", "study=mine", "cluster=greene"]
-    assert run(["plan", *words]) == 0
-    assert capsys.readouterr().out.count(KEY) == 1
-    assert run(["submit", *words]) == 0
-    assert capsys.readouterr().err.count(KEY) == 1
+def test_cells_run_one_by_one_unless_the_key_says_otherwise(slurm, working_folder, capsys):
+    words = ["-m", "gpus=1,2", "batch=32,64", "minutes=10", "cluster.isolate=serial"]
+    serial = note(words, capsys)
+    assert serial.startswith("one cell at a time (cluster.isolate=serial): up to 40 min, ")
+    assert "cluster.isolate=off is faster" in serial
+    assert run(["plan", *words[:-1], "workload=digits", "cluster=greene", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["overlap"] == serial
+
+
+@pytest.mark.parametrize(("isolate", "words"), [("off", KEY), ("serial", "one cell at a time")])
+def test_plan_and_submission_print_the_note_once(isolate, words, slurm, working_folder, capsys):
+    command = ["-m", "gpus=1,2", "workload=digits", "cluster=greene", f"cluster.isolate={isolate}"]
+    assert run(["plan", *command]) == 0
+    assert capsys.readouterr().out.count(words) == 1
+    assert run(["submit", *command]) == 0
+    assert capsys.readouterr().err.count(words) == 1

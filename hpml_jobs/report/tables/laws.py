@@ -19,7 +19,9 @@ TITLE = "Scaling laws: descriptions, not forecasts"
 CAPTION = (
     "Speedup S on n times the {units} of the reference. Amdahl (1967): S = 1 / (s + (1 - s) / n). "
     "Gustafson (1988): S = n - s (n - 1). USL (Gunther, 2007): S = n / (1 + a (n - 1) + b n (n - "
-    "1)), contention a, coherence b. Least squares of law / measured - 1, no coefficient below 0. "
+    "1)), contention a, coherence b. Serial shares s, of the time on one GPU (Amdahl) and on n "
+    "(Gustafson), are of strong scaling only: at a fixed batch per GPU, more GPUs synchronize less "
+    "often. Least squares of law / measured - 1, no coefficient below 0. "
     "Residual: its root mean square; a dash where as many coefficients as points leave none."
 )
 NO_FORECAST = (
@@ -69,17 +71,12 @@ def _lines(group: ConditionGroup) -> Iterator[DescribedLine]:
     for scaling, (batch_is, of_kind) in kinds.items():
         for key, members in ratios.lines(of_kind).items():
             kept = _by_growth(group, members)
-            if kept:
-                points = [(ratio.growth, ratio.speedup) for ratio in kept]
-                yield DescribedLine(
-                    key,
-                    scaling,
-                    batch_is,
-                    (kept[0].reference.gpus, *(ratio.row.gpus for ratio in kept)),
-                    fit_amdahl(points),
-                    fit_gustafson(points),
-                    fit_usl(points),
-                )
+            points = [(ratio.growth, ratio.speedup) for ratio in kept]
+            shares = fit_amdahl(points), fit_gustafson(points)
+            fits = (*(shares if scaling == "strong" else (None, None)), fit_usl(points))
+            if any(fits):
+                sizes = (kept[0].reference.gpus, *(ratio.row.gpus for ratio in kept))
+                yield DescribedLine(key, scaling, batch_is, sizes, *fits)
 
 
 def _by_growth(group: ConditionGroup, members: Sequence[Ratio]) -> list[Ratio]:

@@ -19,7 +19,7 @@ STRONG = (
     "The same global batch G on {reference} and on N {units}: speedup = {time}({g}, G{per_g}) / "
     "{time}(N, G/N){efficiency}, for every pair in the grid. Table 1 keeps the batch per {unit} "
     "(weak scaling), so its global batch grows with N. Karp-Flatt: the serial fraction that "
-    "explains the speedup by Amdahl's law."
+    "explains the speedup by Amdahl's law; the exchange of a ring looks like one."
 )
 NO_FRACTION = "Karp-Flatt is no fraction ({value}): {reason}"
 NO_SINGLE = "Karp-Flatt: not defined without the time of 1 {unit}"

@@ -8,7 +8,7 @@ tests/unit/report/test_simulations.py runs the same functions with fewer simulat
 
 import argparse
 from collections.abc import Mapping, Sequence
-from math import log
+from math import log, sqrt
 from random import Random
 from typing import NamedTuple
 
@@ -78,6 +78,45 @@ def decision_rate(
         decision = compare(slower, times(random, number, noise)).decision
         different += decision in (Decision.SLOWER, Decision.FASTER)
     return different / simulations
+
+
+def found_in_rounds(
+    number: int, gap: float, simulations: int, *, paired: bool, noise: float = 0.02
+) -> float:
+    """Return how often two cells are called different that were measured in rounds.
+
+    The machine becomes 10 % slower during the study.
+    """
+    random, different = Random(number), 0  # noqa: S311  (no secret in it)
+    for _ in range(simulations):
+        drift = [1 + 0.1 * run / number for run in range(number)]
+        first, second = (
+            [t * slow for t, slow in zip(runs(random, number, noise, m), drift, strict=True)]
+            for m in (10.0 * (1 + gap), 10.0)
+        )
+        decision = compare(first, second, paired=paired).decision
+        different += decision in (Decision.SLOWER, Decision.FASTER)
+    return different / simulations
+
+
+def gate_failures(
+    noise: float, machine: float, simulations: int, *, again: bool, limit: float = 0.02
+) -> float:
+    """Return how often 6 runs of equal code do not pass a limit, on a machine that changes.
+
+    `machine` is the deviation of the logarithm of its speed; `again`: A was measured twice.
+    """
+    random, failures = Random(6), 0  # noqa: S311  (no secret in it)
+    for _ in range(simulations):
+        old, new, third = (
+            runs(random, 6, noise, 10.0 * random.lognormvariate(0.0, machine / sqrt(2)))
+            for _ in range(3)
+        )
+        drift = abs(compare(third, old).ratio.estimate - 1) if again else 0.0
+        compared = compare(new, old)
+        is_slower = compared.decision is Decision.SLOWER
+        failures += is_slower and compared.ratio.estimate > 1 + max(limit, 2 * drift)
+    return failures / simulations
 
 
 def false_alarms_among(
@@ -183,6 +222,19 @@ def main() -> None:
     settings = [(number, noise, False) for number in (4, 6, 9, 12) for noise in (0.02, 0.05)]
     settings.append((6, 0.03, True))
     print(table(heads, [_decisions(*setting, simulations) for setting in settings]), "\n")
+    heads = ("rounds", "slower by %", "signed ranks: called different %", "unpaired %")
+    settings = [(number, gap) for number in (6, 8, 12) for gap in (0.0, 0.03, 0.05)]
+    print(table(heads, [_rounds(*setting, simulations) for setting in settings]), "\n")
+    heads = (
+        "noise",
+        "machine",
+        "equal code refused at 2 %: %",
+        "at 5 %",
+        "with --drift: 2 %",
+        "5 %",
+    )
+    settings = [(noise, machine) for noise in (0.01, 0.03) for machine in (0, 0.01, 0.02, 0.05)]
+    print(table(heads, [_gates(*setting, simulations) for setting in settings]), "\n")
     heads = ("equal strategies", "6 runs: any called different %", "9 runs: %")
     print(table(heads, [_families(strategies, simulations) for strategies in (2, 3, 4, 5)]), "\n")
     heads = ("runs", "noise", "smallest difference %", "called different %")
@@ -206,6 +258,20 @@ def _coverage(number: int, simulations: int) -> tuple[object, ...]:
         _percent(min(0.95, coverage_of_range(number))),
         _percent(bootstrap_coverage(number, simulations // BOOTSTRAPS_PER_DECISION)),
     )
+
+
+def _gates(noise: float, machine: float, simulations: int) -> tuple[object, ...]:
+    rates = (
+        _percent(gate_failures(noise, machine, simulations, again=again, limit=limit))
+        for again in (False, True)
+        for limit in (0.02, 0.05)
+    )
+    return f"{100 * noise:g} %", f"{100 * machine:g} %", *rates
+
+
+def _rounds(number: int, gap: float, simulations: int) -> tuple[object, ...]:
+    found = (found_in_rounds(number, gap, simulations, paired=paired) for paired in (True, False))
+    return number, f"{100 * gap:g}", *map(_percent, found)
 
 
 def _decisions(

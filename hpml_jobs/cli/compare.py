@@ -48,6 +48,16 @@ def compare(
             "too few to tell",
         ),
     ] = None,
+    drift: Annotated[
+        str | None,
+        typer.Option(
+            "--drift",
+            metavar="STUDY",
+            help="A submitted again, unchanged: a limit becomes at least twice the change between "
+            "the two, which is the machine's",
+            autocompletion=compared,
+        ),
+    ] = None,
     to: Annotated[
         Path | None,
         typer.Option(
@@ -71,7 +81,10 @@ def compare(
     old, new = side_of(a, outputs), side_of(b, outputs)
     if old.where == new.where:
         raise UsageError(f"A and B are the same: {old.where}; give two studies")
-    text = make_comparison(old.numbers(), new.numbers(), limit)
+    again = side_of(drift, outputs) if drift else None
+    if again and again.where in (old.where, new.where):
+        raise UsageError(f"--drift {drift}: give a third study: A, submitted again")
+    text = make_comparison(old.numbers(), new.numbers(), limit, again.numbers() if again else None)
     if json:
         print_json(text.document)
     else:
@@ -116,6 +129,7 @@ def _show(out: Console, text: "ComparisonText") -> None:
         show_table(group.table, out)
     for line in text.only:
         out.print(Text(line))
+    out.print(Text(text.same_machine, style="dim"))
     if text.passed:
         out.print(Text(text.passed, style="bold"))
 

@@ -24,7 +24,8 @@ class GroupText(NamedTuple):
 class ComparisonText(NamedTuple):
     """A comparison in words: the answer, a text per group, and the cells of only one study.
 
-    `failure` says why it does not pass the limit; empty if it does, or without a limit.
+    `failure` says why it does not pass the limit; empty if it does, or without a limit. `drift` is
+    the change between two submissions of equal code, None if it is not known.
     """
 
     comparison: StudyComparison
@@ -33,6 +34,12 @@ class ComparisonText(NamedTuple):
     only: tuple[str, ...]
     limit: float | None
     failure: str
+    drift: float | None
+
+    @property
+    def same_machine(self) -> str:
+        """What the machine itself changes between two submissions, in words."""
+        return words.drift_text(self.drift, self.limit)
 
     @property
     def passed(self) -> str:
@@ -65,21 +72,30 @@ class ComparisonText(NamedTuple):
             "without_number": [_place(cell.new) for _, cell in comparison.unmeasured],
             "only_in_a": [_place(cell) for _, cell in comparison.only_old],
             "only_in_b": [_place(cell) for _, cell in comparison.only_new],
+            "drift": self.drift,
             "limit": self.limit,
             "passes": None if self.limit is None else not self.failure,
             "failure": self.failure,
         }
 
 
-def make_comparison(old: Reference, new: Reference, limit: float | None) -> ComparisonText:
+def make_comparison(
+    old: Reference, new: Reference, limit: float | None, again: Reference | None = None
+) -> ComparisonText:
     """Compare two studies; with a limit, say whether a cell is slower by more than it.
 
+    `again` is the old one measured another time: the limit is at least twice the change between
+    these two, which is the machine's.
+
     Raises:
-        HpmlError: no cell has a number in both.
+        HpmlError: no cell has a number in both, or `again` is not the same as the old one.
     """
     comparison = compare_studies(old, new)
     if not comparison.cells and not comparison.unmeasured:
         raise HpmlError(_nothing_shared(old, new))
+    drift = None if again is None else _drift(old, again)
+    if limit is not None and drift is not None:
+        limit = max(limit, 2 * drift)
     groups = tuple(
         GroupText(
             group.new.setting,
@@ -98,7 +114,20 @@ def make_comparison(old: Reference, new: Reference, limit: float | None) -> Comp
         ),
         limit=limit,
         failure="" if limit is None else words.gate_failure(comparison, limit),
+        drift=drift,
     )
+
+
+def _drift(old: Reference, again: Reference) -> float:
+    """Return the largest change of a cell between two submissions of the same."""
+    comparison = compare_studies(old, again)
+    if not comparison.cells:
+        raise HpmlError(_nothing_shared(old, again))
+    unlike = {name: pair for group in comparison.groups for name, pair in group.differences.items()}
+    if unlike:
+        listed = "; ".join(f"{name}: {' | '.join(pair)}" for name, pair in unlike.items())
+        raise HpmlError(f"--drift {again.study} is not {old.study} measured again: {listed}")
+    return max(words.size(cell) for cell in comparison.cells)
 
 
 def _nothing_shared(old: Reference, new: Reference) -> str:

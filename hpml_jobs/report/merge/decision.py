@@ -1,10 +1,10 @@
-"""Decisions between cells: exact Mann-Whitney test, Hodges-Lehmann ratio, Holm's correction."""
+"""Decisions between cells: exact Mann-Whitney and signed-rank tests, ratios, Holm's correction."""
 
 from collections.abc import Sequence
 from enum import StrEnum
 from functools import cache
-from itertools import product
-from math import comb
+from itertools import combinations_with_replacement, product
+from math import comb, sqrt
 from statistics import median
 from typing import NamedTuple
 
@@ -37,18 +37,20 @@ class Ratio(NamedTuple):
 class Comparison(NamedTuple):
     """The runs of two cells in seconds, compared; `p` is None where there are too few runs.
 
-    `tests` is the number of comparisons of which this is one; `p` is corrected for them.
+    `tests` is the number of comparisons of which this is one; `p` is corrected for them. `paired`:
+    the runs of one place in both were measured in one round, and are compared with each other.
     """
 
     subject: tuple[float, ...]
     other: tuple[float, ...]
     p: float | None
     tests: int = 1
+    paired: bool = False
 
     @property
     def ratio(self) -> Ratio:
         """The ratio of the subject's times to the other's; its interval is of this pair alone."""
-        return hodges_lehmann(self.subject, self.other)
+        return (paired_ratio if self.paired else hodges_lehmann)(self.subject, self.other)
 
     @property
     def decision(self) -> Decision:
@@ -63,8 +65,13 @@ class Comparison(NamedTuple):
         return Decision.FASTER if estimate < 1 else Decision.SLOWER
 
 
-def compare(subject: Sequence[float], other: Sequence[float], *, tests: int = 1) -> Comparison:
+def compare(
+    subject: Sequence[float], other: Sequence[float], *, tests: int = 1, paired: bool = False
+) -> Comparison:
     """Compare the times of two cells; `tests` is the number of comparisons with one error rate.
+
+    `paired`: the runs at one place were measured in one round, so that a drift of the machine is in
+    both of them (Wilcoxon's signed ranks).
 
     >>> six = [8.0, 8.1, 8.2, 8.3, 8.1, 8.0]
     >>> compare(six, [9.0, 9.1, 9.0, 9.2, 9.1, 9.3]).decision.value
@@ -72,26 +79,31 @@ def compare(subject: Sequence[float], other: Sequence[float], *, tests: int = 1)
     >>> compare(six[:3], six).decision.value
     'too few runs to tell'
     """
-    decidable = min(len(subject), len(other)) >= runs_needed(tests)
-    p = min(1.0, tests * mann_whitney_p(subject, other)) if decidable else None
-    return Comparison(tuple(subject), tuple(other), p, tests)
+    decidable = min(len(subject), len(other)) >= runs_needed(tests, paired=paired)
+    test = signed_ranks_p if paired else mann_whitney_p
+    p = min(1.0, tests * test(subject, other)) if decidable else None
+    return Comparison(tuple(subject), tuple(other), p, tests, paired)
 
 
-def runs_needed(tests: int) -> int:
+def runs_needed(tests: int, *, paired: bool = False) -> int:
     """Return the runs per cell from which all of these comparisons can be significant.
 
-    With n and n runs the smallest p is 2 / C(2n, n).
+    With n and n runs the smallest p is 2 / C(2n, n), with n pairs 2 / 2^n.
 
     >>> [runs_needed(tests) for tests in (1, 3, 6, 10)]
     [4, 5, 5, 6]
+    >>> [runs_needed(tests, paired=True) for tests in (1, 3, 6, 10)]
+    [6, 7, 8, 9]
     """
     runs = LEAST_RUNS
-    while tests * 2 / comb(2 * runs, runs) > 1 - CONFIDENCE:
+    while tests * 2 / (2**runs if paired else comb(2 * runs, runs)) > 1 - CONFIDENCE:
         runs += 1
     return runs
 
 
-def compare_all(samples: Sequence[Sequence[float]]) -> dict[tuple[int, int], Comparison]:
+def compare_all(
+    samples: Sequence[Sequence[float]], *, paired: bool = False
+) -> dict[tuple[int, int], Comparison]:
     """Compare every two of some cells, by their indices (i, j), with Holm's correction.
 
     The chance of any false difference is at most 5 % for all of them together, and so also for
@@ -99,7 +111,7 @@ def compare_all(samples: Sequence[Sequence[float]]) -> dict[tuple[int, int], Com
     """
     pairs = [(i, j) for i, j in product(range(len(samples)), repeat=2) if i < j]
     tests = len(pairs)
-    single = {(i, j): compare(samples[i], samples[j]) for i, j in pairs}
+    single = {(i, j): compare(samples[i], samples[j], paired=paired) for i, j in pairs}
     tested = sorted((c.p, pair) for pair, c in single.items() if c.p is not None)
     corrected, largest = {}, 0.0
     for place, (p, pair) in enumerate(tested):
@@ -107,10 +119,10 @@ def compare_all(samples: Sequence[Sequence[float]]) -> dict[tuple[int, int], Com
         corrected[pair] = largest
     both = {}
     for (i, j), comparison in single.items():
-        decidable = min(map(len, comparison[:2])) >= runs_needed(tests)
+        decidable = min(map(len, comparison[:2])) >= runs_needed(tests, paired=paired)
         p_holm = corrected.get((i, j)) if decidable else None
         both[i, j] = comparison._replace(p=p_holm, tests=tests)
-        both[j, i] = Comparison(comparison.other, comparison.subject, p_holm, tests)
+        both[j, i] = Comparison(comparison.other, comparison.subject, p_holm, tests, paired)
     return both
 
 
@@ -133,6 +145,56 @@ def mann_whitney_p(first: Sequence[float], second: Sequence[float]) -> float:
     far = abs(observed * total - center)
     extreme = sum(count for at, count in counts.items() if abs(at * total - center) >= far)
     return extreme / comb(total, len(first))
+
+
+def signed_ranks_p(first: Sequence[float], second: Sequence[float]) -> float:
+    """Return the exact two-sided p of Wilcoxon's signed-rank test of pairs, ties by mean ranks.
+
+    Differences are those of the logarithms; pairs without one are left out. The distribution is
+    that of the sum of ranks over all 2^n signs. Wilcoxon, 1945.
+
+    >>> signed_ranks_p([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], [2.0, 4.1, 6.2, 8.3, 10.4, 12.5]) == 2 / 64
+    True
+    >>> signed_ranks_p([1.0, 2.0], [1.0, 2.0])
+    1.0
+    """
+    ratios = [a / b for a, b in zip(first, second, strict=True) if a != b]
+    doubled = _doubled_ranks([max(ratio, 1 / ratio) for ratio in ratios])
+    total = sum(doubled)
+    observed = sum(rank for rank, ratio in zip(doubled, ratios, strict=True) if ratio > 1)
+    far = abs(2 * observed - total)
+    counts = _signed_sums(tuple(sorted(doubled)))
+    extreme = sum(count for at, count in enumerate(counts) if abs(2 * at - total) >= far)
+    return extreme / (1 << len(doubled))
+
+
+@cache
+def _signed_sums(ranks: tuple[int, ...]) -> list[int]:
+    """Return how many choices of some of the ranks have each sum."""
+    counts = [1] + [0] * sum(ranks)
+    for rank in ranks:
+        for at in range(len(counts) - 1, rank - 1, -1):
+            counts[at] += counts[at - rank]
+    return counts
+
+
+def paired_ratio(subject: Sequence[float], other: Sequence[float]) -> Ratio:
+    """Return the Hodges-Lehmann estimate of the ratio within pairs, with its interval.
+
+    It is the median of the geometric means of every two ratios (each with itself too). The interval
+    contains exactly those ratios that the signed-rank test does not reject at 5 % (without ties).
+
+    >>> estimate, interval = paired_ratio((2.0, 4.0, 6.0, 9.0, 8.0, 10.0), (1, 2, 3, 4, 4, 5))
+    >>> round(estimate, 3), [round(end, 3) for end in interval]
+    (2.0, [2.0, 2.25, 0.969])
+    """
+    ratios = [a / b for a, b in zip(subject, other, strict=True)]
+    means = sorted(sqrt(a * b) for a, b in combinations_with_replacement(ratios, 2))
+    counts, k, tail = _signed_sums(tuple(range(1, len(ratios) + 1))), 0, 0
+    while 2 * (tail + counts[k]) / 2 ** len(ratios) <= 1 - CONFIDENCE:
+        tail, k = tail + counts[k], k + 1
+    interval = Interval(means[k - 1], means[-k], 1 - 2 * tail / 2 ** len(ratios)) if k else None
+    return Ratio(median(means), interval)
 
 
 def _doubled_ranks(values: Sequence[float]) -> list[int]:

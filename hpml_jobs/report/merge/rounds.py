@@ -1,9 +1,12 @@
 """The order in which repeats were measured: in rounds, or one cell after another."""
 
+import math
 from collections.abc import Iterable, Sequence
 from enum import Enum
 from itertools import pairwise
 
+from hpml_jobs.checks.result import Affected
+from hpml_jobs.report.merge.decision import Comparison, compare_all, runs_needed
 from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.merge.rows import Row
 
@@ -28,6 +31,35 @@ def order_of_runs(group: ConditionGroup) -> Order | None:
     for row, runs in zip(rows, starts, strict=True):
         sizes.setdefault((row.gpus, row.nodes), []).append(runs)
     return Order.ROUNDS_PER_SIZE if all(map(in_rounds, sizes.values())) else Order.MIXED
+
+
+def compare_rows(group: ConditionGroup, rows: Sequence[Row]) -> dict[tuple[int, int], Comparison]:
+    """Compare every two of some rows by their epochs, with Holm's correction (see `compare_all`).
+
+    The runs of a round are compared with each other where there are enough rounds: a drift of the
+    machine is in all of them.
+    """
+    by_round = _epochs_by_round(group, rows)
+    needed = runs_needed(math.comb(len(rows), 2), paired=True)
+    if by_round and len(by_round[0]) >= needed:
+        return compare_all(by_round, paired=True)
+    return compare_all([[run.epoch.epoch_s for run in row.runs] for row in rows])
+
+
+def _epochs_by_round(group: ConditionGroup, rows: Sequence[Row]) -> list[tuple[float, ...]] | None:
+    """Return the epochs of some rows, of the rounds in which all of them have a run that counts.
+
+    A round is a repeat of a seed. None unless the rows were measured in rounds.
+    """
+    starts = [_starts(group, row) for row in rows]
+    if any("" in runs for runs in starts) or not in_rounds(starts):
+        return None
+    by_round = [
+        {(r.cell.seed, r.cell.repeat): r.epoch_s for r in group.counted_records(row, Affected.TIME)}
+        for row in rows
+    ]
+    rounds = [key for key in by_round[0] if all(key in epochs_s for epochs_s in by_round)]
+    return [tuple(epochs_s[key] for key in rounds) for epochs_s in by_round]
 
 
 def _starts(group: ConditionGroup, row: Row) -> list[str]:

@@ -45,7 +45,7 @@ FORMULAS: tuple[tuple[str, str, str], ...] = (
     ),
     (
         "difference",
-        "exact Mann-Whitney test, p <= 5 %, and more than 2 %",
+        "exact Mann-Whitney test, from 6 rounds on signed ranks; p <= 5 %, and more than 2 %",
         "needs 4 runs of each cell; below, medians are compared and marked as undecided",
     ),
 )

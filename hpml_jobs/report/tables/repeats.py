@@ -13,9 +13,9 @@ from hpml_jobs.core.statistics import (
 )
 from hpml_jobs.core.strategies import Baseline
 from hpml_jobs.report.merge.bandwidth import bandwidth
-from hpml_jobs.report.merge.decision import Comparison, compare
+from hpml_jobs.report.merge.decision import Comparison
 from hpml_jobs.report.merge.groups import ConditionGroup
-from hpml_jobs.report.merge.rounds import Order, order_of_runs
+from hpml_jobs.report.merge.rounds import Order, compare_rows, order_of_runs
 from hpml_jobs.report.merge.rows import Row
 from hpml_jobs.report.merge.run_values import RunValues
 from hpml_jobs.report.table import Table
@@ -38,7 +38,8 @@ REPEATS = (
     "probability of {coverage}, for any distribution. IQR: % of the median. Speedup: ratio of "
     "medians, with an interval from {resamples} bootstrap resamples of both cells' runs (at least"
     " {bootstrap}). Against {size}: the ratio of times (Hodges-Lehmann, 95 % interval); "
-    "different if an exact Mann-Whitney test gives p <= 5 % and the ratio is more than 2 % from 1."
+    "different if an exact test gives p <= 5 % (Mann-Whitney; from 6 rounds on, Wilcoxon's signed "
+    "ranks within rounds) and the ratio is more than 2 % from 1."
 )
 ORDER = {
     Order.ROUNDS: "The runs were measured in rounds: every cell once, then every cell again.",
@@ -186,7 +187,7 @@ def _against(group: ConditionGroup, row: Row) -> Comparison | None:
     reference = group.reference(row)
     if reference is None or reference is row:
         return None
-    return compare(epochs_of(row).runs, epochs_of(reference).runs)
+    return compare_rows(group, (row, reference))[0, 1]
 
 
 def _against_text(group: ConditionGroup, row: Row) -> str | None:

@@ -4,8 +4,9 @@ from typing import NamedTuple
 
 from hpml_jobs.core.statistics import Interval
 from hpml_jobs.core.text import NaturalKey, natural_key
-from hpml_jobs.report.merge.decision import Comparison, compare_all
+from hpml_jobs.report.merge.decision import Comparison
 from hpml_jobs.report.merge.groups import ConditionGroup
+from hpml_jobs.report.merge.rounds import compare_rows
 from hpml_jobs.report.merge.rows import Row, Setup
 from hpml_jobs.report.table import Table
 from hpml_jobs.report.tables.builder import Columns, TableText, column, item_table, place_columns
@@ -17,9 +18,10 @@ from hpml_jobs.report.text.numbers import seconds
 COMPARED = (
     "Seconds of {what}, median and interval: the fastest strategy at a place and each other "
     "one. Ratio of times: other / fastest, Hodges-Lehmann estimate with its 95 % interval of this "
-    "pair alone. Two differ if an exact Mann-Whitney test gives p <= 5 % and the ratio is more "
-    "than 2 % from 1; p is corrected (Holm) for all pairs of strategies at the place, because the "
-    "fastest is chosen from the same times."
+    "pair alone. Two differ if an exact test gives p <= 5 % (Mann-Whitney; of runs that were "
+    "measured in at least 6 rounds, of three strategies 7: Wilcoxon's signed ranks within rounds) "
+    "and the ratio is more than 2 % from 1; p is corrected (Holm) for all pairs of strategies at "
+    "the place, because the fastest is chosen from the same times."
 )
 
 
@@ -45,7 +47,7 @@ def rivals(group: ConditionGroup) -> list[Rivals]:
             rows_by_place.setdefault(place, []).append(row)
     pairs = []
     for _, rows in sorted(rows_by_place.items()):
-        comparisons = compare_all([epochs_of(row).runs for row in rows])
+        comparisons = compare_rows(group, rows)
         fastest = min(range(len(rows)), key=lambda index: epochs_of(rows[index]).median)
         pairs += [
             Rivals(rows[fastest], other, comparisons[index, fastest])

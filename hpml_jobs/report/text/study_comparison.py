@@ -180,6 +180,19 @@ def no_number(cell: ReferenceCell) -> str:
     return "out of memory" if cell.outcome is Outcome.OOM else "no number"
 
 
+def drift_text(drift: float | None, limit: float | None) -> str:
+    """Return what is known of the machine's own change between two submissions."""
+    if drift is None:
+        return (
+            "equal cells are called slower in at most 2.5 % of cases only if the machine is the "
+            "same at both times: measure A again and give it as --drift STUDY"
+        )
+    text = f"drift: equal code changed by {percent_text(drift)} at most between two submissions"
+    if limit is None:
+        return f"{text}: changes below twice that may be the machine's"
+    return f"{text}: limit {percent_text(limit)}"
+
+
 def gate_success(comparison: StudyComparison, limit: float) -> str:
     """Return that a comparison passes a limit, and how many cells could not have shown it."""
     weak = sum((cell.smallest_difference or 0) > limit for cell in comparison.cells)

@@ -310,6 +310,32 @@ def test_only_cell_without_a_number_is_said(studies):
 
 
 @pytest.mark.parametrize(
+    ("again", "limit", "passes"), [(1.0, 0.05, False), (1.03, 0.06, False), (1.05, 0.1, True)]
+)
+def test_limit_is_at_least_twice_the_drift_of_equal_code(again, limit, passes, studies, tmp_path):
+    """B is slower by 7.4 %."""
+    third = StudyBuilder(tmp_path / "again")
+    for builder, epochs_s in zip(
+        (*studies, third), (OLD, SLOWER, [again * s for s in OLD]), strict=True
+    ):
+        add_runs(builder, *epochs_s)
+    text = make_comparison(*map(numbers, studies), 0.05, numbers(third))
+    assert text.limit == pytest.approx(limit)
+    assert (not text.failure) is passes
+    assert "drift: equal code changed by" in text.same_machine
+    assert "only if the machine is the same at both times" in compared(studies).same_machine
+
+
+def test_drift_study_of_other_conditions_is_refused(studies, tmp_path):
+    third = StudyBuilder(tmp_path / "again")
+    for builder in (*studies, third):
+        facts = msgspec.structs.replace(V100, torch="2.0") if builder is third else V100
+        add_runs(builder, *OLD, facts=facts)
+    with pytest.raises(HpmlError, match="--drift again is not before measured again: torch"):
+        make_comparison(*map(numbers, studies), 0.05, numbers(third))
+
+
+@pytest.mark.parametrize(
     ("new", "limit", "failure"),
     [
         (SLOWER, 0.05, "slower by more than 5 %: ddp 2-GPU b64 +7.4 % [6.2, 8.7]"),

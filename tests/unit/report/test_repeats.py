@@ -152,3 +152,18 @@ def test_repeats_caption_says_order_of_the_runs(builder, one, two, hand, words):
     add_runs_at(builder, 2, two)
     add_runs_at(builder, 2, hand, Strategy.ALLREDUCE)
     assert words in builder.table("repeats").caption[1]
+
+
+@pytest.mark.parametrize(("order", "words"), [(0, "slower: 1.04 "), (1, "no significant diff")])
+def test_drift_of_the_machine_is_in_all_runs_of_a_round(builder, order, words):
+    """The machine becomes 15 % slower; one strategy after the other, no two runs share that."""
+    for repeat in range(6):
+        for number, strategy in enumerate((Strategy.DDP, Strategy.ALLREDUCE)):
+            cell = lab_cell(2, 128, repeat=repeat, strategy=strategy)
+            record = lab_record(cell, (1 + 0.04 * number) * (10.0 + 0.3 * repeat))
+            at = (repeat, number) if order == 0 else (number, repeat)
+            started = "2026-10-01T{:02d}:{:02d}:00+00:00".format(*at)
+            attempt = msgspec.structs.replace(record.attempt, started=started)
+            builder.with_record(msgspec.structs.replace(record, attempt=attempt))
+    (line,) = builder.table("compared").lines
+    assert line.texts[-1].startswith(words)

@@ -55,6 +55,23 @@ def test_equal_cells_differ_in_5_percent_at_most(simulations):
 
 
 @pytest.mark.parametrize("simulations", SIMULATIONS)
+def test_signed_ranks_find_what_a_drift_hides(simulations):
+    for paired, equal, found in ((True, 0.018, 0.775), (False, 0.001, 0.478)):
+        rates = [decisions.found_in_rounds(6, g, simulations, paired=paired) for g in (0, 0.05)]
+        assert rates[0] == pytest.approx(equal, abs=band(0.03, simulations))
+        assert rates[1] == pytest.approx(found, abs=band(found, simulations))
+
+
+@pytest.mark.parametrize("simulations", SIMULATIONS)
+def test_gate_with_a_drift_refuses_equal_code_less_often(simulations):
+    refused, with_drift = (
+        decisions.gate_failures(0.01, 0.02, simulations, again=again) for again in (False, True)
+    )
+    assert refused > 0.1
+    assert with_drift < 0.6 * refused
+
+
+@pytest.mark.parametrize("simulations", SIMULATIONS)
 def test_true_difference_of_10_percent_is_found_at_6_runs(simulations):
     """Disjoint ranges found 25 %, where an exact test finds three quarters and more."""
     rate = decisions.decision_rate(6, 0.05, 0.1, simulations)

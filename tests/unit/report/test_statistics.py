@@ -1,6 +1,6 @@
 """Intervals of repeats: what they cover, and which differences they refuse to call real."""
 
-from itertools import combinations
+from itertools import combinations, product
 from random import Random
 
 import pytest
@@ -12,6 +12,8 @@ from hpml_jobs.report.merge.decision import (
     compare_all,
     hodges_lehmann,
     mann_whitney_p,
+    paired_ratio,
+    signed_ranks_p,
 )
 from hpml_jobs.report.text.comparisons import comparison_text
 
@@ -112,6 +114,31 @@ def test_hodges_lehmann_interval_excludes_1_if_test_rejects():
         second = [random.lognormvariate(0.05, 0.05) for _ in range(random.randint(4, 9))]
         low, high, coverage = hodges_lehmann(first, second).interval
         assert (low <= 1 <= high) is (mann_whitney_p(first, second) > 0.05)
+        assert coverage >= 0.95
+
+
+def test_signed_ranks_are_those_of_all_signs():
+    random = Random(9)
+    for _ in range(60):
+        first = [float(random.randint(20, 26)) for _ in range(7)]
+        second = [float(random.randint(22, 27)) for _ in range(7)]
+        ratios = [a / b for a, b in zip(first, second, strict=True) if a != b]
+        sizes = [max(ratio, 1 / ratio) for ratio in ratios]
+        ranks = [sum(v < x for v in sizes) + (sizes.count(x) + 1) / 2 for x in sizes]
+        far = abs(sum(r if ratio > 1 else -r for r, ratio in zip(ranks, ratios, strict=True)))
+        sums = [sum(s * r for s, r in zip(signs, ranks, strict=True)) for signs in
+                product((1, -1), repeat=len(ranks))]  # fmt: skip
+        share = sum(abs(total) >= far for total in sums) / len(sums)
+        assert signed_ranks_p(first, second) == pytest.approx(share)
+
+
+def test_paired_interval_excludes_1_if_test_rejects():
+    random = Random(10)
+    for _ in range(100):
+        first = [random.lognormvariate(0.0, 0.05) for _ in range(random.randint(6, 9))]
+        second = [random.lognormvariate(0.05, 0.05) for _ in first]
+        low, high, coverage = paired_ratio(first, second).interval
+        assert (low <= 1 <= high) is (signed_ranks_p(first, second) > 0.05)
         assert coverage >= 0.95
 
 

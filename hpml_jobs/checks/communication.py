@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from hpml_jobs.checks.disturbance import DISTURBED
 from hpml_jobs.checks.limits import BUSBW_LIMIT, EXPOSED_LIMIT, LARGE_MESSAGE
 from hpml_jobs.checks.result import REPORT_BUG, Affected, Level, Observation, Tier, check
 from hpml_jobs.core.cell import Protocol
@@ -273,10 +274,39 @@ def _least_s(times_s: dict[int, float], size: int) -> float:
     return times_s[nearest] * size / nearest
 
 
+@check(
+    "slow-microbenchmark",
+    Level.WARN,
+    meaning="The microbenchmark took longer for the gradients' messages than training did, on idle "
+    "devices: it was disturbed, so shares of it, its fit and predicted messages are wrong. Not "
+    "judged where messages overlap each other.",
+    limit=f"{BUSBW_LIMIT:g} x the time of the same messages in training",
+    remedy="measure the cell again (rerun=true)",
+    tier=Tier.TABLE,
+    affects={Affected.BANDWIDTH},
+    explained_by={DISTURBED},
+)
+def slower_than_training(record: Record) -> Observation | None:
+    """Warn if the microbenchmark needs more than 1.1 times the time of the same messages."""
+    communication, net_s = record.communication, record.gradients_net_s
+    alone_s = record.same_sizes_s
+    if communication is None or alone_s is None or not net_s:
+        return None
+    sent = [m for m in communication.messages if m.purpose == Purpose.GRADIENTS]
+    if sum(m.busy_s for m in sent) > OVERLAPPED * communication.gradients_s:
+        return None
+    return Observation(
+        alone_s <= BUSBW_LIMIT * net_s,
+        f"the microbenchmark needs {alone_s / net_s:.3g} x the time of the same messages in "
+        f"training (limit {BUSBW_LIMIT:g} x)",
+    )
+
+
 CHECKS = (
     wrong_message_bytes,
     exposed_exceeds_total,
     profiler_counts_differ,
     faster_than_microbenchmark,
+    slower_than_training,
 )
 """In the order of the report."""

@@ -6,8 +6,13 @@ from hpml_jobs.checks.cpus import OVERSUBSCRIBED
 from hpml_jobs.checks.limits import OUTLIER_LIMIT, OVERHEAD_LIMIT
 from hpml_jobs.checks.result import NAMED, Affected, Level, Observation, Tier, check
 from hpml_jobs.core import disturbance
-from hpml_jobs.core.disturbance import FOREIGN_LIMIT, RUN_QUEUE_LIMIT, WITHHELD_LIMIT
-from hpml_jobs.core.measurements import Role
+from hpml_jobs.core.disturbance import (
+    FOREIGN_LIMIT,
+    RUN_QUEUE_LIMIT,
+    WITHHELD_LIMIT,
+    WITHHELD_MOST,
+)
+from hpml_jobs.core.measurements import Role, Step
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.text import counted, percent_text
 
@@ -17,16 +22,23 @@ LIMIT = (
     f"other processes use {percent_text(FOREIGN_LIMIT)} of the CPU time of the cell's CPUs, no "
     "process is stopped, a hypervisor or a CPU quota withholds "
     f"{percent_text(WITHHELD_LIMIT)} of the CPU time in demand, and a rank waits for a CPU for "
-    f"{percent_text(RUN_QUEUE_LIMIT)} of the epoch where the cell has a CPU for each of its threads"
+    f"{percent_text(RUN_QUEUE_LIMIT)} of the epoch where the cell has a CPU for each of its "
+    f"threads; fails where they withheld more than {percent_text(WITHHELD_MOST)} of the timed epoch"
 )
 
 
-AFFECTED_BY = {
+AFFECTED_BY: dict[Role | Step, frozenset[Affected]] = {
     Role.TIMED: frozenset({Affected.TIME}),
     Role.INSTRUMENTED: frozenset({Affected.SPLIT, Affected.BANDWIDTH}),
     Role.UNSYNCED: frozenset({Affected.SPLIT}),
+    Step.MICROBENCHMARK: frozenset({Affected.BANDWIDTH}),
+    Step.PROFILED: frozenset(),
 }
-"""The numbers that a disturbed epoch makes doubtful; of the last one the cost of communication."""
+"""The numbers that a disturbed epoch or step makes doubtful; of the unsynced one the cost of
+communication, of the microbenchmark what is compared with it, of the last one only a check."""
+
+MEASURING, LIMITING = {Role.TIMED, Role.INSTRUMENTED}, {Role.UNSYNCED, Step.MICROBENCHMARK}
+"""In which the numbers of Tables 1 to 3 are measured, and which limit what these mean."""
 
 
 DISTURBED = "disturbed"
@@ -35,17 +47,20 @@ DISTURBED = "disturbed"
 @check(
     DISTURBED,
     Level.WARN,
-    meaning="Something outside of the cell slowed down an epoch: other processes on its CPUs, a "
-    "stop (SIGSTOP, `scontrol suspend`), a CPU quota, a hypervisor. The reason names the epoch: of "
-    "the timed one Table 1 is doubtful, of the instrumented one Tables 2 and 3, of the unsynced "
-    "one the cost of communication. A row leaves the run out of its medians if it has another run.",
+    meaning="Something outside of the cell slowed down an epoch or a step after it: other "
+    "processes on its CPUs, a stop (SIGSTOP, `scontrol suspend`), a CPU quota, a hypervisor. The "
+    "reason names it: of the timed epoch Table 1 is doubtful, of the instrumented one Tables 2 and "
+    "3, of the unsynced one the cost of communication, of the microbenchmark its fit, the shares "
+    "of it and predicted messages, of the profiler's iterations only the check `profiler`. A row "
+    "leaves the run out of its medians if it has another run. Where much of the timed epoch was "
+    "withheld, its time is not the cell's: a failure.",
     limit=LIMIT,
     remedy=MEASURE_AGAIN,
     tier=Tier.NUMBER,
     affects={Affected.TIME, Affected.SPLIT, Affected.BANDWIDTH},
 )
 def epochs_disturbed(record: Record) -> Observation | None:
-    """Warn if an outside cause that was measured disturbed an epoch that gives numbers."""
+    """Warn if an outside cause disturbed what gives numbers; fail if it made the time."""
     measured = [role for role in AFFECTED_BY if disturbance.is_measured(record, role)]
     if not measured:
         return None
@@ -62,14 +77,20 @@ def epochs_disturbed(record: Record) -> Observation | None:
             f"(limit {percent_text(FOREIGN_LIMIT)})",
         )
     texts = (
-        f"{'; '.join(cause.text for cause in causes[role])}, during the {role.value} epoch"
+        f"{'; '.join(cause.text for cause in causes[role])}, during the {role.value}"
+        f"{' epoch' if isinstance(role, Role) else ''}"
         for role in disturbed
     )
+    limiting = [role for role in disturbed if role in LIMITING]
+    measuring = [role for role in disturbed if role in MEASURING]
+    affecting = measuring or limiting
+    withheld = disturbance.withheld_share(record)
     return Observation(
         False,
         "; ".join(texts),
-        tier=Tier.TABLE if disturbed == [Role.UNSYNCED] else None,
-        affects=frozenset().union(*(AFFECTED_BY[role] for role in disturbed)),
+        level=Level.FAIL if withheld > WITHHELD_MOST else None,
+        tier=None if measuring else Tier.TABLE if affecting else Tier.LIST,
+        affects=frozenset().union(*(AFFECTED_BY[role] for role in affecting)),
     )
 
 
@@ -77,8 +98,8 @@ def epochs_disturbed(record: Record) -> Observation | None:
     "outliers",
     Level.WARN,
     meaning="A few iterations took a large part of the timed epoch, and no cause outside of the "
-    "cell was measured: a pause in the model's or the data's own code, slow storage, a late rank. "
-    "The run stays in all medians.",
+    "cell was measured that can have taken as much: a pause in the model's or the data's own code, "
+    "slow storage, a late rank. The run stays in all medians.",
     limit=f"the seconds of outlying iterations above the median are {percent_text(OUTLIER_LIMIT)} "
     "of the epoch",
     remedy="look at step_s in iterations.npz, or " + MEASURE_AGAIN,
@@ -87,12 +108,14 @@ def epochs_disturbed(record: Record) -> Observation | None:
     explained_by={OVERSUBSCRIBED},
 )
 def slow_iterations(record: Record) -> Observation | None:
-    """Warn if outlying iterations take more than 5 % of the timed epoch without outside cause."""
+    """Warn if outlying iterations take more than 5 % of the epoch, and more than a cause took."""
     epochs = [rank.timed for rank in record.ranks if rank.timed.slow and rank.timed.steps]
-    if not epochs or disturbance.outside_causes(record):
+    if not epochs:
         return None
     shares = [epoch.slow.excess_s / epoch.epoch_s if epoch.slow else 0.0 for epoch in epochs]
     share = max(shares)
+    if disturbance.explains(record, share):
+        return None
     epoch = epochs[shares.index(share)]
     if epoch.slow is None or epoch.steps is None or not epoch.slow.count:
         return Observation(True, "no iteration of the timed epoch is an outlier")
@@ -121,8 +144,11 @@ def slow_iterations(record: Record) -> Observation | None:
 def epochs_differ(record: Record) -> Observation | None:
     """Warn if the timed and the instrumented epoch differ by more than 5 %, whichever is longer."""
     share = record.overhead
-    longer = Role.TIMED if share is not None and share < 0 else Role.INSTRUMENTED
-    if share is None or disturbance.outside_causes(record, longer):  # that is reported already
+    if share is None:
+        return None
+    longer = Role.TIMED if share < 0 else Role.INSTRUMENTED
+    of_longer = -share if share < 0 else share / (1 + share)
+    if disturbance.explains(record, of_longer, longer):  # that is reported already
         return None
     steps = _step_overhead(record)
     limit = f"limit {percent_text(OVERHEAD_LIMIT)}"

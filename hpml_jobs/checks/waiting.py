@@ -7,7 +7,7 @@ from hpml_jobs.core.disturbance import explains, outside_causes, run_queue_share
 from hpml_jobs.core.formulas import loader_waiting_s
 from hpml_jobs.core.lateness import Late, Lateness, Work, lateness_of
 from hpml_jobs.core.loader import Loader
-from hpml_jobs.core.measurements import Role
+from hpml_jobs.core.measurements import Role, Stalls
 from hpml_jobs.core.record import Rank, Record
 from hpml_jobs.core.text import percent_text
 
@@ -111,9 +111,9 @@ def _remedy(record: Record, late: Late) -> str:
     Level.WARN,
     meaning="The device waits for data during a large part of the epoch: the epoch measures the "
     "data loader. Waiting for the first batch and passing batches that are ready are not counted, "
-    "where the record has them apart.",
-    limit=f"waiting is {percent_text(STALL_LIMIT)} of the epoch on every rank; without loader "
-    f"workers, stall is {percent_text(STALL_LIMIT)}",
+    "where the record has them apart; without loader workers, what the first batch takes longer "
+    "than the others.",
+    limit=f"waiting is {percent_text(STALL_LIMIT)} of the epoch on every rank",
     remedy="increase loader_workers=, or use loader=device or faster storage",
     tier=Tier.TABLE,
     affects={Affected.TIME},
@@ -133,14 +133,13 @@ def loader_bound(record: Record) -> Observation | None:
     share = _waiting_s(rank) / record.epoch_s
     holds = share <= STALL_LIMIT
     where = f" on {_name(rank)}" if len(record.ranks) > 1 else ""
-    text = f"of the epoch{where} {limit}"
+    what = "waiting for data" if rank.timed.stalls else "stall"
+    text = f"{what} is {percent_text(share)} of the epoch{where} {limit}"
     if record.cell.loader is Loader.DEVICE:
-        return Observation(holds, f"stall is {percent_text(share)} {text}", LARGER_BATCH)
+        return Observation(holds, text, LARGER_BATCH)
     if rank.loader_workers == 0:
         delayed = "" if holds else ", no loader workers: loading delays computing"
-        return Observation(holds, f"stall is {percent_text(share)} {text}{delayed}", NO_WORKERS)
-    what = "waiting for data" if rank.timed.stalls else "stall"
-    text = f"{what} is {percent_text(share)} {text}"
+        return Observation(holds, f"{text}{delayed}", NO_WORKERS)
     if holds:
         return Observation(True, text)
     lateness = late_ranks(record)
@@ -152,10 +151,15 @@ def loader_bound(record: Record) -> Observation | None:
 
 
 def _waiting_s(rank: Rank) -> float:
-    """Return the waiting for data; all of the stall without loader workers or where not split."""
+    """Return the waiting for data; all of the stall where it is not split.
+
+    Without loader workers every batch takes its time, so only the excess of the first is not in it.
+    """
     timed = rank.timed
-    if timed.stalls is None or rank.loader_workers == 0:
+    if timed.stalls is None:
         return timed.stall_s
+    if rank.loader_workers == 0:
+        return timed.stall_s - _first_s(rank, timed.stalls)
     return loader_waiting_s(
         timed.stall_s - timed.stalls.last_s,
         timed.stalls.first_s,
@@ -164,12 +168,21 @@ def _waiting_s(rank: Rank) -> float:
     )
 
 
+def _first_s(rank: Rank, stalls: Stalls) -> float:
+    """Return the waiting for the first batch; without loader workers its excess."""
+    if rank.loader_workers:
+        return stalls.first_s
+    others = (stalls.batches or rank.timed.iterations) - 1
+    return max(0.0, stalls.first_s - (rank.timed.stall_s - stalls.first_s) / max(1, others))
+
+
 @check(
     "loader-start",
     Level.WARN,
     meaning="Waiting for the first batch, which no computing hides, takes a large part of a short "
     "epoch: speedups are those of the start. In records of versions before 0.8.0 every epoch also "
-    "started its loader workers. Not checked without loader workers.",
+    "started its loader workers. Without loader workers it is what the first batch takes longer "
+    "than the others. Not checked with loader=device.",
     limit=f"the first stall is {percent_text(START_LIMIT)} of the epoch on every rank",
     remedy="use more training samples, or loader=device",
     tier=Tier.TABLE,
@@ -178,12 +191,8 @@ def _waiting_s(rank: Rank) -> float:
 )
 def loaders_start_slowly(record: Record) -> Observation | None:
     """Warn if waiting for the first batch takes more than 5 % of the epoch."""
-    first_s = [
-        rank.timed.stalls.first_s
-        for rank in record.ranks
-        if rank.timed.stalls and rank.loader_workers
-    ]
-    if not first_s:
+    first_s = [_first_s(rank, stalls) for rank in record.ranks if (stalls := rank.timed.stalls)]
+    if not first_s or record.cell.loader is Loader.DEVICE:
         return None
     share = max(first_s) / record.epoch_s
     text = f"waiting for the first batch takes {percent_text(share)} of it"

@@ -1,4 +1,4 @@
-"""What other programs did to an epoch of a cell, from the operating system's accounts of its ranks.
+"""What other programs did to an epoch or a later step of a cell, from the system's accounts.
 
 Foreign CPU is derived: on each host the busy time of the CPUs that the ranks may use, less the CPU
 time of the ranks with their loader workers.
@@ -9,8 +9,9 @@ from enum import StrEnum
 from math import inf
 from typing import NamedTuple
 
-from hpml_jobs.core.measurements import Epoch, Role, Scheduling
+from hpml_jobs.core.measurements import Epoch, Role, Scheduling, Step
 from hpml_jobs.core.record import Rank, Record
+from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import percent_text, whole_number
 
 FOREIGN_LIMIT = 0.05
@@ -30,6 +31,12 @@ Idle CPUs lose nothing: in the capacity of 64 CPUs with one process the loss wou
 
 RUN_QUEUE_LIMIT = 0.10
 """Share of an epoch in which the threads of a rank may be ready to run without a CPU."""
+
+WITHHELD_MOST = 0.25
+"""Share of an epoch that outside causes may withhold before its time is not the cell's any more."""
+
+GLOO_THREADS = 2
+"""Threads of a rank on CPUs that may run beside it: gloo adds and moves messages in its own."""
 
 ALLOCATED_CPUS = "SLURM_CPUS_ON_NODE"
 
@@ -67,22 +74,39 @@ class CauseKind(StrEnum):
 class Cause(NamedTuple):
     """A measured outside cause, and the figures in words.
 
-    `share` is the time that it withheld from the cell, as a share of the epoch: CPU-seconds per
-    second, which can exceed 1.
+    `share` is the most that it can have taken of the epoch: CPU-seconds per second, which can
+    exceed 1, but no more than ranks waited where that is known. `withheld` is the share of the
+    epoch that it withheld from the cell, 0 where that is not known.
     """
 
     kind: CauseKind
     text: str
     share: float
+    withheld: float
 
 
 class _Account(NamedTuple):
+    """The accounts of a rank; a step after the epochs has no epoch."""
+
     rank: Rank
-    epoch: Epoch
+    epoch: Epoch | None
     scheduling: Scheduling
 
+    @property
+    def waited(self) -> float | None:
+        """The share of the window in which a thread of the rank, or a loader it waits for, waited.
 
-def foreign_cpu_share(record: Record, role: Role = Role.TIMED) -> float | None:
+        The mean over its computing threads, which wait for each other.
+        """
+        if self.scheduling.run_queue_s is None:
+            return None
+        loaders_s = self.scheduling.loader_run_queue_s or 0.0
+        stall_s = self.epoch.stall_s if self.epoch else 0.0
+        waited_s = self.scheduling.run_queue_s / self.rank.threads + min(loaders_s, stall_s)
+        return min(1.0, waited_s / self.scheduling.window_s)
+
+
+def foreign_cpu_share(record: Record, role: Role | Step = Role.TIMED) -> float | None:
     """Return the share of the cell's CPU time that other processes used: of the worst host.
 
     None where it was not measured. It is below zero by rounding only.
@@ -109,13 +133,13 @@ def run_queue_share(record: Record, role: Role = Role.TIMED) -> float | None:
     return max(shares, default=None)
 
 
-def outside_causes(record: Record, role: Role = Role.TIMED) -> tuple[Cause, ...]:
-    """Return the measured outside causes that disturbed an epoch, the gravest first."""
+def outside_causes(record: Record, role: Role | Step = Role.TIMED) -> tuple[Cause, ...]:
+    """Return the measured outside causes that disturbed an epoch or a step, the gravest first."""
     accounts = _accounts(record, role)
     hosts = host_cpus(record, role)
     return (
         *_stops(accounts),
-        *_foreign(hosts),
+        *_foreign(accounts, hosts),
         *_stolen(hosts),
         *_throttled(accounts),
         *_run_queues(record, accounts, hosts),
@@ -123,16 +147,37 @@ def outside_causes(record: Record, role: Role = Role.TIMED) -> tuple[Cause, ...]
 
 
 def explains(record: Record, share: float, role: Role = Role.TIMED) -> bool:
-    """Return whether an outside cause of an epoch withheld at least this share of it."""
+    """Return whether an outside cause of an epoch can have taken this share of it."""
     return any(cause.share >= share for cause in outside_causes(record, role))
 
 
-def is_measured(record: Record, role: Role = Role.TIMED) -> bool:
-    """Return whether any outside cause could have been measured in an epoch."""
+def quiet_microbenchmarks(records: Iterable[Record]) -> list[Record]:
+    """Return the records with a microbenchmark that nothing disturbed; all of them if each was."""
+    measured = [record for record in records if record.microbenchmark]
+    quiet = [record for record in measured if not outside_causes(record, Step.MICROBENCHMARK)]
+    return quiet or measured
+
+
+def withheld_share(record: Record) -> float:
+    """Return the share of the timed epoch that all outside causes withheld from the cell.
+
+    Waiting for a CPU is the same time whatever took the CPU, so only its greatest share counts.
+    """
+    shares = {True: [0.0], False: [0.0]}
+    for cause in outside_causes(record):
+        shares[cause.kind in _WAITING].append(cause.withheld)
+    return min(1.0, sum(shares[False]) + max(shares[True]))
+
+
+_WAITING = (CauseKind.FOREIGN, CauseKind.THROTTLED, CauseKind.RUN_QUEUE)
+
+
+def is_measured(record: Record, role: Role | Step = Role.TIMED) -> bool:
+    """Return whether any outside cause could have been measured in an epoch or a step."""
     return bool(_accounts(record, role))
 
 
-def host_cpus(record: Record, role: Role = Role.TIMED) -> list[HostCpu]:
+def host_cpus(record: Record, role: Role | Step = Role.TIMED) -> list[HostCpu]:
     """Return the CPUs of every host of the cell during one epoch; empty if not measured."""
     by_host: dict[str, list[_Account]] = {}
     for account in _accounts(record, role):
@@ -144,12 +189,20 @@ def host_cpus(record: Record, role: Role = Role.TIMED) -> list[HostCpu]:
     ]
 
 
-def _accounts(record: Record, role: Role) -> list[_Account]:
-    return [
-        _Account(rank, epoch, epoch.scheduling)
-        for rank in record.ranks
-        if (epoch := rank.epoch(role)) and epoch.scheduling
-    ]
+def _accounts(record: Record, role: Role | Step) -> list[_Account]:
+    return [account for rank in record.ranks if (account := _account(rank, role))]
+
+
+def _account(rank: Rank, role: Role | Step) -> _Account | None:
+    epoch = rank.epoch(role) if isinstance(role, Role) else None
+    match role:
+        case Step.MICROBENCHMARK:
+            scheduling = rank.microbenchmark_scheduling
+        case Step.PROFILED:
+            scheduling = rank.profiler.scheduling if rank.profiler else None
+        case _:
+            scheduling = epoch.scheduling if epoch else None
+    return _Account(rank, epoch, scheduling) if scheduling and scheduling.window_s > 0 else None
 
 
 def _host_cpu(host: str, accounts: Sequence[_Account], allocated: int | None) -> HostCpu:
@@ -197,50 +250,74 @@ def _total(values: Iterable[float | None]) -> float | None:
     return total
 
 
-def _stops(accounts: Iterable[_Account]) -> list[Cause]:
+def _stops(accounts: Sequence[_Account]) -> list[Cause]:
     """Return the ranks that were stopped: continued by a signal, and with a pause to show for it.
 
     SLURM sends SIGCONT with other signals to processes that were not stopped.
     """
     causes = []
     for account in accounts:
-        continued_s = account.scheduling.continued_s
-        slow, steps = account.epoch.slow, account.epoch.steps
-        if not continued_s or _longest_pause_s(account.epoch) < PAUSE_LEAST_S:
+        continued_s, epoch = account.scheduling.continued_s, account.epoch
+        slow, steps = (epoch.slow, epoch.steps) if epoch else (None, None)
+        if not continued_s or _longest_pause_s(epoch) < PAUSE_LEAST_S:
             continue
         times = "" if len(continued_s) == 1 else f" {len(continued_s)} times"
         lasted, share = "", 0.0
-        if slow and steps and slow.longest_s > 2 * steps.median_s:
+        if epoch and slow and steps and slow.longest_s > 2 * steps.median_s:
             longest = "" if len(continued_s) == 1 else "the longest "
             lasted = f", {longest}for about {slow.longest_s - steps.median_s:.2g} s"
-            share = slow.excess_s / account.epoch.epoch_s
+            share = max(_slow_share(account.epoch) for account in accounts)  # others wait for it
         text = f"rank {account.rank.rank} on {account.rank.host} was stopped{times}{lasted}"
-        causes.append(Cause(CauseKind.STOPPED, text, share))
+        causes.append(Cause(CauseKind.STOPPED, text, share, share))
     return causes
 
 
-def _longest_pause_s(epoch: Epoch) -> float:
+def _slow_share(epoch: Epoch | None) -> float:
+    """Return the share of an epoch in slow iterations, above the median one."""
+    return epoch.slow.excess_s / epoch.epoch_s if epoch and epoch.slow else 0.0
+
+
+def _longest_pause_s(epoch: Epoch | None) -> float:
     """Return the longest time above the median iteration; infinite where it is not known."""
-    if epoch.slow is None or epoch.steps is None:
+    if epoch is None or epoch.slow is None or epoch.steps is None:
         return inf
     first_s = epoch.stalls.first_s if epoch.stalls else inf
     return max(epoch.slow.longest_s - epoch.steps.median_s, first_s)
 
 
-def _foreign(hosts: Iterable[HostCpu]) -> list[Cause]:
-    """Return the hosts on whose CPUs other processes used too much of the time."""
-    return [
-        _loss(CauseKind.FOREIGN, "other processes used", host, host.foreign_s)
-        for host in hosts
-        if host.foreign_s is not None
-        and host.foreign_s > max(FOREIGN_LEAST_S, FOREIGN_LIMIT * host.capacity_s)
-    ]
+def _foreign(accounts: Sequence[_Account], hosts: Iterable[HostCpu]) -> list[Cause]:
+    """Return the hosts on whose CPUs other processes used too much of the time.
+
+    Where CPUs are free that takes nothing from the cell: its ranks do not wait.
+    """
+    causes = []
+    for host in hosts:
+        if host.foreign_s is None or host.foreign_s <= max(
+            FOREIGN_LEAST_S, FOREIGN_LIMIT * host.capacity_s
+        ):
+            continue
+        here = [account for account in accounts if account.rank.host == host.host]
+        waits = [waited for account in here if (waited := account.waited) is not None]
+        queues_s = [
+            s.run_queue_s + (s.loader_run_queue_s or 0.0)
+            for account in here
+            if (s := account.scheduling).run_queue_s is not None
+        ]
+        most = max(queues_s) / host.window_s if queues_s else inf
+        text, share = _loss("other processes used", host, host.foreign_s)
+        withheld = min(host.foreign_s / host.capacity_s, max(waits, default=0.0))
+        causes.append(Cause(CauseKind.FOREIGN, text, min(share, most), withheld))
+    return causes
 
 
 def _stolen(hosts: Iterable[HostCpu]) -> list[Cause]:
     """Return the hosts whose hypervisor withheld too much of the time in demand."""
     return [
-        _loss(CauseKind.STOLEN, "the hypervisor withheld", host, host.stolen_s)
+        Cause(
+            CauseKind.STOLEN,
+            *_loss("the hypervisor withheld", host, host.stolen_s),
+            host.stolen_s / (host.busy_s + host.stolen_s),
+        )
         for host in hosts
         if host.stolen_s is not None
         and host.busy_s is not None
@@ -249,9 +326,10 @@ def _stolen(hosts: Iterable[HostCpu]) -> list[Cause]:
     ]
 
 
-def _loss(kind: CauseKind, words: str, host: HostCpu, seconds: float) -> Cause:
+def _loss(words: str, host: HostCpu, seconds: float) -> tuple[str, float]:
+    """Return CPU-seconds of a host in words, and per second."""
     share = seconds / host.window_s
-    return Cause(kind, f"{words} {share:.2g} of {host.cpus} CPUs of {host.host}", share)
+    return f"{words} {share:.2g} of {host.cpus} CPUs of {host.host}", share
 
 
 def _throttled(accounts: Iterable[_Account]) -> list[Cause]:
@@ -270,7 +348,7 @@ def _throttled(accounts: Iterable[_Account]) -> list[Cause]:
         f"a CPU quota (cgroup) of rank {account.rank.rank} on {account.rank.host} withheld "
         f"{throttled_s:.2g} CPU-seconds"
     )
-    return [Cause(CauseKind.THROTTLED, text, throttled_s / account.scheduling.window_s)]
+    return [Cause(CauseKind.THROTTLED, text, throttled_s / account.scheduling.window_s, share)]
 
 
 def _run_queues(
@@ -282,17 +360,19 @@ def _run_queues(
     for account in accounts:
         rank, scheduling = account.rank, account.scheduling
         ranks = sum(other.host == rank.host for other in record.ranks)
-        if scheduling.run_queue_s is None or sizes[rank.host] < ranks * _runnable(rank):
+        runnable = ranks * _runnable(rank, record)
+        if scheduling.run_queue_s is None or sizes[rank.host] < runnable:
             continue
         share = scheduling.run_queue_s / scheduling.window_s
         if share > RUN_QUEUE_LIMIT and scheduling.run_queue_s > FOREIGN_LEAST_S:
             part = percent_text(round(share, 2))
             text = f"rank {rank.rank} on {rank.host} waited for a CPU for {part} of it"
-            causes.append(Cause(CauseKind.RUN_QUEUE, text, share))
+            causes.append(Cause(CauseKind.RUN_QUEUE, text, share, account.waited or 0.0))
     return [max(causes, key=lambda cause: cause.share)] if causes else []
 
 
-def _runnable(rank: Rank) -> int:
-    """Return how many threads of a rank may run at once: backward has threads of its own."""
+def _runnable(rank: Rank, record: Record) -> int:
+    """Return how many threads of a rank may run at once: backward and gloo have their own."""
     threads = 1 if rank.threads == 1 else 2 * rank.threads
-    return threads + rank.loader_workers
+    has_gloo = record.cell.device is Device.CPU and len(record.ranks) > 1
+    return threads + rank.loader_workers + (GLOO_THREADS if has_gloo else 0)

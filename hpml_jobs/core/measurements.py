@@ -20,6 +20,13 @@ class Role(StrEnum):
     UNSYNCED = "unsynced"  # E3: without gradient exchange, on a throw-away copy of the model
 
 
+class Step(StrEnum):
+    """A step after the epochs that is watched as they are."""
+
+    MICROBENCHMARK = "microbenchmark"
+    PROFILED = "profiler's iterations"
+
+
 TRAINING = (Role.WARMUP, Role.TIMED, Role.INSTRUMENTED)
 """Roles of the first epochs of training; the rest are `plain`."""
 
@@ -217,7 +224,9 @@ class Share(Value, frozen=True, kw_only=True):
 
 
 class Scheduling(Value, frozen=True, kw_only=True):
-    """The operating system's accounts of one rank for one epoch, read right before and after it.
+    """The operating system's accounts of one rank for one epoch, or a step after the epochs.
+
+    They are read right before and right after it.
 
     Seconds, differences of the two readings, which are `window_s` apart; None where the system does
     not report a value. `run_queue_s` sums over the threads of the process the time in which they
@@ -474,7 +483,8 @@ class ProfilerSummary(Value, frozen=True, kw_only=True):
     instruments measured in the same iterations. The profiler counts `messages` and `message_bytes`
     (bytes only if it reports them). By the instruments are also `instruments_busy_s` (computation,
     with packing) and `instruments_stall_s`. On GPUs `collectives` has NCCL's kernels by kind; it is
-    None on the CPU. The last three are None in records of versions before 0.8.0.
+    None on the CPU. The three are None in records of versions before 0.8.0, `scheduling` of the
+    iterations before version 0.9.0.
     """
 
     iterations: int
@@ -491,6 +501,7 @@ class ProfilerSummary(Value, frozen=True, kw_only=True):
     instruments_busy_s: float | None = None
     instruments_stall_s: float | None = None
     collectives: tuple[ProfiledCollective, ...] | None = None
+    scheduling: Scheduling | None = None
 
     def collective(self, kind: CollectiveKind) -> ProfiledCollective | None:
         """Return the collectives of one kind; None without them."""

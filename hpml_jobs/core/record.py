@@ -25,12 +25,15 @@ from hpml_jobs.core.measurements import (
     Microbenchmark,
     Phases,
     ProfilerSummary,
+    Purpose,
     Role,
+    Scheduling,
     Startup,
     StoredImages,
     Text,
     Volume,
 )
+from hpml_jobs.core.message_times import interpolated_s
 from hpml_jobs.core.quantization import Quantized
 from hpml_jobs.core.upgrades import Document, Upgrade
 from hpml_jobs.core.value import Value
@@ -116,6 +119,7 @@ class Rank(Value, frozen=True, kw_only=True):
     keeps (zero1); None where every rank keeps all. `optimizer_state_bytes` are those of the tensors
     that the optimizer keeps between two iterations: of SGD with momentum one value for each element
     that this rank updates, of AdamW two and a count for each tensor; None before version 0.8.0.
+    `microbenchmark_scheduling` are the system's accounts of it; None before version 0.9.0.
     """
 
     rank: int
@@ -145,6 +149,7 @@ class Rank(Value, frozen=True, kw_only=True):
     boot_id: str | None = None
     started_ticks: int | None = None
     startup: Startup | None = None  # None before version 0.8.0
+    microbenchmark_scheduling: Scheduling | None = None
 
     def epoch(self, role: Role) -> Epoch | None:
         """The first epoch of a role, if it was run."""
@@ -457,6 +462,22 @@ class Record(Value, frozen=True, kw_only=True):
             return self.exchange.gradients_net_s
         of_ranks = [rank.communication.gradients_s for rank in self.ranks if rank.communication]
         return min(of_ranks, default=None)
+
+    @property
+    def same_sizes_s(self) -> float | None:
+        """Seconds of the epoch's gradient messages on idle devices, by the microbenchmark."""
+        if self.microbenchmark is None or self.communication is None:
+            return None
+        total = 0.0
+        for message in self.communication.messages:
+            if message.purpose != Purpose.GRADIENTS:
+                continue
+            times_s = self.microbenchmark.times_of(message.kind)
+            alone_s = interpolated_s(times_s, message.bytes)
+            if alone_s is None:
+                return None
+            total += message.count * alone_s
+        return total or None
 
     @property
     def comm_cost_s(self) -> float | None:

@@ -6,6 +6,7 @@ from statistics import median
 import msgspec
 
 from hpml_jobs.core.cell import Cell
+from hpml_jobs.core.disturbance import quiet_microbenchmarks
 from hpml_jobs.core.measurements import CollectiveKind, Phases, Purpose, Role
 from hpml_jobs.core.message_times import pooled
 from hpml_jobs.core.record import Record, least_waiting
@@ -121,7 +122,8 @@ def _messages(records: Sequence[Record]) -> tuple[SentMessages, ...]:
 
 
 def _sweeps(records: Sequence[Record]) -> tuple[Sweep, ...]:
-    benchmarks = [record.microbenchmark for record in records if record.microbenchmark]
+    quiet = quiet_microbenchmarks(records)
+    benchmarks = [record.microbenchmark for record in quiet if record.microbenchmark]
     kinds = dict.fromkeys(kind for benchmark in benchmarks for kind in benchmark.kinds)
     return tuple(
         Sweep(kind=CollectiveKind(kind), times_s=pooled(b.times_of(kind) for b in benchmarks))

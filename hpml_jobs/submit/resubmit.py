@@ -75,7 +75,7 @@ def disturbed(states: Iterable[CellState], snapshots: Iterable[FolderSnapshot]) 
         for snapshot in snapshots
         if snapshot.record
         for result in check_record(snapshot.record)
-        if result.check in names and result.level is not Level.PASS
+        if result.check in names and result.level is not Level.PASS and result.affects
     }
     return [state for state in states if state.outcome is Outcome.OK and state.slug in slugs]
 

@@ -122,9 +122,12 @@ def probe(
         epochs = (*rank.epochs, *unsynced_epoch(training, optional))
         rank = msgspec.structs.replace(rank, epochs=epochs)
         if optional.attempt("microbenchmark", lambda: allocate_messages(training)):
+            before = training.scheduling.read()
             microbenchmark, reasons = optional.attempt(
                 "microbenchmark", lambda: run_microbenchmark(training, rank, folder)
             ) or (None, [])
+            accounts = training.scheduling.since(before) if microbenchmark else None
+            rank = msgspec.structs.replace(rank, microbenchmark_scheduling=accounts)
     trace = optional.attempt("trace", lambda: cross_check(training, folder, keep=keep_trace))
     rank = msgspec.structs.replace(rank, profiler=trace)
     return rank, microbenchmark, [*reasons, *optional.missing]

@@ -15,6 +15,7 @@ from hpml_jobs.core.measurements import (
     Imported,
     Memory,
     SlowIterations,
+    Step,
 )
 from hpml_jobs.core.record import Attempt, Facts, Model, Neighbours, Record
 from hpml_jobs.core.strategies import Device, Strategy
@@ -152,6 +153,23 @@ def change_scheduling(role: str, **fields: Any) -> Change:
         scheduling = old.ranks[0].epoch(role).scheduling
         pause = {"slow": PAUSE} if fields.get("continued_s") else {}
         return change_epoch(role, scheduling=replace(scheduling, **fields), **pause)(old)
+
+    return change
+
+
+def change_step(step: Step, **fields: Any) -> Change:
+    """The accounts of a step after the epochs, those of the timed epoch with other fields."""
+
+    def change(old: Record) -> Record:
+        for rank in old.ranks:
+            accounts = replace(rank.timed.scheduling, **fields)
+            changed = (
+                {"microbenchmark_scheduling": accounts}
+                if step is Step.MICROBENCHMARK
+                else {"profiler": replace(rank.profiler, scheduling=accounts)}
+            )
+            old = change_rank(rank.rank, **changed)(old)
+        return old
 
     return change
 

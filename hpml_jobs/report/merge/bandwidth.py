@@ -15,6 +15,7 @@ class Bandwidth(Value, frozen=True, kw_only=True):
     contains waiting for the late one; `bus_plain`: by that of the rank that waits least.
     `nominal`: what a ring all-reduce of the gradients would have reached in dp's time.
     `root_wire`: what passed through rank 0's link under gather_scatter, by rank 0's time.
+    `delayed`: share of the microbenchmark's trials that waited for the scheduler.
     """
 
     sent_bytes: float
@@ -27,6 +28,7 @@ class Bandwidth(Value, frozen=True, kw_only=True):
     of_peak: float | None = None
     of_same_sizes: float | None = None
     of_link: float | None = None
+    delayed: float | None = None
 
     @property
     def lab_gb_per_s(self) -> float | None:
@@ -50,6 +52,7 @@ def bandwidth(
         "sent_bytes": sent,
         "expected_bytes": _expected(strategy, iterations, gradient_bytes),
         "algorithm_gb_per_s": formulas.algorithm_gb_per_s(sent, net_s),
+        "delayed": values.links.delayed,
     }
     match strategy.traffic.bandwidth:
         case BandwidthKind.NOMINAL:

@@ -8,6 +8,8 @@ from hpml_jobs.checks.cpus import OVERSUBSCRIBED
 from hpml_jobs.checks.result import Affected, names
 from hpml_jobs.core.cluster import Cluster, Launcher
 from hpml_jobs.core.conditions import CPU_COUNT
+from hpml_jobs.core.disturbance import outside_causes, quiet_microbenchmarks
+from hpml_jobs.core.measurements import Step
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.errors import UsageError
@@ -246,6 +248,17 @@ def _notes(group: ConditionGroup, measured: Sequence[Observation]) -> Iterator[s
         yield (
             f"a data-quality check warns of the time of {names(_slugs(doubtful))}: "
             "hpml-jobs record shows the reason"
+        )
+    slowed = [
+        record.slug
+        for row in group.timed
+        for record in quiet_microbenchmarks(group.records(row))
+        if outside_causes(record, Step.MICROBENCHMARK)
+    ]
+    if slowed:
+        yield (
+            f"other programs disturbed the microbenchmark of {names(slowed)}: messages are priced "
+            "too high"
         )
 
 

@@ -1,19 +1,20 @@
 """Runs with an epoch that something outside of the cell disturbed: left out of a row's medians."""
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
 
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.core.disturbance import outside_causes
-from hpml_jobs.core.measurements import Role
+from hpml_jobs.core.measurements import Role, Step
 from hpml_jobs.core.record import Record, least_waiting
 from hpml_jobs.core.value import Value
 from hpml_jobs.report.merge.run_values import (
     CommunicationTimes,
     GradientTraffic,
+    LinkSpeeds,
     PhaseTimes,
     RunValues,
     of_record,
@@ -23,13 +24,13 @@ from hpml_jobs.report.merge.run_values import (
 class LeftOut(Value, frozen=True, kw_only=True):
     """A run that medians of its row do not contain, with the outside causes that were measured.
 
-    `role` is the disturbed epoch: of the timed one nothing of the run counts, otherwise only the
-    values of that epoch do not.
+    `role` is the disturbed epoch or step: of the timed one nothing of the run counts, otherwise
+    only the values of that epoch do not.
     """
 
     slug: str
     reason: str
-    role: Role
+    role: Role | Step
 
     def holds_for(self, affected: Affected) -> bool:
         """Return whether the row's numbers of this kind do not contain the run."""
@@ -40,6 +41,7 @@ _WITHOUT = {
     Role.TIMED: (Affected.TIME, Affected.SPLIT, Affected.BANDWIDTH),
     Role.INSTRUMENTED: (Affected.SPLIT, Affected.BANDWIDTH),
     Role.UNSYNCED: (),  # of Table 2 only the cost of communication
+    Step.MICROBENCHMARK: (),  # of Table 3 only what the microbenchmark reached
 }
 
 
@@ -62,14 +64,14 @@ def counted_runs(records: Sequence[Record]) -> CountedRuns:
     number = least_waiting([record for record in counted if record.slug not in without_split])
     values = {record.slug: of_record(record, number) for record in counted}
     left_out = [_left_out(reasons, Role.TIMED)]
-    for role, without in ((Role.INSTRUMENTED, _without_split), (Role.UNSYNCED, _without_cost)):
+    for role, without in _WITHOUT_EPOCH.items():
         reasons = _reasons_to_leave_out(counted, role)
         values |= {slug: without(values[slug]) for slug in reasons}
         left_out.append(_left_out(reasons, role))
     return CountedRuns(tuple(counted), tuple(values.values()), tuple(itertools.chain(*left_out)))
 
 
-def _reasons_to_leave_out(records: Sequence[Record], role: Role) -> dict[str, str]:
+def _reasons_to_leave_out(records: Sequence[Record], role: Role | Step) -> dict[str, str]:
     """Return by slug why the disturbed epochs do not count; empty if all of them are disturbed."""
     reasons = {
         record.slug: "; ".join(cause.text for cause in causes)
@@ -79,7 +81,7 @@ def _reasons_to_leave_out(records: Sequence[Record], role: Role) -> dict[str, st
     return reasons if len(reasons) < len(records) else {}
 
 
-def _left_out(reasons: Mapping[str, str], role: Role) -> list[LeftOut]:
+def _left_out(reasons: Mapping[str, str], role: Role | Step) -> list[LeftOut]:
     return [LeftOut(slug=slug, reason=reason, role=role) for slug, reason in reasons.items()]
 
 
@@ -103,3 +105,16 @@ def _without_cost(values: RunValues) -> RunValues:
         values.communication, cost_s=None, cost_resolution_s=None
     )
     return msgspec.structs.replace(values, communication=communication)
+
+
+def _without_links(values: RunValues) -> RunValues:
+    """Return the values of a run without what its microbenchmark reached."""
+    links = LinkSpeeds(link_gb_per_s=values.links.link_gb_per_s)
+    return msgspec.structs.replace(values, links=links)
+
+
+_WITHOUT_EPOCH: dict[Role | Step, Callable[[RunValues], RunValues]] = {
+    Role.INSTRUMENTED: _without_split,
+    Role.UNSYNCED: _without_cost,
+    Step.MICROBENCHMARK: _without_links,
+}

@@ -10,13 +10,12 @@ from hpml_jobs.core import formulas
 from hpml_jobs.core.measurements import (
     TRAINING,
     CollectiveKind,
-    Communication,
     Microbenchmark,
+    MicrobenchmarkPoint,
     Phases,
     Purpose,
     Role,
 )
-from hpml_jobs.core.message_times import interpolated_s
 from hpml_jobs.core.record import Rank, Record
 from hpml_jobs.core.value import Value
 
@@ -93,12 +92,16 @@ class GradientTraffic(Value, frozen=True, kw_only=True):
 
 
 class LinkSpeeds(Value, frozen=True, kw_only=True):
-    """Reference speeds for gradients: the microbenchmark, and the link's specified speed."""
+    """Reference speeds for gradients: the microbenchmark, and the link's specified speed.
+
+    `delayed` is the share of the microbenchmark's trials that waited for the scheduler.
+    """
 
     same_sizes_s: float | None = None
     peak_gb_per_s: float | None = None
     peak_bytes: float | None = None
     link_gb_per_s: float | None = None
+    delayed: float | None = None
 
 
 class RunValues(Value, frozen=True, kw_only=True):
@@ -179,11 +182,19 @@ def _links(record: Record) -> LinkSpeeds:
         else None
     )
     return LinkSpeeds(
-        same_sizes_s=_same_sizes_s(benchmark, communication),
+        same_sizes_s=record.same_sizes_s,
         peak_gb_per_s=peak.gb_per_s if peak else None,
         peak_bytes=peak.bytes if peak else None,
         link_gb_per_s=record.link_gb_per_s,
+        delayed=_delayed(benchmark.points) if benchmark else None,
     )
+
+
+def _delayed(points: Sequence[MicrobenchmarkPoint]) -> float | None:
+    """Return the share of delayed trials; None where they were not counted."""
+    counts = [point.delayed for point in points if point.delayed is not None]
+    trials = sum(point.trials for point in points)
+    return sum(counts) / trials if trials and len(counts) == len(points) else None
 
 
 def _phases(record: Record, rank: Rank | None) -> PhaseTimes:
@@ -234,23 +245,6 @@ def peak_of(
         if point.bytes >= least and point.typical_s > 0
     ]
     return max(peaks, default=None)
-
-
-def _same_sizes_s(
-    benchmark: Microbenchmark | None, communication: Communication | None
-) -> float | None:
-    """Return the seconds of the epoch's gradient messages on idle devices; None if unknown."""
-    if benchmark is None or communication is None:
-        return None
-    total = 0.0
-    for message in communication.messages:
-        if message.purpose != Purpose.GRADIENTS:
-            continue
-        alone_s = interpolated_s(benchmark.times_of(message.kind), message.bytes)
-        if alone_s is None:
-            return None
-        total += message.count * alone_s
-    return total or None
 
 
 def medians(runs: Sequence[RunValues]) -> RunValues:

@@ -28,7 +28,7 @@ BANDWIDTH = (
     "2(N-1)/N x algbw; both on the rank with the least time, whose messages wait least for other "
     "ranks. % of peak: busbw / best busbw of the microbenchmark from 64 MiB. % of sizes: time of "
     "the same messages on idle devices / time here, on the same rank. % of link: busbw / specified"
-    " speed of the link."
+    " speed of the link. Delayed: trials of the microbenchmark that waited for the scheduler."
 )
 
 
@@ -63,6 +63,7 @@ def bandwidth(group: ConditionGroup) -> Table | None:
                 _column("of_link", "link", lambda speeds: speeds.of_link, percent),
             ),
         ),
+        Columns("delayed, %", (_column("delayed", "", lambda speeds: speeds.delayed, percent),)),
     )
     missing = rest((row for row in group.rows if row.gpus > 1), rows)
     notes = _limits(group, rows) + left_out(group, UNMEASURED, missing)

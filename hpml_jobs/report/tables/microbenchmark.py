@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from hpml_jobs.core import formulas
+from hpml_jobs.core.disturbance import quiet_microbenchmarks
 from hpml_jobs.core.measurements import CollectiveKind, MicrobenchmarkPoint, NcclChoice
 from hpml_jobs.core.message_times import TwoSlopes, fit_two_slopes, pooled
 from hpml_jobs.core.record import Record
@@ -56,7 +57,10 @@ class Delayed(NamedTuple):
 
 
 class Allocation(NamedTuple):
-    """GPUs on nodes, a collective, and the records of all cells that measured it there."""
+    """GPUs on nodes, a collective, and the records of all cells that measured it there.
+
+    Times of those that something disturbed count only where there are no others.
+    """
 
     gpus: int
     nodes: int
@@ -76,7 +80,7 @@ class Allocation(NamedTuple):
         """Median over cells of their typical seconds, by message bytes."""
         return pooled(
             record.microbenchmark.times_of(self.kind)
-            for record in self.records
+            for record in quiet_microbenchmarks(self.records)
             if record.microbenchmark
         )
 

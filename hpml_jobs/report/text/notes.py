@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from hpml_jobs.core.cell import Cell
-from hpml_jobs.core.measurements import Role
+from hpml_jobs.core.measurements import Role, Step
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import counted
 from hpml_jobs.report.merge.cells import CellResult
@@ -108,13 +108,14 @@ def left_out_runs(rows: Iterable[Row], device: Device) -> list[str]:
     lines = []
     for row in rows:
         where = f"{row_label(row.setup, device)} at batch {row.batch_per_gpu}"
-        by_role: dict[Role, list[LeftOut]] = {}
+        by_role: dict[Role | Step, list[LeftOut]] = {}
         for run in row.left_out:
             by_role.setdefault(run.role, []).append(run)
         total = len(row.runs) + len(by_role.get(Role.TIMED, ()))
         lines += [
             f"{where}: {len(runs)} of {counted(total, 'run')} left out of the medians: "
-            f"the {role.value} epoch was disturbed: {runs[0].reason}"
+            f"the {role.value}{' epoch' if isinstance(role, Role) else ''} was disturbed: "
+            f"{runs[0].reason}"
             for role, runs in by_role.items()
         ]
     return lines

@@ -224,6 +224,7 @@ def summarize_trace(
         instruments_busy_s=phases.compute_s + phases.pack_s if phases else None,
         instruments_stall_s=phases.stall_s if phases else None,
         collectives=tuple(_by_kind(collectives, result.ledger)) if on_cuda else None,
+        scheduling=result.epoch.scheduling,
     )
 
 

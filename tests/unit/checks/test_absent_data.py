@@ -46,6 +46,8 @@ def change_record(**fields):
     return lambda old: replace(old, **fields)
 
 
+BANDWIDTHS = {"bus-bandwidth", "slow-microbenchmark"}
+
 ABSENT = {
     "no trace": (
         change_every_rank(profiler=None),
@@ -53,14 +55,14 @@ ABSENT = {
     ),
     "no communication": (
         change_every_rank(communication=None),
-        {"exposed", "bus-bandwidth", "buffer-copies"},
+        {"exposed", *BANDWIDTHS, "buffer-copies"},
     ),
-    "no microbenchmark": (change_record(microbenchmark=None), {"bus-bandwidth"}),
+    "no microbenchmark": (change_record(microbenchmark=None), BANDWIDTHS),
     "empty microbenchmark": (
         change_record(microbenchmark=Microbenchmark(points=(), largest_asked_bytes=0, seconds=0.0)),
-        {"bus-bandwidth"},
+        BANDWIDTHS,
     ),
-    "no time of gradients": (change_communication(gradients_s=0.0), {"bus-bandwidth"}),
+    "no time of gradients": (change_communication(gradients_s=0.0), BANDWIDTHS),
     "parameters not claimed": (change_workload(parameters=None), {"parameters"}),
     "no model": (
         change_record(model=None),

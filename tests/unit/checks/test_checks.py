@@ -10,7 +10,7 @@ from hpml_jobs.checks import Level, check_record, check_study, in_short
 from hpml_jobs.checks.result import Tier
 from hpml_jobs.core.cell import Cell, Protocol
 from hpml_jobs.core.loader import Loader
-from hpml_jobs.core.measurements import CollectiveKind, Compilation, Memory, Stalls, Volume
+from hpml_jobs.core.measurements import CollectiveKind, Compilation, Memory, Stalls, Step, Volume
 from hpml_jobs.core.recipe import Recipe
 from hpml_jobs.core.strategies import Device, Strategy, SyncBuffers
 from hpml_jobs.slurm.states import Outcome
@@ -33,6 +33,7 @@ from tests.unit.check_cases import (
     change_phases,
     change_rank,
     change_scheduling,
+    change_step,
     change_trace,
     clean_record,
     imported_record,
@@ -361,7 +362,7 @@ ALONE = [
     ),
     CheckCase(
         "disturbed",
-        WARN,
+        FAIL,
         change_epoch("timed", 1, scheduling=STOPPED, slow=PAUSE),
         "rank 1 on gr001 was stopped, for about 15 s, during the timed epoch",
     ),
@@ -380,8 +381,26 @@ ALONE = [
     CheckCase(
         "disturbed",
         WARN,
-        change_scheduling("timed", run_queue_s=2.0),
-        "rank 0 on gr001 waited for a CPU for 25 % of it, during the timed epoch",
+        change_scheduling("timed", run_queue_s=1.6),
+        "rank 0 on gr001 waited for a CPU for 20 % of it, during the timed epoch",
+    ),
+    CheckCase(
+        "disturbed",
+        FAIL,
+        change_scheduling("timed", run_queue_s=6.3),
+        "rank 0 on gr001 waited for a CPU for 79 % of it, during the timed epoch",
+    ),
+    CheckCase(
+        "disturbed",
+        WARN,
+        change_step(Step.MICROBENCHMARK, busy_s=8.0 * (0.9 * 4 + 1.0)),
+        "other processes used 1 of 12 CPUs of gr001, during the microbenchmark: measure the cell",
+    ),
+    CheckCase(
+        "disturbed",
+        WARN,
+        change_step(Step.PROFILED, stolen_s=8.0),
+        "the hypervisor withheld 1 of 12 CPUs of gr001, during the profiler's iterations: measure",
     ),
     CheckCase(
         "disturbed",
@@ -394,6 +413,21 @@ ALONE = [
         WARN,
         change_epoch("unsynced", 2, scheduling=STOPPED, slow=PAUSE),
         "rank 2 on gr001 was stopped, for about 15 s, during the unsynced epoch",
+    ),
+    CheckCase(
+        "slow-microbenchmark",
+        WARN,
+        lambda old: replace(
+            old,
+            microbenchmark=replace(
+                old.microbenchmark,
+                points=tuple(
+                    replace(point, lower_quartile_s=None, median_s=100 * point.median_s)
+                    for point in old.microbenchmark.points
+                ),
+            ),
+        ),
+        " x the time of the same messages in training (limit 1.1 x)",
     ),
     CheckCase(
         "outliers",

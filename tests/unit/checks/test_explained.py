@@ -1,15 +1,19 @@
 """A warning that another one of the same record explains is only in the list."""
 
 import pytest
+from msgspec.structs import replace
 
 from hpml_jobs.checks import check_record
 from hpml_jobs.checks.result import Affected, Level, Tier
+from hpml_jobs.core.measurements import CollectiveKind, Step
 from tests.unit.builders import a_cell
 from tests.unit.check_cases import (
     PAUSE,
     change_epoch,
+    change_kernels,
     change_rank,
     change_scheduling,
+    change_step,
     clean_record,
     late_rank,
     result_of,
@@ -102,3 +106,33 @@ def test_disturbed_epochs_are_one_line_with_what_they_affect():
     assert stopped("instrumented").affects == (Affected.SPLIT, Affected.BANDWIDTH)
     cost = stopped("unsynced")
     assert (cost.affects, cost.tier) == ((Affected.SPLIT,), Tier.TABLE)
+
+
+def test_small_cause_does_not_hide_a_large_symptom():
+    """Others used 0.8 CPU and the ranks waited for 6 % of the epoch; E2 is 30 % longer."""
+    busy = {"busy_s": 8.0 * (3.6 + 0.8), "run_queue_s": 0.5}
+    pause = replace(PAUSE, excess_s=6.4)
+    for role, change, check in (
+        ("timed", change_epoch("timed", 1, slow=pause), "outliers"),
+        ("instrumented", change_epoch("instrumented", epoch_s=10.4), "overhead"),
+    ):
+        record = change(clean_record())
+        assert {"disturbed", check} <= {*shown(change_scheduling(role, **busy)(record))}
+        waited = {"run_queue_s": 8.0, "busy_s": 8.0 * (3.6 + 8.0)}
+        assert check not in shown(change_scheduling(role, **waited)(record))
+
+
+def test_disturbed_profiler_explains_its_disagreement():
+    odd = change_kernels(CollectiveKind.ALL_REDUCE, instruments_s=99.0)(clean_record())
+    assert "profiler" in shown(odd)
+    busy = {"busy_s": 8.0 * (3.6 + 6.0)}
+    results = check_record(change_step(Step.PROFILED, **busy)(odd))
+    assert result_of(results, "profiler").tier is Tier.LIST
+    assert result_of(results, "disturbed").tier is Tier.LIST
+    assert "profiler" not in shown(change_scheduling("instrumented", **busy)(odd))
+
+
+def test_disturbed_microbenchmark_is_a_remark_on_bandwidths():
+    busy = change_step(Step.MICROBENCHMARK, busy_s=8.0 * (3.6 + 6.0))(clean_record())
+    result = result_of(check_record(busy), "disturbed")
+    assert (result.tier, result.affects) == (Tier.TABLE, (Affected.BANDWIDTH,))

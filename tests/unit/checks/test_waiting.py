@@ -158,15 +158,19 @@ def test_loader_that_is_always_late_is_loader_bound():
     assert checked(record)["loader-bound"].level is Level.WARN
 
 
-def test_without_loader_workers_all_stall_counts():
+def test_without_loader_workers_stall_counts_but_for_a_slow_first_batch():
     record = change_epoch("timed", 1, stall_s=0.96)(clean_record(PAIR))
     for number in range(2):
         record = change_rank(number, loader_workers=0)(record)
     results = checked(record)
     reason = results["loader-bound"].reason
-    assert "stall is 12 % of the epoch on rank 1 on gr001 (limit 5 %), no loader workers" in reason
+    assert "waiting for data is 11.03 % of the epoch on rank 1 on gr001 (limit 5 %), no" in reason
     assert "loading delays computing: set loader_workers=" in reason
-    assert "loader-start" not in results
+    assert results["loader-start"].level is Level.PASS
+    stalls = Stalls(first_s=0.9, p20_s=0.0, last_s=0.0)
+    results = checked(change_epoch("timed", 1, stalls=stalls)(record))
+    assert results["loader-bound"].level is Level.PASS
+    assert "waiting for the first batch takes 11.25 % of it" in results["loader-start"].reason
 
 
 def test_stall_of_images_on_the_device_is_not_loading():
@@ -175,7 +179,7 @@ def test_stall_of_images_on_the_device_is_not_loading():
     results = checked(record)
     reason = results["loader-bound"].reason
     assert reason.startswith(
-        "stall is 12 % of the epoch on rank 1 on gr001 (limit 5 %): use a larg"
+        "waiting for data is 11.03 % of the epoch on rank 1 on gr001 (limit 5 %): use a larg"
     )
     assert "loader-start" not in results
 

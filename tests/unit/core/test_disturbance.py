@@ -8,14 +8,19 @@ from hpml_jobs.core.disturbance import (
     foreign_cpu_share,
     host_cpus,
     outside_causes,
+    quiet_microbenchmarks,
     run_queue_share,
+    withheld_share,
 )
-from hpml_jobs.core.measurements import Role
+from hpml_jobs.core.measurements import Role, Step
+from hpml_jobs.core.strategies import Device
+from tests.unit.builders import a_cell
 from tests.unit.check_cases import (
     change_epoch,
     change_facts,
     change_rank,
     change_scheduling,
+    change_step,
     clean_record,
 )
 
@@ -78,6 +83,53 @@ def test_waiting_of_an_oversubscribed_cell_is_its_own():
     for number in range(4):
         record = change_rank(number, affinity=(0, 1))(record)
     assert kinds(waiting(record)) == []
+
+
+def test_gloo_and_ranks_that_share_cpus_are_the_cells_own():
+    """Quiet cells of two ranks on two CPUs waited for a CPU for 18 to 20 % of the epoch."""
+    for device, expected in ((Device.CPU, []), (Device.CUDA, [CauseKind.RUN_QUEUE])):
+        record = clean_record(a_cell(gpus=2, batch=32, device=device, loader_workers=0))
+        assert kinds(change_scheduling("timed", run_queue_s=1.6)(record)) == expected
+
+
+@pytest.mark.parametrize(
+    ("foreign", "waited", "withheld"),
+    [
+        (6.0, 0.002, 0.002),  # of 12 CPUs: those that the ranks need are free
+        (6.0, 0.79, 0.5),
+        (1.2, 0.79, 0.1),  # the other ranks took the rest
+        (0.3, 0.0, 0.0),  # below the limit
+    ],
+)
+def test_foreign_cpu_withholds_what_ranks_waited_for(foreign, waited, withheld):
+    used = {"busy_s": 8.0 * (4 * 0.9 + foreign), "run_queue_s": 8.0 * waited}
+    record = clean_record(a_cell(batch=32, device=Device.CPU))
+    assert withheld_share(record) == 0.0
+    disturbed = change_scheduling("timed", **used)(record)
+    assert withheld_share(disturbed) == pytest.approx(withheld, rel=0.01)
+
+
+def test_waiting_for_a_cpu_counts_once_beside_a_stop():
+    change = change_scheduling("timed", busy_s=8.0 * (3.6 + 6.0), run_queue_s=2.4, stolen_s=8.0)
+    causes = outside_causes(change(clean_record()))
+    assert [cause.kind for cause in causes] == ["foreign", "stolen", "run_queue"]
+    share = withheld_share(change(clean_record()))
+    assert share == pytest.approx(2.4 / 8.0 + 8.0 / (8.0 * 9.6 + 8.0), rel=0.01)
+
+
+def test_step_after_the_epochs_is_watched_as_they_are():
+    for step in Step:
+        record = change_step(step, busy_s=8.0 * (3.6 + 6.0))(clean_record())
+        assert kinds(record, step) == [CauseKind.FOREIGN]
+        assert kinds(record) == []
+        assert kinds(clean_record(), step) == []  # not recorded before version 0.9.0
+
+
+def test_disturbed_microbenchmark_gives_no_price_where_another_is_quiet():
+    quiet = clean_record()
+    disturbed = change_step(Step.MICROBENCHMARK, busy_s=8.0 * (3.6 + 6.0))(quiet)
+    assert quiet_microbenchmarks([disturbed, quiet]) == [quiet]
+    assert quiet_microbenchmarks([disturbed]) == [disturbed]
 
 
 def test_ticks_of_a_short_epoch_are_no_foreign_cpu():

@@ -235,6 +235,8 @@ def test_full_protocol_two_processes_measures_communication(run_cell, strategy):
         assert communication.bytes_of("gradients") == expected
         assert rank.phases.exposed_s <= 1.01 * communication.total_s
         assert rank.profiler.messages == rank.profiler.instruments_messages > 0
+        assert rank.profiler.scheduling.window_s >= rank.profiler.window_s
+        assert rank.microbenchmark_scheduling.window_s > record.microbenchmark.seconds
         assert rank.profiler.message_bytes in (None, rank.profiler.instruments_bytes)
     assert len({rank.parameters_hash for rank in record.ranks}) == 1
     assert len({rank.buffers_hash for rank in record.ranks}) == 2

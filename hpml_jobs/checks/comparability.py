@@ -12,7 +12,7 @@ from hpml_jobs.checks.limits import (
     RESIDUAL_MATCH,
     SCATTER_LIMIT,
 )
-from hpml_jobs.checks.peer_table import Efficiency, PeerTable
+from hpml_jobs.checks.peer_table import ByValue, Efficiency, PeerTable
 from hpml_jobs.checks.peers import Peer, peer_of
 from hpml_jobs.checks.quality import threads_text
 from hpml_jobs.checks.result import (
@@ -25,7 +25,7 @@ from hpml_jobs.checks.result import (
     check,
     names,
 )
-from hpml_jobs.core.conditions import CONDITIONS
+from hpml_jobs.core.conditions import CONDITIONS, REMARKS, Conditions
 from hpml_jobs.core.formulas import relative_iqr
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Device
@@ -63,23 +63,45 @@ def check_peers(records: Iterable[Record]) -> dict[str, tuple[CheckResult, ...]]
 )
 def other_conditions(peer: Peer, table: PeerTable) -> Observation | None:
     """Warn if hardware or software differ from the cells it is compared with."""
-    conditions = table.conditions
-    if not peer.conditions or len(conditions.peers) < 2:
+    return _differing(peer, peer.conditions, table.conditions, "hardware and software")
+
+
+def _differing(
+    peer: Peer, conditions: Conditions, values: ByValue, what: str
+) -> Observation | None:
+    """Return in which conditions a peer differs from the others of its table."""
+    if not conditions or len(values.peers) < 2:
         return None
-    others = [dict(value) for value in conditions.other_values(peer)]
+    others = [dict(value) for value in values.other_values(peer)]
     if not others:
-        same = counted(len(conditions.peers) - 1, "other cell")
-        return Observation(True, f"the same hardware and software as {same} of the table")
-    differing = conditions.differing(peer)
+        same = counted(len(values.peers) - 1, "other cell")
+        return Observation(True, f"the same {what} as {same} of the table")
+    differing = values.differing(peer)
     differences = [
         f"{name} {value} (theirs {_distinct(other[name] for other in others)})"
-        for name, value in peer.conditions
+        for name, value in conditions
         if any(other[name] != value for other in others)
     ]
     return Observation(
-        not table.is_outlier(peer, differing, len(conditions.peers)),
+        not PeerTable.is_outlier(peer, differing, len(values.peers)),
         f"differs from {_names(differing)} in {', '.join(differences)}",
     )
+
+
+@check(
+    "system",
+    Level.WARN,
+    meaning="The cell was measured with another patch of Python, operating system, kernel or "
+    "container than the cells of its table. These hardly change a number, so the cells share it.",
+    limit=f"the same {', '.join(remark.name for remark in REMARKS)}",
+    remedy="measure the table in one go, with one installation (rerun=true)",
+    tier=Tier.TABLE,
+    affects={Affected.TIME},
+    explained_by={"conditions"},
+)
+def other_system(peer: Peer, table: PeerTable) -> Observation | None:
+    """Warn if Python's patch, operating system, kernel or container differ from the others."""
+    return _differing(peer, peer.remarks, table.remarks, "Python and operating system")
 
 
 def _names(peers: Sequence[Peer]) -> str:
@@ -300,6 +322,7 @@ def whole_seconds(peer: Peer, table: PeerTable) -> Observation | None:
 
 COMPARABILITY: tuple[Check[[Peer, PeerTable]], ...] = (
     other_conditions,
+    other_system,
     too_efficient,
     other_loader_workers,
     unequal_threads,

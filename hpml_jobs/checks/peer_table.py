@@ -107,6 +107,7 @@ class PeerTable:
             if peer.place.gpus > 1:
                 self._parallel.setdefault(_comparison(peer), {}).setdefault(peer.place, peer)
         self.conditions = ByValue(peers, lambda peer: peer.conditions)
+        self.remarks = ByValue(peers, lambda peer: peer.remarks)
         self.threads = ByValue(peers, lambda peer: peer.threads)
         self.starts = ByStart(peers)
         self._loaders: dict[tuple[int, int, str], ByValue] = {}

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import msgspec
 
 from hpml_jobs.core.cell import Cell, Protocol
-from hpml_jobs.core.conditions import Conditions, measured_conditions
+from hpml_jobs.core.conditions import Conditions, measured_conditions, remarked_conditions
 from hpml_jobs.core.disturbance import outside_causes
 from hpml_jobs.core.record import Record
 
@@ -20,6 +20,7 @@ class Peer(NamedTuple):
     epoch_s: float
     train_s: float | None
     conditions: Conditions
+    remarks: Conditions
     started: datetime | None
     ended: datetime | None
     hosts: frozenset[str]
@@ -49,6 +50,7 @@ def peer_of(record: Record) -> Peer:
         epoch_s=record.epoch_s,
         train_s=record.train_s,
         conditions=() if record.imported else measured_conditions(record) or (),
+        remarks=() if record.imported else remarked_conditions(record),
         started=_moment(date or record.attempt.started),
         ended=_moment(record.attempt.ended),
         hosts=frozenset(record.attempt.hosts) | {rank.host for rank in record.ranks},

@@ -9,8 +9,9 @@ from hpml_jobs.core import environment
 from hpml_jobs.core.cell import Cell, Protocol
 from hpml_jobs.core.measurements import Card
 from hpml_jobs.core.recipe import COSINE, usual_recipe
-from hpml_jobs.core.record import Facts, Record
+from hpml_jobs.core.record import Facts, Node, Record
 from hpml_jobs.core.strategies import Device
+from hpml_jobs.core.text_files import FOLDER, IMAGE_FOLDER
 from hpml_jobs.core.training_path import TORCH_TF32
 from hpml_jobs.core.workload import Workload
 
@@ -20,6 +21,7 @@ Conditions = tuple[tuple[str, str], ...]
 CODE = "your code"
 """Whether the source of the user's functions is recorded; a file of it is `your code NAME`."""
 
+DATA, TORCHVISION, PACKAGES = "files of the data", "torchvision", "packages"
 RECIPE = "learning-rate recipe"
 WORKLOAD, GPU_MODEL, CPU_MODEL, TORCH = "workload", "GPU model", "CPU model", "torch"
 CPU_COUNT = "CPUs per host"
@@ -32,8 +34,12 @@ NONE = "none"
 UNRECORDED = "not recorded"
 """The value of a condition that a group of cells does not have at all."""
 
+TORCHVISION_DATA = frozenset(("cifar10", IMAGE_FOLDER))
+"""Built-in data that torchvision reads and augments."""
+
 WORKLOAD_CONDITIONS = frozenset(
     {*(field.name for field in msgspec.structs.fields(Workload)), PARAMETERS}
+    | {DATA, TORCHVISION, PACKAGES}
 )
 """Names of conditions that two workloads of other names may differ in."""
 
@@ -72,6 +78,30 @@ def _of_cards(value: Callable[[Card], float | None], unit: str) -> Callable[...,
     return in_words_of
 
 
+def _of_nodes(
+    value: Callable[[Node], str | None], of_first: Callable[[Facts], str | None]
+) -> Callable[[Record, Facts], str | None]:
+    """Return a fact of the nodes; all values where the nodes differ."""
+
+    def in_words_of(record: Record, facts: Facts) -> str | None:
+        values = {value(rank.node) for rank in record.ranks if rank.node} - {None, ""}
+        return " + ".join(sorted(map(str, values))) or of_first(facts)
+
+    return in_words_of
+
+
+def _torchvision(record: Record, facts: Facts) -> str | None:
+    """Return the torchvision that reads and augments the images; None where none does."""
+    return facts.torchvision if record.cell.workload.data in TORCHVISION_DATA else None
+
+
+def _packages(record: Record, facts: Facts) -> str | None:
+    """Return the packages that the user's code imports."""
+    if not record.cell.workload.own_code or facts.packages is None:
+        return UNRECORDED if record.cell.workload.own_code else None
+    return ", ".join(f"{name} {version}" for name, version in facts.packages.items()) or None
+
+
 def _memory_clock_mhz(card: Card) -> int | None:
     """Return the highest memory clock that was read: between epochs a GPU may lower it."""
     clocks = [card.memory_clock_mhz, card.samples.memory_clock_mhz[2] if card.samples else None]
@@ -97,11 +127,15 @@ def _cudnn_benchmark(record: Record, facts: Facts) -> bool | None:
 CONDITIONS = (
     Condition(PARAMETERS, _parameters, imported=True),
     Condition(GPU_MODEL, _gpu_model, imported=True),
-    Condition(CPU_MODEL, lambda _, facts: facts.cpu_model),
+    Condition(CPU_MODEL, _of_nodes(lambda node: node.cpu_model, lambda facts: facts.cpu_model)),
     Condition(CPU_COUNT, lambda _, facts: facts.cpu_count),
     Condition("text", lambda _, facts: facts.text.sha256[:12] if facts.text else None),
-    Condition("driver", lambda _, facts: facts.driver),
+    Condition("driver", _of_nodes(lambda node: node.driver, lambda facts: facts.driver)),
+    Condition("Python", lambda _, facts: facts.python.rpartition(".")[0]),
     Condition(TORCH, lambda _, facts: facts.torch),
+    Condition(TORCHVISION, _torchvision),
+    Condition(PACKAGES, _packages),
+    Condition(f"{CODE} in the job", lambda _, facts: ", ".join(map(str, facts.imported)) or None),
     Condition("CUDA", lambda _, facts: facts.cuda),
     Condition("cuDNN", lambda _, facts: facts.cudnn),
     Condition("NCCL", lambda _, facts: facts.nccl),
@@ -125,6 +159,23 @@ The backend is not included (a single process has none), nor the host: two nodes
 share a table. A setting that a key of the training path, or the strategy, makes is part of the row:
 here it is that of a cell of the plain path.
 """
+
+
+REMARKS = (
+    Condition("Python", lambda _, facts: facts.python),
+    Condition("operating system", lambda _, facts: facts.os),
+    Condition("kernel", _of_nodes(lambda node: node.kernel, lambda _: UNRECORDED)),
+    Condition("container", lambda _, facts: facts.container),
+)
+"""Properties that hardly change a number: cells that differ share a table, with a remark."""
+
+
+def remarked_conditions(record: Record) -> Conditions:
+    """Return the properties of a measurement that a remark compares; none of imported timings."""
+    facts = record.facts
+    if facts is None:
+        return ()
+    return tuple((remark.name, in_words(remark.value(record, facts))) for remark in REMARKS)
 
 
 def measured_conditions(record: Record) -> Conditions | None:
@@ -153,7 +204,7 @@ def requested_conditions(cell: Cell) -> Conditions:
     workload = [
         (WORKLOAD if field.name == "name" else field.name, getattr(cell.workload, field.name))
         for field in msgspec.structs.fields(Workload)
-        if field.name not in ("args", "code")
+        if field.name not in ("args", "code", "imported", "data_sha256")
     ]
     workload.append(("args", cell.workload.args_text or None))
     others = [
@@ -166,7 +217,8 @@ def requested_conditions(cell: Cell) -> Conditions:
         ("loader", cell.loader.value),
         ("DataLoader workers per process", cell.loader_workers),
     ]
-    return tuple((name, in_words(value)) for name, value in [*workload, *others]) + _code(cell)
+    pairs = tuple((name, in_words(value)) for name, value in [*workload, *others])
+    return pairs + _data(cell.workload) + _code(cell)
 
 
 def _usual_recipe(cell: Cell) -> str | None:
@@ -180,11 +232,19 @@ def _usual_recipe(cell: Cell) -> str | None:
     return (recipe if recipe.is_usual(workload) else COSINE).label
 
 
+def _data(workload: Workload) -> Conditions:
+    """Return the identity of the files of a folder of data; none for other data."""
+    if workload.data not in (FOLDER, IMAGE_FOLDER):
+        return ()
+    digest = workload.data_sha256
+    return ((DATA, digest[:12] if digest else "files not recorded"),)
+
+
 def _code(cell: Cell) -> Conditions:
     """Return a condition for each source file of the user's functions; none without functions."""
     if not cell.workload.own_code:
         return ()
-    files = cell.workload.code
+    files = cell.workload.sources
     named = tuple((f"{CODE} {file.name}", file.sha256[:7]) for file in files)
     return ((CODE, "recorded" if files else "code not recorded"), *named)
 

@@ -7,10 +7,11 @@ from hpml_jobs.core.secret_names import SECRET_VARIABLE
 from hpml_jobs.core.strategies import Device
 
 _RECORDED = re.compile(
-    r"(CUDA|CUDNN|CUBLAS|CUBLASLT|NVIDIA|TORCH|TORCHINDUCTOR|PYTORCH|GLOO|UCX|FI"
-    r"|OMP|MKL|KMP|GOMP|OPENBLAS|DNNL|ONEDNN|ATEN|MALLOC)_\w+|LD_PRELOAD"
+    r"(CUDA|CUDNN|CUBLAS|CUBLASLT|NVIDIA|TORCH|TORCHDYNAMO|TORCHINDUCTOR|PYTORCH|GLOO|UCX|FI"
+    r"|OMP|MKL|KMP|GOMP|OPENBLAS|BLIS|DNNL|ONEDNN|ATEN|MALLOC)_\w+"
+    r"|LD_PRELOAD|GLIBC_TUNABLES|PYTHON(DEVMODE|MALLOC|OPTIMIZE|DEBUG|TRACEMALLOC)"
 )
-"""Variables of CUDA, torch, their libraries, the network and the threads."""
+"""Variables of CUDA, torch, their libraries, the network, the threads and Python."""
 
 _PLACE = re.compile(r".*_(DIR|HOME|PATH|PREFIX|FILE|ROOT)")
 """Places of files, which change no number and may contain a login name."""
@@ -23,11 +24,16 @@ _COMPARED = re.compile(
     r"|CUDA_MODULE_LOADING|CUDA_FORCE_PTX_JIT|CUBLAS_WORKSPACE_CONFIG|CUBLASLT_WORKSPACE_SIZE"
     r"|PYTORCH(_CUDA)?_ALLOC_CONF|PYTORCH_NO_CUDA_MEMORY_CACHING|TORCH_NCCL_(?!ASYNC_ERROR)\w+"
     r"|TORCH_CUDNN_\w+|CUDNN_(?!LOG)\w+|TORCHINDUCTOR_\w+|UCX_(?!LOG)\w+|FI_(?!LOG)\w+"
-    r"|NCCL_(?!DEBUG)\w+"
+    r"|NCCL_(?!DEBUG)\w+|GLOO_\w+"
+    r"|ATEN_\w+|(ONEDNN|DNNL|MKL)_(?!VERBOSE|NUM_THREADS)\w+|(OPENBLAS|BLIS)_(?!NUM_THREADS)\w+"
+    r"|OMP_(?!NUM_THREADS|DISPLAY)\w+|(KMP|GOMP)_(?!VERSION|SETTINGS)\w+|MALLOC_\w+|LD_PRELOAD"
+    r"|TORCHDYNAMO_(?!VERBOSE)\w+|TORCH_COMPILE_(?!DEBUG_DIR)\w+|TORCH_(BLAS|LINALG)_PREFER_\w+"
+    r"|PYTORCH_TUNABLEOP_\w+|GLIBC_TUNABLES|PYTHON(DEVMODE|MALLOC|OPTIMIZE|DEBUG|TRACEMALLOC)"
 )
 """Those of which it is known that they change numbers, if they are set by hand.
 
-torchrun sets TORCH_NCCL_ASYNC_ERROR_HANDLING, for some strategies only.
+Not the numbers of threads, which the job sets: `equal-threads` compares what they did. torchrun
+sets TORCH_NCCL_ASYNC_ERROR_HANDLING, for some strategies only.
 """
 
 
@@ -59,6 +65,8 @@ def compared(*environments: Mapping[str, str]) -> str:
 
     >>> compared({"NCCL_P2P_DISABLE": "1", "NCCL_DEBUG": "INFO"}, {"CUDA_HOME": "/opt/cuda"})
     'NCCL_P2P_DISABLE=1'
+    >>> compared({}, {"ATEN_CPU_CAPABILITY": "default", "OMP_NUM_THREADS": "4"})
+    'ATEN_CPU_CAPABILITY=default'
     """
     variables = {name: value for variables in environments for name, value in variables.items()}
     return " ".join(

@@ -3,16 +3,23 @@
 Without Pillow, which login nodes do not have: a file is judged by its first and last bytes.
 """
 
+import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
+
+from hpml_jobs.errors import HpmlError
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 """The names of images, as torchvision's ImageFolder has them."""
 
 TRAIN, TEST = "train", ("test", "val")
 """The folders of training images and of test images, which may have either name."""
+
+SAMPLED_FILES = 2_000
+HEAD_BYTES = 16_384
+"""The identity of a folder reads the beginning of at most so many files, evenly spread."""
 
 _STARTS = (
     *(b"GIF8", b"BM", b"II*\0", b"MM\0*", b"\0\0\0\x0cjP", b"\xff\x4f\xff\x51", b"\0\0\1\0"),
@@ -47,6 +54,34 @@ def images_of(folder: Path, loops: list[Path] | None = None) -> list[Path]:
         for name in sorted(names)
         if name.lower().endswith(ENDINGS)
     ]
+
+
+def image_files(root: Path) -> list[Path]:
+    """Return the training images and then the test images of root/train and root/test."""
+    parts = [part for part in (root / TRAIN, test_folder(root)) if part]
+    folders = [folder for part in parts for folder in class_folders(part)]
+    return [file for folder in folders for file in images_of(folder)]
+
+
+def files_digest(root: Path, files: Sequence[Path]) -> str:
+    """Return the identity of the files of a data set (64 hex digits): names, sizes, contents.
+
+    The names below `root` of all files, and of `SAMPLED_FILES` the size and the first `HEAD_BYTES`.
+    Times of change do not count, so a copy of the folder is the same data.
+
+    Raises:
+        HpmlError: a file cannot be read.
+    """
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(os.fsencode(file.relative_to(root)) + b"\0")
+    try:
+        for file in files[:: -(-len(files) // SAMPLED_FILES) or 1]:
+            with file.open("rb") as stream:
+                digest.update(b"%d " % os.fstat(stream.fileno()).st_size + stream.read(HEAD_BYTES))
+    except OSError as error:
+        raise HpmlError(f"{error.filename}: {error.strerror}: make it readable") from error
+    return digest.hexdigest()
 
 
 def _walk(

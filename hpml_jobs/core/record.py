@@ -37,7 +37,7 @@ from hpml_jobs.core.message_times import interpolated_s
 from hpml_jobs.core.quantization import Quantized
 from hpml_jobs.core.upgrades import Document, Upgrade
 from hpml_jobs.core.value import Value
-from hpml_jobs.core.workload import Loss
+from hpml_jobs.core.workload import Loss, SourceFile
 from hpml_jobs.slurm.states import Outcome
 
 SCHEMA = 6
@@ -110,6 +110,14 @@ class Attempt(Value, frozen=True, kw_only=True):
     incomplete: str | None = None
 
 
+class Node(Value, frozen=True, kw_only=True):
+    """The software and hardware of one node that may differ from that of the first one."""
+
+    cpu_model: str = ""
+    kernel: str = ""
+    driver: str | None = None
+
+
 class Rank(Value, frozen=True, kw_only=True):
     """The measurements of one process; dp is one process that drives several devices.
 
@@ -150,6 +158,7 @@ class Rank(Value, frozen=True, kw_only=True):
     started_ticks: int | None = None
     startup: Startup | None = None  # None before version 0.8.0
     microbenchmark_scheduling: Scheduling | None = None
+    node: Node | None = None  # on the first rank of each node; None before version 0.9.0
 
     def epoch(self, role: Role) -> Epoch | None:
         """The first epoch of a role, if it was run."""
@@ -226,6 +235,8 @@ class Facts(Value, frozen=True, kw_only=True):
     code_dirty: bool | None = None  # whether their source files differed from it
     precision: str = "fp32"  # unknown for own models: they may compute in another one
     text: Text | None = None  # of byte data
+    packages: dict[str, str] | None = None  # that own code imports, versions; None before 0.9.0
+    imported: tuple[SourceFile, ...] = ()  # own files that the cell's workload does not name
     missing: tuple[str, ...] = ()  # facts that could not be read, with the reason
 
 

@@ -2,15 +2,16 @@
 
 They are found by parsing, without importing: the login node may have no torch. A module is local
 if it is below the working folder or elsewhere on sys.path, but belongs neither to Python nor to an
-installed package. Imports by name at run time (importlib, exec) and compiled extensions are not
-found.
+installed package. Where the functions can be called, sys.modules names the modules that parsing
+does not find: those of folders added to sys.path, of editable installs, and compiled ones.
 """
 
 import ast
 import hashlib
 import sys
 import sysconfig
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 
@@ -55,6 +56,56 @@ def source_files(references: Iterable[str], root: Path) -> tuple[SourceFile, ...
                 files[module.file] = _digest(content)
                 waiting += _imports(content, module.package)
     return tuple(SourceFile(name=name, sha256=files[name]) for name in sorted(files))
+
+
+class ImportedCode(NamedTuple):
+    """The local files that were imported, sorted, and the packages that they and others import."""
+
+    files: tuple[SourceFile, ...]
+    packages: frozenset[str]
+
+
+def imported_code(before: Container[str]) -> ImportedCode:
+    """Return the local files of the modules that were imported since `before` (their names).
+
+    Raises:
+        HpmlError: a file cannot be read.
+    """
+    files: set[SourceFile] = set()
+    packages: set[str] = set()
+    for name, module in list(sys.modules.items()):
+        path = Path(getattr(module, "__file__", None) or "-").resolve()
+        if name in before or not path.is_file() or not _is_local(path):
+            continue
+        content, parts = _read(path), name.split(".")
+        folders = parts if path.name == _PACKAGE_FILE else parts[:-1]
+        files.add(SourceFile(name="/".join([*folders, path.name]), sha256=_digest(content)))
+        imports = _imports(content, getattr(module, "__package__", "") or "")
+        packages |= {imported.partition(".")[0] for imported in imports}
+    return ImportedCode(tuple(sorted(files, key=str)), frozenset(packages))
+
+
+def without(files: Iterable[SourceFile], others: Iterable[SourceFile]) -> tuple[SourceFile, ...]:
+    """Return the files whose text none of the others has."""
+    digests = {file.sha256 for file in others}
+    return tuple(file for file in files if file.sha256 not in digests)
+
+
+def versions_of(packages: Iterable[str]) -> dict[str, str]:
+    """Return the installed packages that have these names, each with its version; not torch.
+
+    After the version come 7 digits of the hash of its source files as they were installed: the
+    version of a package that is developed often stays.
+    """
+    named = metadata.packages_distributions()
+    names = {name for package in packages for name in named.get(package, ())}
+    versions = {}
+    for name in sorted(names - {"torch", "hpml_jobs", "hpml-jobs"}):
+        record = metadata.distribution(name).read_text("RECORD") or ""
+        sources = sorted(line for line in record.splitlines() if ".py,sha256=" in line)
+        digest = hashlib.sha256("\n".join(sources).encode()).hexdigest()[:7]
+        versions[name] = f"{metadata.version(name)} {digest if sources else ''}".rstrip()
+    return versions
 
 
 def changed_files(files: Iterable[SourceFile], root: Path) -> list[str]:

@@ -5,11 +5,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from hpml_jobs.core.image_folder import TRAIN, test_folder
+from hpml_jobs.core.image_folder import TRAIN, files_digest, image_files, test_folder
 from hpml_jobs.errors import HpmlError
 
 TEXT, FOLDER, TOKENS = "text", "text_folder", "tokens"
 """Built-in data of tokens, by `workload.data`: the standard library, a folder, synthetic."""
+
+IMAGE_FOLDER = "folder"
+"""`workload.data` of a folder of images."""
 
 BYTE_DATA = (TEXT, FOLDER)
 """Built-in data whose tokens are bytes."""
@@ -72,6 +75,18 @@ def windows(tokens: int, context: int) -> int:
     (10, 1, 0)
     """
     return max(0, tokens - 1) // context
+
+
+def data_digest(data: str, root: Path) -> str | None:
+    """Return the identity of the user's folder of images or text; None for other data.
+
+    Raises:
+        HpmlError: a file cannot be read.
+    """
+    if data == FOLDER:
+        texts = _folder(root)
+        return files_digest(root, (*texts.train, *texts.test))
+    return files_digest(root, image_files(root)) if data == IMAGE_FOLDER else None
 
 
 def _standard_library() -> TextFiles:

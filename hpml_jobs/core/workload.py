@@ -67,7 +67,9 @@ class Workload(Value, frozen=True, kw_only=True):
     user's; None: the recipe's. `args` are passed to those of the user's functions that take them.
     `layers`, `heads` and `width` are those of the transformer, `context` the tokens of a sample,
     `vocab` the number of different tokens. `unit` is what throughput counts; None: by the data
-    (`throughput_unit`).
+    (`throughput_unit`). `imported` has the source files that the functions import from folders that
+    are not on sys.path when they start, and `data_sha256` is the identity of a folder of images or
+    text (`data_digest`): both are empty in cells of versions before 0.9.0.
     """
 
     name: str
@@ -93,6 +95,8 @@ class Workload(Value, frozen=True, kw_only=True):
     context: int | None = None
     vocab: int | None = None
     unit: Unit | None = None
+    imported: tuple[SourceFile, ...] = ()
+    data_sha256: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse values that no optimizer or no transformer accepts."""
@@ -248,6 +252,11 @@ class Workload(Value, frozen=True, kw_only=True):
         if self.units_per_sample in (None, 1):
             return self.samples_name
         return f"{self.samples_name} of {self.units_per_sample:,} {self.throughput_unit.value}"
+
+    @property
+    def sources(self) -> tuple[SourceFile, ...]:
+        """Return all recorded source files of the user's functions."""
+        return self.code + self.imported
 
     @property
     def own_code(self) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.counts import NO_TORCH_CODE, TRIAL_CODE, Counts
 from hpml_jobs.core.paths import resolve_path
 from hpml_jobs.core.strategies import Device
-from hpml_jobs.core.text_files import BYTE_DATA, FOLDER
+from hpml_jobs.core.text_files import BYTE_DATA, FOLDER, data_digest
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.plan.image_folder import read_image_folder
@@ -58,11 +58,12 @@ def with_facts(
     check_shape(workload, given)
     workload = _without_derived_unit(workload)
     if workload.data in BYTE_DATA:
-        return _with_parameters(_with_windows(workload, root, cluster, given, notify), given)
-    if dataset is not None and dataset.on_disk and dataset.images is None:
+        workload = _with_windows(workload, root, cluster, given, notify)
+    elif dataset is not None and dataset.on_disk and dataset.images is None:
         folder = read_image_folder(root, notify)
         workload = _with_classes(workload, root, folder.classes, given)
         workload = msgspec.structs.replace(workload, images=folder.images)
+    workload = msgspec.structs.replace(workload, data_sha256=data_digest(workload.data, root))
     return _with_parameters(workload, given)
 
 

@@ -20,7 +20,8 @@ def check_can_submit(cluster: Cluster) -> None:
     if missing:
         raise UsageError(
             f"cluster={cluster.name}: {' and '.join(missing)} not on PATH; submit from a login "
-            "node of the cluster (on this machine, use hpml-jobs plan for a preview, or cluster=local)"
+            "node of the cluster (on this machine, use hpml-jobs plan for a preview, or "
+            "cluster=local)"
         )
     if cluster.python is None and cluster.container.image is None and find_spec("torch") is None:
         raise UsageError(

@@ -9,7 +9,7 @@ import msgspec
 from hpml_jobs.core.built_in import DATASETS, Unit
 from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.counts import Counts
-from hpml_jobs.core.source_files import source_files
+from hpml_jobs.core.source_files import source_files, without
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.errors import UsageError
 from hpml_jobs.plan import data, tried_batches
@@ -50,6 +50,7 @@ def examined(
         images=counts.images,
         parameters=counts.parameters,
         context=_context(workload, counts),
+        imported=without(counts.imported, code),
     )
 
 

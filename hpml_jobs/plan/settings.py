@@ -119,8 +119,12 @@ class Settings(Value, frozen=True, kw_only=True):
             )
         if self.protocol is Protocol.IMPORTED:
             raise UsageError("protocol=imported: use lab or full; hpml-jobs import reads a CSV")
-        if self.workload.code:
+        if self.workload.sources:
             raise UsageError("workload.code is read from the files of your functions: leave it out")
+        if self.workload.data_sha256:
+            raise UsageError(
+                "workload.data_sha256 is read from the files in data.root: leave it out"
+            )
         if self.global_batch is not None:
             msgspec.structs.force_setattr(self, "batch", self._share(self.global_batch))
 

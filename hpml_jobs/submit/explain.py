@@ -9,7 +9,6 @@ from hpml_jobs.core.built_in import TOKEN_DATA
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.cluster import Launcher
 from hpml_jobs.core.value import Value
-from hpml_jobs.core.workload import Workload
 from hpml_jobs.errors import UsageError
 from hpml_jobs.plan.plan import Plan
 from hpml_jobs.plan.text import IMAGE_KEYS
@@ -126,8 +125,9 @@ def _values(plan: Plan) -> list[tuple[str, str]]:
         key = "data.limit" if field == "limit" else f"workload.{field}"
         if field == "args":
             rows += _args(cells)
-        elif field == "code":
-            rows.append((key, _distinct(_source_text(cell.workload) for cell in cells)))
+        elif field in ("code", "imported"):
+            sources = [getattr(cell.workload, field) for cell in cells]
+            rows.append((key, _distinct(", ".join(map(str, files)) or None for files in sources)))
         else:
             rows.append((key, _distinct(getattr(cell.workload, field) for cell in cells)))
     rows += _fields("recipe", [cell.recipe for cell in cells])
@@ -143,10 +143,6 @@ def _args(cells: Sequence[Cell]) -> list[tuple[str, str]]:
         (f"workload.args.{name}", _distinct(cell.workload.args.get(name) for cell in cells))
         for name in names
     ]
-
-
-def _source_text(workload: Workload) -> str | None:
-    return ", ".join(map(str, workload.code)) or None
 
 
 def _fields(group: str, parts: Sequence[msgspec.Struct]) -> list[tuple[str, str]]:
@@ -195,6 +191,8 @@ _DERIVED = {
     "data.root": "the cluster's, else $SCRATCH/data, else ./data",
     "workload.images": "counted",
     "workload.code": "the source files of your functions, with their hashes",
+    "workload.imported": "files that your functions import from other folders",
+    "workload.data_sha256": "names, sizes and beginnings of the files in data.root",
 }
 """Origins of keys that are derived unless they are given."""
 

@@ -9,6 +9,7 @@ from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.source_files import differing_names
 from hpml_jobs.core.text import counted
+from hpml_jobs.core.workload import Workload
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.plan.plan import Plan, PlannedCell
 from hpml_jobs.slurm.states import Outcome
@@ -20,7 +21,7 @@ class Selection(NamedTuple):
     """Cells to submit with the reason, and cells left out with their state; keys are slugs.
 
     `status` is the study's status that the selection was made from. `notes` tell which cells are
-    new because the user's code changed.
+    new because the user's code or data changed.
     """
 
     send: list[PlannedCell]
@@ -67,24 +68,30 @@ def select(plan: Plan) -> Selection:
 
 
 def _notes_on_code(new: Iterable[Cell], status: StudyStatus) -> Iterator[str]:
-    """Yield a sentence on the new cells that differ from cells of the study in their code only."""
+    """Yield a sentence on new cells that differ from cells of the study in code or data only."""
     earlier: dict[Cell, Cell] = {}
     for snapshot in status.snapshots:
-        if snapshot.file is not None and snapshot.file.cell.workload.own_code:
+        if snapshot.file is not None:
             cell = snapshot.file.cell
             if snapshot.record is not None or _without_code(cell) not in earlier:
                 earlier[_without_code(cell)] = cell
     slugs: dict[str, list[str]] = {}
     for cell in new:
         old = earlier.get(_without_code(cell))
-        if old is not None and cell.workload.code:
-            names = differing_names(old.workload.code, cell.workload.code)
-            change = f"{', '.join(names)} changed" if old.workload.code else "code was not recorded"
-            slugs.setdefault(change, []).append(old.slug)
+        if old is not None and (cell.workload.sources or cell.workload.data_sha256):
+            slugs.setdefault(_change(old.workload, cell.workload), []).append(old.slug)
     for change, (first, *others) in slugs.items():
         count = 1 + len(others)
         since = f"{first} and {counted(len(others), 'other')} were" if others else f"{first} was"
         yield f"{change} since {since} sent: {counted(count, 'cell')} {_be(count)} new"
+
+
+def _change(old: Workload, new: Workload) -> str:
+    """Return what differs between the code or the data of two workloads."""
+    if old.data_sha256 != new.data_sha256:
+        return f"the data {'changed' if old.data_sha256 else 'were not recorded'}"
+    names = differing_names(old.sources, new.sources)
+    return f"{', '.join(names)} changed" if old.sources else "code was not recorded"
 
 
 def _be(count: int) -> str:
@@ -92,8 +99,9 @@ def _be(count: int) -> str:
 
 
 def _without_code(cell: Cell) -> Cell:
-    """Return the cell without its code and what is counted by running the code."""
-    workload = msgspec.structs.replace(cell.workload, code=(), images=None, parameters=None)
+    """Return the cell without its code and data, and what is counted of them."""
+    without = {"code": (), "imported": (), "data_sha256": None, "images": None}
+    workload = msgspec.structs.replace(cell.workload, **without, parameters=None)
     return msgspec.structs.replace(cell, workload=workload)
 
 

@@ -3,6 +3,7 @@
 import os
 import resource
 import socket
+import sys
 from pathlib import Path
 
 import msgspec
@@ -21,7 +22,9 @@ from hpml_jobs.core.quantization import Quantized
 from hpml_jobs.core.record import Facts, Model, Rank
 from hpml_jobs.study.attempt import HOST_VARIABLE, AttemptFolder
 from hpml_jobs.worker import models
+from hpml_jobs.worker.data import datasets
 from hpml_jobs.worker.data.text import describe_text
+from hpml_jobs.worker.data.user_code import check_imports
 from hpml_jobs.worker.devices import devices_for
 from hpml_jobs.worker.epochs import EpochResult, instrumented_epoch, train_epoch
 from hpml_jobs.worker.evaluation import evaluate, evaluate_share
@@ -56,7 +59,7 @@ def measure(file: CellFile, folder: AttemptFolder) -> None:
     Raises:
         HpmlError: the devices, the data, the model or the measured values are not valid.
     """
-    cell, startup = file.cell, StartupTimer()
+    cell, startup, before = file.cell, StartupTimer(), {*sys.modules}
     startup.end("imports_s")
     torch.set_num_threads(cell.threads)
     torch.set_num_interop_threads(cell.threads)
@@ -70,12 +73,16 @@ def measure(file: CellFile, folder: AttemptFolder) -> None:
     startup.end("model_s")
     cell_facts = Facts()
     if placement.rank == 0:  # before training: after it all GPUs would wait for git
+        datasets.check_unchanged(cell.workload, Path(file.data_root))
+        imported, packages = check_imports(cell.workload, before)
         cell_facts = msgspec.structs.replace(
             facts.read_facts(cell, strategy.backend, file.link_gb_per_s),
             peak_tflop_per_s=file.peak_tflop_per_s,
             code_commit=file.code_commit,
             code_dirty=file.code_dirty,
             text=describe_text(cell.workload, training.loader.dataset, training.test_images),
+            packages=packages,
+            imported=imported,
         )
     startup.end("facts_s")
     progress = ProgressWriter(folder, placement.rank, cell.epochs)
@@ -216,6 +223,7 @@ def describe_rank(training: Training, results: list[EpochResult]) -> Rank:
         communication=phases.communication if phases and communicates else None,
         stored_images=training.loading.stored,
         cards=training.cards.state,
+        node=facts.read_node(cell.device) if strategy.placement.local_rank == 0 else None,
     )
 
 

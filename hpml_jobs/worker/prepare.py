@@ -17,6 +17,7 @@ import msgspec
 
 from hpml_jobs.core.built_in import Unit
 from hpml_jobs.core.counts import NO_TORCH_CODE, TRIAL_CODE, Counts
+from hpml_jobs.core.source_files import imported_code
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.errors import HpmlError
@@ -113,6 +114,7 @@ def prepare(
     from hpml_jobs.worker.data.user_code import check_args  # noqa: PLC0415
     from hpml_jobs.worker.trial import Trial, UntriedError  # noqa: PLC0415
 
+    before = {*sys.modules}
     if download:
         datasets.fetch(workload, data_root)
     check_args(workload)
@@ -140,8 +142,13 @@ def prepare(
             trial.optimizer(model)
         trial.try_schedule()
     except UntriedError as error:
-        return msgspec.structs.replace(counts, untried=str(error))
-    counts = msgspec.structs.replace(counts, parameters=models.count_parameters(model))
+        imported = imported_code(before).files
+        return msgspec.structs.replace(counts, untried=str(error), imported=imported)
+    counts = msgspec.structs.replace(
+        counts,
+        parameters=models.count_parameters(model),
+        imported=imported_code(before).files,  # before the trial, which not every submission makes
+    )
     try:
         with _bounds(counts) if request.has_bounds else contextlib.nullcontext():
             for size in request.batches:

@@ -181,7 +181,7 @@ def _row(
     values |= flat(result.cell)
     if result.cell is not None:
         values["workload_code"] = " ".join(
-            f"{file.name}:{file.sha256[:12]}" for file in result.cell.workload.code
+            f"{file.name}:{file.sha256[:12]}" for file in result.cell.workload.sources
         )
     if record is not None:
         values |= {f"model_{name}": value for name, value in flat(record.model).items()}

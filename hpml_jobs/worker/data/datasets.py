@@ -161,6 +161,19 @@ def _cifar10(_workload: Workload, root: Path) -> tuple[Images, Images]:
     return train, test
 
 
+def check_unchanged(workload: Workload, root: Path) -> None:
+    """Refuse to train on other files than those that the cell was submitted with.
+
+    Raises:
+        HpmlError: the folder changed since then.
+    """
+    if workload.data_sha256 not in (None, text_files.data_digest(workload.data, root)):
+        raise HpmlError(
+            f"the files in data.root={root} changed since submission: submit again (changed data "
+            "are new cells), or restore them and use hpml-jobs resubmit"
+        )
+
+
 def _folder(workload: Workload, root: Path) -> tuple[Images, Images | None]:
     """Open root/train/<class>/*, and root/test or root/val if one of them exists."""
     from hpml_jobs.worker.data.image_folder import ImageFiles  # noqa: PLC0415 -- a second to import

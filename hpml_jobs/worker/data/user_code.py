@@ -3,14 +3,15 @@
 import inspect
 import sysconfig
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import hpml_jobs
+from hpml_jobs.core.source_files import imported_code, versions_of, without
 from hpml_jobs.core.text import nearest
-from hpml_jobs.core.workload import RESERVED_ARGS, Workload
+from hpml_jobs.core.workload import RESERVED_ARGS, SourceFile, Workload
 from hpml_jobs.errors import HpmlError
 
 
@@ -41,6 +42,28 @@ def load(setting: str, reference: str) -> Callable[..., Any]:
             "one that returns it"
         )
     return function  # type: ignore[no-any-return]  # callable() is all that can be checked
+
+
+def check_imports(
+    workload: Workload, before: Container[str]
+) -> tuple[tuple[SourceFile, ...], dict[str, str]]:
+    """Return the user's files imported since `before` that the cell does not name, and packages.
+
+    Raises:
+        HpmlError: a file that the cell names was imported with another text.
+    """
+    if not workload.own_code:
+        return (), {}
+    code = imported_code(before)
+    others = without(code.files, workload.sources)
+    changed = {file.name for file in others} & {file.name for file in workload.imported}
+    if changed:
+        raise HpmlError(
+            f"your code changed since submission: {', '.join(sorted(changed))}; submit again, or "
+            "restore it and use hpml-jobs resubmit"
+        )
+    references = {reference.partition(".")[0].partition(":")[0] for reference in workload.own_code}
+    return others, versions_of(code.packages | references)
 
 
 def call(function: Callable[..., Any], *arguments: Any, **optional: Any) -> Any:

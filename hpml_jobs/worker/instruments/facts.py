@@ -1,5 +1,6 @@
 """Facts about hardware and software that a timing depends on; reading them never fails a run."""
 
+import contextlib
 import json
 import os
 import platform
@@ -9,6 +10,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import torch
 
 import hpml_jobs
@@ -17,7 +19,7 @@ from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.gpus import is_mig
 from hpml_jobs.core.nvml import nvml_session, nvml_text
 from hpml_jobs.core.process_times import Process
-from hpml_jobs.core.record import Facts
+from hpml_jobs.core.record import Facts, Node
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.study.attempt import SLURM_VARIABLE
 from hpml_jobs.worker.instruments.timing import Devices
@@ -63,6 +65,16 @@ def read_facts(
         link_gb_per_s=link_gb_per_s,
         missing=tuple(unread),
     )
+
+
+def read_node(device: Device) -> Node:
+    """Return the facts of this node; what cannot be read is empty."""
+    node = Node(kernel=platform.release())
+    with contextlib.suppress(Exception):  # no fact is worth a failed run
+        node = msgspec.structs.replace(node, cpu_model=_cpu_model())
+        if device is Device.CUDA:
+            node = msgspec.structs.replace(node, driver=_driver())
+    return node
 
 
 def _always_known(cell: Cell) -> dict[str, Any]:

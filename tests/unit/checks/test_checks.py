@@ -567,6 +567,12 @@ BESIDE = [
     CheckCase("conditions", WARN, change_facts(driver="535.1"), "driver 535.1 (theirs 550.54.15)"),
     CheckCase("conditions", WARN, change_facts(tf32_cudnn=False), "TF32 in cuDNN no (theirs yes)"),
     CheckCase(
+        "system",
+        WARN,
+        change_facts(container="/images/new.sif"),
+        "container /images/new.sif (theirs none): measure the table in one go",
+    ),
+    CheckCase(
         "efficiency", WARN, change_epoch("timed", epoch_s=5.0), "efficiency is 1.5 over 4 GPUs"
     ),
     CheckCase(

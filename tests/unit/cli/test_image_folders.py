@@ -1,11 +1,15 @@
 """Any folder of images: classes and parameters follow from it, and bad files are named at login."""
 
 import json
+import shutil
 
 import pytest
 from PIL import Image
 
 from hpml_jobs.cli.main import run
+from hpml_jobs.core.conditions import requested_conditions
+from hpml_jobs.study.study import Study
+from tests.unit.slurm_output import squeue_line
 
 WORDS = ["workload=resnet18_torchvision", "workload.data=folder", "data.root=pictures", "batch=2"]
 
@@ -136,6 +140,32 @@ def test_other_formats_and_data_behind_an_image_pass(pictures, capsys):
     Image.new("L", (9, 9)).save(pictures / "train" / "dog" / "odd.jpg", "GIF")
     assert run(["plan", *WORDS]) == 0
     assert "scanned 20 of 20 files" in capsys.readouterr().err
+
+
+def test_other_files_are_other_cells_and_a_copy_is_not(pictures, slurm, capsys):
+    """Names, sizes and contents are the data; their times and their place are not."""
+    words = ["-m", *WORDS, "gpus=1,2", "study=own", "cluster=greene", "--json"]
+    assert run(words) == 0
+    slugs = [cell["cell"] for cell in json.loads(capsys.readouterr().out)["cells"]]
+    slurm.set_output("squeue", "".join(squeue_line(str(job), "PENDING") for job in (101, 102)))
+    shutil.copytree(pictures, pictures.parent / "copy", copy_function=shutil.copyfile)
+    shutil.rmtree(pictures)
+    (pictures.parent / "copy").rename(pictures)
+    assert run(words) == 0
+    again = json.loads(capsys.readouterr().out)["cells"]
+    pending = dict.fromkeys(slugs, "left out: pending")
+    assert {cell["cell"]: cell["why"] for cell in again} == pending
+    Image.effect_noise((90, 90), 60).convert("RGB").save(pictures / "train/cat/0.jpg")
+    assert run(words) == 0
+    shown = capsys.readouterr()
+    changed = {cell["cell"]: cell["why"] for cell in json.loads(shown.out)["cells"]}
+    assert {*changed.values()} == {"new"}
+    assert not {*changed} & {*slugs}
+    assert f"the data changed since {slugs[0]} and 1 other were sent: 2 cells are new" in shown.err
+    cells = [folder.read().cell for folder in Study(pictures.parent / "outputs/own").cells()]
+    named = {dict(requested_conditions(cell))["files of the data"] for cell in cells}
+    assert named == {str(cell.workload.data_sha256)[:12] for cell in cells}
+    assert len(named) == 2
 
 
 def test_damage_inside_a_file_is_named_by_the_job(program):

@@ -1,11 +1,19 @@
 """The user's source files: which are found, what changes their hash, where they are looked for."""
 
+import re
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
-from hpml_jobs.core.source_files import changed_files, source_files
+from hpml_jobs.core.source_files import (
+    changed_files,
+    imported_code,
+    source_files,
+    versions_of,
+    without,
+)
 from hpml_jobs.errors import HpmlError
 
 FILES = {
@@ -74,6 +82,28 @@ def test_files_have_the_same_names_and_hashes_in_another_folder(root, tmp_path_f
     assert changed_files(source_files(["train:build"], copy), copy) == []
     copy.rename(root)
     assert changed_files(source_files(["train:build"], root), root) == []
+
+
+def test_imports_from_folders_that_code_adds_to_sys_path_are_found(tmp_path, monkeypatch):
+    """And no file of Python, of this program or of an installed package."""
+    (tmp_path / "lib/deep").mkdir(parents=True)
+    (tmp_path / "lib/helper_of_main.py").write_text("import msgspec, json\nfrom deep import net\n")
+    (tmp_path / "lib/deep/__init__.py").write_text("")
+    (tmp_path / "lib/deep/net.py").write_text("REPEAT = 1\n")
+    (tmp_path / "main_of_test.py").write_text(
+        f"import sys\nsys.path.insert(0, {str(tmp_path / 'lib')!r})\nimport helper_of_main\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    before = {*sys.modules}
+    parsed = source_files(["main_of_test:build"], tmp_path)
+    import_module("main_of_test")
+    code = imported_code(before)
+    assert names(parsed) == ["main_of_test.py"]
+    others = ["deep/__init__.py", "deep/net.py", "helper_of_main.py"]
+    assert names(without(code.files, parsed)) == others
+    version = versions_of(code.packages)
+    assert [*version] == ["msgspec"]
+    assert re.fullmatch(r"[\d.]+ [0-9a-f]{7}", version["msgspec"])
 
 
 def test_unreadable_source_is_named(root, monkeypatch):

@@ -30,7 +30,8 @@ FREE = {
 """Names below a key that holds any."""
 
 DEPENDENT = (
-    *("recipe.", "workload.limit", "workload.code", "grid"),
+    *("recipe.", "workload.limit", "grid"),
+    *("workload.code", "workload.imported", "workload.data_sha256"),
     *("cluster.name", "cluster.known_as", "cluster.launcher"),
     "global_batch",
 )

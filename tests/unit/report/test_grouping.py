@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from hpml_jobs.core.cell import Protocol
+from hpml_jobs.core.record import Node
 from hpml_jobs.core.workload import SourceFile
 from hpml_jobs.report.formats.markdown import document
 from hpml_jobs.slurm.states import Outcome
@@ -26,6 +27,9 @@ RTX = "Quadro RTX 8000"
         ("hpml_jobs", {"hpml_jobs": "0.0.9"}),
         ("commit", {"commit": "fedcba"}),
         ("uncommitted changes", {"dirty": True}),
+        ("Python", {"python": "3.13.1"}),
+        ("environment", {"environment": {"ATEN_CPU_CAPABILITY": "default"}}),
+        ("environment", {"environment": {"LD_PRELOAD": "/lib/libfast.so"}}),
     ],
 )
 def test_record_under_other_conditions_gets_its_own_group(builder, what, change):
@@ -96,12 +100,44 @@ def test_two_workloads_are_separated_by_name_only(builder):
 def test_hosts_of_one_type_and_backend_share_a_group(builder):
     builder.with_published_study(but=((4, 32),))
     other = lab_record(lab_cell(4, 32), 20.0, 0.0, msgspec.structs.replace(V100))
-    facts = msgspec.structs.replace(V100, backend="nccl", python="3.12.1", topology="NV2")
+    facts = msgspec.structs.replace(V100, backend="nccl", os="Linux-6.1", topology="NV2")
     attempt = msgspec.structs.replace(other.attempt, hosts=("node9",))
     builder.with_record(msgspec.structs.replace(other, facts=facts, attempt=attempt))
     report = builder.collect()
     assert len(report.groups) == 1
     assert report.differences == ()
+
+
+def test_cell_whose_second_node_differs_gets_its_own_group(builder):
+    builder.with_published_study(but=((4, 32),))
+    record = lab_record(lab_cell(4, 32), 20.0)
+    nodes = [Node(cpu_model=model, driver=V100.driver) for model in (V100.cpu_model, "AMD EPYC")]
+    ranks = [
+        msgspec.structs.replace(rank, node=node)
+        for rank, node in zip(record.ranks, [*nodes, None, None], strict=True)
+    ]
+    builder.with_record(msgspec.structs.replace(record, ranks=tuple(ranks)))
+    report = builder.collect()
+    assert [text.partition(":")[0] for text in report.differences] == ["CPU model"]
+    assert f"AMD EPYC + {V100.cpu_model}" in report.differences[0]
+
+
+@pytest.mark.parametrize(
+    ("data", "model", "change", "groups"),
+    [
+        ("digits", "cnn", {"torchvision": "0.1"}, 1),
+        ("cifar10", "resnet18_cifar10", {"torchvision": "0.1"}, 2),
+        ("digits", "net:build", {"packages": {"timm": "1.0 1a2b3c4"}}, 2),
+        ("digits", "net:build", {"imported": (SourceFile(name="a.py", sha256="1"),)}, 2),
+        ("digits", "cnn", {"os": "Linux-2.6", "python": V100.python}, 1),
+    ],
+)
+def test_software_separates_cells_only_if_they_use_it(builder, data, model, change, groups):
+    workload = msgspec.structs.replace(RESNET, data=data, model=model, parameters=None)
+    for gpus, facts in ((1, V100), (2, msgspec.structs.replace(V100, **change))):
+        cell = msgspec.structs.replace(lab_cell(gpus, 32), workload=workload)
+        builder.with_record(lab_record(cell, 20.0 / gpus, 0.0, facts))
+    assert len(builder.collect().groups) == groups
 
 
 def test_cell_on_two_gpu_models_gets_its_own_group(builder):

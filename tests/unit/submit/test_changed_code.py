@@ -8,6 +8,7 @@ import pytest
 from hpml_jobs.cli.main import run
 from hpml_jobs.core.counts import Counts
 from hpml_jobs.core.source_files import source_files
+from hpml_jobs.core.workload import SourceFile
 from hpml_jobs.plan import data
 from hpml_jobs.plan.working_tree import working_tree
 from hpml_jobs.study.study import Study
@@ -68,6 +69,20 @@ def test_resubmit_refuses_changed_code_and_says_how_to_go_on(own_code, slurm, ca
     (own_code / "mygpt.py").write_text("import blocks\n")
     assert run(["resubmit", "own", "--failed"]) == 0
     assert len(slurm.scripts) == 2
+
+
+def test_imported_code_that_changed_is_another_cell(own_code, capsys, monkeypatch):
+    """Files that only the jobs' Python finds, because the code adds their folder to sys.path."""
+    seen = []
+    for text in ("1", "1", "2"):
+        imported = (SourceFile(name="helper.py", sha256=text),)
+        counts = Counts(images=64, effective=64, parameters=10, imported=imported)
+        monkeypatch.setattr(data, "prepare", lambda *_, counts=counts, **__: counts)
+        seen.append(sent(capsys))
+    (first, _), (again, _), (changed, notes) = seen
+    assert {*first} == {*again}
+    assert not {*first} & {*changed}
+    assert "helper.py changed since ddp-2gpu-b8-custom-" in notes
 
 
 def test_commit_of_working_tree_is_unknown_without_git(own_code, capsys):

@@ -15,10 +15,11 @@ from PIL import Image
 from torchvision.datasets import CIFAR10, ImageFolder
 
 from hpml_jobs.core.counts import NO_TORCH_CODE
+from hpml_jobs.core.text_files import data_digest
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.worker import prepare
-from hpml_jobs.worker.data.datasets import check_length, length, open_data
+from hpml_jobs.worker.data.datasets import check_length, check_unchanged, length, open_data
 from hpml_jobs.worker.data.images import read_digits
 
 from .conftest import SMALL_DIGITS, change_workload
@@ -195,6 +196,18 @@ def test_image_that_cannot_be_read_is_named(tmp_path):
     data = open_data(FOLDER, tmp_path)
     with pytest.raises(HpmlError, match=r"^train/dog/3.png: UnidentifiedImageError: "):
         data.train[1]
+
+
+def test_job_refuses_other_files_than_were_submitted(tmp_path):
+    for name in ("train/a/1.jpg", "train/b/2.jpg", "test/a/3.jpg", "test/b/4.jpg"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b"content")
+    digest = data_digest("folder", tmp_path)
+    check_unchanged(change_workload(FOLDER, data_sha256=digest), tmp_path)
+    check_unchanged(FOLDER, tmp_path)  # of a version before 0.9.0
+    (tmp_path / "test/b/4.jpg").write_bytes(b"contents")
+    with pytest.raises(HpmlError, match="changed since submission: submit again"):
+        check_unchanged(change_workload(FOLDER, data_sha256=digest), tmp_path)
 
 
 def test_missing_image_folder_is_an_error(tmp_path):

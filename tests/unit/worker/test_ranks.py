@@ -479,3 +479,18 @@ def test_code_changed_after_submission_is_not_run(run_cell, tmp_path):
         "your code changed since submission: mycode.py, parts.py (missing); submit again, or "
         "restore it and use hpml-jobs resubmit"
     )
+
+
+def test_other_code_imported_by_the_job_is_recorded_or_refused(run_cell, tmp_path):
+    """Code of a folder that is not on sys.path at submission, and the packages that it imports."""
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "helper.py").write_text("import numpy\n")
+    text = f"import sys\nsys.path.insert(0, {str(tmp_path / 'lib')!r})\nimport helper\n"
+    (tmp_path / "mycode.py").write_text(text + example())
+    workload = change_workload(OWN, images=64, limit=64)
+    facts = run_cell(cpu_cell(workload, batch=32)).record.facts
+    assert [file.name for file in facts.imported] == ["helper.py", "mycode.py"]
+    assert "numpy" in facts.packages
+    imported = (SourceFile(name="helper.py", sha256="0"),)
+    error = run_cell(cpu_cell(change_workload(workload, imported=imported), batch=32)).error
+    assert error.reason.startswith("your code changed since submission: helper.py; submit again")

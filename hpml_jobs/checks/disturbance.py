@@ -76,11 +76,14 @@ def epochs_disturbed(record: Record) -> Observation | None:
             f"other processes used {percent_text(max(0.0, share))} of the cell's CPU time at most "
             f"(limit {percent_text(FOREIGN_LIMIT)})",
         )
-    texts = (
+    epochs = [role for role in disturbed if isinstance(role, Role)]
+    texts = [
         f"{'; '.join(cause.text for cause in causes[role])}, during the {role.value}"
-        f"{' epoch' if isinstance(role, Role) else ''}"
-        for role in disturbed
-    )
+        f"{' epoch' if epochs else ''}"
+        for role in epochs or disturbed
+    ]
+    steps = [role.value for role in disturbed if role not in epochs] if epochs else []
+    texts += [f"also during the {' and the '.join(steps)}"] if steps else []
     limiting = [role for role in disturbed if role in LIMITING]
     measuring = [role for role in disturbed if role in MEASURING]
     affecting = measuring or limiting

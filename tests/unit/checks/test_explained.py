@@ -136,3 +136,16 @@ def test_disturbed_microbenchmark_is_a_remark_on_bandwidths():
     busy = change_step(Step.MICROBENCHMARK, busy_s=8.0 * (3.6 + 6.0))(clean_record())
     result = result_of(check_record(busy), "disturbed")
     assert (result.tier, result.affects) == (Tier.TABLE, (Affected.BANDWIDTH,))
+
+
+def test_steps_beside_a_disturbed_epoch_are_named_without_their_figures():
+    busy = {"busy_s": 8.0 * (3.6 + 6.0)}
+    record = change_scheduling("timed", **busy)(clean_record())
+    for step in Step:
+        record = change_step(step, **busy)(record)
+    result = result_of(check_record(record), "disturbed")
+    assert result.figures == (
+        "other processes used 6 of 12 CPUs of gr001, during the timed epoch; also during the "
+        "microbenchmark and the profiler's iterations"
+    )
+    assert result.affects == (Affected.TIME,)

@@ -71,7 +71,7 @@ def choose(
     study = find_study(name, outputs)
     snapshots = read_study(study, history_of(study))
     cluster, commands = cluster_of(study), study.commands()
-    made = choices(snapshots, wish, cluster, commands, question)
+    made = choices(snapshots, wish, cluster, commands, question, study=study.name)
     if not made:
         raise HpmlError(
             f"no cell of study {study.name} has a number; hpml-jobs status {study.name} shows why"

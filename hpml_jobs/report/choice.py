@@ -118,16 +118,18 @@ class GroupChoice(NamedTuple):
         }
 
 
-def choices(
+def choices(  # noqa: PLR0913  (what is known of the study, and what is asked)
     snapshots: Iterable[FolderSnapshot],
     wish: Wish,
     cluster: Cluster | None,
     commands: Sequence[str],
     asked: Asked | None = None,
+    *,
+    study: str = "STUDY",
 ) -> list[GroupChoice]:
     """Return the choice of every group with a number; with `asked` that of predictions beside it.
 
-    `cluster` says which cells are charged whole nodes; `commands` are those of the study.
+    `cluster` says which cells are charged whole nodes; `commands` are those of the `study`.
 
     Raises:
         HpmlError: epochs are wished for, and the study has rates without the samples of an epoch.
@@ -143,7 +145,7 @@ def choices(
         choice = choose(group, wish, cluster)
         if choice:
             next_cells = words.next_cells(choice, commands, group.device)
-            table = choice_table(group, choice)
+            table = choice_table(group, choice, study)
             beside = None
             if asked:
                 outlook, fault = forecasts.answer(group, cluster, commands, *asked)

@@ -11,6 +11,7 @@ from hpml_jobs.report.merge.rows import Row, setup_order
 from hpml_jobs.report.report import Report, ReportGroup, StrategyTables
 from hpml_jobs.report.text import captions, warnings
 from hpml_jobs.report.text import choice as words
+from hpml_jobs.report.text.marks import mark
 from hpml_jobs.report.text.numbers import percent, ratio
 
 LEAST_SHARE = 0.05
@@ -37,6 +38,12 @@ class Bar(NamedTuple):
     label: str
     speedup: float
     ideal: float
+    is_doubtful: bool = False
+
+    @property
+    def text(self) -> str:
+        """The speedup with the mark of checks."""
+        return mark(ratio(self.speedup), is_doubtful=self.is_doubtful)
 
 
 class Bars(NamedTuple):
@@ -85,6 +92,9 @@ def _answer(study: str, choice: Choice | None, device: Device) -> Iterator[str]:
     if choice is None:
         yield f"No cell has a number: hpml-jobs status {study} shows why."
         return
+    if choice.measure_again:
+        yield words.answer(choice, device, study)
+        return
     if not _has_rivals(choice):
         only = choice.reference
         figures = words.figures(only, choice, device)
@@ -115,9 +125,11 @@ def _has_rivals(choice: Choice) -> bool:
 def _fastest(fastest: Candidate, choice: Choice, device: Device) -> str:
     """Return the speedup of the fastest cell, and what its epoch is spent on."""
     against = captions.cell_label(choice.reference.row.place, device)
+    is_doubtful = choice.doubts_ratio(fastest)
+    faster = mark(ratio(choice.speedup(fastest)), is_doubtful=is_doubtful)
     text = (
-        f"Fastest: {words.name(fastest, device)}, {ratio(choice.speedup(fastest))} times the speed "
-        f"of {against}: {words.figures(fastest, choice, device)}"
+        f"Fastest: {words.name(fastest, device)}, {faster} times the speed of {against}: "
+        f"{words.figures(fastest, choice, device)}"
     )
     losses = _losses(fastest.row)
     return f"{text}; {losses}." if losses else f"{text}."
@@ -174,7 +186,12 @@ def speedup_bars(group: ReportGroup) -> Bars | None:
         (row for row in rows if row.batch_per_gpu == batch), key=lambda row: setup_order(row.setup)
     )
     bars = tuple(
-        Bar(captions.row_label(row.setup, device), row.speedup, _ideal(row))
+        Bar(
+            captions.row_label(row.setup, device),
+            row.speedup,
+            _ideal(row),
+            row.reference != row.setup and group.source.doubts_ratio(row),
+        )
         for row in shown
         if row.speedup is not None
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from hpml_jobs.checks.result import CheckResult, worst_level
+from hpml_jobs.checks.result import Affected, CheckResult, worst_level
 from hpml_jobs.core import formulas
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.measurements import Role
@@ -28,7 +28,7 @@ CELLS = "cells"
 
 _PLACE = ["group", "strategy", "row", "gpus", "nodes", "treatment"]
 _SHEETS = {
-    "table1": (1, ["time_s", "speedup"]),
+    "table1": (1, ["time_s", "speedup", "time_doubtful", "speedup_doubtful"]),
     "table2": (
         2,
         ["compute_s", "comm_s", "comm_exposed_s", "compute_residual_s", "comm_residual_s"],
@@ -125,6 +125,8 @@ def _places(report: Report) -> list[dict[str, Any]]:
             "strategy": strategy.strategy.value,  # the baseline's row is in every strategy's table
             "batch": row.batch_per_gpu,
             **_quantities(row),
+            "time_doubtful": bool(row.timing) and group.source.doubts(row, Affected.TIME),
+            "speedup_doubtful": row.speedup is not None and group.source.doubts_ratio(row),
         }
         for group in report.groups
         for strategy in group.strategies

@@ -24,7 +24,6 @@ from hpml_jobs.report.report import Report, ReportGroup, StrategyTables
 from hpml_jobs.report.table import Table
 from hpml_jobs.report.text import warnings
 from hpml_jobs.report.text.marks import EXPLAINED
-from hpml_jobs.report.text.numbers import ratio
 
 LINES = 60
 """The most lines of a first screen, those on files after it included."""
@@ -159,7 +158,7 @@ def _show_bars(bars: Bars, console: Console) -> None:
         dots = "·" * (round(width * bar.ideal / most) - len(filled))
         line = Text(f"{bar.label.ljust(label_width)}  ")
         line.append(filled, "cyan").append(dots, "dim")
-        line.append(" " * (width - len(filled) - len(dots))).append(f"  {ratio(bar.speedup):>6}")
+        line.append(" " * (width - len(filled) - len(dots))).append(f"  {bar.text:>6}")
         console.print(line, no_wrap=True, crop=False)
 
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from hpml_jobs.checks import Level
+from hpml_jobs.checks.disturbance import DISTURBED
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.core import formulas
 from hpml_jobs.core.built_in import Unit
@@ -86,7 +87,7 @@ class Candidate(Value, frozen=True, kw_only=True):
     """A measured cell with what an epoch of it takes and costs: medians over its runs.
 
     `efficiency` is against the best cell of the smallest size. `doubtful`: a check of its time
-    warns.
+    warns. `is_disturbed`: it fails, because outside causes made too much of the time.
     """
 
     row: Row
@@ -95,6 +96,7 @@ class Candidate(Value, frozen=True, kw_only=True):
     efficiency: float
     exclusion: Exclusion | None = None
     doubtful: bool = False
+    is_disturbed: bool = False
 
     @property
     def work(self) -> Work | None:
@@ -209,7 +211,8 @@ class Choice(Value, frozen=True, kw_only=True):
     """The measured cells of a group, the fastest first, and the chosen ones; None: none can be.
 
     `reference` is the fastest cell of the smallest size, which efficiencies are against, also with
-    a failed check. `undecided` may change the size to ask for.
+    a failed check. `undecided` may change the size to ask for. Where the answer would rest on cells
+    to `measure_again`, because they are too disturbed, there is none.
     """
 
     wish: Wish
@@ -219,6 +222,7 @@ class Choice(Value, frozen=True, kw_only=True):
     cheapest: Candidate | None
     ask: Winner | None
     undecided: Undecided | None
+    measure_again: tuple[Candidate, ...]
     steps: tuple[Step, ...]
     edges: tuple[Edge, ...]
 
@@ -231,6 +235,10 @@ class Choice(Value, frozen=True, kw_only=True):
         """Return the speedup of a cell over the reference."""
         return formulas.speedup(self.reference.epoch_s, candidate.epoch_s)
 
+    def doubts_ratio(self, candidate: Candidate) -> bool:
+        """Return whether a check makes the time of a cell, or of the reference, doubtful."""
+        return candidate.doubtful or self.reference.doubtful
+
 
 def choose(group: ConditionGroup, wish: Wish, cluster: Cluster | None = None) -> Choice | None:
     """Return the choice among the cells of a group; None if none has a number.
@@ -241,7 +249,12 @@ def choose(group: ConditionGroup, wish: Wish, cluster: Cluster | None = None) ->
     if not candidates:
         return None
     sound, reference = _sound(candidates), _reference(candidates)
-    ask = _ask([c for c in candidates if c.exclusion is None], wish)
+    sizes = {c.row.gpus for c in sound}
+    again = tuple(
+        c for c in candidates if c.is_disturbed and (c is reference or c.row.gpus not in sizes)
+    )
+    able = [] if again else [c for c in candidates if c.exclusion is None]
+    ask = _ask(able, wish)
     return Choice(
         wish=wish,
         reference=reference,
@@ -250,6 +263,7 @@ def choose(group: ConditionGroup, wish: Wish, cluster: Cluster | None = None) ->
         cheapest=min(sound, key=lambda c: (c.gpu_s, c.epoch_s), default=None),
         ask=ask,
         undecided=_undecided(ask.candidate, sound, reference, wish) if ask else None,
+        measure_again=again,
         steps=tuple(_steps(sound)),
         edges=tuple(_edges(group, ask.candidate)) if ask else (),
     )
@@ -267,6 +281,7 @@ def _candidates(group: ConditionGroup, wish: Wish, charged: Charged) -> list[Can
             if group.worst(row, Affected.TIME) is Level.FAIL
             else None,
             doubtful=group.doubts(row, Affected.TIME),
+            is_disturbed=group.fails(row, DISTURBED),
         )
         for row in group.timed
         if row.timing

@@ -109,6 +109,23 @@ class ConditionGroup(Value, frozen=True, kw_only=True, dict=True):
         """Return whether a check makes these numbers of a row doubtful."""
         return self.worst(row, affected) is not Level.PASS
 
+    def fails(self, row: Row, check: str) -> bool:
+        """Return whether a run of a row fails a check of its time."""
+        return any(
+            result.check == check and result.level is Level.FAIL
+            for slug in row.cells
+            if row.counts(slug, Affected.TIME)
+            for result in self.checks.get(slug, ())
+        )
+
+    def doubts_ratio(self, row: Row, reference: Row | None = None) -> bool:
+        """Return whether a check makes a row's time doubtful, or that which it is compared with.
+
+        That is by default the row that its ratios are against.
+        """
+        rows = (row, reference or self.reference(row))
+        return any(self.doubts(of_ratio, Affected.TIME) for of_ratio in rows if of_ratio)
+
     @cached_property
     def _by_place(self) -> dict[Place, Row]:
         return {row.place: row for row in self.timed}

@@ -26,14 +26,16 @@ def answer_items(report: Report, group: ReportGroup) -> Iterator[Item]:
     summary = overview(report, group)
     yield _headline(choice, group, summary)
     sentences = summary.answer if len(choice.candidates) > 1 else ()
-    lines = [line for line in sentences if line != words.answer(choice, device)]
-    lines += [f"{line[0].upper()}{line[1:]}." for line in words.doubts(choice, device)]
+    lines = [line for line in sentences if line != words.answer(choice, device, report.study)]
+    undecided = words.undecided(choice, device).removeprefix("; ")
+    limits = [undecided, *words.doubts(choice, device)]
+    lines += [f"{line[0].upper()}{line[1:]}." for line in limits if line]
     # no full stop after a command
     lines += [f"{line[0].upper()}{line[1:]}" for line in summary.next_cells]
     yield from [Bullets(tuple(lines))] if lines else []
     table = sizes(group.source, choice)
     yield Sheet(table, table.caption, table.notes)
-    if len(table.lines) > 1:
+    if len(table.lines) > 1 and not choice.measure_again:
         yield Quote(PROPOSAL, proposal.proposal(group.source, choice, _version(group)))
     else:
         yield Text(ONE_SIZE)
@@ -51,7 +53,7 @@ def _headline(choice: Choice, group: ReportGroup, summary: Overview) -> Headline
     if len(choice.candidates) == 1:
         return Headline(" ".join(summary.answer))
     if choice.ask is None:
-        return Headline(words.answer(choice, device))
+        return Headline(summary.answer[-1])
     asked = choice.ask.candidate
     per_work = f"per {captions.work_text(asked.work)}"
     figures = [(f"{seconds(asked.epoch_s)} s", per_work)]
@@ -65,5 +67,5 @@ def _headline(choice: Choice, group: ReportGroup, summary: Overview) -> Headline
         (efficiency, f"parallel efficiency{gap}{against}"),
         (words.cost(asked.gpu_s), f"{words.cost_unit(device)} {per_work}"),
     ]
-    asking = f"{words.ask_words(choice, device)} {words.name(asked, device)}."
-    return Headline(asking, tuple(figures))
+    answer = f"{words.ask_words(choice, device)} {words.name(asked, device)}."
+    return Headline(answer, tuple(figures))

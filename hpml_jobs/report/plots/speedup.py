@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from hpml_jobs.checks.result import Affected
 from hpml_jobs.core.statistics import Interval, ratio_interval
 from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.plots import series, style
@@ -102,8 +101,8 @@ def _point(group: ConditionGroup, of: Ratio, value: float) -> Point:
     if interval:
         scale = value / of.speedup
         interval = Interval(interval.low * scale, interval.high * scale, interval.coverage)
-    doubtful = any(group.doubts(row, Affected.TIME) for row in (of.row, of.reference))
-    return Point(of.row.gpus, of.row.nodes, value, interval, doubtful)
+    is_doubtful = group.doubts_ratio(of.row, of.reference)
+    return Point(of.row.gpus, of.row.nodes, value, interval, is_doubtful)
 
 
 def _draw(axis: "Axes", lines: Sequence[Series], keys: Keys, units: str) -> None:

@@ -22,7 +22,8 @@ class Column(NamedTuple, Generic[T]):
     """One quantity: its name in the CSV with the unit, its value, and its text on a page.
 
     `head` is its heading there. None stands for no value; on a page that is the dash. Without a
-    name it is on pages only. Made by `column`, which checks that the text fits the value.
+    name it is on pages only. Values that `is_doubtful` get the mark of checks. Made by `column`,
+    which checks that the text fits the value.
     """
 
     name: str
@@ -30,6 +31,11 @@ class Column(NamedTuple, Generic[T]):
     value: Callable[[T], Any]
     text: Callable[[Any], str]
     below: Callable[[T], str]
+    is_doubtful: Callable[[T], bool] = lambda _: False
+
+    def marked_if(self, is_doubtful: Callable[[T], bool]) -> "Column[T]":
+        """Return the column with the mark at the values of doubtful items."""
+        return self._replace(is_doubtful=is_doubtful)
 
 
 def column(
@@ -224,7 +230,9 @@ def _texts(heads: Sequence[Columns[T]], item: T) -> tuple[str, ...]:
 
 def _text(column: Column[T], item: T) -> str:
     value = column.value(item)
-    return DASH if value is None else column.text(value)
+    if value is None:
+        return DASH
+    return marks.mark(column.text(value), is_doubtful=column.is_doubtful(item))
 
 
 def _sheet(heads: Sequence[Columns[T]], items: Iterable[T]) -> Sheet:

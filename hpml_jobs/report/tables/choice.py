@@ -5,13 +5,21 @@ The rules are in docs/choose.md.
 
 from collections.abc import Iterator
 
+from hpml_jobs.checks.result import Affected
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.report.merge import learning
 from hpml_jobs.report.merge.choice import Candidate, Choice
 from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.table import Table
-from hpml_jobs.report.tables.builder import Columns, TableText, column, item_table, place_columns
-from hpml_jobs.report.text import captions
+from hpml_jobs.report.tables.builder import (
+    Column,
+    Columns,
+    TableText,
+    column,
+    item_table,
+    place_columns,
+)
+from hpml_jobs.report.text import captions, marks
 from hpml_jobs.report.text import choice as words
 from hpml_jobs.report.text.numbers import accuracy, per_second, ratio, seconds, significant
 
@@ -26,8 +34,11 @@ ACCURACY_GAP = 0.005
 """Difference of test accuracies from which equal epochs are called unequal training."""
 
 
-def choice_table(group: ConditionGroup, choice: Choice) -> Table:
-    """Return the table of a choice, with its answer above and the steps below."""
+def choice_table(group: ConditionGroup, choice: Choice, study: str = "STUDY") -> Table:
+    """Return the table of a choice, with its answer above and the steps below.
+
+    `study` is for the command of the answer.
+    """
     device, reference = group.device, choice.reference
     caption = CAPTION.format(
         what=captions.an_epoch(group.work),
@@ -41,12 +52,13 @@ def choice_table(group: ConditionGroup, choice: Choice) -> Table:
     text = TableText(
         "choice", "Choice", "E1", (caption, captions.runs(group.timed)), on_screen=False
     )
-    text = text._replace(answer=words.answer(choice, device))
+    text = text._replace(answer=words.answer(choice, device, study))
     items = [
         (captions.cell_label(candidate.row.place, device), candidate)
         for candidate in choice.candidates
     ]
     notes = [
+        *marks.explained(group, (c.row for c in choice.candidates), Affected.TIME),
         *(words.step_text(step, device) for step in choice.steps),
         *words.doubts(choice, device),
         *_accuracies(group, choice),
@@ -74,7 +86,7 @@ def _heads(choice: Choice, device: Device) -> tuple[Columns[Candidate], ...]:
     return (
         Columns("", place_columns(lambda candidate: candidate.row.setup)),
         Columns("", (column("batch", "", lambda candidate: candidate.row.batch_per_gpu),)),
-        Columns("s", (column("epoch_s", "", lambda c: c.epoch_s, seconds),)),
+        Columns("s", (epoch_column(),)),
         Columns(
             f"{choice.reference.unit.value}/s",
             (column("units_per_s", "", lambda c: c.units_per_s, per_second),),
@@ -86,10 +98,7 @@ def _heads(choice: Choice, device: Device) -> tuple[Columns[Candidate], ...]:
                 column("samples_per_s", "", lambda c: c.samples_per_s),
             ),
         ),
-        Columns(
-            f"effic.{words.against(choice, device)}",
-            (column("efficiency", "", lambda c: c.efficiency, ratio),),
-        ),
+        Columns(f"effic.{words.against(choice, device)}", (efficiency_column(choice),)),
         reference_columns(choice),
         Columns(
             words.cost_unit(device), (column("charged_gpu_s", "", lambda c: c.gpu_s, words.cost),)
@@ -103,6 +112,18 @@ def _heads(choice: Choice, device: Device) -> tuple[Columns[Candidate], ...]:
         Columns("", (column("runs", "", lambda c: len(c.epochs_s)),)),
         Columns("why", (column("why", "", lambda c: words.why(c, choice, device)),), words=True),
     )
+
+
+def epoch_column() -> Column[Candidate]:
+    """Return the seconds of a cell, marked if a check warns of them."""
+    made: Column[Candidate] = column("epoch_s", "", lambda c: c.epoch_s, seconds)
+    return made.marked_if(lambda candidate: candidate.doubtful)
+
+
+def efficiency_column(choice: Choice) -> Column[Candidate]:
+    """Return the efficiency of a cell, marked if a check warns of its time or the reference's."""
+    made: Column[Candidate] = column("efficiency", "", lambda c: c.efficiency, ratio)
+    return made.marked_if(choice.doubts_ratio)
 
 
 def reference_columns(choice: Choice) -> Columns[Candidate]:

@@ -75,7 +75,12 @@ def table1(selection: StrategyRows) -> Table:
         title=f"Table 1: time and speedup, {selection.strategy.value}",
         corner="Table 1",
         blocks=blocks(selection, "Time(s)", "Speedup"),
-        lines=lines(selection, selection.setups, _time_and_speedup, Affected.TIME),
+        lines=lines(
+            selection,
+            selection.setups,
+            lambda row: _time_and_speedup(selection.group, row),
+            Affected.TIME,
+        ),
         caption=(
             f"{captions.time(selection.group)} Speedup: Time of "
             f"{references.size_text(rows, device)} / Time.",
@@ -104,11 +109,12 @@ def _elsewhere(selection: StrategyRows) -> list[str]:
     return [SAME_GLOBAL_BATCH] if any(row.place in in_strong for row in parallel) else []
 
 
-def _time_and_speedup(row: Row) -> tuple[str, ...]:
+def _time_and_speedup(group: ConditionGroup, row: Row) -> tuple[str, ...]:
     time = seconds(row.timing.epoch_s) if row.timing else dash_or_oom(row)
     if row.reference == row.setup:
         return time, "1"
-    return time, text_or_dash(row.speedup, ratio)
+    speedup = text_or_dash(row.speedup, ratio)
+    return time, marks.mark(speedup, is_doubtful=group.doubts_ratio(row))
 
 
 def table2(selection: StrategyRows) -> Table:

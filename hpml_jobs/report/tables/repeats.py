@@ -69,6 +69,7 @@ def repeats(group: ConditionGroup) -> Table | None:
         return None
     size = references.size_text(group.timed, group.device)
     against = "against_1" if group.baseline is Baseline.SINGLE else "against_reference"
+    speedup: Column[Row] = column("speedup", "ratio", lambda e: e.speedup, ratio)
     heads: tuple[Columns[Row], ...] = (
         Columns("runs", (column("runs", "", lambda row: len(row.runs)),)),
         Columns(
@@ -82,7 +83,7 @@ def repeats(group: ConditionGroup) -> Table | None:
         Columns(
             "speedup",
             (
-                column("speedup", "ratio", lambda e: e.speedup, ratio),
+                speedup.marked_if(group.doubts_ratio),
                 interval_text(lambda e: _speedup_interval(group, e), ratio),
             ),
         ),

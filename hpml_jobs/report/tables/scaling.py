@@ -42,6 +42,7 @@ MEASURED = (
 )
 REPORTED = "As reported by the source: epoch = train + stall"
 MEDIANS = " (medians of several runs need not add up)"
+AGAINST = "against 1, same batch"
 NO_STEP = "weak: the duration of an iteration is not reported"
 ONE_RUN = "single run each: strategies at the same place are not comparable; use repeats=6"
 
@@ -98,14 +99,17 @@ def _heads(group: ConditionGroup) -> tuple[Columns[Row], ...]:
     unit = group.a_cell.workload.throughput_unit
     names = {
         "units/s": f"{unit.value}/s",
-        "against 1, same batch": references.head(group.timed, group.device),
+        AGAINST: references.head(group.timed, group.device),
     }
     time = captions.time_word(group.work)
     return tuple(
         head._replace(
             head=names.get(head.head, head.head),
             columns=tuple(
-                column._replace(head=time) if column.head == "epoch" else column
+                column._replace(
+                    head=time if column.head == "epoch" else column.head,
+                    is_doubtful=group.doubts_ratio if head.head == AGAINST else column.is_doubtful,
+                )
                 for column in head.columns
                 if column.name != "images_per_s" or unit is not Unit.TOKENS
             ),
@@ -157,7 +161,7 @@ _HEADS: tuple[Columns[Row], ...] = (
         ),
     ),
     Columns(
-        "against 1, same batch",
+        AGAINST,
         (
             column("speedup", "speedup", lambda row: row.speedup, ratio),
             column(

@@ -3,11 +3,18 @@
 from hpml_jobs.report.merge.choice import Candidate, Choice
 from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.table import Table
-from hpml_jobs.report.tables.builder import Columns, TableText, column, item_table, place_columns
-from hpml_jobs.report.tables.choice import reference_columns
+from hpml_jobs.report.tables.builder import (
+    Column,
+    Columns,
+    TableText,
+    column,
+    item_table,
+    place_columns,
+)
+from hpml_jobs.report.tables.choice import efficiency_column, epoch_column, reference_columns
 from hpml_jobs.report.text import captions, proposal
 from hpml_jobs.report.text import choice as words
-from hpml_jobs.report.text.numbers import per_second, ratio, seconds, significant
+from hpml_jobs.report.text.numbers import per_second, significant
 
 CAPTION = (
     "The fastest cell of each size. Speedup: seconds of {reference} / seconds; efficiency: "
@@ -27,11 +34,12 @@ def sizes(group: ConditionGroup, choice: Choice) -> Table:
     )
     shown = choice.by_size or [reference]
     runs = captions.runs([candidate.row for candidate in shown])
+    speedup: Column[Candidate] = column("speedup", "", lambda c: proposal.speedup_text(choice, c))
     heads: tuple[Columns[Candidate], ...] = (
         Columns("", place_columns(lambda candidate: candidate.row.setup)),
         Columns(
             f"s per {captions.work_text(group.work)}",
-            (column("epoch_s", "", lambda c: c.epoch_s, seconds),),
+            (epoch_column(),),
         ),
         Columns(
             f"{reference.unit.value}/s",
@@ -44,11 +52,8 @@ def sizes(group: ConditionGroup, choice: Choice) -> Table:
                 column("samples_per_s", "", lambda c: c.samples_per_s),
             ),
         ),
-        Columns("speedup", (column("speedup", "", lambda c: proposal.speedup_text(choice, c)),)),
-        Columns(
-            f"efficiency{words.against(choice, device)}",
-            (column("efficiency", "", lambda c: c.efficiency, ratio),),
-        ),
+        Columns("speedup", (speedup.marked_if(choice.doubts_ratio),)),
+        Columns(f"efficiency{words.against(choice, device)}", (efficiency_column(choice),)),
         reference_columns(choice),
         Columns(
             words.hours_unit(device),

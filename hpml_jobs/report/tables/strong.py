@@ -11,7 +11,14 @@ from hpml_jobs.core.strategies import Baseline
 from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.merge.rows import Row, reference_among
 from hpml_jobs.report.table import Line, Table
-from hpml_jobs.report.tables.builder import Columns, TableText, column, item_table, place_columns
+from hpml_jobs.report.tables.builder import (
+    Column,
+    Columns,
+    TableText,
+    column,
+    item_table,
+    place_columns,
+)
 from hpml_jobs.report.text import captions, marks
 from hpml_jobs.report.text.numbers import ratio, seconds
 
@@ -149,6 +156,15 @@ def _heads(group: ConditionGroup, shown_pairs: Sequence[Pair]) -> tuple[Columns[
     sizes = {pair.reference.gpus for pair in shown_pairs}
     size = f"{sizes.pop()}" if len(sizes) == 1 else "g"
     is_single = group.baseline is Baseline.SINGLE
+
+    def is_doubtful(pair: Pair) -> bool:
+        return group.doubts_ratio(pair.parallel, pair.reference)
+
+    ratios: tuple[Column[Pair], ...] = (
+        column("strong_speedup", "speedup", lambda p: p.speedup, ratio),
+        column("strong_efficiency", "efficiency", lambda p: p.efficiency, ratio),
+        column("karp_flatt", "Karp-Flatt", lambda p: p.serial_fraction, ratio),
+    )
     return (
         Columns("", place_columns(lambda pair: pair.parallel.setup)),
         Columns("global batch", (column("global_batch", "", lambda p: p.global_batch),)),
@@ -168,7 +184,5 @@ def _heads(group: ConditionGroup, shown_pairs: Sequence[Pair]) -> tuple[Columns[
             ),
         ),
         Columns(f"N-{unit}, s", (column("epoch_s", "", lambda p: p.parallel_s, seconds),)),
-        Columns("speedup", (column("strong_speedup", "", lambda p: p.speedup, ratio),)),
-        Columns("efficiency", (column("strong_efficiency", "", lambda p: p.efficiency, ratio),)),
-        Columns("Karp-Flatt", (column("karp_flatt", "", lambda p: p.serial_fraction, ratio),)),
+        *(Columns(c.head, (c._replace(head="").marked_if(is_doubtful),)) for c in ratios),
     )

@@ -3,8 +3,10 @@
 import math
 from collections.abc import Iterator, Sequence
 
+from hpml_jobs.checks.result import names
+from hpml_jobs.core.disturbance import WITHHELD_MOST
 from hpml_jobs.core.strategies import Device
-from hpml_jobs.core.text import counted
+from hpml_jobs.core.text import counted, percent_text
 from hpml_jobs.report.merge.choice import (
     Candidate,
     Choice,
@@ -79,8 +81,15 @@ def cost(gpu_s: float) -> str:
     return significant(gpu_s, 3, most_decimals=3)
 
 
-def answer(choice: Choice, device: Device) -> str:
-    """Return the one sentence: what to ask for, and what that gives."""
+def answer(choice: Choice, device: Device, study: str = "STUDY") -> str:
+    """Return the one sentence: what to ask for, and what that gives; or what to measure again."""
+    if choice.measure_again:
+        cells = names(cell_label(c.row.place, device) for c in choice.measure_again)
+        return (
+            f"Measure again: something outside of the cells withheld more than "
+            f"{percent_text(WITHHELD_MOST)} of the timed epoch of {cells}: "
+            f"hpml-jobs resubmit {study} --disturbed"
+        )
     if choice.ask is None:
         return f"No cell can be recommended: {_none(choice, device)}."
     asked = choice.ask.candidate
@@ -219,12 +228,12 @@ def _roles(candidate: Candidate, choice: Choice, device: Device) -> Iterator[str
 
 def _instead(winner: Winner, device: Device) -> str:
     """Return the cells that are not faster than the winner: dearer ones, and of its size."""
-    names: dict[bool, list[str]] = {False: [], True: []}
+    labels: dict[bool, list[str]] = {False: [], True: []}
     for other in winner.instead_of:
         is_same_size = other.row.gpus == winner.candidate.row.gpus
-        names[is_same_size].append(cell_label(other.row.place, device))
-    text = f", as fast as {', '.join(names[False])} and cheaper" if names[False] else ""
-    return text + (f", not told apart from {', '.join(names[True])}" if names[True] else "")
+        labels[is_same_size].append(cell_label(other.row.place, device))
+    text = f", as fast as {', '.join(labels[False])} and cheaper" if labels[False] else ""
+    return text + (f", not told apart from {', '.join(labels[True])}" if labels[True] else "")
 
 
 def _beaten(candidate: Candidate, choice: Choice, device: Device) -> str:
@@ -287,11 +296,11 @@ def doubts(choice: Choice, device: Device) -> Iterator[str]:
             f"too few runs to tell cells apart: medians were compared; {LEAST_RUNS} runs of each "
             f"decide (repeats={LEAST_RUNS})"
         )
-    names = doubtful_names(choice, device)
-    if names:
+    doubtful = doubtful_names(choice, device)
+    if doubtful:
         yield (
-            f"a data-quality check warns of the time of {', '.join(names)}: hpml-jobs record shows "
-            "the reason"
+            f"a data-quality check warns of the time of {', '.join(doubtful)}: hpml-jobs record "
+            "shows the reason"
         )
     if choice.reference.row.gpus > 1:
         yield (

@@ -13,13 +13,16 @@ MARK = "!"
 EXPLAINED = f"{MARK} see Data-quality checks"
 
 
+def mark(text: str, *, is_doubtful: bool) -> str:
+    """Return the text of a number with the mark if it is doubtful; it needs a number."""
+    return f"{MARK}{text}" if is_doubtful and text not in (DASH, OOM) else text
+
+
 def marked(
     group: ConditionGroup, row: Row, texts: tuple[str, ...], affected: Affected
 ) -> tuple[str, ...]:
     """Return a row's texts, the first with the mark if a check of its runs is about them."""
-    has_number = texts[0] not in (DASH, OOM)
-    is_doubtful = has_number and group.doubts(row, affected)
-    return (f"{MARK}{texts[0]}", *texts[1:]) if is_doubtful else texts
+    return mark(texts[0], is_doubtful=group.doubts(row, affected)), *texts[1:]
 
 
 def explained(group: ConditionGroup, rows: Iterable[Row], affected: Affected) -> list[str]:

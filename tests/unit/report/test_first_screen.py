@@ -1,5 +1,6 @@
 """The first screen of a report: the answer first, at most 60 lines, everything else named."""
 
+import csv
 import io
 
 import pytest
@@ -8,10 +9,11 @@ from rich.console import Console
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.report.formats import first_screen
+from hpml_jobs.report.formats.csv_tables import sheets
 from hpml_jobs.report.overview import overview, speedup_bars
 from hpml_jobs.report.text.proposal import proposal
 from hpml_jobs.slurm.states import Outcome
-from tests.unit.builders import lab_cell, lab_record
+from tests.unit.builders import lab_cell, lab_record, texts_by_label
 from tests.unit.check_cases import change_scheduling
 
 
@@ -95,6 +97,53 @@ def test_answer_is_provisional_if_the_reference_is_doubtful(builder):
     assert any(line.startswith(warning) for line in overview(report, group).trust)
     paragraph = proposal(group.source, group.choice, "0.7.0")
     assert paragraph.startswith(f"Preliminary: {warning}, which should be measured again")
+
+
+@pytest.mark.parametrize(("gpus", "label"), [(1, "single 1-GPU b128"), (4, "ddp 4-GPU b128")])
+def test_answer_on_cells_that_waited_too_long_is_to_measure_again(gpus, label, builder):
+    """A cell that waited for a CPU for 79 % of its epoch is no answer, and no reference."""
+    for size, epoch_s in ((1, 30.0), (2, 16.0), (4, 9.0)):
+        record = lab_record(lab_cell(size, 128), epoch_s)
+        waits = change_scheduling(Role.TIMED, run_queue_s=0.79 * epoch_s)
+        builder.with_record(waits(record) if size == gpus else record)
+    report = builder.collect()
+    answer = overview(report, report.groups[0]).answer
+    expected = (
+        f"Measure again: something outside of the cells withheld more than 25 % of the timed epoch "
+        f"of {label}: hpml-jobs resubmit lab-greene-v100 --disturbed"
+    )
+    assert answer == (expected,)
+    assert report.groups[0].choice.ask is None
+    assert "cannot be used for 1 cell" in report.groups[0].usability
+
+
+def test_disturbed_cell_beside_another_of_its_size_leaves_an_answer(builder):
+    wait = change_scheduling(Role.TIMED, run_queue_s=7.1)
+    builder.with_record(lab_record(lab_cell(1, 128), 30.0))
+    builder.with_record(lab_record(lab_cell(2, 128), 16.0))
+    builder.with_record(wait(lab_record(lab_cell(2, 32), 9.0)))
+    report = builder.collect()
+    assert report.groups[0].choice.ask.candidate.row.batch_per_gpu == 128
+
+
+def test_speedups_have_the_mark_of_what_they_are_made_of(builder):
+    """Of the baseline's time too: in Table 1, the bars, the CSV, Scaling and the answer."""
+    disturb = change_scheduling(Role.TIMED, stolen_s=8.0)
+    builder.with_record(disturb(lab_record(lab_cell(1, 128), 30.0)))
+    builder.with_record(lab_record(lab_cell(2, 128), 16.0))
+    report = builder.collect()
+    texts = texts_by_label(builder.table("table1-ddp"))
+    assert texts == {"1-GPU": ("!30.00", "1"), "2-GPU": ("16.00", "!1.88")}
+    drawn = {line.split()[0]: line.split()[-1] for line in screen(report) if "█" in line}
+    assert drawn == {"1-GPU": "1.00", "2-GPU": "!1.88"}
+    assert "!1.88 times the speed" in " ".join(overview(report, report.groups[0]).answer)
+    lines = sheets(report)["table1.csv"].splitlines()
+    columns = [*csv.DictReader(lines)]
+    assert [row["batch_128_time_doubtful"] for row in columns] == ["True", "False"]
+    assert [row["batch_128_speedup_doubtful"] for row in columns] == ["True", "True"]
+    of_scaling = texts_by_label(builder.table("scaling"))["ddp 2-GPU b128"]
+    assert sum(text.startswith("!") for text in of_scaling) == 4
+    assert of_scaling[0] == "16.00"
 
 
 def test_fastest_cell_to_ask_for_is_said_once(builder):

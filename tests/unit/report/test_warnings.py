@@ -41,7 +41,10 @@ def marks_of(table):
 @pytest.mark.parametrize(
     ("affected", "marked"),
     [
-        (Affected.TIME, {"table1-ddp", "table2r-ddp", "table3r-ddp", "cost", "scaling", "repeats"}),
+        (
+            Affected.TIME,
+            {"table1-ddp", "table2r-ddp", "table3r-ddp", "cost", "scaling", "repeats", "choice"},
+        ),
         (Affected.SPLIT, {"table2-ddp", "communication", "phases", "profiler"}),
         (Affected.BANDWIDTH, {"table3-ddp", "bandwidth"}),
         (Affected.LEARNING, {"replicas", "curve-ends"}),

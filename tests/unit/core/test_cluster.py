@@ -39,7 +39,10 @@ def shape_of(kind, gpus=4, nodes=1, **changes):
     )
 
 
-COMMON = {"nodes": 1, "ntasks-per-node": 1, "cpus-per-task": 12, "time": 30, "requeue": True}
+COMMON = {
+    **{"nodes": 1, "ntasks-per-node": 1, "cpus-per-task": 12, "time": 30, "requeue": True},
+    "dependency": "singleton",  # one cell at a time
+}
 
 
 def test_greene_has_gpu_type_in_gres_and_no_partition(cluster):

@@ -23,7 +23,7 @@ def test_page_has_every_option_of_command(command, capsys, monkeypatch):
     assert documented is not None
     assert {"--help"} < names or command == "completion"
     table = set(re.findall(r"(?<![\w-])--?[a-z][a-z-]*", documented[1]))
-    assert names - {"--help"} <= table
+    assert names - {"--help", "-h"} <= table
 
 
 def test_page_has_every_key_of_a_study():

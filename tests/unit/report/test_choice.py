@@ -90,7 +90,7 @@ def test_deadline_takes_the_cheapest_in_time(builder):
     made = chosen(builder, epochs=90, deadline_min=24)
     assert places(made)[0] == (2, 512)
     assert "; 90 epochs take 23.5 min and cost 0.783 GPU-hours." in made.table.answer
-    assert why_of(made, 1, 512) == "cheapest"
+    assert why_of(made, 1, 512) == "cheapest; needs 38.9 of 24 min"
     assert why_of(made, 1, 32) == "needs 72.9 of 24 min"
     assert places(chosen(builder, epochs=90, deadline_min=23))[0] == (4, 512)
 
@@ -104,8 +104,8 @@ def test_budget_takes_the_fastest_within_it(builder):
     assert places(both)[0] is None
     assert both.table.answer == (
         "No cell can be recommended: no cell meets the budget of 0.7 GPU-hours and the deadline of "
-        "30 min; 1 GPU at batch 512 per GPU (single): 90 epochs take 38.9 min and cost 0.649 "
-        "GPU-hours."
+        "30 min; the nearest is 2 GPUs at batch 512 per GPU (ddp): 90 epochs take 23.5 min and "
+        "cost 0.783 GPU-hours."
     )
 
 

@@ -97,5 +97,5 @@ def test_ranks_late_in_different_phases_are_named_and_wait_for_each_other(inject
         assert f"rank {rank.rank} on {rank.host}: {phase} " in reason
         assert SECONDS[phase](rank.phases) == pytest.approx(truths_s[-1], abs=limit_s)
     assert record.least_waiting.rank == 0  # all wait equally
-    assert record.exchange_s < limit_s
+    assert record.exchange_s < 0.5 * min(truths_s)
     assert record.waiting_s == pytest.approx(max(truths_s[1:]), abs=limit_s)

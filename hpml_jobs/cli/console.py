@@ -9,11 +9,11 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, TextIO
 
 import msgspec
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from hpml_jobs.checks.result import in_short
+from hpml_jobs.cli.terminal import Console
 from hpml_jobs.core.text import counted, duration_text, time_text
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.study.cell_state import CellState

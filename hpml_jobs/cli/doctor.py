@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.text import Text
 
 from hpml_jobs.cli.console import console, print_changes, print_json, totals
 from hpml_jobs.cli.deliver import Manner, deliver
 from hpml_jobs.cli.options import ConfigDir, Json, Overrides
+from hpml_jobs.cli.terminal import Console
 from hpml_jobs.core.cluster import Launcher
 from hpml_jobs.core.findings import Finding, Severity
 from hpml_jobs.core.text import counted

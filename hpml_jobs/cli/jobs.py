@@ -77,7 +77,8 @@ def cancel(
     chosen = {state.slug for state in selection.chosen(all_states)}
     jobs = {job: cells for job, cells in active_jobs(all_states).items() if chosen & set(cells)}
     whole_study = not pattern and chosen == {state.slug for state in all_states}
-    closing = queued_jobs(status.history.closing) if whole_study else []
+    named = selection.study.closing_name
+    closing = queued_jobs(status.history.closing, named) if whole_study else []
     cancel_jobs([*jobs, *closing])
     if json:
         print_json({"study": selection.study.name, "jobs": jobs, "closing": closing})

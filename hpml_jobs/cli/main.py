@@ -12,6 +12,7 @@ from pathlib import Path
 from hpml_jobs import __version__
 from hpml_jobs.cli.command_line import remember
 from hpml_jobs.cli.commands import COMMANDS, COMPLETION_VARIABLE, PROGRAM, UNNAMED, typer_program
+from hpml_jobs.cli.terminal import without_control_characters
 from hpml_jobs.core.paths import conf_folder
 from hpml_jobs.errors import HpmlError, UsageError
 
@@ -33,6 +34,11 @@ def run(words: list[str]) -> int:
             stream.reconfigure(errors="replace")  # a console that cannot show │ shows ?
     remember(words)
     gc.set_threshold(ALLOCATIONS)
+    with without_control_characters():
+        return _run(words)
+
+
+def _run(words: list[str]) -> int:
     try:
         _check_folder()
         code = _dispatch(words)

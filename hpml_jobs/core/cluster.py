@@ -273,6 +273,12 @@ def sbatch_options(shape: Shape, cluster: Cluster) -> dict[str, Any]:
     if shape.gpus_per_node:
         options |= _gpu_options(shape, cluster)
     options |= cluster.sbatch
+    for name, value in options.items():
+        if not f"{name}{value}".isprintable():
+            raise UsageError(
+                f"sbatch's --{name.splitlines()[0]} has a line break or a control character: "
+                "write it in one line"
+            )
     return {name: value for name, value in options.items() if value is not None}
 
 

@@ -15,6 +15,14 @@ def since_boot_s() -> float | None:
     return None if clock is None else time.clock_gettime(clock)
 
 
+def started_at(pid: int) -> float | None:
+    """Return when a process began, in seconds since 1970; None if there is none, or no /proc."""
+    ticks, now_s = started_ticks(pid), since_boot_s()
+    if ticks is None or now_s is None:
+        return None
+    return time.time() - now_s + ticks / os.sysconf("SC_CLK_TCK")
+
+
 def started_ticks(pid: int | str = "self") -> int | None:
     """Return the start of a process after boot in clock ticks; None: it has ended, or no /proc."""
     try:

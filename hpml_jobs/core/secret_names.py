@@ -2,7 +2,10 @@
 
 import re
 
-IN_NAMES = r"(?:passw(?:or)?d|passphrase|secret|token|api[_-]?key|access[_-]?key|credentials?)"
+IN_NAMES = (
+    r"(?:passw(?:or)?d|passphrase|secret|token|api[_-]?key|access[_-]?key|account[_-]?key"
+    r"|private[_-]?key|credentials?)"
+)
 """The words in any name, as a pattern without regard to case."""
 
 SECRET_KEY = re.compile(rf".*{IN_NAMES}", re.IGNORECASE)

@@ -9,6 +9,17 @@ from datetime import datetime
 MOST_DIGITS = 18
 """Digits of a number that is read from a text; Python itself refuses more than 4,300."""
 
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+
+
+def printable(text: str) -> str:
+    """Return a text without control characters, which a terminal would obey; lines and tabs stay.
+
+    >>> printable("a\\x1b]0;title\\x07\\tb\\r\\nc\\rd")
+    'a]0;title\\tb\\nc\\nd'
+    """
+    return _CONTROL.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
+
 
 def counted(number: int, word: str, plural: str | None = None) -> str:
     """Return a number with its noun, in the plural where it is not 1.

@@ -19,6 +19,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
+from hpml_jobs.core.text import printable
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.report import page, plots
 from hpml_jobs.report.formats import csv_tables, json_tables, latex, markdown
@@ -84,7 +85,7 @@ def _write(contents: Contents, folder: Path, changing: Iterable[str]) -> list[Pa
     try:
         for name, text in contents.items():
             path = folder / name
-            content = text if isinstance(text, bytes) else text.encode()
+            content = text if isinstance(text, bytes) else printable(text).encode()
             if not (path.is_file() and path.read_bytes() == content):
                 write_whole(path, content)
         gone = [folder / name for name in changing if has_report and name not in contents]

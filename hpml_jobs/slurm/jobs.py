@@ -18,7 +18,7 @@ class JobState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     pending job to start; `minutes` is the time limit; `gpus` counts those of all nodes. `earlier_s`
     is the duration of each earlier run of a requeued job. `gone`: the controller has said that it
     does not know the job any more; `state` is then the last known one, or empty. `suspended_s` is
-    how long its last run was suspended.
+    how long its last run was suspended. `name` is the job's own.
     """
 
     job: str
@@ -36,6 +36,7 @@ class JobState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     suspended_s: float | None = None
     earlier_s: tuple[float, ...] = ()
     gone: bool = False
+    name: str = ""
 
     @property
     def outcome(self) -> Outcome:
@@ -55,7 +56,7 @@ class JobState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return max(0.0, self.started - self.submitted)
 
 
-SQUEUE_FORMAT = "%i|%T|%V|%S|%M|%l|%N|%r"
+SQUEUE_FORMAT = "%i|%T|%V|%S|%M|%l|%N|%r|%j"
 
 _HEADER = "JOBID"
 """The header of squeue's `%i`, which it prints also if no job matches."""
@@ -77,7 +78,7 @@ def table_lines(text: str) -> list[str] | None:
 
 
 def parse_squeue(text: str) -> dict[str, JobState] | None:
-    """Parse `squeue -r -t all -o '%i|%T|%V|%S|%M|%l|%N|%r'` into jobs by id, ended ones too.
+    """Parse `squeue -r -t all -o SQUEUE_FORMAT` into jobs by id, ended ones too.
 
     None if the text is not squeue's table. A job that is not in it may have been cut off.
 
@@ -89,7 +90,7 @@ def parse_squeue(text: str) -> dict[str, JobState] | None:
     lines = table_lines(text)
     if lines is None:
         return None
-    rows = (line.split("|", 7) for line in lines if line.count("|") >= 7)
+    rows = (line.split("|", 8) for line in lines if line.count("|") >= 7)
     return {row[0]: _from_squeue(*row) for row in rows}
 
 
@@ -109,7 +110,7 @@ UNKNOWN_ID = "Invalid job id"
 
 
 def _from_squeue(*row: str) -> JobState:
-    job, state, submitted, start, elapsed, limit, node, reason = row
+    job, state, submitted, start, elapsed, limit, node, reason, *name = row
     started, elapsed_s, limit_s = _time(start), parse_duration_s(elapsed), parse_duration_s(limit)
     in_queue = JobState(
         job=job,
@@ -117,6 +118,7 @@ def _from_squeue(*row: str) -> JobState:
         submitted=_time(submitted),
         node=node,
         reason=reason,
+        name="".join(name),
         minutes=None if limit_s is None else limit_s / 60,
     )
     if in_queue.outcome is Outcome.PENDING:
@@ -130,6 +132,7 @@ def _from_squeue(*row: str) -> JobState:
 
 SACCT_FIELDS = (
     "JobID,State,ExitCode,NodeList,Submit,Start,End,ElapsedRaw,TimelimitRaw,AllocTRES,Suspended"
+    ",JobName"
 )
 
 
@@ -150,7 +153,8 @@ def parse_sacct(text: str) -> dict[str, JobState]:
             state = _from_sacct(job, *row[1:10])
             if len(row) > 10:
                 suspended_s = parse_duration_s(row[10])
-                state = msgspec.structs.replace(state, suspended_s=suspended_s)
+                name = "|".join(row[11:])
+                state = msgspec.structs.replace(state, suspended_s=suspended_s, name=name)
             jobs[job] = after_run(jobs[job], state) if job in jobs else state
     return jobs
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.slurm.commands import ask_slurm
 from hpml_jobs.slurm.jobs import is_slurm
+from hpml_jobs.status.evidence import is_local_run
 from hpml_jobs.study.cell_state import CellState
 
 IDS_PER_CALL = 100
@@ -33,17 +34,19 @@ def cancel_jobs(jobs: Iterable[str]) -> None:
 def _stop_local_run(job: str) -> None:
     """Send SIGTERM to a run on this machine; it ends its workers itself."""
     try:
+        if not is_local_run(job):
+            raise ProcessLookupError
         os.kill(int(job.split("-")[1]), signal.SIGTERM)
     except (ProcessLookupError, PermissionError, ValueError, IndexError) as fault:
         raise HpmlError(f"{job} is not one of your runs on this machine") from fault
 
 
-def queued_jobs(jobs: Iterable[str]) -> list[str]:
-    """Return the jobs that squeue still lists, pending or running."""
+def queued_jobs(jobs: Iterable[str], name: str) -> list[str]:
+    """Return the jobs of this name that squeue still lists, pending or running."""
     candidates = list(jobs)
     if not candidates:
         return []
-    answer = ask_slurm("squeue", "-h", "-r", "-o", "%i", "-j", ",".join(candidates))
+    answer = ask_slurm("squeue", "-h", "-r", "-n", name, "-o", "%i", "-j", ",".join(candidates))
     listed = answer.text.split()
     return [job for job in candidates if job in listed]
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hpml_jobs.core.cell import CellFile
+from hpml_jobs.core.process_times import started_at
 from hpml_jobs.core.record import Record
 from hpml_jobs.slurm.jobs import JobState, is_slurm
 from hpml_jobs.slurm.states import Outcome
@@ -22,6 +23,9 @@ from hpml_jobs.study.study import Study
 
 REQUEUE_S = 60
 """An attempt that began so long before its job's start belongs to the run before a requeue."""
+
+CLOCK_S = 5
+"""The start of a process by /proc and the time in the name of its run may differ by so much."""
 
 LOG_BYTES = 20_000
 """SLURM's message on a job over its memory limit is among so many last bytes of a log."""
@@ -121,7 +125,7 @@ def evidence_of(
         is_memory_kill=not is_judged
         and _may_be_memory_kill(answer.state, attempt)
         and _is_memory_kill(study, snapshot, job),
-        is_alive=is_local and _is_alive(job),
+        is_alive=is_local and is_local_run(job),
     )
 
 
@@ -159,11 +163,18 @@ def _is_memory_kill(study: Study, snapshot: FolderSnapshot, job: str) -> bool:
     return any(_MEMORY_KILL.search(tail(log, LOG_BYTES)) for log in logs)
 
 
-def _is_alive(job: str) -> bool:
-    """Return whether the process that a local job is named after still runs this program."""
+def is_local_run(job: str) -> bool:
+    """Return whether the process that a local job is named after, by PID and time, still runs.
+
+    The run is named after it has begun: a process that began later only has its PID.
+    """
     try:
-        return b"hpml" in Path(f"/proc/{job.split('-')[1]}/cmdline").read_bytes()
-    except (OSError, IndexError):
+        _, pid, named_at = job.split("-")
+        started = started_at(int(pid))
+        if started is None or started > int(named_at) + CLOCK_S:
+            return False
+        return b"hpml" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (OSError, ValueError):
         return False
 
 

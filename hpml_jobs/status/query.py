@@ -59,8 +59,9 @@ class SlurmSnapshot(NamedTuple):
     """SLURM's answers on a study's jobs, the cached ones, and the error of a command that failed.
 
     `gone`: the jobs that the controller says it does not know. `doubts`: why it is not known
-    whether a job is gone, by job. `at` is the time of the query, in seconds since 1970;
-    `no_squeue`: squeue is not installed.
+    whether a job is gone, by job. `foreign`: jobs that have another name than the study's job of
+    this number, which is gone; with that name. `at` is the time of the query, in seconds since
+    1970; `no_squeue`: squeue is not installed.
     """
 
     queue: dict[str, JobState]
@@ -72,6 +73,7 @@ class SlurmSnapshot(NamedTuple):
     no_squeue: bool = False
     gone: frozenset[str] = frozenset()
     doubts: Mapping[str, str] = {}
+    foreign: Mapping[str, str] = {}
 
     @property
     def complaint(self) -> str:
@@ -138,9 +140,13 @@ _CLOCK_S = 2.0
 """Two starts of a job that differ by more are two runs: the commands round to whole seconds."""
 
 
-def query_slurm(study: Study, jobs: Iterable[str]) -> SlurmSnapshot:
+def query_slurm(
+    study: Study, jobs: Iterable[str], names: Mapping[str, str] | None = None
+) -> SlurmSnapshot:
     """Call squeue once, and sacct once per 100 array ids; cache their answers.
 
+    `names` are those that jobs were submitted under: a job of another name is not the study's, but
+    has its number, on another cluster or after the numbers began anew.
     The controller is asked about each job that has left squeue without a known end. Of a study from
     an archive only the cached answers count: its jobs are another cluster's.
     """
@@ -159,12 +165,28 @@ def query_slurm(study: Study, jobs: Iterable[str]) -> SlurmSnapshot:
     snapshot = snapshot._replace(
         accounts=accounts, no_accounts=no_accounts, cached=cached, at=time.time()
     )
+    snapshot = _without_foreign(snapshot, names or {})
     if not snapshot.no_queue:
         snapshot = _with_proofs(
             snapshot, [job for job in slurm_jobs if _needs_proof(snapshot, job)]
         )
         cache_answers(study, cached, _states_to_cache(snapshot, slurm_jobs))
     return snapshot
+
+
+def _without_foreign(snapshot: SlurmSnapshot, names: Mapping[str, str]) -> SlurmSnapshot:
+    """Return the snapshot without the states of jobs that are not what was submitted."""
+    foreign = {
+        job: state.name
+        for job, state in (*snapshot.accounts.items(), *snapshot.queue.items())
+        if state.name and job in names and state.name != names[job]
+    }
+    return snapshot._replace(
+        queue={job: state for job, state in snapshot.queue.items() if job not in foreign},
+        accounts={job: state for job, state in snapshot.accounts.items() if job not in foreign},
+        gone=snapshot.gone | foreign.keys(),
+        foreign=foreign,
+    )
 
 
 def _squeue(ids: list[str]) -> SlurmSnapshot:

@@ -51,7 +51,7 @@ def read_history(study: Study) -> RecoveredHistory:
     history = fold(lines)
     if not history.unanswered or study.is_unpacked:
         return RecoveredHistory(history)
-    name = f"hpml-{study.name}"
+    name = study.job_name
     answer = ask_slurm("squeue", "-r", "-t", "all", "-n", name, "-o", "%i")
     queued = table_lines(answer.text)
     if answer.code or queued is None:

@@ -182,6 +182,9 @@ def _out_of_memory(evidence: CellEvidence) -> CellState:
 def _gone(evidence: CellEvidence) -> CellState:
     """Return the state of a job that left squeue without a known end."""
     job, slurm, last = evidence.job, evidence.slurm, evidence.answer.last
+    if job in slurm.foreign:
+        reason = f"job {job} is another job here ({slurm.foreign[job]}), not this study's"
+        return _state(evidence, Outcome.MISSING, reason)
     is_accounted = array_ids([job])[0] in array_ids(slurm.accounts)
     if evidence.attempt is None and is_accounted and not slurm.no_accounts:
         reason = f"job {job} left the queue and never started: cancelled while it was pending"

@@ -57,9 +57,8 @@ def study_status(
     snapshots = read_study(study, history, cache)
     jobs = {snapshot.folder.slug: jobs_of_cell(snapshot, history) for snapshot in snapshots}
     more = (*history.sent, *history.closing) if all_jobs else ()
-    slurm = query_slurm(
-        study, [*(job for jobs_of_one in jobs.values() for job in jobs_of_one), *more]
-    )
+    asked = [*(job for jobs_of_one in jobs.values() for job in jobs_of_one), *more]
+    slurm = query_slurm(study, asked, history.names)
     shared = shared_jobs(snapshots, jobs, history)
     states = {}
     for snapshot in snapshots:

@@ -37,7 +37,7 @@ class ManifestLine(Value, frozen=True, kw_only=True):
 
     `closing` marks the follow-up job, which runs after all cells and measures none; `retry` a
     resubmission by a follow-up job, which avoids the nodes in `excluded`. `sbatch` is the process
-    that a line before an sbatch belongs to; None before version 0.9.0.
+    that a line before an sbatch belongs to, `name` that of the jobs; both since 0.9.0.
     """
 
     happening: ManifestEvent
@@ -51,6 +51,7 @@ class ManifestLine(Value, frozen=True, kw_only=True):
     retry: bool = False
     excluded: tuple[str, ...] = ()
     sbatch: Process | None = None
+    name: str = ""
     time: str = ""
     hpml_jobs: str = __version__
 
@@ -73,7 +74,7 @@ class History(NamedTuple):
     resubmitted each cell; `excluded`: the nodes that resubmissions avoid; `closing`: follow-up
     jobs; `shared`: jobs that were submitted for several cells; `sent`: every job that measures, in
     the order of submission; `cells`: every cell that was submitted; `files`: the latest copy of
-    cell.json.
+    cell.json; `names`: the name that a job was submitted under.
     """
 
     jobs: dict[str, str]
@@ -86,6 +87,7 @@ class History(NamedTuple):
     sent: tuple[str, ...] = ()
     cells: tuple[str, ...] = ()
     files: Mapping[str, msgspec.Raw] = {}
+    names: Mapping[str, str] = {}
 
     def copy_of(self, slug: str) -> CellFile | None:
         """Return the manifest's copy of a cell.json; None without one that can be read."""
@@ -153,6 +155,7 @@ def fold(lines: Iterable[ManifestLine]) -> History:
     sent: list[str] = []
     submitted: dict[str, None] = {}
     files: dict[str, msgspec.Raw] = {}
+    names: dict[str, str] = {}
     for line in lines:
         submitted |= dict.fromkeys(line.cells)
         files |= line.files
@@ -165,6 +168,7 @@ def fold(lines: Iterable[ManifestLine]) -> History:
             refused |= dict.fromkeys(line.cells, line.words)
         else:
             jobs |= {} if line.closing else dict(zip(line.cells, line.jobs, strict=True))
+            names |= dict.fromkeys(line.jobs, line.name) if line.name else {}
             (closing if line.closing else sent).extend(line.jobs)
             shared |= {job for job, cells in Counter(line.jobs).items() if cells > 1}
             retries.update(line.cells if line.retry else ())
@@ -181,6 +185,7 @@ def fold(lines: Iterable[ManifestLine]) -> History:
         sent=tuple(dict.fromkeys(sent)),
         cells=tuple(submitted),
         files=files,
+        names=names,
     )
 
 

@@ -1,6 +1,7 @@
 """Personal data and secrets in the texts of a study, and what is written in their place."""
 
 import csv
+import html
 import io
 import os
 import re
@@ -26,23 +27,57 @@ SLURM_FACTS = re.compile(
 )
 """The variables of SLURM that are kept: what a job was given."""
 
-_SECRETS = (
-    re.compile(
-        rf"(?P<keep>{IN_NAMES}[\"']?\s*(?:=\s*|:\s*(?=[\s\"']))\s*[\"']?"
-        rf"|--[\w-]{{0,40}}{IN_NAMES}\s+)"
-        r"(?![\d.,]+(?:\s|$)|\[removed\])[^\s\"',;}]{4,}",
-        re.IGNORECASE,
+_NAME = IN_NAMES.replace("[_-]?", r"(?:\\?[_-])?")  # Markdown and LaTeX write \_
+_VALUE = r"""(?:(?<=')[^'\n]+(?=')|(?<=")[^"\n]+(?=")|[^\s"',;}]{4,})"""
+_NO_VALUE = r"(?!(?:\d{1,7}|\d[\d.,]*[.,][\d.,]*)(?:\s|$)|\[removed\])"
+
+SECRETS: tuple[tuple[str, str], ...] = (
+    (
+        "NAME=value",
+        rf"(?P<keep>{_NAME}[\"']?\s*(?:=\s*|:\s*(?=[\s\"']))\s*[\"']?){_NO_VALUE}{_VALUE}",
     ),
-    re.compile(r"(?P<keep>://[^/\s:@]*:)[^@\s/]+(?=@)"),
-    re.compile(
-        r"(?P<keep>)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*-----|\Z)", re.S
+    (
+        "--NAME value",
+        rf"(?P<keep>--[\w-]{{0,40}}{_NAME}[\"']?(?:\s*,\s*|\s+)[\"']?){_NO_VALUE}{_VALUE}",
     ),
-    re.compile(
-        r"(?P<keep>)\b(?:hf_\w{20,}|gh[pousr]_\w{20,}|github_pat_\w{20,}|glpat-[\w-]{15,}"
-        r"|sk-[\w-]{20,}|AKIA[0-9A-Z]{16}|xox[abprs]-[\w-]{10,}|eyJ[\w-]{10,}\.eyJ[\w-]+\.[\w-]+)"
+    (
+        "Authorization: Bearer value",
+        r"(?P<keep>\bauthorization[\"']?\s*[:=]\s*[\"']?(?:(?:bearer|basic|token|digest)\s+)?+"
+        rf"|\bbearer\s+(?=\S{{12}})){_NO_VALUE}[^\s\"',;}}]{{4,}}",
+    ),
+    ("netrc", rf"(?P<keep>(?:\blogin\s+\S+\s+|^\s*)password\s+){_NO_VALUE}[^\s\"']{{4,}}"),
+    (
+        "wandb login value",
+        r"(?P<keep>\b(?:wandb|huggingface-cli|hf|hf\s+auth)\s+login\s+(?:--[\w-]+\s+)*)"
+        rf"{_NO_VALUE}[^\s\"';-][^\s\"';]{{7,}}",
+    ),
+    ("URL with a password", r"(?P<keep>://[^/\s:@]*:)(?!\[removed\])[^@\s/]+(?=@)"),
+    (
+        "signature in a URL",
+        r"(?P<keep>[?&;](?:sig|signature|x-amz-signature)=)(?!\[removed\])[^\s&\"']{8,}",
+    ),
+    (
+        "private key",
+        r"(?P<keep>)-----BEGIN [A-Z ]*PRIVATE KEY(?: BLOCK)?-----.*?(?:-----END [A-Z ]*-----|\Z)",
+    ),
+    ("Slack hook", r"(?P<keep>hooks\.slack\.com/services/)(?!\[removed\])[\w/\\-]{10,}"),
+    (
+        "token by its form",
+        r"(?P<keep>)(?-i:\b(?:hf\\?_[\w\\]{20,}|gh[pousr]\\?_[\w\\]{20,}|github\\?_pat\\?_[\w\\]{20,}"
+        r"|glpat-[\w\\-]{15,}|sk-[\w\\-]{20,}|A[KS]IA[0-9A-Z]{16}|xox[abprs]-[\w\\-]{10,}"
+        r"|eyJ[\w\\-]{10,}\.eyJ[\w\\-]+\.[\w\\-]+|AIza[\w\\-]{30,}|pypi-A[\w\\-]{20,}"
+        r"|npm\\?_(?=[a-zA-Z]*\d)[\w\\]{30,}|dckr\\?_pat\\?_[\w\\-]{20,}|hvs\.[\w\\-]{20,}"
+        r"|[rsp]k\\?_(?:live|test)\\?_[\w\\]{10,}|SG\.[\w\\-]{16,}\.[\w\\-]{16,}))",
     ),
 )
-"""Passwords, tokens and keys: by the name before them, or by their form."""
+"""Passwords, tokens and keys: by the name before them, or by their form. `keep` stays."""
+
+_SECRETS = tuple(
+    re.compile(pattern, re.IGNORECASE | re.DOTALL | re.MULTILINE) for _, pattern in SECRETS
+)
+
+_KNOWN_LENGTH = 8
+"""A secret with so many characters and a digit is removed wherever it is, whatever is before it."""
 
 _HOMES = re.compile(r"(?P<folder>/(?:home|homes|Users)/)(?P<login>[\w.@-]+)")
 _EMAIL = re.compile(r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]+(?:\.[\w-]+)+")
@@ -51,7 +86,7 @@ _ADDRESS = re.compile(r"\b(?:\d{1,3}\.){3}\d{1,3}\b")
 _OTHER_USERS = re.compile(r"(?<=users: )[\w.-]+(?:, [\w.-]+)*")
 _CANCELLER = re.compile(r"(?<=CANCELLED) by \d+(?: \([^)]*\))?")
 _ACCOUNT_OPTION = re.compile(
-    r"(?P<keep>--account[= ]|\baccount[=:]\s*|\s-A[ =]?)(?P<account>[\w.+-]+)"
+    r"(?P<keep>--account[= ]|\baccount[=:]\s*|\s-A[ =]?)(?P<account>(?:[\w.+-]|\\_)+)"
 )
 
 _SLURM_COLUMN = "facts_slurm_"
@@ -61,28 +96,44 @@ _NO_LOGINS = frozenset(("root", "user", "nobody"))
 
 
 class Names(NamedTuple):
-    """Names of people, accounts and hosts that a study's files contain."""
+    """Names of people, accounts and hosts that a study's files contain, and secrets."""
 
     logins: frozenset[str]
     accounts: frozenset[str]
     hosts: tuple[str, ...]
+    secrets: frozenset[str] = frozenset()
 
 
 def names_in(documents: Iterable[Any], texts: Iterable[str]) -> Names:
     """Return the names in JSON documents and texts, and the login name of this process."""
     logins, accounts, hosts = {login_name(), os.environ.get("USER", "")}, set(), set()
+    secrets: set[str] = set()
     for key, text in (pair for document in documents for pair in _strings(document)):
         logins |= {match["login"] for match in _HOMES.finditer(text)}
         accounts |= {text} if key in _ACCOUNT_KEYS else set()
         hosts |= {text} if key in _HOST_KEYS else set()
+        secrets |= {text} if SECRET_KEY.fullmatch(key) else _secrets_in(text)
     for text in texts:
         logins |= {match["login"] for match in _HOMES.finditer(text)}
-        accounts |= {match["account"] for match in _ACCOUNT_OPTION.finditer(text)}
+        accounts |= {match["account"].replace("\\", "") for match in _ACCOUNT_OPTION.finditer(text)}
+        secrets |= _secrets_in(text)
     return Names(
         frozenset(name for name in logins - _NO_LOGINS if name),
         frozenset(name for name in accounts - {ACCOUNT} if name),
         tuple(sorted(filter(None, hosts))),
+        frozenset(filter(_is_distinct, secrets)),
     )
+
+
+def _secrets_in(text: str) -> set[str]:
+    """Return the values in a text that are secrets by their name or form, without escapes."""
+    matches = (match for pattern in _SECRETS for match in pattern.finditer(text))
+    return {match[0][len(match["keep"]) :].replace("\\_", "_") for match in matches}
+
+
+def _is_distinct(secret: str) -> bool:
+    """Return whether a secret cannot be a word or a number that is in other texts too."""
+    return len(secret) >= _KNOWN_LENGTH and re.search(r"\d", secret) is not None
 
 
 def _strings(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
@@ -115,6 +166,7 @@ class Redactor:
             *_path_rules(names.logins),
             *_account_rules(names.accounts),
         ]
+        self._secrets = [*_SECRETS, *_known_secrets(names.secrets)]
         self._hosts = {host: f"host-{number}" for number, host in enumerate(names.hosts, start=1)}
         longest_first = sorted(self._hosts, key=len, reverse=True)
         words = "|".join(re.escape(host) for host in longest_first)
@@ -146,7 +198,7 @@ class Redactor:
         return written.getvalue()
 
     def _text(self, text: str) -> str:
-        for pattern in _SECRETS:
+        for pattern in self._secrets:
             text, count = pattern.subn(rf"\g<keep>{REMOVED}", text)
             self.secrets[self._file] += count
         for pattern, replacement in self._rules:
@@ -192,6 +244,20 @@ def _key_of_column(name: str) -> tuple[bool, str]:
     """Return whether a column is a variable of SLURM, and the key that its values are under."""
     _, is_fact, variable = name.partition(_SLURM_COLUMN)
     return bool(is_fact), variable if is_fact else name.rpartition("_")[2]
+
+
+def _known_secrets(secrets: Iterable[str]) -> Iterator[re.Pattern[str]]:
+    """Yield a pattern of each secret, as it is or escaped for Markdown, LaTeX, HTML or JSON."""
+    for secret in sorted(secrets, key=len, reverse=True):
+        forms = (_escaped_forms(character) for character in secret)
+        yield re.compile(rf"(?P<keep>){''.join(forms)}")
+
+
+def _escaped_forms(character: str) -> str:
+    if character.isalnum():
+        return character
+    entity = html.escape(character)
+    return rf"(?:\\?{re.escape(character)}|{re.escape(entity)}|&#{ord(character)};)"
 
 
 def _path_rules(logins: Iterable[str]) -> Iterator[tuple[re.Pattern[str], str]]:

@@ -45,6 +45,16 @@ class Study:
         self.archive = root / "archive.json"  # of a study that was unpacked from an archive
         self.slurm_answers = root / "seen.json"  # SLURM's last answers, for when it does not answer
 
+    @property
+    def job_name(self) -> str:
+        """The name of all its jobs: `singleton` serializes jobs by name."""
+        return f"hpml-{self.name}"
+
+    @property
+    def closing_name(self) -> str:
+        """The name of its follow-up jobs."""
+        return f"{self.job_name}-closing"
+
     def report_tables(self, suffix: str) -> Path:
         """Return the report's tables in one format: md, tex or json."""
         return self.report / f"tables.{suffix}"

@@ -14,11 +14,6 @@ from hpml_jobs.submit.job_requests import JobRequest
 from hpml_jobs.submit.sbatch import writing
 
 
-def job_name(study: Study) -> str:
-    """Return the name of all jobs of a study: `singleton` serializes jobs by name."""
-    return f"hpml-{study.name}"
-
-
 def python(cluster: Cluster) -> str:
     """Return the shell command that starts the job's Python."""
     return shlex.join(cluster.python_command(sys.executable))
@@ -71,7 +66,7 @@ def _parameters(study: Study, cluster: Cluster, request: JobRequest) -> dict[str
     options |= {"exclude": ",".join(request.exclude) or None, "job-name": None}
     is_serial = cluster.isolate is Isolate.SERIAL
     return {
-        "job_name": job_name(study),
+        "job_name": study.job_name,
         "nodes": options["nodes"],  # these two submitit reads itself
         "time": options["time"],
         "wckey": None,  # submitit's own default is refused on some clusters

@@ -10,7 +10,6 @@ from hpml_jobs.errors import UsageError
 from hpml_jobs.plan.plan import Plan
 from hpml_jobs.slurm.jobs import array_ids
 from hpml_jobs.study.manifest import ManifestEvent, ManifestLine
-from hpml_jobs.submit.arrays import job_name
 from hpml_jobs.submit.sbatch import header, sbatch
 
 MINUTES = 15
@@ -58,7 +57,7 @@ def script(plan: Plan, jobs: Iterable[str]) -> str:
     cluster, study = plan.cluster, plan.study
     logs = study.slurm / "%j_closing_log"
     options = {
-        "job-name": f"{job_name(study)}-closing",
+        "job-name": study.closing_name,
         "dependency": f"afterany:{':'.join(array_ids(jobs))}",
         "kill-on-invalid-dep": "yes",
         "partition": cluster.cpu_partition or cluster.partition,

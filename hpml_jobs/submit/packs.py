@@ -10,7 +10,7 @@ from hpml_jobs.core.cluster import Cluster, sbatch_options
 from hpml_jobs.job.run import OOM_CODE
 from hpml_jobs.plan.plan import PlannedCell
 from hpml_jobs.study.study import Study
-from hpml_jobs.submit.arrays import job_name, python, setup
+from hpml_jobs.submit.arrays import python, setup
 from hpml_jobs.submit.job_requests import JobKind, JobRequest
 from hpml_jobs.submit.sbatch import header
 
@@ -45,7 +45,7 @@ def script(study: Study, cluster: Cluster, request: JobRequest) -> str:
     """Return the sbatch script of a pack or a ladder."""
     log = study.slurm / f"%j_{request.kind.value}_log"
     options = sbatch_options(request.shape, cluster) | {
-        "job-name": job_name(study),
+        "job-name": study.job_name,
         "output": f"{log}.out",
         "error": f"{log}.err",
         "open-mode": "append",

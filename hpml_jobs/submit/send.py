@@ -102,6 +102,7 @@ def _send(study: Study, cluster: Cluster, request: JobRequest, submitted: int) -
         shape=str(request.shape),
         retry=request.is_retry,
         excluded=request.exclude,
+        name=study.job_name,
     )
     path = write_script(study, script(study, cluster, request))
     is_array = request.kind is JobKind.ARRAY

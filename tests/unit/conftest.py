@@ -34,7 +34,7 @@ SQUEUE = """\
 echo "$@" >> "{slurm}/squeue.asked"
 case "$*" in
 *version*) ;;
-*%T*) echo 'JOBID|STATE|SUBMIT_TIME|START_TIME|TIME|TIME_LIMIT|NODELIST|REASON' ;;
+*%T*) echo 'JOBID|STATE|SUBMIT_TIME|START_TIME|TIME|TIME_LIMIT|NODELIST|REASON|NAME' ;;
 *) echo JOBID ;;
 esac
 cat "{slurm}/squeue.out"

@@ -56,9 +56,15 @@ def frames(report: Report) -> "dict[str, pd.DataFrame]":
 def sheets(report: Report) -> dict[str, str]:
     """Return the CSV files by name, one per sheet."""
     return {
-        f"{label}.csv": frame.to_csv(index=False, lineterminator="\n")
+        f"{label}.csv": frame.map(_no_formula).to_csv(index=False, lineterminator="\n")
         for label, frame in frames(report).items()
     }
+
+
+def _no_formula(value: Any) -> Any:
+    """Return a value of a sheet; a text that a spreadsheet would compute begins with '."""
+    is_formula = isinstance(value, str) and value.startswith(("=", "+", "-", "@"))
+    return f"'{value}" if is_formula else value
 
 
 def _wide(places: "pd.DataFrame", quantities: list[str]) -> "pd.DataFrame":

@@ -1,7 +1,10 @@
 """What a page is made of, without its format: sections of text, tables, pictures and commands."""
 
+from collections.abc import Callable
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import msgspec
 
 from hpml_jobs.report.plots.picture import Picture
 from hpml_jobs.report.questions.answer import Answer
@@ -14,6 +17,20 @@ class Consequence(StrEnum):
     UNUSABLE = "cannot be used"
     DOUBTFUL = "warning"
     LIMITED = "note"
+
+
+def with_texts(value: Any, change: Callable[[str], str]) -> Any:
+    """Return a part of a page in which every text is changed, pictures not."""
+    if type(value) is str:
+        return change(value)
+    if isinstance(value, tuple):
+        parts = [with_texts(part, change) for part in value]
+        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
+    if isinstance(value, msgspec.Struct):
+        fields = msgspec.structs.asdict(value).items()
+        changed = {name: with_texts(part, change) for name, part in fields}
+        return msgspec.structs.replace(value, **changed)
+    return value
 
 
 class Text(NamedTuple):

@@ -1,5 +1,6 @@
 """A page as Markdown: the same contents, pictures as links to their files."""
 
+import re
 from collections.abc import Iterable, Iterator
 
 from hpml_jobs.report.formats.markdown import bullets, escaped, grid
@@ -56,7 +57,9 @@ def _item(item: Item, level: int) -> Iterable[str]:
         case Facts(title, heads, rows):
             return [f"{head} {escaped(title)}", _grid(heads, rows)]
         case Commands(lines):
-            return ["```bash\n" + "\n".join(lines) + "\n```"]
+            longest = max((len(run) for line in lines for run in re.findall("`+", line)), default=0)
+            fence = "`" * max(3, longest + 1)  # a line of commands.txt cannot end the block
+            return [f"{fence}bash\n" + "\n".join(lines) + f"\n{fence}"]
         case Answers(answers):
             return [part for answer in answers for part in _answer(answer, head)]
         case Sheet():

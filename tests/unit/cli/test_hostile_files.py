@@ -16,6 +16,7 @@ import pytest
 from hpml_jobs.cli.main import run
 from hpml_jobs.core.record import Attempt
 from hpml_jobs.study import reader
+from hpml_jobs.study.attempt import AttemptEnd
 from hpml_jobs.study.files import encode, write_whole
 from tests.unit.builders import V100, lab_cell, lab_record
 from tests.unit.plans import plan_of
@@ -199,6 +200,35 @@ def test_record_with_a_number_that_overflows_is_invalid(builder, victim, capsys)
     status, record, _ = texts(capsys, "status", "record", "collect")
     assert "3 cells: 2 ok, 1 invalid" in status
     assert "ranks[2].epochs[1].epoch_s is not a number from -1e+100 to 1e+100" in record
+
+
+def test_control_characters_of_files_reach_no_terminal_and_no_report(builder, victim, capsys):
+    """Of a record, an exit report, a log and a command, in every command that shows them."""
+    evil = "\x1b]0;title\x07\x9b2J=cmd|x"
+    values = json.loads(victim.record_json.read_bytes())
+    values["facts"] |= {"cpu_model": evil, "gpu_model": evil, "container": "=cmd|x"}
+    victim.record_json.write_bytes(encode(values))
+    (batch,) = (cell.batch for cell in builder.cells if cell.slug != victim.slug and cell.gpus > 1)
+    failed = builder.study.cell(next(c.slug for c in builder.cells if c.batch == batch))
+    failed.record_json.unlink()
+    about = Attempt(id="7.r0", job="7")
+    end = AttemptEnd(attempt=about, outcome="failed", reason=evil)
+    write_whole(failed.attempt("7.r0").about, encode(about))
+    write_whole(failed.attempt("7.r0").end, encode(end))
+    write_whole(failed.attempt("7.r0").root / "log.txt", f"a\tb\n{evil}\n".encode())
+    write_whole(failed.current, b"7.r0")
+    builder.study.add_command(f"hpml-jobs {evil}\n```")
+    shown = "".join(texts(capsys, "status", "record", "collect", "report"))
+    assert run(["logs", "mine"]) == 0
+    shown += capsys.readouterr().out
+    report = [path for path in builder.study.report.iterdir() if path.suffix not in (".png",)]
+    written = "".join(path.read_text() for path in report)
+    assert "]0;title" in shown
+    assert "]0;title" in written
+    assert not re.findall(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", shown + written)
+    assert "a\tb\n" in shown
+    assert ",'=cmd|x," in (builder.study.report / "cells.csv").read_text()
+    assert "````bash\n" in (builder.study.report / "report.md").read_text()
 
 
 def test_edited_epoch_time_is_found_by_its_iterations(builder, victim, capsys):

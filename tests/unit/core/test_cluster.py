@@ -118,6 +118,21 @@ def test_isolate_is_singleton_or_exclusive_nodes(cluster, isolate, expected):
     assert {k: v for k, v in asked.items() if k in ("dependency", "exclusive")} == expected
 
 
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        ({"account": "x\ntouch PWN"}, "account"),
+        ({"comment": "a\x1b[2J"}, "comment"),
+        ({"sbatch": {"nice": "1\r2"}}, "nice"),
+        ({"sbatch": {"a\nb": 1}}, "a"),
+    ],
+)
+def test_line_break_never_reaches_a_script(cluster, change, name):
+    torch = msgspec.structs.replace(cluster("torch", ACCOUNT), **change)
+    with pytest.raises(UsageError, match=f"sbatch's --{name} has a line break or a control char"):
+        sbatch_options(shape_of("h200"), torch)
+
+
 def test_other_sbatch_options_are_passed_on_last(cluster):
     words = ("+cluster.sbatch.reservation=class", "+cluster.sbatch.time=99", "cluster.wckey=w")
     asked = sbatch_options(shape_of("v100"), cluster("greene", *words))

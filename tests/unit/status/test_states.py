@@ -4,11 +4,13 @@ import json
 import os
 import subprocess
 import sys
+import time
 from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pytest
 
+from hpml_jobs.cli.main import run
 from hpml_jobs.core.process_times import Process
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.slurm.jobs import SACCT_FIELDS, SQUEUE_FORMAT
@@ -47,6 +49,24 @@ def test_task_cancelled_while_pending_stays_cancelled(slurm, builder):
     assert "never started" in builder.state.reason
     builder.begin_attempt(BATCH, JOB)  # it had started, and nobody says how it ended
     assert builder.state.outcome is Outcome.MISSING
+
+
+@pytest.mark.parametrize(("source", "state"), [("squeue", "RUNNING"), ("sacct", "FAILED")])
+def test_job_of_another_name_is_not_the_cells(slurm, builder, source, state):
+    """The numbers began anew, or the study is a copy from another cluster."""
+    slugs = tuple(cell.slug for cell in builder.cells)
+    sent = ManifestLine(happening=ManifestEvent.SENT, batch="b2", cells=slugs, jobs=(JOB,))
+    builder.study.append(msgspec.structs.replace(sent, name="hpml-mine"))
+    make_line = squeue_line if source == "squeue" else sacct_line
+    slurm.set_output(source, make_line(JOB, state, node="gr001", name="hpml-mine"))
+    assert builder.state.outcome.value == state.lower()
+    builder.study.slurm_answers.unlink()
+    slurm.set_output(source, make_line(JOB, state, node="gr001", name="a|job"))
+    assert builder.state.outcome is Outcome.MISSING
+    assert builder.state.reason == f"job {JOB} is another job here (a|job), not this study's"
+    slurm.set_output("scancel")
+    assert run(["cancel", "mine"]) == 0
+    assert slurm.calls("scancel") == []
 
 
 def test_pending_tasks_are_one_sacct_row(slurm, builder):
@@ -378,7 +398,8 @@ def test_job_submitted_by_hand_is_found_by_its_attempt(slurm, unsent_study):
 def running_process():
     """A living process of our program: the job that is named after it."""
     process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", "hpml_jobs"])
-    yield lambda: f"local-{process.pid}-1700000000"
+    name = f"local-{process.pid}-{int(time.time()) + 1}"
+    yield lambda: name
     process.kill()
     process.wait()
 
@@ -402,7 +423,7 @@ def test_local_run_with_ended_process_is_cancelled(unsent_study):
 
 def test_process_id_reused_by_other_program_is_not_our_run(unsent_study):
     with subprocess.Popen(["sh", "-c", "read line"], stdin=subprocess.PIPE) as other:
-        unsent_study.with_event(ManifestEvent.SENT, f"local-{other.pid}-1700000000")
+        unsent_study.with_event(ManifestEvent.SENT, f"local-{other.pid}-{int(time.time()) + 1}")
         assert unsent_study.state.outcome is Outcome.CANCELLED
         other.kill()
 

@@ -1,6 +1,8 @@
 """Cells sent again from what the study keeps; what comes after all; ending jobs by id."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -258,6 +260,19 @@ def test_cancel_failure_is_reported(slurm):
     with pytest.raises(HpmlError, match=r"Access denied; check with hpml-jobs status"):
         cancel_jobs(["101_0", "101_1"])
     assert slurm.calls("scancel") == ["101_0 101_1"]
+
+
+def test_cancel_spares_a_process_that_only_has_the_pid_of_a_run():
+    from hpml_jobs.status.cancel import cancel_jobs  # noqa: PLC0415
+
+    words = [sys.executable, "-c", "import time; time.sleep(60)", "notes-hpml.txt"]
+    with subprocess.Popen(words) as stranger:
+        try:
+            with pytest.raises(HpmlError, match="is not one of your runs on this machine"):
+                cancel_jobs([f"local-{stranger.pid}-1700000000"])
+            assert stranger.poll() is None
+        finally:
+            stranger.kill()
 
 
 def test_cancel_local_run_of_another_user_is_refused(slurm):

@@ -36,6 +36,7 @@ from hpml_jobs.job.end import (
     stopped_end,
 )
 from hpml_jobs.job.workers import Callbacks, Job, run_workers
+from hpml_jobs.slurm.jobs import is_slurm
 from hpml_jobs.slurm.neighbours import neighbour_jobs
 from hpml_jobs.slurm.states import NO_SPACE_CODE, Outcome
 from hpml_jobs.study.attempt import (
@@ -44,7 +45,7 @@ from hpml_jobs.study.attempt import (
     utc_now,
 )
 from hpml_jobs.study.cell_folder import CellFolder
-from hpml_jobs.study.files import encode, write_whole
+from hpml_jobs.study.files import OF_OTHERS, encode, write_whole
 
 OOM_CODE = 3
 """Exit code of a cell that ran out of memory, where it does not run under submitit."""
@@ -106,6 +107,8 @@ def _attempt(folder: CellFolder) -> AttemptEnd:
     before = neighbour_jobs() if job.node == 0 else None
     try:
         _check_version(file)
+        if is_slurm(job.id):
+            _check_owner(folder)
         _check_identity(file, folder)
         end = _measure(folder, file, attempt, job)
     except HpmlError as fault:
@@ -193,6 +196,17 @@ def _check_version(file: CellFile) -> None:
             f"submitted by hpml_jobs {file.hpml_jobs}, this job's Python ({sys.executable}) has "
             f"{__version__}: install {file.hpml_jobs} there, or submit again"
         )
+
+
+def _check_owner(folder: CellFolder) -> None:
+    """Refuse a cell.json that others may have changed: it says where code is imported from."""
+    for path in (folder.root.parent, folder.root, folder.cell_json):
+        status = path.stat()
+        if status.st_uid != os.geteuid() or status.st_mode & OF_OTHERS:
+            raise HpmlError(
+                f"{path}: other users can write there, and cell.json says which code a job "
+                f"imports: chmod go-w {path} if it is yours, and submit again"
+            )
 
 
 def _check_identity(file: CellFile, folder: CellFolder) -> None:

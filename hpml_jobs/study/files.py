@@ -14,6 +14,15 @@ import msgspec
 
 from hpml_jobs.core.process_times import Process
 
+UMASK = os.umask(0o077)
+"""The mask of new files as this program began: code of a user may change it later."""
+
+os.umask(UMASK)
+
+
+OF_OTHERS = 0o022
+"""The permission of others than the owner to write."""
+
 
 def encode(value: Any) -> bytes:
     """Return a value as indented JSON."""
@@ -26,14 +35,14 @@ def write_whole(path: Path, content: bytes, *, parents: bool = True) -> None:
     Its folder is made if it does not exist; without `parents` that is an error.
     """
     if parents:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        Path(name).chmod(0o644)
+        Path(name).chmod(0o644 & ~UMASK)
         Path(name).replace(path)
     except BaseException:
         Path(name).unlink(missing_ok=True)

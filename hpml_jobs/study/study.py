@@ -101,7 +101,8 @@ class Study:
         """Make the folder, or check that this version may write into an existing one."""
         self.refuse_unpacked()
         try:
-            self.cells_folder.mkdir(parents=True, exist_ok=True)
+            self.root.mkdir(parents=True, exist_ok=True)
+            self.cells_folder.mkdir(mode=0o755, exist_ok=True)  # also where the group may write
             self.slurm.mkdir(mode=0o700, exist_ok=True)
             if not self.about.exists():
                 write_whole(self.about, encode({"schema": SCHEMA, "hpml_jobs": __version__}))

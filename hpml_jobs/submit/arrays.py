@@ -28,6 +28,17 @@ def setup(shape: Shape, cluster: Cluster) -> list[str]:
     return lines
 
 
+def _refuse_others(study: Study) -> str:
+    """Return the line that ends a job whose pickles another user could have exchanged.
+
+    In a folder that the group may write, `slurm/` can be replaced after its submission.
+    """
+    folder = shlex.quote(str(study.slurm))
+    said = shlex.quote(f"hpml-jobs: {study.slurm} is not yours, or other users can write there")
+    owned = f'find {folder} -maxdepth 0 -uid "$(id -u)" ! -perm /022'
+    return f'[ -n "$({owned})" ] || {{ echo {said} >&2; exit 1; }}'
+
+
 def write_pickles(study: Study, request: JobRequest, batch: str) -> None:
     """Write what each task of an array runs, before its job has an id.
 
@@ -74,6 +85,6 @@ def _parameters(study: Study, cluster: Cluster, request: JobRequest) -> dict[str
             name.replace("_", "-"): value for name, value in options.items() if value is not None
         },
         "array_parallelism": 1 if is_serial else cluster.array_parallelism,
-        "setup": setup(request.shape, cluster) or None,
+        "setup": [_refuse_others(study), *setup(request.shape, cluster)],
         "srun_args": [f"--cpus-per-task={request.shape.cpus_per_node}", "--kill-on-bad-exit=1"],
     }

@@ -13,7 +13,7 @@ from typing import Any
 
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.slurm.environment import scrubbed
-from hpml_jobs.study.files import write_whole
+from hpml_jobs.study.files import OF_OTHERS, write_whole
 from hpml_jobs.study.study import Study
 
 _JOB_ID = re.compile(r"job ([0-9]{1,15})")
@@ -56,7 +56,7 @@ def check_folder(study: Study) -> None:
             "choose another outputs="
         )
     status = study.slurm.stat()
-    if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & 0o022:
+    if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & OF_OTHERS:
         raise HpmlError(
             f"{study.slurm}: other users can write there, and jobs run files in it; "
             "chmod 700 it if it is yours, else choose another study="

@@ -1,5 +1,6 @@
 """Submission of job requests to SLURM, with a manifest line before and after each sbatch call."""
 
+import stat
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +16,7 @@ from hpml_jobs.errors import HpmlError
 from hpml_jobs.plan.plan import PlannedCell
 from hpml_jobs.slurm.jobs import array_ids
 from hpml_jobs.status.recover import read_history
-from hpml_jobs.study.files import encode, write_whole
+from hpml_jobs.study.files import OF_OTHERS, encode, write_whole
 from hpml_jobs.study.manifest import ManifestEvent, ManifestLine, copies_of
 from hpml_jobs.study.study import Study
 from hpml_jobs.submit import arrays, packs
@@ -73,12 +74,19 @@ def send(
 
 
 def write_cells(study: Study, cells: Iterable[PlannedCell]) -> None:
-    """Write cell.json of every cell, before any job can read it."""
+    """Write cell.json of every cell, before any job can read it; only this user may change it.
+
+    A job imports code from where cell.json says.
+    """
 
     def write(planned: PlannedCell) -> None:
         path = study.cell(planned.slug).cell_json
         with writing(path):
             write_whole(path, encode(planned.file))
+            for folder in (study.cells_folder, path.parent):
+                mode = stat.S_IMODE(folder.stat().st_mode)
+                if mode & OF_OTHERS:
+                    folder.chmod(mode & ~OF_OTHERS)
 
     with ThreadPoolExecutor(WRITERS) as writers:
         for _ in writers.map(write, cells):

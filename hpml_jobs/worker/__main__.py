@@ -31,7 +31,8 @@ def main(cell_folder: str, attempt_id: str) -> int:
 
 def _measure(folder: CellFolder, attempt: AttemptFolder) -> None:
     file = folder.read()
-    sys.path.insert(0, file.code_root)
+    if file.cell.workload.own_code:
+        sys.path.insert(0, file.code_root)
     _check_code(file)
     if file.cell.device is Device.CPU:
         # Keep the profiler's messages (no CUDA) out of the cell's log. With CUDA they say why a

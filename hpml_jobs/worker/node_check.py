@@ -37,7 +37,8 @@ MIN_SCRATCH_GB = 1.0
 def main(cell_path: str, answer_path: str) -> int:
     """Run all checks and write the answer; return exit code 0."""
     file = decode_cell_file(Path(cell_path).read_bytes(), cell_path)
-    sys.path.insert(0, file.code_root)
+    if file.cell.workload.own_code:
+        sys.path.insert(0, file.code_root)
     findings = tuple(check_node(file))
     write_whole(Path(answer_path), encode(NodeAnswer(written_s=time.time(), findings=findings)))
     return 0

@@ -476,6 +476,21 @@ def test_other_package_version_in_job_is_refused(working_folder, monkeypatch):
     assert not folder.record_json.exists()
 
 
+@pytest.mark.parametrize("part", ["", "..", "cell.json", "another's"])
+def test_cell_that_others_could_change_is_not_run(cell_folder, monkeypatch, part):
+    """cell.json says where code is imported from."""
+    replace_workers(monkeypatch, "raise SystemExit('must not start')")
+    path = cell_folder.root.parent if part == "another's" else (cell_folder.root / part).resolve()
+    if part == "another's":
+        monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    else:
+        path.chmod(0o775)
+    end = attempt_cell(cell_folder)
+    assert end.outcome is Outcome.FAILED
+    assert f"{path}: other users can write there" in end.reason
+    assert f"chmod go-w {path} if it is yours" in end.reason
+
+
 # ---- whose record counts ----
 
 

@@ -1,5 +1,7 @@
 """What is sent: arrays by shape, the scripts' text, a clean environment, an honest manifest."""
 
+import os
+import subprocess
 from pathlib import Path
 
 import msgspec
@@ -208,6 +210,39 @@ def test_folder_unusable_for_slurm_logs_is_refused(slurm):
     with pytest.raises(HpmlError, match=r"choose another outputs="):
         send_cells(other)
     assert slurm.scripts == []
+
+
+def test_cells_in_a_group_folder_can_be_written_by_their_owner_only(slurm):
+    """A group's outputs folder, and cells of an earlier version in it, go on to work."""
+    before = os.umask(0o002)
+    try:
+        plan = plan_with_folder("gpus=1")
+        cells = plan.study.cells_folder
+        assert not cells.stat().st_mode & 0o022
+        cells.chmod(0o2775)
+        send_cells(plan)
+    finally:
+        os.umask(before)
+    written = [cells, *cells.rglob("*")]
+    assert len(written) == 3
+    assert not any(path.stat().st_mode & 0o022 for path in written)
+    assert cells.stat().st_mode & 0o2000
+
+
+def test_job_whose_folder_was_exchanged_runs_nothing(slurm):
+    plan = plan_with_folder("gpus=1")
+    send_cells(plan)
+    (script,) = slurm.scripts
+    lines = [line for line in script.splitlines() if not line.startswith("srun")]
+    text = "\n".join([*lines, "echo reached"])
+    words = ["/bin/bash", "-c", f"PATH=/usr/bin:/bin\n{text}"]
+    assert subprocess.check_output(words, text=True) == "reached\n"
+    plan.study.slurm.rename(plan.study.root / "old")
+    plan.study.slurm.mkdir()
+    plan.study.slurm.chmod(0o775)
+    ended = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert "is not yours, or other users can write there" in ended.stderr
 
 
 def test_folder_writable_by_others_is_refused(slurm):

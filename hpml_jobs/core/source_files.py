@@ -66,7 +66,7 @@ class ImportedCode(NamedTuple):
 
 
 def imported_code(before: Container[str]) -> ImportedCode:
-    """Return the local files of the modules that were imported since `before` (their names).
+    """Return the local files of the packages that were imported since `before` (their names).
 
     Raises:
         HpmlError: a file cannot be read.
@@ -75,8 +75,8 @@ def imported_code(before: Container[str]) -> ImportedCode:
     packages: set[str] = set()
     for name, module in list(sys.modules.items()):
         path = Path(getattr(module, "__file__", None) or "-").resolve()
-        if name in before or not path.is_file() or not _is_local(path):
-            continue
+        if name.partition(".")[0] in before or not path.is_file() or not _is_local(path):
+            continue  # a container may have torch in a folder of its own
         content, parts = _read(path), name.split(".")
         folders = parts if path.name == _PACKAGE_FILE else parts[:-1]
         files.add(SourceFile(name="/".join([*folders, path.name]), sha256=_digest(content)))

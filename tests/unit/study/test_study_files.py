@@ -11,6 +11,7 @@ import pytest
 from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.process_times import Process
 from hpml_jobs.errors import HpmlError
+from hpml_jobs.study import files
 from hpml_jobs.study import study as study_module
 from hpml_jobs.study.files import hold_lock
 from hpml_jobs.study.reader import read_from
@@ -138,3 +139,9 @@ def test_unwritable_cluster_file_is_named(study):
     study.cluster.mkdir()
     with pytest.raises(HpmlError, match=r"cluster.json cannot be written: Is a directory"):
         study.write_cluster(Cluster(name="rig"))
+
+
+def test_files_are_private_where_the_umask_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "UMASK", 0o077)
+    files.write_whole(tmp_path / "cell.json", b"{}")
+    assert (tmp_path / "cell.json").stat().st_mode & 0o777 == 0o600

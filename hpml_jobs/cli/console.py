@@ -9,18 +9,33 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, TextIO
 
 import msgspec
+from rich.console import Console as RichConsole
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
 from hpml_jobs.checks.result import in_short
-from hpml_jobs.cli.terminal import Console
-from hpml_jobs.core.text import counted, duration_text, time_text
+from hpml_jobs.core.text import counted, duration_text, printable, time_text
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.study.cell_state import CellState
 
 if TYPE_CHECKING:
     from hpml_jobs.status.usage import Usage
     from hpml_jobs.submit.explain import CellRow
+
+
+class Console(RichConsole):
+    """A console of rich: its own colours reach the terminal, control characters of texts do not."""
+
+    def __init__(self, *, stderr: bool = False, **options: Any) -> None:
+        stream: Any = sys.stderr if stderr else sys.stdout
+        super().__init__(file=getattr(stream, "stream", stream), **options)
+
+    def render(self, *arguments: Any, **options: Any) -> Iterable[Segment]:
+        """Yield the parts of what is printed."""
+        for segment in super().render(*arguments, **options):
+            yield segment if segment.control else segment._replace(text=printable(segment.text))
+
 
 COLOURS = {
     Outcome.OK: "green",

@@ -10,10 +10,9 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from hpml_jobs.cli.console import console, print_changes, print_json, totals
+from hpml_jobs.cli.console import Console, console, print_changes, print_json, totals
 from hpml_jobs.cli.deliver import Manner, deliver
 from hpml_jobs.cli.options import ConfigDir, Json, Overrides
-from hpml_jobs.cli.terminal import Console
 from hpml_jobs.core.cluster import Launcher
 from hpml_jobs.core.findings import Finding, Severity
 from hpml_jobs.core.text import counted

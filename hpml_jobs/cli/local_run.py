@@ -49,7 +49,7 @@ def run_here(plan: "Plan", selection: "Selection", *, json: bool) -> None:
 
 def _run_cells(plan: "Plan", selection: "Selection", *, json: bool) -> set[str]:
     """Run the cells with a progress line on stderr; return the names of those that ended."""
-    from hpml_jobs.cli.terminal import Console
+    from hpml_jobs.cli.console import Console
     from hpml_jobs.submit.local import run_all
 
     out = sys.stderr if json else sys.stdout

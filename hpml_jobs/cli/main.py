@@ -1,5 +1,6 @@
 """Entry of the command line: run a command; a line that names none submits a study."""
 
+import contextlib
 import errno
 import gc
 import io
@@ -7,13 +8,15 @@ import itertools
 import os
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, TextIO
 
 from hpml_jobs import __version__
 from hpml_jobs.cli.command_line import remember
 from hpml_jobs.cli.commands import COMMANDS, COMPLETION_VARIABLE, PROGRAM, UNNAMED, typer_program
-from hpml_jobs.cli.terminal import without_control_characters
 from hpml_jobs.core.paths import conf_folder
+from hpml_jobs.core.text import printable
 from hpml_jobs.errors import HpmlError, UsageError
 
 INTERRUPTED = 130
@@ -25,6 +28,33 @@ ALLOCATIONS = 200_000
 HELP = ("-h", "--help", "help")
 
 HYDRA_PAGES = ("--cfg", "-c", "--info", "-i", "--shell-completion", "-sc")
+
+
+_COLOUR = re.compile(r"(\x1b\[[0-9;]*m)")
+
+
+class _Printed:
+    """A stream that takes control characters out of what is printed on it."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+
+    def write(self, text: str) -> int:
+        parts = _COLOUR.split(text)  # the help pages of typer have colours
+        parts[::2] = map(printable, parts[::2])
+        self.stream.write("".join(parts))
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+
+@contextlib.contextmanager
+def without_control_characters() -> Iterator[None]:
+    """Take control characters out of what is printed in the `with` block."""
+    printed: Any = _Printed(sys.stdout), _Printed(sys.stderr)
+    with contextlib.redirect_stdout(printed[0]), contextlib.redirect_stderr(printed[1]):
+        yield
 
 
 def run(words: list[str]) -> int:

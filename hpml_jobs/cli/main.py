@@ -31,6 +31,7 @@ HYDRA_PAGES = ("--cfg", "-c", "--info", "-i", "--shell-completion", "-sc")
 
 
 _COLOUR = re.compile(r"(\x1b\[[0-9;]*m)")
+"""A colour of a terminal."""
 
 
 class _Printed:
@@ -52,9 +53,9 @@ class _Printed:
 @contextlib.contextmanager
 def without_control_characters() -> Iterator[None]:
     """Take control characters out of what is printed in the `with` block."""
-    printed: Any = _Printed(sys.stdout), _Printed(sys.stderr)
+    printed: Any = [stream and _Printed(stream) for stream in (sys.stdout, sys.stderr)]
     with contextlib.redirect_stdout(printed[0]), contextlib.redirect_stderr(printed[1]):
-        yield
+        yield  # a stream that was closed is None
 
 
 def run(words: list[str]) -> int:

@@ -73,7 +73,8 @@ def _run(words: list[str]) -> int:
     try:
         _check_folder()
         code = _dispatch(words)
-        sys.stdout.flush()
+        if sys.stdout:  # else it was closed
+            sys.stdout.flush()
         return code
     except HpmlError as error:
         print(f"{PROGRAM}: {' '.join(str(error).split())}", file=sys.stderr)

@@ -74,7 +74,7 @@ class Trial:
         self.attempt(f"{what}: the backward pass", value.backward)
         if ":" in self.workload.optimizer:
             optimizer = self.optimizer(model)
-            step = f"workload.optimizer={self.workload.optimizer}: step() under a schedule"
+            step = f"workload.optimizer={self.workload.optimizer}: step()"
             self.attempt(step, lambda: self._step(optimizer))
         if data.test is not None:
             inputs, targets = self._batch(data.test, "dataset(False)", size)

@@ -167,6 +167,13 @@ REFUSED = {
         "def build_optimizer(model):\n    return torch.optim.LBFGS(model.parameters())\n",
         ":build_optimizer: step() raised TypeError: ",
     ),
+    "replaced_step": (
+        "def build_optimizer(model):\n"
+        "    made = torch.optim.SGD(model.parameters(), 0.1)\n"
+        "    made.step = lambda: None\n"
+        "    return made\n",
+        ":build_optimizer: step() raised AttributeError: ",
+    ),
     "no_schedule": (
         "def build_schedule():\n    return 0.5\n",
         ":build_schedule returned float: return a function from the iteration (0, 1,",
@@ -187,11 +194,12 @@ REFUSED = {
 OWN_KEYS = {
     "raising_optimizer": "workload.optimizer={}:build_optimizer",
     "step_with_closure": "workload.optimizer={}:build_optimizer",
+    "replaced_step": "workload.optimizer={}:build_optimizer",
     "no_schedule": "workload.schedule={}:build_schedule",
     "raising_schedule": "workload.schedule={}:build_schedule",
     "misspelt_arg": "+workload.args.deph=2",
 }
-BEFORE_TRIAL = {*OWN_KEYS, "missing_arg"} - {"step_with_closure"}
+BEFORE_TRIAL = {*OWN_KEYS, "missing_arg"} - {"step_with_closure", "replaced_step"}
 """The keys that a case needs beside those of every case."""
 
 

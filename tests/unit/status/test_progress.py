@@ -60,8 +60,11 @@ def test_progress_is_extrapolated_from_last_epoch():
     assert pace.doing == "epoch 2 of 3 (timed), ~40 %, ~8 min of training left"
     assert pace.done == pytest.approx(1.4 / 3)
     assert pace.left_s == 480
-    late = pace_of(last, NOW + 900)
+    late = pace_of(last, NOW + 590)
     assert "~99 %, ~5 min" in late.doing
+    hanging = pace_of(last, NOW + 900)
+    assert hanging.doing == "epoch 2 of 3 (timed): for 15 min, the last one took 5 min"
+    assert hanging.left_s is None
     skewed = pace_of(last, NOW - 60)  # the node's clock is ahead of ours
     assert "~0 %" in skewed.doing
 

@@ -71,7 +71,7 @@ def test_greene_script_requests_resources_of_cells(slurm):
     options = sbatch_lines(script_of(plan, array))
     assert {
         *("job-name=hpml-mine", "gres=gpu:v100:4", "nodes=1", "ntasks-per-node=1", "time=30"),
-        *("cpus-per-task=16", "mem=128G", "requeue", "array=0-1%2", "signal=USR2@90"),
+        *("cpus-per-task=16", "mem=128G", "requeue", "array=0-1%1", "signal=USR2@90"),
     } <= options
     assert not {line for line in options if line.startswith(("partition", "account", "wckey"))}
     assert f"output={plan.study.slurm}/%A_%a_0_log.out" in options

@@ -26,6 +26,9 @@ from hpml_jobs.study.study import Study
 SACCT_IDS = 100
 """Array ids of one sacct call; longer lists slow the accounting database down."""
 
+UNNAMED = "allocation"
+"""sacct's name of a job until accounting has the name of the job."""
+
 SACCT_S = 20.0
 """No further sacct is called after so many seconds."""
 
@@ -176,11 +179,12 @@ def query_slurm(
 
 def _without_foreign(snapshot: SlurmSnapshot, names: Mapping[str, str]) -> SlurmSnapshot:
     """Return the snapshot without the states of jobs that are not what was submitted."""
-    foreign = {
+    told = {
         job: state.name
         for job, state in (*snapshot.accounts.items(), *snapshot.queue.items())
-        if state.name and job in names and state.name != names[job]
+        if state.name not in ("", UNNAMED)
     }
+    foreign = {job: name for job, name in told.items() if names.get(job, name) != name}
     return snapshot._replace(
         queue={job: state for job, state in snapshot.queue.items() if job not in foreign},
         accounts={job: state for job, state in snapshot.accounts.items() if job not in foreign},

@@ -70,6 +70,25 @@ def test_deleted_study_folder_is_not_made_again(make_study, record_fault):
     )
 
 
+def test_cell_that_others_can_change_runs_no_code(make_study, record_fault):
+    case = make_study("exchanged", *ONE, "+cluster.sbatch.hold=true").submit()
+    (slug,) = case.states()
+    case.study.cell(slug).cell_json.chmod(0o666)  # as a file that the group has replaced
+    case.rig.run("scontrol", "release", case.job).check_returncode()
+    case.wait_until_finished()
+    assert "cell.json: other users can write there" in case.state["reason"]
+    record_fault("others can write a cell.json", case, "1 failed", "no code of the cell is run")
+
+
+def test_record_of_another_study_is_not_believed(make_study, record_fault):
+    case, other = (make_study(name, *ONE).submit() for name in ("believed", "foreign"))
+    (slug,) = case.wait_until_finished()
+    other.wait_until_finished()
+    shutil.copy(other.study.cell(slug).record_json, case.study.cell(slug).record_json)
+    assert "which this cell does not have" in case.state["reason"]
+    record_fault("record.json is that of another study", case, "1 invalid", "its attempt is named")
+
+
 def test_truncated_record_is_invalid_and_rerun(make_study, record_fault):
     case = make_study("truncated", *ONE).submit()
     (slug,) = case.wait_until_finished()

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from hpml_jobs.study.manifest import ManifestEvent
+from hpml_jobs.study.study import LOCK_S
 from tests.conftest import Program
 from tests.faults.conftest import login_program
 from tests.faults.fault_study import FaultStudy, wait_until, write_fake_sbatch
@@ -128,6 +129,93 @@ def test_full_disk_during_submission_loses_no_cell(make_study, rig, disk, record
     case.wait_until_finished()
     assert attempts_of(case) == [1, 1]
     record_fault("disk full during submission", case, "2 ok", "the message says what was submitted")
+
+
+def test_closed_pipe_during_submission_loses_no_cell(make_study, record_fault):
+    case = make_study("piped", "-m", "gpus=1,2", "batch=16")
+    sending = case.start_submit()
+    sending.stdout.close()  # as `| head -0` does
+    assert sending.wait(120) == 0, sending.stderr.read()
+    sending.stderr.close()
+    case.wait_until_finished()
+    assert attempts_of(case) == [1, 1]
+    record_fault("the reader of the output leaves during submission", case, "2 ok")
+
+
+@pytest.mark.long
+def test_sbatch_that_waits_longer_than_its_terminal_is_not_repeated(make_study, record_fault):
+    case = make_study("patient", *ONE)
+    folder = case.login.folder / "busy-sbatch"
+    real = shutil.which("sbatch", path=case.login.environment["PATH"])
+    busy_s = LOCK_S + 15
+    write_fake_sbatch(folder, f'touch {folder}/called; sleep {busy_s}; exec {real} "$@"')
+    sending = case.start_submit(PATH=f"{folder}:{case.login.environment['PATH']}")
+    wait_until((folder / "called").exists, "sbatch is called")
+    os.kill(sending.pid, signal.SIGHUP)  # sbatch has a session of its own
+    sending.communicate(timeout=60)
+    wait_until(lambda: "has waited for SLURM" in case.state["reason"], "more than LOCK_S")
+    case.submit()  # sends nothing
+    assert manifest_events(case) == [ManifestEvent.SENDING]
+    wait_until(lambda: case.state["job"], "sbatch ends, and its job is found")
+    case.wait_until_finished()
+    assert attempts_of(case) == [1]
+    record_fault("terminal closed while sbatch waits for SLURM", case, "1 ok", "one job")
+
+
+WITHOUT_FLOCK = """\
+import errno, fcntl, sys
+def flock(*_):
+    raise OSError(errno.ENOSYS, "Function not implemented")
+fcntl.flock = flock
+from hpml_jobs.cli.main import run
+sys.exit(run(sys.argv[1:]))
+"""
+
+
+@pytest.mark.long
+def test_concurrent_submissions_without_flock_send_each_cell_once(make_study, record_fault):
+    case = make_study("unlocked", "-m", "gpus=1,2", "batch=16")
+    senders = [
+        subprocess.Popen(
+            [case.login.python, "-c", WITHOUT_FLOCK, *case.words],
+            cwd=case.login.folder,
+            env=case.login.environment,
+            stderr=subprocess.PIPE,
+        )
+        for _ in range(3)
+    ]
+    notes = [sender.communicate(timeout=120)[1] for sender in senders]
+    assert [sender.returncode for sender in senders] == [0, 0, 0], notes
+    assert all(b"has no flock" in note for note in notes)
+    case.wait_until_finished()
+    assert attempts_of(case) == [1, 1]
+    record_fault(
+        "3 submissions at once on a file system without flock",
+        case,
+        "2 ok",
+        "each cell is sent once",
+    )
+
+
+@pytest.mark.long
+def test_job_of_another_name_is_not_the_cells(make_study, rig, record_fault):
+    """As after a restart of the job ids, or in a study that was copied from another cluster."""
+    case = make_study("copied", *ONE, model="Blocking").submit()
+    case.wait_until_blocked(1)
+    rig.run("scancel", case.job).check_returncode()
+    case.wait_until_finished()
+    other = rig.sbatch("--job-name=unrelated", script="sleep 60")
+    rig.wait_for_state(other, {"RUNNING"})
+    manifest = case.study.manifest
+    old = case.study.history().sent[-1]
+    manifest.write_text(manifest.read_text().replace(f'"jobs":["{old}"]', f'"jobs":["{other}"]'))
+    shutil.rmtree(next(case.study.cells_folder.iterdir()) / "attempts")
+    assert case.state["outcome"] == "missing"
+    assert f"job {other} is another job here" in case.state["reason"]
+    case.login.ok("cancel", case.name)
+    assert rig.wait_for_state(other, {"RUNNING"}) == ["RUNNING"]
+    rig.run("scancel", other).check_returncode()
+    record_fault("the job id of a cell is another job's", case, "1 missing", "it is not cancelled")
 
 
 @pytest.mark.long

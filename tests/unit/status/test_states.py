@@ -16,6 +16,7 @@ from hpml_jobs.errors import HpmlError
 from hpml_jobs.slurm.jobs import SACCT_FIELDS, SQUEUE_FORMAT
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.status.logs import log_text
+from hpml_jobs.status.query import UNNAMED
 from hpml_jobs.status.states import cell_states, status_for_submission
 from hpml_jobs.study.attempt import utc_now
 from hpml_jobs.study.files import encode, write_whole
@@ -67,6 +68,9 @@ def test_job_of_another_name_is_not_the_cells(slurm, builder, source, state):
     slurm.set_output("scancel")
     assert run(["cancel", "mine"]) == 0
     assert slurm.calls("scancel") == []
+    builder.study.slurm_answers.unlink()
+    slurm.set_output(source, make_line(JOB, state, node="gr001", name=UNNAMED))
+    assert builder.state.outcome.value == state.lower()  # accounting has no name of it yet
 
 
 def test_pending_tasks_are_one_sacct_row(slurm, builder):

@@ -115,7 +115,7 @@ def unpack(
     The hash of every file is checked. A study of the same name is not changed. SLURM is not asked
     about the cells of such a study, and no cell can be submitted to it.
 
-    Example: hpml-jobs unpack digits-local.tar.gz --outputs published
+    Example: hpml-jobs unpack results.tar.gz --outputs published
     """
     from hpml_jobs.cli.console import print_json
     from hpml_jobs.core.paths import resolve_path

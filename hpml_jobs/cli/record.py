@@ -29,7 +29,7 @@ def record(
 ) -> None:
     """Show the key numbers of every cell, and each data-quality check with its reason.
 
-    Example: hpml-jobs record digits-local 'ddp-4gpu-*'
+    Example: hpml-jobs record digits-local 'ddp-4proc-*'
     """
     selection = select_study(study, pattern, outputs)
     cells = selection.chosen(summarize(read_study(selection.study, history_of(selection.study))))

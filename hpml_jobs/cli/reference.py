@@ -52,7 +52,7 @@ def reference(
     A name is stored in references/ next to the studies, a path (ci/reference.json) as it is: that
     can be committed. The file has times, conditions and checks, no paths and no names of hosts.
 
-    Example: hpml-jobs reference save before digits-local
+    Example: hpml-jobs reference save v1 digits-local
     """
     folder = outputs_of(outputs)
     if study is not None and action is not Action.SAVE:

@@ -53,7 +53,7 @@ def status(
 
     Of more than 30 cells, only those that need attention are listed.
 
-    Example: hpml-jobs status digits-local 'ddp-4gpu-*'
+    Example: hpml-jobs status digits-local 'ddp-4proc-*'
     """
     from hpml_jobs.status.states import study_status
     from hpml_jobs.status.usage import usage_of
@@ -115,7 +115,7 @@ def watch(
 
     Into a pipe or a file, and with --json, it prints a line per change.
 
-    Example: hpml-jobs watch digits-rig 'ddp-*'
+    Example: hpml-jobs watch digits-local 'ddp-*'
     """
     selection = select_study(study, pattern, outputs)
     last = show_until_idle(selection, every, json=json)
@@ -205,7 +205,7 @@ def logs(
 
     With a PATTERN, the logs of all matching cells.
 
-    Example: hpml-jobs logs digits-local 'ddp-4gpu-*'
+    Example: hpml-jobs logs digits-local 'ddp-4proc-*'
     """
     from hpml_jobs.status.logs import log_text
     from hpml_jobs.status.states import cell_states

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from hpml_jobs.cli.main import run
-from tests.unit.builders import lab_cell, lab_record
+from hpml_jobs.core.strategies import Device
+from tests.unit.builders import a_cell, lab_record
 from tests.unit.report.test_curves import write_curves
 from tests.unit.study_builder import StudyBuilder
 
@@ -20,7 +21,9 @@ def studies(laptop, capsys):
     shutil.copy(PAGE.parent / "published.csv", "published.csv")
     assert run(["import", "published.csv", "study=published"]) == 0
     builder = StudyBuilder(Path("outputs") / "digits-local")
-    write_curves(builder, builder.with_record(lab_record(lab_cell(2, 512), 20.0)).slug)
+    write_curves(
+        builder, builder.with_record(lab_record(a_cell(gpus=2, device=Device.CPU), 20.0)).slug
+    )
     capsys.readouterr()
 
 

@@ -280,9 +280,9 @@ def measured_on_another_day(peer: Peer, table: PeerTable) -> Observation | None:
 def derived_computation(peer: Peer, table: PeerTable) -> Observation | None:
     """Warn if imported computation is the baseline's time divided by N."""
     imported, gpus = peer.record.imported, peer.place.gpus
-    baselines = [other.record.imported for other in table.baselines(peer)]
     if imported is None or imported.compute_s is None or imported.comm_s is None:
         return None
+    baselines = [other.record.imported for other in table.baselines(peer)]
     if gpus < 2 or not baselines:
         return None
     shares = [

@@ -13,6 +13,9 @@ FIT_WORST_LIMIT = 0.30
 FIT_FROM_BYTES = 64 * 1024
 """Smallest message whose residual counts: the time of smaller ones is startup."""
 
+JUDGED_SIZES = 3
+"""Sizes with a residual that counts from which on a fit is said to describe them."""
+
 LEAST_SIZES = 8
 """Sizes that a fit needs: it has four parameters."""
 
@@ -53,7 +56,7 @@ class TwoSlopes(NamedTuple):
 
     `T(s) = startup_s + min(s, knee) x small + max(0, s - knee) x large`, slopes in seconds per
     byte. Residuals are exp(|log(fitted / measured)|) - 1 at messages of 64 KiB and more; None
-    without such a message.
+    with fewer than three such sizes.
     """
 
     startup_s: float
@@ -98,7 +101,7 @@ def fit_two_slopes(times_s: Mapping[int, float]) -> TwoSlopes | None:
     best = min(fits, key=lambda fit: sum(_log_errors(fit, times_s, sizes)))
     errors = [exp(e**0.5) - 1 for e in _log_errors(best, times_s, sizes)]
     judged = [e for size, e in zip(sizes, errors, strict=True) if size >= FIT_FROM_BYTES]
-    if not judged:
+    if len(judged) < JUDGED_SIZES:
         return best
     return best._replace(median_residual=median(judged), worst_residual=max(judged))
 

@@ -285,7 +285,7 @@ class Fitted(NamedTuple):
         """Whether the fit describes the times."""
         median_residual, worst = self.fit.median_residual, self.fit.worst_residual
         if median_residual is None or worst is None:
-            return "not judged: no message of 64 KiB or more"
+            return "not judged: fewer than three sizes of 64 KiB or more"
         if self.fit.describes:
             return "describes the times"
         return (

@@ -7,7 +7,7 @@ import msgspec
 
 from hpml_jobs import checks
 from hpml_jobs.core.cluster import Cluster
-from hpml_jobs.core.conditions import UNRECORDED, WORKLOAD
+from hpml_jobs.core.conditions import CODE, UNRECORDED, WORKLOAD
 from hpml_jobs.core.strategies import Baseline, Device, Strategy
 from hpml_jobs.core.value import Value
 from hpml_jobs.predict.values import Forecast
@@ -78,7 +78,8 @@ class ReportGroup(Value, frozen=True, kw_only=True):
 
     `usability` says which tables can be used; `suggestion` names `baseline=smallest` where ratios
     are missing without it; `choice` is None if no cell has a number; `forecast` is of the next
-    two doublings of GPUs.
+    two doublings of GPUs. `is_replaced`: nothing came of its cells, and later ones of other code
+    have numbers.
     """
 
     number: int
@@ -88,6 +89,7 @@ class ReportGroup(Value, frozen=True, kw_only=True):
     usability: str
     suggestion: str
     choice: Choice | None
+    is_replaced: bool
     forecast: Forecast
     q1: Table | None
     strategies: tuple[StrategyTables, ...]
@@ -148,7 +150,13 @@ def merge(study: str, cells: Sequence[CellResult], options: ReportOptions = DEFA
         study=study,
         differences=tuple(f"{what}: {' | '.join(values)}" for what, values in differences.items()),
         groups=tuple(
-            _report_group(number, group, _differences(number, differences), options)
+            _report_group(
+                number,
+                group,
+                _differences(number, differences),
+                options,
+                _is_replaced(group, groups),
+            )
             for number, group in enumerate(groups, start=1)
         ),
         tables=tuple(table for table in together if table is not None),
@@ -185,13 +193,40 @@ def _kind(group: ConditionGroup) -> tuple[str, Device]:
     return group.a_cell.workload.name, group.device
 
 
+def _is_replaced(group: ConditionGroup, groups: Sequence[ConditionGroup]) -> bool:
+    """Return whether no cell has a record or may get one, and later ones of other code have."""
+    if any(result.record or result.outcome.may_run for result in group.cells):
+        return False
+    began = _latest_began(group)
+    return began > 0 and any(
+        other.timed
+        and _kind(other) == _kind(group)
+        and _code(other) != _code(group)
+        and _latest_began(other) > began
+        for other in groups
+    )
+
+
+def _latest_began(group: ConditionGroup) -> float:
+    """Return when the latest attempt of its cells began; 0 if that is not known."""
+    return max((result.began or 0.0 for result in group.cells), default=0.0)
+
+
+def _code(group: ConditionGroup) -> dict[str, str]:
+    return {name: value for name, value in group.requested if name.startswith(CODE)}
+
+
 def _differences(number: int, differences: Mapping[str, Sequence[str]]) -> str:
     values = {what: values[number - 1] for what, values in differences.items()}
     return ", ".join(f"{what} {values[what]}" for what in values if values[what] != UNRECORDED)
 
 
 def _report_group(
-    number: int, group: ConditionGroup, differences: str, options: ReportOptions
+    number: int,
+    group: ConditionGroup,
+    differences: str,
+    options: ReportOptions,
+    is_replaced: bool,
 ) -> ReportGroup:
     cell, cluster = group.a_cell, options.cluster
     parallel = {row.strategy for row in group.rows if not row.is_baseline}
@@ -213,6 +248,7 @@ def _report_group(
         usability=warnings.usability(group),
         suggestion=references.suggestion(group),
         choice=choice,
+        is_replaced=is_replaced,
         forecast=outlook,
         q1=lab.q1(group) if any(row.is_baseline for row in group.rows) else None,
         strategies=tuple(

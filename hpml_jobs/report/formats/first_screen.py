@@ -3,13 +3,14 @@
 It has at most 60 lines: what is most important is kept, and the last lines name the rest.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
 from rich.console import Console
 from rich.text import Text
 
+from hpml_jobs.core.text import counted
 from hpml_jobs.report.formats.screen import (
     bullets,
     first_lines,
@@ -57,9 +58,12 @@ ALWAYS, ANSWER, TRUST, TABLE, BARS, OTHER_TABLE = range(6)
 
 def show(report: Report, console: Console) -> None:
     """Print the first screen of a report."""
-    parts = list(_parts(report))
+    replaced = [group for group in report.groups if group.is_replaced]
+    groups = tuple(group for group in report.groups if not group.is_replaced)
+    shown = msgspec.structs.replace(report, groups=groups)
+    parts = [*_parts(shown), *_replaced_part(shown.study, replaced)]
     left = LINES - FILE_LINES - _height(_Part(ALWAYS, lambda out: _show_rest(report, out)), console)
-    left -= report.several  # a line on groups that are not shown
+    left -= shown.several  # a line on groups that are not shown
     kept: set[int] = set()
     hidden: set[int | None] = set()
     for number, part in sorted(enumerate(parts), key=lambda item: item[1].rank):
@@ -95,6 +99,18 @@ def _parts(report: Report) -> Iterator[_Part]:
         yield _Part(TRUST, lambda out: show_unplaced(report, out, CAUSES))
 
 
+def _replaced_part(study: str, groups: Sequence[ReportGroup]) -> Iterator[_Part]:
+    """Yield one line on the cells of replaced code."""
+    slugs = {result.slug for group in groups for result in group.source.cells}
+    if slugs:
+        have = "has" if len(slugs) == 1 else "have"
+        text = (
+            f"\n{counted(len(slugs), 'cell')} of older code {have} no number "
+            f"(hpml-jobs collect {study} --all shows them)."
+        )
+        yield _Part(ALWAYS, lambda out: _lines([text], out))
+
+
 def _group_parts(report: Report, group: ReportGroup) -> Iterator[_Part]:
     summary = overview(report, group)
     bars, main = speedup_bars(group), main_strategy(group)
@@ -114,6 +130,8 @@ def _group_parts(report: Report, group: ReportGroup) -> Iterator[_Part]:
 
     number = group.number
     yield _Part(ALWAYS if number == 1 else ANSWER, show_answer, number)
+    if not any(result.record for result in group.source.cells):
+        return
     if bars:
         yield _Part(BARS, lambda out: _show_bars(bars, out), number)
     if main:

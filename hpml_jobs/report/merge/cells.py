@@ -19,7 +19,7 @@ class CellResult(Value, frozen=True, kw_only=True):
     `record` is a valid one (ok or oom); `reason` says why there is no number; `cell` is None where
     neither cell.json nor a record can be read. `ladder`: it is one of growing batches.
     `iterations` is where arrays by iteration lie beside a record, `attempt` the folder of the
-    attempt that measured it.
+    attempt that measured it; `began` is when its latest attempt began, in seconds since 1970.
     """
 
     slug: str
@@ -31,6 +31,7 @@ class CellResult(Value, frozen=True, kw_only=True):
     ladder: bool = False
     iterations: Path | None = None
     attempt: Path | None = None
+    began: float | None = None
 
     @property
     def measured(self) -> bool:
@@ -84,6 +85,7 @@ def _result(snapshot: FolderSnapshot, state: CellState | None) -> CellResult:
         ladder=file is not None and file.ladder,
         iterations=iterations,
         attempt=attempt,
+        began=snapshot.latest.began if snapshot.latest else None,
     )
 
 

@@ -21,7 +21,10 @@ from hpml_jobs.report.merge.rows import make_rows, place_order
 def group(
     cells: Iterable[CellResult], baseline: Baseline = Baseline.SINGLE
 ) -> list[ConditionGroup]:
-    """Return the cells whose settings are known in groups that may share tables, in fixed order."""
+    """Return the cells whose settings are known in groups that may share tables.
+
+    Groups with numbers come first, else they are in the order of their conditions.
+    """
     measured: dict[tuple[Conditions, Conditions], list[CellResult]] = {}
     others: list[tuple[Conditions, CellResult]] = []
     for result in cells:
@@ -43,15 +46,18 @@ def group(
             uncertain.add(result.slug)
     return [
         _condition_group(key, conditions, members, uncertain, baseline)
-        for (key, conditions), members in sorted(measured.items(), key=lambda item: _order(item[0]))
+        for (key, conditions), members in sorted(measured.items(), key=_order)
     ]
 
 
-def _order(pair: tuple[Conditions, Conditions]) -> list[list[tuple[str, NaturalKey]]]:
+def _order(
+    item: tuple[tuple[Conditions, Conditions], list[CellResult]],
+) -> tuple[bool, list[list[tuple[str, NaturalKey]]]]:
     """Return the order of groups: by the conditions' values, numbers in `args` by their size."""
-    return [
+    conditions, members = item
+    return not any(result.measured for result in members), [
         [(name, natural_key(value) if name == "args" else ((), value)) for name, value in part]
-        for part in pair
+        for part in conditions
     ]
 
 

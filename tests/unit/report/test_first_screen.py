@@ -2,18 +2,24 @@
 
 import csv
 import io
+import os
 
+import msgspec
 import pytest
 from rich.console import Console
 
 from hpml_jobs.core.measurements import Role
+from hpml_jobs.core.record import Attempt
 from hpml_jobs.core.strategies import Strategy
+from hpml_jobs.core.workload import SourceFile
 from hpml_jobs.report.formats import first_screen
 from hpml_jobs.report.formats.csv_tables import sheets
+from hpml_jobs.report.formats.markdown import document
 from hpml_jobs.report.overview import overview, speedup_bars
 from hpml_jobs.report.text.proposal import proposal
 from hpml_jobs.slurm.states import Outcome
-from tests.unit.builders import lab_cell, lab_record, texts_by_label
+from hpml_jobs.study.files import encode, write_whole
+from tests.unit.builders import RESNET, lab_cell, lab_record, texts_by_label
 from tests.unit.check_cases import change_scheduling
 
 
@@ -186,3 +192,31 @@ def test_study_without_numbers_names_status(builder):
 def test_study_without_cells_says_so(builder):
     report = builder.collect()
     assert screen(report)[0] == f"Study {report.study} has no cells yet."
+
+
+@pytest.mark.parametrize(
+    ("fixed_later", "outcome"), [(True, "failed"), (False, "failed"), (True, "pending")]
+)
+def test_dead_cells_of_older_code_are_one_line(fixed_later, outcome, builder):
+    """After a bug, its fix and the same command: the group with numbers is first, alone."""
+    for sha256, began in (("bug", 100), ("fix", 200 if fixed_later else 50)):
+        code = (SourceFile(name="net.py", sha256=sha256),)
+        workload = msgspec.structs.replace(RESNET, model="net:build", code=code)
+        for gpus in (1, 2):
+            cell = lab_cell(gpus, 32, workload=workload)
+            if sha256 == "fix":
+                builder.with_record(lab_record(cell, 20.0 / gpus))
+            else:
+                builder.with_cell(cell, Outcome(outcome), f"{outcome}: ValueError")
+            attempt = builder.study.cell(cell.slug).attempt("17_0-0")
+            write_whole(attempt.about, encode(Attempt(id="17_0-0", job="17_0")))
+            os.utime(attempt.about, (began, began))
+            write_whole(builder.study.cell(cell.slug).current, b"17_0-0")
+    report = builder.collect()
+    assert [bool(group.source.timed) for group in report.groups] == [True, False]
+    text = "\n".join(screen(report))
+    hidden = "2 cells of older code have no number (hpml-jobs collect lab-greene-v100 --all shows"
+    is_replaced = fixed_later and outcome == "failed"
+    assert (hidden in text, "Group 2" in text) == (is_replaced, not is_replaced)
+    assert "Table 1" in text
+    assert "ValueError" in document(report)

@@ -6,17 +6,22 @@ import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pandas as pd
 import pytest
 from rich.console import Console
 
+from hpml_jobs.cli.main import run
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.errors import HpmlError
+from hpml_jobs.report.collect import make_report
 from hpml_jobs.report.folder import is_outdated, write_all, write_tables
 from hpml_jobs.report.formats import latex
 from hpml_jobs.report.formats.screen import drawn, show
 from hpml_jobs.slurm.states import Outcome
+from hpml_jobs.study.snapshot import read_snapshots
+from hpml_jobs.study.study import Study
 from tests.unit.builders import lab_cell, lab_record
 
 FILES = [
@@ -54,6 +59,15 @@ def incomplete_study(builder):
     builder.with_cell(lab_cell(1, 32), Outcome.FAILED, "failed: 100 % of $HOME & more_#")
     builder.with_out_of_memory(lab_cell(4, 512))
     return builder
+
+
+@pytest.fixture
+def gallery(tmp_path):
+    """The report of the gallery's study, whose tables have words and many columns."""
+    archive = Path(__file__).parents[3] / "docs" / "gallery" / "cifar10.tar.gz"
+    assert run(["unpack", str(archive), "--outputs", str(tmp_path / "unpacked")]) == 0
+    cells = Study(tmp_path / "unpacked" / "cifar10").cells()
+    return make_report("cifar10", read_snapshots(cells), ())
 
 
 def screen_text(report, width):
@@ -152,6 +166,7 @@ def test_latex_tables_are_complete_and_escaped(incomplete_study):
 
 
 DOCUMENT = r"""\documentclass{article}
+\usepackage[a4paper,margin=2.5cm]{geometry}
 \usepackage{booktabs}
 \begin{document}
 \input{tables}
@@ -160,13 +175,34 @@ DOCUMENT = r"""\documentclass{article}
 
 
 @pytest.mark.skipif(not shutil.which("pdflatex"), reason="pdflatex is not installed")
-def test_latex_tables_compile(incomplete_study, tmp_path):
-    (tmp_path / "tables.tex").write_text(latex.document(incomplete_study.collect()))
+@pytest.mark.parametrize("name", ["incomplete", "gallery"])
+def test_latex_tables_compile_and_fit_on_a4(name, incomplete_study, gallery, tmp_path):
+    report = incomplete_study.collect() if name == "incomplete" else gallery
+    (tmp_path / "tables.tex").write_text(latex.document(report))
     (tmp_path / "document.tex").write_text(DOCUMENT)
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "document.tex"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-2000:]
     assert (tmp_path / "document.pdf").stat().st_size > 10_000
+    assert [
+        w for w in re.findall(r"Overfull \\hbox \(([\d.]+)pt", done.stdout) if float(w) > 1
+    ] == []
+
+
+def test_latex_tables_are_as_wide_as_the_page_at_most(incomplete_study, gallery):
+    """Tables of all widths keep all their columns, in parts that fit, also with long names."""
+    incomplete_study.with_record(lab_record(lab_cell(64, 512, nodes=16, repeat=1), 9.0))
+    for group in (*incomplete_study.collect().groups, *gallery.groups):
+        for table in filter(lambda table: table.lines, group.tables):
+            parts = list(latex.parts(table, latex.FOOTNOTESIZE))
+            assert sum(block.width for p in parts for block in p.blocks) == len(table.words)
+            for number, line in enumerate(table.lines):
+                assert sum((p.lines[number].texts for p in parts), ()) == line.texts
+            for part in parts:
+                texts = zip(*(line.texts for line in part.lines), strict=True)
+                widths = [min(latex.WORDS, max(map(len, column))) + latex.GAP for column in texts]
+                labels = max(len(line.label) for line in part.lines)
+                assert labels + sum(widths) <= latex.FOOTNOTESIZE, (table.label, widths)
 
 
 def _captions(text):

@@ -11,9 +11,12 @@ TEST_PYTHON = $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON))
 
 .PHONY: demo test test-unit test-long test-gpu lint docs env lock wheelhouse clean
 
-demo: $(VENV)/ready  ## Run nine cells on this machine's CPU, then print the tables.
+demo: $(VENV)/ready  ## Run nine cells on this machine's CPU, print the tables, write a page.
 	$(BIN)/hpml-jobs grid=lab cluster=local device=cpu workload=digits probe_s=5
 	$(BIN)/hpml-jobs collect digits-local
+	$(BIN)/hpml-jobs report digits-local
+	@echo "the page: $(CURDIR)/outputs/digits-local/report/report.html, its pictures are beside it"
+	@echo "commands of hpml-jobs need its environment in your shell: source $(BIN)/activate"
 
 test: $(VENV)/ready lint  ## Run all checks and tests, those on a real SLURM included.
 	./tests/install-slurm

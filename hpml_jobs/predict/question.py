@@ -70,25 +70,19 @@ class Question(Value, frozen=True, kw_only=True):
             raise UsageError(f"links_per_node={self.links_per_node}: add link_gb_per_s=")
 
 
-def nodes_for(gpus: int, question: Question, gpus_per_node: int | None) -> int:
+def nodes_for(gpus: int, question: Question, gpus_per_node: int) -> int:
     """Return the nodes of a target: as asked for, else the fewest that hold its GPUs.
 
     Raises:
-        UsageError: they cannot hold them, or it is not known how many a node has.
+        UsageError: they cannot hold them.
     """
     if question.nodes is not None:
-        on_each = math.ceil(gpus / question.nodes)
-        if gpus_per_node is not None and on_each > gpus_per_node:
+        if math.ceil(gpus / question.nodes) > gpus_per_node:
             raise UsageError(
                 f"gpus={gpus} on nodes={question.nodes}: a node has {gpus_per_node}; "
                 f"use nodes={math.ceil(gpus / gpus_per_node)}, or give cluster.gpus_per_node="
             )
         return question.nodes
-    if gpus_per_node is None:
-        raise UsageError(
-            f"gpus={gpus}: it is not known how many GPUs a node has; "
-            "add cluster.gpus_per_node=N or nodes=N"
-        )
     nodes = math.ceil(gpus / gpus_per_node)
     if gpus % nodes:
         raise UsageError(
@@ -99,7 +93,7 @@ def nodes_for(gpus: int, question: Question, gpus_per_node: int | None) -> int:
 
 
 def targets_of(
-    question: Question, observations: Sequence[Observation], gpus_per_node: int | None
+    question: Question, observations: Sequence[Observation], gpus_per_node: int
 ) -> list[Target]:
     """Return the targets that a question names of each measured strategy, in reading order.
 
@@ -126,7 +120,7 @@ def targets_of(
 
 
 def _of_series(
-    question: Question, cells: Sequence[Observation], gpus_per_node: int | None
+    question: Question, cells: Sequence[Observation], gpus_per_node: int
 ) -> Iterator[Target]:
     """Yield the targets of a series by size, batch and accumulation."""
     measured = {(size_of(cell), cell.batch, cell.accumulate) for cell in cells}
@@ -140,7 +134,7 @@ def _of_series(
 
 
 def _sizes(
-    question: Question, cells: Iterable[Observation], gpus_per_node: int | None
+    question: Question, cells: Iterable[Observation], gpus_per_node: int
 ) -> list[tuple[int, int]]:
     """Return the GPUs and nodes of the targets.
 
@@ -164,9 +158,8 @@ def _sizes(
         return sorted(sizes)
     largest, nodes = max(sizes)
     beyond = [largest * 2**step for step in range(1, DOUBLINGS + 1)]
-    per_node = gpus_per_node or math.ceil(largest / nodes)
     return [
-        (gpus, _equal_nodes(gpus, max(nodes, math.ceil(gpus / per_node))))
+        (gpus, _equal_nodes(gpus, max(nodes, math.ceil(gpus / gpus_per_node))))
         for gpus in beyond
         if gpus <= MOST_GPUS
     ]

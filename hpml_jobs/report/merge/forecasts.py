@@ -92,9 +92,12 @@ def forecast(
     network = _network(measured, question, sweep)
     notes += tuple(check_links(network))
     per_node = gpus_per_node(group, measured, question, cluster)
-    if per_node is None and question.nodes is None:
-        most = max(cell.gpus_per_node for cell in measured)
-        notes += (UNKNOWN_NODES.format(most=most),)
+    if per_node is None:
+        per_node = max(cell.gpus_per_node for cell in measured)
+        if question.nodes is None:
+            notes += (UNKNOWN_NODES.format(most=per_node),)
+        else:
+            per_node = max(per_node, *question.gpus, 1)
     by_kind: dict[Kind, list[Target]] = {}
     for target in targets_of(question, measured, per_node):
         by_kind.setdefault(kind_of(target), []).append(target)

@@ -316,10 +316,14 @@ def test_imported_study_in_one_node_is_refused_across_nodes(working_folder):
     )
 
 
-def test_imported_study_without_gpus_of_a_node_asks_for_them(working_folder):
+@pytest.mark.parametrize("question", [{}, {"gpus": (8, 16)}])
+def test_imported_study_without_gpus_of_a_node_assumes_the_most(question, working_folder):
+    """The same answer, whether the next sizes are asked for or not."""
     rows = "gpus,batch,rate\n1,4,1000\n2,4,1900\n4,4,3700\n"
-    with pytest.raises(UsageError, match="not known how many GPUs a node has; add cluster"):
-        forecast_of(rows, gpus=(8,))
+    made = forecast_of(rows, **question)
+    assert [(r.target.gpus, r.target.nodes) for r in made.refusals] == [(8, 2), (16, 4)]
+    assert any("4 are assumed, the most that were measured" in note for note in made.notes)
+    assert forecast_of(rows, gpus=(8,), nodes=1).predictions
     assert forecast_of(rows, gpus=(8,), gpus_per_node=8).predictions
     with pytest.raises(UsageError, match="import the file again with gpus_per_node=2"):
         forecast_of(rows, gpus=(8,), gpus_per_node=2)

@@ -44,13 +44,8 @@ def submit(
         _preview(overrides, multirun, config_dir, all_cells=all_cells, json=json)
         return
     manner = Manner(json=json, yes=yes, all_cells=all_cells)
+    _refuse_name_alone(overrides or [])
     plan = _make_plan(overrides, multirun, config_dir)
-    if [word.partition("=")[0] for word in overrides or ()] == ["study"] and plan.study.cells():
-        name = plan.study.name
-        raise UsageError(
-            f"study {name} exists: hpml-jobs status {name} shows it; to add a cell to it, name the "
-            f"cell, e.g. gpus=1 study={name}"
-        )
     if plan.cluster.launcher is Launcher.LOCAL:
         plan.study.create()
         with plan.study.submitting() as lock_note:
@@ -82,6 +77,18 @@ def submit(
     except KeyboardInterrupt as fault:
         plan.study.remove_empty()
         raise InterruptError(f"interrupted; nothing was submitted; again: {repeated()}") from fault
+
+
+def _refuse_name_alone(overrides: list[str]) -> None:
+    """Refuse to add the default cell to a study that was probably to be shown."""
+    from hpml_jobs.plan.user_config import user_outputs
+
+    name = overrides[0].removeprefix("study=") if len(overrides) == 1 else ""
+    if overrides == [f"study={name}"] and (user_outputs() / name / "cells").is_dir():
+        raise UsageError(
+            f"study {name} exists: hpml-jobs status {name} shows it; to add a cell to it, name the "
+            f"cell, e.g. gpus=1 study={name}"
+        )
 
 
 def plan(

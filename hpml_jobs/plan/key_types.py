@@ -46,11 +46,10 @@ def make_settings(values: dict[str, Any]) -> Settings:
     except msgspec.ValidationError as error:
         problem, _, path = str(error).partition(_PLACE)
         key = path.rstrip("`").lstrip(".").partition("[")[0]
-        if type_of(key) is None:  # an unknown key, or the configuration as a whole
-            unknown = _UNKNOWN.search(problem)
-            if unknown:
-                name = f"{key}.{unknown[1]}" if key else unknown[1]
-                raise UsageError(f"unknown key {name}: hpml-jobs --help lists the keys") from error
+        if unknown := _UNKNOWN.search(problem):
+            name = f"{key}.{unknown[1]}" if key else unknown[1]
+            raise UsageError(f"unknown key {name}: hpml-jobs --help lists the keys") from error
+        if type_of(key) is None:  # the configuration as a whole
             where = key or "the configuration"
             problem = f"{problem[0].lower()}{problem[1:].replace('`', '')}"
             raise UsageError(f"{where}: {problem}") from error

@@ -18,7 +18,7 @@ def test_wheel_has_configs_and_works_from_any_folder(tmp_path):
     with zipfile.ZipFile(wheel) as file:
         file.extractall(site)
     assert (site / "hpml_jobs" / "sbatch" / "cell.sbatch").is_file()
-    for words in (["--help"], ["plan", "cluster=local", "device=cpu"], ["--cfg", "job"]):
+    for words in (["--help"], ["plan", "cluster=local", "device=cpu", "--all"], ["--cfg", "job"]):
         done = subprocess.run(
             [sys.executable, "-m", "hpml_jobs", *words],
             cwd=desk,

@@ -142,7 +142,7 @@ def test_cifar10_is_downloaded_once(little_cifar, tmp_path, capsys):
     assert run_prepare({"data": "cifar10", "limit": 20}, tmp_path / "data", "--download") == 0
     out, err = capsys.readouterr()
     counts = {"images": 50, "effective": 20, "parameters": 26_154, "tokens": None, "untried": None}
-    assert json.loads(out) == counts
+    assert json.loads(out) == counts | {"imported": []}
     assert err.startswith(f"downloading CIFAR-10 from {CIFAR10.url}")
     data = open_data(CIFAR, tmp_path / "data")
     assert (length(data.train), length(data.test)) == (50, 10)
@@ -234,7 +234,9 @@ def test_prepare_counts_user_data_and_separates_its_prints(own_data, capsys):
     assert run_prepare({"data": "own_data:dataset", "limit": 12}, own_data) == 0
     out, err = capsys.readouterr()
     counts = {"images": 30, "effective": 12, "parameters": 26_154, "tokens": None, "untried": None}
-    assert json.loads(out) == counts
+    answer = json.loads(out)
+    assert [file["name"] for file in answer.pop("imported")] == ["own_data.py"]
+    assert answer == counts
     assert f"reading {own_data}" in err
 
 

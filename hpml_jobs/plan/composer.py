@@ -154,13 +154,14 @@ def settings_of(config: DictConfig, values: Mapping[str, Sequence[Any]]) -> Iter
             for key, value in chosen.items():
                 *parents, name = key.split(".")
                 functools.reduce(operator.getitem, parents, composed)[name] = value
+            yield make_settings(composed, chosen)
         else:
             composed = _resolved(config, chosen)
             # resolving takes longer than the rest of a plan: once, if no value refers to another
             # one and no mapping is merged
             texts = str((OmegaConf.to_container(config), values))
             is_plain = "${" not in texts and "???" not in texts and not _has_mapping(values)
-        yield make_settings(composed)
+            yield make_settings(composed)
 
 
 def _has_mapping(values: Mapping[str, Sequence[Any]]) -> bool:

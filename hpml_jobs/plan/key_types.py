@@ -33,13 +33,13 @@ _NEEDS = {
 _UNKNOWN = re.compile(r"unknown field `([^`]*)`")
 
 
-def make_settings(values: dict[str, Any]) -> Settings:
-    """Return the settings of a composed configuration.
+def make_settings(values: dict[str, Any], changed: dict[str, Any] | None = None) -> Settings:
+    """Return the settings of a composed configuration; only numbers in `changed` need a check.
 
     Raises:
         UsageError: a wrong type, choice or number; the message names the key as it is typed.
     """
-    for key, number in _numbers(values):
+    for key, number in _numbers(values if changed is None else changed):
         _check_number(key, number, _as_yaml(number))
     try:
         return msgspec.convert(values, Settings)

@@ -29,10 +29,11 @@ def encode(value: Any) -> bytes:
     return msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n"
 
 
-def write_whole(path: Path, content: bytes, *, parents: bool = True) -> None:
+def write_whole(path: Path, content: bytes, *, parents: bool = True, sync: bool = True) -> None:
     """Write a file atomically, with fsync and rename: a reader sees all of it or none.
 
-    Its folder is made if it does not exist; without `parents` that is an error.
+    Its folder is made if it does not exist; without `parents` that is an error. Without `sync` it
+    may be lost if this machine fails, for files of which there is another copy.
     """
     if parents:
         path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -41,7 +42,8 @@ def write_whole(path: Path, content: bytes, *, parents: bool = True) -> None:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
             file.flush()
-            os.fsync(file.fileno())
+            if sync:
+                os.fsync(file.fileno())
         Path(name).chmod(0o644 & ~UMASK)
         Path(name).replace(path)
     except BaseException:

@@ -82,7 +82,7 @@ def write_cells(study: Study, cells: Iterable[PlannedCell]) -> None:
     def write(planned: PlannedCell) -> None:
         path = study.cell(planned.slug).cell_json
         with writing(path):
-            write_whole(path, encode(planned.file))
+            write_whole(path, encode(planned.file), sync=False)  # the manifest has a copy
             for folder in (study.cells_folder, path.parent):
                 mode = stat.S_IMODE(folder.stat().st_mode)
                 if mode & OF_OTHERS:

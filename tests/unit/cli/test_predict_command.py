@@ -140,7 +140,6 @@ def test_predict_says_that_links_between_nodes_are_not_used(study, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["gpus=8"], "add cluster.gpus_per_node=N or nodes=N"),
         (["gpus=20", PER_NODE], "does not divide over 3 nodes of 8; use gpus=24"),
         (["gpus=32", "nodes=2", PER_NODE], "a node has 8; use nodes=4"),
         (["nodes=4", PER_NODE], "nodes=4: no cell on so many nodes was measured; add gpus="),

@@ -52,7 +52,7 @@ NOT_RUN = {
     "doctor": "sends a job (tests/journeys/test_doctor_journey.py)",
     "export .* wandb": "needs wandb (tests/long/test_exports.py)",
     "plan .*data.root=": "needs a folder of images (tests/unit/cli/test_image_folders.py)",
-    "plan .*workload=custom": "needs code (test_own_training_page.py, test_ranks.py)",
+    "plan .*workload=(custom|mygpt)": "needs code (test_own_training_page.py, test_ranks.py)",
 }
 """Commands by their beginning, with the reason or the test that runs them."""
 

@@ -132,6 +132,13 @@ class Report(Value, frozen=True, kw_only=True):
         """Whether the report has several groups, which may not share a table."""
         return len(self.groups) > 1
 
+    @property
+    def first_screen(self) -> "Report":
+        """The report without cells of replaced code, groups with numbers first."""
+        kept = (group for group in self.groups if not group.is_replaced)
+        groups = sorted(kept, key=lambda group: not group.source.timed)
+        return msgspec.structs.replace(self, groups=tuple(groups))
+
     def name(self, group: ReportGroup) -> str:
         """Return a group's short name: its workload if that is unique, else its number."""
         if not self.several:

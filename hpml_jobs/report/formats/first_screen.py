@@ -59,8 +59,7 @@ ALWAYS, ANSWER, TRUST, TABLE, BARS, OTHER_TABLE = range(6)
 def show(report: Report, console: Console) -> None:
     """Print the first screen of a report."""
     replaced = [group for group in report.groups if group.is_replaced]
-    groups = tuple(group for group in report.groups if not group.is_replaced)
-    shown = msgspec.structs.replace(report, groups=groups)
+    shown = report.first_screen
     parts = [*_parts(shown), *_replaced_part(shown.study, replaced)]
     left = LINES - FILE_LINES - _height(_Part(ALWAYS, lambda out: _show_rest(report, out)), console)
     left -= shown.several  # a line on groups that are not shown
@@ -129,7 +128,7 @@ def _group_parts(report: Report, group: ReportGroup) -> Iterator[_Part]:
         bullets(first_lines(causes, CAUSES), out)
 
     number = group.number
-    yield _Part(ALWAYS if number == 1 else ANSWER, show_answer, number)
+    yield _Part(ALWAYS if group is report.groups[0] else ANSWER, show_answer, number)
     if not any(result.record for result in group.source.cells):
         return
     if bars:

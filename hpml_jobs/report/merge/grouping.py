@@ -21,10 +21,7 @@ from hpml_jobs.report.merge.rows import make_rows, place_order
 def group(
     cells: Iterable[CellResult], baseline: Baseline = Baseline.SINGLE
 ) -> list[ConditionGroup]:
-    """Return the cells whose settings are known in groups that may share tables.
-
-    Groups with numbers come first, else they are in the order of their conditions.
-    """
+    """Return the cells whose settings are known in groups that may share tables, in fixed order."""
     measured: dict[tuple[Conditions, Conditions], list[CellResult]] = {}
     others: list[tuple[Conditions, CellResult]] = []
     for result in cells:
@@ -46,18 +43,15 @@ def group(
             uncertain.add(result.slug)
     return [
         _condition_group(key, conditions, members, uncertain, baseline)
-        for (key, conditions), members in sorted(measured.items(), key=_order)
+        for (key, conditions), members in sorted(measured.items(), key=lambda item: _order(item[0]))
     ]
 
 
-def _order(
-    item: tuple[tuple[Conditions, Conditions], list[CellResult]],
-) -> tuple[bool, list[list[tuple[str, NaturalKey]]]]:
+def _order(pair: tuple[Conditions, Conditions]) -> list[list[tuple[str, NaturalKey]]]:
     """Return the order of groups: by the conditions' values, numbers in `args` by their size."""
-    conditions, members = item
-    return not any(result.measured for result in members), [
+    return [
         [(name, natural_key(value) if name == "args" else ((), value)) for name, value in part]
-        for part in conditions
+        for part in pair
     ]
 
 

@@ -175,8 +175,8 @@ def test_workload_without_records_has_no_hardware_note(builder):
     builder.with_published_study()
     builder.with_cell(lab_cell(1, 32, workload=DIGITS), Outcome.PENDING, "pending")
     report = builder.collect()
-    assert report.differences == ("workload: resnet18_cifar10 | digits",)
-    assert report.groups[1].title == "digits on cuda"
+    assert report.differences == ("workload: digits | resnet18_cifar10",)
+    assert report.groups[0].title == "digits on cuda"
 
 
 def own_cell(sha256):

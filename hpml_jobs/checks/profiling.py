@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from hpml_jobs.checks.cpus import busiest_host
-from hpml_jobs.checks.disturbance import DISTURBED
 from hpml_jobs.checks.limits import COPIES_LIMIT, LAUNCH_MS, PHASES_LIMIT, PROFILER_LIMIT
 from hpml_jobs.checks.result import Affected, Level, Observation, Tier, check
 from hpml_jobs.core.disturbance import outside_causes
@@ -73,7 +72,6 @@ def communication_gaps(trace: ProfilerSummary, device: Device) -> Iterator[Gap]:
     remedy="check the split of Table 2 with trace=true, which keeps the profiler's trace",
     tier=Tier.TABLE,
     affects={Affected.SPLIT},
-    explained_by={DISTURBED},
 )
 def profiler_disagrees(record: Record) -> Observation | None:
     """Warn if our communication time is further from the profiler's than launches explain."""

@@ -10,6 +10,7 @@ from hpml_jobs.cli.options import StudySelection, study_words
 from hpml_jobs.core.source_files import changed_files
 from hpml_jobs.core.text import counted
 from hpml_jobs.core.workload import SourceFile
+from hpml_jobs.errors import HpmlError
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.study.cell_state import CellState
 
@@ -76,7 +77,10 @@ def _with_changed_code(status: "StudyStatus") -> frozenset[str]:
 
     @cache
     def has_changed(code: tuple[SourceFile, ...], root: str) -> bool:
-        return bool(changed_files(code, Path(root)))
+        try:
+            return bool(changed_files(code, Path(root)))
+        except (OSError, HpmlError):  # a colleague's study, whose code may be private
+            return False
 
     files = {s.folder.slug: s.file for s in status.snapshots if s.file and s.record is None}
     return frozenset(
@@ -90,7 +94,7 @@ def _unfinished(cells: list[CellState], study: str, changed: frozenset[str]) -> 
     if old:
         yield (
             f"{counted(len(old), 'cell')} of older code without a record: repeat the command that "
-            "submitted the study, it sends your code of now"
+            "submitted the study; it submits the current code"
         )
     resubmit = f"hpml-jobs resubmit {study}"
     minutes = max((s.minutes or 0 for s in cells if s.outcome is Outcome.TIMEOUT), default=0)
@@ -125,15 +129,18 @@ def _unfinished(cells: list[CellState], study: str, changed: frozenset[str]) -> 
 
 
 def _disturbed(cells: list[CellState], study: str) -> Iterator[str]:
-    """Yield a hint on measured cells of which the timed epoch was disturbed or has outliers."""
+    """Yield a hint on measured cells that were disturbed, or whose timed epoch has outliers."""
     names = {"disturbed", "outliers"}
     hit = [
         state
         for state in cells
-        if any(check.check in names and check.level is not Level.PASS for check in state.checks)
+        if any(
+            check.check in names and check.level is not Level.PASS and check.affects
+            for check in state.checks
+        )
     ]
     if hit:
-        epochs = "a disturbed timed epoch or slow iterations in it"
+        epochs = "a disturbed epoch or microbenchmark, or slow iterations"
         number, has = counted(len(hit), "cell"), "has" if len(hit) == 1 else "have"
         yield f"{number} {has} {epochs}: hpml-jobs resubmit {study} --disturbed"
 

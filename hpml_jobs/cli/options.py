@@ -209,7 +209,9 @@ def share(text: str) -> float:
     """
     value = number(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
     if value > 1:
-        raise UsageError(f"must be 1 or less; write {value / 100:g} or {value:g}%")
+        is_percent = not text.endswith("%") and 2 <= value <= 100
+        hint = f"; write {value / 100:g} or {value:g}%" if is_percent else ""
+        raise UsageError(f"must be 1 (100%) or less{hint}")
     return value
 
 

@@ -66,7 +66,7 @@ def _answers(made: "Report") -> list[str]:
 
     return [
         f"{f'group {group.number}: ' if made.several else ''}"
-        f"{answer(group.choice, group.source.device)}"
+        f"{answer(group.choice, group.source.device, made.study)}"
         for group in made.groups
         if group.choice
     ]

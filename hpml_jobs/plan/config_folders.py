@@ -54,16 +54,22 @@ class ConfigFolders:
         file = self.choices(group).get(choice)
         if file is None or self.users is None or not file.is_relative_to(self.users):
             return {}
-        loaded = read_yaml(file)
-        keys = loaded if isinstance(loaded, dict) else {}
+        keys = self._mapping(file)
         return {f"{group}.{key!s}": str(file) for key in keys if key != "defaults"}
 
     def cluster_names(self) -> dict[str, tuple[str, ...]]:
         """Return the ClusterNames of SLURM that each cluster profile is for."""
         return {
-            profile: tuple((read_yaml(path) or {}).get("known_as") or ())
+            profile: tuple(self._mapping(path).get("known_as") or ())
             for profile, path in self.choices("cluster").items()
         }
+
+    @staticmethod
+    def _mapping(path: Path) -> dict[str, Any]:
+        loaded = read_yaml(path) or {}
+        if not isinstance(loaded, dict):
+            raise UsageError(f"{path}: must hold keys and values, e.g. 'name: mine'")
+        return loaded
 
     def grid_blocks(self, name: str) -> list[dict[str, list[Any]]]:
         """Return the blocks of a grid: each maps keys to the values they take.

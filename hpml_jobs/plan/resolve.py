@@ -106,7 +106,7 @@ def _check_this_machine(
             if cell.device is Device.CPU and cell.processes * cell.threads > cpus:
                 notify(
                     f"more processes than the {cpus} CPUs of this machine: speedups of such cells "
-                    "measure the scheduler"
+                    "measure the scheduler; use fewer gpus="
                 )
             refused = refusal(os.environ, cell.device, communicates=cell.processes > 1)
             if sending and refused:

@@ -110,7 +110,7 @@ def _answer(study: str, choice: Choice | None, device: Device) -> Iterator[str]:
             f"{words.undecided(choice, device)}."
         )
     else:
-        yield words.answer(choice, device)
+        yield words.answer(choice, device, study)
     beyond = (step for step in choice.steps if asked and step.smaller.row.gpus >= asked.row.gpus)
     if step := next(beyond, None):
         would = "may" if choice.undecided else "would"

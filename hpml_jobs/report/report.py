@@ -158,6 +158,7 @@ def merge(study: str, cells: Sequence[CellResult], options: ReportOptions = DEFA
         differences=tuple(f"{what}: {' | '.join(values)}" for what, values in differences.items()),
         groups=tuple(
             _report_group(
+                study,
                 number,
                 group,
                 _differences(number, differences),
@@ -228,7 +229,8 @@ def _differences(number: int, differences: Mapping[str, Sequence[str]]) -> str:
     return ", ".join(f"{what} {values[what]}" for what in values if values[what] != UNRECORDED)
 
 
-def _report_group(
+def _report_group(  # noqa: PLR0913, PLR0917  (what is known of a group)
+    study: str,
     number: int,
     group: ConditionGroup,
     differences: str,
@@ -241,7 +243,7 @@ def _report_group(
     args = f" ({cell.workload.args_text})" if cell.workload.args else ""
     choice = choose(group, Wish(), cluster)
     made = {label: make(group) for label, make in FULL.items()}
-    made[CHOICE] = choice_table(group, choice) if choice else None
+    made[CHOICE] = choice_table(group, choice, study) if choice else None
     outlook = forecast(group, cluster, options.commands)
     if outlook.predictions:
         made[PREDICTIONS] = predictions.predictions(group, outlook)

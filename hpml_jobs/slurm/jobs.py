@@ -3,7 +3,7 @@
 import os
 import pwd
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 
 import msgspec
@@ -136,11 +136,14 @@ SACCT_FIELDS = (
 )
 
 
-def parse_sacct(text: str) -> dict[str, JobState]:
+def parse_sacct(
+    text: str, is_foreign: Callable[[JobState], bool] = lambda _: False
+) -> dict[str, JobState]:
     """Parse `sacct -X -D -P -n -o SACCT_FIELDS` into jobs by id; the last line of an id counts.
 
     A requeued job has a line per run, of which the earlier ones only give `earlier_s`. The tasks of
-    an array that never started are one row, `17_[2,4-6%1]`.
+    an array that never started are one row, `17_[2,4-6%1]`. Lines of another job with the same id
+    count only where there is no other.
 
     >>> row = "PENDING|0:0|None assigned|1795279247|Unknown|Unknown|0|30|"
     >>> parse_sacct(f"17_[2,4-5%1]|{row}\\n").keys()
@@ -155,7 +158,11 @@ def parse_sacct(text: str) -> dict[str, JobState]:
                 suspended_s = parse_duration_s(row[10])
                 name = "|".join(row[11:])
                 state = msgspec.structs.replace(state, suspended_s=suspended_s, name=name)
-            jobs[job] = after_run(jobs[job], state) if job in jobs else state
+            run = jobs.get(job)
+            if run is None or is_foreign(run):
+                jobs[job] = state
+            elif not is_foreign(state):
+                jobs[job] = after_run(run, state)
     return jobs
 
 

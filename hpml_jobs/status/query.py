@@ -1,7 +1,8 @@
 """Queries to SLURM: one squeue and one sacct for all jobs of a study, with time limits."""
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
@@ -21,6 +22,7 @@ from hpml_jobs.slurm.jobs import (
 )
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.status.cache import CachedAnswers, cache_answers, read_answers
+from hpml_jobs.study.manifest import Sent
 from hpml_jobs.study.study import Study
 
 SACCT_IDS = 100
@@ -28,6 +30,9 @@ SACCT_IDS = 100
 
 UNNAMED = "allocation"
 """sacct's name of a job until accounting has the name of the job."""
+
+SAME_SUBMISSION_S = 3600.0
+"""SLURM's time of a submission and the manifest's differ by no more, even with other clocks."""
 
 SACCT_S = 20.0
 """No further sacct is called after so many seconds."""
@@ -144,12 +149,12 @@ _CLOCK_S = 2.0
 
 
 def query_slurm(
-    study: Study, jobs: Iterable[str], names: Mapping[str, str] | None = None
+    study: Study, jobs: Iterable[str], sent: Mapping[str, Sent] | None = None
 ) -> SlurmSnapshot:
     """Call squeue once, and sacct once per 100 array ids; cache their answers.
 
-    `names` are those that jobs were submitted under: a job of another name is not the study's, but
-    has its number, on another cluster or after the numbers began anew.
+    `sent` says under which names jobs were submitted, and when: a job of another name and time is
+    not the study's, but has its number, on another cluster or after the numbers began anew.
     The controller is asked about each job that has left squeue without a known end. Of a study from
     an archive only the cached answers count: its jobs are another cluster's.
     """
@@ -164,11 +169,12 @@ def query_slurm(
         return SlurmSnapshot({}, {}, at=time.time())
     cached = read_answers(study)
     snapshot = _squeue(ids)
-    accounts, no_accounts = _sacct(ids)
+    is_foreign = partial(_is_foreign, sent or {})
+    accounts, no_accounts = _sacct(ids, is_foreign)
     snapshot = snapshot._replace(
         accounts=accounts, no_accounts=no_accounts, cached=cached, at=time.time()
     )
-    snapshot = _without_foreign(snapshot, names or {})
+    snapshot = _without_foreign(snapshot, is_foreign)
     if not snapshot.no_queue:
         snapshot = _with_proofs(
             snapshot, [job for job in slurm_jobs if _needs_proof(snapshot, job)]
@@ -177,17 +183,29 @@ def query_slurm(
     return snapshot
 
 
-def _without_foreign(snapshot: SlurmSnapshot, names: Mapping[str, str]) -> SlurmSnapshot:
+def _is_foreign(sent: Mapping[str, Sent], state: JobState) -> bool:
+    """Return whether a job has only its number in common with the one that was submitted.
+
+    A job that was submitted when ours was is ours, renamed by somebody.
+    """
+    ours = sent.get(state.job)
+    if ours is None or state.name in ("", UNNAMED, ours.name):
+        return False
+    if state.submitted is None or ours.at is None:
+        return True
+    return abs(state.submitted - ours.at) > SAME_SUBMISSION_S
+
+
+def _without_foreign(
+    snapshot: SlurmSnapshot, is_foreign: Callable[[JobState], bool]
+) -> SlurmSnapshot:
     """Return the snapshot without the states of jobs that are not what was submitted."""
-    told = {
-        job: state.name
-        for job, state in (*snapshot.accounts.items(), *snapshot.queue.items())
-        if state.name not in ("", UNNAMED)
-    }
-    foreign = {job: name for job, name in told.items() if names.get(job, name) != name}
+    told = (*snapshot.accounts.values(), *snapshot.queue.values())
+    ours = {state.job for state in told if not is_foreign(state)}
+    foreign = {state.job: state.name for state in told if state.job not in ours}
     return snapshot._replace(
-        queue={job: state for job, state in snapshot.queue.items() if job not in foreign},
-        accounts={job: state for job, state in snapshot.accounts.items() if job not in foreign},
+        queue={job: state for job, state in snapshot.queue.items() if not is_foreign(state)},
+        accounts={job: state for job, state in snapshot.accounts.items() if not is_foreign(state)},
         gone=snapshot.gone | foreign.keys(),
         foreign=foreign,
     )
@@ -252,7 +270,9 @@ def _states_to_cache(snapshot: SlurmSnapshot, jobs: Iterable[str]) -> Iterator[J
             yield msgspec.structs.replace(state, gone=gone)
 
 
-def _sacct(ids: list[str]) -> tuple[dict[str, JobState], str]:
+def _sacct(
+    ids: list[str], is_foreign: Callable[[JobState], bool]
+) -> tuple[dict[str, JobState], str]:
     """Return the jobs in accounting, and the error of sacct; after one it is not called again."""
     states: dict[str, JobState] = {}
     deadline = time.monotonic() + SACCT_S
@@ -261,7 +281,7 @@ def _sacct(ids: list[str]) -> tuple[dict[str, JobState], str]:
             return states, f"sacct: too slow for {len(ids)} jobs"
         chunk = ",".join(ids[start : start + SACCT_IDS])
         answer = ask_slurm("sacct", "-X", "-D", "-P", "-n", "-o", SACCT_FIELDS, "-j", chunk)
-        states |= parse_sacct(answer.text)
+        states |= parse_sacct(answer.text, is_foreign)
         if answer.code != 0:
             return states, f"sacct: {answer.complaint}"
     return states, ""

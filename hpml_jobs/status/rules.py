@@ -183,7 +183,10 @@ def _gone(evidence: CellEvidence) -> CellState:
     """Return the state of a job that left squeue without a known end."""
     job, slurm, last = evidence.job, evidence.slurm, evidence.answer.last
     if job in slurm.foreign:
-        reason = f"job {job} is another job here ({slurm.foreign[job]}), not this study's"
+        reason = (
+            f"job {job} is another job here ({slurm.foreign[job]}), not this study's: repeat the "
+            "command that submitted the study"
+        )
         return _state(evidence, Outcome.MISSING, reason)
     is_accounted = array_ids([job])[0] in array_ids(slurm.accounts)
     if evidence.attempt is None and is_accounted and not slurm.no_accounts:

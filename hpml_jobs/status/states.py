@@ -58,7 +58,7 @@ def study_status(
     jobs = {snapshot.folder.slug: jobs_of_cell(snapshot, history) for snapshot in snapshots}
     more = (*history.sent, *history.closing) if all_jobs else ()
     asked = [*(job for jobs_of_one in jobs.values() for job in jobs_of_one), *more]
-    slurm = query_slurm(study, asked, history.names)
+    slurm = query_slurm(study, asked, history.submissions)
     shared = shared_jobs(snapshots, jobs, history)
     states = {}
     for snapshot in snapshots:

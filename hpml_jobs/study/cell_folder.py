@@ -85,7 +85,7 @@ class CellFolder:
         if record.imported is not None:
             return
         attempt = self.attempt(record.attempt.id)
-        if not is_name(attempt.id) or not attempt.root.is_dir():
+        if not is_name(record.attempt.id) or not attempt.root.is_dir():
             raise InvalidRecordError(
                 f"{self.record_json} is of attempt {record.attempt.id}, which this cell does not "
                 f"have: restore {attempt.root}, or measure the cell again"

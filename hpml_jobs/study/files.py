@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from hpml_jobs.core.process_times import Process
+from hpml_jobs.errors import HpmlError
 
 UMASK = os.umask(0o077)
 """The mask of new files as this program began: code of a user may change it later."""
@@ -59,7 +60,8 @@ def hold_lock(path: Path, patience_s: float) -> Iterator[Path | None]:
     existence of another file, which is yielded: a link to it is made once, on any file system.
 
     Raises:
-        TimeoutError: another program holds it all that time, or has left that file.
+        TimeoutError: another program holds it all that time.
+        HpmlError: a program that has ended has left that file.
         OSError: the file cannot be made.
     """
     handle = os.open(path, os.O_RDONLY | os.O_CREAT, 0o644)
@@ -68,8 +70,12 @@ def hold_lock(path: Path, patience_s: float) -> Iterator[Path | None]:
     try:
         has_flock, is_locked = _try_flock(handle), False
         while not (is_locked := has_flock or (has_flock is None and _try_link(held))):
+            holder = _holder(held)
+            if holder and holder.is_here and not holder.runs:
+                raise HpmlError(f"{held} is left from PID {holder.pid}, which ended: remove it")
             if time.monotonic() > deadline:
-                raise TimeoutError(f"{path} is held by another program{_holder(held)}")
+                by = f" (PID {holder.pid} on {holder.host})" if holder else ""
+                raise TimeoutError(f"{path} is held by another program{by}")
             time.sleep(0.1)
             has_flock = _try_flock(handle)
         yield None if has_flock else held
@@ -104,11 +110,9 @@ def _try_link(held: Path) -> bool:
         own.unlink()
 
 
-def _holder(held: Path) -> str:
-    """Return which process made the file that is the lock, and what to do if it has ended."""
+def _holder(held: Path) -> Process | None:
+    """Return the process that made the file that is the lock; None where there is no such file."""
     try:
-        holder = msgspec.json.decode(held.read_bytes(), type=Process)
+        return msgspec.json.decode(held.read_bytes(), type=Process)
     except (OSError, ValueError):
-        return ""
-    remedy = f"; remove {held} if it has ended" if not holder.runs else ""
-    return f" (PID {holder.pid} on {holder.host}{remedy})"
+        return None

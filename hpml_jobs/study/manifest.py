@@ -66,6 +66,13 @@ class ManifestLine(Value, frozen=True, kw_only=True):
             raise ValueError(f"{len(self.jobs)} jobs for {len(self.cells)} cells")
 
 
+class Sent(NamedTuple):
+    """The name of a job that was submitted, and when (seconds since 1970; None: not known)."""
+
+    name: str
+    at: float | None
+
+
 class History(NamedTuple):
     """The submissions of a study's cells, by slug, from the manifest.
 
@@ -74,7 +81,7 @@ class History(NamedTuple):
     resubmitted each cell; `excluded`: the nodes that resubmissions avoid; `closing`: follow-up
     jobs; `shared`: jobs that were submitted for several cells; `sent`: every job that measures, in
     the order of submission; `cells`: every cell that was submitted; `files`: the latest copy of
-    cell.json; `names`: the name that a job was submitted under.
+    cell.json; `submissions`: the name and the time that a job was submitted under.
     """
 
     jobs: dict[str, str]
@@ -87,7 +94,7 @@ class History(NamedTuple):
     sent: tuple[str, ...] = ()
     cells: tuple[str, ...] = ()
     files: Mapping[str, msgspec.Raw] = {}
-    names: Mapping[str, str] = {}
+    submissions: Mapping[str, Sent] = {}
 
     def copy_of(self, slug: str) -> CellFile | None:
         """Return the manifest's copy of a cell.json; None without one that can be read."""
@@ -155,7 +162,7 @@ def fold(lines: Iterable[ManifestLine]) -> History:
     sent: list[str] = []
     submitted: dict[str, None] = {}
     files: dict[str, msgspec.Raw] = {}
-    names: dict[str, str] = {}
+    submissions: dict[str, Sent] = {}
     for line in lines:
         submitted |= dict.fromkeys(line.cells)
         files |= line.files
@@ -168,7 +175,9 @@ def fold(lines: Iterable[ManifestLine]) -> History:
             refused |= dict.fromkeys(line.cells, line.words)
         else:
             jobs |= {} if line.closing else dict(zip(line.cells, line.jobs, strict=True))
-            names |= dict.fromkeys(line.jobs, line.name) if line.name else {}
+            if line.name:
+                sent_now = Sent(line.name, unix_time(line.time))
+                submissions |= dict.fromkeys(line.jobs, sent_now)
             (closing if line.closing else sent).extend(line.jobs)
             shared |= {job for job, cells in Counter(line.jobs).items() if cells > 1}
             retries.update(line.cells if line.retry else ())
@@ -185,7 +194,7 @@ def fold(lines: Iterable[ManifestLine]) -> History:
         sent=tuple(dict.fromkeys(sent)),
         cells=tuple(submitted),
         files=files,
-        names=names,
+        submissions=submissions,
     )
 
 

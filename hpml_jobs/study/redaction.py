@@ -133,7 +133,7 @@ def _secrets_in(text: str) -> set[str]:
 
 def _is_distinct(secret: str) -> bool:
     """Return whether a secret cannot be a word or a number that is in other texts too."""
-    return len(secret) >= _KNOWN_LENGTH and re.search(r"\d", secret) is not None
+    return len(secret) >= _KNOWN_LENGTH and bool(re.search(r"(?i)\d.*[a-z]|[a-z].*\d", secret))
 
 
 def _strings(value: Any, key: str = "") -> Iterator[tuple[str, str]]:

@@ -11,8 +11,8 @@ from hpml_jobs.submit.job_requests import JobKind, JobRequest
 
 SERIAL = "one cell at a time (cluster.isolate=serial)"
 REMEDY = (
-    "waiting in the queue apart; cluster.isolate=off is faster, but cells that share a node slow "
-    "each other down"
+    "without the time in the queue; cluster.isolate=off is faster, but cells that share a node "
+    "slow each other down"
 )
 
 

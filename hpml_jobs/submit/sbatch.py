@@ -61,6 +61,14 @@ def check_folder(study: Study) -> None:
             f"{study.slurm}: other users can write there, and jobs run files in it; "
             "chmod 700 it if it is yours, else choose another study="
         )
+    status = study.cells_folder.stat()
+    if status.st_uid != os.geteuid():
+        raise HpmlError(
+            f"{study.cells_folder} is another user's, and jobs run the code that its files name: "
+            "choose another study="
+        )
+    if status.st_mode & OF_OTHERS:
+        study.cells_folder.chmod(stat.S_IMODE(status.st_mode) & ~OF_OTHERS)
 
 
 def header(options: Mapping[str, Any]) -> list[str]:

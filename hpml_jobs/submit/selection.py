@@ -90,8 +90,12 @@ def _change(old: Workload, new: Workload) -> str:
     """Return what differs between the code or the data of two workloads."""
     if old.data_sha256 != new.data_sha256:
         return f"the data {'changed' if old.data_sha256 else 'were not recorded'}"
-    names = differing_names(old.sources, new.sources)
-    return f"{', '.join(names)} changed" if old.sources else "code was not recorded"
+    if not old.sources:
+        return "code was not recorded"
+    is_known = bool(old.imported) == bool(new.imported)  # else the functions could not be called
+    sources = (old.sources, new.sources) if is_known else (old.code, new.code)
+    names = differing_names(*sources)
+    return f"{', '.join(names) or 'the number of samples or parameters'} changed"
 
 
 def _be(count: int) -> str:

@@ -83,10 +83,9 @@ def write_cells(study: Study, cells: Iterable[PlannedCell]) -> None:
         path = study.cell(planned.slug).cell_json
         with writing(path):
             write_whole(path, encode(planned.file), sync=False)  # the manifest has a copy
-            for folder in (study.cells_folder, path.parent):
-                mode = stat.S_IMODE(folder.stat().st_mode)
-                if mode & OF_OTHERS:
-                    folder.chmod(mode & ~OF_OTHERS)
+            mode = stat.S_IMODE(path.parent.stat().st_mode)
+            if mode & OF_OTHERS:
+                path.parent.chmod(mode & ~OF_OTHERS)
 
     with ThreadPoolExecutor(WRITERS) as writers:
         for _ in writers.map(write, cells):

@@ -109,7 +109,7 @@ def _timing(near: Timing, epoch_s: float) -> Timing:
 def _ask(cells: Sequence[PredictedCell], choice: Choice) -> PredictedCell | None:
     """Return the predicted cell to ask for by the rule of the choice; None: none is better."""
     able = [cell for cell in cells if cell.candidate.exclusion is None]
-    if not able:
+    if not able or choice.measure_again:  # efficiencies are against a time that is not the cell's
         return None
     rivals = [cell.candidate for cell in able]
     rivals += [choice.ask.candidate] if choice.ask else []

@@ -34,7 +34,7 @@ ACCURACY_GAP = 0.005
 """Difference of test accuracies from which equal epochs are called unequal training."""
 
 
-def choice_table(group: ConditionGroup, choice: Choice, study: str = "STUDY") -> Table:
+def choice_table(group: ConditionGroup, choice: Choice, study: str) -> Table:
     """Return the table of a choice, with its answer above and the steps below.
 
     `study` is for the command of the answer.

@@ -81,7 +81,7 @@ def cost(gpu_s: float) -> str:
     return significant(gpu_s, 3, most_decimals=3)
 
 
-def answer(choice: Choice, device: Device, study: str = "STUDY") -> str:
+def answer(choice: Choice, device: Device, study: str) -> str:
     """Return the one sentence: what to ask for, and what that gives; or what to measure again."""
     if choice.measure_again:
         cells = names(cell_label(c.row.place, device) for c in choice.measure_again)

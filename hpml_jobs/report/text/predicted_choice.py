@@ -21,6 +21,8 @@ def answer(predicted: PredictedChoice, choice: Choice, device: Device) -> str:
     """Return the predicted cell to ask for, with its band and errors; or that none is better."""
     if not predicted.cells:
         return f"{PREDICTED}: no cell can be predicted."
+    if choice.measure_again:
+        return f"{PREDICTED}: nothing can be chosen before the disturbed cells are measured again."
     if predicted.ask is None:
         rule = words.rule(choice, device)
         return f"{PREDICTED}: no predicted cell replaces the measured choice ({rule})."
@@ -31,7 +33,8 @@ def answer(predicted: PredictedChoice, choice: Choice, device: Device) -> str:
         f"{words.efficiency(asked, choice, device)}, {words.cost(asked.gpu_s)} "
         f"{words.cost_unit(device)} per {per}"
     )
-    text = f"{PREDICTED}: {words.name(asked, device)}: {figures}"
+    provisional = "provisional: " if choice.reference.exclusion else ""
+    text = f"{PREDICTED}: {provisional}{words.name(asked, device)}: {figures}"
     if choice.wish.epochs:
         text += f"; {words.training(asked, choice.wish.epochs, device)}"
     return f"{text}; {errors(skill) if skill else NO_ERROR}."

@@ -506,7 +506,7 @@ def test_name_of_a_study_alone_submits_nothing_into_it(slurm, working_folder, ca
     ("words", "shown"),
     [
         (["resubmit", "mine", "--failed", "--minutes=abc"], "'abc': a whole number is needed"),
-        (["choose", "mine", "min_efficiency=70"], "must be 1 or less; write 0.7 or 70%"),
+        (["choose", "mine", "min_efficiency=70"], "must be 1 (100%) or less; write 0.7 or 70%"),
     ],
 )
 def test_values_of_options_are_named_in_our_words(words, shown, slurm, working_folder, capsys):

@@ -7,6 +7,7 @@ import pytest
 from hpml_jobs.slurm.jobs import canceller, parse_sacct, parse_squeue
 from hpml_jobs.slurm.pending import ADMINS, YOU, why_pending
 from hpml_jobs.slurm.states import Outcome
+from tests.unit.slurm_output import sacct_line
 
 SQUEUE = """\
 JOBID|STATE|SUBMIT_TIME|START_TIME|TIME|TIME_LIMIT|NODELIST|REASON
@@ -116,3 +117,11 @@ def test_pending_reason_is_explained_with_who_must_act(reason, text, who):
 
 def test_unknown_pending_reason_is_shown_verbatim():
     assert str(why_pending("PhaseOfTheMoon")) == "PhaseOfTheMoon"
+
+
+def test_row_of_another_job_with_the_same_id_does_not_hide_ours():
+    """After the ids began anew, `sacct -D` lists both."""
+    rows = sacct_line("5", "TIMEOUT", name="hpml-mine") + sacct_line("5", "RUNNING", name="other")
+    for text in (rows, "".join(reversed(rows.splitlines(keepends=True)))):
+        job = parse_sacct(text, lambda state: state.name == "other")["5"]
+        assert (job.state, job.name, job.earlier_s) == ("TIMEOUT", "hpml-mine", ())

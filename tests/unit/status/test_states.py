@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -25,7 +26,7 @@ from hpml_jobs.submit.resubmit import within_retries
 from hpml_jobs.submit.selection import select
 from tests.unit.builders import a_cell, a_record
 from tests.unit.plans import plan_of
-from tests.unit.slurm_output import sacct_line, squeue_line
+from tests.unit.slurm_output import SUBMITTED, sacct_line, squeue_line
 from tests.unit.study_builder import StudyBuilder, write_record
 
 JOB = "101_0"
@@ -64,13 +65,18 @@ def test_job_of_another_name_is_not_the_cells(slurm, builder, source, state):
     builder.study.slurm_answers.unlink()
     slurm.set_output(source, make_line(JOB, state, node="gr001", name="a|job"))
     assert builder.state.outcome is Outcome.MISSING
-    assert builder.state.reason == f"job {JOB} is another job here (a|job), not this study's"
+    assert f"job {JOB} is another job here (a|job), not this study's: " in builder.state.reason
     slurm.set_output("scancel")
     assert run(["cancel", "mine"]) == 0
     assert slurm.calls("scancel") == []
     builder.study.slurm_answers.unlink()
     slurm.set_output(source, make_line(JOB, state, node="gr001", name=UNNAMED))
     assert builder.state.outcome.value == state.lower()  # accounting has no name of it yet
+    manifest = builder.study.manifest
+    moment = datetime.fromtimestamp(SUBMITTED, UTC).isoformat()
+    manifest.write_text(re.sub(r'"time":"[^"]*"', f'"time":"{moment}"', manifest.read_text()))
+    slurm.set_output(source, make_line(JOB, state, node="gr001", name="urgent"))
+    assert builder.state.outcome.value == state.lower()  # submitted then: ours, and renamed
 
 
 def test_pending_tasks_are_one_sacct_row(slurm, builder):

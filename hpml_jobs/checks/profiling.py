@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from hpml_jobs.checks.cpus import busiest_host
+from hpml_jobs.checks.disturbance import DISTURBED
 from hpml_jobs.checks.limits import COPIES_LIMIT, LAUNCH_MS, PHASES_LIMIT, PROFILER_LIMIT
 from hpml_jobs.checks.result import Affected, Level, Observation, Tier, check
 from hpml_jobs.core.disturbance import outside_causes
@@ -64,14 +65,15 @@ def communication_gaps(trace: ProfilerSummary, device: Device) -> Iterator[Gap]:
     meaning="Our instruments and torch.profiler measure another time of communication for the same "
     "iterations, by more than the launches from Python explain. On a GPU all-reduces (all-gathers, "
     "reduce-scatters) are compared with NCCL's kernels of the same kind; broadcasts of buffers are "
-    "judged by `buffer-copies`. Only in the list where other programs disturbed these iterations. "
-    "Not judged where processes, or with device=cpu also loader "
+    "judged by `buffer-copies`. Only in the list where other programs disturbed these iterations "
+    "or an epoch. Not judged where processes, or with device=cpu also loader "
     "workers, take turns on too few CPUs: a message that is launched then waits for a CPU.",
     limit=f"{percent_text(PROFILER_LIMIT)} of the profiler's time, or {LAUNCH_MS[Device.CPU]} ms "
     f"per message ({LAUNCH_MS[Device.CUDA]} ms with device=cuda) if that is longer, on every rank",
     remedy="check the split of Table 2 with trace=true, which keeps the profiler's trace",
     tier=Tier.TABLE,
     affects={Affected.SPLIT},
+    explained_by={DISTURBED},
 )
 def profiler_disagrees(record: Record) -> Observation | None:
     """Warn if our communication time is further from the profiler's than launches explain."""

@@ -121,6 +121,10 @@ def _group_parts(report: Report, group: ReportGroup) -> Iterator[_Part]:
         _lines(summary.answer, out, "bold")
         _lines(summary.next_cells, out)
 
+    def show_reasons(out: Console) -> None:
+        reasons = [f"{r.slug}: {r.reason}" for r in group.source.cells if r.reason]
+        bullets(first_lines(reasons, CAUSES), out)
+
     def show_trust(out: Console) -> None:
         out.print()
         usability, *causes = summary.trust
@@ -129,18 +133,19 @@ def _group_parts(report: Report, group: ReportGroup) -> Iterator[_Part]:
 
     number = group.number
     yield _Part(ALWAYS if group is report.groups[0] else ANSWER, show_answer, number)
-    if not any(result.record for result in group.source.cells):
-        return
-    if bars:
-        yield _Part(BARS, lambda out: _show_bars(bars, out), number)
-    if main:
-        yield from _first_tables(group, main, TABLE)
-    elif group.q1:
-        yield _Part(TABLE, _table_printer(group, group.q1), number)
-    for tables in group.strategies:
-        if tables is not main:
-            yield from _first_tables(group, tables, OTHER_TABLE)
-    yield _Part(TRUST, show_trust, number)
+    if any(result.record for result in group.source.cells):
+        if bars:
+            yield _Part(BARS, lambda out: _show_bars(bars, out), number)
+        if main:
+            yield from _first_tables(group, main, TABLE)
+        elif group.q1:
+            yield _Part(TABLE, _table_printer(group, group.q1), number)
+        for tables in group.strategies:
+            if tables is not main:
+                yield from _first_tables(group, tables, OTHER_TABLE)
+        yield _Part(TRUST, show_trust, number)
+    else:
+        yield _Part(TRUST, show_reasons, number)
 
 
 def _first_tables(group: ReportGroup, tables: StrategyTables, rank: int) -> Iterator[_Part]:

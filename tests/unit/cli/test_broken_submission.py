@@ -104,9 +104,9 @@ def test_full_disk_during_submission_is_one_line(slurm, study, capsys, monkeypat
         if sum(str(path).endswith(name) for path in calls) > 1:
             raise NO_SPACE
 
-    def writing_whole(path, content):
+    def writing_whole(path, content, **options):
         full_from_second_request(path)
-        write_whole(path, content)
+        write_whole(path, content, **options)
 
     if name == "manifest.jsonl":
         real = os.open

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 PAGE = (Path(__file__).parents[3] / "docs" / "custom.md").read_text()
-_, CODE = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+CODE = next(c for c in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if "clipped_adamw" in c)
 _, COMMAND = re.findall(r"```\n(python -m hpml_jobs .*?)```", PAGE, re.DOTALL)
 
 NO_TEST_SET = """

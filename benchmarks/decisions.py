@@ -194,7 +194,9 @@ def mistakes(efficiency: float, noise: float, number: int, simulations: int) -> 
         choice = choose(group, Wish())
         assert choice and choice.ask  # noqa: S101  (one GPU is always efficient enough)
         asked = choice.ask.candidate.row
-        text = " ".join([words.answer(choice, Device.CUDA), *words.doubts(choice, Device.CUDA)])
+        text = " ".join(
+            [words.answer(choice, Device.CUDA, "study"), *words.doubts(choice, Device.CUDA)]
+        )
         is_marked = any(mark in text for mark in ("Provisional", "not decided", "too few runs"))
         others = [c.row.batch_per_gpu for c in choice.ask.instead_of if c.row.gpus == asked.gpus]
         counts[0] += asked.gpus != right

@@ -61,6 +61,8 @@ def check_folder(study: Study) -> None:
             f"{study.slurm}: other users can write there, and jobs run files in it; "
             "chmod 700 it if it is yours, else choose another study="
         )
+    if not study.cells_folder.exists():  # doctor's study has none
+        return
     status = study.cells_folder.stat()
     if status.st_uid != os.geteuid():
         raise HpmlError(

@@ -12,6 +12,7 @@ from hpml_jobs.core.record import Record
 from hpml_jobs.core.validation import InvalidRecordError
 from hpml_jobs.study.cell_folder import CellFolder
 from tests.faults.fault_study import FaultStudy, wait_until
+from tests.rig import processes
 
 PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
 _HEAD = """# Injected faults and their effects
@@ -76,12 +77,12 @@ class FaultResults:
         )
         seen_text = f"{seen}: {'; '.join(reasons)}" if reasons else seen
         expected_text = f"{expected}; {also}" if also else expected
-        row = FaultResult(
-            fault, expected_text, seen_text, len(lost), len(invented), len(case.alive_processes())
-        )
+        left = case.alive_processes()
+        row = FaultResult(fault, expected_text, seen_text, len(lost), len(invented), len(left))
         self.rows.append(row)
         assert sorted(seen.split(", ")) == sorted(expected.split(", ")), row
-        assert (lost, invented, row.left) == ([], [], 0), row
+        assert (lost, invented) == ([], []), row
+        assert not left, [processes.command_of(pid) for pid in left]
 
     def write(self, failed: int) -> None:
         """Write the page; it mentions `failed` tests, because their faults may be missing."""

@@ -2,6 +2,7 @@
 
 import getpass
 import json
+import re
 
 import pytest
 
@@ -86,7 +87,11 @@ def test_doctor_drained_gpu_type_is_reported(login, rig):
 @pytest.mark.long
 def test_doctor_validation_study_reports_data_quality_checks(login):
     words = ("strategy=allreduce_flat", "data.limit=1280", "probe_s=1")
-    block = login.ok("doctor", "--gpus", "2", *words, *RIG)
+    done = login("doctor", "--gpus", "2", *words, *RIG)
+    block = done.stdout
+    failed = set(re.findall(r"^  fail  (\S+)", block, re.MULTILINE))
+    assert failed <= {"disturbed"}, block  # this machine may be busy
+    assert done.returncode == len(failed), done.stderr
     assert block.startswith("==== hpml_jobs")
     assert "1 node x 2 rtx8000" in block
     assert "1 of 1 cell measured" in block

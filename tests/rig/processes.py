@@ -19,6 +19,14 @@ def alive_processes_of(marker: str) -> list[int]:
     return pids
 
 
+def command_of(pid: int) -> str:
+    """Return the state and the command line of `pid`, or "" if it has ended."""
+    with contextlib.suppress(OSError):
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        return f"{state} {Path(f'/proc/{pid}/cmdline').read_text()}".replace("\0", " ")
+    return ""
+
+
 def is_alive(pid: int) -> bool:
     """Return whether `pid` still runs; a zombie does not."""
     return parent_of(pid) is not None

@@ -200,14 +200,17 @@ def _without_foreign(
     snapshot: SlurmSnapshot, is_foreign: Callable[[JobState], bool]
 ) -> SlurmSnapshot:
     """Return the snapshot without the states of jobs that are not what was submitted."""
+    others = {job for job, state in snapshot.queue.items() if is_foreign(state)}
+    queue = {job: state for job, state in snapshot.queue.items() if job not in others}
+    accounts = {
+        job: state
+        for job, state in snapshot.accounts.items()
+        if not is_foreign(state) and not (state.name == UNNAMED and job in others)
+    }
     told = (*snapshot.accounts.values(), *snapshot.queue.values())
-    ours = {state.job for state in told if not is_foreign(state)}
-    foreign = {state.job: state.name for state in told if state.job not in ours}
+    foreign = {s.job: s.name for s in told if s.job not in queue and s.job not in accounts}
     return snapshot._replace(
-        queue={job: state for job, state in snapshot.queue.items() if not is_foreign(state)},
-        accounts={job: state for job, state in snapshot.accounts.items() if not is_foreign(state)},
-        gone=snapshot.gone | foreign.keys(),
-        foreign=foreign,
+        queue=queue, accounts=accounts, gone=snapshot.gone | foreign.keys(), foreign=foreign
     )
 
 

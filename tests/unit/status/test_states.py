@@ -79,6 +79,16 @@ def test_job_of_another_name_is_not_the_cells(slurm, builder, source, state):
     assert builder.state.outcome.value == state.lower()  # submitted then: ours, and renamed
 
 
+def test_job_that_only_squeue_names_is_not_the_cells(slurm, builder):
+    slugs = tuple(cell.slug for cell in builder.cells)
+    sent = ManifestLine(happening=ManifestEvent.SENT, batch="b2", cells=slugs, jobs=(JOB,))
+    builder.study.append(msgspec.structs.replace(sent, name="hpml-mine"))
+    slurm.set_output("squeue", squeue_line(JOB, "RUNNING", node="gr001", name="other"))
+    slurm.set_output("sacct", sacct_line(JOB, "PENDING", node="None assigned", name=UNNAMED))
+    assert builder.state.outcome is Outcome.MISSING
+    assert f"job {JOB} is another job here (other)" in builder.state.reason
+
+
 def test_pending_tasks_are_one_sacct_row(slurm, builder):
     slurm.set_output("sacct", sacct_line("101_[0,3%1]", "CANCELLED by 0", node="None assigned"))
     assert builder.state.outcome is Outcome.CANCELLED

@@ -45,7 +45,7 @@ from hpml_jobs.study.attempt import (
     utc_now,
 )
 from hpml_jobs.study.cell_folder import CellFolder
-from hpml_jobs.study.files import OF_OTHERS, encode, write_whole
+from hpml_jobs.study.files import encode, others_can_write, write_whole
 
 OOM_CODE = 3
 """Exit code of a cell that ran out of memory, where it does not run under submitit."""
@@ -201,8 +201,7 @@ def _check_version(file: CellFile) -> None:
 def _check_owner(folder: CellFolder) -> None:
     """Refuse a cell.json that others may have changed: it says where code is imported from."""
     for path in (folder.root.parent, folder.root, folder.cell_json):
-        status = path.stat()
-        if status.st_uid != os.geteuid() or status.st_mode & OF_OTHERS:
+        if others_can_write(path):
             raise HpmlError(
                 f"{path}: other users can write there, and cell.json says which code a job "
                 f"imports: chmod go-w {path} if it is yours, and submit again"

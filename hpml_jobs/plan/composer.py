@@ -147,7 +147,7 @@ def settings_of(config: DictConfig, values: Mapping[str, Sequence[Any]]) -> Iter
         UsageError: a value is missing or has the wrong type.
     """
     composed: dict[str, Any] = {}
-    is_plain = False
+    is_plain: bool | None = None  # known when the first values are set
     for combination in itertools.product(*values.values()):
         chosen = dict(zip(values, combination, strict=True))
         if is_plain:
@@ -159,8 +159,9 @@ def settings_of(config: DictConfig, values: Mapping[str, Sequence[Any]]) -> Iter
             composed = _resolved(config, chosen)
             # resolving takes longer than the rest of a plan: once, if no value refers to another
             # one and no mapping is merged
-            texts = str((OmegaConf.to_container(config), values))
-            is_plain = "${" not in texts and "???" not in texts and not _has_mapping(values)
+            if is_plain is None:
+                texts = str((OmegaConf.to_container(config), values))
+                is_plain = "${" not in texts and "???" not in texts and not _has_mapping(values)
             yield make_settings(composed)
 
 

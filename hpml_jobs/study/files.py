@@ -3,6 +3,7 @@
 import contextlib
 import fcntl
 import os
+import stat
 import tempfile
 import time
 from collections.abc import Iterator
@@ -23,6 +24,19 @@ os.umask(UMASK)
 
 OF_OTHERS = 0o022
 """The permission of others than the owner to write."""
+
+
+def others_can_write(path: Path) -> bool:
+    """Return whether a path is another user's, or others than its owner may write there."""
+    status = path.stat()
+    return status.st_uid != os.geteuid() or bool(status.st_mode & OF_OTHERS)
+
+
+def take_from_others(path: Path) -> None:
+    """Take the permission to write in a folder of this user from all others."""
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if mode & OF_OTHERS:
+        path.chmod(mode & ~OF_OTHERS)
 
 
 def encode(value: Any) -> bytes:

@@ -4,7 +4,6 @@ import contextlib
 import os
 import re
 import shlex
-import stat
 import subprocess
 import uuid
 from collections.abc import Iterator, Mapping
@@ -13,7 +12,7 @@ from typing import Any
 
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.slurm.environment import scrubbed
-from hpml_jobs.study.files import OF_OTHERS, write_whole
+from hpml_jobs.study.files import others_can_write, take_from_others, write_whole
 from hpml_jobs.study.study import Study
 
 _JOB_ID = re.compile(r"job ([0-9]{1,15})")
@@ -55,22 +54,19 @@ def check_folder(study: Study) -> None:
             f"{study.root}: SLURM cannot write logs to a path with %, \\ or newline; "
             "choose another outputs="
         )
-    status = study.slurm.stat()
-    if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & OF_OTHERS:
+    if others_can_write(study.slurm):
         raise HpmlError(
             f"{study.slurm}: other users can write there, and jobs run files in it; "
             "chmod 700 it if it is yours, else choose another study="
         )
     if not study.cells_folder.exists():  # doctor's study has none
         return
-    status = study.cells_folder.stat()
-    if status.st_uid != os.geteuid():
+    if study.cells_folder.stat().st_uid != os.geteuid():
         raise HpmlError(
             f"{study.cells_folder} is another user's, and jobs run the code that its files name: "
             "choose another study="
         )
-    if status.st_mode & OF_OTHERS:
-        study.cells_folder.chmod(stat.S_IMODE(status.st_mode) & ~OF_OTHERS)
+    take_from_others(study.cells_folder)
 
 
 def header(options: Mapping[str, Any]) -> list[str]:

@@ -1,6 +1,5 @@
 """Submission of job requests to SLURM, with a manifest line before and after each sbatch call."""
 
-import stat
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +15,7 @@ from hpml_jobs.errors import HpmlError
 from hpml_jobs.plan.plan import PlannedCell
 from hpml_jobs.slurm.jobs import array_ids
 from hpml_jobs.status.recover import read_history
-from hpml_jobs.study.files import OF_OTHERS, encode, write_whole
+from hpml_jobs.study.files import encode, take_from_others, write_whole
 from hpml_jobs.study.manifest import ManifestEvent, ManifestLine, copies_of
 from hpml_jobs.study.study import Study
 from hpml_jobs.submit import arrays, packs
@@ -83,9 +82,7 @@ def write_cells(study: Study, cells: Iterable[PlannedCell]) -> None:
         path = study.cell(planned.slug).cell_json
         with writing(path):
             write_whole(path, encode(planned.file), sync=False)  # the manifest has a copy
-            mode = stat.S_IMODE(path.parent.stat().st_mode)
-            if mode & OF_OTHERS:
-                path.parent.chmod(mode & ~OF_OTHERS)
+            take_from_others(path.parent)
 
     with ThreadPoolExecutor(WRITERS) as writers:
         for _ in writers.map(write, cells):

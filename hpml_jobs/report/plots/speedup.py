@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from hpml_jobs.core.statistics import Interval, ratio_interval
+from hpml_jobs.core.statistics import ratio_interval
 from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.plots import series, style
 from hpml_jobs.report.plots.picture import Picture, listed, not_drawn, sentences
@@ -99,8 +99,7 @@ def _point(group: ConditionGroup, of: Ratio, value: float) -> Point:
     """Return a speedup or an efficiency with the interval of the ratio on the same scale."""
     interval = ratio_interval(epochs_of(of.reference).runs, epochs_of(of.row).runs)
     if interval:
-        scale = value / of.speedup
-        interval = Interval(interval.low * scale, interval.high * scale, interval.coverage)
+        interval = interval.divided_by(of.speedup / value)
     is_doubtful = group.doubts_ratio(of.row, of.reference)
     return Point(of.row.gpus, of.row.nodes, value, interval, is_doubtful)
 

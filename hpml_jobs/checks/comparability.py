@@ -16,6 +16,7 @@ from hpml_jobs.checks.peer_table import ByValue, Efficiency, PeerTable
 from hpml_jobs.checks.peers import Peer, peer_of
 from hpml_jobs.checks.quality import threads_text
 from hpml_jobs.checks.result import (
+    NAMED,
     Affected,
     Check,
     CheckResult,
@@ -105,7 +106,7 @@ def other_system(peer: Peer, table: PeerTable) -> Observation | None:
 
 
 def _names(peers: Sequence[Peer]) -> str:
-    return names(peer.slug for peer in peers)
+    return names((peer.slug for peer in peers[:NAMED]), len(peers))
 
 
 def _distinct(values: Iterable[object]) -> str:

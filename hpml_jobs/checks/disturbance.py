@@ -21,9 +21,10 @@ MEASURE_AGAIN = "measure the cell again (hpml-jobs resubmit STUDY --disturbed)"
 LIMIT = (
     f"other processes use {percent_text(FOREIGN_LIMIT)} of the CPU time of the cell's CPUs, no "
     "process is stopped, a hypervisor or a CPU quota withholds "
-    f"{percent_text(WITHHELD_LIMIT)} of the CPU time in demand, and a rank waits for a CPU for "
-    f"{percent_text(RUN_QUEUE_LIMIT)} of the epoch where the cell has a CPU for each of its "
-    f"threads; fails where they withheld more than {percent_text(WITHHELD_MOST)} of the timed epoch"
+    f"{percent_text(WITHHELD_LIMIT)} of the CPU time in demand, and a rank waits for a CPU that "
+    f"others use for {percent_text(RUN_QUEUE_LIMIT)} of the epoch where the cell has a CPU for "
+    "each of its threads; fails where they withheld more than "
+    f"{percent_text(WITHHELD_MOST)} of the timed epoch"
 )
 
 

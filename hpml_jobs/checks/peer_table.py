@@ -69,9 +69,8 @@ class ByStart:
 
     def __init__(self, peers: Iterable[Peer]) -> None:
         self.peers = [peer for peer in peers if peer.started]
-        self._order = {peer.slug: number for number, peer in enumerate(self.peers)}
         dated = [(peer.started, number) for number, peer in enumerate(self.peers) if peer.started]
-        self._sorted = [self.peers[number] for _, number in sorted(dated)]
+        self._numbers = [number for _, number in sorted(dated)]
         self.starts = [started for started, _ in sorted(dated)]
 
     def differing(self, peer: Peer) -> list[Peer]:
@@ -80,8 +79,8 @@ class ByStart:
             return []
         first = bisect_left(self.starts, peer.started - APART_LIMIT)
         last = bisect_right(self.starts, peer.started + APART_LIMIT)
-        apart = self._sorted[:first] + self._sorted[last:]
-        return sorted(apart, key=lambda other: self._order[other.slug])
+        apart = sorted(self._numbers[:first] + self._numbers[last:])
+        return [self.peers[number] for number in apart]
 
 
 class PeerTable:
@@ -101,11 +100,11 @@ class PeerTable:
             if peer.is_baseline and not counts:
                 continue
             if peer.is_baseline:
-                self._baselines.setdefault(_comparison(peer), []).append(peer)
+                self._baselines.setdefault(peer.comparison, []).append(peer)
             else:
                 self._rivals.setdefault(_rivalry(peer), []).append(peer)
             if peer.place.gpus > 1:
-                self._parallel.setdefault(_comparison(peer), {}).setdefault(peer.place, peer)
+                self._parallel.setdefault(peer.comparison, {}).setdefault(peer.place, peer)
         self.conditions = ByValue(peers, lambda peer: peer.conditions)
         self.remarks = ByValue(peers, lambda peer: peer.remarks)
         self.threads = ByValue(peers, lambda peer: peer.threads)
@@ -124,7 +123,7 @@ class PeerTable:
 
     def baselines(self, peer: Peer) -> Sequence[Peer]:
         """Return the cells that a peer's speedup divides by, at its batch and training path."""
-        return self._baselines.get(_comparison(peer), ())
+        return self._baselines.get(peer.comparison, ())
 
     def runs_s(self, peer: Peer) -> tuple[float, ...]:
         """Return the seconds of the runs of a peer's row that count."""
@@ -161,7 +160,7 @@ class PeerTable:
 
     def efficiencies(self, baseline: Peer) -> list[Efficiency]:
         """Return the efficiencies of all rows with more than one GPU that divide by a peer."""
-        rows = self._parallel.get(_comparison(baseline), {}).values()
+        rows = self._parallel.get(baseline.comparison, {}).values()
         return [reached for peer in rows if (reached := self.efficiency(peer))]
 
     def loaders(self, peer: Peer) -> ByValue:
@@ -179,9 +178,7 @@ class PeerTable:
         `count` is the number of all peers, this one included. The rule names one outlier instead
         of all the others.
         """
-        if any(
-            other.is_baseline and _comparison(other) == _comparison(peer) for other in differing
-        ):
+        if any(other.is_baseline and other.comparison == peer.comparison for other in differing):
             return True
         return bool(differing) and 2 * len(differing) >= count - 1
 
@@ -190,11 +187,6 @@ def _clocks_mhz(peer: Peer) -> list[int]:
     """Return the SM clocks of a cell's GPUs in its timed epoch."""
     cards = (card for rank in peer.record.ranks for card in rank.cards)
     return [clock for card in cards if (clock := card.clock_mhz) is not None]
-
-
-def _comparison(peer: Peer) -> tuple[int, str]:
-    """Batch, training path: speedups are ratios of cells that have the same."""
-    return peer.place.batch, peer.place.path.label
 
 
 def _rivalry(peer: Peer) -> tuple[int, int, str]:

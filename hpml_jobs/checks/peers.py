@@ -17,6 +17,7 @@ class Peer(NamedTuple):
     record: Record
     table: tuple[object, ...]
     place: Cell  # the cell, whichever repeat or seed of it
+    comparison: tuple[int, str]  # batch, training path: speedups are ratios of equal ones
     epoch_s: float
     train_s: float | None
     conditions: Conditions
@@ -47,6 +48,7 @@ def peer_of(record: Record) -> Peer:
             cell.protocol is Protocol.IMPORTED,
         ),
         place=msgspec.structs.replace(cell, repeat=0, seed=0),
+        comparison=(cell.batch, cell.path.label),
         epoch_s=record.epoch_s,
         train_s=record.train_s,
         conditions=() if record.imported else measured_conditions(record) or (),

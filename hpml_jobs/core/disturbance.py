@@ -354,21 +354,35 @@ def _throttled(accounts: Iterable[_Account]) -> list[Cause]:
 def _run_queues(
     record: Record, accounts: Sequence[_Account], hosts: Iterable[HostCpu]
 ) -> list[Cause]:
-    """Return the rank that waited longest for a CPU, where the cell alone does not explain it."""
-    sizes = {host.host: host.cpus for host in hosts}
+    """Return the rank that waited longest for a CPU, where the cell alone does not explain it.
+
+    A thread that wakes up often waits for each wake-up: what others used of the CPUs is the most
+    that each of the rank's threads can have waited for them.
+    """
+    by_host = {host.host: host for host in hosts}
     causes = []
     for account in accounts:
         rank, scheduling = account.rank, account.scheduling
+        host, runnable = by_host[rank.host], _runnable(rank, record)
         ranks = sum(other.host == rank.host for other in record.ranks)
-        runnable = ranks * _runnable(rank, record)
-        if scheduling.run_queue_s is None or sizes[rank.host] < runnable:
+        if scheduling.run_queue_s is None or host.cpus < ranks * runnable:
             continue
-        share = scheduling.run_queue_s / scheduling.window_s
-        if share > RUN_QUEUE_LIMIT and scheduling.run_queue_s > FOREIGN_LEAST_S:
+        waited_s = min(scheduling.run_queue_s, runnable * _others_s(host, scheduling))
+        share = waited_s / scheduling.window_s
+        if share > RUN_QUEUE_LIMIT and waited_s > FOREIGN_LEAST_S:
             part = percent_text(round(share, 2))
             text = f"rank {rank.rank} on {rank.host} waited for a CPU for {part} of it"
-            causes.append(Cause(CauseKind.RUN_QUEUE, text, share, account.waited or 0.0))
+            causes.append(
+                Cause(CauseKind.RUN_QUEUE, text, share, min(account.waited or 0.0, share))
+            )
     return [max(causes, key=lambda cause: cause.share)] if causes else []
+
+
+def _others_s(host: HostCpu, scheduling: Scheduling) -> float:
+    """Return the CPU-seconds that the cell did not get on a host; infinite if not known."""
+    if host.foreign_s is None:
+        return inf
+    return max(0.0, host.foreign_s) + (host.stolen_s or 0.0) + (scheduling.throttled_s or 0.0)
 
 
 def _runnable(rank: Rank, record: Record) -> int:

@@ -63,7 +63,8 @@ def lateness_of(record: Record, limit: float) -> Lateness | None:
 
     Ranks may work equally long and yet wait: one is late in loading, another one in forward, with a
     collective between. So all that are longer in a phase by more than the share `limit` of the
-    epoch are named where the rank with the most work waits as long itself, or works about as long.
+    epoch are named where the rank with the most work waits as long itself, or works about as long;
+    not those that are late by less than a quarter of the largest lateness.
     """
     epochs = [rank.epoch(Role.INSTRUMENTED) for rank in record.ranks]
     phases = {rank.rank: rank.phases for rank in record.ranks if rank.phases}
@@ -80,10 +81,12 @@ def lateness_of(record: Record, limit: float) -> Lateness | None:
     late_s = work_s[late.rank] - least_s
     is_late = {number: work_s[number] - least_s > late_s / 2 for number in work_s}
     waits_s = phases[late.rank].exposed_s - (record.exchange_s or math.inf)
+    in_phases = [_longest_in(phase, record.ranks, phases) for phase in Work]
+    limit_s = max(limit * whole_s, max(longest.late_s for longest in in_phases) / 4)
     several = [
         longest
-        for phase in Work
-        if (longest := _longest_in(phase, record.ranks, phases)).late_s > limit * whole_s
+        for longest in in_phases
+        if longest.late_s > limit_s
         and (waits_s > limit * whole_s or (late_s > limit * whole_s and is_late[longest.rank.rank]))
     ]
     if {longest.rank.rank for longest in several} <= {late.rank}:

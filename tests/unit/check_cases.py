@@ -157,6 +157,17 @@ def change_scheduling(role: str, **fields: Any) -> Change:
     return change
 
 
+def wait_for_cpu(role: str, run_queue_s: float, others_s: float | None = None) -> Change:
+    """All ranks wait for a CPU, which other processes use for as long if not told otherwise."""
+
+    def change(old: Record) -> Record:
+        others = run_queue_s if others_s is None else others_s
+        busy_s = old.ranks[0].epoch(role).scheduling.busy_s + others
+        return change_scheduling(role, run_queue_s=run_queue_s, busy_s=busy_s)(old)
+
+    return change
+
+
 def change_step(step: Step, **fields: Any) -> Change:
     """The accounts of a step after the epochs, those of the timed epoch with other fields."""
 

@@ -40,6 +40,7 @@ from tests.unit.check_cases import (
     late_rank,
     result_of,
     samples_at,
+    wait_for_cpu,
     with_attempt_times,
     with_neighbours,
 )
@@ -381,13 +382,13 @@ ALONE = [
     CheckCase(
         "disturbed",
         WARN,
-        change_scheduling("timed", run_queue_s=1.6),
+        wait_for_cpu("timed", 1.6),
         "rank 0 on gr001 waited for a CPU for 20 % of it, during the timed epoch",
     ),
     CheckCase(
         "disturbed",
         FAIL,
-        change_scheduling("timed", run_queue_s=6.3),
+        wait_for_cpu("timed", 6.3),
         "rank 0 on gr001 waited for a CPU for 79 % of it, during the timed epoch",
     ),
     CheckCase(

@@ -82,6 +82,22 @@ def test_ranks_late_in_different_phases_are_both_named(exchange_s, are_named):
         assert "loader_workers=; check the CPUs of gr001 for other programs" in result.remedy
 
 
+def test_small_lateness_beside_a_large_one_is_not_named():
+    """Rank 0 loads 0.8 s longer, above the limit, and rank 1 computes 4 s longer."""
+    record = clean_record(PAIR)
+    for number, phase, excess_s, waits_s in ((0, "stall_s", 0.8, 4.0), (1, "forward_s", 4.0, 0.8)):
+        phases = record.ranks[number].phases
+        longer = {phase: getattr(phases, phase) + excess_s}
+        longer["comm_exposed_s"] = phases.comm_exposed_s + waits_s
+        epoch_s = record.ranks[number].epoch("instrumented").epoch_s + 4.8
+        phases = replace(phases, **longer)
+        record = change_epoch("instrumented", number, epoch_s=epoch_s, phases=phases)(record)
+    record = replace(record, exchange=replace(record.exchange, exchange_s=0.02))
+    reason = checked(record)["imbalance"].reason
+    assert reason.startswith("rank 1 on gr001 is late by ")
+    assert "in forward; the other ranks wait for it" in reason
+
+
 def test_packing_at_root_is_named_as_packing():
     record = clean_record(PAIR)
     phases = record.ranks[0].phases

@@ -22,6 +22,7 @@ from tests.unit.check_cases import (
     change_scheduling,
     change_step,
     clean_record,
+    wait_for_cpu,
 )
 
 
@@ -77,7 +78,7 @@ def test_cpus_beyond_the_allocation_belong_to_others():
 
 
 def test_waiting_of_an_oversubscribed_cell_is_its_own():
-    waiting = change_scheduling("timed", run_queue_s=4.0)
+    waiting = wait_for_cpu("timed", 4.0, 0.7)
     assert kinds(waiting(clean_record())) == [CauseKind.RUN_QUEUE]
     record = clean_record()
     for number in range(4):
@@ -87,9 +88,21 @@ def test_waiting_of_an_oversubscribed_cell_is_its_own():
 
 def test_gloo_and_ranks_that_share_cpus_are_the_cells_own():
     """Quiet cells of two ranks on two CPUs waited for a CPU for 18 to 20 % of the epoch."""
-    for device, expected in ((Device.CPU, []), (Device.CUDA, [CauseKind.RUN_QUEUE])):
+    for device, is_expected in ((Device.CPU, False), (Device.CUDA, True)):
         record = clean_record(a_cell(gpus=2, batch=32, device=device, loader_workers=0))
-        assert kinds(change_scheduling("timed", run_queue_s=1.6)(record)) == expected
+        found = kinds(wait_for_cpu("timed", 1.6)(record))
+        assert (CauseKind.RUN_QUEUE in found) is is_expected
+
+
+def test_waiting_that_others_do_not_explain_is_of_waking_up():
+    """A quiet machine's process with 1,000 short iterations waited for a CPU for 6 to 12 %."""
+    record = clean_record(a_cell(gpus=2, batch=32, loader_workers=0))
+    assert kinds(wait_for_cpu("timed", 1.6, 0.0)(record)) == []
+    assert CauseKind.RUN_QUEUE in kinds(wait_for_cpu("timed", 1.6)(record))
+    stolen = change_scheduling("timed", run_queue_s=1.6, stolen_s=1.6)
+    assert CauseKind.RUN_QUEUE in kinds(stolen(record))
+    unknown = change_scheduling("timed", run_queue_s=1.6, cpu_s=None)
+    assert kinds(unknown(record)) == [CauseKind.RUN_QUEUE]
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from hpml_jobs.report.text.proposal import proposal
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.study.files import encode, write_whole
 from tests.unit.builders import RESNET, lab_cell, lab_record, texts_by_label
-from tests.unit.check_cases import change_scheduling
+from tests.unit.check_cases import change_scheduling, wait_for_cpu
 
 
 def screen(report, width=110):
@@ -110,7 +110,7 @@ def test_answer_on_cells_that_waited_too_long_is_to_measure_again(gpus, label, b
     """A cell that waited for a CPU for 79 % of its epoch is no answer, and no reference."""
     for size, epoch_s in ((1, 30.0), (2, 16.0), (4, 9.0)):
         record = lab_record(lab_cell(size, 128), epoch_s)
-        waits = change_scheduling(Role.TIMED, run_queue_s=0.79 * epoch_s)
+        waits = wait_for_cpu(Role.TIMED, 0.79 * epoch_s)
         builder.with_record(waits(record) if size == gpus else record)
     report = builder.collect()
     answer = overview(report, report.groups[0]).answer
@@ -124,7 +124,7 @@ def test_answer_on_cells_that_waited_too_long_is_to_measure_again(gpus, label, b
 
 
 def test_disturbed_cell_beside_another_of_its_size_leaves_an_answer(builder):
-    wait = change_scheduling(Role.TIMED, run_queue_s=7.1)
+    wait = wait_for_cpu(Role.TIMED, 7.1)
     builder.with_record(lab_record(lab_cell(1, 128), 30.0))
     builder.with_record(lab_record(lab_cell(2, 128), 16.0))
     builder.with_record(wait(lab_record(lab_cell(2, 32), 9.0)))

@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -54,11 +55,15 @@ FILE_LAG_S = 20
 """How long a shared file system may take to show a file of another node."""
 
 
-def run_cell(folder: str) -> None:
-    """Measure the cell in a folder, as submitit's function: exit with 0 if it finished, else 1."""
+def run_task(cells: str, slugs: Sequence[str]) -> None:
+    """Measure the cell of this array task, as submitit's function: exit with 0 if it finished.
+
+    `cells` is the folder of the study's cells; `slugs` are those of the array, a plain job has one.
+    """
     die_with_parent()
     ignore_submitit_signal()
-    outcome = _attempt_to_exit(folder)
+    slug = slugs[int(os.environ.get("SLURM_ARRAY_TASK_ID", "0"))]
+    outcome = _attempt_to_exit(f"{cells}/{slug}")
     sys.exit(0 if outcome.finished else 1)
 
 

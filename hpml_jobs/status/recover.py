@@ -69,7 +69,6 @@ def read_history(study: Study) -> RecoveredHistory:
     except HpmlError as fault:
         return RecoveredHistory(history, str(fault))
     for line in recovered:
-        study.name_pickles(line.batch, line.jobs)
         try:
             study.append(line)
         except HpmlError:  # somebody else's study: the jobs are used all the same

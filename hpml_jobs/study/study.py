@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
@@ -62,19 +62,6 @@ class Study:
     def slurm_log(self, job: str, part: int | str) -> Path:
         """Return what SLURM and the wrapper print to stderr: of a node, or of a pack's step."""
         return self.slurm / f"{job}_{part}_log.err"
-
-    def pickle(self, batch: str, index: int) -> Path:
-        """Return what a cell of a manifest line's batch runs, before its job has an id."""
-        return self.slurm / f"{batch}_{index}.pkl"
-
-    def name_pickles(self, batch: str, jobs: Iterable[str]) -> None:
-        """Name what the cells of a batch run after their jobs, as submitit expects it.
-
-        A file that is not there belongs to a pack, or was named before.
-        """
-        for index, job in enumerate(jobs):
-            with suppress(OSError):
-                self.pickle(batch, index).replace(self.slurm / f"{job}_submitted.pkl")
 
     def cell(self, slug: str) -> CellFolder:
         """Return the folder of one cell."""

@@ -1,14 +1,18 @@
 """Job arrays of submitit: one sbatch call, one array task per cell."""
 
+import hashlib
+import pickle
 import shlex
 import sys
+from pathlib import Path
 from typing import Any
 
 from submitit.core.utils import DelayedSubmission
 from submitit.slurm.slurm import _make_sbatch_string
 
 from hpml_jobs.core.cluster import Cluster, Isolate, Shape, sbatch_options
-from hpml_jobs.job.run import run_cell
+from hpml_jobs.job.run import run_task
+from hpml_jobs.study.files import write_whole
 from hpml_jobs.study.study import Study
 from hpml_jobs.submit.job_requests import JobRequest
 from hpml_jobs.submit.sbatch import writing
@@ -29,7 +33,7 @@ def setup(shape: Shape, cluster: Cluster) -> list[str]:
 
 
 def _refuse_others(study: Study) -> str:
-    """Return the line that ends a job whose pickles another user could have exchanged.
+    """Return the line that ends a job whose pickle another user could have exchanged.
 
     In a folder that the group may write, `slurm/` can be replaced after its submission.
     """
@@ -39,18 +43,29 @@ def _refuse_others(study: Study) -> str:
     return f'[ -n "$({owned})" ] || {{ echo {said} >&2; exit 1; }}'
 
 
-def write_pickles(study: Study, request: JobRequest, batch: str) -> None:
-    """Write what each task of an array runs, before its job has an id.
+def write_pickle(study: Study, request: JobRequest) -> None:
+    """Write what the tasks of an array run: one file, which is the same for the same cells.
 
     Raises:
-        HpmlError: a file cannot be written.
+        HpmlError: it cannot be written.
     """
-    for index, slug in enumerate(request.slugs):
-        call = DelayedSubmission(run_cell, str(study.cell(slug).root))
-        call.set_timeout(request.shape.minutes, max_num_timeout=0)  # SLURM requeues, submitit never
-        path = study.pickle(batch, index)
-        with writing(path):
-            call.dump(path)
+    call = DelayedSubmission(run_task, str(study.cells_folder), request.slugs)
+    call.set_timeout(request.shape.minutes, max_num_timeout=0)  # SLURM requeues, submitit never
+    path = _pickle(study, request)
+    with writing(path):
+        write_whole(path, pickle.dumps(call))
+
+
+def _pickle(study: Study, request: JobRequest) -> Path:
+    name = hashlib.sha256("\n".join(request.slugs).encode()).hexdigest()[:12]
+    return study.slurm / f"cells-{name}.pkl"
+
+
+def _link_pickle(study: Study, request: JobRequest) -> str:
+    """Return the line of a job that makes the file which submitit reads for its task."""
+    folder, name = shlex.quote(str(study.slurm)), _pickle(study, request).name
+    job = '"${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}${SLURM_ARRAY_TASK_ID:+_$SLURM_ARRAY_TASK_ID}"'
+    return f"ln -sf {name} {folder}/{job}_submitted.pkl || exit 1"
 
 
 def script(study: Study, cluster: Cluster, request: JobRequest) -> str:
@@ -85,6 +100,10 @@ def _parameters(study: Study, cluster: Cluster, request: JobRequest) -> dict[str
             name.replace("_", "-"): value for name, value in options.items() if value is not None
         },
         "array_parallelism": 1 if is_serial else cluster.array_parallelism,
-        "setup": [_refuse_others(study), *setup(request.shape, cluster)],
+        "setup": [
+            _refuse_others(study),
+            _link_pickle(study, request),
+            *setup(request.shape, cluster),
+        ],
         "srun_args": [f"--cpus-per-task={request.shape.cpus_per_node}", "--kill-on-bad-exit=1"],
     }

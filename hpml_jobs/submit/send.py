@@ -31,7 +31,7 @@ from hpml_jobs.submit.sbatch import (
 )
 
 WRITERS = 16
-"""Files that are written at the same time: each waits until the disk has it."""
+"""Files that are written at the same time: on a file system of the network each waits for it."""
 
 
 class SentRequest(NamedTuple):
@@ -111,7 +111,7 @@ def _send(study: Study, cluster: Cluster, request: JobRequest, submitted: int) -
     path = write_script(study, script(study, cluster, request))
     is_array = request.kind is JobKind.ARRAY
     if is_array:
-        arrays.write_pickles(study, request, line.batch)
+        arrays.write_pickle(study, request)
     reserve = _reserve(study, line)
     process = start_sbatch(path)
     try:
@@ -142,7 +142,6 @@ def _send(study: Study, cluster: Cluster, request: JobRequest, submitted: int) -
     is_plain = not is_array or len(slugs) == 1
     jobs = tuple(job if is_plain else f"{job}_{index}" for index in range(len(slugs)))
     reserve.unlink()
-    study.name_pickles(line.batch, jobs if is_array else ())
     try:
         study.append(msgspec.structs.replace(line, happening=ManifestEvent.SENT, jobs=jobs))
     except HpmlError as error:  # the job is found again by its log path

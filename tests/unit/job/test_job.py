@@ -572,7 +572,8 @@ from hpml_jobs.job import run as job, workers
 workers.worker_command = lambda cell, root, attempt, here: [
     sys.executable, "-c", "import time, pathlib; pathlib.Path('started').touch(); time.sleep(60)"]
 sys.argv = ["job", sys.argv[1]]
-job.run_cell(sys.argv[1])
+cell = pathlib.Path(sys.argv[1])
+job.run_task(str(cell.parent), (cell.name,))
 """
 
 

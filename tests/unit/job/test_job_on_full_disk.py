@@ -10,7 +10,7 @@ from hpml_jobs.cli.main import run
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.job import disk
 from hpml_jobs.job import run as job_run
-from hpml_jobs.job.run import attempt_cell, run_cell
+from hpml_jobs.job.run import attempt_cell, run_task
 from hpml_jobs.slurm.states import NO_SPACE_CODE, Outcome
 from hpml_jobs.study.study import Study
 from tests.unit.slurm_output import sacct_line
@@ -72,7 +72,7 @@ def test_full_disk_at_start_is_told_by_exit_code(folder, slurm, capsys, monkeypa
         full_disk.setattr(job_run, "write_whole", full)
         full_disk.setattr(job_run, "die_with_parent", lambda: None)
         with pytest.raises(SystemExit) as ended:
-            run_cell(str(folder.root))
+            run_task(str(folder.root.parent), (folder.slug,))
     assert ended.value.code == NO_SPACE_CODE
     assert f"No space left on device: {folder.root}" in capsys.readouterr().err
     shutil.rmtree(folder.attempts)

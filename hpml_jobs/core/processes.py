@@ -1,6 +1,7 @@
 """Process lifetime: die with the parent, ask for stacks, exit without teardown."""
 
 import ctypes
+import multiprocessing
 import os
 import signal
 import sys
@@ -33,10 +34,18 @@ def die_with_parent(_worker: int = 0) -> None:
     """
     if sys.platform != "linux":
         return
-    parent = os.getppid()
+    parent = _parent()
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:  # it died before the kernel had the request
         os._exit(1)
+
+
+def _parent() -> int:
+    """Return the process that started this one, also if it has died since: a fork knows it."""
+    started_by = multiprocessing.parent_process()
+    if started_by is None or multiprocessing.get_start_method() != "fork":
+        return os.getppid()
+    return started_by.pid or 0
 
 
 def ignore_submitit_signal() -> None:

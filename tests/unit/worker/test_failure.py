@@ -1,6 +1,7 @@
 """The error report of a rank."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -175,7 +176,39 @@ def test_process_dies_with_its_parent():
         time.sleep(0.7)  # the child has called prctl
         os.kill(child_pid, 0)
         parent_process.kill()
+    assert has_ended(child_pid)
+
+
+FORKED_LATE = """
+import multiprocessing, os, signal, time
+from hpml_jobs.core.processes import die_with_parent
+
+def work():
+    time.sleep(0.5)
+    die_with_parent()
+    time.sleep(60)
+
+multiprocessing.set_start_method("fork")
+worker = multiprocessing.Process(target=work)
+worker.start()
+print(worker.pid, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_worker_whose_parent_died_before_it_asked_ends():
+    """A loader worker of a rank that was killed at its first batch, on a busy machine."""
+    command = [sys.executable, "-c", FORKED_LATE]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as killed:
+        assert killed.stdout is not None
+        worker = int(killed.stdout.readline())
+    assert killed.returncode == -signal.SIGKILL
+    assert has_ended(worker)
+
+
+def has_ended(pid: int) -> bool:
+    """Whether a process ends within 5 s."""
     deadline = time.monotonic() + 5
-    while Path(f"/proc/{child_pid}").exists():
-        assert time.monotonic() < deadline
+    while Path(f"/proc/{pid}").exists() and time.monotonic() < deadline:
         time.sleep(0.02)
+    return not Path(f"/proc/{pid}").exists()

@@ -9,7 +9,7 @@ FOLDER ?= wheelhouse
 # On a GPU machine without internet there may be no .venv/: then the Python that has torch.
 TEST_PYTHON = $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON))
 
-.PHONY: demo test test-unit test-long test-gpu lint docs env lock wheelhouse clean
+.PHONY: demo test test-unit test-long test-gpu lint docs golden env lock wheelhouse clean
 
 demo: $(VENV)/ready  ## Run nine cells on this machine's CPU, print the tables, write a page.
 	$(BIN)/hpml-jobs grid=lab cluster=local device=cpu workload=digits probe_s=5
@@ -53,6 +53,9 @@ $(VENV)/ready: $(LOCK) locks/dev.txt pyproject.toml
 	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/uv pip install --quiet --compile-bytecode -r $(LOCK) -r locks/dev.txt
 	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/uv pip install --quiet --no-deps --editable .
 	touch $@
+
+golden: $(VENV)/ready  ## Write tests/data/golden anew: read the difference before you commit it.
+	GOLDEN=write $(BIN)/python -m pytest -q tests/unit/golden
 
 lock:  ## Write the lock files from pyproject.toml (see locks/README.md).
 	$(BIN)/uv pip compile -q --no-header --no-annotate --extra worker pyproject.toml \

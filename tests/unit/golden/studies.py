@@ -1,0 +1,175 @@
+"""Small studies whose every text is kept: together they fill each table, list and sentence."""
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from hpml_jobs.core.cell import Cell, Protocol
+from hpml_jobs.core.measurements import Message
+from hpml_jobs.core.quantization import Quantize
+from hpml_jobs.core.recipe import Recipe
+from hpml_jobs.core.record import Record
+from hpml_jobs.core.strategies import Device, Strategy
+from hpml_jobs.core.training_path import Precision, TrainingPath
+from hpml_jobs.slurm.states import Outcome
+from tests.unit.builders import LENET, LENET_BIAS, RESNET, a_cell, lab_cell, lab_record
+from tests.unit.check_cases import Change, attempt_between, clean_record, late_rank, wait_for_cpu
+from tests.unit.study_builder import StudyBuilder
+
+LAB = {"protocol": Protocol.LAB, "epochs": 5, "evaluate": True}
+FACTORS = (1.0, 1.012, 0.991, 1.005, 1.02, 0.995)
+"""Six runs of one cell scatter like this."""
+
+GB = 10**9
+START = datetime(2026, 10, 1, tzinfo=UTC)
+
+
+def measured(study: StudyBuilder, cell: Cell, epoch_s: float, change: Change = lambda r: r) -> None:
+    """Add a record of a cell, with every instrument, ten minutes after the one before."""
+    number = len(study.cells)
+    begin = START + timedelta(minutes=10 * number)
+    attempt = replace(
+        attempt_between(),
+        id=f"101_{number}.r0",
+        job=f"101_{number}",
+        started=begin.isoformat(),
+        ended=(begin + timedelta(minutes=5)).isoformat(),
+    )
+    study.with_record(change(clean_record(cell, epoch_s, attempt=attempt)))
+
+
+def lab(study: StudyBuilder) -> None:
+    """The lab's published times, a batch that did not fit, a failed and a missing cell."""
+    study.with_published_study(stall_s=1.5)
+    study.with_out_of_memory(lab_cell(4, 2048))
+    study.with_cell(lab_cell(2, 64), Outcome.FAILED, "ValueError: no such file")
+    study.with_cell(lab_cell(4, 64), Outcome.PENDING, "Priority")
+
+
+def full(study: StudyBuilder) -> None:
+    """All instruments: 1, 2 and 4 GPUs at two batches, the strategies, a late rank, a busy node."""
+    for gpus, epoch_s in ((1, 30.0), (2, 16.0), (4, 9.0)):
+        for batch, factor in ((128, 1.0), (512, 0.8)):
+            measured(study, a_cell(gpus=gpus, batch=batch), epoch_s * factor)
+    for strategy, epoch_s in (
+        (Strategy.DP, 20.0),
+        (Strategy.ALLREDUCE, 9.5),
+        (Strategy.ALLREDUCE_FLAT, 9.2),
+        (Strategy.GATHER_SCATTER, 14.0),
+    ):
+        measured(study, a_cell(batch=128, strategy=strategy), epoch_s)
+    measured(study, a_cell(batch=32), 11.0, late_rank(2, "forward_s", 0.6))
+    measured(study, a_cell(gpus=2, batch=32), 20.0, wait_for_cpu("timed", 4.0))
+
+
+def repeats(study: StudyBuilder) -> None:
+    """Six runs of each cell."""
+    for gpus, strategy, epoch_s in (
+        (1, Strategy.SINGLE, 20.0),
+        (2, Strategy.DDP, 10.8),
+        (4, Strategy.DDP, 5.9),
+        (4, Strategy.ALLREDUCE, 6.1),
+    ):
+        for repeat, factor in enumerate(FACTORS):
+            cell = a_cell(gpus=gpus, batch=128, strategy=strategy, repeat=repeat)
+            measured(study, cell, epoch_s * factor)
+
+
+def slower(study: StudyBuilder) -> None:
+    """The same cells on another day: DDP takes 4 % longer."""
+    for gpus, epoch_s in ((1, 20.0), (2, 11.2), (4, 6.1)):
+        for repeat, factor in enumerate(reversed(FACTORS)):
+            measured(study, a_cell(gpus=gpus, batch=128, repeat=repeat), epoch_s * factor)
+
+
+def paths(study: StudyBuilder) -> None:
+    """Precisions, compilation and accumulation."""
+    for gpus, epoch_s in ((1, 30.0), (4, 9.0)):
+        for path, factor in (
+            (TrainingPath(), 1.0),
+            (TrainingPath(precision=Precision.BF16), 0.6),
+            (TrainingPath(accumulate=4), 0.9),
+        ):
+            measured(study, a_cell(gpus=gpus, batch=128, path=path), epoch_s * factor)
+
+
+def sharded(study: StudyBuilder) -> None:
+    """Memory and messages of ddp, zero1 and fsdp."""
+    parameters = RESNET.parameters or 0
+    for strategy, epoch_s, peak, held, state in (
+        (Strategy.DDP, 20.0, 4 * GB, None, None),
+        (Strategy.ZERO1, 22.0, 3 * GB, parameters // 2, 2 * GB),
+        (Strategy.FSDP, 30.0, GB, parameters // 4, None),
+    ):
+        record = lab_record(lab_cell(4, 128, strategy=strategy), epoch_s)
+        study.with_record(_with_memory(record, peak, held, state))
+
+
+def _with_memory(record: Record, peak: int, held: int | None, state: int | None) -> Record:
+    talk = record.ranks[0].communication
+    if talk and record.cell.strategy is Strategy.FSDP:
+        gathered = Message(
+            kind="all_gather",
+            purpose="parameters",
+            dtype="float32",
+            elements=1000,
+            bytes=4000,
+            count=record.iterations * 2,
+            busy_s=0.1,
+        )
+        talk = replace(talk, messages=(*talk.messages, gathered))
+    ranks = tuple(
+        replace(
+            rank,
+            peak_memory_bytes=peak,
+            held_elements=held,
+            optimizer_state_bytes=state,
+            communication=talk,
+        )
+        for rank in record.ranks
+    )
+    return replace(record, ranks=ranks)
+
+
+def large_batch(study: StudyBuilder) -> None:
+    """Table 4: test accuracy of two recipes at a large batch, two seeds."""
+    for seed in (0, 1):
+        single = lab_record(lab_cell(1, 128, seed=seed, **LAB), 27.0)
+        study.with_record(_with_accuracy(single, 0.70 + 0.01 * seed))
+        for recipe, accuracy in ((Recipe(), 0.60), (Recipe(name="scaled", scaled=True), 0.64)):
+            cell = lab_cell(2, 512, recipe=recipe, seed=seed, **LAB)
+            study.with_record(_with_accuracy(lab_record(cell, 15.0), accuracy))
+
+
+def _with_accuracy(record: Record, accuracy: float) -> Record:
+    ranks = tuple(replace(rank, test_accuracy=accuracy) for rank in record.ranks)
+    return replace(record, ranks=ranks)
+
+
+def quantized(study: StudyBuilder) -> None:
+    """Both networks of the lab's second part."""
+    for workload in (LENET, LENET_BIAS):
+        quantize = Quantize(calibration=1_000)
+        cell = lab_cell(1, 32, workload=workload, protocol=Protocol.LAB, quantize=quantize)
+        study.with_record(lab_record(cell, 3.0))
+
+
+def cpus(study: StudyBuilder) -> None:
+    """Processes on CPUs, on one node and on two."""
+    for processes, nodes, epoch_s in ((1, 1, 8.0), (2, 1, 4.6), (4, 2, 3.1)):
+        cell = a_cell(gpus=processes, nodes=nodes, batch=64, device=Device.CPU)
+        measured(study, cell, epoch_s)
+
+
+BUILT: Mapping[str, Callable[[StudyBuilder], None]] = {
+    function.__name__.replace("_", "-"): function
+    for function in (lab, full, repeats, slower, paths, sharded, large_batch, quantized, cpus)
+}
+"""Studies of records that are made here."""
+
+
+def build(name: str, outputs: Path) -> None:
+    """Write a study's folder below `outputs`."""
+    BUILT[name](StudyBuilder(outputs / name))

@@ -8,8 +8,10 @@ LOCK ?= locks/worker.txt
 FOLDER ?= wheelhouse
 # On a GPU machine without internet there may be no .venv/: then the Python that has torch.
 TEST_PYTHON = $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON))
+# In the order of collection: tests on SLURM come first, and unit tests run while they wait.
+ALL_TESTS = -m "not long and not gpu" -n 4 --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test test-unit test-long test-gpu lint docs golden env lock wheelhouse clean
+.PHONY: demo test coverage test-unit test-long test-gpu lint docs golden env lock wheelhouse clean
 
 demo: $(VENV)/ready  ## Run nine cells on this machine's CPU, print the tables, write a page.
 	$(BIN)/hpml-jobs grid=lab cluster=local device=cpu workload=digits probe_s=5
@@ -21,8 +23,13 @@ demo: $(VENV)/ready  ## Run nine cells on this machine's CPU, print the tables, 
 test: $(VENV)/ready lint  ## Run all checks and tests, those on a real SLURM included.
 	./tests/install-slurm
 	./tests/install-browser
+	$(BIN)/python -m pytest $(ALL_TESTS) --durations=20
+
+coverage: $(VENV)/ready  ## Run all tests under branch coverage, and fail below the limit in pyproject.toml.
+	./tests/install-slurm
+	./tests/install-browser
 	$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest -m "not long and not gpu" -n 2 --dist loadfile --durations=40
+	$(BIN)/coverage run -m pytest $(ALL_TESTS)
 	$(BIN)/coverage combine -q
 	$(BIN)/coverage report
 

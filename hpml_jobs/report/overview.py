@@ -137,15 +137,14 @@ def _fastest(fastest: Candidate, choice: Choice, device: Device) -> str:
 
 def _losses(row: Row) -> str:
     """Return the shares of the instrumented epoch that are not computation; empty if small."""
-    phases = row.values.phases if row.values else None
-    if phases is None:
-        return ""
+    figures = row.figures
     parts = {
-        "exposed communication": phases.comm_exposed_s,
-        "waiting for data": phases.stall_s,
-        "copies to the device": phases.h2d_s,
+        "exposed communication": figures.phase_comm_exposed_s,
+        "waiting for data": figures.phase_stall_s,
+        "copies to the device": figures.phase_h2d_s,
     }
-    known = [phases.forward_s, phases.backward_s, phases.optimizer_s, *parts.values()]
+    computation = figures.phase_forward_s, figures.phase_backward_s, figures.phase_optimizer_s
+    known = [*computation, *parts.values()]
     total_s = sum(part for part in known if part is not None)
     if not total_s:
         return ""

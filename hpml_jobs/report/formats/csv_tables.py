@@ -141,13 +141,13 @@ def _places(report: Report) -> list[dict[str, Any]]:
 
 
 def _quantities(row: Row) -> dict[str, float | None]:
-    values, residual, bandwidth = row.values, row.residual, row.bandwidth
+    figures, residual, bandwidth = row.figures, row.residual, row.bandwidth
     return {
-        "time_s": values.epoch.epoch_s if values else None,
+        "time_s": row.values.epoch_s if row.values else None,
         "speedup": row.speedup,
-        "compute_s": values.compute_s if values else None,
-        "comm_s": values.communication.comm_s if values else None,
-        "comm_exposed_s": values.communication.exposed_s if values else None,
+        "compute_s": figures.compute_s,
+        "comm_s": figures.comm_s,
+        "comm_exposed_s": figures.comm_exposed_s,
         "compute_residual_s": residual.compute_s if residual else None,
         "comm_residual_s": residual.comm_s if residual else None,
         "gb_per_s": bandwidth.lab_gb_per_s if bandwidth else None,

@@ -5,7 +5,7 @@ from typing import Any
 from hpml_jobs.core import formulas
 from hpml_jobs.core.strategies import BandwidthKind, Strategy
 from hpml_jobs.core.value import Value
-from hpml_jobs.report.merge.run_values import RunValues
+from hpml_jobs.report.merge.figures import Figures
 
 
 class Bandwidth(Value, frozen=True, kw_only=True):
@@ -38,21 +38,21 @@ class Bandwidth(Value, frozen=True, kw_only=True):
 
 
 def bandwidth(
-    values: RunValues,
+    values: Figures,
     strategy: Strategy,
     gpus: int,
     iterations: int | None,
     gradient_bytes: int | None,
 ) -> Bandwidth | None:
     """Return the bandwidths of one place; None if no gradient was seen on the wire."""
-    sent, net_s = values.gradients.sent_bytes, values.gradients.net_s
+    sent, net_s = values.gradients_sent_bytes, values.gradients_net_s
     if not sent or not net_s or gpus == 1 or iterations is None:
         return None
     fields: dict[str, Any] = {
         "sent_bytes": sent,
         "expected_bytes": _expected(strategy, iterations, gradient_bytes),
         "algorithm_gb_per_s": formulas.algorithm_gb_per_s(sent, net_s),
-        "delayed": values.links.delayed,
+        "delayed": values.delayed,
     }
     match strategy.traffic.bandwidth:
         case BandwidthKind.NOMINAL:
@@ -81,12 +81,12 @@ def _nominal(
     return {"nominal_gb_per_s": formulas.bus_gb_per_s(once, net_s, gpus)}
 
 
-def _by_root(values: RunValues, sent: float, gpus: int) -> dict[str, float | None]:
+def _by_root(values: Figures, sent: float, gpus: int) -> dict[str, float | None]:
     """Return the bandwidths by rank 0's time: the link of root carries S out and S back per rank.
 
     Root's own time: another rank is done as soon as its part is sent.
     """
-    root_s = values.gradients.root_s
+    root_s = values.gradients_root_s
     if not root_s:
         return {}
     return {
@@ -95,15 +95,15 @@ def _by_root(values: RunValues, sent: float, gpus: int) -> dict[str, float | Non
     }
 
 
-def _by_bus(values: RunValues, wire_bytes: float, net_s: float) -> dict[str, float | None]:
+def _by_bus(values: Figures, wire_bytes: float, net_s: float) -> dict[str, float | None]:
     bus = formulas.algorithm_gb_per_s(wire_bytes, net_s)
-    plain_s, alone_s = values.gradients.active_s, values.links.same_sizes_s
+    plain_s, alone_s = values.gradients_s, values.probe_same_sizes_s
     return {
         "bus_gb_per_s": bus,
         "bus_plain_gb_per_s": (
             formulas.algorithm_gb_per_s(wire_bytes, plain_s) if plain_s else None
         ),
-        "of_peak": bus / values.links.peak_gb_per_s if values.links.peak_gb_per_s else None,
+        "of_peak": bus / values.peak_gb_per_s if values.peak_gb_per_s else None,
         "of_same_sizes": alone_s / net_s if alone_s else None,
-        "of_link": bus / values.links.link_gb_per_s if values.links.link_gb_per_s else None,
+        "of_link": bus / values.link_gb_per_s if values.link_gb_per_s else None,
     }

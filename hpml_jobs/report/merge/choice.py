@@ -123,7 +123,7 @@ class Candidate(Value, frozen=True, kw_only=True):
     @property
     def epochs_s(self) -> tuple[float, ...]:
         """Seconds of the timed epoch of every run that counts."""
-        return tuple(run.epoch.epoch_s for run in self.row.runs)
+        return tuple(run.epoch_s for run in self.row.runs)
 
     @property
     def gpu_s(self) -> float:
@@ -138,7 +138,7 @@ class Candidate(Value, frozen=True, kw_only=True):
     @property
     def joules(self) -> float | None:
         """Joules of the cell's GPUs in an epoch; None without energy counters."""
-        return self.row.values.epoch.joules if self.row.values else None
+        return self.row.figures.joules
 
     @property
     def joules_per_thousand(self) -> float | None:

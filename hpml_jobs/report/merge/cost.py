@@ -83,7 +83,7 @@ def cost_of(group: ConditionGroup, row: Row, charged_gpus: int) -> Cost | None:
         row=row,
         timing=row.timing,
         charged_gpus=charged_gpus,
-        joules=row.values.epoch.joules if row.values else None,
+        joules=row.figures.joules,
         flop=_first(_known_flop, records) or FlopPerSample(None),
         peak=_first(measured_peak, records),
     )

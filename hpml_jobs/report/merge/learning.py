@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from hpml_jobs.core.measurements import Epoch, Share
 from hpml_jobs.core.record import Rank, Record
+from hpml_jobs.report.merge.figures import TRAINED
 from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.merge.rows import Row
-from hpml_jobs.report.merge.run_values import TRAINED
 
 OfRun = Callable[[Record], float | None]
 """A function that returns a number of one run, or None if the run has none."""

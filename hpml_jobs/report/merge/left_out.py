@@ -1,24 +1,15 @@
 """Runs with an epoch that something outside of the cell disturbed: left out of a row's medians."""
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
-
-import msgspec
 
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.core.disturbance import outside_causes
 from hpml_jobs.core.measurements import Role, Step
 from hpml_jobs.core.record import Record, least_waiting
 from hpml_jobs.core.value import Value
-from hpml_jobs.report.merge.run_values import (
-    CommunicationTimes,
-    GradientTraffic,
-    LinkSpeeds,
-    PhaseTimes,
-    RunValues,
-    of_record,
-)
+from hpml_jobs.report.merge.figures import Figures, figures_of, without
 
 
 class LeftOut(Value, frozen=True, kw_only=True):
@@ -49,7 +40,7 @@ class CountedRuns(NamedTuple):
     """The runs of a row that count, with their values, and those that are left out."""
 
     records: tuple[Record, ...]
-    values: tuple[RunValues, ...]
+    values: tuple[Figures, ...]
     left_out: tuple[LeftOut, ...]
 
 
@@ -62,11 +53,11 @@ def counted_runs(records: Sequence[Record]) -> CountedRuns:
     counted = [record for record in records if record.slug not in reasons]
     without_split = _reasons_to_leave_out(counted, Role.INSTRUMENTED)
     number = least_waiting([record for record in counted if record.slug not in without_split])
-    values = {record.slug: of_record(record, number) for record in counted}
+    values = {record.slug: figures_of(record, number) for record in counted}
     left_out = [_left_out(reasons, Role.TIMED)]
-    for role, without in _WITHOUT_EPOCH.items():
+    for role in (Role.INSTRUMENTED, Role.UNSYNCED, Step.MICROBENCHMARK):
         reasons = _reasons_to_leave_out(counted, role)
-        values |= {slug: without(values[slug]) for slug in reasons}
+        values |= {slug: without(values[slug], role) for slug in reasons}
         left_out.append(_left_out(reasons, role))
     return CountedRuns(tuple(counted), tuple(values.values()), tuple(itertools.chain(*left_out)))
 
@@ -83,38 +74,3 @@ def _reasons_to_leave_out(records: Sequence[Record], role: Role | Step) -> dict[
 
 def _left_out(reasons: Mapping[str, str], role: Role | Step) -> list[LeftOut]:
     return [LeftOut(slug=slug, reason=reason, role=role) for slug, reason in reasons.items()]
-
-
-def _without_split(values: RunValues) -> RunValues:
-    """Return the values of a run without those of its instrumented epoch."""
-    return msgspec.structs.replace(
-        values,
-        compute_s=None,
-        communication=CommunicationTimes(
-            cost_s=values.communication.cost_s,
-            cost_resolution_s=values.communication.cost_resolution_s,
-        ),
-        gradients=GradientTraffic(),
-        phases=PhaseTimes(),
-    )
-
-
-def _without_cost(values: RunValues) -> RunValues:
-    """Return the values of a run without what its epoch without gradient exchange gave."""
-    communication = msgspec.structs.replace(
-        values.communication, cost_s=None, cost_resolution_s=None
-    )
-    return msgspec.structs.replace(values, communication=communication)
-
-
-def _without_links(values: RunValues) -> RunValues:
-    """Return the values of a run without what its microbenchmark reached."""
-    links = LinkSpeeds(link_gb_per_s=values.links.link_gb_per_s)
-    return msgspec.structs.replace(values, links=links)
-
-
-_WITHOUT_EPOCH: dict[Role | Step, Callable[[RunValues], RunValues]] = {
-    Role.INSTRUMENTED: _without_split,
-    Role.UNSYNCED: _without_cost,
-    Step.MICROBENCHMARK: _without_links,
-}

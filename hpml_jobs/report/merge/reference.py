@@ -11,9 +11,9 @@ from hpml_jobs.core.measurements import Card, Role
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.upgrades import Upgrade
 from hpml_jobs.core.value import Value
+from hpml_jobs.report.merge.figures import Figures
 from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.merge.rows import Place, Row, Setup
-from hpml_jobs.report.merge.run_values import RunValues
 from hpml_jobs.slurm.states import Outcome
 
 SCHEMA = 1
@@ -167,12 +167,12 @@ def _cell(group: ConditionGroup, row: Row) -> ReferenceCell:
     )
 
 
-def _run(values: RunValues, gpus: int) -> ReferenceRun:
+def _run(values: Figures, gpus: int) -> ReferenceRun:
     return ReferenceRun(
-        epoch_s=values.epoch.epoch_s,
-        stall_s=values.epoch.stall_s,
+        epoch_s=values.epoch_s,
+        stall_s=values.stall_s,
         compute_s=values.compute_s,
-        comm_exposed_s=values.communication.exposed_s if gpus > 1 else None,
+        comm_exposed_s=values.comm_exposed_s if gpus > 1 else None,
     )
 
 

@@ -43,7 +43,7 @@ def compare_rows(group: ConditionGroup, rows: Sequence[Row]) -> dict[tuple[int, 
     needed = runs_needed(math.comb(len(rows), 2), paired=True)
     if by_round and len(by_round[0]) >= needed:
         return compare_all(by_round, paired=True)
-    return compare_all([[run.epoch.epoch_s for run in row.runs] for row in rows])
+    return compare_all([[run.epoch_s for run in row.runs] for row in rows])
 
 
 def _epochs_by_round(group: ConditionGroup, rows: Sequence[Row]) -> list[tuple[float, ...]] | None:

@@ -16,8 +16,8 @@ from hpml_jobs.core.training_path import accumulation
 from hpml_jobs.core.value import Value
 from hpml_jobs.report.merge.bandwidth import Bandwidth, bandwidth
 from hpml_jobs.report.merge.cells import CellResult
+from hpml_jobs.report.merge.figures import NO_FIGURES, Figures, medians
 from hpml_jobs.report.merge.left_out import LeftOut, counted_runs
-from hpml_jobs.report.merge.run_values import RunValues, medians
 from hpml_jobs.slurm.states import Outcome
 
 
@@ -153,14 +153,19 @@ class Row(Value, frozen=True, kw_only=True):
     scaling: Scaling | None = None
     residual: Residual | None = None
     bandwidth: Bandwidth | None = None
-    values: RunValues | None = None
-    runs: tuple[RunValues, ...] = ()
+    values: Figures | None = None
+    runs: tuple[Figures, ...] = ()
     cells: tuple[str, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
 
     def counts(self, slug: str, affected: Affected) -> bool:
         """Return whether the row's numbers of this kind contain a cell's run."""
         return not any(run.slug == slug and run.holds_for(affected) for run in self.left_out)
+
+    @property
+    def figures(self) -> Figures:
+        """Its medians; without numbers all of them are None."""
+        return self.values or NO_FIGURES
 
     @property
     def setup(self) -> Setup:
@@ -292,15 +297,15 @@ def _timed(place: Place, runs: Sequence[CellResult], uncertain: Collection[str])
     )
 
 
-def _timing(records: Sequence[Record], values: RunValues) -> Timing:
+def _timing(records: Sequence[Record], values: Figures) -> Timing:
     first = records[0]
     workers = [rank.loader_workers for rank in first.ranks]
     return Timing(
         runs=len(records),
-        epoch_s=values.epoch.epoch_s,
-        train_s=values.epoch.train_s,
-        stall_s=values.epoch.stall_s,
-        step_s=values.epoch.step_s,
+        epoch_s=values.epoch_s,
+        train_s=values.train_s,
+        stall_s=values.stall_s,
+        step_s=values.step_s,
         iterations=first.iterations,
         samples=first.samples,
         gradient_bytes=gradient_bytes_of(first),

@@ -1,10 +1,11 @@
 """Picture of computation against communication: total, and the part that nothing hides."""
 
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 
 from hpml_jobs.checks.result import Affected
+from hpml_jobs.report.merge.figures import Figures
 from hpml_jobs.report.merge.rows import Row
-from hpml_jobs.report.merge.run_values import RunValues
 from hpml_jobs.report.plots import cells, style
 from hpml_jobs.report.plots.cells import Bar
 from hpml_jobs.report.plots.picture import Picture, listed, not_drawn, sentences
@@ -63,30 +64,23 @@ def communication(report: Report) -> Picture | None:
     return Picture("Computation and communication", figure, _alt(shown), caption)
 
 
-def _compute(values: RunValues) -> float | None:
-    return values.compute_s
+_compute, _exposed = attrgetter("compute_s"), attrgetter("comm_exposed_s")
 
 
-def _exposed(values: RunValues) -> float | None:
-    return values.communication.exposed_s
-
-
-def _total(values: RunValues) -> float | None:
+def _total(values: Figures) -> float | None:
     """Return all communication; of imported timings only the exposed part is known."""
-    times = values.communication
-    return times.exposed_s if times.total_s is None else times.total_s
+    return values.comm_exposed_s if values.comm_total_s is None else values.comm_total_s
 
 
 def _is_split(row: Row) -> bool:
-    values = row.values
-    return row.gpus > 1 and values is not None and None not in (_compute(values), _exposed(values))
+    return row.gpus > 1 and None not in (_compute(row.figures), _exposed(row.figures))
 
 
-def _value(row: Row, of: Callable[[RunValues], float | None]) -> float:
-    return (of(row.values) if row.values else None) or 0.0
+def _value(row: Row, of: Callable[[Figures], float | None]) -> float:
+    return of(row.figures) or 0.0
 
 
-def _ends(row: Row, of: Callable[[RunValues], float | None]) -> tuple[float, float] | None:
+def _ends(row: Row, of: Callable[[Figures], float | None]) -> tuple[float, float] | None:
     """Return the least and the most of the runs; None with a single run."""
     values = [value for run in row.runs if (value := of(run)) is not None]
     return (min(values), max(values)) if len(values) > 1 else None

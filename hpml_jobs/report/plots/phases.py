@@ -9,7 +9,7 @@ from hpml_jobs.report.plots import cells, style
 from hpml_jobs.report.plots.cells import Bar
 from hpml_jobs.report.plots.picture import Picture, listed, not_drawn, sentences
 from hpml_jobs.report.report import Report
-from hpml_jobs.report.tables.phases import PHASES, Phase
+from hpml_jobs.report.tables.phases import PHASES
 from hpml_jobs.report.text.numbers import percent, seconds
 
 CAPTION = (
@@ -59,11 +59,7 @@ def phases(report: Report) -> Picture | None:
 
 
 def _seconds(row: Row) -> list[float]:
-    return [_of(phase, row) for phase in PHASES]
-
-
-def _of(phase: Phase, row: Row) -> float:
-    return (phase.seconds(row.values.phases) if row.values else None) or 0.0
+    return [phase.seconds(row) or 0.0 for phase in PHASES]
 
 
 def _alt(shown: Sequence[Bar]) -> str:

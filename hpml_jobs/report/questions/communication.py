@@ -64,10 +64,8 @@ def _parallel(group: ConditionGroup) -> list[Row]:
 
 def _split(row: Row) -> tuple[float, float] | None:
     """Return the seconds of computation and of communication; None if not measured."""
-    values = row.values
-    if values is None or values.compute_s is None or values.communication.comm_s is None:
-        return None
-    return values.compute_s, values.communication.comm_s
+    compute_s, comm_s = row.figures.compute_s, row.figures.comm_s
+    return None if compute_s is None or comm_s is None else (compute_s, comm_s)
 
 
 def _comm_share(row: Row) -> float:

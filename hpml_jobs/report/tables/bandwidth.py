@@ -5,9 +5,9 @@ from collections.abc import Callable, Collection
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.core.strategies import BandwidthKind
 from hpml_jobs.report.merge.bandwidth import Bandwidth
+from hpml_jobs.report.merge.figures import PEAK_FROM_BYTES
 from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.merge.rows import Row
-from hpml_jobs.report.merge.run_values import PEAK_FROM_BYTES
 from hpml_jobs.report.table import Table
 from hpml_jobs.report.tables.builder import (
     UNMEASURED,
@@ -99,18 +99,18 @@ def _speeds(kinds: Collection[BandwidthKind]) -> tuple[Column[Row], ...]:
 def _limits(group: ConditionGroup, rows: list[Row]) -> list[str]:
     """Return notes on percentages whose reference differs from the caption's."""
     notes = []
-    small = [e for e in rows if e.values and 0 < (e.values.links.peak_bytes or 0) < PEAK_FROM_BYTES]
+    small = [row for row in rows if 0 < (row.figures.peak_bytes or 0) < PEAK_FROM_BYTES]
     for size in sorted({_peak_bytes(row) for row in small}):
         rows_of_size = [row for row in small if _peak_bytes(row) == size]
         why = f"the peak is of the largest message measured, {count(size)} bytes (below 64 MiB)"
         notes += left_out(group, why, rows_of_size)
-    if rows and not any(row.values and row.values.links.link_gb_per_s for row in rows):
+    if rows and not any(row.figures.link_gb_per_s for row in rows):
         notes.append("link: neither NVML nor cluster.link_gb_per_s says its speed")
     return notes
 
 
 def _peak_bytes(row: Row) -> int:
-    return round((row.values and row.values.links.peak_bytes) or 0)
+    return round(row.figures.peak_bytes or 0)
 
 
 def _bytes(value: float) -> str:

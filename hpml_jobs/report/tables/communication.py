@@ -6,7 +6,6 @@ from hpml_jobs.checks.result import Affected
 from hpml_jobs.core import formulas
 from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.merge.rows import Row
-from hpml_jobs.report.merge.run_values import CommunicationTimes
 from hpml_jobs.report.table import Table
 from hpml_jobs.report.tables.builder import (
     UNMEASURED,
@@ -39,7 +38,7 @@ COMMUNICATION = (
 def communication(group: ConditionGroup) -> Table | None:
     """Return the table of communication times by every method, side by side."""
     parallel = [row for row in group.rows if row.gpus > 1]
-    rows = [e for e in parallel if e.values and e.values.communication.total_s is not None]
+    rows = [row for row in parallel if row.figures.comm_total_s is not None]
     if not rows:
         return None
     caption = (COMMUNICATION, captions.runs(rows))
@@ -55,7 +54,7 @@ def communication(group: ConditionGroup) -> Table | None:
 
 def _not_split(group: ConditionGroup, rows: Iterable[Row]) -> list[str]:
     """Return notes on rows whose exposed communication is not split."""
-    whole = [row for row in rows if _times(row).exchange_s is None]
+    whole = [row for row in rows if row.figures.exchange_s is None]
     older = [row for row in whole if row.strategy.under_torchrun]
     one_process = [row for row in whole if not row.strategy.under_torchrun]
     return [
@@ -65,46 +64,38 @@ def _not_split(group: ConditionGroup, rows: Iterable[Row]) -> list[str]:
     ]
 
 
-def _times(row: Row) -> CommunicationTimes:
-    return row.values.communication if row.values else CommunicationTimes()
-
-
 def _overlap_s(row: Row) -> float | None:
-    times = _times(row)
-    if times.total_s is None or times.exposed_s is None:
+    figures = row.figures
+    if figures.comm_total_s is None or figures.comm_exposed_s is None:
         return None
-    return formulas.overlap_s(times.total_s, times.exposed_s)
+    return formulas.overlap_s(figures.comm_total_s, figures.comm_exposed_s)
 
 
 def _overlap(row: Row) -> float | None:
-    hidden_s, total_s = _overlap_s(row), _times(row).total_s
+    hidden_s, total_s = _overlap_s(row), row.figures.comm_total_s
     return hidden_s / total_s if hidden_s is not None and total_s else None
-
-
-def _pack_s(row: Row) -> float | None:
-    return row.values.phases.pack_s if row.values else None
 
 
 def _cost(row: Row) -> str | None:
     """Return the cost with its resolution; a cost within the resolution is not resolved."""
-    times = _times(row)
-    if times.cost_s is None or times.cost_resolution_s is None:
-        return None if times.cost_s is None else seconds(times.cost_s)
-    resolution = f"±{seconds(times.cost_resolution_s)}"
-    if abs(times.cost_s) <= times.cost_resolution_s:
+    figures = row.figures
+    if figures.comm_cost_s is None or figures.comm_cost_resolution_s is None:
+        return None if figures.comm_cost_s is None else seconds(figures.comm_cost_s)
+    resolution = f"±{seconds(figures.comm_cost_resolution_s)}"
+    if abs(figures.comm_cost_s) <= figures.comm_cost_resolution_s:
         return f"not resolved ({resolution})"
-    return f"{seconds(times.cost_s)} {resolution}"
+    return f"{seconds(figures.comm_cost_s)} {resolution}"
 
 
 def _negative_costs(group: ConditionGroup, rows: Iterable[Row]) -> list[str]:
     """Return a note on costs below zero by more than their resolution."""
-    negative = [row for row in rows if (cost_s := _times(row).cost_s) and _is_below(row, cost_s)]
+    negative = [row for row in rows if (row.figures.comm_cost_s or 0.0) < -_resolution_s(row)]
     why = "the cost is negative beyond its resolution: one of the two epochs was disturbed"
     return left_out(group, why, negative)
 
 
-def _is_below(row: Row, cost_s: float) -> bool:
-    return cost_s < -(_times(row).cost_resolution_s or 0.0)
+def _resolution_s(row: Row) -> float:
+    return row.figures.comm_cost_resolution_s or 0.0
 
 
 def _unknown_resolution(group: ConditionGroup, rows: Iterable[Row]) -> list[str]:
@@ -112,7 +103,7 @@ def _unknown_resolution(group: ConditionGroup, rows: Iterable[Row]) -> list[str]
     unknown = [
         row
         for row in rows
-        if _times(row).cost_s is not None and _times(row).cost_resolution_s is None
+        if row.figures.comm_cost_s is not None and row.figures.comm_cost_resolution_s is None
     ]
     return left_out(group, "the resolution of the cost is not recorded before 0.6.0", unknown)
 
@@ -125,9 +116,9 @@ _HEADS: tuple[Columns[Row], ...] = (
     Columns(
         "collectives, s",
         (
-            column("comm_total_s", "total", lambda row: _times(row).total_s, seconds),
-            column("comm_exposed_s", "exposed", lambda row: _times(row).exposed_s, seconds),
-            column("comm_forward_s", "forward", lambda row: _times(row).forward_s, seconds),
+            column("comm_total_s", "total", lambda row: row.figures.comm_total_s, seconds),
+            column("comm_exposed_s", "exposed", lambda row: row.figures.comm_exposed_s, seconds),
+            column("comm_forward_s", "forward", lambda row: row.figures.comm_forward_s, seconds),
             column("overlap_s", "overlap", _overlap_s, seconds),
         ),
     ),
@@ -135,25 +126,25 @@ _HEADS: tuple[Columns[Row], ...] = (
     Columns(
         "of exposed, s",
         (
-            column("exchange_s", "exchange", lambda row: _times(row).exchange_s, seconds),
-            column("waiting_s", "waiting", lambda row: _times(row).waiting_s, seconds),
+            column("exchange_s", "exchange", lambda row: row.figures.exchange_s, seconds),
+            column("waiting_s", "waiting", lambda row: row.figures.waiting_s, seconds),
         ),
     ),
     Columns(
         "all-reduces, s",
         (
-            column("skew_s", "skew", lambda row: _times(row).skew_s, seconds),
-            column("net_s", "net", lambda row: _times(row).net_s, seconds),
+            column("skew_s", "skew", lambda row: row.figures.skew_s, seconds),
+            column("net_s", "net", lambda row: row.figures.net_s, seconds),
         ),
     ),
-    Columns("rooted, s", (column("rooted_s", "", lambda row: _times(row).rooted_s, seconds),)),
-    Columns("pack, s", (column("pack_s", "", _pack_s, seconds),)),
+    Columns("rooted, s", (column("rooted_s", "", lambda row: row.figures.rooted_s, seconds),)),
+    Columns("pack, s", (column("pack_s", "", lambda row: row.figures.pack_s, seconds),)),
     Columns(
         "",
         (
-            column("comm_cost_s", "", lambda row: _times(row).cost_s),
-            column("comm_cost_resolution_s", "", lambda row: _times(row).cost_resolution_s),
-            column("comm_s", "", lambda row: _times(row).comm_s),
+            column("comm_cost_s", "", lambda row: row.figures.comm_cost_s),
+            column("comm_cost_resolution_s", "", lambda row: row.figures.comm_cost_resolution_s),
+            column("comm_s", "", lambda row: row.figures.comm_s),
         ),
     ),
     Columns(

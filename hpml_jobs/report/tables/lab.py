@@ -145,15 +145,13 @@ def _waiting(selection: StrategyRows) -> list[str]:
     """Return a note on the rows where more than 5 % of the time is waiting for later ranks."""
     texts = []
     for row in selection.parallel_rows:
-        times = row.values.communication if row.values else None
-        if times is None or times.waiting_s is None or times.comm_s is None:
+        waiting_s, comm_s = row.figures.waiting_s, row.figures.comm_s
+        if waiting_s is None or comm_s is None:
             continue
-        whole_s = times.comm_s + ((row.values and row.values.compute_s) or 0.0)
-        if times.waiting_s > IMBALANCE_LIMIT * whole_s:
+        if waiting_s > IMBALANCE_LIMIT * (comm_s + (row.figures.compute_s or 0.0)):
             label = captions.row_label(row.setup, selection.group.device)
             texts.append(
-                f"{label} at batch {row.batch_per_gpu}: {seconds(times.waiting_s)} of "
-                f"{seconds(times.comm_s)} s"
+                f"{label} at batch {row.batch_per_gpu}: {seconds(waiting_s)} of {seconds(comm_s)} s"
             )
     return [f"waiting for ranks that were later, part of Comm: {'; '.join(texts)}"] if texts else []
 
@@ -185,9 +183,7 @@ def _where_packing_counts(selection: StrategyRows) -> tuple[str, ...]:
 def _compute_and_comm(row: Row) -> tuple[str, ...]:
     if row.values is None:
         return dash_or_oom(row), DASH
-    return text_or_dash(row.values.compute_s, seconds), text_or_dash(
-        row.values.communication.comm_s, seconds
-    )
+    return text_or_dash(row.values.compute_s, seconds), text_or_dash(row.values.comm_s, seconds)
 
 
 def table3(selection: StrategyRows) -> Table:

@@ -1,12 +1,11 @@
 """Full table of the phases of the instrumented epoch, with their range over ranks."""
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 from hpml_jobs.checks.result import Affected
+from hpml_jobs.core.measurements import Phases
 from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.merge.rows import Row
-from hpml_jobs.report.merge.run_values import PhaseTimes, phase_times
 from hpml_jobs.report.table import Table
 from hpml_jobs.report.tables.builder import (
     UNMEASURED,
@@ -32,27 +31,36 @@ PHASES_CAPTION = (
 
 
 class Phase(NamedTuple):
-    """One phase: its name in the CSV, its heading on a page, and its seconds."""
+    """One phase: its name in the CSV, and its heading on a page."""
 
     name: str
     head: str
-    seconds: Callable[[PhaseTimes], float | None]
+
+    def seconds(self, row: Row) -> float | None:
+        """Return the seconds of the phase in a row's medians."""
+        time_s: float | None = getattr(row.figures, f"phase_{self.name}_s")
+        return time_s
+
+    def on_rank(self, phases: Phases) -> float:
+        """Return the seconds of the phase on one rank."""
+        time_s: float = getattr(phases, f"{self.name}_s")
+        return time_s
 
 
 PHASES = (
-    Phase("stall", "stall", lambda times: times.stall_s),
-    Phase("h2d", "h2d", lambda times: times.h2d_s),
-    Phase("forward", "forward", lambda times: times.forward_s),
-    Phase("backward", "backward", lambda times: times.backward_s),
-    Phase("comm_exposed", "comm", lambda times: times.comm_exposed_s),
-    Phase("optimizer", "optimizer", lambda times: times.optimizer_s),
+    Phase("stall", "stall"),
+    Phase("h2d", "h2d"),
+    Phase("forward", "forward"),
+    Phase("backward", "backward"),
+    Phase("comm_exposed", "comm"),
+    Phase("optimizer", "optimizer"),
 )
 """The phases that add up to the instrumented epoch."""
 
 
 def phases(group: ConditionGroup) -> Table | None:
     """Return where the time of the instrumented epoch went."""
-    rows = [row for row in group.timed if _times(row).closure is not None]
+    rows = [row for row in group.timed if row.figures.closure is not None]
     if not rows:
         return None
     heads: tuple[Columns[Row], ...] = (
@@ -60,12 +68,12 @@ def phases(group: ConditionGroup) -> Table | None:
         Columns(
             "%",
             (
-                column("closure", "closure", lambda row: _times(row).closure, percent),
-                column("overhead", "E2/E1", lambda row: _times(row).overhead, percent),
+                column("closure", "closure", lambda row: row.figures.closure, percent),
+                column("overhead", "E2/E1", lambda row: row.figures.overhead, percent),
             ),
         ),
         Columns(
-            "of backward", (column("pack_s", "pack", lambda row: _times(row).pack_s, seconds),)
+            "of backward", (column("pack_s", "pack", lambda row: row.figures.pack_s, seconds),)
         ),
         Columns("", tuple(end for phase in PHASES for end in _ends(group, phase))),
     )
@@ -82,15 +90,11 @@ def phases(group: ConditionGroup) -> Table | None:
     return row_table(group, text, rows, heads, notes)
 
 
-def _times(row: Row) -> PhaseTimes:
-    return row.values.phases if row.values else PhaseTimes()
-
-
 def _seconds(group: ConditionGroup, phase: Phase) -> Column[Row]:
     return column(
         f"phase_{phase.name}_s",
         phase.head,
-        lambda row: phase.seconds(_times(row)),
+        phase.seconds,
         seconds,
         below=lambda row: _range_text(group, row, phase),
     )
@@ -107,8 +111,7 @@ def _ends(group: ConditionGroup, phase: Phase) -> tuple[Column[Row], Column[Row]
 def _by_rank(group: ConditionGroup, row: Row, phase: Phase) -> list[float]:
     """Return the seconds of a phase on every rank of every run."""
     ranks = [rank for record in group.counted_records(row, Affected.SPLIT) for rank in record.ranks]
-    times = [phase.seconds(phase_times(rank.phases)) for rank in ranks if rank.phases]
-    return [time_s for time_s in times if time_s is not None]
+    return [phase.on_rank(rank.phases) for rank in ranks if rank.phases]
 
 
 def _range_text(group: ConditionGroup, row: Row, phase: Phase) -> str:

@@ -14,10 +14,10 @@ from hpml_jobs.core.statistics import (
 from hpml_jobs.core.strategies import Baseline
 from hpml_jobs.report.merge.bandwidth import bandwidth
 from hpml_jobs.report.merge.decision import Comparison
+from hpml_jobs.report.merge.figures import Figures
 from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.merge.rounds import Order, compare_rows, order_of_runs
 from hpml_jobs.report.merge.rows import Row
-from hpml_jobs.report.merge.run_values import RunValues
 from hpml_jobs.report.table import Table
 from hpml_jobs.report.tables.builder import (
     Column,
@@ -60,7 +60,7 @@ def several(group: ConditionGroup) -> bool:
 
 def epochs_of(row: Row) -> Sample:
     """Return a row's epoch times, in seconds."""
-    return Sample(tuple(run.epoch.epoch_s for run in row.runs))
+    return Sample(tuple(run.epoch_s for run in row.runs))
 
 
 def repeats(group: ConditionGroup) -> Table | None:
@@ -226,7 +226,7 @@ def _single(group: ConditionGroup) -> list[Row]:
 
 def measured(group: ConditionGroup) -> Table | None:
     """Return intervals of the instrumented epoch's values; None with one run of each."""
-    rows = [e for e in group.timed if e.gpus > 1 and e.values and e.values.compute_s is not None]
+    rows = [row for row in group.timed if row.gpus > 1 and row.figures.compute_s is not None]
     if not several(group) or not rows:
         return None
     heads: list[Columns[Row]] = []
@@ -248,10 +248,10 @@ def measured(group: ConditionGroup) -> Table | None:
     return row_table(group, text, rows, heads, left_out(group, ONE_RUN, single))
 
 
-OfRun = Callable[[Row, RunValues], float | None]
+OfRun = Callable[[Row, Figures], float | None]
 
 
-def _speed_of_run(row: Row, run: RunValues) -> float | None:
+def _speed_of_run(row: Row, run: Figures) -> float | None:
     timing = row.timing
     if timing is None:
         return None
@@ -261,8 +261,8 @@ def _speed_of_run(row: Row, run: RunValues) -> float | None:
 
 _MEASURED: tuple[tuple[str, str, str, OfRun, Callable[[float], str]], ...] = (
     ("compute", "_s", "Compute, s", lambda _, run: run.compute_s, seconds),
-    ("comm", "_s", "Comm, s", lambda _, run: run.communication.comm_s, seconds),
-    ("comm_exposed", "_s", "exposed, s", lambda _, run: run.communication.exposed_s, seconds),
+    ("comm", "_s", "Comm, s", lambda _, run: run.comm_s, seconds),
+    ("comm_exposed", "_s", "exposed, s", lambda _, run: run.comm_exposed_s, seconds),
     ("bandwidth", "_gb_per_s", "Table 3, GB/s", _speed_of_run, gb_per_s),
 )
 

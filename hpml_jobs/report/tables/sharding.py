@@ -177,7 +177,7 @@ def _epoch_s(row: Row) -> float | None:
 
 
 def _exposed_s(row: Row) -> float | None:
-    return row.values.communication.exposed_s if row.values else None
+    return row.figures.comm_exposed_s
 
 
 def gigabytes(value: float) -> str:

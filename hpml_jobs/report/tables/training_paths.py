@@ -181,7 +181,7 @@ def _epoch_s(row: Row) -> float | None:
 
 
 def _exposed_s(row: Row) -> float | None:
-    return row.values.communication.exposed_s if row.values else None
+    return row.figures.comm_exposed_s
 
 
 def _messages(record: Record) -> float | None:

@@ -216,7 +216,7 @@ def _all_reduce(group: ConditionGroup, costs: Sequence[Cost]) -> Iterator[str]:
 
 
 def _peak_gb_per_s(row: Row) -> float:
-    peak = row.values.links.peak_gb_per_s if row.values else None
+    peak = row.figures.peak_gb_per_s
     return peak or 0.0
 
 

@@ -76,7 +76,7 @@ def test_runs_of_a_row_show_one_rank(tmp_path):
     assert [run.least_waiting.rank for run in runs] == [1, 0, 1]
     values = counted_runs(runs).values
     assert [run.compute_s for run in values] == pytest.approx([1.7, 0.3, 1.7])
-    assert [run.communication.comm_s for run in values] == pytest.approx([0.1, 1.5, 0.1])
+    assert [run.comm_s for run in values] == pytest.approx([0.1, 1.5, 0.1])
     builder = StudyBuilder(tmp_path / "lab")
     for run in runs:
         builder.with_record(run)

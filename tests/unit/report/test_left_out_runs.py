@@ -77,7 +77,7 @@ def test_slow_iterations_alone_never_drop_a_run(builder):
 def test_disturbed_instrumented_epoch_is_left_out_of_table_2():
     records = runs(8.0, 8.0, 12.0, gpus=4, change=SPLIT_STOPPED, changed=[2])
     counted = counted_runs(records)
-    assert [values.epoch.epoch_s for values in counted.values] == [8.0, 8.0, 12.0]
+    assert [values.epoch_s for values in counted.values] == [8.0, 8.0, 12.0]
     assert [values.compute_s is None for values in counted.values] == [False, False, True]
     (left,) = counted.left_out
     assert not left.holds_for(Affected.TIME)
@@ -87,7 +87,7 @@ def test_disturbed_instrumented_epoch_is_left_out_of_table_2():
 def test_disturbed_unsynced_epoch_is_left_out_of_the_cost_alone():
     disturbed = change_scheduling("unsynced", continued_s=(2.0,))
     counted = counted_runs(runs(8.0, 8.0, 8.0, gpus=4, change=disturbed, changed=[1]))
-    costs = [values.communication.cost_s for values in counted.values]
+    costs = [values.comm_cost_s for values in counted.values]
     assert [cost is None for cost in costs] == [False, True, False]
     assert all(values.compute_s is not None for values in counted.values)
     (left,) = counted.left_out

@@ -6,7 +6,7 @@ import pytest
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.measurements import Communication, Imported, Message
 from hpml_jobs.core.strategies import Strategy
-from hpml_jobs.report.merge.run_values import medians, of_record, peak_of
+from hpml_jobs.report.merge.figures import figures_of, medians, peak_of
 from tests.unit.builders import PUBLISHED_S, lab_cell, lab_record, texts_by_label
 
 GRADIENT_BYTES = 44_695_848
@@ -24,10 +24,8 @@ def test_compute_plus_exposed_equals_instrumented_epoch(builder):
     values = two_gpu_entry(builder, Strategy.DDP).values
     whole_s = 1.005 * 20.0
     assert values.compute_s == pytest.approx(0.90 * whole_s)
-    assert values.communication.exposed_s == pytest.approx(0.08 * whole_s)
-    assert values.compute_s + values.communication.exposed_s == pytest.approx(
-        whole_s - 0.02 * whole_s
-    )
+    assert values.comm_exposed_s == pytest.approx(0.08 * whole_s)
+    assert values.compute_s + values.comm_exposed_s == pytest.approx(whole_s - 0.02 * whole_s)
 
 
 @pytest.mark.parametrize("strategy", [Strategy.DDP, Strategy.ALLREDUCE, Strategy.ALLREDUCE_FLAT])
@@ -142,9 +140,9 @@ def test_mixed_study_shows_dash_with_reason(builder):
 def test_medians_skip_unknown_values(builder):
     full = lab_record(lab_cell(2, 128), 20.0)
     lab = lab_record(lab_cell(2, 128, protocol=Protocol.LAB, repeat=1), 10.0)
-    merged = medians([of_record(full), of_record(lab)])
+    merged = medians([figures_of(full), figures_of(lab)])
     assert merged.epoch.epoch_s == 15.0
-    assert merged.compute_s == of_record(full).compute_s
+    assert merged.compute_s == figures_of(full).compute_s
     assert merged.links.link_gb_per_s is None
 
 

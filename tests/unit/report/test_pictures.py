@@ -218,10 +218,10 @@ def test_communication_shows_exposed_and_hidden_with_ends(repeated):
     assert labels == ["ddp 2-GPU b128", "gather_scatter 2-GPU b128", "ddp 4-GPU b128"]
     compute, exposed, hidden = (axis.patches[at : at + 3] for at in (0, 3, 6))
     row = next(row for row in repeated.groups[0].source.timed if row.gpus == 4)
-    times = row.values.communication
+    values = row.values
     assert compute[2].get_width() == pytest.approx(row.values.compute_s)
-    assert exposed[2].get_width() == pytest.approx(times.exposed_s)
-    assert hidden[2].get_width() == pytest.approx(times.total_s - times.exposed_s)
+    assert exposed[2].get_width() == pytest.approx(values.comm_exposed_s)
+    assert hidden[2].get_width() == pytest.approx(values.comm_total_s - values.comm_exposed_s)
     (ends,) = axis.collections
     assert len(ends.get_segments()) == 6  # least and most of computation and of communication
 

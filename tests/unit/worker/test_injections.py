@@ -44,8 +44,6 @@ def test_injected_sleeps_are_found_in_their_phase(program):
                     rank.phases.comm_forward_s if phase == "forward_s" else 0.0
                 )
                 assert found_s >= FOUND * truth_s, (record.slug, rank.rank, phase)
-            asleep_s = sum(slept.values())
-            assert asleep_s > 0.5 * rank.epoch("instrumented").epoch_s, record.slug
 
 
 @pytest.mark.parametrize(

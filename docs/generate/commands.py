@@ -162,8 +162,8 @@ def _choices(group: str) -> str:
 
 
 def _table(titles: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
-    lines = [titles, tuple("---" for _ in titles), *rows]
-    return "".join("| " + " | ".join(_escaped(cell) for cell in line) + " |\n" for line in lines)
+    lines = ["| " + " | ".join(map(_escaped, line)) + " |\n" for line in (titles, *rows)]
+    return "".join([lines[0], "|" + "---|" * len(titles) + "\n", *lines[1:]])
 
 
 def _escaped(text: str) -> str:

@@ -11,7 +11,7 @@ TEST_PYTHON = $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON))
 # In the order of collection: tests on SLURM come first, and unit tests run while they wait.
 ALL_TESTS = -m "not long and not gpu" -n 4 --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test coverage test-unit test-long test-gpu lint docs golden env lock wheelhouse clean
+.PHONY: demo test coverage test-unit test-long test-gpu lint docs gallery golden env lock wheelhouse clean
 
 demo: $(VENV)/ready  ## Run nine cells on this machine's CPU, print the tables, write a page.
 	$(BIN)/hpml-jobs grid=lab cluster=local device=cpu workload=digits probe_s=5
@@ -40,7 +40,7 @@ test-long: $(VENV)/ready  ## Run the long tests: both locks, every fault, repeat
 	./tests/install-slurm
 	$(BIN)/python -m pytest -m "long or fault" --capture=no
 
-test-gpu:  ## Measure on this machine's GPU and write docs/gpu.md. PARTS="events threads": some parts.
+test-gpu:  ## Measure on this machine's GPU and write docs/measured.md. PARTS="events threads": some parts.
 	$(TEST_PYTHON) -m tests.gpu $(PARTS)
 
 lint: $(VENV)/ready  ## Run ruff, mypy and the import contracts.
@@ -51,6 +51,9 @@ lint: $(VENV)/ready  ## Run ruff, mypy and the import contracts.
 
 docs: $(VENV)/ready  ## Write the pages of docs/ that are generated from the code.
 	$(BIN)/python docs/generate
+
+gallery: $(VENV)/ready  ## Write the report of the study in docs/gallery/cifar10.tar.gz.
+	$(BIN)/python docs/gallery/make.py
 
 env: $(VENV)/ready  ## Create the environment .venv/ only.
 

@@ -6,7 +6,7 @@ A cluster has 8 GPUs a node, and speeds, latencies, a model and noise of its own
 sent one after another while backward computes; an iteration takes as long as its slowest rank; each
 launch differs by 0.5 to 2.5 %. All-reduces are rings over nodes with rings inside them
 (hierarchical), or one ring over all GPUs (flat); a spine that is oversubscribed has half to a
-quarter of the speed beyond 4 nodes. Prints the table of docs/predict_validation.md; the test
+quarter of the speed beyond 4 nodes. Prints the table of docs/predict_validation.json; the test
 tests/unit/predict/test_clusters.py runs the same functions with fewer clusters.
 """
 

@@ -1,10 +1,11 @@
 """Predictions from rates, compared with what published tables measured.
 
-    python benchmarks/predictions.py [FILE.csv …] [--series] [--nested] [--sweep]
+    python benchmarks/predictions.py [FILE.csv …] [--series] [--nested] [--sweep] [--csv FILE]
 
 Each file has the columns of `hpml-jobs import`, `gpus_per_node` included. Without files, those that
-the results of docs/predict_validation.md rest on; tests/data/published has more, held_back*.csv. A
-part of each series is predicted from another part:
+the model was made with (docs/choose_predict.md); tests/data/published has more, held_back*.csv.
+--csv writes the points of both kinds: docs/predictions.csv. A part of each series is predicted from
+another part:
 
     in a node    8 GPUs from 1, 2 and 4 (16 from 1, 2, 4 and 8)
     batch        more nodes at a batch, from one node at this batch and all of another batch
@@ -17,6 +18,8 @@ The null is no change per GPU: the time of an iteration on the largest size that
 """
 
 import argparse
+import csv
+import io
 import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -191,6 +194,34 @@ def series_table(all_points: Sequence[Point]) -> str:
     return "\n".join(lines)
 
 
+CSV_HEAD = (
+    *("used", "group", "series", "batch", "gpus", "nodes", "error_percent", "null_error_percent"),
+    *("band_percent", "is_in_band", "is_marked"),
+)
+
+
+def csv_text() -> str:
+    """Return every point as CSV: those of the tables that were used, then those held back."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(CSV_HEAD)
+    used = [PUBLISHED / name for name in TABLES]
+    for is_used, files in (("yes", used), ("no", sorted(PUBLISHED.glob("held_back*.csv")))):
+        all_points = [point for series in all_series(files) for point in points(series)]
+        for point in sorted(all_points, key=lambda p: (*GROUPS, *SHORT_GROUPS).index(p.group)):
+            place, prediction = point.observation, point.prediction
+            half = (prediction.high_s or 0.0) / prediction.step_s - 1
+            percents = (f"{100 * f:.1f}" for f in (point.error, point.null_error, half))
+            is_marked = bool(prediction.remarks)
+            about = (is_used, point.group, point.series, place.batch, place.gpus, place.nodes)
+            writer.writerow((*about, *percents, _yes(point.is_in_band), _yes(is_marked)))
+    return text.getvalue()
+
+
+def _yes(claim: bool) -> str:
+    return "yes" if claim else "no"
+
+
 # ---- a sweep of messages: each size but the ends from the others ----
 
 
@@ -306,7 +337,11 @@ def main() -> None:
     parser.add_argument("--series", action="store_true", help="print every point")
     parser.add_argument("--nested", action="store_true", help="print forms chosen elsewhere")
     parser.add_argument("--sweep", action="store_true", help="print errors within a sweep of NCCL")
+    parser.add_argument("--csv", type=Path, help="write every point into this file, print nothing")
     arguments = parser.parse_args()
+    if arguments.csv:
+        arguments.csv.write_text(csv_text())
+        return
     some = all_series(arguments.files or [PUBLISHED / name for name in TABLES])
     all_points = [point for series in some for point in points(series)]
     print(group_table(all_points))

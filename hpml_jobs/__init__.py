@@ -1,6 +1,6 @@
 """Data-parallel scaling studies of PyTorch training on SLURM clusters.
 
-`hpml_jobs.open_study()` opens a study for notebooks (docs/python.md).
+`hpml_jobs.open_study()` opens a study for notebooks (docs/share.md).
 """
 
 from typing import TYPE_CHECKING, Any

@@ -67,7 +67,7 @@ class OpenStudy:
     """A study as it was when it was opened; `refresh()` reads it again.
 
     Every DataFrame is the caller's own: it may be changed. Columns have their units in their names
-    and are explained in docs/python.md; a number that is not known is NaN.
+    and are explained in docs/share.md; a number that is not known is NaN.
     """
 
     def __init__(self, study: Study, baseline: Baseline = Baseline.SINGLE) -> None:

@@ -5,7 +5,7 @@
 #    source "$HOME/hpml/.venv/bin/activate"
 #    module load …
 
-# 2. A container as on NYU's clusters, off unless HPML_IMAGE is set (see docs/nyu.md):
+# 2. A container as on NYU's clusters, off unless HPML_IMAGE is set (see docs/start.md#nyu-clusters):
 #    HPML_IMAGE=/scratch/work/public/singularity/cuda12.6.3-cudnn9.5.1-ubuntu22.04.5.sif
 #    HPML_OVERLAY=$SCRATCH/hpml/overlay.ext3
 if [ -n "${HPML_IMAGE:-}" ]; then

@@ -1,4 +1,4 @@
-"""Write the pages of docs/ that are generated from the code: `python docs/generate`."""
+"""Write the files of docs/ that are generated from the code: `python docs/generate`."""
 
 import importlib
 from pathlib import Path
@@ -7,5 +7,5 @@ FOLDER = Path(__file__).parent
 
 for script in sorted(FOLDER.glob("*.py")):
     if script.stem != "__main__":
-        page = importlib.import_module(script.stem).page
-        (FOLDER.parent / f"{script.stem}.md").write_text(page())
+        for name, text in importlib.import_module(script.stem).FILES.items():
+            (FOLDER.parent / name).write_text(text())

@@ -12,26 +12,24 @@ HEAD = """\
 
 Every record is checked when `status`, `record` or `collect` reads it, and every cell is compared
 with the other cells of its table. `hpml-jobs record STUDY` shows the result of each check with its
-figures; `checks.csv` lists all of them.
+figures; `checks.csv` lists all of them. A check that does not apply (one GPU, `protocol=lab`, an
+unknown fact) gives no result.
 
-| level | meaning |
-|---|---|
-| pass | The check applies, and the number is within the limit. |
-| warn | The number is true, but may not mean what it seems to. |
-| fail | The number cannot be used: it, what it is compared with, or this program is wrong. |
+| column | value | meaning |
+|---|---|---|
+| level | pass | The check applies, and the number is within the limit. |
+| | warn | The number is true, but may not mean what it seems to. |
+| | fail | The number cannot be used: it, what it is compared with, or this program is wrong. |
+| shown | number | The number may be wrong: `!` in the tables it affects, a line in the report |
+| | table | The number is right, its meaning is limited: one line under the table |
+| | list | Only in `checks.csv`, `hpml-jobs record` and `--json` |
+| | list with X | In the list where the record violates check X too, which explains it |
+| affects | T1 | times and speedups (Table 1) |
+| | T2 | computation and communication (Table 2) |
+| | T3 | bandwidth (Table 3) |
+| | L | loss and accuracy |
 
-What did not pass is shown in one of three places. A failure is always shown beside the number.
-
-| shown | which numbers |
-|---|---|
-| beside the number | It may be wrong: `!` in the tables it affects, a line in the report |
-| under the table | It is right, its meaning is limited: one line under the table |
-| in the list | All others: only in `checks.csv`, `hpml-jobs record` and `--json` |
-
-`in the list beside` another check: where a record violates that check too, which explains it for
-the same numbers, its line is enough.
-
-A check that does not apply (one GPU, `protocol=lab`, an unknown fact) gives no result.
+A failure is always shown beside the number.
 """
 
 COLUMNS = (
@@ -39,17 +37,13 @@ COLUMNS = (
     "|---|---|---|---|---|---|---|"
 )
 
-PLACES = {
-    Tier.NUMBER: "beside the number",
-    Tier.TABLE: "under the table",
-    Tier.LIST: "in the list",
-}
+PLACES = {Tier.NUMBER: "number", Tier.TABLE: "table", Tier.LIST: "list"}
 
 NUMBERS = {
-    Affected.TIME: "times and speedups (Table 1)",
-    Affected.SPLIT: "computation and communication (Table 2)",
-    Affected.BANDWIDTH: "bandwidth (Table 3)",
-    Affected.LEARNING: "loss and accuracy",
+    Affected.TIME: "T1",
+    Affected.SPLIT: "T2",
+    Affected.BANDWIDTH: "T3",
+    Affected.LEARNING: "L",
 }
 
 
@@ -70,8 +64,11 @@ def _cells(check: Check[...]) -> Iterator[str]:
     yield f"`{check.name}`"
     yield Level(check.level).value
     explained = " or ".join(f"`{name}`" for name in sorted(check.explained_by))
-    yield PLACES[check.tier] + (f"; in the list beside {explained}" if explained else "")
+    yield PLACES[check.tier] + (f"; list with {explained}" if explained else "")
     affected = [text for number, text in NUMBERS.items() if number in check.affects]
-    yield "all numbers" if len(affected) == len(NUMBERS) else ", ".join(affected)
+    yield "all" if len(affected) == len(NUMBERS) else ", ".join(affected)
     for text in (check.meaning, check.limit, check.remedy):
         yield text.replace("|", "\\|")
+
+
+FILES = {"checks.md": page}

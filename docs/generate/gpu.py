@@ -1,10 +1,10 @@
-"""docs/gpu.md: figures measured on GPUs, from docs/gpu.json."""
+"""The section of docs/measured.md on GPUs, and docs/gpu.csv, from docs/gpu.json."""
 
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from tests.gpu.page import page
+from tests.gpu.page import figures_csv, measured_page
 
-__all__ = ["page"]
+FILES = {"gpu.csv": figures_csv, "measured.md": measured_page}

@@ -40,7 +40,7 @@ def archive(
     """Pack a study into one file for publication: records, settings, report, hashes.
 
     Home folders, login names in paths, accounts, email addresses, passwords and tokens are replaced
-    (docs/archive.md). The same study gives the same bytes. hpml-jobs unpack makes a study of it.
+    (docs/share.md). The same study gives the same bytes. hpml-jobs unpack makes a study of it.
 
     Example: hpml-jobs archive digits-local --to results.tar.gz
     """

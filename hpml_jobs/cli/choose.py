@@ -60,7 +60,7 @@ def choose(
 
     It is the one with the most GPUs and an efficiency of min_efficiency=0.7 or more. With epochs=N
     and deadline_min= it is the cheapest in time, with gpu_hours_budget= the fastest within it.
-    Predictions (docs/predict.md) count only with --predicted, and never change this answer.
+    Predictions (docs/choose_predict.md) count only with --predicted, and never change this answer.
 
     Example: hpml-jobs choose digits-local min_efficiency=0.6
     """

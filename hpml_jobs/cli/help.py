@@ -79,7 +79,7 @@ Keys of a cluster (cluster.account=A cluster.partition=P cluster.mem_gb_per_gpu=
 workload (workload.lr=0.05) are explained in conf/cluster/slurm.yaml and conf/workload/*.yaml.
 Your defaults (account, container): ~/.config/hpml_jobs/config.yaml
 Your own configs: --config-dir FOLDER with cluster/, workload/, recipe/, grid/
-All options: docs/cli.md. Errors and their fixes: docs/troubleshooting.md.
+All options: docs/commands.md. Errors and their fixes: docs/troubleshooting.md.
 
 Exit codes: 0 success, 1 failure, 2 wrong usage, 130 interrupted.
 """

@@ -93,7 +93,7 @@ def import_(words: FileAndKeys = None, json: Json = False) -> None:
     The unit of a rate is images/s, samples/s, tokens/s or s/iteration. Optional columns: unit,
     strategy, nodes, gpus_per_node, train_s, compute_s, comm_s, repeat, parameters, images (or
     samples), iterations, model, gpu_model, date. Missing values are unknown, and the tables say so.
-    See docs/published.md.
+    See docs/share.md.
 
     Example: hpml-jobs import docs/published.csv study=published
     """

@@ -20,7 +20,7 @@ HEAD = (
     "from {sources}.",
     "",
     "The command line has priority over this file; hpml-jobs plan shows the source of each value.",
-    "A line `# key: value` has no effect: remove `# ` to set the key. All keys: docs/cli.md.",
+    "A line `# key: value` has no effect: remove `# ` to set the key. All keys: docs/commands.md.",
 )
 
 

@@ -94,7 +94,7 @@ def predict(
     Without keys, the next two doublings of the largest size at the measured batches. Beside each
     prediction are a band, its error on measured cells that were left out, and that of no change per
     GPU. link_gb_per_s= is the one-way speed of each of the links_per_node=1 links that leave a
-    node; sweep= is a CSV file of bytes,gb_per_s or bytes,seconds,gpus. See docs/predict.md.
+    node; sweep= is a CSV file of bytes,gb_per_s or bytes,seconds,gpus. See docs/choose_predict.md.
 
     Example: hpml-jobs predict digits-local gpus=4,8 cluster.gpus_per_node=8
     """

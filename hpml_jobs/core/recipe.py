@@ -1,6 +1,6 @@
 """Learning-rate recipes: for large batches after Goyal et al. 2017, and warm-up with a cosine.
 
-"Accurate, Large Minibatch SGD" (arXiv 1706.02677). docs/large_batch.md derives them.
+"Accurate, Large Minibatch SGD" (arXiv 1706.02677). docs/keys.md derives them.
 """
 
 from math import ceil, cos, pi

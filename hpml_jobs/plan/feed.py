@@ -60,7 +60,7 @@ class Feed(NamedTuple):
         how = f" in {precision.value}" if precision else ""
         text = (
             f"{workers} {feeds} about {rounded(self.made)} images/s, {self.gpus} x {self.gpu} "
-            f"{takes} about {rounded(self.taken)}{how} at a large batch (estimates, docs/data.md)"
+            f"{takes} about {rounded(self.taken)}{how} at a large batch (estimates, docs/keys.md)"
         )
         if not self.is_limit:
             return f"{text}: the loader keeps up"

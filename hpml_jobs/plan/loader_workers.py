@@ -23,7 +23,7 @@ DEFAULT_WORKERS = 2
 
 WORKERS_BY_PEAK = ((300e12, 8), (30e12, 4))
 """From this peak FLOP/s of fp32 values on (tensor cores included): that many workers. A ResNet-18
-on 32x32 images takes more per second than 2 workers make there (docs/data.md)."""
+on 32x32 images takes more per second than 2 workers make there (docs/keys.md)."""
 
 
 def cpus_per_gpu(loader_workers: int, threads: int, *, several_nodes: bool = False) -> int:

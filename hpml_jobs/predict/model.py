@@ -3,7 +3,7 @@
 A target is predicted from its anchor, the largest measured size that is not larger: the anchor's
 time at that batch, plus the difference of the exposed communication. What a measured cell takes
 beyond compute and exposed communication is interference, one constant per iteration, and stays.
-docs/predict.md derives it.
+docs/choose_predict.md derives it.
 """
 
 from collections.abc import Mapping, Sequence

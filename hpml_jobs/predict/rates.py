@@ -33,7 +33,7 @@ SPREAD: Mapping[Axis, float] = {Axis.GPUS: 0.03, Axis.NODES: 0.05, Axis.TRANSFER
 """The error per doubling before any place of a study was left out.
 
 In a node and across nodes that of published tables, at another batch that of three measured times
-(docs/predict_validation.md).
+(docs/choose_predict.md).
 """
 
 PRIOR_POINTS = 8

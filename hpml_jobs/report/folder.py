@@ -8,8 +8,8 @@
     scaling.csv, …          a full table each, unrounded, units in the names, all groups in one
     curves.csv              loss, seconds and learning rate of every iteration of every run
     cells.csv               one row per cell, those without numbers too: raw values and facts
-    report.html, report.md  the page (docs/report.md)
-    speedup.png, .svg, …    its pictures (docs/pictures.md)
+    report.html, report.md  the page (docs/tables.md)
+    speedup.png, .svg, …    its pictures (docs/tables.md)
 
 A file that would not change is not written: `is_outdated` compares times.
 """

@@ -37,7 +37,7 @@ class GroupForecast(NamedTuple):
 
     @property
     def document(self) -> dict[str, Any]:
-        """The forecast as values for programs; docs/predict.md has the schema."""
+        """The forecast as values for programs; docs/choose_predict.md has the schema."""
         made, workload = self.forecast, self.group.a_cell.workload
         return {
             "conditions": made.conditions,

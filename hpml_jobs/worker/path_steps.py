@@ -1,4 +1,4 @@
-"""The steps of an iteration that depend on the training path (docs/training_path.md)."""
+"""The steps of an iteration that depend on the training path (docs/keys.md)."""
 
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any

@@ -1,4 +1,4 @@
-"""The learning rate by iteration: of a recipe (docs/large_batch.md), or of the user's schedule."""
+"""The learning rate by iteration: of a recipe (docs/keys.md), or of the user's schedule."""
 
 from collections.abc import Callable
 from functools import partial

@@ -1,4 +1,4 @@
-"""Count what a fault cost (lost cells, invented numbers, leftover processes); write the page."""
+"""Count what a fault cost (lost cells, invented numbers, leftover processes); write the results."""
 
 import contextlib
 import csv
@@ -14,26 +14,12 @@ from hpml_jobs.study.cell_folder import CellFolder
 from tests.faults.fault_study import FaultStudy, wait_until
 from tests.rig import processes
 
-PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
-_HEAD = """# Injected faults and their effects
-
-The tests in [tests/faults](../tests/faults) inject the faults of a cluster into studies on a real
-SLURM ([tests/rig](../tests/rig/README.md)). `make test-long` writes this page. `make test` runs the
-most important of these faults.
-
-| column | meaning |
-|---|---|
-| lost cells | without a line in `status`, without record and reason, or not submitted again |
-| invented numbers | in a record, if no attempt left them; in the report, if no record has them |
-| processes left | processes of the study that still run after its end |
-
-| fault | expected | seen | lost cells | invented numbers | processes left |
-|---|---|---|---:|---:|---:|
-"""
+RESULTS = Path(__file__).parents[2] / "docs" / "faults.csv"
+HEAD = ("fault", "expected", "seen", "lost_cells", "invented_numbers", "processes_left", "version")
 
 
 class FaultResult(NamedTuple):
-    """One line of the page."""
+    """One line of the results."""
 
     fault: str
     expected: str
@@ -41,10 +27,6 @@ class FaultResult(NamedTuple):
     lost: int
     invented: int
     left: int
-
-    def __str__(self) -> str:
-        texts = [self.fault, self.expected, self.seen, *map(str, self[3:])]
-        return f"| {' | '.join(text.replace('|', '/') for text in texts)} |"
 
 
 class FaultResults:
@@ -57,7 +39,7 @@ class FaultResults:
         """Count what a fault cost a finished study, and assert that it cost nothing.
 
         `expected` are the outcomes, e.g. "1 ok, 1 cancelled"; `also` names what else the test
-        asserted, for the page.
+        asserted, for the results.
         """
         states, actions = case.states(), case.planned_actions()
         case.collect()
@@ -84,17 +66,12 @@ class FaultResults:
         assert (lost, invented) == ([], []), row
         assert not left, [processes.command_of(pid) for pid in left]
 
-    def write(self, failed: int) -> None:
-        """Write the page; it mentions `failed` tests, because their faults may be missing."""
-        lines = sorted(map(str, self.rows))
-        lost, invented, left = (sum(row[place] for row in self.rows) for place in (3, 4, 5))
-        total = (
-            f"hpml_jobs {__version__}: {len(lines)} studies, {lost} cells lost, {invented} numbers "
-            f"invented, {left} processes left."
-        )
-        if failed:
-            total += f" {failed} tests of this run failed; their faults may be missing."
-        PAGE.write_text(_HEAD + "\n".join(lines) + f"\n\n{total}\n")
+    def write(self) -> None:
+        """Write docs/faults.csv, which docs/measured.md summarizes."""
+        with RESULTS.open("w", newline="") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(HEAD)
+            writer.writerows((*row, __version__) for row in sorted(self.rows))
 
 
 def _without_folders(reason: str) -> str:

@@ -1,4 +1,4 @@
-"""Measure on a GPU: `python -m tests.gpu [PART...]`, then write docs/gpu.json and docs/gpu.md.
+"""Measure on a GPU: `python -m tests.gpu [PART...]`; write gpu.json, gpu.csv, measured.md in docs/.
 
 Each part is a process of its own with a time limit: parts in this process would hold memory of the
 card that the cells of other parts are refused for. Figures are kept as they come, so that a part
@@ -20,6 +20,7 @@ from types import FrameType
 
 import msgspec
 
+from tests.gpu import page
 from tests.gpu.catalog import PARTS, part_named
 from tests.gpu.figures import (
     RESULTS,
@@ -31,10 +32,8 @@ from tests.gpu.figures import (
     findings,
     number_text,
 )
-from tests.gpu.page import page
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "gpu.md"
 NO_CARD = 3
 """Exit code of a part's process on a machine without a GPU."""
 
@@ -133,11 +132,11 @@ def print_part(part: Part, result: PartResult, lines: list[str]) -> None:
 
 
 def keep(result: PartResult, path: Path = RESULTS) -> None:
-    """Add a result to the file of results and write the page."""
+    """Add a result to the file of results and write its section and its CSV file."""
     results = Results.read(path).with_part(result)
     results.write(path)
     if path == RESULTS:
-        PAGE.write_text(page(results))
+        page.write()
 
 
 def main() -> None:

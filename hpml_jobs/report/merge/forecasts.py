@@ -45,7 +45,7 @@ RATES_ONLY = (
 )
 
 FROM_RATES = (
-    "predicted from rates alone: docs/predict_validation.md has the error of this on published "
+    "predicted from rates alone: docs/choose_predict.md has the error of this on published "
     "tables (mean 3 % in a node, 5 % across nodes)"
 )
 

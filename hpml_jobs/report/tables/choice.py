@@ -1,6 +1,6 @@
 """Table of the choice: every measured cell by speed, with its costs and why it was chosen or not.
 
-The rules are in docs/choose.md.
+The rules are in docs/choose_predict.md.
 """
 
 from collections.abc import Iterator

@@ -29,7 +29,7 @@ NO_FORECAST = (
     "links: fitted on 1, 2 and 4 GPUs of 24 published series, they miss the time on 8 GPUs by "
     "10.7 % (Amdahl), 3.5 % (Gustafson) and 10.7 % (USL) on average, and no change per GPU misses "
     "it by 4.1 %; beyond one node, Amdahl misses by 24.7 %, at worst by 84.2 % "
-    "(docs/predict_validation.md). hpml-jobs predict states the error of its figures."
+    "(docs/choose_predict.md). hpml-jobs predict states the error of its figures."
 )
 
 

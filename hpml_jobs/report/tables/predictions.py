@@ -22,7 +22,7 @@ CAPTION = (
     "Predicted, not measured: {what}. Band: meant to contain 90 % of measurements. No change: an "
     "iteration takes as long as at the largest measured size. Errors: mean |predicted / measured - "
     "1| of the model and of no change on measured cells that were left out; where no change is "
-    "better, it is the figure. What a prediction cannot know is in docs/predict.md."
+    "better, it is the figure. What a prediction cannot know is in docs/choose_predict.md."
 )
 
 

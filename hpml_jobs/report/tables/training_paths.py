@@ -23,7 +23,7 @@ from hpml_jobs.report.text.numbers import loss, ratio, seconds, significant
 
 CAPTION = (
     "Rows of one strategy, number of {units} and global batch, which differ in the training path: "
-    "precision, memory format, compilation, accumulated batches, buckets (docs/training_path.md). "
+    "precision, memory format, compilation, accumulated batches, buckets (docs/keys.md). "
     "Of the default: divided by the row of the default path; in fp32 where there is none. Messages "
     "and MB per iteration: all that one rank passes on in E2 (1e6 bytes). Exposed: communication "
     "that no computation hides, seconds of E2. Peak memory: the most of any rank in E1 (GB = 1e9 "

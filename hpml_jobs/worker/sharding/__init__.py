@@ -1,1 +1,1 @@
-"""Strategies that share parameters or optimizer state over the ranks (docs/sharding.md)."""
+"""Strategies that share parameters or optimizer state over the ranks (docs/keys.md)."""

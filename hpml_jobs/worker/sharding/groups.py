@@ -27,7 +27,7 @@ def shard_groups(model: nn.Module) -> list[nn.Module]:
     """Return the modules that are one group each; what they leave belongs to the model's own group.
 
     A group is a block: the first module below the containers that has 0.1 to 50 % of the
-    parameters, or a layer with 1 % or more; docs/sharding.md has the rule. Children come before
+    parameters, or a layer with 1 % or more; docs/keys.md has the rule. Children come before
     their parents.
 
     Raises:

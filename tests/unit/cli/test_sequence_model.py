@@ -1,4 +1,4 @@
-"""The transformer of docs/custom.md, without a test set, from submission to report."""
+"""The transformer of docs/own_code.md, without a test set, from submission to report."""
 
 import csv
 import json
@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-PAGE = (Path(__file__).parents[3] / "docs" / "custom.md").read_text()
+PAGE = (Path(__file__).parents[3] / "docs" / "own_code.md").read_text()
 CODE = next(c for c in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if "clipped_adamw" in c)
-_, COMMAND = re.findall(r"```\n(python -m hpml_jobs .*?)```", PAGE, re.DOTALL)
+(COMMAND,) = re.findall(r"```\n(python -m hpml_jobs .*?)```", PAGE, re.DOTALL)
 
 NO_TEST_SET = """
 def train_only(train: bool, context: int):

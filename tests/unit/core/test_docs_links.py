@@ -1,4 +1,4 @@
-"""Every relative link of README and docs leads to a file, and every anchor to a heading."""
+"""Every relative link of a page, and every page that code names, leads to a file and a heading."""
 
 import re
 from pathlib import Path
@@ -6,7 +6,21 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md")),
+    *sorted((ROOT / "docs").glob("*.md")),
+    *(ROOT / folder / "README.md" for folder in ("benchmarks", "locks", "tests", "tests/rig")),
+]
+CODE = [
+    *(ROOT / name for name in ("Makefile", "pyproject.toml", "CONTRIBUTING.md")),
+    *(
+        path
+        for folder in ("hpml_jobs", "conf", "sbatch", "benchmarks", "tests", "docs", "locks")
+        for path in sorted((ROOT / folder).rglob("*"))
+        if path.suffix in {".py", ".yaml", ".sh", ".sbatch", ".md"}
+    ),
+]
+NAMED = re.compile(r"\bdocs/([\w/]+\.(?:md|csv|json))(?:#([\w-]+))?")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
@@ -26,3 +40,17 @@ def test_every_relative_link_leads_somewhere(page):
         path = (page.parent / file).resolve() if file else page
         assert path.exists(), target
         assert not anchor or anchor in anchors(path), target
+
+
+def test_every_page_that_a_file_names_is_there():
+    for path in CODE:
+        for name, anchor in NAMED.findall(path.read_text()):
+            page = ROOT / "docs" / name
+            assert page.is_file(), f"{path}: docs/{name}"
+            assert not anchor or anchor in anchors(page), f"{path}: docs/{name}#{anchor}"
+
+
+def test_index_lists_every_page():
+    index = (ROOT / "docs" / "README.md").read_text()
+    pages = [path.name for path in (ROOT / "docs").glob("*.md") if path.name != "README.md"]
+    assert [name for name in pages if f"]({name}" not in index] == []

@@ -52,7 +52,7 @@ NOT_RUN = {
     "doctor": "sends a job (tests/journeys/test_doctor_journey.py)",
     "export .* wandb": "needs wandb (tests/long/test_exports.py)",
     "plan .*data.root=": "needs a folder of images (tests/unit/cli/test_image_folders.py)",
-    "plan .*workload=(custom|mygpt)": "needs code (test_own_training_page.py, test_ranks.py)",
+    "plan .*workload=(custom|mygpt)": "needs code (test_own_code_page.py, test_ranks.py)",
 }
 """Commands by their beginning, with the reason or the test that runs them."""
 
@@ -93,7 +93,7 @@ def desk(tmp_path_factory):
     assert run(["unpack", archive, "--outputs", str(outputs)]) == 0
     for name in ("FILE.csv", "timings.csv"):
         shutil.copy(ROOT / "docs" / "published.csv", folder / name)
-    rates = (ROOT / "docs" / "predict.md").read_text().partition("```\nmodel,")[2]
+    rates = (ROOT / "docs" / "choose_predict.md").read_text().partition("```\nmodel,")[2]
     (folder / "rates.csv").write_text("model," + rates.partition("```")[0])
     (folder / "docs").symlink_to(ROOT / "docs")
     return folder

@@ -1,31 +1,60 @@
-"""The gallery: its archive is a study that this version reads, and its page says what it gives."""
+"""The gallery: its archive is a study that this version reads, and the pages say what it gives."""
 
+import re
 from pathlib import Path
 
 import pytest
 
 from hpml_jobs.cli.main import run
 
-GALLERY = Path(__file__).parents[3] / "docs" / "gallery"
+DOCS = Path(__file__).parents[3] / "docs"
+
+
+def shown(page, section):
+    """The printed lines of a section's text blocks, without the blocks' excerpt marks."""
+    text = (DOCS / page).read_text().partition(f"\n## {section}\n")[2].partition("\n## ")[0]
+    blocks = re.findall(r"^```text\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return [[part.strip("\n") for part in block.split("…\n")] for block in blocks]
+
+
+def printed(capsys):
+    return "\n".join(line.rstrip() for line in capsys.readouterr().out.splitlines())
 
 
 @pytest.fixture(scope="module")
 def outputs(tmp_path_factory):
     """A folder with the study of the gallery, unpacked."""
     folder = tmp_path_factory.mktemp("gallery")
-    assert run(["unpack", str(GALLERY / "cifar10.tar.gz"), "--outputs", str(folder)]) == 0
+    assert run(["unpack", str(DOCS / "gallery" / "cifar10.tar.gz"), "--outputs", str(folder)]) == 0
     return folder
 
 
-@pytest.mark.parametrize("words", [(), ("epochs=90", "deadline_min=20")])
-def test_gallery_shows_what_choose_says(words, outputs, capsys):
+@pytest.mark.parametrize(
+    ("number", "words"), [(0, ()), (1, ("epochs=90", "deadline_min=20"))], ids=["default", "limits"]
+)
+def test_page_shows_what_choose_says_of_the_gallery(number, words, outputs, capsys):
     assert run(["choose", "cifar10", *words, "--outputs", str(outputs)]) == 0
-    lines = [line.rstrip() for line in capsys.readouterr().out.strip().splitlines()]
-    assert "\n".join(lines) in (GALLERY / "README.md").read_text()
+    text = printed(capsys)
+    parts = shown("choose_predict.md", "Choose")[number]
+    assert len(parts) > 1
+    for part in parts:
+        assert part in text
 
 
-def test_gallery_page_is_complete_without_network():
-    text = (GALLERY / "report.html").read_text()
+@pytest.mark.parametrize(("number", "words"), [(0, ()), (1, ("--all",))], ids=["answer", "tables"])
+def test_page_shows_what_collect_says_of_the_gallery(number, words, outputs, capsys, tmp_path):
+    line = ["collect", "cifar10", *words, "--outputs", str(outputs), "--to", str(tmp_path)]
+    assert run(line) == 0
+    text = printed(capsys)
+    parts = shown("tables.md", "Example")[number]
+    assert len(parts) > 1
+    for part in parts:
+        assert part in text
+
+
+def test_gallery_page_is_complete_without_network(outputs, tmp_path):
+    assert run(["report", "cifar10", "--outputs", str(outputs), "--to", str(tmp_path)]) == 0
+    text = (tmp_path / "report.html").read_text()
     assert "<script" not in text
     assert "Content-Security-Policy" in text
     assert 'src="http' not in text

@@ -1,4 +1,4 @@
-"""The page of predict: its example and its failure are what the command prints."""
+"""docs/choose_predict.md: the examples of predict, and its failure, are what the command prints."""
 
 import re
 from pathlib import Path
@@ -8,8 +8,9 @@ import pytest
 from hpml_jobs.cli.main import run
 
 DOCS = Path(__file__).parents[3] / "docs"
-PAGE = (DOCS / "predict.md").read_text()
-BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+PAGE = (DOCS / "choose_predict.md").read_text()
+PREDICT = PAGE.partition("\n## Predict\n")[2]
+BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", PREDICT, re.MULTILINE | re.DOTALL)
 RATES, PRINTED, REFUSED, DOUBTED = [text for kind, text in BLOCKS if not kind][:4]
 VGG = "gpus,gpus_per_node,batch,rate,unit\n" + "".join(
     f"{gpus},8,32,{rate},images/s\n" for gpus, rate in ((1, 144), (2, 281), (4, 549))
@@ -45,7 +46,5 @@ def test_choose_page_shows_the_predicted_answer(laptop, capsys):
     capsys.readouterr()
     assert run(["choose", "k80", "--predicted", "gpus=64"]) == 0
     printed = words(capsys.readouterr().out)
-    (shown,) = re.findall(
-        r"^Predicted, not.*?(?=^```)", (DOCS / "choose.md").read_text(), re.M | re.S
-    )
+    (shown,) = re.findall(r"^Predicted, not.*?(?=^```)", PAGE, re.M | re.S)
     assert words(shown) in printed

@@ -1,4 +1,4 @@
-"""docs/python.md runs: every example, with its output, on a study of published.csv."""
+"""The Python of docs/share.md runs: every example, with its output, on a study of published.csv."""
 
 import doctest
 import re
@@ -13,7 +13,7 @@ from tests.unit.builders import a_cell, lab_record
 from tests.unit.report.test_curves import write_curves
 from tests.unit.study_builder import StudyBuilder
 
-PAGE = Path(__file__).parents[3] / "docs" / "python.md"
+PAGE = Path(__file__).parents[3] / "docs" / "share.md"
 
 
 @pytest.fixture

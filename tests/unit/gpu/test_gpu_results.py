@@ -12,7 +12,7 @@ from tests.gpu.figures import (
     Verdict,
     findings,
 )
-from tests.gpu.page import page
+from tests.gpu.page import figures_csv, section
 
 H200 = Machine(card="NVIDIA H200", torch="2.14.1+cu130", cuda="13.0", driver="580.1")
 THREADS = part_named("threads")
@@ -70,27 +70,33 @@ def test_findings_name_the_figure_its_range_and_what_is_missing():
     ]
 
 
-def test_page_without_results_says_that_nothing_was_run():
-    text = page(Results())
+NEW_THREAD = '"forward in a new thread without, ms",at most 20,'
+
+
+def test_section_without_results_says_that_nothing_was_run():
+    text = section(Results())
     assert "**Not yet run on hardware.**" in text
-    assert "| forward in a new thread without, ms | at most 20 |" in text
-    assert "## Runs" not in text
+    assert text.count("| threads |") == 1
+    assert f"threads,{NEW_THREAD}\n" in figures_csv(Results())
 
 
-def test_page_shows_figures_runs_findings_and_parts_to_come():
-    text = page(Results().with_part(a_result(new_off_ms=48.2, new_on_ms=200.0)))
+def test_section_shows_runs_findings_and_parts_to_come():
+    results = Results().with_part(a_result(new_off_ms=48.2, new_on_ms=200.0))
+    text = section(results)
     assert "**NVIDIA H200**: 1 of" in text
     assert "Not yet run: events" in text
-    assert "| forward in a new thread without, ms | at most 20 | **48.2** |" in text
     assert "| threads | NVIDIA H200 | 2026-11-01 10:00 | 12 | 2.14.1+cu130 | 13.0 |" in text
     assert "- threads: forward in a new thread without, ms is 48.2, expected at most 20" in text
+    (row,) = [line for line in text.splitlines() if line.startswith("| events | What")]
+    assert row.endswith("| not yet run |")
+    assert f"threads,{NEW_THREAD},48.2 (finding)\n" in figures_csv(results)
 
 
-def test_page_has_published_figures_beside_ours():
-    text = page(Results())
-    row = "| bf16 nhwc, batch 512, images/s | at least 41,000 (H200) | 23,100 on an A100 (Keller"
+def test_csv_has_published_figures_beside_ours():
+    text = figures_csv(Results())
+    row = '"bf16 nhwc, batch 512, images/s","at least 41,000 (H200)","23,100 on an A100 (Keller'
     assert row in text
-    assert text.count("| figure | expected | published |") == 2
+    assert text.count("Keller") == 4
 
 
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: part.name)

@@ -24,7 +24,7 @@ TXL = {16: 69_070, 32: 136_960, 64: 270_120, 128: 514_500}
 RESNET50 = {1: 219, 2: 422, 4: 852, 8: 1734}
 """ResNet-50, batch 64: images/s by P100s (tensorflow/docs, benchmarks)."""
 
-PAGE = Path(__file__).parents[3] / "docs/published.md"
+PAGE = Path(__file__).parents[3] / "docs/share.md"
 
 
 def csv_of(rates, batch, unit):
@@ -282,7 +282,7 @@ def test_bad_keys_of_rates_are_wrong_usage(word, message, working_folder, capsys
 
 
 def test_page_shows_the_tables_of_its_own_rates(working_folder):
-    section = PAGE.read_text().partition("\n## Rates\n")[2].partition("\n## ")[0]
+    section = PAGE.read_text().partition("\n### Rates\n")[2].partition("\n### ")[0]
     (text,) = re.findall(r"^```\n(model,.*?)^```", section, re.MULTILINE | re.DOTALL)
     Path("rates.csv").write_text(text)
     commands = re.findall(r"^hpml-jobs (.*)$", section, re.MULTILINE)

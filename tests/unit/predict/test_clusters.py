@@ -1,7 +1,7 @@
 """Bands of predictions across nodes contain the times of simulated clusters as often as is meant.
 
 The functions are those of benchmarks/clusters.py, which prints the table of
-docs/predict_validation.md.
+docs/predict_validation.json.
 """
 
 import importlib.util

@@ -87,7 +87,7 @@ def test_caption_of_the_laws_has_their_errors(errors):
 
 
 def test_validation_page_has_the_errors_of_the_laws(errors):
-    page = (ROOT / "docs/predict_validation.md").read_text()
+    page = (ROOT / "docs/choose_predict.md").read_text()
     for group in (IN_NODE, BEYOND, NODES):
         of_group = [errors.get((group, name)) for name in (*LAWS, "no change")]
         figures = [f"{percent(e.mean)} [{percent(e.worst)}]" if e else "–" for e in of_group]

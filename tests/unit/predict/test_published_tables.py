@@ -1,6 +1,7 @@
 """Predictions of published tables: better than no change per GPU, and honest about their error.
 
-The figures are those of benchmarks/predictions.py, which docs/predict_validation.md shows.
+The figures are those of benchmarks/predictions.py, which docs/choose_predict.md and
+docs/predictions.csv show.
 """
 
 import importlib.util
@@ -79,7 +80,7 @@ def test_published_sweep_is_interpolated_better_than_by_a_line(sweep_table):
 
 
 def tables_of_the_page():
-    page = (ROOT / "docs/predict_validation.md").read_text()
+    page = (ROOT / "docs/choose_predict.md").read_text()
     return re.findall(r"(?:^\|.*\n)+", page, re.MULTILINE)
 
 
@@ -87,8 +88,10 @@ def test_validation_page_shows_the_tables_of_the_benchmark(points, sweep_table):
     tables = tables_of_the_page()
     assert predictions.group_table(points) + "\n" in tables
     assert sweep_table + "\n" in tables
-    for group in predictions.GROUPS:
-        assert predictions.series_table([p for p in points if p.group == group]) + "\n" in tables
+
+
+def test_csv_of_points_is_that_of_the_benchmark():
+    assert (ROOT / "docs/predictions.csv").read_text() == predictions.csv_text()
 
 
 def test_validation_page_shows_the_tables_that_were_not_used(capsys):

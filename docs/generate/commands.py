@@ -1,6 +1,8 @@
-"""docs/cli.md: every command with its options, and every key, from the program itself."""
+"""docs/commands.md: every command with its options, and every key, from the program itself."""
 
+import re
 import textwrap
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import Any
@@ -32,6 +34,12 @@ Exit codes: 0 success, 1 failure, 2 wrong usage, 130 interrupted. An error is on
 error.
 """
 
+COMMON = """\
+## Common arguments and options
+
+These have the same meaning in every command that takes them.
+"""
+
 TITLES = {
     "cluster": "Keys of a cluster",
     "workload": "Keys of a workload",
@@ -39,11 +47,17 @@ TITLES = {
 }
 
 
+Row = tuple[str, str]
+"""An argument or option with its meaning."""
+
+
 def page() -> str:
     """Return the page."""
     commands: dict[str, Any] = get_command(typer_program()).commands  # type: ignore[attr-defined]
-    parts = [INTRODUCTION, _contents(commands)]
-    parts += [_command(name, command) for name, command in commands.items()]
+    uses = Counter(row for command in commands.values() for row in _rows(command))
+    common = [row for row, count in uses.items() if count > 1]
+    parts = [INTRODUCTION, _contents(commands), f"{COMMON}\n{_option_table(common)}"]
+    parts += [_command(name, command, common) for name, command in commands.items()]
     parts += _keys_of_study()
     parts += [_keys_of_group(group, f"{file}.yaml") for group, file in GROUPS.items() if file]
     parts += [_choices(group) for group in GROUPS]
@@ -51,32 +65,52 @@ def page() -> str:
 
 
 def _contents(commands: dict[str, Any]) -> str:
-    rows = [(f"[{name}](#{name})", _summary(command)) for name, command in commands.items()]
-    return _table(("command", "what it does"), rows)
+    links = " ".join(f"[{name}](#{name})" for name in commands)
+    return f"Commands: {textwrap.fill(links, 90, break_on_hyphens=False)}\n"
 
 
-def _summary(command: Any) -> str:
-    return " ".join(command.help.partition("\n\n")[0].split()).partition(" Example:")[0]
+def _rows(command: Any) -> list[Row]:
+    return [(f"`{' '.join(_names(p))}`", _meaning(p)) for p in command.params]
 
 
-def _command(name: str, command: Any) -> str:
+def _command(name: str, command: Any, common: list[Row]) -> str:
     text, _, example = command.help.partition("Example: ")
     paragraphs = [" ".join(paragraph.split()) for paragraph in text.strip().split("\n\n")]
     arguments = [p for p in command.params if p.param_type_name == "argument"]
-    usage = [PROGRAM, *([] if name == UNNAMED else [name]), "[OPTIONS]"]
-    usage += [_argument(argument) for argument in arguments]
-    rows = [
-        (f"`{' '.join(_names(parameter))}`", _meaning(parameter)) for parameter in command.params
+    usage = [PROGRAM, *([] if name == UNNAMED else [name]), *map(_argument, arguments)]
+    rows = _rows(command)
+    shared = [names for names, meaning in rows if (names, meaning) in common]
+    options = [_unbroken(_without_value(names)) for names in shared if names.startswith("`-")]
+    own = [row for row in rows if row not in common]
+    parts = [
+        f"## {name}",
+        *(textwrap.fill(paragraph, 100) for paragraph in paragraphs if paragraph),
+        f"```text\n{' '.join(usage)}\nexample: {' '.join(example.split())}\n```",
+        *([_filled(f"Common options: {', '.join(options)}.")] if options else []),
+        *([_option_table(own).rstrip()] if own else []),
     ]
-    return "\n\n".join(
-        [
-            f"## {name}",
-            *(textwrap.fill(paragraph, 100) for paragraph in paragraphs if paragraph),
-            f"```text\n{' '.join(usage)}\n```",
-            f"Example: `{' '.join(example.split())}`",
-            _table(("argument or option", "meaning"), rows),
-        ]
-    )
+    return "\n\n".join(parts) + "\n"
+
+
+def _without_value(names: str) -> str:
+    """Return the names of an option without its value.
+
+    >>> _without_value("`--to FOLDER`")
+    '`--to`'
+    """
+    return re.sub(r" [A-Z]+`", "`", names)
+
+
+def _unbroken(text: str) -> str:
+    return text.replace(" ", "\N{NO-BREAK SPACE}")
+
+
+def _filled(text: str) -> str:
+    return textwrap.fill(text, 100, break_on_hyphens=False).replace("\N{NO-BREAK SPACE}", " ")
+
+
+def _option_table(rows: Iterable[Row]) -> str:
+    return _table(("argument or option", "meaning"), rows)
 
 
 def _names(parameter: Any) -> list[str]:
@@ -128,11 +162,14 @@ def _choices(group: str) -> str:
 
 
 def _table(titles: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
-    lines = [titles, tuple("---" for _ in titles), *rows]
-    return "".join("| " + " | ".join(_escaped(cell) for cell in line) + " |\n" for line in lines)
+    lines = ["| " + " | ".join(map(_escaped, line)) + " |\n" for line in (titles, *rows)]
+    return "".join([lines[0], "|" + "---|" * len(titles) + "\n", *lines[1:]])
 
 
 def _escaped(text: str) -> str:
     """Escape what Markdown would read as markup; text in backticks is left alone but for `|`."""
     text = text.replace("|", "\\|")
     return text if text.startswith("`") else text.replace("<", "&lt;").replace("*", "\\*")
+
+
+FILES = {"commands.md": page}

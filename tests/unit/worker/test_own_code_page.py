@@ -1,4 +1,4 @@
-"""The code of docs/own_training.md: the script before and after the change, a cell, an import."""
+"""The code of docs/own_code.md: the script before and after the change, a cell, an import."""
 
 import re
 import runpy
@@ -15,8 +15,8 @@ from hpml_jobs.plan.sweep import expand
 
 from .conftest import cpu_cell
 
-PAGE = (Path(__file__).parents[3] / "docs" / "own_training.md").read_text()
-SCRIPT, PARTS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+PAGE = (Path(__file__).parents[3] / "docs" / "own_code.md").read_text()
+SCRIPT, PARTS, *_ = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 CHANGE, TIMING = re.findall(r"```diff\n(.*?)```", PAGE, re.DOTALL)
 COMMANDS = "".join(re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL)).replace("\\\n", "")
 STUDY, IMPORT = re.findall(r"^hpml-jobs ((?:-m|import).*)$", COMMANDS, re.MULTILINE)

@@ -1,4 +1,4 @@
-"""docs/cli.md has every command and every option that the program's own help names."""
+"""docs/commands.md has every command and every option that the program's own help names."""
 
 import re
 from pathlib import Path
@@ -10,7 +10,7 @@ from hpml_jobs.cli.main import run
 from hpml_jobs.core.config_docs import keys
 from hpml_jobs.core.paths import conf_folder
 
-PAGE = (Path(__file__).parents[3] / "docs" / "cli.md").read_text()
+PAGE = (Path(__file__).parents[3] / "docs" / "commands.md").read_text()
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -24,6 +24,17 @@ def test_page_has_every_option_of_command(command, capsys, monkeypatch):
     assert {"--help"} < names or command == "completion"
     table = set(re.findall(r"(?<![\w-])--?[a-z][a-z-]*", documented[1]))
     assert names - {"--help", "-h"} <= table
+
+
+def test_page_explains_common_options_once():
+    common = re.search(r"^## Common.*?\n(.*?)^## ", PAGE, re.DOTALL | re.MULTILINE)
+    assert common is not None
+    explained = re.findall(r"^\| `(-[^|`]*?)(?: [A-Z]+)?` \|", common[1], re.MULTILINE)
+    assert "--json" in explained
+    lines = re.findall(r"^Common options: (.*?)\.$", PAGE, re.MULTILINE | re.DOTALL)
+    assert len(lines) > 20
+    for line in lines:
+        assert {*re.findall(r"`([^`]*)`", line)} <= {*explained}
 
 
 def test_page_has_every_key_of_a_study():

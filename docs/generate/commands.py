@@ -22,7 +22,7 @@ INTRODUCTION = f"""\
 ```text
 {PROGRAM} [-m] KEY=VALUE...      submit a study
 {PROGRAM} COMMAND ...            run a command
-{PROGRAM} --help                 list commands, keys and choices
+{PROGRAM} --help                 list commands; hpml-jobs help keys: keys
 {PROGRAM} --version              print the version
 {PROGRAM} --cfg job KEY=VALUE... print the composed configuration (Hydra)
 ```

@@ -1,6 +1,5 @@
 """Tables and lines of states, usage and plans for the screen; JSON for programs."""
 
-import os
 import sys
 import time
 from collections import Counter
@@ -15,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hpml_jobs.checks.result import in_short
+from hpml_jobs.cli.streams import discard
 from hpml_jobs.core.text import counted, duration_text, printable, time_text
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.study.cell_state import CellState
@@ -200,7 +200,7 @@ def say(text: object, *, note: bool = False) -> None:
     try:
         print(text, file=stream, flush=True)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        discard(stream)
 
 
 def print_json(value: Any) -> None:

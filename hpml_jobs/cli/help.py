@@ -1,110 +1,131 @@
-"""The page of `hpml-jobs --help`: commands, keys, and the choices of every group of configs."""
+"""The pages of `hpml-jobs --help` and `hpml-jobs help TOPIC`."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 
 from hpml_jobs.core.config_docs import KeyDoc, description, keys
 
 PAGE = """\
-hpml_jobs {version}: data-parallel scaling studies of PyTorch training on SLURM clusters.
+hpml_jobs {version}: how does PyTorch training scale on a SLURM cluster?
 
-A study is a set of cells. A cell is one configuration that is measured, e.g. 4 GPUs, batch 128.
+  hpml-jobs -m gpus=1,2,4 batch=32,128,512   submit a study: a cell for every combination
+  hpml-jobs collect --wait                   wait for its cells, print the answer, write the tables
 
-Submit a study (-m: one cell for every combination of the values):
-  hpml-jobs -m gpus=1,2,4 batch=32,128,512
-  hpml-jobs grid=lab cluster=greene gpu_type=v100 cluster.account=ACCOUNT
+A study is a set of cells; a cell is one configuration that is measured, e.g. 4 GPUs, batch 128.
 Submitted again, a study skips its finished, pending and running cells. On a machine without SLURM
 its cells run immediately. python -m hpml_jobs is the same as hpml-jobs.
 
-Commands (hpml-jobs COMMAND --help shows all options and an example)
-
+Commands (hpml-jobs COMMAND --help shows its options and an example)
  set up
-  init                      write your defaults (account, partition, GPU type, folders) from what
-                            this cluster says: ~/.config/hpml_jobs/config.yaml
-  doctor KEY=VALUE...       check the setup, with a short diagnostic job; --gpus 2 runs a small
-                            validation study
-  fetch KEY=VALUE...        download the data set, once, on the login node
-  completion SHELL          print the completion script of bash, zsh or fish
-
- submit (--dry-run shows what would be done, also of run, resubmit and fetch)
-  plan KEY=VALUE...         show cells, job scripts and GPU-hours of a submission; submit nothing
-  run KEY=VALUE...          run one cell here: on a laptop or inside an allocation (sbatch/)
-  resubmit [STUDY] ...      resubmit cells: PATTERN or --failed --oom --timeout --missing
-                            --cancelled --lost; change them with --minutes, --mem
-  cancel [STUDY] [PATTERN]  cancel this study's jobs
-
+  init                       write your defaults from what this cluster says
+  doctor KEY=VALUE...        check the setup, with a short diagnostic job
+  fetch KEY=VALUE...         download the data set, once, on the login node
+  completion SHELL           print the completion script of bash, zsh or fish
+ submit
+  plan KEY=VALUE...          show cells, job scripts and GPU-hours; submit nothing
+  run KEY=VALUE...           run one cell here: on a laptop or inside an allocation
+  resubmit [STUDY] ...       submit cells again: PATTERN, --failed, --oom, --timeout, --missing, ...
+  cancel [STUDY] [PATTERN]   cancel this study's jobs
  follow
-  list                      list all studies: cells by state, date, cluster, workload
-  status [STUDY] [PATTERN]  show the state of every cell, resources used, suggested next commands
-  watch [STUDY] [PATTERN]   show the same, live, until no cell is pending or running
-  logs [STUDY] [PATTERN]    show why cells failed: traceback of the rank that failed first; -f
-                            follows the log of a running cell
-
+  list                       list all studies: cells by state, date, cluster, workload
+  status [STUDY] [PATTERN]   show the state of every cell and the suggested next commands
+  watch [STUDY] [PATTERN]    show the same, live, until no cell is pending or running
+  logs [STUDY] [PATTERN]     show why cells failed; -f follows a running cell
  results
-  collect [STUDY]           print the answer; write the tables to the study's report/
-  choose [STUDY] KEY=VALUE  say which cell to ask for: the most GPUs that are used efficiently, the
-                            fastest, the cheapest; with a budget or a deadline the best that fits
-  predict [STUDY] KEY=VALUE predict more GPUs, other batches, another network, each with its band
-                            and its error on cells that were left out
-  report [STUDY]            write a page to hand in (report.html, report.md), and its pictures
-  record [STUDY] [PATTERN]  show the key numbers and data-quality checks of every cell
-  compare A [B]             say which cells of study B are faster or slower than those of A;
-                            --fail-if-slower 5% for CI
-  reference save NAME [STUDY]
-                            store the numbers of a study, to compare later ones with it
-
+  collect [STUDY]            print the answer; write the tables to the study's report/
+  choose [STUDY] KEY=VALUE   say which cell to ask for, also with a budget or a deadline
+  predict [STUDY] KEY=VALUE  predict sizes that were not measured, each with a band
+  report [STUDY]             write a page to hand in, and its pictures
+  record [STUDY] [PATTERN]   show the key numbers and data-quality checks of every cell
+  compare A [B]              say which cells of B are faster or slower than those of A
+  reference save NAME        store the numbers of a study, to compare later ones with it
  in and out
-  import FILE.csv study=NAME
-                            make a study from timings or rates of another program
-  export [STUDY] FORMAT     write it for wandb, mlflow, tensorboard or extrap, offline
-  archive [STUDY]           pack a study into one file for publication, without personal data
-  unpack FILE               make a study from an archive; every hash is checked
+  import FILE.csv study=NAME make a study from timings or rates of another program
+  export [STUDY] FORMAT      write it for wandb, mlflow, tensorboard or extrap, offline
+  archive [STUDY]            pack a study into one file, without personal data
+  unpack FILE                make a study from an archive
 
-  --cfg job                 print the composed configuration (Hydra)
-  --version                 print the version
+  STUDY: a study's name; without it, the most recently submitted study.
+  PATTERN: cells by name, e.g. 'ddp-4gpu-*'.
 
-  STUDY is the name of a study; without it, the most recently submitted study.
-  PATTERN selects cells by name: 'ddp-4gpu-*'.
-
-Keys of a cell, with their defaults (key=value; with -m also key=a,b,c)
-{keys}
-
-Keys of the study
-{study}
-
-Groups of configs, with their choices (cluster=greene workload=digits)
-{groups}
-
-Keys of a cluster (cluster.account=A cluster.partition=P cluster.mem_gb_per_gpu=16) and of a
-workload (workload.lr=0.05) are explained in conf/cluster/slurm.yaml and conf/workload/*.yaml.
-Your defaults (account, container): ~/.config/hpml_jobs/config.yaml
-Your own configs: --config-dir FOLDER with cluster/, workload/, recipe/, grid/
-All options: docs/commands.md. Errors and their fixes: docs/troubleshooting.md.
+More
+  hpml-jobs help keys        every key of a cell and of a study, with its default
+  hpml-jobs help workloads   models and data, and the keys of a workload
+  hpml-jobs help clusters    clusters, and the keys of a cluster
+  hpml-jobs help grids       predefined studies, and learning-rate recipes
+  hpml-jobs --cfg job        print the composed configuration (Hydra); --version: the version
+  docs/README.md             the documentation by task
 
 Exit codes: 0 success, 1 failure, 2 wrong usage, 130 interrupted.
 """
 
-GROUPS = ("cluster", "workload", "recipe", "grid")
+CONFIGS = """\
+Your defaults: ~/.config/hpml_jobs/config.yaml (hpml-jobs init). Your own configs:
+--config-dir FOLDER with cluster/, workload/, recipe/ and grid/.
+"""
+
+Folders = Sequence[Path]
+"""conf/, then the folders of the user's own configs."""
 
 
-def page(version: str, folders: Sequence[Path]) -> str:
-    """Return the page; the first folder is conf/, others are the user's own configs."""
+def page(version: str) -> str:
+    """Return the first page."""
+    return PAGE.format(version=version)
+
+
+def _keys(folders: Folders) -> Iterable[str]:
+    yield "Keys, with their defaults: key=value on the command line, with -m also key=a,b,c\n"
     docs = keys((folders[0] / "config.yaml").read_text())
-    study = [doc for doc in docs if doc.section == "the study"]
-    return PAGE.format(
-        version=version,
-        keys="\n".join(_line(doc) for doc in docs if doc not in study),
-        study="\n".join(_line(doc) for doc in study),
-        groups="\n".join(_group(name, folders) for name in GROUPS),
-    )
+    for section, of_section in groupby(docs, key=lambda doc: doc.section):
+        yield f"{section[0].upper()}{section[1:]}\n{_lines(of_section)}\n"
+    yield "docs/keys.md explains them. Groups: cluster= workload= recipe= grid="
 
 
-def _line(doc: KeyDoc) -> str:
-    return f"  {f'{doc.key}={doc.value}':26} {doc.comment}".rstrip()
+def _workloads(folders: Folders) -> Iterable[str]:
+    yield f"{_choices('workload', folders)}\n"
+    yield _keys_of("workload", "resnet18_cifar10", folders)
 
 
-def _group(name: str, folders: Sequence[Path]) -> str:
+def _clusters(folders: Folders) -> Iterable[str]:
+    yield f"{_choices('cluster', folders)}\n"
+    yield _keys_of("cluster", "slurm", folders)
+
+
+def _grids(folders: Folders) -> Iterable[str]:
+    yield f"{_choices('grid', folders)}\n"
+    yield f"{_choices('recipe', folders)}\n"
+    yield _keys_of("recipe", "plain", folders)
+
+
+TOPICS: Mapping[str, Callable[[Folders], Iterable[str]]] = {
+    "keys": _keys,
+    "workloads": _workloads,
+    "clusters": _clusters,
+    "grids": _grids,
+}
+
+
+def topic(name: str, folders: Folders) -> str:
+    """Return the page of a topic."""
+    return "\n".join([*TOPICS[name](folders), CONFIGS])
+
+
+def _keys_of(group: str, file: str, folders: Folders) -> str:
+    """Return the keys of a group, with the defaults in one of its files of conf/."""
+    docs = keys((folders[0] / group / f"{file}.yaml").read_text())
+    named = [doc._replace(key=f"{group}.{doc.key}") for doc in docs if doc.key != "name"]
+    return f"Keys of a {group}, with the values of {group}={file}\n{_lines(named)}\n"
+
+
+def _lines(docs: Iterable[KeyDoc]) -> str:
+    return "\n".join(f"  {f'{doc.key}={doc.value}':30} {doc.comment}".rstrip() for doc in docs)
+
+
+def _choices(group: str, folders: Folders) -> str:
     """Return a group's choices, each with the description in its file."""
-    files = [file for folder in folders for file in sorted((folder / name).glob("*.yaml"))]
-    lines = [f"    {file.stem:20} {description(file.read_text())}".rstrip() for file in files]
-    return "\n".join([f"  {name}=", *lines])
+    files = [file for folder in folders for file in sorted((folder / group).glob("*.yaml"))]
+    lines = [
+        f"  {f'{group}={file.stem}':30} {description(file.read_text())}".rstrip() for file in files
+    ]
+    return "\n".join(lines)

@@ -1,6 +1,5 @@
 """Entry of the command line: run a command; a line that names none submits a study."""
 
-import contextlib
 import errno
 import gc
 import io
@@ -8,15 +7,13 @@ import itertools
 import os
 import re
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TextIO
 
 from hpml_jobs import __version__
 from hpml_jobs.cli.command_line import remember
 from hpml_jobs.cli.commands import COMMANDS, COMPLETION_VARIABLE, PROGRAM, UNNAMED, typer_program
+from hpml_jobs.cli.streams import discard, without_control_characters
 from hpml_jobs.core.paths import conf_folder
-from hpml_jobs.core.text import printable
 from hpml_jobs.errors import HpmlError, UsageError
 
 INTERRUPTED = 130
@@ -28,34 +25,6 @@ ALLOCATIONS = 200_000
 HELP = ("-h", "--help", "help")
 
 HYDRA_PAGES = ("--cfg", "-c", "--info", "-i", "--shell-completion", "-sc")
-
-
-_COLOUR = re.compile(r"(\x1b\[[0-9;]*m)")
-"""A colour of a terminal."""
-
-
-class _Printed:
-    """A stream that takes control characters out of what is printed on it."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self.stream = stream
-
-    def write(self, text: str) -> int:
-        parts = _COLOUR.split(text)  # the help pages of typer have colours
-        parts[::2] = map(printable, parts[::2])
-        self.stream.write("".join(parts))
-        return len(text)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.stream, name)
-
-
-@contextlib.contextmanager
-def without_control_characters() -> Iterator[None]:
-    """Take control characters out of what is printed in the `with` block."""
-    printed: Any = [stream and _Printed(stream) for stream in (sys.stdout, sys.stderr)]
-    with contextlib.redirect_stdout(printed[0]), contextlib.redirect_stderr(printed[1]):
-        yield  # a stream that was closed is None
 
 
 def run(words: list[str]) -> int:
@@ -83,12 +52,12 @@ def _run(words: list[str]) -> int:
         print(f"{PROGRAM}: interrupted", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:  # the reader of a pipe has left
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard(sys.stdout)
         return 0
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard(sys.stdout)
         print(f"{PROGRAM}: {error.filename or 'the output'}: {error.strerror}", file=sys.stderr)
         return 1
     except SystemExit as end:
@@ -109,10 +78,7 @@ def _dispatch(words: list[str]) -> int:
         return answer(typer_program())
     names_command = bool(words) and words[0] in COMMANDS
     if not words or (not names_command and any(word in HELP for word in words)):
-        from hpml_jobs.cli.help import page
-
-        print(page(__version__, [conf_folder(), *_config_dirs(words)]), end="")
-        return 0
+        return _help(words)
     if words[0] in ("-V", "--version", "version"):
         print(f"hpml_jobs {__version__}")
         return 0
@@ -126,6 +92,23 @@ def _dispatch(words: list[str]) -> int:
     if not names_command:
         _refuse_misspelt(words[0])
     return _run_command(words if names_command else [UNNAMED, *words])
+
+
+def _help(words: list[str]) -> int:
+    """Print the first page, or that of a topic (`help keys`) or a command (`help collect`)."""
+    from hpml_jobs.cli.help import TOPICS, page, topic
+
+    named = words[1] if len(words) > 1 and words[0] == "help" else ""
+    if named in TOPICS:
+        print(topic(named, [conf_folder(), *_config_dirs(words)]), end="")
+        return 0
+    if named in COMMANDS:
+        return _run_command([named, "--help"])
+    if named and not named.startswith("-"):
+        topics = ", ".join(TOPICS)
+        raise UsageError(f"no help on {named}: name a command, or one of {topics}")
+    print(page(__version__), end="")
+    return 0
 
 
 def _refuse_misspelt(word: str) -> None:

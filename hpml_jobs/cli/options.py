@@ -30,7 +30,7 @@ Overrides = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="KEY=VALUE",
-        help="keys of the study, listed by hpml-jobs --help",
+        help="keys of the study, listed by hpml-jobs help keys",
         autocompletion=keys,
     ),
 ]

@@ -130,7 +130,7 @@ def check_keys(config: DictConfig, keys: Iterable[str], place: str = "") -> None
     for key in keys:
         if key not in valid and not _is_free(config, key):
             near = nearest_key(key, valid)
-            hint = f"did you mean {near}?" if near else "hpml-jobs --help lists the keys"
+            hint = f"did you mean {near}?" if near else "hpml-jobs help keys lists the keys"
             raise UsageError(f"{place}unknown key {key}: {hint}")
 
 

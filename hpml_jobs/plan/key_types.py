@@ -48,7 +48,7 @@ def make_settings(values: dict[str, Any], changed: dict[str, Any] | None = None)
         key = path.rstrip("`").lstrip(".").partition("[")[0]
         if unknown := _UNKNOWN.search(problem):
             name = f"{key}.{unknown[1]}" if key else unknown[1]
-            raise UsageError(f"unknown key {name}: hpml-jobs --help lists the keys") from error
+            raise UsageError(f"unknown key {name}: hpml-jobs help keys lists the keys") from error
         if type_of(key) is None:  # the configuration as a whole
             where = key or "the configuration"
             problem = f"{problem[0].lower()}{problem[1:].replace('`', '')}"

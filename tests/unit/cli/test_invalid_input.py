@@ -99,7 +99,7 @@ USAGE = [
     ("workload.data=imagenet", "workload.data=imagenet: choose one of cifar10, digits, folder"),
     ("sumbit", "sumbit is not a command; did you mean submit?"),
     ("=3", "cannot read '=3'; expected key=value"),
-    ("+nonsense=3", "unknown key nonsense: hpml-jobs --help lists the keys"),
+    ("+nonsense=3", "unknown key nonsense: hpml-jobs help keys lists the keys"),
     ("gpus=2 gpus=4", "gpus is given twice"),
     ("gpus=1,2", "gpus=1,2 is a sweep: add -m"),
     ("-m gpus=range(3,1)", "no cell: a range is empty"),
@@ -173,8 +173,8 @@ USAGE = [
     ("~workload", "~workload: a study needs one; name it, workload=NAME"),
     ("study=étude", "study='étude' is not a name: use letters, digits"),
     ("gpus=~1", "gpus='~1': a whole number is needed"),
-    ("+foo=1", "unknown key foo: hpml-jobs --help lists the keys"),
-    ("+cluster.foo=1", "unknown key cluster.foo: hpml-jobs --help lists the keys"),
+    ("+foo=1", "unknown key foo: hpml-jobs help keys lists the keys"),
+    ("+cluster.foo=1", "unknown key cluster.foo: hpml-jobs help keys lists the keys"),
     # ---- own code without its names ----
     (
         "workload=custom workload.model=main.py",

@@ -15,6 +15,7 @@ import pytest
 
 from hpml_jobs import __version__
 from hpml_jobs.cli.commands import COMMANDS
+from hpml_jobs.cli.help import TOPICS
 from hpml_jobs.cli.main import run
 from tests.unit.golden.studies import BUILT, build
 
@@ -41,6 +42,7 @@ OF_A_STUDY = (
 OF_THE_PROGRAM = (
     "--help",
     *(f"{name} --help" for name in COMMANDS),
+    *(f"help {topic}" for topic in (*TOPICS, "nothing")),
     "plan -m gpus=1,2,4 batch=32,128 cluster=greene gpu_type=v100 workload=digits study=new",
     "plan grid=lab cluster=greene gpu_type=rtx8000 workload=digits study=new --all --scripts",
     "plan gpus=3 batch=0 cluster=greene workload=digits",

@@ -40,7 +40,7 @@ def archive(
     """Pack a study into one file for publication: records, settings, report, hashes.
 
     Home folders, login names in paths, accounts, email addresses, passwords and tokens are replaced
-    (docs/share.md). The same study gives the same bytes. hpml-jobs unpack makes a study of it.
+    (docs/share.md). The same study gives the same bytes. hpml-jobs import makes a study of it.
 
     Example: hpml-jobs archive digits-local --to results.tar.gz
     """
@@ -65,7 +65,7 @@ def archive(
     print(f"written: {file} ({packed.size / 1e6:.3g} MB, {packed.files} files; {cells})")
     if not anonymous and selected.manifest.exists():  # else it was imported
         print("host names are in it: --anonymous replaces them, too")
-    print(f"to read it: hpml-jobs unpack {file} --outputs FOLDER")
+    print(f"to read it: hpml-jobs import {file} --outputs FOLDER")
 
 
 def _new_report(study: "Study", folder: Path) -> Path | None:
@@ -110,10 +110,9 @@ def unpack(
     outputs: Outputs = None,
     json: Json = False,
 ) -> None:
-    """Make a study from an archive, for collect, choose, report and status.
+    """Do the same as import FILE.tar.gz.
 
-    The hash of every file is checked. A study of the same name is not changed. SLURM is not asked
-    about the cells of such a study, and no cell can be submitted to it.
+    SLURM is not asked about the cells of such a study, and no cell can be submitted to it.
 
     Example: hpml-jobs unpack results.tar.gz --outputs published
     """

@@ -43,6 +43,13 @@ COMMANDS = {
 UNNAMED = "submit"
 """The command of a line that names none."""
 
+OLD_NAMES = {
+    "watch": "status --watch",
+    "unpack": "import FILE.tar.gz",
+    "reference": "compare --save",
+}
+"""Commands that others do too, kept until version 1.0; help does not list them."""
+
 
 def function_of(command: str) -> Callable[..., Any]:
     """Import and return a command's function."""
@@ -62,7 +69,7 @@ def typer_program(names: Iterable[str] = COMMANDS) -> "typer.Typer":
     )
     program.callback()(_no_options)
     for name in names:
-        program.command(name, hidden=name == UNNAMED)(function_of(name))
+        program.command(name, hidden=name in (UNNAMED, *OLD_NAMES))(function_of(name))
     return program
 
 

@@ -12,6 +12,7 @@ from rich.text import Text
 from hpml_jobs.cli.completion import compared
 from hpml_jobs.cli.console import console, print_json
 from hpml_jobs.cli.options import Json, Outputs
+from hpml_jobs.cli.reference import save_reference
 from hpml_jobs.errors import HpmlError, UsageError
 
 if TYPE_CHECKING:
@@ -26,11 +27,13 @@ _LIMIT = re.compile(r"(\d+(?:\.\d*)?|\.\d+) ?(%?)")
 
 def compare(
     a: Annotated[
-        str,
+        str | None,
         typer.Argument(
-            metavar="A", help="the reference: a study or a reference", autocompletion=compared
+            metavar="A",
+            help="the reference: a study, or what --save stored; with --save the study",
+            autocompletion=compared,
         ),
-    ],
+    ] = None,
     b: Annotated[
         str | None,
         typer.Argument(
@@ -58,6 +61,18 @@ def compare(
             autocompletion=compared,
         ),
     ] = None,
+    save: Annotated[
+        str | None,
+        typer.Option(
+            "--save",
+            metavar="FILE",
+            help="store the numbers of study A (default: the most recently submitted) in a file "
+            "(ci/speed.json), or by a name next to the studies; compare nothing",
+        ),
+    ] = None,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="save over a file of the same name")
+    ] = False,
     to: Annotated[
         Path | None,
         typer.Option(
@@ -69,11 +84,18 @@ def compare(
 ) -> None:
     """Compare two studies cell by cell: which cells of B are faster or slower than those of A.
 
-    A and B are studies, or references that hpml-jobs reference save stored. compare.png and
-    compare.svg show it.
+    A and B are studies, or files that --save stored: times, conditions and checks, no paths and no
+    names of hosts. compare.png and compare.svg show it.
 
     Example: hpml-jobs compare digits-old digits-new --fail-if-slower 5%
     """
+    if save is not None:
+        if b is not None:
+            raise UsageError(f"--save {save} stores one study: {a} or {b}?")
+        save_reference(save, a, outputs, replace=replace)
+        return
+    if a is None:
+        raise UsageError("name the study to compare with: hpml-jobs compare A [B]")
     from hpml_jobs.cli.sides import side_of
     from hpml_jobs.report.comparison import make_comparison
 

@@ -29,8 +29,8 @@ Commands (hpml-jobs COMMAND --help shows its options and an example)
   cancel [STUDY] [PATTERN]   cancel this study's jobs
  follow
   list                       list all studies: cells by state, date, cluster, workload
-  status [STUDY] [PATTERN]   show the state of every cell and the suggested next commands
-  watch [STUDY] [PATTERN]    show the same, live, until no cell is pending or running
+  status [STUDY] [PATTERN]   show the state of every cell and the suggested next commands;
+                             --watch: live, until no cell is pending or running
   logs [STUDY] [PATTERN]     show why cells failed; -f follows a running cell
  results
   collect [STUDY]            print the answer; write the tables to the study's report/
@@ -38,13 +38,12 @@ Commands (hpml-jobs COMMAND --help shows its options and an example)
   predict [STUDY] KEY=VALUE  predict sizes that were not measured, each with a band
   report [STUDY]             write a page to hand in, and its pictures
   record [STUDY] [PATTERN]   show the key numbers and data-quality checks of every cell
-  compare A [B]              say which cells of B are faster or slower than those of A
-  reference save NAME        store the numbers of a study, to compare later ones with it
+  compare A [B]              say which cells of B are faster or slower than those of A;
+                             --save FILE stores the numbers of a study, to compare later ones
  in and out
-  import FILE.csv study=NAME make a study from timings or rates of another program
+  import FILE                make a study from timings of another program, or from an archive
   export [STUDY] FORMAT      write it for wandb, mlflow, tensorboard or extrap, offline
   archive [STUDY]            pack a study into one file, without personal data
-  unpack FILE                make a study from an archive
 
   STUDY: a study's name; without it, the most recently submitted study.
   PATTERN: cells by name, e.g. 'ddp-4gpu-*'.

@@ -41,7 +41,7 @@ def hints_for(
 
 def _next(cells: list[CellState], study: str) -> list[str]:
     if any(state.outcome.active for state in cells):
-        return [f"next: hpml-jobs watch {study}, then hpml-jobs collect {study}"]
+        return [f"next: hpml-jobs status {study} --watch, then hpml-jobs collect {study}"]
     has_record = any(state.recorded for state in cells)
     return [f"next: hpml-jobs collect {study}"] if has_record else []
 
@@ -148,4 +148,5 @@ def _disturbed(cells: list[CellState], study: str) -> Iterator[str]:
 def next_commands(plan: "Plan", *, watch: bool) -> str:
     """Return the line that names the next commands, with --outputs where they need it."""
     study = study_words(plan.study)
-    return f"next: {f'hpml-jobs watch {study}, then ' if watch else ''}hpml-jobs collect {study}"
+    first = f"hpml-jobs status {study} --watch, then " if watch else ""
+    return f"next: {first}hpml-jobs collect {study}"

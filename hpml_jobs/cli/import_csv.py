@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
+from hpml_jobs.cli.archive import SUFFIX, unpack
 from hpml_jobs.cli.console import print_json
-from hpml_jobs.cli.options import Json, outputs_words
+from hpml_jobs.cli.options import Json, Outputs, outputs_words
 from hpml_jobs.core.paths import resolve_path
 from hpml_jobs.core.strategies import Baseline
 from hpml_jobs.core.text import counted
@@ -41,9 +42,10 @@ WORDS = {"batch_is": ("per_gpu", "global"), "rate_of": ("all", "gpu")}
 FileAndKeys = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="FILE.csv study=NAME",
-        help="also: batch_is=per_gpu|global rate_of=all|gpu unit=images/s|samples/s|tokens/s|"
-        "s/iteration samples=N parameters=N gpus_per_node=N outputs=PATH",
+        metavar="FILE [KEY=VALUE]...",
+        help="timings (study=NAME is needed) or an archive (.tar.gz); of timings also: "
+        "batch_is=per_gpu|global rate_of=all|gpu unit=images/s|samples/s|tokens/s|s/iteration "
+        "samples=N parameters=N gpus_per_node=N outputs=PATH",
     ),
 ]
 
@@ -71,6 +73,11 @@ class ImportRequest(NamedTuple):
         return text
 
     @property
+    def is_archive(self) -> bool:
+        """Whether the file is a study that was packed."""
+        return self.file.name.endswith((SUFFIX, ".tgz"))
+
+    @property
     def unit(self) -> str | None:
         """The unit of rates without a column for it."""
         from hpml_jobs.importer.rates import read_unit
@@ -87,8 +94,11 @@ class ImportRequest(NamedTuple):
         return images or samples
 
 
-def import_(words: FileAndKeys = None, json: Json = False) -> None:
+def import_(words: FileAndKeys = None, outputs: Outputs = None, json: Json = False) -> None:
     """Make a study from timings of another program: rows of gpus,batch,epoch_s or gpus,batch,rate.
+
+    Or from an archive that hpml-jobs archive made (FILE.tar.gz): the hash of every file is checked,
+    and a study of the same name is not changed.
 
     The unit of a rate is images/s, samples/s, tokens/s or s/iteration. Optional columns: unit,
     strategy, nodes, gpus_per_node, train_s, compute_s, comm_s, repeat, parameters, images (or
@@ -101,7 +111,10 @@ def import_(words: FileAndKeys = None, json: Json = False) -> None:
     from hpml_jobs.importer.remarks import remarks
     from hpml_jobs.importer.write_study import write_study
 
-    request = _parse(words or [])
+    request = _parse([*(words or []), *([f"outputs={outputs}"] if outputs else [])])
+    if request.is_archive:
+        unpack(request.file, _outputs(request), json)
+        return
     rules = Rules(
         batch_is_global=request.word("batch_is") == "global",
         rate_is_per_gpu=request.word("rate_of") == "gpu",
@@ -142,9 +155,12 @@ def _parse(words: list[str]) -> ImportRequest:
         raise UsageError(
             f"import needs one file, {given} given: hpml-jobs import FILE.csv study=NAME"
         )
-    if "study" not in values:
+    request = ImportRequest(Path(files[0]), values)
+    if request.is_archive and (others := [key for key in values if key != "outputs"]):
+        raise UsageError(f"{others[0]}=: an archive has its own name and values; leave it out")
+    if not request.is_archive and "study" not in values:
         raise UsageError(f"import {files[0]}: name the new study with study=NAME")
-    return ImportRequest(Path(files[0]), values)
+    return request
 
 
 def _outputs(request: ImportRequest) -> Path:

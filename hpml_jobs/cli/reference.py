@@ -47,7 +47,7 @@ def reference(
     outputs: Outputs = None,
     json: Json = False,
 ) -> None:
-    """Store the numbers of a study in a small file, to compare later studies with it.
+    """List, show and delete what compare --save stored; reference save does the same as it.
 
     A name is stored in references/ next to the studies, a path (ci/reference.json) as it is: that
     can be committed. The file has times, conditions and checks, no paths and no names of hosts.
@@ -66,14 +66,20 @@ def reference(
         raise UsageError(f"reference {action.value} needs a NAME")
     match action:
         case Action.SAVE:
-            _save(name, study, outputs, replace=replace)
+            save_reference(name, study, outputs, replace=replace)
         case Action.SHOW:
             _show(name, folder, json=json)
         case _:
             _delete(name, folder)
 
 
-def _save(name: str, study: str | None, outputs: Path | None, *, replace: bool) -> None:
+def save_reference(name: str, study: str | None, outputs: Path | None, *, replace: bool) -> None:
+    """Store the numbers of a study, by default of the most recently submitted one.
+
+    Raises:
+        UsageError: the name is that of a study, or no name.
+        HpmlError: the file exists, or cannot be written.
+    """
     from hpml_jobs.cli.sides import of_study, reference_path
     from hpml_jobs.report.reference import write_reference
 
@@ -116,7 +122,7 @@ def _list(folder: Path, *, json: bool) -> None:
     elif rows:
         console().print(table)
     else:
-        raise HpmlError(f"no reference in {folder}: hpml-jobs reference save NAME STUDY stores one")
+        raise HpmlError(f"no reference in {folder}: hpml-jobs compare STUDY --save NAME stores one")
 
 
 def _show(name: str, folder: Path, *, json: bool) -> None:

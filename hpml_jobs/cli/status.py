@@ -41,9 +41,19 @@ SHORTEST_INTERVAL_S = 0.5
 """SLURM is not asked more often."""
 
 
+Every = Annotated[
+    float, typer.Option("--every", metavar="SECONDS", help="refresh interval of --watch, seconds")
+]
+
+
 def status(
     study: StudyName = None,
     pattern: Pattern = None,
+    live: Annotated[
+        bool,
+        typer.Option("--watch", "-w", help="show it live until no cell is pending or running"),
+    ] = False,
+    every: Every = 5.0,
     outputs: Outputs = None,
     all_cells: AllCells = False,
     json: Json = False,
@@ -51,7 +61,8 @@ def status(
 ) -> None:
     """Show the state of every cell, the resources used and suggested next commands.
 
-    Of more than 30 cells, only those that need attention are listed.
+    Of more than 30 cells, only those that need attention are listed. Into a pipe or a file, and
+    with --json, --watch prints a line per change.
 
     Example: hpml-jobs status digits-local 'ddp-4proc-*'
     """
@@ -59,6 +70,9 @@ def status(
     from hpml_jobs.status.usage import usage_of
 
     selection = select_study(study, pattern, outputs)
+    if live:
+        _check_finished(_watch(selection, every, json=json), strict=strict)
+        return
     study_name = selection.study.name
     current = study_status(selection.study, all_jobs=True, with_checks=True)
     states, usage = selection.chosen(current.states), usage_of(current)
@@ -76,6 +90,10 @@ def status(
             print(usage_line(usage))
         for hint in hints:
             print(hint)
+    _check_finished(states, strict=strict)
+
+
+def _check_finished(states: list[CellState], *, strict: bool) -> None:
     if strict and not all(state.outcome.finished for state in states):
         raise typer.Exit(1)
 
@@ -106,21 +124,22 @@ def watch(
     study: StudyName = None,
     pattern: Pattern = None,
     outputs: Outputs = None,
-    every: Annotated[
-        float, typer.Option("--every", metavar="SECONDS", help="refresh interval, seconds")
-    ] = 5.0,
+    every: Every = 5.0,
     json: Json = False,
 ) -> None:
-    """Show the states live until no cell is pending or running.
-
-    Into a pipe or a file, and with --json, it prints a line per change.
+    """Do the same as status --watch.
 
     Example: hpml-jobs watch digits-local 'ddp-*'
     """
-    selection = select_study(study, pattern, outputs)
-    last = show_until_idle(selection, every, json=json)
+    _watch(select_study(study, pattern, outputs), every, json=json)
+
+
+def _watch(selection: StudySelection, every_s: float, *, json: bool) -> list[CellState]:
+    """Show the states live, then what to do next; return the last states."""
+    last = show_until_idle(selection, every_s, json=json)
     if not json and console().is_terminal:
         print("\n".join(hints_of(selection, last)))
+    return selection.chosen(last.states)
 
 
 def show_until_idle(
@@ -139,8 +158,8 @@ def show_until_idle(
     except KeyboardInterrupt:
         words = study_words(selection.study)
         print(
-            f"the jobs go on: hpml-jobs watch {words} shows them again, hpml-jobs cancel {words} "
-            "ends them",
+            f"the jobs go on: hpml-jobs status {words} --watch shows them again, hpml-jobs cancel "
+            f"{words} ends them",
             file=sys.stderr,
         )
         raise

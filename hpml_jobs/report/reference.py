@@ -69,6 +69,6 @@ def read_reference(path: Path) -> Reference:
     except (OSError, ValueError) as fault:
         raise HpmlError(
             f"reference {path} cannot be read: {reason_of(fault)}; save it again with hpml-jobs "
-            "reference save"
+            "compare --save"
         ) from fault
     return reference

@@ -54,7 +54,7 @@ Files
 
 Use
   sha256sum -c {SUMS}       (in this folder) checks the files
-  hpml-jobs unpack FILE.tar.gz   makes a study of it, for collect, choose, report and status
+  hpml-jobs import FILE.tar.gz   makes a study of it, for collect, choose, report and status
 
 Replaced
   Home folders are {HOME}, login names in paths {USER}, accounts {ACCOUNT}, email

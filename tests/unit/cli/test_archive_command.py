@@ -127,7 +127,7 @@ def test_archive_and_unpack_keep_tables(laptop, capsys):
         builder.with_record(a_record(a_cell(gpus=gpus, batch=128), f"10{gpus}_0.r0", 8 / gpus))
     write_whole(builder.study.report / "tables.json", b"{}")  # no report is made anew
     assert run(["archive", "mine"]) == 0
-    assert run(["unpack", "mine.tar.gz", "--outputs", "other"]) == 0
+    assert run(["import", "mine.tar.gz", "--outputs", "other"]) == 0
     assert "2 cells, 2 with a record; all hashes match" in capsys.readouterr().out
     documents = []
     for outputs in ("outputs", "other"):

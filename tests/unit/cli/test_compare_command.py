@@ -115,7 +115,7 @@ def test_ambiguous_limit_is_refused(word, message):
 
 def test_stored_reference_gives_the_same_answer(studies, capsys):
     direct = output_of(capsys, "compare", "before", "after").replace("than before", "than golden")
-    saved = output_of(capsys, "reference", "save", "golden", "before")
+    saved = output_of(capsys, "compare", "before", "--save", "golden")
     assert saved == "saved: 1 cell, 4 runs of study before in outputs/references/golden.json\n"
     assert output_of(capsys, "compare", "golden", "after") == direct
     assert "golden" in output_of(capsys, "reference", "list")
@@ -125,12 +125,12 @@ def test_stored_reference_gives_the_same_answer(studies, capsys):
 
 
 def test_reference_file_is_stable_and_names_no_path(studies, capsys, tmp_path):
-    output_of(capsys, "reference", "save", "ci/speed.json", "before")
+    output_of(capsys, "compare", "before", "--save", "ci/speed.json")
     content = Path("ci/speed.json").read_bytes()
     assert str(tmp_path).encode() not in content
     assert b"gr001" not in content
     assert isinstance(read_reference(Path("ci/speed.json")), Reference)
-    output_of(capsys, "reference", "save", "ci/speed.json", "before", "--replace")
+    output_of(capsys, "compare", "before", "--save", "ci/speed.json", "--replace")
     assert Path("ci/speed.json").read_bytes() == content
     assert output_of(capsys, "compare", "ci/speed.json", "after").startswith("after is 7.4 %")
 
@@ -153,6 +153,9 @@ def test_compare_without_b_takes_the_latest_study(studies, capsys):
         ("compare damaged after", 1, "damaged.json cannot be read: "),
         ("compare newer after", 1, "newer.json cannot be read: schema 99, this hpml_jobs"),
         ("compare negative after", 1, "epoch_s is -8 s - at `$.groups[0].cells[0].runs[0]`"),
+        ("compare before after --save x", 2, "--save x stores one study: before or after?"),
+        ("compare", 2, "name the study to compare with: hpml-jobs compare A [B]"),
+        ("compare before --save before", 2, "before is a study: give the reference another name"),
         ("reference save golden", 1, "golden.json exists: --replace saves over it"),
         ("reference save before after", 2, "before is a study: give the reference another name"),
         ("reference save", 2, "reference save needs a NAME"),

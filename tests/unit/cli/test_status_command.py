@@ -56,7 +56,7 @@ def test_status_shows_states_usage_and_next_commands(builder, capsys):
     ) in out
     assert "1 pending cell needs action from you; hpml-jobs cancel mine" in out
     assert "held; release it with scontrol release JOB (JobHeldUser); you must act" in out
-    assert out.endswith("next: hpml-jobs watch mine, then hpml-jobs collect mine\n")
+    assert out.endswith("next: hpml-jobs status mine --watch, then hpml-jobs collect mine\n")
 
 
 def test_status_with_pattern_covers_its_cells_only(builder, capsys):

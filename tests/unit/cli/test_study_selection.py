@@ -75,7 +75,7 @@ def test_outputs_one_level_too_deep_are_the_study(outputs, tmp_path, capsys):
     assert study_words(selection.study) == f"mine --outputs {tmp_path / 'elsewhere'}"
 
 
-@pytest.mark.parametrize("words", [["watch"], ["collect", "--wait"]])
+@pytest.mark.parametrize("words", [["watch"], ["status", "--watch"], ["collect", "--wait"]])
 def test_interrupted_wait_says_that_jobs_go_on(words, slurm, monkeypatch, capsys):
     assert run(["workload=digits", "study=mine"]) == 0
     slurm.set_output("squeue", squeue_line("101", "PENDING"))
@@ -86,10 +86,11 @@ def test_interrupted_wait_says_that_jobs_go_on(words, slurm, monkeypatch, capsys
     monkeypatch.setattr(watch, "watch_study", interrupt)
     assert run([*words, "mine"]) == 130
     shown = capsys.readouterr().err
-    assert "the jobs go on: hpml-jobs watch mine shows them again" in shown
+    assert "the jobs go on: hpml-jobs status mine --watch shows them again" in shown
     assert shown.endswith("interrupted\n")
 
 
 def test_watch_interval_that_is_no_number_is_refused(capsys):
-    assert run(["watch", "mine", "--every", "nan"]) == 2
-    assert "--every nan: must be a finite number of seconds" in capsys.readouterr().err
+    for words in (["watch", "mine"], ["status", "mine", "--watch"]):
+        assert run([*words, "--every", "nan"]) == 2
+        assert "--every nan: must be a finite number of seconds" in capsys.readouterr().err

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hpml_jobs.cli.commands import COMMANDS
+from hpml_jobs.cli.commands import COMMANDS, OLD_NAMES
 from hpml_jobs.cli.main import run
 from hpml_jobs.core.config_docs import keys
 from hpml_jobs.core.paths import conf_folder
@@ -13,7 +13,7 @@ from hpml_jobs.core.paths import conf_folder
 PAGE = (Path(__file__).parents[3] / "docs" / "commands.md").read_text()
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", [name for name in COMMANDS if name not in OLD_NAMES])
 def test_page_has_every_option_of_command(command, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     assert run([command, "--help"]) == 0
@@ -32,7 +32,7 @@ def test_page_explains_common_options_once():
     explained = re.findall(r"^\| `(-[^|`]*?)(?: [A-Z]+)?` \|", common[1], re.MULTILINE)
     assert "--json" in explained
     lines = re.findall(r"^Common options: (.*?)\.$", PAGE, re.MULTILINE | re.DOTALL)
-    assert len(lines) > 20
+    assert len(lines) > 15
     for line in lines:
         assert {*re.findall(r"`([^`]*)`", line)} <= {*explained}
 

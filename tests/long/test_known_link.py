@@ -39,7 +39,7 @@ def build():
     hidden = nn.Sequential(nn.Linear(512, 512), nn.ReLU())
     return nn.Sequential(nn.Linear(64, 512), hidden, nn.Linear(512, 10))
 
-def dataset():
+def dataset(train):
     generator = torch.Generator().manual_seed(0)
     images = torch.randn(640, 64, generator=generator)
     return TensorDataset(images, torch.randint(10, (640,), generator=generator))
